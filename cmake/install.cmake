@@ -1,0 +1,22 @@
+# Installation: headers, library, CMake package, pkg-config file.
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+  FILES_MATCHING PATTERN "*.h")
+install(TARGETS cmi EXPORT cmiTargets
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+
+set(CMI_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/cmi)
+install(EXPORT cmiTargets NAMESPACE cmi:: DESTINATION ${CMI_PACKAGE_DIR})
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/cmiConfig.cmake.in
+  ${PROJECT_BINARY_DIR}/cmiConfig.cmake INSTALL_DESTINATION ${CMI_PACKAGE_DIR}
+  NO_SET_AND_CHECK_MACRO)
+# Before 1.0 a minor version may break programs.
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/cmiConfigVersion.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/cmiConfig.cmake ${PROJECT_BINARY_DIR}/cmiConfigVersion.cmake
+  DESTINATION ${CMI_PACKAGE_DIR})
+
+# Folders relative to the .pc file, so that an installation can be moved.
+file(RELATIVE_PATH CMI_PC_TO_PREFIX
+  ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+configure_file(${PROJECT_SOURCE_DIR}/cmake/cmi.pc.in ${PROJECT_BINARY_DIR}/cmi.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/cmi.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

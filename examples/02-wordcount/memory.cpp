@@ -1,0 +1,131 @@
+// All calls of the CMI library that the program makes.
+#include "memory.hpp"
+
+#include <utility>
+
+namespace wordcount {
+
+SharedMemory::SharedMemory(SharedMemory&& other) noexcept
+    : context_(std::exchange(other.context_, nullptr)),
+      segment_(other.segment_),
+      view_(other.view_),
+      size_(other.size_),
+      handle_(other.handle_),
+      token_(other.token_),
+      epoch_(other.epoch_),
+      loads_(other.loads_),
+      stores_(other.stores_),
+      swaps_(other.swaps_) {}
+
+void SharedMemory::check(bool worked, const char* call) const {
+  if (!worked) fail("{} failed with error {}", call, static_cast<int>(cmi_get_error(context_)));
+}
+
+void SharedMemory::begin(size_t size) {
+  size_ = size;
+  context_ = cmi_ini(10, nullptr);
+  check(context_ != nullptr, "cmi_ini");
+}
+
+SharedMemory SharedMemory::make(size_t size) {
+  SharedMemory memory;
+  memory.begin(size);
+  cmi_ctxt* context = memory.context_;
+  memory.segment_ = CMIFN(context, 10, seg_get)(context, size, 0);
+  memory.check(memory.segment_ != CMI_SEG_INVALID, "seg_get");
+  memory.view_ =
+      static_cast<char*>(CMIFN(context, 10, seg_at)(context, memory.segment_, nullptr, 0));
+  memory.check(memory.view_ != nullptr, "seg_at");
+  memory.handle_ = CMIFN(context, 10, seg_exp)(context, memory.segment_, 0);
+  memory.check(memory.handle_ != nullptr, "seg_exp");
+  memory.token_ = CMIFN(context, 10, tok_new)(context, memory.segment_, CMI_NADDR_ANY,
+                                              CMI_ACC_READ | CMI_ACC_WRITE | CMI_ACC_ATOMIC);
+  memory.check(memory.token_ != nullptr, "tok_new");
+  return memory;
+}
+
+SharedMemory SharedMemory::import(std::string handle, std::string token, size_t size) {
+  SharedMemory memory;
+  memory.begin(size);
+  cmi_ctxt* context = memory.context_;
+  memory.segment_ =
+      CMIFN(context, 10, seg_imp)(context, reinterpret_cast<cmi_rseg*>(handle.data()));
+  memory.check(memory.segment_ != CMI_SEG_INVALID, "seg_imp");
+  cmi_ds set = {};
+  set.op.token.tok = reinterpret_cast<cmi_token*>(token.data());
+  memory.check(CMIFN(context, 10, seg_ctl)(context, memory.segment_, CMI_SEG_TOKEN, &set) == 0,
+               "seg_ctl(CMI_SEG_TOKEN)");
+  memory.view_ =
+      static_cast<char*>(CMIFN(context, 10, seg_at)(context, memory.segment_, nullptr, 0));
+  memory.check(memory.view_ != nullptr, "seg_at");
+  memory.check(CMIFN(context, 10, cmi_enb)(context, 1) == 0, "cmi_enb");
+  return memory;
+}
+
+void SharedMemory::close() {
+  cmi_ctxt* context = std::exchange(context_, nullptr);
+  if (context == nullptr) return;
+  const auto done = [&](int result, const char* call) {
+    if (result != 0)
+      fail("{} failed with error {}", call, static_cast<int>(cmi_get_error(context)));
+  };
+  if (token_ != nullptr) done(CMIFN(context, 10, tok_del)(context, token_), "tok_del");
+  if (handle_ != nullptr) done(CMIFN(context, 10, rseg_del)(context, handle_), "rseg_del");
+  done(CMIFN(context, 10, seg_dt)(context, segment_, view_), "seg_dt");
+  if (handle_ != nullptr) {
+    done(CMIFN(context, 10, seg_ctl)(context, segment_, CMI_SEG_RM, nullptr),
+         "seg_ctl(CMI_SEG_RM)");
+  }
+  done(CMIFN(context, 10, fini)(context), "fini");
+}
+
+std::string SharedMemory::handle() const {
+  size_t size = 0;
+  size_t length = sizeof(size);
+  check(CMIFN(context_, 10, attr_get)(context_, segment_, CMI_ATTR_RSEG_SIZE, &size, &length) == 0,
+        "attr_get(CMI_ATTR_RSEG_SIZE)");
+  return {reinterpret_cast<const char*>(handle_), size};
+}
+
+std::string SharedMemory::token() const {
+  size_t size = 0;
+  size_t length = sizeof(size);
+  check(CMIFN(context_, 10, attr_get)(context_, segment_, CMI_ATTR_TOKEN_SIZE, &size, &length) == 0,
+        "attr_get(CMI_ATTR_TOKEN_SIZE)");
+  return {reinterpret_cast<const char*>(token_), size};
+}
+
+bool SharedMemory::compare_and_swap(Offset at, uint64_t& expected, uint64_t desired) {
+  uint64_t found = 0;
+  check(CMIFN(context_, 10, atm_cas)(context_, place<uint64_t>(at, 1), expected, desired, &found) ==
+            0,
+        "atm_cas");
+  swaps_++;
+  if (found == expected) return true;
+  expected = found;
+  return false;
+}
+
+void SharedMemory::publish() { check(cmi_wmb() == 0, "cmi_wmb"); }
+
+void SharedMemory::open_epoch() {
+  epoch_ = CMIFN(context_, 10, open_fb)(context_);
+  check(epoch_ != nullptr, "open_fb");
+}
+
+void SharedMemory::flush_epoch() {
+  check(CMIFN(context_, 10, flush_fb)(context_, epoch_) == 0, "flush_fb");
+}
+
+void SharedMemory::close_epoch() {
+  check(CMIFN(context_, 10, close_fb)(context_, std::exchange(epoch_, nullptr)) == 0, "close_fb");
+}
+
+struct cmi_ofi_stats SharedMemory::library_counters() const {
+  struct cmi_ofi_stats counters = {};
+  counters.size = sizeof(counters);
+  check(cmi_ofi_stats(context_, &counters) == 0, "cmi_ofi_stats");
+  return counters;
+}
+
+}  // namespace wordcount

@@ -1,0 +1,62 @@
+// How the processes find each other before they share memory: short lines over TCP, from each node
+// to the home. It carries the handle and the token, the start, the end and what one node reports;
+// no words and no counts. Anybody who can listen to it can use the segment: on a network that is
+// not trusted, run it through a tunnel.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <string_view>
+
+namespace wordcount {
+
+enum class Received { kLine, kNothing, kClosed };
+
+// One connection. Every call is bounded by its own time or by the deadline of the run.
+class Link {
+ public:
+  explicit Link(int fd) : fd_(fd) {}
+  Link(Link&& other) noexcept;
+  Link& operator=(Link&&) = delete;
+  ~Link();
+
+  void send(std::string_view line);
+  // The next line without its end, if there is one within `wait`.
+  Received receive(std::string& line, std::chrono::milliseconds wait);
+  // The next line; fails when the other side has gone or the deadline has passed.
+  std::string expect_line();
+  // The next line, which must begin with `word` and a blank or be the word alone; returns what
+  // follows.
+  std::string expect(std::string_view word);
+
+  [[nodiscard]] int fd() const { return fd_; }
+
+ private:
+  int fd_;
+  std::string unread_;
+};
+
+class Listener {
+ public:
+  // HOST:PORT; port 0 for one that is free.
+  explicit Listener(const std::string& address);
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+  ~Listener();
+
+  // HOST:PORT as it is.
+  [[nodiscard]] std::string address() const;
+  // Fails when nobody has come before the deadline.
+  Link accept();
+
+ private:
+  int fd_ = -1;
+};
+
+// Tries again until the home listens or the deadline has passed.
+Link connect_to(const std::string& address);
+
+std::string to_hex(std::string_view bytes);
+std::string from_hex(std::string_view text);
+
+}  // namespace wordcount

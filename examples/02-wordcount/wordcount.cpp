@@ -1,0 +1,376 @@
+// wordcount: processes on several nodes count the words of real text in one hash table, which lies
+// in one CMI segment of the first node and which all of them change in place. Then another node
+// reads it, counts everything once more in an ordinary map, and compares.
+//
+//   wordcount home --listen HOST:PORT --nodes N [options] [file or folder ...]
+//   wordcount node --connect HOST:PORT [--timeout SECONDS]
+//
+// Each process belongs to the node that CMI_NODE names, or to the machine's; CMI_ADDRESS says where
+// others reach it. The files must be the same on all machines.
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "failure.hpp"
+#include "input.hpp"
+#include "memory.hpp"
+#include "rendezvous.hpp"
+#include "report.hpp"
+#include "table.hpp"
+#include "verify.hpp"
+
+namespace wordcount {
+namespace {
+
+constexpr uint64_t kMiB = 1024 * 1024;
+constexpr uint64_t kDefaultInput = 64 * kMiB;
+constexpr std::string_view kHello = "hello wordcount 1";
+// What a node keeps to itself before it merges.
+constexpr size_t kBatchWords = 64 * 1024;
+constexpr uint64_t kLargestBatch = 4 * kMiB;
+
+struct Options {
+  std::string role;
+  std::string address;   // --listen or --connect
+  std::string announce;  // file that the home writes its address to
+  unsigned nodes = 4;
+  std::chrono::seconds timeout{120};
+  uint64_t limit_mib = 0;
+  uint64_t segment_mib = 0;  // 0: derived from the input
+  std::vector<std::string> paths;
+};
+
+[[noreturn]] void usage() {
+  fmt::print(
+      stderr,
+      "usage: wordcount home --listen HOST:PORT --nodes N [--announce FILE] [--timeout SECONDS]\n"
+      "                      [--limit MIB] [--segment MIB] [file or folder ...]\n"
+      "       wordcount node --connect HOST:PORT [--timeout SECONDS]\n");
+  ::_exit(2);
+}
+
+uint64_t number(const std::string& text, uint64_t lowest, uint64_t highest) {
+  uint64_t value = 0;
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (result.ec != std::errc() || result.ptr != text.data() + text.size() || value < lowest ||
+      value > highest) {
+    fmt::print(stderr, "wordcount: '{}' is not a number from {} to {}\n", text, lowest, highest);
+    usage();
+  }
+  return value;
+}
+
+Options parse(int argc, char** argv) {
+  Options options;
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (arguments.empty() || (arguments[0] != "home" && arguments[0] != "node")) usage();
+  options.role = arguments[0];
+  const bool home = options.role == "home";
+  for (size_t i = 1; i < arguments.size(); i++) {
+    const std::string& name = arguments[i];
+    if (!name.starts_with("--")) {
+      if (!home) usage();
+      options.paths.push_back(name);
+      continue;
+    }
+    if (++i == arguments.size()) usage();
+    const std::string& value = arguments[i];
+    if (name == (home ? "--listen" : "--connect")) {
+      options.address = value;
+    } else if (name == "--timeout") {
+      options.timeout = std::chrono::seconds(number(value, 1, 86400));
+    } else if (home && name == "--nodes") {
+      options.nodes = static_cast<unsigned>(number(value, 2, 64));
+    } else if (home && name == "--announce") {
+      options.announce = value;
+    } else if (home && name == "--limit") {
+      options.limit_mib = number(value, 1, 1024 * 1024);
+    } else if (home && name == "--segment") {
+      options.segment_mib = number(value, 1, 1024 * 1024);
+    } else {
+      usage();
+    }
+  }
+  if (options.address.empty()) usage();
+  return options;
+}
+
+uint64_t nanoseconds_since(Clock::time_point start) {
+  return static_cast<uint64_t>(std::chrono::nanoseconds(Clock::now() - start).count());
+}
+
+// A node's part in the work: takes chunks, counts them in private, merges each batch into the table
+// while the others do the same.
+void count_share(SharedMemory& memory, SharedTable& table, const std::function<void()>& pause) {
+  const auto start = Clock::now();
+  NodeStatistics& mine = table.statistics;
+  const Layout& layout = table.layout();
+  const uint64_t batch_bytes =
+      std::clamp(layout.input_bytes / (4 * layout.nodes), kMiB / 16, kLargestBatch);
+  memory.open_epoch();
+
+  Batch batch;
+  batch.reserve(kBatchWords);
+  uint64_t bytes_in_batch = 0;
+  const auto merge = [&] {
+    const auto merge_start = Clock::now();
+    table.merge(batch, pause);
+    batch.clear();
+    bytes_in_batch = 0;
+    mine.batches++;
+    mine.merge_nanoseconds += nanoseconds_since(merge_start);
+    table.store_statistics(mine);
+    memory.flush_epoch();
+  };
+
+  Chunk chunk;
+  std::string text;
+  while (table.take_chunk(chunk)) {
+    for (const Piece& piece : chunk) {
+      read_piece(piece, text);
+      for_each_word(text, [&](std::string_view word) {
+        auto at = batch.find(word);
+        if (at == batch.end()) at = batch.emplace(std::string(word), 0).first;
+        at->second++;
+        mine.words++;
+      });
+      mine.bytes += text.size();
+      bytes_in_batch += text.size();
+      if (batch.size() >= kBatchWords) merge();
+      pause();
+    }
+    table.store_statistics(mine);  // for the progress line; goes with the next publication
+    if (bytes_in_batch >= batch_bytes) merge();
+  }
+  if (!batch.empty()) merge();
+
+  const struct cmi_ofi_stats library = memory.library_counters();
+  mine.loads = memory.loads();
+  mine.load_misses = library.load_misses;
+  mine.stores = memory.stores();
+  mine.store_misses = library.store_misses;
+  mine.written_back = library.bytes_written_back;
+  mine.swaps = memory.swaps();
+  mine.nanoseconds = nanoseconds_since(start);
+  table.store_statistics(mine);
+  memory.close_epoch();
+}
+
+int run_node(const Options& options) {
+  self = "wordcount node";
+  Link home = connect_to(options.address);
+  home.send(kHello);
+  const std::string join = home.expect("join");
+  char handle[32 * 1024];
+  char token[32 * 1024];
+  unsigned node = 0;
+  size_t size = 0;
+  if (std::sscanf(join.c_str(), "%u %zu %32767s %32767s", &node, &size, handle, token) != 4) {
+    fail("the home sent a line that cannot be read: join {}", join);
+  }
+  self = fmt::format("node {}", node);
+  failure_socket = home.fd();
+
+  SharedMemory memory = SharedMemory::import(from_hex(handle), from_hex(token), size);
+  home.send("ready");
+  home.expect("go");
+  SharedTable table(memory, node);
+  auto next_check = Clock::now();
+  count_share(memory, table, [&] {
+    if (Clock::now() < next_check) return;
+    std::string line;
+    if (home.receive(line, std::chrono::milliseconds(0)) == Received::kClosed)
+      fail("the home has ended");
+    next_check = Clock::now() + std::chrono::milliseconds(100);
+  });
+  home.send("done");
+
+  std::string order = home.expect_line();
+  if (order == "verify") {
+    const Say say = [&](std::string_view line) { home.send(fmt::format("say {}", line)); };
+    const std::vector<Entry> entries = read_table(memory, table, say);
+    const std::vector<Chunk> chunks = read_plan(memory, table.layout());
+    memory.close();  // from here on this is an ordinary process
+    const Verdict verdict = count_alone_and_compare(chunks, entries, say);
+    home.send(fmt::format("verified {} {}", verdict.identical ? "yes" : "no", verdict.seconds));
+    order = home.expect_line();
+  }
+  if (order != "bye") fail("expected 'bye', got '{}'", order);
+  memory.close();
+  return 0;
+}
+
+// The other nodes, as the home sees them.
+class Nodes {
+ public:
+  Nodes(const Options& options, const SharedMemory& memory) {
+    Listener listener(options.address);
+    const std::string address = listener.address();
+    fmt::print(stderr, "waiting for {} nodes on {}\n", options.nodes - 1, address);
+    if (!options.announce.empty()) announce(options.announce, address);
+    const std::string handle = to_hex(memory.handle());
+    const std::string token = to_hex(memory.token());
+    while (links_.size() + 1 < options.nodes) {
+      Link link = listener.accept();
+      std::string line;
+      // Somebody else who happens to connect is sent away.
+      if (link.receive(line, std::chrono::seconds(5)) != Received::kLine || line != kHello)
+        continue;
+      links_.push_back(std::move(link));
+      links_.back().send(
+          fmt::format("join {} {} {} {}", links_.size() + 1, memory.size(), handle, token));
+    }
+    done_.assign(links_.size(), false);
+    for (Link& link : links_) expect(link, "ready");
+  }
+
+  void tell_all(std::string_view line) {
+    for (Link& link : links_) link.send(line);
+  }
+
+  // Notes who has finished; fails if a node has died. True when all are done.
+  bool check(std::chrono::milliseconds wait) {
+    bool all = true;
+    for (size_t i = 0; i < links_.size(); i++) {
+      if (done_[i]) continue;
+      std::string line;
+      const Received received = links_[i].receive(line, wait);
+      if (received == Received::kClosed) fail("node {} has ended before its work was done", i + 2);
+      if (received == Received::kLine && line != "done") fail("node {}: {}", i + 2, line);
+      done_[i] = received == Received::kLine;
+      all = all && done_[i];
+    }
+    if (Clock::now() > deadline) fail("the nodes have not finished in time");
+    return all;
+  }
+
+  // Node 2 reads and judges; what it says is printed here. Returns its verdict.
+  Verdict verify() {
+    Link& reader = links_.front();
+    reader.send("verify");
+    for (;;) {
+      const std::string line = reader.expect_line();
+      if (line.starts_with("say ")) {
+        fmt::print("{}\n", line.substr(4));
+        continue;
+      }
+      char answer[8] = {};
+      Verdict verdict = {};
+      if (std::sscanf(line.c_str(), "verified %7s %lf", answer, &verdict.seconds) != 2)
+        fail("node 2: {}", line);
+      verdict.identical = std::string_view(answer) == "yes";
+      return verdict;
+    }
+  }
+
+  // Waits until each has closed its segment and gone.
+  void dismiss() {
+    tell_all("bye");
+    for (Link& link : links_) {
+      std::string line;
+      const auto left =
+          std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+      const Received received = link.receive(line, std::max(left, std::chrono::milliseconds(0)));
+      if (received == Received::kLine) fail("a node says at its end: {}", line);
+      if (received == Received::kNothing) fail("a node does not end");
+    }
+  }
+
+ private:
+  static void expect(Link& link, std::string_view word) {
+    const std::string line = link.expect_line();
+    if (line != word) fail("a node does not join: {}", line);
+  }
+
+  // The file appears under its name only when it is whole.
+  static void announce(const std::string& path, const std::string& address) {
+    const std::string part = path + ".part";
+    std::FILE* file = std::fopen(part.c_str(), "w");
+    if (file == nullptr) fail("cannot write {}", path);
+    fmt::print(file, "{}\n", address);
+    std::error_code error;
+    if (std::fclose(file) == 0) std::filesystem::rename(part, path, error);
+    if (error) fail("cannot write {}: {}", path, error.message());
+  }
+
+  std::vector<Link> links_;
+  std::vector<bool> done_;
+};
+
+int run_home(const Options& options) {
+  self = "node 1 (home)";
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  std::vector<std::string> paths = options.paths;
+  uint64_t limit = options.limit_mib * kMiB;
+  if (paths.empty()) {
+    for (const char* path : {"/usr/include", "/usr/share/doc", "/usr/share/common-licenses"}) {
+      if (std::filesystem::exists(path)) paths.emplace_back(path);
+    }
+    if (limit == 0) limit = kDefaultInput;
+  }
+  const Plan plan = make_plan(paths, limit, options.nodes);
+  if (plan.bytes == 0) fail("there is no text to count");
+  const double mib = static_cast<double>(plan.bytes) / kMiB;
+  fmt::print("input: {:.1f} MiB in {} text files, {} chunks\n", mib, plan.files,
+             plan.chunks.size());
+
+  const size_t size = options.segment_mib != 0 ? options.segment_mib * kMiB
+                                               : SharedTable::segment_size(plan, options.nodes);
+  SharedMemory memory = SharedMemory::make(size);
+  SharedTable table = SharedTable::create(memory, plan, options.nodes);
+  Nodes nodes(options, memory);
+
+  const auto statistics = [&] {
+    std::vector<NodeStatistics> all;
+    for (unsigned node = 1; node <= options.nodes; node++)
+      all.push_back(table.load_statistics(node));
+    return all;
+  };
+  Progress progress(plan.bytes);
+  nodes.tell_all("go");
+  const auto start = Clock::now();
+  auto next_check = start;
+  count_share(memory, table, [&] {
+    if (Clock::now() < next_check) return;
+    nodes.check(std::chrono::milliseconds(0));
+    table.store_statistics(table.statistics);
+    progress.show(statistics);
+    next_check = Clock::now() + std::chrono::milliseconds(100);
+  });
+  while (!nodes.check(std::chrono::milliseconds(20))) progress.show(statistics);
+  const double seconds = static_cast<double>(nanoseconds_since(start)) / 1e9;
+  progress.end();
+
+  const Verdict verdict = nodes.verify();
+  const std::vector<NodeStatistics> all = statistics();
+  print_statistics(all);
+  fmt::print("{:.1f} of the segment's {:.1f} MiB used\n",
+             static_cast<double>(table.bytes_used()) / kMiB, static_cast<double>(size) / kMiB);
+  fmt::print("shared table: {:.2f} s, {:.1f} MiB/s; one process alone: {:.2f} s, {:.1f} MiB/s\n",
+             seconds, mib / seconds, verdict.seconds, mib / verdict.seconds);
+  nodes.dismiss();
+  memory.close();
+
+  // Without contention the run shows nothing about compare-and-swap between nodes.
+  const auto losers =
+      std::count_if(all.begin(), all.end(), [](const NodeStatistics& n) { return n.lost() > 0; });
+  const bool contended = losers >= std::min<long>(2, options.nodes - 1);
+  if (!contended) fmt::print("only {} nodes lost a compare-and-swap to another\n", losers);
+  fmt::print("identical: {}\n", verdict.identical ? "yes" : "no");
+  return verdict.identical && contended ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace wordcount
+
+int main(int argc, char** argv) {
+  const wordcount::Options options = wordcount::parse(argc, argv);
+  wordcount::limit_run_to(options.timeout);
+  wordcount::install_exception_handler();
+  return options.role == "home" ? wordcount::run_home(options) : wordcount::run_node(options);
+}

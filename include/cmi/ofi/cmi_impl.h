@@ -1,0 +1,115 @@
+/*
+ * cmi/ofi/cmi_impl.h: what this implementation of CMI adds to <cmi.h>: the memory barriers of the
+ * specification as macros [cmi(5), CMI Memory Model], and counters of what the library did. C11,
+ * and valid C++17. Clients that use nothing from here run on every implementation.
+ */
+#ifndef CMI_OFI_CMI_IMPL_H
+#define CMI_OFI_CMI_IMPL_H
+
+#include <cmi.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Barriers ------------------------------------------------------------------------------- */
+
+/*
+ * cmi_mb() full barrier, cmi_wmb() write barrier, cmi_rmb() read barrier: as mb_fn(), wmb_fn() and
+ * rmb_fn() of <cmi.h>, for the process's context, without an argument. Each is an expression of
+ * type int: 0 on success, -1 on failure, and then cmi_get_error() tells why: CMI_ERR_INIT if the
+ * calling thread is not registered (so too when the process has no context). The compiler moves no
+ * memory access across them. cmi_rmb() is a fence of the CPU and nothing more, since importers are
+ * told to drop their pages when stores are published; it looks at no context and is always 0.
+ */
+#define cmi_mb() cmi_ofi_mb_inline()
+#define cmi_wmb() cmi_ofi_wmb_inline()
+#define cmi_rmb() cmi_ofi_rmb_inline()
+
+/** What cmi_mb() calls; use the macro. */
+CMI_EXPORT int cmi_ofi_mb(void);
+/** What cmi_wmb() calls; use the macro. */
+CMI_EXPORT int cmi_ofi_wmb(void);
+
+/* The empty asm keeps the compiler from moving accesses even where it can see into the call. */
+static inline int cmi_ofi_mb_inline(void) {
+  int result;
+  __asm__ __volatile__("" : : : "memory");
+  result = cmi_ofi_mb();
+  __asm__ __volatile__("" : : : "memory");
+  return result;
+}
+
+static inline int cmi_ofi_wmb_inline(void) {
+  int result;
+  __asm__ __volatile__("" : : : "memory");
+  result = cmi_ofi_wmb();
+  __asm__ __volatile__("" : : : "memory");
+  return result;
+}
+
+static inline int cmi_ofi_rmb_inline(void) {
+  __asm__ __volatile__("" : : : "memory");
+  __atomic_thread_fence(__ATOMIC_ACQUIRE);
+  __asm__ __volatile__("" : : : "memory");
+  return 0;
+}
+
+/* ---- Counters ------------------------------------------------------------------------------- */
+
+/*
+ * The structure and the function share a name, as struct stat and stat() do; g++ -Wshadow complains
+ * about that, without need.
+ */
+#if defined(__cplusplus) && defined(__GNUC__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+#endif
+
+/**
+ * What the library did for the calling process since cmi_ini() made its context. Counters only
+ * grow; they are read one by one, so that two of them may differ by an operation that is under way.
+ * A page is 4096 bytes, or a large page where the segment has those.
+ */
+struct cmi_ofi_stats {
+  size_t size; /**< in: sizeof(struct cmi_ofi_stats), for versions to come; the call leaves it */
+
+  uint64_t load_misses;  /**< loads that found their page not cached */
+  uint64_t store_misses; /**< stores that found their page not cached */
+  uint64_t store_faults; /**< first stores to a page that was cached */
+
+  uint64_t pages_fetched;      /**< pages that came from their home, read ahead included */
+  uint64_t bytes_fetched;      /**< bytes of those pages */
+  uint64_t bytes_written_back; /**< bytes that had changed and went to their home */
+  uint64_t pages_written_back; /**< pages that those bytes were in, counted each time */
+
+  uint64_t publications;           /**< barriers, timer ticks and evictions with stores to send */
+  uint64_t invalidations_received; /**< messages of a home that told us to drop pages */
+
+  uint64_t cas_calls; /**< calls of atm_cas() that were carried out */
+  uint64_t cas_lost;  /**< those of them that found another value than cmpval */
+
+  uint64_t exceptions;       /**< SIGSEGV with SEGV_CMI raised */
+  uint64_t messages_dropped; /**< messages from the network that were malformed or unexpected */
+
+  uint64_t reserved[8]; /**< set to 0 */
+};
+
+/**
+ * Fills in stats. Any registered thread may call it, at any time.
+ *   stats  stats->size set by the caller
+ * Returns: 0, or -1 with cmi_get_error().
+ * Errors: CMI_ERR_INVAL, not this process's context, or stats is NULL or its size is not one that
+ * the library knows; CMI_ERR_INIT, the calling thread is not registered.
+ */
+CMI_EXPORT int cmi_ofi_stats(cmi_ctxt* ctxt, struct cmi_ofi_stats* stats);
+
+#if defined(__cplusplus) && defined(__GNUC__)
+#pragma GCC diagnostic pop
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

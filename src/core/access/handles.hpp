@@ -1,0 +1,84 @@
+// Wire form of what clients copy around: remote segment handles, tokens and node addresses. Flat,
+// little-endian, self-checking bytes; decoding trusts nothing.
+// Any thread, without locks: the caller's pointer may lie in a segment, and is read once, into a
+// copy on the stack, before anything is looked at twice. Whether what an object names is alive, and
+// whether its secret is right, is for others to say.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/base/ids.hpp"
+#include "core/base/status.hpp"
+#include "fabric/fabric.hpp"
+
+namespace cmi::access {
+
+// Bytes of each object, always in full: CMI_ATTR_RSEG_SIZE, _TOKEN_SIZE, _NODEADDR_SIZE.
+inline constexpr size_t kRsegSize = 768;
+inline constexpr size_t kTokenSize = 256;
+inline constexpr size_t kNaddrSize = 64;
+
+inline constexpr size_t kMaxDoors = 8;          // of a handle; also the keys of a token
+inline constexpr size_t kMaxProvider = 63;      // bytes of a provider's name, at least 1, printable
+inline constexpr size_t kMaxDoorAddress = 255;  // bytes of a door's address, at least 1
+
+// Where a context's door listens, for one provider.
+struct FabricAddress {
+  std::string provider;
+  std::vector<std::byte> blob;
+  bool operator==(const FabricAddress&) const = default;
+};
+
+struct RsegInfo {
+  uint64_t uid = 0;      // random, names the segment in the whole cluster; never 0
+  int32_t home_seg = 0;  // its id on the home node; > 0
+  uint64_t size = 0;     // bytes; at most 2^32 pages
+  int32_t flags = 0;     // of seg_get, no others
+  int32_t attrib = 0;    // of seg_exp, no others
+  NodeId home_node;
+  ContextId home;
+  std::vector<FabricAddress> doors;  // at most kMaxDoors
+  bool operator==(const RsegInfo&) const = default;
+};
+
+struct TokenKey {
+  std::string provider;
+  fabric::RemoteKey key;
+};
+
+struct TokenInfo {
+  uint64_t uid = 0;     // of the segment
+  uint64_t id = 0;      // random, names the token at its home; never 0
+  uint64_t secret = 0;  // random
+  uint32_t rights = 0;  // fabric::Right, at least one
+  bool any_node = false;
+  NodeId node;  // the only node that may use it; all zero if, and only if, any_node
+  ContextId home;
+  std::vector<TokenKey> keys;  // at most kMaxDoors
+};
+
+struct NaddrInfo {
+  NodeId node;
+  ContextId context;  // all zero where the node alone is meant
+  bool operator==(const NaddrInfo&) const = default;
+};
+
+// Each fills `out`, which must have exactly the object's size. `verno` is what base.verno says: the
+// version of the context that makes the object. kNoMem: does not fit (too many doors, too long
+// names); kInval: a field is outside what is said above.
+Status encode_rseg(const RsegInfo& info, std::span<std::byte> out, uint16_t verno = 10);
+Status encode_token(const TokenInfo& info, std::span<std::byte> out, uint16_t verno = 10);
+Status encode_naddr(const NaddrInfo& info, std::span<std::byte> out, uint16_t verno = 10);
+
+// Each reads the 8 bytes of the base, then 16 more, then as many as these claim and the kind
+// allows. kInval: not such an object, damaged, truncated, or of a version this library does not
+// know.
+Result<RsegInfo> decode_rseg(const void* rseg);
+Result<TokenInfo> decode_token(const void* token);
+Result<NaddrInfo> decode_naddr(const void* naddr);
+
+}  // namespace cmi::access

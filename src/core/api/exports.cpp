@@ -1,0 +1,83 @@
+// The symbols of the library: cmi_ini, cmi_get_error, cmi_ofi_*; and the tables that CMIFN reaches.
+#include <cmi/ofi/cmi_impl.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/api/calls.hpp"
+#include "core/api/entry.hpp"
+
+using namespace cmi;  // NOLINT: the C names live outside of any namespace
+
+namespace {
+
+constexpr cmi_fns_11 kTable11 = {
+    api::atm_cas,   api::attr_get, api::cflush,   api::close_fb, api::cmi_ctl, api::cmi_enb,
+    api::evt_get,   api::evt_ret,  api::fini,     api::flush_fb, api::ini_th,  api::mb_fn,
+    api::open_fb,   api::rmb_fn,   api::rseg_del, api::seg_at,   api::seg_ctl, api::seg_dt,
+    api::seg_exp,   api::seg_get,  api::seg_imp,  api::tok_del,  api::tok_new, api::wmb_fn,
+    api::seg_getva, api::tok_newva};
+
+constexpr cmi_fns_10 kTable10 = {
+    api::atm_cas, api::attr_get, api::cflush,   api::close_fb, api::cmi_ctl, api::cmi_enb,
+    api::evt_get, api::evt_ret,  api::fini,     api::flush_fb, api::ini_th,  api::mb_fn,
+    api::open_fb, api::rmb_fn,   api::rseg_del, api::seg_at,   api::seg_ctl, api::seg_dt,
+    api::seg_exp, api::seg_get,  api::seg_imp,  api::tok_del,  api::tok_new, api::wmb_fn};
+
+}  // namespace
+
+extern "C" cmi_ctxt* cmi_ini(uint16_t verno, cmi_cbs* callback) {
+  Status s = Status::kNoMem;
+  context::Context* c = nullptr;
+  try {
+    cmi_cbs copy{};
+    if (callback != nullptr) copy = *callback;
+    SignalsBlocked quiet;
+    auto r =
+        context::Context::start(verno, callback != nullptr ? &copy : nullptr, &kTable10, &kTable11);
+    s = r.status();
+    if (r) c = *r;
+  } catch (const std::bad_alloc&) {
+  }
+  context::t_error = api::translate(s);
+  return ok(s) ? c->handle() : nullptr;
+}
+
+extern "C" cmi_error cmi_get_error(cmi_ctxt*) { return context::t_error; }
+
+static int barrier_of_process() {
+  const Status s = context::barrier_here();
+  context::t_error = api::translate(s);
+  return ok(s) ? 0 : -1;
+}
+
+extern "C" int cmi_ofi_mb(void) { return barrier_of_process(); }
+extern "C" int cmi_ofi_wmb(void) { return barrier_of_process(); }
+
+extern "C" int cmi_ofi_stats(cmi_ctxt* ctxt, struct cmi_ofi_stats* out) {
+  context::Context* c = api::enter(ctxt);
+  if (c == nullptr) return -1;
+  if (out == nullptr || out->size != sizeof *out) {
+    context::t_error = CMI_ERR_INVAL;
+    return -1;
+  }
+  const memory::Stats& in = c->engine().stats();
+  struct cmi_ofi_stats s;
+  std::memset(&s, 0, sizeof s);
+  s.size = sizeof s;
+  s.load_misses = in.load_misses;
+  s.store_misses = in.store_misses;
+  s.store_faults = in.store_faults;
+  s.pages_fetched = in.pages_fetched;
+  s.bytes_fetched = in.bytes_fetched;
+  s.bytes_written_back = in.bytes_written_back;
+  s.pages_written_back = in.pages_written_back;
+  s.publications = in.publications;
+  s.invalidations_received = in.invalidations_received;
+  s.cas_calls = in.cas_calls;
+  s.cas_lost = in.cas_lost;
+  s.exceptions = in.exceptions;
+  s.messages_dropped = c->engine().messages_dropped();
+  *out = s;
+  return 0;
+}

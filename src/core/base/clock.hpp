@@ -1,0 +1,30 @@
+// Monotonic time and deadlines. Any thread, signal handlers too.
+#pragma once
+
+#include <time.h>
+
+#include <cstdint>
+
+namespace cmi {
+
+using Nanos = int64_t;  // on CLOCK_MONOTONIC
+inline constexpr Nanos kMicro = 1000, kMilli = 1000 * kMicro, kSecond = 1000 * kMilli;
+
+inline Nanos now() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * kSecond + t.tv_nsec;
+}
+
+// A point in time after which a wait ends with an error.
+struct Deadline {
+  Nanos at = 0;
+  static Deadline in(Nanos span) { return {now() + span}; }
+  bool passed() const { return now() >= at; }
+  Nanos left() const {
+    Nanos l = at - now();
+    return l > 0 ? l : 0;
+  }
+};
+
+}  // namespace cmi

@@ -1,0 +1,24 @@
+// Named points where a test can kill, stop or delay the process, switched on by the environment
+// variable CMI_FAULT_POINT, read once: "name=kill", "name=stop", "name=exit", "name=delay:MICROS",
+// with an optional "#N" to act on the N-th passage only ("name#3=kill"); several joined by ';'.
+// One relaxed load when none is set. Any thread, signal handlers too.
+#pragma once
+
+#include <atomic>
+
+namespace cmi {
+
+extern std::atomic<bool> g_fault_points_armed;
+void fault_point_reached(const char* name);
+// True when the point is listed with "=fail": the caller then takes its error path.
+bool fault_point_fails_slow(const char* name);
+void arm_fault_points();  // reads the environment; called by cmi_ini and by tests
+
+inline void fault_point(const char* name) {
+  if (g_fault_points_armed.load(std::memory_order_relaxed)) fault_point_reached(name);
+}
+inline bool fault_point_fails(const char* name) {
+  return g_fault_points_armed.load(std::memory_order_relaxed) && fault_point_fails_slow(name);
+}
+
+}  // namespace cmi

@@ -1,0 +1,80 @@
+// Locks with the compiler's thread-safety annotations (clang checks them), and the guard that keeps
+// signals away from a thread that holds a page lock.
+// Every lock here is safe in a SIGBUS handler: that handler only ever interrupts client code, which
+// holds none of ours (the no-fault rule).
+#pragma once
+
+#include <sched.h>
+#include <signal.h>
+
+#include <atomic>
+#include <mutex>
+
+#if defined(__clang__)
+#define CMI_TSA(x) __attribute__((x))
+#else
+#define CMI_TSA(x)
+#endif
+#define CMI_GUARDED_BY(m) CMI_TSA(guarded_by(m))
+#define CMI_REQUIRES(...) CMI_TSA(requires_capability(__VA_ARGS__))
+#define CMI_EXCLUDES(...) CMI_TSA(locks_excluded(__VA_ARGS__))
+
+namespace cmi {
+
+class CMI_TSA(capability("mutex")) Mutex {
+ public:
+  void lock() CMI_TSA(acquire_capability()) { m_.lock(); }
+  void unlock() CMI_TSA(release_capability()) { m_.unlock(); }
+  bool try_lock() CMI_TSA(try_acquire_capability(true)) { return m_.try_lock(); }
+
+ private:
+  std::mutex m_;
+};
+
+class CMI_TSA(scoped_lockable) Guard {
+ public:
+  explicit Guard(Mutex& m) CMI_TSA(acquire_capability(m)) : m_(m) { m_.lock(); }
+  ~Guard() CMI_TSA(release_capability()) { m_.unlock(); }
+  Guard(const Guard&) = delete;
+  Guard& operator=(const Guard&) = delete;
+
+ private:
+  Mutex& m_;
+};
+
+inline void cpu_pause() { __builtin_ia32_pause(); }
+
+// Spins a little, then yields the processor: on a machine with few cores the holder may be the one
+// that is not running.
+class Backoff {
+ public:
+  void pause() {
+    if (++n_ < 32) {
+      cpu_pause();
+    } else {
+      sched_yield();
+    }
+  }
+
+ private:
+  int n_ = 0;
+};
+
+// Blocks every signal of the calling thread while it lives. Cheap enough for a path with a system
+// call in it anyway; not for the empty barrier.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &old_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t old_;
+};
+
+}  // namespace cmi

@@ -1,0 +1,111 @@
+// Barriers, flush epochs, cflush and atm_cas: both sides of the protocol for the calling thread.
+#include <new>
+
+#include "core/base/log.hpp"
+#include "core/context/context.hpp"
+
+namespace cmi::context {
+
+Status Context::barrier() {
+  // Stores to imported segments and stores to this node's own segments are published both; each is
+  // a couple of loads when there is nothing to do.
+  const Status there =
+      engine_->importer().barrier(t_thread->loss, Deadline{now() + kBarrierTimeout});
+  const Status here = engine_->home().barrier(Deadline{now() + kBarrierTimeout});
+  return ok(there) ? here : there;
+}
+
+Status barrier_here() {
+  Context* c = Context::current();
+  if (c == nullptr || t_thread == nullptr || t_thread->context != c) return Status::kInit;
+  return c->barrier();
+}
+
+Result<cmi_fb> Context::open_epoch() {
+  if (t_thread->epoch != nullptr) return Status::kBound;
+  void* p = allocator_.get(sizeof(Epoch));
+  if (p == nullptr) return Status::kNoMem;
+  auto* e = new (p) Epoch{t_thread};
+  t_thread->epoch = e;
+  return reinterpret_cast<cmi_fb>(e);
+}
+
+Status Context::flush_epoch(cmi_fb epoch) {
+  if (epoch == nullptr || reinterpret_cast<Epoch*>(epoch) != t_thread->epoch) return Status::kInval;
+  return barrier();
+}
+
+Status Context::close_epoch(cmi_fb epoch) {
+  const Status s = flush_epoch(epoch);
+  if (s == Status::kInval) return s;
+  allocator_.put(t_thread->epoch);
+  t_thread->epoch = nullptr;
+  return s;
+}
+
+Status Context::cflush(void* const* addrs, int32_t n, Raised* raised) {
+  if (n < 0 || (addrs == nullptr && n > 0)) return Status::kInval;
+  std::vector<std::pair<std::shared_ptr<const memory::View>, const std::byte*>> imported;
+  bool home = false;
+  for (int32_t i = 0; i < n; ++i) {
+    auto view = engine_->views().find(addrs[i]);
+    size_t offset;
+    bool read_only;
+    if (view != nullptr && view->import != nullptr) {
+      imported.emplace_back(std::move(view), static_cast<const std::byte*>(addrs[i]));
+    } else if (engine_->home().segment_at(addrs[i], &offset, &read_only) != 0) {
+      home = true;
+    } else {
+      return Status::kInval;
+    }
+  }
+  Status status = home ? engine_->home().barrier(Deadline::in(kBarrierTimeout)) : Status::kOk;
+  if (!imported.empty()) {
+    memory::Exception e = memory::Exception::kNone;
+    const Status s =
+        engine_->importer().flush(imported, t_thread->loss, Deadline::in(kBarrierTimeout), &e);
+    if (e != memory::Exception::kNone) {
+      *raised = {e, imported.front().second, imported.front().first->segment};
+    }
+    if (!ok(s)) status = s;
+  }
+  return status;
+}
+
+Status Context::cas(uint64_t* addr, uint64_t expected, uint64_t desired, uint64_t* found,
+                    Raised* raised) {
+  if (reinterpret_cast<uintptr_t>(addr) % 8 != 0 || found == nullptr) return Status::kInval;
+  memory::Stats& stats = engine_->stats();
+  auto view = engine_->views().find(addr);
+  if (view != nullptr && view->import != nullptr) {
+    if (!memory::t_access_enabled) {
+      *raised = {memory::Exception::kEnable, addr, view->segment};
+      return Status::kOk;
+    }
+    // Everything before it is globally visible before the swap is.
+    if (Status s = barrier(); !ok(s)) return s;
+    memory::count(stats.cas_calls);
+    const memory::Exception e =
+        engine_->importer().cas(*view, reinterpret_cast<std::byte*>(addr), expected, desired, found,
+                                Deadline::in(call_timeout()));
+    if (e != memory::Exception::kNone) *raised = {e, addr, view->segment};
+    return Status::kOk;
+  }
+  size_t offset;
+  bool read_only;
+  const int32_t seg = engine_->home().segment_at(addr, &offset, &read_only);
+  if (seg == 0) return Status::kInval;
+  if (read_only) {
+    *raised = {memory::Exception::kAccess, addr, seg};
+    return Status::kOk;
+  }
+  if (Status s = barrier(); !ok(s)) return s;
+  memory::count(stats.cas_calls);
+  auto was = engine_->home().cas(seg, offset, expected, desired, Deadline::in(kBarrierTimeout));
+  if (!was) return was.status();
+  if (*was != expected) memory::count(stats.cas_lost);
+  *found = *was;
+  return Status::kOk;
+}
+
+}  // namespace cmi::context

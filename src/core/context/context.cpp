@@ -1,0 +1,236 @@
+// Start and end of a context, its threads, and fork.
+#include "core/context/context.hpp"
+
+#include <pthread.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "core/base/fault_point.hpp"
+#include "core/base/log.hpp"
+
+namespace cmi::context {
+
+thread_local Thread* t_thread = nullptr;
+thread_local cmi_error t_error = CMI_ERR_NONE;
+
+namespace {
+// The one mutable global: finds the process's context. g_lifetime orders its making and ending.
+std::atomic<Context*> g_context{nullptr};
+std::atomic<const cmi_ctxt*> g_handle{nullptr};
+std::atomic<const cmi_ctxt*> g_parents_handle{nullptr};  // in a forked child
+Mutex g_lifetime;
+pthread_key_t g_thread_key;
+pthread_once_t g_once = PTHREAD_ONCE_INIT;
+
+struct Handle {  // what the client's pointer points to
+  cmi_ctxt ctxt;
+  std::byte naddr[access::kNaddrSize];
+};
+}  // namespace
+
+void* Allocator::get(size_t n) const { return alloc != nullptr ? alloc(n, arg) : std::malloc(n); }
+void Allocator::put(void* p) const {
+  if (p == nullptr) return;
+  if (free != nullptr) {
+    free(p, arg);
+  } else {
+    std::free(p);
+  }
+}
+
+Context* Context::current() { return g_context.load(std::memory_order_acquire); }
+
+Context* Context::find(const cmi_ctxt* ctxt, bool* forked) {
+  *forked = ctxt != nullptr && ctxt == g_parents_handle.load(std::memory_order_acquire);
+  if (ctxt == nullptr || ctxt != g_handle.load(std::memory_order_acquire)) return nullptr;
+  return current();
+}
+
+void Context::child_after_fork() {
+  // Single-threaded here, and the parent's service thread is not ours.
+  Context* c = g_context.exchange(nullptr);
+  if (c == nullptr) return;
+  g_parents_handle.store(g_handle.exchange(nullptr));
+  memory::set_fault_target(nullptr);
+  c->node_->forget_in_child();
+  t_thread = nullptr;
+  // The rest is left as it is: its threads are gone and its descriptors are the parent's as well.
+}
+
+void Context::thread_exits(void* thread) {
+  auto* t = static_cast<Thread*>(thread);
+  if (t != t_thread || t->context != current()) return;
+  trace(kFacIni, kWarn, "a thread ended without fini");
+  (void)t->context->leave_thread();
+}
+
+Result<Context*> Context::start(uint16_t verno, const cmi_cbs* callbacks,
+                                const struct cmi_fns_10* table10,
+                                const struct cmi_fns_11* table11) {
+  pthread_once(&g_once, [] {
+    pthread_key_create(&g_thread_key, &Context::thread_exits);
+    pthread_atfork(nullptr, nullptr, &Context::child_after_fork);
+  });
+  if (verno < 10 || verno / 10 != CMI_VERNO / 10) return Status::kNotSupp;
+  const uint16_t version = std::min<uint16_t>(verno, CMI_VERNO);
+  if (callbacks != nullptr && (callbacks->alloc == nullptr) != (callbacks->free == nullptr)) {
+    return Status::kInval;
+  }
+  if (callbacks != nullptr && ((callbacks->trace_facilities & ~CMI_TRACE_FAC_ALL) != 0 ||
+                               callbacks->trace_level > CMI_TRACE_LVL_HIGHEST)) {
+    return Status::kInval;
+  }
+  Guard g(g_lifetime);
+  if (Context* c = current(); c != nullptr) {
+    if (Status s = c->join_thread(); !ok(s)) return s;
+    return c;
+  }
+  arm_fault_points();
+  TraceSink sink;
+  if (callbacks != nullptr) sink = {callbacks->alert, callbacks->log, callbacks->arg, 2};
+  Trace::get().configure(callbacks != nullptr ? callbacks->trace_facilities : 0,
+                         callbacks != nullptr ? callbacks->trace_level : 0, sink);
+  auto environment = read_environment();
+  if (!environment) return environment.status();
+
+  struct Unmade {  // undoes a start that failed half way
+    Context* context;
+    ~Unmade() {
+      if (context != nullptr) delete context;
+    }
+  } made{new Context};
+  Context& c = *made.context;
+  c.environment_ = environment.take();
+  if (c.environment_.fault == Environment::FaultMode::kThread) {
+    alert(kFacIni, "CMI_FAULT=thread is not offered by this version");
+    return Status::kNotSupp;
+  }
+  if (c.environment_.trace_fd) sink.fd = c.environment_.trace_fd.get();
+  if (c.environment_.trace) {
+    Trace::get().configure(c.environment_.trace->facilities, c.environment_.trace->level, sink);
+  } else {
+    Trace::get().configure(callbacks != nullptr ? callbacks->trace_facilities : 0,
+                           callbacks != nullptr ? callbacks->trace_level : 0, sink);
+  }
+  if (callbacks != nullptr) c.allocator_ = {callbacks->alloc, callbacks->free, callbacks->arg};
+
+  auto* handle = static_cast<Handle*>(c.allocator_.get(sizeof(Handle)));
+  if (handle == nullptr) return Status::kNoMem;
+  c.handle_ = &handle->ctxt;
+  std::memset(handle, 0, sizeof *handle);
+  c.id_ = random_context_id();
+  auto node = node::Node::join(
+      {c.environment_.runtime_dir, c.environment_.node_name, c.environment_.mem_max}, c.id_);
+  if (!node) {
+    alert(kFacIni, "cannot join the node in {}: {}", c.environment_.runtime_dir,
+          status_name(node.status()));
+    return node.status();
+  }
+  c.node_ = node.take();
+  auto engine =
+      memory::Engine::start(*c.node_, {c.environment_.provider, c.environment_.address}, c.id_);
+  if (!engine) return engine.status();
+  c.engine_ = engine.take();
+
+  handle->ctxt.base = {version, CMI_VENDOR_OFI, CMI_DEVICE_SOFT};
+  handle->ctxt.caps = CMI_CAP_NODE_SPECIFIC_TOKEN;
+  handle->ctxt.naddr = reinterpret_cast<cmi_naddr*>(handle->naddr);
+  handle->ctxt.fns10 = table10;
+  handle->ctxt.fns11 = table11;
+  if (Status s = access::encode_naddr({c.node_->id(), c.id_}, handle->naddr); !ok(s)) return s;
+  g_handle.store(c.handle_, std::memory_order_release);
+  g_context.store(&c, std::memory_order_release);
+  if (Status s = c.join_thread(); !ok(s)) {
+    g_context.store(nullptr);
+    g_handle.store(nullptr);
+    return s;
+  }
+  trace(kFacIni, kInfo, "cmi_ini: version {}, node {:016x}, provider {}", version, c.node_->id().hi,
+        c.engine_->provider());
+  made.context = nullptr;
+  return &c;
+}
+
+Context::~Context() {
+  for (auto& i : issued_) allocator_.put(i.object);
+  engine_.reset();
+  node_.reset();
+  allocator_.put(handle_);
+  // The trace file closes with environment_.
+  Trace::get().configure(0, 0, {});
+}
+
+Status Context::join_thread() {
+  if (t_thread != nullptr && t_thread->context == this) return Status::kBound;
+  auto* t = static_cast<Thread*>(allocator_.get(sizeof(Thread)));
+  if (t == nullptr) return Status::kNoMem;
+  new (t) Thread;
+  t->context = this;
+  t->loss.seen = engine_->importer().losses();
+  if (pthread_setspecific(g_thread_key, t) != 0) {
+    allocator_.put(t);
+    return Status::kNoMem;
+  }
+  memory::t_access_enabled = false;
+  t_thread = t;
+  Guard g(mu_);
+  t->next = threads_;
+  threads_ = t;
+  ++thread_count_;
+  return Status::kOk;
+}
+
+Status Context::leave_thread() {
+  Guard lifetime(g_lifetime);
+  Thread* t = t_thread;
+  if (t->epoch != nullptr) (void)close_epoch(reinterpret_cast<cmi_fb>(t->epoch));
+  bool last;
+  {
+    Guard g(mu_);
+    Thread** p = &threads_;
+    while (*p != t) p = &(*p)->next;
+    *p = t->next;
+    last = --thread_count_ == 0;
+  }
+  pthread_setspecific(g_thread_key, nullptr);
+  t_thread = nullptr;
+  memory::t_access_enabled = false;
+  const Allocator allocator = allocator_;
+  if (last) {
+    trace(kFacIni, kInfo, "fini: the last thread left");
+    end();
+    g_context.store(nullptr, std::memory_order_release);
+    g_handle.store(nullptr, std::memory_order_release);
+    delete this;
+  }
+  allocator.put(t);
+  return Status::kOk;
+}
+
+void Context::end() {
+  std::map<void*, Attached> attached;
+  std::map<int32_t, Imported> imported;
+  {
+    Guard g(mu_);
+    attached.swap(attached_);
+    imported.swap(imported_);
+  }
+  const Deadline soon = Deadline::in(kRevokeTimeout);
+  memory::LossMark ignored;
+  (void)engine_->importer().barrier(ignored, soon);
+  for (auto& [addr, a] : attached) {
+    if (a.imported != nullptr) {
+      engine_->importer().detach(a.imported, soon);
+    } else {
+      (void)engine_->home().detach(a.segment, addr, soon);
+    }
+    a.imported.reset();
+    node_->detach(a.attachment);
+  }
+  for (auto& [id, i] : imported) engine_->importer().leave(i.import, soon);
+  engine_->home().close(Deadline::in(kRevokeTimeout));
+}
+
+}  // namespace cmi::context

@@ -1,0 +1,151 @@
+// The process's context: its node, its engine, its threads and the objects clients hold. The one
+// mutable global of the library is the pointer that finds it.
+//
+// Lifetime: made by the first cmi_ini, destroyed by the last fini. A registered thread keeps it
+// alive. Locks: mu_ guards the tables here; it is released before the engine is asked for anything
+// that waits.
+#pragma once
+
+#include <cmi.h>
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "core/access/handles.hpp"
+#include "core/base/lock.hpp"
+#include "core/context/environment.hpp"
+#include "core/memory/engine.hpp"
+#include "core/node/node.hpp"
+
+namespace cmi::context {
+
+// The client's allocator, or the library's own. Objects that clients hold come from here.
+struct Allocator {
+  void* (*alloc)(size_t, void*) = nullptr;
+  void (*free)(void*, void*) = nullptr;
+  void* arg = nullptr;
+  void* get(size_t n) const;
+  void put(void* p) const;
+};
+
+// One per registered thread, from the client's allocator.
+struct Thread {
+  class Context* context = nullptr;
+  memory::LossMark loss;
+  struct Epoch* epoch = nullptr;  // open flush epoch
+  Thread* next = nullptr;         // of the same context, guarded by its mu_
+};
+
+// What cmi_fb points to.
+struct Epoch {
+  Thread* owner = nullptr;
+};
+
+extern thread_local Thread* t_thread;  // of this thread, or null
+extern thread_local cmi_error t_error;
+
+class Context {
+ public:
+  // `table10`/`table11`: what CMIFN reaches, given by the C entry.
+  static Result<Context*> start(uint16_t verno, const cmi_cbs* callbacks,
+                                const struct cmi_fns_10* table10, const struct cmi_fns_11* table11);
+  // The process's context, if `ctxt` is it. *forked: it was this process's parent's.
+  static Context* find(const cmi_ctxt* ctxt, bool* forked);
+  static Context* current();
+
+  cmi_ctxt* handle() const { return handle_; }
+  uint16_t version() const { return handle_->base.verno; }
+  const Allocator& allocator() const { return allocator_; }
+  memory::Engine& engine() { return *engine_; }
+  node::Node& node() { return *node_; }
+
+  Status join_thread();
+  // Deregisters the calling thread; the last one ends the context. *ended tells.
+  Status leave_thread();
+
+  // segments.cpp
+  Result<int32_t> seg_get(size_t size, int32_t flags);
+  Result<void*> seg_at(int32_t seg, void* addr, int32_t flags);
+  Status seg_dt(int32_t seg, void* addr);
+  Status seg_remove(int32_t seg);
+  Status seg_status(int32_t seg, cmi_ds* ds);
+  Status seg_info(int32_t seg, cmi_ds* ds);
+  Status attribute(int32_t seg, int32_t cmd, size_t* size);
+  void info(cmi_ctl_cfg* cfg);
+
+  // sharing.cpp
+  Result<cmi_rseg*> seg_exp(int32_t seg, int32_t attrib);
+  Status rseg_del(const cmi_rseg* rseg);
+  Result<int32_t> seg_imp(const cmi_rseg* rseg);
+  Status set_token(int32_t seg, const cmi_token* token);
+  Result<cmi_token*> tok_new(int32_t seg, const cmi_naddr* naddr, uint32_t rights);
+  Status tok_del(const cmi_token* token);
+
+  // barriers.cpp
+  Status barrier();
+  Result<cmi_fb> open_epoch();
+  Status flush_epoch(cmi_fb epoch);
+  Status close_epoch(cmi_fb epoch);
+  struct Raised {  // an exception that the C entry has to raise
+    memory::Exception exception = memory::Exception::kNone;
+    const void* addr = nullptr;
+    int32_t segment = 0;
+  };
+  Status cflush(void* const* addrs, int32_t n, Raised* raised);
+  Status cas(uint64_t* addr, uint64_t expected, uint64_t desired, uint64_t* found, Raised* raised);
+
+ private:
+  struct Attached {
+    int32_t segment = 0;
+    node::Attachment attachment{};
+    std::shared_ptr<const memory::View> imported;  // null: a view of a home segment
+  };
+  struct Imported {
+    std::shared_ptr<memory::Import> import;
+    bool ours = false;     // this process called seg_imp
+    bool removed = false;  // CMI_SEG_RM was called on it
+    int views = 0;
+  };
+  struct Issued {  // a handle or token that a client holds
+    void* object = nullptr;
+    bool token = false;
+    int32_t segment = 0;
+  };
+
+  Context() = default;
+  ~Context();
+  void end();
+  static void child_after_fork();
+  static void thread_exits(void* thread);
+  Result<std::shared_ptr<memory::Import>> import_of(int32_t seg);
+  void leave_import_if_unused(int32_t seg);
+  Result<void*> issue(size_t size, bool token, int32_t segment);
+  bool revoke_issued(const void* object, size_t size, bool token);
+  Nanos call_timeout() const { return engine_->importer().reconf_timeout(); }
+
+  cmi_ctxt* handle_ = nullptr;
+  Allocator allocator_;
+  Environment environment_;
+  ContextId id_;
+  std::unique_ptr<node::Node> node_;
+  std::unique_ptr<memory::Engine> engine_;
+
+  Mutex mu_;
+  Thread* threads_ CMI_GUARDED_BY(mu_) = nullptr;
+  int thread_count_ CMI_GUARDED_BY(mu_) = 0;
+  std::map<void*, Attached> attached_ CMI_GUARDED_BY(mu_);
+  std::map<int32_t, Imported> imported_ CMI_GUARDED_BY(mu_);
+  std::vector<Issued> issued_ CMI_GUARDED_BY(mu_);
+};
+
+// A barrier of the process's context and thread, or Status::kInit. For the macros, which take none.
+Status barrier_here();
+
+// How long a barrier waits for its homes and their importers before stores count as lost.
+inline constexpr Nanos kBarrierTimeout = 15 * kSecond;
+inline constexpr Nanos kRevokeTimeout = 2 * kSecond;
+inline constexpr size_t kSegmentAlignment = kPageSize;
+inline constexpr size_t kMaxSegmentSize = size_t{1} << 43;  // 2^31 pages
+
+}  // namespace cmi::context

@@ -1,0 +1,128 @@
+// Reading and checking the CMI_ variables.
+#include "core/context/environment.hpp"
+
+#include <fcntl.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+#include "core/base/log.hpp"
+#include "core/node/node.hpp"
+#include "core/segment/placement.hpp"
+
+namespace cmi::context {
+
+namespace {
+
+constexpr size_t kMaxNodeName = 255;
+
+// One line that names the variable. The value is cut and cleaned: it may hold anything.
+Status bad_value(const char* variable, std::string_view value, const char* wanted) {
+  constexpr size_t kShown = 100;
+  std::string shown(value.substr(0, kShown));
+  for (char& c : shown) {
+    if (c < ' ' || c > '~') c = '?';
+  }
+  alert(kFacIni, "{}={}{}: {}", variable, shown, value.size() > kShown ? "..." : "", wanted);
+  return Status::kInval;
+}
+
+std::optional<std::string> variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
+}
+
+// Decimal digits, then at most one of K, M, G, T. Nullopt: malformed, zero, or beyond 64 bits.
+std::optional<uint64_t> parse_bytes(std::string_view text) {
+  uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || number == 0) return std::nullopt;
+  const std::string_view suffix(end, static_cast<size_t>(text.data() + text.size() - end));
+  if (suffix.empty()) return number;
+  constexpr std::string_view kUnits = "KMGT";
+  const size_t unit = suffix.size() == 1 ? kUnits.find(suffix[0]) : std::string_view::npos;
+  if (unit == std::string_view::npos) return std::nullopt;
+  const unsigned shift = 10 * (static_cast<unsigned>(unit) + 1);
+  if (number > UINT64_MAX >> shift) return std::nullopt;
+  return number << shift;
+}
+
+// Not blocking, so that a pipe that nobody reads fails now, and a full one loses lines later rather
+// than holding up the client.
+Fd open_for_appending(const std::string& path) {
+  return Fd(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK,
+                   0600));
+}
+
+}  // namespace
+
+Result<Environment> read_environment() {
+  Environment env;
+
+  if (auto v = variable("CMI_PROVIDER")) {
+    if (v->empty()) return bad_value("CMI_PROVIDER", *v, "not the name of a provider");
+    env.provider = std::move(*v);
+  }
+  if (auto v = variable("CMI_ADDRESS")) {
+    if (v->empty()) return bad_value("CMI_ADDRESS", *v, "not an address, an interface or auto");
+    env.address = std::move(*v);
+  }
+
+  if (auto v = variable("CMI_FAULT"); !v || *v == "signal") {
+    env.fault = Environment::FaultMode::kSignal;
+  } else if (*v == "thread") {
+    env.fault = Environment::FaultMode::kThread;
+  } else {
+    return bad_value("CMI_FAULT", *v, "neither signal nor thread");
+  }
+
+  if (auto v = variable("CMI_NODE")) {
+    if (v->empty() || v->size() > kMaxNodeName) {
+      return bad_value("CMI_NODE", *v, "not a name of 1 to 255 bytes");
+    }
+    env.node_name = std::move(*v);
+  } else {
+    env.node_name = node::default_node_name();
+  }
+
+  if (auto v = variable("CMI_RUNTIME_DIR")) {
+    if (!v->starts_with('/')) return bad_value("CMI_RUNTIME_DIR", *v, "not an absolute path");
+    env.runtime_dir = std::move(*v);
+  } else {
+    env.runtime_dir = node::default_runtime_dir();
+  }
+
+  if (auto v = variable("CMI_MEM_MAX")) {
+    const auto bytes = parse_bytes(*v);
+    if (!bytes) {
+      return bad_value("CMI_MEM_MAX", *v,
+                       "not a number of bytes above 0, with K, M, G or T or none");
+    }
+    env.mem_max = *bytes;
+  } else {
+    env.mem_max = segment::machine().ram_bytes / 2;
+  }
+
+  if (auto v = variable("CMI_TRACE")) {
+    Environment::TraceWish wish;
+    if (!Trace::parse(*v, &wish.facilities, &wish.level)) {
+      return bad_value("CMI_TRACE", *v, "not of the form facility[,facility]:level");
+    }
+    env.trace = wish;
+  }
+  // Last, so that no file is made when another variable is wrong.
+  if (auto v = variable("CMI_TRACE_FILE")) {
+    env.trace_fd = open_for_appending(*v);
+    if (!env.trace_fd) {
+      const int cause = errno;
+      return bad_value("CMI_TRACE_FILE", *v, std::strerror(cause));
+    }
+    env.trace_file = std::move(*v);
+  }
+  return env;
+}
+
+}  // namespace cmi::context

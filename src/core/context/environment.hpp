@@ -1,0 +1,36 @@
+// What the CMI_ variables of the environment ask for, checked and with defaults filled in.
+// Read once by each first cmi_ini, in its thread; applying the values is for the context.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "core/base/fd.hpp"
+#include "core/base/status.hpp"
+
+namespace cmi::context {
+
+struct Environment {
+  enum class FaultMode : uint8_t { kSignal, kThread };
+  struct TraceWish {
+    uint32_t facilities = 0;  // Facility
+    uint32_t level = 0;       // Level
+  };
+
+  std::string provider;     // CMI_PROVIDER; empty: the best one
+  std::string address;      // CMI_ADDRESS; empty: loopback
+  std::string node_name;    // CMI_NODE; never empty
+  std::string runtime_dir;  // CMI_RUNTIME_DIR; absolute, need not exist
+  uint64_t mem_max = 0;     // CMI_MEM_MAX, bytes; never 0
+  FaultMode fault = FaultMode::kSignal;
+  std::optional<TraceWish> trace;  // CMI_TRACE
+  std::string trace_file;          // CMI_TRACE_FILE; empty: none
+  Fd trace_fd;                     // open for appending where there is a trace_file
+};
+
+// kInval after one alert line that names the variable, if a value cannot be parsed. Variables that
+// are set to the empty string are set; unknown ones are not looked at.
+Result<Environment> read_environment();
+
+}  // namespace cmi::context

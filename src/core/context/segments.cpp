@@ -1,0 +1,224 @@
+// Segments as clients see them: making, attaching, detaching, removing, asking.
+#include <algorithm>
+
+#include "core/base/log.hpp"
+#include "core/context/context.hpp"
+#include "core/segment/placement.hpp"
+
+namespace cmi::context {
+
+namespace {
+constexpr int32_t kSegGetFlags = CMI_SEG_NORESERVE | CMI_SEG_LOCK | CMI_SEG_LARGE_PAGES |
+                                 CMI_SEG_EXTENSIBLE | CMI_SEG_CLIENT_CONSIST |
+                                 CMI_SEG_CLIENT_INCONSIST;
+// Asked for by name and not offered yet.
+constexpr int32_t kNotOffered = CMI_SEG_LOCK | CMI_SEG_LARGE_PAGES | CMI_SEG_EXTENSIBLE;
+}  // namespace
+
+Result<int32_t> Context::seg_get(size_t size, int32_t flags) {
+  if ((flags & ~kSegGetFlags) != 0) return Status::kNotSupp;
+  if ((flags & CMI_SEG_CLIENT_CONSIST) != 0 && (flags & CMI_SEG_CLIENT_INCONSIST) != 0) {
+    return Status::kInval;
+  }
+  if (size == 0 || size % kPageSize != 0) return Status::kInval;
+  if ((flags & kNotOffered) != 0) return Status::kNotSupp;
+  if (size > kMaxSegmentSize) return Status::kNoMem;
+  return engine_->home().create(size, flags, (flags & CMI_SEG_NORESERVE) == 0);
+}
+
+// The import behind a proxy's id: ours, or made here for one that another process of the node
+// imported, with that process's token (each process has its own cache: rule 13).
+Result<std::shared_ptr<memory::Import>> Context::import_of(int32_t seg) {
+  {
+    Guard g(mu_);
+    auto it = imported_.find(seg);
+    if (it != imported_.end()) return it->second.import;
+  }
+  auto blob = node_->proxy_blob(seg);
+  if (!blob || blob->size() < access::kRsegSize) return Status::kInval;
+  auto rseg = access::decode_rseg(blob->data());
+  if (!rseg) return rseg.status();
+  auto import = engine_->importer().import(*rseg, seg, Deadline::in(call_timeout()));
+  if (!import) return import.status();
+  uint64_t version = 0;
+  auto token = node_->proxy_token(seg, &version);
+  if (token && token->size() >= access::kTokenSize) {
+    if (auto t = access::decode_token(token->data()); t) {
+      (void)engine_->importer().set_token(*import, *t, Deadline::in(call_timeout()));
+    }
+  }
+  Guard g(mu_);
+  auto [it, fresh] = imported_.try_emplace(seg);
+  if (fresh) it->second.import = *import;
+  return it->second.import;
+}
+
+Result<void*> Context::seg_at(int32_t seg, void* addr, int32_t flags) {
+  if ((flags & ~CMI_SEG_READ) != 0) return Status::kNotSupp;
+  auto info = node_->find(seg);
+  if (!info || info->removed) return Status::kInval;
+  if (reinterpret_cast<uintptr_t>(addr) % kSegmentAlignment != 0) return Status::kInval;
+  const bool read_only = (flags & CMI_SEG_READ) != 0;
+  auto attachment = node_->attach(seg);
+  if (!attachment) return attachment.status();
+  Attached entry{seg, *attachment, nullptr};
+  void* at = nullptr;
+  Status status = Status::kOk;
+  if (info->kind == node::SegmentKind::kHome) {
+    auto view =
+        engine_->home().attach(seg, info->size, addr, read_only, Deadline::in(call_timeout()));
+    status = view.status();
+    if (view) at = *view;
+  } else {
+    auto import = import_of(seg);
+    status = import.status();
+    if (import)
+      status = engine_->importer().prepare(**import, (info->flags & CMI_SEG_NORESERVE) == 0);
+    if (ok(status)) {
+      auto view = engine_->importer().attach(*import, addr, read_only);
+      status = view.status();
+      if (view) {
+        entry.imported = *view;
+        at = (*view)->addr;
+        Guard g(mu_);
+        if (auto it = imported_.find(seg); it != imported_.end()) ++it->second.views;
+      }
+    }
+  }
+  if (!ok(status)) {
+    node_->detach(*attachment);
+    leave_import_if_unused(seg);
+    return status;
+  }
+  Guard g(mu_);
+  attached_[at] = std::move(entry);
+  return at;
+}
+
+Status Context::seg_dt(int32_t seg, void* addr) {
+  Attached entry;
+  {
+    Guard g(mu_);
+    auto it = attached_.find(addr);
+    if (it == attached_.end() || it->second.segment != seg) return Status::kInval;
+    entry = std::move(it->second);
+    attached_.erase(it);
+  }
+  Status status = Status::kOk;
+  if (entry.imported != nullptr) {
+    // What was stored through this view must not go with it.
+    memory::LossMark ignored{engine_->importer().losses()};
+    (void)engine_->importer().barrier(ignored, Deadline::in(kBarrierTimeout));
+    engine_->importer().detach(entry.imported, Deadline::in(call_timeout() + kSecond));
+    entry.imported.reset();
+    {
+      Guard g(mu_);
+      if (auto it = imported_.find(seg); it != imported_.end()) --it->second.views;
+    }
+  } else {
+    status = engine_->home().detach(seg, addr, Deadline::in(kBarrierTimeout));
+  }
+  node_->detach(entry.attachment);
+  leave_import_if_unused(seg);
+  return status;
+}
+
+void Context::leave_import_if_unused(int32_t seg) {
+  std::shared_ptr<memory::Import> import;
+  {
+    Guard g(mu_);
+    auto it = imported_.find(seg);
+    if (it == imported_.end() || it->second.views > 0 || (it->second.ours && !it->second.removed)) {
+      return;
+    }
+    import = std::move(it->second.import);
+    imported_.erase(it);
+  }
+  engine_->importer().leave(import, Deadline::in(call_timeout()));
+}
+
+Status Context::seg_remove(int32_t seg) {
+  auto info = node_->find(seg);
+  if (!info) return Status::kInval;
+  if (Status s = node_->remove(seg); !ok(s)) return s;
+  if (info->kind == node::SegmentKind::kHome) {
+    engine_->home().removed(seg, Deadline::in(kRevokeTimeout));
+  } else {
+    {
+      Guard g(mu_);
+      if (auto it = imported_.find(seg); it != imported_.end()) it->second.removed = true;
+    }
+    leave_import_if_unused(seg);
+  }
+  return Status::kOk;
+}
+
+Status Context::seg_status(int32_t seg, cmi_ds* ds) {
+  auto info = node_->find(seg);
+  if (!info) return Status::kInval;
+  uint32_t flags = 0;
+  if ((info->marks & node::kMarkExported) != 0) flags |= CMI_SEG_ST_EXPORTED;
+  if ((info->marks & node::kMarkTokenSet) != 0) flags |= CMI_SEG_ST_TOKEN_SET;
+  if (info->kind == node::SegmentKind::kProxy) flags |= CMI_SEG_ST_IMPORTED;
+  if (info->removed) flags |= CMI_SEG_ST_REMOVED;
+  ds->status.st_flags = flags;
+  ds->status.st_nattach = info->attachments;
+  ds->status.st_owner = info->owner_pid;
+  return Status::kOk;
+}
+
+Status Context::seg_info(int32_t seg, cmi_ds* ds) {
+  auto info = node_->find(seg);
+  if (!info) return Status::kInval;
+  ds->info.seg_align = kSegmentAlignment;
+  ds->info.seg_sz = info->size;
+  ds->info.seg_brk = info->size;
+  ds->info.seg_flags = info->flags;
+  return Status::kOk;
+}
+
+Status Context::attribute(int32_t seg, int32_t cmd, size_t* size) {
+  switch (cmd) {
+    case CMI_ATTR_NODEADDR_SIZE:
+      *size = access::kNaddrSize;
+      return Status::kOk;
+    case CMI_ATTR_RSEG_SIZE:
+      *size = access::kRsegSize;
+      break;
+    case CMI_ATTR_TOKEN_SIZE:
+      *size = access::kTokenSize;
+      break;
+    default:
+      return Status::kInval;
+  }
+  return node_->find(seg) ? Status::kOk : Status::kInval;
+}
+
+void Context::info(cmi_ctl_cfg* cfg) {
+  const uint64_t in_use = node_->memory_in_use();
+  const uint64_t most = environment_.mem_max;
+  cmi_ctl_cfg c{};
+  c.info.max_mem_cfg = most;
+  c.info.max_mem_avail = most > in_use ? (most - in_use) / kPageSize * kPageSize : 0;
+  c.info.max_seg_sz = std::min<size_t>(kMaxSegmentSize, most / kPageSize * kPageSize);
+  c.info.max_exp_segs = memory::kMaxExports;
+  c.info.max_imp_segs = node::kMaxSegments;
+  c.info.max_write_through_segs = 0;
+  c.info.max_acc_toks = memory::kMaxTokens;
+  c.info.max_acc_stok = memory::kMaxTokensPerSegment;
+  c.info.cur_exp_segs = engine_->home().exports();
+  {
+    Guard g(mu_);
+    c.info.cur_imp_segs = static_cast<uint32_t>(
+        std::count_if(imported_.begin(), imported_.end(), [](auto& i) { return i.second.ours; }));
+  }
+  c.info.cache_line_sz = kPageSize;
+  c.info.max_reco_segsz = size_t{1} << 30;
+  c.info.prot_units = kPageSize;
+  c.info.seg_alloc_units = kPageSize;
+  c.info.seg_alignment = kSegmentAlignment;
+  c.info.seg_lrgpg_alignment = segment::machine().huge_page_size;
+  *cfg = c;
+}
+
+}  // namespace cmi::context

@@ -1,0 +1,147 @@
+// Handles and tokens as clients hold them: exporting, importing, granting, revoking.
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/log.hpp"
+#include "core/context/context.hpp"
+
+namespace cmi::context {
+
+// Memory for an object that the client will hold, from its allocator, remembered until it is
+// deleted.
+Result<void*> Context::issue(size_t size, bool token, int32_t segment) {
+  void* p = allocator_.get(size);
+  if (p == nullptr) return Status::kNoMem;
+  std::memset(p, 0, size);
+  Guard g(mu_);
+  issued_.push_back({p, token, segment});
+  return p;
+}
+
+// Finds the library's copy by content and frees it.
+bool Context::revoke_issued(const void* object, size_t size, bool token) {
+  void* found = nullptr;
+  {
+    Guard g(mu_);
+    auto it = std::find_if(issued_.begin(), issued_.end(), [&](const Issued& i) {
+      return i.token == token && (i.object == object || std::memcmp(i.object, object, size) == 0);
+    });
+    if (it == issued_.end()) return false;
+    found = it->object;
+    issued_.erase(it);
+  }
+  allocator_.put(found);
+  return true;
+}
+
+Result<cmi_rseg*> Context::seg_exp(int32_t seg, int32_t attrib) {
+  if ((attrib & ~CMI_SEG_WRITE_THROUGH) != 0) return Status::kNotSupp;
+  auto info = node_->find(seg);
+  if (!info || info->removed || info->kind != node::SegmentKind::kHome) return Status::kInval;
+  if (!engine_->home().owns(seg)) return Status::kPerm;
+  if ((attrib & CMI_SEG_WRITE_THROUGH) != 0) return Status::kNotSupp;
+  auto object = issue(access::kRsegSize, false, seg);
+  if (!object) return object.status();
+  auto rseg = engine_->home().export_segment(seg, info->flags, attrib);
+  Status status = rseg.status();
+  auto* bytes = static_cast<std::byte*>(*object);
+  if (ok(status)) status = access::encode_rseg(*rseg, {bytes, access::kRsegSize});
+  if (!ok(status)) {
+    revoke_issued(*object, access::kRsegSize, false);
+    return status;
+  }
+  return static_cast<cmi_rseg*>(*object);
+}
+
+Status Context::rseg_del(const cmi_rseg* rseg) {
+  if (rseg == nullptr) return Status::kInval;
+  auto info = access::decode_rseg(rseg);
+  if (!info) return Status::kInval;
+  if (info->home != id_) return Status::kPerm;
+  return revoke_issued(rseg, access::kRsegSize, false) ? Status::kOk : Status::kInval;
+}
+
+Result<int32_t> Context::seg_imp(const cmi_rseg* rseg) {
+  if (rseg == nullptr) return Status::kInval;
+  auto info = access::decode_rseg(rseg);
+  if (!info) return Status::kInval;
+  // Copied field by field above; the registry keeps the checked bytes for the other processes.
+  std::byte blob[access::kRsegSize] = {};
+  if (Status s = access::encode_rseg(*info, blob); !ok(s)) return s;
+  auto id = node_->create_proxy(info->size, info->flags, blob);
+  if (!id) return id.status();
+  auto import = engine_->importer().import(*info, *id, Deadline::in(call_timeout()));
+  if (!import) {
+    (void)node_->remove(*id);
+    return import.status();
+  }
+  Guard g(mu_);
+  Imported& entry = imported_[*id];
+  entry.import = import.take();
+  entry.ours = true;
+  return *id;
+}
+
+Status Context::set_token(int32_t seg, const cmi_token* token) {
+  if (token == nullptr) return Status::kInval;
+  auto info = access::decode_token(token);
+  if (!info) return Status::kInval;
+  auto segment = node_->find(seg);
+  if (!segment || segment->removed || segment->kind != node::SegmentKind::kProxy) {
+    return Status::kInval;
+  }
+  std::shared_ptr<memory::Import> import;
+  {
+    Guard g(mu_);
+    auto it = imported_.find(seg);
+    if (it == imported_.end() || !it->second.ours) return Status::kPerm;
+    import = it->second.import;
+  }
+  if (Status s = engine_->importer().set_token(import, *info, Deadline::in(call_timeout()));
+      !ok(s)) {
+    return s;
+  }
+  std::byte bytes[access::kTokenSize] = {};
+  if (ok(access::encode_token(*info, bytes))) (void)node_->store_proxy_token(seg, bytes);
+  return node_->set_marks(seg, node::kMarkTokenSet, 0);
+}
+
+Result<cmi_token*> Context::tok_new(int32_t seg, const cmi_naddr* naddr, uint32_t rights) {
+  constexpr uint32_t kAll = CMI_ACC_READ | CMI_ACC_WRITE | CMI_ACC_ATOMIC;
+  auto segment = node_->find(seg);
+  if (!segment || segment->removed || segment->kind != node::SegmentKind::kHome) {
+    return Status::kInval;
+  }
+  if (naddr == nullptr || rights == 0 || (rights & ~kAll) != 0) return Status::kInval;
+  const bool any = naddr == CMI_NADDR_ANY;
+  NodeId node;
+  if (!any) {
+    auto info = access::decode_naddr(naddr);
+    if (!info) return Status::kInval;
+    node = info->node;
+  }
+  if (!engine_->home().owns(seg)) return Status::kPerm;
+  auto object = issue(access::kTokenSize, true, seg);
+  if (!object) return object.status();
+  auto token = engine_->home().new_token(seg, any, node, rights);
+  Status status = token.status();
+  auto* bytes = static_cast<std::byte*>(*object);
+  if (ok(status)) status = access::encode_token(*token, {bytes, access::kTokenSize});
+  if (!ok(status)) {
+    revoke_issued(*object, access::kTokenSize, true);
+    return status;
+  }
+  return static_cast<cmi_token*>(*object);
+}
+
+Status Context::tok_del(const cmi_token* token) {
+  if (token == nullptr) return Status::kInval;
+  auto info = access::decode_token(token);
+  if (!info) return Status::kInval;
+  if (Status s = engine_->home().delete_token(*info, Deadline::in(kRevokeTimeout)); !ok(s))
+    return s;
+  revoke_issued(token, access::kTokenSize, true);
+  return Status::kOk;
+}
+
+}  // namespace cmi::context

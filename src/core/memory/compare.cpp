@@ -1,0 +1,56 @@
+// One comparison for each width of vector, and the choice among them.
+#include "core/memory/compare.hpp"
+
+#include <immintrin.h>
+
+namespace cmi::memory {
+
+[[gnu::target("avx512bw")]] bool compare_avx512(const std::byte* page, const std::byte* twin,
+                                                ChangedBits& bits) {
+  uint64_t any = 0;
+  for (size_t b = 0; b < kCompareBlocks; ++b) {
+    const __m512i p = _mm512_loadu_si512(page + b * kCompareBlock);
+    const __m512i t = _mm512_loadu_si512(twin + b * kCompareBlock);
+    any |= bits[b] = _mm512_cmpneq_epi8_mask(p, t);
+  }
+  return any != 0;
+}
+
+[[gnu::target("avx2")]] bool compare_avx2(const std::byte* page, const std::byte* twin,
+                                          ChangedBits& bits) {
+  uint64_t any = 0;
+  for (size_t b = 0; b < kCompareBlocks; ++b) {
+    const auto* p = reinterpret_cast<const __m256i*>(page + b * kCompareBlock);
+    const auto* t = reinterpret_cast<const __m256i*>(twin + b * kCompareBlock);
+    const __m256i low = _mm256_cmpeq_epi8(_mm256_loadu_si256(p), _mm256_loadu_si256(t));
+    const __m256i high = _mm256_cmpeq_epi8(_mm256_loadu_si256(p + 1), _mm256_loadu_si256(t + 1));
+    const auto low_equal = static_cast<uint32_t>(_mm256_movemask_epi8(low));
+    const auto high_equal = static_cast<uint32_t>(_mm256_movemask_epi8(high));
+    any |= bits[b] = ~(low_equal | uint64_t{high_equal} << 32);
+  }
+  return any != 0;
+}
+
+bool compare_sse2(const std::byte* page, const std::byte* twin, ChangedBits& bits) {
+  uint64_t any = 0;
+  for (size_t b = 0; b < kCompareBlocks; ++b) {
+    uint64_t equal = 0;
+    for (size_t i = 0; i < 4; ++i) {
+      const auto* p = reinterpret_cast<const __m128i*>(page + b * kCompareBlock) + i;
+      const auto* t = reinterpret_cast<const __m128i*>(twin + b * kCompareBlock) + i;
+      const __m128i same = _mm_cmpeq_epi8(_mm_loadu_si128(p), _mm_loadu_si128(t));
+      equal |= uint64_t{static_cast<uint32_t>(_mm_movemask_epi8(same))} << (16 * i);
+    }
+    any |= bits[b] = ~equal;
+  }
+  return any != 0;
+}
+
+bool compare(const std::byte* page, const std::byte* twin, ChangedBits& bits) {
+  // Loads of a word that the compiler's runtime filled in before main: fine in a signal handler.
+  if (__builtin_cpu_supports("avx512bw")) return compare_avx512(page, twin, bits);
+  if (__builtin_cpu_supports("avx2")) return compare_avx2(page, twin, bits);
+  return compare_sse2(page, twin, bits);
+}
+
+}  // namespace cmi::memory

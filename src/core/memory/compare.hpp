@@ -1,0 +1,24 @@
+// Which bytes of a page differ from its twin: the hot loop under every diff. Pure code: any thread,
+// the fault handler too.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/base/ids.hpp"
+
+namespace cmi::memory {
+
+inline constexpr size_t kCompareBlock = 64;  // bytes, one word of bits
+inline constexpr size_t kCompareBlocks = kPageSize / kCompareBlock;
+using ChangedBits = uint64_t[kCompareBlocks];  // bit i of word b: byte b * 64 + i differs
+
+// Fills `bits` and returns whether any is set. Takes the fastest of those below.
+bool compare(const std::byte* page, const std::byte* twin, ChangedBits& bits);
+
+// Only where the processor has what the name says; every x86-64 has sse2.
+bool compare_avx512(const std::byte* page, const std::byte* twin, ChangedBits& bits);
+bool compare_avx2(const std::byte* page, const std::byte* twin, ChangedBits& bits);
+bool compare_sse2(const std::byte* page, const std::byte* twin, ChangedBits& bits);
+
+}  // namespace cmi::memory

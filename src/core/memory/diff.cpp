@@ -1,0 +1,136 @@
+// Diffs in two steps: a bit for each byte that differs, then runs out of the bits. What is counted,
+// checked for room and written comes from the same bits, whatever the page does meanwhile.
+#include "core/memory/diff.hpp"
+
+#include <bit>
+#include <cstring>
+
+#include "core/memory/compare.hpp"
+
+namespace cmi::memory {
+
+namespace {
+
+constexpr size_t kRunHead = 2 * sizeof(uint16_t);
+
+struct Totals {
+  size_t changed = 0;  // bytes
+  size_t runs = 0;
+};
+
+// Inlined into functions for different processors.
+[[gnu::always_inline]] inline Totals count(const ChangedBits& bits) {
+  Totals total;
+  uint64_t before = 0;  // 1 if the byte in front of the word differs
+  for (uint64_t word : bits) {
+    total.changed += static_cast<size_t>(__builtin_popcountll(word));
+    total.runs += static_cast<size_t>(__builtin_popcountll(word & ~(word << 1 | before)));
+    before = word >> 63;
+  }
+  return total;
+}
+
+[[gnu::target("popcnt")]] Totals count_popcnt(const ChangedBits& bits) { return count(bits); }
+
+Totals totals(const ChangedBits& bits) {
+  return __builtin_cpu_supports("popcnt") ? count_popcnt(bits) : count(bits);
+}
+
+std::byte* put(std::byte* to, size_t value) {
+  const auto v = static_cast<uint16_t>(value);
+  std::memcpy(to, &v, sizeof v);
+  return to + sizeof v;
+}
+
+// First byte at or after `from` whose bit is `wanted`; kPageSize for none.
+size_t find_byte(const ChangedBits& bits, size_t from, bool wanted) {
+  const uint64_t flip = wanted ? 0 : ~uint64_t{0};
+  size_t b = from / kCompareBlock;
+  if (b == kCompareBlocks) return kPageSize;
+  uint64_t word = (bits[b] ^ flip) & ~uint64_t{0} << from % kCompareBlock;
+  while (word == 0) {
+    if (++b == kCompareBlocks) return kPageSize;
+    word = bits[b] ^ flip;
+  }
+  return b * kCompareBlock + static_cast<size_t>(std::countr_zero(word));
+}
+
+// Relaxed: order toward readers comes from the publication that follows.
+template <class T>
+void store(std::byte* to, const std::byte* from) {
+  T v;
+  std::memcpy(&v, from, sizeof v);
+  __atomic_store_n(reinterpret_cast<T*>(to), v, __ATOMIC_RELAXED);
+}
+
+// Copies n bytes in the widest aligned pieces, so that nothing outside them is written and every
+// aligned word among them changes at once.
+void store_bytes(std::byte* to, const std::byte* from, size_t n) {
+  while (n > 0) {
+    const auto at = reinterpret_cast<uintptr_t>(to);
+    size_t step = 1;
+    if (at % 8 == 0 && n >= 8) {
+      step = 8;
+      store<uint64_t>(to, from);
+    } else if (at % 4 == 0 && n >= 4) {
+      step = 4;
+      store<uint32_t>(to, from);
+    } else if (at % 2 == 0 && n >= 2) {
+      step = 2;
+      store<uint16_t>(to, from);
+    } else {
+      store<uint8_t>(to, from);
+    }
+    to += step;
+    from += step;
+    n -= step;
+  }
+}
+
+}  // namespace
+
+size_t encode_diff(const std::byte* page, const std::byte* twin, Writer& out) {
+  ChangedBits bits;
+  if (!compare(page, twin, bits)) return 0;
+  const Totals total = totals(bits);
+  const size_t size = sizeof(uint16_t) + total.runs * kRunHead + total.changed;
+  if (!out.ok() || out.room() < size) return kDiffNoRoom;
+
+  std::byte* to = out.reserve(size);
+  to = put(to, total.runs);
+  size_t end = 0;
+  for (size_t run = 0; run < total.runs; ++run) {
+    const size_t start = find_byte(bits, end, true);
+    end = find_byte(bits, start, false);
+    to = put(to, start);
+    to = put(to, end - start);
+    std::memcpy(to, page + start, end - start);
+    to += end - start;
+  }
+  return total.changed;
+}
+
+bool apply_diff(Reader& in, std::byte* page) {
+  const auto runs = in.get<uint16_t>();
+  Reader check = in;
+  size_t free_from = 0;  // the lowest offset the next run may start at
+  for (unsigned i = 0; i < runs; ++i) {
+    const size_t offset = check.get<uint16_t>();
+    const size_t length = check.get<uint16_t>();
+    check.bytes(length);
+    if (!check.ok() || length == 0 || offset < free_from || offset + length > kPageSize) {
+      return false;
+    }
+    free_from = offset + length;
+  }
+  if (!check.ok()) return false;
+
+  for (unsigned i = 0; i < runs; ++i) {
+    const size_t offset = in.get<uint16_t>();
+    const Bytes bytes = in.blob();
+    store_bytes(page + offset, bytes.data(), bytes.size());
+  }
+  return true;
+}
+
+}  // namespace cmi::memory

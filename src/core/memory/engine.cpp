@@ -1,0 +1,160 @@
+// Composition, fault entry and the service thread's loop.
+#include "core/memory/engine.hpp"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+
+#include "core/base/log.hpp"
+
+namespace cmi::memory {
+
+namespace {
+constexpr Nanos kTick = 10 * kMilli;   // what no barrier asked for is published within two of these
+constexpr Nanos kIdleSleep = kSecond;  // nothing is due: woken by traffic or wake()
+constexpr Nanos kSpinAfterWork = 50 * kMicro;
+constexpr Nanos kRetryLetters = 200 * kMicro;
+}  // namespace
+
+Result<std::unique_ptr<Engine>> Engine::start(node::Node& node, const fabric::Config& config,
+                                              ContextId self) {
+  std::unique_ptr<Engine> e(new Engine(node));
+  auto serving = fabric::open_fabric(config);
+  if (!serving) return serving.status();
+  e->serving_ = serving.take();
+  fabric::Config same = config;
+  same.provider = e->serving_->traits().provider;
+  auto linking = fabric::open_fabric(same);
+  if (!linking) return linking.status();
+  e->linking_ = linking.take();
+  auto server = fabric::Server::open(*e->serving_, self, *e);
+  if (!server) return server.status();
+  e->server_ = server.take();
+  e->wake_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!e->wake_) return Status::kNoMem;
+
+  fabric::Identity identity;
+  identity.id = self;
+  identity.node = node.id();
+  identity.notice_secret = e->server_->notice_secret();
+  const Bytes door = e->server_->door_address();
+  identity.door.assign(door.begin(), door.end());
+  auto importer = Importer::open(
+      {node, *e->linking_, e->provider(), *e->server_, identity, e->views_, e->stats_});
+  if (!importer) return importer.status();
+  e->importer_ = importer.take();
+  auto home = Home::open(
+      {node, *e->serving_, *e->server_, e->provider(), self, node.id(), e->views_, e->stats_});
+  if (!home) return home.status();
+  e->home_ = home.take();
+
+  set_fault_target(e.get());
+  SignalsBlocked inherited_by_the_thread;
+  e->thread_ = std::thread(&Engine::serve, e.get());
+  return e;
+}
+
+Engine::~Engine() {
+  set_fault_target(nullptr);
+  stop_.store(true);
+  wake();
+  if (thread_.joinable()) thread_.join();
+  // Importer first: its links' endpoints are on linking_, its pages are what they write to.
+  importer_.reset();
+  server_.reset();
+  home_.reset();
+  linking_.reset();
+  serving_.reset();
+}
+
+void Engine::wake() {
+  const uint64_t one = 1;
+  [[maybe_unused]] ssize_t n = ::write(wake_.get(), &one, sizeof one);
+}
+
+Exception Engine::on_fault(const View& view, const std::byte* addr, bool write) {
+  Exception e = Exception::kAccess;  // a guarded view at home faults on stores only
+  if (view.import != nullptr) {
+    const bool was_idle = !importer_->busy();
+    e = t_access_enabled
+            ? importer_->serve(view, addr, write, Deadline::in(importer_->reconf_timeout()))
+            : Exception::kEnable;
+    // The timer that publishes what no barrier does starts with the first dirty page.
+    if (was_idle && write && importer_->busy()) wake();
+  }
+  if (e != Exception::kNone) {
+    count(stats_.exceptions);
+    trace(kFacMem, kDebug, "exception {} at {} segment {}", static_cast<int>(e),
+          static_cast<const void*>(addr), view.segment);
+  }
+  return e;
+}
+
+void Engine::on_new_session(const fabric::ClientInfo& client) { home_->on_new_session(client); }
+
+void Engine::on_request(const fabric::ClientInfo& client, uint64_t number, uint16_t type,
+                        Reader payload) {
+  home_->on_request(client, number, type, payload);
+}
+
+void Engine::on_notice(const ContextId& home, uint64_t secret, uint64_t number, uint16_t type,
+                       Reader payload) {
+  importer_->on_notice(home, secret, number, type, payload);
+}
+
+void Engine::on_ack(const ContextId& client, uint64_t number) { home_->on_ack(client, number); }
+
+void Engine::serve() {
+  pthread_setname_np(pthread_self(), "cmi-service");
+  Nanos last_work = now(), last_tick = 0;
+  while (!stop_.load(std::memory_order_relaxed)) {
+    int events = server_->poll() + importer_->advance();
+    for (auto d = node_.bus_receive(); d; d = node_.bus_receive()) {
+      home_->on_datagram(d.take());
+      ++events;
+    }
+    const Nanos t = now();
+    const bool ticking = importer_->busy() || home_->busy();
+    if (ticking && t - last_tick >= kTick) {
+      last_tick = t;
+      importer_->tick();
+      home_->tick(t);
+    }
+    if (events > 0) {
+      last_work = t;
+      continue;
+    }
+    if (t - last_work < kSpinAfterWork) {
+      sched_yield();
+      continue;
+    }
+    sleep(ticking ? last_tick + kTick : t + kIdleSleep);
+  }
+}
+
+void Engine::sleep(Nanos until) {
+  if (!server_->idle()) {
+    until =
+        std::min(until, now() + kRetryLetters);  // told "again": nothing wakes us when it may go
+  } else if (!server_->may_sleep()) {
+    sched_yield();
+    return;
+  }
+  std::vector<int> fds{wake_.get(), node_.bus_fd()};
+  server_->descriptors(&fds);
+  importer_->descriptors(&fds);
+  std::vector<pollfd> polls;
+  for (int fd : fds) {
+    if (fd >= 0) polls.push_back({fd, POLLIN, 0});
+  }
+  const Nanos left = std::max<Nanos>(until - now(), 0);
+  timespec ts{left / kSecond, left % kSecond};
+  ppoll(polls.data(), polls.size(), &ts, nullptr);
+  if (polls[0].revents != 0) {
+    uint64_t count;
+    [[maybe_unused]] ssize_t n = ::read(wake_.get(), &count, sizeof count);
+  }
+}
+
+}  // namespace cmi::memory

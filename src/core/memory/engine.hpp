@@ -1,0 +1,64 @@
+// Puts the two sides of the protocol together in one context: fabrics, server, importer, home, the
+// fault target and the service thread.
+//
+// The service thread polls the server (requests, notices, acknowledgements), the links that owe an
+// answer nobody waits for, and the node bus; it runs the timers. It spins for a short while after
+// work came in, then sleeps in poll. It never waits for a peer.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "core/memory/fault.hpp"
+#include "core/memory/home.hpp"
+#include "core/memory/importer.hpp"
+
+namespace cmi::memory {
+
+class Engine : public fabric::ServerHandler, public FaultTarget {
+ public:
+  // Opens the fabric twice: once to serve (driven by the service thread) and once for what this
+  // context starts (driven by the threads that wait), so that neither wakes the other.
+  static Result<std::unique_ptr<Engine>> start(node::Node& node, const fabric::Config& config,
+                                               ContextId self);
+  ~Engine() override;
+
+  Importer& importer() { return *importer_; }
+  Home& home() { return *home_; }
+  ViewTable& views() { return views_; }
+  const Stats& stats() const { return stats_; }
+  Stats& stats() { return stats_; }
+  const std::string& provider() const { return serving_->traits().provider; }
+  uint64_t messages_dropped() const { return server_->dropped(); }
+  void wake();  // makes the service thread look at its timers
+
+  std::shared_ptr<const View> view_at(const void* addr) override { return views_.find(addr); }
+  Exception on_fault(const View& view, const std::byte* addr, bool write) override;
+
+  bool on_hello(const fabric::ClientInfo&) override { return true; }
+  void on_new_session(const fabric::ClientInfo& client) override;
+  void on_request(const fabric::ClientInfo& client, uint64_t number, uint16_t type,
+                  Reader payload) override;
+  void on_notice(const ContextId& home, uint64_t secret, uint64_t number, uint16_t type,
+                 Reader payload) override;
+  void on_ack(const ContextId& client, uint64_t number) override;
+
+ private:
+  explicit Engine(node::Node& node) : node_(node) {}
+  void serve();
+  void sleep(Nanos until);
+
+  node::Node& node_;
+  Stats stats_;
+  ViewTable views_;
+  std::unique_ptr<fabric::Fabric> serving_, linking_;
+  std::unique_ptr<fabric::Server> server_;
+  std::unique_ptr<Importer> importer_;
+  std::unique_ptr<Home> home_;
+  Fd wake_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+}  // namespace cmi::memory

@@ -1,0 +1,175 @@
+// Exporting, tokens and their revocation, and the end of a segment as its importers see it.
+#include <algorithm>
+
+#include "core/base/fault_point.hpp"
+#include "core/base/log.hpp"
+#include "core/memory/home.hpp"
+
+namespace cmi::memory {
+
+Result<access::RsegInfo> Home::export_segment(int32_t id, int32_t flags, int32_t attrib) {
+  Guard g(mu_);
+  Segment* s = find(id);
+  if (s == nullptr || s->removed) return Status::kInval;
+  if (!s->owned) return Status::kPerm;
+  if (!s->exported) {
+    const auto n = std::count_if(segments_.begin(), segments_.end(),
+                                 [](auto& e) { return e.second.exported && !e.second.removed; });
+    if (n >= static_cast<ptrdiff_t>(kMaxExports)) return Status::kNoMem;
+    s->exported = true;
+    (void)parts_.node.set_marks(id, node::kMarkExported, 0);
+  }
+  access::RsegInfo r;
+  r.uid = s->uid;
+  r.home_seg = id;
+  r.size = s->size;
+  r.flags = flags;
+  r.attrib = attrib;
+  r.home_node = parts_.node_id;
+  r.home = parts_.self;
+  const Bytes door = parts_.server.door_address();
+  r.doors.push_back({parts_.provider, std::vector<std::byte>(door.begin(), door.end())});
+  return r;
+}
+
+Result<access::TokenInfo> Home::new_token(int32_t id, bool any_node, NodeId node, uint32_t rights) {
+  Guard g(mu_);
+  Segment* s = find(id);
+  if (s == nullptr || s->removed) return Status::kInval;
+  if (!s->owned) return Status::kPerm;
+  size_t all = 0;
+  for (auto& [other, seg] : segments_) all += seg.tokens.size();
+  if (all >= kMaxTokens || s->tokens.size() >= kMaxTokensPerSegment) return Status::kNoMem;
+  if (!any_node) {
+    for (auto& [tid, t] : s->tokens) {
+      if (!t.info.any_node && t.info.node == node) return Status::kBound;
+    }
+  }
+  access::TokenInfo info;
+  info.uid = s->uid;
+  info.id = random_u64();
+  info.secret = random_u64();
+  info.rights = rights;
+  info.any_node = any_node;
+  info.node = any_node ? NodeId{} : node;
+  info.home = parts_.self;
+  // The token is the key of a registration with just its rights.
+  auto region = parts_.serving.register_memory(s->service.data(), s->size, rights, random_u64());
+  if (!region) return region.status();
+  info.keys.push_back({parts_.provider, (*region)->key()});
+  Token& t = s->tokens[info.id];
+  t.info = info;
+  t.region = region.take();
+  return info;
+}
+
+Status Home::delete_token(const access::TokenInfo& token, Deadline deadline) {
+  if (token.home != parts_.self) return Status::kPerm;
+  auto p = std::make_shared<Publication>();
+  p->waiting = 1;
+  p->done.begin();
+  Finished done;
+  std::vector<ContextId> told;
+  {
+    Guard g(mu_);
+    Segment* s = find_uid(token.uid);
+    if (s == nullptr) return Status::kInval;
+    auto t = s->tokens.find(token.id);
+    if (t == s->tokens.end() || t->second.revoked || t->second.info.secret != token.secret) {
+      return Status::kInval;
+    }
+    // First: no new use of it, and nothing that arrives from now on is applied.
+    t->second.revoked = true;
+    const bool was_held = s->held();
+    for (auto& h : s->holders) {
+      if (h.token != token.id) continue;
+      h.token = 0;
+      h.rights = 0;
+      std::byte buf[32];
+      Writer out(buf);
+      out.put(s->uid);
+      out.put(h.instance);
+      out.put(token.id);
+      tell(p, h.client, NoticeType::kRevoke, out.done());
+      told.push_back(h.client);
+    }
+    if (was_held && !s->held()) held_segments_.fetch_sub(1);
+    settle(p, &done);
+  }
+  run(done);
+  fault_point("revoke_told");
+  // Then: every importer that used it has stopped, so that closing its key breaks nobody's link.
+  if (!wait(*p, deadline)) {
+    trace(kFacTok, kWarn, "tok_del: an importer did not answer; it is cut off");
+    Finished late;
+    std::vector<ContextId> silent;
+    {
+      Guard g(mu_);
+      for (auto& [number, n] : notices_) {
+        if (n.publication == p) silent.push_back(n.client);
+      }
+    }
+    for (auto& c : silent) parts_.server.fence(c, false);  // what it has in mid-payload ends here
+  }
+  fault_point("revoke_before_close");
+  // Last: the registrations, its own and those made from it.
+  Guard g(mu_);
+  Segment* s = find_uid(token.uid);
+  if (s == nullptr) return Status::kOk;
+  for (auto& h : s->holders) {
+    if (h.token == 0) h.session.reset();
+  }
+  s->tokens.erase(token.id);
+  return Status::kOk;
+}
+
+void Home::removed(int32_t id, Deadline deadline) {
+  auto p = std::make_shared<Publication>();
+  p->waiting = 1;
+  p->done.begin();
+  Finished done;
+  {
+    Guard g(mu_);
+    Segment* s = find(id);
+    if (s == nullptr || !s->owned || s->removed) return;
+    s->removed = true;
+    auto info = parts_.node.find(id);
+    const bool gone = !info || info->attachments == 0;
+    if (s->held()) held_segments_.fetch_sub(1);
+    for (auto& h : s->holders) {
+      if (h.token == 0) continue;
+      h.token = 0;
+      std::byte buf[32];
+      Writer out(buf);
+      out.put(s->uid);
+      out.put(h.instance);
+      out.put<uint8_t>(gone ? 1 : 0);
+      tell(p, h.client, NoticeType::kRemoved, out.done());
+    }
+    settle(p, &done);
+  }
+  run(done);
+  wait(*p, deadline);
+  Guard g(mu_);
+  Segment* s = find(id);
+  if (s == nullptr) return;
+  for (auto& h : s->holders) h.session.reset();
+  s->tokens.clear();
+  // While anyone of this node has it attached, importers are told TOKEN, not SINVAL: it stays
+  // known.
+  if (s->views.empty() && !parts_.node.find(id)) segments_.erase(id);
+}
+
+void Home::close(Deadline deadline) {
+  std::vector<int32_t> owned;
+  {
+    Guard g(mu_);
+    for (auto& [id, s] : segments_) {
+      if (s.owned && s.exported && !s.removed) owned.push_back(id);
+    }
+  }
+  (void)barrier(deadline);
+  for (int32_t id : owned) removed(id, deadline);
+}
+
+}  // namespace cmi::memory

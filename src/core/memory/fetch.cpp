@@ -1,0 +1,356 @@
+// Faults of application threads on imported views: load miss, store miss, first store, and why an
+// access cannot be served. Runs in the SIGBUS handler, all signals blocked.
+#include <cstring>
+
+#include "core/base/fault_point.hpp"
+#include "core/base/log.hpp"
+#include "core/memory/importer.hpp"
+#include "fabric/reach.hpp"
+
+namespace cmi::memory {
+
+using fabric::Cause;
+
+namespace {
+constexpr uint32_t kMaxWindow = 256;  // pages: 1 MiB in one read
+constexpr Nanos kNap = kMilli;
+}  // namespace
+
+void Importer::set_state(Import& imp, Page& page, PageState to) {
+  const bool was_dirty = page.state == PageState::kDirty;
+  page.move(to);
+  const bool is_dirty = to == PageState::kDirty;
+  // Counted up before the store that made it dirty is let go, so that the thread that stored and
+  // every thread that has seen the store find the count above zero (the empty barrier's fast path).
+  if (is_dirty && !was_dirty) dirty_pages_.fetch_add(1, std::memory_order_seq_cst);
+  if (was_dirty && !is_dirty) dirty_pages_.fetch_sub(1, std::memory_order_seq_cst);
+  (void)imp;
+}
+
+Exception Importer::usable(Import& imp, bool write) {
+  switch (imp.state.load(std::memory_order_acquire)) {
+    case ImportState::kNoToken:
+    case ImportState::kRevoked:
+      return Exception::kToken;
+    case ImportState::kRemoved:
+      return Exception::kToken;
+    case ImportState::kGone:
+      return Exception::kSinval;
+    case ImportState::kUsable:
+      break;
+  }
+  const uint32_t rights = imp.rights.load(std::memory_order_acquire);
+  return (rights & (write ? fabric::kWrite : fabric::kRead)) != 0 ? Exception::kNone
+                                                                  : Exception::kAccess;
+}
+
+bool Importer::make_dirty(const View& view, uint32_t index) {
+  // Under the page's lock; the page is write-protected or in no view, so its content is stable
+  // while the twin is copied (rule 4).
+  Import& imp = *view.import;
+  Page& page = imp.table[index];
+  const uint32_t twin = twins_.take();
+  if (twin == 0) return false;
+  std::memcpy(twins_.at(twin), imp.page_data(index), kPageSize);
+  page.twin = twin;
+  set_state(imp, page, PageState::kDirty);
+  if (!page.listed) {
+    page.listed = true;
+    Guard g(imp.dirty_mu);
+    imp.dirty.push_back(index);
+  }
+  fault_point("store_before_unprotect");
+  return true;
+}
+
+Exception Importer::serve(const View& view, const std::byte* addr, bool write, Deadline deadline) {
+  Import& imp = *view.import;
+  const auto index = static_cast<uint32_t>(static_cast<size_t>(addr - view.addr) / kPageSize);
+  std::byte* const at = view.addr + size_t{index} * kPageSize;
+  Page& page = imp.table[index];
+  if (write && view.read_only) return Exception::kAccess;
+
+  for (;;) {
+    const uint32_t seen = imp.changes.load(std::memory_order_seq_cst);
+    page.lock();
+    // Looked at under the page's lock: a revocation sets the state first and takes the pages after,
+    // so whatever is mapped here under an old verdict is taken by it.
+    if (Exception e = usable(imp, write); e != Exception::kNone) {
+      page.unlock();
+      if (imp.state.load() != ImportState::kRemoved) return e;
+      return explain(imp, deadline);
+    }
+    bool wait = false, miss = false, full = false;
+    switch (page.state) {
+      case PageState::kClean:
+      case PageState::kWriting:
+        if (!write) {
+          userfault_.map(at, kPageSize, false);
+        } else if (make_dirty(view, index)) {
+          count(parts_.stats.store_faults);
+          userfault_.unprotect(at, kPageSize);
+          userfault_.map(at, kPageSize, true);
+          ++page.generation;
+        } else {
+          full = true;
+        }
+        break;
+      case PageState::kDirty:
+        if (write) userfault_.unprotect(at, kPageSize);
+        userfault_.map(at, kPageSize, !view.read_only);
+        break;
+      case PageState::kAbsent:
+        page.generation++;
+        set_state(imp, page, PageState::kFetching);
+        miss = true;
+        break;
+      case PageState::kFetching:
+      case PageState::kStale:
+      case PageState::kZappedDirty:
+      case PageState::kZappedWriting:
+        wait = true;
+        break;
+    }
+    page.unlock();
+    if (full) return Exception::kTransient;
+    if (miss) {
+      Exception e = fetch(view, index, write, deadline);
+      if (e != Exception::kNone) return e;
+      return Exception::kNone;
+    }
+    if (!wait) return Exception::kNone;
+    if (deadline.passed()) return Exception::kTransient;
+    // The thread that fetches or the answer to a write-back will change it. Answers are taken in by
+    // whoever polls the link, so poll it.
+    if (auto s = imp.link->current(); s != nullptr && s->endpoint().poll() > 0) continue;
+    imp.wait_for_change(seen, kNap);
+  }
+}
+
+bool Importer::session_key(Import& imp, fabric::Session& session, fabric::RemoteKey* key,
+                           Deadline deadline) {
+  // Fast path: the key was presented in this generation. key_generation is stored last, with
+  // release.
+  if (imp.key_generation.load(std::memory_order_acquire) == session.generation()) {
+    *key = {imp.key.load(std::memory_order_relaxed), imp.key_base.load(std::memory_order_relaxed)};
+    return true;
+  }
+  Guard g(imp.token_mu);
+  if (imp.key_generation.load(std::memory_order_acquire) != session.generation()) {
+    std::byte buf[64];
+    Writer out(buf);
+    out.put(imp.rseg.uid);
+    out.put(imp.instance);
+    out.put(imp.token.id);
+    out.put(imp.token.secret);
+    out.put(parts_.self.node.hi);
+    out.put(parts_.self.node.lo);
+    auto answer =
+        imp.link->call(static_cast<uint16_t>(RequestType::kPresent), out.done(), deadline);
+    if (!answer) return false;
+    Reader in(*answer);
+    const auto status = static_cast<WireStatus>(in.get<uint8_t>());
+    if (status != WireStatus::kOk) {
+      trace(kFacTok, kInfo, "the home refuses the token of segment {}: {}", imp.id,
+            static_cast<int>(status));
+      const ImportState to = status == WireStatus::kGone      ? ImportState::kGone
+                             : status == WireStatus::kRemoved ? ImportState::kRemoved
+                                                              : ImportState::kRevoked;
+      imp.state.store(to, std::memory_order_release);
+      return false;
+    }
+    const auto k = in.get<uint64_t>();
+    const auto base = in.get<uint64_t>();
+    const auto rights = in.get<uint32_t>();
+    if (!in.ok()) return false;
+    imp.key.store(k, std::memory_order_relaxed);
+    imp.key_base.store(base, std::memory_order_relaxed);
+    // The home decides; what the token claims is only what it claims.
+    imp.rights.store(rights & imp.token.rights, std::memory_order_release);
+    imp.key_generation.store(session.generation(), std::memory_order_release);
+  }
+  *key = {imp.key.load(std::memory_order_relaxed), imp.key_base.load(std::memory_order_relaxed)};
+  return imp.key_generation.load(std::memory_order_acquire) == session.generation();
+}
+
+// Takes the wanted page, already kFetching, and as many absent ones behind it as the window allows.
+Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Deadline deadline) {
+  const std::shared_ptr<Import>& holder = view.import;
+  Import& imp = *holder;
+  count(write ? parts_.stats.store_misses : parts_.stats.load_misses);
+  uint32_t window = 1;
+  if (wanted == imp.expected_miss.load(std::memory_order_relaxed)) {
+    window = std::min(imp.window.load(std::memory_order_relaxed) * 2, kMaxWindow);
+  }
+  imp.window.store(window, std::memory_order_relaxed);
+
+  uint32_t n = 1;
+  for (; n < window && wanted + n < imp.pages; ++n) {
+    Page& p = imp.table[wanted + n];
+    p.lock();
+    const bool absent = p.state == PageState::kAbsent;
+    if (absent) {
+      p.generation++;
+      set_state(imp, p, PageState::kFetching);
+    }
+    p.unlock();
+    if (!absent) break;
+  }
+  imp.expected_miss.store(wanted + n, std::memory_order_relaxed);
+
+  for (;;) {
+    Cause cause = Cause::kTimeout;
+    std::weak_ptr<fabric::Session> lost;
+    auto session = imp.link->session(deadline);
+    fabric::RemoteKey key;
+    if (session != nullptr && session_key(imp, *session, &key, deadline)) {
+      // Pairs with the revocation: it sets the state, then waits for using_key to be zero.
+      imp.using_key.fetch_add(1, std::memory_order_seq_cst);
+      if (imp.state.load(std::memory_order_seq_cst) == ImportState::kUsable) {
+        fault_point("fetch_before_read");
+        cause = session->read(imp.page_data(wanted), size_t{n} * kPageSize, key,
+                              uint64_t{wanted} * kPageSize, deadline);
+      } else {
+        cause = Cause::kCancelled;
+      }
+      imp.using_key.fetch_sub(1, std::memory_order_seq_cst);
+      if (cause == Cause::kOk) {
+        count(parts_.stats.pages_fetched, n);
+        count(parts_.stats.bytes_fetched, size_t{n} * kPageSize);
+        deliver(view, wanted, n, wanted, write);
+        // Wanted may be stale by now; the access is simply tried again and fetches anew.
+        return Exception::kNone;
+      }
+      if (imp.state.load() == ImportState::kUsable) {
+        trace(kFacMem, kInfo, "fetch of segment {} page {}: {}", imp.id, wanted,
+              fabric::cause_name(cause));
+        imp.link->retire(session);
+      }
+      lost = session;
+    }
+    session.reset();
+    // Others let go of a retired session within milliseconds; until then the provider may still
+    // write to these pages.
+    for (Backoff backoff; !lost.expired() && !deadline.passed();) backoff.pause();
+    if (!lost.expired()) {
+      Guard g(later_mu_);
+      stranded_.push_back({lost, holder, wanted, n});
+      later_count_.fetch_add(1);
+      const Exception e = explain(imp, deadline);
+      return e == Exception::kNone ? Exception::kTransient : e;
+    }
+    const Exception e = explain(imp, deadline);
+    if (e == Exception::kNone && !deadline.passed()) continue;
+    give_up_fetch(holder, wanted, n);
+    return e == Exception::kNone ? Exception::kTransient : e;
+  }
+}
+
+// What the home says about an access that failed. kNone: nothing is wrong (any more).
+Exception Importer::explain(Import& imp, Deadline deadline) {
+  const ImportState state = imp.state.load();
+  if (state == ImportState::kGone) return Exception::kSinval;
+  if (state == ImportState::kNoToken || state == ImportState::kRevoked) return Exception::kToken;
+  std::byte buf[12];
+  Writer out(buf);
+  out.put(imp.rseg.uid);
+  out.put(imp.instance);
+  const Deadline soon{std::max(deadline.at, now() + 50 * kMilli)};
+  auto answer = imp.link->call(static_cast<uint16_t>(RequestType::kCause), out.done(), soon);
+  if (answer) {
+    Reader in(*answer);
+    switch (static_cast<WireStatus>(in.get<uint8_t>())) {
+      case WireStatus::kOk:
+        return state == ImportState::kRemoved ? Exception::kToken : Exception::kNone;
+      case WireStatus::kGone:
+        imp.state.store(ImportState::kGone);
+        return Exception::kSinval;
+      case WireStatus::kRemoved:
+        imp.state.store(ImportState::kRemoved);
+        return Exception::kToken;
+      case WireStatus::kRights:
+        return Exception::kAccess;
+      default:
+        imp.state.store(ImportState::kRevoked);
+        return Exception::kToken;
+    }
+  }
+  for (const auto& door : imp.rseg.doors) {
+    if (door.provider != parts_.provider) continue;
+    if (fabric::probe_door(door.blob, 50 * kMilli) == fabric::Reach::kRefused) {
+      trace(kFacMem, kWarn, "segment {}: its home has ended", imp.id);
+      lose_home(imp.link);
+      return Exception::kSinval;
+    }
+  }
+  const Nanos since = imp.link->unreachable_since();
+  if (since != 0 && now() - since > kDeadAfter) {
+    lose_home(imp.link);
+    return Exception::kSinval;
+  }
+  return Exception::kTransient;
+}
+
+void Importer::deliver(const View& view, uint32_t first, uint32_t n, uint32_t wanted, bool write) {
+  Import& imp = *view.import;
+  fault_point("fetch_before_deliver");
+  for (uint32_t i = 0; i < n; ++i) imp.table[first + i].lock();
+  const bool usable_now = imp.state.load(std::memory_order_seq_cst) == ImportState::kUsable;
+  // Mapped and made kClean in one locked step; a stale page is not mapped (rule 3). Runs of good
+  // pages go into one call.
+  for (uint32_t i = 0; i < n;) {
+    Page& p = imp.table[first + i];
+    if (p.state == PageState::kStale || !usable_now) {
+      set_state(imp, p, PageState::kAbsent);
+      ++i;
+      continue;
+    }
+    if (first + i == wanted && write && make_dirty(view, wanted)) {
+      userfault_.map(view.addr + size_t{wanted} * kPageSize, kPageSize, true);
+      ++p.generation;
+      ++i;
+      continue;
+    }
+    uint32_t run = 0;
+    while (i + run < n && imp.table[first + i + run].state == PageState::kFetching &&
+           !(first + i + run == wanted && write && run > 0)) {
+      ++run;
+    }
+    const bool protectable = Userfault::features().continue_protected;
+    if (protectable) {
+      userfault_.map(view.addr + size_t{first + i} * kPageSize, size_t{run} * kPageSize, false);
+    }
+    for (uint32_t k = 0; k < run; ++k) {
+      Page& q = imp.table[first + i + k];
+      ++q.generation;
+      if (protectable) {
+        set_state(imp, q, PageState::kClean);
+      } else if (view.read_only || !make_dirty(view, first + i + k)) {
+        // Before Linux 6.4 a page cannot be mapped and write-protected in one step: it is mapped
+        // writable with a twin, as if it had been stored to. Without a twin it stays away.
+        set_state(imp, q, view.read_only ? PageState::kClean : PageState::kAbsent);
+        if (view.read_only) {
+          userfault_.protect(view.addr + size_t{first + i + k} * kPageSize, kPageSize);
+          userfault_.map(view.addr + size_t{first + i + k} * kPageSize, kPageSize, false);
+        }
+      } else {
+        userfault_.map(view.addr + size_t{first + i + k} * kPageSize, kPageSize, true);
+      }
+    }
+    i += run;
+  }
+  for (uint32_t i = 0; i < n; ++i) imp.table[first + i].unlock();
+  imp.changed();
+}
+
+void Importer::give_up_fetch(const std::shared_ptr<Import>& imp, uint32_t first, uint32_t n) {
+  for (uint32_t i = 0; i < n; ++i) {
+    Page& p = imp->table[first + i];
+    p.lock();
+    set_state(*imp, p, PageState::kAbsent);
+    p.unlock();
+  }
+  imp->changed();
+}
+
+}  // namespace cmi::memory

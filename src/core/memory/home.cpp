@@ -1,0 +1,236 @@
+// Segments of this node in this process, and their views.
+#include "core/memory/home.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+
+#include "core/base/log.hpp"
+#include "core/segment/placement.hpp"
+
+namespace cmi::memory {
+
+bool Home::Segment::held() const {
+  return std::any_of(holders.begin(), holders.end(), [](const Holder& h) { return h.token != 0; });
+}
+
+Result<std::unique_ptr<Home>> Home::open(Parts parts) {
+  std::unique_ptr<Home> h(new Home(std::move(parts)));
+  const char* why = nullptr;
+  auto guarded = Userfault::open(Userfault::Kind::kGuarded, &why);
+  if (!guarded) {
+    alert(kFacIni, "{}", why);
+    return guarded.status();
+  }
+  h->guarded_ = guarded.take();
+  if (Userfault::features().async_tracking) {
+    auto tracked = Userfault::open(Userfault::Kind::kTracked, &why);
+    h->pagemap_.reset(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
+    if (tracked && h->pagemap_) h->tracked_ = tracked.take();
+  }
+  if (!h->tracked_) {
+    trace(kFacIni, kInfo,
+          "this kernel does not note stores by itself (6.7 does): each barrier on the "
+          "home node publishes whole segments");
+  }
+  return h;
+}
+
+Home::~Home() {
+  Guard g(mu_);
+  for (auto& [id, s] : segments_) {
+    for (auto& v : s.views) munmap(v.addr, v.len);
+  }
+}
+
+Home::Segment* Home::find(int32_t id) {
+  auto it = segments_.find(id);
+  return it == segments_.end() ? nullptr : &it->second;
+}
+
+Home::Segment* Home::find_uid(uint64_t uid) {
+  for (auto& [id, s] : segments_) {
+    if (s.uid == uid) return &s;
+  }
+  return nullptr;
+}
+
+Home::Holder* Home::find_holder(Segment& s, const ContextId& client, uint32_t instance) {
+  for (auto& h : s.holders) {
+    if (h.client == client && h.instance == instance) return &h;
+  }
+  return nullptr;
+}
+
+bool Home::owns(int32_t id) {
+  Guard g(mu_);
+  Segment* s = find(id);
+  return s != nullptr && s->owned;
+}
+
+uint32_t Home::exports() {
+  Guard g(mu_);
+  return static_cast<uint32_t>(std::count_if(segments_.begin(), segments_.end(), [](auto& e) {
+    return e.second.exported && !e.second.removed;
+  }));
+}
+
+Result<int32_t> Home::create(uint64_t size, int32_t flags, bool reserve) {
+  auto id = parts_.node.create_home(size, flags, reserve);
+  if (!id) return id.status();
+  auto file = parts_.node.open_segment_file(*id);
+  if (!file) {
+    (void)parts_.node.remove(*id);
+    return file.status();
+  }
+  Guard g(mu_);
+  Segment& s = segments_[*id];
+  s.id = *id;
+  s.uid = random_u64();
+  s.size = size;
+  s.flags = flags;
+  s.owned = true;
+  s.owner = parts_.node.slot();
+  s.file = file.take();
+  if (Status st = map_service(s); !ok(st)) {
+    segments_.erase(*id);
+    (void)parts_.node.remove(*id);
+    return st;
+  }
+  segment::place_memory(s.service.data(), size);
+  return *id;
+}
+
+Status Home::map_service(Segment& s) {
+  if (s.service) return Status::kOk;
+  void* p = mmap(nullptr, s.size, PROT_READ | PROT_WRITE, MAP_SHARED, s.file.get(), 0);
+  if (p == MAP_FAILED) return Status::kNoMem;
+  madvise(p, s.size, MADV_DONTFORK);
+  s.service = Mapping(p, s.size);
+  return Status::kOk;
+}
+
+void Home::arm(HomeView& v) {
+  if (v.read_only || v.armed || !tracked_) return;
+  if (!ok(tracked_.add(v.addr, v.len))) return;
+  tracked_.protect(v.addr, v.len);
+  v.armed = true;
+}
+
+void Home::arm(Segment& s) {
+  for (auto& v : s.views) arm(v);
+}
+
+Result<void*> Home::attach(int32_t id, uint64_t size, void* addr, bool read_only,
+                           Deadline deadline) {
+  HomeView view;
+  bool foreign = false;
+  node::ContextSlot owner{};
+  {
+    Guard g(mu_);
+    Segment* s = find(id);
+    if (s == nullptr) {
+      auto info = parts_.node.find(id);
+      auto file = parts_.node.open_segment_file(id);
+      if (!info || !file) return Status::kInval;
+      s = &segments_[id];
+      s->id = id;
+      s->size = size;
+      s->owner = info->owner;
+      s->file = file.take();
+      if (Status st = map_service(*s); !ok(st)) {
+        segments_.erase(id);
+        return st;
+      }
+    }
+    const int flags = MAP_SHARED | (addr != nullptr ? MAP_FIXED_NOREPLACE : 0);
+    void* at = mmap(addr, size, PROT_READ | PROT_WRITE, flags, s->file.get(), 0);
+    if (at == MAP_FAILED) return Status::kNoMem;
+    Mapping map(at, size);
+    if (addr != nullptr && at != addr) return Status::kNoMem;
+    madvise(at, size, MADV_DONTFORK);
+    view.addr = static_cast<std::byte*>(at);
+    view.len = size;
+    view.read_only = read_only;
+    if (read_only) {
+      // A merely read-only mapping would raise a plain SEGV_ACCERR: a write-protect fault lets us
+      // say what it was.
+      if (Status st = guarded_.add(at, size); !ok(st)) return st;
+      guarded_.protect(at, size);
+      auto v = std::make_shared<View>();
+      v->addr = view.addr;
+      v->len = size;
+      v->read_only = true;
+      v->segment = id;
+      view.guarded = v;
+      parts_.views.insert(v);
+    } else if (!s->owned) {
+      arm(view);
+      foreign = true;
+      owner = s->owner;
+    } else if (s->held()) {
+      arm(view);  // before this returns, or an early store would go unnoticed (rule 17)
+    }
+    map.release();
+    s->views.push_back(view);
+    if (foreign) held_segments_.fetch_add(1);
+  }
+  if (foreign) {
+    ask_owner(owner, 1, id, reinterpret_cast<uint64_t>(view.addr), view.len, pagemap_.get(),
+              deadline);
+  }
+  return static_cast<void*>(view.addr);
+}
+
+Status Home::detach(int32_t id, void* addr, Deadline deadline) {
+  HomeView view;
+  bool owned;
+  node::ContextSlot owner{};
+  std::shared_ptr<Publication> last;
+  Finished done;
+  {
+    Guard g(mu_);
+    Segment* s = find(id);
+    if (s == nullptr) return Status::kInval;
+    auto it = std::find_if(s->views.begin(), s->views.end(),
+                           [&](const HomeView& v) { return v.addr == addr; });
+    if (it == s->views.end()) return Status::kInval;
+    view = *it;
+    owned = s->owned;
+    owner = s->owner;
+    // What was stored through this view and not published would never be found again (rule 17).
+    if (owned && s->held()) last = scan_and_publish(*s, &done);
+    s->views.erase(std::find_if(s->views.begin(), s->views.end(),
+                                [&](const HomeView& v) { return v.addr == addr; }));
+  }
+  run(done);
+  if (last != nullptr) wait(*last, deadline);
+  if (!owned && !view.read_only) {
+    ask_owner(owner, 2, id, reinterpret_cast<uint64_t>(view.addr), view.len, -1, deadline);
+    held_segments_.fetch_sub(1);
+  }
+  if (view.guarded != nullptr) parts_.views.erase(view.guarded);
+  munmap(view.addr, view.len);
+  Guard g(mu_);
+  Segment* s = find(id);
+  if (s != nullptr && s->views.empty() && (!s->owned || s->removed)) segments_.erase(id);
+  return Status::kOk;
+}
+
+int32_t Home::segment_at(const void* addr, size_t* offset, bool* read_only) {
+  auto* a = static_cast<const std::byte*>(addr);
+  Guard g(mu_);
+  for (auto& [id, s] : segments_) {
+    for (auto& v : s.views) {
+      if (a >= v.addr && a < v.addr + v.len) {
+        *offset = static_cast<size_t>(a - v.addr);
+        *read_only = v.read_only;
+        return id;
+      }
+    }
+  }
+  return 0;
+}
+
+}  // namespace cmi::memory

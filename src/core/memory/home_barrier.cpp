@@ -1,0 +1,270 @@
+// Stores by processes of the home node: found by the kernel's own tracking, published at barriers
+// and by the timer; swaps at home; and the questions that other processes of the node ask over the
+// bus.
+#include <algorithm>
+#include <cerrno>
+
+#include "core/base/fault_point.hpp"
+#include "core/base/log.hpp"
+#include "core/memory/home.hpp"
+
+namespace cmi::memory {
+
+namespace {
+enum BusWhat : uint8_t {
+  kView = 1,      // a: address, b: length; a pagemap descriptor comes along
+  kUnview = 2,    // a: address, b: length; scanned before it is forgotten
+  kBarrier = 3,   // publish what this node stored
+  kPublish = 4,   // a: page that was swapped through a service view
+  kAnswer = 0x80  // question is done
+};
+constexpr int kScanBatch = 64;
+
+void add_range(std::vector<PageRange>* out, uint64_t first, uint64_t count) {
+  if (!out->empty() && out->back().first + out->back().count == first) {
+    out->back().count += static_cast<uint32_t>(count);
+  } else {
+    out->push_back({static_cast<uint32_t>(first), static_cast<uint32_t>(count)});
+  }
+}
+
+// False when the pages of that process cannot be asked for any more.
+bool scan_view(int pagemap, uint64_t addr, uint64_t len, std::vector<PageRange>* out) {
+  WrittenRange found[kScanBatch];
+  for (uint64_t at = addr; at < addr + len;) {
+    uint64_t next = addr + len;
+    const int n = scan_written(pagemap, at, addr + len - at, found, kScanBatch, &next);
+    if (n < 0) return false;
+    for (int i = 0; i < n; ++i) {
+      add_range(out, (found[i].start - addr) / kPageSize,
+                (found[i].end - found[i].start) / kPageSize);
+    }
+    if (next <= at) break;
+    at = next;
+  }
+  return true;
+}
+}  // namespace
+
+std::vector<PageRange> Home::scan(Segment& s) {
+  std::vector<PageRange> written;
+  const PageRange all{0, static_cast<uint32_t>(s.size / kPageSize)};
+  if (!tracked_) return s.views.empty() && s.foreign.empty() ? written : std::vector{all};
+  for (auto& v : s.views) {
+    if (v.armed) {
+      scan_view(pagemap_.get(), reinterpret_cast<uint64_t>(v.addr), v.len, &written);
+    }
+  }
+  for (auto it = s.foreign.begin(); it != s.foreign.end();) {
+    if (scan_view(it->pagemap.get(), it->addr, it->len, &written)) {
+      ++it;
+      continue;
+    }
+    // The process is gone, and with it what the kernel knew of its stores (rule 17).
+    written.push_back({0, static_cast<uint32_t>(it->len / kPageSize)});
+    it = s.foreign.erase(it);
+  }
+  if (written.size() > 1) {
+    std::sort(written.begin(), written.end(),
+              [](const PageRange& a, const PageRange& b) { return a.first < b.first; });
+  }
+  return written;
+}
+
+std::shared_ptr<Home::Publication> Home::scan_and_publish(Segment& s, Finished* done) {
+  // Full fence: stores before the barrier are in the page tables' sight before they are read.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  const auto ranges = scan(s);
+  if (ranges.empty()) return nullptr;
+  fault_point("home_scanned_before_publish");
+  auto p = publish(s, ContextId{}, 0, ranges, {}, done);
+  if (p->waiting > 0) scans_.push_back(p);
+  return p;
+}
+
+Status Home::barrier(Deadline deadline) {
+  if (held_segments_.load(std::memory_order_seq_cst) == 0) {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    return Status::kOk;
+  }
+  SignalsBlocked quiet;
+  std::vector<std::shared_ptr<Publication>> waits;
+  std::vector<std::pair<node::ContextSlot, int32_t>> owners;
+  Finished done;
+  {
+    Guard g(mu_);
+    for (auto& [id, s] : segments_) {
+      if (s.owned && s.held()) {
+        scan_and_publish(s, &done);
+      } else if (!s.owned && !s.views.empty()) {
+        owners.emplace_back(s.owner, id);
+      }
+    }
+    waits = scans_;
+  }
+  run(done);
+  bool good = true;
+  for (auto& [owner, id] : owners) {
+    good = ask_owner(owner, kBarrier, id, 0, 0, -1, deadline) && good;
+  }
+  for (auto& p : waits) good = wait(*p, deadline) && good;
+  return good ? Status::kOk : Status::kStore;
+}
+
+Result<uint64_t> Home::cas(int32_t id, size_t offset, uint64_t expected, uint64_t desired,
+                           Deadline deadline) {
+  SignalsBlocked quiet;
+  std::shared_ptr<Publication> p;
+  Finished done;
+  bool swapped = false, owned = true;
+  node::ContextSlot owner{};
+  {
+    Guard g(mu_);
+    Segment* s = find(id);
+    if (s == nullptr || offset % 8 != 0 || offset > s->size - 8) return Status::kInval;
+    // Through the service view: the library never touches a client's view.
+    auto* word = reinterpret_cast<uint64_t*>(s->service.data() + offset);
+    swapped = __atomic_compare_exchange_n(word, &expected, desired, false, __ATOMIC_SEQ_CST,
+                                          __ATOMIC_SEQ_CST);
+    owned = s->owned;
+    owner = s->owner;
+    if (swapped && owned && s->held()) {
+      // The tracking does not see stores through the service view (rule 16).
+      p = publish(*s, ContextId{}, 0, {{static_cast<uint32_t>(offset / kPageSize), 1}}, {}, &done);
+      if (p->waiting > 0) scans_.push_back(p);
+    }
+  }
+  run(done);
+  bool good = true;
+  if (swapped && !owned) good = ask_owner(owner, kPublish, id, offset / kPageSize, 1, -1, deadline);
+  if (p != nullptr) good = wait(*p, deadline);
+  // The swap has happened; that somebody has not dropped its copy yet is the detector's business.
+  if (!good) trace(kFacMem, kWarn, "atm_cas: an importer did not answer in time");
+  return expected;
+}
+
+bool Home::ask_owner(node::ContextSlot owner, uint8_t what, int32_t segment, uint64_t a, uint64_t b,
+                     int pass_fd, Deadline deadline) {
+  auto p = std::make_shared<Publication>();
+  p->waiting = 1;
+  p->done.begin();
+  uint64_t question;
+  {
+    Guard g(mu_);
+    question = next_question_++;
+    asked_[question] = p;
+  }
+  std::byte buf[64];
+  Writer out(buf);
+  out.put(what);
+  out.put(segment);
+  out.put(question);
+  out.put(a);
+  out.put(b);
+  bool answered = false;
+  Backoff backoff;
+  while (!answered) {
+    const Status st = parts_.node.bus_send(owner, out.done(), pass_fd);
+    if (st == Status::kInval) {
+      answered = true;  // the owner has ended: no remote node has the segment any more
+    } else if (ok(st)) {
+      // In slices: an owner that dies meanwhile will never answer.
+      while (!answered && !deadline.passed()) {
+        answered = wait(*p, Deadline{std::min(deadline.at, now() + 100 * kMilli)});
+        auto info = parts_.node.find(segment);
+        if (!answered && (!info || !info->owner_alive)) answered = true;
+      }
+      break;
+    } else if (deadline.passed()) {
+      break;
+    } else {
+      backoff.pause();
+    }
+  }
+  Guard g(mu_);
+  asked_.erase(question);
+  return answered;
+}
+
+void Home::on_datagram(node::Node::Datagram d) {
+  SignalsBlocked quiet;
+  Reader in(d.bytes);
+  const auto what = in.get<uint8_t>();
+  const auto segment = in.get<int32_t>();
+  const auto question = in.get<uint64_t>();
+  const auto a = in.get<uint64_t>();
+  const auto b = in.get<uint64_t>();
+  if (!in.done()) return;
+  Finished done;
+  if (what == kAnswer) {
+    {
+      Guard g(mu_);
+      auto it = asked_.find(question);
+      if (it != asked_.end()) settle(std::shared_ptr<Publication>(it->second), &done);
+    }
+    run(done);
+    return;
+  }
+  const auto answer = [this, to = d.from, segment, question] {
+    std::byte buf[64];
+    Writer out(buf);
+    out.put<uint8_t>(kAnswer);
+    out.put(segment);
+    out.put(question);
+    out.put<uint64_t>(0);
+    out.put<uint64_t>(0);
+    (void)parts_.node.bus_send(to, out.done());
+  };
+  {
+    Guard g(mu_);
+    Segment* s = find(segment);
+    const bool ours = s != nullptr && s->owned;
+    switch (what) {
+      case kView:
+        if (ours && b == s->size && d.fd) s->foreign.push_back({d.from, a, b, std::move(d.fd)});
+        done.push_back(answer);
+        break;
+      case kUnview:
+      case kBarrier: {
+        std::shared_ptr<Publication> p = ours && s->held() ? scan_and_publish(*s, &done) : nullptr;
+        if (ours && what == kUnview) {
+          std::erase_if(s->foreign,
+                        [&](const ForeignView& v) { return v.slot == d.from && v.addr == a; });
+        }
+        // Another barrier's publication may carry what this one no longer finds: answer after all.
+        auto rest = std::make_shared<Publication>();
+        rest->waiting = 1;
+        rest->done.begin();
+        rest->finished = answer;
+        for (auto& open : scans_) {
+          ++rest->waiting;
+          auto before = std::move(open->finished);
+          open->finished = [this, before, rest] {
+            if (before) before();
+            Finished more;
+            {
+              Guard again(mu_);
+              settle(rest, &more);
+            }
+            run(more);
+          };
+        }
+        settle(rest, &done);
+        (void)p;
+        break;
+      }
+      case kPublish:
+        if (ours && s->held() && a < s->size / kPageSize) {
+          publish(*s, ContextId{}, 0, {{static_cast<uint32_t>(a), 1}}, answer, &done);
+        } else {
+          done.push_back(answer);
+        }
+        break;
+      default:
+        return;
+    }
+  }
+  run(done);
+}
+
+}  // namespace cmi::memory

@@ -1,0 +1,27 @@
+// Napping on page changes.
+#include "core/memory/import.hpp"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace cmi::memory {
+
+Import::~Import() = default;
+
+void Import::changed() {
+  changes.fetch_add(1, std::memory_order_seq_cst);
+  // seq_cst with the pair in wait_for_change: either the waiter sees the new value or we see it.
+  if (change_waiters.load(std::memory_order_seq_cst) != 0) {
+    syscall(SYS_futex, &changes, FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
+  }
+}
+
+void Import::wait_for_change(uint32_t seen, Nanos span) {
+  change_waiters.fetch_add(1, std::memory_order_seq_cst);
+  timespec t{span / kSecond, span % kSecond};
+  syscall(SYS_futex, &changes, FUTEX_WAIT_PRIVATE, seen, &t, nullptr, 0);
+  change_waiters.fetch_sub(1, std::memory_order_relaxed);
+}
+
+}  // namespace cmi::memory

@@ -1,0 +1,85 @@
+// An imported segment in this process: its cache file, its pages, its views, what is dirty, and
+// whether it may be used.
+//
+// Locks, in this order: views_mu, page locks (ascending), then the leaves dirty_mu and the twin
+// pool's. views_mu is held shared-like and briefly: it only guards the list; a page's mappings in
+// all views change under that page's lock. No lock here is held over a network wait.
+//
+// No-fault rule: the library touches pages through `service` only, never through a view.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "core/access/handles.hpp"
+#include "core/base/fd.hpp"
+#include "core/base/ids.hpp"
+#include "core/base/lock.hpp"
+#include "core/memory/page.hpp"
+#include "core/memory/view_table.hpp"
+#include "core/memory/wire.hpp"
+#include "fabric/link.hpp"
+
+namespace cmi::memory {
+
+// Whether accesses may go on. Rises only, but for a new token, which brings kUsable back from
+// kNoToken and kRevoked.
+enum class ImportState : uint8_t {
+  kNoToken,  // none set yet: TOKEN
+  kUsable,
+  kRevoked,  // TOKEN
+  kRemoved,  // marked for deletion at home, which still has it attached: TOKEN
+  kGone,     // home dead or segment gone: SINVAL
+};
+
+struct Import {
+  Import() = default;
+  ~Import();
+  Import(const Import&) = delete;
+  Import& operator=(const Import&) = delete;
+
+  int32_t id = 0;         // proxy's segment id on this node
+  uint32_t instance = 0;  // names this import toward the home; unique in this process
+  access::RsegInfo rseg;
+  uint32_t pages = 0;
+  std::shared_ptr<fabric::Link> link;
+
+  // Set by the first attach, then constant.
+  Fd file;
+  Mapping service;
+  Page* table = nullptr;  // `pages` entries, zero pages of an anonymous mapping at first
+  Mapping table_memory;
+
+  std::atomic<ImportState> state{ImportState::kNoToken};
+  std::atomic<uint32_t> rights{0};
+
+  Mutex token_mu;  // held over a request to the home: never taken by the service thread
+  access::TokenInfo token CMI_GUARDED_BY(token_mu);
+  // The session key, valid in one generation of the link.
+  std::atomic<uint32_t> key_generation{0};
+  std::atomic<uint64_t> key{0}, key_base{0};
+
+  // Operations that carry the session key; a revocation is answered when it has fallen to zero.
+  std::atomic<int> using_key{0};
+
+  Mutex views_mu;
+  std::vector<std::shared_ptr<const View>> views CMI_GUARDED_BY(views_mu);
+
+  Mutex dirty_mu;
+  std::vector<uint32_t> dirty CMI_GUARDED_BY(dirty_mu);  // pages, in order of first store
+  size_t aged CMI_GUARDED_BY(dirty_mu) = 0;              // the first so many were there a tick ago
+
+  // Where the last fetch ended and how wide it was: sequential misses double the window.
+  std::atomic<uint32_t> expected_miss{0}, window{1};
+
+  // Waiters for pages that another thread is fetching or writing nap on this word.
+  std::atomic<uint32_t> changes{0};
+  std::atomic<int> change_waiters{0};
+  void changed();
+  void wait_for_change(uint32_t seen, Nanos span);
+
+  std::byte* page_data(uint32_t page) const { return service.data() + size_t{page} * kPageSize; }
+};
+
+}  // namespace cmi::memory

@@ -1,0 +1,225 @@
+// Imports, tokens and views; what the service thread does for them.
+#include "core/memory/importer.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "core/base/log.hpp"
+#include "fabric/reach.hpp"
+
+namespace cmi::memory {
+
+Result<std::unique_ptr<Importer>> Importer::open(Parts parts) {
+  std::unique_ptr<Importer> i(new Importer(std::move(parts)));
+  const char* why = nullptr;
+  auto u = Userfault::open(Userfault::Kind::kImport, &why);
+  if (!u) {
+    alert(kFacIni, "{}", why);
+    return u.status();
+  }
+  i->userfault_ = u.take();
+  return i;
+}
+
+Importer::~Importer() = default;
+
+std::shared_ptr<fabric::Link> Importer::link_to(const access::RsegInfo& rseg) {
+  Guard g(links_mu_);
+  auto it = links_.find(rseg.home);
+  if (it != links_.end()) return it->second;
+  for (const auto& door : rseg.doors) {
+    if (door.provider != parts_.provider) continue;
+    if (!ok(parts_.server.add_home(rseg.home, door.blob))) continue;
+    auto link = std::make_shared<fabric::Link>(parts_.linking, parts_.self, rseg.home, door.blob);
+    links_.emplace(rseg.home, link);
+    return link;
+  }
+  return nullptr;
+}
+
+std::vector<std::shared_ptr<Import>> Importer::all_imports() {
+  Guard g(imports_mu_);
+  return imports_;
+}
+
+Result<std::shared_ptr<Import>> Importer::import(const access::RsegInfo& rseg, int32_t id,
+                                                 Deadline deadline) {
+  auto link = link_to(rseg);
+  if (link == nullptr) {
+    trace(kFacSeg, kError, "seg_imp: the home offers no provider that is open here ({})",
+          parts_.provider);
+    return Status::kInval;
+  }
+  std::byte buf[8];
+  Writer out(buf);
+  out.put(rseg.uid);
+  auto answer = link->call(static_cast<uint16_t>(RequestType::kOpen), out.done(), deadline);
+  if (!answer) {
+    trace(kFacSeg, kError, "seg_imp: the home cannot be reached");
+    return Status::kInval;
+  }
+  Reader in(*answer);
+  const auto status = static_cast<WireStatus>(in.get<uint8_t>());
+  const auto size = in.get<uint64_t>();
+  in.get<int32_t>();
+  in.get<int32_t>();
+  if (status != WireStatus::kOk || !in.ok() || size != rseg.size || size % kPageSize != 0 ||
+      size / kPageSize > UINT32_MAX) {
+    trace(kFacSeg, kError, "seg_imp: the home no longer has the segment");
+    return Status::kInval;
+  }
+  auto imp = std::make_shared<Import>();
+  imp->id = id;
+  imp->rseg = rseg;
+  imp->pages = static_cast<uint32_t>(size / kPageSize);
+  imp->link = std::move(link);
+  Guard g(imports_mu_);
+  imp->instance = next_instance_++;
+  imports_.push_back(imp);
+  return imp;
+}
+
+Status Importer::set_token(const std::shared_ptr<Import>& import, const access::TokenInfo& token,
+                           Deadline deadline) {
+  Import& imp = *import;
+  if (token.uid != imp.rseg.uid) return Status::kInval;
+  if (!token.any_node && token.node != parts_.self.node) return Status::kPerm;
+  // Without READ there is no twin, hence no caching; write-through would be needed.
+  if ((token.rights & fabric::kWrite) != 0 && (token.rights & fabric::kRead) == 0) {
+    return Status::kInval;
+  }
+  const ImportState before = imp.state.load();
+  if (before == ImportState::kGone || before == ImportState::kRemoved) return Status::kInval;
+  LossMark ignored;
+  if (before == ImportState::kUsable) {
+    // Stores made under the old token travel under it.
+    if (Status s = barrier(ignored, deadline); !ok(s)) {
+      trace(kFacTok, kWarn, "CMI_SEG_TOKEN: stores under the old token were lost");
+    }
+    if (imp.service)
+      drop_all(import);  // what was cached under it may be more than the new one allows
+  }
+  {
+    Guard g(imp.token_mu);
+    imp.token = token;
+    imp.key_generation.store(0, std::memory_order_release);  // the next use presents it
+    imp.rights.store(token.rights, std::memory_order_release);
+    imp.state.store(ImportState::kUsable, std::memory_order_release);
+  }
+  // Presented now, so that a revoked token is known at the first access, cached pages or not; an
+  // unreachable home is that access's business.
+  if (auto session = imp.link->session(deadline); session != nullptr) {
+    fabric::RemoteKey key;
+    session_key(imp, *session, &key, deadline);
+  }
+  return Status::kOk;
+}
+
+Status Importer::prepare(Import& imp, bool reserve) {
+  Guard g(imp.token_mu);
+  if (imp.service) return Status::kOk;
+  const size_t size = size_t{imp.pages} * kPageSize;
+  auto file = parts_.node.anonymous_file(size, reserve);
+  if (!file) return file.status();
+  void* service = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file->get(), 0);
+  if (service == MAP_FAILED) return Status::kNoMem;
+  Mapping service_map(service, size);
+  madvise(service, size, MADV_DONTFORK);
+  const size_t table_size = sizeof(Page) * imp.pages;
+  void* table =
+      mmap(nullptr, table_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (table == MAP_FAILED) return Status::kNoMem;
+  imp.file = file.take();
+  imp.table_memory = Mapping(table, table_size);
+  imp.table = static_cast<Page*>(table);  // all zero is a valid absent page
+  imp.service = std::move(service_map);
+  return Status::kOk;
+}
+
+Result<std::shared_ptr<const View>> Importer::attach(const std::shared_ptr<Import>& imp, void* addr,
+                                                     bool read_only) {
+  const size_t size = size_t{imp->pages} * kPageSize;
+  const int flags = MAP_SHARED | (addr != nullptr ? MAP_FIXED_NOREPLACE : 0);
+  void* at = mmap(addr, size, PROT_READ | PROT_WRITE, flags, imp->file.get(), 0);
+  if (at == MAP_FAILED) return Status::kNoMem;
+  Mapping map(at, size);
+  if (addr != nullptr && at != addr) return Status::kNoMem;
+  // A child that wrote here would do so untracked, and would fill holes with zeros.
+  madvise(at, size, MADV_DONTFORK);
+  if (Status s = userfault_.add(at, size); !ok(s)) return s;
+  auto view = std::make_shared<View>();
+  view->addr = static_cast<std::byte*>(at);
+  view->len = size;
+  view->read_only = read_only;
+  view->segment = imp->id;
+  view->import = imp;
+  {
+    Guard g(imp->views_mu);
+    imp->views.push_back(view);
+  }
+  parts_.views.insert(view);
+  map.release();
+  return std::shared_ptr<const View>(view);
+}
+
+void Importer::detach(const std::shared_ptr<const View>& view, Deadline deadline) {
+  parts_.views.erase(view);
+  {
+    Guard g(view->import->views_mu);
+    std::erase(view->import->views, view);
+  }
+  // Threads that fault here while the client detaches are its mistake, but must not map pages into
+  // what comes to lie at this address next.
+  Backoff backoff;
+  while (view.use_count() > 1 && !deadline.passed()) backoff.pause();
+  userfault_.remove(view->addr, view->len);
+  munmap(view->addr, view->len);
+}
+
+void Importer::leave(const std::shared_ptr<Import>& imp, Deadline deadline) {
+  LossMark ignored;
+  (void)barrier(ignored, deadline);
+  std::byte buf[12];
+  Writer out(buf);
+  out.put(imp->rseg.uid);
+  out.put(imp->instance);
+  if (imp->state.load() != ImportState::kGone) {
+    (void)imp->link->call(static_cast<uint16_t>(RequestType::kLeave), out.done(), deadline);
+  }
+  if (imp->service) drop_all(imp);
+  Guard g(imports_mu_);
+  std::erase(imports_, imp);
+}
+
+int Importer::advance() {
+  std::vector<std::shared_ptr<fabric::Link>> links;
+  {
+    Guard g(links_mu_);
+    for (auto& [id, link] : links_) {
+      if (link->has_pending()) links.push_back(link);
+    }
+  }
+  int events = 0;
+  for (auto& l : links) events += l->advance();
+  if (later_count_.load(std::memory_order_relaxed) != 0) answer_pending_revocations();
+  return events;
+}
+
+bool Importer::busy() const {
+  return dirty_pages_.load() != 0 || open_batch_count_.load() != 0 || later_count_.load() != 0;
+}
+
+void Importer::descriptors(std::vector<int>* fds) {
+  Guard g(links_mu_);
+  for (auto& [id, link] : links_) {
+    if (!link->has_pending()) continue;
+    if (auto s = link->current(); s != nullptr && s->endpoint().may_sleep()) {
+      fds->push_back(s->endpoint().wait_fd());
+    }
+  }
+}
+
+}  // namespace cmi::memory

@@ -1,0 +1,184 @@
+// The importing side of the coherence protocol: fetches, twins, write-backs, invalidations, CAS.
+// One per context; doc/design/protocol.md names the rules that the comments refer to.
+//
+// Files: importer.cpp (import, token, views), fetch.cpp (faults), write_back.cpp (batches,
+// barriers, timer), invalidate.cpp (notices), cas.cpp.
+//
+// Threads: faults and calls come from application threads, in parallel; notices, ticks and answers
+// to asynchronous requests from the service thread; answers also from whichever application thread
+// polls. Locks, outermost first: links_mu_, imports_mu_, Import's (see import.hpp), batches_mu_,
+// and below those only the fabric's. None is held over a network wait.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "core/access/handles.hpp"
+#include "core/memory/import.hpp"
+#include "core/memory/stats.hpp"
+#include "core/memory/twin_pool.hpp"
+#include "core/memory/userfault.hpp"
+#include "core/memory/view_table.hpp"
+#include "core/node/node.hpp"
+#include "fabric/link.hpp"
+#include "fabric/server.hpp"
+
+namespace cmi::memory {
+
+// What an access raises; the values of CMI_ERROR_*.
+enum class Exception : int {
+  kNone = 0,
+  kEnable = 1,
+  kToken = 2,
+  kAccess = 3,
+  kSinval = 4,
+  kUe = 5,
+  kTransient = 6,
+  kSegBrk = 7,
+  kConsist = 8,
+};
+
+// Where a thread last looked at the loss counter: a barrier reports each loss to each thread once.
+struct LossMark {
+  uint64_t seen = 0;
+};
+
+class Importer {
+ public:
+  struct Parts {
+    node::Node& node;
+    fabric::Fabric& linking;
+    std::string provider;
+    fabric::Server& server;
+    fabric::Identity self;
+    ViewTable& views;
+    Stats& stats;
+  };
+  static Result<std::unique_ptr<Importer>> open(Parts parts);
+  ~Importer();
+
+  // Asks the home for the segment; kInval when it cannot be reached or has gone.
+  Result<std::shared_ptr<Import>> import(const access::RsegInfo& rseg, int32_t id,
+                                         Deadline deadline);
+  // Makes the token the one in use. kPerm: another node's. kInval: another segment's, or it would
+  // need write-through. A token that the home has revoked is taken: accesses then raise TOKEN.
+  Status set_token(const std::shared_ptr<Import>& imp, const access::TokenInfo& token,
+                   Deadline deadline);
+  // The cache file and its tables; once.
+  Status prepare(Import& imp, bool reserve);
+  Result<std::shared_ptr<const View>> attach(const std::shared_ptr<Import>& imp, void* addr,
+                                             bool read_only);
+  void detach(const std::shared_ptr<const View>& view, Deadline deadline);
+  // Writes back and tells the home; for the end of an import. Views must be gone.
+  void leave(const std::shared_ptr<Import>& imp, Deadline deadline);
+
+  // A fault at `addr` of `view`. kNone: the access may be tried again.
+  Exception serve(const View& view, const std::byte* addr, bool write, Deadline deadline);
+
+  // Everything dirty at entry is at its home, seen by all, when this returns kOk.
+  Status barrier(LossMark& mark, Deadline deadline);
+  // The same for the pages that hold the addresses; *failed is set to the first page's exception.
+  Status flush(const std::vector<std::pair<std::shared_ptr<const View>, const std::byte*>>& where,
+               LossMark& mark, Deadline deadline, Exception* failed);
+  uint64_t losses() const { return losses_.load(std::memory_order_acquire); }
+
+  // The barrier of the caller's process must have returned already.
+  Exception cas(const View& view, const std::byte* addr, uint64_t expected, uint64_t desired,
+                uint64_t* found, Deadline deadline);
+
+  void on_notice(const ContextId& home, uint64_t secret, uint64_t number, uint16_t type, Reader in);
+
+  // Service thread.
+  int advance();
+  void tick();
+  bool busy() const;  // wants ticks and polling of links
+  void descriptors(std::vector<int>* fds);
+
+  void set_reconf_timeout(Nanos t) { reconf_timeout_.store(t, std::memory_order_relaxed); }
+  Nanos reconf_timeout() const { return reconf_timeout_.load(std::memory_order_relaxed); }
+  // Silence after which a home that cannot be reached counts as dead.
+  static constexpr Nanos kDeadAfter = 10 * kSecond;
+
+ private:
+  // Write-backs that one collector started together; barriers wait for it. done completes when all
+  // its messages are answered. Registered before any of its pages leaves kDirty, so that a barrier
+  // that no longer finds a page dirty finds the batch (rule 8).
+  struct Batch {
+    uint64_t seq = 0;
+    std::shared_ptr<Import> import;
+    std::atomic<int> parts{1};  // the collector, and one for each message
+    std::atomic<bool> failed{false};
+    fabric::Op done;
+  };
+  class Collector;
+
+  explicit Importer(Parts parts) : parts_(std::move(parts)) {}
+  std::shared_ptr<fabric::Link> link_to(const access::RsegInfo& rseg);
+  std::vector<std::shared_ptr<Import>> all_imports();
+
+  // fetch.cpp
+  Exception usable(Import& imp, bool write);  // kNone, or why not
+  Exception fetch(const View& view, uint32_t page, bool write, Deadline deadline);
+  Exception explain(Import& imp, Deadline deadline);
+  void deliver(const View& view, uint32_t first, uint32_t count, uint32_t wanted, bool write);
+  void give_up_fetch(const std::shared_ptr<Import>& imp, uint32_t first, uint32_t count);
+  bool session_key(Import& imp, fabric::Session& session, fabric::RemoteKey* key,
+                   Deadline deadline);
+  bool make_dirty(const View& view, uint32_t page);
+
+  // write_back.cpp
+  std::shared_ptr<Batch> begin_batch(const std::shared_ptr<Import>& imp);
+  void end_part(const std::shared_ptr<Batch>& batch);
+  void answered(const std::shared_ptr<Batch>& batch, std::vector<uint32_t>& pages,
+                WireStatus status);
+  void write_back(const std::shared_ptr<Import>& imp, std::vector<uint32_t>& pages, Collector& out,
+                  std::vector<uint32_t>* deferred);
+  std::vector<std::shared_ptr<Batch>> open_batches();
+  bool await(const std::vector<std::shared_ptr<Batch>>& batches, Deadline deadline);
+  void protect_everywhere(Import& imp, uint32_t first, uint32_t count) CMI_REQUIRES(imp.views_mu);
+  void zap_everywhere(Import& imp, uint32_t first, uint32_t count) CMI_REQUIRES(imp.views_mu);
+  void set_state(Import& imp, Page& page, PageState to);
+
+  // invalidate.cpp
+  void invalidate(const std::shared_ptr<Import>& imp, PageRange range);
+  void drop_all(const std::shared_ptr<Import>& imp);
+  void end_import(const std::shared_ptr<Import>& imp, ImportState state);
+  void lose_home(const std::shared_ptr<fabric::Link>& link);
+  void answer_pending_revocations();
+
+  Parts parts_;
+  Userfault userfault_;
+  TwinPool twins_;
+  std::atomic<Nanos> reconf_timeout_{kSecond};
+
+  Mutex links_mu_;
+  std::map<ContextId, std::shared_ptr<fabric::Link>> links_ CMI_GUARDED_BY(links_mu_);
+  Mutex imports_mu_;
+  std::vector<std::shared_ptr<Import>> imports_ CMI_GUARDED_BY(imports_mu_);
+  uint32_t next_instance_ CMI_GUARDED_BY(imports_mu_) = 1;
+
+  std::atomic<uint64_t> dirty_pages_{0}, open_batch_count_{0}, losses_{0};
+  Mutex batches_mu_;
+  uint64_t next_batch_ CMI_GUARDED_BY(batches_mu_) = 1;
+  std::map<uint64_t, std::shared_ptr<Batch>> batches_ CMI_GUARDED_BY(batches_mu_);
+
+  // Fetches that were given up: their pages stay kFetching until the session is destroyed.
+  struct Stranded {
+    std::weak_ptr<fabric::Session> session;
+    std::shared_ptr<Import> import;
+    uint32_t first, count;
+  };
+  struct Revocation {
+    std::shared_ptr<Import> import;
+    ContextId home;
+    uint64_t secret, number;
+  };
+  Mutex later_mu_;
+  std::vector<Stranded> stranded_ CMI_GUARDED_BY(later_mu_);
+  std::vector<Revocation> revocations_ CMI_GUARDED_BY(later_mu_);
+  std::atomic<int> later_count_{0};
+};
+
+}  // namespace cmi::memory

@@ -1,0 +1,215 @@
+// What homes tell us: drop these pages, this token is gone, this segment is gone. Runs in the
+// service thread and never waits: a publisher somewhere is waiting for our answer.
+#include <algorithm>
+
+#include "core/base/fault_point.hpp"
+#include "core/base/log.hpp"
+#include "core/memory/collector.hpp"
+#include "core/memory/importer.hpp"
+
+namespace cmi::memory {
+
+namespace {
+constexpr uint32_t kRun = 512;  // pages locked at once
+bool mapped(PageState s) {
+  return s == PageState::kClean || s == PageState::kDirty || s == PageState::kWriting;
+}
+}  // namespace
+
+void Importer::on_notice(const ContextId& home, uint64_t secret, uint64_t number, uint16_t type,
+                         Reader in) {
+  SignalsBlocked quiet;
+  const auto uid = in.get<uint64_t>();
+  const auto instance = in.get<uint32_t>();
+  if (!in.ok()) return;
+  std::shared_ptr<Import> imp;
+  {
+    Guard g(imports_mu_);
+    for (auto& i : imports_) {
+      if (i->instance == instance && i->rseg.uid == uid && i->rseg.home == home) imp = i;
+    }
+  }
+  if (imp == nullptr) return parts_.server.ack(home, secret, number);  // left: holds nothing
+
+  switch (static_cast<NoticeType>(type)) {
+    case NoticeType::kInvalidate: {
+      const auto n = in.get<uint32_t>();
+      if (n > kMaxRanges) return;
+      count(parts_.stats.invalidations_received);
+      for (uint32_t i = 0; i < n; ++i) {
+        PageRange r{in.get<uint32_t>(), in.get<uint32_t>()};
+        if (!in.ok() || r.first >= imp->pages) return;
+        r.count = std::min(r.count, imp->pages - r.first);
+        if (imp->service) invalidate(imp, r);
+      }
+      fault_point("invalidate_before_ack");
+      return parts_.server.ack(home, secret, number);
+    }
+    case NoticeType::kRevoke: {
+      const auto token = in.get<uint64_t>();
+      if (!in.ok()) return;
+      // The token id is read without token_mu, which may be held over a request: ids only change
+      // together with key_generation, and a wrong match only costs a re-presentation.
+      (void)token;
+      trace(kFacTok, kInfo, "segment {}: token revoked", imp->id);
+      end_import(imp, ImportState::kRevoked);
+      break;
+    }
+    case NoticeType::kRemoved: {
+      const auto gone = in.get<uint8_t>();
+      if (!in.ok()) return;
+      end_import(imp, gone != 0 ? ImportState::kGone : ImportState::kRemoved);
+      break;
+    }
+    default:
+      return;
+  }
+  // Answered when no operation that carries the session key is under way any more, so that the home
+  // may close it without breaking our link.
+  {
+    Guard g(later_mu_);
+    revocations_.push_back({imp, home, secret, number});
+    later_count_.fetch_add(1);
+  }
+  answer_pending_revocations();
+}
+
+void Importer::answer_pending_revocations() {
+  std::vector<Revocation> ready;
+  {
+    Guard g(later_mu_);
+    std::erase_if(revocations_, [&](Revocation& r) {
+      if (r.import->using_key.load(std::memory_order_seq_cst) != 0) return false;
+      ready.push_back(std::move(r));
+      later_count_.fetch_sub(1);
+      return true;
+    });
+  }
+  for (auto& r : ready) {
+    fault_point("revoke_before_ack");
+    parts_.server.ack(r.home, r.secret, r.number);
+  }
+}
+
+void Importer::invalidate(const std::shared_ptr<Import>& holder, PageRange range) {
+  Import& imp = *holder;
+  Collector out(*this, holder);
+  Guard views(imp.views_mu);
+  for (uint32_t done = 0; done < range.count;) {
+    const uint32_t first = range.first + done;
+    const uint32_t n = std::min(kRun, range.count - done);
+    uint32_t from = n, to = 0;
+    for (uint32_t k = 0; k < n; ++k) {
+      Page& p = imp.table[first + k];
+      p.lock();
+      if (mapped(p.state)) {
+        from = std::min(from, k);
+        to = k + 1;
+      }
+    }
+    // Zapped before anything else is decided: from here on the pages are stable (rule 9).
+    if (from < to) zap_everywhere(imp, first + from, to - from);
+    for (uint32_t k = 0; k < n; ++k) {
+      Page& p = imp.table[first + k];
+      if (p.state != PageState::kAbsent) ++p.generation;
+      switch (p.state) {
+        case PageState::kFetching:
+          set_state(imp, p, PageState::kStale);
+          break;
+        case PageState::kClean:
+          set_state(imp, p, PageState::kAbsent);
+          break;
+        case PageState::kWriting:
+          set_state(imp, p, PageState::kZappedWriting);
+          break;
+        case PageState::kDirty: {
+          if (p.in_flight) {
+            set_state(imp, p, PageState::kZappedDirty);  // the answer to the earlier one goes on
+            break;
+          }
+          const size_t bytes = out.add(first + k, twins_.at(p.twin));
+          twins_.give(p.twin);
+          p.twin = 0;
+          p.in_flight = bytes != 0;
+          set_state(imp, p, bytes != 0 ? PageState::kZappedWriting : PageState::kAbsent);
+          break;
+        }
+        default:
+          break;  // in no view already, and what is under way settles it
+      }
+    }
+    for (uint32_t k = 0; k < n; ++k) imp.table[first + k].unlock();
+    done += n;
+  }
+  imp.changed();
+}
+
+// Takes every page out of use; what was not home yet is lost, and counted.
+void Importer::drop_all(const std::shared_ptr<Import>& holder) {
+  Import& imp = *holder;
+  bool lost = false;
+  {
+    Guard views(imp.views_mu);
+    for (uint32_t first = 0; first < imp.pages; first += kRun) {
+      const uint32_t n = std::min(kRun, imp.pages - first);
+      bool any = false;
+      for (uint32_t k = 0; k < n; ++k) {
+        Page& p = imp.table[first + k];
+        p.lock();
+        any = any || mapped(p.state);
+      }
+      if (any) zap_everywhere(imp, first, n);
+      for (uint32_t k = 0; k < n; ++k) {
+        Page& p = imp.table[first + k];
+        if (p.state != PageState::kAbsent) ++p.generation;
+        switch (p.state) {
+          case PageState::kFetching:
+            set_state(imp, p, PageState::kStale);
+            break;
+          case PageState::kClean:
+            set_state(imp, p, PageState::kAbsent);
+            break;
+          case PageState::kWriting:
+            set_state(imp, p, PageState::kZappedWriting);
+            break;
+          case PageState::kDirty:
+          case PageState::kZappedDirty: {
+            lost = true;
+            twins_.give(p.twin);
+            p.twin = 0;
+            const bool was_dirty = p.state == PageState::kDirty;
+            set_state(imp, p,
+                      p.in_flight || !was_dirty ? PageState::kZappedWriting : PageState::kAbsent);
+            break;
+          }
+          default:
+            break;
+        }
+        p.unlock();
+      }
+    }
+  }
+  if (lost) losses_.fetch_add(1, std::memory_order_release);
+  imp.changed();
+}
+
+void Importer::end_import(const std::shared_ptr<Import>& imp, ImportState state) {
+  // Only upwards, and a gone segment stays gone.
+  ImportState now_is = imp->state.load();
+  while (now_is != ImportState::kGone &&
+         !imp->state.compare_exchange_weak(now_is, state, std::memory_order_seq_cst)) {
+  }
+  if (!imp->service) return;
+  drop_all(imp);
+}
+
+void Importer::lose_home(const std::shared_ptr<fabric::Link>& link) {
+  if (link->condemned()) return;
+  link->condemn();
+  for (auto& imp : all_imports()) {
+    if (imp->link == link) end_import(imp, ImportState::kGone);
+  }
+  link->advance();  // ends what was under way as lost
+}
+
+}  // namespace cmi::memory

@@ -1,0 +1,50 @@
+// The state of one page of an imported segment, its lock, and the table of legal moves.
+// Pure: no system calls, no network.
+//
+// The lock is short: every change of the page's mapping, its state, its twin and its diff happens
+// under it, never a network wait (protocol rule 1). A thread that locks several pages locks them in
+// ascending order. All signals are blocked while one is held.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "core/base/lock.hpp"
+
+namespace cmi::memory {
+
+enum class PageState : uint8_t {
+  kAbsent,         // in no view
+  kFetching,       // one thread reads it from the home; others wait
+  kStale,          // an invalidation came while it was being fetched: fetch again
+  kClean,          // as the home had it; write-protected wherever it is mapped
+  kDirty,          // writable, twin kept
+  kWriting,        // write-protected again, its changes are on their way to the home
+  kZappedDirty,    // invalidated while dirty and an earlier write-back is out: faults wait
+  kZappedWriting,  // out of every view, its changes are on their way: faults wait
+};
+inline constexpr int kPageStates = 8;
+
+// Who may move a page from one state to another; everything else is a bug (asserted).
+bool legal_move(PageState from, PageState to);
+const char* page_state_name(PageState s);
+
+struct Page {
+  std::atomic<uint8_t> locked{0};
+  PageState state = PageState::kAbsent;
+  bool in_flight = false;  // a write-back of it is not acknowledged yet; at most one (rule 5)
+  bool listed = false;     // stands in the dirty list
+  uint32_t twin = 0;       // index in the twin pool; != 0 in kDirty and kZappedDirty
+  uint32_t generation =
+      0;  // raised by fetch, map, zap, patch and the start of a write-back (rule 12)
+
+  void lock() {
+    // Acquire pairs with the release in unlock: what the last holder did to the page is seen.
+    Backoff backoff;
+    while (locked.exchange(1, std::memory_order_acquire) != 0) backoff.pause();
+  }
+  void unlock() { locked.store(0, std::memory_order_release); }
+  void move(PageState to);
+};
+
+}  // namespace cmi::memory

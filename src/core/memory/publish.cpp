@@ -1,0 +1,171 @@
+// Publications: who may hold copies of these pages is told to drop them, and the publisher is
+// answered when all have, or are fenced as dead.
+#include <algorithm>
+
+#include "core/base/fault_point.hpp"
+#include "core/base/log.hpp"
+#include "core/memory/home.hpp"
+#include "fabric/reach.hpp"
+
+namespace cmi::memory {
+
+namespace {
+constexpr Nanos kResend = 300 * kMilli;
+constexpr Nanos kProbeAfter = 60 * kMilli, kProbeEvery = 200 * kMilli;
+constexpr Nanos kVerdict =
+    10 * kSecond;  // of silence, then an importer that owes an answer is dead
+}  // namespace
+
+void Home::run(Finished& done) {
+  for (auto& f : done) f();
+  done.clear();
+}
+
+void Home::settle(const std::shared_ptr<Publication>& p, Finished* done) {
+  if (--p->waiting > 0) return;
+  std::erase(scans_, p);
+  done->push_back([p] {
+    if (p->finished) p->finished();
+    p->done.complete(fabric::Cause::kOk);
+  });
+}
+
+void Home::tell(const std::shared_ptr<Publication>& p, const ContextId& client, NoticeType type,
+                Bytes payload) {
+  const uint64_t number = next_notice_++;
+  Notice& n = notices_[number];
+  n.client = client;
+  n.type = type;
+  n.payload.assign(payload.begin(), payload.end());
+  n.publication = p;
+  n.born = n.sent = n.probed = now();
+  ++p->waiting;
+  parts_.server.notice(client, number, static_cast<uint16_t>(type), payload);
+}
+
+std::shared_ptr<Home::Publication> Home::publish(Segment& s, const ContextId& except,
+                                                 uint32_t instance,
+                                                 const std::vector<PageRange>& ranges,
+                                                 std::function<void()> finished, Finished* done) {
+  auto p = std::make_shared<Publication>();
+  p->finished = std::move(finished);
+  p->done.begin();
+  p->waiting = 1;  // ours, until everyone has been told
+  std::vector<std::byte> buf(fabric::kMaxPayload - fabric::kNoticeHeader);
+  for (auto& h : s.holders) {
+    if (h.token == 0 || (h.client == except && h.instance == instance)) continue;
+    for (size_t at = 0; at < ranges.size();) {
+      const size_t n = std::min<size_t>(ranges.size() - at, kMaxRanges);
+      Writer out(buf);
+      out.put(s.uid);
+      out.put(h.instance);
+      out.put(static_cast<uint32_t>(n));
+      for (size_t i = at; i < at + n; ++i) {
+        out.put(ranges[i].first);
+        out.put(ranges[i].count);
+      }
+      tell(p, h.client, NoticeType::kInvalidate, out.done());
+      at += n;
+    }
+  }
+  fault_point("publish_before_settle");
+  settle(p, done);
+  return p;
+}
+
+void Home::on_ack(const ContextId& client, uint64_t number) {
+  Finished done;
+  {
+    Guard g(mu_);
+    auto it = notices_.find(number);
+    if (it == notices_.end() || it->second.client != client) return;
+    auto p = std::move(it->second.publication);
+    notices_.erase(it);
+    settle(p, &done);
+  }
+  run(done);
+}
+
+void Home::forget_client(const ContextId& client, Finished* done) {
+  for (auto it = notices_.begin(); it != notices_.end();) {
+    if (it->second.client != client) {
+      ++it;
+      continue;
+    }
+    auto p = std::move(it->second.publication);
+    it = notices_.erase(it);
+    settle(p, done);
+  }
+  for (auto& [id, s] : segments_) {
+    const bool was_held = s.owned && s.held();
+    std::erase_if(s.holders, [&](const Holder& h) { return h.client == client; });
+    if (was_held && !s.held()) held_segments_.fetch_sub(1);
+  }
+}
+
+void Home::declare_dead(const ContextId& client) {
+  trace(kFacSeg, kWarn, "importer {:016x} is dead", client.hi);
+  // Fenced before anything is decided on its death (rule 19): nothing it sent is applied after
+  // this.
+  parts_.server.fence(client, true);
+  Finished done;
+  {
+    Guard g(mu_);
+    forget_client(client, &done);
+  }
+  run(done);
+}
+
+bool Home::wait(Publication& p, Deadline deadline) {
+  const Nanos spin_until = now() + 30 * kMicro;
+  Backoff backoff;
+  while (!p.done.done()) {
+    if (parts_.server.poll() > 0) continue;
+    const Nanos t = now();
+    if (t >= deadline.at) return false;
+    if (t < spin_until) {
+      backoff.pause();
+    } else {
+      p.done.nap(std::min(kMilli, deadline.at - t));  // the service thread takes the answers in
+    }
+  }
+  return true;
+}
+
+void Home::tick(Nanos t) {
+  std::vector<ContextId> suspects, silent;
+  Finished done;
+  {
+    Guard g(mu_);
+    for (auto& [number, n] : notices_) {
+      if (t - n.born > kVerdict) silent.push_back(n.client);
+      if (t - n.probed > (n.probed == n.born ? kProbeAfter : kProbeEvery)) {
+        n.probed = t;
+        suspects.push_back(n.client);
+      }
+      if (t - n.sent > kResend) {
+        n.sent = t;
+        parts_.server.notice(n.client, number, static_cast<uint16_t>(n.type), n.payload);
+      }
+    }
+    // Stores that no barrier published (rule 11's counterpart at home).
+    for (auto& [id, s] : segments_) {
+      if (s.owned && s.held()) scan_and_publish(s, &done);
+    }
+  }
+  run(done);
+  std::sort(suspects.begin(), suspects.end());
+  suspects.erase(std::unique(suspects.begin(), suspects.end()), suspects.end());
+  for (auto& c : suspects) {
+    const auto door = parts_.server.client_door(c);
+    if (fabric::probe_door(door, 2 * kMilli) == fabric::Reach::kRefused) silent.push_back(c);
+  }
+  for (auto& c : silent) declare_dead(c);
+}
+
+bool Home::busy() {
+  Guard g(mu_);
+  return !notices_.empty() || held_segments_.load() != 0;
+}
+
+}  // namespace cmi::memory

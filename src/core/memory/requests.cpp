@@ -1,0 +1,250 @@
+// What importers ask of a home. Every field is checked; nothing here waits.
+#include <algorithm>
+#include <atomic>
+
+#include "core/base/fault_point.hpp"
+#include "core/base/log.hpp"
+#include "core/memory/diff.hpp"
+#include "core/memory/home.hpp"
+
+namespace cmi::memory {
+
+void Home::reply(fabric::Server& server, const ContextId& client, uint64_t number, WireStatus s,
+                 Bytes more) {
+  std::byte buf[64];
+  Writer out(buf);
+  out.put(static_cast<uint8_t>(s));
+  out.bytes(more);
+  server.reply(client, number, out.done());
+}
+
+// Whether this import may do this. kOk sets both.
+WireStatus Home::check(const ContextId& client, uint64_t uid, uint32_t instance, uint32_t right,
+                       Segment** segment, Holder** holder) {
+  Segment* s = find_uid(uid);
+  if (s == nullptr || !s->exported) return WireStatus::kGone;
+  if (s->removed) {
+    auto info = parts_.node.find(s->id);
+    return info && info->attachments > 0 ? WireStatus::kRemoved : WireStatus::kGone;
+  }
+  Holder* h = find_holder(*s, client, instance);
+  if (h == nullptr || h->token == 0) return WireStatus::kToken;
+  if ((h->rights & right) != right) return WireStatus::kRights;
+  *segment = s;
+  *holder = h;
+  return WireStatus::kOk;
+}
+
+void Home::on_request(const fabric::ClientInfo& client, uint64_t number, uint16_t type, Reader in) {
+  SignalsBlocked quiet;
+  switch (static_cast<RequestType>(type)) {
+    case RequestType::kOpen: {
+      const auto uid = in.get<uint64_t>();
+      std::byte buf[32];
+      Writer out(buf);
+      WireStatus status = in.done() ? WireStatus::kOk : WireStatus::kMalformed;
+      if (status == WireStatus::kOk) {
+        Guard g(mu_);
+        Segment* s = find_uid(uid);
+        if (s == nullptr || !s->exported || s->removed) {
+          status = WireStatus::kGone;
+        } else {
+          out.put(s->size);
+          out.put(s->flags);
+          out.put(s->attrib);
+        }
+      }
+      return reply(parts_.server, client.id, number, status, out.done());
+    }
+    case RequestType::kPresent:
+      return on_present(client, number, in);
+    case RequestType::kPublish:
+      return on_publish(client, number, in);
+    case RequestType::kCas:
+      return on_cas(client, number, in);
+    case RequestType::kLeave: {
+      const auto uid = in.get<uint64_t>();
+      const auto instance = in.get<uint32_t>();
+      if (in.done()) {
+        Guard g(mu_);
+        if (Segment* s = find_uid(uid); s != nullptr) {
+          const bool was_held = s->held();
+          std::erase_if(s->holders, [&](const Holder& h) {
+            return h.client == client.id && h.instance == instance;
+          });
+          if (was_held && !s->held()) held_segments_.fetch_sub(1);
+        }
+      }
+      return reply(parts_.server, client.id, number,
+                   in.done() ? WireStatus::kOk : WireStatus::kMalformed);
+    }
+    case RequestType::kCause: {
+      const auto uid = in.get<uint64_t>();
+      const auto instance = in.get<uint32_t>();
+      WireStatus status = WireStatus::kMalformed;
+      if (in.done()) {
+        Guard g(mu_);
+        Segment* s = nullptr;
+        Holder* h = nullptr;
+        status = check(client.id, uid, instance, 0, &s, &h);
+      }
+      return reply(parts_.server, client.id, number, status);
+    }
+    default:
+      return reply(parts_.server, client.id, number, WireStatus::kMalformed);
+  }
+}
+
+void Home::on_new_session(const fabric::ClientInfo& client) {
+  // Its registrations are what its old connection may still be using.
+  Guard g(mu_);
+  for (auto& [id, s] : segments_) {
+    for (auto& h : s.holders) {
+      if (h.client == client.id) h.session.reset();
+    }
+  }
+}
+
+void Home::on_present(const fabric::ClientInfo& client, uint64_t number, Reader in) {
+  const auto uid = in.get<uint64_t>();
+  const auto instance = in.get<uint32_t>();
+  const auto token_id = in.get<uint64_t>();
+  const auto secret = in.get<uint64_t>();
+  NodeId node{in.get<uint64_t>(), 0};
+  node.lo = in.get<uint64_t>();
+  std::byte buf[32];
+  Writer out(buf);
+  WireStatus status = WireStatus::kOk;
+  if (!in.done()) {
+    status = WireStatus::kMalformed;
+  } else {
+    Guard g(mu_);
+    Segment* s = find_uid(uid);
+    if (s == nullptr || !s->exported) {
+      status = WireStatus::kGone;
+    } else if (s->removed) {
+      auto info = parts_.node.find(s->id);
+      status = info && info->attachments > 0 ? WireStatus::kRemoved : WireStatus::kGone;
+    } else if (auto t = s->tokens.find(token_id);
+               t == s->tokens.end() || t->second.revoked || t->second.info.secret != secret) {
+      status = WireStatus::kToken;
+    } else if (!t->second.info.any_node && (t->second.info.node != node || node != client.node)) {
+      status = WireStatus::kNode;
+    } else {
+      const bool was_held = s->held();
+      Holder* h = find_holder(*s, client.id, instance);
+      if (h == nullptr) {
+        s->holders.push_back({});
+        h = &s->holders.back();
+        h->client = client.id;
+        h->instance = instance;
+      }
+      h->session.reset();
+      auto region = parts_.serving.register_memory(s->service.data(), s->size,
+                                                   t->second.info.rights, random_u64());
+      if (!region) {
+        status = WireStatus::kNoMem;
+      } else {
+        // From here on it is told of every publication; its key goes out after that.
+        h->session = region.take();
+        h->token = token_id;
+        h->rights = t->second.info.rights;
+        if (!was_held) {
+          held_segments_.fetch_add(1);
+          arm(*s);
+        }
+        const fabric::RemoteKey key = h->session->key();
+        out.put(key.key);
+        out.put(key.base);
+        out.put(h->rights);
+      }
+    }
+  }
+  fault_point("present_before_reply");
+  reply(parts_.server, client.id, number, status, out.done());
+}
+
+void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader in) {
+  const auto uid = in.get<uint64_t>();
+  const auto instance = in.get<uint32_t>();
+  const auto n = in.get<uint32_t>();
+  Finished done;
+  WireStatus status = WireStatus::kOk;
+  {
+    Guard g(mu_);
+    Segment* s = nullptr;
+    Holder* h = nullptr;
+    status =
+        in.ok() ? check(client.id, uid, instance, fabric::kWrite, &s, &h) : WireStatus::kMalformed;
+    std::vector<PageRange> ranges;
+    for (uint32_t i = 0; i < n && status == WireStatus::kOk; ++i) {
+      const auto page = in.get<uint32_t>();
+      if (!in.ok() || page >= s->size / kPageSize) {
+        status = WireStatus::kRange;
+      } else if (!apply_diff(in, s->service.data() + size_t{page} * kPageSize)) {
+        status = WireStatus::kMalformed;
+      } else if (!ranges.empty() && ranges.back().first + ranges.back().count == page) {
+        ++ranges.back().count;
+      } else {
+        ranges.push_back({page, 1});
+      }
+    }
+    // Applied stores are published even when a later page of the message was malformed.
+    if (s != nullptr && !ranges.empty()) {
+      auto* server = &parts_.server;
+      publish(
+          *s, client.id, instance, ranges,
+          [server, id = client.id, number, status] { reply(*server, id, number, status); }, &done);
+    } else {
+      auto* server = &parts_.server;
+      done.push_back(
+          [server, id = client.id, number, status] { reply(*server, id, number, status); });
+    }
+  }
+  run(done);
+}
+
+void Home::on_cas(const fabric::ClientInfo& client, uint64_t number, Reader in) {
+  const auto uid = in.get<uint64_t>();
+  const auto instance = in.get<uint32_t>();
+  const auto offset = in.get<uint64_t>();
+  auto expected = in.get<uint64_t>();
+  const auto desired = in.get<uint64_t>();
+  Finished done;
+  {
+    Guard g(mu_);
+    Segment* s = nullptr;
+    Holder* h = nullptr;
+    WireStatus status = in.done() ? check(client.id, uid, instance, fabric::kAtomic, &s, &h)
+                                  : WireStatus::kMalformed;
+    if (status == WireStatus::kOk && (offset % 8 != 0 || offset > s->size - 8)) {
+      status = WireStatus::kRange;
+    }
+    auto* server = &parts_.server;
+    const auto answer = [server, id = client.id, number](WireStatus st, uint64_t found) {
+      std::byte buf[8];
+      Writer out(buf);
+      out.put(found);
+      reply(*server, id, number, st, out.done());
+    };
+    if (status != WireStatus::kOk) {
+      done.push_back([answer, status] { answer(status, 0); });
+    } else {
+      // The CPU's own swap: coherent with swaps of this node's processes and with each other.
+      auto* word = reinterpret_cast<uint64_t*>(s->service.data() + offset);
+      const bool swapped = __atomic_compare_exchange_n(word, &expected, desired, false,
+                                                       __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+      const uint64_t found = expected;  // what stood there, in both cases
+      if (swapped) {
+        publish(
+            *s, client.id, instance, {{static_cast<uint32_t>(offset / kPageSize), 1}},
+            [answer, found] { answer(WireStatus::kOk, found); }, &done);
+      } else {
+        done.push_back([answer, found] { answer(WireStatus::kOk, found); });
+      }
+    }
+  }
+  run(done);
+}
+
+}  // namespace cmi::memory

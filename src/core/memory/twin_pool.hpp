@@ -1,0 +1,60 @@
+// A pool of 4 KiB twins named by 32-bit indices, so that a page's state has room for one. Its
+// memory is touched when it is made, because a twin is taken inside the fault handler, where a page
+// fault more would double the cost. It grows as needed and never shrinks. Any thread, the fault
+// handler too: no malloc. Who holds an index owns its 4 KiB alone.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "core/base/ids.hpp"
+#include "core/base/lock.hpp"
+
+namespace cmi::memory {
+
+class TwinPool {
+ public:
+  static constexpr size_t kChunkSize = size_t{1} << 20;
+  static constexpr uint32_t kChunkTwins = kChunkSize / kPageSize;
+  static constexpr uint32_t kMaxChunks = 65536;  // 64 GiB of twins
+
+  // `max_chunks` bounds the memory, at most kMaxChunks.
+  explicit TwinPool(uint32_t max_chunks = kMaxChunks);
+  // Unmaps everything, taken or not. Not to be run in a forked child, which has none of the memory.
+  ~TwinPool();
+  TwinPool(const TwinPool&) = delete;
+  TwinPool& operator=(const TwinPool&) = delete;
+
+  // A twin of unspecified content, or 0 when memory or max_chunks is exhausted.
+  uint32_t take();
+  // Gives back what take() returned; its bytes belong to the pool from here on. 0 is ignored.
+  void give(uint32_t twin);
+  // Where the twin lies, for as long as it is taken; nullptr for 0. Lock-free.
+  std::byte* at(uint32_t twin) const {
+    if (twin == 0) return nullptr;
+    uint32_t n = twin - 1;
+    // Acquire: whoever got the index got it after grow() stored the chunk with release.
+    return chunks_[n / kChunkTwins].load(std::memory_order_acquire) +
+           size_t{n % kChunkTwins} * kPageSize;
+  }
+
+ private:
+  uint32_t pop() CMI_EXCLUDES(free_lock_);
+  uint32_t grow() CMI_REQUIRES(grow_lock_) CMI_EXCLUDES(free_lock_);
+
+  const uint32_t max_chunks_;
+  // Table of kMaxChunks, mapped and zero at first, so that unused parts of it cost nothing. An
+  // entry is set once. nullptr: could not be mapped, the pool is empty for ever.
+  std::atomic<std::byte*>* chunks_ = nullptr;
+
+  // Lock order: grow_lock_, then free_lock_. Memory is mapped under grow_lock_ alone, so that
+  // give() and lucky take()s do not wait for the kernel.
+  Mutex grow_lock_;
+  uint32_t made_ CMI_GUARDED_BY(grow_lock_) = 0;  // chunks in the table, a prefix
+  Mutex free_lock_;
+  // First free twin, 0 for none. The first word of a free twin is the index of the next.
+  uint32_t free_ CMI_GUARDED_BY(free_lock_) = 0;
+};
+
+}  // namespace cmi::memory

@@ -1,0 +1,198 @@
+// userfaultfd and PAGEMAP_SCAN. Constants that the kernel headers of Debian 12 lack are defined
+// here.
+#include "core/memory/userfault.hpp"
+
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "core/base/ids.hpp"
+
+#ifndef UFFD_USER_MODE_ONLY
+#define UFFD_USER_MODE_ONLY 1
+#endif
+#ifndef UFFD_FEATURE_WP_UNPOPULATED
+#define UFFD_FEATURE_WP_UNPOPULATED (1 << 13)
+#endif
+#ifndef UFFD_FEATURE_WP_ASYNC
+#define UFFD_FEATURE_WP_ASYNC (1 << 15)
+#endif
+#ifndef UFFDIO_CONTINUE_MODE_WP
+#define UFFDIO_CONTINUE_MODE_WP 2
+#endif
+
+namespace cmi::memory {
+
+namespace {
+
+struct ScanArg {  // struct pm_scan_arg of <linux/fs.h>, 6.7
+  uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages;
+  uint64_t category_inverted, category_mask, category_anyof_mask, return_mask;
+};
+struct ScanRegion {  // struct page_region
+  uint64_t start, end, categories;
+};
+static_assert(sizeof(ScanArg) == 96 && sizeof(ScanRegion) == 24);
+constexpr unsigned long kPagemapScan = _IOWR('f', 16, ScanArg);
+constexpr uint64_t kPageIsWritten = 1 << 1;
+constexpr uint64_t kScanWpMatching = 1 << 0, kScanCheckWpAsync = 1 << 1;
+
+constexpr uint64_t kBaseFeatures = UFFD_FEATURE_MISSING_SHMEM | UFFD_FEATURE_MINOR_SHMEM |
+                                   UFFD_FEATURE_WP_HUGETLBFS_SHMEM | UFFD_FEATURE_EXACT_ADDRESS;
+
+// A descriptor with the features asked for, or -1 and errno.
+int open_with(uint64_t features) {
+  int fd = static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY));
+  if (fd < 0) return -1;
+  uffdio_api api{};
+  api.api = UFFD_API;
+  api.features = features;
+  if (ioctl(fd, UFFDIO_API, &api) != 0) {
+    int e = errno;
+    close(fd);
+    errno = e;
+    return -1;
+  }
+  return fd;
+}
+
+bool probe_continue_protected() {
+  Fd fd(open_with(kBaseFeatures));
+  Fd file(static_cast<int>(syscall(SYS_memfd_create, "cmi-probe", 1u)));
+  if (!fd || !file || ftruncate(file.get(), kPageSize) != 0) return false;
+  Mapping service(mmap(nullptr, kPageSize, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0),
+                  kPageSize);
+  Mapping view(mmap(nullptr, kPageSize, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0),
+               kPageSize);
+  if (service.data() == MAP_FAILED || view.data() == MAP_FAILED) return false;
+  service.data()[0] = std::byte{1};
+  uffdio_register reg{};
+  reg.range = {reinterpret_cast<uint64_t>(view.data()), kPageSize};
+  reg.mode = UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_MINOR | UFFDIO_REGISTER_MODE_WP;
+  if (ioctl(fd.get(), UFFDIO_REGISTER, &reg) != 0) return false;
+  uffdio_continue c{};
+  c.range = reg.range;
+  c.mode = UFFDIO_CONTINUE_MODE_WP;
+  return ioctl(fd.get(), UFFDIO_CONTINUE, &c) == 0;
+}
+
+bool probe_async_tracking() {
+  Fd fd(open_with(kBaseFeatures | UFFD_FEATURE_WP_ASYNC | UFFD_FEATURE_WP_UNPOPULATED));
+  if (!fd) return false;
+  Fd pagemap(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
+  ScanArg arg{};
+  arg.size = sizeof arg;
+  return pagemap && ioctl(pagemap.get(), kPagemapScan, &arg) >= 0;
+}
+
+}  // namespace
+
+const KernelFeatures& Userfault::features() {
+  static const KernelFeatures f{probe_continue_protected(), probe_async_tracking()};
+  return f;
+}
+
+Result<Userfault> Userfault::open(Kind kind, const char** why) {
+  uint64_t features = kBaseFeatures;
+  if (kind == Kind::kTracked) {
+    features |= UFFD_FEATURE_WP_ASYNC | UFFD_FEATURE_WP_UNPOPULATED;
+  } else {
+    features |= UFFD_FEATURE_SIGBUS;
+  }
+  Userfault u;
+  u.fd_.reset(open_with(features));
+  if (!u.fd_) {
+    *why =
+        errno == EPERM || errno == ENOSYS
+            ? "userfaultfd is refused here: a seccomp profile or the kernel's configuration must "
+              "allow the system call userfaultfd (flag UFFD_USER_MODE_ONLY suffices)"
+            : "userfaultfd lacks shared-memory faults with SIGBUS delivery: Linux 5.19 or later "
+              "is needed";
+    return Status::kNotSupp;
+  }
+  u.modes_ = UFFDIO_REGISTER_MODE_WP;
+  if (kind == Kind::kImport) {
+    u.modes_ |= UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_MINOR;
+  }
+  return u;
+}
+
+Status Userfault::add(void* addr, size_t len) {
+  uffdio_register reg{};
+  reg.range = {reinterpret_cast<uint64_t>(addr), len};
+  reg.mode = modes_;
+  if (ioctl(fd_.get(), UFFDIO_REGISTER, &reg) != 0) {
+    return errno == ENOMEM ? Status::kNoMem : Status::kNotSupp;
+  }
+  return Status::kOk;
+}
+
+void Userfault::remove(void* addr, size_t len) {
+  uffdio_range r{reinterpret_cast<uint64_t>(addr), len};
+  ioctl(fd_.get(), UFFDIO_UNREGISTER, &r);
+}
+
+bool Userfault::map(void* addr, size_t len, bool writable) {
+  auto start = reinterpret_cast<uint64_t>(addr);
+  const uint64_t end = start + len;
+  while (start < end) {
+    uffdio_continue c{};
+    c.range = {start, end - start};
+    c.mode = writable ? 0 : UFFDIO_CONTINUE_MODE_WP;
+    if (ioctl(fd_.get(), UFFDIO_CONTINUE, &c) == 0) return true;
+    if (c.mapped > 0) {
+      start += static_cast<uint64_t>(c.mapped);
+      continue;
+    }
+    if (errno == EEXIST) {
+      start += kPageSize;  // another view's fault, or an earlier one of ours, was first
+    } else if (errno != EAGAIN) {
+      return false;
+    }
+  }
+  return true;
+}
+
+static void write_protect(int fd, void* addr, size_t len, uint64_t mode) {
+  uffdio_writeprotect wp{};
+  wp.range = {reinterpret_cast<uint64_t>(addr), len};
+  wp.mode = mode;
+  while (ioctl(fd, UFFDIO_WRITEPROTECT, &wp) != 0 && errno == EAGAIN) {
+  }
+}
+
+void Userfault::protect(void* addr, size_t len) {
+  write_protect(fd_.get(), addr, len, UFFDIO_WRITEPROTECT_MODE_WP);
+}
+
+void Userfault::unprotect(void* addr, size_t len) { write_protect(fd_.get(), addr, len, 0); }
+
+void zap(void* addr, size_t len) { madvise(addr, len, MADV_DONTNEED); }
+
+int scan_written(int pagemap, uint64_t addr, uint64_t len, WrittenRange* out, int max,
+                 uint64_t* next) {
+  ScanRegion regions[64];
+  ScanArg arg{};
+  arg.size = sizeof arg;
+  arg.flags = kScanWpMatching | kScanCheckWpAsync;
+  arg.start = addr;
+  arg.end = addr + len;
+  arg.vec = reinterpret_cast<uint64_t>(regions);
+  arg.vec_len = static_cast<uint64_t>(std::min<int>(max, std::size(regions)));
+  arg.category_mask = kPageIsWritten;
+  arg.return_mask = kPageIsWritten;
+  const int n = static_cast<int>(ioctl(pagemap, kPagemapScan, &arg));
+  if (n < 0) return -errno;
+  for (int i = 0; i < n; ++i) out[i] = {regions[i].start, regions[i].end};
+  *next = arg.walk_end;
+  return n;
+}
+
+}  // namespace cmi::memory

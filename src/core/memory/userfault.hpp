@@ -1,0 +1,59 @@
+// userfaultfd and PAGEMAP_SCAN: the only place that talks to them.
+// Threads: any, the fault handler included (no allocation, no lock).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/base/fd.hpp"
+#include "core/base/status.hpp"
+
+namespace cmi::memory {
+
+// What the running kernel offers beyond the least we need (5.19).
+struct KernelFeatures {
+  bool continue_protected = false;  // UFFDIO_CONTINUE_MODE_WP, 6.4
+  bool async_tracking = false;      // UFFD_FEATURE_WP_ASYNC and PAGEMAP_SCAN, 6.7
+};
+
+class Userfault {
+ public:
+  enum class Kind {
+    kImport,   // missing, minor and write-protect faults come as SIGBUS to the thread
+    kGuarded,  // write-protect faults only, as SIGBUS: read-only views at home
+    kTracked,  // the kernel notes stores by itself: writable views at home
+  };
+  Userfault() = default;
+  // kNotSupp: the kernel or its settings do not allow it; *why (static text) says what to do.
+  static Result<Userfault> open(Kind kind, const char** why);
+  explicit operator bool() const { return static_cast<bool>(fd_); }
+
+  Status add(void* addr, size_t len);  // starts watching a view
+  void remove(void* addr, size_t len);
+
+  // Maps pages of the file that are in the page cache into the view. Pages that are mapped already
+  // stay as they are. False: the kernel refused (beyond the file's end, or no memory).
+  bool map(void* addr, size_t len, bool writable);
+  void protect(void* addr, size_t len);  // later stores fault; returns when no CPU can still store
+  void unprotect(void* addr, size_t len);  // and wakes whoever waits
+
+  static const KernelFeatures& features();
+
+ private:
+  Fd fd_;
+  uint64_t modes_ = 0;  // UFFDIO_REGISTER_MODE_*
+};
+
+// Takes pages out of one view; their contents stay in the file. Returns when no CPU can use them.
+void zap(void* addr, size_t len);
+
+// Finds the pages of [addr, addr+len) of the process behind `pagemap` that were stored to since the
+// last call, and protects them again in the same step. Up to `max` ranges; *next is where to go on.
+// Negative: errno.
+struct WrittenRange {
+  uint64_t start, end;
+};
+int scan_written(int pagemap, uint64_t addr, uint64_t len, WrittenRange* out, int max,
+                 uint64_t* next);
+
+}  // namespace cmi::memory

@@ -1,0 +1,344 @@
+// Write-backs: collecting dirty pages into batches of publish messages, taking in the answers, the
+// barrier, cflush and the timer. Runs in application threads and, for the timer and for pages that
+// were invalidated while dirty, in the service thread, which never waits.
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/fault_point.hpp"
+#include "core/base/log.hpp"
+#include "core/memory/collector.hpp"
+#include "core/memory/importer.hpp"
+
+namespace cmi::memory {
+
+std::shared_ptr<Importer::Batch> Importer::begin_batch(const std::shared_ptr<Import>& imp) {
+  auto b = std::make_shared<Batch>();
+  b->import = imp;
+  b->done.begin();
+  Guard g(batches_mu_);
+  b->seq = next_batch_++;
+  batches_.emplace(b->seq, b);
+  open_batch_count_.fetch_add(1, std::memory_order_seq_cst);
+  return b;
+}
+
+void Importer::end_part(const std::shared_ptr<Batch>& batch) {
+  if (batch->parts.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  {
+    Guard g(batches_mu_);
+    batches_.erase(batch->seq);
+    open_batch_count_.fetch_sub(1, std::memory_order_seq_cst);
+  }
+  batch->done.complete(batch->failed.load() ? fabric::Cause::kPeerLost : fabric::Cause::kOk);
+}
+
+std::vector<std::shared_ptr<Importer::Batch>> Importer::open_batches() {
+  std::vector<std::shared_ptr<Batch>> all;
+  Guard g(batches_mu_);
+  for (auto& [seq, b] : batches_) all.push_back(b);
+  return all;
+}
+
+void Importer::protect_everywhere(Import& imp, uint32_t first, uint32_t n) {
+  for (auto& v : imp.views) {
+    userfault_.protect(v->addr + size_t{first} * kPageSize, size_t{n} * kPageSize);
+  }
+}
+
+void Importer::zap_everywhere(Import& imp, uint32_t first, uint32_t n) {
+  for (auto& v : imp.views) zap(v->addr + size_t{first} * kPageSize, size_t{n} * kPageSize);
+}
+
+Importer::Collector::Collector(Importer& importer, std::shared_ptr<Import> imp,
+                               std::shared_ptr<Batch> batch)
+    : importer_(importer), import_(std::move(imp)), batch_(std::move(batch)) {}
+
+Importer::Collector::~Collector() {
+  flush();
+  if (batch_ != nullptr) importer_.end_part(batch_);
+}
+
+void Importer::Collector::open() {
+  buffer_.resize(fabric::kMaxPayload);
+  out_.emplace(buffer_);
+  out_->put(import_->rseg.uid);
+  out_->put(import_->instance);
+  count_at_ = out_->size();
+  out_->put<uint32_t>(0);
+}
+
+size_t Importer::Collector::add(uint32_t page, const std::byte* twin) {
+  const std::byte* data = import_->page_data(page);
+  for (int attempt = 0;; ++attempt) {
+    if (!out_) open();
+    Writer trial = *out_;
+    trial.put(page);
+    const size_t bytes = trial.ok() ? encode_diff(data, twin, trial) : kDiffNoRoom;
+    if (bytes == 0) return 0;
+    if (bytes != kDiffNoRoom && trial.ok()) {
+      *out_ = trial;
+      // Registered before the caller lets go of the page's lock (see Batch).
+      if (batch_ == nullptr) batch_ = importer_.begin_batch(import_);
+      pages_.push_back(page);
+      count(importer_.parts_.stats.pages_written_back);
+      count(importer_.parts_.stats.bytes_written_back, bytes);
+      return bytes;
+    }
+    flush();  // an empty message has room for any page's diff
+  }
+}
+
+void Importer::Collector::flush() {
+  if (!out_ || pages_.empty()) return;
+  const auto n = static_cast<uint32_t>(pages_.size());
+  std::memcpy(buffer_.data() + count_at_, &n, sizeof n);
+  batch_->parts.fetch_add(1, std::memory_order_relaxed);
+  count(importer_.parts_.stats.publications);
+  fault_point("publish_before_send");
+  import_->link->start(
+      static_cast<uint16_t>(RequestType::kPublish), out_->done(),
+      [importer = &importer_, batch = batch_, pages = pages_](fabric::Request& r) mutable {
+        Reader in(r.reply());
+        auto status = static_cast<WireStatus>(in.get<uint8_t>());
+        importer->answered(batch, pages, in.ok() ? status : WireStatus::kMalformed);
+      });
+  pages_.clear();
+  out_.reset();
+}
+
+// Writes back the dirty ones of `pages` (sorted here). Those with an earlier write-back still under
+// way stay in the dirty list and are named in *deferred.
+void Importer::write_back(const std::shared_ptr<Import>& holder, std::vector<uint32_t>& pages,
+                          Collector& out, std::vector<uint32_t>* deferred) {
+  constexpr uint32_t kRun = 256;
+  Import& imp = *holder;
+  std::sort(pages.begin(), pages.end());
+  Guard views(imp.views_mu);
+  for (size_t i = 0; i < pages.size();) {
+    uint32_t n = 1;
+    while (i + n < pages.size() && n < kRun && pages[i + n] == pages[i] + n) ++n;
+    const uint32_t first = pages[i];
+    bool any = false;
+    for (uint32_t k = 0; k < n; ++k) {
+      Page& p = imp.table[first + k];
+      p.lock();
+      any = any || (p.state == PageState::kDirty && !p.in_flight);
+    }
+    // One shootdown for the run. Protecting a page that is clean or stays dirty only costs it a
+    // fault.
+    if (any) protect_everywhere(imp, first, n);
+    for (uint32_t k = 0; k < n; ++k) {
+      Page& p = imp.table[first + k];
+      if (p.state == PageState::kDirty && p.in_flight) {
+        // Back into the list too: a barrier that comes now must find it there.
+        if (deferred != nullptr) deferred->push_back(first + k);
+        p.listed = true;
+        Guard d(imp.dirty_mu);
+        imp.dirty.push_back(first + k);
+        continue;
+      }
+      p.listed = false;
+      if (p.state != PageState::kDirty) continue;
+      const size_t bytes = out.add(first + k, twins_.at(p.twin));
+      twins_.give(p.twin);
+      p.twin = 0;
+      ++p.generation;
+      p.in_flight = bytes != 0;
+      set_state(imp, p, bytes != 0 ? PageState::kWriting : PageState::kClean);
+    }
+    for (uint32_t k = 0; k < n; ++k) imp.table[first + k].unlock();
+    i += n;
+  }
+}
+
+// The home has applied the diffs of these pages and everyone else has dropped them, or it refused.
+void Importer::answered(const std::shared_ptr<Batch>& batch, std::vector<uint32_t>& pages,
+                        WireStatus status) {
+  SignalsBlocked quiet;
+  const std::shared_ptr<Import>& holder = batch->import;
+  Import& imp = *holder;
+  const bool good = status == WireStatus::kOk;
+  if (!good) {
+    trace(kFacMem, kWarn, "segment {}: the home refused stores to {} pages ({})", imp.id,
+          pages.size(), static_cast<int>(status));
+    batch->failed.store(true);
+    losses_.fetch_add(1, std::memory_order_release);
+  }
+  std::vector<uint32_t> again;
+  {
+    Guard views(imp.views_mu);
+    for (uint32_t index : pages) {
+      Page& p = imp.table[index];
+      p.lock();
+      p.in_flight = false;
+      if (!good && (p.state == PageState::kWriting || p.state == PageState::kDirty)) {
+        // What was stored here never reached the home: nobody may go on reading it.
+        zap_everywhere(imp, index, 1);
+        twins_.give(p.twin);
+        p.twin = 0;
+        ++p.generation;
+        set_state(imp, p, PageState::kAbsent);
+      } else if (p.state == PageState::kWriting) {
+        set_state(imp, p, PageState::kClean);
+      } else if (p.state == PageState::kZappedWriting) {
+        set_state(imp, p, PageState::kAbsent);
+      } else if (p.state == PageState::kZappedDirty) {
+        again.push_back(index);
+      }
+      p.unlock();
+    }
+  }
+  if (!again.empty()) {
+    // Begun before this batch ends, so that a barrier that waits for this one finds the next.
+    Collector next(*this, holder, begin_batch(holder));
+    for (uint32_t index : again) {
+      Page& p = imp.table[index];
+      p.lock();
+      const size_t bytes = good ? next.add(index, twins_.at(p.twin)) : 0;
+      twins_.give(p.twin);
+      p.twin = 0;
+      p.in_flight = bytes != 0;
+      set_state(imp, p, PageState::kZappedWriting);
+      if (bytes == 0) set_state(imp, p, PageState::kAbsent);
+      p.unlock();
+    }
+  }
+  imp.changed();
+  end_part(batch);
+}
+
+bool Importer::await(const std::vector<std::shared_ptr<Batch>>& batches, Deadline deadline) {
+  bool good = true;
+  for (auto& b : batches) {
+    fabric::Link& link = *b->import->link;
+    while (!b->done.done() && !deadline.passed()) {
+      const Deadline slice{std::min(deadline.at, now() + 20 * kMilli)};
+      auto session = link.session(slice);
+      if (session == nullptr) {
+        if (explain(*b->import, slice) == Exception::kSinval) link.advance();
+        continue;
+      }
+      if (b->done.done()) break;
+      link.pump(*session);
+      session->endpoint().wait(b->done, Deadline{std::min(deadline.at, now() + 10 * kMilli)});
+      if (!b->done.done()) link.advance();
+    }
+    good = good && b->done.done() && b->done.cause() == fabric::Cause::kOk;
+  }
+  return good;
+}
+
+Status Importer::barrier(LossMark& mark, Deadline deadline) {
+  // Nothing dirty and nothing under way: what this thread stored, or has seen stored by others of
+  // this process, is home.
+  const auto verdict = [&](bool good) {
+    const uint64_t lost = losses_.load(std::memory_order_acquire);
+    const bool new_losses = lost != mark.seen;
+    mark.seen = lost;
+    return good && !new_losses ? Status::kOk : Status::kStore;
+  };
+  if (dirty_pages_.load(std::memory_order_seq_cst) == 0 &&
+      open_batch_count_.load(std::memory_order_seq_cst) == 0) {
+    return verdict(true);
+  }
+  SignalsBlocked quiet;
+  std::vector<std::pair<std::shared_ptr<Import>, std::vector<uint32_t>>> work;
+  for (auto& imp : all_imports()) {
+    if (imp->service) work.emplace_back(imp, std::vector<uint32_t>{});
+  }
+  for (auto& [imp, deferred] : work) {
+    // The batch is begun before the list is taken: another barrier that finds the list empty finds
+    // it.
+    Collector out(*this, imp, begin_batch(imp));
+    std::vector<uint32_t> pages;
+    {
+      Guard g(imp->dirty_mu);
+      pages.swap(imp->dirty);
+      imp->aged = 0;
+    }
+    write_back(imp, pages, out, &deferred);
+  }
+  bool good = await(open_batches(), deadline);
+  // A page with an earlier write-back under way could not be written above. Now that one is over;
+  // if another has begun since, that one carries what was dirty when we came.
+  bool second = false;
+  for (auto& [imp, deferred] : work) {
+    if (deferred.empty()) continue;
+    second = true;
+    Collector out(*this, imp, begin_batch(imp));
+    write_back(imp, deferred, out, nullptr);
+  }
+  // Pages that were invalidated while dirty go out from answers: those batches began before the
+  // ones we waited for ended.
+  if (second || open_batch_count_.load() != 0) good = await(open_batches(), deadline) && good;
+  return verdict(good);
+}
+
+Status Importer::flush(
+    const std::vector<std::pair<std::shared_ptr<const View>, const std::byte*>>& where,
+    LossMark& mark, Deadline deadline, Exception* failed) {
+  SignalsBlocked quiet;
+  *failed = Exception::kNone;
+  const uint64_t lost_before = mark.seen;
+  for (auto& [view, addr] : where) {
+    Import& imp = *view->import;
+    if (Exception e = usable(imp, false); e != Exception::kNone && e != Exception::kAccess) {
+      *failed = e;
+    }
+    std::vector<uint32_t> pages{
+        static_cast<uint32_t>(static_cast<size_t>(addr - view->addr) / kPageSize)};
+    std::vector<uint32_t> deferred;
+    for (int round = 0; round < 2; ++round) {
+      {
+        Collector out(*this, view->import, begin_batch(view->import));
+        write_back(view->import, pages, out, &deferred);
+      }
+      if (deferred.empty()) break;
+      await(open_batches(), deadline);
+      pages.swap(deferred);
+      deferred.clear();
+    }
+  }
+  const bool good = await(open_batches(), deadline);
+  const uint64_t lost = losses_.load(std::memory_order_acquire);
+  mark.seen = lost;
+  return good && lost == lost_before ? Status::kOk : Status::kStore;
+}
+
+void Importer::tick() {
+  {
+    std::vector<Stranded> free_again;
+    Guard g(later_mu_);
+    std::erase_if(stranded_, [&](Stranded& s) {
+      if (!s.session.expired()) return false;
+      free_again.push_back(s);
+      later_count_.fetch_sub(1);
+      return true;
+    });
+    for (auto& s : free_again) give_up_fetch(s.import, s.first, s.count);
+  }
+  for (auto& imp : all_imports()) {
+    if (!imp->service) continue;
+    // Only pages that were dirty a tick ago: a store in a tight loop with write-backs must not
+    // starve.
+    std::vector<uint32_t> pages;
+    bool take;
+    {
+      Guard g(imp->dirty_mu);
+      take = imp->aged != 0;
+      if (!take) imp->aged = imp->dirty.size();
+    }
+    if (!take) continue;
+    Collector out(*this, imp, begin_batch(imp));
+    {
+      Guard g(imp->dirty_mu);
+      const size_t n = std::min(imp->aged, imp->dirty.size());
+      pages.assign(imp->dirty.begin(), imp->dirty.begin() + static_cast<ptrdiff_t>(n));
+      imp->dirty.erase(imp->dirty.begin(), imp->dirty.begin() + static_cast<ptrdiff_t>(n));
+      imp->aged = imp->dirty.size();
+    }
+    write_back(imp, pages, out, nullptr);
+  }
+}
+
+}  // namespace cmi::memory

@@ -1,0 +1,76 @@
+// Attachments: one word each, taken by attach, cleared by detach or by whoever retires the context.
+// Threads: any.
+#include "core/base/fault_point.hpp"
+#include "core/node/node_impl.hpp"
+#include "core/node/reaper.hpp"
+
+namespace cmi::node {
+
+namespace {
+std::optional<uint32_t> free_entry_locked(Registry& r) {
+  for (uint32_t i = 0; i < kMaxAttachments; ++i) {
+    if (r.shm()->attachments[i].load(std::memory_order_acquire) == 0) return i;
+  }
+  return std::nullopt;
+}
+}  // namespace
+
+Result<Attachment> Node::attach(int32_t id) {
+  Registry& r = *impl_->registry;
+  Exclusive lock(r.lock(), Deadline::in(kLockWait));
+  if (!lock) return Status::kReconfig;
+  auto found = impl_->find_locked(lock, id);
+  Living living(r);
+  if (!found || found->word.state != SegmentState::kLive || !impl_->owner_alive(*found, living)) {
+    return Status::kInval;
+  }
+  auto index = free_entry_locked(r);
+  if (!index) {
+    reap_locked(r, lock);
+    index = free_entry_locked(r);
+  }
+  if (!index) {
+    note(kFacSeg, kWarn, "node: all {} attachments are taken", kMaxAttachments);
+    return Status::kNoMem;
+  }
+  if (*index >= r.attachments_end()) {
+    r.shm()->header.attachments_high.store(*index + 1, std::memory_order_release);
+  }
+  fault_point("node.attach.before_store");
+  // Dies after: an attachment of a dead context, which does not count and which a reaper clears.
+  r.shm()->attachments[*index].store(AttachmentWord{id, impl_->slot}.pack(),
+                                     std::memory_order_release);
+  fault_point("node.attach.stored");
+  return Attachment{*index};
+}
+
+void Node::detach(Attachment a) {
+  Registry& r = *impl_->registry;
+  uint32_t index = static_cast<uint32_t>(a);
+  if (index >= kMaxAttachments) return;
+  Word_shm& entry = r.shm()->attachments[index];
+  Exclusive lock(r.lock(), Deadline::in(kLockWait));
+  auto word = AttachmentWord::unpack(entry.load(std::memory_order_acquire));
+  if (!word || word->context != impl_->slot) return;
+  fault_point("node.detach.before_store");
+  // Without the lock too: nobody else writes this word while we live. What is then left over goes
+  // with the next reaper.
+  entry.store(0, std::memory_order_release);
+  fault_point("node.detach.cleared");
+  if (!lock) return;
+  auto found = impl_->find_locked(lock, word->id);
+  if (!found) return;
+  Living living(r);
+  if (!impl_->owner_alive(*found, living) && found->word.state == SegmentState::kLive) {
+    reap_locked(r, lock);  // the owner died: this marks its segments, and deletes ours if it can
+    return;
+  }
+  if (found->word.state != SegmentState::kRemoved) return;
+  for (uint32_t i = 0; i < r.attachments_end(); ++i) {
+    auto other = AttachmentWord::unpack(r.shm()->attachments[i].load(std::memory_order_acquire));
+    if (other && other->id == word->id && living(other->context)) return;
+  }
+  delete_segment_locked(r, lock, found->word);
+}
+
+}  // namespace cmi::node

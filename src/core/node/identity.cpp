@@ -1,0 +1,56 @@
+// Who this node is: the machine since its boot and its network namespace, and the name that the
+// user gave. Reads /proc; any thread.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <string_view>
+
+#include "core/base/fd.hpp"
+#include "core/node/node.hpp"
+
+namespace cmi::node {
+
+namespace {
+std::string first_line(const char* path) {
+  Fd fd(open(path, O_RDONLY | O_CLOEXEC));
+  char buf[128];
+  ssize_t n = fd ? read(fd.get(), buf, sizeof buf) : 0;
+  std::string_view s(buf, n > 0 ? static_cast<size_t>(n) : 0);
+  return std::string(s.substr(0, s.find('\n')));
+}
+
+Bytes bytes_of(const std::string& s) { return std::as_bytes(std::span(s.data(), s.size())); }
+
+// Spreads every input bit over the word: FNV alone leaves the high bits of short inputs alike.
+uint64_t mix(uint64_t x) {
+  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+  x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+  return x ^ x >> 31;
+}
+}  // namespace
+
+std::string default_node_name() {
+  std::string name = first_line("/proc/sys/kernel/random/boot_id");
+  if (name.empty()) {
+    char host[256] = {};
+    gethostname(host, sizeof host - 1);
+    name = host;
+  }
+  struct stat st;
+  if (stat("/proc/self/ns/net", &st) == 0) name += "-" + std::to_string(st.st_ino);
+  return name;
+}
+
+NodeId node_id_of(const std::string& name) {
+  std::string all = default_node_name();
+  all.push_back('\0');
+  all += name;
+  NodeId id{mix(checksum(bytes_of(all))), mix(checksum(bytes_of(all), 0x6c62272e07bb0142ull))};
+  if (!id) id.lo = 1;
+  return id;
+}
+
+std::string default_runtime_dir() { return "/dev/shm/cmi-" + std::to_string(geteuid()); }
+
+}  // namespace cmi::node

@@ -1,0 +1,156 @@
+// A process's membership of its node: the shared registry of contexts and segments, the files
+// behind segments, and the datagram bus between the contexts of the node.
+//
+// Registry: one file with fixed arrays of plain slots. A slot changes state by one word-sized
+// store, so a process that dies at any instruction leaves every slot old or new; every change is
+// made under the node's exclusive lock, which the kernel releases with its holder. A context is
+// alive exactly while the kernel holds its OFD lock. Nothing trusts what lies in the file: indices,
+// lengths and states are checked when read.
+//
+// Threads: any thread may call; not from the fault handler, but for the functions that say so.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/codec.hpp"
+#include "core/base/fd.hpp"
+#include "core/base/ids.hpp"
+#include "core/base/status.hpp"
+
+namespace cmi::node {
+
+struct Config {
+  std::string runtime_dir;  // exists or can be made; 0700; never created world-readable
+  std::string name;         // CMI_NODE or the default name; any bytes
+  uint64_t mem_max = 0;     // bytes all segments of the node may take; 0 is none
+};
+
+// The machine's identity: CMI_NODE's default, and part of every node id. One per network namespace.
+std::string default_node_name();
+// Hash of machine and name: the same for all contexts of a node, different for two names.
+NodeId node_id_of(const std::string& name);
+// "/dev/shm/cmi-UID"
+std::string default_runtime_dir();
+
+inline constexpr uint32_t kMaxContexts = 256;
+inline constexpr uint32_t kMaxSegments = 4096;      // home segments and proxies together
+inline constexpr uint32_t kMaxAttachments = 32768;  // views, whole node
+
+// Where a context sits in the registry. Stable while that context is a member.
+enum class ContextSlot : uint32_t {};
+
+enum class SegmentKind : uint8_t { kHome, kProxy };
+
+enum SegmentMark : uint32_t {  // facts others may see in CMI_SEG_STATUS
+  kMarkExported = 1,
+  kMarkTokenSet = 2,
+};
+
+struct SegmentInfo {
+  int32_t id = 0;
+  SegmentKind kind = SegmentKind::kHome;
+  uint64_t size = 0;
+  int32_t flags = 0;         // as given to seg_get; for a proxy the exporter's
+  uint32_t marks = 0;        // SegmentMark
+  bool removed = false;      // marked for deletion, or its owner is dead
+  uint32_t attachments = 0;  // views in living contexts
+  ContextSlot owner{};
+  bool owner_alive = false;
+  pid_t owner_pid = 0;
+};
+
+// One entry per seg_at, counted in the registry until detach() or the context's end.
+enum class Attachment : uint32_t {};
+
+class Node {
+ public:
+  // Makes folder and registry where they are missing, reaps what dead contexts left, takes a slot.
+  // kNoMem: slots or shared memory exhausted. kPerm: the folder belongs to someone else or is open
+  // to others. kInval: the registry is of another version or size. kReconfig: lock not had in time.
+  static Result<std::unique_ptr<Node>> join(const Config& config, ContextId self);
+  // Leaves as if the process had ended: its segments are marked for deletion, its attachments end,
+  // files nobody needs go, and the folder too when this was the last member.
+  ~Node();
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+
+  // In a forked child: closes what was inherited without touching the registry, so that the
+  // parent's liveness is the parent's alone. The Node may then only be abandoned or destroyed: the
+  // registry was never mapped in the child.
+  void forget_in_child();
+
+  NodeId id() const;
+  ContextSlot slot() const;
+  const Config& config() const;
+
+  // Home segments get a file of `size` bytes in the node's folder, really allocated and counted
+  // against mem_max unless `reserve` is false (kNoMem when the file system or mem_max has no room,
+  // kInval for size 0). A proxy counts its size; its cache is an anonymous_file; `blob` (at most
+  // kMaxBlob bytes: the handle) is kept for other processes of the node.
+  static constexpr size_t kMaxBlob = 1024;
+  Result<int32_t> create_home(uint64_t size, int32_t flags, bool reserve);
+  Result<int32_t> create_proxy(uint64_t size, int32_t flags, Bytes blob);
+  Result<Fd> open_segment_file(int32_t id);  // kInval: unknown id or a proxy
+  Result<SegmentInfo> find(
+      int32_t id);  // kInval: unknown id. A removed one is found while it exists
+  Result<std::vector<std::byte>> proxy_blob(int32_t id);
+  // The token that the importer set for a proxy, for the other processes; each store raises
+  // version, which is 0 while there is none. Storing is the owner's alone (kPerm).
+  Status store_proxy_token(int32_t id, Bytes token);
+  Result<std::vector<std::byte>> proxy_token(int32_t id, uint64_t* version);
+  Status set_marks(int32_t id, uint32_t set, uint32_t clear);
+
+  // kInval when the segment is removed (its owner's death counts). kNoMem: no slot.
+  Result<Attachment> attach(int32_t id);
+  // Ends it; deletes the segment if it was the last attachment of a removed one.
+  void detach(Attachment a);
+  // Owner only (kPerm otherwise). Twice is fine, also after the segment has gone, until its slot is
+  // used again. Deletes at once what nobody has attached.
+  Status remove(int32_t id);
+
+  // An anonymous file of `size` bytes on the same file system (a proxy's cache): gone with its last
+  // descriptor. Really allocated when `reserve`, counted against mem_max by the caller's proxy
+  // slot.
+  Result<Fd> anonymous_file(uint64_t size, bool reserve);
+
+  uint64_t memory_in_use();  // bytes of all segments of the node
+
+  bool alive(ContextSlot slot, ContextId id);  // false when another context sits there by now
+  // Living member with this context id; kInval when there is none here.
+  Result<ContextSlot> find_context(ContextId id);
+  std::vector<ContextSlot> members();
+
+  // Cleans up after dead contexts; also done by join. Returns how many were found.
+  Result<int> reap();
+
+  // The bus: datagrams of at most kMaxDatagram bytes, at most one descriptor passed along.
+  static constexpr size_t kMaxDatagram = 8192;
+  int bus_fd() const;  // readable when something arrived; non-blocking
+  // kReconfig: the receiver's queue is full, try again; kInval: no such member any more.
+  Status bus_send(ContextSlot to, Bytes message, int pass_fd = -1);
+  struct Datagram {
+    ContextSlot from{};
+    std::vector<std::byte> bytes;
+    Fd fd;
+  };
+  // Next datagram of a member, kReconfig when none waits. Those of other users, of contexts that
+  // have left and of nobody are dropped.
+  Result<Datagram> bus_receive();
+
+ private:
+  Node() = default;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// For cmiadm and tests: reaps the node's folder without joining it; removes the folder when nobody
+// is left. Returns how many dead contexts were found.
+Result<int> reap_folder(const Config& config);
+
+}  // namespace cmi::node

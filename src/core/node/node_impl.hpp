@@ -1,0 +1,41 @@
+// What a Node holds, for the files that implement it.
+#pragma once
+
+#include "core/node/registry.hpp"
+
+namespace cmi::node {
+
+struct Node::Impl {
+  Config config;
+  ContextId self;
+  uint32_t slot = 0;
+  std::unique_ptr<Registry> registry;
+  Fd life;  // a description of its own: it carries the life lock, and nothing else
+  Fd bus;
+  bool joined = false;
+
+  Status take_slot_locked(const Exclusive& lock);
+  void abandon_slot_locked(const Exclusive& lock);
+  void leave();
+
+  // The segment with this id while it exists; making ones exist for nobody. Valid under the lock.
+  struct Found {
+    Segment_shm* shm;
+    SegmentWord word;
+  };
+  std::optional<Found> find_locked(const Exclusive& lock, int32_t id);
+  bool owned_by_self(const Found& f) const {
+    return f.word.owner == slot && f.shm->owner_hi == self.hi && f.shm->owner_lo == self.lo;
+  }
+  bool owner_alive(const Found& f, Living& living) const;
+  // Claims a slot in state making. kNoMem: none is free, or mem_max would be passed.
+  Result<SegmentWord> claim_locked(const Exclusive& lock, SegmentKind kind, uint64_t size,
+                                   uint64_t charged, int32_t flags);
+  // From making to live, or away with it when `made` is an error.
+  Result<int32_t> settle(SegmentWord word, Status made);
+};
+
+// The bound, non-blocking socket of a context slot; unlinks what an earlier owner left.
+Result<Fd> open_bus(const Folder& folder, uint32_t slot);
+
+}  // namespace cmi::node

@@ -1,0 +1,111 @@
+// Proxy files. Made by their owner before anybody sees them; tokens are exchanged under the
+// exclusive lock of the node. Threads: any.
+#include "core/node/proxy_file.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstring>
+
+#include "core/base/fault_point.hpp"
+#include "core/node/node_impl.hpp"
+
+namespace cmi::node {
+
+namespace {
+bool write_all(int fd, const void* p, size_t n, size_t at) {
+  return pwrite(fd, p, n, static_cast<off_t>(at)) == static_cast<ssize_t>(n);
+}
+
+bool read_proxy(int fd, Proxy_shm& p) {
+  return pread(fd, &p, sizeof p, 0) == static_cast<ssize_t>(sizeof p) && p.magic == kProxyMagic &&
+         p.blob.size <= Node::kMaxBlob && p.token[p.version & 1].size <= Node::kMaxBlob;
+}
+
+std::vector<std::byte> content(const Proxy_shm::Part& part) {
+  return {part.bytes, part.bytes + part.size};
+}
+}  // namespace
+
+Status write_proxy_file(int fd, Bytes blob) {
+  Proxy_shm p{};  // on the stack: nothing may throw while a slot is in the making
+  p.magic = kProxyMagic;
+  p.blob.size = static_cast<uint32_t>(blob.size());
+  if (!blob.empty()) std::memcpy(p.blob.bytes, blob.data(), blob.size());
+  return write_all(fd, &p, sizeof p, 0) ? Status::kOk : Status::kNoMem;
+}
+
+Result<std::vector<std::byte>> read_proxy_blob(int fd) {
+  Proxy_shm p;
+  if (!read_proxy(fd, p)) return Status::kInval;
+  return content(p.blob);
+}
+
+Result<std::vector<std::byte>> read_proxy_token(int fd, uint64_t* version) {
+  Proxy_shm p;
+  if (!read_proxy(fd, p)) return Status::kInval;
+  *version = p.version;
+  return content(p.token[p.version & 1]);
+}
+
+Status write_proxy_token(int fd, Bytes token) {
+  Proxy_shm p;
+  if (!read_proxy(fd, p)) return Status::kInval;
+  uint64_t version = p.version + 1;
+  Proxy_shm::Part& part = p.token[version & 1];
+  part.size = static_cast<uint32_t>(token.size());
+  if (!token.empty()) std::memcpy(part.bytes, token.data(), token.size());
+  size_t at = offsetof(Proxy_shm, token) + (version & 1) * sizeof part;
+  if (!write_all(fd, &part, sizeof part, at)) return Status::kNoMem;
+  // Dies here: the version still names the other token.
+  fault_point("node.token.written");
+  if (!write_all(fd, &version, sizeof version, offsetof(Proxy_shm, version))) {
+    return Status::kNoMem;
+  }
+  fault_point("node.token.published");
+  return Status::kOk;
+}
+
+namespace {
+Result<Fd> open_proxy(const Folder& folder, SegmentKind kind, int32_t id) {
+  if (kind != SegmentKind::kProxy) return Status::kInval;
+  Result<Fd> fd = open_file(folder, segment_file_name(id).text, O_RDWR);
+  if (!fd && fd.status() == Status::kReconfig) return Status::kInval;
+  return fd;
+}
+}  // namespace
+
+Result<std::vector<std::byte>> Node::proxy_blob(int32_t id) {
+  Exclusive lock(impl_->registry->lock(), Deadline::in(kLockWait));
+  if (!lock) return Status::kReconfig;
+  auto found = impl_->find_locked(lock, id);
+  if (!found) return Status::kInval;
+  Result<Fd> fd = open_proxy(impl_->registry->folder(), found->word.kind, id);
+  if (!fd) return fd.status();
+  return read_proxy_blob(fd->get());
+}
+
+Result<std::vector<std::byte>> Node::proxy_token(int32_t id, uint64_t* version) {
+  Exclusive lock(impl_->registry->lock(), Deadline::in(kLockWait));
+  if (!lock) return Status::kReconfig;
+  auto found = impl_->find_locked(lock, id);
+  if (!found) return Status::kInval;
+  Result<Fd> fd = open_proxy(impl_->registry->folder(), found->word.kind, id);
+  if (!fd) return fd.status();
+  return read_proxy_token(fd->get(), version);
+}
+
+Status Node::store_proxy_token(int32_t id, Bytes token) {
+  if (token.size() > kMaxBlob) return Status::kInval;
+  Exclusive lock(impl_->registry->lock(), Deadline::in(kLockWait));
+  if (!lock) return Status::kReconfig;
+  auto found = impl_->find_locked(lock, id);
+  if (!found) return Status::kInval;
+  if (!impl_->owned_by_self(*found)) return Status::kPerm;
+  Result<Fd> fd = open_proxy(impl_->registry->folder(), found->word.kind, id);
+  if (!fd) return fd.status();
+  return write_proxy_token(fd->get(), token);
+}
+
+}  // namespace cmi::node

@@ -1,0 +1,242 @@
+// Segments of the node: slots, ids, files, marks, removal. Threads: any.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "core/base/fault_point.hpp"
+#include "core/node/node_impl.hpp"
+#include "core/node/proxy_file.hpp"
+#include "core/node/reaper.hpp"
+
+namespace cmi::node {
+
+namespace {
+uint64_t charged_locked(Registry& r) {
+  uint64_t sum = 0;
+  for (uint32_t i = 0; i < r.segments_end(); ++i) {
+    const Segment_shm& s = r.shm()->segments[i];
+    if (!SegmentWord::unpack(s.state.load(std::memory_order_acquire), i)) continue;
+    if (__builtin_add_overflow(sum, s.charged, &sum)) return UINT64_MAX;
+  }
+  return sum;
+}
+
+std::optional<uint32_t> free_slot_locked(Registry& r) {
+  for (uint32_t i = 0; i < kMaxSegments; ++i) {
+    if (r.shm()->segments[i].state.load(std::memory_order_acquire) == 0) return i;
+  }
+  return std::nullopt;
+}
+
+bool fits_locked(Registry& r, uint64_t charged, uint64_t max) {
+  uint64_t used = charged_locked(r);
+  return used <= max && charged <= max - used;
+}
+}  // namespace
+
+Result<SegmentWord> Node::Impl::claim_locked(const Exclusive& lock, SegmentKind kind, uint64_t size,
+                                             uint64_t charged, int32_t flags) {
+  Registry& r = *registry;
+  auto index = free_slot_locked(r);
+  if (!index || !fits_locked(r, charged, config.mem_max)) {
+    reap_locked(r, lock);
+    index = free_slot_locked(r);
+    if (!index || !fits_locked(r, charged, config.mem_max)) {
+      note(kFacSeg, kWarn, "node: no room for a segment of {} bytes: {}", size,
+           index ? "the limit is reached" : "all slots are taken");
+      return Status::kNoMem;
+    }
+  }
+  Header_shm& h = r.shm()->header;
+  if (*index >= r.segments_end()) h.segments_high.store(*index + 1, std::memory_order_release);
+  Segment_shm& s = r.shm()->segments[*index];
+  // First, so that an id never comes again, whatever happens to this one.
+  s.generation = next_generation(s.generation);
+  s.flags = flags;
+  s.size = size;
+  s.charged = charged;
+  s.owner_hi = self.hi;
+  s.owner_lo = self.lo;
+  s.owner_pid = getpid();
+  SegmentWord word{segment_id(*index, s.generation), kind, SegmentState::kMaking, 0, slot};
+  fault_point("node.create.slot_filled");
+  // Dies before: a free slot. After: a slot that nobody sees and that a reaper frees, with its
+  // file.
+  s.state.store(word.pack(), std::memory_order_release);
+  fault_point("node.create.claimed");
+  return word;
+}
+
+Result<int32_t> Node::Impl::settle(SegmentWord word, Status made) {
+  Word_shm& state = registry->shm()->segments[index_of(word.id)].state;
+  fault_point("node.create.ready");
+  Exclusive lock(registry->lock(), Deadline::in(kLockWait));
+  if (!lock && ok(made)) made = Status::kReconfig;
+  if (!ok(made)) {
+    // Also without the lock: a slot in the making has no other writer while its owner lives.
+    delete_segment_locked(*registry, lock, word);
+    return made;
+  }
+  word.state = SegmentState::kLive;
+  // Dies before: as if it had never been. After: a live segment whose owner is dead, removed.
+  state.store(word.pack(), std::memory_order_release);
+  fault_point("node.create.published");
+  return word.id;
+}
+
+Result<int32_t> Node::create_home(uint64_t size, int32_t flags, bool reserve) {
+  if (size == 0) return Status::kInval;
+  if (size > static_cast<uint64_t>(INT64_MAX)) return Status::kNoMem;
+  Result<SegmentWord> word = Status::kReconfig;
+  if (Exclusive lock(impl_->registry->lock(), Deadline::in(kLockWait)); lock) {
+    word = impl_->claim_locked(lock, SegmentKind::kHome, size, reserve ? size : 0, flags);
+  }
+  if (!word) return word.status();
+  // Without the lock: gigabytes take seconds.
+  Result<Fd> fd = open_file(impl_->registry->folder(), segment_file_name(word->id).text,
+                            O_RDWR | O_CREAT | O_EXCL);
+  Status made = fd.status();
+  fault_point("node.create.file_made");
+  if (fd && reserve) made = allocate_file(fd->get(), size);
+  if (ok(made) && ftruncate(fd->get(), static_cast<off_t>(size)) != 0) made = Status::kNoMem;
+  fault_point("node.create.file_filled");
+  return impl_->settle(*word, made);
+}
+
+Result<int32_t> Node::create_proxy(uint64_t size, int32_t flags, Bytes blob) {
+  if (size == 0 || blob.size() > kMaxBlob) return Status::kInval;
+  Result<SegmentWord> word = Status::kReconfig;
+  if (Exclusive lock(impl_->registry->lock(), Deadline::in(kLockWait)); lock) {
+    word = impl_->claim_locked(lock, SegmentKind::kProxy, size, size, flags);
+  }
+  if (!word) return word.status();
+  Result<Fd> fd = open_file(impl_->registry->folder(), segment_file_name(word->id).text,
+                            O_RDWR | O_CREAT | O_EXCL);
+  fault_point("node.create.file_made");
+  Status made = fd ? write_proxy_file(fd->get(), blob) : fd.status();
+  fault_point("node.create.file_filled");
+  return impl_->settle(*word, made);
+}
+
+std::optional<Node::Impl::Found> Node::Impl::find_locked(const Exclusive&, int32_t id) {
+  if (id <= 0) return std::nullopt;
+  Segment_shm& s = registry->shm()->segments[index_of(id)];
+  auto word = SegmentWord::unpack(s.state.load(std::memory_order_acquire), index_of(id));
+  if (!word || word->id != id || word->state == SegmentState::kMaking) return std::nullopt;
+  return Found{&s, *word};
+}
+
+bool Node::Impl::owner_alive(const Found& f, Living& living) const {
+  return registry->member(f.word.owner, ContextId{f.shm->owner_hi, f.shm->owner_lo}) &&
+         living(f.word.owner);
+}
+
+Result<SegmentInfo> Node::find(int32_t id) {
+  Registry& r = *impl_->registry;
+  Exclusive lock(r.lock(), Deadline::in(kLockWait));
+  if (!lock) return Status::kReconfig;
+  auto found = impl_->find_locked(lock, id);
+  if (!found) return Status::kInval;
+  Living living(r);
+  SegmentInfo info;
+  info.id = id;
+  info.kind = found->word.kind;
+  info.size = found->shm->size;
+  info.flags = found->shm->flags;
+  info.marks = found->word.marks;
+  info.owner = ContextSlot{found->word.owner};
+  info.owner_alive = impl_->owner_alive(*found, living);
+  info.owner_pid = static_cast<pid_t>(found->shm->owner_pid);
+  info.removed = found->word.state == SegmentState::kRemoved || !info.owner_alive;
+  for (uint32_t i = 0; i < r.attachments_end(); ++i) {
+    auto a = AttachmentWord::unpack(r.shm()->attachments[i].load(std::memory_order_acquire));
+    if (a && a->id == id && living(a->context)) ++info.attachments;
+  }
+  return info;
+}
+
+Result<Fd> Node::open_segment_file(int32_t id) {
+  Exclusive lock(impl_->registry->lock(), Deadline::in(kLockWait));
+  if (!lock) return Status::kReconfig;
+  auto found = impl_->find_locked(lock, id);
+  if (!found || found->word.kind != SegmentKind::kHome) return Status::kInval;
+  Result<Fd> fd = open_file(impl_->registry->folder(), segment_file_name(id).text, O_RDWR);
+  if (!fd) return fd.status() == Status::kReconfig ? Status::kInval : fd.status();
+  struct stat st;
+  if (fstat(fd->get(), &st) != 0 || static_cast<uint64_t>(st.st_size) != found->shm->size) {
+    note(kFacSeg, kError, "node: the file of segment {} has the wrong size", id);
+    return Status::kInval;
+  }
+  return fd;
+}
+
+Status Node::set_marks(int32_t id, uint32_t set, uint32_t clear) {
+  if (((set | clear) & ~SegmentWord::kMarkBits) != 0) return Status::kInval;
+  Exclusive lock(impl_->registry->lock(), Deadline::in(kLockWait));
+  if (!lock) return Status::kReconfig;
+  auto found = impl_->find_locked(lock, id);
+  if (!found) return Status::kInval;
+  found->word.marks = (found->word.marks & ~clear) | set;
+  fault_point("node.marks.before_store");
+  found->shm->state.store(found->word.pack(), std::memory_order_release);
+  fault_point("node.marks.stored");
+  return Status::kOk;
+}
+
+Status Node::remove(int32_t id) {
+  Registry& r = *impl_->registry;
+  Exclusive lock(r.lock(), Deadline::in(kLockWait));
+  if (!lock) return Status::kReconfig;
+  auto found = impl_->find_locked(lock, id);
+  if (!found) {
+    // Ours and gone already: the slot remembers the last one.
+    if (id <= 0) return Status::kInval;
+    const Segment_shm& s = r.shm()->segments[index_of(id)];
+    bool last = s.state.load(std::memory_order_acquire) == 0 && s.generation == generation_of(id) &&
+                s.owner_hi == impl_->self.hi && s.owner_lo == impl_->self.lo;
+    return last ? Status::kOk : Status::kInval;
+  }
+  if (!impl_->owned_by_self(*found)) return Status::kPerm;
+  if (found->word.state == SegmentState::kRemoved) return Status::kOk;
+  found->word.state = SegmentState::kRemoved;
+  fault_point("node.remove.before_store");
+  // Dies after: removed for all to see; deleted by the next reaper when nobody has it attached.
+  found->shm->state.store(found->word.pack(), std::memory_order_release);
+  fault_point("node.remove.marked");
+  Living living(r);
+  for (uint32_t i = 0; i < r.attachments_end(); ++i) {
+    auto a = AttachmentWord::unpack(r.shm()->attachments[i].load(std::memory_order_acquire));
+    if (a && a->id == id && living(a->context)) return Status::kOk;
+  }
+  delete_segment_locked(r, lock, found->word);
+  return Status::kOk;
+}
+
+Result<Fd> Node::anonymous_file(uint64_t size, bool reserve) {
+  if (size > static_cast<uint64_t>(INT64_MAX)) return Status::kNoMem;
+  const Folder& folder = impl_->registry->folder();
+  Fd fd(openat(folder.dir.get(), ".", O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, 0600));
+  if (!fd) {  // a file system without O_TMPFILE; a sweep takes what a crash leaves here
+    char name[32];
+    std::snprintf(name, sizeof name, "tmp-%016llx", static_cast<unsigned long long>(random_u64()));
+    Result<Fd> named = open_file(folder, name, O_RDWR | O_CREAT | O_EXCL);
+    if (!named) return named.status();
+    unlinkat(folder.dir.get(), name, 0);
+    fd = named.take();
+  }
+  if (reserve) {
+    if (Status s = allocate_file(fd.get(), size); !ok(s)) return s;
+  }
+  if (ftruncate(fd.get(), static_cast<off_t>(size)) != 0) return Status::kNoMem;
+  return fd;
+}
+
+uint64_t Node::memory_in_use() {
+  Exclusive lock(impl_->registry->lock(), Deadline::in(kLockWait));
+  // Without the lock the sum may mix old and new: still the best answer there is.
+  return charged_locked(*impl_->registry);
+}
+
+}  // namespace cmi::node

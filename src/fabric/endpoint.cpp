@@ -1,0 +1,101 @@
+// What all endpoints share: completing an operation and waiting for one.
+// A waiter polls for itself, because a completion handed over by another thread arrives later than
+// the wire takes; after a short spin one waiter sleeps on the descriptor and the others nap on
+// theirs.
+#include <linux/futex.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "core/base/lock.hpp"
+#include "fabric/fabric.hpp"
+
+namespace cmi::fabric {
+
+namespace {
+constexpr Nanos kSpin = 30 * kMicro;  // about a round trip with both sides polling, times three
+constexpr Nanos kNap = kMilli;        // bound of one sleep, should a provider's descriptor fail us
+
+void futex_wait(std::atomic<uint32_t>& word, uint32_t while_value, Nanos span) {
+  timespec t{span / kSecond, span % kSecond};
+  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, while_value, &t, nullptr, 0);
+}
+}  // namespace
+
+const char* cause_name(Cause c) {
+  switch (c) {
+    case Cause::kOk:
+      return "ok";
+    case Cause::kRefused:
+      return "refused by the target";
+    case Cause::kPeerLost:
+      return "peer lost";
+    case Cause::kCancelled:
+      return "cancelled";
+    case Cause::kTimeout:
+      return "timed out";
+    case Cause::kLocal:
+      return "local failure";
+  }
+  return "unknown";
+}
+
+void Op::complete(Cause c) {
+  cause_ = c;
+  Callback cb = callback_;
+  const uint32_t before = state_.exchange(kDone, std::memory_order_seq_cst);
+  // From here on a plain waiter may have destroyed the op; the wake-up only uses its address, and a
+  // stray one is harmless. An op with a callback belongs to that callback.
+  if (before == kAwaited) syscall(SYS_futex, &state_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+  if (cb != nullptr) cb(*this);
+}
+
+Endpoint::Endpoint() : waker_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+// kDone and sleeping_ are stored and loaded in one total order: either this sees sleeping_, or the
+// sleeper sees its op done.
+void Endpoint::wake_sleeper() {
+  if (sleeping_.load(std::memory_order_seq_cst)) eventfd_write(waker_.get(), 1);
+}
+
+void Endpoint::sleep_on_descriptor(const Op& op, Nanos span) {
+  if (!may_sleep() || op.state_.load(std::memory_order_seq_cst) == Op::kDone) return;
+  pollfd p[] = {{wait_fd(), POLLIN, 0}, {waker_.get(), POLLIN, 0}};
+  timespec ts{span / kSecond, span % kSecond};
+  if (ppoll(p, 2, &ts, nullptr) > 0 && p[1].revents != 0) {
+    eventfd_t ignored;
+    eventfd_read(waker_.get(), &ignored);
+  }
+}
+
+void Op::nap(Nanos at_most) {
+  uint32_t posted = kPosted;
+  state_.compare_exchange_strong(posted, kAwaited, std::memory_order_relaxed);
+  futex_wait(state_, kAwaited, at_most);
+}
+
+Cause Endpoint::wait(Op& op, Deadline deadline) {
+  const Nanos spin_until = now() + kSpin;
+  Backoff backoff;
+  while (!op.done()) {
+    if (poll() > 0) continue;
+    if (op.done()) break;
+    const Nanos t = now();
+    if (t >= deadline.at) return Cause::kTimeout;
+    if (t < spin_until) {
+      backoff.pause();
+      continue;
+    }
+    const Nanos nap = std::min(kNap, deadline.at - t);
+    if (wait_fd() >= 0 && !sleeping_.exchange(true, std::memory_order_seq_cst)) {
+      sleep_on_descriptor(op, nap);
+      sleeping_.store(false, std::memory_order_release);
+    } else {
+      op.nap(std::min(nap, 50 * kMicro));
+    }
+  }
+  return op.cause();
+}
+
+}  // namespace cmi::fabric

@@ -1,0 +1,242 @@
+// Connecting, rebuilding, requests and their answers.
+#include "fabric/link.hpp"
+
+#include <algorithm>
+
+#include "core/base/fault_point.hpp"
+#include "core/base/log.hpp"
+
+namespace cmi::fabric {
+
+namespace {
+constexpr Nanos kWelcomeWait = 300 * kMilli;  // then the hello is given up and sent anew
+}
+
+Link::Link(Fabric& fabric, Identity self, ContextId home, std::vector<std::byte> home_door)
+    : fabric_(fabric), self_(std::move(self)), home_(home), home_door_(std::move(home_door)) {}
+
+Link::~Link() {
+  std::shared_ptr<Session> last;
+  Guard g(mu_);
+  last.swap(current_);
+}
+
+void Link::connect_locked() {
+  std::shared_ptr<Session> s(new Session(*this, ++generation_));
+  connecting_since_ = now();
+  if (unreachable_since_.load(std::memory_order_relaxed) == 0) {
+    unreachable_since_.store(connecting_since_, std::memory_order_relaxed);
+  }
+  auto port = Port::open(fabric_, *s);
+  if (!port) {
+    trace(kFacMem, kWarn, "link: no endpoint: {}", status_name(port.status()));
+    return;
+  }
+  s->port_ = port.take();
+  auto door = s->endpoint().add_peer(home_door_);
+  if (!door) return;
+  s->door_ = *door;
+  std::byte hello[256];
+  Writer out(hello);
+  out.put(self_.id.hi);
+  out.put(self_.id.lo);
+  out.put(self_.node.hi);
+  out.put(self_.node.lo);
+  out.put(home_.hi);
+  out.put(home_.lo);
+  out.put(self_.notice_secret);
+  out.put(s->generation_);
+  out.blob(s->endpoint().address());
+  out.blob(self_.door);
+  Frame f{FrameKind::kHello, 0, 0, 0, 0, out.done()};
+  if (!out.ok()) return;
+  current_ = s;
+  s->port_->send(s->door_, f);
+}
+
+std::shared_ptr<Session> Link::current() {
+  Guard g(mu_);
+  return current_ != nullptr && current_->up_.load(std::memory_order_acquire) ? current_ : nullptr;
+}
+
+std::shared_ptr<Session> Link::session(Deadline deadline) {
+  Backoff backoff;
+  for (;;) {
+    std::shared_ptr<Session> s;
+    bool can_sleep = false;
+    {
+      Guard g(mu_);
+      s = current_;
+      if (s != nullptr && s->up_.load(std::memory_order_acquire)) {
+        if (!s->broken() && !s->endpoint().broken()) return s;
+      } else if (s != nullptr) {
+        can_sleep = true;
+      }
+    }
+    if (condemned()) return nullptr;
+    if (advance() > 0) continue;
+    if (deadline.passed()) return nullptr;
+    if (can_sleep) {
+      Op never;  // waits for the welcome: polls and sleeps on the endpoint's descriptor
+      never.begin();
+      s->endpoint().wait(never, Deadline{std::min(deadline.at, now() + 2 * kMilli)});
+    } else {
+      backoff.pause();
+    }
+  }
+}
+
+void Link::retire(const std::shared_ptr<Session>& session) {
+  if (session == nullptr) return;
+  session->broken_.store(true, std::memory_order_release);
+  std::shared_ptr<Session> drop;
+  Guard g(mu_);
+  if (current_ == session) {
+    drop.swap(current_);
+    trace(kFacMem, kInfo, "link: session {} retired", session->generation_);
+  }
+}
+
+bool Link::stalled(Session& s, Nanos since) const {
+  return now() - std::max(s.heard_.load(std::memory_order_relaxed), since) > kStall;
+}
+
+void Link::condemn() {
+  condemned_.store(true, std::memory_order_release);
+  retire(current());
+}
+
+// Not from start(): answers may need locks that its caller holds.
+void Link::fail_pending() {
+  std::map<uint64_t, std::shared_ptr<Request>> dead;
+  {
+    Guard g(mu_);
+    dead.swap(pending_);
+    pending_count_.store(0, std::memory_order_relaxed);
+  }
+  for (auto& [number, r] : dead) {
+    if (r->on_answer_) r->on_answer_(*r);
+    r->op_.complete(Cause::kPeerLost);
+  }
+}
+
+int Link::advance() {
+  if (condemned()) {
+    fail_pending();
+    return 0;
+  }
+  std::shared_ptr<Session> s;
+  bool stall = false;
+  {
+    Guard g(mu_);
+    if (current_ == nullptr) {
+      connect_locked();
+    } else if (!current_->up_.load(std::memory_order_acquire)) {
+      stall = now() - connecting_since_ > kWelcomeWait || current_->endpoint().broken();
+    } else if (current_->endpoint().broken() || current_->broken()) {
+      stall = true;
+    } else if (!pending_.empty()) {
+      stall = stalled(*current_, connecting_since_);
+    }
+    s = current_;
+  }
+  if (s == nullptr) return 0;
+  int events = s->port_->pump() + s->endpoint().poll();
+  if (events == 0 && stall) retire(s);
+  return events;
+}
+
+void Link::send_locked(Session& s, Request& r) {
+  r.sent_in_ = s.generation_;
+  const uint64_t settled = pending_.empty() ? next_number_ : pending_.begin()->first;
+  s.port_->send(s.home_, {FrameKind::kRequest, r.type_, s.secret_, r.number_, settled, r.payload_});
+}
+
+void Link::welcomed(Session& s, const Frame& f) {
+  Reader in(f.payload);
+  const auto generation = in.get<uint32_t>();
+  Bytes serving = in.blob();
+  if (!in.done() || generation != s.generation_ || s.up_.load(std::memory_order_acquire)) return;
+  auto home = s.endpoint().add_peer(serving);
+  if (!home) return;
+  s.home_ = *home;
+  s.secret_ = f.secret;
+  const Nanos t = now();
+  s.heard_.store(t, std::memory_order_relaxed);
+  heard_.store(t, std::memory_order_relaxed);
+  unreachable_since_.store(0, std::memory_order_relaxed);
+  Guard g(mu_);
+  if (current_.get() != &s) return;
+  connecting_since_ = t;
+  s.up_.store(true, std::memory_order_release);
+  for (auto& [number, request] : pending_) send_locked(s, *request);
+}
+
+void Link::replied(Session& s, const Frame& f) {
+  if (f.secret != s.secret_) return;
+  const Nanos t = now();
+  s.heard_.store(t, std::memory_order_relaxed);
+  heard_.store(t, std::memory_order_relaxed);
+  std::shared_ptr<Request> r;
+  {
+    Guard g(mu_);
+    auto it = pending_.find(f.number);
+    if (it == pending_.end()) return;  // answered on an earlier session, or forgotten
+    r = std::move(it->second);
+    pending_.erase(it);
+    pending_count_.store(pending_.size(), std::memory_order_relaxed);
+  }
+  r->reply_.assign(f.payload.begin(), f.payload.end());
+  fault_point("link_reply_before_answer");
+  if (r->on_answer_) r->on_answer_(*r);
+  r->op_.complete(Cause::kOk);
+}
+
+std::shared_ptr<Request> Link::start(uint16_t type, Bytes payload, Request::Callback on_answer) {
+  auto r = std::make_shared<Request>();
+  r->type_ = type;
+  r->payload_.assign(payload.begin(), payload.end());
+  r->on_answer_ = std::move(on_answer);
+  r->op_.begin();
+  Guard g(mu_);
+  r->number_ = next_number_++;
+  pending_.emplace(r->number_, r);
+  pending_count_.store(pending_.size(), std::memory_order_relaxed);
+  // A session that has been idle owes nothing yet: its silence counts from now.
+  connecting_since_ = std::max(connecting_since_, pending_.size() == 1 ? now() : Nanos{0});
+  if (current_ != nullptr && current_->up_.load(std::memory_order_acquire)) {
+    send_locked(*current_, *r);
+  }
+  return r;
+}
+
+Cause Link::await(const std::shared_ptr<Request>& request, Deadline deadline) {
+  while (!request->answered()) {
+    if (deadline.passed()) return Cause::kTimeout;
+    auto s = session(deadline);
+    if (condemned()) fail_pending();
+    if (s == nullptr) continue;
+    if (request->answered()) break;
+    s->port_->pump();
+    s->endpoint().wait(request->op_, Deadline{std::min(deadline.at, now() + 10 * kMilli)});
+    if (!request->answered()) advance();
+  }
+  return request->op_.cause();
+}
+
+void Link::forget(const std::shared_ptr<Request>& request) {
+  Guard g(mu_);
+  pending_.erase(request->number_);
+  pending_count_.store(pending_.size(), std::memory_order_relaxed);
+}
+
+Result<std::vector<std::byte>> Link::call(uint16_t type, Bytes payload, Deadline deadline) {
+  auto r = start(type, payload);
+  if (await(r, deadline) != Cause::kOk) {
+    forget(r);
+    return Status::kReconfig;
+  }
+  return std::vector<std::byte>(r->reply().begin(), r->reply().end());
+}
+
+}  // namespace cmi::fabric

@@ -1,0 +1,162 @@
+// What one context starts toward one other: a connection of its own (an initiating endpoint here, a
+// serving endpoint there) over which one-sided operations and requests go, rebuilt when it breaks.
+//
+// A Session is one life of the connection. Users hold it by shared_ptr; the endpoint is closed when
+// the last one lets go, so a buffer whose operation was given up is free once a weak_ptr to the
+// Session has expired. A rebuilt connection has a new generation: the home has fenced the old one
+// (closed its serving endpoint and its session keys) before it welcomes the new one, so nothing
+// sent on the old one can still take effect.
+//
+// Requests have numbers and are sent again, under the same number, on each new Session until they
+// are answered; the home executes each number once.
+//
+// Threads: any. advance() is what moves a connection forward without blocking; the service thread
+// calls it from its loop, waiting threads from theirs. mu_ is never held across a poll.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/ids.hpp"
+#include "core/base/lock.hpp"
+#include "fabric/fabric.hpp"
+#include "fabric/port.hpp"
+
+namespace cmi::fabric {
+
+// What a context says of itself when it opens a link.
+struct Identity {
+  ContextId id;
+  NodeId node;
+  uint64_t notice_secret = 0;   // notices to us must carry it
+  std::vector<std::byte> door;  // where our door listens, same provider
+};
+
+class Link;
+
+class Session : public Receiver, public std::enable_shared_from_this<Session> {
+ public:
+  ~Session() override;
+  uint32_t generation() const { return generation_; }
+  bool broken() const { return broken_.load(std::memory_order_acquire); }
+  Endpoint& endpoint() { return port_->endpoint(); }
+
+  // One-sided, waiting. kOk: done. Everything else: the link may be broken, and what the operation
+  // was given stays in use until this Session is destroyed.
+  Cause read(void* to, size_t len, RemoteKey from, uint64_t offset, Deadline deadline);
+  Cause write(const void* from, size_t len, RemoteKey to, uint64_t offset, Deadline deadline);
+  Cause cas(uint64_t* found, uint64_t expected, uint64_t desired, RemoteKey at, uint64_t offset,
+            Deadline deadline);
+
+  void on_message(Endpoint& ep, Bytes message) override;
+
+ private:
+  friend class Link;
+  struct Slot {  // an op and the words an atomic works on
+    Op op;
+    uint64_t found = 0, expected = 0, desired = 0;
+  };
+  Session(Link& link, uint32_t generation) : link_(link), generation_(generation) {}
+  Slot* take_slot();
+  void give_slot(Slot* slot);
+  Cause finish(Slot* slot, Cause c);
+  template <class PostFn>
+  Cause run(Slot& slot, Deadline deadline, PostFn post);
+
+  Link& link_;
+  const uint32_t generation_;
+  std::atomic<bool> up_{false};      // release: home_ and secret_ are set
+  std::atomic<bool> broken_{false};  // no new operation; users let go
+  std::atomic<Nanos> heard_{0};      // last sign of life
+  Peer door_{}, home_{};
+  uint64_t secret_ = 0;
+  Mutex slots_mu_;
+  std::vector<std::unique_ptr<Slot>> slots_ CMI_GUARDED_BY(slots_mu_);
+  std::vector<Slot*> free_slots_ CMI_GUARDED_BY(slots_mu_);
+  std::unique_ptr<Port> port_;  // last: closed first
+};
+
+class Request {
+ public:
+  using Callback = std::function<void(Request&)>;  // on the polling thread, no lock held
+  bool answered() const { return op_.done(); }
+  Bytes reply() const { return reply_; }  // once answered
+  uint64_t number() const { return number_; }
+
+ private:
+  friend class Link;
+  Op op_;  // done when the reply is here, so that waiting for it is waiting for an op
+  uint64_t number_ = 0;
+  uint16_t type_ = 0;
+  uint32_t sent_in_ = 0;  // generation it was last sent in; guarded by Link::mu_
+  std::vector<std::byte> payload_, reply_;
+  Callback on_answer_;
+};
+
+class Link {
+ public:
+  Link(Fabric& fabric, Identity self, ContextId home, std::vector<std::byte> home_door);
+  ~Link();  // no user may be left
+
+  const ContextId& home() const { return home_; }
+
+  // The live session, connecting if needed. Null when that was not possible by the deadline.
+  std::shared_ptr<Session> session(Deadline deadline);
+  std::shared_ptr<Session> current();  // null when there is none right now; never connects
+  // The session is of no use any more. Its users see broken() and let go.
+  void retire(const std::shared_ptr<Session>& session);
+
+  // Queues a request; it is sent now or as soon as there is a session.
+  std::shared_ptr<Request> start(uint16_t type, Bytes payload, Request::Callback on_answer = {});
+  // kOk: answered. kTimeout: not by the deadline; it stays queued unless forgotten. kPeerLost: the
+  // link was condemned.
+  Cause await(const std::shared_ptr<Request>& request, Deadline deadline);
+  void forget(const std::shared_ptr<Request>& request);
+  // start + await, forgotten on failure.
+  Result<std::vector<std::byte>> call(uint16_t type, Bytes payload, Deadline deadline);
+
+  // The home is dead for good: what is pending fails, nothing is started or connected any more.
+  void condemn();
+  bool condemned() const { return condemned_.load(std::memory_order_acquire); }
+
+  // Non-blocking progress: connects if something is queued, polls, pumps, notices stalls.
+  // Returns how many events there were.
+  int advance();
+  void pump(Session& s) { s.port_->pump(); }
+  bool has_pending() const { return pending_count_.load(std::memory_order_relaxed) != 0; }
+  // When the peer was last heard of (0: never).
+  Nanos heard() const { return heard_.load(std::memory_order_relaxed); }
+  // No session could be had since then (0: there is one, or nobody asked).
+  Nanos unreachable_since() const { return unreachable_since_.load(std::memory_order_relaxed); }
+  // Silence after which a session that owes an answer is rebuilt.
+  static constexpr Nanos kStall = 500 * kMilli;
+
+ private:
+  friend class Session;
+  void fail_pending();
+  void connect_locked() CMI_REQUIRES(mu_);
+  void send_locked(Session& s, Request& r) CMI_REQUIRES(mu_);
+  void welcomed(Session& s, const Frame& f);
+  void replied(Session& s, const Frame& f);
+  bool stalled(Session& s, Nanos since) const;
+
+  Fabric& fabric_;
+  const Identity self_;
+  const ContextId home_;
+  const std::vector<std::byte> home_door_;
+  Mutex mu_;
+  std::shared_ptr<Session> current_ CMI_GUARDED_BY(mu_);  // up or connecting
+  Nanos connecting_since_ CMI_GUARDED_BY(mu_) = 0;
+  uint32_t generation_ CMI_GUARDED_BY(mu_) = 0;
+  uint64_t next_number_ CMI_GUARDED_BY(mu_) = 1;
+  std::map<uint64_t, std::shared_ptr<Request>> pending_ CMI_GUARDED_BY(mu_);
+  std::atomic<size_t> pending_count_{0};
+  std::atomic<Nanos> heard_{0}, unreachable_since_{0};
+  std::atomic<bool> condemned_{false};
+};
+
+}  // namespace cmi::fabric

@@ -1,0 +1,98 @@
+// See address.hpp.
+#include "fabric/ofi/address.hpp"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "core/base/log.hpp"
+
+namespace cmi::fabric::ofi {
+
+namespace {
+struct Local {
+  std::string interface;
+  std::string address;  // numeric
+  bool loopback = false;
+  bool v6 = false;
+};
+
+// Link-local IPv6 addresses are left out: they mean nothing to a peer without its own scope id.
+std::vector<Local> all_local() {
+  std::vector<Local> out;
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return out;
+  std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, freeifaddrs);
+  for (ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
+    if (i->ifa_addr == nullptr || (i->ifa_flags & IFF_UP) == 0) continue;
+    Local l;
+    l.interface = i->ifa_name;
+    l.loopback = (i->ifa_flags & IFF_LOOPBACK) != 0;
+    char text[INET6_ADDRSTRLEN] = {};
+    if (i->ifa_addr->sa_family == AF_INET) {
+      auto* in = reinterpret_cast<sockaddr_in*>(i->ifa_addr);
+      inet_ntop(AF_INET, &in->sin_addr, text, sizeof text);
+    } else if (i->ifa_addr->sa_family == AF_INET6) {
+      auto* in = reinterpret_cast<sockaddr_in6*>(i->ifa_addr);
+      if (IN6_IS_ADDR_LINKLOCAL(&in->sin6_addr)) continue;
+      inet_ntop(AF_INET6, &in->sin6_addr, text, sizeof text);
+      l.v6 = true;
+    } else {
+      continue;
+    }
+    l.address = text;
+    out.push_back(std::move(l));
+  }
+  return out;
+}
+
+// IPv4 before IPv6, else in the kernel's order.
+template <class Wanted>
+const Local* pick(const std::vector<Local>& all, Wanted wanted) {
+  const Local* best = nullptr;
+  for (const Local& l : all) {
+    if (wanted(l) && (best == nullptr || (best->v6 && !l.v6))) best = &l;
+  }
+  return best;
+}
+
+// The canonical text of a numeric address, or empty.
+std::string canonical(const std::string& text) {
+  unsigned char raw[sizeof(in6_addr)];
+  char out[INET6_ADDRSTRLEN];
+  for (int family : {AF_INET, AF_INET6}) {
+    if (inet_pton(family, text.c_str(), raw) == 1) return inet_ntop(family, raw, out, sizeof out);
+  }
+  return {};
+}
+}  // namespace
+
+Result<std::string> local_address(const std::string& wish) {
+  if (wish.empty()) return std::string("127.0.0.1");
+  const std::vector<Local> all = all_local();
+  if (wish == "auto") {
+    const Local* l = pick(all, [](const Local& x) { return !x.loopback; });
+    if (l != nullptr) return l->address;
+    alert(kFacIni, "address auto: no interface but loopback is up");
+    return Status::kInval;
+  }
+  if (const std::string address = canonical(wish); !address.empty()) {
+    // All of 127/8 is ours without being listed.
+    if (address.rfind("127.", 0) == 0) return address;
+    if (pick(all, [&](const Local& x) { return x.address == address; }) != nullptr) return address;
+    alert(kFacIni, "{} is not an address of this machine", wish);
+    return Status::kInval;
+  }
+  const Local* l = pick(all, [&](const Local& x) { return x.interface == wish; });
+  if (l != nullptr) return l->address;
+  alert(kFacIni, "{} is neither an address nor an interface with one", wish);
+  return Status::kInval;
+}
+
+}  // namespace cmi::fabric::ofi

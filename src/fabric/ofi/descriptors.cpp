@@ -1,0 +1,109 @@
+// See descriptors.hpp.
+#include "fabric/ofi/descriptors.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <vector>
+
+#include "core/base/log.hpp"
+
+namespace cmi::fabric::ofi {
+
+namespace {
+struct Inherited {
+  int fd;
+  int flags;
+};
+std::vector<Inherited> inherited() {
+  std::vector<Inherited> out;
+  DIR* dir = opendir("/proc/self/fd");
+  if (dir == nullptr) return out;
+  while (dirent* e = readdir(dir)) {
+    if (e->d_name[0] == '.') continue;
+    const int fd = std::atoi(e->d_name);
+    const int flags = fcntl(fd, F_GETFD);
+    if (flags >= 0 && (flags & FD_CLOEXEC) == 0) out.push_back({fd, flags});
+  }
+  closedir(dir);
+  return out;
+}
+
+bool is_a_provider_kind(int fd) {
+  struct stat st;
+  if (fstat(fd, &st) != 0) return false;
+  // Anonymous inodes have no file type at all.
+  return S_ISSOCK(st.st_mode) || S_ISFIFO(st.st_mode) || (st.st_mode & S_IFMT) == 0;
+}
+
+// What tells one internet address and port from another; empty for anything else.
+std::string name_of(Bytes address) {
+  const auto text = [&](size_t from, size_t len) {
+    return std::string(reinterpret_cast<const char*>(address.data()) + from, len);
+  };
+  sa_family_t family = AF_UNSPEC;
+  if (address.size() < sizeof family) return {};
+  std::memcpy(&family, address.data(), sizeof family);
+  if (family == AF_INET && address.size() >= sizeof(sockaddr_in))
+    return text(offsetof(sockaddr_in, sin_port), 2) + text(offsetof(sockaddr_in, sin_addr), 4);
+  if (family == AF_INET6 && address.size() >= sizeof(sockaddr_in6))
+    return text(offsetof(sockaddr_in6, sin6_port), 2) + text(offsetof(sockaddr_in6, sin6_addr), 16);
+  return {};
+}
+
+using NameCall = int (*)(int, sockaddr*, socklen_t*);
+std::string end_of(int fd, NameCall call) {
+  std::byte raw[sizeof(sockaddr_in6)] = {};
+  socklen_t len = sizeof raw;
+  if (call(fd, reinterpret_cast<sockaddr*>(raw), &len) != 0) return {};
+  return name_of(Bytes(raw, std::min<size_t>(len, sizeof raw)));
+}
+}  // namespace
+
+CloseOnExec::CloseOnExec() {
+  for (auto [fd, flags] : inherited()) {
+    if (fd < kMost) before_.set(static_cast<size_t>(fd));
+  }
+}
+
+CloseOnExec::~CloseOnExec() {
+  for (auto [fd, flags] : inherited()) {
+    if (fd >= kMost || before_.test(static_cast<size_t>(fd)) || !is_a_provider_kind(fd)) continue;
+    fcntl(fd, F_SETFD, flags | FD_CLOEXEC);
+  }
+}
+
+void Connections::add(Bytes address) {
+  std::string name = name_of(address);
+  if (name.empty()) return;
+  Guard g(mu_);
+  ours_.insert(std::move(name));
+}
+
+void Connections::remove(Bytes address) {
+  const std::string name = name_of(address);
+  Guard g(mu_);
+  if (auto it = ours_.find(name); it != ours_.end()) ours_.erase(it);
+}
+
+void Connections::mark_now_and_then() {
+  const Nanos t = now();
+  Nanos due = next_.load(std::memory_order_relaxed);
+  // In the fault handler every microsecond is the client's; another call will come.
+  if (t < due || t_in_fault_handler) return;
+  if (!next_.compare_exchange_strong(due, t + kEvery, std::memory_order_relaxed)) return;
+  if (!mu_.try_lock()) return;
+  for (auto [fd, flags] : inherited()) {
+    if (!is_a_provider_kind(fd)) continue;
+    if (ours_.contains(end_of(fd, getsockname)) || ours_.contains(end_of(fd, getpeername)))
+      fcntl(fd, F_SETFD, flags | FD_CLOEXEC);
+  }
+  mu_.unlock();
+}
+
+}  // namespace cmi::fabric::ofi

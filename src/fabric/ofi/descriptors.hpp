@@ -1,0 +1,48 @@
+// Makes the descriptors that a provider opens close-on-exec, which it forgets itself
+// (libfabric 1.17, net and rxm). A child that execs would otherwise keep connections open that
+// peers should see end. Any thread.
+#pragma once
+
+#include <bitset>
+#include <set>
+#include <string>
+
+#include "core/base/clock.hpp"
+#include "core/base/codec.hpp"
+#include "core/base/lock.hpp"
+
+namespace cmi::fabric::ofi {
+
+// Marks what appears in its lifetime, the set-up of an object of the provider. Racy with other
+// threads that open descriptors in the same span and want them inherited; only sockets, pipes and
+// the kernel's anonymous ones (epoll, eventfd) are touched.
+class CloseOnExec {
+ public:
+  CloseOnExec();
+  ~CloseOnExec();
+  CloseOnExec(const CloseOnExec&) = delete;
+  CloseOnExec& operator=(const CloseOnExec&) = delete;
+
+ private:
+  static constexpr int kMost = 4096;  // descriptors beyond are not looked at
+  std::bitset<kMost> before_;
+};
+
+// Connections are made and accepted deep inside the provider's progress. They are known by their
+// addresses: one end is an endpoint of ours, or the other end is a peer that we were given. Looks
+// for new ones now and then; until then, a second at most of traffic, a new one is inherited.
+class Connections {
+ public:
+  void add(Bytes address) CMI_EXCLUDES(mu_);  // of an endpoint or a peer; as often as wanted
+  void remove(Bytes address) CMI_EXCLUDES(mu_);
+  // To be called while there is traffic. Cheap when it is not yet time; never waits.
+  void mark_now_and_then() CMI_EXCLUDES(mu_);
+
+ private:
+  static constexpr Nanos kEvery = kSecond;
+  std::atomic<Nanos> next_{0};
+  Mutex mu_;
+  std::multiset<std::string> ours_ CMI_GUARDED_BY(mu_);
+};
+
+}  // namespace cmi::fabric::ofi

@@ -1,0 +1,42 @@
+// One provider opened on one local address: the Fabric of the seam over libfabric. Makes endpoints
+// and registrations, and knows what this provider can really do. Any thread.
+#pragma once
+
+#include <rdma/fi_domain.h>
+
+#include "fabric/fabric.hpp"
+#include "fabric/ofi/descriptors.hpp"
+#include "fabric/ofi/handle.hpp"
+#include "fabric/ofi/info.hpp"
+
+namespace cmi::fabric::ofi {
+
+class OfiFabric final : public Fabric {
+ public:
+  // Opens the provider and probes it: an endpoint must come up and memory must register. The status
+  // is traced with its reason.
+  static Result<std::unique_ptr<Fabric>> open(Info info);
+
+  const Traits& traits() const override { return traits_; }
+  Result<std::unique_ptr<Endpoint>> open_endpoint(Receiver& receiver) override;
+  Result<std::unique_ptr<Region>> register_memory(void* addr, size_t len, uint32_t rights,
+                                                  uint64_t wanted_key) override;
+
+  fi_info* info() const { return info_.get(); }
+  fid_fabric* fabric() const { return fabric_.get(); }
+  fid_domain* domain() const { return domain_.get(); }
+  Connections& connections() const { return connections_; }
+
+ private:
+  explicit OfiFabric(Info info) : info_(std::move(info)) {}
+  Status start();
+  Status probe();
+
+  Info info_;
+  Fid<fid_fabric> fabric_;  // before the domain: closed after it
+  Fid<fid_domain> domain_;
+  Traits traits_;
+  mutable Connections connections_;  // has a lock of its own
+};
+
+}  // namespace cmi::fabric::ofi

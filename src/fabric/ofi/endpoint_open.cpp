@@ -1,0 +1,154 @@
+// Setting up an OfiEndpoint and its address book. See endpoint.hpp.
+#include <netinet/in.h>
+#include <rdma/fi_atomic.h>
+#include <rdma/fi_endpoint.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/log.hpp"
+#include "fabric/ofi/endpoint.hpp"
+
+namespace cmi::fabric::ofi {
+
+namespace {
+Status failed(const char* what, int rc) {
+  trace(kFacCtrl, kWarn, "endpoint: {}: {}", what, error_text(rc));
+  return rc == -FI_ENOMEM || rc == -FI_EMFILE || rc == -FI_ENOSPC ? Status::kNoMem : Status::kHw;
+}
+
+// Addresses come off the wire: what is handed to the provider must at least have its shape.
+bool plausible(Bytes address, uint32_t format) {
+  const auto family = [&] {
+    sa_family_t f = AF_UNSPEC;
+    if (address.size() >= sizeof f) std::memcpy(&f, address.data(), sizeof f);
+    return f;
+  };
+  switch (format) {
+    case FI_SOCKADDR_IN: {
+      sockaddr_in in;
+      if (address.size() != sizeof in || family() != AF_INET) return false;
+      std::memcpy(&in, address.data(), sizeof in);
+      return in.sin_port != 0 && in.sin_addr.s_addr != 0;
+    }
+    case FI_SOCKADDR_IN6: {
+      sockaddr_in6 in;
+      if (address.size() != sizeof in || family() != AF_INET6) return false;
+      std::memcpy(&in, address.data(), sizeof in);
+      return in.sin6_port != 0;
+    }
+    case FI_ADDR_STR:  // read up to its end
+      return !address.empty() && address.size() < 256 && address.back() == std::byte{0};
+    default:
+      return !address.empty() && address.size() <= 256;
+  }
+}
+}  // namespace
+
+Result<std::unique_ptr<OfiEndpoint>> OfiEndpoint::open(const OfiFabric& fabric,
+                                                       Receiver& receiver) {
+  KeepSignalHandlers keep;
+  CloseOnExec mark;
+  std::unique_ptr<OfiEndpoint> ep(new OfiEndpoint(fabric, receiver));
+  if (Status s = ep->start(); !ok(s)) return s;
+  return ep;
+}
+
+Status OfiEndpoint::open_queue() {
+  fi_info& info = *fabric_.info();
+  fi_cq_attr attr = {};
+  attr.format = FI_CQ_FORMAT_MSG;
+  attr.size = info.tx_attr->size + info.rx_attr->size;
+  fid_cq* queue = nullptr;
+  for (fi_wait_obj wait : {FI_WAIT_FD, FI_WAIT_NONE}) {
+    attr.wait_obj = wait;
+    int rc = fi_cq_open(fabric_.domain(), &attr, &queue, nullptr);
+    if (rc == 0) {
+      queue_.reset(queue);
+      int fd = -1;
+      if (wait == FI_WAIT_FD && fi_control(&queue->fid, FI_GETWAIT, &fd) == 0) wait_fd_ = fd;
+      return Status::kOk;
+    }
+    if (wait == FI_WAIT_NONE) return failed("completion queue", rc);
+  }
+  return Status::kHw;
+}
+
+Status OfiEndpoint::start() {
+  if (Status s = open_queue(); !ok(s)) return s;
+  fi_av_attr av_attr = {};
+  av_attr.type = fabric_.info()->domain_attr->av_type;
+  fid_av* av = nullptr;
+  if (int rc = fi_av_open(fabric_.domain(), &av_attr, &av, nullptr); rc != 0)
+    return failed("address vector", rc);
+  peers_.reset(av);
+  fid_ep* ep = nullptr;
+  if (int rc = fi_endpoint(fabric_.domain(), fabric_.info(), &ep, nullptr); rc != 0)
+    return failed("open", rc);
+  ep_.reset(ep);
+  if (int rc = fi_ep_bind(ep, &av->fid, 0); rc != 0) return failed("bind addresses", rc);
+  if (int rc = fi_ep_bind(ep, &queue_->fid, FI_TRANSMIT | FI_RECV); rc != 0)
+    return failed("bind queue", rc);
+  if (int rc = fi_enable(ep); rc != 0) return failed("enable", rc);
+
+  address_.resize(256);
+  size_t len = address_.size();
+  if (int rc = fi_getname(&ep->fid, address_.data(), &len); rc != 0) return failed("name", rc);
+  address_.resize(len);
+  fabric_.connections().add(address_);
+
+  // Mapped, not allocated: most links see small messages, and what is never written to stays free.
+  void* memory = mmap(nullptr, kSlots * kMaxMessage, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) return failed("receive buffers", -FI_ENOMEM);
+  memory_ = Mapping(memory, kSlots * kMaxMessage);
+  for (size_t i = 0; i < kSlots; ++i) {
+    slots_[i].data = memory_.data() + i * kMaxMessage;
+    post_receive(slots_[i]);
+  }
+  return Status::kOk;
+}
+
+bool OfiEndpoint::can_cas() const {
+  // Asked of the endpoint: net advertises atomics and has none.
+  size_t count = 0;
+  return fi_compare_atomicvalid(ep_.get(), FI_UINT64, FI_CSWAP, &count) == 0 && count >= 1;
+}
+
+Result<Peer> OfiEndpoint::add_peer(Bytes address) {
+  if (!plausible(address, fabric_.info()->addr_format)) return Status::kInval;
+  fi_addr_t peer = FI_ADDR_UNSPEC;
+  int rc = fi_av_insert(peers_.get(), address.data(), 1, &peer, 0, nullptr);
+  if (rc != 1 || peer == FI_ADDR_NOTAVAIL) {
+    trace(kFacCtrl, kWarn, "peer address not taken: {}", error_text(rc));
+    return rc == -FI_ENOMEM ? Status::kNoMem : Status::kInval;
+  }
+  {
+    Guard g(book_lock_);
+    book_.emplace_back(Peer{peer}, std::vector<std::byte>(address.begin(), address.end()));
+  }
+  fabric_.connections().add(address);
+  return Peer{peer};
+}
+
+void OfiEndpoint::remove_peer(Peer peer) {
+  std::vector<std::byte> address;
+  {
+    Guard g(book_lock_);
+    auto it = std::find_if(book_.begin(), book_.end(), [&](auto& e) { return e.first == peer; });
+    if (it == book_.end()) return;
+    address = std::move(it->second);
+    book_.erase(it);
+  }
+  fabric_.connections().remove(address);
+  fi_addr_t a = static_cast<fi_addr_t>(peer);
+  if (int rc = fi_av_remove(peers_.get(), &a, 1, 0); rc != 0)
+    trace(kFacCtrl, kWarn, "peer not removed: {}", error_text(rc));
+}
+
+OfiEndpoint::~OfiEndpoint() {
+  fabric_.connections().remove(address_);
+  for (auto& [peer, address] : book_) fabric_.connections().remove(address);
+}
+
+}  // namespace cmi::fabric::ofi

@@ -1,0 +1,74 @@
+// See info.hpp.
+#include "fabric/ofi/info.hpp"
+
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+
+#include <cstring>
+#include <string_view>
+
+#include "core/base/log.hpp"
+
+namespace cmi::fabric::ofi {
+
+namespace {
+Info hints_for(const std::string& provider, int mr_mode) {
+  Info h(libfabric()->dupinfo(nullptr));
+  if (h == nullptr) return h;
+  h->caps = FI_MSG | FI_RMA | FI_ATOMIC;
+  h->mode = FI_CONTEXT | FI_CONTEXT2;
+  h->ep_attr->type = FI_EP_RDM;
+  h->domain_attr->threading = FI_THREAD_SAFE;
+  h->domain_attr->control_progress = FI_PROGRESS_MANUAL;
+  h->domain_attr->data_progress = FI_PROGRESS_MANUAL;
+  h->domain_attr->resource_mgmt = FI_RM_ENABLED;
+  h->domain_attr->mr_mode = mr_mode;
+  h->fabric_attr->prov_name = strdup(provider.c_str());  // freed with the hints
+  return h;
+}
+
+// The first entry whose name is `provider`, or at least contains it: a bare "tcp" also finds
+// "tcp;ofi_rxm", and "^x" everything but x.
+Info query(const std::string& provider, const std::string& address, bool exact) {
+  // Offsets and keys of our choosing are asked for first: where a provider knows both ways, it is
+  // the one in which it checks keys and bounds (shm).
+  for (int mr_mode : {0, FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY}) {
+    const Info hints = hints_for(provider, mr_mode);
+    if (hints == nullptr) return nullptr;
+    fi_info* list = nullptr;
+    int rc = libfabric()->getinfo(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), address.c_str(),
+                                  nullptr, FI_SOURCE, hints.get(), &list);
+    if (rc != 0) {
+      trace(kFacIni, kDebug, "provider {}: {}", provider, error_text(rc));
+      continue;
+    }
+    const Info owner(list);
+    for (fi_info* i = list; i != nullptr; i = i->next) {
+      const std::string_view name = i->fabric_attr->prov_name;
+      if (exact ? name != provider : name.find(provider) == name.npos) continue;
+      return Info(libfabric()->dupinfo(i));
+    }
+  }
+  return nullptr;
+}
+}  // namespace
+
+std::vector<Info> candidates(const std::string& provider, const std::string& address) {
+  // The native tcp provider wakes a sleeping peer and makes first contact many times faster than
+  // rxm. It is called net up to libfabric 1.17, tcp afterwards; 1.17 has a tcp without RDM
+  // endpoints.
+  static const std::vector<std::string> kTcp{"tcp", "net", "tcp;ofi_rxm"};
+  std::vector<Info> out;
+  if (provider.empty() || provider == "tcp") {
+    for (const std::string& name : kTcp) {
+      if (Info i = query(name, address, true)) out.push_back(std::move(i));
+    }
+    return out;
+  }
+  Info i = query(provider, address, true);
+  if (i == nullptr) i = query(provider, address, false);
+  if (i != nullptr) out.push_back(std::move(i));
+  return out;
+}
+
+}  // namespace cmi::fabric::ofi

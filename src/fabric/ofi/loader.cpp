@@ -1,0 +1,69 @@
+// See loader.hpp.
+#include "fabric/ofi/loader.hpp"
+
+#include <dlfcn.h>
+#include <rdma/fi_errno.h>
+
+#include <cstdlib>
+
+#include "core/base/log.hpp"
+
+namespace cmi::fabric::ofi {
+
+namespace {
+template <class F>
+bool find(void* lib, const char* name, F& to) {
+  to = reinterpret_cast<F>(dlsym(lib, name));
+  return to != nullptr;
+}
+
+Libfabric load() {
+  KeepSignalHandlers keep;
+  void* so = dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (so == nullptr) {
+    alert(kFacIni, "libfabric cannot be loaded: {}", dlerror());
+    return {};
+  }
+  Libfabric l;
+  if (!find(so, "fi_version", l.version) || !find(so, "fi_getinfo", l.getinfo) ||
+      !find(so, "fi_freeinfo", l.freeinfo) || !find(so, "fi_dupinfo", l.dupinfo) ||
+      !find(so, "fi_fabric", l.fabric) || !find(so, "fi_strerror", l.strerror)) {
+    alert(kFacIni, "libfabric lacks a function: {}", dlerror());
+    return {};
+  }
+  // The headers we were built with say what the objects look like; libfabric keeps them compatible
+  // for callers that name an older version, not for newer callers.
+  if (FI_VERSION_LT(l.version(), FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION))) {
+    alert(kFacIni, "libfabric {}.{} is older than the {}.{} this library was built for",
+          FI_MAJOR(l.version()), FI_MINOR(l.version()), FI_MAJOR_VERSION, FI_MINOR_VERSION);
+    return {};
+  }
+  // The provider plugins, and with them the libraries that take signals, come with the first query.
+  fi_info* infos = nullptr;
+  if (l.getinfo(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), nullptr, nullptr, 0, nullptr,
+                &infos) == 0) {
+    l.freeinfo(infos);
+  }
+  return l;
+}
+}  // namespace
+
+const Libfabric* libfabric() {
+  static const Libfabric lib = load();
+  return lib.getinfo != nullptr ? &lib : nullptr;
+}
+
+const char* error_text(int err) {
+  const Libfabric* lib = libfabric();
+  return lib != nullptr ? lib->strerror(std::abs(err)) : "libfabric not loaded";
+}
+
+KeepSignalHandlers::KeepSignalHandlers() {
+  for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], nullptr, &before_[i]);
+}
+
+KeepSignalHandlers::~KeepSignalHandlers() {
+  for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before_[i], nullptr);
+}
+
+}  // namespace cmi::fabric::ofi

@@ -1,0 +1,119 @@
+// Letters: posting, retrying in order per peer, and giving their buffers back.
+#include "fabric/port.hpp"
+
+#include <algorithm>
+
+namespace cmi::fabric {
+
+Result<std::unique_ptr<Port>> Port::open(Fabric& fabric, Receiver& receiver) {
+  std::unique_ptr<Port> port(new Port);
+  auto ep = fabric.open_endpoint(receiver);
+  if (!ep) return ep.status();
+  port->endpoint_ = ep.take();
+  return port;
+}
+
+Port::~Port() { endpoint_.reset(); }
+
+void Port::Letter::sent(Op& op) {
+  // A letter that failed is not repeated here: its request or notice is, by number, by who sent it.
+  auto* letter = static_cast<Letter*>(op.user);
+  letter->port.give_letter(letter);
+}
+
+Port::Letter* Port::take_letter() {
+  if (free_.empty()) {
+    all_.push_back(std::make_unique<Letter>(*this));
+    return all_.back().get();
+  }
+  Letter* l = free_.back();
+  free_.pop_back();
+  return l;
+}
+
+void Port::give_letter(Letter* letter) {
+  Guard g(mu_);
+  free_.push_back(letter);
+}
+
+Post Port::try_post(Letter& letter) {
+  return endpoint_->send(letter.op, letter.peer, letter.bytes.data(), letter.bytes.size());
+}
+
+void Port::send(Peer peer, const Frame& frame) {
+  Letter* letter;
+  bool must_wait;
+  {
+    Guard g(mu_);
+    letter = take_letter();
+    letter->peer = peer;
+    letter->bytes.resize(kFrameHeader + frame.payload.size());
+    Writer out(letter->bytes);
+    encode_frame_header(frame, out);
+    out.bytes(frame.payload);
+    must_wait =
+        std::any_of(waiting_.begin(), waiting_.end(), [&](Letter* l) { return l->peer == peer; });
+    if (must_wait) {
+      letter->expires = now() + kLetterLife;
+      waiting_.push_back(letter);
+      waiting_count_.store(static_cast<int>(waiting_.size()), std::memory_order_relaxed);
+    }
+  }
+  if (must_wait) return;
+  switch (try_post(*letter)) {
+    case Post::kPosted:
+      return;
+    case Post::kFailed:
+      give_letter(letter);
+      return;
+    case Post::kAgain: {
+      Guard g(mu_);
+      letter->expires = now() + kLetterLife;
+      waiting_.push_back(letter);
+      waiting_count_.store(static_cast<int>(waiting_.size()), std::memory_order_relaxed);
+    }
+  }
+}
+
+int Port::pump() {
+  if (idle()) return 0;
+  int accepted = 0;
+  const Nanos t = now();
+  Guard g(mu_);
+  std::vector<Peer> stuck;
+  std::deque<Letter*> keep;
+  for (Letter* l : waiting_) {
+    if (l->expires < t) {
+      free_.push_back(l);
+      continue;
+    }
+    if (std::find(stuck.begin(), stuck.end(), l->peer) == stuck.end()) {
+      Post p = try_post(*l);  // posting does not call back into us: completions come from poll()
+      if (p == Post::kPosted) {
+        ++accepted;
+        continue;
+      }
+      if (p == Post::kFailed) {
+        free_.push_back(l);
+        continue;
+      }
+      stuck.push_back(l->peer);
+    }
+    keep.push_back(l);
+  }
+  waiting_.swap(keep);
+  waiting_count_.store(static_cast<int>(waiting_.size()), std::memory_order_relaxed);
+  return accepted;
+}
+
+void Port::drop(Peer peer) {
+  Guard g(mu_);
+  std::erase_if(waiting_, [&](Letter* l) {
+    if (l->peer != peer) return false;
+    free_.push_back(l);
+    return true;
+  });
+  waiting_count_.store(static_cast<int>(waiting_.size()), std::memory_order_relaxed);
+}
+
+}  // namespace cmi::fabric

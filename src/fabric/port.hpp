@@ -1,0 +1,54 @@
+// An Endpoint together with the letters that are on their way from it: send and forget, with a
+// retry for as long as the provider says "again", up to a bound.
+// Threads: any; a letter is owned by the port from send() until the provider is done with it.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "core/base/lock.hpp"
+#include "fabric/fabric.hpp"
+#include "fabric/frame.hpp"
+
+namespace cmi::fabric {
+
+class Port {
+ public:
+  static Result<std::unique_ptr<Port>> open(Fabric& fabric, Receiver& receiver);
+  ~Port();  // closes the endpoint first, then frees what the provider was still holding
+
+  Endpoint& endpoint() { return *endpoint_; }
+  // Copies. What cannot be sent within kLetterLife is dropped: the protocol's own deadlines notice.
+  void send(Peer peer, const Frame& frame);
+  void drop(Peer peer);  // forgets letters to it that have not been accepted yet
+  // Retries what was told "again". Cheap when there is nothing. Returns letters accepted.
+  int pump();
+  bool idle() const { return waiting_count_.load(std::memory_order_relaxed) == 0; }
+
+ private:
+  static constexpr Nanos kLetterLife = 10 * kSecond;
+  struct Letter {
+    explicit Letter(Port& p) : op(&Letter::sent, this), port(p) {}
+    static void sent(Op& op);
+    Op op;
+    Port& port;
+    Peer peer{};
+    Nanos expires = 0;
+    std::vector<std::byte> bytes;
+  };
+
+  explicit Port() = default;
+  Letter* take_letter() CMI_REQUIRES(mu_);
+  void give_letter(Letter* letter);
+  Post try_post(Letter& letter);
+
+  std::unique_ptr<Endpoint> endpoint_;
+  Mutex mu_;  // leaf; never held across a call into the provider's poll
+  std::vector<std::unique_ptr<Letter>> all_ CMI_GUARDED_BY(mu_);
+  std::vector<Letter*> free_ CMI_GUARDED_BY(mu_);
+  std::deque<Letter*> waiting_ CMI_GUARDED_BY(mu_);  // in order per peer
+  std::atomic<int> waiting_count_{0};
+};
+
+}  // namespace cmi::fabric

@@ -1,0 +1,308 @@
+// First contacts, exactly-once requests, notices, fences.
+#include "fabric/server.hpp"
+
+#include <algorithm>
+
+#include "core/base/fault_point.hpp"
+#include "core/base/log.hpp"
+
+namespace cmi::fabric {
+
+// The endpoint that serves one client in one generation. Held by the client's entry and, for the
+// length of a poll, by pollers.
+struct Server::Serving : Receiver {
+  Serving(Server& s, ContextId c) : server(s), client(c) {}
+  ~Serving() override { port.reset(); }
+  void on_message(Endpoint&, Bytes message) override {
+    Frame f;
+    if (!decode_frame(message, &f) || f.kind != FrameKind::kRequest) return server.drop();
+    server.request(*this, f);
+  }
+  Server& server;
+  const ContextId client;
+  Peer peer{};  // the client's initiating endpoint
+  std::unique_ptr<Port> port;
+};
+
+Result<std::unique_ptr<Server>> Server::open(Fabric& fabric, ContextId self,
+                                             ServerHandler& handler) {
+  std::unique_ptr<Server> s(new Server(fabric, self, handler));
+  auto door = Port::open(fabric, *s);
+  if (!door) return door.status();
+  s->door_ = door.take();
+  return s;
+}
+
+Server::~Server() {
+  std::vector<std::shared_ptr<Serving>> servings;
+  {
+    Guard g(mu_);
+    clients_.clear();
+    servings.swap(servings_);
+  }
+  servings.clear();
+  door_.reset();
+}
+
+void Server::on_message(Endpoint&, Bytes message) {
+  Frame f;
+  if (!decode_frame(message, &f)) return drop();
+  if (f.kind == FrameKind::kHello) return hello(f);
+  if (f.secret != notice_secret_) return drop();
+  Reader in(f.payload);
+  ContextId from{in.get<uint64_t>(), 0};
+  from.lo = in.get<uint64_t>();
+  if (!in.ok()) return drop();
+  if (f.kind == FrameKind::kNotice) {
+    const auto secret = in.get<uint64_t>();
+    {
+      Guard g(mu_);
+      if (!in.ok() || homes_.count(from) == 0) return drop();
+    }
+    return handler_.on_notice(from, secret, f.number, f.type, in);
+  }
+  if (f.kind == FrameKind::kAck) {
+    // Acks carry our own notice secret, which only our homes and clients were told.
+    if (!knows(from)) return drop();
+    return handler_.on_ack(from, f.number);
+  }
+  drop();
+}
+
+void Server::hello(const Frame& f) {
+  Reader in(f.payload);
+  ClientInfo info;
+  info.id.hi = in.get<uint64_t>();
+  info.id.lo = in.get<uint64_t>();
+  info.node.hi = in.get<uint64_t>();
+  info.node.lo = in.get<uint64_t>();
+  ContextId meant;
+  meant.hi = in.get<uint64_t>();
+  meant.lo = in.get<uint64_t>();
+  const auto client_notice_secret = in.get<uint64_t>();
+  const auto generation = in.get<uint32_t>();
+  Bytes initiator = in.blob();
+  Bytes client_door = in.blob();
+  // A hello for an earlier user of this address must find nobody.
+  if (!in.done() || meant != self_ || !info.id || generation == 0) return drop();
+  if (!handler_.on_hello(info)) return drop();
+
+  Guard one(hello_mu_);
+  std::shared_ptr<Serving> old;
+  {
+    Guard g(mu_);
+    auto it = clients_.find(info.id);
+    if (it != clients_.end()) {
+      if (it->second.fenced || it->second.generation >= generation ||
+          it->second.notice_secret != client_notice_secret) {
+        return drop();
+      }
+      old = std::move(it->second.serving);
+      it->second.secret = random_u64();
+    }
+  }
+  if (old != nullptr) close_serving(std::move(old));
+  handler_.on_new_session(info);
+
+  auto serving = std::make_shared<Serving>(*this, info.id);
+  auto port = Port::open(fabric_, *serving);
+  if (!port) {
+    trace(kFacMem, kWarn, "server: no serving endpoint: {}", status_name(port.status()));
+    return;
+  }
+  serving->port = port.take();
+  auto peer = serving->port->endpoint().add_peer(initiator);
+  auto door_peer = door_->endpoint().add_peer(client_door);
+  if (!peer || !door_peer) return drop();
+  serving->peer = *peer;
+
+  std::byte payload[128];
+  Writer out(payload);
+  out.put(generation);
+  out.blob(serving->port->endpoint().address());
+  Frame welcome{FrameKind::kWelcome, 0, 0, 0, 0, out.done()};
+  {
+    Guard g(mu_);
+    Client& c = clients_[info.id];
+    c.info = info;
+    c.generation = generation;
+    c.secret = random_u64();
+    c.notice_secret = client_notice_secret;
+    c.door.assign(client_door.begin(), client_door.end());
+    c.door_peer = *door_peer;
+    c.serving = serving;
+    welcome.secret = c.secret;
+    servings_.push_back(serving);
+  }
+  fault_point("server_before_welcome");
+  // From the serving endpoint, so that the connection the client will use is the one that is made.
+  serving->port->send(*peer, welcome);
+  trace(kFacMem, kInfo, "server: welcomed {:016x} generation {}", info.id.hi, generation);
+}
+
+void Server::request(Serving& serving, const Frame& f) {
+  ClientInfo info;
+  {
+    Guard g(mu_);
+    auto it = clients_.find(serving.client);
+    if (it == clients_.end() || it->second.serving.get() != &serving ||
+        it->second.secret != f.secret || it->second.fenced || f.number == 0) {
+      return drop();
+    }
+    Client& c = it->second;
+    info = c.info;
+    c.settled = std::max(c.settled, std::min(f.settled, f.number));
+    c.answers.erase(c.answers.begin(), c.answers.lower_bound(c.settled));
+    if (f.number < c.settled || c.open.count(f.number) != 0) return;
+    auto answer = c.answers.find(f.number);
+    if (answer != c.answers.end()) {
+      serving.port->send(serving.peer,
+                         {FrameKind::kReply, 0, c.secret, f.number, 0, answer->second});
+      return;
+    }
+    c.open.insert(f.number);
+  }
+  handler_.on_request(info, f.number, f.type, Reader(f.payload));
+}
+
+void Server::reply(const ContextId& client, uint64_t number, Bytes payload) {
+  fault_point("server_before_reply");
+  Guard g(mu_);
+  auto it = clients_.find(client);
+  if (it == clients_.end()) return;
+  Client& c = it->second;
+  if (c.open.erase(number) == 0) return;
+  c.answers[number].assign(payload.begin(), payload.end());
+  if (c.serving != nullptr) {
+    c.serving->port->send(c.serving->peer, {FrameKind::kReply, 0, c.secret, number, 0, payload});
+  }
+}
+
+bool Server::notice(const ContextId& client, uint64_t number, uint16_t type, Bytes payload) {
+  std::byte buf[kMaxMessage];
+  Writer out(buf);
+  out.put(self_.hi);
+  out.put(self_.lo);
+  out.put(notice_secret_);  // what the ack must carry
+  out.bytes(payload);
+  Peer peer;
+  uint64_t secret;
+  {
+    Guard g(mu_);
+    auto it = clients_.find(client);
+    if (it == clients_.end() || it->second.fenced) return false;
+    peer = it->second.door_peer;
+    secret = it->second.notice_secret;
+  }
+  door_->send(peer, {FrameKind::kNotice, type, secret, number, 0, out.done()});
+  return true;
+}
+
+Status Server::add_home(const ContextId& home, Bytes door) {
+  auto peer = door_->endpoint().add_peer(door);
+  if (!peer) return peer.status();
+  Guard g(mu_);
+  homes_[home] = *peer;
+  return Status::kOk;
+}
+
+void Server::ack(const ContextId& home, uint64_t secret, uint64_t number) {
+  std::byte buf[16];
+  Writer out(buf);
+  out.put(self_.hi);
+  out.put(self_.lo);
+  Peer peer;
+  {
+    Guard g(mu_);
+    auto it = homes_.find(home);
+    if (it == homes_.end()) return;
+    peer = it->second;
+  }
+  door_->send(peer, {FrameKind::kAck, 0, secret, number, 0, out.done()});
+}
+
+void Server::close_serving(std::shared_ptr<Serving> serving) {
+  {
+    Guard g(mu_);
+    std::erase(servings_, serving);
+  }
+  // Pollers hold it for the length of one poll. It must be closed, not just forgotten, when the
+  // fence returns.
+  Backoff backoff;
+  while (serving.use_count() > 1) backoff.pause();
+  serving.reset();
+}
+
+void Server::fence(const ContextId& client, bool forever) {
+  std::shared_ptr<Serving> serving;
+  Peer door{};
+  {
+    Guard g(mu_);
+    auto it = clients_.find(client);
+    if (it == clients_.end()) return;
+    serving = std::move(it->second.serving);
+    it->second.serving = nullptr;
+    it->second.secret = random_u64();
+    it->second.fenced = it->second.fenced || forever;
+    if (forever) {
+      it->second.open.clear();
+      it->second.answers.clear();
+    }
+    door = it->second.door_peer;
+  }
+  if (serving != nullptr) close_serving(std::move(serving));
+  if (forever) door_->drop(door);
+}
+
+bool Server::knows(const ContextId& client) {
+  Guard g(mu_);
+  auto it = clients_.find(client);
+  return it != clients_.end() && !it->second.fenced;
+}
+
+std::vector<std::byte> Server::client_door(const ContextId& client) {
+  Guard g(mu_);
+  auto it = clients_.find(client);
+  return it == clients_.end() ? std::vector<std::byte>{} : it->second.door;
+}
+
+int Server::poll() {
+  int events = door_->pump() + door_->endpoint().poll();
+  std::shared_ptr<Serving> batch[16];
+  for (size_t from = 0;;) {
+    size_t n = 0;
+    {
+      Guard g(mu_);
+      for (; from < servings_.size() && n < std::size(batch); ++from, ++n) {
+        batch[n] = servings_[from];
+      }
+    }
+    if (n == 0) break;
+    for (size_t i = 0; i < n; ++i) {
+      events += batch[i]->port->pump() + batch[i]->port->endpoint().poll();
+      batch[i].reset();
+    }
+  }
+  return events;
+}
+
+void Server::descriptors(std::vector<int>* fds) {
+  fds->push_back(door_->endpoint().wait_fd());
+  Guard g(mu_);
+  for (auto& s : servings_) fds->push_back(s->port->endpoint().wait_fd());
+}
+
+bool Server::idle() {
+  if (!door_->idle()) return false;
+  Guard g(mu_);
+  return std::all_of(servings_.begin(), servings_.end(), [](auto& s) { return s->port->idle(); });
+}
+
+bool Server::may_sleep() {
+  if (!door_->endpoint().may_sleep()) return false;
+  Guard g(mu_);
+  return std::all_of(servings_.begin(), servings_.end(),
+                     [](auto& s) { return s->port->endpoint().may_sleep(); });
+}
+
+}  // namespace cmi::fabric

@@ -1,0 +1,116 @@
+// The side that is reached: a door that takes first contacts, hands each initiator a serving
+// endpoint of its own, and delivers requests, exactly once each, to a handler. The door also
+// carries notices to other doors and their acknowledgements.
+//
+// A client that comes back with a newer generation has its old serving endpoint closed before it is
+// welcomed: whatever its old connection still carried is then without effect (a fence). The handler
+// closes that client's session keys in on_new_session, which runs in between.
+//
+// Threads: any; poll() by several at once. mu_ is never held while the handler runs or while an
+// endpoint is polled or closed. Handlers must not block.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "core/base/ids.hpp"
+#include "core/base/lock.hpp"
+#include "fabric/fabric.hpp"
+#include "fabric/port.hpp"
+
+namespace cmi::fabric {
+
+struct ClientInfo {
+  ContextId id;
+  NodeId node;
+};
+
+class ServerHandler {
+ public:
+  virtual ~ServerHandler() = default;
+  // False: not welcome (its context was declared dead).
+  virtual bool on_hello(const ClientInfo& client) = 0;
+  // The client's old serving endpoint is closed; its session keys must be closed before this
+  // returns.
+  virtual void on_new_session(const ClientInfo& client) = 0;
+  // A request, once per number. Answer with Server::reply, now or later.
+  virtual void on_request(const ClientInfo& client, uint64_t number, uint16_t type,
+                          Reader payload) = 0;
+  // A notice from a home that add_home named; `secret` and `number` go back with Server::ack.
+  virtual void on_notice(const ContextId& home, uint64_t secret, uint64_t number, uint16_t type,
+                         Reader payload) = 0;
+  virtual void on_ack(const ContextId& client, uint64_t number) = 0;
+};
+
+class Server : public Receiver {
+ public:
+  static Result<std::unique_ptr<Server>> open(Fabric& fabric, ContextId self,
+                                              ServerHandler& handler);
+  ~Server() override;
+
+  Bytes door_address() const { return door_->endpoint().address(); }
+  // Initiators give this to their homes, so that notices can be told from forgeries.
+  uint64_t notice_secret() const { return notice_secret_; }
+
+  // To a client, on its present session. Kept until the client says it has it.
+  void reply(const ContextId& client, uint64_t number, Bytes payload);
+  // To a client's door. False when there is no such client.
+  bool notice(const ContextId& client, uint64_t number, uint16_t type, Bytes payload);
+  // Homes whose notices are heard. Their door as in their handles.
+  Status add_home(const ContextId& home, Bytes door);
+  void ack(const ContextId& home, uint64_t secret, uint64_t number);
+
+  // Cuts a client off: its serving endpoint is closed when this returns, its messages are dropped
+  // from now on. `forever`: it is not welcomed again. Not from a handler of that client's request.
+  void fence(const ContextId& client, bool forever);
+  bool knows(const ContextId& client);
+  std::vector<std::byte> client_door(const ContextId& client);
+
+  int poll();
+  void descriptors(std::vector<int>* fds);  // to sleep on
+  bool idle();                              // no letter waits to be posted
+  bool may_sleep();
+  uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
+
+  void on_message(Endpoint& ep, Bytes message) override;
+
+ private:
+  struct Serving;
+  struct Client {
+    ClientInfo info;
+    uint32_t generation = 0;
+    uint64_t secret = 0;         // requests carry it
+    uint64_t notice_secret = 0;  // our notices carry it
+    std::vector<std::byte> door;
+    Peer door_peer{};
+    std::shared_ptr<Serving> serving;
+    uint64_t settled = 0;                                // numbers below are over at the client
+    std::map<uint64_t, std::vector<std::byte>> answers;  // by number; empty while being worked on
+    std::set<uint64_t> open;                             // begun, not answered
+    bool fenced = false;
+  };
+
+  Server(Fabric& fabric, ContextId self, ServerHandler& handler)
+      : fabric_(fabric), self_(self), handler_(handler), notice_secret_(random_u64()) {}
+  void hello(const Frame& f);
+  void request(Serving& serving, const Frame& f);
+  void close_serving(std::shared_ptr<Serving> serving);
+  void drop() { dropped_.fetch_add(1, std::memory_order_relaxed); }
+
+  Fabric& fabric_;
+  const ContextId self_;
+  ServerHandler& handler_;
+  const uint64_t notice_secret_;
+  std::unique_ptr<Port> door_;
+  Mutex hello_mu_;  // one hello at a time; taken before mu_
+  Mutex mu_;
+  std::map<ContextId, Client> clients_ CMI_GUARDED_BY(mu_);
+  std::map<ContextId, Peer> homes_ CMI_GUARDED_BY(mu_);
+  std::vector<std::shared_ptr<Serving>> servings_ CMI_GUARDED_BY(mu_);
+  std::atomic<uint64_t> dropped_{0};
+};
+
+}  // namespace cmi::fabric

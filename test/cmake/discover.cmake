@@ -1,0 +1,65 @@
+# Registers the cases of a doctest program with ctest, one test per case. Beyond what doctest's own
+# module does: suites become labels, and lists (the environment) arrive whole.
+#
+# Included from a list file, it defines cmi_discover_tests(). Run with `cmake -P` after the program
+# has been linked, it asks the program for its cases and writes the file that ctest reads.
+if(NOT CMAKE_SCRIPT_MODE_FILE)
+  set(CMI_DISCOVER_SCRIPT ${CMAKE_CURRENT_LIST_FILE})
+
+  # cmi_discover_tests(target kind): uses CMI_TEST_TIMEOUT and CMI_TEST_ENVIRONMENT.
+  function(cmi_discover_tests target kind)
+    set(cases ${CMAKE_CURRENT_BINARY_DIR}/${target}_cases.cmake)
+    add_custom_command(TARGET ${target} POST_BUILD
+      COMMAND ${CMAKE_COMMAND} -D PROGRAM=$<TARGET_FILE:${target}> -D KIND=${kind}
+        -D "TEST_TIMEOUT=${CMI_TEST_TIMEOUT}" -D "TEST_ENVIRONMENT=${CMI_TEST_ENVIRONMENT}"
+        -D CASES=${cases} -P ${CMI_DISCOVER_SCRIPT}
+      BYPRODUCTS ${cases} VERBATIM)
+    file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${target}_include.cmake
+      "if(EXISTS \"${cases}\")\n"
+      "  include(\"${cases}\")\n"
+      "else()\n"
+      "  add_test(${kind}/not_built ${target}_is_not_built)\n"
+      "  set_tests_properties(${kind}/not_built PROPERTIES LABELS ${kind})\n"
+      "endif()\n")
+    set_property(DIRECTORY APPEND PROPERTY
+      TEST_INCLUDE_FILES ${CMAKE_CURRENT_BINARY_DIR}/${target}_include.cmake)
+  endfunction()
+  return()
+endif()
+
+execute_process(COMMAND ${PROGRAM} --list-test-cases --reporters=xml
+  OUTPUT_VARIABLE listing RESULT_VARIABLE result)
+if(NOT result EQUAL 0)
+  message(FATAL_ERROR "${PROGRAM} cannot list its cases: ${result}\n${listing}")
+endif()
+
+set(script "")
+# Semicolons and brackets would be taken for list syntax below.
+string(REPLACE ";" "<semicolon>" listing "${listing}")
+string(REPLACE "[" "<open>" listing "${listing}")
+string(REPLACE "]" "<close>" listing "${listing}")
+string(REGEX MATCHALL "<TestCase [^\n]*/>" lines "${listing}")
+foreach(line IN LISTS lines)
+  if(line MATCHES " skipped=\"true\"")
+    continue()
+  endif()
+  string(REGEX MATCH " name=\"([^\"]*)\"" ignored "${line}")
+  set(name "${CMAKE_MATCH_1}")
+  set(labels ${KIND})
+  if(line MATCHES " testsuite=\"([^\"]+)\"")
+    list(APPEND labels "${CMAKE_MATCH_1}")
+  endif()
+  foreach(pair "<open>=[" "<close>=]" "&quot<semicolon>=\"" "&lt<semicolon>=<"
+               "&gt<semicolon>=>" "&amp<semicolon>=&")
+    string(REGEX MATCH "^(.*)=(.)$" ignored "${pair}")
+    string(REPLACE "${CMAKE_MATCH_1}" "${CMAKE_MATCH_2}" name "${name}")
+  endforeach()
+  string(REPLACE "<semicolon>" ";" name "${name}")
+  # A comma separates patterns for doctest.
+  string(REPLACE "," "\\," pattern "${name}")
+  string(APPEND script
+    "add_test([==[${KIND}/${name}]==] [==[${PROGRAM}]==] [==[--test-case=${pattern}]==])\n"
+    "set_tests_properties([==[${KIND}/${name}]==] PROPERTIES LABELS [==[${labels}]==]"
+    " TIMEOUT ${TEST_TIMEOUT} SKIP_RETURN_CODE 77 ENVIRONMENT [==[${TEST_ENVIRONMENT}]==])\n")
+endforeach()
+file(WRITE ${CASES} "${script}")

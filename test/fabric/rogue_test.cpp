@@ -1,0 +1,71 @@
+// The rogue initiator of the system tests, checked against nodes where the truth is known: it must
+// be able to get in with a good key, or its being kept out would prove nothing.
+#include <sys/wait.h>
+
+#include <cstdio>
+
+#include "fabric/world.hpp"
+
+namespace cmi::test {
+namespace {
+
+struct Outcome {
+  int status = -1;
+  std::string line;
+};
+
+Outcome rogue(Fabric& fabric, Server& server, RemoteKey key, uint64_t offset, size_t len,
+              const char* what) {
+  std::string command =
+      std::string("'") + CMI_ROGUE_PROGRAM + "' '" + fabric.traits().provider + "' ";
+  for (std::byte b : server.endpoint->address()) {
+    char hex[3];
+    std::snprintf(hex, sizeof hex, "%02x", static_cast<unsigned>(b));
+    command += hex;
+  }
+  for (uint64_t v : {key.key, key.base, offset, uint64_t{len}}) command += " " + std::to_string(v);
+  command += std::string(" ") + what;
+  Outcome o;
+  FILE* out = popen(command.c_str(), "re");
+  REQUIRE(out != nullptr);
+  char line[1024] = {};
+  if (std::fgets(line, sizeof line, out) != nullptr) o.line = line;
+  const int status = pclose(out);
+  if (WIFEXITED(status)) o.status = WEXITSTATUS(status);
+  return o;
+}
+
+void a_rogue_gets_in_with_a_good_key_only(World& world) {
+  auto there = world.open();
+  Server server(*there, kPageSize);
+  std::memcpy(server.memory.data() + 8, "\x01\x23\x45\x67", 4);
+  auto second = there->register_memory(server.memory.data(), kPageSize,
+                                       fabric::kRead | fabric::kWrite, random_u64());
+  REQUIRE(second);
+  const RemoteKey key = (*second)->key();
+  Outcome o = rogue(*there, server, key, 8, 4, "read");
+  CHECK(o.status == 0);
+  CHECK(o.line == "got 01234567\n");
+  o = rogue(*there, server, key, 100, 4, "write");
+  CHECK(o.status == 0);
+  CHECK(o.line == "wrote\n");
+  CHECK(server.memory.data()[100] == std::byte{0xbd});
+  CHECK(server.memory.data()[104] == std::byte{0});
+  second->reset();
+  o = rogue(*there, server, key, 8, 4, "read");
+  CHECK(o.status == 1);
+  CHECK(o.line.rfind("refused", 0) == 0);
+  o = rogue(*there, server, key, 200, 4, "write");
+  CHECK(o.status == 1);
+  CHECK(server.memory.data()[200] == std::byte{0});
+}
+
+TEST_CASE("net: a_rogue_gets_in_with_a_good_key_only") {
+  run_contract(Kind::kNet, a_rogue_gets_in_with_a_good_key_only);
+}
+TEST_CASE("rxm: a_rogue_gets_in_with_a_good_key_only") {
+  run_contract(Kind::kRxm, a_rogue_gets_in_with_a_good_key_only);
+}
+
+}  // namespace
+}  // namespace cmi::test

@@ -1,0 +1,188 @@
+// Opening a fabric: the choice of the provider and the address, and what must be left alone in the
+// process while libraries load.
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <map>
+
+#include "core/base/log.hpp"
+#include "fabric/far_node.hpp"
+#include "fabric/world.hpp"
+#include "support/skip.hpp"
+
+namespace cmi::test {
+namespace {
+
+constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGILL, SIGABRT, SIGINT, SIGTERM};
+
+void marker(int) {}
+
+// A process can load libfabric once only, and these must see it happen.
+void run_in_a_process_of_its_own(const char* name, const char* argument) {
+  const pid_t pid = spawn_case(name, argument, -1);
+  REQUIRE(pid > 0);
+  int status = 0;
+  pid_t ended = 0;
+  const bool in_time = eventually([&] { return (ended = waitpid(pid, &status, WNOHANG)) != 0; });
+  if (!in_time) {
+    kill(pid, SIGKILL);
+    waitpid(pid, &status, 0);
+  }
+  CHECK(in_time);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+}
+
+void use_everything(Fabric& fabric) {
+  Server server(fabric, kPageSize);
+  Client client(fabric, server.endpoint->address());
+  uint64_t word = 0;
+  CHECK(client.read(&word, 8, server.region->key(), 0) == Cause::kOk);
+}
+
+TEST_CASE("child_opens_every_provider_and_compares_its_handlers" * doctest::skip()) {
+  const char* which = std::getenv(kCaseArgument);
+  REQUIRE(which != nullptr);
+  const bool own = std::string(which) == "own";
+  for (int s : kSignals) {
+    struct sigaction sa = {};
+    sa.sa_handler = own ? marker : SIG_DFL;
+    sa.sa_flags = own ? SA_RESTART : 0;
+    REQUIRE(sigaction(s, &sa, nullptr) == 0);
+  }
+  for (const char* provider : {"", "tcp;ofi_rxm", "shm"}) {
+    auto f = fabric::open_fabric({provider, ""});
+    if (f && std::string(provider) != "shm") use_everything(**f);
+    Inbox inbox;
+    if (f) CHECK((*f)->open_endpoint(inbox));
+    for (int s : kSignals) {
+      struct sigaction sa = {};
+      REQUIRE(sigaction(s, nullptr, &sa) == 0);
+      CAPTURE(s);
+      CAPTURE(provider);
+      const bool untouched = sa.sa_handler == (own ? marker : SIG_DFL);
+      CHECK(untouched);
+      CHECK((sa.sa_flags & SA_RESTART) == (own ? SA_RESTART : 0));
+    }
+  }
+}
+
+TEST_CASE("a_clients_signal_handlers_are_not_displaced_by_opening_a_fabric") {
+  run_in_a_process_of_its_own("child_opens_every_provider_and_compares_its_handlers", "own");
+}
+
+TEST_CASE("signals_without_a_handler_still_have_none_after_opening_a_fabric") {
+  run_in_a_process_of_its_own("child_opens_every_provider_and_compares_its_handlers", "none");
+}
+
+TEST_CASE("the_best_provider_can_sleep_and_names_itself") {
+  auto f = fabric::open_fabric({});
+  if (!f) return skip("libfabric opens no provider on this machine");
+  CHECK((*f)->traits().wait_fd);
+  CHECK(!(*f)->traits().provider.empty());
+  CHECK((*f)->traits().max_message == fabric::kMaxMessage);
+  auto same = fabric::open_fabric({(*f)->traits().provider, ""});
+  REQUIRE(same);
+  CHECK((*same)->traits().provider == (*f)->traits().provider);
+}
+
+TEST_CASE("tcp_means_a_tcp_provider_with_reliable_datagrams_whatever_its_name") {
+  auto f = fabric::open_fabric({"tcp", ""});
+  if (!f) return skip("libfabric opens no tcp provider on this machine");
+  const std::string name = (*f)->traits().provider;
+  CHECK((name == "net" || name == "tcp" || name == "tcp;ofi_rxm"));
+  use_everything(**f);
+}
+
+TEST_CASE("a_provider_that_does_not_exist_is_not_supported") {
+  for (const char* name : {"nonsense", "tcp;nonsense", ";", "^net"}) {
+    CAPTURE(name);
+    auto f = fabric::open_fabric({name, ""});
+    CHECK(!f);
+    CHECK(f.status() == Status::kNotSupp);
+  }
+}
+
+TEST_CASE("an_address_that_is_not_of_this_machine_is_invalid") {
+  for (const char* address : {"192.0.2.255", "0.0.0.0", "::", "2001:db8::1", "nonsense0",
+                              "256.1.1.1", " ", "127.0.0.1 "}) {
+    CAPTURE(address);
+    auto f = fabric::open_fabric({"", address});
+    CHECK(!f);
+    CHECK(f.status() == Status::kInval);
+  }
+}
+
+TEST_CASE("an_address_or_an_interface_of_this_machine_is_taken") {
+  if (!fabric::open_fabric({})) return skip("libfabric opens no provider on this machine");
+  for (const char* address : {"", "127.0.0.1", "127.0.0.5", "lo"}) {
+    CAPTURE(address);
+    auto f = fabric::open_fabric({"", address});
+    REQUIRE(f);
+    use_everything(**f);
+  }
+}
+
+TEST_CASE("auto_takes_an_interface_that_is_not_loopback") {
+  auto f = fabric::open_fabric({"", "auto"});
+  if (!f) return skip("address auto finds no interface but loopback that libfabric can use");
+  use_everything(**f);
+}
+
+std::map<int, std::string> open_descriptors() {
+  std::map<int, std::string> out;
+  DIR* dir = opendir("/proc/self/fd");
+  REQUIRE(dir != nullptr);
+  while (dirent* e = readdir(dir)) {
+    const int fd = std::atoi(e->d_name);
+    if (e->d_name[0] == '.' || fd == dirfd(dir)) continue;
+    char target[256] = {};
+    const std::string link = std::string("/proc/self/fd/") + e->d_name;
+    if (readlink(link.c_str(), target, sizeof target - 1) > 0) out[fd] = target;
+  }
+  closedir(dir);
+  return out;
+}
+
+CMI_CONTRACT(every_descriptor_is_closed_by_exec, world) {
+  const std::map<int, std::string> before = open_descriptors();
+  auto there = world.open(), here = world.open();
+  Server server(*there, kPageSize);
+  Client client(*here, server.endpoint->address());
+  // Connections, too, which the provider makes on its own: some time after they came up.
+  const auto inherited = [&] {
+    uint64_t word = 0;
+    CHECK(client.read(&word, 8, server.region->key(), 0) == Cause::kOk);
+    CHECK(client.send(&word, 8) == Cause::kOk);
+    std::string names;
+    for (auto& [fd, name] : open_descriptors()) {
+      const int flags = fcntl(fd, F_GETFD);
+      if (before.contains(fd) || flags < 0 || (flags & FD_CLOEXEC) != 0) continue;
+      names += std::to_string(fd) + "=" + name + " ";
+    }
+    return names;
+  };
+  CHECK(eventually([&] { return inherited().empty(); }, 3 * kSecond));
+  CHECK(inherited() == "");
+}
+
+CMI_CONTRACT(nothing_stays_open_when_a_fabric_is_gone, world) {
+  // The first time, libraries keep a few descriptors for good.
+  const auto use = [&] {
+    auto there = world.open(), here = world.open();
+    Server server(*there, kPageSize);
+    Client client(*here, server.endpoint->address());
+    uint64_t word = 0;
+    CHECK(client.read(&word, 8, server.region->key(), 0) == Cause::kOk);
+  };
+  use();
+  const size_t before = open_descriptors().size();
+  for (int i = 0; i < 5; ++i) use();
+  CHECK(open_descriptors().size() <= before);
+}
+
+}  // namespace
+}  // namespace cmi::test

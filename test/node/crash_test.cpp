@@ -1,0 +1,281 @@
+// kill -9 at every named point, and at random: what is left is right, and the next one cleans it
+// up.
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include <cstring>
+#include <memory>
+#include <random>
+
+#include "core/base/fault_point.hpp"
+#include "core/node/fault_points.hpp"
+#include "node_support.hpp"
+
+TEST_SUITE_BEGIN("fault");
+
+namespace cmi::test {
+namespace {
+
+using node::Attachment;
+using node::Node;
+
+std::unique_ptr<Node> join(const node::Config& c) {
+  auto n = Node::join(c, random_context_id());
+  REQUIRE(n);
+  return n.take();
+}
+
+void arm(const std::string& spec) {
+  setenv("CMI_FAULT_POINT", spec.c_str(), 1);
+  arm_fault_points();
+}
+
+// Everything a member can do to the registry, alone in the folder: passes every point.
+void live_a_life(const node::Config& config) {
+  auto n = Node::join(config, random_context_id());
+  CHILD_CHECK(n);
+  Node& node = **n;
+  auto home = node.create_home(8192, 0, true);
+  auto proxy = node.create_proxy(8192, 0, bytes("handle"));
+  CHILD_CHECK(home && proxy);
+  CHILD_CHECK(ok(node.set_marks(*home, node::kMarkExported, 0)));
+  CHILD_CHECK(ok(node.store_proxy_token(*proxy, bytes("token"))));
+  CHILD_CHECK(ok(node.store_proxy_token(*proxy, bytes("another"))));
+  auto first = node.attach(*home), second = node.attach(*proxy);
+  CHILD_CHECK(first && second);
+  CHILD_CHECK(ok(node.remove(*home)));
+  node.detach(*first);
+  auto last = node.create_home(4096, 0, true);
+  CHILD_CHECK(last && node.attach(*last));
+}
+
+TEST_CASE("a process killed at any point, alone, leaves what the next join repairs") {
+  for (const char* point : node::kFaultPoints) {
+    CAPTURE(point);
+    NodeFolder folder;
+    for (bool by_reaping : {false, true}) {
+      Child victim([&](Child&) {
+        arm(std::string(point) + "=kill");
+        live_a_life(folder.config());
+      });
+      REQUIRE(victim.wait() == -SIGKILL);
+      if (by_reaping) {
+        REQUIRE(node::reap_folder(folder.config()));
+      } else {
+        auto next = join(folder.config());
+        CHECK(walk_registry(folder, true) == "");
+        CHECK(folder.files() == std::vector<std::string>{"bus-0", "registry"});
+        CHECK(next->memory_in_use() == 0);
+        CHECK(next->members().size() == 1);
+        CHECK(*next->reap() == 0);
+      }
+      CHECK(folder.empty());
+    }
+  }
+}
+
+TEST_CASE("a process killed at any point beside a living one leaves what that one repairs") {
+  for (const char* point : node::kFaultPoints) {
+    CAPTURE(point);
+    NodeFolder folder;
+    auto me = join(folder.config());
+    auto mine = me->create_home(4096, 0, true);
+    auto at = me->attach(*mine);
+    REQUIRE(at);
+    Child victim([&](Child&) {
+      arm(std::string(point) + "=kill");
+      live_a_life(folder.config());
+    });
+    int status = victim.wait();
+    bool never = std::strncmp(point, "node.init.", 10) == 0 ||
+                 std::strncmp(point, "node.folder.", 12) == 0 ||
+                 std::strcmp(point, "node.join.folder_made") == 0;
+    CHECK(status == (never ? 0 : -SIGKILL));
+    CHECK(walk_registry(folder, false) == "");
+    CHECK(me->find(*mine)->attachments == 1);
+    REQUIRE(me->reap());
+    CHECK(walk_registry(folder, true) == "");
+    CHECK(folder.files() ==
+          std::vector<std::string>{"bus-0", "registry", "seg-" + std::to_string(*mine)});
+    CHECK(me->memory_in_use() == 4096);
+    me.reset();
+    CHECK(folder.empty());
+  }
+}
+
+TEST_CASE("a segment that a survivor has attached outlives its maker's death at any point") {
+  for (const char* point : {"node.remove.before_store", "node.remove.marked", "node.retire.begin",
+                            "node.retire.segment_marked", "node.retire.segments_done",
+                            "node.retire.socket_unlinked", "node.retire.freed"}) {
+    CAPTURE(point);
+    NodeFolder folder;
+    auto me = join(folder.config());
+    Child victim([&](Child& self) {
+      arm(std::string(point) + "=kill");
+      auto n = Node::join(folder.config(), random_context_id());
+      auto home = (*n)->create_home(4096, 0, true), other = (*n)->create_home(4096, 0, true);
+      CHILD_CHECK(home && other);
+      self.say(*home);
+      self.say(*other);
+      self.hear();
+      CHILD_CHECK(ok((*n)->remove(*home)));
+    });
+    int32_t home = static_cast<int32_t>(victim.hear()), other = static_cast<int32_t>(victim.hear());
+    auto first = me->attach(home), second = me->attach(other);
+    REQUIRE(first);
+    REQUIRE(second);
+    victim.say(0);
+    REQUIRE(victim.wait() == -SIGKILL);
+    for (int32_t id : {home, other}) {
+      CHECK(me->find(id)->removed);
+      CHECK(me->attach(id).status() == Status::kInval);
+      CHECK(me->open_segment_file(id));
+    }
+    REQUIRE(me->reap());
+    CHECK(walk_registry(folder, true) == "");
+    me->detach(*first);
+    me->detach(*second);
+    CHECK(me->find(home).status() == Status::kInval);
+    CHECK(folder.files() == std::vector<std::string>{"bus-0", "registry"});
+  }
+}
+
+TEST_CASE("a reaper that is killed at any of its steps leaves its work to the next") {
+  for (const char* point : node::kFaultPoints) {
+    if (std::strncmp(point, "node.retire.", 12) != 0 &&
+        std::strncmp(point, "node.delete.", 12) != 0) {
+      continue;
+    }
+    for (int passage = 1; passage <= 3; ++passage) {
+      CAPTURE(point);
+      CAPTURE(passage);
+      NodeFolder folder;
+      auto me = join(folder.config());
+      std::vector<std::unique_ptr<Child>> dead;
+      for (int i = 0; i < 3; ++i) {
+        dead.push_back(std::make_unique<Child>([&](Child& self) {
+          auto n = Node::join(folder.config(), random_context_id());
+          auto a = (*n)->create_home(4096, 0, true), b = (*n)->create_proxy(4096, 0, bytes("h"));
+          CHILD_CHECK(a && b && (*n)->attach(*a) && (*n)->attach(*b));
+          self.say(0);
+          self.hear();
+        }));
+      }
+      for (auto& c : dead) c->hear();
+      for (auto& c : dead) c->kill();
+      Child reaper([&](Child&) {
+        arm(std::string(point) + "#" + std::to_string(passage) + "=kill");
+        CHILD_CHECK(Node::join(folder.config(), random_context_id()));
+      });
+      CHECK(reaper.wait() == -SIGKILL);
+      CHECK(walk_registry(folder, false) == "");
+      REQUIRE(me->reap());
+      CHECK(walk_registry(folder, true) == "");
+      CHECK(folder.files() == std::vector<std::string>{"bus-0", "registry"});
+    }
+  }
+}
+
+constexpr int kSteps = 1000;
+
+// One of the sixty-four: makes, attaches, checks, removes; may die anywhere.
+void wander(const node::Config& config, uint32_t seed, int32_t* board, size_t board_size) {
+  std::mt19937 rng(seed);
+  auto pick = [&](size_t n) { return static_cast<size_t>(rng() % n); };
+  int deaths_door = pick(4) == 0 ? static_cast<int>(pick(kSteps)) : kSteps;
+  if (pick(4) == 0) {
+    size_t n = std::size(node::kFaultPoints);
+    arm(std::string(node::kFaultPoints[pick(n)]) + "#" + std::to_string(1 + pick(8)) + "=kill");
+  }
+  auto n = Node::join(config, random_context_id());
+  CHILD_CHECK(n);
+  Node& node = **n;
+  std::vector<std::pair<int32_t, Attachment>> attached;
+  std::vector<int32_t> made;
+  for (int step = 0; step < kSteps; ++step) {
+    if (step == deaths_door) kill(getpid(), SIGKILL);
+    switch (pick(6)) {
+      case 0: {
+        auto id =
+            pick(2) == 0 ? node.create_home(4096, 0, true) : node.create_proxy(4096, 0, bytes("h"));
+        CHILD_CHECK(id);
+        made.push_back(*id);
+        __atomic_store_n(&board[pick(board_size)], *id, __ATOMIC_RELAXED);
+        break;
+      }
+      case 1:
+      case 2: {
+        int32_t id = __atomic_load_n(&board[pick(board_size)], __ATOMIC_RELAXED);
+        auto at = node.attach(id);
+        CHILD_CHECK(at || at.status() == Status::kInval);
+        if (at) attached.emplace_back(id, *at);
+        break;
+      }
+      case 3:
+        if (!attached.empty()) {
+          node.detach(attached.back().second);
+          attached.pop_back();
+        }
+        break;
+      case 4:
+        if (!made.empty()) {
+          CHILD_CHECK(ok(node.remove(made.back())));
+          made.pop_back();
+        }
+        break;
+      case 5:
+        // What this process has attached is there, whoever died.
+        for (auto& [id, at] : attached) {
+          auto info = node.find(id);
+          CHILD_CHECK(info && info->attachments > 0);
+        }
+        break;
+    }
+  }
+}
+
+TEST_CASE("sixty-four processes that come, go and die at random leave a sound registry") {
+  NodeFolder folder;
+  auto config = folder.config();
+  constexpr size_t kBoard = 64;
+  void* shared = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(shared != MAP_FAILED);
+  Mapping mapping(shared, 4096);
+  auto* board = static_cast<int32_t*>(shared);
+  auto me = join(config);
+  std::vector<std::unique_ptr<Child>> children;
+  for (uint32_t i = 0; i < 64; ++i) {
+    children.push_back(std::make_unique<Child>([&, i](Child& self) {
+      self.hear();
+      wander(config, 1000 + i, board, kBoard);
+    }));
+  }
+  for (auto& c : children) c->say(0);
+  // Half of those that would live are killed wherever they are just now.
+  for (size_t i = 0; i < children.size(); i += 2) {
+    CHECK(walk_registry(folder, false) == "");
+    ::kill(children[i]->pid(), SIGKILL);
+  }
+  int killed = 0;
+  for (auto& c : children) {
+    int status = c->wait();
+    bool as_planned = status == 0 || status == -SIGKILL;
+    CHECK(as_planned);
+    killed += status == -SIGKILL ? 1 : 0;
+  }
+  CHECK(killed > 0);
+  CHECK(killed < 64);
+  CHECK(walk_registry(folder, false) == "");
+  REQUIRE(me->reap());
+  CHECK(walk_registry(folder, true) == "");
+  CHECK(folder.files() == std::vector<std::string>{"bus-0", "registry"});
+  CHECK(me->memory_in_use() == 0);
+  me.reset();
+  CHECK(folder.empty());
+}
+
+}  // namespace
+}  // namespace cmi::test
+
+TEST_SUITE_END();

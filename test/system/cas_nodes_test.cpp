@@ -1,0 +1,242 @@
+// atm_cas on imported segments and among nodes.
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "system/calls.hpp"
+
+namespace cmi::test {
+
+namespace {
+
+struct Tally {
+  uint64_t swapped;
+  uint64_t lost;
+  uint64_t failed;
+};
+
+// Adds 1 to a word so many times, each by as many swaps as it takes.
+Pending<Tally> start_counting(Process& process, uint64_t at, uint64_t times) {
+  return process.start(
+      [](uint64_t address, uint64_t count) {
+        Tally tally{0, 0, 0};
+        uint64_t guess = 0;
+        while (tally.swapped < count && tally.failed == 0) {
+          uint64_t old = 0;
+          if (CMIFN(ctxt(), 10, atm_cas)(ctxt(), reinterpret_cast<uint64_t*>(address), guess,
+                                         guess + 1, &old) != 0) {
+            ++tally.failed;
+          } else if (old == guess) {
+            ++tally.swapped;
+            ++guess;
+          } else {
+            ++tally.lost;
+            guess = old;
+          }
+        }
+        return tally;
+      },
+      at, times);
+}
+
+TEST_SUITE("cas") {
+  TEST_CASE("atm_cas_on_an_import_swaps_when_equal_and_tells_the_old_value") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home);
+    const Import import = import_segment(peer, exported);
+    REQUIRE(publish(home, exported.at + 8, 5));
+    const Swap swap = atm_cas(peer, import.at + 8, 5, 6);
+    CHECK(swap.answer.ok());
+    CHECK(swap.old == 5);
+    CHECK(load(home, exported.at + 8).value == 6);
+    CHECK(load(peer, import.at + 8).value == 6);
+  }
+
+  TEST_CASE("atm_cas_on_an_import_leaves_an_unequal_word_and_tells_it") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home);
+    const Import import = import_segment(peer, exported);
+    REQUIRE(publish(home, exported.at, 5));
+    const Swap swap = atm_cas(peer, import.at, 4, 6);
+    CHECK(swap.answer.ok());
+    CHECK(swap.old == 5);
+    CHECK(load(home, exported.at).value == 5);
+    CHECK(load(peer, import.at).value == 5);
+  }
+
+  TEST_CASE("atm_cas_of_a_misaligned_address_in_an_import_is_inval") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home);
+    const Import import = import_segment(peer, exported);
+    for (uint64_t off : {1, 2, 4, 7}) {
+      CHECK(atm_cas(peer, import.at + off, 0, 1).answer.failed(CMI_ERR_INVAL));
+    }
+    CHECK(load(home, exported.at).value == 0);
+  }
+
+  TEST_CASE("atm_cas_counts_exactly_among_home_and_importers") {
+    constexpr uint64_t kTimes = 10000;
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& first = cluster.spawn("first");
+    Process& second = cluster.spawn("second");
+    const Export exported = export_segment(home);
+    const Import here = import_segment(first, exported);
+    const Import there = import_segment(second, exported);
+    auto a = start_counting(first, here.at + 64, kTimes);
+    auto b = start_counting(second, there.at + 64, kTimes);
+    auto c = start_counting(home, exported.at + 64, kTimes);
+    uint64_t lost = 0;
+    for (auto* pending : {&a, &b, &c}) {
+      const Tally tally = pending->get(100);
+      CHECK(tally.failed == 0);
+      CHECK(tally.swapped == kTimes);
+      lost += tally.lost;
+    }
+    CHECK(lost > 0);
+    CHECK(load(home, exported.at + 64).value == 3 * kTimes);
+    CHECK(load(first, here.at + 64).value == 3 * kTimes);
+    CHECK(load(second, there.at + 64).value == 3 * kTimes);
+  }
+
+  TEST_CASE("four_nodes_count_to_the_same_number_with_their_stores_beside_it") {
+    // Each round also stores to a byte of its own beside the counter, so that swaps meet dirty
+    // pages.
+    constexpr uint64_t kTimes = 1000;
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    const Export exported = export_segment(home);
+    std::vector<Process*> processes{&home};
+    std::vector<uint64_t> views{exported.at};
+    for (const char* name : {"first", "second", "third"}) {
+      processes.push_back(&cluster.spawn(name));
+      views.push_back(import_segment(*processes.back(), exported).at);
+    }
+    std::vector<Pending<Tally>> running;
+    for (size_t i = 0; i < processes.size(); ++i) {
+      running.push_back(processes[i]->start(
+          [](uint64_t at, uint64_t me, uint64_t count) {
+            Tally tally{0, 0, 0};
+            uint64_t guess = 0;
+            while (tally.swapped < count && tally.failed == 0) {
+              const auto value = static_cast<uint8_t>(tally.swapped);
+              tally.failed += store8(at + 8 + me, value).cause() != Fault::kNone;
+              uint64_t old = 0;
+              tally.failed += CMIFN(ctxt(), 10, atm_cas)(ctxt(), reinterpret_cast<uint64_t*>(at),
+                                                         guess, guess + 1, &old) != 0;
+              tally.failed += load8(at + 8 + me).value != value;
+              tally.swapped += old == guess;
+              tally.lost += old != guess;
+              guess = old == guess ? guess + 1 : old;
+            }
+            return tally;
+          },
+          views[i], i, kTimes));
+    }
+    for (auto& pending : running) {
+      const Tally tally = pending.get(100);
+      CHECK(tally.failed == 0);
+      CHECK(tally.swapped == kTimes);
+    }
+    for (size_t i = 0; i < processes.size(); ++i) {
+      CHECK(load(*processes[i], views[i]).value == 4 * kTimes);
+      const uint64_t bytes = load(*processes[i], views[i] + 8).value;
+      CHECK((bytes & 0xffffffff) == 0xe7e7e7e7);  // 999 & 255, four times
+    }
+  }
+
+  TEST_CASE("atm_cas_never_uses_a_cached_value") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home);
+    const Import import = import_segment(peer, exported);
+    for (uint64_t round = 1; round <= 50; ++round) {
+      REQUIRE(load(peer, import.at).cause() == Fault::kNone);
+      REQUIRE(store(home, exported.at, 2 * round).cause() == Fault::kNone);
+      CHECK(atm_cas(peer, import.at, 2 * round, 2 * round + 1).old == 2 * round);
+      CHECK(load(peer, import.at).value == 2 * round + 1);
+    }
+  }
+
+  TEST_CASE("atm_cas_publishes_the_stores_before_it") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& writer = cluster.spawn("writer");
+    Process& reader = cluster.spawn("reader");
+    const Export exported = export_segment(home);
+    const Import here = import_segment(writer, exported);
+    const Import there = import_segment(reader, exported);
+    for (uint64_t round = 1; round <= 50; ++round) {
+      REQUIRE(load(reader, there.at + 2 * kPage).value == round - 1);
+      REQUIRE(store(writer, here.at + 2 * kPage, round).cause() == Fault::kNone);
+      REQUIRE(atm_cas(writer, here.at, round - 1, round).swapped);
+      REQUIRE(load(reader, there.at).value == round);
+      CHECK(load(reader, there.at + 2 * kPage).value == round);
+      CHECK(load(home, exported.at + 2 * kPage).value == round);
+    }
+  }
+
+  TEST_CASE("a_swap_is_at_home_when_atm_cas_returns") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home);
+    const Import import = import_segment(peer, exported);
+    for (uint64_t round = 0; round < 50; ++round) {
+      if (round % 3 != 0) REQUIRE(load(peer, import.at).cause() == Fault::kNone);
+      REQUIRE(atm_cas(peer, import.at, round, round + 1).swapped);
+      CHECK(load(home, exported.at).value == round + 1);
+      CHECK(load(peer, import.at).value == round + 1);
+    }
+  }
+
+  TEST_CASE("atm_cas_on_a_read_only_view_of_an_import_raises_access_error") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home);
+    const Import import = import_segment(peer, exported);
+    const Answer view = seg_at(peer, import.seg, 0, CMI_SEG_READ);
+    REQUIRE(view.ok());
+    const Swap swap = atm_cas(peer, view.at(), 0, 1);
+    CHECK(swap.fault.cause() == CMI_ERROR_ACCESS);
+    CHECK(swap.fault.address == view.at());
+    CHECK(load(home, exported.at).value == 0);
+    CHECK(atm_cas(peer, import.at, 0, 1).swapped);
+  }
+
+  TEST_CASE("atm_cas_without_the_atomic_right_raises_access_error") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home, kPage, CMI_ACC_READ | CMI_ACC_WRITE);
+    const Import import = import_segment(peer, exported);
+    CHECK(atm_cas(peer, import.at, 0, 1).fault.cause() == CMI_ERROR_ACCESS);
+    CHECK(load(home, exported.at).value == 0);
+  }
+
+  TEST_CASE("atm_cas_under_a_revoked_token_raises_token_error") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home);
+    const Import import = import_segment(peer, exported);
+    REQUIRE(atm_cas(peer, import.at, 0, 1).swapped);
+    REQUIRE(tok_del(home, exported.token).ok());
+    const Swap swap = atm_cas(peer, import.at + 8, 0, 2);
+    CHECK(swap.fault.cause() == CMI_ERROR_TOKEN);
+    CHECK(swap.fault.address == import.at + 8);
+    CHECK(load(home, exported.at + 8).value == 0);
+  }
+}
+
+}  // namespace
+
+}  // namespace cmi::test

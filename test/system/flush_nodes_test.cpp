@@ -1,0 +1,252 @@
+// Access enabled and disabled, flush epochs and cflush across nodes.
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "system/calls.hpp"
+
+namespace cmi::test {
+
+namespace {
+
+TEST_SUITE("enable") {
+  TEST_CASE("an_import_raises_enable_error_before_cmi_enb") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home);
+    const Import import = import_bare(peer, exported);
+    REQUIRE(set_token(peer, import.seg, exported.token).ok());
+    CHECK(load(peer, import.at).cause() == CMI_ERROR_ENABLE);
+    CHECK(store(peer, import.at + kPage, 1).cause() == CMI_ERROR_ENABLE);
+    CHECK(wmb(peer).ok());
+    CHECK(load(home, exported.at + kPage).value == 0);
+  }
+
+  TEST_CASE("cmi_enb_opens_and_closes_access") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home);
+    const Import import = import_segment(peer, exported);
+    CHECK(publish(peer, import.at, 1));
+    CHECK(store(peer, import.at + kPage, 2).cause() == Fault::kNone);
+    REQUIRE(cmi_enb(peer, 0).ok());
+    CHECK(load(peer, import.at).cause() == CMI_ERROR_ENABLE);
+    CHECK(store(peer, import.at, 3).cause() == CMI_ERROR_ENABLE);
+    CHECK(load(peer, import.at + 2 * kPage).cause() == CMI_ERROR_ENABLE);
+    CHECK(wmb(peer).ok());  // what was stored while it was open is not lost
+    CHECK(load(home, exported.at + kPage).value == 2);
+    REQUIRE(cmi_enb(peer, 1).ok());
+    CHECK(load(peer, import.at).value == 1);
+    CHECK(publish(peer, import.at, 4));
+    CHECK(load(home, exported.at).value == 4);
+  }
+
+  TEST_CASE("cmi_enb_twice_changes_nothing") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    const Import import = import_segment(peer, export_segment(home));
+    CHECK(cmi_enb(peer, 1).ok());
+    CHECK(load(peer, import.at).cause() == Fault::kNone);
+    CHECK(cmi_enb(peer, 0).ok());
+    CHECK(cmi_enb(peer, 0).ok());
+    CHECK(load(peer, import.at).cause() == CMI_ERROR_ENABLE);
+    CHECK(cmi_enb(peer, 1).ok());
+    CHECK(load(peer, import.at).cause() == Fault::kNone);
+  }
+
+  TEST_CASE("cmi_enb_governs_atm_cas") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home);
+    const Import import = import_segment(peer, exported);
+    REQUIRE(atm_cas(peer, import.at, 0, 1).swapped);
+    REQUIRE(cmi_enb(peer, 0).ok());
+    CHECK(atm_cas(peer, import.at, 1, 2).fault.cause() == CMI_ERROR_ENABLE);
+    CHECK(load(home, exported.at).value == 1);
+    REQUIRE(cmi_enb(peer, 1).ok());
+    CHECK(atm_cas(peer, import.at, 1, 2).swapped);
+  }
+}
+
+TEST_SUITE("epochs") {
+  TEST_CASE("each_thread_has_an_epoch_of_its_own") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home);
+    const Import import = import_segment(peer, exported);
+    const int failures = peer.run(
+        [](uint64_t at) {
+          std::atomic<int> failed{0};
+          std::vector<std::thread> threads;
+          for (uint64_t me = 0; me < 4; ++me) {
+            threads.emplace_back([at, me, &failed] {
+              cmi_ctxt* c = ctxt();
+              failed += CMIFN(c, 10, ini_th)(c) != 0;
+              failed += CMIFN(c, 10, cmi_enb)(c, 1) != 0;
+              cmi_fb mine = CMIFN(c, 10, open_fb)(c);
+              failed += mine == nullptr;
+              for (uint64_t round = 1; round <= 20; ++round) {
+                for (uint64_t page = 0; page < 8; ++page) {
+                  const uint64_t word = at + page * kPage + me * 8;
+                  failed += store64(word, round).cause() != Fault::kNone;
+                }
+                failed += CMIFN(c, 10, flush_fb)(c, mine) != 0;
+              }
+              failed += CMIFN(c, 10, close_fb)(c, mine) != 0;
+              failed += CMIFN(c, 10, fini)(c) != 0;
+            });
+          }
+          for (std::thread& thread : threads) thread.join();
+          return failed.load();
+        },
+        import.at);
+    CHECK(failures == 0);
+    const int wrong = home.run(
+        [](uint64_t at) {
+          int count = 0;
+          for (uint64_t page = 0; page < 8; ++page) {
+            for (uint64_t me = 0; me < 4; ++me) {
+              count += load64(at + page * kPage + me * 8).value != 20;
+            }
+          }
+          return count;
+        },
+        exported.at);
+    CHECK(wrong == 0);
+  }
+
+  TEST_CASE("flush_fb_returns_when_the_stores_are_home") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& writer = cluster.spawn("writer");
+    Process& third = cluster.spawn("third");
+    const Export exported = export_segment(home);
+    const Import here = import_segment(writer, exported);
+    const Import there = import_segment(third, exported);
+    REQUIRE(open_fb(writer).ok());
+    for (uint64_t round = 1; round <= 20; ++round) {
+      const uint64_t at = round % 16 * kPage + round * 8;
+      CHECK(load(third, there.at + at).value == 0);
+      REQUIRE(store(writer, here.at + at, round).cause() == Fault::kNone);
+      REQUIRE(flush_fb(writer).ok());
+      CHECK(load(home, exported.at + at).value == round);
+      CHECK(load(third, there.at + at).value == round);
+    }
+  }
+
+  TEST_CASE("flush_fb_twice_sends_only_what_is_new") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home);
+    const Import import = import_segment(peer, exported);
+    REQUIRE(open_fb(peer).ok());
+    REQUIRE(store(peer, import.at, 1).cause() == Fault::kNone);
+    REQUIRE(flush_fb(peer).ok());
+    REQUIRE(publish(home, exported.at, 2));
+    REQUIRE(flush_fb(peer).ok());
+    CHECK(load(home, exported.at).value == 2);
+    // Another store to the same page does not bring the old one along.
+    REQUIRE(store(peer, import.at + 8, 3).cause() == Fault::kNone);
+    REQUIRE(flush_fb(peer).ok());
+    CHECK(load(home, exported.at).value == 2);
+    CHECK(load(home, exported.at + 8).value == 3);
+  }
+
+  TEST_CASE("close_fb_flushes_the_epoch") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home);
+    const Import import = import_segment(peer, exported);
+    REQUIRE(open_fb(peer).ok());
+    REQUIRE(store(peer, import.at, 5).cause() == Fault::kNone);
+    REQUIRE(close_fb(peer).ok());
+    CHECK(load(home, exported.at).value == 5);
+  }
+
+  TEST_CASE("flush_fb_of_stores_under_a_revoked_token_is_store") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& good = cluster.spawn("good");
+    Process& peer = cluster.spawn("peer");
+    const Export kept = export_segment(good);
+    const Import other = import_segment(peer, kept);
+    REQUIRE(open_fb(peer).ok());
+    // The store races with the timer, which may have brought it home in time.
+    bool lost = false;
+    for (uint64_t round = 1; round <= 20 && !lost; ++round) {
+      const Export exported = export_segment(home);
+      const Import import = import_segment(peer, exported);
+      REQUIRE(load(peer, import.at).cause() == Fault::kNone);
+      REQUIRE(store(peer, other.at, round).cause() == Fault::kNone);
+      REQUIRE(store(peer, import.at, 7).cause() == Fault::kNone);
+      REQUIRE(tok_del(home, exported.token).ok());
+      const Answer flushed = flush_fb(peer);
+      CHECK(load(good, kept.at).value == round);
+      if (!flushed.ok()) {
+        CHECK(flushed.failed(CMI_ERR_STORE));
+        CHECK(load(home, exported.at).value == 0);
+        lost = true;
+      }
+    }
+    CHECK(lost);
+    REQUIRE(store(peer, other.at + 8, 8).cause() == Fault::kNone);
+    CHECK(flush_fb(peer).ok());
+    CHECK(load(good, kept.at + 8).value == 8);
+    CHECK(close_fb(peer).ok());
+  }
+
+  TEST_CASE("cflush_brings_the_named_addresses_home") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home);
+    const Import import = import_segment(peer, exported);
+    const Answer flushed = peer.run(
+        [](uint64_t at) {
+          void* lines[4];
+          for (uint64_t i = 0; i < 4; ++i) {
+            store64(at + i * 3 * kPage + i * 8, 100 + i);
+            lines[i] = reinterpret_cast<void*>(at + i * 3 * kPage + i * 8 + 1);
+          }
+          const int result = CMIFN(ctxt(), 10, cflush)(ctxt(), lines, 4);
+          return answer(result, result != 0);
+        },
+        import.at);
+    CHECK(flushed.ok());
+    for (uint64_t i = 0; i < 4; ++i) {
+      CHECK(load(home, exported.at + i * 3 * kPage + i * 8).value == 100 + i);
+    }
+  }
+
+  TEST_CASE("cflush_works_with_and_without_an_epoch") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home);
+    const Import import = import_segment(peer, exported);
+    REQUIRE(store(peer, import.at, 1).cause() == Fault::kNone);
+    CHECK(cflush(peer, import.at).ok());
+    CHECK(load(home, exported.at).value == 1);
+    REQUIRE(open_fb(peer).ok());
+    REQUIRE(store(peer, import.at, 2).cause() == Fault::kNone);
+    REQUIRE(store(peer, import.at + kPage, 3).cause() == Fault::kNone);
+    CHECK(cflush(peer, import.at).ok());
+    CHECK(load(home, exported.at).value == 2);
+    CHECK(flush_fb(peer).ok());
+    CHECK(load(home, exported.at + kPage).value == 3);
+    CHECK(close_fb(peer).ok());
+  }
+}
+
+}  // namespace
+
+}  // namespace cmi::test

@@ -1,0 +1,88 @@
+// What belongs to the interface and not yet to this build: it fails with CMI_ERR_NOTSUPP and
+// changes nothing. The lists shrink as the library grows.
+#include <sys/mman.h>
+
+#include <cstring>
+
+#include "system/one_process.hpp"
+
+using cmi::one_process::Process;
+
+TEST_SUITE_BEGIN("context");
+
+TEST_CASE_FIXTURE(Process, "calls_that_this_build_lacks_are_notsupp") {
+  ini();
+  const cmi_seg seg = segment();
+  std::byte* view = attach(seg);
+  view[0] = std::byte{0x17};
+  const cmi_cfg_info before = info();
+
+  for (const int32_t flag : {CMI_SEG_EXTENSIBLE, CMI_SEG_LARGE_PAGES}) {
+    CAPTURE(flag);
+    CHECK_FAILS(CALL(seg_get, before.seg_lrgpg_alignment, flag), CMI_SEG_INVALID, CMI_ERR_NOTSUPP);
+  }
+  CHECK_FAILS(CALL(seg_exp, seg, CMI_SEG_WRITE_THROUGH), nullptr, CMI_ERR_NOTSUPP);
+
+  for (const int32_t command : {CMI_SEG_CHECK, CMI_SEG_RECO, CMI_SEG_BRK}) {
+    CAPTURE(command);
+    cmi_ds ds;
+    std::memset(&ds, 0, sizeof ds);
+    if (command == CMI_SEG_BRK) {
+      ds.brk.seg_brksz = unit();
+    } else {
+      ds.reco.reco_addr = view;
+      ds.reco.reco_size = before.cache_line_sz;
+    }
+    const cmi_ds asked = ds;
+    CHECK_FAILS(CALL(seg_ctl, seg, command, &ds), -1, CMI_ERR_NOTSUPP);
+    CHECK(std::memcmp(&ds, &asked, sizeof ds) == 0);
+  }
+
+  cmi_naddr* address = ctxt->naddr;
+  uint32_t index = 77;
+  for (const int32_t command :
+       {CMI_CTL_CACHE_RSEG_SET, CMI_CTL_CACHE_RSEG_GET, CMI_CTL_RECONF_TOUT, CMI_CTL_CLIENT_CONSIST,
+        CMI_CTL_NODE_CMAP_GET, CMI_CTL_MEM_RESERVE, CMI_CTL_MEM_RESERVE_DEL,
+        CMI_CTL_MEM_RESERVE_SET, CMI_CTL_NODE_ADDR_CMP}) {
+    CAPTURE(command);
+    cmi_ctl_cfg cfg;
+    std::memset(&cfg, 0, sizeof cfg);
+    switch (command) {
+      case CMI_CTL_CACHE_RSEG_SET:
+      case CMI_CTL_CACHE_RSEG_GET:
+        cfg.cache = {seg, 1 << 20};
+        break;
+      case CMI_CTL_RECONF_TOUT:
+        cfg.rcfg.rcfg_tout = 1000;
+        break;
+      case CMI_CTL_NODE_CMAP_GET:
+        cfg.cmap.cmap_reqid = 1;
+        break;
+      case CMI_CTL_MEM_RESERVE:
+        cfg.mreq.mem_reserve = unit();
+        break;
+      case CMI_CTL_NODE_ADDR_CMP:
+        cfg.ncmp = {address, &address, 1, &index};
+        break;
+      default:
+        break;
+    }
+    CHECK_FAILS(CALL(cmi_ctl, command, &cfg), -1, CMI_ERR_NOTSUPP);
+  }
+  CHECK(index == 77);
+
+  const size_t size = unit();
+  void* own = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(own != MAP_FAILED);
+  CHECK_FAILS(CALL(seg_getva, own, size, 0), CMI_SEG_INVALID, CMI_ERR_NOTSUPP);
+  CHECK_FAILS(CALL(tok_newva, seg, view, size, CMI_NADDR_ANY, CMI_ACC_READ), nullptr,
+              CMI_ERR_NOTSUPP);
+  ::munmap(own, size);
+
+  CHECK(view[0] == std::byte{0x17});
+  CHECK(info().max_mem_avail == before.max_mem_avail);
+  CHECK(info().cur_exp_segs == 0);
+  CHECK(status_flags(seg) == 0);
+}
+
+TEST_SUITE_END();

@@ -1,0 +1,202 @@
+// Processes on several nodes for one test: the test starts children of its own program, each with
+// its own CMI_NODE and all with one private runtime folder, and has them run captureless lambdas:
+//
+//   Cluster cluster;
+//   Process& home = cluster.spawn("home");
+//   uint64_t sum = home.run([](uint64_t a, uint64_t b) { return a + b; }, 1, 2);
+//
+// Arguments and results are copied as bytes. The library is used by the children alone, so that the
+// test program itself has no thread but its first. Every wait has a deadline; a child that died is
+// reported with its signal, as an exception. Whatever happens, no child outlives its Cluster, whose
+// end also checks that nothing was left in the runtime folder.
+#pragma once
+
+#include <signal.h>
+#include <sys/types.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "core/base/fd.hpp"
+
+namespace cmi::test {
+
+using Env = std::vector<std::pair<std::string, std::string>>;  // added to the environment
+
+inline constexpr int kSeconds = 30;           // the usual deadline of one command
+inline constexpr size_t kMaxMessage = 60000;  // bytes of arguments or of a result
+
+struct ChildFailed : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+using Thunk = size_t (*)(const std::byte* in, std::byte* out);
+
+namespace detail {
+
+template <class T>
+T take(const std::byte*& in) {
+  static_assert(std::is_trivially_copyable_v<T> && std::is_default_constructible_v<T>);
+  T value;
+  std::memcpy(static_cast<void*>(&value), in, sizeof value);
+  in += sizeof value;
+  return value;
+}
+
+// What the child calls for a lambda of type F: the lambda's code is found by F alone.
+template <class F, class R, class... A>
+size_t thunk([[maybe_unused]] const std::byte* in, [[maybe_unused]] std::byte* out) {
+  std::tuple<A...> arguments{take<A>(in)...};  // braces: taken from left to right
+  if constexpr (std::is_void_v<R>) {
+    std::apply(F{}, std::move(arguments));
+    return 0;
+  } else {
+    R result = std::apply(F{}, std::move(arguments));
+    std::memcpy(out, &result, sizeof result);
+    return sizeof result;
+  }
+}
+
+template <class R, class... A>
+struct Signature {};
+template <class R, class C, class... A>
+Signature<R, std::decay_t<A>...> signature_of(R (C::*)(A...) const);
+
+}  // namespace detail
+
+// The address that all thunks are told relative to, since each child lies elsewhere.
+uint64_t thunk_offset(Thunk thunk);
+
+class Process;
+
+// A command that is under way. One at a time for each process.
+template <class R>
+class Pending {
+ public:
+  explicit Pending(Process* process) : process_(process) {}
+  R get(int seconds = kSeconds);
+  // Makes called_back() true in the child, then gets the result.
+  R finish(int seconds = kSeconds);
+
+ private:
+  Process* process_;
+};
+
+class Process {
+ public:
+  Process(std::string name, pid_t pid, Fd channel);
+  ~Process();  // kills and reaps
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+
+  template <class F, class... A>
+  auto start([[maybe_unused]] F lambda, A... arguments) {
+    return start_as<F>(decltype(detail::signature_of(&F::operator())){}, arguments...);
+  }
+  template <class F, class... A>
+  auto run(F lambda, A... arguments) {
+    return start(lambda, arguments...).get();
+  }
+
+  const std::string& name() const { return name_; }
+  pid_t pid() const { return pid_; }
+  void signal(int number);
+  // Waits for the process to end by itself; the status of waitpid().
+  int wait_end(int seconds = kSeconds);
+  // SIGKILL, and wait.
+  void kill();
+  // Ends it in good order: the context is finished, the program exits. Says how it ended.
+  int end();
+  bool ended() const { return ended_; }
+
+  // For Pending.
+  void receive(void* result, size_t size, int seconds);
+  void nudge();
+
+ private:
+  template <class F, class R, class... W, class... A>
+  Pending<R> start_as(detail::Signature<R, W...>, A... arguments) {
+    static_assert(std::is_empty_v<F>, "the lambda must not capture");
+    static_assert(std::is_void_v<R> || std::is_trivially_copyable_v<R>);
+    static_assert((sizeof(W) + ... + 0) <= kMaxMessage);
+    std::vector<std::byte> bytes;
+    (append(&bytes, static_cast<W>(arguments)), ...);
+    send(thunk_offset(&detail::thunk<F, R, W...>), bytes);
+    return Pending<R>(this);
+  }
+  template <class T>
+  static void append(std::vector<std::byte>* bytes, const T& value) {
+    const auto* at = reinterpret_cast<const std::byte*>(&value);
+    bytes->insert(bytes->end(), at, at + sizeof value);
+  }
+  void send(uint64_t offset, const std::vector<std::byte>& arguments);
+  bool reap(int seconds);
+  std::string ending() const;
+
+  std::string name_;
+  pid_t pid_;
+  Fd channel_;
+  bool ended_ = false;
+  int status_ = 0;
+};
+
+template <class R>
+R Pending<R>::get(int seconds) {
+  if constexpr (std::is_void_v<R>) {
+    process_->receive(nullptr, 0, seconds);
+  } else {
+    R result;
+    process_->receive(&result, sizeof result, seconds);
+    return result;
+  }
+}
+template <class R>
+R Pending<R>::finish(int seconds) {
+  process_->nudge();
+  return get(seconds);
+}
+
+class Cluster {
+ public:
+  Cluster();
+  ~Cluster();
+  Cluster(const Cluster&) = delete;
+  Cluster& operator=(const Cluster&) = delete;
+
+  // A process of the node that has called cmi_ini(); the test ends if that fails.
+  Process& spawn(const std::string& node, const Env& env = {});
+  // A process that has done nothing yet.
+  Process& spawn_bare(const std::string& node, const Env& env = {});
+
+  const std::string& runtime_folder() const { return runtime_folder_; }
+  // For the test's own files; goes with the cluster.
+  const std::string& scratch() const { return scratch_; }
+  // Paths of all files below the runtime folder.
+  std::vector<std::string> files() const;
+
+ private:
+  std::string scratch_;
+  std::string runtime_folder_;
+  std::vector<std::string> nodes_;
+  std::vector<std::unique_ptr<Process>> processes_;
+};
+
+// ---- In the child ---------------------------------------------------------------------------
+
+// True once the parent has called finish() for the command that runs.
+bool called_back();
+
+// How a process ended, for messages.
+std::string describe_status(int status);
+bool died_by(int status, int signal_number);
+
+}  // namespace cmi::test

@@ -1,0 +1,225 @@
+// Trace facilities and levels, and which callback gets what.
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "system/one_process.hpp"
+
+using cmi::one_process::Flat;
+using cmi::one_process::Process;
+
+namespace {
+
+// The lines of a context, as its callbacks got them. Any thread.
+class Lines {
+ public:
+  cmi_cbs callbacks(uint32_t facilities, uint32_t level) {
+    cmi_cbs cbs{};
+    cbs.alert = [](void* arg, const char* msg) { static_cast<Lines*>(arg)->add(true, msg); };
+    cbs.log = [](void* arg, const char* msg) { static_cast<Lines*>(arg)->add(false, msg); };
+    cbs.arg = this;
+    cbs.trace_facilities = facilities;
+    cbs.trace_level = level;
+    return cbs;
+  }
+
+  std::vector<std::string> alerts() const { return copy(true); }
+  std::vector<std::string> logs() const { return copy(false); }
+  // Lines that have each of the words.
+  size_t count(std::initializer_list<const char*> words) const {
+    const std::lock_guard lock(mutex_);
+    return static_cast<size_t>(std::count_if(lines_.begin(), lines_.end(), [&](const Line& line) {
+      return std::all_of(words.begin(), words.end(),
+                         [&](const char* word) { return names(line.text, word); });
+    }));
+  }
+  size_t size() const {
+    const std::lock_guard lock(mutex_);
+    return lines_.size();
+  }
+  void clear() {
+    const std::lock_guard lock(mutex_);
+    lines_.clear();
+  }
+
+ private:
+  struct Line {
+    bool alert;
+    std::string text;
+  };
+
+  // Whether `word` stands in the text, whole: seg_get is not in seg_getva.
+  static bool names(const std::string& text, const std::string& word) {
+    const auto inside = [](char c) {
+      return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
+    };
+    for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) {
+      const size_t end = at + word.size();
+      if ((at == 0 || !inside(text[at - 1])) && (end == text.size() || !inside(text[end]))) {
+        return true;
+      }
+    }
+    return false;
+  }
+  void add(bool alert, const char* msg) {
+    const std::lock_guard lock(mutex_);
+    lines_.push_back({alert, msg});
+  }
+  std::vector<std::string> copy(bool alert) const {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::string> some;
+    for (const Line& line : lines_) {
+      if (line.alert == alert) some.push_back(line.text);
+    }
+    return some;
+  }
+
+  mutable std::mutex mutex_;
+  std::vector<Line> lines_;
+};
+
+// Makes each call once, so that a trace of all facilities names it.
+void call_everything(Process& process) {
+  cmi_ctxt* ctxt = process.ctxt;
+  cmi::one_process::in_thread([&] {
+    CHECK(CALL(ini_th) == 0);
+    CHECK(CALL(fini) == 0);
+  });
+  const cmi_seg home = process.segment();
+  std::byte* view = process.attach(home);
+  cmi_rseg* rseg = CALL(seg_exp, home, 0);
+  REQUIRE(rseg != nullptr);
+  cmi_token* tok = process.token(home);
+  const cmi_seg import = CALL(seg_imp, rseg);
+  CHECK(import > 0);
+  CHECK(CALL(cmi_enb, 1) == 0);
+  const cmi_fb epoch = CALL(open_fb);
+  CHECK(CALL(flush_fb, epoch) == 0);
+  CHECK(CALL(close_fb, epoch) == 0);
+  CHECK(CALL(mb_fn) == 0);
+  CHECK(CALL(wmb_fn) == 0);
+  CHECK(CALL(rmb_fn) == 0);
+  void* addresses[] = {view};
+  CHECK(CALL(cflush, addresses, 1) == 0);
+  uint64_t was = 0;
+  CHECK(CALL(atm_cas, reinterpret_cast<uint64_t*>(view), 0, 1, &was) == 0);
+  CHECK(CALL(evt_get) == nullptr);
+  CMIFN(ctxt, 11, evt_ret)(nullptr, CMI_EVENT_RET_DONE);
+  CHECK(CALL(tok_del, tok) == 0);
+  CHECK(CALL(rseg_del, rseg) == 0);
+  CHECK(CALL(seg_dt, home, view) == 0);
+  CHECK(CALL(seg_ctl, import, CMI_SEG_RM, nullptr) == 0);
+}
+
+const struct {
+  uint32_t facility;
+  std::vector<const char*> calls;
+} kFacilities[] = {
+    {CMI_TRACE_FAC_INI, {"cmi_ini", "ini_th", "fini"}},
+    {CMI_TRACE_FAC_CTRL, {"cmi_ctl", "seg_ctl", "attr_get"}},
+    {CMI_TRACE_FAC_SEG, {"seg_get", "seg_exp", "seg_imp", "seg_at", "seg_dt", "rseg_del"}},
+    {CMI_TRACE_FAC_TOK, {"tok_new", "tok_del"}},
+    {CMI_TRACE_FAC_EVT, {"evt_get", "evt_ret"}},
+    {CMI_TRACE_FAC_MEM,
+     {"cmi_enb", "open_fb", "flush_fb", "close_fb", "mb_fn", "wmb_fn", "rmb_fn", "cflush",
+      "atm_cas"}},
+};
+
+}  // namespace
+
+TEST_SUITE_BEGIN("trace");
+
+TEST_CASE_FIXTURE(Process, "each_trace_facility_traces_its_own_calls") {
+  for (const auto& traced : kFacilities) {
+    CAPTURE(traced.facility);
+    Lines lines;
+    cmi_cbs cbs = lines.callbacks(traced.facility, CMI_TRACE_LVL_HIGHEST);
+    ini(CMI_VERNO, &cbs);
+    call_everything(*this);
+    CHECK(size_of(segment(), CMI_ATTR_RSEG_SIZE) > 0);
+    end();
+    for (const auto& other : kFacilities) {
+      for (const char* call : other.calls) {
+        CAPTURE(call);
+        CHECK((lines.count({call}) > 0) == (other.facility == traced.facility));
+      }
+    }
+  }
+}
+
+TEST_CASE_FIXTURE(Process, "no_facility_or_no_level_traces_nothing") {
+  Lines lines;
+  for (cmi_cbs cbs : {lines.callbacks(0, CMI_TRACE_LVL_HIGHEST),
+                      lines.callbacks(CMI_TRACE_FAC_ALL, CMI_TRACE_LVL_NONE)}) {
+    ini(CMI_VERNO, &cbs);
+    call_everything(*this);
+    CHECK_FAILS(CALL(seg_get, 0, 0), CMI_SEG_INVALID, CMI_ERR_INVAL);
+    end();
+    CHECK(lines.size() == 0);
+  }
+}
+
+TEST_CASE_FIXTURE(Process, "cmi_ini_with_an_unknown_trace_facility_or_level_is_inval") {
+  Lines lines;
+  cmi_cbs cbs = lines.callbacks(CMI_TRACE_FAC_ALL + 1, CMI_TRACE_LVL_ERROR);
+  CHECK_FAILS(cmi_ini(CMI_VERNO, &cbs), nullptr, CMI_ERR_INVAL);
+  cbs = lines.callbacks(CMI_TRACE_FAC_ALL, CMI_TRACE_LVL_HIGHEST + 1);
+  CHECK_FAILS(cmi_ini(CMI_VERNO, &cbs), nullptr, CMI_ERR_INVAL);
+}
+
+TEST_CASE_FIXTURE(Process, "trace_level_error_shows_failures_only") {
+  Lines lines;
+  cmi_cbs cbs = lines.callbacks(CMI_TRACE_FAC_ALL, CMI_TRACE_LVL_ERROR);
+  ini(CMI_VERNO, &cbs);
+  call_everything(*this);
+  CHECK(lines.size() == 0);
+
+  CHECK_FAILS(CALL(seg_get, 0, 0), CMI_SEG_INVALID, CMI_ERR_INVAL);
+  CHECK(lines.count({"seg_get", "CMI_ERR_INVAL"}) == 1);
+  CHECK_FAILS(CALL(ini_th), -1, CMI_ERR_BOUND);
+  CHECK(lines.count({"ini_th", "CMI_ERR_BOUND"}) == 1);
+  CHECK_FAILS(CALL(tok_new, 1 << 20, CMI_NADDR_ANY, CMI_ACC_READ), nullptr, CMI_ERR_INVAL);
+  CHECK(lines.count({"tok_new", "CMI_ERR_INVAL"}) == 1);
+}
+
+TEST_CASE_FIXTURE(Process, "the_highest_trace_level_shows_every_call") {
+  Lines lines;
+  cmi_cbs cbs = lines.callbacks(CMI_TRACE_FAC_ALL, CMI_TRACE_LVL_HIGHEST);
+  ini(CMI_VERNO, &cbs);
+  const std::string size = std::to_string(3 * unit());
+  const cmi_seg seg = CALL(seg_get, 3 * unit(), CMI_SEG_NORESERVE);
+  REQUIRE(seg > 0);
+  CHECK(lines.count({"seg_get", size.c_str(), std::to_string(seg).c_str()}) == 1);
+  CHECK_FAILS(CALL(seg_at, 987654, nullptr, 0), nullptr, CMI_ERR_INVAL);
+  CHECK(lines.count({"seg_at", "987654", "CMI_ERR_INVAL"}) >= 1);
+
+  call_everything(*this);
+  end();
+  for (const auto& facility : kFacilities) {
+    for (const char* call : facility.calls) {
+      CAPTURE(call);
+      CHECK(lines.count({call}) > 0);
+    }
+  }
+}
+
+TEST_CASE_FIXTURE(Process, "error_lines_go_to_alert_and_the_rest_to_log") {
+  Lines lines;
+  cmi_cbs cbs = lines.callbacks(CMI_TRACE_FAC_SEG, CMI_TRACE_LVL_HIGHEST);
+  ini(CMI_VERNO, &cbs);
+  lines.clear();
+  CHECK(CALL(seg_get, unit(), 0) > 0);
+  CHECK(lines.alerts().empty());
+  CHECK_FALSE(lines.logs().empty());
+
+  lines.clear();
+  CHECK_FAILS(CALL(seg_get, 0, 0), CMI_SEG_INVALID, CMI_ERR_INVAL);
+  CHECK_FALSE(lines.alerts().empty());
+  // One error is one line of level error.
+  CHECK(lines.alerts().size() == 1);
+}
+
+TEST_SUITE_END();

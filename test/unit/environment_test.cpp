@@ -1,0 +1,231 @@
+// The CMI_ variables: defaults, what is accepted, what is refused and how it is said.
+#include "core/context/environment.hpp"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <map>
+
+#include "core/base/log.hpp"
+#include "core/node/node.hpp"
+#include "core/segment/placement.hpp"
+
+using namespace cmi;
+using cmi::context::Environment;
+using cmi::context::read_environment;
+
+namespace {
+
+const char* const kVariables[] = {"CMI_PROVIDER",    "CMI_ADDRESS", "CMI_FAULT", "CMI_NODE",
+                                  "CMI_RUNTIME_DIR", "CMI_MEM_MAX", "CMI_TRACE", "CMI_TRACE_FILE"};
+
+// None of the variables set, and alerts collected, while it lives; then all as it was.
+class Clean {
+ public:
+  Clean() {
+    for (const char* name : kVariables) {
+      if (const char* value = std::getenv(name)) before_[name] = value;
+      unsetenv(name);
+    }
+    TraceSink sink;
+    sink.arg = this;
+    sink.alert = [](void* self, const char* text) {
+      auto* clean = static_cast<Clean*>(self);
+      clean->alerts_ += text;
+      clean->alerts_ += '\n';
+      ++clean->alert_count_;
+    };
+    Trace::get().configure(0, kNone, sink);
+  }
+  ~Clean() {
+    Trace::get().configure(0, kNone, {});
+    for (const char* name : kVariables) {
+      auto value = before_.find(name);
+      if (value == before_.end()) {
+        unsetenv(name);
+      } else {
+        setenv(name, value->second.c_str(), 1);
+      }
+    }
+  }
+  Clean(const Clean&) = delete;
+  Clean& operator=(const Clean&) = delete;
+
+  // True when the value is refused with kInval and one line that names the variable.
+  bool refuses(const char* name, const std::string& value) {
+    alerts_.clear();
+    alert_count_ = 0;
+    setenv(name, value.c_str(), 1);
+    const Status status = read_environment().status();
+    unsetenv(name);
+    return status == Status::kInval && alert_count_ == 1 &&
+           alerts_.find(name) != std::string::npos && alerts_.find('\n') == alerts_.size() - 1;
+  }
+  const std::string& alerts() const { return alerts_; }
+
+ private:
+  std::map<std::string, std::string> before_;
+  std::string alerts_;
+  int alert_count_ = 0;
+};
+
+uint64_t mem_max(const char* text) {
+  setenv("CMI_MEM_MAX", text, 1);
+  auto env = read_environment();
+  unsetenv("CMI_MEM_MAX");
+  return env ? env->mem_max : 0;
+}
+
+// A folder that goes with all that the test makes in it.
+struct Folder {
+  std::string path = "/tmp/cmi_environment_test.XXXXXX";
+  Folder() { REQUIRE(mkdtemp(path.data()) != nullptr); }
+  ~Folder() {
+    unlink((path + "/trace").c_str());
+    rmdir(path.c_str());
+  }
+};
+
+}  // namespace
+
+TEST_CASE("an_empty_environment_gives_the_defaults") {
+  Clean clean;
+  auto env = read_environment();
+  REQUIRE(env);
+  CHECK(env->provider.empty());
+  CHECK(env->address.empty());
+  CHECK(env->node_name == node::default_node_name());
+  CHECK_FALSE(env->node_name.empty());
+  CHECK(env->runtime_dir == node::default_runtime_dir());
+  CHECK(env->mem_max == segment::machine().ram_bytes / 2);
+  CHECK(env->fault == Environment::FaultMode::kSignal);
+  CHECK_FALSE(env->trace.has_value());
+  CHECK(env->trace_file.empty());
+  CHECK_FALSE(env->trace_fd);
+  CHECK(clean.alerts().empty());
+}
+
+TEST_CASE("every_variable_arrives_where_it_belongs") {
+  Clean clean;
+  setenv("CMI_PROVIDER", "tcp;ofi_rxm", 1);
+  setenv("CMI_ADDRESS", "auto", 1);
+  setenv("CMI_FAULT", "thread", 1);
+  setenv("CMI_NODE", "left", 1);
+  setenv("CMI_RUNTIME_DIR", "/dev/shm/somewhere", 1);
+  setenv("CMI_MEM_MAX", "1", 1);
+  setenv("CMI_TRACE", "seg,mem:debug", 1);
+  auto env = read_environment();
+  REQUIRE(env);
+  CHECK(env->provider == "tcp;ofi_rxm");
+  CHECK(env->address == "auto");
+  CHECK(env->fault == Environment::FaultMode::kThread);
+  CHECK(env->node_name == "left");
+  CHECK(env->runtime_dir == "/dev/shm/somewhere");
+  CHECK(env->mem_max == 1);
+  REQUIRE(env->trace);
+  CHECK(env->trace->facilities == (kFacSeg | kFacMem));
+  CHECK(env->trace->level == kDebug);
+
+  setenv("CMI_FAULT", "signal", 1);
+  env = read_environment();
+  REQUIRE(env);
+  CHECK(env->fault == Environment::FaultMode::kSignal);
+}
+
+TEST_CASE("variables_of_others_are_nobodys_error") {
+  Clean clean;
+  setenv("CMI_SOMETHING_ELSE", "", 1);
+  CHECK(read_environment());
+  unsetenv("CMI_SOMETHING_ELSE");
+}
+
+TEST_CASE("memory_is_given_in_bytes_or_with_a_unit") {
+  Clean clean;
+  CHECK(mem_max("4096") == 4096);
+  CHECK(mem_max("3K") == 3 << 10);
+  CHECK(mem_max("512M") == 512 << 20);
+  CHECK(mem_max("2G") == uint64_t{2} << 30);
+  CHECK(mem_max("1T") == uint64_t{1} << 40);
+  CHECK(mem_max("18446744073709551615") == UINT64_MAX);
+  for (const char* bad :
+       {"", "0", "0K", "K", "-1", "+1", " 1", "1 ", "1 K", "1KB", "1KK", "1k", "1P", "1.5G", "0x10",
+        "half", "18446744073709551616", "17179869184G", "16777216T"}) {
+    CAPTURE(bad);
+    CHECK(clean.refuses("CMI_MEM_MAX", bad));
+  }
+}
+
+TEST_CASE("a_value_that_cannot_be_parsed_is_refused_with_one_line_that_names_it") {
+  Clean clean;
+  CHECK(clean.refuses("CMI_PROVIDER", ""));
+  CHECK(clean.refuses("CMI_ADDRESS", ""));
+  for (const char* bad : {"", "Signal", "signals", "both"}) {
+    CAPTURE(bad);
+    CHECK(clean.refuses("CMI_FAULT", bad));
+  }
+  CHECK(clean.refuses("CMI_NODE", ""));
+  CHECK(clean.refuses("CMI_NODE", std::string(256, 'n')));
+  CHECK(clean.refuses("CMI_NODE", std::string(5000, 'n')));
+  for (const char* bad : {"", "relative", "./here", "~/cmi"}) {
+    CAPTURE(bad);
+    CHECK(clean.refuses("CMI_RUNTIME_DIR", bad));
+  }
+  for (const char* bad : {"", "seg", ":debug", "seg:", "seg:loud", "segment:debug", "seg,:debug"}) {
+    CAPTURE(bad);
+    CHECK(clean.refuses("CMI_TRACE", bad));
+  }
+  for (const char* bad : {"", "/", "/nonexistent/folder/trace"}) {
+    CAPTURE(bad);
+    CHECK(clean.refuses("CMI_TRACE_FILE", bad));
+  }
+  // Whatever the value holds, the line stays one line.
+  CHECK(clean.refuses("CMI_FAULT", "two\nlines\x1b[31m\xff{}"));
+  CHECK(clean.alerts().find("two?lines?[31m?{}") != std::string::npos);
+}
+
+TEST_CASE("the_longest_node_name_is_accepted") {
+  Clean clean;
+  setenv("CMI_NODE", std::string(255, 'n').c_str(), 1);
+  auto env = read_environment();
+  REQUIRE(env);
+  CHECK(env->node_name == std::string(255, 'n'));
+}
+
+TEST_CASE("the_trace_file_is_appended_to_and_not_inherited") {
+  Clean clean;
+  Folder folder;
+  const std::string path = folder.path + "/trace";
+  setenv("CMI_TRACE_FILE", path.c_str(), 1);
+  for (int round = 0; round < 2; ++round) {
+    auto env = read_environment();
+    REQUIRE(env);
+    CHECK(env->trace_file == path);
+    REQUIRE(env->trace_fd);
+    CHECK((fcntl(env->trace_fd.get(), F_GETFD) & FD_CLOEXEC) != 0);
+    CHECK(write(env->trace_fd.get(), "line\n", 5) == 5);
+  }
+  struct stat st;
+  REQUIRE(stat(path.c_str(), &st) == 0);
+  CHECK(st.st_size == 10);
+  CHECK((st.st_mode & 077) == 0);
+}
+
+TEST_CASE("no_trace_file_is_made_when_another_variable_is_wrong") {
+  Clean clean;
+  Folder folder;
+  const std::string path = folder.path + "/trace";
+  setenv("CMI_TRACE_FILE", path.c_str(), 1);
+  CHECK(clean.refuses("CMI_FAULT", "no"));
+  CHECK(access(path.c_str(), F_OK) == -1);
+}
+
+TEST_CASE("a_pipe_without_a_reader_is_refused_at_once_as_trace_file") {
+  Clean clean;
+  Folder folder;
+  const std::string path = folder.path + "/trace";
+  REQUIRE(mkfifo(path.c_str(), 0600) == 0);
+  CHECK(clean.refuses("CMI_TRACE_FILE", path));
+}

@@ -1,0 +1,315 @@
+#!/usr/bin/env python3
+"""Holds doc/conformance.md against the specification and against the tests.
+
+A statement is a sentence of the two specification files with one of the words in MODAL, or a pair
+of a call and an error that the call's list of errors names. Each has an identifier that stays the
+same as long as its words do. The check fails if a statement has no row in the table, a row no
+statement, or a row names a test that does not exist (--build) or did not run and pass (--ran).
+
+  conformance.py [--spec DIR] [--build DIR] [--ran FILE ...]   check
+  conformance.py --list [--spec DIR]                           show every statement with its words
+  conformance.py --update [--spec DIR]                         write statements.txt anew
+
+The specification is not part of this repository. Without it, the identifiers of statements.txt
+stand in.
+"""
+
+import argparse
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections import Counter, namedtuple
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+OVERVIEW, CALLS = "cmi-5.txt", "libcmi-3.txt"
+MODAL = re.compile(
+    r"\b(?:shall|must|should|can|cannot|may|will|illegal|prohibited|required)\b", re.IGNORECASE)
+PROTOTYPE = re.compile(
+    r"^(?:cmi_\w+\s?\*?|int|void\s?\*?)\s+(\w+)\s?\((?:cmi_ctxt|uint16_t|cmi_event)\b")
+ERROR_ENTRY = re.compile(r"^(CMI_ERR_[A-Z]+) (?=[A-Z])")
+OPEN_ISSUES = {3, 4, 5, 6}
+
+Statement = namedtuple("Statement", "ident file section line text")
+Row = namedtuple("Row", "ident status line")
+
+
+def sentences(text):
+    """Yields (offset, sentence). A full stop inside i.e., e.g. and vs. ends nothing."""
+    start = 0
+    for end in re.finditer(r"[.?!][)'\"]?\s+", text):
+        head = text[start:end.end()].rstrip()
+        if re.search(r"(?:\bi\.e\.|\be\.g\.|\bvs\.)$", head):
+            continue
+        if re.search(r"\betc\.\)?$", head) and text[end.end():end.end() + 1].islower():
+            continue
+        yield start, head
+        start = end.end()
+    if text[start:].strip():
+        yield start, text[start:].strip()
+
+
+def words_of(sentence):
+    return " ".join(re.findall(r"[a-z0-9_*|=<>]+", sentence.lower()))
+
+
+def identifier(sentence):
+    return "S-" + hashlib.sha1(words_of(sentence).encode()).hexdigest()[:6]
+
+
+def overview_blocks(lines):
+    """cmi(5): a line is a paragraph; a short line that ends like no sentence is a heading."""
+    section = "Name"
+    for number, line in enumerate(lines, 1):
+        text = re.sub(r"^(?:•|Note\s*-)\s*", "", line.strip())
+        if text == "Examples":
+            return
+        if text and len(text) < 60 and not text.endswith((".", ":", ",")):
+            section = text
+        elif text:
+            yield section, [(number, text)]
+
+
+def call_blocks(lines):
+    """libcmi(3): wrapped lines; a prototype, a label, a list item or an error begins a block."""
+    call, block = "introduction", []
+    state = "body"  # prototype, body, or errors: inside the list of a call's errors
+    for number, line in enumerate(lines, 1):
+        text = line.strip()
+        if number <= 2 or not text:
+            continue
+        prototype = PROTOTYPE.match(text)
+        if prototype or state == "prototype":
+            if prototype:
+                if block:
+                    yield call, block
+                call, block, depth = prototype.group(1), [], 0
+            depth += text.count("(") - text.count(")")
+            state = "prototype" if depth > 0 else "head"
+            continue
+        if re.match(r"(?:Parameters|Returns|Note):$", text):
+            if block:
+                yield call, block
+            block = []
+            continue
+        new_block = bool(re.match(r"o [A-Za-z]", text))
+        if state in ("head", "errors") and ERROR_ENTRY.match(text):
+            state, new_block = "errors", True
+        elif state == "errors" and not text[0].islower():
+            state, new_block = "body", True
+        if new_block and block:
+            yield call, block
+            block = []
+        block.append((number, re.sub(r"^o ", "", text)))
+    if block:
+        yield call, block
+
+
+def error_pairs(lines):
+    for call, block in call_blocks(lines):
+        entry = ERROR_ENTRY.match(block[0][1])
+        if entry:
+            number, text = block[0][0], " ".join(part for _, part in block)
+            yield Statement(f"E-{call}-{entry.group(1)}", CALLS, call, number, text)
+
+
+def modal_sentences(file, blocks):
+    for section, block in blocks:
+        if ERROR_ENTRY.match(block[0][1]):
+            continue
+        text, starts = "", []
+        for number, part in block:
+            starts.append((len(text), number))
+            text += part + " "
+        for offset, sentence in sentences(text):
+            if MODAL.search(sentence):
+                number = max(line for start, line in starts if start <= offset)
+                yield Statement(identifier(sentence), file, section, number, sentence)
+
+
+def extract(spec):
+    """Every statement by identifier. A sentence that stands twice counts where it stands first."""
+    overview = (spec / OVERVIEW).read_text(encoding="utf-8").splitlines()
+    calls = (spec / CALLS).read_text(encoding="utf-8").splitlines()
+    found = {}
+    for statement in (*modal_sentences(OVERVIEW, overview_blocks(overview)),
+                      *modal_sentences(CALLS, call_blocks(calls)), *error_pairs(calls)):
+        first = found.setdefault(statement.ident, statement)
+        if words_of(first.text) != words_of(statement.text):
+            sys.exit(f"two statements share {statement.ident}: lengthen the identifiers")
+    return found
+
+
+def read_list(path):
+    found = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith("#"):
+            ident, file, section, number = line.split("\t")
+            found[ident] = Statement(ident, file, section, int(number), "")
+    return found
+
+
+def write_list(path, statements):
+    lines = ["# The statements of the specification: identifier, file, section, line. Their words",
+             "# stay in the specification. Written by conformance.py --update."]
+    lines += [f"{s.ident}\t{s.file}\t{s.section}\t{s.line}" for s in statements.values()]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def read_rows(path, problems):
+    rows = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if not re.match(r"\|\s*[SE]-", line):
+            continue
+        cells = [cell.strip().strip("`") for cell in line.strip().strip("|").split("|")]
+        if len(cells) != 4 or not all(cells):
+            problems.append(f"{path.name}:{number}: a row has four cells, none of them empty")
+            continue
+        if cells[0] in rows:
+            problems.append(f"{path.name}:{number}: {cells[0]} has a row already, "
+                            f"in line {rows[cells[0]].line}")
+        rows[cells[0]] = Row(cells[0], cells[3], number)
+    return rows
+
+
+def tests_of(row, problems):
+    """The tests that a status names. Tests and open issues may stand together, with semicolons."""
+    alone = re.match(r"(?:unreachable, because|declined, because|informative:)(.*)$", row.status)
+    if alone:
+        if not alone.group(1).strip():
+            problems.append(f"{row.ident} (line {row.line}): a reason is missing")
+        return []
+    names = []
+    for part in row.status.split(";"):
+        part = part.strip()
+        issue = re.fullmatch(r"open, issue (\d+)", part)
+        if part.startswith("test:"):
+            given = [name.strip().strip("`") for name in part[len("test:"):].split(",")]
+            if not all(given):
+                problems.append(f"{row.ident} (line {row.line}): a test has no name")
+            names += [name for name in given if name]
+        elif issue is None or int(issue.group(1)) not in OPEN_ISSUES:
+            problems.append(f"{row.ident} (line {row.line}): not a status: {part!r}")
+    return names
+
+
+def results_of(files):
+    """Test name -> why it does not count; None if it passed in some file and failed in none."""
+    results = {}
+    for file in files:
+        try:
+            cases = list(ElementTree.parse(file).getroot().iter("testcase"))
+        except (OSError, ElementTree.ParseError) as error:
+            sys.exit(f"{file}: no results of ctest --output-junit: {error}")
+        for case in cases:
+            name, status = case.get("name"), case.get("status", "run")
+            if status == "fail" or any(case.find(tag) is not None for tag in ("failure", "error")):
+                results[name] = "failed"
+            elif case.find("skipped") is not None or status != "run":
+                results.setdefault(name, "did not run")
+            elif results.get(name) != "failed":
+                results[name] = None
+    return results
+
+
+def registered_in(build):
+    """Test name -> name of the program that runs it."""
+    shown = subprocess.run(["ctest", "--test-dir", str(build), "--show-only=json-v1"],
+                           check=True, capture_output=True, text=True).stdout
+    tests = json.loads(shown)["tests"]
+    return {test["name"]: Path(test.get("command", [""])[0]).name for test in tests}
+
+
+def check_tests(rows, results, registered, problems):
+    for row in rows.values():
+        for name in tests_of(row, problems):
+            program, _, case = name.partition(":")
+            if registered is not None:
+                if name not in registered and not (case and registered.get(case) == program):
+                    problems.append(f"{row.ident} (line {row.line}): there is no test {name}")
+                    continue
+            if results is not None:
+                reason = results.get(name, results.get(case, "is not among the results"))
+                if reason:
+                    problems.append(f"{row.ident} (line {row.line}): test {name} {reason}")
+
+
+def check_statements(statements, rows, problems):
+    for ident, statement in statements.items():
+        if ident not in rows:
+            problems.append(f"{ident} has no row ({statement.file}, line {statement.line}, "
+                            f"{statement.section})")
+    for ident, row in rows.items():
+        if ident not in statements:
+            problems.append(f"{ident} (line {row.line}) is no statement of the specification")
+
+
+def kind_of(row):
+    if row.status.startswith("test:"):
+        return "with tests and open" if "open, issue" in row.status else "with tests"
+    return re.match(r"[a-z]*", row.status).group(0)
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--spec", type=Path, default=ROOT.parent / "shared" / "spec",
+                        help="folder of the two specification files (default ../shared/spec)")
+    parser.add_argument("--doc", type=Path, default=ROOT / "doc" / "conformance.md")
+    parser.add_argument("--statements", type=Path,
+                        default=Path(__file__).resolve().parent / "statements.txt")
+    parser.add_argument("--ran", type=Path, nargs="+", action="extend",
+                        help="from ctest --output-junit: each named test must have run and passed")
+    parser.add_argument("--build", type=Path,
+                        help="build folder: each named test must be registered")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--update", action="store_true")
+    return parser.parse_args()
+
+
+def main():
+    options = parse_arguments()
+    problems = []
+    have_spec = all((options.spec / file).is_file() for file in (OVERVIEW, CALLS))
+    if have_spec:
+        statements = extract(options.spec)
+    elif options.list or options.update:
+        sys.exit(f"the specification is not in {options.spec}")
+    else:
+        print(f"the specification is not in {options.spec}: using {options.statements.name}")
+        statements = read_list(options.statements)
+    if options.list:
+        for s in statements.values():
+            print(f"{s.ident}\t{s.file}:{s.line}\t{s.section}\t{s.text}")
+        return 0
+    if options.update:
+        write_list(options.statements, statements)
+        return 0
+    if have_spec:
+        listed = read_list(options.statements) if options.statements.is_file() else {}
+        if [s[:4] for s in listed.values()] != [s[:4] for s in statements.values()]:
+            problems.append(f"{options.statements.name} is out of date: use --update")
+
+    if not options.doc.is_file():
+        sys.exit(f"there is no {options.doc}")
+    rows = read_rows(options.doc, problems)
+    check_statements(statements, rows, problems)
+    check_tests(rows, results_of(options.ran) if options.ran else None,
+                registered_in(options.build) if options.build else None, problems)
+
+    for problem in problems:
+        print(problem)
+    if not options.ran:
+        print("without --ran: whether the named tests pass was not checked")
+    counts = Counter(kind_of(row) for row in rows.values())
+    print(f"{len(statements)} statements, {len(rows)} rows ("
+          + ", ".join(f"{count} {word}" for word, count in counts.most_common())
+          + f"), {len(problems)} problems")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
