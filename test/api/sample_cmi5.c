@@ -66,8 +66,9 @@ static int sample(void) {
   ctxt = cmi_ini(CMI_VERNO, NULL);
   if (ctxt == NULL) return complain("cmi_ini");
   seg = CMIFN(ctxt, 10, seg_get)(ctxt, kSegmentSize, CMI_SEG_LOCK);
-  if (seg == CMI_SEG_INVALID && cmi_get_error(ctxt) == CMI_ERR_PERM) {
-    printf("not allowed to lock so much memory; without that, then\n");
+  if (seg == CMI_SEG_INVALID &&
+      (cmi_get_error(ctxt) == CMI_ERR_PERM || cmi_get_error(ctxt) == CMI_ERR_NOTSUPP)) {
+    printf("memory cannot be locked, error %d; without that, then\n", (int)cmi_get_error(ctxt));
     seg = CMIFN(ctxt, 10, seg_get)(ctxt, kSegmentSize, 0);
   }
   if (seg == CMI_SEG_INVALID) {

@@ -126,29 +126,36 @@ CMI_CONTRACT(an_endpoint_that_is_gone_takes_nothing, world) {
   CHECK(now() - start < 5 * kSecond);
 }
 
-CMI_CONTRACT(traffic_wakes_a_target_that_sleeps_on_its_descriptor, world) {
-  auto there = world.open(), here = world.open();
-  if (!there->traits().wait_fd) return skip("the implementation has no descriptor to sleep on");
-  Server server(*there, kPageSize);
-  server.poller.reset();
-  Endpoint& ep = *server.endpoint;
-  REQUIRE(ep.wait_fd() >= 0);
-  std::atomic<bool> stop{false};
-  std::atomic<int> missed{0};
-  std::thread sleeper([&] {
-    // Never looks unless the descriptor says so.
-    while (!stop.load()) {
-      while (ep.poll() > 0) {
-      }
-      if (!ep.may_sleep()) continue;
-      pollfd p{ep.wait_fd(), POLLIN, 0};
-      if (::poll(&p, 1, 3000) == 0 && !stop.load()) ++missed;
-    }
-  });
-  Client client(*here, server.endpoint->address());
+// A target that looks at its endpoint only when the descriptor says so.
+class Sleeper {
+ public:
+  explicit Sleeper(Endpoint& ep)
+      : thread_([this, &ep] {
+          while (!stop_.load()) {
+            while (ep.poll() > 0) {
+            }
+            if (!ep.may_sleep()) continue;
+            pollfd p{ep.wait_fd(), POLLIN, 0};
+            if (::poll(&p, 1, 3000) == 0 && !stop_.load()) ++missed_;
+          }
+        }) {}
+  // Something must wake it: the next message does.
+  void stop_at_next_message() { stop_.store(true); }
+  void join() { thread_.join(); }
+  int missed() const { return missed_.load(); }
+
+ private:
+  std::atomic<bool> stop_{false};
+  std::atomic<int> missed_{0};
+  std::thread thread_;
+};
+
+void read_from_and_send_to_a_sleeper(Fabric& here, Server& server) {
+  Sleeper sleeper(*server.endpoint);
+  Client client(here, server.endpoint->address());
   int good = 0;
+  uint64_t word = 0;
   for (int i = 0; i < 100; ++i) {
-    uint64_t word = 0;
     if (client.read(&word, 8, server.region->key(), 0) == Cause::kOk) ++good;
     if (client.send(&word, 8) == Cause::kOk) ++good;
     // Long enough for the target to have gone to sleep again, most of the time.
@@ -156,11 +163,35 @@ CMI_CONTRACT(traffic_wakes_a_target_that_sleeps_on_its_descriptor, world) {
   }
   CHECK(good == 200);
   CHECK(eventually([&] { return server.inbox.count() == 100; }));
-  stop.store(true);
-  uint64_t word = 0;
-  client.send(&word, 8);
+  sleeper.stop_at_next_message();
+  client.send(&word, 8, kGlance);  // ends well only where it is still taken off the wire
   sleeper.join();
-  CHECK(missed.load() == 0);
+  CHECK(sleeper.missed() == 0);
+}
+
+CMI_CONTRACT(traffic_wakes_a_target_that_sleeps_on_its_descriptor, world) {
+  auto there = world.open(), here = world.open();
+  if (!there->traits().wait_fd) return skip("the implementation has no descriptor to sleep on");
+  Server server(*there, kPageSize);
+  server.poller.reset();
+  read_from_and_send_to_a_sleeper(*here, server);
+}
+
+CMI_CONTRACT(a_sleeper_is_woken_also_while_another_endpoint_of_its_fabric_is_polled, world) {
+  auto there = world.open(), here = world.open();
+  if (!there->traits().wait_fd) return skip("the implementation has no descriptor to sleep on");
+  Server server(*there, kPageSize), busy(*there, kPageSize);
+  server.poller.reset();
+  std::atomic<bool> stop{false};
+  std::thread spinner([&] {
+    while (!stop.load()) {
+      busy.endpoint->poll();
+      std::this_thread::yield();
+    }
+  });
+  read_from_and_send_to_a_sleeper(*here, server);
+  stop.store(true);
+  spinner.join();
 }
 
 CMI_CONTRACT(garbage_sent_to_its_socket_does_an_endpoint_no_harm, world) {

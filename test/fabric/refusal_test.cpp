@@ -78,7 +78,9 @@ CMI_CONTRACT(a_key_that_may_only_write_does_not_read, world) {
 CMI_CONTRACT(a_swap_needs_the_rights_to_read_and_to_write, world) {
   auto there = world.open(), here = world.open();
   if (!here->traits().cas)
-    return skip("fi_compare_atomicvalid refuses a swap of 64 bits on an endpoint of this provider");
+    return skip(
+        "the implementation has no swap of 64 bits (a provider is asked by "
+        "fi_compare_atomicvalid)");
   for (uint32_t rights : {fabric::kRead | fabric::kAtomic, uint32_t{fabric::kAtomic}}) {
     Server server(*there, kBytes, rights);
     Client client(*here, server.endpoint->address());

@@ -126,6 +126,15 @@ TEST_CASE("an_address_or_an_interface_of_this_machine_is_taken") {
   }
 }
 
+TEST_CASE("an_address_of_ipv6_is_taken") {
+  auto f = fabric::open_fabric({"", "::1"});
+  if (!f) return skip("this machine has no ::1");
+  use_everything(**f);
+  auto rxm = fabric::open_fabric({"tcp;ofi_rxm", "::1"});
+  REQUIRE(rxm);
+  use_everything(**rxm);
+}
+
 TEST_CASE("auto_takes_an_interface_that_is_not_loopback") {
   auto f = fabric::open_fabric({"", "auto"});
   if (!f) return skip("address auto finds no interface but loopback that libfabric can use");

@@ -96,7 +96,9 @@ CMI_CONTRACT(a_callback_runs_once_and_its_op_can_be_used_again, world) {
 CMI_CONTRACT(compare_and_swap_is_exact_among_two_initiators_and_the_targets_cpu, world) {
   auto there = world.open(), here = world.open();
   if (!here->traits().cas)
-    return skip("fi_compare_atomicvalid refuses a swap of 64 bits on an endpoint of this provider");
+    return skip(
+        "the implementation has no swap of 64 bits (a provider is asked by "
+        "fi_compare_atomicvalid)");
   Server server(*there, kPageSize);
   auto* word = server.as<uint64_t>(64);
   constexpr uint64_t kRemote = 400, kLocal = 20000;
@@ -127,7 +129,9 @@ CMI_CONTRACT(compare_and_swap_is_exact_among_two_initiators_and_the_targets_cpu,
 CMI_CONTRACT(a_failing_compare_and_swap_tells_what_is_there_and_changes_nothing, world) {
   auto there = world.open(), here = world.open();
   if (!here->traits().cas)
-    return skip("fi_compare_atomicvalid refuses a swap of 64 bits on an endpoint of this provider");
+    return skip(
+        "the implementation has no swap of 64 bits (a provider is asked by "
+        "fi_compare_atomicvalid)");
   Server server(*there, kPageSize);
   *server.as<uint64_t>(8) = 42;
   Client client(*here, server.endpoint->address());
@@ -201,7 +205,7 @@ CMI_CONTRACT(a_burst_of_messages_arrives_exactly_once_each, world) {
 CMI_CONTRACT(a_message_is_never_seen_before_the_writes_posted_ahead_of_it, world) {
   auto there = world.open(), here = world.open();
   if (!here->traits().ordered_after_write)
-    return skip("the provider does not promise FI_ORDER_SAW with the capabilities we ask for");
+    return skip("the implementation does not promise this order (FI_ORDER_SAW of a provider)");
   Server server(*there, 1 << 20);
   // Looks at the end of the written range in the moment the message comes.
   struct Witness final : fabric::Receiver {

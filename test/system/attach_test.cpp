@@ -13,14 +13,20 @@ using namespace cmi::one_process;
 
 namespace {
 
-// An address where `size` bytes are free, multiple of `alignment`.
+// An address where `size` bytes are free, multiple of `alignment`, and far from where the kernel
+// puts what other threads map meanwhile.
 std::byte* free_range(size_t size, size_t alignment) {
-  void* p = ::mmap(nullptr, size + alignment, PROT_NONE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  REQUIRE(p != MAP_FAILED);
-  ::munmap(p, size + alignment);
-  const auto at = reinterpret_cast<uintptr_t>(p);
-  return reinterpret_cast<std::byte*>((at + alignment - 1) / alignment * alignment);
+  for (uintptr_t at = uintptr_t{1} << 45; at < uintptr_t{1} << 46; at += uintptr_t{1} << 40) {
+    at = (at + alignment - 1) / alignment * alignment;
+    auto* wanted = reinterpret_cast<std::byte*>(at);
+    void* p = ::mmap(wanted, size, PROT_NONE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    if (p == MAP_FAILED) continue;
+    ::munmap(p, size);
+    if (p == wanted) return wanted;
+  }
+  FAIL("no free range");
+  return nullptr;
 }
 
 }  // namespace

@@ -94,7 +94,7 @@ TEST_SUITE("barriers") {
 
   TEST_CASE("rmb_fn_lets_later_loads_see_what_was_published") {
     Three three;
-    constexpr uint64_t kRounds = 1000;
+    constexpr uint64_t kRounds = 300;
     auto far = start_receiving(three.reader, three.there.at, kRounds);
     auto near = start_receiving(three.home, three.exported.at, kRounds);
     CHECK(send_messages(three.writer, three.here.at, kRounds) == 0);
@@ -107,7 +107,7 @@ TEST_SUITE("barriers") {
 
   TEST_CASE("messages_of_the_home_are_never_seen_before_their_data") {
     Three three;
-    constexpr uint64_t kRounds = 1000;
+    constexpr uint64_t kRounds = 300;
     auto first = start_receiving(three.reader, three.there.at, kRounds);
     auto second = start_receiving(three.writer, three.here.at, kRounds);
     CHECK(send_messages(three.home, three.exported.at, kRounds) == 0);

@@ -78,7 +78,7 @@ TEST_CASE_FIXTURE(Process, "every_call_from_an_unregistered_thread_is_init") {
   const Arguments args = make_one_of_each(*this);
   in_thread([&] {
     for (const Entry& entry : kEveryCall) {
-      CAPTURE(entry.name);
+      CAPTURE(std::string(entry.name));
       if (std::strcmp(entry.name, "ini_th") == 0) continue;
       CHECK(entry.fails(*ctxt->fns11, ctxt, args));
       CHECK(cmi_get_error(ctxt) == CMI_ERR_INIT);
@@ -101,7 +101,7 @@ TEST_CASE_FIXTURE(Process, "every_call_with_a_wrong_context_is_inval") {
   const auto check = [&] {
     for (cmi_ctxt* wrong : wrong_ones) {
       for (const Entry& entry : kEveryCall) {
-        CAPTURE(entry.name);
+        CAPTURE(std::string(entry.name));
         CAPTURE(wrong);
         CHECK(entry.fails(*ctxt->fns11, wrong, args));
         CHECK(cmi_get_error(wrong) == CMI_ERR_INVAL);

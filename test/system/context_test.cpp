@@ -9,6 +9,17 @@ using cmi::one_process::CountingHeap;
 using cmi::one_process::Flat;
 using cmi::one_process::in_thread;
 using cmi::one_process::Process;
+using cmi::one_process::ProcessWith;
+
+namespace {
+
+// The callbacks get the heap as their argument, and it is the first member.
+struct Client {
+  CountingHeap heap;
+  unsigned lines = 0;
+};
+
+}  // namespace
 
 TEST_SUITE_BEGIN("context");
 
@@ -69,9 +80,9 @@ TEST_CASE_FIXTURE(Process, "cmi_ini_on_a_second_thread_gives_the_same_context") 
   CHECK(CALL(seg_at, seg, nullptr, 0) != nullptr);
 }
 
-TEST_CASE_FIXTURE(Process, "cmi_ini_starts_afresh_after_the_last_fini") {
-  CountingHeap first;
-  CountingHeap second;
+TEST_CASE_FIXTURE(ProcessWith<CountingHeap[2]>, "cmi_ini_starts_afresh_after_the_last_fini") {
+  CountingHeap& first = client[0];
+  CountingHeap& second = client[1];
   cmi_cbs cbs = first.callbacks();
   ini(11, &cbs);
   const cmi_seg seg = segment();
@@ -101,13 +112,7 @@ TEST_CASE_FIXTURE(Process, "cmi_ini_with_half_the_allocation_callbacks_is_inval"
   CHECK(heap.allocations() == 0);
 }
 
-TEST_CASE_FIXTURE(Process, "the_callback_structure_is_copied_by_cmi_ini") {
-  struct Client {
-    CountingHeap heap;
-    unsigned lines = 0;
-  };
-  // The callbacks get the heap as their argument, and it is the first member.
-  Client client;
+TEST_CASE_FIXTURE(ProcessWith<Client>, "the_callback_structure_is_copied_by_cmi_ini") {
   cmi_cbs cbs = client.heap.callbacks();
   cbs.alert = cbs.log = [](void* arg, const char* msg) {
     if (std::strstr(msg, "seg_get") != nullptr) ++static_cast<Client*>(arg)->lines;
@@ -139,8 +144,8 @@ TEST_CASE_FIXTURE(Process, "cmi_ini_without_callbacks_allocates_by_itself") {
   }
 }
 
-TEST_CASE_FIXTURE(Process, "objects_come_from_the_allocation_callbacks") {
-  CountingHeap heap;
+TEST_CASE_FIXTURE(ProcessWith<CountingHeap>, "objects_come_from_the_allocation_callbacks") {
+  CountingHeap& heap = client;
   cmi_cbs cbs = heap.callbacks();
   ini(CMI_VERNO, &cbs);
   CHECK(heap.holds(ctxt));

@@ -56,8 +56,8 @@ TEST_CASE_FIXTURE(Process, "open_fb_twice_on_one_thread_is_bound") {
   CHECK(CALL(close_fb, epoch) == 0);
 }
 
-TEST_CASE_FIXTURE(Process, "open_fb_without_memory_is_nomem") {
-  CountingHeap heap;
+TEST_CASE_FIXTURE(ProcessWith<CountingHeap>, "open_fb_without_memory_is_nomem") {
+  CountingHeap& heap = client;
   cmi_cbs cbs = heap.callbacks();
   ini(CMI_VERNO, &cbs);
   heap.fail_all(true);

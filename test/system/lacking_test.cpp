@@ -17,7 +17,8 @@ TEST_CASE_FIXTURE(Process, "calls_that_this_build_lacks_are_notsupp") {
   view[0] = std::byte{0x17};
   const cmi_cfg_info before = info();
 
-  for (const int32_t flag : {CMI_SEG_EXTENSIBLE, CMI_SEG_LARGE_PAGES}) {
+  for (const int32_t flag :
+       {CMI_SEG_EXTENSIBLE, CMI_SEG_LARGE_PAGES, CMI_SEG_LOCK, CMI_SEG_CLIENT_CONSIST}) {
     CAPTURE(flag);
     CHECK_FAILS(CALL(seg_get, before.seg_lrgpg_alignment, flag), CMI_SEG_INVALID, CMI_ERR_NOTSUPP);
   }

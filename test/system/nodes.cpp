@@ -131,6 +131,13 @@ void Process::signal(int number) {
   if (!ended_) ::kill(pid_, number);
 }
 
+void Process::stop() {
+  signal(SIGSTOP);
+  while (!ended_ && ::waitpid(pid_, &status_, WUNTRACED) == -1 && errno == EINTR) {
+  }
+  ended_ = ended_ || !WIFSTOPPED(status_);
+}
+
 bool Process::reap(int seconds) {
   const Deadline deadline = Deadline::in(seconds * kSecond);
   while (!ended_) {

@@ -110,6 +110,8 @@ class Process {
   const std::string& name() const { return name_; }
   pid_t pid() const { return pid_; }
   void signal(int number);
+  // SIGSTOP, and wait until no thread of it runs any more.
+  void stop();
   // Waits for the process to end by itself; the status of waitpid().
   int wait_end(int seconds = kSeconds);
   // SIGKILL, and wait.

@@ -178,6 +178,17 @@ class Process {
   std::string folder_;
 };
 
+// A Process with something of the client's beside it that the library may use to the very end, such
+// as the argument of callbacks.
+template <class T>
+struct Owner {
+  T client;
+};
+template <class T>
+struct ProcessWith : Owner<T>, Process {
+  using Owner<T>::client;
+};
+
 // ---- Faults
 
 struct Fault {

@@ -105,14 +105,14 @@ TEST_SUITE("peers") {
     const Import import = import_segment(peer, exported);
     REQUIRE(load(peer, import.at).cause() == Fault::kNone);
     // A home that is stopped cannot answer, so the load waits when the home is killed.
-    home.signal(SIGSTOP);
-    auto pending = peer.start([](uint64_t at) { return load64(at); }, import.at + kPage);
+    home.stop();
+    auto pending = peer.start([](uint64_t at) { return load64(at); }, import.at + 8 * kPage);
     ::usleep(100000);
     home.kill();
     const int cause = pending.get().cause();
     CHECK_MESSAGE((cause == CMI_ERROR_TRANSIENT || cause == CMI_ERROR_SINVAL), "cause ", cause);
     // The next ones end too, cached or not.
-    const int again = load(peer, import.at + 2 * kPage).cause();
+    const int again = load(peer, import.at + 4 * kPage).cause();
     CHECK_MESSAGE((again == CMI_ERROR_TRANSIENT || again == CMI_ERROR_SINVAL), "cause ", again);
   }
 

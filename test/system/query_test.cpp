@@ -70,8 +70,8 @@ TEST_CASE_FIXTURE(Process, "seg_rm_twice_succeeds") {
 
 TEST_CASE_FIXTURE(Process, "seg_info_tells_size_alignment_and_flags") {
   ini();
-  for (const int32_t flags :
-       {0, CMI_SEG_NORESERVE, CMI_SEG_LOCK | CMI_SEG_NORESERVE, CMI_SEG_CLIENT_INCONSIST}) {
+  for (const int32_t flags : {0, CMI_SEG_NORESERVE, CMI_SEG_CLIENT_INCONSIST,
+                              CMI_SEG_CLIENT_INCONSIST | CMI_SEG_NORESERVE}) {
     CAPTURE(flags);
     const cmi_seg seg = segment(3, flags);
     cmi_ds ds;

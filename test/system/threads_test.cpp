@@ -87,8 +87,8 @@ TEST_CASE_FIXTURE(Process, "ini_th_with_a_wrong_context_is_inval") {
   CHECK_FAILS(ini_th(former), -1, CMI_ERR_INVAL);
 }
 
-TEST_CASE_FIXTURE(Process, "ini_th_without_memory_is_nomem") {
-  CountingHeap heap;
+TEST_CASE_FIXTURE(ProcessWith<CountingHeap>, "ini_th_without_memory_is_nomem") {
+  CountingHeap& heap = client;
   cmi_cbs cbs = heap.callbacks();
   ini(CMI_VERNO, &cbs);
   in_thread([&] {
@@ -140,7 +140,7 @@ TEST_CASE_FIXTURE(Process, "a_thread_gets_init_from_every_call_after_fini") {
     args.view = CALL(seg_at, seg, nullptr, 0);
     CHECK(CALL(fini) == 0);
     for (const Entry& entry : kEveryCall) {
-      CAPTURE(entry.name);
+      CAPTURE(std::string(entry.name));
       if (std::strcmp(entry.name, "ini_th") == 0) continue;
       CHECK(entry.fails(*ctxt->fns11, ctxt, args));
       CHECK(cmi_get_error(ctxt) == CMI_ERR_INIT);

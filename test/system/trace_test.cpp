@@ -10,6 +10,7 @@
 
 using cmi::one_process::Flat;
 using cmi::one_process::Process;
+using cmi::one_process::ProcessWith;
 
 namespace {
 
@@ -92,6 +93,7 @@ void call_everything(Process& process) {
   std::byte* view = process.attach(home);
   cmi_rseg* rseg = CALL(seg_exp, home, 0);
   REQUIRE(rseg != nullptr);
+  CHECK(process.size_of(home, CMI_ATTR_RSEG_SIZE) > 0);
   cmi_token* tok = process.token(home);
   const cmi_seg import = CALL(seg_imp, rseg);
   CHECK(import > 0);
@@ -132,26 +134,26 @@ const struct {
 
 TEST_SUITE_BEGIN("trace");
 
-TEST_CASE_FIXTURE(Process, "each_trace_facility_traces_its_own_calls") {
+TEST_CASE_FIXTURE(ProcessWith<Lines>, "each_trace_facility_traces_its_own_calls") {
+  Lines& lines = client;
   for (const auto& traced : kFacilities) {
     CAPTURE(traced.facility);
-    Lines lines;
+    lines.clear();
     cmi_cbs cbs = lines.callbacks(traced.facility, CMI_TRACE_LVL_HIGHEST);
     ini(CMI_VERNO, &cbs);
     call_everything(*this);
-    CHECK(size_of(segment(), CMI_ATTR_RSEG_SIZE) > 0);
     end();
     for (const auto& other : kFacilities) {
       for (const char* call : other.calls) {
-        CAPTURE(call);
+        CAPTURE(std::string(call));
         CHECK((lines.count({call}) > 0) == (other.facility == traced.facility));
       }
     }
   }
 }
 
-TEST_CASE_FIXTURE(Process, "no_facility_or_no_level_traces_nothing") {
-  Lines lines;
+TEST_CASE_FIXTURE(ProcessWith<Lines>, "no_facility_or_no_level_traces_nothing") {
+  Lines& lines = client;
   for (cmi_cbs cbs : {lines.callbacks(0, CMI_TRACE_LVL_HIGHEST),
                       lines.callbacks(CMI_TRACE_FAC_ALL, CMI_TRACE_LVL_NONE)}) {
     ini(CMI_VERNO, &cbs);
@@ -162,16 +164,16 @@ TEST_CASE_FIXTURE(Process, "no_facility_or_no_level_traces_nothing") {
   }
 }
 
-TEST_CASE_FIXTURE(Process, "cmi_ini_with_an_unknown_trace_facility_or_level_is_inval") {
-  Lines lines;
+TEST_CASE_FIXTURE(ProcessWith<Lines>, "cmi_ini_with_an_unknown_trace_facility_or_level_is_inval") {
+  Lines& lines = client;
   cmi_cbs cbs = lines.callbacks(CMI_TRACE_FAC_ALL + 1, CMI_TRACE_LVL_ERROR);
   CHECK_FAILS(cmi_ini(CMI_VERNO, &cbs), nullptr, CMI_ERR_INVAL);
   cbs = lines.callbacks(CMI_TRACE_FAC_ALL, CMI_TRACE_LVL_HIGHEST + 1);
   CHECK_FAILS(cmi_ini(CMI_VERNO, &cbs), nullptr, CMI_ERR_INVAL);
 }
 
-TEST_CASE_FIXTURE(Process, "trace_level_error_shows_failures_only") {
-  Lines lines;
+TEST_CASE_FIXTURE(ProcessWith<Lines>, "trace_level_error_shows_failures_only") {
+  Lines& lines = client;
   cmi_cbs cbs = lines.callbacks(CMI_TRACE_FAC_ALL, CMI_TRACE_LVL_ERROR);
   ini(CMI_VERNO, &cbs);
   call_everything(*this);
@@ -185,8 +187,8 @@ TEST_CASE_FIXTURE(Process, "trace_level_error_shows_failures_only") {
   CHECK(lines.count({"tok_new", "CMI_ERR_INVAL"}) == 1);
 }
 
-TEST_CASE_FIXTURE(Process, "the_highest_trace_level_shows_every_call") {
-  Lines lines;
+TEST_CASE_FIXTURE(ProcessWith<Lines>, "the_highest_trace_level_shows_every_call") {
+  Lines& lines = client;
   cmi_cbs cbs = lines.callbacks(CMI_TRACE_FAC_ALL, CMI_TRACE_LVL_HIGHEST);
   ini(CMI_VERNO, &cbs);
   const std::string size = std::to_string(3 * unit());
@@ -200,14 +202,14 @@ TEST_CASE_FIXTURE(Process, "the_highest_trace_level_shows_every_call") {
   end();
   for (const auto& facility : kFacilities) {
     for (const char* call : facility.calls) {
-      CAPTURE(call);
+      CAPTURE(std::string(call));
       CHECK(lines.count({call}) > 0);
     }
   }
 }
 
-TEST_CASE_FIXTURE(Process, "error_lines_go_to_alert_and_the_rest_to_log") {
-  Lines lines;
+TEST_CASE_FIXTURE(ProcessWith<Lines>, "error_lines_go_to_alert_and_the_rest_to_log") {
+  Lines& lines = client;
   cmi_cbs cbs = lines.callbacks(CMI_TRACE_FAC_SEG, CMI_TRACE_LVL_HIGHEST);
   ini(CMI_VERNO, &cbs);
   lines.clear();

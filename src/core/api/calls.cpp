@@ -30,15 +30,18 @@ static_assert(fabric::kRead == CMI_ACC_READ && fabric::kWrite == CMI_ACC_WRITE &
               fabric::kAtomic == CMI_ACC_ATOMIC);
 
 int atm_cas(cmi_ctxt* ctxt, uint64_t* addr, uint64_t cmpval, uint64_t swpval, uint64_t* rval) {
-  for (;;) {
-    Context* c = enter(ctxt);
+  for (bool again = false;; again = true) {
+    Context* c = enter(ctxt, kFacMem, "atm_cas");
     if (c == nullptr) return -1;
     Context::Raised raised;
     uint64_t found = 0;
-    const int rc = finish(kFacMem, "atm_cas", [&] {
-      SignalsBlocked quiet;
-      return rval == nullptr ? Status::kInval : c->cas(addr, cmpval, swpval, &found, &raised);
-    });
+    const int rc = finish(
+        kFacMem,
+        [&] {
+          SignalsBlocked quiet;
+          return rval == nullptr ? Status::kInval : c->cas(addr, cmpval, swpval, again, &found, &raised);
+        },
+        "atm_cas({}, {:#x}, {:#x})", fmt::ptr(addr), cmpval, swpval);
     if (rc != 0) return rc;
     if (raised.exception == memory::Exception::kNone) {
       *rval = found;
@@ -48,21 +51,28 @@ int atm_cas(cmi_ctxt* ctxt, uint64_t* addr, uint64_t cmpval, uint64_t swpval, ui
     // Returning from the client's handler tries again; siglongjmp leaves for good.
     memory::raise_in_call(raised.exception, raised.addr, raised.segment,
                           __builtin_return_address(0));
+    if (raised.final) {  // whether it happened is not known: only the client can decide to repeat it
+      context::t_error = CMI_ERR_HW;
+      return -1;
+    }
   }
 }
 
 int attr_get(cmi_ctxt* ctxt, cmi_seg seg, int32_t cmd, void* optval, size_t* optlen) {
-  Context* c = enter(ctxt);
+  Context* c = enter(ctxt, kFacCtrl, "attr_get");
   if (c == nullptr) return -1;
   size_t size = 0;
   const size_t room = optlen != nullptr ? *optlen : 0;
-  const int rc = finish(kFacCtrl, "attr_get", [&] {
-    SignalsBlocked quiet;
-    if (optlen == nullptr) return Status::kInval;
-    if (Status s = c->attribute(seg, cmd, &size); !ok(s)) return s;
-    if (room < sizeof(size_t)) return Status::kNoMem;
-    return optval == nullptr ? Status::kInval : Status::kOk;
-  });
+  const int rc = finish(
+      kFacCtrl,
+      [&] {
+        SignalsBlocked quiet;
+        if (optlen == nullptr) return Status::kInval;
+        if (Status s = c->attribute(seg, cmd, &size); !ok(s)) return s;
+        if (room < sizeof(size_t)) return Status::kNoMem;
+        return optval == nullptr ? Status::kInval : Status::kOk;
+      },
+      "attr_get(segment {}, attribute {:#x})", seg, cmd);
   if (optlen != nullptr && size != 0 && (rc == 0 || context::t_error == CMI_ERR_NOMEM)) {
     *optlen = sizeof(size_t);
   }
@@ -71,15 +81,18 @@ int attr_get(cmi_ctxt* ctxt, cmi_seg seg, int32_t cmd, void* optval, size_t* opt
 }
 
 int cflush(cmi_ctxt* ctxt, void* vaddr[], int32_t addrcnt) {
-  Context* c = enter(ctxt);
+  Context* c = enter(ctxt, kFacMem, "cflush");
   if (c == nullptr) return -1;
   Context::Raised raised;
-  const int rc = finish(kFacMem, "cflush", [&] {
-    if (addrcnt < 0 || (vaddr == nullptr && addrcnt > 0)) return Status::kInval;
-    std::vector<void*> addrs(vaddr, vaddr + addrcnt);
-    SignalsBlocked quiet;
-    return c->cflush(addrs.data(), addrcnt, &raised);
-  });
+  const int rc = finish(
+      kFacMem,
+      [&] {
+        if (addrcnt < 0 || (vaddr == nullptr && addrcnt > 0)) return Status::kInval;
+        std::vector<void*> addrs(vaddr, vaddr + addrcnt);
+        SignalsBlocked quiet;
+        return c->cflush(addrs.data(), addrcnt, &raised);
+      },
+      "cflush({} addresses)", addrcnt);
   if (raised.exception != memory::Exception::kNone) {
     const cmi_error error = context::t_error;
     memory::count(c->engine().stats().exceptions);
@@ -91,88 +104,102 @@ int cflush(cmi_ctxt* ctxt, void* vaddr[], int32_t addrcnt) {
 }
 
 cmi_fb open_fb(cmi_ctxt* ctxt) {
-  Context* c = enter(ctxt);
+  Context* c = enter(ctxt, kFacMem, "open_fb");
   if (c == nullptr) return nullptr;
-  return finish_object<cmi_fb>(kFacMem, "open_fb", nullptr, [&] { return c->open_epoch(); });
+  return finish_object<cmi_fb>(
+      kFacMem, nullptr, [&] { return c->open_epoch(); }, "open_fb()");
 }
 
 int flush_fb(cmi_ctxt* ctxt, cmi_fb epoch) {
-  Context* c = enter(ctxt);
+  Context* c = enter(ctxt, kFacMem, "flush_fb");
   if (c == nullptr) return -1;
-  return finish(kFacMem, "flush_fb", [&] { return c->flush_epoch(epoch); });
+  return finish(
+      kFacMem, [&] { return c->flush_epoch(epoch); }, "flush_fb({})", fmt::ptr(epoch));
 }
 
 int close_fb(cmi_ctxt* ctxt, cmi_fb epoch) {
-  Context* c = enter(ctxt);
+  Context* c = enter(ctxt, kFacMem, "close_fb");
   if (c == nullptr) return -1;
-  return finish(kFacMem, "close_fb", [&] { return c->close_epoch(epoch); });
+  return finish(
+      kFacMem, [&] { return c->close_epoch(epoch); }, "close_fb({})", fmt::ptr(epoch));
 }
 
-static int barrier_call(cmi_ctxt* ctxt) {
-  Context* c = enter(ctxt);
+static int barrier_call(cmi_ctxt* ctxt, const char* call) {
+  Context* c = enter(ctxt, kFacMem, call);
   if (c == nullptr) return -1;
-  // Not through finish: the empty barrier is a hot path.
+  // Traced before it is done, so that a barrier that hangs can be seen to.
+  trace(kFacMem, kHighest, "{}()", call);
   Status s = Status::kNoMem;
   try {
     s = c->barrier();
   } catch (const std::bad_alloc&) {
   }
   if (ok(s)) return 0;
-  trace(kFacMem, kInfo, "barrier: {}", status_name(s));
+  trace_call(kFacMem, s, "ok", "{}()", call);
   context::t_error = translate(s);
   return -1;
 }
 
-int mb_fn(cmi_ctxt* ctxt) { return barrier_call(ctxt); }
-int wmb_fn(cmi_ctxt* ctxt) { return barrier_call(ctxt); }
+int mb_fn(cmi_ctxt* ctxt) { return barrier_call(ctxt, "mb_fn"); }
+int wmb_fn(cmi_ctxt* ctxt) { return barrier_call(ctxt, "wmb_fn"); }
 
 int rmb_fn(cmi_ctxt* ctxt) {
-  if (enter(ctxt) == nullptr) return -1;
+  if (enter(ctxt, kFacMem, "rmb_fn") == nullptr) return -1;
+  trace(kFacMem, kHighest, "rmb_fn()");
   // Invalidations are pushed: what a returned barrier published is not in any cache any more.
   std::atomic_thread_fence(std::memory_order_acquire);
   return 0;
 }
 
 int cmi_enb(cmi_ctxt* ctxt, int enable) {
-  if (enter(ctxt) == nullptr) return -1;
-  memory::t_access_enabled = enable != 0;
+  Context* c = enter(ctxt, kFacMem, "cmi_enb");
+  if (c == nullptr) return -1;
+  const bool enabled = enable != 0;
+  if (memory::t_access_enabled != enabled) {
+    memory::t_access_enabled = enabled;
+    c->engine().importer().thread_enabled(enabled);
+  }
+  trace(kFacMem, kDebug, "cmi_enb({}): ok", enable);
   return 0;
 }
 
 int cmi_ctl(cmi_ctxt* ctxt, int32_t cmd, cmi_ctl_cfg* cfg) {
-  Context* c = enter(ctxt);
+  Context* c = enter(ctxt, kFacCtrl, "cmi_ctl");
   if (c == nullptr) return -1;
   cmi_ctl_cfg out{};
   bool copy = false;
-  const int rc = finish(kFacCtrl, "cmi_ctl", [&] {
-    SignalsBlocked quiet;
-    switch (cmd) {
-      case CMI_CTL_INFO:
-        if (cfg == nullptr) return Status::kInval;
-        c->info(&out);
-        copy = true;
-        return Status::kOk;
-      case CMI_CTL_CACHE_RSEG_SET:
-      case CMI_CTL_CACHE_RSEG_GET:
-      case CMI_CTL_RECONF_TOUT:
-      case CMI_CTL_CLIENT_CONSIST:
-      case CMI_CTL_NODE_CMAP_GET:
-      case CMI_CTL_MEM_RESERVE:
-      case CMI_CTL_MEM_RESERVE_DEL:
-      case CMI_CTL_MEM_RESERVE_SET:
-      case CMI_CTL_NODE_ADDR_CMP:
-        return Status::kNotSupp;
-      default:
-        return Status::kInval;
-    }
-  });
+  const int rc = finish(
+      kFacCtrl,
+      [&] {
+        SignalsBlocked quiet;
+        switch (cmd) {
+          case CMI_CTL_INFO:
+            if (cfg == nullptr) return Status::kInval;
+            c->info(&out);
+            copy = true;
+            return Status::kOk;
+          case CMI_CTL_CACHE_RSEG_SET:
+          case CMI_CTL_CACHE_RSEG_GET:
+          case CMI_CTL_RECONF_TOUT:
+          case CMI_CTL_CLIENT_CONSIST:
+          case CMI_CTL_NODE_CMAP_GET:
+          case CMI_CTL_MEM_RESERVE:
+          case CMI_CTL_MEM_RESERVE_DEL:
+          case CMI_CTL_MEM_RESERVE_SET:
+          case CMI_CTL_NODE_ADDR_CMP:
+            return Status::kNotSupp;
+          default:
+            return Status::kInval;
+        }
+      },
+      "cmi_ctl(command {:#x})", cmd);
   if (rc == 0 && copy) *cfg = out;
   return rc;
 }
 
 cmi_event* evt_get(cmi_ctxt* ctxt) {
   // Nothing makes events yet: none waits.
-  enter(ctxt);
+  if (enter(ctxt, kFacEvt, "evt_get") != nullptr) trace(kFacEvt, kDebug, "evt_get(): none");
   return nullptr;
 }
 
@@ -183,133 +210,172 @@ void evt_ret(cmi_event* event, cmi_event_ret status) {
 }
 
 int fini(cmi_ctxt* ctxt) {
-  Context* c = enter(ctxt);
+  Context* c = enter(ctxt, kFacIni, "fini");
   if (c == nullptr) return -1;
-  return finish(kFacIni, "fini", [&] {
-    SignalsBlocked quiet;
-    return c->leave_thread();
-  });
+  return finish(
+      kFacIni,
+      [&] {
+        SignalsBlocked quiet;
+        return c->leave_thread();
+      },
+      "fini()");
 }
 
 int ini_th(cmi_ctxt* ctxt) {
-  Context* c = enter(ctxt, false);
+  Context* c = enter(ctxt, kFacIni, "ini_th", false);
   if (c == nullptr) return -1;
-  return finish(kFacIni, "ini_th", [&] {
-    SignalsBlocked quiet;
-    return c->join_thread();
-  });
+  return finish(
+      kFacIni,
+      [&] {
+        SignalsBlocked quiet;
+        return c->join_thread();
+      },
+      "ini_th()");
 }
 
 cmi_rseg* seg_exp(cmi_ctxt* ctxt, cmi_seg seg, int32_t attrib) {
-  Context* c = enter(ctxt);
+  Context* c = enter(ctxt, kFacSeg, "seg_exp");
   if (c == nullptr) return nullptr;
-  return finish_object<cmi_rseg*>(kFacSeg, "seg_exp", nullptr, [&] {
-    SignalsBlocked quiet;
-    return c->seg_exp(seg, attrib);
-  });
+  return finish_object<cmi_rseg*>(
+      kFacSeg, nullptr,
+      [&] {
+        SignalsBlocked quiet;
+        return c->seg_exp(seg, attrib);
+      },
+      "seg_exp(segment {}, attributes {:#x})", seg, attrib);
 }
 
 cmi_seg seg_get(cmi_ctxt* ctxt, size_t size, int32_t flags) {
-  Context* c = enter(ctxt);
+  Context* c = enter(ctxt, kFacSeg, "seg_get");
   if (c == nullptr) return CMI_SEG_INVALID;
-  return finish_object<cmi_seg>(kFacSeg, "seg_get", CMI_SEG_INVALID, [&] {
-    SignalsBlocked quiet;
-    return c->seg_get(size, flags);
-  });
+  return finish_object<cmi_seg>(
+      kFacSeg, CMI_SEG_INVALID,
+      [&] {
+        SignalsBlocked quiet;
+        return c->seg_get(size, flags);
+      },
+      "seg_get({} bytes, flags {:#x})", size, flags);
 }
 
 cmi_seg seg_imp(cmi_ctxt* ctxt, cmi_rseg* rseg) {
-  Context* c = enter(ctxt);
+  Context* c = enter(ctxt, kFacSeg, "seg_imp");
   if (c == nullptr) return CMI_SEG_INVALID;
-  return finish_object<cmi_seg>(kFacSeg, "seg_imp", CMI_SEG_INVALID, [&] {
-    SignalsBlocked quiet;
-    return c->seg_imp(rseg);
-  });
+  return finish_object<cmi_seg>(
+      kFacSeg, CMI_SEG_INVALID,
+      [&] {
+        SignalsBlocked quiet;
+        return c->seg_imp(rseg);
+      },
+      "seg_imp({})", fmt::ptr(rseg));
 }
 
 void* seg_at(cmi_ctxt* ctxt, cmi_seg seg, void* addr, int32_t flags) {
-  Context* c = enter(ctxt);
+  Context* c = enter(ctxt, kFacSeg, "seg_at");
   if (c == nullptr) return nullptr;
-  return finish_object<void*>(kFacSeg, "seg_at", nullptr, [&] {
-    SignalsBlocked quiet;
-    return c->seg_at(seg, addr, flags);
-  });
+  return finish_object<void*>(
+      kFacSeg, nullptr,
+      [&] {
+        SignalsBlocked quiet;
+        return c->seg_at(seg, addr, flags);
+      },
+      "seg_at(segment {}, {}, flags {:#x})", seg, addr, flags);
 }
 
 int seg_dt(cmi_ctxt* ctxt, cmi_seg seg, void* addr) {
-  Context* c = enter(ctxt);
+  Context* c = enter(ctxt, kFacSeg, "seg_dt");
   if (c == nullptr) return -1;
-  return finish(kFacSeg, "seg_dt", [&] {
-    SignalsBlocked quiet;
-    return c->seg_dt(seg, addr);
-  });
+  return finish(
+      kFacSeg,
+      [&] {
+        SignalsBlocked quiet;
+        return c->seg_dt(seg, addr);
+      },
+      "seg_dt(segment {}, {})", seg, addr);
 }
 
 int seg_ctl(cmi_ctxt* ctxt, cmi_seg seg, int32_t cmd, cmi_ds* ds) {
-  Context* c = enter(ctxt);
+  Context* c = enter(ctxt, kFacCtrl, "seg_ctl");
   if (c == nullptr) return -1;
   cmi_ds out{};
   bool copy = false;
   const cmi_token* token = cmd == CMI_SEG_TOKEN && ds != nullptr ? ds->token.tok : nullptr;
-  const int rc = finish(kFacCtrl, "seg_ctl", [&] {
-    SignalsBlocked quiet;
-    switch (cmd) {
-      case CMI_SEG_RM:
-        return c->seg_remove(seg);
-      case CMI_SEG_TOKEN:
-        return c->set_token(seg, token);
-      case CMI_SEG_STATUS:
-      case CMI_SEG_INFO:
-        if (ds == nullptr) return Status::kInval;
-        copy = true;
-        return cmd == CMI_SEG_STATUS ? c->seg_status(seg, &out) : c->seg_info(seg, &out);
-      case CMI_SEG_CHECK:
-      case CMI_SEG_RECO:
-      case CMI_SEG_BRK:
-        return c->node().find(seg) ? Status::kNotSupp : Status::kInval;
-      default:
-        return Status::kInval;
-    }
-  });
+  const int rc = finish(
+      kFacCtrl,
+      [&] {
+        SignalsBlocked quiet;
+        switch (cmd) {
+          case CMI_SEG_RM:
+            return c->seg_remove(seg);
+          case CMI_SEG_TOKEN:
+            return c->set_token(seg, token);
+          case CMI_SEG_STATUS:
+          case CMI_SEG_INFO:
+            if (ds == nullptr) return Status::kInval;
+            copy = true;
+            return cmd == CMI_SEG_STATUS ? c->seg_status(seg, &out) : c->seg_info(seg, &out);
+          case CMI_SEG_CHECK:
+          case CMI_SEG_RECO:
+          case CMI_SEG_BRK:
+            return c->node().find(seg) ? Status::kNotSupp : Status::kInval;
+          default:
+            return Status::kInval;
+        }
+      },
+      "seg_ctl(segment {}, command {:#x})", seg, cmd);
   if (rc == 0 && copy) *ds = out;
   return rc;
 }
 
 int rseg_del(cmi_ctxt* ctxt, cmi_rseg* rseg) {
-  Context* c = enter(ctxt);
+  Context* c = enter(ctxt, kFacSeg, "rseg_del");
   if (c == nullptr) return -1;
-  return finish(kFacSeg, "rseg_del", [&] {
-    SignalsBlocked quiet;
-    return c->rseg_del(rseg);
-  });
+  return finish(
+      kFacSeg,
+      [&] {
+        SignalsBlocked quiet;
+        return c->rseg_del(rseg);
+      },
+      "rseg_del({})", fmt::ptr(rseg));
 }
 
 int tok_del(cmi_ctxt* ctxt, cmi_token* tok) {
-  Context* c = enter(ctxt);
+  Context* c = enter(ctxt, kFacTok, "tok_del");
   if (c == nullptr) return -1;
-  return finish(kFacTok, "tok_del", [&] {
-    SignalsBlocked quiet;
-    return c->tok_del(tok);
-  });
+  return finish(
+      kFacTok,
+      [&] {
+        SignalsBlocked quiet;
+        return c->tok_del(tok);
+      },
+      "tok_del({})", fmt::ptr(tok));
 }
 
 cmi_token* tok_new(cmi_ctxt* ctxt, cmi_seg seg, cmi_naddr* naddr, cmi_acc flags) {
-  Context* c = enter(ctxt);
+  Context* c = enter(ctxt, kFacTok, "tok_new");
   if (c == nullptr) return nullptr;
-  return finish_object<cmi_token*>(kFacTok, "tok_new", nullptr, [&] {
-    SignalsBlocked quiet;
-    return c->tok_new(seg, naddr, flags);
-  });
+  return finish_object<cmi_token*>(
+      kFacTok, nullptr,
+      [&] {
+        SignalsBlocked quiet;
+        return c->tok_new(seg, naddr, flags);
+      },
+      "tok_new(segment {}, {}, rights {:#x})", seg, fmt::ptr(naddr), flags);
 }
 
-cmi_seg seg_getva(cmi_ctxt* ctxt, void*, size_t, int32_t) {
-  if (enter(ctxt) != nullptr) context::t_error = CMI_ERR_NOTSUPP;
-  return CMI_SEG_INVALID;
+cmi_seg seg_getva(cmi_ctxt* ctxt, void* va, size_t size, int32_t flags) {
+  if (enter(ctxt, kFacSeg, "seg_getva") == nullptr) return CMI_SEG_INVALID;
+  return finish_object<cmi_seg>(
+      kFacSeg, CMI_SEG_INVALID, [] { return Result<cmi_seg>(Status::kNotSupp); },
+      "seg_getva({}, {} bytes, flags {:#x})", va, size, flags);
 }
 
-cmi_token* tok_newva(cmi_ctxt* ctxt, cmi_seg, void*, size_t, cmi_naddr*, cmi_acc) {
-  if (enter(ctxt) != nullptr) context::t_error = CMI_ERR_NOTSUPP;
-  return nullptr;
+cmi_token* tok_newva(cmi_ctxt* ctxt, cmi_seg seg, void* va, size_t size, cmi_naddr* naddr,
+                     cmi_acc flags) {
+  if (enter(ctxt, kFacTok, "tok_newva") == nullptr) return nullptr;
+  return finish_object<cmi_token*>(
+      kFacTok, nullptr, [] { return Result<cmi_token*>(Status::kNotSupp); },
+      "tok_newva(segment {}, {}, {} bytes, {}, rights {:#x})", seg, va, size, fmt::ptr(naddr),
+      flags);
 }
 
 }  // namespace cmi::api

@@ -1,4 +1,5 @@
-// What every C entry does: find the context, check the thread, clear the error, call, translate.
+// What every C entry does: find the context, check the thread, clear the error, call, translate,
+// trace: a line of level ERROR for a call that failed, of level DEBUG for one that did not.
 //
 // Order of errors: a pointer that is not this process's context is INVAL and is not followed; then
 // the calling thread must be registered (INIT); then arguments.
@@ -7,6 +8,7 @@
 #include <cmi.h>
 
 #include <new>
+#include <type_traits>
 
 #include "core/base/log.hpp"
 #include "core/context/context.hpp"
@@ -41,44 +43,98 @@ inline cmi_error translate(Status s) {
   return CMI_ERR_INVAL;
 }
 
+inline const char* error_name(cmi_error error) {
+  switch (error) {
+    case CMI_ERR_NONE:
+      return "ok";
+    case CMI_ERR_INIT:
+      return "CMI_ERR_INIT";
+    case CMI_ERR_INVAL:
+      return "CMI_ERR_INVAL";
+    case CMI_ERR_NOMEM:
+      return "CMI_ERR_NOMEM";
+    case CMI_ERR_PERM:
+      return "CMI_ERR_PERM";
+    case CMI_ERR_NOTSUPP:
+      return "CMI_ERR_NOTSUPP";
+    case CMI_ERR_BOUND:
+      return "CMI_ERR_BOUND";
+    case CMI_ERR_HW:
+      return "CMI_ERR_HW";
+    case CMI_ERR_STORE:
+      return "CMI_ERR_STORE";
+    case CMI_ERR_RECONFIG:
+      return "CMI_ERR_RECONFIG";
+  }
+  return "an unknown error";
+}
+
 // The context, or null with the thread's error set. `registered`: the thread must be.
-inline Context* enter(const cmi_ctxt* ctxt, bool registered = true) {
+inline Context* enter(const cmi_ctxt* ctxt, Facility facility, const char* call,
+                      bool registered = true) {
   bool forked = false;
   Context* c = Context::find(ctxt, &forked);
   if (c == nullptr) {
     context::t_error = forked ? CMI_ERR_INIT : CMI_ERR_INVAL;
+    trace(facility, kError, "{}: {}, not the context of this process", call,
+          error_name(context::t_error));
     return nullptr;
   }
   if (registered && (context::t_thread == nullptr || context::t_thread->context != c)) {
     context::t_error = CMI_ERR_INIT;
+    trace(facility, kError, "{}: CMI_ERR_INIT, this thread is not registered", call);
     return nullptr;
   }
   context::t_error = CMI_ERR_NONE;
   return c;
 }
 
+// One line: the call with its arguments, and what it gave. Costs a branch where nobody listens.
+template <class Value, class... Args>
+void trace_call(Facility facility, Status status, Value value,
+                fmt::format_string<const Args&...> call, const Args&... args) {
+  const Level level = ok(status) ? kDebug : kError;
+  if (!Trace::get().on(facility, level)) return;
+  char line[256];
+  *fmt::format_to_n(line, sizeof line - 1, call, args...).out = '\0';
+  if (!ok(status)) {
+    trace(facility, level, "{}: {}", line, error_name(translate(status)));
+  } else if constexpr (std::is_pointer_v<Value>) {
+    trace(facility, level, "{}: {}", line, fmt::ptr(value));
+  } else {
+    trace(facility, level, "{}: {}", line, value);
+  }
+}
+
 // Runs `body`, which returns a Status; -1 and the error on failure. Allocation failures end here.
-template <class Body>
-int finish(Facility facility, const char* call, Body body) {
+// `call` and `args` are for the trace: "name(what {})".
+template <class Body, class... Args>
+int finish(Facility facility, Body body, fmt::format_string<const Args&...> call,
+           const Args&... args) {
   Status s = Status::kNoMem;
   try {
     s = body();
   } catch (const std::bad_alloc&) {
   }
-  trace(facility, ok(s) ? kDebug : kInfo, "{}: {}", call, status_name(s));
+  trace_call(facility, s, "ok", call, args...);
   context::t_error = translate(s);
   return ok(s) ? 0 : -1;
 }
 
 // The same for calls that return an object: `body` returns a Result.
-template <class T, class Body>
-T finish_object(Facility facility, const char* call, T failure, Body body) {
+template <class T, class Body, class... Args>
+T finish_object(Facility facility, T failure, Body body, fmt::format_string<const Args&...> call,
+                const Args&... args) {
+  Status s = Status::kNoMem;
   T object = failure;
-  finish(facility, call, [&] {
+  try {
     auto r = body();
+    s = r.status();
     if (r) object = *r;
-    return r.status();
-  });
+  } catch (const std::bad_alloc&) {
+  }
+  trace_call(facility, s, object, call, args...);
+  context::t_error = translate(s);
   return object;
 }
 

@@ -39,23 +39,27 @@ extern "C" cmi_ctxt* cmi_ini(uint16_t verno, cmi_cbs* callback) {
     if (r) c = *r;
   } catch (const std::bad_alloc&) {
   }
+  cmi_ctxt* handle = ok(s) ? c->handle() : nullptr;
+  api::trace_call(kFacIni, s, handle, "cmi_ini(version {})", verno);
   context::t_error = api::translate(s);
-  return ok(s) ? c->handle() : nullptr;
+  return handle;
 }
 
 extern "C" cmi_error cmi_get_error(cmi_ctxt*) { return context::t_error; }
 
-static int barrier_of_process() {
+static int barrier_of_process(const char* macro) {
+  trace(kFacMem, kHighest, "{}()", macro);
   const Status s = context::barrier_here();
+  if (!ok(s)) api::trace_call(kFacMem, s, "ok", "{}()", macro);
   context::t_error = api::translate(s);
   return ok(s) ? 0 : -1;
 }
 
-extern "C" int cmi_ofi_mb(void) { return barrier_of_process(); }
-extern "C" int cmi_ofi_wmb(void) { return barrier_of_process(); }
+extern "C" int cmi_ofi_mb(void) { return barrier_of_process("cmi_mb"); }
+extern "C" int cmi_ofi_wmb(void) { return barrier_of_process("cmi_wmb"); }
 
 extern "C" int cmi_ofi_stats(cmi_ctxt* ctxt, struct cmi_ofi_stats* out) {
-  context::Context* c = api::enter(ctxt);
+  context::Context* c = api::enter(ctxt, kFacCtrl, "cmi_ofi_stats");
   if (c == nullptr) return -1;
   if (out == nullptr || out->size != sizeof *out) {
     context::t_error = CMI_ERR_INVAL;

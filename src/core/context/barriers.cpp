@@ -65,30 +65,31 @@ Status Context::cflush(void* const* addrs, int32_t n, Raised* raised) {
     const Status s =
         engine_->importer().flush(imported, t_thread->loss, Deadline::in(kBarrierTimeout), &e);
     if (e != memory::Exception::kNone) {
-      *raised = {e, imported.front().second, imported.front().first->segment};
+      *raised = {e, true, imported.front().second, imported.front().first->segment};
     }
     if (!ok(s)) status = s;
   }
   return status;
 }
 
-Status Context::cas(uint64_t* addr, uint64_t expected, uint64_t desired, uint64_t* found,
-                    Raised* raised) {
+Status Context::cas(uint64_t* addr, uint64_t expected, uint64_t desired, bool again,
+                    uint64_t* found, Raised* raised) {
   if (reinterpret_cast<uintptr_t>(addr) % 8 != 0 || found == nullptr) return Status::kInval;
   memory::Stats& stats = engine_->stats();
   auto view = engine_->views().find(addr);
   if (view != nullptr && view->import != nullptr) {
     if (!memory::t_access_enabled) {
-      *raised = {memory::Exception::kEnable, addr, view->segment};
+      *raised = {memory::Exception::kEnable, false, addr, view->segment};
       return Status::kOk;
     }
     // Everything before it is globally visible before the swap is.
     if (Status s = barrier(); !ok(s)) return s;
     memory::count(stats.cas_calls);
-    const memory::Exception e =
-        engine_->importer().cas(*view, reinterpret_cast<std::byte*>(addr), expected, desired, found,
-                                Deadline::in(call_timeout()));
-    if (e != memory::Exception::kNone) *raised = {e, addr, view->segment};
+    bool unknown = false;
+    const memory::Exception e = engine_->importer().cas(
+        *view, reinterpret_cast<std::byte*>(addr), expected, desired, again, found,
+        &t_thread->pending_cas, &unknown, Deadline::in(call_timeout()));
+    if (e != memory::Exception::kNone) *raised = {e, unknown, addr, view->segment};
     return Status::kOk;
   }
   size_t offset;
@@ -96,7 +97,7 @@ Status Context::cas(uint64_t* addr, uint64_t expected, uint64_t desired, uint64_
   const int32_t seg = engine_->home().segment_at(addr, &offset, &read_only);
   if (seg == 0) return Status::kInval;
   if (read_only) {
-    *raised = {memory::Exception::kAccess, addr, seg};
+    *raised = {memory::Exception::kAccess, false, addr, seg};
     return Status::kOk;
   }
   if (Status s = barrier(); !ok(s)) return s;

@@ -93,7 +93,10 @@ Result<Context*> Context::start(uint16_t verno, const cmi_cbs* callbacks,
   Trace::get().configure(callbacks != nullptr ? callbacks->trace_facilities : 0,
                          callbacks != nullptr ? callbacks->trace_level : 0, sink);
   auto environment = read_environment();
-  if (!environment) return environment.status();
+  if (!environment) {
+    Trace::get().configure(0, 0, {});  // the callbacks are good for this call only
+    return environment.status();
+  }
 
   struct Unmade {  // undoes a start that failed half way
     Context* context;
@@ -139,7 +142,7 @@ Result<Context*> Context::start(uint16_t verno, const cmi_cbs* callbacks,
   handle->ctxt.naddr = reinterpret_cast<cmi_naddr*>(handle->naddr);
   handle->ctxt.fns10 = table10;
   handle->ctxt.fns11 = table11;
-  if (Status s = access::encode_naddr({c.node_->id(), c.id_}, handle->naddr); !ok(s)) return s;
+  if (Status s = access::encode_naddr({c.node_->id(), c.id_}, handle->naddr, version); !ok(s)) return s;
   g_handle.store(c.handle_, std::memory_order_release);
   g_context.store(&c, std::memory_order_release);
   if (Status s = c.join_thread(); !ok(s)) {
@@ -185,6 +188,10 @@ Status Context::join_thread() {
 Status Context::leave_thread() {
   Guard lifetime(g_lifetime);
   Thread* t = t_thread;
+  if (t->pending_cas.request != nullptr) {
+    t->pending_cas.import->link->forget(t->pending_cas.request);
+    t->pending_cas = {};
+  }
   if (t->epoch != nullptr) (void)close_epoch(reinterpret_cast<cmi_fb>(t->epoch));
   bool last;
   {
@@ -196,6 +203,7 @@ Status Context::leave_thread() {
   }
   pthread_setspecific(g_thread_key, nullptr);
   t_thread = nullptr;
+  if (memory::t_access_enabled) engine_->importer().thread_enabled(false);
   memory::t_access_enabled = false;
   const Allocator allocator = allocator_;
   if (last) {
@@ -205,6 +213,7 @@ Status Context::leave_thread() {
     g_handle.store(nullptr, std::memory_order_release);
     delete this;
   }
+  t->~Thread();
   allocator.put(t);
   return Status::kOk;
 }

@@ -33,6 +33,7 @@ struct Allocator {
 struct Thread {
   class Context* context = nullptr;
   memory::LossMark loss;
+  memory::PendingCas pending_cas;
   struct Epoch* epoch = nullptr;  // open flush epoch
   Thread* next = nullptr;         // of the same context, guarded by its mu_
 };
@@ -89,11 +90,13 @@ class Context {
   Status close_epoch(cmi_fb epoch);
   struct Raised {  // an exception that the C entry has to raise
     memory::Exception exception = memory::Exception::kNone;
+    bool final = false;  // the call must not be tried again after it
     const void* addr = nullptr;
     int32_t segment = 0;
   };
   Status cflush(void* const* addrs, int32_t n, Raised* raised);
-  Status cas(uint64_t* addr, uint64_t expected, uint64_t desired, uint64_t* found, Raised* raised);
+  Status cas(uint64_t* addr, uint64_t expected, uint64_t desired, bool again, uint64_t* found,
+             Raised* raised);
 
  private:
   struct Attached {

@@ -12,7 +12,9 @@ constexpr int32_t kSegGetFlags = CMI_SEG_NORESERVE | CMI_SEG_LOCK | CMI_SEG_LARG
                                  CMI_SEG_EXTENSIBLE | CMI_SEG_CLIENT_CONSIST |
                                  CMI_SEG_CLIENT_INCONSIST;
 // Asked for by name and not offered yet.
-constexpr int32_t kNotOffered = CMI_SEG_LOCK | CMI_SEG_LARGE_PAGES | CMI_SEG_EXTENSIBLE;
+// Segments are of the default mode alone, so that the other one would have to be a mixture.
+constexpr int32_t kNotOffered =
+    CMI_SEG_LOCK | CMI_SEG_LARGE_PAGES | CMI_SEG_EXTENSIBLE | CMI_SEG_CLIENT_CONSIST;
 }  // namespace
 
 Result<int32_t> Context::seg_get(size_t size, int32_t flags) {
@@ -22,7 +24,7 @@ Result<int32_t> Context::seg_get(size_t size, int32_t flags) {
   }
   if (size == 0 || size % kPageSize != 0) return Status::kInval;
   if ((flags & kNotOffered) != 0) return Status::kNotSupp;
-  if (size > kMaxSegmentSize) return Status::kNoMem;
+  if (size > std::min<uint64_t>(kMaxSegmentSize, environment_.mem_max)) return Status::kNoMem;
   return engine_->home().create(size, flags, (flags & CMI_SEG_NORESERVE) == 0);
 }
 

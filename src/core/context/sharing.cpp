@@ -45,7 +45,7 @@ Result<cmi_rseg*> Context::seg_exp(int32_t seg, int32_t attrib) {
   auto rseg = engine_->home().export_segment(seg, info->flags, attrib);
   Status status = rseg.status();
   auto* bytes = static_cast<std::byte*>(*object);
-  if (ok(status)) status = access::encode_rseg(*rseg, {bytes, access::kRsegSize});
+  if (ok(status)) status = access::encode_rseg(*rseg, {bytes, access::kRsegSize}, version());
   if (!ok(status)) {
     revoke_issued(*object, access::kRsegSize, false);
     return status;
@@ -126,7 +126,7 @@ Result<cmi_token*> Context::tok_new(int32_t seg, const cmi_naddr* naddr, uint32_
   auto token = engine_->home().new_token(seg, any, node, rights);
   Status status = token.status();
   auto* bytes = static_cast<std::byte*>(*object);
-  if (ok(status)) status = access::encode_token(*token, {bytes, access::kTokenSize});
+  if (ok(status)) status = access::encode_token(*token, {bytes, access::kTokenSize}, version());
   if (!ok(status)) {
     revoke_issued(*object, access::kTokenSize, true);
     return status;

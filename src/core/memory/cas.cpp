@@ -1,5 +1,6 @@
-// atm_cas on an imported segment: executed at the home, never on cached values; then the caller's
-// own cached copy takes the result (protocol rule 12).
+// atm_cas on an imported segment: executed at the home, never on cached values; then the caller's own
+// cached copy takes the result (protocol rule 12). By the provider's own atomic where that is
+// coherent with CPUs, else by a message that the home executes.
 #include <cstring>
 
 #include "core/base/fault_point.hpp"
@@ -16,18 +17,20 @@ void store_word(std::byte* at, uint64_t value) {
 }  // namespace
 
 Exception Importer::cas(const View& view, const std::byte* addr, uint64_t expected,
-                        uint64_t desired, uint64_t* found, Deadline deadline) {
+                        uint64_t desired, bool again, uint64_t* found, PendingCas* pending,
+                        bool* unknown, Deadline deadline) {
   SignalsBlocked quiet;
   const std::shared_ptr<Import>& holder = view.import;
   Import& imp = *holder;
   if (view.read_only) return Exception::kAccess;
-  if (Exception e = usable(imp, false); e == Exception::kSinval || e == Exception::kToken) {
+  for (Exception e = usable(imp, false); e != Exception::kNone && e != Exception::kAccess;
+       e = usable(imp, false)) {
+    if (e == Exception::kToken && adopt_token(holder, deadline)) continue;
     return imp.state.load() == ImportState::kRemoved ? explain(imp, deadline) : e;
   }
   if ((imp.rights.load() & fabric::kAtomic) == 0) return Exception::kAccess;
   const auto offset = static_cast<uint64_t>(addr - view.addr);
-  const auto index = static_cast<uint32_t>(offset / kPageSize);
-  Page& page = imp.table[index];
+  Page& page = imp.table[offset / kPageSize];
 
   page.lock();
   const bool quiet_page =
@@ -35,7 +38,69 @@ Exception Importer::cas(const View& view, const std::byte* addr, uint64_t expect
   const uint32_t generation = page.generation;
   page.unlock();
 
-  // The home must know the import before it takes its swaps.
+  const Exception e =
+      parts_.linking.traits().cas
+          ? swap_by_provider(imp, offset, expected, desired, found, unknown, deadline)
+          : swap_by_message(holder, offset, expected, desired, again, found, pending, deadline);
+  if (e != Exception::kNone) return e;
+  if (*found != expected) count(parts_.stats.cas_lost);
+  patch(holder, offset, *found == expected ? desired : *found, quiet_page, generation);
+  return Exception::kNone;
+}
+
+Exception Importer::swap_by_message(const std::shared_ptr<Import>& holder, uint64_t offset,
+                                    uint64_t expected, uint64_t desired, bool again,
+                                    uint64_t* found, PendingCas* pending, Deadline deadline) {
+  Import& imp = *holder;
+  const bool same = again && pending->request != nullptr && pending->import == holder &&
+                    pending->offset == offset && pending->expected == expected &&
+                    pending->desired == desired;
+  if (!same) {
+    if (pending->request != nullptr) pending->import->link->forget(pending->request);
+    *pending = {};
+    // The home must have heard of this import before it takes its swaps.
+    auto session = imp.link->session(deadline);
+    fabric::RemoteKey key;
+    if (session == nullptr || !session_key(imp, *session, &key, deadline)) {
+      const Exception e = explain(imp, deadline);
+      return e == Exception::kNone ? Exception::kTransient : e;
+    }
+    if ((imp.rights.load() & fabric::kAtomic) == 0) return Exception::kAccess;
+    std::byte buf[64];
+    Writer out(buf);
+    out.put(imp.rseg.uid);
+    out.put(imp.instance);
+    out.put(offset);
+    out.put(expected);
+    out.put(desired);
+    fault_point("cas_before_send");
+    *pending = {holder, imp.link->start(static_cast<uint16_t>(RequestType::kCas), out.done()),
+                offset, expected, desired};
+  }
+  // Its number makes it happen once, however often the link is rebuilt. One that is not answered in
+  // time stays pending: the caller who tries again waits for it, and does not repeat it.
+  if (imp.link->await(pending->request, deadline) != fabric::Cause::kOk) {
+    const Exception e = explain(imp, Deadline::in(50 * kMilli));
+    return e == Exception::kNone ? Exception::kTransient : e;
+  }
+  const std::shared_ptr<fabric::Request> request = std::move(pending->request);
+  *pending = {};
+  Reader in(request->reply());
+  const auto status = static_cast<WireStatus>(in.get<uint8_t>());
+  const auto value = in.get<uint64_t>();
+  if (!in.ok()) return Exception::kTransient;
+  switch (status) {
+    case WireStatus::kOk: *found = value; return Exception::kNone;
+    case WireStatus::kRights: return Exception::kAccess;
+    case WireStatus::kGone: return Exception::kSinval;
+    case WireStatus::kRemoved: return explain(imp, deadline);
+    default: return Exception::kToken;
+  }
+}
+
+Exception Importer::swap_by_provider(Import& imp, uint64_t offset, uint64_t expected,
+                                     uint64_t desired, uint64_t* found, bool* unknown,
+                                     Deadline deadline) {
   auto session = imp.link->session(deadline);
   fabric::RemoteKey key;
   if (session == nullptr || !session_key(imp, *session, &key, deadline)) {
@@ -43,51 +108,49 @@ Exception Importer::cas(const View& view, const std::byte* addr, uint64_t expect
     return e == Exception::kNone ? Exception::kTransient : e;
   }
   if ((imp.rights.load() & fabric::kAtomic) == 0) return Exception::kAccess;
-  session.reset();
-
-  std::byte buf[64];
+  imp.using_key.fetch_add(1, std::memory_order_seq_cst);  // pairs with the revocation, as in fetch
+  fabric::Cause cause = fabric::Cause::kRefused;
+  if (imp.state.load(std::memory_order_seq_cst) == ImportState::kUsable) {
+    cause = session->cas(found, expected, desired, key, offset, deadline);
+  }
+  imp.using_key.fetch_sub(1, std::memory_order_seq_cst);
+  if (cause != fabric::Cause::kOk) {
+    // A target that refused did not swap; of everything else the fate is open.
+    *unknown = cause != fabric::Cause::kRefused;
+    if (imp.state.load() == ImportState::kUsable) imp.link->retire(session);
+    session.reset();
+    const Exception e = explain(imp, deadline);
+    return e == Exception::kNone ? Exception::kTransient : e;
+  }
+  if (*found != expected) return Exception::kNone;  // nothing changed, nobody needs to know
+  std::byte buf[32];
   Writer out(buf);
   out.put(imp.rseg.uid);
   out.put(imp.instance);
-  out.put(offset);
-  out.put(expected);
-  out.put(desired);
-  fault_point("cas_before_send");
-  auto request = imp.link->start(static_cast<uint16_t>(RequestType::kCas), out.done());
-  // Its number makes it happen once, however often the link is rebuilt; only a home that stays away
-  // leaves its fate open, and then it is not repeated but reported.
-  if (imp.link->await(request, deadline) != fabric::Cause::kOk) {
-    imp.link->forget(request);
-    const Exception e = explain(imp, Deadline::in(50 * kMilli));
-    return e == Exception::kNone ? Exception::kTransient : e;
-  }
-  Reader in(request->reply());
-  const auto status = static_cast<WireStatus>(in.get<uint8_t>());
-  switch (status) {
-    case WireStatus::kOk:
-      break;
-    case WireStatus::kRights:
-      return Exception::kAccess;
-    case WireStatus::kGone:
-      return Exception::kSinval;
-    case WireStatus::kRemoved:
-      return explain(imp, deadline);
-    default:
-      return Exception::kToken;
-  }
-  *found = in.get<uint64_t>();
-  if (!in.ok()) return Exception::kTransient;
-  const uint64_t word = *found == expected ? desired : *found;
-  if (*found != expected) count(parts_.stats.cas_lost);
+  out.put<uint32_t>(1);
+  out.put(static_cast<uint32_t>(offset / kPageSize));
+  out.put<uint32_t>(1);
+  // The swap has happened; others must drop their copies before the call returns.
+  auto answer = imp.link->call(static_cast<uint16_t>(RequestType::kAnnounce), out.done(), deadline);
+  if (!answer) trace(kFacMem, kWarn, "atm_cas: the home did not confirm the publication in time");
+  return Exception::kNone;
+}
 
+void Importer::patch(const std::shared_ptr<Import>& holder, uint64_t offset, uint64_t word,
+                     bool same_page, uint32_t generation) {
+  Import& imp = *holder;
+  const auto index = static_cast<uint32_t>(offset / kPageSize);
   const size_t in_page = offset % kPageSize;
+  Page& page = imp.table[index];
   page.lock();
-  const bool same = quiet_page && page.generation == generation && !page.in_flight;
+  const bool same = same_page && page.generation == generation && !page.in_flight;
   if (same && page.state == PageState::kClean) {
     store_word(imp.page_data(index) + in_page, word);
     ++page.generation;
     page.unlock();
-  } else if (same && page.state == PageState::kDirty) {
+    return;
+  }
+  if (same && page.state == PageState::kDirty) {
     // Bytes that a thread of ours stored since are newer than the swap; the twin always takes it.
     std::byte* cached = imp.page_data(index) + in_page;
     std::byte* twin = twins_.at(page.twin) + in_page;
@@ -103,12 +166,11 @@ Exception Importer::cas(const View& view, const std::byte* addr, uint64_t expect
     std::memcpy(twin, fresh, 8);
     ++page.generation;
     page.unlock();
-  } else {
-    const bool absent = page.state == PageState::kAbsent;
-    page.unlock();
-    if (!absent) invalidate(holder, {index, 1});
+    return;
   }
-  return Exception::kNone;
+  const bool absent = page.state == PageState::kAbsent;
+  page.unlock();
+  if (!absent) invalidate(holder, {index, 1});
 }
 
 }  // namespace cmi::memory

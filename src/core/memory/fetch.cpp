@@ -77,6 +77,7 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, D
     // so whatever is mapped here under an old verdict is taken by it.
     if (Exception e = usable(imp, write); e != Exception::kNone) {
       page.unlock();
+      if (e == Exception::kToken && adopt_token(view.import, deadline)) continue;
       if (imp.state.load() != ImportState::kRemoved) return e;
       return explain(imp, deadline);
     }
@@ -244,6 +245,22 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Deadlin
     give_up_fetch(holder, wanted, n);
     return e == Exception::kNone ? Exception::kTransient : e;
   }
+}
+
+// Whether the process that imported the segment has set a token since this one last looked: one token
+// serves the whole node. Only asked when an access is about to fail for want of one.
+bool Importer::adopt_token(const std::shared_ptr<Import>& imp, Deadline deadline) {
+  const ImportState state = imp->state.load();
+  if (state != ImportState::kNoToken && state != ImportState::kRevoked) return false;
+  Guard g(imp->adopt_mu);
+  uint64_t version = 0;
+  auto bytes = parts_.node.proxy_token(imp->id, &version);
+  if (!bytes || bytes->size() < access::kTokenSize) return false;
+  if (version == imp->adopted_version) return imp->state.load() == ImportState::kUsable;
+  auto token = access::decode_token(bytes->data());
+  if (!token) return false;
+  imp->adopted_version = version;
+  return ok(set_token(imp, *token, deadline)) && imp->state.load() == ImportState::kUsable;
 }
 
 // What the home says about an access that failed. kNone: nothing is wrong (any more).

@@ -85,6 +85,7 @@ Result<int32_t> Home::create(uint64_t size, int32_t flags, bool reserve) {
     return file.status();
   }
   Guard g(mu_);
+  segments_.erase(*id);  // of a removed segment that had this id
   Segment& s = segments_[*id];
   s.id = *id;
   s.uid = random_u64();
@@ -130,6 +131,10 @@ Result<void*> Home::attach(int32_t id, uint64_t size, void* addr, bool read_only
   {
     Guard g(mu_);
     Segment* s = find(id);
+    if (s != nullptr && !s->service) {  // a removed one of ours that had this id
+      segments_.erase(id);
+      s = nullptr;
+    }
     if (s == nullptr) {
       auto info = parts_.node.find(id);
       auto file = parts_.node.open_segment_file(id);
@@ -214,7 +219,17 @@ Status Home::detach(int32_t id, void* addr, Deadline deadline) {
   munmap(view.addr, view.len);
   Guard g(mu_);
   Segment* s = find(id);
-  if (s != nullptr && s->views.empty() && (!s->owned || s->removed)) segments_.erase(id);
+  if (s == nullptr || !s->views.empty()) return Status::kOk;
+  if (!s->owned) {
+    segments_.erase(id);
+  } else if (s->removed) {
+    // Importers are told TOKEN while any process of the node has it attached, and SINVAL after: the
+    // entry stays for asking the registry, its memory goes.
+    s->holders.clear();
+    s->tokens.clear();
+    s->service = Mapping();
+    s->file.reset();
+  }
   return Status::kOk;
 }
 

@@ -162,7 +162,7 @@ class Home {
   WireStatus check(const ContextId& client, uint64_t uid, uint32_t instance, uint32_t right,
                    Segment** s, Holder** h) CMI_REQUIRES(mu_);
   void on_present(const fabric::ClientInfo& client, uint64_t number, Reader in);
-  void on_publish(const fabric::ClientInfo& client, uint64_t number, Reader in);
+  void on_publish(const fabric::ClientInfo& client, uint64_t number, Reader in, RequestType type);
   void on_cas(const fabric::ClientInfo& client, uint64_t number, Reader in);
 
   // home_barrier.cpp

@@ -56,6 +56,9 @@ struct Import {
 
   Mutex token_mu;  // held over a request to the home: never taken by the service thread
   access::TokenInfo token CMI_GUARDED_BY(token_mu);
+  Mutex adopt_mu;  // outside token_mu; application threads only
+  // Of the token in the registry that this process took over last; see Importer::adopt_token.
+  uint64_t adopted_version CMI_GUARDED_BY(adopt_mu) = 0;
   // The session key, valid in one generation of the link.
   std::atomic<uint32_t> key_generation{0};
   std::atomic<uint64_t> key{0}, key_base{0};

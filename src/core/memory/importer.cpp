@@ -118,6 +118,20 @@ Status Importer::set_token(const std::shared_ptr<Import>& import, const access::
   return Status::kOk;
 }
 
+void Importer::thread_enabled(bool enabled) {
+  if (enabled) {
+    enabled_threads_.fetch_add(1);
+  } else if (enabled_threads_.fetch_sub(1) == 1) {
+    // Nobody may access anything: the next access of each page faults again. Only the mappings go,
+    // pages keep their states and come back without asking the home.
+    SignalsBlocked quiet;
+    for (auto& imp : all_imports()) {
+      Guard views(imp->views_mu);
+      for (auto& v : imp->views) zap(v->addr, v->len);
+    }
+  }
+}
+
 Status Importer::prepare(Import& imp, bool reserve) {
   Guard g(imp.token_mu);
   if (imp.service) return Status::kOk;

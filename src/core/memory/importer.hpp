@@ -45,6 +45,14 @@ struct LossMark {
   uint64_t seen = 0;
 };
 
+// A swap whose answer has not come: kept while its caller tries again, so that it is never started
+// twice. One per thread.
+struct PendingCas {
+  std::shared_ptr<Import> import;
+  std::shared_ptr<fabric::Request> request;
+  uint64_t offset = 0, expected = 0, desired = 0;
+};
+
 class Importer {
  public:
   struct Parts {
@@ -66,6 +74,8 @@ class Importer {
   // need write-through. A token that the home has revoked is taken: accesses then raise TOKEN.
   Status set_token(const std::shared_ptr<Import>& imp, const access::TokenInfo& token,
                    Deadline deadline);
+  // cmi_enb of one thread changed. Views are closed while no thread is enabled.
+  void thread_enabled(bool enabled);
   // The cache file and its tables; once.
   Status prepare(Import& imp, bool reserve);
   Result<std::shared_ptr<const View>> attach(const std::shared_ptr<Import>& imp, void* addr,
@@ -84,9 +94,11 @@ class Importer {
                LossMark& mark, Deadline deadline, Exception* failed);
   uint64_t losses() const { return losses_.load(std::memory_order_acquire); }
 
-  // The barrier of the caller's process must have returned already.
+  // The barrier of the caller's process must have returned already. `again`: the caller tries the
+  // same swap once more after an exception; what *pending holds is then awaited, not repeated.
+  // kHw: the provider's atomic ended with its fate unknown; it must not be tried again.
   Exception cas(const View& view, const std::byte* addr, uint64_t expected, uint64_t desired,
-                uint64_t* found, Deadline deadline);
+                bool again, uint64_t* found, PendingCas* pending, bool* unknown, Deadline deadline);
 
   void on_notice(const ContextId& home, uint64_t secret, uint64_t number, uint16_t type, Reader in);
 
@@ -121,12 +133,22 @@ class Importer {
   // fetch.cpp
   Exception usable(Import& imp, bool write);  // kNone, or why not
   Exception fetch(const View& view, uint32_t page, bool write, Deadline deadline);
+  bool adopt_token(const std::shared_ptr<Import>& imp, Deadline deadline);
   Exception explain(Import& imp, Deadline deadline);
   void deliver(const View& view, uint32_t first, uint32_t count, uint32_t wanted, bool write);
   void give_up_fetch(const std::shared_ptr<Import>& imp, uint32_t first, uint32_t count);
   bool session_key(Import& imp, fabric::Session& session, fabric::RemoteKey* key,
                    Deadline deadline);
   bool make_dirty(const View& view, uint32_t page);
+
+  // cas.cpp
+  Exception swap_by_message(const std::shared_ptr<Import>& imp, uint64_t offset, uint64_t expected,
+                            uint64_t desired, bool again, uint64_t* found, PendingCas* pending,
+                            Deadline deadline);
+  Exception swap_by_provider(Import& imp, uint64_t offset, uint64_t expected, uint64_t desired,
+                             uint64_t* found, bool* unknown, Deadline deadline);
+  void patch(const std::shared_ptr<Import>& imp, uint64_t offset, uint64_t word, bool same_page,
+             uint32_t generation);
 
   // write_back.cpp
   std::shared_ptr<Batch> begin_batch(const std::shared_ptr<Import>& imp);
@@ -160,6 +182,7 @@ class Importer {
   uint32_t next_instance_ CMI_GUARDED_BY(imports_mu_) = 1;
 
   std::atomic<uint64_t> dirty_pages_{0}, open_batch_count_{0}, losses_{0};
+  std::atomic<int> enabled_threads_{0};
   Mutex batches_mu_;
   uint64_t next_batch_ CMI_GUARDED_BY(batches_mu_) = 1;
   std::map<uint64_t, std::shared_ptr<Batch>> batches_ CMI_GUARDED_BY(batches_mu_);

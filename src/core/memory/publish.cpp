@@ -11,7 +11,9 @@ namespace cmi::memory {
 
 namespace {
 constexpr Nanos kResend = 300 * kMilli;
-constexpr Nanos kProbeAfter = 60 * kMilli, kProbeEvery = 200 * kMilli;
+// A probe leaves a connection behind at its target until that context ends: rarely, and only when
+// an answer is overdue.
+constexpr Nanos kProbeAfter = 250 * kMilli, kProbeEvery = kSecond;
 constexpr Nanos kVerdict =
     10 * kSecond;  // of silence, then an importer that owes an answer is dead
 }  // namespace

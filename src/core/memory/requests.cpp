@@ -59,7 +59,8 @@ void Home::on_request(const fabric::ClientInfo& client, uint64_t number, uint16_
     case RequestType::kPresent:
       return on_present(client, number, in);
     case RequestType::kPublish:
-      return on_publish(client, number, in);
+    case RequestType::kAnnounce:
+      return on_publish(client, number, in, static_cast<RequestType>(type));
     case RequestType::kCas:
       return on_cas(client, number, in);
     case RequestType::kLeave: {
@@ -164,7 +165,9 @@ void Home::on_present(const fabric::ClientInfo& client, uint64_t number, Reader 
   reply(parts_.server, client.id, number, status, out.done());
 }
 
-void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader in) {
+void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader in,
+                      RequestType type) {
+  const bool announce = type == RequestType::kAnnounce;  // the data went by itself
   const auto uid = in.get<uint64_t>();
   const auto instance = in.get<uint32_t>();
   const auto n = in.get<uint32_t>();
@@ -174,19 +177,21 @@ void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader 
     Guard g(mu_);
     Segment* s = nullptr;
     Holder* h = nullptr;
-    status =
-        in.ok() ? check(client.id, uid, instance, fabric::kWrite, &s, &h) : WireStatus::kMalformed;
+    const uint32_t right = announce ? fabric::kAtomic : fabric::kWrite;
+    status = in.ok() ? check(client.id, uid, instance, right, &s, &h) : WireStatus::kMalformed;
     std::vector<PageRange> ranges;
     for (uint32_t i = 0; i < n && status == WireStatus::kOk; ++i) {
       const auto page = in.get<uint32_t>();
-      if (!in.ok() || page >= s->size / kPageSize) {
+      const uint32_t pages = announce ? in.get<uint32_t>() : 1;
+      const uint64_t all = s->size / kPageSize;
+      if (!in.ok() || page >= all || pages == 0 || pages > all - page) {
         status = WireStatus::kRange;
-      } else if (!apply_diff(in, s->service.data() + size_t{page} * kPageSize)) {
+      } else if (!announce && !apply_diff(in, s->service.data() + size_t{page} * kPageSize)) {
         status = WireStatus::kMalformed;
       } else if (!ranges.empty() && ranges.back().first + ranges.back().count == page) {
-        ++ranges.back().count;
+        ranges.back().count += pages;
       } else {
-        ranges.push_back({page, 1});
+        ranges.push_back({page, pages});
       }
     }
     // Applied stores are published even when a later page of the message was malformed.

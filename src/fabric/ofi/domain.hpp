@@ -4,6 +4,7 @@
 
 #include <rdma/fi_domain.h>
 
+#include "core/base/lock.hpp"
 #include "fabric/fabric.hpp"
 #include "fabric/ofi/descriptors.hpp"
 #include "fabric/ofi/handle.hpp"
@@ -26,6 +27,11 @@ class OfiFabric final : public Fabric {
   fid_fabric* fabric() const { return fabric_.get(); }
   fid_domain* domain() const { return domain_.get(); }
   Connections& connections() const { return connections_; }
+  // Held around every call that posts, reads a queue or arms its descriptor. The tcp provider moves
+  // its whole domain forward in each of them and counts the wake-ups of a queue without a lock
+  // (seen in 1.17): two at once leave a queue's descriptor readable for good, and whoever sleeps on
+  // it spins.
+  Mutex& gate() const { return gate_; }
 
  private:
   explicit OfiFabric(Info info) : info_(std::move(info)) {}
@@ -37,6 +43,7 @@ class OfiFabric final : public Fabric {
   Fid<fid_domain> domain_;
   Traits traits_;
   mutable Connections connections_;  // has a lock of its own
+  mutable Mutex gate_;
 };
 
 }  // namespace cmi::fabric::ofi

@@ -25,7 +25,8 @@ Op& op_of(void* context) {
 }
 
 template <class F>
-Post post(Op& op, F call) {
+Post post(Mutex& gate, Op& op, F call) {
+  Guard g(gate);
   op.begin();  // before: another thread may reap the completion while we are still in the call
   const Post p = post_of(call());
   if (p != Post::kPosted) op.revert();
@@ -35,7 +36,7 @@ Post post(Op& op, F call) {
 
 Post OfiEndpoint::read(Op& op, Peer peer, void* to, size_t len, RemoteKey from, uint64_t offset) {
   assert(len > 0 && len <= max_rma_);
-  return post(op, [&] {
+  return post(fabric_.gate(), op, [&] {
     return fi_read(ep_.get(), to, len, nullptr, static_cast<fi_addr_t>(peer), from.base + offset,
                    from.key, &op.provider_area);
   });
@@ -54,13 +55,13 @@ Post OfiEndpoint::write(Op& op, Peer peer, const void* from, size_t len, RemoteK
   msg.rma_iov_count = 1;
   msg.context = &op.provider_area;
   // Without the flag a refused write completes well, and a good one before it is in the memory.
-  return post(op,
+  return post(fabric_.gate(), op,
               [&] { return fi_writemsg(ep_.get(), &msg, FI_COMPLETION | FI_DELIVERY_COMPLETE); });
 }
 
 Post OfiEndpoint::cas(Op& op, Peer peer, uint64_t* result, const uint64_t* expected,
                       const uint64_t* desired, RemoteKey at, uint64_t offset) {
-  return post(op, [&] {
+  return post(fabric_.gate(), op, [&] {
     return fi_compare_atomic(ep_.get(), desired, 1, nullptr, expected, nullptr, result, nullptr,
                              static_cast<fi_addr_t>(peer), at.base + offset, at.key, FI_UINT64,
                              FI_CSWAP, &op.provider_area);
@@ -69,7 +70,7 @@ Post OfiEndpoint::cas(Op& op, Peer peer, uint64_t* result, const uint64_t* expec
 
 Post OfiEndpoint::send(Op& op, Peer peer, const void* message, size_t len) {
   assert(len <= kMaxMessage);
-  return post(op, [&] {
+  return post(fabric_.gate(), op, [&] {
     return fi_send(ep_.get(), message, len, nullptr, static_cast<fi_addr_t>(peer),
                    &op.provider_area);
   });
@@ -77,7 +78,11 @@ Post OfiEndpoint::send(Op& op, Peer peer, const void* message, size_t len) {
 
 void OfiEndpoint::post_receive(Slot& slot) {
   slot.posted.store(true, std::memory_order_relaxed);
-  long rc = fi_recv(ep_.get(), slot.data, kMaxMessage, nullptr, FI_ADDR_UNSPEC, &slot.context);
+  long rc;
+  {
+    Guard g(fabric_.gate());
+    rc = fi_recv(ep_.get(), slot.data, kMaxMessage, nullptr, FI_ADDR_UNSPEC, &slot.context);
+  }
   if (rc == 0) return;
   slot.posted.store(false, std::memory_order_release);  // pairs with post_left_over
   unposted_.fetch_add(1, std::memory_order_release);
@@ -144,7 +149,11 @@ int OfiEndpoint::poll() {
   if (!drain_lock_.try_lock()) return 0;
   Event events[kBatch];
   dispatching_.fetch_add(1, std::memory_order_acq_rel);
-  const size_t n = drain(events);
+  size_t n;
+  {
+    Guard g(fabric_.gate());
+    n = drain(events);
+  }
   if (unposted_.load(std::memory_order_relaxed) > 0) post_left_over();
   drain_lock_.unlock();
   for (size_t i = 0; i < n; ++i) {
@@ -167,7 +176,15 @@ bool OfiEndpoint::may_sleep() {
   fabric_.connections().mark_now_and_then();
   if (wait_fd_ < 0 || !drain_lock_.try_lock()) return false;
   fid* queue = &queue_->fid;
-  const int rc = fi_trywait(fabric_.fabric(), &queue, 1);
+  int rc;
+  {
+    Guard g(fabric_.gate());
+    if (wait_set_ != nullptr) {
+      rc = fi_wait(wait_set_.get(), 0) == -FI_ETIMEDOUT ? 0 : -FI_EAGAIN;
+    } else {
+      rc = fi_trywait(fabric_.fabric(), &queue, 1);
+    }
+  }
   drain_lock_.unlock();
   return rc == 0 && dispatching_.load(std::memory_order_acquire) == 0;
 }

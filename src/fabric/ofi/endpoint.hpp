@@ -57,6 +57,7 @@ class OfiEndpoint final : public Endpoint {
       : fabric_(fabric), receiver_(receiver), max_rma_(fabric.traits().max_rma) {}
   Status start();
   Status open_queue();
+  bool open_queue_with_wait_set(fi_cq_attr attr);
   void post_receive(Slot& slot);
   void post_left_over() CMI_REQUIRES(drain_lock_);
   Event event_of(const fi_cq_msg_entry& entry);
@@ -83,6 +84,7 @@ class OfiEndpoint final : public Endpoint {
   Mapping memory_;  // the slots' data
   std::array<Slot, kSlots> slots_;
   Fid<fid_av> peers_;
+  Fid<fid_wait> wait_set_;  // what queue_ signals; null: fi_trywait does
   Fid<fid_cq> queue_;
   Fid<fid_ep> ep_;
 };

@@ -60,6 +60,9 @@ Status OfiEndpoint::open_queue() {
   attr.format = FI_CQ_FORMAT_MSG;
   attr.size = info.tx_attr->size + info.rx_attr->size;
   fid_cq* queue = nullptr;
+  if (std::strcmp(info.fabric_attr->prov_name, "net") == 0 && open_queue_with_wait_set(attr)) {
+    return Status::kOk;
+  }
   for (fi_wait_obj wait : {FI_WAIT_FD, FI_WAIT_NONE}) {
     attr.wait_obj = wait;
     int rc = fi_cq_open(fabric_.domain(), &attr, &queue, nullptr);
@@ -72,6 +75,27 @@ Status OfiEndpoint::open_queue() {
     if (wait == FI_WAIT_NONE) return failed("completion queue", rc);
   }
   return Status::kHw;
+}
+
+// net's fi_trywait (1.17, where it has that name) never takes back what a completion signalled: the
+// queue's descriptor stays readable for good, and whoever sleeps on it spins. fi_wait on a wait set of
+// the queue's own does take it back.
+bool OfiEndpoint::open_queue_with_wait_set(fi_cq_attr attr) {
+  fi_wait_attr wait_attr = {};
+  wait_attr.wait_obj = FI_WAIT_FD;
+  fid_wait* set = nullptr;
+  if (fi_wait_open(fabric_.fabric(), &wait_attr, &set) != 0) return false;
+  Fid<fid_wait> owned(set);
+  int fd = -1;
+  if (fi_control(&set->fid, FI_GETWAIT, &fd) != 0) return false;
+  attr.wait_obj = FI_WAIT_SET;
+  attr.wait_set = set;
+  fid_cq* queue = nullptr;
+  if (fi_cq_open(fabric_.domain(), &attr, &queue, nullptr) != 0) return false;
+  wait_set_ = std::move(owned);
+  queue_.reset(queue);
+  wait_fd_ = fd;
+  return true;
 }
 
 Status OfiEndpoint::start() {

@@ -1,0 +1,141 @@
+// What an initiator gets that is bound by nothing and uses libfabric directly, with an address and
+// a key taken from a handle and a token: as much as the token allows while it is in force, and
+// nothing otherwise. The program is rogue/rogue.cpp.
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <string>
+
+#include "core/base/codec.hpp"
+#include "support/skip.hpp"
+#include "system/calls.hpp"
+
+namespace cmi::test {
+
+namespace {
+
+constexpr const char* kProviders[] = {"net", "tcp", "tcp;ofi_rxm"};
+constexpr uint64_t kOffset = 3 * kPage + 8;
+constexpr const char* kSecretHex = "8877665544332211";  // the bytes of kSecret in memory
+constexpr uint64_t kSecret = 0x1122334455667788;
+
+// Where to knock, and with which key: read from the objects as they travel. Both begin with a head
+// of 24 bytes; see doc/design for the fields that follow.
+struct Way {
+  std::string provider, address;  // the address in hexadecimal
+  uint64_t key = 0, base = 0;
+};
+std::string text_of(Bytes bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+Way way_into(const Flat& handle, const Flat& token) {
+  constexpr size_t kHead = 24;
+  Way way;
+  Reader rseg(std::as_bytes(std::span(handle.bytes)).subspan(kHead));
+  rseg.bytes(8 + 4 + 8 + 4 + 4 + 16 + 16);  // uid, id, size, flags, attributes, node, context
+  REQUIRE(rseg.get<uint8_t>() > 0);
+  way.provider = text_of(rseg.blob());
+  for (std::byte b : rseg.blob()) {
+    char hex[3];
+    std::snprintf(hex, sizeof hex, "%02x", static_cast<unsigned>(b));
+    way.address += hex;
+  }
+  Reader tok(std::as_bytes(std::span(token.bytes)).subspan(kHead));
+  tok.bytes(8 + 8 + 8 + 4 + 1 + 16 + 16);  // uid, id, secret, rights, any node, node, context
+  REQUIRE(tok.get<uint8_t>() > 0);
+  REQUIRE(text_of(tok.blob()) == way.provider);
+  way.key = tok.get<uint64_t>();
+  way.base = tok.get<uint64_t>();
+  REQUIRE(rseg.ok());
+  REQUIRE(tok.ok());
+  return way;
+}
+
+struct Outcome {
+  int status = -1;
+  std::string line;
+  bool refused() const { return status == 1 || status == 2; }
+};
+Outcome rogue(const Way& way, const char* what) {
+  const std::string command = std::string("'") + CMI_ROGUE_PROGRAM + "' '" + way.provider + "' " +
+                              way.address + " " + std::to_string(way.key) + " " +
+                              std::to_string(way.base) + " " + std::to_string(kOffset) + " 8 " +
+                              what;
+  Outcome outcome;
+  FILE* out = ::popen(command.c_str(), "re");
+  REQUIRE(out != nullptr);
+  char line[200] = {};
+  if (std::fgets(line, sizeof line, out) != nullptr) outcome.line = line;
+  const int status = ::pclose(out);
+  if (WIFEXITED(status)) outcome.status = WEXITSTATUS(status);
+  return outcome;
+}
+
+// Runs `test` on a home over each provider that is here.
+template <class F>
+void with_each_provider(F test) {
+  int tried = 0;
+  for (const char* provider : kProviders) {
+    CAPTURE(provider);
+    Cluster cluster;
+    Process& home = cluster.spawn_bare("home", {{"CMI_PROVIDER", provider}});
+    const Answer started = ini(home);
+    if (started.failed(CMI_ERR_NOTSUPP)) continue;
+    REQUIRE(started.ok());
+    ++tried;
+    test(cluster, home, Env{{"CMI_PROVIDER", provider}});
+  }
+  if (tried == 0) skip("none of the providers net, tcp, tcp;ofi_rxm is here");
+}
+
+TEST_SUITE("security") {
+  TEST_CASE("a_rogue_initiator_gets_nothing_after_tok_del") {
+    with_each_provider([](Cluster& cluster, Process& home, const Env& env) {
+      const Export exported = export_segment(home);
+      REQUIRE(store(home, exported.at + kOffset, kSecret).cause() == Fault::kNone);
+      const Flat kept = tok_new(home, exported.seg, kAllRights);
+      Export other = exported;
+      other.token = kept;
+      Process& peer = cluster.spawn("peer", env);
+      const Import import = import_segment(peer, other);
+      const Way way = way_into(exported.handle, exported.token);
+      // The token is a key and opens as much as it says: or what follows would prove nothing.
+      CHECK(rogue(way, "read").line == std::string("got ") + kSecretHex + "\n");
+      REQUIRE(tok_del(home, exported.token).ok());
+      const Outcome read = rogue(way, "read");
+      CHECK(read.refused());
+      CHECK(read.line.find(kSecretHex) == std::string::npos);
+      CHECK(rogue(way, "write").refused());
+      CHECK(load(home, exported.at + kOffset).value == kSecret);
+      // Who has a token of its own is not disturbed.
+      CHECK(load(peer, import.at + kOffset).value == kSecret);
+      CHECK(publish(peer, import.at, 5));
+      CHECK(load(home, exported.at).value == 5);
+    });
+  }
+
+  TEST_CASE("a_rogue_initiator_without_a_token_gets_nothing") {
+    with_each_provider([](Cluster&, Process& home, const Env&) {
+      const Export exported = export_segment(home, 8 * kPage, CMI_ACC_READ);
+      REQUIRE(store(home, exported.at + kOffset, kSecret).cause() == Fault::kNone);
+      const Way way = way_into(exported.handle, exported.token);
+      Way guess = way;
+      for (uint64_t key : {way.key ^ 1, way.key + 1, uint64_t{0}, uint64_t{1}}) {
+        guess.key = key;
+        CHECK(rogue(guess, "read").refused());
+        CHECK(rogue(guess, "write").refused());
+      }
+      CHECK(rogue(way, "read").line == std::string("got ") + kSecretHex + "\n");
+      CHECK(rogue(way, "write").refused());  // the token is for reading
+      Way beyond = way;
+      beyond.base += exported.size;
+      CHECK(rogue(beyond, "read").refused());
+      CHECK(load(home, exported.at + kOffset).value == kSecret);
+    });
+  }
+}
+
+}  // namespace
+
+}  // namespace cmi::test
