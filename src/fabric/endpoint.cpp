@@ -79,10 +79,10 @@ Cause Endpoint::wait(Op& op, Deadline deadline) {
   const Nanos spin_until = now() + kSpin;
   Backoff backoff;
   while (!op.done()) {
-    if (poll() > 0) continue;
-    if (op.done()) break;
     const Nanos t = now();
     if (t >= deadline.at) return Cause::kTimeout;
+    if (poll() > 0) continue;
+    if (op.done()) break;
     if (t < spin_until) {
       backoff.pause();
       continue;

@@ -66,6 +66,7 @@ std::shared_ptr<Session> Link::session(Deadline deadline) {
     bool can_sleep = false;
     {
       Guard g(mu_);
+      if (condemned()) return nullptr;
       s = current_;
       if (s != nullptr && s->up_.load(std::memory_order_acquire)) {
         if (!s->broken() && !s->endpoint().broken()) return s;
@@ -73,9 +74,8 @@ std::shared_ptr<Session> Link::session(Deadline deadline) {
         can_sleep = true;
       }
     }
-    if (condemned()) return nullptr;
-    if (advance() > 0) continue;
     if (deadline.passed()) return nullptr;
+    if (advance() > 0) continue;
     if (can_sleep) {
       Op never;  // waits for the welcome: polls and sleeps on the endpoint's descriptor
       never.begin();
@@ -101,9 +101,13 @@ bool Link::stalled(Session& s, Nanos since) const {
   return now() - std::max(s.heard_.load(std::memory_order_relaxed), since) > kStall;
 }
 
+// A session that is still being connected ends here too: its welcome must find nobody.
 void Link::condemn() {
+  std::shared_ptr<Session> last;  // closed without the lock
+  Guard g(mu_);
   condemned_.store(true, std::memory_order_release);
-  retire(current());
+  if (current_ != nullptr) current_->broken_.store(true, std::memory_order_release);
+  last.swap(current_);
 }
 
 // Not from start(): answers may need locks that its caller holds.
@@ -129,6 +133,7 @@ int Link::advance() {
   bool stall = false;
   {
     Guard g(mu_);
+    if (condemned()) return 0;  // condemned meanwhile; it must not connect again
     if (current_ == nullptr) {
       connect_locked();
     } else if (!current_->up_.load(std::memory_order_acquire)) {
@@ -136,7 +141,15 @@ int Link::advance() {
     } else if (current_->endpoint().broken() || current_->broken()) {
       stall = true;
     } else if (!pending_.empty()) {
-      stall = stalled(*current_, connecting_since_);
+      const Nanos since = std::max(connecting_since_, owed_since_);
+      stall = stalled(*current_, since);
+      // A reply that was lost, or a home that takes its time: ask for the oldest again. The home
+      // does each number once, and answers with a sign of life while it works on it.
+      const Nanos t = now();
+      if (t - std::max({asked_again_, since, pending_.begin()->second->sent_at_}) > kStall / 3) {
+        asked_again_ = t;
+        send_locked(*current_, *pending_.begin()->second);
+      }
     }
     s = current_;
   }
@@ -147,7 +160,7 @@ int Link::advance() {
 }
 
 void Link::send_locked(Session& s, Request& r) {
-  r.sent_in_ = s.generation_;
+  r.sent_at_ = now();
   const uint64_t settled = pending_.empty() ? next_number_ : pending_.begin()->first;
   s.port_->send(s.home_, {FrameKind::kRequest, r.type_, s.secret_, r.number_, settled, r.payload_});
 }
@@ -156,7 +169,9 @@ void Link::welcomed(Session& s, const Frame& f) {
   Reader in(f.payload);
   const auto generation = in.get<uint32_t>();
   Bytes serving = in.blob();
-  if (!in.done() || generation != s.generation_ || s.up_.load(std::memory_order_acquire)) return;
+  if (!in.done() || generation != s.generation_) return;
+  Guard g(mu_);
+  if (current_.get() != &s || s.up_.load(std::memory_order_relaxed)) return;
   auto home = s.endpoint().add_peer(serving);
   if (!home) return;
   s.home_ = *home;
@@ -165,8 +180,6 @@ void Link::welcomed(Session& s, const Frame& f) {
   s.heard_.store(t, std::memory_order_relaxed);
   heard_.store(t, std::memory_order_relaxed);
   unreachable_since_.store(0, std::memory_order_relaxed);
-  Guard g(mu_);
-  if (current_.get() != &s) return;
   connecting_since_ = t;
   s.up_.store(true, std::memory_order_release);
   for (auto& [number, request] : pending_) send_locked(s, *request);
@@ -203,7 +216,7 @@ std::shared_ptr<Request> Link::start(uint16_t type, Bytes payload, Request::Call
   pending_.emplace(r->number_, r);
   pending_count_.store(pending_.size(), std::memory_order_relaxed);
   // A session that has been idle owes nothing yet: its silence counts from now.
-  connecting_since_ = std::max(connecting_since_, pending_.size() == 1 ? now() : Nanos{0});
+  if (pending_.size() == 1) owed_since_ = now();
   if (current_ != nullptr && current_->up_.load(std::memory_order_acquire)) {
     send_locked(*current_, *r);
   }

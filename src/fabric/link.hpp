@@ -92,7 +92,7 @@ class Request {
   Op op_;  // done when the reply is here, so that waiting for it is waiting for an op
   uint64_t number_ = 0;
   uint16_t type_ = 0;
-  uint32_t sent_in_ = 0;  // generation it was last sent in; guarded by Link::mu_
+  Nanos sent_at_ = 0;  // last; guarded by Link::mu_
   std::vector<std::byte> payload_, reply_;
   Callback on_answer_;
 };
@@ -150,7 +150,9 @@ class Link {
   const std::vector<std::byte> home_door_;
   Mutex mu_;
   std::shared_ptr<Session> current_ CMI_GUARDED_BY(mu_);  // up or connecting
-  Nanos connecting_since_ CMI_GUARDED_BY(mu_) = 0;
+  Nanos connecting_since_ CMI_GUARDED_BY(mu_) = 0;        // once it is up: since when it is
+  Nanos owed_since_ CMI_GUARDED_BY(mu_) = 0;   // the first request after none was pending
+  Nanos asked_again_ CMI_GUARDED_BY(mu_) = 0;  // when the oldest request was last repeated
   uint32_t generation_ CMI_GUARDED_BY(mu_) = 0;
   uint64_t next_number_ CMI_GUARDED_BY(mu_) = 1;
   std::map<uint64_t, std::shared_ptr<Request>> pending_ CMI_GUARDED_BY(mu_);

@@ -1,6 +1,6 @@
 // Is anybody listening at a door? A refused connection proves that the context behind the address
-// is gone: a door lives exactly as long as its context. Everything else proves nothing. Threads:
-// any but the service thread (it may wait a little).
+// is gone: a door lives exactly as long as its context. Everything else proves nothing.
+// Threads: any; it waits no longer than told, the service thread tells it 2 ms.
 #pragma once
 
 #include "core/base/clock.hpp"

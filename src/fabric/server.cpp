@@ -48,7 +48,6 @@ void Server::on_message(Endpoint&, Bytes message) {
   Frame f;
   if (!decode_frame(message, &f)) return drop();
   if (f.kind == FrameKind::kHello) return hello(f);
-  if (f.secret != notice_secret_) return drop();
   Reader in(f.payload);
   ContextId from{in.get<uint64_t>(), 0};
   from.lo = in.get<uint64_t>();
@@ -57,13 +56,19 @@ void Server::on_message(Endpoint&, Bytes message) {
     const auto secret = in.get<uint64_t>();
     {
       Guard g(mu_);
-      if (!in.ok() || homes_.count(from) == 0) return drop();
+      auto it = homes_.find(from);
+      if (!in.ok() || it == homes_.end() || it->second.secret != f.secret) return drop();
     }
     return handler_.on_notice(from, secret, f.number, f.type, in);
   }
   if (f.kind == FrameKind::kAck) {
-    // Acks carry our own notice secret, which only our homes and clients were told.
-    if (!knows(from)) return drop();
+    {
+      Guard g(mu_);
+      auto it = clients_.find(from);
+      if (it == clients_.end() || it->second.fenced || it->second.ack_secret != f.secret) {
+        return drop();
+      }
+    }
     return handler_.on_ack(from, f.number);
   }
   drop();
@@ -92,12 +97,15 @@ void Server::hello(const Frame& f) {
   {
     Guard g(mu_);
     auto it = clients_.find(info.id);
+    // Those fenced for ever are remembered, but take no endpoint.
+    if (it == clients_.end() && servings_.size() >= kMaxClients) return drop();
     if (it != clients_.end()) {
       if (it->second.fenced || it->second.generation >= generation ||
           it->second.notice_secret != client_notice_secret) {
         return drop();
       }
       old = std::move(it->second.serving);
+      if (old != nullptr) ++it->second.closing;
       it->second.secret = random_u64();
     }
   }
@@ -112,7 +120,7 @@ void Server::hello(const Frame& f) {
   }
   serving->port = port.take();
   auto peer = serving->port->endpoint().add_peer(initiator);
-  auto door_peer = door_->endpoint().add_peer(client_door);
+  auto door_peer = door_->endpoint().add_peer(client_door);  // the same peer for the same address
   if (!peer || !door_peer) return drop();
   serving->peer = *peer;
 
@@ -124,10 +132,13 @@ void Server::hello(const Frame& f) {
   {
     Guard g(mu_);
     Client& c = clients_[info.id];
+    if (c.fenced) return drop();  // meanwhile
     c.info = info;
     c.generation = generation;
     c.secret = random_u64();
     c.notice_secret = client_notice_secret;
+    if (c.ack_secret == 0) c.ack_secret = random_u64();
+    c.heard = now();
     c.door.assign(client_door.begin(), client_door.end());
     c.door_peer = *door_peer;
     c.serving = serving;
@@ -153,7 +164,13 @@ void Server::request(Serving& serving, const Frame& f) {
     info = c.info;
     c.settled = std::max(c.settled, std::min(f.settled, f.number));
     c.answers.erase(c.answers.begin(), c.answers.lower_bound(c.settled));
-    if (f.number < c.settled || c.open.count(f.number) != 0) return;
+    c.heard = now();
+    if (f.number < c.settled) return;
+    if (c.open.count(f.number) != 0) {
+      // Asked again while it is being worked on: a sign of life (no request has number 0).
+      serving.port->send(serving.peer, {FrameKind::kReply, 0, c.secret, 0, 0, {}});
+      return;
+    }
     auto answer = c.answers.find(f.number);
     if (answer != c.answers.end()) {
       serving.port->send(serving.peer,
@@ -179,30 +196,31 @@ void Server::reply(const ContextId& client, uint64_t number, Bytes payload) {
 }
 
 bool Server::notice(const ContextId& client, uint64_t number, uint16_t type, Bytes payload) {
-  std::byte buf[kMaxMessage];
-  Writer out(buf);
-  out.put(self_.hi);
-  out.put(self_.lo);
-  out.put(notice_secret_);  // what the ack must carry
-  out.bytes(payload);
   Peer peer;
-  uint64_t secret;
+  uint64_t secret, ack_secret;
   {
     Guard g(mu_);
     auto it = clients_.find(client);
     if (it == clients_.end() || it->second.fenced) return false;
     peer = it->second.door_peer;
     secret = it->second.notice_secret;
+    ack_secret = it->second.ack_secret;
   }
+  std::byte buf[kMaxMessage];
+  Writer out(buf);
+  out.put(self_.hi);
+  out.put(self_.lo);
+  out.put(ack_secret);
+  out.bytes(payload);
   door_->send(peer, {FrameKind::kNotice, type, secret, number, 0, out.done()});
   return true;
 }
 
-Status Server::add_home(const ContextId& home, Bytes door) {
+Status Server::add_home(const ContextId& home, Bytes door, uint64_t secret) {
   auto peer = door_->endpoint().add_peer(door);
   if (!peer) return peer.status();
   Guard g(mu_);
-  homes_[home] = *peer;
+  homes_[home] = {*peer, secret};
   return Status::kOk;
 }
 
@@ -216,7 +234,7 @@ void Server::ack(const ContextId& home, uint64_t secret, uint64_t number) {
     Guard g(mu_);
     auto it = homes_.find(home);
     if (it == homes_.end()) return;
-    peer = it->second;
+    peer = it->second.peer;
   }
   door_->send(peer, {FrameKind::kAck, 0, secret, number, 0, out.done()});
 }
@@ -230,7 +248,10 @@ void Server::close_serving(std::shared_ptr<Serving> serving) {
   // fence returns.
   Backoff backoff;
   while (serving.use_count() > 1) backoff.pause();
+  const ContextId client = serving->client;
   serving.reset();
+  Guard g(mu_);
+  --clients_.at(client).closing;  // sweep() leaves an entry alone until then
 }
 
 void Server::fence(const ContextId& client, bool forever) {
@@ -239,9 +260,14 @@ void Server::fence(const ContextId& client, bool forever) {
   {
     Guard g(mu_);
     auto it = clients_.find(client);
-    if (it == clients_.end()) return;
+    if (it == clients_.end()) {
+      // Its first hello may be on its way, or be in the middle of hello().
+      if (forever) clients_[client].fenced = true;
+      return;
+    }
     serving = std::move(it->second.serving);
     it->second.serving = nullptr;
+    if (serving != nullptr) ++it->second.closing;
     it->second.secret = random_u64();
     it->second.fenced = it->second.fenced || forever;
     if (forever) {
@@ -251,7 +277,38 @@ void Server::fence(const ContextId& client, bool forever) {
     door = it->second.door_peer;
   }
   if (serving != nullptr) close_serving(std::move(serving));
+  // A hello, or another fence, may have taken the endpoint out before us and still be closing it.
+  for (Backoff backoff;; backoff.pause()) {
+    Guard g(mu_);
+    auto it = clients_.find(client);  // may be swept meanwhile
+    if (it == clients_.end() || it->second.closing == 0) break;
+  }
   if (forever) door_->drop(door);
+}
+
+void Server::sweep(Nanos silence) {
+  std::vector<ContextId> idle;
+  {
+    Guard g(mu_);
+    const Nanos t = now();
+    for (auto& [id, c] : clients_) {
+      if (!c.fenced && c.open.empty() && c.closing == 0 && t - c.heard > silence)
+        idle.push_back(id);
+    }
+  }
+  for (const ContextId& id : idle) {
+    if (!handler_.may_sweep(id)) continue;
+    fence(id, false);
+    Guard g(mu_);
+    auto it = clients_.find(id);
+    // It may have come back, or been fenced for ever, since it was looked at.
+    if (it == clients_.end() || it->second.serving != nullptr || it->second.closing != 0 ||
+        it->second.fenced) {
+      continue;
+    }
+    door_->endpoint().remove_peer(it->second.door_peer);
+    clients_.erase(it);
+  }
 }
 
 bool Server::knows(const ContextId& client) {
@@ -268,20 +325,15 @@ std::vector<std::byte> Server::client_door(const ContextId& client) {
 
 int Server::poll() {
   int events = door_->pump() + door_->endpoint().poll();
-  std::shared_ptr<Serving> batch[16];
-  for (size_t from = 0;;) {
-    size_t n = 0;
+  for (size_t i = 0;; ++i) {
+    // One at a time: a handler of this client may fence another, which waits for its pollers.
+    std::shared_ptr<Serving> serving;
     {
       Guard g(mu_);
-      for (; from < servings_.size() && n < std::size(batch); ++from, ++n) {
-        batch[n] = servings_[from];
-      }
+      if (i >= servings_.size()) break;
+      serving = servings_[i];
     }
-    if (n == 0) break;
-    for (size_t i = 0; i < n; ++i) {
-      events += batch[i]->port->pump() + batch[i]->port->endpoint().poll();
-      batch[i].reset();
-    }
+    events += serving->port->pump() + serving->port->endpoint().poll();
   }
   return events;
 }

@@ -23,6 +23,8 @@
 
 namespace cmi::fabric {
 
+inline constexpr size_t kMaxClients = 1024;  // of a server; further hellos are dropped
+
 struct ClientInfo {
   ContextId id;
   NodeId node;
@@ -43,6 +45,8 @@ class ServerHandler {
   virtual void on_notice(const ContextId& home, uint64_t secret, uint64_t number, uint16_t type,
                          Reader payload) = 0;
   virtual void on_ack(const ContextId& client, uint64_t number) = 0;
+  // Nothing is kept for this client: its connection may be closed after a long silence.
+  virtual bool may_sweep(const ContextId& client) = 0;
 };
 
 class Server : public Receiver {
@@ -52,20 +56,22 @@ class Server : public Receiver {
   ~Server() override;
 
   Bytes door_address() const { return door_->endpoint().address(); }
-  // Initiators give this to their homes, so that notices can be told from forgeries.
-  uint64_t notice_secret() const { return notice_secret_; }
 
   // To a client, on its present session. Kept until the client says it has it.
   void reply(const ContextId& client, uint64_t number, Bytes payload);
   // To a client's door. False when there is no such client.
   bool notice(const ContextId& client, uint64_t number, uint16_t type, Bytes payload);
-  // Homes whose notices are heard. Their door as in their handles.
-  Status add_home(const ContextId& home, Bytes door);
+  // Homes whose notices are heard. Their door as in their handles; `secret` is what our hello tells
+  // that home and no other, and what its notices must carry.
+  Status add_home(const ContextId& home, Bytes door, uint64_t secret);
   void ack(const ContextId& home, uint64_t secret, uint64_t number);
 
   // Cuts a client off: its serving endpoint is closed when this returns, its messages are dropped
   // from now on. `forever`: it is not welcomed again. Not from a handler of that client's request.
   void fence(const ContextId& client, bool forever);
+  // Lets go of clients that have been silent for so long and that the handler does not need: their
+  // serving endpoints are closed; should one come back, it is welcomed anew.
+  void sweep(Nanos silence);
   bool knows(const ContextId& client);
   std::vector<std::byte> client_door(const ContextId& client);
 
@@ -84,17 +90,20 @@ class Server : public Receiver {
     uint32_t generation = 0;
     uint64_t secret = 0;         // requests carry it
     uint64_t notice_secret = 0;  // our notices carry it
+    uint64_t ack_secret = 0;     // told in our notices to it; its acks carry it
+    Nanos heard = 0;             // last hello or request
     std::vector<std::byte> door;
     Peer door_peer{};
     std::shared_ptr<Serving> serving;
     uint64_t settled = 0;                                // numbers below are over at the client
     std::map<uint64_t, std::vector<std::byte>> answers;  // by number; empty while being worked on
     std::set<uint64_t> open;                             // begun, not answered
-    bool fenced = false;
+    int closing = 0;      // serving endpoints on their way out: not closed yet
+    bool fenced = false;  // for ever
   };
 
   Server(Fabric& fabric, ContextId self, ServerHandler& handler)
-      : fabric_(fabric), self_(self), handler_(handler), notice_secret_(random_u64()) {}
+      : fabric_(fabric), self_(self), handler_(handler) {}
   void hello(const Frame& f);
   void request(Serving& serving, const Frame& f);
   void close_serving(std::shared_ptr<Serving> serving);
@@ -103,12 +112,15 @@ class Server : public Receiver {
   Fabric& fabric_;
   const ContextId self_;
   ServerHandler& handler_;
-  const uint64_t notice_secret_;
   std::unique_ptr<Port> door_;
   Mutex hello_mu_;  // one hello at a time; taken before mu_
   Mutex mu_;
   std::map<ContextId, Client> clients_ CMI_GUARDED_BY(mu_);
-  std::map<ContextId, Peer> homes_ CMI_GUARDED_BY(mu_);
+  struct HomeDoor {
+    Peer peer{};
+    uint64_t secret = 0;
+  };
+  std::map<ContextId, HomeDoor> homes_ CMI_GUARDED_BY(mu_);
   std::vector<std::shared_ptr<Serving>> servings_ CMI_GUARDED_BY(mu_);
   std::atomic<uint64_t> dropped_{0};
 };

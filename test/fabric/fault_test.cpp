@@ -126,6 +126,33 @@ CMI_CONTRACT(an_endpoint_that_is_gone_takes_nothing, world) {
   CHECK(now() - start < 5 * kSecond);
 }
 
+// True when, within patience, the descriptor let a sleep pass undisturbed.
+bool sleeps_at_last(Endpoint& ep) {
+  return eventually([&] {
+    while (ep.poll() > 0) {
+    }
+    pollfd p{ep.wait_fd(), POLLIN, 0};
+    return ep.may_sleep() && ::poll(&p, 1, 20) == 0;
+  });
+}
+
+CMI_CONTRACT(the_descriptor_is_quiet_again_when_the_traffic_is_over, world) {
+  auto there = world.open(), here = world.open();
+  if (!there->traits().wait_fd) return skip("the implementation has no descriptor to sleep on");
+  Server server(*there, kPageSize);
+  Client client(*here, server.endpoint->address());
+  uint64_t word = 0;
+  for (int i = 0; i < 50; ++i) {
+    CHECK(client.read(&word, 8, server.region->key(), 0) == Cause::kOk);
+    CHECK(client.write(&word, 8, server.region->key(), 0) == Cause::kOk);
+    CHECK(client.send(&word, 8) == Cause::kOk);
+  }
+  CHECK(eventually([&] { return server.inbox.count() == 50; }));
+  server.poller.reset();
+  CHECK(sleeps_at_last(*server.endpoint));
+  CHECK(sleeps_at_last(*client.endpoint));
+}
+
 // A target that looks at its endpoint only when the descriptor says so.
 class Sleeper {
  public:

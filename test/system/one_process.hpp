@@ -209,6 +209,11 @@ inline void on_segv(int /*signo*/, siginfo_t* info, void* /*context*/) {
           info->si_code == SEGV_CMI ? info->si_id : 0};
   siglongjmp(escape, 1);
 }
+// Accesses that the sanitizers are not to report before they fault.
+#define CMI_RAW_ACCESS __attribute__((no_sanitize("address"), no_sanitize("undefined"), noinline))
+CMI_RAW_ACCESS inline void load(const void* at) { (void)*static_cast<const volatile char*>(at); }
+CMI_RAW_ACCESS inline void store(void* at) { *static_cast<volatile char*>(at) = 1; }
+#undef CMI_RAW_ACCESS
 }  // namespace detail
 
 // Does the access and tells the SIGSEGV that it got. `access` must own nothing: it is jumped out
@@ -228,10 +233,10 @@ Fault fault_of(F access) {
 }
 
 inline Fault load_fault(const void* at) {
-  return fault_of([at] { (void)*static_cast<const volatile char*>(at); });
+  return fault_of([at] { detail::load(at); });
 }
 inline Fault store_fault(void* at) {
-  return fault_of([at] { *static_cast<volatile char*>(at) = 1; });
+  return fault_of([at] { detail::store(at); });
 }
 
 }  // namespace cmi::one_process

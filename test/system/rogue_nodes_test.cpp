@@ -58,10 +58,11 @@ struct Outcome {
   bool refused() const { return status == 1 || status == 2; }
 };
 Outcome rogue(const Way& way, const char* what) {
-  const std::string command = std::string("'") + CMI_ROGUE_PROGRAM + "' '" + way.provider + "' " +
-                              way.address + " " + std::to_string(way.key) + " " +
-                              std::to_string(way.base) + " " + std::to_string(kOffset) + " 8 " +
-                              what;
+  // Two ends of rxm only talk with buffers of one size, and the library has its own.
+  const std::string command =
+      std::string("FI_OFI_RXM_BUFFER_SIZE=${FI_OFI_RXM_BUFFER_SIZE:-4096} '") + CMI_ROGUE_PROGRAM +
+      "' '" + way.provider + "' " + way.address + " " + std::to_string(way.key) + " " +
+      std::to_string(way.base) + " " + std::to_string(kOffset) + " 8 " + what;
   Outcome outcome;
   FILE* out = ::popen(command.c_str(), "re");
   REQUIRE(out != nullptr);
@@ -77,7 +78,8 @@ template <class F>
 void with_each_provider(F test) {
   int tried = 0;
   for (const char* provider : kProviders) {
-    CAPTURE(provider);
+    const std::string name(provider);
+    CAPTURE(name);
     Cluster cluster;
     Process& home = cluster.spawn_bare("home", {{"CMI_PROVIDER", provider}});
     const Answer started = ini(home);

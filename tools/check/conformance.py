@@ -196,6 +196,11 @@ def tests_of(row, problems):
     return names
 
 
+def bare(name):
+    """ctest's names are LABEL/CASE; rows name the case."""
+    return name.rpartition("/")[2]
+
+
 def results_of(files):
     """Test name -> why it does not count; None if it passed in some file and failed in none."""
     results = {}
@@ -205,7 +210,7 @@ def results_of(files):
         except (OSError, ElementTree.ParseError) as error:
             sys.exit(f"{file}: no results of ctest --output-junit: {error}")
         for case in cases:
-            name, status = case.get("name"), case.get("status", "run")
+            name, status = bare(case.get("name")), case.get("status", "run")
             if status == "fail" or any(case.find(tag) is not None for tag in ("failure", "error")):
                 results[name] = "failed"
             elif case.find("skipped") is not None or status != "run":
@@ -220,7 +225,7 @@ def registered_in(build):
     shown = subprocess.run(["ctest", "--test-dir", str(build), "--show-only=json-v1"],
                            check=True, capture_output=True, text=True).stdout
     tests = json.loads(shown)["tests"]
-    return {test["name"]: Path(test.get("command", [""])[0]).name for test in tests}
+    return {bare(test["name"]): Path(test.get("command", [""])[0]).name for test in tests}
 
 
 def check_tests(rows, results, registered, problems):

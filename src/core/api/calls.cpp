@@ -2,6 +2,7 @@
 // the context; pointers of clients are read and written with no lock of the library held, because
 // they may lie in a view.
 //
+// Calls that read an object of the client's do so before they block signals: it may lie in a view.
 // Calls that may take a lock block the thread's signals: a client's handler that touched a view in
 // the middle of one would wait for its own thread.
 #include "core/api/calls.hpp"
@@ -39,7 +40,8 @@ int atm_cas(cmi_ctxt* ctxt, uint64_t* addr, uint64_t cmpval, uint64_t swpval, ui
         kFacMem,
         [&] {
           SignalsBlocked quiet;
-          return rval == nullptr ? Status::kInval : c->cas(addr, cmpval, swpval, again, &found, &raised);
+          return rval == nullptr ? Status::kInval
+                                 : c->cas(addr, cmpval, swpval, again, &found, &raised);
         },
         "atm_cas({}, {:#x}, {:#x})", fmt::ptr(addr), cmpval, swpval);
     if (rc != 0) return rc;
@@ -51,7 +53,8 @@ int atm_cas(cmi_ctxt* ctxt, uint64_t* addr, uint64_t cmpval, uint64_t swpval, ui
     // Returning from the client's handler tries again; siglongjmp leaves for good.
     memory::raise_in_call(raised.exception, raised.addr, raised.segment,
                           __builtin_return_address(0));
-    if (raised.final) {  // whether it happened is not known: only the client can decide to repeat it
+    if (raised
+            .final) {  // whether it happened is not known: only the client can decide to repeat it
       context::t_error = CMI_ERR_HW;
       return -1;
     }
@@ -222,13 +225,12 @@ int fini(cmi_ctxt* ctxt) {
 }
 
 int ini_th(cmi_ctxt* ctxt) {
-  Context* c = enter(ctxt, kFacIni, "ini_th", false);
-  if (c == nullptr) return -1;
+  if (enter(ctxt, kFacIni, "ini_th", false) == nullptr) return -1;
   return finish(
       kFacIni,
       [&] {
         SignalsBlocked quiet;
-        return c->join_thread();
+        return Context::join(ctxt);
       },
       "ini_th()");
 }
@@ -263,8 +265,7 @@ cmi_seg seg_imp(cmi_ctxt* ctxt, cmi_rseg* rseg) {
   return finish_object<cmi_seg>(
       kFacSeg, CMI_SEG_INVALID,
       [&] {
-        SignalsBlocked quiet;
-        return c->seg_imp(rseg);
+        return c->seg_imp(rseg);  // blocks signals once it has read the object
       },
       "seg_imp({})", fmt::ptr(rseg));
 }
@@ -302,12 +303,11 @@ int seg_ctl(cmi_ctxt* ctxt, cmi_seg seg, int32_t cmd, cmi_ds* ds) {
   const int rc = finish(
       kFacCtrl,
       [&] {
+        if (cmd == CMI_SEG_TOKEN) return c->set_token(seg, token);  // reads the token first
         SignalsBlocked quiet;
         switch (cmd) {
           case CMI_SEG_RM:
             return c->seg_remove(seg);
-          case CMI_SEG_TOKEN:
-            return c->set_token(seg, token);
           case CMI_SEG_STATUS:
           case CMI_SEG_INFO:
             if (ds == nullptr) return Status::kInval;
@@ -332,8 +332,7 @@ int rseg_del(cmi_ctxt* ctxt, cmi_rseg* rseg) {
   return finish(
       kFacSeg,
       [&] {
-        SignalsBlocked quiet;
-        return c->rseg_del(rseg);
+        return c->rseg_del(rseg);  // blocks signals once it has read the object
       },
       "rseg_del({})", fmt::ptr(rseg));
 }
@@ -344,8 +343,7 @@ int tok_del(cmi_ctxt* ctxt, cmi_token* tok) {
   return finish(
       kFacTok,
       [&] {
-        SignalsBlocked quiet;
-        return c->tok_del(tok);
+        return c->tok_del(tok);  // blocks signals once it has read the object
       },
       "tok_del({})", fmt::ptr(tok));
 }
@@ -356,8 +354,7 @@ cmi_token* tok_new(cmi_ctxt* ctxt, cmi_seg seg, cmi_naddr* naddr, cmi_acc flags)
   return finish_object<cmi_token*>(
       kFacTok, nullptr,
       [&] {
-        SignalsBlocked quiet;
-        return c->tok_new(seg, naddr, flags);
+        return c->tok_new(seg, naddr, flags);  // blocks signals once it has read the object
       },
       "tok_new(segment {}, {}, rights {:#x})", seg, fmt::ptr(naddr), flags);
 }

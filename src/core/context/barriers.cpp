@@ -6,11 +6,10 @@
 
 namespace cmi::context {
 
-Status Context::barrier() {
+Status Context::barrier(memory::LossMark& mark) {
   // Stores to imported segments and stores to this node's own segments are published both; each is
   // a couple of loads when there is nothing to do.
-  const Status there =
-      engine_->importer().barrier(t_thread->loss, Deadline{now() + kBarrierTimeout});
+  const Status there = engine_->importer().barrier(mark, Deadline{now() + kBarrierTimeout});
   const Status here = engine_->home().barrier(Deadline{now() + kBarrierTimeout});
   return ok(there) ? here : there;
 }
@@ -25,14 +24,14 @@ Result<cmi_fb> Context::open_epoch() {
   if (t_thread->epoch != nullptr) return Status::kBound;
   void* p = allocator_.get(sizeof(Epoch));
   if (p == nullptr) return Status::kNoMem;
-  auto* e = new (p) Epoch{t_thread};
+  auto* e = new (p) Epoch{t_thread, {engine_->importer().losses()}};
   t_thread->epoch = e;
   return reinterpret_cast<cmi_fb>(e);
 }
 
 Status Context::flush_epoch(cmi_fb epoch) {
   if (epoch == nullptr || reinterpret_cast<Epoch*>(epoch) != t_thread->epoch) return Status::kInval;
-  return barrier();
+  return barrier(t_thread->epoch->loss);
 }
 
 Status Context::close_epoch(cmi_fb epoch) {
@@ -62,10 +61,11 @@ Status Context::cflush(void* const* addrs, int32_t n, Raised* raised) {
   Status status = home ? engine_->home().barrier(Deadline::in(kBarrierTimeout)) : Status::kOk;
   if (!imported.empty()) {
     memory::Exception e = memory::Exception::kNone;
+    size_t at = 0;
     const Status s =
-        engine_->importer().flush(imported, t_thread->loss, Deadline::in(kBarrierTimeout), &e);
+        engine_->importer().flush(imported, t_thread->loss, Deadline::in(kBarrierTimeout), &e, &at);
     if (e != memory::Exception::kNone) {
-      *raised = {e, true, imported.front().second, imported.front().first->segment};
+      *raised = {e, true, imported[at].second, imported[at].first->segment};
     }
     if (!ok(s)) status = s;
   }

@@ -54,9 +54,35 @@ void Context::child_after_fork() {
   if (c == nullptr) return;
   g_parents_handle.store(g_handle.exchange(nullptr));
   memory::set_fault_target(nullptr);
+  new (&g_lifetime) Mutex;  // another thread of the parent may have held it
   c->node_->forget_in_child();
   t_thread = nullptr;
   // The rest is left as it is: its threads are gone and its descriptors are the parent's as well.
+}
+
+// exit() with a context still open: the service thread must not run into the destructors of the
+// libraries under us, and the node should not wait for the next reaper. The rest ends with the
+// process.
+void Context::process_exits() {
+  SignalsBlocked quiet;
+  if (!g_lifetime.try_lock()) return;  // a fini is under way in another thread
+  Context* c = g_context.load();
+  if (c != nullptr) {
+    g_handle.store(nullptr);
+    c->engine_->stop();
+    // With other threads still running in here the registry is left to the next reaper.
+    bool alone;
+    {
+      Guard g(c->mu_);
+      alone = c->thread_count_ <= 1;
+    }
+    if (alone) {
+      g_context.store(nullptr);
+      memory::set_fault_target(nullptr);
+      c->node_.reset();
+    }
+  }
+  g_lifetime.unlock();
 }
 
 void Context::thread_exits(void* thread) {
@@ -136,13 +162,18 @@ Result<Context*> Context::start(uint16_t verno, const cmi_cbs* callbacks,
       memory::Engine::start(*c.node_, {c.environment_.provider, c.environment_.address}, c.id_);
   if (!engine) return engine.status();
   c.engine_ = engine.take();
+  // After the fabric's libraries are loaded: exit handlers run last first, and theirs must come
+  // later.
+  static const int registered = std::atexit(&Context::process_exits);
+  (void)registered;
 
   handle->ctxt.base = {version, CMI_VENDOR_OFI, CMI_DEVICE_SOFT};
   handle->ctxt.caps = CMI_CAP_NODE_SPECIFIC_TOKEN;
   handle->ctxt.naddr = reinterpret_cast<cmi_naddr*>(handle->naddr);
   handle->ctxt.fns10 = table10;
   handle->ctxt.fns11 = table11;
-  if (Status s = access::encode_naddr({c.node_->id(), c.id_}, handle->naddr, version); !ok(s)) return s;
+  if (Status s = access::encode_naddr({c.node_->id(), c.id_}, handle->naddr, version); !ok(s))
+    return s;
   g_handle.store(c.handle_, std::memory_order_release);
   g_context.store(&c, std::memory_order_release);
   if (Status s = c.join_thread(); !ok(s)) {
@@ -163,6 +194,13 @@ Context::~Context() {
   allocator_.put(handle_);
   // The trace file closes with environment_.
   Trace::get().configure(0, 0, {});
+}
+
+Status Context::join(const cmi_ctxt* ctxt) {
+  Guard g(g_lifetime);
+  bool forked = false;
+  Context* c = find(ctxt, &forked);
+  return c != nullptr ? c->join_thread() : Status::kInval;
 }
 
 Status Context::join_thread() {
@@ -186,13 +224,13 @@ Status Context::join_thread() {
 }
 
 Status Context::leave_thread() {
-  Guard lifetime(g_lifetime);
   Thread* t = t_thread;
   if (t->pending_cas.request != nullptr) {
     t->pending_cas.import->link->forget(t->pending_cas.request);
     t->pending_cas = {};
   }
   if (t->epoch != nullptr) (void)close_epoch(reinterpret_cast<cmi_fb>(t->epoch));
+  Guard lifetime(g_lifetime);
   bool last;
   {
     Guard g(mu_);
@@ -208,9 +246,9 @@ Status Context::leave_thread() {
   const Allocator allocator = allocator_;
   if (last) {
     trace(kFacIni, kInfo, "fini: the last thread left");
+    g_handle.store(nullptr, std::memory_order_release);  // nobody joins any more
     end();
     g_context.store(nullptr, std::memory_order_release);
-    g_handle.store(nullptr, std::memory_order_release);
     delete this;
   }
   t->~Thread();

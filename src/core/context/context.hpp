@@ -41,6 +41,7 @@ struct Thread {
 // What cmi_fb points to.
 struct Epoch {
   Thread* owner = nullptr;
+  memory::LossMark loss;  // of its own: a barrier in between does not swallow what it has to report
 };
 
 extern thread_local Thread* t_thread;  // of this thread, or null
@@ -61,6 +62,8 @@ class Context {
   memory::Engine& engine() { return *engine_; }
   node::Node& node() { return *node_; }
 
+  // ini_th: finds the context and joins it in one step, beside a last fini.
+  static Status join(const cmi_ctxt* ctxt);
   Status join_thread();
   // Deregisters the calling thread; the last one ends the context. *ended tells.
   Status leave_thread();
@@ -84,7 +87,7 @@ class Context {
   Status tok_del(const cmi_token* token);
 
   // barriers.cpp
-  Status barrier();
+  Status barrier() { return barrier(t_thread->loss); }
   Result<cmi_fb> open_epoch();
   Status flush_epoch(cmi_fb epoch);
   Status close_epoch(cmi_fb epoch);
@@ -99,6 +102,7 @@ class Context {
              Raised* raised);
 
  private:
+  Status barrier(memory::LossMark& mark);
   struct Attached {
     int32_t segment = 0;
     node::Attachment attachment{};
@@ -120,11 +124,12 @@ class Context {
   ~Context();
   void end();
   static void child_after_fork();
+  static void process_exits();
   static void thread_exits(void* thread);
   Result<std::shared_ptr<memory::Import>> import_of(int32_t seg);
   void leave_import_if_unused(int32_t seg);
   Result<void*> issue(size_t size, bool token, int32_t segment);
-  bool revoke_issued(const void* object, size_t size, bool token);
+  bool revoke_issued(const void* object, Bytes content, bool token);
   Nanos call_timeout() const { return engine_->importer().reconf_timeout(); }
 
   cmi_ctxt* handle_ = nullptr;

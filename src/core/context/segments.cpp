@@ -29,12 +29,16 @@ Result<int32_t> Context::seg_get(size_t size, int32_t flags) {
 }
 
 // The import behind a proxy's id: ours, or made here for one that another process of the node
-// imported, with that process's token (each process has its own cache: rule 13).
+// imported, with that process's token (each process has its own cache: rule 13). Counted as a view,
+// so that the last seg_dt beside us does not let go of it.
 Result<std::shared_ptr<memory::Import>> Context::import_of(int32_t seg) {
   {
     Guard g(mu_);
     auto it = imported_.find(seg);
-    if (it != imported_.end()) return it->second.import;
+    if (it != imported_.end()) {
+      ++it->second.views;
+      return it->second.import;
+    }
   }
   auto blob = node_->proxy_blob(seg);
   if (!blob || blob->size() < access::kRsegSize) return Status::kInval;
@@ -49,10 +53,17 @@ Result<std::shared_ptr<memory::Import>> Context::import_of(int32_t seg) {
       (void)engine_->importer().set_token(*import, *t, Deadline::in(call_timeout()));
     }
   }
-  Guard g(mu_);
-  auto [it, fresh] = imported_.try_emplace(seg);
-  if (fresh) it->second.import = *import;
-  return it->second.import;
+  std::shared_ptr<memory::Import> kept;
+  {
+    Guard g(mu_);
+    auto [it, fresh] = imported_.try_emplace(seg);
+    if (fresh) it->second.import = *import;
+    ++it->second.views;
+    kept = it->second.import;
+  }
+  // Another thread made one at the same time: one is enough.
+  if (kept != *import) engine_->importer().leave(*import, Deadline::in(call_timeout()));
+  return kept;
 }
 
 Result<void*> Context::seg_at(int32_t seg, void* addr, int32_t flags) {
@@ -65,6 +76,7 @@ Result<void*> Context::seg_at(int32_t seg, void* addr, int32_t flags) {
   if (!attachment) return attachment.status();
   Attached entry{seg, *attachment, nullptr};
   void* at = nullptr;
+  bool counted = false;  // as a view of the import
   Status status = Status::kOk;
   if (info->kind == node::SegmentKind::kHome) {
     auto view =
@@ -74,6 +86,7 @@ Result<void*> Context::seg_at(int32_t seg, void* addr, int32_t flags) {
   } else {
     auto import = import_of(seg);
     status = import.status();
+    counted = ok(status);
     if (import)
       status = engine_->importer().prepare(**import, (info->flags & CMI_SEG_NORESERVE) == 0);
     if (ok(status)) {
@@ -82,13 +95,15 @@ Result<void*> Context::seg_at(int32_t seg, void* addr, int32_t flags) {
       if (view) {
         entry.imported = *view;
         at = (*view)->addr;
-        Guard g(mu_);
-        if (auto it = imported_.find(seg); it != imported_.end()) ++it->second.views;
       }
     }
   }
   if (!ok(status)) {
     node_->detach(*attachment);
+    if (counted) {
+      Guard g(mu_);
+      if (auto it = imported_.find(seg); it != imported_.end()) --it->second.views;
+    }
     leave_import_if_unused(seg);
     return status;
   }
@@ -141,7 +156,7 @@ void Context::leave_import_if_unused(int32_t seg) {
 
 Status Context::seg_remove(int32_t seg) {
   auto info = node_->find(seg);
-  if (!info) return Status::kInval;
+  if (!info) return node_->remove(seg);  // it knows whether it was ours: a second time is fine
   if (Status s = node_->remove(seg); !ok(s)) return s;
   if (info->kind == node::SegmentKind::kHome) {
     engine_->home().removed(seg, Deadline::in(kRevokeTimeout));

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/base/lock.hpp"
 #include "core/base/log.hpp"
 #include "core/context/context.hpp"
 
@@ -18,14 +19,19 @@ Result<void*> Context::issue(size_t size, bool token, int32_t segment) {
   return p;
 }
 
-// Finds the library's copy by content and frees it.
-bool Context::revoke_issued(const void* object, size_t size, bool token) {
+// Finds the library's copy, the very object if it is one of ours, else one of the same content, and
+// frees it.
+bool Context::revoke_issued(const void* object, Bytes content, bool token) {
   void* found = nullptr;
   {
     Guard g(mu_);
-    auto it = std::find_if(issued_.begin(), issued_.end(), [&](const Issued& i) {
-      return i.token == token && (i.object == object || std::memcmp(i.object, object, size) == 0);
-    });
+    auto it = std::find_if(issued_.begin(), issued_.end(),
+                           [&](const Issued& i) { return i.token == token && i.object == object; });
+    if (it == issued_.end()) {
+      it = std::find_if(issued_.begin(), issued_.end(), [&](const Issued& i) {
+        return i.token == token && std::memcmp(i.object, content.data(), content.size()) == 0;
+      });
+    }
     if (it == issued_.end()) return false;
     found = it->object;
     issued_.erase(it);
@@ -47,7 +53,7 @@ Result<cmi_rseg*> Context::seg_exp(int32_t seg, int32_t attrib) {
   auto* bytes = static_cast<std::byte*>(*object);
   if (ok(status)) status = access::encode_rseg(*rseg, {bytes, access::kRsegSize}, version());
   if (!ok(status)) {
-    revoke_issued(*object, access::kRsegSize, false);
+    revoke_issued(*object, {bytes, access::kRsegSize}, false);
     return status;
   }
   return static_cast<cmi_rseg*>(*object);
@@ -57,14 +63,18 @@ Status Context::rseg_del(const cmi_rseg* rseg) {
   if (rseg == nullptr) return Status::kInval;
   auto info = access::decode_rseg(rseg);
   if (!info) return Status::kInval;
+  SignalsBlocked quiet;
   if (info->home != id_) return Status::kPerm;
-  return revoke_issued(rseg, access::kRsegSize, false) ? Status::kOk : Status::kInval;
+  std::byte content[access::kRsegSize];
+  if (Status s = access::encode_rseg(*info, content, version()); !ok(s)) return s;
+  return revoke_issued(rseg, content, false) ? Status::kOk : Status::kInval;
 }
 
 Result<int32_t> Context::seg_imp(const cmi_rseg* rseg) {
   if (rseg == nullptr) return Status::kInval;
   auto info = access::decode_rseg(rseg);
   if (!info) return Status::kInval;
+  SignalsBlocked quiet;
   // Copied field by field above; the registry keeps the checked bytes for the other processes.
   std::byte blob[access::kRsegSize] = {};
   if (Status s = access::encode_rseg(*info, blob); !ok(s)) return s;
@@ -86,6 +96,7 @@ Status Context::set_token(int32_t seg, const cmi_token* token) {
   if (token == nullptr) return Status::kInval;
   auto info = access::decode_token(token);
   if (!info) return Status::kInval;
+  SignalsBlocked quiet;
   auto segment = node_->find(seg);
   if (!segment || segment->removed || segment->kind != node::SegmentKind::kProxy) {
     return Status::kInval;
@@ -108,10 +119,6 @@ Status Context::set_token(int32_t seg, const cmi_token* token) {
 
 Result<cmi_token*> Context::tok_new(int32_t seg, const cmi_naddr* naddr, uint32_t rights) {
   constexpr uint32_t kAll = CMI_ACC_READ | CMI_ACC_WRITE | CMI_ACC_ATOMIC;
-  auto segment = node_->find(seg);
-  if (!segment || segment->removed || segment->kind != node::SegmentKind::kHome) {
-    return Status::kInval;
-  }
   if (naddr == nullptr || rights == 0 || (rights & ~kAll) != 0) return Status::kInval;
   const bool any = naddr == CMI_NADDR_ANY;
   NodeId node;
@@ -119,6 +126,11 @@ Result<cmi_token*> Context::tok_new(int32_t seg, const cmi_naddr* naddr, uint32_
     auto info = access::decode_naddr(naddr);
     if (!info) return Status::kInval;
     node = info->node;
+  }
+  SignalsBlocked quiet;
+  auto segment = node_->find(seg);
+  if (!segment || segment->removed || segment->kind != node::SegmentKind::kHome) {
+    return Status::kInval;
   }
   if (!engine_->home().owns(seg)) return Status::kPerm;
   auto object = issue(access::kTokenSize, true, seg);
@@ -128,7 +140,7 @@ Result<cmi_token*> Context::tok_new(int32_t seg, const cmi_naddr* naddr, uint32_
   auto* bytes = static_cast<std::byte*>(*object);
   if (ok(status)) status = access::encode_token(*token, {bytes, access::kTokenSize}, version());
   if (!ok(status)) {
-    revoke_issued(*object, access::kTokenSize, true);
+    revoke_issued(*object, {bytes, access::kTokenSize}, true);
     return status;
   }
   return static_cast<cmi_token*>(*object);
@@ -138,10 +150,15 @@ Status Context::tok_del(const cmi_token* token) {
   if (token == nullptr) return Status::kInval;
   auto info = access::decode_token(token);
   if (!info) return Status::kInval;
-  if (Status s = engine_->home().delete_token(*info, Deadline::in(kRevokeTimeout)); !ok(s))
-    return s;
-  revoke_issued(token, access::kTokenSize, true);
-  return Status::kOk;
+  SignalsBlocked quiet;
+  std::byte content[access::kTokenSize];
+  if (Status s = access::encode_token(*info, content, version()); !ok(s)) return s;
+  const Status status = engine_->home().delete_token(*info, Deadline::in(kRevokeTimeout));
+  // A token that went with its removed segment has nothing left to revoke; its bytes are still
+  // ours.
+  const bool ours = (ok(status) || (status == Status::kInval && info->home == id_)) &&
+                    revoke_issued(token, content, true);
+  return ours ? Status::kOk : status;
 }
 
 }  // namespace cmi::context

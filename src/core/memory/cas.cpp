@@ -1,5 +1,5 @@
-// atm_cas on an imported segment: executed at the home, never on cached values; then the caller's own
-// cached copy takes the result (protocol rule 12). By the provider's own atomic where that is
+// atm_cas on an imported segment: executed at the home, never on cached values; then the caller's
+// own cached copy takes the result (protocol rule 12). By the provider's own atomic where that is
 // coherent with CPUs, else by a message that the home executes.
 #include <cstring>
 
@@ -14,6 +14,8 @@ namespace {
 void store_word(std::byte* at, uint64_t value) {
   __atomic_store_n(reinterpret_cast<uint64_t*>(at), value, __ATOMIC_SEQ_CST);
 }
+// What a provider's atomic needs of a registration; with less, the home's own swap must do.
+constexpr uint32_t kOneSided = fabric::kRead | fabric::kWrite | fabric::kAtomic;
 }  // namespace
 
 Exception Importer::cas(const View& view, const std::byte* addr, uint64_t expected,
@@ -39,8 +41,8 @@ Exception Importer::cas(const View& view, const std::byte* addr, uint64_t expect
   page.unlock();
 
   const Exception e =
-      parts_.linking.traits().cas
-          ? swap_by_provider(imp, offset, expected, desired, found, unknown, deadline)
+      parts_.linking.traits().cas && (imp.rights.load() & kOneSided) == kOneSided
+          ? swap_by_provider(holder, offset, expected, desired, found, unknown, deadline)
           : swap_by_message(holder, offset, expected, desired, again, found, pending, deadline);
   if (e != Exception::kNone) return e;
   if (*found != expected) count(parts_.stats.cas_lost);
@@ -90,17 +92,24 @@ Exception Importer::swap_by_message(const std::shared_ptr<Import>& holder, uint6
   const auto value = in.get<uint64_t>();
   if (!in.ok()) return Exception::kTransient;
   switch (status) {
-    case WireStatus::kOk: *found = value; return Exception::kNone;
-    case WireStatus::kRights: return Exception::kAccess;
-    case WireStatus::kGone: return Exception::kSinval;
-    case WireStatus::kRemoved: return explain(imp, deadline);
-    default: return Exception::kToken;
+    case WireStatus::kOk:
+      *found = value;
+      return Exception::kNone;
+    case WireStatus::kRights:
+      return Exception::kAccess;
+    case WireStatus::kGone:
+      return Exception::kSinval;
+    case WireStatus::kRemoved:
+      return explain(imp, deadline);
+    default:
+      return Exception::kToken;
   }
 }
 
-Exception Importer::swap_by_provider(Import& imp, uint64_t offset, uint64_t expected,
-                                     uint64_t desired, uint64_t* found, bool* unknown,
-                                     Deadline deadline) {
+Exception Importer::swap_by_provider(const std::shared_ptr<Import>& holder, uint64_t offset,
+                                     uint64_t expected, uint64_t desired, uint64_t* found,
+                                     bool* unknown, Deadline deadline) {
+  Import& imp = *holder;
   auto session = imp.link->session(deadline);
   fabric::RemoteKey key;
   if (session == nullptr || !session_key(imp, *session, &key, deadline)) {
@@ -130,9 +139,14 @@ Exception Importer::swap_by_provider(Import& imp, uint64_t offset, uint64_t expe
   out.put<uint32_t>(1);
   out.put(static_cast<uint32_t>(offset / kPageSize));
   out.put<uint32_t>(1);
-  // The swap has happened; others must drop their copies before the call returns.
-  auto answer = imp.link->call(static_cast<uint16_t>(RequestType::kAnnounce), out.done(), deadline);
-  if (!answer) trace(kFacMem, kWarn, "atm_cas: the home did not confirm the publication in time");
+  // The swap has happened; others must drop their copies before the call returns. A batch of its
+  // own, so that, should the home not answer in time, every later barrier waits for it.
+  auto batch = begin_batch(holder);
+  imp.link->start(static_cast<uint16_t>(RequestType::kAnnounce), out.done(),
+                  [this, batch](fabric::Request&) { end_part(batch); });
+  if (!await({batch}, deadline)) {
+    trace(kFacMem, kWarn, "atm_cas: the home did not confirm the publication in time");
+  }
   return Exception::kNone;
 }
 
@@ -151,19 +165,22 @@ void Importer::patch(const std::shared_ptr<Import>& holder, uint64_t offset, uin
     return;
   }
   if (same && page.state == PageState::kDirty) {
-    // Bytes that a thread of ours stored since are newer than the swap; the twin always takes it.
-    std::byte* cached = imp.page_data(index) + in_page;
+    // Bytes that differ from the twin were stored by a thread of ours since and are newer; the rest
+    // and the twin take the result. The page is writable while we do it, hence the loop.
     std::byte* twin = twins_.at(page.twin) + in_page;
-    std::byte fresh[8];
-    std::memcpy(fresh, &word, 8);
-    if (std::memcmp(cached, twin, 8) == 0) {
-      store_word(cached, word);
-    } else {
-      for (int i = 0; i < 8; ++i) {
-        if (cached[i] == twin[i]) cached[i] = fresh[i];
+    auto* cached = reinterpret_cast<uint64_t*>(imp.page_data(index) + in_page);
+    uint64_t old;
+    std::memcpy(&old, twin, sizeof old);
+    uint64_t seen = __atomic_load_n(cached, __ATOMIC_RELAXED), next;
+    do {
+      uint64_t take = 0;
+      for (int bit = 0; bit < 64; bit += 8) {
+        if (((seen ^ old) >> bit & 0xff) == 0) take |= uint64_t{0xff} << bit;
       }
-    }
-    std::memcpy(twin, fresh, 8);
+      next = (seen & ~take) | (word & take);
+    } while (!__atomic_compare_exchange_n(cached, &seen, next, false, __ATOMIC_SEQ_CST,
+                                          __ATOMIC_RELAXED));
+    std::memcpy(twin, &word, sizeof word);
     ++page.generation;
     page.unlock();
     return;

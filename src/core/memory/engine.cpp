@@ -15,6 +15,7 @@ constexpr Nanos kTick = 10 * kMilli;   // what no barrier asked for is published
 constexpr Nanos kIdleSleep = kSecond;  // nothing is due: woken by traffic or wake()
 constexpr Nanos kSpinAfterWork = 50 * kMicro;
 constexpr Nanos kRetryLetters = 200 * kMicro;
+constexpr Nanos kSweepEvery = 5 * kSecond, kSweepAfter = 30 * kSecond;
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::start(node::Node& node, const fabric::Config& config,
@@ -37,7 +38,6 @@ Result<std::unique_ptr<Engine>> Engine::start(node::Node& node, const fabric::Co
   fabric::Identity identity;
   identity.id = self;
   identity.node = node.id();
-  identity.notice_secret = e->server_->notice_secret();
   const Bytes door = e->server_->door_address();
   identity.door.assign(door.begin(), door.end());
   auto importer = Importer::open(
@@ -55,11 +55,15 @@ Result<std::unique_ptr<Engine>> Engine::start(node::Node& node, const fabric::Co
   return e;
 }
 
-Engine::~Engine() {
-  set_fault_target(nullptr);
+void Engine::stop() {
   stop_.store(true);
   wake();
   if (thread_.joinable()) thread_.join();
+}
+
+Engine::~Engine() {
+  set_fault_target(nullptr);
+  stop();
   // Importer first: its links' endpoints are on linking_, its pages are what they write to.
   importer_.reset();
   server_.reset();
@@ -107,7 +111,7 @@ void Engine::on_ack(const ContextId& client, uint64_t number) { home_->on_ack(cl
 
 void Engine::serve() {
   pthread_setname_np(pthread_self(), "cmi-service");
-  Nanos last_work = now(), last_tick = 0;
+  Nanos last_work = now(), last_tick = 0, last_sweep = last_work;
   while (!stop_.load(std::memory_order_relaxed)) {
     int events = server_->poll() + importer_->advance();
     for (auto d = node_.bus_receive(); d; d = node_.bus_receive()) {
@@ -120,6 +124,10 @@ void Engine::serve() {
       last_tick = t;
       importer_->tick();
       home_->tick(t);
+    }
+    if (t - last_sweep > kSweepEvery) {
+      last_sweep = t;
+      server_->sweep(kSweepAfter);
     }
     if (events > 0) {
       last_work = t;

@@ -32,6 +32,8 @@ class Engine : public fabric::ServerHandler, public FaultTarget {
   const std::string& provider() const { return serving_->traits().provider; }
   uint64_t messages_dropped() const { return server_->dropped(); }
   void wake();  // makes the service thread look at its timers
+  // Ends the service thread. What this context owes to others is then left to its links' ends.
+  void stop();
 
   std::shared_ptr<const View> view_at(const void* addr) override { return views_.find(addr); }
   Exception on_fault(const View& view, const std::byte* addr, bool write) override;
@@ -43,6 +45,7 @@ class Engine : public fabric::ServerHandler, public FaultTarget {
   void on_notice(const ContextId& home, uint64_t secret, uint64_t number, uint16_t type,
                  Reader payload) override;
   void on_ack(const ContextId& client, uint64_t number) override;
+  bool may_sweep(const ContextId& client) override { return !home_->holds(client); }
 
  private:
   explicit Engine(node::Node& node) : node_(node) {}

@@ -16,7 +16,7 @@ constexpr uint32_t kMaxWindow = 256;  // pages: 1 MiB in one read
 constexpr Nanos kNap = kMilli;
 }  // namespace
 
-void Importer::set_state(Import& imp, Page& page, PageState to) {
+void Importer::set_state(Page& page, PageState to) {
   const bool was_dirty = page.state == PageState::kDirty;
   page.move(to);
   const bool is_dirty = to == PageState::kDirty;
@@ -24,7 +24,11 @@ void Importer::set_state(Import& imp, Page& page, PageState to) {
   // every thread that has seen the store find the count above zero (the empty barrier's fast path).
   if (is_dirty && !was_dirty) dirty_pages_.fetch_add(1, std::memory_order_seq_cst);
   if (was_dirty && !is_dirty) dirty_pages_.fetch_sub(1, std::memory_order_seq_cst);
-  (void)imp;
+}
+
+void Importer::drop_twin(Page& page) {
+  twins_.give(page.twin);
+  page.twin = 0;
 }
 
 Exception Importer::usable(Import& imp, bool write) {
@@ -53,7 +57,7 @@ bool Importer::make_dirty(const View& view, uint32_t index) {
   if (twin == 0) return false;
   std::memcpy(twins_.at(twin), imp.page_data(index), kPageSize);
   page.twin = twin;
-  set_state(imp, page, PageState::kDirty);
+  set_state(page, PageState::kDirty);
   if (!page.listed) {
     page.listed = true;
     Guard g(imp.dirty_mu);
@@ -85,12 +89,16 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, D
     switch (page.state) {
       case PageState::kClean:
       case PageState::kWriting:
-        if (!write) {
-          userfault_.map(at, kPageSize, false);
-        } else if (make_dirty(view, index)) {
-          count(parts_.stats.store_faults);
+        // Before Linux 6.4 a page that may be stored to is mapped writable with a twin, as if it
+        // had been stored to: between mapping and protecting it a store would go unnoticed.
+        if (!write && (Userfault::features().continue_protected || view.read_only ||
+                       (imp.rights.load() & fabric::kWrite) == 0)) {
+          full = !userfault_.map(at, kPageSize, false);
+        } else if (make_dirty(view,
+                              index)) {  // a store, or a load where nothing less can be mapped
+          if (write) count(parts_.stats.store_faults);
           userfault_.unprotect(at, kPageSize);
-          userfault_.map(at, kPageSize, true);
+          full = !userfault_.map(at, kPageSize, true);
           ++page.generation;
         } else {
           full = true;
@@ -98,11 +106,11 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, D
         break;
       case PageState::kDirty:
         if (write) userfault_.unprotect(at, kPageSize);
-        userfault_.map(at, kPageSize, !view.read_only);
+        full = !userfault_.map(at, kPageSize, !view.read_only);
         break;
       case PageState::kAbsent:
         page.generation++;
-        set_state(imp, page, PageState::kFetching);
+        set_state(page, PageState::kFetching);
         miss = true;
         break;
       case PageState::kFetching:
@@ -114,11 +122,7 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, D
     }
     page.unlock();
     if (full) return Exception::kTransient;
-    if (miss) {
-      Exception e = fetch(view, index, write, deadline);
-      if (e != Exception::kNone) return e;
-      return Exception::kNone;
-    }
+    if (miss) return fetch(view, index, write, deadline);
     if (!wait) return Exception::kNone;
     if (deadline.passed()) return Exception::kTransient;
     // The thread that fetches or the answer to a write-back will change it. Answers are taken in by
@@ -157,7 +161,7 @@ bool Importer::session_key(Import& imp, fabric::Session& session, fabric::Remote
       const ImportState to = status == WireStatus::kGone      ? ImportState::kGone
                              : status == WireStatus::kRemoved ? ImportState::kRemoved
                                                               : ImportState::kRevoked;
-      imp.state.store(to, std::memory_order_release);
+      end_import(imp.shared_from_this(), to);
       return false;
     }
     const auto k = in.get<uint64_t>();
@@ -192,7 +196,7 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Deadlin
     const bool absent = p.state == PageState::kAbsent;
     if (absent) {
       p.generation++;
-      set_state(imp, p, PageState::kFetching);
+      set_state(p, PageState::kFetching);
     }
     p.unlock();
     if (!absent) break;
@@ -207,12 +211,11 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Deadlin
     if (session != nullptr && session_key(imp, *session, &key, deadline)) {
       // Pairs with the revocation: it sets the state, then waits for using_key to be zero.
       imp.using_key.fetch_add(1, std::memory_order_seq_cst);
-      if (imp.state.load(std::memory_order_seq_cst) == ImportState::kUsable) {
+      const bool posted = imp.state.load(std::memory_order_seq_cst) == ImportState::kUsable;
+      if (posted) {
         fault_point("fetch_before_read");
         cause = session->read(imp.page_data(wanted), size_t{n} * kPageSize, key,
                               uint64_t{wanted} * kPageSize, deadline);
-      } else {
-        cause = Cause::kCancelled;
       }
       imp.using_key.fetch_sub(1, std::memory_order_seq_cst);
       if (cause == Cause::kOk) {
@@ -222,21 +225,24 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Deadlin
         // Wanted may be stale by now; the access is simply tried again and fetches anew.
         return Exception::kNone;
       }
-      if (imp.state.load() == ImportState::kUsable) {
+      if (posted) {
+        // Whatever the reason, the provider may hold on to the pages until the session is closed.
         trace(kFacMem, kInfo, "fetch of segment {} page {}: {}", imp.id, wanted,
               fabric::cause_name(cause));
         imp.link->retire(session);
+        lost = session;
       }
-      lost = session;
     }
     session.reset();
     // Others let go of a retired session within milliseconds; until then the provider may still
     // write to these pages.
     for (Backoff backoff; !lost.expired() && !deadline.passed();) backoff.pause();
     if (!lost.expired()) {
-      Guard g(later_mu_);
-      stranded_.push_back({lost, holder, wanted, n});
-      later_count_.fetch_add(1);
+      {
+        Guard g(later_mu_);
+        stranded_.push_back({lost, holder, wanted, n});
+        later_count_.fetch_add(1);
+      }
       const Exception e = explain(imp, deadline);
       return e == Exception::kNone ? Exception::kTransient : e;
     }
@@ -247,8 +253,8 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Deadlin
   }
 }
 
-// Whether the process that imported the segment has set a token since this one last looked: one token
-// serves the whole node. Only asked when an access is about to fail for want of one.
+// Whether the process that imported the segment has set a token since this one last looked: one
+// token serves the whole node. Only asked when an access is about to fail for want of one.
 bool Importer::adopt_token(const std::shared_ptr<Import>& imp, Deadline deadline) {
   const ImportState state = imp->state.load();
   if (state != ImportState::kNoToken && state != ImportState::kRevoked) return false;
@@ -280,32 +286,34 @@ Exception Importer::explain(Import& imp, Deadline deadline) {
       case WireStatus::kOk:
         return state == ImportState::kRemoved ? Exception::kToken : Exception::kNone;
       case WireStatus::kGone:
-        imp.state.store(ImportState::kGone);
+        end_import(imp.shared_from_this(), ImportState::kGone);
         return Exception::kSinval;
       case WireStatus::kRemoved:
-        imp.state.store(ImportState::kRemoved);
+        end_import(imp.shared_from_this(), ImportState::kRemoved);
         return Exception::kToken;
       case WireStatus::kRights:
         return Exception::kAccess;
       default:
-        imp.state.store(ImportState::kRevoked);
+        end_import(imp.shared_from_this(), ImportState::kRevoked);
         return Exception::kToken;
     }
   }
+  return home_has_ended(imp) ? Exception::kSinval : Exception::kTransient;
+}
+
+bool Importer::home_has_ended(Import& imp) {
+  bool ended = imp.link->condemned();
   for (const auto& door : imp.rseg.doors) {
-    if (door.provider != parts_.provider) continue;
-    if (fabric::probe_door(door.blob, 50 * kMilli) == fabric::Reach::kRefused) {
-      trace(kFacMem, kWarn, "segment {}: its home has ended", imp.id);
-      lose_home(imp.link);
-      return Exception::kSinval;
-    }
+    if (ended || door.provider != parts_.provider) continue;
+    ended = fabric::probe_door(door.blob, 50 * kMilli) == fabric::Reach::kRefused;
   }
   const Nanos since = imp.link->unreachable_since();
-  if (since != 0 && now() - since > kDeadAfter) {
+  ended = ended || (since != 0 && now() - since > kDeadAfter);
+  if (ended && !imp.link->condemned()) {
+    trace(kFacMem, kWarn, "segment {}: its home has ended", imp.id);
     lose_home(imp.link);
-    return Exception::kSinval;
   }
-  return Exception::kTransient;
+  return ended;
 }
 
 void Importer::deliver(const View& view, uint32_t first, uint32_t n, uint32_t wanted, bool write) {
@@ -318,7 +326,7 @@ void Importer::deliver(const View& view, uint32_t first, uint32_t n, uint32_t wa
   for (uint32_t i = 0; i < n;) {
     Page& p = imp.table[first + i];
     if (p.state == PageState::kStale || !usable_now) {
-      set_state(imp, p, PageState::kAbsent);
+      set_state(p, PageState::kAbsent);
       ++i;
       continue;
     }
@@ -333,26 +341,15 @@ void Importer::deliver(const View& view, uint32_t first, uint32_t n, uint32_t wa
            !(first + i + run == wanted && write && run > 0)) {
       ++run;
     }
-    const bool protectable = Userfault::features().continue_protected;
-    if (protectable) {
+    // Before Linux 6.4 a page cannot be mapped and write-protected in one step; the access faults
+    // once more then, and is served as one to a clean page.
+    if (Userfault::features().continue_protected) {
       userfault_.map(view.addr + size_t{first + i} * kPageSize, size_t{run} * kPageSize, false);
     }
     for (uint32_t k = 0; k < run; ++k) {
       Page& q = imp.table[first + i + k];
       ++q.generation;
-      if (protectable) {
-        set_state(imp, q, PageState::kClean);
-      } else if (view.read_only || !make_dirty(view, first + i + k)) {
-        // Before Linux 6.4 a page cannot be mapped and write-protected in one step: it is mapped
-        // writable with a twin, as if it had been stored to. Without a twin it stays away.
-        set_state(imp, q, view.read_only ? PageState::kClean : PageState::kAbsent);
-        if (view.read_only) {
-          userfault_.protect(view.addr + size_t{first + i + k} * kPageSize, kPageSize);
-          userfault_.map(view.addr + size_t{first + i + k} * kPageSize, kPageSize, false);
-        }
-      } else {
-        userfault_.map(view.addr + size_t{first + i + k} * kPageSize, kPageSize, true);
-      }
+      set_state(q, PageState::kClean);
     }
     i += run;
   }
@@ -364,7 +361,7 @@ void Importer::give_up_fetch(const std::shared_ptr<Import>& imp, uint32_t first,
   for (uint32_t i = 0; i < n; ++i) {
     Page& p = imp->table[first + i];
     p.lock();
-    set_state(*imp, p, PageState::kAbsent);
+    set_state(p, PageState::kAbsent);
     p.unlock();
   }
   imp->changed();

@@ -181,9 +181,11 @@ Result<void*> Home::attach(int32_t id, uint64_t size, void* addr, bool read_only
     s->views.push_back(view);
     if (foreign) held_segments_.fetch_add(1);
   }
-  if (foreign) {
-    ask_owner(owner, 1, id, reinterpret_cast<uint64_t>(view.addr), view.len, pagemap_.get(),
-              deadline);
+  if (foreign && !ask_owner(owner, kBusView, id, reinterpret_cast<uint64_t>(view.addr), view.len,
+                            pagemap_.get(), deadline)) {
+    // An owner that does not know of the view would never publish what is stored through it.
+    (void)detach(id, view.addr, deadline);
+    return Status::kReconfig;
   }
   return static_cast<void*>(view.addr);
 }
@@ -212,7 +214,7 @@ Status Home::detach(int32_t id, void* addr, Deadline deadline) {
   run(done);
   if (last != nullptr) wait(*last, deadline);
   if (!owned && !view.read_only) {
-    ask_owner(owner, 2, id, reinterpret_cast<uint64_t>(view.addr), view.len, -1, deadline);
+    ask_owner(owner, kBusUnview, id, reinterpret_cast<uint64_t>(view.addr), view.len, -1, deadline);
     held_segments_.fetch_sub(1);
   }
   if (view.guarded != nullptr) parts_.views.erase(view.guarded);

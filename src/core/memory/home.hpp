@@ -32,6 +32,16 @@ namespace cmi::memory {
 inline constexpr uint32_t kMaxTokens = 16384;  // of a context
 inline constexpr uint32_t kMaxTokensPerSegment = 16384;
 inline constexpr uint32_t kMaxExports = 1024;
+inline constexpr size_t kMaxHolders = 4096;  // imports of one segment
+
+// Datagrams between contexts of one node.
+enum BusWhat : uint8_t {
+  kBusView = 1,      // a: address, b: length; a pagemap descriptor comes along
+  kBusUnview = 2,    // a: address, b: length; scanned before it is forgotten
+  kBusBarrier = 3,   // publish what this node stored
+  kBusPublish = 4,   // a: page that was swapped through a service view
+  kBusAnswer = 0x80  // question is done
+};
 
 class Home {
  public:
@@ -77,6 +87,7 @@ class Home {
   void on_new_session(const fabric::ClientInfo& client);
   void on_request(const fabric::ClientInfo& client, uint64_t number, uint16_t type, Reader in);
   void on_ack(const ContextId& client, uint64_t number);
+  bool holds(const ContextId& client);  // some import of it is known here
 
   // Service thread.
   void tick(Nanos t);

@@ -11,13 +11,6 @@
 namespace cmi::memory {
 
 namespace {
-enum BusWhat : uint8_t {
-  kView = 1,      // a: address, b: length; a pagemap descriptor comes along
-  kUnview = 2,    // a: address, b: length; scanned before it is forgotten
-  kBarrier = 3,   // publish what this node stored
-  kPublish = 4,   // a: page that was swapped through a service view
-  kAnswer = 0x80  // question is done
-};
 constexpr int kScanBatch = 64;
 
 void add_range(std::vector<PageRange>* out, uint64_t first, uint64_t count) {
@@ -51,7 +44,9 @@ std::vector<PageRange> Home::scan(Segment& s) {
   const PageRange all{0, static_cast<uint32_t>(s.size / kPageSize)};
   if (!tracked_) return s.views.empty() && s.foreign.empty() ? written : std::vector{all};
   for (auto& v : s.views) {
-    if (v.armed) {
+    if (!v.armed && !v.read_only) {
+      written.push_back(all);  // could not be armed: nothing is known of it
+    } else if (v.armed) {
       scan_view(pagemap_.get(), reinterpret_cast<uint64_t>(v.addr), v.len, &written);
     }
   }
@@ -83,10 +78,9 @@ std::shared_ptr<Home::Publication> Home::scan_and_publish(Segment& s, Finished* 
 }
 
 Status Home::barrier(Deadline deadline) {
-  if (held_segments_.load(std::memory_order_seq_cst) == 0) {
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    return Status::kOk;
-  }
+  // The stores before the barrier come first, also for an importer that appears just now.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (held_segments_.load(std::memory_order_seq_cst) == 0) return Status::kOk;
   SignalsBlocked quiet;
   std::vector<std::shared_ptr<Publication>> waits;
   std::vector<std::pair<node::ContextSlot, int32_t>> owners;
@@ -105,7 +99,7 @@ Status Home::barrier(Deadline deadline) {
   run(done);
   bool good = true;
   for (auto& [owner, id] : owners) {
-    good = ask_owner(owner, kBarrier, id, 0, 0, -1, deadline) && good;
+    good = ask_owner(owner, kBusBarrier, id, 0, 0, -1, deadline) && good;
   }
   for (auto& p : waits) good = wait(*p, deadline) && good;
   return good ? Status::kOk : Status::kStore;
@@ -121,7 +115,9 @@ Result<uint64_t> Home::cas(int32_t id, size_t offset, uint64_t expected, uint64_
   {
     Guard g(mu_);
     Segment* s = find(id);
-    if (s == nullptr || offset % 8 != 0 || offset > s->size - 8) return Status::kInval;
+    if (s == nullptr || !s->service || offset % 8 != 0 || offset > s->size - 8) {
+      return Status::kInval;
+    }
     // Through the service view: the library never touches a client's view.
     auto* word = reinterpret_cast<uint64_t*>(s->service.data() + offset);
     swapped = __atomic_compare_exchange_n(word, &expected, desired, false, __ATOMIC_SEQ_CST,
@@ -136,7 +132,8 @@ Result<uint64_t> Home::cas(int32_t id, size_t offset, uint64_t expected, uint64_
   }
   run(done);
   bool good = true;
-  if (swapped && !owned) good = ask_owner(owner, kPublish, id, offset / kPageSize, 1, -1, deadline);
+  if (swapped && !owned)
+    good = ask_owner(owner, kBusPublish, id, offset / kPageSize, 1, -1, deadline);
   if (p != nullptr) good = wait(*p, deadline);
   // The swap has happened; that somebody has not dropped its copy yet is the detector's business.
   if (!good) trace(kFacMem, kWarn, "atm_cas: an importer did not answer in time");
@@ -171,8 +168,12 @@ bool Home::ask_owner(node::ContextSlot owner, uint8_t what, int32_t segment, uin
       // In slices: an owner that dies meanwhile will never answer.
       while (!answered && !deadline.passed()) {
         answered = wait(*p, Deadline{std::min(deadline.at, now() + 100 * kMilli)});
+        if (answered) break;
         auto info = parts_.node.find(segment);
-        if (!answered && (!info || !info->owner_alive)) answered = true;
+        if (!info || !info->owner_alive) answered = true;
+        // The answer may have found our queue full: ask again. Owners do each thing twice without
+        // harm.
+        if (!answered) (void)parts_.node.bus_send(owner, out.done(), pass_fd);
       }
       break;
     } else if (deadline.passed()) {
@@ -196,7 +197,7 @@ void Home::on_datagram(node::Node::Datagram d) {
   const auto b = in.get<uint64_t>();
   if (!in.done()) return;
   Finished done;
-  if (what == kAnswer) {
+  if (what == kBusAnswer) {
     {
       Guard g(mu_);
       auto it = asked_.find(question);
@@ -208,7 +209,7 @@ void Home::on_datagram(node::Node::Datagram d) {
   const auto answer = [this, to = d.from, segment, question] {
     std::byte buf[64];
     Writer out(buf);
-    out.put<uint8_t>(kAnswer);
+    out.put<uint8_t>(kBusAnswer);
     out.put(segment);
     out.put(question);
     out.put<uint64_t>(0);
@@ -220,14 +221,18 @@ void Home::on_datagram(node::Node::Datagram d) {
     Segment* s = find(segment);
     const bool ours = s != nullptr && s->owned;
     switch (what) {
-      case kView:
-        if (ours && b == s->size && d.fd) s->foreign.push_back({d.from, a, b, std::move(d.fd)});
+      case kBusView:
+        if (ours && b == s->size && d.fd &&
+            std::none_of(s->foreign.begin(), s->foreign.end(),
+                         [&](const ForeignView& v) { return v.slot == d.from && v.addr == a; })) {
+          s->foreign.push_back({d.from, a, b, std::move(d.fd)});
+        }
         done.push_back(answer);
         break;
-      case kUnview:
-      case kBarrier: {
-        std::shared_ptr<Publication> p = ours && s->held() ? scan_and_publish(*s, &done) : nullptr;
-        if (ours && what == kUnview) {
+      case kBusUnview:
+      case kBusBarrier: {
+        if (ours && s->held()) scan_and_publish(*s, &done);
+        if (ours && what == kBusUnview) {
           std::erase_if(s->foreign,
                         [&](const ForeignView& v) { return v.slot == d.from && v.addr == a; });
         }
@@ -250,10 +255,9 @@ void Home::on_datagram(node::Node::Datagram d) {
           };
         }
         settle(rest, &done);
-        (void)p;
         break;
       }
-      case kPublish:
+      case kBusPublish:
         if (ours && s->held() && a < s->size / kPageSize) {
           publish(*s, ContextId{}, 0, {{static_cast<uint32_t>(a), 1}}, answer, &done);
         } else {

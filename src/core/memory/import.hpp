@@ -33,7 +33,7 @@ enum class ImportState : uint8_t {
   kGone,     // home dead or segment gone: SINVAL
 };
 
-struct Import {
+struct Import : std::enable_shared_from_this<Import> {
   Import() = default;
   ~Import();
   Import(const Import&) = delete;
@@ -50,13 +50,15 @@ struct Import {
   Mapping service;
   Page* table = nullptr;  // `pages` entries, zero pages of an anonymous mapping at first
   Mapping table_memory;
+  std::atomic<bool> ready{false};  // stored with release once the above is there
 
   std::atomic<ImportState> state{ImportState::kNoToken};
   std::atomic<uint32_t> rights{0};
 
   Mutex token_mu;  // held over a request to the home: never taken by the service thread
   access::TokenInfo token CMI_GUARDED_BY(token_mu);
-  Mutex adopt_mu;  // outside token_mu; application threads only
+  Mutex adopt_mu;                     // outside token_mu; application threads only
+  std::atomic<uint64_t> token_id{0};  // of `token`, for notices that name one
   // Of the token in the registry that this process took over last; see Importer::adopt_token.
   uint64_t adopted_version CMI_GUARDED_BY(adopt_mu) = 0;
   // The session key, valid in one generation of the link.

@@ -24,7 +24,15 @@ Result<std::unique_ptr<Importer>> Importer::open(Parts parts) {
   return i;
 }
 
-Importer::~Importer() = default;
+Importer::~Importer() {
+  // A request that was never answered holds its link through its callback: end what is pending
+  // while everything that the callbacks touch is still here.
+  Guard g(links_mu_);
+  for (auto& [id, link] : links_) {
+    link->condemn();
+    link->advance();
+  }
+}
 
 std::shared_ptr<fabric::Link> Importer::link_to(const access::RsegInfo& rseg) {
   Guard g(links_mu_);
@@ -32,8 +40,11 @@ std::shared_ptr<fabric::Link> Importer::link_to(const access::RsegInfo& rseg) {
   if (it != links_.end()) return it->second;
   for (const auto& door : rseg.doors) {
     if (door.provider != parts_.provider) continue;
-    if (!ok(parts_.server.add_home(rseg.home, door.blob))) continue;
-    auto link = std::make_shared<fabric::Link>(parts_.linking, parts_.self, rseg.home, door.blob);
+    // A secret of this pair: no other home can speak for this one.
+    fabric::Identity self = parts_.self;
+    self.notice_secret = random_u64();
+    if (!ok(parts_.server.add_home(rseg.home, door.blob, self.notice_secret))) continue;
+    auto link = std::make_shared<fabric::Link>(parts_.linking, self, rseg.home, door.blob);
     links_.emplace(rseg.home, link);
     return link;
   }
@@ -91,7 +102,7 @@ Status Importer::set_token(const std::shared_ptr<Import>& import, const access::
   if ((token.rights & fabric::kWrite) != 0 && (token.rights & fabric::kRead) == 0) {
     return Status::kInval;
   }
-  const ImportState before = imp.state.load();
+  ImportState before = imp.state.load();
   if (before == ImportState::kGone || before == ImportState::kRemoved) return Status::kInval;
   LossMark ignored;
   if (before == ImportState::kUsable) {
@@ -99,16 +110,20 @@ Status Importer::set_token(const std::shared_ptr<Import>& import, const access::
     if (Status s = barrier(ignored, deadline); !ok(s)) {
       trace(kFacTok, kWarn, "CMI_SEG_TOKEN: stores under the old token were lost");
     }
-    if (imp.service)
-      drop_all(import);  // what was cached under it may be more than the new one allows
   }
   {
     Guard g(imp.token_mu);
     imp.token = token;
     imp.key_generation.store(0, std::memory_order_release);  // the next use presents it
     imp.rights.store(token.rights, std::memory_order_release);
-    imp.state.store(ImportState::kUsable, std::memory_order_release);
+    imp.token_id.store(token.id, std::memory_order_release);
+    // A segment that was removed or lost meanwhile stays so.
+    while (before != ImportState::kRemoved && before != ImportState::kGone &&
+           !imp.state.compare_exchange_weak(before, ImportState::kUsable)) {
+    }
   }
+  // What is cached under the old token may be more than the new one allows. Nothing is lost by it.
+  if (imp.ready.load(std::memory_order_acquire)) invalidate(import, {0, imp.pages});
   // Presented now, so that a revoked token is known at the first access, cached pages or not; an
   // unreachable home is that access's business.
   if (auto session = imp.link->session(deadline); session != nullptr) {
@@ -150,6 +165,7 @@ Status Importer::prepare(Import& imp, bool reserve) {
   imp.table_memory = Mapping(table, table_size);
   imp.table = static_cast<Page*>(table);  // all zero is a valid absent page
   imp.service = std::move(service_map);
+  imp.ready.store(true, std::memory_order_release);
   return Status::kOk;
 }
 
@@ -164,6 +180,7 @@ Result<std::shared_ptr<const View>> Importer::attach(const std::shared_ptr<Impor
   // A child that wrote here would do so untracked, and would fill holes with zeros.
   madvise(at, size, MADV_DONTFORK);
   if (Status s = userfault_.add(at, size); !ok(s)) return s;
+  zap(at, size);  // under mlockall(MCL_FUTURE) it was mapped whole, before anybody watched
   auto view = std::make_shared<View>();
   view->addr = static_cast<std::byte*>(at);
   view->len = size;
@@ -203,7 +220,7 @@ void Importer::leave(const std::shared_ptr<Import>& imp, Deadline deadline) {
   if (imp->state.load() != ImportState::kGone) {
     (void)imp->link->call(static_cast<uint16_t>(RequestType::kLeave), out.done(), deadline);
   }
-  if (imp->service) drop_all(imp);
+  if (imp->ready.load(std::memory_order_acquire)) drop_all(imp);
   Guard g(imports_mu_);
   std::erase(imports_, imp);
 }

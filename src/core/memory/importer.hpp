@@ -7,10 +7,10 @@
 // Threads: faults and calls come from application threads, in parallel; notices, ticks and answers
 // to asynchronous requests from the service thread; answers also from whichever application thread
 // polls. Locks, outermost first: links_mu_, imports_mu_, Import's (see import.hpp), batches_mu_,
-// and below those only the fabric's. None is held over a network wait.
+// and below those only the fabric's. None is held over a network wait but an Import's token_mu and
+// adopt_mu, which application threads alone take.
 #pragma once
 
-#include <deque>
 #include <map>
 #include <memory>
 #include <vector>
@@ -89,9 +89,10 @@ class Importer {
 
   // Everything dirty at entry is at its home, seen by all, when this returns kOk.
   Status barrier(LossMark& mark, Deadline deadline);
-  // The same for the pages that hold the addresses; *failed is set to the first page's exception.
+  // The same for the pages that hold the addresses. *failed: what the first address that cannot be
+  // accessed raises, and its index.
   Status flush(const std::vector<std::pair<std::shared_ptr<const View>, const std::byte*>>& where,
-               LossMark& mark, Deadline deadline, Exception* failed);
+               LossMark& mark, Deadline deadline, Exception* failed, size_t* failed_at);
   uint64_t losses() const { return losses_.load(std::memory_order_acquire); }
 
   // The barrier of the caller's process must have returned already. `again`: the caller tries the
@@ -135,6 +136,7 @@ class Importer {
   Exception fetch(const View& view, uint32_t page, bool write, Deadline deadline);
   bool adopt_token(const std::shared_ptr<Import>& imp, Deadline deadline);
   Exception explain(Import& imp, Deadline deadline);
+  bool home_has_ended(Import& imp);  // by proof or by silence; its imports are gone then
   void deliver(const View& view, uint32_t first, uint32_t count, uint32_t wanted, bool write);
   void give_up_fetch(const std::shared_ptr<Import>& imp, uint32_t first, uint32_t count);
   bool session_key(Import& imp, fabric::Session& session, fabric::RemoteKey* key,
@@ -145,8 +147,8 @@ class Importer {
   Exception swap_by_message(const std::shared_ptr<Import>& imp, uint64_t offset, uint64_t expected,
                             uint64_t desired, bool again, uint64_t* found, PendingCas* pending,
                             Deadline deadline);
-  Exception swap_by_provider(Import& imp, uint64_t offset, uint64_t expected, uint64_t desired,
-                             uint64_t* found, bool* unknown, Deadline deadline);
+  Exception swap_by_provider(const std::shared_ptr<Import>& imp, uint64_t offset, uint64_t expected,
+                             uint64_t desired, uint64_t* found, bool* unknown, Deadline deadline);
   void patch(const std::shared_ptr<Import>& imp, uint64_t offset, uint64_t word, bool same_page,
              uint32_t generation);
 
@@ -155,13 +157,13 @@ class Importer {
   void end_part(const std::shared_ptr<Batch>& batch);
   void answered(const std::shared_ptr<Batch>& batch, std::vector<uint32_t>& pages,
                 WireStatus status);
-  void write_back(const std::shared_ptr<Import>& imp, std::vector<uint32_t>& pages, Collector& out,
-                  std::vector<uint32_t>* deferred);
+  void write_back(const std::shared_ptr<Import>& imp, std::vector<uint32_t>& pages, Collector& out);
   std::vector<std::shared_ptr<Batch>> open_batches();
   bool await(const std::vector<std::shared_ptr<Batch>>& batches, Deadline deadline);
   void protect_everywhere(Import& imp, uint32_t first, uint32_t count) CMI_REQUIRES(imp.views_mu);
   void zap_everywhere(Import& imp, uint32_t first, uint32_t count) CMI_REQUIRES(imp.views_mu);
-  void set_state(Import& imp, Page& page, PageState to);
+  void set_state(Page& page, PageState to);
+  void drop_twin(Page& page);
 
   // invalidate.cpp
   void invalidate(const std::shared_ptr<Import>& imp, PageRange range);

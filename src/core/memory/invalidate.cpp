@@ -40,7 +40,7 @@ void Importer::on_notice(const ContextId& home, uint64_t secret, uint64_t number
         PageRange r{in.get<uint32_t>(), in.get<uint32_t>()};
         if (!in.ok() || r.first >= imp->pages) return;
         r.count = std::min(r.count, imp->pages - r.first);
-        if (imp->service) invalidate(imp, r);
+        if (imp->ready.load(std::memory_order_acquire)) invalidate(imp, r);
       }
       fault_point("invalidate_before_ack");
       return parts_.server.ack(home, secret, number);
@@ -48,9 +48,10 @@ void Importer::on_notice(const ContextId& home, uint64_t secret, uint64_t number
     case NoticeType::kRevoke: {
       const auto token = in.get<uint64_t>();
       if (!in.ok()) return;
-      // The token id is read without token_mu, which may be held over a request: ids only change
-      // together with key_generation, and a wrong match only costs a re-presentation.
-      (void)token;
+      // A late copy of a notice for a token that has been replaced since.
+      if (token != imp->token_id.load(std::memory_order_acquire)) {
+        return parts_.server.ack(home, secret, number);
+      }
       trace(kFacTok, kInfo, "segment {}: token revoked", imp->id);
       end_import(imp, ImportState::kRevoked);
       break;
@@ -114,24 +115,23 @@ void Importer::invalidate(const std::shared_ptr<Import>& holder, PageRange range
       if (p.state != PageState::kAbsent) ++p.generation;
       switch (p.state) {
         case PageState::kFetching:
-          set_state(imp, p, PageState::kStale);
+          set_state(p, PageState::kStale);
           break;
         case PageState::kClean:
-          set_state(imp, p, PageState::kAbsent);
+          set_state(p, PageState::kAbsent);
           break;
         case PageState::kWriting:
-          set_state(imp, p, PageState::kZappedWriting);
+          set_state(p, PageState::kZappedWriting);
           break;
         case PageState::kDirty: {
           if (p.in_flight) {
-            set_state(imp, p, PageState::kZappedDirty);  // the answer to the earlier one goes on
+            set_state(p, PageState::kZappedDirty);  // the answer to the earlier one goes on
             break;
           }
           const size_t bytes = out.add(first + k, twins_.at(p.twin));
-          twins_.give(p.twin);
-          p.twin = 0;
+          drop_twin(p);
           p.in_flight = bytes != 0;
-          set_state(imp, p, bytes != 0 ? PageState::kZappedWriting : PageState::kAbsent);
+          set_state(p, bytes != 0 ? PageState::kZappedWriting : PageState::kAbsent);
           break;
         }
         default:
@@ -164,21 +164,20 @@ void Importer::drop_all(const std::shared_ptr<Import>& holder) {
         if (p.state != PageState::kAbsent) ++p.generation;
         switch (p.state) {
           case PageState::kFetching:
-            set_state(imp, p, PageState::kStale);
+            set_state(p, PageState::kStale);
             break;
           case PageState::kClean:
-            set_state(imp, p, PageState::kAbsent);
+            set_state(p, PageState::kAbsent);
             break;
           case PageState::kWriting:
-            set_state(imp, p, PageState::kZappedWriting);
+            set_state(p, PageState::kZappedWriting);
             break;
           case PageState::kDirty:
           case PageState::kZappedDirty: {
             lost = true;
-            twins_.give(p.twin);
-            p.twin = 0;
+            drop_twin(p);
             const bool was_dirty = p.state == PageState::kDirty;
-            set_state(imp, p,
+            set_state(p,
                       p.in_flight || !was_dirty ? PageState::kZappedWriting : PageState::kAbsent);
             break;
           }
@@ -194,12 +193,11 @@ void Importer::drop_all(const std::shared_ptr<Import>& holder) {
 }
 
 void Importer::end_import(const std::shared_ptr<Import>& imp, ImportState state) {
-  // Only upwards, and a gone segment stays gone.
-  ImportState now_is = imp->state.load();
-  while (now_is != ImportState::kGone &&
-         !imp->state.compare_exchange_weak(now_is, state, std::memory_order_seq_cst)) {
+  // Only upwards: a removed segment is not merely revoked, a gone one stays gone.
+  ImportState was = imp->state.load();
+  while (was < state && !imp->state.compare_exchange_weak(was, state, std::memory_order_seq_cst)) {
   }
-  if (!imp->service) return;
+  if (!imp->ready.load(std::memory_order_acquire)) return;
   drop_all(imp);
 }
 

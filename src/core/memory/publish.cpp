@@ -14,6 +14,7 @@ constexpr Nanos kResend = 300 * kMilli;
 // A probe leaves a connection behind at its target until that context ends: rarely, and only when
 // an answer is overdue.
 constexpr Nanos kProbeAfter = 250 * kMilli, kProbeEvery = kSecond;
+constexpr size_t kMaxTimerScans = 32;
 constexpr Nanos kVerdict =
     10 * kSecond;  // of silence, then an importer that owes an answer is dead
 }  // namespace
@@ -88,6 +89,16 @@ void Home::on_ack(const ContextId& client, uint64_t number) {
   run(done);
 }
 
+bool Home::holds(const ContextId& client) {
+  Guard g(mu_);
+  for (auto& [id, s] : segments_) {
+    for (auto& h : s.holders) {
+      if (h.client == client) return true;
+    }
+  }
+  return false;
+}
+
 void Home::forget_client(const ContextId& client, Finished* done) {
   for (auto it = notices_.begin(); it != notices_.end();) {
     if (it->second.client != client) {
@@ -107,6 +118,23 @@ void Home::forget_client(const ContextId& client, Finished* done) {
 
 void Home::declare_dead(const ContextId& client) {
   trace(kFacSeg, kWarn, "importer {:016x} is dead", client.hi);
+  // Should it live on, stopped or behind a cut: the first thing it hears is that all is over, and
+  // it drops its pages.
+  {
+    Guard g(mu_);
+    for (auto& [id, s] : segments_) {
+      for (auto& h : s.holders) {
+        if (h.client != client || !s.owned) continue;
+        std::byte buf[16];
+        Writer out(buf);
+        out.put(s.uid);
+        out.put(h.instance);
+        out.put<uint8_t>(1);
+        parts_.server.notice(client, next_notice_++, static_cast<uint16_t>(NoticeType::kRemoved),
+                             out.done());
+      }
+    }
+  }
   // Fenced before anything is decided on its death (rule 19): nothing it sent is applied after
   // this.
   parts_.server.fence(client, true);
@@ -122,9 +150,9 @@ bool Home::wait(Publication& p, Deadline deadline) {
   const Nanos spin_until = now() + 30 * kMicro;
   Backoff backoff;
   while (!p.done.done()) {
-    if (parts_.server.poll() > 0) continue;
     const Nanos t = now();
     if (t >= deadline.at) return false;
+    if (parts_.server.poll() > 0) continue;
     if (t < spin_until) {
       backoff.pause();
     } else {
@@ -145,14 +173,16 @@ void Home::tick(Nanos t) {
         n.probed = t;
         suspects.push_back(n.client);
       }
-      if (t - n.sent > kResend) {
+      // Ever more rarely: what lies unread in a stopped importer's queue is not helped by copies.
+      if (t - n.sent > std::max(kResend, (n.sent - n.born) / 2)) {
         n.sent = t;
         parts_.server.notice(n.client, number, static_cast<uint16_t>(n.type), n.payload);
       }
     }
     // Stores that no barrier published (rule 11's counterpart at home).
     for (auto& [id, s] : segments_) {
-      if (s.owned && s.held()) scan_and_publish(s, &done);
+      // While many are under way somebody is slow; what is written meanwhile goes with the next.
+      if (s.owned && s.held() && scans_.size() < kMaxTimerScans) scan_and_publish(s, &done);
     }
   }
   run(done);

@@ -134,6 +134,10 @@ void Home::on_present(const fabric::ClientInfo& client, uint64_t number, Reader 
     } else {
       const bool was_held = s->held();
       Holder* h = find_holder(*s, client.id, instance);
+      if (h == nullptr && s->holders.size() >= kMaxHolders) {
+        status = WireStatus::kNoMem;
+        return reply(parts_.server, client.id, number, status);
+      }
       if (h == nullptr) {
         s->holders.push_back({});
         h = &s->holders.back();
@@ -177,8 +181,18 @@ void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader 
     Guard g(mu_);
     Segment* s = nullptr;
     Holder* h = nullptr;
-    const uint32_t right = announce ? fabric::kAtomic : fabric::kWrite;
-    status = in.ok() ? check(client.id, uid, instance, right, &s, &h) : WireStatus::kMalformed;
+    if (!in.ok()) {
+      status = WireStatus::kMalformed;
+    } else if (announce) {
+      // Its swap was let through by its key; that the token has gone since must not keep others
+      // from hearing of it. All this can do is to make them drop pages.
+      s = find_uid(uid);
+      status = s != nullptr && find_holder(*s, client.id, instance) != nullptr ? WireStatus::kOk
+                                                                               : WireStatus::kGone;
+      if (status != WireStatus::kOk) s = nullptr;
+    } else {
+      status = check(client.id, uid, instance, fabric::kWrite, &s, &h);
+    }
     std::vector<PageRange> ranges;
     for (uint32_t i = 0; i < n && status == WireStatus::kOk; ++i) {
       const auto page = in.get<uint32_t>();
@@ -194,6 +208,7 @@ void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader 
         ranges.push_back({page, pages});
       }
     }
+    if (status == WireStatus::kOk && !in.done()) status = WireStatus::kMalformed;
     // Applied stores are published even when a later page of the message was malformed.
     if (s != nullptr && !ranges.empty()) {
       auto* server = &parts_.server;

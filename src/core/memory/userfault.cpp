@@ -28,6 +28,10 @@
 #define UFFDIO_CONTINUE_MODE_WP 2
 #endif
 
+#ifndef MADV_DONTNEED_LOCKED
+#define MADV_DONTNEED_LOCKED 24  // 5.18
+#endif
+
 namespace cmi::memory {
 
 namespace {
@@ -140,24 +144,29 @@ void Userfault::remove(void* addr, size_t len) {
 }
 
 bool Userfault::map(void* addr, size_t len, bool writable) {
+  // Without CONTINUE_MODE_WP there is a moment in which a store gets through; callers use it only
+  // where no store is legal.
+  const bool protect_after = !writable && !features().continue_protected;
   auto start = reinterpret_cast<uint64_t>(addr);
   const uint64_t end = start + len;
-  while (start < end) {
+  bool good = true;
+  while (start < end && good) {
     uffdio_continue c{};
     c.range = {start, end - start};
-    c.mode = writable ? 0 : UFFDIO_CONTINUE_MODE_WP;
-    if (ioctl(fd_.get(), UFFDIO_CONTINUE, &c) == 0) return true;
+    c.mode = writable || protect_after ? 0 : UFFDIO_CONTINUE_MODE_WP;
+    if (ioctl(fd_.get(), UFFDIO_CONTINUE, &c) == 0) break;
     if (c.mapped > 0) {
       start += static_cast<uint64_t>(c.mapped);
       continue;
     }
     if (errno == EEXIST) {
       start += kPageSize;  // another view's fault, or an earlier one of ours, was first
-    } else if (errno != EAGAIN) {
-      return false;
+    } else {
+      good = errno == EAGAIN;
     }
   }
-  return true;
+  if (protect_after) protect(addr, len);
+  return good;
 }
 
 static void write_protect(int fd, void* addr, size_t len, uint64_t mode) {
@@ -174,7 +183,10 @@ void Userfault::protect(void* addr, size_t len) {
 
 void Userfault::unprotect(void* addr, size_t len) { write_protect(fd_.get(), addr, len, 0); }
 
-void zap(void* addr, size_t len) { madvise(addr, len, MADV_DONTNEED); }
+void zap(void* addr, size_t len) {
+  // A client may have locked its memory (mlock, mlockall): plain DONTNEED refuses that.
+  if (madvise(addr, len, MADV_DONTNEED) != 0) madvise(addr, len, MADV_DONTNEED_LOCKED);
+}
 
 int scan_written(int pagemap, uint64_t addr, uint64_t len, WrittenRange* out, int max,
                  uint64_t* next) {

@@ -107,9 +107,9 @@ void Importer::Collector::flush() {
 }
 
 // Writes back the dirty ones of `pages` (sorted here). Those with an earlier write-back still under
-// way stay in the dirty list and are named in *deferred.
+// way stay in the dirty list.
 void Importer::write_back(const std::shared_ptr<Import>& holder, std::vector<uint32_t>& pages,
-                          Collector& out, std::vector<uint32_t>* deferred) {
+                          Collector& out) {
   constexpr uint32_t kRun = 256;
   Import& imp = *holder;
   std::sort(pages.begin(), pages.end());
@@ -131,7 +131,6 @@ void Importer::write_back(const std::shared_ptr<Import>& holder, std::vector<uin
       Page& p = imp.table[first + k];
       if (p.state == PageState::kDirty && p.in_flight) {
         // Back into the list too: a barrier that comes now must find it there.
-        if (deferred != nullptr) deferred->push_back(first + k);
         p.listed = true;
         Guard d(imp.dirty_mu);
         imp.dirty.push_back(first + k);
@@ -140,11 +139,10 @@ void Importer::write_back(const std::shared_ptr<Import>& holder, std::vector<uin
       p.listed = false;
       if (p.state != PageState::kDirty) continue;
       const size_t bytes = out.add(first + k, twins_.at(p.twin));
-      twins_.give(p.twin);
-      p.twin = 0;
+      drop_twin(p);
       ++p.generation;
       p.in_flight = bytes != 0;
-      set_state(imp, p, bytes != 0 ? PageState::kWriting : PageState::kClean);
+      set_state(p, bytes != 0 ? PageState::kWriting : PageState::kClean);
     }
     for (uint32_t k = 0; k < n; ++k) imp.table[first + k].unlock();
     i += n;
@@ -164,8 +162,10 @@ void Importer::answered(const std::shared_ptr<Batch>& batch, std::vector<uint32_
     batch->failed.store(true);
     losses_.fetch_add(1, std::memory_order_release);
   }
-  std::vector<uint32_t> again;
   {
+    // Sends what became free to go; begun before this batch ends, so that a barrier that waits for
+    // this one finds the next.
+    Collector next(*this, holder);
     Guard views(imp.views_mu);
     for (uint32_t index : pages) {
       Page& p = imp.table[index];
@@ -174,32 +174,20 @@ void Importer::answered(const std::shared_ptr<Batch>& batch, std::vector<uint32_
       if (!good && (p.state == PageState::kWriting || p.state == PageState::kDirty)) {
         // What was stored here never reached the home: nobody may go on reading it.
         zap_everywhere(imp, index, 1);
-        twins_.give(p.twin);
-        p.twin = 0;
+        drop_twin(p);
         ++p.generation;
-        set_state(imp, p, PageState::kAbsent);
+        set_state(p, PageState::kAbsent);
       } else if (p.state == PageState::kWriting) {
-        set_state(imp, p, PageState::kClean);
+        set_state(p, PageState::kClean);
       } else if (p.state == PageState::kZappedWriting) {
-        set_state(imp, p, PageState::kAbsent);
+        set_state(p, PageState::kAbsent);
       } else if (p.state == PageState::kZappedDirty) {
-        again.push_back(index);
+        const size_t bytes = good ? next.add(index, twins_.at(p.twin)) : 0;
+        drop_twin(p);
+        p.in_flight = bytes != 0;
+        set_state(p, PageState::kZappedWriting);
+        if (bytes == 0) set_state(p, PageState::kAbsent);
       }
-      p.unlock();
-    }
-  }
-  if (!again.empty()) {
-    // Begun before this batch ends, so that a barrier that waits for this one finds the next.
-    Collector next(*this, holder, begin_batch(holder));
-    for (uint32_t index : again) {
-      Page& p = imp.table[index];
-      p.lock();
-      const size_t bytes = good ? next.add(index, twins_.at(p.twin)) : 0;
-      twins_.give(p.twin);
-      p.twin = 0;
-      p.in_flight = bytes != 0;
-      set_state(imp, p, PageState::kZappedWriting);
-      if (bytes == 0) set_state(imp, p, PageState::kAbsent);
       p.unlock();
     }
   }
@@ -215,7 +203,7 @@ bool Importer::await(const std::vector<std::shared_ptr<Batch>>& batches, Deadlin
       const Deadline slice{std::min(deadline.at, now() + 20 * kMilli)};
       auto session = link.session(slice);
       if (session == nullptr) {
-        if (explain(*b->import, slice) == Exception::kSinval) link.advance();
+        if (link.condemned() || home_has_ended(*b->import)) link.advance();
         continue;
       }
       if (b->done.done()) break;
@@ -242,64 +230,59 @@ Status Importer::barrier(LossMark& mark, Deadline deadline) {
     return verdict(true);
   }
   SignalsBlocked quiet;
-  std::vector<std::pair<std::shared_ptr<Import>, std::vector<uint32_t>>> work;
-  for (auto& imp : all_imports()) {
-    if (imp->service) work.emplace_back(imp, std::vector<uint32_t>{});
-  }
-  for (auto& [imp, deferred] : work) {
-    // The batch is begun before the list is taken: another barrier that finds the list empty finds
-    // it.
-    Collector out(*this, imp, begin_batch(imp));
-    std::vector<uint32_t> pages;
-    {
-      Guard g(imp->dirty_mu);
-      pages.swap(imp->dirty);
-      imp->aged = 0;
+  const auto collect = [&] {
+    for (auto& imp : all_imports()) {
+      if (!imp->ready.load(std::memory_order_acquire)) continue;
+      // The batch is begun before the list is taken: another barrier that finds the list empty
+      // finds it.
+      Collector out(*this, imp, begin_batch(imp));
+      std::vector<uint32_t> pages;
+      {
+        Guard g(imp->dirty_mu);
+        pages.swap(imp->dirty);
+        imp->aged = 0;
+      }
+      write_back(imp, pages, out);
     }
-    write_back(imp, pages, out, &deferred);
-  }
+  };
+  collect();
   bool good = await(open_batches(), deadline);
-  // A page with an earlier write-back under way could not be written above. Now that one is over;
-  // if another has begun since, that one carries what was dirty when we came.
-  bool second = false;
-  for (auto& [imp, deferred] : work) {
-    if (deferred.empty()) continue;
-    second = true;
-    Collector out(*this, imp, begin_batch(imp));
-    write_back(imp, deferred, out, nullptr);
-  }
+  // A page with an earlier write-back under way went back into the list, whoever had taken it. That
+  // write-back is over now; if another has begun since, it carries what was dirty when we came.
+  if (dirty_pages_.load(std::memory_order_seq_cst) != 0) collect();
   // Pages that were invalidated while dirty go out from answers: those batches began before the
   // ones we waited for ended.
-  if (second || open_batch_count_.load() != 0) good = await(open_batches(), deadline) && good;
+  if (open_batch_count_.load(std::memory_order_seq_cst) != 0) {
+    good = await(open_batches(), deadline) && good;
+  }
   return verdict(good);
 }
 
 Status Importer::flush(
     const std::vector<std::pair<std::shared_ptr<const View>, const std::byte*>>& where,
-    LossMark& mark, Deadline deadline, Exception* failed) {
+    LossMark& mark, Deadline deadline, Exception* failed, size_t* failed_at) {
   SignalsBlocked quiet;
   *failed = Exception::kNone;
   const uint64_t lost_before = mark.seen;
-  for (auto& [view, addr] : where) {
-    Import& imp = *view->import;
-    if (Exception e = usable(imp, false); e != Exception::kNone && e != Exception::kAccess) {
-      *failed = e;
-    }
-    std::vector<uint32_t> pages{
-        static_cast<uint32_t>(static_cast<size_t>(addr - view->addr) / kPageSize)};
-    std::vector<uint32_t> deferred;
-    for (int round = 0; round < 2; ++round) {
-      {
-        Collector out(*this, view->import, begin_batch(view->import));
-        write_back(view->import, pages, out, &deferred);
+  bool good = true;
+  // Twice, as in the barrier: a page whose earlier write-back was under way goes in the second
+  // round.
+  for (int round = 0; round < 2; ++round) {
+    for (size_t i = 0; i < where.size(); ++i) {
+      auto& [view, addr] = where[i];
+      const Exception e = usable(*view->import, false);
+      if (e != Exception::kNone && e != Exception::kAccess && *failed == Exception::kNone) {
+        *failed = e;
+        *failed_at = i;
       }
-      if (deferred.empty()) break;
-      await(open_batches(), deadline);
-      pages.swap(deferred);
-      deferred.clear();
+      std::vector<uint32_t> pages{
+          static_cast<uint32_t>(static_cast<size_t>(addr - view->addr) / kPageSize)};
+      Collector out(*this, view->import, begin_batch(view->import));
+      write_back(view->import, pages, out);
     }
+    good = await(open_batches(), deadline) && good;
   }
-  const bool good = await(open_batches(), deadline);
+  if (open_batch_count_.load() != 0) good = await(open_batches(), deadline) && good;
   const uint64_t lost = losses_.load(std::memory_order_acquire);
   mark.seen = lost;
   return good && lost == lost_before ? Status::kOk : Status::kStore;
@@ -318,7 +301,7 @@ void Importer::tick() {
     for (auto& s : free_again) give_up_fetch(s.import, s.first, s.count);
   }
   for (auto& imp : all_imports()) {
-    if (!imp->service) continue;
+    if (!imp->ready.load(std::memory_order_acquire)) continue;
     // Only pages that were dirty a tick ago: a store in a tight loop with write-backs must not
     // starve.
     std::vector<uint32_t> pages;
@@ -337,7 +320,7 @@ void Importer::tick() {
       imp->dirty.erase(imp->dirty.begin(), imp->dirty.begin() + static_cast<ptrdiff_t>(n));
       imp->aged = imp->dirty.size();
     }
-    write_back(imp, pages, out, nullptr);
+    write_back(imp, pages, out);
   }
 }
 

@@ -78,8 +78,8 @@ Status OfiEndpoint::open_queue() {
 }
 
 // net's fi_trywait (1.17, where it has that name) never takes back what a completion signalled: the
-// queue's descriptor stays readable for good, and whoever sleeps on it spins. fi_wait on a wait set of
-// the queue's own does take it back.
+// queue's descriptor stays readable for good, and whoever sleeps on it spins. fi_wait on a wait set
+// of the queue's own does take it back.
 bool OfiEndpoint::open_queue_with_wait_set(fi_cq_attr attr) {
   fi_wait_attr wait_attr = {};
   wait_attr.wait_obj = FI_WAIT_FD;

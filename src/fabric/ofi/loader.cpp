@@ -19,6 +19,10 @@ bool find(void* lib, const char* name, F& to) {
 
 Libfabric load() {
   KeepSignalHandlers keep;
+  // rxm fills pools with buffers of this size for each endpoint: with its 16 KiB a link costs 87 MB
+  // and a fifth of a second, with this a quarter of both. What is longer goes in several. Read when
+  // the provider is loaded; a value that the user has set stays.
+  setenv("FI_OFI_RXM_BUFFER_SIZE", "4096", 0);
   void* so = dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (so == nullptr) {
     alert(kFacIni, "libfabric cannot be loaded: {}", dlerror());

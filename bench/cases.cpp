@@ -1,0 +1,109 @@
+// The list of cases and what they share.
+#include "cases.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "pattern.hpp"
+
+namespace bench {
+
+const std::vector<Case>& all_cases() {
+  static const std::vector<Case> cases{
+      {"load_hit", load_hit, {"load_hit"}},
+      {"store_hit", store_hit, {"store_hit"}},
+      {"load_miss_4k", load_miss, {"load_miss_4k"}},
+      {"load_miss_idle", load_miss_idle, {"load_miss_idle"}},
+      {"store_first", store_first_case, {"store_first"}},
+      {"store_miss_4k", store_miss, {"store_miss_4k"}},
+      {"read_seq", read_seq, {"read_seq"}},
+      {"flush_sparse", flush_sparse, {"flush_sparse"}},
+      {"flush_scattered", flush_scattered, {"flush_scattered"}},
+      {"flush_dense", flush_dense, {"flush_dense"}},
+      {"flush_striped", flush_striped, {"flush_striped"}},
+      {"barriers", barriers, {"wmb_empty", "rmb"}},
+      {"publish_1", publish_1, {"publish_1", "publish_absent_1"}},
+      {"publish_shared", publish_shared, {"publish_shared_1", "publish_shared_2"}},
+      {"wakeup", wakeup, {"wakeup"}},
+      {"cas", cas, {"cas"}},
+      {"home_store", home_store, {"home_store", "home_store_none"}},
+  };
+  return cases;
+}
+
+Shared::Shared(Bench& bench, size_t pages, int others)
+    : bench_(bench), pages_(pages), others_(others) {
+  call(bench.control, kHome, Command::kMakeSegment, pages * kPage, 1);
+  renew();
+  import_ = std::make_unique<Imported>(bench.node, bench.control);
+  for (int i = 0; i < others; ++i) call(bench.control, kOther1 + i, Command::kImport);
+}
+
+Shared::~Shared() {
+  try {
+    for (int i = 0; i < others_; ++i) call(bench_.control, kOther1 + i, Command::kLeave);
+    import_.reset();
+    call(bench_.control, kHome, Command::kDropSegment);
+  } catch (const Failure&) {  // the next case finds out
+  }
+}
+
+void Shared::renew() { call(bench_.control, kHome, Command::kStamp, pages_, ++version_); }
+
+void Shared::load_all() const {
+  for (size_t p = 0; p < pages_; ++p) {
+    must(holds(page(p), p, Pattern::kHome, version_), "a page does not hold what the home stored");
+  }
+}
+
+void Shared::check_home(size_t count, int pattern, uint64_t stored_version, size_t first) const {
+  call(bench_.control, kHome, Command::kCheck, count, stored_version,
+       static_cast<uint64_t>(pattern), first);
+}
+
+std::vector<uint32_t> random_order(size_t pages, unsigned seed) {
+  std::vector<uint32_t> order(pages);
+  std::iota(order.begin(), order.end(), 0u);
+  std::mt19937 random(seed);
+  std::shuffle(order.begin(), order.end(), random);
+  // Swapping the second of two neighbours away may make new ones: until there are none.
+  for (bool again = true; again;) {
+    again = false;
+    for (size_t i = 0; i < pages; ++i) {
+      if (order[(i + 1) % pages] != order[i] + 1) continue;
+      std::swap(order[(i + 1) % pages], order[random() % pages]);
+      again = true;
+    }
+  }
+  return order;
+}
+
+Measured alternate(Bench& bench, const Side& ours, const Side& raw, size_t count, size_t block,
+                   RawMode mode) {
+  Measured m;
+  const auto run = [&](const Side& side, std::vector<double>& samples) {
+    side.begin();
+    for (size_t i = 0; i < side.warm; ++i) side.once();
+    for (size_t i = 0; i < block; ++i) {
+      const double took = side.once();
+      if (took >= 0) {
+        samples.push_back(took);
+      } else {
+        ++m.discarded;
+      }
+    }
+    side.end();
+  };
+  while (m.ours.size() < count) {
+    {
+      const RawServing serving(bench.control, mode);
+      run(raw, m.raw);
+    }
+    run(ours, m.ours);
+    must(m.discarded < 2 * block + count, "most samples did not measure what the row says");
+  }
+  return m;
+}
+
+}  // namespace bench

@@ -1,0 +1,100 @@
+// What is measured. Each case is one function of a cases_*.cpp file: it makes what it needs,
+// measures its rows in blocks that alternate with raw libfabric, checks that it measured what it
+// says, and leaves nothing behind. All run in the measuring process.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "node.hpp"
+#include "raw.hpp"
+#include "report.hpp"
+
+namespace bench {
+
+struct Bench {
+  Control& control;
+  Node& node;
+  const Raw& raw;
+  Report& report;
+  bool quick;
+
+  size_t scaled(size_t full, size_t short_run) const { return quick ? short_run : full; }
+};
+
+struct Case {
+  const char* name;
+  void (*run)(Bench&);
+  std::vector<const char*> rows;
+};
+const std::vector<Case>& all_cases();
+inline constexpr size_t kReadSeqBytes = size_t{256} << 20, kReadSeqBytesQuick = size_t{32} << 20;
+
+// A segment at the home, imported by this process and, if asked for, by others.
+class Shared {
+ public:
+  Shared(Bench& bench, size_t pages, int others = 0);
+  ~Shared();
+  Shared(const Shared&) = delete;
+  Shared& operator=(const Shared&) = delete;
+
+  std::byte* page(uint64_t index) const { return import_->page(index); }
+  size_t pages() const { return pages_; }
+  // The home stores to each page: whatever is cached is dropped, and pages are as at(version).
+  void renew();
+  uint64_t version() const { return version_; }
+  void load_all() const;  // whatever is absent is fetched
+  // Fails unless the home has these stores.
+  void check_home(size_t count, int pattern, uint64_t stored_version, size_t first = 0) const;
+
+ private:
+  Bench& bench_;
+  const size_t pages_;
+  const int others_;
+  uint64_t version_ = 0;
+  std::unique_ptr<Imported> import_;
+};
+
+// Pages in an order without two neighbours one after the other, which the library would take for
+// the beginning of a sequence.
+std::vector<uint32_t> random_order(size_t pages, unsigned seed);
+
+// One side of a row. once() does it and returns the time it took, or a negative number when
+// something came in between; the first `warm` of each block do not count.
+struct Side {
+  std::function<double()> once;
+  std::function<void()> begin = [] {}, end = [] {};
+  size_t warm = 4;
+};
+struct Measured {
+  std::vector<double> ours, raw;
+  size_t discarded = 0;
+};
+// Blocks of both sides in turn until each has `count` samples.
+Measured alternate(Bench& bench, const Side& ours, const Side& raw, size_t count, size_t block,
+                   RawMode mode = RawMode::kPoll);
+
+// cases_read.cpp
+void load_hit(Bench& b);
+void load_miss(Bench& b);
+void load_miss_idle(Bench& b);
+void read_seq(Bench& b);
+// cases_store.cpp
+void store_hit(Bench& b);
+void store_first_case(Bench& b);
+void store_miss(Bench& b);
+void home_store(Bench& b);
+// cases_flush.cpp
+void flush_sparse(Bench& b);
+void flush_scattered(Bench& b);
+void flush_dense(Bench& b);
+void flush_striped(Bench& b);
+void barriers(Bench& b);
+// cases_publish.cpp
+void publish_1(Bench& b);
+void publish_shared(Bench& b);
+void wakeup(Bench& b);
+void cas(Bench& b);
+
+}  // namespace bench

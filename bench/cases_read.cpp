@@ -1,0 +1,168 @@
+// Loads: of cached pages, of absent ones, in order.
+#include "cases.hpp"
+#include "pattern.hpp"
+#include "worker.hpp"
+
+namespace bench {
+
+namespace {
+
+// Every word, in order; volatile keeps the compiler from making it something else than loads. The
+// same code for both sides.
+[[gnu::noinline]] uint64_t sum_words(const std::byte* from, size_t size) {
+  auto* words = reinterpret_cast<const volatile uint64_t*>(from);
+  uint64_t a = 0, b = 0, c = 0, d = 0;
+  for (size_t i = 0; i < size / 8; i += 4) {
+    a += words[i];
+    b += words[i + 1];
+    c += words[i + 2];
+    d += words[i + 3];
+  }
+  return a + b + c + d;
+}
+
+uint64_t sum_of_stamps(size_t pages, uint64_t version) {
+  uint64_t sum = 0;
+  for (size_t p = 0; p < pages; ++p) sum += stamp(p, version);
+  return sum;
+}
+
+// Loads of absent pages in random order, one sample each; every page has been cached before, so
+// that the memory for it is there, as is the raw side's.
+class Misses {
+ public:
+  Misses(Bench& bench, size_t pages)
+      : bench_(bench), shared_(bench, pages), order_(random_order(pages, 7)) {
+    shared_.load_all();
+    shared_.renew();
+    before_ = bench.node.stats();
+  }
+  double once() {
+    if (next_ == order_.size()) {
+      shared_.renew();
+      next_ = 0;
+    }
+    const uint32_t p = order_[next_++];
+    std::byte* page = shared_.page(p);
+    const double begun = now();
+    const uint64_t value = word(page, 0);
+    const double took = now() - begun;
+    must(value == stamp(p, shared_.version()), "a load did not see what the home published");
+    ++loads_;
+    return took / kMicro;
+  }
+  double read_raw(fi_addr_t peer, const RawTarget& target) {
+    const Raw& raw = bench_.raw;
+    const uint32_t p = order_[raw_next_++ % order_.size()];
+    const size_t at = p * kPage;
+    const double begun = now();
+    raw.endpoint.read(peer, target, raw.buffer + at, kPage, at);
+    return (now() - begun) / kMicro;
+  }
+  void check() const {
+    const auto after = bench_.node.stats();
+    must(after.load_misses - before_.load_misses == loads_ &&
+             after.pages_fetched - before_.pages_fetched == loads_,
+         std::to_string(loads_) + " loads, but " +
+             std::to_string(after.load_misses - before_.load_misses) + " misses of " +
+             std::to_string(after.pages_fetched - before_.pages_fetched) + " pages");
+  }
+
+ private:
+  Bench& bench_;
+  Shared shared_;
+  std::vector<uint32_t> order_;
+  size_t next_ = 0, raw_next_ = 0, loads_ = 0;
+  Stats before_{};
+};
+
+}  // namespace
+
+void load_hit(Bench& b) {
+  constexpr size_t kPages = 1024;
+  constexpr double kWords = kPages * kPage / 8;
+  Shared shared(b, kPages);
+  shared.load_all();
+  const PlainMemory plain(kPages * kPage);
+  const uint64_t want = sum_of_stamps(kPages, shared.version());
+  const uint64_t want_plain = sum_of_stamps(kPages, 0);
+  const auto before = b.node.stats();
+  const auto timed = [&](const std::byte* from, uint64_t right) {
+    const double begun = now();
+    const uint64_t sum = sum_words(from, kPages * kPage);
+    const double took = now() - begun;
+    must(sum == right, "the sum of what was loaded is wrong");
+    return took / kWords;
+  };
+  Side ours{[&] { return timed(shared.page(0), want); }};
+  Side raw{[&] { return timed(plain.at, want_plain); }};
+  const Measured m = alternate(b, ours, raw, b.scaled(400, 80), 8, RawMode::kOff);
+  must(b.node.stats().load_misses == before.load_misses, "a load of a cached page missed");
+  b.report.row({"load_hit", "ns", spread_of(m.ours), spread_of(m.raw),
+                "an ordinary array, 8-byte loads in order", m.discarded});
+}
+
+void load_miss(Bench& b) {
+  Misses misses(b, b.scaled(4096, 1024));
+  const Raw& r = b.raw;
+  Side ours{[&] { return misses.once(); }};
+  Side raw{[&] { return misses.read_raw(r.polling_peer, r.polling); }};
+  const Measured m = alternate(b, ours, raw, b.scaled(12000, 1500), 64);
+  misses.check();
+  b.report.row(
+      {"load_miss_4k", "us", spread_of(m.ours), spread_of(m.raw), "fi_read of 4 KiB", m.discarded});
+}
+
+void load_miss_idle(Bench& b) {
+  Misses misses(b, 512);
+  const Raw& r = b.raw;
+  Side ours{[&] {
+    sleep_for(10 * kMilli);
+    return misses.once();
+  }};
+  Side raw{[&] {
+    sleep_for(10 * kMilli);
+    return misses.read_raw(r.sleeping_peer, r.sleeping);
+  }};
+  ours.warm = raw.warm = 2;
+  const Measured m = alternate(b, ours, raw, b.scaled(200, 30), 10, RawMode::kSleep);
+  misses.check();
+  b.report.row({"load_miss_idle", "us", spread_of(m.ours), spread_of(m.raw),
+                "fi_read of 4 KiB, target asleep for 10 ms", m.discarded});
+}
+
+void read_seq(Bench& b) {
+  const size_t size = b.quick ? kReadSeqBytesQuick : kReadSeqBytes, pages = size / kPage;
+  constexpr size_t kChunk = size_t{1} << 20;
+  Shared shared(b, pages);
+  const auto speed = [&](double nanos) { return static_cast<double>(size) / nanos * 1e3; };  // MB/s
+  Side ours{[&] {
+    shared.renew();
+    const auto before = b.node.stats();
+    const double begun = now();
+    const uint64_t sum = sum_words(shared.page(0), size);
+    const double took = now() - begun;
+    must(sum == sum_of_stamps(pages, shared.version()), "the sum of what was loaded is wrong");
+    must(b.node.stats().pages_fetched - before.pages_fetched == pages,
+         "pages were fetched twice, or not at all");
+    return speed(took);
+  }};
+  Side raw{[&] {
+    for (size_t at = 0; at < size; at += kPage) word(b.raw.buffer + at, 0) = 0;
+    const double begun = now();
+    b.raw.endpoint.read_many(b.raw.polling_peer, b.raw.polling, b.raw.buffer, kChunk, size / kChunk,
+                             16);
+    const double took = now() - begun;
+    for (size_t p = 0; p < pages; ++p) {
+      must(word(b.raw.buffer + p * kPage, 0) != 0, "raw libfabric did not deliver");
+    }
+    return speed(took);
+  }};
+  ours.warm = raw.warm = 1;
+  const Measured m = alternate(b, ours, raw, b.scaled(9, 5), 1);
+  b.report.row({"read_seq", "MB/s", spread_of(m.ours), spread_of(m.raw),
+                std::to_string(size >> 20) + " MiB by fi_reads of 1 MiB, 16 in flight",
+                m.discarded});
+}
+
+}  // namespace bench

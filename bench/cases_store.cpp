@@ -1,0 +1,147 @@
+// Stores: to pages that are dirty, cached or absent, and at home.
+#include "cases.hpp"
+#include "pattern.hpp"
+#include "worker.hpp"
+
+namespace bench {
+
+namespace {
+[[gnu::noinline]] void fill_words(std::byte* at, size_t size, uint64_t value) {
+  auto* words = reinterpret_cast<volatile uint64_t*>(at);
+  for (size_t i = 0; i < size / 8; ++i) words[i] = value;
+}
+
+// Stores, one sample each, to pages in random order. Between blocks a barrier takes them home.
+struct FirstStores {
+  Bench& bench;
+  Shared shared;
+  std::vector<uint32_t> order;
+  size_t next = 0, stores = 0;
+  uint64_t version = 1;
+
+  FirstStores(Bench& b, size_t pages) : bench(b), shared(b, pages), order(random_order(pages, 9)) {
+    shared.load_all();
+  }
+  double once() {
+    const uint32_t p = order[next++];
+    std::byte* page = shared.page(p);
+    const uint64_t value = stamp(p, version);
+    const double begun = now();
+    word(page, 1) = value;
+    const double took = now() - begun;
+    ++stores;
+    return took / kMicro;
+  }
+  // At the end of a block: all home, and checked when each page had its turn.
+  void settle(bool drop) {
+    barrier();
+    if (next + 128 <= order.size()) return;
+    for (size_t i = 0; i < next; ++i) {
+      shared.check_home(1, static_cast<int>(Pattern::kWord), version, order[i]);
+    }
+    if (drop) shared.renew();
+    next = 0;
+    ++version;
+  }
+};
+}  // namespace
+
+void store_hit(Bench& b) {
+  constexpr size_t kPages = 1024;
+  constexpr double kWords = kPages * kPage / 8;
+  Shared shared(b, kPages);
+  const PlainMemory plain(kPages * kPage);
+  shared.load_all();
+  uint64_t value = 0;
+  const auto timed = [&](std::byte* at) {
+    const double begun = now();
+    fill_words(at, kPages * kPage, ++value);
+    return (now() - begun) / kWords;
+  };
+  Side ours{[&] {
+    // The timer writes dirty pages back and protects them; a pass with such a fault is none of
+    // hits.
+    const uint64_t faults = b.node.stats().store_faults;
+    const double took = timed(shared.page(0));
+    return b.node.stats().store_faults == faults ? took : -1.0;
+  }};
+  Side raw{[&] { return timed(plain.at); }};
+  const Measured m = alternate(b, ours, raw, b.scaled(400, 80), 8, RawMode::kOff);
+  for (size_t p = 0; p < kPages; ++p) word(shared.page(p), 1) = stamp(p, 1);
+  barrier();
+  shared.check_home(kPages, static_cast<int>(Pattern::kWord), 1);
+  b.report.row({"store_hit", "ns", spread_of(m.ours), spread_of(m.raw),
+                "an ordinary array, 8-byte stores in order", m.discarded});
+}
+
+void store_first_case(Bench& b) {
+  FirstStores first(b, 1024);
+  const auto before = b.node.stats();
+  Side ours{[&] { return first.once(); }, [] {}, [&] { first.settle(false); }};
+  Side raw{[&] {
+    const double begun = now();
+    b.raw.endpoint.write(b.raw.polling_peer, b.raw.polling, b.raw.buffer, 8, 8);
+    return (now() - begun) / kMicro;
+  }};
+  const Measured m = alternate(b, ours, raw, b.scaled(6000, 1000), 64);
+  const auto after = b.node.stats();
+  must(after.store_faults - before.store_faults == first.stores &&
+           after.store_misses == before.store_misses,
+       std::to_string(first.stores) + " stores, but " +
+           std::to_string(after.store_faults - before.store_faults) + " first ones");
+  b.report.row(
+      {"store_first", "us", spread_of(m.ours), spread_of(m.raw), "fi_write of 8 B", m.discarded});
+}
+
+void store_miss(Bench& b) {
+  FirstStores absent(b, b.scaled(4096, 1024));
+  absent.shared.renew();
+  const auto before = b.node.stats();
+  size_t reads = 0;
+  Side ours{[&] { return absent.once(); }, [] {}, [&] { absent.settle(true); }};
+  Side raw{[&] {
+    const size_t at = absent.order[reads++ % absent.order.size()] * kPage;
+    const double begun = now();
+    b.raw.endpoint.read(b.raw.polling_peer, b.raw.polling, b.raw.buffer + at, kPage, at);
+    return (now() - begun) / kMicro;
+  }};
+  const Measured m = alternate(b, ours, raw, b.scaled(8000, 1500), 64);
+  const auto after = b.node.stats();
+  must(after.store_misses - before.store_misses == absent.stores &&
+           after.pages_fetched - before.pages_fetched == absent.stores,
+       std::to_string(absent.stores) + " stores, but " +
+           std::to_string(after.store_misses - before.store_misses) + " misses");
+  b.report.row({"store_miss_4k", "us", spread_of(m.ours), spread_of(m.raw), "fi_read of 4 KiB",
+                m.discarded});
+}
+
+void home_store(Bench& b) {
+  const size_t pages = 1024, rounds = b.scaled(300, 60);
+  const auto run = [&](StoreTo to) {
+    call(b.control, kHome, Command::kStoreFirst, pages, rounds, static_cast<uint64_t>(to));
+    std::vector<double> samples(b.control.samples, b.control.samples + b.control.sample_count);
+    samples.erase(samples.begin(), samples.begin() + static_cast<ptrdiff_t>(samples.size() / 10));
+    return samples;
+  };
+  const auto measure = [&](const char* name, const char* against) {
+    Measured m;
+    for (int i = 0; i < 4; ++i) {
+      for (double v : run(StoreTo::kPlainMemory)) m.raw.push_back(v);
+      for (double v : run(StoreTo::kSegment)) m.ours.push_back(v);
+    }
+    b.report.row({name, "ns", spread_of(m.ours), spread_of(m.raw), against, 0});
+  };
+  {
+    Shared shared(b, pages);
+    shared.load_all();
+    const uint64_t told = b.node.stats().invalidations_received;
+    measure("home_store", "ordinary memory, random pages");
+    must(b.node.stats().invalidations_received > told && word(shared.page(0), 3) == rounds,
+         "the home's barriers published nothing: its stores were not tracked");
+  }
+  call(b.control, kHome, Command::kMakeSegment, pages * kPage, 0);
+  measure("home_store_none", "ordinary memory; nobody imports the segment");
+  call(b.control, kHome, Command::kDropSegment);
+}
+
+}  // namespace bench

@@ -1,0 +1,114 @@
+// The memory that the benchmark's processes share beside what they measure: commands of the
+// measuring process to the others, and what they tell each other to get connected. Made before they
+// are forked; plain data and atomics only.
+#pragma once
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+
+#include "util.hpp"
+
+namespace bench {
+
+// The processes, each a CMI node of its own.
+enum Role : int { kHome, kPeer, kOther1, kOther2 };
+inline constexpr int kRoles = 4;
+const char* role_name(int role);
+
+enum class Command : uint32_t {
+  // For the home.
+  kMakeSegment,  // size, whether to export it; the handle and the token go to Control
+  kDropSegment,
+  kStamp,       // pages, version: Pattern::kHome to each page, then a barrier
+  kCheck,       // pages, version, pattern, first page: whether the importer's stores are there
+  kStoreFirst,  // pages, rounds, what to store to (StoreTo): fills Control::samples
+  kConnectRaw,  // takes in the addresses of the measuring process
+  // For other importers.
+  kImport,
+  kLeave,
+  kLoad,  // page -> word 1 of it; load misses of this process so far in the second result
+  kSpin,  // page: publishes each new value of word 1 in Control::seen until stop_spinning
+  // For all.
+  kQuit,
+};
+enum class StoreTo : uint64_t { kSegment, kPlainMemory };
+
+struct Mailbox {
+  std::atomic<uint32_t> asked{0}, answered{0};  // numbers of commands; futexes
+  Command command{};
+  uint64_t args[4]{};
+  uint64_t results[2]{};
+  char error[256]{};  // empty: done
+};
+
+// What the thread that serves raw libfabric does.
+enum class RawMode : uint32_t { kOff, kPoll, kSleep, kEnd };
+
+struct Blob {
+  uint32_t size = 0;
+  std::byte bytes[1020]{};
+  void set(const void* from, size_t n) {
+    must(n <= sizeof bytes, "a blob is too large");
+    std::memcpy(bytes, from, n);
+    size = static_cast<uint32_t>(n);
+  }
+};
+
+struct RawTarget {  // one for each way of waiting
+  Blob address;
+  uint64_t key = 0, base = 0;
+};
+
+inline constexpr size_t kMaxSamples = 1 << 16;
+
+struct Control {
+  Mailbox mail[kRoles];
+  std::atomic<uint32_t> ready[kRoles];
+
+  std::atomic<uint32_t> raw_wanted{0}, raw_now{0};  // RawMode; futexes
+  std::atomic<uint32_t> raw_failed{0};
+  RawTarget polling, sleeping;
+  Blob peer_address;
+
+  Blob handle, token;
+  uint64_t segment_size = 0;
+
+  std::atomic<uint64_t> seen_value{0};
+  std::atomic<double> seen_at{0};
+  std::atomic<uint32_t> stop_spinning{0};
+
+  uint32_t sample_count = 0;
+  double samples[kMaxSamples];
+};
+
+void futex_wait(std::atomic<uint32_t>& word, uint32_t while_value, double nanos);
+void futex_wake(std::atomic<uint32_t>& word);
+
+// Measuring process: gives a command, waits for the answer. Fails when it says so or is not there
+// within a minute.
+struct Answer {
+  uint64_t first, second;
+};
+Answer call(Control& control, int role, Command command, uint64_t a = 0, uint64_t b = 0,
+            uint64_t c = 0, uint64_t d = 0);
+// The two halves of call().
+void ask(Control& control, int role, Command command, uint64_t a = 0, uint64_t b = 0,
+         uint64_t c = 0, uint64_t d = 0);
+Answer await(Control& control, int role);
+
+// While it lives the home's raw thread serves; on the measuring process. Both ends of it wait until
+// that thread has changed over, so that it takes no CPU from what is measured next.
+class RawServing {
+ public:
+  RawServing(Control& control, RawMode mode) : control_(control) { change(mode); }
+  ~RawServing();
+  RawServing(const RawServing&) = delete;
+  RawServing& operator=(const RawServing&) = delete;
+
+ private:
+  void change(RawMode mode);
+  Control& control_;
+};
+
+}  // namespace bench

@@ -1,0 +1,316 @@
+// cmi_bench: measures the library beside raw libfabric, between the same two processes and in turn.
+// This file has the command line and the supervisor: it starts the processes, bounds their time and
+// removes what they leave, whatever happens. It uses neither the library nor libfabric itself.
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <new>
+
+#include "cases.hpp"
+#include "worker.hpp"
+
+namespace bench {
+
+namespace {
+
+struct Options {
+  bool quick = false;
+  std::string json;
+  std::vector<std::string> only;
+  int seconds = 0;  // 0: by the length of the run
+};
+
+const char kUsage[] =
+    R"(usage: cmi_bench [--quick] [--only NAME]... [--json FILE] [--seconds N] [--list]
+
+Measures the library beside raw libfabric: same provider, same two processes, in turn.
+
+  --quick      fewer and smaller measurements
+  --only NAME  this case, or the one that has this row; may be given several times
+  --json FILE  one line for each row: {"name","unit","value","raw","ratio","provider"}
+  --seconds N  bound on the whole run (600; with --quick 180)
+  --list       names of cases and rows
+
+Environment: CMI_PROVIDER, the libfabric provider for both sides; default: the library's choice.
+)";
+
+// Exits for --help, --list and what it does not understand.
+Options parse(int argc, char** argv) {
+  Options o;
+  const auto value = [&](int& i) -> std::string {
+    if (i + 1 >= argc) {
+      fmt::print(stderr, "{} needs a value\n{}", argv[i], kUsage);
+      std::exit(2);
+    }
+    return argv[++i];
+  };
+  for (int i = 1; i < argc; ++i) {
+    const std::string arg = argv[i];
+    if (arg == "--quick") {
+      o.quick = true;
+    } else if (arg == "--json") {
+      o.json = value(i);
+    } else if (arg == "--only") {
+      o.only.push_back(value(i));
+    } else if (arg == "--seconds") {
+      o.seconds = std::atoi(value(i).c_str());
+    } else if (arg == "--list") {
+      for (const Case& c : all_cases()) {
+        fmt::print("{}:", c.name);
+        for (const char* row : c.rows) fmt::print(" {}", row);
+        fmt::print("\n");
+      }
+      std::exit(0);
+    } else {
+      fmt::print(arg == "--help" ? stdout : stderr, "{}", kUsage);
+      std::exit(arg == "--help" ? 0 : 2);
+    }
+  }
+  if (o.seconds <= 0) o.seconds = o.quick ? 180 : 600;
+  return o;
+}
+
+bool wanted(const Options& o, const Case& c) {
+  if (o.only.empty()) return true;
+  return std::any_of(o.only.begin(), o.only.end(), [&](const std::string& name) {
+    return name == c.name ||
+           std::any_of(c.rows.begin(), c.rows.end(), [&](const char* row) { return name == row; });
+  });
+}
+
+// Where each process runs: the first two have a CPU each where there are two, the others one of
+// their own or none. -1: the kernel's choice.
+struct Placement {
+  int cpu[kRoles];
+  bool others_share;
+};
+Placement place() {
+  const auto cpus = allowed_cpus();
+  Placement p{};
+  for (int role = 0; role < kRoles; ++role) {
+    const bool pinned = role < kOther1 ? cpus.size() >= 2 : cpus.size() >= kRoles;
+    p.cpu[role] = pinned ? cpus[static_cast<size_t>(role)] : -1;
+  }
+  p.others_share = cpus.size() < kRoles;
+  return p;
+}
+
+// The measuring process. 0: every case went well.
+int run_peer(Control& control, const Options& o, const Placement& placement,
+             const std::string& machine) {
+  const std::string provider = choose_provider();
+  const size_t raw_size = o.quick ? kReadSeqBytesQuick : kReadSeqBytes;
+  const PlainMemory buffer(raw_size);
+  for (int role = 0; role < kRoles; ++role) {
+    const double give_up = now() + 30 * kSecond;
+    while (role != kPeer && control.ready[role].load() == 0) {
+      must(now() < give_up, std::string(role_name(role)) + " does not start");
+      futex_wait(control.ready[role], 0, 50 * kMilli);
+    }
+  }
+  RawEndpoint endpoint(provider, nullptr, 0, false);
+  RawTarget self;
+  endpoint.describe(&self);
+  control.peer_address = self.address;
+  call(control, kHome, Command::kConnectRaw);
+  const Raw raw{endpoint,
+                endpoint.add_peer(control.polling.address),
+                endpoint.add_peer(control.sleeping.address),
+                control.polling,
+                control.sleeping,
+                buffer.at,
+                buffer.size};
+  {
+    const RawServing serving(control, RawMode::kPoll);
+    endpoint.ping(raw.polling_peer);
+  }
+  Node node(kPeer, provider);
+  Report report(provider, o.json);
+  const std::string where =
+      placement.cpu[kHome] < 0
+          ? "one CPU, where two that poll keep each other waiting: RATIOS MEAN NOTHING"
+          : fmt::format("home on CPU {}, peer on CPU {}, other importers {}", placement.cpu[kHome],
+                        placement.cpu[kPeer],
+                        placement.others_share ? "share those" : "on CPUs of their own");
+  report.header(fmt::format("{}\nlibfabric {}, provider {}; {}{}", machine, libfabric_version(),
+                            provider, where, o.quick ? "; quick: fewer samples" : ""));
+  Bench b{control, node, raw, report, o.quick};
+  bool good = true;
+  for (const Case& c : all_cases()) {
+    if (!wanted(o, c)) continue;
+    try {
+      c.run(b);
+    } catch (const std::exception& e) {
+      report.failed(c.name, e.what());
+      good = false;
+    }
+  }
+  report.footer();
+  for (int role = 0; role < kRoles; ++role) {
+    if (role != kPeer) call(control, role, Command::kQuit);
+  }
+  return good ? 0 : 1;
+}
+
+int run_process(int role, Control& control, const Options& o, const Placement& placement,
+                const std::string& machine) {
+  try {
+    pin_to(placement.cpu[role]);
+    const size_t raw_size = o.quick ? kReadSeqBytesQuick : kReadSeqBytes;
+    switch (role) {
+      case kHome:
+        run_home(control, choose_provider(), raw_size);
+        return 0;
+      case kPeer:
+        return run_peer(control, o, placement, machine);
+      default:
+        run_other(control, role, choose_provider(), placement.others_share);
+        return 0;
+    }
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "cmi_bench: {}: {}\n", role_name(role), e.what());
+    return 1;
+  }
+}
+
+// The runtime folder of all nodes, private to this run.
+class RuntimeFolder {
+ public:
+  RuntimeFolder() {
+    for (const char* base : {"/dev/shm", "/tmp"}) {
+      std::string path = std::string(base) + "/cmi-bench.XXXXXX";
+      if (access(base, W_OK) == 0 && mkdtemp(path.data()) != nullptr) {
+        path_ = path;
+        return;
+      }
+    }
+    fail("no place for a runtime folder");
+  }
+  ~RuntimeFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  RuntimeFolder(const RuntimeFolder&) = delete;
+  RuntimeFolder& operator=(const RuntimeFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// The processes, killed and reaped at the end in any case.
+struct Children {
+  pid_t pids[kRoles] = {};
+  int left() const {
+    return static_cast<int>(std::count_if(pids, pids + kRoles, [](pid_t p) { return p > 0; }));
+  }
+  ~Children() {
+    for (pid_t p : pids) {
+      if (p > 0) kill(p, SIGKILL);
+    }
+    for (pid_t p : pids) {
+      if (p > 0) waitpid(p, nullptr, 0);
+    }
+  }
+};
+
+// Reaps who has ended. False: one ended badly.
+bool reap(Children& children, int* peer_status) {
+  bool good = true;
+  for (int role = 0; role < kRoles; ++role) {
+    pid_t& pid = children.pids[role];
+    int status = 0;
+    if (pid <= 0 || waitpid(pid, &status, WNOHANG) != pid) continue;
+    pid = 0;
+    if (role == kPeer && WIFEXITED(status)) *peer_status = WEXITSTATUS(status);
+    if (WIFSIGNALED(status)) {
+      fmt::print(stderr, "cmi_bench: {} was ended by signal {} ({})\n", role_name(role),
+                 WTERMSIG(status), strsignal(WTERMSIG(status)));
+    }
+    good = good && WIFEXITED(status) && (WEXITSTATUS(status) == 0 || role == kPeer);
+  }
+  return good;
+}
+
+int supervise(const Options& o) {
+  const std::string machine = machine_line();
+  const Placement placement = place();
+  const RuntimeFolder folder;
+  setenv("CMI_RUNTIME_DIR", folder.path().c_str(), 1);
+  void* memory =
+      mmap(nullptr, sizeof(Control), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  must(memory != MAP_FAILED, "no memory");
+  auto* control = new (memory) Control;
+
+  sigset_t watched, before;
+  sigemptyset(&watched);
+  for (int s : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&watched, s);
+  sigprocmask(SIG_BLOCK, &watched, &before);
+  const pid_t self = getpid();
+  Children children;
+  for (int role = 0; role < kRoles; ++role) {
+    const pid_t pid = fork();
+    must(pid >= 0, "cannot start a process");
+    if (pid == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (getppid() != self) _exit(1);
+      signal(SIGINT, SIG_IGN);  // of the terminal: the supervisor ends us
+      sigprocmask(SIG_SETMASK, &before, nullptr);
+      const int status = run_process(role, *control, o, placement, machine);
+      std::fflush(nullptr);
+      _exit(status);  // past destructors of the parent's objects
+    }
+    children.pids[role] = pid;
+  }
+  const double give_up = now() + o.seconds * kSecond;
+  int peer_status = 1;
+  while (children.left() > 0) {
+    if (!reap(children, &peer_status)) return 1;
+    if (children.left() == 0) break;
+    if (children.pids[kPeer] == 0 && peer_status != 0) return peer_status;
+    if (now() > give_up) {
+      fmt::print(stderr, "cmi_bench: stopped after {} s\n", o.seconds);
+      return 124;
+    }
+    const timespec tick{0, 200'000'000};
+    const int s = sigtimedwait(&watched, nullptr, &tick);
+    if (s > 0 && s != SIGCHLD) return 128 + s;
+  }
+  return peer_status;
+}
+
+}  // namespace
+
+}  // namespace bench
+
+int main(int argc, char** argv) {
+  using namespace bench;
+  const Options o = parse(argc, argv);
+  for (const std::string& name : o.only) {
+    const auto& cases = all_cases();
+    Options one;
+    one.only = {name};
+    if (std::none_of(cases.begin(), cases.end(), [&](auto& c) { return wanted(one, c); })) {
+      fmt::print(stderr, "cmi_bench: no case has the name {}; --list shows them\n", name);
+      return 2;
+    }
+  }
+  // Debian's libfabric comes with a library that takes over signals unless told not to.
+  setenv("IPATH_NO_BACKTRACE", "1", 1);
+  setenv("HFI_NO_BACKTRACE", "1", 1);
+  for (const char* v : {"CMI_NODE", "CMI_ADDRESS", "CMI_TRACE", "CMI_TRACE_FILE"}) unsetenv(v);
+  try {
+    return supervise(o);
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "cmi_bench: {}\n", e.what());
+    return 1;
+  }
+}

@@ -1,0 +1,72 @@
+// The library as its clients see it: a context, a segment at home, an imported segment. Each
+// process has one Node. Nothing here reaches around the public headers.
+#pragma once
+
+#include <cmi.h>
+#include <cmi/ofi/cmi_impl.h>
+
+#include <string>
+
+#include "control.hpp"
+
+namespace bench {
+
+using Stats = struct ::cmi_ofi_stats;  // the function of that name hides the structure
+
+class Node {
+ public:
+  // Fails if the library does not take this provider.
+  Node(int role, const std::string& provider);
+  ~Node();
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+
+  cmi_ctxt* ctxt() const { return ctxt_; }
+  Stats stats() const;
+
+ private:
+  static void on_trace(void* self, const char* line);
+  cmi_ctxt* ctxt_;
+  std::string provider_;  // as the library's trace names it
+};
+
+void barrier();  // cmi_wmb()
+
+// On the home: made, touched and, if so wanted, exported.
+class HomeSegment {
+ public:
+  HomeSegment(Node& node, size_t size, bool exported, Control& control);
+  ~HomeSegment();
+  HomeSegment(const HomeSegment&) = delete;
+  HomeSegment& operator=(const HomeSegment&) = delete;
+  std::byte* page(uint64_t index) const { return at_ + index * kPage; }
+
+ private:
+  Node& node_;
+  cmi_seg segment_;
+  std::byte* at_;
+  cmi_rseg* handle_ = nullptr;
+  cmi_token* token_ = nullptr;
+};
+
+// The segment that the home made last.
+class Imported {
+ public:
+  Imported(Node& node, Control& control);
+  ~Imported();
+  Imported(const Imported&) = delete;
+  Imported& operator=(const Imported&) = delete;
+  std::byte* page(uint64_t index) const { return at_ + index * kPage; }
+
+ private:
+  Node& node_;
+  cmi_seg segment_;
+  std::byte* at_;
+};
+
+// One word of a page, as one load or store of the CPU.
+inline volatile uint64_t& word(std::byte* page, size_t index) {
+  return reinterpret_cast<volatile uint64_t*>(page)[index];
+}
+
+}  // namespace bench

@@ -1,0 +1,49 @@
+// Samples to quartiles, quartiles to the table on standard output and to JSON lines. In the
+// measuring process.
+#pragma once
+
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "util.hpp"
+
+namespace bench {
+
+struct Spread {
+  double low = 0, median = 0, high = 0;  // quartiles
+  size_t count = 0;
+};
+Spread spread_of(std::vector<double> samples);
+
+struct Row {
+  std::string name, unit;
+  Spread ours;
+  std::optional<Spread> raw;
+  std::string against;   // what `raw` is, or what the row means where there is none
+  size_t discarded = 0;  // samples that did not measure what the row says
+};
+
+class Report {
+ public:
+  // json: empty for none. Fails when it cannot be written.
+  Report(std::string provider, const std::string& json);
+  ~Report();
+  Report(const Report&) = delete;
+  Report& operator=(const Report&) = delete;
+
+  void header(const std::string& line) const;
+  void row(const Row& row);
+  void failed(const std::string& name, const std::string& why) const;
+  void footer() const;
+
+ private:
+  std::string provider_;
+  std::FILE* json_ = nullptr;
+};
+
+// Machine, kernel, CPUs, load.
+std::string machine_line();
+
+}  // namespace bench

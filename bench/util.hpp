@@ -1,0 +1,43 @@
+// What every file of the benchmark uses: time, failure, pinning. Any process, any thread.
+#pragma once
+
+#include <time.h>
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace bench {
+
+inline constexpr size_t kPage = 4096;
+inline constexpr double kMicro = 1e3, kMilli = 1e6, kSecond = 1e9;  // in nanoseconds
+
+// CLOCK_MONOTONIC, which is one clock for all processes: the wake-up case compares readings.
+inline double now() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return static_cast<double>(t.tv_sec) * kSecond + static_cast<double>(t.tv_nsec);
+}
+
+// A case that cannot be measured, or did not measure what it says, ends by this.
+struct Failure : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+[[noreturn]] inline void fail(const std::string& what) { throw Failure(what); }
+inline void must(bool good, const std::string& what) {
+  if (!good) fail(what);
+}
+
+inline void sleep_for(double nanos) {
+  const timespec t{static_cast<time_t>(nanos / kSecond),
+                   static_cast<long>(nanos) % static_cast<long>(kSecond)};
+  nanosleep(&t, nullptr);
+}
+
+// The CPUs that this process may use when it starts.
+std::vector<int> allowed_cpus();
+// Pins the calling thread, and the threads that it starts afterwards. -1: leaves it alone.
+void pin_to(int cpu);
+
+}  // namespace bench

@@ -1,0 +1,218 @@
+// Command loops.
+#include "worker.hpp"
+
+#include <sched.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <thread>
+
+#include "node.hpp"
+#include "pattern.hpp"
+#include "raw.hpp"
+
+namespace bench {
+
+namespace {
+
+using Execute = std::function<void(Mailbox&)>;
+
+void command_loop(Control& control, int role, const Execute& execute) {
+  Mailbox& m = control.mail[role];
+  control.ready[role].store(1);
+  futex_wake(control.ready[role]);
+  for (uint32_t done = 0;;) {
+    while (m.asked.load(std::memory_order_acquire) == done) {
+      futex_wait(m.asked, done, kSecond);
+    }
+    ++done;
+    m.error[0] = 0;
+    const bool quit = m.command == Command::kQuit;
+    try {
+      if (!quit) execute(m);
+    } catch (const std::exception& e) {
+      std::snprintf(m.error, sizeof m.error, "%s", e.what());
+    }
+    m.answered.store(done, std::memory_order_release);  // pairs with await()
+    futex_wake(m.answered);
+    if (quit) return;
+  }
+}
+
+// Serves raw libfabric in the home process. Everything of libfabric that it uses is its own.
+class RawThread {
+ public:
+  RawThread(Control& control, const std::string& provider, size_t size)
+      : control_(control),
+        memory_(size),
+        polled_(provider, memory_.at, size, false),
+        slept_on_(provider, memory_.at, size, true) {
+    polled_.describe(&control.polling);
+    slept_on_.describe(&control.sleeping);
+  }
+  ~RawThread() {
+    if (!thread_.joinable()) return;
+    control_.raw_wanted.store(static_cast<uint32_t>(RawMode::kEnd));
+    futex_wake(control_.raw_wanted);
+    thread_.join();
+  }
+  void connect() {
+    polled_peer_ = polled_.add_peer(control_.peer_address);
+    slept_on_peer_ = slept_on_.add_peer(control_.peer_address);
+    thread_ = std::thread([this] {
+      try {
+        serve();
+      } catch (const std::exception& e) {
+        std::fprintf(stderr, "cmi_bench: raw target: %s\n", e.what());
+        control_.raw_failed.store(1);
+      }
+    });
+  }
+
+ private:
+  void serve() {
+    for (;;) {
+      const uint32_t mode = control_.raw_wanted.load();
+      control_.raw_now.store(mode);
+      const auto same = [&] { return control_.raw_wanted.load(std::memory_order_relaxed) == mode; };
+      switch (static_cast<RawMode>(mode)) {
+        case RawMode::kOff:
+          futex_wait(control_.raw_wanted, mode, kSecond);
+          break;
+        case RawMode::kPoll:
+          while (same()) polled_.serve(polled_peer_);
+          break;
+        case RawMode::kSleep:
+          while (same()) slept_on_.serve_sleeping(slept_on_peer_, 20);
+          break;
+        case RawMode::kEnd:
+          return;
+      }
+    }
+  }
+
+  Control& control_;
+  PlainMemory memory_;
+  RawEndpoint polled_, slept_on_;
+  fi_addr_t polled_peer_ = FI_ADDR_UNSPEC, slept_on_peer_ = FI_ADDR_UNSPEC;
+  std::thread thread_;
+};
+
+// Each page stored to once a round, in an order that no prefetcher knows; between rounds a barrier,
+// so that the next store to each page is a first one again. A sample is the mean of a round: one
+// store of plain memory is shorter than reading the clock.
+void store_first(Control& control, std::byte* at, size_t pages, size_t rounds, bool barriers) {
+  std::vector<uint32_t> order(pages);
+  std::iota(order.begin(), order.end(), 0u);
+  std::shuffle(order.begin(), order.end(), std::mt19937(1));
+  for (uint32_t p : order) word(at + p * kPage, 3) = 0;
+  control.sample_count = 0;
+  for (size_t round = 0; round < rounds && round < kMaxSamples; ++round) {
+    if (barriers) barrier();
+    const double begun = now();
+    for (uint32_t p : order) word(at + p * kPage, 3) = round + 1;
+    control.samples[control.sample_count++] = (now() - begun) / static_cast<double>(pages);
+  }
+  if (barriers) barrier();
+}
+
+void spin(Control& control, std::byte* page, bool yield) {
+  // The first value is published too: whoever waits for it knows that the page is cached here.
+  volatile uint64_t& watched = word(page, 1);
+  for (uint64_t last = UINT64_MAX; control.stop_spinning.load(std::memory_order_relaxed) == 0;) {
+    const uint64_t value = watched;
+    if (value != last) {
+      control.seen_at.store(now(), std::memory_order_relaxed);
+      control.seen_value.store(value, std::memory_order_release);
+      last = value;
+    }
+    if (yield) sched_yield();
+  }
+}
+
+}  // namespace
+
+PlainMemory::PlainMemory(size_t n)
+    : at(static_cast<std::byte*>(
+          mmap(nullptr, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))),
+      size(n) {
+  must(at != MAP_FAILED, "no memory");
+  madvise(at, n, MADV_NOHUGEPAGE);  // segments have pages of 4 KiB
+  for (size_t p = 0; p < n / kPage; ++p) store(at + p * kPage, p, Pattern::kHome, 0);
+}
+
+PlainMemory::~PlainMemory() { munmap(at, size); }
+
+void run_home(Control& control, const std::string& provider, size_t raw_size) {
+  RawThread raw(control, provider, raw_size);
+  Node node(kHome, provider);
+  std::unique_ptr<HomeSegment> segment;
+  command_loop(control, kHome, [&](Mailbox& m) {
+    const uint64_t pages = m.args[0], version = m.args[1];
+    switch (m.command) {
+      case Command::kConnectRaw:
+        raw.connect();
+        break;
+      case Command::kMakeSegment:
+        segment.reset();
+        segment = std::make_unique<HomeSegment>(node, m.args[0], m.args[1] != 0, control);
+        break;
+      case Command::kDropSegment:
+        segment.reset();
+        break;
+      case Command::kStamp:
+        for (uint64_t p = 0; p < pages; ++p) store(segment->page(p), p, Pattern::kHome, version);
+        barrier();
+        break;
+      case Command::kCheck:
+        for (uint64_t p = m.args[3]; p < m.args[3] + pages; ++p) {
+          must(holds(segment->page(p), p, static_cast<Pattern>(m.args[2]), version),
+               "page " + std::to_string(p) + " does not hold what was stored last");
+        }
+        break;
+      case Command::kStoreFirst:
+        if (static_cast<StoreTo>(m.args[2]) == StoreTo::kSegment) {
+          store_first(control, segment->page(0), pages, m.args[1], true);
+        } else {
+          const PlainMemory plain(pages * kPage);
+          store_first(control, plain.at, pages, m.args[1], false);
+        }
+        break;
+      default:
+        fail("not a command for the home");
+    }
+  });
+}
+
+void run_other(Control& control, int role, const std::string& provider, bool shares_cpu) {
+  std::optional<Node> node;  // made when first needed, so that it disturbs nothing before
+  std::unique_ptr<Imported> import;
+  command_loop(control, role, [&](Mailbox& m) {
+    switch (m.command) {
+      case Command::kImport:
+        if (!node) node.emplace(role, provider);
+        import = std::make_unique<Imported>(*node, control);
+        break;
+      case Command::kLeave:
+        import.reset();
+        break;
+      case Command::kLoad:
+        m.results[0] = word(import->page(m.args[0]), 1);
+        m.results[1] = node->stats().load_misses;
+        break;
+      case Command::kSpin:
+        spin(control, import->page(m.args[0]), shares_cpu);
+        break;
+      default:
+        fail("not a command for an importer");
+    }
+  });
+}
+
+}  // namespace bench

@@ -1,0 +1,422 @@
+// Links: one-sided operations and requests over connections that break, as their user sees it.
+#include "fabric/link.hpp"
+
+#include <deque>
+
+#include "fabric/world.hpp"
+#include "support/party.hpp"
+
+namespace cmi::test {
+namespace {
+
+using fabric::FakeModes;
+using fabric::FakeNet;
+using fabric::Link;
+using fabric::Request;
+using fabric::Session;
+
+struct Two {
+  explicit Two(World& world) : home(world.open()), client(world.open()) {
+    link = client.link_to(home);
+  }
+  explicit Two(FakeNet& net) : home(net.open()), client(net.open()) { link = client.link_to(home); }
+
+  Party home, client;
+  std::unique_ptr<Link> link;
+};
+
+std::shared_ptr<Session> live(Link& link) {
+  auto s = link.session(Deadline::in(kLong));
+  REQUIRE(s != nullptr);
+  return s;
+}
+
+CMI_CONTRACT(a_request_is_executed_once_and_answered_once, world) {
+  Two two(world);
+  for (uint64_t i = 1; i <= 200; ++i) REQUIRE(call_works(*two.link, i * 1000));
+  CHECK(two.home.handler.executions.load() == 200);
+  CHECK(two.home.handler.numbers() == 200);
+  CHECK(two.home.handler.most_often() == 1);
+  CHECK(two.home.handler.sessions.load() == 1);
+  CHECK(two.home.server->knows(two.client.id));
+  CHECK(two.home.server->client_door(two.client.id) == two.client.door());
+  CHECK_FALSE(two.link->has_pending());
+  CHECK(two.link->heard() != 0);
+  CHECK(two.link->unreachable_since() == 0);
+}
+
+CMI_CONTRACT(a_request_as_large_as_they_get_is_answered, world) {
+  Two two(world);
+  const Buffer question(fabric::kMaxPayload, std::byte{7});
+  auto answer = two.link->call(1, question, Deadline::in(kLong));
+  REQUIRE(answer);
+  CHECK(word(*answer) == 1);  // no eight bytes: zero plus one
+}
+
+CMI_CONTRACT(memory_of_the_home_is_reached_through_a_session, world) {
+  Two two(world);
+  alignas(8) uint64_t memory[8] = {11};
+  auto region = two.home.fabric->register_memory(memory, sizeof memory,
+                                                 fabric::kRead | fabric::kWrite, random_u64());
+  REQUIRE(region);
+  const RemoteKey key = (*region)->key();
+  auto s = live(*two.link);
+  uint64_t seen = 0, value = 12;
+  CHECK(s->read(&seen, 8, key, 0, Deadline::in(kLong)) == Cause::kOk);
+  CHECK(seen == 11);
+  CHECK(s->write(&value, 8, key, 8, Deadline::in(kLong)) == Cause::kOk);
+  CHECK(__atomic_load_n(&memory[1], __ATOMIC_SEQ_CST) == 12);
+  if (two.client.fabric->traits().cas) {
+    CHECK(s->cas(&seen, 12, 13, key, 8, Deadline::in(kLong)) == Cause::kOk);
+    CHECK(seen == 12);
+    CHECK(__atomic_load_n(&memory[1], __ATOMIC_SEQ_CST) == 13);
+  }
+}
+
+CMI_CONTRACT(a_retired_session_is_replaced_by_a_newer_one, world) {
+  Two two(world);
+  auto old = live(*two.link);
+  for (uint64_t i = 1; i <= 10; ++i) {
+    two.link->retire(old);
+    CHECK(old->broken());
+    CHECK(two.link->current() != old);
+    uint64_t word = 0;
+    CHECK(old->read(&word, 8, {1, 0}, 0, Deadline::in(kLong)) == Cause::kCancelled);
+    auto s = live(*two.link);
+    CHECK(s->generation() > old->generation());
+    CHECK(call_works(*two.link, i));
+    old = s;
+  }
+  CHECK(two.home.handler.numbers() == 10);
+  CHECK(two.home.handler.most_often() == 1);
+}
+
+CMI_CONTRACT(an_answer_that_was_long_in_the_making_arrives_in_a_later_session, world) {
+  Two two(world);
+  two.home.handler.holding.store(true);
+  auto first = live(*two.link);
+  std::vector<std::shared_ptr<Request>> requests;
+  for (uint64_t i = 1; i <= 5; ++i) requests.push_back(two.link->start(7, buffer(i)));
+  REQUIRE(comes_true([&] {
+    two.link->advance();
+    return two.home.handler.executions.load() == 5;
+  }));
+  two.link->retire(first);
+  auto second = live(*two.link);
+  CHECK(second != first);
+  two.home.handler.release();
+  for (uint64_t i = 1; i <= 5; ++i) {
+    auto& r = requests[i - 1];
+    CHECK(two.link->await(r, Deadline::in(kLong)) == Cause::kOk);
+    CHECK(word(r->reply()) == i + 1);
+  }
+  CHECK(two.home.handler.executions.load() == 5);
+  CHECK(two.home.handler.most_often() == 1);
+}
+
+CMI_CONTRACT(an_answer_given_while_there_was_no_session_is_kept_for_the_next, world) {
+  Two two(world);
+  two.home.handler.holding.store(true);
+  auto first = live(*two.link);
+  auto r = two.link->start(7, buffer(41));
+  REQUIRE(comes_true([&] {
+    two.link->advance();
+    return two.home.handler.executions.load() == 1;
+  }));
+  two.home.server->fence(two.client.id, false);
+  two.home.handler.release();
+  two.link->retire(first);
+  CHECK(two.link->await(r, Deadline::in(kLong)) == Cause::kOk);
+  CHECK(word(r->reply()) == 42);
+  CHECK(two.home.handler.executions.load() == 1);
+}
+
+// Breaks a link again and again while requests go over it.
+class Breaker {
+ public:
+  using Break = std::function<void(std::shared_ptr<Session>)>;
+  Breaker(Link& link, RecordingHandler& home, Break how)
+      : thread_([this, &link, &home, how] {
+          std::mt19937 rng(7);
+          while (!stop_.load()) {
+            if (auto s = link.current(); s != nullptr) {
+              how(std::move(s));
+              ++breaks;
+            }
+            const int until = home.executions.load() + static_cast<int>(rng() % 12);
+            comes_true([&] { return stop_.load() || home.executions.load() >= until; });
+          }
+        }) {}
+  ~Breaker() { stop(); }
+  void stop() {
+    stop_.store(true);
+    if (thread_.joinable()) thread_.join();
+  }
+  std::atomic<int> breaks{0};
+
+ private:
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+// `kept` requests are under way at a time, so that some are in every state when it breaks.
+void all_are_executed_once(Two& two, int breaks, size_t kept, Breaker& breaker) {
+  uint64_t requests = 0;
+  std::atomic<int> callbacks{0};
+  std::deque<std::pair<uint64_t, std::shared_ptr<Request>>> open;
+  const auto finish_one = [&] {
+    auto [question, r] = open.front();
+    open.pop_front();
+    REQUIRE(two.link->await(r, Deadline::in(kLong)) == Cause::kOk);
+    REQUIRE(word(r->reply()) == question + 1);
+  };
+  for (const Deadline deadline = Deadline::in(kLong);
+       breaker.breaks.load() < breaks && !deadline.passed();) {
+    ++requests;
+    open.emplace_back(requests,
+                      two.link->start(7, buffer(requests), [&](Request&) { ++callbacks; }));
+    if (open.size() > kept) finish_one();
+  }
+  while (!open.empty()) finish_one();
+  breaker.stop();
+  CHECK(callbacks.load() == static_cast<int>(requests));
+  CHECK(two.home.handler.numbers() == requests);
+  CHECK(two.home.handler.executions.load() == static_cast<int>(requests));
+  CHECK(breaker.breaks.load() >= breaks);
+  CHECK(two.home.handler.sessions.load() > breaks / 2);
+}
+
+CMI_CONTRACT(each_request_is_executed_once_though_sessions_are_retired_at_random, world) {
+  Two two(world);
+  Breaker breaker(*two.link, two.home.handler, [&](std::shared_ptr<Session> s) {
+    two.link->retire(s);
+  });
+  all_are_executed_once(two, world.real() ? 10 : 40, 8, breaker);
+}
+
+CMI_CONTRACT(each_request_is_executed_once_though_the_home_fences_at_random, world) {
+  Two two(world);
+  int fences = 0;
+  Breaker breaker(*two.link, two.home.handler, [&](std::shared_ptr<Session> s) {
+    // Mostly both, since the client alone notices a fence by silence.
+    two.home.server->fence(two.client.id, false);
+    if (++fences % 8 != 0) two.link->retire(s);
+  });
+  all_are_executed_once(two, world.real() ? 9 : 17, 4, breaker);
+}
+
+TEST_CASE("each_request_is_executed_once_though_the_network_fails_at_random") {
+  for (bool ordered : {true, false}) {
+    FakeModes modes;
+    modes.ordered = ordered;
+    modes.queue = 4;  // letters have to wait, too
+    auto net = FakeNet::make(modes);
+    Two two(*net);
+    std::mt19937 rng(ordered);
+    int costly = 0;  // breaks that are noticed by silence
+    Breaker breaker(*two.link, two.home.handler, [&](std::shared_ptr<Session> s) {
+      const Bytes mine = s->endpoint().address();
+      switch (costly < 6 ? rng() % 12 : 3) {
+        case 0:
+          ++costly;
+          return net->lose_messages(mine, 3);
+        case 1:
+          ++costly;
+          return net->kill(mine);
+        case 2:
+          ++costly;
+          return net->vanish(mine);
+        default:
+          return two.link->retire(s);
+      }
+    });
+    all_are_executed_once(two, 30, 8, breaker);
+  }
+}
+
+TEST_CASE("a_lost_hello_or_welcome_is_made_good") {
+  auto net = FakeNet::make({});
+  Two two(*net);
+  net->lose_messages(two.home.door(), 2);
+  CHECK(live(*two.link)->generation() == 3);
+  CHECK(two.home.handler.sessions.load() == 1);
+  CHECK(call_works(*two.link, 1));
+}
+
+TEST_CASE("calls_given_up_early_do_not_keep_a_lost_hello_alive") {
+  auto net = FakeNet::make({});
+  Two two(*net);
+  net->lose_messages(two.home.door(), 1);
+  CHECK(comes_true([&] { return call_works(*two.link, 1, 50 * kMilli); }));
+}
+
+TEST_CASE("a_lost_reply_is_asked_for_again_and_the_request_is_not_executed_again") {
+  auto net = FakeNet::make({});
+  Two two(*net);
+  auto s = live(*two.link);
+  net->lose_messages(s->endpoint().address(), 1);
+  CHECK(call_works(*two.link, 5));
+  CHECK(two.home.handler.executions.load() == 1);
+}
+
+TEST_CASE("a_home_that_takes_its_time_over_an_answer_keeps_its_session") {
+  auto net = FakeNet::make({});
+  Two two(*net);
+  auto s = live(*two.link);
+  two.home.handler.holding.store(true);
+  auto r = two.link->start(7, buffer(8));
+  CHECK(two.link->await(r, Deadline::in(2 * Link::kStall)) == Cause::kTimeout);
+  CHECK(two.link->current() == s);
+  CHECK(two.home.handler.sessions.load() == 1);
+  two.home.handler.release();
+  CHECK(two.link->await(r, Deadline::in(kLong)) == Cause::kOk);
+  CHECK(word(r->reply()) == 9);
+  CHECK(two.home.handler.executions.load() == 1);
+}
+
+TEST_CASE("a_forgotten_request_is_over_and_later_ones_are_answered") {
+  auto net = FakeNet::make({});
+  Two two(*net);
+  two.home.handler.holding.store(true);
+  (void)live(*two.link);
+  int callbacks = 0;
+  auto forgotten = two.link->start(7, buffer(1), [&](Request&) { ++callbacks; });
+  CHECK(two.link->await(forgotten, Deadline::in(kShort)) == Cause::kTimeout);
+  CHECK(two.link->has_pending());
+  two.link->forget(forgotten);
+  CHECK_FALSE(two.link->has_pending());
+  two.home.handler.release();
+  CHECK(call_works(*two.link, 2));
+  CHECK(callbacks == 0);
+  CHECK_FALSE(forgotten->answered());
+  CHECK(two.home.handler.most_often() == 1);
+}
+
+TEST_CASE("an_operation_ends_when_another_thread_retires_its_session") {
+  auto net = FakeNet::make({});
+  Two two(*net);
+  uint64_t memory = 3, seen = 0;
+  auto region = two.home.fabric->register_memory(&memory, 8, fabric::kRead, 1);
+  REQUIRE(region);
+  auto s = live(*two.link);
+  std::weak_ptr<Session> watch = s;
+  net->stop(s->endpoint().address());  // no result comes back
+  CHECK(s->read(&seen, 8, (*region)->key(), 0, Deadline::in(kShort)) == Cause::kTimeout);
+  std::atomic<bool> reading{false};
+  std::thread other([&, s] {
+    comes_true([&] { return reading.load(); });
+    two.link->retire(s);
+  });
+  reading.store(true);
+  CHECK(s->read(&seen, 8, (*region)->key(), 0, Deadline::in(kLong)) == Cause::kCancelled);
+  other.join();
+  // Nobody holds it any more: the operations left in flight are over and `seen` is ours.
+  s.reset();
+  CHECK(watch.expired());
+  CHECK(seen == 0);
+}
+
+CMI_CONTRACT(a_home_that_is_not_there_gives_no_session_by_the_deadline, world) {
+  auto home = std::make_unique<Party>(world.open());
+  Party client(world.open());
+  auto link = client.link_to(*home);
+  home.reset();
+  const Nanos before = now();
+  CHECK(link->session(Deadline::in(kShort)) == nullptr);
+  const Nanos took = now() - before;
+  CHECK(took >= kShort);
+  CHECK(took < kShort + 5 * kSecond);
+  CHECK(link->current() == nullptr);
+  CHECK(link->heard() == 0);
+  CHECK(link->unreachable_since() >= before);
+}
+
+CMI_CONTRACT(a_home_that_dies_leaves_calls_and_sessions_unanswered_by_their_deadlines, world) {
+  auto home = std::make_unique<Party>(world.open());
+  Party client(world.open());
+  auto link = client.link_to(*home);
+  REQUIRE(call_works(*link, 1));
+  home.reset();
+  auto r = link->call(7, buffer(2), Deadline::in(1500 * kMilli));
+  CHECK_FALSE(r);
+  CHECK(r.status() == Status::kReconfig);
+  CHECK_FALSE(link->has_pending());
+  CHECK(link->session(Deadline::in(kShort)) == nullptr);
+  CHECK(link->unreachable_since() != 0);
+}
+
+TEST_CASE("a_home_that_was_silent_and_comes_back_is_reached_again") {
+  auto net = FakeNet::make({});
+  Two two(*net);
+  net->stop(two.home.door());
+  CHECK(two.link->session(Deadline::in(kShort)) == nullptr);
+  CHECK(two.link->unreachable_since() != 0);
+  net->resume(two.home.door());
+  CHECK(call_works(*two.link, 1));
+  CHECK(two.link->unreachable_since() == 0);
+}
+
+CMI_CONTRACT(condemning_a_link_fails_what_is_pending_and_everything_later, world) {
+  Two two(world);
+  two.home.handler.holding.store(true);
+  auto s = live(*two.link);
+  int callbacks = 0;
+  std::vector<std::shared_ptr<Request>> requests;
+  for (uint64_t i = 1; i <= 3; ++i) {
+    requests.push_back(two.link->start(7, buffer(i), [&](Request&) { ++callbacks; }));
+  }
+  two.link->condemn();
+  CHECK(two.link->condemned());
+  CHECK(s->broken());
+  for (auto& r : requests) {
+    CHECK(two.link->await(r, Deadline::in(kLong)) == Cause::kPeerLost);
+    CHECK(r->reply().empty());
+  }
+  CHECK(callbacks == 3);
+  CHECK_FALSE(two.link->has_pending());
+  CHECK(two.link->current() == nullptr);
+  const Nanos before = now();
+  CHECK(two.link->session(Deadline::in(kLong)) == nullptr);
+  CHECK_FALSE(two.link->call(7, buffer(1), Deadline::in(kLong)));
+  CHECK(now() - before < kLong / 2);
+  two.home.handler.release();
+  CHECK(callbacks == 3);
+}
+
+TEST_CASE("a_thread_that_awaits_an_answer_is_woken_when_the_link_is_condemned") {
+  auto net = FakeNet::make({});
+  Two two(*net);
+  two.home.handler.holding.store(true);
+  auto r = two.link->start(7, buffer(1));
+  std::thread other([&] {
+    comes_true([&] { return two.home.handler.executions.load() == 1; });
+    two.link->condemn();
+  });
+  CHECK(two.link->await(r, Deadline::in(kLong)) == Cause::kPeerLost);
+  other.join();
+}
+
+TEST_CASE("a_link_condemned_while_it_connects_never_comes_up") {
+  auto net = FakeNet::make({});
+  for (int round = 0; round < 20; ++round) {
+    Two two(*net);
+    net->stop(two.home.door());
+    std::atomic<bool> ended{false};
+    std::thread waiter([&] {
+      CHECK(two.link->session(Deadline::in(kLong)) == nullptr);
+      ended.store(true);
+    });
+    CHECK(comes_true([&] { return two.link->unreachable_since() != 0; }));  // hello is said
+    for (int i = 0; i < 10 * round; ++i) std::this_thread::yield();
+    two.link->condemn();
+    net->resume(two.home.door());
+    CHECK(comes_true([&] { return ended.load(); }, kLong / 2));
+    waiter.join();
+    for (int i = 0; i < 100; ++i) CHECK(two.link->advance() == 0);
+    CHECK(two.link->current() == nullptr);
+    CHECK(two.home.handler.sessions.load() <= 1);
+  }
+}
+
+}  // namespace
+}  // namespace cmi::test

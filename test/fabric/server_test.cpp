@@ -1,0 +1,464 @@
+// Servers toward clients that misbehave, come late or come back: what is dropped, what is counted,
+// what goes on. Strangers speak the wire by hand.
+#include "fabric/server.hpp"
+
+#include "fabric/world.hpp"
+#include "support/party.hpp"
+
+namespace cmi::test {
+namespace {
+
+using fabric::FakeNet;
+using fabric::Frame;
+using fabric::FrameKind;
+using Hello = Stranger::Hello;
+
+struct Visit {  // a home, and somebody at its door
+  explicit Visit(World& world) : home(world.open()), fabric(world.open()), who(*fabric, home) {}
+  explicit Visit(FakeNet& net) : home(net.open()), fabric(net.open()), who(*fabric, home) {}
+
+  uint64_t dropped() { return home.server->dropped(); }
+  // So many more messages have been dropped since `before`, and no session was made.
+  bool drops(uint64_t before, uint64_t n) {
+    return comes_true([&] {
+      who.endpoint().poll();
+      return dropped() >= before + n;
+    }) && dropped() == before + n;
+  }
+  int executions() { return home.handler.executions.load(); }
+
+  Party home;
+  std::unique_ptr<Fabric> fabric;
+  Stranger who;
+};
+
+CMI_CONTRACT(a_repeated_request_gets_its_answer_again_and_is_not_executed_again, world) {
+  Visit v(world);
+  const auto w = v.who.enter();
+  const Peer serving = v.who.peer(w.serving);
+  for (int n = 1; n <= 3; ++n) {
+    REQUIRE(v.who.request(serving, w.secret, 1, 1));
+    CHECK(comes_true([&] { return v.who.replies(1) == n; }));
+  }
+  CHECK(v.executions() == 1);
+}
+
+TEST_CASE("a_request_repeated_while_it_is_worked_on_is_executed_once_and_answered_once") {
+  auto net = FakeNet::make({});
+  Visit v(*net);
+  const auto w = v.who.enter();
+  const Peer serving = v.who.peer(w.serving);
+  v.home.handler.holding.store(true);
+  for (int n = 0; n < 3; ++n) REQUIRE(v.who.request(serving, w.secret, 1, 1));
+  REQUIRE(v.who.request(serving, w.secret, 2, 1));
+  CHECK(comes_true([&] { return v.executions() == 2; }));
+  v.home.handler.release();
+  CHECK(comes_true([&] { return v.who.replies(2) == 1; }));
+  CHECK(v.who.replies(1) == 1);
+  CHECK(v.home.handler.executed(v.who.id, 1) == 1);
+}
+
+TEST_CASE("a_number_that_its_client_has_settled_is_never_executed") {
+  auto net = FakeNet::make({});
+  Visit v(*net);
+  const auto w = v.who.enter();
+  const Peer serving = v.who.peer(w.serving);
+  REQUIRE(v.who.request(serving, w.secret, 2, 1));
+  REQUIRE(v.who.request(serving, w.secret, 5, 5));
+  REQUIRE(v.who.request(serving, w.secret, 3, 1));  // forgotten by its client, and late
+  REQUIRE(v.who.request(serving, w.secret, 2, 1));  // its answer is not kept any more
+  REQUIRE(v.who.request(serving, w.secret, 6, 5));
+  CHECK(comes_true([&] { return v.who.replies(6) == 1; }));
+  CHECK(v.home.handler.executed(v.who.id, 3) == 0);
+  CHECK(v.home.handler.executed(v.who.id, 2) == 1);
+  CHECK(v.who.replies(2) == 1);
+  CHECK(v.executions() == 3);
+}
+
+TEST_CASE("settling_numbers_of_the_future_settles_none_of_them") {
+  auto net = FakeNet::make({});
+  Visit v(*net);
+  const auto w = v.who.enter();
+  const Peer serving = v.who.peer(w.serving);
+  REQUIRE(v.who.request(serving, w.secret, 1, UINT64_MAX));
+  REQUIRE(v.who.request(serving, w.secret, 2, 2));
+  CHECK(comes_true([&] { return v.who.replies(1) == 1 && v.who.replies(2) == 1; }));
+}
+
+TEST_CASE("requests_with_a_wrong_secret_or_without_a_number_are_dropped") {
+  auto net = FakeNet::make({});
+  Visit v(*net);
+  const auto w = v.who.enter();
+  const Peer serving = v.who.peer(w.serving);
+  const uint64_t before = v.dropped();
+  REQUIRE(v.who.request(serving, w.secret + 1, 1, 1));
+  REQUIRE(v.who.request(serving, 0, 1, 1));
+  REQUIRE(v.who.request(serving, w.secret, 0, 0));
+  for (FrameKind kind : {FrameKind::kHello, FrameKind::kWelcome, FrameKind::kReply,
+                         FrameKind::kNotice, FrameKind::kAck}) {
+    REQUIRE(v.who.send(serving, {kind, 0, w.secret, 1, 1, {}}));
+  }
+  CHECK(v.drops(before, 8));
+  CHECK(v.executions() == 0);
+  REQUIRE(v.who.request(serving, w.secret, 1, 1));
+  CHECK(comes_true([&] { return v.who.replies(1) == 1; }));
+}
+
+TEST_CASE("what_an_old_session_still_carries_has_no_effect_after_the_next_has_begun") {
+  auto net = FakeNet::make({});
+  Visit v(*net);
+  const auto one = v.who.enter(1);
+  const Peer old = v.who.peer(one.serving);
+  net->stop(one.serving);  // what is sent to it now is on its way
+  CHECK_FALSE(v.who.request(old, one.secret, 1, 1, kShort));
+  const auto two = v.who.enter(2);
+  CHECK(two.secret != one.secret);
+  CHECK(two.serving != one.serving);
+  net->resume(one.serving);
+  const uint64_t before = v.dropped();
+  CHECK_FALSE(v.who.request(old, one.secret, 2, 1, kShort));  // its endpoint is closed
+  const Peer serving = v.who.peer(two.serving);
+  REQUIRE(v.who.request(serving, one.secret, 3, 1));
+  CHECK(v.drops(before, 1));
+  CHECK(v.executions() == 0);
+  REQUIRE(v.who.request(serving, two.secret, 4, 1));
+  CHECK(comes_true([&] { return v.who.replies(4) == 1; }));
+  CHECK(v.executions() == 1);
+}
+
+TEST_CASE("the_secret_of_another_client_opens_nothing") {
+  auto net = FakeNet::make({});
+  Visit v(*net);
+  Stranger other(*v.fabric, v.home);
+  const auto mine = v.who.enter();
+  const auto theirs = other.enter();
+  const uint64_t before = v.dropped();
+  REQUIRE(v.who.request(v.who.peer(theirs.serving), mine.secret, 1, 1));
+  CHECK(v.drops(before, 1));
+  CHECK(v.executions() == 0);
+}
+
+CMI_CONTRACT(a_hello_that_is_not_in_order_is_dropped_and_counted, world) {
+  Visit v(world);
+  const auto w = v.who.enter(5);
+  const auto refuse = [&](const char* what, auto change) {
+    CAPTURE(what);
+    Hello h = v.who.hello();
+    h.generation = 6;
+    change(h);
+    const uint64_t before = v.dropped();
+    REQUIRE(v.who.say(h));
+    CHECK(v.drops(before, 1));
+  };
+  const int sessions = v.home.handler.sessions.load();
+  refuse("an old generation", [](Hello& h) { h.generation = 4; });
+  refuse("the same generation", [](Hello& h) { h.generation = 5; });
+  refuse("no generation", [](Hello& h) { h.generation = 0; });
+  refuse("meant for another", [](Hello& h) { h.meant.lo ^= 1; });
+  refuse("meant for nobody", [](Hello& h) { h.meant = {}; });
+  refuse("another notice secret", [](Hello& h) { h.notice_secret ^= 1; });
+  refuse("from nobody", [](Hello& h) { h.id = {}; });
+  CHECK(v.home.handler.sessions.load() == sessions);
+  // The session that was there has not suffered.
+  REQUIRE(v.who.request(v.who.peer(w.serving), w.secret, 1, 1));
+  CHECK(comes_true([&] { return v.who.replies(1) == 1; }));
+}
+
+CMI_CONTRACT(a_hello_with_addresses_that_are_none_is_dropped, world) {
+  Visit v(world);
+  const Buffer good = v.who.address();
+  Buffer half(good.begin(), good.begin() + static_cast<ptrdiff_t>(good.size() / 2));
+  Buffer garbage(good.size(), std::byte{0xee});
+  Buffer longer = good;
+  longer.resize(good.size() + 1);
+  for (const Buffer& bad : {Buffer{}, Buffer{std::byte{1}}, half, garbage, longer}) {
+    for (bool door : {true, false}) {
+      CAPTURE(bad.size());
+      CAPTURE(door);
+      Hello h = v.who.hello();
+      h.id = random_context_id();
+      (door ? h.door : h.initiator) = bad;
+      const uint64_t before = v.dropped();
+      REQUIRE(v.who.say(h));
+      CHECK(v.drops(before, 1));
+      CHECK_FALSE(v.home.server->knows(h.id));
+    }
+  }
+  (void)v.who.enter();
+  CHECK(v.home.server->knows(v.who.id));
+}
+
+TEST_CASE("a_hello_cut_short_or_with_bytes_behind_it_is_dropped") {
+  auto net = FakeNet::make({});
+  Visit v(*net);
+  Buffer whole = Stranger::encode(v.who.hello());
+  const uint64_t before = v.dropped();
+  for (size_t n = 0; n < whole.size(); ++n) {
+    REQUIRE(v.who.send(v.who.door(), {FrameKind::kHello, 0, 0, 0, 0, Bytes(whole).first(n)}));
+  }
+  whole.push_back(std::byte{0});
+  REQUIRE(v.who.send(v.who.door(), {FrameKind::kHello, 0, 0, 0, 0, whole}));
+  CHECK(v.drops(before, whole.size()));
+  CHECK(v.home.handler.sessions.load() == 0);
+  (void)v.who.enter();
+}
+
+TEST_CASE("an_old_hello_that_arrives_late_does_not_end_the_session") {
+  auto net = FakeNet::make({});
+  Visit v(*net);
+  const auto w = v.who.enter(2);
+  const uint64_t before = v.dropped();
+  REQUIRE(v.who.say(v.who.hello()));  // generation 1
+  CHECK(v.drops(before, 1));
+  REQUIRE(v.who.request(v.who.peer(w.serving), w.secret, 1, 1));
+  CHECK(comes_true([&] { return v.who.replies(1) == 1; }));
+}
+
+CMI_CONTRACT(a_client_that_is_not_welcome_gets_no_session_until_it_is, world) {
+  Visit v(world);
+  v.home.handler.welcoming.store(false);
+  REQUIRE(v.who.say(v.who.hello()));
+  CHECK(v.drops(0, 1));
+  CHECK(v.home.handler.sessions.load() == 0);
+  v.home.handler.welcoming.store(true);
+  (void)v.who.enter();
+}
+
+CMI_CONTRACT(a_fenced_client_may_come_back_unless_it_was_for_ever, world) {
+  Party home(world.open()), client(world.open());
+  auto link = client.link_to(home);
+  REQUIRE(call_works(*link, 1));
+  home.server->fence(client.id, false);
+  CHECK(home.server->knows(client.id));
+  CHECK(call_works(*link, 2));
+  CHECK(home.handler.sessions.load() == 2);
+
+  home.server->fence(client.id, true);
+  CHECK_FALSE(home.server->knows(client.id));
+  const uint64_t before = home.server->dropped();
+  CHECK_FALSE(link->call(7, buffer(3), Deadline::in(1500 * kMilli)));
+  CHECK(link->session(Deadline::in(kShort)) == nullptr);
+  CHECK(home.server->dropped() > before);  // its hellos
+  CHECK(home.handler.sessions.load() == 2);
+  CHECK(home.handler.executions.load() == 2);
+}
+
+TEST_CASE("a_client_fenced_for_ever_before_it_came_is_not_welcomed") {
+  auto net = FakeNet::make({});
+  Visit v(*net);
+  v.home.server->fence(v.who.id, true);
+  CHECK_FALSE(v.home.server->knows(v.who.id));
+  REQUIRE(v.who.say(v.who.hello()));
+  CHECK(v.drops(0, 1));
+  CHECK(v.home.handler.sessions.load() == 0);
+  CHECK_FALSE(v.home.server->notice(v.who.id, 1, 1, {}));
+}
+
+TEST_CASE("nothing_of_a_client_is_executed_after_its_fence_has_returned") {
+  auto net = FakeNet::make({});
+  for (bool forever : {false, true}) {
+    Visit v(*net);
+    const auto w = v.who.enter();
+    const Peer serving = v.who.peer(w.serving);
+    std::atomic<bool> stop{false};
+    std::thread sender([&] {
+      for (uint64_t n = 1; !stop.load(); ++n) {
+        if (!v.who.request(serving, w.secret, n, n, 10 * kMilli)) std::this_thread::yield();
+      }
+    });
+    CHECK(comes_true([&] { return v.executions() > 20; }));
+    v.home.server->fence(v.who.id, forever);
+    const int at_the_fence = v.executions();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    CHECK(v.executions() == at_the_fence);
+    stop.store(true);
+    sender.join();
+  }
+}
+
+TEST_CASE("a_swept_client_may_come_back_and_one_fenced_for_ever_may_not") {
+  auto net = FakeNet::make({});
+  Party home(net->open()), client(net->open());
+  auto link = client.link_to(home);
+  REQUIRE(call_works(*link, 1));
+  home.server->sweep(kLong);  // not silent for so long
+  CHECK(home.server->knows(client.id));
+  home.handler.sweepable.store(false);  // something is kept for it
+  home.server->sweep(0);
+  CHECK(home.server->knows(client.id));
+  home.handler.sweepable.store(true);
+  home.server->sweep(0);
+  CHECK_FALSE(home.server->knows(client.id));
+  CHECK(call_works(*link, 2));
+  CHECK(home.handler.sessions.load() == 2);
+
+  home.server->fence(client.id, true);
+  home.server->sweep(0);
+  CHECK_FALSE(link->call(7, buffer(3), Deadline::in(1200 * kMilli)));
+  CHECK(home.handler.sessions.load() == 2);
+  CHECK(home.handler.executions.load() == 2);
+}
+
+TEST_CASE("a_client_that_waits_for_an_answer_is_not_swept") {
+  auto net = FakeNet::make({});
+  Party home(net->open()), client(net->open());
+  auto link = client.link_to(home);
+  home.handler.holding.store(true);
+  auto r = link->start(7, buffer(1));
+  REQUIRE(comes_true([&] {
+    (void)link->session(Deadline::in(kMilli));
+    return home.handler.executions.load() == 1;
+  }));
+  home.server->sweep(0);
+  CHECK(home.server->knows(client.id));
+  home.handler.release();
+  CHECK(link->await(r, Deadline::in(kLong)) == Cause::kOk);
+  CHECK(home.handler.sessions.load() == 1);
+}
+
+TEST_CASE("a_handler_of_one_client_may_fence_another") {
+  auto net = FakeNet::make({});
+  Party one(net->open()), two(net->open()), home(net->open());
+  auto link1 = one.link_to(home), link2 = two.link_to(home);
+  home.handler.during_request = [&](const ContextId& client) {
+    if (client == one.id) home.server->fence(two.id, false);
+  };
+  // The fenced one stands behind the other in the home's list: it might be held for its turn.
+  REQUIRE(link1->session(Deadline::in(kLong)) != nullptr);
+  REQUIRE(call_works(*link2, 1));
+  REQUIRE(call_works(*link1, 2));
+  CHECK(call_works(*link2, 3));
+  CHECK(home.handler.sessions.load() == 3);
+}
+
+CMI_CONTRACT(notices_and_their_acks_reach_those_they_are_for, world) {
+  Party home(world.open()), client(world.open()), bystander(world.open());
+  auto link = client.link_to(home), other = bystander.link_to(home);
+  REQUIRE(call_works(*link, 1));
+  REQUIRE(call_works(*other, 1));
+  REQUIRE(ok(client.server->add_home(home.id, home.door(), client.notice_secret)));
+  REQUIRE(ok(bystander.server->add_home(home.id, home.door(), bystander.notice_secret)));
+  for (uint64_t n = 1; n <= 20; ++n) {
+    REQUIRE(home.server->notice(client.id, n, 3, buffer(n * 7)));
+    REQUIRE(comes_true([&] { return client.handler.notices().size() == n; }));
+    const Told told = client.handler.notices().back();
+    CHECK(told.from == home.id);
+    CHECK(told.number == n);
+    CHECK(told.type == 3);
+    CHECK(word(told.payload) == n * 7);
+    client.server->ack(told.from, told.secret, told.number);
+    REQUIRE(comes_true([&] { return home.handler.acks().size() == n; }));
+    CHECK(home.handler.acks().back().from == client.id);
+    CHECK(home.handler.acks().back().number == n);
+  }
+  CHECK(bystander.handler.notices().empty());
+  CHECK(home.handler.notices().empty());
+  CHECK_FALSE(home.server->notice(random_context_id(), 1, 3, {}));
+  client.server->ack(random_context_id(), 1, 1);  // to nobody
+}
+
+TEST_CASE("forged_notices_and_acks_are_dropped_and_counted") {
+  auto net = FakeNet::make({});
+  Party home(net->open()), client(net->open());
+  auto link = client.link_to(home);
+  REQUIRE(call_works(*link, 1));
+  REQUIRE(ok(client.server->add_home(home.id, home.door(), client.notice_secret)));
+  Stranger at_client(*client.fabric, client), at_home(*client.fabric, home);
+
+  const auto payload = [](ContextId from, size_t size) {
+    Buffer b(64);
+    Writer out(b);
+    for (uint64_t w : {from.hi, from.lo, uint64_t{99}}) out.put(w);
+    b.resize(size);
+    return b;
+  };
+  const auto refuse = [](Party& at, Stranger& who, FrameKind kind, uint64_t secret,
+                         const Buffer& b) {
+    CAPTURE(static_cast<int>(kind));
+    CAPTURE(b.size());
+    const uint64_t before = at.server->dropped();
+    REQUIRE(who.send(who.door(), {kind, 3, secret, 1, 0, b}));
+    CHECK(comes_true([&] { return at.server->dropped() == before + 1; }));
+  };
+  const uint64_t client_secret = client.notice_secret;
+  // What acks must carry is told in notices.
+  REQUIRE(home.server->notice(client.id, 1, 3, {}));
+  REQUIRE(comes_true([&] { return client.handler.notices().size() == 1; }));
+  const uint64_t home_secret = client.handler.notices().back().secret;
+  refuse(client, at_client, FrameKind::kNotice, client_secret ^ 1, payload(home.id, 24));
+  refuse(client, at_client, FrameKind::kNotice, 0, payload(home.id, 24));
+  refuse(client, at_client, FrameKind::kNotice, client_secret, payload(random_context_id(), 24));
+  for (size_t n = 0; n < 24; ++n) {
+    refuse(client, at_client, FrameKind::kNotice, client_secret, payload(home.id, n));
+  }
+  refuse(home, at_home, FrameKind::kAck, home_secret ^ 1, payload(client.id, 16));
+  refuse(home, at_home, FrameKind::kAck, home_secret, payload(random_context_id(), 16));
+  for (size_t n = 0; n < 16; ++n) {
+    refuse(home, at_home, FrameKind::kAck, home_secret, payload(client.id, n));
+  }
+  for (FrameKind kind : {FrameKind::kWelcome, FrameKind::kRequest, FrameKind::kReply}) {
+    refuse(home, at_home, kind, home_secret, payload(client.id, 24));
+  }
+  CHECK(client.handler.notices().size() == 1);
+  CHECK(home.handler.acks().empty());
+
+  // Of a client that is cut off for ever nothing is heard, and it hears nothing.
+  home.server->fence(client.id, true);
+  refuse(home, at_home, FrameKind::kAck, home_secret, payload(client.id, 16));
+  CHECK_FALSE(home.server->notice(client.id, 1, 3, {}));
+  CHECK(home.handler.acks().empty());
+}
+
+CMI_CONTRACT(garbage_is_dropped_and_counted_and_service_goes_on, world) {
+  Visit v(world);
+  Party client(world.open());
+  auto link = client.link_to(v.home);
+  const auto w = v.who.enter();
+  const Peer serving = v.who.peer(w.serving);
+  std::mt19937 rng(5);
+  const uint64_t before = v.dropped();
+  const uint64_t count = world.real() ? 100 : 1000;
+  for (uint64_t i = 0; i < count; ++i) {
+    Buffer b(1 + rng() % 400);
+    for (auto& x : b) x = static_cast<std::byte>(rng());
+    const Peer to = i % 2 == 0 ? v.who.door() : serving;
+    if (i % 4 < 2) {
+      REQUIRE(v.who.send(to, b));
+    } else {  // a well-formed frame of garbage
+      const auto kind = static_cast<FrameKind>(1 + rng() % 6);
+      REQUIRE(v.who.send(to, {kind, static_cast<uint16_t>(rng()), rng(), rng(), rng(), b}));
+    }
+    if (i % 20 == 0) REQUIRE(call_works(*link, i));
+  }
+  CHECK(v.drops(before, count));
+  CHECK(v.home.handler.notices().empty());
+  CHECK(v.home.handler.acks().empty());
+  CHECK(v.home.handler.sessions.load() == 2);
+  CHECK(v.executions() == static_cast<int>(count / 20));
+  REQUIRE(v.who.request(serving, w.secret, 1, 1));
+  CHECK(comes_true([&] { return v.who.replies(1) == 1; }));
+}
+
+CMI_CONTRACT(a_flood_of_hellos_of_unknown_clients_does_not_stop_service, world) {
+  Visit v(world);
+  Party client(world.open());
+  auto link = client.link_to(v.home);
+  REQUIRE(call_works(*link, 0));
+  const int flood = world.real() ? 30 : 400;
+  for (bool welcoming : {false, true}) {
+    v.home.handler.welcoming.store(welcoming);
+    for (int i = 0; i < flood; ++i) {
+      Hello h = v.who.hello();
+      h.id = random_context_id();
+      REQUIRE(v.who.say(h));
+      if (i % 10 == 0) REQUIRE(call_works(*link, static_cast<uint64_t>(i)));
+    }
+    CHECK(v.drops(0, static_cast<uint64_t>(flood)));
+  }
+  CHECK(comes_true([&] { return v.home.handler.sessions.load() == 1 + flood; }));
+  CHECK(call_works(*link, 1));
+  CHECK(v.home.handler.most_often() == 1);
+}
+
+}  // namespace
+}  // namespace cmi::test
