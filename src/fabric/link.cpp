@@ -9,7 +9,7 @@
 namespace cmi::fabric {
 
 namespace {
-constexpr Nanos kWelcomeWait = 300 * kMilli;  // then the hello is given up and sent anew
+constexpr Nanos kWelcomeWait = kSecond;  // then the hello is given up and sent anew
 }
 
 Link::Link(Fabric& fabric, Identity self, ContextId home, std::vector<std::byte> home_door)
@@ -46,6 +46,7 @@ void Link::connect_locked() {
   out.put(home_.lo);
   out.put(self_.notice_secret);
   out.put(s->generation_);
+  out.put(s->nonce_);
   out.blob(s->endpoint().address());
   out.blob(self_.door);
   Frame f{FrameKind::kHello, 0, 0, 0, 0, out.done()};
@@ -168,8 +169,9 @@ void Link::send_locked(Session& s, Request& r) {
 void Link::welcomed(Session& s, const Frame& f) {
   Reader in(f.payload);
   const auto generation = in.get<uint32_t>();
+  const auto nonce = in.get<uint64_t>();
   Bytes serving = in.blob();
-  if (!in.done() || generation != s.generation_) return;
+  if (!in.done() || generation != s.generation_ || nonce != s.nonce_) return;
   Guard g(mu_);
   if (current_.get() != &s || s.up_.load(std::memory_order_relaxed)) return;
   auto home = s.endpoint().add_peer(serving);

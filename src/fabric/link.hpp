@@ -69,9 +69,10 @@ class Session : public Receiver, public std::enable_shared_from_this<Session> {
 
   Link& link_;
   const uint32_t generation_;
-  std::atomic<bool> up_{false};      // release: home_ and secret_ are set
-  std::atomic<bool> broken_{false};  // no new operation; users let go
-  std::atomic<Nanos> heard_{0};      // last sign of life
+  const uint64_t nonce_ = random_u64();  // told in the hello; only the home's door can welcome us
+  std::atomic<bool> up_{false};          // release: home_ and secret_ are set
+  std::atomic<bool> broken_{false};      // no new operation; users let go
+  std::atomic<Nanos> heard_{0};          // last sign of life
   Peer door_{}, home_{};
   uint64_t secret_ = 0;
   Mutex slots_mu_;

@@ -86,6 +86,7 @@ void Server::hello(const Frame& f) {
   meant.lo = in.get<uint64_t>();
   const auto client_notice_secret = in.get<uint64_t>();
   const auto generation = in.get<uint32_t>();
+  const auto nonce = in.get<uint64_t>();
   Bytes initiator = in.blob();
   Bytes client_door = in.blob();
   // A hello for an earlier user of this address must find nobody.
@@ -127,6 +128,7 @@ void Server::hello(const Frame& f) {
   std::byte payload[128];
   Writer out(payload);
   out.put(generation);
+  out.put(nonce);
   out.blob(serving->port->endpoint().address());
   Frame welcome{FrameKind::kWelcome, 0, 0, 0, 0, out.done()};
   {

@@ -188,9 +188,8 @@ void all_are_executed_once(Two& two, int breaks, size_t kept, Breaker& breaker) 
 
 CMI_CONTRACT(each_request_is_executed_once_though_sessions_are_retired_at_random, world) {
   Two two(world);
-  Breaker breaker(*two.link, two.home.handler, [&](std::shared_ptr<Session> s) {
-    two.link->retire(s);
-  });
+  Breaker breaker(*two.link, two.home.handler,
+                  [&](std::shared_ptr<Session> s) { two.link->retire(s); });
   all_are_executed_once(two, world.real() ? 10 : 40, 8, breaker);
 }
 

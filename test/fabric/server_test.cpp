@@ -21,9 +21,10 @@ struct Visit {  // a home, and somebody at its door
   // So many more messages have been dropped since `before`, and no session was made.
   bool drops(uint64_t before, uint64_t n) {
     return comes_true([&] {
-      who.endpoint().poll();
-      return dropped() >= before + n;
-    }) && dropped() == before + n;
+             who.endpoint().poll();
+             return dropped() >= before + n;
+           }) &&
+           dropped() == before + n;
   }
   int executions() { return home.handler.executions.load(); }
 

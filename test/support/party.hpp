@@ -1,8 +1,7 @@
 // What tests of links and servers are made of: a Party is one context at the level of the fabric (a
-// server that answers, polled by a thread of its own, and links to other parties); a Stranger speaks
-// the wire by hand, so that it can say what no Link would.
-// Threads: a Party's handler runs on its poller and, where a test polls too, on that; the rest
-// belongs to the test.
+// server that answers, polled by a thread of its own, and links to other parties); a Stranger
+// speaks the wire by hand, so that it can say what no Link would. Threads: a Party's handler runs
+// on its poller and, where a test polls too, on that; the rest belongs to the test.
 #pragma once
 
 #include <doctest/doctest.h>
@@ -232,6 +231,7 @@ class Stranger final : public fabric::Receiver {
     for (uint64_t w : {h.id.hi, h.id.lo, h.node.hi, h.node.lo, h.meant.hi, h.meant.lo}) out.put(w);
     out.put(h.notice_secret);
     out.put(h.generation);
+    out.put<uint64_t>(0x0ce);  // the nonce
     out.blob(h.initiator);
     out.blob(h.door);
     REQUIRE(out.ok());
@@ -254,6 +254,7 @@ class Stranger final : public fabric::Receiver {
         if (f.kind != fabric::FrameKind::kWelcome) continue;
         Reader in(payload);
         w.generation = in.get<uint32_t>();
+        REQUIRE(in.get<uint64_t>() == 0x0ce);
         const Bytes at = in.blob();
         w.serving.assign(at.begin(), at.end());
         w.secret = f.secret;

@@ -70,11 +70,31 @@ TEST_CASE("a_trace_specification_names_facilities_and_a_level") {
 }
 
 TEST_CASE("a_malformed_trace_specification_is_refused_and_sets_nothing") {
-  for (const char* text :
-       {"", ":", "all", "all:", ":debug", "debug:all", "all:6", "all:-1", "all:55", "all:loud",
-        "foo:debug", "mem,foo:debug", "mem,:debug", ",mem:debug", "mem,,seg:debug", ",:debug",
-        "mem seg:debug", " mem:debug", "mem:debug ", "mem :debug", "mem:debug,seg", "mem::debug",
-        "mem:seg:debug", "me:debug", "memory:debug"}) {
+  for (const char* text : {"",
+                           ":",
+                           "all",
+                           "all:",
+                           ":debug",
+                           "debug:all",
+                           "all:6",
+                           "all:-1",
+                           "all:55",
+                           "all:loud",
+                           "foo:debug",
+                           "mem,foo:debug",
+                           "mem,:debug",
+                           ",mem:debug",
+                           "mem,,seg:debug",
+                           ",:debug",
+                           "mem seg:debug",
+                           " mem:debug",
+                           "mem:debug ",
+                           "mem :debug",
+                           "mem:debug,seg",
+                           "mem::debug",
+                           "mem:seg:debug",
+                           "me:debug",
+                           "memory:debug"}) {
     CAPTURE(text);
     const Spec s = parsed(text);
     CHECK_FALSE(s.good);

@@ -66,7 +66,7 @@ TEST_CASE("an_erased_view_is_not_found_and_its_neighbours_are") {
   CHECK(table.find(at(2)) == nullptr);
   CHECK(table.find(at(1)) == a);
   CHECK(table.find(at(3)) == c);
-  table.erase(b);  // again: nothing happens
+  table.erase(b);           // again: nothing happens
   table.erase(view(1, 1));  // equal, but another
   CHECK(table.find(at(1)) == a);
 }

@@ -137,17 +137,18 @@ void Engine::serve() {
       sched_yield();
       continue;
     }
-    sleep(ticking ? last_tick + kTick : t + kIdleSleep);
+    // A read that a peer makes leaves no event here: being woken is work, too.
+    if (sleep(ticking ? last_tick + kTick : t + kIdleSleep)) last_work = now();
   }
 }
 
-void Engine::sleep(Nanos until) {
+bool Engine::sleep(Nanos until) {
   if (!server_->idle()) {
     until =
         std::min(until, now() + kRetryLetters);  // told "again": nothing wakes us when it may go
   } else if (!server_->may_sleep()) {
     sched_yield();
-    return;
+    return false;
   }
   std::vector<int> fds{wake_.get(), node_.bus_fd()};
   server_->descriptors(&fds);
@@ -158,11 +159,12 @@ void Engine::sleep(Nanos until) {
   }
   const Nanos left = std::max<Nanos>(until - now(), 0);
   timespec ts{left / kSecond, left % kSecond};
-  ppoll(polls.data(), polls.size(), &ts, nullptr);
+  const bool woken = ppoll(polls.data(), polls.size(), &ts, nullptr) > 0;
   if (polls[0].revents != 0) {
     uint64_t count;
     [[maybe_unused]] ssize_t n = ::read(wake_.get(), &count, sizeof count);
   }
+  return woken;
 }
 
 }  // namespace cmi::memory

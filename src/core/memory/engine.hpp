@@ -50,7 +50,7 @@ class Engine : public fabric::ServerHandler, public FaultTarget {
  private:
   explicit Engine(node::Node& node) : node_(node) {}
   void serve();
-  void sleep(Nanos until);
+  bool sleep(Nanos until);  // true: woken by a descriptor
 
   node::Node& node_;
   Stats stats_;
