@@ -293,6 +293,8 @@ Exception Importer::explain(Import& imp, Deadline deadline) {
         return Exception::kToken;
       case WireStatus::kRights:
         return Exception::kAccess;
+      case WireStatus::kNotPresented:  // our presenting it has only not come through yet
+        return Exception::kNone;
       default:
         end_import(imp.shared_from_this(), ImportState::kRevoked);
         return Exception::kToken;

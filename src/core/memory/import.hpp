@@ -76,7 +76,7 @@ struct Import : std::enable_shared_from_this<Import> {
   size_t aged CMI_GUARDED_BY(dirty_mu) = 0;              // the first so many were there a tick ago
 
   // Where the last fetch ended and how wide it was: sequential misses double the window.
-  std::atomic<uint32_t> expected_miss{0}, window{1};
+  std::atomic<uint32_t> expected_miss{UINT32_MAX}, window{1};
 
   // Waiters for pages that another thread is fetching or writing nap on this word.
   std::atomic<uint32_t> changes{0};

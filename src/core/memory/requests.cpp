@@ -28,7 +28,8 @@ WireStatus Home::check(const ContextId& client, uint64_t uid, uint32_t instance,
     return info && info->attachments > 0 ? WireStatus::kRemoved : WireStatus::kGone;
   }
   Holder* h = find_holder(*s, client, instance);
-  if (h == nullptr || h->token == 0) return WireStatus::kToken;
+  if (h == nullptr) return WireStatus::kNotPresented;
+  if (h->token == 0) return WireStatus::kToken;
   if ((h->rights & right) != right) return WireStatus::kRights;
   *segment = s;
   *holder = h;

@@ -42,6 +42,7 @@ enum class WireStatus : uint8_t {
   kRange,    // beyond the segment's end
   kMalformed,
   kNoMem,
+  kNotPresented,  // this import has not presented a token since the home knows of it
 };
 
 struct PageRange {
