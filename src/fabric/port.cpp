@@ -108,11 +108,15 @@ int Port::pump() {
 
 void Port::drop(Peer peer) {
   Guard g(mu_);
-  std::erase_if(waiting_, [&](Letter* l) {
-    if (l->peer != peer) return false;
-    free_.push_back(l);
-    return true;
-  });
+  std::deque<Letter*> keep;
+  for (Letter* l : waiting_) {
+    if (l->peer == peer) {
+      free_.push_back(l);
+    } else {
+      keep.push_back(l);
+    }
+  }
+  waiting_.swap(keep);
   waiting_count_.store(static_cast<int>(waiting_.size()), std::memory_order_relaxed);
 }
 
