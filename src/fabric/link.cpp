@@ -9,8 +9,9 @@
 namespace cmi::fabric {
 
 namespace {
+constexpr Nanos kAskAgain = 50 * kMilli;
 constexpr Nanos kWelcomeWait = kSecond;  // then the hello is given up and sent anew
-}
+}  // namespace
 
 Link::Link(Fabric& fabric, Identity self, ContextId home, std::vector<std::byte> home_door)
     : fabric_(fabric), self_(std::move(self)), home_(home), home_door_(std::move(home_door)) {}
@@ -147,7 +148,7 @@ int Link::advance() {
       // A reply that was lost, or a home that takes its time: ask for the oldest again. The home
       // does each number once, and answers with a sign of life while it works on it.
       const Nanos t = now();
-      if (t - std::max({asked_again_, since, pending_.begin()->second->sent_at_}) > kStall / 3) {
+      if (t - std::max({asked_again_, since, pending_.begin()->second->sent_at_}) > kAskAgain) {
         asked_again_ = t;
         send_locked(*current_, *pending_.begin()->second);
       }

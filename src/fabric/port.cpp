@@ -16,9 +16,15 @@ Result<std::unique_ptr<Port>> Port::open(Fabric& fabric, Receiver& receiver) {
 Port::~Port() { endpoint_.reset(); }
 
 void Port::Letter::sent(Op& op) {
-  // A letter that failed is not repeated here: its request or notice is, by number, by who sent it.
+  // Two doors that make first contact at the same time reject one of the two connections, and what
+  // was posted on it fails: tried again, a few times. Arriving twice does no harm to any of our
+  // messages; what is lost without a word is repeated, by number, by who sent it.
   auto* letter = static_cast<Letter*>(op.user);
-  letter->port.give_letter(letter);
+  if (op.cause() == Cause::kOk || --letter->attempts <= 0) {
+    letter->port.give_letter(letter);
+  } else {
+    letter->port.wait(letter);
+  }
 }
 
 Port::Letter* Port::take_letter() {
@@ -36,6 +42,13 @@ void Port::give_letter(Letter* letter) {
   free_.push_back(letter);
 }
 
+void Port::wait(Letter* letter) {
+  Guard g(mu_);
+  letter->expires = now() + kLetterLife;
+  waiting_.push_back(letter);
+  waiting_count_.store(static_cast<int>(waiting_.size()), std::memory_order_relaxed);
+}
+
 Post Port::try_post(Letter& letter) {
   return endpoint_->send(letter.op, letter.peer, letter.bytes.data(), letter.bytes.size());
 }
@@ -47,6 +60,7 @@ void Port::send(Peer peer, const Frame& frame) {
     Guard g(mu_);
     letter = take_letter();
     letter->peer = peer;
+    letter->attempts = kAttempts;
     letter->bytes.resize(kFrameHeader + frame.payload.size());
     Writer out(letter->bytes);
     encode_frame_header(frame, out);
@@ -66,12 +80,8 @@ void Port::send(Peer peer, const Frame& frame) {
     case Post::kFailed:
       give_letter(letter);
       return;
-    case Post::kAgain: {
-      Guard g(mu_);
-      letter->expires = now() + kLetterLife;
-      waiting_.push_back(letter);
-      waiting_count_.store(static_cast<int>(waiting_.size()), std::memory_order_relaxed);
-    }
+    case Post::kAgain:
+      wait(letter);
   }
 }
 

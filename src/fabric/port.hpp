@@ -28,6 +28,7 @@ class Port {
 
  private:
   static constexpr Nanos kLetterLife = 10 * kSecond;
+  static constexpr int kAttempts = 3;  // of one letter, when the provider said it failed
   struct Letter {
     explicit Letter(Port& p) : op(&Letter::sent, this), port(p) {}
     static void sent(Op& op);
@@ -35,12 +36,14 @@ class Port {
     Port& port;
     Peer peer{};
     Nanos expires = 0;
+    int attempts = 0;
     std::vector<std::byte> bytes;
   };
 
   explicit Port() = default;
   Letter* take_letter() CMI_REQUIRES(mu_);
   void give_letter(Letter* letter);
+  void wait(Letter* letter);
   Post try_post(Letter& letter);
 
   std::unique_ptr<Endpoint> endpoint_;

@@ -10,7 +10,7 @@
 namespace cmi::memory {
 
 namespace {
-constexpr Nanos kResend = 300 * kMilli;
+constexpr Nanos kResend = 20 * kMilli;  // then ever more rarely
 // A probe leaves a connection behind at its target until that context ends: rarely, and only when
 // an answer is overdue.
 constexpr Nanos kProbeAfter = 250 * kMilli, kProbeEvery = kSecond;
@@ -173,8 +173,8 @@ void Home::tick(Nanos t) {
         n.probed = t;
         suspects.push_back(n.client);
       }
-      // Ever more rarely: what lies unread in a stopped importer's queue is not helped by copies.
-      if (t - n.sent > std::max(kResend, (n.sent - n.born) / 2)) {
+      // What lies unread in a stopped importer's queue is not helped by copies.
+      if (t - n.sent > std::max(kResend, n.sent - n.born)) {
         n.sent = t;
         parts_.server.notice(n.client, number, static_cast<uint16_t>(n.type), n.payload);
       }
