@@ -85,7 +85,7 @@ Pending<Traffic> start_traffic(Process& process, uint64_t at) {
   return process.start(
       [](uint64_t view) {
         Traffic seen{0, 0};
-        while (!called_back()) {
+        while (!called_back() || seen.rounds < 20) {
           ++seen.rounds;
           seen.failures += store64(view, seen.rounds).cause() != Fault::kNone;
           seen.failures += CMIFN(ctxt(), 10, wmb_fn)(ctxt()) != 0;
@@ -179,7 +179,10 @@ TEST_SUITE("peers") {
     const Import dying = import_segment(victim, exported);
     const Import import = import_segment(peer, exported);
     auto traffic = start_traffic(victim, dying.at + kPage);
-    ::usleep(50000);
+    const Deadline soon = Deadline::in(10 * kSecond);
+    while (load(home, exported.at + kPage).value < 3 && !soon.passed()) {
+    }
+    CHECK_FALSE(soon.passed());
     victim.kill();
     CHECK_THROWS_AS(traffic.get(), ChildFailed);
     CHECK(publish(peer, import.at, 19));
