@@ -27,10 +27,9 @@ class OfiFabric final : public Fabric {
   fid_fabric* fabric() const { return fabric_.get(); }
   fid_domain* domain() const { return domain_.get(); }
   Connections& connections() const { return connections_; }
-  // Held around every call that posts, reads a queue or arms its descriptor. The tcp provider moves
-  // its whole domain forward in each of them and counts the wake-ups of a queue without a lock
-  // (seen in 1.17): two at once leave a queue's descriptor readable for good, and whoever sleeps on
-  // it spins.
+  // Held around every call that posts, reads a queue or arms its descriptor: one call at a time
+  // moves the provider's domain. Its own progress lock covers the whole domain too, so this costs
+  // little.
   Mutex& gate() const { return gate_; }
 
  private:
