@@ -96,7 +96,7 @@ class Server : public Receiver {
     Peer door_peer{};
     std::shared_ptr<Serving> serving;
     uint64_t settled = 0;                                // numbers below are over at the client
-    std::map<uint64_t, std::vector<std::byte>> answers;  // by number; empty while being worked on
+    std::map<uint64_t, std::vector<std::byte>> answers;  // by number, until settled
     std::set<uint64_t> open;                             // begun, not answered
     int closing = 0;      // serving endpoints on their way out: not closed yet
     bool fenced = false;  // for ever

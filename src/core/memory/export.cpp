@@ -69,7 +69,6 @@ Status Home::delete_token(const access::TokenInfo& token, Deadline deadline) {
   p->waiting = 1;
   p->done.begin();
   Finished done;
-  std::vector<ContextId> told;
   {
     Guard g(mu_);
     Segment* s = find_uid(token.uid);
@@ -91,7 +90,6 @@ Status Home::delete_token(const access::TokenInfo& token, Deadline deadline) {
       out.put(h.instance);
       out.put(token.id);
       tell(p, h.client, NoticeType::kRevoke, out.done());
-      told.push_back(h.client);
     }
     if (was_held && !s->held()) held_segments_.fetch_sub(1);
     settle(p, &done);
@@ -101,7 +99,6 @@ Status Home::delete_token(const access::TokenInfo& token, Deadline deadline) {
   // Then: every importer that used it has stopped, so that closing its key breaks nobody's link.
   if (!wait(*p, deadline)) {
     trace(kFacTok, kWarn, "tok_del: an importer did not answer; it is cut off");
-    Finished late;
     std::vector<ContextId> silent;
     {
       Guard g(mu_);
