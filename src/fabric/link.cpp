@@ -142,13 +142,15 @@ int Link::advance() {
       stall = now() - connecting_since_ > kWelcomeWait || current_->endpoint().broken();
     } else if (current_->endpoint().broken() || current_->broken()) {
       stall = true;
-    } else if (!pending_.empty()) {
-      const Nanos since = std::max(connecting_since_, owed_since_);
+    } else if (!pending_.empty() || current_->detached_count_.load() != 0) {
+      const Nanos since = std::max(
+          connecting_since_, pending_.empty() ? current_->detached_since_.load() : owed_since_);
       stall = stalled(*current_, since);
       // A reply that was lost, or a home that takes its time: ask for the oldest again. The home
       // does each number once, and answers with a sign of life while it works on it.
       const Nanos t = now();
-      if (t - std::max({asked_again_, since, pending_.begin()->second->sent_at_}) > kAskAgain) {
+      if (!pending_.empty() &&
+          t - std::max({asked_again_, since, pending_.begin()->second->sent_at_}) > kAskAgain) {
         asked_again_ = t;
         send_locked(*current_, *pending_.begin()->second);
       }
@@ -156,7 +158,7 @@ int Link::advance() {
     s = current_;
   }
   if (s == nullptr) return 0;
-  int events = s->port_->pump() + s->endpoint().poll();
+  int events = s->pump() + s->endpoint().poll();
   if (events == 0 && stall) retire(s);
   return events;
 }
@@ -233,7 +235,7 @@ Cause Link::await(const std::shared_ptr<Request>& request, Deadline deadline) {
     if (condemned()) fail_pending();
     if (s == nullptr) continue;
     if (request->answered()) break;
-    s->port_->pump();
+    s->pump();
     s->endpoint().wait(request->op_, Deadline{std::min(deadline.at, now() + 10 * kMilli)});
     if (!request->answered()) advance();
   }

@@ -2,8 +2,8 @@
 // serving endpoint there) over which one-sided operations and requests go, rebuilt when it breaks.
 //
 // A Session is one life of the connection. Users hold it by shared_ptr; the endpoint is closed when
-// the last one lets go, so a buffer whose operation was given up is free once a weak_ptr to the
-// Session has expired. A rebuilt connection has a new generation: the home has fenced the old one
+// the last one lets go, so a buffer whose operation was given up is free once its life() has
+// expired. A rebuilt connection has a new generation: the home has fenced the old one
 // (closed its serving endpoint and its session keys) before it welcomes the new one, so nothing
 // sent on the old one can still take effect.
 //
@@ -16,6 +16,7 @@
 
 #include <deque>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <string>
@@ -52,6 +53,15 @@ class Session : public Receiver, public std::enable_shared_from_this<Session> {
   Cause cas(uint64_t* found, uint64_t expected, uint64_t desired, RemoteKey at, uint64_t offset,
             Deadline deadline);
 
+  // One-sided, not waiting. `ended` runs once, with no lock held: with kOk on a thread that polls;
+  // with anything else after this Session was closed, so that the memory is free and what has not
+  // taken effect at the home never will once there is a new Session. Until then the fate is open.
+  using Ended = std::function<void(Cause)>;
+  void start_read(void* to, size_t len, RemoteKey from, uint64_t offset, Ended ended);
+  void start_write(const void* from, size_t len, RemoteKey to, uint64_t offset, Ended ended);
+  // Expires when the endpoint is closed: nothing touches what operations were given any more.
+  std::weak_ptr<void> life() const { return life_; }
+
   void on_message(Endpoint& ep, Bytes message) override;
 
  private:
@@ -60,7 +70,23 @@ class Session : public Receiver, public std::enable_shared_from_this<Session> {
     Op op;
     uint64_t found = 0, expected = 0, desired = 0;
   };
+  struct Detached {  // an operation that nobody waits for
+    explicit Detached(Session& s) : op(&Detached::over, this), session(s) {}
+    static void over(Op& op);
+    Op op;
+    Session& session;
+    size_t len = 0;
+    std::function<Post(Op&)> post;
+    Ended ended;
+    std::list<Detached>::iterator self;
+  };
+  // Bytes of detached operations that are posted at once: enough to keep a wire busy, little enough
+  // that a page somebody waits for is not far behind.
+  static constexpr size_t kDetachedBytes = size_t{8} << 20;
+
   Session(Link& link, uint32_t generation) : link_(link), generation_(generation) {}
+  void start(size_t len, std::function<Post(Op&)> post, Ended ended);
+  int pump();  // letters, and detached operations that could not be posted yet
   Slot* take_slot();
   void give_slot(Slot* slot);
   Cause finish(Slot* slot, Cause c);
@@ -78,7 +104,14 @@ class Session : public Receiver, public std::enable_shared_from_this<Session> {
   Mutex slots_mu_;
   std::vector<std::unique_ptr<Slot>> slots_ CMI_GUARDED_BY(slots_mu_);
   std::vector<Slot*> free_slots_ CMI_GUARDED_BY(slots_mu_);
-  std::unique_ptr<Port> port_;  // last: closed first
+  std::shared_ptr<void> life_ = std::make_shared<char>();
+  Mutex detached_mu_;
+  std::list<Detached> detached_ CMI_GUARDED_BY(detached_mu_);
+  std::deque<Detached*> unposted_ CMI_GUARDED_BY(detached_mu_);
+  size_t detached_bytes_ CMI_GUARDED_BY(detached_mu_) = 0;  // posted
+  std::atomic<size_t> detached_count_{0};
+  std::atomic<Nanos> detached_since_{0};  // when the first after none was started
+  std::unique_ptr<Port> port_;            // last: closed first
 };
 
 class Request {
@@ -127,7 +160,7 @@ class Link {
   // Non-blocking progress: connects if something is queued, polls, pumps, notices stalls.
   // Returns how many events there were.
   int advance();
-  void pump(Session& s) { s.port_->pump(); }
+  void pump(Session& s) { s.pump(); }
   bool has_pending() const { return pending_count_.load(std::memory_order_relaxed) != 0; }
   // When the peer was last heard of (0: never).
   Nanos heard() const { return heard_.load(std::memory_order_relaxed); }

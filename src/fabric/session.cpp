@@ -1,13 +1,21 @@
 // One life of a link: its operations and what arrives on its endpoint.
 #include <algorithm>
 
+#include "core/base/fault_point.hpp"
 #include "fabric/link.hpp"
 
 namespace cmi::fabric {
 
 Session::~Session() {
-  // Order matters: the endpoint is closed before the slots its operations point into are freed.
+  // Order matters: the endpoint is closed before the slots its operations point into are freed, and
+  // before anybody hears that an operation is over.
   port_.reset();
+  std::list<Detached> lost;
+  {
+    Guard g(detached_mu_);
+    lost.swap(detached_);
+  }
+  for (auto& d : lost) d.ended(Cause::kCancelled);
 }
 
 Session::Slot* Session::take_slot() {
@@ -78,6 +86,84 @@ Cause Session::cas(uint64_t* found, uint64_t expected, uint64_t desired, RemoteK
   });
   if (c == Cause::kOk) *found = slot->found;
   return finish(slot, c);
+}
+
+void Session::Detached::over(Op& op) {
+  auto* d = static_cast<Detached*>(op.user);
+  Session& s = d->session;
+  // Pollers hold the session, so the last reference is not dropped in here. Without one it is being
+  // destroyed, and what is still in the list is told then.
+  const std::shared_ptr<Session> alive = s.weak_from_this().lock();
+  if (alive == nullptr) return;
+  const bool good = op.cause() == Cause::kOk && !fault_point_fails("completion_lost");
+  Ended ended;
+  {
+    Guard g(s.detached_mu_);
+    s.detached_bytes_ -= d->len;
+    if (good) {
+      ended = std::move(d->ended);
+      s.detached_.erase(d->self);
+      s.detached_count_.fetch_sub(1);
+    }
+  }
+  // Another one of the same connection may still be in flight, or applied by the home later: only
+  // the end of the session says that this one is not.
+  if (!good) return s.link_.retire(alive);
+  s.heard_.store(now(), std::memory_order_relaxed);
+  s.pump();
+  ended(Cause::kOk);
+}
+
+void Session::start(size_t len, std::function<Post(Op&)> post, Ended ended) {
+  {
+    Guard g(detached_mu_);
+    detached_.emplace_back(*this);
+    Detached& d = detached_.back();
+    d.self = std::prev(detached_.end());
+    d.len = len;
+    d.post = std::move(post);
+    d.ended = std::move(ended);
+    unposted_.push_back(&d);
+    if (detached_count_.fetch_add(1) == 0) detached_since_.store(now());
+  }
+  pump();
+}
+
+int Session::pump() {
+  int posted = port_->pump();
+  if (detached_count_.load(std::memory_order_relaxed) == 0) return posted;
+  Guard g(detached_mu_);
+  while (!unposted_.empty() && !broken()) {
+    Detached& d = *unposted_.front();
+    if (detached_bytes_ != 0 && detached_bytes_ + d.len > kDetachedBytes) break;
+    const Post p = d.post(d.op);  // never calls back into us: completions come from poll()
+    if (p == Post::kAgain) break;
+    unposted_.pop_front();
+    if (p == Post::kFailed) {
+      broken_.store(true, std::memory_order_release);
+      break;
+    }
+    detached_bytes_ += d.len;
+    ++posted;
+  }
+  return posted;
+}
+
+void Session::start_read(void* to, size_t len, RemoteKey from, uint64_t offset, Ended ended) {
+  start(
+      len, [=, this](Op& op) { return endpoint().read(op, home_, to, len, from, offset); },
+      std::move(ended));
+}
+
+void Session::start_write(const void* from, size_t len, RemoteKey to, uint64_t offset,
+                          Ended ended) {
+  start(
+      len,
+      [=, this](Op& op) {
+        if (fault_point_fails("run_not_posted")) return Post::kFailed;
+        return endpoint().write(op, home_, from, len, to, offset);
+      },
+      std::move(ended));
 }
 
 void Session::on_message(Endpoint&, Bytes message) {

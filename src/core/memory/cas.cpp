@@ -5,6 +5,7 @@
 
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
+#include "core/memory/diff.hpp"
 #include "core/memory/importer.hpp"
 
 namespace cmi::memory {
@@ -173,11 +174,7 @@ void Importer::patch(const std::shared_ptr<Import>& holder, uint64_t offset, uin
     std::memcpy(&old, twin, sizeof old);
     uint64_t seen = __atomic_load_n(cached, __ATOMIC_RELAXED), next;
     do {
-      uint64_t take = 0;
-      for (int bit = 0; bit < 64; bit += 8) {
-        if (((seen ^ old) >> bit & 0xff) == 0) take |= uint64_t{0xff} << bit;
-      }
-      next = (seen & ~take) | (word & take);
+      next = take_unchanged(seen, old, word);
     } while (!__atomic_compare_exchange_n(cached, &seen, next, false, __ATOMIC_SEQ_CST,
                                           __ATOMIC_RELAXED));
     std::memcpy(twin, &word, sizeof word);

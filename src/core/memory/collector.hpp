@@ -1,5 +1,7 @@
-// Packs the diffs of pages into publish messages of one batch. Private to the Importer.
-// One thread; signals blocked; the pages added are locked by the caller.
+// Takes the changes of pages into one batch: diffs are packed into publish messages; runs of pages
+// that changed in every byte, too long for one message, are written one-sided from the pages
+// themselves. Private to the Importer. One thread; signals blocked; the pages added are locked by
+// the caller.
 #pragma once
 
 #include <optional>
@@ -21,6 +23,16 @@ class Importer::Collector {
   // Packs what differs from the twin; returns the bytes, 0 when nothing does.
   size_t add(uint32_t page, const std::byte* twin);
 
+  // Lets runs go one-sided: with the session key, where it is at hand. Waits for nothing.
+  void allow_runs();
+  // How many pages, from this one to before `end`, are dirty and changed in every byte; 0 when they
+  // are too few to go one-sided.
+  uint32_t run_at(uint32_t page, uint32_t end);
+  // They leave kDirty, with their twins.
+  void add_run(uint32_t first, uint32_t count);
+  // Starts the writes of the runs added. No page may be locked.
+  void start_runs();
+
  private:
   void open();
   void flush();
@@ -32,6 +44,10 @@ class Importer::Collector {
   std::optional<Writer> out_;
   size_t count_at_ = 0;
   std::vector<uint32_t> pages_;
+  std::shared_ptr<fabric::Session> session_;  // set: runs may go one-sided
+  fabric::RemoteKey key_;
+  uint32_t no_run_before_ = 0;  // pages below have been looked at
+  std::vector<std::shared_ptr<Run>> runs_;
 };
 
 }  // namespace cmi::memory

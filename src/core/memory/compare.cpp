@@ -46,6 +46,15 @@ bool compare_sse2(const std::byte* page, const std::byte* twin, ChangedBits& bit
   return any != 0;
 }
 
+bool all_differ(const std::byte* page, const std::byte* twin) {
+  for (size_t at = 0; at < kPageSize; at += sizeof(__m128i)) {
+    const __m128i p = _mm_loadu_si128(reinterpret_cast<const __m128i*>(page + at));
+    const __m128i t = _mm_loadu_si128(reinterpret_cast<const __m128i*>(twin + at));
+    if (_mm_movemask_epi8(_mm_cmpeq_epi8(p, t)) != 0) return false;
+  }
+  return true;
+}
+
 bool compare(const std::byte* page, const std::byte* twin, ChangedBits& bits) {
   // Loads of a word that the compiler's runtime filled in before main: fine in a signal handler.
   if (__builtin_cpu_supports("avx512bw")) return compare_avx512(page, twin, bits);

@@ -16,6 +16,9 @@ using ChangedBits = uint64_t[kCompareBlocks];  // bit i of word b: byte b * 64 +
 // Fills `bits` and returns whether any is set. Takes the fastest of those below.
 bool compare(const std::byte* page, const std::byte* twin, ChangedBits& bits);
 
+// Whether every byte differs. Mostly decided by the first few.
+bool all_differ(const std::byte* page, const std::byte* twin);
+
 // Only where the processor has what the name says; every x86-64 has sse2.
 bool compare_avx512(const std::byte* page, const std::byte* twin, ChangedBits& bits);
 bool compare_avx2(const std::byte* page, const std::byte* twin, ChangedBits& bits);

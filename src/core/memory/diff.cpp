@@ -89,6 +89,14 @@ void store_bytes(std::byte* to, const std::byte* from, size_t n) {
 
 }  // namespace
 
+uint64_t take_unchanged(uint64_t seen, uint64_t old, uint64_t next) {
+  uint64_t take = 0;
+  for (int bit = 0; bit < 64; bit += 8) {
+    if (((seen ^ old) >> bit & 0xff) == 0) take |= uint64_t{0xff} << bit;
+  }
+  return (seen & ~take) | (next & take);
+}
+
 size_t encode_diff(const std::byte* page, const std::byte* twin, Writer& out) {
   ChangedBits bits;
   if (!compare(page, twin, bits)) return 0;
@@ -131,6 +139,19 @@ bool apply_diff(Reader& in, std::byte* page) {
     store_bytes(page + offset, bytes.data(), bytes.size());
   }
   return true;
+}
+
+void apply_where_unchanged(const std::byte* old, const std::byte* next, std::byte* page) {
+  for (size_t at = 0; at < kPageSize; at += sizeof(uint64_t)) {
+    uint64_t was, want;
+    std::memcpy(&was, old + at, sizeof was);
+    std::memcpy(&want, next + at, sizeof want);
+    auto* word = reinterpret_cast<uint64_t*>(page + at);
+    uint64_t seen = __atomic_load_n(word, __ATOMIC_RELAXED);
+    while (!__atomic_compare_exchange_n(word, &seen, take_unchanged(seen, was, want), false,
+                                        __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
+    }
+  }
 }
 
 }  // namespace cmi::memory

@@ -26,4 +26,11 @@ size_t encode_diff(const std::byte* page, const std::byte* twin, Writer& out);
 // never seen torn.
 bool apply_diff(Reader& in, std::byte* page);
 
+// `seen` with those of its bytes that equal the old ones' replaced by the next ones.
+uint64_t take_unchanged(uint64_t seen, uint64_t old, uint64_t next);
+
+// Stores each byte of `next` where the page still has that of `old`, each aligned word at once:
+// what anybody has stored since stays.
+void apply_where_unchanged(const std::byte* old, const std::byte* next, std::byte* page);
+
 }  // namespace cmi::memory

@@ -89,6 +89,10 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, D
     switch (page.state) {
       case PageState::kClean:
       case PageState::kWriting:
+        if (page.pinned && (write || !Userfault::features().continue_protected)) {
+          wait = true;  // its bytes are on their way from here
+          break;
+        }
         // Before Linux 6.4 a page that may be stored to is mapped writable with a twin, as if it
         // had been stored to: between mapping and protecting it a store would go unnoticed.
         if (!write && (Userfault::features().continue_protected || view.read_only ||
@@ -205,7 +209,7 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Deadlin
 
   for (;;) {
     Cause cause = Cause::kTimeout;
-    std::weak_ptr<fabric::Session> lost;
+    std::weak_ptr<void> lost;
     auto session = imp.link->session(deadline);
     fabric::RemoteKey key;
     if (session != nullptr && session_key(imp, *session, &key, deadline)) {
@@ -230,7 +234,7 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Deadlin
         trace(kFacMem, kInfo, "fetch of segment {} page {}: {}", imp.id, wanted,
               fabric::cause_name(cause));
         imp.link->retire(session);
-        lost = session;
+        lost = session->life();
       }
     }
     session.reset();

@@ -174,6 +174,7 @@ class Home {
                    Segment** s, Holder** h) CMI_REQUIRES(mu_);
   void on_present(const fabric::ClientInfo& client, uint64_t number, Reader in);
   void on_publish(const fabric::ClientInfo& client, uint64_t number, Reader in, RequestType type);
+  void on_repair(const fabric::ClientInfo& client, uint64_t number, Reader in);
   void on_cas(const fabric::ClientInfo& client, uint64_t number, Reader in);
 
   // home_barrier.cpp

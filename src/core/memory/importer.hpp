@@ -126,6 +126,13 @@ class Importer {
     fabric::Op done;
   };
   class Collector;
+  // Pages that changed whole and are written one-sided. Their twins are kept until the write's fate
+  // is known: with them the home can tell whether it arrived.
+  struct Run {
+    std::shared_ptr<Batch> batch;
+    uint32_t first = 0;
+    std::vector<uint32_t> twins;  // of the pages from `first` on
+  };
 
   explicit Importer(Parts parts) : parts_(std::move(parts)) {}
   std::shared_ptr<fabric::Link> link_to(const access::RsegInfo& rseg);
@@ -155,8 +162,12 @@ class Importer {
   // write_back.cpp
   std::shared_ptr<Batch> begin_batch(const std::shared_ptr<Import>& imp);
   void end_part(const std::shared_ptr<Batch>& batch);
+  // Sends a message about pages of the batch; answered() runs with the home's verdict.
+  void start_message(const std::shared_ptr<Batch>& batch, RequestType type, Bytes payload,
+                     std::vector<uint32_t> pages);
   void answered(const std::shared_ptr<Batch>& batch, std::vector<uint32_t>& pages,
                 WireStatus status);
+  void written(const std::shared_ptr<Run>& run, bool arrived);
   void write_back(const std::shared_ptr<Import>& imp, std::vector<uint32_t>& pages, Collector& out);
   std::vector<std::shared_ptr<Batch>> open_batches();
   bool await(const std::vector<std::shared_ptr<Batch>>& batches, Deadline deadline);
@@ -191,7 +202,7 @@ class Importer {
 
   // Fetches that were given up: their pages stay kFetching until the session is destroyed.
   struct Stranded {
-    std::weak_ptr<fabric::Session> session;
+    std::weak_ptr<void> session;  // its life
     std::shared_ptr<Import> import;
     uint32_t first, count;
   };

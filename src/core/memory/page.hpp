@@ -33,6 +33,7 @@ struct Page {
   std::atomic<uint8_t> locked{0};
   PageState state = PageState::kAbsent;
   bool in_flight = false;  // a write-back of it is not acknowledged yet; at most one (rule 5)
+  bool pinned = false;     // that write-back reads the page itself: stores to it wait
   bool listed = false;     // stands in the dirty list
   uint32_t twin = 0;       // index in the twin pool; != 0 in kDirty and kZappedDirty
   uint32_t generation =

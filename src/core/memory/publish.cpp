@@ -141,6 +141,14 @@ void Home::declare_dead(const ContextId& client) {
   Finished done;
   {
     Guard g(mu_);
+    // What it wrote one-sided and did not live to announce is at home already: everyone drops
+    // everything (rule 18).
+    for (auto& [id, s] : segments_) {
+      for (auto& h : s.holders) {
+        if (!s.owned || h.client != client || (h.rights & fabric::kWrite) == 0) continue;
+        publish(s, client, h.instance, {{0, static_cast<uint32_t>(s.size / kPageSize)}}, {}, &done);
+      }
+    }
     forget_client(client, &done);
   }
   run(done);

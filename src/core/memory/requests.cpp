@@ -62,6 +62,8 @@ void Home::on_request(const fabric::ClientInfo& client, uint64_t number, uint16_
     case RequestType::kPublish:
     case RequestType::kAnnounce:
       return on_publish(client, number, in, static_cast<RequestType>(type));
+    case RequestType::kRepair:
+      return on_repair(client, number, in);
     case RequestType::kCas:
       return on_cas(client, number, in);
     case RequestType::kLeave: {
@@ -185,8 +187,8 @@ void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader 
     if (!in.ok()) {
       status = WireStatus::kMalformed;
     } else if (announce) {
-      // Its swap was let through by its key; that the token has gone since must not keep others
-      // from hearing of it. All this can do is to make them drop pages.
+      // What went by itself was let through by its key; that the token has gone since must not keep
+      // others from hearing of it. All this can do is to make them drop pages.
       s = find_uid(uid);
       status = s != nullptr && find_holder(*s, client.id, instance) != nullptr ? WireStatus::kOk
                                                                                : WireStatus::kGone;
@@ -220,6 +222,50 @@ void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader 
       auto* server = &parts_.server;
       done.push_back(
           [server, id = client.id, number, status] { reply(*server, id, number, status); });
+    }
+  }
+  run(done);
+}
+
+// Writes that may have arrived before their connection broke, sent again as old and new bytes (rule
+// 20). Their connection has been fenced: this comes over a later one.
+void Home::on_repair(const fabric::ClientInfo& client, uint64_t number, Reader in) {
+  const auto uid = in.get<uint64_t>();
+  const auto instance = in.get<uint32_t>();
+  const auto n = in.get<uint32_t>();
+  Finished done;
+  WireStatus status = WireStatus::kMalformed;
+  const auto answer = [server = &parts_.server, id = client.id, number](WireStatus s) {
+    return [=] { reply(*server, id, number, s); };
+  };
+  {
+    Guard g(mu_);
+    Segment* s = nullptr;
+    Holder* h = nullptr;
+    if (in.ok()) status = check(client.id, uid, instance, fabric::kWrite, &s, &h);
+    const bool apply = status == WireStatus::kOk;
+    // Without the right nothing is stored any more, but what had arrived is told of all the same.
+    s = find_uid(uid);
+    if (s != nullptr && find_holder(*s, client.id, instance) == nullptr) s = nullptr;
+    std::vector<PageRange> ranges;
+    for (uint32_t i = 0; i < n && s != nullptr; ++i) {
+      const auto page = in.get<uint32_t>();
+      const Bytes old = in.bytes(kPageSize), next = in.bytes(kPageSize);
+      if (!in.ok() || page >= s->size / kPageSize) {
+        status = WireStatus::kMalformed;
+        break;
+      }
+      if (apply) {
+        apply_where_unchanged(old.data(), next.data(),
+                              s->service.data() + size_t{page} * kPageSize);
+      }
+      ranges.push_back({page, 1});
+    }
+    if (status == WireStatus::kOk && !in.done()) status = WireStatus::kMalformed;
+    if (ranges.empty()) {
+      done.push_back(answer(status));
+    } else {
+      publish(*s, client.id, instance, ranges, answer(status), &done);
     }
   }
   run(done);

@@ -49,63 +49,6 @@ void Importer::zap_everywhere(Import& imp, uint32_t first, uint32_t n) {
   for (auto& v : imp.views) zap(v->addr + size_t{first} * kPageSize, size_t{n} * kPageSize);
 }
 
-Importer::Collector::Collector(Importer& importer, std::shared_ptr<Import> imp,
-                               std::shared_ptr<Batch> batch)
-    : importer_(importer), import_(std::move(imp)), batch_(std::move(batch)) {}
-
-Importer::Collector::~Collector() {
-  flush();
-  if (batch_ != nullptr) importer_.end_part(batch_);
-}
-
-void Importer::Collector::open() {
-  buffer_.resize(fabric::kMaxPayload);
-  out_.emplace(buffer_);
-  out_->put(import_->rseg.uid);
-  out_->put(import_->instance);
-  count_at_ = out_->size();
-  out_->put<uint32_t>(0);
-}
-
-size_t Importer::Collector::add(uint32_t page, const std::byte* twin) {
-  const std::byte* data = import_->page_data(page);
-  for (int attempt = 0;; ++attempt) {
-    if (!out_) open();
-    Writer trial = *out_;
-    trial.put(page);
-    const size_t bytes = trial.ok() ? encode_diff(data, twin, trial) : kDiffNoRoom;
-    if (bytes == 0) return 0;
-    if (bytes != kDiffNoRoom && trial.ok()) {
-      *out_ = trial;
-      // Registered before the caller lets go of the page's lock (see Batch).
-      if (batch_ == nullptr) batch_ = importer_.begin_batch(import_);
-      pages_.push_back(page);
-      count(importer_.parts_.stats.pages_written_back);
-      count(importer_.parts_.stats.bytes_written_back, bytes);
-      return bytes;
-    }
-    flush();  // an empty message has room for any page's diff
-  }
-}
-
-void Importer::Collector::flush() {
-  if (!out_ || pages_.empty()) return;
-  const auto n = static_cast<uint32_t>(pages_.size());
-  std::memcpy(buffer_.data() + count_at_, &n, sizeof n);
-  batch_->parts.fetch_add(1, std::memory_order_relaxed);
-  count(importer_.parts_.stats.publications);
-  fault_point("publish_before_send");
-  import_->link->start(
-      static_cast<uint16_t>(RequestType::kPublish), out_->done(),
-      [importer = &importer_, batch = batch_, pages = pages_](fabric::Request& r) mutable {
-        Reader in(r.reply());
-        auto status = static_cast<WireStatus>(in.get<uint8_t>());
-        importer->answered(batch, pages, in.ok() ? status : WireStatus::kMalformed);
-      });
-  pages_.clear();
-  out_.reset();
-}
-
 // Writes back the dirty ones of `pages` (sorted here). Those with an earlier write-back still under
 // way stay in the dirty list.
 void Importer::write_back(const std::shared_ptr<Import>& holder, std::vector<uint32_t>& pages,
@@ -128,6 +71,12 @@ void Importer::write_back(const std::shared_ptr<Import>& holder, std::vector<uin
     // fault.
     if (any) protect_everywhere(imp, first, n);
     for (uint32_t k = 0; k < n; ++k) {
+      if (const uint32_t run = out.run_at(first + k, first + n); run != 0) {
+        for (uint32_t r = 0; r < run; ++r) imp.table[first + k + r].listed = false;
+        out.add_run(first + k, run);
+        k += run - 1;
+        continue;
+      }
       Page& p = imp.table[first + k];
       if (p.state == PageState::kDirty && p.in_flight) {
         // Back into the list too: a barrier that comes now must find it there.
@@ -170,7 +119,7 @@ void Importer::answered(const std::shared_ptr<Batch>& batch, std::vector<uint32_
     for (uint32_t index : pages) {
       Page& p = imp.table[index];
       p.lock();
-      p.in_flight = false;
+      p.in_flight = p.pinned = false;
       if (!good && (p.state == PageState::kWriting || p.state == PageState::kDirty)) {
         // What was stored here never reached the home: nobody may go on reading it.
         zap_everywhere(imp, index, 1);
@@ -242,7 +191,9 @@ Status Importer::barrier(LossMark& mark, Deadline deadline) {
         pages.swap(imp->dirty);
         imp->aged = 0;
       }
+      out.allow_runs();
       write_back(imp, pages, out);
+      out.start_runs();
     }
   };
   collect();

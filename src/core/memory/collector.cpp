@@ -1,0 +1,185 @@
+// Packing diffs into messages, and runs that are written one-sided.
+#include "core/memory/collector.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/fault_point.hpp"
+#include "core/memory/compare.hpp"
+
+namespace cmi::memory {
+
+namespace {
+// Fewer fit into one message, which the home publishes as it takes them: one round trip, where a
+// write and its announcement are two.
+constexpr uint32_t kMinRun = fabric::kMaxPayload / kPageSize + 1;
+constexpr size_t kRepairPage = sizeof(uint32_t) + 2 * kPageSize;
+constexpr uint32_t kRepairPages = (fabric::kMaxPayload - 16) / kRepairPage;  // of one message
+}  // namespace
+
+Importer::Collector::Collector(Importer& importer, std::shared_ptr<Import> imp,
+                               std::shared_ptr<Batch> batch)
+    : importer_(importer), import_(std::move(imp)), batch_(std::move(batch)) {}
+
+Importer::Collector::~Collector() {
+  flush();
+  if (batch_ != nullptr) importer_.end_part(batch_);
+}
+
+void Importer::Collector::open() {
+  buffer_.resize(fabric::kMaxPayload);
+  out_.emplace(buffer_);
+  out_->put(import_->rseg.uid);
+  out_->put(import_->instance);
+  count_at_ = out_->size();
+  out_->put<uint32_t>(0);
+}
+
+size_t Importer::Collector::add(uint32_t page, const std::byte* twin) {
+  const std::byte* data = import_->page_data(page);
+  for (int attempt = 0;; ++attempt) {
+    if (!out_) open();
+    Writer trial = *out_;
+    trial.put(page);
+    const size_t bytes = trial.ok() ? encode_diff(data, twin, trial) : kDiffNoRoom;
+    if (bytes == 0) return 0;
+    if (bytes != kDiffNoRoom && trial.ok()) {
+      *out_ = trial;
+      // Registered before the caller lets go of the page's lock (see Batch).
+      if (batch_ == nullptr) batch_ = importer_.begin_batch(import_);
+      pages_.push_back(page);
+      count(importer_.parts_.stats.pages_written_back);
+      count(importer_.parts_.stats.bytes_written_back, bytes);
+      return bytes;
+    }
+    flush();  // an empty message has room for any page's diff
+  }
+}
+
+void Importer::Collector::flush() {
+  if (!out_ || pages_.empty()) return;
+  const auto n = static_cast<uint32_t>(pages_.size());
+  std::memcpy(buffer_.data() + count_at_, &n, sizeof n);
+  fault_point("publish_before_send");
+  importer_.start_message(batch_, RequestType::kPublish, out_->done(), std::move(pages_));
+  pages_.clear();
+  out_.reset();
+}
+
+void Importer::Collector::allow_runs() {
+  auto session = import_->link->current();
+  if (session == nullptr ||
+      import_->key_generation.load(std::memory_order_acquire) != session->generation()) {
+    return;
+  }
+  key_ = {import_->key.load(std::memory_order_relaxed),
+          import_->key_base.load(std::memory_order_relaxed)};
+  session_ = std::move(session);
+}
+
+uint32_t Importer::Collector::run_at(uint32_t page, uint32_t end) {
+  if (session_ == nullptr || page < no_run_before_) return 0;
+  const size_t most = importer_.parts_.linking.traits().max_rma / kPageSize;
+  uint32_t n = 0;
+  while (page + n < end && n < most) {
+    const Page& p = import_->table[page + n];
+    if (p.state != PageState::kDirty || p.in_flight ||
+        !all_differ(import_->page_data(page + n), importer_.twins_.at(p.twin))) {
+      break;
+    }
+    ++n;
+  }
+  if (n >= kMinRun) return n;
+  no_run_before_ = page + n;
+  return 0;
+}
+
+void Importer::Collector::add_run(uint32_t first, uint32_t n) {
+  // Registered before the caller lets go of the pages' locks (see Batch).
+  if (batch_ == nullptr) batch_ = importer_.begin_batch(import_);
+  batch_->parts.fetch_add(1, std::memory_order_relaxed);
+  auto run = std::make_shared<Run>();
+  run->batch = batch_;
+  run->first = first;
+  run->twins.reserve(n);
+  for (uint32_t i = 0; i < n; ++i) {
+    Page& p = import_->table[first + i];
+    run->twins.push_back(p.twin);
+    p.twin = 0;
+    ++p.generation;
+    p.in_flight = p.pinned = true;
+    importer_.set_state(p, PageState::kWriting);
+  }
+  count(importer_.parts_.stats.pages_written_back, n);
+  count(importer_.parts_.stats.bytes_written_back, size_t{n} * kPageSize);
+  runs_.push_back(std::move(run));
+}
+
+void Importer::Collector::start_runs() {
+  for (auto& run : runs_) {
+    // Pairs with the revocation, as in fetch.
+    import_->using_key.fetch_add(1, std::memory_order_seq_cst);
+    if (import_->state.load(std::memory_order_seq_cst) != ImportState::kUsable) {
+      import_->using_key.fetch_sub(1, std::memory_order_seq_cst);
+      importer_.written(run, false);
+      continue;
+    }
+    fault_point("run_before_write");
+    session_->start_write(import_->page_data(run->first), run->twins.size() * kPageSize, key_,
+                          uint64_t{run->first} * kPageSize,
+                          [importer = &importer_, run](fabric::Cause cause) {
+                            run->batch->import->using_key.fetch_sub(1, std::memory_order_seq_cst);
+                            importer->written(run, cause == fabric::Cause::kOk);
+                          });
+  }
+  runs_.clear();
+}
+
+void Importer::start_message(const std::shared_ptr<Batch>& batch, RequestType type, Bytes payload,
+                             std::vector<uint32_t> pages) {
+  batch->parts.fetch_add(1, std::memory_order_relaxed);
+  count(parts_.stats.publications);
+  batch->import->link->start(static_cast<uint16_t>(type), payload,
+                             [this, batch, pages = std::move(pages)](fabric::Request& r) mutable {
+                               Reader in(r.reply());
+                               auto status = static_cast<WireStatus>(in.get<uint8_t>());
+                               answered(batch, pages, in.ok() ? status : WireStatus::kMalformed);
+                             });
+}
+
+// The write of a run has arrived, or its session is closed and nobody knows. The pages are pinned
+// until the answer: they still hold what was, or should have been, written.
+void Importer::written(const std::shared_ptr<Run>& run, bool arrived) {
+  SignalsBlocked quiet;
+  Import& imp = *run->batch->import;
+  fault_point("run_before_announce");
+  const auto n = static_cast<uint32_t>(run->twins.size());
+  const uint32_t step = arrived ? n : kRepairPages;
+  std::vector<std::byte> buf(fabric::kMaxPayload);
+  for (uint32_t at = 0; at < n; at += step) {
+    std::vector<uint32_t> pages(std::min(step, n - at));
+    Writer out(buf);
+    out.put(imp.rseg.uid);
+    out.put(imp.instance);
+    if (arrived) {
+      out.put<uint32_t>(1);  // one range
+      out.put(run->first);
+      out.put(n);
+    } else {
+      out.put(static_cast<uint32_t>(pages.size()));
+    }
+    for (uint32_t i = 0; i < pages.size(); ++i) {
+      pages[i] = run->first + at + i;
+      if (arrived) continue;
+      out.put(pages[i]);
+      out.bytes({twins_.at(run->twins[at + i]), kPageSize});
+      out.bytes({imp.page_data(pages[i]), kPageSize});
+    }
+    start_message(run->batch, arrived ? RequestType::kAnnounce : RequestType::kRepair, out.done(),
+                  std::move(pages));
+  }
+  for (uint32_t twin : run->twins) twins_.give(twin);
+  end_part(run->batch);
+}
+
+}  // namespace cmi::memory

@@ -1,0 +1,179 @@
+// Write-backs of long runs of pages that changed in every byte: they go one-sided, and when nobody
+// knows whether one arrived, nothing is lost and nothing that another node stored is undone.
+#include <cmi/ofi/cmi_impl.h>
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "system/calls.hpp"
+
+namespace cmi::test {
+
+namespace {
+
+constexpr uint64_t kPages = 300;  // more than one write of 1 MiB
+constexpr size_t kSize = kPages * kPage;
+
+// No byte of it is 0, and each page differs from the others.
+uint64_t word_of(uint64_t index, uint64_t salt) {
+  return 0x0101010101010101 * (1 + (index / 512 + salt) % 255);
+}
+
+// Stores to every byte of the pages, and publishes.
+Answer rewrite(Process& process, uint64_t at, uint64_t pages, uint64_t salt) {
+  return process.run(
+      [](uint64_t a, uint64_t n, uint64_t s) {
+        for (uint64_t i = 0; i < n * kPage / 8; ++i) {
+          const Access done = store64(a + i * 8, word_of(i, s));
+          if (done.cause() != Fault::kNone) return answer(-1, true);
+        }
+        const int failed = CMIFN(ctxt(), 10, wmb_fn)(ctxt());
+        return answer(failed, failed != 0);
+      },
+      at, pages, salt);
+}
+
+// The first word that is not as rewrite() left it; the number of words for none.
+uint64_t first_wrong(Process& process, uint64_t at, uint64_t pages, uint64_t salt) {
+  return process.run(
+      [](uint64_t a, uint64_t n, uint64_t s) {
+        uint64_t i = 0;
+        while (i < n * kPage / 8 && load64(a + i * 8).value == word_of(i, s)) ++i;
+        return i;
+      },
+      at, pages, salt);
+}
+
+struct cmi_ofi_stats stats(Process& process) {
+  return process.run([] {
+    struct cmi_ofi_stats s {};
+    s.size = sizeof s;
+    ::cmi_ofi_stats(ctxt(), &s);
+    return s;
+  });
+}
+
+TEST_SUITE("runs") {
+  TEST_CASE("a_long_run_of_rewritten_pages_takes_an_announcement_and_no_other_message") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    Process& third = cluster.spawn("third");
+    const Export exported = export_segment(home, kSize);
+    const Import import = import_segment(peer, exported);
+    const Import other = import_segment(third, exported);
+    CHECK(first_wrong(third, other.at, 1, 0) == 0);  // cached, as zeros
+    REQUIRE(rewrite(peer, import.at, kPages, 7).ok());
+    CHECK(first_wrong(home, exported.at, kPages, 7) == kPages * 512);
+    CHECK(first_wrong(third, other.at, kPages, 7) == kPages * 512);
+    // The timer may cut a run short, and what it takes goes in messages.
+    const uint64_t before = stats(peer).publications;
+    REQUIRE(rewrite(peer, import.at, kPages, 8).ok());
+    CHECK(stats(peer).pages_written_back >= 2 * kPages);
+    CHECK(stats(peer).publications - before < kPages / 8);
+    CHECK(first_wrong(third, other.at, kPages, 8) == kPages * 512);
+  }
+
+  TEST_CASE("a_run_is_stored_to_while_it_travels") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer", {{"CMI_FAULT_POINT", "run_before_announce=delay:20000"}});
+    const Export exported = export_segment(home, kSize);
+    const Import import = import_segment(peer, exported);
+    REQUIRE(peer.run(
+                [](uint64_t at) {
+                  std::atomic<bool> over{false};
+                  int failures = 0;
+                  std::thread writer([&] {
+                    failures += CMIFN(ctxt(), 10, ini_th)(ctxt()) != 0;
+                    failures += CMIFN(ctxt(), 10, cmi_enb)(ctxt(), 1) != 0;
+                    for (uint64_t n = 1; !over.load(); ++n) {
+                      failures += store64(at + 17 * kPage, n).cause() != Fault::kNone;
+                      failures += load64(at + 17 * kPage).value != n;
+                    }
+                    store64(at + 17 * kPage, 4711);
+                    failures += CMIFN(ctxt(), 10, wmb_fn)(ctxt()) != 0;
+                    failures += CMIFN(ctxt(), 10, fini)(ctxt()) != 0;
+                  });
+                  for (uint64_t salt = 1; salt <= 10; ++salt) {
+                    for (uint64_t i = 0; i < 64 * 512; ++i) {
+                      if (i / 512 != 17) store64(at + i * 8, word_of(i, salt));
+                    }
+                    failures += CMIFN(ctxt(), 10, wmb_fn)(ctxt()) != 0;
+                  }
+                  over = true;
+                  writer.join();
+                  return failures;
+                },
+                import.at) == 0);
+    CHECK(load(home, exported.at + 17 * kPage).value == 4711);
+    CHECK(first_wrong(home, exported.at, 17, 10) == 17 * 512);
+  }
+
+  TEST_CASE("a_run_whose_completion_was_lost_undoes_nothing_that_was_stored_since") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    // Its first run arrives, and nobody tells it so; it takes its time to ask.
+    Process& peer = cluster.spawn(
+        "peer", {{"CMI_FAULT_POINT", "completion_lost#1=fail;run_before_announce#1=delay:500000"}});
+    Process& third = cluster.spawn("third");
+    const Export exported = export_segment(home, kSize);
+    const Import import = import_segment(peer, exported);
+    const Import other = import_segment(third, exported);
+    constexpr uint64_t kNewer = 0x6363636363636363;
+    auto pending = peer.start(
+        [](uint64_t at) {
+          for (uint64_t i = 0; i < 64 * 512; ++i) store64(at + i * 8, word_of(i, 1));
+          return CMIFN(ctxt(), 10, wmb_fn)(ctxt());
+        },
+        import.at);
+    // Seen by the home's processes as soon as it is there, barrier or not.
+    REQUIRE(load_until(home, exported.at + 63 * kPage, word_of(63 * 512, 1)) ==
+            word_of(63 * 512, 1));
+    REQUIRE(load(third, other.at + 5 * kPage).value == word_of(5 * 512, 1));
+    REQUIRE(publish(third, other.at + 5 * kPage, kNewer));
+    CHECK(pending.get() == 0);
+    for (Process* p : {&home, &third, &peer}) {
+      const uint64_t at = p == &home ? exported.at : p == &third ? other.at : import.at;
+      CHECK(load(*p, at + 5 * kPage).value == kNewer);
+      CHECK(load(*p, at + 5 * kPage + 8).value == word_of(5 * 512 + 1, 1));
+      CHECK(load(*p, at).value == word_of(0, 1));
+    }
+  }
+
+  TEST_CASE("a_run_that_never_arrived_is_sent_again") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer", {{"CMI_FAULT_POINT", "run_not_posted#1=fail"}});
+    Process& third = cluster.spawn("third");
+    const Export exported = export_segment(home, kSize);
+    const Import import = import_segment(peer, exported);
+    const Import other = import_segment(third, exported);
+    CHECK(load(third, other.at + 9 * kPage).value == 0);
+    REQUIRE(rewrite(peer, import.at, kPages, 3).ok());
+    CHECK(first_wrong(third, other.at, kPages, 3) == kPages * 512);
+    CHECK(first_wrong(home, exported.at, kPages, 3) == kPages * 512);
+    CHECK(first_wrong(peer, import.at, kPages, 3) == kPages * 512);
+  }
+
+  TEST_CASE("a_writer_killed_between_a_run_and_its_announcement_leaves_nobody_with_old_pages") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer", {{"CMI_FAULT_POINT", "run_before_announce#1=kill"}});
+    Process& third = cluster.spawn("third");
+    const Export exported = export_segment(home, kSize);
+    const Import import = import_segment(peer, exported);
+    const Import other = import_segment(third, exported);
+    REQUIRE(load(third, other.at + 9 * kPage).value == 0);
+    CHECK_THROWS_AS((void)rewrite(peer, import.at, 64, 3), ChildFailed);
+    REQUIRE(load(home, exported.at + 9 * kPage).value == word_of(9 * 512, 3));
+    // Its silence is noticed when it owes an answer.
+    REQUIRE(publish(home, exported.at + 60 * kPage, 1));
+    CHECK(load_until(third, other.at + 9 * kPage, word_of(9 * 512, 3)) == word_of(9 * 512, 3));
+  }
+}
+
+}  // namespace
+
+}  // namespace cmi::test
