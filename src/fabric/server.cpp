@@ -69,7 +69,7 @@ void Server::on_message(Endpoint&, Bytes message) {
         return drop();
       }
     }
-    return handler_.on_ack(from, f.number);
+    return handler_.on_ack(from, f.number, in);
   }
   drop();
 }
@@ -226,11 +226,12 @@ Status Server::add_home(const ContextId& home, Bytes door, uint64_t secret) {
   return Status::kOk;
 }
 
-void Server::ack(const ContextId& home, uint64_t secret, uint64_t number) {
-  std::byte buf[16];
+void Server::ack(const ContextId& home, uint64_t secret, uint64_t number, Bytes payload) {
+  std::vector<std::byte> buf(2 * sizeof(uint64_t) + payload.size());
   Writer out(buf);
   out.put(self_.hi);
   out.put(self_.lo);
+  out.bytes(payload);
   Peer peer;
   {
     Guard g(mu_);

@@ -44,7 +44,7 @@ class ServerHandler {
   // A notice from a home that add_home named; `secret` and `number` go back with Server::ack.
   virtual void on_notice(const ContextId& home, uint64_t secret, uint64_t number, uint16_t type,
                          Reader payload) = 0;
-  virtual void on_ack(const ContextId& client, uint64_t number) = 0;
+  virtual void on_ack(const ContextId& client, uint64_t number, Reader payload) = 0;
   // Nothing is kept for this client: its connection may be closed after a long silence.
   virtual bool may_sweep(const ContextId& client) = 0;
 };
@@ -64,7 +64,7 @@ class Server : public Receiver {
   // Homes whose notices are heard. Their door as in their handles; `secret` is what our hello tells
   // that home and no other, and what its notices must carry.
   Status add_home(const ContextId& home, Bytes door, uint64_t secret);
-  void ack(const ContextId& home, uint64_t secret, uint64_t number);
+  void ack(const ContextId& home, uint64_t secret, uint64_t number, Bytes payload = {});
 
   // Cuts a client off: its serving endpoint is closed when this returns, its messages are dropped
   // from now on. `forever`: it is not welcomed again. Not from a handler of that client's request.

@@ -97,7 +97,7 @@ class RecordingHandler final : public fabric::ServerHandler {
     notices_.push_back({home, secret, number, type, Buffer(b.begin(), b.end())});
   }
   bool may_sweep(const ContextId&) override { return sweepable.load(); }
-  void on_ack(const ContextId& client, uint64_t number) override {
+  void on_ack(const ContextId& client, uint64_t number, Reader) override {
     std::lock_guard g(mu_);
     acks_.push_back({client, 0, number, 0, {}});
   }

@@ -108,7 +108,7 @@ void Importer::Collector::add_run(uint32_t first, uint32_t n) {
     p.twin = 0;
     ++p.generation;
     p.in_flight = p.pinned = true;
-    importer_.set_state(p, PageState::kWriting);
+    importer_.set_state(*import_, p, PageState::kWriting);
   }
   count(importer_.parts_.stats.pages_written_back, n);
   count(importer_.parts_.stats.bytes_written_back, size_t{n} * kPageSize);

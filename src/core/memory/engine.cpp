@@ -107,7 +107,9 @@ void Engine::on_notice(const ContextId& home, uint64_t secret, uint64_t number, 
   importer_->on_notice(home, secret, number, type, payload);
 }
 
-void Engine::on_ack(const ContextId& client, uint64_t number) { home_->on_ack(client, number); }
+void Engine::on_ack(const ContextId& client, uint64_t number, Reader payload) {
+  home_->on_ack(client, number, payload);
+}
 
 void Engine::serve() {
   pthread_setname_np(pthread_self(), "cmi-service");

@@ -44,7 +44,7 @@ class Engine : public fabric::ServerHandler, public FaultTarget {
                   Reader payload) override;
   void on_notice(const ContextId& home, uint64_t secret, uint64_t number, uint16_t type,
                  Reader payload) override;
-  void on_ack(const ContextId& client, uint64_t number) override;
+  void on_ack(const ContextId& client, uint64_t number, Reader payload) override;
   bool may_sweep(const ContextId& client) override { return !home_->holds(client); }
 
  private:

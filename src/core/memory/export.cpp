@@ -89,7 +89,7 @@ Status Home::delete_token(const access::TokenInfo& token, Deadline deadline) {
       out.put(s->uid);
       out.put(h.instance);
       out.put(token.id);
-      tell(p, h.client, NoticeType::kRevoke, out.done());
+      tell(p, *s, h, NoticeType::kRevoke, out.done());
     }
     if (was_held && !s->held()) held_segments_.fetch_sub(1);
     settle(p, &done);
@@ -141,7 +141,7 @@ void Home::removed(int32_t id, Deadline deadline) {
       out.put(s->uid);
       out.put(h.instance);
       out.put<uint8_t>(gone ? 1 : 0);
-      tell(p, h.client, NoticeType::kRemoved, out.done());
+      tell(p, *s, h, NoticeType::kRemoved, out.done());
     }
     settle(p, &done);
   }

@@ -13,10 +13,16 @@ using fabric::Cause;
 
 namespace {
 constexpr uint32_t kMaxWindow = 256;  // pages: 1 MiB in one read
+constexpr uint32_t kAheadFrom = 64, kRegionsAhead = 8;
 constexpr Nanos kNap = kMilli;
 }  // namespace
 
-void Importer::set_state(Page& page, PageState to) {
+void Importer::set_state(Import& imp, Page& page, PageState to) {
+  const bool was_absent = page.state == PageState::kAbsent;
+  if (was_absent != (to == PageState::kAbsent)) {
+    const uint32_t region = region_of(static_cast<uint32_t>(&page - imp.table));
+    was_absent ? imp.regions.enter(region) : imp.regions.leave(region);
+  }
   const bool was_dirty = page.state == PageState::kDirty;
   page.move(to);
   const bool is_dirty = to == PageState::kDirty;
@@ -57,7 +63,7 @@ bool Importer::make_dirty(const View& view, uint32_t index) {
   if (twin == 0) return false;
   std::memcpy(twins_.at(twin), imp.page_data(index), kPageSize);
   page.twin = twin;
-  set_state(page, PageState::kDirty);
+  set_state(imp, page, PageState::kDirty);
   if (!page.listed) {
     page.listed = true;
     Guard g(imp.dirty_mu);
@@ -114,7 +120,7 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, D
         break;
       case PageState::kAbsent:
         page.generation++;
-        set_state(page, PageState::kFetching);
+        set_state(imp, page, PageState::kFetching);
         miss = true;
         break;
       case PageState::kFetching:
@@ -182,6 +188,44 @@ bool Importer::session_key(Import& imp, fabric::Session& session, fabric::Remote
   return imp.key_generation.load(std::memory_order_acquire) == session.generation();
 }
 
+// Whether the home tells us of publications of these pages, which are kFetching: asks it to, if
+// not.
+bool Importer::hold(Import& imp, uint32_t first, uint32_t n, Deadline deadline) {
+  const uint32_t from = region_of(first);
+  uint32_t to = region_of(first + n - 1);
+  const auto all_held = [&] {
+    for (uint32_t r = from; r <= to; ++r) {
+      if (!imp.regions.held(r)) return false;
+    }
+    return true;
+  };
+  if (all_held()) return true;
+  Guard g(imp.hold_mu);
+  if (all_held()) return true;
+  // Who reads in order wants the next ones soon.
+  if (n >= kAheadFrom) to = std::min(to + kRegionsAhead, regions_of(imp.pages) - 1);
+  const uint32_t epoch = imp.hold_epoch = imp.hold_epoch % kMaxEpoch + 1;
+  for (uint32_t r = from; r <= to; ++r) {
+    imp.regions.enter(r);  // not to be let go of before the answer is here
+    imp.regions.claim(r, epoch);
+  }
+  std::byte buf[32];
+  Writer out(buf);
+  out.put(imp.rseg.uid);
+  out.put(imp.instance);
+  out.put(from);
+  out.put(to - from + 1);
+  out.put(epoch);
+  auto answer = imp.link->call(static_cast<uint16_t>(RequestType::kHold), out.done(), deadline);
+  Reader in(answer ? Bytes(*answer) : Bytes());
+  const bool good = static_cast<WireStatus>(in.get<uint8_t>()) == WireStatus::kOk && in.ok();
+  for (uint32_t r = from; r <= to; ++r) {
+    if (good) imp.regions.granted(r);
+    imp.regions.leave(r);
+  }
+  return good;
+}
+
 // Takes the wanted page, already kFetching, and as many absent ones behind it as the window allows.
 Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Deadline deadline) {
   const std::shared_ptr<Import>& holder = view.import;
@@ -200,7 +244,7 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Deadlin
     const bool absent = p.state == PageState::kAbsent;
     if (absent) {
       p.generation++;
-      set_state(p, PageState::kFetching);
+      set_state(imp, p, PageState::kFetching);
     }
     p.unlock();
     if (!absent) break;
@@ -212,7 +256,8 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Deadlin
     std::weak_ptr<void> lost;
     auto session = imp.link->session(deadline);
     fabric::RemoteKey key;
-    if (session != nullptr && session_key(imp, *session, &key, deadline)) {
+    if (session != nullptr && session_key(imp, *session, &key, deadline) &&
+        hold(imp, wanted, n, deadline)) {
       // Pairs with the revocation: it sets the state, then waits for using_key to be zero.
       imp.using_key.fetch_add(1, std::memory_order_seq_cst);
       const bool posted = imp.state.load(std::memory_order_seq_cst) == ImportState::kUsable;
@@ -332,7 +377,7 @@ void Importer::deliver(const View& view, uint32_t first, uint32_t n, uint32_t wa
   for (uint32_t i = 0; i < n;) {
     Page& p = imp.table[first + i];
     if (p.state == PageState::kStale || !usable_now) {
-      set_state(p, PageState::kAbsent);
+      set_state(imp, p, PageState::kAbsent);
       ++i;
       continue;
     }
@@ -355,7 +400,7 @@ void Importer::deliver(const View& view, uint32_t first, uint32_t n, uint32_t wa
     for (uint32_t k = 0; k < run; ++k) {
       Page& q = imp.table[first + i + k];
       ++q.generation;
-      set_state(q, PageState::kClean);
+      set_state(imp, q, PageState::kClean);
     }
     i += run;
   }
@@ -367,7 +412,7 @@ void Importer::give_up_fetch(const std::shared_ptr<Import>& imp, uint32_t first,
   for (uint32_t i = 0; i < n; ++i) {
     Page& p = imp->table[first + i];
     p.lock();
-    set_state(p, PageState::kAbsent);
+    set_state(*imp, p, PageState::kAbsent);
     p.unlock();
   }
   imp->changed();

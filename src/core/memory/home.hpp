@@ -20,6 +20,7 @@
 
 #include "core/access/handles.hpp"
 #include "core/memory/importer.hpp"
+#include "core/memory/regions.hpp"
 #include "core/memory/stats.hpp"
 #include "core/memory/userfault.hpp"
 #include "core/memory/view_table.hpp"
@@ -86,7 +87,7 @@ class Home {
   // From the server's handler.
   void on_new_session(const fabric::ClientInfo& client);
   void on_request(const fabric::ClientInfo& client, uint64_t number, uint16_t type, Reader in);
-  void on_ack(const ContextId& client, uint64_t number);
+  void on_ack(const ContextId& client, uint64_t number, Reader let_go);
   bool holds(const ContextId& client);  // some import of it is known here
 
   // Service thread.
@@ -104,7 +105,9 @@ class Home {
     uint32_t instance = 0;
     uint64_t token = 0;  // id; 0: none presented, or revoked
     uint32_t rights = 0;
+    bool could_write = false;                 // once, with some token
     std::unique_ptr<fabric::Region> session;  // its own registration (a fence closes it)
+    HeldRegions regions;
   };
   struct HomeView {
     std::byte* addr = nullptr;
@@ -128,6 +131,7 @@ class Home {
     Mapping service;
     std::map<uint64_t, Token> tokens;
     std::vector<Holder> holders;
+    Directory directory;
     std::vector<HomeView> views;
     std::vector<ForeignView> foreign;
     bool held() const;  // somebody may have pages of it
@@ -140,6 +144,8 @@ class Home {
   struct Notice {
     ContextId client;
     NoticeType type{};
+    uint64_t uid = 0;  // of the segment, and which import of it
+    uint32_t instance = 0;
     std::vector<std::byte> payload;
     std::shared_ptr<Publication> publication;
     Nanos born = 0, sent = 0, probed = 0;
@@ -149,6 +155,8 @@ class Home {
   explicit Home(Parts parts) : parts_(std::move(parts)) {}
   Segment* find(int32_t id) CMI_REQUIRES(mu_);
   Segment* find_uid(uint64_t uid) CMI_REQUIRES(mu_);
+  template <class Predicate>
+  void forget_holders(Segment& s, Predicate which) CMI_REQUIRES(mu_);
   Holder* find_holder(Segment& s, const ContextId& client, uint32_t instance) CMI_REQUIRES(mu_);
   Status map_service(Segment& s) CMI_REQUIRES(mu_);
   void arm(Segment& s) CMI_REQUIRES(mu_);
@@ -161,8 +169,8 @@ class Home {
                                        const std::vector<PageRange>& ranges,
                                        std::function<void()> finished, Finished* done)
       CMI_REQUIRES(mu_);
-  void tell(const std::shared_ptr<Publication>& p, const ContextId& client, NoticeType type,
-            Bytes payload) CMI_REQUIRES(mu_);
+  void tell(const std::shared_ptr<Publication>& p, const Segment& s, const Holder& h,
+            NoticeType type, Bytes payload) CMI_REQUIRES(mu_);
   void settle(const std::shared_ptr<Publication>& p, Finished* done) CMI_REQUIRES(mu_);
   void forget_client(const ContextId& client, Finished* done) CMI_REQUIRES(mu_);
   void declare_dead(const ContextId& client);
@@ -174,6 +182,7 @@ class Home {
                    Segment** s, Holder** h) CMI_REQUIRES(mu_);
   void on_present(const fabric::ClientInfo& client, uint64_t number, Reader in);
   void on_publish(const fabric::ClientInfo& client, uint64_t number, Reader in, RequestType type);
+  void on_hold(const fabric::ClientInfo& client, uint64_t number, Reader in);
   void on_repair(const fabric::ClientInfo& client, uint64_t number, Reader in);
   void on_cas(const fabric::ClientInfo& client, uint64_t number, Reader in);
 
@@ -198,5 +207,15 @@ class Home {
   uint64_t next_question_ CMI_GUARDED_BY(mu_) = 1;
   std::atomic<uint32_t> held_segments_{0};  // owned ones with holders, or attached ones of others
 };
+
+template <class Predicate>
+void Home::forget_holders(Segment& s, Predicate which) {
+  const bool was_held = s.owned && s.held();
+  for (auto& h : s.holders) {
+    if (which(h)) s.directory.drop_all(h.regions);
+  }
+  std::erase_if(s.holders, which);
+  if (was_held && !s.held()) held_segments_.fetch_sub(1);
+}
 
 }  // namespace cmi::memory

@@ -22,18 +22,23 @@ void add_range(std::vector<PageRange>* out, uint64_t first, uint64_t count) {
 }
 
 // False when the pages of that process cannot be asked for any more.
-bool scan_view(int pagemap, uint64_t addr, uint64_t len, std::vector<PageRange>* out) {
+bool scan_view(int pagemap, uint64_t addr, const std::vector<PageRange>& ranges,
+               std::vector<PageRange>* out) {
   WrittenRange found[kScanBatch];
-  for (uint64_t at = addr; at < addr + len;) {
-    uint64_t next = addr + len;
-    const int n = scan_written(pagemap, at, addr + len - at, found, kScanBatch, &next);
-    if (n < 0) return false;
-    for (int i = 0; i < n; ++i) {
-      add_range(out, (found[i].start - addr) / kPageSize,
-                (found[i].end - found[i].start) / kPageSize);
+  for (const PageRange& r : ranges) {
+    uint64_t at = addr + uint64_t{r.first} * kPageSize;
+    const uint64_t end = at + uint64_t{r.count} * kPageSize;
+    while (at < end) {
+      uint64_t next = end;
+      const int n = scan_written(pagemap, at, end - at, found, kScanBatch, &next);
+      if (n < 0) return false;
+      for (int i = 0; i < n; ++i) {
+        add_range(out, (found[i].start - addr) / kPageSize,
+                  (found[i].end - found[i].start) / kPageSize);
+      }
+      if (next <= at) break;
+      at = next;
     }
-    if (next <= at) break;
-    at = next;
   }
   return true;
 }
@@ -41,22 +46,23 @@ bool scan_view(int pagemap, uint64_t addr, uint64_t len, std::vector<PageRange>*
 
 std::vector<PageRange> Home::scan(Segment& s) {
   std::vector<PageRange> written;
-  const PageRange all{0, static_cast<uint32_t>(s.size / kPageSize)};
-  if (!tracked_) return s.views.empty() && s.foreign.empty() ? written : std::vector{all};
+  // What nobody holds is left alone: its stores stay noted by the kernel until somebody does.
+  const auto held = s.directory.held(static_cast<uint32_t>(s.size / kPageSize));
+  if (!tracked_) return s.views.empty() && s.foreign.empty() ? written : held;
   for (auto& v : s.views) {
     if (!v.armed && !v.read_only) {
-      written.push_back(all);  // could not be armed: nothing is known of it
+      written.insert(written.end(), held.begin(), held.end());  // nothing is known of it
     } else if (v.armed) {
-      scan_view(pagemap_.get(), reinterpret_cast<uint64_t>(v.addr), v.len, &written);
+      scan_view(pagemap_.get(), reinterpret_cast<uint64_t>(v.addr), held, &written);
     }
   }
   for (auto it = s.foreign.begin(); it != s.foreign.end();) {
-    if (scan_view(it->pagemap.get(), it->addr, it->len, &written)) {
+    if (scan_view(it->pagemap.get(), it->addr, held, &written)) {
       ++it;
       continue;
     }
     // The process is gone, and with it what the kernel knew of its stores (rule 17).
-    written.push_back({0, static_cast<uint32_t>(it->len / kPageSize)});
+    written.insert(written.end(), held.begin(), held.end());
     it = s.foreign.erase(it);
   }
   if (written.size() > 1) {

@@ -17,6 +17,7 @@
 #include "core/base/ids.hpp"
 #include "core/base/lock.hpp"
 #include "core/memory/page.hpp"
+#include "core/memory/regions.hpp"
 #include "core/memory/view_table.hpp"
 #include "core/memory/wire.hpp"
 #include "fabric/link.hpp"
@@ -50,6 +51,7 @@ struct Import : std::enable_shared_from_this<Import> {
   Mapping service;
   Page* table = nullptr;  // `pages` entries, zero pages of an anonymous mapping at first
   Mapping table_memory;
+  ImportRegions regions;
   std::atomic<bool> ready{false};  // stored with release once the above is there
 
   std::atomic<ImportState> state{ImportState::kNoToken};
@@ -64,6 +66,9 @@ struct Import : std::enable_shared_from_this<Import> {
   // The session key, valid in one generation of the link.
   std::atomic<uint32_t> key_generation{0};
   std::atomic<uint64_t> key{0}, key_base{0};
+
+  Mutex hold_mu;  // held over a request, as token_mu; application threads only
+  uint32_t hold_epoch CMI_GUARDED_BY(hold_mu) = 0;
 
   // Operations that carry the session key; a revocation is answered when it has fallen to zero.
   std::atomic<int> using_key{0};

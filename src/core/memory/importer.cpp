@@ -164,6 +164,7 @@ Status Importer::prepare(Import& imp, bool reserve) {
   imp.file = file.take();
   imp.table_memory = Mapping(table, table_size);
   imp.table = static_cast<Page*>(table);  // all zero is a valid absent page
+  imp.regions = ImportRegions(regions_of(imp.pages));
   imp.service = std::move(service_map);
   imp.ready.store(true, std::memory_order_release);
   return Status::kOk;

@@ -148,6 +148,7 @@ class Importer {
   void give_up_fetch(const std::shared_ptr<Import>& imp, uint32_t first, uint32_t count);
   bool session_key(Import& imp, fabric::Session& session, fabric::RemoteKey* key,
                    Deadline deadline);
+  bool hold(Import& imp, uint32_t first, uint32_t count, Deadline deadline);
   bool make_dirty(const View& view, uint32_t page);
 
   // cas.cpp
@@ -173,10 +174,11 @@ class Importer {
   bool await(const std::vector<std::shared_ptr<Batch>>& batches, Deadline deadline);
   void protect_everywhere(Import& imp, uint32_t first, uint32_t count) CMI_REQUIRES(imp.views_mu);
   void zap_everywhere(Import& imp, uint32_t first, uint32_t count) CMI_REQUIRES(imp.views_mu);
-  void set_state(Page& page, PageState to);
+  void set_state(Import& imp, Page& page, PageState to);
   void drop_twin(Page& page);
 
   // invalidate.cpp
+  void drop(const std::shared_ptr<Import>& imp, PageRange range, Writer* let_go);
   void invalidate(const std::shared_ptr<Import>& imp, PageRange range);
   void drop_all(const std::shared_ptr<Import>& imp);
   void end_import(const std::shared_ptr<Import>& imp, ImportState state);

@@ -36,14 +36,16 @@ void Importer::on_notice(const ContextId& home, uint64_t secret, uint64_t number
       const auto n = in.get<uint32_t>();
       if (n > kMaxRanges) return;
       count(parts_.stats.invalidations_received);
+      std::byte buf[kMaxLetGo * 2 * sizeof(uint32_t)];
+      Writer let_go(buf);
       for (uint32_t i = 0; i < n; ++i) {
         PageRange r{in.get<uint32_t>(), in.get<uint32_t>()};
         if (!in.ok() || r.first >= imp->pages) return;
         r.count = std::min(r.count, imp->pages - r.first);
-        if (imp->ready.load(std::memory_order_acquire)) invalidate(imp, r);
+        if (imp->ready.load(std::memory_order_acquire)) drop(imp, r, &let_go);
       }
       fault_point("invalidate_before_ack");
-      return parts_.server.ack(home, secret, number);
+      return parts_.server.ack(home, secret, number, let_go.done());
     }
     case NoticeType::kRevoke: {
       const auto token = in.get<uint64_t>();
@@ -92,6 +94,23 @@ void Importer::answer_pending_revocations() {
   }
 }
 
+// Region by region: one that has nothing cached is let go of instead (rule 10).
+void Importer::drop(const std::shared_ptr<Import>& imp, PageRange range, Writer* let_go) {
+  while (range.count > 0) {
+    const uint32_t region = region_of(range.first);
+    const uint32_t n = std::min(range.count, (region + 1) * kRegionPages - range.first);
+    uint32_t epoch = 0;
+    if (let_go->room() < 2 * sizeof epoch || !imp->regions.let_go(region, &epoch)) {
+      invalidate(imp, {range.first, n});
+    } else if (epoch != 0) {
+      let_go->put(region);
+      let_go->put(epoch);
+    }
+    range.first += n;
+    range.count -= n;
+  }
+}
+
 void Importer::invalidate(const std::shared_ptr<Import>& holder, PageRange range) {
   Import& imp = *holder;
   Collector out(*this, holder);
@@ -115,23 +134,23 @@ void Importer::invalidate(const std::shared_ptr<Import>& holder, PageRange range
       if (p.state != PageState::kAbsent) ++p.generation;
       switch (p.state) {
         case PageState::kFetching:
-          set_state(p, PageState::kStale);
+          set_state(imp, p, PageState::kStale);
           break;
         case PageState::kClean:
-          set_state(p, PageState::kAbsent);
+          set_state(imp, p, PageState::kAbsent);
           break;
         case PageState::kWriting:
-          set_state(p, PageState::kZappedWriting);
+          set_state(imp, p, PageState::kZappedWriting);
           break;
         case PageState::kDirty: {
           if (p.in_flight) {
-            set_state(p, PageState::kZappedDirty);  // the answer to the earlier one goes on
+            set_state(imp, p, PageState::kZappedDirty);  // the answer to the earlier one goes on
             break;
           }
           const size_t bytes = out.add(first + k, twins_.at(p.twin));
           drop_twin(p);
           p.in_flight = bytes != 0;
-          set_state(p, bytes != 0 ? PageState::kZappedWriting : PageState::kAbsent);
+          set_state(imp, p, bytes != 0 ? PageState::kZappedWriting : PageState::kAbsent);
           break;
         }
         default:
@@ -164,20 +183,20 @@ void Importer::drop_all(const std::shared_ptr<Import>& holder) {
         if (p.state != PageState::kAbsent) ++p.generation;
         switch (p.state) {
           case PageState::kFetching:
-            set_state(p, PageState::kStale);
+            set_state(imp, p, PageState::kStale);
             break;
           case PageState::kClean:
-            set_state(p, PageState::kAbsent);
+            set_state(imp, p, PageState::kAbsent);
             break;
           case PageState::kWriting:
-            set_state(p, PageState::kZappedWriting);
+            set_state(imp, p, PageState::kZappedWriting);
             break;
           case PageState::kDirty:
           case PageState::kZappedDirty: {
             lost = true;
             drop_twin(p);
             const bool was_dirty = p.state == PageState::kDirty;
-            set_state(p,
+            set_state(imp, p,
                       p.in_flight || !was_dirty ? PageState::kZappedWriting : PageState::kAbsent);
             break;
           }

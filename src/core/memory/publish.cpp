@@ -33,17 +33,19 @@ void Home::settle(const std::shared_ptr<Publication>& p, Finished* done) {
   });
 }
 
-void Home::tell(const std::shared_ptr<Publication>& p, const ContextId& client, NoticeType type,
-                Bytes payload) {
+void Home::tell(const std::shared_ptr<Publication>& p, const Segment& s, const Holder& h,
+                NoticeType type, Bytes payload) {
   const uint64_t number = next_notice_++;
   Notice& n = notices_[number];
-  n.client = client;
+  n.client = h.client;
   n.type = type;
+  n.uid = s.uid;
+  n.instance = h.instance;
   n.payload.assign(payload.begin(), payload.end());
   n.publication = p;
   n.born = n.sent = n.probed = now();
   ++p->waiting;
-  parts_.server.notice(client, number, static_cast<uint16_t>(type), payload);
+  parts_.server.notice(h.client, number, static_cast<uint16_t>(type), payload);
 }
 
 std::shared_ptr<Home::Publication> Home::publish(Segment& s, const ContextId& except,
@@ -57,17 +59,18 @@ std::shared_ptr<Home::Publication> Home::publish(Segment& s, const ContextId& ex
   std::vector<std::byte> buf(fabric::kMaxPayload - fabric::kNoticeHeader);
   for (auto& h : s.holders) {
     if (h.token == 0 || (h.client == except && h.instance == instance)) continue;
-    for (size_t at = 0; at < ranges.size();) {
-      const size_t n = std::min<size_t>(ranges.size() - at, kMaxRanges);
+    const auto his = Directory::held_of(h.regions, ranges);
+    for (size_t at = 0; at < his.size();) {
+      const size_t n = std::min<size_t>(his.size() - at, kMaxRanges);
       Writer out(buf);
       out.put(s.uid);
       out.put(h.instance);
       out.put(static_cast<uint32_t>(n));
       for (size_t i = at; i < at + n; ++i) {
-        out.put(ranges[i].first);
-        out.put(ranges[i].count);
+        out.put(his[i].first);
+        out.put(his[i].count);
       }
-      tell(p, h.client, NoticeType::kInvalidate, out.done());
+      tell(p, s, h, NoticeType::kInvalidate, out.done());
       at += n;
     }
   }
@@ -76,12 +79,21 @@ std::shared_ptr<Home::Publication> Home::publish(Segment& s, const ContextId& ex
   return p;
 }
 
-void Home::on_ack(const ContextId& client, uint64_t number) {
+void Home::on_ack(const ContextId& client, uint64_t number, Reader let_go) {
   Finished done;
   {
     Guard g(mu_);
     auto it = notices_.find(number);
     if (it == notices_.end() || it->second.client != client) return;
+    if (Segment* s = find_uid(it->second.uid); s != nullptr && !let_go.done()) {
+      Holder* h = find_holder(*s, client, it->second.instance);
+      while (h != nullptr && !let_go.done()) {
+        const auto region = let_go.get<uint32_t>();
+        const auto epoch = let_go.get<uint32_t>();
+        if (!let_go.ok()) break;
+        s->directory.drop(h->regions, region, epoch);
+      }
+    }
     auto p = std::move(it->second.publication);
     notices_.erase(it);
     settle(p, &done);
@@ -110,9 +122,7 @@ void Home::forget_client(const ContextId& client, Finished* done) {
     settle(p, done);
   }
   for (auto& [id, s] : segments_) {
-    const bool was_held = s.owned && s.held();
-    std::erase_if(s.holders, [&](const Holder& h) { return h.client == client; });
-    if (was_held && !s.held()) held_segments_.fetch_sub(1);
+    forget_holders(s, [&](const Holder& h) { return h.client == client; });
   }
 }
 
@@ -145,7 +155,7 @@ void Home::declare_dead(const ContextId& client) {
     // everything (rule 18).
     for (auto& [id, s] : segments_) {
       for (auto& h : s.holders) {
-        if (!s.owned || h.client != client || (h.rights & fabric::kWrite) == 0) continue;
+        if (!s.owned || h.client != client || !h.could_write) continue;
         publish(s, client, h.instance, {{0, static_cast<uint32_t>(s.size / kPageSize)}}, {}, &done);
       }
     }

@@ -62,6 +62,8 @@ void Home::on_request(const fabric::ClientInfo& client, uint64_t number, uint16_
     case RequestType::kPublish:
     case RequestType::kAnnounce:
       return on_publish(client, number, in, static_cast<RequestType>(type));
+    case RequestType::kHold:
+      return on_hold(client, number, in);
     case RequestType::kRepair:
       return on_repair(client, number, in);
     case RequestType::kCas:
@@ -72,11 +74,8 @@ void Home::on_request(const fabric::ClientInfo& client, uint64_t number, uint16_
       if (in.done()) {
         Guard g(mu_);
         if (Segment* s = find_uid(uid); s != nullptr) {
-          const bool was_held = s->held();
-          std::erase_if(s->holders, [&](const Holder& h) {
-            return h.client == client.id && h.instance == instance;
-          });
-          if (was_held && !s->held()) held_segments_.fetch_sub(1);
+          forget_holders(
+              *s, [&](const Holder& h) { return h.client == client.id && h.instance == instance; });
         }
       }
       return reply(parts_.server, client.id, number,
@@ -157,6 +156,7 @@ void Home::on_present(const fabric::ClientInfo& client, uint64_t number, Reader 
         h->session = region.take();
         h->token = token_id;
         h->rights = t->second.info.rights;
+        h->could_write = h->could_write || (h->rights & fabric::kWrite) != 0;
         if (!was_held) {
           held_segments_.fetch_add(1);
           arm(*s);
@@ -225,6 +225,30 @@ void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader 
     }
   }
   run(done);
+}
+
+void Home::on_hold(const fabric::ClientInfo& client, uint64_t number, Reader in) {
+  const auto uid = in.get<uint64_t>();
+  const auto instance = in.get<uint32_t>();
+  const auto first = in.get<uint32_t>();
+  const auto n = in.get<uint32_t>();
+  const auto epoch = in.get<uint32_t>();
+  WireStatus status = WireStatus::kMalformed;
+  if (in.done()) {
+    Guard g(mu_);
+    Segment* s = nullptr;
+    Holder* h = nullptr;
+    status = check(client.id, uid, instance, 0, &s, &h);
+    if (status == WireStatus::kOk) {
+      const uint32_t all = regions_of(s->size / kPageSize);
+      if (first >= all || n == 0 || n > all - first || epoch == 0) {
+        status = WireStatus::kRange;
+      } else {
+        s->directory.hold(h->regions, first, n, epoch);
+      }
+    }
+  }
+  reply(parts_.server, client.id, number, status);
 }
 
 // Writes that may have arrived before their connection broke, sent again as old and new bytes (rule

@@ -26,6 +26,8 @@ enum class RequestType : uint16_t {
   kRepair,    // u64 uid, u32 instance, u32 pages, then per page: u32 index, old page, new page
               //                                    -> like kPublish, for writes of unknown fate:
               // a byte is stored only where the old one still stands
+  kHold,      // u64 uid, u32 instance, u32 first region, u32 regions, u32 epoch
+              //                                    -> (nothing): tell us of publications there
 };
 
 // Notices, home to importer. Acknowledged when the importer has done as told.
@@ -52,6 +54,9 @@ struct PageRange {
   uint32_t first = 0, count = 0;
 };
 
-inline constexpr uint32_t kMaxRanges = 2048;  // of one notice
+inline constexpr uint32_t kMaxRanges = 2048;   // of one notice
+inline constexpr uint32_t kRegionPages = 512;  // 2 MiB: what the directory knows one by one
+// Of one acknowledgement: regions that the importer has let go of, u32 region, u32 epoch each.
+inline constexpr uint32_t kMaxLetGo = 1024;
 
 }  // namespace cmi::memory

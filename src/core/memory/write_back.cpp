@@ -91,7 +91,7 @@ void Importer::write_back(const std::shared_ptr<Import>& holder, std::vector<uin
       drop_twin(p);
       ++p.generation;
       p.in_flight = bytes != 0;
-      set_state(p, bytes != 0 ? PageState::kWriting : PageState::kClean);
+      set_state(imp, p, bytes != 0 ? PageState::kWriting : PageState::kClean);
     }
     for (uint32_t k = 0; k < n; ++k) imp.table[first + k].unlock();
     i += n;
@@ -125,17 +125,17 @@ void Importer::answered(const std::shared_ptr<Batch>& batch, std::vector<uint32_
         zap_everywhere(imp, index, 1);
         drop_twin(p);
         ++p.generation;
-        set_state(p, PageState::kAbsent);
+        set_state(imp, p, PageState::kAbsent);
       } else if (p.state == PageState::kWriting) {
-        set_state(p, PageState::kClean);
+        set_state(imp, p, PageState::kClean);
       } else if (p.state == PageState::kZappedWriting) {
-        set_state(p, PageState::kAbsent);
+        set_state(imp, p, PageState::kAbsent);
       } else if (p.state == PageState::kZappedDirty) {
         const size_t bytes = good ? next.add(index, twins_.at(p.twin)) : 0;
         drop_twin(p);
         p.in_flight = bytes != 0;
-        set_state(p, PageState::kZappedWriting);
-        if (bytes == 0) set_state(p, PageState::kAbsent);
+        set_state(imp, p, PageState::kZappedWriting);
+        if (bytes == 0) set_state(imp, p, PageState::kAbsent);
       }
       p.unlock();
     }

@@ -1,0 +1,86 @@
+// Claims, grants and what is held by whom.
+#include "core/memory/regions.hpp"
+
+#include <algorithm>
+
+namespace cmi::memory {
+
+void ImportRegions::claim(uint32_t region, uint32_t epoch) {
+  uint64_t was = word(region).load(std::memory_order_relaxed);
+  while (!word(region).compare_exchange_weak(was, (was & kEntries) | uint64_t{epoch} << kEpochShift,
+                                             std::memory_order_seq_cst)) {
+  }
+}
+
+void ImportRegions::granted(uint32_t region) {
+  word(region).fetch_or(kHeld, std::memory_order_seq_cst);
+}
+
+bool ImportRegions::let_go(uint32_t region, uint32_t* epoch) {
+  uint64_t was = word(region).load(std::memory_order_seq_cst);
+  do {
+    if ((was & kEntries) != 0) return false;
+  } while (!word(region).compare_exchange_weak(was, was & ~kHeld, std::memory_order_seq_cst));
+  *epoch = static_cast<uint32_t>((was & ~kHeld) >> kEpochShift);
+  return true;
+}
+
+void Directory::hold(HeldRegions& holder, uint32_t first, uint32_t count, uint32_t epoch) {
+  for (uint32_t r = first; r < first + count; ++r) {
+    auto [at, fresh] = holder.insert_or_assign(r, epoch);
+    if (fresh) ++holders_[r];
+  }
+}
+
+void Directory::release(uint32_t region) {
+  auto it = holders_.find(region);
+  if (--it->second == 0) holders_.erase(it);
+}
+
+void Directory::drop(HeldRegions& holder, uint32_t region, uint32_t epoch) {
+  auto it = holder.find(region);
+  if (it == holder.end() || it->second != epoch) return;
+  holder.erase(it);
+  release(region);
+}
+
+void Directory::drop_all(HeldRegions& holder) {
+  for (auto& [region, epoch] : holder) release(region);
+  holder.clear();
+}
+
+namespace {
+void append(std::vector<PageRange>* out, uint32_t first, uint32_t count) {
+  if (!out->empty() && out->back().first + out->back().count == first) {
+    out->back().count += count;
+  } else {
+    out->push_back({first, count});
+  }
+}
+}  // namespace
+
+std::vector<PageRange> Directory::held(uint32_t pages) const {
+  std::vector<PageRange> out;
+  for (auto& [region, n] : holders_) {
+    const uint32_t first = region * kRegionPages;
+    append(&out, first, std::min(kRegionPages, pages - first));
+  }
+  return out;
+}
+
+std::vector<PageRange> Directory::held_of(const HeldRegions& holder,
+                                          const std::vector<PageRange>& ranges) {
+  std::vector<PageRange> out;
+  for (const PageRange& r : ranges) {
+    const uint64_t end = uint64_t{r.first} + r.count;
+    for (auto it = holder.lower_bound(region_of(r.first));
+         it != holder.end() && uint64_t{it->first} * kRegionPages < end; ++it) {
+      const uint64_t from = std::max<uint64_t>(r.first, uint64_t{it->first} * kRegionPages);
+      const uint64_t to = std::min<uint64_t>(end, (uint64_t{it->first} + 1) * kRegionPages);
+      append(&out, static_cast<uint32_t>(from), static_cast<uint32_t>(to - from));
+    }
+  }
+  return out;
+}
+
+}  // namespace cmi::memory
