@@ -162,6 +162,7 @@ class Link {
   int advance();
   void pump(Session& s) { s.pump(); }
   bool has_pending() const { return pending_count_.load(std::memory_order_relaxed) != 0; }
+  bool has_detached() const { return detached_count_.load(std::memory_order_relaxed) != 0; }
   // When the peer was last heard of (0: never).
   Nanos heard() const { return heard_.load(std::memory_order_relaxed); }
   // No session could be had since then (0: there is one, or nobody asked).
@@ -190,7 +191,7 @@ class Link {
   uint32_t generation_ CMI_GUARDED_BY(mu_) = 0;
   uint64_t next_number_ CMI_GUARDED_BY(mu_) = 1;
   std::map<uint64_t, std::shared_ptr<Request>> pending_ CMI_GUARDED_BY(mu_);
-  std::atomic<size_t> pending_count_{0};
+  std::atomic<size_t> pending_count_{0}, detached_count_{0};  // the latter of all its sessions
   std::atomic<Nanos> heard_{0}, unreachable_since_{0};
   std::atomic<bool> condemned_{false};
 };

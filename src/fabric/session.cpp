@@ -15,6 +15,7 @@ Session::~Session() {
     Guard g(detached_mu_);
     lost.swap(detached_);
   }
+  link_.detached_count_.fetch_sub(lost.size());
   for (auto& d : lost) d.ended(Cause::kCancelled);
 }
 
@@ -104,6 +105,7 @@ void Session::Detached::over(Op& op) {
       ended = std::move(d->ended);
       s.detached_.erase(d->self);
       s.detached_count_.fetch_sub(1);
+      s.link_.detached_count_.fetch_sub(1);
     }
   }
   // Another one of the same connection may still be in flight, or applied by the home later: only
@@ -125,6 +127,7 @@ void Session::start(size_t len, std::function<Post(Op&)> post, Ended ended) {
     d.ended = std::move(ended);
     unposted_.push_back(&d);
     if (detached_count_.fetch_add(1) == 0) detached_since_.store(now());
+    link_.detached_count_.fetch_add(1);
   }
   pump();
 }

@@ -1,6 +1,7 @@
 // Faults of application threads on imported views: load miss, store miss, first store, and why an
 // access cannot be served. Runs in the SIGBUS handler, all signals blocked.
 #include <cstring>
+#include <utility>
 
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
@@ -12,8 +13,7 @@ namespace cmi::memory {
 using fabric::Cause;
 
 namespace {
-constexpr uint32_t kMaxWindow = 256;  // pages: 1 MiB in one read
-constexpr uint32_t kAheadFrom = 64, kRegionsAhead = 8;
+constexpr uint32_t kRegionsAhead = 8;
 constexpr Nanos kNap = kMilli;
 }  // namespace
 
@@ -92,6 +92,7 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, D
       return explain(imp, deadline);
     }
     bool wait = false, miss = false, full = false;
+    const bool come_by = std::exchange(page.marker, false);
     switch (page.state) {
       case PageState::kClean:
       case PageState::kWriting:
@@ -133,8 +134,12 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, D
     page.unlock();
     if (full) return Exception::kTransient;
     if (miss) return fetch(view, index, write, deadline);
-    if (!wait) return Exception::kNone;
+    if (!wait) {
+      if (come_by) read_ahead(view, index, deadline);
+      return Exception::kNone;
+    }
     if (deadline.passed()) return Exception::kTransient;
+    if (await_ahead(imp, index, deadline)) continue;
     // The thread that fetches or the answer to a write-back will change it. Answers are taken in by
     // whoever polls the link, so poll it.
     if (auto s = imp.link->current(); s != nullptr && s->endpoint().poll() > 0) continue;
@@ -203,7 +208,7 @@ bool Importer::hold(Import& imp, uint32_t first, uint32_t n, Deadline deadline) 
   Guard g(imp.hold_mu);
   if (all_held()) return true;
   // Who reads in order wants the next ones soon.
-  if (n >= kAheadFrom) to = std::min(to + kRegionsAhead, regions_of(imp.pages) - 1);
+  if (n >= Streams::kAheadFrom) to = std::min(to + kRegionsAhead, regions_of(imp.pages) - 1);
   const uint32_t epoch = imp.hold_epoch = imp.hold_epoch % kMaxEpoch + 1;
   for (uint32_t r = from; r <= to; ++r) {
     imp.regions.enter(r);  // not to be let go of before the answer is here
@@ -231,25 +236,9 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Deadlin
   const std::shared_ptr<Import>& holder = view.import;
   Import& imp = *holder;
   count(write ? parts_.stats.store_misses : parts_.stats.load_misses);
-  uint32_t window = 1;
-  if (wanted == imp.expected_miss.load(std::memory_order_relaxed)) {
-    window = std::min(imp.window.load(std::memory_order_relaxed) * 2, kMaxWindow);
-  }
-  imp.window.store(window, std::memory_order_relaxed);
-
-  uint32_t n = 1;
-  for (; n < window && wanted + n < imp.pages; ++n) {
-    Page& p = imp.table[wanted + n];
-    p.lock();
-    const bool absent = p.state == PageState::kAbsent;
-    if (absent) {
-      p.generation++;
-      set_state(imp, p, PageState::kFetching);
-    }
-    p.unlock();
-    if (!absent) break;
-  }
-  imp.expected_miss.store(wanted + n, std::memory_order_relaxed);
+  const uint32_t window = std::min(imp.streams.miss(wanted), imp.pages - wanted);
+  const uint32_t n = 1 + (window > 1 ? claim(imp, {wanted + 1, window - 1}, false).count : 0);
+  imp.streams.taken(wanted, wanted + n);
 
   for (;;) {
     Cause cause = Cause::kTimeout;
@@ -270,7 +259,8 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Deadlin
       if (cause == Cause::kOk) {
         count(parts_.stats.pages_fetched, n);
         count(parts_.stats.bytes_fetched, size_t{n} * kPageSize);
-        deliver(view, wanted, n, wanted, write);
+        deliver(imp, &view, {wanted, n}, wanted, write);
+        if (n >= Streams::kAheadFrom) read_ahead(view, wanted, deadline);
         // Wanted may be stale by now; the access is simply tried again and fetches anew.
         return Exception::kNone;
       }
@@ -367,9 +357,12 @@ bool Importer::home_has_ended(Import& imp) {
   return ended;
 }
 
-void Importer::deliver(const View& view, uint32_t first, uint32_t n, uint32_t wanted, bool write) {
-  Import& imp = *view.import;
+// Pages that arrived leave kFetching. `view`: where to map them, null for nowhere. `wanted`: the
+// one that faulted; when none did, the first is left for the reader to come by (Page::marker).
+void Importer::deliver(Import& imp, const View* view, PageRange pages, uint32_t wanted,
+                       bool write) {
   fault_point("fetch_before_deliver");
+  const uint32_t first = pages.first, n = pages.count;
   for (uint32_t i = 0; i < n; ++i) imp.table[first + i].lock();
   const bool usable_now = imp.state.load(std::memory_order_seq_cst) == ImportState::kUsable;
   // Mapped and made kClean in one locked step; a stale page is not mapped (rule 3). Runs of good
@@ -381,21 +374,22 @@ void Importer::deliver(const View& view, uint32_t first, uint32_t n, uint32_t wa
       ++i;
       continue;
     }
-    if (first + i == wanted && write && make_dirty(view, wanted)) {
-      userfault_.map(view.addr + size_t{wanted} * kPageSize, kPageSize, true);
+    if (first + i == wanted && write && make_dirty(*view, wanted)) {
+      userfault_.map(view->addr + size_t{wanted} * kPageSize, kPageSize, true);
       ++p.generation;
       ++i;
       continue;
     }
     uint32_t run = 0;
+    p.marker = i == 0 && wanted == kNoPage;
     while (i + run < n && imp.table[first + i + run].state == PageState::kFetching &&
-           !(first + i + run == wanted && write && run > 0)) {
+           !(run > 0 && (p.marker || (write && first + i + run == wanted)))) {
       ++run;
     }
     // Before Linux 6.4 a page cannot be mapped and write-protected in one step; the access faults
     // once more then, and is served as one to a clean page.
-    if (Userfault::features().continue_protected) {
-      userfault_.map(view.addr + size_t{first + i} * kPageSize, size_t{run} * kPageSize, false);
+    if (view != nullptr && !p.marker && Userfault::features().continue_protected) {
+      userfault_.map(view->addr + size_t{first + i} * kPageSize, size_t{run} * kPageSize, false);
     }
     for (uint32_t k = 0; k < run; ++k) {
       Page& q = imp.table[first + i + k];

@@ -1,9 +1,9 @@
 // An imported segment in this process: its cache file, its pages, its views, what is dirty, and
 // whether it may be used.
 //
-// Locks, in this order: views_mu, page locks (ascending), then the leaves dirty_mu and the twin
-// pool's. views_mu is held shared-like and briefly: it only guards the list; a page's mappings in
-// all views change under that page's lock. No lock here is held over a network wait.
+// Locks, in this order: views_mu, page locks (ascending), then the leaves dirty_mu, ahead_mu and
+// the twin pool's. views_mu is held shared-like and briefly: it only guards the list; a page's
+// mappings in all views change under that page's lock. No lock here is held over a network wait.
 //
 // No-fault rule: the library touches pages through `service` only, never through a view.
 #pragma once
@@ -18,6 +18,7 @@
 #include "core/base/lock.hpp"
 #include "core/memory/page.hpp"
 #include "core/memory/regions.hpp"
+#include "core/memory/streams.hpp"
 #include "core/memory/view_table.hpp"
 #include "core/memory/wire.hpp"
 #include "fabric/link.hpp"
@@ -80,8 +81,15 @@ struct Import : std::enable_shared_from_this<Import> {
   std::vector<uint32_t> dirty CMI_GUARDED_BY(dirty_mu);  // pages, in order of first store
   size_t aged CMI_GUARDED_BY(dirty_mu) = 0;              // the first so many were there a tick ago
 
-  // Where the last fetch ended and how wide it was: sequential misses double the window.
-  std::atomic<uint32_t> expected_miss{UINT32_MAX}, window{1};
+  // Reads that nobody waited for when they were started.
+  struct Ahead {
+    PageRange pages;
+    std::weak_ptr<fabric::Session> session;
+    fabric::Op done;  // the pages have left kFetching
+  };
+  Streams streams;
+  Mutex ahead_mu;
+  std::vector<std::shared_ptr<Ahead>> aheads CMI_GUARDED_BY(ahead_mu);
 
   // Waiters for pages that another thread is fetching or writing nap on this word.
   std::atomic<uint32_t> changes{0};

@@ -227,26 +227,32 @@ void Importer::leave(const std::shared_ptr<Import>& imp, Deadline deadline) {
 }
 
 int Importer::advance() {
-  std::vector<std::shared_ptr<fabric::Link>> links;
-  {
-    Guard g(links_mu_);
-    for (auto& [id, link] : links_) {
-      if (link->has_pending()) links.push_back(link);
+  int events = 0;
+  for (auto& link : all_links()) {
+    // What was started for later is taken in by those who come to need it, and by the tick.
+    if (link->has_pending() || (link->has_detached() && later_count_.load() != 0)) {
+      events += link->advance();
     }
   }
-  int events = 0;
-  for (auto& l : links) events += l->advance();
   if (later_count_.load(std::memory_order_relaxed) != 0) answer_pending_revocations();
   return events;
 }
 
 bool Importer::busy() const {
-  return dirty_pages_.load() != 0 || open_batch_count_.load() != 0 || later_count_.load() != 0;
+  return dirty_pages_.load() != 0 || open_batch_count_.load() != 0 || aheads_.load() != 0 ||
+         later_count_.load() != 0;
+}
+
+std::vector<std::shared_ptr<fabric::Link>> Importer::all_links() {
+  std::vector<std::shared_ptr<fabric::Link>> all;
+  Guard g(links_mu_);
+  for (auto& [id, link] : links_) all.push_back(link);
+  return all;
 }
 
 void Importer::descriptors(std::vector<int>* fds) {
-  Guard g(links_mu_);
-  for (auto& [id, link] : links_) {
+  // Without the lock: the last one to let go of a session runs what waited for its end.
+  for (auto& link : all_links()) {
     if (!link->has_pending()) continue;
     if (auto s = link->current(); s != nullptr && s->endpoint().may_sleep()) {
       fds->push_back(s->endpoint().wait_fd());

@@ -1,8 +1,8 @@
 // The importing side of the coherence protocol: fetches, twins, write-backs, invalidations, CAS.
 // One per context; doc/design/protocol.md names the rules that the comments refer to.
 //
-// Files: importer.cpp (import, token, views), fetch.cpp (faults), write_back.cpp (batches,
-// barriers, timer), invalidate.cpp (notices), cas.cpp.
+// Files: importer.cpp (import, token, views), fetch.cpp (faults), ahead.cpp (fetching ahead),
+// collector.cpp and write_back.cpp (batches, barriers, timer), invalidate.cpp (notices), cas.cpp.
 //
 // Threads: faults and calls come from application threads, in parallel; notices, ticks and answers
 // to asynchronous requests from the service thread; answers also from whichever application thread
@@ -137,6 +137,7 @@ class Importer {
   explicit Importer(Parts parts) : parts_(std::move(parts)) {}
   std::shared_ptr<fabric::Link> link_to(const access::RsegInfo& rseg);
   std::vector<std::shared_ptr<Import>> all_imports();
+  std::vector<std::shared_ptr<fabric::Link>> all_links();
 
   // fetch.cpp
   Exception usable(Import& imp, bool write);  // kNone, or why not
@@ -144,12 +145,18 @@ class Importer {
   bool adopt_token(const std::shared_ptr<Import>& imp, Deadline deadline);
   Exception explain(Import& imp, Deadline deadline);
   bool home_has_ended(Import& imp);  // by proof or by silence; its imports are gone then
-  void deliver(const View& view, uint32_t first, uint32_t count, uint32_t wanted, bool write);
+  void deliver(Import& imp, const View* view, PageRange pages, uint32_t wanted, bool write);
   void give_up_fetch(const std::shared_ptr<Import>& imp, uint32_t first, uint32_t count);
   bool session_key(Import& imp, fabric::Session& session, fabric::RemoteKey* key,
                    Deadline deadline);
   bool hold(Import& imp, uint32_t first, uint32_t count, Deadline deadline);
   bool make_dirty(const View& view, uint32_t page);
+
+  // ahead.cpp
+  PageRange claim(Import& imp, PageRange pages, bool pass_over);
+  void read_ahead(const View& view, uint32_t page, Deadline deadline);
+  bool start_ahead(const View& view, PageRange pages, Deadline deadline);
+  bool await_ahead(Import& imp, uint32_t page, Deadline deadline);
 
   // cas.cpp
   Exception swap_by_message(const std::shared_ptr<Import>& imp, uint64_t offset, uint64_t expected,
@@ -196,7 +203,7 @@ class Importer {
   std::vector<std::shared_ptr<Import>> imports_ CMI_GUARDED_BY(imports_mu_);
   uint32_t next_instance_ CMI_GUARDED_BY(imports_mu_) = 1;
 
-  std::atomic<uint64_t> dirty_pages_{0}, open_batch_count_{0}, losses_{0};
+  std::atomic<uint64_t> dirty_pages_{0}, open_batch_count_{0}, aheads_{0}, losses_{0};
   std::atomic<int> enabled_threads_{0};
   Mutex batches_mu_;
   uint64_t next_batch_ CMI_GUARDED_BY(batches_mu_) = 1;

@@ -29,12 +29,15 @@ inline constexpr int kPageStates = 8;
 bool legal_move(PageState from, PageState to);
 const char* page_state_name(PageState s);
 
+inline constexpr uint32_t kNoPage = UINT32_MAX;
+
 struct Page {
   std::atomic<uint8_t> locked{0};
   PageState state = PageState::kAbsent;
   bool in_flight = false;  // a write-back of it is not acknowledged yet; at most one (rule 5)
   bool pinned = false;     // that write-back reads the page itself: stores to it wait
   bool listed = false;     // stands in the dirty list
+  bool marker = false;     // clean and not mapped: who comes by asks for more to be fetched ahead
   uint32_t twin = 0;       // index in the twin pool; != 0 in kDirty and kZappedDirty
   uint32_t generation =
       0;  // raised by fetch, map, zap, patch and the start of a write-back (rule 12)

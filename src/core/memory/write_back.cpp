@@ -251,6 +251,9 @@ void Importer::tick() {
     });
     for (auto& s : free_again) give_up_fetch(s.import, s.first, s.count);
   }
+  for (auto& link : all_links()) {
+    if (link->has_detached()) link->advance();
+  }
   for (auto& imp : all_imports()) {
     if (!imp->ready.load(std::memory_order_acquire)) continue;
     // Only pages that were dirty a tick ago: a store in a tight loop with write-backs must not

@@ -1,0 +1,122 @@
+// Fetching ahead of those who read in order: reads that nobody waits for yet. A read is taken in by
+// whoever polls its session, mostly the reader when it comes to pages that are still under way. The
+// first page of each is left unmapped: the fault there is what asks for more.
+#include <algorithm>
+
+#include "core/base/fault_point.hpp"
+#include "core/memory/importer.hpp"
+
+namespace cmi::memory {
+
+// Takes the absent pages at the front of a range, those behind the first that is not absent
+// excluded; passes over pages in front of them if asked to.
+PageRange Importer::claim(Import& imp, PageRange range, bool pass_over) {
+  PageRange out{range.first, 0};
+  for (uint32_t i = 0; i < range.count; ++i) {
+    Page& p = imp.table[range.first + i];
+    p.lock();
+    const bool absent = p.state == PageState::kAbsent;
+    if (absent) {
+      ++p.generation;
+      set_state(imp, p, PageState::kFetching);
+    }
+    p.unlock();
+    if (absent) {
+      ++out.count;
+    } else if (out.count == 0 && pass_over) {
+      out.first = range.first + i + 1;
+    } else {
+      break;
+    }
+  }
+  return out;
+}
+
+// A reader has come to `page`.
+void Importer::read_ahead(const View& view, uint32_t page, Deadline deadline) {
+  Import& imp = *view.import;
+  for (;;) {
+    PageRange todo = imp.streams.ahead(page, imp.pages);
+    if (todo.count == 0) return;
+    const uint32_t end = todo.first + todo.count;
+    while (todo.first < end) {
+      const PageRange r = claim(imp, {todo.first, end - todo.first}, true);
+      if (r.count != 0 && !start_ahead(view, r, deadline)) {
+        // The reader will miss these pages and hear why.
+        return give_up_fetch(view.import, r.first, r.count);
+      }
+      todo.first = r.first + r.count;
+    }
+  }
+}
+
+bool Importer::start_ahead(const View& view, PageRange pages, Deadline deadline) {
+  const std::shared_ptr<Import>& imp = view.import;
+  auto session = imp->link->current();
+  fabric::RemoteKey key;
+  if (session == nullptr || !session_key(*imp, *session, &key, deadline) ||
+      !hold(*imp, pages.first, pages.count, deadline)) {
+    return false;
+  }
+  // Pairs with the revocation, as in fetch.
+  imp->using_key.fetch_add(1, std::memory_order_seq_cst);
+  if (imp->state.load(std::memory_order_seq_cst) != ImportState::kUsable) {
+    imp->using_key.fetch_sub(1, std::memory_order_seq_cst);
+    return false;
+  }
+  auto ahead = std::make_shared<Import::Ahead>();
+  ahead->pages = pages;
+  ahead->session = session;
+  ahead->done.begin();
+  {
+    Guard g(imp->ahead_mu);
+    imp->aheads.push_back(ahead);
+  }
+  aheads_.fetch_add(1);
+  const auto over = [this, imp, ahead, to = &view](fabric::Cause cause) {
+    SignalsBlocked quiet;
+    imp->using_key.fetch_sub(1, std::memory_order_seq_cst);
+    const PageRange r = ahead->pages;
+    if (cause == fabric::Cause::kOk) {
+      count(parts_.stats.pages_fetched, r.count);
+      count(parts_.stats.bytes_fetched, size_t{r.count} * kPageSize);
+      // The view may have been detached since; while it is in the list, it is not.
+      Guard views(imp->views_mu);
+      const bool attached =
+          std::any_of(imp->views.begin(), imp->views.end(), [&](auto& v) { return v.get() == to; });
+      deliver(*imp, attached ? to : nullptr, r, kNoPage, false);
+    } else {
+      give_up_fetch(imp, r.first, r.count);
+    }
+    {
+      Guard g(imp->ahead_mu);
+      std::erase(imp->aheads, ahead);
+    }
+    aheads_.fetch_sub(1);
+    ahead->done.complete(cause);
+  };
+  fault_point("ahead_before_read");
+  session->start_read(imp->page_data(pages.first), size_t{pages.count} * kPageSize, key,
+                      uint64_t{pages.first} * kPageSize, over);
+  return true;
+}
+
+// Waits for a while for the read that brings this page. False: none does.
+bool Importer::await_ahead(Import& imp, uint32_t page, Deadline deadline) {
+  std::shared_ptr<Import::Ahead> ahead;
+  {
+    Guard g(imp.ahead_mu);
+    for (auto& a : imp.aheads) {
+      if (page >= a->pages.first && page - a->pages.first < a->pages.count) ahead = a;
+    }
+  }
+  if (ahead == nullptr) return false;
+  if (auto session = ahead->session.lock(); session != nullptr) {
+    imp.link->pump(*session);
+    session->endpoint().wait(ahead->done, Deadline{std::min(deadline.at, now() + 10 * kMilli)});
+  }
+  if (!ahead->done.done()) imp.link->advance();  // sees it stall
+  return true;
+}
+
+}  // namespace cmi::memory
