@@ -9,13 +9,14 @@
 #include <unistd.h>
 
 #include "core/base/lock.hpp"
+#include "core/base/spin.hpp"
 #include "fabric/fabric.hpp"
 
 namespace cmi::fabric {
 
 namespace {
-constexpr Nanos kSpin = 30 * kMicro;  // about a round trip with both sides polling, times three
-constexpr Nanos kNap = kMilli;        // bound of one sleep, should a provider's descriptor fail us
+constexpr Nanos kSpin = 200 * kMicro;  // a round trip to a peer that has to be woken
+constexpr Nanos kNap = kMilli;         // bound of one sleep, should a provider's descriptor fail us
 
 void futex_wait(std::atomic<uint32_t>& word, uint32_t while_value, Nanos span) {
   timespec t{span / kSecond, span % kSecond};
@@ -76,17 +77,13 @@ void Op::nap(Nanos at_most) {
 }
 
 Cause Endpoint::wait(Op& op, Deadline deadline) {
-  const Nanos spin_until = now() + kSpin;
-  Backoff backoff;
+  Spin spin(kSpin);
   while (!op.done()) {
-    const Nanos t = now();
-    if (t >= deadline.at) return Cause::kTimeout;
     if (poll() > 0) continue;
     if (op.done()) break;
-    if (t < spin_until) {
-      backoff.pause();
-      continue;
-    }
+    const Nanos t = now();
+    if (t >= deadline.at) return Cause::kTimeout;
+    if (spin.again(t)) continue;
     const Nanos nap = std::min(kNap, deadline.at - t);
     if (wait_fd() >= 0 && !sleeping_.exchange(true, std::memory_order_seq_cst)) {
       sleep_on_descriptor(op, nap);

@@ -65,8 +65,20 @@ Encoded reference(const Page& page, const Page& twin) {
     i = end;
   }
   if (count == 0) return e;
-  put(e.wire, count);
-  e.wire.insert(e.wire.end(), runs.begin(), runs.end());
+  if (count <= kMaxRuns) {
+    put(e.wire, count);
+    e.wire.insert(e.wire.end(), runs.begin(), runs.end());
+    return e;
+  }
+  put(e.wire, kBitmap);
+  for (size_t i = 0; i < kPageSize; i += 8) {
+    unsigned bits = 0;
+    for (size_t k = 0; k < 8; ++k) bits |= (page[i + k] != twin[i + k] ? 1u : 0u) << k;
+    e.wire.push_back(static_cast<std::byte>(bits));
+  }
+  for (size_t i = 0; i < kPageSize; ++i) {
+    if (page[i] != twin[i]) e.wire.push_back(page[i]);
+  }
   return e;
 }
 
@@ -180,12 +192,38 @@ TEST_CASE("a_page_changed_throughout_is_one_run") {
 }
 
 TEST_CASE("the_largest_diff_takes_the_size_the_header_promises") {
-  Page page{}, twin{};
-  for (size_t i = 0; i < kPageSize; i += 2) page[i] = std::byte{1};
-  page[kPageSize - 1] = std::byte{1};  // the last run gets a second byte
+  Page page, twin{};
+  page.fill(std::byte{1});
+  for (size_t i = 1; i < kMaxRuns; ++i) page[i * 8] = std::byte{0};
   const Encoded e = encode(page, twin);
-  CHECK(e.changed == 2049);
+  CHECK(e.changed == kPageSize - (kMaxRuns - 1));
   CHECK(e.wire.size() == kMaxDiffSize);
+  // One run more, and a bitmap is not longer.
+  page[4088] = std::byte{0};
+  CHECK(encode(page, twin).wire.size() < kMaxDiffSize);
+}
+
+TEST_CASE("a_striped_page_takes_little_more_than_its_changed_bytes") {
+  Page page{}, twin{};
+  for (size_t i = 0; i < kPageSize; i += 8) page[i] = std::byte{1};
+  const Encoded e = encode(page, twin);
+  CHECK(e.changed == 512);
+  CHECK(e.wire.size() == 2 + 512 + 512);
+  Page home{};
+  CHECK(apply(e.wire, home));
+  CHECK(home == page);
+}
+
+TEST_CASE("a_bitmap_without_all_its_bytes_is_refused_and_leaves_the_page_alone") {
+  Page page{}, twin{};
+  for (size_t i = 0; i < kPageSize; i += 8) page[i] = std::byte{1};
+  const Encoded e = encode(page, twin);
+  for (size_t size = 0; size < e.wire.size(); ++size) {
+    Page home{};
+    REQUIRE_FALSE(
+        apply(Buffer(e.wire.begin(), e.wire.begin() + static_cast<ptrdiff_t>(size)), home));
+    REQUIRE(home == Page{});
+  }
 }
 
 TEST_CASE("a_diff_without_room_writes_nothing_and_leaves_the_writer_good") {

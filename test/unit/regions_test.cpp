@@ -67,9 +67,9 @@ TEST_SUITE("regions") {
     Directory directory;
     HeldRegions a, b;
     CHECK(directory.held(5000).empty());
-    directory.hold(a, 1, 2, 1);
-    directory.hold(b, 2, 1, 1);
-    directory.hold(b, 9, 1, 2);
+    CHECK(pairs(directory.hold(a, 1, 2, 1, 5000)) == Pairs{{512, 1024}});
+    CHECK(directory.hold(b, 2, 1, 1, 5000).empty());
+    CHECK(pairs(directory.hold(b, 9, 1, 2, 5000)) == Pairs{{4608, 392}});
     CHECK(pairs(directory.held(5000)) == Pairs{{512, 1024}, {4608, 392}});
     directory.drop_all(a);
     CHECK(a.empty());
@@ -82,8 +82,9 @@ TEST_SUITE("regions") {
   TEST_CASE("an_acknowledgement_of_an_earlier_time_drops_nothing") {
     Directory directory;
     HeldRegions a;
-    directory.hold(a, 3, 1, 1);
-    directory.hold(a, 3, 1, 2);  // let go of and back, the acknowledgement is still on its way
+    directory.hold(a, 3, 1, 1, 5000);
+    directory.hold(a, 3, 1, 2,
+                   5000);  // let go of and back, the acknowledgement is still on its way
     directory.drop(a, 3, 1);
     CHECK(pairs(directory.held(5000)) == Pairs{{1536, 512}});
     directory.drop(a, 4, 2);  // never held
@@ -96,8 +97,8 @@ TEST_SUITE("regions") {
   TEST_CASE("a_holder_is_told_of_its_own_regions_alone") {
     Directory directory;
     HeldRegions a;
-    directory.hold(a, 0, 1, 1);
-    directory.hold(a, 2, 2, 2);
+    directory.hold(a, 0, 1, 1, 5000);
+    directory.hold(a, 2, 2, 2, 5000);
     CHECK(pairs(Directory::held_of(a, {{0, 5000}})) == Pairs{{0, 512}, {1024, 1024}});
     CHECK(pairs(Directory::held_of(a, {{511, 2}})) == Pairs{{511, 1}});
     CHECK(pairs(Directory::held_of(a, {{600, 3}, {4000, 1}})).empty());

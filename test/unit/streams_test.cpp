@@ -12,6 +12,8 @@ namespace {
 TEST_SUITE("streams") {
   TEST_CASE("misses_in_a_row_double_the_window_up_to_its_limit") {
     Streams streams;
+    CHECK(streams.miss(99) == 1);
+    streams.taken(99, 100);
     uint32_t at = 100;
     for (uint32_t want = 1; want <= Streams::kMaxWindow; want *= 2) {
       CHECK(streams.miss(at) == want);
@@ -25,15 +27,22 @@ TEST_SUITE("streams") {
     Streams streams;
     CHECK(streams.miss(1) == 1);
     streams.taken(1, 2);
-    CHECK(streams.miss(2) == 2);
-    streams.taken(2, 4);
     CHECK(streams.miss(2) == 1);
+    streams.taken(2, 3);
+    CHECK(streams.miss(3) == 2);
+    streams.taken(3, 5);
+    CHECK(streams.miss(3) == 1);
     CHECK(streams.miss(17) == 1);
   }
 
   TEST_CASE("several_readers_do_not_disturb_each_other") {
     Streams streams;
     uint32_t at[3] = {0, 10000, 20000};
+    for (uint32_t& a : at) {
+      CHECK(streams.miss(a) == 1);
+      streams.taken(a, a + 1);
+      ++a;
+    }
     for (uint32_t want = 1; want <= 64; want *= 2) {
       for (uint32_t& a : at) {
         CHECK(streams.miss(a) == want);
@@ -47,15 +56,19 @@ TEST_SUITE("streams") {
     Streams streams;
     CHECK(streams.miss(0) == 1);
     streams.taken(0, 1);
-    CHECK(streams.miss(1) == 2);
-    streams.taken(1, 3);
-    CHECK(streams.ahead(1, 10000).count == 0);
+    CHECK(streams.miss(1) == 1);
+    streams.taken(1, 2);
+    CHECK(streams.miss(2) == 2);
+    streams.taken(2, 4);
+    CHECK(streams.ahead(2, 10000).count == 0);
   }
 
   TEST_CASE("a_long_reader_has_a_bounded_distance_asked_for_without_gaps") {
     constexpr uint32_t kPages = 3000;
     Streams streams;
-    uint32_t at = 0;
+    REQUIRE(streams.miss(0) == 1);
+    streams.taken(0, 1);
+    uint32_t at = 1;
     for (uint32_t want = 1; want <= Streams::kAheadFrom; want *= 2) {
       REQUIRE(streams.miss(at) == want);
       streams.taken(at, at + want);

@@ -92,7 +92,9 @@ struct cmi_ofi_stats {
   uint64_t exceptions;       /**< SIGSEGV with SEGV_CMI raised */
   uint64_t messages_dropped; /**< messages from the network that were malformed or unexpected */
 
-  uint64_t reserved[8]; /**< set to 0 */
+  uint64_t pages_evicted; /**< pages that left a cache because it was full */
+
+  uint64_t reserved[7]; /**< set to 0 */
 };
 
 /**

@@ -182,7 +182,17 @@ int cmi_ctl(cmi_ctxt* ctxt, int32_t cmd, cmi_ctl_cfg* cfg) {
             copy = true;
             return Status::kOk;
           case CMI_CTL_CACHE_RSEG_SET:
-          case CMI_CTL_CACHE_RSEG_GET:
+            if (cfg == nullptr) return Status::kInval;
+            return c->set_cache_size(cfg->cache.seg_hndl, cfg->cache.mpool_sz);
+          case CMI_CTL_CACHE_RSEG_GET: {
+            if (cfg == nullptr) return Status::kInval;
+            auto size = c->cache_size(cfg->cache.seg_hndl);
+            if (!size) return size.status();
+            out = *cfg;
+            out.cache.mpool_sz = *size;
+            copy = true;
+            return Status::kOk;
+          }
           case CMI_CTL_RECONF_TOUT:
           case CMI_CTL_CLIENT_CONSIST:
           case CMI_CTL_NODE_CMAP_GET:

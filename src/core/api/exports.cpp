@@ -76,6 +76,7 @@ extern "C" int cmi_ofi_stats(cmi_ctxt* ctxt, struct cmi_ofi_stats* out) {
   s.bytes_fetched = in.bytes_fetched;
   s.bytes_written_back = in.bytes_written_back;
   s.pages_written_back = in.pages_written_back;
+  s.pages_evicted = in.pages_evicted;
   s.publications = in.publications;
   s.invalidations_received = in.invalidations_received;
   s.cas_calls = in.cas_calls;

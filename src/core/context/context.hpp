@@ -73,6 +73,8 @@ class Context {
   Result<void*> seg_at(int32_t seg, void* addr, int32_t flags);
   Status seg_dt(int32_t seg, void* addr);
   Status seg_remove(int32_t seg);
+  Status set_cache_size(int32_t seg, size_t bytes);
+  Result<size_t> cache_size(int32_t seg);
   Status seg_status(int32_t seg, cmi_ds* ds);
   Status seg_info(int32_t seg, cmi_ds* ds);
   Status attribute(int32_t seg, int32_t cmd, size_t* size);
@@ -128,6 +130,7 @@ class Context {
   static void thread_exits(void* thread);
   Result<std::shared_ptr<memory::Import>> import_of(int32_t seg);
   void leave_import_if_unused(int32_t seg);
+  void start_cache(const std::shared_ptr<memory::Import>& import) CMI_REQUIRES(mu_);
   Result<void*> issue(size_t size, bool token, int32_t segment);
   bool revoke_issued(const void* object, Bytes content, bool token);
   Nanos call_timeout() const { return engine_->importer().reconf_timeout(); }
@@ -145,6 +148,9 @@ class Context {
   std::map<void*, Attached> attached_ CMI_GUARDED_BY(mu_);
   std::map<int32_t, Imported> imported_ CMI_GUARDED_BY(mu_);
   std::vector<Issued> issued_ CMI_GUARDED_BY(mu_);
+  // CMI_CTL_CACHE_RSEG_SET: for imports to come (0: never set), and what was said of own segments.
+  size_t default_cache_ CMI_GUARDED_BY(mu_) = 0;
+  std::map<int32_t, size_t> export_cache_ CMI_GUARDED_BY(mu_);
 };
 
 // A barrier of the process's context and thread, or Status::kInit. For the macros, which take none.

@@ -57,7 +57,10 @@ Result<std::shared_ptr<memory::Import>> Context::import_of(int32_t seg) {
   {
     Guard g(mu_);
     auto [it, fresh] = imported_.try_emplace(seg);
-    if (fresh) it->second.import = *import;
+    if (fresh) {
+      it->second.import = *import;
+      start_cache(*import);
+    }
     ++it->second.views;
     kept = it->second.import;
   }
@@ -160,6 +163,8 @@ Status Context::seg_remove(int32_t seg) {
   if (Status s = node_->remove(seg); !ok(s)) return s;
   if (info->kind == node::SegmentKind::kHome) {
     engine_->home().removed(seg, Deadline::in(kRevokeTimeout));
+    Guard g(mu_);
+    export_cache_.erase(seg);
   } else {
     {
       Guard g(mu_);

@@ -89,6 +89,7 @@ Result<int32_t> Context::seg_imp(const cmi_rseg* rseg) {
   Imported& entry = imported_[*id];
   entry.import = import.take();
   entry.ours = true;
+  start_cache(entry.import);
   return *id;
 }
 

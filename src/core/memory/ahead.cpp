@@ -35,9 +35,14 @@ PageRange Importer::claim(Import& imp, PageRange range, bool pass_over) {
 // A reader has come to `page`.
 void Importer::read_ahead(const View& view, uint32_t page, Deadline deadline) {
   Import& imp = *view.import;
+  // A small cache would lose what was fetched ahead before it is read.
+  if (imp.cache_limit.load(std::memory_order_relaxed) < std::min(imp.pages, 2 * Streams::kDepth)) {
+    return;
+  }
   for (;;) {
     PageRange todo = imp.streams.ahead(page, imp.pages);
     if (todo.count == 0) return;
+    make_room(view.import, todo.count, deadline);
     const uint32_t end = todo.first + todo.count;
     while (todo.first < end) {
       const PageRange r = claim(imp, {todo.first, end - todo.first}, true);
@@ -55,7 +60,7 @@ bool Importer::start_ahead(const View& view, PageRange pages, Deadline deadline)
   auto session = imp->link->current();
   fabric::RemoteKey key;
   if (session == nullptr || !session_key(*imp, *session, &key, deadline) ||
-      !hold(*imp, pages.first, pages.count, deadline)) {
+      !hold(*imp, pages.first, pages.count, deadline) || !back_pages(*imp, pages)) {
     return false;
   }
   // Pairs with the revocation, as in fetch.

@@ -42,6 +42,13 @@ std::byte* put(std::byte* to, size_t value) {
   return to + sizeof v;
 }
 
+// The bytes whose bits are set, one after the other.
+void pack(const std::byte* page, const ChangedBits& bits, std::byte* to) {
+  for (size_t b = 0; b < kCompareBlocks; ++b, page += kCompareBlock) {
+    for (uint64_t word = bits[b]; word != 0; word &= word - 1) *to++ = page[std::countr_zero(word)];
+  }
+}
+
 // First byte at or after `from` whose bit is `wanted`; kPageSize for none.
 size_t find_byte(const ChangedBits& bits, size_t from, bool wanted) {
   const uint64_t flip = wanted ? 0 : ~uint64_t{0};
@@ -101,10 +108,18 @@ size_t encode_diff(const std::byte* page, const std::byte* twin, Writer& out) {
   ChangedBits bits;
   if (!compare(page, twin, bits)) return 0;
   const Totals total = totals(bits);
-  const size_t size = sizeof(uint16_t) + total.runs * kRunHead + total.changed;
+  const bool bitmap = total.runs > kMaxRuns;
+  const size_t size =
+      sizeof(uint16_t) + (bitmap ? sizeof bits : total.runs * kRunHead) + total.changed;
   if (!out.ok() || out.room() < size) return kDiffNoRoom;
 
   std::byte* to = out.reserve(size);
+  if (bitmap) {
+    to = put(to, kBitmap);
+    std::memcpy(to, bits, sizeof bits);
+    pack(page, bits, to + sizeof bits);
+    return total.changed;
+  }
   to = put(to, total.runs);
   size_t end = 0;
   for (size_t run = 0; run < total.runs; ++run) {
@@ -118,8 +133,30 @@ size_t encode_diff(const std::byte* page, const std::byte* twin, Writer& out) {
   return total.changed;
 }
 
+namespace {
+bool apply_bitmap(Reader& in, std::byte* page) {
+  ChangedBits bits;
+  const Bytes raw = in.bytes(sizeof bits);
+  if (!in.ok()) return false;
+  std::memcpy(bits, raw.data(), sizeof bits);
+  size_t changed = 0;
+  for (uint64_t word : bits) changed += static_cast<size_t>(std::popcount(word));
+  const Bytes bytes = in.bytes(changed);
+  if (!in.ok()) return false;
+  const std::byte* from = bytes.data();
+  for (size_t end = 0;;) {
+    const size_t start = find_byte(bits, end, true);
+    if (start == kPageSize) return true;
+    end = find_byte(bits, start, false);
+    store_bytes(page + start, from, end - start);
+    from += end - start;
+  }
+}
+}  // namespace
+
 bool apply_diff(Reader& in, std::byte* page) {
   const auto runs = in.get<uint16_t>();
+  if (runs == kBitmap) return apply_bitmap(in, page);
   Reader check = in;
   size_t free_from = 0;  // the lowest offset the next run may start at
   for (unsigned i = 0; i < runs; ++i) {

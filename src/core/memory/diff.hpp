@@ -2,17 +2,22 @@
 // no allocation: any thread, the fault handler too. Wire form: u16 nruns, then nruns times (u16
 // offset, u16 length, bytes), offsets ascending. A run never covers a byte that is equal in both,
 // since that byte may belong to another node; two runs have at least one such byte between them.
+// With more than kMaxRuns a bit for each byte is shorter: u16 kBitmap, 64 times u64 (bit i of word
+// b: byte b * 64 + i follows), then the bytes.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "core/base/codec.hpp"
 #include "core/base/ids.hpp"
 
 namespace cmi::memory {
 
-// What a diff can take at most: 2048 runs that cover 2049 bytes.
-inline constexpr size_t kMaxDiffSize = 2 + 2048 * 4 + 2049;
+inline constexpr size_t kMaxRuns = 128;
+inline constexpr uint16_t kBitmap = UINT16_MAX;
+// What a diff can take at most: kMaxRuns with one equal byte between each two.
+inline constexpr size_t kMaxDiffSize = 2 + kMaxRuns * 4 + kPageSize - (kMaxRuns - 1);
 inline constexpr size_t kDiffNoRoom = SIZE_MAX;
 
 // Returns how many bytes differ. 0: equal, nothing written. kDiffNoRoom: `out` has too little room,

@@ -7,13 +7,14 @@
 #include <algorithm>
 
 #include "core/base/log.hpp"
+#include "core/base/spin.hpp"
 
 namespace cmi::memory {
 
 namespace {
 constexpr Nanos kTick = 10 * kMilli;   // what no barrier asked for is published within two of these
 constexpr Nanos kIdleSleep = kSecond;  // nothing is due: woken by traffic or wake()
-constexpr Nanos kSpinAfterWork = 50 * kMicro;
+constexpr Nanos kSpinAfterWork = 200 * kMicro;
 constexpr Nanos kRetryLetters = 200 * kMicro;
 constexpr Nanos kSweepEvery = 5 * kSecond, kSweepAfter = 30 * kSecond;
 }  // namespace
@@ -113,7 +114,8 @@ void Engine::on_ack(const ContextId& client, uint64_t number, Reader payload) {
 
 void Engine::serve() {
   pthread_setname_np(pthread_self(), "cmi-service");
-  Nanos last_work = now(), last_tick = 0, last_sweep = last_work;
+  Nanos last_tick = 0, last_sweep = now();
+  Spin spin(kSpinAfterWork);
   while (!stop_.load(std::memory_order_relaxed)) {
     int events = server_->poll() + importer_->advance();
     for (auto d = node_.bus_receive(); d; d = node_.bus_receive()) {
@@ -132,15 +134,12 @@ void Engine::serve() {
       server_->sweep(kSweepAfter);
     }
     if (events > 0) {
-      last_work = t;
+      spin = Spin(kSpinAfterWork, t);
       continue;
     }
-    if (t - last_work < kSpinAfterWork) {
-      sched_yield();
-      continue;
-    }
+    if (spin.again(t)) continue;
     // A read that a peer makes leaves no event here: being woken is work, too.
-    if (sleep(ticking ? last_tick + kTick : t + kIdleSleep)) last_work = now();
+    if (sleep(ticking ? last_tick + kTick : t + kIdleSleep)) spin = Spin(kSpinAfterWork);
   }
 }
 

@@ -22,6 +22,10 @@ void Importer::set_state(Import& imp, Page& page, PageState to) {
   if (was_absent != (to == PageState::kAbsent)) {
     const uint32_t region = region_of(static_cast<uint32_t>(&page - imp.table));
     was_absent ? imp.regions.enter(region) : imp.regions.leave(region);
+    if (!page.backed) {
+      page.backed = true;
+      imp.backed.fetch_add(1, std::memory_order_relaxed);
+    }
   }
   const bool was_dirty = page.state == PageState::kDirty;
   page.move(to);
@@ -236,7 +240,9 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Deadlin
   const std::shared_ptr<Import>& holder = view.import;
   Import& imp = *holder;
   count(write ? parts_.stats.store_misses : parts_.stats.load_misses);
-  const uint32_t window = std::min(imp.streams.miss(wanted), imp.pages - wanted);
+  const uint32_t window = std::min({imp.streams.miss(wanted), imp.pages - wanted,
+                                    imp.cache_limit.load(std::memory_order_relaxed) / 8});
+  make_room(holder, window, deadline);
   const uint32_t n = 1 + (window > 1 ? claim(imp, {wanted + 1, window - 1}, false).count : 0);
   imp.streams.taken(wanted, wanted + n);
 
@@ -246,7 +252,7 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Deadlin
     auto session = imp.link->session(deadline);
     fabric::RemoteKey key;
     if (session != nullptr && session_key(imp, *session, &key, deadline) &&
-        hold(imp, wanted, n, deadline)) {
+        hold(imp, wanted, n, deadline) && back_pages(imp, {wanted, n})) {
       // Pairs with the revocation: it sets the state, then waits for using_key to be zero.
       imp.using_key.fetch_add(1, std::memory_order_seq_cst);
       const bool posted = imp.state.load(std::memory_order_seq_cst) == ImportState::kUsable;

@@ -187,7 +187,8 @@ class Home {
   void on_cas(const fabric::ClientInfo& client, uint64_t number, Reader in);
 
   // home_barrier.cpp
-  std::vector<PageRange> scan(Segment& s) CMI_REQUIRES(mu_);
+  // The pages of these ranges that this node has stored to since they were looked at last.
+  std::vector<PageRange> scan(Segment& s, const std::vector<PageRange>& ranges) CMI_REQUIRES(mu_);
   std::shared_ptr<Publication> scan_and_publish(Segment& s, Finished* done) CMI_REQUIRES(mu_);
   bool ask_owner(node::ContextSlot owner, uint8_t what, int32_t segment, uint64_t a, uint64_t b,
                  int pass_fd, Deadline deadline);

@@ -44,25 +44,24 @@ bool scan_view(int pagemap, uint64_t addr, const std::vector<PageRange>& ranges,
 }
 }  // namespace
 
-std::vector<PageRange> Home::scan(Segment& s) {
+std::vector<PageRange> Home::scan(Segment& s, const std::vector<PageRange>& ranges) {
   std::vector<PageRange> written;
-  // What nobody holds is left alone: its stores stay noted by the kernel until somebody does.
-  const auto held = s.directory.held(static_cast<uint32_t>(s.size / kPageSize));
-  if (!tracked_) return s.views.empty() && s.foreign.empty() ? written : held;
+  if (ranges.empty()) return written;
+  if (!tracked_) return s.views.empty() && s.foreign.empty() ? written : ranges;
   for (auto& v : s.views) {
     if (!v.armed && !v.read_only) {
-      written.insert(written.end(), held.begin(), held.end());  // nothing is known of it
+      written.insert(written.end(), ranges.begin(), ranges.end());  // nothing is known of it
     } else if (v.armed) {
-      scan_view(pagemap_.get(), reinterpret_cast<uint64_t>(v.addr), held, &written);
+      scan_view(pagemap_.get(), reinterpret_cast<uint64_t>(v.addr), ranges, &written);
     }
   }
   for (auto it = s.foreign.begin(); it != s.foreign.end();) {
-    if (scan_view(it->pagemap.get(), it->addr, held, &written)) {
+    if (scan_view(it->pagemap.get(), it->addr, ranges, &written)) {
       ++it;
       continue;
     }
     // The process is gone, and with it what the kernel knew of its stores (rule 17).
-    written.insert(written.end(), held.begin(), held.end());
+    written.insert(written.end(), ranges.begin(), ranges.end());
     it = s.foreign.erase(it);
   }
   if (written.size() > 1) {
@@ -75,7 +74,8 @@ std::vector<PageRange> Home::scan(Segment& s) {
 std::shared_ptr<Home::Publication> Home::scan_and_publish(Segment& s, Finished* done) {
   // Full fence: stores before the barrier are in the page tables' sight before they are read.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  const auto ranges = scan(s);
+  // What nobody holds is left alone: its stores stay noted by the kernel until somebody does.
+  const auto ranges = scan(s, s.directory.held(static_cast<uint32_t>(s.size / kPageSize)));
   if (ranges.empty()) return nullptr;
   fault_point("home_scanned_before_publish");
   auto p = publish(s, ContextId{}, 0, ranges, {}, done);

@@ -81,6 +81,12 @@ struct Import : std::enable_shared_from_this<Import> {
   std::vector<uint32_t> dirty CMI_GUARDED_BY(dirty_mu);  // pages, in order of first store
   size_t aged CMI_GUARDED_BY(dirty_mu) = 0;              // the first so many were there a tick ago
 
+  // The cache: its size as it was set, the same in pages (UINT32_MAX: no limit), pages that take
+  // memory, and where the sweep for those to give back goes on.
+  std::atomic<size_t> cache_bytes{0};
+  std::atomic<uint32_t> cache_limit{UINT32_MAX}, backed{0}, hand{0};
+  std::atomic<bool> unreserved{false};  // memory is asked for page by page: it was given back once
+
   // Reads that nobody waited for when they were started.
   struct Ahead {
     PageRange pages;

@@ -151,7 +151,9 @@ Status Importer::prepare(Import& imp, bool reserve) {
   Guard g(imp.token_mu);
   if (imp.service) return Status::kOk;
   const size_t size = size_t{imp.pages} * kPageSize;
-  auto file = parts_.node.anonymous_file(size, reserve);
+  // A cache with a limit takes memory as it goes (see back_pages).
+  const bool limited = imp.cache_limit.load(std::memory_order_relaxed) < imp.pages;
+  auto file = parts_.node.anonymous_file(size, reserve && !limited);
   if (!file) return file.status();
   void* service = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file->get(), 0);
   if (service == MAP_FAILED) return Status::kNoMem;
@@ -161,6 +163,7 @@ Status Importer::prepare(Import& imp, bool reserve) {
   void* table =
       mmap(nullptr, table_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (table == MAP_FAILED) return Status::kNoMem;
+  if (limited) imp.unreserved.store(true, std::memory_order_release);
   imp.file = file.take();
   imp.table_memory = Mapping(table, table_size);
   imp.table = static_cast<Page*>(table);  // all zero is a valid absent page

@@ -2,7 +2,8 @@
 // One per context; doc/design/protocol.md names the rules that the comments refer to.
 //
 // Files: importer.cpp (import, token, views), fetch.cpp (faults), ahead.cpp (fetching ahead),
-// collector.cpp and write_back.cpp (batches, barriers, timer), invalidate.cpp (notices), cas.cpp.
+// cache.cpp (its size), collector.cpp and write_back.cpp (batches, barriers, timer), invalidate.cpp
+// (notices), cas.cpp.
 //
 // Threads: faults and calls come from application threads, in parallel; notices, ticks and answers
 // to asynchronous requests from the service thread; answers also from whichever application thread
@@ -84,6 +85,9 @@ class Importer {
   // Writes back and tells the home; for the end of an import. Views must be gone.
   void leave(const std::shared_ptr<Import>& imp, Deadline deadline);
 
+  // Bytes that cached pages of the import may take. What is more goes before this returns.
+  void set_cache_size(const std::shared_ptr<Import>& imp, size_t bytes);
+
   // A fault at `addr` of `view`. kNone: the access may be tried again.
   Exception serve(const View& view, const std::byte* addr, bool write, Deadline deadline);
 
@@ -157,6 +161,11 @@ class Importer {
   void read_ahead(const View& view, uint32_t page, Deadline deadline);
   bool start_ahead(const View& view, PageRange pages, Deadline deadline);
   bool await_ahead(Import& imp, uint32_t page, Deadline deadline);
+
+  // cache.cpp
+  void make_room(const std::shared_ptr<Import>& imp, uint32_t pages, Deadline deadline);
+  void evict(Import& imp, uint32_t first, uint32_t count, std::vector<uint32_t>* dirty);
+  bool back_pages(Import& imp, PageRange pages);
 
   // cas.cpp
   Exception swap_by_message(const std::shared_ptr<Import>& imp, uint64_t offset, uint64_t expected,

@@ -37,6 +37,7 @@ struct Page {
   bool in_flight = false;  // a write-back of it is not acknowledged yet; at most one (rule 5)
   bool pinned = false;     // that write-back reads the page itself: stores to it wait
   bool listed = false;     // stands in the dirty list
+  bool backed = false;     // its cache file has memory for it
   bool marker = false;     // clean and not mapped: who comes by asks for more to be fetched ahead
   uint32_t twin = 0;       // index in the twin pool; != 0 in kDirty and kZappedDirty
   uint32_t generation =

@@ -4,6 +4,7 @@
 
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
+#include "core/base/spin.hpp"
 #include "core/memory/home.hpp"
 #include "fabric/reach.hpp"
 
@@ -165,17 +166,13 @@ void Home::declare_dead(const ContextId& client) {
 }
 
 bool Home::wait(Publication& p, Deadline deadline) {
-  const Nanos spin_until = now() + 30 * kMicro;
-  Backoff backoff;
+  Spin spin(200 * kMicro);
   while (!p.done.done()) {
+    if (parts_.server.poll() > 0) continue;
     const Nanos t = now();
     if (t >= deadline.at) return false;
-    if (parts_.server.poll() > 0) continue;
-    if (t < spin_until) {
-      backoff.pause();
-    } else {
-      p.done.nap(std::min(kMilli, deadline.at - t));  // the service thread takes the answers in
-    }
+    // The service thread takes the answers in, too.
+    if (!spin.again(t)) p.done.nap(std::min(kMilli, deadline.at - t));
   }
   return true;
 }

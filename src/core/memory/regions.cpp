@@ -25,11 +25,29 @@ bool ImportRegions::let_go(uint32_t region, uint32_t* epoch) {
   return true;
 }
 
-void Directory::hold(HeldRegions& holder, uint32_t first, uint32_t count, uint32_t epoch) {
-  for (uint32_t r = first; r < first + count; ++r) {
-    auto [at, fresh] = holder.insert_or_assign(r, epoch);
-    if (fresh) ++holders_[r];
+namespace {
+void append(std::vector<PageRange>* out, uint32_t first, uint32_t count) {
+  if (!out->empty() && out->back().first + out->back().count == first) {
+    out->back().count += count;
+  } else {
+    out->push_back({first, count});
   }
+}
+
+void append_region(std::vector<PageRange>* out, uint32_t region, uint32_t pages) {
+  const uint32_t first = region * kRegionPages;
+  append(out, first, std::min(kRegionPages, pages - first));
+}
+}  // namespace
+
+std::vector<PageRange> Directory::hold(HeldRegions& holder, uint32_t first, uint32_t count,
+                                       uint32_t epoch, uint32_t pages) {
+  std::vector<PageRange> fresh;
+  for (uint32_t r = first; r < first + count; ++r) {
+    if (!holder.insert_or_assign(r, epoch).second) continue;
+    if (++holders_[r] == 1) append_region(&fresh, r, pages);
+  }
+  return fresh;
 }
 
 void Directory::release(uint32_t region) {
@@ -49,22 +67,9 @@ void Directory::drop_all(HeldRegions& holder) {
   holder.clear();
 }
 
-namespace {
-void append(std::vector<PageRange>* out, uint32_t first, uint32_t count) {
-  if (!out->empty() && out->back().first + out->back().count == first) {
-    out->back().count += count;
-  } else {
-    out->push_back({first, count});
-  }
-}
-}  // namespace
-
 std::vector<PageRange> Directory::held(uint32_t pages) const {
   std::vector<PageRange> out;
-  for (auto& [region, n] : holders_) {
-    const uint32_t first = region * kRegionPages;
-    append(&out, first, std::min(kRegionPages, pages - first));
-  }
+  for (auto& [region, n] : holders_) append_region(&out, region, pages);
   return out;
 }
 

@@ -59,7 +59,9 @@ using HeldRegions = std::map<uint32_t, uint32_t>;  // of one holder: region, epo
 // Of one segment, at its home. Size and time go with what is held. The owner's lock guards it.
 class Directory {
  public:
-  void hold(HeldRegions& holder, uint32_t first, uint32_t count, uint32_t epoch);
+  // Returns the pages of those regions that nobody held before.
+  std::vector<PageRange> hold(HeldRegions& holder, uint32_t first, uint32_t count, uint32_t epoch,
+                              uint32_t pages);
   // The holder has let go of what it held under this epoch.
   void drop(HeldRegions& holder, uint32_t region, uint32_t epoch);
   void drop_all(HeldRegions& holder);

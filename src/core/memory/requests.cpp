@@ -240,11 +240,14 @@ void Home::on_hold(const fabric::ClientInfo& client, uint64_t number, Reader in)
     Holder* h = nullptr;
     status = check(client.id, uid, instance, 0, &s, &h);
     if (status == WireStatus::kOk) {
-      const uint32_t all = regions_of(s->size / kPageSize);
+      const auto pages = static_cast<uint32_t>(s->size / kPageSize);
+      const uint32_t all = regions_of(pages);
       if (first >= all || n == 0 || n > all - first || epoch == 0) {
         status = WireStatus::kRange;
       } else {
-        s->directory.hold(h->regions, first, n, epoch);
+        // What was stored there while nobody held it needs no publication: the importer fetches
+        // after this.
+        (void)scan(*s, s->directory.hold(h->regions, first, n, epoch, pages));
       }
     }
   }

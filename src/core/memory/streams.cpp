@@ -10,10 +10,12 @@ uint32_t Streams::miss(uint32_t page) {
   for (Stream& s : streams_) {
     if (s.end != page) continue;
     s.at = page;
-    return s.window = std::min(s.window * 2, kMaxWindow);
+    // Two in a row may be chance.
+    s.window = s.window == 0 ? 1 : std::min(s.window * 2, kMaxWindow);
+    return s.window;
   }
   Stream& s = streams_[victim_++ % streams_.size()];
-  s = {page, page + 1, 1};
+  s = {page, page + 1, 0};
   return 1;
 }
 

@@ -1,0 +1,37 @@
+// Waiting by trying again. Pure but for the clock and sched_yield; any thread, signal handlers too.
+#pragma once
+
+#include <sched.h>
+
+#include "core/base/clock.hpp"
+#include "core/base/lock.hpp"
+
+namespace cmi {
+
+// Trying again costs less than being woken: without a break for about two round trips, then
+// yielding after each try, since on a machine with few cores the one that is waited for may be the
+// one that is not running. Over when the span has passed, or when yielding took so long that
+// somebody must be computing here: who sleeps is scheduled before him when the time comes, who
+// yields after.
+class Spin {
+ public:
+  explicit Spin(Nanos span, Nanos start = now()) : start_(start), until_(start + span) {}
+
+  // `t` is the present time. False: sleep instead.
+  bool again(Nanos t) {
+    if (t >= until_) return false;
+    if (t - start_ < kUnbroken) {
+      cpu_pause();
+      return true;
+    }
+    sched_yield();
+    if (now() - t > kLong) until_ = 0;
+    return true;
+  }
+
+ private:
+  static constexpr Nanos kUnbroken = 15 * kMicro, kLong = 200 * kMicro;
+  Nanos start_, until_;
+};
+
+}  // namespace cmi

@@ -1,0 +1,57 @@
+// CMI_CTL_CACHE_RSEG_SET and CMI_CTL_CACHE_RSEG_GET.
+#include "core/context/context.hpp"
+
+namespace cmi::context {
+
+void Context::start_cache(const std::shared_ptr<memory::Import>& import) {
+  if (default_cache_ != 0) engine_->importer().set_cache_size(import, default_cache_);
+}
+
+Status Context::set_cache_size(int32_t seg, size_t bytes) {
+  if (bytes == 0) return Status::kInval;
+  std::vector<std::shared_ptr<memory::Import>> imports;
+  if (seg == CMI_SEG_ALL) {
+    Guard g(mu_);
+    default_cache_ = bytes;
+    export_cache_.clear();
+    for (auto& [id, i] : imported_) {
+      if (i.ours) imports.push_back(i.import);
+    }
+  } else {
+    auto info = node_->find(seg);
+    if (!info || info->removed) return Status::kInval;
+    const bool home = info->kind == node::SegmentKind::kHome;
+    if (home && !engine_->home().owns(seg)) return Status::kPerm;
+    Guard g(mu_);
+    if (home) {
+      export_cache_[seg] = bytes;
+    } else if (auto it = imported_.find(seg); it != imported_.end() && it->second.ours) {
+      imports.push_back(it->second.import);
+    } else {
+      return Status::kPerm;
+    }
+  }
+  for (auto& i : imports) engine_->importer().set_cache_size(i, bytes);
+  return Status::kOk;
+}
+
+Result<size_t> Context::cache_size(int32_t seg) {
+  if (seg == CMI_SEG_ALL) return Status::kInval;
+  auto info = node_->find(seg);
+  if (!info || info->removed) return Status::kInval;
+  size_t bytes = info->size;  // no limit
+  const bool home = info->kind == node::SegmentKind::kHome;
+  if (home && !engine_->home().owns(seg)) return Status::kPerm;
+  Guard g(mu_);
+  if (home) {
+    if (default_cache_ != 0) bytes = default_cache_;
+    if (auto it = export_cache_.find(seg); it != export_cache_.end()) bytes = it->second;
+    return bytes;
+  }
+  auto it = imported_.find(seg);
+  if (it == imported_.end() || !it->second.ours) return Status::kPerm;
+  const size_t set = it->second.import->cache_bytes.load();
+  return set != 0 ? set : bytes;
+}
+
+}  // namespace cmi::context

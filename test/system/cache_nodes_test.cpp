@@ -1,0 +1,166 @@
+// The size of an import's cache: set, told back, kept, and never a reason to lose anything.
+#include <cmi/ofi/cmi_impl.h>
+#include <doctest/doctest.h>
+
+#include <cstdio>
+
+#include "system/calls.hpp"
+
+namespace cmi::test {
+
+namespace {
+
+constexpr uint64_t kPages = 2048;
+constexpr size_t kSize = kPages * kPage;
+
+Answer set_cache(Process& process, cmi_seg seg, size_t bytes) {
+  return process.run(
+      [](cmi_seg s, size_t n) {
+        cmi_ctl_cfg cfg{};
+        cfg.cache.seg_hndl = s;
+        cfg.cache.mpool_sz = n;
+        const int failed = CMIFN(ctxt(), 10, cmi_ctl)(ctxt(), CMI_CTL_CACHE_RSEG_SET, &cfg);
+        return answer(failed, failed != 0);
+      },
+      seg, bytes);
+}
+
+Answer cache_of(Process& process, cmi_seg seg) {
+  return process.run(
+      [](cmi_seg s) {
+        cmi_ctl_cfg cfg{};
+        cfg.cache.seg_hndl = s;
+        const int failed = CMIFN(ctxt(), 10, cmi_ctl)(ctxt(), CMI_CTL_CACHE_RSEG_GET, &cfg);
+        return answer(static_cast<int64_t>(cfg.cache.mpool_sz), failed != 0);
+      },
+      seg);
+}
+
+// Memory that views of shared files take in the process, in bytes.
+uint64_t shared_memory(Process& process) {
+  return process.run([] {
+    uint64_t pages = 0, resident = 0, shared = 0;
+    if (FILE* f = std::fopen("/proc/self/statm", "r"); f != nullptr) {
+      if (std::fscanf(f, "%lu %lu %lu", &pages, &resident, &shared) != 3)
+        shared = UINT64_MAX / kPage;
+      std::fclose(f);
+    }
+    return shared * kPage;
+  });
+}
+
+// The number of pages whose first word is not as expected.
+uint64_t wrong_pages(Process& process, uint64_t at, uint64_t base) {
+  return process
+      .start(
+          [](uint64_t a, uint64_t b) {
+            uint64_t wrong = 0;
+            for (uint64_t i = 0; i < kPages; ++i) wrong += load64(a + i * kPage).value != b + i;
+            return wrong;
+          },
+          at, base)
+      .get(60);
+}
+
+void fill(Process& process, uint64_t at, uint64_t base) {
+  process
+      .start(
+          [](uint64_t a, uint64_t b) {
+            for (uint64_t i = 0; i < kPages; ++i) store64(a + i * kPage, b + i);
+          },
+          at, base)
+      .get(60);
+}
+
+TEST_SUITE("cache") {
+  TEST_CASE("the_cache_size_is_told_back_and_only_to_whom_it_belongs") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    Process& sibling = cluster.spawn("peer");
+    const Export exported = export_segment(home, kSize);
+    const Import import = import_segment(peer, exported);
+    CHECK(cache_of(peer, import.seg).value == kSize);
+    REQUIRE(set_cache(peer, import.seg, 1 << 20).ok());
+    CHECK(cache_of(peer, import.seg).value == 1 << 20);
+    CHECK(set_cache(peer, import.seg, 0).failed(CMI_ERR_INVAL));
+    CHECK(cache_of(peer, import.seg).value == 1 << 20);
+    CHECK(set_cache(sibling, import.seg, 1 << 20).failed(CMI_ERR_PERM));
+    CHECK(cache_of(sibling, import.seg).failed(CMI_ERR_PERM));
+    CHECK(set_cache(peer, 4711, 1 << 20).failed(CMI_ERR_INVAL));
+    CHECK(cache_of(peer, 4711).failed(CMI_ERR_INVAL));
+    CHECK(cache_of(peer, CMI_SEG_ALL).failed(CMI_ERR_INVAL));
+    // At home it has no effect, and is kept.
+    CHECK(cache_of(home, exported.seg).value == kSize);
+    REQUIRE(set_cache(home, exported.seg, 2 << 20).ok());
+    CHECK(cache_of(home, exported.seg).value == 2 << 20);
+  }
+
+  TEST_CASE("all_segments_get_the_size_and_so_do_later_ones") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    const Export one = export_segment(home, kSize);
+    const Export two = export_segment(home, kSize);
+    const Import first = import_segment(peer, one);
+    REQUIRE(set_cache(peer, CMI_SEG_ALL, 3 << 20).ok());
+    CHECK(cache_of(peer, first.seg).value == 3 << 20);
+    const Import second = import_segment(peer, two);
+    CHECK(cache_of(peer, second.seg).value == 3 << 20);
+    REQUIRE(set_cache(home, CMI_SEG_ALL, 5 << 20).ok());
+    CHECK(cache_of(home, one.seg).value == 5 << 20);
+    CHECK(cache_of(home, two.seg).value == 5 << 20);
+  }
+
+  TEST_CASE("a_small_cache_holds_a_large_segment_and_loses_no_store") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home, kSize);
+    const Import import = import_segment(peer, exported);
+    REQUIRE(set_cache(peer, import.seg, 1 << 20).ok());
+    const uint64_t before = shared_memory(peer);
+    fill(home, exported.at, 1000);
+    REQUIRE(wmb(home).ok());
+    CHECK(wrong_pages(peer, import.at, 1000) == 0);
+    fill(peer, import.at, 5000);
+    CHECK(wrong_pages(peer, import.at, 5000) == 0);
+    REQUIRE(wmb(peer).ok());
+    CHECK(wrong_pages(home, exported.at, 5000) == 0);
+    // Cached pages count twice, in both mappings; there is room for those under way.
+    CHECK(shared_memory(peer) < before + (6 << 20));
+    REQUIRE(set_cache(peer, import.seg, kSize).ok());
+    CHECK(wrong_pages(peer, import.at, 5000) == 0);
+  }
+
+  TEST_CASE("a_cache_that_shrinks_gives_its_memory_back") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home, kSize);
+    const Import import = import_segment(peer, exported);
+    fill(peer, import.at, 1);
+    const uint64_t before = shared_memory(peer);
+    REQUIRE(set_cache(peer, import.seg, 1 << 20).ok());
+    CHECK(shared_memory(peer) + kSize / 2 < before);
+    CHECK(wrong_pages(peer, import.at, 1) == 0);
+    REQUIRE(wmb(peer).ok());
+    CHECK(wrong_pages(home, exported.at, 1) == 0);
+  }
+
+  TEST_CASE("a_cache_that_gets_no_memory_for_a_moment_tries_again") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer", {{"CMI_FAULT_POINT", "cache_no_memory#3=fail"}});
+    const Export exported = export_segment(home, kSize);
+    const Import import = import_segment(peer, exported);
+    REQUIRE(set_cache(peer, import.seg, 1 << 20).ok());
+    fill(home, exported.at, 9);
+    REQUIRE(wmb(home).ok());
+    CHECK(wrong_pages(peer, import.at, 9) == 0);
+  }
+}
+
+}  // namespace
+
+}  // namespace cmi::test
