@@ -202,8 +202,10 @@ Status Importer::barrier(LossMark& mark, Deadline deadline) {
   // write-back is over now; if another has begun since, it carries what was dirty when we came.
   if (dirty_pages_.load(std::memory_order_seq_cst) != 0) collect();
   // Pages that were invalidated while dirty go out from answers: those batches began before the
-  // ones we waited for ended.
-  if (open_batch_count_.load(std::memory_order_seq_cst) != 0) {
+  // ones we waited for ended. So did the batch of a notice that took a page which another barrier
+  // had taken from the list and not come to yet; that one may begin after the first look here, and
+  // before the other barrier's own batch ends: hence a second look.
+  for (int look = 0; look < 2 && open_batch_count_.load(std::memory_order_seq_cst) != 0; ++look) {
     good = await(open_batches(), deadline) && good;
   }
   return verdict(good);

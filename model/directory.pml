@@ -1,0 +1,200 @@
+/* The directory by region: who has to be told. One home, one importer, one region of two pages.
+
+   The home keeps an epoch for the importer, 0 for "not held". The importer keeps one atomic word: held, its
+   epoch, and how many of the region's pages are not absent. A fetch counts its page first and looks at
+   `held` in the same step; unless held, it sends a hold request with a new epoch and waits for the reply. A
+   notice that leaves nothing cached and nothing being fetched turns `held` off, and its acknowledgement says
+   so with the epoch; the home forgets only an epoch that still stands.
+
+   The network keeps no order. What is on its way stays there: a notice or an acknowledgement may come any
+   number of times, however late. A hold request takes effect once (numbers.pml). */
+
+#define PUBLICATIONS 2
+#define EPOCHS 3 /* bound: who needs a further one stops there */
+
+/* Mutations */
+#define HOLD_NOT_AWAITED 1
+#define HOLD_AFTER_READ 2
+#define FETCHING_NOT_COUNTED 3
+#define HELD_BEFORE_COUNT 4
+#define EPOCH_IGNORED 5
+#define EPOCH_REUSED 6
+#define LOOKED_UP_BEFORE_DATA 7
+
+#define kAbsent 0
+#define kFetching 1
+#define kStale 2
+#define kClean 3
+
+typedef Page { byte state; byte data };
+
+local byte mutation;
+c_code {
+\#include "choice.h"
+}
+#define MUTANT(m) (mutation == m)
+
+#define contains(set, bit) (((set) >> (bit)) & 1)
+
+/* importer */
+Page page[2];
+bool held; byte epoch; byte count; byte last_epoch;
+byte evictions = 1;
+/* on the wire */
+byte hold;                /* requests, a bit for each epoch */
+byte reply;
+byte notice[PUBLICATIONS]; /* 1 + page */
+byte ack[PUBLICATIONS];   /* what acknowledgements say is over, a bit for each epoch; bit 0: nothing */
+/* home */
+byte memory[2]; byte entry; byte published[2];
+byte open_notices;
+
+inline turn_off(said) {
+  if
+  :: held && (count == 0 ||
+       (MUTANT(FETCHING_NOT_COUNTED) && page[0].state != kClean && page[1].state != kClean)) ->
+     held = false; said = epoch
+  :: else -> said = 0
+  fi
+}
+
+/* One thread of the importer's application. */
+proctype application(byte loads; bool any_page) {
+  byte p, e, at_least;
+  bool seen_held;
+  do
+  :: loads > 0 ->
+     loads--;
+     if
+     :: any_page -> p = 0
+     :: p = 1
+     fi;
+     at_least = published[p];
+access:
+     if
+     :: atomic { page[p].state == kClean -> assert(page[p].data >= at_least); at_least = 0; p = 0 }
+     :: atomic { page[p].state == kAbsent -> /* serve */
+          page[p].state = kFetching;
+          seen_held = held;
+          if
+          :: !MUTANT(HELD_BEFORE_COUNT) -> count++
+          :: else
+          fi };
+        if
+        :: MUTANT(HELD_BEFORE_COUNT) -> count++
+        :: else
+        fi;
+        if
+        :: !seen_held && !MUTANT(HOLD_AFTER_READ) ->
+           d_step {
+             last_epoch < EPOCHS - 1;
+             if
+             :: !(MUTANT(EPOCH_REUSED) && last_epoch != 0) -> last_epoch++
+             :: else
+             fi;
+             e = last_epoch; reply = reply & ~(1 << e); hold = hold | (1 << e)
+           };
+           atomic {
+             contains(reply, e) || MUTANT(HOLD_NOT_AWAITED) -> held = true; epoch = e; e = 0
+           }
+        :: else
+        fi;
+        page[p].data = memory[p];
+        if
+        :: !seen_held && MUTANT(HOLD_AFTER_READ) ->
+           d_step { last_epoch < EPOCHS - 1; last_epoch++; e = last_epoch; hold = hold | (1 << e) };
+           atomic { contains(reply, e) -> held = true; epoch = e; e = 0 }
+        :: else
+        fi;
+        d_step { /* deliver */
+          seen_held = false;
+          if
+          :: page[p].state == kStale -> page[p].state = kAbsent; page[p].data = 0; count--
+          :: else -> page[p].state = kClean
+          fi
+        };
+        goto access
+     :: atomic { evictions > 0 && page[p].state == kClean ->
+          evictions--; page[p].state = kAbsent; page[p].data = 0; count--; goto access }
+     fi
+  :: else -> break
+  od
+}
+
+/* The importer's service thread: invalidate, then the acknowledgement. */
+active proctype service() {
+  byte n, said;
+end:
+  do
+  :: atomic {
+       if
+       :: notice[0] != 0 -> n = 0
+       :: notice[1] != 0 -> n = 1
+       fi;
+       if
+       :: page[notice[n] - 1].state == kClean ->
+          page[notice[n] - 1].state = kAbsent; page[notice[n] - 1].data = 0; count--
+       :: page[notice[n] - 1].state == kFetching -> page[notice[n] - 1].state = kStale
+       :: else
+       fi };
+     atomic {
+       turn_off(said);
+       if
+       :: contains(open_notices, n) -> ack[n] = ack[n] | (1 << said)
+       :: else /* the home takes no acknowledgement of this one any more */
+       fi;
+       n = 0; said = 0 }
+  od
+}
+
+/* The home's application stores to a page and publishes it, as often as there are publications; `published` only once all that was
+   to be told has answered. */
+active proctype home() {
+  byte n, p;
+  do
+  :: n < PUBLICATIONS ->
+     if
+     :: p = 0
+     :: p = 1
+     fi;
+     if
+     :: MUTANT(LOOKED_UP_BEFORE_DATA) && entry == 0 -> memory[p] = n + 1
+     :: else ->
+        memory[p] = n + 1;
+        atomic {
+          if
+          :: entry != 0 -> notice[n] = 1 + p; open_notices = open_notices | (1 << n)
+          :: else
+          fi };
+        !contains(open_notices, n)
+     fi;
+     published[p] = n + 1;
+     n++
+  :: else -> break
+  od
+}
+
+#define on_hold(e) atomic { contains(hold, e) -> hold = hold & ~(1 << e); entry = e; reply = reply | (1 << e) }
+#define on_ack(n, e) atomic { contains(open_notices, n) && contains(ack[n], e) -> \
+  open_notices = open_notices & ~(1 << n); ack[n] = 0; \
+  if \
+  :: e != 0 && (entry == e || MUTANT(EPOCH_IGNORED)) -> entry = 0 \
+  :: else \
+  fi }
+#define on_acks(n) on_ack(n, 0) :: on_ack(n, 1) :: on_ack(n, 2)
+
+active proctype server() {
+end:
+  do
+  :: on_hold(1) :: on_hold(2)
+  :: on_acks(0) :: on_acks(1)
+  od
+}
+
+init {
+  atomic {
+    c_code { now.mutation = chosen_mutation(); };
+    run application(2, true);
+    run application(1, false)
+  }
+}

@@ -1,0 +1,823 @@
+/* The coherence of one segment: a home, up to three importers, two pages of two bytes.
+
+   Processes: `application` runs one thread's program of memory_tests.h, at the home or at an importer;
+   each importer has a `service` thread (notices, timer) and a `poller` (answers); `home` takes in publish
+   requests. Names are those of src/core/memory; the rules are those of doc/design/protocol.md.
+
+   The network keeps no order and delays everything at will: a message is a set bit that its receiver takes
+   at some time. So a step that only makes a message ready to be taken is merged with the step before it,
+   and a request that its sender awaits is executed as a step of the sender. Under a page's lock, steps are
+   merged up to the next one that a thread without the lock can see: of the page's mapping or its bytes.
+
+   Test and mutation are chosen when pan runs, by the variables TEST and MUTATION: one pan serves all. */
+
+#define N 3    /* importers */
+#define HOME N /* where an application runs at the home */
+#define SLOTS 5
+#define PUBLICATIONS 6
+#define THREADS 5
+#define REGISTERS 6
+
+#define SPIN
+#include "memory_tests.h"
+
+/* PageState */
+#define kAbsent 0
+#define kFetching 1
+#define kStale 2
+#define kClean 3
+#define kDirty 4
+#define kWriting 5
+#define kZappedDirty 6
+#define kZappedWriting 7
+
+/* What the page table says of a page of the application's view. */
+#define NOTHING 0
+#define PROTECTED 1
+#define WRITABLE 2
+
+/* A batch: free; begun; its message is on its way; at the home; its answer is on its way. */
+#define kFree 0
+#define kOpen 1
+#define kSent 2
+#define kAtHome 3
+#define kAnswered 4
+#define kEnded 5 /* by mistake, see BATCH_ENDED_EARLY */
+
+typedef Page {
+  byte state; byte map;
+  bool locked; bool in_flight; bool listed;
+  byte data[2]; byte twin[2];
+  byte same /* threads whose swap is under way and for which the generation was not raised since */
+};
+typedef Batch { byte status; byte pages; byte diff; byte value[4] };
+typedef Importer {
+  Page page[2];
+  Batch batch[SLOTS];
+  byte dirty; /* the dirty list, a bit for each page */
+  byte ticks  /* how often the timer may still come */
+};
+typedef Publication {
+  byte pages;
+  byte told;    /* importers to whom a notice is on its way */
+  byte waiting; /* importers that have not acknowledged */
+  byte origin   /* the batch to answer, + 1; 0: a thread awaits it itself */
+};
+
+/* Never changed once chosen, so reading them is a step that concerns nobody else ("local" to spin). */
+local byte test; local byte mutation; local byte node_of[THREADS];
+Importer imp[N];
+Publication publication[PUBLICATIONS];
+byte memory[4];          /* the home's, by location: page * 2 + byte */
+byte written;            /* pages that the kernel's tracking knows to be stored to */
+byte written_by_other;   /* the same by another process of the node: the kernel forgets when it dies */
+bool other_died;         /* which no scan has found yet */
+bool armed;              /* the tracking is on */
+bool mu;                 /* Home::mu_ */
+byte holders;            /* who is told of publications */
+byte scans;              /* Home::scans_ */
+byte awaited_batches[THREADS]; byte awaited_publications[THREADS];
+byte reg[REGISTERS];
+byte marks;              /* what threads tell each other past the memory */
+byte running;
+
+c_decl {
+\#include "memory_tests.h"
+}
+c_code {
+\#define OUT_OF(what) (fprintf(stderr, "out of %s\n", what), exit(3))
+}
+
+#define MUTANT(m) (mutation == m)
+#define P(i, p) imp[i].page[p]
+#define B(i, b) imp[i].batch[b]
+#define contains(set, bit) (((set) >> (bit)) & 1)
+#define raise_generation(i, p) P(i, p).same = 0
+#define dirty_pages(i) (P(i, 0).state == kDirty || P(i, 1).state == kDirty)
+#define is_open(i, b) (B(i, b).status != kFree && B(i, b).status != kEnded)
+#define open_batches(i) (is_open(i, 0) | (is_open(i, 1) << 1) | (is_open(i, 2) << 2) | \
+                         (is_open(i, 3) << 3) | (is_open(i, 4) << 4))
+#define mapped(i, p) (P(i, p).state == kClean || P(i, p).state == kDirty || P(i, p).state == kWriting)
+
+/* --- batches (write_back.cpp) ------------------------------------------------------------------- */
+
+inline begin_batch(i, b) {
+  b = 0;
+  do
+  :: b < SLOTS && B(i, b).status != kFree -> b++
+  :: else -> break
+  od;
+  if
+  :: b == SLOTS -> c_code { OUT_OF("batches"); }
+  :: else -> B(i, b).status = kOpen
+  fi
+}
+
+inline end_batch(i, b) {
+  B(i, b).status = kFree; B(i, b).pages = 0;
+  wake(i, b)
+}
+
+/* Who awaits the batch goes on. */
+inline wake(i, b) {
+  k = 0;
+  do
+  :: k < THREADS ->
+     if
+     :: node_of[k] == i -> awaited_batches[k] = awaited_batches[k] & ~(1 << b)
+     :: else
+     fi;
+     k++
+  :: else -> break
+  od;
+  k = 0
+}
+
+/* Collector::add: the bytes that differ, with their values, into the batch's message. */
+inline add(i, p, b) {
+  d = (P(i, p).data[0] != P(i, p).twin[0]) | ((P(i, p).data[1] != P(i, p).twin[1]) << 1);
+  if
+  :: d != 0 ->
+     if
+     :: MUTANT(MERGED_GAPS) -> d = 3
+     :: else
+     fi;
+     B(i, b).pages = B(i, b).pages | (1 << (p));
+     B(i, b).diff = B(i, b).diff | (d << (2 * (p)));
+     if
+     :: d & 1 -> B(i, b).value[2 * (p)] = P(i, p).data[0]
+     :: else
+     fi;
+     if
+     :: d & 2 -> B(i, b).value[2 * (p) + 1] = P(i, p).data[1]
+     :: else
+     fi
+  :: else
+  fi;
+  P(i, p).in_flight = (d != 0);
+  drop_twin(i, p)
+}
+
+inline drop_twin(i, p) { P(i, p).twin[0] = 0; P(i, p).twin[1] = 0 }
+
+inline make_absent(i, p) {
+  P(i, p).state = kAbsent; P(i, p).data[0] = 0; P(i, p).data[1] = 0
+}
+
+/* Sends what the batch holds, or ends it. */
+inline flush_batch(i, b) {
+  if
+  :: B(i, b).pages != 0 -> B(i, b).status = kSent
+  :: else -> end_batch(i, b)
+  fi
+}
+
+inline lock(i, p) { !P(i, p).locked; P(i, p).locked = true }
+
+/* Those of `pages`, in ascending order. */
+inline lock_run(i) {
+  if
+  :: pages & 1 -> lock(i, 0)
+  :: else
+  fi;
+  if
+  :: pages & 2 -> lock(i, 1)
+  :: else
+  fi
+}
+
+inline protect(i, p) {
+  if
+  :: contains(pages, p) && P(i, p).map == WRITABLE && !MUTANT(NOT_PROTECTED) -> P(i, p).map = PROTECTED
+  :: else
+  fi
+}
+
+/* One page of write_back, locked and protected. */
+inline write_back_page(i, p, b) {
+  if
+  :: !contains(pages, p)
+  :: else ->
+     if
+     :: P(i, p).state == kDirty && P(i, p).in_flight ->
+        if
+        :: !MUTANT(IN_FLIGHT_FORGOTTEN) -> P(i, p).listed = true; imp[i].dirty = imp[i].dirty | (1 << (p))
+        :: else -> P(i, p).listed = false
+        fi
+     :: P(i, p).state == kDirty && !P(i, p).in_flight ->
+        P(i, p).listed = false;
+        add(i, p, b);
+        raise_generation(i, p);
+        P(i, p).state = (d != 0 -> kWriting : kClean)
+     :: P(i, p).state != kDirty -> P(i, p).listed = false
+     fi;
+     P(i, p).locked = false
+  fi
+}
+
+/* Of what was dirty when `pages` was taken, into batch b. */
+inline write_back(i, b) {
+  if
+  :: MUTANT(LOCKED_DESCENDING) && pages == 3 -> atomic { lock(i, 1) }
+  :: else
+  fi;
+  atomic {
+    if
+    :: MUTANT(LOCKED_DESCENDING) && pages == 3 -> lock(i, 0)
+    :: else -> lock_run(i)
+    fi;
+    if
+    :: MUTANT(HANDLER_MEETS_LOCK) -> /* a client's handler runs here and loads from page 0 */
+       (P(i, 0).map != NOTHING || !P(i, 0).locked)
+    :: else
+    fi;
+    if
+    :: (contains(pages, 0) && P(i, 0).state == kDirty && !P(i, 0).in_flight) ||
+       (contains(pages, 1) && P(i, 1).state == kDirty && !P(i, 1).in_flight) -> protect(i, 0); protect(i, 1)
+    :: else
+    fi;
+    if
+    :: MUTANT(UNLOCKED_PROTECT) -> P(i, 0).locked = false; P(i, 1).locked = false
+    :: else
+    fi
+  };
+  atomic {
+    if
+    :: MUTANT(UNLOCKED_PROTECT) -> lock_run(i)
+    :: else
+    fi;
+    write_back_page(i, 0, b);
+    write_back_page(i, 1, b);
+    flush_batch(i, b);
+    d = 0; pages = 0; b = 0
+  }
+}
+
+/* A collector over the dirty list. */
+inline collect(i, b) {
+  if
+  :: MUTANT(LIST_BEFORE_BATCH) ->
+     d_step { pages = imp[i].dirty; imp[i].dirty = 0 };
+     d_step { begin_batch(i, b) }
+  :: else ->
+     d_step { begin_batch(i, b); pages = imp[i].dirty; imp[i].dirty = 0 }
+  fi;
+  write_back(i, b)
+}
+
+/* One page of answered(). */
+inline answered(i, p) {
+  if
+  :: !contains(B(i, b).pages, p)
+  :: else ->
+     !P(i, p).locked;
+     P(i, p).in_flight = false;
+     if
+     :: P(i, p).state == kWriting -> P(i, p).state = kClean
+     :: P(i, p).state == kZappedWriting -> make_absent(i, p)
+     :: P(i, p).state == kZappedDirty ->
+        begin_batch(i, next);
+        add(i, p, next);
+        P(i, p).state = kZappedWriting;
+        if
+        :: d == 0 -> make_absent(i, p)
+        :: else
+        fi;
+        d = 0;
+        flush_batch(i, next);
+        next = 0
+     :: else
+     fi
+  fi
+}
+
+/* --- the home (publish.cpp, requests.cpp, home_barrier.cpp) ----------------------------------------- */
+
+/* To all holders but `except`; f is the publication, or what it takes to answer is done at once. */
+inline publish(what, except, from, f) {
+  f = 0;
+  do
+  :: f < PUBLICATIONS && publication[f].pages != 0 -> f++
+  :: else -> break
+  od;
+  if
+  :: f == PUBLICATIONS -> c_code { OUT_OF("publications"); }
+  :: else ->
+     publication[f].pages = what;
+     publication[f].origin = from;
+     publication[f].told = holders & ~(1 << (except));
+     publication[f].waiting = publication[f].told;
+     settle(f)
+  fi
+}
+
+inline settle(f) {
+  if
+  :: publication[f].waiting == 0 ->
+     if
+     :: publication[f].origin != 0 ->
+        B((publication[f].origin - 1) / SLOTS, (publication[f].origin - 1) % SLOTS).status = kAnswered
+     :: else
+     fi;
+     publication[f].pages = 0; publication[f].origin = 0; publication[f].told = 0;
+     scans = scans & ~(1 << f);
+     k = 0;
+     do
+     :: k < THREADS -> awaited_publications[k] = awaited_publications[k] & ~(1 << f); k++
+     :: else -> break
+     od;
+     k = 0
+  :: else
+  fi
+}
+
+inline on_ack(i, f) {
+  publication[f].waiting = publication[f].waiting & ~(1 << (i));
+  settle(f)
+}
+
+/* What the kernel says was stored to since the last scan. */
+inline scan(what) {
+  what = written | written_by_other;
+  if
+  :: other_died && !MUTANT(DEATH_NOT_PUBLISHED) -> what = 3
+  :: else
+  fi;
+  written = 0; written_by_other = 0; other_died = false
+}
+
+inline publish_scanned(t, what, f) {
+  if
+  :: what != 0 ->
+     publish(what, HOME, 0, f);
+     if
+     :: publication[f].pages != 0 -> scans = scans | (1 << f)
+     :: else
+     fi;
+     what = 0; f = 0
+  :: else
+  fi;
+  awaited_publications[t] = scans
+}
+
+#define sent(i, b) atomic { !mu && B(i, b).status == kSent -> mu = true; B(i, b).status = kAtHome; i_ = i; b_ = b }
+#define APPLY(l) \
+  d_step { contains(B(i_, b_).diff, l) && (l == 0 || (B(i_, b_).diff & ((1 << l) - 1)) == 0) -> \
+    memory[l] = (MUTANT(LIVE_BYTES) -> P(i_, l / 2).data[l % 2] : B(i_, b_).value[l]); \
+    B(i_, b_).value[l] = 0; B(i_, b_).diff = B(i_, b_).diff & ~(1 << l) }
+
+/* on_publish: the diffs are applied byte by byte, then the others are told. */
+active proctype home() {
+  byte i_, b_, f, k;
+end:
+  do
+  :: if
+     :: sent(0, 0) :: sent(0, 1) :: sent(0, 2) :: sent(0, 3) :: sent(0, 4)
+     :: sent(1, 0) :: sent(1, 1) :: sent(1, 2) :: sent(1, 3) :: sent(1, 4)
+     :: sent(2, 0) :: sent(2, 1) :: sent(2, 2) :: sent(2, 3) :: sent(2, 4)
+     fi;
+     if
+     :: MUTANT(PUBLISHED_BEFORE_DATA) -> d_step { publish(B(i_, b_).pages, i_, 0, f); f = 0 }
+     :: else
+     fi;
+     do
+     :: APPLY(0) :: APPLY(1) :: APPLY(2) :: APPLY(3)
+     :: atomic { B(i_, b_).diff == 0 ->
+          if
+          :: MUTANT(PUBLISHED_BEFORE_DATA) || MUTANT(NOTICE_NOT_SENT) -> B(i_, b_).status = kAnswered
+          :: MUTANT(ACKS_NOT_AWAITED) ->
+             publish(B(i_, b_).pages, i_, 0, f);
+             B(i_, b_).status = kAnswered
+          :: else -> publish(B(i_, b_).pages, i_, 1 + i_ * SLOTS + b_, f)
+          fi;
+          mu = false; i_ = 0; b_ = 0; f = 0;
+          break }
+     od
+  :: atomic { MUTANT(ARMED_LATE) && holders != 0 && !armed -> armed = true }
+  od
+}
+
+/* --- an importer's service thread (invalidate.cpp, write_back.cpp) ----------------------------------- */
+
+inline zap(i, p) {
+  if
+  :: contains(pages, p) && P(i, p).map != NOTHING && !(MUTANT(DIRTY_KEPT) && P(i, p).state == kDirty) ->
+     P(i, p).map = NOTHING
+  :: else
+  fi
+}
+
+inline invalidate_page(i, p) {
+  if
+  :: !contains(pages, p)
+  :: else ->
+     raise_generation(i, p);
+     if
+     :: P(i, p).state == kFetching && !MUTANT(FETCHING_FORGOTTEN) -> P(i, p).state = kStale
+     :: P(i, p).state == kClean -> make_absent(i, p)
+     :: P(i, p).state == kWriting ->
+        if
+        :: MUTANT(REFETCHED_BEFORE_DELIVERY) -> make_absent(i, p)
+        :: else -> P(i, p).state = kZappedWriting
+        fi
+     :: P(i, p).state == kDirty && !MUTANT(DIRTY_KEPT) ->
+        if
+        :: MUTANT(DIRTY_DROPPED) -> drop_twin(i, p); make_absent(i, p)
+        :: P(i, p).in_flight && !MUTANT(DIRTY_DROPPED) -> P(i, p).state = kZappedDirty
+        :: !P(i, p).in_flight && !MUTANT(DIRTY_DROPPED) ->
+           begin_batch(i, next);
+           add(i, p, next);
+           P(i, p).state = kZappedWriting;
+           if
+           :: d == 0 -> make_absent(i, p)
+           :: else
+           fi;
+           d = 0;
+           flush_batch(i, next);
+           next = 0
+        fi
+     :: else
+     fi;
+     P(i, p).locked = false
+  fi
+}
+
+/* `pages` are locked and zapped; then it is decided by their states what becomes of them. */
+inline zap_run(i) { lock_run(i); zap(i, 0); zap(i, 1) }
+inline invalidate_run(i) { invalidate_page(i, 0); invalidate_page(i, 1); pages = 0 }
+
+#define told(f) atomic { contains(publication[f].told, i) -> \
+  publication[f].told = publication[f].told & ~(1 << i); pages = publication[f].pages; taken = f }
+
+proctype service(byte i) {
+  byte pages, taken, next, b, d, k;
+end:
+  do
+  :: if
+     :: told(0) :: told(1) :: told(2) :: told(3) :: told(4) :: told(5)
+     fi;
+     if
+     :: MUTANT(ACK_BEFORE_ZAP) -> d_step { on_ack(i, taken) }
+     :: else
+     fi;
+     atomic { zap_run(i) };
+     atomic {
+       invalidate_run(i);
+       if
+       :: !MUTANT(ACK_BEFORE_ZAP) -> on_ack(i, taken)
+       :: else
+       fi;
+       taken = 0
+     }
+  :: atomic { imp[i].ticks > 0 && imp[i].dirty != 0 -> imp[i].ticks-- };
+     collect(i, b)
+  od
+}
+
+#define answer(s) B(i, s).status == kAnswered -> b = s
+
+/* Whoever polls the link. */
+proctype poller(byte i) {
+  byte b, next, d, k;
+  bool two;
+end:
+  do
+  :: atomic {
+       if
+       :: answer(0) :: answer(1) :: answer(2) :: answer(3) :: answer(4)
+       fi;
+       if
+       :: MUTANT(BATCH_ENDED_EARLY) -> B(i, b).status = kEnded; wake(i, b)
+       :: else
+       fi;
+       answered(i, 0);
+       two = (B(i, b).pages == 3);
+       if
+       :: !two -> answered(i, 1); end_batch(i, b); b = 0
+       :: else
+       fi
+     };
+     if
+     :: two -> atomic { answered(i, 1); end_batch(i, b); b = 0; two = false }
+     :: else
+     fi
+  od
+}
+
+/* --- threads of the application (fetch.cpp, write_back.cpp, cas.cpp, home_barrier.cpp) -------------- */
+
+/* Under the page's lock, the page being write-protected or in no view. */
+inline make_dirty(i, p) {
+  P(i, p).twin[0] = P(i, p).data[0]; P(i, p).twin[1] = P(i, p).data[1];
+  P(i, p).state = kDirty;
+  if
+  :: !P(i, p).listed -> P(i, p).listed = true; imp[i].dirty = imp[i].dirty | (1 << (p))
+  :: else
+  fi
+}
+
+#define PAGE P(i, at / 2)
+#define BYTE PAGE.data[at % 2]
+#define BYTE_OF_TWIN PAGE.twin[at % 2]
+
+inline await_open_batches() {
+  atomic { awaited_batches[t] = open_batches(i); awaited_batches[t] == 0 }
+}
+
+inline publish_swap(t, except) {
+  publish(pages, except, 0, f);
+  awaited_publications[t] = (publication[f].pages != 0 -> 1 << f : 0);
+  pages = 0; f = 0
+}
+
+proctype application(byte t) {
+  byte i, pc, op, at, value, other, r, pages, b, next, d, f, k;
+  bool quiet;
+  i = node_of[t];
+
+again:
+  atomic {
+    c_code {
+      const struct op* o = &tests[now.test].threads[Papplication->t].program[Papplication->pc++];
+      Papplication->op = o->kind;
+      Papplication->at = o->at;
+      Papplication->value = o->value;
+      Papplication->other = o->other;
+      Papplication->r = o->reg;
+    };
+    if
+    :: op == END -> running--; goto done
+    :: op == MARK -> marks = marks | (1 << value); goto again
+    :: op == AWAIT_MARK -> contains(marks, value); goto again
+    :: op == AWAIT_ALONE -> running == 1; goto again
+    :: op == IF_MARKED ->
+       if
+       :: contains(marks, value) -> goto again
+       :: else -> running--; goto done
+       fi
+    :: op == IF ->
+       if
+       :: reg[r] == value -> goto again
+       :: else -> running--; goto done
+       fi
+    :: op == EXPECT -> assert(reg[r] == value); goto again
+    :: op == EXPECT_NOT -> assert(reg[r] != value); goto again
+    :: op == EXPECT_ORDER -> assert(reg[r] <= reg[other]); goto again
+    :: op == EXPECT_ANY -> assert(reg[r] != 0 || reg[other] != 0); goto again
+    :: op == EXPECT_AT_HOME -> assert(memory[at] == value); goto again
+    :: op == EXPECT_AS_HOME -> assert(memory[at] == reg[r]); goto again
+    :: op == DIE -> written_by_other = 0; other_died = true; goto again
+    :: i >= HOME && op >= LOAD && op <= CAS_BY_PROVIDER -> goto at_home
+    :: i < HOME && (op == CAS || op == CAS_BY_PROVIDER) && MUTANT(CAS_WITHOUT_BARRIER) -> goto swap
+    :: i < HOME && (op == BARRIER || ((op == CAS || op == CAS_BY_PROVIDER) && !MUTANT(CAS_WITHOUT_BARRIER))) ->
+       goto barrier
+    :: i < HOME && op == CFLUSH -> goto cflush
+    :: i < HOME && (op == LOAD || op == STORE)
+    fi
+  };
+
+access:
+  do
+  :: atomic { op == LOAD && PAGE.map != NOTHING -> reg[r] = BYTE; goto again }
+  :: atomic { op == STORE && PAGE.map == WRITABLE -> BYTE = value; goto again }
+  /* serve, for what faults */
+  :: atomic { PAGE.map == NOTHING && PAGE.state == kAbsent && !PAGE.locked ->
+       PAGE.state = kFetching; raise_generation(i, at / 2); goto fetch }
+  :: atomic { op == STORE && PAGE.map == PROTECTED && !PAGE.locked && !MUTANT(TWIN_LATE) &&
+       (PAGE.state == kClean || PAGE.state == kWriting) ->
+       make_dirty(i, at / 2); PAGE.map = WRITABLE; raise_generation(i, at / 2) }
+  :: atomic { op == STORE && PAGE.map == PROTECTED && !PAGE.locked && MUTANT(TWIN_LATE) &&
+       (PAGE.state == kClean || PAGE.state == kWriting) -> PAGE.locked = true; PAGE.map = WRITABLE };
+     d_step { make_dirty(i, at / 2); PAGE.locked = false }
+  :: atomic { op == STORE && PAGE.map == PROTECTED && !PAGE.locked && PAGE.state == kDirty -> PAGE.map = WRITABLE }
+  od;
+
+fetch:
+  atomic {
+    if
+    :: contains(holders, i)
+    :: !contains(holders, i) && !mu -> /* on_present */
+       holders = holders | (1 << i);
+       if
+       :: !MUTANT(ARMED_LATE) -> armed = true
+       :: else
+       fi
+    fi;
+    PAGE.data[0] = memory[at - at % 2]
+  };
+  PAGE.data[1] = memory[at - at % 2 + 1];
+  /* deliver */
+  if
+  :: MUTANT(CLEAN_BEFORE_MAPPED) ->
+     if
+     :: atomic { PAGE.state == kStale && !PAGE.locked -> make_absent(i, at / 2) }
+     :: atomic { PAGE.state == kFetching && !PAGE.locked -> PAGE.state = kClean };
+        PAGE.map = PROTECTED
+     fi
+  :: MUTANT(MAPPED_OUTSIDE_LOCK) ->
+     if
+     :: atomic { PAGE.state == kStale && !PAGE.locked -> make_absent(i, at / 2) }
+     :: atomic { PAGE.state == kFetching && !PAGE.locked };
+        PAGE.map = PROTECTED;
+        atomic { !PAGE.locked ->
+          if
+          :: PAGE.state == kStale -> PAGE.map = NOTHING; make_absent(i, at / 2)
+          :: else -> PAGE.state = kClean
+          fi }
+     fi
+  :: else ->
+     atomic { !PAGE.locked ->
+       if
+       :: PAGE.state == kStale && !MUTANT(STALE_IGNORED) -> make_absent(i, at / 2)
+       :: else ->
+          raise_generation(i, at / 2);
+          if
+          :: op == STORE -> make_dirty(i, at / 2); PAGE.map = WRITABLE
+          :: else -> PAGE.state = kClean; PAGE.map = PROTECTED
+          fi
+       fi }
+  fi;
+  goto access;
+
+barrier:
+  /* Two looks, one after the other. */
+  if
+  :: dirty_pages(i)
+  :: !dirty_pages(i) ->
+     if
+     :: open_batches(i) != 0
+     :: open_batches(i) == 0 -> goto barrier_over
+     fi
+  fi;
+  collect(i, b);
+  if
+  :: MUTANT(OTHERS_BATCHES_FORGOTTEN) -> goto barrier_over
+  :: else -> await_open_batches()
+  fi;
+  if
+  :: dirty_pages(i) && !MUTANT(ONE_ROUND) -> collect(i, b)
+  :: else
+  fi;
+  await_open_batches();
+  if
+  :: MUTANT(LAST_AWAIT_LEFT_OUT)
+  :: else -> await_open_batches()
+  fi;
+barrier_over:
+  if
+  :: op == CAS || op == CAS_BY_PROVIDER -> goto swap
+  :: else -> goto again
+  fi;
+
+cflush:
+  /* Two rounds over the page that is named. */
+  do
+  :: d_step { other < 2 -> begin_batch(i, b); pages = 1 << (at / 2) };
+     write_back(i, b);
+     await_open_batches();
+     other++
+  :: other == 2 -> break
+  od;
+  await_open_batches();
+  goto again;
+
+swap:
+  atomic { !PAGE.locked ->
+    quiet = (PAGE.state == kClean || PAGE.state == kDirty) && !PAGE.in_flight;
+    PAGE.same = PAGE.same | (1 << t) };
+  /* on_cas, or the provider's atomic, which asks nobody and tells nobody */
+  atomic { !mu || op == CAS_BY_PROVIDER ->
+    reg[r] = memory[at];
+    if
+    :: reg[r] == value -> memory[at] = other; pages = (MUTANT(CAS_UNPUBLISHED) -> 0 : 1 << (at / 2))
+    :: else
+    fi;
+    d = memory[at]; /* which the caller's copy takes */
+    if
+    :: op == CAS && pages != 0 -> publish_swap(t, i)
+    :: else
+    fi };
+  if
+  :: pages != 0 -> atomic { !mu -> publish_swap(t, i) } /* kAnnounce */
+  :: else
+  fi;
+  awaited_publications[t] == 0;
+  /* patch */
+  atomic { !PAGE.locked ->
+    if
+    :: MUTANT(CAS_GENERATION_IGNORED) -> PAGE.same = PAGE.same | (1 << t)
+    :: else
+    fi;
+    if
+    :: MUTANT(CAS_UNPATCHED)
+    :: else ->
+       if
+       :: quiet && contains(PAGE.same, t) && !PAGE.in_flight && PAGE.state == kClean ->
+          BYTE = d; raise_generation(i, at / 2)
+       :: quiet && contains(PAGE.same, t) && !PAGE.in_flight && PAGE.state == kDirty ->
+          if
+          :: BYTE == BYTE_OF_TWIN -> BYTE = d
+          :: else
+          fi;
+          if
+          :: !MUTANT(CAS_TWIN_KEPT) -> BYTE_OF_TWIN = d
+          :: else
+          fi;
+          raise_generation(i, at / 2)
+       :: else -> pages = (PAGE.state == kAbsent -> 0 : 1 << (at / 2))
+       fi
+    fi;
+    PAGE.same = PAGE.same & ~(1 << t); d = 0; quiet = false };
+  if
+  :: pages != 0 ->
+     atomic { zap_run(i) };
+     atomic { invalidate_run(i) }
+  :: else
+  fi;
+  goto again;
+
+at_home:
+  if
+  :: atomic { op == LOAD -> reg[r] = memory[at]; goto again }
+  :: atomic { op == STORE -> memory[at] = value;
+       if
+       :: !armed
+       :: armed && i == HOME -> written = written | (1 << (at / 2))
+       :: armed && i != HOME -> written_by_other = written_by_other | (1 << (at / 2))
+       fi;
+       goto again }
+  :: op == BARRIER || op == CAS
+  fi;
+  if
+  :: holders == 0
+  :: holders != 0 && MUTANT(SCAN_UNLOCKED) -> /* a second barrier may come between the two */
+     d_step { scan(pages) };
+     atomic { !mu -> publish_scanned(t, pages, f) }
+  :: holders != 0 && !MUTANT(SCAN_UNLOCKED) -> atomic { !mu -> scan(pages); publish_scanned(t, pages, f) }
+  fi;
+  awaited_publications[t] == 0;
+  if
+  :: op == CAS ->
+     atomic { !mu ->
+       reg[r] = memory[at];
+       if
+       :: reg[r] == value ->
+          memory[at] = other;
+          if
+          :: !MUTANT(HOME_CAS_UNPUBLISHED) ->
+             pages = 1 << (at / 2);
+             publish_swap(t, HOME);
+             scans = scans | awaited_publications[t]
+          :: else
+          fi
+       :: else
+       fi };
+     awaited_publications[t] == 0
+  :: else
+  fi;
+  goto again;
+
+done:
+  skip
+}
+
+init {
+  byte t;
+  atomic {
+    c_code {
+      now.test = chosen_test();
+      now.mutation = chosen_mutation();
+      now.armed = !tests[now.test].presented_late;
+      for (int i = 0; i < 5; ++i) {
+        const struct thread* thread = &tests[now.test].threads[i];
+        now.node_of[i] = thread->program == NULL ? NOBODY : thread->node;
+        if (thread->program != NULL) ++now.running;
+      }
+      for (int i = 0; i < 3; ++i) now.imp[i].ticks = tests[now.test].ticks[i];
+    };
+    t = 0;
+    do
+    :: t < N ->
+       if
+       :: node_of[0] == t || node_of[1] == t || node_of[2] == t || node_of[3] == t || node_of[4] == t ->
+          run service(t);
+          run poller(t);
+          holders = holders | (armed << t)
+       :: else
+       fi;
+       t++
+    :: else -> break
+    od;
+    t = 0;
+    do
+    :: t < THREADS ->
+       if
+       :: node_of[t] != NOBODY -> run application(t)
+       :: else
+       fi;
+       t++
+    :: else -> break
+    od;
+    t = 0
+  }
+}
