@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 
+#include "core/base/fault_point.hpp"
 #include "core/memory/compare.hpp"
 
 namespace cmi::memory {
@@ -92,6 +93,9 @@ void store_bytes(std::byte* to, const std::byte* from, size_t n) {
 size_t encode_diff(const std::byte* page, const std::byte* twin, Writer& out) {
   ChangedBits bits;
   if (!compare(page, twin, bits)) return 0;
+  if (fault_point_fails("mutate_gaps_merged")) {
+    for (uint64_t& word : bits) word = word != 0 ? ~uint64_t{0} : 0;
+  }
   const Totals total = totals(bits);
   const size_t size = sizeof(uint16_t) + total.runs * kRunHead + total.changed;
   if (!out.ok() || out.room() < size) return kDiffNoRoom;

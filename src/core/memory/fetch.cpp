@@ -55,6 +55,10 @@ bool Importer::make_dirty(const View& view, uint32_t index) {
   Page& page = imp.table[index];
   const uint32_t twin = twins_.take();
   if (twin == 0) return false;
+  if (fault_point_fails("mutate_twin_late")) {
+    userfault_.unprotect(view.addr + size_t{index} * kPageSize, kPageSize);
+    fault_point("mutation_window");
+  }
   std::memcpy(twins_.at(twin), imp.page_data(index), kPageSize);
   page.twin = twin;
   set_state(page, PageState::kDirty);
@@ -323,10 +327,19 @@ void Importer::deliver(const View& view, uint32_t first, uint32_t n, uint32_t wa
   fault_point("fetch_before_deliver");
   for (uint32_t i = 0; i < n; ++i) imp.table[first + i].lock();
   const bool usable_now = imp.state.load(std::memory_order_seq_cst) == ImportState::kUsable;
+  const bool map_late = fault_point_fails("mutate_map_outside_lock");
+  if (fault_point_fails("mutate_stale_checked_late")) {
+    userfault_.map(view.addr + size_t{first} * kPageSize, size_t{n} * kPageSize, false);
+    fault_point("mutation_window");
+    zap(view.addr + size_t{first} * kPageSize, size_t{n} * kPageSize);
+  }
   // Mapped and made kClean in one locked step; a stale page is not mapped (rule 3). Runs of good
   // pages go into one call.
   for (uint32_t i = 0; i < n;) {
     Page& p = imp.table[first + i];
+    if (p.state == PageState::kStale && fault_point_fails("mutate_stale_ignored")) {
+      p.state = PageState::kFetching;
+    }
     if (p.state == PageState::kStale || !usable_now) {
       set_state(p, PageState::kAbsent);
       ++i;
@@ -345,7 +358,7 @@ void Importer::deliver(const View& view, uint32_t first, uint32_t n, uint32_t wa
     }
     // Before Linux 6.4 a page cannot be mapped and write-protected in one step; the access faults
     // once more then, and is served as one to a clean page.
-    if (Userfault::features().continue_protected) {
+    if (Userfault::features().continue_protected && !map_late) {
       userfault_.map(view.addr + size_t{first + i} * kPageSize, size_t{run} * kPageSize, false);
     }
     for (uint32_t k = 0; k < run; ++k) {
@@ -356,6 +369,10 @@ void Importer::deliver(const View& view, uint32_t first, uint32_t n, uint32_t wa
     i += run;
   }
   for (uint32_t i = 0; i < n; ++i) imp.table[first + i].unlock();
+  if (map_late) {
+    fault_point("mutation_window");
+    userfault_.map(view.addr + size_t{first} * kPageSize, size_t{n} * kPageSize, false);
+  }
   imp.changed();
 }
 

@@ -36,6 +36,8 @@ void Importer::on_notice(const ContextId& home, uint64_t secret, uint64_t number
       const auto n = in.get<uint32_t>();
       if (n > kMaxRanges) return;
       count(parts_.stats.invalidations_received);
+      if (fault_point_fails("mutate_answer_before_zap")) parts_.server.ack(home, secret, number);
+      fault_point("invalidate_before_zap");
       for (uint32_t i = 0; i < n; ++i) {
         PageRange r{in.get<uint32_t>(), in.get<uint32_t>()};
         if (!in.ok() || r.first >= imp->pages) return;
@@ -103,6 +105,7 @@ void Importer::invalidate(const std::shared_ptr<Import>& holder, PageRange range
     for (uint32_t k = 0; k < n; ++k) {
       Page& p = imp.table[first + k];
       p.lock();
+      if (p.state == PageState::kDirty && fault_point_fails("mutate_dirty_kept")) continue;
       if (mapped(p.state)) {
         from = std::min(from, k);
         to = k + 1;
@@ -115,6 +118,7 @@ void Importer::invalidate(const std::shared_ptr<Import>& holder, PageRange range
       if (p.state != PageState::kAbsent) ++p.generation;
       switch (p.state) {
         case PageState::kFetching:
+          if (fault_point_fails("mutate_fetching_forgotten")) break;
           set_state(p, PageState::kStale);
           break;
         case PageState::kClean:
@@ -122,16 +126,20 @@ void Importer::invalidate(const std::shared_ptr<Import>& holder, PageRange range
           break;
         case PageState::kWriting:
           set_state(p, PageState::kZappedWriting);
+          if (fault_point_fails("mutate_refetch_before_delivery")) p.state = PageState::kAbsent;
           break;
         case PageState::kDirty: {
+          if (fault_point_fails("mutate_dirty_kept")) break;
           if (p.in_flight) {
             set_state(p, PageState::kZappedDirty);  // the answer to the earlier one goes on
             break;
           }
-          const size_t bytes = out.add(first + k, twins_.at(p.twin));
+          const bool dropped = fault_point_fails("mutate_dirty_dropped");
+          const size_t bytes = dropped ? 0 : out.add(first + k, twins_.at(p.twin));
           drop_twin(p);
           p.in_flight = bytes != 0;
           set_state(p, bytes != 0 ? PageState::kZappedWriting : PageState::kAbsent);
+          if (fault_point_fails("mutate_refetch_before_delivery")) p.state = PageState::kAbsent;
           break;
         }
         default:

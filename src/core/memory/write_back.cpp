@@ -8,6 +8,7 @@
 #include "core/base/log.hpp"
 #include "core/memory/collector.hpp"
 #include "core/memory/importer.hpp"
+#include "core/memory/mutation.hpp"
 
 namespace cmi::memory {
 
@@ -95,6 +96,9 @@ void Importer::Collector::flush() {
   batch_->parts.fetch_add(1, std::memory_order_relaxed);
   count(importer_.parts_.stats.publications);
   fault_point("publish_before_send");
+  if (fault_point_fails("mutate_live_bytes")) {
+    read_again(*import_, out_->done().subspan(count_at_ + sizeof n));
+  }
   import_->link->start(
       static_cast<uint16_t>(RequestType::kPublish), out_->done(),
       [importer = &importer_, batch = batch_, pages = pages_](fabric::Request& r) mutable {
@@ -126,7 +130,9 @@ void Importer::write_back(const std::shared_ptr<Import>& holder, std::vector<uin
     }
     // One shootdown for the run. Protecting a page that is clean or stays dirty only costs it a
     // fault.
-    if (any) protect_everywhere(imp, first, n);
+    const bool protect_late = any && fault_point_fails("mutate_protect_late");
+    if (fault_point_fails("mutate_protect_missing")) any = false;
+    if (any && !protect_late) protect_everywhere(imp, first, n);
     for (uint32_t k = 0; k < n; ++k) {
       Page& p = imp.table[first + k];
       if (p.state == PageState::kDirty && p.in_flight) {
@@ -143,6 +149,10 @@ void Importer::write_back(const std::shared_ptr<Import>& holder, std::vector<uin
       ++p.generation;
       p.in_flight = bytes != 0;
       set_state(p, bytes != 0 ? PageState::kWriting : PageState::kClean);
+    }
+    if (protect_late) {
+      fault_point("mutation_window");
+      protect_everywhere(imp, first, n);
     }
     for (uint32_t k = 0; k < n; ++k) imp.table[first + k].unlock();
     i += n;
@@ -226,7 +236,8 @@ Status Importer::barrier(LossMark& mark, Deadline deadline) {
     return good && !new_losses ? Status::kOk : Status::kStore;
   };
   if (dirty_pages_.load(std::memory_order_seq_cst) == 0 &&
-      open_batch_count_.load(std::memory_order_seq_cst) == 0) {
+      (open_batch_count_.load(std::memory_order_seq_cst) == 0 ||
+       fault_point_fails("mutate_write_back_not_awaited"))) {
     return verdict(true);
   }
   SignalsBlocked quiet;
@@ -246,6 +257,7 @@ Status Importer::barrier(LossMark& mark, Deadline deadline) {
     }
   };
   collect();
+  if (fault_point_fails("mutate_answer_not_awaited")) return verdict(true);
   bool good = await(open_batches(), deadline);
   // A page with an earlier write-back under way went back into the list, whoever had taken it. That
   // write-back is over now; if another has begun since, it carries what was dirty when we came.
