@@ -23,7 +23,7 @@ constexpr uint32_t kMaxRounds = 8192;  // of a Lab
 constexpr uint32_t kPart = 64;         // rounds between two looks at the outcomes
 constexpr uint32_t kGroup = 112;  // rounds whose variables lie in the same kSpread sets of pages
 constexpr uint32_t kSpread = 4;
-constexpr uint32_t kPages = (kMaxRounds / kGroup + 1) * kSpread * kVariables;
+constexpr uint32_t kPages = 2 * (kMaxRounds / kGroup + 1) * kSpread * kVariables;
 constexpr uint32_t kSpareWord = kGroup * kVariables;  // from here on: a word of each thread
 constexpr Nanos kPatience = 20 * kSecond, kAwaitFor = 40 * kMilli, kWatchFor = kMilli;
 constexpr uint8_t kUnset = 254;
@@ -63,7 +63,8 @@ bool wait_until(Condition condition) {
   return !g_control->over.load();
 }
 
-// Returns when `threads` threads are here; false when one of them never came.
+}  // namespace
+
 bool meet_all(uint32_t threads) {
   Control& c = *g_control;
   const uint32_t phase = c.phase.load();
@@ -74,6 +75,8 @@ bool meet_all(uint32_t threads) {
   }
   return wait_until([&] { return c.phase.load() != phase; });
 }
+
+namespace {
 
 void pause_for(Nanos span) {
   const Deadline deadline = Deadline::in(span);
@@ -88,7 +91,8 @@ struct Place {
 Place place_of(const Program& program, uint32_t round, uint32_t variable) {
   if (program.again) round = 0;
   const uint32_t set = round / kGroup * kSpread + (round * 2654435761u >> 16) % kSpread;
-  const uint32_t page = set * kVariables + (program.one_page ? 0 : variable);
+  // Not side by side: neighbours would be dropped in one step.
+  const uint32_t page = 2 * (set * kVariables + (program.one_page ? 0 : variable));
   return {page * kPage, page * kPage + (round % kGroup * kVariables + variable) * 8};
 }
 
@@ -228,6 +232,9 @@ class Runner {
         }
         break;
       }
+      case Act::kPause:
+        pause_for(random_() % kMilli);
+        break;
       case Act::kPost:
         g_control->posts[round_].fetch_add(1);
         break;

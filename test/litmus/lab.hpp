@@ -45,6 +45,7 @@ enum class Act : uint8_t {
   kCflush,  // of one variable
   kWatch,   // loads for a while; the register tells whether the value was ever less than before
   kChurn,   // for a while stores the next value and the value in turn
+  kPause,   // for some time, a millisecond at most
   kPost,    // tells other threads, outside the library
   kWait,    // until so many of this round have told
 };
@@ -74,6 +75,7 @@ constexpr Step watch(Variable v, uint8_t at_least, uint8_t reg) {
   return {Act::kWatch, v, at_least, 0, reg};
 }
 constexpr Step churn(Variable v, uint8_t value) { return {Act::kChurn, v, value}; }
+constexpr Step pause() { return {Act::kPause}; }
 constexpr Step post() { return {Act::kPost}; }
 constexpr Step wait(uint8_t posts) { return {Act::kWait, 0, posts}; }
 
@@ -119,6 +121,9 @@ class Histogram {
 // ---- The laboratory -------------------------------------------------------------------------
 
 struct Control;
+
+// In the child: returns when so many threads are here; false when one of them never came.
+bool meet_all(uint32_t threads);
 
 class Lab {
  public:

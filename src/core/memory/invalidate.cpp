@@ -37,11 +37,11 @@ void Importer::on_notice(const ContextId& home, uint64_t secret, uint64_t number
       if (n > kMaxRanges) return;
       count(parts_.stats.invalidations_received);
       if (fault_point_fails("mutate_answer_before_zap")) parts_.server.ack(home, secret, number);
-      fault_point("invalidate_before_zap");
       for (uint32_t i = 0; i < n; ++i) {
         PageRange r{in.get<uint32_t>(), in.get<uint32_t>()};
         if (!in.ok() || r.first >= imp->pages) return;
         r.count = std::min(r.count, imp->pages - r.first);
+        fault_point("invalidate_before_zap");
         if (imp->ready.load(std::memory_order_acquire)) invalidate(imp, r);
       }
       fault_point("invalidate_before_ack");

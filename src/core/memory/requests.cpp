@@ -215,6 +215,7 @@ void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader 
     }
     std::vector<PageRange> ranges;
     for (uint32_t i = 0; i < n && status == WireStatus::kOk; ++i) {
+      fault_point("publish_before_page");
       const auto page = in.get<uint32_t>();
       const uint32_t pages = announce ? in.get<uint32_t>() : 1;
       const uint64_t all = s->size / kPageSize;
