@@ -12,7 +12,7 @@ namespace cmi::test {
 
 namespace {
 
-constexpr uint32_t kNodes = 4;
+constexpr int kNodes = 4;
 using Bytes4096 = std::array<uint8_t, kPage>;
 
 // What the owner of byte `at` stores in a round; the same in all processes. 0: nothing.
@@ -49,10 +49,10 @@ uint64_t share(uint64_t view, uint32_t me, uint32_t rounds) {
 }
 
 uint64_t wrong_bytes(int home, const std::string& faults = "") {
-  Lab lab(home < static_cast<int>(kNodes) ? kNodes : kNodes + 1, {home}, faults);
+  Lab lab({kNodes + 1, {home}}, faults);
   std::vector<Pending<uint64_t>> running;
   for (uint32_t i = 0; i < kNodes; ++i) {
-    running.push_back(lab.node(static_cast<int>(i))
+    running.push_back(lab.process(static_cast<int>(i))
                           .start([](uint64_t view, uint32_t me) { return share(view, me, 150); },
                                  lab.base(static_cast<int>(i)), i));
   }

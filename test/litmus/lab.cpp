@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <random>
@@ -303,18 +304,39 @@ std::ostream& operator<<(std::ostream& out, const Histogram& histogram) {
   return out;
 }
 
-Lab::Lab(int nodes, const std::vector<int>& homes, const std::string& faults, int at) {
-  for (int i = 0; i < nodes; ++i) {
-    Env env;
-    if (!faults.empty() && (at == -1 || at == i)) env.emplace_back("CMI_FAULT_POINT", faults);
-    processes_.push_back(&cluster_.spawn("node" + std::to_string(i), env));
+Lab::Lab(const Placement& where, const std::string& faults, int at) {
+  const auto& homes = where.homes;
+  const auto is_home = [&](int i) {
+    return std::find(homes.begin(), homes.end(), i) != homes.end();
+  };
+  processes_.resize(static_cast<size_t>(where.processes));
+  std::vector<Pending<Answer>> starting;
+  for (const bool home : {true, false}) {  // what starts first ends last
+    for (int i = 0; i < where.processes; ++i) {
+      if (is_home(i) != home) continue;
+      Env env;
+      if (!faults.empty() && (at == -1 || at == i)) env.emplace_back("CMI_FAULT_POINT", faults);
+      const int node = i == where.beside ? homes[0] : i;
+      Process& p = cluster_.spawn_bare("node" + std::to_string(node), env);
+      processes_[static_cast<size_t>(i)] = &p;
+      starting.push_back(p.start([] { return start_context(CMI_VERNO); }));
+    }
   }
-  bases_.resize(static_cast<size_t>(nodes));
+  for (auto& pending : starting) REQUIRE(pending.get().ok());
+  bases_.resize(processes_.size());
   for (size_t s = 0; s < homes.size(); ++s) {
-    exports_.push_back(export_segment(node(homes[s]), kPages * kPage));
-    for (int i = 0; i < nodes; ++i) {
-      bases_[static_cast<size_t>(i)][s] =
-          i == homes[s] ? exports_[s].at : import_segment(node(i), exports_[s]).at;
+    const Export& e = exports_.emplace_back(export_segment(process(homes[s]), kPages * kPage));
+    for (int i = 0; i < where.processes; ++i) {
+      uint64_t& base = bases_[static_cast<size_t>(i)][s];
+      if (i == homes[s]) {
+        base = e.at;
+      } else if (i == where.beside && s == 0) {
+        const Answer view = seg_at(process(i), e.seg);
+        REQUIRE(view.ok());
+        base = view.at();
+      } else {
+        base = import_segment(process(i), e).at;
+      }
     }
   }
   if (homes.size() == 1) {
@@ -330,8 +352,8 @@ Lab::Lab(int nodes, const std::vector<int>& homes, const std::string& faults, in
   REQUIRE(control_ != nullptr);
   for (Process* p : processes_) {
     REQUIRE(p->run(
-        [](Path where) {
-          g_control = map_control(where);
+        [](Path name) {
+          g_control = map_control(name);
           return g_control != nullptr;
         },
         path));
@@ -360,9 +382,9 @@ Histogram Lab::run(const Program& program, uint32_t rounds, const Predicate& eno
                       [&](const Thread& t) { return t.node == i; });
       if (!takes_part) continue;
       running.push_back(
-          node(i).start([](Program p, uint8_t me, Bases bases, uint32_t from,
-                           uint32_t count) { return run_threads(p, me, bases, from, count); },
-                        program, i, bases_[i], first, n));
+          process(i).start([](Program p, uint8_t me, Bases bases, uint32_t from,
+                              uint32_t count) { return run_threads(p, me, bases, from, count); },
+                           program, i, bases_[i], first, n));
     }
     for (auto& pending : running) REQUIRE(pending.get(60) == 0);
     bool seen = false;

@@ -2,7 +2,7 @@
 // histogram of what their loads gave. A test says which outcome is forbidden, or which one is
 // allowed and has to be seen.
 //
-//   Lab lab(3, {2});                              // three nodes, one segment whose home is node 2
+//   Lab lab({3, {2}});                            // three nodes, one segment whose home is node 2
 //   const Program mp = program({{0, {st(X, 1), wmb(), st(Y, 1), wmb()}},
 //                               {1, {await(Y, 1, 0), rmb(), ld(X, 1)}}});
 //   CHECK(lab.run(mp, 500).count([](const Outcome& o) { return o[0] == 1 && o[1] == 0; }) == 0);
@@ -120,6 +120,15 @@ class Histogram {
 
 // ---- The laboratory -------------------------------------------------------------------------
 
+// Processes 0 to processes-1, on a node each. The variables X and Z lie in the first segment, Y and
+// U in the last.
+struct Placement {
+  int processes = 2;
+  std::vector<int> homes{0};  // of one segment or two
+  std::string name = "";
+  int beside = -1;  // this process is on the node of the first home
+};
+
 struct Control;
 
 // In the child: returns when so many threads are here; false when one of them never came.
@@ -127,10 +136,8 @@ bool meet_all(uint32_t threads);
 
 class Lab {
  public:
-  // Nodes 0 to nodes-1 with a process each. homes: the home of each segment, one or two; the
-  // variables X and Z lie in the first, Y and U in the last. faults: CMI_FAULT_POINT for the
-  // process `at`, or for all of them.
-  Lab(int nodes, const std::vector<int>& homes, const std::string& faults = "", int at = -1);
+  // faults: CMI_FAULT_POINT for process `at`, or for all of them.
+  explicit Lab(const Placement& where, const std::string& faults = "", int at = -1);
   ~Lab();
   Lab(const Lab&) = delete;
   Lab& operator=(const Lab&) = delete;
@@ -138,8 +145,8 @@ class Lab {
   // Runs the program so often, or until an outcome matches `enough`.
   Histogram run(const Program& program, uint32_t rounds, const Predicate& enough = nullptr);
 
-  Process& node(int i) { return *processes_[static_cast<size_t>(i)]; }
-  // Where segment `s` lies in the process of node i.
+  Process& process(int i) { return *processes_[static_cast<size_t>(i)]; }
+  // Where segment `s` lies in process i.
   uint64_t base(int i, int s = 0) const {
     return bases_[static_cast<size_t>(i)][static_cast<size_t>(s)];
   }

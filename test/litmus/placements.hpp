@@ -9,18 +9,17 @@
 
 namespace cmi::test {
 
-struct Placement {
-  std::string name;
-  int nodes;
-  std::vector<int> homes;
-};
-
 // Of programs whose threads run on nodes 0 and 1.
 inline const std::vector<Placement>& placements_of_two() {
   static const std::vector<Placement> all{
-      {"home on node 0", 2, {0}},         {"home on node 1", 2, {1}},
-      {"home elsewhere", 3, {2}},         {"each is a home", 2, {0, 1}},
-      {"the other way round", 2, {1, 0}}, {"two homes elsewhere", 4, {2, 3}},
+      {2, {0}, "home on node 0"},
+      {2, {1}, "home on node 1"},
+      {3, {2}, "home elsewhere"},
+      {2, {0, 1}, "each is a home"},
+      {2, {1, 0}, "the other way round"},
+      {4, {2, 3}, "two homes elsewhere"},
+      {3, {2}, "node 0 beside the home", 0},
+      {3, {2}, "node 1 beside the home", 1},
   };
   return all;
 }

@@ -74,7 +74,7 @@ int store_and_die(Cluster& cluster, const Env& env) {
   const Export exported = export_segment(home, kPage);
   const Import import = import_segment(peer, exported);
   int missed = 0;
-  for (uint64_t i = 0; i < 8; ++i) {
+  for (uint64_t i = 0; i < 4; ++i) {
     Process& second = cluster.spawn("home");
     const Answer view = seg_at(second, exported.seg);
     REQUIRE(view.ok());
@@ -110,7 +110,7 @@ int store_in_handler(Cluster& cluster, const Env& env) {
         const itimerval never{};
         ::setitimer(ITIMER_REAL, &often, nullptr);
         int failed = 0;
-        for (uint64_t i = 1; i <= 2000; ++i) {
+        for (uint64_t i = 1; i <= 500; ++i) {
           g_touched[1] = i;
           failed += cmi_wmb() != 0;
         }
@@ -120,7 +120,7 @@ int store_in_handler(Cluster& cluster, const Env& env) {
       },
       import.at);
   try {
-    return running.get(10);
+    return running.get(6);
   } catch (const ChildFailed&) {
     peer.kill();  // it waits for itself
     return 1;
