@@ -6,10 +6,12 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <random>
 #include <thread>
@@ -302,6 +304,13 @@ std::ostream& operator<<(std::ostream& out, const Histogram& histogram) {
     out << ": " << times;
   }
   return out;
+}
+
+bool kernel_notes_stores() {
+  constexpr size_t kArgument = 96;  // of PAGEMAP_SCAN, which the headers of Debian 12 lack
+  const Fd pagemap(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
+  std::array<std::byte, kArgument> nonsense{};
+  return ::ioctl(pagemap.get(), _IOWR('f', 16, nonsense), nonsense.data()) == 0 || errno == EINVAL;
 }
 
 Lab::Lab(const Placement& where, const std::string& faults, int at) {

@@ -118,6 +118,10 @@ class Histogram {
   std::map<Outcome, uint64_t> counts_;
 };
 
+// Whether the kernel notes stores by itself. Without that each barrier at home publishes
+// everything, and pages are mapped in two steps: some mutations change nothing then.
+bool kernel_notes_stores();
+
 // ---- The laboratory -------------------------------------------------------------------------
 
 // Processes 0 to processes-1, on a node each. The variables X and Z lie in the first segment, Y and

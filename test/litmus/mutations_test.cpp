@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "litmus/lab.hpp"
+#include "support/skip.hpp"
 
 namespace cmi::test {
 
@@ -56,6 +57,7 @@ TEST_SUITE("mutations") {
            "fetch_before_deliver=delay:500"});
   }
   TEST_CASE("a_page_that_is_mapped_outside_its_lock_is_seen") {
+    if (!kernel_notes_stores()) return skip("the kernel does not note stores");
     check({"mutate_map_outside_lock", 2, 0, kFetchedMeanwhile, kStillOld,
            "mutation_window=delay:1000"});
   }
@@ -86,6 +88,13 @@ TEST_SUITE("mutations") {
            program(
                {{1, {st(X, 1), st(X, 2), wmb(), post()}}, {1, {wmb()}}, {0, {wait(1), ld(X, 0)}}}),
            [](const Outcome& o) { return o[0] != 2; }, "mutation_window=delay:300"});
+  }
+  TEST_CASE("a_page_that_is_protected_before_it_is_locked_loses_a_store") {
+    check({"mutate_protect_unlocked", 2, 0,
+           program({{1, {st(X, 1), post(), churn(X, 1), st(X, 5), wmb(), post()}},
+                    {1, {wait(1), wmb(), wmb(), wmb(), wmb()}},
+                    {0, {wait(2), ld(X, 0)}}}),
+           [](const Outcome& o) { return o[0] != 5; }, "mutation_window=delay:100"});
   }
   TEST_CASE("a_write_back_of_what_the_page_holds_by_then_loses_a_store") {
     check({"mutate_live_bytes", 2, 0,
@@ -149,6 +158,7 @@ TEST_SUITE("mutations") {
            kStillOld});
   }
   TEST_CASE("a_scan_outside_the_lock_is_seen") {
+    if (!kernel_notes_stores()) return skip("the kernel does not note stores");
     check({"mutate_scan_unlocked", 2, 0,
            program({{0, {st(X, 1), wmb(), post()}},
                     {0, {wmb(), wmb()}},

@@ -134,6 +134,7 @@ Exception Importer::swap_by_provider(const std::shared_ptr<Import>& holder, uint
     return e == Exception::kNone ? Exception::kTransient : e;
   }
   if (*found != expected) return Exception::kNone;  // nothing changed, nobody needs to know
+  if (fault_point_fails("mutate_cas_unpublished")) return Exception::kNone;
   std::byte buf[32];
   Writer out(buf);
   out.put(imp.rseg.uid);

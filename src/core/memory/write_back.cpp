@@ -123,6 +123,9 @@ void Importer::write_back(const std::shared_ptr<Import>& holder, std::vector<uin
     while (i + n < pages.size() && n < kRun && pages[i + n] == pages[i] + n) ++n;
     const uint32_t first = pages[i];
     bool any = false;
+    const bool unlocked = fault_point_fails("mutate_protect_unlocked");
+    if (unlocked) protect_everywhere(imp, first, n);
+    if (unlocked) fault_point("mutation_window");
     for (uint32_t k = 0; k < n; ++k) {
       Page& p = imp.table[first + k];
       p.lock();
@@ -131,7 +134,7 @@ void Importer::write_back(const std::shared_ptr<Import>& holder, std::vector<uin
     // One shootdown for the run. Protecting a page that is clean or stays dirty only costs it a
     // fault.
     const bool protect_late = any && fault_point_fails("mutate_protect_late");
-    if (fault_point_fails("mutate_protect_missing")) any = false;
+    if (unlocked || fault_point_fails("mutate_protect_missing")) any = false;
     if (any && !protect_late) protect_everywhere(imp, first, n);
     for (uint32_t k = 0; k < n; ++k) {
       Page& p = imp.table[first + k];
