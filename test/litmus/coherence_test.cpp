@@ -2,7 +2,7 @@
 // without barriers. Timing hides what is forbidden, so that a broken protocol has to show it.
 #include <doctest/doctest.h>
 
-#include "litmus/placements.hpp"
+#include "litmus/lab.hpp"
 
 namespace cmi::test {
 
@@ -65,9 +65,9 @@ TEST_SUITE("coherence") {
   TEST_CASE("one_location_never_goes_back_for_anybody") {
     for (const int home : {0, 1, 2, 3, 4}) {
       Lab lab({5, {home}});
-      for (const Step barrier : {nothing(), wmb(), cas(Z, 0, 1)}) {
+      for (const Step barrier : {nothing(), wmb(), mb(), cas(Z, 0, 1)}) {
         for (const Shape& s : shapes(barrier)) {
-          const Histogram seen = lab.run(s.program, 48);
+          const Histogram seen = lab.run(s.program, 32);
           CHECK_MESSAGE(seen.count(s.forbidden) == 0, s.name, ", home on node ", home, seen);
         }
       }

@@ -257,11 +257,11 @@ class Runner {
   bool over_ = false;
 };
 
-uint64_t run_threads(Program program, uint8_t node, Bases bases, uint32_t first, uint32_t count) {
+uint64_t run_threads(Program program, uint8_t me, Bases bases, uint32_t first, uint32_t count) {
   std::array<uint64_t, kMaxThreads> failed{};
   std::vector<std::thread> threads;
   for (uint32_t t = 0; t < program.count; ++t) {
-    if (program.threads[t].node != node) continue;
+    if (program.threads[t].process != me) continue;
     threads.emplace_back([&, t] { failed[t] = Runner(program, t, bases).run(first, count); });
   }
   for (auto& thread : threads) thread.join();
@@ -274,7 +274,7 @@ uint64_t run_threads(Program program, uint8_t node, Bases bases, uint32_t first,
 
 // ---- In the test ----------------------------------------------------------------------------
 
-Thread::Thread(int on, std::initializer_list<Step> all) : node(static_cast<uint8_t>(on)) {
+Thread::Thread(int on, std::initializer_list<Step> all) : process(static_cast<uint8_t>(on)) {
   for (const Step& s : all) steps[count++] = s;
 }
 
@@ -334,7 +334,7 @@ Lab::Lab(const Placement& where, const std::string& faults, int at) {
   for (auto& pending : starting) REQUIRE(pending.get().ok());
   bases_.resize(processes_.size());
   for (size_t s = 0; s < homes.size(); ++s) {
-    const Export& e = exports_.emplace_back(export_segment(process(homes[s]), kPages * kPage));
+    const Export e = export_segment(process(homes[s]), kPages * kPage);
     for (int i = 0; i < where.processes; ++i) {
       uint64_t& base = bases_[static_cast<size_t>(i)][s];
       if (i == homes[s]) {
@@ -388,7 +388,7 @@ Histogram Lab::run(const Program& program, uint32_t rounds, const Predicate& eno
     for (uint8_t i = 0; i < processes_.size(); ++i) {
       const bool takes_part =
           std::any_of(program.threads.begin(), program.threads.begin() + program.count,
-                      [&](const Thread& t) { return t.node == i; });
+                      [&](const Thread& t) { return t.process == i; });
       if (!takes_part) continue;
       running.push_back(
           process(i).start([](Program p, uint8_t me, Bases bases, uint32_t from,

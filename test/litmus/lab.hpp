@@ -80,11 +80,11 @@ constexpr Step post() { return {Act::kPost}; }
 constexpr Step wait(uint8_t posts) { return {Act::kWait, 0, posts}; }
 
 struct Thread {
-  uint8_t node = 0;
+  uint8_t process = 0;
   uint8_t count = 0;
   std::array<Step, kMaxSteps> steps{};
   Thread() = default;
-  Thread(int node, std::initializer_list<Step> steps);
+  Thread(int process, std::initializer_list<Step> steps);
 };
 
 struct Program {
@@ -135,7 +135,8 @@ struct Placement {
 
 struct Control;
 
-// In the child: returns when so many threads are here; false when one of them never came.
+// In the child: returns when so many threads are here; false when one of them never came. For tests
+// whose work is not a program of steps.
 bool meet_all(uint32_t threads);
 
 class Lab {
@@ -154,13 +155,10 @@ class Lab {
   uint64_t base(int i, int s = 0) const {
     return bases_[static_cast<size_t>(i)][static_cast<size_t>(s)];
   }
-  const Export& exported(int s = 0) const { return exports_[static_cast<size_t>(s)]; }
-  Cluster& cluster() { return cluster_; }
 
  private:
   Cluster cluster_;
   std::vector<Process*> processes_;
-  std::vector<Export> exports_;
   std::vector<std::array<uint64_t, 2>> bases_;
   Control* control_ = nullptr;
   uint32_t next_round_ = 0;
