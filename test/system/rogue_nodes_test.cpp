@@ -117,6 +117,20 @@ TEST_SUITE("security") {
     });
   }
 
+  // So that the case above proves something of closing the key, not of the rogue.
+  TEST_CASE("a_rogue_initiator_gets_in_when_tok_del_closes_nothing") {
+    with_each_provider([](Cluster& cluster, Process&, const Env& env) {
+      Env broken = env;
+      broken.emplace_back("CMI_FAULT_POINT", "mutate_revocation_unfenced=fail");
+      Process& home = cluster.spawn("broken", broken);
+      const Export exported = export_segment(home);
+      REQUIRE(store(home, exported.at + kOffset, kSecret).cause() == Fault::kNone);
+      const Way way = way_into(exported.handle, exported.token);
+      REQUIRE(tok_del(home, exported.token).ok());
+      CHECK(rogue(way, "read").line == std::string("got ") + kSecretHex + "\n");
+    });
+  }
+
   TEST_CASE("a_rogue_initiator_without_a_token_gets_nothing") {
     with_each_provider([](Cluster&, Process& home, const Env&) {
       const Export exported = export_segment(home, 8 * kPage, CMI_ACC_READ);

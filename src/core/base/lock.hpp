@@ -10,6 +10,8 @@
 #include <atomic>
 #include <mutex>
 
+#include "core/base/fault_point.hpp"
+
 #if defined(__clang__)
 #define CMI_TSA(x) __attribute__((x))
 #else
@@ -67,7 +69,8 @@ class SignalsBlocked {
   SignalsBlocked() {
     sigset_t all;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old_);
+    const bool let_in = fault_point_fails("mutate_signals_let_in");
+    pthread_sigmask(SIG_SETMASK, let_in ? nullptr : &all, &old_);
   }
   ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &old_, nullptr); }
   SignalsBlocked(const SignalsBlocked&) = delete;

@@ -47,6 +47,8 @@ Exception Importer::cas(const View& view, const std::byte* addr, uint64_t expect
           : swap_by_message(holder, offset, expected, desired, again, found, pending, deadline);
   if (e != Exception::kNone) return e;
   if (*found != expected) count(parts_.stats.cas_lost);
+  fault_point("cas_before_patch");
+  if (fault_point_fails("mutate_cas_unpatched")) return Exception::kNone;
   patch(holder, offset, *found == expected ? desired : *found, quiet_page, generation);
   return Exception::kNone;
 }
@@ -133,6 +135,7 @@ Exception Importer::swap_by_provider(const std::shared_ptr<Import>& holder, uint
     return e == Exception::kNone ? Exception::kTransient : e;
   }
   if (*found != expected) return Exception::kNone;  // nothing changed, nobody needs to know
+  if (fault_point_fails("mutate_cas_unpublished")) return Exception::kNone;
   std::byte buf[32];
   Writer out(buf);
   out.put(imp.rseg.uid);
@@ -158,6 +161,7 @@ void Importer::patch(const std::shared_ptr<Import>& holder, uint64_t offset, uin
   const size_t in_page = offset % kPageSize;
   Page& page = imp.table[index];
   page.lock();
+  if (fault_point_fails("mutate_cas_any_generation")) generation = page.generation;
   const bool same = same_page && page.generation == generation && !page.in_flight;
   if (same && page.state == PageState::kClean) {
     store_word(imp.page_data(index) + in_page, word);
@@ -177,7 +181,7 @@ void Importer::patch(const std::shared_ptr<Import>& holder, uint64_t offset, uin
       next = take_unchanged(seen, old, word);
     } while (!__atomic_compare_exchange_n(cached, &seen, next, false, __ATOMIC_SEQ_CST,
                                           __ATOMIC_RELAXED));
-    std::memcpy(twin, &word, sizeof word);
+    if (!fault_point_fails("mutate_cas_twin_kept")) std::memcpy(twin, &word, sizeof word);
     ++page.generation;
     page.unlock();
     return;

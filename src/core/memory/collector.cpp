@@ -6,6 +6,7 @@
 
 #include "core/base/fault_point.hpp"
 #include "core/memory/compare.hpp"
+#include "core/memory/mutation.hpp"
 
 namespace cmi::memory {
 
@@ -61,6 +62,9 @@ void Importer::Collector::flush() {
   const auto n = static_cast<uint32_t>(pages_.size());
   std::memcpy(buffer_.data() + count_at_, &n, sizeof n);
   fault_point("publish_before_send");
+  if (fault_point_fails("mutate_live_bytes")) {
+    read_again(*import_, out_->done().subspan(count_at_ + sizeof n));
+  }
   importer_.start_message(batch_, RequestType::kPublish, out_->done(), std::move(pages_));
   pages_.clear();
   out_.reset();

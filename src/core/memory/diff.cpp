@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 
+#include "core/base/fault_point.hpp"
 #include "core/memory/compare.hpp"
 
 namespace cmi::memory {
@@ -107,6 +108,9 @@ uint64_t take_unchanged(uint64_t seen, uint64_t old, uint64_t next) {
 size_t encode_diff(const std::byte* page, const std::byte* twin, Writer& out) {
   ChangedBits bits;
   if (!compare(page, twin, bits)) return 0;
+  if (fault_point_fails("mutate_gaps_merged")) {
+    for (uint64_t& word : bits) word = word != 0 ? ~uint64_t{0} : 0;
+  }
   const Totals total = totals(bits);
   const bool bitmap = total.runs > kMaxRuns;
   const size_t size =

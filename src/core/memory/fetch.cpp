@@ -65,6 +65,10 @@ bool Importer::make_dirty(const View& view, uint32_t index) {
   Page& page = imp.table[index];
   const uint32_t twin = twins_.take();
   if (twin == 0) return false;
+  if (fault_point_fails("mutate_twin_late")) {
+    userfault_.unprotect(view.addr + size_t{index} * kPageSize, kPageSize);
+    fault_point("mutation_window");
+  }
   std::memcpy(twins_.at(twin), imp.page_data(index), kPageSize);
   page.twin = twin;
   set_state(imp, page, PageState::kDirty);
@@ -371,10 +375,19 @@ void Importer::deliver(Import& imp, const View* view, PageRange pages, uint32_t 
   const uint32_t first = pages.first, n = pages.count;
   for (uint32_t i = 0; i < n; ++i) imp.table[first + i].lock();
   const bool usable_now = imp.state.load(std::memory_order_seq_cst) == ImportState::kUsable;
+  const bool map_late = fault_point_fails("mutate_map_outside_lock");
+  if (view != nullptr && fault_point_fails("mutate_stale_checked_late")) {
+    userfault_.map(view->addr + size_t{first} * kPageSize, size_t{n} * kPageSize, false);
+    fault_point("mutation_window");
+    zap(view->addr + size_t{first} * kPageSize, size_t{n} * kPageSize);
+  }
   // Mapped and made kClean in one locked step; a stale page is not mapped (rule 3). Runs of good
   // pages go into one call.
   for (uint32_t i = 0; i < n;) {
     Page& p = imp.table[first + i];
+    if (p.state == PageState::kStale && fault_point_fails("mutate_stale_ignored")) {
+      p.state = PageState::kFetching;
+    }
     if (p.state == PageState::kStale || !usable_now) {
       set_state(imp, p, PageState::kAbsent);
       ++i;
@@ -394,7 +407,7 @@ void Importer::deliver(Import& imp, const View* view, PageRange pages, uint32_t 
     }
     // Before Linux 6.4 a page cannot be mapped and write-protected in one step; the access faults
     // once more then, and is served as one to a clean page.
-    if (view != nullptr && !p.marker && Userfault::features().continue_protected) {
+    if (view != nullptr && !p.marker && Userfault::features().continue_protected && !map_late) {
       userfault_.map(view->addr + size_t{first + i} * kPageSize, size_t{run} * kPageSize, false);
     }
     for (uint32_t k = 0; k < run; ++k) {
@@ -405,6 +418,10 @@ void Importer::deliver(Import& imp, const View* view, PageRange pages, uint32_t 
     i += run;
   }
   for (uint32_t i = 0; i < n; ++i) imp.table[first + i].unlock();
+  if (map_late && view != nullptr) {
+    fault_point("mutation_window");
+    userfault_.map(view->addr + size_t{first} * kPageSize, size_t{n} * kPageSize, false);
+  }
   imp.changed();
 }
 

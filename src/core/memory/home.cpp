@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
 #include "core/segment/placement.hpp"
 
@@ -207,7 +208,8 @@ Status Home::detach(int32_t id, void* addr, Deadline deadline) {
     owned = s->owned;
     owner = s->owner;
     // What was stored through this view and not published would never be found again (rule 17).
-    if (owned && s->held()) last = scan_and_publish(*s, &done);
+    const bool unscanned = fault_point_fails("mutate_unmap_unscanned");
+    if (owned && s->held() && !unscanned) last = scan_and_publish(*s, &done);
     s->views.erase(std::find_if(s->views.begin(), s->views.end(),
                                 [&](const HomeView& v) { return v.addr == addr; }));
   }

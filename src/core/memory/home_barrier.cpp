@@ -49,6 +49,7 @@ std::vector<PageRange> Home::scan(Segment& s, const std::vector<PageRange>& rang
   if (ranges.empty()) return written;
   if (!tracked_) return s.views.empty() && s.foreign.empty() ? written : ranges;
   for (auto& v : s.views) {
+    if (fault_point_fails("mutate_late_arming")) arm(v);
     if (!v.armed && !v.read_only) {
       written.insert(written.end(), ranges.begin(), ranges.end());  // nothing is known of it
     } else if (v.armed) {
@@ -61,7 +62,9 @@ std::vector<PageRange> Home::scan(Segment& s, const std::vector<PageRange>& rang
       continue;
     }
     // The process is gone, and with it what the kernel knew of its stores (rule 17).
-    written.insert(written.end(), ranges.begin(), ranges.end());
+    if (!fault_point_fails("mutate_dead_writer_forgotten")) {
+      written.insert(written.end(), ranges.begin(), ranges.end());
+    }
     it = s.foreign.erase(it);
   }
   if (written.size() > 1) {
@@ -78,6 +81,11 @@ std::shared_ptr<Home::Publication> Home::scan_and_publish(Segment& s, Finished* 
   const auto ranges = scan(s, s.directory.held(static_cast<uint32_t>(s.size / kPageSize)));
   if (ranges.empty()) return nullptr;
   fault_point("home_scanned_before_publish");
+  if (fault_point_fails("mutate_scan_unlocked")) {
+    mu_.unlock();
+    fault_point("mutation_window");
+    mu_.lock();
+  }
   auto p = publish(s, ContextId{}, 0, ranges, {}, done);
   if (p->waiting > 0) scans_.push_back(p);
   return p;
@@ -130,6 +138,7 @@ Result<uint64_t> Home::cas(int32_t id, size_t offset, uint64_t expected, uint64_
                                           __ATOMIC_SEQ_CST);
     owned = s->owned;
     owner = s->owner;
+    if (fault_point_fails("mutate_home_cas_unpublished")) return expected;
     if (swapped && owned && s->held()) {
       // The tracking does not see stores through the service view (rule 16).
       p = publish(*s, ContextId{}, 0, {{static_cast<uint32_t>(offset / kPageSize), 1}}, {}, &done);

@@ -38,10 +38,12 @@ void Importer::on_notice(const ContextId& home, uint64_t secret, uint64_t number
       count(parts_.stats.invalidations_received);
       std::byte buf[kMaxLetGo * 2 * sizeof(uint32_t)];
       Writer let_go(buf);
+      if (fault_point_fails("mutate_answer_before_zap")) parts_.server.ack(home, secret, number);
       for (uint32_t i = 0; i < n; ++i) {
         PageRange r{in.get<uint32_t>(), in.get<uint32_t>()};
         if (!in.ok() || r.first >= imp->pages) return;
         r.count = std::min(r.count, imp->pages - r.first);
+        fault_point("invalidate_before_zap");
         if (imp->ready.load(std::memory_order_acquire)) drop(imp, r, &let_go);
       }
       fault_point("invalidate_before_ack");
@@ -122,6 +124,7 @@ void Importer::invalidate(const std::shared_ptr<Import>& holder, PageRange range
     for (uint32_t k = 0; k < n; ++k) {
       Page& p = imp.table[first + k];
       p.lock();
+      if (p.state == PageState::kDirty && fault_point_fails("mutate_dirty_kept")) continue;
       if (mapped(p.state)) {
         from = std::min(from, k);
         to = k + 1;
@@ -134,6 +137,7 @@ void Importer::invalidate(const std::shared_ptr<Import>& holder, PageRange range
       if (p.state != PageState::kAbsent) ++p.generation;
       switch (p.state) {
         case PageState::kFetching:
+          if (fault_point_fails("mutate_fetching_forgotten")) break;
           set_state(imp, p, PageState::kStale);
           break;
         case PageState::kClean:
@@ -141,16 +145,20 @@ void Importer::invalidate(const std::shared_ptr<Import>& holder, PageRange range
           break;
         case PageState::kWriting:
           set_state(imp, p, PageState::kZappedWriting);
+          if (fault_point_fails("mutate_refetch_before_delivery")) p.state = PageState::kAbsent;
           break;
         case PageState::kDirty: {
+          if (fault_point_fails("mutate_dirty_kept")) break;
           if (p.in_flight) {
             set_state(imp, p, PageState::kZappedDirty);  // the answer to the earlier one goes on
             break;
           }
-          const size_t bytes = out.add(first + k, twins_.at(p.twin));
+          const bool dropped = fault_point_fails("mutate_dirty_dropped");
+          const size_t bytes = dropped ? 0 : out.add(first + k, twins_.at(p.twin));
           drop_twin(p);
           p.in_flight = bytes != 0;
           set_state(imp, p, bytes != 0 ? PageState::kZappedWriting : PageState::kAbsent);
+          if (fault_point_fails("mutate_refetch_before_delivery")) p.state = PageState::kAbsent;
           break;
         }
         default:

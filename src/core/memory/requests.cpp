@@ -159,7 +159,7 @@ void Home::on_present(const fabric::ClientInfo& client, uint64_t number, Reader 
         h->could_write = h->could_write || (h->rights & fabric::kWrite) != 0;
         if (!was_held) {
           held_segments_.fetch_add(1);
-          arm(*s);
+          if (!fault_point_fails("mutate_late_arming")) arm(*s);
         }
         const fabric::RemoteKey key = h->session->key();
         out.put(key.key);
@@ -180,6 +180,25 @@ void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader 
   const auto n = in.get<uint32_t>();
   Finished done;
   WireStatus status = WireStatus::kOk;
+  if (!announce && fault_point_fails("mutate_publish_before_data")) {
+    {
+      Guard g(mu_);
+      Segment* s = find_uid(uid);
+      const Bytes rest = in.rest();
+      publish(
+          *s, client.id, instance, {{0, static_cast<uint32_t>(s->size / kPageSize)}},
+          [this, s, n, id = client.id, number, diffs = std::vector(rest.begin(), rest.end())] {
+            Reader late(diffs);
+            for (uint32_t i = 0; i < n; ++i) {
+              const size_t page = late.get<uint32_t>();
+              apply_diff(late, s->service.data() + page * kPageSize);
+            }
+            reply(parts_.server, id, number, WireStatus::kOk);
+          },
+          &done);
+    }
+    return run(done);
+  }
   {
     Guard g(mu_);
     Segment* s = nullptr;
@@ -198,6 +217,7 @@ void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader 
     }
     std::vector<PageRange> ranges;
     for (uint32_t i = 0; i < n && status == WireStatus::kOk; ++i) {
+      fault_point("publish_before_page");
       const auto page = in.get<uint32_t>();
       const uint32_t pages = announce ? in.get<uint32_t>() : 1;
       const uint64_t all = s->size / kPageSize;
@@ -329,7 +349,7 @@ void Home::on_cas(const fabric::ClientInfo& client, uint64_t number, Reader in) 
       const bool swapped = __atomic_compare_exchange_n(word, &expected, desired, false,
                                                        __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
       const uint64_t found = expected;  // what stood there, in both cases
-      if (swapped) {
+      if (swapped && !fault_point_fails("mutate_cas_unpublished")) {
         publish(
             *s, client.id, instance, {{static_cast<uint32_t>(offset / kPageSize), 1}},
             [answer, found] { answer(WireStatus::kOk, found); }, &done);

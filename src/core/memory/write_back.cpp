@@ -62,6 +62,9 @@ void Importer::write_back(const std::shared_ptr<Import>& holder, std::vector<uin
     while (i + n < pages.size() && n < kRun && pages[i + n] == pages[i] + n) ++n;
     const uint32_t first = pages[i];
     bool any = false;
+    const bool unlocked = fault_point_fails("mutate_protect_unlocked");
+    if (unlocked) protect_everywhere(imp, first, n);
+    if (unlocked) fault_point("mutation_window");
     for (uint32_t k = 0; k < n; ++k) {
       Page& p = imp.table[first + k];
       p.lock();
@@ -69,7 +72,9 @@ void Importer::write_back(const std::shared_ptr<Import>& holder, std::vector<uin
     }
     // One shootdown for the run. Protecting a page that is clean or stays dirty only costs it a
     // fault.
-    if (any) protect_everywhere(imp, first, n);
+    const bool protect_late = any && fault_point_fails("mutate_protect_late");
+    if (unlocked || fault_point_fails("mutate_protect_missing")) any = false;
+    if (any && !protect_late) protect_everywhere(imp, first, n);
     for (uint32_t k = 0; k < n; ++k) {
       if (const uint32_t run = out.run_at(first + k, first + n); run != 0) {
         for (uint32_t r = 0; r < run; ++r) imp.table[first + k + r].listed = false;
@@ -92,6 +97,10 @@ void Importer::write_back(const std::shared_ptr<Import>& holder, std::vector<uin
       ++p.generation;
       p.in_flight = bytes != 0;
       set_state(imp, p, bytes != 0 ? PageState::kWriting : PageState::kClean);
+    }
+    if (protect_late) {
+      fault_point("mutation_window");
+      protect_everywhere(imp, first, n);
     }
     for (uint32_t k = 0; k < n; ++k) imp.table[first + k].unlock();
     i += n;
@@ -175,7 +184,8 @@ Status Importer::barrier(LossMark& mark, Deadline deadline) {
     return good && !new_losses ? Status::kOk : Status::kStore;
   };
   if (dirty_pages_.load(std::memory_order_seq_cst) == 0 &&
-      open_batch_count_.load(std::memory_order_seq_cst) == 0) {
+      (open_batch_count_.load(std::memory_order_seq_cst) == 0 ||
+       fault_point_fails("mutate_write_back_not_awaited"))) {
     return verdict(true);
   }
   SignalsBlocked quiet;
@@ -197,6 +207,7 @@ Status Importer::barrier(LossMark& mark, Deadline deadline) {
     }
   };
   collect();
+  if (fault_point_fails("mutate_answer_not_awaited")) return verdict(true);
   bool good = await(open_batches(), deadline);
   // A page with an earlier write-back under way went back into the list, whoever had taken it. That
   // write-back is over now; if another has begun since, it carries what was dirty when we came.

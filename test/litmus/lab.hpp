@@ -1,0 +1,167 @@
+// Litmus tests: small programs of a few threads on several nodes, run again and again, with a
+// histogram of what their loads gave. A test says which outcome is forbidden, or which one is
+// allowed and has to be seen.
+//
+//   Lab lab({3, {2}});                            // three nodes, one segment whose home is node 2
+//   const Program mp = program({{0, {st(X, 1), wmb(), st(Y, 1), wmb()}},
+//                               {1, {await(Y, 1, 0), rmb(), ld(X, 1)}}});
+//   CHECK(lab.run(mp, 500).count([](const Outcome& o) { return o[0] == 1 && o[1] == 0; }) == 0);
+//
+// Each round has variables of its own, which are 0, in pages that many rounds share: what earlier
+// rounds left (cached, dirty, on its way) is there, and threads load and store around the variables
+// before the round begins. Rounds and threads are kept together through a page of shared memory,
+// not by the library under test.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <map>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "system/calls.hpp"
+
+namespace cmi::test {
+
+// ---- Programs -------------------------------------------------------------------------------
+
+enum Variable : uint8_t { X, Y, Z, U };
+inline constexpr int kVariables = 4, kRegisters = 8, kMaxSteps = 10, kMaxThreads = 6;
+
+enum class Act : uint8_t {
+  kNothing,  // the barrier that is left out
+  kStore,
+  kLoad,
+  kAwait,  // loads until the value is seen, for some milliseconds at most
+  kCas,
+  kWmb,
+  kMb,
+  kRmb,
+  kFlush,
+  kClose,   // close_fb, and the next epoch is opened
+  kCflush,  // of one variable
+  kWatch,   // loads for a while; the register tells whether the value was ever less than before
+  kChurn,   // for a while stores the next value and the value in turn
+  kPause,   // for some time, a millisecond at most
+  kPost,    // tells other threads, outside the library
+  kWait,    // until so many of this round have told
+};
+struct Step {
+  Act act = Act::kNothing;
+  uint8_t variable = 0;
+  uint8_t value = 0;         // stored, awaited, or swapped in
+  uint8_t expected = 0;      // of a swap
+  uint8_t reg = kRegisters;  // where what was loaded goes; kRegisters: nowhere
+};
+constexpr Step nothing() { return {}; }
+constexpr Step st(Variable v, uint8_t value) { return {Act::kStore, v, value}; }
+constexpr Step ld(Variable v, uint8_t reg) { return {Act::kLoad, v, 0, 0, reg}; }
+constexpr Step await(Variable v, uint8_t value, uint8_t reg) {
+  return {Act::kAwait, v, value, 0, reg};
+}
+constexpr Step cas(Variable v, uint8_t expected, uint8_t desired, uint8_t reg = kRegisters) {
+  return {Act::kCas, v, desired, expected, reg};
+}
+constexpr Step wmb() { return {Act::kWmb}; }
+constexpr Step mb() { return {Act::kMb}; }
+constexpr Step rmb() { return {Act::kRmb}; }
+constexpr Step flush_fb() { return {Act::kFlush}; }
+constexpr Step close_fb() { return {Act::kClose}; }
+constexpr Step cflush(Variable v) { return {Act::kCflush, v}; }
+constexpr Step watch(Variable v, uint8_t at_least, uint8_t reg) {
+  return {Act::kWatch, v, at_least, 0, reg};
+}
+constexpr Step churn(Variable v, uint8_t value) { return {Act::kChurn, v, value}; }
+constexpr Step pause() { return {Act::kPause}; }
+constexpr Step post() { return {Act::kPost}; }
+constexpr Step wait(uint8_t posts) { return {Act::kWait, 0, posts}; }
+
+struct Thread {
+  uint8_t process = 0;
+  uint8_t count = 0;
+  std::array<Step, kMaxSteps> steps{};
+  Thread() = default;
+  Thread(int process, std::initializer_list<Step> steps);
+};
+
+struct Program {
+  uint8_t count = 0;
+  std::array<Thread, kMaxThreads> threads{};
+  bool one_page = false;  // all variables lie in one page; else each in another one
+  bool again = false;     // all rounds have the same variables; the last thread sets them to 0
+  bool finals = false;    // after each round everybody publishes, and all variables are loaded
+  bool calm = false;      // no loads, stores and pauses of the lab's own
+};
+Program program(std::initializer_list<Thread> threads);
+
+// ---- Outcomes -------------------------------------------------------------------------------
+
+// The registers, then the variables at the end where finals are asked for.
+using Outcome = std::array<uint8_t, kRegisters + kVariables>;
+inline constexpr uint8_t kDisagree = 255;  // a final value that is not the same on all nodes
+constexpr uint8_t final_of(const Outcome& o, Variable v) {
+  return o[static_cast<size_t>(kRegisters + v)];
+}
+using Predicate = std::function<bool(const Outcome&)>;
+
+class Histogram {
+ public:
+  void add(const Outcome& o) { ++counts_[o]; }
+  uint64_t count(const Predicate& matches) const;
+  uint64_t rounds() const;
+  friend std::ostream& operator<<(std::ostream& out, const Histogram& histogram);
+
+ private:
+  std::map<Outcome, uint64_t> counts_;
+};
+
+// Whether the kernel notes stores by itself. Without that each barrier at home publishes
+// everything, and pages are mapped in two steps: some mutations change nothing then.
+bool kernel_notes_stores();
+
+// ---- The laboratory -------------------------------------------------------------------------
+
+// Processes 0 to processes-1, on a node each. The variables X and Z lie in the first segment, Y and
+// U in the last.
+struct Placement {
+  int processes = 2;
+  std::vector<int> homes{0};  // of one segment or two
+  std::string name = "";
+  int beside = -1;  // this process is on the node of the first home
+};
+
+struct Control;
+
+// In the child: returns when so many threads are here; false when one of them never came. For tests
+// whose work is not a program of steps.
+bool meet_all(uint32_t threads);
+
+class Lab {
+ public:
+  // faults: CMI_FAULT_POINT for process `at`, or for all of them.
+  explicit Lab(const Placement& where, const std::string& faults = "", int at = -1);
+  ~Lab();
+  Lab(const Lab&) = delete;
+  Lab& operator=(const Lab&) = delete;
+
+  // Runs the program so often, or until an outcome matches `enough`.
+  Histogram run(const Program& program, uint32_t rounds, const Predicate& enough = nullptr);
+
+  Process& process(int i) { return *processes_[static_cast<size_t>(i)]; }
+  // Where segment `s` lies in process i.
+  uint64_t base(int i, int s = 0) const {
+    return bases_[static_cast<size_t>(i)][static_cast<size_t>(s)];
+  }
+
+ private:
+  Cluster cluster_;
+  std::vector<Process*> processes_;
+  std::vector<std::array<uint64_t, 2>> bases_;
+  Control* control_ = nullptr;
+  uint32_t next_round_ = 0;
+};
+
+}  // namespace cmi::test

@@ -1,0 +1,202 @@
+// The protocol broken on purpose, one rule at a time: a litmus test shows a forbidden outcome under
+// each mutation, and none without it. doc/design/mutations.md lists them.
+#include <doctest/doctest.h>
+
+#include "litmus/lab.hpp"
+#include "support/skip.hpp"
+
+namespace cmi::test {
+
+namespace {
+
+struct Experiment {
+  std::string mutation;
+  int nodes = 2;
+  int home = 0;
+  Program program;
+  Predicate forbidden;
+  std::string delays = "";  // fault points that make the race likely, in both runs
+  int delayed = -1;         // at which node; -1: all
+  uint32_t rounds = 3000;
+};
+
+// Without the mutation the outcome is never seen, with it it is.
+void check(const Experiment& e) {
+  {
+    Lab sound({e.nodes, {e.home}}, e.delays, e.delayed);
+    const Histogram seen = sound.run(e.program, 100);
+    CHECK_MESSAGE(seen.count(e.forbidden) == 0, e.mutation, ", without it:", seen);
+  }
+  const std::string faults = e.mutation + "=fail" + (e.delays.empty() ? "" : ";" + e.delays);
+  Lab broken({e.nodes, {e.home}}, faults, e.delayed);
+  const Histogram seen = broken.run(e.program, e.rounds, e.forbidden);
+  CHECK_MESSAGE(seen.count(e.forbidden) > 0, e.mutation, ", not seen:", seen);
+}
+
+Program on_one_page(Program p) {
+  p.one_page = true;
+  return p;
+}
+
+TEST_SUITE("mutations") {
+  // ---- Fetching ---------------------------------------------------------------------------
+
+  // Node 1 has lost its page and fetches it while node 0 stores to it again; it loads once more
+  // when the barrier is over.
+  const Program kFetchedMeanwhile =
+      on_one_page(program({{0, {st(Y, 1), wmb(), post(), st(X, 1), wmb(), post()}},
+                           {1, {wait(1), ld(X, 0), wait(2), ld(X, 1)}}}));
+  const Predicate kStillOld = [](const Outcome& o) { return o[1] == 0; };
+
+  TEST_CASE("a_stale_page_that_is_delivered_is_seen") {
+    check({"mutate_stale_ignored", 2, 0, kFetchedMeanwhile, kStillOld,
+           "fetch_before_deliver=delay:500"});
+  }
+  TEST_CASE("a_fetching_page_that_an_invalidation_forgets_is_seen") {
+    check({"mutate_fetching_forgotten", 2, 0, kFetchedMeanwhile, kStillOld,
+           "fetch_before_deliver=delay:500"});
+  }
+  TEST_CASE("a_page_that_is_mapped_outside_its_lock_is_seen") {
+    if (!kernel_notes_stores()) return skip("the kernel does not note stores");
+    check({"mutate_map_outside_lock", 2, 0, kFetchedMeanwhile, kStillOld,
+           "mutation_window=delay:1000"});
+  }
+  TEST_CASE("a_page_that_is_mapped_before_it_is_known_not_to_be_stale_is_seen") {
+    check({"mutate_stale_checked_late", 2, 0,
+           on_one_page(program({{0, {st(Y, 1), wmb(), post(), st(X, 1), wmb(), post()}},
+                                {1, {wait(1), ld(X, 0)}},
+                                {1, {wait(2), ld(X, 1)}}})),
+           kStillOld, "fetch_before_deliver=delay:100;mutation_window=delay:3000"});
+  }
+
+  // ---- Storing and writing back -----------------------------------------------------------
+
+  TEST_CASE("a_twin_that_is_taken_too_late_loses_a_store") {
+    check({"mutate_twin_late", 2, 0,
+           on_one_page(program({{1, {st(X, 1), wmb(), post()}},
+                                {1, {st(Y, 1), wmb(), post()}},
+                                {0, {wait(2), ld(X, 0), ld(Y, 1)}}})),
+           [](const Outcome& o) { return o[0] == 0 || o[1] == 0; }, "mutation_window=delay:200"});
+  }
+  TEST_CASE("a_write_back_without_protection_loses_a_store") {
+    check({"mutate_protect_missing", 2, 0,
+           program({{1, {st(X, 1), wmb(), st(X, 2), wmb(), post()}}, {0, {wait(1), ld(X, 0)}}}),
+           [](const Outcome& o) { return o[0] != 2; }});
+  }
+  TEST_CASE("a_page_that_is_protected_after_its_diff_loses_a_store") {
+    check({"mutate_protect_late", 2, 0,
+           program(
+               {{1, {st(X, 1), st(X, 2), wmb(), post()}}, {1, {wmb()}}, {0, {wait(1), ld(X, 0)}}}),
+           [](const Outcome& o) { return o[0] != 2; }, "mutation_window=delay:300"});
+  }
+  TEST_CASE("a_page_that_is_protected_before_it_is_locked_loses_a_store") {
+    check({"mutate_protect_unlocked", 2, 0,
+           program({{1, {st(X, 1), post(), churn(X, 1), st(X, 5), wmb(), post()}},
+                    {1, {wait(1), wmb(), wmb(), wmb(), wmb()}},
+                    {0, {wait(2), ld(X, 0)}}}),
+           [](const Outcome& o) { return o[0] != 5; }, "mutation_window=delay:100"});
+  }
+  TEST_CASE("a_write_back_of_what_the_page_holds_by_then_loses_a_store") {
+    check({"mutate_live_bytes", 2, 0,
+           program({{1, {st(X, 1), post(), churn(X, 1), wmb(), post()}},
+                    {1, {wait(1), wmb(), wmb(), wmb(), wmb()}},
+                    {0, {wait(2), ld(X, 0)}}}),
+           [](const Outcome& o) { return o[0] != 1; }, "publish_before_send=delay:100"});
+  }
+  TEST_CASE("bytes_that_did_not_change_undo_the_stores_of_others") {
+    check({"mutate_gaps_merged", 3, 0,
+           on_one_page(program({{1, {st(X, 1), wmb(), post()}},
+                                {2, {st(Y, 1), wmb(), post()}},
+                                {0, {wait(2), ld(X, 0), ld(Y, 1)}}})),
+           [](const Outcome& o) { return o[0] == 0 || o[1] == 0; }});
+  }
+  TEST_CASE("a_barrier_that_leaves_another_threads_write_back_alone_is_seen") {
+    check({"mutate_write_back_not_awaited", 3, 0,
+           program({{1, {st(X, 1), wmb()}},
+                    {1, {await(X, 1, 0), wmb(), post()}},
+                    {2, {wait(1), ld(X, 1)}}}),
+           kStillOld, "publish_before_send=delay:300"});
+  }
+  TEST_CASE("a_barrier_that_does_not_wait_for_the_answer_is_seen") {
+    check({"mutate_answer_not_awaited", 3, 0,
+           program({{1, {st(X, 1), wmb(), post()}}, {2, {wait(1), ld(X, 1)}}}), kStillOld});
+  }
+
+  // ---- Invalidating -----------------------------------------------------------------------
+
+  TEST_CASE("an_invalidated_dirty_page_that_is_kept_is_seen") {
+    check({"mutate_dirty_kept", 2, 0,
+           on_one_page(program({{0, {wait(1), st(X, 1), wmb(), post()}},
+                                {1, {st(Y, 1), post(), wait(2), ld(X, 1)}}})),
+           kStillOld});
+  }
+  TEST_CASE("an_invalidated_dirty_page_that_is_dropped_loses_a_store") {
+    check({"mutate_dirty_dropped", 2, 0,
+           on_one_page(program({{0, {wait(1), st(X, 1), wmb(), post(), wait(3), ld(Y, 1)}},
+                                {1, {st(Y, 1), post(), wait(2), wmb(), post()}}})),
+           kStillOld});
+  }
+  TEST_CASE("a_fault_that_does_not_wait_for_the_write_back_undoes_a_store") {
+    check({"mutate_refetch_before_delivery", 2, 0,
+           on_one_page(
+               program({{0, {wait(1), st(X, 1), wmb()}}, {1, {st(Y, 1), post(), watch(Y, 1, 1)}}})),
+           [](const Outcome& o) { return o[1] == 1; }, "publish_before_send=delay:300"});
+  }
+  TEST_CASE("an_invalidation_that_is_answered_before_the_page_is_gone_is_seen") {
+    check({"mutate_answer_before_zap", 2, 0,
+           program({{0, {st(X, 1), wmb(), post()}}, {1, {ld(X, 0), wait(1), ld(X, 1)}}}), kStillOld,
+           "invalidate_before_zap=delay:1000"});
+  }
+
+  // ---- At home ----------------------------------------------------------------------------
+
+  TEST_CASE("a_publication_before_its_data_is_seen") {
+    check({"mutate_publish_before_data", 4, 0,
+           program({{1, {st(X, 1), wmb(), post()}},
+                    {2, {watch(X, 0, 0), wait(1), ld(X, 1)}},
+                    {3, {watch(X, 0, 2)}}}),
+           kStillOld});
+  }
+  TEST_CASE("a_scan_outside_the_lock_is_seen") {
+    if (!kernel_notes_stores()) return skip("the kernel does not note stores");
+    check({"mutate_scan_unlocked", 2, 0,
+           program({{0, {st(X, 1), wmb(), post()}},
+                    {0, {wmb(), wmb()}},
+                    {1, {ld(X, 0), wait(1), ld(X, 1)}}}),
+           kStillOld, "mutation_window=delay:1000"});
+  }
+
+  // ---- Swaps ------------------------------------------------------------------------------
+
+  TEST_CASE("a_swap_that_is_not_published_is_seen") {
+    check({"mutate_cas_unpublished", 3, 0,
+           program({{1, {cas(X, 0, 1), post()}}, {2, {ld(X, 0), wait(1), ld(X, 1)}}}), kStillOld});
+  }
+  TEST_CASE("a_swap_at_home_that_is_not_published_is_seen") {
+    check({"mutate_home_cas_unpublished", 2, 0,
+           program({{0, {cas(X, 0, 1), post()}}, {1, {ld(X, 0), wait(1), ld(X, 1)}}}), kStillOld});
+  }
+  TEST_CASE("a_swap_that_its_own_cache_does_not_hear_of_is_seen") {
+    check({"mutate_cas_unpatched", 2, 0, program({{1, {ld(X, 0), cas(X, 0, 1), ld(X, 1)}}}),
+           kStillOld});
+  }
+  TEST_CASE("a_swap_that_the_twin_does_not_hear_of_undoes_a_later_one") {
+    check({"mutate_cas_twin_kept", 2, 0,
+           on_one_page(program({{1, {post(), cas(X, 0, 1), post()}},
+                                {1, {wait(1), churn(Y, 1), wmb(), post()}},
+                                {0, {await(X, 1, 1), cas(X, 1, 2), wait(3), ld(X, 0)}}})),
+           [](const Outcome& o) { return o[0] != 2; }});
+  }
+  TEST_CASE("a_swap_that_is_patched_into_a_newer_page_undoes_a_later_one") {
+    check({"mutate_cas_any_generation", 2, 0,
+           program({{1, {ld(X, 2), cas(X, 0, 1), post()}},
+                    {0, {await(X, 1, 3), cas(X, 1, 2)}},
+                    {1, {await(X, 2, 0), wait(1), ld(X, 1)}}}),
+           [](const Outcome& o) { return o[0] == 2 && o[1] != 2; }, "cas_before_patch=delay:3000",
+           1});
+  }
+}
+
+}  // namespace
+
+}  // namespace cmi::test

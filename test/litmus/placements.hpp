@@ -1,0 +1,27 @@
+// Where the variables of a litmus test lie: at home on one that takes part, on a third node, or in
+// two segments with two homes.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "litmus/lab.hpp"
+
+namespace cmi::test {
+
+// Of programs whose threads run on nodes 0 and 1.
+inline const std::vector<Placement>& placements_of_two() {
+  static const std::vector<Placement> all{
+      {2, {0}, "home on node 0"},
+      {2, {1}, "home on node 1"},
+      {3, {2}, "home elsewhere"},
+      {2, {0, 1}, "each is a home"},
+      {2, {1, 0}, "the other way round"},
+      {4, {2, 3}, "two homes elsewhere"},
+      {3, {2}, "node 0 beside the home", 0},
+      {3, {2}, "node 1 beside the home", 1},
+  };
+  return all;
+}
+
+}  // namespace cmi::test

@@ -1,0 +1,291 @@
+// The classical shapes: with each barrier the outcome that it forbids is never seen; where the
+// barrier is left out and timing lets it, the outcome is seen. Loads need no barrier of the
+// library's own: cmi_rmb is a fence of the CPU, and x86 keeps loads in order.
+#include <doctest/doctest.h>
+
+#include "litmus/placements.hpp"
+
+namespace cmi::test {
+
+namespace {
+
+struct Barrier {
+  std::string name;
+  Step step;
+};
+
+// What puts the store to `stored` before everything behind it. A swap of another word is one too.
+std::vector<Barrier> barriers(Variable stored, Variable swapped) {
+  return {{"wmb", wmb()},
+          {"mb", mb()},
+          {"flush_fb", flush_fb()},
+          {"close_fb", close_fb()},
+          {"cflush", cflush(stored)},
+          {"atm_cas", cas(swapped, 0, 1)}};
+}
+
+// Delays that let an allowed outcome be seen, and under which a forbidden one is not: the pages of
+// one barrier come home one by one, and are dropped one by one.
+constexpr const char* kSlow = "invalidate_before_zap=delay:300;publish_before_page=delay:100";
+// At the last reader: it is told of what it caches late, and fetches what it does not at once.
+constexpr const char* kLate = "invalidate_before_zap=delay:3000";
+
+void check_never(Lab& lab, const Program& p, uint32_t rounds, const Predicate& forbidden,
+                 const std::string& where) {
+  const Histogram seen = lab.run(p, rounds);
+  CHECK_MESSAGE(seen.count(forbidden) == 0, where, ": forbidden outcomes", seen);
+}
+
+void check_seen(Lab& lab, const Program& p, uint32_t rounds, const Predicate& allowed,
+                const std::string& where) {
+  const Histogram seen = lab.run(p, rounds, allowed);
+  CHECK_MESSAGE(seen.count(allowed) > 0, where, ": not seen", seen);
+}
+
+// ---- Message passing ------------------------------------------------------------------------
+
+Program message_passing(Step barrier) {
+  return program(
+      {{0, {st(X, 1), barrier, st(Y, 1), wmb()}}, {1, {await(Y, 1, 0), rmb(), ld(X, 1)}}});
+}
+bool message_before_its_data(const Outcome& o) { return o[0] == 1 && o[1] == 0; }
+
+// The message lies in front of its data, and so it is the first to come home.
+Program message_in_front() {
+  return program({{0, {st(Y, 1), st(X, 1), wmb()}}, {1, {await(X, 1, 0), rmb(), ld(Y, 1)}}});
+}
+
+TEST_SUITE("shapes") {
+  TEST_CASE("a_message_is_never_seen_before_what_a_barrier_put_in_front_of_it") {
+    for (const Placement& where : placements_of_two()) {
+      for (const char* delays : {"", kSlow}) {
+        Lab lab(where, delays);
+        for (const Barrier& b : barriers(X, Z)) {
+          check_never(lab, message_passing(b.step), 64, message_before_its_data,
+                      where.name + ", " + b.name);
+        }
+      }
+    }
+  }
+
+  TEST_CASE("a_message_without_a_barrier_is_seen_before_its_data") {
+    for (const Placement& where : placements_of_two()) {
+      Lab lab(where, kSlow);
+      check_seen(lab, message_in_front(), 4000, message_before_its_data, where.name);
+    }
+  }
+}
+
+// ---- Store buffering ------------------------------------------------------------------------
+
+Program store_buffering(Step first, Step second) {
+  return program({{0, {st(X, 1), first, ld(Y, 0)}}, {1, {st(Y, 1), second, ld(X, 1)}}});
+}
+bool both_old(const Outcome& o) { return o[0] == 0 && o[1] == 0; }
+
+TEST_SUITE("shapes") {
+  TEST_CASE("of_two_that_store_and_then_load_one_sees_the_other") {
+    for (const Placement& where : placements_of_two()) {
+      for (const char* delays : {"", kSlow}) {
+        Lab lab(where, delays);
+        const auto first = barriers(X, Z);
+        const auto second = barriers(Y, U);
+        for (size_t i = 0; i < first.size(); ++i) {
+          check_never(lab, store_buffering(first[i].step, second[i].step), 64, both_old,
+                      where.name + ", " + first[i].name);
+        }
+      }
+    }
+  }
+
+  TEST_CASE("of_two_that_store_and_load_without_a_barrier_neither_sees_the_other") {
+    for (const Placement& where : placements_of_two()) {
+      Lab lab(where);
+      check_seen(lab, store_buffering(nothing(), nothing()), 1000, both_old, where.name);
+    }
+  }
+}
+
+// ---- 2+2W -----------------------------------------------------------------------------------
+
+Program crosswise(Step first, Step second) {
+  Program p =
+      program({{0, {st(X, 1), first, st(Y, 2), wmb()}}, {1, {st(Y, 1), second, st(X, 2), wmb()}}});
+  p.finals = true;
+  return p;
+}
+bool both_first(const Outcome& o) { return final_of(o, X) == 1 && final_of(o, Y) == 1; }
+bool disagreement(const Outcome& o) {
+  return final_of(o, X) == kDisagree || final_of(o, Y) == kDisagree;
+}
+
+TEST_SUITE("shapes") {
+  TEST_CASE("of_two_that_store_crosswise_one_is_the_last") {
+    for (const Placement& where : placements_of_two()) {
+      for (const char* delays : {"", kSlow}) {
+        Lab lab(where, delays);
+        const auto first = barriers(X, Z);
+        const auto second = barriers(Y, U);
+        for (size_t i = 0; i < first.size(); ++i) {
+          check_never(
+              lab, crosswise(first[i].step, second[i].step), 64,
+              [](const Outcome& o) { return both_first(o) || disagreement(o); },
+              where.name + ", " + first[i].name);
+        }
+      }
+    }
+  }
+
+  // With one home the stores of a barrier come home in one message; a store at home is there at
+  // once, before the one that goes to the other home: no outcome to be seen.
+  TEST_CASE("of_two_that_store_crosswise_without_a_barrier_both_are_first") {
+    for (const Placement& where : placements_of_two()) {
+      if (where.homes.size() == 1 || where.homes[0] == 0) continue;
+      Lab lab(where);
+      check_seen(lab, crosswise(nothing(), nothing()), 2000, both_first, where.name);
+    }
+  }
+}
+
+// ---- Load buffering -------------------------------------------------------------------------
+
+// Each loads what the other one stores after its own load. Timing hides the outcome: a load is over
+// before the store behind it begins. Node 2 sets both to 0 before each round, when nodes 0 and 1
+// have cached what the last round left: what shows the outcome is a load of that.
+Program load_buffering(Step first, Step second) {
+  Program p = program(
+      {{0, {ld(X, 0), first, st(Y, 1), wmb(), post(), wait(2), watch(X, 0, 2), watch(X, 0, 2)}},
+       {1, {ld(Y, 1), second, st(X, 1), wmb(), post(), wait(2), watch(Y, 0, 2), watch(Y, 0, 2)}},
+       {2, {}}});
+  p.again = true;
+  p.calm = true;
+  return p;
+}
+bool both_new(const Outcome& o) { return o[0] == 1 && o[1] == 1; }
+
+TEST_SUITE("shapes") {
+  TEST_CASE("of_two_that_load_and_then_store_only_one_sees_the_other") {
+    const std::vector<std::vector<int>> placements{{0}, {2}, {3}, {0, 1}, {2, 3}};
+    for (const auto& homes : placements) {
+      Lab lab({4, homes});
+      const std::string where = "home on " + std::to_string(homes[0]);
+      check_never(lab, load_buffering(nothing(), nothing()), 48, both_new, where);
+      check_never(lab, load_buffering(mb(), mb()), 48, both_new, where);
+      check_never(lab, load_buffering(rmb(), rmb()), 48, both_new, where);
+      check_never(lab, load_buffering(wmb(), wmb()), 48, both_new, where);
+    }
+  }
+
+  TEST_CASE("of_two_that_load_and_then_store_both_see_the_other_when_the_protocol_is_broken") {
+    Lab lab({3, {2}}, "mutate_answer_before_zap=fail;invalidate_before_zap=delay:1000");
+    check_seen(lab, load_buffering(mb(), mb()), 1000, both_new, "answer before zap");
+  }
+}
+
+// ---- IRIW -----------------------------------------------------------------------------------
+
+// Each reader sees one writer's second store, and not the other's first.
+Program independent_writers(Step first, Step second) {
+  return program({{0, {st(Z, 1), first, st(X, 1), wmb()}},
+                  {1, {st(U, 1), second, st(Y, 1), wmb()}},
+                  {2, {await(X, 1, 0), rmb(), ld(U, 1)}},
+                  {3, {await(Y, 1, 2), rmb(), ld(Z, 3)}}});
+}
+bool in_different_order(const Outcome& o) {
+  return o[0] == 1 && o[1] == 0 && o[2] == 1 && o[3] == 0;
+}
+
+const std::vector<Placement>& placements_of_four() {
+  static const std::vector<Placement> all{{4, {0}, "home on a writer"},
+                                          {4, {2}, "home on a reader"},
+                                          {5, {4}, "home elsewhere"},
+                                          {4, {0, 1}, "each writer is a home"},
+                                          {4, {2, 3}, "each reader is a home"}};
+  return all;
+}
+
+TEST_SUITE("shapes") {
+  TEST_CASE("readers_agree_on_the_order_of_what_barriers_have_completed") {
+    for (const Placement& where : placements_of_four()) {
+      for (const char* delays : {"", kSlow}) {
+        Lab lab(where, delays);
+        for (const Barrier& b : barriers(Z, Z)) {
+          const Step second = b.step.act == Act::kCflush ? cflush(U) : b.step;
+          if (b.step.act == Act::kCas) continue;
+          check_never(lab, independent_writers(b.step, second), 32, in_different_order,
+                      where.name + ", " + b.name);
+        }
+      }
+    }
+  }
+
+  // Allowed, since a store counts for third nodes when its writer's barrier is over.
+  TEST_CASE("readers_see_racing_stores_in_different_order") {
+    // Node 3 is told of X late, and may fetch what node 1 stores when node 2 has seen X.
+    const Program one_late =
+        program({{0, {st(X, 1), wmb()}},
+                 {1, {wait(1), st(Y, 1), wmb()}},
+                 {2, {ld(Y, 4), await(X, 1, 0), rmb(), ld(Y, 1), post()}},
+                 {3, {ld(X, 5), pause(), pause(), ld(Y, 2), rmb(), ld(X, 3)}}});
+    // What lies here is seen before what lies there.
+    const Program at_readers = program({{0, {st(X, 1), wmb()}},
+                                        {1, {st(Y, 1), wmb()}},
+                                        {2, {ld(Y, 4), await(X, 1, 0), rmb(), ld(Y, 1)}},
+                                        {3, {ld(X, 5), await(Y, 1, 2), rmb(), ld(X, 3)}}});
+    for (const Placement& where : placements_of_four()) {
+      const bool here = where.homes == std::vector{2, 3};
+      Lab lab(where, here ? kSlow : kLate, here ? -1 : 3);
+      check_seen(lab, here ? at_readers : one_late, 4000, in_different_order, where.name);
+    }
+  }
+
+  TEST_CASE("readers_that_swap_agree_on_the_order_of_racing_stores") {
+    for (const Placement& where : placements_of_four()) {
+      for (const char* delays : {"", kSlow}) {
+        Lab lab(where, delays);
+        check_never(lab,
+                    program({{0, {st(X, 1), wmb()}},
+                             {1, {st(Y, 1), wmb()}},
+                             {2, {cas(X, 0, 0, 0), cas(Y, 0, 0, 1)}},
+                             {3, {cas(Y, 0, 0, 2), cas(X, 0, 0, 3)}}}),
+                    100, in_different_order, where.name);
+      }
+    }
+  }
+}
+
+// ---- Chains ---------------------------------------------------------------------------------
+
+bool chain_broken(const Outcome& o) { return o[0] == 1 && o[1] == 1 && o[2] == 0; }
+
+TEST_SUITE("shapes") {
+  TEST_CASE("what_happened_before_a_barrier_is_seen_along_a_chain_of_nodes") {
+    for (const Placement& where : placements_of_four()) {
+      for (const char* delays : {"", kSlow}) {
+        Lab lab(where, delays);
+        for (const Barrier& b : barriers(X, U)) {
+          check_never(lab,
+                      program({{0, {st(X, 1), b.step, st(Y, 1), wmb()}},
+                               {1, {await(Y, 1, 0), rmb(), st(Z, 1), wmb()}},
+                               {2, {await(Z, 1, 1), rmb(), ld(X, 2)}}}),
+                      48, chain_broken, where.name + ", " + b.name);
+        }
+      }
+    }
+  }
+
+  TEST_CASE("a_racing_store_is_missed_at_the_end_of_a_chain") {
+    const Program racing = program({{0, {st(X, 1), wmb()}},
+                                    {1, {await(X, 1, 0), st(Y, 1), wmb()}},
+                                    {2, {ld(X, 3), post(), pause(), ld(Y, 1), rmb(), ld(X, 2)}}});
+    for (const Placement& where : placements_of_four()) {
+      if (where.homes[0] == 2) continue;  // a store to X is there at once, before node 1 sees it
+      Lab lab(where, kLate, 2);
+      check_seen(lab, racing, 2000, chain_broken, where.name);
+    }
+  }
+}
+
+}  // namespace
+
+}  // namespace cmi::test
