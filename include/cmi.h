@@ -28,6 +28,7 @@
  *   CMI_ADDRESS      address or interface to bind to, or "auto" for the best that other machines
  *                    can reach; default: loopback, so nobody outside the machine gets in
  *   CMI_FAULT        "signal" (default) or "thread": how faults on imported segments are taken
+ *   CMI_KERNEL       use only what Linux of this version has, as 6.1; default: all that there is
  *   CMI_NODE         name of the node; two names on one machine are two nodes; default: the machine
  *   CMI_RUNTIME_DIR  where the node keeps its shared state; default: a folder of the user's in
  *                    /dev/shm, mode 0700

@@ -264,8 +264,11 @@ Process& Cluster::spawn_bare(const std::string& node, const Env& env) {
   Fd ours(ends[0]);
   Fd theirs(ends[1]);
   Env all{{"CMI_RUNTIME_DIR", runtime_folder_}, {"CMI_NODE", node}};
-  if (const char* provider = std::getenv("CMI_TEST_PROVIDER")) {
-    all.emplace_back("CMI_PROVIDER", provider);
+  for (const char* name : {"PROVIDER", "KERNEL", "FAULT"}) {
+    const std::string end(name);
+    if (const char* value = std::getenv(("CMI_TEST_" + end).c_str())) {
+      all.emplace_back("CMI_" + end, value);
+    }
   }
   all.insert(all.end(), env.begin(), env.end());
   all.emplace_back(kChildVariable, std::to_string(theirs.get()));

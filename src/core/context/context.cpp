@@ -158,6 +158,7 @@ Result<Context*> Context::start(uint16_t verno, const cmi_cbs* callbacks,
     return node.status();
   }
   c.node_ = node.take();
+  memory::Userfault::probe(c.environment_.kernel);
   auto engine =
       memory::Engine::start(*c.node_, {c.environment_.provider, c.environment_.address}, c.id_);
   if (!engine) return engine.status();

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "core/base/log.hpp"
+#include "core/memory/store_log.hpp"
 
 namespace cmi::memory {
 
@@ -79,7 +80,10 @@ void Engine::wake() {
 
 Exception Engine::on_fault(const View& view, const std::byte* addr, bool write) {
   Exception e = Exception::kAccess;  // a guarded view at home faults on stores only
-  if (view.import != nullptr) {
+  if (view.stores != nullptr) {
+    view.stores->note(addr);
+    e = Exception::kNone;
+  } else if (view.import != nullptr) {
     const bool was_idle = !importer_->busy();
     e = t_access_enabled
             ? importer_->serve(view, addr, write, Deadline::in(importer_->reconf_timeout()))

@@ -142,6 +142,7 @@ class Importer {
   bool session_key(Import& imp, fabric::Session& session, fabric::RemoteKey* key,
                    Deadline deadline);
   bool make_dirty(const View& view, uint32_t page);
+  bool map_and_compare(const View& view, uint32_t page);
 
   // cas.cpp
   Exception swap_by_message(const std::shared_ptr<Import>& imp, uint64_t offset, uint64_t expected,

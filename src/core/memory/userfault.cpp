@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "core/base/fault_point.hpp"
 #include "core/base/ids.hpp"
 
 #ifndef UFFD_USER_MODE_ONLY
@@ -35,6 +36,8 @@
 namespace cmi::memory {
 
 namespace {
+
+KernelFeatures g_features;  // written by probe(), when no other thread of the library runs
 
 struct ScanArg {  // struct pm_scan_arg of <linux/fs.h>, 6.7
   uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages;
@@ -98,9 +101,11 @@ bool probe_async_tracking() {
 
 }  // namespace
 
-const KernelFeatures& Userfault::features() {
-  static const KernelFeatures f{probe_continue_protected(), probe_async_tracking()};
-  return f;
+const KernelFeatures& Userfault::features() { return g_features; }
+
+void Userfault::probe(uint32_t newest) {
+  g_features.continue_protected = newest >= kernel_version(6, 4) && probe_continue_protected();
+  g_features.async_tracking = newest >= kernel_version(6, 7) && probe_async_tracking();
 }
 
 Result<Userfault> Userfault::open(Kind kind, const char** why) {
@@ -144,8 +149,8 @@ void Userfault::remove(void* addr, size_t len) {
 }
 
 bool Userfault::map(void* addr, size_t len, bool writable) {
-  // Without CONTINUE_MODE_WP there is a moment in which a store gets through; callers use it only
-  // where no store is legal.
+  // Without CONTINUE_MODE_WP there is a moment in which a store gets through. Where stores are
+  // legal the caller keeps a twin to find them by.
   const bool protect_after = !writable && !features().continue_protected;
   auto start = reinterpret_cast<uint64_t>(addr);
   const uint64_t end = start + len;
@@ -165,7 +170,10 @@ bool Userfault::map(void* addr, size_t len, bool writable) {
       good = errno == EAGAIN;
     }
   }
-  if (protect_after) protect(addr, len);
+  if (protect_after) {
+    fault_point("map_before_protect");
+    protect(addr, len);
+  }
   return good;
 }
 

@@ -10,7 +10,12 @@
 
 namespace cmi::memory {
 
-// What the running kernel offers beyond the least we need (5.19).
+// A version of Linux, comparable: kernel_version(6, 4) is 6.4.
+constexpr uint32_t kernel_version(uint32_t major, uint32_t minor) { return major * 1000 + minor; }
+
+inline constexpr uint32_t kOldestKernel = kernel_version(5, 19);
+
+// What the running kernel offers beyond the least we need.
 struct KernelFeatures {
   bool continue_protected = false;  // UFFDIO_CONTINUE_MODE_WP, 6.4
   bool async_tracking = false;      // UFFD_FEATURE_WP_ASYNC and PAGEMAP_SCAN, 6.7
@@ -20,7 +25,8 @@ class Userfault {
  public:
   enum class Kind {
     kImport,   // missing, minor and write-protect faults come as SIGBUS to the thread
-    kGuarded,  // write-protect faults only, as SIGBUS: read-only views at home
+    kGuarded,  // write-protect faults only, as SIGBUS: read-only views at home, and writable ones
+               // where there is no async_tracking
     kTracked,  // the kernel notes stores by itself: writable views at home
   };
   Userfault() = default;
@@ -38,6 +44,9 @@ class Userfault {
   void unprotect(void* addr, size_t len);  // and wakes whoever waits
 
   static const KernelFeatures& features();
+  // Finds out what the kernel has, and forgets what came after Linux `newest`. Once for each
+  // context, before anything above.
+  static void probe(uint32_t newest);
 
  private:
   Fd fd_;
