@@ -15,7 +15,7 @@ namespace cmi::test {
 
 namespace {
 
-const Env kOld{{"CMI_KERNEL", "6.1"}};
+const Env kOld{{"CMI_KERNEL", "6.1"}, {"CMI_FAULT", "signal"}};
 constexpr uint64_t kPages = 16;  // of the segment
 
 uint64_t pages_fetched(Process& process) {
@@ -108,7 +108,7 @@ TEST_SUITE("kernels") {
     Cluster cluster;
     Process& home = cluster.spawn("home");
     Process& peer = cluster.spawn(
-        "peer", {{"CMI_KERNEL", "6.1"}, {"CMI_FAULT_POINT", "map_before_protect=delay:20000"}});
+        "peer", {kOld[0], kOld[1], {"CMI_FAULT_POINT", "map_before_protect=delay:20000"}});
     const Export exported = export_segment(home, kPages * kPage);
     const Import import = import_segment(peer, exported);
     // A thread loads; while its fault is between mapping and protecting the page, this one stores.
