@@ -27,7 +27,10 @@
  *   CMI_PROVIDER     libfabric provider, as fi_info -p takes it; default: the best one found
  *   CMI_ADDRESS      address or interface to bind to, or "auto" for the best that other machines
  *                    can reach; default: loopback, so nobody outside the machine gets in
- *   CMI_FAULT        "signal" (default) or "thread": how faults on imported segments are taken
+ *   CMI_FAULT        "signal" (default) or "thread": how faults on imported segments are taken.
+ * With "thread" system calls may be given their addresses (else they fail with EFAULT where a page
+ * is not cached); where the process may not have that, cmi_ini() fails with CMI_ERR_NOTSUPP
+ *   CMI_KERNEL       use only what Linux of this version has, as 6.1; default: all that there is
  *   CMI_NODE         name of the node; two names on one machine are two nodes; default: the machine
  *   CMI_RUNTIME_DIR  where the node keeps its shared state; default: a folder of the user's in
  *                    /dev/shm, mode 0700

@@ -6,12 +6,14 @@
 if(NOT CMAKE_SCRIPT_MODE_FILE)
   set(CMI_DISCOVER_SCRIPT ${CMAKE_CURRENT_LIST_FILE})
 
-  # cmi_discover_tests(target kind): uses CMI_TEST_TIMEOUT and CMI_TEST_ENVIRONMENT.
+  # cmi_discover_tests(target kind): uses CMI_TEST_TIMEOUT, CMI_TEST_ENVIRONMENT and
+  # CMI_TEST_VARIANTS.
   function(cmi_discover_tests target kind)
     set(cases ${CMAKE_CURRENT_BINARY_DIR}/${target}_cases.cmake)
     add_custom_command(TARGET ${target} POST_BUILD
       COMMAND ${CMAKE_COMMAND} -D PROGRAM=$<TARGET_FILE:${target}> -D KIND=${kind}
         -D "TEST_TIMEOUT=${CMI_TEST_TIMEOUT}" -D "TEST_ENVIRONMENT=${CMI_TEST_ENVIRONMENT}"
+        -D "VARIANTS=${CMI_TEST_VARIANTS}" -D "VARIANT_SUITES=${CMI_TEST_VARIANT_SUITES}"
         -D CASES=${cases} -P ${CMI_DISCOVER_SCRIPT}
       BYPRODUCTS ${cases} VERBATIM)
     file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${target}_include.cmake
@@ -27,11 +29,20 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
   return()
 endif()
 
+cmake_minimum_required(VERSION 3.25)
 execute_process(COMMAND ${PROGRAM} --list-test-cases --reporters=xml
   OUTPUT_VARIABLE listing RESULT_VARIABLE result)
 if(NOT result EQUAL 0)
   message(FATAL_ERROR "${PROGRAM} cannot list its cases: ${result}\n${listing}")
 endif()
+
+# add_case(test labels environment): of the program's cases that match `pattern`.
+macro(add_case test labels environment)
+  string(APPEND script
+    "add_test([==[${test}]==] [==[${PROGRAM}]==] [==[--test-case=${pattern}]==])\n"
+    "set_tests_properties([==[${test}]==] PROPERTIES LABELS [==[${labels}]==]"
+    " TIMEOUT ${TEST_TIMEOUT} SKIP_RETURN_CODE 77 ENVIRONMENT [==[${environment}]==])\n")
+endmacro()
 
 set(script "")
 # Semicolons and brackets would be taken for list syntax below.
@@ -46,8 +57,10 @@ foreach(line IN LISTS lines)
   string(REGEX MATCH " name=\"([^\"]*)\"" ignored "${line}")
   set(name "${CMAKE_MATCH_1}")
   set(labels ${KIND})
+  set(suite "")
   if(line MATCHES " testsuite=\"([^\"]+)\"")
-    list(APPEND labels "${CMAKE_MATCH_1}")
+    set(suite "${CMAKE_MATCH_1}")
+    list(APPEND labels "${suite}")
   endif()
   foreach(pair "<open>=[" "<close>=]" "&quot<semicolon>=\"" "&lt<semicolon>=<"
                "&gt<semicolon>=>" "&amp<semicolon>=&")
@@ -57,9 +70,12 @@ foreach(line IN LISTS lines)
   string(REPLACE "<semicolon>" ";" name "${name}")
   # A comma separates patterns for doctest.
   string(REPLACE "," "\\," pattern "${name}")
-  string(APPEND script
-    "add_test([==[${KIND}/${name}]==] [==[${PROGRAM}]==] [==[--test-case=${pattern}]==])\n"
-    "set_tests_properties([==[${KIND}/${name}]==] PROPERTIES LABELS [==[${labels}]==]"
-    " TIMEOUT ${TEST_TIMEOUT} SKIP_RETURN_CODE 77 ENVIRONMENT [==[${TEST_ENVIRONMENT}]==])\n")
+  add_case("${KIND}/${name}" "${labels}" "${TEST_ENVIRONMENT}")
+  if(suite IN_LIST VARIANT_SUITES AND line MATCHES " filename=\"[^\"]*_nodes_test\\.cpp\"")
+    foreach(variant IN LISTS VARIANTS)
+      string(REGEX MATCH "^([^=]*)=(.*)$" ignored "${variant}")
+      add_case("${CMAKE_MATCH_1}/${name}" "${CMAKE_MATCH_1}" "${TEST_ENVIRONMENT};${CMAKE_MATCH_2}")
+    endforeach()
+  endif()
 endforeach()
 file(WRITE ${CASES} "${script}")

@@ -13,8 +13,6 @@ namespace cmi::test {
 
 namespace {
 
-constexpr int kSkippedStatus = 77;  // SKIP_RETURN_CODE in test/CMakeLists.txt
-
 // Set by skip(), read after the run.
 std::atomic<bool> skipped{false};
 

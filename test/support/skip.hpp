@@ -4,6 +4,9 @@
 
 namespace cmi::test {
 
+// What a program ends with whose case was skipped; SKIP_RETURN_CODE in test/CMakeLists.txt.
+inline constexpr int kSkippedStatus = 77;
+
 void skip(const char* reason);
 
 }  // namespace cmi::test

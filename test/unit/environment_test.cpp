@@ -10,6 +10,7 @@
 #include <map>
 
 #include "core/base/log.hpp"
+#include "core/memory/userfault.hpp"
 #include "core/node/node.hpp"
 #include "core/segment/placement.hpp"
 
@@ -19,8 +20,9 @@ using cmi::context::read_environment;
 
 namespace {
 
-const char* const kVariables[] = {"CMI_PROVIDER",    "CMI_ADDRESS", "CMI_FAULT", "CMI_NODE",
-                                  "CMI_RUNTIME_DIR", "CMI_MEM_MAX", "CMI_TRACE", "CMI_TRACE_FILE"};
+const char* const kVariables[] = {"CMI_PROVIDER", "CMI_ADDRESS", "CMI_FAULT",
+                                  "CMI_KERNEL",   "CMI_NODE",    "CMI_RUNTIME_DIR",
+                                  "CMI_MEM_MAX",  "CMI_TRACE",   "CMI_TRACE_FILE"};
 
 // None of the variables set, and alerts collected, while it lives; then all as it was.
 class Clean {
@@ -102,6 +104,7 @@ TEST_CASE("an_empty_environment_gives_the_defaults") {
   CHECK(env->runtime_dir == node::default_runtime_dir());
   CHECK(env->mem_max == segment::machine().ram_bytes / 2);
   CHECK(env->fault == Environment::FaultMode::kSignal);
+  CHECK(env->kernel == UINT32_MAX);
   CHECK_FALSE(env->trace.has_value());
   CHECK(env->trace_file.empty());
   CHECK_FALSE(env->trace_fd);
@@ -113,6 +116,7 @@ TEST_CASE("every_variable_arrives_where_it_belongs") {
   setenv("CMI_PROVIDER", "tcp;ofi_rxm", 1);
   setenv("CMI_ADDRESS", "auto", 1);
   setenv("CMI_FAULT", "thread", 1);
+  setenv("CMI_KERNEL", "6.1", 1);
   setenv("CMI_NODE", "left", 1);
   setenv("CMI_RUNTIME_DIR", "/dev/shm/somewhere", 1);
   setenv("CMI_MEM_MAX", "1", 1);
@@ -122,6 +126,7 @@ TEST_CASE("every_variable_arrives_where_it_belongs") {
   CHECK(env->provider == "tcp;ofi_rxm");
   CHECK(env->address == "auto");
   CHECK(env->fault == Environment::FaultMode::kThread);
+  CHECK(env->kernel == memory::kernel_version(6, 1));
   CHECK(env->node_name == "left");
   CHECK(env->runtime_dir == "/dev/shm/somewhere");
   CHECK(env->mem_max == 1);
@@ -165,6 +170,11 @@ TEST_CASE("a_value_that_cannot_be_parsed_is_refused_with_one_line_that_names_it"
   for (const char* bad : {"", "Signal", "signals", "both"}) {
     CAPTURE(bad);
     CHECK(clean.refuses("CMI_FAULT", bad));
+  }
+  for (const char* bad :
+       {"", "6", "6.", ".1", "6.1.2", "6.1-rc1", " 6.1", "5.18", "6.1000", "v6.1"}) {
+    CAPTURE(bad);
+    CHECK(clean.refuses("CMI_KERNEL", bad));
   }
   CHECK(clean.refuses("CMI_NODE", ""));
   CHECK(clean.refuses("CMI_NODE", std::string(256, 'n')));

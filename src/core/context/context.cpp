@@ -132,10 +132,6 @@ Result<Context*> Context::start(uint16_t verno, const cmi_cbs* callbacks,
   } made{new Context};
   Context& c = *made.context;
   c.environment_ = environment.take();
-  if (c.environment_.fault == Environment::FaultMode::kThread) {
-    alert(kFacIni, "CMI_FAULT=thread is not offered by this version");
-    return Status::kNotSupp;
-  }
   if (c.environment_.trace_fd) sink.fd = c.environment_.trace_fd.get();
   if (c.environment_.trace) {
     Trace::get().configure(c.environment_.trace->facilities, c.environment_.trace->level, sink);
@@ -158,8 +154,10 @@ Result<Context*> Context::start(uint16_t verno, const cmi_cbs* callbacks,
     return node.status();
   }
   c.node_ = node.take();
+  memory::Userfault::probe(c.environment_.kernel);
   auto engine =
-      memory::Engine::start(*c.node_, {c.environment_.provider, c.environment_.address}, c.id_);
+      memory::Engine::start(*c.node_, {c.environment_.provider, c.environment_.address}, c.id_,
+                            c.environment_.fault == Environment::FaultMode::kThread);
   if (!engine) return engine.status();
   c.engine_ = engine.take();
   // After the fabric's libraries are loaded: exit handlers run last first, and theirs must come

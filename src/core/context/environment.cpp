@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "core/base/log.hpp"
+#include "core/memory/userfault.hpp"
 #include "core/node/node.hpp"
 #include "core/segment/placement.hpp"
 
@@ -50,6 +51,17 @@ std::optional<uint64_t> parse_bytes(std::string_view text) {
   return number << shift;
 }
 
+// MAJOR.MINOR, and nothing else.
+std::optional<uint32_t> parse_kernel(std::string_view text) {
+  uint16_t major = 0, minor = 0;
+  const char* const end = text.data() + text.size();
+  const auto [dot, error] = std::from_chars(text.data(), end, major);
+  if (error != std::errc{} || dot == end || *dot != '.') return std::nullopt;
+  const auto [rest, error2] = std::from_chars(dot + 1, end, minor);
+  if (error2 != std::errc{} || rest != end || minor > 999) return std::nullopt;
+  return memory::kernel_version(major, minor);
+}
+
 // Not blocking, so that a pipe that nobody reads fails now, and a full one loses lines later rather
 // than holding up the client.
 Fd open_for_appending(const std::string& path) {
@@ -77,6 +89,14 @@ Result<Environment> read_environment() {
     env.fault = Environment::FaultMode::kThread;
   } else {
     return bad_value("CMI_FAULT", *v, "neither signal nor thread");
+  }
+
+  if (auto v = variable("CMI_KERNEL")) {
+    const auto version = parse_kernel(*v);
+    if (!version || *version < memory::kOldestKernel) {
+      return bad_value("CMI_KERNEL", *v, "not a version of Linux of the form 6.1, from 5.19 on");
+    }
+    env.kernel = *version;
   }
 
   if (auto v = variable("CMI_NODE")) {

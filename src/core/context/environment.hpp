@@ -24,6 +24,7 @@ struct Environment {
   std::string runtime_dir;  // CMI_RUNTIME_DIR; absolute, need not exist
   uint64_t mem_max = 0;     // CMI_MEM_MAX, bytes; never 0
   FaultMode fault = FaultMode::kSignal;
+  uint32_t kernel = UINT32_MAX;    // CMI_KERNEL, as kernel_version(); the newest to make use of
   std::optional<TraceWish> trace;  // CMI_TRACE
   std::string trace_file;          // CMI_TRACE_FILE; empty: none
   Fd trace_fd;                     // open for appending where there is a trace_file

@@ -8,6 +8,7 @@
 
 #include "core/base/log.hpp"
 #include "core/base/spin.hpp"
+#include "core/memory/store_log.hpp"
 
 namespace cmi::memory {
 
@@ -20,7 +21,7 @@ constexpr Nanos kSweepEvery = 5 * kSecond, kSweepAfter = 30 * kSecond;
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::start(node::Node& node, const fabric::Config& config,
-                                              ContextId self) {
+                                              ContextId self, bool fault_threads) {
   std::unique_ptr<Engine> e(new Engine(node));
   auto serving = fabric::open_fabric(config);
   if (!serving) return serving.status();
@@ -41,8 +42,8 @@ Result<std::unique_ptr<Engine>> Engine::start(node::Node& node, const fabric::Co
   identity.node = node.id();
   const Bytes door = e->server_->door_address();
   identity.door.assign(door.begin(), door.end());
-  auto importer = Importer::open(
-      {node, *e->linking_, e->provider(), *e->server_, identity, e->views_, e->stats_});
+  auto importer = Importer::open({node, *e->linking_, e->provider(), *e->server_, identity,
+                                  e->views_, e->stats_, fault_threads});
   if (!importer) return importer.status();
   e->importer_ = importer.take();
   auto home = Home::open(
@@ -51,6 +52,10 @@ Result<std::unique_ptr<Engine>> Engine::start(node::Node& node, const fabric::Co
   e->home_ = home.take();
 
   set_fault_target(e.get());
+  if (fault_threads) {
+    e->fault_threads_ = std::make_unique<FaultThreads>(*e->importer_, *e);
+    if (Status s = e->fault_threads_->start(); !ok(s)) return s;
+  }
   SignalsBlocked inherited_by_the_thread;
   e->thread_ = std::thread(&Engine::serve, e.get());
   return e;
@@ -64,6 +69,7 @@ void Engine::stop() {
 
 Engine::~Engine() {
   set_fault_target(nullptr);
+  fault_threads_.reset();
   stop();
   // Importer first: its links' endpoints are on linking_, its pages are what they write to.
   importer_.reset();
@@ -78,16 +84,26 @@ void Engine::wake() {
   [[maybe_unused]] ssize_t n = ::write(wake_.get(), &one, sizeof one);
 }
 
-Exception Engine::on_fault(const View& view, const std::byte* addr, bool write) {
-  Exception e = Exception::kAccess;  // a guarded view at home faults on stores only
-  if (view.import != nullptr) {
-    const bool was_idle = !importer_->busy();
-    e = t_access_enabled
-            ? importer_->serve(view, addr, write, Deadline::in(importer_->reconf_timeout()))
-            : Exception::kEnable;
-    // The timer that publishes what no barrier does starts with the first dirty page.
-    if (was_idle && write && importer_->busy()) wake();
+Exception Engine::try_access(const View& view, const std::byte* addr, bool write) {
+  if (view.stores != nullptr) {
+    view.stores->note(addr);
+    return Exception::kNone;
   }
+  // A guarded view at home faults on stores only.
+  if (view.import == nullptr) return Exception::kAccess;
+  if (!t_access_enabled) return Exception::kEnable;
+  const bool was_idle = !importer_->busy();
+  const Exception e =
+      importer_->serve(view, addr, write, Deadline::in(importer_->reconf_timeout()));
+  // The timer that publishes what no barrier does starts with the first dirty page.
+  if (was_idle && write && importer_->busy()) wake();
+  return e;
+}
+
+Exception Engine::on_fault(const View& view, const std::byte* addr, bool write) {
+  // With fault threads this is a page that one of them has poisoned.
+  if (fault_threads_ != nullptr && view.import != nullptr) importer_->unpoison(view, addr);
+  const Exception e = try_access(view, addr, write);
   if (e != Exception::kNone) {
     count(stats_.exceptions);
     trace(kFacMem, kDebug, "exception {} at {} segment {}", static_cast<int>(e),

@@ -10,7 +10,7 @@
 #include <string>
 #include <thread>
 
-#include "core/memory/fault.hpp"
+#include "core/memory/fault_threads.hpp"
 #include "core/memory/home.hpp"
 #include "core/memory/importer.hpp"
 
@@ -20,8 +20,9 @@ class Engine : public fabric::ServerHandler, public FaultTarget {
  public:
   // Opens the fabric twice: once to serve (driven by the service thread) and once for what this
   // context starts (driven by the threads that wait), so that neither wakes the other.
+  // kNotSupp: among others, fault_threads where the process may not have them.
   static Result<std::unique_ptr<Engine>> start(node::Node& node, const fabric::Config& config,
-                                               ContextId self);
+                                               ContextId self, bool fault_threads);
   ~Engine() override;
 
   Importer& importer() { return *importer_; }
@@ -37,6 +38,7 @@ class Engine : public fabric::ServerHandler, public FaultTarget {
 
   std::shared_ptr<const View> view_at(const void* addr) override { return views_.find(addr); }
   Exception on_fault(const View& view, const std::byte* addr, bool write) override;
+  Exception try_access(const View& view, const std::byte* addr, bool write) override;
 
   bool on_hello(const fabric::ClientInfo&) override { return true; }
   void on_new_session(const fabric::ClientInfo& client) override;
@@ -59,6 +61,7 @@ class Engine : public fabric::ServerHandler, public FaultTarget {
   std::unique_ptr<fabric::Server> server_;
   std::unique_ptr<Importer> importer_;
   std::unique_ptr<Home> home_;
+  std::unique_ptr<FaultThreads> fault_threads_;  // null: faults come as SIGBUS
   Fd wake_;
   std::atomic<bool> stop_{false};
   std::thread thread_;

@@ -108,14 +108,13 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, D
           wait = true;  // its bytes are on their way from here
           break;
         }
-        // Before Linux 6.4 a page that may be stored to is mapped writable with a twin, as if it
-        // had been stored to: between mapping and protecting it a store would go unnoticed.
         if (!write && (Userfault::features().continue_protected || view.read_only ||
                        (imp.rights.load() & fabric::kWrite) == 0)) {
           full = !userfault_.map(at, kPageSize, false);
-        } else if (make_dirty(view,
-                              index)) {  // a store, or a load where nothing less can be mapped
-          if (write) count(parts_.stats.store_faults);
+        } else if (!write) {
+          full = !map_and_compare(view, index);
+        } else if (make_dirty(view, index)) {
+          count(parts_.stats.store_faults);
           userfault_.unprotect(at, kPageSize);
           full = !userfault_.map(at, kPageSize, true);
           ++page.generation;
@@ -153,6 +152,23 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, D
     if (auto s = imp.link->current(); s != nullptr && s->endpoint().poll() > 0) continue;
     imp.wait_for_change(seen, kNap);
   }
+}
+
+// For a load before Linux 6.4, where a page is first mapped and then protected: a store between the
+// two is found by the twin, so the page counts as dirty until that has been looked at. Under the
+// page's lock.
+bool Importer::map_and_compare(const View& view, uint32_t index) {
+  Import& imp = *view.import;
+  Page& page = imp.table[index];
+  const PageState before = page.state;
+  if (!make_dirty(view, index)) return false;
+  const bool mapped = userfault_.map(view.addr + size_t{index} * kPageSize, kPageSize, false);
+  ++page.generation;
+  if (std::memcmp(imp.page_data(index), twins_.at(page.twin), kPageSize) == 0) {
+    drop_twin(page);
+    set_state(page, before);
+  }
+  return mapped;
 }
 
 bool Importer::session_key(Import& imp, fabric::Session& session, fabric::RemoteKey* key,

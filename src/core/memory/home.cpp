@@ -8,6 +8,7 @@
 
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
+#include "core/memory/store_log.hpp"
 #include "core/segment/placement.hpp"
 
 namespace cmi::memory {
@@ -25,15 +26,16 @@ Result<std::unique_ptr<Home>> Home::open(Parts parts) {
     return guarded.status();
   }
   h->guarded_ = guarded.take();
+  h->pagemap_.reset(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
+  if (!h->pagemap_) return Status::kNotSupp;
   if (Userfault::features().async_tracking) {
     auto tracked = Userfault::open(Userfault::Kind::kTracked, &why);
-    h->pagemap_.reset(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
-    if (tracked && h->pagemap_) h->tracked_ = tracked.take();
+    if (tracked) h->tracked_ = tracked.take();
   }
   if (!h->tracked_) {
     trace(kFacIni, kInfo,
-          "this kernel does not note stores by itself (6.7 does): each barrier on the "
-          "home node publishes whole segments");
+          "this kernel does not note stores by itself (6.7 does): the first store to a page on the "
+          "home node faults, and system calls cannot write to segments that others import");
   }
   return h;
 }
@@ -114,9 +116,10 @@ Status Home::map_service(Segment& s) {
 }
 
 void Home::arm(HomeView& v) {
-  if (v.read_only || v.armed || !tracked_) return;
-  if (!ok(tracked_.add(v.addr, v.len))) return;
-  tracked_.protect(v.addr, v.len);
+  if (v.read_only || v.armed) return;
+  Userfault& tracker = tracked_ ? tracked_ : guarded_;
+  if (!ok(tracker.add(v.addr, v.len))) return;
+  tracker.protect(v.addr, v.len);
   v.armed = true;
 }
 
@@ -159,18 +162,20 @@ Result<void*> Home::attach(int32_t id, uint64_t size, void* addr, bool read_only
     view.addr = static_cast<std::byte*>(at);
     view.len = size;
     view.read_only = read_only;
+    if (read_only || !tracked_) {
+      auto v = std::make_shared<View>();
+      v->addr = view.addr;
+      v->len = size;
+      v->read_only = read_only;
+      v->segment = id;
+      if (!read_only) v->stores = std::make_shared<StoreLog>(guarded_, view.addr);
+      view.guarded = v;
+    }
     if (read_only) {
       // A merely read-only mapping would raise a plain SEGV_ACCERR: a write-protect fault lets us
       // say what it was.
       if (Status st = guarded_.add(at, size); !ok(st)) return st;
       guarded_.protect(at, size);
-      auto v = std::make_shared<View>();
-      v->addr = view.addr;
-      v->len = size;
-      v->read_only = true;
-      v->segment = id;
-      view.guarded = v;
-      parts_.views.insert(v);
     } else if (!s->owned) {
       arm(view);
       foreign = true;
@@ -179,6 +184,7 @@ Result<void*> Home::attach(int32_t id, uint64_t size, void* addr, bool read_only
       arm(view);  // before this returns, or an early store would go unnoticed (rule 17)
     }
     map.release();
+    if (view.guarded != nullptr) parts_.views.insert(view.guarded);
     s->views.push_back(view);
     if (foreign) held_segments_.fetch_add(1);
   }
@@ -197,6 +203,7 @@ Status Home::detach(int32_t id, void* addr, Deadline deadline) {
   node::ContextSlot owner{};
   std::shared_ptr<Publication> last;
   Finished done;
+  tell_stored(id, deadline);
   {
     Guard g(mu_);
     Segment* s = find(id);

@@ -41,6 +41,7 @@ enum BusWhat : uint8_t {
   kBusUnview = 2,    // a: address, b: length; scanned before it is forgotten
   kBusBarrier = 3,   // publish what this node stored
   kBusPublish = 4,   // a: page that was swapped through a service view
+  kBusStored = 5,    // a: number of page ranges that follow, stored to and not found by a scan
   kBusAnswer = 0x80  // question is done
 };
 
@@ -113,8 +114,8 @@ class Home {
     std::byte* addr = nullptr;
     size_t len = 0;
     bool read_only = false;
-    bool armed = false;                   // the kernel notes stores
-    std::shared_ptr<const View> guarded;  // read-only views: for the fault handler
+    bool armed = false;                   // stores are noted, by the kernel or in guarded->stores
+    std::shared_ptr<const View> guarded;  // for the fault handler; see View
   };
   struct ForeignView {  // of another process of this node
     node::ContextSlot slot{};
@@ -189,7 +190,13 @@ class Home {
   // home_barrier.cpp
   // The pages of these ranges that this node has stored to since they were looked at last.
   std::vector<PageRange> scan(Segment& s, const std::vector<PageRange>& ranges) CMI_REQUIRES(mu_);
+  // Nobody needs to hear of what was stored to these pages until now.
+  void forget_stores(Segment& s, const std::vector<PageRange>& ranges) CMI_REQUIRES(mu_);
   std::shared_ptr<Publication> scan_and_publish(Segment& s, Finished* done) CMI_REQUIRES(mu_);
+  std::shared_ptr<Publication> publish_scan(Segment& s, const std::vector<PageRange>& ranges,
+                                            Finished* done) CMI_REQUIRES(mu_);
+  bool send_stored(Segment& s) CMI_REQUIRES(mu_);
+  bool tell_stored(int32_t id, Deadline deadline);
   bool ask_owner(node::ContextSlot owner, uint8_t what, int32_t segment, uint64_t a, uint64_t b,
                  int pass_fd, Deadline deadline);
 

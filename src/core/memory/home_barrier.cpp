@@ -1,12 +1,15 @@
-// Stores by processes of the home node: found by the kernel's own tracking, published at barriers
-// and by the timer; swaps at home; and the questions that other processes of the node ask over the
-// bus.
+// Stores by processes of the home node: found by the kernel's own tracking or by the faults of
+// first stores, published at barriers and by the timer; swaps at home; and the questions that other
+// processes of the node ask over the bus.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
 #include "core/memory/home.hpp"
+#include "core/memory/store_log.hpp"
 
 namespace cmi::memory {
 
@@ -42,22 +45,33 @@ bool scan_view(int pagemap, uint64_t addr, const std::vector<PageRange>& ranges,
   }
   return true;
 }
+
+// False when the process has ended: its pages cannot be looked at any more.
+bool has_pages(int pagemap, uint64_t addr) {
+  uint64_t entry;
+  return ::pread(pagemap, &entry, sizeof entry,
+                 static_cast<off_t>(addr / kPageSize * sizeof entry)) == sizeof entry;
+}
 }  // namespace
 
 std::vector<PageRange> Home::scan(Segment& s, const std::vector<PageRange>& ranges) {
   std::vector<PageRange> written;
   if (ranges.empty()) return written;
-  if (!tracked_) return s.views.empty() && s.foreign.empty() ? written : ranges;
   for (auto& v : s.views) {
     if (fault_point_fails("mutate_late_arming")) arm(v);
     if (!v.armed && !v.read_only) {
       written.insert(written.end(), ranges.begin(), ranges.end());  // nothing is known of it
+    } else if (v.armed && !tracked_) {
+      const auto stored = v.guarded->stores->take();
+      written.insert(written.end(), stored.begin(), stored.end());
     } else if (v.armed) {
       scan_view(pagemap_.get(), reinterpret_cast<uint64_t>(v.addr), ranges, &written);
     }
   }
   for (auto it = s.foreign.begin(); it != s.foreign.end();) {
-    if (scan_view(it->pagemap.get(), it->addr, ranges, &written)) {
+    // Without tracking, they tell their stores themselves, as long as they live.
+    if (tracked_ ? scan_view(it->pagemap.get(), it->addr, ranges, &written)
+                 : has_pages(it->pagemap.get(), it->addr)) {
       ++it;
       continue;
     }
@@ -74,6 +88,15 @@ std::vector<PageRange> Home::scan(Segment& s, const std::vector<PageRange>& rang
   return written;
 }
 
+void Home::forget_stores(Segment& s, const std::vector<PageRange>& ranges) {
+  if (!tracked_) return;  // what was noted is published once for nothing
+  std::vector<PageRange> ignored;
+  for (auto& v : s.views) {
+    if (v.armed) scan_view(pagemap_.get(), reinterpret_cast<uint64_t>(v.addr), ranges, &ignored);
+  }
+  for (auto& f : s.foreign) scan_view(f.pagemap.get(), f.addr, ranges, &ignored);
+}
+
 std::shared_ptr<Home::Publication> Home::scan_and_publish(Segment& s, Finished* done) {
   // Full fence: stores before the barrier are in the page tables' sight before they are read.
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -86,9 +109,59 @@ std::shared_ptr<Home::Publication> Home::scan_and_publish(Segment& s, Finished* 
     fault_point("mutation_window");
     mu_.lock();
   }
+  return publish_scan(s, ranges, done);
+}
+
+// Publishes what processes of this node stored.
+std::shared_ptr<Home::Publication> Home::publish_scan(Segment& s,
+                                                      const std::vector<PageRange>& ranges,
+                                                      Finished* done) {
   auto p = publish(s, ContextId{}, 0, ranges, {}, done);
   if (p->waiting > 0) scans_.push_back(p);
   return p;
+}
+
+// Tells the owner which pages of its segment were stored to through our views, without waiting:
+// what we send it next, it takes in after this. False: not all fitted into its queue; the rest
+// stays.
+bool Home::send_stored(Segment& s) {
+  constexpr size_t kAtOnce = 512;  // ranges of one datagram
+  for (auto& v : s.views) {
+    if (v.guarded == nullptr || v.guarded->stores == nullptr) continue;
+    auto stored = v.guarded->stores->take();
+    while (!stored.empty()) {
+      const size_t n = std::min(kAtOnce, stored.size());
+      std::byte buf[64 + kAtOnce * sizeof(PageRange)];
+      Writer out(buf);
+      out.put<uint8_t>(kBusStored);
+      out.put(s.id);
+      out.put<uint64_t>(0);
+      out.put<uint64_t>(n);
+      out.put<uint64_t>(0);
+      for (size_t i = 0; i < n; ++i) {
+        out.put(stored[i].first);
+        out.put(stored[i].count);
+      }
+      if (parts_.node.bus_send(s.owner, out.done()) == Status::kReconfig) {
+        v.guarded->stores->put_back(stored);
+        return false;
+      }
+      stored.erase(stored.begin(), stored.begin() + static_cast<ptrdiff_t>(n));
+    }
+  }
+  return true;
+}
+
+// For a segment of another process: until its owner has been sent all of it.
+bool Home::tell_stored(int32_t id, Deadline deadline) {
+  for (Backoff backoff;; backoff.pause()) {
+    {
+      Guard g(mu_);
+      Segment* s = find(id);
+      if (s == nullptr || s->owned || send_stored(*s)) return true;
+    }
+    if (deadline.passed()) return false;
+  }
 }
 
 Status Home::barrier(Deadline deadline) {
@@ -113,6 +186,7 @@ Status Home::barrier(Deadline deadline) {
   run(done);
   bool good = true;
   for (auto& [owner, id] : owners) {
+    good = tell_stored(id, deadline) && good;
     good = ask_owner(owner, kBusBarrier, id, 0, 0, -1, deadline) && good;
   }
   for (auto& p : waits) good = wait(*p, deadline) && good;
@@ -141,8 +215,7 @@ Result<uint64_t> Home::cas(int32_t id, size_t offset, uint64_t expected, uint64_
     if (fault_point_fails("mutate_home_cas_unpublished")) return expected;
     if (swapped && owned && s->held()) {
       // The tracking does not see stores through the service view (rule 16).
-      p = publish(*s, ContextId{}, 0, {{static_cast<uint32_t>(offset / kPageSize), 1}}, {}, &done);
-      if (p->waiting > 0) scans_.push_back(p);
+      p = publish_scan(*s, {{static_cast<uint32_t>(offset / kPageSize), 1}}, &done);
     }
   }
   run(done);
@@ -210,6 +283,11 @@ void Home::on_datagram(node::Node::Datagram d) {
   const auto question = in.get<uint64_t>();
   const auto a = in.get<uint64_t>();
   const auto b = in.get<uint64_t>();
+  std::vector<PageRange> stored;
+  for (uint64_t i = 0; what == kBusStored && i < a && in.ok(); ++i) {
+    const auto first = in.get<uint32_t>();
+    stored.push_back({first, in.get<uint32_t>()});
+  }
   if (!in.done()) return;
   Finished done;
   if (what == kBusAnswer) {
@@ -278,6 +356,12 @@ void Home::on_datagram(node::Node::Datagram d) {
         } else {
           done.push_back(answer);
         }
+        break;
+      case kBusStored:
+        std::erase_if(stored, [&](const PageRange& r) {
+          return !ours || r.first + uint64_t{r.count} > s->size / kPageSize;
+        });
+        if (ours && s->held() && !stored.empty()) publish_scan(*s, stored, &done);
         break;
       default:
         return;

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -15,7 +16,8 @@ namespace cmi::memory {
 Result<std::unique_ptr<Importer>> Importer::open(Parts parts) {
   std::unique_ptr<Importer> i(new Importer(std::move(parts)));
   const char* why = nullptr;
-  auto u = Userfault::open(Userfault::Kind::kImport, &why);
+  using Kind = Userfault::Kind;
+  auto u = Userfault::open(i->parts_.fault_threads ? Kind::kThreads : Kind::kImport, &why);
   if (!u) {
     alert(kFacIni, "{}", why);
     return u.status();
@@ -134,17 +136,60 @@ Status Importer::set_token(const std::shared_ptr<Import>& import, const access::
 }
 
 void Importer::thread_enabled(bool enabled) {
-  if (enabled) {
-    enabled_threads_.fetch_add(1);
-  } else if (enabled_threads_.fetch_sub(1) == 1) {
+  SignalsBlocked quiet;
+  bool last = false;
+  {
+    Guard g(enabled_mu_);
+    if (enabled) {
+      enabled_.push_back(gettid());
+    } else {
+      std::erase(enabled_, gettid());
+      last = enabled_.empty();
+    }
+  }
+  if (last) {
+    // What is being served began when somebody was enabled, or finds that nobody is. Acquire pairs
+    // with the release in end_serving: its mappings are there to be taken.
+    for (Backoff backoff; serving_.load(std::memory_order_acquire) != 0;) backoff.pause();
     // Nobody may access anything: the next access of each page faults again. Only the mappings go,
     // pages keep their states and come back without asking the home.
-    SignalsBlocked quiet;
     for (auto& imp : all_imports()) {
       Guard views(imp->views_mu);
       for (auto& v : imp->views) zap(v->addr, v->len);
     }
   }
+}
+
+bool Importer::begin_serving(pid_t thread) {
+  Guard g(enabled_mu_);
+  serving_.fetch_add(1, std::memory_order_relaxed);
+  return std::find(enabled_.begin(), enabled_.end(), thread) != enabled_.end();
+}
+
+bool Importer::begin_serving() {
+  Guard g(enabled_mu_);
+  serving_.fetch_add(1, std::memory_order_relaxed);
+  return !enabled_.empty();
+}
+
+void Importer::poison(const View& view, const std::byte* addr) {
+  const size_t index = static_cast<size_t>(addr - view.addr) / kPageSize;
+  std::byte* const at = view.addr + index * kPageSize;
+  Page& page = view.import->table[index];
+  page.lock();
+  // Only an empty entry of the page table takes the poison: no page, and no write protection.
+  zap(at, kPageSize);
+  userfault_.unprotect(at, kPageSize);
+  userfault_.poison(at, kPageSize);
+  page.unlock();
+}
+
+void Importer::unpoison(const View& view, const std::byte* addr) {
+  const size_t index = static_cast<size_t>(addr - view.addr) / kPageSize;
+  Page& page = view.import->table[index];
+  page.lock();
+  zap(view.addr + index * kPageSize, kPageSize);
+  page.unlock();
 }
 
 Status Importer::prepare(Import& imp, bool reserve) {
@@ -210,8 +255,8 @@ void Importer::detach(const std::shared_ptr<const View>& view, Deadline deadline
   // what comes to lie at this address next.
   Backoff backoff;
   while (view.use_count() > 1 && !deadline.passed()) backoff.pause();
-  userfault_.remove(view->addr, view->len);
   munmap(view->addr, view->len);
+  userfault_.wake(view->addr, view->len);  // the end of the mapping does not
 }
 
 void Importer::leave(const std::shared_ptr<Import>& imp, Deadline deadline) {

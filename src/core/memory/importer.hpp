@@ -64,6 +64,7 @@ class Importer {
     fabric::Identity self;
     ViewTable& views;
     Stats& stats;
+    bool fault_threads;  // userfault() is read by threads; else faults come as SIGBUS
   };
   static Result<std::unique_ptr<Importer>> open(Parts parts);
   ~Importer();
@@ -77,6 +78,11 @@ class Importer {
                    Deadline deadline);
   // cmi_enb of one thread changed. Views are closed while no thread is enabled.
   void thread_enabled(bool enabled);
+  // Around serving a fault of another thread: whether that one is enabled. Views are not closed
+  // between the two, so that nothing is mapped after.
+  bool begin_serving(pid_t thread);
+  bool begin_serving();  // for what nobody asked for: is anybody enabled?
+  void end_serving() { serving_.fetch_sub(1, std::memory_order_release); }
   // The cache file and its tables; once.
   Status prepare(Import& imp, bool reserve);
   Result<std::shared_ptr<const View>> attach(const std::shared_ptr<Import>& imp, void* addr,
@@ -90,6 +96,12 @@ class Importer {
 
   // A fault at `addr` of `view`. kNone: the access may be tried again.
   Exception serve(const View& view, const std::byte* addr, bool write, Deadline deadline);
+
+  // With fault_threads: what cannot be served ends in the faulting thread, which gets a SIGBUS when
+  // its page is poisoned, and then no longer has it so.
+  Userfault& userfault() { return userfault_; }
+  void poison(const View& view, const std::byte* addr);
+  void unpoison(const View& view, const std::byte* addr);
 
   // Everything dirty at entry is at its home, seen by all, when this returns kOk.
   Status barrier(LossMark& mark, Deadline deadline);
@@ -155,6 +167,7 @@ class Importer {
                    Deadline deadline);
   bool hold(Import& imp, uint32_t first, uint32_t count, Deadline deadline);
   bool make_dirty(const View& view, uint32_t page);
+  bool map_and_compare(const View& view, uint32_t page);
 
   // ahead.cpp
   PageRange claim(Import& imp, PageRange pages, bool pass_over);
@@ -213,7 +226,9 @@ class Importer {
   uint32_t next_instance_ CMI_GUARDED_BY(imports_mu_) = 1;
 
   std::atomic<uint64_t> dirty_pages_{0}, open_batch_count_{0}, aheads_{0}, losses_{0};
-  std::atomic<int> enabled_threads_{0};
+  Mutex enabled_mu_;
+  std::vector<pid_t> enabled_ CMI_GUARDED_BY(enabled_mu_);  // threads with cmi_enb
+  std::atomic<int> serving_{0};
   Mutex batches_mu_;
   uint64_t next_batch_ CMI_GUARDED_BY(batches_mu_) = 1;
   std::map<uint64_t, std::shared_ptr<Batch>> batches_ CMI_GUARDED_BY(batches_mu_);

@@ -198,6 +198,7 @@ void Home::tick(Nanos t) {
     for (auto& [id, s] : segments_) {
       // While many are under way somebody is slow; what is written meanwhile goes with the next.
       if (s.owned && s.held() && scans_.size() < kMaxTimerScans) scan_and_publish(s, &done);
+      if (!s.owned) send_stored(s);  // what does not fit goes with the next
     }
   }
   run(done);

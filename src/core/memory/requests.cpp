@@ -267,7 +267,7 @@ void Home::on_hold(const fabric::ClientInfo& client, uint64_t number, Reader in)
       } else {
         // What was stored there while nobody held it needs no publication: the importer fetches
         // after this.
-        (void)scan(*s, s->directory.hold(h->regions, first, n, epoch, pages));
+        forget_stores(*s, s->directory.hold(h->regions, first, n, epoch, pages));
       }
     }
   }

@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "core/base/fault_point.hpp"
 #include "core/base/ids.hpp"
 
 #ifndef UFFD_USER_MODE_ONLY
@@ -20,6 +21,9 @@
 #endif
 #ifndef UFFD_FEATURE_WP_UNPOPULATED
 #define UFFD_FEATURE_WP_UNPOPULATED (1 << 13)
+#endif
+#ifndef UFFD_FEATURE_POISON
+#define UFFD_FEATURE_POISON (1 << 14)
 #endif
 #ifndef UFFD_FEATURE_WP_ASYNC
 #define UFFD_FEATURE_WP_ASYNC (1 << 15)
@@ -36,11 +40,20 @@ namespace cmi::memory {
 
 namespace {
 
+KernelFeatures g_features;  // written by probe(), when no other thread of the library runs
+
 struct ScanArg {  // struct pm_scan_arg of <linux/fs.h>, 6.7
   uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages;
   uint64_t category_inverted, category_mask, category_anyof_mask, return_mask;
 };
-struct ScanRegion {  // struct page_region
+struct PoisonArg {  // struct uffdio_poison, 6.6
+  uffdio_range range;
+  uint64_t mode;
+  int64_t updated;
+};
+constexpr unsigned long kPoison = _IOWR(UFFDIO, 0x08, PoisonArg);
+constexpr unsigned long kNewUserfault = _IO(UFFDIO, 0x00);  // of /dev/userfaultfd, 6.1
+struct ScanRegion {                                         // struct page_region
   uint64_t start, end, categories;
 };
 static_assert(sizeof(ScanArg) == 96 && sizeof(ScanRegion) == 24);
@@ -51,9 +64,22 @@ constexpr uint64_t kScanWpMatching = 1 << 0, kScanCheckWpAsync = 1 << 1;
 constexpr uint64_t kBaseFeatures = UFFD_FEATURE_MISSING_SHMEM | UFFD_FEATURE_MINOR_SHMEM |
                                    UFFD_FEATURE_WP_HUGETLBFS_SHMEM | UFFD_FEATURE_EXACT_ADDRESS;
 
+// A descriptor that the faults of system calls come to as well, or -1 and errno.
+int open_full() {
+  const int flags = O_CLOEXEC | O_NONBLOCK;
+  int fd = static_cast<int>(syscall(SYS_userfaultfd, flags));
+  if (fd >= 0) return fd;
+  const int refused = errno;
+  Fd device(open("/dev/userfaultfd", O_RDWR | O_CLOEXEC));
+  fd = device ? ioctl(device.get(), kNewUserfault, flags) : -1;
+  errno = refused;
+  return fd;
+}
+
 // A descriptor with the features asked for, or -1 and errno.
-int open_with(uint64_t features) {
-  int fd = static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY));
+int open_with(uint64_t features, bool full = false) {
+  const int flags = O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY;
+  int fd = full ? open_full() : static_cast<int>(syscall(SYS_userfaultfd, flags));
   if (fd < 0) return -1;
   uffdio_api api{};
   api.api = UFFD_API;
@@ -98,23 +124,37 @@ bool probe_async_tracking() {
 
 }  // namespace
 
-const KernelFeatures& Userfault::features() {
-  static const KernelFeatures f{probe_continue_protected(), probe_async_tracking()};
-  return f;
+const KernelFeatures& Userfault::features() { return g_features; }
+
+void Userfault::probe(uint32_t newest) {
+  g_features.continue_protected = newest >= kernel_version(6, 4) && probe_continue_protected();
+  g_features.poison =
+      newest >= kernel_version(6, 6) && Fd(open_with(kBaseFeatures | UFFD_FEATURE_POISON));
+  g_features.async_tracking = newest >= kernel_version(6, 7) && probe_async_tracking();
 }
 
 Result<Userfault> Userfault::open(Kind kind, const char** why) {
   uint64_t features = kBaseFeatures;
-  if (kind == Kind::kTracked) {
+  const bool threads = kind == Kind::kThreads;
+  if (threads && !g_features.poison) {
+    *why = "CMI_FAULT=thread needs Linux 6.6 or later";
+    return Status::kNotSupp;
+  }
+  if (threads) {
+    features |= UFFD_FEATURE_THREAD_ID | UFFD_FEATURE_POISON;
+  } else if (kind == Kind::kTracked) {
     features |= UFFD_FEATURE_WP_ASYNC | UFFD_FEATURE_WP_UNPOPULATED;
   } else {
     features |= UFFD_FEATURE_SIGBUS;
   }
   Userfault u;
-  u.fd_.reset(open_with(features));
+  u.fd_.reset(open_with(features, threads));
   if (!u.fd_) {
     *why =
-        errno == EPERM || errno == ENOSYS
+        threads ? "CMI_FAULT=thread needs a userfaultfd for the faults of system calls, which this "
+                  "process may not have: it takes CAP_SYS_PTRACE, or the sysctl "
+                  "vm.unprivileged_userfaultfd at 1, or access to /dev/userfaultfd"
+        : errno == EPERM || errno == ENOSYS
             ? "userfaultfd is refused here: a seccomp profile or the kernel's configuration must "
               "allow the system call userfaultfd (flag UFFD_USER_MODE_ONLY suffices)"
             : "userfaultfd lacks shared-memory faults with SIGBUS delivery: Linux 5.19 or later "
@@ -122,7 +162,7 @@ Result<Userfault> Userfault::open(Kind kind, const char** why) {
     return Status::kNotSupp;
   }
   u.modes_ = UFFDIO_REGISTER_MODE_WP;
-  if (kind == Kind::kImport) {
+  if (kind == Kind::kImport || threads) {
     u.modes_ |= UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_MINOR;
   }
   return u;
@@ -138,14 +178,34 @@ Status Userfault::add(void* addr, size_t len) {
   return Status::kOk;
 }
 
-void Userfault::remove(void* addr, size_t len) {
+bool Userfault::next_fault(Fault* fault) {
+  uffd_msg message;
+  ssize_t got;
+  do {
+    got = read(fd_.get(), &message, sizeof message);
+  } while (got == sizeof message && message.event != UFFD_EVENT_PAGEFAULT);
+  if (got != sizeof message) return false;
+  const auto& f = message.arg.pagefault;
+  fault->addr = reinterpret_cast<std::byte*>(f.address);
+  fault->write = (f.flags & (UFFD_PAGEFAULT_FLAG_WRITE | UFFD_PAGEFAULT_FLAG_WP)) != 0;
+  fault->thread = static_cast<pid_t>(f.feat.ptid);
+  return true;
+}
+
+void Userfault::wake(void* addr, size_t len) {
   uffdio_range r{reinterpret_cast<uint64_t>(addr), len};
-  ioctl(fd_.get(), UFFDIO_UNREGISTER, &r);
+  ioctl(fd_.get(), UFFDIO_WAKE, &r);
+}
+
+void Userfault::poison(void* addr, size_t len) {
+  PoisonArg p{};
+  p.range = {reinterpret_cast<uint64_t>(addr), len};
+  if (ioctl(fd_.get(), kPoison, &p) != 0) wake(addr, len);
 }
 
 bool Userfault::map(void* addr, size_t len, bool writable) {
-  // Without CONTINUE_MODE_WP there is a moment in which a store gets through; callers use it only
-  // where no store is legal.
+  // Without CONTINUE_MODE_WP there is a moment in which a store gets through. Where stores are
+  // legal the caller keeps a twin to find them by.
   const bool protect_after = !writable && !features().continue_protected;
   auto start = reinterpret_cast<uint64_t>(addr);
   const uint64_t end = start + len;
@@ -165,7 +225,10 @@ bool Userfault::map(void* addr, size_t len, bool writable) {
       good = errno == EAGAIN;
     }
   }
-  if (protect_after) protect(addr, len);
+  if (protect_after) {
+    fault_point("map_before_protect");
+    protect(addr, len);
+  }
   return good;
 }
 

@@ -2,6 +2,8 @@
 // Threads: any, the fault handler included (no allocation, no lock).
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 
@@ -10,9 +12,15 @@
 
 namespace cmi::memory {
 
-// What the running kernel offers beyond the least we need (5.19).
+// A version of Linux, comparable: kernel_version(6, 4) is 6.4.
+constexpr uint32_t kernel_version(uint32_t major, uint32_t minor) { return major * 1000 + minor; }
+
+inline constexpr uint32_t kOldestKernel = kernel_version(5, 19);
+
+// What the running kernel offers beyond the least we need.
 struct KernelFeatures {
   bool continue_protected = false;  // UFFDIO_CONTINUE_MODE_WP, 6.4
+  bool poison = false;              // UFFDIO_POISON, 6.6; thread mode needs it
   bool async_tracking = false;      // UFFD_FEATURE_WP_ASYNC and PAGEMAP_SCAN, 6.7
 };
 
@@ -20,7 +28,9 @@ class Userfault {
  public:
   enum class Kind {
     kImport,   // missing, minor and write-protect faults come as SIGBUS to the thread
-    kGuarded,  // write-protect faults only, as SIGBUS: read-only views at home
+    kThreads,  // the same faults are read with next_fault(), those of system calls too
+    kGuarded,  // write-protect faults only, as SIGBUS: read-only views at home, and writable ones
+               // where there is no async_tracking
     kTracked,  // the kernel notes stores by itself: writable views at home
   };
   Userfault() = default;
@@ -28,8 +38,7 @@ class Userfault {
   static Result<Userfault> open(Kind kind, const char** why);
   explicit operator bool() const { return static_cast<bool>(fd_); }
 
-  Status add(void* addr, size_t len);  // starts watching a view
-  void remove(void* addr, size_t len);
+  Status add(void* addr, size_t len);  // starts watching a view, until it is unmapped
 
   // Maps pages of the file that are in the page cache into the view. Pages that are mapped already
   // stay as they are. False: the kernel refused (beyond the file's end, or no memory).
@@ -37,7 +46,23 @@ class Userfault {
   void protect(void* addr, size_t len);  // later stores fault; returns when no CPU can still store
   void unprotect(void* addr, size_t len);  // and wakes whoever waits
 
+  // kThreads only.
+  struct Fault {
+    std::byte* addr = nullptr;
+    bool write = false;
+    pid_t thread = 0;
+  };
+  bool next_fault(Fault* fault);  // false: none is waiting; see fd()
+  int fd() const { return fd_.get(); }
+  void wake(void* addr, size_t len);  // who waits there tries again
+  // Whoever touches a page of the range next gets SIGBUS, or EFAULT from its system call, until it
+  // is zapped; wakes. Pages that are mapped stay as they are.
+  void poison(void* addr, size_t len);
+
   static const KernelFeatures& features();
+  // Finds out what the kernel has, and forgets what came after Linux `newest`. Once for each
+  // context, before anything above.
+  static void probe(uint32_t newest);
 
  private:
   Fd fd_;

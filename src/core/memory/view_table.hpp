@@ -12,14 +12,17 @@
 namespace cmi::memory {
 
 struct Import;
+class StoreLog;
 
-// One seg_at. Never split, never moved. For a read-only view at home `import` is empty.
+// One seg_at. Never split, never moved. At home `import` is empty, and only views that are
+// write-protected are here: read-only ones, and those with `stores`.
 struct View {
   std::byte* addr = nullptr;
   size_t len = 0;
   bool read_only = false;
   int32_t segment = 0;
   std::shared_ptr<Import> import;
+  std::shared_ptr<StoreLog> stores;  // writable at home, and the kernel does not track it by itself
 };
 
 class ViewTable {

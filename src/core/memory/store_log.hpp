@@ -1,0 +1,66 @@
+// Which pages of a writable view at home were stored to, where the kernel does not note that by
+// itself (before Linux 6.7): pages are write-protected, the first store to one faults, the fault
+// handler notes the page here and lets the store go.
+//
+// Owner: the View. Threads: any, the fault handler too. mu_ is innermost; a page is noted and
+// unprotected, or taken and protected, in one step under it, so that a store is either in what
+// take() returns or faults again.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "core/base/lock.hpp"
+#include "core/memory/userfault.hpp"
+#include "core/memory/wire.hpp"
+
+namespace cmi::memory {
+
+class StoreLog {
+ public:
+  StoreLog(Userfault& tracker, std::byte* view) : tracker_(tracker), view_(view) {}
+
+  // A store to `addr` has faulted and may go on.
+  void note(const std::byte* addr) {
+    const auto page = static_cast<uint32_t>(static_cast<size_t>(addr - view_) / kPageSize);
+    Guard g(mu_);
+    pages_.push_back(page);
+    tracker_.unprotect(view_ + size_t{page} * kPageSize, kPageSize);
+  }
+
+  // The pages stored to since the last call, ascending; later stores to them fault again.
+  std::vector<PageRange> take() {
+    std::vector<PageRange> runs;
+    Guard g(mu_);
+    std::sort(pages_.begin(), pages_.end());
+    pages_.erase(std::unique(pages_.begin(), pages_.end()), pages_.end());  // threads raced
+    for (uint32_t page : pages_) {
+      if (!runs.empty() && runs.back().first + runs.back().count == page) {
+        ++runs.back().count;
+      } else {
+        runs.push_back({page, 1});
+      }
+    }
+    pages_.clear();
+    for (const PageRange& r : runs) {
+      tracker_.protect(view_ + size_t{r.first} * kPageSize, size_t{r.count} * kPageSize);
+    }
+    return runs;
+  }
+
+  // What take() returned could not be published.
+  void put_back(const std::vector<PageRange>& runs) {
+    Guard g(mu_);
+    for (const PageRange& r : runs) {
+      for (uint32_t i = 0; i < r.count; ++i) pages_.push_back(r.first + i);
+    }
+  }
+
+ private:
+  Userfault& tracker_;
+  std::byte* const view_;
+  Mutex mu_;
+  std::vector<uint32_t> pages_ CMI_GUARDED_BY(mu_);
+};
+
+}  // namespace cmi::memory

@@ -1,0 +1,149 @@
+// What takes the place of features that a kernel lacks. Most of that is shown by the other tests,
+// which run once more under the label old-kernel; here is what only the substitutes can get wrong.
+#include <cmi/ofi/cmi_impl.h>
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "core/base/clock.hpp"
+#include "core/base/fd.hpp"
+#include "system/calls.hpp"
+
+namespace cmi::test {
+
+namespace {
+
+const Env kOld{{"CMI_KERNEL", "6.1"}, {"CMI_FAULT", "signal"}};
+constexpr uint64_t kPages = 16;  // of the segment
+
+uint64_t pages_fetched(Process& process) {
+  return process.run([] {
+    struct cmi_ofi_stats stats {};
+    stats.size = sizeof stats;
+    cmi_ofi_stats(ctxt(), &stats);
+    return stats.pages_fetched;
+  });
+}
+
+// Loads the first word of each page; their sum.
+uint64_t load_all(Process& process, uint64_t view) {
+  return process.run(
+      [](uint64_t at) {
+        uint64_t sum = 0;
+        for (uint64_t page = 0; page < kPages; ++page) sum += load64(at + page * kPage).value;
+        return sum;
+      },
+      view);
+}
+
+TEST_SUITE("kernels") {
+  TEST_CASE("without_tracking_by_the_kernel_only_pages_stored_to_at_home_are_published") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home", kOld);
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home, kPages * kPage);
+    const Import import = import_segment(peer, exported);
+    REQUIRE(load_all(peer, import.at) == 0);
+    for (uint64_t round = 1; round <= 20; ++round) {
+      const uint64_t before = pages_fetched(peer);
+      REQUIRE(store(home, exported.at + 3 * kPage, round).cause() == Fault::kNone);
+      REQUIRE(store(home, exported.at + 11 * kPage, round).cause() == Fault::kNone);
+      REQUIRE(wmb(home).ok());
+      CHECK(load_all(peer, import.at) == 2 * round);
+      CHECK(pages_fetched(peer) - before == 2);
+    }
+  }
+
+  TEST_CASE(
+      "without_tracking_by_the_kernel_other_processes_of_the_home_node_publish_their_stores") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home", kOld);
+    Process& other = cluster.spawn("home", kOld);
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home, kPages * kPage);
+    const Answer view = seg_at(other, exported.seg);
+    REQUIRE(view.ok());
+    const Import import = import_segment(peer, exported);
+    for (uint64_t round = 1; round <= 20; ++round) {
+      REQUIRE(load_all(peer, import.at) == 2 * (round - 1));
+      REQUIRE(store(other, view.at() + 5 * kPage, round).cause() == Fault::kNone);
+      REQUIRE(store(other, view.at() + 6 * kPage, round).cause() == Fault::kNone);
+      REQUIRE(wmb(other).ok());
+      CHECK(load_all(peer, import.at) == 2 * round);
+    }
+    // The timer, then the end of the view, bring what no barrier did.
+    REQUIRE(store(other, view.at() + 7 * kPage, 1).cause() == Fault::kNone);
+    CHECK(load_until(peer, import.at + 7 * kPage, 1) == 1);
+    REQUIRE(store(other, view.at() + 8 * kPage, 1).cause() == Fault::kNone);
+    REQUIRE(seg_dt(other, exported.seg, view.at()).ok());
+    REQUIRE(wmb(home).ok());
+    CHECK(load(peer, import.at + 8 * kPage).value == 1);
+  }
+
+  TEST_CASE("without_tracking_by_the_kernel_stores_of_a_killed_process_are_published") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home", kOld);
+    Process& other = cluster.spawn("home", kOld);
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home, kPages * kPage);
+    const Answer view = seg_at(other, exported.seg);
+    REQUIRE(view.ok());
+    const Import import = import_segment(peer, exported);
+    REQUIRE(load_all(peer, import.at) == 0);
+    // Killed by the next instruction: the store is known to its process alone.
+    (void)other.start(
+        [](uint64_t at) {
+          store64(at, 7);
+          ::kill(::getpid(), SIGKILL);
+        },
+        view.at());
+    CHECK(died_by(other.wait_end(), SIGKILL));
+    REQUIRE(wmb(home).ok());
+    CHECK(load(peer, import.at).value == 7);
+  }
+
+  TEST_CASE("a_store_between_the_two_steps_of_mapping_a_page_is_not_lost") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn(
+        "peer", {kOld[0], kOld[1], {"CMI_FAULT_POINT", "map_before_protect=delay:20000"}});
+    const Export exported = export_segment(home, kPages * kPage);
+    const Import import = import_segment(peer, exported);
+    // A thread loads; while its fault is between mapping and protecting the page, this one stores.
+    struct Seen {
+      bool mapped, stored;
+    };
+    const auto store_meanwhile = [](uint64_t at) {
+      Seen seen{};
+      Fd pagemap(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
+      std::thread loader([&] {
+        CMIFN(ctxt(), 10, ini_th)(ctxt());
+        CMIFN(ctxt(), 10, cmi_enb)(ctxt(), 1);
+        load64(at);
+        CMIFN(ctxt(), 10, fini)(ctxt());
+      });
+      const Deadline deadline = Deadline::in(10 * kSecond);
+      while (!seen.mapped && !deadline.passed()) {
+        uint64_t entry = 0;
+        (void)!::pread(pagemap.get(), &entry, sizeof entry, static_cast<off_t>(at / kPage * 8));
+        seen.mapped = entry >> 63 != 0;
+      }
+      seen.stored = store64(at, 9).cause() == Fault::kNone;
+      loader.join();
+      return seen;
+    };
+    for (uint64_t page = 0; page < kPages; ++page) {
+      const Seen seen = peer.run(store_meanwhile, import.at + page * kPage);
+      REQUIRE(seen.mapped);
+      REQUIRE(seen.stored);
+      REQUIRE(wmb(peer).ok());
+      CHECK(load(home, exported.at + page * kPage).value == 9);
+    }
+  }
+}
+
+}  // namespace
+
+}  // namespace cmi::test
