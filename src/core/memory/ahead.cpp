@@ -86,10 +86,14 @@ bool Importer::start_ahead(const View& view, PageRange pages, Deadline deadline)
       count(parts_.stats.pages_fetched, r.count);
       count(parts_.stats.bytes_fetched, size_t{r.count} * kPageSize);
       // The view may have been detached since; while it is in the list, it is not.
-      Guard views(imp->views_mu);
-      const bool attached =
-          std::any_of(imp->views.begin(), imp->views.end(), [&](auto& v) { return v.get() == to; });
-      deliver(*imp, attached ? to : nullptr, r, kNoPage, false);
+      const bool enabled = begin_serving();
+      {
+        Guard views(imp->views_mu);
+        const bool attached = std::any_of(imp->views.begin(), imp->views.end(),
+                                          [&](auto& v) { return v.get() == to; });
+        deliver(*imp, enabled && attached ? to : nullptr, r, kNoPage, false);
+      }
+      end_serving();
     } else {
       give_up_fetch(imp, r.first, r.count);
     }

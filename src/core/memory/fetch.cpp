@@ -166,7 +166,7 @@ bool Importer::map_and_compare(const View& view, uint32_t index) {
   ++page.generation;
   if (std::memcmp(imp.page_data(index), twins_.at(page.twin), kPageSize) == 0) {
     drop_twin(page);
-    set_state(page, before);
+    set_state(imp, page, before);
   }
   return mapped;
 }
