@@ -327,6 +327,9 @@ void Importer::deliver(const View& view, uint32_t first, uint32_t n, uint32_t wa
   // pages go into one call.
   for (uint32_t i = 0; i < n;) {
     Page& p = imp.table[first + i];
+    if (p.state == PageState::kStale && fault_point_fails("mutate_stale_ignored")) {
+      set_state(p, PageState::kFetching);
+    }
     if (p.state == PageState::kStale || !usable_now) {
       set_state(p, PageState::kAbsent);
       ++i;

@@ -1,0 +1,50 @@
+// The file of the record, and the history in it.
+#include "checker/random/record.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "core/base/fd.hpp"
+
+namespace cmi::checker {
+
+Record::Record(const std::string& path, const Program& program)
+    : count_(static_cast<uint32_t>(program.threads.size()) + program.shape.nodes) {
+  size_t longest = program.cells.size();
+  for (const auto& ops : program.threads) longest = std::max(longest, ops.size());
+  capacity_ = 2 * longest + 1;  // a spin makes two events; an epoch that is left open, one more
+  bytes_ = sizeof(GateRecord) + 64 + count_ * (sizeof(ThreadRecord) + capacity_ * sizeof(Event));
+  Fd file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  void* at = MAP_FAILED;
+  // A file of zeros is a record of nothing.
+  if (file && ::ftruncate(file.get(), static_cast<off_t>(bytes_)) == 0) {
+    at = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  }
+  if (at == MAP_FAILED) throw std::runtime_error("no file for the record at " + path);
+  base_ = static_cast<std::byte*>(at);
+  threads_ = reinterpret_cast<ThreadRecord*>(base_ + 64);
+  events_ = reinterpret_cast<Event*>(threads_ + count_);
+}
+
+Record::~Record() { ::munmap(base_, bytes_); }
+
+History Record::history(const Program& program) {
+  History history;
+  history.line = kPageBytes;
+  history.cells = program.cells;
+  for (uint32_t t = 0; t < count_; ++t) {
+    Thread thread;
+    const auto played = static_cast<uint32_t>(program.threads.size());
+    thread.process = t < played ? t / program.shape.threads : t - played;
+    const Event* first = events(t);
+    thread.events.assign(first, first + threads_[t].events.load(std::memory_order_acquire));
+    history.threads.push_back(std::move(thread));
+  }
+  return history;
+}
+
+}  // namespace cmi::checker
