@@ -390,10 +390,14 @@ std::string Checker::tell(const CellGraph& graph, const Order& older, uint32_t f
     case Rule::kProcess:
       return text + "the threads of one process met them in this order:" + start + "  " +
              tell(reason.first) + start + "  " + tell(reason.second);
-    case Rule::kPublished:
-      return text + "it was published before the other was met:" + start + "  " +
-             tell(reason.first) + start + "  " + tell(graph.values[from].barrier) + start + "  " +
-             tell(reason.second);
+    case Rule::kPublished: {
+      const Value& value = graph.values[from];
+      text += "it was published before the other was met:" + start + "  " + tell(value.by);
+      if (value.barrier.thread != value.by.thread || value.barrier.event != value.by.event) {
+        text += start + "  " + tell(value.barrier);
+      }
+      return text + start + "  " + tell(reason.second);
+    }
     case Rule::kSwap:
       return text + "nothing comes between the two values of a swap:" + start + "  " +
              tell(reason.first) + tell(graph, older, reason.from, reason.to, indent + 2);

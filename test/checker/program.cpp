@@ -44,32 +44,35 @@ constexpr Weights kPhases[] = {{60, 12, 6, 1, 2, 1, 6, 1, 1, 1, 1, 2},
 
 class Maker {
  public:
-  explicit Maker(const Shape& shape) : random_(shape.seed * 0x9e3779b97f4a7c15 + 1) {
+  explicit Maker(const Shape& shape) : random_(shape.seed * 1000 + shape.round + 1) {
     program_.shape = shape;
   }
 
   Program make() {
     Shape& shape = program_.shape;
-    const auto draw = [&](uint32_t given, uint32_t low, uint32_t high) {
-      const uint32_t drawn =
-          random_.from_to(low, high);  // drawn anyway: what follows stays the same
-      return given != 0 ? given : drawn;
-    };
-    shape.nodes = draw(shape.nodes, 2, 4);
-    shape.threads = draw(shape.threads, 1, 3);
-    shape.segments = std::min(draw(shape.segments, 1, kMaxSegments), kMaxSegments);
-    shape.ops = draw(shape.ops, 300, 900);
+    Random of_seed(shape.seed);
+    draw(&shape.nodes, of_seed, 2, 4);
+    draw(&shape.threads, random_, 1, 3);
+    draw(&shape.segments, random_, 1, kMaxSegments);
+    draw(&shape.ops, random_, 300, 3000);
     program_.pages = random_.from_to(1, 3);
     for (uint32_t s = 0; s < shape.segments; ++s) {
       program_.homes.push_back(random_.below(shape.nodes));
     }
     lay_out();
-    for (uint32_t t = 0; t < shape.nodes * shape.threads; ++t)
+    for (uint32_t t = 0; t < shape.nodes * shape.threads; ++t) {
       program_.threads.push_back(thread(t));
+    }
     return std::move(program_);
   }
 
  private:
+  // Draws a number where none was given; it is drawn anyway, so that what follows stays the same.
+  static void draw(uint32_t* number, Random& random, uint32_t low, uint32_t high) {
+    const uint32_t drawn = random.from_to(low, high);
+    if (*number == 0) *number = drawn;
+  }
+
   void lay_out() {
     const Shape& shape = program_.shape;
     for (uint32_t s = 0; s < shape.segments; ++s) {

@@ -1,5 +1,5 @@
-// A random program for several threads on several nodes, made from a seed: the same seed gives the
-// same program, whoever asks. Pure.
+// A random program for several threads on several nodes, made from a seed and the number of a
+// round: the same two give the same program, whoever asks. Pure.
 //
 // Threads store to cells of 1 to 8 bytes that lie close together on a few pages, most with one
 // writer, some with many, some swapped; each value names its store (see history.hpp). They load
@@ -22,10 +22,11 @@ inline constexpr uint32_t kSegmentSpan =
 
 struct Shape {  // 0: the seed decides
   uint64_t seed = 1;
-  uint32_t nodes = 0;     // 2 to 4
+  uint32_t nodes = 0;     // 2 to 4, the same in all rounds of a seed
   uint32_t threads = 0;   // of each node
   uint32_t segments = 0;  // 1 or 2
   uint32_t ops = 0;       // of each thread
+  uint32_t round = 0;     // not drawn: 0 is the first
 };
 
 enum class OpKind : uint8_t {

@@ -21,9 +21,9 @@ const Cell* cell_at(const Program& program, uint32_t at) {
 
 TEST_SUITE("program") {
   TEST_CASE("a_seed_makes_one_program_and_another_seed_another") {
-    const Program once = make_program({7, 0, 0, 0, 0});
-    const Program again = make_program({7, 0, 0, 0, 0});
-    const Program other = make_program({8, 0, 0, 0, 0});
+    const Program once = make_program({7, 0, 0, 0, 0, 0});
+    const Program again = make_program({7, 0, 0, 0, 0, 0});
+    const Program other = make_program({8, 0, 0, 0, 0, 0});
     const auto same = [](const Program& a, const Program& b) {
       if (a.threads.size() != b.threads.size() || a.homes != b.homes) return false;
       for (size_t t = 0; t < a.threads.size(); ++t) {
@@ -37,12 +37,24 @@ TEST_SUITE("program") {
       }
       return true;
     };
+    const Program next = make_program({7, 0, 0, 0, 0, 1});
     CHECK(same(once, again));
     CHECK_FALSE(same(once, other));
+    CHECK_FALSE(same(once, next));
+  }
+
+  TEST_CASE("all_rounds_of_a_seed_have_as_many_nodes") {
+    for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+      CAPTURE(seed);
+      const uint32_t nodes = make_program({seed, 0, 0, 0, 0, 0}).shape.nodes;
+      for (uint32_t round = 1; round < 5; ++round) {
+        CHECK(make_program({seed, 0, 0, 0, 0, round}).shape.nodes == nodes);
+      }
+    }
   }
 
   TEST_CASE("what_the_caller_asks_for_is_not_left_to_the_seed") {
-    const Program program = make_program({3, 4, 3, 2, 50});
+    const Program program = make_program({3, 4, 3, 2, 50, 0});
     CHECK(program.shape.nodes == 4);
     CHECK(program.threads.size() == 12);
     CHECK(program.homes.size() == 2);
@@ -55,7 +67,7 @@ TEST_SUITE("program") {
   TEST_CASE("cells_are_aligned_and_do_not_overlap") {
     for (uint64_t seed = 0; seed < kSeeds; ++seed) {
       CAPTURE(seed);
-      const Program program = make_program({seed, 0, 0, 0, 0});
+      const Program program = make_program({seed, 0, 0, 0, 0, 0});
       uint32_t free_from = 0;
       for (const Cell& cell : program.cells) {
         CHECK(cell.at >= free_from);
@@ -70,7 +82,7 @@ TEST_SUITE("program") {
   TEST_CASE("every_byte_of_a_stored_value_names_its_store") {
     for (uint64_t seed = 0; seed < kSeeds; ++seed) {
       CAPTURE(seed);
-      const Program program = make_program({seed, 0, 0, 0, 0});
+      const Program program = make_program({seed, 0, 0, 0, 0, 0});
       std::map<uint32_t, std::set<uint8_t>> used;  // by byte
       uint64_t doubles = 0, misplaced = 0;
       for (const auto& ops : program.threads) {
@@ -92,7 +104,7 @@ TEST_SUITE("program") {
   TEST_CASE("each_program_makes_conflicting_accesses_across_nodes") {
     for (uint64_t seed = 0; seed < kSeeds; ++seed) {
       CAPTURE(seed);
-      const Program program = make_program({seed, 0, 0, 0, 0});
+      const Program program = make_program({seed, 0, 0, 0, 0, 0});
       std::map<uint32_t, std::set<uint32_t>> writers;  // nodes, by byte
       const auto node_of = [&](size_t t) {
         return static_cast<uint32_t>(t) / program.shape.threads;
@@ -123,7 +135,7 @@ TEST_SUITE("program") {
     for (uint64_t seed = 0; seed < kSeeds; ++seed) {
       CAPTURE(seed);
       uint64_t wrong = 0;
-      for (const auto& ops : make_program({seed, 0, 0, 0, 0}).threads) {
+      for (const auto& ops : make_program({seed, 0, 0, 0, 0, 0}).threads) {
         bool open = false;
         for (const Op& op : ops) {
           wrong += op.kind == OpKind::kOpen && open;

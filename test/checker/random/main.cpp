@@ -1,13 +1,12 @@
-// random_check: plays random programs, seed after seed, each on nodes of its own, and has what they
-// saw judged by the checker. Its processes are those of nodes.hpp, which start this program again.
+// random_check: plays random programs, seed after seed, each seed on nodes of its own, and has what
+// they saw judged by the checker. Its processes are those of nodes.hpp, which start this program
+// again.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <memory>
-#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -28,8 +27,9 @@ namespace {
 
 Options g_options;
 
+constexpr uint32_t kRounds = 8;         // programs of a seed, on the same nodes
 constexpr int kPlayDeadline = 45;       // seconds, for one program: then a node hangs
-constexpr uint64_t kMinCrossings = 10;  // of a program, or it has tested little
+constexpr uint64_t kMinCrossings = 20;  // of a seed, or it has tested little
 
 enum class Outcome { kLegal, kIllegal, kFailed };
 
@@ -56,66 +56,41 @@ std::string progress(const Program& program, Record& record) {
   return text;
 }
 
-// The nodes of a program, with its segments shared among them.
+// The nodes that play all rounds of a seed.
 class Stage {
  public:
-  Stage(const Program& program, bool delays) : program_(program) {
-    for (uint32_t n = 0; n < program.shape.nodes; ++n) {
-      std::string faults = delays ? random_delays(program.shape.seed, n) : "";
+  Stage(uint64_t seed, uint32_t nodes, bool delays) {
+    for (uint32_t n = 0; n < nodes; ++n) {
+      std::string faults = delays ? random_delays(seed, n) : "";
       if (!g_options.mutation.empty()) {
         faults += (faults.empty() ? "" : ";") + g_options.mutation + "=fail";
       }
       processes_.push_back(
           &cluster_.spawn("node" + std::to_string(n), {{"CMI_FAULT_POINT", faults}}));
     }
-    std::vector<Part> parts(program.shape.nodes);
-    for (uint32_t s = 0; s < program.shape.segments; ++s) {
-      const uint32_t home = program.homes[s];
-      const test::Export exported =
-          test::export_segment(*processes_[home], program.segment_bytes());
-      for (uint32_t n = 0; n < program.shape.nodes; ++n) {
-        parts[n].views[s] =
-            n == home ? exported.at : test::import_segment(*processes_[n], exported).at;
-      }
-    }
-    const std::string path = cluster_.scratch() + "/record";
-    for (uint32_t n = 0; n < program.shape.nodes; ++n) {
-      parts[n].shape = program.shape;
-      parts[n].node = n;
-      std::snprintf(parts[n].record.data(), parts[n].record.size(), "%s", path.c_str());
-    }
-    parts_ = parts;
-    record_.emplace(path, program);
   }
 
-  Result play() {
+  Result play(const Program& program) {
+    const std::string path = cluster_.scratch() + "/record" + std::to_string(program.shape.round);
+    Record record(path, program);
     Result result;
     try {
-      std::vector<test::Pending<void>> running;
-      const Deadline deadline = Deadline::in(kPlayDeadline * kSecond);
-      for (uint32_t n = 0; n < processes_.size(); ++n) {
-        running.push_back(start_playing(*processes_[n], parts_[n]));
-      }
-      for (auto& pending : running) {
-        pending.get(1 + static_cast<int>(deadline.left() / kSecond));
-      }
-      for (uint32_t n = 0; n < processes_.size(); ++n) {
-        if (!settle(*processes_[n])) throw test::ChildFailed("the last barrier failed");
-      }
-      for (uint32_t n = 0; n < processes_.size(); ++n) read_all(*processes_[n], parts_[n]);
+      Props props(*this, program, path);
+      perform(props.parts);
+      props.remove();
     } catch (const test::ChildFailed& failure) {
-      result.text = failure.what() + progress(program_, *record_);
+      result.text = failure.what() + progress(program, record);
       return result;
     }
-    for (uint32_t t = 0; t < record_->threads(); ++t) {
-      const ThreadRecord& thread = record_->thread(t);
+    for (uint32_t t = 0; t < record.threads(); ++t) {
+      const ThreadRecord& thread = record.thread(t);
       result.transients += thread.transients.load();
       if (thread.failure[0] != 0 && result.text.empty()) {
-        result.text = thread.failure.data() + progress(program_, *record_);
+        result.text = thread.failure.data() + progress(program, record);
       }
     }
     // A call that failed may have done anything; what was seen is judged all the same.
-    result.verdict = check(record_->history(program_));
+    result.verdict = check(record.history(program));
     if (!result.verdict.legal()) {
       const bool judged = result.verdict.fault != Fault::kMalformed;
       result.outcome = judged ? Outcome::kIllegal : Outcome::kFailed;
@@ -128,70 +103,128 @@ class Stage {
   }
 
  private:
-  const Program& program_;
+  // The segments of one program, made, shared and taken away again.
+  struct Props {
+    Props(Stage& stage, const Program& program, const std::string& record)
+        : processes(stage.processes_), parts(processes.size()) {
+      for (uint32_t n = 0; n < processes.size(); ++n) {
+        parts[n].shape = program.shape;
+        parts[n].node = n;
+        std::snprintf(parts[n].record.data(), parts[n].record.size(), "%s", record.c_str());
+      }
+      for (uint32_t s = 0; s < program.shape.segments; ++s) {
+        const uint32_t home = program.homes[s];
+        const test::Export made = test::export_segment(*processes[home], program.segment_bytes());
+        segments.push_back({home, made.seg, made.at});
+        parts[home].views[s] = made.at;
+        for (uint32_t n = 0; n < processes.size(); ++n) {
+          if (n == home) continue;
+          const test::Import import = test::import_segment(*processes[n], made);
+          segments.push_back({n, import.seg, import.at});
+          parts[n].views[s] = import.at;
+        }
+      }
+    }
+    void remove() {
+      for (auto at = segments.rbegin(); at != segments.rend(); ++at) {
+        CHECK(test::seg_rm(*processes[at->node], at->seg).ok());
+        CHECK(test::seg_dt(*processes[at->node], at->seg, at->view).ok());
+      }
+    }
+
+    struct Attached {
+      uint32_t node;
+      cmi_seg seg;
+      uint64_t view;
+    };
+    std::vector<test::Process*>& processes;
+    std::vector<Part> parts;
+    std::vector<Attached> segments;
+  };
+
+  void perform(const std::vector<Part>& parts) {
+    std::vector<test::Pending<void>> running;
+    const Deadline deadline = Deadline::in(kPlayDeadline * kSecond);
+    for (uint32_t n = 0; n < parts.size(); ++n) {
+      running.push_back(start_playing(*processes_[n], parts[n]));
+    }
+    for (auto& pending : running) pending.get(1 + static_cast<int>(deadline.left() / kSecond));
+    for (test::Process* process : processes_) {
+      if (!settle(*process)) throw test::ChildFailed(process->name() + ": the last barrier failed");
+    }
+    for (uint32_t n = 0; n < parts.size(); ++n) read_all(*processes_[n], parts[n]);
+  }
+
   test::Cluster cluster_;
   std::vector<test::Process*> processes_;
-  std::vector<Part> parts_;
-  std::optional<Record> record_;
 };
 
 std::string describe(const Program& program, bool delays) {
   const Shape& shape = program.shape;
-  return "seed " + std::to_string(shape.seed) + ": " + std::to_string(shape.nodes) + " nodes of " +
-         std::to_string(shape.threads) + " threads, " + std::to_string(program.cells.size()) +
-         " cells on " + std::to_string(shape.segments * program.pages) + " pages of " +
+  return "seed " + std::to_string(shape.seed) + " round " + std::to_string(shape.round) + ": " +
+         std::to_string(shape.nodes) + " nodes of " + std::to_string(shape.threads) + " threads, " +
+         std::to_string(program.cells.size()) + " cells on " +
+         std::to_string(shape.segments * program.pages) + " pages of " +
          std::to_string(shape.segments) + " segments" + (delays ? ", with delays" : "");
 }
 
-Result play_seed(uint64_t seed) {
+std::string describe(const Verdict& v) {
+  return std::to_string(v.accesses) + " accesses, " + std::to_string(v.crossings) +
+         " values crossed from node to node, " + std::to_string(v.bound) +
+         " loads bound by a publication, " + std::to_string(v.swapped) + " swaps";
+}
+
+// Adds what was seen to `sum`.
+Outcome play_seed(uint64_t seed, Deadline deadline, Verdict* sum, uint64_t* transients) {
   Shape shape = g_options.shape;
   shape.seed = seed;
-  const Program program = make_program(shape);
+  shape.nodes = make_program(shape).shape.nodes;
   const bool delays = g_options.delays < 0 ? seed % 2 == 0 : g_options.delays != 0;
-  const Nanos begin = now();
-  Result result = Stage(program, delays).play();
-  if (result.outcome == Outcome::kLegal && result.verdict.crossings < kMinCrossings) {
-    result.outcome = Outcome::kFailed;
-    result.text = "only " + std::to_string(result.verdict.crossings) + " values crossed";
+  Stage stage(seed, shape.nodes, delays);
+  for (; shape.round < kRounds && !(shape.round > 0 && deadline.passed()); ++shape.round) {
+    const Program program = make_program(shape);
+    const Result result = stage.play(program);
+    sum->accesses += result.verdict.accesses;
+    sum->crossings += result.verdict.crossings;
+    sum->bound += result.verdict.bound;
+    sum->swapped += result.verdict.swapped;
+    *transients += result.transients;
+    const bool legal = result.outcome == Outcome::kLegal;
+    if (g_options.verbose || !legal) {
+      std::printf("%s: %s\n", describe(program, delays).c_str(), describe(result.verdict).c_str());
+    }
+    if (!legal) {
+      std::printf("%s\nreplay: %s\n", result.text.c_str(), replay(g_options, seed).c_str());
+      return result.outcome;
+    }
   }
-  if (g_options.verbose || result.outcome != Outcome::kLegal) {
-    const Verdict& v = result.verdict;
-    std::printf(
-        "%s; %llu accesses, %llu crossings, %llu bound, %llu swapped, %.1f s\n",
-        describe(program, delays).c_str(), static_cast<unsigned long long>(v.accesses),
-        static_cast<unsigned long long>(v.crossings), static_cast<unsigned long long>(v.bound),
-        static_cast<unsigned long long>(v.swapped), static_cast<double>(now() - begin) / kSecond);
-  }
-  if (result.outcome != Outcome::kLegal) {
-    std::printf("%s\nreplay: %s\n", result.text.c_str(), replay(g_options, seed).c_str());
-  }
-  std::fflush(stdout);
-  return result;
+  return Outcome::kLegal;
 }
 
 TEST_CASE("random_programs_see_what_the_memory_model_allows") {
   const Deadline deadline = Deadline::in(g_options.seconds * kSecond);
-  uint64_t programs = 0;
-  Verdict sum;
+  uint64_t seeds = 0;
   uint64_t transients = 0;
+  Verdict all;
   Outcome outcome = Outcome::kLegal;
   for (uint64_t seed = g_options.shape.seed; outcome == Outcome::kLegal && !deadline.passed();
        seed += !g_options.one_seed) {
-    const Result result = play_seed(seed);
-    outcome = result.outcome;
-    ++programs;
-    sum.accesses += result.verdict.accesses;
-    sum.crossings += result.verdict.crossings;
-    sum.bound += result.verdict.bound;
-    sum.swapped += result.verdict.swapped;
-    transients += result.transients;
+    Verdict sum;
+    outcome = play_seed(seed, deadline, &sum, &transients);
+    if (outcome == Outcome::kLegal && sum.crossings < kMinCrossings) {
+      std::printf("seed %llu: %s: too little to judge\n", static_cast<unsigned long long>(seed),
+                  describe(sum).c_str());
+      outcome = Outcome::kFailed;
+    }
+    ++seeds;
+    all.accesses += sum.accesses;
+    all.crossings += sum.crossings;
+    all.bound += sum.bound;
+    all.swapped += sum.swapped;
+    std::fflush(stdout);
   }
-  std::printf(
-      "%llu programs: %llu accesses, %llu values crossed from node to node, %llu loads bound by a "
-      "publication, %llu swaps, %llu transient errors\n",
-      static_cast<unsigned long long>(programs), static_cast<unsigned long long>(sum.accesses),
-      static_cast<unsigned long long>(sum.crossings), static_cast<unsigned long long>(sum.bound),
-      static_cast<unsigned long long>(sum.swapped), static_cast<unsigned long long>(transients));
+  std::printf("%llu seeds: %s, %llu transient errors\n", static_cast<unsigned long long>(seeds),
+              describe(all).c_str(), static_cast<unsigned long long>(transients));
   CHECK(outcome == (g_options.expect_violation ? Outcome::kIllegal : Outcome::kLegal));
 }
 
