@@ -20,7 +20,7 @@ constexpr std::array kPoints = {
     "publish_before_send",         "publish_before_settle",   "invalidate_before_ack",
     "home_scanned_before_publish", "cas_before_send",         "present_before_reply",
     "server_before_reply",         "link_reply_before_answer"};
-constexpr std::array kMicros = {50, 300, 1000, 4000, 15000};
+constexpr std::array kMicros = {50, 200, 1000, 3000};
 
 // The bytes of the library's file.
 const std::string& library() {

@@ -90,8 +90,10 @@ class Stage {
       }
     }
     // A call that failed may have done anything; what was seen is judged all the same.
-    result.verdict = check(record.history(program));
+    const History history = record.history(program);
+    result.verdict = check(history);
     if (!result.verdict.legal()) {
+      if (!g_options.dump.empty()) dump(history, g_options.dump);
       const bool judged = result.verdict.fault != Fault::kMalformed;
       result.outcome = judged ? Outcome::kIllegal : Outcome::kFailed;
       result.text =

@@ -20,6 +20,7 @@ constexpr const char* kUsage =
     "  --delays on|off     delays at the library's fault points (in every other program)\n"
     "  --mutation NAME     with the library broken at this fault point\n"
     "  --expect-violation  succeed when an illegal history was found, and only then\n"
+    "  --dump FILE         writes the history that was illegal to a file, event by event\n"
     "  --list-mutations    names the mutations that the library has\n"
     "  --verbose           a line for each program\n";
 
@@ -67,6 +68,8 @@ bool parse(int argc, char** argv, Options* options) {
       ++i;
     } else if (name == "--mutation" && has_value) {
       options->mutation = argv[++i];
+    } else if (name == "--dump" && has_value) {
+      options->dump = argv[++i];
     } else if (name == "--expect-violation") {
       options->expect_violation = true;
     } else if (name == "--list-mutations") {

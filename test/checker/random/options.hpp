@@ -15,6 +15,7 @@ struct Options {
   int delays = -1;       // 1: in every program, 0: in none, -1: in every other one
   std::string mutation;  // what is broken in the library, by name
   bool expect_violation = false;
+  std::string dump;  // file for the history that was illegal
   bool verbose = false;
   bool list_mutations = false;
 };

@@ -21,7 +21,7 @@ namespace {
 
 constexpr Nanos kGatePatience = 20 * kSecond;
 // A thread begins no further operation after this long: slow machines play less of each program.
-constexpr Nanos kPlayTime = 3 * kSecond;
+constexpr Nanos kPlayTime = 2 * kSecond;
 
 // Loads before it are done, and none after it has begun, when the clock is read. Stores may still
 // be on their way to the cache: a full fence would hide the one that barriers must have.

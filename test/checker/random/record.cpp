@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
 #include <stdexcept>
 
 #include "core/base/fd.hpp"
@@ -45,6 +46,31 @@ History Record::history(const Program& program) {
     history.threads.push_back(std::move(thread));
   }
   return history;
+}
+
+void dump(const History& history, const std::string& path) {
+  struct Line {
+    uint32_t thread, number;
+    const Event* event;
+  };
+  std::vector<Line> lines;
+  for (uint32_t t = 0; t < history.threads.size(); ++t) {
+    const auto& events = history.threads[t].events;
+    for (uint32_t i = 0; i < events.size(); ++i) lines.push_back({t, i, &events[i]});
+  }
+  std::sort(lines.begin(), lines.end(),
+            [](const Line& a, const Line& b) { return a.event->begin < b.event->begin; });
+  static const char* const kNames[] = {"load", "store", "swap", "barrier", "flush"};
+  std::ofstream out(path);
+  out << "begin end process thread number kind at width value compare desired\n";
+  for (const Line& line : lines) {
+    const Event& e = *line.event;
+    const Time start = lines.front().event->begin;
+    out << e.begin - start << ' ' << e.end - start << ' ' << history.threads[line.thread].process
+        << ' ' << line.thread << ' ' << line.number << ' ' << kNames[static_cast<size_t>(e.kind)]
+        << ' ' << e.at << ' ' << int{e.width} << std::hex << ' ' << e.value << ' ' << e.compare
+        << ' ' << e.desired << std::dec << '\n';
+  }
 }
 
 }  // namespace cmi::checker

@@ -54,4 +54,7 @@ class Record {
   Event* events_ = nullptr;
 };
 
+// Writes a line for each event, in the order of their begins.
+void dump(const History& history, const std::string& path);
+
 }  // namespace cmi::checker
