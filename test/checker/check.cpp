@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <limits>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "checker/order.hpp"
@@ -20,6 +21,12 @@ constexpr uint32_t kNoId = 0xffff;
 constexpr uint32_t kAtFirst = 0;  // the id of a cell's first value
 
 uint8_t byte_of(uint64_t value, uint32_t k) { return static_cast<uint8_t>(value >> 8 * k); }
+
+std::string hex(uint64_t value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(value));
+  return text;
+}
 
 // The barriers of one process that cover one set of addresses: which of those that began at or
 // after some time was over first.
@@ -117,6 +124,7 @@ class Checker {
   bool has_order(const CellGraph& graph, const Order& older);
   CellGraph* exactly(const Event& event);
 
+  std::string tell_story(const CellGraph& graph) const;
   std::string tell(Place place) const;
   std::string tell(const CellGraph& graph, uint32_t id) const;
   std::string tell(const CellGraph& graph, const Order& older, uint32_t from, uint32_t to,
@@ -345,16 +353,28 @@ bool Checker::has_order(const CellGraph& graph, const Order& older) {
   for (size_t i = 0; i < cycle.size(); ++i) {
     text += tell(graph, older, cycle[i], cycle[(i + 1) % cycle.size()], 2);
   }
-  return fail(Fault::kOrder, text);
+  return fail(Fault::kOrder, text + tell_story(graph));
+}
+
+// Everything that happened to the cell, but for loads that told a thread nothing new.
+std::string Checker::tell_story(const CellGraph& graph) const {
+  std::vector<Touch> touches = graph.touches;
+  std::sort(touches.begin(), touches.end(), [](const Touch& a, const Touch& b) {
+    return std::tie(a.begin, a.order) < std::tie(b.begin, b.order);
+  });
+  std::string text = "\n  all that happened there:";
+  std::map<uint32_t, uint32_t> met;  // by thread, the value it met last
+  for (const Touch& t : touches) {
+    const auto [last, first_time] = met.try_emplace(t.place.thread, t.id);
+    if (!first_time && last->second == t.id) continue;
+    last->second = t.id;
+    text += "\n    " + hex(graph.values[t.id].bits) + (t.reads ? " found by " : " put by ") +
+            tell(t.place);
+  }
+  return text;
 }
 
 // ---- In words -------------------------------------------------------------------------------
-
-std::string hex(uint64_t value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(value));
-  return text;
-}
 
 std::string Checker::tell(Place place) const {
   const Event& e = event(place);
