@@ -131,7 +131,8 @@ void Importer::invalidate(const std::shared_ptr<Import>& holder, PageRange range
       }
     }
     // Zapped before anything else is decided: from here on the pages are stable (rule 9).
-    if (from < to) zap_everywhere(imp, first + from, to - from);
+    if (from < to && !fault_point_fails("mutate_keep_on_invalidate"))
+      zap_everywhere(imp, first + from, to - from);
     for (uint32_t k = 0; k < n; ++k) {
       Page& p = imp.table[first + k];
       if (p.state != PageState::kAbsent) ++p.generation;

@@ -1,0 +1,271 @@
+// random_check: plays random programs, seed after seed, each seed on nodes of its own, and has what
+// they saw judged by the checker. Its processes are those of nodes.hpp, which start this program
+// again.
+#define DOCTEST_CONFIG_IMPLEMENT
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "checker/check.hpp"
+#include "checker/program.hpp"
+#include "checker/random/faults.hpp"
+#include "checker/random/options.hpp"
+#include "checker/random/player.hpp"
+#include "checker/random/record.hpp"
+#include "core/base/clock.hpp"
+#include "system/calls.hpp"
+#include "system/nodes.hpp"
+
+namespace cmi::checker {
+
+namespace {
+
+Options g_options;
+
+constexpr uint32_t kRounds = 8;         // programs of a seed, on the same nodes
+constexpr int kPlayDeadline = 45;       // seconds, for one program: then a node hangs
+constexpr uint64_t kMinCrossings = 20;  // of a seed, or it has tested little
+
+enum class Outcome { kLegal, kIllegal, kFailed };
+
+Outcome g_outcome = Outcome::kFailed;  // of the run
+
+struct Result {
+  Outcome outcome = Outcome::kFailed;
+  std::string text;  // why not legal
+  Verdict verdict;
+  uint64_t transients = 0;
+};
+
+// How far each thread came.
+std::string progress(const Program& program, Record& record) {
+  std::string text;
+  for (uint32_t t = 0; t < program.threads.size(); ++t) {
+    const ThreadRecord& thread = record.thread(t);
+    const uint32_t ops = thread.ops.load();
+    text += "\n  thread " + std::to_string(t) + " on node " +
+            std::to_string(t / program.shape.threads) + ": ";
+    if (thread.failure[0] != 0) text += std::string(thread.failure.data()) + ", ";
+    text += thread.ended.load() != 0 ? "ended after " : "in ";
+    text += "operation " + std::to_string(ops) + " of " + std::to_string(program.threads[t].size());
+    if (ops != 0) text += std::string(", ") + op_name(program.threads[t][ops - 1].kind);
+  }
+  return text;
+}
+
+// The nodes that play all rounds of a seed.
+class Stage {
+ public:
+  Stage(uint64_t seed, uint32_t nodes, bool delays) {
+    for (uint32_t n = 0; n < nodes; ++n) {
+      std::string faults = delays ? random_delays(seed, n) : "";
+      if (!g_options.mutation.empty()) {
+        faults += (faults.empty() ? "" : ";") + g_options.mutation + "=fail";
+      }
+      processes_.push_back(
+          &cluster_.spawn("node" + std::to_string(n), {{"CMI_FAULT_POINT", faults}}));
+    }
+  }
+
+  Result play(const Program& program) {
+    const std::string path = cluster_.scratch() + "/record" + std::to_string(program.shape.round);
+    Record record(path, program);
+    Result result;
+    try {
+      Props props(*this, program, path);
+      perform(props.parts);
+      props.remove();
+    } catch (const test::ChildFailed& failure) {
+      result.text = failure.what() + progress(program, record);
+      return result;
+    }
+    for (uint32_t t = 0; t < record.threads(); ++t) {
+      const ThreadRecord& thread = record.thread(t);
+      result.transients += thread.transients.load();
+      if (thread.failure[0] != 0 && result.text.empty()) {
+        result.text = thread.failure.data() + progress(program, record);
+      }
+    }
+    // A call that failed may have done anything; what was seen is judged all the same.
+    const History history = record.history(program);
+    result.verdict = check(history);
+    if (!result.verdict.legal()) {
+      if (!g_options.dump.empty()) dump(history, g_options.dump);
+      const bool judged = result.verdict.fault != Fault::kMalformed;
+      result.outcome = judged ? Outcome::kIllegal : Outcome::kFailed;
+      result.text =
+          std::string(fault_name(result.verdict.fault)) + ": " + result.verdict.explanation;
+    } else if (result.text.empty()) {
+      result.outcome = Outcome::kLegal;
+    }
+    return result;
+  }
+
+ private:
+  // The segments of one program, made, shared and taken away again.
+  struct Props {
+    Props(Stage& stage, const Program& program, const std::string& record)
+        : processes(stage.processes_), parts(processes.size()) {
+      for (uint32_t n = 0; n < processes.size(); ++n) {
+        parts[n].shape = program.shape;
+        parts[n].node = n;
+        std::snprintf(parts[n].record.data(), parts[n].record.size(), "%s", record.c_str());
+      }
+      for (uint32_t s = 0; s < program.shape.segments; ++s) {
+        const uint32_t home = program.homes[s];
+        const test::Export made = test::export_segment(*processes[home], program.segment_bytes());
+        segments.push_back({home, made.seg, made.at});
+        parts[home].views[s] = made.at;
+        for (uint32_t n = 0; n < processes.size(); ++n) {
+          if (n == home) continue;
+          const test::Import import = test::import_segment(*processes[n], made);
+          segments.push_back({n, import.seg, import.at});
+          parts[n].views[s] = import.at;
+        }
+      }
+    }
+    void remove() {
+      for (auto at = segments.rbegin(); at != segments.rend(); ++at) {
+        CHECK(test::seg_rm(*processes[at->node], at->seg).ok());
+        CHECK(test::seg_dt(*processes[at->node], at->seg, at->view).ok());
+      }
+    }
+
+    struct Attached {
+      uint32_t node;
+      cmi_seg seg;
+      uint64_t view;
+    };
+    std::vector<test::Process*>& processes;
+    std::vector<Part> parts;
+    std::vector<Attached> segments;
+  };
+
+  void perform(const std::vector<Part>& parts) {
+    std::vector<test::Pending<void>> running;
+    const Deadline deadline = Deadline::in(kPlayDeadline * kSecond);
+    for (uint32_t n = 0; n < parts.size(); ++n) {
+      running.push_back(start_playing(*processes_[n], parts[n]));
+    }
+    for (auto& pending : running) pending.get(1 + static_cast<int>(deadline.left() / kSecond));
+    for (test::Process* process : processes_) {
+      if (!settle(*process)) throw test::ChildFailed(process->name() + ": the last barrier failed");
+    }
+    for (uint32_t n = 0; n < parts.size(); ++n) read_all(*processes_[n], parts[n]);
+  }
+
+  test::Cluster cluster_;
+  std::vector<test::Process*> processes_;
+};
+
+std::string describe(const Program& program, bool delays) {
+  const Shape& shape = program.shape;
+  return "seed " + std::to_string(shape.seed) + " round " + std::to_string(shape.round) + ": " +
+         std::to_string(shape.nodes) + " nodes of " + std::to_string(shape.threads) + " threads, " +
+         std::to_string(program.cells.size()) + " cells on " +
+         std::to_string(shape.segments * program.pages) + " pages of " +
+         std::to_string(shape.segments) + " segments" + (delays ? ", with delays" : "");
+}
+
+std::string describe(const Verdict& v) {
+  return std::to_string(v.accesses) + " accesses, " + std::to_string(v.crossings) +
+         " values crossed from node to node, " + std::to_string(v.bound) +
+         " loads bound by a publication, " + std::to_string(v.swapped) + " swaps";
+}
+
+// Adds what was seen to `sum`.
+Outcome play_seed(uint64_t seed, Deadline deadline, Verdict* sum, uint64_t* transients) {
+  Shape shape = g_options.shape;
+  shape.seed = seed;
+  shape.nodes = make_program(shape).shape.nodes;
+  const bool delays = g_options.delays < 0 ? seed % 2 == 0 : g_options.delays != 0;
+  Stage stage(seed, shape.nodes, delays);
+  for (; shape.round < kRounds && !(shape.round > 0 && deadline.passed()); ++shape.round) {
+    const Program program = make_program(shape);
+    const Result result = stage.play(program);
+    sum->accesses += result.verdict.accesses;
+    sum->crossings += result.verdict.crossings;
+    sum->bound += result.verdict.bound;
+    sum->swapped += result.verdict.swapped;
+    *transients += result.transients;
+    const bool legal = result.outcome == Outcome::kLegal;
+    if (g_options.verbose || !legal) {
+      std::printf("%s: %s\n", describe(program, delays).c_str(), describe(result.verdict).c_str());
+    }
+    if (!legal) {
+      std::printf("%s\nreplay: %s\n", result.text.c_str(), replay(g_options, seed).c_str());
+      return result.outcome;
+    }
+  }
+  return Outcome::kLegal;
+}
+
+TEST_CASE("random_programs_see_what_the_memory_model_allows") {
+  const Deadline deadline = Deadline::in(g_options.seconds * kSecond);
+  uint64_t seeds = 0;
+  uint64_t transients = 0;
+  Verdict all;
+  Outcome outcome = Outcome::kLegal;
+  // What is broken on purpose may also make a node crash or hang, which proves nothing.
+  const auto go_on = [&] {
+    return outcome == Outcome::kLegal ||
+           (outcome == Outcome::kFailed && g_options.expect_violation);
+  };
+  for (uint64_t seed = g_options.shape.seed; go_on() && !deadline.passed();
+       seed += !g_options.one_seed) {
+    CAPTURE(seed);
+    Verdict sum;
+    outcome = play_seed(seed, deadline, &sum, &transients);
+    if (outcome == Outcome::kLegal && sum.crossings < kMinCrossings) {
+      std::printf("seed %llu: %s: too little to judge\n", static_cast<unsigned long long>(seed),
+                  describe(sum).c_str());
+      outcome = Outcome::kFailed;
+    }
+    ++seeds;
+    all.accesses += sum.accesses;
+    all.crossings += sum.crossings;
+    all.bound += sum.bound;
+    all.swapped += sum.swapped;
+    std::fflush(stdout);
+  }
+  std::printf("%llu seeds: %s, %llu transient errors\n", static_cast<unsigned long long>(seeds),
+              describe(all).c_str(), static_cast<unsigned long long>(transients));
+  g_outcome = outcome;
+  CHECK((outcome == Outcome::kLegal || g_options.expect_violation));
+}
+
+int run(int argc, char** argv) {
+  doctest::Context context;
+  context.setOption("no-intro", true);
+  // A process of a stage, which never comes back from run().
+  if (std::getenv("CMI_TEST_CHANNEL") != nullptr) return context.run();
+  if (!parse(argc, argv, &g_options)) return 2;
+  const std::vector<std::string> mutations = library_mutations();
+  if (g_options.list_mutations) {
+    for (const std::string& name : mutations) std::printf("%s\n", name.c_str());
+    return 0;
+  }
+  for (const std::string& point : unknown_delays()) {
+    std::fprintf(stderr, "the library has no fault point %s\n", point.c_str());
+    return 2;
+  }
+  if (!g_options.mutation.empty() &&
+      std::find(mutations.begin(), mutations.end(), g_options.mutation) == mutations.end()) {
+    std::fprintf(stderr, "the library has no mutation %s\n", g_options.mutation.c_str());
+    return 2;
+  }
+  const int failed = context.run();
+  if (g_options.expect_violation) return g_outcome == Outcome::kIllegal ? 0 : 1;
+  return failed;
+}
+
+}  // namespace
+
+}  // namespace cmi::checker
+
+int main(int argc, char** argv) { return cmi::checker::run(argc, argv); }

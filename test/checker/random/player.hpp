@@ -1,0 +1,27 @@
+// Plays a random program's part of one node, in a process of nodes.hpp.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "checker/program.hpp"
+#include "system/nodes.hpp"
+
+namespace cmi::checker {
+
+// Told to each process; copied as bytes.
+struct Part {
+  Shape shape;
+  uint32_t node = 0;
+  std::array<uint64_t, kMaxSegments> views{};  // where the segments lie in the process
+  std::array<char, 200> record{};              // path
+};
+
+// Runs the node's threads, all nodes' at once, until their ends or for at most a few seconds.
+test::Pending<void> start_playing(test::Process& process, const Part& part);
+// What a node does when all threads of all nodes have ended: a barrier, which must succeed.
+bool settle(test::Process& process);
+// Loads every cell into the record of the node's last thread. All nodes must have settled.
+void read_all(test::Process& process, const Part& part);
+
+}  // namespace cmi::checker
