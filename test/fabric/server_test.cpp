@@ -262,15 +262,18 @@ TEST_CASE("nothing_of_a_client_is_executed_after_its_fence_has_returned") {
     const auto w = v.who.enter();
     const Peer serving = v.who.peer(w.serving);
     std::atomic<bool> stop{false};
+    std::atomic<uint64_t> tried{0};
     std::thread sender([&] {
       for (uint64_t n = 1; !stop.load(); ++n) {
+        tried.store(n);
         if (!v.who.request(serving, w.secret, n, n, 10 * kMilli)) std::this_thread::yield();
       }
     });
     CHECK(comes_true([&] { return v.executions() > 20; }));
     v.home.server->fence(v.who.id, forever);
     const int at_the_fence = v.executions();
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const uint64_t tried_then = tried.load();
+    CHECK(comes_true([&] { return tried.load() > tried_then + 50; }));
     CHECK(v.executions() == at_the_fence);
     stop.store(true);
     sender.join();

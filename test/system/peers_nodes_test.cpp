@@ -3,7 +3,9 @@
 #include <dirent.h>
 #include <doctest/doctest.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -35,6 +37,18 @@ std::set<std::string> sockets_of(pid_t pid) {
   }
   ::closedir(dir);
   return inodes;
+}
+
+// Waits until the main thread of a process sleeps in ppoll.
+bool sleeps_in_ppoll(pid_t pid) {
+  const Deadline deadline = Deadline::in(10 * kSecond);
+  while (!deadline.passed()) {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/syscall");
+    long number = -1;
+    if (file >> number && number == SYS_ppoll) return true;
+    sched_yield();
+  }
+  return false;
 }
 
 // The addresses on which a process listens for TCP over IPv4.
@@ -107,7 +121,7 @@ TEST_SUITE("peers") {
     // A home that is stopped cannot answer, so the load waits when the home is killed.
     home.stop();
     auto pending = peer.start([](uint64_t at) { return load64(at); }, import.at + 8 * kPage);
-    ::usleep(100000);
+    CHECK(sleeps_in_ppoll(peer.pid()));  // commands are waited for in poll
     home.kill();
     const int cause = pending.get().cause();
     CHECK_MESSAGE((cause == CMI_ERROR_TRANSIENT || cause == CMI_ERROR_SINVAL), "cause ", cause);
@@ -131,17 +145,19 @@ TEST_SUITE("peers") {
       uint64_t loads;
     };
     auto pending = peer.start(
-        [](uint64_t at, size_t size) {
+        [](uint64_t at, size_t size, uint64_t told) {
           Seen seen{0, 0};
           std::mt19937 random(1);
           for (uint64_t i = 0; i < size / kPage && seen.cause == 0; ++i) {
             seen.cause = load64(at + random() % (size / kPage) * kPage).cause();
-            ++seen.loads;
+            if (++seen.loads != 200) continue;
+            store64(told, 1);
+            CMIFN(ctxt(), 10, wmb_fn)(ctxt());
           }
           return seen;
         },
-        import.at, exported.size);
-    ::usleep(30000);
+        import.at, exported.size, good.at + 8);
+    REQUIRE(load_until(other, kept.at + 8, 1) == 1);
     home.kill();
     const Seen seen = pending.get();
     CHECK_MESSAGE(

@@ -107,7 +107,13 @@ Status Home::delete_token(const access::TokenInfo& token, Deadline deadline) {
       }
     }
     for (auto& c : silent) parts_.server.fence(c, false);  // what it has in mid-payload ends here
+    // What has arrived of it, and it may never announce.
+    Guard g(mu_);
+    if (Segment* s = find_uid(token.uid); s != nullptr) {
+      for (auto& c : silent) forget_content(*s, c, &done);
+    }
   }
+  run(done);
   fault_point("revoke_before_close");
   // Last: the registrations, its own and those made from it.
   Guard g(mu_);
@@ -166,6 +172,14 @@ void Home::close(Deadline deadline) {
     }
   }
   (void)barrier(deadline);
+  // Importers whose stores and swaps are being published are answered before they are told that it
+  // is over: what has happened must not look as if it had not.
+  std::vector<std::shared_ptr<Publication>> owing;
+  {
+    Guard g(mu_);
+    for (auto& [number, n] : notices_) owing.push_back(n.publication);
+  }
+  for (auto& p : owing) wait(*p, deadline);
   for (int32_t id : owned) removed(id, deadline);
 }
 

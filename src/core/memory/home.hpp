@@ -173,6 +173,7 @@ class Home {
   void tell(const std::shared_ptr<Publication>& p, const Segment& s, const Holder& h,
             NoticeType type, Bytes payload) CMI_REQUIRES(mu_);
   void settle(const std::shared_ptr<Publication>& p, Finished* done) CMI_REQUIRES(mu_);
+  void forget_content(Segment& s, const ContextId& client, Finished* done) CMI_REQUIRES(mu_);
   void forget_client(const ContextId& client, Finished* done) CMI_REQUIRES(mu_);
   void declare_dead(const ContextId& client);
   bool wait(Publication& p, Deadline deadline);

@@ -266,7 +266,8 @@ void Importer::leave(const std::shared_ptr<Import>& imp, Deadline deadline) {
   Writer out(buf);
   out.put(imp->rseg.uid);
   out.put(imp->instance);
-  if (imp->state.load() != ImportState::kGone) {
+  const ImportState state = imp->state.load();
+  if (state != ImportState::kGone && !(state == ImportState::kRemoved && home_has_ended(*imp))) {
     (void)imp->link->call(static_cast<uint16_t>(RequestType::kLeave), out.done(), deadline);
   }
   if (imp->ready.load(std::memory_order_acquire)) drop_all(imp);

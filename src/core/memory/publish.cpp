@@ -128,6 +128,15 @@ void Home::forget_client(const ContextId& client, Finished* done) {
   }
 }
 
+// What a fenced client wrote one-sided and has not announced is at home already: everyone drops
+// everything (rule 18).
+void Home::forget_content(Segment& s, const ContextId& client, Finished* done) {
+  for (auto& h : s.holders) {
+    if (h.client != client || !h.could_write) continue;
+    publish(s, client, h.instance, {{0, static_cast<uint32_t>(s.size / kPageSize)}}, {}, done);
+  }
+}
+
 void Home::declare_dead(const ContextId& client) {
   trace(kFacSeg, kWarn, "importer {:016x} is dead", client.hi);
   // Should it live on, stopped or behind a cut: the first thing it hears is that all is over, and
@@ -153,13 +162,8 @@ void Home::declare_dead(const ContextId& client) {
   Finished done;
   {
     Guard g(mu_);
-    // What it wrote one-sided and did not live to announce is at home already: everyone drops
-    // everything (rule 18).
     for (auto& [id, s] : segments_) {
-      for (auto& h : s.holders) {
-        if (!s.owned || h.client != client || !h.could_write) continue;
-        publish(s, client, h.instance, {{0, static_cast<uint32_t>(s.size / kPageSize)}}, {}, &done);
-      }
+      if (s.owned) forget_content(s, client, &done);
     }
     forget_client(client, &done);
   }
