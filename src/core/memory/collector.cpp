@@ -28,8 +28,10 @@ Importer::Collector::~Collector() {
 }
 
 void Importer::Collector::open() {
-  buffer_.resize(fabric::kMaxPayload);
-  out_.emplace(buffer_);
+  if (buffer_ == nullptr) {
+    buffer_ = std::make_unique_for_overwrite<std::byte[]>(fabric::kMaxPayload);
+  }
+  out_.emplace(std::span(buffer_.get(), fabric::kMaxPayload));
   out_->put(import_->rseg.uid);
   out_->put(import_->instance);
   count_at_ = out_->size();
@@ -60,7 +62,7 @@ size_t Importer::Collector::add(uint32_t page, const std::byte* twin) {
 void Importer::Collector::flush() {
   if (!out_ || pages_.empty()) return;
   const auto n = static_cast<uint32_t>(pages_.size());
-  std::memcpy(buffer_.data() + count_at_, &n, sizeof n);
+  std::memcpy(buffer_.get() + count_at_, &n, sizeof n);
   fault_point("publish_before_send");
   if (fault_point_fails("mutate_live_bytes")) {
     read_again(*import_, out_->done().subspan(count_at_ + sizeof n));

@@ -40,7 +40,7 @@ class Importer::Collector {
   Importer& importer_;
   std::shared_ptr<Import> import_;
   std::shared_ptr<Batch> batch_;
-  std::vector<std::byte> buffer_;
+  std::unique_ptr<std::byte[]> buffer_;  // of kMaxPayload
   std::optional<Writer> out_;
   size_t count_at_ = 0;
   std::vector<uint32_t> pages_;

@@ -148,13 +148,22 @@ bool apply_bitmap(Reader& in, std::byte* page) {
   const Bytes bytes = in.bytes(changed);
   if (!in.ok()) return false;
   const std::byte* from = bytes.data();
-  for (size_t end = 0;;) {
-    const size_t start = find_byte(bits, end, true);
-    if (start == kPageSize) return true;
-    end = find_byte(bits, start, false);
-    store_bytes(page + start, from, end - start);
-    from += end - start;
+  // Block by block: no aligned word lies in two.
+  for (size_t b = 0; b < kCompareBlocks; ++b, page += kCompareBlock) {
+    for (uint64_t word = bits[b]; word != 0;) {
+      const int start = std::countr_zero(word);
+      const int length = std::countr_one(word >> start);
+      if (length == 1) {
+        store<uint8_t>(page + start, from);
+      } else {
+        store_bytes(page + start, from, static_cast<size_t>(length));
+      }
+      from += length;
+      // Carries through the run and clears it; past the last one there is nothing left.
+      word &= word + (uint64_t{1} << start);
+    }
   }
+  return true;
 }
 }  // namespace
 

@@ -277,11 +277,12 @@ void Importer::leave(const std::shared_ptr<Import>& imp, Deadline deadline) {
 
 int Importer::advance() {
   int events = 0;
-  for (auto& link : all_links()) {
-    // What was started for later is taken in by those who come to need it, and by the tick.
-    if (link->has_pending() || (link->has_detached() && later_count_.load() != 0)) {
-      events += link->advance();
-    }
+  // What was started for later is taken in by those who come to need it, and by the tick.
+  const bool later = later_count_.load() != 0;
+  for (auto& link : links_that([later](const fabric::Link& l) {
+         return l.has_pending() || (later && l.has_detached());
+       })) {
+    events += link->advance();
   }
   if (later_count_.load(std::memory_order_relaxed) != 0) answer_pending_revocations();
   return events;
@@ -292,17 +293,9 @@ bool Importer::busy() const {
          later_count_.load() != 0;
 }
 
-std::vector<std::shared_ptr<fabric::Link>> Importer::all_links() {
-  std::vector<std::shared_ptr<fabric::Link>> all;
-  Guard g(links_mu_);
-  for (auto& [id, link] : links_) all.push_back(link);
-  return all;
-}
-
 void Importer::descriptors(std::vector<int>* fds) {
   // Without the lock: the last one to let go of a session runs what waited for its end.
-  for (auto& link : all_links()) {
-    if (!link->has_pending()) continue;
+  for (auto& link : links_that([](const fabric::Link& l) { return l.has_pending(); })) {
     if (auto s = link->current(); s != nullptr && s->endpoint().may_sleep()) {
       fds->push_back(s->endpoint().wait_fd());
     }

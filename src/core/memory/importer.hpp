@@ -153,7 +153,8 @@ class Importer {
   explicit Importer(Parts parts) : parts_(std::move(parts)) {}
   std::shared_ptr<fabric::Link> link_to(const access::RsegInfo& rseg);
   std::vector<std::shared_ptr<Import>> all_imports();
-  std::vector<std::shared_ptr<fabric::Link>> all_links();
+  template <class Predicate>
+  std::vector<std::shared_ptr<fabric::Link>> links_that(Predicate wanted);
 
   // fetch.cpp
   Exception usable(Import& imp, bool write);  // kNone, or why not
@@ -249,5 +250,15 @@ class Importer {
   std::vector<Revocation> revocations_ CMI_GUARDED_BY(later_mu_);
   std::atomic<int> later_count_{0};
 };
+
+template <class Predicate>
+std::vector<std::shared_ptr<fabric::Link>> Importer::links_that(Predicate wanted) {
+  std::vector<std::shared_ptr<fabric::Link>> found;
+  Guard g(links_mu_);
+  for (auto& [id, link] : links_) {
+    if (wanted(*link)) found.push_back(link);
+  }
+  return found;
+}
 
 }  // namespace cmi::memory

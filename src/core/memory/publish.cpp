@@ -57,13 +57,14 @@ std::shared_ptr<Home::Publication> Home::publish(Segment& s, const ContextId& ex
   p->finished = std::move(finished);
   p->done.begin();
   p->waiting = 1;  // ours, until everyone has been told
-  std::vector<std::byte> buf(fabric::kMaxPayload - fabric::kNoticeHeader);
+  std::vector<std::byte> buf;
   const bool tells = !fault_point_fails("mutate_publish_nobody");
   for (auto& h : s.holders) {
     if (!tells || h.token == 0 || (h.client == except && h.instance == instance)) continue;
     const auto his = Directory::held_of(h.regions, ranges);
     for (size_t at = 0; at < his.size();) {
       const size_t n = std::min<size_t>(his.size() - at, kMaxRanges);
+      buf.resize(sizeof s.uid + sizeof h.instance + sizeof(uint32_t) + n * sizeof(PageRange));
       Writer out(buf);
       out.put(s.uid);
       out.put(h.instance);

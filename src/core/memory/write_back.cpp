@@ -264,8 +264,8 @@ void Importer::tick() {
     });
     for (auto& s : free_again) give_up_fetch(s.import, s.first, s.count);
   }
-  for (auto& link : all_links()) {
-    if (link->has_detached()) link->advance();
+  for (auto& link : links_that([](const fabric::Link& l) { return l.has_detached(); })) {
+    link->advance();
   }
   for (auto& imp : all_imports()) {
     if (!imp->ready.load(std::memory_order_acquire)) continue;
