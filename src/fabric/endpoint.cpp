@@ -15,8 +15,9 @@
 namespace cmi::fabric {
 
 namespace {
-constexpr Nanos kSpin = 200 * kMicro;  // a round trip to a peer that has to be woken
-constexpr Nanos kNap = kMilli;         // bound of one sleep, should a provider's descriptor fail us
+constexpr Nanos kSpin = 200 * kMicro;     // a round trip to a peer that has to be woken
+constexpr Nanos kUnbroken = 7 * kMicro;  // a round trip to one that polls
+constexpr Nanos kNap = kMilli;  // bound of one sleep, should a provider's descriptor fail us
 
 void futex_wait(std::atomic<uint32_t>& word, uint32_t while_value, Nanos span) {
   timespec t{span / kSecond, span % kSecond};
@@ -77,7 +78,7 @@ void Op::nap(Nanos at_most) {
 }
 
 Cause Endpoint::wait(Op& op, Deadline deadline) {
-  Spin spin(kSpin);
+  Spin spin(kSpin, kUnbroken);
   while (!op.done()) {
     if (poll() > 0) continue;
     if (op.done()) break;

@@ -8,19 +8,21 @@
 
 namespace cmi {
 
-// Trying again costs less than being woken: without a break for about two round trips, then
-// yielding after each try, since on a machine with few cores the one that is waited for may be the
-// one that is not running. Over when the span has passed, or when yielding took so long that
+// Trying again costs less than being woken: without a break for a while, then yielding after each
+// try, since on a machine with few cores the one that is waited for may be the one that is not
+// running. Over when the span has passed, or when yielding took so long that
 // somebody must be computing here: who sleeps is scheduled before him when the time comes, who
 // yields after.
 class Spin {
  public:
-  explicit Spin(Nanos span, Nanos start = now()) : start_(start), until_(start + span) {}
+  // `unbroken`: for so long it does not yield.
+  explicit Spin(Nanos span, Nanos unbroken, Nanos start = now())
+      : yield_from_(start + unbroken), until_(start + span) {}
 
   // `t` is the present time. False: sleep instead.
   bool again(Nanos t) {
     if (t >= until_) return false;
-    if (t - start_ < kUnbroken) {
+    if (t < yield_from_) {
       cpu_pause();
       return true;
     }
@@ -30,8 +32,8 @@ class Spin {
   }
 
  private:
-  static constexpr Nanos kUnbroken = 15 * kMicro, kLong = 200 * kMicro;
-  Nanos start_, until_;
+  static constexpr Nanos kLong = 200 * kMicro;
+  Nanos yield_from_, until_;
 };
 
 }  // namespace cmi

@@ -132,7 +132,7 @@ void Engine::on_ack(const ContextId& client, uint64_t number, Reader payload) {
 void Engine::serve() {
   pthread_setname_np(pthread_self(), "cmi-service");
   Nanos last_tick = 0, last_sweep = now();
-  Spin spin(kSpinAfterWork);
+  Spin spin(kSpinAfterWork, 0);
   unsigned round = 0;
   while (!stop_.load(std::memory_order_relaxed)) {
     int events = server_->poll() + importer_->advance();
@@ -155,12 +155,12 @@ void Engine::serve() {
       server_->sweep(kSweepAfter);
     }
     if (events > 0) {
-      spin = Spin(kSpinAfterWork, t);
+      spin = Spin(kSpinAfterWork, 0, t);
       continue;
     }
     if (spin.again(t)) continue;
     // A read that a peer makes leaves no event here: being woken is work, too.
-    if (sleep(ticking ? last_tick + kTick : t + kIdleSleep)) spin = Spin(kSpinAfterWork);
+    if (sleep(ticking ? last_tick + kTick : t + kIdleSleep)) spin = Spin(kSpinAfterWork, 0);
     round = 0;
   }
 }

@@ -172,7 +172,7 @@ void Home::declare_dead(const ContextId& client) {
 }
 
 bool Home::wait(Publication& p, Deadline deadline) {
-  Spin spin(200 * kMicro);
+  Spin spin(200 * kMicro, 10 * kMicro);
   while (!p.done.done()) {
     if (parts_.server.poll() > 0) continue;
     const Nanos t = now();
