@@ -15,7 +15,7 @@
 namespace cmi::fabric {
 
 namespace {
-constexpr Nanos kSpin = 200 * kMicro;     // a round trip to a peer that has to be woken
+constexpr Nanos kSpin = 200 * kMicro;    // a round trip to a peer that has to be woken
 constexpr Nanos kUnbroken = 7 * kMicro;  // a round trip to one that polls
 constexpr Nanos kNap = kMilli;  // bound of one sleep, should a provider's descriptor fail us
 

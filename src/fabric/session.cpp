@@ -126,7 +126,8 @@ void Session::start(size_t len, std::function<Post(Op&)> post, Ended ended) {
     d.post = std::move(post);
     d.ended = std::move(ended);
     unposted_.push_back(&d);
-    if (detached_count_.fetch_add(1) == 0) detached_since_.store(now());
+    if (detached_count_.load() == 0) detached_since_.store(now());  // before it counts
+    detached_count_.fetch_add(1);
     link_.detached_count_.fetch_add(1);
   }
   pump();

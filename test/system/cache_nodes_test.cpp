@@ -133,6 +133,30 @@ TEST_SUITE("cache") {
     CHECK(wrong_pages(peer, import.at, 5000) == 0);
   }
 
+  TEST_CASE("a_full_cache_loses_no_more_than_it_must") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home, kSize);
+    const Import import = import_segment(peer, exported);
+    constexpr uint64_t kLimit = 1024;
+    REQUIRE(set_cache(peer, import.seg, kLimit * kPage).ok());
+    const uint64_t evicted = peer.run(
+        [](uint64_t at) {
+          // Every other page, so that nothing is fetched ahead; a few more than there is room for.
+          for (uint64_t i = 0; i < kLimit + 16 && 2 * i < kPages; ++i)
+            (void)load64(at + 2 * i * kPage);
+          for (uint64_t i = 0; i < 17; ++i) (void)load64(at + (2 * i + 1) * kPage);
+          struct cmi_ofi_stats s {};
+          s.size = sizeof s;
+          ::cmi_ofi_stats(ctxt(), &s);
+          return s.pages_evicted;
+        },
+        import.at);
+    CHECK(evicted > 0);
+    CHECK(evicted < kLimit / 4);
+  }
+
   TEST_CASE("a_cache_that_shrinks_gives_its_memory_back") {
     Cluster cluster;
     Process& home = cluster.spawn("home");

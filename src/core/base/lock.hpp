@@ -62,22 +62,40 @@ class Backoff {
   int n_ = 0;
 };
 
+// How often the calling thread has blocked all signals. Changed while they are blocked only, so
+// that a handler that comes before finds and leaves it as it was.
+inline constinit thread_local int t_signals_blocked = 0;
+
 // Blocks every signal of the calling thread while it lives. Cheap enough for a path with a system
-// call in it anyway; not for the empty barrier.
+// call in it anyway; not for the empty barrier. Inside another one it costs nothing.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    const bool let_in = fault_point_fails("mutate_signals_let_in");
-    pthread_sigmask(SIG_SETMASK, let_in ? nullptr : &all, &old_);
+    if (t_signals_blocked == 0) {
+      sigset_t all;
+      sigfillset(&all);
+      const bool let_in = fault_point_fails("mutate_signals_let_in");
+      pthread_sigmask(SIG_SETMASK, let_in ? nullptr : &all, &old_);
+    }
+    ++t_signals_blocked;
   }
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &old_, nullptr); }
+  ~SignalsBlocked() {
+    if (--t_signals_blocked == 0) pthread_sigmask(SIG_SETMASK, &old_, nullptr);
+  }
   SignalsBlocked(const SignalsBlocked&) = delete;
   SignalsBlocked& operator=(const SignalsBlocked&) = delete;
 
  private:
   sigset_t old_;
+};
+
+// For a signal handler that the kernel has entered with every signal blocked.
+class SignalsBlockedAlready {
+ public:
+  SignalsBlockedAlready() { ++t_signals_blocked; }
+  ~SignalsBlockedAlready() { --t_signals_blocked; }
+  SignalsBlockedAlready(const SignalsBlockedAlready&) = delete;
+  SignalsBlockedAlready& operator=(const SignalsBlockedAlready&) = delete;
 };
 
 }  // namespace cmi

@@ -120,11 +120,18 @@ bool Importer::await_ahead(Import& imp, uint32_t page, Deadline deadline) {
     }
   }
   if (ahead == nullptr) return false;
-  if (auto session = ahead->session.lock(); session != nullptr) {
+  auto session = ahead->session.lock();
+  if (session != nullptr && !session->broken()) {
     imp.link->pump(*session);
     session->endpoint().wait(ahead->done, Deadline{std::min(deadline.at, now() + 10 * kMilli)});
+    session.reset();
+    if (!ahead->done.done()) imp.link->advance();  // sees it stall
+    return true;
   }
-  if (!ahead->done.done()) imp.link->advance();  // sees it stall
+  // It is over when everybody has let go of the session.
+  session.reset();
+  imp.link->advance();
+  if (!ahead->done.done()) ahead->done.nap(kMilli);
   return true;
 }
 

@@ -13,7 +13,8 @@
 namespace cmi::memory {
 
 namespace {
-constexpr Nanos kTick = 10 * kMilli;   // what no barrier asked for is published within two of these
+constexpr Nanos kTick = 10 * kMilli;  // what no barrier asked for is published within two of these
+constexpr Nanos kTickOn = kSecond;
 constexpr Nanos kIdleSleep = kSecond;  // nothing is due: woken by traffic or wake()
 constexpr Nanos kSpinAfterWork = 200 * kMicro;
 constexpr unsigned kRoundsPerBus = 16;
@@ -87,17 +88,16 @@ void Engine::wake() {
 
 Exception Engine::try_access(const View& view, const std::byte* addr, bool write) {
   if (view.stores != nullptr) {
-    view.stores->note(addr);
-    return Exception::kNone;
+    return view.stores->note(addr) ? Exception::kNone : Exception::kUe;
   }
   // A guarded view at home faults on stores only.
   if (view.import == nullptr) return Exception::kAccess;
   if (!t_access_enabled) return Exception::kEnable;
-  const bool was_idle = !importer_->busy();
   const Exception e =
       importer_->serve(view, addr, write, Deadline::in(importer_->reconf_timeout()));
-  // The timer that publishes what no barrier does starts with the first dirty page.
-  if (was_idle && write && importer_->busy()) wake();
+  // The timer that publishes what no barrier does starts with the first dirty page. seq_cst, as in
+  // serve(): either it is seen to have stopped here, or it sees the page.
+  if (write && !ticking_.load(std::memory_order_seq_cst)) wake();
   return e;
 }
 
@@ -131,7 +131,7 @@ void Engine::on_ack(const ContextId& client, uint64_t number, Reader payload) {
 
 void Engine::serve() {
   pthread_setname_np(pthread_self(), "cmi-service");
-  Nanos last_tick = 0, last_sweep = now();
+  Nanos last_tick = 0, last_sweep = now(), tick_until = 0;
   Spin spin(kSpinAfterWork, 0);
   unsigned round = 0;
   while (!stop_.load(std::memory_order_relaxed)) {
@@ -144,11 +144,20 @@ void Engine::serve() {
       }
     }
     const Nanos t = now();
-    const bool ticking = importer_->busy() || home_->busy();
+    // Goes on for a while after the last need, so that who stores now and then wakes nobody.
+    const bool busy = importer_->busy() || home_->busy();
+    if (busy) tick_until = t + kTickOn;
+    const bool ticking = t < tick_until;
+    if (ticking != ticking_.load(std::memory_order_relaxed)) {
+      ticking_.store(ticking, std::memory_order_seq_cst);
+      if (!ticking && importer_->busy()) continue;
+    }
     if (ticking && t - last_tick >= kTick) {
       last_tick = t;
-      importer_->tick();
-      home_->tick(t);
+      if (busy) {
+        importer_->tick();
+        home_->tick(t);
+      }
     }
     if (t - last_sweep > kSweepEvery) {
       last_sweep = t;

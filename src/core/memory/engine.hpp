@@ -63,6 +63,7 @@ class Engine : public fabric::ServerHandler, public FaultTarget {
   std::unique_ptr<Home> home_;
   std::unique_ptr<FaultThreads> fault_threads_;  // null: faults come as SIGBUS
   Fd wake_;
+  std::atomic<bool> ticking_{false};  // the service thread looks at what is dirty every 10 ms
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };

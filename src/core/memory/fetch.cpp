@@ -22,7 +22,7 @@ void Importer::set_state(Import& imp, Page& page, PageState to) {
   if (was_absent != (to == PageState::kAbsent)) {
     const uint32_t region = region_of(static_cast<uint32_t>(&page - imp.table));
     was_absent ? imp.regions.enter(region) : imp.regions.leave(region);
-    if (!page.backed) {
+    if (was_absent && !page.backed) {
       page.backed = true;
       imp.backed.fetch_add(1, std::memory_order_relaxed);
     }
@@ -115,8 +115,8 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, D
           full = !map_and_compare(view, index);
         } else if (make_dirty(view, index)) {
           count(parts_.stats.store_faults);
+          // Mapped here in most cases; where it is not, the next fault finds it dirty.
           userfault_.unprotect(at, kPageSize);
-          full = !userfault_.map(at, kPageSize, true);
           ++page.generation;
         } else {
           full = true;
@@ -181,6 +181,10 @@ bool Importer::session_key(Import& imp, fabric::Session& session, fabric::Remote
   }
   Guard g(imp.token_mu);
   if (imp.key_generation.load(std::memory_order_acquire) != session.generation()) {
+    // Presenting closes the key of a token that was presented before on this connection; what uses
+    // it would break the connection.
+    if (imp.presented == session.generation()) await_idle_key(imp, deadline);
+    imp.presented = session.generation();
     std::byte buf[64];
     Writer out(buf);
     out.put(imp.rseg.uid);
@@ -215,6 +219,15 @@ bool Importer::session_key(Import& imp, fabric::Session& session, fabric::Remote
   }
   *key = {imp.key.load(std::memory_order_relaxed), imp.key_base.load(std::memory_order_relaxed)};
   return imp.key_generation.load(std::memory_order_acquire) == session.generation();
+}
+
+// Until no operation with the session key is under way; false when some still are at the deadline.
+bool Importer::await_idle_key(Import& imp, Deadline deadline) {
+  for (Backoff backoff; imp.using_key.load(std::memory_order_seq_cst) != 0; backoff.pause()) {
+    if (deadline.passed()) return false;
+    imp.link->advance();
+  }
+  return true;
 }
 
 // Whether the home tells us of publications of these pages, which are kFetching: asks it to, if

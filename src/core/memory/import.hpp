@@ -64,6 +64,7 @@ struct Import : std::enable_shared_from_this<Import> {
   std::atomic<uint64_t> token_id{0};  // of `token`, for notices that name one
   // Of the token in the registry that this process took over last; see Importer::adopt_token.
   uint64_t adopted_version CMI_GUARDED_BY(adopt_mu) = 0;
+  uint32_t presented CMI_GUARDED_BY(token_mu) = 0;  // generation of the link that last saw a token
   // The session key, valid in one generation of the link.
   std::atomic<uint32_t> key_generation{0};
   std::atomic<uint64_t> key{0}, key_base{0};

@@ -267,7 +267,13 @@ void Importer::leave(const std::shared_ptr<Import>& imp, Deadline deadline) {
   out.put(imp->rseg.uid);
   out.put(imp->instance);
   const ImportState state = imp->state.load();
-  if (state != ImportState::kGone && !(state == ImportState::kRemoved && home_has_ended(*imp))) {
+  const bool ended =
+      state == ImportState::kGone || (state == ImportState::kRemoved && home_has_ended(*imp));
+  // With stores or reads still under way the home must not forget us: should the stores arrive and
+  // never be announced, it tells the others when it finds us dead.
+  bool over = ended || await_idle_key(*imp, deadline);
+  for (auto& b : open_batches()) over = over && b->import != imp;
+  if (!ended && over) {
     (void)imp->link->call(static_cast<uint16_t>(RequestType::kLeave), out.done(), deadline);
   }
   if (imp->ready.load(std::memory_order_acquire)) drop_all(imp);

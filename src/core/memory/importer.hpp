@@ -166,6 +166,7 @@ class Importer {
   void give_up_fetch(const std::shared_ptr<Import>& imp, uint32_t first, uint32_t count);
   bool session_key(Import& imp, fabric::Session& session, fabric::RemoteKey* key,
                    Deadline deadline);
+  bool await_idle_key(Import& imp, Deadline deadline);
   bool hold(Import& imp, uint32_t first, uint32_t count, Deadline deadline);
   bool make_dirty(const View& view, uint32_t page);
   bool map_and_compare(const View& view, uint32_t page);

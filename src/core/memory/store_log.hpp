@@ -20,12 +20,16 @@ class StoreLog {
  public:
   StoreLog(Userfault& tracker, std::byte* view) : tracker_(tracker), view_(view) {}
 
-  // A store to `addr` has faulted and may go on.
-  void note(const std::byte* addr) {
+  // A store to `addr` has faulted and may go on. False: letting it go on does not help, what keeps
+  // it from the page is not its protection.
+  bool note(const std::byte* addr) {
     const auto page = static_cast<uint32_t>(static_cast<size_t>(addr - view_) / kPageSize);
     Guard g(mu_);
+    repeats_ = !pages_.empty() && pages_.back() == page ? repeats_ + 1 : 0;
+    if (repeats_ > kMaxRepeats) return false;
     pages_.push_back(page);
     tracker_.unprotect(view_ + size_t{page} * kPageSize, kPageSize);
+    return true;
   }
 
   // The pages stored to since the last call, ascending; later stores to them fault again.
@@ -61,6 +65,8 @@ class StoreLog {
   std::byte* const view_;
   Mutex mu_;
   std::vector<uint32_t> pages_ CMI_GUARDED_BY(mu_);
+  static constexpr int kMaxRepeats = 1000;  // threads that race for a page note it once each
+  int repeats_ CMI_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace cmi::memory
