@@ -724,8 +724,9 @@ typedef int cmi_fn_tok_del(cmi_ctxt* ctxt, cmi_token* tok);
  *   cmpval  stored is swpval if, and only if, *addr was cmpval
  *   rval    out: what *addr was, so that *rval == cmpval means swapped; an address in private
  *           memory
- * Errors: CMI_ERR_INVAL, misaligned, in no view, or rval is NULL. What the segment does not allow
- * is an exception in the caller: CMI_ERROR_ACCESS for a read-only view or a token without
+ * Errors: CMI_ERR_INVAL, misaligned, in no view, or rval is NULL; CMI_ERR_STORE, stores made before
+ * it could not be brought home, and nothing was swapped; CMI_ERR_HW, the connection ended so that
+ * nobody knows whether the words were swapped. What the segment does not allow is an exception in the caller: CMI_ERROR_ACCESS for a read-only view or a token without
  * CMI_ACC_ATOMIC, and the others as for a load.
  */
 typedef int cmi_fn_atm_cas(cmi_ctxt* ctxt, uint64_t* addr, uint64_t cmpval, uint64_t swpval,
@@ -777,8 +778,8 @@ typedef int cmi_fn_close_fb(cmi_ctxt* ctxt, cmi_fb epoch);
  * disturb an open one. An access error is raised as an exception. [libcmi(3), cflush]
  *   vaddr    addresses in views, each stands for its line of cache_line_sz bytes
  *   addrcnt  their number, >= 0
- * Errors: CMI_ERR_INVAL, vaddr is NULL or addrcnt is negative; CMI_ERR_HW, the local hardware is
- * faulty.
+ * Errors: CMI_ERR_INVAL, vaddr is NULL or addrcnt is negative; CMI_ERR_STORE, stores could not be
+ * brought home; CMI_ERR_HW, the local hardware is faulty.
  */
 typedef int cmi_fn_cflush(cmi_ctxt* ctxt, void* vaddr[], int32_t addrcnt);
 
