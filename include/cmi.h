@@ -726,8 +726,9 @@ typedef int cmi_fn_tok_del(cmi_ctxt* ctxt, cmi_token* tok);
  *           memory
  * Errors: CMI_ERR_INVAL, misaligned, in no view, or rval is NULL; CMI_ERR_STORE, stores made before
  * it could not be brought home, and nothing was swapped; CMI_ERR_HW, the connection ended so that
- * nobody knows whether the words were swapped. What the segment does not allow is an exception in the caller: CMI_ERROR_ACCESS for a read-only view or a token without
- * CMI_ACC_ATOMIC, and the others as for a load.
+ * nobody knows whether the words were swapped. What the segment does not allow is an exception in
+ * the caller: CMI_ERROR_ACCESS for a read-only view or a token without CMI_ACC_ATOMIC, and the
+ * others as for a load.
  */
 typedef int cmi_fn_atm_cas(cmi_ctxt* ctxt, uint64_t* addr, uint64_t cmpval, uint64_t swpval,
                            uint64_t* rval);
