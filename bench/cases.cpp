@@ -15,6 +15,7 @@ const std::vector<Case>& all_cases() {
       {"store_hit", store_hit, {"store_hit"}},
       {"load_miss_4k", load_miss, {"load_miss_4k"}},
       {"load_miss_idle", load_miss_idle, {"load_miss_idle"}},
+      {"load_miss_busy", load_miss_busy, {"load_miss_busy"}},
       {"store_first", store_first_case, {"store_first"}},
       {"store_miss_4k", store_miss, {"store_miss_4k"}},
       {"read_seq", read_seq, {"read_seq"}},
@@ -24,10 +25,16 @@ const std::vector<Case>& all_cases() {
       {"flush_striped", flush_striped, {"flush_striped"}},
       {"barriers", barriers, {"wmb_empty", "rmb"}},
       {"publish_1", publish_1, {"publish_1", "publish_absent_1"}},
-      {"publish_shared", publish_shared, {"publish_shared_1", "publish_shared_2"}},
+      {"publish_shared",
+       publish_shared,
+       {"publish_shared_1", "publish_shared_2", "publish_shared_3"}},
       {"wakeup", wakeup, {"wakeup"}},
       {"cas", cas, {"cas"}},
       {"home_store", home_store, {"home_store", "home_store_none"}},
+      {"home_wmb",
+       home_wmb,
+       {"home_wmb_0_1M", "home_wmb_10_1M", "home_wmb_0_64M", "home_wmb_10_64M", "home_wmb_0_1G",
+        "home_wmb_10_1G"}},
   };
   return cases;
 }
@@ -60,6 +67,34 @@ void Shared::load_all() const {
 void Shared::check_home(size_t count, int pattern, uint64_t stored_version, size_t first) const {
   call(bench_.control, kHome, Command::kCheck, count, stored_version,
        static_cast<uint64_t>(pattern), first);
+}
+
+void Spinner::start() {
+  bench_.control.stop_spinning.store(0);
+  bench_.control.seen_value.store(UINT64_MAX);
+  ask(bench_.control, kOther1, Command::kSpin, 0);
+  runs_ = true;
+}
+
+void Spinner::stop() {
+  if (!runs_) return;
+  runs_ = false;
+  bench_.control.stop_spinning.store(1);
+  await(bench_.control, kOther1);
+}
+
+Spinner::~Spinner() {
+  try {
+    stop();
+  } catch (const Failure&) {  // another one is on its way already
+  }
+}
+
+void Spinner::await_value(uint64_t value) const {
+  const double give_up = now() + 10 * kSecond;
+  while (bench_.control.seen_value.load(std::memory_order_acquire) != value) {
+    must(now() < give_up, "the spinning thread does not see the store");
+  }
 }
 
 std::vector<uint32_t> random_order(size_t pages, unsigned seed) {

@@ -56,6 +56,23 @@ class Shared {
   std::unique_ptr<Imported> import_;
 };
 
+// Another importer's thread that loads a page again and again while it lives: the page and its
+// region stay cached there.
+class Spinner {
+ public:
+  explicit Spinner(Bench& bench) : bench_(bench) {}
+  ~Spinner();
+  Spinner(const Spinner&) = delete;
+  Spinner& operator=(const Spinner&) = delete;
+  void start();
+  void stop();
+  void await_value(uint64_t value) const;
+
+ private:
+  Bench& bench_;
+  bool runs_ = false;
+};
+
 // Pages in an order without two neighbours one after the other, which the library would take for
 // the beginning of a sequence.
 std::vector<uint32_t> random_order(size_t pages, unsigned seed);
@@ -79,12 +96,14 @@ Measured alternate(Bench& bench, const Side& ours, const Side& raw, size_t count
 void load_hit(Bench& b);
 void load_miss(Bench& b);
 void load_miss_idle(Bench& b);
+void load_miss_busy(Bench& b);
 void read_seq(Bench& b);
 // cases_store.cpp
 void store_hit(Bench& b);
 void store_first_case(Bench& b);
 void store_miss(Bench& b);
 void home_store(Bench& b);
+void home_wmb(Bench& b);
 // cases_flush.cpp
 void flush_sparse(Bench& b);
 void flush_scattered(Bench& b);

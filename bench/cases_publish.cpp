@@ -56,7 +56,7 @@ void publish_1(Bench& b) {
 }
 
 void publish_shared(Bench& b) {
-  for (int others : {1, 2}) {
+  for (int others : {1, 2, 3}) {
     publish_row(b, "publish_shared_" + std::to_string(others), others, true, 2, b.scaled(1500, 200),
                 "two ping-pongs");
   }
@@ -66,42 +66,14 @@ void wakeup(Bench& b) {
   Shared shared(b, 16, 1);
   shared.load_all();
   uint64_t version = 0;
-  const auto await_value = [&](uint64_t value) {
-    const double give_up = now() + 10 * kSecond;
-    while (b.control.seen_value.load(std::memory_order_acquire) != value) {
-      must(now() < give_up, "the spinning thread does not see the store");
-    }
-  };
-  // The spinning thread shares a CPU where there are fewer than three: it stops while raw is
-  // measured.
-  struct Spinner {
-    Bench& bench;
-    bool runs = false;
-    void start() {
-      bench.control.stop_spinning.store(0);
-      bench.control.seen_value.store(UINT64_MAX);
-      ask(bench.control, kOther1, Command::kSpin, 0);
-      runs = true;
-    }
-    void stop() {
-      if (!runs) return;
-      runs = false;
-      bench.control.stop_spinning.store(1);
-      await(bench.control, kOther1);
-    }
-    ~Spinner() {
-      try {
-        stop();
-      } catch (const Failure&) {  // another one is on its way already
-      }
-    }
-  } spinner{b};
+  // It shares a CPU where there are few: it stops while raw is measured.
+  Spinner spinner(b);
   Side ours{[&] {
     const uint64_t value = stamp(0, ++version);
     const double begun = now();
     word(shared.page(0), 1) = value;
     barrier();
-    await_value(value);
+    spinner.await_value(value);
     return (b.control.seen_at.load() - begun) / kMicro;
   }};
   Side raw{[&] {
@@ -113,7 +85,7 @@ void wakeup(Bench& b) {
   }};
   ours.begin = [&] {
     spinner.start();
-    await_value(version == 0 ? 0 : stamp(0, version));
+    spinner.await_value(version == 0 ? 0 : stamp(0, version));
   };
   ours.end = [&] { spinner.stop(); };
   const Measured m = alternate(b, ours, raw, b.scaled(1500, 200), 32);

@@ -131,6 +131,19 @@ void load_miss_idle(Bench& b) {
                 "fi_read of 4 KiB, target asleep for 10 ms", m.discarded});
 }
 
+void load_miss_busy(Bench& b) {
+  Misses misses(b, 512);
+  const Raw& r = b.raw;
+  const auto busy = [&b] { call(b.control, kHome, Command::kCompute, 1); };
+  const auto free = [&b] { call(b.control, kHome, Command::kCompute, 0); };
+  const Side ours{[&] { return misses.once(); }, busy, free};
+  const Side raw{[&] { return misses.read_raw(r.polling_peer, r.polling); }, busy, free};
+  const Measured m = alternate(b, ours, raw, b.scaled(600, 60), 20);
+  misses.check();
+  b.report.row({"load_miss_busy", "us", spread_of(m.ours), spread_of(m.raw),
+                "fi_read of 4 KiB; the home's application computes on all its CPUs", m.discarded});
+}
+
 void read_seq(Bench& b) {
   const size_t size = b.quick ? kReadSeqBytesQuick : kReadSeqBytes, pages = size / kPage;
   constexpr size_t kChunk = size_t{1} << 20;

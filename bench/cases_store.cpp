@@ -116,7 +116,7 @@ void store_miss(Bench& b) {
 }
 
 void home_store(Bench& b) {
-  const size_t pages = 1024, rounds = b.scaled(300, 60);
+  const size_t pages = 512, rounds = b.scaled(300, 60);  // one region
   const auto run = [&](StoreTo to) {
     call(b.control, kHome, Command::kStoreFirst, pages, rounds, static_cast<uint64_t>(to));
     std::vector<double> samples(b.control.samples, b.control.samples + b.control.sample_count);
@@ -132,9 +132,11 @@ void home_store(Bench& b) {
     b.report.row({name, "ns", spread_of(m.ours), spread_of(m.raw), against, 0});
   };
   {
-    Shared shared(b, pages);
+    Shared shared(b, pages, 1);
     shared.load_all();
     const uint64_t told = b.node.stats().invalidations_received;
+    Spinner holder(b);  // or the region would be nobody's after the first barrier
+    holder.start();
     measure("home_store", "ordinary memory, random pages");
     must(b.node.stats().invalidations_received > told && word(shared.page(0), 3) == rounds,
          "the home's barriers published nothing: its stores were not tracked");
@@ -142,6 +144,34 @@ void home_store(Bench& b) {
   call(b.control, kHome, Command::kMakeSegment, pages * kPage, 0);
   measure("home_store_none", "ordinary memory; nobody imports the segment");
   call(b.control, kHome, Command::kDropSegment);
+}
+
+void home_wmb(Bench& b) {
+  constexpr size_t kHeld = 16;  // pages that this importer has
+  uint64_t version = 0;
+  for (const auto& [mib, size_name] : {std::pair{1, "1M"}, {64, "64M"}, {1024, "1G"}}) {
+    if (b.quick && mib > 64) continue;
+    Shared shared(b, static_cast<size_t>(mib) << 20 >> 12);
+    for (const uint64_t dirty : {0, 10}) {
+      std::vector<double> samples;
+      for (size_t i = 0; i < b.scaled(400, 60); ++i) {
+        for (size_t p = 0; p < kHeld; ++p) {
+          const uint64_t value = word(shared.page(p), 1);
+          must(i == 0 || p >= dirty || value == stamp(p, version),
+               "a load did not see what the home published");
+        }
+        const Answer a = call(b.control, kHome, Command::kBarrier, dirty, ++version);
+        samples.push_back(static_cast<double>(a.first) / kMicro);
+      }
+      b.report.row(
+          {"home_wmb_" + std::to_string(dirty) + "_" + size_name,
+           "us",
+           spread_of(samples),
+           {},
+           std::to_string(dirty) + " pages stored to; an importer has " + std::to_string(kHeld),
+           0});
+    }
+  }
 }
 
 }  // namespace bench

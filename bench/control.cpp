@@ -16,7 +16,7 @@ constexpr double kSpin = 5 * kMilli;
 }  // namespace
 
 const char* role_name(int role) {
-  static constexpr const char* kNames[kRoles] = {"home", "peer", "other1", "other2"};
+  static constexpr const char* kNames[kRoles] = {"home", "peer", "other1", "other2", "other3"};
   return kNames[role];
 }
 

@@ -12,8 +12,8 @@
 namespace bench {
 
 // The processes, each a CMI node of its own.
-enum Role : int { kHome, kPeer, kOther1, kOther2 };
-inline constexpr int kRoles = 4;
+enum Role : int { kHome, kPeer, kOther1, kOther2, kOther3 };
+inline constexpr int kRoles = 5;
 const char* role_name(int role);
 
 enum class Command : uint32_t {
@@ -23,6 +23,8 @@ enum class Command : uint32_t {
   kStamp,       // pages, version: Pattern::kHome to each page, then a barrier
   kCheck,       // pages, version, pattern, first page: whether the importer's stores are there
   kStoreFirst,  // pages, rounds, what to store to (StoreTo): fills Control::samples
+  kBarrier,     // pages to store to first, version -> nanoseconds that the barrier took
+  kCompute,     // 1: a thread computes for each CPU of the home, 0: no more
   kConnectRaw,  // takes in the addresses of the measuring process
   // For other importers.
   kImport,

@@ -11,6 +11,8 @@
 #include <cstring>
 #include <fstream>
 
+#include "bars.hpp"
+
 namespace bench {
 
 namespace {
@@ -35,7 +37,7 @@ Spread spread_of(std::vector<double> samples) {
 
 Report::Report(std::string provider, const std::string& json) : provider_(std::move(provider)) {
   if (json.empty()) return;
-  json_ = std::fopen(json.c_str(), "we");
+  json_ = std::fopen(json.c_str(), "ae");  // behind the rows of earlier runs of --check
   must(json_ != nullptr, json + ": " + std::strerror(errno));
 }
 
@@ -52,6 +54,10 @@ void Report::header(const std::string& line) const {
 void Report::row(const Row& row) {
   const double ratio = row.raw ? row.ours.median / row.raw->median : 0;
   std::string remark = row.against;
+  if (const Bar* bar = bar_of(row.name); bar != nullptr && !meets(*bar, row.ours.median, ratio)) {
+    ++missed_;
+    remark = fmt::format("MISSES {:.4g}; ", bar->bound) + remark;
+  }
   if (row.discarded > 0) remark += fmt::format("; {} samples disturbed, left out", row.discarded);
   fmt::print("{:<17} {:<5} {:<28} {:<28} {:>6} {:>6}  {}\n", row.name, row.unit,
              quartiles(row.ours), row.raw ? quartiles(*row.raw) : "-",

@@ -37,10 +37,12 @@ class Report {
   void row(const Row& row);
   void failed(const std::string& name, const std::string& why) const;
   void footer() const;
+  size_t missed() const { return missed_; }  // rows that did not meet their bar
 
  private:
   std::string provider_;
   std::FILE* json_ = nullptr;
+  size_t missed_ = 0;
 };
 
 // Machine, kernel, CPUs, load.

@@ -104,6 +104,27 @@ class RawThread {
   std::thread thread_;
 };
 
+// Threads that do nothing but compute, one for each CPU that this process may use.
+class Computing {
+ public:
+  Computing() {
+    for (size_t i = 0; i < allowed_cpus().size(); ++i) {
+      threads_.emplace_back([this] {
+        volatile uint64_t sum = 0;
+        for (uint64_t n = 0; !stop_.load(std::memory_order_relaxed); ++n) sum = sum + n * n;
+      });
+    }
+  }
+  ~Computing() {
+    stop_.store(true);
+    for (auto& t : threads_) t.join();
+  }
+
+ private:
+  std::atomic<bool> stop_{false};
+  std::vector<std::thread> threads_;
+};
+
 // Each page stored to once a round, in an order that no prefetcher knows; between rounds a barrier,
 // so that the next store to each page is a first one again. A sample is the mean of a round: one
 // store of plain memory is shorter than reading the clock.
@@ -153,6 +174,7 @@ void run_home(Control& control, const std::string& provider, size_t raw_size) {
   RawThread raw(control, provider, raw_size);
   Node node(kHome, provider);
   std::unique_ptr<HomeSegment> segment;
+  std::optional<Computing> computing;
   command_loop(control, kHome, [&](Mailbox& m) {
     const uint64_t pages = m.args[0], version = m.args[1];
     switch (m.command) {
@@ -175,6 +197,17 @@ void run_home(Control& control, const std::string& provider, size_t raw_size) {
           must(holds(segment->page(p), p, static_cast<Pattern>(m.args[2]), version),
                "page " + std::to_string(p) + " does not hold what was stored last");
         }
+        break;
+      case Command::kBarrier: {
+        for (uint64_t p = 0; p < pages; ++p) store(segment->page(p), p, Pattern::kWord, version);
+        const double begun = now();
+        barrier();
+        m.results[0] = static_cast<uint64_t>(now() - begun);
+        break;
+      }
+      case Command::kCompute:
+        computing.reset();
+        if (m.args[0] != 0) computing.emplace();
         break;
       case Command::kStoreFirst:
         if (static_cast<StoreTo>(m.args[2]) == StoreTo::kSegment) {

@@ -1,0 +1,51 @@
+// One line for each row that has a bar.
+#include "bars.hpp"
+
+namespace bench {
+
+namespace {
+constexpr Bar kBars[] = {
+    {"load_hit", Bar::kRatioAtMost, 1.05},
+    {"store_hit", Bar::kRatioAtMost, 1.05},
+    {"load_miss_4k", Bar::kRatioAtMost, 1.25},
+    {"load_miss_idle", Bar::kRatioAtMost, 1.25},
+    {"load_miss_busy", Bar::kRatioAtMost, 1.5},
+    {"store_first", Bar::kValueAtMost, 5},
+    {"store_miss_4k", Bar::kRatioAtMost, 1.4},
+    {"read_seq", Bar::kRatioAtLeast, 0.65},
+    {"flush_sparse", Bar::kRatioAtMost, 1.2},
+    {"flush_dense", Bar::kRatioAtLeast, 0.7},
+    {"flush_striped", Bar::kRatioAtMost, 1},
+    {"wmb_empty", Bar::kValueAtMost, 100},
+    {"rmb", Bar::kValueAtMost, 100},
+    {"publish_1", Bar::kRatioAtMost, 1.4},
+    {"publish_shared_1", Bar::kRatioAtMost, 1.6},
+    {"publish_shared_2", Bar::kRatioAtMost, 1.6},
+    {"publish_shared_3", Bar::kRatioAtMost, 1.6},
+    {"wakeup", Bar::kRatioAtMost, 1.6},
+    {"cas", Bar::kRatioAtMost, 1.2},
+    {"home_store", Bar::kValueAtMost, 1000},
+    {"home_store_none", Bar::kRatioAtMost, 1.05},
+};
+}  // namespace
+
+const Bar* bar_of(const std::string& row) {
+  for (const Bar& b : kBars) {
+    if (row == b.row) return &b;
+  }
+  return nullptr;
+}
+
+bool meets(const Bar& bar, double value, double ratio) {
+  switch (bar.kind) {
+    case Bar::kRatioAtMost:
+      return ratio <= bar.bound;
+    case Bar::kRatioAtLeast:
+      return ratio >= bar.bound;
+    case Bar::kValueAtMost:
+      return value <= bar.bound;
+  }
+  return false;
+}
+
+}  // namespace bench
