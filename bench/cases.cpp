@@ -135,6 +135,9 @@ Measured alternate(Bench& bench, const Side& ours, const Side& raw, size_t count
       const RawServing serving(bench.control, mode);
       run(raw, m.raw);
     }
+    // Threads of the library that met the raw one computing on their CPU sleep for a while instead
+    // of spinning: until that is over.
+    sleep_for(25 * kMilli);
     run(ours, m.ours);
     must(m.discarded < 2 * block + count, "most samples did not measure what the row says");
   }
