@@ -1,6 +1,6 @@
 /* The coherence of one segment: a home, up to three importers, two pages of two bytes.
 
-   Processes: `application` runs one thread's program of memory_tests.h, at the home or at an importer;
+   Processes: `application` runs one thread's program of memory_tests.inc, at the home or at an importer;
    each importer has a `service` thread (notices, timer) and a `poller` (answers); `home` takes in publish
    requests. Names are those of src/core/memory; the rules are those of doc/design/protocol.md.
 
@@ -19,7 +19,7 @@
 #define REGISTERS 6
 
 #define SPIN
-#include "memory_tests.h"
+#include "memory_tests.inc"
 
 /* PageState */
 #define kAbsent 0
@@ -82,7 +82,7 @@ byte marks;              /* what threads tell each other past the memory */
 byte running;
 
 c_decl {
-\#include "memory_tests.h"
+\#include "memory_tests.inc"
 }
 c_code {
 \#define OUT_OF(what) (fprintf(stderr, "out of %s\n", what), exit(3))

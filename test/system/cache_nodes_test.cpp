@@ -1,5 +1,4 @@
 // The size of an import's cache: set, told back, kept, and never a reason to lose anything.
-#include <cmi/ofi/cmi_impl.h>
 #include <doctest/doctest.h>
 
 #include <cstdio>
@@ -147,10 +146,7 @@ TEST_SUITE("cache") {
           for (uint64_t i = 0; i < kLimit + 16 && 2 * i < kPages; ++i)
             (void)load64(at + 2 * i * kPage);
           for (uint64_t i = 0; i < 17; ++i) (void)load64(at + (2 * i + 1) * kPage);
-          struct cmi_ofi_stats s {};
-          s.size = sizeof s;
-          ::cmi_ofi_stats(ctxt(), &s);
-          return s.pages_evicted;
+          return stats().pages_evicted;
         },
         import.at);
     CHECK(evicted > 0);

@@ -19,6 +19,13 @@ std::ostream& operator<<(std::ostream& out, const Answer& answer) {
 }
 
 cmi_ctxt* ctxt() { return g_ctxt; }
+struct cmi_ofi_stats stats() {
+  struct cmi_ofi_stats s {};
+  s.size = sizeof s;
+  ::cmi_ofi_stats(ctxt(), &s);
+  return s;
+}
+
 cmi_fb& epoch() { return g_epoch; }
 
 Answer answer(int64_t value, bool failed) {

@@ -1,5 +1,4 @@
 // Who is told of a publication: those who hold its regions, and nobody else.
-#include <cmi/ofi/cmi_impl.h>
 #include <doctest/doctest.h>
 
 #include "system/calls.hpp"
@@ -11,12 +10,7 @@ namespace {
 constexpr uint64_t kRegion = 512 * kPage;
 
 uint64_t told(Process& process) {
-  return process.run([] {
-    struct cmi_ofi_stats s {};
-    s.size = sizeof s;
-    ::cmi_ofi_stats(ctxt(), &s);
-    return s.invalidations_received;
-  });
+  return process.run([] { return stats().invalidations_received; });
 }
 
 TEST_SUITE("directory") {

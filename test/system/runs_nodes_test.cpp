@@ -1,6 +1,5 @@
 // Write-backs of long runs of pages that changed in every byte: they go one-sided, and when nobody
 // knows whether one arrived, nothing is lost and nothing that another node stored is undone.
-#include <cmi/ofi/cmi_impl.h>
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -45,13 +44,8 @@ uint64_t first_wrong(Process& process, uint64_t at, uint64_t pages, uint64_t sal
       at, pages, salt);
 }
 
-struct cmi_ofi_stats stats(Process& process) {
-  return process.run([] {
-    struct cmi_ofi_stats s {};
-    s.size = sizeof s;
-    ::cmi_ofi_stats(ctxt(), &s);
-    return s;
-  });
+uint64_t messages_of(Process& process) {
+  return process.run([] { return stats().publications; });
 }
 
 TEST_SUITE("runs") {
@@ -70,9 +64,9 @@ TEST_SUITE("runs") {
     // The timer may cut a run short, and what it takes goes in messages: tried until it did not.
     uint64_t messages = kPages, salt = 8;
     for (int round = 0; round < 100 && messages >= kPages / 8; ++round) {
-      const uint64_t before = stats(peer).publications;
+      const uint64_t before = messages_of(peer);
       REQUIRE(rewrite(peer, import.at, kPages, ++salt).ok());
-      messages = stats(peer).publications - before;
+      messages = messages_of(peer) - before;
     }
     CHECK(messages < kPages / 8);
     CHECK(first_wrong(third, other.at, kPages, salt) == kPages * 512);

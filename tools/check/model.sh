@@ -57,7 +57,7 @@ export -f one
 export work model_dir pan_seconds
 
 mapfile -t models < <(printf '%s\n' *.pml | sed 's/\.pml$//')
-mapfile -t tests < <(sed -n 's/^    {"\([a-z_0-9]*\)", .*/\1/p' memory_tests.h)
+mapfile -t tests < <(sed -n 's/^    {"\([a-z_0-9]*\)", .*/\1/p' memory_tests.inc)
 [[ ${#models[@]} -gt 1 && ${#tests[@]} -gt 1 ]] || { echo "model: nothing to check"; exit 1; }
 
 # Each mutation of a model stands in the list, and only those.

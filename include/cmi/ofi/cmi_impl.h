@@ -83,7 +83,7 @@ struct cmi_ofi_stats {
   uint64_t bytes_written_back; /**< bytes that had changed and went to their home */
   uint64_t pages_written_back; /**< pages that those bytes were in, counted each time */
 
-  uint64_t publications;           /**< barriers, timer ticks and evictions with stores to send */
+  uint64_t publications;           /**< messages that told a home of stores */
   uint64_t invalidations_received; /**< messages of a home that told us to drop pages */
 
   uint64_t cas_calls; /**< calls of atm_cas() that were carried out */
