@@ -13,7 +13,7 @@ trap 'rm -rf "$work"' EXIT
 command -v spin >/dev/null || { echo "model: spin is missing (./run prepare ci)"; exit 3; }
 
 # The number that a model gives to a mutation.
-number_of() { awk -v name="$2" '$1 == "#define" && $2 == name { print $3; exit }' "$1".pml "$1"_tests.h 2>/dev/null; }
+number_of() { awk -v name="$2" '$1 == "#define" && $2 == name { print $3; exit }' "$1".pml memory_tests.inc; }
 
 build() {
   local name=$1
@@ -79,7 +79,9 @@ runs=$(
     fi
   done
   while read -r m mutation test; do
-    [[ $m == \#* ]] || echo "$m ${test:--} $mutation $(number_of "$m" "$mutation")"
+    [[ $m == \#* ]] && continue
+    number=$(number_of "$m" "$mutation")
+    echo "$m ${test:--} $mutation ${number:-without_a_number}"
   done <mutations.txt
 )
 runs=$(grep -- "${1:-}" <<<"$runs") || { echo "model: no run matches"; exit 1; }
