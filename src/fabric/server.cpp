@@ -165,7 +165,6 @@ void Server::request(Serving& serving, const Frame& f) {
     Client& c = it->second;
     info = c.info;
     c.settled = std::max(c.settled, std::min(f.settled, f.number));
-    c.answers.erase(c.answers.begin(), c.answers.lower_bound(c.settled));
     c.heard = now();
     if (f.number < c.settled) return;
     if (c.open.count(f.number) != 0) {
@@ -191,10 +190,12 @@ void Server::reply(const ContextId& client, uint64_t number, Bytes payload) {
   if (it == clients_.end()) return;
   Client& c = it->second;
   if (c.open.erase(number) == 0) return;
-  c.answers[number].assign(payload.begin(), payload.end());
+  // Under way first, then kept: the client waits.
   if (c.serving != nullptr) {
     c.serving->port->send(c.serving->peer, {FrameKind::kReply, 0, c.secret, number, 0, payload});
   }
+  c.answers.erase(c.answers.begin(), c.answers.lower_bound(c.settled));
+  c.answers[number].assign(payload.begin(), payload.end());
 }
 
 bool Server::notice(const ContextId& client, uint64_t number, uint16_t type, Bytes payload) {

@@ -8,34 +8,38 @@
 
 namespace cmi {
 
-// Until when the calling thread does not spin, because somebody computes on its processor.
-inline constinit thread_local Nanos t_no_spin_until = 0;
+// Until when the calling thread takes it that somebody computes on its processor.
+inline constinit thread_local Nanos t_crowded_until = 0;
 
 // Trying again costs less than being woken: without a break for a while, then yielding after each
 // try, since on a machine with few cores the one that is waited for may be the one that is not
-// running. Over when the span has passed, and for a while when yielding took so long that somebody
-// must be computing here: who sleeps is scheduled before him when the time comes, who yields after.
+// running. Over when the span has passed. When yielding took so long that somebody must be
+// computing here, there is no yielding for a while, and the span is short: who sleeps is scheduled
+// before him when the time comes, who yields after.
 class Spin {
  public:
   // `unbroken`: for so long it does not yield.
   explicit Spin(Nanos span, Nanos unbroken, Nanos start = now())
-      : yield_from_(start + unbroken), until_(start + span) {}
+      : start_(start), yield_from_(start + unbroken), until_(start + span) {}
 
   // `t` is the present time. False: sleep instead.
   bool again(Nanos t) {
-    if (t >= until_ || t < t_no_spin_until) return false;
-    if (t < yield_from_) {
+    if (t >= until_) return false;
+    const bool crowded = t < t_crowded_until;
+    if (crowded && t - start_ >= kCrowded) return false;
+    if (crowded || t < yield_from_) {
       cpu_pause();
       return true;
     }
     sched_yield();
-    if (const Nanos after = now(); after - t > kLong) t_no_spin_until = after + kNoSpin;
+    if (const Nanos after = now(); after - t > kLong) t_crowded_until = after + kCrowdedFor;
     return true;
   }
 
  private:
-  static constexpr Nanos kLong = 200 * kMicro, kNoSpin = 20 * kMilli;
-  Nanos yield_from_, until_;
+  static constexpr Nanos kLong = 200 * kMicro, kCrowdedFor = 20 * kMilli;
+  static constexpr Nanos kCrowded = 50 * kMicro;  // a few round trips of a peer that waits for us
+  Nanos start_, yield_from_, until_;
 };
 
 }  // namespace cmi

@@ -131,6 +131,7 @@ void Engine::on_ack(const ContextId& client, uint64_t number, Reader payload) {
 
 void Engine::serve() {
   pthread_setname_np(pthread_self(), "cmi-service");
+  const SignalsBlockedAlready for_good;
   Nanos last_tick = 0, last_sweep = now(), tick_until = 0;
   Spin spin(kSpinAfterWork, 0);
   unsigned round = 0;
