@@ -94,7 +94,9 @@ struct cmi_ofi_stats {
 
   uint64_t pages_evicted; /**< pages that left a cache because it was full */
 
-  uint64_t reserved[7]; /**< set to 0 */
+  uint64_t most_unanswered; /**< most messages of `publications` without an answer at one time */
+
+  uint64_t reserved[6]; /**< set to 0 */
 };
 
 /**
