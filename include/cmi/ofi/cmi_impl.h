@@ -96,7 +96,9 @@ struct cmi_ofi_stats {
 
   uint64_t most_unanswered; /**< most messages of `publications` without an answer at one time */
 
-  uint64_t reserved[6]; /**< set to 0 */
+  uint64_t ticks; /**< runs of the timer that publishes what no barrier did; it rests meanwhile */
+
+  uint64_t reserved[5]; /**< set to 0 */
 };
 
 /**
