@@ -35,6 +35,8 @@ const std::vector<Case>& all_cases() {
        home_wmb,
        {"home_wmb_0_1M", "home_wmb_10_1M", "home_wmb_0_64M", "home_wmb_10_64M", "home_wmb_0_1G",
         "home_wmb_10_1G"}},
+      {"threads", threads, {"threads_1", "threads_2", "threads_4", "threads_8"}},
+      {"peers", peers, {"peers"}},
   };
   return cases;
 }

@@ -19,6 +19,7 @@ struct Bench {
   const Raw& raw;
   Report& report;
   bool quick;
+  std::vector<int> cpus;  // for threads of the measuring process; empty: the kernel's choice
 
   size_t scaled(size_t full, size_t short_run) const { return quick ? short_run : full; }
 };
@@ -115,5 +116,9 @@ void publish_1(Bench& b);
 void publish_shared(Bench& b);
 void wakeup(Bench& b);
 void cas(Bench& b);
+// cases_threads.cpp
+void threads(Bench& b);
+// cases_peers.cpp
+void peers(Bench& b);
 
 }  // namespace bench

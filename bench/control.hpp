@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 
+#include "peers.hpp"
 #include "util.hpp"
 
 namespace bench {
@@ -79,6 +80,8 @@ struct Control {
   std::atomic<uint64_t> seen_value{0};
   std::atomic<double> seen_at{0};
   std::atomic<uint32_t> stop_spinning{0};
+
+  PeerStack peers[kPeerStacks]{};
 
   uint32_t sample_count = 0;
   double samples[kMaxSamples];

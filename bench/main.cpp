@@ -95,6 +95,7 @@ bool wanted(const Options& o, const Case& c) {
 struct Placement {
   int cpu[kRoles];
   bool others_share;
+  std::vector<int> peer_threads;  // for the measuring process's threads; empty: any
 };
 Placement place() {
   const auto cpus = allowed_cpus();
@@ -104,6 +105,7 @@ Placement place() {
     p.cpu[role] = pinned ? cpus[static_cast<size_t>(role)] : -1;
   }
   p.others_share = cpus.size() < kRoles;
+  if (cpus.size() >= 2) p.peer_threads.assign(cpus.begin() + 1, cpus.end());
   return p;
 }
 
@@ -131,7 +133,8 @@ int run_peer(Control& control, const Options& o, const Placement& placement,
                 control.polling,
                 control.sleeping,
                 buffer.at,
-                buffer.size};
+                buffer.size,
+                provider};
   {
     const RawServing serving(control, RawMode::kPoll);
     endpoint.ping(raw.polling_peer);
@@ -146,7 +149,7 @@ int run_peer(Control& control, const Options& o, const Placement& placement,
                         placement.others_share ? "share those" : "on CPUs of their own");
   report.header(fmt::format("{}\nlibfabric {}, provider {}; {}{}", machine, libfabric_version(),
                             provider, where, o.quick ? "; quick: fewer samples" : ""));
-  Bench b{control, node, raw, report, o.quick};
+  Bench b{control, node, raw, report, o.quick, placement.peer_threads};
   bool good = true;
   for (const Case& c : all_cases()) {
     if (!wanted(o, c)) continue;
@@ -185,25 +188,25 @@ int run_process(int role, Control& control, const Options& o, const Placement& p
   }
 }
 
-// The runtime folder of all nodes, private to this run.
-class RuntimeFolder {
+// A folder private to this run, below the first of these that takes one.
+class Folder {
  public:
-  RuntimeFolder() {
-    for (const char* base : {"/dev/shm", "/tmp"}) {
+  explicit Folder(std::initializer_list<const char*> bases) {
+    for (const char* base : bases) {
       std::string path = std::string(base) + "/cmi-bench.XXXXXX";
       if (access(base, W_OK) == 0 && mkdtemp(path.data()) != nullptr) {
         path_ = path;
         return;
       }
     }
-    fail("no place for a runtime folder");
+    fail("no place for a folder");
   }
-  ~RuntimeFolder() {
+  ~Folder() {
     std::error_code ignored;
     std::filesystem::remove_all(path_, ignored);
   }
-  RuntimeFolder(const RuntimeFolder&) = delete;
-  RuntimeFolder& operator=(const RuntimeFolder&) = delete;
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
   const std::string& path() const { return path_; }
 
  private:
@@ -244,38 +247,25 @@ bool reap(Children& children, int* peer_status) {
   return good;
 }
 
-int supervise(const Options& o) {
-  const std::string machine = machine_line();
-  const Placement placement = place();
-  const RuntimeFolder folder;
-  setenv("CMI_RUNTIME_DIR", folder.path().c_str(), 1);
-  void* memory =
-      mmap(nullptr, sizeof(Control), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  must(memory != MAP_FAILED, "no memory");
-  auto* control = new (memory) Control;
+// Starts a child that runs f and ends with its result; it does not outlive the supervisor.
+template <class F>
+pid_t start(const sigset_t& signals, F f) {
+  const pid_t self = getpid(), pid = fork();
+  must(pid >= 0, "cannot start a process");
+  if (pid != 0) return pid;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != self) _exit(1);
+  signal(SIGINT, SIG_IGN);  // of the terminal: the supervisor ends us
+  sigprocmask(SIG_SETMASK, &signals, nullptr);
+  const int status = f();
+  std::fflush(nullptr);
+  _exit(status);  // past destructors of the parent's objects
+}
 
-  sigset_t watched, before;
-  sigemptyset(&watched);
-  for (int s : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&watched, s);
-  sigprocmask(SIG_BLOCK, &watched, &before);
-  const pid_t self = getpid();
-  Children children;
-  for (int role = 0; role < kRoles; ++role) {
-    const pid_t pid = fork();
-    must(pid >= 0, "cannot start a process");
-    if (pid == 0) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (getppid() != self) _exit(1);
-      signal(SIGINT, SIG_IGN);  // of the terminal: the supervisor ends us
-      sigprocmask(SIG_SETMASK, &before, nullptr);
-      const int status = run_process(role, *control, o, placement, machine);
-      std::fflush(nullptr);
-      _exit(status);  // past destructors of the parent's objects
-    }
-    children.pids[role] = pid;
-  }
-  const double give_up = now() + o.seconds * kSecond;
-  int peer_status = 1;
+// Until all have ended, one has ended badly, the time is over or a signal says so; the status to
+// end with.
+int watch(Children& children, const sigset_t& watched, const Options& o, double give_up) {
+  int peer_status = children.pids[kPeer] > 0 ? 1 : 0;
   while (children.left() > 0) {
     if (!reap(children, &peer_status)) return 1;
     if (children.left() == 0) break;
@@ -289,6 +279,39 @@ int supervise(const Options& o) {
     if (s > 0 && s != SIGCHLD) return 128 + s;
   }
   return peer_status;
+}
+
+int supervise(const Options& o) {
+  const std::string machine = machine_line();
+  const Placement placement = place();
+  const Folder runtime{"/dev/shm", "/tmp"}, scratch{"/tmp", "/var/tmp"};
+  setenv("CMI_RUNTIME_DIR", runtime.path().c_str(), 1);
+  void* memory =
+      mmap(nullptr, sizeof(Control), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  must(memory != MAP_FAILED, "no memory");
+  auto* control = new (memory) Control;
+
+  sigset_t watched, before;
+  sigemptyset(&watched);
+  for (int s : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&watched, s);
+  sigprocmask(SIG_BLOCK, &watched, &before);
+  const double give_up = now() + o.seconds * kSecond;
+  const auto& cases = all_cases();
+  if (std::any_of(cases.begin(), cases.end(),
+                  [&](auto& c) { return c.run == peers && wanted(o, c); })) {
+    Children children;
+    children.pids[kHome] = start(before, [&] {
+      run_peers(*control, scratch.path(), o.quick, placement.cpu[kHome], placement.cpu[kPeer]);
+      return 0;
+    });
+    if (const int status = watch(children, watched, o, give_up); status != 0) return status;
+  }
+  Children children;
+  for (int role = 0; role < kRoles; ++role) {
+    children.pids[role] =
+        start(before, [&] { return run_process(role, *control, o, placement, machine); });
+  }
+  return watch(children, watched, o, give_up);
 }
 
 }  // namespace

@@ -57,6 +57,13 @@ Stats Node::stats() const {
   return stats;
 }
 
+OtherThread::OtherThread(Node& node) : node_(node) {
+  called(CMIFN(node.ctxt(), 10, ini_th)(node.ctxt()) == 0, "ini_th");
+  called(CMIFN(node.ctxt(), 10, cmi_enb)(node.ctxt(), 1) == 0, "cmi_enb");
+}
+
+OtherThread::~OtherThread() { CMIFN(node_.ctxt(), 10, fini)(node_.ctxt()); }
+
 void barrier() { called(cmi_wmb() == 0, "cmi_wmb"); }
 
 HomeSegment::HomeSegment(Node& node, size_t size, bool exported, Control& control) : node_(node) {

@@ -30,6 +30,18 @@ class Node {
   std::string provider_;  // as the library's trace names it
 };
 
+// A thread beside the one that made the Node: registered, with access, while this lives in it.
+class OtherThread {
+ public:
+  explicit OtherThread(Node& node);
+  ~OtherThread();
+  OtherThread(const OtherThread&) = delete;
+  OtherThread& operator=(const OtherThread&) = delete;
+
+ private:
+  Node& node_;
+};
+
 void barrier();  // cmi_wmb()
 
 // On the home: made, touched and, if so wanted, exported.

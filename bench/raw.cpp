@@ -3,6 +3,7 @@
 
 #include <rdma/fi_atomic.h>
 #include <rdma/fi_rma.h>
+#include <sched.h>
 
 #include <cstring>
 
@@ -65,9 +66,9 @@ void RawEndpoint::wait_until(size_t in_flight) {
   unsigned idle = 0;
   const double give_up = now() + kWithin;
   while (contexts_.size() - free_.size() > in_flight) {
-    if (reap() == 0 && ++idle % 4096 == 0) {
-      must(now() < give_up, "raw libfabric: an operation does not end");
-    }
+    if (reap() != 0) continue;
+    if (yields_) sched_yield();
+    if (++idle % 4096 == 0) must(now() < give_up, "raw libfabric: an operation does not end");
   }
 }
 

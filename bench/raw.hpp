@@ -44,6 +44,8 @@ class RawEndpoint {
   void describe(RawTarget* to) const;  // for the other side
   fi_addr_t add_peer(const Blob& address);
   bool has_cas() const;
+  // While it waits, after each look that finds nothing.
+  void set_yields(bool yields) { yields_ = yields; }
 
   // Initiator. Each waits, polling, until all is done.
   void read(fi_addr_t peer, const RawTarget& target, void* to, size_t n, uint64_t offset);
@@ -91,6 +93,7 @@ class RawEndpoint {
   std::vector<Receive> receives_;
   std::vector<size_t> arrived_;  // receives with a message that nobody has looked at
   uint64_t pings_ = 0;
+  bool yields_ = false;
 };
 
 // The initiator's side of the pair of processes, as the cases use it.
@@ -100,6 +103,7 @@ struct Raw {
   const RawTarget &polling, &sleeping;
   std::byte* buffer;  // local memory as large as the target's, touched
   size_t size;
+  const std::string& provider;
 };
 
 }  // namespace bench

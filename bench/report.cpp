@@ -63,15 +63,62 @@ void Report::row(const Row& row) {
              quartiles(row.ours), row.raw ? quartiles(*row.raw) : "-",
              row.raw ? fmt::format("{:.2f}", ratio) : "-", row.ours.count, remark);
   std::fflush(stdout);
+  rows_.push_back(row);
+  json_line(row.name, row.unit, row.ours.median,
+            row.raw ? std::optional(row.raw->median) : std::nullopt, provider_);
+}
+
+// A NaN or an infinity is no JSON; medians of durations are neither.
+void Report::json_line(const std::string& name, const std::string& unit, double value,
+                       std::optional<double> raw, const std::string& provider) const {
   if (json_ == nullptr) return;
-  // A NaN or an infinity is no JSON; medians of durations are neither.
   fmt::print(json_,
              R"({{"name":"{}","unit":"{}","value":{:.4f},"raw":{},"ratio":{},"provider":"{}"}})"
              "\n",
-             row.name, row.unit, row.ours.median,
-             row.raw ? fmt::format("{:.4f}", row.raw->median) : "null",
-             row.raw ? fmt::format("{:.4f}", ratio) : "null", provider_);
+             name, unit, value, raw ? fmt::format("{:.4f}", *raw) : "null",
+             raw ? fmt::format("{:.4f}", value / *raw) : "null", provider);
   std::fflush(json_);
+}
+
+const Row* Report::find(const std::string& name) const {
+  const auto it = std::find_if(rows_.begin(), rows_.end(), [&](auto& r) { return r.name == name; });
+  return it == rows_.end() ? nullptr : &*it;
+}
+
+void Report::peers_header(const PeerStack* stacks, int count) const {
+  fmt::print("\none-sided MPI between two processes on the same CPUs, the target polling:\n");
+  for (int i = 0; i < count; ++i) {
+    const PeerStack& s = stacks[i];
+    if (s.skipped[0] != 0) {
+      fmt::print("  {:<12} left out: {} over {}: {}\n", s.id, s.name, s.transport, s.skipped);
+    } else {
+      fmt::print("  {:<12} {} over {}\n", s.id, s.name, s.transport);
+    }
+  }
+  fmt::print("{:<17} {:<5} {:>9} {:>9}", "name", "unit", "libcmi", "raw");
+  for (int i = 0; i < count; ++i) fmt::print(" {:>12}", stacks[i].id);
+  fmt::print("  theirs is\n");
+  std::fflush(stdout);
+}
+
+void Report::peers_row(const Row& row, const PeerStack* stacks, int count, const char* what) const {
+  const std::optional<double> raw = row.raw ? std::optional(row.raw->median) : std::nullopt;
+  fmt::print("{:<17} {:<5} {:>9} {:>9}", row.name, row.unit, number(row.ours.median),
+             raw ? number(*raw) : "-");
+  for (int i = 0; i < count; ++i) {
+    const PeerStack& s = stacks[i];
+    std::string shown = "-";
+    for (uint32_t f = 0; f < s.figure_count && s.skipped[0] == 0; ++f) {
+      const PeerFigure& figure = s.figures[f];
+      if (row.name != figure.row || row.unit != figure.unit) continue;
+      shown = number(figure.median);
+      json_line(row.name + "_" + s.id, row.unit, figure.median, raw,
+                fmt::format("{} over {}", s.name, s.transport));
+    }
+    fmt::print(" {:>12}", shown);
+  }
+  fmt::print("  {}\n", what);
+  std::fflush(stdout);
 }
 
 void Report::failed(const std::string& name, const std::string& why) const {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "peers.hpp"
 #include "util.hpp"
 
 namespace bench {
@@ -35,14 +36,22 @@ class Report {
 
   void header(const std::string& line) const;
   void row(const Row& row);
+  const Row* find(const std::string& name) const;  // null: not measured in this run
+  // A second table: rows of ours beside those of the same name of other libraries.
+  void peers_header(const PeerStack* stacks, int count) const;
+  void peers_row(const Row& row, const PeerStack* stacks, int count, const char* what) const;
   void failed(const std::string& name, const std::string& why) const;
   void footer() const;
   size_t missed() const { return missed_; }  // rows that did not meet their bar
 
  private:
+  void json_line(const std::string& name, const std::string& unit, double value,
+                 std::optional<double> raw, const std::string& provider) const;
+
   std::string provider_;
   std::FILE* json_ = nullptr;
   size_t missed_ = 0;
+  std::vector<Row> rows_;
 };
 
 // Machine, kernel, CPUs, load.

@@ -120,6 +120,7 @@ class Request {
   bool answered() const { return op_.done(); }
   Bytes reply() const { return reply_; }  // once answered
   uint64_t number() const { return number_; }
+  Op& op() { return op_; }  // to wait for
 
  private:
   friend class Link;
@@ -161,7 +162,8 @@ class Link {
   // Returns how many events there were.
   int advance();
   void pump(Session& s) { s.pump(); }
-  bool has_pending() const { return pending_count_.load(std::memory_order_relaxed) != 0; }
+  size_t pending() const { return pending_count_.load(std::memory_order_relaxed); }  // requests
+  bool has_pending() const { return pending() != 0; }
   bool has_detached() const { return detached_count_.load(std::memory_order_relaxed) != 0; }
   // When the peer was last heard of (0: never).
   Nanos heard() const { return heard_.load(std::memory_order_relaxed); }

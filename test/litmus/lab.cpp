@@ -325,7 +325,7 @@ Lab::Lab(const Placement& where, const std::string& faults, int at) {
       if (is_home(i) != home) continue;
       Env env;
       if (!faults.empty() && (at == -1 || at == i)) env.emplace_back("CMI_FAULT_POINT", faults);
-      const int node = i == where.beside ? homes[0] : i;
+      const int node = i == where.beside ? homes[0] : i == where.sharing ? 0 : i;
       Process& p = cluster_.spawn_bare("node" + std::to_string(node), env);
       processes_[static_cast<size_t>(i)] = &p;
       starting.push_back(p.start([] { return start_context(CMI_VERNO); }));
@@ -335,6 +335,7 @@ Lab::Lab(const Placement& where, const std::string& faults, int at) {
   bases_.resize(processes_.size());
   for (size_t s = 0; s < homes.size(); ++s) {
     const Export e = export_segment(process(homes[s]), kPages * kPage);
+    cmi_seg of_the_first = 0;  // the import of process 0
     for (int i = 0; i < where.processes; ++i) {
       uint64_t& base = bases_[static_cast<size_t>(i)][s];
       if (i == homes[s]) {
@@ -343,8 +344,15 @@ Lab::Lab(const Placement& where, const std::string& faults, int at) {
         const Answer view = seg_at(process(i), e.seg);
         REQUIRE(view.ok());
         base = view.at();
+      } else if (i == where.sharing) {
+        const Answer view = seg_at(process(i), of_the_first);
+        REQUIRE(view.ok());
+        REQUIRE(cmi_enb(process(i), 1).ok());
+        base = view.at();
       } else {
-        base = import_segment(process(i), e).at;
+        const Import import = import_segment(process(i), e);
+        if (i == 0) of_the_first = import.seg;
+        base = import.at;
       }
     }
   }

@@ -130,7 +130,8 @@ struct Placement {
   int processes = 2;
   std::vector<int> homes{0};  // of one segment or two
   std::string name = "";
-  int beside = -1;  // this process is on the node of the first home
+  int beside = -1;   // this process is on the node of the first home
+  int sharing = -1;  // this process is on the node of process 0, and shares its imports
 };
 
 struct Control;

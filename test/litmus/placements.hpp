@@ -9,7 +9,7 @@
 
 namespace cmi::test {
 
-// Of programs whose threads run on nodes 0 and 1.
+// Of programs whose threads run in processes 0 and 1.
 inline const std::vector<Placement>& placements_of_two() {
   static const std::vector<Placement> all{
       {2, {0}, "home on node 0"},
@@ -20,6 +20,7 @@ inline const std::vector<Placement>& placements_of_two() {
       {4, {2, 3}, "two homes elsewhere"},
       {3, {2}, "node 0 beside the home", 0},
       {3, {2}, "node 1 beside the home", 1},
+      {3, {2}, "two that share an import", -1, 1},
   };
   return all;
 }

@@ -94,7 +94,11 @@ struct cmi_ofi_stats {
 
   uint64_t pages_evicted; /**< pages that left a cache because it was full */
 
-  uint64_t reserved[7]; /**< set to 0 */
+  uint64_t most_unanswered; /**< most messages of `publications` without an answer at one time */
+
+  uint64_t ticks; /**< runs of the timer that publishes what no barrier did; it rests meanwhile */
+
+  uint64_t reserved[5]; /**< set to 0 */
 };
 
 /**

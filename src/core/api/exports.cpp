@@ -77,6 +77,8 @@ extern "C" int cmi_ofi_stats(cmi_ctxt* ctxt, struct cmi_ofi_stats* out) {
   s.bytes_written_back = in.bytes_written_back;
   s.pages_written_back = in.pages_written_back;
   s.pages_evicted = in.pages_evicted;
+  s.most_unanswered = in.most_unanswered;
+  s.ticks = in.ticks;
   s.publications = in.publications;
   s.invalidations_received = in.invalidations_received;
   s.cas_calls = in.cas_calls;

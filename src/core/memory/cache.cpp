@@ -50,7 +50,7 @@ void Importer::make_room(const std::shared_ptr<Import>& holder, uint32_t n, Dead
     if (dirty.empty()) continue;
     {
       Collector out(*this, holder, begin_batch(holder));
-      write_back(holder, dirty, out);
+      write_back(imp, dirty, out, deadline);
     }
     await(open_batches(), deadline);
   }

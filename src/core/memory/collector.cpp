@@ -16,6 +16,9 @@ namespace {
 constexpr uint32_t kMinRun = fabric::kMaxPayload / kPageSize + 1;
 constexpr size_t kRepairPage = sizeof(uint32_t) + 2 * kPageSize;
 constexpr uint32_t kRepairPages = (fabric::kMaxPayload - 16) / kRepairPage;  // of one message
+// Messages without an answer, 2 MiB: enough to keep a wire busy. Who adds pages looks after each
+// run of them, so there may be those of a run more.
+constexpr size_t kMostUnanswered = 64;
 }  // namespace
 
 Importer::Collector::Collector(Importer& importer, std::shared_ptr<Import> imp,
@@ -67,9 +70,28 @@ void Importer::Collector::flush() {
   if (fault_point_fails("mutate_live_bytes")) {
     read_again(*import_, out_->done().subspan(count_at_ + sizeof n));
   }
-  importer_.start_message(batch_, RequestType::kPublish, out_->done(), std::move(pages_));
+  sent_.push_back(
+      importer_.start_message(batch_, RequestType::kPublish, out_->done(), std::move(pages_)));
   pages_.clear();
   out_.reset();
+}
+
+bool Importer::Collector::full() {
+  if (sent_.size() < kMostUnanswered) return false;
+  while (!sent_.empty() && sent_.front()->answered()) sent_.pop_front();
+  return sent_.size() >= kMostUnanswered && !fault_point_fails("collector_never_full");
+}
+
+bool Importer::Collector::link_full() const {
+  return import_->link->pending() >= kMostUnanswered && !fault_point_fails("collector_never_full");
+}
+
+bool Importer::Collector::await_room(Deadline deadline) {
+  while (sent_.size() > kMostUnanswered / 2) {
+    if (!importer_.await(*import_, sent_.front()->op(), deadline)) return false;
+    sent_.pop_front();
+  }
+  return true;
 }
 
 void Importer::Collector::allow_runs() {
@@ -141,16 +163,21 @@ void Importer::Collector::start_runs() {
   runs_.clear();
 }
 
-void Importer::start_message(const std::shared_ptr<Batch>& batch, RequestType type, Bytes payload,
-                             std::vector<uint32_t> pages) {
+std::shared_ptr<fabric::Request> Importer::start_message(const std::shared_ptr<Batch>& batch,
+                                                         RequestType type, Bytes payload,
+                                                         std::vector<uint32_t> pages) {
   batch->parts.fetch_add(1, std::memory_order_relaxed);
   count(parts_.stats.publications);
-  batch->import->link->start(static_cast<uint16_t>(type), payload,
-                             [this, batch, pages = std::move(pages)](fabric::Request& r) mutable {
-                               Reader in(r.reply());
-                               auto status = static_cast<WireStatus>(in.get<uint8_t>());
-                               answered(batch, pages, in.ok() ? status : WireStatus::kMalformed);
-                             });
+  note_greatest(parts_.stats.most_unanswered,
+                unanswered_.fetch_add(1, std::memory_order_relaxed) + 1);
+  return batch->import->link->start(
+      static_cast<uint16_t>(type), payload,
+      [this, batch, pages = std::move(pages)](fabric::Request& r) mutable {
+        unanswered_.fetch_sub(1, std::memory_order_relaxed);
+        Reader in(r.reply());
+        auto status = static_cast<WireStatus>(in.get<uint8_t>());
+        answered(batch, pages, in.ok() ? status : WireStatus::kMalformed);
+      });
 }
 
 // The write of a run has arrived, or its session is closed and nobody knows. The pages are pinned

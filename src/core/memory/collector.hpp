@@ -4,6 +4,7 @@
 // the caller.
 #pragma once
 
+#include <deque>
 #include <optional>
 #include <vector>
 
@@ -22,6 +23,15 @@ class Importer::Collector {
 
   // Packs what differs from the twin; returns the bytes, 0 when nothing does.
   size_t add(uint32_t page, const std::byte* twin);
+
+  // Whether so many of its messages are unanswered that no more pages should be added for now: what
+  // is under way then fits the queues of the provider, and what waits in memory is bounded.
+  bool full();
+  // The same for who does not wait but begins a new collector soon: whoever's messages they are.
+  bool link_full() const;
+  // Waits until half of them are answered; false when they are not by the deadline. No page may be
+  // locked, nor Import::views_mu.
+  bool await_room(Deadline deadline);
 
   // Lets runs go one-sided: with the session key, where it is at hand. Waits for nothing.
   void allow_runs();
@@ -44,7 +54,8 @@ class Importer::Collector {
   std::optional<Writer> out_;
   size_t count_at_ = 0;
   std::vector<uint32_t> pages_;
-  std::shared_ptr<fabric::Session> session_;  // set: runs may go one-sided
+  std::deque<std::shared_ptr<fabric::Request>> sent_;  // from the first that is not answered on
+  std::shared_ptr<fabric::Session> session_;           // set: runs may go one-sided
   fabric::RemoteKey key_;
   uint32_t no_run_before_ = 0;  // pages below have been looked at
   std::vector<std::shared_ptr<Run>> runs_;

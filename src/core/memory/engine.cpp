@@ -156,6 +156,7 @@ void Engine::serve() {
     if (ticking && t - last_tick >= kTick) {
       last_tick = t;
       if (busy) {
+        count(stats_.ticks);
         importer_->tick();
         home_->tick(t);
       }

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -79,8 +80,8 @@ struct Import : std::enable_shared_from_this<Import> {
   std::vector<std::shared_ptr<const View>> views CMI_GUARDED_BY(views_mu);
 
   Mutex dirty_mu;
-  std::vector<uint32_t> dirty CMI_GUARDED_BY(dirty_mu);  // pages, in order of first store
-  size_t aged CMI_GUARDED_BY(dirty_mu) = 0;              // the first so many were there a tick ago
+  std::deque<uint32_t> dirty CMI_GUARDED_BY(dirty_mu);  // pages, in order of first store
+  size_t aged CMI_GUARDED_BY(dirty_mu) = 0;             // the first so many were there a tick ago
 
   // The cache: its size as it was set, the same in pages (UINT32_MAX: no limit), pages that take
   // memory, and where the sweep for those to give back goes on.

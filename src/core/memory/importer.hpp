@@ -14,6 +14,7 @@
 
 #include <map>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "core/access/handles.hpp"
@@ -195,13 +196,18 @@ class Importer {
   std::shared_ptr<Batch> begin_batch(const std::shared_ptr<Import>& imp);
   void end_part(const std::shared_ptr<Batch>& batch);
   // Sends a message about pages of the batch; answered() runs with the home's verdict.
-  void start_message(const std::shared_ptr<Batch>& batch, RequestType type, Bytes payload,
-                     std::vector<uint32_t> pages);
+  std::shared_ptr<fabric::Request> start_message(const std::shared_ptr<Batch>& batch,
+                                                 RequestType type, Bytes payload,
+                                                 std::vector<uint32_t> pages);
   void answered(const std::shared_ptr<Batch>& batch, std::vector<uint32_t>& pages,
                 WireStatus status);
   void written(const std::shared_ptr<Run>& run, bool arrived);
-  void write_back(const std::shared_ptr<Import>& imp, std::vector<uint32_t>& pages, Collector& out);
+  size_t write_back(Import& imp, std::vector<uint32_t>& pages, Collector& out, Deadline deadline);
+  uint32_t write_back_run(Import& imp, std::span<const uint32_t> pages, Collector& out)
+      CMI_REQUIRES(imp.views_mu);
+  void take_aged(const std::shared_ptr<Import>& imp);
   std::vector<std::shared_ptr<Batch>> open_batches();
+  bool await(Import& imp, fabric::Op& op, Deadline deadline);
   bool await(const std::vector<std::shared_ptr<Batch>>& batches, Deadline deadline);
   void protect_everywhere(Import& imp, uint32_t first, uint32_t count) CMI_REQUIRES(imp.views_mu);
   void zap_everywhere(Import& imp, uint32_t first, uint32_t count) CMI_REQUIRES(imp.views_mu);
@@ -228,6 +234,7 @@ class Importer {
   uint32_t next_instance_ CMI_GUARDED_BY(imports_mu_) = 1;
 
   std::atomic<uint64_t> dirty_pages_{0}, open_batch_count_{0}, aheads_{0}, losses_{0};
+  std::atomic<uint64_t> unanswered_{0};  // messages of batches
   Mutex enabled_mu_;
   std::vector<pid_t> enabled_ CMI_GUARDED_BY(enabled_mu_);  // threads with cmi_enb
   std::atomic<int> serving_{0};

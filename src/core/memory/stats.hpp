@@ -10,9 +10,16 @@ struct Stats {
   using Counter = std::atomic<uint64_t>;
   Counter load_misses{0}, store_misses{0}, store_faults{0}, pages_fetched{0}, bytes_fetched{0},
       bytes_written_back{0}, pages_written_back{0}, publications{0}, invalidations_received{0},
-      cas_calls{0}, cas_lost{0}, exceptions{0}, pages_evicted{0};
+      cas_calls{0}, cas_lost{0}, exceptions{0}, pages_evicted{0}, most_unanswered{0}, ticks{0};
 };
 
 inline void count(Stats::Counter& c, uint64_t n = 1) { c.fetch_add(n, std::memory_order_relaxed); }
+
+// For the greatest of something.
+inline void note_greatest(Stats::Counter& c, uint64_t to) {
+  uint64_t was = c.load(std::memory_order_relaxed);
+  while (was < to && !c.compare_exchange_weak(was, to, std::memory_order_relaxed)) {
+  }
+}
 
 }  // namespace cmi::memory

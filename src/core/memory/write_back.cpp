@@ -3,6 +3,7 @@
 // were invalidated while dirty, in the service thread, which never waits.
 #include <algorithm>
 #include <cstring>
+#include <map>
 
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
@@ -10,6 +11,11 @@
 #include "core/memory/importer.hpp"
 
 namespace cmi::memory {
+
+namespace {
+constexpr uint32_t kRun = 256;   // pages locked at once
+constexpr size_t kAtOnce = 512;  // pages that the timer takes, before it looks for room
+}  // namespace
 
 std::shared_ptr<Importer::Batch> Importer::begin_batch(const std::shared_ptr<Import>& imp) {
   auto b = std::make_shared<Batch>();
@@ -49,62 +55,72 @@ void Importer::zap_everywhere(Import& imp, uint32_t first, uint32_t n) {
   for (auto& v : imp.views) zap(v->addr + size_t{first} * kPageSize, size_t{n} * kPageSize);
 }
 
-// Writes back the dirty ones of `pages` (sorted here). Those with an earlier write-back still under
-// way stay in the dirty list.
-void Importer::write_back(const std::shared_ptr<Import>& holder, std::vector<uint32_t>& pages,
-                          Collector& out) {
-  constexpr uint32_t kRun = 256;
-  Import& imp = *holder;
+// Writes back the dirty ones of `pages` (sorted here), and waits for answers in between where the
+// collector is full. Those with an earlier write-back still under way stay in the dirty list.
+// Returns how many pages it came to by the deadline.
+size_t Importer::write_back(Import& imp, std::vector<uint32_t>& pages, Collector& out,
+                            Deadline deadline) {
   std::sort(pages.begin(), pages.end());
-  Guard views(imp.views_mu);
-  for (size_t i = 0; i < pages.size();) {
-    uint32_t n = 1;
-    while (i + n < pages.size() && n < kRun && pages[i + n] == pages[i] + n) ++n;
-    const uint32_t first = pages[i];
-    bool any = false;
-    const bool unlocked = fault_point_fails("mutate_protect_unlocked");
-    if (unlocked) protect_everywhere(imp, first, n);
-    if (unlocked) fault_point("mutation_window");
-    for (uint32_t k = 0; k < n; ++k) {
-      Page& p = imp.table[first + k];
-      p.lock();
-      any = any || (p.state == PageState::kDirty && !p.in_flight);
-    }
-    // One shootdown for the run. Protecting a page that is clean or stays dirty only costs it a
-    // fault.
-    const bool protect_late = any && fault_point_fails("mutate_protect_late");
-    if (unlocked || fault_point_fails("mutate_protect_missing")) any = false;
-    if (any && !protect_late) protect_everywhere(imp, first, n);
-    for (uint32_t k = 0; k < n; ++k) {
-      if (const uint32_t run = out.run_at(first + k, first + n); run != 0) {
-        for (uint32_t r = 0; r < run; ++r) imp.table[first + k + r].listed = false;
-        out.add_run(first + k, run);
-        k += run - 1;
-        continue;
+  for (size_t done = 0;;) {
+    {
+      Guard views(imp.views_mu);
+      while (done < pages.size() && !out.full()) {
+        done += write_back_run(imp, std::span(pages).subspan(done), out);
       }
-      Page& p = imp.table[first + k];
-      if (p.state == PageState::kDirty && p.in_flight) {
-        // Back into the list too: a barrier that comes now must find it there.
-        p.listed = true;
-        Guard d(imp.dirty_mu);
-        imp.dirty.push_back(first + k);
-        continue;
-      }
-      p.listed = false;
-      if (p.state != PageState::kDirty) continue;
-      const size_t bytes = out.add(first + k, twins_.at(p.twin));
-      drop_twin(p);
-      ++p.generation;
-      p.in_flight = bytes != 0;
-      set_state(imp, p, bytes != 0 ? PageState::kWriting : PageState::kClean);
     }
-    if (protect_late) {
-      fault_point("mutation_window");
-      protect_everywhere(imp, first, n);
-    }
-    for (uint32_t k = 0; k < n; ++k) imp.table[first + k].unlock();
-    i += n;
+    out.start_runs();
+    if (done == pages.size() || !out.await_room(deadline)) return done;
   }
+}
+
+// The neighbours that `pages`, sorted, begins with; returns how many.
+uint32_t Importer::write_back_run(Import& imp, std::span<const uint32_t> pages, Collector& out) {
+  uint32_t n = 1;
+  while (n < pages.size() && n < kRun && pages[n] == pages[0] + n) ++n;
+  const uint32_t first = pages[0];
+  bool any = false;
+  const bool unlocked = fault_point_fails("mutate_protect_unlocked");
+  if (unlocked) protect_everywhere(imp, first, n);
+  if (unlocked) fault_point("mutation_window");
+  for (uint32_t k = 0; k < n; ++k) {
+    Page& p = imp.table[first + k];
+    p.lock();
+    any = any || (p.state == PageState::kDirty && !p.in_flight);
+  }
+  // One shootdown for the run. Protecting a page that is clean or stays dirty only costs it a
+  // fault.
+  const bool protect_late = any && fault_point_fails("mutate_protect_late");
+  if (unlocked || fault_point_fails("mutate_protect_missing")) any = false;
+  if (any && !protect_late) protect_everywhere(imp, first, n);
+  for (uint32_t k = 0; k < n; ++k) {
+    if (const uint32_t run = out.run_at(first + k, first + n); run != 0) {
+      for (uint32_t r = 0; r < run; ++r) imp.table[first + k + r].listed = false;
+      out.add_run(first + k, run);
+      k += run - 1;
+      continue;
+    }
+    Page& p = imp.table[first + k];
+    if (p.state == PageState::kDirty && p.in_flight) {
+      // Back into the list too: a barrier that comes now must find it there.
+      p.listed = true;
+      Guard d(imp.dirty_mu);
+      imp.dirty.push_back(first + k);
+      continue;
+    }
+    p.listed = false;
+    if (p.state != PageState::kDirty) continue;
+    const size_t bytes = out.add(first + k, twins_.at(p.twin));
+    drop_twin(p);
+    ++p.generation;
+    p.in_flight = bytes != 0;
+    set_state(imp, p, bytes != 0 ? PageState::kWriting : PageState::kClean);
+  }
+  if (protect_late) {
+    fault_point("mutation_window");
+    protect_everywhere(imp, first, n);
+  }
+  for (uint32_t k = 0; k < n; ++k) imp.table[first + k].unlock();
+  return n;
 }
 
 // The home has applied the diffs of these pages and everyone else has dropped them, or it refused.
@@ -153,23 +169,28 @@ void Importer::answered(const std::shared_ptr<Batch>& batch, std::vector<uint32_
   end_part(batch);
 }
 
+// Until the operation is done, if need be because the home has died.
+bool Importer::await(Import& imp, fabric::Op& op, Deadline deadline) {
+  fabric::Link& link = *imp.link;
+  while (!op.done() && !deadline.passed()) {
+    const Deadline slice{std::min(deadline.at, now() + 20 * kMilli)};
+    auto session = link.session(slice);
+    if (session == nullptr) {
+      if (link.condemned() || home_has_ended(imp)) link.advance();
+      continue;
+    }
+    if (op.done()) break;
+    link.pump(*session);
+    session->endpoint().wait(op, Deadline{std::min(deadline.at, now() + 10 * kMilli)});
+    if (!op.done()) link.advance();
+  }
+  return op.done();
+}
+
 bool Importer::await(const std::vector<std::shared_ptr<Batch>>& batches, Deadline deadline) {
   bool good = true;
   for (auto& b : batches) {
-    fabric::Link& link = *b->import->link;
-    while (!b->done.done() && !deadline.passed()) {
-      const Deadline slice{std::min(deadline.at, now() + 20 * kMilli)};
-      auto session = link.session(slice);
-      if (session == nullptr) {
-        if (link.condemned() || home_has_ended(*b->import)) link.advance();
-        continue;
-      }
-      if (b->done.done()) break;
-      link.pump(*session);
-      session->endpoint().wait(b->done, Deadline{std::min(deadline.at, now() + 10 * kMilli)});
-      if (!b->done.done()) link.advance();
-    }
-    good = good && b->done.done() && b->done.cause() == fabric::Cause::kOk;
+    good = await(*b->import, b->done, deadline) && b->done.cause() == fabric::Cause::kOk && good;
   }
   return good;
 }
@@ -189,6 +210,7 @@ Status Importer::barrier(LossMark& mark, Deadline deadline) {
     return verdict(true);
   }
   SignalsBlocked quiet;
+  bool good = true;
   const auto collect = [&] {
     for (auto& imp : all_imports()) {
       if (!imp->ready.load(std::memory_order_acquire)) continue;
@@ -198,17 +220,23 @@ Status Importer::barrier(LossMark& mark, Deadline deadline) {
       std::vector<uint32_t> pages;
       {
         Guard g(imp->dirty_mu);
-        pages.swap(imp->dirty);
+        pages.assign(imp->dirty.begin(), imp->dirty.end());
+        imp->dirty.clear();
         imp->aged = 0;
       }
       out.allow_runs();
-      write_back(imp, pages, out);
-      out.start_runs();
+      const size_t done = write_back(*imp, pages, out, deadline);
+      if (done == pages.size()) continue;
+      // Before the batch ends, so that another barrier that waits for it finds them.
+      good = false;
+      Guard g(imp->dirty_mu);
+      imp->dirty.insert(imp->dirty.end(), pages.begin() + static_cast<ptrdiff_t>(done),
+                        pages.end());
     }
   };
   collect();
   if (fault_point_fails("mutate_answer_not_awaited")) return verdict(true);
-  bool good = await(open_batches(), deadline);
+  good = await(open_batches(), deadline) && good;
   // A page with an earlier write-back under way went back into the list, whoever had taken it. That
   // write-back is over now; if another has begun since, it carries what was dirty when we came.
   if (dirty_pages_.load(std::memory_order_seq_cst) != 0) collect();
@@ -228,21 +256,24 @@ Status Importer::flush(
   SignalsBlocked quiet;
   *failed = Exception::kNone;
   const uint64_t lost_before = mark.seen;
+  std::map<std::shared_ptr<Import>, std::vector<uint32_t>> named;
+  for (size_t i = 0; i < where.size(); ++i) {
+    auto& [view, addr] = where[i];
+    const Exception e = usable(*view->import, false);
+    if (e != Exception::kNone && e != Exception::kAccess && *failed == Exception::kNone) {
+      *failed = e;
+      *failed_at = i;
+    }
+    named[view->import].push_back(
+        static_cast<uint32_t>(static_cast<size_t>(addr - view->addr) / kPageSize));
+  }
   bool good = true;
   // Twice, as in the barrier: a page whose earlier write-back was under way goes in the second
   // round.
   for (int round = 0; round < 2; ++round) {
-    for (size_t i = 0; i < where.size(); ++i) {
-      auto& [view, addr] = where[i];
-      const Exception e = usable(*view->import, false);
-      if (e != Exception::kNone && e != Exception::kAccess && *failed == Exception::kNone) {
-        *failed = e;
-        *failed_at = i;
-      }
-      std::vector<uint32_t> pages{
-          static_cast<uint32_t>(static_cast<size_t>(addr - view->addr) / kPageSize)};
-      Collector out(*this, view->import, begin_batch(view->import));
-      write_back(view->import, pages, out);
+    for (auto& [imp, pages] : named) {
+      Collector out(*this, imp, begin_batch(imp));
+      good = write_back(*imp, pages, out, deadline) == pages.size() && good;
     }
     good = await(open_batches(), deadline) && good;
   }
@@ -269,25 +300,39 @@ void Importer::tick() {
   }
   for (auto& imp : all_imports()) {
     if (!imp->ready.load(std::memory_order_acquire)) continue;
-    // Only pages that were dirty a tick ago: a store in a tight loop with write-backs must not
-    // starve.
+    take_aged(imp);
+  }
+}
+
+// Only pages that were dirty a tick ago: a store in a tight loop with write-backs must not starve.
+void Importer::take_aged(const std::shared_ptr<Import>& imp) {
+  size_t left;
+  {
+    Guard g(imp->dirty_mu);
+    left = imp->aged;
+    if (left == 0) imp->aged = imp->dirty.size();
+  }
+  if (left == 0) return;
+  // Some at a time, and none is taken that does not go: what is too much waits in the list, where a
+  // barrier finds it, for the next tick.
+  Collector out(*this, imp, begin_batch(imp));
+  while (left > 0 && !out.link_full()) {
     std::vector<uint32_t> pages;
-    bool take;
     {
       Guard g(imp->dirty_mu);
-      take = imp->aged != 0;
-      if (!take) imp->aged = imp->dirty.size();
-    }
-    if (!take) continue;
-    Collector out(*this, imp, begin_batch(imp));
-    {
-      Guard g(imp->dirty_mu);
-      const size_t n = std::min(imp->aged, imp->dirty.size());
-      pages.assign(imp->dirty.begin(), imp->dirty.begin() + static_cast<ptrdiff_t>(n));
-      imp->dirty.erase(imp->dirty.begin(), imp->dirty.begin() + static_cast<ptrdiff_t>(n));
+      const size_t n = std::min({left, imp->dirty.size(), kAtOnce});
+      const auto end = imp->dirty.begin() + static_cast<ptrdiff_t>(n);
+      pages.assign(imp->dirty.begin(), end);
+      imp->dirty.erase(imp->dirty.begin(), end);
       imp->aged = imp->dirty.size();
     }
-    write_back(imp, pages, out);
+    if (pages.empty()) break;
+    left -= pages.size();
+    std::sort(pages.begin(), pages.end());
+    Guard views(imp->views_mu);
+    for (std::span<const uint32_t> rest = pages; !rest.empty();) {
+      rest = rest.subspan(write_back_run(*imp, rest, out));
+    }
   }
 }
 

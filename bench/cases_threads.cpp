@@ -1,0 +1,150 @@
+// Threads that take absent pages at the same time, against as many threads that read them.
+#include <sched.h>
+
+#include <exception>
+#include <thread>
+
+#include "cases.hpp"
+#include "pattern.hpp"
+
+namespace bench {
+
+namespace {
+
+constexpr size_t kTogether = 1024;  // pages of one sample, by all threads
+
+// Runs work(i) in each of n threads; from when all are ready until the last is done, in
+// nanoseconds. `enter` makes what a thread keeps meanwhile, before its time counts.
+template <class Enter, class Work>
+double together(const std::vector<int>& cpus, size_t n, Enter enter, Work work) {
+  std::atomic<size_t> ready{0};
+  std::atomic<bool> go{false};
+  std::vector<double> ended(n);
+  std::vector<std::exception_ptr> failures(n);
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < n; ++i) {
+    threads.emplace_back([&, i] {
+      try {
+        pin_to(cpus.empty() ? -1 : cpus[i % cpus.size()]);
+        [[maybe_unused]] const auto kept = enter();
+        ready.fetch_add(1);
+        while (!go.load(std::memory_order_acquire)) sched_yield();
+        work(i);
+        ended[i] = now();
+      } catch (...) {
+        failures[i] = std::current_exception();
+        ready.fetch_add(1);
+      }
+    });
+  }
+  while (ready.load() < n) sched_yield();
+  const double begun = now();
+  go.store(true, std::memory_order_release);
+  for (std::thread& t : threads) t.join();
+  for (const std::exception_ptr& f : failures) {
+    if (f) std::rethrow_exception(f);
+  }
+  return *std::max_element(ended.begin(), ended.end()) - begun;
+}
+
+double megabytes_per_second(double nanos) {
+  return static_cast<double>(kTogether * kPage) / nanos * 1e3;
+}
+
+// Every other page, so that threads which come by in any order never ask for neighbours.
+class ManyMisses {
+ public:
+  ManyMisses(Bench& bench, size_t pages)
+      : bench_(bench), shared_(bench, 2 * pages), order_(random_order(pages, 11)) {
+    shared_.load_all();
+    shared_.renew();
+    before_ = bench.node.stats();
+  }
+  double ours(size_t n) {
+    if (next_ + kTogether > order_.size()) {
+      shared_.renew();
+      next_ = 0;
+    }
+    const size_t from = next_;
+    next_ += kTogether;
+    loads_ += kTogether;
+    return megabytes_per_second(together(
+        bench_.cpus, n, [&] { return std::make_unique<OtherThread>(bench_.node); },
+        [&](size_t thread) {
+          for (size_t i = thread; i < kTogether; i += n) {
+            const uint32_t p = 2 * order_[from + i];
+            must(word(shared_.page(p), 0) == stamp(p, shared_.version()),
+                 "a load did not see what the home published");
+          }
+        }));
+  }
+  double raw(std::vector<std::unique_ptr<RawEndpoint>>& endpoints, fi_addr_t* peers, bool yields) {
+    const Raw& raw = bench_.raw;
+    const size_t n = endpoints.size();
+    for (auto& e : endpoints) e->set_yields(yields);
+    return megabytes_per_second(together(
+        bench_.cpus, n, [] { return 0; },
+        [&](size_t thread) {
+          for (size_t i = thread; i < kTogether; i += n) {
+            const size_t at = 2 * order_[i] * kPage;
+            endpoints[thread]->read(peers[thread], raw.polling, raw.buffer + at, kPage, at);
+          }
+        }));
+  }
+  void check() const {
+    const auto after = bench_.node.stats();
+    must(after.load_misses - before_.load_misses == loads_ &&
+             after.pages_fetched - before_.pages_fetched == loads_,
+         "not each load was a miss of one page");
+  }
+
+ private:
+  Bench& bench_;
+  Shared shared_;
+  std::vector<uint32_t> order_;
+  size_t next_ = 0, loads_ = 0;
+  Stats before_{};
+};
+
+}  // namespace
+
+void threads(Bench& b) {
+  ManyMisses misses(b, 4 * kTogether);
+  for (size_t n : {1, 2, 4, 8}) {
+    std::vector<std::unique_ptr<RawEndpoint>> endpoints;
+    std::vector<fi_addr_t> peers;
+    for (size_t i = 0; i < n; ++i) {
+      endpoints.push_back(std::make_unique<RawEndpoint>(b.raw.provider, nullptr, 0, false));
+      peers.push_back(endpoints[i]->add_peer(b.raw.polling.address));
+    }
+    // Raw libfabric at its best: who shares a CPU may be better off to yield.
+    bool yields = false;
+    {
+      const RawServing serving(b.control, RawMode::kPoll);
+      double best = 0;
+      misses.raw(endpoints, peers.data(), true);
+      for (const bool candidate : {false, true}) {
+        std::vector<double> trials;
+        for (size_t i = 0; i < 5; ++i) {
+          trials.push_back(misses.raw(endpoints, peers.data(), candidate));
+        }
+        if (const double speed = spread_of(trials).median; speed > best) {
+          best = speed;
+          yields = candidate;
+        }
+      }
+    }
+    Side ours{[&] { return misses.ours(n); }};
+    Side raw{[&] { return misses.raw(endpoints, peers.data(), yields); }};
+    ours.warm = raw.warm = 1;
+    const Measured m = alternate(b, ours, raw, b.scaled(40, 8), 4);
+    b.report.row({"threads_" + std::to_string(n), "MB/s", spread_of(m.ours), spread_of(m.raw),
+                  std::to_string(n) + (n == 1 ? " thread" : " threads") +
+                      ", each fi_read of 4 KiB on an endpoint of its own, " +
+                      (yields ? "yielding" : "polling") + ", the best here",
+                  m.discarded});
+  }
+  misses.check();
+}
+
+}  // namespace bench

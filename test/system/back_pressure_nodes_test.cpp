@@ -1,0 +1,127 @@
+// More dirty pages than should be under way at once: what is sent waits for answers.
+#include <cmi/ofi/cmi_impl.h>
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "system/calls.hpp"
+
+namespace cmi::test {
+
+namespace {
+
+constexpr uint64_t kPages = 8192;  // one byte in two of each: some 12 fit into a message
+constexpr uint64_t kMessages = 600;
+// Those of a barrier and those of the timer, each with the last run of pages that it looks at.
+constexpr uint64_t kMostUnanswered = 256;
+
+struct Counts {
+  bool good;
+  uint64_t messages, most_unanswered;
+};
+
+// Changes half of the bytes of each page, with a barrier at the end.
+Counts store_stripes(Process& process, uint64_t at, uint64_t value) {
+  return process
+      .start(
+          [](uint64_t view, uint64_t to) {
+            auto* words = reinterpret_cast<volatile uint64_t*>(view);
+            // Cached first: what the home is slow to answer does not slow down the stores then.
+            for (uint64_t p = 0; p < kPages; ++p) (void)words[p * kPage / 8];
+            for (uint64_t i = 0; i < kPages * kPage / 8; ++i) words[i] = to * 0x0001000100010001;
+            const bool good = CMIFN(ctxt(), 10, wmb_fn)(ctxt()) == 0;
+            struct cmi_ofi_stats stats {};
+            stats.size = sizeof stats;
+            if (::cmi_ofi_stats(ctxt(), &stats) != 0) return Counts{};
+            return Counts{good, stats.publications, stats.most_unanswered};
+          },
+          at, value)
+      .get(60);
+}
+
+uint64_t count_wrong(Process& process, uint64_t at, uint64_t value) {
+  return process
+      .start(
+          [](uint64_t view, uint64_t want) {
+            auto* words = reinterpret_cast<volatile uint64_t*>(view);
+            uint64_t wrong = 0;
+            for (uint64_t i = 0; i < kPages * kPage / 8; ++i) {
+              wrong += words[i] != want * 0x0001000100010001;
+            }
+            return wrong;
+          },
+          at, value)
+      .get(60);
+}
+
+// A home that takes its time for each answer, so that whoever does not wait is far ahead of it.
+struct Flood {
+  explicit Flood(const char* fault_point = "")
+      : importer(cluster.spawn("importer", {{"CMI_FAULT_POINT", fault_point}})) {}
+  Cluster cluster;
+  Process& home = cluster.spawn("home", {{"CMI_FAULT_POINT", "server_before_reply=delay:3000"}});
+  Process& importer;
+  Export exported = export_segment(home, kPages* kPage);
+  Import import = import_segment(importer, exported);
+};
+
+TEST_SUITE("back-pressure") {
+  TEST_CASE("a_flood_of_dirty_pages_waits_for_answers") {
+    Flood flood;
+    const Counts counts = store_stripes(flood.importer, flood.import.at, 1);
+    CHECK(counts.good);
+    CHECK(counts.messages >= kMessages);
+    CHECK(counts.most_unanswered <= kMostUnanswered);
+    CHECK(count_wrong(flood.home, flood.exported.at, 1) == 0);
+  }
+
+  TEST_CASE("a_flood_that_waits_for_nothing_is_seen") {
+    Flood flood("collector_never_full=fail");
+    const Counts counts = store_stripes(flood.importer, flood.import.at, 1);
+    CHECK(counts.good);
+    CHECK(counts.most_unanswered > kMostUnanswered);
+    CHECK(count_wrong(flood.home, flood.exported.at, 1) == 0);
+  }
+
+  TEST_CASE("cflush_of_many_pages_packs_them") {
+    constexpr uint64_t kNamed = 512;
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& importer = cluster.spawn("importer");
+    const Export exported = export_segment(home, kNamed * kPage);
+    const Import import = import_segment(importer, exported);
+    const Counts counts = importer.run(
+        [](uint64_t at) {
+          std::vector<void*> named;
+          for (uint64_t p = 0; p < kNamed; ++p) {
+            // Backwards, and each twice.
+            const uint64_t word = at + (kNamed - 1 - p) * kPage;
+            store64(word, p + 1);
+            named.insert(named.end(), 2, reinterpret_cast<void*>(word));
+          }
+          const int result =
+              CMIFN(ctxt(), 10, cflush)(ctxt(), named.data(), static_cast<int32_t>(named.size()));
+          struct cmi_ofi_stats stats {};
+          stats.size = sizeof stats;
+          const bool known = ::cmi_ofi_stats(ctxt(), &stats) == 0;
+          return Counts{result == 0 && known, stats.publications, stats.most_unanswered};
+        },
+        import.at);
+    CHECK(counts.good);
+    CHECK(counts.messages < kNamed / 4);  // the timer may have taken some before
+    const uint64_t wrong = home.run(
+        [](uint64_t at) {
+          uint64_t count = 0;
+          for (uint64_t p = 0; p < kNamed; ++p) {
+            count += load64(at + p * kPage).value != kNamed - p;
+          }
+          return count;
+        },
+        exported.at);
+    CHECK(wrong == 0);
+  }
+}
+
+}  // namespace
+
+}  // namespace cmi::test
