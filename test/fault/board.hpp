@@ -27,20 +27,20 @@ class Board {
   explicit Board(const Cluster& cluster) {
     static int made = 0;
     std::snprintf(name_.data(), name_.size(), "%s/board%d", cluster.scratch().c_str(), ++made);
-    words_ = open(name_);
+    words_ = map(name_);
   }
   ~Board() { ::munmap(words_, kWords * sizeof(Word)); }
   Board(const Board&) = delete;
   Board& operator=(const Board&) = delete;
 
-  // In a process of the test. Stays mapped until the process ends.
+  // In a process of the test. Stays mapped until the process ends; the same board is found again
+  // without opening anything.
   static Word* open(const Name& name) {
-    const Fd fd(::open(name.data(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-    if (!fd || ::ftruncate(fd.get(), kWords * sizeof(Word)) != 0) throw ChildFailed("no board");
-    void* at =
-        ::mmap(nullptr, kWords * sizeof(Word), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
-    if (at == MAP_FAILED) throw ChildFailed("no board");
-    return static_cast<Word*>(at);
+    static Name last{};
+    static Word* words = nullptr;
+    if (words == nullptr || name != last) words = map(name);
+    last = name;
+    return words;
   }
 
   const Name& name() const { return name_; }
@@ -56,6 +56,15 @@ class Board {
   }
 
  private:
+  static Word* map(const Name& name) {
+    const Fd fd(::open(name.data(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    if (!fd || ::ftruncate(fd.get(), kWords * sizeof(Word)) != 0) throw ChildFailed("no board");
+    void* at =
+        ::mmap(nullptr, kWords * sizeof(Word), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+    if (at == MAP_FAILED) throw ChildFailed("no board");
+    return static_cast<Word*>(at);
+  }
+
   Name name_{};
   Word* words_;
 };

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "fault/board.hpp"
+#include "fault/patience.hpp"
 #include "support/skip.hpp"
 #include "system/calls.hpp"
 
@@ -18,73 +19,6 @@ namespace {
 
 constexpr uint64_t kPages = 16;
 constexpr size_t kRegion = 2u << 20;  // what the home knows of importers one by one
-
-// Loads, and tries again for as long as the handler hears that the home is unreachable; board[0]
-// counts these exceptions.
-Pending<Access> start_patient_load(Process& process, const Board& board, uint64_t at) {
-  return process.start(
-      [](Board::Name name, uint64_t address) {
-        static Board::Word* transients;
-        transients = Board::open(name);
-        set_on_fault([](const Fault& fault) {
-          if (fault.error != CMI_ERROR_TRANSIENT || fault.times > 60) return false;
-          transients->fetch_add(1);
-          return true;
-        });
-        const Access access = load64(address);
-        set_on_fault(nullptr);
-        return access;
-      },
-      board.name(), at);
-}
-
-// Barriers until one succeeds or fails with something else than CMI_ERR_STORE; board[0] counts the
-// failures.
-Pending<Answer> start_patient_barrier(Process& process, const Board& board) {
-  return process.start(
-      [](Board::Name name) {
-        Board::Word* failures = Board::open(name);
-        Answer last;
-        do {
-          const int result = CMIFN(ctxt(), 10, wmb_fn)(ctxt());
-          last = answer(result, result != 0);
-        } while (last.failed(CMI_ERR_STORE) && failures->fetch_add(1) < 60);
-        return last;
-      },
-      board.name());
-}
-
-// Stores `value` plus its number into the first word of each page; how many raised something.
-int store_pages(Process& process, uint64_t at, uint64_t pages, uint64_t value) {
-  return process.run(
-      [](uint64_t address, uint64_t n, uint64_t first) {
-        int raised = 0;
-        for (uint64_t i = 0; i < n; ++i) {
-          raised += store64(address + i * kPage, first + i).cause() != Fault::kNone;
-        }
-        return raised;
-      },
-      at, pages, value);
-}
-
-// How many pages do not hold that.
-int wrong_pages(Process& process, uint64_t at, uint64_t pages, uint64_t value) {
-  return process.run(
-      [](uint64_t address, uint64_t n, uint64_t first) {
-        int wrong = 0;
-        for (uint64_t i = 0; i < n; ++i) {
-          const Access access = load64(address + i * kPage);
-          wrong += access.cause() != Fault::kNone || access.value != first + i;
-        }
-        return wrong;
-      },
-      at, pages, value);
-}
-
-// Whether a word at home comes to hold the value: looked at from home, so nothing is fetched.
-bool arrives(Process& home, uint64_t at, uint64_t value) {
-  return load_until(home, at, value, kSeconds - 5) == value;
-}
 
 TEST_SUITE("network") {
   TEST_CASE("a_load_behind_a_pulled_cable_raises_transient_and_succeeds_when_it_is_back") {
@@ -144,7 +78,7 @@ TEST_SUITE("network") {
     net.join("peer");
     Process& home = cluster.spawn("home");
     Process& peer = cluster.spawn("peer");
-    const Export exported = export_segment(home, 2 * kPages * kPage);
+    const Export exported = export_segment(home, 2 * kRegion);
     const Import import = import_segment(peer, exported);
     REQUIRE(wrong_pages(peer, import.at, kPages, 0) == static_cast<int>(kPages) - 1);
     net.pull("peer");
@@ -159,7 +93,7 @@ TEST_SUITE("network") {
     }
     SUBCASE("a cut that is longer than the reconfiguration timeout") {
       Board board(cluster);
-      auto loading = start_patient_load(peer, board, import.at + kPages * kPage);
+      auto loading = start_patient_load(peer, board, import.at + kRegion);
       CHECK(board.reaches(0, 1));
       net.plug("peer");
       CHECK(loading.get().value == 0);
@@ -211,13 +145,13 @@ TEST_SUITE("network") {
     net.join("peer");
     Process& home = cluster.spawn("home");
     Process& peer = cluster.spawn("peer");
-    const Export exported = export_segment(home, 2 * kPages * kPage);
+    const Export exported = export_segment(home, 2 * kRegion);
     const Import import = import_segment(peer, exported);
     REQUIRE(wrong_pages(peer, import.at, kPages, 0) == static_cast<int>(kPages) - 1);
     Board board(cluster);
     net.drop("peer", "home");
     CHECK(store_pages(peer, import.at, kPages, 50) == 0);
-    auto loading = start_patient_load(peer, board, import.at + kPages * kPage);
+    auto loading = start_patient_load(peer, board, import.at + kRegion);
     CHECK(board.reaches(0, 1));
     CHECK(load(home, exported.at).value == 0);
     net.heal();
@@ -295,13 +229,8 @@ TEST_SUITE("network") {
     };
     auto working = peer.start(
         [](Board::Name name, uint64_t cut_at, uint64_t good_at) {
-          static Board::Word* words;
-          words = Board::open(name);
-          set_on_fault([](const Fault& fault) {
-            if (fault.error != CMI_ERROR_TRANSIENT || fault.times > 60) return false;
-            words[0].fetch_add(1);
-            return true;
-          });
+          Board::Word* words = Board::open(name);
+          be_patient(words);
           static std::atomic<uint64_t> value;
           value = 0;
           std::atomic<bool> back{false};
