@@ -53,6 +53,7 @@ class Liar final : public fabric::Receiver {
     drain();
     report_.answers = answers_;
     report_.good = good_;
+    report_.welcomes = welcomes_;
     return report_;
   }
 
@@ -60,6 +61,7 @@ class Liar final : public fabric::Receiver {
     Frame f;
     if (!fabric::decode_frame(message, &f)) return;
     if (f.kind == FrameKind::kWelcome) {
+      ++welcomes_;
       Reader in(f.payload);
       welcome_generation_ = in.get<uint32_t>();
       in.get<uint64_t>();
@@ -416,9 +418,15 @@ class Liar final : public fabric::Receiver {
                    1 + any() % 1000, 0, bytes});
         break;
       }
-      case Lie::kHellos:
+      case Lie::kHellos: {
+        // One by one as long as each is welcomed, then as fast as they are taken.
+        const uint64_t before = welcomes_;
         send(door_, Frame{FrameKind::kHello, 0, 0, 0, 0, hello({any(), any()}, 1)});
+        const Deadline deadline = Deadline::in(full_ ? 0 : kSecond);
+        while (welcomes_ == before && !deadline.passed()) pump();
+        full_ = welcomes_ == before;
         break;
+      }
     }
   }
 
@@ -436,11 +444,12 @@ class Liar final : public fabric::Receiver {
   const uint64_t notice_secret_ = random_u64();
   uint64_t number_ = 0, secret_ = 0;
   uint32_t generation_ = 1;
+  bool full_ = false;  // a first contact was not welcomed
   std::vector<std::pair<fabric::Peer, uint64_t>> old_lives_;
   Report report_;
   // From on_message(), on the only thread.
   uint32_t welcome_generation_ = 0;
-  uint64_t welcome_secret_ = 0, answers_ = 0, good_ = 0, last_answer_ = 0;
+  uint64_t welcomes_ = 0, welcome_secret_ = 0, answers_ = 0, good_ = 0, last_answer_ = 0;
   int last_status_ = -1;
   Buffer serving_address_;
   std::unique_ptr<fabric::Fabric> fabric_;

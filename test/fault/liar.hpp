@@ -34,6 +34,7 @@ struct Report {
   uint64_t sent = 0;     // messages that the home's provider took
   uint64_t answers = 0;  // replies of any kind
   uint64_t good = 0;     // those that say that something was done
+  uint64_t welcomes = 0;
   bool entered = false;  // had a session, and a token in force
 };
 
