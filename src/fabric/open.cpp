@@ -1,10 +1,30 @@
 // Chooses the provider: the first candidate that opens and does what it says.
+#include <fcntl.h>
+
+#include <array>
+
+#include "core/base/fd.hpp"
 #include "core/base/log.hpp"
 #include "fabric/fabric.hpp"
 #include "fabric/ofi/address.hpp"
 #include "fabric/ofi/domain.hpp"
 
 namespace cmi::fabric {
+
+namespace {
+
+// Providers do not tell why they do not open. With fewer descriptors left than a fabric takes, that
+// is why.
+bool short_of_descriptors() {
+  std::array<Fd, 32> room;
+  for (Fd& fd : room) {
+    fd.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    if (!fd) return true;
+  }
+  return false;
+}
+
+}  // namespace
 
 Result<std::unique_ptr<Fabric>> open_fabric(const Config& config) {
   if (ofi::libfabric() == nullptr) return Status::kNotSupp;
@@ -21,6 +41,10 @@ Result<std::unique_ptr<Fabric>> open_fabric(const Config& config) {
       continue;
     }
     return f;
+  }
+  if (short_of_descriptors()) {
+    alert(kFacIni, "no libfabric provider opens: too many open files");
+    return Status::kNoMem;
   }
   alert(kFacIni, "no usable libfabric provider on {} (asked for: {})", *address, wanted);
   return Status::kNotSupp;

@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -293,6 +294,9 @@ Process& Cluster::spawn_bare(const std::string& node, const Env& env) {
       all.emplace_back("CMI_" + end, value);
     }
   }
+  const auto place = places_.find(node);
+  const int network = place == places_.end() ? -1 : place->second.network.get();
+  if (network >= 0) all.insert(all.end(), place->second.env.begin(), place->second.env.end());
   all.insert(all.end(), env.begin(), env.end());
   all.emplace_back(kChildVariable, std::to_string(theirs.get()));
   std::vector<std::string> strings = child_environment(all);
@@ -308,6 +312,7 @@ Process& Cluster::spawn_bare(const std::string& node, const Env& env) {
   if (pid == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(126);
+    if (network >= 0 && ::setns(network, CLONE_NEWNET) != 0) ::_exit(125);
     ::fcntl(theirs.get(), F_SETFD, 0);
     ::execve(program, arguments, pointers.data());
     ::_exit(127);
@@ -315,6 +320,10 @@ Process& Cluster::spawn_bare(const std::string& node, const Env& env) {
   nodes_.push_back(node);
   processes_.push_back(std::make_unique<Process>(node, pid, std::move(ours)));
   return *processes_.back();
+}
+
+void Cluster::place(const std::string& node, Fd network, Env env) {
+  places_[node] = {std::move(network), std::move(env)};
 }
 
 Process& Cluster::spawn(const std::string& node, const Env& env) {

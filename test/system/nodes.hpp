@@ -21,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -181,6 +182,8 @@ class Cluster {
   Process& spawn(const std::string& node, const Env& env = {});
   // A process that has done nothing yet.
   Process& spawn_bare(const std::string& node, const Env& env = {});
+  // Processes of the node start in this network namespace and with these variables from now on.
+  void place(const std::string& node, Fd network, Env env);
 
   const std::string& runtime_folder() const { return runtime_folder_; }
   // For the test's own files; goes with the cluster.
@@ -192,6 +195,11 @@ class Cluster {
   std::string scratch_;
   std::string runtime_folder_;
   std::vector<std::string> nodes_;
+  struct Place {
+    Fd network;
+    Env env;
+  };
+  std::map<std::string, Place> places_;
   std::vector<std::unique_ptr<Process>> processes_;
 };
 

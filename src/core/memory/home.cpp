@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cerrno>
 
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
@@ -27,9 +28,12 @@ Result<std::unique_ptr<Home>> Home::open(Parts parts) {
   }
   h->guarded_ = guarded.take();
   h->pagemap_.reset(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
-  if (!h->pagemap_) return Status::kNotSupp;
+  if (!h->pagemap_) {
+    return errno == EMFILE || errno == ENFILE ? Status::kNoMem : Status::kNotSupp;
+  }
   if (Userfault::features().async_tracking) {
     auto tracked = Userfault::open(Userfault::Kind::kTracked, &why);
+    if (tracked.status() == Status::kNoMem) return Status::kNoMem;
     if (tracked) h->tracked_ = tracked.take();
   }
   if (!h->tracked_) {

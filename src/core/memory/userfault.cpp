@@ -149,6 +149,10 @@ Result<Userfault> Userfault::open(Kind kind, const char** why) {
   }
   Userfault u;
   u.fd_.reset(open_with(features, threads));
+  if (!u.fd_ && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
+    *why = "no userfaultfd: too many open files, or no memory";
+    return Status::kNoMem;
+  }
   if (!u.fd_) {
     *why =
         threads ? "CMI_FAULT=thread needs a userfaultfd for the faults of system calls, which this "

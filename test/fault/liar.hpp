@@ -1,0 +1,44 @@
+// A peer that speaks the control protocol of doc/design/wire.md by hand, over the fabric alone, and
+// wrongly on purpose. It runs in a process of the test that has no context; everything it says
+// follows from its order, so that a seed can be played again.
+#pragma once
+
+#include <cstdint>
+
+#include "system/calls.hpp"
+
+namespace cmi::test {
+
+enum class Lie : uint32_t {
+  kGarbage,    // random bytes, to the door and to the endpoint that serves it
+  kFrames,     // requests in order, with bits flipped, cut short, or made longer
+  kRequests,   // frames in order whose fields lie: offsets, counts, lengths, ids, diffs
+  kReplays,    // numbers again and again, from the past, from far ahead; what is settled
+  kOldLife,    // messages of a session that has been replaced, and hellos of old generations
+  kAcks,       // acknowledgements of notices that others were sent
+  kStrangers,  // requests, notices and acknowledgements with no secret, or another's
+  kHellos,     // first contacts of contexts that nobody has heard of
+};
+
+struct Order {
+  Lie lie{};
+  uint32_t count = 0;  // messages
+  uint64_t seed = 0;
+  Flat readable, readable_token;  // a token to read: nothing may be stored
+  Flat writable, writable_token;  // a token with all rights
+  Flat closed;                    // a handle without a token: nothing is allowed
+  Flat other;                     // a handle of another node, an importer of the same home
+};
+
+struct Report {
+  uint64_t sent = 0;     // messages that the home's provider took
+  uint64_t answers = 0;  // replies of any kind
+  uint64_t good = 0;     // those that say that something was done
+  uint64_t welcomes = 0;
+  bool entered = false;  // had a session, and a token in force
+};
+
+// In the process that lies.
+Report tell_lies(const Order& order);
+
+}  // namespace cmi::test

@@ -1,0 +1,178 @@
+// Too few descriptors, too little room: calls fail with an error that says so, whoever was there
+// goes on, and all works again once there is room.
+#include <dirent.h>
+#include <doctest/doctest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+
+#include "fault/patience.hpp"
+#include "support/skip.hpp"
+#include "system/small_tmpfs.hpp"
+
+namespace cmi::test {
+
+namespace {
+
+// In the child: descriptors that are open.
+rlim_t open_descriptors() {
+  rlim_t highest = 0;
+  DIR* folder = ::opendir("/proc/self/fd");
+  while (const dirent* entry = ::readdir(folder)) {
+    highest += entry->d_name[0] != '.';
+  }
+  ::closedir(folder);
+  return highest - 1;  // the folder's own
+}
+
+bool limit_descriptors(rlim_t most) {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = most;
+  return ::setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
+// Nothing may be opened any more: every number below the lowest free one is taken.
+void leave_no_descriptor(Process& process) {
+  REQUIRE(process.run([] {
+    const int lowest = ::dup(0);
+    return ::close(lowest) == 0 && limit_descriptors(static_cast<rlim_t>(lowest));
+  }));
+}
+void give_descriptors_back(Process& process) {
+  REQUIRE(process.run([] { return limit_descriptors(1024); }));
+}
+
+TEST_SUITE("limits") {
+  TEST_CASE("cmi_ini_without_descriptors_fails_with_nomem_leaks_none_and_works_with_enough") {
+    Cluster cluster;
+    Process& process = cluster.spawn_bare("node");
+    struct Result {
+      int failed, other_errors, leaked;
+      bool started;
+    };
+    const Result result = process.run([] {
+      Result r{};
+      // The libraries that are loaded once keep what they open: one good start before.
+      r.started = start_context(CMI_VERNO).ok() && finish_context().ok();
+      const rlim_t before = open_descriptors();
+      for (rlim_t more = 0; r.started && more < 200; ++more) {
+        limit_descriptors(before + more);
+        const Answer answer = start_context(CMI_VERNO);
+        limit_descriptors(1024);
+        if (answer.ok()) {
+          finish_context();
+          break;
+        }
+        ++r.failed;
+        r.other_errors += !answer.failed(CMI_ERR_NOMEM);
+        r.leaked += open_descriptors() != before;
+      }
+      r.started = r.started && start_context(CMI_VERNO).ok();
+      return r;
+    });
+    CHECK(result.started);
+    CHECK(result.failed > 5);
+    CHECK(result.other_errors == 0);
+    CHECK(result.leaked == 0);
+    const Export exported = export_segment(process);
+    CHECK(load(process, exported.at).cause() == Fault::kNone);
+  }
+
+  TEST_CASE("a_home_without_descriptors_serves_who_is_there_and_newcomers_once_it_has_some") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    Process& late = cluster.spawn("late");
+    const Export exported = export_segment(home);
+    const Import import = import_segment(peer, exported);
+    // Each side has its connection to the other.
+    REQUIRE(load(peer, import.at).cause() == Fault::kNone);
+    REQUIRE(publish(home, exported.at, 3));
+    REQUIRE(publish(peer, import.at, 4));
+    leave_no_descriptor(home);
+    CHECK_FALSE(seg_imp(late, exported.handle).ok());
+    for (uint64_t round = 1; round <= 20; ++round) {
+      CHECK(publish(peer, import.at, round));
+      CHECK(load(home, exported.at).value == round);
+      CHECK(publish(home, exported.at, round + 100));
+      CHECK(load(peer, import.at).value == round + 100);
+    }
+    CHECK(seg_exp(home, exported.seg).ok());
+    CHECK_FALSE(seg_get(home, 4 * kPage).ok());
+    give_descriptors_back(home);
+    CHECK(seg_get(home, 4 * kPage).ok());
+    CHECK(load(late, import_segment(late, exported).at).value == 120);
+  }
+
+  TEST_CASE("an_importer_without_descriptors_keeps_what_it_has_and_gets_more_once_it_has_some") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& second = cluster.spawn("second");
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home);
+    const Export more = export_segment(second);
+    const Import import = import_segment(peer, exported);
+    REQUIRE(publish(second, more.at, 8));
+    leave_no_descriptor(peer);
+    const Answer imported = seg_imp(peer, more.handle);
+    CHECK_FALSE(imported.ok());
+    for (uint64_t round = 1; round <= 20; ++round) {
+      CHECK(publish(peer, import.at, round));
+      CHECK(load(home, exported.at).value == round);
+    }
+    give_descriptors_back(peer);
+    CHECK(load(peer, import_segment(peer, more).at).value == 8);
+  }
+
+  TEST_CASE("a_link_that_breaks_while_there_are_no_descriptors_is_rebuilt_once_there_are_some") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home, 8 * kPage);
+    const Import import = import_segment(peer, exported);
+    REQUIRE(publish(home, exported.at + kPage, 4));
+    REQUIRE(load(peer, import.at).cause() == Fault::kNone);
+    REQUIRE(store(peer, import.at, 5).cause() == Fault::kNone);
+    Board board(cluster);
+    peer.run([](Board::Name name) { Board::open(name); }, board.name());
+    leave_no_descriptor(peer);
+    home.stop();
+    auto loading = start_patient_load(peer, board, import.at + kPage);
+    CHECK(board.reaches(0, 1));
+    home.signal(SIGCONT);
+    // The limit is the process's own affair; here the test lifts it from outside.
+    rlimit limit{1024, 1024};
+    REQUIRE(::prlimit(peer.pid(), RLIMIT_NOFILE, &limit, nullptr) == 0);
+    CHECK(loading.get().value == 4);
+    CHECK(wmb(peer).ok());
+    CHECK(load(home, exported.at).value == 5);
+  }
+
+  TEST_CASE("cmi_ini_on_a_full_file_system_is_nomem_and_works_once_there_is_room") {
+    Cluster cluster;
+    SmallTmpfs small(cluster.scratch() + "/small", 4u << 20);
+    if (!small.mounted()) return skip(small.reason());
+    const std::string ballast = cluster.scratch() + "/small/ballast";
+    {
+      std::ofstream file(ballast, std::ios::binary);
+      const std::string block(1 << 16, 'x');
+      while (file.write(block.data(), static_cast<std::streamsize>(block.size())).flush()) {
+      }
+    }
+    Process& process = cluster.spawn_bare("node", {{"CMI_RUNTIME_DIR", small.folder() + "/run"}});
+    const Answer full = ini(process);
+    CHECK_MESSAGE(full.failed(CMI_ERR_NOMEM), full);
+    REQUIRE(std::remove(ballast.c_str()) == 0);
+    CHECK(ini(process).ok());
+    const Export exported = export_segment(process);
+    CHECK(store(process, exported.at, 1).cause() == Fault::kNone);
+    process.end();
+  }
+}
+
+}  // namespace
+
+}  // namespace cmi::test

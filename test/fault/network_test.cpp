@@ -1,0 +1,324 @@
+// What cables and lost packets do: accesses, barriers and swaps of a node that is cut off, and of
+// those that are not. Cuts end before anybody is declared dead unless the case says otherwise; a
+// case waits for what a process has come to, never for time.
+#include "fault/network.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "fault/board.hpp"
+#include "fault/patience.hpp"
+#include "support/skip.hpp"
+#include "system/calls.hpp"
+
+namespace cmi::test {
+
+namespace {
+
+constexpr uint64_t kPages = 16;
+constexpr size_t kRegion = 2u << 20;  // what the home knows of importers one by one
+
+TEST_SUITE("network") {
+  TEST_CASE("a_load_behind_a_pulled_cable_raises_transient_and_succeeds_when_it_is_back") {
+    Cluster cluster;
+    Network net(cluster);
+    if (!net.here()) return skip(net.reason());
+    net.join("home");
+    net.join("peer");
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home, kPages * kPage);
+    const Import import = import_segment(peer, exported);
+    REQUIRE(publish(home, exported.at, 5));
+    REQUIRE(publish(home, exported.at + kPage, 6));
+    REQUIRE(load(peer, import.at).value == 5);
+    for (const char* cable : {"home", "peer"}) {
+      CAPTURE(cable);
+      Board board(cluster);
+      const uint64_t at = import.at + (cable[0] == 'h' ? 1 : 2) * kPage;
+      net.pull(cable);
+      auto loading = start_patient_load(peer, board, at);
+      CHECK(board.reaches(0, 1));
+      net.plug(cable);
+      const Access access = loading.get();
+      CHECK(access.value == (cable[0] == 'h' ? 6 : 0));
+      CHECK(access.fault.error == CMI_ERROR_TRANSIENT);
+      CHECK(access.fault.address == at);
+      CHECK(access.fault.id == import.seg);
+    }
+    CHECK(publish(peer, import.at, 7));
+    CHECK(load(home, exported.at).value == 7);
+  }
+
+  TEST_CASE("what_is_cached_is_read_while_the_cable_is_pulled") {
+    Cluster cluster;
+    Network net(cluster);
+    if (!net.here()) return skip(net.reason());
+    net.join("home");
+    net.join("peer");
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home, kPages * kPage);
+    const Import import = import_segment(peer, exported);
+    REQUIRE(store_pages(home, exported.at, kPages, 100) == 0);
+    REQUIRE(wmb(home).ok());
+    REQUIRE(wrong_pages(peer, import.at, kPages, 100) == 0);
+    net.pull("peer");
+    CHECK(wrong_pages(peer, import.at, kPages, 100) == 0);
+    net.plug("peer");
+  }
+
+  TEST_CASE("stores_done_during_a_cut_shorter_than_the_verdict_all_arrive") {
+    Cluster cluster;
+    Network net(cluster);
+    if (!net.here()) return skip(net.reason());
+    net.join("home");
+    net.join("peer");
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home, 2 * kRegion);
+    const Import import = import_segment(peer, exported);
+    REQUIRE(wrong_pages(peer, import.at, kPages, 0) == static_cast<int>(kPages) - 1);
+    net.pull("peer");
+    CHECK(store_pages(peer, import.at, kPages, 1000) == 0);
+    SUBCASE("a cut that no access notices") {
+      Board board(cluster);
+      auto barrier = start_patient_barrier(peer, board);
+      net.plug("peer");
+      const Answer last = barrier.get();
+      CHECK_MESSAGE(last.ok(), last);
+      CHECK(board[0] == 0);
+    }
+    SUBCASE("a cut that is longer than the reconfiguration timeout") {
+      Board board(cluster);
+      auto loading = start_patient_load(peer, board, import.at + kRegion);
+      CHECK(board.reaches(0, 1));
+      net.plug("peer");
+      CHECK(loading.get().value == 0);
+      CHECK(wmb(peer).ok());
+    }
+    CHECK(wrong_pages(home, exported.at, kPages, 1000) == 0);
+    CHECK(wrong_pages(peer, import.at, kPages, 1000) == 0);
+  }
+
+  TEST_CASE("a_store_whose_answer_was_lost_does_not_come_back_over_a_newer_one") {
+    Cluster cluster;
+    Network net(cluster);
+    if (!net.here()) return skip(net.reason());
+    for (const char* node : {"home", "peer", "other"}) net.join(node);
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    Process& other = cluster.spawn("other");
+    const Export exported = export_segment(home, 2 * kRegion);
+    const Import import = import_segment(peer, exported);
+    const Import newer = import_segment(other, exported);
+    const uint64_t word = kRegion + 8;
+    for (uint64_t round = 1; round <= 3; ++round) {
+      CAPTURE(round);
+      Board board(cluster);
+      REQUIRE(load(peer, import.at + word).cause() == Fault::kNone);
+      net.drop("home", "peer");
+      REQUIRE(store(peer, import.at + word, 10 * round).cause() == Fault::kNone);
+      auto barrier = start_patient_barrier(peer, board);
+      CHECK(arrives(home, exported.at + word, 10 * round));
+      // The newer store is in the home's memory before its barrier ends, which waits for the peer.
+      Board ignored(cluster);
+      REQUIRE(store(other, newer.at + word, 10 * round + 1).cause() == Fault::kNone);
+      auto overwritten = start_patient_barrier(other, ignored);
+      CHECK(arrives(home, exported.at + word, 10 * round + 1));
+      net.heal();
+      CHECK(barrier.get().ok());
+      CHECK(overwritten.get().ok());
+      CHECK(wmb(peer).ok());
+      CHECK(load(home, exported.at + word).value == 10 * round + 1);
+      CHECK(load(peer, import.at + word).value == 10 * round + 1);
+    }
+  }
+
+  TEST_CASE("stores_arrive_although_what_the_importer_sends_was_lost_for_a_while") {
+    Cluster cluster;
+    Network net(cluster);
+    if (!net.here()) return skip(net.reason());
+    net.join("home");
+    net.join("peer");
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home, 2 * kRegion);
+    const Import import = import_segment(peer, exported);
+    REQUIRE(wrong_pages(peer, import.at, kPages, 0) == static_cast<int>(kPages) - 1);
+    Board board(cluster);
+    net.drop("peer", "home");
+    CHECK(store_pages(peer, import.at, kPages, 50) == 0);
+    auto loading = start_patient_load(peer, board, import.at + kRegion);
+    CHECK(board.reaches(0, 1));
+    CHECK(load(home, exported.at).value == 0);
+    net.heal();
+    CHECK(loading.get().cause() == CMI_ERROR_TRANSIENT);
+    CHECK(wmb(peer).ok());
+    CHECK(wrong_pages(home, exported.at, kPages, 50) == 0);
+  }
+
+  TEST_CASE("swaps_take_effect_once_although_their_answers_were_lost_for_a_while") {
+    Cluster cluster;
+    Network net(cluster);
+    if (!net.here()) return skip(net.reason());
+    net.join("home");
+    net.join("peer");
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home, kPages * kPage);
+    const Import import = import_segment(peer, exported);
+    Board board(cluster);  // 0: swaps that succeeded, 1: calls that raised or failed, 2: enough
+    auto counting = peer.start(
+        [](Board::Name name, uint64_t at) {
+          Board::Word* board_words = Board::open(name);
+          uint64_t seen = 0;
+          while (board_words[2] == 0) {
+            uint64_t old = 0;
+            int result = -1;
+            auto body = [&] {
+              result = CMIFN(ctxt(), 10, atm_cas)(ctxt(), reinterpret_cast<uint64_t*>(at), seen,
+                                                  seen + 1, &old);
+            };
+            if (guarded(body).cause() != Fault::kNone || result != 0) {
+              board_words[1].fetch_add(1);
+            } else if (old == seen) {
+              ++seen;
+              board_words[0].fetch_add(1);
+            } else {
+              seen = old;
+            }
+          }
+        },
+        board.name(), import.at);
+    CHECK(board.reaches(0, 5));
+    net.drop("home", "peer");
+    CHECK(board.reaches(1, 1));
+    net.heal();
+    CHECK(board.reaches(0, board[0] + 5));
+    board[2] = 1;
+    counting.get();
+    const uint64_t succeeded = board[0], unknown = board[1];
+    const uint64_t value = load(home, exported.at).value;
+    CHECK(value >= succeeded);
+    CHECK(value <= succeeded + unknown);
+  }
+
+  TEST_CASE("loads_from_a_healthy_home_go_on_while_the_cable_of_another_is_pulled") {
+    Cluster cluster;
+    Network net(cluster);
+    if (!net.here()) return skip(net.reason());
+    for (const char* node : {"lost", "healthy", "peer"}) net.join(node);
+    Process& lost = cluster.spawn("lost");
+    Process& healthy = cluster.spawn("healthy");
+    Process& peer = cluster.spawn("peer");
+    const Export far = export_segment(lost, kPages * kPage);
+    const Export near = export_segment(healthy, 16 * kRegion);
+    REQUIRE(publish(lost, far.at + 3 * kPage, 9));
+    REQUIRE(publish(healthy, near.at, 1));
+    const Import cut = import_segment(peer, far);
+    const Import good = import_segment(peer, near);
+    REQUIRE(load(peer, cut.at).cause() == Fault::kNone);
+    Board board(cluster);
+    net.pull("lost");
+    // One thread waits for the home that is cut off, and tries again and again; this one goes on.
+    struct Seen {
+      uint64_t rounds, failures, value;
+    };
+    auto working = peer.start(
+        [](Board::Name name, uint64_t cut_at, uint64_t good_at) {
+          Board::Word* words = Board::open(name);
+          be_patient(words);
+          static std::atomic<uint64_t> value;
+          value = 0;
+          std::atomic<bool> back{false};
+          std::thread waiter([&] {
+            CMIFN(ctxt(), 10, ini_th)(ctxt());
+            CMIFN(ctxt(), 10, cmi_enb)(ctxt(), 1);
+            value = load64(cut_at + 3 * kPage).value;
+            CMIFN(ctxt(), 10, fini)(ctxt());
+            back = true;
+          });
+          Seen seen{};
+          // Page after page that is not cached, and a barrier: until the other thread is through.
+          while (!back.load()) {
+            const uint64_t at = good_at + seen.rounds++ % (8 * kRegion / kPage) * kPage;
+            seen.failures += load64(at).cause() != Fault::kNone;
+            seen.failures += store64(at + 8, seen.rounds).cause() != Fault::kNone;
+            seen.failures += CMIFN(ctxt(), 10, wmb_fn)(ctxt()) != 0;
+            words[1].store(seen.rounds);
+          }
+          waiter.join();
+          set_on_fault(nullptr);
+          seen.value = value.load();
+          return seen;
+        },
+        board.name(), cut.at, good.at);
+    CHECK(board.reaches(0, 1));
+    const uint64_t then = board[1];
+    CHECK(board.reaches(1, then + 50));
+    // The wait is not over: those rounds went by beside it.
+    CHECK(board.reaches(0, 2));
+    net.plug("lost");
+    const Seen seen = working.get();
+    CHECK(seen.failures == 0);
+    CHECK(seen.value == 9);
+  }
+
+  TEST_CASE("others_go_on_and_learn_of_nothing_while_an_importer_is_parted_from_all") {
+    Cluster cluster;
+    Network net(cluster);
+    if (!net.here()) return skip(net.reason());
+    for (const char* node : {"home", "cut", "other"}) net.join(node);
+    Process& home = cluster.spawn("home");
+    Process& cut = cluster.spawn("cut");
+    Process& other = cluster.spawn("other");
+    const Export exported = export_segment(home, 4 * kRegion);
+    const Import held = import_segment(cut, exported);
+    const Import import = import_segment(other, exported);
+    REQUIRE(publish(home, exported.at, 1));
+    REQUIRE(load(cut, held.at).value == 1);
+    net.part({"home", "other"}, {"cut"});
+    // What the one that is cut off does not hold is shared as ever.
+    for (uint64_t round = 1; round <= 20; ++round) {
+      CHECK(publish(other, import.at + kRegion, round));
+      CHECK(load(home, exported.at + kRegion).value == round);
+      CHECK(publish(home, exported.at + kRegion, round + 100));
+      CHECK(load(other, import.at + kRegion).value == round + 100);
+    }
+    // What it holds: the barrier waits for it, for no longer than it takes to be declared dead.
+    Board board(cluster);
+    REQUIRE(store(other, import.at, 2).cause() == Fault::kNone);
+    auto barrier = start_patient_barrier(other, board);
+    CHECK(arrives(home, exported.at, 2));
+    SUBCASE("a partition that heals") {
+      net.heal();
+      CHECK(barrier.get().ok());
+      CHECK(load(cut, held.at).value == 2);
+      CHECK(publish(cut, held.at, 3));
+      CHECK(load(home, exported.at).value == 3);
+      CHECK(load(other, import.at).value == 3);
+    }
+    SUBCASE("a partition that outlasts the verdict") {
+      // Its own store, made on the other side, must not come after the verdict.
+      CHECK(store(cut, held.at, 99).cause() == Fault::kNone);
+      CHECK(barrier.get(60).ok());
+      CHECK(publish(other, import.at, 4));
+      net.heal();
+      Board ignored(cluster);
+      const Answer lost = start_patient_barrier(cut, ignored).get(60);
+      CHECK(ignored[0] == 1);  // its store was lost, and it is told so once
+      CHECK(lost.ok());
+      CHECK(load(cut, held.at).cause() == CMI_ERROR_SINVAL);
+      CHECK(load(home, exported.at).value == 4);
+      CHECK(publish(other, import.at, 5));
+      CHECK(load(home, exported.at).value == 5);
+    }
+  }
+}
+
+}  // namespace
+
+}  // namespace cmi::test

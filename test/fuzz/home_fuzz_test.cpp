@@ -1,0 +1,307 @@
+// What importers may send to a home, and what homes may tell an importer, as random bytes handed
+// straight to the code that takes them apart: far more of them than go over a wire, and with a
+// sanitizer watching. CMI_FUZZ_COUNT sets how many, CMI_TEST_SEED the seed.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "core/memory/home.hpp"
+#include "core/memory/importer.hpp"
+#include "fabric/fake/fake.hpp"
+#include "node/node_support.hpp"
+
+namespace cmi::test {
+
+namespace {
+
+using namespace cmi::memory;
+using Buffer = std::vector<std::byte>;
+
+constexpr size_t kSize = 16 * kPageSize;
+constexpr std::byte kCanary{0x11};
+
+uint64_t number_from(const char* variable, uint64_t usual) {
+  const char* text = std::getenv(variable);
+  return text != nullptr ? std::strtoull(text, nullptr, 0) : usual;
+}
+
+// One context without its threads: whoever runs the case calls what they would.
+class Context final : public fabric::ServerHandler {
+ public:
+  Context(fabric::FakeNet& net, const node::Config& config)
+      : serving_(net.open()), linking_(net.open()) {
+    auto joined = node::Node::join(config, id);
+    REQUIRE(joined);
+    node_ = joined.take();
+    Userfault::probe({});
+    auto opened = fabric::Server::open(*serving_, id, *this);
+    REQUIRE(opened);
+    server = opened.take();
+    fabric::Identity identity{id, node_->id(), 0, {}};
+    const Bytes door = server->door_address();
+    identity.door.assign(door.begin(), door.end());
+    auto imports =
+        Importer::open({*node_, *linking_, "fake", *server, identity, views_, stats_, false});
+    REQUIRE(imports);
+    importer = imports.take();
+    auto homes = Home::open({*node_, *serving_, *server, "fake", id, node_->id(), views_, stats_});
+    REQUIRE(homes);
+    home = homes.take();
+  }
+  ~Context() override {
+    importer.reset();
+    server.reset();
+    home.reset();
+  }
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  bool on_hello(const fabric::ClientInfo&) override { return true; }
+  void on_new_session(const fabric::ClientInfo& client) override { home->on_new_session(client); }
+  void on_request(const fabric::ClientInfo& client, uint64_t number, uint16_t type,
+                  Reader payload) override {
+    home->on_request(client, number, type, payload);
+  }
+  void on_notice(const ContextId& from, uint64_t secret, uint64_t number, uint16_t type,
+                 Reader payload) override {
+    importer->on_notice(from, secret, number, type, payload);
+  }
+  void on_ack(const ContextId& client, uint64_t number, Reader payload) override {
+    home->on_ack(client, number, payload);
+  }
+  bool may_sweep(const ContextId&) override { return false; }
+
+  const ContextId id = random_context_id();
+  std::unique_ptr<fabric::Server> server;
+  std::unique_ptr<Importer> importer;
+  std::unique_ptr<Home> home;
+
+ private:
+  std::unique_ptr<fabric::Fabric> serving_, linking_;
+  std::unique_ptr<node::Node> node_;
+  ViewTable views_;
+  Stats stats_{};
+};
+
+struct Exported {
+  int32_t id = 0;
+  access::RsegInfo handle;
+  access::TokenInfo token;
+  std::byte* view = nullptr;
+
+  Exported(Context& context, uint32_t rights) {
+    auto made = context.home->create(kSize, 0, true);
+    REQUIRE(made);
+    id = *made;
+    auto attached = context.home->attach(id, kSize, nullptr, false, Deadline::in(kSecond));
+    REQUIRE(attached);
+    view = static_cast<std::byte*>(*attached);
+    auto rseg = context.home->export_segment(id, 0, 0);
+    auto granted = context.home->new_token(id, true, {}, rights);
+    REQUIRE(rseg);
+    REQUIRE(granted);
+    handle = *rseg;
+    token = *granted;
+    std::fill_n(view, kSize, kCanary);
+  }
+  bool untouched() const {
+    return std::all_of(view, view + kSize, [](std::byte b) { return b == kCanary; });
+  }
+};
+
+// Payloads that are nearly right: fields at the borders of what is allowed, then cut, or drawn out.
+class Payloads {
+ public:
+  Payloads(uint64_t seed, std::vector<uint64_t> uids) : random_(seed), uids_(std::move(uids)) {}
+
+  uint64_t any() { return random_(); }
+  bool one_in(uint64_t n) { return random_() % n == 0; }
+
+  Bytes next() {
+    Writer out(bytes_);
+    out.put(one_in(20) ? any() : uids_[any() % uids_.size()]);
+    const uint64_t fields = any() % 12;
+    for (uint64_t i = 0; i < fields && out.room() > 9000; ++i) field(out);
+    size_t size = out.size();
+    if (one_in(4)) size = any() % (size + 1);
+    return Bytes(bytes_.data(), size);
+  }
+
+ private:
+  void field(Writer& out) {
+    switch (any() % 8) {
+      case 0:
+        return out.put(word());
+      case 1:
+      case 2:
+      case 3:
+        return out.put(static_cast<uint32_t>(word()));
+      case 4: {  // a run of a diff: how many, where, how long, the bytes
+        const auto length = static_cast<uint16_t>(word());
+        out.put<uint16_t>(1);
+        out.put(static_cast<uint16_t>(word()));
+        out.put(length);
+        for (uint32_t i = 0; i < length % 4200; ++i) out.put<uint8_t>(0xee);
+        return;
+      }
+      case 5:
+        return out.put(static_cast<uint16_t>(word()));
+      case 6:
+        for (uint64_t n = any() % 600; n > 0; --n) out.put(static_cast<uint8_t>(any()));
+        return;
+      default: {  // a page and what is to be there
+        out.put(static_cast<uint32_t>(word()));
+        for (size_t i = 0; i < 2 * kPageSize && out.room() > 600; ++i) {
+          out.put(static_cast<uint8_t>(i < kPageSize ? 0x11 : 0xee));
+        }
+        return;
+      }
+    }
+  }
+  uint64_t word() {
+    constexpr uint64_t kBorders[] = {0,    1,    2,    3,     7,         8,         15,
+                                     16,   17,   4088, 4095,  4096,      4097,      65535,
+                                     2048, 2049, 512,  kSize, kSize - 8, kSize - 7, ~uint64_t{0}};
+    return one_in(4) ? any() : kBorders[any() % std::size(kBorders)];
+  }
+
+  std::mt19937_64 random_;
+  const std::vector<uint64_t> uids_;
+  Buffer bytes_ = Buffer(fabric::kMaxPayload);
+};
+
+void present(Context& to, const fabric::ClientInfo& who, uint64_t number, const Exported& what) {
+  std::byte bytes[64];
+  Writer out(bytes);
+  out.put(what.token.uid);
+  out.put<uint32_t>(1);
+  out.put(what.token.id);
+  out.put(what.token.secret);
+  out.put(who.node.hi);
+  out.put(who.node.lo);
+  to.on_request(who, number, 2, Reader(out.done()));
+}
+
+TEST_CASE("random_requests_do_nothing_that_the_token_does_not_allow") {
+  const uint64_t seed = number_from("CMI_TEST_SEED", 1);
+  const uint64_t count = number_from("CMI_FUZZ_COUNT", 100'000);
+  CAPTURE(seed);
+  NodeFolder folder;
+  auto net = fabric::FakeNet::make({});
+  Context context(*net, folder.config());
+  const Exported closed(context, fabric::kRead | fabric::kWrite | fabric::kAtomic);
+  const Exported readable(context, fabric::kRead);
+  const Exported writable(context, fabric::kRead | fabric::kWrite | fabric::kAtomic);
+  Payloads payloads(seed, {closed.handle.uid, readable.handle.uid, writable.handle.uid,
+                           writable.handle.uid, writable.handle.uid});
+  const fabric::ClientInfo honest{random_context_id(), {1, 2}}, liar{random_context_id(), {3, 4}};
+  present(context, honest, 1, closed);
+  uint64_t number = 1, stored = 0;
+  for (uint64_t i = 0; i < count; ++i) {
+    if (i % 500 == 0) {  // a request to leave ends what it may do
+      present(context, liar, ++number, readable);
+      present(context, liar, ++number, writable);
+    }
+    const auto type =
+        static_cast<uint16_t>(payloads.one_in(50) ? payloads.any() : 1 + payloads.any() % 9);
+    if (type != 2) {
+      context.on_request(liar, ++number, type, Reader(payloads.next()));
+    } else {
+      // The token is right, and perhaps not the rest.
+      Buffer bytes(44);
+      Writer out(bytes);
+      out.put(payloads.one_in(2) ? closed.handle.uid : writable.handle.uid);
+      out.put(static_cast<uint32_t>(payloads.any() % 3));
+      out.put(writable.token.id);
+      out.put(writable.token.secret);
+      out.put(payloads.any());
+      out.put(payloads.any());
+      context.on_request(liar, ++number, type, Reader(bytes));
+    }
+    if (payloads.one_in(3)) {
+      context.on_ack(payloads.one_in(9) ? honest.id : liar.id, payloads.any() % (i + 2),
+                     Reader(payloads.next()));
+    }
+    stored += i % 1000 == 0 && !writable.untouched();
+    if (i % 1000 == 0) REQUIRE(readable.untouched());
+  }
+  CHECK(stored > 0);  // the lies come as far as the memory
+  CHECK(readable.untouched());
+  CHECK(closed.untouched());
+}
+
+TEST_CASE("random_messages_to_a_door_are_dropped") {
+  const uint64_t seed = number_from("CMI_TEST_SEED", 2);
+  const uint64_t count = number_from("CMI_FUZZ_COUNT", 200'000);
+  CAPTURE(seed);
+  NodeFolder folder;
+  auto net = fabric::FakeNet::make({});
+  Context context(*net, folder.config());
+  const Exported closed(context, fabric::kRead);
+  Payloads payloads(seed, {closed.handle.uid});
+  auto stranger = net->open();
+  class Deaf final : public fabric::Receiver {
+    void on_message(fabric::Endpoint&, Bytes) override {}
+  } deaf;
+  auto endpoint = stranger->open_endpoint(deaf);
+  REQUIRE(endpoint);
+  Buffer message(fabric::kMaxMessage);
+  const uint64_t before = context.server->dropped();
+  for (uint64_t i = 0; i < count; ++i) {
+    // Heads that are right, with a kind and a secret that may be.
+    const Bytes payload = payloads.next();
+    Writer out(message);
+    fabric::encode_frame_header({static_cast<fabric::FrameKind>(1 + payloads.any() % 7),
+                                 static_cast<uint16_t>(payloads.any() % 12), payloads.any() % 3,
+                                 payloads.any() % 9, payloads.any() % 9, payload},
+                                out);
+    out.bytes(payload);
+    size_t size = out.size();
+    if (payloads.one_in(4)) size = payloads.any() % (size + 1);
+    if (payloads.one_in(3)) message[payloads.any() % std::max<size_t>(size, 1)] ^= std::byte{1};
+    context.server->on_message(**endpoint, Bytes(message.data(), size));
+  }
+  CHECK(context.server->dropped() == before + count);
+  CHECK(closed.untouched());
+}
+
+TEST_CASE("random_notices_for_an_import_do_no_harm") {
+  const uint64_t seed = number_from("CMI_TEST_SEED", 3);
+  const uint64_t count = number_from("CMI_FUZZ_COUNT", 100'000);
+  CAPTURE(seed);
+  NodeFolder folder;
+  auto net = fabric::FakeNet::make({});
+  Context home(*net, folder.config("home")), peer(*net, folder.config("peer"));
+  const Exported exported(home, fabric::kRead | fabric::kWrite | fabric::kAtomic);
+  std::atomic<bool> over{false};
+  std::thread serving([&] {
+    while (!over.load()) home.server->poll();
+  });
+  const Deadline soon = Deadline::in(20 * kSecond);
+  auto imported = peer.importer->import(exported.handle, 1, soon);
+  REQUIRE(imported);
+  REQUIRE(ok(peer.importer->set_token(*imported, exported.token, soon)));
+  over.store(true);
+  serving.join();
+  Payloads payloads(seed, {exported.handle.uid});
+  for (uint64_t i = 0; i < count; ++i) {
+    // A segment, which import of it, and the rest; of a kind that ends nothing, or of none.
+    Buffer bytes(2048);
+    Writer out(bytes);
+    out.put(exported.handle.uid);
+    out.put((*imported)->instance);
+    const Bytes more = payloads.next();
+    out.bytes(more.subspan(0, std::min<size_t>(more.size(), 1800)));
+    const auto type = static_cast<uint16_t>(payloads.one_in(3) ? 4 + payloads.any() % 60000 : 1);
+    peer.importer->on_notice(exported.handle.home, payloads.any(), i, type, Reader(out.done()));
+  }
+  CHECK((*imported)->state.load() == ImportState::kUsable);
+}
+
+}  // namespace
+
+}  // namespace cmi::test
