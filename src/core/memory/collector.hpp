@@ -20,8 +20,11 @@ class Importer::Collector {
   Collector(const Collector&) = delete;
   Collector& operator=(const Collector&) = delete;
 
-  // Packs what differs from the twin; returns the bytes, 0 when nothing does.
+  // Packs what differs from the twin; returns the bytes, 0 when nothing does. The page's mark at
+  // the home goes with it.
   size_t add(uint32_t page, const std::byte* twin);
+  // Has the home clear the mark of a page that is as the home has it, or whose stores are lost.
+  void unmark(uint32_t page);
 
   // Lets runs go one-sided: with the session key, where it is at hand. Waits for nothing.
   void allow_runs();
@@ -46,6 +49,7 @@ class Importer::Collector {
   std::vector<uint32_t> pages_;
   std::shared_ptr<fabric::Session> session_;  // set: runs may go one-sided
   fabric::RemoteKey key_;
+  std::vector<PageMark> unmarked_;
   uint32_t no_run_before_ = 0;  // pages below have been looked at
   std::vector<std::shared_ptr<Run>> runs_;
 };
