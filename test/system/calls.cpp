@@ -198,6 +198,31 @@ Status seg_status(Process& process, cmi_seg seg) {
       seg);
 }
 
+Recovery seg_check(Process& process, cmi_seg seg, uint64_t at, uint64_t size) {
+  return process.run(
+      [](cmi_seg s, uint64_t a, uint64_t n) {
+        cmi_ds ds{};
+        ds.reco.reco_addr = reinterpret_cast<void*>(a);
+        ds.reco.reco_size = n;
+        const int result = CMIFN(ctxt(), 10, seg_ctl)(ctxt(), s, CMI_SEG_CHECK, &ds);
+        return Recovery{answer(result, result != 0), reinterpret_cast<uint64_t>(ds.reco.reco_addr),
+                        ds.reco.reco_size};
+      },
+      seg, at, size);
+}
+
+Answer seg_reco(Process& process, cmi_seg seg, uint64_t at, uint64_t size) {
+  return process.run(
+      [](cmi_seg s, uint64_t a, uint64_t n) {
+        cmi_ds ds{};
+        ds.reco.reco_addr = reinterpret_cast<void*>(a);
+        ds.reco.reco_size = n;
+        const int result = CMIFN(ctxt(), 10, seg_ctl)(ctxt(), s, CMI_SEG_RECO, &ds);
+        return answer(result, result != 0);
+      },
+      seg, at, size);
+}
+
 Info seg_info(Process& process, cmi_seg seg) {
   return process.run(
       [](cmi_seg s) {
@@ -322,10 +347,10 @@ int next_event(Process& process) {
 
 // ---- Scenes ---------------------------------------------------------------------------------
 
-Export export_segment(Process& home, size_t size, cmi_acc rights) {
+Export export_segment(Process& home, size_t size, cmi_acc rights, int32_t flags) {
   Export exported;
   exported.size = size;
-  const Answer made = seg_get(home, size);
+  const Answer made = seg_get(home, size, flags);
   REQUIRE_MESSAGE(made.ok(), "seg_get: ", made);
   exported.seg = made.seg();
   const Answer attached = seg_at(home, exported.seg);

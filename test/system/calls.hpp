@@ -80,6 +80,12 @@ struct Status {
   cmi_ds_status status;
 };
 Status seg_status(Process& process, cmi_seg seg);
+struct Recovery {
+  Answer answer;
+  uint64_t at, size;
+};
+Recovery seg_check(Process& process, cmi_seg seg, uint64_t at, uint64_t size);
+Answer seg_reco(Process& process, cmi_seg seg, uint64_t at, uint64_t size);
 struct Info {
   Answer answer;
   cmi_ds_info info;
@@ -130,7 +136,8 @@ struct Import {
 };
 
 // A segment of one process, attached there, exported, with a token. The test ends if that fails.
-Export export_segment(Process& home, size_t size = 16 * kPage, cmi_acc rights = kAllRights);
+Export export_segment(Process& home, size_t size = 16 * kPage, cmi_acc rights = kAllRights,
+                      int32_t flags = 0);
 // Imports it, sets the token, enables access, attaches. The test ends if that fails.
 Import import_segment(Process& peer, const Export& exported);
 // The same without a token and without enabling.

@@ -17,33 +17,24 @@ TEST_CASE_FIXTURE(Process, "calls_that_this_build_lacks_are_notsupp") {
   view[0] = std::byte{0x17};
   const cmi_cfg_info before = info();
 
-  for (const int32_t flag :
-       {CMI_SEG_EXTENSIBLE, CMI_SEG_LARGE_PAGES, CMI_SEG_LOCK, CMI_SEG_CLIENT_CONSIST}) {
+  for (const int32_t flag : {CMI_SEG_EXTENSIBLE, CMI_SEG_LARGE_PAGES, CMI_SEG_LOCK}) {
     CAPTURE(flag);
     CHECK_FAILS(CALL(seg_get, before.seg_lrgpg_alignment, flag), CMI_SEG_INVALID, CMI_ERR_NOTSUPP);
   }
   CHECK_FAILS(CALL(seg_exp, seg, CMI_SEG_WRITE_THROUGH), nullptr, CMI_ERR_NOTSUPP);
 
-  for (const int32_t command : {CMI_SEG_CHECK, CMI_SEG_RECO, CMI_SEG_BRK}) {
-    CAPTURE(command);
-    cmi_ds ds;
-    std::memset(&ds, 0, sizeof ds);
-    if (command == CMI_SEG_BRK) {
-      ds.brk.seg_brksz = unit();
-    } else {
-      ds.reco.reco_addr = view;
-      ds.reco.reco_size = before.cache_line_sz;
-    }
-    const cmi_ds asked = ds;
-    CHECK_FAILS(CALL(seg_ctl, seg, command, &ds), -1, CMI_ERR_NOTSUPP);
-    CHECK(std::memcmp(&ds, &asked, sizeof ds) == 0);
-  }
+  cmi_ds ds;
+  std::memset(&ds, 0, sizeof ds);
+  ds.brk.seg_brksz = unit();
+  const cmi_ds asked = ds;
+  CHECK_FAILS(CALL(seg_ctl, seg, CMI_SEG_BRK, &ds), -1, CMI_ERR_NOTSUPP);
+  CHECK(std::memcmp(&ds, &asked, sizeof ds) == 0);
 
   cmi_naddr* address = ctxt->naddr;
   uint32_t index = 77;
   for (const int32_t command :
-       {CMI_CTL_RECONF_TOUT, CMI_CTL_CLIENT_CONSIST, CMI_CTL_NODE_CMAP_GET, CMI_CTL_MEM_RESERVE,
-        CMI_CTL_MEM_RESERVE_DEL, CMI_CTL_MEM_RESERVE_SET, CMI_CTL_NODE_ADDR_CMP}) {
+       {CMI_CTL_RECONF_TOUT, CMI_CTL_NODE_CMAP_GET, CMI_CTL_MEM_RESERVE, CMI_CTL_MEM_RESERVE_DEL,
+        CMI_CTL_MEM_RESERVE_SET, CMI_CTL_NODE_ADDR_CMP}) {
     CAPTURE(command);
     cmi_ctl_cfg cfg;
     std::memset(&cfg, 0, sizeof cfg);

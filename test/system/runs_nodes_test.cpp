@@ -159,7 +159,8 @@ TEST_SUITE("runs") {
     Process& home = cluster.spawn("home");
     Process& peer = cluster.spawn("peer", {{"CMI_FAULT_POINT", "run_before_announce#1=kill"}});
     Process& third = cluster.spawn("third");
-    const Export exported = export_segment(home, kSize);
+    // In an inconsistent one these pages would be in flux.
+    const Export exported = export_segment(home, kSize, kAllRights, CMI_SEG_CLIENT_CONSIST);
     const Import import = import_segment(peer, exported);
     const Import other = import_segment(third, exported);
     REQUIRE(load(third, other.at + 9 * kPage).value == 0);

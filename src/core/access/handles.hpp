@@ -45,6 +45,10 @@ struct RsegInfo {
   bool operator==(const RsegInfo&) const = default;
 };
 
+// Whether seg_get was told, with these flags, that the client keeps its data consistent itself:
+// then nothing is kept on pages in flux.
+bool client_consistent(int32_t flags);
+
 struct TokenKey {
   std::string provider;
   fabric::RemoteKey key;

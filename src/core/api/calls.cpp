@@ -193,8 +193,10 @@ int cmi_ctl(cmi_ctxt* ctxt, int32_t cmd, cmi_ctl_cfg* cfg) {
             copy = true;
             return Status::kOk;
           }
-          case CMI_CTL_RECONF_TOUT:
           case CMI_CTL_CLIENT_CONSIST:
+            c->assume_client_consistent();
+            return Status::kOk;
+          case CMI_CTL_RECONF_TOUT:
           case CMI_CTL_NODE_CMAP_GET:
           case CMI_CTL_MEM_RESERVE:
           case CMI_CTL_MEM_RESERVE_DEL:
@@ -309,6 +311,8 @@ int seg_ctl(cmi_ctxt* ctxt, cmi_seg seg, int32_t cmd, cmi_ds* ds) {
   if (c == nullptr) return -1;
   cmi_ds out{};
   bool copy = false;
+  const bool recovers = cmd == CMI_SEG_CHECK || cmd == CMI_SEG_RECO;
+  if (recovers && ds != nullptr) out.reco = ds->reco;
   const cmi_token* token = cmd == CMI_SEG_TOKEN && ds != nullptr ? ds->token.tok : nullptr;
   const int rc = finish(
       kFacCtrl,
@@ -325,6 +329,9 @@ int seg_ctl(cmi_ctxt* ctxt, cmi_seg seg, int32_t cmd, cmi_ds* ds) {
             return cmd == CMI_SEG_STATUS ? c->seg_status(seg, &out) : c->seg_info(seg, &out);
           case CMI_SEG_CHECK:
           case CMI_SEG_RECO:
+            if (ds == nullptr) return Status::kInval;
+            copy = cmd == CMI_SEG_CHECK;
+            return copy ? c->seg_check(seg, &out) : c->seg_recover(seg, out);
           case CMI_SEG_BRK:
             return c->node().find(seg) ? Status::kNotSupp : Status::kInval;
           default:

@@ -52,8 +52,12 @@ Status Context::cflush(void* const* addrs, int32_t n, Raised* raised) {
     bool read_only;
     if (view != nullptr && view->import != nullptr) {
       imported.emplace_back(std::move(view), static_cast<const std::byte*>(addrs[i]));
-    } else if (engine_->home().segment_at(addrs[i], &offset, &read_only) != 0) {
+    } else if (const int32_t seg = engine_->home().segment_at(addrs[i], &offset, &read_only);
+               seg != 0) {
       home = true;
+      if (raised->exception == memory::Exception::kNone && engine_->home().in_flux(seg, offset)) {
+        *raised = {memory::Exception::kConsist, true, addrs[i], seg};
+      }
     } else {
       return Status::kInval;
     }
@@ -64,7 +68,7 @@ Status Context::cflush(void* const* addrs, int32_t n, Raised* raised) {
     size_t at = 0;
     const Status s =
         engine_->importer().flush(imported, t_thread->loss, Deadline::in(kBarrierTimeout), &e, &at);
-    if (e != memory::Exception::kNone) {
+    if (e != memory::Exception::kNone && raised->exception == memory::Exception::kNone) {
       *raised = {e, true, imported[at].second, imported[at].first->segment};
     }
     if (!ok(s)) status = s;
@@ -103,6 +107,10 @@ Status Context::cas(uint64_t* addr, uint64_t expected, uint64_t desired, bool ag
   if (Status s = barrier(); !ok(s)) return s;
   memory::count(stats.cas_calls);
   auto was = engine_->home().cas(seg, offset, expected, desired, Deadline::in(kBarrierTimeout));
+  if (was.status() == Status::kReconfig) {
+    *raised = {memory::Exception::kConsist, false, addr, seg};
+    return Status::kOk;
+  }
   if (!was) return was.status();
   if (*was != expected) memory::count(stats.cas_lost);
   *found = *was;

@@ -8,6 +8,7 @@
 
 #include <cmi.h>
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <vector>
@@ -76,6 +77,9 @@ class Context {
   Status set_cache_size(int32_t seg, size_t bytes);
   Result<size_t> cache_size(int32_t seg);
   Status seg_status(int32_t seg, cmi_ds* ds);
+  Status seg_check(int32_t seg, cmi_ds* ds);
+  Status seg_recover(int32_t seg, const cmi_ds& ds);
+  void assume_client_consistent() { client_consistent_.store(true); }  // of later seg_get
   Status seg_info(int32_t seg, cmi_ds* ds);
   Status attribute(int32_t seg, int32_t cmd, size_t* size);
   void info(cmi_ctl_cfg* cfg);
@@ -141,6 +145,8 @@ class Context {
   ContextId id_;
   std::unique_ptr<node::Node> node_;
   std::unique_ptr<memory::Engine> engine_;
+
+  std::atomic<bool> client_consistent_{false};
 
   Mutex mu_;
   Thread* threads_ CMI_GUARDED_BY(mu_) = nullptr;

@@ -12,9 +12,7 @@ constexpr int32_t kSegGetFlags = CMI_SEG_NORESERVE | CMI_SEG_LOCK | CMI_SEG_LARG
                                  CMI_SEG_EXTENSIBLE | CMI_SEG_CLIENT_CONSIST |
                                  CMI_SEG_CLIENT_INCONSIST;
 // Asked for by name and not offered yet.
-// Segments are of the default mode alone, so that the other one would have to be a mixture.
-constexpr int32_t kNotOffered =
-    CMI_SEG_LOCK | CMI_SEG_LARGE_PAGES | CMI_SEG_EXTENSIBLE | CMI_SEG_CLIENT_CONSIST;
+constexpr int32_t kNotOffered = CMI_SEG_LOCK | CMI_SEG_LARGE_PAGES | CMI_SEG_EXTENSIBLE;
 }  // namespace
 
 Result<int32_t> Context::seg_get(size_t size, int32_t flags) {
@@ -24,6 +22,8 @@ Result<int32_t> Context::seg_get(size_t size, int32_t flags) {
   }
   if (size == 0 || size % kPageSize != 0) return Status::kInval;
   if ((flags & kNotOffered) != 0) return Status::kNotSupp;
+  constexpr int32_t kModes = CMI_SEG_CLIENT_CONSIST | CMI_SEG_CLIENT_INCONSIST;
+  if ((flags & kModes) == 0 && client_consistent_.load()) flags |= CMI_SEG_CLIENT_CONSIST;
   if (size > std::min<uint64_t>(kMaxSegmentSize, environment_.mem_max)) return Status::kNoMem;
   return engine_->home().create(size, flags, (flags & CMI_SEG_NORESERVE) == 0);
 }
@@ -183,10 +183,27 @@ Status Context::seg_status(int32_t seg, cmi_ds* ds) {
   if ((info->marks & node::kMarkTokenSet) != 0) flags |= CMI_SEG_ST_TOKEN_SET;
   if (info->kind == node::SegmentKind::kProxy) flags |= CMI_SEG_ST_IMPORTED;
   if (info->removed) flags |= CMI_SEG_ST_REMOVED;
+  if (engine_->home().any_in_flux(seg)) flags |= CMI_SEG_ST_INCONSIST;
   ds->status.st_flags = flags;
   ds->status.st_nattach = info->attachments;
   ds->status.st_owner = info->owner_pid;
   return Status::kOk;
+}
+
+Status Context::seg_check(int32_t seg, cmi_ds* ds) {
+  if (!node_->find(seg)) return Status::kInval;
+  if (!engine_->home().owns(seg)) return Status::kPerm;
+  auto* at = static_cast<std::byte*>(ds->reco.reco_addr);
+  const Status s = engine_->home().check_in_flux(seg, &at, &ds->reco.reco_size);
+  ds->reco.reco_addr = at;
+  return s;
+}
+
+Status Context::seg_recover(int32_t seg, const cmi_ds& ds) {
+  if (!node_->find(seg)) return Status::kInval;
+  if (!engine_->home().owns(seg)) return Status::kPerm;
+  return engine_->home().recover(seg, static_cast<std::byte*>(ds.reco.reco_addr), ds.reco.reco_size,
+                                 Deadline::in(call_timeout()));
 }
 
 Status Context::seg_info(int32_t seg, cmi_ds* ds) {
@@ -235,7 +252,7 @@ void Context::info(cmi_ctl_cfg* cfg) {
         std::count_if(imported_.begin(), imported_.end(), [](auto& i) { return i.second.ours; }));
   }
   c.info.cache_line_sz = kPageSize;
-  c.info.max_reco_segsz = size_t{1} << 30;
+  c.info.max_reco_segsz = memory::kMaxRecovery;
   c.info.prot_units = kPageSize;
   c.info.seg_alloc_units = kPageSize;
   c.info.seg_alignment = kSegmentAlignment;

@@ -34,6 +34,9 @@ Exception Importer::cas(const View& view, const std::byte* addr, uint64_t expect
   if ((imp.rights.load() & fabric::kAtomic) == 0) return Exception::kAccess;
   const auto offset = static_cast<uint64_t>(addr - view.addr);
   Page& page = imp.table[offset / kPageSize];
+  if (const auto index = static_cast<uint32_t>(offset / kPageSize); imp.is_in_flux(index)) {
+    if (Exception e = ask_in_flux(imp, index, deadline); e != Exception::kNone) return e;
+  }
 
   page.lock();
   const bool quiet_page =
@@ -102,6 +105,8 @@ Exception Importer::swap_by_message(const std::shared_ptr<Import>& holder, uint6
       return Exception::kAccess;
     case WireStatus::kGone:
       return Exception::kSinval;
+    case WireStatus::kInFlux:
+      return Exception::kConsist;
     case WireStatus::kRemoved:
       return explain(imp, deadline);
     default:

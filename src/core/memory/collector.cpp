@@ -27,6 +27,7 @@ Importer::Collector::Collector(Importer& importer, std::shared_ptr<Import> imp,
 
 Importer::Collector::~Collector() {
   flush();
+  if (!unmarked_.empty()) importer_.unmark(import_, unmarked_);
   if (batch_ != nullptr) importer_.end_part(batch_);
 }
 
@@ -43,14 +44,20 @@ void Importer::Collector::open() {
 
 size_t Importer::Collector::add(uint32_t page, const std::byte* twin) {
   const std::byte* data = import_->page_data(page);
+  StoreMark& mark = import_->table[page].mark;
   for (int attempt = 0;; ++attempt) {
     if (!out_) open();
     Writer trial = *out_;
     trial.put(page);
+    trial.put<uint8_t>(mark.held() ? mark.epoch() : 0);
     const size_t bytes = trial.ok() ? encode_diff(data, twin, trial) : kDiffNoRoom;
-    if (bytes == 0) return 0;
+    if (bytes == 0) {
+      unmark(page);
+      return 0;
+    }
     if (bytes != kDiffNoRoom && trial.ok()) {
       *out_ = trial;
+      if (!fault_point_fails("mutate_mark_kept_by_write_back")) mark.take();
       // Registered before the caller lets go of the page's lock (see Batch).
       if (batch_ == nullptr) batch_ = importer_.begin_batch(import_);
       pages_.push_back(page);
@@ -59,6 +66,12 @@ size_t Importer::Collector::add(uint32_t page, const std::byte* twin) {
       return bytes;
     }
     flush();  // an empty message has room for any page's diff
+  }
+}
+
+void Importer::Collector::unmark(uint32_t page) {
+  if (const uint8_t epoch = import_->table[page].mark.take(); epoch != 0) {
+    unmarked_.push_back({page, epoch});
   }
 }
 

@@ -21,8 +21,11 @@ class Importer::Collector {
   Collector(const Collector&) = delete;
   Collector& operator=(const Collector&) = delete;
 
-  // Packs what differs from the twin; returns the bytes, 0 when nothing does.
+  // Packs what differs from the twin; returns the bytes, 0 when nothing does. The page's mark at
+  // the home goes with it.
   size_t add(uint32_t page, const std::byte* twin);
+  // Has the home clear the mark of a page that is as the home has it, or whose stores are lost.
+  void unmark(uint32_t page);
 
   // Whether so many of its messages are unanswered that no more pages should be added for now: what
   // is under way then fits the queues of the provider, and what waits in memory is bounded.
@@ -57,6 +60,7 @@ class Importer::Collector {
   std::deque<std::shared_ptr<fabric::Request>> sent_;  // from the first that is not answered on
   std::shared_ptr<fabric::Session> session_;           // set: runs may go one-sided
   fabric::RemoteKey key_;
+  std::vector<PageMark> unmarked_;
   uint32_t no_run_before_ = 0;  // pages below have been looked at
   std::vector<std::shared_ptr<Run>> runs_;
 };

@@ -5,6 +5,7 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "core/base/log.hpp"
 #include "core/base/spin.hpp"
@@ -19,6 +20,8 @@ constexpr Nanos kIdleSleep = kSecond;  // nothing is due: woken by traffic or wa
 constexpr Nanos kSpinAfterWork = 200 * kMicro;
 constexpr unsigned kRoundsPerBus = 16;
 constexpr Nanos kRetryLetters = 200 * kMicro;
+// Home::uncovered() when this thread last tried an access at home once more.
+thread_local uint64_t t_uncovered = 0;
 constexpr Nanos kSweepEvery = 5 * kSecond, kSweepAfter = 30 * kSecond;
 }  // namespace
 
@@ -86,12 +89,21 @@ void Engine::wake() {
   [[maybe_unused]] ssize_t n = ::write(wake_.get(), &one, sizeof one);
 }
 
-Exception Engine::try_access(const View& view, const std::byte* addr, bool write) {
-  if (view.stores != nullptr) {
+// At home only pages in flux and first stores to guarded views fault for us.
+Exception Engine::try_home_access(const View& view, const std::byte* addr, bool write) {
+  const uint64_t uncovered = home_->uncovered();
+  if (home_->in_flux(view, addr)) return Exception::kConsist;
+  if (write && view.stores != nullptr) {
     return view.stores->note(addr) ? Exception::kNone : Exception::kUe;
   }
-  // A guarded view at home faults on stores only.
-  if (view.import == nullptr) return Exception::kAccess;
+  if (write && view.read_only) return Exception::kAccess;
+  // The memory behind the page cannot be had; or it has been given back since it faulted.
+  return std::exchange(t_uncovered, uncovered) != uncovered ? Exception::kNone
+                                                            : Exception::kNotOurs;
+}
+
+Exception Engine::try_access(const View& view, const std::byte* addr, bool write) {
+  if (view.import == nullptr) return try_home_access(view, addr, write);
   if (!t_access_enabled) return Exception::kEnable;
   const Exception e =
       importer_->serve(view, addr, write, Deadline::in(importer_->reconf_timeout()));
@@ -105,7 +117,7 @@ Exception Engine::on_fault(const View& view, const std::byte* addr, bool write) 
   // With fault threads this is a page that one of them has poisoned.
   if (fault_threads_ != nullptr && view.import != nullptr) importer_->unpoison(view, addr);
   const Exception e = try_access(view, addr, write);
-  if (e != Exception::kNone) {
+  if (e != Exception::kNone && e != Exception::kNotOurs) {
     count(stats_.exceptions);
     trace(kFacMem, kDebug, "exception {} at {} segment {}", static_cast<int>(e),
           static_cast<const void*>(addr), view.segment);

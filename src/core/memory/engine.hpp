@@ -50,6 +50,7 @@ class Engine : public fabric::ServerHandler, public FaultTarget {
   bool may_sweep(const ContextId& client) override { return !home_->holds(client); }
 
  private:
+  Exception try_home_access(const View& view, const std::byte* addr, bool write);
   explicit Engine(node::Node& node) : node_(node) {}
   void serve();
   bool sleep(Nanos until);  // true: woken by a descriptor

@@ -110,7 +110,15 @@ Status Home::delete_token(const access::TokenInfo& token, Deadline deadline) {
     // What has arrived of it, and it may never announce.
     Guard g(mu_);
     if (Segment* s = find_uid(token.uid); s != nullptr) {
-      for (auto& c : silent) forget_content(*s, c, &done);
+      // Its marks stand for stores that nobody will publish.
+      auto known = std::make_shared<Publication>();
+      known->waiting = 1;
+      known->done.begin();
+      for (auto& c : silent) {
+        lose_marks(*s, c, known);
+        forget_content(*s, c, &done);
+      }
+      settle(known, &done);
     }
   }
   run(done);

@@ -89,19 +89,19 @@ void on_sigbus(int sig, siginfo_t* si, void* context) {
   std::shared_ptr<const View> view;
   if (target != nullptr && si->si_code > 0) view = target->view_at(si->si_addr);
   const bool write = (uc->uc_mcontext.gregs[REG_ERR] & 2) != 0;
-  // At home loads never fault for us: the memory behind the page cannot be had.
-  if (view == nullptr || (view->import == nullptr && !write)) {
+  const auto* addr = static_cast<const std::byte*>(si->si_addr);
+  Exception e = Exception::kNotOurs;
+  if (view != nullptr) {
+    t_in_fault_handler = true;
+    SignalsBlockedAlready quiet;
+    e = target->on_fault(*view, addr, write);
+  }
+  if (e == Exception::kNotOurs) {
+    t_in_fault_handler = false;
     view.reset();
     pass_on(sig, si, context);
     errno = saved_errno;
     return;
-  }
-  t_in_fault_handler = true;
-  const auto* addr = static_cast<const std::byte*>(si->si_addr);
-  Exception e;
-  {
-    SignalsBlockedAlready quiet;
-    e = target->on_fault(*view, addr, write);
   }
   if (e != Exception::kNone) {
     if (must_die(uc->uc_sigmask)) {

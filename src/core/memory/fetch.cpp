@@ -6,6 +6,7 @@
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
 #include "core/memory/importer.hpp"
+#include "core/memory/marking.hpp"
 #include "fabric/reach.hpp"
 
 namespace cmi::memory {
@@ -99,13 +100,24 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, D
       if (imp.state.load() != ImportState::kRemoved) return e;
       return explain(imp, deadline);
     }
-    bool wait = false, miss = false, full = false;
+    if (imp.is_in_flux(index)) {
+      page.unlock();
+      if (Exception e = ask_in_flux(imp, index, deadline); e != Exception::kNone) return e;
+      continue;
+    }
+    bool wait = false, miss = false, full = false, mark = false;
     const bool come_by = std::exchange(page.marker, false);
+    // The mark is at the home before the page can be stored to (rule 21). One thread asks for it.
+    const bool unmarked = write && imp.marks && !page.mark.held();
     switch (page.state) {
       case PageState::kClean:
       case PageState::kWriting:
         if (page.pinned && (write || !Userfault::features().continue_protected)) {
           wait = true;  // its bytes are on their way from here
+          break;
+        }
+        if (unmarked) {
+          mark = true;
           break;
         }
         if (!write && (Userfault::features().continue_protected || view.read_only ||
@@ -123,10 +135,17 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, D
         }
         break;
       case PageState::kDirty:
+        // Unmarked only where a store has slipped in before Linux 6.4; see map_and_compare.
+        if (unmarked) {
+          mark = true;
+          break;
+        }
         if (write) userfault_.unprotect(at, kPageSize);
         full = !userfault_.map(at, kPageSize, !view.read_only);
         break;
       case PageState::kAbsent:
+        mark = unmarked;
+        if (mark && page.mark.asked()) break;
         page.generation++;
         set_state(imp, page, PageState::kFetching);
         miss = true;
@@ -138,9 +157,21 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, D
         wait = true;
         break;
     }
+    if (mark && !miss) page.marker = come_by;
+    if (mark && page.mark.asked()) {
+      wait = true;
+      mark = false;
+    }
+    const uint8_t epoch = mark ? page.mark.ask() : 0;
     page.unlock();
     if (full) return Exception::kTransient;
-    if (miss) return fetch(view, index, write, deadline);
+    if (mark) {
+      Marking marking(*this, imp, index, epoch);
+      if (miss) return fetch(view, index, write, &marking, deadline);
+      if (Exception e = marking.await(deadline); e != Exception::kNone) return e;
+      continue;
+    }
+    if (miss) return fetch(view, index, write, nullptr, deadline);
     if (!wait) {
       if (come_by) read_ahead(view, index, deadline);
       return Exception::kNone;
@@ -269,7 +300,9 @@ bool Importer::hold(Import& imp, uint32_t first, uint32_t n, Deadline deadline) 
 }
 
 // Takes the wanted page, already kFetching, and as many absent ones behind it as the window allows.
-Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Deadline deadline) {
+// `marking`: for a store that needs the page's mark, which is asked for beside the read.
+Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Marking* marking,
+                          Deadline deadline) {
   const std::shared_ptr<Import>& holder = view.import;
   Import& imp = *holder;
   count(write ? parts_.stats.store_misses : parts_.stats.load_misses);
@@ -290,6 +323,7 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Deadlin
       imp.using_key.fetch_add(1, std::memory_order_seq_cst);
       const bool posted = imp.state.load(std::memory_order_seq_cst) == ImportState::kUsable;
       if (posted) {
+        if (marking != nullptr) marking->start();
         fault_point("fetch_before_read");
         cause = session->read(imp.page_data(wanted), size_t{n} * kPageSize, key,
                               uint64_t{wanted} * kPageSize, deadline);
@@ -298,10 +332,12 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Deadlin
       if (cause == Cause::kOk) {
         count(parts_.stats.pages_fetched, n);
         count(parts_.stats.bytes_fetched, size_t{n} * kPageSize);
-        deliver(imp, &view, {wanted, n}, wanted, write);
+        const Exception unmarked = marking == nullptr ? Exception::kNone : marking->await(deadline);
+        deliver(imp, &view, {wanted, n}, wanted,
+                write && (marking == nullptr || marking->granted()));
         if (n >= Streams::kAheadFrom) read_ahead(view, wanted, deadline);
         // Wanted may be stale by now; the access is simply tried again and fetches anew.
-        return Exception::kNone;
+        return unmarked;
       }
       if (posted) {
         // Whatever the reason, the provider may hold on to the pages until the session is closed.
@@ -417,7 +453,7 @@ void Importer::deliver(Import& imp, const View* view, PageRange pages, uint32_t 
     if (p.state == PageState::kStale && fault_point_fails("mutate_stale_ignored")) {
       p.state = PageState::kFetching;
     }
-    if (p.state == PageState::kStale || !usable_now) {
+    if (p.state == PageState::kStale || !usable_now || imp.is_in_flux(first + i)) {
       set_state(imp, p, PageState::kAbsent);
       ++i;
       continue;
@@ -431,6 +467,7 @@ void Importer::deliver(Import& imp, const View* view, PageRange pages, uint32_t 
     uint32_t run = 0;
     p.marker = i == 0 && wanted == kNoPage;
     while (i + run < n && imp.table[first + i + run].state == PageState::kFetching &&
+           !imp.is_in_flux(first + i + run) &&
            !(run > 0 && (p.marker || (write && first + i + run == wanted)))) {
       ++run;
     }

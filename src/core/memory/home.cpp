@@ -3,6 +3,8 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -27,6 +29,8 @@ Result<std::unique_ptr<Home>> Home::open(Parts parts) {
     return guarded.status();
   }
   h->guarded_ = guarded.take();
+  h->hole_.reset(static_cast<int>(syscall(SYS_memfd_create, "cmi-hole", 1u)));  // MFD_CLOEXEC
+  if (!h->hole_) return Status::kNoMem;
   h->pagemap_.reset(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
   if (!h->pagemap_) {
     return errno == EMFILE || errno == ENFILE ? Status::kNoMem : Status::kNotSupp;
@@ -134,7 +138,7 @@ void Home::arm(Segment& s) {
 Result<void*> Home::attach(int32_t id, uint64_t size, void* addr, bool read_only,
                            Deadline deadline) {
   HomeView view;
-  bool foreign = false;
+  bool foreign = false, look = false, covered = true;
   node::ContextSlot owner{};
   {
     Guard g(mu_);
@@ -150,6 +154,7 @@ Result<void*> Home::attach(int32_t id, uint64_t size, void* addr, bool read_only
       s = &segments_[id];
       s->id = id;
       s->size = size;
+      s->flags = info->flags;
       s->owner = info->owner;
       s->file = file.take();
       if (Status st = map_service(*s); !ok(st)) {
@@ -166,15 +171,13 @@ Result<void*> Home::attach(int32_t id, uint64_t size, void* addr, bool read_only
     view.addr = static_cast<std::byte*>(at);
     view.len = size;
     view.read_only = read_only;
-    if (read_only || !tracked_) {
-      auto v = std::make_shared<View>();
-      v->addr = view.addr;
-      v->len = size;
-      v->read_only = read_only;
-      v->segment = id;
-      if (!read_only) v->stores = std::make_shared<StoreLog>(guarded_, view.addr);
-      view.guarded = v;
-    }
+    auto v = std::make_shared<View>();
+    v->addr = view.addr;
+    v->len = size;
+    v->read_only = read_only;
+    v->segment = id;
+    if (!read_only && !tracked_) v->stores = std::make_shared<StoreLog>(guarded_, view.addr);
+    view.view = v;
     if (read_only) {
       // A merely read-only mapping would raise a plain SEGV_ACCERR: a write-protect fault lets us
       // say what it was.
@@ -183,14 +186,21 @@ Result<void*> Home::attach(int32_t id, uint64_t size, void* addr, bool read_only
     } else if (!s->owned) {
       arm(view);
       foreign = true;
-      owner = s->owner;
     } else if (s->held()) {
       arm(view);  // before this returns, or an early store would go unnoticed (rule 17)
     }
+    owner = s->owner;
     map.release();
-    if (view.guarded != nullptr) parts_.views.insert(view.guarded);
+    parts_.views.insert(view.view);
     s->views.push_back(view);
     if (foreign) held_segments_.fetch_add(1);
+    for (const PageRange& r : s->in_flux.all()) covered = cover(s->views.back(), r) && covered;
+    look = !s->owned && !access::client_consistent(s->flags);
+  }
+  // Before this returns, what is in flux is covered.
+  if (!covered || (look && !ask_owner(owner, kBusLook, id, 0, 0, -1, deadline))) {
+    (void)detach(id, view.addr, deadline);
+    return covered ? Status::kReconfig : Status::kNoMem;
   }
   if (foreign && !ask_owner(owner, kBusView, id, reinterpret_cast<uint64_t>(view.addr), view.len,
                             pagemap_.get(), deadline)) {
@@ -230,7 +240,7 @@ Status Home::detach(int32_t id, void* addr, Deadline deadline) {
     ask_owner(owner, kBusUnview, id, reinterpret_cast<uint64_t>(view.addr), view.len, -1, deadline);
     held_segments_.fetch_sub(1);
   }
-  if (view.guarded != nullptr) parts_.views.erase(view.guarded);
+  parts_.views.erase(view.view);
   munmap(view.addr, view.len);
   Guard g(mu_);
   Segment* s = find(id);

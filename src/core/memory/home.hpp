@@ -3,7 +3,9 @@
 //
 // Files: home.cpp (segments and views), export.cpp (handles, tokens, revocation, removal),
 // requests.cpp (what importers ask), publish.cpp (notices and their acknowledgements),
-// home_barrier.cpp (stores of this node: tracking, barriers, CAS; the node bus).
+// in_flux.cpp and recovery.cpp (pages in flux after an importer's death: importers' marks, lists;
+// covering the pages here, giving them back), home_barrier.cpp (stores of this node: tracking,
+// barriers, CAS; the node bus).
 //
 // Only the process that made a segment exports and publishes it. Other processes of the node attach
 // the same file; they register their views with the maker over the node bus, and their barriers and
@@ -20,6 +22,7 @@
 
 #include "core/access/handles.hpp"
 #include "core/memory/importer.hpp"
+#include "core/memory/page_set.hpp"
 #include "core/memory/regions.hpp"
 #include "core/memory/stats.hpp"
 #include "core/memory/userfault.hpp"
@@ -33,16 +36,20 @@ namespace cmi::memory {
 inline constexpr uint32_t kMaxTokens = 16384;  // of a context
 inline constexpr uint32_t kMaxTokensPerSegment = 16384;
 inline constexpr uint32_t kMaxExports = 1024;
-inline constexpr size_t kMaxHolders = 4096;  // imports of one segment
+inline constexpr size_t kMaxHolders = 4096;              // imports of one segment
+inline constexpr size_t kMaxRecovery = size_t{1} << 30;  // bytes of one CHECK or RECO
 
 // Datagrams between contexts of one node.
 enum BusWhat : uint8_t {
-  kBusView = 1,      // a: address, b: length; a pagemap descriptor comes along
-  kBusUnview = 2,    // a: address, b: length; scanned before it is forgotten
-  kBusBarrier = 3,   // publish what this node stored
-  kBusPublish = 4,   // a: page that was swapped through a service view
-  kBusStored = 5,    // a: number of page ranges that follow, stored to and not found by a scan
-  kBusAnswer = 0x80  // question is done
+  kBusView = 1,        // a: address, b: length; a pagemap descriptor comes along
+  kBusUnview = 2,      // a: address, b: length; scanned before it is forgotten
+  kBusBarrier = 3,     // publish what this node stored
+  kBusPublish = 4,     // a: page that was swapped through a service view
+  kBusStored = 5,      // a: number of page ranges that follow, stored to and not found by a scan
+  kBusLook = 6,        // has views of the segment: wants to know its pages in flux from now on
+  kBusInFlux = 7,      // a: version of the list whose file comes along
+  kBusInFluxSeen = 8,  // a: version; pages are covered and uncovered accordingly
+  kBusAnswer = 0x80    // question is done
 };
 
 class Home {
@@ -81,9 +88,21 @@ class Home {
 
   // home_barrier.cpp
   Status barrier(Deadline deadline);
+  // kReconfig: the word's page is in flux.
   Result<uint64_t> cas(int32_t id, size_t offset, uint64_t expected, uint64_t desired,
                        Deadline deadline);
   void on_datagram(node::Node::Datagram datagram);
+
+  // recovery.cpp: CMI_SEG_CHECK and CMI_SEG_RECO. kPerm: not the process that made the segment.
+  // kInval: [addr, addr+size) is no range of whole pages of one of its views, or too long.
+  // *addr, *size become the lowest range that needs recovery; size 0: none does.
+  Status check_in_flux(int32_t id, std::byte** addr, size_t* size);
+  Status recover(int32_t id, std::byte* addr, size_t size, Deadline deadline);
+  bool any_in_flux(int32_t id);                           // as far as this process knows
+  bool in_flux(int32_t id, size_t offset);                // the same of one page
+  bool in_flux(const View& view, const std::byte* addr);  // fault handler
+  // How often pages were uncovered: a fault on a page that is not in flux may have met its cover.
+  uint64_t uncovered() const { return uncovered_.load(std::memory_order_acquire); }
 
   // From the server's handler.
   void on_new_session(const fabric::ClientInfo& client);
@@ -109,18 +128,29 @@ class Home {
     bool could_write = false;                 // once, with some token
     std::unique_ptr<fabric::Region> session;  // its own registration (a fence closes it)
     HeldRegions regions;
+    // Pages that it stores to, or whose stores are not published: the map of pages in flux, should
+    // it die. Client-inconsistent segments only; page, epoch (StoreMark).
+    std::map<uint32_t, uint8_t> marks;
   };
   struct HomeView {
     std::byte* addr = nullptr;
     size_t len = 0;
     bool read_only = false;
-    bool armed = false;                   // stores are noted, by the kernel or in guarded->stores
-    std::shared_ptr<const View> guarded;  // for the fault handler; see View
+    bool armed = false;                // stores are noted, by the kernel or in view->stores
+    std::shared_ptr<const View> view;  // for the fault handler
   };
   struct ForeignView {  // of another process of this node
     node::ContextSlot slot{};
     uint64_t addr = 0, len = 0;
     Fd pagemap;
+  };
+  struct Publication;
+  struct Watcher {  // another process of this node that has views of the segment
+    node::ContextSlot slot{};
+    PageSet covered;    // what it may have covered: no scan goes there
+    uint64_t seen = 0;  // version of the list that it has acted on
+    Nanos sent = 0;
+    std::vector<std::shared_ptr<Publication>> owed;  // settled when it has seen the last version
   };
   struct Segment {
     int32_t id = 0;
@@ -135,6 +165,12 @@ class Home {
     Directory directory;
     std::vector<HomeView> views;
     std::vector<ForeignView> foreign;
+    // Pages in flux, covered in our views; at the owner the truth, elsewhere the list of that
+    // version.
+    PageSet in_flux;
+    uint64_t flux_version = 0;  // raised by the owner with each change
+    Fd flux_list;               // that version, for the watchers
+    std::vector<Watcher> watchers;
     bool held() const;  // somebody may have pages of it
   };
   struct Publication {
@@ -176,6 +212,8 @@ class Home {
   void forget_content(Segment& s, const ContextId& client, Finished* done) CMI_REQUIRES(mu_);
   void forget_client(const ContextId& client, Finished* done) CMI_REQUIRES(mu_);
   void declare_dead(const ContextId& client);
+  void tell_ranges(const std::shared_ptr<Publication>& p, const Segment& s, const Holder& h,
+                   NoticeType type, const std::vector<PageRange>& ranges) CMI_REQUIRES(mu_);
   bool wait(Publication& p, Deadline deadline);
   static void run(Finished& done);
 
@@ -188,9 +226,38 @@ class Home {
   void on_repair(const fabric::ClientInfo& client, uint64_t number, Reader in);
   void on_cas(const fabric::ClientInfo& client, uint64_t number, Reader in);
 
+  // in_flux.cpp
+  void on_mark(const fabric::ClientInfo& client, uint64_t number, Reader in, bool set);
+  void on_ask_flux(const fabric::ClientInfo& client, uint64_t number, Reader in);
+  // What these marks stood for has been published.
+  void clear_marks(uint64_t uid, const ContextId& client, uint32_t instance,
+                   const std::vector<PageMark>& marks);
+  // A fenced client's marks become pages in flux; *p is settled when everybody knows.
+  void lose_marks(Segment& s, const ContextId& client, const std::shared_ptr<Publication>& p)
+      CMI_REQUIRES(mu_);
+  void put_in_flux(Segment& s, const ContextId& except, std::vector<PageRange> pages,
+                   const std::shared_ptr<Publication>& p) CMI_REQUIRES(mu_);
+  void flux_changed(Segment& s, const std::shared_ptr<Publication>& p) CMI_REQUIRES(mu_);
+  bool send_list(Segment& s, Watcher& w) CMI_REQUIRES(mu_);
+  void remind_watchers(Segment& s, Nanos t, Finished* done) CMI_REQUIRES(mu_);
+  bool add_watcher(Segment& s, node::ContextSlot slot) CMI_REQUIRES(mu_);
+  void on_list_seen(Segment& s, node::ContextSlot slot, uint64_t version, Finished* done)
+      CMI_REQUIRES(mu_);
+  void take_list(Segment& s, uint64_t version, const Fd& list) CMI_REQUIRES(mu_);
+
+  // recovery.cpp
+  bool cover(Segment& s, const std::vector<PageRange>& pages) CMI_REQUIRES(mu_);
+  bool cover(HomeView& v, PageRange pages) CMI_REQUIRES(mu_);
+  bool uncover(Segment& s, PageRange pages) CMI_REQUIRES(mu_);
+  bool uncover(Segment& s, HomeView& v, PageRange pages) CMI_REQUIRES(mu_);
+  Status recovery_range(int32_t id, const std::byte* addr, size_t size, Segment** s,
+                        HomeView** view, PageRange* pages) CMI_REQUIRES(mu_);
+
   // home_barrier.cpp
   // The pages of these ranges that this node has stored to since they were looked at last.
   std::vector<PageRange> scan(Segment& s, const std::vector<PageRange>& ranges) CMI_REQUIRES(mu_);
+  static std::vector<PageRange> uncovered(const Segment& s, const ForeignView& v,
+                                          const std::vector<PageRange>& ranges);
   // Nobody needs to hear of what was stored to these pages until now.
   void forget_stores(Segment& s, const std::vector<PageRange>& ranges) CMI_REQUIRES(mu_);
   std::shared_ptr<Publication> scan_and_publish(Segment& s, Finished* done) CMI_REQUIRES(mu_);
@@ -214,6 +281,9 @@ class Home {
   // Questions to owners over the bus that wait for their answer.
   std::map<uint64_t, std::shared_ptr<Publication>> asked_ CMI_GUARDED_BY(mu_);
   uint64_t next_question_ CMI_GUARDED_BY(mu_) = 1;
+  Fd hole_;  // an empty file: who touches a page mapped from it gets SIGBUS
+  bool unseen_lists_ CMI_GUARDED_BY(mu_) = false;  // some watcher has not seen the last version
+  std::atomic<uint64_t> uncovered_{0};
   std::atomic<uint32_t> held_segments_{0};  // owned ones with holders, or attached ones of others
 };
 

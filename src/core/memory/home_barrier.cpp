@@ -54,23 +54,34 @@ bool has_pages(int pagemap, uint64_t addr) {
 }
 }  // namespace
 
+// Those of the ranges that this view surely does not have covered.
+std::vector<PageRange> Home::uncovered(const Segment& s, const ForeignView& v,
+                                       const std::vector<PageRange>& ranges) {
+  for (const Watcher& w : s.watchers) {
+    if (w.slot == v.slot) return w.covered.missing(ranges);
+  }
+  return ranges;  // client-consistent
+}
+
 std::vector<PageRange> Home::scan(Segment& s, const std::vector<PageRange>& ranges) {
   std::vector<PageRange> written;
   if (ranges.empty()) return written;
+  // What is covered is no view's: it is published when it has been recovered.
+  const auto open = s.in_flux.missing(ranges);
   for (auto& v : s.views) {
     if (fault_point_fails("mutate_late_arming")) arm(v);
     if (!v.armed && !v.read_only) {
       written.insert(written.end(), ranges.begin(), ranges.end());  // nothing is known of it
     } else if (v.armed && !tracked_) {
-      const auto stored = v.guarded->stores->take();
+      const auto stored = v.view->stores->take();
       written.insert(written.end(), stored.begin(), stored.end());
     } else if (v.armed) {
-      scan_view(pagemap_.get(), reinterpret_cast<uint64_t>(v.addr), ranges, &written);
+      scan_view(pagemap_.get(), reinterpret_cast<uint64_t>(v.addr), open, &written);
     }
   }
   for (auto it = s.foreign.begin(); it != s.foreign.end();) {
     // Without tracking, they tell their stores themselves, as long as they live.
-    if (tracked_ ? scan_view(it->pagemap.get(), it->addr, ranges, &written)
+    if (tracked_ ? scan_view(it->pagemap.get(), it->addr, uncovered(s, *it, ranges), &written)
                  : has_pages(it->pagemap.get(), it->addr)) {
       ++it;
       continue;
@@ -91,10 +102,13 @@ std::vector<PageRange> Home::scan(Segment& s, const std::vector<PageRange>& rang
 void Home::forget_stores(Segment& s, const std::vector<PageRange>& ranges) {
   if (!tracked_) return;  // what was noted is published once for nothing
   std::vector<PageRange> ignored;
+  const auto open = s.in_flux.missing(ranges);
   for (auto& v : s.views) {
-    if (v.armed) scan_view(pagemap_.get(), reinterpret_cast<uint64_t>(v.addr), ranges, &ignored);
+    if (v.armed) scan_view(pagemap_.get(), reinterpret_cast<uint64_t>(v.addr), open, &ignored);
   }
-  for (auto& f : s.foreign) scan_view(f.pagemap.get(), f.addr, ranges, &ignored);
+  for (auto& f : s.foreign) {
+    scan_view(f.pagemap.get(), f.addr, uncovered(s, f, ranges), &ignored);
+  }
 }
 
 std::shared_ptr<Home::Publication> Home::scan_and_publish(Segment& s, Finished* done) {
@@ -127,8 +141,8 @@ std::shared_ptr<Home::Publication> Home::publish_scan(Segment& s,
 bool Home::send_stored(Segment& s) {
   constexpr size_t kAtOnce = 512;  // ranges of one datagram
   for (auto& v : s.views) {
-    if (v.guarded == nullptr || v.guarded->stores == nullptr) continue;
-    auto stored = v.guarded->stores->take();
+    if (v.view->stores == nullptr) continue;
+    auto stored = v.view->stores->take();
     while (!stored.empty()) {
       const size_t n = std::min(kAtOnce, stored.size());
       std::byte buf[64 + kAtOnce * sizeof(PageRange)];
@@ -143,7 +157,7 @@ bool Home::send_stored(Segment& s) {
         out.put(stored[i].count);
       }
       if (parts_.node.bus_send(s.owner, out.done()) == Status::kReconfig) {
-        v.guarded->stores->put_back(stored);
+        v.view->stores->put_back(stored);
         return false;
       }
       stored.erase(stored.begin(), stored.begin() + static_cast<ptrdiff_t>(n));
@@ -206,6 +220,7 @@ Result<uint64_t> Home::cas(int32_t id, size_t offset, uint64_t expected, uint64_
     if (s == nullptr || !s->service || offset % 8 != 0 || offset > s->size - 8) {
       return Status::kInval;
     }
+    if (s->in_flux.contains(static_cast<uint32_t>(offset / kPageSize))) return Status::kReconfig;
     // Through the service view: the library never touches a client's view.
     auto* word = reinterpret_cast<uint64_t*>(s->service.data() + offset);
     swapped = __atomic_compare_exchange_n(word, &expected, desired, false, __ATOMIC_SEQ_CST,
@@ -299,16 +314,18 @@ void Home::on_datagram(node::Node::Datagram d) {
     run(done);
     return;
   }
-  const auto answer = [this, to = d.from, segment, question] {
+  const auto send = [this, to = d.from, segment, question](uint8_t back, uint64_t with) {
     std::byte buf[64];
     Writer out(buf);
-    out.put<uint8_t>(kBusAnswer);
+    out.put(back);
     out.put(segment);
     out.put(question);
-    out.put<uint64_t>(0);
+    out.put(with);
     out.put<uint64_t>(0);
     (void)parts_.node.bus_send(to, out.done());
   };
+  const auto answer = [send] { send(kBusAnswer, 0); };
+  const auto seen = [send, a] { send(kBusInFluxSeen, a); };
   {
     Guard g(mu_);
     Segment* s = find(segment);
@@ -356,6 +373,16 @@ void Home::on_datagram(node::Node::Datagram d) {
         } else {
           done.push_back(answer);
         }
+        break;
+      case kBusLook:
+        if (!ours || add_watcher(*s, d.from)) done.push_back(answer);
+        break;
+      case kBusInFlux:
+        if (s != nullptr && !s->owned && s->owner == d.from && d.fd) take_list(*s, a, d.fd);
+        done.push_back(seen);
+        break;
+      case kBusInFluxSeen:
+        if (ours) on_list_seen(*s, d.from, a, &done);
         break;
       case kBusStored:
         std::erase_if(stored, [&](const PageRange& r) {

@@ -9,6 +9,14 @@ namespace cmi::memory {
 
 Import::~Import() = default;
 
+bool Import::is_in_flux(uint32_t page) {
+  // Pages that are listed while they are mapped are taken under their locks after that: who looks
+  // here under a page's lock either finds it, or what it maps is taken again.
+  if (!any_in_flux.load(std::memory_order_seq_cst)) return false;
+  Guard g(flux_mu);
+  return in_flux.contains(page);
+}
+
 void Import::changed() {
   changes.fetch_add(1, std::memory_order_seq_cst);
   // seq_cst with the pair in wait_for_change: either the waiter sees the new value or we see it.

@@ -1,9 +1,10 @@
 // An imported segment in this process: its cache file, its pages, its views, what is dirty, and
 // whether it may be used.
 //
-// Locks, in this order: views_mu, page locks (ascending), then the leaves dirty_mu, ahead_mu and
-// the twin pool's. views_mu is held shared-like and briefly: it only guards the list; a page's
-// mappings in all views change under that page's lock. No lock here is held over a network wait.
+// Locks, in this order: views_mu, page locks (ascending), then the leaves dirty_mu, ahead_mu,
+// flux_mu and the twin pool's. views_mu is held shared-like and briefly: it only guards the list; a
+// page's mappings in all views change under that page's lock. No lock here is held over a network
+// wait.
 //
 // No-fault rule: the library touches pages through `service` only, never through a view.
 #pragma once
@@ -18,6 +19,7 @@
 #include "core/base/ids.hpp"
 #include "core/base/lock.hpp"
 #include "core/memory/page.hpp"
+#include "core/memory/page_set.hpp"
 #include "core/memory/regions.hpp"
 #include "core/memory/streams.hpp"
 #include "core/memory/view_table.hpp"
@@ -46,6 +48,7 @@ struct Import : std::enable_shared_from_this<Import> {
   uint32_t instance = 0;  // names this import toward the home; unique in this process
   access::RsegInfo rseg;
   uint32_t pages = 0;
+  bool marks = false;  // client-inconsistent: the home knows which pages are stored to (rule 21)
   std::shared_ptr<fabric::Link> link;
 
   // Set by the first attach, then constant.
@@ -82,6 +85,14 @@ struct Import : std::enable_shared_from_this<Import> {
   Mutex dirty_mu;
   std::deque<uint32_t> dirty CMI_GUARDED_BY(dirty_mu);  // pages, in order of first store
   size_t aged CMI_GUARDED_BY(dirty_mu) = 0;             // the first so many were there a tick ago
+
+  // Pages that the home has told to be in flux. Before one of them is accessed the home is asked
+  // whether it has been recovered since, so nothing has to tell us that.
+  Mutex flux_mu;
+  PageSet in_flux CMI_GUARDED_BY(flux_mu);
+  uint64_t flux_notices CMI_GUARDED_BY(flux_mu) = 0;
+  std::atomic<bool> any_in_flux{false};  // stored under flux_mu
+  bool is_in_flux(uint32_t page);
 
   // The cache: its size as it was set, the same in pages (UINT32_MAX: no limit), pages that take
   // memory, and where the sweep for those to give back goes on.

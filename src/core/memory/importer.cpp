@@ -88,6 +88,7 @@ Result<std::shared_ptr<Import>> Importer::import(const access::RsegInfo& rseg, i
   imp->id = id;
   imp->rseg = rseg;
   imp->pages = static_cast<uint32_t>(size / kPageSize);
+  imp->marks = !access::client_consistent(rseg.flags);
   imp->link = std::move(link);
   Guard g(imports_mu_);
   imp->instance = next_instance_++;

@@ -3,7 +3,7 @@
 //
 // Files: importer.cpp (import, token, views), fetch.cpp (faults), ahead.cpp (fetching ahead),
 // cache.cpp (its size), collector.cpp and write_back.cpp (batches, barriers, timer), invalidate.cpp
-// (notices), cas.cpp.
+// (notices), marks.cpp (pages in flux), cas.cpp.
 //
 // Threads: faults and calls come from application threads, in parallel; notices, ticks and answers
 // to asynchronous requests from the service thread; answers also from whichever application thread
@@ -31,6 +31,7 @@ namespace cmi::memory {
 
 // What an access raises; the values of CMI_ERROR_*.
 enum class Exception : int {
+  kNotOurs = -1,  // nothing of the library's: for whoever handled SIGBUS before
   kNone = 0,
   kEnable = 1,
   kToken = 2,
@@ -143,6 +144,7 @@ class Importer {
     fabric::Op done;
   };
   class Collector;
+  class Marking;
   // Pages that changed whole and are written one-sided. Their twins are kept until the write's fate
   // is known: with them the home can tell whether it arrived.
   struct Run {
@@ -159,7 +161,7 @@ class Importer {
 
   // fetch.cpp
   Exception usable(Import& imp, bool write);  // kNone, or why not
-  Exception fetch(const View& view, uint32_t page, bool write, Deadline deadline);
+  Exception fetch(const View& view, uint32_t page, bool write, Marking* marking, Deadline deadline);
   bool adopt_token(const std::shared_ptr<Import>& imp, Deadline deadline);
   Exception explain(Import& imp, Deadline deadline);
   bool home_has_ended(Import& imp);  // by proof or by silence; its imports are gone then
@@ -191,6 +193,13 @@ class Importer {
                              uint64_t desired, uint64_t* found, bool* unknown, Deadline deadline);
   void patch(const std::shared_ptr<Import>& imp, uint64_t offset, uint64_t word, bool same_page,
              uint32_t generation);
+
+  // marks.cpp
+  void unmark(const std::shared_ptr<Import>& imp, const std::vector<PageMark>& marks);
+  Exception ask_in_flux(Import& imp, uint32_t page, Deadline deadline);
+  static bool take_in_flux(const std::shared_ptr<Import>& imp, Reader in,
+                           std::vector<PageRange>* pages);
+  static void settle_pages(Import& imp, std::vector<PageRange>* pages);
 
   // write_back.cpp
   std::shared_ptr<Batch> begin_batch(const std::shared_ptr<Import>& imp);
@@ -248,10 +257,13 @@ class Importer {
     std::shared_ptr<Import> import;
     uint32_t first, count;
   };
-  struct Revocation {
+  struct Revocation {  // or a list of pages in flux
     std::shared_ptr<Import> import;
     ContextId home;
     uint64_t secret, number;
+    // Of that list: pages with bytes of ours that are not home yet.
+    std::vector<PageRange> unsettled;
+    bool lists = false;
   };
   Mutex later_mu_;
   std::vector<Stranded> stranded_ CMI_GUARDED_BY(later_mu_);

@@ -66,6 +66,17 @@ void Importer::on_notice(const ContextId& home, uint64_t secret, uint64_t number
       end_import(imp, gone != 0 ? ImportState::kGone : ImportState::kRemoved);
       break;
     }
+    case NoticeType::kInFlux: {
+      Revocation later{imp, home, secret, number, {}, true};
+      if (!take_in_flux(imp, in, &later.unsettled)) return;
+      if (!imp->ready.load(std::memory_order_acquire)) later.unsettled.clear();
+      for (const PageRange& r : later.unsettled) invalidate(imp, r);
+      fault_point("in_flux_before_ack");
+      Guard g(later_mu_);
+      revocations_.push_back(std::move(later));
+      later_count_.fetch_add(1);
+      return;  // the service thread's next round answers
+    }
     default:
       return;
   }
@@ -73,7 +84,7 @@ void Importer::on_notice(const ContextId& home, uint64_t secret, uint64_t number
   // may close it without breaking our link.
   {
     Guard g(later_mu_);
-    revocations_.push_back({imp, home, secret, number});
+    revocations_.push_back({imp, home, secret, number, {}, false});
     later_count_.fetch_add(1);
   }
   answer_pending_revocations();
@@ -84,7 +95,12 @@ void Importer::answer_pending_revocations() {
   {
     Guard g(later_mu_);
     std::erase_if(revocations_, [&](Revocation& r) {
-      if (r.import->using_key.load(std::memory_order_seq_cst) != 0) return false;
+      if (r.lists) {
+        settle_pages(*r.import, &r.unsettled);
+        if (!r.unsettled.empty()) return false;
+      } else if (r.import->using_key.load(std::memory_order_seq_cst) != 0) {
+        return false;
+      }
       ready.push_back(std::move(r));
       later_count_.fetch_sub(1);
       return true;
@@ -176,6 +192,7 @@ void Importer::invalidate(const std::shared_ptr<Import>& holder, PageRange range
 void Importer::drop_all(const std::shared_ptr<Import>& holder) {
   Import& imp = *holder;
   bool lost = false;
+  std::vector<PageMark> marks;
   {
     Guard views(imp.views_mu);
     for (uint32_t first = 0; first < imp.pages; first += kRun) {
@@ -190,6 +207,9 @@ void Importer::drop_all(const std::shared_ptr<Import>& holder) {
       for (uint32_t k = 0; k < n; ++k) {
         Page& p = imp.table[first + k];
         if (p.state != PageState::kAbsent) ++p.generation;
+        if (const uint8_t epoch = p.pinned ? 0 : p.mark.take(); epoch != 0) {
+          marks.push_back({first + k, epoch});
+        }
         switch (p.state) {
           case PageState::kFetching:
             set_state(imp, p, PageState::kStale);
@@ -217,6 +237,7 @@ void Importer::drop_all(const std::shared_ptr<Import>& holder) {
     }
   }
   if (lost) losses_.fetch_add(1, std::memory_order_release);
+  if (!marks.empty() && !imp.link->condemned()) unmark(holder, marks);
   imp.changed();
 }
 

@@ -13,6 +13,7 @@ namespace cmi::memory {
 inline void read_again(const Import& imp, Bytes diffs) {
   for (Reader in(diffs); in.left() > 0;) {
     const std::byte* page = imp.page_data(in.get<uint32_t>());
+    in.get<uint8_t>();  // epoch of its mark
     for (auto runs = in.get<uint16_t>(); runs > 0; --runs) {
       const size_t start = in.get<uint16_t>();
       const Bytes bytes = in.blob();

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "core/base/lock.hpp"
+#include "core/memory/store_mark.hpp"
 
 namespace cmi::memory {
 
@@ -39,6 +40,7 @@ struct Page {
   bool listed = false;     // stands in the dirty list
   bool backed = false;     // its cache file has memory for it
   bool marker = false;     // clean and not mapped: who comes by asks for more to be fetched ahead
+  StoreMark mark;          // at the home, in client-inconsistent segments
   uint32_t twin = 0;       // index in the twin pool; != 0 in kDirty and kZappedDirty
   uint32_t generation =
       0;  // raised by fetch, map, zap, patch and the start of a write-back (rule 12)
@@ -51,5 +53,6 @@ struct Page {
   void unlock() { locked.store(0, std::memory_order_release); }
   void move(PageState to);
 };
+static_assert(sizeof(Page) == 16);
 
 }  // namespace cmi::memory

@@ -49,6 +49,25 @@ void Home::tell(const std::shared_ptr<Publication>& p, const Segment& s, const H
   parts_.server.notice(h.client, number, static_cast<uint16_t>(type), payload);
 }
 
+void Home::tell_ranges(const std::shared_ptr<Publication>& p, const Segment& s, const Holder& h,
+                       NoticeType type, const std::vector<PageRange>& ranges) {
+  std::vector<std::byte> buf;
+  for (size_t at = 0; at < ranges.size();) {
+    const size_t n = std::min<size_t>(ranges.size() - at, kMaxRanges);
+    buf.resize(sizeof s.uid + sizeof h.instance + sizeof(uint32_t) + n * sizeof(PageRange));
+    Writer out(buf);
+    out.put(s.uid);
+    out.put(h.instance);
+    out.put(static_cast<uint32_t>(n));
+    for (size_t i = at; i < at + n; ++i) {
+      out.put(ranges[i].first);
+      out.put(ranges[i].count);
+    }
+    tell(p, s, h, type, out.done());
+    at += n;
+  }
+}
+
 std::shared_ptr<Home::Publication> Home::publish(Segment& s, const ContextId& except,
                                                  uint32_t instance,
                                                  const std::vector<PageRange>& ranges,
@@ -57,25 +76,10 @@ std::shared_ptr<Home::Publication> Home::publish(Segment& s, const ContextId& ex
   p->finished = std::move(finished);
   p->done.begin();
   p->waiting = 1;  // ours, until everyone has been told
-  std::vector<std::byte> buf;
   const bool tells = !fault_point_fails("mutate_publish_nobody");
   for (auto& h : s.holders) {
     if (!tells || h.token == 0 || (h.client == except && h.instance == instance)) continue;
-    const auto his = Directory::held_of(h.regions, ranges);
-    for (size_t at = 0; at < his.size();) {
-      const size_t n = std::min<size_t>(his.size() - at, kMaxRanges);
-      buf.resize(sizeof s.uid + sizeof h.instance + sizeof(uint32_t) + n * sizeof(PageRange));
-      Writer out(buf);
-      out.put(s.uid);
-      out.put(h.instance);
-      out.put(static_cast<uint32_t>(n));
-      for (size_t i = at; i < at + n; ++i) {
-        out.put(his[i].first);
-        out.put(his[i].count);
-      }
-      tell(p, s, h, NoticeType::kInvalidate, out.done());
-      at += n;
-    }
+    tell_ranges(p, s, h, NoticeType::kInvalidate, Directory::held_of(h.regions, ranges));
   }
   fault_point("publish_before_settle");
   settle(p, done);
@@ -161,12 +165,18 @@ void Home::declare_dead(const ContextId& client) {
   // this.
   parts_.server.fence(client, true);
   Finished done;
+  auto known = std::make_shared<Publication>();  // who may access a page in flux has heard of it
+  known->waiting = 1;
+  known->done.begin();
   {
     Guard g(mu_);
     for (auto& [id, s] : segments_) {
-      if (s.owned) forget_content(s, client, &done);
+      if (!s.owned) continue;
+      lose_marks(s, client, known);
+      forget_content(s, client, &done);
     }
     forget_client(client, &done);
+    settle(known, &done);
   }
   run(done);
 }
@@ -206,6 +216,10 @@ void Home::tick(Nanos t) {
       if (s.owned && s.held() && scans_.size() < kMaxTimerScans) scan_and_publish(s, &done);
       if (!s.owned) send_stored(s);  // what does not fit goes with the next
     }
+    if (unseen_lists_) {
+      unseen_lists_ = false;
+      for (auto& [id, s] : segments_) remind_watchers(s, t, &done);
+    }
   }
   run(done);
   std::sort(suspects.begin(), suspects.end());
@@ -219,7 +233,7 @@ void Home::tick(Nanos t) {
 
 bool Home::busy() {
   Guard g(mu_);
-  return !notices_.empty() || held_segments_.load() != 0;
+  return !notices_.empty() || held_segments_.load() != 0 || unseen_lists_;
 }
 
 }  // namespace cmi::memory

@@ -64,6 +64,11 @@ void Home::on_request(const fabric::ClientInfo& client, uint64_t number, uint16_
       return on_publish(client, number, in, static_cast<RequestType>(type));
     case RequestType::kHold:
       return on_hold(client, number, in);
+    case RequestType::kMark:
+    case RequestType::kUnmark:
+      return on_mark(client, number, in, static_cast<RequestType>(type) == RequestType::kMark);
+    case RequestType::kAskFlux:
+      return on_ask_flux(client, number, in);
     case RequestType::kRepair:
       return on_repair(client, number, in);
     case RequestType::kCas:
@@ -118,6 +123,8 @@ void Home::on_present(const fabric::ClientInfo& client, uint64_t number, Reader 
   std::byte buf[32];
   Writer out(buf);
   WireStatus status = WireStatus::kOk;
+  std::shared_ptr<Publication> listed;  // what is in flux is known there before it gets its key
+  Finished done;
   if (!in.done()) {
     status = WireStatus::kMalformed;
   } else {
@@ -165,11 +172,26 @@ void Home::on_present(const fabric::ClientInfo& client, uint64_t number, Reader 
         out.put(key.key);
         out.put(key.base);
         out.put(h->rights);
+        if (!s->in_flux.empty()) {
+          listed = std::make_shared<Publication>();
+          listed->waiting = 1;
+          listed->done.begin();
+          const Bytes granted = out.done();
+          listed->finished = [server = &parts_.server, id = client.id, number,
+                              copy = std::vector(granted.begin(), granted.end())] {
+            reply(*server, id, number, WireStatus::kOk, copy);
+          };
+          if (!fault_point_fails("mutate_new_importer_not_told")) {
+            tell_ranges(listed, *s, *h, NoticeType::kInFlux, s->in_flux.all());
+          }
+          settle(listed, &done);
+        }
       }
     }
   }
   fault_point("present_before_reply");
-  reply(parts_.server, client.id, number, status, out.done());
+  if (listed == nullptr) return reply(parts_.server, client.id, number, status, out.done());
+  run(done);
 }
 
 void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader in,
@@ -191,6 +213,7 @@ void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader 
             Reader late(diffs);
             for (uint32_t i = 0; i < n; ++i) {
               const size_t page = late.get<uint32_t>();
+              late.get<uint8_t>();
               apply_diff(late, s->service.data() + page * kPageSize);
             }
             reply(parts_.server, id, number, WireStatus::kOk);
@@ -216,16 +239,23 @@ void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader 
       status = check(client.id, uid, instance, fabric::kWrite, &s, &h);
     }
     std::vector<PageRange> ranges;
+    std::vector<PageMark> marks;
     for (uint32_t i = 0; i < n && status == WireStatus::kOk; ++i) {
       fault_point("publish_before_page");
       const auto page = in.get<uint32_t>();
       const uint32_t pages = announce ? in.get<uint32_t>() : 1;
+      const uint8_t epoch = announce ? 0 : in.get<uint8_t>();
       const uint64_t all = s->size / kPageSize;
       if (!in.ok() || page >= all || pages == 0 || pages > all - page) {
         status = WireStatus::kRange;
-      } else if (!announce && !apply_diff(in, s->service.data() + size_t{page} * kPageSize)) {
+        break;
+      }
+      if (!announce && !apply_diff(in, s->service.data() + size_t{page} * kPageSize)) {
         status = WireStatus::kMalformed;
-      } else if (!ranges.empty() && ranges.back().first + ranges.back().count == page) {
+        break;
+      }
+      if (epoch != 0) marks.push_back({page, epoch});
+      if (!ranges.empty() && ranges.back().first + ranges.back().count == page) {
         ranges.back().count += pages;
       } else {
         ranges.push_back({page, pages});
@@ -237,7 +267,11 @@ void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader 
       auto* server = &parts_.server;
       publish(
           *s, client.id, instance, ranges,
-          [server, id = client.id, number, status] { reply(*server, id, number, status); }, &done);
+          [this, server, id = client.id, number, status, uid, instance, marks = std::move(marks)] {
+            if (!marks.empty()) clear_marks(uid, id, instance, marks);
+            reply(*server, id, number, status);
+          },
+          &done);
     } else {
       auto* server = &parts_.server;
       done.push_back(
@@ -333,6 +367,9 @@ void Home::on_cas(const fabric::ClientInfo& client, uint64_t number, Reader in) 
                                   : WireStatus::kMalformed;
     if (status == WireStatus::kOk && (offset % 8 != 0 || offset > s->size - 8)) {
       status = WireStatus::kRange;
+    } else if (status == WireStatus::kOk &&
+               s->in_flux.contains(static_cast<uint32_t>(offset / kPageSize))) {
+      status = WireStatus::kInFlux;
     }
     auto* server = &parts_.server;
     const auto answer = [server, id = client.id, number](WireStatus st, uint64_t found) {

@@ -52,6 +52,14 @@ class StoreLog {
     return runs;
   }
 
+  // The pages cannot be stored to any more: they are covered.
+  void forget(PageRange pages) {
+    Guard g(mu_);
+    std::erase_if(pages_, [&](uint32_t page) {
+      return page >= pages.first && page - pages.first < pages.count;
+    });
+  }
+
   // What take() returned could not be published.
   void put_back(const std::vector<PageRange>& runs) {
     Guard g(mu_);

@@ -14,8 +14,7 @@ namespace cmi::memory {
 struct Import;
 class StoreLog;
 
-// One seg_at. Never split, never moved. At home `import` is empty, and only views that are
-// write-protected are here: read-only ones, and those with `stores`.
+// One seg_at. Never split, never moved. At home `import` is empty.
 struct View {
   std::byte* addr = nullptr;
   size_t len = 0;

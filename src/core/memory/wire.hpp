@@ -17,7 +17,8 @@ enum class RequestType : uint16_t {
   kPresent,   // u64 uid, u32 instance, u64 token id, u64 secret, u64 node hi, u64 node lo
               //                                    -> u64 key, u64 base, u32 rights
   kLeave,     // u64 uid, u32 instance              -> (nothing)
-  kPublish,   // u64 uid, u32 instance, u32 pages, then per page: u32 index, diff
+  kPublish,   // u64 uid, u32 instance, u32 pages, then per page: u32 index, u8 epoch of the mark
+              // that it clears (0: none), diff
               //                                    -> (nothing); sent when everyone has dropped it
   kAnnounce,  // u64 uid, u32 instance, u32 ranges, then per range: u32 first, u32 count
               //                                    -> like kPublish, for data that went by itself
@@ -28,6 +29,10 @@ enum class RequestType : uint16_t {
               // a byte is stored only where the old one still stands
   kHold,      // u64 uid, u32 instance, u32 first region, u32 regions, u32 epoch
               //                                    -> (nothing): tell us of publications there
+  kMark,      // u64 uid, u32 instance, then per page: u32 index, u8 epoch
+              //                                    -> (nothing): these are about to be stored to
+  kUnmark,    // like kMark                         -> (nothing): they are as the home has them
+  kAskFlux,   // u64 uid, u32 instance, u32 page    -> status alone: kInFlux, or kOk
 };
 
 // Notices, home to importer. Acknowledged when the importer has done as told.
@@ -35,6 +40,7 @@ enum class NoticeType : uint16_t {
   kInvalidate = 1,  // u64 uid, u32 instance, u32 ranges, then per range: u32 first, u32 count
   kRevoke,          // u64 uid, u32 instance, u64 token id
   kRemoved,         // u64 uid, u32 instance, u8 gone (1: nobody has it attached any more)
+  kInFlux,          // like kInvalidate: not to be accessed before the home has been asked
 };
 
 enum class WireStatus : uint8_t {
@@ -48,11 +54,19 @@ enum class WireStatus : uint8_t {
   kMalformed,
   kNoMem,
   kNotPresented,  // this import has not presented a token since the home knows of it
+  kInFlux,        // the page was being stored to when an importer died, and was not recovered
 };
 
 struct PageRange {
   uint32_t first = 0, count = 0;
 };
+
+// A page's mark in the map of pages in flux, and which one (StoreMark).
+struct PageMark {
+  uint32_t page = 0;
+  uint8_t epoch = 0;
+};
+inline constexpr size_t kPageMarkSize = sizeof(uint32_t) + sizeof(uint8_t);  // on the wire
 
 inline constexpr uint32_t kMaxRanges = 2048;   // of one notice
 inline constexpr uint32_t kRegionPages = 512;  // 2 MiB: what the directory knows one by one

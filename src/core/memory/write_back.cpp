@@ -144,6 +144,9 @@ void Importer::answered(const std::shared_ptr<Batch>& batch, std::vector<uint32_
     for (uint32_t index : pages) {
       Page& p = imp.table[index];
       p.lock();
+      // A run's mark did not travel with it, a refused message's has not been cleared by it. A run
+      // that did not come through may have arrived in part: its mark stays.
+      if (p.pinned ? good : !good) next.unmark(index);
       p.in_flight = p.pinned = false;
       if (!good && (p.state == PageState::kWriting || p.state == PageState::kDirty)) {
         // What was stored here never reached the home: nobody may go on reading it.
@@ -259,13 +262,16 @@ Status Importer::flush(
   std::map<std::shared_ptr<Import>, std::vector<uint32_t>> named;
   for (size_t i = 0; i < where.size(); ++i) {
     auto& [view, addr] = where[i];
-    const Exception e = usable(*view->import, false);
+    const auto page = static_cast<uint32_t>(static_cast<size_t>(addr - view->addr) / kPageSize);
+    Exception e = usable(*view->import, false);
+    if (e == Exception::kNone && view->import->is_in_flux(page)) {
+      e = ask_in_flux(*view->import, page, deadline);
+    }
     if (e != Exception::kNone && e != Exception::kAccess && *failed == Exception::kNone) {
       *failed = e;
       *failed_at = i;
     }
-    named[view->import].push_back(
-        static_cast<uint32_t>(static_cast<size_t>(addr - view->addr) / kPageSize));
+    named[view->import].push_back(page);
   }
   bool good = true;
   // Twice, as in the barrier: a page whose earlier write-back was under way goes in the second

@@ -1,0 +1,227 @@
+// Pages in flux of client-inconsistent segments, at their home: the marks of the importers that
+// store to them, what becomes of these when an importer dies, and who is told (rules 18 and 21).
+//
+// A page in flux is covered in the views of this node's processes (recovery.cpp), and listed at the
+// importers, which ask before they access it. Other processes of the node watch a list: a file that
+// is made anew with each change and told by its version, so that no order of datagrams matters.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "core/base/fault_point.hpp"
+#include "core/base/log.hpp"
+#include "core/memory/home.hpp"
+
+namespace cmi::memory {
+
+namespace {
+constexpr Nanos kRemind = 20 * kMilli;
+
+void drop_mark(std::map<uint32_t, uint8_t>* marks, const PageMark& mark) {
+  // Of an earlier epoch: the page has been marked anew since.
+  if (auto it = marks->find(mark.page); it != marks->end() && it->second == mark.epoch) {
+    marks->erase(it);
+  }
+}
+}  // namespace
+
+void Home::on_mark(const fabric::ClientInfo& client, uint64_t number, Reader in, bool set) {
+  const auto uid = in.get<uint64_t>();
+  const auto instance = in.get<uint32_t>();
+  WireStatus status = WireStatus::kMalformed;
+  if (in.ok() && in.left() % kPageMarkSize == 0) {
+    Guard g(mu_);
+    Segment* s = nullptr;
+    Holder* h = nullptr;
+    if (set) {
+      status = check(client.id, uid, instance, fabric::kWrite, &s, &h);
+    } else if (s = find_uid(uid); s != nullptr) {
+      // No right is needed to say that nothing is in flux.
+      h = find_holder(*s, client.id, instance);
+      status = h != nullptr ? WireStatus::kOk : WireStatus::kNotPresented;
+    }
+    if (status == WireStatus::kOk && access::client_consistent(s->flags)) {
+      status = WireStatus::kMalformed;
+    }
+    while (status == WireStatus::kOk && in.left() > 0) {
+      PageMark mark{in.get<uint32_t>()};
+      mark.epoch = in.get<uint8_t>();
+      if (mark.page >= s->size / kPageSize) {
+        status = WireStatus::kRange;
+      } else if (mark.epoch == 0) {
+        status = WireStatus::kMalformed;
+      } else if (!set) {
+        drop_mark(&h->marks, mark);
+      } else if (s->in_flux.contains(mark.page)) {
+        status = WireStatus::kInFlux;  // the list is still on its way to it
+      } else {
+        h->marks[mark.page] = mark.epoch;
+      }
+    }
+  }
+  fault_point("mark_before_reply");
+  reply(parts_.server, client.id, number, status);
+}
+
+void Home::on_ask_flux(const fabric::ClientInfo& client, uint64_t number, Reader in) {
+  const auto uid = in.get<uint64_t>();
+  const auto instance = in.get<uint32_t>();
+  const auto page = in.get<uint32_t>();
+  WireStatus status = WireStatus::kMalformed;
+  if (in.done()) {
+    Guard g(mu_);
+    Segment* s = nullptr;
+    Holder* h = nullptr;
+    status = check(client.id, uid, instance, 0, &s, &h);
+    if (status == WireStatus::kOk && s->in_flux.contains(page)) status = WireStatus::kInFlux;
+  }
+  reply(parts_.server, client.id, number, status);
+}
+
+void Home::clear_marks(uint64_t uid, const ContextId& client, uint32_t instance,
+                       const std::vector<PageMark>& marks) {
+  Guard g(mu_);
+  Segment* s = find_uid(uid);
+  Holder* h = s != nullptr ? find_holder(*s, client, instance) : nullptr;
+  if (h == nullptr) return;  // declared dead meanwhile
+  for (const PageMark& m : marks) drop_mark(&h->marks, m);
+}
+
+void Home::lose_marks(Segment& s, const ContextId& client, const std::shared_ptr<Publication>& p) {
+  PageSet lost;
+  for (auto& h : s.holders) {
+    if (h.client != client) continue;
+    for (auto& [page, epoch] : h.marks) lost.add({page, 1});
+    h.marks.clear();
+  }
+  if (!lost.empty()) put_in_flux(s, client, lost.all(), p);
+}
+
+void Home::put_in_flux(Segment& s, const ContextId& except, std::vector<PageRange> pages,
+                       const std::shared_ptr<Publication>& p) {
+  trace(kFacSeg, kWarn, "segment {}: an importer's end leaves {} ranges of pages in flux", s.id,
+        pages.size());
+  if (!cover(s, pages)) {
+    // Too many mappings for this process: better all of it is in flux than a torn page is read.
+    pages = {{0, static_cast<uint32_t>(s.size / kPageSize)}};
+    alert(kFacSeg, "segment {}: no memory to single out its pages in flux: all of it is", s.id);
+    if (!cover(s, pages))
+      alert(kFacSeg, "segment {}: its pages in flux stay accessible here", s.id);
+  }
+  for (const PageRange& r : pages) s.in_flux.add(r);
+  fault_point("in_flux_before_told");
+  for (auto& h : s.holders) {
+    if (h.token == 0 || h.client == except) continue;
+    tell_ranges(p, s, h, NoticeType::kInFlux, pages);
+  }
+  flux_changed(s, p);
+}
+
+// ---- The other processes of this node ----
+
+void Home::flux_changed(Segment& s, const std::shared_ptr<Publication>& p) {
+  ++s.flux_version;
+  s.flux_list.reset();
+  for (Watcher& w : s.watchers) {
+    for (const PageRange& r : s.in_flux.all()) w.covered.add(r);
+    ++p->waiting;
+    w.owed.push_back(p);
+    unseen_lists_ = true;
+    (void)send_list(s, w);  // where it does not come through, the timer repeats it
+  }
+}
+
+// False: not sent.
+bool Home::send_list(Segment& s, Watcher& w) {
+  if (!s.flux_list) {
+    Fd list(memfd_create("cmi-in-flux", MFD_CLOEXEC));
+    const auto all = s.in_flux.all();
+    const auto bytes = static_cast<ssize_t>(all.size() * sizeof(PageRange));
+    if (!list || ::pwrite(list.get(), all.data(), static_cast<size_t>(bytes), 0) != bytes) {
+      return false;
+    }
+    s.flux_list = std::move(list);
+  }
+  std::byte buf[64];
+  Writer out(buf);
+  out.put<uint8_t>(kBusInFlux);
+  out.put(s.id);
+  out.put<uint64_t>(0);
+  out.put(s.flux_version);
+  out.put<uint64_t>(0);
+  w.sent = now();
+  const Status sent = parts_.node.bus_send(w.slot, out.done(), s.flux_list.get());
+  if (sent == Status::kInval) w.seen = s.flux_version;  // it has ended: nothing to cover any more
+  return ok(sent);
+}
+
+void Home::remind_watchers(Segment& s, Nanos t, Finished* done) {
+  for (size_t i = 0; i < s.watchers.size();) {
+    Watcher& w = s.watchers[i];
+    if (w.seen < s.flux_version && t - w.sent > kRemind) (void)send_list(s, w);
+    if (w.seen < s.flux_version) {
+      unseen_lists_ = true;
+      ++i;
+    } else if (!w.owed.empty()) {  // it has ended
+      for (auto& p : w.owed) settle(p, done);
+      s.watchers.erase(s.watchers.begin() + static_cast<ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
+  }
+}
+
+// False: it could not be told what is in flux now.
+bool Home::add_watcher(Segment& s, node::ContextSlot slot) {
+  auto w = std::find_if(s.watchers.begin(), s.watchers.end(),
+                        [&](const Watcher& x) { return x.slot == slot; });
+  if (w == s.watchers.end()) {
+    s.watchers.push_back({slot, s.in_flux, s.flux_version, 0, {}});
+    w = std::prev(s.watchers.end());
+  }
+  // Datagrams of one sender stay in order: it has the list before it has the answer.
+  return s.in_flux.empty() || send_list(s, *w);
+}
+
+void Home::on_list_seen(Segment& s, node::ContextSlot slot, uint64_t version, Finished* done) {
+  for (Watcher& w : s.watchers) {
+    if (w.slot != slot || version < s.flux_version) continue;
+    w.seen = s.flux_version;
+    // What it stored to pages that it has uncovered, before they were watched again.
+    const auto back = s.in_flux.missing(w.covered.all());
+    w.covered = s.in_flux;
+    if (!back.empty() && s.held()) publish_scan(s, back, done);
+    for (auto& p : w.owed) settle(p, done);
+    w.owed.clear();
+  }
+}
+
+// In another process than the owner's. The file is not trusted.
+void Home::take_list(Segment& s, uint64_t version, const Fd& list) {
+  const auto pages = static_cast<uint32_t>(s.size / kPageSize);
+  struct stat st {};
+  if (version <= s.flux_version || ::fstat(list.get(), &st) != 0 || st.st_size < 0) return;
+  const auto bytes = static_cast<size_t>(st.st_size);
+  if (bytes % sizeof(PageRange) != 0 || bytes / sizeof(PageRange) > pages) return;
+  std::vector<PageRange> ranges(bytes / sizeof(PageRange));
+  if (::pread(list.get(), ranges.data(), bytes, 0) != static_cast<ssize_t>(bytes)) return;
+  PageSet next;
+  for (const PageRange& r : ranges) {
+    if (r.first >= pages || r.count > pages - r.first) return;
+    next.add(r);
+  }
+  if (!cover(s, s.in_flux.missing(next.all()))) {
+    next.add({0, pages});
+    (void)cover(s, {{0, pages}});
+  }
+  for (const PageRange& r : next.missing(s.in_flux.all())) {
+    if (!uncover(s, r)) next.add(r);  // stays in flux here
+  }
+  s.in_flux = std::move(next);
+  s.flux_version = version;
+}
+
+}  // namespace cmi::memory

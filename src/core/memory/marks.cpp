@@ -1,0 +1,143 @@
+// Pages in flux, at an importer (rule 21): the marks at the home of pages that are about to be
+// stored to, and the lists of those that another importer's death has left behind.
+#include <algorithm>
+
+#include "core/base/fault_point.hpp"
+#include "core/base/log.hpp"
+#include "core/memory/marking.hpp"
+
+namespace cmi::memory {
+
+Importer::Marking::~Marking() {
+  // One that was not answered may be set at the home all the same: the next one of this page
+  // replaces it.
+  if (!ended_) end(false);
+  if (request_ != nullptr) imp_.link->forget(request_);
+}
+
+void Importer::Marking::end(bool granted) {
+  Page& page = imp_.table[page_];
+  page.lock();
+  page.mark.answered(granted);
+  page.unlock();
+  ended_ = true;
+  granted_ = granted;
+  imp_.changed();
+}
+
+void Importer::Marking::start() {
+  if (request_ != nullptr) return;
+  std::byte buf[32];
+  Writer out(buf);
+  out.put(imp_.rseg.uid);
+  out.put(imp_.instance);
+  out.put(page_);
+  out.put(epoch_);
+  fault_point("mark_before_send");
+  request_ = imp_.link->start(static_cast<uint16_t>(RequestType::kMark), out.done());
+  if (fault_point_fails("mutate_mark_not_awaited")) end(true);
+}
+
+Exception Importer::Marking::await(Deadline deadline) {
+  start();
+  if (ended_) return Exception::kNone;
+  auto status = WireStatus::kMalformed;
+  if (imp_.link->await(request_, deadline) == fabric::Cause::kOk) {
+    Reader in(request_->reply());
+    status = static_cast<WireStatus>(in.get<uint8_t>());
+    request_.reset();
+    if (status == WireStatus::kOk && in.done()) {
+      end(true);
+      fault_point("mark_granted");
+      return Exception::kNone;
+    }
+  }
+  end(false);
+  if (status == WireStatus::kInFlux) return Exception::kConsist;
+  const Exception e = importer_.explain(imp_, deadline);
+  return e == Exception::kNone && deadline.passed() ? Exception::kTransient : e;
+}
+
+// Nobody waits for it: the next mark of the same page has another epoch.
+void Importer::unmark(const std::shared_ptr<Import>& imp, const std::vector<PageMark>& marks) {
+  constexpr size_t kAtOnce = (fabric::kMaxPayload - 64) / kPageMarkSize;
+  std::vector<std::byte> buf(64 + std::min(kAtOnce, marks.size()) * kPageMarkSize);
+  for (size_t at = 0; at < marks.size(); at += kAtOnce) {
+    Writer out(buf);
+    out.put(imp->rseg.uid);
+    out.put(imp->instance);
+    for (size_t i = at; i < std::min(at + kAtOnce, marks.size()); ++i) {
+      out.put(marks[i].page);
+      out.put(marks[i].epoch);
+    }
+    imp->link->start(static_cast<uint16_t>(RequestType::kUnmark), out.done());
+  }
+}
+
+// Whether a page that was listed still is. kNone: it is not, or the access is to be tried again.
+Exception Importer::ask_in_flux(Import& imp, uint32_t page, Deadline deadline) {
+  uint64_t notices;
+  {
+    Guard g(imp.flux_mu);
+    notices = imp.flux_notices;
+  }
+  std::byte buf[32];
+  Writer out(buf);
+  out.put(imp.rseg.uid);
+  out.put(imp.instance);
+  out.put(page);
+  auto answer = imp.link->call(static_cast<uint16_t>(RequestType::kAskFlux), out.done(), deadline);
+  Reader in(answer ? Bytes(*answer) : Bytes());
+  const auto status = static_cast<WireStatus>(in.get<uint8_t>());
+  if (status == WireStatus::kInFlux) return Exception::kConsist;
+  if (in.ok() && status == WireStatus::kOk) {
+    Guard g(imp.flux_mu);
+    // A list that has come meanwhile may be newer than the answer: the next try asks again.
+    if (imp.flux_notices == notices) imp.in_flux.remove({page, 1});
+    imp.any_in_flux.store(!imp.in_flux.empty(), std::memory_order_seq_cst);
+    return Exception::kNone;
+  }
+  const Exception e = explain(imp, deadline);
+  return e == Exception::kNone && deadline.passed() ? Exception::kTransient : e;
+}
+
+// Reads a list. False: malformed.
+bool Importer::take_in_flux(const std::shared_ptr<Import>& imp, Reader in,
+                            std::vector<PageRange>* pages) {
+  const auto n = in.get<uint32_t>();
+  if (n > kMaxRanges) return false;
+  for (uint32_t i = 0; i < n; ++i) {
+    PageRange r{in.get<uint32_t>(), in.get<uint32_t>()};
+    if (!in.ok() || r.first >= imp->pages || r.count > imp->pages - r.first) return false;
+    pages->push_back(r);
+  }
+  if (!in.done()) return false;
+  trace(kFacMem, kInfo, "segment {}: {} ranges of pages are in flux", imp->id, n);
+  Guard g(imp->flux_mu);
+  for (const PageRange& r : *pages) imp->in_flux.add(r);
+  ++imp->flux_notices;
+  imp->any_in_flux.store(!imp->in_flux.empty(), std::memory_order_seq_cst);
+  return true;
+}
+
+// Lets go of the pages that hold nothing of ours any more. They are listed: what leaves them once
+// does not come back.
+void Importer::settle_pages(Import& imp, std::vector<PageRange>* pages) {
+  const auto settled = [](const Page& p) {
+    return !p.in_flight && (p.state == PageState::kAbsent || p.state == PageState::kFetching ||
+                            p.state == PageState::kStale);
+  };
+  while (!pages->empty()) {
+    PageRange& r = pages->back();
+    for (; r.count > 0; --r.count) {
+      Page& p = imp.table[r.first + r.count - 1];
+      p.lock();
+      const bool home = settled(p);
+      p.unlock();
+      if (!home) return;
+    }
+    pages->pop_back();
+  }
+}
+
+}  // namespace cmi::memory

@@ -1,0 +1,35 @@
+// What an importer knows of the mark of one page in its home's map of pages in flux (rule 21), in
+// one byte: whether it is set there, whether it is being asked for, and under which epoch. A
+// publication tells the epoch that it clears, so that one that is overtaken by the next mark of the
+// same page does nothing. Pure; the page's lock guards it; all zero is a page never marked.
+#pragma once
+
+#include <cstdint>
+
+namespace cmi::memory {
+
+class StoreMark {
+ public:
+  bool held() const { return (bits_ & kHeld) != 0; }  // set at the home: the page may be stored to
+  bool asked() const { return (bits_ & kAsked) != 0; }  // some thread waits for the home's answer
+  uint8_t epoch() const { return bits_ & kEpoch; }      // of the last one asked for; 0: none ever
+
+  // Another epoch than that of the write-back that may still be out, of which there is one at most.
+  uint8_t ask() {
+    bits_ = static_cast<uint8_t>(kAsked | (epoch() % kEpoch + 1));
+    return epoch();
+  }
+  void answered(bool granted) { bits_ = static_cast<uint8_t>(epoch() | (granted ? kHeld : 0)); }
+  // It goes with a write-back, or to be cleared. 0: it is not held.
+  uint8_t take() {
+    const uint8_t taken = held() ? epoch() : 0;
+    bits_ &= static_cast<uint8_t>(~kHeld);
+    return taken;
+  }
+
+ private:
+  static constexpr uint8_t kHeld = 0x80, kAsked = 0x40, kEpoch = 0x3f;
+  uint8_t bits_ = 0;
+};
+
+}  // namespace cmi::memory

@@ -1,0 +1,45 @@
+// What an importer knows of a page's mark at the home.
+#include "core/memory/store_mark.hpp"
+
+#include <doctest/doctest.h>
+
+namespace cmi::memory {
+
+TEST_CASE("a_mark_is_held_once_it_is_granted_and_until_it_is_taken") {
+  StoreMark mark;
+  CHECK_FALSE(mark.held());
+  CHECK(mark.take() == 0);
+  const uint8_t epoch = mark.ask();
+  CHECK(mark.asked());
+  CHECK_FALSE(mark.held());
+  mark.answered(true);
+  CHECK(mark.held());
+  CHECK_FALSE(mark.asked());
+  CHECK(mark.take() == epoch);
+  CHECK_FALSE(mark.held());
+  CHECK(mark.take() == 0);
+}
+
+TEST_CASE("a_refused_mark_is_not_held") {
+  StoreMark mark;
+  mark.ask();
+  mark.answered(false);
+  CHECK_FALSE(mark.held());
+  CHECK_FALSE(mark.asked());
+}
+
+TEST_CASE("each_mark_has_another_epoch_than_the_one_before_and_never_none") {
+  StoreMark mark;
+  uint8_t before = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const uint8_t epoch = mark.ask();
+    CHECK(epoch != 0);
+    CHECK(epoch != before);
+    CHECK(mark.epoch() == epoch);
+    mark.answered(i % 3 != 0);
+    mark.take();
+    before = epoch;
+  }
+}
+
+}  // namespace cmi::memory
