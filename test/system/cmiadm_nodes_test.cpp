@@ -322,7 +322,7 @@ TEST_SUITE("cmiadm") {
     const Value before = shown();
     CHECK(before["kind"].text == "import");
     CHECK(before["home segment"].text == std::to_string(exported.seg));
-    CHECK(before["home door"].text.find("127.0.0.1:") != std::string::npos);
+    CHECK(before["home door"].items.at(0).text.find("127.0.0.1:") != std::string::npos);
     CHECK(before["token"].text == "none set");
     const Value all = list(cluster);
     CHECK(before["home node"].text == (*node_of(all, home.pid()))["node"].text);
@@ -339,6 +339,105 @@ TEST_SUITE("cmiadm") {
     CHECK(cmiadm(cluster, {"show", "2147483647"}).status == 1);
     CHECK(cmiadm(cluster, {"show", "12x"}).status == 2);
     CHECK(cmiadm(cluster, {"show"}).status == 2);
+  }
+
+  TEST_CASE("cmiadm_list_shows_tokens_by_fingerprint_and_who_imports") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home, 4 * kPage, CMI_ACC_READ | CMI_ACC_WRITE);
+    const Flat own = tok_new_for(home, exported.seg, node_address(peer), CMI_ACC_READ);
+    REQUIRE(own.ok());
+    const Import import = import_segment(peer, exported);
+    const auto told = [&] {
+      const Value all = list(cluster);
+      return *(*node_of(all, home.pid()))["segments"].find("id",
+                                                           static_cast<uint64_t>(exported.seg));
+    };
+    const Value before = told();
+    REQUIRE(before["tokens"].items.size() == 2);
+    const Value* any = before["tokens"].find("node", std::string("any"));
+    REQUIRE(any != nullptr);
+    CHECK((*any)["rights"].text == "read write");
+    const std::string print = (*any)["fingerprint"].text;
+    CHECK(print.size() == 8);
+    const Value all = list(cluster);
+    const Value* named = before["tokens"].find("node", (*node_of(all, peer.pid()))["node"].text);
+    REQUIRE(named != nullptr);
+    CHECK((*named)["rights"].text == "read");
+    CHECK((*named)["fingerprint"].text != print);
+    REQUIRE(before["importers"].items.size() == 1);
+    CHECK(before["importers"].items[0]["context"].text == context_of(all, peer)["id"].text);
+    CHECK(before["importers"].items[0]["rights"].text == "read write");
+    // The importer's side names the same token.
+    const Ran shown = cmiadm(cluster, {"show", "--node", "peer", std::to_string(import.seg)});
+    CHECK(shown.says(print + " (read write)"));
+    CHECK(cmiadm(cluster, {"list"}).says(print));
+
+    REQUIRE(tok_del(home, exported.token).ok());
+    const Value after = told();
+    for (const Value& token : after["tokens"].items) {
+      CHECK((token["fingerprint"].text != print || token["revoked"].truth));
+    }
+    // Who does not answer is said to, and holds nobody up.
+    home.stop();
+    CHECK(told()["tokens"].kind == Value::Kind::kNull);
+    CHECK(cmiadm(cluster, {"list"}).complains("does not answer"));
+    home.signal(SIGCONT);
+    CHECK(told()["tokens"].kind == Value::Kind::kList);
+  }
+
+  TEST_CASE("cmiadm_top_counts_what_contexts_do") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home, 64 * kPage);
+    const Import import = import_segment(peer, exported);
+    const auto look = [&] {
+      const Ran ran = cmiadm(cluster, {"top", "--json"});
+      REQUIRE_MESSAGE(ran.status == 0, ran.err);
+      return parse_json(ran.out);
+    };
+    const auto of = [](const Value& all, const Process& process) {
+      const Value* found = all["contexts"].find("pid", static_cast<uint64_t>(process.pid()));
+      REQUIRE(found != nullptr);
+      return *found;
+    };
+    REQUIRE(store(peer, import.at, 1).cause() == Fault::kNone);
+    const Value dirty = of(look(), peer);
+    REQUIRE(dirty["imports"].items.size() == 1);
+    CHECK(dirty["imports"].items[0]["id"].number == static_cast<uint64_t>(import.seg));
+    CHECK(dirty["imports"].items[0]["state"].text == "usable");
+    REQUIRE(publish(peer, import.at + 8 * kPage, 2));
+    const Value all = look();
+    const Value peers = of(all, peer);
+    const struct cmi_ofi_stats counted = peer.run([] { return stats(); });
+    CHECK(peers["store_misses"].number == counted.store_misses);
+    CHECK(peers["bytes_fetched"].number == counted.bytes_fetched);
+    CHECK(peers["bytes_written_back"].number == counted.bytes_written_back);
+    CHECK(peers["publications"].number == counted.publications);
+    CHECK(peers["messages_dropped"].number == counted.messages_dropped);
+    CHECK(counted.store_misses >= 2);
+    CHECK(peers["imports"].items[0]["cached"].number >= 2 * kPage);
+    CHECK(peers["imports"].items[0]["dirty_pages"].number == 0);
+    REQUIRE(peers["links"].items.size() == 1);
+    CHECK(peers["links"].items[0]["state"].text == "up");
+    CHECK(peers["links"].items[0]["took_ns"].number > 0);
+    CHECK(of(all, home)["links"].items.empty());
+    CHECK(all["silent"].items.empty());
+
+    const Ran table = cmiadm(cluster, {"top", "--count", "2", "--every", "1"});
+    CHECK(table.status == 0);
+    CHECK(table.says("since each context began"));
+    CHECK(table.says("per second"));
+    CHECK(table.says("LINK TO HOME"));
+
+    home.stop();
+    const Value hung = look();
+    REQUIRE(hung["silent"].items.size() == 1);
+    CHECK(hung["silent"].items[0].number == static_cast<uint64_t>(home.pid()));
+    CHECK(hung["contexts"].find("pid", static_cast<uint64_t>(peer.pid())) != nullptr);
+    home.signal(SIGCONT);
   }
 
   TEST_CASE("cmiadm_ping_reaches_the_home_of_a_saved_handle") {
@@ -429,7 +528,8 @@ TEST_SUITE("cmiadm") {
     using Words = std::vector<std::string>;
     for (const Words& words :
          {Words{}, Words{"lsit"}, Words{"list", "more"}, Words{"--jsn", "list"}, Words{"--wait"},
-          Words{"ping", "--wait", "0", "x"}, Words{"list", "--runtime-dir", "relative"}}) {
+          Words{"list", "--wait", "x"}, Words{"top", "--every", "0"}, Words{"top", "--count", "-1"},
+          Words{"list", "--runtime-dir", "relative"}}) {
       const Ran ran = cmiadm(cluster, words);
       CHECK(ran.status == 2);
       CHECK(ran.out.empty());

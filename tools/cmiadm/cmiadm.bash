@@ -9,7 +9,7 @@ _cmiadm() {
         scope+=("${COMP_WORDS[i]}" "${COMP_WORDS[i + 1]}")
         ((i++))
         ;;
-      --wait) ((i++)) ;;
+      --wait | --every | --count) ((i++)) ;;
       -*) ;;
       *) [[ -n $command ]] || command=${COMP_WORDS[i]} ;;
     esac
@@ -19,15 +19,15 @@ _cmiadm() {
       mapfile -t COMPREPLY < <(compgen -d -- "$word")
       return
       ;;
-    --node | --wait) return ;;
+    --node | --wait | --every | --count) return ;;
   esac
   if [[ $word == -* ]]; then
     mapfile -t COMPREPLY < <(compgen -W \
-      '--runtime-dir --node --json --ids --wait --help --version' -- "$word")
+      '--runtime-dir --node --json --ids --wait --every --count --help --version' -- "$word")
     return
   fi
   case $command in
-    '') mapfile -t COMPREPLY < <(compgen -W 'list show reap doctor ping' -- "$word") ;;
+    '') mapfile -t COMPREPLY < <(compgen -W 'list show reap doctor ping top' -- "$word") ;;
     show)
       # The program that is being completed, wherever it lies.
       mapfile -t COMPREPLY < <(compgen -W \

@@ -24,7 +24,9 @@ struct Options {
   std::string node;         // folder name of the node meant; empty: all
   bool json = false;
   bool ids = false;          // list: segment ids and nothing else
-  Nanos wait = 2 * kSecond;  // for whatever somebody else has to answer
+  Nanos wait = 2 * kSecond;  // for whatever somebody else has to answer; 0: ask nobody
+  Nanos every = kSecond;     // top: between two looks
+  unsigned count = 0;        // top: looks; 0: without end on a terminal, else one
   std::vector<std::string> operands;
 
   Survey look() const { return survey(runtime_dir, node); }
@@ -35,6 +37,7 @@ int show(const Options& options);
 int reap(const Options& options);
 int doctor(const Options& options);
 int ping(const Options& options);
+int top(const Options& options);
 
 // "cmiadm: ..." on standard error.
 template <class... Args>

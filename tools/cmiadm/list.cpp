@@ -1,7 +1,9 @@
 // cmiadm list: contexts, segments and who has them attached.
 #include <cinttypes>
 
+#include "ask.hpp"
 #include "command.hpp"
+#include "peers.hpp"
 #include "text.hpp"
 
 namespace cmi::adm {
@@ -27,7 +29,25 @@ std::string attached_by(const NodeRow& node, const SegmentRow& s) {
   return out.empty() ? "-" : out;
 }
 
-void print_node(const NodeRow& node) {
+std::string node_text(const NodeId& node) { return node ? hex16(node.hi) : "any"; }
+
+void print_tokens(const NodeRow& node, const Reports& reports) {
+  Table tokens({"TOKEN", "SEGMENT", "RIGHTS", "FOR NODE", "STATE", "IMPORTS WITH ANY"});
+  for (const SegmentRow& s : node.segments) {
+    const node::HomeLine* told = told_of(reports, s);
+    if (told == nullptr) continue;
+    for (const node::TokenLine& t : told->tokens) {
+      tokens.row({fingerprint(t.fingerprint), std::to_string(s.id), rights_text(t.rights),
+                  node_text(t.node), t.revoked ? "revoked" : "in force",
+                  std::to_string(told->holders.size())});
+    }
+  }
+  if (tokens.empty()) return;
+  std::puts("");
+  tokens.print(2);
+}
+
+void print_node(const NodeRow& node, const Reports& reports) {
   std::printf("node %s\n", node.name.c_str());
   if (!node.trouble.empty()) {
     std::printf("  nothing is known: %s\n", node.trouble.c_str());
@@ -52,11 +72,15 @@ void print_node(const NodeRow& node) {
     std::puts("");
     segments.print(2);
   }
+  print_tokens(node, reports);
 }
 
-void notes(const NodeRow& node) {
+void notes(const NodeRow& node, const Reports& reports) {
   if (!node.trouble.empty()) return;
   const std::string where = "node " + node.name;
+  for (pid_t pid : reports.silent) {
+    complain("{}: process {} does not answer: its tokens are not known", where, pid);
+  }
   for (const SegmentRow& s : node.segments) {
     if (!s.trouble.empty()) complain("{}: segment {}: {}", where, s.id, s.trouble);
   }
@@ -85,7 +109,26 @@ void put_context(Json& json, const ContextRow& c) {
   json.field("imports", uint64_t{c.imports}).field("views", uint64_t{c.views}).close();
 }
 
-void put_segment(Json& json, const NodeRow& node, const SegmentRow& s) {
+void put_tokens(Json& json, const node::HomeLine* told) {
+  json.key("tokens");
+  if (told == nullptr) {
+    json.null().key("importers").null();
+    return;
+  }
+  json.open('[');
+  for (const node::TokenLine& t : told->tokens) {
+    json.open('{').field("fingerprint", fingerprint(t.fingerprint));
+    json.field("rights", rights_text(t.rights)).field("node", node_text(t.node));
+    json.field("revoked", t.revoked).close();
+  }
+  json.close().key("importers").open('[');
+  for (const node::HolderLine& h : told->holders) {
+    json.open('{').field("context", hex32(h.client)).field("rights", rights_text(h.rights)).close();
+  }
+  json.close();
+}
+
+void put_segment(Json& json, const NodeRow& node, const SegmentRow& s, const node::HomeLine* told) {
   json.open('{').field("id", static_cast<uint64_t>(s.id)).field("kind", kind_name(s));
   json.field("size", s.size).field("charged", s.charged).field("state", s.state_name());
   json.field("flags", flags_text(s.flags)).field("exported", s.exported());
@@ -96,15 +139,18 @@ void put_segment(Json& json, const NodeRow& node, const SegmentRow& s) {
     json.open('{').field("pid", static_cast<uint64_t>(c.pid));
     json.field("views", uint64_t{s.views_of[c.slot]}).close();
   }
-  json.close().key("trouble");
+  json.close();
+  put_tokens(json, told);
+  json.key("trouble");
   s.trouble.empty() ? json.null() : json.value(s.trouble);
   json.close();
 }
 
-void print_json(const Survey& survey) {
+void print_json(const Survey& survey, const std::vector<Reports>& reports) {
   Json json;
   json.open('{').field("runtime_dir", survey.runtime_dir).key("nodes").open('[');
-  for (const NodeRow& node : survey.nodes) {
+  for (size_t i = 0; i < survey.nodes.size(); ++i) {
+    const NodeRow& node = survey.nodes[i];
     json.open('{').field("node", node.name).key("trouble");
     node.trouble.empty() ? json.null() : json.value(node.trouble);
     json.field("settled", node.settled).field("locked", node.locked);
@@ -112,7 +158,7 @@ void print_json(const Survey& survey) {
     json.key("contexts").open('[');
     for (const ContextRow& c : node.contexts) put_context(json, c);
     json.close().key("segments").open('[');
-    for (const SegmentRow& s : node.segments) put_segment(json, node, s);
+    for (const SegmentRow& s : node.segments) put_segment(json, node, s, told_of(reports[i], s));
     json.close().close();
   }
   json.close().close();
@@ -141,20 +187,22 @@ int list(const Options& options) {
     }
     return s.trouble.empty() ? kFine : kTrouble;
   }
+  std::vector<Reports> reports;
+  for (const NodeRow& node : s.nodes) {
+    reports.push_back(ask_contexts(options.runtime_dir, node, options.wait));
+  }
   if (options.json) {
-    print_json(s);
+    print_json(s, reports);
   } else {
-    bool first = true;
-    for (const NodeRow& node : s.nodes) {
-      if (!first) std::puts("");
-      first = false;
-      print_node(node);
+    for (size_t i = 0; i < s.nodes.size(); ++i) {
+      if (i > 0) std::puts("");
+      print_node(s.nodes[i], reports[i]);
     }
     if (s.nodes.empty() && s.trouble.empty()) {
       std::printf("no node in %s\n", printable(s.runtime_dir).c_str());
     }
     std::fflush(stdout);
-    for (const NodeRow& node : s.nodes) notes(node);
+    for (size_t i = 0; i < s.nodes.size(); ++i) notes(s.nodes[i], reports[i]);
   }
   complain_about(s);
   bool trouble = !s.trouble.empty();

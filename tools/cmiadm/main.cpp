@@ -26,6 +26,7 @@ constexpr Command kCommands[] = {
     {"reap", reap, 0, "", "clean up after processes that died"},
     {"doctor", doctor, 0, "", "what works on this machine, what does not, what mends it"},
     {"ping", ping, 1, " FILE", "ask the home of a saved remote segment handle for its segment"},
+    {"top", top, 0, "", "what the contexts are doing, once a second"},
 };
 
 void usage(std::FILE* to) {
@@ -37,21 +38,38 @@ void usage(std::FILE* to) {
       "\n"
       "  --runtime-dir DIR  where the nodes are (CMI_RUNTIME_DIR, /dev/shm/cmi-UID)\n"
       "  --node NAME        this node alone: its CMI_NODE, or the 16 digits that list shows\n"
-      "  --json             for programs (list, show, doctor)\n"
+      "  --json             for programs (list, show, doctor, top)\n"
       "  --ids              segment ids and nothing else (list)\n"
-      "  --wait SECONDS     how long others may take to answer (2)\n"
+      "  --wait SECONDS     how long others may take to answer (2); 0: ask no context\n"
+      "  --every SECONDS    between two looks (top, 1)\n"
+      "  --count N          looks, then end (top)\n"
       "  --help, --version\n\n"
       "cmiadm(8) tells more.\n",
       to);
 }
 
-std::optional<Nanos> parse_seconds(std::string_view text) {
+std::optional<unsigned> parse_number(std::string_view text, unsigned least, unsigned most) {
   unsigned n = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-  if (error != std::errc{} || end != text.data() + text.size() || n == 0 || n > 3600) {
+  if (error != std::errc{} || end != text.data() + text.size() || n < least || n > most) {
     return std::nullopt;
   }
-  return n * kSecond;
+  return n;
+}
+
+// An option that is a number. False, with a word to the user, where it is none.
+bool set_number(Options* options, std::string_view name, const char* value) {
+  const unsigned least = name == "--wait" ? 0 : 1;
+  constexpr unsigned kMost = 3600;
+  const auto n = parse_number(value, least, kMost);
+  if (!n) {
+    complain("{} {}: not a number from {} to {}", name, printable(value), least, kMost);
+    return false;
+  }
+  if (name == "--wait") options->wait = *n * kSecond;
+  if (name == "--every") options->every = *n * kSecond;
+  if (name == "--count") options->count = *n;
+  return true;
 }
 
 // Options may stand before and after the command. Returns the exit status where there is nothing
@@ -70,21 +88,19 @@ std::optional<int> parse(int argc, char** argv, Options* options, const Command*
     } else if (word == "--version") {
       std::puts("cmiadm " CMI_VERSION_TEXT);
       return kFine;
-    } else if (word == "--runtime-dir" || word == "--node" || word == "--wait") {
+    } else if (word == "--runtime-dir" || word == "--node" || word == "--wait" ||
+               word == "--every" || word == "--count") {
       const char* value = argument();
       if (value == nullptr || *value == '\0') {
         complain("{} wants a value", word);
         return kUsage;
       }
-      if (word == "--runtime-dir") options->runtime_dir = value;
-      if (word == "--node") options->node = folder_of_node(value);
-      if (word == "--wait") {
-        const auto wait = parse_seconds(value);
-        if (!wait) {
-          complain("--wait {}: not a number of seconds from 1 to 3600", printable(value));
-          return kUsage;
-        }
-        options->wait = *wait;
+      if (word == "--runtime-dir") {
+        options->runtime_dir = value;
+      } else if (word == "--node") {
+        options->node = folder_of_node(value);
+      } else if (!set_number(options, word, value)) {
+        return kUsage;
       }
     } else if (word.size() > 1 && word[0] == '-') {
       complain("there is no option {}; see \"cmiadm --help\"", printable(word));

@@ -30,10 +30,8 @@ std::string door_text(Bytes door) {
   return out;
 }
 
-std::string fingerprint(uint64_t token_id) {
-  // Of the name alone: the secret has no part in it.
-  const uint64_t h = checksum(std::as_bytes(std::span(&token_id, 1)));
-  return fmt::format("{:08x}", static_cast<uint32_t>(h ^ h >> 32));
+std::string fingerprint(uint32_t token_fingerprint) {
+  return fmt::format("{:08x}", token_fingerprint);
 }
 
 }  // namespace cmi::adm

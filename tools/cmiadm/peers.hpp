@@ -10,7 +10,7 @@ namespace cmi::adm {
 // "10.0.0.1:41234" for a socket address, else its bytes in hexadecimal digits.
 std::string door_text(Bytes door);
 
-// Names a token without giving away what proves it: two tokens of one fingerprint are the same.
-std::string fingerprint(uint64_t token_id);
+// As digits.
+std::string fingerprint(uint32_t token_fingerprint);
 
 }  // namespace cmi::adm

@@ -183,7 +183,7 @@ int ping(const Options& options) {
   if (rseg->doors.empty()) complain("the handle names no door");
   int result = rseg->doors.empty() ? kTrouble : kFine;
   for (const access::FabricAddress& door : rseg->doors) {
-    result = std::max(result, ping_door(*rseg, door, options.wait));
+    result = std::max(result, ping_door(*rseg, door, std::max(options.wait, kSecond)));
   }
   return result;
 }

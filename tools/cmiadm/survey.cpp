@@ -255,7 +255,7 @@ Result<node::Folder> open_node_folder(const std::string& runtime_dir, const std:
 
 const char* ContextRow::state() const {
   if (!alive) return "dead";
-  return process == 'T' || process == 't' ? "stopped" : "alive";
+  return stopped() ? "stopped" : "alive";
 }
 
 const char* SegmentRow::state_name() const {

@@ -26,6 +26,7 @@ struct ContextRow {
   std::string program;  // of that process; empty: unknown
   uint32_t segments = 0, imports = 0, views = 0;
 
+  bool stopped() const { return process == 'T' || process == 't'; }
   // "alive", "stopped" or "dead"
   const char* state() const;
 };

@@ -26,6 +26,7 @@
 #include "core/memory/view_table.hpp"
 #include "core/memory/wire.hpp"
 #include "core/node/node.hpp"
+#include "core/node/report.hpp"
 #include "fabric/server.hpp"
 
 namespace cmi::memory {
@@ -84,6 +85,7 @@ class Home {
   Result<uint64_t> cas(int32_t id, size_t offset, uint64_t expected, uint64_t desired,
                        Deadline deadline);
   void on_datagram(node::Node::Datagram datagram);
+  void report(node::ContextReport* out);  // report.cpp
 
   // From the server's handler.
   void on_new_session(const fabric::ClientInfo& client);

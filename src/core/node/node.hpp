@@ -140,9 +140,10 @@ class Node {
     ContextSlot from{};
     std::vector<std::byte> bytes;
     Fd fd;
+    bool question = false;  // by a process that is no member; see inquiry.hpp
   };
-  // Next datagram of a member, kReconfig when none waits. Those of other users, of contexts that
-  // have left and of nobody are dropped.
+  // Next datagram of a member, or a question; kReconfig when none waits. Those of other users, of
+  // contexts that have left and of nobody are dropped.
   Result<Datagram> bus_receive();
 
  private:
