@@ -147,7 +147,7 @@ TEST_SUITE("cmiadm") {
     CHECK(shown.status == 0);
     CHECK(shown.says("stopped"));
     // Hanging is not being dead.
-    CHECK(cmiadm(cluster, {"reap"}).says(": 0 dead contexts"));
+    CHECK(cmiadm(cluster, {"reap"}).says("after 0 dead contexts"));
     CHECK(cmiadm(cluster, {"doctor"}).status == 0);
     hung.signal(SIGCONT);
     CHECK(seg_at(hung, seg.seg()).ok());
@@ -175,14 +175,14 @@ TEST_SUITE("cmiadm") {
     CHECK((*orphan)["state"].text == "removed");
     CHECK_FALSE((*orphan)["owner_alive"].truth);
     CHECK(node["segments"].items.size() == 2);
-    CHECK(cmiadm(cluster, {"list"}).complains("1 dead contexts"));
+    CHECK(cmiadm(cluster, {"list"}).complains("1 dead context;"));
     const Ran doctor = cmiadm(cluster, {"doctor"});
     CHECK(doctor.status == 0);
     CHECK(doctor.says("mend: cmiadm reap"));
 
     const Ran reaped = cmiadm(cluster, {"reap"});
     CHECK(reaped.status == 0);
-    CHECK(reaped.says(": 1 dead context\n"));
+    CHECK(reaped.says("after 1 dead context\n"));
     const Value after = list(cluster);
     CHECK(node_of(after, killed.pid()) == nullptr);
     const Value& segments = (*node_of(after, alive.pid()))["segments"];
@@ -224,8 +224,8 @@ TEST_SUITE("cmiadm") {
     const Value& node = *node_of(damaged, process.pid());
     CHECK(node["damaged"].number == 3);
     CHECK(node["segments"].items.size() == 1);
-    CHECK(cmiadm(cluster, {"list"}).complains("3 damaged entries"));
-    CHECK(cmiadm(cluster, {"doctor"}).says("3 damaged entries"));
+    CHECK(cmiadm(cluster, {"list"}).complains("3 damaged slots"));
+    CHECK(cmiadm(cluster, {"doctor"}).says("3 damaged slots"));
     // The scans of the library end where the file says that they may.
     poke(file, 56, 4096);
     poke(file, 64, 32768);

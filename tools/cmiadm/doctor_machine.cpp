@@ -178,13 +178,13 @@ void examine_nodes(Report& report, const Survey& survey) {
     } else if (node.dead() > 0 || node.damaged > 0) {
       report.push_back(
           {Health::kLimited, what,
-           fmt::format("{} dead contexts, {} damaged entries", node.dead(), node.damaged),
+           counted(node.dead(), "dead context") + ", " + counted(node.damaged, "damaged slot"),
            "cmiadm reap"});
     } else {
-      report.push_back(
-          {Health::kGood, what,
-           fmt::format("{} contexts, {} segments", node.contexts.size(), node.segments.size()),
-           ""});
+      report.push_back({Health::kGood, what,
+                        counted(node.contexts.size(), "context") + ", " +
+                            counted(node.segments.size(), "segment"),
+                        ""});
     }
   }
 }

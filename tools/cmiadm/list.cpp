@@ -32,7 +32,7 @@ std::string attached_by(const NodeRow& node, const SegmentRow& s) {
 std::string node_text(const NodeId& node) { return node ? hex16(node.hi) : "any"; }
 
 void print_tokens(const NodeRow& node, const Reports& reports) {
-  Table tokens({"TOKEN", "SEGMENT", "RIGHTS", "FOR NODE", "STATE", "IMPORTS WITH ANY"});
+  Table tokens({"TOKEN", "SEGMENT", "RIGHTS", "FOR NODE", "STATE", "IMPORTS"});
   for (const SegmentRow& s : node.segments) {
     const node::HomeLine* told = told_of(reports, s);
     if (told == nullptr) continue;
@@ -85,13 +85,12 @@ void notes(const NodeRow& node, const Reports& reports) {
     if (!s.trouble.empty()) complain("{}: segment {}: {}", where, s.id, s.trouble);
   }
   if (node.damaged > 0) {
-    complain("{}: {} damaged entries; \"cmiadm reap\" repairs them", where, node.damaged);
+    complain("{}: {}; \"cmiadm reap\" repairs what is damaged", where,
+             counted(node.damaged, "damaged slot"));
   }
   if (node.dead() > 0) {
-    complain(
-        "{}: {} dead contexts; \"cmiadm reap\" cleans up after them, and so does the next "
-        "cmi_ini() on the node",
-        where, node.dead());
+    complain("{}: {}; \"cmiadm reap\" cleans up, and so does the next cmi_ini() on the node", where,
+             counted(node.dead(), "dead context"));
   }
   if (node.locked) {
     complain(

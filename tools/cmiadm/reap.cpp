@@ -18,7 +18,8 @@ int reap(const Options& options) {
     if (!known.id) known.id.hi = std::stoull(node.name, nullptr, 16);
     const Result<int> dead = node::reap_folder(known.config(options.runtime_dir));
     if (dead) {
-      std::printf("node %s: %d dead context%s\n", node.name.c_str(), *dead, *dead == 1 ? "" : "s");
+      std::printf("node %s: cleaned up after %s\n", node.name.c_str(),
+                  counted(static_cast<uint64_t>(*dead), "dead context").c_str());
       continue;
     }
     good = false;

@@ -98,9 +98,8 @@ void add_import(Facts& facts, const std::string& runtime_dir, const NodeRow& nod
   }
   const auto t = access::decode_token(token->data());
   if (!t) return facts.add_item("trouble", "the token in its file is damaged");
-  facts.add("token",
-            fmt::format("{} ({}), set {} time{}", fingerprint(node::token_fingerprint(t->id)),
-                        rights_text(t->rights), version, version == 1 ? "" : "s"));
+  facts.add("token", fmt::format("{} ({}), set {}", fingerprint(node::token_fingerprint(t->id)),
+                                 rights_text(t->rights), counted(version, "time")));
 }
 
 // What the owner of a segment at home knows of its users.
@@ -176,8 +175,8 @@ Facts facts_of(const NodeRow& node, const Reports& reports, const ContextRow& c)
   }
   for (const SegmentRow& s : node.segments) {
     if (s.views_of[c.slot] > 0) {
-      facts.add_item("attached", fmt::format("segment {}: {} view{}", s.id, s.views_of[c.slot],
-                                             s.views_of[c.slot] == 1 ? "" : "s"));
+      facts.add_item("attached",
+                     fmt::format("segment {}: {}", s.id, counted(s.views_of[c.slot], "view")));
     }
   }
   const auto at = reports.by_slot.find(c.slot);

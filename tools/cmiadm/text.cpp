@@ -17,6 +17,10 @@ std::string printable(std::string_view text) {
   return out;
 }
 
+std::string counted(uint64_t n, std::string_view what) {
+  return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
+}
+
 void Table::print(int indent) const {
   std::vector<size_t> width(rows_.front().size());
   for (const auto& row : rows_) {

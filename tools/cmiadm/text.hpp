@@ -48,9 +48,10 @@ class Json {
 };
 
 std::string printable(std::string_view text);
-std::string human_bytes(uint64_t n);     // 4K, 1.5G
-std::string human_time(uint64_t nanos);  // 12 us, 3.4 ms
-std::string hex16(uint64_t n);           // 16 digits
+std::string counted(uint64_t n, std::string_view what);  // "1 node", "2 nodes"
+std::string human_bytes(uint64_t n);                     // 4K, 1.5G
+std::string human_time(uint64_t nanos);                  // 12 us, 3.4 ms
+std::string hex16(uint64_t n);                           // 16 digits
 template <class Tag>
 std::string hex32(const Id128<Tag>& id) {
   return hex16(id.hi) + hex16(id.lo);
