@@ -1,4 +1,4 @@
-# Installation: headers, library, CMake package, pkg-config file.
+# Installation: headers, library, CMake package, pkg-config file, cmiadm, manual.
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILES_MATCHING PATTERN "*.h")
 install(TARGETS cmi EXPORT cmiTargets
@@ -20,3 +20,12 @@ file(RELATIVE_PATH CMI_PC_TO_PREFIX
   ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
 configure_file(${PROJECT_SOURCE_DIR}/cmake/cmi.pc.in ${PROJECT_BINARY_DIR}/cmi.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/cmi.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+# The administrator's program, its completion, and the manual.
+install(TARGETS cmiadm RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(FILES ${PROJECT_SOURCE_DIR}/tools/cmiadm/cmiadm.bash
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME cmiadm)
+foreach(section 3 7 8)
+  file(GLOB pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/doc/man/*.${section})
+  install(FILES ${pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${section})
+endforeach()

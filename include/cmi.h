@@ -737,10 +737,14 @@ typedef int cmi_fn_atm_cas(cmi_ctxt* ctxt, uint64_t* addr, uint64_t cmpval, uint
  * Full barrier: what comes before it is done, its stores visible on the home and on every other
  * node, before anything that follows. Stores that other threads of the process made before are
  * covered too. [libcmi(3), mb_fn]
+ * Errors: CMI_ERR_STORE, stores were lost, or did not get home in time; said once to each thread.
  */
 typedef int cmi_fn_mb_fn(cmi_ctxt* ctxt);
 
-/** Write barrier: like mb_fn(), for stores only. [libcmi(3), wmb_fn] */
+/**
+ * Write barrier: like mb_fn(), for stores only. [libcmi(3), wmb_fn]
+ * Errors: as mb_fn().
+ */
 typedef int cmi_fn_wmb_fn(cmi_ctxt* ctxt);
 
 /**

@@ -201,6 +201,7 @@ void Link::replied(Session& s, const Frame& f) {
     auto it = pending_.find(f.number);
     if (it == pending_.end()) return;  // answered on an earlier session, or forgotten
     r = std::move(it->second);
+    took_.store(t - r->sent_at_, std::memory_order_relaxed);
     pending_.erase(it);
     pending_count_.store(pending_.size(), std::memory_order_relaxed);
   }

@@ -169,6 +169,8 @@ class Link {
   Nanos heard() const { return heard_.load(std::memory_order_relaxed); }
   // No session could be had since then (0: there is one, or nobody asked).
   Nanos unreachable_since() const { return unreachable_since_.load(std::memory_order_relaxed); }
+  // From a request's (last) sending to its answer, the last time (0: never).
+  Nanos took() const { return took_.load(std::memory_order_relaxed); }
   // Silence after which a session that owes an answer is rebuilt.
   static constexpr Nanos kStall = 500 * kMilli;
 
@@ -194,7 +196,7 @@ class Link {
   uint64_t next_number_ CMI_GUARDED_BY(mu_) = 1;
   std::map<uint64_t, std::shared_ptr<Request>> pending_ CMI_GUARDED_BY(mu_);
   std::atomic<size_t> pending_count_{0}, detached_count_{0};  // the latter of all its sessions
-  std::atomic<Nanos> heard_{0}, unreachable_since_{0};
+  std::atomic<Nanos> heard_{0}, unreachable_since_{0}, took_{0};
   std::atomic<bool> condemned_{false};
 };
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks every #include under src/ against the drawing in doc/design/layers.md.
+"""Checks every #include under src/ and tools/cmiadm against the drawings in doc/design/layers.md.
 
   layers.py [ROOT]     ROOT is the checkout, by default the one this file lies in
 
@@ -14,6 +14,8 @@ DRAWING = re.compile(r"^```layers\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTILINE)
 SOURCES = {".hpp", ".cpp", ".h", ".c", ".inc", ".ipp"}
 PUBLIC_HEADER_USERS = ("examples", "bench", "include")
+TOOLS = "tools/cmiadm"
+TOOL_DRAWING = re.compile(r"^```cmiadm\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def read_drawing(root):
@@ -26,6 +28,28 @@ def read_drawing(root):
     if not all(order) or len(set(order)) != len(order):
         sys.exit(f"{page}: a folder is empty or stands twice: {order}")
     return order
+
+
+def read_tool_drawing(root):
+    """Folders (as in core/base) and headers that cmiadm may include."""
+    page = root / "doc/design/layers.md"
+    found = TOOL_DRAWING.findall(page.read_text())
+    if len(found) != 1:
+        sys.exit(f"{page}: expected one block ```cmiadm, found {len(found)}")
+    return {name.strip() for name in found[0].replace("\n", ",").split(",") if name.strip()}
+
+
+def check_tool(root):
+    allowed = read_tool_drawing(root)
+    offences = []
+    for path in sources_below(root / TOOLS):
+        for line, quoted, target in includes(path):
+            if not quoted or (path.parent / target).is_file():
+                continue
+            if target in allowed or str(Path(target).parent) in allowed:
+                continue
+            offences.append(f"{path.relative_to(root)}:{line}: cmiadm may not see {target}")
+    return offences
 
 
 def sources_below(folder):
@@ -94,7 +118,7 @@ def check(root):
                 if (src / target).is_file() or ".." in Path(target).parts:
                     offences.append(f"{path.relative_to(root)}:{line}: sees the public headers "
                                     f"only, not {target}")
-    return offences
+    return offences + check_tool(root)
 
 
 def main():

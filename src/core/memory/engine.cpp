@@ -152,7 +152,7 @@ void Engine::serve() {
     // A system call, where the others are mostly none: not in each round of a spin.
     if (round++ % kRoundsPerBus == 0) {
       for (auto d = node_.bus_receive(); d; d = node_.bus_receive()) {
-        home_->on_datagram(d.take());
+        d->question ? answer(*d) : home_->on_datagram(d.take());
         ++events;
       }
     }

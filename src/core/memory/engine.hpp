@@ -53,7 +53,8 @@ class Engine : public fabric::ServerHandler, public FaultTarget {
   Exception try_home_access(const View& view, const std::byte* addr, bool write);
   explicit Engine(node::Node& node) : node_(node) {}
   void serve();
-  bool sleep(Nanos until);  // true: woken by a descriptor
+  void answer(const node::Node::Datagram& question);  // report.cpp
+  bool sleep(Nanos until);                            // true: woken by a descriptor
 
   node::Node& node_;
   Stats stats_;

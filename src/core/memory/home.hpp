@@ -29,6 +29,7 @@
 #include "core/memory/view_table.hpp"
 #include "core/memory/wire.hpp"
 #include "core/node/node.hpp"
+#include "core/node/report.hpp"
 #include "fabric/server.hpp"
 
 namespace cmi::memory {
@@ -92,6 +93,7 @@ class Home {
   Result<uint64_t> cas(int32_t id, size_t offset, uint64_t expected, uint64_t desired,
                        Deadline deadline);
   void on_datagram(node::Node::Datagram datagram);
+  void report(node::ContextReport* out);  // report.cpp
 
   // recovery.cpp: CMI_SEG_CHECK and CMI_SEG_RECO. kPerm: not the process that made the segment.
   // kInval: [addr, addr+size) is no range of whole pages of one of its views, or too long.

@@ -24,6 +24,7 @@
 #include "core/memory/userfault.hpp"
 #include "core/memory/view_table.hpp"
 #include "core/node/node.hpp"
+#include "core/node/report.hpp"
 #include "fabric/link.hpp"
 #include "fabric/server.hpp"
 
@@ -126,6 +127,7 @@ class Importer {
   void tick();
   bool busy() const;  // wants ticks and polling of links
   void descriptors(std::vector<int>* fds);
+  void report(node::ContextReport* out);  // report.cpp
 
   void set_reconf_timeout(Nanos t) { reconf_timeout_.store(t, std::memory_order_relaxed); }
   Nanos reconf_timeout() const { return reconf_timeout_.load(std::memory_order_relaxed); }

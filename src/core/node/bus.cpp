@@ -24,6 +24,7 @@ struct Head_wire {  // never leaves the machine
 };
 static_assert(sizeof(Head_wire) == 24);
 constexpr uint32_t kBusMagic = 0x73756263;
+constexpr uint32_t kQuestionMagic = 0x6b736163;  // of no member: slot and id mean nothing
 constexpr int kMaxFds = 4;       // room for what a careless sender may pass; only one is taken
 constexpr int kMaxDropped = 64;  // datagrams thrown away in one receive
 
@@ -81,12 +82,11 @@ Result<Fd> open_bus(const Folder& folder, uint32_t slot) {
 
 int Node::bus_fd() const { return impl_->bus.get(); }
 
-Status Node::bus_send(ContextSlot to, Bytes message, int pass_fd) {
-  uint32_t slot = static_cast<uint32_t>(to);
-  if (message.size() > kMaxDatagram || !impl_->registry->member(slot)) return Status::kInval;
-  Head_wire head{kBusMagic, impl_->slot, impl_->self.hi, impl_->self.lo};
+namespace {
+Status send_datagram(int socket, const Folder& folder, uint32_t slot, Head_wire head, Bytes message,
+                     int pass_fd) {
   iovec iov[2] = {{&head, sizeof head}, {const_cast<std::byte*>(message.data()), message.size()}};
-  sockaddr_un a = bus_address(impl_->registry->folder(), slot);
+  sockaddr_un a = bus_address(folder, slot);
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
   msghdr m{};
   m.msg_name = &a;
@@ -103,7 +103,7 @@ Status Node::bus_send(ContextSlot to, Bytes message, int pass_fd) {
     std::memcpy(CMSG_DATA(c), &pass_fd, sizeof pass_fd);
   }
   for (;;) {
-    if (sendmsg(impl_->bus.get(), &m, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) return Status::kOk;
+    if (sendmsg(socket, &m, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) return Status::kOk;
     switch (errno) {
       case EINTR:
         continue;
@@ -116,6 +116,20 @@ Status Node::bus_send(ContextSlot to, Bytes message, int pass_fd) {
         return Status::kInval;  // ECONNREFUSED, ENOENT: it has gone; EBADF: no descriptor
     }
   }
+}
+}  // namespace
+
+Status Node::bus_send(ContextSlot to, Bytes message, int pass_fd) {
+  uint32_t slot = static_cast<uint32_t>(to);
+  if (message.size() > kMaxDatagram || !impl_->registry->member(slot)) return Status::kInval;
+  return send_datagram(impl_->bus.get(), impl_->registry->folder(), slot,
+                       {kBusMagic, impl_->slot, impl_->self.hi, impl_->self.lo}, message, pass_fd);
+}
+
+Status send_question(const Folder& folder, uint32_t slot, int pass_fd) {
+  Fd fd(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) return status_of_errno(errno);
+  return send_datagram(fd.get(), folder, slot, {kQuestionMagic, 0, 0, 0}, {}, pass_fd);
 }
 
 Result<Node::Datagram> Node::bus_receive() {
@@ -137,8 +151,10 @@ Result<Node::Datagram> Node::bus_receive() {
     Ancillary came(m);
     bool whole = (m.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0 &&
                  n >= static_cast<ssize_t>(sizeof head) && came.fds <= 1;
-    if (!came.ours || !whole || head.magic != kBusMagic ||
-        !impl_->registry->member(head.slot, ContextId{head.id_hi, head.id_lo})) {
+    const bool question = head.magic == kQuestionMagic && came.fds == 1;
+    const bool member = head.magic == kBusMagic &&
+                        impl_->registry->member(head.slot, ContextId{head.id_hi, head.id_lo});
+    if (!came.ours || !whole || !(question || member)) {
       note(kFacCtrl, kWarn, "node: dropped a datagram of {} bytes", n);
       continue;
     }
@@ -146,6 +162,7 @@ Result<Node::Datagram> Node::bus_receive() {
     d.from = ContextSlot{head.slot};
     d.bytes.assign(bytes, bytes + (static_cast<size_t>(n) - sizeof head));
     d.fd = std::move(came.fd);
+    d.question = question;
     return d;
   }
   return Status::kReconfig;  // still readable: the caller's loop comes back

@@ -97,7 +97,7 @@ Result<Folder> open_folder(const Config& config, bool create, Deadline deadline)
     return Status::kInval;
   }
   f.default_dir = f.runtime_dir == default_runtime_dir();
-  f.name = folder_name(node_id_of(config.name));
+  f.name = folder_name(node_id_of(config));
   for (;;) {
     if (create) {
       if (Status s = make_dir(AT_FDCWD, f.runtime_dir.c_str()); !ok(s)) return s;

@@ -94,7 +94,7 @@ void Node::forget_in_child() {
   impl_->registry->forget_in_child();
 }
 
-NodeId Node::id() const { return node_id_of(impl_->config.name); }
+NodeId Node::id() const { return node_id_of(impl_->config); }
 ContextSlot Node::slot() const { return ContextSlot{impl_->slot}; }
 const Config& Node::config() const { return impl_->config; }
 

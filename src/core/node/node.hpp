@@ -29,12 +29,14 @@ struct Config {
   std::string runtime_dir;  // exists or can be made; 0700; never created world-readable
   std::string name;         // CMI_NODE or the default name; any bytes
   uint64_t mem_max = 0;     // bytes all segments of the node may take; 0 is none
+  NodeId id = {};           // for who found a node's folder and knows no name; none: name says
 };
 
 // The machine's identity: CMI_NODE's default, and part of every node id. One per network namespace.
 std::string default_node_name();
 // Hash of machine and name: the same for all contexts of a node, different for two names.
 NodeId node_id_of(const std::string& name);
+inline NodeId node_id_of(const Config& c) { return c.id ? c.id : node_id_of(c.name); }
 // "/dev/shm/cmi-UID"
 std::string default_runtime_dir();
 
@@ -138,9 +140,10 @@ class Node {
     ContextSlot from{};
     std::vector<std::byte> bytes;
     Fd fd;
+    bool question = false;  // by a process that is no member; see inquiry.hpp
   };
-  // Next datagram of a member, kReconfig when none waits. Those of other users, of contexts that
-  // have left and of nobody are dropped.
+  // Next datagram of a member, or a question; kReconfig when none waits. Those of other users, of
+  // contexts that have left and of nobody are dropped.
   Result<Datagram> bus_receive();
 
  private:

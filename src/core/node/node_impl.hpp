@@ -38,4 +38,8 @@ struct Node::Impl {
 // The bound, non-blocking socket of a context slot; unlinks what an earlier owner left.
 Result<Fd> open_bus(const Folder& folder, uint32_t slot);
 
+// From a process that is no member, to whoever sits in the slot. kReconfig: its queue is full;
+// kInval: nobody sits there.
+Status send_question(const Folder& folder, uint32_t slot, int pass_fd);
+
 }  // namespace cmi::node

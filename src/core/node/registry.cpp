@@ -30,7 +30,7 @@ Status Registry::open_locked(const Config& config, Open how, Deadline deadline,
       fault_point("node.join.registry_made");
       out = std::make_unique<Registry>();
       out->folder_ = folder.take();
-      out->node_id_ = node_id_of(config.name);
+      out->node_id_ = node_id_of(config);
       out->fd_ = fd.take();
       out->lock_.fd = out->fd_.get();
       lock.emplace(out->lock_, deadline);

@@ -1,0 +1,55 @@
+// See inquiry.hpp. The file: u64 kAnswered, u64 bytes of the report, the report. The first word is
+// written last.
+#include "core/node/inquiry.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "core/node/node_impl.hpp"
+
+namespace cmi::node {
+
+namespace {
+constexpr uint64_t kAnswered = 0x3179656b73616d63ull;
+constexpr uint64_t kMaxReport = uint64_t{64} << 20;
+constexpr off_t kHead = 16;
+
+bool write_all(int fd, const void* p, size_t n, off_t at) {
+  return pwrite(fd, p, n, at) == static_cast<ssize_t>(n);
+}
+}  // namespace
+
+Result<Inquiry> Inquiry::send(const Folder& folder, uint32_t slot) {
+  Fd file(memfd_create("cmi-inquiry", MFD_CLOEXEC));
+  if (!file) return Status::kNoMem;
+  if (Status s = send_question(folder, slot, file.get()); !ok(s)) return s;
+  return Inquiry(std::move(file));
+}
+
+Result<ContextReport> Inquiry::look() const {
+  uint64_t head[2] = {};
+  if (pread(file_.get(), head, sizeof head, 0) != sizeof head || head[0] != kAnswered) {
+    return Status::kReconfig;
+  }
+  if (head[1] > kMaxReport) return Status::kInval;
+  std::vector<std::byte> bytes(head[1]);
+  if (pread(file_.get(), bytes.data(), bytes.size(), kHead) != static_cast<ssize_t>(bytes.size())) {
+    return Status::kInval;
+  }
+  return decode_report(bytes);
+}
+
+void answer(int fd, const ContextReport& report) {
+  if (fcntl(fd, F_GET_SEALS) < 0) return;
+  const std::vector<std::byte> bytes = encode_report(report);
+  const uint64_t size = bytes.size(), answered = kAnswered;
+  if (size <= kMaxReport && write_all(fd, bytes.data(), bytes.size(), kHead) &&
+      write_all(fd, &size, sizeof size, sizeof answered)) {
+    (void)write_all(fd, &answered, sizeof answered, 0);
+  }
+}
+
+}  // namespace cmi::node

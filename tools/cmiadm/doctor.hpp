@@ -1,0 +1,46 @@
+// The parts of cmiadm doctor: each adds what it found to the report.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "command.hpp"
+#include "core/context/environment.hpp"
+
+namespace cmi::adm {
+
+enum class Health : uint8_t {
+  kGood,
+  kLimited,  // works, and something does not that one may want
+  kBroken,   // cmi_ini() or what most clients do next fails
+};
+
+struct Finding {
+  Health health = Health::kGood;
+  std::string what;  // two or three words
+  std::string found;
+  std::string mend;  // a command, or what else to do; empty where all is well
+};
+
+using Report = std::vector<Finding>;
+
+void examine_kernel(Report& report, uint32_t newest);
+void examine_memory(Report& report, const context::Environment& env);
+void examine_limits(Report& report);
+void examine_fabric(Report& report, const context::Environment& env);
+void examine_nodes(Report& report, const Survey& survey);
+
+// Lines of the library's trace while the object lives: what it says about a failure.
+class Overheard {
+ public:
+  Overheard();
+  ~Overheard();
+  Overheard(const Overheard&) = delete;
+  Overheard& operator=(const Overheard&) = delete;
+  const std::string& last_alert() const { return alert_; }
+
+ private:
+  std::string alert_;
+};
+
+}  // namespace cmi::adm

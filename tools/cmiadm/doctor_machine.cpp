@@ -1,0 +1,192 @@
+// The machine as cmiadm doctor sees it: kernel, memory, limits, and the nodes that there are.
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
+#include "core/memory/userfault.hpp"
+#include "doctor.hpp"
+#include "text.hpp"
+
+namespace cmi::adm {
+
+using memory::Userfault;
+
+void examine_kernel(Report& report, uint32_t newest) {
+  utsname name{};
+  uname(&name);
+  unsigned major = 0, minor = 0;
+  const bool parsed = std::sscanf(name.release, "%u.%u", &major, &minor) == 2;
+  const bool old = parsed && memory::kernel_version(major, minor) < memory::kOldestKernel;
+  report.push_back({old ? Health::kBroken : Health::kGood, "kernel",
+                    fmt::format("{} {}", name.sysname, name.release),
+                    old ? "boot Linux 5.19 or later" : ""});
+
+  Userfault::probe(newest);
+  const memory::KernelFeatures& has = Userfault::features();
+  const char* why = "";
+  const auto opened = [&](Userfault::Kind kind) {
+    why = "";
+    return static_cast<bool>(Userfault::open(kind, &why));
+  };
+  if (opened(Userfault::Kind::kImport)) {
+    report.push_back(
+        {Health::kGood, "userfaultfd", "faults on imported segments can be taken", ""});
+  } else {
+    report.push_back({Health::kBroken, "userfaultfd", why,
+                      "allow userfaultfd in the container's seccomp profile (docker run "
+                      "--security-opt seccomp=...), or boot a kernel with CONFIG_USERFAULTFD"});
+  }
+  const auto feature = [&](bool there, const char* what, const char* with, const char* without) {
+    report.push_back({there ? Health::kGood : Health::kLimited, what, there ? with : without,
+                      there ? "" : "boot Linux 6.7 or later; unset CMI_KERNEL"});
+  };
+  feature(has.async_tracking && opened(Userfault::Kind::kTracked), "stores at home",
+          "noted by the kernel at no cost",
+          "the first store to a page at home costs a fault, and system calls that write there fail "
+          "with EFAULT while the segment is imported (Linux before 6.7)");
+  feature(has.continue_protected, "read-only mapping", "in one step",
+          "imported pages are mapped and protected in two steps (Linux before 6.4)");
+  if (opened(Userfault::Kind::kThreads)) {
+    report.push_back({Health::kGood, "CMI_FAULT=thread", "possible", ""});
+  } else {
+    report.push_back(
+        {Health::kLimited, "CMI_FAULT=thread", why,
+         has.poison ? "sysctl vm.unprivileged_userfaultfd=1" : "boot Linux 6.6 or later"});
+  }
+}
+
+namespace {
+
+std::string parent_of(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos || slash == 0 ? "/" : path.substr(0, slash);
+}
+
+uint64_t number_in(const char* path) {
+  Fd fd(open(path, O_RDONLY | O_CLOEXEC));
+  char text[32];
+  const ssize_t n = fd ? read(fd.get(), text, sizeof text) : 0;
+  uint64_t value = 0;
+  std::from_chars(text, text + (n > 0 ? n : 0), value);
+  return value;
+}
+
+}  // namespace
+
+void examine_memory(Report& report, const context::Environment& env) {
+  const std::string& dir = env.runtime_dir;
+  struct stat st;
+  std::string there = dir;  // the nearest folder that exists
+  while (there != "/" && stat(there.c_str(), &st) != 0) there = parent_of(there);
+  if (there == dir) {
+    lstat(dir.c_str(), &st);
+    if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid()) {
+      report.push_back({Health::kBroken, "runtime folder", dir + " is not a folder of this user's",
+                        "name another with CMI_RUNTIME_DIR, or remove it"});
+    } else if ((st.st_mode & 077) != 0) {
+      report.push_back(
+          {Health::kBroken, "runtime folder", dir + " is open to other users", "chmod 700 " + dir});
+    } else {
+      report.push_back({Health::kGood, "runtime folder", dir, ""});
+    }
+  } else if (there != parent_of(dir) || access(there.c_str(), W_OK | X_OK) != 0) {
+    report.push_back({Health::kBroken, "runtime folder",
+                      fmt::format("{} is not there and cannot be made", dir),
+                      "mkdir -p -m 700 " + dir});
+  } else {
+    report.push_back({Health::kGood, "runtime folder", dir + " (not made yet)", ""});
+  }
+
+  struct statfs fs {};
+  if (statfs(there.c_str(), &fs) != 0) {
+    report.push_back({Health::kBroken, "shared memory",
+                      fmt::format("{}: {}", there, std::strerror(errno)), "mount a tmpfs there"});
+    return;
+  }
+  const auto block = static_cast<uint64_t>(fs.f_bsize);
+  const uint64_t size = fs.f_blocks * block, free = fs.f_bavail * block;
+  const std::string found =
+      fmt::format("{}: {} free of {}; CMI_MEM_MAX is {}", there, human_bytes(free),
+                  human_bytes(size), human_bytes(env.mem_max));
+  if (fs.f_type != TMPFS_MAGIC) {
+    report.push_back({Health::kLimited, "shared memory",
+                      found + "; it is no tmpfs: pages are "
+                              "written to a disk",
+                      "name a folder in a tmpfs with CMI_RUNTIME_DIR"});
+  } else if (free < (uint64_t{1} << 20)) {
+    report.push_back({Health::kBroken, "shared memory", found,
+                      fmt::format("mount -o remount,size={} /dev/shm, or remove files from it",
+                                  human_bytes(env.mem_max))});
+  } else if (free < env.mem_max) {
+    report.push_back({Health::kLimited, "shared memory", found + ": segments end there sooner",
+                      fmt::format("mount -o remount,size={}M /dev/shm, or set CMI_MEM_MAX to what "
+                                  "there is",
+                                  (size - free + env.mem_max) >> 20)});
+  } else {
+    report.push_back({Health::kGood, "shared memory", found, ""});
+  }
+}
+
+void examine_limits(Report& report) {
+  // A context keeps about 40 descriptors, and some for each peer and each segment.
+  constexpr rlim_t kFewFiles = 1024;
+  rlimit files{}, space{}, largest{};
+  getrlimit(RLIMIT_NOFILE, &files);
+  getrlimit(RLIMIT_AS, &space);
+  getrlimit(RLIMIT_FSIZE, &largest);
+  const bool few = files.rlim_cur < kFewFiles;
+  report.push_back({few ? Health::kLimited : Health::kGood, "open files",
+                    fmt::format("{} for each process", files.rlim_cur),
+                    few ? "ulimit -n 65536" : ""});
+  const bool bound = space.rlim_cur != RLIM_INFINITY || largest.rlim_cur != RLIM_INFINITY;
+  report.push_back(
+      {bound ? Health::kLimited : Health::kGood, "address space",
+       bound ? fmt::format(
+                   "mappings end at {}, files at {}",
+                   space.rlim_cur == RLIM_INFINITY ? "no limit" : human_bytes(space.rlim_cur),
+                   largest.rlim_cur == RLIM_INFINITY ? "no limit" : human_bytes(largest.rlim_cur))
+             : "no limit",
+       bound ? "ulimit -v unlimited -f unlimited" : ""});
+  constexpr uint64_t kFewMaps = 65530;  // the kernel's own default
+  const uint64_t maps = number_in("/proc/sys/vm/max_map_count");
+  report.push_back({maps < kFewMaps ? Health::kLimited : Health::kGood, "mappings",
+                    fmt::format("{} for each process", maps),
+                    maps < kFewMaps ? "sysctl vm.max_map_count=65530" : ""});
+}
+
+void examine_nodes(Report& report, const Survey& survey) {
+  if (!survey.trouble.empty()) return;  // said with the runtime folder
+  for (const NodeRow& node : survey.nodes) {
+    const std::string what = "node " + node.name;
+    if (!node.trouble.empty()) {
+      report.push_back({Health::kBroken, what, node.trouble,
+                        fmt::format("cmiadm reap; if that does not help and no process uses it: rm "
+                                    "-r {}/{}",
+                                    survey.runtime_dir, node.name)});
+    } else if (node.locked) {
+      report.push_back({Health::kBroken, what, "its registry stays locked",
+                        "kill -CONT the stopped process that \"cmiadm list\" shows, or end it"});
+    } else if (node.dead() > 0 || node.damaged > 0) {
+      report.push_back(
+          {Health::kLimited, what,
+           counted(node.dead(), "dead context") + ", " + counted(node.damaged, "damaged slot"),
+           "cmiadm reap"});
+    } else {
+      report.push_back({Health::kGood, what,
+                        counted(node.contexts.size(), "context") + ", " +
+                            counted(node.segments.size(), "segment"),
+                        ""});
+    }
+  }
+}
+
+}  // namespace cmi::adm

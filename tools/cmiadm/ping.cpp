@@ -1,0 +1,191 @@
+// cmiadm ping: asks the home of a saved handle for its segment, as seg_imp() would, and measures.
+// Joins no node: to the home it is one more client that leaves nothing there.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "command.hpp"
+#include "core/access/handles.hpp"
+#include "core/memory/wire.hpp"
+#include "fabric/link.hpp"
+#include "fabric/reach.hpp"
+#include "fabric/server.hpp"
+#include "peers.hpp"
+#include "text.hpp"
+
+namespace cmi::adm {
+
+namespace {
+
+constexpr int kRounds = 5;
+
+// Nobody may ask anything of us: the door is there because a hello has to name one.
+class NoService : public fabric::ServerHandler {
+ public:
+  bool on_hello(const fabric::ClientInfo&) override { return false; }
+  void on_new_session(const fabric::ClientInfo&) override {}
+  void on_request(const fabric::ClientInfo&, uint64_t, uint16_t, Reader) override {}
+  void on_notice(const ContextId&, uint64_t, uint64_t, uint16_t, Reader) override {}
+  void on_ack(const ContextId&, uint64_t, Reader) override {}
+  bool may_sweep(const ContextId&) override { return true; }
+};
+
+Result<access::RsegInfo> read_handle(const std::string& path) {
+  const Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd) {
+    complain("{}: {}", printable(path), std::strerror(errno));
+    return Status::kInval;
+  }
+  std::byte bytes[access::kRsegSize + 1];
+  size_t size = 0;
+  for (;;) {
+    const ssize_t n = read(fd.get(), bytes + size, sizeof bytes - size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) complain("{}: {}", printable(path), std::strerror(errno));
+    if (n <= 0 || (size += static_cast<size_t>(n)) == sizeof bytes) break;
+  }
+  Result<access::RsegInfo> info = Status::kInval;
+  if (size == access::kRsegSize) info = access::decode_rseg(bytes);
+  if (!info) {
+    complain(
+        "{}: not a remote segment handle, or damaged: it should be the {} bytes of what "
+        "seg_exp() returned",
+        printable(path), access::kRsegSize);
+  }
+  return info;
+}
+
+// The local address that packets to the door would leave from; empty: the library's default.
+std::string own_address_toward(Bytes door) {
+  sockaddr_storage a{};
+  if (door.size() > sizeof a || door.size() < sizeof(sa_family_t)) return {};
+  std::memcpy(&a, door.data(), door.size());
+  const Fd fd(socket(a.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  auto* at = reinterpret_cast<sockaddr*>(&a);
+  if (!fd || connect(fd.get(), at, static_cast<socklen_t>(door.size())) != 0) return {};
+  socklen_t len = sizeof a;
+  if (getsockname(fd.get(), at, &len) != 0) return {};
+  char text[INET6_ADDRSTRLEN] = {};
+  const void* raw = a.ss_family == AF_INET
+                        ? static_cast<void*>(&reinterpret_cast<sockaddr_in*>(&a)->sin_addr)
+                        : static_cast<void*>(&reinterpret_cast<sockaddr_in6*>(&a)->sin6_addr);
+  const char* got = inet_ntop(a.ss_family, raw, text, sizeof text);
+  return got != nullptr ? got : "";
+}
+
+struct Answer {
+  memory::WireStatus status{};
+  uint64_t size = 0;
+  Nanos took = 0;
+};
+
+// One question over the link; a value only for an answer that makes sense.
+Result<Answer> ask(fabric::Link& link, uint64_t uid, Deadline deadline) {
+  std::byte buf[16];
+  Writer out(buf);
+  out.put(uid);
+  const Nanos begin = now();
+  const auto reply =
+      link.call(static_cast<uint16_t>(memory::RequestType::kOpen), out.done(), deadline);
+  if (!reply) return reply.status();
+  Answer answer;
+  answer.took = now() - begin;
+  Reader in(*reply);
+  answer.status = static_cast<memory::WireStatus>(in.get<uint8_t>());
+  if (answer.status == memory::WireStatus::kOk) answer.size = in.get<uint64_t>();
+  if (!in.ok()) return Status::kInval;
+  return answer;
+}
+
+int ping_door(const access::RsegInfo& rseg, const access::FabricAddress& door, Nanos wait) {
+  const std::string there = fmt::format("{} {}", door.provider, door_text(door.blob));
+  const Deadline deadline = Deadline::in(wait);
+  switch (fabric::probe_door(door.blob, wait)) {
+    case fabric::Reach::kRefused:
+      complain("{}: refused: the home's context has ended, and its segments with it", there);
+      return kTrouble;
+    case fabric::Reach::kUnknown:
+      if (deadline.passed()) {
+        complain(
+            "{}: nobody answers within {}: look at the network between here and there, and "
+            "at firewalls",
+            there, human_time(static_cast<uint64_t>(wait)));
+        return kTrouble;
+      }
+      break;  // not an address that can be probed
+    case fabric::Reach::kListening:
+      break;
+  }
+  auto fabric = fabric::open_fabric({door.provider, own_address_toward(door.blob)});
+  if (!fabric) {
+    complain("{}: this machine cannot open the provider {}; see \"cmiadm doctor\"", there,
+             door.provider);
+    return kTrouble;
+  }
+  NoService nobody;
+  fabric::Identity self;
+  self.id = random_context_id();
+  self.node = node::node_id_of(node::default_node_name());
+  auto server = fabric::Server::open(**fabric, self.id, nobody);
+  if (!server) {
+    complain("{}: no endpoint of our own: {}", there, status_name(server.status()));
+    return kTrouble;
+  }
+  self.notice_secret = random_u64();
+  const Bytes own = (*server)->door_address();
+  self.door.assign(own.begin(), own.end());
+  fabric::Link link(**fabric, self, rseg.home, door.blob);
+  const Nanos begin = now();
+  if (link.session(deadline) == nullptr) {
+    complain(
+        "{}: somebody listens there but no session came up within {}: the home hangs, is "
+        "stopped, or is another process by now",
+        there, human_time(static_cast<uint64_t>(wait)));
+    return kTrouble;
+  }
+  const Nanos connected = now() - begin;
+  std::vector<Nanos> rounds;
+  Answer last;
+  for (int i = 0; i < kRounds; ++i) {
+    const Result<Answer> a = ask(link, rseg.uid, deadline);
+    if (!a) {
+      complain("{}: the home took the connection and does not answer: it hangs or is stopped",
+               there);
+      return kTrouble;
+    }
+    last = *a;
+    rounds.push_back(last.took);
+  }
+  if (last.status != memory::WireStatus::kOk) {
+    complain("{}: the home lives, but segment {} is not exported any more", there, rseg.home_seg);
+    return kTrouble;
+  }
+  std::sort(rounds.begin(), rounds.end());
+  std::printf("%s: segment %d, %s; connected in %s, round trip %s (best of %d: %s)\n",
+              there.c_str(), rseg.home_seg, human_bytes(last.size).c_str(),
+              human_time(static_cast<uint64_t>(connected)).c_str(),
+              human_time(static_cast<uint64_t>(rounds[kRounds / 2])).c_str(), kRounds,
+              human_time(static_cast<uint64_t>(rounds[0])).c_str());
+  return kFine;
+}
+
+}  // namespace
+
+int ping(const Options& options) {
+  const Result<access::RsegInfo> rseg = read_handle(options.operands[0]);
+  if (!rseg) return kTrouble;
+  if (rseg->doors.empty()) complain("the handle names no door");
+  int result = rseg->doors.empty() ? kTrouble : kFine;
+  for (const access::FabricAddress& door : rseg->doors) {
+    result = std::max(result, ping_door(*rseg, door, std::max(options.wait, kSecond)));
+  }
+  return result;
+}
+
+}  // namespace cmi::adm

@@ -1,0 +1,328 @@
+// Reading and checking registries; see survey.hpp.
+#include "survey.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+
+#include "core/node/lock_file.hpp"
+
+namespace cmi::adm {
+
+using node::AttachmentWord;
+using node::kMaxAttachments;
+using node::kMaxContexts;
+using node::kMaxSegments;
+using node::Registry_shm;
+using node::SegmentState;
+using node::SegmentWord;
+
+namespace {
+
+constexpr int kCopies = 10;
+constexpr int kLockLooks = 20;  // 5 ms apart; the lock is held for microseconds
+
+void pause_ms(long ms) {
+  timespec t{0, ms * 1000000};
+  nanosleep(&t, nullptr);
+}
+
+bool is_folder_name(const std::string& name) {
+  return name.size() == 16 && name.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+// The letter after the program's name in /proc/PID/stat, and the name. Both are for the reader's
+// eye; nothing is decided by them but the word "stopped".
+void look_at_process(ContextRow& c) {
+  if (c.pid <= 0) return;
+  Fd fd(open(("/proc/" + std::to_string(c.pid) + "/stat").c_str(), O_RDONLY | O_CLOEXEC));
+  char text[512];
+  const ssize_t n = fd ? read(fd.get(), text, sizeof text) : 0;
+  if (n <= 0) return;
+  const std::string line(text, static_cast<size_t>(n));
+  const size_t begin = line.find('('), end = line.rfind(')');
+  if (begin == line.npos || end == line.npos || end + 2 >= line.size() || end <= begin) return;
+  c.program = line.substr(begin + 1, end - begin - 1);
+  c.process = line[end + 2];
+}
+
+pid_t checked_pid(uint64_t raw) { return raw > 0 && raw <= INT_MAX ? static_cast<pid_t>(raw) : 0; }
+
+bool copy_file(int fd, Registry_shm& to) {
+  auto* at = reinterpret_cast<char*>(&to);
+  size_t done = 0;
+  while (done < sizeof to) {
+    const ssize_t n = pread(fd, at + done, sizeof to - done, static_cast<off_t>(done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    done += static_cast<size_t>(n);
+  }
+  return true;
+}
+
+const char* trouble_of_header(const Registry_shm& r, const std::string& name) {
+  const node::Header_shm& h = r.header;
+  if (h.magic.load() != node::kRegistryMagic) return "its registry is none";
+  if (h.version != node::kRegistryVersion || h.header_bytes != sizeof h ||
+      h.contexts != kMaxContexts || h.segments != kMaxSegments ||
+      h.attachments != kMaxAttachments || h.context_bytes != sizeof(node::Context_shm) ||
+      h.segment_bytes != sizeof(node::Segment_shm)) {
+    return "its registry is of another version of the library";
+  }
+  if (node::folder_name(NodeId{h.node_hi, h.node_lo}).text != name) {
+    return "its registry is another node's";
+  }
+  return nullptr;
+}
+
+void read_contexts(const Registry_shm& r, int fd, NodeRow& node) {
+  for (uint32_t slot = 0; slot < kMaxContexts; ++slot) {
+    const node::Context_shm& from = r.contexts[slot];
+    const uint64_t state = from.state.load();
+    if (state == node::kContextFree) continue;
+    if (state != node::kContextMember) {
+      ++node.damaged;
+      continue;
+    }
+    ContextRow c;
+    c.slot = slot;
+    c.id = {from.id_hi.load(), from.id_lo.load()};
+    c.pid = checked_pid(from.pid.load());
+    c.alive = node::byte_locked_elsewhere(fd, node::kLifeByte + slot);
+    if (c.alive) look_at_process(c);
+    node.contexts.push_back(std::move(c));
+  }
+}
+
+void read_segments(const Registry_shm& r, NodeRow& node) {
+  for (uint32_t i = 0; i < kMaxSegments; ++i) {
+    const node::Segment_shm& from = r.segments[i];
+    const uint64_t raw = from.state.load();
+    if (raw == 0) continue;
+    const auto word = SegmentWord::unpack(raw, i);
+    if (!word) {
+      ++node.damaged;
+      continue;
+    }
+    SegmentRow s;
+    s.id = word->id;
+    s.kind = word->kind;
+    s.state = word->state;
+    s.marks = word->marks;
+    s.size = from.size;
+    s.charged = from.charged;
+    s.flags = from.flags;
+    s.owner = word->owner;
+    s.owner_pid = checked_pid(static_cast<uint64_t>(from.owner_pid));
+    const ContextRow* owner = node.context(s.owner);
+    s.owner_alive =
+        owner != nullptr && owner->alive && owner->id == ContextId{from.owner_hi, from.owner_lo};
+    node.segments.push_back(std::move(s));
+  }
+}
+
+void read_attachments(const Registry_shm& r, NodeRow& node) {
+  std::vector<SegmentRow*> by_index(kMaxSegments);
+  for (SegmentRow& s : node.segments) by_index[node::index_of(s.id)] = &s;
+  for (uint32_t i = 0; i < kMaxAttachments; ++i) {
+    const uint64_t raw = r.attachments[i].load();
+    if (raw == 0) continue;
+    const auto word = AttachmentWord::unpack(raw);
+    SegmentRow* segment = word ? by_index[node::index_of(word->id)] : nullptr;
+    const ContextRow* context = word ? node.context(word->context) : nullptr;
+    if (segment == nullptr || segment->id != word->id || context == nullptr) {
+      ++node.damaged;
+    } else if (!context->alive) {
+      ++node.stale;
+    } else {
+      ++segment->views;
+      ++segment->views_of[word->context];
+    }
+  }
+}
+
+void count_for_contexts(NodeRow& node) {
+  for (ContextRow& c : node.contexts) {
+    for (const SegmentRow& s : node.segments) {
+      c.views += s.views_of[c.slot];
+      if (s.owner != c.slot) continue;
+      ++(s.kind == node::SegmentKind::kHome ? c.segments : c.imports);
+    }
+  }
+}
+
+void check_files(const node::Folder& folder, NodeRow& node) {
+  for (SegmentRow& s : node.segments) {
+    if (s.state == SegmentState::kMaking) continue;
+    struct stat st;
+    if (fstatat(folder.dir.get(), node::segment_file_name(s.id).text, &st, AT_SYMLINK_NOFOLLOW) !=
+        0) {
+      s.trouble = "its file is missing";
+    } else if (!S_ISREG(st.st_mode)) {
+      s.trouble = "its file is no plain file";
+    } else if (s.kind == node::SegmentKind::kHome && static_cast<uint64_t>(st.st_size) != s.size) {
+      s.trouble = "its file has the wrong size";
+    }
+  }
+}
+
+NodeRow read_node(const node::Folder& folder, const std::string& name) {
+  NodeRow node;
+  node.name = name;
+  Result<Fd> file = node::open_file(folder, node::kRegistryName, O_RDONLY);
+  if (!file) {
+    node.trouble = file.status() == Status::kReconfig ? "no process has joined it"
+                                                      : "its registry is not ours to read";
+    return node;
+  }
+  const int fd = file->get();
+  struct stat st;
+  uint64_t magic = 0;
+  if (fstat(fd, &st) != 0 || pread(fd, &magic, sizeof magic, 0) < 0) {
+    node.trouble = std::strerror(errno);
+    return node;
+  }
+  if (magic == 0) {
+    node.trouble = "no process has joined it";
+    return node;
+  }
+  if (static_cast<uint64_t>(st.st_size) != sizeof(Registry_shm)) {
+    node.trouble = "its registry has " + std::to_string(st.st_size) + " bytes instead of " +
+                   std::to_string(sizeof(Registry_shm));
+    return node;
+  }
+  auto before = std::make_unique<Registry_shm>(), copy = std::make_unique<Registry_shm>();
+  bool whole = copy_file(fd, *copy);
+  node.settled = false;
+  for (int i = 1; whole && !node.settled && i < kCopies; ++i) {
+    std::swap(before, copy);
+    whole = copy_file(fd, *copy);
+    node.settled = whole && std::memcmp(static_cast<void*>(before.get()),
+                                        static_cast<void*>(copy.get()), sizeof *copy) == 0;
+    if (!node.settled) pause_ms(2);
+  }
+  if (const char* why = whole ? trouble_of_header(*copy, name) : "its registry cannot be read") {
+    node.trouble = why;
+    return node;
+  }
+  node.id = {copy->header.node_hi, copy->header.node_lo};
+  node.locked = true;
+  for (int i = 0; node.locked && i < kLockLooks; ++i) {
+    if (i > 0) pause_ms(5);
+    node.locked = node::byte_locked_elsewhere(fd, node::kExclusiveByte);
+  }
+  read_contexts(*copy, fd, node);
+  read_segments(*copy, node);
+  read_attachments(*copy, node);
+  count_for_contexts(node);
+  check_files(folder, node);
+  return node;
+}
+
+// A folder of ours; kReconfig: not there.
+Result<Fd> open_ours(int at, const char* path) {
+  Fd fd(openat(at, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!fd) return errno == ENOENT ? Status::kReconfig : node::status_of_errno(errno);
+  struct stat st;
+  const bool ours = fstat(fd.get(), &st) == 0 && st.st_uid == geteuid() && (st.st_mode & 077) == 0;
+  if (!ours) return Status::kPerm;
+  return fd;
+}
+
+Result<node::Folder> open_node_folder(const std::string& runtime_dir, const std::string& name) {
+  node::Folder f;
+  f.runtime_dir = runtime_dir;
+  Result<Fd> parent = open_ours(AT_FDCWD, runtime_dir.c_str());
+  if (!parent) return parent.status();
+  f.parent = parent.take();
+  Result<Fd> dir = open_ours(f.parent.get(), name.c_str());
+  if (!dir) return dir.status();
+  f.dir = dir.take();
+  std::snprintf(f.name.text, sizeof f.name.text, "%s", name.c_str());
+  return f;
+}
+
+}  // namespace
+
+const char* ContextRow::state() const {
+  if (!alive) return "dead";
+  return stopped() ? "stopped" : "alive";
+}
+
+const char* SegmentRow::state_name() const {
+  switch (state) {
+    case SegmentState::kMaking:
+      return "making";
+    case SegmentState::kLive:
+      return owner_alive ? "live" : "removed";
+    default:
+      return "removed";
+  }
+}
+
+const ContextRow* NodeRow::context(uint32_t slot) const {
+  for (const ContextRow& c : contexts) {
+    if (c.slot == slot) return &c;
+  }
+  return nullptr;
+}
+
+uint32_t NodeRow::dead() const {
+  return static_cast<uint32_t>(
+      std::count_if(contexts.begin(), contexts.end(), [](const auto& c) { return !c.alive; }));
+}
+
+std::string folder_of_node(const std::string& name_or_digits) {
+  if (is_folder_name(name_or_digits)) return name_or_digits;
+  return node::folder_name(node::node_id_of(name_or_digits)).text;
+}
+
+Result<node::Folder> open_node(const std::string& runtime_dir, const NodeRow& node) {
+  return open_node_folder(runtime_dir, node.name);
+}
+
+Survey survey(const std::string& runtime_dir, const std::string& only) {
+  Survey s;
+  s.runtime_dir = runtime_dir;
+  Result<Fd> top = open_ours(AT_FDCWD, runtime_dir.c_str());
+  if (!top) {
+    if (top.status() == Status::kPerm) {
+      s.trouble = "it belongs to another user, or others may enter it";
+    } else if (top.status() != Status::kReconfig) {
+      s.trouble = "it cannot be opened as a folder";
+    }
+    return s;
+  }
+  std::vector<std::string> names;
+  std::unique_ptr<DIR, int (*)(DIR*)> dir(fdopendir(top->get()), closedir);
+  if (dir != nullptr) top->release();
+  while (dirent* e = dir != nullptr ? readdir(dir.get()) : nullptr) {
+    if (is_folder_name(e->d_name) && (only.empty() || only == e->d_name)) {
+      names.emplace_back(e->d_name);
+    }
+  }
+  std::sort(names.begin(), names.end());
+  for (const std::string& name : names) {
+    Result<node::Folder> folder = open_node_folder(runtime_dir, name);
+    if (folder) {
+      s.nodes.push_back(read_node(*folder, name));
+    } else if (folder.status() != Status::kReconfig) {  // else its last member has just left
+      NodeRow node;
+      node.name = name;
+      node.trouble = "its folder is not ours alone";
+      s.nodes.push_back(std::move(node));
+    }
+  }
+  return s;
+}
+
+}  // namespace cmi::adm

@@ -1,0 +1,63 @@
+// What cmiadm prints: tables with aligned columns, JSON, numbers for people. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/ids.hpp"
+
+namespace cmi::adm {
+
+// Columns as wide as their widest cell; cells that begin with a digit stand right. Bytes of cells
+// that no terminal should get are shown as question marks.
+class Table {
+ public:
+  explicit Table(std::vector<std::string> head) : rows_{std::move(head)} {}
+  void row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
+  bool empty() const { return rows_.size() == 1; }
+  void print(int indent = 0) const;
+
+ private:
+  std::vector<std::vector<std::string>> rows_;
+};
+
+// Writes one JSON value; keys and values in the order of the calls. Strings may hold any bytes:
+// what is not printable ASCII is escaped.
+class Json {
+ public:
+  Json& open(char bracket);  // { or [, as a value
+  Json& close();
+  Json& key(std::string_view name);
+  Json& value(std::string_view text);
+  Json& value(const char* text) { return value(std::string_view(text)); }
+  Json& value(uint64_t number);
+  Json& value(bool truth);
+  Json& null();
+  template <class T>
+  Json& field(std::string_view name, T&& v) {
+    return key(name).value(std::forward<T>(v));
+  }
+  void print() const;  // with a newline
+
+ private:
+  void before_value();
+  std::string text_, open_;
+  bool first_ = true, after_key_ = false;
+};
+
+std::string printable(std::string_view text);
+std::string counted(uint64_t n, std::string_view what);  // "1 node", "2 nodes"
+std::string human_bytes(uint64_t n);                     // 4K, 1.5G
+std::string human_time(uint64_t nanos);                  // 12 us, 3.4 ms
+std::string hex16(uint64_t n);                           // 16 digits
+template <class Tag>
+std::string hex32(const Id128<Tag>& id) {
+  return hex16(id.hi) + hex16(id.lo);
+}
+// "read write atomic" for rights, "cached" names for flags of seg_get
+std::string rights_text(uint32_t rights);
+std::string flags_text(int32_t flags);
+
+}  // namespace cmi::adm
