@@ -61,7 +61,8 @@ struct Flood {
   Cluster cluster;
   Process& home = cluster.spawn("home", {{"CMI_FAULT_POINT", "server_before_reply=delay:3000"}});
   Process& importer;
-  Export exported = export_segment(home, kPages* kPage);
+  // Client-consistent: stores do not wait for the slow home, page by page.
+  Export exported = export_segment(home, kPages* kPage, kAllRights, CMI_SEG_CLIENT_CONSIST);
   Import import = import_segment(importer, exported);
 };
 
