@@ -337,7 +337,7 @@ struct cmi_cfg_cache {
 
 /** CMI_CTL_RECONF_TOUT. */
 struct cmi_cfg_rcfg {
-  uint32_t rcfg_tout; /**< milliseconds until an access to an unreachable home raises TRANSIENT */
+  uint32_t rcfg_tout; /**< ms until an access to an unreachable home raises TRANSIENT; > 0 */
 };
 
 /** CMI_CTL_NODE_CMAP_GET. */
@@ -597,10 +597,11 @@ typedef int cmi_fn_attr_get(cmi_ctxt* ctxt, cmi_seg seg, int32_t cmd, void* optv
  * MEM_RESERVE makes a reservation and uses it, or resizes the one in use. Reservations outlive
  * their context and are shared by processes of one effective user, until they are deleted and the
  * last segment made from them is gone.
- * Errors: CMI_ERR_INVAL, unknown command, bad operand, cmap_reqid of 0, a reservation that is less
- * than what is in use, a key that is unknown or deleted, nothing to delete, an invalid node
- * address; CMI_ERR_NOMEM, more reserved than is available; CMI_ERR_PERM, somebody else's segment or
- * reservation; CMI_ERR_NOTSUPP, the platform cannot.
+ * NODE_CMAP_GET is answered by one event for each request, after rcfg_tout and a moment at most.
+ * Errors: CMI_ERR_INVAL, unknown command, bad operand, cmap_reqid or rcfg_tout of 0, a reservation
+ * that is less than what is in use, a key that is unknown or deleted, nothing to delete, an invalid
+ * node address; CMI_ERR_NOMEM, more reserved than is available, or too many maps wait to be taken;
+ * CMI_ERR_PERM, somebody else's segment or reservation; CMI_ERR_NOTSUPP, the platform cannot.
  */
 typedef int cmi_fn_cmi_ctl(cmi_ctxt* ctxt, int32_t cmd, cmi_ctl_cfg* cfg);
 
@@ -795,6 +796,7 @@ typedef int cmi_fn_cflush(cmi_ctxt* ctxt, void* vaddr[], int32_t addrcnt);
  * waits for evt_ret(). [libcmi(3), evt_get]
  * Returns: the event; NULL with CMI_ERR_NONE: there is none; NULL with another error: the call
  * failed.
+ * Errors: CMI_ERR_NOMEM, the event stays for the next call.
  */
 typedef cmi_event* cmi_fn_evt_get(cmi_ctxt* ctxt);
 

@@ -138,6 +138,8 @@ class Endpoint {
   virtual bool may_sleep() = 0;
   // A connection that was in use went away (operations may still be found in flight).
   virtual bool broken() const = 0;
+  // Broken by a fault of this side (its provider, its queue): the peer has nothing to do with it.
+  virtual bool faulty() const { return false; }
 
   // Waits till the op is done: polls for a short while, then sleeps on the descriptor, always
   // checking the deadline. kTimeout leaves the op in flight. Any number of threads at once.

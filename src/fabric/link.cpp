@@ -28,8 +28,9 @@ void Link::connect_locked() {
   if (unreachable_since_.load(std::memory_order_relaxed) == 0) {
     unreachable_since_.store(connecting_since_, std::memory_order_relaxed);
   }
-  auto port = Port::open(fabric_, *s);
+  auto port = fault_point_fails("link_no_endpoint") ? Status::kHw : Port::open(fabric_, *s);
   if (!port) {
+    local_fault_.store(true, std::memory_order_release);
     trace(kFacMem, kWarn, "link: no endpoint: {}", status_name(port.status()));
     return;
   }
@@ -91,6 +92,7 @@ std::shared_ptr<Session> Link::session(Deadline deadline) {
 void Link::retire(const std::shared_ptr<Session>& session) {
   if (session == nullptr) return;
   session->broken_.store(true, std::memory_order_release);
+  if (session->endpoint().faulty()) local_fault_.store(true, std::memory_order_release);
   std::shared_ptr<Session> drop;
   Guard g(mu_);
   if (current_ == session) {
@@ -104,12 +106,13 @@ bool Link::stalled(Session& s, Nanos since) const {
 }
 
 // A session that is still being connected ends here too: its welcome must find nobody.
-void Link::condemn() {
+bool Link::condemn() {
   std::shared_ptr<Session> last;  // closed without the lock
   Guard g(mu_);
-  condemned_.store(true, std::memory_order_release);
+  const bool first = !condemned_.exchange(true, std::memory_order_acq_rel);
   if (current_ != nullptr) current_->broken_.store(true, std::memory_order_release);
   last.swap(current_);
+  return first;
 }
 
 // Not from start(): answers may need locks that its caller holds.
@@ -185,6 +188,7 @@ void Link::welcomed(Session& s, const Frame& f) {
   s.heard_.store(t, std::memory_order_relaxed);
   heard_.store(t, std::memory_order_relaxed);
   unreachable_since_.store(0, std::memory_order_relaxed);
+  local_fault_.store(false, std::memory_order_release);
   connecting_since_ = t;
   s.up_.store(true, std::memory_order_release);
   for (auto& [number, request] : pending_) send_locked(s, *request);

@@ -155,7 +155,8 @@ class Link {
   Result<std::vector<std::byte>> call(uint16_t type, Bytes payload, Deadline deadline);
 
   // The home is dead for good: what is pending fails, nothing is started or connected any more.
-  void condemn();
+  // False: it was condemned before.
+  bool condemn();
   bool condemned() const { return condemned_.load(std::memory_order_acquire); }
 
   // Non-blocking progress: connects if something is queued, polls, pumps, notices stalls.
@@ -171,6 +172,8 @@ class Link {
   Nanos unreachable_since() const { return unreachable_since_.load(std::memory_order_relaxed); }
   // From a request's (last) sending to its answer, the last time (0: never).
   Nanos took() const { return took_.load(std::memory_order_relaxed); }
+  // The last session failed, or the next could not begin, by a fault of this side.
+  bool local_fault() const { return local_fault_.load(std::memory_order_acquire); }
   // Silence after which a session that owes an answer is rebuilt.
   static constexpr Nanos kStall = 500 * kMilli;
 
@@ -197,7 +200,7 @@ class Link {
   std::map<uint64_t, std::shared_ptr<Request>> pending_ CMI_GUARDED_BY(mu_);
   std::atomic<size_t> pending_count_{0}, detached_count_{0};  // the latter of all its sessions
   std::atomic<Nanos> heard_{0}, unreachable_since_{0}, took_{0};
-  std::atomic<bool> condemned_{false};
+  std::atomic<bool> condemned_{false}, local_fault_{false};
 };
 
 }  // namespace cmi::fabric

@@ -1,4 +1,4 @@
-// One connect attempt, closed again at once.
+// Connect attempts, closed again at once.
 #include "fabric/reach.hpp"
 
 #include <netinet/in.h>
@@ -8,31 +8,79 @@
 #include <cerrno>
 #include <cstring>
 
+#include "core/base/fault_point.hpp"
 #include "core/base/fd.hpp"
 
 namespace cmi::fabric {
 
-Reach probe_door(Bytes address, Nanos wait) {
+namespace {
+struct Attempt {
+  Fd fd;
+  Reach found = Reach::kUnknown;  // fd: not known yet
+};
+
+Attempt start_attempt(Bytes address) {
+  Attempt a;
   sockaddr_storage to{};
-  if (address.size() > sizeof to || address.size() < sizeof(sockaddr_in)) return Reach::kUnknown;
+  if (fault_point_fails("door_out_of_reach")) return a;
+  if (address.size() > sizeof to || address.size() < sizeof(sockaddr_in)) return a;
   std::memcpy(&to, address.data(), address.size());
   const bool v4 = to.ss_family == AF_INET && address.size() == sizeof(sockaddr_in);
   const bool v6 = to.ss_family == AF_INET6 && address.size() == sizeof(sockaddr_in6);
-  if (!v4 && !v6) return Reach::kUnknown;
+  if (!v4 && !v6) return a;
   Fd fd(socket(to.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) return Reach::kUnknown;
+  if (!fd) return a;
   const int rc =
       connect(fd.get(), reinterpret_cast<sockaddr*>(&to), static_cast<socklen_t>(address.size()));
-  int error = rc == 0 ? 0 : errno;
-  if (error == EINPROGRESS) {
-    pollfd p{fd.get(), POLLOUT, 0};
-    timespec ts{wait / kSecond, wait % kSecond};
-    socklen_t len = sizeof error;
-    if (ppoll(&p, 1, &ts, nullptr) <= 0) return Reach::kUnknown;
-    if (getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &len) != 0) return Reach::kUnknown;
+  if (rc == 0) {
+    a.found = Reach::kListening;
+  } else if (errno == EINPROGRESS) {
+    a.fd = std::move(fd);
+  } else if (errno == ECONNREFUSED) {
+    a.found = Reach::kRefused;
   }
-  if (error == 0) return Reach::kListening;
-  return error == ECONNREFUSED ? Reach::kRefused : Reach::kUnknown;
+  return a;
+}
+
+void end_attempt(Attempt* a) {
+  int error = 0;
+  socklen_t len = sizeof error;
+  if (getsockopt(a->fd.get(), SOL_SOCKET, SO_ERROR, &error, &len) == 0) {
+    a->found = error == 0              ? Reach::kListening
+               : error == ECONNREFUSED ? Reach::kRefused
+                                       : Reach::kUnknown;
+  }
+  a->fd.reset();
+}
+}  // namespace
+
+std::vector<Reach> probe_doors(const std::vector<std::vector<std::byte>>& addresses, Nanos wait) {
+  const Deadline deadline = Deadline::in(wait);
+  std::vector<Attempt> attempts;
+  attempts.reserve(addresses.size());
+  for (auto& address : addresses) attempts.push_back(start_attempt(address));
+  for (;;) {
+    std::vector<pollfd> polls;
+    std::vector<Attempt*> waiting;
+    for (auto& a : attempts) {
+      if (!a.fd) continue;
+      polls.push_back({a.fd.get(), POLLOUT, 0});
+      waiting.push_back(&a);
+    }
+    const Nanos left = deadline.left();
+    timespec ts{left / kSecond, left % kSecond};
+    if (polls.empty() || ppoll(polls.data(), polls.size(), &ts, nullptr) <= 0) break;
+    for (size_t i = 0; i < polls.size(); ++i) {
+      if (polls[i].revents != 0) end_attempt(waiting[i]);
+    }
+  }
+  std::vector<Reach> found;
+  for (auto& a : attempts) found.push_back(a.found);
+  return found;
+}
+
+Reach probe_door(Bytes address, Nanos wait) {
+  return probe_doors({{address.begin(), address.end()}}, wait)[0];
 }
 
 }  // namespace cmi::fabric

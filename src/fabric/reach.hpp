@@ -3,6 +3,8 @@
 // Threads: any; it waits no longer than told, the service thread tells it 2 ms.
 #pragma once
 
+#include <vector>
+
 #include "core/base/clock.hpp"
 #include "core/base/codec.hpp"
 
@@ -11,5 +13,7 @@ namespace cmi::fabric {
 enum class Reach { kListening, kRefused, kUnknown };
 // Understands socket addresses; other providers' addresses are kUnknown.
 Reach probe_door(Bytes address, Nanos wait);
+// All at once, so that it takes no longer than one.
+std::vector<Reach> probe_doors(const std::vector<std::vector<std::byte>>& addresses, Nanos wait);
 
 }  // namespace cmi::fabric

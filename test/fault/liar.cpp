@@ -23,7 +23,7 @@ using fabric::FrameKind;
 using Buffer = std::vector<std::byte>;
 
 constexpr Nanos kPatience = 10 * kSecond;
-constexpr uint32_t kOpen = 1, kPresent = 2, kRequestTypes = 9;
+constexpr uint32_t kPresent = 2, kRequestTypes = 9;
 
 class Liar final : public fabric::Receiver {
  public:
@@ -259,7 +259,7 @@ class Liar final : public fabric::Receiver {
       out.put<uint64_t>(2);
     } else {
       out.put(some_uid());
-      if (type != kOpen) out.put(some_instance());
+      out.put(some_instance());
       switch (type) {
         case 4:    // publish
         case 8: {  // repair

@@ -29,6 +29,18 @@ uint64_t number_from(const char* variable, uint64_t usual) {
   return text != nullptr ? std::strtoull(text, nullptr, 0) : usual;
 }
 
+// Whom nothing that is told matters to.
+class Unconcerned final : public Observer {
+ public:
+  void importer_down(const access::NaddrInfo&, std::vector<int32_t>) override {}
+  void home_down(const access::NaddrInfo&, std::vector<int32_t>) override {}
+  void stores_lost(int32_t, std::vector<uint32_t>, bool) override {}
+  void unreachable(const access::NaddrInfo&) override {}
+  void reachable(const access::NaddrInfo&) override {}
+  void quiesced(int32_t, std::function<void()>) override {}
+  void resumed(int32_t) override {}
+};
+
 // One context without its threads: whoever runs the case calls what they would.
 class Context final : public fabric::ServerHandler {
  public:
@@ -44,11 +56,12 @@ class Context final : public fabric::ServerHandler {
     fabric::Identity identity{id, node_->id(), 0, {}};
     const Bytes door = server->door_address();
     identity.door.assign(door.begin(), door.end());
-    auto imports =
-        Importer::open({*node_, *linking_, "fake", *server, identity, views_, stats_, false});
+    auto imports = Importer::open(
+        {*node_, *linking_, "fake", *server, identity, views_, stats_, false, observer_});
     REQUIRE(imports);
     importer = imports.take();
-    auto homes = Home::open({*node_, *serving_, *server, "fake", id, node_->id(), views_, stats_});
+    auto homes = Home::open(
+        {*node_, *serving_, *server, "fake", id, node_->id(), views_, stats_, observer_});
     REQUIRE(homes);
     home = homes.take();
   }
@@ -81,6 +94,7 @@ class Context final : public fabric::ServerHandler {
   std::unique_ptr<Home> home;
 
  private:
+  Unconcerned observer_;
   std::unique_ptr<fabric::Fabric> serving_, linking_;
   std::unique_ptr<node::Node> node_;
   ViewTable views_;
@@ -282,7 +296,7 @@ TEST_CASE("random_notices_for_an_import_do_no_harm") {
     while (!over.load()) home.server->poll();
   });
   const Deadline soon = Deadline::in(20 * kSecond);
-  auto imported = peer.importer->import(exported.handle, 1, soon);
+  auto imported = peer.importer->import(exported.handle, 1, true, soon);
   REQUIRE(imported);
   REQUIRE(ok(peer.importer->set_token(*imported, exported.token, soon)));
   over.store(true);
@@ -296,7 +310,8 @@ TEST_CASE("random_notices_for_an_import_do_no_harm") {
     out.put((*imported)->instance);
     const Bytes more = payloads.next();
     out.bytes(more.subspan(0, std::min<size_t>(more.size(), 1800)));
-    const auto type = static_cast<uint16_t>(payloads.one_in(3) ? 4 + payloads.any() % 60000 : 1);
+    auto type = static_cast<uint16_t>(payloads.one_in(3) ? 4 + payloads.any() % 60000 : 1);
+    if (type == static_cast<uint16_t>(NoticeType::kGoodbye)) type = 1;
     peer.importer->on_notice(exported.handle.home, payloads.any(), i, type, Reader(out.done()));
   }
   CHECK((*imported)->state.load() == ImportState::kUsable);

@@ -32,19 +32,12 @@ TEST_CASE_FIXTURE(Process, "calls_that_this_build_lacks_are_notsupp") {
 
   cmi_naddr* address = ctxt->naddr;
   uint32_t index = 77;
-  for (const int32_t command :
-       {CMI_CTL_RECONF_TOUT, CMI_CTL_NODE_CMAP_GET, CMI_CTL_MEM_RESERVE, CMI_CTL_MEM_RESERVE_DEL,
-        CMI_CTL_MEM_RESERVE_SET, CMI_CTL_NODE_ADDR_CMP}) {
+  for (const int32_t command : {CMI_CTL_MEM_RESERVE, CMI_CTL_MEM_RESERVE_DEL,
+                                CMI_CTL_MEM_RESERVE_SET, CMI_CTL_NODE_ADDR_CMP}) {
     CAPTURE(command);
     cmi_ctl_cfg cfg;
     std::memset(&cfg, 0, sizeof cfg);
     switch (command) {
-      case CMI_CTL_RECONF_TOUT:
-        cfg.rcfg.rcfg_tout = 1000;
-        break;
-      case CMI_CTL_NODE_CMAP_GET:
-        cfg.cmap.cmap_reqid = 1;
-        break;
       case CMI_CTL_MEM_RESERVE:
         cfg.mreq.mem_reserve = unit();
         break;

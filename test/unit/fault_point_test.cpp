@@ -81,6 +81,11 @@ TEST_CASE("a_point_that_fails_does_so_at_each_passage_and_no_other_point_does") 
   fault_point("first.write");  // no action of its own
 }
 
+TEST_CASE("a_point_numbered_with_a_plus_acts_from_that_passage_on") {
+  Armed a("a#3+=fail");
+  CHECK(passages("a", 5) == std::vector<bool>{false, false, true, true, true});
+}
+
 TEST_CASE("a_numbered_point_acts_on_that_passage_only") {
   Armed a("a#3=fail;b#1=fail");
   CHECK(passages("a", 5) == std::vector<bool>{false, false, true, false, false});

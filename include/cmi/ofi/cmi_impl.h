@@ -1,6 +1,7 @@
 /*
  * cmi/ofi/cmi_impl.h: what this implementation of CMI adds to <cmi.h>: the memory barriers of the
- * specification as macros [cmi(5), CMI Memory Model], and counters of what the library did. C11,
+ * specification as macros [cmi(5), CMI Memory Model], a descriptor that says that an event waits,
+ * and counters of what the library did. C11,
  * and valid C++17. Clients that use nothing from here run on every implementation.
  */
 #ifndef CMI_OFI_CMI_IMPL_H
@@ -54,6 +55,17 @@ static inline int cmi_ofi_rmb_inline(void) {
   __asm__ __volatile__("" : : : "memory");
   return 0;
 }
+
+/* ---- Events --------------------------------------------------------------------------------- */
+
+/**
+ * A descriptor that polls readable while evt_get() has an event to give, for clients with an event
+ * loop. It is the library's: poll it, do not read or close it. It is valid until the context ends.
+ * Returns: the descriptor, or -1 with cmi_get_error().
+ * Errors: CMI_ERR_INVAL, not this process's context; CMI_ERR_INIT, the calling thread is not
+ * registered.
+ */
+CMI_EXPORT int cmi_ofi_evt_fd(cmi_ctxt* ctxt);
 
 /* ---- Counters ------------------------------------------------------------------------------- */
 

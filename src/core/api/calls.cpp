@@ -197,7 +197,11 @@ int cmi_ctl(cmi_ctxt* ctxt, int32_t cmd, cmi_ctl_cfg* cfg) {
             c->assume_client_consistent();
             return Status::kOk;
           case CMI_CTL_RECONF_TOUT:
+            if (cfg == nullptr) return Status::kInval;
+            return c->set_reconf_timeout(cfg->rcfg.rcfg_tout);
           case CMI_CTL_NODE_CMAP_GET:
+            if (cfg == nullptr) return Status::kInval;
+            return c->request_map(cfg->cmap.cmap_reqid);
           case CMI_CTL_MEM_RESERVE:
           case CMI_CTL_MEM_RESERVE_DEL:
           case CMI_CTL_MEM_RESERVE_SET:
@@ -213,15 +217,22 @@ int cmi_ctl(cmi_ctxt* ctxt, int32_t cmd, cmi_ctl_cfg* cfg) {
 }
 
 cmi_event* evt_get(cmi_ctxt* ctxt) {
-  // Nothing makes events yet: none waits.
-  if (enter(ctxt, kFacEvt, "evt_get") != nullptr) trace(kFacEvt, kDebug, "evt_get(): none");
-  return nullptr;
+  Context* c = enter(ctxt, kFacEvt, "evt_get");
+  if (c == nullptr) return nullptr;
+  // Signals stay as they are: the event is made with the client's allocator, in its memory.
+  cmi_event* event = finish_object<cmi_event*>(
+      kFacEvt, nullptr, [&] { return c->next_event(); }, "evt_get()");
+  if (event != nullptr)
+    trace(kFacEvt, kInfo, "evt_get: event of type {}", static_cast<int>(event->type));
+  return event;
 }
 
 void evt_ret(cmi_event* event, cmi_event_ret status) {
-  if (Context::current() == nullptr) return;
-  trace(kFacEvt, kWarn, "evt_ret: {} (status {}) is no event of this context",
-        static_cast<void*>(event), static_cast<int>(status));
+  Context* c = Context::current();
+  if (c == nullptr) return;
+  const bool ours = c->return_event(event, status);
+  trace(kFacEvt, ours ? kDebug : kWarn, "evt_ret({}, status {}): {}", fmt::ptr(event),
+        static_cast<int>(status), ours ? "ok" : "no event of this context that is out");
 }
 
 int fini(cmi_ctxt* ctxt) {

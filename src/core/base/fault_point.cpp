@@ -22,6 +22,7 @@ struct Point {
   Act act = Act::kKill;
   long micros = 0;
   long nth = 0;  // 0: at each passage
+  bool later_too = false;
   std::atomic<long> passed{0};
 };
 std::array<Point, 8> points;
@@ -29,7 +30,7 @@ int count = 0;
 
 bool due(Point& p) {
   long n = p.passed.fetch_add(1, std::memory_order_relaxed) + 1;
-  return p.nth == 0 || p.nth == n;
+  return p.nth == 0 || p.nth == n || (p.later_too && n > p.nth);
 }
 
 void parse_one(const std::string& item) {
@@ -38,6 +39,7 @@ void parse_one(const std::string& item) {
   Point& p = points[static_cast<size_t>(count)];
   std::string name = item.substr(0, eq), act = item.substr(eq + 1);
   p.nth = 0;
+  p.later_too = name.ends_with('+');
   if (size_t hash = name.find('#'); hash != std::string::npos) {
     p.nth = std::atol(name.c_str() + hash + 1);
     name.resize(hash);

@@ -24,7 +24,7 @@ Result<cmi_fb> Context::open_epoch() {
   if (t_thread->epoch != nullptr) return Status::kBound;
   void* p = allocator_.get(sizeof(Epoch));
   if (p == nullptr) return Status::kNoMem;
-  auto* e = new (p) Epoch{t_thread, {engine_->importer().losses()}};
+  auto* e = new (p) Epoch{t_thread, engine_->importer().losses()};
   t_thread->epoch = e;
   return reinterpret_cast<cmi_fb>(e);
 }

@@ -69,6 +69,7 @@ void Context::process_exits() {
   Context* c = g_context.load();
   if (c != nullptr) {
     g_handle.store(nullptr);
+    c->map_maker_->stop();
     c->engine_->stop();
     // With other threads still running in here the registry is left to the next reaper.
     bool alone;
@@ -154,12 +155,16 @@ Result<Context*> Context::start(uint16_t verno, const cmi_cbs* callbacks,
     return node.status();
   }
   c.node_ = node.take();
+  auto told = events::Events::open(c);
+  if (!told) return told.status();
+  c.events_ = told.take();
   memory::Userfault::probe(c.environment_.kernel);
   auto engine =
       memory::Engine::start(*c.node_, {c.environment_.provider, c.environment_.address}, c.id_,
-                            c.environment_.fault == Environment::FaultMode::kThread);
+                            c.environment_.fault == Environment::FaultMode::kThread, *c.events_);
   if (!engine) return engine.status();
   c.engine_ = engine.take();
+  c.map_maker_ = std::make_unique<events::MapMaker>(*c.engine_, *c.events_);
   // After the fabric's libraries are loaded: exit handlers run last first, and theirs must come
   // later.
   static const int registered = std::atexit(&Context::process_exits);
@@ -187,7 +192,9 @@ Result<Context*> Context::start(uint16_t verno, const cmi_cbs* callbacks,
 
 Context::~Context() {
   for (auto& i : issued_) allocator_.put(i.object);
+  map_maker_.reset();
   engine_.reset();
+  events_.reset();
   node_.reset();
   allocator_.put(handle_);
   // The trace file closes with environment_.
@@ -207,7 +214,7 @@ Status Context::join_thread() {
   if (t == nullptr) return Status::kNoMem;
   new (t) Thread;
   t->context = this;
-  t->loss.seen = engine_->importer().losses();
+  t->loss = engine_->importer().losses();
   if (pthread_setspecific(g_thread_key, t) != 0) {
     allocator_.put(t);
     return Status::kNoMem;
@@ -255,6 +262,7 @@ Status Context::leave_thread() {
 }
 
 void Context::end() {
+  map_maker_->stop();
   std::map<void*, Attached> attached;
   std::map<int32_t, Imported> imported;
   {
@@ -274,7 +282,9 @@ void Context::end() {
     a.imported.reset();
     node_->detach(a.attachment);
   }
-  for (auto& [id, i] : imported) engine_->importer().leave(i.import, soon);
+  std::vector<std::shared_ptr<memory::Import>> imports;
+  for (auto& [id, i] : imported) imports.push_back(std::move(i.import));
+  engine_->importer().leave_all(imports, soon);
   engine_->home().close(Deadline::in(kRevokeTimeout));
 }
 

@@ -18,6 +18,8 @@
 #include "core/context/environment.hpp"
 #include "core/memory/engine.hpp"
 #include "core/node/node.hpp"
+#include "events/events.hpp"
+#include "events/map_maker.hpp"
 
 namespace cmi::context {
 
@@ -48,7 +50,7 @@ struct Epoch {
 extern thread_local Thread* t_thread;  // of this thread, or null
 extern thread_local cmi_error t_error;
 
-class Context {
+class Context : private events::Host {
  public:
   // `table10`/`table11`: what CMIFN reaches, given by the C entry.
   static Result<Context*> start(uint16_t verno, const cmi_cbs* callbacks,
@@ -92,6 +94,15 @@ class Context {
   Result<cmi_token*> tok_new(int32_t seg, const cmi_naddr* naddr, uint32_t rights);
   Status tok_del(const cmi_token* token);
 
+  // notifications.cpp
+  Result<cmi_event*> next_event() { return events_->get(); }
+  bool return_event(cmi_event* event, cmi_event_ret status) {
+    return events_->give_back(event, status);
+  }
+  int event_descriptor() const { return events_->descriptor(); }
+  Status request_map(uint64_t id);
+  Status set_reconf_timeout(uint32_t milliseconds);
+
   // barriers.cpp
   Status barrier() { return barrier(t_thread->loss); }
   Result<cmi_fb> open_epoch();
@@ -127,7 +138,11 @@ class Context {
   };
 
   Context() = default;
-  ~Context();
+  ~Context() override;
+  cmi_ctxt* client_handle() override { return handle_; }
+  void* allocate(size_t bytes) override { return allocator_.get(bytes); }
+  void release(void* memory) override { allocator_.put(memory); }
+  std::byte* lowest_view(int32_t segment) override;
   void end();
   static void child_after_fork();
   static void process_exits();
@@ -144,7 +159,9 @@ class Context {
   Environment environment_;
   ContextId id_;
   std::unique_ptr<node::Node> node_;
+  std::unique_ptr<events::Events> events_;
   std::unique_ptr<memory::Engine> engine_;
+  std::unique_ptr<events::MapMaker> map_maker_;
 
   std::atomic<bool> client_consistent_{false};
 

@@ -44,13 +44,14 @@ Result<std::shared_ptr<memory::Import>> Context::import_of(int32_t seg) {
   if (!blob || blob->size() < access::kRsegSize) return Status::kInval;
   auto rseg = access::decode_rseg(blob->data());
   if (!rseg) return rseg.status();
-  auto import = engine_->importer().import(*rseg, seg, Deadline::in(call_timeout()));
+  auto import = engine_->importer().import(*rseg, seg, false, Deadline::in(call_timeout()));
   if (!import) return import.status();
   uint64_t version = 0;
   auto token = node_->proxy_token(seg, &version);
   if (token && token->size() >= access::kTokenSize) {
     if (auto t = access::decode_token(token->data()); t) {
       (void)engine_->importer().set_token(*import, *t, Deadline::in(call_timeout()));
+      engine_->importer().took_token(**import, version);
     }
   }
   std::shared_ptr<memory::Import> kept;
@@ -74,6 +75,7 @@ Result<void*> Context::seg_at(int32_t seg, void* addr, int32_t flags) {
   auto info = node_->find(seg);
   if (!info || info->removed) return Status::kInval;
   if (reinterpret_cast<uintptr_t>(addr) % kSegmentAlignment != 0) return Status::kInval;
+  if ((info->marks & node::kMarkQuiesced) != 0) return Status::kReconfig;
   const bool read_only = (flags & CMI_SEG_READ) != 0;
   auto attachment = node_->attach(seg);
   if (!attachment) return attachment.status();
@@ -127,7 +129,7 @@ Status Context::seg_dt(int32_t seg, void* addr) {
   Status status = Status::kOk;
   if (entry.imported != nullptr) {
     // What was stored through this view must not go with it.
-    memory::LossMark ignored{engine_->importer().losses()};
+    memory::LossMark ignored = engine_->importer().losses();
     (void)engine_->importer().barrier(ignored, Deadline::in(kBarrierTimeout));
     engine_->importer().detach(entry.imported, Deadline::in(call_timeout() + kSecond));
     entry.imported.reset();
@@ -161,6 +163,7 @@ Status Context::seg_remove(int32_t seg) {
   auto info = node_->find(seg);
   if (!info) return node_->remove(seg);  // it knows whether it was ours: a second time is fine
   if (Status s = node_->remove(seg); !ok(s)) return s;
+  events_->forget(seg);
   if (info->kind == node::SegmentKind::kHome) {
     engine_->home().removed(seg, Deadline::in(kRevokeTimeout));
     Guard g(mu_);
@@ -168,7 +171,10 @@ Status Context::seg_remove(int32_t seg) {
   } else {
     {
       Guard g(mu_);
-      if (auto it = imported_.find(seg); it != imported_.end()) it->second.removed = true;
+      if (auto it = imported_.find(seg); it != imported_.end()) {
+        it->second.removed = true;
+        it->second.import->marked.store(true);
+      }
     }
     leave_import_if_unused(seg);
   }
@@ -181,6 +187,7 @@ Status Context::seg_status(int32_t seg, cmi_ds* ds) {
   uint32_t flags = 0;
   if ((info->marks & node::kMarkExported) != 0) flags |= CMI_SEG_ST_EXPORTED;
   if ((info->marks & node::kMarkTokenSet) != 0) flags |= CMI_SEG_ST_TOKEN_SET;
+  if ((info->marks & node::kMarkQuiesced) != 0) flags |= CMI_SEG_ST_QUIESCED;
   if (info->kind == node::SegmentKind::kProxy) flags |= CMI_SEG_ST_IMPORTED;
   if (info->removed) flags |= CMI_SEG_ST_REMOVED;
   if (engine_->home().any_in_flux(seg)) flags |= CMI_SEG_ST_INCONSIST;

@@ -80,7 +80,7 @@ Result<int32_t> Context::seg_imp(const cmi_rseg* rseg) {
   if (Status s = access::encode_rseg(*info, blob); !ok(s)) return s;
   auto id = node_->create_proxy(info->size, info->flags, blob);
   if (!id) return id.status();
-  auto import = engine_->importer().import(*info, *id, Deadline::in(call_timeout()));
+  auto import = engine_->importer().import(*info, *id, true, Deadline::in(call_timeout()));
   if (!import) {
     (void)node_->remove(*id);
     return import.status();
@@ -109,12 +109,15 @@ Status Context::set_token(int32_t seg, const cmi_token* token) {
     if (it == imported_.end() || !it->second.ours) return Status::kPerm;
     import = it->second.import;
   }
+  events_->recovered(seg);  // first, so that what the new token fails in is told
   if (Status s = engine_->importer().set_token(import, *info, Deadline::in(call_timeout()));
       !ok(s)) {
     return s;
   }
   std::byte bytes[access::kTokenSize] = {};
   if (ok(access::encode_token(*info, bytes))) (void)node_->store_proxy_token(seg, bytes);
+  uint64_t version = 0;
+  if (node_->proxy_token(seg, &version)) engine_->importer().took_token(*import, version);
   return node_->set_marks(seg, node::kMarkTokenSet, 0);
 }
 

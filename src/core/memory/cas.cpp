@@ -104,6 +104,7 @@ Exception Importer::swap_by_message(const std::shared_ptr<Import>& holder, uint6
     case WireStatus::kRights:
       return Exception::kAccess;
     case WireStatus::kGone:
+    case WireStatus::kEnding:
       return Exception::kSinval;
     case WireStatus::kInFlux:
       return Exception::kConsist;

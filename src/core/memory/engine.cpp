@@ -26,7 +26,8 @@ constexpr Nanos kSweepEvery = 5 * kSecond, kSweepAfter = 30 * kSecond;
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::start(node::Node& node, const fabric::Config& config,
-                                              ContextId self, bool fault_threads) {
+                                              ContextId self, bool fault_threads,
+                                              Observer& observer) {
   std::unique_ptr<Engine> e(new Engine(node));
   auto serving = fabric::open_fabric(config);
   if (!serving) return serving.status();
@@ -48,11 +49,11 @@ Result<std::unique_ptr<Engine>> Engine::start(node::Node& node, const fabric::Co
   const Bytes door = e->server_->door_address();
   identity.door.assign(door.begin(), door.end());
   auto importer = Importer::open({node, *e->linking_, e->provider(), *e->server_, identity,
-                                  e->views_, e->stats_, fault_threads});
+                                  e->views_, e->stats_, fault_threads, observer});
   if (!importer) return importer.status();
   e->importer_ = importer.take();
-  auto home = Home::open(
-      {node, *e->serving_, *e->server_, e->provider(), self, node.id(), e->views_, e->stats_});
+  auto home = Home::open({node, *e->serving_, *e->server_, e->provider(), self, node.id(),
+                          e->views_, e->stats_, observer});
   if (!home) return home.status();
   e->home_ = home.take();
 

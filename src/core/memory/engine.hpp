@@ -22,7 +22,8 @@ class Engine : public fabric::ServerHandler, public FaultTarget {
   // context starts (driven by the threads that wait), so that neither wakes the other.
   // kNotSupp: among others, fault_threads where the process may not have them.
   static Result<std::unique_ptr<Engine>> start(node::Node& node, const fabric::Config& config,
-                                               ContextId self, bool fault_threads);
+                                               ContextId self, bool fault_threads,
+                                               Observer& observer);
   ~Engine() override;
 
   Importer& importer() { return *importer_; }

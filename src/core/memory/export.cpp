@@ -144,6 +144,7 @@ void Home::removed(int32_t id, Deadline deadline) {
     Segment* s = find(id);
     if (s == nullptr || !s->owned || s->removed) return;
     s->removed = true;
+    settle_quiesce(*s, &done);
     auto info = parts_.node.find(id);
     const bool gone = !info || info->attachments == 0;
     if (s->held()) held_segments_.fetch_sub(1);
@@ -154,7 +155,7 @@ void Home::removed(int32_t id, Deadline deadline) {
       Writer out(buf);
       out.put(s->uid);
       out.put(h.instance);
-      out.put<uint8_t>(gone ? 1 : 0);
+      out.put(static_cast<uint8_t>((gone ? kRemovedGone : 0) | (ending_ ? kRemovedEnding : 0)));
       tell(p, *s, h, NoticeType::kRemoved, out.done());
     }
     settle(p, &done);
@@ -169,26 +170,6 @@ void Home::removed(int32_t id, Deadline deadline) {
   // While anyone of this node has it attached, importers are told TOKEN, not SINVAL: it stays
   // known.
   if (s->views.empty() && !parts_.node.find(id)) segments_.erase(id);
-}
-
-void Home::close(Deadline deadline) {
-  std::vector<int32_t> owned;
-  {
-    Guard g(mu_);
-    for (auto& [id, s] : segments_) {
-      if (s.owned && s.exported && !s.removed) owned.push_back(id);
-    }
-  }
-  (void)barrier(deadline);
-  // Importers whose stores and swaps are being published are answered before they are told that it
-  // is over: what has happened must not look as if it had not.
-  std::vector<std::shared_ptr<Publication>> owing;
-  {
-    Guard g(mu_);
-    for (auto& [number, n] : notices_) owing.push_back(n.publication);
-  }
-  for (auto& p : owing) wait(*p, deadline);
-  for (int32_t id : owned) removed(id, deadline);
 }
 
 }  // namespace cmi::memory

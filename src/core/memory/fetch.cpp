@@ -232,10 +232,7 @@ bool Importer::session_key(Import& imp, fabric::Session& session, fabric::Remote
     if (status != WireStatus::kOk) {
       trace(kFacTok, kInfo, "the home refuses the token of segment {}: {}", imp.id,
             static_cast<int>(status));
-      const ImportState to = status == WireStatus::kGone      ? ImportState::kGone
-                             : status == WireStatus::kRemoved ? ImportState::kRemoved
-                                                              : ImportState::kRevoked;
-      end_import(imp.shared_from_this(), to);
+      refused(imp, status);
       return false;
     }
     const auto k = in.get<uint64_t>();
@@ -383,6 +380,11 @@ bool Importer::adopt_token(const std::shared_ptr<Import>& imp, Deadline deadline
   return ok(set_token(imp, *token, deadline)) && imp->state.load() == ImportState::kUsable;
 }
 
+void Importer::took_token(Import& imp, uint64_t version) {
+  Guard g(imp.adopt_mu);
+  imp.adopted_version = version;
+}
+
 // What the home says about an access that failed. kNone: nothing is wrong (any more).
 Exception Importer::explain(Import& imp, Deadline deadline) {
   const ImportState state = imp.state.load();
@@ -396,40 +398,47 @@ Exception Importer::explain(Import& imp, Deadline deadline) {
   auto answer = imp.link->call(static_cast<uint16_t>(RequestType::kCause), out.done(), soon);
   if (answer) {
     Reader in(*answer);
-    switch (static_cast<WireStatus>(in.get<uint8_t>())) {
+    const auto status = static_cast<WireStatus>(in.get<uint8_t>());
+    switch (status) {
       case WireStatus::kOk:
         return state == ImportState::kRemoved ? Exception::kToken : Exception::kNone;
-      case WireStatus::kGone:
-        end_import(imp.shared_from_this(), ImportState::kGone);
-        return Exception::kSinval;
-      case WireStatus::kRemoved:
-        end_import(imp.shared_from_this(), ImportState::kRemoved);
-        return Exception::kToken;
       case WireStatus::kRights:
         return Exception::kAccess;
       case WireStatus::kNotPresented:  // our presenting it has only not come through yet
         return Exception::kNone;
       default:
-        end_import(imp.shared_from_this(), ImportState::kRevoked);
-        return Exception::kToken;
+        return refused(imp, status) == ImportState::kGone ? Exception::kSinval : Exception::kToken;
     }
   }
   return home_has_ended(imp) ? Exception::kSinval : Exception::kTransient;
 }
 
+ImportState Importer::refused(Import& imp, WireStatus status) {
+  ImportState to = ImportState::kRevoked;
+  if (status == WireStatus::kGone || status == WireStatus::kEnding) to = ImportState::kGone;
+  if (status == WireStatus::kRemoved) to = ImportState::kRemoved;
+  // A home that lives and no longer has the segment has marked it for deletion.
+  if (status == WireStatus::kGone || status == WireStatus::kRemoved) imp.marked.store(true);
+  end_import(imp.shared_from_this(), to);
+  return to;
+}
+
 bool Importer::home_has_ended(Import& imp) {
-  bool ended = imp.link->condemned();
+  if (imp.link->condemned()) return true;
+  fabric::Reach reach = fabric::Reach::kUnknown;
   for (const auto& door : imp.rseg.doors) {
-    if (ended || door.provider != parts_.provider) continue;
-    ended = fabric::probe_door(door.blob, 50 * kMilli) == fabric::Reach::kRefused;
+    if (door.provider == parts_.provider) reach = fabric::probe_door(door.blob, 50 * kMilli);
   }
   const Nanos since = imp.link->unreachable_since();
-  ended = ended || (since != 0 && now() - since > kDeadAfter);
-  if (ended && !imp.link->condemned()) {
-    trace(kFacMem, kWarn, "segment {}: its home has ended", imp.id);
-    lose_home(imp.link);
+  const bool silent = since != 0 && now() - since > kDeadAfter;
+  if (reach != fabric::Reach::kRefused && !silent) return false;
+  trace(kFacMem, kWarn, "segment {}: its home has ended", imp.id);
+  // A home that is only stopped still has a node that lets us in.
+  if (reach == fabric::Reach::kUnknown && !imp.link->local_fault()) {
+    parts_.observer.unreachable({imp.rseg.home_node, imp.rseg.home});
   }
-  return ended;
+  lose_home(imp.link);
+  return true;
 }
 
 // Pages that arrived leave kFetching. `view`: where to map them, null for nowhere. `wanted`: the

@@ -5,7 +5,7 @@
 // requests.cpp (what importers ask), publish.cpp (notices and their acknowledgements),
 // in_flux.cpp and recovery.cpp (pages in flux after an importer's death: importers' marks, lists;
 // covering the pages here, giving them back), home_barrier.cpp (stores of this node: tracking,
-// barriers, CAS; the node bus).
+// barriers, CAS; the node bus), home_quiesce.cpp, home_partings.cpp (the ends of contexts).
 //
 // Only the process that made a segment exports and publishes it. Other processes of the node attach
 // the same file; they register their views with the maker over the node bus, and their barriers and
@@ -40,19 +40,6 @@ inline constexpr uint32_t kMaxExports = 1024;
 inline constexpr size_t kMaxHolders = 4096;              // imports of one segment
 inline constexpr size_t kMaxRecovery = size_t{1} << 30;  // bytes of one CHECK or RECO
 
-// Datagrams between contexts of one node.
-enum BusWhat : uint8_t {
-  kBusView = 1,        // a: address, b: length; a pagemap descriptor comes along
-  kBusUnview = 2,      // a: address, b: length; scanned before it is forgotten
-  kBusBarrier = 3,     // publish what this node stored
-  kBusPublish = 4,     // a: page that was swapped through a service view
-  kBusStored = 5,      // a: number of page ranges that follow, stored to and not found by a scan
-  kBusLook = 6,        // has views of the segment: wants to know its pages in flux from now on
-  kBusInFlux = 7,      // a: version of the list whose file comes along
-  kBusInFluxSeen = 8,  // a: version; pages are covered and uncovered accordingly
-  kBusAnswer = 0x80    // question is done
-};
-
 class Home {
  public:
   struct Parts {
@@ -64,6 +51,7 @@ class Home {
     NodeId node_id;
     ViewTable& views;
     Stats& stats;
+    Observer& observer;
   };
   static Result<std::unique_ptr<Home>> open(Parts parts);
   ~Home();
@@ -84,8 +72,27 @@ class Home {
   Status delete_token(const access::TokenInfo& token, Deadline deadline);
   // Tells importers that the segment is marked for deletion.
   void removed(int32_t id, Deadline deadline);
-  // Ends every export, as the end of the process would.
+
+  // home_partings.cpp
+  // Ends every export, as the end of the process would, and says goodbye.
   void close(Deadline deadline);
+
+  // home_quiesce.cpp
+  // Has the clients of a segment made here stop using it, here and wherever it is imported, and has
+  // seg_at refuse it meanwhile; `settled` runs when all have returned the event, or no longer need
+  // to. Once more: the same again. kInval, kPerm, kNoMem: it will not run.
+  Status quiesce(int32_t id, std::function<void()> settled);
+  // Has them go on. Of a segment that is not quiesced: nothing.
+  Status resume(int32_t id);
+
+  // Asks all importers whether they are there; see roll_call.hpp.
+  uint64_t ask_importers();
+  bool all_answered(uint64_t call);
+  struct Silent {
+    access::NaddrInfo who;
+    std::vector<std::byte> door;
+  };
+  std::vector<Silent> end_call(uint64_t call);  // those that have not answered
 
   // home_barrier.cpp
   Status barrier(Deadline deadline);
@@ -124,8 +131,11 @@ class Home {
   };
   struct Holder {  // one import of one client
     ContextId client;
+    NodeId node;
     uint32_t instance = 0;
-    uint64_t token = 0;  // id; 0: none presented, or revoked
+    bool presented = false;     // a token, once
+    bool owes_quiesce = false;  // its client has not said that it stopped
+    uint64_t token = 0;         // id; 0: none presented, or revoked
     uint32_t rights = 0;
     bool could_write = false;                 // once, with some token
     std::unique_ptr<fabric::Region> session;  // its own registration (a fence closes it)
@@ -174,6 +184,13 @@ class Home {
     Fd flux_list;               // that version, for the watchers
     std::vector<Watcher> watchers;
     bool held() const;  // somebody may have pages of it
+
+    struct {
+      bool on = false;
+      bool owed = false;                           // our own client has not said that it stopped
+      uint32_t round = 0;                          // raised by each change
+      std::vector<std::function<void()>> settled;  // to run when nobody owes anything
+    } quiesce;
   };
   struct Publication {
     int waiting = 0;
@@ -210,16 +227,38 @@ class Home {
       CMI_REQUIRES(mu_);
   void tell(const std::shared_ptr<Publication>& p, const Segment& s, const Holder& h,
             NoticeType type, Bytes payload) CMI_REQUIRES(mu_);
+  void tell(const std::shared_ptr<Publication>& p, const ContextId& client, uint64_t uid,
+            uint32_t instance, NoticeType type, Bytes payload) CMI_REQUIRES(mu_);
   void settle(const std::shared_ptr<Publication>& p, Finished* done) CMI_REQUIRES(mu_);
   void forget_content(Segment& s, const ContextId& client, Finished* done) CMI_REQUIRES(mu_);
   void forget_client(const ContextId& client, Finished* done) CMI_REQUIRES(mu_);
-  void declare_dead(const ContextId& client);
+  void declare_dead(const ContextId& client, bool unreachable);
   void tell_ranges(const std::shared_ptr<Publication>& p, const Segment& s, const Holder& h,
                    NoticeType type, const std::vector<PageRange>& ranges) CMI_REQUIRES(mu_);
   bool wait(Publication& p, Deadline deadline);
   static void run(Finished& done);
 
+  // home_partings.cpp
+  WireStatus why_gone(const Segment* s) CMI_REQUIRES(mu_);  // of one that cannot be used any more
+  // The segments that its end is told for, and who it is.
+  std::vector<int32_t> imported_by(const ContextId& client, access::NaddrInfo* who)
+      CMI_REQUIRES(mu_);
+  void on_leave(const fabric::ClientInfo& client, uint64_t number, Reader in);
+  void on_goodbye(const fabric::ClientInfo& client, uint64_t number, Reader in);
+
+  // home_quiesce.cpp
+  void on_returned(const fabric::ClientInfo& client, uint64_t number, Reader in);
+  void on_bus_quiesce(node::ContextSlot from, int32_t segment, uint64_t question, uint64_t on);
+  // For the importing side of this process: what a neighbour lost of a segment that we imported.
+  void on_bus_lost(int32_t segment, const std::vector<PageRange>& ranges, uint64_t how);
+  void own_client_returned(int32_t id, uint32_t round);
+  void tell_quiesce(Segment& s, Holder& h, Finished* done) CMI_REQUIRES(mu_);
+  void settle_quiesce(Segment& s, Finished* done) CMI_REQUIRES(mu_);
+
   // requests.cpp
+  Holder* add_holder(Segment& s, const fabric::ClientInfo& client, uint32_t instance)
+      CMI_REQUIRES(mu_);  // null: there are too many
+  void on_open(const fabric::ClientInfo& client, uint64_t number, Reader in);
   WireStatus check(const ContextId& client, uint64_t uid, uint32_t instance, uint32_t right,
                    Segment** s, Holder** h) CMI_REQUIRES(mu_);
   void on_present(const fabric::ClientInfo& client, uint64_t number, Reader in);
@@ -286,6 +325,10 @@ class Home {
   Fd hole_;  // an empty file: who touches a page mapped from it gets SIGBUS
   bool unseen_lists_ CMI_GUARDED_BY(mu_) = false;  // some watcher has not seen the last version
   std::atomic<uint64_t> uncovered_{0};
+  std::map<uint64_t, std::shared_ptr<Publication>> calls_ CMI_GUARDED_BY(mu_);  // of the roll
+  bool ending_ CMI_GUARDED_BY(mu_) = false;                                     // close() has begun
+  // Pages of imports that neighbours have lost stores to, until they have said all.
+  std::map<int32_t, std::vector<uint32_t>> lost_beside_ CMI_GUARDED_BY(mu_);
   std::atomic<uint32_t> held_segments_{0};  // owned ones with holders, or attached ones of others
 };
 

@@ -10,6 +10,7 @@
 #include "core/base/log.hpp"
 #include "core/memory/home.hpp"
 #include "core/memory/store_log.hpp"
+#include "core/node/quiesce.hpp"
 
 namespace cmi::memory {
 
@@ -299,11 +300,14 @@ void Home::on_datagram(node::Node::Datagram d) {
   const auto a = in.get<uint64_t>();
   const auto b = in.get<uint64_t>();
   std::vector<PageRange> stored;
-  for (uint64_t i = 0; what == kBusStored && i < a && in.ok(); ++i) {
+  const bool ranges_follow = what == kBusStored || what == kBusLost;
+  for (uint64_t i = 0; ranges_follow && i < a && in.ok(); ++i) {
     const auto first = in.get<uint32_t>();
     stored.push_back({first, in.get<uint32_t>()});
   }
   if (!in.done()) return;
+  if (what == kBusLost) return on_bus_lost(segment, stored, b);
+  if (what == node::kBusQuiesce) return on_bus_quiesce(d.from, segment, question, a);
   Finished done;
   if (what == kBusAnswer) {
     {

@@ -50,6 +50,10 @@ struct Import : std::enable_shared_from_this<Import> {
   uint32_t pages = 0;
   bool marks = false;  // client-inconsistent: the home knows which pages are stored to (rule 21)
   std::shared_ptr<fabric::Link> link;
+  bool ours = false;  // imported by this process for its node; others of the node only attach it
+  // Marked for deletion, here or at home: no event names it any more.
+  std::atomic<bool> marked{false};
+  std::atomic<uint32_t> quiesce_round{0};  // the newest that the home told; service thread alone
 
   // Set by the first attach, then constant.
   Fd file;

@@ -59,19 +59,36 @@ std::vector<std::shared_ptr<Import>> Importer::all_imports() {
 }
 
 Result<std::shared_ptr<Import>> Importer::import(const access::RsegInfo& rseg, int32_t id,
-                                                 Deadline deadline) {
+                                                 bool ours, Deadline deadline) {
   auto link = link_to(rseg);
   if (link == nullptr) {
     trace(kFacSeg, kError, "seg_imp: the home offers no provider that is open here ({})",
           parts_.provider);
     return Status::kInval;
   }
-  std::byte buf[8];
+  auto imp = std::make_shared<Import>();
+  imp->id = id;
+  imp->ours = ours;
+  imp->rseg = rseg;
+  imp->link = link;
+  imp->pages = static_cast<uint32_t>(rseg.size / kPageSize);
+  imp->marks = !access::client_consistent(rseg.flags);
+  {
+    // Known before the home knows of it, so that what the home has to tell finds it.
+    Guard g(imports_mu_);
+    imp->instance = next_instance_++;
+    imports_.push_back(imp);
+  }
+  std::byte buf[12];
   Writer out(buf);
   out.put(rseg.uid);
+  out.put(imp->instance);
   auto answer = link->call(static_cast<uint16_t>(RequestType::kOpen), out.done(), deadline);
   if (!answer) {
     trace(kFacSeg, kError, "seg_imp: the home cannot be reached");
+    // It may have heard of us all the same.
+    link->start(static_cast<uint16_t>(RequestType::kLeave), out.done());
+    forget(imp);
     return Status::kInval;
   }
   Reader in(*answer);
@@ -82,17 +99,9 @@ Result<std::shared_ptr<Import>> Importer::import(const access::RsegInfo& rseg, i
   if (status != WireStatus::kOk || !in.ok() || size != rseg.size || size % kPageSize != 0 ||
       size / kPageSize > UINT32_MAX) {
     trace(kFacSeg, kError, "seg_imp: the home no longer has the segment");
+    forget(imp);
     return Status::kInval;
   }
-  auto imp = std::make_shared<Import>();
-  imp->id = id;
-  imp->rseg = rseg;
-  imp->pages = static_cast<uint32_t>(size / kPageSize);
-  imp->marks = !access::client_consistent(rseg.flags);
-  imp->link = std::move(link);
-  Guard g(imports_mu_);
-  imp->instance = next_instance_++;
-  imports_.push_back(imp);
   return imp;
 }
 
@@ -260,28 +269,6 @@ void Importer::detach(const std::shared_ptr<const View>& view, Deadline deadline
   userfault_.wake(view->addr, view->len);  // the end of the mapping does not
 }
 
-void Importer::leave(const std::shared_ptr<Import>& imp, Deadline deadline) {
-  LossMark ignored;
-  (void)barrier(ignored, deadline);
-  std::byte buf[12];
-  Writer out(buf);
-  out.put(imp->rseg.uid);
-  out.put(imp->instance);
-  const ImportState state = imp->state.load();
-  const bool ended =
-      state == ImportState::kGone || (state == ImportState::kRemoved && home_has_ended(*imp));
-  // With stores or reads still under way the home must not forget us: should the stores arrive and
-  // never be announced, it tells the others when it finds us dead.
-  bool over = ended || await_idle_key(*imp, deadline);
-  for (auto& b : open_batches()) over = over && b->import != imp;
-  if (!ended && over) {
-    (void)imp->link->call(static_cast<uint16_t>(RequestType::kLeave), out.done(), deadline);
-  }
-  if (imp->ready.load(std::memory_order_acquire)) drop_all(imp);
-  Guard g(imports_mu_);
-  std::erase(imports_, imp);
-}
-
 int Importer::advance() {
   int events = 0;
   // What was started for later is taken in by those who come to need it, and by the tick.
@@ -297,7 +284,7 @@ int Importer::advance() {
 
 bool Importer::busy() const {
   return dirty_pages_.load() != 0 || open_batch_count_.load() != 0 || aheads_.load() != 0 ||
-         later_count_.load() != 0;
+         later_count_.load() != 0 || others_due_.load() != 0;
 }
 
 void Importer::descriptors(std::vector<int>* fds) {

@@ -3,7 +3,8 @@
 //
 // Files: importer.cpp (import, token, views), fetch.cpp (faults), ahead.cpp (fetching ahead),
 // cache.cpp (its size), collector.cpp and write_back.cpp (batches, barriers, timer), invalidate.cpp
-// (notices), marks.cpp (pages in flux), cas.cpp.
+// (notices), marks.cpp (pages in flux), losses.cpp (what is told of failures), quiesce.cpp,
+// partings.cpp (the ends of contexts in good order), cas.cpp.
 //
 // Threads: faults and calls come from application threads, in parallel; notices, ticks and answers
 // to asynchronous requests from the service thread; answers also from whichever application thread
@@ -19,6 +20,7 @@
 
 #include "core/access/handles.hpp"
 #include "core/memory/import.hpp"
+#include "core/memory/observer.hpp"
 #include "core/memory/stats.hpp"
 #include "core/memory/twin_pool.hpp"
 #include "core/memory/userfault.hpp"
@@ -44,9 +46,10 @@ enum class Exception : int {
   kConsist = 8,
 };
 
-// Where a thread last looked at the loss counter: a barrier reports each loss to each thread once.
+// Where a thread last looked at the loss counters: a barrier reports each loss to each thread once.
 struct LossMark {
   uint64_t seen = 0;
+  uint64_t seen_local = 0;  // by faults of this side
 };
 
 // A swap whose answer has not come: kept while its caller tries again, so that it is never started
@@ -68,12 +71,14 @@ class Importer {
     ViewTable& views;
     Stats& stats;
     bool fault_threads;  // userfault() is read by threads; else faults come as SIGBUS
+    Observer& observer;
   };
   static Result<std::unique_ptr<Importer>> open(Parts parts);
   ~Importer();
 
-  // Asks the home for the segment; kInval when it cannot be reached or has gone.
-  Result<std::shared_ptr<Import>> import(const access::RsegInfo& rseg, int32_t id,
+  // Asks the home for the segment; kInval when it cannot be reached or has gone. `ours`: this
+  // process has imported it for its node, so its client is told what happens to it.
+  Result<std::shared_ptr<Import>> import(const access::RsegInfo& rseg, int32_t id, bool ours,
                                          Deadline deadline);
   // Makes the token the one in use. kPerm: another node's. kInval: another segment's, or it would
   // need write-through. A token that the home has revoked is taken: accesses then raise TOKEN.
@@ -93,6 +98,10 @@ class Importer {
   void detach(const std::shared_ptr<const View>& view, Deadline deadline);
   // Writes back and tells the home; for the end of an import. Views must be gone.
   void leave(const std::shared_ptr<Import>& imp, Deadline deadline);
+  // The same for all imports of a context that ends.
+  void leave_all(const std::vector<std::shared_ptr<Import>>& imports, Deadline deadline);
+  // The registry's token of this version is the one that the import has.
+  void took_token(Import& imp, uint64_t version);
 
   // Bytes that cached pages of the import may take. What is more goes before this returns.
   void set_cache_size(const std::shared_ptr<Import>& imp, size_t bytes);
@@ -112,7 +121,18 @@ class Importer {
   // accessed raises, and its index.
   Status flush(const std::vector<std::pair<std::shared_ptr<const View>, const std::byte*>>& where,
                LossMark& mark, Deadline deadline, Exception* failed, size_t* failed_at);
-  uint64_t losses() const { return losses_.load(std::memory_order_acquire); }
+  LossMark losses() const {
+    return {losses_.load(std::memory_order_acquire), local_losses_.load(std::memory_order_acquire)};
+  }
+
+  // Homes that segments are imported from, each with a question on its way; see roll_call.hpp.
+  struct Asked {
+    access::NaddrInfo who;
+    std::vector<std::byte> door;
+    std::shared_ptr<fabric::Link> link;
+    std::shared_ptr<fabric::Request> request;  // null: dead already
+  };
+  std::vector<Asked> ask_homes();
 
   // The barrier of the caller's process must have returned already. `again`: the caller tries the
   // same swap once more after an exception; what *pending holds is then awaited, not repeated.
@@ -166,6 +186,7 @@ class Importer {
   Exception fetch(const View& view, uint32_t page, bool write, Marking* marking, Deadline deadline);
   bool adopt_token(const std::shared_ptr<Import>& imp, Deadline deadline);
   Exception explain(Import& imp, Deadline deadline);
+  ImportState refused(Import& imp, WireStatus status);  // closes the import as the home said
   bool home_has_ended(Import& imp);  // by proof or by silence; its imports are gone then
   void deliver(Import& imp, const View* view, PageRange pages, uint32_t wanted, bool write);
   void give_up_fetch(const std::shared_ptr<Import>& imp, uint32_t first, uint32_t count);
@@ -217,6 +238,7 @@ class Importer {
   uint32_t write_back_run(Import& imp, std::span<const uint32_t> pages, Collector& out)
       CMI_REQUIRES(imp.views_mu);
   void take_aged(const std::shared_ptr<Import>& imp);
+  Status judge(LossMark& mark, bool good) const;
   std::vector<std::shared_ptr<Batch>> open_batches();
   bool await(Import& imp, fabric::Op& op, Deadline deadline);
   bool await(const std::vector<std::shared_ptr<Batch>>& batches, Deadline deadline);
@@ -233,6 +255,21 @@ class Importer {
   void lose_home(const std::shared_ptr<fabric::Link>& link);
   void answer_pending_revocations();
 
+  // losses.cpp
+  void lose(const std::shared_ptr<Import>& imp, const std::vector<uint32_t>& pages);
+  void report();
+  void tell_importing_processes();
+  access::NaddrInfo home_of(const fabric::Link& link);
+
+  // quiesce.cpp
+  void on_quiesce(const std::shared_ptr<Import>& imp, bool on, uint32_t round);
+
+  // partings.cpp
+  enum class Use { kOver, kHomeEnded, kUnderWay };
+  Use end_use(const std::shared_ptr<Import>& imp, Deadline deadline);
+  void forget(const std::shared_ptr<Import>& imp);
+  void on_goodbye(const ContextId& home);
+
   Parts parts_;
   Userfault userfault_;
   TwinPool twins_;
@@ -244,7 +281,8 @@ class Importer {
   std::vector<std::shared_ptr<Import>> imports_ CMI_GUARDED_BY(imports_mu_);
   uint32_t next_instance_ CMI_GUARDED_BY(imports_mu_) = 1;
 
-  std::atomic<uint64_t> dirty_pages_{0}, open_batch_count_{0}, aheads_{0}, losses_{0};
+  std::atomic<uint64_t> dirty_pages_{0}, open_batch_count_{0}, aheads_{0};
+  std::atomic<uint64_t> losses_{0}, local_losses_{0};
   std::atomic<uint64_t> unanswered_{0};  // messages of batches
   Mutex enabled_mu_;
   std::vector<pid_t> enabled_ CMI_GUARDED_BY(enabled_mu_);  // threads with cmi_enb
@@ -252,6 +290,26 @@ class Importer {
   Mutex batches_mu_;
   uint64_t next_batch_ CMI_GUARDED_BY(batches_mu_) = 1;
   std::map<uint64_t, std::shared_ptr<Batch>> batches_ CMI_GUARDED_BY(batches_mu_);
+
+  // What the observer is to be told once everything is known: when no batch is open that began
+  // before.
+  struct Loss {
+    std::shared_ptr<Import> import;
+    std::vector<uint32_t> pages;
+    bool local = false;
+    uint64_t before = 0;  // batches from this one on have nothing to do with it
+  };
+  struct LostHome {
+    std::shared_ptr<fabric::Link> link;
+    uint64_t before = 0;
+  };
+  Mutex reports_mu_;
+  std::vector<Loss> lost_stores_ CMI_GUARDED_BY(reports_mu_);
+  std::vector<LostHome> lost_homes_ CMI_GUARDED_BY(reports_mu_);
+  std::atomic<int> reports_due_{0};
+  // Of segments that another process of this node has imported: the timer sends them to it.
+  std::vector<Loss> losses_of_others_ CMI_GUARDED_BY(reports_mu_);
+  std::atomic<int> others_due_{0};
 
   // Fetches that were given up: their pages stay kFetching until the session is destroyed.
   struct Stranded {

@@ -1,6 +1,7 @@
 // What homes tell us: drop these pages, this token is gone, this segment is gone. Runs in the
 // service thread and never waits: a publisher somewhere is waiting for our answer.
 #include <algorithm>
+#include <cstring>
 
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
@@ -22,6 +23,10 @@ void Importer::on_notice(const ContextId& home, uint64_t secret, uint64_t number
   const auto uid = in.get<uint64_t>();
   const auto instance = in.get<uint32_t>();
   if (!in.ok()) return;
+  if (static_cast<NoticeType>(type) == NoticeType::kGoodbye) {
+    on_goodbye(home);
+    return parts_.server.ack(home, secret, number);
+  }
   std::shared_ptr<Import> imp;
   {
     Guard g(imports_mu_);
@@ -29,7 +34,8 @@ void Importer::on_notice(const ContextId& home, uint64_t secret, uint64_t number
       if (i->instance == instance && i->rseg.uid == uid && i->rseg.home == home) imp = i;
     }
   }
-  if (imp == nullptr) return parts_.server.ack(home, secret, number);  // left: holds nothing
+  // An import that was left holds nothing; about the home, that it is heard is the answer.
+  if (imp == nullptr) return parts_.server.ack(home, secret, number);
 
   switch (static_cast<NoticeType>(type)) {
     case NoticeType::kInvalidate: {
@@ -61,9 +67,10 @@ void Importer::on_notice(const ContextId& home, uint64_t secret, uint64_t number
       break;
     }
     case NoticeType::kRemoved: {
-      const auto gone = in.get<uint8_t>();
+      const auto how = in.get<uint8_t>();
       if (!in.ok()) return;
-      end_import(imp, gone != 0 ? ImportState::kGone : ImportState::kRemoved);
+      if ((how & kRemovedEnding) == 0) imp->marked.store(true);
+      end_import(imp, (how & kRemovedGone) != 0 ? ImportState::kGone : ImportState::kRemoved);
       break;
     }
     case NoticeType::kInFlux: {
@@ -76,6 +83,13 @@ void Importer::on_notice(const ContextId& home, uint64_t secret, uint64_t number
       revocations_.push_back(std::move(later));
       later_count_.fetch_add(1);
       return;  // the service thread's next round answers
+    }
+    case NoticeType::kQuiesce:
+    case NoticeType::kResume: {
+      const auto round = in.get<uint32_t>();
+      if (!in.ok()) return;
+      on_quiesce(imp, static_cast<NoticeType>(type) == NoticeType::kQuiesce, round);
+      return parts_.server.ack(home, secret, number);
     }
     default:
       return;
@@ -188,10 +202,12 @@ void Importer::invalidate(const std::shared_ptr<Import>& holder, PageRange range
   imp.changed();
 }
 
-// Takes every page out of use; what was not home yet is lost, and counted.
+// Takes every page out of use; what was not home yet is lost. A batch stands for it meanwhile, so
+// that a barrier that no longer finds the pages dirty waits for the loss to be known (rule 8).
 void Importer::drop_all(const std::shared_ptr<Import>& holder) {
   Import& imp = *holder;
-  bool lost = false;
+  auto batch = begin_batch(holder);
+  std::vector<uint32_t> lost;
   std::vector<PageMark> marks;
   {
     Guard views(imp.views_mu);
@@ -222,7 +238,9 @@ void Importer::drop_all(const std::shared_ptr<Import>& holder) {
             break;
           case PageState::kDirty:
           case PageState::kZappedDirty: {
-            lost = true;
+            if (std::memcmp(imp.page_data(first + k), twins_.at(p.twin), kPageSize) != 0) {
+              lost.push_back(first + k);
+            }
             drop_twin(p);
             const bool was_dirty = p.state == PageState::kDirty;
             set_state(imp, p,
@@ -236,27 +254,44 @@ void Importer::drop_all(const std::shared_ptr<Import>& holder) {
       }
     }
   }
-  if (lost) losses_.fetch_add(1, std::memory_order_release);
+  if (!lost.empty()) {
+    batch->failed.store(true);
+    lose(holder, lost);
+  }
   if (!marks.empty() && !imp.link->condemned()) unmark(holder, marks);
   imp.changed();
+  end_part(batch);
 }
 
 void Importer::end_import(const std::shared_ptr<Import>& imp, ImportState state) {
+  // Begun before anybody can see the new state, so that a report of what is lost waits for us.
+  auto batch = begin_batch(imp);
   // Only upwards: a removed segment is not merely revoked, a gone one stays gone.
   ImportState was = imp->state.load();
   while (was < state && !imp->state.compare_exchange_weak(was, state, std::memory_order_seq_cst)) {
   }
-  if (!imp->ready.load(std::memory_order_acquire)) return;
-  drop_all(imp);
+  if (imp->ready.load(std::memory_order_acquire)) drop_all(imp);
+  end_part(batch);
 }
 
 void Importer::lose_home(const std::shared_ptr<fabric::Link>& link) {
-  if (link->condemned()) return;
-  link->condemn();
+  if (!link->condemn()) return;
   for (auto& imp : all_imports()) {
-    if (imp->link == link) end_import(imp, ImportState::kGone);
+    if (imp->link != link) continue;
+    end_import(imp, ImportState::kGone);
+    // No resume will come. The segment raises SINVAL from now on, whoever attaches it.
+    if (imp->ours && imp->quiesce_round.load() != 0) {
+      (void)parts_.node.set_marks(imp->id, 0, node::kMarkQuiesced);
+    }
   }
   link->advance();  // ends what was under way as lost
+  {
+    Guard batches(batches_mu_);
+    Guard g(reports_mu_);
+    lost_homes_.push_back({link, next_batch_});
+    reports_due_.fetch_add(1);
+  }
+  report();
 }
 
 }  // namespace cmi::memory

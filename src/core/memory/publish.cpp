@@ -15,6 +15,7 @@ constexpr Nanos kResend = 20 * kMilli;  // then ever more rarely
 // A probe leaves a connection behind at its target until that context ends: rarely, and only when
 // an answer is overdue.
 constexpr Nanos kProbeAfter = 250 * kMilli, kProbeEvery = kSecond;
+constexpr Nanos kLastProbe = 50 * kMilli;  // once, when the verdict has fallen
 constexpr size_t kMaxTimerScans = 32;
 constexpr Nanos kVerdict =
     10 * kSecond;  // of silence, then an importer that owes an answer is dead
@@ -36,17 +37,22 @@ void Home::settle(const std::shared_ptr<Publication>& p, Finished* done) {
 
 void Home::tell(const std::shared_ptr<Publication>& p, const Segment& s, const Holder& h,
                 NoticeType type, Bytes payload) {
+  tell(p, h.client, s.uid, h.instance, type, payload);
+}
+
+void Home::tell(const std::shared_ptr<Publication>& p, const ContextId& client, uint64_t uid,
+                uint32_t instance, NoticeType type, Bytes payload) {
   const uint64_t number = next_notice_++;
   Notice& n = notices_[number];
-  n.client = h.client;
+  n.client = client;
   n.type = type;
-  n.uid = s.uid;
-  n.instance = h.instance;
+  n.uid = uid;
+  n.instance = instance;
   n.payload.assign(payload.begin(), payload.end());
   n.publication = p;
   n.born = n.sent = n.probed = now();
   ++p->waiting;
-  parts_.server.notice(h.client, number, static_cast<uint16_t>(type), payload);
+  parts_.server.notice(client, number, static_cast<uint16_t>(type), payload);
 }
 
 void Home::tell_ranges(const std::shared_ptr<Publication>& p, const Segment& s, const Holder& h,
@@ -130,6 +136,7 @@ void Home::forget_client(const ContextId& client, Finished* done) {
   }
   for (auto& [id, s] : segments_) {
     forget_holders(s, [&](const Holder& h) { return h.client == client; });
+    settle_quiesce(s, done);
   }
 }
 
@@ -142,24 +149,18 @@ void Home::forget_content(Segment& s, const ContextId& client, Finished* done) {
   }
 }
 
-void Home::declare_dead(const ContextId& client) {
+// `unreachable`: it was silent, and no way led to it; else it is known to have ended.
+void Home::declare_dead(const ContextId& client, bool unreachable) {
   trace(kFacSeg, kWarn, "importer {:016x} is dead", client.hi);
   // Should it live on, stopped or behind a cut: the first thing it hears is that all is over, and
   // it drops its pages.
+  access::NaddrInfo who;
+  std::vector<int32_t> segments;
   {
     Guard g(mu_);
-    for (auto& [id, s] : segments_) {
-      for (auto& h : s.holders) {
-        if (h.client != client || !s.owned) continue;
-        std::byte buf[16];
-        Writer out(buf);
-        out.put(s.uid);
-        out.put(h.instance);
-        out.put<uint8_t>(1);
-        parts_.server.notice(client, next_notice_++, static_cast<uint16_t>(NoticeType::kRemoved),
-                             out.done());
-      }
-    }
+    segments = imported_by(client, &who);
+    parts_.server.notice(client, next_notice_++, static_cast<uint16_t>(NoticeType::kGoodbye),
+                         kAboutHome);
   }
   // Fenced before anything is decided on its death (rule 19): nothing it sent is applied after
   // this.
@@ -168,6 +169,13 @@ void Home::declare_dead(const ContextId& client) {
   auto known = std::make_shared<Publication>();  // who may access a page in flux has heard of it
   known->waiting = 1;
   known->done.begin();
+  if (!segments.empty()) {
+    // Only then may the client begin to mend.
+    known->finished = [this, who, unreachable, segments = std::move(segments)] {
+      if (unreachable) parts_.observer.unreachable(who);
+      parts_.observer.importer_down(who, segments);
+    };
+  }
   {
     Guard g(mu_);
     for (auto& [id, s] : segments_) {
@@ -194,7 +202,7 @@ bool Home::wait(Publication& p, Deadline deadline) {
 }
 
 void Home::tick(Nanos t) {
-  std::vector<ContextId> suspects, silent;
+  std::vector<ContextId> suspects, silent, dead;
   Finished done;
   {
     Guard g(mu_);
@@ -222,13 +230,19 @@ void Home::tick(Nanos t) {
     }
   }
   run(done);
-  std::sort(suspects.begin(), suspects.end());
-  suspects.erase(std::unique(suspects.begin(), suspects.end()), suspects.end());
+  for (auto* list : {&suspects, &silent}) {
+    std::sort(list->begin(), list->end());
+    list->erase(std::unique(list->begin(), list->end()), list->end());
+  }
   for (auto& c : suspects) {
     const auto door = parts_.server.client_door(c);
-    if (fabric::probe_door(door, 2 * kMilli) == fabric::Reach::kRefused) silent.push_back(c);
+    if (fabric::probe_door(door, 2 * kMilli) == fabric::Reach::kRefused) dead.push_back(c);
   }
-  for (auto& c : silent) declare_dead(c);
+  for (auto& c : dead) declare_dead(c, false);
+  for (auto& c : silent) {
+    const auto door = parts_.server.client_door(c);
+    declare_dead(c, fabric::probe_door(door, kLastProbe) == fabric::Reach::kUnknown);
+  }
 }
 
 bool Home::busy() {

@@ -22,13 +22,9 @@ void Home::reply(fabric::Server& server, const ContextId& client, uint64_t numbe
 WireStatus Home::check(const ContextId& client, uint64_t uid, uint32_t instance, uint32_t right,
                        Segment** segment, Holder** holder) {
   Segment* s = find_uid(uid);
-  if (s == nullptr || !s->exported) return WireStatus::kGone;
-  if (s->removed) {
-    auto info = parts_.node.find(s->id);
-    return info && info->attachments > 0 ? WireStatus::kRemoved : WireStatus::kGone;
-  }
+  if (s == nullptr || !s->exported || s->removed) return why_gone(s);
   Holder* h = find_holder(*s, client, instance);
-  if (h == nullptr) return WireStatus::kNotPresented;
+  if (h == nullptr || !h->presented) return WireStatus::kNotPresented;
   if (h->token == 0) return WireStatus::kToken;
   if ((h->rights & right) != right) return WireStatus::kRights;
   *segment = s;
@@ -39,24 +35,8 @@ WireStatus Home::check(const ContextId& client, uint64_t uid, uint32_t instance,
 void Home::on_request(const fabric::ClientInfo& client, uint64_t number, uint16_t type, Reader in) {
   SignalsBlocked quiet;
   switch (static_cast<RequestType>(type)) {
-    case RequestType::kOpen: {
-      const auto uid = in.get<uint64_t>();
-      std::byte buf[32];
-      Writer out(buf);
-      WireStatus status = in.done() ? WireStatus::kOk : WireStatus::kMalformed;
-      if (status == WireStatus::kOk) {
-        Guard g(mu_);
-        Segment* s = find_uid(uid);
-        if (s == nullptr || !s->exported || s->removed) {
-          status = WireStatus::kGone;
-        } else {
-          out.put(s->size);
-          out.put(s->flags);
-          out.put(s->attrib);
-        }
-      }
-      return reply(parts_.server, client.id, number, status, out.done());
-    }
+    case RequestType::kOpen:
+      return on_open(client, number, in);
     case RequestType::kPresent:
       return on_present(client, number, in);
     case RequestType::kPublish:
@@ -73,19 +53,14 @@ void Home::on_request(const fabric::ClientInfo& client, uint64_t number, uint16_
       return on_repair(client, number, in);
     case RequestType::kCas:
       return on_cas(client, number, in);
-    case RequestType::kLeave: {
-      const auto uid = in.get<uint64_t>();
-      const auto instance = in.get<uint32_t>();
-      if (in.done()) {
-        Guard g(mu_);
-        if (Segment* s = find_uid(uid); s != nullptr) {
-          forget_holders(
-              *s, [&](const Holder& h) { return h.client == client.id && h.instance == instance; });
-        }
-      }
-      return reply(parts_.server, client.id, number,
-                   in.done() ? WireStatus::kOk : WireStatus::kMalformed);
-    }
+    case RequestType::kLeave:
+      return on_leave(client, number, in);
+    case RequestType::kGoodbye:
+      return on_goodbye(client, number, in);
+    case RequestType::kReturned:
+      return on_returned(client, number, in);
+    case RequestType::kAlive:
+      return reply(parts_.server, client.id, number, WireStatus::kOk);
     case RequestType::kCause: {
       const auto uid = in.get<uint64_t>();
       const auto instance = in.get<uint32_t>();
@@ -101,6 +76,42 @@ void Home::on_request(const fabric::ClientInfo& client, uint64_t number, uint16_
     default:
       return reply(parts_.server, client.id, number, WireStatus::kMalformed);
   }
+}
+
+Home::Holder* Home::add_holder(Segment& s, const fabric::ClientInfo& client, uint32_t instance) {
+  if (s.holders.size() >= kMaxHolders) return nullptr;
+  s.holders.push_back({});
+  Holder& h = s.holders.back();
+  h.client = client.id;
+  h.node = client.node;
+  h.instance = instance;
+  return &h;
+}
+
+void Home::on_open(const fabric::ClientInfo& client, uint64_t number, Reader in) {
+  const auto uid = in.get<uint64_t>();
+  const auto instance = in.get<uint32_t>();
+  std::byte buf[32];
+  Writer out(buf);
+  WireStatus status = in.done() && instance != 0 ? WireStatus::kOk : WireStatus::kMalformed;
+  Finished done;
+  if (status == WireStatus::kOk) {
+    Guard g(mu_);
+    Segment* s = find_uid(uid);
+    Holder* h = s != nullptr ? find_holder(*s, client.id, instance) : nullptr;
+    if (s == nullptr || !s->exported || s->removed) {
+      status = why_gone(s);
+    } else if (h == nullptr && (h = add_holder(*s, client, instance)) == nullptr) {
+      status = WireStatus::kNoMem;
+    } else {
+      if (s->quiesce.on) tell_quiesce(*s, *h, &done);
+      out.put(s->size);
+      out.put(s->flags);
+      out.put(s->attrib);
+    }
+  }
+  run(done);
+  reply(parts_.server, client.id, number, status, out.done());
 }
 
 void Home::on_new_session(const fabric::ClientInfo& client) {
@@ -130,11 +141,8 @@ void Home::on_present(const fabric::ClientInfo& client, uint64_t number, Reader 
   } else {
     Guard g(mu_);
     Segment* s = find_uid(uid);
-    if (s == nullptr || !s->exported) {
-      status = WireStatus::kGone;
-    } else if (s->removed) {
-      auto info = parts_.node.find(s->id);
-      status = info && info->attachments > 0 ? WireStatus::kRemoved : WireStatus::kGone;
+    if (s == nullptr || !s->exported || s->removed) {
+      status = why_gone(s);
     } else if (auto t = s->tokens.find(token_id);
                t == s->tokens.end() || t->second.revoked || t->second.info.secret != secret) {
       status = WireStatus::kToken;
@@ -143,15 +151,9 @@ void Home::on_present(const fabric::ClientInfo& client, uint64_t number, Reader 
     } else {
       const bool was_held = s->held();
       Holder* h = find_holder(*s, client.id, instance);
-      if (h == nullptr && s->holders.size() >= kMaxHolders) {
-        status = WireStatus::kNoMem;
-        return reply(parts_.server, client.id, number, status);
-      }
+      if (h == nullptr) h = add_holder(*s, client, instance);
       if (h == nullptr) {
-        s->holders.push_back({});
-        h = &s->holders.back();
-        h->client = client.id;
-        h->instance = instance;
+        return reply(parts_.server, client.id, number, WireStatus::kNoMem);
       }
       h->session.reset();
       auto region = parts_.serving.register_memory(s->service.data(), s->size,
@@ -161,6 +163,7 @@ void Home::on_present(const fabric::ClientInfo& client, uint64_t number, Reader 
       } else {
         // From here on it is told of every publication; its key goes out after that.
         h->session = region.take();
+        h->presented = true;
         h->token = token_id;
         h->rights = t->second.info.rights;
         h->could_write = h->could_write || (h->rights & fabric::kWrite) != 0;
@@ -233,7 +236,7 @@ void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader 
       // others from hearing of it. All this can do is to make them drop pages.
       s = find_uid(uid);
       status = s != nullptr && find_holder(*s, client.id, instance) != nullptr ? WireStatus::kOk
-                                                                               : WireStatus::kGone;
+                                                                               : why_gone(s);
       if (status != WireStatus::kOk) s = nullptr;
     } else {
       status = check(client.id, uid, instance, fabric::kWrite, &s, &h);

@@ -1,10 +1,12 @@
-// The control messages between importers and homes: types, statuses, layouts. Pure.
+// The control messages between importers and homes, and the datagrams between contexts of a node:
+// types, statuses, layouts. Pure.
 // doc/design/wire.md shows them as tables; the frame around them is fabric/frame.hpp.
 //
 // A segment is named by its uid, an import of it by (client context, instance), because one process
 // may import a segment twice and the two must keep each other coherent.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "fabric/fabric.hpp"
@@ -13,7 +15,7 @@ namespace cmi::memory {
 
 // Requests, importer to home. Every reply starts with a WireStatus byte.
 enum class RequestType : uint16_t {
-  kOpen = 1,  // u64 uid                            -> u64 size, i32 flags, i32 attrib
+  kOpen = 1,  // u64 uid, u32 instance              -> u64 size, i32 flags, i32 attrib
   kPresent,   // u64 uid, u32 instance, u64 token id, u64 secret, u64 node hi, u64 node lo
               //                                    -> u64 key, u64 base, u32 rights
   kLeave,     // u64 uid, u32 instance              -> (nothing)
@@ -33,14 +35,29 @@ enum class RequestType : uint16_t {
               //                                    -> (nothing): these are about to be stored to
   kUnmark,    // like kMark                         -> (nothing): they are as the home has them
   kAskFlux,   // u64 uid, u32 instance, u32 page    -> status alone: kInFlux, or kOk
+  kGoodbye = 32,  // (nothing)                      -> (nothing): this context ends, with all of
+                  // its imports, and nothing of it is under way
+  kReturned,      // u64 uid, u32 instance, u32 round -> (nothing): the client has quiesced
+  kAlive,         // (nothing)                      -> (nothing): can you be reached?
 };
 
 // Notices, home to importer. Acknowledged when the importer has done as told.
 enum class NoticeType : uint16_t {
   kInvalidate = 1,  // u64 uid, u32 instance, u32 ranges, then per range: u32 first, u32 count
   kRevoke,          // u64 uid, u32 instance, u64 token id
-  kRemoved,         // u64 uid, u32 instance, u8 gone (1: nobody has it attached any more)
+  kRemoved,         // u64 uid, u32 instance, u8 RemovedHow
   kInFlux,          // like kInvalidate: not to be accessed before the home has been asked
+  // With uid and instance 0: they are about the home.
+  kGoodbye = 32,  // this context ends, and all that was imported from it; or it has cut you off
+  kAlive,         // can you be reached?
+  // About one import again.
+  kQuiesce,  // u64 uid, u32 instance, u32 round: the client is to stop using it
+  kResume,   // u64 uid, u32 instance, u32 round: it may go on
+};
+
+enum RemovedHow : uint8_t {
+  kRemovedGone = 1,    // nobody has it attached any more
+  kRemovedEnding = 2,  // because its context ends: it was not marked for deletion before
 };
 
 enum class WireStatus : uint8_t {
@@ -55,7 +72,26 @@ enum class WireStatus : uint8_t {
   kNoMem,
   kNotPresented,  // this import has not presented a token since the home knows of it
   kInFlux,        // the page was being stored to when an importer died, and was not recovered
+  kEnding = 32,   // gone with its context
 };
+
+// Datagrams between contexts of one node.
+enum BusWhat : uint8_t {
+  kBusView = 1,        // a: address, b: length; a pagemap descriptor comes along
+  kBusUnview = 2,      // a: address, b: length; scanned before it is forgotten
+  kBusBarrier = 3,     // publish what this node stored
+  kBusPublish = 4,     // a: page that was swapped through a service view
+  kBusStored = 5,      // a: number of page ranges that follow, stored to and not found by a scan
+  kBusLook = 6,        // has views of the segment: wants to know its pages in flux from now on
+  kBusInFlux = 7,      // a: version of the list whose file comes along
+  kBusInFluxSeen = 8,  // a: version; pages are covered and uncovered accordingly
+  kBusLost = 33,       // a: number of page ranges that follow, whose stores are lost; b: how
+  kBusAnswer = 0x80    // question is done
+  // and kBusQuiesce of core/node/quiesce.hpp
+};
+// How, in kBusLost.
+inline constexpr uint64_t kLostLocal = 1;  // by a fault of this side
+inline constexpr uint64_t kLostLast = 2;   // this is all
 
 struct PageRange {
   uint32_t first = 0, count = 0;
@@ -67,6 +103,8 @@ struct PageMark {
   uint8_t epoch = 0;
 };
 inline constexpr size_t kPageMarkSize = sizeof(uint32_t) + sizeof(uint8_t);  // on the wire
+// Of notices about the home: uid and instance 0.
+inline constexpr std::array<std::byte, 12> kAboutHome{};
 
 inline constexpr uint32_t kMaxRanges = 2048;   // of one notice
 inline constexpr uint32_t kRegionPages = 512;  // 2 MiB: what the directory knows one by one

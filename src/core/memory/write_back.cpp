@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <utility>
 
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
@@ -35,6 +36,7 @@ void Importer::end_part(const std::shared_ptr<Batch>& batch) {
     batches_.erase(batch->seq);
     open_batch_count_.fetch_sub(1, std::memory_order_seq_cst);
   }
+  report();  // first, so that who waited for the batch finds the event
   batch->done.complete(batch->failed.load() ? fabric::Cause::kPeerLost : fabric::Cause::kOk);
 }
 
@@ -134,7 +136,7 @@ void Importer::answered(const std::shared_ptr<Batch>& batch, std::vector<uint32_
     trace(kFacMem, kWarn, "segment {}: the home refused stores to {} pages ({})", imp.id,
           pages.size(), static_cast<int>(status));
     batch->failed.store(true);
-    losses_.fetch_add(1, std::memory_order_release);
+    lose(holder, pages);
   }
   {
     // Sends what became free to go; begun before this batch ends, so that a barrier that waits for
@@ -169,6 +171,8 @@ void Importer::answered(const std::shared_ptr<Batch>& batch, std::vector<uint32_
     }
   }
   imp.changed();
+  // At the first loss all pages are closed, so that one event can name everything.
+  if (!good && imp.state.load() == ImportState::kUsable) refused(imp, status);
   end_part(batch);
 }
 
@@ -198,19 +202,20 @@ bool Importer::await(const std::vector<std::shared_ptr<Batch>>& batches, Deadlin
   return good;
 }
 
+// What a barrier says, given that what it waited for came home.
+Status Importer::judge(LossMark& mark, bool good) const {
+  const LossMark before = std::exchange(mark, losses());
+  if (mark.seen_local != before.seen_local) return Status::kHw;
+  return good && mark.seen == before.seen ? Status::kOk : Status::kStore;
+}
+
 Status Importer::barrier(LossMark& mark, Deadline deadline) {
   // Nothing dirty and nothing under way: what this thread stored, or has seen stored by others of
   // this process, is home.
-  const auto verdict = [&](bool good) {
-    const uint64_t lost = losses_.load(std::memory_order_acquire);
-    const bool new_losses = lost != mark.seen;
-    mark.seen = lost;
-    return good && !new_losses ? Status::kOk : Status::kStore;
-  };
   if (dirty_pages_.load(std::memory_order_seq_cst) == 0 &&
       (open_batch_count_.load(std::memory_order_seq_cst) == 0 ||
        fault_point_fails("mutate_write_back_not_awaited"))) {
-    return verdict(true);
+    return judge(mark, true);
   }
   SignalsBlocked quiet;
   bool good = true;
@@ -238,7 +243,7 @@ Status Importer::barrier(LossMark& mark, Deadline deadline) {
     }
   };
   collect();
-  if (fault_point_fails("mutate_answer_not_awaited")) return verdict(true);
+  if (fault_point_fails("mutate_answer_not_awaited")) return judge(mark, true);
   good = await(open_batches(), deadline) && good;
   // A page with an earlier write-back under way went back into the list, whoever had taken it. That
   // write-back is over now; if another has begun since, it carries what was dirty when we came.
@@ -250,7 +255,7 @@ Status Importer::barrier(LossMark& mark, Deadline deadline) {
   for (int look = 0; look < 2 && open_batch_count_.load(std::memory_order_seq_cst) != 0; ++look) {
     good = await(open_batches(), deadline) && good;
   }
-  return verdict(good);
+  return judge(mark, good);
 }
 
 Status Importer::flush(
@@ -258,7 +263,6 @@ Status Importer::flush(
     LossMark& mark, Deadline deadline, Exception* failed, size_t* failed_at) {
   SignalsBlocked quiet;
   *failed = Exception::kNone;
-  const uint64_t lost_before = mark.seen;
   std::map<std::shared_ptr<Import>, std::vector<uint32_t>> named;
   for (size_t i = 0; i < where.size(); ++i) {
     auto& [view, addr] = where[i];
@@ -284,9 +288,7 @@ Status Importer::flush(
     good = await(open_batches(), deadline) && good;
   }
   if (open_batch_count_.load() != 0) good = await(open_batches(), deadline) && good;
-  const uint64_t lost = losses_.load(std::memory_order_acquire);
-  mark.seen = lost;
-  return good && lost == lost_before ? Status::kOk : Status::kStore;
+  return judge(mark, good);
 }
 
 void Importer::tick() {
@@ -304,6 +306,7 @@ void Importer::tick() {
   for (auto& link : links_that([](const fabric::Link& l) { return l.has_detached(); })) {
     link->advance();
   }
+  if (others_due_.load() != 0) tell_importing_processes();
   for (auto& imp : all_imports()) {
     if (!imp->ready.load(std::memory_order_acquire)) continue;
     take_aged(imp);

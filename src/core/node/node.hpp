@@ -52,6 +52,7 @@ enum class SegmentKind : uint8_t { kHome, kProxy };
 enum SegmentMark : uint32_t {  // facts others may see in CMI_SEG_STATUS
   kMarkExported = 1,
   kMarkTokenSet = 2,
+  kMarkQuiesced = 4,
 };
 
 struct SegmentInfo {

@@ -138,6 +138,7 @@ size_t OfiEndpoint::drain(Event* events) {
     }
     if (n != -FI_EAGAIN && n != 0) {
       trace(kFacCtrl, kError, "completion queue: {}", error_text(static_cast<int>(n)));
+      faulty_.store(true, std::memory_order_relaxed);
       broken_.store(true, std::memory_order_relaxed);
     }
     return errors;

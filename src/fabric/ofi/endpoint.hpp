@@ -32,6 +32,7 @@ class OfiEndpoint final : public Endpoint {
   int wait_fd() const override { return wait_fd_; }
   bool may_sleep() override;
   bool broken() const override { return broken_.load(std::memory_order_relaxed); }
+  bool faulty() const override { return faulty_.load(std::memory_order_relaxed); }
 
   bool can_cas() const;
 
@@ -70,7 +71,7 @@ class OfiEndpoint final : public Endpoint {
   const size_t max_rma_;
   std::vector<std::byte> address_;
   int wait_fd_ = -1;  // the queue's
-  std::atomic<bool> broken_{false};
+  std::atomic<bool> broken_{false}, faulty_{false};
   // Threads between taking completions off the queue and having handed them out. A thread about to
   // sleep must not do so then: what it waits for may be in their hands (pairs with may_sleep).
   std::atomic<int> dispatching_{0};

@@ -1,0 +1,27 @@
+// Events as clients see them, what asks for one, and the reconfiguration timeout.
+#include "core/context/context.hpp"
+
+namespace cmi::context {
+
+std::byte* Context::lowest_view(int32_t segment) {
+  SignalsBlocked quiet;
+  Guard g(mu_);
+  for (auto& [addr, a] : attached_) {  // ascending
+    if (a.segment == segment) return static_cast<std::byte*>(addr);
+  }
+  return nullptr;
+}
+
+Status Context::request_map(uint64_t id) {
+  if (id == 0) return Status::kInval;
+  return map_maker_->request(id);
+}
+
+Status Context::set_reconf_timeout(uint32_t milliseconds) {
+  // With none at all no access could ever succeed.
+  if (milliseconds == 0) return Status::kInval;
+  engine_->importer().set_reconf_timeout(milliseconds * kMilli);
+  return Status::kOk;
+}
+
+}  // namespace cmi::context

@@ -1,0 +1,122 @@
+// The ends of contexts as a home sees them: an importer that leaves or says goodbye, and its own
+// end, which it tells to all importers. And stores that neighbours on the node have lost, because
+// the bus ends here.
+#include <algorithm>
+
+#include "core/base/log.hpp"
+#include "core/memory/home.hpp"
+
+namespace cmi::memory {
+
+WireStatus Home::why_gone(const Segment* s) {
+  if (ending_) return WireStatus::kEnding;
+  if (s == nullptr || !s->removed) return WireStatus::kGone;
+  auto info = parts_.node.find(s->id);
+  return info && info->attachments > 0 ? WireStatus::kRemoved : WireStatus::kGone;
+}
+
+std::vector<int32_t> Home::imported_by(const ContextId& client, access::NaddrInfo* who) {
+  std::vector<int32_t> ids;
+  for (auto& [id, s] : segments_) {
+    if (!s.owned || s.removed) continue;
+    auto h = std::find_if(s.holders.begin(), s.holders.end(),
+                          [&](const Holder& holder) { return holder.client == client; });
+    if (h == s.holders.end()) continue;
+    *who = {h->node, client};
+    ids.push_back(id);
+  }
+  return ids;
+}
+
+void Home::on_leave(const fabric::ClientInfo& client, uint64_t number, Reader in) {
+  const auto uid = in.get<uint64_t>();
+  const auto instance = in.get<uint32_t>();
+  Finished done;
+  if (in.done()) {
+    Guard g(mu_);
+    if (Segment* s = find_uid(uid); s != nullptr) {
+      forget_holders(
+          *s, [&](const Holder& h) { return h.client == client.id && h.instance == instance; });
+      settle_quiesce(*s, &done);
+    }
+  }
+  run(done);
+  reply(parts_.server, client.id, number, in.done() ? WireStatus::kOk : WireStatus::kMalformed);
+}
+
+void Home::on_goodbye(const fabric::ClientInfo& client, uint64_t number, Reader in) {
+  if (!in.done()) return reply(parts_.server, client.id, number, WireStatus::kMalformed);
+  Finished done;
+  access::NaddrInfo who;
+  std::vector<int32_t> segments;
+  {
+    Guard g(mu_);
+    segments = imported_by(client.id, &who);
+    forget_client(client.id, &done);
+  }
+  run(done);
+  if (!segments.empty()) parts_.observer.importer_down(who, std::move(segments));
+  reply(parts_.server, client.id, number, WireStatus::kOk);
+}
+
+void Home::close(Deadline deadline) {
+  std::vector<int32_t> owned;
+  std::vector<ContextId> importers;
+  {
+    Guard g(mu_);
+    for (auto& [id, s] : segments_) {
+      if (!s.owned || !s.exported || s.removed) continue;
+      owned.push_back(id);
+      for (auto& h : s.holders) importers.push_back(h.client);
+    }
+  }
+  (void)barrier(deadline);
+  // Importers whose stores and swaps are being published are answered before they are told that it
+  // is over: what has happened must not look as if it had not.
+  std::vector<std::shared_ptr<Publication>> owing;
+  {
+    Guard g(mu_);
+    for (auto& [number, n] : notices_) owing.push_back(n.publication);
+    ending_ = true;
+  }
+  for (auto& p : owing) wait(*p, deadline);
+  for (int32_t id : owned) removed(id, deadline);
+  std::sort(importers.begin(), importers.end());
+  importers.erase(std::unique(importers.begin(), importers.end()), importers.end());
+  auto p = std::make_shared<Publication>();
+  p->waiting = 1;
+  p->done.begin();
+  Finished done;
+  {
+    Guard g(mu_);
+    for (auto& c : importers) tell(p, c, 0, 0, NoticeType::kGoodbye, kAboutHome);
+    settle(p, &done);
+  }
+  run(done);
+  wait(*p, deadline);
+}
+
+void Home::on_bus_lost(int32_t segment, const std::vector<PageRange>& ranges, uint64_t how) {
+  const auto info = parts_.node.find(segment);
+  if (!info || info->removed || info->kind != node::SegmentKind::kProxy ||
+      info->owner != parts_.node.slot()) {
+    return;
+  }
+  std::vector<uint32_t> all;
+  {
+    Guard g(mu_);
+    auto& pages = lost_beside_[segment];
+    for (const PageRange& r : ranges) {
+      for (uint64_t i = r.first; i < r.first + uint64_t{r.count} && i < info->size / kPageSize;
+           ++i) {
+        pages.push_back(static_cast<uint32_t>(i));
+      }
+    }
+    if ((how & kLostLast) == 0) return;
+    all.swap(pages);
+    lost_beside_.erase(segment);
+  }
+  if (!all.empty()) parts_.observer.stores_lost(segment, std::move(all), (how & kLostLocal) != 0);
+}
+
+}  // namespace cmi::memory

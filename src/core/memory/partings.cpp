@@ -1,0 +1,63 @@
+// The end of imports in good order: of one of them, of all with their context, and what the end of
+// a home in good order makes of those that came from it. Application threads, but for on_goodbye,
+// which the service thread runs.
+#include <algorithm>
+
+#include "core/base/log.hpp"
+#include "core/memory/importer.hpp"
+
+namespace cmi::memory {
+
+// Writes back. kOver: the home lives, as far as we know, and may forget this import. With stores or
+// reads still under way it must not: should the stores arrive and never be announced, it tells the
+// others when it finds us dead.
+Importer::Use Importer::end_use(const std::shared_ptr<Import>& imp, Deadline deadline) {
+  LossMark ignored;
+  (void)barrier(ignored, deadline);
+  const ImportState state = imp->state.load();
+  if (state == ImportState::kGone || (state == ImportState::kRemoved && home_has_ended(*imp))) {
+    return Use::kHomeEnded;
+  }
+  bool over = await_idle_key(*imp, deadline);
+  for (auto& b : open_batches()) over = over && b->import != imp;
+  return over ? Use::kOver : Use::kUnderWay;
+}
+
+void Importer::forget(const std::shared_ptr<Import>& imp) {
+  if (imp->ready.load(std::memory_order_acquire)) drop_all(imp);
+  Guard g(imports_mu_);
+  std::erase(imports_, imp);
+}
+
+void Importer::leave(const std::shared_ptr<Import>& imp, Deadline deadline) {
+  if (end_use(imp, deadline) == Use::kOver) {
+    std::byte buf[12];
+    Writer out(buf);
+    out.put(imp->rseg.uid);
+    out.put(imp->instance);
+    (void)imp->link->call(static_cast<uint16_t>(RequestType::kLeave), out.done(), deadline);
+  }
+  forget(imp);
+}
+
+void Importer::leave_all(const std::vector<std::shared_ptr<Import>>& imports, Deadline deadline) {
+  // One goodbye for each home, if all that was imported from it is over: it is then told that a
+  // context has ended, where single leaves would look like segments that are no longer wanted.
+  std::map<std::shared_ptr<fabric::Link>, bool> under_way;
+  for (auto& imp : imports) {
+    const bool this_one = end_use(imp, deadline) == Use::kUnderWay;
+    under_way[imp->link] = under_way[imp->link] || this_one;
+  }
+  for (auto& [link, something] : under_way) {
+    if (something || link->condemned()) continue;
+    (void)link->call(static_cast<uint16_t>(RequestType::kGoodbye), {}, deadline);
+  }
+  for (auto& imp : imports) forget(imp);
+}
+
+void Importer::on_goodbye(const ContextId& home) {
+  auto links = links_that([&](const fabric::Link& l) { return l.home() == home; });
+  for (auto& link : links) lose_home(link);
+}
+
+}  // namespace cmi::memory

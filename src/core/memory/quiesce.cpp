@@ -1,0 +1,36 @@
+// A home asks for peace on a segment that is imported here: seg_at refuses it on this node, and the
+// client is told. Service thread.
+#include "core/base/log.hpp"
+#include "core/memory/importer.hpp"
+
+namespace cmi::memory {
+
+void Importer::on_quiesce(const std::shared_ptr<Import>& imp, bool on, uint32_t round) {
+  // Notices may come twice, and late.
+  if (round <= imp->quiesce_round.load(std::memory_order_relaxed)) return;
+  imp->quiesce_round.store(round, std::memory_order_relaxed);
+  // Other processes of the node that have it attached are told by their own imports; the mark and
+  // the client are the importing process's business.
+  const auto returned = [to = std::weak_ptr(imp->link), uid = imp->rseg.uid,
+                         instance = imp->instance, round] {
+    const auto link = to.lock();  // the client may keep the event longer than we keep links
+    if (link == nullptr) return;
+    std::byte buf[16];
+    Writer out(buf);
+    out.put(uid);
+    out.put(instance);
+    out.put(round);
+    link->start(static_cast<uint16_t>(RequestType::kReturned), out.done());
+  };
+  if (!imp->ours || imp->marked.load()) return on ? returned() : void();
+  constexpr uint32_t kMark = node::kMarkQuiesced;
+  (void)parts_.node.set_marks(imp->id, on ? kMark : 0, on ? 0 : kMark);
+  trace(kFacEvt, kInfo, "segment {}: {}", imp->id, on ? "quiesced" : "resumed");
+  if (on) {
+    parts_.observer.quiesced(imp->id, returned);
+  } else {
+    parts_.observer.resumed(imp->id);
+  }
+}
+
+}  // namespace cmi::memory

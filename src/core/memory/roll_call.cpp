@@ -1,0 +1,111 @@
+// See roll_call.hpp; and what either side asks of its peers.
+#include "core/memory/roll_call.hpp"
+
+#include <algorithm>
+
+#include "fabric/reach.hpp"
+
+namespace cmi::memory {
+
+namespace {
+constexpr Nanos kProbe = 200 * kMilli;
+}
+
+std::vector<Importer::Asked> Importer::ask_homes() {
+  std::vector<Asked> asked;
+  for (auto& imp : all_imports()) {
+    if (imp->marked.load() || std::any_of(asked.begin(), asked.end(),
+                                          [&](const Asked& a) { return a.link == imp->link; })) {
+      continue;
+    }
+    Asked a{{imp->rseg.home_node, imp->rseg.home}, {}, imp->link, nullptr};
+    for (const auto& door : imp->rseg.doors) {
+      if (door.provider == parts_.provider) a.door = door.blob;
+    }
+    if (!a.link->condemned()) {
+      a.request = a.link->start(static_cast<uint16_t>(RequestType::kAlive), {});
+    }
+    asked.push_back(std::move(a));
+  }
+  return asked;
+}
+
+uint64_t Home::ask_importers() {
+  Guard g(mu_);
+  auto p = std::make_shared<Publication>();
+  p->waiting = 1;  // never settled: end_call() takes it away
+  std::vector<ContextId> importers;
+  for (auto& [id, s] : segments_) {
+    if (!s.owned || s.removed) continue;
+    for (auto& h : s.holders) importers.push_back(h.client);
+  }
+  std::sort(importers.begin(), importers.end());
+  importers.erase(std::unique(importers.begin(), importers.end()), importers.end());
+  for (auto& c : importers) tell(p, c, 0, 0, NoticeType::kAlive, kAboutHome);
+  const uint64_t call = next_question_++;
+  calls_[call] = std::move(p);
+  return call;
+}
+
+bool Home::all_answered(uint64_t call) {
+  Guard g(mu_);
+  return calls_.at(call)->waiting == 1;
+}
+
+std::vector<Home::Silent> Home::end_call(uint64_t call) {
+  std::vector<Silent> silent;
+  Guard g(mu_);
+  auto p = calls_.at(call);
+  calls_.erase(call);
+  std::erase_if(notices_, [&](auto& n) {
+    if (n.second.publication != p) return false;
+    Silent s{{{}, n.second.client}, parts_.server.client_door(n.second.client)};
+    (void)imported_by(n.second.client, &s.who);
+    silent.push_back(std::move(s));
+    return true;
+  });
+  return silent;
+}
+
+std::vector<access::NaddrInfo> cut_off_peers(Engine& engine, Deadline deadline,
+                                             const std::atomic<bool>& stop) {
+  Importer& importer = engine.importer();
+  Home& home = engine.home();
+  std::vector<Importer::Asked> homes = importer.ask_homes();
+  const uint64_t call = home.ask_importers();
+  engine.wake();
+  const auto answered = [](const Importer::Asked& a) {
+    return a.request != nullptr && a.request->answered() && !a.link->condemned();
+  };
+  const auto waits_for = [&](const Importer::Asked& a) {
+    if (!a.link->condemned()) a.link->advance();
+    return !a.link->condemned() && !answered(a);
+  };
+  while (!stop.load() && !deadline.passed()) {
+    if (std::none_of(homes.begin(), homes.end(), waits_for) && home.all_answered(call)) break;
+    fabric::Op never;
+    never.begin();
+    never.nap(kMilli);
+  }
+  std::vector<access::NaddrInfo> silent;
+  std::vector<std::vector<std::byte>> doors;
+  for (auto& a : homes) {
+    if (answered(a)) continue;
+    if (a.request != nullptr) a.link->forget(a.request);
+    silent.push_back(a.who);
+    doors.push_back(a.door);
+  }
+  for (auto& s : home.end_call(call)) {
+    silent.push_back(s.who);
+    doors.push_back(std::move(s.door));
+  }
+  if (stop.load()) return {};
+  const auto reach = fabric::probe_doors(doors, kProbe);
+  std::vector<access::NaddrInfo> cut_off;
+  for (size_t i = 0; i < silent.size(); ++i) {
+    if (reach[i] == fabric::Reach::kUnknown) cut_off.push_back(silent[i]);
+  }
+  return cut_off;
+}
+
+}  // namespace cmi::memory
