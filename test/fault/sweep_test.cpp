@@ -1,0 +1,394 @@
+// The fault sweep: a workload that comes past every fault point of the library, played once for
+// each of them with a process killed there, or with the point failing where it can fail. Each time
+// those that live on end with the right answer or with an error that says why, nobody hangs or
+// crashes, nothing is left behind, and the nodes share memory again with the processes that come
+// after. A point that no process of the workload comes past fails the sweep.
+//
+// The list of points is made from the library's sources when this is built
+// (cmake/fault_points.cmake), so that a new point is swept without a word here. The cases are equal
+// shares of the list, for ctest to run side by side.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <csignal>
+#include <initializer_list>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "system/calls.hpp"
+
+namespace cmi::test {
+
+namespace {
+
+struct Point {
+  std::string_view name;
+  bool fails;  // takes an error path; else a place to die at
+};
+constexpr Point kPoints[] = {
+#define FAULT_POINT(name, fails) {name, fails},
+#include "fault_points.inc"
+#undef FAULT_POINT
+};
+constexpr int kShares = 6;
+
+constexpr uint64_t kPages = 160;  // of the segment; what follows lies in it, page by page
+constexpr uint64_t kByPeer = 1;   // stored to by the peer alone
+constexpr uint64_t kByThird = 2;  // by the third
+constexpr uint64_t kByHome = 3;   // by the home, in turns by its two processes
+constexpr uint64_t kSwapped = 4;  // a counter
+constexpr uint64_t kRun = 32;     // the first of many that the peer writes whole
+constexpr uint64_t kRunPages = 64;
+
+enum Role { kHome, kSecond, kPeer, kThird, kRoles };  // kSecond: on the home's node, too
+constexpr const char* kNodes[] = {"home", "home", "peer", "third"};
+
+struct Actor {
+  Process* process = nullptr;
+  bool gone = false;  // it was killed where it should be, or has ended
+};
+
+class Play {
+ public:
+  Play(const Point& point, Role victim, const std::string& nth) : victim_(victim) {
+    Env faulty{
+        {"CMI_FAULT_POINT", std::string(point.name) + nth + (point.fails ? "=fail" : "=kill")}};
+    // Only kernels before 6.4 need what this one stands in.
+    if (point.name == "map_before_protect") faulty.emplace_back("CMI_KERNEL", "6.1");
+    for (Role role : {kHome, kSecond, kPeer, kThird}) {
+      actors_[role].process = &cluster_.spawn_bare(kNodes[role], role == victim ? faulty : Env{});
+    }
+    begin();
+    share();
+    work();
+    withdraw();
+    end();
+  }
+
+  // The victim was killed where it should be.
+  bool reached() const { return died_; }
+
+  // New processes come up on the same nodes at once, and share again.
+  void again() {
+    Process& home = cluster_.spawn_bare("home");
+    Process& peer = cluster_.spawn_bare("peer");
+    auto starting = home.start([] { return start_context(CMI_VERNO); });
+    REQUIRE(ini(peer).ok());
+    REQUIRE(starting.get().ok());
+    const Export exported = export_segment(home);
+    const Import import = import_segment(peer, exported);
+    CHECK(publish(peer, import.at, 5));
+    CHECK(load(home, exported.at).value == 5);
+    CHECK(publish(home, exported.at, 6));
+    CHECK(load(peer, import.at).value == 6);
+  }
+
+ private:
+  bool here(Role role) const { return !actors_[role].gone; }
+  Process& process(Role role) { return *actors_[role].process; }
+
+  // Whether the victim is being killed, if it is not already: looked at when somebody had an error.
+  bool dying() {
+    Actor& victim = actors_[victim_];
+    if (!victim.gone) {
+      try {
+        const int status = victim.process->wait_end(1);
+        victim.gone = true;
+        died_ = died_by(status, SIGKILL);
+        CHECK_MESSAGE(died_, victim.process->name(), ": ", describe_status(status));
+      } catch (const ChildFailed&) {
+        return false;  // it lives
+      }
+    }
+    return died_;
+  }
+
+  // Has the actor do something, if it is there. False when it was not, or died over it.
+  template <class F>
+  bool let(Role role, F act) {
+    if (!here(role)) return false;
+    try {
+      act(process(role));
+      return true;
+    } catch (const ChildFailed& failure) {
+      actors_[role].gone = role != victim_ || dying();
+      CHECK_MESSAGE((role == victim_ && died_), failure.what());
+      actors_[role].gone = true;
+      return false;
+    }
+  }
+
+  // A call that must succeed while all live, and may say that something is lost once one has died.
+  bool good(const Answer& answer, const char* what) {
+    if (answer.ok()) return true;
+    const bool excused = dying();
+    const bool says_why = answer.error == CMI_ERR_INVAL || answer.error == CMI_ERR_STORE ||
+                          answer.error == CMI_ERR_RECONFIG || answer.error == CMI_ERR_HW;
+    CHECK_MESSAGE((excused && says_why), what, ": ", answer);
+    return false;
+  }
+  // An access likewise; what it loads is one of the values, whoever died.
+  bool good(const Access& access, const char* what, const std::set<uint64_t>& values = {}) {
+    if (access.cause() == Fault::kNone) {
+      const bool known = values.empty() || values.contains(access.value);
+      CHECK_MESSAGE(known, what, ": ", access.value);
+      return known;
+    }
+    const int cause = access.cause();
+    const bool excused = dying();
+    const bool says_why = cause == CMI_ERROR_SINVAL || cause == CMI_ERROR_TRANSIENT ||
+                          cause == CMI_ERROR_TOKEN || cause == CMI_ERROR_CONSIST;
+    CHECK_MESSAGE((excused && says_why), what, ": cause ", cause);
+    return false;
+  }
+
+  void begin() {
+    std::map<Role, Pending<Answer>> starting;
+    for (Role role : {kHome, kSecond, kPeer, kThird}) {
+      starting.emplace(role, process(role).start([] { return start_context(CMI_VERNO); }));
+    }
+    for (auto& [role, pending] : starting) {
+      if (let(role, [&, &answer = pending](Process& p) {
+            const Answer started = answer.get();
+            CHECK_MESSAGE(started.ok(), "cmi_ini on ", p.name(), ": ", started);
+          })) {
+        continue;
+      }
+      // Killed while it came up: the next one on its node takes its place, and nobody is excused.
+      actors_[role] = {&cluster_.spawn(kNodes[role]), false};
+      victim_ = kRoles;
+    }
+  }
+
+  void share() {
+    // A home that is killed while it makes and exports leaves nothing to share.
+    let(kHome, [&](Process& p) {
+      const Answer made = seg_get(p, kPages * kPage);
+      if (!good(made, "seg_get")) return;
+      exported_.seg = made.seg();
+      const Answer attached = seg_at(p, exported_.seg);
+      if (!good(attached, "seg_at")) return;
+      exported_.at = attached.at();
+      exported_.handle = seg_exp(p, exported_.seg);
+      exported_.token = tok_new(p, exported_.seg, kAllRights);
+      second_token_ = tok_new(p, exported_.seg, kAllRights);
+      kept_ = export_segment(p, kPage);  // nobody takes it away before the end
+    });
+    if (exported_.token.ok() && here(kHome)) {
+      let(kSecond, [&](Process& p) {
+        const Answer attached = seg_at(p, exported_.seg);
+        if (good(attached, "seg_at on the home's node")) second_ = attached.at();
+        good(seg_at(p, kept_.seg), "seg_at of what is kept");
+      });
+    }
+    if (!exported_.token.ok()) return;
+    for (Role role : {kPeer, kThird}) {
+      let(role, [&](Process& p) {
+        const Answer imported = seg_imp(p, exported_.handle);
+        if (!good(imported, "seg_imp")) return;
+        if (!good(cmi_enb(p, 1), "cmi_enb")) return;
+        const Flat& token = role == kPeer ? second_token_ : exported_.token;
+        if (!good(set_token(p, imported.seg(), token), "CMI_SEG_TOKEN")) return;
+        const Answer attached = seg_at(p, imported.seg());
+        if (good(attached, "seg_at of an import")) views_[role] = attached.at();
+        segments_[role] = imported.seg();
+      });
+    }
+    views_[kHome] = exported_.at;
+    views_[kSecond] = second_;
+  }
+
+  // Stores a word and publishes it, and has everybody look. What may be seen from then on: the new
+  // value, and also the one before where the publisher died over it.
+  void put_and_see(Role role, uint64_t page, uint64_t value, const char* what) {
+    std::set<uint64_t>& may_be = words_[page];
+    let(role, [&](Process& p) {
+      if (views_[role] == 0) return;
+      may_be.insert(value);
+      ever_[page].insert(value);
+      if (good(store(p, views_[role] + page * kPage, value), what) && good(wmb(p), what)) {
+        may_be = {value};
+      }
+    });
+    // Importers that have not heard yet of their home's end have what they cached. Nobody tells
+    // them what its node stores from then on: they are about to lose the segment.
+    see(page, here(kHome) ? may_be : ever_[page], what);
+  }
+  void see(uint64_t page, const std::set<uint64_t>& values, const char* what) {
+    for (Role role : {kHome, kSecond, kPeer, kThird}) {
+      if (views_[role] == 0) continue;
+      let(role, [&](Process& p) { good(load(p, views_[role] + page * kPage), what, values); });
+    }
+  }
+
+  void work() {
+    // Whole pages ahead of the reader, and every region held by both.
+    for (Role role : {kPeer, kThird}) {
+      if (views_[role] == 0) continue;
+      let(role, [&](Process& p) {
+        const Access read = p.run(
+            [](uint64_t at) {
+              Access access;
+              for (uint64_t i = 0; i < kPages && access.cause() == Fault::kNone; ++i) {
+                access = load64(at + i * kPage);
+              }
+              return access;
+            },
+            views_[role]);
+        good(read, "loads in a row", {0});
+      });
+    }
+    put_and_see(kThird, kByThird, 10, "the third's stores");
+    put_and_see(kPeer, kByPeer, 20, "the peer's stores");
+    put_and_see(kPeer, kByPeer, 21, "the peer's stores to what others have");
+    // Pages that change in every byte.
+    if (views_[kPeer] != 0) {
+      let(kPeer, [&](Process& p) {
+        const Access written = p.run(
+            [](uint64_t at) {
+              Access access;
+              for (uint64_t i = 0; i < kRunPages * kPage && access.cause() == Fault::kNone;
+                   i += 8) {
+                access = store64(at + i, 0x5555555555555555);
+              }
+              return access;
+            },
+            views_[kPeer] + kRun * kPage);
+        if (good(written, "a run")) good(wmb(p), "the barrier after a run");
+      });
+      see(kRun + kRunPages - 1, {0, 0x5555555555555555}, "what was written as a run");
+    }
+    uint64_t counted = 0, tried = 0;
+    for (Role role : {kPeer, kThird, kPeer}) {
+      if (views_[role] == 0) continue;
+      let(role, [&](Process& p) {
+        ++tried;
+        const Access seen = load(p, views_[role] + kSwapped * kPage);
+        if (!good(seen, "the counter")) return;
+        const Swap swap = atm_cas(p, views_[role] + kSwapped * kPage, seen.value, seen.value + 1);
+        if (good(Access{0, swap.fault}, "a swap") && good(swap.answer, "a swap")) {
+          counted += swap.swapped;
+        }
+      });
+    }
+    for (Role role : {kHome, kThird}) {
+      if (views_[role] == 0) continue;
+      let(role, [&](Process& p) {
+        const Access seen = load(p, views_[role] + kSwapped * kPage);
+        if (!good(seen, "the counter")) return;
+        CHECK(seen.value >= counted);
+        CHECK(seen.value <= tried);
+      });
+    }
+    put_and_see(kHome, kByHome, 30, "the home's stores");
+    put_and_see(kSecond, kByHome, 31, "stores of the home's second process");
+    // Whoever lives is coherent with the others that live.
+    put_and_see(kThird, kByThird, 11, "the third's stores at the end");
+    if (here(kHome) && views_[kThird] != 0 && here(kThird)) {
+      let(kThird, [&](Process& p) {
+        const Access seen = load(p, views_[kThird] + kByThird * kPage);
+        CHECK((seen.value == 11 || dying()));
+      });
+    }
+  }
+
+  // What was granted and exported is taken away again.
+  void withdraw() {
+    if (!exported_.token.ok()) return;
+    let(kHome, [&](Process& p) { good(tok_del(p, second_token_), "tok_del"); });
+    if (here(kHome) && views_[kPeer] != 0) {
+      let(kPeer, [&](Process& p) {
+        const int cause = load(p, views_[kPeer]).cause();
+        CHECK((cause == CMI_ERROR_TOKEN || dying()));
+        good(seg_dt(p, segments_[kPeer], views_[kPeer]), "seg_dt of an import");
+      });
+    }
+    if (second_ != 0) {
+      let(kSecond, [&](Process& p) { good(seg_dt(p, exported_.seg, second_), "seg_dt"); });
+    }
+    let(kHome, [&](Process& p) {
+      good(seg_rm(p, exported_.seg), "seg_rm");
+      good(seg_dt(p, exported_.seg, exported_.at), "seg_dt of a removed segment");
+    });
+  }
+
+  // All but one leave in good order: the second process of the home's node is killed with a view
+  // attached, and others clean up after it.
+  void end() {
+    if (here(kSecond)) process(kSecond).kill();
+    actors_[kSecond].gone = actors_[kSecond].gone || victim_ != kSecond;
+    for (Role role : {kThird, kPeer, kSecond, kHome}) {
+      Actor& actor = actors_[role];
+      if (actor.gone) continue;
+      const int status = actor.process->end();
+      actor.gone = true;
+      if (role == victim_ && died_by(status, SIGKILL)) {
+        died_ = true;
+      } else {
+        CHECK_MESSAGE(status == 0, actor.process->name(), " ended: ", describe_status(status));
+      }
+    }
+  }
+
+  Cluster cluster_;
+  Role victim_;
+  bool died_ = false;
+  Actor actors_[kRoles + 1];
+  Export exported_, kept_;
+  Flat second_token_;
+  uint64_t second_ = 0;
+  // What the words that are published may hold, and all that they may have held.
+  std::map<uint64_t, std::set<uint64_t>> words_{{kByPeer, {0}}, {kByThird, {0}}, {kByHome, {0}}};
+  std::map<uint64_t, std::set<uint64_t>> ever_ = words_;
+  uint64_t views_[kRoles + 1] = {};
+  cmi_seg segments_[kRoles + 1] = {};
+};
+
+// Who comes past a point is tried in this order.
+std::vector<Role> candidates(std::string_view name) {
+  const auto begins = [&](std::string_view start) { return name.starts_with(start); };
+  if (begins("node.token.")) return {kPeer, kHome};
+  if (begins("node.retire.attachment")) return {kHome, kThird, kSecond};
+  if (begins("node.") || begins("home_") || begins("server_") || begins("present_") ||
+      name == "publish_before_page" || name == "publish_before_settle" || name == "revoke_told" ||
+      name == "revoke_before_close") {
+    return {kHome, kPeer, kSecond};
+  }
+  return {kPeer, kThird, kHome};
+}
+
+void sweep(int share) {
+  for (size_t i = static_cast<size_t>(share); i < std::size(kPoints); i += kShares) {
+    const Point& point = kPoints[i];
+    const std::string name(point.name);
+    CAPTURE(name);
+    bool reached = false;
+    for (Role role : candidates(point.name)) {
+      CAPTURE(role);
+      // Failing for good would be a machine that is out of order: once is the fault.
+      Play play(point, role, point.fails ? "#2" : "#1");
+      reached = play.reached() || point.fails;
+      if (reached) {
+        play.again();
+        break;
+      }
+    }
+    CHECK_MESSAGE(reached, "nobody comes past ", name);
+  }
+}
+
+TEST_SUITE("sweep") {
+  TEST_CASE("each_fault_point_ends_with_the_right_answer_or_error_first_share") { sweep(0); }
+  TEST_CASE("each_fault_point_ends_with_the_right_answer_or_error_second_share") { sweep(1); }
+  TEST_CASE("each_fault_point_ends_with_the_right_answer_or_error_third_share") { sweep(2); }
+  TEST_CASE("each_fault_point_ends_with_the_right_answer_or_error_fourth_share") { sweep(3); }
+  TEST_CASE("each_fault_point_ends_with_the_right_answer_or_error_fifth_share") { sweep(4); }
+  TEST_CASE("each_fault_point_ends_with_the_right_answer_or_error_sixth_share") { sweep(5); }
+}
+
+}  // namespace
+
+}  // namespace cmi::test
