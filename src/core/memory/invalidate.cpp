@@ -237,7 +237,8 @@ void Importer::drop_all(const std::shared_ptr<Import>& holder) {
     }
   }
   if (lost) losses_.fetch_add(1, std::memory_order_release);
-  if (!marks.empty() && !imp.link->condemned()) unmark(holder, marks);
+  // A home that has given us up, or is gone, has none of them any more.
+  if (!marks.empty() && imp.state.load() != ImportState::kGone) unmark(holder, marks);
   imp.changed();
 }
 
