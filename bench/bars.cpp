@@ -11,6 +11,7 @@ constexpr Bar kBars[] = {
     {"load_miss_idle", Bar::kRatioAtMost, 1.25},
     {"load_miss_busy", Bar::kRatioAtMost, 1.5},
     {"store_first", Bar::kValueAtMost, 5},
+    {"store_first_inconsist", Bar::kRatioAtMost, 1.5},
     {"store_miss_4k", Bar::kRatioAtMost, 1.4},
     {"read_seq", Bar::kRatioAtLeast, 0.65},
     {"flush_sparse", Bar::kRatioAtMost, 1.2},

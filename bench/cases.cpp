@@ -16,8 +16,8 @@ const std::vector<Case>& all_cases() {
       {"load_miss_4k", load_miss, {"load_miss_4k"}},
       {"load_miss_idle", load_miss_idle, {"load_miss_idle"}},
       {"load_miss_busy", load_miss_busy, {"load_miss_busy"}},
-      {"store_first", store_first_case, {"store_first"}},
-      {"store_miss_4k", store_miss, {"store_miss_4k"}},
+      {"store_first", store_first_case, {"store_first", "store_first_inconsist"}},
+      {"store_miss_4k", store_miss, {"store_miss_4k", "store_miss_consist"}},
       {"read_seq", read_seq, {"read_seq"}},
       {"flush_sparse", flush_sparse, {"flush_sparse"}},
       {"flush_scattered", flush_scattered, {"flush_scattered"}},
@@ -41,9 +41,9 @@ const std::vector<Case>& all_cases() {
   return cases;
 }
 
-Shared::Shared(Bench& bench, size_t pages, int others)
+Shared::Shared(Bench& bench, size_t pages, int others, int32_t flags)
     : bench_(bench), pages_(pages), others_(others) {
-  call(bench.control, kHome, Command::kMakeSegment, pages * kPage, 1);
+  call(bench.control, kHome, Command::kMakeSegment, pages * kPage, 1, static_cast<uint64_t>(flags));
   renew();
   import_ = std::make_unique<Imported>(bench.node, bench.control);
   for (int i = 0; i < others; ++i) call(bench.control, kOther1 + i, Command::kImport);

@@ -32,10 +32,11 @@ struct Case {
 const std::vector<Case>& all_cases();
 inline constexpr size_t kReadSeqBytes = size_t{256} << 20, kReadSeqBytesQuick = size_t{32} << 20;
 
-// A segment at the home, imported by this process and, if asked for, by others.
+// A segment at the home, imported by this process and, if asked for, by others. `flags` of seg_get:
+// without any it is client-inconsistent.
 class Shared {
  public:
-  Shared(Bench& bench, size_t pages, int others = 0);
+  Shared(Bench& bench, size_t pages, int others = 0, int32_t flags = 0);
   ~Shared();
   Shared(const Shared&) = delete;
   Shared& operator=(const Shared&) = delete;

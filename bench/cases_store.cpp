@@ -19,7 +19,8 @@ struct FirstStores {
   size_t next = 0, stores = 0;
   uint64_t version = 1;
 
-  FirstStores(Bench& b, size_t pages) : bench(b), shared(b, pages), order(random_order(pages, 9)) {
+  FirstStores(Bench& b, size_t pages, int32_t flags)
+      : bench(b), shared(b, pages, 0, flags), order(random_order(pages, 9)) {
     shared.load_all();
   }
   double once() {
@@ -75,44 +76,48 @@ void store_hit(Bench& b) {
 }
 
 void store_first_case(Bench& b) {
-  FirstStores first(b, 1024);
-  const auto before = b.node.stats();
-  Side ours{[&] { return first.once(); }, [] {}, [&] { first.settle(false); }};
-  Side raw{[&] {
-    const double begun = now();
-    b.raw.endpoint.write(b.raw.polling_peer, b.raw.polling, b.raw.buffer, 8, 8);
-    return (now() - begun) / kMicro;
-  }};
-  const Measured m = alternate(b, ours, raw, b.scaled(6000, 1000), 64);
-  const auto after = b.node.stats();
-  must(after.store_faults - before.store_faults == first.stores &&
-           after.store_misses == before.store_misses,
-       std::to_string(first.stores) + " stores, but " +
-           std::to_string(after.store_faults - before.store_faults) + " first ones");
-  b.report.row(
-      {"store_first", "us", spread_of(m.ours), spread_of(m.raw), "fi_write of 8 B", m.discarded});
+  for (const auto& [row, flags] : {std::pair{"store_first", CMI_SEG_CLIENT_CONSIST},
+                                   {"store_first_inconsist", CMI_SEG_CLIENT_INCONSIST}}) {
+    FirstStores first(b, 1024, flags);
+    const auto before = b.node.stats();
+    Side ours{[&] { return first.once(); }, [] {}, [&] { first.settle(false); }};
+    Side raw{[&] {
+      const double begun = now();
+      b.raw.endpoint.write(b.raw.polling_peer, b.raw.polling, b.raw.buffer, 8, 8);
+      return (now() - begun) / kMicro;
+    }};
+    const Measured m = alternate(b, ours, raw, b.scaled(6000, 1000), 64);
+    const auto after = b.node.stats();
+    must(after.store_faults - before.store_faults == first.stores &&
+             after.store_misses == before.store_misses,
+         std::to_string(first.stores) + " stores, but " +
+             std::to_string(after.store_faults - before.store_faults) + " first ones");
+    b.report.row({row, "us", spread_of(m.ours), spread_of(m.raw), "fi_write of 8 B", m.discarded});
+  }
 }
 
 void store_miss(Bench& b) {
-  FirstStores absent(b, b.scaled(4096, 1024));
-  absent.shared.renew();
-  const auto before = b.node.stats();
-  size_t reads = 0;
-  Side ours{[&] { return absent.once(); }, [] {}, [&] { absent.settle(true); }};
-  Side raw{[&] {
-    const size_t at = absent.order[reads++ % absent.order.size()] * kPage;
-    const double begun = now();
-    b.raw.endpoint.read(b.raw.polling_peer, b.raw.polling, b.raw.buffer + at, kPage, at);
-    return (now() - begun) / kMicro;
-  }};
-  const Measured m = alternate(b, ours, raw, b.scaled(8000, 1500), 64);
-  const auto after = b.node.stats();
-  must(after.store_misses - before.store_misses == absent.stores &&
-           after.pages_fetched - before.pages_fetched == absent.stores,
-       std::to_string(absent.stores) + " stores, but " +
-           std::to_string(after.store_misses - before.store_misses) + " misses");
-  b.report.row({"store_miss_4k", "us", spread_of(m.ours), spread_of(m.raw), "fi_read of 4 KiB",
-                m.discarded});
+  for (const auto& [row, flags] : {std::pair{"store_miss_4k", CMI_SEG_CLIENT_INCONSIST},
+                                   {"store_miss_consist", CMI_SEG_CLIENT_CONSIST}}) {
+    FirstStores absent(b, b.scaled(4096, 1024), flags);
+    absent.shared.renew();
+    const auto before = b.node.stats();
+    size_t reads = 0;
+    Side ours{[&] { return absent.once(); }, [] {}, [&] { absent.settle(true); }};
+    Side raw{[&] {
+      const size_t at = absent.order[reads++ % absent.order.size()] * kPage;
+      const double begun = now();
+      b.raw.endpoint.read(b.raw.polling_peer, b.raw.polling, b.raw.buffer + at, kPage, at);
+      return (now() - begun) / kMicro;
+    }};
+    const Measured m = alternate(b, ours, raw, b.scaled(8000, 1500), 64);
+    const auto after = b.node.stats();
+    must(after.store_misses - before.store_misses == absent.stores &&
+             after.pages_fetched - before.pages_fetched == absent.stores,
+         std::to_string(absent.stores) + " stores, but " +
+             std::to_string(after.store_misses - before.store_misses) + " misses");
+    b.report.row({row, "us", spread_of(m.ours), spread_of(m.raw), "fi_read of 4 KiB", m.discarded});
+  }
 }
 
 void home_store(Bench& b) {

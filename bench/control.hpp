@@ -19,7 +19,7 @@ const char* role_name(int role);
 
 enum class Command : uint32_t {
   // For the home.
-  kMakeSegment,  // size, whether to export it; the handle and the token go to Control
+  kMakeSegment,  // size, whether to export it, flags; the handle and the token go to Control
   kDropSegment,
   kStamp,       // pages, version: Pattern::kHome to each page, then a barrier
   kCheck,       // pages, version, pattern, first page: whether the importer's stores are there

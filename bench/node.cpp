@@ -66,9 +66,10 @@ OtherThread::~OtherThread() { CMIFN(node_.ctxt(), 10, fini)(node_.ctxt()); }
 
 void barrier() { called(cmi_wmb() == 0, "cmi_wmb"); }
 
-HomeSegment::HomeSegment(Node& node, size_t size, bool exported, Control& control) : node_(node) {
+HomeSegment::HomeSegment(Node& node, size_t size, bool exported, int32_t flags, Control& control)
+    : node_(node) {
   cmi_ctxt* ctxt = node.ctxt();
-  segment_ = CMIFN(ctxt, 10, seg_get)(ctxt, size, 0);
+  segment_ = CMIFN(ctxt, 10, seg_get)(ctxt, size, flags);
   called(segment_ != CMI_SEG_INVALID, "seg_get");
   at_ = static_cast<std::byte*>(CMIFN(ctxt, 10, seg_at)(ctxt, segment_, nullptr, 0));
   called(at_ != nullptr, "seg_at");

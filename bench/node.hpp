@@ -47,7 +47,7 @@ void barrier();  // cmi_wmb()
 // On the home: made, touched and, if so wanted, exported.
 class HomeSegment {
  public:
-  HomeSegment(Node& node, size_t size, bool exported, Control& control);
+  HomeSegment(Node& node, size_t size, bool exported, int32_t flags, Control& control);
   ~HomeSegment();
   HomeSegment(const HomeSegment&) = delete;
   HomeSegment& operator=(const HomeSegment&) = delete;

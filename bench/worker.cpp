@@ -183,7 +183,8 @@ void run_home(Control& control, const std::string& provider, size_t raw_size) {
         break;
       case Command::kMakeSegment:
         segment.reset();
-        segment = std::make_unique<HomeSegment>(node, m.args[0], m.args[1] != 0, control);
+        segment = std::make_unique<HomeSegment>(node, m.args[0], m.args[1] != 0,
+                                                static_cast<int32_t>(m.args[2]), control);
         break;
       case Command::kDropSegment:
         segment.reset();

@@ -225,7 +225,7 @@ typedef enum cmi_error {
 #define CMI_SEG_ST_REMOVED 0x04u   /**< marked for deletion, still attached somewhere on the node */
 #define CMI_SEG_ST_QUIESCED 0x08u  /**< between CMI_EVENT_QUIESCE and CMI_EVENT_RESUME */
 #define CMI_SEG_ST_TOKEN_SET 0x10u /**< imported, and CMI_SEG_TOKEN has set a token */
-#define CMI_SEG_ST_INCONSIST 0x20u /**< part of it is in flux and waits for CMI_SEG_RECO */
+#define CMI_SEG_ST_INCONSIST 0x20u /**< in part in flux; told where it was made or is attached */
 
 /* Trace facilities, bits of cmi_cbs.trace_facilities. [libcmi(3), cmi_ini] */
 #define CMI_TRACE_FAC_INI 0x01u  /**< cmi_ini, ini_th, fini */
@@ -447,7 +447,7 @@ struct cmi_ds_info {
   size_t seg_align;  /**< attach addresses are multiples of this, in bytes */
   size_t seg_sz;     /**< bytes, as given to seg_get() */
   size_t seg_brk;    /**< break in bytes; equals seg_sz if the segment is not extensible */
-  int32_t seg_flags; /**< flags, as given to seg_get() */
+  int32_t seg_flags; /**< flags, as given to seg_get() or implied by CMI_CTL_CLIENT_CONSIST */
 };
 
 union cmi_ds_op {

@@ -144,6 +144,38 @@ TEST_SUITE("consist") {
     CHECK(s.check().size == 0);
   }
 
+  TEST_CASE("an_importer_that_ends_in_good_order_leaves_nothing_in_flux") {
+    Scene s{Env{}};
+    s.victim_stores(5, 50);
+    s.victim_stores(6, 60);
+    REQUIRE(fini(s.victim).ok());
+    s.knock();
+    CHECK(s.check().size == 0);
+    CHECK(load(s.home, s.here(5)).value == 50);
+    CHECK(load(s.home, s.here(6)).value == 60);
+  }
+
+  TEST_CASE("stores_that_a_revocation_ends_leave_nothing_in_flux") {
+    Scene s{Env{}};
+    s.victim_stores(5);
+    REQUIRE(tok_del(s.home, s.exported.token).ok());
+    s.exported.token = tok_new(s.home, s.exported.seg, kAllRights);
+    REQUIRE(set_token(s.victim, s.import.seg, s.exported.token).ok());
+    REQUIRE(load(s.victim, at_page(s.import.at, 8)).cause() == Fault::kNone);
+    s.dies();
+    CHECK(s.check().size == 0);
+  }
+
+  TEST_CASE("an_importer_that_is_cut_off_with_its_stores_leaves_their_pages_in_flux") {
+    Scene s;
+    s.victim_stores(5);
+    s.victim.stop();
+    REQUIRE(tok_del(s.home, s.exported.token).ok());  // waits for its answer in vain
+    CHECK(s.check().at == s.here(5));
+    CHECK(s.check().size == kPage);
+    s.victim.kill();
+  }
+
   TEST_CASE("a_page_stored_to_again_while_its_write_back_travels_is_in_flux") {
     Scene s{Env{{"CMI_FAULT_POINT", "publish_before_send#2=delay:60000000"}}};
     Process& third = s.cluster.spawn("third");

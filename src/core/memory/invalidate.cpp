@@ -258,7 +258,8 @@ void Importer::drop_all(const std::shared_ptr<Import>& holder) {
     batch->failed.store(true);
     lose(holder, lost);
   }
-  if (!marks.empty() && !imp.link->condemned()) unmark(holder, marks);
+  // A home that has given us up, or is gone, has none of them any more.
+  if (!marks.empty() && imp.state.load() != ImportState::kGone) unmark(holder, marks);
   imp.changed();
   end_part(batch);
 }

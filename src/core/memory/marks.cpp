@@ -120,8 +120,8 @@ bool Importer::take_in_flux(const std::shared_ptr<Import>& imp, Reader in,
   return true;
 }
 
-// Lets go of the pages that hold nothing of ours any more. They are listed: what leaves them once
-// does not come back.
+// Lets go of the pages that hold nothing of ours any more: what leaves a listed page does not come
+// back. One that is not listed any more has been recovered meanwhile.
 void Importer::settle_pages(Import& imp, std::vector<PageRange>* pages) {
   const auto settled = [](const Page& p) {
     return !p.in_flight && (p.state == PageState::kAbsent || p.state == PageState::kFetching ||
@@ -132,7 +132,7 @@ void Importer::settle_pages(Import& imp, std::vector<PageRange>* pages) {
     for (; r.count > 0; --r.count) {
       Page& p = imp.table[r.first + r.count - 1];
       p.lock();
-      const bool home = settled(p);
+      const bool home = settled(p) || !imp.is_in_flux(r.first + r.count - 1);
       p.unlock();
       if (!home) return;
     }

@@ -1,0 +1,132 @@
+/* The mark of one page in the home's map of pages in flux, by epoch, while its importer stores to it again and
+   again. core/memory/marks.cpp, collector.cpp, in_flux.cpp.
+
+   `x` is a thread that stores up to three times; `timer` writes the page back, one write-back at a time. A store
+   may change nothing: then the mark goes by a message that nobody waits for. Messages arrive in any order, once.
+   X dies at any time: what it had stored and nobody had published by then must be marked. At rest nothing is. */
+
+/* Mutations */
+#define SET_NOT_AWAITED 1
+#define CLEARED_BEFORE_PUBLISHED 2
+#define EPOCH_NOT_LOOKED_AT 3
+#define EPOCH_REUSED 4
+#define KEPT_BY_WRITE_BACK 5
+#define NOT_UNMARKED 6
+
+#define STORES 3
+
+local byte mutation;
+c_code {
+\#include "choice.h"
+}
+#define MUTANT(m) (mutation == m)
+#define contains(set, bit) (((set) >> (bit)) & 1)
+
+/* the importer's page */
+bool dirty; bool changed; bool held; byte epoch;
+bool in_flight; byte carried; /* a write-back, and the epoch that it clears */
+/* on the wire, sets of epochs */
+byte set; byte granted; byte unmark;
+bool publish; bool answer;
+/* the home */
+byte mark; bool applied; bool dead;
+
+active proctype x() {
+  byte stores;
+  {
+  do
+  :: stores < STORES ->
+     if
+     :: !held ->
+        atomic {
+          if
+          :: MUTANT(EPOCH_REUSED) -> epoch = 1
+          :: else -> epoch++
+          fi;
+          set = set | (1 << epoch); granted = granted & ~(1 << epoch)
+        };
+        if
+        :: !MUTANT(SET_NOT_AWAITED) -> contains(granted, epoch)
+        :: else
+        fi;
+        held = true
+     :: held
+     fi;
+     atomic {
+       if /* a write-back may have taken the mark since */
+       :: held ->
+          dirty = true;
+          if
+          :: changed = true
+          :: skip
+          fi;
+          stores++
+       :: else
+       fi
+     }
+  :: else -> break
+  od
+  } unless { dead }
+}
+
+active proctype timer() {
+end:
+  do
+  :: atomic { dirty && !in_flight ->
+       dirty = false;
+       carried = (held -> epoch : 0);
+       held = MUTANT(KEPT_BY_WRITE_BACK);
+       if
+       :: changed -> changed = false; in_flight = true; publish = true
+       :: else ->
+          if
+          :: MUTANT(NOT_UNMARKED)
+          :: else -> unmark = unmark | (1 << carried)
+          fi;
+          carried = 0
+       fi }
+  :: atomic { answer -> answer = false; in_flight = false; carried = 0 }
+  od
+}
+
+inline clear(e) {
+  if
+  :: mark == e || MUTANT(EPOCH_NOT_LOOKED_AT) -> mark = 0
+  :: else
+  fi
+}
+
+inline take_set(e) {
+  atomic { contains(set, e) -> set = set & ~(1 << e); mark = e; granted = granted | (1 << e) }
+}
+inline take_unmark(e) {
+  atomic { contains(unmark, e) -> unmark = unmark & ~(1 << e); clear(e) }
+}
+
+active proctype home() {
+  {
+end:
+    do
+    :: take_set(1) :: take_set(2) :: take_set(3)
+    :: take_unmark(1) :: take_unmark(2) :: take_unmark(3)
+    :: atomic { publish ->
+         publish = false; applied = true;
+         if
+         :: MUTANT(CLEARED_BEFORE_PUBLISHED) -> clear(carried)
+         :: else
+         fi }
+    :: atomic { applied -> applied = false; clear(carried); answer = true } /* the others have dropped it */
+    od
+  } unless { dead }
+}
+
+active proctype death() {
+  if
+  :: atomic { dead = true; assert(!((dirty && changed) || (in_flight && !answer)) || mark != 0) }
+  :: skip
+  fi
+}
+
+active proctype rest() { timeout -> assert(dead || mark == 0) }
+
+init { c_code { now.mutation = chosen_mutation(); } }
