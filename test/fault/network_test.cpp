@@ -78,7 +78,7 @@ TEST_SUITE("network") {
     net.join("peer");
     Process& home = cluster.spawn("home");
     Process& peer = cluster.spawn("peer");
-    const Export exported = export_segment(home, 2 * kRegion);
+    const Export exported = export_segment(home, 2 * kRegion, kAllRights, CMI_SEG_CLIENT_CONSIST);
     const Import import = import_segment(peer, exported);
     REQUIRE(wrong_pages(peer, import.at, kPages, 0) == static_cast<int>(kPages) - 1);
     net.pull("peer");
@@ -111,7 +111,7 @@ TEST_SUITE("network") {
     Process& home = cluster.spawn("home");
     Process& peer = cluster.spawn("peer");
     Process& other = cluster.spawn("other");
-    const Export exported = export_segment(home, 2 * kRegion);
+    const Export exported = export_segment(home, 2 * kRegion, kAllRights, CMI_SEG_CLIENT_CONSIST);
     const Import import = import_segment(peer, exported);
     const Import newer = import_segment(other, exported);
     const uint64_t word = kRegion + 8;
@@ -145,7 +145,7 @@ TEST_SUITE("network") {
     net.join("peer");
     Process& home = cluster.spawn("home");
     Process& peer = cluster.spawn("peer");
-    const Export exported = export_segment(home, 2 * kRegion);
+    const Export exported = export_segment(home, 2 * kRegion, kAllRights, CMI_SEG_CLIENT_CONSIST);
     const Import import = import_segment(peer, exported);
     REQUIRE(wrong_pages(peer, import.at, kPages, 0) == static_cast<int>(kPages) - 1);
     Board board(cluster);
@@ -275,7 +275,7 @@ TEST_SUITE("network") {
     Process& home = cluster.spawn("home");
     Process& cut = cluster.spawn("cut");
     Process& other = cluster.spawn("other");
-    const Export exported = export_segment(home, 4 * kRegion);
+    const Export exported = export_segment(home, 4 * kRegion, kAllRights, CMI_SEG_CLIENT_CONSIST);
     const Import held = import_segment(cut, exported);
     const Import import = import_segment(other, exported);
     REQUIRE(publish(home, exported.at, 1));

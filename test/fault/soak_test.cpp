@@ -106,7 +106,8 @@ class Soak {
     CHECK(work_.flushes > 100);
     CHECK(kills_ > 0);
     MESSAGE(work_.flushes, " flushes, ", work_.losses, " that failed, ", work_.exceptions,
-            " exceptions, ", kills_, " kills, ", stops_, " stops, ", partings_, " partitions");
+            " exceptions, ", kills_, " kills, ", stops_, " stops, ", partings_, " partitions, ",
+            recoveries_, " recoveries");
   }
 
  private:
@@ -211,31 +212,44 @@ class Soak {
     }
   }
 
+  struct Wrong {
+    uint32_t count, writer, slot;
+    int cause;
+    uint64_t value;
+  };
+  // The words of a segment that are not as they must be, as a node sees them.
+  Wrong look(uint32_t n, uint32_t segment) {
+    return processes_[n]->run(
+        [](Board::Name board_name, uint32_t seg, uint64_t at) {
+          Board::Word* board = Board::open(board_name);
+          Wrong w{};
+          for (uint32_t writer = 0; writer < kNodes; ++writer) {
+            for (uint32_t slot = 0; slot < kSlots; ++slot) {
+              const Access access = load64(at + offset_of(writer, slot));
+              const bool right = access.cause() == Fault::kNone &&
+                                 access.value >= board[flushed(seg, writer, slot)] &&
+                                 access.value <= board[begun(seg, writer, slot)];
+              if (!right) w = {w.count + 1, writer, slot, access.cause(), access.value};
+            }
+          }
+          return w;
+        },
+        board_.name(), segment, views_[n].at[segment]);
+  }
+
   // Every word at every node that can see it.
   void judge() {
     for (uint32_t n = 0; n < kNodes; ++n) {
       for (uint32_t segment = 0; segment < kNodes; ++segment) {
-        struct Wrong {
-          uint32_t count, writer, slot;
-          int cause;
-          uint64_t value;
-        };
-        const Wrong wrong = processes_[n]->run(
-            [](Board::Name board_name, uint32_t seg, uint64_t at) {
-              Board::Word* board = Board::open(board_name);
-              Wrong w{};
-              for (uint32_t writer = 0; writer < kNodes; ++writer) {
-                for (uint32_t slot = 0; slot < kSlots; ++slot) {
-                  const Access access = load64(at + offset_of(writer, slot));
-                  const bool right = access.cause() == Fault::kNone &&
-                                     access.value >= board[flushed(seg, writer, slot)] &&
-                                     access.value <= board[begun(seg, writer, slot)];
-                  if (!right) w = {w.count + 1, writer, slot, access.cause(), access.value};
-                }
-              }
-              return w;
-            },
-            board_.name(), segment, views_[n].at[segment]);
+        Wrong wrong = look(n, segment);
+        // What a killed writer had marked and not brought home: its home takes the pages back.
+        const Deadline deadline = Deadline::in(20 * kSecond);
+        while (wrong.cause == CMI_ERROR_CONSIST && !deadline.passed()) {
+          CHECK(seg_reco(*processes_[segment], exports_[segment].seg, exports_[segment].at, kSize)
+                    .ok());
+          ++recoveries_;
+          wrong = look(n, segment);
+        }
         CHECK_MESSAGE(wrong.count == 0, wrong.count, " words of segment ", segment,
                       " wrong at node ", n, "; of writer ", wrong.writer, ", slot ", wrong.slot,
                       ": cause ", wrong.cause, ", ", wrong.value, ", flushed ",
@@ -255,7 +269,7 @@ class Soak {
   Views views_[kNodes] = {};
   std::array<Import, kNodes> imports_[kNodes];
   Work work_;
-  uint64_t kills_ = 0, stops_ = 0, partings_ = 0;
+  uint64_t kills_ = 0, stops_ = 0, partings_ = 0, recoveries_ = 0;
 };
 
 TEST_SUITE("soak") {

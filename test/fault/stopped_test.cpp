@@ -50,7 +50,8 @@ TEST_SUITE("stopped") {
     Cluster cluster;
     Process& home = cluster.spawn("home");
     Process& peer = cluster.spawn("peer");
-    const Export exported = export_segment(home, kPages * kPage);
+    const Export exported =
+        export_segment(home, kPages * kPage, kAllRights, CMI_SEG_CLIENT_CONSIST);
     const Import import = import_segment(peer, exported);
     const uint64_t probe = probe_of(home, peer);
     REQUIRE(store_pages(peer, import.at, kPages, 10) == 0);
@@ -72,7 +73,8 @@ TEST_SUITE("stopped") {
     Process& home = cluster.spawn("home");
     Process& peer = cluster.spawn("peer");
     Process& other = cluster.spawn("other");
-    const Export exported = export_segment(home, 2 * kPages * kPage);
+    const Export exported =
+        export_segment(home, 2 * kPages * kPage, kAllRights, CMI_SEG_CLIENT_CONSIST);
     const Import import = import_segment(peer, exported);
     const Import second = import_segment(other, exported);
     REQUIRE(fill(peer, import.at, 1) == 0);
@@ -129,7 +131,8 @@ TEST_SUITE("stopped") {
     Process& home = cluster.spawn("home");
     Process& stopped = cluster.spawn("stopped");
     Process& other = cluster.spawn("other");
-    const Export exported = export_segment(home, kPages * kPage);
+    const Export exported =
+        export_segment(home, kPages * kPage, kAllRights, CMI_SEG_CLIENT_CONSIST);
     const Import held = import_segment(stopped, exported);
     const Import import = import_segment(other, exported);
     for (uint64_t round = 1; round <= 3; ++round) {
@@ -156,7 +159,8 @@ TEST_SUITE("stopped") {
     Process& home = cluster.spawn("home");
     Process& stopped = cluster.spawn("stopped");
     Process& other = cluster.spawn("other");
-    const Export exported = export_segment(home, kPages * kPage);
+    const Export exported =
+        export_segment(home, kPages * kPage, kAllRights, CMI_SEG_CLIENT_CONSIST);
     const Import held = import_segment(stopped, exported);
     const Import import = import_segment(other, exported);
     Board board(cluster);

@@ -219,7 +219,7 @@ TEST_SUITE("events") {
     Process& home = cluster.spawn("home");
     Process& peer = cluster.spawn("peer");
     Process& bystander = cluster.spawn("bystander");
-    const Export exported = export_segment(home, 64 * kPage);
+    const Export exported = export_segment(home, 64 * kPage, kAllRights, CMI_SEG_CLIENT_CONSIST);
     const Export untouched = export_segment(home);
     const Import import = import_segment(peer, exported);
     const Import quiet = import_segment(peer, untouched);
@@ -257,7 +257,7 @@ TEST_SUITE("events") {
     Process& home = cluster.spawn("home");
     Process& peer = cluster.spawn("peer");
     Process& beside = cluster.spawn("peer");
-    const Export exported = export_segment(home);
+    const Export exported = export_segment(home, 16 * kPage, kAllRights, CMI_SEG_CLIENT_CONSIST);
     const Import import = import_segment(peer, exported);
     REQUIRE(cmi_enb(beside, 1).ok());
     const Answer view = seg_at(beside, import.seg);
@@ -278,7 +278,7 @@ TEST_SUITE("events") {
     Cluster cluster;
     Process& home = cluster.spawn("home");
     Process& peer = cluster.spawn("peer");
-    const Export exported = export_segment(home);
+    const Export exported = export_segment(home, 16 * kPage, kAllRights, CMI_SEG_CLIENT_CONSIST);
     const Import import = import_segment(peer, exported);
     REQUIRE(load(peer, import.at).value == 0);
     home.stop();
@@ -296,7 +296,7 @@ TEST_SUITE("events") {
     Cluster cluster;
     Process& home = cluster.spawn("home");
     Process& peer = cluster.spawn("peer");
-    const Export exported = export_segment(home);
+    const Export exported = export_segment(home, 16 * kPage, kAllRights, CMI_SEG_CLIENT_CONSIST);
     const Import import = import_segment(peer, exported);
     REQUIRE(load(peer, import.at).value == 0);
     home.stop();
@@ -458,7 +458,7 @@ TEST_SUITE("events") {
     Cluster cluster;
     Process& home = cluster.spawn("home");
     Process& peer = cluster.spawn("peer", {{"CMI_FAULT_POINT", "link_no_endpoint#2+=fail"}});
-    const Export exported = export_segment(home);
+    const Export exported = export_segment(home, 16 * kPage, kAllRights, CMI_SEG_CLIENT_CONSIST);
     const Import import = import_segment(peer, exported);
     REQUIRE(load(peer, import.at + 2 * kPage).value == 0);
     REQUIRE(open_fb(peer).ok());
