@@ -22,15 +22,16 @@ namespace cmi::test {
 namespace {
 
 constexpr uint32_t kNodes = 4;
-constexpr uint32_t kSlots = 8;  // words of one writer in one segment, each on a page of its own
-constexpr size_t kSize = size_t{kNodes} * kSlots * kPage;
+constexpr uint32_t kSlots = 8;  // words of one writer in one segment, one on each page
+constexpr size_t kSize = kSlots * kPage;
 constexpr int kRoundDeadline = 60;  // seconds; then a node hangs
 constexpr int kLongSoak = 60;       // seconds, from which on there is time for a verdict
 constexpr int kVerdict = 10;        // seconds of silence
 
 // Where the word of a slot lies, and what the board knows of it. A slot has one writer, which
 // counts up: so a word is never below what was flushed nor above what was begun.
-uint64_t offset_of(uint32_t writer, uint32_t slot) { return (writer * kSlots + slot) * kPage; }
+// The words of all writers for one slot share a page.
+uint64_t offset_of(uint32_t writer, uint32_t slot) { return slot * kPage + writer * 8; }
 size_t begun(uint32_t segment, uint32_t writer, uint32_t slot) {
   return ((segment * kNodes + writer) * kSlots + slot) * 2;
 }
