@@ -22,13 +22,16 @@ namespace cmi::test {
 namespace {
 
 constexpr uint32_t kNodes = 4;
-constexpr uint32_t kSlots = 8;  // words of one writer in one segment, each on a page of its own
-constexpr size_t kSize = size_t{kNodes} * kSlots * kPage;
+constexpr uint32_t kSlots = 8;  // words of one writer in one segment, one on each page
+constexpr size_t kSize = kSlots * kPage;
 constexpr int kRoundDeadline = 60;  // seconds; then a node hangs
+constexpr int kLongSoak = 60;       // seconds, from which on there is time for a verdict
+constexpr int kVerdict = 10;        // seconds of silence
 
 // Where the word of a slot lies, and what the board knows of it. A slot has one writer, which
 // counts up: so a word is never below what was flushed nor above what was begun.
-uint64_t offset_of(uint32_t writer, uint32_t slot) { return (writer * kSlots + slot) * kPage; }
+// The words of all writers for one slot share a page.
+uint64_t offset_of(uint32_t writer, uint32_t slot) { return slot * kPage + writer * 8; }
 size_t begun(uint32_t segment, uint32_t writer, uint32_t slot) {
   return ((segment * kNodes + writer) * kSlots + slot) * 2;
 }
@@ -97,14 +100,16 @@ class Soak {
 
   void run() {
     const Deadline end = Deadline::in(seconds_ * kSecond);
+    const auto first = static_cast<int>(random_() % 4);
     for (int round = 0; !end.passed(); ++round) {
       CAPTURE(round);
-      play();
+      // Each kind of trouble in turn; one partition of a long soak outlasts the verdict.
+      play(round == 6 && seconds_ >= kLongSoak ? Trouble::kOutlast
+                                               : static_cast<Trouble>((first + round) % 4));
       repair();
       judge();
     }
-    CHECK(work_.flushes > 100);
-    CHECK(kills_ > 0);
+    CHECK(work_.flushes > 0);
     MESSAGE(work_.flushes, " flushes, ", work_.losses, " that failed, ", work_.exceptions,
             " exceptions, ", kills_, " kills, ", stops_, " stops, ", partings_, " partitions, ",
             recoveries_, " recoveries");
@@ -139,8 +144,10 @@ class Soak {
     }
   }
 
+  enum class Trouble { kKill, kStop, kStopAndKill, kPart, kOutlast };
+
   // All write, and something happens to one of them.
-  void play() {
+  void play(Trouble trouble) {
     std::vector<Pending<Work>> writing;
     for (uint32_t n = 0; n < kNodes; ++n) {
       writing.push_back(processes_[n]->start(
@@ -153,26 +160,25 @@ class Soak {
     const auto lasts = static_cast<useconds_t>(50'000 + random_() % 1'500'000);
     const uint32_t one = some_node(),
                    other = (one + 1 + static_cast<uint32_t>(random_() % 3)) % kNodes;
-    const uint64_t what = random_() % 4;
     ::usleep(before);
-    switch (what) {
-      case 0:
+    switch (trouble) {
+      case Trouble::kKill:
         processes_[one]->kill();
         ++kills_;
         break;
-      case 1:
+      case Trouble::kStop:
         processes_[one]->stop();
         ::usleep(lasts);
         processes_[one]->signal(SIGCONT);
         ++stops_;
         break;
-      case 2:  // stopped, and killed before it goes on
+      case Trouble::kStopAndKill:
         processes_[one]->stop();
         ::usleep(lasts / 2);
         processes_[one]->kill();
         ++kills_;
         break;
-      default:
+      case Trouble::kPart:
         if (!network_.here()) break;
         if (random_() % 2 == 0) {
           network_.drop(name(one), name(other));
@@ -181,6 +187,18 @@ class Soak {
         }
         ::usleep(lasts);
         network_.heal();
+        ++partings_;
+        break;
+      case Trouble::kOutlast:
+        // Goes on writing to both sides' memory all the time; what the others have declared dead
+        // starts anew in the end.
+        if (!network_.here()) break;
+        for (uint32_t n = 0; n < kNodes; ++n) {
+          if (n != one) network_.part({name(one)}, {name(n)});
+        }
+        ::sleep(kVerdict + 3);
+        network_.heal();
+        ::usleep(lasts);
         ++partings_;
         break;
     }
@@ -192,6 +210,7 @@ class Soak {
       work_.losses += work.losses;
       work_.exceptions += work.exceptions;
     }
+    if (trouble == Trouble::kOutlast) processes_[one]->kill();
   }
 
   // Who was killed comes back at once, under its old name; the others import its new segment.
