@@ -81,25 +81,25 @@ std::string own_address_toward(Bytes door) {
 
 struct Answer {
   memory::WireStatus status{};
-  uint64_t size = 0;
   Nanos took = 0;
 };
 
-// One question over the link; a value only for an answer that makes sense.
+// One question over the link, which leaves no import at the home; a value only for an answer that
+// makes sense.
 Result<Answer> ask(fabric::Link& link, uint64_t uid, Deadline deadline) {
   std::byte buf[16];
   Writer out(buf);
   out.put(uid);
+  out.put<uint32_t>(0);  // no import has this number
   const Nanos begin = now();
   const auto reply =
-      link.call(static_cast<uint16_t>(memory::RequestType::kOpen), out.done(), deadline);
+      link.call(static_cast<uint16_t>(memory::RequestType::kCause), out.done(), deadline);
   if (!reply) return reply.status();
   Answer answer;
   answer.took = now() - begin;
   Reader in(*reply);
   answer.status = static_cast<memory::WireStatus>(in.get<uint8_t>());
-  if (answer.status == memory::WireStatus::kOk) answer.size = in.get<uint64_t>();
-  if (!in.ok()) return Status::kInval;
+  if (!in.done()) return Status::kInval;
   return answer;
 }
 
@@ -162,13 +162,14 @@ int ping_door(const access::RsegInfo& rseg, const access::FabricAddress& door, N
     last = *a;
     rounds.push_back(last.took);
   }
-  if (last.status != memory::WireStatus::kOk) {
+  // Of a segment that is exported no more, the home says that instead.
+  if (last.status != memory::WireStatus::kNotPresented) {
     complain("{}: the home lives, but segment {} is not exported any more", there, rseg.home_seg);
     return kTrouble;
   }
   std::sort(rounds.begin(), rounds.end());
   std::printf("%s: segment %d, %s; connected in %s, round trip %s (best of %d: %s)\n",
-              there.c_str(), rseg.home_seg, human_bytes(last.size).c_str(),
+              there.c_str(), rseg.home_seg, human_bytes(rseg.size).c_str(),
               human_time(static_cast<uint64_t>(connected)).c_str(),
               human_time(static_cast<uint64_t>(rounds[kRounds / 2])).c_str(), kRounds,
               human_time(static_cast<uint64_t>(rounds[0])).c_str());
