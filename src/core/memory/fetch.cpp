@@ -6,7 +6,6 @@
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
 #include "core/memory/importer.hpp"
-#include "fabric/reach.hpp"
 
 namespace cmi::memory {
 
@@ -98,6 +97,12 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, D
       if (e == Exception::kToken && adopt_token(view.import, deadline)) continue;
       if (imp.state.load() != ImportState::kRemoved) return e;
       return explain(imp, deadline);
+    }
+    if (imp.lapsed.load(std::memory_order_seq_cst)) {
+      page.unlock();
+      if (deadline.passed()) return Exception::kTransient;
+      imp.wait_for_change(seen, kNap);
+      continue;
     }
     bool wait = false, miss = false, full = false;
     const bool come_by = std::exchange(page.marker, false);
@@ -381,21 +386,6 @@ Exception Importer::explain(Import& imp, Deadline deadline) {
   return home_has_ended(imp) ? Exception::kSinval : Exception::kTransient;
 }
 
-bool Importer::home_has_ended(Import& imp) {
-  bool ended = imp.link->condemned();
-  for (const auto& door : imp.rseg.doors) {
-    if (ended || door.provider != parts_.provider) continue;
-    ended = fabric::probe_door(door.blob, 50 * kMilli) == fabric::Reach::kRefused;
-  }
-  const Nanos since = imp.link->unreachable_since();
-  ended = ended || (since != 0 && now() - since > kDeadAfter);
-  if (ended && !imp.link->condemned()) {
-    trace(kFacMem, kWarn, "segment {}: its home has ended", imp.id);
-    lose_home(imp.link);
-  }
-  return ended;
-}
-
 // Pages that arrived leave kFetching. `view`: where to map them, null for nowhere. `wanted`: the
 // one that faulted; when none did, the first is left for the reader to come by (Page::marker).
 void Importer::deliver(Import& imp, const View* view, PageRange pages, uint32_t wanted,
@@ -403,7 +393,8 @@ void Importer::deliver(Import& imp, const View* view, PageRange pages, uint32_t 
   fault_point("fetch_before_deliver");
   const uint32_t first = pages.first, n = pages.count;
   for (uint32_t i = 0; i < n; ++i) imp.table[first + i].lock();
-  const bool usable_now = imp.state.load(std::memory_order_seq_cst) == ImportState::kUsable;
+  const bool usable_now = imp.state.load(std::memory_order_seq_cst) == ImportState::kUsable &&
+                          !imp.lapsed.load(std::memory_order_seq_cst);
   const bool map_late = fault_point_fails("mutate_map_outside_lock");
   if (view != nullptr && fault_point_fails("mutate_stale_checked_late")) {
     userfault_.map(view->addr + size_t{first} * kPageSize, size_t{n} * kPageSize, false);

@@ -9,7 +9,6 @@
 #include <cerrno>
 
 #include "core/base/log.hpp"
-#include "fabric/reach.hpp"
 
 namespace cmi::memory {
 
@@ -79,11 +78,14 @@ Result<std::shared_ptr<Import>> Importer::import(const access::RsegInfo& rseg, i
   const auto size = in.get<uint64_t>();
   in.get<int32_t>();
   in.get<int32_t>();
+  const auto port = in.get<uint16_t>();
+  const auto secret = in.get<uint64_t>();
   if (status != WireStatus::kOk || !in.ok() || size != rseg.size || size % kPageSize != 0 ||
       size / kPageSize > UINT32_MAX) {
     trace(kFacSeg, kError, "seg_imp: the home no longer has the segment");
     return Status::kInval;
   }
+  if (!parts_.watch.follow(rseg, port, secret, deadline)) return Status::kInval;
   auto imp = std::make_shared<Import>();
   imp->id = id;
   imp->rseg = rseg;
@@ -91,7 +93,9 @@ Result<std::shared_ptr<Import>> Importer::import(const access::RsegInfo& rseg, i
   imp->link = std::move(link);
   Guard g(imports_mu_);
   imp->instance = next_instance_++;
+  imp->lapsed.store(lapsed_.count(rseg.home) != 0, std::memory_order_relaxed);
   imports_.push_back(imp);
+  parts_.watch.look();
   return imp;
 }
 

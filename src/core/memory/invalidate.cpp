@@ -11,9 +11,6 @@ namespace cmi::memory {
 
 namespace {
 constexpr uint32_t kRun = 512;  // pages locked at once
-bool mapped(PageState s) {
-  return s == PageState::kClean || s == PageState::kDirty || s == PageState::kWriting;
-}
 }  // namespace
 
 void Importer::on_notice(const ContextId& home, uint64_t secret, uint64_t number, uint16_t type,
@@ -125,7 +122,7 @@ void Importer::invalidate(const std::shared_ptr<Import>& holder, PageRange range
       Page& p = imp.table[first + k];
       p.lock();
       if (p.state == PageState::kDirty && fault_point_fails("mutate_dirty_kept")) continue;
-      if (mapped(p.state)) {
+      if (may_be_mapped(p.state)) {
         from = std::min(from, k);
         to = k + 1;
       }
@@ -184,7 +181,7 @@ void Importer::drop_all(const std::shared_ptr<Import>& holder) {
       for (uint32_t k = 0; k < n; ++k) {
         Page& p = imp.table[first + k];
         p.lock();
-        any = any || mapped(p.state);
+        any = any || may_be_mapped(p.state);
       }
       if (any) zap_everywhere(imp, first, n);
       for (uint32_t k = 0; k < n; ++k) {
@@ -227,15 +224,6 @@ void Importer::end_import(const std::shared_ptr<Import>& imp, ImportState state)
   }
   if (!imp->ready.load(std::memory_order_acquire)) return;
   drop_all(imp);
-}
-
-void Importer::lose_home(const std::shared_ptr<fabric::Link>& link) {
-  if (link->condemned()) return;
-  link->condemn();
-  for (auto& imp : all_imports()) {
-    if (imp->link == link) end_import(imp, ImportState::kGone);
-  }
-  link->advance();  // ends what was under way as lost
 }
 
 }  // namespace cmi::memory

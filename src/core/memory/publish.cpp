@@ -6,18 +6,12 @@
 #include "core/base/log.hpp"
 #include "core/base/spin.hpp"
 #include "core/memory/home.hpp"
-#include "fabric/reach.hpp"
 
 namespace cmi::memory {
 
 namespace {
 constexpr Nanos kResend = 20 * kMilli;  // then ever more rarely
-// A probe leaves a connection behind at its target until that context ends: rarely, and only when
-// an answer is overdue.
-constexpr Nanos kProbeAfter = 250 * kMilli, kProbeEvery = kSecond;
 constexpr size_t kMaxTimerScans = 32;
-constexpr Nanos kVerdict =
-    10 * kSecond;  // of silence, then an importer that owes an answer is dead
 }  // namespace
 
 void Home::run(Finished& done) {
@@ -44,7 +38,7 @@ void Home::tell(const std::shared_ptr<Publication>& p, const Segment& s, const H
   n.instance = h.instance;
   n.payload.assign(payload.begin(), payload.end());
   n.publication = p;
-  n.born = n.sent = n.probed = now();
+  n.born = n.sent = now();
   ++p->waiting;
   parts_.server.notice(h.client, number, static_cast<uint16_t>(type), payload);
 }
@@ -138,37 +132,59 @@ void Home::forget_content(Segment& s, const ContextId& client, Finished* done) {
   }
 }
 
-void Home::declare_dead(const ContextId& client) {
-  trace(kFacSeg, kWarn, "importer {:016x} is dead", client.hi);
-  // Should it live on, stopped or behind a cut: the first thing it hears is that all is over, and
-  // it drops its pages.
-  {
-    Guard g(mu_);
-    for (auto& [id, s] : segments_) {
-      for (auto& h : s.holders) {
-        if (h.client != client || !s.owned) continue;
-        std::byte buf[16];
-        Writer out(buf);
-        out.put(s.uid);
-        out.put(h.instance);
-        out.put<uint8_t>(1);
-        parts_.server.notice(client, next_notice_++, static_cast<uint16_t>(NoticeType::kRemoved),
-                             out.done());
-      }
+void Home::owing(std::map<ContextId, Nanos>* since) {
+  Guard g(mu_);
+  for (auto& [number, n] : notices_) {
+    auto [it, first] = since->try_emplace(n.client, n.born);
+    if (!first) it->second = std::min(it->second, n.born);
+  }
+}
+
+Nanos Home::owed_since(const ContextId& client) {
+  std::map<ContextId, Nanos> all;
+  owing(&all);
+  auto it = all.find(client);
+  return it == all.end() ? 0 : it->second;
+}
+
+// Should it live on, stopped or behind a cut: the first thing it hears is that all is over, and it
+// drops its pages.
+void Home::tell_it_is_over(const ContextId& client) {
+  Guard g(mu_);
+  for (auto& [id, s] : segments_) {
+    for (auto& h : s.holders) {
+      if (h.client != client || !s.owned) continue;
+      std::byte buf[16];
+      Writer out(buf);
+      out.put(s.uid);
+      out.put(h.instance);
+      out.put<uint8_t>(1);
+      parts_.server.notice(client, next_notice_++, static_cast<uint16_t>(NoticeType::kRemoved),
+                           out.done());
     }
   }
+}
+
+std::vector<int32_t> Home::forget(const ContextId& client, bool goodbye) {
+  SignalsBlocked quiet;
+  if (!goodbye) tell_it_is_over(client);
   // Fenced before anything is decided on its death (rule 19): nothing it sent is applied after
-  // this.
-  parts_.server.fence(client, true);
+  // this. Who has said goodbye sends nothing more, and is swept instead of remembered.
+  parts_.server.fence(client, !goodbye);
+  std::vector<int32_t> imported;
   Finished done;
   {
     Guard g(mu_);
     for (auto& [id, s] : segments_) {
-      if (s.owned) forget_content(s, client, &done);
+      if (!s.owned) continue;
+      const auto his = [&](const Holder& h) { return h.client == client; };
+      if (std::any_of(s.holders.begin(), s.holders.end(), his)) imported.push_back(id);
+      forget_content(s, client, &done);
     }
     forget_client(client, &done);
   }
   run(done);
+  return imported;
 }
 
 bool Home::wait(Publication& p, Deadline deadline) {
@@ -184,16 +200,10 @@ bool Home::wait(Publication& p, Deadline deadline) {
 }
 
 void Home::tick(Nanos t) {
-  std::vector<ContextId> suspects, silent;
   Finished done;
   {
     Guard g(mu_);
     for (auto& [number, n] : notices_) {
-      if (t - n.born > kVerdict) silent.push_back(n.client);
-      if (t - n.probed > (n.probed == n.born ? kProbeAfter : kProbeEvery)) {
-        n.probed = t;
-        suspects.push_back(n.client);
-      }
       // What lies unread in a stopped importer's queue is not helped by copies.
       if (t - n.sent > std::max(kResend, n.sent - n.born)) {
         n.sent = t;
@@ -208,13 +218,6 @@ void Home::tick(Nanos t) {
     }
   }
   run(done);
-  std::sort(suspects.begin(), suspects.end());
-  suspects.erase(std::unique(suspects.begin(), suspects.end()), suspects.end());
-  for (auto& c : suspects) {
-    const auto door = parts_.server.client_door(c);
-    if (fabric::probe_door(door, 2 * kMilli) == fabric::Reach::kRefused) silent.push_back(c);
-  }
-  for (auto& c : silent) declare_dead(c);
 }
 
 bool Home::busy() {

@@ -43,6 +43,7 @@ void Home::on_request(const fabric::ClientInfo& client, uint64_t number, uint16_
       const auto uid = in.get<uint64_t>();
       std::byte buf[32];
       Writer out(buf);
+      const uint64_t lifeline = parts_.watch.expect(client);
       WireStatus status = in.done() ? WireStatus::kOk : WireStatus::kMalformed;
       if (status == WireStatus::kOk) {
         Guard g(mu_);
@@ -53,6 +54,8 @@ void Home::on_request(const fabric::ClientInfo& client, uint64_t number, uint16_
           out.put(s->size);
           out.put(s->flags);
           out.put(s->attrib);
+          out.put(parts_.watch.port());
+          out.put(lifeline);
         }
       }
       return reply(parts_.server, client.id, number, status, out.done());
@@ -145,6 +148,7 @@ void Home::on_present(const fabric::ClientInfo& client, uint64_t number, Reader 
         h = &s->holders.back();
         h->client = client.id;
         h->instance = instance;
+        parts_.watch.look();
       }
       h->session.reset();
       auto region = parts_.serving.register_memory(s->service.data(), s->size,
