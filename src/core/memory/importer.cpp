@@ -12,6 +12,10 @@
 
 namespace cmi::memory {
 
+namespace {
+constexpr Nanos kLineWait = 5 * kSecond;
+}  // namespace
+
 Result<std::unique_ptr<Importer>> Importer::open(Parts parts) {
   std::unique_ptr<Importer> i(new Importer(std::move(parts)));
   const char* why = nullptr;
@@ -85,7 +89,8 @@ Result<std::shared_ptr<Import>> Importer::import(const access::RsegInfo& rseg, i
     trace(kFacSeg, kError, "seg_imp: the home no longer has the segment");
     return Status::kInval;
   }
-  if (!parts_.watch.follow(rseg, port, secret, deadline)) return Status::kInval;
+  const Deadline line{std::max(deadline.at, now() + kLineWait)};  // it has just answered
+  if (!parts_.watch.follow(rseg, port, secret, line)) return Status::kInval;
   auto imp = std::make_shared<Import>();
   imp->id = id;
   imp->rseg = rseg;
