@@ -35,6 +35,8 @@
  *   CMI_RUNTIME_DIR  where the node keeps its shared state; default: a folder of the user's in
  *                    /dev/shm, mode 0700
  *   CMI_MEM_MAX      memory that segments may take on this node; default: half of the RAM
+ *   CMI_DEAD_AFTER   milliseconds of silence after which a peer counts as dead, 1000 to 3600000;
+ *                    default: 10000
  *   CMI_TRACE        facility[,facility]:level, as if set in cmi_cbs; default: off
  *   CMI_TRACE_FILE   where trace lines go without callbacks; default: standard error
  */

@@ -327,6 +327,12 @@ std::vector<std::byte> Server::client_door(const ContextId& client) {
   return it == clients_.end() ? std::vector<std::byte>{} : it->second.door;
 }
 
+Nanos Server::heard(const ContextId& client) {
+  Guard g(mu_);
+  auto it = clients_.find(client);
+  return it == clients_.end() ? 0 : it->second.heard;
+}
+
 int Server::poll() {
   int events = door_->pump() + door_->endpoint().poll();
   for (size_t i = 0;; ++i) {

@@ -74,6 +74,7 @@ class Server : public Receiver {
   void sweep(Nanos silence);
   bool knows(const ContextId& client);
   std::vector<std::byte> client_door(const ContextId& client);
+  Nanos heard(const ContextId& client);  // its last hello or request; 0: unknown
 
   int poll();
   void descriptors(std::vector<int>* fds);  // to sleep on

@@ -56,17 +56,22 @@ class Context final : public fabric::ServerHandler {
     fabric::Identity identity{id, node_->id(), 0, {}};
     const Bytes door = server->door_address();
     identity.door.assign(door.begin(), door.end());
+    auto watches = Watch::open({*node_, *server, "fake", id, kSecond, observer_});
+    REQUIRE(watches);
+    watch_ = watches.take();
     auto imports = Importer::open(
-        {*node_, *linking_, "fake", *server, identity, views_, stats_, false, observer_});
+        {*node_, *linking_, "fake", *server, identity, views_, stats_, *watch_, false, observer_});
     REQUIRE(imports);
     importer = imports.take();
     auto homes = Home::open(
-        {*node_, *serving_, *server, "fake", id, node_->id(), views_, stats_, observer_});
+        {*node_, *serving_, *server, "fake", id, node_->id(), views_, stats_, *watch_, observer_});
     REQUIRE(homes);
     home = homes.take();
+    watch_->start(*home, *importer);
   }
   ~Context() override {
     importer.reset();
+    watch_.reset();
     server.reset();
     home.reset();
   }
@@ -95,6 +100,7 @@ class Context final : public fabric::ServerHandler {
 
  private:
   Unconcerned observer_;
+  std::unique_ptr<Watch> watch_;
   std::unique_ptr<fabric::Fabric> serving_, linking_;
   std::unique_ptr<node::Node> node_;
   ViewTable views_;

@@ -56,6 +56,7 @@ void Context::child_after_fork() {
   memory::set_fault_target(nullptr);
   new (&g_lifetime) Mutex;  // another thread of the parent may have held it
   c->node_->forget_in_child();
+  c->engine_->forget_in_child();
   t_thread = nullptr;
   // The rest is left as it is: its threads are gone and its descriptors are the parent's as well.
 }
@@ -161,7 +162,8 @@ Result<Context*> Context::start(uint16_t verno, const cmi_cbs* callbacks,
   memory::Userfault::probe(c.environment_.kernel);
   auto engine =
       memory::Engine::start(*c.node_, {c.environment_.provider, c.environment_.address}, c.id_,
-                            c.environment_.fault == Environment::FaultMode::kThread, *c.events_);
+                            c.environment_.fault == Environment::FaultMode::kThread,
+                            c.environment_.dead_after, *c.events_);
   if (!engine) return engine.status();
   c.engine_ = engine.take();
   c.map_maker_ = std::make_unique<events::MapMaker>(*c.engine_, *c.events_);

@@ -51,6 +51,15 @@ std::optional<uint64_t> parse_bytes(std::string_view text) {
   return number << shift;
 }
 
+// Whole milliseconds, decimal digits and nothing else. Nullopt: malformed, or out of the bounds.
+std::optional<Nanos> parse_millis(std::string_view text, Nanos least, Nanos most) {
+  uint32_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  const Nanos span = number * kMilli;
+  return span >= least && span <= most ? std::optional<Nanos>(span) : std::nullopt;
+}
+
 // MAJOR.MINOR, and nothing else.
 std::optional<uint32_t> parse_kernel(std::string_view text) {
   uint16_t major = 0, minor = 0;
@@ -124,6 +133,14 @@ Result<Environment> read_environment() {
     env.mem_max = *bytes;
   } else {
     env.mem_max = segment::machine().ram_bytes / 2;
+  }
+
+  if (auto v = variable("CMI_DEAD_AFTER")) {
+    const auto span = parse_millis(*v, kSecond, 3600 * kSecond);
+    if (!span) {
+      return bad_value("CMI_DEAD_AFTER", *v, "not a number of milliseconds from 1000 to 3600000");
+    }
+    env.dead_after = *span;
   }
 
   if (auto v = variable("CMI_TRACE")) {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "core/base/clock.hpp"
 #include "core/base/fd.hpp"
 #include "core/base/status.hpp"
 
@@ -18,11 +19,12 @@ struct Environment {
     uint32_t level = 0;       // Level
   };
 
-  std::string provider;     // CMI_PROVIDER; empty: the best one
-  std::string address;      // CMI_ADDRESS; empty: loopback
-  std::string node_name;    // CMI_NODE; never empty
-  std::string runtime_dir;  // CMI_RUNTIME_DIR; absolute, need not exist
-  uint64_t mem_max = 0;     // CMI_MEM_MAX, bytes; never 0
+  std::string provider;             // CMI_PROVIDER; empty: the best one
+  std::string address;              // CMI_ADDRESS; empty: loopback
+  std::string node_name;            // CMI_NODE; never empty
+  std::string runtime_dir;          // CMI_RUNTIME_DIR; absolute, need not exist
+  uint64_t mem_max = 0;             // CMI_MEM_MAX, bytes; never 0
+  Nanos dead_after = 10 * kSecond;  // CMI_DEAD_AFTER; of silence, then a peer counts as dead
   FaultMode fault = FaultMode::kSignal;
   uint32_t kernel = UINT32_MAX;    // CMI_KERNEL, as kernel_version(); the newest to make use of
   std::optional<TraceWish> trace;  // CMI_TRACE

@@ -26,7 +26,7 @@ constexpr Nanos kSweepEvery = 5 * kSecond, kSweepAfter = 30 * kSecond;
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::start(node::Node& node, const fabric::Config& config,
-                                              ContextId self, bool fault_threads,
+                                              ContextId self, bool fault_threads, Nanos dead_after,
                                               Observer& observer) {
   std::unique_ptr<Engine> e(new Engine(node));
   auto serving = fabric::open_fabric(config);
@@ -40,6 +40,9 @@ Result<std::unique_ptr<Engine>> Engine::start(node::Node& node, const fabric::Co
   auto server = fabric::Server::open(*e->serving_, self, *e);
   if (!server) return server.status();
   e->server_ = server.take();
+  auto watch = Watch::open({node, *e->server_, e->provider(), self, dead_after, observer});
+  if (!watch) return watch.status();
+  e->watch_ = watch.take();
   e->wake_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!e->wake_) return Status::kNoMem;
 
@@ -49,13 +52,14 @@ Result<std::unique_ptr<Engine>> Engine::start(node::Node& node, const fabric::Co
   const Bytes door = e->server_->door_address();
   identity.door.assign(door.begin(), door.end());
   auto importer = Importer::open({node, *e->linking_, e->provider(), *e->server_, identity,
-                                  e->views_, e->stats_, fault_threads, observer});
+                                  e->views_, e->stats_, *e->watch_, fault_threads, observer});
   if (!importer) return importer.status();
   e->importer_ = importer.take();
   auto home = Home::open({node, *e->serving_, *e->server_, e->provider(), self, node.id(),
-                          e->views_, e->stats_, observer});
+                          e->views_, e->stats_, *e->watch_, observer});
   if (!home) return home.status();
   e->home_ = home.take();
+  e->watch_->start(*e->home_, *e->importer_);
 
   set_fault_target(e.get());
   if (fault_threads) {
@@ -77,8 +81,10 @@ Engine::~Engine() {
   set_fault_target(nullptr);
   fault_threads_.reset();
   stop();
+  if (watch_ != nullptr) watch_->stop();
   // Importer first: its links' endpoints are on linking_, its pages are what they write to.
   importer_.reset();
+  watch_.reset();
   server_.reset();
   home_.reset();
   linking_.reset();
@@ -145,7 +151,7 @@ void Engine::on_ack(const ContextId& client, uint64_t number, Reader payload) {
 void Engine::serve() {
   pthread_setname_np(pthread_self(), "cmi-service");
   const SignalsBlockedAlready for_good;
-  Nanos last_tick = 0, last_sweep = now(), tick_until = 0;
+  Nanos last_tick = 0, last_sweep = now(), tick_until = 0, watch_due = 0;
   Spin spin(kSpinAfterWork, 0);
   unsigned round = 0;
   while (!stop_.load(std::memory_order_relaxed)) {
@@ -158,6 +164,7 @@ void Engine::serve() {
       }
     }
     const Nanos t = now();
+    if (round % kRoundsPerBus == 1 || t >= watch_due) watch_due = watch_->advance(t, round == 1);
     // Goes on for a while after the last need, so that who stores now and then wakes nobody.
     const bool busy = importer_->busy() || home_->busy();
     if (busy) tick_until = t + kTickOn;
@@ -184,7 +191,8 @@ void Engine::serve() {
     }
     if (spin.again(t)) continue;
     // A read that a peer makes leaves no event here: being woken is work, too.
-    if (sleep(ticking ? last_tick + kTick : t + kIdleSleep)) spin = Spin(kSpinAfterWork, 0);
+    const Nanos until = std::min(ticking ? last_tick + kTick : t + kIdleSleep, watch_due);
+    if (sleep(until)) spin = Spin(kSpinAfterWork, 0);
     round = 0;
   }
 }
@@ -197,7 +205,7 @@ bool Engine::sleep(Nanos until) {
     sched_yield();
     return false;
   }
-  std::vector<int> fds{wake_.get(), node_.bus_fd()};
+  std::vector<int> fds{wake_.get(), node_.bus_fd(), watch_->descriptor()};
   server_->descriptors(&fds);
   importer_->descriptors(&fds);
   std::vector<pollfd> polls;

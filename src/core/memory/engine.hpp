@@ -2,8 +2,8 @@
 // fault target and the service thread.
 //
 // The service thread polls the server (requests, notices, acknowledgements), the links that owe an
-// answer nobody waits for, and the node bus; it runs the timers. It spins for a short while after
-// work came in, then sleeps in poll. It never waits for a peer.
+// answer nobody waits for, the node bus and the watch over the peers; it runs the timers. It spins
+// for a short while after work came in, then sleeps in poll. It never waits for a peer.
 #pragma once
 
 #include <memory>
@@ -21,13 +21,15 @@ class Engine : public fabric::ServerHandler, public FaultTarget {
   // Opens the fabric twice: once to serve (driven by the service thread) and once for what this
   // context starts (driven by the threads that wait), so that neither wakes the other.
   // kNotSupp: among others, fault_threads where the process may not have them.
+  // `dead_after`: silence after which a peer counts as dead.
   static Result<std::unique_ptr<Engine>> start(node::Node& node, const fabric::Config& config,
-                                               ContextId self, bool fault_threads,
+                                               ContextId self, bool fault_threads, Nanos dead_after,
                                                Observer& observer);
   ~Engine() override;
 
   Importer& importer() { return *importer_; }
   Home& home() { return *home_; }
+  Watch& watch() { return *watch_; }
   ViewTable& views() { return views_; }
   const Stats& stats() const { return stats_; }
   Stats& stats() { return stats_; }
@@ -36,6 +38,9 @@ class Engine : public fabric::ServerHandler, public FaultTarget {
   void wake();  // makes the service thread look at its timers
   // Ends the service thread. What this context owes to others is then left to its links' ends.
   void stop();
+  // In a forked child, where nothing else of this is touched any more: lets go of what would make
+  // the parent look alive after its death.
+  void forget_in_child() { watch_->forget_in_child(); }
 
   std::shared_ptr<const View> view_at(const void* addr) override { return views_.find(addr); }
   Exception on_fault(const View& view, const std::byte* addr, bool write) override;
@@ -62,6 +67,7 @@ class Engine : public fabric::ServerHandler, public FaultTarget {
   ViewTable views_;
   std::unique_ptr<fabric::Fabric> serving_, linking_;
   std::unique_ptr<fabric::Server> server_;
+  std::unique_ptr<Watch> watch_;
   std::unique_ptr<Importer> importer_;
   std::unique_ptr<Home> home_;
   std::unique_ptr<FaultThreads> fault_threads_;  // null: faults come as SIGBUS

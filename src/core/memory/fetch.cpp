@@ -7,7 +7,6 @@
 #include "core/base/log.hpp"
 #include "core/memory/importer.hpp"
 #include "core/memory/marking.hpp"
-#include "fabric/reach.hpp"
 
 namespace cmi::memory {
 
@@ -99,6 +98,12 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, D
       if (e == Exception::kToken && adopt_token(view.import, deadline)) continue;
       if (imp.state.load() != ImportState::kRemoved) return e;
       return explain(imp, deadline);
+    }
+    if (imp.lapsed.load(std::memory_order_seq_cst)) {
+      page.unlock();
+      if (deadline.passed()) return Exception::kTransient;
+      imp.wait_for_change(seen, kNap);
+      continue;
     }
     if (imp.is_in_flux(index)) {
       page.unlock();
@@ -423,24 +428,6 @@ ImportState Importer::refused(Import& imp, WireStatus status) {
   return to;
 }
 
-bool Importer::home_has_ended(Import& imp) {
-  if (imp.link->condemned()) return true;
-  fabric::Reach reach = fabric::Reach::kUnknown;
-  for (const auto& door : imp.rseg.doors) {
-    if (door.provider == parts_.provider) reach = fabric::probe_door(door.blob, 50 * kMilli);
-  }
-  const Nanos since = imp.link->unreachable_since();
-  const bool silent = since != 0 && now() - since > kDeadAfter;
-  if (reach != fabric::Reach::kRefused && !silent) return false;
-  trace(kFacMem, kWarn, "segment {}: its home has ended", imp.id);
-  // A home that is only stopped still has a node that lets us in.
-  if (reach == fabric::Reach::kUnknown && !imp.link->local_fault()) {
-    parts_.observer.unreachable({imp.rseg.home_node, imp.rseg.home});
-  }
-  lose_home(imp.link);
-  return true;
-}
-
 // Pages that arrived leave kFetching. `view`: where to map them, null for nowhere. `wanted`: the
 // one that faulted; when none did, the first is left for the reader to come by (Page::marker).
 void Importer::deliver(Import& imp, const View* view, PageRange pages, uint32_t wanted,
@@ -448,7 +435,8 @@ void Importer::deliver(Import& imp, const View* view, PageRange pages, uint32_t 
   fault_point("fetch_before_deliver");
   const uint32_t first = pages.first, n = pages.count;
   for (uint32_t i = 0; i < n; ++i) imp.table[first + i].lock();
-  const bool usable_now = imp.state.load(std::memory_order_seq_cst) == ImportState::kUsable;
+  const bool usable_now = imp.state.load(std::memory_order_seq_cst) == ImportState::kUsable &&
+                          !imp.lapsed.load(std::memory_order_seq_cst);
   const bool map_late = fault_point_fails("mutate_map_outside_lock");
   if (view != nullptr && fault_point_fails("mutate_stale_checked_late")) {
     userfault_.map(view->addr + size_t{first} * kPageSize, size_t{n} * kPageSize, false);

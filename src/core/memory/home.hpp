@@ -27,6 +27,7 @@
 #include "core/memory/stats.hpp"
 #include "core/memory/userfault.hpp"
 #include "core/memory/view_table.hpp"
+#include "core/memory/watch.hpp"
 #include "core/memory/wire.hpp"
 #include "core/node/node.hpp"
 #include "core/node/report.hpp"
@@ -51,6 +52,7 @@ class Home {
     NodeId node_id;
     ViewTable& views;
     Stats& stats;
+    Watch& watch;
     Observer& observer;
   };
   static Result<std::unique_ptr<Home>> open(Parts parts);
@@ -118,6 +120,13 @@ class Home {
   void on_request(const fabric::ClientInfo& client, uint64_t number, uint16_t type, Reader in);
   void on_ack(const ContextId& client, uint64_t number, Reader let_go);
   bool holds(const ContextId& client);  // some import of it is known here
+
+  // For the watch. Since when importers owe acknowledgements; 0: this one owes none.
+  void owing(std::map<ContextId, Nanos>* since);
+  Nanos owed_since(const ContextId& client);
+  // It is dead, or has said goodbye: fenced, and nobody waits for it any more. `unreachable`: it
+  // was silent, and no way led to it; else it is known to have ended.
+  void forget(const ContextId& client, bool goodbye, bool unreachable);
 
   // Service thread.
   void tick(Nanos t);
@@ -204,7 +213,7 @@ class Home {
     uint32_t instance = 0;
     std::vector<std::byte> payload;
     std::shared_ptr<Publication> publication;
-    Nanos born = 0, sent = 0, probed = 0;
+    Nanos born = 0, sent = 0;
   };
   using Finished = std::vector<std::function<void()>>;
 
@@ -232,7 +241,6 @@ class Home {
   void settle(const std::shared_ptr<Publication>& p, Finished* done) CMI_REQUIRES(mu_);
   void forget_content(Segment& s, const ContextId& client, Finished* done) CMI_REQUIRES(mu_);
   void forget_client(const ContextId& client, Finished* done) CMI_REQUIRES(mu_);
-  void declare_dead(const ContextId& client, bool unreachable);
   void tell_ranges(const std::shared_ptr<Publication>& p, const Segment& s, const Holder& h,
                    NoticeType type, const std::vector<PageRange>& ranges) CMI_REQUIRES(mu_);
   bool wait(Publication& p, Deadline deadline);

@@ -65,6 +65,9 @@ struct Import : std::enable_shared_from_this<Import> {
 
   std::atomic<ImportState> state{ImportState::kNoToken};
   std::atomic<uint32_t> rights{0};
+  // The home may have declared us dead: nothing may be mapped. Looked at under a page's lock; set
+  // first, and the mappings taken after.
+  std::atomic<bool> lapsed{false};
 
   Mutex token_mu;  // held over a request to the home: never taken by the service thread
   access::TokenInfo token CMI_GUARDED_BY(token_mu);

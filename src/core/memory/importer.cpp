@@ -9,9 +9,12 @@
 #include <cerrno>
 
 #include "core/base/log.hpp"
-#include "fabric/reach.hpp"
 
 namespace cmi::memory {
+
+namespace {
+constexpr Nanos kLineWait = 5 * kSecond;
+}  // namespace
 
 Result<std::unique_ptr<Importer>> Importer::open(Parts parts) {
   std::unique_ptr<Importer> i(new Importer(std::move(parts)));
@@ -77,6 +80,7 @@ Result<std::shared_ptr<Import>> Importer::import(const access::RsegInfo& rseg, i
     // Known before the home knows of it, so that what the home has to tell finds it.
     Guard g(imports_mu_);
     imp->instance = next_instance_++;
+    imp->lapsed.store(lapsed_.count(rseg.home) != 0, std::memory_order_relaxed);
     imports_.push_back(imp);
   }
   std::byte buf[12];
@@ -96,12 +100,21 @@ Result<std::shared_ptr<Import>> Importer::import(const access::RsegInfo& rseg, i
   const auto size = in.get<uint64_t>();
   in.get<int32_t>();
   in.get<int32_t>();
+  const auto port = in.get<uint16_t>();
+  const auto secret = in.get<uint64_t>();
   if (status != WireStatus::kOk || !in.ok() || size != rseg.size || size % kPageSize != 0 ||
       size / kPageSize > UINT32_MAX) {
     trace(kFacSeg, kError, "seg_imp: the home no longer has the segment");
     forget(imp);
     return Status::kInval;
   }
+  const Deadline line{std::max(deadline.at, now() + kLineWait)};  // it has just answered
+  if (!parts_.watch.follow(rseg, port, secret, line)) {
+    link->start(static_cast<uint16_t>(RequestType::kLeave), out.done());
+    forget(imp);
+    return Status::kInval;
+  }
+  parts_.watch.look();
   return imp;
 }
 

@@ -4,7 +4,8 @@
 // Files: importer.cpp (import, token, views), fetch.cpp (faults), ahead.cpp (fetching ahead),
 // cache.cpp (its size), collector.cpp and write_back.cpp (batches, barriers, timer), invalidate.cpp
 // (notices), marks.cpp (pages in flux), losses.cpp (what is told of failures), quiesce.cpp,
-// partings.cpp (the ends of contexts in good order), cas.cpp.
+// partings.cpp (the ends of contexts in good order), lapse.cpp (homes that are lost or out of
+// sight), cas.cpp.
 //
 // Threads: faults and calls come from application threads, in parallel; notices, ticks and answers
 // to asynchronous requests from the service thread; answers also from whichever application thread
@@ -15,6 +16,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -25,6 +27,7 @@
 #include "core/memory/twin_pool.hpp"
 #include "core/memory/userfault.hpp"
 #include "core/memory/view_table.hpp"
+#include "core/memory/watch.hpp"
 #include "core/node/node.hpp"
 #include "core/node/report.hpp"
 #include "fabric/link.hpp"
@@ -70,6 +73,7 @@ class Importer {
     fabric::Identity self;
     ViewTable& views;
     Stats& stats;
+    Watch& watch;
     bool fault_threads;  // userfault() is read by threads; else faults come as SIGBUS
     Observer& observer;
   };
@@ -151,8 +155,15 @@ class Importer {
 
   void set_reconf_timeout(Nanos t) { reconf_timeout_.store(t, std::memory_order_relaxed); }
   Nanos reconf_timeout() const { return reconf_timeout_.load(std::memory_order_relaxed); }
-  // Silence after which a home that cannot be reached counts as dead.
-  static constexpr Nanos kDeadAfter = 10 * kSecond;
+
+  // For the watch, which calls all of these on the service thread.
+  bool imports_from(const ContextId& home);
+  std::shared_ptr<fabric::Link> link_with(const ContextId& home);  // null: there is none
+  // The home is dead or has ended: its link is condemned, its segments are gone.
+  void lose_home(const ContextId& home);
+  // Whether what is cached of the home's segments may be used. While it may not, nothing of it is
+  // mapped and accesses wait; pages, dirty ones too, stay what they are.
+  void lapse(const ContextId& home, bool lapsed);
 
  private:
   // Write-backs that one collector started together; barriers wait for it. done completes when all
@@ -187,7 +198,7 @@ class Importer {
   bool adopt_token(const std::shared_ptr<Import>& imp, Deadline deadline);
   Exception explain(Import& imp, Deadline deadline);
   ImportState refused(Import& imp, WireStatus status);  // closes the import as the home said
-  bool home_has_ended(Import& imp);  // by proof or by silence; its imports are gone then
+  bool home_has_ended(Import& imp);  // after a look at it; its imports are gone then
   void deliver(Import& imp, const View* view, PageRange pages, uint32_t wanted, bool write);
   void give_up_fetch(const std::shared_ptr<Import>& imp, uint32_t first, uint32_t count);
   bool session_key(Import& imp, fabric::Session& session, fabric::RemoteKey* key,
@@ -280,6 +291,7 @@ class Importer {
   Mutex imports_mu_;
   std::vector<std::shared_ptr<Import>> imports_ CMI_GUARDED_BY(imports_mu_);
   uint32_t next_instance_ CMI_GUARDED_BY(imports_mu_) = 1;
+  std::set<ContextId> lapsed_ CMI_GUARDED_BY(imports_mu_);  // homes; see lapse()
 
   std::atomic<uint64_t> dirty_pages_{0}, open_batch_count_{0}, aheads_{0};
   std::atomic<uint64_t> losses_{0}, local_losses_{0};

@@ -12,9 +12,6 @@ namespace cmi::memory {
 
 namespace {
 constexpr uint32_t kRun = 512;  // pages locked at once
-bool mapped(PageState s) {
-  return s == PageState::kClean || s == PageState::kDirty || s == PageState::kWriting;
-}
 }  // namespace
 
 void Importer::on_notice(const ContextId& home, uint64_t secret, uint64_t number, uint16_t type,
@@ -155,7 +152,7 @@ void Importer::invalidate(const std::shared_ptr<Import>& holder, PageRange range
       Page& p = imp.table[first + k];
       p.lock();
       if (p.state == PageState::kDirty && fault_point_fails("mutate_dirty_kept")) continue;
-      if (mapped(p.state)) {
+      if (may_be_mapped(p.state)) {
         from = std::min(from, k);
         to = k + 1;
       }
@@ -217,7 +214,7 @@ void Importer::drop_all(const std::shared_ptr<Import>& holder) {
       for (uint32_t k = 0; k < n; ++k) {
         Page& p = imp.table[first + k];
         p.lock();
-        any = any || mapped(p.state);
+        any = any || may_be_mapped(p.state);
       }
       if (any) zap_everywhere(imp, first, n);
       for (uint32_t k = 0; k < n; ++k) {

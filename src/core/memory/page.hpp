@@ -26,6 +26,10 @@ enum class PageState : uint8_t {
 };
 inline constexpr int kPageStates = 8;
 
+inline bool may_be_mapped(PageState s) {
+  return s == PageState::kClean || s == PageState::kDirty || s == PageState::kWriting;
+}
+
 // Who may move a page from one state to another; everything else is a bug (asserted).
 bool legal_move(PageState from, PageState to);
 const char* page_state_name(PageState s);

@@ -6,19 +6,12 @@
 #include "core/base/log.hpp"
 #include "core/base/spin.hpp"
 #include "core/memory/home.hpp"
-#include "fabric/reach.hpp"
 
 namespace cmi::memory {
 
 namespace {
 constexpr Nanos kResend = 20 * kMilli;  // then ever more rarely
-// A probe leaves a connection behind at its target until that context ends: rarely, and only when
-// an answer is overdue.
-constexpr Nanos kProbeAfter = 250 * kMilli, kProbeEvery = kSecond;
-constexpr Nanos kLastProbe = 50 * kMilli;  // once, when the verdict has fallen
 constexpr size_t kMaxTimerScans = 32;
-constexpr Nanos kVerdict =
-    10 * kSecond;  // of silence, then an importer that owes an answer is dead
 }  // namespace
 
 void Home::run(Finished& done) {
@@ -50,7 +43,7 @@ void Home::tell(const std::shared_ptr<Publication>& p, const ContextId& client, 
   n.instance = instance;
   n.payload.assign(payload.begin(), payload.end());
   n.publication = p;
-  n.born = n.sent = n.probed = now();
+  n.born = n.sent = now();
   ++p->waiting;
   parts_.server.notice(client, number, static_cast<uint16_t>(type), payload);
 }
@@ -149,22 +142,38 @@ void Home::forget_content(Segment& s, const ContextId& client, Finished* done) {
   }
 }
 
-// `unreachable`: it was silent, and no way led to it; else it is known to have ended.
-void Home::declare_dead(const ContextId& client, bool unreachable) {
-  trace(kFacSeg, kWarn, "importer {:016x} is dead", client.hi);
-  // Should it live on, stopped or behind a cut: the first thing it hears is that all is over, and
-  // it drops its pages.
+void Home::owing(std::map<ContextId, Nanos>* since) {
+  Guard g(mu_);
+  for (auto& [number, n] : notices_) {
+    auto [it, first] = since->try_emplace(n.client, n.born);
+    if (!first) it->second = std::min(it->second, n.born);
+  }
+}
+
+Nanos Home::owed_since(const ContextId& client) {
+  std::map<ContextId, Nanos> all;
+  owing(&all);
+  auto it = all.find(client);
+  return it == all.end() ? 0 : it->second;
+}
+
+void Home::forget(const ContextId& client, bool goodbye, bool unreachable) {
+  SignalsBlocked quiet;
   access::NaddrInfo who;
   std::vector<int32_t> segments;
   {
     Guard g(mu_);
     segments = imported_by(client, &who);
-    parts_.server.notice(client, next_notice_++, static_cast<uint16_t>(NoticeType::kGoodbye),
-                         kAboutHome);
+    // Should it live on, stopped or behind a cut: the first thing it hears is that all is over, and
+    // it drops its pages.
+    if (!goodbye) {
+      parts_.server.notice(client, next_notice_++, static_cast<uint16_t>(NoticeType::kGoodbye),
+                           kAboutHome);
+    }
   }
   // Fenced before anything is decided on its death (rule 19): nothing it sent is applied after
-  // this.
-  parts_.server.fence(client, true);
+  // this. Who has said goodbye sends nothing more, and is swept instead of remembered.
+  parts_.server.fence(client, !goodbye);
   Finished done;
   auto known = std::make_shared<Publication>();  // who may access a page in flux has heard of it
   known->waiting = 1;
@@ -202,16 +211,10 @@ bool Home::wait(Publication& p, Deadline deadline) {
 }
 
 void Home::tick(Nanos t) {
-  std::vector<ContextId> suspects, silent, dead;
   Finished done;
   {
     Guard g(mu_);
     for (auto& [number, n] : notices_) {
-      if (t - n.born > kVerdict) silent.push_back(n.client);
-      if (t - n.probed > (n.probed == n.born ? kProbeAfter : kProbeEvery)) {
-        n.probed = t;
-        suspects.push_back(n.client);
-      }
       // What lies unread in a stopped importer's queue is not helped by copies.
       if (t - n.sent > std::max(kResend, n.sent - n.born)) {
         n.sent = t;
@@ -230,19 +233,6 @@ void Home::tick(Nanos t) {
     }
   }
   run(done);
-  for (auto* list : {&suspects, &silent}) {
-    std::sort(list->begin(), list->end());
-    list->erase(std::unique(list->begin(), list->end()), list->end());
-  }
-  for (auto& c : suspects) {
-    const auto door = parts_.server.client_door(c);
-    if (fabric::probe_door(door, 2 * kMilli) == fabric::Reach::kRefused) dead.push_back(c);
-  }
-  for (auto& c : dead) declare_dead(c, false);
-  for (auto& c : silent) {
-    const auto door = parts_.server.client_door(c);
-    declare_dead(c, fabric::probe_door(door, kLastProbe) == fabric::Reach::kUnknown);
-  }
 }
 
 bool Home::busy() {

@@ -85,6 +85,7 @@ Home::Holder* Home::add_holder(Segment& s, const fabric::ClientInfo& client, uin
   h.client = client.id;
   h.node = client.node;
   h.instance = instance;
+  parts_.watch.look();
   return &h;
 }
 
@@ -95,6 +96,7 @@ void Home::on_open(const fabric::ClientInfo& client, uint64_t number, Reader in)
   Writer out(buf);
   WireStatus status = in.done() && instance != 0 ? WireStatus::kOk : WireStatus::kMalformed;
   Finished done;
+  const uint64_t lifeline = parts_.watch.expect(client);
   if (status == WireStatus::kOk) {
     Guard g(mu_);
     Segment* s = find_uid(uid);
@@ -108,6 +110,8 @@ void Home::on_open(const fabric::ClientInfo& client, uint64_t number, Reader in)
       out.put(s->size);
       out.put(s->flags);
       out.put(s->attrib);
+      out.put(parts_.watch.port());
+      out.put(lifeline);
     }
   }
   run(done);

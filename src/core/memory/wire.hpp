@@ -15,7 +15,8 @@ namespace cmi::memory {
 
 // Requests, importer to home. Every reply starts with a WireStatus byte.
 enum class RequestType : uint16_t {
-  kOpen = 1,  // u64 uid, u32 instance              -> u64 size, i32 flags, i32 attrib
+  kOpen = 1,  // u64 uid, u32 instance              -> u64 size, i32 flags, i32 attrib,
+              // u16 port of the home's lifelines (0: none), u64 secret for one
   kPresent,   // u64 uid, u32 instance, u64 token id, u64 secret, u64 node hi, u64 node lo
               //                                    -> u64 key, u64 base, u32 rights
   kLeave,     // u64 uid, u32 instance              -> (nothing)

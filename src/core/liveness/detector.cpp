@@ -1,0 +1,149 @@
+// Evidence to verdicts.
+#include "core/liveness/detector.hpp"
+
+#include <algorithm>
+
+namespace cmi::liveness {
+
+namespace {
+constexpr Nanos kNobodyToWatch = 3600 * kSecond;
+}  // namespace
+
+const char* reason_name(Reason r) {
+  switch (r) {
+    case Reason::kHeard:
+      return "heard of again";
+    case Reason::kSilent:
+      return "silent";
+    case Reason::kOwing:
+      return "owes an answer";
+    case Reason::kEnded:
+      return "its context has ended";
+    case Reason::kGoodbye:
+      return "said goodbye";
+    case Reason::kDisowned:
+      return "it holds us for dead";
+  }
+  return "?";
+}
+
+void Detector::set_unreachable_after(Nanos t) {
+  limits_.unreachable = std::max(t, 2 * limits_.beat);
+}
+
+void Detector::share(const ContextId& peer, Nanos beat, Nanos t) {
+  Peer& p = peers_[peer];
+  p.beat = beat;
+  if (p.shares) return;
+  p.shares = true;
+  p.heard = std::max(p.heard, t);
+  p.asked = t;
+}
+
+void Detector::part(const ContextId& peer) {
+  if (auto it = peers_.find(peer); it != peers_.end()) it->second.shares = false;
+}
+
+void Detector::heard(const ContextId& peer, Nanos t) {
+  if (auto it = peers_.find(peer); it != peers_.end()) {
+    it->second.heard = std::max(it->second.heard, t);
+  }
+}
+
+void Detector::owes(const ContextId& peer, Nanos since) {
+  auto it = peers_.find(peer);
+  if (it == peers_.end()) {
+    if (since == 0) return;
+    it = peers_.try_emplace(peer).first;
+  }
+  if (it->second.owed == since) return;
+  it->second.owed = since;
+  it->second.pardon = 0;
+}
+
+void Detector::suspect(const ContextId& peer) {
+  if (auto it = peers_.find(peer); it != peers_.end()) it->second.asked = 0;
+}
+
+void Detector::ended(const ContextId& peer, Reason proof) {
+  Peer& p = peers_[peer];
+  if (p.ended) return;
+  p.ended = true;
+  p.proof = proof;
+}
+
+PeerState Detector::state(const ContextId& peer) const {
+  auto it = peers_.find(peer);
+  return it == peers_.end() ? PeerState::kAlive : it->second.state;
+}
+
+void Detector::pardon(Nanos pause, Nanos t) {
+  for (auto& [id, p] : peers_) {
+    p.heard = std::min(t, p.heard + pause);
+    if (p.owed != 0) p.pardon += pause;
+  }
+}
+
+PeerState Detector::look(const Peer& p, Nanos t, Reason* why) const {
+  *why = Reason::kHeard;
+  if (p.ended) {
+    *why = p.proof;
+    return PeerState::kDead;
+  }
+  const Nanos quiet = p.shares ? t - p.heard : 0;
+  // Who could not be reached for a while gets the whole time once it can.
+  const Nanos owing = p.owed != 0 ? t - std::max(p.owed + p.pardon, p.back) : 0;
+  if (quiet > limits_.dead) {
+    *why = Reason::kSilent;
+    return PeerState::kDead;
+  }
+  if (owing > limits_.dead) {
+    *why = Reason::kOwing;
+    return PeerState::kDead;
+  }
+  if (quiet > limits_.unreachable) {
+    *why = Reason::kSilent;
+    return PeerState::kUnreachable;
+  }
+  return PeerState::kAlive;
+}
+
+// No later than the next change that time alone brings about.
+Nanos Detector::due(const Peer& p, Nanos t) const {
+  Nanos at = t + kNobodyToWatch;
+  if (p.shares) {
+    at = std::min(at, std::max(p.heard, p.asked) + p.beat);
+    at = std::min(at, p.heard + limits_.dead + 1);
+    if (p.state == PeerState::kAlive) at = std::min(at, p.heard + limits_.unreachable + 1);
+  }
+  if (p.owed != 0) at = std::min(at, std::max(p.owed + p.pardon, p.back) + limits_.dead + 1);
+  return at;
+}
+
+Nanos Detector::judge(Nanos t, std::vector<Verdict>* verdicts, std::vector<ContextId>* ask) {
+  if (due_ != 0 && t - due_ > limits_.beat) pardon(t - due_, t);
+  due_ = t + kNobodyToWatch;
+  for (auto it = peers_.begin(); it != peers_.end();) {
+    Peer& p = it->second;
+    Reason why;
+    const PeerState now = look(p, t, &why);
+    if (now != p.state) {
+      if (p.state == PeerState::kUnreachable) p.back = t;
+      p.state = now;
+      verdicts->push_back({it->first, now, why});
+    }
+    if (now == PeerState::kDead) {
+      it = peers_.erase(it);
+      continue;
+    }
+    if (p.shares && (p.asked == 0 || (t - p.heard >= p.beat && t - p.asked >= p.beat))) {
+      p.asked = t;
+      ask->push_back(it->first);
+    }
+    due_ = std::min(due_, due(p, t));
+    ++it;
+  }
+  return due_;
+}
+
+}  // namespace cmi::liveness

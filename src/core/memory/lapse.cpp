@@ -1,0 +1,84 @@
+// Homes that are out of sight for a while, and homes that are lost. On the service thread, but for
+// home_has_ended().
+#include <algorithm>
+
+#include "core/base/fault_point.hpp"
+#include "core/base/log.hpp"
+#include "core/memory/importer.hpp"
+
+namespace cmi::memory {
+
+namespace {
+constexpr uint32_t kRun = 512;        // pages locked at once
+constexpr Nanos kLook = 50 * kMilli;  // for the watch to find proof of a home's end
+constexpr Nanos kNap = kMilli;
+}  // namespace
+
+bool Importer::imports_from(const ContextId& home) {
+  Guard g(imports_mu_);
+  return std::any_of(imports_.begin(), imports_.end(),
+                     [&](auto& imp) { return imp->rseg.home == home; });
+}
+
+std::shared_ptr<fabric::Link> Importer::link_with(const ContextId& home) {
+  Guard g(links_mu_);
+  auto it = links_.find(home);
+  return it == links_.end() ? nullptr : it->second;
+}
+
+// Only the mappings go: pages keep their states, their bytes and their twins, and come back without
+// asking the home, which holds up all publications until we are heard of or declared dead.
+void Importer::lapse(const ContextId& home, bool lapsed) {
+  SignalsBlocked quiet;
+  std::vector<std::shared_ptr<Import>> imports;
+  {
+    Guard g(imports_mu_);
+    if (lapsed) {
+      lapsed_.insert(home);
+    } else {
+      lapsed_.erase(home);
+    }
+    for (auto& imp : imports_) {
+      if (imp->rseg.home != home) continue;
+      imp->lapsed.store(lapsed, std::memory_order_seq_cst);
+      imports.push_back(imp);
+    }
+  }
+  for (auto& imp : imports) {
+    if (lapsed && imp->ready.load(std::memory_order_acquire)) {
+      Guard views(imp->views_mu);
+      for (uint32_t first = 0; first < imp->pages; first += kRun) {
+        const uint32_t n = std::min(kRun, imp->pages - first);
+        bool any = false;
+        for (uint32_t k = 0; k < n; ++k) {
+          imp->table[first + k].lock();
+          any = any || may_be_mapped(imp->table[first + k].state);
+        }
+        // Under the locks: who served an access before has mapped it, who comes now sees `lapsed`.
+        if (any) zap_everywhere(*imp, first, n);
+        for (uint32_t k = 0; k < n; ++k) imp->table[first + k].unlock();
+      }
+    }
+    imp->changed();
+  }
+  fault_point(lapsed ? "lapsed" : "lapse_over");
+}
+
+void Importer::lose_home(const ContextId& home) {
+  SignalsBlocked quiet;
+  if (auto link = link_with(home); link != nullptr) lose_home(link);
+  Guard g(imports_mu_);
+  lapsed_.erase(home);
+}
+
+// Something that was asked of the home was not answered. Has it ended? Silence alone does not say.
+bool Importer::home_has_ended(Import& imp) {
+  if (imp.link->condemned()) return true;
+  parts_.watch.suspect(imp.rseg.home);
+  for (const Deadline soon = Deadline::in(kLook); !soon.passed() && !imp.link->condemned();) {
+    imp.wait_for_change(imp.changes.load(std::memory_order_seq_cst), kNap);
+  }
+  return imp.link->condemned();
+}
+
+}  // namespace cmi::memory

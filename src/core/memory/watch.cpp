@@ -1,0 +1,467 @@
+// Evidence gathered, verdicts carried out, lines and leases kept.
+#include "core/memory/watch.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "core/base/fault_point.hpp"
+#include "core/base/log.hpp"
+#include "core/memory/home.hpp"
+#include "core/memory/importer.hpp"
+#include "fabric/reach.hpp"
+
+namespace cmi::memory {
+
+using fabric::Side;
+using fabric::Sign;
+using liveness::PeerState;
+using liveness::Reason;
+using liveness::Verdict;
+
+namespace {
+constexpr Nanos kPollEvery = kMilli;  // while the service thread is busy with other things
+constexpr Nanos kFirstPause = 5 * kMilli, kLastPause = kSecond;
+// An importer need not ask its home while the home asks it.
+constexpr Nanos kHomesBeat = 400 * kMilli;
+constexpr Nanos kNothingDue = 3600 * kSecond;
+// A door is probed where there is no lifeline. That leaves a connection behind at its target until
+// that context ends: rarely, and only when an answer is overdue.
+constexpr Nanos kProbeDoorAfter = 250 * kMilli, kProbeDoorEvery = kSecond;
+constexpr Nanos kLastProbe = 50 * kMilli;  // once, when the verdict has fallen
+}  // namespace
+
+void Watch::Retry::lose(Nanos t) {
+  if (!lost) at = t;
+  lost = true;
+}
+
+void Watch::Retry::next(Nanos t) {
+  pause = std::clamp(2 * pause, kFirstPause, kLastPause);
+  at = t + pause;
+}
+
+Watch::Watch(Parts parts)
+    : parts_(std::move(parts)), detector_(liveness::Limits{.dead = parts_.dead_after}) {}
+
+Result<std::unique_ptr<Watch>> Watch::open(Parts parts) {
+  std::unique_ptr<Watch> w(new Watch(std::move(parts)));
+  auto lines = fabric::Lifelines::open(w->parts_.server.door_address(), w->parts_.self,
+                                       w->parts_.dead_after, *w);
+  if (lines) {
+    w->lines_ = lines.take();
+  } else if (lines.status() == Status::kNotSupp) {
+    trace(kFacIni, kWarn, "provider {} has no IP addresses: no lifelines", w->parts_.provider);
+  } else {
+    return lines.status();
+  }
+  return w;
+}
+
+void Watch::start(Home& home, Importer& importer) {
+  home_ = &home;
+  importer_ = &importer;
+}
+
+void Watch::stop() {
+  if (lines_ != nullptr) lines_->say_goodbye();
+}
+
+void Watch::forget_in_child() {
+  if (lines_ != nullptr) lines_->forget_in_child();
+}
+
+uint64_t Watch::expect(const fabric::ClientInfo& importer) {
+  SignalsBlocked quiet;
+  uint64_t secret;
+  {
+    Guard g(mu_);
+    // Those that asked and never came are forgotten when there are very many.
+    if (expected_.size() >= kMaxExpected && expected_.count(importer.id) == 0) {
+      std::erase_if(expected_, [&](auto& e) { return !parts_.server.knows(e.first); });
+    }
+    Expected& e = expected_[importer.id];
+    if (e.secret != 0) return e.secret;
+    e.secret = secret = random_u64();
+    e.node = importer.node;
+    left_.store(true, std::memory_order_release);
+  }
+  if (lines_ != nullptr) lines_->wake();
+  return secret;
+}
+
+bool Watch::follow(const access::RsegInfo& rseg, uint16_t port, uint64_t secret,
+                   Deadline deadline) {
+  if (port == 0 || lines_ == nullptr) return true;
+  for (const auto& door : rseg.doors) {
+    if (door.provider != parts_.provider) continue;
+    SignalsBlocked quiet;
+    Guard g(mu_);
+    if (followed_.count(rseg.home) != 0) return true;
+    follow_.push_back({rseg.home, rseg.home_node, door.blob, port, secret});
+    left_.store(true, std::memory_order_release);
+    break;
+  }
+  lines_->wake();
+  while (!deadline.passed()) {
+    {
+      SignalsBlocked quiet;
+      Guard g(mu_);
+      if (followed_.count(rseg.home) != 0) return true;
+    }
+    ::usleep(100);
+  }
+  trace(kFacSeg, kError, "the home's lifelines at port {} cannot be reached", port);
+  return false;
+}
+
+void Watch::look() {
+  left_.store(true, std::memory_order_release);
+  if (lines_ != nullptr) lines_->wake();
+}
+
+void Watch::suspect(const ContextId& peer) {
+  SignalsBlocked quiet;
+  {
+    Guard g(mu_);
+    if (std::find(suspects_.begin(), suspects_.end(), peer) == suspects_.end()) {
+      suspects_.push_back(peer);
+    }
+    left_.store(true, std::memory_order_release);
+  }
+  if (lines_ != nullptr) lines_->wake();
+}
+
+Watch::Peer* Watch::find(const ContextId& id) {
+  auto it = peers_.find(id);
+  return it == peers_.end() ? nullptr : &it->second;
+}
+
+Nanos Watch::advance(Nanos t, bool woken) {
+  if (!woken && t < due_ && t - polled_ < kPollEvery) return due_;
+  polled_ = t_ = t;
+  if (lines_ != nullptr) lines_->advance(t);
+  if (left_.load(std::memory_order_acquire)) take_in();
+  // Proof found while a round is made is judged in the next one, at once.
+  while (t >= due_) gather(t);
+  return lines_ != nullptr ? std::min(due_, lines_->due()) : due_;
+}
+
+// What other threads have left.
+void Watch::take_in() {
+  std::vector<Follow> follows;
+  std::vector<ContextId> suspects;
+  {
+    Guard g(mu_);
+    left_.store(false, std::memory_order_relaxed);
+    follows.swap(follow_);
+    suspects.swap(suspects_);
+    for (auto& [id, e] : expected_) {
+      if (e.taken) continue;
+      e.taken = true;
+      Peer& p = peers_[id];
+      p.node = e.node;
+      if (!p.importer) p.importer.emplace();
+    }
+  }
+  for (Follow& f : follows) {
+    Peer& p = peers_[f.home];
+    p.node = f.node;
+    if (p.home) continue;
+    p.home.emplace();
+    p.home->door = std::move(f.door);
+    p.home->port = f.port;
+    p.home->secret = f.secret;
+    p.home->retry.lose(t_);
+  }
+  for (const ContextId& id : suspects) {
+    detector_.suspect(id);
+    if (Peer* p = find(id); p != nullptr && p->home && p->home->retry.lost) p->home->retry.at = t_;
+  }
+  look_again_at(t_);
+}
+
+// One round: everything that is known goes to the detector, and what it says is done.
+void Watch::gather(Nanos t) {
+  due_ = t + kNothingDue;
+  detector_.set_unreachable_after(importer_->reconf_timeout());
+  std::map<ContextId, Nanos> owed;
+  home_->owing(&owed);
+  for (auto& [id, since] : owed) {
+    Peer& p = peers_[id];  // it may never have asked for a lifeline
+    if (!p.importer) p.importer.emplace();
+  }
+  for (auto& [id, p] : peers_) {
+    auto it = owed.find(id);
+    gather(id, p, it == owed.end() ? 0 : it->second, t);
+  }
+  std::vector<Verdict> verdicts;
+  std::vector<ContextId> asks;
+  look_again_at(detector_.judge(t, &verdicts, &asks));
+  for (const ContextId& id : asks) {
+    if (Peer* p = find(id)) ask(id, *p);
+  }
+  for (const Verdict& v : verdicts) carry_out(v);
+  for (auto& [id, p] : peers_) {
+    if (p.home) keep_line(id, *p.home);
+    if (p.home) keep_lease(id, *p.home);
+    if (p.importer) look_for(id, *p.importer);
+  }
+  // Those that left before they had a lifeline.
+  std::erase_if(peers_, [&](auto& e) {
+    return !e.second.home && !e.second.importer->greeted && !parts_.server.knows(e.first);
+  });
+}
+
+void Watch::gather(const ContextId& id, Peer& p, Nanos owed, Nanos t) {
+  Nanos beat = 0;
+  // A line that was up and is lost is waited for like a sign of life.
+  if (p.home && p.home->lease != 0 && (p.home->retry.lost || importer_->imports_from(id))) {
+    beat = detector_.limits().beat;
+  }
+  if (p.importer && p.importer->greeted && (p.importer->retry.lost || home_->holds(id))) {
+    beat = beat != 0 ? beat : kHomesBeat;
+  }
+  if (beat != 0) {
+    detector_.share(id, beat, t);
+  } else {
+    detector_.part(id);
+  }
+  if (p.importer) detector_.heard(id, parts_.server.heard(id));
+  if (p.home) {
+    if (auto link = importer_->link_with(id); link != nullptr) {
+      // A link that could not be had is tried again even when nobody asks for it at the moment.
+      if (link->unreachable_since() != 0) link->advance();
+      detector_.heard(id, link->heard());
+      const Nanos since = link->unreachable_since();
+      if (since != 0) owed = owed != 0 ? std::min(owed, since) : since;
+    }
+  }
+  detector_.owes(id, owed);
+  // Looked at often enough to see what is owed grow old.
+  if (owed != 0) look_again_at(t + detector_.limits().beat);
+  if (p.importer && !p.importer->greeted && owed != 0 && t - owed > kProbeDoorAfter &&
+      t - p.importer->door_probed > kProbeDoorEvery) {
+    p.importer->door_probed = t;
+    const auto door = parts_.server.client_door(id);
+    if (fabric::probe_door(door, 2 * kMilli) == fabric::Reach::kRefused) {
+      prove_end(id, Reason::kEnded);
+    }
+  }
+}
+
+// Of one that is silent: a context that is only stopped still has a node that lets us in.
+bool Watch::out_of_reach(const ContextId& id, const Peer* p) {
+  if (p == nullptr) return false;
+  const auto link = p->home ? importer_->link_with(id) : nullptr;
+  if (link != nullptr && link->local_fault()) return false;
+  const auto door = p->home ? p->home->door : parts_.server.client_door(id);
+  return fabric::probe_door(door, kLastProbe) == fabric::Reach::kUnknown;
+}
+
+void Watch::carry_out(const Verdict& v) {
+  Peer* p = find(v.peer);
+  trace(kFacMem, v.state == PeerState::kAlive ? kInfo : kWarn, "context {:016x} is {}: {}",
+        v.peer.hi,
+        v.state == PeerState::kAlive         ? "reachable again"
+        : v.state == PeerState::kUnreachable ? "unreachable"
+                                             : "gone",
+        liveness::reason_name(v.reason));
+  if (v.state == PeerState::kDead) {
+    {
+      // Should it greet us again it is told that all is over.
+      Guard g(mu_);
+      expected_.erase(v.peer);
+      followed_.erase(v.peer);
+    }
+    const bool parted = v.reason == Reason::kSilent && out_of_reach(v.peer, p);
+    if (p == nullptr || p->importer) {
+      home_->forget(v.peer, v.reason == Reason::kGoodbye, parted);
+    }
+    if (p != nullptr && p->home) {
+      if (parted) parts_.observer.unreachable({p->node, v.peer});
+      importer_->lose_home(v.peer);
+    }
+    // Only now, when nothing of it is in use here any more, nor can be.
+    if (lines_ != nullptr) {
+      for (Side side : {Side::kOurs, Side::kTheirs}) {
+        lines_->send(v.peer, side, Sign::kOver, 0);
+        lines_->hang_up(v.peer, side);
+      }
+    }
+    peers_.erase(v.peer);
+  }
+  fault_point("watch_carried_out");
+}
+
+void Watch::prove_end(const ContextId& id, Reason proof) {
+  detector_.ended(id, proof);
+  look_again_at(t_);
+}
+
+void Watch::ask(const ContextId& id, Peer& p) {
+  // What fits into no buffer is not said: who does not read is silent anyhow.
+  if (p.home && lines_->send(id, Side::kOurs, Sign::kAsk, static_cast<uint64_t>(t_))) {
+    p.home->asked = t_;
+  } else if (p.importer && p.importer->greeted) {
+    lines_->send(id, Side::kTheirs, Sign::kAsk, static_cast<uint64_t>(t_));
+  }
+}
+
+// Connects and connects again. What was sent into a network that was down is repeated ever more
+// rarely by the kernel: a line that stays silent is replaced, so that it is found out soon when the
+// network is back.
+void Watch::keep_line(const ContextId& id, AsHome& home) {
+  if (home.up_since != 0 && importer_->imports_from(id)) {
+    const Nanos quiet_since = std::max(home.up_since, home.heard);
+    if (t_ - quiet_since > kSecond && detector_.state(id) == PeerState::kUnreachable) {
+      home.up_since = 0;
+      home.retry.lose(t_);
+    }
+  }
+  if (!home.retry.lost) return;
+  if (lines_->trying(id)) return;
+  if (t_ >= home.retry.at) {
+    home.retry.next(t_);
+    home.asked = t_;  // a greeting is answered, too
+    lines_->connect(id, home.door, home.port, home.secret, t_);
+  }
+  look_again_at(std::max(home.retry.at, t_ + kMilli));
+}
+
+void Watch::keep_lease(const ContextId& id, AsHome& home) {
+  if (home.lease == 0 || !importer_->imports_from(id)) return;
+  const Nanos ends = home.vouched + home.lease;
+  if (t_ < ends) {
+    look_again_at(ends);
+  } else if (!home.lapsed) {
+    home.lapsed = true;
+    trace(kFacMem, kWarn, "context {:016x} has not vouched for us: its pages are out of use",
+          id.hi);
+    importer_->lapse(id, true);
+  }
+  // Asked for in time even when there is so much traffic that no heartbeat is due.
+  const Nanos every = home.lapsed ? detector_.limits().beat : home.lease / 4;
+  const Nanos again = std::max(home.vouched, home.asked) + every;
+  if (t_ < again) return look_again_at(again);
+  lines_->send(id, Side::kOurs, Sign::kAsk, static_cast<uint64_t>(t_));
+  home.asked = t_;
+  look_again_at(t_ + every);
+}
+
+// An importer whose line has ended: does it live?
+void Watch::look_for(const ContextId& id, AsImporter& importer) {
+  if (!importer.retry.lost) return;
+  if (t_ >= importer.retry.at) {
+    importer.retry.next(t_);
+    if (importer.slot && !parts_.node.alive(*importer.slot, id)) {
+      return prove_end(id, Reason::kEnded);
+    }
+    lines_->probe(id, parts_.server.client_door(id), importer.listener, t_);
+  }
+  look_again_at(std::max(importer.retry.at, t_ + kMilli));
+}
+
+bool Watch::admits(const ContextId& peer, uint64_t secret) {
+  if (left_.load(std::memory_order_acquire)) take_in();
+  Guard g(mu_);
+  auto it = expected_.find(peer);
+  if (it == expected_.end() || it->second.secret != secret) return false;
+  Peer& p = peers_[peer];  // may have been let go of since it was told the secret
+  p.node = it->second.node;
+  if (!p.importer) p.importer.emplace();
+  return true;
+}
+
+bool Watch::follows(const ContextId& home) {
+  const Peer* p = find(home);
+  return p != nullptr && p->home.has_value();
+}
+
+void Watch::on_up(const ContextId& id, Side side, uint16_t listener, uint64_t value) {
+  Peer* p = find(id);
+  if (p == nullptr) return lines_->hang_up(id, side);
+  trace(kFacMem, kDebug, "lifeline {} {:016x} is up", side == Side::kOurs ? "to" : "from", id.hi);
+  if (side == Side::kOurs && p->home) {
+    AsHome& h = *p->home;
+    h.up_since = t_;
+    h.retry.lost = false;
+    const auto dead = static_cast<Nanos>(std::min<uint64_t>(value, 3600 * kSecond));
+    h.lease = std::max<Nanos>(liveness::lease_of(dead), 1);
+    if (h.vouched == 0) h.vouched = h.asked;
+    Guard g(mu_);
+    followed_.insert(id);
+    look_again_at(t_);
+  }
+  if (side == Side::kTheirs && p->importer) {
+    AsImporter& i = *p->importer;
+    i.listener = listener;
+    i.retry = {};
+    if (!i.greeted) {
+      i.greeted = true;
+      if (auto slot = parts_.node.find_context(id); slot) i.slot = *slot;
+    }
+    look_again_at(t_);
+  }
+  detector_.heard(id, t_);
+}
+
+void Watch::on_sign(const ContextId& id, Side side, Sign sign, uint64_t value) {
+  Peer* p = find(id);
+  if (p == nullptr) return;
+  detector_.heard(id, t_);
+  if (side == Side::kOurs && p->home) {
+    p->home->heard = t_;
+    p->home->retry.pause = 0;
+  }
+  switch (sign) {
+    case Sign::kAsk: {
+      const bool vouches = side == Side::kTheirs &&
+                           liveness::may_vouch(home_->owed_since(id), t_, detector_.limits().dead);
+      lines_->send(id, side, vouches ? Sign::kVouch : Sign::kAnswer, value);
+      break;
+    }
+    case Sign::kVouch:
+      if (side == Side::kOurs && p->home) {
+        AsHome& h = *p->home;
+        // For what we asked, and no more than that.
+        const Nanos asked =
+            std::min(static_cast<Nanos>(std::min<uint64_t>(value, INT64_MAX)), h.asked);
+        h.vouched = std::max(h.vouched, asked);
+        if (h.lapsed && t_ < h.vouched + h.lease) {
+          h.lapsed = false;
+          importer_->lapse(id, false);
+        }
+        look_again_at(h.vouched + h.lease);
+      }
+      break;
+    case Sign::kGoodbye:
+      prove_end(id, Reason::kGoodbye);
+      break;
+    case Sign::kOver:
+      prove_end(id, Reason::kDisowned);
+      break;
+    case Sign::kAnswer:
+    case Sign::kWelcome:
+      break;
+  }
+  if (detector_.state(id) == PeerState::kUnreachable) look_again_at(t_);
+}
+
+void Watch::on_lost(const ContextId& id, Side side) {
+  Peer* p = find(id);
+  if (p == nullptr) return;
+  trace(kFacMem, kDebug, "lifeline {} {:016x} is lost", side == Side::kOurs ? "to" : "from", id.hi);
+  if (side == Side::kOurs && p->home) {
+    p->home->up_since = 0;
+    p->home->retry.lose(t_);
+  }
+  if (side == Side::kTheirs && p->importer) p->importer->retry.lose(t_);
+  look_again_at(t_);
+}
+
+void Watch::on_refused(const ContextId& id) {
+  if (find(id) != nullptr) prove_end(id, Reason::kEnded);
+}
+
+}  // namespace cmi::memory

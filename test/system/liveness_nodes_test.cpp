@@ -1,0 +1,316 @@
+// Peers that die, are stopped and come back: what the others notice, what is lost and what is not.
+// CMI_DEAD_AFTER makes silence count as death soon, or never, so that each test knows by what a
+// death was found out.
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+
+#include "core/base/clock.hpp"
+#include "system/calls.hpp"
+
+namespace cmi::test {
+
+namespace {
+
+// Longer than any test: who is found dead was found so by proof.
+const Env kNever = {{"CMI_DEAD_AFTER", "3600000"}};
+const Env kSoon = {{"CMI_DEAD_AFTER", "2000"}};
+
+Env tracing(const Cluster& cluster, const Env& more) {
+  Env env = more;
+  env.push_back({"CMI_TRACE", "mem:info"});
+  env.push_back({"CMI_TRACE_FILE", cluster.scratch() + "/trace"});
+  return env;
+}
+
+// Waits until the trace has so many lines with this in them.
+bool traced(const Cluster& cluster, const std::string& text, int times = 1) {
+  const Deadline deadline = Deadline::in(20 * kSecond);
+  do {
+    std::ifstream file(cluster.scratch() + "/trace");
+    int found = 0;
+    for (std::string line; std::getline(file, line);) {
+      found += line.find(text) != std::string::npos;
+    }
+    if (found >= times) return true;
+    ::usleep(2000);
+  } while (!deadline.passed());
+  return false;
+}
+
+// Loads again and again until that is what comes of it; what came last.
+int load_until_cause(Process& process, uint64_t at, int cause) {
+  return process.run(
+      [](uint64_t a, int wanted) {
+        const Deadline deadline = Deadline::in(20 * kSecond);
+        int last;
+        do last = load64(a).cause();
+        while (last != wanted && !deadline.passed());
+        return last;
+      },
+      at, cause);
+}
+
+// As load(), but a handler that waits for the network: it returns from TRANSIENT, and only from
+// that.
+Access patient_load(Process& process, uint64_t at) {
+  return process.run(
+      [](uint64_t a) {
+        set_on_fault(
+            [](const Fault& f) { return f.error == CMI_ERROR_TRANSIENT && f.times < 100; });
+        const Access result = load64(a);
+        set_on_fault(nullptr);
+        return result;
+      },
+      at);
+}
+
+struct Pair {
+  Cluster cluster;
+  Process& home;
+  Process& peer;
+  Export exported;
+  Import import;
+
+  Pair(const Env& home_env, const Env& peer_env)
+      : home(cluster.spawn("home", tracing(cluster, home_env))),
+        peer(cluster.spawn("peer", peer_env)),
+        exported(export_segment(home)),
+        import(import_segment(peer, exported)) {
+    REQUIRE(publish(home, exported.at, 1));
+    REQUIRE(load(peer, import.at).value == 1);
+  }
+};
+
+TEST_SUITE("liveness") {
+  TEST_CASE("an_idle_importer_learns_that_its_home_was_killed") {
+    Pair pair(kNever, kNever);
+    pair.home.kill();
+    // The page is cached: nothing is asked of the home, and yet it is known.
+    CHECK(load_until_cause(pair.peer, pair.import.at, CMI_ERROR_SINVAL) == CMI_ERROR_SINVAL);
+    CHECK(store(pair.peer, pair.import.at + kPage, 1).cause() == CMI_ERROR_SINVAL);
+    CHECK(atm_cas(pair.peer, pair.import.at, 1, 2).fault.cause() == CMI_ERROR_SINVAL);
+  }
+
+  TEST_CASE("an_idle_home_learns_that_an_importer_was_killed") {
+    Pair pair(kNever, kNever);
+    pair.peer.kill();
+    CHECK(traced(pair.cluster, "gone: its context has ended"));
+    CHECK(publish(pair.home, pair.exported.at, 2));
+  }
+
+  TEST_CASE("a_context_that_ends_in_good_order_says_goodbye") {
+    Pair pair(kNever, kNever);
+    REQUIRE(fini(pair.peer).ok());
+    CHECK(traced(pair.cluster, "gone: said goodbye"));
+    // The process comes back as another context and shares again.
+    REQUIRE(ini(pair.peer).ok());
+    const Import again = import_segment(pair.peer, pair.exported);
+    CHECK(load(pair.peer, again.at).value == 1);
+    CHECK(publish(pair.peer, again.at, 2));
+    CHECK(load(pair.home, pair.exported.at).value == 2);
+  }
+
+  TEST_CASE("importers_learn_that_their_home_has_said_goodbye") {
+    Pair pair(kNever, kNever);
+    REQUIRE(fini(pair.home).ok());
+    CHECK(load_until_cause(pair.peer, pair.import.at, CMI_ERROR_SINVAL) == CMI_ERROR_SINVAL);
+  }
+
+  TEST_CASE("a_child_of_a_killed_home_does_not_make_it_look_alive") {
+    Pair pair(kNever, kNever);
+    const pid_t child = pair.home.run([] {
+      const pid_t pid = ::fork();
+      if (pid != 0) return pid;
+      for (;;) ::pause();
+    });
+    REQUIRE(child > 0);
+    pair.home.kill();
+    CHECK(load_until_cause(pair.peer, pair.import.at, CMI_ERROR_SINVAL) == CMI_ERROR_SINVAL);
+    CHECK(::kill(child, SIGKILL) == 0);
+  }
+
+  TEST_CASE("a_load_from_a_stopped_home_raises_transient_and_succeeds_when_it_is_back") {
+    Pair pair(kNever, kNever);
+    REQUIRE(publish(pair.home, pair.exported.at + kPage, 7));
+    REQUIRE(store(pair.peer, pair.import.at + 8, 5).cause() == Fault::kNone);
+    pair.home.stop();
+    REQUIRE(store(pair.peer, pair.import.at + 16, 6).cause() == Fault::kNone);  // cached
+    CHECK(load(pair.peer, pair.import.at + kPage).cause() == CMI_ERROR_TRANSIENT);
+    auto waiting = pair.peer.start(
+        [](uint64_t a) {
+          set_on_fault([](const Fault& f) { return f.error == CMI_ERROR_TRANSIENT; });
+          const Access result = load64(a);
+          set_on_fault(nullptr);
+          return result;
+        },
+        pair.import.at + kPage);
+    pair.home.signal(SIGCONT);
+    CHECK(waiting.get().value == 7);
+    // No store was lost, whether it was made before the silence or in it.
+    CHECK(wmb(pair.peer).ok());
+    CHECK(load(pair.home, pair.exported.at + 8).value == 5);
+    CHECK(load(pair.home, pair.exported.at + 16).value == 6);
+    CHECK(publish(pair.home, pair.exported.at, 9));
+    CHECK(load(pair.peer, pair.import.at).value == 9);
+  }
+
+  TEST_CASE("an_importer_stops_reading_what_it_has_cached_before_its_home_can_hold_it_for_dead") {
+    // The home is stopped, so it declares nobody dead; the importer cannot know that.
+    Pair pair(kSoon, kNever);
+    REQUIRE(store(pair.peer, pair.import.at + 8, 5).cause() == Fault::kNone);
+    pair.home.stop();
+    REQUIRE(store(pair.peer, pair.import.at + 16, 6).cause() == Fault::kNone);
+    CHECK(load_until_cause(pair.peer, pair.import.at, CMI_ERROR_TRANSIENT) == CMI_ERROR_TRANSIENT);
+    CHECK(store(pair.peer, pair.import.at, 2).cause() == CMI_ERROR_TRANSIENT);
+    pair.home.signal(SIGCONT);
+    // It all comes back, and nothing was lost.
+    CHECK(patient_load(pair.peer, pair.import.at).value == 1);
+    CHECK(wmb(pair.peer).ok());
+    CHECK(load(pair.home, pair.exported.at + 8).value == 5);
+    CHECK(load(pair.home, pair.exported.at + 16).value == 6);
+    CHECK(publish(pair.home, pair.exported.at, 3));
+    CHECK(load(pair.peer, pair.import.at).value == 3);
+  }
+
+  TEST_CASE("an_importer_that_is_stopped_for_less_than_the_verdict_loses_nothing") {
+    Pair pair(kNever, kNever);
+    REQUIRE(store(pair.peer, pair.import.at + 8, 5).cause() == Fault::kNone);
+    pair.peer.stop();
+    CHECK(traced(pair.cluster, "is unreachable: silent"));
+    auto publishing = pair.home.start(
+        [](uint64_t at) {
+          store64(at, 2);
+          return CMIFN(ctxt(), 10, wmb_fn)(ctxt());
+        },
+        pair.exported.at);
+    pair.peer.signal(SIGCONT);
+    CHECK(publishing.get() == 0);
+    CHECK(traced(pair.cluster, "is reachable again"));
+    CHECK(load(pair.peer, pair.import.at).value == 2);
+    CHECK(wmb(pair.peer).ok());
+    CHECK(load(pair.home, pair.exported.at + 8).value == 5);
+  }
+
+  TEST_CASE("nothing_of_an_importer_that_comes_back_after_its_verdict_is_applied") {
+    Pair pair(kSoon, kNever);
+    Process& third = pair.cluster.spawn("third", kNever);
+    const Import other = import_segment(third, pair.exported);
+    auto storing = pair.peer.start(
+        [](uint64_t at) {
+          // Until it is told that it is over, with stores under way all the time.
+          const Deadline deadline = Deadline::in(20 * kSecond);
+          int cause = Fault::kNone;
+          for (uint64_t i = 100; cause == Fault::kNone || cause == CMI_ERROR_TRANSIENT; ++i) {
+            cause = store64(at + kPage, i).cause();
+            if (i % 64 == 0) CMIFN(ctxt(), 10, wmb_fn)(ctxt());
+            if (deadline.passed()) break;
+          }
+          return cause;
+        },
+        pair.import.at);
+    REQUIRE(load_until(third, other.at + 2 * kPage, 0) == 0);
+    pair.peer.stop();
+    CHECK(traced(pair.cluster, "gone: silent"));
+    // Nobody waits for it any more, and what the others store now is newer than all it has.
+    CHECK(publish(third, other.at + kPage, 42));
+    CHECK(load(pair.home, pair.exported.at + kPage).value == 42);
+    CHECK(publish(pair.home, pair.exported.at, 43));
+    pair.peer.signal(SIGCONT);
+    CHECK(storing.get() == CMI_ERROR_SINVAL);
+    CHECK(load(pair.peer, pair.import.at).cause() == CMI_ERROR_SINVAL);
+    CHECK(load(third, other.at + kPage).value == 42);
+    CHECK(load(pair.home, pair.exported.at + kPage).value == 42);
+  }
+
+  TEST_CASE("a_home_that_comes_back_after_its_verdict_is_left_alone") {
+    Pair pair(kNever, kSoon);
+    REQUIRE(store(pair.peer, pair.import.at + 8, 5).cause() == Fault::kNone);
+    REQUIRE(wmb(pair.peer).ok());
+    pair.home.stop();
+    CHECK(load_until_cause(pair.peer, pair.import.at, CMI_ERROR_SINVAL) == CMI_ERROR_SINVAL);
+    pair.home.signal(SIGCONT);
+    // It learns that this importer has given it up, and does not wait for it.
+    CHECK(traced(pair.cluster, "gone: it holds us for dead"));
+    CHECK(publish(pair.home, pair.exported.at, 2));
+    CHECK(load(pair.home, pair.exported.at + 8).value == 5);
+    CHECK(load(pair.peer, pair.import.at).cause() == CMI_ERROR_SINVAL);
+  }
+
+  TEST_CASE("one_of_ten_importers_fails_and_the_others_notice_nothing") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home", tracing(cluster, kNever));
+    const Export exported = export_segment(home);
+    struct Traffic {
+      uint64_t rounds, failures;
+    };
+    constexpr uint64_t kPeers = 10;
+    std::vector<Process*> peers;
+    std::vector<Pending<Traffic>> pending;
+    for (uint64_t i = 0; i < kPeers; ++i) {
+      peers.push_back(&cluster.spawn("peer" + std::to_string(i), kNever));
+      const Import import = import_segment(*peers.back(), exported);
+      // Each has a page of its own, and reads one that all of them read.
+      pending.push_back(peers.back()->start(
+          [](uint64_t at, uint64_t mine) {
+            Traffic seen{0, 0};
+            while (!called_back() || seen.rounds < 20) {
+              ++seen.rounds;
+              seen.failures += store64(at + mine, seen.rounds).cause() != Fault::kNone;
+              seen.failures += CMIFN(ctxt(), 10, wmb_fn)(ctxt()) != 0;
+              seen.failures += load64(at + mine).value != seen.rounds;
+              seen.failures += load64(at).cause() != Fault::kNone;
+              ::usleep(1000);
+            }
+            return seen;
+          },
+          import.at, (i + 1) * kPage));
+    }
+    for (uint64_t i = 1; i <= kPeers; ++i) {
+      REQUIRE(home.run(
+          [](uint64_t at) {
+            const Deadline deadline = Deadline::in(20 * kSecond);
+            while (load64(at).value < 3 && !deadline.passed()) ::usleep(1000);
+            return load64(at).value >= 3;
+          },
+          exported.at + i * kPage));
+    }
+    peers[3]->kill();
+    CHECK(traced(cluster, "gone: its context has ended"));
+    CHECK(publish(home, exported.at, 77));
+    for (uint64_t i = 0; i < kPeers; ++i) {
+      if (i == 3) continue;
+      const Traffic seen = pending[i].finish();
+      CHECK(seen.failures == 0);
+      CHECK(load(home, exported.at + (i + 1) * kPage).value == seen.rounds);
+    }
+  }
+
+  TEST_CASE("one_of_two_homes_fails_and_the_other_is_used_on") {
+    Pair pair(kNever, kNever);
+    Process& other = pair.cluster.spawn("other", kNever);
+    const Export kept = export_segment(other);
+    const Import good = import_segment(pair.peer, kept);
+    bool killed = false;
+    SUBCASE("killed") {
+      pair.home.kill();
+      killed = true;
+    }
+    SUBCASE("stopped") { pair.home.stop(); }
+    for (uint64_t i = 1; i <= 20; ++i) {
+      REQUIRE(publish(pair.peer, good.at, i));
+      REQUIRE(load(other, kept.at).value == i);
+    }
+    const int cause = load(pair.peer, pair.import.at + kPage).cause();
+    CHECK(cause == (killed ? CMI_ERROR_SINVAL : CMI_ERROR_TRANSIENT));
+    CHECK(publish(pair.peer, good.at, 21));
+    pair.home.signal(SIGCONT);
+  }
+}
+
+}  // namespace
+
+}  // namespace cmi::test
