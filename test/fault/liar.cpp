@@ -267,6 +267,7 @@ class Liar final : public fabric::Receiver {
           for (uint64_t pages = any() % 4; pages > 0; --pages) {
             out.put(some_page());
             if (type == 4) {
+              out.put(static_cast<uint8_t>(any() % 3));  // epoch of a mark
               put_diff(out);
             } else {
               const size_t size = one_in(3) ? any() % 9000 : 2 * kPage;

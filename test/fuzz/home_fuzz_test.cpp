@@ -153,7 +153,10 @@ class Payloads {
 
  private:
   void field(Writer& out) {
-    switch (any() % 8) {
+    switch (any() % 9) {
+      case 8:  // a page and its mark
+        out.put(static_cast<uint32_t>(word() % 20));
+        return out.put(static_cast<uint8_t>(any() % 4));
       case 0:
         return out.put(word());
       case 1:
@@ -227,7 +230,7 @@ TEST_CASE("random_requests_do_nothing_that_the_token_does_not_allow") {
       present(context, liar, ++number, writable);
     }
     const auto type =
-        static_cast<uint16_t>(payloads.one_in(50) ? payloads.any() : 1 + payloads.any() % 9);
+        static_cast<uint16_t>(payloads.one_in(50) ? payloads.any() : 1 + payloads.any() % 12);
     if (type != 2) {
       context.on_request(liar, ++number, type, Reader(payloads.next()));
     } else {
@@ -316,7 +319,9 @@ TEST_CASE("random_notices_for_an_import_do_no_harm") {
     out.put((*imported)->instance);
     const Bytes more = payloads.next();
     out.bytes(more.subspan(0, std::min<size_t>(more.size(), 1800)));
-    auto type = static_cast<uint16_t>(payloads.one_in(3) ? 4 + payloads.any() % 60000 : 1);
+    auto type = static_cast<uint16_t>(payloads.one_in(3)   ? 5 + payloads.any() % 60000
+                                      : payloads.one_in(2) ? 4
+                                                           : 1);
     if (type == static_cast<uint16_t>(NoticeType::kGoodbye)) type = 1;
     peer.importer->on_notice(exported.handle.home, payloads.any(), i, type, Reader(out.done()));
   }

@@ -70,9 +70,12 @@ size_t Importer::Collector::add(uint32_t page, const std::byte* twin) {
 }
 
 void Importer::Collector::unmark(uint32_t page) {
-  if (const uint8_t epoch = import_->table[page].mark.take(); epoch != 0) {
-    unmarked_.push_back({page, epoch});
-  }
+  StoreMark& mark = import_->table[page].mark;
+  // Whether it is held here or has gone with a message that was refused: the home has it under this
+  // epoch. One that is being asked for is another thread's.
+  if (mark.asked() || mark.epoch() == 0) return;
+  mark.take();
+  unmarked_.push_back({page, mark.epoch()});
 }
 
 void Importer::Collector::flush() {
