@@ -7,8 +7,8 @@ Fails unless
 - each function of the headers has a page of its name with its prototype, and no page shows another;
 - the errors in a page's ERRORS are those that the header's comment lists for the function, which
   may say "as NAME()";
-- each constant, structure and type of <cmi.h> is mentioned in some page, and each that a page
-  mentions exists;
+- each constant, structure, member and type of <cmi.h>, and each counter, is mentioned in some page,
+  and each constant that a page mentions exists;
 - each variable of the environment in the header's head is in cmi(7), and the reverse;
 - each command and option of cmiadm is in cmiadm(8) and in the completion;
 - each page that a page refers to exists, and mandoc has nothing to say (skipped where it is not
@@ -129,6 +129,19 @@ def check_names(root, pages, problems):
         problems.append(f"the manual has {name}, which is in no header")
 
 
+def check_members(root, pages, problems):
+    """Members of the structures of both headers, the counters among them."""
+    words = set(re.findall(r"\w+", "\n".join(pages.values())))
+    for header in ("cmi.h", "cmi/ofi/cmi_impl.h"):
+        text = re.sub(r"/\*.*?\*/", "", (root / "include" / header).read_text(), flags=re.DOTALL)
+        for name, body in re.findall(r"^(?:typedef )?struct (cmi_\w+) \{(.*?)^\}", text,
+                                     re.MULTILINE | re.DOTALL):
+            members = set(re.findall(r"(\w+)(?:\[\d+\])?;|\(\*(\w+)\)", body))
+            for member in sorted({one for pair in members for one in pair if one} - {"reserved"}):
+                if member not in words:
+                    problems.append(f"{name}.{member} of {header} is in no page")
+
+
 def check_references(pages, problems):
     for (name, volume), page in pages.items():
         for target in re.findall(r"^\.Xr (\w+) (\d)", page, re.MULTILINE):
@@ -186,6 +199,7 @@ def main():
         sys.exit(f"only {len(functions)} functions found in the headers")
     check_functions(functions, pages, problems)
     check_names(root, pages, problems)
+    check_members(root, pages, problems)
     check_references(pages, problems)
     check_tool(root, pages, problems)
     lint(sources, problems)
