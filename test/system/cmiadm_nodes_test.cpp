@@ -18,7 +18,7 @@ namespace cmi::test {
 namespace {
 
 Value list(const Cluster& cluster) {
-  const Ran ran = cmiadm(cluster, {"list", "--json"});
+  const Ran ran = cmiadm(cluster, {"list", "--json", "--wait", "20"});
   REQUIRE_MESSAGE(ran.status == 0, ran.err);
   return parse_json(ran.out);
 }
@@ -370,9 +370,10 @@ TEST_SUITE("cmiadm") {
     CHECK(before["importers"].items[0]["context"].text == context_of(all, peer)["id"].text);
     CHECK(before["importers"].items[0]["rights"].text == "read write");
     // The importer's side names the same token.
-    const Ran shown = cmiadm(cluster, {"show", "--node", "peer", std::to_string(import.seg)});
+    const Ran shown =
+        cmiadm(cluster, {"show", "--wait", "20", "--node", "peer", std::to_string(import.seg)});
     CHECK(shown.says(print + " (read write)"));
-    CHECK(cmiadm(cluster, {"list"}).says(print));
+    CHECK(cmiadm(cluster, {"list", "--wait", "20"}).says(print));
 
     REQUIRE(tok_del(home, exported.token).ok());
     const Value after = told();
@@ -394,7 +395,7 @@ TEST_SUITE("cmiadm") {
     const Export exported = export_segment(home, 64 * kPage);
     const Import import = import_segment(peer, exported);
     const auto look = [&] {
-      const Ran ran = cmiadm(cluster, {"top", "--json"});
+      const Ran ran = cmiadm(cluster, {"top", "--json", "--wait", "20"});
       REQUIRE_MESSAGE(ran.status == 0, ran.err);
       return parse_json(ran.out);
     };
@@ -409,6 +410,9 @@ TEST_SUITE("cmiadm") {
     CHECK(dirty["imports"].items[0]["id"].number == static_cast<uint64_t>(import.seg));
     CHECK(dirty["imports"].items[0]["state"].text == "usable");
     REQUIRE(publish(peer, import.at + 8 * kPage, 2));
+    REQUIRE(atm_cas(peer, import.at + 16 * kPage, 0, 5).swapped);
+    REQUIRE_FALSE(atm_cas(peer, import.at + 16 * kPage, 0, 6).swapped);
+    REQUIRE(load(peer, import.at + 24 * kPage).cause() == Fault::kNone);
     const Value all = look();
     const Value peers = of(all, peer);
     const struct cmi_ofi_stats counted = peer.run([] { return stats(); });
@@ -417,6 +421,19 @@ TEST_SUITE("cmiadm") {
     CHECK(peers["bytes_written_back"].number == counted.bytes_written_back);
     CHECK(peers["publications"].number == counted.publications);
     CHECK(peers["messages_dropped"].number == counted.messages_dropped);
+    CHECK(peers["load_misses"].number == counted.load_misses);
+    CHECK(peers["store_faults"].number == counted.store_faults);
+    CHECK(peers["pages_fetched"].number == counted.pages_fetched);
+    CHECK(peers["pages_written_back"].number == counted.pages_written_back);
+    CHECK(peers["invalidations_received"].number == counted.invalidations_received);
+    CHECK(peers["cas_calls"].number == counted.cas_calls);
+    CHECK(peers["cas_lost"].number == counted.cas_lost);
+    CHECK(peers["exceptions"].number == counted.exceptions);
+    CHECK(peers["pages_evicted"].number == counted.pages_evicted);
+    CHECK(peers["most_unanswered"].number == counted.most_unanswered);
+    CHECK(counted.cas_calls == 2);
+    CHECK(counted.cas_lost == 1);
+    CHECK(counted.most_unanswered >= 1);
     CHECK(counted.store_misses >= 2);
     CHECK(peers["imports"].items[0]["cached"].number >= 2 * kPage);
     CHECK(peers["imports"].items[0]["dirty_pages"].number == 0);
@@ -426,7 +443,7 @@ TEST_SUITE("cmiadm") {
     CHECK(of(all, home)["links"].items.empty());
     CHECK(all["silent"].items.empty());
 
-    const Ran table = cmiadm(cluster, {"top", "--count", "2", "--every", "1"});
+    const Ran table = cmiadm(cluster, {"top", "--count", "2", "--every", "1", "--wait", "20"});
     CHECK(table.status == 0);
     CHECK(table.says("since each context began"));
     CHECK(table.says("per second"));
@@ -445,13 +462,13 @@ TEST_SUITE("cmiadm") {
     Process& home = cluster.spawn("home");
     const Export exported = export_segment(home, 16 * kPage);
     const std::string file = save(cluster, exported.handle, exported.handle.size);
-    const Ran well = cmiadm(cluster, {"ping", file});
+    const Ran well = cmiadm(cluster, {"ping", "--wait", "20", file});
     REQUIRE_MESSAGE(well.status == 0, well.err);
     CHECK(well.says("segment " + std::to_string(exported.seg) + ", 64K"));
     CHECK(well.says("round trip"));
 
     REQUIRE(seg_rm(home, exported.seg).ok());
-    const Ran removed = cmiadm(cluster, {"ping", file});
+    const Ran removed = cmiadm(cluster, {"ping", "--wait", "20", file});
     CHECK(removed.status == 1);
     CHECK(removed.complains("not exported any more"));
 
@@ -462,7 +479,7 @@ TEST_SUITE("cmiadm") {
     home.signal(SIGCONT);
 
     home.kill();
-    const Ran dead = cmiadm(cluster, {"ping", file});
+    const Ran dead = cmiadm(cluster, {"ping", "--wait", "20", file});
     CHECK(dead.status == 1);
     CHECK(dead.complains("has ended"));
   }
@@ -521,6 +538,10 @@ TEST_SUITE("cmiadm") {
     const Ran old = cmiadm(cluster, {"doctor"}, {{"CMI_KERNEL", "6.1"}});
     CHECK(old.status == 0);
     CHECK(old.says("the first store to a page at home costs a fault"));
+    const Ran greedy = cmiadm(cluster, {"doctor"}, {{"CMI_MEM_MAX", "900T"}});
+    CHECK(greedy.status == 0);
+    CHECK(greedy.says("segments end there sooner"));
+    CHECK(greedy.says("remount,size="));
   }
 
   TEST_CASE("cmiadm_refuses_a_command_line_that_it_does_not_understand") {

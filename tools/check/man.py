@@ -7,8 +7,8 @@ Fails unless
 - each function of the headers has a page of its name with its prototype, and no page shows another;
 - the errors in a page's ERRORS are those that the header's comment lists for the function, which
   may say "as NAME()";
-- each constant, structure and type of <cmi.h> is mentioned in some page, and each that a page
-  mentions exists;
+- each constant, structure, member and type of <cmi.h>, and each counter, is mentioned in some page,
+  and each constant that a page mentions exists;
 - each variable of the environment in the header's head is in cmi(7), and the reverse;
 - each command and option of cmiadm is in cmiadm(8) and in the completion;
 - each page that a page refers to exists, and mandoc has nothing to say (skipped where it is not
@@ -32,7 +32,7 @@ TYPE = re.compile(r"^(?:typedef )?(?:struct|union|enum) (cmi_\w+) \{|^\} (cmi_\w
 INTERNAL = {"CMI_H", "CMI_EXPORT", "CMI_FNS_", "CMIFN", "CMI_OFI_CMI_IMPL_H"}
 INTERNAL_TYPES = {"cmi_cfg_op", "cmi_ds_op", "cmi_event_info", "cmi_flush_epoch"}
 # Pages of the system that ours may refer to.
-FOREIGN = {("fork", "2"), ("sigaction", "2"), ("siglongjmp", "3")}
+FOREIGN = {("fork", "2"), ("poll", "2"), ("sigaction", "2"), ("siglongjmp", "3")}
 MACROS = {"cmi_mb", "cmi_wmb", "cmi_rmb"}
 
 
@@ -94,7 +94,7 @@ def check_functions(functions, pages, problems):
         shown = prototypes_of(page).get(name)
         if shown != function["prototype"]:
             problems.append(f"{name}.3: shows {shown!r}, the header has {function['prototype']!r}")
-        if name in MACROS or function["header"] != "cmi.h" and name != "cmi_ofi_stats":
+        if name in MACROS or function["header"] != "cmi.h" and name in ("cmi_ofi_mb", "cmi_ofi_wmb"):
             continue
         listed = set(re.findall(r"^\.It Dv (CMI_ERR_\w+)", section(page, "ERRORS"), re.MULTILINE))
         wanted = errors_in(function["comment"], functions)
@@ -127,6 +127,19 @@ def check_names(root, pages, problems):
     text = re.sub(r"^\.Dt .*", "", manual, flags=re.MULTILINE)
     for name in sorted(set(re.findall(r"\bCMI_[A-Z_]*[A-Z]\b", text)) - constants - variables):
         problems.append(f"the manual has {name}, which is in no header")
+
+
+def check_members(root, pages, problems):
+    """Members of the structures of both headers, the counters among them."""
+    words = set(re.findall(r"\w+", "\n".join(pages.values())))
+    for header in ("cmi.h", "cmi/ofi/cmi_impl.h"):
+        text = re.sub(r"/\*.*?\*/", "", (root / "include" / header).read_text(), flags=re.DOTALL)
+        for name, body in re.findall(r"^(?:typedef )?struct (cmi_\w+) \{(.*?)^\}", text,
+                                     re.MULTILINE | re.DOTALL):
+            members = set(re.findall(r"(\w+)(?:\[\d+\])?;|\(\*(\w+)\)", body))
+            for member in sorted({one for pair in members for one in pair if one} - {"reserved"}):
+                if member not in words:
+                    problems.append(f"{name}.{member} of {header} is in no page")
 
 
 def check_references(pages, problems):
@@ -186,6 +199,7 @@ def main():
         sys.exit(f"only {len(functions)} functions found in the headers")
     check_functions(functions, pages, problems)
     check_names(root, pages, problems)
+    check_members(root, pages, problems)
     check_references(pages, problems)
     check_tool(root, pages, problems)
     lint(sources, problems)

@@ -122,15 +122,16 @@ void examine_memory(Report& report, const context::Environment& env) {
                       found + "; it is no tmpfs: pages are "
                               "written to a disk",
                       "name a folder in a tmpfs with CMI_RUNTIME_DIR"});
-  } else if (free < (uint64_t{1} << 20)) {
-    report.push_back({Health::kBroken, "shared memory", found,
-                      fmt::format("mount -o remount,size={} /dev/shm, or remove files from it",
-                                  human_bytes(env.mem_max))});
   } else if (free < env.mem_max) {
-    report.push_back({Health::kLimited, "shared memory", found + ": segments end there sooner",
-                      fmt::format("mount -o remount,size={}M /dev/shm, or set CMI_MEM_MAX to what "
-                                  "there is",
-                                  (size - free + env.mem_max) >> 20)});
+    // A size that leaves CMI_MEM_MAX beside what is there already.
+    const std::string mend =
+        fmt::format("mount -o remount,size={}M $(findmnt -no TARGET -T {})",
+                    (size - free + env.mem_max + (uint64_t{1} << 20) - 1) >> 20, there);
+    const bool full = free < (uint64_t{1} << 20);
+    report.push_back(
+        {full ? Health::kBroken : Health::kLimited, "shared memory",
+         found + (full ? ": full" : ": segments end there sooner"),
+         mend + (full ? "; or remove files from it" : "; or set CMI_MEM_MAX to what there is")});
   } else {
     report.push_back({Health::kGood, "shared memory", found, ""});
   }

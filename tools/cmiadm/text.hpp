@@ -56,7 +56,7 @@ template <class Tag>
 std::string hex32(const Id128<Tag>& id) {
   return hex16(id.hi) + hex16(id.lo);
 }
-// "read write atomic" for rights, "cached" names for flags of seg_get
+// The names of the bits: of a token's rights, of the flags of seg_get.
 std::string rights_text(uint32_t rights);
 std::string flags_text(int32_t flags);
 

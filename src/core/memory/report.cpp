@@ -48,11 +48,22 @@ void Engine::answer(const node::Node::Datagram& question) {
   try {
     node::ContextReport report;
     const Stats& s = stats_;
-    report.counters = {s.load_misses,        s.store_misses,  s.store_faults,
-                       s.pages_fetched,      s.bytes_fetched, s.bytes_written_back,
-                       s.pages_written_back, s.publications,  s.invalidations_received,
-                       s.cas_calls,          s.cas_lost,      s.exceptions,
-                       messages_dropped(),   s.pages_evicted};
+    report.counters = {s.load_misses,
+                       s.store_misses,
+                       s.store_faults,
+                       s.pages_fetched,
+                       s.bytes_fetched,
+                       s.bytes_written_back,
+                       s.pages_written_back,
+                       s.publications,
+                       s.invalidations_received,
+                       s.cas_calls,
+                       s.cas_lost,
+                       s.exceptions,
+                       messages_dropped(),
+                       s.pages_evicted,
+                       s.most_unanswered,
+                       s.ticks};
     home_->report(&report);
     importer_->report(&report);
     node::answer(question.fd.get(), report);

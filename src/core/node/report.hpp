@@ -14,11 +14,22 @@ namespace cmi::node {
 
 // In the order of ContextReport::counters. The names are those of struct cmi_ofi_stats.
 inline constexpr std::array kCounterNames{
-    "load_misses",        "store_misses",  "store_faults",
-    "pages_fetched",      "bytes_fetched", "bytes_written_back",
-    "pages_written_back", "publications",  "invalidations_received",
-    "cas_calls",          "cas_lost",      "exceptions",
-    "messages_dropped",   "pages_evicted",
+    "load_misses",
+    "store_misses",
+    "store_faults",
+    "pages_fetched",
+    "bytes_fetched",
+    "bytes_written_back",
+    "pages_written_back",
+    "publications",
+    "invalidations_received",
+    "cas_calls",
+    "cas_lost",
+    "exceptions",
+    "messages_dropped",
+    "pages_evicted",
+    "most_unanswered",
+    "ticks",
 };
 
 // Names a token without giving away what proves it: its secret has no part in it.
