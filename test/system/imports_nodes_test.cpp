@@ -150,7 +150,7 @@ TEST_SUITE("imports") {
   }
 
   TEST_CASE("processes_that_share_an_import_lose_no_byte_and_no_swap") {
-    constexpr uint64_t kRounds = 150;
+    constexpr uint64_t kRounds = 40;
     Cluster cluster;
     Process& home = cluster.spawn("home");
     Process& first = cluster.spawn("peer");
