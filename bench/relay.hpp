@@ -1,0 +1,74 @@
+// What telling those who hold a page takes at least: raw messages from the publisher to the home,
+// from there to all holders at once, from them back to the home, and from there to the publisher.
+// The same processes on the same CPUs as the library's publication, in each one thread, which polls
+// and yields when nothing has come: on fewer CPUs than processes they could not go on otherwise.
+#pragma once
+
+#include <optional>
+
+#include "raw.hpp"
+#include "trap.hpp"
+
+namespace bench {
+
+// What a holder does when it is told, before it answers.
+enum class Told : uint32_t {
+  kNothing,
+  kZap,    // takes a page out of its view
+  kRead,   // reads 4 KiB from the home; Control::seen_at says when it has them
+  kFault,  // zap, then a load of the page, whose handler reads it; likewise
+};
+
+// The home's side; in its raw thread.
+class RelayHome {
+ public:
+  RelayHome(Control& control, RawEndpoint& endpoint, const fi_addr_t& publisher)
+      : control_(control), endpoint_(endpoint), publisher_(publisher) {}
+  void step();
+
+ private:
+  Control& control_;
+  RawEndpoint& endpoint_;
+  const fi_addr_t& publisher_;
+  std::optional<fi_addr_t> holders_[kOthers];
+  uint64_t number_ = 0;
+  uint32_t waiting_ = 0;  // answers that are missing
+};
+
+// A holder's side; in the thread that takes commands.
+class RelayHolder {
+ public:
+  RelayHolder(Control& control, int role, const std::string& provider);
+  void serve();  // until Control::stop_relay
+
+ private:
+  void be_told(Told what);
+
+  Control& control_;
+  RawEndpoint endpoint_;
+  fi_addr_t home_;
+  Trap trap_;
+  std::vector<std::byte> buffer_;
+  size_t next_ = 0;  // page to be zapped
+};
+
+// The publisher's side. Holders serve from begin() to end().
+class Relay {
+ public:
+  Relay(Control& control, const Raw& raw, int holders);
+  ~Relay();
+  Relay(const Relay&) = delete;
+  Relay& operator=(const Relay&) = delete;
+  void begin();
+  void end();
+  void once(Told what);
+
+ private:
+  Control& control_;
+  const Raw& raw_;
+  const int holders_;
+  bool serving_ = false;
+  uint64_t number_;
+};
+
+}  // namespace bench
