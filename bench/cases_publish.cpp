@@ -137,22 +137,24 @@ void wakeup(Bench& b) {
   ours.end = [&] { spinner.stop(); };
   std::vector<FloorSide> floors;
   const auto trap = make_trap(1);
-  std::optional<Relay> relay;
+  std::optional<Relay> relay, spinning;
   uint64_t bare = 0;
   if (trap != nullptr) {
     relay.emplace(b.control, b.raw, 1);
+    spinning.emplace(b.control, b.raw, 1, true);
     const auto begin = [&] {
       trap->install();
-      relay->begin();
+      spinning->begin();
     };
     const auto end = [&] {
-      relay->end();
+      spinning->end();
       trap->restore();
     };
     const auto woken = [&] {
       const double begun = now();
       word(trap->page(0), 1) = ++bare;
-      publish_bare(*trap, [&] { relay->once(Told::kFault); });
+      publish_bare(*trap, [&] { spinning->once(Told::kWake); });
+      spinning->await_seen();
       return (b.control.seen_at.load() - begun) / kMicro;
     };
     const auto only_read = [&] {
@@ -161,7 +163,8 @@ void wakeup(Bench& b) {
       return (b.control.seen_at.load() - begun) / kMicro;
     };
     floors.push_back({{woken, begin, end}, RawMode::kRelay});
-    floors.push_back({{only_read, begin, end}, RawMode::kRelay});
+    floors.push_back(
+        {{only_read, [&] { relay->begin(); }, [&] { relay->end(); }}, RawMode::kRelay});
   }
   const Measured m = alternate(b, ours, raw, b.scaled(1500, 200), 32, RawMode::kPoll, floors);
   b.report.row({"wakeup", "us", spread_of(m.ours), spread_of(m.raw),

@@ -33,7 +33,7 @@ enum class Command : uint32_t {
   kLoad,       // page -> word 1 of it; load misses of this process so far in the second result
   kSpin,       // page: publishes each new value of word 1 in Control::seen until stop_spinning
   kOpenRelay,  // its address goes to Control
-  kRelay,      // answers relayed messages until stop_relay (relay.hpp)
+  kRelay,      // whether a thread spins: answers relayed messages until stop_relay (relay.hpp)
   // For all.
   kQuit,
 };

@@ -3,7 +3,7 @@
 
 #include <sched.h>
 
-#include <cstring>
+#include <thread>
 
 #include "node.hpp"
 
@@ -49,18 +49,26 @@ void RelayHome::step() {
 }
 
 RelayHolder::RelayHolder(Control& control, int role, const std::string& provider)
-    : control_(control), endpoint_(provider, nullptr, 0, false), trap_(kPages), buffer_(kPage) {
+    : control_(control),
+      endpoint_(provider, nullptr, 0, false),
+      reader_(provider, nullptr, 0, false),
+      trap_(kPages),
+      buffer_(kPage) {
   RawTarget self;
   endpoint_.describe(&self);
   control.relay_address[role - kOther1] = self.address;
   home_ = endpoint_.add_peer(control.polling.address);
+  home_of_reader_ = reader_.add_peer(control.polling.address);
   endpoint_.set_yields(true);
+  reader_.set_yields(true);
   trap_.set_fetch([this](size_t index) {
-    endpoint_.read(home_, control_.polling, trap_.content(index), kPage, index * kPage);
+    wanted_ = told_.load();
+    reader_.read(home_of_reader_, control_.polling, trap_.content(index), kPage, index * kPage);
+    ++fetched_;
   });
 }
 
-void RelayHolder::be_told(Told what) {
+void RelayHolder::be_told(Told what, uint64_t number) {
   switch (what) {
     case Told::kNothing:
       return;
@@ -69,18 +77,29 @@ void RelayHolder::be_told(Told what) {
       return;
     case Told::kRead:
       endpoint_.read(home_, control_.polling, buffer_.data(), kPage, 0);
-      break;
-    case Told::kFault: {
-      const size_t index = next_++ % kPages;
-      trap_.zap(index, 1);
-      must(word(trap_.page(index), 0) != 0, "a page was not fetched");
-      break;
-    }
+      control_.seen_at.store(now(), std::memory_order_release);
+      return;
+    case Told::kWake:
+      told_.store(number);
+      trap_.zap(0, 1);
+      return;
   }
-  control_.seen_at.store(now(), std::memory_order_release);
 }
 
-void RelayHolder::serve() {
+// As the library's row has it: the value is looked at again and again, by an ordinary load.
+void RelayHolder::spin() {
+  for (uint64_t last = fetched_; !stop_spinning_.load(std::memory_order_relaxed);) {
+    touch(trap_.page(0));
+    if (fetched_ != last) {
+      last = fetched_;
+      control_.seen_at.store(now(), std::memory_order_relaxed);
+      control_.seen_value.store(wanted_, std::memory_order_release);
+    }
+    sched_yield();
+  }
+}
+
+void RelayHolder::serve(bool spinning) {
   struct Installed {
     Trap& trap;
     explicit Installed(Trap& t) : trap(t) { trap.install(); }
@@ -91,6 +110,16 @@ void RelayHolder::serve() {
     for (size_t i = 0; i < kPages; ++i) touch(trap_.page(i));
   };
   map_all();
+  struct Spinning {
+    std::atomic<bool>& stop;
+    std::thread thread;
+    ~Spinning() {
+      stop.store(true);
+      if (thread.joinable()) thread.join();
+    }
+  } spinner{stop_spinning_, {}};
+  stop_spinning_.store(false);
+  if (spinning) spinner.thread = std::thread([this] { spin(); });
   control_.relays_ready.fetch_add(1);
   while (control_.stop_relay.load(std::memory_order_relaxed) == 0) {
     Message m;
@@ -98,15 +127,19 @@ void RelayHolder::serve() {
       sched_yield();
       continue;
     }
-    be_told(m.what);
+    be_told(m.what, m.number);
     m.holders = 0;
     send(endpoint_, home_, m);
     if (m.what == Told::kZap && next_ % kPages == 0) map_all();
   }
 }
 
-Relay::Relay(Control& control, const Raw& raw, int holders)
-    : control_(control), raw_(raw), holders_(holders), number_(static_cast<uint64_t>(now())) {
+Relay::Relay(Control& control, const Raw& raw, int holders, bool spinning)
+    : control_(control),
+      raw_(raw),
+      holders_(holders),
+      spinning_(spinning),
+      number_(static_cast<uint64_t>(now())) {
   for (int i = 0; i < holders; ++i) call(control, kOther1 + i, Command::kOpenRelay);
 }
 
@@ -120,7 +153,7 @@ Relay::~Relay() {
 void Relay::begin() {
   control_.stop_relay.store(0);
   control_.relays_ready.store(0);
-  for (int i = 0; i < holders_; ++i) ask(control_, kOther1 + i, Command::kRelay);
+  for (int i = 0; i < holders_; ++i) ask(control_, kOther1 + i, Command::kRelay, spinning_ ? 1 : 0);
   serving_ = true;
   const double give_up = now() + kWithin;
   while (control_.relays_ready.load() < static_cast<uint32_t>(holders_)) {
@@ -145,6 +178,14 @@ void Relay::once(Told what) {
     if (++idle % 4096 == 0) must(now() < give_up, "a relayed message is not answered");
   }
   must(m.number == number_, "the answer to another relayed message arrived");
+}
+
+void Relay::await_seen() const {
+  const double give_up = now() + kWithin;
+  while (control_.seen_value.load(std::memory_order_acquire) != number_) {
+    must(now() < give_up, "the spinning thread does not see what it was told");
+    sched_yield();
+  }
 }
 
 }  // namespace bench

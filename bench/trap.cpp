@@ -132,8 +132,8 @@ void Trap::serve(size_t index, bool store) {
 }
 
 void Trap::zap(size_t first, size_t count) {
-  must(madvise(page(first), count * kPage, MADV_DONTNEED) == 0, "madvise failed");
   for (size_t i = first; i < first + count; ++i) mapped_[i] = false;
+  must(madvise(page(first), count * kPage, MADV_DONTNEED) == 0, "madvise failed");
 }
 
 size_t Trap::protect(size_t index) {

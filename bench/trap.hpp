@@ -1,11 +1,12 @@
 // The least that memory behind page faults costs: a userfaultfd, a handler of SIGBUS and a file of
 // its own, none of it the library's. What the library's paths are compared with beside raw
-// libfabric: a handler that does one thing, without locks, states or lists. A Trap belongs to one
-// thread, which alone touches its view.
+// libfabric: a handler that does one thing, without locks, states or lists. One thread touches the
+// view; the calls below are its as well, but that another one may take pages from under it.
 #pragma once
 
 #include <signal.h>
 
+#include <atomic>
 #include <functional>
 #include <vector>
 
@@ -46,7 +47,8 @@ class Trap {
   int fd_ = -1, file_ = -1;
   std::byte *service_ = nullptr, *view_ = nullptr;
   std::vector<std::byte> twins_;
-  std::vector<bool> mapped_;
+  std::vector<std::atomic<bool>>
+      mapped_;  // false before a page leaves the view, true after it came
   std::function<void(size_t)> fetch_;
   struct sigaction before_ {};
   bool installed_ = false;

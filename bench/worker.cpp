@@ -253,7 +253,7 @@ void run_other(Control& control, int role, const std::string& provider, bool sha
         if (!relay) relay.emplace(control, role, provider);
         break;
       case Command::kRelay:
-        relay->serve();
+        relay->serve(m.args[0] != 0);
         break;
       default:
         fail("not a command for an importer");
