@@ -23,16 +23,21 @@ std::vector<Figures> figures_of(const std::vector<std::vector<Outcome>>& runs,
   return all;
 }
 
-// The median of each figure by itself.
+// The median of each figure of the row by itself; of the floors the lowest, since a run that was
+// disturbed says nothing about what is possible.
 Figures median_of(const std::vector<Figures>& all) {
-  Figures median(0, 0, 0);
-  for (double Figures::*member : {&Figures::value, &Figures::ratio, &Figures::floor,
-                                  &Figures::floor_ratio, &Figures::of_floor}) {
+  const auto each = [&](double Figures::*member) {
     std::vector<double> values;
     for (const Figures& f : all) values.push_back(f.*member);
-    median.*member = spread_of(values).median;
-  }
-  return median;
+    return values;
+  };
+  Figures m(0, 0, 0);
+  m.value = spread_of(each(&Figures::value)).median;
+  m.ratio = spread_of(each(&Figures::ratio)).median;
+  m.floor = std::ranges::min(each(&Figures::floor));
+  m.floor_ratio = std::ranges::min(each(&Figures::floor_ratio));
+  m.of_floor = m.floor > 0 ? m.value / m.floor : 0;
+  return m;
 }
 
 const char* name_of(Verdict verdict) {
