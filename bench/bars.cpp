@@ -1,5 +1,7 @@
-// One line for each row that has a bar.
+// One line for each row that has a bar, and the verdict on it.
 #include "bars.hpp"
+
+#include <fmt/format.h>
 
 namespace bench {
 
@@ -37,7 +39,7 @@ const Bar* bar_of(const std::string& row) {
   return nullptr;
 }
 
-bool meets(const Bar& bar, double value, double ratio) {
+static bool meets(const Bar& bar, double value, double ratio) {
   switch (bar.kind) {
     case Bar::kRatioAtMost:
       return ratio <= bar.bound;
@@ -47,6 +49,35 @@ bool meets(const Bar& bar, double value, double ratio) {
       return value <= bar.bound;
   }
   return false;
+}
+
+Figures::Figures(double median, double raw, double floor_median)
+    : value(median),
+      ratio(raw > 0 ? median / raw : 0),
+      floor(floor_median),
+      floor_ratio(raw > 0 ? floor_median / raw : 0),
+      of_floor(floor_median > 0 ? median / floor_median : 0) {}
+
+Verdict judge(const Bar& bar, const Figures& f) {
+  if (meets(bar, f.value, f.ratio)) return Verdict::kMet;
+  // So that a regression is seen where the bar itself says nothing.
+  constexpr double kNearFloor = 1.25;
+  if (f.floor > 0 && !meets(bar, f.floor, f.floor_ratio) && f.of_floor <= kNearFloor) {
+    return Verdict::kImpossible;
+  }
+  return Verdict::kMissed;
+}
+
+std::string marked(const Bar& bar, Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kMet:
+      return "";
+    case Verdict::kImpossible:
+      return fmt::format("{:.4g} IMPOSSIBLE HERE; ", bar.bound);
+    case Verdict::kMissed:
+      return fmt::format("MISSES {:.4g}; ", bar.bound);
+  }
+  return "";
 }
 
 }  // namespace bench

@@ -27,14 +27,19 @@ const std::vector<Case>& all_cases() {
       {"publish_1", publish_1, {"publish_1", "publish_absent_1"}},
       {"publish_shared",
        publish_shared,
-       {"publish_shared_1", "publish_shared_2", "publish_shared_3"}},
-      {"wakeup", wakeup, {"wakeup"}},
+       {"publish_shared_1", "publish_shared_2", "publish_shared_3", "floor_relay_1",
+        "floor_relay_2", "floor_relay_3"}},
+      {"wakeup", wakeup, {"wakeup", "floor_wakeup"}},
       {"cas", cas, {"cas"}},
       {"home_store", home_store, {"home_store", "home_store_none"}},
       {"home_wmb",
        home_wmb,
        {"home_wmb_0_1M", "home_wmb_10_1M", "home_wmb_0_64M", "home_wmb_10_64M", "home_wmb_0_1G",
         "home_wmb_10_1G"}},
+      {"floors",
+       floors,
+       {"floor_trap_map", "floor_trap_store", "floor_protect", "floor_zap", "floor_protect_beside",
+        "floor_zap_beside", "floor_mask"}},
       {"threads", threads, {"threads_1", "threads_2", "threads_4", "threads_8"}},
       {"peers", peers, {"peers"}},
   };
@@ -117,8 +122,9 @@ std::vector<uint32_t> random_order(size_t pages, unsigned seed) {
 }
 
 Measured alternate(Bench& bench, const Side& ours, const Side& raw, size_t count, size_t block,
-                   RawMode mode) {
+                   RawMode mode, const std::vector<FloorSide>& floors) {
   Measured m;
+  m.floors.resize(floors.size());
   const auto run = [&](const Side& side, std::vector<double>& samples) {
     side.begin();
     for (size_t i = 0; i < side.warm; ++i) side.once();
@@ -136,6 +142,10 @@ Measured alternate(Bench& bench, const Side& ours, const Side& raw, size_t count
     {
       const RawServing serving(bench.control, mode);
       run(raw, m.raw);
+    }
+    for (size_t i = 0; i < floors.size(); ++i) {
+      const RawServing serving(bench.control, floors[i].mode);
+      run(floors[i].side, m.floors[i]);
     }
     // Threads of the library that met the raw one computing on their CPU sleep for a while instead
     // of spinning: until that is over.

@@ -4,12 +4,16 @@
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "node.hpp"
 #include "raw.hpp"
+#include "relay.hpp"
 #include "report.hpp"
+#include "trap.hpp"
 
 namespace bench {
 
@@ -20,6 +24,7 @@ struct Bench {
   Report& report;
   bool quick;
   std::vector<int> cpus;  // for threads of the measuring process; empty: the kernel's choice
+  int home_cpu;           // -1: the kernel's choice
 
   size_t scaled(size_t full, size_t short_run) const { return quick ? short_run : full; }
 };
@@ -86,13 +91,19 @@ struct Side {
   std::function<void()> begin = [] {}, end = [] {};
   size_t warm = 4;
 };
+// A floor of a row, or a part of it: what else is measured in turn with both sides.
+struct FloorSide {
+  Side side;
+  RawMode mode = RawMode::kPoll;
+};
 struct Measured {
   std::vector<double> ours, raw;
+  std::vector<std::vector<double>> floors;  // as they were given
   size_t discarded = 0;
 };
-// Blocks of both sides in turn until each has `count` samples.
+// Blocks of all sides in turn until each has `count` samples.
 Measured alternate(Bench& bench, const Side& ours, const Side& raw, size_t count, size_t block,
-                   RawMode mode = RawMode::kPoll);
+                   RawMode mode = RawMode::kPoll, const std::vector<FloorSide>& floors = {});
 
 // cases_read.cpp
 void load_hit(Bench& b);
@@ -119,6 +130,12 @@ void wakeup(Bench& b);
 void cas(Bench& b);
 // cases_threads.cpp
 void threads(Bench& b);
+// cases_floor.cpp
+std::unique_ptr<Trap> make_trap(size_t pages);  // null where the kernel cannot: rows have no floor
+// SIGBUS is the trap's during the blocks of this side.
+FloorSide trapped(Trap& trap, std::function<double()> once, RawMode mode = RawMode::kPoll);
+std::optional<Spread> floor_of(const Measured& m);  // the first of m.floors
+void floors(Bench& b);
 // cases_peers.cpp
 void peers(Bench& b);
 

@@ -24,6 +24,14 @@ Side pings(Bench& b, int times) {
   }};
 }
 
+// What a barrier over one page has to do beside messages, around the least of those.
+template <class Messages>
+void publish_bare(Trap& trap, Messages messages) {
+  const Masked masked;
+  must(trap.protect(0) == 1, "a bare page is not its twin and one store");
+  messages();
+}
+
 // Others import the segment; if `holding`, each has loaded the page before each barrier, and it is
 // checked that it saw the last store by a miss.
 void publish_row(Bench& b, const std::string& name, int others, bool holding, int round_trips,
@@ -42,9 +50,48 @@ void publish_row(Bench& b, const std::string& name, int others, bool holding, in
     }
     return publish(b, shared, ++version);
   }};
-  const Measured m = alternate(b, ours, pings(b, round_trips), count, 32);
+  // Beside the floor of the row that of its messages alone.
+  std::vector<FloorSide> floors;
+  const auto trap = make_trap(1);
+  std::optional<Relay> relay;
+  uint64_t bare = 0;
+  const auto publish_to = [&](const std::function<void()>& messages) {
+    word(trap->page(0), 1) = ++bare;
+    const double begun = now();
+    publish_bare(*trap, messages);
+    return (now() - begun) / kMicro;
+  };
+  if (trap != nullptr && others == 0) {
+    floors.push_back(trapped(
+        *trap, [&] { return publish_to([&] { b.raw.endpoint.ping(b.raw.polling_peer); }); }));
+  } else if (trap != nullptr && holding) {
+    relay.emplace(b.control, b.raw, others);
+    const auto begin = [&] {
+      trap->install();
+      relay->begin();
+    };
+    const auto end = [&] {
+      relay->end();
+      trap->restore();
+    };
+    const auto told = [&] { return publish_to([&] { relay->once(Told::kZap); }); };
+    const auto only_told = [&] {
+      const double begun = now();
+      relay->once(Told::kNothing);
+      return (now() - begun) / kMicro;
+    };
+    floors.push_back({{told, begin, end}, RawMode::kRelay});
+    floors.push_back({{only_told, begin, end}, RawMode::kRelay});
+  }
+  const Measured m = alternate(b, ours, pings(b, round_trips), count, 32, RawMode::kPoll, floors);
   shared.check_home(1, static_cast<int>(Pattern::kWord), version);
-  b.report.row({name, "us", spread_of(m.ours), spread_of(m.raw), against, m.discarded});
+  b.report.row(
+      {name, "us", spread_of(m.ours), spread_of(m.raw), against, m.discarded, floor_of(m)});
+  if (relay) {
+    b.report.row({"floor_relay_" + std::to_string(others), "us", spread_of(m.floors[1]),
+                  spread_of(m.raw), "two ping-pongs; what is measured: raw messages by the home",
+                  0});
+  }
 }
 
 }  // namespace
@@ -88,9 +135,44 @@ void wakeup(Bench& b) {
     spinner.await_value(version == 0 ? 0 : stamp(0, version));
   };
   ours.end = [&] { spinner.stop(); };
-  const Measured m = alternate(b, ours, raw, b.scaled(1500, 200), 32);
+  std::vector<FloorSide> floors;
+  const auto trap = make_trap(1);
+  std::optional<Relay> relay, spinning;
+  uint64_t bare = 0;
+  if (trap != nullptr) {
+    relay.emplace(b.control, b.raw, 1);
+    spinning.emplace(b.control, b.raw, 1, true);
+    const auto begin = [&] {
+      trap->install();
+      spinning->begin();
+    };
+    const auto end = [&] {
+      spinning->end();
+      trap->restore();
+    };
+    const auto woken = [&] {
+      const double begun = now();
+      word(trap->page(0), 1) = ++bare;
+      publish_bare(*trap, [&] { spinning->once(Told::kWake); });
+      spinning->await_seen();
+      return (b.control.seen_at.load() - begun) / kMicro;
+    };
+    const auto only_read = [&] {
+      const double begun = now();
+      relay->once(Told::kRead);
+      return (b.control.seen_at.load() - begun) / kMicro;
+    };
+    floors.push_back({{woken, begin, end}, RawMode::kRelay});
+    floors.push_back(
+        {{only_read, [&] { relay->begin(); }, [&] { relay->end(); }}, RawMode::kRelay});
+  }
+  const Measured m = alternate(b, ours, raw, b.scaled(1500, 200), 32, RawMode::kPoll, floors);
   b.report.row({"wakeup", "us", spread_of(m.ours), spread_of(m.raw),
-                "two ping-pongs and a read of 4 KiB", m.discarded});
+                "two ping-pongs and a read of 4 KiB", m.discarded, floor_of(m)});
+  if (relay) {
+    b.report.row({"floor_wakeup", "us", spread_of(m.floors[1]), spread_of(m.raw),
+                  "the same; what is measured: raw messages by the home, and a raw read there", 0});
+  }
 }
 
 void cas(Bench& b) {
@@ -122,13 +204,21 @@ void cas(Bench& b) {
       return took / kMicro;
     };
   }
-  const Measured m = alternate(b, ours, raw, b.scaled(6000, 1000), 64);
+  const Side masked{[&] {
+    const double begun = now();
+    {
+      const Masked signals;
+      raw.once();
+    }
+    return (now() - begun) / kMicro;
+  }};
+  const Measured m = alternate(b, ours, raw, b.scaled(6000, 1000), 64, RawMode::kPoll, {{masked}});
   const auto after = b.node.stats();
   must(after.cas_lost == before.cas_lost, "a swap was lost");
   shared.check_home(1, static_cast<int>(Pattern::kWord), value - stamp(0, 0));
   b.report.row({"cas", "us", spread_of(m.ours), spread_of(m.raw),
                 atomics ? "fi_compare_atomic" : "a ping-pong of 64 B: the provider has no atomics",
-                m.discarded});
+                m.discarded, floor_of(m)});
 }
 
 }  // namespace bench

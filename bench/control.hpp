@@ -14,7 +14,7 @@ namespace bench {
 
 // The processes, each a CMI node of its own.
 enum Role : int { kHome, kPeer, kOther1, kOther2, kOther3 };
-inline constexpr int kRoles = 5;
+inline constexpr int kRoles = 5, kOthers = kRoles - kOther1;
 const char* role_name(int role);
 
 enum class Command : uint32_t {
@@ -30,8 +30,10 @@ enum class Command : uint32_t {
   // For other importers.
   kImport,
   kLeave,
-  kLoad,  // page -> word 1 of it; load misses of this process so far in the second result
-  kSpin,  // page: publishes each new value of word 1 in Control::seen until stop_spinning
+  kLoad,       // page -> word 1 of it; load misses of this process so far in the second result
+  kSpin,       // page: publishes each new value of word 1 in Control::seen until stop_spinning
+  kOpenRelay,  // its address goes to Control
+  kRelay,      // whether a thread spins: answers relayed messages until stop_relay (relay.hpp)
   // For all.
   kQuit,
 };
@@ -46,7 +48,7 @@ struct Mailbox {
 };
 
 // What the thread that serves raw libfabric does.
-enum class RawMode : uint32_t { kOff, kPoll, kSleep, kEnd };
+enum class RawMode : uint32_t { kOff, kPoll, kSleep, kRelay, kEnd };
 
 struct Blob {
   uint32_t size = 0;
@@ -65,6 +67,13 @@ struct RawTarget {  // one for each way of waiting
 
 inline constexpr size_t kMaxSamples = 1 << 16;
 
+// Medians of a row, for the supervisor of a run.
+struct Outcome {
+  char name[24];
+  double value, raw, floor;  // 0 where there is none
+};
+inline constexpr uint32_t kMaxOutcomes = 128;
+
 struct Control {
   Mailbox mail[kRoles];
   std::atomic<uint32_t> ready[kRoles];
@@ -81,7 +90,13 @@ struct Control {
   std::atomic<double> seen_at{0};
   std::atomic<uint32_t> stop_spinning{0};
 
+  Blob relay_address[kOthers];
+  std::atomic<uint32_t> relays_ready{0}, stop_relay{0};
+
   PeerStack peers[kPeerStacks]{};
+
+  uint32_t outcome_count = 0;
+  Outcome outcomes[kMaxOutcomes]{};
 
   uint32_t sample_count = 0;
   double samples[kMaxSamples];

@@ -80,5 +80,6 @@ class Imported {
 inline volatile uint64_t& word(std::byte* page, size_t index) {
   return reinterpret_cast<volatile uint64_t*>(page)[index];
 }
+inline void touch(std::byte* page) { [[maybe_unused]] const uint64_t loaded = word(page, 0); }
 
 }  // namespace bench

@@ -175,15 +175,20 @@ void RawEndpoint::ping(fi_addr_t peer) {
   must(got == pings_, "raw libfabric: the answer to another ping arrived");
 }
 
+bool RawEndpoint::receive(std::byte* data) {
+  if (arrived_.empty()) reap();
+  if (arrived_.empty()) return false;
+  Receive& r = receives_[arrived_.back()];
+  arrived_.pop_back();
+  std::memcpy(data, r.data, kPingSize);
+  post_receive(r);
+  return true;
+}
+
 void RawEndpoint::serve(fi_addr_t peer) {
-  reap();
-  while (!arrived_.empty()) {
-    Receive& r = receives_[arrived_.back()];
-    arrived_.pop_back();
-    std::byte message[kPingSize];
-    std::memcpy(message, r.data, kPingSize);
-    post_receive(r);
-    send(peer, message);
+  std::byte message[kPingSize];
+  for (bool first = true; first || !arrived_.empty(); first = false) {
+    if (receive(message)) send(peer, message);
   }
 }
 

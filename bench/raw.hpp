@@ -59,6 +59,9 @@ class RawEndpoint {
   uint64_t cas(fi_addr_t peer, const RawTarget& target, uint64_t offset, uint64_t expected,
                uint64_t desired);
   void ping(fi_addr_t peer);
+  // One message of kPingSize bytes, and one that has come, if any.
+  void send(fi_addr_t peer, const std::byte* data);
+  bool receive(std::byte* data);
 
   // Target: sends each message back to `peer`. One round.
   void serve(fi_addr_t peer);
@@ -73,7 +76,6 @@ class RawEndpoint {
   void post_receive(Receive& r);
   int reap();
   int take_in(const fi_cq_entry* entries, ssize_t n);
-  void send(fi_addr_t peer, const std::byte* data);
   template <class F>
   void post(F call);
   void wait_until(size_t in_flight);

@@ -16,6 +16,7 @@
 #include "node.hpp"
 #include "pattern.hpp"
 #include "raw.hpp"
+#include "relay.hpp"
 
 namespace bench {
 
@@ -91,6 +92,9 @@ class RawThread {
         case RawMode::kSleep:
           while (same()) slept_on_.serve_sleeping(slept_on_peer_, 20);
           break;
+        case RawMode::kRelay:
+          while (same()) relay_.step();
+          break;
         case RawMode::kEnd:
           return;
       }
@@ -101,6 +105,7 @@ class RawThread {
   PlainMemory memory_;
   RawEndpoint polled_, slept_on_;
   fi_addr_t polled_peer_ = FI_ADDR_UNSPEC, slept_on_peer_ = FI_ADDR_UNSPEC;
+  RelayHome relay_{control_, polled_, polled_peer_};
   std::thread thread_;
 };
 
@@ -227,6 +232,7 @@ void run_home(Control& control, const std::string& provider, size_t raw_size) {
 void run_other(Control& control, int role, const std::string& provider, bool shares_cpu) {
   std::optional<Node> node;  // made when first needed, so that it disturbs nothing before
   std::unique_ptr<Imported> import;
+  std::optional<RelayHolder> relay;
   command_loop(control, role, [&](Mailbox& m) {
     switch (m.command) {
       case Command::kImport:
@@ -242,6 +248,12 @@ void run_other(Control& control, int role, const std::string& provider, bool sha
         break;
       case Command::kSpin:
         spin(control, import->page(m.args[0]), shares_cpu);
+        break;
+      case Command::kOpenRelay:
+        if (!relay) relay.emplace(control, role, provider);
+        break;
+      case Command::kRelay:
+        relay->serve(m.args[0] != 0);
         break;
       default:
         fail("not a command for an importer");

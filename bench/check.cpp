@@ -1,0 +1,90 @@
+// Medians over runs, held against the bars.
+#include "check.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "bars.hpp"
+#include "report.hpp"
+
+namespace bench {
+
+namespace {
+// The figures of one row in each run where it was measured.
+std::vector<Figures> figures_of(const std::vector<std::vector<Outcome>>& runs,
+                                const std::string& row) {
+  std::vector<Figures> all;
+  for (const auto& run : runs) {
+    for (const Outcome& o : run) {
+      if (row == o.name) all.emplace_back(o.value, o.raw, o.floor);
+    }
+  }
+  return all;
+}
+
+// The median of each figure of the row by itself; of the floors the lowest, since a run that was
+// disturbed says nothing about what is possible.
+Figures median_of(const std::vector<Figures>& all) {
+  const auto each = [&](double Figures::*member) {
+    std::vector<double> values;
+    for (const Figures& f : all) values.push_back(f.*member);
+    return values;
+  };
+  Figures m(0, 0, 0);
+  m.value = spread_of(each(&Figures::value)).median;
+  m.ratio = spread_of(each(&Figures::ratio)).median;
+  m.floor = std::ranges::min(each(&Figures::floor));
+  m.floor_ratio = std::ranges::min(each(&Figures::floor_ratio));
+  m.of_floor = m.floor > 0 ? m.value / m.floor : 0;
+  return m;
+}
+
+const char* name_of(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kMet:
+      return "met";
+    case Verdict::kImpossible:
+      return "IMPOSSIBLE HERE";
+    case Verdict::kMissed:
+      return "MISSED";
+  }
+  return "";
+}
+}  // namespace
+
+std::vector<Outcome> outcomes_of(const Control& control) {
+  return {control.outcomes, control.outcomes + std::min(control.outcome_count, kMaxOutcomes)};
+}
+
+bool check(const std::vector<std::vector<Outcome>>& runs) {
+  std::vector<std::string> rows;
+  for (const auto& run : runs) {
+    for (const Outcome& o : run) {
+      if (bar_of(o.name) != nullptr && std::find(rows.begin(), rows.end(), o.name) == rows.end()) {
+        rows.push_back(o.name);
+      }
+    }
+  }
+  fmt::print("\nmedians of {} runs\n{:<17} {:>10} {:>7} {:>8} {:>9} {:>9}  verdict\n", runs.size(),
+             "name", "value", "ratio", "bar", "of floor", "floor is");
+  bool good = true;
+  for (const std::string& row : rows) {
+    const Bar& bar = *bar_of(row);
+    const auto all = figures_of(runs, row);
+    const Figures f = median_of(all);
+    const Verdict verdict = judge(bar, f);
+    const bool complete = all.size() == runs.size();
+    good = good && complete && verdict != Verdict::kMissed;
+    const auto shown = [](double v) { return v > 0 ? fmt::format("{:.2f}", v) : "-"; };
+    const char* relation = bar.kind == Bar::kRatioAtLeast ? ">= " : "<= ";
+    fmt::print("{:<17} {:>10} {:>7} {:>8} {:>9} {:>9}  {}\n", row, number(f.value), shown(f.ratio),
+               relation + fmt::format("{:.4g}", bar.bound), shown(f.of_floor), shown(f.floor_ratio),
+               complete ? name_of(verdict) : "NOT MEASURED IN EACH RUN");
+  }
+  fmt::print("floor is: its ratio to raw\n");
+  std::fflush(stdout);
+  return good;
+}
+
+}  // namespace bench

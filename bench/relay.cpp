@@ -1,0 +1,191 @@
+// The three sides of the relay.
+#include "relay.hpp"
+
+#include <sched.h>
+
+#include <thread>
+
+#include "node.hpp"
+
+namespace bench {
+
+namespace {
+constexpr size_t kPages = 64;
+constexpr double kWithin = 20 * kSecond;  // first contact included
+
+struct Message {
+  uint64_t number;
+  uint32_t holders;  // 0: the answer of one
+  Told what;
+  std::byte rest[kPingSize - 16];
+};
+static_assert(sizeof(Message) == kPingSize);
+
+void send(RawEndpoint& endpoint, fi_addr_t to, const Message& m) {
+  endpoint.send(to, reinterpret_cast<const std::byte*>(&m));
+}
+bool receive(RawEndpoint& endpoint, Message* m) {
+  return endpoint.receive(reinterpret_cast<std::byte*>(m));
+}
+}  // namespace
+
+void RelayHome::step() {
+  Message m;
+  if (!receive(endpoint_, &m)) {
+    sched_yield();
+    return;
+  }
+  if (m.holders > 0) {
+    must(m.holders <= kOthers, "a relay to more holders than there are");
+    number_ = m.number;
+    waiting_ = m.holders;
+    for (uint32_t i = 0; i < m.holders; ++i) {
+      if (!holders_[i]) holders_[i] = endpoint_.add_peer(control_.relay_address[i]);
+      send(endpoint_, *holders_[i], m);
+    }
+  } else if (m.number == number_ && --waiting_ == 0) {
+    send(endpoint_, publisher_, m);
+  }
+}
+
+RelayHolder::RelayHolder(Control& control, int role, const std::string& provider)
+    : control_(control),
+      endpoint_(provider, nullptr, 0, false),
+      reader_(provider, nullptr, 0, false),
+      trap_(kPages),
+      buffer_(kPage) {
+  RawTarget self;
+  endpoint_.describe(&self);
+  control.relay_address[role - kOther1] = self.address;
+  home_ = endpoint_.add_peer(control.polling.address);
+  home_of_reader_ = reader_.add_peer(control.polling.address);
+  endpoint_.set_yields(true);
+  reader_.set_yields(true);
+  trap_.set_fetch([this](size_t index) {
+    wanted_ = told_.load();
+    reader_.read(home_of_reader_, control_.polling, trap_.content(index), kPage, index * kPage);
+    ++fetched_;
+  });
+}
+
+void RelayHolder::be_told(Told what, uint64_t number) {
+  switch (what) {
+    case Told::kNothing:
+      return;
+    case Told::kZap:
+      trap_.zap(next_++ % kPages, 1);
+      return;
+    case Told::kRead:
+      endpoint_.read(home_, control_.polling, buffer_.data(), kPage, 0);
+      control_.seen_at.store(now(), std::memory_order_release);
+      return;
+    case Told::kWake:
+      told_.store(number);
+      trap_.zap(0, 1);
+      return;
+  }
+}
+
+// As the library's row has it: the value is looked at again and again, by an ordinary load.
+void RelayHolder::spin() {
+  for (uint64_t last = fetched_; !stop_spinning_.load(std::memory_order_relaxed);) {
+    touch(trap_.page(0));
+    if (fetched_ != last) {
+      last = fetched_;
+      control_.seen_at.store(now(), std::memory_order_relaxed);
+      control_.seen_value.store(wanted_, std::memory_order_release);
+    }
+    sched_yield();
+  }
+}
+
+void RelayHolder::serve(bool spinning) {
+  struct Installed {
+    Trap& trap;
+    explicit Installed(Trap& t) : trap(t) { trap.install(); }
+    ~Installed() { trap.restore(); }
+  } const installed(trap_);
+  // All pages are in the view when they are to be taken out of it.
+  const auto map_all = [&] {
+    for (size_t i = 0; i < kPages; ++i) touch(trap_.page(i));
+  };
+  map_all();
+  struct Spinning {
+    std::atomic<bool>& stop;
+    std::thread thread;
+    ~Spinning() {
+      stop.store(true);
+      if (thread.joinable()) thread.join();
+    }
+  } spinner{stop_spinning_, {}};
+  stop_spinning_.store(false);
+  if (spinning) spinner.thread = std::thread([this] { spin(); });
+  control_.relays_ready.fetch_add(1);
+  while (control_.stop_relay.load(std::memory_order_relaxed) == 0) {
+    Message m;
+    if (!receive(endpoint_, &m)) {
+      sched_yield();
+      continue;
+    }
+    be_told(m.what, m.number);
+    m.holders = 0;
+    send(endpoint_, home_, m);
+    if (m.what == Told::kZap && next_ % kPages == 0) map_all();
+  }
+}
+
+Relay::Relay(Control& control, const Raw& raw, int holders, bool spinning)
+    : control_(control),
+      raw_(raw),
+      holders_(holders),
+      spinning_(spinning),
+      number_(static_cast<uint64_t>(now())) {
+  for (int i = 0; i < holders; ++i) call(control, kOther1 + i, Command::kOpenRelay);
+}
+
+Relay::~Relay() {
+  try {
+    end();
+  } catch (const Failure&) {  // the next command to that process finds out
+  }
+}
+
+void Relay::begin() {
+  control_.stop_relay.store(0);
+  control_.relays_ready.store(0);
+  for (int i = 0; i < holders_; ++i) ask(control_, kOther1 + i, Command::kRelay, spinning_ ? 1 : 0);
+  serving_ = true;
+  const double give_up = now() + kWithin;
+  while (control_.relays_ready.load() < static_cast<uint32_t>(holders_)) {
+    must(now() < give_up, "a holder does not begin to serve");
+    sched_yield();
+  }
+}
+
+void Relay::end() {
+  if (!serving_) return;
+  serving_ = false;
+  control_.stop_relay.store(1);
+  for (int i = 0; i < holders_; ++i) await(control_, kOther1 + i);
+}
+
+void Relay::once(Told what) {
+  Message m{++number_, static_cast<uint32_t>(holders_), what, {}};
+  send(raw_.endpoint, raw_.polling_peer, m);
+  const double give_up = now() + kWithin;
+  for (unsigned idle = 0; !receive(raw_.endpoint, &m);) {
+    sched_yield();
+    if (++idle % 4096 == 0) must(now() < give_up, "a relayed message is not answered");
+  }
+  must(m.number == number_, "the answer to another relayed message arrived");
+}
+
+void Relay::await_seen() const {
+  const double give_up = now() + kWithin;
+  while (control_.seen_value.load(std::memory_order_acquire) != number_) {
+    must(now() < give_up, "the spinning thread does not see what it was told");
+    sched_yield();
+  }
+}
+
+}  // namespace bench

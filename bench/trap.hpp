@@ -1,0 +1,70 @@
+// The least that memory behind page faults costs: a userfaultfd, a handler of SIGBUS and a file of
+// its own, none of it the library's. What the library's paths are compared with beside raw
+// libfabric: a handler that does one thing, without locks, states or lists. One thread touches the
+// view; the calls below are its as well, but that another one may take pages from under it.
+#pragma once
+
+#include <signal.h>
+
+#include <atomic>
+#include <functional>
+#include <vector>
+
+#include "util.hpp"
+
+namespace bench {
+
+class Trap {
+ public:
+  // Fails where the kernel has not what it takes (Linux 6.4).
+  explicit Trap(size_t pages);
+  ~Trap();
+  Trap(const Trap&) = delete;
+  Trap& operator=(const Trap&) = delete;
+
+  // SIGBUS is ours between the two, and whoever's it was before again.
+  void install();
+  void restore();
+
+  // Who touches an absent page of the view faults: `fetch`, if set, fills its content, and it is
+  // mapped; at a load protected from stores, at a store with its twin copied. Who stores to a
+  // protected one faults: its twin is copied, and the protection taken away.
+  std::byte* page(size_t index) const { return view_ + index * kPage; }
+  std::byte* content(size_t index) const { return service_ + index * kPage; }
+  void set_fetch(std::function<void(size_t)> fetch) { fetch_ = std::move(fetch); }
+  size_t pages() const { return pages_; }
+
+  void zap(size_t first, size_t count);
+  // Protects a page that was stored to, and compares it with its twin: the words that differ.
+  size_t protect(size_t index);
+
+ private:
+  static void on_sigbus(int signal, siginfo_t* info, void* context);
+  void serve(size_t index, bool store);
+  void remove() noexcept;
+
+  const size_t pages_;
+  int fd_ = -1, file_ = -1;
+  std::byte *service_ = nullptr, *view_ = nullptr;
+  std::vector<std::byte> twins_;
+  std::vector<std::atomic<bool>>
+      mapped_;  // false before a page leaves the view, true after it came
+  std::function<void(size_t)> fetch_;
+  struct sigaction before_ {};
+  bool installed_ = false;
+};
+
+// All signals of the calling thread blocked while this lives: two system calls, as the library
+// makes them around a call that takes locks.
+class Masked {
+ public:
+  Masked();
+  ~Masked();
+  Masked(const Masked&) = delete;
+  Masked& operator=(const Masked&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace bench
