@@ -40,6 +40,7 @@ constexpr uint64_t kByPeer = 1;   // stored to by the peer alone
 constexpr uint64_t kByThird = 2;  // by the third
 constexpr uint64_t kByHome = 3;   // by the home, in turns by its two processes
 constexpr uint64_t kSwapped = 4;  // a counter
+constexpr uint64_t kInFlux = 6;   // the third is killed while it stores there
 constexpr uint64_t kRun = 32;     // the first of many that the peer writes whole
 constexpr uint64_t kRunPages = 64;
 
@@ -285,14 +286,29 @@ class Play {
     }
     put_and_see(kHome, kByHome, 30, "the home's stores");
     put_and_see(kSecond, kByHome, 31, "stores of the home's second process");
-    // Whoever lives is coherent with the others that live.
+    die_untidily();
+  }
+
+  // Whoever lives is coherent with the others that live. Then the third is killed in the middle of
+  // its stores, unless it is the victim, and the next publication finds it dead: what it stored to
+  // is in flux, the rest is as it was.
+  void die_untidily() {
     put_and_see(kThird, kByThird, 11, "the third's stores at the end");
-    if (here(kHome) && views_[kThird] != 0 && here(kThird)) {
-      let(kThird, [&](Process& p) {
-        const Access seen = load(p, views_[kThird] + kByThird * kPage);
-        CHECK((seen.value == 11 || dying()));
-      });
+    if (victim_ == kThird || views_[kThird] == 0 || !here(kThird)) return;
+    process(kThird).start(
+        [](uint64_t at) {
+          for (uint64_t n = 0; !called_back(); ++n) store64(at + n % 16 * 8, n);
+        },
+        views_[kThird] + kInFlux * kPage);
+    // It has begun as soon as its stores are seen at home.
+    if (views_[kHome] != 0) {
+      let(kHome, [&](Process& p) { load_until(p, views_[kHome] + kInFlux * kPage + 8, 1, 1); });
     }
+    process(kThird).kill();
+    actors_[kThird].gone = true;
+    views_[kThird] = 0;
+    put_and_see(kHome, kByHome, 32, "the home's stores after a death");
+    see(kByThird, words_[kByThird], "what the dead had flushed");
   }
 
   // What was granted and exported is taken away again.
