@@ -29,7 +29,7 @@ TEST_SUITE("network") {
     net.join("peer");
     Process& home = cluster.spawn("home");
     Process& peer = cluster.spawn("peer");
-    const Export exported = export_segment(home, kPages * kPage);
+    const Export exported = export_consistent(home, kPages * kPage);
     const Import import = import_segment(peer, exported);
     REQUIRE(publish(home, exported.at, 5));
     REQUIRE(publish(home, exported.at + kPage, 6));
@@ -60,7 +60,7 @@ TEST_SUITE("network") {
     net.join("peer");
     Process& home = cluster.spawn("home");
     Process& peer = cluster.spawn("peer");
-    const Export exported = export_segment(home, kPages * kPage);
+    const Export exported = export_consistent(home, kPages * kPage);
     const Import import = import_segment(peer, exported);
     REQUIRE(store_pages(home, exported.at, kPages, 100) == 0);
     REQUIRE(wmb(home).ok());
@@ -78,7 +78,7 @@ TEST_SUITE("network") {
     net.join("peer");
     Process& home = cluster.spawn("home");
     Process& peer = cluster.spawn("peer");
-    const Export exported = export_segment(home, 2 * kRegion, kAllRights, CMI_SEG_CLIENT_CONSIST);
+    const Export exported = export_consistent(home, 2 * kRegion);
     const Import import = import_segment(peer, exported);
     REQUIRE(wrong_pages(peer, import.at, kPages, 0) == static_cast<int>(kPages) - 1);
     net.pull("peer");
@@ -111,7 +111,7 @@ TEST_SUITE("network") {
     Process& home = cluster.spawn("home");
     Process& peer = cluster.spawn("peer");
     Process& other = cluster.spawn("other");
-    const Export exported = export_segment(home, 2 * kRegion, kAllRights, CMI_SEG_CLIENT_CONSIST);
+    const Export exported = export_consistent(home, 2 * kRegion);
     const Import import = import_segment(peer, exported);
     const Import newer = import_segment(other, exported);
     const uint64_t word = kRegion + 8;
@@ -145,7 +145,7 @@ TEST_SUITE("network") {
     net.join("peer");
     Process& home = cluster.spawn("home");
     Process& peer = cluster.spawn("peer");
-    const Export exported = export_segment(home, 2 * kRegion, kAllRights, CMI_SEG_CLIENT_CONSIST);
+    const Export exported = export_consistent(home, 2 * kRegion);
     const Import import = import_segment(peer, exported);
     REQUIRE(wrong_pages(peer, import.at, kPages, 0) == static_cast<int>(kPages) - 1);
     Board board(cluster);
@@ -168,7 +168,7 @@ TEST_SUITE("network") {
     net.join("peer");
     Process& home = cluster.spawn("home");
     Process& peer = cluster.spawn("peer");
-    const Export exported = export_segment(home, kPages * kPage);
+    const Export exported = export_consistent(home, kPages * kPage);
     const Import import = import_segment(peer, exported);
     Board board(cluster);  // 0: swaps that succeeded, 1: calls that raised or failed, 2: enough
     auto counting = peer.start(
@@ -214,8 +214,8 @@ TEST_SUITE("network") {
     Process& lost = cluster.spawn("lost");
     Process& healthy = cluster.spawn("healthy");
     Process& peer = cluster.spawn("peer");
-    const Export far = export_segment(lost, kPages * kPage);
-    const Export near = export_segment(healthy, 16 * kRegion);
+    const Export far = export_consistent(lost, kPages * kPage);
+    const Export near = export_consistent(healthy, 16 * kRegion);
     REQUIRE(publish(lost, far.at + 3 * kPage, 9));
     REQUIRE(publish(healthy, near.at, 1));
     const Import cut = import_segment(peer, far);
@@ -275,7 +275,7 @@ TEST_SUITE("network") {
     Process& home = cluster.spawn("home");
     Process& cut = cluster.spawn("cut");
     Process& other = cluster.spawn("other");
-    const Export exported = export_segment(home, 4 * kRegion, kAllRights, CMI_SEG_CLIENT_CONSIST);
+    const Export exported = export_consistent(home, 4 * kRegion);
     const Import held = import_segment(cut, exported);
     const Import import = import_segment(other, exported);
     REQUIRE(publish(home, exported.at, 1));

@@ -10,6 +10,12 @@ namespace cmi::test {
 
 inline constexpr uint64_t kMostTries = 60;
 
+// A segment whose importers may store to what they have cached without a word to the home: so they
+// go on while it cannot be reached.
+inline Export export_consistent(Process& home, size_t size) {
+  return export_segment(home, size, kAllRights, CMI_SEG_CLIENT_CONSIST);
+}
+
 // In the child: a handler that counts transient exceptions in words[0] and tries again.
 inline void be_patient(Board::Word* words) {
   static Board::Word* transients;

@@ -17,7 +17,7 @@ constexpr uint64_t kPages = 64;  // of a run: more than one message takes
 // A page of the home that the process has not cached, nor read ahead: a load of it tells when the
 // home has been silent for the reconfiguration timeout.
 uint64_t probe_of(Process& home, Process& process) {
-  return import_segment(process, export_segment(home, kPage)).at;
+  return import_segment(process, export_consistent(home, kPage)).at;
 }
 
 // Fills the pages with words whose every byte is `byte`.
@@ -50,8 +50,7 @@ TEST_SUITE("stopped") {
     Cluster cluster;
     Process& home = cluster.spawn("home");
     Process& peer = cluster.spawn("peer");
-    const Export exported =
-        export_segment(home, kPages * kPage, kAllRights, CMI_SEG_CLIENT_CONSIST);
+    const Export exported = export_consistent(home, kPages * kPage);
     const Import import = import_segment(peer, exported);
     const uint64_t probe = probe_of(home, peer);
     REQUIRE(store_pages(peer, import.at, kPages, 10) == 0);
@@ -73,8 +72,7 @@ TEST_SUITE("stopped") {
     Process& home = cluster.spawn("home");
     Process& peer = cluster.spawn("peer");
     Process& other = cluster.spawn("other");
-    const Export exported =
-        export_segment(home, 2 * kPages * kPage, kAllRights, CMI_SEG_CLIENT_CONSIST);
+    const Export exported = export_consistent(home, 2 * kPages * kPage);
     const Import import = import_segment(peer, exported);
     const Import second = import_segment(other, exported);
     REQUIRE(fill(peer, import.at, 1) == 0);
@@ -131,8 +129,7 @@ TEST_SUITE("stopped") {
     Process& home = cluster.spawn("home");
     Process& stopped = cluster.spawn("stopped");
     Process& other = cluster.spawn("other");
-    const Export exported =
-        export_segment(home, kPages * kPage, kAllRights, CMI_SEG_CLIENT_CONSIST);
+    const Export exported = export_consistent(home, kPages * kPage);
     const Import held = import_segment(stopped, exported);
     const Import import = import_segment(other, exported);
     for (uint64_t round = 1; round <= 3; ++round) {
@@ -159,8 +156,7 @@ TEST_SUITE("stopped") {
     Process& home = cluster.spawn("home");
     Process& stopped = cluster.spawn("stopped");
     Process& other = cluster.spawn("other");
-    const Export exported =
-        export_segment(home, kPages * kPage, kAllRights, CMI_SEG_CLIENT_CONSIST);
+    const Export exported = export_consistent(home, kPages * kPage);
     const Import held = import_segment(stopped, exported);
     const Import import = import_segment(other, exported);
     Board board(cluster);
