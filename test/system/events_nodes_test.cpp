@@ -21,6 +21,12 @@ using Lines = std::vector<uint64_t>;
 // A home learns that an importer has ended when it is owed an answer by it.
 void provoke(Process& home, const Export& exported) { publish(home, exported.at, 1); }
 
+// A segment whose importers store without asking the home first, so that they can while it is
+// stopped.
+Export export_consistent(Process& home, size_t size = 16 * kPage) {
+  return export_segment(home, size, kAllRights, CMI_SEG_CLIENT_CONSIST);
+}
+
 // All pages of the import that the test stores to are stored to while the home cannot take them.
 void store_all(Process& process, uint64_t at, const std::vector<uint64_t>& pages) {
   for (uint64_t page : pages) {
@@ -219,7 +225,7 @@ TEST_SUITE("events") {
     Process& home = cluster.spawn("home");
     Process& peer = cluster.spawn("peer");
     Process& bystander = cluster.spawn("bystander");
-    const Export exported = export_segment(home, 64 * kPage, kAllRights, CMI_SEG_CLIENT_CONSIST);
+    const Export exported = export_consistent(home, 64 * kPage);
     const Export untouched = export_segment(home);
     const Import import = import_segment(peer, exported);
     const Import quiet = import_segment(peer, untouched);
@@ -257,7 +263,7 @@ TEST_SUITE("events") {
     Process& home = cluster.spawn("home");
     Process& peer = cluster.spawn("peer");
     Process& beside = cluster.spawn("peer");
-    const Export exported = export_segment(home, 16 * kPage, kAllRights, CMI_SEG_CLIENT_CONSIST);
+    const Export exported = export_consistent(home);
     const Import import = import_segment(peer, exported);
     REQUIRE(cmi_enb(beside, 1).ok());
     const Answer view = seg_at(beside, import.seg);
@@ -278,7 +284,7 @@ TEST_SUITE("events") {
     Cluster cluster;
     Process& home = cluster.spawn("home");
     Process& peer = cluster.spawn("peer");
-    const Export exported = export_segment(home, 16 * kPage, kAllRights, CMI_SEG_CLIENT_CONSIST);
+    const Export exported = export_consistent(home);
     const Import import = import_segment(peer, exported);
     REQUIRE(load(peer, import.at).value == 0);
     home.stop();
@@ -296,7 +302,7 @@ TEST_SUITE("events") {
     Cluster cluster;
     Process& home = cluster.spawn("home");
     Process& peer = cluster.spawn("peer");
-    const Export exported = export_segment(home, 16 * kPage, kAllRights, CMI_SEG_CLIENT_CONSIST);
+    const Export exported = export_consistent(home);
     const Import import = import_segment(peer, exported);
     REQUIRE(load(peer, import.at).value == 0);
     home.stop();
@@ -458,7 +464,7 @@ TEST_SUITE("events") {
     Cluster cluster;
     Process& home = cluster.spawn("home");
     Process& peer = cluster.spawn("peer", {{"CMI_FAULT_POINT", "link_no_endpoint#2+=fail"}});
-    const Export exported = export_segment(home, 16 * kPage, kAllRights, CMI_SEG_CLIENT_CONSIST);
+    const Export exported = export_consistent(home);
     const Import import = import_segment(peer, exported);
     REQUIRE(load(peer, import.at + 2 * kPage).value == 0);
     REQUIRE(open_fb(peer).ok());
