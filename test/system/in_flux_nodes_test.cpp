@@ -574,8 +574,8 @@ TEST_SUITE("consist") {
   TEST_CASE("where_pages_cannot_be_singled_out_the_whole_segment_is_in_flux") {
     Scene s{kWritesNothingBack, Env{{"CMI_FAULT_POINT", "cover_no_memory=fail"}}};
     s.victim_stores(5);
-    s.dies();
-    CHECK(load(s.home, s.here(2)).cause() == CMI_ERROR_CONSIST);
+    s.victim.kill();
+    CHECK(cause_until(s.home, s.here(2), CMI_ERROR_CONSIST) == CMI_ERROR_CONSIST);
     CHECK(s.check().at == s.here(0));
     CHECK(s.check().size == kPages * kPage);
     REQUIRE(s.recover().ok());
