@@ -354,6 +354,11 @@ void Server::descriptors(std::vector<int>* fds) {
   for (auto& s : servings_) fds->push_back(s->port->endpoint().wait_fd());
 }
 
+bool Server::serves() {
+  Guard g(mu_);
+  return !servings_.empty();
+}
+
 bool Server::idle() {
   if (!door_->idle()) return false;
   Guard g(mu_);

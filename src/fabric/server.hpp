@@ -79,6 +79,7 @@ class Server : public Receiver {
   int poll();
   void descriptors(std::vector<int>* fds);  // to sleep on
   bool idle();                              // no letter waits to be posted
+  bool serves();                            // somebody has a serving endpoint
   bool may_sleep();
   uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
 

@@ -18,6 +18,9 @@ constexpr Nanos kTick = 10 * kMilli;  // what no barrier asked for is published 
 constexpr Nanos kTickOn = kSecond;
 constexpr Nanos kIdleSleep = kSecond;  // nothing is due: woken by traffic or wake()
 constexpr Nanos kSpinAfterWork = 200 * kMicro;
+// Where somebody computes on our processor, a home looks for so long for the next request of a peer
+// that waits for it, which comes within a round trip.
+constexpr Nanos kSpinCrowded = 40 * kMicro;
 constexpr unsigned kRoundsPerBus = 16;
 constexpr Nanos kRetryLetters = 200 * kMicro;
 // Home::uncovered() when this thread last tried an access at home once more.
@@ -149,6 +152,7 @@ void Engine::on_ack(const ContextId& client, uint64_t number, Reader payload) {
 }
 
 void Engine::serve() {
+  const auto crowded = [&] { return server_->serves() ? kSpinCrowded : 0; };
   pthread_setname_np(pthread_self(), "cmi-service");
   const SignalsBlockedAlready for_good;
   Nanos last_tick = 0, last_sweep = now(), tick_until = 0, watch_due = 0;
@@ -186,13 +190,13 @@ void Engine::serve() {
       server_->sweep(kSweepAfter);
     }
     if (events > 0) {
-      spin = Spin(kSpinAfterWork, 0, t);
+      spin = Spin(kSpinAfterWork, 0, t, crowded());
       continue;
     }
     if (spin.again(t)) continue;
     // A read that a peer makes leaves no event here: being woken is work, too.
     const Nanos until = std::min(ticking ? last_tick + kTick : t + kIdleSleep, watch_due);
-    if (sleep(until)) spin = Spin(kSpinAfterWork, 0);
+    if (sleep(until)) spin = Spin(kSpinAfterWork, 0, now(), crowded());
     round = 0;
   }
 }
