@@ -19,6 +19,22 @@ constexpr Nanos kSpin = 200 * kMicro;    // a round trip to a peer that has to b
 constexpr Nanos kUnbroken = 7 * kMicro;  // a round trip to one that polls
 constexpr Nanos kNap = kMilli;  // bound of one sleep, should a provider's descriptor fail us
 
+// Counts a thread while it waits. One that is alone need not let others run; where several wait,
+// another may have its answer already, and start its next operation while this one's travels.
+class Waiting {
+ public:
+  explicit Waiting(std::atomic<int>& threads)
+      : threads_(threads), before_(threads.fetch_add(1, std::memory_order_relaxed)) {}
+  ~Waiting() { threads_.fetch_sub(1, std::memory_order_relaxed); }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+  bool alone() const { return before_ == 0; }
+
+ private:
+  std::atomic<int>& threads_;
+  const int before_;
+};
+
 void futex_wait(std::atomic<uint32_t>& word, uint32_t while_value, Nanos span) {
   timespec t{span / kSecond, span % kSecond};
   syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, while_value, &t, nullptr, 0);
@@ -78,7 +94,8 @@ void Op::nap(Nanos at_most) {
 }
 
 Cause Endpoint::wait(Op& op, Deadline deadline) {
-  Spin spin(kSpin, kUnbroken);
+  const Waiting self(waiting_);
+  Spin spin(kSpin, self.alone() ? kUnbroken : 0);
   while (!op.done()) {
     if (poll() > 0) continue;
     if (op.done()) break;

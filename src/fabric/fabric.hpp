@@ -154,6 +154,7 @@ class Endpoint {
  private:
   void sleep_on_descriptor(const Op& op, Nanos span);
 
+  std::atomic<int> waiting_{0};  // threads in wait()
   std::atomic<bool> sleeping_{
       false};  // one waiter sleeps on the descriptor, the others on their op
   Fd waker_;   // an eventfd beside the descriptor, for wake_sleeper
