@@ -78,7 +78,7 @@ struct Pair {
   Pair(const Env& home_env, const Env& peer_env)
       : home(cluster.spawn("home", tracing(cluster, home_env))),
         peer(cluster.spawn("peer", peer_env)),
-        exported(export_segment(home)),
+        exported(export_segment(home, 16 * kPage, kAllRights, CMI_SEG_CLIENT_CONSIST)),
         import(import_segment(peer, exported)) {
     REQUIRE(publish(home, exported.at, 1));
     REQUIRE(load(peer, import.at).value == 1);
