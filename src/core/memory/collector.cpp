@@ -103,10 +103,14 @@ bool Importer::Collector::link_full() const {
 }
 
 bool Importer::Collector::await_room(Deadline deadline) {
+  // A session that breaks meanwhile must not be held open by who waits.
+  const bool runs = session_ != nullptr;
+  session_.reset();
   while (sent_.size() > kMostUnanswered / 2) {
     if (!importer_.await(*import_, sent_.front()->op(), deadline)) return false;
     sent_.pop_front();
   }
+  if (runs) allow_runs();
   return true;
 }
 

@@ -101,8 +101,9 @@ void Engine::wake() {
 
 // At home only pages in flux and first stores to guarded views fault for us.
 Exception Engine::try_home_access(const View& view, const std::byte* addr, bool write) {
-  const uint64_t uncovered = home_->uncovered();
   if (home_->in_flux(view, addr)) return Exception::kConsist;
+  // After that: who uncovers the page counts before it is no longer in flux.
+  const uint64_t uncovered = home_->uncovered();
   if (write && view.stores != nullptr) {
     return view.stores->note(addr) ? Exception::kNone : Exception::kUe;
   }

@@ -52,12 +52,13 @@ void Importer::report() {
       if (!waits) stores.push_back(std::move(l));
       return !waits;
     });
+    std::vector<const fabric::Link*> owing;  // of stores that are told first
+    for (const Loss& l : lost_stores_) owing.push_back(l.import->link.get());
     std::erase_if(lost_homes_, [&](LostHome& h) {
       const bool waits =
           std::any_of(open.begin(), open.end(),
                       [&](auto& b) { return b->import->link == h.link && b->seq < h.before; }) ||
-          std::any_of(lost_stores_.begin(), lost_stores_.end(),
-                      [&](const Loss& l) { return l.import->link == h.link; });
+          std::find(owing.begin(), owing.end(), h.link.get()) != owing.end();
       if (!waits) homes.push_back(std::move(h));
       return !waits;
     });

@@ -159,11 +159,13 @@ Nanos Home::owed_since(const ContextId& client) {
 
 void Home::forget(const ContextId& client, bool goodbye, bool unreachable) {
   SignalsBlocked quiet;
-  access::NaddrInfo who;
-  std::vector<int32_t> segments;
+  bool had_something = false;
   {
     Guard g(mu_);
-    segments = imported_by(client, &who);
+    for (auto& [number, n] : notices_) had_something = had_something || n.client == client;
+    for (auto& [id, s] : segments_) {
+      for (auto& h : s.holders) had_something = had_something || h.client == client;
+    }
     // Should it live on, stopped or behind a cut: the first thing it hears is that all is over, and
     // it drops its pages.
     if (!goodbye) {
@@ -172,21 +174,24 @@ void Home::forget(const ContextId& client, bool goodbye, bool unreachable) {
     }
   }
   // Fenced before anything is decided on its death (rule 19): nothing it sent is applied after
-  // this. Who has said goodbye sends nothing more, and is swept instead of remembered.
-  parts_.server.fence(client, !goodbye);
+  // this. Who has said goodbye sends nothing more, and is swept instead of remembered, and so is
+  // who never had anything of ours.
+  parts_.server.fence(client, !goodbye && had_something);
   Finished done;
   auto known = std::make_shared<Publication>();  // who may access a page in flux has heard of it
   known->waiting = 1;
   known->done.begin();
-  if (!segments.empty()) {
-    // Only then may the client begin to mend.
-    known->finished = [this, who, unreachable, segments = std::move(segments)] {
-      if (unreachable) parts_.observer.unreachable(who);
-      parts_.observer.importer_down(who, segments);
-    };
-  }
   {
     Guard g(mu_);
+    access::NaddrInfo who;
+    std::vector<int32_t> segments = imported_by(client, &who);
+    if (!segments.empty()) {
+      // Only then may the client begin to mend.
+      known->finished = [this, who, unreachable, segments = std::move(segments)] {
+        if (unreachable) parts_.observer.unreachable(who);
+        parts_.observer.importer_down(who, segments);
+      };
+    }
     for (auto& [id, s] : segments_) {
       if (!s.owned) continue;
       lose_marks(s, client, known);
@@ -218,6 +223,7 @@ void Home::tick(Nanos t) {
       // What lies unread in a stopped importer's queue is not helped by copies.
       if (t - n.sent > std::max(kResend, n.sent - n.born)) {
         n.sent = t;
+        parts_.watch.look();  // an answer is overdue
         parts_.server.notice(n.client, number, static_cast<uint16_t>(n.type), n.payload);
       }
     }

@@ -28,7 +28,8 @@ constexpr Nanos kNothingDue = 3600 * kSecond;
 // A door is probed where there is no lifeline. That leaves a connection behind at its target until
 // that context ends: rarely, and only when an answer is overdue.
 constexpr Nanos kProbeDoorAfter = 250 * kMilli, kProbeDoorEvery = kSecond;
-constexpr Nanos kLastProbe = 50 * kMilli;  // once, when the verdict has fallen
+// When a verdict has fallen; all those of one round together, since nothing else is done meanwhile.
+constexpr Nanos kLastProbes = 50 * kMilli;
 }  // namespace
 
 void Watch::Retry::lose(Nanos t) {
@@ -184,6 +185,7 @@ void Watch::take_in() {
 // One round: everything that is known goes to the detector, and what it says is done.
 void Watch::gather(Nanos t) {
   due_ = t + kNothingDue;
+  probes_left_ = kLastProbes;
   detector_.set_unreachable_after(importer_->reconf_timeout());
   std::map<ContextId, Nanos> owed;
   home_->owing(&owed);
@@ -256,7 +258,10 @@ bool Watch::out_of_reach(const ContextId& id, const Peer* p) {
   const auto link = p->home ? importer_->link_with(id) : nullptr;
   if (link != nullptr && link->local_fault()) return false;
   const auto door = p->home ? p->home->door : parts_.server.client_door(id);
-  return fabric::probe_door(door, kLastProbe) == fabric::Reach::kUnknown;
+  const Nanos begun = now();
+  const auto reach = fabric::probe_door(door, std::max<Nanos>(probes_left_, 0));
+  probes_left_ -= now() - begun;
+  return reach == fabric::Reach::kUnknown;
 }
 
 void Watch::carry_out(const Verdict& v) {
@@ -274,7 +279,8 @@ void Watch::carry_out(const Verdict& v) {
       expected_.erase(v.peer);
       followed_.erase(v.peer);
     }
-    const bool parted = v.reason == Reason::kSilent && out_of_reach(v.peer, p);
+    const bool quiet = v.reason == Reason::kSilent || v.reason == Reason::kOwing;
+    const bool parted = quiet && out_of_reach(v.peer, p);
     if (p == nullptr || p->importer) {
       home_->forget(v.peer, v.reason == Reason::kGoodbye, parted);
     }

@@ -143,6 +143,7 @@ class Watch final : private fabric::LifelineOwner {
   std::map<ContextId, Peer> peers_;
   Nanos t_ = 0;  // of the advance() that runs
   Nanos due_ = 0, polled_ = 0;
+  Nanos probes_left_ = 0;  // of the round's time for probing doors
 
   Mutex mu_;
   std::map<ContextId, Expected> expected_ CMI_GUARDED_BY(mu_);
