@@ -57,13 +57,17 @@ std::vector<Home::Silent> Home::end_call(uint64_t call) {
   Guard g(mu_);
   auto p = calls_.at(call);
   calls_.erase(call);
-  std::erase_if(notices_, [&](auto& n) {
-    if (n.second.publication != p) return false;
-    Silent s{{{}, n.second.client}, parts_.server.client_door(n.second.client)};
-    (void)imported_by(n.second.client, &s.who);
+  for (auto it = notices_.begin(); it != notices_.end();) {
+    const Notice& n = it->second;
+    if (n.publication != p) {
+      ++it;
+      continue;
+    }
+    Silent s{{{}, n.client}, parts_.server.client_door(n.client)};
+    (void)imported_by(n.client, &s.who);
     silent.push_back(std::move(s));
-    return true;
-  });
+    it = notices_.erase(it);
+  }
   return silent;
 }
 

@@ -69,6 +69,8 @@ class Watch final : private fabric::LifelineOwner {
   void forget_in_child();
 
  private:
+  // Those with a constructor of their own: clang takes what has only initialised members for
+  // something that std::optional cannot make before the class is complete.
   struct Retry {  // of a line that was lost: first at once, then ever more rarely
     Nanos at = 0, pause = 0;
     bool lost = false;
@@ -76,6 +78,7 @@ class Watch final : private fabric::LifelineOwner {
     void next(Nanos t);
   };
   struct AsHome {  // we import from it
+    AsHome() {}
     std::vector<std::byte> door;
     uint16_t port = 0;
     uint64_t secret = 0;
@@ -86,6 +89,7 @@ class Watch final : private fabric::LifelineOwner {
     Retry retry;
   };
   struct AsImporter {  // it imports from us
+    AsImporter() {}
     bool greeted = false;
     uint16_t listener = 0;
     std::optional<node::ContextSlot> slot;  // it is of our node
