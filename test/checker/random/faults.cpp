@@ -35,14 +35,19 @@ const std::string& library() {
 
 bool in_name(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; }
 
+// A name, and not the end of a longer one. What lies before it may be anything: the linker puts it
+// where it likes.
+bool begins_at(size_t at) { return at == 0 || !in_name(library()[at - 1]); }
+
 }  // namespace
 
 std::vector<std::string> library_mutations() {
-  const std::string start("\0mutate_", 8);
+  const std::string start("mutate_");
   const std::string& bytes = library();
   std::vector<std::string> names;
   for (size_t at = bytes.find(start); at != std::string::npos; at = bytes.find(start, at + 1)) {
-    const auto first = bytes.begin() + static_cast<ptrdiff_t>(at) + 1;
+    if (!begins_at(at)) continue;
+    const auto first = bytes.begin() + static_cast<ptrdiff_t>(at);
     const auto last = std::find_if_not(first, bytes.end(), in_name);
     if (last != bytes.end() && *last == '\0') names.emplace_back(first, last);
   }
@@ -54,8 +59,10 @@ std::vector<std::string> library_mutations() {
 std::vector<std::string> unknown_delays() {
   std::vector<std::string> unknown;
   for (const char* point : kPoints) {
-    const std::string literal = '\0' + std::string(point) + '\0';
-    if (library().find(literal) == std::string::npos) unknown.emplace_back(point);
+    const std::string literal = std::string(point) + '\0';
+    size_t at = library().find(literal);
+    while (at != std::string::npos && !begins_at(at)) at = library().find(literal, at + 1);
+    if (at == std::string::npos) unknown.emplace_back(point);
   }
   return unknown;
 }
