@@ -71,7 +71,8 @@ foreach(line IN LISTS lines)
   # A comma separates patterns for doctest.
   string(REPLACE "," "\\," pattern "${name}")
   add_case("${KIND}/${name}" "${labels}" "${TEST_ENVIRONMENT}")
-  if(suite IN_LIST VARIANT_SUITES AND line MATCHES " filename=\"[^\"]*_nodes_test\\.cpp\"")
+  if(suite IN_LIST VARIANT_SUITES
+      AND (KIND STREQUAL "litmus" OR line MATCHES " filename=\"[^\"]*_nodes_test\\.cpp\""))
     foreach(variant IN LISTS VARIANTS)
       string(REGEX MATCH "^([^=]*)=(.*)$" ignored "${variant}")
       add_case("${CMAKE_MATCH_1}/${name}" "${CMAKE_MATCH_1}" "${TEST_ENVIRONMENT};${CMAKE_MATCH_2}")

@@ -101,7 +101,7 @@ TEST_SUITE("mutations") {
            program({{1, {st(X, 1), post(), churn(X, 1), wmb(), post()}},
                     {1, {wait(1), wmb(), wmb(), wmb(), wmb()}},
                     {0, {wait(2), ld(X, 0)}}}),
-           [](const Outcome& o) { return o[0] != 1; }, "publish_before_send=delay:100"});
+           [](const Outcome& o) { return o[0] != 1; }, "publish_before_send=delay:400"});
   }
   TEST_CASE("bytes_that_did_not_change_undo_the_stores_of_others") {
     check({"mutate_gaps_merged", 3, 0,

@@ -32,7 +32,7 @@ constexpr const char* kLate = "invalidate_before_zap=delay:3000";
 
 void check_never(Lab& lab, const Program& p, uint32_t rounds, const Predicate& forbidden,
                  const std::string& where) {
-  const Histogram seen = lab.run(p, rounds);
+  const Histogram seen = lab.run(p, share_of(rounds));
   CHECK_MESSAGE(seen.count(forbidden) == 0, where, ": forbidden outcomes", seen);
 }
 

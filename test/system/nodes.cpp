@@ -33,18 +33,6 @@ extern "C" const char* __lsan_default_suppressions() { return "leak:libfabric.so
 
 namespace cmi::test {
 
-namespace {
-
-constexpr const char* kChildVariable = "CMI_TEST_CHANNEL";
-
-struct Header {
-  uint64_t offset = 0;  // of the thunk; 0: nothing to run, see finish()
-  uint64_t size = 0;    // bytes that follow in the same packet
-};
-
-size_t anchor(const std::byte*, std::byte*) { return 0; }
-
-// Whether CMI_FAULT=thread can work here: found out without the library.
 bool fault_threads_possible() {
   Fd fault(static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK)));
   if (!fault) {
@@ -56,6 +44,17 @@ bool fault_threads_possible() {
   } wish{0xaa, 1 << 14, 0};  // UFFD_FEATURE_POISON
   return fault && ::ioctl(fault.get(), _IOWR(0xaa, 0x3f, wish), &wish) == 0;
 }
+
+namespace {
+
+constexpr const char* kChildVariable = "CMI_TEST_CHANNEL";
+
+struct Header {
+  uint64_t offset = 0;  // of the thunk; 0: nothing to run, see finish()
+  uint64_t size = 0;    // bytes that follow in the same packet
+};
+
+size_t anchor(const std::byte*, std::byte*) { return 0; }
 
 int g_channel = -1;  // in a child: its end of the socket pair
 

@@ -34,6 +34,9 @@
 
 namespace cmi::test {
 
+// Whether CMI_FAULT=thread can work here: found out without the library.
+bool fault_threads_possible();
+
 using Env = std::vector<std::pair<std::string, std::string>>;  // added to the environment
 
 inline constexpr int kSeconds = 30;           // the usual deadline of one command

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <stdexcept>
@@ -58,17 +59,35 @@ std::string progress(const Program& program, Record& record) {
   return text;
 }
 
+// Half of the seeds in the usual way, a quarter each in the others, and of each kind every other one
+// has delays.
+Kernel kernel_of(uint64_t seed) {
+  constexpr std::array kTurns{Kernel::kThis, Kernel::kThis, Kernel::kThread, Kernel::kOld};
+  if (g_options.kernel != Kernel::kBySeed) return g_options.kernel;
+  const Kernel turn = kTurns[seed / 2 % kTurns.size()];
+  return turn == Kernel::kThread && !test::fault_threads_possible() ? Kernel::kThis : turn;
+}
+
+const char* kernel_name(Kernel kernel) {
+  return kernel == Kernel::kOld      ? ", as on Linux 6.1"
+         : kernel == Kernel::kThread ? ", faults in a thread"
+                                     : "";
+}
+
 // The nodes that play all rounds of a seed.
 class Stage {
  public:
   Stage(uint64_t seed, uint32_t nodes, bool delays) {
+    const Kernel kernel = kernel_of(seed);
     for (uint32_t n = 0; n < nodes; ++n) {
       std::string faults = delays ? random_delays(seed, n) : "";
       if (!g_options.mutation.empty()) {
         faults += (faults.empty() ? "" : ";") + g_options.mutation + "=fail";
       }
-      processes_.push_back(
-          &cluster_.spawn("node" + std::to_string(n), {{"CMI_FAULT_POINT", faults}}));
+      test::Env env{{"CMI_FAULT_POINT", faults}};
+      if (kernel == Kernel::kOld) env.emplace_back("CMI_KERNEL", "6.1");
+      if (kernel == Kernel::kThread) env.emplace_back("CMI_FAULT", "thread");
+      processes_.push_back(&cluster_.spawn("node" + std::to_string(n), env));
     }
   }
 
@@ -169,7 +188,8 @@ std::string describe(const Program& program, bool delays) {
          std::to_string(shape.nodes) + " nodes of " + std::to_string(shape.threads) + " threads, " +
          std::to_string(program.cells.size()) + " cells on " +
          std::to_string(shape.segments * program.pages) + " pages of " +
-         std::to_string(shape.segments) + " segments" + (delays ? ", with delays" : "");
+         std::to_string(shape.segments) + " segments" + (delays ? ", with delays" : "") +
+         kernel_name(kernel_of(shape.seed));
 }
 
 std::string describe(const Verdict& v) {

@@ -1,9 +1,11 @@
 // Reading and writing command lines.
 #include "checker/random/options.hpp"
 
+#include <array>
 #include <charconv>
 #include <cstdio>
 #include <string_view>
+#include <utility>
 
 namespace cmi::checker {
 
@@ -18,11 +20,26 @@ constexpr const char* kUsage =
     "  --nodes N --threads N --segments N --ops N\n"
     "                      instead of what the seed decides; threads and operations of each\n"
     "  --delays on|off     delays at the library's fault points (in every other program)\n"
+    "  --kernel this|6.1|thread\n"
+    "                      instead of what the seed decides: faults in signals with all that the\n"
+    "                      kernel has, or as on Linux 6.1; or faults in a thread\n"
     "  --mutation NAME     with the library broken at this fault point\n"
     "  --expect-violation  succeed when an illegal history was found, and only then\n"
     "  --dump FILE         writes the history that was illegal to a file, event by event\n"
     "  --list-mutations    names the mutations that the library has\n"
     "  --verbose           a line for each program\n";
+
+constexpr std::array<std::pair<std::string_view, Kernel>, 3> kKernels{
+    {{"this", Kernel::kThis}, {"6.1", Kernel::kOld}, {"thread", Kernel::kThread}}};
+
+bool kernel(std::string_view text, Kernel* out) {
+  for (const auto& [name, kernel] : kKernels) {
+    if (text != name) continue;
+    *out = kernel;
+    return true;
+  }
+  return false;
+}
 
 bool number(std::string_view text, int64_t low, int64_t high, int64_t* out) {
   int64_t value = 0;
@@ -66,6 +83,8 @@ bool parse(int argc, char** argv, Options* options) {
     } else if (name == "--delays" && has_value && argv[i + 1] == std::string_view("off")) {
       options->delays = 0;
       ++i;
+    } else if (name == "--kernel" && has_value && kernel(argv[i + 1], &options->kernel)) {
+      ++i;
     } else if (name == "--mutation" && has_value) {
       options->mutation = argv[++i];
     } else if (name == "--dump" && has_value) {
@@ -94,6 +113,9 @@ std::string replay(const Options& options, uint64_t seed) {
   add("--segments", options.shape.segments);
   add("--ops", options.shape.ops);
   if (options.delays >= 0) command += options.delays != 0 ? " --delays on" : " --delays off";
+  for (const auto& [name, kernel] : kKernels) {
+    if (options.kernel == kernel) command += " --kernel " + std::string(name);
+  }
   if (!options.mutation.empty()) command += " --mutation " + options.mutation;
   return command;
 }

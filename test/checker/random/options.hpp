@@ -8,11 +8,20 @@
 
 namespace cmi::checker {
 
+// What the library works with, in all nodes of a seed.
+enum class Kernel : uint8_t {
+  kBySeed,  // the next three in turn, the first most often
+  kThis,    // faults in signals, all that this kernel has
+  kOld,     // without what came after Linux 6.1
+  kThread,  // faults in a thread of the library, where the process may
+};
+
 struct Options {
   Shape shape;            // seed: the only one, or the first
   bool one_seed = false;  // play this seed over and over
   int64_t seconds = 20;
   int delays = -1;       // 1: in every program, 0: in none, -1: in every other one
+  Kernel kernel = Kernel::kBySeed;
   std::string mutation;  // what is broken in the library, by name
   bool expect_violation = false;
   std::string dump;  // file for the history that was illegal
