@@ -38,6 +38,12 @@ Program on_one_page(Program p) {
   return p;
 }
 
+// One page for all rounds, and no other is touched.
+Program alone(Program p) {
+  p.one_page = p.again = p.calm = true;
+  return p;
+}
+
 TEST_SUITE("mutations") {
   // ---- Fetching ---------------------------------------------------------------------------
 
@@ -120,6 +126,31 @@ TEST_SUITE("mutations") {
   TEST_CASE("a_barrier_that_does_not_wait_for_the_answer_is_seen") {
     check({"mutate_answer_not_awaited", 3, 0,
            program({{1, {st(X, 1), wmb(), post()}}, {2, {wait(1), ld(X, 1)}}}), kStillOld});
+  }
+
+  // ---- The directory ----------------------------------------------------------------------
+
+  // Node 1 has no page of the region, and has let go of it: told of Y = 1 it dropped the only one,
+  // told of Y = 2 it had none.
+  TEST_CASE("a_page_that_is_fetched_before_its_home_knows_is_seen") {
+    check({"mutate_hold_late", 2, 0,
+           alone(program(
+               {{0, {st(Y, 1), wmb(), st(Y, 2), wmb(), post(), pause(), st(X, 1), wmb(), post()}},
+                {1, {wait(1), ld(X, 0), wait(2), ld(X, 1)}}})),
+           kStillOld, "mutation_window=delay:1000"});
+  }
+  TEST_CASE("a_region_that_is_let_go_of_while_a_page_of_it_is_cached_is_seen") {
+    check({"mutate_let_go_early", 2, 0,
+           alone(program({{0, {wait(1), st(X, 1), wmb(), post()}},
+                          {1, {ld(X, 0), post(), wait(2), ld(X, 1)}}})),
+           kStillOld});
+  }
+  // Node 1 comes back to the region while the answer that lets go of it is on its way.
+  TEST_CASE("a_region_that_is_let_go_of_by_an_old_answer_is_seen") {
+    check({"mutate_let_go_any_epoch", 2, 0,
+           alone(program({{0, {st(Y, 1), wmb(), post(), st(X, 1), wmb(), st(X, 2), wmb(), post()}},
+                          {1, {wait(1), pause(), ld(X, 0), wait(2), ld(X, 1)}}})),
+           [](const Outcome& o) { return o[1] != 2; }, "invalidate_before_ack=delay:3000"});
   }
 
   // ---- Invalidating -----------------------------------------------------------------------

@@ -314,13 +314,14 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Marking
   const uint32_t n = 1 + (window > 1 ? claim(imp, {wanted + 1, window - 1}, false).count : 0);
   imp.streams.taken(wanted, wanted + n);
 
+  const bool late = fault_point_fails("mutate_hold_late");
   for (;;) {
     Cause cause = Cause::kTimeout;
     std::weak_ptr<void> lost;
     auto session = imp.link->session(deadline);
     fabric::RemoteKey key;
     if (session != nullptr && session_key(imp, *session, &key, deadline) &&
-        hold(imp, wanted, n, deadline) && back_pages(imp, {wanted, n})) {
+        (late || hold(imp, wanted, n, deadline)) && back_pages(imp, {wanted, n})) {
       // Pairs with the revocation: it sets the state, then waits for using_key to be zero.
       imp.using_key.fetch_add(1, std::memory_order_seq_cst);
       const bool posted = imp.state.load(std::memory_order_seq_cst) == ImportState::kUsable;
@@ -331,6 +332,10 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Marking
                               uint64_t{wanted} * kPageSize, deadline);
       }
       imp.using_key.fetch_sub(1, std::memory_order_seq_cst);
+      if (late) {
+        fault_point("mutation_window");
+        (void)hold(imp, wanted, n, deadline);
+      }
       if (cause == Cause::kOk) {
         count(parts_.stats.pages_fetched, n);
         count(parts_.stats.bytes_fetched, size_t{n} * kPageSize);

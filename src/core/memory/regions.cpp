@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "core/base/fault_point.hpp"
+
 namespace cmi::memory {
 
 void ImportRegions::claim(uint32_t region, uint32_t epoch) {
@@ -19,7 +21,7 @@ void ImportRegions::granted(uint32_t region) {
 bool ImportRegions::let_go(uint32_t region, uint32_t* epoch) {
   uint64_t was = word(region).load(std::memory_order_seq_cst);
   do {
-    if ((was & kEntries) != 0) return false;
+    if ((was & kEntries) != 0 && !fault_point_fails("mutate_let_go_early")) return false;
   } while (!word(region).compare_exchange_weak(was, was & ~kHeld, std::memory_order_seq_cst));
   *epoch = static_cast<uint32_t>((was & ~kHeld) >> kEpochShift);
   return true;
@@ -57,7 +59,8 @@ void Directory::release(uint32_t region) {
 
 void Directory::drop(HeldRegions& holder, uint32_t region, uint32_t epoch) {
   auto it = holder.find(region);
-  if (it == holder.end() || it->second != epoch) return;
+  if (it == holder.end()) return;
+  if (it->second != epoch && !fault_point_fails("mutate_let_go_any_epoch")) return;
   holder.erase(it);
   release(region);
 }

@@ -59,8 +59,8 @@ std::string progress(const Program& program, Record& record) {
   return text;
 }
 
-// Half of the seeds in the usual way, a quarter each in the others, and of each kind every other one
-// has delays.
+// Half of the seeds in the usual way, a quarter each in the others, and of each kind every other
+// one has delays.
 Kernel kernel_of(uint64_t seed) {
   constexpr std::array kTurns{Kernel::kThis, Kernel::kThis, Kernel::kThread, Kernel::kOld};
   if (g_options.kernel != Kernel::kBySeed) return g_options.kernel;

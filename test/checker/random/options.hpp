@@ -20,7 +20,7 @@ struct Options {
   Shape shape;            // seed: the only one, or the first
   bool one_seed = false;  // play this seed over and over
   int64_t seconds = 20;
-  int delays = -1;       // 1: in every program, 0: in none, -1: in every other one
+  int delays = -1;  // 1: in every program, 0: in none, -1: in every other one
   Kernel kernel = Kernel::kBySeed;
   std::string mutation;  // what is broken in the library, by name
   bool expect_violation = false;
