@@ -63,19 +63,33 @@ uint32_t TwinPool::take() {
 void TwinPool::give(uint32_t twin) {
   if (twin == 0) return;
   std::byte* memory = at(twin);
-  Guard g(free_lock_);
-  set_next(memory, free_);
-  free_ = twin;
+  FreeList& own = list(0);
+  Guard g(own.lock);
+  set_next(memory, own.first);
+  own.first = twin;
+}
+
+// Threads take turns in being assigned a list.
+TwinPool::FreeList& TwinPool::list(uint32_t steps_from_own) {
+  static std::atomic<uint32_t> threads{0};
+  static thread_local constinit uint32_t mine = UINT32_MAX;
+  if (mine == UINT32_MAX) mine = threads.fetch_add(1, std::memory_order_relaxed) % kLists;
+  return lists_[(mine + steps_from_own) % kLists];
 }
 
 uint32_t TwinPool::pop() {
-  Guard g(free_lock_);
-  const uint32_t twin = free_;
-  if (twin != 0) free_ = next_of(at(twin));
-  return twin;
+  for (uint32_t i = 0; i < kLists; ++i) {
+    FreeList& from = list(i);
+    Guard g(from.lock);
+    const uint32_t twin = from.first;
+    if (twin == 0) continue;
+    from.first = next_of(at(twin));
+    return twin;
+  }
+  return 0;
 }
 
-// Maps one chunk; its first twin is the caller's, the others go to the free list.
+// Maps one chunk; its first twin is the caller's, the others go to the thread's list.
 uint32_t TwinPool::grow() {
   if (chunks_ == nullptr || made_ == max_chunks_) return 0;
   const int saved_errno = errno;  // the interrupted client's
@@ -90,9 +104,10 @@ uint32_t TwinPool::grow() {
   // Release: pairs with at(), for threads that get one of these twins.
   chunks_[made_++].store(chunk, std::memory_order_release);
 
-  Guard g(free_lock_);
-  set_next(chunk + size_t{kChunkTwins - 1} * kPageSize, free_);
-  free_ = first + 1;
+  FreeList& own = list(0);
+  Guard g(own.lock);
+  set_next(chunk + size_t{kChunkTwins - 1} * kPageSize, own.first);
+  own.first = first + 1;
   return first;
 }
 

@@ -4,6 +4,7 @@
 // handler too: no malloc. Who holds an index owns its 4 KiB alone.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -40,21 +41,29 @@ class TwinPool {
   }
 
  private:
-  uint32_t pop() CMI_EXCLUDES(free_lock_);
-  uint32_t grow() CMI_REQUIRES(grow_lock_) CMI_EXCLUDES(free_lock_);
+  // Free twins, in some lists, so that threads seldom meet: each gives to its own, and takes from
+  // the others when that is empty.
+  struct alignas(64) FreeList {
+    Mutex lock;
+    // 0 for none. The first word of a free twin is the index of the next.
+    uint32_t first CMI_GUARDED_BY(lock) = 0;
+  };
+  static constexpr uint32_t kLists = 16;
+
+  uint32_t pop();
+  uint32_t grow() CMI_REQUIRES(grow_lock_);
+  FreeList& list(uint32_t steps_from_own);
 
   const uint32_t max_chunks_;
   // Table of kMaxChunks, mapped and zero at first, so that unused parts of it cost nothing. An
   // entry is set once. nullptr: could not be mapped, the pool is empty for ever.
   std::atomic<std::byte*>* chunks_ = nullptr;
 
-  // Lock order: grow_lock_, then free_lock_. Memory is mapped under grow_lock_ alone, so that
+  // Lock order: grow_lock_, then that of one list. Memory is mapped under grow_lock_ alone, so that
   // give() and lucky take()s do not wait for the kernel.
   Mutex grow_lock_;
   uint32_t made_ CMI_GUARDED_BY(grow_lock_) = 0;  // chunks in the table, a prefix
-  Mutex free_lock_;
-  // First free twin, 0 for none. The first word of a free twin is the index of the next.
-  uint32_t free_ CMI_GUARDED_BY(free_lock_) = 0;
+  std::array<FreeList, kLists> lists_;
 };
 
 }  // namespace cmi::memory
