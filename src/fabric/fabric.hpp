@@ -166,7 +166,11 @@ class Region {
  public:
   virtual ~Region() = default;
   virtual RemoteKey key() const = 0;
+  // Where the provider's keys do not fit 64 bits: the key itself, at most kMaxRawKey bytes, which
+  // an initiator gives to Fabric::map_key. Else empty.
+  virtual Bytes raw_key() const { return {}; }
 };
+inline constexpr size_t kMaxRawKey = 64;
 
 struct Traits {
   std::string provider;  // as CMI_PROVIDER would name it, e.g. "net" or "tcp;ofi_rxm"
@@ -187,15 +191,23 @@ class Fabric {
   // kNoMem where a key is taken or limits are hit.
   virtual Result<std::unique_ptr<Region>> register_memory(void* addr, size_t len, uint32_t rights,
                                                           uint64_t wanted_key) = 0;
+  // What operations toward a region are to be given, of what its home told of it: key() and
+  // raw_key(). kInval: no such key can be.
+  virtual Result<RemoteKey> map_key(RemoteKey told, Bytes raw) {
+    if (!raw.empty()) return Status::kInval;
+    return told;
+  }
 };
 
 struct Config {
   std::string provider;  // empty: the best that works here
   std::string address;   // local address or interface name; empty: loopback; "auto"
+  bool tried = false;    // opened before by this process and found good: not tried again
 };
 
-// Opens the provider asked for, or the best one. kNotSupp with a trace line that says why when none
-// works; kInval for an address that is none of this machine's.
+// Opens the provider asked for, or the best one, and tries what it can really do. kNotSupp with a
+// trace line that says why when none works or the one asked for cannot keep the contract; kInval
+// for an address that is none of this machine's.
 Result<std::unique_ptr<Fabric>> open_fabric(const Config& config);
 
 // The largest message that every implementation takes and every Endpoint has buffers for.

@@ -8,6 +8,8 @@
 #include "fabric/fabric.hpp"
 #include "fabric/ofi/address.hpp"
 #include "fabric/ofi/domain.hpp"
+#include "fabric/ofi/refused.hpp"
+#include "fabric/split.hpp"
 
 namespace cmi::fabric {
 
@@ -34,13 +36,18 @@ Result<std::unique_ptr<Fabric>> open_fabric(const Config& config) {
   const char* wanted = config.provider.empty() ? "any" : config.provider.c_str();
   for (ofi::Info& info : ofi::candidates(config.provider, *address)) {
     const std::string name = info->fabric_attr->prov_name;
-    Result<std::unique_ptr<Fabric>> f = ofi::OfiFabric::open(std::move(info));
+    if (const char* why = ofi::why_refused(name)) {
+      alert(kFacIni, "provider {} is not used: {}", name, why);
+      if (!config.provider.empty()) return Status::kNotSupp;
+      continue;
+    }
+    Result<std::unique_ptr<Fabric>> f = ofi::OfiFabric::open(std::move(info), config.tried);
     if (!f) continue;  // traced where it failed
     if (config.provider.empty() && !(*f)->traits().wait_fd) {
       trace(kFacIni, kWarn, "provider {}: no descriptor to sleep on", name);
       continue;
     }
-    return f;
+    return with_whole_operations(f.take());
   }
   if (short_of_descriptors()) {
     alert(kFacIni, "no libfabric provider opens: too many open files");

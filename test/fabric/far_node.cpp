@@ -64,8 +64,8 @@ class ProcessFarNode final : public FarNode {
 
 class FakeFarNode final : public FarNode {
  public:
-  explicit FakeFarNode(fabric::FakeNet& net)
-      : net_(net), fabric_(net.open()), server_(*fabric_, kFarBytes) {}
+  FakeFarNode(fabric::FakeNet& net, std::unique_ptr<Fabric> node)
+      : net_(net), fabric_(std::move(node)), server_(*fabric_, kFarBytes) {}
   Bytes address() override { return server_.endpoint->address(); }
   RemoteKey key() override { return server_.region->key(); }
   std::byte* memory() override { return server_.memory.data(); }
@@ -80,8 +80,8 @@ class FakeFarNode final : public FarNode {
 };
 }  // namespace
 
-std::unique_ptr<FarNode> fake_far_node(fabric::FakeNet& net) {
-  return std::make_unique<FakeFarNode>(net);
+std::unique_ptr<FarNode> fake_far_node(fabric::FakeNet& net, std::unique_ptr<Fabric> node) {
+  return std::make_unique<FakeFarNode>(net, std::move(node));
 }
 
 std::unique_ptr<FarNode> process_far_node(const std::string& provider) {

@@ -5,7 +5,7 @@
 
 namespace cmi::test {
 
-std::unique_ptr<FarNode> fake_far_node(fabric::FakeNet& net);
+std::unique_ptr<FarNode> fake_far_node(fabric::FakeNet& net, std::unique_ptr<Fabric> node);
 std::unique_ptr<FarNode> process_far_node(const std::string& provider);
 
 // Runs a case of this program that is marked doctest::skip() in a process of its own, with one

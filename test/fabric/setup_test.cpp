@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 
@@ -53,11 +54,9 @@ TEST_CASE("child_opens_every_provider_and_compares_its_handlers" * doctest::skip
     sa.sa_flags = own ? SA_RESTART : 0;
     REQUIRE(sigaction(s, &sa, nullptr) == 0);
   }
-  for (const char* provider : {"", "tcp;ofi_rxm", "shm"}) {
+  for (const char* provider : {"", "tcp;ofi_rxm", "sockets", "shm"}) {
     auto f = fabric::open_fabric({provider, ""});
-    if (f && std::string(provider) != "shm") use_everything(**f);
-    Inbox inbox;
-    if (f) CHECK((*f)->open_endpoint(inbox));
+    if (f) use_everything(**f);
     for (int s : kSignals) {
       struct sigaction sa = {};
       REQUIRE(sigaction(s, nullptr, &sa) == 0);
@@ -76,6 +75,50 @@ TEST_CASE("a_clients_signal_handlers_are_not_displaced_by_opening_a_fabric") {
 
 TEST_CASE("signals_without_a_handler_still_have_none_after_opening_a_fabric") {
   run_in_a_process_of_its_own("child_opens_every_provider_and_compares_its_handlers", "none");
+}
+
+TEST_CASE("child_opens_every_provider_and_compares_its_environment" * doctest::skip()) {
+  const auto all = [] {
+    std::vector<std::string> variables;
+    for (char** e = environ; *e != nullptr; ++e) variables.emplace_back(*e);
+    std::sort(variables.begin(), variables.end());
+    return variables;
+  };
+  if (std::string(std::getenv(kCaseArgument)) == "set") {
+    setenv("FI_MR_CACHE_MONITOR", "memhooks", 1);
+    setenv("FI_OFI_RXM_BUFFER_SIZE", "8192", 1);
+  }
+  const auto before = all();
+  for (const char* provider : {"", "tcp;ofi_rxm", "sockets"}) {
+    auto f = fabric::open_fabric({provider, ""});
+    if (f) use_everything(**f);
+    CHECK(all() == before);
+  }
+}
+
+TEST_CASE("a_clients_environment_is_the_same_after_opening_a_fabric") {
+  run_in_a_process_of_its_own("child_opens_every_provider_and_compares_its_environment", "set");
+  run_in_a_process_of_its_own("child_opens_every_provider_and_compares_its_environment", "unset");
+}
+
+TEST_CASE("a_provider_that_would_harm_its_user_is_refused_with_the_reason") {
+  static std::string said;
+  TraceSink sink;
+  sink.alert = [](void*, const char* line) { said += std::string(line) + "\n"; };
+  sink.log = [](void*, const char*) {};
+  Trace::get().configure(kFacAll, kError, sink);
+  for (const char* name : {"shm", "udp", "udp;ofi_rxd", "rxd"}) {
+    CAPTURE(name);
+    said.clear();
+    auto f = fabric::open_fabric({name, ""});
+    CHECK(!f);
+    CHECK(f.status() == Status::kNotSupp);
+    CAPTURE(said);
+    const bool reason = said.find("is not used: ") != std::string::npos;
+    const bool absent = said.find("no usable libfabric provider") != std::string::npos;
+    CHECK((reason || absent));  // absent: this libfabric does not have it
+  }
+  Trace::get().configure(kFacAll, kError, {});
 }
 
 TEST_CASE("the_best_provider_can_sleep_and_names_itself") {

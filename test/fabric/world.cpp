@@ -3,6 +3,7 @@
 #include "fabric/world.hpp"
 
 #include <poll.h>
+#include <rdma/fi_domain.h>
 
 #include "core/base/log.hpp"
 #include "fabric/far_node.hpp"
@@ -94,6 +95,17 @@ World::World(Kind kind) : kind_(kind) {
       net_ = fabric::FakeNet::make(odd);
       break;
     }
+    case Kind::kStrict: {
+      fabric::ProviderModes strict;
+      strict.mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+      strict.key_size = 4;
+      strict.atomics = strict.wait_fd = strict.ordered = false;
+      played_ = fabric::FakeProvider::make(strict);
+      break;
+    }
+    case Kind::kSockets:
+      provider_ = "sockets";
+      break;
     case Kind::kNet:
       provider_ = "net";
       break;
@@ -105,6 +117,10 @@ World::World(Kind kind) : kind_(kind) {
 
 std::unique_ptr<Fabric> World::open() {
   if (net_ != nullptr) return net_->open();
+  if (played_ != nullptr) {
+    auto f = played_->open();
+    return f ? f.take() : nullptr;
+  }
   auto f = fabric::open_fabric({provider_, ""});
   if (!f && kind_ == Kind::kNet) f = fabric::open_fabric({"tcp", ""});  // its later name
   if (!f) return nullptr;
@@ -112,7 +128,8 @@ std::unique_ptr<Fabric> World::open() {
 }
 
 std::unique_ptr<FarNode> World::far() {
-  if (net_ != nullptr) return fake_far_node(*net_);
+  if (net_ != nullptr) return fake_far_node(*net_, open());
+  if (played_ != nullptr) return fake_far_node(played_->net(), open());
   return process_far_node(provider_);
 }
 

@@ -18,6 +18,7 @@
 #include "core/base/ids.hpp"
 #include "fabric/fabric.hpp"
 #include "fabric/fake/fake.hpp"
+#include "fabric/fake/provider.hpp"
 
 namespace cmi::test {
 
@@ -137,7 +138,8 @@ class FarNode {
 };
 inline constexpr size_t kFarBytes = 1 << 20;
 
-enum class Kind { kFake, kOddFake, kNet, kRxm };
+// kStrict: a provider, played by the fake, that asks for all that one may ask for.
+enum class Kind { kFake, kOddFake, kStrict, kNet, kRxm, kSockets };
 
 class World {
  public:
@@ -146,24 +148,27 @@ class World {
   std::unique_ptr<Fabric> open();
   std::unique_ptr<FarNode> far();
   Kind kind() const { return kind_; }
-  bool real() const { return kind_ == Kind::kNet || kind_ == Kind::kRxm; }
+  bool real() const { return !provider_.empty(); }
 
  private:
   Kind kind_;
-  std::string provider_;
+  std::string provider_;  // of libfabric; empty: one of the fakes
   std::shared_ptr<fabric::FakeNet> net_;
+  std::shared_ptr<fabric::FakeProvider> played_;
 };
 
 // Runs one contract on one implementation, or skips it.
 void run_contract(Kind kind, void (*contract)(World&));
 
-// Defines the cases "fake: name", "odd_fake: name", "net: name" and "rxm: name".
+// Defines the cases "fake: name", "odd_fake: name" and so on, one for each kind.
 #define CMI_CONTRACT(name, world)                                                               \
   static void contract_##name(::cmi::test::World&);                                             \
   TEST_CASE("fake: " #name) { run_contract(::cmi::test::Kind::kFake, contract_##name); }        \
   TEST_CASE("odd_fake: " #name) { run_contract(::cmi::test::Kind::kOddFake, contract_##name); } \
+  TEST_CASE("strict: " #name) { run_contract(::cmi::test::Kind::kStrict, contract_##name); }    \
   TEST_CASE("net: " #name) { run_contract(::cmi::test::Kind::kNet, contract_##name); }          \
   TEST_CASE("rxm: " #name) { run_contract(::cmi::test::Kind::kRxm, contract_##name); }          \
+  TEST_CASE("sockets: " #name) { run_contract(::cmi::test::Kind::kSockets, contract_##name); }  \
   static void contract_##name(::cmi::test::World& world)
 
 inline std::vector<std::byte> pattern(size_t len, uint64_t seed) {

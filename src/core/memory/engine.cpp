@@ -23,6 +23,7 @@ constexpr Nanos kSpinAfterWork = 200 * kMicro;
 constexpr Nanos kSpinCrowded = 40 * kMicro;
 constexpr unsigned kRoundsPerBus = 16;
 constexpr Nanos kRetryLetters = 200 * kMicro;
+constexpr Nanos kBlindNap = kMilli;  // where the provider has no descriptor that could wake us
 // Home::uncovered() when this thread last tried an access at home once more.
 thread_local uint64_t t_uncovered = 0;
 constexpr Nanos kSweepEvery = 5 * kSecond, kSweepAfter = 30 * kSecond;
@@ -37,6 +38,7 @@ Result<std::unique_ptr<Engine>> Engine::start(node::Node& node, const fabric::Co
   e->serving_ = serving.take();
   fabric::Config same = config;
   same.provider = e->serving_->traits().provider;
+  same.tried = true;
   auto linking = fabric::open_fabric(same);
   if (!linking) return linking.status();
   e->linking_ = linking.take();
@@ -206,6 +208,8 @@ bool Engine::sleep(Nanos until) {
   if (!server_->idle()) {
     until =
         std::min(until, now() + kRetryLetters);  // told "again": nothing wakes us when it may go
+  } else if (!serving_->traits().wait_fd) {
+    until = std::min(until, now() + kBlindNap);
   } else if (!server_->may_sleep()) {
     sched_yield();
     return false;

@@ -243,9 +243,12 @@ bool Importer::session_key(Import& imp, fabric::Session& session, fabric::Remote
     const auto k = in.get<uint64_t>();
     const auto base = in.get<uint64_t>();
     const auto rights = in.get<uint32_t>();
-    if (!in.ok()) return false;
-    imp.key.store(k, std::memory_order_relaxed);
-    imp.key_base.store(base, std::memory_order_relaxed);
+    const Bytes raw = in.blob();
+    if (!in.done()) return false;
+    const auto usable = parts_.linking.map_key({k, base}, raw);
+    if (!usable) return false;
+    imp.key.store(usable->key, std::memory_order_relaxed);
+    imp.key_base.store(usable->base, std::memory_order_relaxed);
     // The home decides; what the token claims is only what it claims.
     imp.rights.store(rights & imp.token.rights, std::memory_order_release);
     imp.key_generation.store(session.generation(), std::memory_order_release);

@@ -135,7 +135,7 @@ void Home::on_present(const fabric::ClientInfo& client, uint64_t number, Reader 
   const auto secret = in.get<uint64_t>();
   NodeId node{in.get<uint64_t>(), 0};
   node.lo = in.get<uint64_t>();
-  std::byte buf[32];
+  std::byte buf[32 + fabric::kMaxRawKey];
   Writer out(buf);
   WireStatus status = WireStatus::kOk;
   std::shared_ptr<Publication> listed;  // what is in flux is known there before it gets its key
@@ -179,6 +179,7 @@ void Home::on_present(const fabric::ClientInfo& client, uint64_t number, Reader 
         out.put(key.key);
         out.put(key.base);
         out.put(h->rights);
+        out.blob(h->session->raw_key());
         if (!s->in_flux.empty()) {
           listed = std::make_shared<Publication>();
           listed->waiting = 1;

@@ -17,6 +17,7 @@ struct FakeModes {
   bool virtual_addresses = false;  // RemoteKey::base is an address
   bool provider_keys = false;      // wanted keys are ignored
   bool breaks_link = true;  // a refused operation takes those to the same peer with it (net, rxm)
+  bool one_sided = false;   // what is not a message runs though nobody polls the target
   bool late_writes = true;  // what a closed endpoint had sent may still arrive
   bool cheap_regions = true;
   size_t max_message = kMaxMessage;

@@ -112,6 +112,11 @@ Post Net::post(FakeEndpoint& from, Packet packet) {
     return Post::kAgain;
   ++from.in_flight_;
   packet.from = from.id_;
+  if (modes_.one_sided && packet.kind != Packet::Kind::kMessage && !to->stopped_ &&
+      !to->vanished_ && passes(from.id_, to->id_)) {
+    if (!execute(*to, std::move(packet), nullptr)) end_between(from.id_, to->id_);
+    return Post::kPosted;
+  }
   to->inbox_.push_back(std::move(packet));
   wake(*to);
   return Post::kPosted;

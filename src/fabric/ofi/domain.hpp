@@ -4,6 +4,9 @@
 
 #include <rdma/fi_domain.h>
 
+#include <map>
+#include <vector>
+
 #include "core/base/lock.hpp"
 #include "fabric/fabric.hpp"
 #include "fabric/ofi/descriptors.hpp"
@@ -14,14 +17,19 @@ namespace cmi::fabric::ofi {
 
 class OfiFabric final : public Fabric {
  public:
-  // Opens the provider and probes it: an endpoint must come up and memory must register. The status
-  // is traced with its reason.
-  static Result<std::unique_ptr<Fabric>> open(Info info);
+  using Opener = decltype(Libfabric::fabric);  // fi_fabric, or a stand-in for it
+  // Opens the provider and probes it: an endpoint must come up and, unless it was `tried` before by
+  // this process, do what it says. The status is traced with its reason.
+  static Result<std::unique_ptr<Fabric>> open(Info info, bool tried,
+                                              Opener opener = libfabric()->fabric);
+
+  ~OfiFabric() override;
 
   const Traits& traits() const override { return traits_; }
   Result<std::unique_ptr<Endpoint>> open_endpoint(Receiver& receiver) override;
   Result<std::unique_ptr<Region>> register_memory(void* addr, size_t len, uint32_t rights,
                                                   uint64_t wanted_key) override;
+  Result<RemoteKey> map_key(RemoteKey told, Bytes raw) override;
 
   fi_info* info() const { return info_.get(); }
   fid_fabric* fabric() const { return fabric_.get(); }
@@ -31,11 +39,16 @@ class OfiFabric final : public Fabric {
   // moves the provider's domain. Its own progress lock covers the whole domain too, so this costs
   // little.
   Mutex& gate() const { return gate_; }
+  // Local buffers must be registered for each operation (FI_MR_LOCAL).
+  bool local_registration() const { return local_registration_; }
+  int mr_mode() const { return info_->domain_attr->mr_mode; }
 
  private:
-  explicit OfiFabric(Info info) : info_(std::move(info)) {}
-  Status start();
-  Status probe();
+  explicit OfiFabric(Info info)
+      : info_(std::move(info)),
+        local_registration_((info_->domain_attr->mr_mode & FI_MR_LOCAL) != 0) {}
+  Status start(Opener opener);
+  Status probe(bool tried);
 
   Info info_;
   Fid<fid_fabric> fabric_;  // before the domain: closed after it
@@ -43,6 +56,10 @@ class OfiFabric final : public Fabric {
   Traits traits_;
   mutable Connections connections_;  // has a lock of its own
   mutable Mutex gate_;
+  const bool local_registration_;
+  Mutex mapped_mu_;
+  // Raw keys that were mapped, and what to; unmapped with the domain.
+  std::map<std::vector<std::byte>, uint64_t> mapped_ CMI_GUARDED_BY(mapped_mu_);
 };
 
 }  // namespace cmi::fabric::ofi

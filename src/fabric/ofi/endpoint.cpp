@@ -9,6 +9,7 @@
 
 #include "core/base/log.hpp"
 #include "fabric/ofi/cause.hpp"
+#include "fabric/ofi/region.hpp"
 
 namespace cmi::fabric::ofi {
 
@@ -23,21 +24,40 @@ Op& op_of(void* context) {
   }();
   return *reinterpret_cast<Op*>(static_cast<std::byte*>(context) - at);
 }
+}  // namespace
 
 template <class F>
-Post post(Mutex& gate, Op& op, F call) {
-  Guard g(gate);
+Post OfiEndpoint::post(Op& op, F call) {
+  Guard g(fabric_.gate());
   op.begin();  // before: another thread may reap the completion while we are still in the call
   const Post p = post_of(call());
-  if (p != Post::kPosted) op.revert();
+  if (p == Post::kPosted) return p;
+  op.revert();
+  undescribe(op);
   return p;
 }
-}  // namespace
+
+void* OfiEndpoint::describe(const Op& op, const void* buffer, size_t len) {
+  if (!fabric_.local_registration() || len == 0) return nullptr;
+  Fid<fid_mr> mr = register_local(fabric_, const_cast<void*>(buffer), len);
+  if (mr == nullptr) return nullptr;
+  void* desc = fi_mr_desc(mr.get());
+  Guard g(locals_mu_);
+  locals_.emplace(&op, std::move(mr));
+  return desc;
+}
+
+void OfiEndpoint::undescribe(const Op& op) {
+  if (!fabric_.local_registration()) return;
+  Guard g(locals_mu_);
+  locals_.erase(&op);
+}
 
 Post OfiEndpoint::read(Op& op, Peer peer, void* to, size_t len, RemoteKey from, uint64_t offset) {
   assert(len > 0 && len <= max_rma_);
-  return post(fabric_.gate(), op, [&] {
-    return fi_read(ep_.get(), to, len, nullptr, static_cast<fi_addr_t>(peer), from.base + offset,
+  void* desc = describe(op, to, len);
+  return post(op, [&] {
+    return fi_read(ep_.get(), to, len, desc, static_cast<fi_addr_t>(peer), from.base + offset,
                    from.key, &op.provider_area);
   });
 }
@@ -47,32 +67,37 @@ Post OfiEndpoint::write(Op& op, Peer peer, const void* from, size_t len, RemoteK
   assert(len > 0 && len <= max_rma_);
   iovec local{const_cast<void*>(from), len};
   fi_rma_iov remote{to.base + offset, len, to.key};
+  void* desc = describe(op, from, len);
   fi_msg_rma msg = {};
   msg.msg_iov = &local;
+  msg.desc = &desc;
   msg.iov_count = 1;
   msg.addr = static_cast<fi_addr_t>(peer);
   msg.rma_iov = &remote;
   msg.rma_iov_count = 1;
   msg.context = &op.provider_area;
   // Without the flag a refused write completes well, and a good one before it is in the memory.
-  return post(fabric_.gate(), op,
+  return post(op,
               [&] { return fi_writemsg(ep_.get(), &msg, FI_COMPLETION | FI_DELIVERY_COMPLETE); });
 }
 
 Post OfiEndpoint::cas(Op& op, Peer peer, uint64_t* result, const uint64_t* expected,
                       const uint64_t* desired, RemoteKey at, uint64_t offset) {
-  return post(fabric_.gate(), op, [&] {
-    return fi_compare_atomic(ep_.get(), desired, 1, nullptr, expected, nullptr, result, nullptr,
-                             static_cast<fi_addr_t>(peer), at.base + offset, at.key, FI_UINT64,
-                             FI_CSWAP, &op.provider_area);
+  void* desired_desc = describe(op, desired, sizeof *desired);
+  void* expected_desc = describe(op, expected, sizeof *expected);
+  void* result_desc = describe(op, result, sizeof *result);
+  return post(op, [&] {
+    return fi_compare_atomic(ep_.get(), desired, 1, desired_desc, expected, expected_desc, result,
+                             result_desc, static_cast<fi_addr_t>(peer), at.base + offset, at.key,
+                             FI_UINT64, FI_CSWAP, &op.provider_area);
   });
 }
 
 Post OfiEndpoint::send(Op& op, Peer peer, const void* message, size_t len) {
   assert(len <= kMaxMessage);
-  return post(fabric_.gate(), op, [&] {
-    return fi_send(ep_.get(), message, len, nullptr, static_cast<fi_addr_t>(peer),
-                   &op.provider_area);
+  void* desc = describe(op, message, len);
+  return post(op, [&] {
+    return fi_send(ep_.get(), message, len, desc, static_cast<fi_addr_t>(peer), &op.provider_area);
   });
 }
 
@@ -81,7 +106,8 @@ void OfiEndpoint::post_receive(Slot& slot) {
   long rc;
   {
     Guard g(fabric_.gate());
-    rc = fi_recv(ep_.get(), slot.data, kMaxMessage, nullptr, FI_ADDR_UNSPEC, &slot.context);
+    void* desc = memory_mr_ == nullptr ? nullptr : fi_mr_desc(memory_mr_.get());
+    rc = fi_recv(ep_.get(), slot.data, kMaxMessage, desc, FI_ADDR_UNSPEC, &slot.context);
   }
   if (rc == 0) return;
   slot.posted.store(false, std::memory_order_release);  // pairs with post_left_over
@@ -159,7 +185,10 @@ int OfiEndpoint::poll() {
   drain_lock_.unlock();
   for (size_t i = 0; i < n; ++i) {
     Event& e = events[i];
-    if (e.op != nullptr) e.op->complete(e.cause);
+    if (e.op != nullptr) {
+      undescribe(*e.op);  // before: a waiter may use the operation again at once
+      e.op->complete(e.cause);
+    }
     if (e.slot != nullptr) {
       if (e.cause == Cause::kOk) receiver_.on_message(*this, Bytes(e.slot->data, e.len));
       post_receive(*e.slot);

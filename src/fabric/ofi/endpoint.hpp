@@ -6,6 +6,7 @@
 #include <rdma/fi_eq.h>
 
 #include <array>
+#include <unordered_map>
 #include <vector>
 
 #include "core/base/fd.hpp"
@@ -61,6 +62,12 @@ class OfiEndpoint final : public Endpoint {
   bool open_queue_with_wait_set(fi_cq_attr attr);
   void post_receive(Slot& slot);
   void post_left_over() CMI_REQUIRES(drain_lock_);
+  template <class F>
+  Post post(Op& op, F call);
+  // For providers that want local buffers registered: registers one for this operation, until that
+  // is over. Null for all others, and where it fails, which the provider then refuses.
+  void* describe(const Op& op, const void* buffer, size_t len) CMI_EXCLUDES(locals_mu_);
+  void undescribe(const Op& op) CMI_EXCLUDES(locals_mu_);
   Event event_of(const fi_cq_msg_entry& entry);
   Event error_event();
   size_t drain(Event* events) CMI_REQUIRES(drain_lock_);
@@ -82,7 +89,10 @@ class OfiEndpoint final : public Endpoint {
   std::vector<std::pair<Peer, std::vector<std::byte>>> book_ CMI_GUARDED_BY(book_lock_);
 
   // Closed in reverse: the endpoint first, after which no buffer is written any more.
-  Mapping memory_;  // the slots' data
+  Mapping memory_;         // the slots' data
+  Fid<fid_mr> memory_mr_;  // null unless the provider wants local buffers registered
+  Mutex locals_mu_;
+  std::unordered_multimap<const Op*, Fid<fid_mr>> locals_ CMI_GUARDED_BY(locals_mu_);
   std::array<Slot, kSlots> slots_;
   Fid<fid_av> peers_;
   Fid<fid_wait> wait_set_;  // what queue_ signals; null: fi_trywait does

@@ -8,6 +8,7 @@
 
 #include "core/base/log.hpp"
 #include "fabric/ofi/endpoint.hpp"
+#include "fabric/ofi/region.hpp"
 
 namespace cmi::fabric::ofi {
 
@@ -18,7 +19,8 @@ Status failed(const char* what, int rc) {
 }
 
 // Addresses come off the wire: what is handed to the provider must at least have its shape.
-bool plausible(Bytes address, uint32_t format) {
+// libfabric is not told their length, so those of an unknown kind must be as long as `ours`.
+bool plausible(Bytes address, uint32_t format, Bytes ours) {
   const auto family = [&] {
     sa_family_t f = AF_UNSPEC;
     if (address.size() >= sizeof f) std::memcpy(&f, address.data(), sizeof f);
@@ -40,7 +42,7 @@ bool plausible(Bytes address, uint32_t format) {
     case FI_ADDR_STR:  // read up to its end
       return !address.empty() && address.size() < 256 && address.back() == std::byte{0};
     default:
-      return !address.empty() && address.size() <= 256;
+      return address.size() == ours.size();
   }
 }
 }  // namespace
@@ -126,6 +128,10 @@ Status OfiEndpoint::start() {
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) return failed("receive buffers", -FI_ENOMEM);
   memory_ = Mapping(memory, kSlots * kMaxMessage);
+  if (fabric_.local_registration()) {
+    memory_mr_ = register_local(fabric_, memory, memory_.size());
+    if (memory_mr_ == nullptr) return failed("registering receive buffers", -FI_ENOMEM);
+  }
   for (size_t i = 0; i < kSlots; ++i) {
     slots_[i].data = memory_.data() + i * kMaxMessage;
     post_receive(slots_[i]);
@@ -140,7 +146,7 @@ bool OfiEndpoint::can_cas() const {
 }
 
 Result<Peer> OfiEndpoint::add_peer(Bytes address) {
-  if (!plausible(address, fabric_.info()->addr_format)) return Status::kInval;
+  if (!plausible(address, fabric_.info()->addr_format, address_)) return Status::kInval;
   fi_addr_t peer = FI_ADDR_UNSPEC;
   int rc = fi_av_insert(peers_.get(), address.data(), 1, &peer, 0, nullptr);
   if (rc != 1 || peer == FI_ADDR_NOTAVAIL) {

@@ -12,10 +12,10 @@
 namespace cmi::fabric::ofi {
 
 namespace {
-Info hints_for(const std::string& provider, int mr_mode) {
+Info hints_for(const std::string& provider, uint64_t caps, int mr_mode) {
   Info h(libfabric()->dupinfo(nullptr));
   if (h == nullptr) return h;
-  h->caps = FI_MSG | FI_RMA | FI_ATOMIC;
+  h->caps = caps;
   h->mode = FI_CONTEXT | FI_CONTEXT2;
   h->ep_attr->type = FI_EP_RDM;
   h->domain_attr->threading = FI_THREAD_SAFE;
@@ -27,26 +27,34 @@ Info hints_for(const std::string& provider, int mr_mode) {
   return h;
 }
 
+// What a provider may ask of us, the least first. Offsets and keys of our choosing come before the
+// rest: where a provider knows both ways, it is the one in which it checks keys and bounds.
+// FI_MR_ENDPOINT is not among it: a session key is not tied to one endpoint.
+constexpr int kOnesided = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+constexpr int kModes[] = {0, kOnesided, kOnesided | FI_MR_LOCAL | FI_MR_RAW};
+
 // The first entry whose name is `provider`, or at least contains it: a bare "tcp" also finds
 // "tcp;ofi_rxm", and "^x" everything but x.
 Info query(const std::string& provider, const std::string& address, bool exact) {
-  // Offsets and keys of our choosing are asked for first: where a provider knows both ways, it is
-  // the one in which it checks keys and bounds (shm).
-  for (int mr_mode : {0, FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY}) {
-    const Info hints = hints_for(provider, mr_mode);
-    if (hints == nullptr) return nullptr;
-    fi_info* list = nullptr;
-    int rc = libfabric()->getinfo(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), address.c_str(),
-                                  nullptr, FI_SOURCE, hints.get(), &list);
-    if (rc != 0) {
-      trace(kFacIni, kDebug, "provider {}: {}", provider, error_text(rc));
-      continue;
-    }
-    const Info owner(list);
-    for (fi_info* i = list; i != nullptr; i = i->next) {
-      const std::string_view name = i->fabric_attr->prov_name;
-      if (exact ? name != provider : name.find(provider) == name.npos) continue;
-      return Info(libfabric()->dupinfo(i));
+  // From 1.18 on the native tcp does not claim to have atomics any more.
+  constexpr uint64_t kNeeded = FI_MSG | FI_RMA;
+  for (int mr_mode : kModes) {
+    for (const uint64_t caps : {uint64_t{kNeeded | FI_ATOMIC}, kNeeded}) {
+      const Info hints = hints_for(provider, caps, mr_mode);
+      if (hints == nullptr) return nullptr;
+      fi_info* list = nullptr;
+      const int rc = libfabric()->getinfo(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION),
+                                          address.c_str(), nullptr, FI_SOURCE, hints.get(), &list);
+      if (rc != 0) {
+        trace(kFacIni, kDebug, "provider {}: {}", provider, error_text(rc));
+        continue;
+      }
+      const Info owner(list);
+      for (fi_info* i = list; i != nullptr; i = i->next) {
+        const std::string_view name = i->fabric_attr->prov_name;
+        if (exact ? name != provider : name.find(provider) == name.npos) continue;
+        return Info(libfabric()->dupinfo(i));
+      }
     }
   }
   return nullptr;
@@ -54,13 +62,15 @@ Info query(const std::string& provider, const std::string& address, bool exact) 
 }  // namespace
 
 std::vector<Info> candidates(const std::string& provider, const std::string& address) {
-  // The native tcp provider wakes a sleeping peer and makes first contact many times faster than
-  // rxm. It is called net up to libfabric 1.17, tcp afterwards; 1.17 has a tcp without RDM
+  // Devices that reach remote memory by themselves come first; they show on their own addresses
+  // only. The native tcp provider wakes a sleeping peer and makes first contact many times faster
+  // than rxm. It is called net up to libfabric 1.17, tcp afterwards; 1.17 has a tcp without RDM
   // endpoints.
-  static const std::vector<std::string> kTcp{"tcp", "net", "tcp;ofi_rxm"};
+  static const std::vector<std::string> kBest{"verbs;ofi_rxm", "tcp", "net", "tcp;ofi_rxm"};
   std::vector<Info> out;
   if (provider.empty() || provider == "tcp") {
-    for (const std::string& name : kTcp) {
+    for (const std::string& name : kBest) {
+      if (!provider.empty() && name.find("verbs") != name.npos) continue;
       if (Info i = query(name, address, true)) out.push_back(std::move(i));
     }
     return out;

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "core/base/log.hpp"
+#include "fabric/ofi/settings.hpp"
 
 namespace cmi::fabric::ofi {
 
@@ -19,10 +20,17 @@ bool find(void* lib, const char* name, F& to) {
 
 Libfabric load() {
   KeepSignalHandlers keep;
+  Settings settings;
   // rxm fills pools with buffers of this size for each endpoint: with its 16 KiB a link costs 87 MB
-  // and a fifth of a second, with this a quarter of both. What is longer goes in several. Read when
-  // the provider is loaded; a value that the user has set stays.
-  setenv("FI_OFI_RXM_BUFFER_SIZE", "4096", 0);
+  // and a fifth of a second, with this a quarter of both. What is longer goes in several.
+  settings.propose("FI_OFI_RXM_BUFFER_SIZE", "4096");
+  // The cache of registrations (verbs has it on) keeps closed ones, with all their rights.
+  settings.hold("FI_MR_CACHE_MONITOR", "disabled");
+  // libinfinipath's handlers are not installed then.
+  settings.propose("IPATH_NO_BACKTRACE", "1");
+  settings.propose("HFI_NO_BACKTRACE", "1");
+  // Before Linux 5.12 a fork would take pinned pages away from the parent.
+  settings.propose("RDMAV_FORK_SAFE", "1");
   void* so = dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (so == nullptr) {
     alert(kFacIni, "libfabric cannot be loaded: {}", dlerror());
@@ -42,7 +50,8 @@ Libfabric load() {
           FI_MAJOR(l.version()), FI_MINOR(l.version()), FI_MAJOR_VERSION, FI_MINOR_VERSION);
     return {};
   }
-  // The provider plugins, and with them the libraries that take signals, come with the first query.
+  // The provider plugins, and with them the libraries that take signals, come with the first query,
+  // and read their variables in it.
   fi_info* infos = nullptr;
   if (l.getinfo(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), nullptr, nullptr, 0, nullptr,
                 &infos) == 0) {

@@ -1,15 +1,33 @@
 // See region.hpp.
 #include "fabric/ofi/region.hpp"
 
+#include "core/base/ids.hpp"
 #include "core/base/log.hpp"
 
 namespace cmi::fabric::ofi {
 
+namespace {
+uint64_t fitting(uint64_t key, const fi_domain_attr& domain) {
+  const size_t bits = 8 * domain.mr_key_size;
+  return bits == 0 || bits >= 64 ? key : key & ((uint64_t{1} << bits) - 1);
+}
+}  // namespace
+
+Fid<fid_mr> register_local(const OfiFabric& fabric, void* addr, size_t len) {
+  fid_mr* mr = nullptr;
+  const int rc = fi_mr_reg(fabric.domain(), addr, len, FI_SEND | FI_RECV | FI_READ | FI_WRITE, 0,
+                           fitting(random_u64(), *fabric.info()->domain_attr), 0, &mr, nullptr);
+  if (rc != 0) {
+    trace(kFacMem, kWarn, "registering {} bytes of ours: {}", len, error_text(rc));
+    return nullptr;
+  }
+  return Fid<fid_mr>(mr);
+}
+
 Result<std::unique_ptr<Region>> OfiRegion::open(const OfiFabric& fabric, void* addr, size_t len,
                                                 uint32_t rights, uint64_t wanted_key) {
   const fi_domain_attr& domain = *fabric.info()->domain_attr;
-  if (domain.mr_key_size < sizeof wanted_key)
-    wanted_key &= (uint64_t{1} << (8 * domain.mr_key_size)) - 1;
+  wanted_key = fitting(wanted_key, domain);
   uint64_t access = 0;
   if (rights & kRead) access |= FI_REMOTE_READ;
   if (rights & kWrite) access |= FI_REMOTE_WRITE;
@@ -26,13 +44,22 @@ Result<std::unique_ptr<Region>> OfiRegion::open(const OfiFabric& fabric, void* a
   Fid<fid_mr> owner(mr);
   RemoteKey key;
   key.key = fi_mr_key(mr);
-  if (key.key == FI_KEY_NOTAVAIL) {
-    // A raw key: longer than the 64 bits that tokens carry. No provider that we ask for has one.
-    trace(kFacTok, kError, "the provider's keys do not fit 64 bits");
-    return Status::kNotSupp;
-  }
   if (domain.mr_mode & FI_MR_VIRT_ADDR) key.base = reinterpret_cast<uint64_t>(addr);
-  return std::unique_ptr<Region>(new OfiRegion(std::move(owner), key));
+  std::vector<std::byte> raw;
+  if (domain.mr_mode & FI_MR_RAW) {
+    raw.resize(kMaxRawKey);
+    size_t size = raw.size();
+    uint64_t base = 0;
+    rc = fi_mr_raw_attr(mr, &base, reinterpret_cast<uint8_t*>(raw.data()), &size, 0);
+    if (rc != 0 || size > raw.size()) {
+      trace(kFacTok, kWarn, "a raw key of {} bytes: {}", size, error_text(rc));
+      return Status::kNotSupp;
+    }
+    raw.resize(size);
+    // In tokens: it tells nobody anything, the raw key is what opens.
+    key = {0, base};
+  }
+  return std::unique_ptr<Region>(new OfiRegion(std::move(owner), key, std::move(raw)));
 }
 
 }  // namespace cmi::fabric::ofi

@@ -1,0 +1,153 @@
+// What providers may ask of who uses them, one by one: each mode played by a provider that insists
+// on it (fabric/fake/provider.hpp), and each way of promising more than it keeps, found by trying.
+#include <rdma/fi_domain.h>
+
+#include "core/base/log.hpp"
+#include "fabric/world.hpp"
+#include "support/skip.hpp"
+
+namespace cmi::test {
+namespace {
+
+using fabric::FakeProvider;
+using fabric::ProviderModes;
+
+constexpr size_t kBytes = 16 * kPageSize;
+
+// The whole contract in short, between two nodes of a provider with these modes.
+void works(const ProviderModes& modes) {
+  auto provider = FakeProvider::make(modes);
+  auto there = provider->open(), here = provider->open();
+  REQUIRE(there);
+  REQUIRE(here);
+  CHECK((*there)->traits().cas == modes.atomics);
+  CHECK((*there)->traits().wait_fd == modes.wait_fd);
+  CHECK((*there)->traits().ordered_after_write == modes.ordered);
+  Server server(**there, kBytes);
+  const auto key = (*here)->map_key(server.region->key(), server.region->raw_key());
+  REQUIRE(key);
+  {
+    Client client(**here, server.endpoint->address());
+    const std::vector<std::byte> out = pattern(3 * kPageSize + 5, 1);
+    std::vector<std::byte> in(out.size());
+    CHECK(client.write(out.data(), out.size(), *key, 77) == Cause::kOk);
+    CHECK(std::memcmp(server.memory.data() + 77, out.data(), out.size()) == 0);
+    CHECK(client.read(in.data(), in.size(), *key, 77) == Cause::kOk);
+    CHECK(in == out);
+    if (modes.atomics) {
+      *server.as<uint64_t>(8) = 42;
+      uint64_t found = 0;
+      CHECK(client.cas(&found, 42, 43, *key, 8) == Cause::kOk);
+      CHECK(found == 42);
+      CHECK(*server.as<volatile uint64_t>(8) == 43);
+    }
+    for (size_t len : {size_t{1}, size_t{200}, fabric::kMaxMessage}) {
+      const std::vector<std::byte> message = pattern(len, len);
+      const size_t before = server.inbox.count();
+      REQUIRE(client.send(message.data(), len) == Cause::kOk);
+      REQUIRE(eventually([&] { return client.endpoint->poll(), server.inbox.count() > before; }));
+      CHECK(server.inbox.at(before) == message);
+    }
+  }
+  std::memset(server.memory.data(), 0x33, kBytes);
+  const auto refused = [&](RemoteKey with, uint64_t offset) {
+    Client rogue(**here, server.endpoint->address());
+    uint64_t word = 7;
+    const bool read = rogue.read(&word, 8, with, offset, kSecond) == Cause::kOk;
+    Client other(**here, server.endpoint->address());
+    const uint64_t evil = 0x9999999999999999;
+    return !read && word == 7 && other.write(&evil, 8, with, offset, kSecond) != Cause::kOk;
+  };
+  RemoteKey wrong = *key;
+  wrong.key ^= 4;
+  CHECK(refused(wrong, 0));
+  CHECK(refused(*key, kBytes - 4));
+  CHECK(refused(*key, ~uint64_t{0} - 3));
+  server.region.reset();
+  CHECK(refused(*key, 0));
+  for (size_t i = 0; i < kBytes; ++i) REQUIRE(server.memory.data()[i] == std::byte{0x33});
+}
+
+ProviderModes with(int mr_mode, size_t key_size = 8) {
+  ProviderModes modes;
+  modes.mr_mode = mr_mode;
+  modes.key_size = key_size;
+  return modes;
+}
+
+TEST_CASE("a_provider_that_asks_for_nothing_works") { works({}); }
+TEST_CASE("local_buffers_are_registered_where_the_provider_wants_it") { works(with(FI_MR_LOCAL)); }
+TEST_CASE("virtual_addresses_are_used_where_the_provider_wants_them") {
+  works(with(FI_MR_VIRT_ADDR | FI_MR_ALLOCATED));
+}
+TEST_CASE("keys_are_the_providers_where_it_wants_that") { works(with(FI_MR_PROV_KEY)); }
+TEST_CASE("keys_of_four_bytes_work") {
+  works(with(0, 4));
+  works(with(FI_MR_PROV_KEY, 4));
+}
+TEST_CASE("keys_longer_than_64_bits_work") {
+  works(with(FI_MR_RAW, 24));
+  works(with(FI_MR_RAW | FI_MR_PROV_KEY | FI_MR_VIRT_ADDR | FI_MR_LOCAL, fabric::kMaxRawKey));
+}
+TEST_CASE("all_modes_of_registration_together_work") {
+  works(with(FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY, 4));
+}
+TEST_CASE("automatic_progress_works") {
+  ProviderModes modes;
+  modes.automatic = true;
+  works(modes);
+}
+TEST_CASE("a_provider_without_a_descriptor_works") {
+  ProviderModes modes;
+  modes.wait_fd = false;
+  works(modes);
+}
+TEST_CASE("a_provider_without_atomics_works") {
+  ProviderModes modes;
+  modes.atomics = false;
+  works(modes);
+}
+TEST_CASE("a_provider_that_orders_nothing_works") {
+  ProviderModes modes;
+  modes.ordered = false;
+  works(modes);
+}
+
+TEST_CASE("a_raw_key_is_taken_only_where_keys_are_such") {
+  auto plain = FakeProvider::make({})->open();
+  auto raw = FakeProvider::make(with(FI_MR_RAW, 24))->open();
+  REQUIRE(plain);
+  REQUIRE(raw);
+  const std::vector<std::byte> key(24, std::byte{1});
+  CHECK((*plain)->map_key({5, 0}, {}));
+  CHECK(!(*plain)->map_key({5, 0}, key));
+  CHECK(!(*raw)->map_key({5, 0}, {}));
+  CHECK(!(*raw)->map_key({5, 0}, Bytes(key).first(23)));
+}
+
+TEST_CASE("a_provider_whose_closed_keys_still_open_something_is_not_used") {
+  ProviderModes modes;
+  modes.keeps_closed_keys = true;
+  auto f = FakeProvider::make(modes)->open();
+  CHECK(!f);
+  CHECK(f.status() == Status::kNotSupp);
+}
+
+TEST_CASE("atomics_that_are_advertised_and_do_not_work_are_not_used") {
+  ProviderModes modes;
+  modes.lies_about_atomics = true;
+  auto f = FakeProvider::make(modes)->open();
+  REQUIRE(f);
+  CHECK(!(*f)->traits().cas);
+}
+
+TEST_CASE("a_provider_whose_messages_are_too_small_is_not_used") {
+  ProviderModes modes;
+  modes.max_message = fabric::kMaxMessage - 1;
+  auto f = FakeProvider::make(modes)->open();
+  CHECK(!f);
+  CHECK(f.status() == Status::kNotSupp);
+}
+
+}  // namespace
+}  // namespace cmi::test
