@@ -23,6 +23,18 @@ Libfabric load() {
   // and a fifth of a second, with this a quarter of both. What is longer goes in several. Read when
   // the provider is loaded; a value that the user has set stays.
   setenv("FI_OFI_RXM_BUFFER_SIZE", "4096", 0);
+  // How many peers an endpoint of rxm makes room for. A link has one and a door needs little room
+  // for each; with the 256 that rxm assumes its queues are longer than some verbs devices have them
+  // (Soft-RoCE), and take pinned memory with each link.
+  setenv("FI_UNIVERSE_SIZE", "16", 0);
+  // One pool of receive buffers for all connections of an endpoint. With one for each, rxm gives a
+  // buffer back to a connection that it has closed (1.17, seen over verbs), and crashes. The
+  // default length of the shared queue is 4096 buffers.
+  setenv("FI_OFI_RXM_USE_SRX", "1", 0);
+  setenv("FI_OFI_RXM_MSG_RX_SIZE", "128", 0);
+  // The cache of registrations (verbs) registers everything with all rights and keeps what was
+  // closed: a revoked key would go on opening memory.
+  setenv("FI_MR_CACHE_MONITOR", "disabled", 1);
   void* so = dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (so == nullptr) {
     alert(kFacIni, "libfabric cannot be loaded: {}", dlerror());
