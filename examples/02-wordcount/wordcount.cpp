@@ -4,20 +4,25 @@
 //
 //   wordcount home --listen HOST:PORT --nodes N [options] [file or folder ...]
 //   wordcount node --connect HOST:PORT [--timeout SECONDS]
+//   mpirun -n N wordcount --pmix [options] [file or folder ...]
 //
 // Each process belongs to the node that CMI_NODE names, or to the machine's; CMI_ADDRESS says where
-// others reach it. The files must be the same on all machines.
+// others reach it. The files must be the same on all machines. With --pmix the first process of the
+// job is the home, and each is a node of its own unless CMI_NODE says otherwise.
 #include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "failure.hpp"
 #include "input.hpp"
+#include "launcher.hpp"
 #include "memory.hpp"
 #include "rendezvous.hpp"
 #include "report.hpp"
@@ -50,7 +55,9 @@ struct Options {
       stderr,
       "usage: wordcount home --listen HOST:PORT --nodes N [--announce FILE] [--timeout SECONDS]\n"
       "                      [--limit MIB] [--segment MIB] [file or folder ...]\n"
-      "       wordcount node --connect HOST:PORT [--timeout SECONDS]\n");
+      "       wordcount node --connect HOST:PORT [--timeout SECONDS]\n"
+      "       mpirun -n N wordcount --pmix [--timeout SECONDS] [--limit MIB] [--segment MIB]\n"
+      "                      [file or folder ...]\n");
   ::_exit(2);
 }
 
@@ -68,9 +75,11 @@ uint64_t number(const std::string& text, uint64_t lowest, uint64_t highest) {
 Options parse(int argc, char** argv) {
   Options options;
   const std::vector<std::string> arguments(argv + 1, argv + argc);
-  if (arguments.empty() || (arguments[0] != "home" && arguments[0] != "node")) usage();
+  if (arguments.empty()) usage();
   options.role = arguments[0];
-  const bool home = options.role == "home";
+  const bool pmix = options.role == "--pmix";
+  const bool home = options.role == "home" || pmix;
+  if (!home && options.role != "node") usage();
   for (size_t i = 1; i < arguments.size(); i++) {
     const std::string& name = arguments[i];
     if (!name.starts_with("--")) {
@@ -80,13 +89,13 @@ Options parse(int argc, char** argv) {
     }
     if (++i == arguments.size()) usage();
     const std::string& value = arguments[i];
-    if (name == (home ? "--listen" : "--connect")) {
+    if (!pmix && name == (home ? "--listen" : "--connect")) {
       options.address = value;
     } else if (name == "--timeout") {
       options.timeout = std::chrono::seconds(number(value, 1, 86400));
-    } else if (home && name == "--nodes") {
+    } else if (home && !pmix && name == "--nodes") {
       options.nodes = static_cast<unsigned>(number(value, 2, 64));
-    } else if (home && name == "--announce") {
+    } else if (home && !pmix && name == "--announce") {
       options.announce = value;
     } else if (home && name == "--limit") {
       options.limit_mib = number(value, 1, 1024 * 1024);
@@ -96,7 +105,7 @@ Options parse(int argc, char** argv) {
       usage();
     }
   }
-  if (options.address.empty()) usage();
+  if (options.address.empty() && !pmix) usage();
   return options;
 }
 
@@ -205,6 +214,65 @@ int run_node(const Options& options) {
   return 0;
 }
 
+// A node of a job. The meetings are those of JobNodes.
+int run_job_node(Launcher& job) {
+  const unsigned node = job.rank() + 1;
+  self = fmt::format("node {}", node);
+  job.meet();
+  const size_t size = number(job.take(0, "size"), 1, SIZE_MAX);
+  SharedMemory memory = SharedMemory::import(job.take(0, "handle"), job.take(0, "token"), size);
+  job.meet();
+  SharedTable table(memory, node);
+  count_share(memory, table, [] {});
+  job.meet();
+  if (job.rank() == 1) {
+    const Say say = [](std::string_view line) { fmt::print("{}\n", line); };
+    const std::vector<Entry> entries = read_table(memory, table, say);
+    const std::vector<Chunk> chunks = read_plan(memory, table.layout());
+    memory.close();  // from here on this is an ordinary process
+    const Verdict verdict = count_alone_and_compare(chunks, entries, say);
+    job.leave("verdict", fmt::format("{} {}", verdict.identical ? "yes" : "no", verdict.seconds));
+    std::fflush(stdout);
+  }
+  job.meet();
+  memory.close();
+  job.meet();
+  return 0;
+}
+
+bool read_verdict(const char* text, Verdict& verdict) {
+  char answer[8] = {};
+  if (std::sscanf(text, "%7s %lf", answer, &verdict.seconds) != 2) return false;
+  verdict.identical = std::string_view(answer) == "yes";
+  return true;
+}
+
+// The other processes of the job, as the home sees them.
+class JobNodes {
+ public:
+  JobNodes(Launcher& job, const SharedMemory& memory) : job_(job) {
+    job.leave("size", std::to_string(memory.size()));
+    job.leave("handle", memory.handle());
+    job.leave("token", memory.token());
+    job.meet();  // now the others can import
+  }
+  void go() { job_.meet(); }
+  // Who dies meanwhile is noticed by the launcher, which ends the job.
+  void check() {}
+  void wait_until_done(const std::function<void()>& /*meanwhile*/) { job_.meet(); }
+  Verdict verify() {
+    job_.meet();
+    const std::string line = job_.take(1, "verdict");
+    Verdict verdict = {};
+    if (!read_verdict(line.c_str(), verdict)) fail("node 2: {}", line);
+    return verdict;
+  }
+  void dismiss() { job_.meet(); }
+
+ private:
+  Launcher& job_;
+};
+
 // The other nodes, as the home sees them.
 class Nodes {
  public:
@@ -229,6 +297,43 @@ class Nodes {
     for (Link& link : links_) expect(link, "ready");
   }
 
+  void go() { tell_all("go"); }
+  void check() { check(std::chrono::milliseconds(0)); }
+  void wait_until_done(const std::function<void()>& meanwhile) {
+    while (!check(std::chrono::milliseconds(20))) meanwhile();
+  }
+
+  // Node 2 reads and judges; what it says is printed here. Returns its verdict.
+  Verdict verify() {
+    Link& reader = links_.front();
+    reader.send("verify");
+    for (;;) {
+      const std::string line = reader.expect_line();
+      if (line.starts_with("say ")) {
+        fmt::print("{}\n", line.substr(4));
+        continue;
+      }
+      Verdict verdict = {};
+      if (!line.starts_with("verified ") || !read_verdict(line.c_str() + 9, verdict))
+        fail("node 2: {}", line);
+      return verdict;
+    }
+  }
+
+  // Waits until each has closed its segment and gone.
+  void dismiss() {
+    tell_all("bye");
+    for (Link& link : links_) {
+      std::string line;
+      const auto left =
+          std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+      const Received received = link.receive(line, std::max(left, std::chrono::milliseconds(0)));
+      if (received == Received::kLine) fail("a node says at its end: {}", line);
+      if (received == Received::kNothing) fail("a node does not end");
+    }
+  }
+
+ private:
   void tell_all(std::string_view line) {
     for (Link& link : links_) link.send(line);
   }
@@ -249,39 +354,6 @@ class Nodes {
     return all;
   }
 
-  // Node 2 reads and judges; what it says is printed here. Returns its verdict.
-  Verdict verify() {
-    Link& reader = links_.front();
-    reader.send("verify");
-    for (;;) {
-      const std::string line = reader.expect_line();
-      if (line.starts_with("say ")) {
-        fmt::print("{}\n", line.substr(4));
-        continue;
-      }
-      char answer[8] = {};
-      Verdict verdict = {};
-      if (std::sscanf(line.c_str(), "verified %7s %lf", answer, &verdict.seconds) != 2)
-        fail("node 2: {}", line);
-      verdict.identical = std::string_view(answer) == "yes";
-      return verdict;
-    }
-  }
-
-  // Waits until each has closed its segment and gone.
-  void dismiss() {
-    tell_all("bye");
-    for (Link& link : links_) {
-      std::string line;
-      const auto left =
-          std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-      const Received received = link.receive(line, std::max(left, std::chrono::milliseconds(0)));
-      if (received == Received::kLine) fail("a node says at its end: {}", line);
-      if (received == Received::kNothing) fail("a node does not end");
-    }
-  }
-
- private:
   static void expect(Link& link, std::string_view word) {
     const std::string line = link.expect_line();
     if (line != word) fail("a node does not join: {}", line);
@@ -302,7 +374,9 @@ class Nodes {
   std::vector<bool> done_;
 };
 
-int run_home(const Options& options) {
+// `gather` makes the other nodes, once they can import the memory.
+template <class Gather>
+int run_home(const Options& options, Gather gather) {
   self = "node 1 (home)";
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   std::vector<std::string> paths = options.paths;
@@ -323,7 +397,7 @@ int run_home(const Options& options) {
                                                : SharedTable::segment_size(plan, options.nodes);
   SharedMemory memory = SharedMemory::make(size);
   SharedTable table = SharedTable::create(memory, plan, options.nodes);
-  Nodes nodes(options, memory);
+  auto nodes = gather(memory);
 
   const auto statistics = [&] {
     std::vector<NodeStatistics> all;
@@ -332,17 +406,17 @@ int run_home(const Options& options) {
     return all;
   };
   Progress progress(plan.bytes);
-  nodes.tell_all("go");
+  nodes.go();
   const auto start = Clock::now();
   auto next_check = start;
   count_share(memory, table, [&] {
     if (Clock::now() < next_check) return;
-    nodes.check(std::chrono::milliseconds(0));
+    nodes.check();
     table.store_statistics(table.statistics);
     progress.show(statistics);
     next_check = Clock::now() + std::chrono::milliseconds(100);
   });
-  while (!nodes.check(std::chrono::milliseconds(20))) progress.show(statistics);
+  nodes.wait_until_done([&] { progress.show(statistics); });
   const double seconds = static_cast<double>(nanoseconds_since(start)) / 1e9;
   progress.end();
 
@@ -365,6 +439,21 @@ int run_home(const Options& options) {
   return verdict.identical && contended ? 0 : 1;
 }
 
+int run_in_job(Options options) {
+  Launcher job;
+  options.nodes = job.size();
+  if (job.size() < 2 || job.size() > 64) fail("2 to 64 processes are wanted, not {}", job.size());
+  ::setenv("CMI_NODE", fmt::format("wordcount-{}", job.rank()).c_str(), 0);
+  if (job.rank() != 0) return run_job_node(job);
+  return run_home(options, [&](const SharedMemory& memory) { return JobNodes(job, memory); });
+}
+
+int run(const Options& options) {
+  if (options.role == "--pmix") return run_in_job(options);
+  if (options.role == "node") return run_node(options);
+  return run_home(options, [&](const SharedMemory& memory) { return Nodes(options, memory); });
+}
+
 }  // namespace
 }  // namespace wordcount
 
@@ -372,5 +461,5 @@ int main(int argc, char** argv) {
   const wordcount::Options options = wordcount::parse(argc, argv);
   wordcount::limit_run_to(options.timeout);
   wordcount::install_exception_handler();
-  return options.role == "home" ? wordcount::run_home(options) : wordcount::run_node(options);
+  return wordcount::run(options);
 }

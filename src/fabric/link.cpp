@@ -10,7 +10,9 @@ namespace cmi::fabric {
 
 namespace {
 constexpr Nanos kAskAgain = 50 * kMilli;
-constexpr Nanos kWelcomeWait = kSecond;  // then the hello is given up and sent anew
+// How long a hello is waited on before it is given up and sent anew: as long as the tries before it
+// took together, so that a slow network is given the time that it needs.
+constexpr Nanos kWelcomeWait = kSecond, kLongestWelcomeWait = 8 * kSecond;
 }  // namespace
 
 Link::Link(Fabric& fabric, Identity self, ContextId home, std::vector<std::byte> home_door)
@@ -142,7 +144,9 @@ int Link::advance() {
     if (current_ == nullptr) {
       connect_locked();
     } else if (!current_->up_.load(std::memory_order_acquire)) {
-      stall = now() - connecting_since_ > kWelcomeWait || current_->endpoint().broken();
+      const Nanos tried = connecting_since_ - unreachable_since_.load(std::memory_order_relaxed);
+      stall = now() - connecting_since_ > std::clamp(tried, kWelcomeWait, kLongestWelcomeWait) ||
+              current_->endpoint().broken();
     } else if (current_->endpoint().broken() || current_->broken()) {
       stall = true;
     } else if (!pending_.empty() || current_->detached_count_.load() != 0) {

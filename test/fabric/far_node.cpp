@@ -113,7 +113,7 @@ TEST_CASE("a_far_node_serves" * doctest::skip()) {
   REQUIRE(provider != nullptr);
   Mapping shared = map_shared(3);
   REQUIRE(shared);
-  auto fabric = fabric::open_fabric({provider, ""});
+  auto fabric = fabric::open_fabric({provider, local_address()});
   REQUIRE(fabric);
   Inbox inbox;
   auto region = (*fabric)->register_memory(shared.data() + kPageSize, kFarBytes,

@@ -20,6 +20,11 @@ CMI_CONTRACT(a_stopped_peer_costs_the_deadline_and_completes_when_it_goes_on, wo
   uint64_t word = 0;
   REQUIRE(client.read(&word, 8, far->key(), 0) == Cause::kOk);
   far->stop();
+  if (world.one_sided()) {
+    CHECK(client.read(&word, 8, far->key(), 8) == Cause::kOk);
+    CHECK(word == 0x0505050505050505);
+    return;
+  }
   const Nanos start = now();
   CHECK(client.read(&word, 8, far->key(), 8, kGlance) == Cause::kTimeout);
   CHECK(now() - start < kGlance + 2 * kSecond);
@@ -31,6 +36,7 @@ CMI_CONTRACT(a_stopped_peer_costs_the_deadline_and_completes_when_it_goes_on, wo
 }
 
 CMI_CONTRACT(nothing_is_written_to_a_buffer_after_its_endpoint_is_gone, world) {
+  if (world.one_sided()) return skip("reads from a stopped node end: there is none to hold back");
   auto far = world.far();
   auto here = world.open();
   std::memset(far->memory(), 5, kFarBytes);
@@ -61,7 +67,8 @@ CMI_CONTRACT(a_killed_peer_neither_hangs_a_wait_nor_the_endpoints_end, world) {
   {
     Client client(*here, far->address());
     REQUIRE(client.read(buffer.data(), 8, far->key(), 0) == Cause::kOk);
-    // In flight at the moment of death: reads that a stopped peer has not answered.
+    // In flight at the moment of death: reads that a stopped peer has not answered. Where they need
+    // no peer, they have succeeded.
     far->stop();
     std::vector<std::unique_ptr<Op>> ops;
     for (size_t i = 0; i < 10; ++i) {
@@ -74,7 +81,10 @@ CMI_CONTRACT(a_killed_peer_neither_hangs_a_wait_nor_the_endpoints_end, world) {
     far->kill();
     const Nanos start = now();
     const Deadline deadline = Deadline::in(kSecond);
-    for (auto& op : ops) CHECK(client.endpoint->wait(*op, deadline) != Cause::kOk);
+    for (auto& op : ops) {
+      const Cause c = client.endpoint->wait(*op, deadline);
+      if (!world.one_sided()) CHECK(c != Cause::kOk);
+    }
     // Whatever is posted now does not succeed, and does not hang.
     CHECK(client.read(buffer.data(), 8, far->key(), 0, kGlance) != Cause::kOk);
     CHECK(client.write(buffer.data(), 8, far->key(), 0, kGlance) != Cause::kOk);
@@ -227,7 +237,7 @@ CMI_CONTRACT(garbage_sent_to_its_socket_does_an_endpoint_no_harm, world) {
   const Bytes address = server.endpoint->address();
   sockaddr_in to;
   std::memcpy(&to, address.data(), std::min(sizeof to, address.size()));
-  if (address.size() != sizeof to || to.sin_family != AF_INET)
+  if (address.size() != sizeof to || to.sin_family != AF_INET || world.one_sided())
     return skip("the address of an endpoint is no socket's");
   std::memset(server.memory.data(), 0x33, kPageSize);
   const std::string http = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";

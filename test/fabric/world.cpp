@@ -79,6 +79,11 @@ Cause Client::send(const void* message, size_t len, Nanos patience) {
   return run([&](Op& op) { return endpoint->send(op, peer, message, len); }, patience);
 }
 
+std::string local_address() {
+  const char* address = std::getenv("CMI_TEST_ADDRESS");
+  return address != nullptr ? address : "";
+}
+
 World::World(Kind kind) : kind_(kind) {
   switch (kind) {
     case Kind::kFake:
@@ -112,6 +117,9 @@ World::World(Kind kind) : kind_(kind) {
     case Kind::kRxm:
       provider_ = "tcp;ofi_rxm";
       break;
+    case Kind::kVerbs:
+      provider_ = "verbs;ofi_rxm";
+      break;
   }
 }
 
@@ -121,8 +129,9 @@ std::unique_ptr<Fabric> World::open() {
     auto f = played_->open();
     return f ? f.take() : nullptr;
   }
-  auto f = fabric::open_fabric({provider_, ""});
-  if (!f && kind_ == Kind::kNet) f = fabric::open_fabric({"tcp", ""});  // its later name
+  auto f = fabric::open_fabric({provider_, local_address()});
+  if (!f && kind_ == Kind::kNet)
+    f = fabric::open_fabric({"tcp", local_address()});  // its later name
   if (!f) return nullptr;
   return f.take();
 }

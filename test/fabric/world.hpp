@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -139,7 +140,7 @@ class FarNode {
 inline constexpr size_t kFarBytes = 1 << 20;
 
 // kStrict: a provider, played by the fake, that asks for all that one may ask for.
-enum class Kind { kFake, kOddFake, kStrict, kNet, kRxm, kSockets };
+enum class Kind { kFake, kOddFake, kStrict, kNet, kRxm, kSockets, kVerbs };
 
 class World {
  public:
@@ -149,6 +150,8 @@ class World {
   std::unique_ptr<FarNode> far();
   Kind kind() const { return kind_; }
   bool real() const { return !provider_.empty(); }
+  // Reads and writes need no progress at the target: its device does them, while it is stopped too.
+  bool one_sided() const { return kind_ == Kind::kVerbs; }
 
  private:
   Kind kind_;
@@ -160,6 +163,13 @@ class World {
 // Runs one contract on one implementation, or skips it.
 void run_contract(Kind kind, void (*contract)(World&));
 
+// Where the far end of a real provider is opened, too: CMI_TEST_ADDRESS, else loopback.
+std::string local_address();
+
+// verbs needs a device that lo is not. Its cases are there only where CMI_TEST_VERBS says that
+// there is one: in the virtual machines of test/verbs.
+inline bool without_verbs() { return std::getenv("CMI_TEST_VERBS") == nullptr; }
+
 // Defines the cases "fake: name", "odd_fake: name" and so on, one for each kind.
 #define CMI_CONTRACT(name, world)                                                               \
   static void contract_##name(::cmi::test::World&);                                             \
@@ -169,6 +179,9 @@ void run_contract(Kind kind, void (*contract)(World&));
   TEST_CASE("net: " #name) { run_contract(::cmi::test::Kind::kNet, contract_##name); }          \
   TEST_CASE("rxm: " #name) { run_contract(::cmi::test::Kind::kRxm, contract_##name); }          \
   TEST_CASE("sockets: " #name) { run_contract(::cmi::test::Kind::kSockets, contract_##name); }  \
+  TEST_CASE("verbs: " #name* doctest::skip(::cmi::test::without_verbs())) {                     \
+    run_contract(::cmi::test::Kind::kVerbs, contract_##name);                                   \
+  }                                                                                             \
   static void contract_##name(::cmi::test::World& world)
 
 inline std::vector<std::byte> pattern(size_t len, uint64_t seed) {

@@ -24,7 +24,17 @@ Libfabric load() {
   // rxm fills pools with buffers of this size for each endpoint: with its 16 KiB a link costs 87 MB
   // and a fifth of a second, with this a quarter of both. What is longer goes in several.
   settings.propose("FI_OFI_RXM_BUFFER_SIZE", "4096");
-  // The cache of registrations (verbs has it on) keeps closed ones, with all their rights.
+  // How many peers an endpoint of rxm makes room for. A link has one and a door needs little room
+  // for each; with the 256 that rxm assumes its queues are longer than some verbs devices have them
+  // (Soft-RoCE), and take pinned memory with each link.
+  settings.propose("FI_UNIVERSE_SIZE", "16");
+  // One pool of receive buffers for all connections of an endpoint. With one for each, rxm gives a
+  // buffer back to a connection that it has closed (1.17, seen over verbs), and crashes. The
+  // default length of the shared queue is 4096 buffers.
+  settings.propose("FI_OFI_RXM_USE_SRX", "1");
+  settings.propose("FI_OFI_RXM_MSG_RX_SIZE", "128");
+  // The cache of registrations (verbs has it on) registers everything with all rights and keeps
+  // what was closed: a revoked key would go on opening memory.
   settings.hold("FI_MR_CACHE_MONITOR", "disabled");
   // libinfinipath's handlers are not installed then.
   settings.propose("IPATH_NO_BACKTRACE", "1");
