@@ -62,20 +62,23 @@ class Backoff {
   int n_ = 0;
 };
 
-// How often the calling thread has blocked all signals. Changed while they are blocked only, so
+// How often the calling thread has blocked its signals. Changed while they are blocked only, so
 // that a handler that comes before finds and leaves it as it was.
 inline constinit thread_local int t_signals_blocked = 0;
 
-// Blocks every signal of the calling thread while it lives. Cheap enough for a path with a system
-// call in it anyway; not for the empty barrier. Inside another one it costs nothing.
+// Blocks every signal of the calling thread while it lives, but SIGBUS: that tells of broken memory
+// (core/memory/guarded_copy.hpp), and one that was sent by somebody is put off by its handler.
+// Cheap enough for a path with a system call in it anyway; not for the empty barrier. Inside
+// another one it costs nothing.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
     if (t_signals_blocked == 0) {
       sigset_t all;
       sigfillset(&all);
+      sigdelset(&all, SIGBUS);
       const bool let_in = fault_point_fails("mutate_signals_let_in");
-      pthread_sigmask(SIG_SETMASK, let_in ? nullptr : &all, &old_);
+      pthread_sigmask(SIG_BLOCK, let_in ? nullptr : &all, &old_);
     }
     ++t_signals_blocked;
   }

@@ -8,14 +8,14 @@
 
 namespace cmi::memory {
 
-// Takes the absent pages at the front of a range, those behind the first that is not absent
-// excluded; passes over pages in front of them if asked to.
+// Takes the absent pages at the front of a range, those behind the first that is not absent, or
+// that the home must be asked about, excluded; passes over pages in front of them if asked to.
 PageRange Importer::claim(Import& imp, PageRange range, bool pass_over) {
   PageRange out{range.first, 0};
   for (uint32_t i = 0; i < range.count; ++i) {
     Page& p = imp.table[range.first + i];
     p.lock();
-    const bool absent = p.state == PageState::kAbsent;
+    const bool absent = p.state == PageState::kAbsent && !imp.is_in_flux(range.first + i);
     if (absent) {
       ++p.generation;
       set_state(imp, p, PageState::kFetching);

@@ -108,6 +108,8 @@ Exception Importer::swap_by_message(const std::shared_ptr<Import>& holder, uint6
       return Exception::kSinval;
     case WireStatus::kInFlux:
       return Exception::kConsist;
+    case WireStatus::kBroken:
+      return Exception::kUe;
     case WireStatus::kRemoved:
       return explain(imp, deadline);
     default:

@@ -126,7 +126,10 @@ Exception Engine::try_access(const View& view, const std::byte* addr, bool write
   return e;
 }
 
-Exception Engine::on_fault(const View& view, const std::byte* addr, bool write) {
+Exception Engine::on_fault(const View& view, const std::byte* addr, bool write, bool broken) {
+  // Who touches broken memory of its own node dies of it, as it would without us. On a view of an
+  // import it may be what fault threads say that an access failed with.
+  if (broken && (view.import == nullptr || fault_threads_ == nullptr)) return Exception::kNotOurs;
   // With fault threads this is a page that one of them has poisoned.
   if (fault_threads_ != nullptr && view.import != nullptr) importer_->unpoison(view, addr);
   const Exception e = try_access(view, addr, write);

@@ -43,7 +43,7 @@ class Engine : public fabric::ServerHandler, public FaultTarget {
   void forget_in_child() { watch_->forget_in_child(); }
 
   std::shared_ptr<const View> view_at(const void* addr) override { return views_.find(addr); }
-  Exception on_fault(const View& view, const std::byte* addr, bool write) override;
+  Exception on_fault(const View& view, const std::byte* addr, bool write, bool broken) override;
   Exception try_access(const View& view, const std::byte* addr, bool write) override;
 
   bool on_hello(const fabric::ClientInfo&) override { return true; }

@@ -10,7 +10,9 @@
 #include <cerrno>
 #include <cstring>
 
+#include "core/base/careful_copy.hpp"
 #include "core/base/log.hpp"
+#include "core/memory/guarded_copy.hpp"
 
 namespace cmi::memory {
 
@@ -64,7 +66,8 @@ void pass_on(int sig, siginfo_t* si, void* context) {
     std::memset(&dfl, 0, sizeof dfl);
     dfl.sa_handler = SIG_DFL;
     sigaction(SIGBUS, &dfl, nullptr);
-    if (si->si_code <= 0) syscall(SYS_tgkill, getpid(), gettid(), SIGBUS);
+    const bool told_only = si->si_code <= 0 || si->si_code == BUS_MCEERR_AO;
+    if (told_only) syscall(SYS_tgkill, getpid(), gettid(), SIGBUS);
     return;
   }
   // With the mask it would have had.
@@ -82,9 +85,22 @@ void pass_on(int sig, siginfo_t* si, void* context) {
   pthread_sigmask(SIG_SETMASK, &ours, nullptr);
 }
 
+// Sent by somebody while the library is at work: for later, or for a thread that is not.
+void put_off(siginfo_t* si, ucontext_t* uc) {
+  sigaddset(&uc->uc_sigmask, SIGBUS);
+  if (si->si_code == SI_TKILL) {
+    syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), SIGBUS, si);
+  } else {
+    syscall(SYS_rt_sigqueueinfo, getpid(), SIGBUS, si);
+  }
+}
+
 void on_sigbus(int sig, siginfo_t* si, void* context) {
   const int saved_errno = errno;
   auto* uc = static_cast<ucontext_t*>(context);
+  if (si->si_code > 0 && end_careful_copy(uc)) return;
+  if (si->si_code > 0) leave_guarded_copy(si->si_addr, uc->uc_sigmask);
+  if (si->si_code <= 0 && t_signals_blocked > 0) return put_off(si, uc);
   FaultTarget* target = g_target.load(std::memory_order_acquire);
   std::shared_ptr<const View> view;
   if (target != nullptr && si->si_code > 0) view = target->view_at(si->si_addr);
@@ -94,7 +110,8 @@ void on_sigbus(int sig, siginfo_t* si, void* context) {
   if (view != nullptr) {
     t_in_fault_handler = true;
     SignalsBlockedAlready quiet;
-    e = target->on_fault(*view, addr, write);
+    e = target->on_fault(*view, addr, write,
+                         si->si_code == BUS_MCEERR_AR || si->si_code == BUS_MCEERR_AO);
   }
   if (e == Exception::kNotOurs) {
     t_in_fault_handler = false;

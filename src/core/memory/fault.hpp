@@ -21,8 +21,8 @@ class FaultTarget {
   virtual ~FaultTarget() = default;
   virtual std::shared_ptr<const View> view_at(const void* addr) = 0;
   // What a SIGBUS of the calling thread at addr comes to; kNone: tried again; kNotOurs: it is
-  // passed on.
-  virtual Exception on_fault(const View& view, const std::byte* addr, bool write) = 0;
+  // passed on. `broken`: the kernel says that the memory is.
+  virtual Exception on_fault(const View& view, const std::byte* addr, bool write, bool broken) = 0;
   // Makes the access possible, with the calling thread's t_access_enabled, or says why not.
   virtual Exception try_access(const View& view, const std::byte* addr, bool write) = 0;
 };

@@ -314,12 +314,13 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Marking
   const uint32_t window = std::min({imp.streams.miss(wanted), imp.pages - wanted,
                                     imp.cache_limit.load(std::memory_order_relaxed) / 8});
   make_room(holder, window, deadline);
-  const uint32_t n = 1 + (window > 1 ? claim(imp, {wanted + 1, window - 1}, false).count : 0);
+  uint32_t n = 1 + (window > 1 ? claim(imp, {wanted + 1, window - 1}, false).count : 0);
   imp.streams.taken(wanted, wanted + n);
 
   const bool late = fault_point_fails("mutate_hold_late");
   for (;;) {
     Cause cause = Cause::kTimeout;
+    bool failed = false;
     std::weak_ptr<void> lost;
     auto session = imp.link->session(deadline);
     fabric::RemoteKey key;
@@ -355,6 +356,7 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Marking
               fabric::cause_name(cause));
         imp.link->retire(session);
         lost = session->life();
+        failed = true;
       }
     }
     session.reset();
@@ -370,7 +372,15 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Marking
       const Exception e = explain(imp, deadline);
       return e == Exception::kNone ? Exception::kTransient : e;
     }
-    const Exception e = explain(imp, deadline);
+    Exception e = explain(imp, deadline);
+    if (e == Exception::kNone && failed && n > 1) {
+      // One page whose memory is broken fails the read of all: those beside it are for who wants
+      // them.
+      give_up_fetch(holder, wanted + 1, n - 1);
+      n = 1;
+    } else if (e == Exception::kNone && failed) {
+      e = ask_in_flux(imp, wanted, deadline);
+    }
     if (e == Exception::kNone && !deadline.passed()) continue;
     give_up_fetch(holder, wanted, n);
     return e == Exception::kNone ? Exception::kTransient : e;

@@ -231,6 +231,7 @@ class Importer {
   // marks.cpp
   void unmark(const std::shared_ptr<Import>& imp, const std::vector<PageMark>& marks);
   Exception ask_in_flux(Import& imp, uint32_t page, Deadline deadline);
+  static void doubt(Import& imp, const std::vector<uint32_t>& pages);
   static bool take_in_flux(const std::shared_ptr<Import>& imp, Reader in,
                            std::vector<PageRange>* pages);
   static void settle_pages(Import& imp, std::vector<PageRange>* pages);

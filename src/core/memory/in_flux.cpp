@@ -13,6 +13,7 @@
 
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
+#include "core/memory/guarded_copy.hpp"
 #include "core/memory/home.hpp"
 
 namespace cmi::memory {
@@ -76,7 +77,14 @@ void Home::on_ask_flux(const fabric::ClientInfo& client, uint64_t number, Reader
     Segment* s = nullptr;
     Holder* h = nullptr;
     status = check(client.id, uid, instance, 0, &s, &h);
-    if (status == WireStatus::kOk && s->in_flux.contains(page)) status = WireStatus::kInFlux;
+    if (status == WireStatus::kOk && page >= s->size / kPageSize) {
+      status = WireStatus::kRange;
+    } else if (status == WireStatus::kOk && s->in_flux.contains(page)) {
+      status = WireStatus::kInFlux;
+    } else if (status == WireStatus::kOk &&
+               !page_intact(s->service.data() + size_t{page} * kPageSize)) {
+      status = WireStatus::kBroken;
+    }
   }
   reply(parts_.server, client.id, number, status);
 }

@@ -74,7 +74,16 @@ void Importer::unmark(const std::shared_ptr<Import>& imp, const std::vector<Page
   }
 }
 
-// Whether a page that was listed still is. kNone: it is not, or the access is to be tried again.
+// Lists pages, so that the home is asked about them before they are accessed again.
+void Importer::doubt(Import& imp, const std::vector<uint32_t>& pages) {
+  Guard g(imp.flux_mu);
+  for (uint32_t page : pages) imp.in_flux.add({page, 1});
+  ++imp.flux_notices;
+  imp.any_in_flux.store(true, std::memory_order_seq_cst);
+}
+
+// Whether a page that was listed still is, or is broken. kNone: it is not, or the access is to be
+// tried again.
 Exception Importer::ask_in_flux(Import& imp, uint32_t page, Deadline deadline) {
   uint64_t notices;
   {
@@ -90,6 +99,10 @@ Exception Importer::ask_in_flux(Import& imp, uint32_t page, Deadline deadline) {
   Reader in(answer ? Bytes(*answer) : Bytes());
   const auto status = static_cast<WireStatus>(in.get<uint8_t>());
   if (status == WireStatus::kInFlux) return Exception::kConsist;
+  if (status == WireStatus::kBroken) {
+    doubt(imp, {page});  // asked about before it is fetched again, and not read ahead
+    return Exception::kUe;
+  }
   if (in.ok() && status == WireStatus::kOk) {
     Guard g(imp.flux_mu);
     // A list that has come meanwhile may be newer than the answer: the next try asks again.

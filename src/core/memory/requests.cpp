@@ -2,12 +2,38 @@
 #include <algorithm>
 #include <atomic>
 
+#include "core/base/careful_copy.hpp"
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
 #include "core/memory/diff.hpp"
+#include "core/memory/guarded_copy.hpp"
 #include "core/memory/home.hpp"
 
 namespace cmi::memory {
+
+namespace {
+// Takes a diff from `in` and applies it. kBroken: to nothing, for the page is lost.
+WireStatus store_diff(Reader& in, std::byte* page) {
+  const Reader start = in;
+  bool good = false;
+  const auto apply = [&] { good = apply_diff(in, page); };
+  if (unless_broken(page, kPageSize, apply)) {
+    return good ? WireStatus::kOk : WireStatus::kMalformed;
+  }
+  in = start;
+  std::byte nowhere[kPageSize];
+  return apply_diff(in, nowhere) ? WireStatus::kBroken : WireStatus::kMalformed;
+}
+
+// Of pages that were written one-sided. The provider does not know when it has failed.
+WireStatus arrived(const std::byte* pages, uint32_t n) {
+  if (g_incomplete_writes.load(std::memory_order_seq_cst) == 0) return WireStatus::kOk;
+  for (uint32_t i = 0; i < n; ++i) {
+    if (!page_intact(pages + size_t{i} * kPageSize)) return WireStatus::kBroken;
+  }
+  return WireStatus::kOk;
+}
+}  // namespace
 
 void Home::reply(fabric::Server& server, const ContextId& client, uint64_t number, WireStatus s,
                  Bytes more) {
@@ -248,6 +274,7 @@ void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader 
     }
     std::vector<PageRange> ranges;
     std::vector<PageMark> marks;
+    bool broken = false;
     for (uint32_t i = 0; i < n && status == WireStatus::kOk; ++i) {
       fault_point("publish_before_page");
       const auto page = in.get<uint32_t>();
@@ -258,10 +285,13 @@ void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader 
         status = WireStatus::kRange;
         break;
       }
-      if (!announce && !apply_diff(in, s->service.data() + size_t{page} * kPageSize)) {
-        status = WireStatus::kMalformed;
+      std::byte* const at = s->service.data() + size_t{page} * kPageSize;
+      const WireStatus stored = announce ? arrived(at, pages) : store_diff(in, at);
+      if (stored == WireStatus::kMalformed) {
+        status = stored;
         break;
       }
+      broken = broken || stored == WireStatus::kBroken;
       if (epoch != 0) marks.push_back({page, epoch});
       if (!ranges.empty() && ranges.back().first + ranges.back().count == page) {
         ranges.back().count += pages;
@@ -270,6 +300,7 @@ void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader 
       }
     }
     if (status == WireStatus::kOk && !in.done()) status = WireStatus::kMalformed;
+    if (status == WireStatus::kOk && broken) status = WireStatus::kBroken;
     // Applied stores are published even when a later page of the message was malformed.
     if (s != nullptr && !ranges.empty()) {
       auto* server = &parts_.server;
@@ -337,6 +368,7 @@ void Home::on_repair(const fabric::ClientInfo& client, uint64_t number, Reader i
     s = find_uid(uid);
     if (s != nullptr && find_holder(*s, client.id, instance) == nullptr) s = nullptr;
     std::vector<PageRange> ranges;
+    bool broken = false;
     for (uint32_t i = 0; i < n && s != nullptr; ++i) {
       const auto page = in.get<uint32_t>();
       const Bytes old = in.bytes(kPageSize), next = in.bytes(kPageSize);
@@ -345,12 +377,14 @@ void Home::on_repair(const fabric::ClientInfo& client, uint64_t number, Reader i
         break;
       }
       if (apply) {
-        apply_where_unchanged(old.data(), next.data(),
-                              s->service.data() + size_t{page} * kPageSize);
+        std::byte* const at = s->service.data() + size_t{page} * kPageSize;
+        const auto store = [&] { apply_where_unchanged(old.data(), next.data(), at); };
+        broken = !unless_broken(at, kPageSize, store) || broken;
       }
       ranges.push_back({page, 1});
     }
     if (status == WireStatus::kOk && !in.done()) status = WireStatus::kMalformed;
+    if (status == WireStatus::kOk && broken) status = WireStatus::kBroken;
     if (ranges.empty()) {
       done.push_back(answer(status));
     } else {
@@ -391,10 +425,16 @@ void Home::on_cas(const fabric::ClientInfo& client, uint64_t number, Reader in) 
     } else {
       // The CPU's own swap: coherent with swaps of this node's processes and with each other.
       auto* word = reinterpret_cast<uint64_t*>(s->service.data() + offset);
-      const bool swapped = __atomic_compare_exchange_n(word, &expected, desired, false,
-                                                       __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+      bool swapped = false;
+      const auto swap = [&] {
+        swapped = __atomic_compare_exchange_n(word, &expected, desired, false, __ATOMIC_SEQ_CST,
+                                              __ATOMIC_SEQ_CST);
+      };
+      const bool intact = unless_broken(s->service.data() + offset, sizeof *word, swap);
       const uint64_t found = expected;  // what stood there, in both cases
-      if (swapped && !fault_point_fails("mutate_cas_unpublished")) {
+      if (!intact) {
+        done.push_back([answer] { answer(WireStatus::kBroken, 0); });
+      } else if (swapped && !fault_point_fails("mutate_cas_unpublished")) {
         publish(
             *s, client.id, instance, {{static_cast<uint32_t>(offset / kPageSize), 1}},
             [answer, found] { answer(WireStatus::kOk, found); }, &done);

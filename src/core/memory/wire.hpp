@@ -35,7 +35,7 @@ enum class RequestType : uint16_t {
   kMark,      // u64 uid, u32 instance, then per page: u32 index, u8 epoch
               //                                    -> (nothing): these are about to be stored to
   kUnmark,    // like kMark                         -> (nothing): they are as the home has them
-  kAskFlux,   // u64 uid, u32 instance, u32 page    -> status alone: kInFlux, or kOk
+  kAskFlux,   // u64 uid, u32 instance, u32 page    -> status alone: kInFlux, kBroken, or kOk
   kGoodbye = 32,  // (nothing)                      -> (nothing): this context ends, with all of
                   // its imports, and nothing of it is under way
   kReturned,      // u64 uid, u32 instance, u32 round -> (nothing): the client has quiesced
@@ -73,6 +73,7 @@ enum class WireStatus : uint8_t {
   kNoMem,
   kNotPresented,  // this import has not presented a token since the home knows of it
   kInFlux,        // the page was being stored to when an importer died, and was not recovered
+  kBroken,        // the home's memory has an uncorrectable error there
   kEnding = 32,   // gone with its context
 };
 

@@ -138,6 +138,7 @@ void Importer::answered(const std::shared_ptr<Batch>& batch, std::vector<uint32_
     batch->failed.store(true);
     lose(holder, pages);
   }
+  if (status == WireStatus::kBroken) doubt(imp, pages);  // some of them are
   {
     // Sends what became free to go; begun before this batch ends, so that a barrier that waits for
     // this one finds the next.
@@ -171,8 +172,11 @@ void Importer::answered(const std::shared_ptr<Batch>& batch, std::vector<uint32_
     }
   }
   imp.changed();
-  // At the first loss all pages are closed, so that one event can name everything.
-  if (!good && imp.state.load() == ImportState::kUsable) refused(imp, status);
+  // At the first loss all pages are closed, so that one event can name everything; but broken
+  // memory is not the end of the pages beside it.
+  if (!good && status != WireStatus::kBroken && imp.state.load() == ImportState::kUsable) {
+    refused(imp, status);
+  }
   end_part(batch);
 }
 
@@ -288,6 +292,14 @@ Status Importer::flush(
     good = await(open_batches(), deadline) && good;
   }
   if (open_batch_count_.load() != 0) good = await(open_batches(), deadline) && good;
+  // What was refused because the memory is broken there.
+  for (size_t i = 0; i < where.size() && !good && *failed == Exception::kNone; ++i) {
+    auto& [view, addr] = where[i];
+    const auto page = static_cast<uint32_t>(static_cast<size_t>(addr - view->addr) / kPageSize);
+    if (!view->import->is_in_flux(page)) continue;
+    *failed = ask_in_flux(*view->import, page, deadline);
+    *failed_at = i;
+  }
   return judge(mark, good);
 }
 

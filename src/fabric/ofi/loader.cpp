@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "core/base/log.hpp"
+#include "fabric/ofi/send_guard.hpp"
 #include "fabric/ofi/settings.hpp"
 
 namespace cmi::fabric::ofi {
@@ -59,6 +60,9 @@ Libfabric load() {
     alert(kFacIni, "libfabric {}.{} is older than the {}.{} this library was built for",
           FI_MAJOR(l.version()), FI_MINOR(l.version()), FI_MAJOR_VERSION, FI_MINOR_VERSION);
     return {};
+  }
+  if (!guard_sends(reinterpret_cast<const void*>(l.getinfo))) {
+    trace(kFacIni, kWarn, "this libfabric's sends cannot be guarded against broken memory");
   }
   // The provider plugins, and with them the libraries that take signals, come with the first query,
   // and read their variables in it.

@@ -1,0 +1,224 @@
+// Memory errors at home: who accesses the page from another node is told, and neither sees its
+// bytes nor dies; the home's library serves all other pages; who touches it on its own node dies.
+#include "fault/broken_memory.hpp"
+
+#include <doctest/doctest.h>
+
+#include <csignal>
+
+#include "core/memory/wire.hpp"
+#include "fault/patience.hpp"
+#include "fault/stale_writer.hpp"
+#include "support/skip.hpp"
+#include "system/happenings.hpp"
+
+namespace cmi::test {
+
+namespace {
+
+constexpr uint64_t kPages = 64;
+constexpr uint64_t kBroken = 21;
+
+bool break_at(Process& home, const Export& exported, uint64_t page) {
+  return home.run([](uint64_t at, uint64_t broken) { return break_page(at, broken); }, exported.at,
+                  page);
+}
+
+// A home and two importers on nodes of their own; page i of the segment begins with 100 + i.
+struct Scene {
+  explicit Scene(int32_t flags = 0)
+      : home(cluster.spawn("home")),
+        peer(cluster.spawn("peer")),
+        third(cluster.spawn("third")),
+        exported(export_segment(home, kPages * kPage, kAllRights, flags)),
+        import(import_segment(peer, exported)),
+        other(import_segment(third, exported)) {
+    REQUIRE(store_pages(home, exported.at, kPages, 100) == 0);
+    REQUIRE(wmb(home).ok());
+  }
+  void break_it() { REQUIRE(break_at(home, exported, kBroken)); }
+  // All pages but the broken one are shared as ever.
+  void check_the_rest() {
+    for (uint64_t page : {kBroken - 1, kBroken + 1, kPages - 1}) {
+      CAPTURE(page);
+      CHECK(publish(peer, import.at + page * kPage, 7000 + page));
+      CHECK(load(third, other.at + page * kPage).value == 7000 + page);
+      CHECK(load(home, exported.at + page * kPage).value == 7000 + page);
+      CHECK(publish(home, exported.at + page * kPage, 8000 + page));
+      CHECK(load(peer, import.at + page * kPage).value == 8000 + page);
+    }
+  }
+
+  Cluster cluster;
+  Process &home, &peer, &third;
+  const Export exported;
+  const Import import, other;
+};
+
+uint64_t at_broken(const Import& import) { return import.at + kBroken * kPage; }
+
+TEST_SUITE("broken_memory") {
+  TEST_CASE("a_load_from_broken_memory_of_the_home_raises_ue_and_from_no_other_page") {
+    if (const char* why = why_memory_cannot_break()) return skip(why);
+    Scene scene;
+    scene.break_it();
+    for (int again = 0; again < 2; ++again) {
+      const Access access = load(scene.peer, at_broken(scene.import));
+      CHECK(access.cause() == CMI_ERROR_UE);
+      CHECK(access.fault.address == at_broken(scene.import));
+      CHECK(access.fault.id == scene.import.seg);
+    }
+    CHECK(load(scene.third, at_broken(scene.other)).cause() == CMI_ERROR_UE);
+    CHECK(store(scene.third, at_broken(scene.other), 1).cause() == CMI_ERROR_UE);
+    scene.check_the_rest();
+  }
+
+  TEST_CASE("who_reads_in_order_past_broken_memory_reads_all_the_rest") {
+    if (const char* why = why_memory_cannot_break()) return skip(why);
+    Scene scene;
+    scene.break_it();
+    struct Seen {
+      uint64_t right, ue, other;
+    };
+    const Seen seen = scene.peer.run(
+        [](uint64_t at) {
+          Seen s{};
+          for (uint64_t i = 0; i < kPages; ++i) {
+            const Access access = load64(at + i * kPage);
+            s.right += access.cause() == Fault::kNone && access.value == 100 + i;
+            s.ue += access.cause() == CMI_ERROR_UE && i == kBroken;
+            s.other += access.cause() != Fault::kNone && access.cause() != CMI_ERROR_UE;
+          }
+          return s;
+        },
+        scene.import.at);
+    CHECK(seen.right == kPages - 1);
+    CHECK(seen.ue == 1);
+    CHECK(seen.other == 0);
+    scene.check_the_rest();
+  }
+
+  TEST_CASE("memory_that_works_again_is_accessed_again") {
+    if (const char* why = why_memory_cannot_break()) return skip(why);
+    Scene scene;
+    scene.break_it();
+    REQUIRE(load(scene.peer, at_broken(scene.import)).cause() == CMI_ERROR_UE);
+    if (!scene.home.run([](uint64_t at) { return mend_page(at, kBroken); }, scene.exported.at)) {
+      return skip("what MADV_HWPOISON has taken does not come back");
+    }
+    CHECK(load(scene.peer, at_broken(scene.import)).value == 100 + kBroken);
+    CHECK(publish(scene.peer, at_broken(scene.import), 5));
+    CHECK(load(scene.third, at_broken(scene.other)).value == 5);
+  }
+
+  TEST_CASE("stores_to_broken_memory_are_reported_as_lost_and_no_others") {
+    if (const char* why = why_memory_cannot_break()) return skip(why);
+    int32_t flags = 0;
+    SUBCASE("of a client-inconsistent segment") {}
+    SUBCASE("of a client-consistent segment") { flags = CMI_SEG_CLIENT_CONSIST; }
+    Scene scene(flags);
+    REQUIRE(load(scene.peer, at_broken(scene.import)).value == 100 + kBroken);
+    REQUIRE(load(scene.third, at_broken(scene.other)).value == 100 + kBroken);
+    REQUIRE(store(scene.peer, at_broken(scene.import), 1).cause() == Fault::kNone);
+    scene.break_it();
+    CHECK(wmb(scene.peer).failed(CMI_ERR_STORE));
+    const Happening lost = await_happening(scene.peer);
+    CHECK(lost.type == CMI_EVENT_STORE_FAILURE);
+    CHECK(lost.seg == scene.import.seg);
+    CHECK(load(scene.peer, at_broken(scene.import)).cause() == CMI_ERROR_UE);
+    CHECK(load(scene.third, at_broken(scene.other)).cause() == CMI_ERROR_UE);
+    CHECK(wmb(scene.peer).ok());
+    scene.check_the_rest();
+  }
+
+  TEST_CASE("cflush_of_stores_to_broken_memory_raises_ue") {
+    if (const char* why = why_memory_cannot_break()) return skip(why);
+    Scene scene;
+    REQUIRE(store(scene.peer, at_broken(scene.import), 1).cause() == Fault::kNone);
+    scene.break_it();
+    const Fault fault = scene.peer.run(
+        [](uint64_t at) {
+          void* address = reinterpret_cast<void*>(at);
+          auto body = [&] { CMIFN(ctxt(), 10, cflush)(ctxt(), &address, 1); };
+          return guarded(body);
+        },
+        at_broken(scene.import));
+    CHECK(fault.cause() == CMI_ERROR_UE);
+    CHECK(fault.address == at_broken(scene.import));
+    scene.check_the_rest();
+  }
+
+  TEST_CASE("a_swap_in_broken_memory_raises_ue") {
+    if (const char* why = why_memory_cannot_break()) return skip(why);
+    Scene scene;
+    REQUIRE(atm_cas(scene.peer, at_broken(scene.import), 100 + kBroken, 1).swapped);
+    scene.break_it();
+    CHECK(atm_cas(scene.peer, at_broken(scene.import), 1, 2).fault.cause() == CMI_ERROR_UE);
+    CHECK(atm_cas(scene.third, at_broken(scene.other), 1, 2).fault.cause() == CMI_ERROR_UE);
+    CHECK(atm_cas(scene.peer, scene.import.at, 100, 2).swapped);
+    scene.check_the_rest();
+  }
+
+  TEST_CASE("a_long_run_over_broken_memory_is_refused_and_the_home_goes_on") {
+    if (const char* why = why_memory_cannot_break()) return skip(why);
+    Scene scene;
+    uint64_t broken = kBroken;
+    SUBCASE("in its middle") {}
+    SUBCASE("where it begins") { broken = 0; }
+    REQUIRE(wrong_pages(scene.peer, scene.import.at, kPages, 100) == 0);
+    REQUIRE(break_at(scene.home, scene.exported, broken));
+    // Every byte of all pages: more than a message has room for.
+    const Answer flushed = scene.peer.run(
+        [](uint64_t at) {
+          for (uint64_t i = 0; i < kPages * kPage; i += 8) {
+            if (store64(at + i, 0x5555555555555555).cause() != Fault::kNone) return Answer{1};
+          }
+          const int result = CMIFN(ctxt(), 10, wmb_fn)(ctxt());
+          return answer(result, result != 0);
+        },
+        scene.import.at);
+    CHECK_MESSAGE(flushed.failed(CMI_ERR_STORE), flushed);
+    CHECK(load(scene.peer, scene.import.at + broken * kPage).cause() == CMI_ERROR_UE);
+    CHECK(load(scene.third, scene.other.at + broken * kPage).cause() == CMI_ERROR_UE);
+    CHECK(load(scene.home, scene.exported.at + (kPages - 1) * kPage).value == 0x5555555555555555);
+    scene.check_the_rest();
+  }
+
+  TEST_CASE("a_one_sided_write_to_broken_memory_does_the_home_no_harm") {
+    if (const char* why = why_memory_cannot_break()) return skip(why);
+    Scene scene;
+    Process& raw = scene.cluster.spawn_bare("raw");
+    uint64_t broken = 0;
+    SUBCASE("where the provider copies what it has received") {}
+    SUBCASE("where the kernel does") { broken = kBroken; }
+    REQUIRE(break_at(scene.home, scene.exported, broken));
+    for (int again = 0; again < 2; ++again) {
+      const int status = raw.run(
+          [](Flat handle, Flat token) { return write_and_announce(handle, token, kPages / 2); },
+          scene.exported.handle, scene.exported.token);
+      // The provider sees that it failed, or the home tells.
+      CHECK((status == -1 || status == static_cast<int>(memory::WireStatus::kBroken)));
+    }
+    CHECK(load(scene.third, scene.other.at + broken * kPage).cause() == CMI_ERROR_UE);
+    CHECK(load(scene.third, scene.other.at + (kPages - 1) * kPage).value == 100 + kPages - 1);
+    CHECK(load(scene.home, scene.exported.at + (kPages - 1) * kPage).value == 100 + kPages - 1);
+  }
+
+  TEST_CASE("a_process_of_the_home_node_that_touches_broken_memory_is_killed") {
+    if (const char* why = why_memory_cannot_break()) return skip(why);
+    Scene scene;
+    REQUIRE(scene.home.run([](uint64_t at) { return break_page(at, kBroken, true); },
+                           scene.exported.at));
+    scene.home.start(
+        [](uint64_t at) { return *reinterpret_cast<volatile uint64_t*>(at + kBroken * kPage); },
+        scene.exported.at);
+    const int status = scene.home.wait_end();
+    CHECK_MESSAGE(died_by(status, SIGBUS), describe_status(status));
+    // To the importers it is a home that has ended.
+    CHECK(load(scene.peer, scene.import.at + (kBroken + 2) * kPage).cause() == CMI_ERROR_SINVAL);
+  }
+}
+
+}  // namespace
+
+}  // namespace cmi::test

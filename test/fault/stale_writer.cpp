@@ -1,0 +1,172 @@
+// See stale_writer.hpp. The provider moves the payload only while somebody polls the endpoint, and
+// here nobody but this thread does: so it stops where it is told to.
+#include "fault/stale_writer.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <stdexcept>
+#include <vector>
+
+#include "core/access/handles.hpp"
+#include "core/memory/wire.hpp"
+#include "fabric/link.hpp"
+
+namespace cmi::test {
+
+namespace {
+
+constexpr Nanos kPatience = 20 * kSecond;
+constexpr uint32_t kInstance = 1;
+
+class Deaf final : public fabric::Receiver {
+ public:
+  void on_message(fabric::Endpoint&, Bytes) override {}  // no notice is ever acknowledged
+};
+
+// A link of this peer on a provider of its own, so that polling it moves no other.
+struct Line {
+  Line(const access::RsegInfo& rseg, const fabric::Identity& self, fabric::Receiver& receiver)
+      : fabric(open(rseg)) {
+    auto opened = fabric->open_endpoint(receiver);
+    if (!opened) throw std::runtime_error("no endpoint");
+    door = opened.take();
+    fabric::Identity identity = self;
+    identity.door.assign(door->address().begin(), door->address().end());
+    link = std::make_unique<fabric::Link>(*fabric, identity, rseg.home, rseg.doors.at(0).blob);
+  }
+  static std::unique_ptr<fabric::Fabric> open(const access::RsegInfo& rseg) {
+    auto opened = fabric::open_fabric({rseg.doors.at(0).provider, ""});
+    if (!opened) throw std::runtime_error("no fabric");
+    return opened.take();
+  }
+  // The key that the home answers with; false: it refused.
+  bool present(const access::TokenInfo& token, fabric::RemoteKey* key) {
+    std::byte buf[64];
+    Writer out(buf);
+    out.put(token.uid);
+    out.put(kInstance);
+    for (uint64_t word : {token.id, token.secret, uint64_t{1}, uint64_t{2}}) out.put(word);
+    return call(memory::RequestType::kPresent, out.done(), [key](Reader& in) {
+      key->key = in.get<uint64_t>();
+      key->base = in.get<uint64_t>();
+    });
+  }
+  bool hold_first_region(uint64_t uid) {
+    std::byte buf[64];
+    Writer out(buf);
+    out.put(uid);
+    for (uint32_t word : {kInstance, 0u, 1u, 1u}) out.put(word);
+    return call(memory::RequestType::kHold, out.done(), [](Reader&) {});
+  }
+  template <class Take>
+  bool call(memory::RequestType type, Bytes payload, Take take) {
+    auto answer = link->call(static_cast<uint16_t>(type), payload, Deadline::in(kPatience));
+    if (!answer) return false;
+    Reader in(*answer);
+    last_status = in.get<uint8_t>();
+    take(in);
+    return last_status == static_cast<int>(memory::WireStatus::kOk) && in.ok();
+  }
+  int announce(uint64_t uid, uint32_t pages) {
+    std::byte buf[64];
+    Writer out(buf);
+    out.put(uid);
+    for (uint32_t word : {kInstance, 1u, 0u, pages}) out.put(word);
+    call(memory::RequestType::kAnnounce, out.done(), [](Reader&) {});
+    return last_status;
+  }
+
+  std::unique_ptr<fabric::Fabric> fabric;
+  std::unique_ptr<fabric::Endpoint> door;
+  std::unique_ptr<fabric::Link> link;
+  int last_status = -1;
+};
+
+fabric::Identity somebody() {
+  fabric::Identity self;
+  self.id = random_context_id();
+  self.node = {1, 2};
+  self.notice_secret = random_u64();
+  return self;
+}
+
+void await(const Board::Word& word) {
+  const Deadline deadline = Deadline::in(kPatience);
+  while (word.load() == 0) {
+    if (deadline.passed()) throw std::runtime_error("the test does not go on");
+    ::usleep(200);
+  }
+}
+
+}  // namespace
+
+LateReport write_late(const LateOrder& order) {
+  const auto rseg = access::decode_rseg(order.handle.bytes.data());
+  const auto token = access::decode_token(order.token.bytes.data());
+  if (!rseg || !token) throw std::runtime_error("a bad handle");
+  Board::Word* board = Board::open(order.board);
+  const std::vector<uint64_t> payload(kLateBytes / 8, kLateWord);
+  Deaf deaf;
+  const fabric::Identity self = somebody();
+
+  LateReport report;
+  Line line(*rseg, self, deaf);
+  fabric::RemoteKey key;
+  auto session = line.link->session(Deadline::in(kPatience));
+  report.entered =
+      session != nullptr && line.present(*token, &key) && line.hold_first_region(rseg->uid);
+  if (!report.entered) return report;
+  board[kEntered] = 1;
+  await(board[kMaySend]);
+
+  // In one piece, as the largest run of an honest importer.
+  bool ended = false;
+  session->start_write(payload.data(), kLateBytes, key, 0, [&](fabric::Cause cause) {
+    ended = true;
+    report.arrived = cause == fabric::Cause::kOk;
+  });
+  Deadline deadline = Deadline::in(kPatience);
+  while (board[kHasArrived].load() == 0 && !ended && !deadline.passed()) {
+    line.link->pump(*session);
+    session->endpoint().poll();
+  }
+  board[kPaused] = 1;
+
+  std::unique_ptr<Line> again;
+  if (order.comes_back) {
+    // The first hello has the old generation, and is not heard; the next one is.
+    again = std::make_unique<Line>(*rseg, self, deaf);
+    report.came_back = again->link->session(Deadline::in(kPatience)) != nullptr;
+    board[kCameBack] = 1;
+  }
+  await(board[kMayGoOn]);
+  deadline = Deadline::in(kPatience);
+  while (!ended && !session->endpoint().broken() && !deadline.passed()) {
+    line.link->pump(*session);
+    session->endpoint().poll();
+  }
+  report.cut = session->endpoint().broken();
+  line.link->retire(session);
+  session.reset();
+  return report;
+}
+
+int write_and_announce(const Flat& handle, const Flat& token, uint32_t pages) {
+  const auto rseg = access::decode_rseg(handle.bytes.data());
+  const auto granted = access::decode_token(token.bytes.data());
+  if (!rseg || !granted) throw std::runtime_error("a bad handle");
+  const std::vector<uint64_t> payload(size_t{pages} * kPageSize / 8, kLateWord);
+  Deaf deaf;
+  Line line(*rseg, somebody(), deaf);
+  fabric::RemoteKey key;
+  const Deadline deadline = Deadline::in(kPatience);
+  auto session = line.link->session(deadline);
+  if (session == nullptr || !line.present(*granted, &key)) return -1;
+  const auto cause = session->write(payload.data(), payload.size() * 8, key, 0, deadline);
+  if (cause != fabric::Cause::kOk) line.link->retire(session);
+  session.reset();
+  if (cause != fabric::Cause::kOk) return -1;
+  return line.announce(rseg->uid, pages);
+}
+
+}  // namespace cmi::test
