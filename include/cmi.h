@@ -812,20 +812,35 @@ typedef void cmi_fn_evt_ret(cmi_event* event, cmi_event_ret status);
 /* ---- Functions: since version 11; with version 10 agreed on they fail with CMI_ERR_NOTSUPP --- */
 
 /**
- * Makes a segment of memory that the client has mapped already.
- *   va, size  the memory; both multiples of prot_units (CMI_CTL_INFO), size > 0
- *   flags     as for seg_get()
+ * Makes a segment of memory that the client has mapped already. The memory stays where it is, with
+ * its content, and is the segment's first view: seg_dt() of `va` makes it the client's private
+ * memory again, with the content that the segment has then, and so does the last fini(). It must
+ * be the client's alone in whole pages: not what an allocator keeps beside it, no stack.
+ *   va, size  private anonymous memory that may be read and written; both multiples of prot_units
+ *             (CMI_CTL_INFO), size > 0
+ *   flags     CMI_SEG_NORESERVE, CMI_SEG_CLIENT_CONSIST, CMI_SEG_CLIENT_INCONSIST, as for seg_get()
+ * Other threads may load and store there meanwhile; a system call that is given the memory
+ * meanwhile may fail with EFAULT. Afterwards it is as any view: gone in forked children. A client
+ * that unmaps some of it, or maps something else over it, takes that part out of the view;
+ * importers then reach the segment's pages as they were, and never what is mapped there anew.
  * Returns: the segment's id, or CMI_SEG_INVALID.
- * Errors: as seg_get().
+ * Errors: CMI_ERR_INVAL (not aligned, size 0, some of it is not mapped, is a segment's already, or
+ *   holds the calling thread's stack; CONSIST and INCONSIST at once), CMI_ERR_PERM (some of it may
+ *   not be read and written), CMI_ERR_NOTSUPP (shared, executable or large-page memory, a mapping
+ *   of a file, a stack that grows, memory that another userfaultfd watches; another flag),
+ *   CMI_ERR_NOMEM (as seg_get()). On failure the memory is as it was.
  */
 typedef cmi_seg cmi_fn_seg_getva(cmi_ctxt* ctxt, void* va, size_t size, int32_t flags);
 
 /**
  * Makes a token for a part of a segment.
- *   va, size  the part: an address in one of the caller's views, and bytes
+ *   va, size  the part: an address in one of the caller's views of it, and bytes; both multiples of
+ *             prot_units (CMI_CTL_INFO), size > 0
  *   others    as for tok_new()
- * Returns: the token, or NULL.
- * Errors: as tok_new(); CMI_ERR_INVAL also if the part does not lie in the segment.
+ * An importer's access outside of the part raises CMI_ERROR_ACCESS. One node may still have only
+ * one token of its own for a segment, whole or in part. Returns: the token, or NULL. Errors: as
+ * tok_new(); CMI_ERR_INVAL also if the part is not aligned, or not wholly in one view;
+ *   CMI_ERR_NOTSUPP (a context of version 10).
  */
 typedef cmi_token* cmi_fn_tok_newva(cmi_ctxt* ctxt, cmi_seg seg, void* va, size_t size,
                                     cmi_naddr* naddr, cmi_acc flags);

@@ -1,7 +1,5 @@
 // What belongs to the interface and not yet to this build: it fails with CMI_ERR_NOTSUPP and
 // changes nothing. The lists shrink as the library grows.
-#include <sys/mman.h>
-
 #include <cstring>
 
 #include "system/one_process.hpp"
@@ -50,14 +48,6 @@ TEST_CASE_FIXTURE(Process, "calls_that_this_build_lacks_are_notsupp") {
     CHECK_FAILS(CALL(cmi_ctl, command, &cfg), -1, CMI_ERR_NOTSUPP);
   }
   CHECK(index == 77);
-
-  const size_t size = unit();
-  void* own = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  REQUIRE(own != MAP_FAILED);
-  CHECK_FAILS(CALL(seg_getva, own, size, 0), CMI_SEG_INVALID, CMI_ERR_NOTSUPP);
-  CHECK_FAILS(CALL(tok_newva, seg, view, size, CMI_NADDR_ANY, CMI_ACC_READ), nullptr,
-              CMI_ERR_NOTSUPP);
-  ::munmap(own, size);
 
   CHECK(view[0] == std::byte{0x17});
   CHECK(info().max_mem_avail == before.max_mem_avail);

@@ -28,6 +28,7 @@ constexpr int32_t kSegFlags = CMI_SEG_NORESERVE | CMI_SEG_LOCK | CMI_SEG_LARGE_P
                               CMI_SEG_EXTENSIBLE | CMI_SEG_CLIENT_CONSIST |
                               CMI_SEG_CLIENT_INCONSIST;
 constexpr int32_t kExpAttributes = CMI_SEG_WRITE_THROUGH;
+constexpr uint8_t kTokenAnyNode = 1, kTokenPart = 2;  // of a token's flags
 constexpr uint32_t kAllRights = fabric::kRead | fabric::kWrite | fabric::kAtomic;
 constexpr uint64_t kMaxSegmentSize = uint64_t{1} << (32 + kPageShift);  // PageIndex is 32 bits
 
@@ -59,9 +60,14 @@ bool legal(const RsegInfo& i) {
          });
 }
 
+bool legal(const TokenPart& p) {
+  return p.offset % kPageSize == 0 && p.size % kPageSize == 0 && p.size <= kMaxSegmentSize &&
+         p.offset <= kMaxSegmentSize - p.size && (p.size != 0 || p.offset == 0);
+}
+
 bool legal(const TokenInfo& i) {
-  return i.uid != 0 && i.id != 0 && i.rights != 0 && (i.rights & ~kAllRights) == 0 &&
-         i.any_node == !i.node && i.home &&
+  return legal(i.part) && i.uid != 0 && i.id != 0 && i.rights != 0 &&
+         (i.rights & ~kAllRights) == 0 && i.any_node == !i.node && i.home &&
          std::all_of(i.keys.begin(), i.keys.end(),
                      [](const TokenKey& k) { return legal_provider(k.provider); });
 }
@@ -220,7 +226,8 @@ Status encode_token(const TokenInfo& info, std::span<std::byte> out, uint16_t ve
   w.put(info.id);
   w.put(info.secret);
   w.put(info.rights);
-  w.put<uint8_t>(info.any_node ? 1 : 0);
+  const bool part = info.part.size != 0;
+  w.put(static_cast<uint8_t>((info.any_node ? kTokenAnyNode : 0) | (part ? kTokenPart : 0)));
   put(w, info.node);
   put(w, info.home);
   w.put(static_cast<uint8_t>(info.keys.size()));
@@ -228,6 +235,10 @@ Status encode_token(const TokenInfo& info, std::span<std::byte> out, uint16_t ve
     put(w, k.provider);
     w.put(k.key.key);
     w.put(k.key.base);
+  }
+  if (part) {
+    w.put(info.part.offset);
+    w.put(info.part.size);
   }
   return close_frame(w, out);
 }
@@ -241,9 +252,9 @@ Result<TokenInfo> decode_token(const void* token) {
   info.id = in.get<uint64_t>();
   info.secret = in.get<uint64_t>();
   info.rights = in.get<uint32_t>();
-  const auto any_node = in.get<uint8_t>();
-  if (any_node > 1) return Status::kInval;
-  info.any_node = any_node == 1;
+  const auto flags = in.get<uint8_t>();
+  if ((flags & ~(kTokenAnyNode | kTokenPart)) != 0) return Status::kInval;
+  info.any_node = (flags & kTokenAnyNode) != 0;
   info.node = get_id<NodeId>(in);
   info.home = get_id<ContextId>(in);
   const size_t keys = in.get<uint8_t>();
@@ -254,6 +265,11 @@ Result<TokenInfo> decode_token(const void* token) {
     k.key.key = in.get<uint64_t>();
     k.key.base = in.get<uint64_t>();
     info.keys.push_back(std::move(k));
+  }
+  if ((flags & kTokenPart) != 0) {
+    info.part.offset = in.get<uint64_t>();
+    info.part.size = in.get<uint64_t>();
+    if (info.part.size == 0) return Status::kInval;
   }
   if (!only_filler_left(in) || !legal(info)) return Status::kInval;
   return info;

@@ -54,6 +54,12 @@ struct TokenKey {
   fabric::RemoteKey key;
 };
 
+// Which bytes of a segment a token is for: whole pages.
+struct TokenPart {
+  uint64_t offset = 0, size = 0;  // size 0: all of it
+  bool operator==(const TokenPart&) const = default;
+};
+
 struct TokenInfo {
   uint64_t uid = 0;     // of the segment
   uint64_t id = 0;      // random, names the token at its home; never 0
@@ -63,6 +69,7 @@ struct TokenInfo {
   NodeId node;  // the only node that may use it; all zero if, and only if, any_node
   ContextId home;
   std::vector<TokenKey> keys;  // at most kMaxDoors
+  TokenPart part;
 };
 
 struct NaddrInfo {

@@ -388,17 +388,26 @@ cmi_token* tok_new(cmi_ctxt* ctxt, cmi_seg seg, cmi_naddr* naddr, cmi_acc flags)
 }
 
 cmi_seg seg_getva(cmi_ctxt* ctxt, void* va, size_t size, int32_t flags) {
-  if (enter(ctxt, kFacSeg, "seg_getva") == nullptr) return CMI_SEG_INVALID;
+  Context* c = enter(ctxt, kFacSeg, "seg_getva");
+  if (c == nullptr) return CMI_SEG_INVALID;
   return finish_object<cmi_seg>(
-      kFacSeg, CMI_SEG_INVALID, [] { return Result<cmi_seg>(Status::kNotSupp); },
+      kFacSeg, CMI_SEG_INVALID,
+      [&] {
+        SignalsBlocked quiet;
+        return c->seg_getva(va, size, flags);
+      },
       "seg_getva({}, {} bytes, flags {:#x})", va, size, flags);
 }
 
 cmi_token* tok_newva(cmi_ctxt* ctxt, cmi_seg seg, void* va, size_t size, cmi_naddr* naddr,
                      cmi_acc flags) {
-  if (enter(ctxt, kFacTok, "tok_newva") == nullptr) return nullptr;
+  Context* c = enter(ctxt, kFacTok, "tok_newva");
+  if (c == nullptr) return nullptr;
   return finish_object<cmi_token*>(
-      kFacTok, nullptr, [] { return Result<cmi_token*>(Status::kNotSupp); },
+      kFacTok, nullptr,
+      [&] {
+        return c->tok_newva(seg, va, size, naddr, flags);  // as tok_new
+      },
       "tok_newva(segment {}, {}, {} bytes, {}, rights {:#x})", seg, va, size, fmt::ptr(naddr),
       flags);
 }

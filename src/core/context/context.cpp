@@ -72,6 +72,7 @@ void Context::process_exits() {
     g_handle.store(nullptr);
     c->map_maker_->stop();
     c->engine_->stop();
+    c->engine_->home().stop_watching_adopted();
     // With other threads still running in here the registry is left to the next reaper.
     bool alone;
     {

@@ -73,6 +73,7 @@ class Context : private events::Host {
 
   // segments.cpp
   Result<int32_t> seg_get(size_t size, int32_t flags);
+  Result<int32_t> seg_getva(void* va, size_t size, int32_t flags);
   Result<void*> seg_at(int32_t seg, void* addr, int32_t flags);
   Status seg_dt(int32_t seg, void* addr);
   Status seg_remove(int32_t seg);
@@ -92,6 +93,8 @@ class Context : private events::Host {
   Result<int32_t> seg_imp(const cmi_rseg* rseg);
   Status set_token(int32_t seg, const cmi_token* token);
   Result<cmi_token*> tok_new(int32_t seg, const cmi_naddr* naddr, uint32_t rights);
+  Result<cmi_token*> tok_newva(int32_t seg, const void* va, size_t size, const cmi_naddr* naddr,
+                               uint32_t rights);
   Status tok_del(const cmi_token* token);
 
   // notifications.cpp
@@ -151,6 +154,9 @@ class Context : private events::Host {
   void leave_import_if_unused(int32_t seg);
   void start_cache(const std::shared_ptr<memory::Import>& import) CMI_REQUIRES(mu_);
   Result<void*> issue(size_t size, bool token, int32_t segment);
+  // `part`: nullptr for the whole segment.
+  Result<cmi_token*> make_token(int32_t seg, const access::TokenPart* part, const cmi_naddr* naddr,
+                                uint32_t rights);
   bool revoke_issued(const void* object, Bytes content, bool token);
   Nanos call_timeout() const { return engine_->importer().reconf_timeout(); }
 

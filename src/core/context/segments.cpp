@@ -13,7 +13,30 @@ constexpr int32_t kSegGetFlags = CMI_SEG_NORESERVE | CMI_SEG_LOCK | CMI_SEG_LARG
                                  CMI_SEG_CLIENT_INCONSIST;
 // Asked for by name and not offered yet.
 constexpr int32_t kNotOffered = CMI_SEG_LOCK | CMI_SEG_LARGE_PAGES | CMI_SEG_EXTENSIBLE;
+// Of memory that the client has already.
+constexpr int32_t kNotInPlace = CMI_SEG_LOCK | CMI_SEG_LARGE_PAGES | CMI_SEG_EXTENSIBLE;
 }  // namespace
+
+Result<int32_t> Context::seg_getva(void* va, size_t size, int32_t flags) {
+  if (version() < 11) return Status::kNotSupp;
+  if (va == nullptr || reinterpret_cast<uintptr_t>(va) % kPageSize != 0) return Status::kInval;
+  if (size > UINTPTR_MAX - reinterpret_cast<uintptr_t>(va)) return Status::kInval;
+  // The client's memory has the pages that it has, and all of them.
+  if ((flags & kNotInPlace) != 0) return Status::kNotSupp;
+  auto seg = seg_get(size, flags);
+  if (!seg) return seg.status();
+  auto attachment = node_->attach(*seg);
+  Status status = attachment.status();
+  if (attachment) status = engine_->home().adopt(*seg, va);
+  if (!ok(status)) {
+    if (attachment) node_->detach(*attachment);
+    (void)seg_remove(*seg);
+    return status;
+  }
+  Guard g(mu_);
+  attached_[va] = Attached{*seg, *attachment, nullptr};
+  return *seg;
+}
 
 Result<int32_t> Context::seg_get(size_t size, int32_t flags) {
   if ((flags & ~kSegGetFlags) != 0) return Status::kNotSupp;
@@ -139,6 +162,11 @@ Status Context::seg_dt(int32_t seg, void* addr) {
     }
   } else {
     status = engine_->home().detach(seg, addr, Deadline::in(kBarrierTimeout));
+    if (status == Status::kNoMem) {  // the client's own memory, and no room to give it back
+      Guard g(mu_);
+      attached_[addr] = std::move(entry);
+      return status;
+    }
   }
   node_->detach(entry.attachment);
   leave_import_if_unused(seg);

@@ -118,10 +118,47 @@ Status Context::set_token(int32_t seg, const cmi_token* token) {
   if (ok(access::encode_token(*info, bytes))) (void)node_->store_proxy_token(seg, bytes);
   uint64_t version = 0;
   if (node_->proxy_token(seg, &version)) engine_->importer().took_token(*import, version);
+  int views = 0;
+  {
+    Guard g(mu_);
+    if (auto it = imported_.find(seg); it != imported_.end()) views = it->second.views;
+  }
+  // Who attaches from now on finds the new one.
+  auto all = node_->find(seg);
+  if (all && all->attachments > static_cast<uint32_t>(views) &&
+      !engine_->home().tell_token(seg, Deadline::in(call_timeout()))) {
+    trace(kFacTok, kWarn, "CMI_SEG_TOKEN: a process of this node does not answer");
+  }
   return node_->set_marks(seg, node::kMarkTokenSet, 0);
 }
 
 Result<cmi_token*> Context::tok_new(int32_t seg, const cmi_naddr* naddr, uint32_t rights) {
+  return make_token(seg, nullptr, naddr, rights);
+}
+
+Result<cmi_token*> Context::tok_newva(int32_t seg, const void* va, size_t size,
+                                      const cmi_naddr* naddr, uint32_t rights) {
+  if (version() < 11) return Status::kNotSupp;
+  access::TokenPart part;
+  {
+    SignalsBlocked quiet;
+    auto info = node_->find(seg);
+    if (!info || info->kind != node::SegmentKind::kHome) return Status::kInval;
+    if (!engine_->home().owns(seg)) return Status::kPerm;
+    size_t offset = 0;
+    bool read_only = false;
+    if (size == 0 || size % kPageSize != 0 ||
+        engine_->home().segment_at(va, &offset, &read_only) != seg || offset % kPageSize != 0 ||
+        size > info->size - offset) {
+      return Status::kInval;
+    }
+    part = {offset, size};
+  }
+  return make_token(seg, &part, naddr, rights);
+}
+
+Result<cmi_token*> Context::make_token(int32_t seg, const access::TokenPart* part,
+                                       const cmi_naddr* naddr, uint32_t rights) {
   constexpr uint32_t kAll = CMI_ACC_READ | CMI_ACC_WRITE | CMI_ACC_ATOMIC;
   if (naddr == nullptr || rights == 0 || (rights & ~kAll) != 0) return Status::kInval;
   const bool any = naddr == CMI_NADDR_ANY;
@@ -139,7 +176,7 @@ Result<cmi_token*> Context::tok_new(int32_t seg, const cmi_naddr* naddr, uint32_
   if (!engine_->home().owns(seg)) return Status::kPerm;
   auto object = issue(access::kTokenSize, true, seg);
   if (!object) return object.status();
-  auto token = engine_->home().new_token(seg, any, node, rights);
+  auto token = engine_->home().new_token(seg, any, node, rights, part);
   Status status = token.status();
   auto* bytes = static_cast<std::byte*>(*object);
   if (ok(status)) status = access::encode_token(*token, {bytes, access::kTokenSize}, version());

@@ -40,7 +40,7 @@ void Importer::read_ahead(const View& view, uint32_t page, Deadline deadline) {
     return;
   }
   for (;;) {
-    PageRange todo = imp.streams.ahead(page, imp.pages);
+    PageRange todo = imp.streams.ahead(page, imp.end_page.load(std::memory_order_acquire));
     if (todo.count == 0) return;
     make_room(view.import, todo.count, deadline);
     const uint32_t end = todo.first + todo.count;
@@ -63,6 +63,7 @@ bool Importer::start_ahead(const View& view, PageRange pages, Deadline deadline)
       !hold(*imp, pages.first, pages.count, deadline) || !back_pages(*imp, pages)) {
     return false;
   }
+  if (!imp->allows(pages.first) || !imp->allows(pages.first + pages.count - 1)) return false;
   // Pairs with the revocation, as in fetch.
   imp->using_key.fetch_add(1, std::memory_order_seq_cst);
   if (imp->state.load(std::memory_order_seq_cst) != ImportState::kUsable) {

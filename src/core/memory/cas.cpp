@@ -26,15 +26,16 @@ Exception Importer::cas(const View& view, const std::byte* addr, uint64_t expect
   const std::shared_ptr<Import>& holder = view.import;
   Import& imp = *holder;
   if (view.read_only) return Exception::kAccess;
-  for (Exception e = usable(imp, false); e != Exception::kNone && e != Exception::kAccess;
-       e = usable(imp, false)) {
+  const auto offset = static_cast<uint64_t>(addr - view.addr);
+  const auto index = static_cast<uint32_t>(offset / kPageSize);
+  for (Exception e = usable(imp, false, index); e != Exception::kNone && e != Exception::kAccess;
+       e = usable(imp, false, index)) {
     if (e == Exception::kToken && adopt_token(holder, deadline)) continue;
     return imp.state.load() == ImportState::kRemoved ? explain(imp, deadline) : e;
   }
-  if ((imp.rights.load() & fabric::kAtomic) == 0) return Exception::kAccess;
-  const auto offset = static_cast<uint64_t>(addr - view.addr);
-  Page& page = imp.table[offset / kPageSize];
-  if (const auto index = static_cast<uint32_t>(offset / kPageSize); imp.is_in_flux(index)) {
+  if ((imp.rights.load() & fabric::kAtomic) == 0 || !imp.allows(index)) return Exception::kAccess;
+  Page& page = imp.table[index];
+  if (imp.is_in_flux(index)) {
     if (Exception e = ask_in_flux(imp, index, deadline); e != Exception::kNone) return e;
   }
 
@@ -73,7 +74,8 @@ Exception Importer::swap_by_message(const std::shared_ptr<Import>& holder, uint6
       const Exception e = explain(imp, deadline);
       return e == Exception::kNone ? Exception::kTransient : e;
     }
-    if ((imp.rights.load() & fabric::kAtomic) == 0) return Exception::kAccess;
+    const auto page = static_cast<uint32_t>(offset / kPageSize);
+    if ((imp.rights.load() & fabric::kAtomic) == 0 || !imp.allows(page)) return Exception::kAccess;
     std::byte buf[64];
     Writer out(buf);
     out.put(imp.rseg.uid);
@@ -127,7 +129,8 @@ Exception Importer::swap_by_provider(const std::shared_ptr<Import>& holder, uint
     const Exception e = explain(imp, deadline);
     return e == Exception::kNone ? Exception::kTransient : e;
   }
-  if ((imp.rights.load() & fabric::kAtomic) == 0) return Exception::kAccess;
+  const auto page = static_cast<uint32_t>(offset / kPageSize);
+  if ((imp.rights.load() & fabric::kAtomic) == 0 || !imp.allows(page)) return Exception::kAccess;
   imp.using_key.fetch_add(1, std::memory_order_seq_cst);  // pairs with the revocation, as in fetch
   fabric::Cause cause = fabric::Cause::kRefused;
   if (imp.state.load(std::memory_order_seq_cst) == ImportState::kUsable) {

@@ -61,7 +61,7 @@ Result<std::unique_ptr<Engine>> Engine::start(node::Node& node, const fabric::Co
   if (!importer) return importer.status();
   e->importer_ = importer.take();
   auto home = Home::open({node, *e->serving_, *e->server_, e->provider(), self, node.id(),
-                          e->views_, e->stats_, *e->watch_, observer});
+                          e->views_, e->stats_, *e->watch_, observer, e->importer_.get()});
   if (!home) return home.status();
   e->home_ = home.take();
   e->watch_->start(*e->home_, *e->importer_);
@@ -103,6 +103,9 @@ void Engine::wake() {
 
 // At home only pages in flux and first stores to guarded views fault for us.
 Exception Engine::try_home_access(const View& view, const std::byte* addr, bool write) {
+  if (view.adopted && write) {
+    for (Backoff backoff; home_->being_moved(view);) backoff.pause();
+  }
   if (home_->in_flux(view, addr)) return Exception::kConsist;
   // After that: who uncovers the page counts before it is no longer in flux.
   const uint64_t uncovered = home_->uncovered();

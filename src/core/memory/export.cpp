@@ -32,7 +32,15 @@ Result<access::RsegInfo> Home::export_segment(int32_t id, int32_t flags, int32_t
   return r;
 }
 
-Result<access::TokenInfo> Home::new_token(int32_t id, bool any_node, NodeId node, uint32_t rights) {
+Result<std::unique_ptr<fabric::Region>> Home::register_for(Segment& s,
+                                                           const access::TokenInfo& token) {
+  const uint64_t size = token.part.size != 0 ? token.part.size : s.size;
+  return parts_.serving.register_memory(s.service.data() + token.part.offset, size, token.rights,
+                                        random_u64());
+}
+
+Result<access::TokenInfo> Home::new_token(int32_t id, bool any_node, NodeId node, uint32_t rights,
+                                          const access::TokenPart* part) {
   Guard g(mu_);
   Segment* s = find(id);
   if (s == nullptr || s->removed) return Status::kInval;
@@ -53,10 +61,13 @@ Result<access::TokenInfo> Home::new_token(int32_t id, bool any_node, NodeId node
   info.any_node = any_node;
   info.node = any_node ? NodeId{} : node;
   info.home = parts_.self;
+  if (part != nullptr) info.part = *part;
   // The token is the key of a registration with just its rights.
-  auto region = parts_.serving.register_memory(s->service.data(), s->size, rights, random_u64());
+  auto region = register_for(*s, info);
   if (!region) return region.status();
-  info.keys.push_back({parts_.provider, (*region)->key()});
+  fabric::RemoteKey key = (*region)->key();
+  key.base -= info.part.offset;  // of the segment's first byte, reachable or not
+  info.keys.push_back({parts_.provider, key});
   Token& t = s->tokens[info.id];
   t.info = info;
   t.region = region.take();

@@ -41,7 +41,7 @@ void Importer::drop_twin(Page& page) {
   page.twin = 0;
 }
 
-Exception Importer::usable(Import& imp, bool write) {
+Exception Importer::usable(Import& imp, bool write, uint32_t page) {
   switch (imp.state.load(std::memory_order_acquire)) {
     case ImportState::kNoToken:
     case ImportState::kRevoked:
@@ -53,9 +53,13 @@ Exception Importer::usable(Import& imp, bool write) {
     case ImportState::kUsable:
       break;
   }
+  if (imp.tokens_told.load(std::memory_order_acquire) !=
+      imp.tokens_taken.load(std::memory_order_acquire)) {
+    return Exception::kToken;
+  }
   const uint32_t rights = imp.rights.load(std::memory_order_acquire);
-  return (rights & (write ? fabric::kWrite : fabric::kRead)) != 0 ? Exception::kNone
-                                                                  : Exception::kAccess;
+  const bool allowed = (rights & (write ? fabric::kWrite : fabric::kRead)) != 0 && imp.allows(page);
+  return allowed ? Exception::kNone : Exception::kAccess;
 }
 
 bool Importer::make_dirty(const View& view, uint32_t index) {
@@ -93,7 +97,7 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, D
     page.lock();
     // Looked at under the page's lock: a revocation sets the state first and takes the pages after,
     // so whatever is mapped here under an old verdict is taken by it.
-    if (Exception e = usable(imp, write); e != Exception::kNone) {
+    if (Exception e = usable(imp, write, index); e != Exception::kNone) {
       page.unlock();
       if (e == Exception::kToken && adopt_token(view.import, deadline)) continue;
       if (imp.state.load() != ImportState::kRemoved) return e;
@@ -281,7 +285,8 @@ bool Importer::hold(Import& imp, uint32_t first, uint32_t n, Deadline deadline) 
   Guard g(imp.hold_mu);
   if (all_held()) return true;
   // Who reads in order wants the next ones soon.
-  if (n >= Streams::kAheadFrom) to = std::min(to + kRegionsAhead, regions_of(imp.pages) - 1);
+  if (n >= Streams::kAheadFrom)
+    to = std::min(to + kRegionsAhead, region_of(std::max(imp.end_page.load(), first + n) - 1));
   const uint32_t epoch = imp.hold_epoch = imp.hold_epoch % kMaxEpoch + 1;
   for (uint32_t r = from; r <= to; ++r) {
     imp.regions.enter(r);  // not to be let go of before the answer is here
@@ -311,7 +316,8 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Marking
   const std::shared_ptr<Import>& holder = view.import;
   Import& imp = *holder;
   count(write ? parts_.stats.store_misses : parts_.stats.load_misses);
-  const uint32_t window = std::min({imp.streams.miss(wanted), imp.pages - wanted,
+  const uint32_t end = std::max(imp.end_page.load(std::memory_order_acquire), wanted + 1);
+  const uint32_t window = std::min({imp.streams.miss(wanted), end - wanted,
                                     imp.cache_limit.load(std::memory_order_relaxed) / 8});
   make_room(holder, window, deadline);
   uint32_t n = 1 + (window > 1 ? claim(imp, {wanted + 1, window - 1}, false).count : 0);
@@ -326,6 +332,10 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Marking
     fabric::RemoteKey key;
     if (session != nullptr && session_key(imp, *session, &key, deadline) &&
         (late || hold(imp, wanted, n, deadline)) && back_pages(imp, {wanted, n})) {
+      if (!imp.allows(wanted) || !imp.allows(wanted + n - 1)) {  // under another token by now
+        give_up_fetch(holder, wanted, n);
+        return Exception::kNone;
+      }
       // Pairs with the revocation: it sets the state, then waits for using_key to be zero.
       imp.using_key.fetch_add(1, std::memory_order_seq_cst);
       const bool posted = imp.state.load(std::memory_order_seq_cst) == ImportState::kUsable;
@@ -391,16 +401,32 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Marking
 // token serves the whole node. Only asked when an access is about to fail for want of one.
 bool Importer::adopt_token(const std::shared_ptr<Import>& imp, Deadline deadline) {
   const ImportState state = imp->state.load();
-  if (state != ImportState::kNoToken && state != ImportState::kRevoked) return false;
+  const uint32_t told = imp->tokens_told.load(std::memory_order_acquire);
+  if (state != ImportState::kNoToken && state != ImportState::kRevoked &&
+      told == imp->tokens_taken.load(std::memory_order_acquire)) {
+    return false;
+  }
   Guard g(imp->adopt_mu);
   uint64_t version = 0;
   auto bytes = parts_.node.proxy_token(imp->id, &version);
   if (!bytes || bytes->size() < access::kTokenSize) return false;
-  if (version == imp->adopted_version) return imp->state.load() == ImportState::kUsable;
-  auto token = access::decode_token(bytes->data());
-  if (!token) return false;
-  imp->adopted_version = version;
-  return ok(set_token(imp, *token, deadline)) && imp->state.load() == ImportState::kUsable;
+  if (version != imp->adopted_version) {
+    auto token = access::decode_token(bytes->data());
+    if (!token) return false;
+    imp->adopted_version = version;
+    if (!ok(set_token(imp, *token, deadline))) return false;
+  }
+  // Not before: until here nobody accesses anything under the old one.
+  if (imp->tokens_taken.load() != told) imp->tokens_taken.store(told, std::memory_order_release);
+  return imp->state.load() == ImportState::kUsable;
+}
+
+void Importer::token_changed(int32_t id) {
+  for (auto& imp : all_imports()) {
+    if (imp->id != id || imp->ours) continue;
+    imp->tokens_told.fetch_add(1, std::memory_order_acq_rel);
+    if (imp->ready.load(std::memory_order_acquire)) invalidate(imp, {0, imp->pages});
+  }
 }
 
 void Importer::took_token(Import& imp, uint64_t version) {

@@ -51,7 +51,9 @@ Result<std::unique_ptr<Home>> Home::open(Parts parts) {
 Home::~Home() {
   Guard g(mu_);
   for (auto& [id, s] : segments_) {
-    for (auto& v : s.views) munmap(v.addr, v.len);
+    for (auto& v : s.views) {
+      if (!v.adopted) munmap(v.addr, v.len);  // what could not be given back stays with the client
+    }
   }
 }
 
@@ -191,6 +193,7 @@ Result<void*> Home::attach(int32_t id, uint64_t size, void* addr, bool read_only
     }
     owner = s->owner;
     map.release();
+    mapped_over(view.addr, size);
     parts_.views.insert(view.view);
     s->views.push_back(view);
     if (foreign) held_segments_.fetch_add(1);
@@ -224,7 +227,7 @@ Status Home::detach(int32_t id, void* addr, Deadline deadline) {
     if (s == nullptr) return Status::kInval;
     auto it = std::find_if(s->views.begin(), s->views.end(),
                            [&](const HomeView& v) { return v.addr == addr; });
-    if (it == s->views.end()) return Status::kInval;
+    if (it == s->views.end() || it->moving) return Status::kInval;
     view = *it;
     owned = s->owned;
     owner = s->owner;
@@ -240,10 +243,19 @@ Status Home::detach(int32_t id, void* addr, Deadline deadline) {
     ask_owner(owner, kBusUnview, id, reinterpret_cast<uint64_t>(view.addr), view.len, -1, deadline);
     held_segments_.fetch_sub(1);
   }
-  parts_.views.erase(view.view);
-  munmap(view.addr, view.len);
+  if (!view.adopted) {
+    parts_.views.erase(view.view);
+    munmap(view.addr, view.len);
+  }
   Guard g(mu_);
   Segment* s = find(id);
+  if (view.adopted && s != nullptr) {
+    if (Status st = give_back(*s, view); !ok(st)) {
+      s->views.push_back(view);  // still the segment's
+      return st;
+    }
+    parts_.views.erase(view.view);
+  }
   if (s == nullptr || !s->views.empty()) return Status::kOk;
   if (!s->owned) {
     segments_.erase(id);
@@ -265,6 +277,7 @@ int32_t Home::segment_at(const void* addr, size_t* offset, bool* read_only) {
     for (auto& v : s.views) {
       if (a >= v.addr && a < v.addr + v.len) {
         *offset = static_cast<size_t>(a - v.addr);
+        if (v.adopted && !still_adopted(s, v, *offset)) continue;
         *read_only = v.read_only;
         return id;
       }

@@ -1,11 +1,12 @@
 // The home side of the coherence protocol: segments of this node that this process made or
 // attached, their exports and tokens, the importers that hold pages, and publications.
 //
-// Files: home.cpp (segments and views), export.cpp (handles, tokens, revocation, removal),
-// requests.cpp (what importers ask), publish.cpp (notices and their acknowledgements),
-// in_flux.cpp and recovery.cpp (pages in flux after an importer's death: importers' marks, lists;
-// covering the pages here, giving them back), home_barrier.cpp (stores of this node: tracking,
-// barriers, CAS; the node bus), home_quiesce.cpp, home_partings.cpp (the ends of contexts).
+// Files: home.cpp (segments and views), adopt.cpp (those of the client's own memory), export.cpp
+// (handles, tokens, revocation, removal), requests.cpp (what importers ask), publish.cpp (notices
+// and their acknowledgements), in_flux.cpp and recovery.cpp (pages in flux after an importer's
+// death: importers' marks, lists; covering the pages here, giving them back), home_barrier.cpp
+// (stores of this node: tracking, barriers, CAS; the node bus), home_quiesce.cpp, home_partings.cpp
+// (the ends of contexts).
 //
 // Only the process that made a segment exports and publishes it. Other processes of the node attach
 // the same file; they register their views with the maker over the node bus, and their barriers and
@@ -31,6 +32,7 @@
 #include "core/memory/wire.hpp"
 #include "core/node/node.hpp"
 #include "core/node/report.hpp"
+#include "core/segment/mappings.hpp"
 #include "fabric/server.hpp"
 
 namespace cmi::memory {
@@ -54,6 +56,8 @@ class Home {
     Stats& stats;
     Watch& watch;
     Observer& observer;
+    // Of this context, for what a neighbour says of an import that both use; null: has none.
+    Importer* importer = nullptr;
   };
   static Result<std::unique_ptr<Home>> open(Parts parts);
   ~Home();
@@ -64,13 +68,25 @@ class Home {
   Result<void*> attach(int32_t id, uint64_t size, void* addr, bool read_only, Deadline deadline);
   // kInval: nothing of that segment is attached at exactly this address.
   Status detach(int32_t id, void* addr, Deadline deadline);
+  // adopt.cpp: seg_getva
+  // The memory at va, as much as the new segment is large, becomes its memory and its first view.
+  // Until then nobody else knows of the segment. On failure the memory is as it was. kInval: some
+  // of it is not mapped, or a segment's. kPerm, kNotSupp: see segment::own_memory.
+  Status adopt(int32_t id, void* va);
+  // Fault handler: whether a store has to wait.
+  bool being_moved(const View& view);
+  // The process ends and nobody takes its faults any more.
+  void stop_watching_adopted();
+
   // The home view that `addr` lies in: its segment, or 0.
   int32_t segment_at(const void* addr, size_t* offset, bool* read_only);
   uint32_t exports();
 
   // export.cpp
   Result<access::RsegInfo> export_segment(int32_t id, int32_t flags, int32_t attrib);
-  Result<access::TokenInfo> new_token(int32_t id, bool any_node, NodeId node, uint32_t rights);
+  // `part`: nullptr for the whole segment.
+  Result<access::TokenInfo> new_token(int32_t id, bool any_node, NodeId node, uint32_t rights,
+                                      const access::TokenPart* part);
   Status delete_token(const access::TokenInfo& token, Deadline deadline);
   // Tells importers that the segment is marked for deletion.
   void removed(int32_t id, Deadline deadline);
@@ -102,6 +118,9 @@ class Home {
   Result<uint64_t> cas(int32_t id, size_t offset, uint64_t expected, uint64_t desired,
                        Deadline deadline);
   void on_datagram(node::Node::Datagram datagram);
+  // Tells the other processes of the node that this one has set another token for a proxy; they
+  // access nothing under the old one when this returns, or the deadline has passed (false).
+  bool tell_token(int32_t proxy, Deadline deadline);
   void report(node::ContextReport* out);  // report.cpp
 
   // recovery.cpp: CMI_SEG_CHECK and CMI_SEG_RECO. kPerm: not the process that made the segment.
@@ -146,6 +165,10 @@ class Home {
     bool owes_quiesce = false;  // its client has not said that it stopped
     uint64_t token = 0;         // id; 0: none presented, or revoked
     uint32_t rights = 0;
+    PageRange pages;  // that its token is for
+    bool covers(uint64_t first, uint64_t count) const {
+      return first >= pages.first && first + count <= pages.first + uint64_t{pages.count};
+    }
     bool could_write = false;                 // once, with some token
     std::unique_ptr<fabric::Region> session;  // its own registration (a fence closes it)
     HeldRegions regions;
@@ -159,6 +182,14 @@ class Home {
     bool read_only = false;
     bool armed = false;                // stores are noted, by the kernel or in view->stores
     std::shared_ptr<const View> view;  // for the fault handler
+    // Memory of the client's own. `gone`: what it has unmapped or mapped anew, as far as we know.
+    bool adopted = false, locked = false;
+    bool moving = false;  // it is still being made one
+    PageSet gone;
+    // Those of the ranges that are still ours.
+    std::vector<PageRange> here(const std::vector<PageRange>& ranges) const {
+      return gone.empty() ? ranges : gone.missing(ranges);
+    }
   };
   struct ForeignView {  // of another process of this node
     node::ContextSlot slot{};
@@ -224,10 +255,22 @@ class Home {
   void forget_holders(Segment& s, Predicate which) CMI_REQUIRES(mu_);
   Holder* find_holder(Segment& s, const ContextId& client, uint32_t instance) CMI_REQUIRES(mu_);
   Status map_service(Segment& s) CMI_REQUIRES(mu_);
+  // What a token with these rights lets its holder reach.
+  Result<std::unique_ptr<fabric::Region>> register_for(Segment& s, const access::TokenInfo& token)
+      CMI_REQUIRES(mu_);
   void arm(Segment& s) CMI_REQUIRES(mu_);
   void arm(HomeView& v) CMI_REQUIRES(mu_);
   static void reply(fabric::Server& server, const ContextId& client, uint64_t number, WireStatus s,
                     Bytes more = {});
+
+  // adopt.cpp
+  Status move_onto(int file, std::byte* at, size_t size);
+  void look_at_adopted(Segment& s, HomeView& v) CMI_REQUIRES(mu_);
+  void mapped_over(const std::byte* addr, size_t len) CMI_REQUIRES(mu_);
+  bool still_adopted(Segment& s, HomeView& v, size_t offset) CMI_REQUIRES(mu_);
+  static Status give_back(int file, std::byte* at, const std::vector<segment::Part>& parts,
+                          size_t size, bool locked);
+  Status give_back(Segment& s, HomeView& v) CMI_REQUIRES(mu_);
 
   // publish.cpp. Collects what finished in *done; the caller runs that after releasing mu_.
   std::shared_ptr<Publication> publish(Segment& s, const ContextId& except, uint32_t instance,
@@ -305,6 +348,8 @@ class Home {
   // home_barrier.cpp
   // The pages of these ranges that this node has stored to since they were looked at last.
   std::vector<PageRange> scan(Segment& s, const std::vector<PageRange>& ranges) CMI_REQUIRES(mu_);
+  bool scan_own(Segment& s, HomeView& v, const std::vector<PageRange>& ranges,
+                std::vector<PageRange>* out) CMI_REQUIRES(mu_);
   static std::vector<PageRange> uncovered(const Segment& s, const ForeignView& v,
                                           const std::vector<PageRange>& ranges);
   // Nobody needs to hear of what was stored to these pages until now.
@@ -314,6 +359,7 @@ class Home {
                                             Finished* done) CMI_REQUIRES(mu_);
   bool send_stored(Segment& s) CMI_REQUIRES(mu_);
   bool tell_stored(int32_t id, Deadline deadline);
+  // Asks another process of the node, mostly a segment's owner, and waits. True also when it ended.
   bool ask_owner(node::ContextSlot owner, uint8_t what, int32_t segment, uint64_t a, uint64_t b,
                  int pass_fd, Deadline deadline);
 

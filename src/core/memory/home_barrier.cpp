@@ -64,6 +64,19 @@ std::vector<PageRange> Home::uncovered(const Segment& s, const ForeignView& v,
   return ranges;  // client-consistent
 }
 
+// False: the scan broke off, and not all that it had found is in *out.
+bool Home::scan_own(Segment& s, HomeView& v, const std::vector<PageRange>& ranges,
+                    std::vector<PageRange>* out) {
+  const auto addr = reinterpret_cast<uint64_t>(v.addr);
+  if (!v.adopted) {
+    scan_view(pagemap_.get(), addr, ranges, out);
+    return true;
+  }
+  if (scan_view(pagemap_.get(), addr, v.here(ranges), out)) return true;
+  look_at_adopted(s, v);  // the client has mapped something else there
+  return false;
+}
+
 std::vector<PageRange> Home::scan(Segment& s, const std::vector<PageRange>& ranges) {
   std::vector<PageRange> written;
   if (ranges.empty()) return written;
@@ -76,8 +89,10 @@ std::vector<PageRange> Home::scan(Segment& s, const std::vector<PageRange>& rang
     } else if (v.armed && !tracked_) {
       const auto stored = v.view->stores->take();
       written.insert(written.end(), stored.begin(), stored.end());
-    } else if (v.armed) {
-      scan_view(pagemap_.get(), reinterpret_cast<uint64_t>(v.addr), open, &written);
+    } else if (v.armed && !scan_own(s, v, open, &written)) {
+      // What the kernel had noted before it came upon what is not ours is gone with the error.
+      const auto here = v.here(ranges);
+      written.insert(written.end(), here.begin(), here.end());
     }
   }
   for (auto it = s.foreign.begin(); it != s.foreign.end();) {
@@ -105,7 +120,7 @@ void Home::forget_stores(Segment& s, const std::vector<PageRange>& ranges) {
   std::vector<PageRange> ignored;
   const auto open = s.in_flux.missing(ranges);
   for (auto& v : s.views) {
-    if (v.armed) scan_view(pagemap_.get(), reinterpret_cast<uint64_t>(v.addr), open, &ignored);
+    if (v.armed) scan_own(s, v, open, &ignored);
   }
   for (auto& f : s.foreign) {
     scan_view(f.pagemap.get(), f.addr, uncovered(s, f, ranges), &ignored);
@@ -274,10 +289,12 @@ bool Home::ask_owner(node::ContextSlot owner, uint8_t what, int32_t segment, uin
         answered = wait(*p, Deadline{std::min(deadline.at, now() + 100 * kMilli)});
         if (answered) break;
         auto info = parts_.node.find(segment);
-        if (!info || !info->owner_alive) answered = true;
-        // The answer may have found our queue full: ask again. Owners do each thing twice without
+        if (!info || (info->owner == owner && !info->owner_alive)) answered = true;
+        // The answer may have found our queue full: ask again. Each thing is done twice without
         // harm.
-        if (!answered) (void)parts_.node.bus_send(owner, out.done(), pass_fd);
+        if (!answered) {
+          answered = parts_.node.bus_send(owner, out.done(), pass_fd) == Status::kInval;
+        }
       }
       break;
     } else if (deadline.passed()) {
@@ -289,6 +306,15 @@ bool Home::ask_owner(node::ContextSlot owner, uint8_t what, int32_t segment, uin
   Guard g(mu_);
   asked_.erase(question);
   return answered;
+}
+
+bool Home::tell_token(int32_t proxy, Deadline deadline) {
+  bool good = true;
+  for (node::ContextSlot slot : parts_.node.members()) {
+    if (slot == parts_.node.slot()) continue;
+    good = ask_owner(slot, kBusToken, proxy, 0, 0, -1, deadline) && good;
+  }
+  return good;
 }
 
 void Home::on_datagram(node::Node::Datagram d) {
@@ -306,6 +332,7 @@ void Home::on_datagram(node::Node::Datagram d) {
     stored.push_back({first, in.get<uint32_t>()});
   }
   if (!in.done()) return;
+  if (what == kBusToken && parts_.importer != nullptr) parts_.importer->token_changed(segment);
   if (what == kBusLost) return on_bus_lost(segment, stored, b);
   if (what == node::kBusQuiesce) return on_bus_quiesce(d.from, segment, question, a);
   Finished done;
@@ -377,6 +404,9 @@ void Home::on_datagram(node::Node::Datagram d) {
         } else {
           done.push_back(answer);
         }
+        break;
+      case kBusToken:
+        done.push_back(answer);
         break;
       case kBusLook:
         if (!ours || add_watcher(*s, d.from)) done.push_back(answer);

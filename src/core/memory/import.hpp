@@ -65,6 +65,15 @@ struct Import : std::enable_shared_from_this<Import> {
 
   std::atomic<ImportState> state{ImportState::kNoToken};
   std::atomic<uint32_t> rights{0};
+  // The pages that the token is for: from this one to the one before that.
+  std::atomic<uint32_t> first_page{0}, end_page{0};
+  bool allows(uint32_t page) const {
+    return page >= first_page.load(std::memory_order_acquire) &&
+           page < end_page.load(std::memory_order_acquire);
+  }
+  // How often the process that imported the segment has said that it set another token, and up to
+  // which of these that token is ours: between the two nothing may be accessed.
+  std::atomic<uint32_t> tokens_told{0}, tokens_taken{0};
   // The home may have declared us dead: nothing may be mapped. Looked at under a page's lock; set
   // first, and the mappings taken after.
   std::atomic<bool> lapsed{false};

@@ -123,6 +123,9 @@ Status Importer::set_token(const std::shared_ptr<Import>& import, const access::
   Import& imp = *import;
   if (token.uid != imp.rseg.uid) return Status::kInval;
   if (!token.any_node && token.node != parts_.self.node) return Status::kPerm;
+  if (token.part.size > imp.rseg.size || token.part.offset > imp.rseg.size - token.part.size) {
+    return Status::kInval;
+  }
   // Without READ there is no twin, hence no caching; write-through would be needed.
   if ((token.rights & fabric::kWrite) != 0 && (token.rights & fabric::kRead) == 0) {
     return Status::kInval;
@@ -141,6 +144,12 @@ Status Importer::set_token(const std::shared_ptr<Import>& import, const access::
     imp.token = token;
     imp.key_generation.store(0, std::memory_order_release);  // the next use presents it
     imp.rights.store(token.rights, std::memory_order_release);
+    const auto first = static_cast<uint32_t>(token.part.offset / kPageSize);
+    imp.first_page.store(first, std::memory_order_release);
+    imp.end_page.store(token.part.size == 0
+                           ? imp.pages
+                           : first + static_cast<uint32_t>(token.part.size / kPageSize),
+                       std::memory_order_release);
     imp.token_id.store(token.id, std::memory_order_release);
     // A segment that was removed or lost meanwhile stays so.
     while (before != ImportState::kRemoved && before != ImportState::kGone &&

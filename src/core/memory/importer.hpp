@@ -104,6 +104,9 @@ class Importer {
   void leave(const std::shared_ptr<Import>& imp, Deadline deadline);
   // The same for all imports of a context that ends.
   void leave_all(const std::vector<std::shared_ptr<Import>>& imports, Deadline deadline);
+  // The process that imported the segment for this node has set another token: nothing is accessed
+  // under the old one when this returns. Service thread.
+  void token_changed(int32_t id);
   // The registry's token of this version is the one that the import has.
   void took_token(Import& imp, uint64_t version);
 
@@ -193,7 +196,7 @@ class Importer {
   std::vector<std::shared_ptr<fabric::Link>> links_that(Predicate wanted);
 
   // fetch.cpp
-  Exception usable(Import& imp, bool write);  // kNone, or why not
+  Exception usable(Import& imp, bool write, uint32_t page);  // kNone, or why not
   Exception fetch(const View& view, uint32_t page, bool write, Marking* marking, Deadline deadline);
   bool adopt_token(const std::shared_ptr<Import>& imp, Deadline deadline);
   Exception explain(Import& imp, Deadline deadline);

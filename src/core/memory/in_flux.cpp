@@ -52,6 +52,8 @@ void Home::on_mark(const fabric::ClientInfo& client, uint64_t number, Reader in,
       mark.epoch = in.get<uint8_t>();
       if (mark.page >= s->size / kPageSize) {
         status = WireStatus::kRange;
+      } else if (set && !h->covers(mark.page, 1)) {
+        status = WireStatus::kRights;
       } else if (mark.epoch == 0) {
         status = WireStatus::kMalformed;
       } else if (!set) {

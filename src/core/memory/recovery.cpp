@@ -32,7 +32,8 @@ bool Home::cover(HomeView& v, PageRange pages) {
 bool Home::cover(Segment& s, const std::vector<PageRange>& pages) {
   bool good = true;
   for (auto& v : s.views) {
-    for (const PageRange& r : pages) good = cover(v, r) && good;
+    if (v.adopted) look_at_adopted(s, v);
+    for (const PageRange& r : v.here(pages)) good = cover(v, r) && good;
   }
   return good;
 }
@@ -56,9 +57,12 @@ bool Home::uncover(Segment& s, HomeView& v, PageRange pages) {
 // False: all of it stays covered.
 bool Home::uncover(Segment& s, PageRange pages) {
   for (auto& v : s.views) {
-    if (uncover(s, v, pages)) continue;
-    (void)cover(s, {pages});
-    return false;
+    if (v.adopted) look_at_adopted(s, v);
+    for (const PageRange& r : v.here({pages})) {
+      if (uncover(s, v, r)) continue;
+      (void)cover(s, {pages});
+      return false;
+    }
   }
   uncovered_.fetch_add(1, std::memory_order_release);
   return true;
@@ -77,7 +81,7 @@ bool Home::in_flux(int32_t id, size_t offset) {
 }
 
 bool Home::in_flux(const View& view, const std::byte* addr) {
-  return in_flux(view.segment, static_cast<size_t>(addr - view.addr));
+  return in_flux(view.segment, view.offset + static_cast<size_t>(addr - view.addr));
 }
 
 Status Home::recovery_range(int32_t id, const std::byte* addr, size_t size, Segment** segment,

@@ -186,8 +186,8 @@ void Home::on_present(const fabric::ClientInfo& client, uint64_t number, Reader 
         return reply(parts_.server, client.id, number, WireStatus::kNoMem);
       }
       h->session.reset();
-      auto region = parts_.serving.register_memory(s->service.data(), s->size,
-                                                   t->second.info.rights, random_u64());
+      const access::TokenPart& part = t->second.info.part;
+      auto region = register_for(*s, t->second.info);
       if (!region) {
         status = WireStatus::kNoMem;
       } else {
@@ -196,6 +196,8 @@ void Home::on_present(const fabric::ClientInfo& client, uint64_t number, Reader 
         h->presented = true;
         h->token = token_id;
         h->rights = t->second.info.rights;
+        h->pages = {static_cast<uint32_t>(part.offset / kPageSize),
+                    static_cast<uint32_t>((part.size != 0 ? part.size : s->size) / kPageSize)};
         h->could_write = h->could_write || (h->rights & fabric::kWrite) != 0;
         if (!was_held) {
           held_segments_.fetch_add(1);
@@ -203,7 +205,7 @@ void Home::on_present(const fabric::ClientInfo& client, uint64_t number, Reader 
         }
         const fabric::RemoteKey key = h->session->key();
         out.put(key.key);
-        out.put(key.base);
+        out.put(key.base - part.offset);  // of the segment's first byte, reachable or not
         out.put(h->rights);
         out.blob(h->session->raw_key());
         if (!s->in_flux.empty()) {
@@ -285,6 +287,10 @@ void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader 
         status = WireStatus::kRange;
         break;
       }
+      if (!announce && !h->covers(page, 1)) {
+        status = WireStatus::kRights;
+        break;
+      }
       std::byte* const at = s->service.data() + size_t{page} * kPageSize;
       const WireStatus stored = announce ? arrived(at, pages) : store_diff(in, at);
       if (stored == WireStatus::kMalformed) {
@@ -337,6 +343,9 @@ void Home::on_hold(const fabric::ClientInfo& client, uint64_t number, Reader in)
       const uint32_t all = regions_of(pages);
       if (first >= all || n == 0 || n > all - first || epoch == 0) {
         status = WireStatus::kRange;
+      } else if (first < region_of(h->pages.first) ||
+                 first + n - 1 > region_of(h->pages.first + h->pages.count - 1)) {
+        status = WireStatus::kRights;
       } else {
         // What was stored there while nobody held it needs no publication: the importer fetches
         // after this.
@@ -376,7 +385,7 @@ void Home::on_repair(const fabric::ClientInfo& client, uint64_t number, Reader i
         status = WireStatus::kMalformed;
         break;
       }
-      if (apply) {
+      if (apply && h->covers(page, 1)) {
         std::byte* const at = s->service.data() + size_t{page} * kPageSize;
         const auto store = [&] { apply_where_unchanged(old.data(), next.data(), at); };
         broken = !unless_broken(at, kPageSize, store) || broken;
@@ -409,6 +418,8 @@ void Home::on_cas(const fabric::ClientInfo& client, uint64_t number, Reader in) 
                                   : WireStatus::kMalformed;
     if (status == WireStatus::kOk && (offset % 8 != 0 || offset > s->size - 8)) {
       status = WireStatus::kRange;
+    } else if (status == WireStatus::kOk && !h->covers(offset / kPageSize, 1)) {
+      status = WireStatus::kRights;
     } else if (status == WireStatus::kOk &&
                s->in_flux.contains(static_cast<uint32_t>(offset / kPageSize))) {
       status = WireStatus::kInFlux;

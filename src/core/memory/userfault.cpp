@@ -182,6 +182,19 @@ Status Userfault::add(void* addr, size_t len) {
   return Status::kOk;
 }
 
+void Userfault::remove(void* addr, size_t len) {
+  unprotect(addr, len);
+  uffdio_range r{reinterpret_cast<uint64_t>(addr), len};
+  ioctl(fd_.get(), UFFDIO_UNREGISTER, &r);
+}
+
+bool Userfault::watches(void* page) {
+  // Of a page that is mapped this is refused with EEXIST, of one that nobody watches with ENOENT.
+  uffdio_continue c{};
+  c.range = {reinterpret_cast<uint64_t>(page), kPageSize};
+  return ioctl(fd_.get(), UFFDIO_CONTINUE, &c) == 0 || errno == EEXIST;
+}
+
 bool Userfault::next_fault(Fault* fault) {
   uffd_msg message;
   ssize_t got;
@@ -236,16 +249,19 @@ bool Userfault::map(void* addr, size_t len, bool writable) {
   return good;
 }
 
-static void write_protect(int fd, void* addr, size_t len, uint64_t mode) {
+static bool write_protect(int fd, void* addr, size_t len, uint64_t mode) {
   uffdio_writeprotect wp{};
   wp.range = {reinterpret_cast<uint64_t>(addr), len};
   wp.mode = mode;
-  while (ioctl(fd, UFFDIO_WRITEPROTECT, &wp) != 0 && errno == EAGAIN) {
-  }
+  int rc;
+  do {
+    rc = ioctl(fd, UFFDIO_WRITEPROTECT, &wp);
+  } while (rc != 0 && errno == EAGAIN);
+  return rc == 0;
 }
 
-void Userfault::protect(void* addr, size_t len) {
-  write_protect(fd_.get(), addr, len, UFFDIO_WRITEPROTECT_MODE_WP);
+bool Userfault::protect(void* addr, size_t len) {
+  return write_protect(fd_.get(), addr, len, UFFDIO_WRITEPROTECT_MODE_WP);
 }
 
 void Userfault::unprotect(void* addr, size_t len) { write_protect(fd_.get(), addr, len, 0); }

@@ -38,12 +38,17 @@ class Userfault {
   static Result<Userfault> open(Kind kind, const char** why);
   explicit operator bool() const { return static_cast<bool>(fd_); }
 
-  Status add(void* addr, size_t len);  // starts watching a view, until it is unmapped
+  Status add(void* addr, size_t len);   // starts watching a view, until it is unmapped
+  void remove(void* addr, size_t len);  // stops; nothing there is protected any more
+  // Whether the page is one of a view that somebody watches still, and not unmapped meanwhile. May
+  // make it count as stored to.
+  bool watches(void* page);
 
   // Maps pages of the file that are in the page cache into the view. Pages that are mapped already
   // stay as they are. False: the kernel refused (beyond the file's end, or no memory).
   bool map(void* addr, size_t len, bool writable);
-  void protect(void* addr, size_t len);  // later stores fault; returns when no CPU can still store
+  // Later stores fault; returns when no CPU can still store. False: not all of it is watched.
+  bool protect(void* addr, size_t len);
   void unprotect(void* addr, size_t len);  // and wakes whoever waits
 
   // kThreads only.

@@ -14,7 +14,8 @@ namespace cmi::memory {
 struct Import;
 class StoreLog;
 
-// One seg_at. Never split, never moved. At home `import` is empty.
+// One seg_at, or a seg_getva. Never moved; the table cuts out of one what another is mapped over.
+// At home `import` is empty.
 struct View {
   std::byte* addr = nullptr;
   size_t len = 0;
@@ -22,6 +23,9 @@ struct View {
   int32_t segment = 0;
   std::shared_ptr<Import> import;
   std::shared_ptr<StoreLog> stores;  // writable at home, and the kernel does not track it by itself
+  bool adopted = false;              // memory of the client's own, by seg_getva
+  size_t offset = 0;                 // where in the segment it begins
+  std::shared_ptr<const View> whole;  // in the table: of what it was cut from
 };
 
 class ViewTable {
@@ -31,12 +35,20 @@ class ViewTable {
 
   // The view that holds addr, kept alive by the caller's copy. Fault handler safe.
   std::shared_ptr<const View> find(const void* addr);
+  // What others have there goes: they are mapped there no longer.
   void insert(std::shared_ptr<const View> view);
-  void erase(const std::shared_ptr<const View>& view);
+  bool insert_if_free(std::shared_ptr<const View> view);  // false: some of it is a view's
+  void erase(const std::shared_ptr<const View>& view);    // what is left of it
+  // The client has unmapped this part of a view, or mapped something else there.
+  void cut(const std::shared_ptr<const View>& view, std::byte* addr, size_t len);
 
  private:
   using Table = std::vector<std::shared_ptr<const View>>;  // ascending, disjoint
   void publish(std::unique_ptr<Table> next) CMI_REQUIRES(mu_);
+  static bool free_at(const Table& table, const std::byte* addr, size_t len);
+  static void place(Table* table, std::shared_ptr<const View> view);
+  template <class Which>
+  static void cut(Table* table, std::byte* addr, size_t len, Which which);
 
   Mutex mu_;  // writers
   std::atomic<Table*> current_;

@@ -88,6 +88,7 @@ enum BusWhat : uint8_t {
   kBusInFlux = 7,      // a: version of the list whose file comes along
   kBusInFluxSeen = 8,  // a: version; pages are covered and uncovered accordingly
   kBusLost = 33,       // a: number of page ranges that follow, whose stores are lost; b: how
+  kBusToken = 36,      // its importer here has set another token for a proxy
   kBusAnswer = 0x80    // question is done
   // and kBusQuiesce of core/node/quiesce.hpp
 };

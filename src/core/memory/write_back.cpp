@@ -271,7 +271,7 @@ Status Importer::flush(
   for (size_t i = 0; i < where.size(); ++i) {
     auto& [view, addr] = where[i];
     const auto page = static_cast<uint32_t>(static_cast<size_t>(addr - view->addr) / kPageSize);
-    Exception e = usable(*view->import, false);
+    Exception e = usable(*view->import, false, page);
     if (e == Exception::kNone && view->import->is_in_flux(page)) {
       e = ask_in_flux(*view->import, page, deadline);
     }
