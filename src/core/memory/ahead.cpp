@@ -40,7 +40,7 @@ void Importer::read_ahead(const View& view, uint32_t page, Deadline deadline) {
     return;
   }
   for (;;) {
-    PageRange todo = imp.streams.ahead(page, imp.pages);
+    PageRange todo = imp.streams.ahead(page, imp.brk.load(std::memory_order_relaxed));
     if (todo.count == 0) return;
     make_room(view.import, todo.count, deadline);
     const uint32_t end = todo.first + todo.count;
@@ -63,12 +63,8 @@ bool Importer::start_ahead(const View& view, PageRange pages, Deadline deadline)
       !hold(*imp, pages.first, pages.count, deadline) || !back_pages(*imp, pages)) {
     return false;
   }
-  // Pairs with the revocation, as in fetch.
-  imp->using_key.fetch_add(1, std::memory_order_seq_cst);
-  if (imp->state.load(std::memory_order_seq_cst) != ImportState::kUsable) {
-    imp->using_key.fetch_sub(1, std::memory_order_seq_cst);
+  if (!imp->begin_use(session->generation(), key, uint64_t{pages.first} + pages.count))
     return false;
-  }
   auto ahead = std::make_shared<Import::Ahead>();
   ahead->pages = pages;
   ahead->session = session;
@@ -80,7 +76,7 @@ bool Importer::start_ahead(const View& view, PageRange pages, Deadline deadline)
   aheads_.fetch_add(1);
   const auto over = [this, imp, ahead, to = &view](fabric::Cause cause) {
     SignalsBlocked quiet;
-    imp->using_key.fetch_sub(1, std::memory_order_seq_cst);
+    imp->end_use();
     const PageRange r = ahead->pages;
     if (cause == fabric::Cause::kOk) {
       count(parts_.stats.pages_fetched, r.count);

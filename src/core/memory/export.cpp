@@ -54,13 +54,50 @@ Result<access::TokenInfo> Home::new_token(int32_t id, bool any_node, NodeId node
   info.node = any_node ? NodeId{} : node;
   info.home = parts_.self;
   // The token is the key of a registration with just its rights.
-  auto region = parts_.serving.register_memory(s->service.data(), s->size, rights, random_u64());
+  const uint64_t key = random_u64();
+  auto region = register_segment(*s, rights, key);
   if (!region) return region.status();
-  info.keys.push_back({parts_.provider, (*region)->key()});
+  info.keys.push_back(
+      {parts_.provider, *region != nullptr ? (*region)->key() : fabric::RemoteKey{key, 0}});
   Token& t = s->tokens[info.id];
   t.info = info;
   t.region = region.take();
   return info;
+}
+
+// Null: there is no memory yet.
+Result<std::unique_ptr<fabric::Region>> Home::register_segment(Segment& s, uint32_t rights,
+                                                               uint64_t key) {
+  if (s.brk.bytes == 0) return std::unique_ptr<fabric::Region>();
+  return parts_.serving.register_memory(s.service.data(), s.brk.bytes, rights, key);
+}
+
+void Home::cut_off_silent(const std::shared_ptr<Publication>& p, uint64_t uid) {
+  std::vector<ContextId> silent;
+  {
+    Guard g(mu_);
+    for (auto& [number, n] : notices_) {
+      if (n.publication == p) silent.push_back(n.client);
+    }
+  }
+  for (auto& c : silent) parts_.server.fence(c, false);  // what it has in mid-payload ends here
+  // What has arrived of it, and it may never announce.
+  Finished done;
+  {
+    Guard g(mu_);
+    if (Segment* s = find_uid(uid); s != nullptr) {
+      // Its marks stand for stores that nobody will publish.
+      auto known = std::make_shared<Publication>();
+      known->waiting = 1;
+      known->done.begin();
+      for (auto& c : silent) {
+        lose_marks(*s, c, known);
+        forget_content(*s, c, &done);
+      }
+      settle(known, &done);
+    }
+  }
+  run(done);
 }
 
 Status Home::delete_token(const access::TokenInfo& token, Deadline deadline) {
@@ -99,29 +136,8 @@ Status Home::delete_token(const access::TokenInfo& token, Deadline deadline) {
   // Then: every importer that used it has stopped, so that closing its key breaks nobody's link.
   if (!wait(*p, deadline)) {
     trace(kFacTok, kWarn, "tok_del: an importer did not answer; it is cut off");
-    std::vector<ContextId> silent;
-    {
-      Guard g(mu_);
-      for (auto& [number, n] : notices_) {
-        if (n.publication == p) silent.push_back(n.client);
-      }
-    }
-    for (auto& c : silent) parts_.server.fence(c, false);  // what it has in mid-payload ends here
-    // What has arrived of it, and it may never announce.
-    Guard g(mu_);
-    if (Segment* s = find_uid(token.uid); s != nullptr) {
-      // Its marks stand for stores that nobody will publish.
-      auto known = std::make_shared<Publication>();
-      known->waiting = 1;
-      known->done.begin();
-      for (auto& c : silent) {
-        lose_marks(*s, c, known);
-        forget_content(*s, c, &done);
-      }
-      settle(known, &done);
-    }
+    cut_off_silent(p, token.uid);
   }
-  run(done);
   fault_point("revoke_before_close");
   // Last: the registrations, its own and those made from it.
   Guard g(mu_);
