@@ -298,7 +298,8 @@ TEST_SUITE("extensible") {
   }
 
   TEST_CASE_FIXTURE(Scene, "pages_in_flux_past_the_break_are_gone_with_it") {
-    Process& dying = cluster.spawn("dying");
+    Process& dying =
+        cluster.spawn("dying", {{"CMI_FAULT_POINT", "publish_before_send=delay:60000000"}});
     REQUIRE(seg_brk(home, exported.seg, 4 * kPage).ok());
     const Import third = import_segment(dying, exported);
     REQUIRE(store(dying, third.at + kPage, 1).cause() == Fault::kNone);
