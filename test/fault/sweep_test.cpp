@@ -65,6 +65,7 @@ class Play {
     begin();
     share();
     work();
+    resize();
     withdraw();
     end();
   }
@@ -311,6 +312,45 @@ class Play {
     see(kByThird, words_[kByThird], "what the dead had flushed");
   }
 
+  // The break of a segment goes up and down while the peer has pages of it.
+  void resize() {
+    Export grows;
+    let(kHome, [&](Process& p) {
+      const Answer made = seg_get(p, 8 * kPage, CMI_SEG_EXTENSIBLE);
+      if (!good(made, "seg_get of an extensible segment")) return;
+      grows.seg = made.seg();
+      grows.handle = seg_exp(p, grows.seg);
+      good(seg_brk(p, grows.seg, 4 * kPage), "CMI_SEG_BRK up");
+      grows.token = tok_new(p, grows.seg, kAllRights);
+    });
+    if (!grows.token.ok()) return;
+    uint64_t view = 0;
+    let(kPeer, [&](Process& p) {
+      const Answer imported = seg_imp(p, grows.handle);
+      if (!good(imported, "seg_imp") ||
+          !good(set_token(p, imported.seg(), grows.token), "CMI_SEG_TOKEN")) {
+        return;
+      }
+      const Answer attached = seg_at(p, imported.seg());
+      if (!good(attached, "seg_at of an import")) return;
+      view = attached.at();
+      good(load(p, view + 3 * kPage), "a load before the break", {0});
+    });
+    bool shrunk = false;
+    let(kHome,
+        [&](Process& p) { shrunk = good(seg_brk(p, grows.seg, kPage), "CMI_SEG_BRK down"); });
+    if (view != 0 && shrunk) {
+      let(kPeer, [&](Process& p) {
+        const Access past = load(p, view + 3 * kPage);
+        if (past.cause() != CMI_ERROR_SEG_BRK) {
+          good(past, "a load past the break", {});
+          CHECK(dying());
+        }
+      });
+    }
+    let(kHome, [&](Process& p) { good(seg_rm(p, grows.seg), "seg_rm"); });
+  }
+
   // What was granted and exported is taken away again.
   void withdraw() {
     if (!exported_.token.ok()) return;
@@ -369,8 +409,8 @@ std::vector<Role> candidates(std::string_view name) {
   if (begins("node.token.")) return {kPeer, kHome};
   if (begins("node.retire.attachment")) return {kHome, kThird, kSecond};
   if (begins("node.") || begins("home_") || begins("server_") || begins("present_") ||
-      name == "publish_before_page" || name == "publish_before_settle" || name == "revoke_told" ||
-      name == "revoke_before_close") {
+      name == "break_told" || name == "break_before_shrink" || name == "publish_before_page" ||
+      name == "publish_before_settle" || name == "revoke_told" || name == "revoke_before_close") {
     return {kHome, kPeer, kSecond};
   }
   // The third may be killed just when none of its stores is under way.

@@ -122,6 +122,17 @@ Answer set_token(Process& process, cmi_seg seg, const Flat& token) {
       seg, token);
 }
 
+Answer seg_brk(Process& process, cmi_seg seg, uint64_t size) {
+  return process.run(
+      [](cmi_seg s, uint64_t n) {
+        cmi_ds ds{};
+        ds.brk.seg_brksz = n;
+        const int result = CMIFN(ctxt(), 10, seg_ctl)(ctxt(), s, CMI_SEG_BRK, &ds);
+        return answer(result, result != 0);
+      },
+      seg, size);
+}
+
 Answer rseg_del(Process& process, const Flat& handle) {
   return process.run(
       [](Flat h) {

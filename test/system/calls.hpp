@@ -66,6 +66,7 @@ Answer seg_at(Process& process, cmi_seg seg, uint64_t address = 0, int32_t flags
 Answer seg_dt(Process& process, cmi_seg seg, uint64_t address);
 Answer seg_rm(Process& process, cmi_seg seg);
 Answer set_token(Process& process, cmi_seg seg, const Flat& token);
+Answer seg_brk(Process& process, cmi_seg seg, uint64_t size);
 Answer rseg_del(Process& process, const Flat& handle);
 Answer seg_imp(Process& process, const Flat& handle);
 Answer tok_del(Process& process, const Flat& token);

@@ -131,6 +131,37 @@ TEST_SUITE("security") {
     });
   }
 
+  TEST_CASE("a_rogue_initiator_gets_nothing_past_the_break") {
+    with_each_provider([](Cluster& cluster, Process& home, const Env& env) {
+      const Answer made = seg_get(home, 16 * kPage, CMI_SEG_EXTENSIBLE);
+      REQUIRE(made.ok());
+      REQUIRE(seg_brk(home, made.seg(), 8 * kPage).ok());
+      Export exported{made.seg(), seg_at(home, made.seg()).at(), 16 * kPage,
+                      seg_exp(home, made.seg()), tok_new(home, made.seg(), kAllRights)};
+      REQUIRE(store(home, exported.at + kOffset, kSecret).cause() == Fault::kNone);
+      Process& peer = cluster.spawn("peer", env);
+      const Import import = import_segment(peer, exported);
+      CHECK(load(peer, import.at + kOffset).value == kSecret);
+      const Way way = way_into(exported.handle, exported.token);
+      Way past = way, before = way;
+      past.base += 8 * kPage - kOffset;
+      before.base -= 3 * kPage;
+      CHECK(rogue(past, "read").refused());
+      CHECK(rogue(past, "write").refused());
+      CHECK(rogue(way, "read").line == std::string("got ") + kSecretHex + "\n");
+      REQUIRE(seg_brk(home, exported.seg, 2 * kPage).ok());
+      CHECK(rogue(way, "read").refused());
+      CHECK(rogue(way, "write").refused());
+      // The same key still opens what lies before the break, and who keeps to the rules goes on.
+      CHECK(rogue(before, "read").line.starts_with("got "));
+      CHECK(load(peer, import.at + kOffset).cause() == CMI_ERROR_SEG_BRK);
+      CHECK(publish(peer, import.at + kPage, 5));
+      CHECK(load(home, exported.at + kPage).value == 5);
+      REQUIRE(seg_brk(home, exported.seg, 16 * kPage).ok());
+      CHECK(load(home, exported.at + kOffset).value == 0);
+    });
+  }
+
   TEST_CASE("a_rogue_initiator_without_a_token_gets_nothing") {
     with_each_provider([](Cluster&, Process& home, const Env&) {
       const Export exported = export_segment(home, 8 * kPage, CMI_ACC_READ);

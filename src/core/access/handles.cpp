@@ -171,6 +171,8 @@ bool only_filler_left(Reader& in) {
 }  // namespace
 
 bool client_consistent(int32_t flags) { return (flags & CMI_SEG_CLIENT_CONSIST) != 0; }
+bool extensible(int32_t flags) { return (flags & CMI_SEG_EXTENSIBLE) != 0; }
+bool reserved(int32_t flags) { return (flags & CMI_SEG_NORESERVE) == 0; }
 
 Status encode_rseg(const RsegInfo& info, std::span<std::byte> out, uint16_t verno) {
   if (info.doors.size() > kMaxDoors) return Status::kNoMem;

@@ -48,6 +48,10 @@ struct RsegInfo {
 // Whether seg_get was told, with these flags, that the client keeps its data consistent itself:
 // then nothing is kept on pages in flux.
 bool client_consistent(int32_t flags);
+// Whether the segment has a break.
+bool extensible(int32_t flags);
+// Whether its memory is set aside when it is made or grows.
+bool reserved(int32_t flags);
 
 struct TokenKey {
   std::string provider;

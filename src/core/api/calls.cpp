@@ -324,6 +324,7 @@ int seg_ctl(cmi_ctxt* ctxt, cmi_seg seg, int32_t cmd, cmi_ds* ds) {
   bool copy = false;
   const bool recovers = cmd == CMI_SEG_CHECK || cmd == CMI_SEG_RECO;
   if (recovers && ds != nullptr) out.reco = ds->reco;
+  const size_t brk = cmd == CMI_SEG_BRK && ds != nullptr ? ds->brk.seg_brksz : 0;
   const cmi_token* token = cmd == CMI_SEG_TOKEN && ds != nullptr ? ds->token.tok : nullptr;
   const int rc = finish(
       kFacCtrl,
@@ -344,7 +345,7 @@ int seg_ctl(cmi_ctxt* ctxt, cmi_seg seg, int32_t cmd, cmi_ds* ds) {
             copy = cmd == CMI_SEG_CHECK;
             return copy ? c->seg_check(seg, &out) : c->seg_recover(seg, out);
           case CMI_SEG_BRK:
-            return c->node().find(seg) ? Status::kNotSupp : Status::kInval;
+            return ds != nullptr ? c->set_break(seg, brk) : Status::kInval;
           default:
             return Status::kInval;
         }

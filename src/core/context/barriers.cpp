@@ -55,8 +55,11 @@ Status Context::cflush(void* const* addrs, int32_t n, Raised* raised) {
     } else if (const int32_t seg = engine_->home().segment_at(addrs[i], &offset, &read_only);
                seg != 0) {
       home = true;
-      if (raised->exception == memory::Exception::kNone && engine_->home().in_flux(seg, offset)) {
-        *raised = {memory::Exception::kConsist, true, addrs[i], seg};
+      const bool past = engine_->home().past_break(seg, offset);
+      if (raised->exception == memory::Exception::kNone &&
+          (past || engine_->home().in_flux(seg, offset))) {
+        *raised = {past ? memory::Exception::kSegBrk : memory::Exception::kConsist, true, addrs[i],
+                   seg};
       }
     } else {
       return Status::kInval;
@@ -107,8 +110,9 @@ Status Context::cas(uint64_t* addr, uint64_t expected, uint64_t desired, bool ag
   if (Status s = barrier(); !ok(s)) return s;
   memory::count(stats.cas_calls);
   auto was = engine_->home().cas(seg, offset, expected, desired, Deadline::in(kBarrierTimeout));
-  if (was.status() == Status::kReconfig) {
-    *raised = {memory::Exception::kConsist, false, addr, seg};
+  if (was.status() == Status::kReconfig || was.status() == Status::kBound) {
+    const bool past = was.status() == Status::kBound;
+    *raised = {past ? memory::Exception::kSegBrk : memory::Exception::kConsist, false, addr, seg};
     return Status::kOk;
   }
   if (!was) return was.status();

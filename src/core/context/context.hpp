@@ -84,6 +84,7 @@ class Context : private events::Host {
   Status seg_recover(int32_t seg, const cmi_ds& ds);
   void assume_client_consistent() { client_consistent_.store(true); }  // of later seg_get
   Status seg_info(int32_t seg, cmi_ds* ds);
+  Status set_break(int32_t seg, size_t to);
   Status attribute(int32_t seg, int32_t cmd, size_t* size);
   void info(cmi_ctl_cfg* cfg);
 

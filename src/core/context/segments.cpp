@@ -12,7 +12,7 @@ constexpr int32_t kSegGetFlags = CMI_SEG_NORESERVE | CMI_SEG_LOCK | CMI_SEG_LARG
                                  CMI_SEG_EXTENSIBLE | CMI_SEG_CLIENT_CONSIST |
                                  CMI_SEG_CLIENT_INCONSIST;
 // Asked for by name and not offered yet.
-constexpr int32_t kNotOffered = CMI_SEG_LOCK | CMI_SEG_LARGE_PAGES | CMI_SEG_EXTENSIBLE;
+constexpr int32_t kNotOffered = CMI_SEG_LOCK | CMI_SEG_LARGE_PAGES;
 // Of memory that the client has already.
 constexpr int32_t kNotInPlace = CMI_SEG_LOCK | CMI_SEG_LARGE_PAGES | CMI_SEG_EXTENSIBLE;
 }  // namespace
@@ -246,9 +246,14 @@ Status Context::seg_info(int32_t seg, cmi_ds* ds) {
   if (!info) return Status::kInval;
   ds->info.seg_align = kSegmentAlignment;
   ds->info.seg_sz = info->size;
-  ds->info.seg_brk = info->size;
+  ds->info.seg_brk = info->brk;
   ds->info.seg_flags = info->flags;
   return Status::kOk;
+}
+
+Status Context::set_break(int32_t seg, size_t to) {
+  if (!node_->find(seg)) return Status::kInval;
+  return engine_->home().set_break(seg, to, Deadline::in(kRevokeTimeout));
 }
 
 Status Context::attribute(int32_t seg, int32_t cmd, size_t* size) {

@@ -78,7 +78,7 @@ Result<int32_t> Context::seg_imp(const cmi_rseg* rseg) {
   // Copied field by field above; the registry keeps the checked bytes for the other processes.
   std::byte blob[access::kRsegSize] = {};
   if (Status s = access::encode_rseg(*info, blob); !ok(s)) return s;
-  auto id = node_->create_proxy(info->size, info->flags, blob);
+  auto id = node_->create_proxy(info->size, info->flags, blob, access::extensible(info->flags));
   if (!id) return id.status();
   auto import = engine_->importer().import(*info, *id, true, Deadline::in(call_timeout()));
   if (!import) {

@@ -40,7 +40,8 @@ void Importer::read_ahead(const View& view, uint32_t page, Deadline deadline) {
     return;
   }
   for (;;) {
-    PageRange todo = imp.streams.ahead(page, imp.end_page.load(std::memory_order_acquire));
+    PageRange todo = imp.streams.ahead(page, std::min(imp.end_page.load(std::memory_order_acquire),
+                                                      imp.brk.load(std::memory_order_relaxed)));
     if (todo.count == 0) return;
     make_room(view.import, todo.count, deadline);
     const uint32_t end = todo.first + todo.count;
@@ -64,12 +65,8 @@ bool Importer::start_ahead(const View& view, PageRange pages, Deadline deadline)
     return false;
   }
   if (!imp->allows(pages.first) || !imp->allows(pages.first + pages.count - 1)) return false;
-  // Pairs with the revocation, as in fetch.
-  imp->using_key.fetch_add(1, std::memory_order_seq_cst);
-  if (imp->state.load(std::memory_order_seq_cst) != ImportState::kUsable) {
-    imp->using_key.fetch_sub(1, std::memory_order_seq_cst);
+  if (!imp->begin_use(session->generation(), key, uint64_t{pages.first} + pages.count))
     return false;
-  }
   auto ahead = std::make_shared<Import::Ahead>();
   ahead->pages = pages;
   ahead->session = session;
@@ -81,7 +78,7 @@ bool Importer::start_ahead(const View& view, PageRange pages, Deadline deadline)
   aheads_.fetch_add(1);
   const auto over = [this, imp, ahead, to = &view](fabric::Cause cause) {
     SignalsBlocked quiet;
-    imp->using_key.fetch_sub(1, std::memory_order_seq_cst);
+    imp->end_use();
     const PageRange r = ahead->pages;
     if (cause == fabric::Cause::kOk) {
       count(parts_.stats.pages_fetched, r.count);

@@ -34,6 +34,7 @@ Exception Importer::cas(const View& view, const std::byte* addr, uint64_t expect
     return imp.state.load() == ImportState::kRemoved ? explain(imp, deadline) : e;
   }
   if ((imp.rights.load() & fabric::kAtomic) == 0 || !imp.allows(index)) return Exception::kAccess;
+  if (index >= imp.brk.load(std::memory_order_seq_cst)) return Exception::kSegBrk;
   Page& page = imp.table[index];
   if (imp.is_in_flux(index)) {
     if (Exception e = ask_in_flux(imp, index, deadline); e != Exception::kNone) return e;
@@ -68,11 +69,13 @@ Exception Importer::swap_by_message(const std::shared_ptr<Import>& holder, uint6
     if (pending->request != nullptr) pending->import->link->forget(pending->request);
     *pending = {};
     // The home must have heard of this import before it takes its swaps.
-    auto session = imp.link->session(deadline);
-    fabric::RemoteKey key;
-    if (session == nullptr || !session_key(imp, *session, &key, deadline)) {
-      const Exception e = explain(imp, deadline);
-      return e == Exception::kNone ? Exception::kTransient : e;
+    for (;;) {
+      auto session = imp.link->session(deadline);
+      fabric::RemoteKey key;
+      if (session != nullptr && session_key(imp, *session, &key, deadline)) break;
+      session.reset();
+      if (const Exception e = explain(imp, deadline); e != Exception::kNone) return e;
+      if (deadline.passed()) return Exception::kTransient;
     }
     const auto page = static_cast<uint32_t>(offset / kPageSize);
     if ((imp.rights.load() & fabric::kAtomic) == 0 || !imp.allows(page)) return Exception::kAccess;
@@ -112,6 +115,8 @@ Exception Importer::swap_by_message(const std::shared_ptr<Import>& holder, uint6
       return Exception::kConsist;
     case WireStatus::kBroken:
       return Exception::kUe;
+    case WireStatus::kRange:
+      return Exception::kSegBrk;
     case WireStatus::kRemoved:
       return explain(imp, deadline);
     default:
@@ -123,20 +128,21 @@ Exception Importer::swap_by_provider(const std::shared_ptr<Import>& holder, uint
                                      uint64_t expected, uint64_t desired, uint64_t* found,
                                      bool* unknown, Deadline deadline) {
   Import& imp = *holder;
-  auto session = imp.link->session(deadline);
+  std::shared_ptr<fabric::Session> session;
   fabric::RemoteKey key;
-  if (session == nullptr || !session_key(imp, *session, &key, deadline)) {
-    const Exception e = explain(imp, deadline);
-    return e == Exception::kNone ? Exception::kTransient : e;
+  for (;;) {
+    session = imp.link->session(deadline);
+    if (session != nullptr && session_key(imp, *session, &key, deadline)) {
+      if ((imp.rights.load() & fabric::kAtomic) == 0) return Exception::kAccess;
+      if (imp.begin_use(session->generation(), key, offset / kPageSize + 1)) break;
+    }
+    session.reset();
+    if (const Exception e = explain(imp, deadline); e != Exception::kNone) return e;
+    if (offset / kPageSize >= imp.brk.load(std::memory_order_seq_cst)) return Exception::kSegBrk;
+    if (deadline.passed()) return Exception::kTransient;
   }
-  const auto page = static_cast<uint32_t>(offset / kPageSize);
-  if ((imp.rights.load() & fabric::kAtomic) == 0 || !imp.allows(page)) return Exception::kAccess;
-  imp.using_key.fetch_add(1, std::memory_order_seq_cst);  // pairs with the revocation, as in fetch
-  fabric::Cause cause = fabric::Cause::kRefused;
-  if (imp.state.load(std::memory_order_seq_cst) == ImportState::kUsable) {
-    cause = session->cas(found, expected, desired, key, offset, deadline);
-  }
-  imp.using_key.fetch_sub(1, std::memory_order_seq_cst);
+  const fabric::Cause cause = session->cas(found, expected, desired, key, offset, deadline);
+  imp.end_use();
   if (cause != fabric::Cause::kOk) {
     // A target that refused did not swap; of everything else the fate is open.
     *unknown = cause != fabric::Cause::kRefused;

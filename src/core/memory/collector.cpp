@@ -165,10 +165,7 @@ void Importer::Collector::add_run(uint32_t first, uint32_t n) {
 
 void Importer::Collector::start_runs() {
   for (auto& run : runs_) {
-    // Pairs with the revocation, as in fetch.
-    import_->using_key.fetch_add(1, std::memory_order_seq_cst);
-    if (import_->state.load(std::memory_order_seq_cst) != ImportState::kUsable) {
-      import_->using_key.fetch_sub(1, std::memory_order_seq_cst);
+    if (!import_->begin_use(session_->generation(), key_, run->first + run->twins.size())) {
       importer_.written(run, false);
       continue;
     }
@@ -176,7 +173,7 @@ void Importer::Collector::start_runs() {
     session_->start_write(import_->page_data(run->first), run->twins.size() * kPageSize, key_,
                           uint64_t{run->first} * kPageSize,
                           [importer = &importer_, run](fabric::Cause cause) {
-                            run->batch->import->using_key.fetch_sub(1, std::memory_order_seq_cst);
+                            run->batch->import->end_use();
                             importer->written(run, cause == fabric::Cause::kOk);
                           });
   }

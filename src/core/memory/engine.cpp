@@ -101,11 +101,12 @@ void Engine::wake() {
   [[maybe_unused]] ssize_t n = ::write(wake_.get(), &one, sizeof one);
 }
 
-// At home only pages in flux and first stores to guarded views fault for us.
+// At home only pages in flux, those past a break and first stores to guarded views fault for us.
 Exception Engine::try_home_access(const View& view, const std::byte* addr, bool write) {
   if (view.adopted && write) {
     for (Backoff backoff; home_->being_moved(view);) backoff.pause();
   }
+  if (home_->past_break(view, addr)) return Exception::kSegBrk;
   if (home_->in_flux(view, addr)) return Exception::kConsist;
   // After that: who uncovers the page counts before it is no longer in flux.
   const uint64_t uncovered = home_->uncovered();
@@ -114,8 +115,8 @@ Exception Engine::try_home_access(const View& view, const std::byte* addr, bool 
   }
   if (write && view.read_only) return Exception::kAccess;
   // The memory behind the page cannot be had; or it has been given back since it faulted.
-  return std::exchange(t_uncovered, uncovered) != uncovered ? Exception::kNone
-                                                            : Exception::kNotOurs;
+  const bool again = std::exchange(t_uncovered, uncovered) != uncovered;
+  return again || home_->break_may_have_moved(view, addr) ? Exception::kNone : Exception::kNotOurs;
 }
 
 Exception Engine::try_access(const View& view, const std::byte* addr, bool write) {

@@ -32,11 +32,15 @@ Result<access::RsegInfo> Home::export_segment(int32_t id, int32_t flags, int32_t
   return r;
 }
 
+// Null: there is no memory yet.
 Result<std::unique_ptr<fabric::Region>> Home::register_for(Segment& s,
-                                                           const access::TokenInfo& token) {
-  const uint64_t size = token.part.size != 0 ? token.part.size : s.size;
-  return parts_.serving.register_memory(s.service.data() + token.part.offset, size, token.rights,
-                                        random_u64());
+                                                           const access::TokenInfo& token,
+                                                           uint64_t key) {
+  const uint64_t first = token.part.offset;
+  const uint64_t whole = token.part.size != 0 ? first + token.part.size : s.size;
+  const uint64_t end = std::min(whole, s.brk.bytes);
+  if (end <= first) return std::unique_ptr<fabric::Region>();
+  return parts_.serving.register_memory(s.service.data() + first, end - first, token.rights, key);
 }
 
 Result<access::TokenInfo> Home::new_token(int32_t id, bool any_node, NodeId node, uint32_t rights,
@@ -63,15 +67,44 @@ Result<access::TokenInfo> Home::new_token(int32_t id, bool any_node, NodeId node
   info.home = parts_.self;
   if (part != nullptr) info.part = *part;
   // The token is the key of a registration with just its rights.
-  auto region = register_for(*s, info);
+  const uint64_t wanted = random_u64();
+  auto region = register_for(*s, info, wanted);
   if (!region) return region.status();
-  fabric::RemoteKey key = (*region)->key();
+  auto key = *region != nullptr ? (*region)->key() : fabric::RemoteKey{wanted, 0};
   key.base -= info.part.offset;  // of the segment's first byte, reachable or not
   info.keys.push_back({parts_.provider, key});
   Token& t = s->tokens[info.id];
   t.info = info;
   t.region = region.take();
   return info;
+}
+
+void Home::cut_off_silent(const std::shared_ptr<Publication>& p, uint64_t uid) {
+  std::vector<ContextId> silent;
+  {
+    Guard g(mu_);
+    for (auto& [number, n] : notices_) {
+      if (n.publication == p) silent.push_back(n.client);
+    }
+  }
+  for (auto& c : silent) parts_.server.fence(c, false);  // what it has in mid-payload ends here
+  // What has arrived of it, and it may never announce.
+  Finished done;
+  {
+    Guard g(mu_);
+    if (Segment* s = find_uid(uid); s != nullptr) {
+      // Its marks stand for stores that nobody will publish.
+      auto known = std::make_shared<Publication>();
+      known->waiting = 1;
+      known->done.begin();
+      for (auto& c : silent) {
+        lose_marks(*s, c, known);
+        forget_content(*s, c, &done);
+      }
+      settle(known, &done);
+    }
+  }
+  run(done);
 }
 
 Status Home::delete_token(const access::TokenInfo& token, Deadline deadline) {
@@ -110,29 +143,8 @@ Status Home::delete_token(const access::TokenInfo& token, Deadline deadline) {
   // Then: every importer that used it has stopped, so that closing its key breaks nobody's link.
   if (!wait(*p, deadline)) {
     trace(kFacTok, kWarn, "tok_del: an importer did not answer; it is cut off");
-    std::vector<ContextId> silent;
-    {
-      Guard g(mu_);
-      for (auto& [number, n] : notices_) {
-        if (n.publication == p) silent.push_back(n.client);
-      }
-    }
-    for (auto& c : silent) parts_.server.fence(c, false);  // what it has in mid-payload ends here
-    // What has arrived of it, and it may never announce.
-    Guard g(mu_);
-    if (Segment* s = find_uid(token.uid); s != nullptr) {
-      // Its marks stand for stores that nobody will publish.
-      auto known = std::make_shared<Publication>();
-      known->waiting = 1;
-      known->done.begin();
-      for (auto& c : silent) {
-        lose_marks(*s, c, known);
-        forget_content(*s, c, &done);
-      }
-      settle(known, &done);
-    }
+    cut_off_silent(p, token.uid);
   }
-  run(done);
   fault_point("revoke_before_close");
   // Last: the registrations, its own and those made from it.
   Guard g(mu_);

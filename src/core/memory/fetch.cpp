@@ -90,7 +90,9 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, D
   const auto index = static_cast<uint32_t>(static_cast<size_t>(addr - view.addr) / kPageSize);
   std::byte* const at = view.addr + size_t{index} * kPageSize;
   Page& page = imp.table[index];
-  if (write && view.read_only) return Exception::kAccess;
+  if (write && view.read_only && index < imp.brk.load(std::memory_order_relaxed)) {
+    return Exception::kAccess;
+  }
 
   for (;;) {
     const uint32_t seen = imp.changes.load(std::memory_order_seq_cst);
@@ -102,6 +104,11 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, D
       if (e == Exception::kToken && adopt_token(view.import, deadline)) continue;
       if (imp.state.load() != ImportState::kRemoved) return e;
       return explain(imp, deadline);
+    }
+    // A break is set first, and what lies behind it taken after, as well.
+    if (index >= imp.brk.load(std::memory_order_seq_cst)) {
+      page.unlock();
+      return Exception::kSegBrk;
     }
     if (imp.lapsed.load(std::memory_order_seq_cst)) {
       page.unlock();
@@ -225,6 +232,7 @@ bool Importer::session_key(Import& imp, fabric::Session& session, fabric::Remote
     // it would break the connection.
     if (imp.presented == session.generation()) await_idle_key(imp, deadline);
     imp.presented = session.generation();
+    imp.keys.fetch_add(1, std::memory_order_seq_cst);
     std::byte buf[64];
     Writer out(buf);
     out.put(imp.rseg.uid);
@@ -248,14 +256,19 @@ bool Importer::session_key(Import& imp, fabric::Session& session, fabric::Remote
     const auto base = in.get<uint64_t>();
     const auto rights = in.get<uint32_t>();
     const Bytes raw = in.blob();
-    if (!in.done()) return false;
+    const Break brk = imp.extensible ? read_break(in) : Break{};
+    if (!in.done() || (imp.extensible && !legal(imp, brk))) return false;
     const auto usable = parts_.linking.map_key({k, base}, raw);
     if (!usable) return false;
     imp.key.store(usable->key, std::memory_order_relaxed);
     imp.key_base.store(usable->base, std::memory_order_relaxed);
     // The home decides; what the token claims is only what it claims.
     imp.rights.store(rights & imp.token.rights, std::memory_order_release);
-    imp.key_generation.store(session.generation(), std::memory_order_release);
+    if (!imp.extensible) {
+      imp.key_generation.store(session.generation(), std::memory_order_release);
+    } else if (!key_is_for(imp, brk, session.generation())) {
+      return false;  // there is a newer one
+    }
   }
   *key = {imp.key.load(std::memory_order_relaxed), imp.key_base.load(std::memory_order_relaxed)};
   return imp.key_generation.load(std::memory_order_acquire) == session.generation();
@@ -316,7 +329,9 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Marking
   const std::shared_ptr<Import>& holder = view.import;
   Import& imp = *holder;
   count(write ? parts_.stats.store_misses : parts_.stats.load_misses);
-  const uint32_t end = std::max(imp.end_page.load(std::memory_order_acquire), wanted + 1);
+  const uint32_t end = std::max(std::min(imp.end_page.load(std::memory_order_acquire),
+                                         imp.brk.load(std::memory_order_relaxed)),
+                                wanted + 1);
   const uint32_t window = std::min({imp.streams.miss(wanted), end - wanted,
                                     imp.cache_limit.load(std::memory_order_relaxed) / 8});
   make_room(holder, window, deadline);
@@ -336,16 +351,14 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Marking
         give_up_fetch(holder, wanted, n);
         return Exception::kNone;
       }
-      // Pairs with the revocation: it sets the state, then waits for using_key to be zero.
-      imp.using_key.fetch_add(1, std::memory_order_seq_cst);
-      const bool posted = imp.state.load(std::memory_order_seq_cst) == ImportState::kUsable;
+      const bool posted = imp.begin_use(session->generation(), key, uint64_t{wanted} + n);
       if (posted) {
         if (marking != nullptr) marking->start();
         fault_point("fetch_before_read");
         cause = session->read(imp.page_data(wanted), size_t{n} * kPageSize, key,
                               uint64_t{wanted} * kPageSize, deadline);
+        imp.end_use();
       }
-      imp.using_key.fetch_sub(1, std::memory_order_seq_cst);
       if (late) {
         fault_point("mutation_window");
         (void)hold(imp, wanted, n, deadline);
@@ -383,6 +396,13 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Marking
       return e == Exception::kNone ? Exception::kTransient : e;
     }
     Exception e = explain(imp, deadline);
+    // A break may have come before the last pages, or before all.
+    const uint32_t brk = std::max(imp.brk.load(std::memory_order_seq_cst), wanted);
+    if (brk < wanted + n) {
+      give_up_fetch(holder, brk, wanted + n - brk);
+      n = brk - wanted;
+      if (n == 0) return Exception::kSegBrk;
+    }
     if (e == Exception::kNone && failed && n > 1) {
       // One page whose memory is broken fails the read of all: those beside it are for who wants
       // them.

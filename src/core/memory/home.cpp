@@ -90,7 +90,7 @@ uint32_t Home::exports() {
 }
 
 Result<int32_t> Home::create(uint64_t size, int32_t flags, bool reserve) {
-  auto id = parts_.node.create_home(size, flags, reserve);
+  auto id = parts_.node.create_home(size, flags, reserve, access::extensible(flags));
   if (!id) return id.status();
   auto file = parts_.node.open_segment_file(*id);
   if (!file) {
@@ -103,6 +103,7 @@ Result<int32_t> Home::create(uint64_t size, int32_t flags, bool reserve) {
   s.id = *id;
   s.uid = random_u64();
   s.size = size;
+  s.brk = {access::extensible(flags) ? 0 : size, 1};
   s.flags = flags;
   s.owned = true;
   s.owner = parts_.node.slot();

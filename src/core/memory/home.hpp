@@ -5,15 +5,16 @@
 // (handles, tokens, revocation, removal), requests.cpp (what importers ask), publish.cpp (notices
 // and their acknowledgements), in_flux.cpp and recovery.cpp (pages in flux after an importer's
 // death: importers' marks, lists; covering the pages here, giving them back), home_barrier.cpp
-// (stores of this node: tracking, barriers, CAS; the node bus), home_quiesce.cpp, home_partings.cpp
-// (the ends of contexts).
+// (stores of this node: tracking, barriers, CAS; the node bus), home_break.cpp (extensible
+// segments), home_quiesce.cpp, home_partings.cpp (the ends of contexts).
 //
 // Only the process that made a segment exports and publishes it. Other processes of the node attach
 // the same file; they register their views with the maker over the node bus, and their barriers and
 // swaps ask it to publish.
 //
 // Threads: any; requests and acknowledgements come from whoever polls the server. One lock, mu_; it
-// is never held over a wait, and answers go out after it is released where they call back.
+// is never held over a wait, and answers go out after it is released where they call back. Outside
+// of it resize_mu_, which application threads alone take: one break moves at a time.
 #pragma once
 
 #include <functional>
@@ -95,6 +96,16 @@ class Home {
   // Ends every export, as the end of the process would, and says goodbye.
   void close(Deadline deadline);
 
+  // home_break.cpp
+  // CMI_SEG_BRK: when it returns, nobody anywhere accesses what lies behind `to`, or everybody may
+  // access what lies before it.
+  Status set_break(int32_t id, uint64_t to, Deadline deadline);
+  // Fault handler: whether the page lies past the break; and of one that does not, whether it may
+  // have when it was accessed.
+  bool past_break(const View& view, const std::byte* addr);
+  bool break_may_have_moved(const View& view, const std::byte* addr);
+  bool past_break(int32_t id, size_t offset);
+
   // home_quiesce.cpp
   // Has the clients of a segment made here stop using it, here and wherever it is imported, and has
   // seg_at refuse it meanwhile; `settled` runs when all have returned the event, or no longer need
@@ -114,7 +125,7 @@ class Home {
 
   // home_barrier.cpp
   Status barrier(Deadline deadline);
-  // kReconfig: the word's page is in flux.
+  // kReconfig: the word's page is in flux; kBound: it lies past the break.
   Result<uint64_t> cas(int32_t id, size_t offset, uint64_t expected, uint64_t desired,
                        Deadline deadline);
   void on_datagram(node::Node::Datagram datagram);
@@ -171,6 +182,7 @@ class Home {
     }
     bool could_write = false;                 // once, with some token
     std::unique_ptr<fabric::Region> session;  // its own registration (a fence closes it)
+    uint64_t session_end = 0;                 // bytes of the segment that it covers
     HeldRegions regions;
     // Pages that it stores to, or whose stores are not published: the map of pages in flux, should
     // it die. Client-inconsistent segments only; page, epoch (StoreMark).
@@ -209,6 +221,9 @@ class Home {
     uint64_t uid = 0, size = 0;
     int32_t flags = 0, attrib = 0;
     bool owned = false, exported = false, removed = false;
+    // At the owner; elsewhere the file's end is the break. Service views are accessed before it
+    // alone, which mu_ orders at the owner, and the node's lock elsewhere.
+    Break brk;
     node::ContextSlot owner{};
     Fd file;
     Mapping service;
@@ -255,9 +270,6 @@ class Home {
   void forget_holders(Segment& s, Predicate which) CMI_REQUIRES(mu_);
   Holder* find_holder(Segment& s, const ContextId& client, uint32_t instance) CMI_REQUIRES(mu_);
   Status map_service(Segment& s) CMI_REQUIRES(mu_);
-  // What a token with these rights lets its holder reach.
-  Result<std::unique_ptr<fabric::Region>> register_for(Segment& s, const access::TokenInfo& token)
-      CMI_REQUIRES(mu_);
   void arm(Segment& s) CMI_REQUIRES(mu_);
   void arm(HomeView& v) CMI_REQUIRES(mu_);
   static void reply(fabric::Server& server, const ContextId& client, uint64_t number, WireStatus s,
@@ -345,6 +357,20 @@ class Home {
   Status recovery_range(int32_t id, const std::byte* addr, size_t size, Segment** s,
                         HomeView** view, PageRange* pages) CMI_REQUIRES(mu_);
 
+  // home_break.cpp
+  static void put_break(Writer& out, const Segment& s);
+  static uint64_t break_of(const Segment& s);  // as it is now; bytes
+  void tell_break(const std::shared_ptr<Publication>& p, Segment& s) CMI_REQUIRES(mu_);
+  void forget_past_break(Segment& s, const std::shared_ptr<Publication>& p) CMI_REQUIRES(mu_);
+  void renew_tokens(Segment& s) CMI_REQUIRES(mu_);
+
+  // export.cpp
+  // Importers that have not acknowledged: fences them, and tells of what they may have stored.
+  void cut_off_silent(const std::shared_ptr<Publication>& p, uint64_t uid);
+  // What the token lets its holder reach: its part of the segment, up to the break.
+  Result<std::unique_ptr<fabric::Region>> register_for(Segment& s, const access::TokenInfo& token,
+                                                       uint64_t key) CMI_REQUIRES(mu_);
+
   // home_barrier.cpp
   // The pages of these ranges that this node has stored to since they were looked at last.
   std::vector<PageRange> scan(Segment& s, const std::vector<PageRange>& ranges) CMI_REQUIRES(mu_);
@@ -366,6 +392,7 @@ class Home {
   Parts parts_;
   Userfault tracked_, guarded_;
   Fd pagemap_;
+  Mutex resize_mu_;
   Mutex mu_;
   std::map<int32_t, Segment> segments_ CMI_GUARDED_BY(mu_);
   std::map<uint64_t, Notice> notices_ CMI_GUARDED_BY(mu_);

@@ -238,9 +238,20 @@ Result<uint64_t> Home::cas(int32_t id, size_t offset, uint64_t expected, uint64_
     }
     if (s->in_flux.contains(static_cast<uint32_t>(offset / kPageSize))) return Status::kReconfig;
     // Through the service view: the library never touches a client's view.
-    auto* word = reinterpret_cast<uint64_t*>(s->service.data() + offset);
-    swapped = __atomic_compare_exchange_n(word, &expected, desired, false, __ATOMIC_SEQ_CST,
-                                          __ATOMIC_SEQ_CST);
+    bool past = false;
+    const auto swap = [&] {
+      past = offset >= break_of(*s);
+      if (past) return;
+      auto* word = reinterpret_cast<uint64_t*>(s->service.data() + offset);
+      swapped = __atomic_compare_exchange_n(word, &expected, desired, false, __ATOMIC_SEQ_CST,
+                                            __ATOMIC_SEQ_CST);
+    };
+    if (s->owned || !access::extensible(s->flags)) {
+      swap();
+    } else if (!ok(parts_.node.while_steady(swap))) {
+      return Status::kNoMem;
+    }
+    if (past) return Status::kBound;
     owned = s->owned;
     owner = s->owner;
     if (fault_point_fails("mutate_home_cas_unpublished")) return expected;

@@ -32,4 +32,17 @@ void Import::wait_for_change(uint32_t seen, Nanos span) {
   change_waiters.fetch_sub(1, std::memory_order_relaxed);
 }
 
+bool Import::begin_use(uint32_t generation, const fabric::RemoteKey& k, uint64_t end) {
+  // Pairs with a revocation and with a new break, which set what is looked at here, and then wait
+  // for using_key to be zero.
+  using_key.fetch_add(1, std::memory_order_seq_cst);
+  if (state.load(std::memory_order_seq_cst) == ImportState::kUsable &&
+      key_generation.load(std::memory_order_seq_cst) == generation &&
+      key.load(std::memory_order_relaxed) == k.key && end <= brk.load(std::memory_order_seq_cst)) {
+    return true;
+  }
+  end_use();
+  return false;
+}
+
 }  // namespace cmi::memory

@@ -92,8 +92,21 @@ struct Import : std::enable_shared_from_this<Import> {
   Mutex hold_mu;  // held over a request, as token_mu; application threads only
   uint32_t hold_epoch CMI_GUARDED_BY(hold_mu) = 0;
 
-  // Operations that carry the session key; a revocation is answered when it has fallen to zero.
+  // Operations that carry the session key; a revocation is answered when it has fallen to zero, and
+  // a new key is only asked for then. `keys` counts those that were asked for.
   std::atomic<int> using_key{0};
+  std::atomic<uint32_t> keys{0};
+  // Around one that uses pages before `end`. False: not with this key, not now, or past the break.
+  bool begin_use(uint32_t generation, const fabric::RemoteKey& key, uint64_t end);
+  void end_use() { using_key.fetch_sub(1, std::memory_order_seq_cst); }
+
+  // Pages before the break: all, unless the segment is extensible. Looked at under a page's lock,
+  // as `lapsed` is.
+  std::atomic<uint32_t> brk{0};
+  bool extensible = false;
+  Mutex brk_mu;
+  uint32_t brk_round CMI_GUARDED_BY(brk_mu) = 0;  // of the newest that was heard of
+  uint32_t brk_high CMI_GUARDED_BY(brk_mu) = 0;   // no page from here on was ever taken in
 
   Mutex views_mu;
   std::vector<std::shared_ptr<const View>> views CMI_GUARDED_BY(views_mu);

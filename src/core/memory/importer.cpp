@@ -76,6 +76,8 @@ Result<std::shared_ptr<Import>> Importer::import(const access::RsegInfo& rseg, i
   imp->link = link;
   imp->pages = static_cast<uint32_t>(rseg.size / kPageSize);
   imp->marks = !access::client_consistent(rseg.flags);
+  imp->extensible = access::extensible(rseg.flags);
+  if (!imp->extensible) imp->brk.store(imp->pages, std::memory_order_relaxed);
   {
     // Known before the home knows of it, so that what the home has to tell finds it.
     Guard g(imports_mu_);
@@ -102,8 +104,9 @@ Result<std::shared_ptr<Import>> Importer::import(const access::RsegInfo& rseg, i
   in.get<int32_t>();
   const auto port = in.get<uint16_t>();
   const auto secret = in.get<uint64_t>();
-  if (status != WireStatus::kOk || !in.ok() || size != rseg.size || size % kPageSize != 0 ||
-      size / kPageSize > UINT32_MAX) {
+  const Break brk = imp->extensible ? read_break(in) : Break{};
+  if (status != WireStatus::kOk || !in.ok() || (imp->extensible && !legal(*imp, brk)) ||
+      size != rseg.size || size % kPageSize != 0 || size / kPageSize > UINT32_MAX) {
     trace(kFacSeg, kError, "seg_imp: the home no longer has the segment");
     forget(imp);
     return Status::kInval;
@@ -114,6 +117,7 @@ Result<std::shared_ptr<Import>> Importer::import(const access::RsegInfo& rseg, i
     forget(imp);
     return Status::kInval;
   }
+  if (imp->extensible) (void)take_break(*imp, brk);
   parts_.watch.look();
   return imp;
 }
@@ -228,8 +232,9 @@ Status Importer::prepare(Import& imp, bool reserve) {
   Guard g(imp.token_mu);
   if (imp.service) return Status::kOk;
   const size_t size = size_t{imp.pages} * kPageSize;
-  // A cache with a limit takes memory as it goes (see back_pages).
-  const bool limited = imp.cache_limit.load(std::memory_order_relaxed) < imp.pages;
+  // A cache with a limit, or of a segment that grows, takes memory as it goes (see back_pages).
+  const bool limited =
+      imp.extensible || imp.cache_limit.load(std::memory_order_relaxed) < imp.pages;
   auto file = parts_.node.anonymous_file(size, reserve && !limited);
   if (!file) return file.status();
   void* service = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file->get(), 0);

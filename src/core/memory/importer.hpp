@@ -5,7 +5,7 @@
 // cache.cpp (its size), collector.cpp and write_back.cpp (batches, barriers, timer), invalidate.cpp
 // (notices), marks.cpp (pages in flux), losses.cpp (what is told of failures), quiesce.cpp,
 // partings.cpp (the ends of contexts in good order), lapse.cpp (homes that are lost or out of
-// sight), cas.cpp.
+// sight), break.cpp (extensible segments), cas.cpp.
 //
 // Threads: faults and calls come from application threads, in parallel; notices, ticks and answers
 // to asynchronous requests from the service thread; answers also from whichever application thread
@@ -181,6 +181,7 @@ class Importer {
   };
   class Collector;
   class Marking;
+  struct Revocation;
   // Pages that changed whole and are written one-sided. Their twins are kept until the write's fate
   // is known: with them the home can tell whether it arrived.
   struct Run {
@@ -266,8 +267,11 @@ class Importer {
   void drop(const std::shared_ptr<Import>& imp, PageRange range, Writer* let_go);
   void invalidate(const std::shared_ptr<Import>& imp, PageRange range);
   void drop_all(const std::shared_ptr<Import>& imp);
+  void drop_pages(Import& imp, PageRange pages, std::vector<uint32_t>* lost,
+                  std::vector<PageMark>* marks);
   void end_import(const std::shared_ptr<Import>& imp, ImportState state);
   void lose_home(const std::shared_ptr<fabric::Link>& link);
+  bool awaited(const ContextId& home, uint64_t number);
   void answer_pending_revocations();
 
   // losses.cpp
@@ -275,6 +279,14 @@ class Importer {
   void report();
   void tell_importing_processes();
   access::NaddrInfo home_of(const fabric::Link& link);
+
+  // break.cpp
+  static Break read_break(Reader& in);
+  static bool legal(const Import& imp, const Break& brk);
+  static bool take_break(Import& imp, const Break& brk);  // false: a newer one has come already
+  static bool key_is_for(Import& imp, const Break& brk, uint32_t generation);
+  bool on_break(const std::shared_ptr<Import>& imp, Reader in, Revocation* later);
+  static bool settle_past_break(Import& imp, std::vector<PageRange>* pages);
 
   // quiesce.cpp
   void on_quiesce(const std::shared_ptr<Import>& imp, bool on, uint32_t round);
@@ -333,13 +345,16 @@ class Importer {
     std::shared_ptr<Import> import;
     uint32_t first, count;
   };
-  struct Revocation {  // or a list of pages in flux
+  struct Revocation {  // or a list of pages in flux, or a break
     std::shared_ptr<Import> import;
     ContextId home;
     uint64_t secret, number;
     // Of that list: pages with bytes of ours that are not home yet.
     std::vector<PageRange> unsettled;
     bool lists = false;
+    // Of a break: pages behind it, and how many keys had been asked for.
+    bool shrinks = false;
+    uint32_t keys = 0;
   };
   Mutex later_mu_;
   std::vector<Stranded> stranded_ CMI_GUARDED_BY(later_mu_);

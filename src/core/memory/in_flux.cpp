@@ -50,7 +50,7 @@ void Home::on_mark(const fabric::ClientInfo& client, uint64_t number, Reader in,
     while (status == WireStatus::kOk && in.left() > 0) {
       PageMark mark{in.get<uint32_t>()};
       mark.epoch = in.get<uint8_t>();
-      if (mark.page >= s->size / kPageSize) {
+      if (mark.page >= (set ? s->brk.bytes : s->size) / kPageSize) {
         status = WireStatus::kRange;
       } else if (set && !h->covers(mark.page, 1)) {
         status = WireStatus::kRights;

@@ -81,6 +81,17 @@ void Importer::on_notice(const ContextId& home, uint64_t secret, uint64_t number
       later_count_.fetch_add(1);
       return;  // the service thread's next round answers
     }
+    case NoticeType::kBreak: {
+      Revocation later{imp, home, secret, number, {}, false, true, 0};
+      if (awaited(home, number) || !on_break(imp, in, &later)) return;
+      fault_point("break_before_ack");
+      {
+        Guard g(later_mu_);
+        revocations_.push_back(std::move(later));
+        later_count_.fetch_add(1);
+      }
+      return answer_pending_revocations();
+    }
     case NoticeType::kQuiesce:
     case NoticeType::kResume: {
       const auto round = in.get<uint32_t>();
@@ -101,6 +112,13 @@ void Importer::on_notice(const ContextId& home, uint64_t secret, uint64_t number
   answer_pending_revocations();
 }
 
+// Whether this notice has come before and is to be answered when what it asks for is done.
+bool Importer::awaited(const ContextId& home, uint64_t number) {
+  Guard g(later_mu_);
+  return std::any_of(revocations_.begin(), revocations_.end(),
+                     [&](const Revocation& r) { return r.home == home && r.number == number; });
+}
+
 void Importer::answer_pending_revocations() {
   std::vector<Revocation> ready;
   {
@@ -109,6 +127,14 @@ void Importer::answer_pending_revocations() {
       if (r.lists) {
         settle_pages(*r.import, &r.unsettled);
         if (!r.unsettled.empty()) return false;
+      } else if (r.shrinks) {
+        // No operation with the key that reaches behind the break is under way, and no write-back
+        // of what lay there.
+        if (r.import->using_key.load(std::memory_order_seq_cst) != 0 &&
+            r.import->keys.load(std::memory_order_seq_cst) == r.keys) {
+          return false;
+        }
+        if (!settle_past_break(*r.import, &r.unsettled)) return false;
       } else if (r.import->using_key.load(std::memory_order_seq_cst) != 0) {
         return false;
       }
@@ -199,6 +225,56 @@ void Importer::invalidate(const std::shared_ptr<Import>& holder, PageRange range
   imp.changed();
 }
 
+// Takes pages out of use: those with stores that were not home yet go into *lost, the marks that
+// the home has of them into *marks.
+void Importer::drop_pages(Import& imp, PageRange range, std::vector<uint32_t>* lost,
+                          std::vector<PageMark>* marks) {
+  Guard views(imp.views_mu);
+  const uint32_t end = range.first + range.count;
+  for (uint32_t first = range.first; first < end; first += kRun) {
+    const uint32_t n = std::min(kRun, end - first);
+    bool any = false;
+    for (uint32_t k = 0; k < n; ++k) {
+      Page& p = imp.table[first + k];
+      p.lock();
+      any = any || may_be_mapped(p.state);
+    }
+    if (any) zap_everywhere(imp, first, n);
+    for (uint32_t k = 0; k < n; ++k) {
+      Page& p = imp.table[first + k];
+      if (p.state != PageState::kAbsent) ++p.generation;
+      if (const uint8_t epoch = p.pinned ? 0 : p.mark.take(); epoch != 0) {
+        marks->push_back({first + k, epoch});
+      }
+      switch (p.state) {
+        case PageState::kFetching:
+          set_state(imp, p, PageState::kStale);
+          break;
+        case PageState::kClean:
+          set_state(imp, p, PageState::kAbsent);
+          break;
+        case PageState::kWriting:
+          set_state(imp, p, PageState::kZappedWriting);
+          break;
+        case PageState::kDirty:
+        case PageState::kZappedDirty: {
+          if (std::memcmp(imp.page_data(first + k), twins_.at(p.twin), kPageSize) != 0) {
+            lost->push_back(first + k);
+          }
+          drop_twin(p);
+          const bool was_dirty = p.state == PageState::kDirty;
+          set_state(imp, p,
+                    p.in_flight || !was_dirty ? PageState::kZappedWriting : PageState::kAbsent);
+          break;
+        }
+        default:
+          break;
+      }
+      p.unlock();
+    }
+  }
+}
+
 // Takes every page out of use; what was not home yet is lost. A batch stands for it meanwhile, so
 // that a barrier that no longer finds the pages dirty waits for the loss to be known (rule 8).
 void Importer::drop_all(const std::shared_ptr<Import>& holder) {
@@ -206,51 +282,7 @@ void Importer::drop_all(const std::shared_ptr<Import>& holder) {
   auto batch = begin_batch(holder);
   std::vector<uint32_t> lost;
   std::vector<PageMark> marks;
-  {
-    Guard views(imp.views_mu);
-    for (uint32_t first = 0; first < imp.pages; first += kRun) {
-      const uint32_t n = std::min(kRun, imp.pages - first);
-      bool any = false;
-      for (uint32_t k = 0; k < n; ++k) {
-        Page& p = imp.table[first + k];
-        p.lock();
-        any = any || may_be_mapped(p.state);
-      }
-      if (any) zap_everywhere(imp, first, n);
-      for (uint32_t k = 0; k < n; ++k) {
-        Page& p = imp.table[first + k];
-        if (p.state != PageState::kAbsent) ++p.generation;
-        if (const uint8_t epoch = p.pinned ? 0 : p.mark.take(); epoch != 0) {
-          marks.push_back({first + k, epoch});
-        }
-        switch (p.state) {
-          case PageState::kFetching:
-            set_state(imp, p, PageState::kStale);
-            break;
-          case PageState::kClean:
-            set_state(imp, p, PageState::kAbsent);
-            break;
-          case PageState::kWriting:
-            set_state(imp, p, PageState::kZappedWriting);
-            break;
-          case PageState::kDirty:
-          case PageState::kZappedDirty: {
-            if (std::memcmp(imp.page_data(first + k), twins_.at(p.twin), kPageSize) != 0) {
-              lost.push_back(first + k);
-            }
-            drop_twin(p);
-            const bool was_dirty = p.state == PageState::kDirty;
-            set_state(imp, p,
-                      p.in_flight || !was_dirty ? PageState::kZappedWriting : PageState::kAbsent);
-            break;
-          }
-          default:
-            break;
-        }
-        p.unlock();
-      }
-    }
-  }
+  drop_pages(imp, {0, imp.pages}, &lost, &marks);
   if (!lost.empty()) {
     batch->failed.store(true);
     lose(holder, lost);

@@ -54,6 +54,7 @@ Exception Importer::Marking::await(Deadline deadline) {
   }
   end(false);
   if (status == WireStatus::kInFlux) return Exception::kConsist;
+  if (status == WireStatus::kRange) return Exception::kSegBrk;
   const Exception e = importer_.explain(imp_, deadline);
   return e == Exception::kNone && deadline.passed() ? Exception::kTransient : e;
 }

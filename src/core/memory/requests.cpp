@@ -118,7 +118,7 @@ Home::Holder* Home::add_holder(Segment& s, const fabric::ClientInfo& client, uin
 void Home::on_open(const fabric::ClientInfo& client, uint64_t number, Reader in) {
   const auto uid = in.get<uint64_t>();
   const auto instance = in.get<uint32_t>();
-  std::byte buf[32];
+  std::byte buf[48];
   Writer out(buf);
   WireStatus status = in.done() && instance != 0 ? WireStatus::kOk : WireStatus::kMalformed;
   Finished done;
@@ -138,6 +138,7 @@ void Home::on_open(const fabric::ClientInfo& client, uint64_t number, Reader in)
       out.put(s->attrib);
       out.put(parts_.watch.port());
       out.put(lifeline);
+      if (access::extensible(s->flags)) put_break(out, *s);
     }
   }
   run(done);
@@ -161,7 +162,7 @@ void Home::on_present(const fabric::ClientInfo& client, uint64_t number, Reader 
   const auto secret = in.get<uint64_t>();
   NodeId node{in.get<uint64_t>(), 0};
   node.lo = in.get<uint64_t>();
-  std::byte buf[32 + fabric::kMaxRawKey];
+  std::byte buf[48 + fabric::kMaxRawKey];
   Writer out(buf);
   WireStatus status = WireStatus::kOk;
   std::shared_ptr<Publication> listed;  // what is in flux is known there before it gets its key
@@ -187,12 +188,13 @@ void Home::on_present(const fabric::ClientInfo& client, uint64_t number, Reader 
       }
       h->session.reset();
       const access::TokenPart& part = t->second.info.part;
-      auto region = register_for(*s, t->second.info);
+      auto region = register_for(*s, t->second.info, random_u64());
       if (!region) {
         status = WireStatus::kNoMem;
       } else {
         // From here on it is told of every publication; its key goes out after that.
         h->session = region.take();
+        h->session_end = s->brk.bytes;
         h->presented = true;
         h->token = token_id;
         h->rights = t->second.info.rights;
@@ -203,11 +205,13 @@ void Home::on_present(const fabric::ClientInfo& client, uint64_t number, Reader 
           held_segments_.fetch_add(1);
           if (!fault_point_fails("mutate_late_arming")) arm(*s);
         }
-        const fabric::RemoteKey key = h->session->key();
+        const fabric::RemoteKey key =
+            h->session != nullptr ? h->session->key() : fabric::RemoteKey{};
         out.put(key.key);
         out.put(key.base - part.offset);  // of the segment's first byte, reachable or not
         out.put(h->rights);
-        out.blob(h->session->raw_key());
+        out.blob(h->session != nullptr ? h->session->raw_key() : Bytes());
+        if (access::extensible(s->flags)) put_break(out, *s);
         if (!s->in_flux.empty()) {
           listed = std::make_shared<Publication>();
           listed->waiting = 1;
@@ -277,10 +281,11 @@ void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader 
     std::vector<PageRange> ranges;
     std::vector<PageMark> marks;
     bool broken = false;
+    std::byte past_break[kPageSize];
     for (uint32_t i = 0; i < n && status == WireStatus::kOk; ++i) {
       fault_point("publish_before_page");
       const auto page = in.get<uint32_t>();
-      const uint32_t pages = announce ? in.get<uint32_t>() : 1;
+      uint32_t pages = announce ? in.get<uint32_t>() : 1;
       const uint8_t epoch = announce ? 0 : in.get<uint8_t>();
       const uint64_t all = s->size / kPageSize;
       if (!in.ok() || page >= all || pages == 0 || pages > all - page) {
@@ -291,12 +296,22 @@ void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader 
         status = WireStatus::kRights;
         break;
       }
-      std::byte* const at = s->service.data() + size_t{page} * kPageSize;
-      const WireStatus stored = announce ? arrived(at, pages) : store_diff(in, at);
+      // What was stored behind the break, before its importer heard of it, is gone with the memory.
+      const uint64_t in_use = s->brk.bytes / kPageSize;
+      const bool gone = page >= in_use;
+      std::byte* const at = gone ? past_break : s->service.data() + size_t{page} * kPageSize;
+      if (!gone) pages = static_cast<uint32_t>(std::min<uint64_t>(pages, in_use - page));
+      WireStatus stored = WireStatus::kOk;
+      if (!announce) {
+        stored = store_diff(in, at);
+      } else if (!gone) {
+        stored = arrived(at, pages);
+      }
       if (stored == WireStatus::kMalformed) {
         status = stored;
         break;
       }
+      if (gone) continue;
       broken = broken || stored == WireStatus::kBroken;
       if (epoch != 0) marks.push_back({page, epoch});
       if (!ranges.empty() && ranges.back().first + ranges.back().count == page) {
@@ -385,6 +400,7 @@ void Home::on_repair(const fabric::ClientInfo& client, uint64_t number, Reader i
         status = WireStatus::kMalformed;
         break;
       }
+      if (page >= s->brk.bytes / kPageSize) continue;
       if (apply && h->covers(page, 1)) {
         std::byte* const at = s->service.data() + size_t{page} * kPageSize;
         const auto store = [&] { apply_where_unchanged(old.data(), next.data(), at); };
@@ -416,7 +432,8 @@ void Home::on_cas(const fabric::ClientInfo& client, uint64_t number, Reader in) 
     Holder* h = nullptr;
     WireStatus status = in.done() ? check(client.id, uid, instance, fabric::kAtomic, &s, &h)
                                   : WireStatus::kMalformed;
-    if (status == WireStatus::kOk && (offset % 8 != 0 || offset > s->size - 8)) {
+    if (status == WireStatus::kOk &&
+        (offset % 8 != 0 || s->brk.bytes < 8 || offset > s->brk.bytes - 8)) {
       status = WireStatus::kRange;
     } else if (status == WireStatus::kOk && !h->covers(offset / kPageSize, 1)) {
       status = WireStatus::kRights;

@@ -16,9 +16,11 @@ namespace cmi::memory {
 // Requests, importer to home. Every reply starts with a WireStatus byte.
 enum class RequestType : uint16_t {
   kOpen = 1,  // u64 uid, u32 instance              -> u64 size, i32 flags, i32 attrib,
-              // u16 port of the home's lifelines (0: none), u64 secret for one
+              // u16 port of the home's lifelines (0: none), u64 secret for one; of an
+              // extensible segment: Break
   kPresent,   // u64 uid, u32 instance, u64 token id, u64 secret, u64 node hi, u64 node lo
-              //                                    -> u64 key, u64 base, u32 rights
+              //                                    -> u64 key, u64 base, u32 rights; of an
+              // extensible segment: Break
   kLeave,     // u64 uid, u32 instance              -> (nothing)
   kPublish,   // u64 uid, u32 instance, u32 pages, then per page: u32 index, u8 epoch of the mark
               // that it clears (0: none), diff
@@ -54,6 +56,7 @@ enum class NoticeType : uint16_t {
   // About one import again.
   kQuiesce,  // u64 uid, u32 instance, u32 round: the client is to stop using it
   kResume,   // u64 uid, u32 instance, u32 round: it may go on
+  kBreak,    // u64 uid, u32 instance, Break: nothing behind it may be accessed
 };
 
 enum RemovedHow : uint8_t {
@@ -95,6 +98,13 @@ enum BusWhat : uint8_t {
 // How, in kBusLost.
 inline constexpr uint64_t kLostLocal = 1;  // by a fault of this side
 inline constexpr uint64_t kLostLast = 2;   // this is all
+
+// Where the memory of an extensible segment ends, and which of its breaks this is. On the wire: u64
+// bytes, u32 round.
+struct Break {
+  uint64_t bytes = 0;
+  uint32_t round = 0;  // counts from 1
+};
 
 struct PageRange {
   uint32_t first = 0, count = 0;

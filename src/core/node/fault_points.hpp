@@ -23,6 +23,11 @@ inline constexpr const char* kFaultPoints[] = {
     "node.create.file_filled",
     "node.create.ready",
     "node.create.published",
+    // move_break
+    "node.break.charged",
+    "node.break.allocated",
+    "node.break.moved",
+    "node.break.stored",
     // marks and tokens
     "node.marks.before_store",
     "node.marks.stored",

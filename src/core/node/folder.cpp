@@ -141,20 +141,20 @@ Result<Fd> open_file(const Folder& folder, const char* name, int flags) {
   return fd;
 }
 
-Status allocate_file(int fd, uint64_t size) {
-  if (size > static_cast<uint64_t>(INT64_MAX)) return Status::kNoMem;
+Status allocate_file(int fd, uint64_t from, uint64_t to) {
+  if (to > static_cast<uint64_t>(INT64_MAX)) return Status::kNoMem;
   // In steps, each without signals: tmpfs gives up a whole call, and undoes it, for one signal, and
   // a client with a fast timer would never get a large segment.
   constexpr uint64_t kStep = 64 << 20;
-  for (uint64_t at = 0; at < size; at += kStep) {
+  for (uint64_t at = from; at < to; at += kStep) {
     SignalsBlocked blocked;
-    off_t len = static_cast<off_t>(std::min(kStep, size - at));
+    off_t len = static_cast<off_t>(std::min(kStep, to - at));
     int err = EINTR;
     for (int tries = 0; err == EINTR && tries < 100; ++tries) {
-      err = fallocate(fd, 0, static_cast<off_t>(at), len) == 0 ? 0 : errno;
+      err = fallocate(fd, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(at), len) == 0 ? 0 : errno;
     }
     if (err != 0) {
-      note(kFacSeg, kWarn, "node: no room for {} bytes of shared memory: errno {}", size, err);
+      note(kFacSeg, kWarn, "node: no room for {} bytes of shared memory: errno {}", to - from, err);
       return err == EINTR ? Status::kNoMem : status_of_errno(err);
     }
   }

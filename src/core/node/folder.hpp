@@ -35,7 +35,7 @@ Result<Folder> open_folder(const Config& config, bool create, Deadline deadline)
 Result<Fd> open_file(const Folder& folder, const char* name, int flags);
 
 // All `size` bytes of the file really allocated: kNoMem when there is no room.
-Status allocate_file(int fd, uint64_t size);
+Status allocate_file(int fd, uint64_t from, uint64_t to);
 
 // Takes away registry and folder, and the default runtime folder when it is empty. Everything else
 // in it has been swept before.

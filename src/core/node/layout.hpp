@@ -17,7 +17,7 @@ using Word_shm = std::atomic<uint64_t>;
 static_assert(Word_shm::is_always_lock_free && sizeof(Word_shm) == 8);
 
 inline constexpr uint64_t kRegistryMagic = 0x31676572696d63ffull;  // never zero
-inline constexpr uint32_t kRegistryVersion = 1;
+inline constexpr uint32_t kRegistryVersion = 2;
 
 struct Header_shm {
   Word_shm magic;  // 0 until everything behind it is in place
@@ -50,9 +50,11 @@ struct Segment_shm {
   uint64_t charged;             // bytes that count against mem_max
   uint64_t owner_hi, owner_lo;  // ContextId
   int64_t owner_pid;
-  uint64_t spare;
+  uint64_t brk;  // bytes; kNoBreak where it is not extensible
+  uint64_t spare[2];
 };
-static_assert(sizeof(Segment_shm) == 64);
+static_assert(sizeof(Segment_shm) == 80);
+inline constexpr uint64_t kNoBreak = UINT64_MAX;
 
 struct Registry_shm {
   Header_shm header;
@@ -61,7 +63,7 @@ struct Registry_shm {
   Segment_shm segments[kMaxSegments];
   Word_shm attachments[kMaxAttachments];  // AttachmentWord; 0 is free
 };
-static_assert(sizeof(Registry_shm) == 128 + 256 * 32 + 4096 * 64 + 32768 * 8);
+static_assert(sizeof(Registry_shm) == 128 + 256 * 32 + 4096 * 80 + 32768 * 8);
 
 // An id is the slot's index and the slot's generation: the next segment in the same slot gets
 // another id, and the same one comes back after kMaxGeneration segments at the earliest.

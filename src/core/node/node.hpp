@@ -14,6 +14,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -59,6 +60,7 @@ struct SegmentInfo {
   int32_t id = 0;
   SegmentKind kind = SegmentKind::kHome;
   uint64_t size = 0;
+  uint64_t brk = 0;          // where its memory ends; size where it is not extensible
   int32_t flags = 0;         // as given to seg_get; for a proxy the exporter's
   uint32_t marks = 0;        // SegmentMark
   bool removed = false;      // marked for deletion, or its owner is dead
@@ -97,8 +99,17 @@ class Node {
   // kInval for size 0). A proxy counts its size; its cache is an anonymous_file; `blob` (at most
   // kMaxBlob bytes: the handle) is kept for other processes of the node.
   static constexpr size_t kMaxBlob = 1024;
-  Result<int32_t> create_home(uint64_t size, int32_t flags, bool reserve);
-  Result<int32_t> create_proxy(uint64_t size, int32_t flags, Bytes blob);
+  // An extensible one begins with an empty file, and counts as much as its break.
+  Result<int32_t> create_home(uint64_t size, int32_t flags, bool reserve, bool extensible = false);
+  Result<int32_t> create_proxy(uint64_t size, int32_t flags, Bytes blob, bool extensible = false);
+  // Moves the end of an extensible segment's file, `fd`, which is not moved by anybody else
+  // meanwhile; owner only (kPerm). Growth is really allocated if `reserve` (kNoMem, and nothing has
+  // changed); what shrinks away is given back.
+  Status move_break(int32_t id, int fd, uint64_t to, bool reserve);
+  // The break of a proxy, as its home told it.
+  Status store_break(int32_t id, uint64_t to);
+  // Runs `use` while no segment of the node shrinks. kReconfig: it did not run.
+  Status while_steady(const std::function<void()>& use);
   Result<Fd> open_segment_file(int32_t id);  // kInval: unknown id or a proxy
   Result<SegmentInfo> find(
       int32_t id);  // kInval: unknown id. A removed one is found while it exists

@@ -30,10 +30,15 @@ struct Node::Impl {
   bool owner_alive(const Found& f, Living& living) const;
   // Claims a slot in state making. kNoMem: none is free, or mem_max would be passed.
   Result<SegmentWord> claim_locked(const Exclusive& lock, SegmentKind kind, uint64_t size,
-                                   uint64_t charged, int32_t flags);
+                                   uint64_t charged, int32_t flags, bool extensible);
   // From making to live, or away with it when `made` is an error.
   Result<int32_t> settle(SegmentWord word, Status made);
 };
+
+// Bytes that count against mem_max.
+uint64_t charged_locked(Registry& r);
+// Whether so many more may count.
+bool fits_locked(Registry& r, uint64_t charged, uint64_t max);
 
 // The bound, non-blocking socket of a context slot; unlinks what an earlier owner left.
 Result<Fd> open_bus(const Folder& folder, uint32_t slot);

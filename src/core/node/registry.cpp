@@ -63,7 +63,7 @@ Status Registry::prepare_locked(Open how) {
   if (how == Open::kExisting) return Status::kOk;
   // Nobody ever was a member: the magic comes last. Allocated before it is mapped, so that a full
   // file system is an error here and never a SIGBUS later.
-  Status s = allocate_file(fd_.get(), sizeof(Registry_shm));
+  Status s = allocate_file(fd_.get(), 0, sizeof(Registry_shm));
   if (ok(s) && ftruncate(fd_.get(), sizeof(Registry_shm)) != 0) s = status_of_errno(errno);
   fault_point("node.init.sized");
   if (ok(s)) s = map();

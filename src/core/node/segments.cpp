@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "core/base/fault_point.hpp"
@@ -13,31 +14,16 @@
 namespace cmi::node {
 
 namespace {
-uint64_t charged_locked(Registry& r) {
-  uint64_t sum = 0;
-  for (uint32_t i = 0; i < r.segments_end(); ++i) {
-    const Segment_shm& s = r.shm()->segments[i];
-    if (!SegmentWord::unpack(s.state.load(std::memory_order_acquire), i)) continue;
-    if (__builtin_add_overflow(sum, s.charged, &sum)) return UINT64_MAX;
-  }
-  return sum;
-}
-
 std::optional<uint32_t> free_slot_locked(Registry& r) {
   for (uint32_t i = 0; i < kMaxSegments; ++i) {
     if (r.shm()->segments[i].state.load(std::memory_order_acquire) == 0) return i;
   }
   return std::nullopt;
 }
-
-bool fits_locked(Registry& r, uint64_t charged, uint64_t max) {
-  uint64_t used = charged_locked(r);
-  return used <= max && charged <= max - used;
-}
 }  // namespace
 
 Result<SegmentWord> Node::Impl::claim_locked(const Exclusive& lock, SegmentKind kind, uint64_t size,
-                                             uint64_t charged, int32_t flags) {
+                                             uint64_t charged, int32_t flags, bool extensible) {
   Registry& r = *registry;
   auto index = free_slot_locked(r);
   if (!index || !fits_locked(r, charged, config.mem_max)) {
@@ -57,6 +43,7 @@ Result<SegmentWord> Node::Impl::claim_locked(const Exclusive& lock, SegmentKind 
   s.flags = flags;
   s.size = size;
   s.charged = charged;
+  s.brk = extensible ? 0 : kNoBreak;
   s.owner_hi = self.hi;
   s.owner_lo = self.lo;
   s.owner_pid = getpid();
@@ -86,12 +73,14 @@ Result<int32_t> Node::Impl::settle(SegmentWord word, Status made) {
   return word.id;
 }
 
-Result<int32_t> Node::create_home(uint64_t size, int32_t flags, bool reserve) {
+Result<int32_t> Node::create_home(uint64_t size, int32_t flags, bool reserve, bool extensible) {
   if (size == 0) return Status::kInval;
   if (size > static_cast<uint64_t>(INT64_MAX)) return Status::kNoMem;
+  const uint64_t now = extensible ? 0 : size;
   Result<SegmentWord> word = Status::kReconfig;
   if (Exclusive lock(impl_->registry->lock(), Deadline::in(kLockWait)); lock) {
-    word = impl_->claim_locked(lock, SegmentKind::kHome, size, reserve ? size : 0, flags);
+    word =
+        impl_->claim_locked(lock, SegmentKind::kHome, size, reserve ? now : 0, flags, extensible);
   }
   if (!word) return word.status();
   // Without the lock: gigabytes take seconds.
@@ -99,17 +88,19 @@ Result<int32_t> Node::create_home(uint64_t size, int32_t flags, bool reserve) {
                             O_RDWR | O_CREAT | O_EXCL);
   Status made = fd.status();
   fault_point("node.create.file_made");
-  if (fd && reserve) made = allocate_file(fd->get(), size);
-  if (ok(made) && ftruncate(fd->get(), static_cast<off_t>(size)) != 0) made = Status::kNoMem;
+  if (fd && reserve) made = allocate_file(fd->get(), 0, now);
+  if (ok(made) && ftruncate(fd->get(), static_cast<off_t>(now)) != 0) made = Status::kNoMem;
   fault_point("node.create.file_filled");
   return impl_->settle(*word, made);
 }
 
-Result<int32_t> Node::create_proxy(uint64_t size, int32_t flags, Bytes blob) {
+Result<int32_t> Node::create_proxy(uint64_t size, int32_t flags, Bytes blob, bool extensible) {
   if (size == 0 || blob.size() > kMaxBlob) return Status::kInval;
   Result<SegmentWord> word = Status::kReconfig;
   if (Exclusive lock(impl_->registry->lock(), Deadline::in(kLockWait)); lock) {
-    word = impl_->claim_locked(lock, SegmentKind::kProxy, size, size, flags);
+    // The cache of an extensible one takes memory as it goes.
+    word = impl_->claim_locked(lock, SegmentKind::kProxy, size, extensible ? 0 : size, flags,
+                               extensible);
   }
   if (!word) return word.status();
   Result<Fd> fd = open_file(impl_->registry->folder(), segment_file_name(word->id).text,
@@ -144,6 +135,7 @@ Result<SegmentInfo> Node::find(int32_t id) {
   info.id = id;
   info.kind = found->word.kind;
   info.size = found->shm->size;
+  info.brk = std::min(found->shm->brk, info.size);
   info.flags = found->shm->flags;
   info.marks = found->word.marks;
   info.owner = ContextSlot{found->word.owner};
@@ -165,7 +157,9 @@ Result<Fd> Node::open_segment_file(int32_t id) {
   Result<Fd> fd = open_file(impl_->registry->folder(), segment_file_name(id).text, O_RDWR);
   if (!fd) return fd.status() == Status::kReconfig ? Status::kInval : fd.status();
   struct stat st;
-  if (fstat(fd->get(), &st) != 0 || static_cast<uint64_t>(st.st_size) != found->shm->size) {
+  const bool extensible = found->shm->brk != kNoBreak;
+  if (fstat(fd->get(), &st) != 0 || static_cast<uint64_t>(st.st_size) > found->shm->size ||
+      (!extensible && static_cast<uint64_t>(st.st_size) != found->shm->size)) {
     note(kFacSeg, kError, "node: the file of segment {} has the wrong size", id);
     return Status::kInval;
   }
@@ -227,16 +221,10 @@ Result<Fd> Node::anonymous_file(uint64_t size, bool reserve) {
     fd = named.take();
   }
   if (reserve) {
-    if (Status s = allocate_file(fd.get(), size); !ok(s)) return s;
+    if (Status s = allocate_file(fd.get(), 0, size); !ok(s)) return s;
   }
   if (ftruncate(fd.get(), static_cast<off_t>(size)) != 0) return Status::kNoMem;
   return fd;
-}
-
-uint64_t Node::memory_in_use() {
-  Exclusive lock(impl_->registry->lock(), Deadline::in(kLockWait));
-  // Without the lock the sum may mix old and new: still the best answer there is.
-  return charged_locked(*impl_->registry);
 }
 
 }  // namespace cmi::node

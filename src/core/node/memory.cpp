@@ -1,0 +1,103 @@
+// What counts against mem_max, and the breaks of extensible segments. Threads: any.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "core/base/fault_point.hpp"
+#include "core/node/node_impl.hpp"
+#include "core/node/reaper.hpp"
+
+namespace cmi::node {
+
+uint64_t charged_locked(Registry& r) {
+  uint64_t sum = 0;
+  for (uint32_t i = 0; i < r.segments_end(); ++i) {
+    const Segment_shm& s = r.shm()->segments[i];
+    if (!SegmentWord::unpack(s.state.load(std::memory_order_acquire), i)) continue;
+    if (__builtin_add_overflow(sum, s.charged, &sum)) return UINT64_MAX;
+  }
+  return sum;
+}
+
+bool fits_locked(Registry& r, uint64_t charged, uint64_t max) {
+  const uint64_t used = charged_locked(r);
+  return used <= max && charged <= max - used;
+}
+
+uint64_t Node::memory_in_use() {
+  Exclusive lock(impl_->registry->lock(), Deadline::in(kLockWait));
+  // Without the lock the sum may mix old and new: still the best answer there is.
+  return charged_locked(*impl_->registry);
+}
+
+// Only the owner changes these fields, and with it its segments go: what a death leaves is gone
+// with the next reaper.
+Status Node::move_break(int32_t id, int fd, uint64_t to, bool reserve) {
+  Registry& r = *impl_->registry;
+  uint64_t from = 0;
+  const auto locked = [&](auto&& change) {
+    Exclusive lock(r.lock(), Deadline::in(kLockWait));
+    if (!lock) return Status::kReconfig;
+    auto found = impl_->find_locked(lock, id);
+    if (!found || found->word.kind != SegmentKind::kHome || found->shm->brk == kNoBreak ||
+        to > found->shm->size) {
+      return Status::kInval;
+    }
+    if (!impl_->owned_by_self(*found)) return Status::kPerm;
+    return change(lock, *found->shm);
+  };
+  const auto move = [&](const Exclusive&, Segment_shm& s) {
+    if (ftruncate(fd, static_cast<off_t>(to)) != 0) return Status::kNoMem;
+    fault_point("node.break.moved");
+    s.brk = to;
+    s.charged = reserve ? to : 0;
+    fault_point("node.break.stored");
+    return Status::kOk;
+  };
+  Status status = locked([&](const Exclusive& lock, Segment_shm& s) {
+    from = s.brk;
+    if (to <= from || !reserve) return move(lock, s);
+    if (!fits_locked(r, to - from, impl_->config.mem_max)) {
+      reap_locked(r, lock);
+      if (!fits_locked(r, to - from, impl_->config.mem_max)) {
+        note(kFacSeg, kWarn, "node: no room for a break of {} bytes: the limit is reached", to);
+        return Status::kNoMem;
+      }
+    }
+    s.charged = to;
+    fault_point("node.break.charged");
+    return Status::kOk;
+  });
+  if (!ok(status) || to <= from || !reserve) return status;
+  // Without the lock, and behind the file's end, where nobody sees it before all of it is there.
+  status = allocate_file(fd, from, to);
+  fault_point("node.break.allocated");
+  if (ok(status)) return locked(move);
+  fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(from),
+            static_cast<off_t>(to - from));
+  (void)locked([&](const Exclusive&, Segment_shm& s) {
+    s.charged = from;
+    return Status::kOk;
+  });
+  return status;
+}
+
+Status Node::store_break(int32_t id, uint64_t to) {
+  Exclusive lock(impl_->registry->lock(), Deadline::in(kLockWait));
+  if (!lock) return Status::kReconfig;
+  auto found = impl_->find_locked(lock, id);
+  if (!found || found->word.kind != SegmentKind::kProxy || found->shm->brk == kNoBreak) {
+    return Status::kInval;
+  }
+  if (!impl_->owned_by_self(*found)) return Status::kPerm;
+  found->shm->brk = to;
+  return Status::kOk;
+}
+
+Status Node::while_steady(const std::function<void()>& use) {
+  Exclusive lock(impl_->registry->lock(), Deadline::in(kLockWait));
+  if (!lock) return Status::kReconfig;
+  use();
+  return Status::kOk;
+}
+
+}  // namespace cmi::node
