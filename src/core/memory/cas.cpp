@@ -33,6 +33,10 @@ Exception Importer::cas(const View& view, const std::byte* addr, uint64_t expect
   }
   if ((imp.rights.load() & fabric::kAtomic) == 0) return Exception::kAccess;
   const auto offset = static_cast<uint64_t>(addr - view.addr);
+  // Nothing is cached, and the home's own swap is one with the stores that it makes for others.
+  if (imp.through) {
+    return swap_by_message(holder, offset, expected, desired, again, found, pending, deadline);
+  }
   Page& page = imp.table[offset / kPageSize];
   if (const auto index = static_cast<uint32_t>(offset / kPageSize); imp.is_in_flux(index)) {
     if (Exception e = ask_in_flux(imp, index, deadline); e != Exception::kNone) return e;
