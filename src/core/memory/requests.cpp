@@ -185,7 +185,7 @@ void Home::on_present(const fabric::ClientInfo& client, uint64_t number, Reader 
         h->token = token_id;
         h->rights = t->second.info.rights;
         h->could_write = h->could_write || (h->rights & fabric::kWrite) != 0;
-        if (!was_held) {
+        if (!was_held && s->held()) {
           held_segments_.fetch_add(1);
           if (!fault_point_fails("mutate_late_arming")) arm(*s);
         }
