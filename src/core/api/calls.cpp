@@ -11,6 +11,7 @@
 
 #include <cstring>
 
+#include "core/api/compare_nodes.hpp"
 #include "core/api/entry.hpp"
 
 namespace cmi::api {
@@ -174,6 +175,7 @@ int cmi_ctl(cmi_ctxt* ctxt, int32_t cmd, cmi_ctl_cfg* cfg) {
   const int rc = finish(
       kFacCtrl,
       [&] {
+        if (cmd == CMI_CTL_NODE_ADDR_CMP) return compare_nodes(cfg);
         SignalsBlocked quiet;
         switch (cmd) {
           case CMI_CTL_INFO:
@@ -205,7 +207,6 @@ int cmi_ctl(cmi_ctxt* ctxt, int32_t cmd, cmi_ctl_cfg* cfg) {
           case CMI_CTL_MEM_RESERVE:
           case CMI_CTL_MEM_RESERVE_DEL:
           case CMI_CTL_MEM_RESERVE_SET:
-          case CMI_CTL_NODE_ADDR_CMP:
             return Status::kNotSupp;
           default:
             return Status::kInval;
