@@ -31,14 +31,14 @@ static void prepare(void) {
   NEED(it.handle != NULL && it.epoch != NULL);
 }
 
-#define UNREGISTERED(id, failure, call)          \
-  static void id##_call(void* arg) {             \
-    (void)arg;                                   \
-    FAILS(call, failure, CMI_ERR_INIT);          \
-  }                                              \
-  STATEMENT(id) {                                \
-    prepare();                                   \
-    in_thread(id##_call, NULL);                  \
+#define UNREGISTERED(id, failure, call) \
+  static void id##_call(void* arg) {    \
+    (void)arg;                          \
+    FAILS(call, failure, CMI_ERR_INIT); \
+  }                                     \
+  STATEMENT(id) {                       \
+    prepare();                          \
+    in_thread(id##_call, NULL);         \
   }
 
 UNREGISTERED(E_atm_cas_CMI_ERR_INIT, -1, CALL(atm_cas, (uint64_t*)(void*)it.far, 0, 1, &it.word))
@@ -64,20 +64,20 @@ UNREGISTERED(E_tok_new_CMI_ERR_INIT, NULL, CALL(tok_new, it.home, CMI_NADDR_ANY,
 UNREGISTERED(E_wmb_fn_CMI_ERR_INIT, -1, CALL0(wmb_fn))
 
 /* A pointer to nothing, one to other memory, and a copy of the context that is none. */
-#define WRONG_CONTEXT(id, failure, fn, ...)                                       \
-  STATEMENT(id) {                                                                 \
-    cmi_ctxt twin;                                                                \
-    cmi_ctxt* wrong[3];                                                           \
-    size_t i;                                                                     \
-    prepare();                                                                    \
-    memcpy(&twin, ctxt, sizeof twin);                                             \
-    wrong[0] = NULL;                                                              \
-    wrong[1] = (cmi_ctxt*)(void*)it.far;                                          \
-    wrong[2] = &twin;                                                             \
-    for (i = 0; i < 3; ++i) {                                                     \
-      EXPECT(ctxt->fns10->fn(__VA_ARGS__) == (failure));                          \
-      EXPECT(cmi_get_error(NULL) == CMI_ERR_INVAL);                               \
-    }                                                                             \
+#define WRONG_CONTEXT(id, failure, fn, ...)              \
+  STATEMENT(id) {                                        \
+    cmi_ctxt twin;                                       \
+    cmi_ctxt* wrong[3];                                  \
+    size_t i;                                            \
+    prepare();                                           \
+    memcpy(&twin, ctxt, sizeof twin);                    \
+    wrong[0] = NULL;                                     \
+    wrong[1] = (cmi_ctxt*)(void*)it.far;                 \
+    wrong[2] = &twin;                                    \
+    for (i = 0; i < 3; ++i) {                            \
+      EXPECT(ctxt->fns10->fn(__VA_ARGS__) == (failure)); \
+      EXPECT(cmi_get_error(NULL) == CMI_ERR_INVAL);      \
+    }                                                    \
   }
 
 WRONG_CONTEXT(E_atm_cas_CMI_ERR_INVAL, -1, atm_cas, wrong[i], (uint64_t*)(void*)it.far, 0, 1,
@@ -207,14 +207,14 @@ STATEMENT(E_tok_new_CMI_ERR_INVAL_a_bad_segment_address_or_right) {
 }
 
 /* Every byte of a handle, a token and an address counts. */
-#define DAMAGED(object, call, failure)                  \
-  do {                                                  \
-    size_t at;                                          \
-    for (at = 0; at < (object).size; ++at) {            \
-      (object).bytes[at] ^= 0x40;                       \
-      FAILS(call, failure, CMI_ERR_INVAL);              \
-      (object).bytes[at] ^= 0x40;                       \
-    }                                                   \
+#define DAMAGED(object, call, failure)       \
+  do {                                       \
+    size_t at;                               \
+    for (at = 0; at < (object).size; ++at) { \
+      (object).bytes[at] ^= 0x40;            \
+      FAILS(call, failure, CMI_ERR_INVAL);   \
+      (object).bytes[at] ^= 0x40;            \
+    }                                        \
   } while (0)
 
 STATEMENT(E_seg_imp_CMI_ERR_INVAL_a_damaged_handle) {

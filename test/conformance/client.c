@@ -1,9 +1,9 @@
 /* The statement's own process as a client: its context, short forms of calls, waiting, heaps. */
-#include "conform.h"
-
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
+
+#include "conform.h"
 
 cmi_ctxt* ctxt;
 

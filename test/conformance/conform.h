@@ -38,13 +38,13 @@ void add_statement(struct statement* statement);
 /* ---- What holds ----------------------------------------------------------------------------- */
 
 bool expect(bool holds, const char* what, const char* file, int line);
-_Noreturn void give_up(void);       /* ends the statement as failed */
+_Noreturn void give_up(void);         /* ends the statement as failed */
 _Noreturn void skip(const char* why); /* cannot be shown here */
 
 #define EXPECT(condition) ((void)expect((condition), #condition, __FILE__, __LINE__))
-#define NEED(condition)                                                      \
-  do {                                                                       \
-    if (!expect((condition), #condition, __FILE__, __LINE__)) give_up();     \
+#define NEED(condition)                                                  \
+  do {                                                                   \
+    if (!expect((condition), #condition, __FILE__, __LINE__)) give_up(); \
   } while (0)
 
 /* The call gives its failure value, and cmi_get_error() the cause. */
@@ -59,7 +59,7 @@ extern cmi_ctxt* ctxt; /* NULL: none. The end of the statement calls fini(). */
 #define CALL0(fn) (CMIFN(ctxt, 10, fn)(ctxt))
 
 #define ALL_RIGHTS (CMI_ACC_READ | CMI_ACC_WRITE | CMI_ACC_ATOMIC)
-#define UNITS(n) ((n) * unit())
+#define UNITS(n) ((n)*unit())
 
 /* The bytes of a handle, a token or an address, as a client sends them. */
 struct flat {
@@ -70,9 +70,9 @@ struct flat {
   size_t size;
 };
 
-void begin(void);                   /* makes the context, without callbacks */
+void begin(void);                    /* makes the context, without callbacks */
 void begin_with(cmi_cbs* callbacks); /* with */
-void end(void);                     /* the last fini() */
+void end(void);                      /* the last fini() */
 
 struct cmi_cfg_info limits(void);
 size_t unit(void);
@@ -106,10 +106,10 @@ void in_thread(void (*body)(void*), void* arg); /* and waits for its end */
 /* ---- A heap that counts, for callbacks ------------------------------------------------------ */
 
 struct heap {
-  size_t blocks;   /* out at this moment */
-  size_t asked;    /* allocations so far */
-  size_t foreign;  /* frees of what this heap did not give */
-  bool empty;      /* from now on nothing is to be had */
+  size_t blocks;  /* out at this moment */
+  size_t asked;   /* allocations so far */
+  size_t foreign; /* frees of what this heap did not give */
+  bool empty;     /* from now on nothing is to be had */
 };
 cmi_cbs callbacks_of(struct heap* heap); /* the callbacks may run on any thread */
 
@@ -121,7 +121,7 @@ struct fault {
   uint64_t address, pc;
 };
 struct fault fault_of_load(const void* at);
-struct fault fault_of_store(void* at);                      /* a byte of 1 */
+struct fault fault_of_store(void* at);                /* a byte of 1 */
 struct fault fault_of_word(void* at, uint64_t value); /* 8 bytes */
 struct fault fault_of_cas(void* at);
 struct fault fault_of_cflush(void* at);

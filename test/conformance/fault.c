@@ -56,13 +56,19 @@ struct fault fault_of_load(const void* at) {
   } address = {at};
   return fault_of(do_load, address.out);
 }
-struct fault fault_of_store(void* at) { return fault_of(do_store, at); }
+struct fault fault_of_store(void* at) {
+  return fault_of(do_store, at);
+}
 struct fault fault_of_word(void* at, uint64_t value) {
   word = value;
   return fault_of(do_store_word, at);
 }
-struct fault fault_of_cas(void* at) { return fault_of(do_cas, at); }
-struct fault fault_of_cflush(void* at) { return fault_of(do_cflush, at); }
+struct fault fault_of_cas(void* at) {
+  return fault_of(do_cas, at);
+}
+struct fault fault_of_cflush(void* at) {
+  return fault_of(do_cflush, at);
+}
 
 bool is(struct fault fault, int cause) {
   if (cause == 0) return !fault.caught;

@@ -1,7 +1,7 @@
 /*
  * main(), and the runner: `conformance list`, `conformance run [NAME...]`, `conformance one NAME`.
- * `run` starts `one` for each statement and prints TAP; `one` gives the statement its folder and its
- * node, and sees to it that nothing is left. Exit status: 0 passed, 77 skipped, others failed.
+ * `run` starts `one` for each statement and prints TAP; `one` gives the statement its folder and
+ * its node, and sees to it that nothing is left. Exit status: 0 passed, 77 skipped, others failed.
  */
 #include <errno.h>
 #include <ftw.h>

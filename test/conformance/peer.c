@@ -260,11 +260,20 @@ static struct peer* start(const char* node, bool plain) {
   return peer;
 }
 
-struct peer* peer_start(const char* node) { return start(node, false); }
-struct peer* peer_start_plain(const char* node) { return start(node, true); }
+struct peer* peer_start(const char* node) {
+  return start(node, false);
+}
+struct peer* peer_start_plain(const char* node) {
+  return start(node, true);
+}
 
 pid_t peer_pid(const struct peer* peer) { return peer->pid; }
-void peer_signal(struct peer* peer, int number) { NEED(kill(peer->pid, number) == 0); }
+void peer_signal(struct peer* peer, int number) {
+  int status;
+  NEED(kill(peer->pid, number) == 0);
+  /* Its threads stop one after the other; one that still runs could answer. */
+  if (number == SIGSTOP) NEED(waitpid(peer->pid, &status, WUNTRACED) == peer->pid);
+}
 void peer_kill(struct peer* peer) {
   peer_signal(peer, SIGKILL);
   (void)peer_wait(peer);
@@ -309,7 +318,9 @@ void kill_peers(void) {
 }
 
 cmi_error peer_error(const struct peer* peer) { return (cmi_error)peer->order.error; }
-struct fault peer_fault(const struct peer* peer) { return peer->order.fault; }
+struct fault peer_fault(const struct peer* peer) {
+  return peer->order.fault;
+}
 
 cmi_seg peer_seg_get(struct peer* peer, size_t size, int32_t flags) {
   return (cmi_seg)ask_with(peer, kSegGet, size, (uint64_t)flags, 0, 0)->result;
@@ -390,8 +401,12 @@ void peer_store(struct peer* peer, uint64_t addr, uint64_t value) {
 void peer_store_without_end(struct peer* peer, uint64_t addr) {
   (void)ask_with(peer, kStoreWithoutEnd, 0, addr, 0, 0);
 }
-struct flat peer_naddr(struct peer* peer) { return ask(peer, kNaddr)->bytes; }
-struct told peer_event(struct peer* peer) { return ask(peer, kEvent)->what.told; }
+struct flat peer_naddr(struct peer* peer) {
+  return ask(peer, kNaddr)->bytes;
+}
+struct told peer_event(struct peer* peer) {
+  return ask(peer, kEvent)->what.told;
+}
 bool peer_lose_rights(struct peer* peer) {
   disorder = true; /* it cannot remove its files any more */
   return ask(peer, kLoseRights)->result != 0;
@@ -444,4 +459,6 @@ struct shared share_flags(cmi_acc rights, int32_t flags) {
   NEED(peer_cmi_enb(s.peer, 1) == 0);
   return s;
 }
-struct shared share(cmi_acc rights) { return share_flags(rights, 0); }
+struct shared share(cmi_acc rights) {
+  return share_flags(rights, 0);
+}
