@@ -4,25 +4,27 @@
 #include <vector>
 
 #include "core/access/handles.hpp"
+#include "core/base/cause.hpp"
 
 namespace cmi::api {
 
 namespace {
 
 Result<NodeId> node_of(const cmi_naddr* address) {
-  if (address == nullptr || address == CMI_NADDR_ANY) return Status::kInval;
+  if (address == nullptr || address == CMI_NADDR_ANY) {
+    return because(Status::kInval, "an address is null or stands for any");
+  }
   auto info = access::decode_naddr(address);
-  if (!info) return info.status();
+  if (!info) return because(info.status(), "an address is malformed");
   return info->node;
 }
 
 }  // namespace
 
 Status compare_nodes(cmi_ctl_cfg* cfg) {
-  if (cfg == nullptr) return Status::kInval;
   const cmi_cfg_ncmp asked = cfg->ncmp;
   if (asked.ncmp_addrs > 0 && (asked.ncmp_caddr == nullptr || asked.ncmp_midx == nullptr)) {
-    return Status::kInval;
+    return because(Status::kInval, "an array is null");
   }
   const auto wanted = node_of(asked.ncmp_naddr);
   if (!wanted) return wanted.status();
