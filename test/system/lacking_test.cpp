@@ -27,26 +27,14 @@ TEST_CASE_FIXTURE(Process, "calls_that_this_build_lacks_are_notsupp") {
   CHECK_FAILS(CALL(seg_ctl, seg, CMI_SEG_BRK, &ds), -1, CMI_ERR_NOTSUPP);
   CHECK(std::memcmp(&ds, &asked, sizeof ds) == 0);
 
-  cmi_naddr* address = ctxt->naddr;
-  uint32_t index = 77;
-  for (const int32_t command : {CMI_CTL_MEM_RESERVE, CMI_CTL_MEM_RESERVE_DEL,
-                                CMI_CTL_MEM_RESERVE_SET, CMI_CTL_NODE_ADDR_CMP}) {
+  for (const int32_t command :
+       {CMI_CTL_MEM_RESERVE, CMI_CTL_MEM_RESERVE_DEL, CMI_CTL_MEM_RESERVE_SET}) {
     CAPTURE(command);
     cmi_ctl_cfg cfg;
     std::memset(&cfg, 0, sizeof cfg);
-    switch (command) {
-      case CMI_CTL_MEM_RESERVE:
-        cfg.mreq.mem_reserve = unit();
-        break;
-      case CMI_CTL_NODE_ADDR_CMP:
-        cfg.ncmp = {address, &address, 1, &index};
-        break;
-      default:
-        break;
-    }
+    if (command == CMI_CTL_MEM_RESERVE) cfg.mreq.mem_reserve = unit();
     CHECK_FAILS(CALL(cmi_ctl, command, &cfg), -1, CMI_ERR_NOTSUPP);
   }
-  CHECK(index == 77);
 
   CHECK(view[0] == std::byte{0x17});
   CHECK(info().max_mem_avail == before.max_mem_avail);

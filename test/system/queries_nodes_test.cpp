@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 
 #include "system/calls.hpp"
 
@@ -105,6 +106,46 @@ TEST_SUITE("queries") {
       }
       const Import import = import_segment(peer, exported);
       CHECK(load(peer, import.at + size - 8).value == size);
+    }
+  }
+
+  TEST_CASE("node_addr_cmp_finds_the_addresses_of_one_node") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& second = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    struct Found {
+      Answer answer;
+      uint32_t matches;
+      std::array<uint32_t, 4> indexes;
+    };
+    // Which of four addresses are of the node of the first: asked of whom does not matter.
+    const auto compare = [](Flat wanted, Flat a, Flat b, Flat c, Flat d) {
+      std::array<Flat, 4> given{a, b, c, d};
+      std::array<cmi_naddr*, 4> list{};
+      for (size_t i = 0; i < list.size(); ++i) {
+        list[i] = reinterpret_cast<cmi_naddr*>(given[i].bytes.data());
+      }
+      Found found{};
+      found.indexes.fill(77);
+      cmi_ctl_cfg cfg{};
+      cfg.ncmp = {reinterpret_cast<cmi_naddr*>(wanted.bytes.data()), list.data(), 4,
+                  found.indexes.data()};
+      const int result = CMIFN(ctxt(), 10, cmi_ctl)(ctxt(), CMI_CTL_NODE_ADDR_CMP, &cfg);
+      found.answer = answer(result, result != 0);
+      found.matches = cfg.ncmp.ncmp_addrs;
+      return found;
+    };
+    const Flat h = node_address(home), s = node_address(second), p = node_address(peer);
+    for (Process* asked : {&home, &peer}) {
+      Found found = asked->run(compare, h, p, s, p, h);
+      REQUIRE(found.answer.ok());
+      CHECK(found.matches == 2);
+      CHECK(found.indexes == std::array<uint32_t, 4>{1, 3, 77, 77});
+      found = asked->run(compare, p, h, s, h, s);
+      REQUIRE(found.answer.ok());
+      CHECK(found.matches == 0);
+      CHECK(found.indexes == std::array<uint32_t, 4>{77, 77, 77, 77});
     }
   }
 

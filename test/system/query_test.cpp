@@ -1,8 +1,12 @@
 // seg_ctl with STATUS, INFO and RM, attr_get, cmi_ctl with INFO; the arguments of all commands.
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <vector>
 
+#include "core/node/node.hpp"
 #include "system/one_process.hpp"
 
 using namespace cmi::one_process;
@@ -212,6 +216,90 @@ TEST_CASE_FIXTURE(Process, "cmi_ctl_of_an_unknown_command_is_inval") {
 TEST_CASE_FIXTURE(Process, "cmi_ctl_without_a_structure_is_inval") {
   ini();
   CHECK_FAILS(CALL(cmi_ctl, CMI_CTL_INFO, nullptr), -1, CMI_ERR_INVAL);
+}
+
+TEST_CASE_FIXTURE(Process, "node_addr_cmp_of_a_bad_operand_is_inval_and_writes_nothing") {
+  ini();
+  Flat own = copy_of(ctxt->naddr);
+  Flat damaged = own;
+  damaged[damaged.size() - 1] ^= std::byte{1};
+  auto* const good = reinterpret_cast<cmi_naddr*>(own.data());
+  auto* const bad = reinterpret_cast<cmi_naddr*>(damaged.data());
+  uint32_t indexes[2] = {55, 66};
+  cmi_naddr* one_bad[] = {good, bad};
+  cmi_naddr* one_null[] = {good, nullptr};
+  cmi_naddr* one_any[] = {good, CMI_NADDR_ANY};
+  const cmi_cfg_ncmp operands[] = {
+      {bad, one_bad, 1, indexes},     {nullptr, one_bad, 1, indexes},
+      {good, one_bad, 2, indexes},    {good, one_null, 2, indexes},
+      {good, one_any, 2, indexes},    {CMI_NADDR_ANY, one_bad, 1, indexes},
+      {good, nullptr, 2, indexes},    {good, one_bad, 2, nullptr},
+      {nullptr, nullptr, 0, nullptr},
+  };
+  for (const cmi_cfg_ncmp& operand : operands) {
+    CAPTURE(&operand - operands);
+    cmi_ctl_cfg cfg{};
+    cfg.ncmp = operand;
+    CHECK_FAILS(CALL(cmi_ctl, CMI_CTL_NODE_ADDR_CMP, &cfg), -1, CMI_ERR_INVAL);
+    CHECK(cfg.ncmp.ncmp_addrs == operand.ncmp_addrs);
+  }
+  CHECK(indexes[0] == 55);
+  CHECK(indexes[1] == 66);
+  cmi_ctl_cfg cfg{};
+  cfg.ncmp = {good, nullptr, 0, nullptr};
+  CHECK(CALL(cmi_ctl, CMI_CTL_NODE_ADDR_CMP, &cfg) == 0);
+  CHECK(cfg.ncmp.ncmp_addrs == 0);
+}
+
+// The addresses and the array of indexes are the client's memory like any other.
+TEST_CASE_FIXTURE(Process, "node_addr_cmp_takes_operands_in_segments") {
+  ini();
+  const cmi_seg home = segment(4);
+  const cmi_seg import = import_own(home);
+  std::byte* near = attach(home);
+  std::byte* far = attach(import);
+  REQUIRE(CALL(cmi_enb, 1) == 0);
+  const Flat own = copy_of(ctxt->naddr);
+  std::copy(own.begin(), own.end(), near);
+  auto* const address = reinterpret_cast<cmi_naddr*>(far);
+  auto* const cfg = reinterpret_cast<cmi_ctl_cfg*>(far + 4096);
+  auto* const list = reinterpret_cast<cmi_naddr**>(far + 8192);
+  auto* const index = reinterpret_cast<uint32_t*>(far + 12288);
+  REQUIRE(CALL(mb_fn) == 0);
+  *list = address;
+  *index = 9;
+  std::memset(static_cast<void*>(cfg), 0, sizeof *cfg);
+  cfg->ncmp = {address, list, 1, index};
+  REQUIRE(CALL(cmi_ctl, CMI_CTL_NODE_ADDR_CMP, cfg) == 0);
+  CHECK(*index == 0);
+  CHECK(cfg->ncmp.ncmp_addrs == 1);
+}
+
+TEST_CASE_FIXTURE(Process, "cmi_ini_on_a_node_full_of_contexts_is_nomem") {
+  // Members take descriptors of this process.
+  rlimit former{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &former) == 0);
+  rlimit more = former;
+  more.rlim_cur = former.rlim_max;
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &more) == 0);
+  {
+    std::vector<std::unique_ptr<cmi::node::Node>> members;
+    for (uint64_t i = 1; i < cmi::node::kMaxContexts; ++i) {
+      auto member = cmi::node::Node::join({folder(), "alone", uint64_t{1} << 30}, {0, i});
+      REQUIRE_MESSAGE(member, "member ", i);
+      members.push_back(member.take());
+    }
+    ini();  // the last one that there is room for
+    end();
+    auto last = cmi::node::Node::join({folder(), "alone", uint64_t{1} << 30}, {1, 0});
+    REQUIRE(last);
+    members.push_back(last.take());
+    CHECK_FAILS(cmi_ini(CMI_VERNO, nullptr), nullptr, CMI_ERR_NOMEM);
+    members.pop_back();
+    ini();
+    end();
+  }
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &former) == 0);
 }
 
 TEST_SUITE_END();

@@ -242,6 +242,20 @@ def check_tests(rows, results, registered, problems):
                     problems.append(f"{row.ident} (line {row.line}): test {name} {reason}")
 
 
+def check_conformance_program(statements, problems):
+    """The statements that test/conformance shows: each test there is named after one."""
+    begins = {ident.replace("-", "_") for ident in statements}
+    shown = set()
+    for source in sorted((ROOT / "test" / "conformance").glob("*.c")):
+        for name in re.findall(r"^[A-Z_]+\(([ES]_\w+)[,)]", source.read_text(), re.MULTILINE):
+            found = max((b for b in begins if name == b or name.startswith(b + "_")), key=len,
+                        default=None)
+            if found is None:
+                problems.append(f"{source.name}: {name} is not named after a statement")
+            shown.add(found)
+    return shown - {None}
+
+
 def check_statements(statements, rows, problems):
     for ident, statement in statements.items():
         if ident not in rows:
@@ -302,6 +316,7 @@ def main():
         sys.exit(f"there is no {options.doc}")
     rows = read_rows(options.doc, problems)
     check_statements(statements, rows, problems)
+    shown = check_conformance_program(statements, problems)
     check_tests(rows, results_of(options.ran) if options.ran else None,
                 registered_in(options.build) if options.build else None, problems)
 
@@ -309,6 +324,7 @@ def main():
         print(problem)
     if not options.ran:
         print("without --ran: whether the named tests pass was not checked")
+    print(f"{len(shown)} statements are shown by the C program too")
     counts = Counter(kind_of(row) for row in rows.values())
     print(f"{len(statements)} statements, {len(rows)} rows ("
           + ", ".join(f"{count} {word}" for word, count in counts.most_common())

@@ -11,7 +11,9 @@
 
 #include <cstring>
 
+#include "core/api/compare_nodes.hpp"
 #include "core/api/entry.hpp"
+#include "core/api/names.hpp"
 
 namespace cmi::api {
 
@@ -40,7 +42,7 @@ int atm_cas(cmi_ctxt* ctxt, uint64_t* addr, uint64_t cmpval, uint64_t swpval, ui
         kFacMem,
         [&] {
           SignalsBlocked quiet;
-          return rval == nullptr ? Status::kInval
+          return rval == nullptr ? because(Status::kInval, "rval is null")
                                  : c->cas(addr, cmpval, swpval, again, &found, &raised);
         },
         "atm_cas({}, {:#x}, {:#x})", fmt::ptr(addr), cmpval, swpval);
@@ -70,12 +72,12 @@ int attr_get(cmi_ctxt* ctxt, cmi_seg seg, int32_t cmd, void* optval, size_t* opt
       kFacCtrl,
       [&] {
         SignalsBlocked quiet;
-        if (optlen == nullptr) return Status::kInval;
+        if (optlen == nullptr) return because(Status::kInval, "optlen is null");
         if (Status s = c->attribute(seg, cmd, &size); !ok(s)) return s;
-        if (room < sizeof(size_t)) return Status::kNoMem;
-        return optval == nullptr ? Status::kInval : Status::kOk;
+        if (room < sizeof(size_t)) return because(Status::kNoMem, "the buffer is too small");
+        return optval == nullptr ? because(Status::kInval, "optval is null") : Status::kOk;
       },
-      "attr_get(segment {}, attribute {:#x})", seg, cmd);
+      "attr_get(segment {}, {} {:#x})", seg, command_name(cmd), cmd);
   if (optlen != nullptr && size != 0 && (rc == 0 || context::t_error == CMI_ERR_NOMEM)) {
     *optlen = sizeof(size_t);
   }
@@ -90,7 +92,9 @@ int cflush(cmi_ctxt* ctxt, void* vaddr[], int32_t addrcnt) {
   const int rc = finish(
       kFacMem,
       [&] {
-        if (addrcnt < 0 || (vaddr == nullptr && addrcnt > 0)) return Status::kInval;
+        if (addrcnt < 0 || (vaddr == nullptr && addrcnt > 0)) {
+          return because(Status::kInval, "no addresses, or a negative number of them");
+        }
         std::vector<void*> addrs(vaddr, vaddr + addrcnt);
         SignalsBlocked quiet;
         return c->cflush(addrs.data(), addrcnt, &raised);
@@ -178,18 +182,21 @@ int cmi_ctl(cmi_ctxt* ctxt, int32_t cmd, cmi_ctl_cfg* cfg) {
   const int rc = finish(
       kFacCtrl,
       [&] {
+        const bool operand_may_lack =
+            cmd == CMI_CTL_CLIENT_CONSIST || cmd == CMI_CTL_MEM_RESERVE_DEL;
+        if (cfg == nullptr && !operand_may_lack) {
+          return because(Status::kInval, "the operand is null, or the command is unknown");
+        }
+        if (cmd == CMI_CTL_NODE_ADDR_CMP) return compare_nodes(cfg);
         SignalsBlocked quiet;
         switch (cmd) {
           case CMI_CTL_INFO:
-            if (cfg == nullptr) return Status::kInval;
             c->info(&out);
             copy = true;
             return Status::kOk;
           case CMI_CTL_CACHE_RSEG_SET:
-            if (cfg == nullptr) return Status::kInval;
             return c->set_cache_size(cfg->cache.seg_hndl, cfg->cache.mpool_sz);
           case CMI_CTL_CACHE_RSEG_GET: {
-            if (cfg == nullptr) return Status::kInval;
             auto size = c->cache_size(cfg->cache.seg_hndl);
             if (!size) return size.status();
             out = *cfg;
@@ -201,21 +208,18 @@ int cmi_ctl(cmi_ctxt* ctxt, int32_t cmd, cmi_ctl_cfg* cfg) {
             c->assume_client_consistent();
             return Status::kOk;
           case CMI_CTL_RECONF_TOUT:
-            if (cfg == nullptr) return Status::kInval;
             return c->set_reconf_timeout(cfg->rcfg.rcfg_tout);
           case CMI_CTL_NODE_CMAP_GET:
-            if (cfg == nullptr) return Status::kInval;
             return c->request_map(cfg->cmap.cmap_reqid);
           case CMI_CTL_MEM_RESERVE:
           case CMI_CTL_MEM_RESERVE_DEL:
           case CMI_CTL_MEM_RESERVE_SET:
-          case CMI_CTL_NODE_ADDR_CMP:
             return Status::kNotSupp;
           default:
-            return Status::kInval;
+            return because(Status::kInval, "the command is unknown");
         }
       },
-      "cmi_ctl(command {:#x})", cmd);
+      "cmi_ctl({} {:#x})", command_name(cmd), cmd);
   if (rc == 0 && copy) *cfg = out;
   return rc;
 }
@@ -340,21 +344,21 @@ int seg_ctl(cmi_ctxt* ctxt, cmi_seg seg, int32_t cmd, cmi_ds* ds) {
             return c->seg_remove(seg);
           case CMI_SEG_STATUS:
           case CMI_SEG_INFO:
-            if (ds == nullptr) return Status::kInval;
+            if (ds == nullptr) return because(Status::kInval, "the operand is null");
             copy = true;
             return cmd == CMI_SEG_STATUS ? c->seg_status(seg, &out) : c->seg_info(seg, &out);
           case CMI_SEG_CHECK:
           case CMI_SEG_RECO:
-            if (ds == nullptr) return Status::kInval;
+            if (ds == nullptr) return because(Status::kInval, "the operand is null");
             copy = cmd == CMI_SEG_CHECK;
             return copy ? c->seg_check(seg, &out) : c->seg_recover(seg, out);
           case CMI_SEG_BRK:
             return ds != nullptr ? c->set_break(seg, brk) : Status::kInval;
           default:
-            return Status::kInval;
+            return because(Status::kInval, "the command is unknown");
         }
       },
-      "seg_ctl(segment {}, command {:#x})", seg, cmd);
+      "seg_ctl(segment {}, {} {:#x})", seg, command_name(cmd), cmd);
   if (rc == 0 && copy) *ds = out;
   return rc;
 }

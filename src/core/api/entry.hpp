@@ -1,5 +1,6 @@
 // What every C entry does: find the context, check the thread, clear the error, call, translate,
-// trace: a line of level ERROR for a call that failed, of level DEBUG for one that did not.
+// trace: a line of level ERROR for a call that failed, with its cause, of level DEBUG for one that
+// did not.
 //
 // Order of errors: a pointer that is not this process's context is INVAL and is not followed; then
 // the calling thread must be registered (INIT); then arguments.
@@ -10,6 +11,7 @@
 #include <new>
 #include <type_traits>
 
+#include "core/base/cause.hpp"
 #include "core/base/log.hpp"
 #include "core/context/context.hpp"
 
@@ -86,6 +88,7 @@ inline Context* enter(const cmi_ctxt* ctxt, Facility facility, const char* call,
     return nullptr;
   }
   context::t_error = CMI_ERR_NONE;
+  t_cause = {};
   return c;
 }
 
@@ -98,8 +101,10 @@ void trace_call(Facility facility, Status status, Value value,
   char line[256];
   *fmt::format_to_n(line, sizeof line - 1, call, args...).out = '\0';
   if (!ok(status)) {
-    trace(facility, level, "{}: {}", line, error_name(translate(status)));
-  } else if constexpr (std::is_pointer_v<Value>) {
+    const char* cause = take_cause(status);
+    trace(facility, level, "{}: {}, {}", line, error_name(translate(status)),
+          cause != nullptr ? cause : status_name(status));
+  } else if constexpr (std::is_pointer_v<Value> && !std::is_same_v<Value, const char*>) {
     trace(facility, level, "{}: {}", line, fmt::ptr(value));
   } else {
     trace(facility, level, "{}: {}", line, value);

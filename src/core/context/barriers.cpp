@@ -1,6 +1,7 @@
 // Barriers, flush epochs, cflush and atm_cas: both sides of the protocol for the calling thread.
 #include <new>
 
+#include "core/base/cause.hpp"
 #include "core/base/log.hpp"
 #include "core/context/context.hpp"
 
@@ -21,7 +22,7 @@ Status barrier_here() {
 }
 
 Result<cmi_fb> Context::open_epoch() {
-  if (t_thread->epoch != nullptr) return Status::kBound;
+  if (t_thread->epoch != nullptr) return because(Status::kBound, "the thread has an epoch open");
   void* p = allocator_.get(sizeof(Epoch));
   if (p == nullptr) return Status::kNoMem;
   auto* e = new (p) Epoch{t_thread, engine_->importer().losses()};
@@ -30,7 +31,9 @@ Result<cmi_fb> Context::open_epoch() {
 }
 
 Status Context::flush_epoch(cmi_fb epoch) {
-  if (epoch == nullptr || reinterpret_cast<Epoch*>(epoch) != t_thread->epoch) return Status::kInval;
+  if (epoch == nullptr || reinterpret_cast<Epoch*>(epoch) != t_thread->epoch) {
+    return because(Status::kInval, "not an epoch of this thread");
+  }
   return barrier(t_thread->epoch->loss);
 }
 
@@ -62,7 +65,7 @@ Status Context::cflush(void* const* addrs, int32_t n, Raised* raised) {
                    seg};
       }
     } else {
-      return Status::kInval;
+      return because(Status::kInval, "an address is in no view");
     }
   }
   Status status = home ? engine_->home().barrier(Deadline::in(kBarrierTimeout)) : Status::kOk;
@@ -81,7 +84,9 @@ Status Context::cflush(void* const* addrs, int32_t n, Raised* raised) {
 
 Status Context::cas(uint64_t* addr, uint64_t expected, uint64_t desired, bool again,
                     uint64_t* found, Raised* raised) {
-  if (reinterpret_cast<uintptr_t>(addr) % 8 != 0 || found == nullptr) return Status::kInval;
+  if (reinterpret_cast<uintptr_t>(addr) % 8 != 0 || found == nullptr) {
+    return because(Status::kInval, "the address is not a multiple of 8");
+  }
   memory::Stats& stats = engine_->stats();
   auto view = engine_->views().find(addr);
   if (view != nullptr && view->import != nullptr) {
@@ -102,7 +107,7 @@ Status Context::cas(uint64_t* addr, uint64_t expected, uint64_t desired, bool ag
   size_t offset;
   bool read_only;
   const int32_t seg = engine_->home().segment_at(addr, &offset, &read_only);
-  if (seg == 0) return Status::kInval;
+  if (seg == 0) return because(Status::kInval, "the address is in no view");
   if (read_only) {
     *raised = {memory::Exception::kAccess, false, addr, seg};
     return Status::kOk;

@@ -1,4 +1,5 @@
 // CMI_CTL_CACHE_RSEG_SET and CMI_CTL_CACHE_RSEG_GET.
+#include "core/base/cause.hpp"
 #include "core/context/context.hpp"
 
 namespace cmi::context {
@@ -8,7 +9,7 @@ void Context::start_cache(const std::shared_ptr<memory::Import>& import) {
 }
 
 Status Context::set_cache_size(int32_t seg, size_t bytes) {
-  if (bytes == 0) return Status::kInval;
+  if (bytes == 0) return because(Status::kInval, "a cache of 0 bytes");
   std::vector<std::shared_ptr<memory::Import>> imports;
   if (seg == CMI_SEG_ALL) {
     Guard g(mu_);
@@ -19,16 +20,17 @@ Status Context::set_cache_size(int32_t seg, size_t bytes) {
     }
   } else {
     auto info = node_->find(seg);
-    if (!info || info->removed) return Status::kInval;
+    if (!info || info->removed) return because(Status::kInval, "no such segment on this node");
     const bool home = info->kind == node::SegmentKind::kHome;
-    if (home && !engine_->home().owns(seg)) return Status::kPerm;
+    if (home && !engine_->home().owns(seg))
+      return because(Status::kPerm, "another process made or imported it");
     Guard g(mu_);
     if (home) {
       export_cache_[seg] = bytes;
     } else if (auto it = imported_.find(seg); it != imported_.end() && it->second.ours) {
       imports.push_back(it->second.import);
     } else {
-      return Status::kPerm;
+      return because(Status::kPerm, "another process made or imported it");
     }
   }
   for (auto& i : imports) engine_->importer().set_cache_size(i, bytes);
@@ -36,12 +38,13 @@ Status Context::set_cache_size(int32_t seg, size_t bytes) {
 }
 
 Result<size_t> Context::cache_size(int32_t seg) {
-  if (seg == CMI_SEG_ALL) return Status::kInval;
+  if (seg == CMI_SEG_ALL) return because(Status::kInval, "only one segment can be asked for");
   auto info = node_->find(seg);
-  if (!info || info->removed) return Status::kInval;
+  if (!info || info->removed) return because(Status::kInval, "no such segment on this node");
   size_t bytes = info->size;  // no limit
   const bool home = info->kind == node::SegmentKind::kHome;
-  if (home && !engine_->home().owns(seg)) return Status::kPerm;
+  if (home && !engine_->home().owns(seg))
+    return because(Status::kPerm, "another process made or imported it");
   Guard g(mu_);
   if (home) {
     if (default_cache_ != 0) bytes = default_cache_;
@@ -49,7 +52,8 @@ Result<size_t> Context::cache_size(int32_t seg) {
     return bytes;
   }
   auto it = imported_.find(seg);
-  if (it == imported_.end() || !it->second.ours) return Status::kPerm;
+  if (it == imported_.end() || !it->second.ours)
+    return because(Status::kPerm, "another process made or imported it");
   const size_t set = it->second.import->cache_bytes.load();
   return set != 0 ? set : bytes;
 }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <new>
 
+#include "core/base/cause.hpp"
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
 #include "core/emulate/emulate.hpp"
@@ -103,14 +104,16 @@ Result<Context*> Context::start(uint16_t verno, const cmi_cbs* callbacks,
     pthread_key_create(&g_thread_key, &Context::thread_exits);
     pthread_atfork(nullptr, nullptr, &Context::child_after_fork);
   });
-  if (verno < 10 || verno / 10 != CMI_VERNO / 10) return Status::kNotSupp;
+  if (verno < 10 || verno / 10 != CMI_VERNO / 10) {
+    return because(Status::kNotSupp, "another major version");
+  }
   const uint16_t version = std::min<uint16_t>(verno, CMI_VERNO);
   if (callbacks != nullptr && (callbacks->alloc == nullptr) != (callbacks->free == nullptr)) {
-    return Status::kInval;
+    return because(Status::kInval, "alloc without free, or free without alloc");
   }
   if (callbacks != nullptr && ((callbacks->trace_facilities & ~CMI_TRACE_FAC_ALL) != 0 ||
                                callbacks->trace_level > CMI_TRACE_LVL_HIGHEST)) {
-    return Status::kInval;
+    return because(Status::kInval, "an unknown trace facility or level");
   }
   Guard g(g_lifetime);
   if (Context* c = current(); c != nullptr) {
@@ -215,7 +218,9 @@ Status Context::join(const cmi_ctxt* ctxt) {
 }
 
 Status Context::join_thread() {
-  if (t_thread != nullptr && t_thread->context == this) return Status::kBound;
+  if (t_thread != nullptr && t_thread->context == this) {
+    return because(Status::kBound, "this thread is registered already");
+  }
   auto* t = static_cast<Thread*>(allocator_.get(sizeof(Thread)));
   if (t == nullptr) return Status::kNoMem;
   new (t) Thread;

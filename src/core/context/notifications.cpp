@@ -1,4 +1,5 @@
 // Events as clients see them, what asks for one, and the reconfiguration timeout.
+#include "core/base/cause.hpp"
 #include "core/context/context.hpp"
 
 namespace cmi::context {
@@ -13,13 +14,13 @@ std::byte* Context::lowest_view(int32_t segment) {
 }
 
 Status Context::request_map(uint64_t id) {
-  if (id == 0) return Status::kInval;
+  if (id == 0) return because(Status::kInval, "a request of 0");
   return map_maker_->request(id);
 }
 
 Status Context::set_reconf_timeout(uint32_t milliseconds) {
   // With none at all no access could ever succeed.
-  if (milliseconds == 0) return Status::kInval;
+  if (milliseconds == 0) return because(Status::kInval, "a timeout of 0");
   engine_->importer().set_reconf_timeout(milliseconds * kMilli);
   return Status::kOk;
 }

@@ -1,6 +1,7 @@
 // Segments as clients see them: making, attaching, detaching, removing, asking.
 #include <algorithm>
 
+#include "core/base/cause.hpp"
 #include "core/base/log.hpp"
 #include "core/context/context.hpp"
 #include "core/emulate/emulate.hpp"
@@ -40,15 +41,19 @@ Result<int32_t> Context::seg_getva(void* va, size_t size, int32_t flags) {
 }
 
 Result<int32_t> Context::seg_get(size_t size, int32_t flags) {
-  if ((flags & ~kSegGetFlags) != 0) return Status::kNotSupp;
+  if ((flags & ~kSegGetFlags) != 0) return because(Status::kNotSupp, "an unknown flag");
   if ((flags & CMI_SEG_CLIENT_CONSIST) != 0 && (flags & CMI_SEG_CLIENT_INCONSIST) != 0) {
-    return Status::kInval;
+    return because(Status::kInval, "flags that exclude each other");
   }
-  if (size == 0 || size % kPageSize != 0) return Status::kInval;
+  if (size == 0 || size % kPageSize != 0) {
+    return because(Status::kInval, "the size is not a multiple of prot_units above 0");
+  }
   if ((flags & kNotOffered) != 0) return Status::kNotSupp;
   constexpr int32_t kModes = CMI_SEG_CLIENT_CONSIST | CMI_SEG_CLIENT_INCONSIST;
   if ((flags & kModes) == 0 && client_consistent_.load()) flags |= CMI_SEG_CLIENT_CONSIST;
-  if (size > std::min<uint64_t>(kMaxSegmentSize, environment_.mem_max)) return Status::kNoMem;
+  if (size > std::min<uint64_t>(kMaxSegmentSize, environment_.mem_max)) {
+    return because(Status::kNoMem, "more than max_seg_sz");
+  }
   return engine_->home().create(size, flags, (flags & CMI_SEG_NORESERVE) == 0);
 }
 
@@ -95,15 +100,23 @@ Result<std::shared_ptr<memory::Import>> Context::import_of(int32_t seg) {
 }
 
 Result<void*> Context::seg_at(int32_t seg, void* addr, int32_t flags) {
-  if ((flags & ~CMI_SEG_READ) != 0) return Status::kNotSupp;
+  if ((flags & ~CMI_SEG_READ) != 0) return because(Status::kNotSupp, "an unknown flag");
   auto info = node_->find(seg);
-  if (!info || info->removed) return Status::kInval;
-  if (reinterpret_cast<uintptr_t>(addr) % kSegmentAlignment != 0) return Status::kInval;
-  if ((info->marks & node::kMarkQuiesced) != 0) return Status::kReconfig;
+  if (!info || info->removed) {
+    return because(Status::kInval, "no such segment on this node, or it was removed");
+  }
+  if (reinterpret_cast<uintptr_t>(addr) % kSegmentAlignment != 0) {
+    return because(Status::kInval, "the address is not a multiple of seg_alignment");
+  }
+  if ((info->marks & node::kMarkQuiesced) != 0) {
+    return because(Status::kReconfig, "the segment is quiesced");
+  }
   const bool read_only = (flags & CMI_SEG_READ) != 0;
   auto attachment = node_->attach(seg);
   if (!attachment) return attachment.status();
   Attached entry{seg, *attachment, nullptr};
+  // Unless something below knows better.
+  if (addr != nullptr) (void)because(Status::kNoMem, "the range is in use, or memory is short");
   void* at = nullptr;
   bool counted = false;  // as a view of the import
   Status status = Status::kOk;
@@ -146,7 +159,9 @@ Status Context::seg_dt(int32_t seg, void* addr) {
   {
     Guard g(mu_);
     auto it = attached_.find(addr);
-    if (it == attached_.end() || it->second.segment != seg) return Status::kInval;
+    if (it == attached_.end() || it->second.segment != seg) {
+      return because(Status::kInval, "the segment has no view at that address");
+    }
     entry = std::move(it->second);
     attached_.erase(it);
   }
@@ -191,7 +206,7 @@ void Context::leave_import_if_unused(int32_t seg) {
 Status Context::seg_remove(int32_t seg) {
   auto info = node_->find(seg);
   if (!info) return node_->remove(seg);  // it knows whether it was ours: a second time is fine
-  if (Status s = node_->remove(seg); !ok(s)) return s;
+  if (Status s = node_->remove(seg); !ok(s)) return because(s, "another process made it");
   events_->forget(seg);
   if (info->kind == node::SegmentKind::kHome) {
     engine_->home().removed(seg, Deadline::in(kRevokeTimeout));
@@ -212,7 +227,7 @@ Status Context::seg_remove(int32_t seg) {
 
 Status Context::seg_status(int32_t seg, cmi_ds* ds) {
   auto info = node_->find(seg);
-  if (!info) return Status::kInval;
+  if (!info) return because(Status::kInval, "no such segment on this node");
   uint32_t flags = 0;
   if ((info->marks & node::kMarkExported) != 0) flags |= CMI_SEG_ST_EXPORTED;
   if ((info->marks & node::kMarkTokenSet) != 0) flags |= CMI_SEG_ST_TOKEN_SET;
@@ -227,8 +242,8 @@ Status Context::seg_status(int32_t seg, cmi_ds* ds) {
 }
 
 Status Context::seg_check(int32_t seg, cmi_ds* ds) {
-  if (!node_->find(seg)) return Status::kInval;
-  if (!engine_->home().owns(seg)) return Status::kPerm;
+  if (!node_->find(seg)) return because(Status::kInval, "no such segment on this node");
+  if (!engine_->home().owns(seg)) return because(Status::kPerm, "another process made it");
   auto* at = static_cast<std::byte*>(ds->reco.reco_addr);
   const Status s = engine_->home().check_in_flux(seg, &at, &ds->reco.reco_size);
   ds->reco.reco_addr = at;
@@ -236,15 +251,15 @@ Status Context::seg_check(int32_t seg, cmi_ds* ds) {
 }
 
 Status Context::seg_recover(int32_t seg, const cmi_ds& ds) {
-  if (!node_->find(seg)) return Status::kInval;
-  if (!engine_->home().owns(seg)) return Status::kPerm;
+  if (!node_->find(seg)) return because(Status::kInval, "no such segment on this node");
+  if (!engine_->home().owns(seg)) return because(Status::kPerm, "another process made it");
   return engine_->home().recover(seg, static_cast<std::byte*>(ds.reco.reco_addr), ds.reco.reco_size,
                                  Deadline::in(call_timeout()));
 }
 
 Status Context::seg_info(int32_t seg, cmi_ds* ds) {
   auto info = node_->find(seg);
-  if (!info) return Status::kInval;
+  if (!info) return because(Status::kInval, "no such segment on this node");
   ds->info.seg_align = kSegmentAlignment;
   ds->info.seg_sz = info->size;
   ds->info.seg_brk = info->brk;
@@ -269,9 +284,9 @@ Status Context::attribute(int32_t seg, int32_t cmd, size_t* size) {
       *size = access::kTokenSize;
       break;
     default:
-      return Status::kInval;
+      return because(Status::kInval, "the attribute is unknown");
   }
-  return node_->find(seg) ? Status::kOk : Status::kInval;
+  return node_->find(seg) ? Status::kOk : because(Status::kInval, "no such segment on this node");
 }
 
 void Context::info(cmi_ctl_cfg* cfg) {

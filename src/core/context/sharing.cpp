@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/base/cause.hpp"
 #include "core/base/lock.hpp"
 #include "core/base/log.hpp"
 #include "core/context/context.hpp"
@@ -42,11 +43,16 @@ bool Context::revoke_issued(const void* object, Bytes content, bool token) {
 }
 
 Result<cmi_rseg*> Context::seg_exp(int32_t seg, int32_t attrib) {
-  if ((attrib & ~CMI_SEG_WRITE_THROUGH) != 0) return Status::kNotSupp;
+  if ((attrib & ~CMI_SEG_WRITE_THROUGH) != 0)
+    return because(Status::kNotSupp, "an unknown attribute");
   auto info = node_->find(seg);
-  if (!info || info->removed || info->kind != node::SegmentKind::kHome) return Status::kInval;
-  if (!engine_->home().owns(seg)) return Status::kPerm;
-  if ((attrib & CMI_SEG_WRITE_THROUGH) != 0 && !emulate::supported()) return Status::kNotSupp;
+  if (!info || info->removed || info->kind != node::SegmentKind::kHome) {
+    return because(Status::kInval, "no such segment at home, or it was removed");
+  }
+  if (!engine_->home().owns(seg)) return because(Status::kPerm, "another process made it");
+  if ((attrib & CMI_SEG_WRITE_THROUGH) != 0 && !emulate::supported()) {
+    return because(Status::kNotSupp, "this build or this CPU cannot use write-through segments");
+  }
   auto object = issue(access::kRsegSize, false, seg);
   if (!object) return object.status();
   auto rseg = engine_->home().export_segment(seg, info->flags, attrib);
@@ -61,20 +67,22 @@ Result<cmi_rseg*> Context::seg_exp(int32_t seg, int32_t attrib) {
 }
 
 Status Context::rseg_del(const cmi_rseg* rseg) {
-  if (rseg == nullptr) return Status::kInval;
+  if (rseg == nullptr) return because(Status::kInval, "the handle is null");
   auto info = access::decode_rseg(rseg);
-  if (!info) return Status::kInval;
+  if (!info) return because(Status::kInval, "the handle is malformed");
   SignalsBlocked quiet;
-  if (info->home != id_) return Status::kPerm;
+  if (info->home != id_) return because(Status::kPerm, "another context made the handle");
   std::byte content[access::kRsegSize];
   if (Status s = access::encode_rseg(*info, content, version()); !ok(s)) return s;
-  return revoke_issued(rseg, content, false) ? Status::kOk : Status::kInval;
+  return revoke_issued(rseg, content, false)
+             ? Status::kOk
+             : because(Status::kInval, "the handle was deleted already");
 }
 
 Result<int32_t> Context::seg_imp(const cmi_rseg* rseg) {
-  if (rseg == nullptr) return Status::kInval;
+  if (rseg == nullptr) return because(Status::kInval, "the handle is null");
   auto info = access::decode_rseg(rseg);
-  if (!info) return Status::kInval;
+  if (!info) return because(Status::kInval, "the handle is malformed");
   SignalsBlocked quiet;
   // Copied field by field above; the registry keeps the checked bytes for the other processes.
   std::byte blob[access::kRsegSize] = {};
@@ -95,19 +103,21 @@ Result<int32_t> Context::seg_imp(const cmi_rseg* rseg) {
 }
 
 Status Context::set_token(int32_t seg, const cmi_token* token) {
-  if (token == nullptr) return Status::kInval;
+  if (token == nullptr) return because(Status::kInval, "the token is null");
   auto info = access::decode_token(token);
-  if (!info) return Status::kInval;
+  if (!info) return because(Status::kInval, "the token is malformed");
   SignalsBlocked quiet;
   auto segment = node_->find(seg);
   if (!segment || segment->removed || segment->kind != node::SegmentKind::kProxy) {
-    return Status::kInval;
+    return because(Status::kInval, "no such import on this node, or it was removed");
   }
   std::shared_ptr<memory::Import> import;
   {
     Guard g(mu_);
     auto it = imported_.find(seg);
-    if (it == imported_.end() || !it->second.ours) return Status::kPerm;
+    if (it == imported_.end() || !it->second.ours) {
+      return because(Status::kPerm, "another process imported it");
+    }
     import = it->second.import;
   }
   events_->recovered(seg);  // first, so that what the new token fails in is told
@@ -161,20 +171,22 @@ Result<cmi_token*> Context::tok_newva(int32_t seg, const void* va, size_t size,
 Result<cmi_token*> Context::make_token(int32_t seg, const access::TokenPart* part,
                                        const cmi_naddr* naddr, uint32_t rights) {
   constexpr uint32_t kAll = CMI_ACC_READ | CMI_ACC_WRITE | CMI_ACC_ATOMIC;
-  if (naddr == nullptr || rights == 0 || (rights & ~kAll) != 0) return Status::kInval;
+  if (naddr == nullptr || rights == 0 || (rights & ~kAll) != 0) {
+    return because(Status::kInval, "no address, no right or an unknown one");
+  }
   const bool any = naddr == CMI_NADDR_ANY;
   NodeId node;
   if (!any) {
     auto info = access::decode_naddr(naddr);
-    if (!info) return Status::kInval;
+    if (!info) return because(Status::kInval, "the address is malformed");
     node = info->node;
   }
   SignalsBlocked quiet;
   auto segment = node_->find(seg);
   if (!segment || segment->removed || segment->kind != node::SegmentKind::kHome) {
-    return Status::kInval;
+    return because(Status::kInval, "no such segment at home, or it was removed");
   }
-  if (!engine_->home().owns(seg)) return Status::kPerm;
+  if (!engine_->home().owns(seg)) return because(Status::kPerm, "another process made it");
   auto object = issue(access::kTokenSize, true, seg);
   if (!object) return object.status();
   auto token = engine_->home().new_token(seg, any, node, rights, part);
@@ -189,9 +201,9 @@ Result<cmi_token*> Context::make_token(int32_t seg, const access::TokenPart* par
 }
 
 Status Context::tok_del(const cmi_token* token) {
-  if (token == nullptr) return Status::kInval;
+  if (token == nullptr) return because(Status::kInval, "the token is null");
   auto info = access::decode_token(token);
-  if (!info) return Status::kInval;
+  if (!info) return because(Status::kInval, "the token is malformed");
   SignalsBlocked quiet;
   std::byte content[access::kTokenSize];
   if (Status s = access::encode_token(*info, content, version()); !ok(s)) return s;

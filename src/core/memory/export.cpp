@@ -1,6 +1,7 @@
 // Exporting, tokens and their revocation, and the end of a segment as its importers see it.
 #include <algorithm>
 
+#include "core/base/cause.hpp"
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
 #include "core/memory/home.hpp"
@@ -15,7 +16,9 @@ Result<access::RsegInfo> Home::export_segment(int32_t id, int32_t flags, int32_t
   if (!s->exported) {
     const auto n = std::count_if(segments_.begin(), segments_.end(),
                                  [](auto& e) { return e.second.exported && !e.second.removed; });
-    if (n >= static_cast<ptrdiff_t>(kMaxExports)) return Status::kNoMem;
+    if (n >= static_cast<ptrdiff_t>(kMaxExports)) {
+      return because(Status::kNoMem, "as many segments are exported as can be");
+    }
     s->exported = true;
     (void)parts_.node.set_marks(id, node::kMarkExported, 0);
   }
@@ -52,10 +55,14 @@ Result<access::TokenInfo> Home::new_token(int32_t id, bool any_node, NodeId node
   if (!s->owned) return Status::kPerm;
   size_t all = 0;
   for (auto& [other, seg] : segments_) all += seg.tokens.size();
-  if (all >= kMaxTokens || s->tokens.size() >= kMaxTokensPerSegment) return Status::kNoMem;
+  if (all >= kMaxTokens || s->tokens.size() >= kMaxTokensPerSegment) {
+    return because(Status::kNoMem, "as many tokens are in force as can be");
+  }
   if (!any_node) {
     for (auto& [tid, t] : s->tokens) {
-      if (!t.info.any_node && t.info.node == node) return Status::kBound;
+      if (!t.info.any_node && t.info.node == node) {
+        return because(Status::kBound, "the node has a token already");
+      }
     }
   }
   access::TokenInfo info;
@@ -109,7 +116,7 @@ void Home::cut_off_silent(const std::shared_ptr<Publication>& p, uint64_t uid) {
 }
 
 Status Home::delete_token(const access::TokenInfo& token, Deadline deadline) {
-  if (token.home != parts_.self) return Status::kPerm;
+  if (token.home != parts_.self) return because(Status::kPerm, "another context made the token");
   auto p = std::make_shared<Publication>();
   p->waiting = 1;
   p->done.begin();
@@ -117,10 +124,10 @@ Status Home::delete_token(const access::TokenInfo& token, Deadline deadline) {
   {
     Guard g(mu_);
     Segment* s = find_uid(token.uid);
-    if (s == nullptr) return Status::kInval;
+    if (s == nullptr) return because(Status::kInval, "the token is not in force");
     auto t = s->tokens.find(token.id);
     if (t == s->tokens.end() || t->second.revoked || t->second.info.secret != token.secret) {
-      return Status::kInval;
+      return because(Status::kInval, "the token is not in force");
     }
     // First: no new use of it, and nothing that arrives from now on is applied.
     t->second.revoked = true;

@@ -154,7 +154,8 @@ Result<void*> Home::attach(int32_t id, uint64_t size, void* addr, bool read_only
     if (s == nullptr) {
       auto info = parts_.node.find(id);
       auto file = parts_.node.open_segment_file(id);
-      if (!info || !file) return Status::kInval;
+      if (!info) return Status::kInval;
+      if (!file) return file.status();
       s = &segments_[id];
       s->id = id;
       s->size = size;

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <new>
 
+#include "core/base/cause.hpp"
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
 #include "core/emulate/emulate.hpp"
@@ -68,9 +69,7 @@ Result<std::shared_ptr<Import>> Importer::import(const access::RsegInfo& rseg, i
                                                  bool ours, Deadline deadline) {
   auto link = link_to(rseg);
   if (link == nullptr) {
-    trace(kFacSeg, kError, "seg_imp: the home offers no provider that is open here ({})",
-          parts_.provider);
-    return Status::kInval;
+    return because(Status::kInval, "the home offers no provider that is open here");
   }
   auto imp = std::make_shared<Import>();
   imp->id = id;
@@ -100,11 +99,10 @@ Result<std::shared_ptr<Import>> Importer::import(const access::RsegInfo& rseg, i
   const auto open = imp->through ? RequestType::kOpenThrough : RequestType::kOpen;
   auto answer = link->call(static_cast<uint16_t>(open), out.done(), deadline);
   if (!answer) {
-    trace(kFacSeg, kError, "seg_imp: the home cannot be reached");
     // It may have heard of us all the same.
     link->start(static_cast<uint16_t>(RequestType::kLeave), out.done());
     forget(imp);
-    return Status::kInval;
+    return because(Status::kInval, "the home cannot be reached");
   }
   Reader in(*answer);
   const auto status = static_cast<WireStatus>(in.get<uint8_t>());
@@ -116,12 +114,11 @@ Result<std::shared_ptr<Import>> Importer::import(const access::RsegInfo& rseg, i
   const Break brk = imp->extensible ? read_break(in) : Break{};
   if (status != WireStatus::kOk || !in.ok() || (imp->extensible && !legal(*imp, brk)) ||
       size != rseg.size || size % kPageSize != 0 || size / kPageSize > UINT32_MAX) {
-    trace(kFacSeg, kError, "seg_imp: {}",
-          status == WireStatus::kOtherWay
-              ? "the segment is imported the other way now, cached or write-through"
-              : "the home no longer has the segment");
+    const bool other_way = status == WireStatus::kOtherWay;
     forget(imp);
-    return Status::kInval;
+    return because(Status::kInval,
+                   other_way ? "the segment is imported the other way now, cached or write-through"
+                             : "the home no longer has the segment");
   }
   const Deadline line{std::max(deadline.at, now() + kLineWait)};  // it has just answered
   if (!parts_.watch.follow(rseg, port, secret, line)) {
@@ -137,17 +134,23 @@ Result<std::shared_ptr<Import>> Importer::import(const access::RsegInfo& rseg, i
 Status Importer::set_token(const std::shared_ptr<Import>& import, const access::TokenInfo& token,
                            Deadline deadline) {
   Import& imp = *import;
-  if (token.uid != imp.rseg.uid) return Status::kInval;
-  if (!token.any_node && token.node != parts_.self.node) return Status::kPerm;
+  if (token.uid != imp.rseg.uid) {
+    return because(Status::kInval, "the token is of another segment");
+  }
+  if (!token.any_node && token.node != parts_.self.node) {
+    return because(Status::kPerm, "the token is for another node");
+  }
   if (token.part.size > imp.rseg.size || token.part.offset > imp.rseg.size - token.part.size) {
-    return Status::kInval;
+    return because(Status::kInval, "the token is of a part that the segment does not have");
   }
   // Without READ there is no twin, hence no caching.
   if (!imp.through && (token.rights & fabric::kWrite) != 0 && (token.rights & fabric::kRead) == 0) {
-    return Status::kInval;
+    return because(Status::kInval, "a token with WRITE and without READ");
   }
   ImportState before = imp.state.load();
-  if (before == ImportState::kGone || before == ImportState::kRemoved) return Status::kInval;
+  if (before == ImportState::kGone || before == ImportState::kRemoved) {
+    return because(Status::kInval, "the segment is gone or was removed");
+  }
   LossMark ignored;
   if (before == ImportState::kUsable) {
     // Stores made under the old token travel under it.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "core/base/cause.hpp"
 #include "core/base/fault_point.hpp"
 #include "core/node/node_impl.hpp"
 #include "core/node/proxy_file.hpp"
@@ -32,7 +33,8 @@ Result<SegmentWord> Node::Impl::claim_locked(const Exclusive& lock, SegmentKind 
     if (!index || !fits_locked(r, charged, config.mem_max)) {
       note(kFacSeg, kWarn, "node: no room for a segment of {} bytes: {}", size,
            index ? "the limit is reached" : "all slots are taken");
-      return Status::kNoMem;
+      return because(Status::kNoMem, index ? "the node's memory is used up"
+                                           : "the node has as many segments as it can");
     }
   }
   Header_shm& h = r.shm()->header;
