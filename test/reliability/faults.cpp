@@ -1,0 +1,408 @@
+// How each fault is injected, and from when to when it is measured. In the process of one
+// injection.
+#include "reliability/faults.hpp"
+
+#include <doctest/doctest.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <memory>
+#include <stdexcept>
+
+#include "fault/broken_memory.hpp"
+#include "fault/lying_home.hpp"
+#include "fault/network.hpp"
+#include "reliability/client.hpp"
+
+namespace cmi::reliability {
+
+using namespace cmi::test;
+
+namespace {
+
+constexpr size_t kSize = 16 * kPage;
+constexpr int kPatience = 40;            // seconds
+constexpr useconds_t kMoment = 100'000;  // for things to run before the fault
+
+double ms_between(Nanos from, uint64_t to) {
+  return static_cast<double>(static_cast<Nanos>(to) - from) / 1e6;
+}
+
+// How long silence lasts until it is death, where a test is to be quick.
+Env verdict() {
+  const char* text = std::getenv("CMI_RELIABILITY_DEAD_AFTER");
+  return text == nullptr ? Env{} : Env{{"CMI_DEAD_AFTER", text}};
+}
+
+// A home and an importer that uses its segment; a second importer holds it, too.
+struct Scene {
+  explicit Scene(bool on_network = false, const Env& env = {}) {
+    if (on_network) {
+      network = std::make_unique<Network>(cluster);
+      if (!network->here()) return;
+      for (const char* node : {"home", "peer", "third"}) network->join(node);
+    }
+    home = &cluster.spawn("home", env);
+    peer = &cluster.spawn("peer", env);
+    third = &cluster.spawn("third", env);
+    exported = export_segment(*home, kSize, kAllRights, CMI_SEG_CLIENT_CONSIST);
+    import = import_segment(*peer, exported);
+    other = import_segment(*third, exported);
+    REQUIRE(load(*third, other.at + kPage).cause() == Fault::kNone);
+  }
+  bool here() const { return network == nullptr || network->here(); }
+  Seen skipped() const { return {0, "", network->reason()}; }
+
+  // The importer works, and has for a moment.
+  Pending<void> begin() {
+    auto using_it =
+        peer->start([](Board::Name name, uint64_t at) { use(name, at); }, board.name(), import.at);
+    if (!board.reaches(kRounds, 20, kPatience)) throw std::runtime_error("no rounds");
+    ::usleep(kMoment);
+    return using_it;
+  }
+  Pending<void> use_at(Process& process, uint64_t at, Round round = Round::kStore) {
+    return process.start(
+        [](Board::Name name, uint64_t address, Round what) { use(name, address, what); },
+        board.name(), at, round);
+  }
+  void must_reach(size_t word) {
+    if (!board.reaches(word, 1, kPatience)) throw std::runtime_error("the client notices nothing");
+  }
+  uint64_t must_tell(int type) {
+    const Deadline deadline = Deadline::in(kPatience * kSecond);
+    while (event_at(board, type) == 0) {
+      if (deadline.passed()) throw std::runtime_error("no such event");
+      ::usleep(500);
+    }
+    return event_at(board, type);
+  }
+
+  Cluster cluster;
+  std::unique_ptr<Network> network;
+  Board board{cluster};
+  Process *home = nullptr, *peer = nullptr, *third = nullptr;
+  Export exported;
+  Import import, other;
+};
+
+Seen home_killed() {
+  Scene s;
+  auto client = s.begin();
+  const Nanos fault = now();
+  s.home->signal(SIGKILL);
+  s.must_reach(kCauseAt);
+  s.must_tell(CMI_EVENT_HCTXT_DOWN);
+  client.finish();
+  s.home->kill();
+  return {ms_between(fault, s.board[kCauseAt]), noticed(s.board), ""};
+}
+
+Seen idle_home_killed() {
+  Scene s;
+  auto client = s.peer->start([](Board::Name name) { wait_for_events(name); }, s.board.name());
+  ::usleep(kMoment);
+  const Nanos fault = now();
+  s.home->signal(SIGKILL);
+  const uint64_t told = s.must_tell(CMI_EVENT_HCTXT_DOWN);
+  client.finish();
+  s.home->kill();
+  return {ms_between(fault, told), noticed(s.board), ""};
+}
+
+Seen importer_killed() {
+  Scene s;
+  auto client = s.home->start([](Board::Name name, uint64_t at) { use(name, at); }, s.board.name(),
+                              s.exported.at);
+  ::usleep(kMoment);
+  const Nanos fault = now();
+  s.third->signal(SIGKILL);
+  const uint64_t told = s.must_tell(CMI_EVENT_RCTXT_DOWN);
+  client.finish();
+  s.third->kill();
+  return {ms_between(fault, told), noticed(s.board), ""};
+}
+
+// Whatever makes the home silent for three seconds: the client is told in between.
+template <class Begin, class End>
+Seen silent_for_a_while(Scene& s, Begin begin, End end) {
+  auto client = s.begin(Round::kSwap);
+  begin();
+  s.must_reach(kCauseAt);
+  ::sleep(2);
+  const Nanos back = now();
+  end();
+  s.must_reach(kWellAt);
+  client.finish();
+  return {ms_between(back, s.board[kWellAt]), noticed(s.board), ""};
+}
+
+Seen home_stopped_for_a_while() {
+  Scene s;
+  return silent_for_a_while(
+      s, [&] { s.home->stop(); }, [&] { s.home->signal(SIGCONT); });
+}
+
+Seen home_stopped_for_good() {
+  Scene s(false, verdict());
+  auto client = s.begin();
+  const Nanos fault = now();
+  s.home->stop();
+  const uint64_t told = s.must_tell(CMI_EVENT_HCTXT_DOWN);
+  client.finish();
+  s.home->kill();
+  return {ms_between(fault, told), noticed(s.board), ""};
+}
+
+// The others' flushes wait for an importer that holds the page.
+Seen importer_stopped_for_a_while() {
+  Scene s;
+  auto client = s.begin();
+  const uint64_t before = s.board[kRounds];
+  REQUIRE(load(*s.third, s.other.at).cause() == Fault::kNone);
+  s.third->stop();
+  ::usleep(800'000);
+  const Nanos back = now();
+  s.third->signal(SIGCONT);
+  const uint64_t then = s.board[kRounds];
+  if (!s.board.reaches(kRounds, then + 2, kPatience)) throw std::runtime_error("it stays");
+  const auto well = static_cast<uint64_t>(now());
+  client.finish();
+  CHECK(then >= before);
+  return {ms_between(back, well), noticed(s.board), ""};
+}
+
+Seen importer_stopped_for_good() {
+  Scene s(false, verdict());
+  auto client = s.home->start([](Board::Name name, uint64_t at) { use(name, at); }, s.board.name(),
+                              s.exported.at);
+  ::usleep(kMoment);
+  const Nanos fault = now();
+  s.third->stop();
+  const uint64_t told = s.must_tell(CMI_EVENT_RCTXT_DOWN);
+  client.finish();
+  s.third->kill();
+  return {ms_between(fault, told), noticed(s.board), ""};
+}
+
+Seen cut_healed() {
+  Scene s(true);
+  if (!s.here()) return s.skipped();
+  return silent_for_a_while(
+      s, [&] { s.network->part({"peer"}, {"home"}); }, [&] { s.network->heal(); });
+}
+
+Seen one_way_loss() {
+  Scene s(true);
+  if (!s.here()) return s.skipped();
+  return silent_for_a_while(
+      s, [&] { s.network->drop("home", "peer"); }, [&] { s.network->heal(); });
+}
+
+Seen cut_not_healed() {
+  Scene s(true, verdict());
+  if (!s.here()) return s.skipped();
+  auto client = s.begin();
+  const Nanos fault = now();
+  s.network->part({"peer"}, {"home", "third"});
+  const uint64_t told = s.must_tell(CMI_EVENT_HCTXT_DOWN);
+  client.finish();
+  return {ms_between(fault, told), noticed(s.board), ""};
+}
+
+Seen token_revoked() {
+  Scene s;
+  auto client = s.begin();
+  const Nanos fault = now();
+  REQUIRE(tok_del(*s.home, s.exported.token).ok());
+  s.must_reach(kCauseAt);
+  client.finish();
+  return {ms_between(fault, s.board[kCauseAt]), noticed(s.board), ""};
+}
+
+Seen home_ends() {
+  Scene s;
+  auto client = s.begin();
+  const Nanos fault = now();
+  REQUIRE(fini(*s.home).ok());
+  s.must_reach(kCauseAt);
+  s.must_tell(CMI_EVENT_HCTXT_DOWN);
+  client.finish();
+  return {ms_between(fault, s.board[kCauseAt]), noticed(s.board), ""};
+}
+
+Seen segment_removed() {
+  Scene s;
+  auto client = s.begin();
+  const Nanos fault = now();
+  REQUIRE(seg_rm(*s.home, s.exported.seg).ok());
+  REQUIRE(seg_dt(*s.home, s.exported.seg, s.exported.at).ok());
+  s.must_reach(kCauseAt);
+  client.finish();
+  return {ms_between(fault, s.board[kCauseAt]), noticed(s.board), ""};
+}
+
+Seen memory_broken() {
+  if (const char* why = why_memory_cannot_break()) return {0, "", why};
+  Scene s;
+  auto client = s.begin();
+  // Another page than the one in use, which nobody has cached.
+  const Nanos fault = now();
+  REQUIRE(s.home->run([](uint64_t at) { return break_page(at, 5); }, s.exported.at));
+  const int cause = load(*s.third, s.other.at + 5 * kPage).cause();
+  const auto told = static_cast<uint64_t>(now());
+  client.finish();
+  CHECK(noticed(s.board) == "nothing");
+  return {ms_between(fault, told), cause == CMI_ERROR_UE ? "UE" : std::to_string(cause), ""};
+}
+
+bool limit_descriptors(Process& process, bool none) {
+  return process.run(
+      [](bool exhausted) {
+        rlimit limit{};
+        ::getrlimit(RLIMIT_NOFILE, &limit);
+        const int lowest = ::dup(0);
+        ::close(lowest);
+        limit.rlim_cur = exhausted ? static_cast<rlim_t>(lowest) : limit.rlim_max;
+        return ::setrlimit(RLIMIT_NOFILE, &limit) == 0;
+      },
+      none);
+}
+
+// Who is there goes on; who comes is refused.
+Seen descriptors_exhausted() {
+  Scene s;
+  auto client = s.begin();
+  REQUIRE(limit_descriptors(*s.home, true));
+  Process& late = s.cluster.spawn("late");
+  const Nanos fault = now();
+  const Answer refused = seg_imp(late, s.exported.handle);
+  const auto told = static_cast<uint64_t>(now());
+  REQUIRE(limit_descriptors(*s.home, false));
+  client.finish();
+  CHECK(noticed(s.board) == "nothing");
+  return {ms_between(fault, told), refused.ok() ? "imported" : "seg_imp fails", ""};
+}
+
+Seen memory_full() {
+  Scene s;
+  auto client = s.begin();
+  const Nanos fault = now();
+  // More than there is, whatever the machine.
+  const Answer refused = seg_get(*s.home, size_t{1} << 45);
+  const auto told = static_cast<uint64_t>(now());
+  client.finish();
+  CHECK(noticed(s.board) == "nothing");
+  return {ms_between(fault, told),
+          refused.failed(CMI_ERR_NOMEM) ? "CMI_ERR_NOMEM" : std::to_string(refused.error), ""};
+}
+
+// The longest round of a client of honest homes while another home lies to it.
+Seen lying_home() {
+  Scene s;
+  Process& liar = s.cluster.spawn_bare("liar");
+  const FalseSegment segment =
+      liar.run([](Flat honest, size_t size) { return open_false_home(honest, size); },
+               s.exported.handle, kSize);
+  Board lying(s.cluster);
+  lying[0] = 1;
+  auto serving =
+      liar.start([](Board::Name name,
+                    Flat honest) { return serve_falsely(HomeLie::kNotices, 7, name, honest); },
+                 lying.name(), s.exported.handle);
+  const Answer imported = seg_imp(*s.peer, segment.handle);
+  auto client = s.begin();
+  ::usleep(3 * kMoment);
+  client.finish();
+  serving.finish();
+  uint64_t longest = 0;
+  for (size_t i = kSpans; i < kWords; ++i) longest = std::max<uint64_t>(longest, s.board[i]);
+  CHECK(imported.ok());
+  return {static_cast<double>(longest) / 1e6, noticed(s.board), ""};
+}
+
+uint64_t median_span(Board& board, uint64_t from, uint64_t to) {
+  std::vector<uint64_t> spans;
+  const uint64_t room = kWords - kSpans;
+  for (uint64_t i = std::max(from, to > room ? to - room : 0); i < to; ++i) {
+    spans.push_back(board[kSpans + i % room]);
+  }
+  if (spans.empty()) return 0;
+  std::nth_element(spans.begin(), spans.begin() + static_cast<ptrdiff_t>(spans.size() / 2),
+                   spans.end());
+  return spans[spans.size() / 2];
+}
+
+// How many times its usual time a round of a neighbour takes while one of ten peers fails.
+Seen one_of_ten() {
+  Scene s;
+  std::vector<Process*> others;
+  for (int i = 0; i < 8; ++i) {
+    others.push_back(&s.cluster.spawn("peer" + std::to_string(i)));
+    const Import import = import_segment(*others.back(), s.exported);
+    REQUIRE(load(*others.back(), import.at + static_cast<uint64_t>(2 + i) * kPage).cause() ==
+            Fault::kNone);
+  }
+  auto client = s.begin();
+  ::usleep(5 * kMoment);
+  const uint64_t then = s.board[kRounds];
+  const uint64_t usual = median_span(s.board, 0, then);
+  others[3]->signal(SIGKILL);
+  const Deadline deadline = Deadline::in(kMoment * kMicro * 5);
+  while (!deadline.passed()) ::usleep(1000);
+  const uint64_t during = median_span(s.board, then, s.board[kRounds]);
+  client.finish();
+  others[3]->kill();
+  return {usual == 0 ? 0 : static_cast<double>(during) / static_cast<double>(usual),
+          noticed(s.board), ""};
+}
+
+}  // namespace
+
+const std::vector<Kind>& kinds() {
+  static const char* const kUnflushed =
+      "the segment; stores that were not flushed, told by STORE_FAILURE";
+  static const std::vector<Kind> all{
+      {"home-killed", "a home in use is killed", "the exception", kUnflushed, "SINVAL", 1,
+       home_killed},
+      {"idle-home-killed", "a home that nobody accesses is killed", "the event", "the segment",
+       "HCTXT_DOWN", 1, idle_home_killed},
+      {"importer-killed", "an importer is killed", "the event at home",
+       "what the importer had not flushed", "RCTXT_DOWN", 1, importer_killed},
+      {"home-stopped", "a home is stopped (SIGSTOP) for 3 s",
+       "after SIGCONT, a round that succeeds", "nothing", "TRANSIENT", 4, home_stopped_for_a_while},
+      {"home-stopped-for-good", "a home is stopped for good", "the event", kUnflushed, "HCTXT_DOWN",
+       8, home_stopped_for_good},
+      {"importer-stopped", "an importer is stopped for 0.8 s",
+       "after SIGCONT, a flush that waited for it", "nothing", "", 4, importer_stopped_for_a_while},
+      {"importer-stopped-for-good", "an importer is stopped for good", "the event at home",
+       "what the importer had not flushed", "RCTXT_DOWN", 8, importer_stopped_for_good},
+      {"cut-healed", "the network is cut for 3 s", "after it heals, a round that succeeds",
+       "nothing", "TRANSIENT", 4, cut_healed},
+      {"one-way-loss", "packets from home to importer are lost for 3 s",
+       "after it heals, a round that succeeds", "nothing", "TRANSIENT", 4, one_way_loss},
+      {"cut-not-healed", "the network is cut for good", "the event", kUnflushed, "HCTXT_DOWN", 8,
+       cut_not_healed},
+      {"token-revoked", "a token is revoked", "the exception",
+       "stores that were not flushed, told by STORE_FAILURE", "TOKEN", 1, token_revoked},
+      {"home-ends", "a home ends in good order (fini)", "the exception", kUnflushed, "SINVAL", 1,
+       home_ends},
+      {"segment-removed", "a segment is removed at home", "the exception", "the segment", "", 1,
+       segment_removed},
+      {"memory-full", "the home has no memory for a segment", "the error", "nothing",
+       "CMI_ERR_NOMEM", 1, memory_full},
+      {"no-descriptors", "the home has no descriptors left", "the newcomer's error", "nothing",
+       "seg_imp fails", 1, descriptors_exhausted},
+      {"broken-memory", "a page of the home's memory is broken", "the exception", "the page", "UE",
+       1, memory_broken},
+      {"lying-home", "a home lies to an importer", "the longest round with another home", "nothing",
+       "", 1, lying_home},
+      {"one-of-ten", "one of ten peers is killed: the others",
+       "a round, in times of a usual round (no ms)", "nothing", "", 1, one_of_ten},
+  };
+  return all;
+}
+
+}  // namespace cmi::reliability

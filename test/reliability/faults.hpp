@@ -1,0 +1,27 @@
+// The faults that are injected, one by one, each in a cluster of its own.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace cmi::reliability {
+
+struct Seen {
+  double ms = 0;        // from the fault to what Kind::when says
+  std::string what;     // what the client noticed
+  std::string skipped;  // why it could not be injected here; else empty
+};
+
+struct Kind {
+  const char* name;
+  const char* fault;   // for the table
+  const char* when;    // what the time is of
+  const char* lost;    // what is lost
+  const char* expect;  // what must be among what is noticed; "": nothing may be
+  int together;        // how many injections may run side by side and not disturb each other
+  Seen (*inject)();
+};
+
+const std::vector<Kind>& kinds();
+
+}  // namespace cmi::reliability
