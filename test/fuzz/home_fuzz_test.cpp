@@ -121,7 +121,7 @@ struct Exported {
     REQUIRE(attached);
     view = static_cast<std::byte*>(*attached);
     auto rseg = context.home->export_segment(id, 0, attributes);
-    auto granted = context.home->new_token(id, true, {}, rights);
+    auto granted = context.home->new_token(id, true, {}, rights, nullptr);
     REQUIRE(rseg);
     REQUIRE(granted);
     handle = *rseg;
