@@ -124,11 +124,6 @@ void Events::unreachable(const access::NaddrInfo& who) {
   map(0, {who});
 }
 
-void Events::reachable(const access::NaddrInfo& who) {
-  Guard g(mu_);
-  cut_off_.erase(who.context);
-}
-
 void Events::quiesced(int32_t segment, std::function<void()> returned) {
   auto event = std::make_unique<Quiesce>(CMI_EVENT_QUIESCE, segment);
   event->returned = std::move(returned);

@@ -51,7 +51,6 @@ class Events final : public memory::Observer {
   void home_down(const access::NaddrInfo& who, std::vector<int32_t> segments) override;
   void stores_lost(int32_t segment, std::vector<uint32_t> pages, bool local) override;
   void unreachable(const access::NaddrInfo& who) override;
-  void reachable(const access::NaddrInfo& who) override;
   void quiesced(int32_t segment, std::function<void()> returned) override;
   void resumed(int32_t segment) override;
 

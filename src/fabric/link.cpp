@@ -159,7 +159,7 @@ int Link::advance() {
       if (!pending_.empty() &&
           t - std::max({asked_again_, since, pending_.begin()->second->sent_at_}) > kAskAgain) {
         asked_again_ = t;
-        send_locked(*current_, *pending_.begin()->second);
+        send_locked(*current_, *pending_.begin()->second, t);
       }
     }
     s = current_;
@@ -170,8 +170,8 @@ int Link::advance() {
   return events;
 }
 
-void Link::send_locked(Session& s, Request& r) {
-  r.sent_at_ = now();
+void Link::send_locked(Session& s, Request& r, Nanos t) {
+  r.sent_at_ = t;
   const uint64_t settled = pending_.empty() ? next_number_ : pending_.begin()->first;
   s.port_->send(s.home_, {FrameKind::kRequest, r.type_, s.secret_, r.number_, settled, r.payload_});
 }
@@ -195,7 +195,7 @@ void Link::welcomed(Session& s, const Frame& f) {
   local_fault_.store(false, std::memory_order_release);
   connecting_since_ = t;
   s.up_.store(true, std::memory_order_release);
-  for (auto& [number, request] : pending_) send_locked(s, *request);
+  for (auto& [number, request] : pending_) send_locked(s, *request, t);
 }
 
 void Link::replied(Session& s, const Frame& f) {
@@ -225,14 +225,15 @@ std::shared_ptr<Request> Link::start(uint16_t type, Bytes payload, Request::Call
   r->payload_.assign(payload.begin(), payload.end());
   r->on_answer_ = std::move(on_answer);
   r->op_.begin();
+  const Nanos t = r->begun_at_ = now();
   Guard g(mu_);
   r->number_ = next_number_++;
   pending_.emplace(r->number_, r);
   pending_count_.store(pending_.size(), std::memory_order_relaxed);
   // A session that has been idle owes nothing yet: its silence counts from now.
-  if (pending_.size() == 1) owed_since_ = now();
+  if (pending_.size() == 1) owed_since_ = t;
   if (current_ != nullptr && current_->up_.load(std::memory_order_acquire)) {
-    send_locked(*current_, *r);
+    send_locked(*current_, *r, t);
   }
   return r;
 }
@@ -255,6 +256,28 @@ void Link::forget(const std::shared_ptr<Request>& request) {
   Guard g(mu_);
   pending_.erase(request->number_);
   pending_count_.store(pending_.size(), std::memory_order_relaxed);
+}
+
+void Link::give_up(Nanos asked_before) {
+  std::vector<std::shared_ptr<Request>> lost;
+  std::shared_ptr<Session> session;
+  {
+    Guard g(mu_);
+    std::erase_if(pending_, [&](auto& p) {
+      if (p.second->begun_at_ > asked_before) return false;
+      lost.push_back(p.second);
+      return true;
+    });
+    pending_count_.store(pending_.size(), std::memory_order_relaxed);
+    session = current_;
+  }
+  if (lost.empty()) return;
+  trace(kFacMem, kWarn, "link: {} requests are given up", lost.size());
+  retire(session);
+  for (auto& r : lost) {
+    if (r->on_answer_) r->on_answer_(*r);
+    r->op_.complete(Cause::kTimeout);
+  }
 }
 
 Result<std::vector<std::byte>> Link::call(uint16_t type, Bytes payload, Deadline deadline) {

@@ -127,7 +127,7 @@ class Request {
   Op op_;  // done when the reply is here, so that waiting for it is waiting for an op
   uint64_t number_ = 0;
   uint16_t type_ = 0;
-  Nanos sent_at_ = 0;  // last; guarded by Link::mu_
+  Nanos begun_at_ = 0, sent_at_ = 0;  // the latter last; guarded by Link::mu_
   std::vector<std::byte> payload_, reply_;
   Callback on_answer_;
 };
@@ -151,6 +151,9 @@ class Link {
   // link was condemned.
   Cause await(const std::shared_ptr<Request>& request, Deadline deadline);
   void forget(const std::shared_ptr<Request>& request);
+  // Ends as lost what was asked before then and has no answer, and the session with it: what of it
+  // has not taken effect by the time the home welcomes the next session never will.
+  void give_up(Nanos asked_before);
   // start + await, forgotten on failure.
   Result<std::vector<std::byte>> call(uint16_t type, Bytes payload, Deadline deadline);
 
@@ -181,7 +184,7 @@ class Link {
   friend class Session;
   void fail_pending();
   void connect_locked() CMI_REQUIRES(mu_);
-  void send_locked(Session& s, Request& r) CMI_REQUIRES(mu_);
+  void send_locked(Session& s, Request& r, Nanos t) CMI_REQUIRES(mu_);
   void welcomed(Session& s, const Frame& f);
   void replied(Session& s, const Frame& f);
   bool stalled(Session& s, Nanos since) const;

@@ -8,6 +8,10 @@
 
 namespace cmi::fabric {
 
+namespace {
+constexpr size_t kMadeRoom = 4;  // clients that make room for one: it needs more than an endpoint
+}
+
 // The endpoint that serves one client in one generation. Held by the client's entry and, for the
 // length of a poll, by pollers.
 struct Server::Serving : Receiver {
@@ -94,6 +98,13 @@ void Server::hello(const Frame& f) {
   if (!handler_.on_hello(info)) return drop();
 
   Guard one(hello_mu_);
+  const bool known = !handler_.may_sweep(info.id);
+  bool crowded;
+  {
+    Guard g(mu_);
+    crowded = clients_.count(info.id) == 0 && servings_.size() >= kCrowded;
+  }
+  if (crowded) let_go(kStrangersStay, kMadeRoom, info.id);
   std::shared_ptr<Serving> old;
   {
     Guard g(mu_);
@@ -115,6 +126,10 @@ void Server::hello(const Frame& f) {
 
   auto serving = std::make_shared<Serving>(*this, info.id);
   auto port = Port::open(fabric_, *serving);
+  // Who has something here comes before all who have not.
+  if (!port && let_go(known ? 0 : kStrangersStay, kMadeRoom, info.id) > 0) {
+    port = Port::open(fabric_, *serving);
+  }
   if (!port) {
     trace(kFacMem, kWarn, "server: no serving endpoint: {}", status_name(port.status()));
     return;
@@ -290,19 +305,27 @@ void Server::fence(const ContextId& client, bool forever) {
   if (forever) door_->drop(door);
 }
 
-void Server::sweep(Nanos silence) {
-  std::vector<ContextId> idle;
+void Server::sweep(Nanos silence) { let_go(silence, SIZE_MAX); }
+
+// The longest silent first. Returns how many.
+size_t Server::let_go(Nanos silence, size_t most, const ContextId& but) {
+  std::vector<std::pair<Nanos, ContextId>> idle;
   {
     Guard g(mu_);
     const Nanos t = now();
     for (auto& [id, c] : clients_) {
-      if (!c.fenced && c.open.empty() && c.closing == 0 && t - c.heard > silence)
-        idle.push_back(id);
+      if (!c.fenced && c.open.empty() && c.closing == 0 && t - c.heard > silence && id != but) {
+        idle.emplace_back(c.heard, id);
+      }
     }
   }
-  for (const ContextId& id : idle) {
+  std::sort(idle.begin(), idle.end());
+  size_t gone = 0;
+  for (auto& [heard, id] : idle) {
+    if (gone == most) break;
     if (!handler_.may_sweep(id)) continue;
     fence(id, false);
+    ++gone;
     Guard g(mu_);
     auto it = clients_.find(id);
     // It may have come back, or been fenced for ever, since it was looked at.
@@ -313,6 +336,7 @@ void Server::sweep(Nanos silence) {
     door_->endpoint().remove_peer(it->second.door_peer);
     clients_.erase(it);
   }
+  return gone;
 }
 
 bool Server::knows(const ContextId& client) {

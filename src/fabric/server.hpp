@@ -24,6 +24,10 @@
 namespace cmi::fabric {
 
 inline constexpr size_t kMaxClients = 1024;  // of a server; further hellos are dropped
+// From so many on, who has said hello and nothing that the handler kept makes room for newcomers
+// after kStrangersStay of silence: first contacts cost nothing, and each takes descriptors here.
+inline constexpr size_t kCrowded = 128;
+inline constexpr Nanos kStrangersStay = kSecond;
 
 struct ClientInfo {
   ContextId id;
@@ -109,6 +113,7 @@ class Server : public Receiver {
   void hello(const Frame& f);
   void request(Serving& serving, const Frame& f);
   void close_serving(std::shared_ptr<Serving> serving);
+  size_t let_go(Nanos silence, size_t most, const ContextId& but = {});
   void drop() { dropped_.fetch_add(1, std::memory_order_relaxed); }
 
   Fabric& fabric_;

@@ -107,6 +107,34 @@ TEST_SUITE("limits") {
     CHECK(load(late, import_segment(late, exported).at).value == 120);
   }
 
+  TEST_CASE("a_home_that_cannot_reach_an_importer_for_want_of_descriptors_holds_it_for_alive") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home", {{"CMI_DEAD_AFTER", "1000"}});
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_consistent(home, 4 * kPage);
+    const Import import = import_segment(peer, exported);
+    // The home has never had anything to tell it: there is no connection for that yet.
+    REQUIRE(load(peer, import.at).value == 0);
+    leave_no_descriptor(home);
+    REQUIRE(store(peer, import.at + 8, 5).cause() == Fault::kNone);
+    // Waits for longer than it takes to be declared dead.
+    CHECK(home.start(
+                  [](uint64_t at) {
+                    store64(at, 7);
+                    const int result = CMIFN(ctxt(), 10, wmb_fn)(ctxt());
+                    return answer(result, result != 0);
+                  },
+                  exported.at)
+              .get()
+              .failed(CMI_ERR_STORE));
+    give_descriptors_back(home);
+    Board board(cluster);
+    CHECK(start_patient_barrier(home, board).get().ok());
+    CHECK(load_until(peer, import.at, 7) == 7);
+    CHECK(wmb(peer).ok());
+    CHECK(load(home, exported.at + 8).value == 5);
+  }
+
   TEST_CASE("an_importer_without_descriptors_keeps_what_it_has_and_gets_more_once_it_has_some") {
     Cluster cluster;
     Process& home = cluster.spawn("home");

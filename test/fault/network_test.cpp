@@ -8,6 +8,7 @@
 #include <atomic>
 #include <thread>
 
+#include "core/base/clock.hpp"
 #include "fault/board.hpp"
 #include "fault/patience.hpp"
 #include "support/skip.hpp"
@@ -19,6 +20,38 @@ namespace {
 
 constexpr uint64_t kPages = 16;
 constexpr size_t kRegion = 2u << 20;  // what the home knows of importers one by one
+
+// An importer on one side of a partition, which has a page cached, and all the others on the other.
+struct Parting {
+  Parting(Cluster& cluster, Network& net, const Env& env)
+      : home(spawn(cluster, net, "home", env)),
+        cut(spawn(cluster, net, "cut", env)),
+        other(spawn(cluster, net, "other", env)),
+        exported(export_consistent(home, 4 * kRegion)),
+        held(import_segment(cut, exported)),
+        import(import_segment(other, exported)) {
+    REQUIRE(publish(home, exported.at, 1));
+    REQUIRE(load(cut, held.at).value == 1);
+    net.part({"home", "other"}, {"cut"});
+  }
+  static Process& spawn(Cluster& cluster, Network& net, const char* node, const Env& env) {
+    net.join(node);
+    return cluster.spawn(node, env);
+  }
+  // What the one that is cut off does not hold is shared as ever.
+  void share_on() {
+    for (uint64_t round = 1; round <= 20; ++round) {
+      CHECK(publish(other, import.at + kRegion, round));
+      CHECK(load(home, exported.at + kRegion).value == round);
+      CHECK(publish(home, exported.at + kRegion, round + 100));
+      CHECK(load(other, import.at + kRegion).value == round + 100);
+    }
+  }
+
+  Process &home, &cut, &other;
+  const Export exported;
+  const Import held, import;
+};
 
 TEST_SUITE("network") {
   TEST_CASE("a_load_behind_a_pulled_cable_raises_transient_and_succeeds_when_it_is_back") {
@@ -101,6 +134,76 @@ TEST_SUITE("network") {
     }
     CHECK(wrong_pages(home, exported.at, kPages, 1000) == 0);
     CHECK(wrong_pages(peer, import.at, kPages, 1000) == 0);
+  }
+
+  TEST_CASE("a_first_store_to_a_default_segment_waits_for_the_cut_to_heal") {
+    // Client-inconsistent, as segments are by default: a page is stored to once its home knows.
+    Cluster cluster;
+    Network net(cluster);
+    if (!net.here()) return skip(net.reason());
+    net.join("home");
+    net.join("peer");
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home, kPages * kPage);
+    const Import import = import_segment(peer, exported);
+    REQUIRE(load(peer, import.at + kPage).value == 0);
+    REQUIRE(publish(peer, import.at, 1));
+    net.pull("peer");
+    Board board(cluster);
+    auto storing = peer.start(
+        [](Board::Name name, uint64_t at) {
+          be_patient(Board::open(name));
+          store64(at + kPage, 22);  // cached, and not marked
+          store64(at + 2 * kPage, 33);
+          store64(at, 11);
+          set_on_fault(nullptr);
+        },
+        board.name(), import.at);
+    CHECK(board.reaches(0, 1));
+    CHECK(load(home, exported.at + kPage).value == 0);
+    net.plug("peer");
+    storing.get();
+    CHECK(wmb(peer).ok());
+    for (uint64_t page = 0; page < 3; ++page) {
+      CHECK(load(home, exported.at + page * kPage).value == 11 * (page + 1));
+      CHECK(load(peer, import.at + page * kPage).value == 11 * (page + 1));
+    }
+    CHECK(seg_check(home, exported.seg, exported.at, kPages * kPage).size == 0);
+  }
+
+  TEST_CASE("stores_to_a_default_segment_behind_a_cut_that_does_not_heal_are_in_flux") {
+    Cluster cluster;
+    Network net(cluster);
+    if (!net.here()) return skip(net.reason());
+    net.join("home");
+    net.join("peer");
+    const Env verdict{{"CMI_DEAD_AFTER", "2000"}};
+    Process& home = cluster.spawn("home", verdict);
+    // What it stores stays there: the write-back never leaves.
+    Process& peer = cluster.spawn("peer", {verdict[0], {"CMI_FAULT_POINT", "no_aging=fail"}});
+    const Export exported = export_segment(home, kPages * kPage);
+    const Import import = import_segment(peer, exported);
+    REQUIRE(publish(peer, import.at, 1));
+    REQUIRE(store(peer, import.at + 3 * kPage, 33).cause() == Fault::kNone);
+    net.pull("peer");
+    // Marked: it is stored to on, and nobody asks the home.
+    CHECK(store(peer, import.at + 3 * kPage + 8, 34).cause() == Fault::kNone);
+    CHECK(store(peer, import.at + 4 * kPage, 44).cause() == CMI_ERROR_TRANSIENT);
+    const auto ends = [](Process& process, uint64_t at, int cause) {
+      const Deadline deadline = Deadline::in(20 * kSecond);
+      int last;
+      do last = load(process, at).cause();
+      while (last != cause && !deadline.passed());
+      return last == cause;
+    };
+    CHECK(ends(peer, import.at, CMI_ERROR_SINVAL));
+    CHECK(ends(home, exported.at + 3 * kPage, CMI_ERROR_CONSIST));
+    CHECK(load(home, exported.at).value == 1);
+    CHECK(load(home, exported.at + 4 * kPage).value == 0);
+    CHECK(wmb(peer).failed(CMI_ERR_STORE));
+    CHECK(seg_reco(home, exported.seg, exported.at, kPages * kPage).ok());
+    CHECK(load(home, exported.at + 3 * kPage).value == 0);
   }
 
   TEST_CASE("a_store_whose_answer_was_lost_does_not_come_back_over_a_newer_one") {
@@ -271,51 +374,43 @@ TEST_SUITE("network") {
     Cluster cluster;
     Network net(cluster);
     if (!net.here()) return skip(net.reason());
-    for (const char* node : {"home", "cut", "other"}) net.join(node);
-    Process& home = cluster.spawn("home");
-    Process& cut = cluster.spawn("cut");
-    Process& other = cluster.spawn("other");
-    const Export exported = export_consistent(home, 4 * kRegion);
-    const Import held = import_segment(cut, exported);
-    const Import import = import_segment(other, exported);
-    REQUIRE(publish(home, exported.at, 1));
-    REQUIRE(load(cut, held.at).value == 1);
-    net.part({"home", "other"}, {"cut"});
-    // What the one that is cut off does not hold is shared as ever.
-    for (uint64_t round = 1; round <= 20; ++round) {
-      CHECK(publish(other, import.at + kRegion, round));
-      CHECK(load(home, exported.at + kRegion).value == round);
-      CHECK(publish(home, exported.at + kRegion, round + 100));
-      CHECK(load(other, import.at + kRegion).value == round + 100);
-    }
+    Parting p(cluster, net, {});
+    p.share_on();
     // What it holds: the barrier waits for it, for no longer than it takes to be declared dead.
     Board board(cluster);
-    REQUIRE(store(other, import.at, 2).cause() == Fault::kNone);
-    auto barrier = start_patient_barrier(other, board);
-    CHECK(arrives(home, exported.at, 2));
-    SUBCASE("a partition that heals") {
-      net.heal();
-      CHECK(barrier.get().ok());
-      CHECK(load(cut, held.at).value == 2);
-      CHECK(publish(cut, held.at, 3));
-      CHECK(load(home, exported.at).value == 3);
-      CHECK(load(other, import.at).value == 3);
-    }
-    SUBCASE("a partition that outlasts the verdict") {
-      // Its own store, made on the other side, must not come after the verdict.
-      CHECK(store(cut, held.at, 99).cause() == Fault::kNone);
-      CHECK(barrier.get(60).ok());
-      CHECK(publish(other, import.at, 4));
-      net.heal();
-      Board ignored(cluster);
-      const Answer lost = start_patient_barrier(cut, ignored).get(60);
-      CHECK(ignored[0] == 1);  // its store was lost, and it is told so once
-      CHECK(lost.ok());
-      CHECK(load(cut, held.at).cause() == CMI_ERROR_SINVAL);
-      CHECK(load(home, exported.at).value == 4);
-      CHECK(publish(other, import.at, 5));
-      CHECK(load(home, exported.at).value == 5);
-    }
+    REQUIRE(store(p.other, p.import.at, 2).cause() == Fault::kNone);
+    auto barrier = start_patient_barrier(p.other, board);
+    CHECK(arrives(p.home, p.exported.at, 2));
+    net.heal();
+    CHECK(barrier.get().ok());
+    CHECK(load(p.cut, p.held.at).value == 2);
+    CHECK(publish(p.cut, p.held.at, 3));
+    CHECK(load(p.home, p.exported.at).value == 3);
+    CHECK(load(p.other, p.import.at).value == 3);
+  }
+
+  TEST_CASE("a_partition_that_outlasts_the_verdict_costs_the_one_that_is_cut_off_alone") {
+    Cluster cluster;
+    Network net(cluster);
+    if (!net.here()) return skip(net.reason());
+    Parting p(cluster, net, {{"CMI_DEAD_AFTER", "3000"}});
+    // Its own store, made on the other side, must not come after the verdict.
+    CHECK(store(p.cut, p.held.at, 99).cause() == Fault::kNone);
+    p.share_on();
+    Board board(cluster);
+    REQUIRE(store(p.other, p.import.at, 2).cause() == Fault::kNone);
+    CHECK(start_patient_barrier(p.other, board).get().ok());
+    CHECK(load(p.home, p.exported.at).value == 2);
+    CHECK(publish(p.other, p.import.at, 4));
+    net.heal();
+    Board ignored(cluster);
+    const Answer lost = start_patient_barrier(p.cut, ignored).get();
+    CHECK(ignored[0] == 1);  // its store was lost, and it is told so once
+    CHECK(lost.ok());
+    CHECK(load(p.cut, p.held.at).cause() == CMI_ERROR_SINVAL);
+    CHECK(load(p.home, p.exported.at).value == 4);
+    CHECK(publish(p.other, p.import.at, 5));
+    CHECK(load(p.home, p.exported.at).value == 5);
   }
 }
 

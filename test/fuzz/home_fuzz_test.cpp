@@ -36,7 +36,6 @@ class Unconcerned final : public Observer {
   void home_down(const access::NaddrInfo&, std::vector<int32_t>) override {}
   void stores_lost(int32_t, std::vector<uint32_t>, bool) override {}
   void unreachable(const access::NaddrInfo&) override {}
-  void reachable(const access::NaddrInfo&) override {}
   void quiesced(int32_t, std::function<void()>) override {}
   void resumed(int32_t) override {}
 };

@@ -285,6 +285,29 @@ TEST_CASE("marks are seen by the other processes") {
   CHECK(a->set_marks(*id + 1, 1, 0) == Status::kInval);
 }
 
+TEST_CASE("marks noted while another process holds the registry are made later and in order") {
+  NodeFolder folder;
+  auto a = join(folder.config());
+  auto id = a->create_home(4096, 0, true);
+  CHECK(a->settle_marks(0));
+  {
+    const Fd other(open(folder.registry_path().c_str(), O_RDWR | O_CLOEXEC));
+    struct flock l {};
+    l.l_type = F_WRLCK;
+    l.l_start = off_t{1} << 40;
+    l.l_len = 1;
+    REQUIRE(fcntl(other.get(), F_OFD_SETLK, &l) == 0);
+    a->note_marks(*id, node::kMarkQuiesced | node::kMarkExported, 0);
+    a->note_marks(*id + 1, node::kMarkExported, 0);  // of a segment that has gone
+    a->note_marks(*id, 0, node::kMarkQuiesced);
+    CHECK_FALSE(a->settle_marks(0));
+    CHECK_FALSE(a->settle_marks(kMilli));
+    CHECK(a->find(*id, 0).status() == Status::kReconfig);
+  }
+  CHECK(a->settle_marks(0));
+  CHECK(a->find(*id, 0)->marks == node::kMarkExported);
+}
+
 TEST_CASE("sizes that cannot be are refused") {
   NodeFolder folder;
   auto a = join(folder.config());

@@ -84,6 +84,30 @@ TEST_SUITE("back-pressure") {
     CHECK(count_wrong(flood.home, flood.exported.at, 1) == 0);
   }
 
+  TEST_CASE("the_end_of_a_context_writes_everything_back_as_long_as_the_home_answers") {
+    // Longer in all than it waits for one answer.
+    Cluster cluster;
+    Process& home = cluster.spawn("home", {{"CMI_FAULT_POINT", "server_before_reply=delay:5000"}});
+    Process& importer = cluster.spawn("importer", {{"CMI_FAULT_POINT", "no_aging=fail"}});
+    const Export exported =
+        export_segment(home, kPages * kPage, kAllRights, CMI_SEG_CLIENT_CONSIST);
+    const Import import = import_segment(importer, exported);
+    const bool good = importer
+                          .start(
+                              [](uint64_t at) {
+                                auto* words = reinterpret_cast<volatile uint64_t*>(at);
+                                for (uint64_t p = 0; p < kPages; ++p) (void)words[p * kPage / 8];
+                                for (uint64_t i = 0; i < kPages * kPage / 8; ++i) {
+                                  words[i] = 0x0001000100010001;
+                                }
+                                return finish_context().ok();
+                              },
+                              import.at)
+                          .get(60);
+    CHECK(good);
+    CHECK(count_wrong(home, exported.at, 1) == 0);
+  }
+
   TEST_CASE("cflush_of_many_pages_packs_them") {
     constexpr uint64_t kNamed = 512;
     Cluster cluster;

@@ -462,6 +462,93 @@ TEST_SUITE("events") {
     CHECK(load(far, held.at).cause() == CMI_ERROR_SINVAL);
   }
 
+  TEST_CASE("a_cut_is_told_once_of_a_peer_that_is_home_and_importer") {
+    Cluster cluster;
+    const Env cut{{"CMI_FAULT_POINT", "door_out_of_reach=fail"}, {"CMI_DEAD_AFTER", "1500"}};
+    Process& here = cluster.spawn("here", cut);
+    Process& far = cluster.spawn("far");
+    Process& third =
+        cluster.spawn("third", {{"CMI_FAULT_POINT", "in_flux_before_ack=delay:500000"}});
+    // Client-inconsistent, with a page that will be in flux: the end of the importer is told when
+    // the other one has heard of it, well after that of the home.
+    const Export exported = export_segment(here);
+    const Export back = export_segment(far);
+    const Import held = import_segment(far, exported);
+    const Import beside = import_segment(third, exported);
+    const Import import = import_segment(here, back);
+    REQUIRE(load(here, import.at).cause() == Fault::kNone);
+    REQUIRE(load(third, beside.at).cause() == Fault::kNone);
+    REQUIRE(publish(here, exported.at + 8, 1));
+    REQUIRE(store(far, held.at + 3 * kPage, 1).cause() == Fault::kNone);
+    far.stop();
+    std::string types;
+    while (types.find(std::to_string(CMI_EVENT_RCTXT_DOWN)) == std::string::npos) {
+      const int type = await_happening(here).type;
+      if (type == 0) break;
+      types += std::to_string(type) + " ";
+    }
+    CAPTURE(types);
+    size_t maps = 0;
+    const std::string map = std::to_string(CMI_EVENT_CMAP);
+    for (size_t at = types.find(map); at != std::string::npos; at = types.find(map, at + 1)) ++maps;
+    CHECK(maps == 1);
+    CHECK(types.find(map) < types.find(std::to_string(CMI_EVENT_HCTXT_DOWN)));
+    CHECK(types.find(map) < types.find(std::to_string(CMI_EVENT_RCTXT_DOWN)));
+    far.kill();
+  }
+
+  TEST_CASE("who_reads_of_a_loss_finds_its_event_while_another_thread_is_telling_it") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer =
+        cluster.spawn("peer", {{"CMI_FAULT_POINT", "mutation_report_window#1=delay:300000"}});
+    const Export exported = export_consistent(home);
+    const Import import = import_segment(peer, exported);
+    REQUIRE(load(peer, import.at).cause() == Fault::kNone);
+    home.stop();
+    REQUIRE(store(peer, import.at, 3).cause() == Fault::kNone);
+    // Asks for nothing but the error, again and again, while the service thread finds out.
+    auto pending = peer.start([] {
+      const Deadline deadline = Deadline::in(25 * kSecond);
+      while (!deadline.passed()) {
+        if (CMIFN(ctxt(), 10, wmb_fn)(ctxt()) == 0) continue;
+        cmi_event* event = CMIFN(ctxt(), 10, evt_get)(ctxt());
+        const int type = event != nullptr ? static_cast<int>(event->type) : 0;
+        if (event != nullptr) CMIFN(ctxt(), 10, evt_ret)(event, CMI_EVENT_RET_DONE);
+        return type;
+      }
+      return -1;
+    });
+    home.kill();
+    CHECK(pending.get() == CMI_EVENT_STORE_FAILURE);
+    CHECK(await_happening(peer).type == CMI_EVENT_HCTXT_DOWN);
+    CHECK(types_waiting(peer) == "");
+  }
+
+  TEST_CASE("stores_whose_answer_never_comes_are_told_once_and_a_new_token_goes_on") {
+    Cluster cluster;
+    // It lives, and yet never answers what came first.
+    Process& home = cluster.spawn("home", {{"CMI_FAULT_POINT", "publication_never_over#1=fail"}});
+    Process& peer = cluster.spawn("peer", {{"CMI_DEAD_AFTER", "1000"}});
+    const Export exported = export_consistent(home);
+    const Import import = import_segment(peer, exported);
+    REQUIRE(load(peer, import.at).cause() == Fault::kNone);
+    REQUIRE(store(peer, import.at + 5 * kPage + 8, 3).cause() == Fault::kNone);
+    CHECK(wmb(peer).failed(CMI_ERR_STORE));
+    const Happening lost = next_happening(peer);
+    CHECK(lost.type == CMI_EVENT_STORE_FAILURE);
+    CHECK(lost.seg == import.seg);
+    CHECK(lost.lines() == std::vector<uint64_t>{import.at + 5 * kPage});
+    CHECK(types_waiting(peer) == "");
+    CHECK(load(peer, import.at + 5 * kPage).cause() == CMI_ERROR_TOKEN);
+    REQUIRE(set_token(peer, import.seg, exported.token).ok());
+    CHECK(publish(peer, import.at + 5 * kPage + 8, 4));
+    CHECK(publish(peer, import.at + 6 * kPage, 5));
+    CHECK(load(home, exported.at + 5 * kPage + 8).value == 4);
+    CHECK(load(home, exported.at + 6 * kPage).value == 5);
+    CHECK(types_waiting(peer) == "");
+  }
+
   TEST_CASE("stores_lost_by_a_fault_of_this_side_are_a_hardware_event_before_all_others") {
     Cluster cluster;
     Process& home = cluster.spawn("home");

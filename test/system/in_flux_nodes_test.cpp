@@ -427,6 +427,48 @@ TEST_SUITE("consist") {
     }
   }
 
+  TEST_CASE("a_neighbour_that_covers_more_than_its_owner_knows_is_heard_of_again_after_reco") {
+    Scene s;
+    // It finds no memory to single out pages: all of them are covered there.
+    Process& neighbour = s.cluster.spawn("home", {{"CMI_FAULT_POINT", "cover_no_memory=fail"}});
+    const Answer view = seg_at(neighbour, s.exported.seg);
+    REQUIRE(view.ok());
+    Process& third = s.cluster.spawn("third");
+    const Import other = import_segment(third, s.exported);
+    REQUIRE(load(third, at_page(other.at, 8)).value == 0);
+    s.victim_stores(5);
+    s.dies();
+    CHECK(cause_until(neighbour, at_page(view.at(), 8), CMI_ERROR_CONSIST) == CMI_ERROR_CONSIST);
+    // Its view is looked at while it is covered.
+    REQUIRE(load(third, at_page(other.at, 8)).value == 0);
+    REQUIRE(publish(s.home, s.here(8), 1));
+    REQUIRE(s.recover().ok());
+    CHECK(cause_until(neighbour, at_page(view.at(), 8), Fault::kNone) == Fault::kNone);
+    for (uint64_t value = 2; value < 5; ++value) {
+      REQUIRE(load(third, at_page(other.at, 8)).value == value - 1);
+      REQUIRE(publish(neighbour, at_page(view.at(), 8), value));
+      CHECK(load(third, at_page(other.at, 8)).value == value);
+    }
+  }
+
+  TEST_CASE("a_revocation_that_is_not_answered_leaves_the_marks_of_other_tokens") {
+    Scene s;
+    const Flat token = tok_new(s.home, s.exported.seg, kAllRights);
+    REQUIRE(token.ok());
+    Export same = s.exported;
+    same.token = token;
+    const Import second = import_segment(s.victim, same);
+    s.victim_stores(5);
+    REQUIRE(store(s.victim, at_page(second.at, 9), 7).cause() == Fault::kNone);
+    s.victim.stop();
+    REQUIRE(tok_del(s.home, s.exported.token).ok());  // waits for its answer in vain
+    CHECK(s.check().at == s.here(5));
+    CHECK(s.check(6, kPages - 6).size == 0);
+    s.dies();
+    CHECK(s.check(6, kPages - 6).at == s.here(9));
+    CHECK(s.check(6, kPages - 6).size == kPage);
+  }
+
   TEST_CASE("a_handler_that_waits_for_reco_goes_on_where_it_was") {
     Scene s;
     s.victim_stores(5);

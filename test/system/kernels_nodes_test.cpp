@@ -38,6 +38,14 @@ uint64_t load_all(Process& process, uint64_t view) {
       view);
 }
 
+bool load_until_consist(Process& process, uint64_t at) {
+  const Deadline deadline = Deadline::in(20 * kSecond);
+  int cause;
+  do cause = load(process, at).cause();
+  while (cause != CMI_ERROR_CONSIST && !deadline.passed());
+  return cause == CMI_ERROR_CONSIST;
+}
+
 TEST_SUITE("kernels") {
   TEST_CASE("without_tracking_by_the_kernel_only_pages_stored_to_at_home_are_published") {
     Cluster cluster;
@@ -102,6 +110,30 @@ TEST_SUITE("kernels") {
     CHECK(died_by(other.wait_end(), SIGKILL));
     REQUIRE(wmb(home).ok());
     CHECK(load(peer, import.at).value == 7);
+  }
+
+  TEST_CASE("a_kernel_that_protects_one_mapping_at_a_time_notes_stores_beside_pages_in_flux") {
+    Cluster cluster;
+    Env old = kOld;
+    old.push_back({"CMI_FAULT_POINT", "protect_one_mapping=fail"});
+    Process& home = cluster.spawn("home", old);
+    Process& victim =
+        cluster.spawn("victim", {{"CMI_FAULT_POINT", "publish_before_send=delay:60000000"}});
+    const Export exported = export_segment(home, kPages * kPage);
+    const Import import = import_segment(victim, exported);
+    REQUIRE(store(victim, import.at + kPage, 1).cause() == Fault::kNone);
+    victim.kill();
+    REQUIRE(load_until_consist(home, exported.at + kPage));
+    // Watched only when somebody imports again, with a covered page in the middle.
+    const Answer view = seg_at(home, exported.seg);
+    REQUIRE(view.ok());
+    Process& peer = cluster.spawn("peer");
+    const Import other = import_segment(peer, exported);
+    for (const uint64_t page : {uint64_t{0}, uint64_t{2}}) {
+      REQUIRE(load(peer, other.at + page * kPage).cause() == Fault::kNone);
+      REQUIRE(publish(home, view.at() + page * kPage, page + 7));
+      CHECK(load(peer, other.at + page * kPage).value == page + 7);
+    }
   }
 
   TEST_CASE("a_store_between_the_two_steps_of_mapping_a_page_is_not_lost") {

@@ -10,6 +10,7 @@
 
 #include "core/base/clock.hpp"
 #include "system/calls.hpp"
+#include "system/happenings.hpp"
 
 namespace cmi::test {
 
@@ -118,6 +119,50 @@ TEST_SUITE("liveness") {
     Pair pair(kNever, kNever);
     REQUIRE(fini(pair.home).ok());
     CHECK(load_until_cause(pair.peer, pair.import.at, CMI_ERROR_SINVAL) == CMI_ERROR_SINVAL);
+  }
+
+  TEST_CASE("without_lifelines_a_home_that_ended_is_found_out_by_the_answers_that_it_owes") {
+    const Env bare = {{"CMI_FAULT_POINT", "watch_no_lifelines=fail"}, {"CMI_DEAD_AFTER", "1500"}};
+    Pair pair(bare, bare);
+    pair.home.kill();
+    // Nothing tells of it but a question; the page that is cached would be read for ever.
+    CHECK(load_until_cause(pair.peer, pair.import.at + kPage, CMI_ERROR_SINVAL) ==
+          CMI_ERROR_SINVAL);
+    CHECK(await_happening(pair.peer).type == CMI_EVENT_HCTXT_DOWN);
+    CHECK(load(pair.peer, pair.import.at).cause() == CMI_ERROR_SINVAL);
+  }
+
+  TEST_CASE("without_lifelines_an_importer_that_owes_an_answer_holds_up_nobody_for_long") {
+    const Env bare = {{"CMI_FAULT_POINT", "watch_no_lifelines=fail"}, {"CMI_DEAD_AFTER", "1500"}};
+    Pair pair(bare, bare);
+    pair.peer.stop();  // listens on, as far as its node can tell
+    CHECK(publish(pair.home, pair.exported.at, 2));
+    CHECK(await_happening(pair.home).type == CMI_EVENT_RCTXT_DOWN);
+    pair.peer.signal(SIGCONT);
+    CHECK(load_until_cause(pair.peer, pair.import.at + kPage, CMI_ERROR_SINVAL) ==
+          CMI_ERROR_SINVAL);
+    CHECK(load(pair.peer, pair.import.at).cause() == CMI_ERROR_SINVAL);
+  }
+
+  TEST_CASE("a_home_that_is_slow_to_answer_is_imported_from_and_one_that_is_gone_is_not") {
+    Cluster cluster;
+    Process& home =
+        cluster.spawn("home", {{"CMI_FAULT_POINT", "server_before_welcome#1=delay:1500000"}});
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home);
+    REQUIRE(publish(home, exported.at, 3));
+    const Import import = import_segment(peer, exported);
+    CHECK(load(peer, import.at).value == 3);
+    Process& silent = cluster.spawn("silent");
+    const Export other = export_segment(silent);
+    silent.stop();
+    // It is there, so the handle is a good one: once more, later.
+    CHECK(seg_imp(peer, other.handle).failed(CMI_ERR_RECONFIG));
+    silent.signal(SIGCONT);
+    CHECK(seg_imp(peer, other.handle).ok());
+    silent.kill();
+    Process& late = cluster.spawn("late");
+    CHECK(seg_imp(late, other.handle).failed(CMI_ERR_INVAL));
   }
 
   TEST_CASE("a_child_of_a_killed_home_does_not_make_it_look_alive") {

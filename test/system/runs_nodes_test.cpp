@@ -2,9 +2,12 @@
 // knows whether one arrived, nothing is lost and nothing that another node stored is undone.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <thread>
 
+#include "core/base/clock.hpp"
 #include "system/calls.hpp"
 
 namespace cmi::test {
@@ -152,6 +155,95 @@ TEST_SUITE("runs") {
     CHECK(first_wrong(third, other.at, kPages, 3) == kPages * 512);
     CHECK(first_wrong(home, exported.at, kPages, 3) == kPages * 512);
     CHECK(first_wrong(peer, import.at, kPages, 3) == kPages * 512);
+  }
+
+  TEST_CASE("runs_of_a_link_that_breaks_are_sent_again_some_at_a_time") {
+    // 32 MiB, of which 16 may be under way: each page of those becomes half a message, and is sent
+    // when the answers to others are here.
+    constexpr uint64_t kMost = 1800;
+    struct Sent {
+      bool good;
+      uint64_t most_unanswered;
+    };
+    const auto most_sent = [](const char* fault) {
+      constexpr uint64_t kMany = 8192;
+      Cluster cluster;
+      Process& home = cluster.spawn("home", {{"CMI_FAULT_POINT", "server_before_reply=delay:500"}});
+      Process& peer = cluster.spawn("peer", {{"CMI_FAULT_POINT", fault}});
+      const Export exported =
+          export_segment(home, kMany * kPage, kAllRights, CMI_SEG_CLIENT_CONSIST);
+      const Import import = import_segment(peer, exported);
+      const Sent sent = peer.start(
+                                [](uint64_t at) {
+                                  auto* view = reinterpret_cast<volatile unsigned char*>(at);
+                                  for (uint64_t p = 0; p < kMany; ++p) (void)view[p * kPage];
+                                  std::memset(reinterpret_cast<void*>(at), 0x55, kMany * kPage);
+                                  const bool good = CMIFN(ctxt(), 10, wmb_fn)(ctxt()) == 0;
+                                  return Sent{good, stats().most_unanswered};
+                                },
+                                import.at)
+                            .get(60);
+      CHECK(home.run(
+          [](uint64_t at) {
+            auto* view = reinterpret_cast<const unsigned char*>(at);
+            return std::count(view, view + kMany * kPage, 0x55) == kMany * kPage;
+          },
+          exported.at));
+      return sent;
+    };
+    const Sent bounded = most_sent("no_aging=fail;run_not_posted#1=fail");
+    CHECK(bounded.good);
+    CHECK(bounded.most_unanswered <= kMost);
+    const Sent flood = most_sent("no_aging=fail;run_not_posted#1=fail;collector_never_full=fail");
+    CHECK(flood.good);
+    CHECK(flood.most_unanswered > kMost);
+  }
+
+  TEST_CASE("pages_of_a_run_that_nobody_knows_the_fate_of_are_in_flux_when_its_writer_dies") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    // The run's connection breaks, and its token is revoked before it is sent again.
+    Process& peer = cluster.spawn(
+        "peer", {{"CMI_FAULT_POINT",
+                  "no_aging=fail;run_not_posted#1=fail;run_before_announce#1=delay:2000000"}});
+    Export exported = export_segment(home, kSize);
+    const Import import = import_segment(peer, exported);
+    static std::thread barrier;
+    static int result;
+    REQUIRE(peer.run(
+        [](uint64_t at) {
+          for (uint64_t i = 0; i < 64 * 512; ++i) store64(at + i * 8, word_of(i, 1));
+          barrier = std::thread([] {
+            CMIFN(ctxt(), 10, ini_th)(ctxt());
+            result = CMIFN(ctxt(), 10, wmb_fn)(ctxt());
+            CMIFN(ctxt(), 10, fini)(ctxt());
+          });
+          const Deadline deadline = Deadline::in(20 * kSecond);
+          while (stats().pages_written_back < 64 && !deadline.passed()) std::this_thread::yield();
+          return !deadline.passed();
+        },
+        import.at));
+    REQUIRE(tok_del(home, exported.token).ok());
+    CHECK(peer.run([] {
+      barrier.join();
+      return result;
+    }) == -1);
+    // What is revoked the next time has nothing to do with it.
+    exported.token = tok_new(home, exported.seg, kAllRights);
+    REQUIRE(set_token(peer, import.seg, exported.token).ok());
+    REQUIRE(load(peer, import.at + 200 * kPage).cause() == Fault::kNone);
+    REQUIRE(tok_del(home, exported.token).ok());
+    REQUIRE(load(peer, import.at).cause() == CMI_ERROR_TOKEN);
+    CHECK(seg_check(home, exported.seg, exported.at, kSize).size == 0);
+    peer.kill();
+    const Deadline deadline = Deadline::in(20 * kSecond);
+    Recovery found;
+    do {
+      found = seg_check(home, exported.seg, exported.at, kSize);
+    } while (found.size == 0 && !deadline.passed());
+    CHECK(found.at < exported.at + 64 * kPage);
+    CHECK(found.size > 0);
+    CHECK(seg_check(home, exported.seg, exported.at + 64 * kPage, kSize - 64 * kPage).size == 0);
   }
 
   TEST_CASE("a_writer_killed_between_a_run_and_its_announcement_leaves_nobody_with_old_pages") {

@@ -153,7 +153,7 @@ TEST_CASE_FIXTURE(Client, "lost_stores_are_gathered_until_they_are_taken_and_the
   give(e);
 }
 
-TEST_CASE_FIXTURE(Client, "an_unasked_map_waits_once_and_names_a_peer_once_until_it_is_back") {
+TEST_CASE_FIXTURE(Client, "an_unasked_map_waits_once_and_names_a_peer_once_until_it_is_down") {
   events->unreachable(peer(1));
   events->unreachable(peer(2));
   events->unreachable(peer(1));
@@ -169,7 +169,8 @@ TEST_CASE_FIXTURE(Client, "an_unasked_map_waits_once_and_names_a_peer_once_until
   give(e);
   events->unreachable(peer(1));
   CHECK(types() == "");
-  events->reachable(peer(1));
+  events->importer_down(peer(1), {1});
+  CHECK(types() != "");
   events->unreachable(peer(1));
   CHECK(types() == "7");
 }

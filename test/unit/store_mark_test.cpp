@@ -36,9 +36,29 @@ TEST_CASE("each_mark_has_another_epoch_than_the_one_before_and_never_none") {
     CHECK(epoch != 0);
     CHECK(epoch != before);
     CHECK(mark.epoch() == epoch);
-    mark.answered(i % 3 != 0);
+    mark.answered(true);
     mark.take();
     before = epoch;
+  }
+}
+
+TEST_CASE(
+    "a_mark_that_is_refused_again_and_again_never_gets_the_epoch_of_a_write_back_that_is_out") {
+  for (int first = 1; first < 70; ++first) {
+    StoreMark mark;
+    for (int i = 0; i < first; ++i) {
+      mark.ask();
+      mark.answered(true);
+    }
+    const uint8_t out = mark.take();
+    CHECK(out != 0);
+    for (int failed = 0; failed < 200; ++failed) {
+      CHECK(mark.ask() != out);
+      mark.answered(false);
+    }
+    CHECK(mark.ask() != out);
+    mark.answered(true);
+    CHECK(mark.held());
   }
 }
 

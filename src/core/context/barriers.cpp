@@ -1,4 +1,5 @@
 // Barriers, flush epochs, cflush and atm_cas: both sides of the protocol for the calling thread.
+#include <algorithm>
 #include <new>
 
 #include "core/base/cause.hpp"
@@ -7,11 +8,16 @@
 
 namespace cmi::context {
 
+memory::Patience Context::patience() const {
+  const Nanos span = std::max(environment_.dead_after, call_timeout()) + kAfterVerdict;
+  return {Deadline::in(span), span};
+}
+
 Status Context::barrier(memory::LossMark& mark) {
   // Stores to imported segments and stores to this node's own segments are published both; each is
   // a couple of loads when there is nothing to do.
-  const Status there = engine_->importer().barrier(mark, Deadline{now() + kBarrierTimeout});
-  const Status here = engine_->home().barrier(Deadline{now() + kBarrierTimeout});
+  const Status there = engine_->importer().barrier(mark, patience());
+  const Status here = engine_->home().barrier(patience().deadline);
   return ok(there) ? here : there;
 }
 
@@ -68,12 +74,11 @@ Status Context::cflush(void* const* addrs, int32_t n, Raised* raised) {
       return because(Status::kInval, "an address is in no view");
     }
   }
-  Status status = home ? engine_->home().barrier(Deadline::in(kBarrierTimeout)) : Status::kOk;
+  Status status = home ? engine_->home().barrier(patience().deadline) : Status::kOk;
   if (!imported.empty()) {
     memory::Exception e = memory::Exception::kNone;
     size_t at = 0;
-    const Status s =
-        engine_->importer().flush(imported, t_thread->loss, Deadline::in(kBarrierTimeout), &e, &at);
+    const Status s = engine_->importer().flush(imported, t_thread->loss, patience(), &e, &at);
     if (e != memory::Exception::kNone && raised->exception == memory::Exception::kNone) {
       *raised = {e, true, imported[at].second, imported[at].first->segment};
     }
@@ -114,7 +119,7 @@ Status Context::cas(uint64_t* addr, uint64_t expected, uint64_t desired, bool ag
   }
   if (Status s = barrier(); !ok(s)) return s;
   memory::count(stats.cas_calls);
-  auto was = engine_->home().cas(seg, offset, expected, desired, Deadline::in(kBarrierTimeout));
+  auto was = engine_->home().cas(seg, offset, expected, desired, patience().deadline);
   if (was.status() == Status::kReconfig || was.status() == Status::kBound) {
     const bool past = was.status() == Status::kBound;
     *raised = {past ? memory::Exception::kSegBrk : memory::Exception::kConsist, false, addr, seg};

@@ -281,9 +281,10 @@ void Context::end() {
     attached.swap(attached_);
     imported.swap(imported_);
   }
+  memory::LossMark ignored = engine_->importer().losses();
+  // As long as homes answer; nobody is left to be told of what a silent one does not take.
+  (void)engine_->importer().barrier(ignored, {Deadline::in(kRevokeTimeout), kRevokeTimeout});
   const Deadline soon = Deadline::in(kRevokeTimeout);
-  memory::LossMark ignored;
-  (void)engine_->importer().barrier(ignored, soon);
   for (auto& [addr, a] : attached) {
     if (a.imported != nullptr) {
       engine_->importer().detach(a.imported, soon);
@@ -295,7 +296,7 @@ void Context::end() {
   }
   std::vector<std::shared_ptr<memory::Import>> imports;
   for (auto& [id, i] : imported) imports.push_back(std::move(i.import));
-  engine_->importer().leave_all(imports, soon);
+  engine_->importer().leave_all(imports, {Deadline::in(kRevokeTimeout), kRevokeTimeout});
   engine_->home().close(Deadline::in(kRevokeTimeout));
 }
 

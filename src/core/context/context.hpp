@@ -160,6 +160,7 @@ class Context : private events::Host {
                                 uint32_t rights);
   bool revoke_issued(const void* object, Bytes content, bool token);
   Nanos call_timeout() const { return engine_->importer().reconf_timeout(); }
+  memory::Patience patience() const;
 
   cmi_ctxt* handle_ = nullptr;
   Allocator allocator_;
@@ -186,8 +187,9 @@ class Context : private events::Host {
 // A barrier of the process's context and thread, or Status::kInit. For the macros, which take none.
 Status barrier_here();
 
-// How long a barrier waits for its homes and their importers before stores count as lost.
-inline constexpr Nanos kBarrierTimeout = 15 * kSecond;
+// A barrier waits for homes and importers as long as they answer; who does not is declared dead
+// first, and what is owed for so much longer counts as lost.
+inline constexpr Nanos kAfterVerdict = 5 * kSecond;
 inline constexpr Nanos kRevokeTimeout = 2 * kSecond;
 inline constexpr size_t kSegmentAlignment = kPageSize;
 inline constexpr size_t kMaxSegmentSize = size_t{1} << 43;  // 2^31 pages

@@ -95,7 +95,7 @@ Result<std::shared_ptr<memory::Import>> Context::import_of(int32_t seg) {
     kept = it->second.import;
   }
   // Another thread made one at the same time: one is enough.
-  if (kept != *import) engine_->importer().leave(*import, Deadline::in(call_timeout()));
+  if (kept != *import) engine_->importer().leave(*import, {Deadline::in(call_timeout())});
   return kept;
 }
 
@@ -167,9 +167,10 @@ Status Context::seg_dt(int32_t seg, void* addr) {
   }
   Status status = Status::kOk;
   if (entry.imported != nullptr) {
-    // What was stored through this view must not go with it.
+    // What was stored through this view must not go with it: as long as the home answers it is
+    // written back, and what is lost has been told when this returns.
     memory::LossMark ignored = engine_->importer().losses();
-    (void)engine_->importer().barrier(ignored, Deadline::in(kBarrierTimeout));
+    (void)engine_->importer().barrier(ignored, patience());
     engine_->importer().detach(entry.imported, Deadline::in(call_timeout() + kSecond));
     entry.imported.reset();
     {
@@ -177,7 +178,7 @@ Status Context::seg_dt(int32_t seg, void* addr) {
       if (auto it = imported_.find(seg); it != imported_.end()) --it->second.views;
     }
   } else {
-    status = engine_->home().detach(seg, addr, Deadline::in(kBarrierTimeout));
+    status = engine_->home().detach(seg, addr, patience().deadline);
     if (status == Status::kNoMem) {  // the client's own memory, and no room to give it back
       Guard g(mu_);
       attached_[addr] = std::move(entry);
@@ -200,7 +201,7 @@ void Context::leave_import_if_unused(int32_t seg) {
     import = std::move(it->second.import);
     imported_.erase(it);
   }
-  engine_->importer().leave(import, Deadline::in(call_timeout()));
+  engine_->importer().leave(import, {Deadline::in(call_timeout()), patience().span});
 }
 
 Status Context::seg_remove(int32_t seg) {

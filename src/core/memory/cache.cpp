@@ -50,9 +50,9 @@ void Importer::make_room(const std::shared_ptr<Import>& holder, uint32_t n, Dead
     if (dirty.empty()) continue;
     {
       Collector out(*this, holder, begin_batch(holder));
-      write_back(imp, dirty, out, deadline);
+      write_back(imp, dirty, out, {deadline});
     }
-    await(open_batches(), deadline);
+    await(open_batches(), {deadline});
   }
 }
 

@@ -169,7 +169,7 @@ Exception Importer::swap_by_provider(const std::shared_ptr<Import>& holder, uint
   auto batch = begin_batch(holder);
   imp.link->start(static_cast<uint16_t>(RequestType::kAnnounce), out.done(),
                   [this, batch](fabric::Request&) { end_part(batch); });
-  if (!await({batch}, deadline)) {
+  if (!await({batch}, {deadline})) {
     trace(kFacMem, kWarn, "atm_cas: the home did not confirm the publication in time");
   }
   return Exception::kNone;

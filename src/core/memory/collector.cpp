@@ -19,6 +19,8 @@ constexpr uint32_t kRepairPages = (fabric::kMaxPayload - 16) / kRepairPage;  // 
 // Messages without an answer, 2 MiB: enough to keep a wire busy. Who adds pages looks after each
 // run of them, so there may be those of a run more.
 constexpr size_t kMostUnanswered = 64;
+// Pages of runs, 16 MiB: twice of what a session posts at once.
+constexpr size_t kMostRunPages = 4096;
 }  // namespace
 
 Importer::Collector::Collector(Importer& importer, std::shared_ptr<Import> imp,
@@ -93,22 +95,36 @@ void Importer::Collector::flush() {
 }
 
 bool Importer::Collector::full() {
-  if (sent_.size() < kMostUnanswered) return false;
-  while (!sent_.empty() && sent_.front()->answered()) sent_.pop_front();
-  return sent_.size() >= kMostUnanswered && !fault_point_fails("collector_never_full");
+  if (sent_.size() >= kMostUnanswered) {
+    while (!sent_.empty() && sent_.front()->answered()) sent_.pop_front();
+  }
+  if (run_pages_ >= kMostRunPages) {
+    while (!runs_out_.empty() && runs_out_.front()->batch->done.done()) let_go_of_run();
+  }
+  return (sent_.size() >= kMostUnanswered || run_pages_ >= kMostRunPages) &&
+         !fault_point_fails("collector_never_full");
+}
+
+void Importer::Collector::let_go_of_run() {
+  run_pages_ -= runs_out_.front()->twins.size();
+  runs_out_.pop_front();
 }
 
 bool Importer::Collector::link_full() const {
   return import_->link->pending() >= kMostUnanswered && !fault_point_fails("collector_never_full");
 }
 
-bool Importer::Collector::await_room(Deadline deadline) {
+bool Importer::Collector::await_room(const Patience& patience) {
   // A session that breaks meanwhile must not be held open by who waits.
   const bool runs = session_ != nullptr;
   session_.reset();
   while (sent_.size() > kMostUnanswered / 2) {
-    if (!importer_.await(*import_, sent_.front()->op(), deadline)) return false;
+    if (!importer_.await(*import_, sent_.front()->op(), patience)) return false;
     sent_.pop_front();
+  }
+  while (run_pages_ > kMostRunPages / 2) {
+    if (!importer_.await(*import_, runs_out_.front()->batch->done, patience)) return false;
+    let_go_of_run();
   }
   if (runs) allow_runs();
   return true;
@@ -143,11 +159,9 @@ uint32_t Importer::Collector::run_at(uint32_t page, uint32_t end) {
 }
 
 void Importer::Collector::add_run(uint32_t first, uint32_t n) {
-  // Registered before the caller lets go of the pages' locks (see Batch).
-  if (batch_ == nullptr) batch_ = importer_.begin_batch(import_);
-  batch_->parts.fetch_add(1, std::memory_order_relaxed);
   auto run = std::make_shared<Run>();
-  run->batch = batch_;
+  // Registered before the caller lets go of the pages' locks (see Batch).
+  run->batch = importer_.begin_batch(import_);
   run->first = first;
   run->twins.reserve(n);
   for (uint32_t i = 0; i < n; ++i) {
@@ -160,6 +174,8 @@ void Importer::Collector::add_run(uint32_t first, uint32_t n) {
   }
   count(importer_.parts_.stats.pages_written_back, n);
   count(importer_.parts_.stats.bytes_written_back, size_t{n} * kPageSize);
+  runs_out_.push_back(run);
+  run_pages_ += n;
   runs_.push_back(std::move(run));
 }
 
@@ -192,8 +208,8 @@ std::shared_ptr<fabric::Request> Importer::start_message(const std::shared_ptr<B
       [this, batch, pages = std::move(pages)](fabric::Request& r) mutable {
         unanswered_.fetch_sub(1, std::memory_order_relaxed);
         Reader in(r.reply());
-        auto status = static_cast<WireStatus>(in.get<uint8_t>());
-        answered(batch, pages, in.ok() ? status : WireStatus::kMalformed);
+        const auto status = static_cast<WireStatus>(in.get<uint8_t>());
+        answered(batch, pages, in.ok() ? std::optional(status) : std::nullopt);
       });
 }
 

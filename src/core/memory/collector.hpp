@@ -27,14 +27,15 @@ class Importer::Collector {
   // Has the home clear the mark of a page that is as the home has it, or whose stores are lost.
   void unmark(uint32_t page);
 
-  // Whether so many of its messages are unanswered that no more pages should be added for now: what
-  // is under way then fits the queues of the provider, and what waits in memory is bounded.
+  // Whether so many of its messages, or pages of its runs, are unanswered that no more pages should
+  // be added for now: what is under way then fits the queues of the provider, and what waits in
+  // memory is bounded, also when a connection breaks and each page of a run becomes a message.
   bool full();
   // The same for who does not wait but begins a new collector soon: whoever's messages they are.
   bool link_full() const;
-  // Waits until half of them are answered; false when they are not by the deadline. No page may be
-  // locked, nor Import::views_mu.
-  bool await_room(Deadline deadline);
+  // Waits until half of them are answered; false when they are not in time. No page may be locked,
+  // nor Import::views_mu. Runs that were added must have been started.
+  bool await_room(const Patience& patience);
 
   // Lets runs go one-sided: with the session key, where it is at hand. Waits for nothing.
   void allow_runs();
@@ -49,6 +50,7 @@ class Importer::Collector {
  private:
   void open();
   void flush();
+  void let_go_of_run();
 
   Importer& importer_;
   std::shared_ptr<Import> import_;
@@ -61,8 +63,10 @@ class Importer::Collector {
   std::shared_ptr<fabric::Session> session_;           // set: runs may go one-sided
   fabric::RemoteKey key_;
   std::vector<PageMark> unmarked_;
-  uint32_t no_run_before_ = 0;  // pages below have been looked at
-  std::vector<std::shared_ptr<Run>> runs_;
+  uint32_t no_run_before_ = 0;                 // pages below have been looked at
+  std::vector<std::shared_ptr<Run>> runs_;     // to be started
+  std::deque<std::shared_ptr<Run>> runs_out_;  // from the first that is not over on
+  size_t run_pages_ = 0;                       // of those
 };
 
 }  // namespace cmi::memory

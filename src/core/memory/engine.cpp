@@ -165,7 +165,7 @@ void Engine::serve() {
   const auto crowded = [&] { return server_->serves() ? kSpinCrowded : 0; };
   pthread_setname_np(pthread_self(), "cmi-service");
   const SignalsBlockedAlready for_good;
-  Nanos last_tick = 0, last_sweep = now(), tick_until = 0, watch_due = 0;
+  Nanos last_tick = 0, last_sweep = now(), marks_due = 0, tick_until = 0, watch_due = 0;
   Spin spin(kSpinAfterWork, 0);
   unsigned round = 0;
   while (!stop_.load(std::memory_order_relaxed)) {
@@ -195,6 +195,7 @@ void Engine::serve() {
         home_->tick(t);
       }
     }
+    if (t >= marks_due) marks_due = node_.settle_marks(0) ? 0 : t + kTick;
     if (t - last_sweep > kSweepEvery) {
       last_sweep = t;
       server_->sweep(kSweepAfter);
@@ -205,7 +206,8 @@ void Engine::serve() {
     }
     if (spin.again(t)) continue;
     // A read that a peer makes leaves no event here: being woken is work, too.
-    const Nanos until = std::min(ticking ? last_tick + kTick : t + kIdleSleep, watch_due);
+    Nanos until = std::min(ticking ? last_tick + kTick : t + kIdleSleep, watch_due);
+    if (marks_due != 0) until = std::min(until, marks_due);
     if (sleep(until)) spin = Spin(kSpinAfterWork, 0, now(), crowded());
     round = 0;
   }

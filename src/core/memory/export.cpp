@@ -9,24 +9,27 @@
 namespace cmi::memory {
 
 Result<access::RsegInfo> Home::export_segment(int32_t id, int32_t flags, int32_t attrib) {
-  Guard g(mu_);
-  Segment* s = find(id);
-  if (s == nullptr || s->removed) return Status::kInval;
-  if (!s->owned) return Status::kPerm;
-  if (!s->exported) {
-    const auto n = std::count_if(segments_.begin(), segments_.end(),
-                                 [](auto& e) { return e.second.exported && !e.second.removed; });
-    if (n >= static_cast<ptrdiff_t>(kMaxExports)) {
-      return because(Status::kNoMem, "as many segments are exported as can be");
-    }
-    s->exported = true;
-    (void)parts_.node.set_marks(id, node::kMarkExported, 0);
-  }
-  ((attrib & access::kWriteThrough) != 0 ? s->exported_through : s->exported_cached) = true;
   access::RsegInfo r;
-  r.uid = s->uid;
+  {
+    Guard g(mu_);
+    Segment* s = find(id);
+    if (s == nullptr || s->removed) return Status::kInval;
+    if (!s->owned) return Status::kPerm;
+    if (!s->exported) {
+      const auto n = std::count_if(segments_.begin(), segments_.end(),
+                                   [](auto& e) { return e.second.exported && !e.second.removed; });
+      if (n >= static_cast<ptrdiff_t>(kMaxExports)) {
+        return because(Status::kNoMem, "as many segments are exported as can be");
+      }
+      s->exported = true;
+      parts_.node.note_marks(id, node::kMarkExported, 0);
+    }
+    ((attrib & access::kWriteThrough) != 0 ? s->exported_through : s->exported_cached) = true;
+    r.uid = s->uid;
+    r.size = s->size;
+  }
+  (void)parts_.node.settle_marks(node::Node::kUsualWait);
   r.home_seg = id;
-  r.size = s->size;
   r.flags = flags;
   r.attrib = attrib;
   r.home_node = parts_.node_id;
@@ -88,14 +91,20 @@ Result<access::TokenInfo> Home::new_token(int32_t id, bool any_node, NodeId node
 }
 
 void Home::cut_off_silent(const std::shared_ptr<Publication>& p, uint64_t uid) {
-  std::vector<ContextId> silent;
+  struct Silent {  // an import
+    ContextId client;
+    uint32_t instance;
+    bool revoked;
+  };
+  std::vector<Silent> silent;
   {
     Guard g(mu_);
     for (auto& [number, n] : notices_) {
-      if (n.publication == p) silent.push_back(n.client);
+      if (n.publication != p) continue;
+      silent.push_back({n.client, n.instance, n.type == NoticeType::kRevoke});
     }
   }
-  for (auto& c : silent) parts_.server.fence(c, false);  // what it has in mid-payload ends here
+  for (auto& c : silent) parts_.server.fence(c.client, false);  // what is in mid-payload ends here
   // What has arrived of it, and it may never announce.
   Finished done;
   {
@@ -105,9 +114,12 @@ void Home::cut_off_silent(const std::shared_ptr<Publication>& p, uint64_t uid) {
       auto known = std::make_shared<Publication>();
       known->waiting = 1;
       known->done.begin();
-      for (auto& c : silent) {
-        lose_marks(*s, c, known);
-        forget_content(*s, c, &done);
+      for (auto& [client, instance, revoked] : silent) {
+        // One that has a new token by now has dropped its pages, and marks again what it stores to.
+        const Holder* h = find_holder(*s, client, instance);
+        if (revoked && h != nullptr && h->token != 0) continue;
+        lose_marks(*s, client, instance, known);
+        forget_content(*s, client, instance, &done);
       }
       settle(known, &done);
     }
@@ -170,13 +182,13 @@ void Home::removed(int32_t id, Deadline deadline) {
   p->waiting = 1;
   p->done.begin();
   Finished done;
+  const auto info = parts_.node.find(id);  // may wait
   {
     Guard g(mu_);
     Segment* s = find(id);
     if (s == nullptr || !s->owned || s->removed) return;
     s->removed = true;
     settle_quiesce(*s, &done);
-    auto info = parts_.node.find(id);
     const bool gone = !info || info->attachments == 0;
     if (s->held()) held_segments_.fetch_sub(1);
     for (auto& h : s->holders) {
@@ -193,6 +205,7 @@ void Home::removed(int32_t id, Deadline deadline) {
   }
   run(done);
   wait(*p, deadline);
+  const bool known = parts_.node.find(id).status() != Status::kInval;
   Guard g(mu_);
   Segment* s = find(id);
   if (s == nullptr) return;
@@ -200,7 +213,7 @@ void Home::removed(int32_t id, Deadline deadline) {
   s->tokens.clear();
   // While anyone of this node has it attached, importers are told TOKEN, not SINVAL: it stays
   // known.
-  if (s->views.empty() && !parts_.node.find(id)) segments_.erase(id);
+  if (s->views.empty() && !known) segments_.erase(id);
 }
 
 }  // namespace cmi::memory

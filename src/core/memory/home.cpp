@@ -144,6 +144,8 @@ Result<void*> Home::attach(int32_t id, uint64_t size, void* addr, bool read_only
   HomeView view;
   bool foreign = false, look = false, covered = true;
   node::ContextSlot owner{};
+  const auto info = parts_.node.find(id);  // these may wait
+  auto file = parts_.node.open_segment_file(id);
   {
     Guard g(mu_);
     Segment* s = find(id);
@@ -152,8 +154,6 @@ Result<void*> Home::attach(int32_t id, uint64_t size, void* addr, bool read_only
       s = nullptr;
     }
     if (s == nullptr) {
-      auto info = parts_.node.find(id);
-      auto file = parts_.node.open_segment_file(id);
       if (!info) return Status::kInval;
       if (!file) return file.status();
       s = &segments_[id];

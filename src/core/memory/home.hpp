@@ -152,12 +152,16 @@ class Home {
   void on_ack(const ContextId& client, uint64_t number, Reader let_go);
   bool holds(const ContextId& client);  // some import of it is known here
 
-  // For the watch. Since when importers owe acknowledgements; 0: this one owes none.
+  // For the watch. Since when importers owe acknowledgements; 0: this one owes none. Who cannot
+  // answer before others have answered it owes nothing meanwhile.
   void owing(std::map<ContextId, Nanos>* since);
   Nanos owed_since(const ContextId& client);
-  // It is dead, or has said goodbye: fenced, and nobody waits for it any more. `unreachable`: it
-  // was silent, and no way led to it; else it is known to have ended.
-  void forget(const ContextId& client, bool goodbye, bool unreachable);
+  // Nothing has been owed until now: this side could not ask.
+  void excuse_all();
+  // Whether its end would be told, and who it is.
+  bool imported(const ContextId& client, access::NaddrInfo* who);
+  // It is dead, or has said goodbye: fenced, and nobody waits for it any more.
+  void forget(const ContextId& client, bool goodbye);
 
   // Service thread.
   void tick(Nanos t);
@@ -251,6 +255,7 @@ class Home {
     } quiesce;
   };
   struct Publication {
+    ContextId by;  // the importer whose stores it publishes, if it is one
     int waiting = 0;
     std::function<void()> finished;  // run once, without mu_
     fabric::Op done;                 // for local waiters
@@ -263,6 +268,7 @@ class Home {
     std::vector<std::byte> payload;
     std::shared_ptr<Publication> publication;
     Nanos born = 0, sent = 0;
+    Nanos due = 0;  // its answer is, since
   };
   using Finished = std::vector<std::function<void()>>;
 
@@ -297,7 +303,12 @@ class Home {
   void tell(const std::shared_ptr<Publication>& p, const ContextId& client, uint64_t uid,
             uint32_t instance, NoticeType type, Bytes payload) CMI_REQUIRES(mu_);
   void settle(const std::shared_ptr<Publication>& p, Finished* done) CMI_REQUIRES(mu_);
-  void forget_content(Segment& s, const ContextId& client, Finished* done) CMI_REQUIRES(mu_);
+  // It was answered, or its receiver is dead.
+  std::map<uint64_t, Notice>::iterator over(std::map<uint64_t, Notice>::iterator notice,
+                                            Finished* done) CMI_REQUIRES(mu_);
+  // `instance`: of one import, 0: of all that the client has.
+  void forget_content(Segment& s, const ContextId& client, uint32_t instance, Finished* done)
+      CMI_REQUIRES(mu_);
   void forget_client(const ContextId& client, Finished* done) CMI_REQUIRES(mu_);
   void tell_ranges(const std::shared_ptr<Publication>& p, const Segment& s, const Holder& h,
                    NoticeType type, const std::vector<PageRange>& ranges) CMI_REQUIRES(mu_);
@@ -349,9 +360,10 @@ class Home {
   // What these marks stood for has been published.
   void clear_marks(uint64_t uid, const ContextId& client, uint32_t instance,
                    const std::vector<PageMark>& marks);
-  // A fenced client's marks become pages in flux; *p is settled when everybody knows.
-  void lose_marks(Segment& s, const ContextId& client, const std::shared_ptr<Publication>& p)
-      CMI_REQUIRES(mu_);
+  // A fenced client's marks become pages in flux; *p is settled when everybody knows. `instance`:
+  // of the import that is cut off, while the client lives on; 0: of all, since it is dead.
+  void lose_marks(Segment& s, const ContextId& client, uint32_t instance,
+                  const std::shared_ptr<Publication>& p) CMI_REQUIRES(mu_);
   void put_in_flux(Segment& s, const ContextId& except, std::vector<PageRange> pages,
                    const std::shared_ptr<Publication>& p) CMI_REQUIRES(mu_);
   void flux_changed(Segment& s, const std::shared_ptr<Publication>& p) CMI_REQUIRES(mu_);
@@ -391,6 +403,8 @@ class Home {
                 std::vector<PageRange>* out) CMI_REQUIRES(mu_);
   static std::vector<PageRange> uncovered(const Segment& s, const ForeignView& v,
                                           const std::vector<PageRange>& ranges);
+  static bool scan_foreign(Segment& s, const ForeignView& v, const std::vector<PageRange>& ranges,
+                           std::vector<PageRange>* written);
   // Nobody needs to hear of what was stored to these pages until now.
   void forget_stores(Segment& s, const std::vector<PageRange>& ranges) CMI_REQUIRES(mu_);
   std::shared_ptr<Publication> scan_and_publish(Segment& s, Finished* done) CMI_REQUIRES(mu_);
@@ -410,6 +424,7 @@ class Home {
   std::map<int32_t, Segment> segments_ CMI_GUARDED_BY(mu_);
   std::map<uint64_t, Notice> notices_ CMI_GUARDED_BY(mu_);
   uint64_t next_notice_ CMI_GUARDED_BY(mu_) = 1;
+  uint64_t lists_told_ CMI_GUARDED_BY(mu_) = 0;  // of those: lists of pages in flux
   // Publications of stores by this node that are not acknowledged yet: a barrier that finds nothing
   // written because another one was faster waits for that one's (rule 15).
   std::vector<std::shared_ptr<Publication>> scans_ CMI_GUARDED_BY(mu_);

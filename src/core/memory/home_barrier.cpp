@@ -77,6 +77,34 @@ bool Home::scan_own(Segment& s, HomeView& v, const std::vector<PageRange>& range
   return false;
 }
 
+// False: the process has ended. One that found no memory to single out the pages in flux has
+// covered more than those: no mapping of the file is there, which the kernel says of the whole
+// range. Such pages are looked for, and count as covered: they are published when it has them back.
+bool Home::scan_foreign(Segment& s, const ForeignView& v, const std::vector<PageRange>& ranges,
+                        std::vector<PageRange>* written) {
+  std::vector<PageRange> left = uncovered(s, v, ranges);
+  if (scan_view(v.pagemap.get(), v.addr, left, written)) return true;
+  if (fault_point_fails("mutate_view_with_holes_forgotten")) return false;
+  PageSet holes;
+  while (!left.empty()) {
+    const PageRange r = left.back();
+    left.pop_back();
+    if (scan_view(v.pagemap.get(), v.addr, {r}, written)) continue;
+    if (!has_pages(v.pagemap.get(), v.addr)) return false;
+    if (r.count == 1) {
+      holes.add(r);
+    } else {
+      left.push_back({r.first, r.count / 2});
+      left.push_back({r.first + r.count / 2, r.count - r.count / 2});
+    }
+  }
+  for (Watcher& w : s.watchers) {
+    if (w.slot != v.slot) continue;
+    for (const PageRange& r : holes.all()) w.covered.add(r);
+  }
+  return true;
+}
+
 std::vector<PageRange> Home::scan(Segment& s, const std::vector<PageRange>& ranges) {
   std::vector<PageRange> written;
   if (ranges.empty()) return written;
@@ -97,7 +125,7 @@ std::vector<PageRange> Home::scan(Segment& s, const std::vector<PageRange>& rang
   }
   for (auto it = s.foreign.begin(); it != s.foreign.end();) {
     // Without tracking, they tell their stores themselves, as long as they live.
-    if (tracked_ ? scan_view(it->pagemap.get(), it->addr, uncovered(s, *it, ranges), &written)
+    if (tracked_ ? scan_foreign(s, *it, ranges, &written)
                  : has_pages(it->pagemap.get(), it->addr)) {
       ++it;
       continue;

@@ -11,8 +11,10 @@ namespace cmi::memory {
 WireStatus Home::why_gone(const Segment* s) {
   if (ending_) return WireStatus::kEnding;
   if (s == nullptr || !s->removed) return WireStatus::kGone;
-  auto info = parts_.node.find(s->id);
-  return info && info->attachments > 0 ? WireStatus::kRemoved : WireStatus::kGone;
+  // Who asks while the registry is locked asks again.
+  auto info = parts_.node.find(s->id, 2 * kMilli);
+  const bool there = info ? info->attachments > 0 : info.status() == Status::kReconfig;
+  return there ? WireStatus::kRemoved : WireStatus::kGone;
 }
 
 std::vector<int32_t> Home::imported_by(const ContextId& client, access::NaddrInfo* who) {
@@ -26,6 +28,11 @@ std::vector<int32_t> Home::imported_by(const ContextId& client, access::NaddrInf
     ids.push_back(id);
   }
   return ids;
+}
+
+bool Home::imported(const ContextId& client, access::NaddrInfo* who) {
+  Guard g(mu_);
+  return !imported_by(client, who).empty();
 }
 
 void Home::on_leave(const fabric::ClientInfo& client, uint64_t number, Reader in) {

@@ -54,11 +54,12 @@ Status Home::quiesce(int32_t id, std::function<void()> settled) {
     if (begins) {
       s->quiesce.on = s->quiesce.owed = true;
       round = ++s->quiesce.round;
-      (void)parts_.node.set_marks(id, node::kMarkQuiesced, 0);
+      parts_.node.note_marks(id, node::kMarkQuiesced, 0);
       for (auto& h : s->holders) tell_quiesce(*s, h, &done);
     }
     settle_quiesce(*s, &done);
   }
+  (void)parts_.node.settle_marks(2 * kMilli);
   run(done);
   if (begins) {
     trace(kFacEvt, kInfo, "segment {}: quiesced", id);
@@ -78,11 +79,12 @@ Status Home::resume(int32_t id) {
     if (!s->quiesce.on) return Status::kOk;
     s->quiesce.on = s->quiesce.owed = false;
     ++s->quiesce.round;
-    (void)parts_.node.set_marks(id, 0, node::kMarkQuiesced);
+    parts_.node.note_marks(id, 0, node::kMarkQuiesced);
     // Quiesce notices that were not taken in yet are void: their round is over.
     for (auto& h : s->holders) tell_quiesce(*s, h, &done);
     settle_quiesce(*s, &done);
   }
+  (void)parts_.node.settle_marks(2 * kMilli);
   run(done);
   trace(kFacEvt, kInfo, "segment {}: resumed", id);
   parts_.observer.resumed(id);

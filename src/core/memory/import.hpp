@@ -52,6 +52,9 @@ struct Import : std::enable_shared_from_this<Import> {
   bool marks = false;    // client-inconsistent: the home knows which pages are stored to (rule 21)
   std::shared_ptr<fabric::Link> link;
   bool ours = false;  // imported by this process for its node; others of the node only attach it
+  // seg_imp has succeeded, or will: from then on events name it. Stored under
+  // Importer::telling_mu_, before the end of the home is told.
+  std::atomic<bool> made{false};
   // Marked for deletion, here or at home: no event names it any more.
   std::atomic<bool> marked{false};
   std::atomic<uint32_t> quiesce_round{0};  // the newest that the home told; service thread alone

@@ -13,11 +13,17 @@
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
 #include "core/emulate/emulate.hpp"
+#include "fabric/reach.hpp"
 
 namespace cmi::memory {
 
 namespace {
 constexpr Nanos kLineWait = 5 * kSecond;
+// Of a home that may have much to do, or be short of something for a moment.
+constexpr Nanos kFirstContact = 5 * kSecond;
+// Whether anybody listens at its door is looked at after so long, and then every second: it leaves
+// a connection behind there (see watch.cpp).
+constexpr Nanos kLookAtDoor = 100 * kMilli;
 }  // namespace
 
 Result<std::unique_ptr<Importer>> Importer::open(Parts parts) {
@@ -43,21 +49,55 @@ Importer::~Importer() {
   }
 }
 
+const access::FabricAddress* Importer::door_of(const access::RsegInfo& rseg) const {
+  for (const auto& door : rseg.doors) {
+    if (door.provider == parts_.provider) return &door;
+  }
+  return nullptr;
+}
+
 std::shared_ptr<fabric::Link> Importer::link_to(const access::RsegInfo& rseg) {
   Guard g(links_mu_);
   auto it = links_.find(rseg.home);
   if (it != links_.end()) return it->second;
-  for (const auto& door : rseg.doors) {
-    if (door.provider != parts_.provider) continue;
-    // A secret of this pair: no other home can speak for this one.
-    fabric::Identity self = parts_.self;
-    self.notice_secret = random_u64();
-    if (!ok(parts_.server.add_home(rseg.home, door.blob, self.notice_secret))) continue;
-    auto link = std::make_shared<fabric::Link>(parts_.linking, self, rseg.home, door.blob);
-    links_.emplace(rseg.home, link);
-    return link;
+  const access::FabricAddress* door = door_of(rseg);
+  if (door == nullptr) return nullptr;
+  // A secret of this pair: no other home can speak for this one.
+  fabric::Identity self = parts_.self;
+  self.notice_secret = random_u64();
+  if (!ok(parts_.server.add_home(rseg.home, door->blob, self.notice_secret))) return nullptr;
+  auto link = std::make_shared<fabric::Link>(parts_.linking, self, rseg.home, door->blob);
+  links_.emplace(rseg.home, link);
+  return link;
+}
+
+// The first question to a home, for which there may be no session yet.
+Result<std::vector<std::byte>> Importer::open(fabric::Link& link, const access::RsegInfo& rseg,
+                                              bool through, Bytes question, Deadline deadline) {
+  const Deadline last{std::max(deadline.at, now() + kFirstContact)};
+  const access::FabricAddress* door = door_of(rseg);
+  const auto type = through ? RequestType::kOpenThrough : RequestType::kOpen;
+  auto request = link.start(static_cast<uint16_t>(type), question);
+  auto cause = fabric::Cause::kTimeout;
+  Status why = Status::kReconfig;
+  for (Nanos look = kLookAtDoor; cause == fabric::Cause::kTimeout && !last.passed();
+       look = kSecond) {
+    cause = link.await(request, Deadline{std::min(last.at, now() + look)});
+    if (cause != fabric::Cause::kTimeout) break;
+    if (link.local_fault() && deadline.passed()) {
+      why = Status::kNoMem;
+      break;
+    }
+    if (door != nullptr && fabric::probe_door(door->blob, kMilli) == fabric::Reach::kRefused) {
+      why = Status::kInval;
+      break;
+    }
   }
-  return nullptr;
+  if (cause == fabric::Cause::kOk) {
+    return std::vector<std::byte>(request->reply().begin(), request->reply().end());
+  }
+  link.forget(request);
+  return cause == fabric::Cause::kPeerLost ? Status::kInval : why;
 }
 
 std::vector<std::shared_ptr<Import>> Importer::all_imports() {
@@ -96,13 +136,12 @@ Result<std::shared_ptr<Import>> Importer::import(const access::RsegInfo& rseg, i
   Writer out(buf);
   out.put(rseg.uid);
   out.put(imp->instance);
-  const auto open = imp->through ? RequestType::kOpenThrough : RequestType::kOpen;
-  auto answer = link->call(static_cast<uint16_t>(open), out.done(), deadline);
+  auto answer = open(*link, rseg, imp->through, out.done(), deadline);
   if (!answer) {
     // It may have heard of us all the same.
     link->start(static_cast<uint16_t>(RequestType::kLeave), out.done());
     forget(imp);
-    return because(Status::kInval, "the home cannot be reached");
+    return because(answer.status(), "the home cannot be reached");
   }
   Reader in(*answer);
   const auto status = static_cast<WireStatus>(in.get<uint8_t>());
@@ -124,10 +163,20 @@ Result<std::shared_ptr<Import>> Importer::import(const access::RsegInfo& rseg, i
   if (!parts_.watch.follow(rseg, port, secret, line)) {
     link->start(static_cast<uint16_t>(RequestType::kLeave), out.done());
     forget(imp);
-    return Status::kInval;
+    return Status::kReconfig;
   }
   if (imp->extensible) (void)take_break(*imp, brk);
   parts_.watch.look();
+  {
+    // Either the end of its home is told with this import, or the import fails.
+    SignalsBlocked quiet;
+    Guard g(telling_mu_);
+    imp->made.store(!link->condemned());
+  }
+  if (!imp->made.load()) {
+    forget(imp);
+    return Status::kInval;
+  }
   return imp;
 }
 
@@ -154,7 +203,7 @@ Status Importer::set_token(const std::shared_ptr<Import>& import, const access::
   LossMark ignored;
   if (before == ImportState::kUsable) {
     // Stores made under the old token travel under it.
-    if (Status s = barrier(ignored, deadline); !ok(s)) {
+    if (Status s = barrier(ignored, {deadline}); !ok(s)) {
       trace(kFacTok, kWarn, "CMI_SEG_TOKEN: stores under the old token were lost");
     }
   }

@@ -14,8 +14,10 @@
 // adopt_mu, which application threads alone take.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <vector>
@@ -73,6 +75,16 @@ struct OwedStore {
   uint64_t instruction = 0;
 };
 
+// How long who waits for homes goes on: until the deadline, and for `span` after whatever shows
+// that what is waited for moves on. What is given up then is lost, and told.
+struct Patience {
+  Deadline deadline;
+  Nanos span = 0;  // 0: the deadline is final, and nothing is given up
+  Deadline next() const {
+    return span == 0 ? deadline : Deadline{std::max(deadline.at, now() + span)};
+  }
+};
+
 class Importer {
  public:
   struct Parts {
@@ -90,8 +102,10 @@ class Importer {
   static Result<std::unique_ptr<Importer>> open(Parts parts);
   ~Importer();
 
-  // Asks the home for the segment; kInval when it cannot be reached or has gone. `ours`: this
-  // process has imported it for its node, so its client is told what happens to it.
+  // Asks the home for the segment. kInval: nobody listens there any more, or it no longer has it.
+  // kReconfig: it does not answer, for longer than first contacts should take. kNoMem: no endpoint
+  // can be had here. `ours`: this process has imported it for its node, so its client is told what
+  // happens to it.
   Result<std::shared_ptr<Import>> import(const access::RsegInfo& rseg, int32_t id, bool ours,
                                          Deadline deadline);
   // Makes the token the one in use. kPerm: another node's. kInval: another segment's, or it would
@@ -111,9 +125,9 @@ class Importer {
                                              bool read_only);
   void detach(const std::shared_ptr<const View>& view, Deadline deadline);
   // Writes back and tells the home; for the end of an import. Views must be gone.
-  void leave(const std::shared_ptr<Import>& imp, Deadline deadline);
+  void leave(const std::shared_ptr<Import>& imp, const Patience& patience);
   // The same for all imports of a context that ends.
-  void leave_all(const std::vector<std::shared_ptr<Import>>& imports, Deadline deadline);
+  void leave_all(const std::vector<std::shared_ptr<Import>>& imports, const Patience& patience);
   // The process that imported the segment for this node has set another token: nothing is accessed
   // under the old one when this returns. Service thread.
   void token_changed(int32_t id);
@@ -150,11 +164,11 @@ class Importer {
   void unpoison(const View& view, const std::byte* addr);
 
   // Everything dirty at entry is at its home, seen by all, when this returns kOk.
-  Status barrier(LossMark& mark, Deadline deadline);
+  Status barrier(LossMark& mark, const Patience& patience);
   // The same for the pages that hold the addresses. *failed: what the first address that cannot be
   // accessed raises, and its index.
   Status flush(const std::vector<std::pair<std::shared_ptr<const View>, const std::byte*>>& where,
-               LossMark& mark, Deadline deadline, Exception* failed, size_t* failed_at);
+               LossMark& mark, const Patience& patience, Exception* failed, size_t* failed_at);
   LossMark losses() const {
     return {losses_.load(std::memory_order_acquire), local_losses_.load(std::memory_order_acquire)};
   }
@@ -209,8 +223,8 @@ class Importer {
   class Collector;
   class Marking;
   struct Revocation;
-  // Pages that changed whole and are written one-sided. Their twins are kept until the write's fate
-  // is known: with them the home can tell whether it arrived.
+  // Pages that changed whole and are written one-sided, a batch of their own. Their twins are kept
+  // until the write's fate is known: with them the home can tell whether it arrived.
   struct Run {
     std::shared_ptr<Batch> batch;
     uint32_t first = 0;
@@ -218,7 +232,11 @@ class Importer {
   };
 
   explicit Importer(Parts parts) : parts_(std::move(parts)) {}
+  const access::FabricAddress* door_of(
+      const access::RsegInfo& rseg) const;  // null: not our provider
   std::shared_ptr<fabric::Link> link_to(const access::RsegInfo& rseg);
+  Result<std::vector<std::byte>> open(fabric::Link& link, const access::RsegInfo& rseg,
+                                      bool through, Bytes question, Deadline deadline);
   std::vector<std::shared_ptr<Import>> all_imports();
   template <class Predicate>
   std::vector<std::shared_ptr<fabric::Link>> links_that(Predicate wanted);
@@ -281,16 +299,19 @@ class Importer {
                                                  RequestType type, Bytes payload,
                                                  std::vector<uint32_t> pages);
   void answered(const std::shared_ptr<Batch>& batch, std::vector<uint32_t>& pages,
-                WireStatus status);
+                std::optional<WireStatus> status);
   void written(const std::shared_ptr<Run>& run, bool arrived);
-  size_t write_back(Import& imp, std::vector<uint32_t>& pages, Collector& out, Deadline deadline);
+  size_t write_back(Import& imp, std::vector<uint32_t>& pages, Collector& out,
+                    const Patience& patience);
   uint32_t write_back_run(Import& imp, std::span<const uint32_t> pages, Collector& out)
       CMI_REQUIRES(imp.views_mu);
   void take_aged(const std::shared_ptr<Import>& imp);
-  Status judge(LossMark& mark, bool good) const;
+  Status judge(LossMark& mark, bool good);
   std::vector<std::shared_ptr<Batch>> open_batches();
   bool await(Import& imp, fabric::Op& op, Deadline deadline);
-  bool await(const std::vector<std::shared_ptr<Batch>>& batches, Deadline deadline);
+  bool await(Import& imp, fabric::Op& op, const Patience& patience);
+  bool await(Batch& batch, const Patience& patience);
+  bool await(const std::vector<std::shared_ptr<Batch>>& batches, const Patience& patience);
   void protect_everywhere(Import& imp, uint32_t first, uint32_t count) CMI_REQUIRES(imp.views_mu);
   void zap_everywhere(Import& imp, uint32_t first, uint32_t count) CMI_REQUIRES(imp.views_mu);
   void set_state(Import& imp, Page& page, PageState to);
@@ -311,7 +332,6 @@ class Importer {
   void lose(const std::shared_ptr<Import>& imp, const std::vector<uint32_t>& pages);
   void report();
   void tell_importing_processes();
-  access::NaddrInfo home_of(const fabric::Link& link);
 
   // break.cpp
   static Break read_break(Reader& in);
@@ -326,7 +346,7 @@ class Importer {
 
   // partings.cpp
   enum class Use { kOver, kHomeEnded, kUnderWay };
-  Use end_use(const std::shared_ptr<Import>& imp, Deadline deadline);
+  Use end_use(const std::shared_ptr<Import>& imp, const Patience& patience);
   void forget(const std::shared_ptr<Import>& imp);
   void on_goodbye(const ContextId& home);
 
@@ -367,6 +387,7 @@ class Importer {
     std::shared_ptr<fabric::Link> link;
     uint64_t before = 0;
   };
+  Mutex telling_mu_;  // held while the observer is told, so that it hears of causes first
   Mutex reports_mu_;
   std::vector<Loss> lost_stores_ CMI_GUARDED_BY(reports_mu_);
   std::vector<LostHome> lost_homes_ CMI_GUARDED_BY(reports_mu_);

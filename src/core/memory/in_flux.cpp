@@ -100,14 +100,16 @@ void Home::clear_marks(uint64_t uid, const ContextId& client, uint32_t instance,
   for (const PageMark& m : marks) drop_mark(&h->marks, m);
 }
 
-void Home::lose_marks(Segment& s, const ContextId& client, const std::shared_ptr<Publication>& p) {
+void Home::lose_marks(Segment& s, const ContextId& client, uint32_t instance,
+                      const std::shared_ptr<Publication>& p) {
   PageSet lost;
   for (auto& h : s.holders) {
-    if (h.client != client) continue;
+    if (h.client != client || (instance != 0 && h.instance != instance)) continue;
     for (auto& [page, epoch] : h.marks) lost.add({page, 1});
     h.marks.clear();
   }
-  if (!lost.empty()) put_in_flux(s, client, lost.all(), p);
+  // The other imports of a client that lives on are told like anybody's.
+  if (!lost.empty()) put_in_flux(s, instance == 0 ? client : ContextId{}, lost.all(), p);
 }
 
 void Home::put_in_flux(Segment& s, const ContextId& except, std::vector<PageRange> pages,

@@ -311,9 +311,10 @@ void Importer::lose_home(const std::shared_ptr<fabric::Link>& link) {
     end_import(imp, ImportState::kGone);
     // No resume will come. The segment raises SINVAL from now on, whoever attaches it.
     if (imp->ours && imp->quiesce_round.load() != 0) {
-      (void)parts_.node.set_marks(imp->id, 0, node::kMarkQuiesced);
+      parts_.node.note_marks(imp->id, 0, node::kMarkQuiesced);
     }
   }
+  (void)parts_.node.settle_marks(2 * kMilli);
   link->advance();  // ends what was under way as lost
   {
     Guard batches(batches_mu_);

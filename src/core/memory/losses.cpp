@@ -4,6 +4,7 @@
 // Threads: any, the fault handler included.
 #include <algorithm>
 
+#include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
 #include "core/memory/importer.hpp"
 
@@ -29,19 +30,20 @@ void Importer::lose(const std::shared_ptr<Import>& imp, const std::vector<uint32
   (local ? local_losses_ : losses_).fetch_add(1, std::memory_order_release);
 }
 
-access::NaddrInfo Importer::home_of(const fabric::Link& link) {
-  for (auto& imp : all_imports()) {
-    if (imp->link.get() == &link) return {imp->rseg.home_node, imp->rseg.home};
-  }
-  return {};
-}
-
-// Called after each thing that a report may have waited for.
+// Called after each thing that a report may have waited for. Who comes while another one tells
+// waits for it: what is due counts as told only then, so a barrier returns after its event, and the
+// end of a home comes after the stores that it took along.
 void Importer::report() {
   if (reports_due_.load() == 0) return;
-  std::vector<std::shared_ptr<Batch>> open = open_batches();
+  SignalsBlocked quiet;
+  // Outside the lock: what these let go of may end a session, and that comes here again.
+  std::vector<std::shared_ptr<Batch>> open;
+  std::vector<std::shared_ptr<Import>> imports;
   std::vector<Loss> stores;
   std::vector<LostHome> homes;
+  Guard one_at_a_time(telling_mu_);
+  open = open_batches();
+  imports = all_imports();
   {
     Guard g(reports_mu_);
     // What ends after it was looked at here calls us again.
@@ -62,25 +64,30 @@ void Importer::report() {
       if (!waits) homes.push_back(std::move(h));
       return !waits;
     });
-    reports_due_.fetch_sub(static_cast<int>(stores.size() + homes.size()));
   }
+  fault_point("mutation_report_window");
+  const auto told = static_cast<int>(stores.size() + homes.size());
   for (auto& l : stores) {
     if (l.import->marked.load()) continue;
     if (l.import->ours) {
       parts_.observer.stores_lost(l.import->id, std::move(l.pages), l.local);
     } else {
       Guard g(reports_mu_);
-      losses_of_others_.push_back(std::move(l));
+      losses_of_others_.push_back(l);
       others_due_.fetch_add(1);
     }
   }
   for (auto& h : homes) {
+    access::NaddrInfo home;
     std::vector<int32_t> segments;
-    for (auto& imp : all_imports()) {
-      if (imp->link == h.link && imp->ours && !imp->marked.load()) segments.push_back(imp->id);
+    for (auto& imp : imports) {
+      if (imp->link != h.link || !imp->ours || !imp->made.load() || imp->marked.load()) continue;
+      home = {imp->rseg.home_node, imp->rseg.home};
+      segments.push_back(imp->id);
     }
-    if (!segments.empty()) parts_.observer.home_down(home_of(*h.link), std::move(segments));
+    if (!segments.empty()) parts_.observer.home_down(home, std::move(segments));
   }
+  reports_due_.fetch_sub(told);
 }
 
 // The process that imported a segment for its node is told of the stores that any of them has lost.
@@ -93,7 +100,7 @@ void Importer::tell_importing_processes() {
     losses.swap(losses_of_others_);
   }
   std::erase_if(losses, [&](Loss& l) {
-    const auto info = parts_.node.find(l.import->id);
+    const auto info = parts_.node.find(l.import->id, 0);
     if (!info && info.status() == Status::kReconfig) return false;
     if (!info || info->removed) return true;  // nobody is told of it any more
     std::sort(l.pages.begin(), l.pages.end());

@@ -28,7 +28,6 @@ class Observer {
   virtual void stores_lost(int32_t segment, std::vector<uint32_t> pages, bool local) = 0;
   // No way leads to this peer, as far as we can tell; comes before it is down, if it will be.
   virtual void unreachable(const access::NaddrInfo& who) = 0;
-  virtual void reachable(const access::NaddrInfo& who) = 0;
   // The client is to stop using a segment; `returned` is called once it says that it has, on the
   // thread that says so.
   virtual void quiesced(int32_t segment, std::function<void()> returned) = 0;

@@ -1,6 +1,7 @@
 // Publications: who may hold copies of these pages is told to drop them, and the publisher is
 // answered when all have, or are fenced as dead.
 #include <algorithm>
+#include <set>
 
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
@@ -11,6 +12,7 @@ namespace cmi::memory {
 
 namespace {
 constexpr Nanos kResend = 20 * kMilli;  // then ever more rarely
+constexpr Nanos kAgainSoon = 200 * kMilli;
 constexpr size_t kMaxTimerScans = 32;
 }  // namespace
 
@@ -22,6 +24,13 @@ void Home::run(Finished& done) {
 void Home::settle(const std::shared_ptr<Publication>& p, Finished* done) {
   if (--p->waiting > 0) return;
   std::erase(scans_, p);
+  if (lists_told_ != 0 && p->by) {
+    // What kept it from answering is over (see owing()).
+    const Nanos t = now();
+    for (auto& [number, n] : notices_) {
+      if (n.type == NoticeType::kInFlux && n.client == p->by) n.due = t;
+    }
+  }
   done->push_back([p] {
     if (p->finished) p->finished();
     p->done.complete(fabric::Cause::kOk);
@@ -43,8 +52,9 @@ void Home::tell(const std::shared_ptr<Publication>& p, const ContextId& client, 
   n.instance = instance;
   n.payload.assign(payload.begin(), payload.end());
   n.publication = p;
-  n.born = n.sent = now();
+  n.born = n.sent = n.due = now();
   ++p->waiting;
+  if (type == NoticeType::kInFlux) ++lists_told_;
   parts_.server.notice(client, number, static_cast<uint16_t>(type), payload);
 }
 
@@ -72,6 +82,7 @@ std::shared_ptr<Home::Publication> Home::publish(Segment& s, const ContextId& ex
                                                  const std::vector<PageRange>& ranges,
                                                  std::function<void()> finished, Finished* done) {
   auto p = std::make_shared<Publication>();
+  p->by = except;
   p->finished = std::move(finished);
   p->done.begin();
   p->waiting = 1;  // ours, until everyone has been told
@@ -81,8 +92,17 @@ std::shared_ptr<Home::Publication> Home::publish(Segment& s, const ContextId& ex
     tell_ranges(p, s, h, NoticeType::kInvalidate, Directory::held_of(h.regions, ranges));
   }
   fault_point("publish_before_settle");
-  settle(p, done);
+  if (!fault_point_fails("publication_never_over")) settle(p, done);
   return p;
+}
+
+std::map<uint64_t, Home::Notice>::iterator Home::over(std::map<uint64_t, Notice>::iterator notice,
+                                                      Finished* done) {
+  const auto p = std::move(notice->second.publication);
+  if (notice->second.type == NoticeType::kInFlux) --lists_told_;
+  const auto next = notices_.erase(notice);
+  settle(p, done);
+  return next;
 }
 
 void Home::on_ack(const ContextId& client, uint64_t number, Reader let_go) {
@@ -100,9 +120,7 @@ void Home::on_ack(const ContextId& client, uint64_t number, Reader let_go) {
         s->directory.drop(h->regions, region, epoch);
       }
     }
-    auto p = std::move(it->second.publication);
-    notices_.erase(it);
-    settle(p, &done);
+    over(it, &done);
   }
   run(done);
 }
@@ -119,13 +137,7 @@ bool Home::holds(const ContextId& client) {
 
 void Home::forget_client(const ContextId& client, Finished* done) {
   for (auto it = notices_.begin(); it != notices_.end();) {
-    if (it->second.client != client) {
-      ++it;
-      continue;
-    }
-    auto p = std::move(it->second.publication);
-    it = notices_.erase(it);
-    settle(p, done);
+    it = it->second.client != client ? std::next(it) : over(it, done);
   }
   for (auto& [id, s] : segments_) {
     forget_holders(s, [&](const Holder& h) { return h.client == client; });
@@ -135,18 +147,35 @@ void Home::forget_client(const ContextId& client, Finished* done) {
 
 // What a fenced client wrote one-sided and has not announced is at home already: everyone drops
 // everything (rule 18).
-void Home::forget_content(Segment& s, const ContextId& client, Finished* done) {
+void Home::forget_content(Segment& s, const ContextId& client, uint32_t instance, Finished* done) {
   for (auto& h : s.holders) {
-    if (h.client != client || !h.could_write) continue;
+    if (h.client != client || (instance != 0 && h.instance != instance) || !h.could_write) continue;
     publish(s, client, h.instance, {{0, static_cast<uint32_t>(s.size / kPageSize)}}, {}, done);
   }
 }
 
 void Home::owing(std::map<ContextId, Nanos>* since) {
   Guard g(mu_);
+  // A list is answered once what was stored to its pages is at home, and that may wait for others.
+  std::set<ContextId> waiting;
+  if (lists_told_ != 0) {
+    for (auto& [number, n] : notices_) {
+      if (n.publication->by) waiting.insert(n.publication->by);
+    }
+  }
   for (auto& [number, n] : notices_) {
-    auto [it, first] = since->try_emplace(n.client, n.born);
-    if (!first) it->second = std::min(it->second, n.born);
+    if (n.type == NoticeType::kInFlux && waiting.count(n.client) != 0) continue;
+    auto [it, first] = since->try_emplace(n.client, n.due);
+    if (!first) it->second = std::min(it->second, n.due);
+  }
+}
+
+void Home::excuse_all() {
+  const Nanos t = now();
+  Guard g(mu_);
+  for (auto& [number, n] : notices_) {
+    n.due = n.sent = t;
+    n.born = t - kAgainSoon;  // so that they are not repeated as rarely as after a long silence
   }
 }
 
@@ -157,7 +186,7 @@ Nanos Home::owed_since(const ContextId& client) {
   return it == all.end() ? 0 : it->second;
 }
 
-void Home::forget(const ContextId& client, bool goodbye, bool unreachable) {
+void Home::forget(const ContextId& client, bool goodbye) {
   SignalsBlocked quiet;
   bool had_something = false;
   {
@@ -187,15 +216,14 @@ void Home::forget(const ContextId& client, bool goodbye, bool unreachable) {
     std::vector<int32_t> segments = imported_by(client, &who);
     if (!segments.empty()) {
       // Only then may the client begin to mend.
-      known->finished = [this, who, unreachable, segments = std::move(segments)] {
-        if (unreachable) parts_.observer.unreachable(who);
+      known->finished = [this, who, segments = std::move(segments)] {
         parts_.observer.importer_down(who, segments);
       };
     }
     for (auto& [id, s] : segments_) {
       if (!s.owned) continue;
-      lose_marks(s, client, known);
-      forget_content(s, client, &done);
+      lose_marks(s, client, 0, known);
+      forget_content(s, client, 0, &done);
     }
     forget_client(client, &done);
     settle(known, &done);

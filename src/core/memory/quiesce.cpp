@@ -24,7 +24,8 @@ void Importer::on_quiesce(const std::shared_ptr<Import>& imp, bool on, uint32_t 
   };
   if (!imp->ours || imp->marked.load()) return on ? returned() : void();
   constexpr uint32_t kMark = node::kMarkQuiesced;
-  (void)parts_.node.set_marks(imp->id, on ? kMark : 0, on ? 0 : kMark);
+  parts_.node.note_marks(imp->id, on ? kMark : 0, on ? 0 : kMark);
+  (void)parts_.node.settle_marks(2 * kMilli);
   trace(kFacEvt, kInfo, "segment {}: {}", imp->id, on ? "quiesced" : "resumed");
   if (on) {
     parts_.observer.quiesced(imp->id, returned);

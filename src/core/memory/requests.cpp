@@ -130,7 +130,6 @@ void Home::on_open(const fabric::ClientInfo& client, uint64_t number, Reader in,
   Writer out(buf);
   WireStatus status = in.done() && instance != 0 ? WireStatus::kOk : WireStatus::kMalformed;
   Finished done;
-  const uint64_t lifeline = parts_.watch.expect(client);
   if (status == WireStatus::kOk) {
     Guard g(mu_);
     Segment* s = find_uid(uid);
@@ -148,7 +147,8 @@ void Home::on_open(const fabric::ClientInfo& client, uint64_t number, Reader in,
       out.put(s->flags);
       out.put(s->attrib);
       out.put(parts_.watch.port());
-      out.put(lifeline);
+      // A lifeline is for who has an import here.
+      out.put(parts_.watch.expect(client));
       if (access::extensible(s->flags)) put_break(out, *s);
     }
   }

@@ -47,10 +47,7 @@ class StoreLog {
     }
     pages_.clear();
     for (const PageRange& r : runs) {
-      std::byte* const at = view_ + size_t{r.first} * kPageSize;
-      if (tracker_.protect(at, size_t{r.count} * kPageSize)) continue;
-      // The client has unmapped some of its own memory; the pages beside that count still.
-      for (uint32_t i = 0; i < r.count; ++i) tracker_.protect(at + i * kPageSize, kPageSize);
+      tracker_.protect(view_ + size_t{r.first} * kPageSize, size_t{r.count} * kPageSize);
     }
     return runs;
   }

@@ -19,7 +19,12 @@ class StoreMark {
     bits_ = static_cast<uint8_t>(kAsked | (epoch() % kEpoch + 1));
     return epoch();
   }
-  void answered(bool granted) { bits_ = static_cast<uint8_t>(epoch() | (granted ? kHeld : 0)); }
+  // Refused, or without an answer: the next one is asked for under the same epoch, which nothing
+  // that clears it has ever named. So however often that happens, no epoch comes back while it is
+  // out.
+  void answered(bool granted) {
+    bits_ = static_cast<uint8_t>(granted ? kHeld | epoch() : epoch() - 1);
+  }
   // It goes with a write-back, or to be cleared. 0: it is not held.
   uint8_t take() {
     const uint8_t taken = held() ? epoch() : 0;

@@ -253,11 +253,22 @@ static bool write_protect(int fd, void* addr, size_t len, uint64_t mode) {
   uffdio_writeprotect wp{};
   wp.range = {reinterpret_cast<uint64_t>(addr), len};
   wp.mode = mode;
-  int rc;
-  do {
-    rc = ioctl(fd, UFFDIO_WRITEPROTECT, &wp);
-  } while (rc != 0 && errno == EAGAIN);
-  return rc == 0;
+  int failed;
+  if (len > kPageSize && fault_point_fails("protect_one_mapping")) {
+    failed = ENOENT;
+  } else {
+    do {
+      failed = ioctl(fd, UFFDIO_WRITEPROTECT, &wp) != 0 ? errno : 0;
+    } while (failed == EAGAIN);
+  }
+  if (failed != ENOENT || len <= kPageSize) return failed == 0;
+  // Before Linux 6.4 a call takes one mapping, and does nothing at all where pages in flux are
+  // covered in between; with any kernel, where a client has unmapped some of its own memory.
+  bool all = true;
+  for (size_t at = 0; at < len; at += kPageSize) {
+    all = write_protect(fd, static_cast<std::byte*>(addr) + at, kPageSize, mode) && all;
+  }
+  return all;
 }
 
 bool Userfault::protect(void* addr, size_t len) {

@@ -1,9 +1,11 @@
 // Evidence gathered, verdicts carried out, lines and leases kept.
 #include "core/memory/watch.hpp"
 
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
@@ -30,6 +32,14 @@ constexpr Nanos kNothingDue = 3600 * kSecond;
 constexpr Nanos kProbeDoorAfter = 250 * kMilli, kProbeDoorEvery = kSecond;
 // When a verdict has fallen; all those of one round together, since nothing else is done meanwhile.
 constexpr Nanos kLastProbes = 50 * kMilli;
+
+// Whether a connection could be opened at all.
+bool descriptor_left() {
+  const int fd = ::eventfd(0, EFD_CLOEXEC);
+  const bool none = fd < 0 && (errno == EMFILE || errno == ENFILE);
+  if (fd >= 0) ::close(fd);
+  return !none;
+}
 }  // namespace
 
 void Watch::Retry::lose(Nanos t) {
@@ -47,6 +57,7 @@ Watch::Watch(Parts parts)
 
 Result<std::unique_ptr<Watch>> Watch::open(Parts parts) {
   std::unique_ptr<Watch> w(new Watch(std::move(parts)));
+  if (fault_point_fails("watch_no_lifelines")) return w;
   auto lines = fabric::Lifelines::open(w->parts_.server.door_address(), w->parts_.self,
                                        w->parts_.dead_after, *w);
   if (lines) {
@@ -93,17 +104,18 @@ uint64_t Watch::expect(const fabric::ClientInfo& importer) {
 
 bool Watch::follow(const access::RsegInfo& rseg, uint16_t port, uint64_t secret,
                    Deadline deadline) {
-  if (port == 0 || lines_ == nullptr) return true;
+  const bool line = port != 0 && lines_ != nullptr;
   for (const auto& door : rseg.doors) {
     if (door.provider != parts_.provider) continue;
     SignalsBlocked quiet;
     Guard g(mu_);
     if (followed_.count(rseg.home) != 0) return true;
-    follow_.push_back({rseg.home, rseg.home_node, door.blob, port, secret});
+    follow_.push_back({rseg.home, rseg.home_node, door.blob, line ? port : uint16_t{0}, secret});
     left_.store(true, std::memory_order_release);
     break;
   }
-  lines_->wake();
+  if (lines_ != nullptr) lines_->wake();
+  if (!line) return true;  // judged by what it owes
   while (!deadline.passed()) {
     {
       SignalsBlocked quiet;
@@ -173,7 +185,7 @@ void Watch::take_in() {
     p.home->door = std::move(f.door);
     p.home->port = f.port;
     p.home->secret = f.secret;
-    p.home->retry.lose(t_);
+    if (f.port != 0) p.home->retry.lose(t_);
   }
   for (const ContextId& id : suspects) {
     detector_.suspect(id);
@@ -189,6 +201,11 @@ void Watch::gather(Nanos t) {
   detector_.set_unreachable_after(importer_->reconf_timeout());
   std::map<ContextId, Nanos> owed;
   home_->owing(&owed);
+  if (!owed.empty() && !descriptor_left()) {
+    // What we have to say may never have left: our own need is nobody's fault.
+    home_->excuse_all();
+    for (auto& [id, since] : owed) since = t;
+  }
   for (auto& [id, since] : owed) {
     Peer& p = peers_[id];  // it may never have asked for a lifeline
     if (!p.importer) p.importer.emplace();
@@ -240,8 +257,10 @@ void Watch::gather(const ContextId& id, Peer& p, Nanos owed, Nanos t) {
     }
   }
   detector_.owes(id, owed);
-  // Looked at often enough to see what is owed grow old.
-  if (owed != 0) look_again_at(t + detector_.limits().beat);
+  // Looked at often enough to see what is owed grow old. A link tells nobody that it cannot be had;
+  // where there is a lifeline, that tells.
+  const bool links_alone = p.home && p.home->port == 0 && importer_->imports_from(id);
+  if (owed != 0 || links_alone) look_again_at(t + detector_.limits().beat);
   if (p.importer && !p.importer->greeted && owed != 0 && t - owed > kProbeDoorAfter &&
       t - p.importer->door_probed > kProbeDoorEvery) {
     p.importer->door_probed = t;
@@ -281,13 +300,16 @@ void Watch::carry_out(const Verdict& v) {
     }
     const bool quiet = v.reason == Reason::kSilent || v.reason == Reason::kOwing;
     const bool parted = quiet && out_of_reach(v.peer, p);
-    if (p == nullptr || p->importer) {
-      home_->forget(v.peer, v.reason == Reason::kGoodbye, parted);
+    // Before all that follows from it, and once, whatever the peer was to us. Not of one whose end
+    // has been told.
+    if (access::NaddrInfo who; parted) {
+      const auto link = p->home ? importer_->link_with(v.peer) : nullptr;
+      const bool as_home = link != nullptr && !link->condemned();
+      if (as_home) who = {p->node, v.peer};
+      if (as_home || home_->imported(v.peer, &who)) parts_.observer.unreachable(who);
     }
-    if (p != nullptr && p->home) {
-      if (parted) parts_.observer.unreachable({p->node, v.peer});
-      importer_->lose_home(v.peer);
-    }
+    if (p == nullptr || p->importer) home_->forget(v.peer, v.reason == Reason::kGoodbye);
+    if (p != nullptr && p->home) importer_->lose_home(v.peer);
     // Only now, when nothing of it is in use here any more, nor can be.
     if (lines_ != nullptr) {
       for (Side side : {Side::kOurs, Side::kTheirs}) {

@@ -59,9 +59,9 @@ void Importer::zap_everywhere(Import& imp, uint32_t first, uint32_t n) {
 
 // Writes back the dirty ones of `pages` (sorted here), and waits for answers in between where the
 // collector is full. Those with an earlier write-back still under way stay in the dirty list.
-// Returns how many pages it came to by the deadline.
+// Returns how many pages it came to in time.
 size_t Importer::write_back(Import& imp, std::vector<uint32_t>& pages, Collector& out,
-                            Deadline deadline) {
+                            const Patience& patience) {
   std::sort(pages.begin(), pages.end());
   for (size_t done = 0;;) {
     {
@@ -71,7 +71,7 @@ size_t Importer::write_back(Import& imp, std::vector<uint32_t>& pages, Collector
       }
     }
     out.start_runs();
-    if (done == pages.size() || !out.await_room(deadline)) return done;
+    if (done == pages.size() || !out.await_room(patience)) return done;
   }
 }
 
@@ -125,16 +125,17 @@ uint32_t Importer::write_back_run(Import& imp, std::span<const uint32_t> pages, 
   return n;
 }
 
-// The home has applied the diffs of these pages and everyone else has dropped them, or it refused.
+// The home has applied the diffs of these pages and everyone else has dropped them, or it refused,
+// or nobody knows (no status): the home is lost, or was given up.
 void Importer::answered(const std::shared_ptr<Batch>& batch, std::vector<uint32_t>& pages,
-                        WireStatus status) {
+                        std::optional<WireStatus> status) {
   SignalsBlocked quiet;
   const std::shared_ptr<Import>& holder = batch->import;
   Import& imp = *holder;
   const bool good = status == WireStatus::kOk;
   if (!good) {
     trace(kFacMem, kWarn, "segment {}: the home refused stores to {} pages ({})", imp.id,
-          pages.size(), static_cast<int>(status));
+          pages.size(), status ? static_cast<int>(*status) : -1);
     batch->failed.store(true);
     lose(holder, pages);
   }
@@ -147,9 +148,14 @@ void Importer::answered(const std::shared_ptr<Batch>& batch, std::vector<uint32_
     for (uint32_t index : pages) {
       Page& p = imp.table[index];
       p.lock();
-      // A run's mark did not travel with it, a refused message's has not been cleared by it. A run
-      // that did not come through may have arrived in part: its mark stays.
-      if (p.pinned ? good : !good) next.unmark(index);
+      // A run's mark did not travel with it, a refused message's has not been cleared by it. What
+      // may have arrived, in part or without a word, keeps its mark at home, should we die; here it
+      // counts no more, so that nothing takes it back, and a new token's stores ask for their own.
+      if (p.pinned ? good : !good && status) {
+        next.unmark(index);
+      } else if (!good && !fault_point_fails("mutate_mark_of_unknown_taken_back")) {
+        p.mark.take();
+      }
       p.in_flight = p.pinned = false;
       if (!good && (p.state == PageState::kWriting || p.state == PageState::kDirty)) {
         // What was stored here never reached the home: nobody may go on reading it.
@@ -175,7 +181,7 @@ void Importer::answered(const std::shared_ptr<Batch>& batch, std::vector<uint32_
   // At the first loss all pages are closed, so that one event can name everything; but broken
   // memory is not the end of the pages beside it.
   if (!good && status != WireStatus::kBroken && imp.state.load() == ImportState::kUsable) {
-    refused(imp, status);
+    refused(imp, status.value_or(WireStatus::kMalformed));
   }
   end_part(batch);
 }
@@ -198,22 +204,46 @@ bool Importer::await(Import& imp, fabric::Op& op, Deadline deadline) {
   return op.done();
 }
 
-bool Importer::await(const std::vector<std::shared_ptr<Batch>>& batches, Deadline deadline) {
-  bool good = true;
-  for (auto& b : batches) {
-    good = await(*b->import, b->done, deadline) && b->done.cause() == fabric::Cause::kOk && good;
+// A home that lives and yet does not answer, as far as the watch can tell, must not be waited for
+// without end: what it owes is given up.
+bool Importer::await(Import& imp, fabric::Op& op, const Patience& patience) {
+  if (await(imp, op, patience.next())) return true;
+  if (patience.span != 0) imp.link->give_up(now() - patience.span);
+  return false;
+}
+
+bool Importer::await(Batch& batch, const Patience& patience) {
+  constexpr Nanos kLook = 100 * kMilli;
+  int parts = batch.parts.load();
+  for (Deadline end = patience.next();;) {
+    if (await(*batch.import, batch.done, Deadline{std::min(end.at, now() + kLook)})) break;
+    if (const int left = batch.parts.load(); left != parts && patience.span != 0) {
+      parts = left;
+      end = patience.next();
+    } else if (end.passed()) {
+      if (patience.span != 0) batch.import->link->give_up(now() - patience.span);
+      return false;
+    }
   }
+  return batch.done.cause() == fabric::Cause::kOk;
+}
+
+bool Importer::await(const std::vector<std::shared_ptr<Batch>>& batches, const Patience& patience) {
+  bool good = true;
+  for (auto& b : batches) good = await(*b, patience) && good;
   return good;
 }
 
 // What a barrier says, given that what it waited for came home.
-Status Importer::judge(LossMark& mark, bool good) const {
+Status Importer::judge(LossMark& mark, bool good) {
   const LossMark before = std::exchange(mark, losses());
+  // Who reads here of a loss finds its event, also while another thread is telling it.
+  if (mark.seen != before.seen || mark.seen_local != before.seen_local) report();
   if (mark.seen_local != before.seen_local) return Status::kHw;
   return good && mark.seen == before.seen ? Status::kOk : Status::kStore;
 }
 
-Status Importer::barrier(LossMark& mark, Deadline deadline) {
+Status Importer::barrier(LossMark& mark, const Patience& patience) {
   // Nothing dirty and nothing under way: what this thread stored, or has seen stored by others of
   // this process, is home.
   if (dirty_pages_.load(std::memory_order_seq_cst) == 0 &&
@@ -237,7 +267,7 @@ Status Importer::barrier(LossMark& mark, Deadline deadline) {
         imp->aged = 0;
       }
       out.allow_runs();
-      const size_t done = write_back(*imp, pages, out, deadline);
+      const size_t done = write_back(*imp, pages, out, patience);
       if (done == pages.size()) continue;
       // Before the batch ends, so that another barrier that waits for it finds them.
       good = false;
@@ -248,7 +278,7 @@ Status Importer::barrier(LossMark& mark, Deadline deadline) {
   };
   collect();
   if (fault_point_fails("mutate_answer_not_awaited")) return judge(mark, true);
-  good = await(open_batches(), deadline) && good;
+  good = await(open_batches(), patience) && good;
   // A page with an earlier write-back under way went back into the list, whoever had taken it. That
   // write-back is over now; if another has begun since, it carries what was dirty when we came.
   if (dirty_pages_.load(std::memory_order_seq_cst) != 0) collect();
@@ -257,14 +287,14 @@ Status Importer::barrier(LossMark& mark, Deadline deadline) {
   // had taken from the list and not come to yet; that one may begin after the first look here, and
   // before the other barrier's own batch ends: hence a second look.
   for (int look = 0; look < 2 && open_batch_count_.load(std::memory_order_seq_cst) != 0; ++look) {
-    good = await(open_batches(), deadline) && good;
+    good = await(open_batches(), patience) && good;
   }
   return judge(mark, good);
 }
 
 Status Importer::flush(
     const std::vector<std::pair<std::shared_ptr<const View>, const std::byte*>>& where,
-    LossMark& mark, Deadline deadline, Exception* failed, size_t* failed_at) {
+    LossMark& mark, const Patience& patience, Exception* failed, size_t* failed_at) {
   SignalsBlocked quiet;
   *failed = Exception::kNone;
   std::map<std::shared_ptr<Import>, std::vector<uint32_t>> named;
@@ -276,7 +306,7 @@ Status Importer::flush(
       e = Exception::kSegBrk;
     }
     if (e == Exception::kNone && view->import->is_in_flux(page)) {
-      e = ask_in_flux(*view->import, page, deadline);
+      e = ask_in_flux(*view->import, page, patience.deadline);
     }
     if (e != Exception::kNone && e != Exception::kAccess && *failed == Exception::kNone) {
       *failed = e;
@@ -290,17 +320,17 @@ Status Importer::flush(
   for (int round = 0; round < 2; ++round) {
     for (auto& [imp, pages] : named) {
       Collector out(*this, imp, begin_batch(imp));
-      good = write_back(*imp, pages, out, deadline) == pages.size() && good;
+      good = write_back(*imp, pages, out, patience) == pages.size() && good;
     }
-    good = await(open_batches(), deadline) && good;
+    good = await(open_batches(), patience) && good;
   }
-  if (open_batch_count_.load() != 0) good = await(open_batches(), deadline) && good;
+  if (open_batch_count_.load() != 0) good = await(open_batches(), patience) && good;
   // What was refused because the memory is broken there.
   for (size_t i = 0; i < where.size() && !good && *failed == Exception::kNone; ++i) {
     auto& [view, addr] = where[i];
     const auto page = static_cast<uint32_t>(static_cast<size_t>(addr - view->addr) / kPageSize);
     if (!view->import->is_in_flux(page)) continue;
-    *failed = ask_in_flux(*view->import, page, deadline);
+    *failed = ask_in_flux(*view->import, page, patience.deadline);
     *failed_at = i;
   }
   return judge(mark, good);
@@ -331,6 +361,7 @@ void Importer::tick() {
 // Only pages that were dirty a tick ago: a store in a tight loop with write-backs must not starve.
 void Importer::take_aged(const std::shared_ptr<Import>& imp) {
   size_t left;
+  if (fault_point_fails("no_aging")) return;
   {
     Guard g(imp->dirty_mu);
     left = imp->aged;

@@ -70,7 +70,10 @@ Exclusive::Exclusive(LockFile& file, Deadline deadline) : file_(file) {
     }
     signals_.reset();
     if (!sleeper.sleep(deadline)) {
-      trace(kFacIni, kWarn, "node: the registry's lock was not had in time: errno {}", err);
+      // Who only tries once does so again.
+      if (deadline.at != 0) {
+        trace(kFacIni, kWarn, "node: the registry's lock was not had in time: errno {}", err);
+      }
       return;
     }
   }

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/clock.hpp"
 #include "core/base/codec.hpp"
 #include "core/base/fd.hpp"
 #include "core/base/ids.hpp"
@@ -111,14 +112,20 @@ class Node {
   // Runs `use` while no segment of the node shrinks. kReconfig: it did not run.
   Status while_steady(const std::function<void()>& use);
   Result<Fd> open_segment_file(int32_t id);  // kInval: unknown id or a proxy
-  Result<SegmentInfo> find(
-      int32_t id);  // kInval: unknown id. A removed one is found while it exists
+  // kInval: unknown id. A removed one is found while it exists. kReconfig: the registry's lock was
+  // not had for so long; 0: it is tried once, which is all that who must not wait may do.
+  static constexpr Nanos kUsualWait = 5 * kSecond;
+  Result<SegmentInfo> find(int32_t id, Nanos wait = kUsualWait);
   Result<std::vector<std::byte>> proxy_blob(int32_t id);
   // The token that the importer set for a proxy, for the other processes; each store raises
   // version, which is 0 while there is none. Storing is the owner's alone (kPerm).
   Status store_proxy_token(int32_t id, Bytes token);
   Result<std::vector<std::byte>> proxy_token(int32_t id, uint64_t* version);
   Status set_marks(int32_t id, uint32_t set, uint32_t clear);
+  // For who must not wait, or holds a lock: noted now, made by settle_marks() in this order.
+  void note_marks(int32_t id, uint32_t set, uint32_t clear);
+  // False: the lock was not had in time, and some are left.
+  bool settle_marks(Nanos wait);
 
   // kInval when the segment is removed (its owner's death counts). kNoMem: no slot.
   Result<Attachment> attach(int32_t id);

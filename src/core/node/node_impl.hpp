@@ -14,6 +14,14 @@ struct Node::Impl {
   Fd bus;
   bool joined = false;
 
+  struct LaterMarks {
+    int32_t id;
+    uint32_t set, clear;
+  };
+  Mutex later_mu;  // leaf; inside the exclusive lock
+  std::vector<LaterMarks> later_marks CMI_GUARDED_BY(later_mu);
+  std::atomic<bool> marks_left{false};  // stored under later_mu
+
   Status take_slot_locked(const Exclusive& lock);
   void abandon_slot_locked(const Exclusive& lock);
   void leave();
@@ -24,6 +32,7 @@ struct Node::Impl {
     SegmentWord word;
   };
   std::optional<Found> find_locked(const Exclusive& lock, int32_t id);
+  Status set_marks_locked(const Exclusive& lock, int32_t id, uint32_t set, uint32_t clear);
   bool owned_by_self(const Found& f) const {
     return f.word.owner == slot && f.shm->owner_hi == self.hi && f.shm->owner_lo == self.lo;
   }

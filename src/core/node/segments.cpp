@@ -126,9 +126,9 @@ bool Node::Impl::owner_alive(const Found& f, Living& living) const {
          living(f.word.owner);
 }
 
-Result<SegmentInfo> Node::find(int32_t id) {
+Result<SegmentInfo> Node::find(int32_t id, Nanos wait) {
   Registry& r = *impl_->registry;
-  Exclusive lock(r.lock(), Deadline::in(kLockWait));
+  Exclusive lock(r.lock(), wait != 0 ? Deadline::in(wait) : Deadline{});
   if (!lock) return Status::kReconfig;
   auto found = impl_->find_locked(lock, id);
   if (!found) return Status::kInval;
@@ -169,10 +169,35 @@ Result<Fd> Node::open_segment_file(int32_t id) {
 }
 
 Status Node::set_marks(int32_t id, uint32_t set, uint32_t clear) {
-  if (((set | clear) & ~SegmentWord::kMarkBits) != 0) return Status::kInval;
   Exclusive lock(impl_->registry->lock(), Deadline::in(kLockWait));
-  if (!lock) return Status::kReconfig;
-  auto found = impl_->find_locked(lock, id);
+  return lock ? impl_->set_marks_locked(lock, id, set, clear) : Status::kReconfig;
+}
+
+void Node::note_marks(int32_t id, uint32_t set, uint32_t clear) {
+  Guard g(impl_->later_mu);
+  impl_->later_marks.push_back({id, set, clear});
+  impl_->marks_left.store(true, std::memory_order_release);
+}
+
+bool Node::settle_marks(Nanos wait) {
+  if (!impl_->marks_left.load(std::memory_order_acquire)) return true;
+  Exclusive lock(impl_->registry->lock(), wait != 0 ? Deadline::in(wait) : Deadline{});
+  if (!lock) return false;
+  std::vector<Impl::LaterMarks> marks;
+  {
+    Guard g(impl_->later_mu);
+    marks.swap(impl_->later_marks);
+    impl_->marks_left.store(false, std::memory_order_relaxed);
+  }
+  // One that fails is of a segment that has gone meanwhile.
+  for (const auto& m : marks) (void)impl_->set_marks_locked(lock, m.id, m.set, m.clear);
+  return true;
+}
+
+Status Node::Impl::set_marks_locked(const Exclusive& lock, int32_t id, uint32_t set,
+                                    uint32_t clear) {
+  if (((set | clear) & ~SegmentWord::kMarkBits) != 0) return Status::kInval;
+  auto found = find_locked(lock, id);
   if (!found) return Status::kInval;
   found->word.marks = (found->word.marks & ~clear) | set;
   fault_point("node.marks.before_store");
