@@ -54,12 +54,18 @@ std::string NodeFolder::registry_path(const std::string& name) const {
   return node_dir(name) + "/registry";
 }
 
-std::vector<std::string> NodeFolder::files(const std::string& name) const {
+namespace {
+std::vector<std::string> names_in(const std::string& dir) {
   std::vector<std::string> out;
   std::error_code none;
-  for (auto& e : fs::directory_iterator(node_dir(name), none)) out.push_back(e.path().filename());
+  for (auto& e : fs::directory_iterator(dir, none)) out.push_back(e.path().filename());
   std::sort(out.begin(), out.end());
   return out;
+}
+}  // namespace
+
+std::vector<std::string> NodeFolder::files(const std::string& name) const {
+  return names_in(node_dir(name));
 }
 
 bool NodeFolder::empty() const {
@@ -183,8 +189,12 @@ struct Walk {
 }  // namespace
 
 std::string walk_registry(const NodeFolder& folder, bool settled, const std::string& name) {
+  return walk_registry_in(folder.node_dir(name), settled);
+}
+
+std::string walk_registry_in(const std::string& node_dir, bool settled) {
   Walk w;
-  Fd fd(open(folder.registry_path(name).c_str(), O_RDWR | O_CLOEXEC));
+  Fd fd(open((node_dir + "/registry").c_str(), O_RDWR | O_CLOEXEC));
   if (!fd) return "no registry\n";
   if (!eventually([&] { return byte_lock(fd.get(), F_OFD_SETLK, F_WRLCK, kLockByte); })) {
     return "lock not had\n";
@@ -231,7 +241,7 @@ std::string walk_registry(const NodeFolder& folder, bool settled, const std::str
     }
     if (settled) w.expect(state != 1, label + "still in the making");
     struct stat fst;
-    bool there = stat((folder.node_dir(name) + "/" + file).c_str(), &fst) == 0;
+    bool there = stat((node_dir + "/" + file).c_str(), &fst) == 0;
     if (state == 2 || settled) w.expect(there, label + "no file");
     if (there && state == 2 && (s >> 31 & 1) == 0) {
       // An extensible one's file ends at its break, which the death of its owner may leave unsaid.
@@ -264,7 +274,7 @@ std::string walk_registry(const NodeFolder& folder, bool settled, const std::str
       w.expect(state != 3 || attached[id] > 0, "removed, not attached, not deleted");
     }
   }
-  for (auto& f : folder.files(name)) {
+  for (auto& f : names_in(node_dir)) {
     bool known = expected.count(f) == 1;
     // A dying joiner's socket has no slot yet.
     if (!settled && f.starts_with("bus-")) known = true;

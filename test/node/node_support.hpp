@@ -78,6 +78,7 @@ bool eventually(const std::function<bool()>& condition);
 // Reads the registry file and the folder under the registry's lock and returns what is wrong, one
 // line each. With `settled`, nothing may be left of dead contexts or of removed segments.
 std::string walk_registry(const NodeFolder& folder, bool settled, const std::string& name = "one");
+std::string walk_registry_in(const std::string& node_dir, bool settled);  // the node's own folder
 
 inline Bytes bytes(std::string_view s) { return std::as_bytes(std::span(s.data(), s.size())); }
 inline std::string text(const std::vector<std::byte>& v) {

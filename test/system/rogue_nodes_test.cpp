@@ -162,6 +162,37 @@ TEST_SUITE("security") {
     });
   }
 
+  TEST_CASE("a_rogue_initiator_gets_nothing_outside_of_the_part_of_its_token") {
+    with_each_provider([](Cluster&, Process& home, const Env&) {
+      const Export exported = export_segment(home, 8 * kPage);
+      for (const uint64_t page : {2, 3, 4}) {
+        REQUIRE(store(home, exported.at + page * kPage + 8, kSecret).cause() == Fault::kNone);
+      }
+      const Flat part = home.run(
+          [](cmi_seg seg, uint64_t at) {
+            return copy_of(CMIFN(ctxt(), 11, tok_newva)(ctxt(), seg, reinterpret_cast<void*>(at),
+                                                        kPage, CMI_NADDR_ANY, kAllRights),
+                           seg, CMI_ATTR_TOKEN_SIZE);
+          },
+          exported.seg, exported.at + 3 * kPage);
+      REQUIRE(part.ok());
+      const Way way = way_into(exported.handle, part);
+      CHECK(rogue(way, "read").line == std::string("got ") + kSecretHex + "\n");
+      for (const int64_t pages : {-1, 1}) {
+        CAPTURE(pages);
+        Way outside = way;
+        outside.base += static_cast<uint64_t>(pages) * kPage;
+        const Outcome read = rogue(outside, "read");
+        CHECK(read.refused());
+        CHECK(read.line.find(kSecretHex) == std::string::npos);
+        CHECK(rogue(outside, "write").refused());
+      }
+      CHECK(load(home, exported.at + 2 * kPage + 8).value == kSecret);
+      CHECK(load(home, exported.at + 4 * kPage + 8).value == kSecret);
+      CHECK(rogue(way, "write").status == 0);
+    });
+  }
+
   TEST_CASE("a_rogue_initiator_without_a_token_gets_nothing") {
     with_each_provider([](Cluster&, Process& home, const Env&) {
       const Export exported = export_segment(home, 8 * kPage, CMI_ACC_READ);

@@ -27,6 +27,71 @@ TEST_CASE_FIXTURE(Process, "tokens_for_any_node_are_never_bound") {
   for (Flat tok : different) CHECK(CALL(tok_del, token_of(tok)) == 0);
 }
 
+TEST_CASE_FIXTURE(Process, "as_many_tokens_as_info_says_and_no_more") {
+  ini();
+  const cmi_cfg_info limits = info();
+  REQUIRE(limits.max_acc_stok >= 10000);
+  const cmi_seg seg = segment(), other = segment();
+  std::vector<cmi_token*> tokens;
+  for (uint32_t i = 0; i < limits.max_acc_stok; ++i) {
+    tokens.push_back(CALL(tok_new, seg, CMI_NADDR_ANY, CMI_ACC_READ));
+    if (tokens.back() == nullptr) break;
+  }
+  REQUIRE(tokens.size() == limits.max_acc_stok);
+  REQUIRE(tokens.back() != nullptr);
+  CHECK_FAILS(CALL(tok_new, seg, CMI_NADDR_ANY, CMI_ACC_READ), nullptr, CMI_ERR_NOMEM);
+  // Of one segment as of all.
+  uint32_t all = limits.max_acc_stok;
+  while (all < limits.max_acc_toks &&
+         CALL(tok_new, other, CMI_NADDR_ANY, CMI_ACC_READ) != nullptr) {
+    ++all;
+  }
+  CHECK(all == limits.max_acc_toks);
+  CHECK_FAILS(CALL(tok_new, other, CMI_NADDR_ANY, CMI_ACC_READ), nullptr, CMI_ERR_NOMEM);
+  // One that goes makes room for one, wherever it stood.
+  for (const size_t at : {size_t{0}, tokens.size() / 2, tokens.size() - 1}) {
+    CHECK(CALL(tok_del, tokens[at]) == 0);
+    CHECK(CALL(tok_new, seg, CMI_NADDR_ANY, CMI_ACC_READ) != nullptr);
+    CHECK_FAILS(CALL(tok_new, seg, CMI_NADDR_ANY, CMI_ACC_READ), nullptr, CMI_ERR_NOMEM);
+  }
+}
+
+TEST_CASE_FIXTURE(Process, "tok_newva_of_what_is_no_part_of_the_segment_is_inval") {
+  ini();
+  const size_t size = unit();
+  const cmi_seg seg = segment(4), other = segment(4);
+  std::byte* view = attach(seg);
+  std::byte* elsewhere = attach(other);
+  const auto fails = [&](cmi_seg s, void* va, size_t bytes, cmi_error why) {
+    CAPTURE(va);
+    CAPTURE(bytes);
+    CHECK_FAILS(CALL(tok_newva, s, va, bytes, CMI_NADDR_ANY, CMI_ACC_READ), nullptr, why);
+  };
+  fails(seg, view, 0, CMI_ERR_INVAL);
+  fails(seg, view, size - 1, CMI_ERR_INVAL);
+  fails(seg, view + 1, size, CMI_ERR_INVAL);
+  fails(seg, view, 5 * size, CMI_ERR_INVAL);
+  fails(seg, view + 3 * size, 2 * size, CMI_ERR_INVAL);
+  fails(seg, view + 4 * size, size, CMI_ERR_INVAL);
+  fails(seg, view, ~size_t{0} / size * size, CMI_ERR_INVAL);
+  fails(seg, nullptr, size, CMI_ERR_INVAL);
+  fails(seg, elsewhere, size, CMI_ERR_INVAL);
+  fails(seg, &view, size, CMI_ERR_INVAL);
+  fails(987654, view, size, CMI_ERR_INVAL);
+  CHECK_FAILS(CALL(tok_newva, seg, view, size, nullptr, CMI_ACC_READ), nullptr, CMI_ERR_INVAL);
+  CHECK_FAILS(CALL(tok_newva, seg, view, size, CMI_NADDR_ANY, 0), nullptr, CMI_ERR_INVAL);
+  const cmi_seg import = import_own(seg);
+  fails(import, attach(import), size, CMI_ERR_INVAL);
+  // The first page, the last, all of them; and once for a node.
+  CHECK(CALL(tok_newva, seg, view, size, CMI_NADDR_ANY, CMI_ACC_READ) != nullptr);
+  CHECK(CALL(tok_newva, seg, view + 3 * size, size, CMI_NADDR_ANY, CMI_ACC_READ) != nullptr);
+  CHECK(CALL(tok_newva, seg, view, 4 * size, ctxt->naddr, CMI_ACC_READ) != nullptr);
+  CHECK_FAILS(CALL(tok_newva, seg, view, size, ctxt->naddr, CMI_ACC_READ), nullptr, CMI_ERR_BOUND);
+  CHECK_FAILS(CALL(tok_new, seg, ctxt->naddr, CMI_ACC_READ), nullptr, CMI_ERR_BOUND);
+  CHECK(CALL(seg_ctl, other, CMI_SEG_RM, nullptr) == 0);
+  fails(other, elsewhere, size, CMI_ERR_INVAL);
+}
+
 TEST_CASE_FIXTURE(Process, "tok_new_of_an_unknown_segment_is_inval") {
   ini();
   const cmi_seg home = segment();

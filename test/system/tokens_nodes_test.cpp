@@ -2,7 +2,12 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <thread>
+#include <utility>
+#include <vector>
 
+#include "core/base/clock.hpp"
 #include "system/calls.hpp"
 
 namespace cmi::test {
@@ -179,6 +184,175 @@ TEST_SUITE("tokens") {
     CHECK(load(other, view.at()).value == 62);
     CHECK(publish(other, view.at() + 8, 63));
     CHECK(load(home, exported.at + 8).value == 63);
+  }
+
+  TEST_CASE("another_token_of_the_importer_holds_for_every_process_of_the_node_at_once") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& importer = cluster.spawn("peer");
+    Process& other = cluster.spawn("peer");
+    const Export exported = export_segment(home);
+    const Flat read_only = tok_new(home, exported.seg, CMI_ACC_READ);
+    REQUIRE(read_only.ok());
+    const Import import = import_segment(importer, exported);
+    const Answer view = seg_at(other, import.seg);
+    REQUIRE(view.ok());
+    REQUIRE(cmi_enb(other, 1).ok());
+    for (uint64_t round = 1; round <= 10; ++round) {
+      CAPTURE(round);
+      // Both pages are there and may be stored to; one has been, and nobody has flushed it.
+      REQUIRE(load(other, view.at() + kPage).cause() == Fault::kNone);
+      REQUIRE(store(other, view.at(), round).cause() == Fault::kNone);
+      REQUIRE(set_token(importer, import.seg, read_only).ok());
+      CHECK(store(other, view.at(), 77).cause() == CMI_ERROR_ACCESS);
+      CHECK(store(other, view.at() + kPage, 77).cause() == CMI_ERROR_ACCESS);
+      CHECK(atm_cas(other, view.at(), round, 77).fault.cause() == CMI_ERROR_ACCESS);
+      CHECK(load(other, view.at()).value == round);
+      CHECK(load_until(home, exported.at, round) == round);  // what was stored before is not lost
+      // And more rights as soon as fewer.
+      REQUIRE(set_token(importer, import.seg, exported.token).ok());
+      CHECK(publish(other, view.at() + kPage, round));
+      CHECK(load(home, exported.at + kPage).value == round);
+    }
+  }
+
+  TEST_CASE("a_token_for_swaps_alone_allows_nothing_else") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home, 4 * kPage, CMI_ACC_ATOMIC);
+    REQUIRE(publish(home, exported.at, 5));
+    const Import import = import_segment(peer, exported);
+    CHECK(load(peer, import.at).cause() == CMI_ERROR_ACCESS);
+    CHECK(store(peer, import.at, 1).cause() == CMI_ERROR_ACCESS);
+    CHECK(atm_cas(peer, import.at, 5, 6).swapped);
+    CHECK(load(home, exported.at).value == 6);
+    CHECK(load(peer, import.at).cause() == CMI_ERROR_ACCESS);
+  }
+
+  TEST_CASE("nodes_have_the_rights_of_their_own_tokens_each") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Export exported = export_segment(home);
+    struct {
+      const char* name;
+      cmi_acc rights;
+    } const nodes[] = {{"reads", CMI_ACC_READ},
+                       {"writes", CMI_ACC_READ | CMI_ACC_WRITE},
+                       {"swaps", CMI_ACC_ATOMIC},
+                       {"reads_and_swaps", CMI_ACC_READ | CMI_ACC_ATOMIC},
+                       {"all", kAllRights}};
+    std::vector<std::pair<Process*, Import>> peers;
+    for (const auto& n : nodes) {
+      Process& peer = cluster.spawn(n.name);
+      exported.token = tok_new_for(home, exported.seg, node_address(peer), n.rights);
+      REQUIRE(exported.token.ok());
+      peers.emplace_back(&peer, import_segment(peer, exported));
+    }
+    // All at a time, and still so after each has used its own.
+    for (int round = 0; round < 2; ++round) {
+      for (size_t i = 0; i < peers.size(); ++i) {
+        CAPTURE(std::string(nodes[i].name));
+        auto& [peer, import] = peers[i];
+        const cmi_acc rights = nodes[i].rights;
+        const uint64_t word = 8 * i;
+        REQUIRE(publish(home, exported.at + word, 10));
+        const auto expected = [](bool allowed) {
+          return allowed ? Fault::kNone : CMI_ERROR_ACCESS;
+        };
+        CHECK(load(*peer, import.at + word).cause() == expected((rights & CMI_ACC_READ) != 0));
+        CHECK(store(*peer, import.at + word, 11).cause() ==
+              expected((rights & CMI_ACC_WRITE) != 0));
+        REQUIRE(wmb(*peer).ok());
+        const uint64_t now = (rights & CMI_ACC_WRITE) != 0 ? 11 : 10;
+        CHECK(load(home, exported.at + word).value == now);
+        const Swap swap = atm_cas(*peer, import.at + word, now, 12);
+        CHECK(swap.fault.cause() == expected((rights & CMI_ACC_ATOMIC) != 0));
+        CHECK(swap.swapped == ((rights & CMI_ACC_ATOMIC) != 0));
+      }
+    }
+  }
+
+  TEST_CASE("the_last_of_ten_thousand_tokens_serves_like_the_first") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    Export exported = export_segment(home);
+    REQUIRE(publish(home, exported.at, 9));
+    const Flat first = exported.token;
+    const int made = home.run(
+        [](cmi_seg seg) {
+          int n = 0;
+          while (n < 10000 &&
+                 CMIFN(ctxt(), 10, tok_new)(ctxt(), seg, CMI_NADDR_ANY, CMI_ACC_READ) != nullptr) {
+            ++n;
+          }
+          return n;
+        },
+        exported.seg);
+    REQUIRE(made == 10000);
+    exported.token = tok_new(home, exported.seg, kAllRights);
+    const Import import = import_segment(peer, exported);
+    CHECK(load(peer, import.at).value == 9);
+    REQUIRE(set_token(peer, import.seg, first).ok());
+    CHECK(load(peer, import.at).value == 9);
+    REQUIRE(tok_del(home, first).ok());
+    CHECK(load(peer, import.at).cause() == CMI_ERROR_TOKEN);
+    REQUIRE(set_token(peer, import.seg, exported.token).ok());
+    CHECK(publish(peer, import.at, 10));
+    CHECK(load(home, exported.at).value == 10);
+  }
+
+  TEST_CASE("a_token_replaced_while_a_thread_uses_the_import_loses_no_store") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home);
+    const Flat second = tok_new(home, exported.seg, kAllRights);
+    REQUIRE(second.ok());
+    const Import import = import_segment(peer, exported);
+    struct Result {
+      uint64_t refused, failed, stored;
+    };
+    const Result result = peer.run(
+        [](Import imported, Flat one, Flat two) {
+          Result r{};
+          std::atomic<bool> over{false};
+          std::atomic<uint64_t> done{0};
+          std::thread other([&] {
+            CMIFN(ctxt(), 10, ini_th)(ctxt());
+            CMIFN(ctxt(), 10, cmi_enb)(ctxt(), 1);
+            for (uint64_t n = 1; !over.load(); ++n) {
+              for (uint64_t page = 0; page < 4; ++page) {
+                const uint64_t at = imported.at + page * kPage;
+                if (store64(at, n).cause() != Fault::kNone || load64(at).value != n) ++r.failed;
+              }
+              done.store(n);
+            }
+            if (CMIFN(ctxt(), 10, wmb_fn)(ctxt()) != 0) ++r.failed;
+            CMIFN(ctxt(), 10, fini)(ctxt());
+          });
+          for (int i = 0; i < 40; ++i) {
+            const uint64_t seen = done.load();
+            cmi_ds ds{};
+            ds.token.tok = (i % 2 == 0 ? two : one).as<cmi_token>();
+            if (CMIFN(ctxt(), 10, seg_ctl)(ctxt(), imported.seg, CMI_SEG_TOKEN, &ds) != 0)
+              ++r.refused;
+            const Deadline deadline = Deadline::in(10 * kSecond);
+            while (done.load() == seen && !deadline.passed()) std::this_thread::yield();
+          }
+          over.store(true);
+          other.join();
+          r.stored = done.load();
+          return r;
+        },
+        import, exported.token, second);
+    CHECK(result.refused == 0);
+    CHECK(result.failed == 0);
+    CHECK(result.stored > 40);
+    for (uint64_t page = 0; page < 4; ++page) {
+      CHECK(load(home, exported.at + page * kPage).value == result.stored);
+    }
   }
 
   TEST_CASE("a_token_for_any_node_serves_every_node") {
