@@ -19,7 +19,6 @@ TEST_CASE_FIXTURE(Process, "calls_that_this_build_lacks_are_notsupp") {
     CAPTURE(flag);
     CHECK_FAILS(CALL(seg_get, before.seg_lrgpg_alignment, flag), CMI_SEG_INVALID, CMI_ERR_NOTSUPP);
   }
-  CHECK_FAILS(CALL(seg_exp, seg, CMI_SEG_WRITE_THROUGH), nullptr, CMI_ERR_NOTSUPP);
 
   cmi_ds ds;
   std::memset(&ds, 0, sizeof ds);

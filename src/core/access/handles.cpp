@@ -34,6 +34,7 @@ constexpr uint64_t kMaxSegmentSize = uint64_t{1} << (32 + kPageShift);  // PageI
 
 static_assert(kOldestVerno / 10 == kNewestVerno / 10, "one major version is understood");
 static_assert(sizeof(cmi_base) == kBaseSize);
+static_assert(kWriteThrough == CMI_SEG_WRITE_THROUGH);
 static_assert(fabric::kRead == CMI_ACC_READ && fabric::kWrite == CMI_ACC_WRITE &&
               fabric::kAtomic == CMI_ACC_ATOMIC);
 

@@ -17,6 +17,9 @@
 
 namespace cmi::access {
 
+// CMI_SEG_WRITE_THROUGH, in attributes of an export.
+inline constexpr int32_t kWriteThrough = 0x1000;
+
 // Bytes of each object, always in full: CMI_ATTR_RSEG_SIZE, _TOKEN_SIZE, _NODEADDR_SIZE.
 inline constexpr size_t kRsegSize = 768;
 inline constexpr size_t kTokenSize = 256;

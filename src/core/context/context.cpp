@@ -9,6 +9,7 @@
 
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
+#include "core/emulate/emulate.hpp"
 
 namespace cmi::context {
 
@@ -174,8 +175,9 @@ Result<Context*> Context::start(uint16_t verno, const cmi_cbs* callbacks,
   (void)registered;
 
   handle->ctxt.base = {version, CMI_VENDOR_OFI, CMI_DEVICE_SOFT};
-  handle->ctxt.caps =
-      CMI_CAP_NODE_SPECIFIC_TOKEN | CMI_CAP_MIXED_CONSIST | CMI_CAP_EXTENSIBLE_SEGMENTS;
+  handle->ctxt.caps = CMI_CAP_NODE_SPECIFIC_TOKEN | CMI_CAP_MIXED_CONSIST |
+                      CMI_CAP_EXTENSIBLE_SEGMENTS |
+                      (emulate::supported() ? CMI_CAP_WRITE_THROUGH : 0);
   handle->ctxt.naddr = reinterpret_cast<cmi_naddr*>(handle->naddr);
   handle->ctxt.fns10 = table10;
   handle->ctxt.fns11 = table11;

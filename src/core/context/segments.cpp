@@ -3,6 +3,7 @@
 
 #include "core/base/log.hpp"
 #include "core/context/context.hpp"
+#include "core/emulate/emulate.hpp"
 #include "core/segment/placement.hpp"
 
 namespace cmi::context {
@@ -282,7 +283,7 @@ void Context::info(cmi_ctl_cfg* cfg) {
   c.info.max_seg_sz = std::min<size_t>(kMaxSegmentSize, most / kPageSize * kPageSize);
   c.info.max_exp_segs = memory::kMaxExports;
   c.info.max_imp_segs = node::kMaxSegments;
-  c.info.max_write_through_segs = 0;
+  c.info.max_write_through_segs = emulate::supported() ? memory::kMaxExports : 0;
   c.info.max_acc_toks = memory::kMaxTokens;
   c.info.max_acc_stok = memory::kMaxTokensPerSegment;
   c.info.cur_exp_segs = engine_->home().exports();

@@ -5,6 +5,7 @@
 #include "core/base/lock.hpp"
 #include "core/base/log.hpp"
 #include "core/context/context.hpp"
+#include "core/emulate/emulate.hpp"
 
 namespace cmi::context {
 
@@ -45,7 +46,7 @@ Result<cmi_rseg*> Context::seg_exp(int32_t seg, int32_t attrib) {
   auto info = node_->find(seg);
   if (!info || info->removed || info->kind != node::SegmentKind::kHome) return Status::kInval;
   if (!engine_->home().owns(seg)) return Status::kPerm;
-  if ((attrib & CMI_SEG_WRITE_THROUGH) != 0) return Status::kNotSupp;
+  if ((attrib & CMI_SEG_WRITE_THROUGH) != 0 && !emulate::supported()) return Status::kNotSupp;
   auto object = issue(access::kRsegSize, false, seg);
   if (!object) return object.status();
   auto rseg = engine_->home().export_segment(seg, info->flags, attrib);

@@ -35,6 +35,10 @@ Exception Importer::cas(const View& view, const std::byte* addr, uint64_t expect
   }
   if ((imp.rights.load() & fabric::kAtomic) == 0 || !imp.allows(index)) return Exception::kAccess;
   if (index >= imp.brk.load(std::memory_order_seq_cst)) return Exception::kSegBrk;
+  // Nothing is cached, and the home's own swap is one with the stores that it makes for others.
+  if (imp.through) {
+    return swap_by_message(holder, offset, expected, desired, again, found, pending, deadline);
+  }
   Page& page = imp.table[index];
   if (imp.is_in_flux(index)) {
     if (Exception e = ask_in_flux(imp, index, deadline); e != Exception::kNone) return e;

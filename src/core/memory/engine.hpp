@@ -45,6 +45,8 @@ class Engine : public fabric::ServerHandler, public FaultTarget {
   std::shared_ptr<const View> view_at(const void* addr) override { return views_.find(addr); }
   Exception on_fault(const View& view, const std::byte* addr, bool write, bool broken) override;
   Exception try_access(const View& view, const std::byte* addr, bool write) override;
+  emulate::Stop on_through(const View& view, const std::byte* addr,
+                           ucontext_t& uc) override;  // through_access.cpp
 
   bool on_hello(const fabric::ClientInfo&) override { return true; }
   void on_new_session(const fabric::ClientInfo& client) override;
@@ -70,6 +72,7 @@ class Engine : public fabric::ServerHandler, public FaultTarget {
   std::unique_ptr<Watch> watch_;
   std::unique_ptr<Importer> importer_;
   std::unique_ptr<Home> home_;
+  emulate::Benches benches_;                     // for accesses to write-through views
   std::unique_ptr<FaultThreads> fault_threads_;  // null: faults come as SIGBUS
   Fd wake_;
   std::atomic<bool> ticking_{false};  // the service thread looks at what is dirty every 10 ms

@@ -19,6 +19,7 @@ Result<access::RsegInfo> Home::export_segment(int32_t id, int32_t flags, int32_t
     s->exported = true;
     (void)parts_.node.set_marks(id, node::kMarkExported, 0);
   }
+  ((attrib & access::kWriteThrough) != 0 ? s->exported_through : s->exported_cached) = true;
   access::RsegInfo r;
   r.uid = s->uid;
   r.home_seg = id;

@@ -27,6 +27,8 @@ std::atomic<bool> g_installed{false};
 constexpr int kSegvCmi = 0x434d;
 
 // Queues to the calling thread; only a thread itself may send si_code >= 0 to itself.
+void queue(siginfo_t& si) { syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), si.si_signo, &si); }
+
 void queue_segv(Exception e, const void* addr, int32_t segment, const void* pc) {
   siginfo_t si;
   std::memset(&si, 0, sizeof si);
@@ -36,22 +38,39 @@ void queue_segv(Exception e, const void* addr, int32_t segment, const void* pc) 
   si.si_addr = const_cast<void*>(addr);
   si._sifields._rt.si_sigval.sival_int = segment;
   si._sifields._sigfault._bounds._addr_bnd._upper = const_cast<void*>(pc);
-  syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), SIGSEGV, &si);
+  queue(si);
 }
 
-// A real fault cannot be blocked or ignored: the process dies by SIGSEGV then, and so it does here.
-bool must_die(const sigset_t& mask) {
+// One that the CPU would have raised.
+void queue_fault(const emulate::Stop& stop) {
+  siginfo_t si;
+  std::memset(&si, 0, sizeof si);
+  si.si_signo = stop.signo;
+  si.si_code = stop.code;
+  si.si_addr = reinterpret_cast<void*>(stop.addr);
+  queue(si);
+}
+
+// A real fault cannot be blocked or ignored: the process dies by it then, and so it does here.
+bool must_die(const sigset_t& mask, int signo) {
   struct sigaction now_set;
-  sigaction(SIGSEGV, nullptr, &now_set);
-  return sigismember(&mask, SIGSEGV) == 1 ||
+  sigaction(signo, nullptr, &now_set);
+  return sigismember(&mask, signo) == 1 ||
          ((now_set.sa_flags & SA_SIGINFO) == 0 && now_set.sa_handler == SIG_IGN);
 }
 
-void default_segv() {
+void set_default(int signo) {
   struct sigaction dfl;
   std::memset(&dfl, 0, sizeof dfl);
   dfl.sa_handler = SIG_DFL;
-  sigaction(SIGSEGV, &dfl, nullptr);
+  sigaction(signo, &dfl, nullptr);
+}
+
+// In the handler: what is queued next must not be held up or dropped.
+void die_if_blocked(ucontext_t& uc, int signo) {
+  if (!must_die(uc.uc_sigmask, signo)) return;
+  set_default(signo);
+  sigdelset(&uc.uc_sigmask, signo);
 }
 
 void pass_on(int sig, siginfo_t* si, void* context) {
@@ -107,11 +126,19 @@ void on_sigbus(int sig, siginfo_t* si, void* context) {
   const bool write = (uc->uc_mcontext.gregs[REG_ERR] & 2) != 0;
   const auto* addr = static_cast<const std::byte*>(si->si_addr);
   Exception e = Exception::kNotOurs;
+  emulate::Stop stop;
   if (view != nullptr) {
     t_in_fault_handler = true;
     SignalsBlockedAlready quiet;
-    e = target->on_fault(*view, addr, write,
-                         si->si_code == BUS_MCEERR_AR || si->si_code == BUS_MCEERR_AO);
+    if (view->through) {
+      stop = target->on_through(*view, addr, *uc);
+      e = stop.why == emulate::Stop::Why::kException ? static_cast<Exception>(stop.code)
+                                                     : Exception::kNone;
+      addr = reinterpret_cast<const std::byte*>(stop.addr);
+    } else {
+      e = target->on_fault(*view, addr, write,
+                           si->si_code == BUS_MCEERR_AR || si->si_code == BUS_MCEERR_AO);
+    }
   }
   if (e == Exception::kNotOurs) {
     t_in_fault_handler = false;
@@ -121,12 +148,12 @@ void on_sigbus(int sig, siginfo_t* si, void* context) {
     return;
   }
   if (e != Exception::kNone) {
-    if (must_die(uc->uc_sigmask)) {
-      default_segv();
-      sigdelset(&uc->uc_sigmask, SIGSEGV);
-    }
+    die_if_blocked(*uc, SIGSEGV);
     queue_segv(e, addr, view->segment,
                reinterpret_cast<const void*>(uc->uc_mcontext.gregs[REG_RIP]));
+  } else if (stop.why == emulate::Stop::Why::kSignal) {
+    die_if_blocked(*uc, stop.signo);
+    queue_fault(stop);
   }
   t_in_fault_handler = false;
   errno = saved_errno;
@@ -160,8 +187,8 @@ void set_fault_target(FaultTarget* target) {
 void raise_in_call(Exception e, const void* addr, int32_t segment, const void* pc) {
   sigset_t mask;
   pthread_sigmask(SIG_BLOCK, nullptr, &mask);
-  if (must_die(mask)) {
-    default_segv();
+  if (must_die(mask, SIGSEGV)) {
+    set_default(SIGSEGV);
     sigset_t segv;
     sigemptyset(&segv);
     sigaddset(&segv, SIGSEGV);

@@ -8,7 +8,9 @@
 #pragma once
 
 #include <signal.h>
+#include <ucontext.h>
 
+#include "core/emulate/emulate.hpp"
 #include "core/memory/importer.hpp"
 
 namespace cmi::memory {
@@ -23,6 +25,8 @@ class FaultTarget {
   // What a SIGBUS of the calling thread at addr comes to; kNone: tried again; kNotOurs: it is
   // passed on. `broken`: the kernel says that the memory is.
   virtual Exception on_fault(const View& view, const std::byte* addr, bool write, bool broken) = 0;
+  // Executes the instruction of the calling thread that touched addr of a write-through view.
+  virtual emulate::Stop on_through(const View& view, const std::byte* addr, ucontext_t& uc) = 0;
   // Makes the access possible, with the calling thread's t_access_enabled, or says why not.
   virtual Exception try_access(const View& view, const std::byte* addr, bool write) = 0;
 };

@@ -6,7 +6,8 @@
 // and their acknowledgements), in_flux.cpp and recovery.cpp (pages in flux after an importer's
 // death: importers' marks, lists; covering the pages here, giving them back), home_barrier.cpp
 // (stores of this node: tracking, barriers, CAS; the node bus), home_break.cpp (extensible
-// segments), home_quiesce.cpp, home_partings.cpp (the ends of contexts).
+// segments), home_through.cpp (accesses of write-through imports), home_quiesce.cpp,
+// home_partings.cpp (the ends of contexts).
 //
 // Only the process that made a segment exports and publishes it. Other processes of the node attach
 // the same file; they register their views with the maker over the node bus, and their barriers and
@@ -172,6 +173,7 @@ class Home {
     ContextId client;
     NodeId node;
     uint32_t instance = 0;
+    bool through = false;       // imported as write-through; all imports of a segment agree
     bool presented = false;     // a token, once
     bool owes_quiesce = false;  // its client has not said that it stopped
     uint64_t token = 0;         // id; 0: none presented, or revoked
@@ -221,6 +223,7 @@ class Home {
     uint64_t uid = 0, size = 0;
     int32_t flags = 0, attrib = 0;
     bool owned = false, exported = false, removed = false;
+    bool exported_cached = false, exported_through = false;  // how it may be imported
     // At the owner; elsewhere the file's end is the break. Service views are accessed before it
     // alone, which mu_ orders at the owner, and the node's lock elsewhere.
     Break brk;
@@ -321,7 +324,7 @@ class Home {
   // requests.cpp
   Holder* add_holder(Segment& s, const fabric::ClientInfo& client, uint32_t instance)
       CMI_REQUIRES(mu_);  // null: there are too many
-  void on_open(const fabric::ClientInfo& client, uint64_t number, Reader in);
+  void on_open(const fabric::ClientInfo& client, uint64_t number, Reader in, bool through);
   WireStatus check(const ContextId& client, uint64_t uid, uint32_t instance, uint32_t right,
                    Segment** s, Holder** h) CMI_REQUIRES(mu_);
   void on_present(const fabric::ClientInfo& client, uint64_t number, Reader in);
@@ -329,6 +332,16 @@ class Home {
   void on_hold(const fabric::ClientInfo& client, uint64_t number, Reader in);
   void on_repair(const fabric::ClientInfo& client, uint64_t number, Reader in);
   void on_cas(const fabric::ClientInfo& client, uint64_t number, Reader in);
+
+  // home_through.cpp
+  // A segment is imported in one way at a time.
+  static bool may_import(const Segment& s, bool through);
+  WireStatus check_through(const fabric::ClientInfo& client, uint64_t uid, uint32_t instance,
+                           uint64_t offset, size_t len, uint32_t rights, Segment** s)
+      CMI_REQUIRES(mu_);
+  void on_load(const fabric::ClientInfo& client, uint64_t number, Reader in);
+  void on_store(const fabric::ClientInfo& client, uint64_t number, Reader in);
+  void on_swap(const fabric::ClientInfo& client, uint64_t number, Reader in);
 
   // in_flux.cpp
   void on_mark(const fabric::ClientInfo& client, uint64_t number, Reader in, bool set);

@@ -48,7 +48,8 @@ struct Import : std::enable_shared_from_this<Import> {
   uint32_t instance = 0;  // names this import toward the home; unique in this process
   access::RsegInfo rseg;
   uint32_t pages = 0;
-  bool marks = false;  // client-inconsistent: the home knows which pages are stored to (rule 21)
+  bool through = false;  // write-through: nothing is cached, `ready` stays false
+  bool marks = false;    // client-inconsistent: the home knows which pages are stored to (rule 21)
   std::shared_ptr<fabric::Link> link;
   bool ours = false;  // imported by this process for its node; others of the node only attach it
   // Marked for deletion, here or at home: no event names it any more.

@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "core/base/log.hpp"
+#include "core/emulate/emulate.hpp"
 
 namespace cmi::memory {
 
@@ -75,7 +76,12 @@ Result<std::shared_ptr<Import>> Importer::import(const access::RsegInfo& rseg, i
   imp->rseg = rseg;
   imp->link = link;
   imp->pages = static_cast<uint32_t>(rseg.size / kPageSize);
-  imp->marks = !access::client_consistent(rseg.flags);
+  imp->through = (rseg.attrib & access::kWriteThrough) != 0;
+  if (imp->through && !emulate::supported()) {
+    trace(kFacSeg, kError, "seg_imp: this build or this CPU cannot use write-through segments");
+    return Status::kInval;
+  }
+  imp->marks = !imp->through && !access::client_consistent(rseg.flags);
   imp->extensible = access::extensible(rseg.flags);
   if (!imp->extensible) imp->brk.store(imp->pages, std::memory_order_relaxed);
   {
@@ -89,7 +95,8 @@ Result<std::shared_ptr<Import>> Importer::import(const access::RsegInfo& rseg, i
   Writer out(buf);
   out.put(rseg.uid);
   out.put(imp->instance);
-  auto answer = link->call(static_cast<uint16_t>(RequestType::kOpen), out.done(), deadline);
+  const auto open = imp->through ? RequestType::kOpenThrough : RequestType::kOpen;
+  auto answer = link->call(static_cast<uint16_t>(open), out.done(), deadline);
   if (!answer) {
     trace(kFacSeg, kError, "seg_imp: the home cannot be reached");
     // It may have heard of us all the same.
@@ -107,7 +114,10 @@ Result<std::shared_ptr<Import>> Importer::import(const access::RsegInfo& rseg, i
   const Break brk = imp->extensible ? read_break(in) : Break{};
   if (status != WireStatus::kOk || !in.ok() || (imp->extensible && !legal(*imp, brk)) ||
       size != rseg.size || size % kPageSize != 0 || size / kPageSize > UINT32_MAX) {
-    trace(kFacSeg, kError, "seg_imp: the home no longer has the segment");
+    trace(kFacSeg, kError, "seg_imp: {}",
+          status == WireStatus::kOtherWay
+              ? "the segment is imported the other way now, cached or write-through"
+              : "the home no longer has the segment");
     forget(imp);
     return Status::kInval;
   }
@@ -130,8 +140,8 @@ Status Importer::set_token(const std::shared_ptr<Import>& import, const access::
   if (token.part.size > imp.rseg.size || token.part.offset > imp.rseg.size - token.part.size) {
     return Status::kInval;
   }
-  // Without READ there is no twin, hence no caching; write-through would be needed.
-  if ((token.rights & fabric::kWrite) != 0 && (token.rights & fabric::kRead) == 0) {
+  // Without READ there is no twin, hence no caching.
+  if (!imp.through && (token.rights & fabric::kWrite) != 0 && (token.rights & fabric::kRead) == 0) {
     return Status::kInval;
   }
   ImportState before = imp.state.load();
@@ -183,6 +193,7 @@ void Importer::thread_enabled(bool enabled) {
       last = enabled_.empty();
     }
   }
+  if (!enabled) take_owed();
   if (last) {
     // What is being served began when somebody was enabled, or finds that nobody is. Acquire pairs
     // with the release in end_serving: its mappings are there to be taken.
@@ -229,6 +240,7 @@ void Importer::unpoison(const View& view, const std::byte* addr) {
 }
 
 Status Importer::prepare(Import& imp, bool reserve) {
+  if (imp.through) return Status::kOk;
   Guard g(imp.token_mu);
   if (imp.service) return Status::kOk;
   const size_t size = size_t{imp.pages} * kPageSize;
@@ -257,6 +269,7 @@ Status Importer::prepare(Import& imp, bool reserve) {
 
 Result<std::shared_ptr<const View>> Importer::attach(const std::shared_ptr<Import>& imp, void* addr,
                                                      bool read_only) {
+  if (imp->through) return attach_through(imp, addr, read_only);
   const size_t size = size_t{imp->pages} * kPageSize;
   const int flags = MAP_SHARED | (addr != nullptr ? MAP_FIXED_NOREPLACE : 0);
   void* at = mmap(addr, size, PROT_READ | PROT_WRITE, flags, imp->file.get(), 0);
@@ -293,7 +306,7 @@ void Importer::detach(const std::shared_ptr<const View>& view, Deadline deadline
   Backoff backoff;
   while (view.use_count() > 1 && !deadline.passed()) backoff.pause();
   munmap(view->addr, view->len);
-  userfault_.wake(view->addr, view->len);  // the end of the mapping does not
+  if (!view->through) userfault_.wake(view->addr, view->len);  // the end of the mapping does not
 }
 
 int Importer::advance() {

@@ -5,7 +5,7 @@
 // cache.cpp (its size), collector.cpp and write_back.cpp (batches, barriers, timer), invalidate.cpp
 // (notices), marks.cpp (pages in flux), losses.cpp (what is told of failures), quiesce.cpp,
 // partings.cpp (the ends of contexts in good order), lapse.cpp (homes that are lost or out of
-// sight), break.cpp (extensible segments), cas.cpp.
+// sight), break.cpp (extensible segments), cas.cpp, through.cpp (write-through imports).
 //
 // Threads: faults and calls come from application threads, in parallel; notices, ticks and answers
 // to asynchronous requests from the service thread; answers also from whichever application thread
@@ -63,6 +63,16 @@ struct PendingCas {
   uint64_t offset = 0, expected = 0, desired = 0;
 };
 
+// A store or swap of a write-through import whose answer has not come, and the instruction that it
+// is part of: when that is tried again, it is awaited and not repeated.
+struct OwedStore {
+  std::shared_ptr<Import> import;
+  std::shared_ptr<fabric::Request> request;
+  RequestType type{};
+  std::vector<std::byte> payload;
+  uint64_t instruction = 0;
+};
+
 class Importer {
  public:
   struct Parts {
@@ -115,6 +125,23 @@ class Importer {
 
   // A fault at `addr` of `view`. kNone: the access may be tried again.
   Exception serve(const View& view, const std::byte* addr, bool write, Deadline deadline);
+
+  // Accesses to write-through imports, made at home. kNone: done. A store whose answer has not come
+  // is left in *owed, and what is there already, if it is the same, is awaited instead of started.
+  Exception load_through(const View& view, uint64_t offset, std::byte* to, size_t len,
+                         Deadline deadline);
+  // `written`: a byte for each, zero where nothing is stored; null: all are.
+  Exception store_through(const View& view, uint64_t offset, const std::byte* from, size_t len,
+                          const uint8_t* written, OwedStore* owed, Deadline deadline);
+  Exception swap_through(const View& view, uint64_t offset, const std::byte* expected,
+                         const std::byte* desired, size_t len, std::byte* found, OwedStore* owed,
+                         Deadline deadline);
+  // Whether such an access is let through, as far as it is known here.
+  Exception may_through(const View& view, uint64_t offset, size_t len, bool read, bool write,
+                        Deadline deadline);
+  // What the calling thread's last such access has left, and leaving it.
+  OwedStore take_owed();
+  void leave_owed(OwedStore owed);
 
   // With fault_threads: what cannot be served ends in the faulting thread, which gets a SIGBUS when
   // its page is poisoned, and then no longer has it so.
@@ -223,6 +250,12 @@ class Importer {
   void evict(Import& imp, uint32_t first, uint32_t count, std::vector<uint32_t>* dirty);
   bool back_pages(Import& imp, PageRange pages);
 
+  // through.cpp
+  Exception ask_through(const std::shared_ptr<Import>& imp, RequestType type, Bytes payload,
+                        OwedStore* owed, std::vector<std::byte>* reply, Deadline deadline);
+  Result<std::shared_ptr<const View>> attach_through(const std::shared_ptr<Import>& imp, void* addr,
+                                                     bool read_only);
+
   // cas.cpp
   Exception swap_by_message(const std::shared_ptr<Import>& imp, uint64_t offset, uint64_t expected,
                             uint64_t desired, bool again, uint64_t* found, PendingCas* pending,
@@ -315,6 +348,9 @@ class Importer {
   Mutex enabled_mu_;
   std::vector<pid_t> enabled_ CMI_GUARDED_BY(enabled_mu_);  // threads with cmi_enb
   std::atomic<int> serving_{0};
+  Mutex owed_mu_;
+  std::map<pid_t, OwedStore> owed_ CMI_GUARDED_BY(owed_mu_);  // by thread
+  std::atomic<int> owed_count_{0};                            // entries
   Mutex batches_mu_;
   uint64_t next_batch_ CMI_GUARDED_BY(batches_mu_) = 1;
   std::map<uint64_t, std::shared_ptr<Batch>> batches_ CMI_GUARDED_BY(batches_mu_);

@@ -62,7 +62,15 @@ void Home::on_request(const fabric::ClientInfo& client, uint64_t number, uint16_
   SignalsBlocked quiet;
   switch (static_cast<RequestType>(type)) {
     case RequestType::kOpen:
-      return on_open(client, number, in);
+    case RequestType::kOpenThrough:
+      return on_open(client, number, in,
+                     static_cast<RequestType>(type) == RequestType::kOpenThrough);
+    case RequestType::kLoad:
+      return on_load(client, number, in);
+    case RequestType::kStore:
+      return on_store(client, number, in);
+    case RequestType::kSwap:
+      return on_swap(client, number, in);
     case RequestType::kPresent:
       return on_present(client, number, in);
     case RequestType::kPublish:
@@ -115,7 +123,7 @@ Home::Holder* Home::add_holder(Segment& s, const fabric::ClientInfo& client, uin
   return &h;
 }
 
-void Home::on_open(const fabric::ClientInfo& client, uint64_t number, Reader in) {
+void Home::on_open(const fabric::ClientInfo& client, uint64_t number, Reader in, bool through) {
   const auto uid = in.get<uint64_t>();
   const auto instance = in.get<uint32_t>();
   std::byte buf[48];
@@ -129,9 +137,12 @@ void Home::on_open(const fabric::ClientInfo& client, uint64_t number, Reader in)
     Holder* h = s != nullptr ? find_holder(*s, client.id, instance) : nullptr;
     if (s == nullptr || !s->exported || s->removed) {
       status = why_gone(s);
+    } else if (h == nullptr && !may_import(*s, through)) {
+      status = WireStatus::kOtherWay;
     } else if (h == nullptr && (h = add_holder(*s, client, instance)) == nullptr) {
       status = WireStatus::kNoMem;
     } else {
+      h->through = through;
       if (s->quiesce.on) tell_quiesce(*s, *h, &done);
       out.put(s->size);
       out.put(s->flags);
@@ -182,6 +193,9 @@ void Home::on_present(const fabric::ClientInfo& client, uint64_t number, Reader 
     } else {
       const bool was_held = s->held();
       Holder* h = find_holder(*s, client.id, instance);
+      if (h == nullptr && !may_import(*s, false)) {
+        return reply(parts_.server, client.id, number, WireStatus::kToken);
+      }
       if (h == nullptr) h = add_holder(*s, client, instance);
       if (h == nullptr) {
         return reply(parts_.server, client.id, number, WireStatus::kNoMem);

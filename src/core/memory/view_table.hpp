@@ -20,6 +20,7 @@ struct View {
   std::byte* addr = nullptr;
   size_t len = 0;
   bool read_only = false;
+  bool through = false;  // write-through: no page of it is ever there
   int32_t segment = 0;
   std::shared_ptr<Import> import;
   std::shared_ptr<StoreLog> stores;  // writable at home, and the kernel does not track it by itself

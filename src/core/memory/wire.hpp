@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 
+#include "core/base/ids.hpp"
 #include "fabric/fabric.hpp"
 
 namespace cmi::memory {
@@ -42,6 +43,13 @@ enum class RequestType : uint16_t {
                   // its imports, and nothing of it is under way
   kReturned,      // u64 uid, u32 instance, u32 round -> (nothing): the client has quiesced
   kAlive,         // (nothing)                      -> (nothing): can you be reached?
+  // Of write-through imports, whose loads and stores are made at home.
+  kOpenThrough = 64,  // like kOpen
+  kLoad,              // u64 uid, u32 instance, u64 offset, u32 length -> the bytes
+  kStore,  // u64 uid, u32 instance, u64 offset, u32 runs, then per run: u16 at, u16 length, bytes
+           //                                    -> (nothing): they are in the home's memory
+  kSwap,   // u64 uid, u32 instance, u64 offset, u8 size, `size` bytes expected, as many desired
+           //                                    -> the bytes found
 };
 
 // Notices, home to importer. Acknowledged when the importer has done as told.
@@ -74,10 +82,11 @@ enum class WireStatus : uint8_t {
   kRange,    // beyond the segment's end
   kMalformed,
   kNoMem,
-  kNotPresented,  // this import has not presented a token since the home knows of it
-  kInFlux,        // the page was being stored to when an importer died, and was not recovered
-  kBroken,        // the home's memory has an uncorrectable error there
-  kEnding = 32,   // gone with its context
+  kNotPresented,   // this import has not presented a token since the home knows of it
+  kInFlux,         // the page was being stored to when an importer died, and was not recovered
+  kBroken,         // the home's memory has an uncorrectable error there
+  kEnding = 32,    // gone with its context
+  kOtherWay = 64,  // imported the other way at present, cached or write-through; or not exported so
 };
 
 // Datagrams between contexts of one node.
@@ -118,6 +127,8 @@ struct PageMark {
 inline constexpr size_t kPageMarkSize = sizeof(uint32_t) + sizeof(uint8_t);  // on the wire
 // Of notices about the home: uid and instance 0.
 inline constexpr std::array<std::byte, 12> kAboutHome{};
+
+inline constexpr size_t kMaxThrough = kPageSize;  // bytes of one load or store at home
 
 inline constexpr uint32_t kMaxRanges = 2048;   // of one notice
 inline constexpr uint32_t kRegionPages = 512;  // 2 MiB: what the directory knows one by one

@@ -282,7 +282,7 @@ Status Importer::flush(
       *failed = e;
       *failed_at = i;
     }
-    named[view->import].push_back(page);
+    if (!view->through) named[view->import].push_back(page);  // else it is home already
   }
   bool good = true;
   // Twice, as in the barrier: a page whose earlier write-back was under way goes in the second
