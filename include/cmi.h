@@ -124,7 +124,7 @@ typedef struct cmi_flush_epoch* cmi_fb;
 /** Rights of a token: one or more CMI_ACC_ bits. */
 typedef uint32_t cmi_acc;
 #define CMI_ACC_READ 0x1u   /**< loads */
-#define CMI_ACC_WRITE 0x2u  /**< stores; without READ the segment is used as write-through */
+#define CMI_ACC_WRITE 0x2u  /**< stores; without READ for write-through imports only */
 #define CMI_ACC_ATOMIC 0x4u /**< atm_cas() */
 
 struct cmi_fns_10;
@@ -664,7 +664,7 @@ typedef int cmi_fn_seg_ctl(cmi_ctxt* ctxt, cmi_seg seg, int32_t cmd, cmi_ds* ds)
  * Makes a segment available to other nodes. May be called again, with other attributes too; at any
  * time it is imported either cached or write-through, not both. [libcmi(3), seg_exp]
  *   seg     a segment that this process created
- *   attrib  0 or CMI_SEG_WRITE_THROUGH
+ *   attrib  0 or CMI_SEG_WRITE_THROUGH: importers make each load and store at the home
  * Returns: the handle, or NULL. The library owns it: copy CMI_ATTR_RSEG_SIZE bytes, then
  * rseg_del().
  * Errors: CMI_ERR_INVAL, unknown, imported or removed; CMI_ERR_NOTSUPP, unknown attribute or no

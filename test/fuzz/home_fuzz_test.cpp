@@ -113,14 +113,14 @@ struct Exported {
   access::TokenInfo token;
   std::byte* view = nullptr;
 
-  Exported(Context& context, uint32_t rights) {
+  Exported(Context& context, uint32_t rights, int32_t attributes = 0) {
     auto made = context.home->create(kSize, 0, true);
     REQUIRE(made);
     id = *made;
     auto attached = context.home->attach(id, kSize, nullptr, false, Deadline::in(kSecond));
     REQUIRE(attached);
     view = static_cast<std::byte*>(*attached);
-    auto rseg = context.home->export_segment(id, 0, 0);
+    auto rseg = context.home->export_segment(id, 0, attributes);
     auto granted = context.home->new_token(id, true, {}, rights);
     REQUIRE(rseg);
     REQUIRE(granted);
@@ -255,6 +255,65 @@ TEST_CASE("random_requests_do_nothing_that_the_token_does_not_allow") {
   CHECK(stored > 0);  // the lies come as far as the memory
   CHECK(readable.untouched());
   CHECK(closed.untouched());
+}
+
+TEST_CASE("random_accesses_of_a_write_through_import_stay_within_its_token") {
+  constexpr uint16_t kOpenThrough = 64, kLoad = 65, kStore = 66;  // and a swap behind them
+  const uint64_t seed = number_from("CMI_TEST_SEED", 1);
+  const uint64_t count = number_from("CMI_FUZZ_COUNT", 50'000);
+  CAPTURE(seed);
+  NodeFolder folder;
+  auto net = fabric::FakeNet::make({});
+  Context context(*net, folder.config());
+  const Exported before(context, fabric::kRead);
+  const Exported readable(context, fabric::kRead, access::kWriteThrough);
+  const Exported writable(context, fabric::kRead | fabric::kWrite, access::kWriteThrough);
+  const Exported behind(context, fabric::kRead);
+  Payloads payloads(seed, {readable.handle.uid, writable.handle.uid});
+  const fabric::ClientInfo liar{random_context_id(), {3, 4}};
+  uint64_t number = 0;
+  for (const Exported* e : {&readable, &writable}) {
+    std::byte bytes[12];
+    Writer out(bytes);
+    out.put(e->handle.uid);
+    out.put<uint32_t>(1);
+    context.on_request(liar, ++number, kOpenThrough, Reader(out.done()));
+    present(context, liar, ++number, *e);
+  }
+  const uint64_t borders[] = {0,         1,     63,        kPageSize - 1,  kPageSize, kSize - 8,
+                              kSize - 1, kSize, kSize + 1, UINT64_MAX - 3, UINT64_MAX};
+  for (uint64_t i = 0; i < count; ++i) {
+    const auto type = static_cast<uint16_t>(kLoad + payloads.any() % 3);
+    Buffer bytes(9000);
+    Writer out(bytes);
+    out.put(payloads.one_in(2) ? readable.handle.uid : writable.handle.uid);
+    out.put<uint32_t>(payloads.one_in(20) ? 2 : 1);
+    out.put(payloads.one_in(3) ? payloads.any() % kSize
+                               : borders[payloads.any() % std::size(borders)]);
+    if (type == kLoad) {
+      out.put(static_cast<uint32_t>(payloads.one_in(9) ? payloads.any() : payloads.any() % 5000));
+    } else if (type == kStore) {
+      const uint64_t runs = payloads.any() % 5;
+      out.put(static_cast<uint32_t>(payloads.one_in(9) ? payloads.any() : runs));
+      for (uint64_t run = 0, at = 0; run < runs; ++run) {
+        const uint64_t length = payloads.any() % 700;
+        out.put(static_cast<uint16_t>(payloads.one_in(9) ? payloads.any() : at));
+        out.put(static_cast<uint16_t>(payloads.one_in(9) ? payloads.any() : length));
+        for (uint64_t n = 0; n < length; ++n) out.put<uint8_t>(0xee);
+        at += length + payloads.any() % 300;
+      }
+    } else {
+      const uint64_t size = uint64_t{1} << (payloads.any() % 6);
+      out.put(static_cast<uint8_t>(payloads.one_in(9) ? payloads.any() : size));
+      for (uint64_t n = 0; n < 2 * size; ++n) out.put(static_cast<uint8_t>(kCanary));
+    }
+    const size_t cut = payloads.one_in(9) ? payloads.any() % (out.size() + 1) : out.size();
+    context.on_request(liar, ++number, type, Reader(Bytes(bytes.data(), cut)));
+  }
+  CHECK_FALSE(writable.untouched());  // the lies come as far as the memory
+  CHECK(readable.untouched());
+  CHECK(before.untouched());
+  CHECK(behind.untouched());
 }
 
 TEST_CASE("random_messages_to_a_door_are_dropped") {

@@ -70,16 +70,6 @@ TEST_CASE_FIXTURE(Process, "seg_exp_with_an_unknown_attribute_is_notsupp") {
   CHECK((status_flags(seg) & CMI_SEG_ST_EXPORTED) == 0);
 }
 
-TEST_CASE_FIXTURE(Process, "seg_exp_write_through_without_support_is_notsupp") {
-  ini();
-  const cmi_seg seg = segment();
-  if (info().max_write_through_segs > 0) {
-    CHECK(CALL(seg_exp, seg, CMI_SEG_WRITE_THROUGH) != nullptr);
-  } else {
-    CHECK_FAILS(CALL(seg_exp, seg, CMI_SEG_WRITE_THROUGH), nullptr, CMI_ERR_NOTSUPP);
-  }
-}
-
 TEST_CASE_FIXTURE(Process, "rseg_del_leaves_the_segment_attached_and_usable") {
   ini();
   const cmi_seg seg = segment();

@@ -59,6 +59,98 @@ TEST_SUITE("enable") {
     CHECK(load(peer, import.at).cause() == Fault::kNone);
   }
 
+  // What a closed thread may reach all the same is told in doc/design/enable.md.
+  TEST_CASE("each_thread_is_enabled_by_itself_wherever_an_access_faults") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home);
+    const Import import = import_segment(peer, exported);
+    CHECK(store(peer, import.at, 1).cause() == Fault::kNone);  // open, and a page is in use
+    // Another thread: closed from its start, whatever the first one has done; open once it says
+    // so; closed again, while the first one stays open.
+    struct Causes {
+      int bare = 0, swap = 0, open = 0, closed = 0, calls = 0;
+    };
+    const Causes causes = peer.run(
+        [](uint64_t at) {
+          Causes c;
+          std::thread([&c, at] {
+            c.bare = load64(at + 2 * kPage).cause();  // not even registered
+            c.calls += CMIFN(ctxt(), 10, ini_th)(ctxt());
+            c.bare = c.bare == CMI_ERROR_ENABLE ? store64(at + 2 * kPage, 7).cause() : c.bare;
+            auto swap = [at] {
+              uint64_t was = 0;
+              CMIFN(ctxt(), 10, atm_cas)(ctxt(), reinterpret_cast<uint64_t*>(at), 1, 9, &was);
+            };
+            c.swap = guarded(swap).cause();
+            c.calls += CMIFN(ctxt(), 10, cmi_enb)(ctxt(), 1);
+            c.open = store64(at + 2 * kPage, 8).cause();
+            c.calls += CMIFN(ctxt(), 10, cmi_enb)(ctxt(), 0);
+            c.closed = load64(at + 3 * kPage).cause();
+            c.calls += CMIFN(ctxt(), 10, fini)(ctxt());
+          }).join();
+          return c;
+        },
+        import.at);
+    CHECK(causes.bare == CMI_ERROR_ENABLE);
+    CHECK(causes.swap == CMI_ERROR_ENABLE);
+    CHECK(causes.open == Fault::kNone);
+    CHECK(causes.closed == CMI_ERROR_ENABLE);
+    CHECK(causes.calls == 0);
+    CHECK(load(peer, import.at).value == 1);  // still open
+    CHECK(publish(peer, import.at + kPage, 2));
+    CHECK(load(home, exported.at).value == 1);
+    CHECK(load(home, exported.at + 2 * kPage).value == 8);
+  }
+
+  TEST_CASE("pages_that_were_open_are_closed_to_all_while_no_thread_is_enabled") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home);
+    const Import import = import_segment(peer, exported);
+    for (uint64_t page = 0; page < 4; ++page) {
+      REQUIRE(store(peer, import.at + page * kPage, page + 1).cause() == Fault::kNone);
+    }
+    // The last open thread closes itself; one that ends does so, too.
+    const int wrong = peer.run(
+        [](uint64_t at) {
+          int failed = 0;
+          std::thread([at, &failed] {
+            failed += CMIFN(ctxt(), 10, ini_th)(ctxt()) != 0;
+            failed += CMIFN(ctxt(), 10, cmi_enb)(ctxt(), 1) != 0;
+            failed += load64(at).cause() != Fault::kNone;
+            // Ends registered and open.
+          }).join();
+          failed += CMIFN(ctxt(), 10, cmi_enb)(ctxt(), 0) != 0;
+          for (uint64_t page = 0; page < 4; ++page) {
+            failed += load64(at + page * kPage).cause() != CMI_ERROR_ENABLE;
+            failed += store64(at + page * kPage, 99).cause() != CMI_ERROR_ENABLE;
+          }
+          return failed;
+        },
+        import.at);
+    CHECK(wrong == 0);
+    CHECK(wmb(peer).ok());
+    for (uint64_t page = 0; page < 4; ++page) {
+      CHECK(load(home, exported.at + page * kPage).value == page + 1);
+    }
+  }
+
+  TEST_CASE("cmi_enb_without_memory_is_nomem_and_opens_nothing") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer", {{"CMI_FAULT_POINT", "enable_no_memory#1=fail"}});
+    const Export exported = export_segment(home);
+    const Import import = import_bare(peer, exported);
+    REQUIRE(set_token(peer, import.seg, exported.token).ok());
+    CHECK(cmi_enb(peer, 1).failed(CMI_ERR_NOMEM));
+    CHECK(load(peer, import.at).cause() == CMI_ERROR_ENABLE);
+    CHECK(cmi_enb(peer, 1).ok());
+    CHECK(load(peer, import.at).cause() == Fault::kNone);
+  }
+
   TEST_CASE("cmi_enb_governs_atm_cas") {
     Cluster cluster;
     Process& home = cluster.spawn("home");

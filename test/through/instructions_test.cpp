@@ -1,11 +1,15 @@
 // Instructions on a write-through segment do what they do on ordinary memory: to registers, flags,
 // memory and the stack, whatever their form, and they raise what they would raise there. One
 // process has the segment at home and imports it.
+#include <asm/prctl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <ucontext.h>
+#include <unistd.h>
 
 #include <cfenv>
 #include <csetjmp>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -227,6 +231,73 @@ TEST_CASE_FIXTURE(Through, "an_operand_may_lie_partly_outside_of_the_segment") {
   CHECK(store.address == end);
   CHECK(CALL(seg_dt, import, view) == 0);
   munmap(all, kSize + 4 * alignment);
+}
+
+// Code of a page of its own in front of the view, so that it can name the view in all ways.
+TEST_CASE_FIXTURE(Through, "operands_are_named_by_rip_segments_and_short_or_absolute_addresses") {
+  if (!open()) return;
+  REQUIRE(CALL(seg_dt, import, view) == 0);
+  const uint64_t value = 0x1122334455667788, other = 0x99aabbccddeeff00;
+  const size_t alignment = info().seg_alignment;
+  // Below 2^32, where an address of 32 bits reaches.
+  std::byte* low = nullptr;
+  for (uintptr_t at = 0x20000000; low == nullptr && at < 0x70000000; at += 0x1000000) {
+    const uintptr_t aligned = (at + alignment) / alignment * alignment;
+    low = static_cast<std::byte*>(CALL(seg_at, import, reinterpret_cast<void*>(aligned), 0));
+  }
+  REQUIRE(low != nullptr);
+  view = low;
+  void* page = mmap(view - 4096, 4096, PROT_READ | PROT_WRITE | PROT_EXEC,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+  REQUIRE(page == view - 4096);
+  auto* const code = static_cast<uint8_t*>(page);
+  const auto put = [&](size_t at, std::initializer_list<unsigned> bytes, auto operand) {
+    for (unsigned b : bytes) code[at++] = static_cast<uint8_t>(b);
+    std::memcpy(code + at, &operand, sizeof operand);
+    code[at + sizeof operand] = 0xc3;  // ret
+    return at + sizeof operand;
+  };
+  const auto call = [&](size_t at, uint64_t rax) {
+    asm volatile("call *%1" : "+a"(rax) : "r"(code + at) : "memory", "cc");
+    return rax;
+  };
+  std::memcpy(home + 16, &value, sizeof value);
+  // mov rax, [rip + ...]; mov [rip + ...], rax; add qword [rip + ...], imm8, which comes behind.
+  put(0, {0x48, 0x8b, 0x05}, int32_t{4096 - 7 + 16});
+  CHECK(call(0, 0) == value);
+  put(32, {0x48, 0x89, 0x05}, int32_t{4096 - 32 - 7 + 24});
+  call(32, other);
+  CHECK(std::memcmp(home + 24, &other, 8) == 0);
+  const size_t end = put(64, {0x48, 0x83, 0x05}, int32_t{4096 - 64 - 8 + 24});
+  code[end] = 5;
+  code[end + 1] = 0xc3;
+  call(64, 0);
+  const uint64_t sum = other + 5;
+  CHECK(std::memcmp(home + 24, &sum, 8) == 0);
+  // mov al/rax to and from an absolute address.
+  put(96, {0x48, 0xa1}, reinterpret_cast<uint64_t>(view + 16));
+  CHECK(call(96, 0) == value);
+  put(128, {0xa2}, reinterpret_cast<uint64_t>(view + 32));
+  call(128, 0x1234);
+  CHECK(home[32] == std::byte{0x34});
+  CHECK(home[33] == std::byte{0});
+  // An address of 32 bits in a register that has more.
+  uint64_t got = 0;
+  const auto narrow = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(view));
+  asm volatile("addr32 movq 16(%k1), %0" : "=r"(got) : "r"(uint64_t{narrow} | 0xabcull << 40));
+  CHECK(got == value);
+  // Relative to the bases of FS and GS.
+  uint64_t base = 0;
+  asm volatile("movq %%fs:0, %0" : "=r"(base));  // where the base points to itself
+  asm volatile("movq %%fs:16(%1), %0" : "=r"(got) : "r"(reinterpret_cast<uint64_t>(view) - base));
+  CHECK(got == value);
+  REQUIRE(syscall(SYS_arch_prctl, ARCH_SET_GS, view) == 0);
+  asm volatile("movq %%gs:16, %0" : "=r"(got));
+  asm volatile("incb %%gs:32" : : : "memory", "cc");
+  REQUIRE(syscall(SYS_arch_prctl, ARCH_SET_GS, 0) == 0);
+  CHECK(got == value);
+  CHECK(home[32] == std::byte{0x35});
+  munmap(page, 4096);
 }
 
 TEST_CASE_FIXTURE(Through, "masked_bytes_beyond_the_segment_do_not_matter") {

@@ -187,6 +187,20 @@ TEST_SUITE("through") {
     CHECK(load(s.peer, again.at).value == 6);
   }
 
+  TEST_CASE("where_instructions_cannot_be_executed_write_through_is_notsupp") {
+    Scene s;
+    Process& lacking =
+        s.cluster.spawn("lacking", {{"CMI_FAULT_POINT", "emulate_unsupported=fail"}});
+    CHECK(ctl_info(lacking).info.max_write_through_segs == 0);
+    const Export own = export_segment(lacking);
+    const Flat handle = seg_exp(lacking, own.seg, CMI_SEG_WRITE_THROUGH);
+    CHECK_FALSE(handle.ok());
+    CHECK(handle.error == CMI_ERR_NOTSUPP);
+    if (!s.usable) return;
+    // Somebody else's it cannot use.
+    CHECK(seg_imp(lacking, export_through(s.home).handle).failed(CMI_ERR_INVAL));
+  }
+
   TEST_CASE("a_dead_importer_does_not_hold_its_way_of_importing") {
     Scene s;
     if (!s.usable) return;
@@ -239,6 +253,34 @@ TEST_SUITE("through") {
     REQUIRE(cmi_enb(s.peer, 0).ok());
     CHECK(store(s.peer, bare.at, 14).cause() == CMI_ERROR_ENABLE);
     CHECK(load(s.home, exported.at).value == 13);
+  }
+
+  TEST_CASE("a_closed_thread_reaches_nothing_of_a_write_through_segment") {
+    Scene s;
+    if (!s.usable) return;
+    const Export exported = export_through(s.home);
+    const Import import = import_segment(s.peer, exported);
+    REQUIRE(store(s.peer, import.at, 3).cause() == Fault::kNone);
+    // Beside a thread that is open, on the very page that it uses.
+    const int wrong = s.peer.run(
+        [](uint64_t at) {
+          int failed = 0;
+          std::thread([at, &failed] {
+            failed += load64(at).cause() != CMI_ERROR_ENABLE;
+            failed += CMIFN(ctxt(), 10, ini_th)(ctxt()) != 0;
+            failed += store64(at, 4).cause() != CMI_ERROR_ENABLE;
+            failed += CMIFN(ctxt(), 10, cmi_enb)(ctxt(), 1) != 0;
+            failed += load64(at).value != 3;
+            failed += CMIFN(ctxt(), 10, cmi_enb)(ctxt(), 0) != 0;
+            failed += load64(at).cause() != CMI_ERROR_ENABLE;
+            failed += CMIFN(ctxt(), 10, fini)(ctxt()) != 0;
+          }).join();
+          failed += load64(at).value != 3;
+          return failed;
+        },
+        import.at);
+    CHECK(wrong == 0);
+    CHECK(load(s.home, exported.at).value == 3);
   }
 
   TEST_CASE("other_processes_of_the_node_attach_a_write_through_import") {

@@ -158,12 +158,16 @@ int cmi_enb(cmi_ctxt* ctxt, int enable) {
   Context* c = enter(ctxt, kFacMem, "cmi_enb");
   if (c == nullptr) return -1;
   const bool enabled = enable != 0;
-  if (memory::t_access_enabled != enabled) {
-    memory::t_access_enabled = enabled;
-    c->engine().importer().thread_enabled(enabled);
-  }
-  trace(kFacMem, kDebug, "cmi_enb({}): ok", enable);
-  return 0;
+  return finish(
+      kFacMem,
+      [&] {
+        if (memory::t_access_enabled == enabled) return Status::kOk;
+        memory::t_access_enabled = false;  // before the views are closed, or until there is memory
+        c->engine().importer().thread_enabled(enabled);
+        memory::t_access_enabled = enabled;
+        return Status::kOk;
+      },
+      "cmi_enb({})", enable);
 }
 
 int cmi_ctl(cmi_ctxt* ctxt, int32_t cmd, cmi_ctl_cfg* cfg) {

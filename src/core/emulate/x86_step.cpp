@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/base/fault_point.hpp"
 #include "core/emulate/x86_machine.hpp"
 
 namespace cmi::emulate {
@@ -88,6 +89,7 @@ uint64_t load64(const std::byte* at) {
 }  // namespace
 
 bool supported() {
+  if (fault_point_fails("emulate_unsupported")) return false;
   const StateLayout& l = state_layout();
   return (l.mask & 3) == 3 && l.size <= Bench::kPage;
 }

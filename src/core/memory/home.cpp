@@ -17,7 +17,8 @@
 namespace cmi::memory {
 
 bool Home::Segment::held() const {
-  return std::any_of(holders.begin(), holders.end(), [](const Holder& h) { return h.token != 0; });
+  return std::any_of(holders.begin(), holders.end(),
+                     [](const Holder& h) { return h.token != 0 && !h.through; });
 }
 
 Result<std::unique_ptr<Home>> Home::open(Parts parts) {

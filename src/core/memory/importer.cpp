@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 
+#include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
 #include "core/emulate/emulate.hpp"
 
@@ -187,6 +189,7 @@ void Importer::thread_enabled(bool enabled) {
   {
     Guard g(enabled_mu_);
     if (enabled) {
+      if (fault_point_fails("enable_no_memory")) throw std::bad_alloc();
       enabled_.push_back(gettid());
     } else {
       std::erase(enabled_, gettid());

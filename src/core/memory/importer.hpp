@@ -98,7 +98,7 @@ class Importer {
   // need write-through. A token that the home has revoked is taken: accesses then raise TOKEN.
   Status set_token(const std::shared_ptr<Import>& imp, const access::TokenInfo& token,
                    Deadline deadline);
-  // cmi_enb of one thread changed. Views are closed while no thread is enabled.
+  // cmi_enb of one thread changed. Views are closed while no thread is enabled. Throws bad_alloc.
   void thread_enabled(bool enabled);
   // Around serving a fault of another thread: whether that one is enabled. Views are not closed
   // between the two, so that nothing is mapped after.

@@ -215,7 +215,7 @@ void Home::on_present(const fabric::ClientInfo& client, uint64_t number, Reader 
         h->pages = {static_cast<uint32_t>(part.offset / kPageSize),
                     static_cast<uint32_t>((part.size != 0 ? part.size : s->size) / kPageSize)};
         h->could_write = h->could_write || (h->rights & fabric::kWrite) != 0;
-        if (!was_held) {
+        if (!was_held && s->held()) {
           held_segments_.fetch_add(1);
           if (!fault_point_fails("mutate_late_arming")) arm(*s);
         }

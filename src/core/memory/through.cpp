@@ -10,7 +10,6 @@
 #include <cstring>
 #include <utility>
 
-#include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
 #include "core/memory/importer.hpp"
 
@@ -103,7 +102,6 @@ Exception Importer::ask_through(const std::shared_ptr<Import>& holder, RequestTy
         owed->request = nullptr;
       }
       if (request == nullptr) {
-        fault_point("through_before_send");
         request = imp.link->start(static_cast<uint16_t>(type), payload);
       }
       if (imp.link->await(request, deadline) == fabric::Cause::kOk) {
