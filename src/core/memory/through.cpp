@@ -152,7 +152,8 @@ Exception Importer::ask_through(const std::shared_ptr<Import>& holder, RequestTy
 
 Exception Importer::load_through(const View& view, uint64_t offset, std::byte* to, size_t len,
                                  Deadline deadline) {
-  if (Exception e = may_through(view, offset, len, true, false, deadline); e != Exception::kNone) return e;
+  if (Exception e = may_through(view, offset, len, true, false, deadline); e != Exception::kNone)
+    return e;
   count(parts_.stats.load_misses);
   while (len > 0) {
     const size_t n = std::min(len, kMaxThrough);
@@ -177,7 +178,8 @@ Exception Importer::load_through(const View& view, uint64_t offset, std::byte* t
 Exception Importer::store_through(const View& view, uint64_t offset, const std::byte* from,
                                   size_t len, const uint8_t* written, OwedStore* owed,
                                   Deadline deadline) {
-  if (Exception e = may_through(view, offset, len, false, true, deadline); e != Exception::kNone) return e;
+  if (Exception e = may_through(view, offset, len, false, true, deadline); e != Exception::kNone)
+    return e;
   count(parts_.stats.store_misses);
   std::array<std::byte, kHead + sizeof(uint32_t) + kMaxThrough + kMostRuns * 4> buf;
   for (size_t done = 0; done < len;) {
@@ -217,7 +219,8 @@ Exception Importer::store_through(const View& view, uint64_t offset, const std::
 Exception Importer::swap_through(const View& view, uint64_t offset, const std::byte* expected,
                                  const std::byte* desired, size_t len, std::byte* found,
                                  OwedStore* owed, Deadline deadline) {
-  if (Exception e = may_through(view, offset, len, true, true, deadline); e != Exception::kNone) return e;
+  if (Exception e = may_through(view, offset, len, true, true, deadline); e != Exception::kNone)
+    return e;
   std::array<std::byte, kHead + 1 + 32> buf;
   Writer out(buf);
   put_head(out, *view.import, offset);
