@@ -53,11 +53,11 @@ bool swap_one(std::byte* at, std::byte* expected, const std::byte* desired) {
   T was, next;
   std::memcpy(&was, expected, sizeof was);
   std::memcpy(&next, desired, sizeof next);
-  auto* word = reinterpret_cast<volatile T*>(at);
+  auto* word = reinterpret_cast<volatile Unaligned<T>*>(at);
   bool swapped;
   // Not the builtin, which wants it aligned.
   asm volatile("lock cmpxchg %3, %1"
-               : "=@ccz"(swapped), "+m"(*word), "+a"(was)
+               : "=@ccz"(swapped), "+m"(word->value), "+a"(was)
                : "r"(next)
                : "memory");
   std::memcpy(expected, &was, sizeof was);

@@ -169,8 +169,9 @@ Stop Engine::on_through(const View& view, const std::byte* addr, ucontext_t& uc)
       s = emulate::step(uc, memory, *bench);
       benches_.give(bench);
       if (s.why == Stop::Why::kCannot) {
-        uint8_t code[8];
-        std::memcpy(code, reinterpret_cast<const void*>(instruction), sizeof code);
+        uint8_t code[8] = {};  // the next page may not be there
+        std::memcpy(code, reinterpret_cast<const void*>(instruction),
+                    std::min<size_t>(sizeof code, kPageSize - instruction % kPageSize));
         trace(kFacMem, kError,
               "the instruction at {:#x} ({:02x} {:02x} {:02x} {:02x} {:02x} {:02x} {:02x} {:02x}) "
               "cannot be used on a write-through segment",
