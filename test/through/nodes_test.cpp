@@ -15,8 +15,9 @@ namespace cmi::test {
 
 namespace {
 
-Export export_through(Process& home, size_t size = 4 * kPage, cmi_acc rights = kAllRights) {
-  Export e = export_segment(home, size, rights);
+Export export_through(Process& home, size_t size = 4 * kPage, cmi_acc rights = kAllRights,
+                      int32_t flags = 0) {
+  Export e = export_segment(home, size, rights, flags);
   e.handle = seg_exp(home, e.seg, CMI_SEG_WRITE_THROUGH);
   REQUIRE_MESSAGE(e.handle.ok(), "seg_exp: error ", e.handle.error);
   return e;
@@ -281,6 +282,50 @@ TEST_SUITE("through") {
         import.at);
     CHECK(wrong == 0);
     CHECK(load(s.home, exported.at).value == 3);
+  }
+
+  TEST_CASE("a_token_for_a_part_opens_that_part_of_a_write_through_segment") {
+    Scene s;
+    if (!s.usable) return;
+    Export exported = export_through(s.home);
+    exported.token = s.home.run(
+        [](uint64_t at, cmi_seg seg) {
+          auto* second = reinterpret_cast<void*>(at + kPage);
+          cmi_token* token =
+              CMIFN(ctxt(), 11, tok_newva)(ctxt(), seg, second, kPage, CMI_NADDR_ANY, kAllRights);
+          return copy_of(token, seg, CMI_ATTR_TOKEN_SIZE);
+        },
+        exported.at, exported.seg);
+    REQUIRE(exported.token.ok());
+    const Import import = import_segment(s.peer, exported);
+    CHECK(store(s.peer, import.at + kPage, 1).cause() == Fault::kNone);
+    CHECK(store(s.peer, import.at + 2 * kPage - 8, 1).cause() == Fault::kNone);
+    CHECK(load(s.peer, import.at).cause() == CMI_ERROR_ACCESS);
+    CHECK(store(s.peer, import.at + kPage - 8, 1).cause() == CMI_ERROR_ACCESS);
+    CHECK(store(s.peer, import.at + kPage - 4, 2).cause() == CMI_ERROR_ACCESS);  // half of it
+    CHECK(store(s.peer, import.at + 2 * kPage - 4, 2).cause() == CMI_ERROR_ACCESS);
+    CHECK(load(s.home, exported.at + kPage).value == 1);
+    CHECK(load(s.home, exported.at + 2 * kPage - 8).value == 1);
+    CHECK(load(s.home, exported.at + 2 * kPage).value == 0);
+  }
+
+  TEST_CASE("nobody_gets_past_the_break_of_a_write_through_segment") {
+    Scene s;
+    if (!s.usable) return;
+    const Export exported = export_through(s.home, 8 * kPage, kAllRights, CMI_SEG_EXTENSIBLE);
+    const Import import = import_segment(s.peer, exported);
+    CHECK(load(s.peer, import.at).cause() == CMI_ERROR_SEG_BRK);
+    REQUIRE(seg_brk(s.home, exported.seg, 2 * kPage).ok());
+    CHECK(store(s.peer, import.at + 2 * kPage - 8, 5).cause() == Fault::kNone);
+    CHECK(store(s.peer, import.at + 2 * kPage - 4, 6).cause() == CMI_ERROR_SEG_BRK);
+    CHECK(store(s.peer, import.at + 2 * kPage, 6).cause() == CMI_ERROR_SEG_BRK);
+    CHECK(load(s.home, exported.at + 2 * kPage - 8).value == 5);
+    REQUIRE(seg_brk(s.home, exported.seg, kPage).ok());
+    CHECK(load(s.peer, import.at + kPage).cause() == CMI_ERROR_SEG_BRK);
+    CHECK(atm_cas(s.peer, import.at + kPage, 0, 1).fault.cause() == CMI_ERROR_SEG_BRK);
+    REQUIRE(seg_brk(s.home, exported.seg, 3 * kPage).ok());
+    CHECK(load(s.peer, import.at + kPage).value == 0);
+    CHECK(add_locked(s.peer, import.at + 3 * kPage - 8, 3) == 3);
   }
 
   TEST_CASE("other_processes_of_the_node_attach_a_write_through_import") {

@@ -45,7 +45,7 @@ class Machine {
   void load_state();
   Stop run(const std::byte* operand);
   Stop floating_point_trap();
-  void place(const std::byte* operand);
+  bool place(const std::byte* operand);
   void commit(uint64_t addr, const std::byte* operand);
   void commit_state();
   std::byte* client_state() const { return reinterpret_cast<std::byte*>(uc_.uc_mcontext.fpregs); }

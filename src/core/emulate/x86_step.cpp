@@ -244,8 +244,9 @@ Stop Machine::step() {
 
 // The instruction with [rip + distance to `operand`] for its operand, in front of the tail. What
 // only says where the operand is goes: segment, address size, the bits of REX and the like that
-// extend base and index; LOCK too, as the copy is nobody else's.
-void Machine::place(const std::byte* operand) {
+// extend base and index; LOCK too, as the copy is nobody else's. False: too long like this, for all
+// the prefixes that it has.
+bool Machine::place(const std::byte* operand) {
   uint8_t out[ZYDIS_MAX_INSTRUCTION_LENGTH + 8];
   size_t n = 0, from = 0;
   const auto is_rex = [](uint8_t b) { return (b & 0xf0) == 0x40; };
@@ -273,12 +274,14 @@ void Machine::place(const std::byte* operand) {
   for (from = modrm + 1 + (sib ? 1 : 0) + insn_.raw.disp.size / 8; from < insn_.length; ++from) {
     out[n++] = bytes_[from];
   }
+  if (n > ZYDIS_MAX_INSTRUCTION_LENGTH) return false;
   const auto distance = static_cast<int32_t>(operand - (bench_.code() + kInstructionEnd));
   std::memcpy(out + distance_at, &distance, sizeof distance);
   auto* frame = reinterpret_cast<Frame*>(bench_.frame());
   write_tail(bench_.code_writable(), bench_.code(), frame);
   std::memcpy(bench_.code_writable() + kInstructionEnd - n, out, n);
   frame->entry = reinterpret_cast<uint64_t>(bench_.code() + kInstructionEnd - n);
+  return true;
 }
 
 // A copy of the thread's state to start from. Where it wants floating point to trap, that is looked
@@ -301,7 +304,7 @@ void Machine::load_state() {
 
 Stop Machine::run(const std::byte* operand) {
   auto* frame = reinterpret_cast<Frame*>(bench_.frame());
-  place(operand);
+  if (!place(operand)) return Stop::cannot(rip());
   for (unsigned i = 0; i < 16; ++i) frame->gpr[i] = gpr(i);
   if (bit_register_ >= 0) frame->gpr[bit_register_] = bit_offset_;
   frame->flags = flags() & ~(kTrap | kNested | kResume | kAlign);

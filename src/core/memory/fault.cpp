@@ -135,6 +135,8 @@ void on_sigbus(int sig, siginfo_t* si, void* context) {
       e = stop.why == emulate::Stop::Why::kException ? static_cast<Exception>(stop.code)
                                                      : Exception::kNone;
       addr = reinterpret_cast<const std::byte*>(stop.addr);
+      // The instruction may have another operand, in another segment.
+      if (auto other = e != Exception::kNone ? target->view_at(addr) : nullptr) view = other;
     } else {
       e = target->on_fault(*view, addr, write,
                            si->si_code == BUS_MCEERR_AR || si->si_code == BUS_MCEERR_AO);

@@ -4,10 +4,10 @@
 // Files: home.cpp (segments and views), adopt.cpp (those of the client's own memory), export.cpp
 // (handles, tokens, revocation, removal), requests.cpp (what importers ask), publish.cpp (notices
 // and their acknowledgements), in_flux.cpp and recovery.cpp (pages in flux after an importer's
-// death: importers' marks, lists; covering the pages here, giving them back), home_through.cpp
-// (accesses of write-through imports), home_barrier.cpp (stores of this node: tracking, barriers,
-// CAS; the node bus), home_break.cpp (extensible segments), home_quiesce.cpp, home_partings.cpp
-// (the ends of contexts).
+// death: importers' marks, lists; covering the pages here, giving them back), home_barrier.cpp
+// (stores of this node: tracking, barriers, CAS; the node bus), home_break.cpp (extensible
+// segments), home_through.cpp (accesses of write-through imports), home_quiesce.cpp,
+// home_partings.cpp (the ends of contexts).
 //
 // Only the process that made a segment exports and publishes it. Other processes of the node attach
 // the same file; they register their views with the maker over the node bus, and their barriers and
@@ -227,6 +227,7 @@ class Home {
     uint64_t uid = 0, size = 0;
     int32_t flags = 0, attrib = 0;
     bool owned = false, exported = false, removed = false;
+    bool exported_cached = false, exported_through = false;  // how it may be imported
     // At the owner; elsewhere the file's end is the break. Service views are accessed before it
     // alone, which mu_ orders at the owner, and the node's lock elsewhere.
     Break brk;

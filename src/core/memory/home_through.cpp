@@ -53,11 +53,11 @@ bool swap_one(std::byte* at, std::byte* expected, const std::byte* desired) {
   T was, next;
   std::memcpy(&was, expected, sizeof was);
   std::memcpy(&next, desired, sizeof next);
-  auto* word = reinterpret_cast<volatile T*>(at);
+  auto* word = reinterpret_cast<volatile Unaligned<T>*>(at);
   bool swapped;
   // Not the builtin, which wants it aligned.
   asm volatile("lock cmpxchg %3, %1"
-               : "=@ccz"(swapped), "+m"(*word), "+a"(was)
+               : "=@ccz"(swapped), "+m"(word->value), "+a"(was)
                : "r"(next)
                : "memory");
   std::memcpy(expected, &was, sizeof was);
@@ -120,10 +120,10 @@ WireStatus Home::check_through(const fabric::ClientInfo& client, uint64_t uid, u
   if (status != WireStatus::kOk) return status;
   if (!h->through) return WireStatus::kToken;
   const Segment& s = **segment;
-  const uint64_t end = s.brk.bytes;
-  if (len == 0 || offset >= end || len > end - offset) return WireStatus::kRange;
-  for (uint64_t page = offset / kPageSize; page <= (offset + len - 1) / kPageSize; ++page) {
-    if (!h->covers(page, 1)) return WireStatus::kRights;
+  if (len == 0 || offset >= s.brk.bytes || len > s.brk.bytes - offset) return WireStatus::kRange;
+  const uint64_t first = offset / kPageSize, last = (offset + len - 1) / kPageSize;
+  if (!h->covers(first, last - first + 1)) return WireStatus::kRights;
+  for (uint64_t page = first; page <= last; ++page) {
     if (s.in_flux.contains(static_cast<uint32_t>(page))) return WireStatus::kInFlux;
   }
   return WireStatus::kOk;
@@ -141,7 +141,7 @@ void Home::on_load(const fabric::ClientInfo& client, uint64_t number, Reader in)
     Segment* s = nullptr;
     status = check_through(client, uid, instance, offset, len, fabric::kRead, &s);
     if (status == WireStatus::kOk) {
-      const std::byte* const from = s->service.data() + offset;
+      const std::byte* from = s->service.data() + offset;
       if (!unless_broken(from, len, [&] { copy_shared(buf + 1, from, len); })) {
         status = WireStatus::kBroken;
       }
@@ -171,12 +171,12 @@ void Home::on_store(const fabric::ClientInfo& client, uint64_t number, Reader in
     Segment* s = nullptr;
     status = check_through(client, uid, instance, offset, end, fabric::kWrite, &s);
     if (status == WireStatus::kOk) {
-      for (uint32_t i = 0; i < runs && status == WireStatus::kOk; ++i) {
+      for (uint32_t i = 0; i < runs; ++i) {
         const size_t at = in.get<uint16_t>();
         const Bytes bytes = in.blob();
-        std::byte* const to = s->service.data() + offset + at;
-        const auto store = [&] { copy_shared(to, bytes.data(), bytes.size()); };
-        if (!unless_broken(to, bytes.size(), store)) status = WireStatus::kBroken;
+        std::byte* to = s->service.data() + offset + at;
+        const auto copy = [&] { copy_shared(to, bytes.data(), bytes.size()); };
+        if (!unless_broken(to, bytes.size(), copy)) status = WireStatus::kBroken;
       }
     }
   }
@@ -198,12 +198,12 @@ void Home::on_swap(const fabric::ClientInfo& client, uint64_t number, Reader in)
     status = check_through(client, uid, instance, offset, size, fabric::kRead | fabric::kWrite, &s);
     if (status == WireStatus::kOk) {
       std::memcpy(found, expected.data(), size);
-      std::byte* const at = s->service.data() + offset;
-      bool swapped = false;
-      const auto swap = [&] { swapped = swap_shared(at, found, desired.data(), size); };
+      std::byte* at = s->service.data() + offset;
+      bool possible = false;
+      const auto swap = [&] { possible = swap_shared(at, found, desired.data(), size); };
       if (!unless_broken(at, size, swap)) {
         status = WireStatus::kBroken;
-      } else if (!swapped) {
+      } else if (!possible) {
         status = WireStatus::kMalformed;
       }
     }

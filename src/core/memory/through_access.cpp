@@ -44,10 +44,8 @@ class ThroughMemory final : public emulate::Memory {
   Stop write(uint64_t addr, const std::byte* from, size_t len, const uint8_t* written) override {
     // Nothing is stored if it is known that not all may be.
     Stop s = pieces(addr, len, written, [&](const View* view, uint64_t at, size_t, size_t n) {
-      return view == nullptr
-                 ? Stop{}
-                 : stop(importer_.may_through(*view, at - begin(*view), n, false, true, deadline_),
-                        at);
+      if (view == nullptr) return Stop{};
+      return stop(importer_.may_through(*view, at - begin(*view), n, false, true, deadline_), at);
     });
     if (s) return s;
     return pieces(addr, len, written, [&](const View* view, uint64_t at, size_t skip, size_t n) {
@@ -171,8 +169,9 @@ Stop Engine::on_through(const View& view, const std::byte* addr, ucontext_t& uc)
       s = emulate::step(uc, memory, *bench);
       benches_.give(bench);
       if (s.why == Stop::Why::kCannot) {
-        uint8_t code[8];
-        std::memcpy(code, reinterpret_cast<const void*>(instruction), sizeof code);
+        uint8_t code[8] = {};  // the next page may not be there
+        std::memcpy(code, reinterpret_cast<const void*>(instruction),
+                    std::min<size_t>(sizeof code, kPageSize - instruction % kPageSize));
         trace(kFacMem, kError,
               "the instruction at {:#x} ({:02x} {:02x} {:02x} {:02x} {:02x} {:02x} {:02x} {:02x}) "
               "cannot be used on a write-through segment",
