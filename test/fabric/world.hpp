@@ -19,6 +19,7 @@
 #include "core/base/ids.hpp"
 #include "fabric/fabric.hpp"
 #include "fabric/fake/fake.hpp"
+#include "support/slow.hpp"
 
 namespace cmi::test {
 
@@ -32,8 +33,8 @@ using fabric::Region;
 using fabric::RemoteKey;
 using fabric::Traits;
 
-inline constexpr Nanos kPatience = 10 * kSecond;  // for what must happen
-inline constexpr Nanos kGlance = 300 * kMilli;    // for what must not
+inline const Nanos kPatience = slowness() * 10 * kSecond;  // for what must happen
+inline constexpr Nanos kGlance = 300 * kMilli;             // for what must not
 
 // Waits until `happened` says so, polling nothing itself.
 template <class F>
