@@ -20,6 +20,7 @@
 #include "fabric/fabric.hpp"
 #include "fabric/fake/fake.hpp"
 #include "fabric/fake/provider.hpp"
+#include "support/slow.hpp"
 
 namespace cmi::test {
 
@@ -33,8 +34,8 @@ using fabric::Region;
 using fabric::RemoteKey;
 using fabric::Traits;
 
-inline constexpr Nanos kPatience = 10 * kSecond;  // for what must happen
-inline constexpr Nanos kGlance = 300 * kMilli;    // for what must not
+inline const Nanos kPatience = slowness() * 10 * kSecond;  // for what must happen
+inline constexpr Nanos kGlance = 300 * kMilli;             // for what must not
 
 // Waits until `happened` says so, polling nothing itself.
 template <class F>

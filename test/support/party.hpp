@@ -24,11 +24,12 @@
 #include "fabric/frame.hpp"
 #include "fabric/link.hpp"
 #include "fabric/server.hpp"
+#include "support/slow.hpp"
 
 namespace cmi::test {
 
-inline constexpr Nanos kLong = 20 * kSecond;   // for what must happen
-inline constexpr Nanos kShort = 200 * kMilli;  // for what must not
+inline const Nanos kLong = slowness() * 20 * kSecond;  // for what must happen
+inline constexpr Nanos kShort = 200 * kMilli;          // for what must not
 
 using Buffer = std::vector<std::byte>;
 

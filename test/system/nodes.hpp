@@ -10,8 +10,8 @@
 // reported with its signal, as an exception. Whatever happens, no child outlives its Cluster, whose
 // end also checks that nothing was left in the runtime folder.
 //
-// CMI_TEST_PROVIDER, CMI_TEST_KERNEL and CMI_TEST_FAULT in the test's environment become
-// CMI_PROVIDER, CMI_KERNEL and CMI_FAULT in that of the children, unless the test says otherwise.
+// CMI_TEST_PROVIDER, _ADDRESS, _KERNEL and _FAULT in the test's environment become CMI_PROVIDER
+// and so on in that of the children, unless the test says otherwise.
 #pragma once
 
 #include <signal.h>

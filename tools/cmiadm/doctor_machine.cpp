@@ -42,8 +42,9 @@ void examine_kernel(Report& report, uint32_t newest) {
         {Health::kGood, "userfaultfd", "faults on imported segments can be taken", ""});
   } else {
     report.push_back({Health::kBroken, "userfaultfd", why,
-                      "allow userfaultfd in the container's seccomp profile (docker run "
-                      "--security-opt seccomp=...), or boot a kernel with CONFIG_USERFAULTFD"});
+                      "in a container: docker run --device /dev/userfaultfd (Linux 6.1), or allow "
+                      "userfaultfd in its seccomp profile (--security-opt seccomp=...); elsewhere: "
+                      "boot a kernel with CONFIG_USERFAULTFD"});
   }
   const auto feature = [&](bool there, const char* what, const char* with, const char* without) {
     report.push_back({there ? Health::kGood : Health::kLimited, what, there ? with : without,

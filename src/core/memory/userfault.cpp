@@ -64,11 +64,12 @@ constexpr uint64_t kScanWpMatching = 1 << 0, kScanCheckWpAsync = 1 << 1;
 constexpr uint64_t kBaseFeatures = UFFD_FEATURE_MISSING_SHMEM | UFFD_FEATURE_MINOR_SHMEM |
                                    UFFD_FEATURE_WP_HUGETLBFS_SHMEM | UFFD_FEATURE_EXACT_ADDRESS;
 
-// A descriptor that the faults of system calls come to as well, or -1 and errno.
-int open_full() {
-  const int flags = O_CLOEXEC | O_NONBLOCK;
+// A descriptor with these flags, or -1 and errno. Where the system call is refused (to ordinary
+// users who want the faults of system calls as well, and to all by containers' usual seccomp
+// profiles), the device may still be open to us.
+int open_with_flags(int flags) {
   int fd = static_cast<int>(syscall(SYS_userfaultfd, flags));
-  if (fd >= 0) return fd;
+  if (fd >= 0 || (errno != EPERM && errno != ENOSYS)) return fd;
   const int refused = errno;
   Fd device(open("/dev/userfaultfd", O_RDWR | O_CLOEXEC));
   fd = device ? ioctl(device.get(), kNewUserfault, flags) : -1;
@@ -78,8 +79,7 @@ int open_full() {
 
 // A descriptor with the features asked for, or -1 and errno.
 int open_with(uint64_t features, bool full = false) {
-  const int flags = O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY;
-  int fd = full ? open_full() : static_cast<int>(syscall(SYS_userfaultfd, flags));
+  int fd = open_with_flags(O_CLOEXEC | O_NONBLOCK | (full ? 0 : UFFD_USER_MODE_ONLY));
   if (fd < 0) return -1;
   uffdio_api api{};
   api.api = UFFD_API;
@@ -160,7 +160,8 @@ Result<Userfault> Userfault::open(Kind kind, const char** why) {
                   "vm.unprivileged_userfaultfd at 1, or access to /dev/userfaultfd"
         : errno == EPERM || errno == ENOSYS
             ? "userfaultfd is refused here: a seccomp profile or the kernel's configuration must "
-              "allow the system call userfaultfd (flag UFFD_USER_MODE_ONLY suffices)"
+              "allow the system call userfaultfd (flag UFFD_USER_MODE_ONLY suffices), or give "
+              "access to /dev/userfaultfd (Linux 6.1)"
             : "userfaultfd lacks shared-memory faults with SIGBUS delivery: Linux 5.19 or later "
               "is needed";
     return Status::kNotSupp;
