@@ -113,7 +113,7 @@ struct Exported {
   std::byte* view = nullptr;
 
   Exported(Context& context, uint32_t rights, int32_t attributes = 0) {
-    auto made = context.home->create(kSize, 0, true);
+    auto made = context.home->create(kSize, 0, 0);
     REQUIRE(made);
     id = *made;
     auto attached = context.home->attach(id, kSize, nullptr, false, Deadline::in(kSecond));

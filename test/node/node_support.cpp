@@ -159,7 +159,8 @@ bool eventually(const std::function<bool()>& condition) {
 namespace {
 constexpr size_t kContextsAt = 128, kSegmentsAt = kContextsAt + 256 * 32, kSegmentBytes = 80,
                  kAttachmentsAt = kSegmentsAt + 4096 * kSegmentBytes,
-                 kRegistrySize = kAttachmentsAt + 32768 * 8;
+                 kReservationsAt = kAttachmentsAt + 32768 * 8,
+                 kRegistrySize = kReservationsAt + 64 * 32;
 constexpr off_t kLockByte = off_t{1} << 40;
 
 bool byte_lock(int fd, int cmd, short type, off_t at, short* found = nullptr) {

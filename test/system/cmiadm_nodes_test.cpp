@@ -54,7 +54,8 @@ std::string save(const Cluster& cluster, const Flat& handle, size_t size) {
 }
 
 // Where the arrays of a registry begin, as doc/design/registry.md says.
-constexpr off_t kContexts = 128, kSegments = 8320, kAttachments = 270464, kRegistryEnd = 532608;
+constexpr off_t kContexts = 128, kSegments = 8320, kAttachments = 336000, kReservations = 598144,
+                kRegistryEnd = 600192;
 
 void poke(const std::string& file, off_t at, uint64_t word) {
   const Fd fd(::open(file.c_str(), O_WRONLY | O_CLOEXEC));

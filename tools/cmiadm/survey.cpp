@@ -74,7 +74,8 @@ const char* trouble_of_header(const Registry_shm& r, const std::string& name) {
   if (h.magic.load() != node::kRegistryMagic) return "its registry is none";
   if (h.version != node::kRegistryVersion || h.header_bytes != sizeof h ||
       h.contexts != kMaxContexts || h.segments != kMaxSegments ||
-      h.attachments != kMaxAttachments || h.context_bytes != sizeof(node::Context_shm) ||
+      h.attachments != kMaxAttachments || h.reservations != node::kMaxReservations ||
+      h.context_bytes != sizeof(node::Context_shm) ||
       h.segment_bytes != sizeof(node::Segment_shm)) {
     return "its registry is of another version of the library";
   }
@@ -120,6 +121,8 @@ void read_segments(const Registry_shm& r, NodeRow& node) {
     s.marks = word->marks;
     s.size = from.size;
     s.charged = from.charged;
+    s.brk = std::min(from.brk, from.size);
+    s.reservation = from.reservation;
     s.flags = from.flags;
     s.owner = word->owner;
     s.owner_pid = checked_pid(static_cast<uint64_t>(from.owner_pid));
@@ -127,6 +130,20 @@ void read_segments(const Registry_shm& r, NodeRow& node) {
     s.owner_alive =
         owner != nullptr && owner->alive && owner->id == ContextId{from.owner_hi, from.owner_lo};
     node.segments.push_back(std::move(s));
+  }
+}
+
+void read_reservations(const Registry_shm& r, NodeRow& node) {
+  for (const node::Reservation_shm& from : r.reservations) {
+    ReservationRow row;
+    row.key = from.key.load();
+    if (row.key == 0) continue;
+    row.size = from.size;
+    row.maker_pid = checked_pid(static_cast<uint64_t>(from.maker_pid));
+    for (const SegmentRow& s : node.segments) {
+      if (s.reservation == row.key) row.used += s.charged;
+    }
+    node.reservations.push_back(row);
   }
 }
 
@@ -169,7 +186,7 @@ void check_files(const node::Folder& folder, NodeRow& node) {
       s.trouble = "its file is missing";
     } else if (!S_ISREG(st.st_mode)) {
       s.trouble = "its file is no plain file";
-    } else if (s.kind == node::SegmentKind::kHome && static_cast<uint64_t>(st.st_size) != s.size) {
+    } else if (s.kind == node::SegmentKind::kHome && static_cast<uint64_t>(st.st_size) != s.brk) {
       s.trouble = "its file has the wrong size";
     }
   }
@@ -223,6 +240,7 @@ NodeRow read_node(const node::Folder& folder, const std::string& name) {
   read_contexts(*copy, fd, node);
   read_segments(*copy, node);
   read_attachments(*copy, node);
+  read_reservations(*copy, node);
   count_for_contexts(node);
   check_files(folder, node);
   return node;

@@ -36,8 +36,10 @@ struct SegmentRow {
   node::SegmentKind kind = node::SegmentKind::kHome;
   node::SegmentState state = node::SegmentState::kFree;
   uint32_t marks = 0;
-  uint64_t size = 0;     // bytes
-  uint64_t charged = 0;  // bytes that count against CMI_MEM_MAX
+  uint64_t size = 0;         // bytes
+  uint64_t brk = 0;          // bytes; size unless it is extensible
+  uint64_t charged = 0;      // bytes that count against CMI_MEM_MAX
+  uint64_t reservation = 0;  // key of the one that they come from; it may be gone
   int32_t flags = 0;
   uint32_t owner = 0;  // context slot
   pid_t owner_pid = 0;
@@ -52,6 +54,13 @@ struct SegmentRow {
   bool token_set() const { return (marks & node::kMarkTokenSet) != 0; }
 };
 
+struct ReservationRow {
+  uint64_t key = 0;
+  uint64_t size = 0;  // bytes promised
+  uint64_t used = 0;  // bytes of segments made in it
+  pid_t maker_pid = 0;
+};
+
 struct NodeRow {
   std::string name;  // of the folder: 16 hexadecimal digits
   NodeId id;
@@ -62,6 +71,7 @@ struct NodeRow {
   uint32_t stale = 0;    // views of dead contexts
   std::vector<ContextRow> contexts;
   std::vector<SegmentRow> segments;
+  std::vector<ReservationRow> reservations;
 
   const ContextRow* context(uint32_t slot) const;
   uint32_t dead() const;  // contexts

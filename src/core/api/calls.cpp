@@ -178,7 +178,9 @@ int cmi_ctl(cmi_ctxt* ctxt, int32_t cmd, cmi_ctl_cfg* cfg) {
   Context* c = enter(ctxt, kFacCtrl, "cmi_ctl");
   if (c == nullptr) return -1;
   cmi_ctl_cfg out{};
-  bool copy = false;
+  bool copy = false, always = false;  // whether to copy it out: on success, also on failure
+  const bool reserves = cmd == CMI_CTL_MEM_RESERVE || cmd == CMI_CTL_MEM_RESERVE_SET;
+  if (reserves && cfg != nullptr) out.mreq = cfg->mreq;
   const int rc = finish(
       kFacCtrl,
       [&] {
@@ -212,14 +214,18 @@ int cmi_ctl(cmi_ctxt* ctxt, int32_t cmd, cmi_ctl_cfg* cfg) {
           case CMI_CTL_NODE_CMAP_GET:
             return c->request_map(cfg->cmap.cmap_reqid);
           case CMI_CTL_MEM_RESERVE:
-          case CMI_CTL_MEM_RESERVE_DEL:
+            always = true;
+            return c->reserve_memory(&out.mreq);
           case CMI_CTL_MEM_RESERVE_SET:
-            return Status::kNotSupp;
+            return c->use_reservation(out.mreq.rsv_key);
+          case CMI_CTL_MEM_RESERVE_DEL:
+            return c->delete_reservation();
           default:
             return because(Status::kInval, "the command is unknown");
         }
       },
       "cmi_ctl({} {:#x})", command_name(cmd), cmd);
+  if (always) cfg->mreq = out.mreq;
   if (rc == 0 && copy) *cfg = out;
   return rc;
 }

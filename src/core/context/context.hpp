@@ -88,6 +88,11 @@ class Context : private events::Host {
   Status attribute(int32_t seg, int32_t cmd, size_t* size);
   void info(cmi_ctl_cfg* cfg);
 
+  // reservations.cpp
+  Status reserve_memory(cmi_cfg_mreq* request);  // mem_allocd is set on failure, too
+  Status use_reservation(uint64_t key);
+  Status delete_reservation();
+
   // sharing.cpp
   Result<cmi_rseg*> seg_exp(int32_t seg, int32_t attrib);
   Status rseg_del(const cmi_rseg* rseg);
@@ -172,6 +177,9 @@ class Context : private events::Host {
   std::unique_ptr<events::MapMaker> map_maker_;
 
   std::atomic<bool> client_consistent_{false};
+
+  Mutex reservation_mu_;                  // over the making of one, outside of the node's lock
+  std::atomic<uint64_t> reservation_{0};  // key of the one that segments are made in; 0: none
 
   Mutex mu_;
   Thread* threads_ CMI_GUARDED_BY(mu_) = nullptr;

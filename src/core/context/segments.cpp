@@ -54,7 +54,7 @@ Result<int32_t> Context::seg_get(size_t size, int32_t flags) {
   if (size > std::min<uint64_t>(kMaxSegmentSize, environment_.mem_max)) {
     return because(Status::kNoMem, "more than max_seg_sz");
   }
-  return engine_->home().create(size, flags, (flags & CMI_SEG_NORESERVE) == 0);
+  return engine_->home().create(size, flags, reservation_.load());
 }
 
 // The import behind a proxy's id: ours, or made here for one that another process of the node
@@ -187,6 +187,7 @@ Status Context::seg_dt(int32_t seg, void* addr) {
   }
   node_->detach(entry.attachment);
   leave_import_if_unused(seg);
+  node_->refill_reservations();
   return status;
 }
 
@@ -211,6 +212,7 @@ Status Context::seg_remove(int32_t seg) {
   events_->forget(seg);
   if (info->kind == node::SegmentKind::kHome) {
     engine_->home().removed(seg, Deadline::in(kRevokeTimeout));
+    node_->refill_reservations();
     Guard g(mu_);
     export_cache_.erase(seg);
   } else {
@@ -270,7 +272,7 @@ Status Context::seg_info(int32_t seg, cmi_ds* ds) {
 
 Status Context::set_break(int32_t seg, size_t to) {
   if (!node_->find(seg)) return Status::kInval;
-  return engine_->home().set_break(seg, to, Deadline::in(kRevokeTimeout));
+  return engine_->home().set_break(seg, to, reservation_.load(), Deadline::in(kRevokeTimeout));
 }
 
 Status Context::attribute(int32_t seg, int32_t cmd, size_t* size) {

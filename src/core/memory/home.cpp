@@ -90,8 +90,9 @@ uint32_t Home::exports() {
   }));
 }
 
-Result<int32_t> Home::create(uint64_t size, int32_t flags, bool reserve) {
-  auto id = parts_.node.create_home(size, flags, reserve, access::extensible(flags));
+Result<int32_t> Home::create(uint64_t size, int32_t flags, uint64_t reservation) {
+  auto id = parts_.node.create_home(size, flags, access::reserved(flags), access::extensible(flags),
+                                    reservation);
   if (!id) return id.status();
   auto file = parts_.node.open_segment_file(*id);
   if (!file) {

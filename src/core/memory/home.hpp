@@ -65,7 +65,7 @@ class Home {
   ~Home();
 
   // home.cpp
-  Result<int32_t> create(uint64_t size, int32_t flags, bool reserve);
+  Result<int32_t> create(uint64_t size, int32_t flags, uint64_t reservation);
   bool owns(int32_t id);
   Result<void*> attach(int32_t id, uint64_t size, void* addr, bool read_only, Deadline deadline);
   // kInval: nothing of that segment is attached at exactly this address.
@@ -100,7 +100,7 @@ class Home {
   // home_break.cpp
   // CMI_SEG_BRK: when it returns, nobody anywhere accesses what lies behind `to`, or everybody may
   // access what lies before it.
-  Status set_break(int32_t id, uint64_t to, Deadline deadline);
+  Status set_break(int32_t id, uint64_t to, uint64_t reservation, Deadline deadline);
   // Fault handler: whether the page lies past the break; and of one that does not, whether it may
   // have when it was accessed.
   bool past_break(const View& view, const std::byte* addr);

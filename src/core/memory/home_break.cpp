@@ -99,7 +99,7 @@ void Home::renew_tokens(Segment& s) {
   }
 }
 
-Status Home::set_break(int32_t id, uint64_t to, Deadline deadline) {
+Status Home::set_break(int32_t id, uint64_t to, uint64_t reservation, Deadline deadline) {
   SignalsBlocked quiet;
   Guard one(resize_mu_);
   Fd file;
@@ -121,7 +121,8 @@ Status Home::set_break(int32_t id, uint64_t to, Deadline deadline) {
   if (to == from) return Status::kOk;
   // Memory first, access after; and the other way round.
   if (to > from) {
-    if (Status st = parts_.node.move_break(id, file.get(), to, reserve); !ok(st)) return st;
+    const Status st = parts_.node.move_break(id, file.get(), to, reserve, reservation);
+    if (!ok(st)) return st;
   }
   auto p = std::make_shared<Publication>();
   p->waiting = 1;

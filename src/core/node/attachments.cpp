@@ -71,6 +71,7 @@ void Node::detach(Attachment a) {
     if (other && other->id == word->id && living(other->context)) return;
   }
   delete_segment_locked(r, lock, found->word);
+  settle_reservations_locked(r, lock);
 }
 
 }  // namespace cmi::node

@@ -23,6 +23,15 @@ inline constexpr const char* kFaultPoints[] = {
     "node.create.file_filled",
     "node.create.ready",
     "node.create.published",
+    "node.allocate.released",
+    "node.allocate.taken",
+    // reservations
+    "node.reserve.held",
+    "node.reserve.published",
+    "node.reserve.grown",
+    "node.reserve.resized",
+    "node.unreserve.cleared",
+    "node.unreserve.unlinked",
     // move_break
     "node.break.charged",
     "node.break.allocated",

@@ -31,6 +31,11 @@ FileName bus_file_name(uint32_t slot) {
   std::snprintf(n.text, sizeof n.text, "bus-%u", slot);
   return n;
 }
+FileName hold_file_name(uint32_t slot) {
+  FileName n;
+  std::snprintf(n.text, sizeof n.text, "rsv-%u", slot);
+  return n;
+}
 FileName folder_name(NodeId id) {
   FileName n;
   std::snprintf(n.text, sizeof n.text, "%016llx", static_cast<unsigned long long>(id.hi));
@@ -171,7 +176,9 @@ void sweep_folder(const Folder& folder, KeepFile keep, void* arg) {
     std::string_view name = e->d_name;
     bool tmp = name.starts_with("tmp-");
     if (!tmp) {
-      if (!name.starts_with("seg-") && !name.starts_with("bus-")) continue;
+      if (!name.starts_with("seg-") && !name.starts_with("bus-") && !name.starts_with("rsv-")) {
+        continue;
+      }
       uint32_t number = 0;
       auto [end, err] = std::from_chars(name.data() + 4, name.data() + name.size(), number);
       if (err != std::errc{} || end != name.data() + name.size()) continue;

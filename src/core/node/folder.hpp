@@ -18,6 +18,7 @@ struct FileName {
 };
 FileName segment_file_name(int32_t id);  // "seg-ID"
 FileName bus_file_name(uint32_t slot);   // "bus-SLOT"
+FileName hold_file_name(uint32_t slot);  // "rsv-SLOT"
 FileName folder_name(NodeId id);         // 16 hexadecimal digits
 
 struct Folder {
@@ -34,7 +35,7 @@ Result<Folder> open_folder(const Config& config, bool create, Deadline deadline)
 // Opens a file of the folder; kInval when it is none of ours, kReconfig when the name is not there.
 Result<Fd> open_file(const Folder& folder, const char* name, int flags);
 
-// All `size` bytes of the file really allocated: kNoMem when there is no room.
+// Allocates the file's bytes from `from` to `to`, wherever it ends: kNoMem when there is no room.
 Status allocate_file(int fd, uint64_t from, uint64_t to);
 
 // Takes away registry and folder, and the default runtime folder when it is empty. Everything else
@@ -43,8 +44,9 @@ void remove_folder(const Folder& folder);
 
 Status status_of_errno(int err);
 
-// Calls keep(arg, kind, number) for every segment file ('s') and bus socket ('b') and unlinks those
-// that it does not want; unlinks what an interrupted anonymous file left. Other names stay.
+// Calls keep(arg, kind, number) for every segment file ('s'), bus socket ('b') and reservation's
+// file ('r') and unlinks those that it does not want; unlinks what an interrupted anonymous file
+// left. Other names stay.
 using KeepFile = bool (*)(void* arg, char kind, uint32_t number);
 void sweep_folder(const Folder& folder, KeepFile keep, void* arg);
 }  // namespace cmi::node

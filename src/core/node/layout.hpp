@@ -25,7 +25,7 @@ struct Header_shm {
   uint32_t header_bytes;
   uint32_t contexts, segments, attachments;  // array lengths
   uint32_t context_bytes, segment_bytes;
-  uint32_t zero;
+  uint32_t reservations;  // array length
   uint64_t node_hi, node_lo;
   // No slot at or above these was ever taken. Raised before the slot is: a crash between leaves
   // them too high, which costs a longer scan and nothing else.
@@ -50,11 +50,22 @@ struct Segment_shm {
   uint64_t charged;             // bytes that count against mem_max
   uint64_t owner_hi, owner_lo;  // ContextId
   int64_t owner_pid;
-  uint64_t brk;  // bytes; kNoBreak where it is not extensible
-  uint64_t spare[2];
+  uint64_t brk;          // bytes; kNoBreak where it is not extensible
+  uint64_t reservation;  // key of that which `charged` comes from; 0, or gone: none
+  uint64_t spare;
 };
 static_assert(sizeof(Segment_shm) == 80);
 inline constexpr uint64_t kNoBreak = UINT64_MAX;
+
+// Memory that is held for segments to come, in a file of its own: `size` less what is charged to
+// segments with this key, as far as there is any.
+struct Reservation_shm {
+  Word_shm key;  // 0: free
+  uint64_t size;
+  int64_t maker_pid;
+  uint64_t spare;
+};
+static_assert(sizeof(Reservation_shm) == 32);
 
 struct Registry_shm {
   Header_shm header;
@@ -62,8 +73,9 @@ struct Registry_shm {
   Context_shm contexts[kMaxContexts];
   Segment_shm segments[kMaxSegments];
   Word_shm attachments[kMaxAttachments];  // AttachmentWord; 0 is free
+  Reservation_shm reservations[kMaxReservations];
 };
-static_assert(sizeof(Registry_shm) == 128 + 256 * 32 + 4096 * 80 + 32768 * 8);
+static_assert(sizeof(Registry_shm) == 128 + 256 * 32 + 4096 * 80 + 32768 * 8 + 64 * 32);
 
 // An id is the slot's index and the slot's generation: the next segment in the same slot gets
 // another id, and the same one comes back after kMaxGeneration segments at the earliest.

@@ -69,7 +69,7 @@ void Node::Impl::abandon_slot_locked(const Exclusive& lock) {
     unlinkat(registry->folder().dir.get(), bus_file_name(slot).text, 0);
   }
   life.reset();
-  if (!any_member_locked(*registry, lock)) remove_folder_locked(*registry, lock);
+  if (!needed_locked(*registry, lock)) remove_folder_locked(*registry, lock);
 }
 
 void Node::Impl::leave() {
@@ -80,7 +80,7 @@ void Node::Impl::leave() {
   }
   retire_context_locked(*registry, lock, slot);
   reap_locked(*registry, lock);
-  if (!any_member_locked(*registry, lock)) remove_folder_locked(*registry, lock);
+  if (!needed_locked(*registry, lock)) remove_folder_locked(*registry, lock);
 }
 
 Node::~Node() {

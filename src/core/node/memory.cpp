@@ -2,6 +2,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "core/base/fault_point.hpp"
 #include "core/node/node_impl.hpp"
 #include "core/node/reaper.hpp"
@@ -15,12 +17,39 @@ uint64_t charged_locked(Registry& r) {
     if (!SegmentWord::unpack(s.state.load(std::memory_order_acquire), i)) continue;
     if (__builtin_add_overflow(sum, s.charged, &sum)) return UINT64_MAX;
   }
+  for (Reservation_shm& rsv : r.shm()->reservations) {
+    const uint64_t key = rsv.key.load(std::memory_order_acquire);
+    const uint64_t used = key != 0 ? used_locked(r, key) : 0;
+    if (key == 0 || used >= rsv.size) continue;
+    if (__builtin_add_overflow(sum, rsv.size - used, &sum)) return UINT64_MAX;
+  }
   return sum;
 }
 
-bool fits_locked(Registry& r, uint64_t charged, uint64_t max) {
-  const uint64_t used = charged_locked(r);
-  return used <= max && charged <= max - used;
+bool fits_locked(Registry& r, uint64_t charged, uint64_t max, uint64_t reservation) {
+  if (Reservation_shm* rsv = reservation_locked(r, reservation); rsv != nullptr) {
+    const uint64_t used = used_locked(r, reservation);
+    charged -= std::min(charged, rsv->size - std::min(rsv->size, used));
+    if (charged == 0) return true;
+  }
+  const uint64_t in_use = charged_locked(r);
+  return in_use <= max && charged <= max - in_use;
+}
+
+// Step by step under the lock, so that no other member of the node takes what a reservation lets go
+// of for this one, and nobody waits for gigabytes.
+Status Node::Impl::allocate(int fd, uint64_t from, uint64_t to, uint64_t reservation) {
+  const uint64_t step = reservation != 0 ? uint64_t{4} << 20 : uint64_t{64} << 20;
+  for (uint64_t at = from; at < to; at += step) {
+    const uint64_t n = std::min(step, to - at);
+    Exclusive lock(registry->lock(), Deadline::in(kLockWait));
+    if (!lock) return Status::kReconfig;
+    if (reservation != 0) release_locked(*registry, lock, reservation, n);
+    fault_point("node.allocate.released");
+    if (Status s = allocate_file(fd, at, at + n); !ok(s)) return s;
+    fault_point("node.allocate.taken");
+  }
+  return Status::kOk;
 }
 
 uint64_t Node::memory_in_use() {
@@ -31,7 +60,7 @@ uint64_t Node::memory_in_use() {
 
 // Only the owner changes these fields, and with it its segments go: what a death leaves is gone
 // with the next reaper.
-Status Node::move_break(int32_t id, int fd, uint64_t to, bool reserve) {
+Status Node::move_break(int32_t id, int fd, uint64_t to, bool reserve, uint64_t reservation) {
   Registry& r = *impl_->registry;
   uint64_t from = 0;
   const auto locked = [&](auto&& change) {
@@ -45,20 +74,26 @@ Status Node::move_break(int32_t id, int fd, uint64_t to, bool reserve) {
     if (!impl_->owned_by_self(*found)) return Status::kPerm;
     return change(lock, *found->shm);
   };
-  const auto move = [&](const Exclusive&, Segment_shm& s) {
+  const auto move = [&](const Exclusive& lock, Segment_shm& s) {
     if (ftruncate(fd, static_cast<off_t>(to)) != 0) return Status::kNoMem;
     fault_point("node.break.moved");
     s.brk = to;
     s.charged = reserve ? to : 0;
     fault_point("node.break.stored");
+    settle_reservations_locked(r, lock);
     return Status::kOk;
   };
   Status status = locked([&](const Exclusive& lock, Segment_shm& s) {
     from = s.brk;
     if (to <= from || !reserve) return move(lock, s);
-    if (!fits_locked(r, to - from, impl_->config.mem_max)) {
+    // It stays with the one that it began with.
+    if (s.charged == 0) {
+      s.reservation = reservation_locked(r, reservation) != nullptr ? reservation : 0;
+    }
+    reservation = reservation_locked(r, s.reservation) != nullptr ? s.reservation : 0;
+    if (!fits_locked(r, to - from, impl_->config.mem_max, reservation)) {
       reap_locked(r, lock);
-      if (!fits_locked(r, to - from, impl_->config.mem_max)) {
+      if (!fits_locked(r, to - from, impl_->config.mem_max, reservation)) {
         note(kFacSeg, kWarn, "node: no room for a break of {} bytes: the limit is reached", to);
         return Status::kNoMem;
       }
@@ -68,14 +103,15 @@ Status Node::move_break(int32_t id, int fd, uint64_t to, bool reserve) {
     return Status::kOk;
   });
   if (!ok(status) || to <= from || !reserve) return status;
-  // Without the lock, and behind the file's end, where nobody sees it before all of it is there.
-  status = allocate_file(fd, from, to);
+  // Behind the file's end, where nobody sees it before all of it is there.
+  status = impl_->allocate(fd, from, to, reservation);
   fault_point("node.break.allocated");
   if (ok(status)) return locked(move);
   fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(from),
             static_cast<off_t>(to - from));
-  (void)locked([&](const Exclusive&, Segment_shm& s) {
+  (void)locked([&](const Exclusive& lock, Segment_shm& s) {
     s.charged = from;
+    settle_reservations_locked(r, lock);
     return Status::kOk;
   });
   return status;

@@ -45,6 +45,7 @@ std::string default_runtime_dir();
 inline constexpr uint32_t kMaxContexts = 256;
 inline constexpr uint32_t kMaxSegments = 4096;      // home segments and proxies together
 inline constexpr uint32_t kMaxAttachments = 32768;  // views, whole node
+inline constexpr uint32_t kMaxReservations = 64;
 
 // Where a context sits in the registry. Stable while that context is a member.
 enum class ContextSlot : uint32_t {};
@@ -69,6 +70,13 @@ struct SegmentInfo {
   ContextSlot owner{};
   bool owner_alive = false;
   pid_t owner_pid = 0;
+};
+
+struct ReservationInfo {
+  uint64_t key = 0;
+  uint64_t size = 0;  // bytes promised
+  uint64_t used = 0;  // by segments made within it; may be more than were promised
+  pid_t maker_pid = 0;
 };
 
 // One entry per seg_at, counted in the registry until detach() or the context's end.
@@ -100,13 +108,15 @@ class Node {
   // kInval for size 0). A proxy counts its size; its cache is an anonymous_file; `blob` (at most
   // kMaxBlob bytes: the handle) is kept for other processes of the node.
   static constexpr size_t kMaxBlob = 1024;
-  // An extensible one begins with an empty file, and counts as much as its break.
-  Result<int32_t> create_home(uint64_t size, int32_t flags, bool reserve, bool extensible = false);
+  // An extensible one begins with an empty file, and counts as much as its break. `reservation`:
+  // the key of the one that its memory comes from; 0, or of none that there is: from what is free.
+  Result<int32_t> create_home(uint64_t size, int32_t flags, bool reserve, bool extensible = false,
+                              uint64_t reservation = 0);
   Result<int32_t> create_proxy(uint64_t size, int32_t flags, Bytes blob, bool extensible = false);
   // Moves the end of an extensible segment's file, `fd`, which is not moved by anybody else
   // meanwhile; owner only (kPerm). Growth is really allocated if `reserve` (kNoMem, and nothing has
-  // changed); what shrinks away is given back.
-  Status move_break(int32_t id, int fd, uint64_t to, bool reserve);
+  // changed), from the reservation that the segment began with; what shrinks away is given back.
+  Status move_break(int32_t id, int fd, uint64_t to, bool reserve, uint64_t reservation = 0);
   // The break of a proxy, as its home told it.
   Status store_break(int32_t id, uint64_t to);
   // Runs `use` while no segment of the node shrinks. kReconfig: it did not run.
@@ -140,7 +150,20 @@ class Node {
   // slot.
   Result<Fd> anonymous_file(uint64_t size, bool reserve);
 
-  uint64_t memory_in_use();  // bytes of all segments of the node
+  uint64_t memory_in_use();  // bytes of all segments and reservations of the node
+
+  // Reservations: memory that is really there, held until segments are made within it; they outlive
+  // their makers, and keep the node's folder. What segments give back they hold again.
+  // kNoMem: there is not so much. A size that is no whole number of pages is raised to one.
+  Result<uint64_t> reserve(uint64_t size);  // the key
+  // kInval: no such reservation, or less than is in use.
+  Status resize_reservation(uint64_t key, uint64_t size);
+  // Its segments stay, what it held is free.
+  Status delete_reservation(uint64_t key);
+  Result<ReservationInfo> find_reservation(uint64_t key);
+  std::vector<ReservationInfo> reservations();
+  // After the last mapping of a deleted segment has gone: only then is its memory free to be held.
+  void refill_reservations();
 
   bool alive(ContextSlot slot, ContextId id);  // false when another context sits there by now
   // Living member with this context id; kInval when there is none here.
@@ -174,5 +197,8 @@ class Node {
 // For cmiadm and tests: reaps the node's folder without joining it; removes the folder when nobody
 // is left. Returns how many dead contexts were found.
 Result<int> reap_folder(const Config& config);
+
+// The same without joining it; the folder goes when nothing else is in it.
+Status delete_reservation(const Config& config, uint64_t key);
 
 }  // namespace cmi::node

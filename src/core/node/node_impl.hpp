@@ -39,15 +39,27 @@ struct Node::Impl {
   bool owner_alive(const Found& f, Living& living) const;
   // Claims a slot in state making. kNoMem: none is free, or mem_max would be passed.
   Result<SegmentWord> claim_locked(const Exclusive& lock, SegmentKind kind, uint64_t size,
-                                   uint64_t charged, int32_t flags, bool extensible);
+                                   uint64_t charged, int32_t flags, bool extensible,
+                                   uint64_t reservation = 0);
+  // Memory for a segment's file, out of its reservation as far as that holds any. Not locked.
+  Status allocate(int fd, uint64_t from, uint64_t to, uint64_t reservation);
   // From making to live, or away with it when `made` is an error.
   Result<int32_t> settle(SegmentWord word, Status made);
 };
 
 // Bytes that count against mem_max.
 uint64_t charged_locked(Registry& r);
-// Whether so many more may count.
-bool fits_locked(Registry& r, uint64_t charged, uint64_t max);
+// Whether so many more may count, as far as the reservation does not have them.
+bool fits_locked(Registry& r, uint64_t charged, uint64_t max, uint64_t reservation = 0);
+
+// reservations.cpp. Null: there is none with this key.
+Reservation_shm* reservation_locked(Registry& r, uint64_t key);
+uint64_t used_locked(Registry& r, uint64_t key);
+// Has each reservation hold what is promised and not used, as far as there is memory.
+void settle_reservations_locked(Registry& r, const Exclusive& lock);
+// Frees up to `bytes` of what it holds beyond what is promised and not used.
+void release_locked(Registry& r, const Exclusive& lock, uint64_t key, uint64_t bytes);
+bool any_reservation(const Registry& r);
 
 // The bound, non-blocking socket of a context slot; unlinks what an earlier owner left.
 Result<Fd> open_bus(const Folder& folder, uint32_t slot);

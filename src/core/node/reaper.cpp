@@ -7,6 +7,7 @@
 #include <bitset>
 
 #include "core/base/fault_point.hpp"
+#include "core/node/node_impl.hpp"
 
 namespace cmi::node {
 
@@ -92,6 +93,7 @@ int reap_locked(Registry& r, const Exclusive& lock) {
       delete_segment_locked(r, lock, *word);
     }
   }
+  settle_reservations_locked(r, lock);
   return dead;
 }
 
@@ -105,6 +107,9 @@ void sweep_locked(Registry& r, const Exclusive&, uint32_t own_slot) {
       [](void* p, char kind, uint32_t number) {
         Arg& a = *static_cast<Arg*>(p);
         if (kind == 'b') return number == a.own_slot || a.r.member(number);
+        if (kind == 'r') {
+          return number < kMaxReservations && a.r.shm()->reservations[number].key.load() != 0;
+        }
         uint32_t i = number & (kMaxSegments - 1);
         auto word =
             SegmentWord::unpack(a.r.shm()->segments[i].state.load(std::memory_order_acquire), i);
@@ -113,7 +118,8 @@ void sweep_locked(Registry& r, const Exclusive&, uint32_t own_slot) {
       &arg);
 }
 
-bool any_member_locked(Registry& r, const Exclusive&) {
+bool needed_locked(Registry& r, const Exclusive&) {
+  if (any_reservation(r)) return true;
   for (uint32_t slot = 0; slot < kMaxContexts; ++slot) {
     if (r.member(slot)) return true;
   }
@@ -141,7 +147,7 @@ Result<int> reap_folder(const Config& config) {
   if (registry->shm() != nullptr) {
     dead = reap_locked(*registry, *lock);
     sweep_locked(*registry, *lock);
-    if (any_member_locked(*registry, *lock)) return dead;
+    if (needed_locked(*registry, *lock)) return dead;
   }
   remove_folder_locked(*registry, *lock);
   return dead;

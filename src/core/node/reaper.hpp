@@ -21,7 +21,7 @@ int reap_locked(Registry& r, const Exclusive& lock);
 // kMaxContexts.
 void sweep_locked(Registry& r, const Exclusive& lock, uint32_t own_slot = kMaxContexts);
 
-bool any_member_locked(Registry& r, const Exclusive& lock);
+bool needed_locked(Registry& r, const Exclusive& lock);
 
 // Removes the folder; nobody may be a member, and the registry must not be used afterwards.
 void remove_folder_locked(Registry& r, const Exclusive& lock);

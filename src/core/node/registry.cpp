@@ -94,6 +94,7 @@ void Registry::fill(NodeId id) {
   h.contexts = kMaxContexts;
   h.segments = kMaxSegments;
   h.attachments = kMaxAttachments;
+  h.reservations = kMaxReservations;
   h.context_bytes = sizeof(Context_shm);
   h.segment_bytes = sizeof(Segment_shm);
   h.node_hi = id.hi;
@@ -113,8 +114,9 @@ bool Registry::valid(NodeId id) const {
   return h.magic.load(std::memory_order_acquire) == kRegistryMagic &&
          h.version == kRegistryVersion && h.header_bytes == sizeof(Header_shm) &&
          h.contexts == kMaxContexts && h.segments == kMaxSegments &&
-         h.attachments == kMaxAttachments && h.context_bytes == sizeof(Context_shm) &&
-         h.segment_bytes == sizeof(Segment_shm) && h.node_hi == id.hi && h.node_lo == id.lo;
+         h.attachments == kMaxAttachments && h.reservations == kMaxReservations &&
+         h.context_bytes == sizeof(Context_shm) && h.segment_bytes == sizeof(Segment_shm) &&
+         h.node_hi == id.hi && h.node_lo == id.lo;
 }
 
 bool Registry::member(uint32_t slot) const {

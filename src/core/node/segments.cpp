@@ -24,13 +24,14 @@ std::optional<uint32_t> free_slot_locked(Registry& r) {
 }  // namespace
 
 Result<SegmentWord> Node::Impl::claim_locked(const Exclusive& lock, SegmentKind kind, uint64_t size,
-                                             uint64_t charged, int32_t flags, bool extensible) {
+                                             uint64_t charged, int32_t flags, bool extensible,
+                                             uint64_t reservation) {
   Registry& r = *registry;
   auto index = free_slot_locked(r);
-  if (!index || !fits_locked(r, charged, config.mem_max)) {
+  if (!index || !fits_locked(r, charged, config.mem_max, reservation)) {
     reap_locked(r, lock);
     index = free_slot_locked(r);
-    if (!index || !fits_locked(r, charged, config.mem_max)) {
+    if (!index || !fits_locked(r, charged, config.mem_max, reservation)) {
       note(kFacSeg, kWarn, "node: no room for a segment of {} bytes: {}", size,
            index ? "the limit is reached" : "all slots are taken");
       return because(Status::kNoMem, index ? "the node's memory is used up"
@@ -46,6 +47,7 @@ Result<SegmentWord> Node::Impl::claim_locked(const Exclusive& lock, SegmentKind 
   s.size = size;
   s.charged = charged;
   s.brk = extensible ? 0 : kNoBreak;
+  s.reservation = reservation;
   s.owner_hi = self.hi;
   s.owner_lo = self.lo;
   s.owner_pid = getpid();
@@ -66,6 +68,7 @@ Result<int32_t> Node::Impl::settle(SegmentWord word, Status made) {
   if (!ok(made)) {
     // Also without the lock: a slot in the making has no other writer while its owner lives.
     delete_segment_locked(*registry, lock, word);
+    if (lock) settle_reservations_locked(*registry, lock);
     return made;
   }
   word.state = SegmentState::kLive;
@@ -75,22 +78,23 @@ Result<int32_t> Node::Impl::settle(SegmentWord word, Status made) {
   return word.id;
 }
 
-Result<int32_t> Node::create_home(uint64_t size, int32_t flags, bool reserve, bool extensible) {
+Result<int32_t> Node::create_home(uint64_t size, int32_t flags, bool reserve, bool extensible,
+                                  uint64_t reservation) {
   if (size == 0) return Status::kInval;
   if (size > static_cast<uint64_t>(INT64_MAX)) return Status::kNoMem;
   const uint64_t now = extensible ? 0 : size;
   Result<SegmentWord> word = Status::kReconfig;
   if (Exclusive lock(impl_->registry->lock(), Deadline::in(kLockWait)); lock) {
-    word =
-        impl_->claim_locked(lock, SegmentKind::kHome, size, reserve ? now : 0, flags, extensible);
+    if (reservation_locked(*impl_->registry, reservation) == nullptr) reservation = 0;
+    word = impl_->claim_locked(lock, SegmentKind::kHome, size, reserve ? now : 0, flags, extensible,
+                               reservation);
   }
   if (!word) return word.status();
-  // Without the lock: gigabytes take seconds.
   Result<Fd> fd = open_file(impl_->registry->folder(), segment_file_name(word->id).text,
                             O_RDWR | O_CREAT | O_EXCL);
   Status made = fd.status();
   fault_point("node.create.file_made");
-  if (fd && reserve) made = allocate_file(fd->get(), 0, now);
+  if (fd && reserve) made = impl_->allocate(fd->get(), 0, now, reservation);
   if (ok(made) && ftruncate(fd->get(), static_cast<off_t>(now)) != 0) made = Status::kNoMem;
   fault_point("node.create.file_filled");
   return impl_->settle(*word, made);
@@ -232,6 +236,7 @@ Status Node::remove(int32_t id) {
     if (a && a->id == id && living(a->context)) return Status::kOk;
   }
   delete_segment_locked(r, lock, found->word);
+  settle_reservations_locked(r, lock);
   return Status::kOk;
 }
 
