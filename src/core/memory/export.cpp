@@ -91,12 +91,12 @@ Result<access::TokenInfo> Home::new_token(int32_t id, bool any_node, NodeId node
 }
 
 void Home::cut_off_silent(const std::shared_ptr<Publication>& p, uint64_t uid) {
-  struct Silent {  // an import
+  struct Unheard {  // an import
     ContextId client;
     uint32_t instance;
     bool revoked;
   };
-  std::vector<Silent> silent;
+  std::vector<Unheard> silent;
   {
     Guard g(mu_);
     for (auto& [number, n] : notices_) {

@@ -231,7 +231,6 @@ class Home {
     // At the owner; elsewhere the file's end is the break. Service views are accessed before it
     // alone, which mu_ orders at the owner, and the node's lock elsewhere.
     Break brk;
-    bool exported_cached = false, exported_through = false;  // how it may be imported
     node::ContextSlot owner{};
     Fd file;
     Mapping service;
