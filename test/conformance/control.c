@@ -242,6 +242,23 @@ STATEMENT(E_cmi_ctl_CMI_ERR_INVAL_a_timeout_of_0) {
   FAILS(CALL(cmi_ctl, CMI_CTL_RECONF_TOUT, &cfg), -1, CMI_ERR_INVAL);
 }
 
+STATEMENT(E_cmi_ctl_CMI_ERR_NOMEM_too_many_maps_wait_to_be_taken) {
+  cmi_ctl_cfg cfg;
+  size_t asked = 0, came = 0;
+  begin();
+  memset(&cfg, 0, sizeof cfg);
+  cfg.cmap.cmap_reqid = 1;
+  while (asked < 100000 && CALL(cmi_ctl, CMI_CTL_NODE_CMAP_GET, &cfg) == 0) ++asked;
+  EXPECT(asked < 100000 && cmi_get_error(ctxt) == CMI_ERR_NOMEM);
+  for (; came < asked; ++came) {
+    cmi_event* event = next_event();
+    NEED(event != NULL);
+    EXPECT(event->type == CMI_EVENT_CMAP && event->cmap.einfo_reqid == 1);
+    give_back(event);
+  }
+  EXPECT(CALL(cmi_ctl, CMI_CTL_NODE_CMAP_GET, &cfg) == 0);
+}
+
 /* ---- Node addresses ---- */
 
 STATEMENT(S_eff96e_a_bad_address_is_inval) {
