@@ -179,8 +179,8 @@ int cmi_ctl(cmi_ctxt* ctxt, int32_t cmd, cmi_ctl_cfg* cfg) {
   if (c == nullptr) return -1;
   cmi_ctl_cfg out{};
   bool copy = false, always = false;  // whether to copy it out: on success, also on failure
-  const bool reserves = cmd == CMI_CTL_MEM_RESERVE || cmd == CMI_CTL_MEM_RESERVE_SET;
-  if (reserves && cfg != nullptr) out.mreq = cfg->mreq;
+  // Read while no signal is blocked: it may lie in a segment. What INFO fills need not be readable.
+  if (cfg != nullptr && cmd != CMI_CTL_INFO) out = *cfg;
   const int rc = finish(
       kFacCtrl,
       [&] {
@@ -197,11 +197,10 @@ int cmi_ctl(cmi_ctxt* ctxt, int32_t cmd, cmi_ctl_cfg* cfg) {
             copy = true;
             return Status::kOk;
           case CMI_CTL_CACHE_RSEG_SET:
-            return c->set_cache_size(cfg->cache.seg_hndl, cfg->cache.mpool_sz);
+            return c->set_cache_size(out.cache.seg_hndl, out.cache.mpool_sz);
           case CMI_CTL_CACHE_RSEG_GET: {
-            auto size = c->cache_size(cfg->cache.seg_hndl);
+            auto size = c->cache_size(out.cache.seg_hndl);
             if (!size) return size.status();
-            out = *cfg;
             out.cache.mpool_sz = *size;
             copy = true;
             return Status::kOk;
@@ -210,9 +209,9 @@ int cmi_ctl(cmi_ctxt* ctxt, int32_t cmd, cmi_ctl_cfg* cfg) {
             c->assume_client_consistent();
             return Status::kOk;
           case CMI_CTL_RECONF_TOUT:
-            return c->set_reconf_timeout(cfg->rcfg.rcfg_tout);
+            return c->set_reconf_timeout(out.rcfg.rcfg_tout);
           case CMI_CTL_NODE_CMAP_GET:
-            return c->request_map(cfg->cmap.cmap_reqid);
+            return c->request_map(out.cmap.cmap_reqid);
           case CMI_CTL_MEM_RESERVE:
             always = true;
             return c->reserve_memory(&out.mreq);
