@@ -163,7 +163,7 @@ typedef enum cmi_error {
   CMI_ERR_BOUND = 6,                /**< exists already, and there can be one only */
   CMI_ERR_HW = 7,                   /**< a fault of the local hardware */
   CMI_ERR_STORE = 8,                /**< stores were lost on the way to their home */
-  CMI_ERR_RECONFIG = 9              /**< the segment is quiesced; attach again later */
+  CMI_ERR_RECONFIG = 9              /**< quiesced, or the home does not answer; try again later */
 } cmi_error;
 
 /*
@@ -640,7 +640,10 @@ typedef void* cmi_fn_seg_at(cmi_ctxt* ctxt, cmi_seg seg, void* addr, int32_t fla
 
 /**
  * Unmaps the view that seg_at() returned as addr, that exact address. What was stored through it is
- * not lost. The caller sees to it that no thread is in there. [libcmi(3), seg_dt]
+ * not lost: the call takes as long as it takes to bring that home, while the home answers. What is
+ * lost with a home that died, or no longer answers, is told by CMI_EVENT_STORE_FAILURE before the
+ * call returns, which succeeds all the same. The caller sees to it that no thread is in there.
+ * [libcmi(3), seg_dt]
  * Errors: CMI_ERR_INVAL, seg has no view at addr.
  */
 typedef int cmi_fn_seg_dt(cmi_ctxt* ctxt, cmi_seg seg, void* addr);
@@ -689,8 +692,9 @@ typedef int cmi_fn_rseg_del(cmi_ctxt* ctxt, cmi_rseg* rseg);
  *   rseg  the bytes of the handle, received from its maker
  * Returns: the segment's id, or CMI_SEG_INVALID.
  * Errors: CMI_ERR_INVAL, damaged handle, removed segment, a conflict of cached with write-through,
- * or the home is gone or not reached within the reconfiguration timeout; CMI_ERR_NOMEM, too many
- * imports or no memory; CMI_ERR_PERM, not allowed.
+ * or the home has ended; CMI_ERR_RECONFIG, the home does not answer, for the reconfiguration
+ * timeout and not less than 5 s: it is stopped, cut off or overloaded, try again later;
+ * CMI_ERR_NOMEM, too many imports, no memory or no descriptors; CMI_ERR_PERM, not allowed.
  */
 typedef cmi_seg cmi_fn_seg_imp(cmi_ctxt* ctxt, cmi_rseg* rseg);
 
@@ -740,7 +744,10 @@ typedef int cmi_fn_atm_cas(cmi_ctxt* ctxt, uint64_t* addr, uint64_t cmpval, uint
  * Full barrier: what comes before it is done, its stores visible on the home and on every other
  * node, before anything that follows. Stores that other threads of the process made before are
  * covered too. [libcmi(3), mb_fn]
- * Errors: CMI_ERR_STORE, stores were lost, or did not get home in time; said once to each thread.
+ * It waits for homes as long as they answer. One that says nothing is declared dead after
+ * CMI_DEAD_AFTER; what a home that seems to live owes for 5 s longer than that counts as lost.
+ * Errors: CMI_ERR_STORE, stores were lost, and the importer has an event that names them, or an
+ * importer of a segment of this node does not answer; a loss is said once to each thread.
  */
 typedef int cmi_fn_mb_fn(cmi_ctxt* ctxt);
 

@@ -177,7 +177,7 @@ TEST_SUITE("liar") {
     CHECK(scene.dropped() > 0);
     scene.welcome_a_newcomer();
   }
-  TEST_CASE("thousands_of_first_contacts_do_not_stop_service") {
+  TEST_CASE("hundreds_of_first_contacts_neither_stop_service_nor_keep_newcomers_out") {
     Scene scene;
     scene.bear(Lie::kHellos, 260, 11);
     CHECK(scene.report.welcomes > 100);
