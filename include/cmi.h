@@ -844,10 +844,9 @@ typedef cmi_seg cmi_fn_seg_getva(cmi_ctxt* ctxt, void* va, size_t size, int32_t 
  *   va, size  the part: an address in one of the caller's views of it, and bytes; both multiples of
  *             prot_units (CMI_CTL_INFO), size > 0
  *   others    as for tok_new()
- * An importer's access outside of the part raises CMI_ERROR_ACCESS. One node may still have only
- * one token of its own for a segment, whole or in part. Returns: the token, or NULL. Errors: as
- * tok_new(); CMI_ERR_INVAL also if the part is not aligned, or not wholly in one view;
- *   CMI_ERR_NOTSUPP (a context of version 10).
+ * An importer's access outside of it raises CMI_ERROR_ACCESS. A node still has one token of its
+ * own. Returns: the token, or NULL. Errors: as tok_new(); CMI_ERR_INVAL also if the part is not
+ * aligned, or not wholly in one view; CMI_ERR_NOTSUPP (a context of version 10).
  */
 typedef cmi_token* cmi_fn_tok_newva(cmi_ctxt* ctxt, cmi_seg seg, void* va, size_t size,
                                     cmi_naddr* naddr, cmi_acc flags);

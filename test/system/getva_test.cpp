@@ -18,12 +18,18 @@ namespace {
 
 constexpr size_t kPage = 4096;
 
+// Where nobody maps anything by himself, so that what is unmapped there stays so.
+void* next_place() {
+  static uint64_t place = 0x300000000;
+  return reinterpret_cast<void*>(place += uint64_t{1} << 30);
+}
+
 // Memory of the client's own.
 class Memory {
  public:
   explicit Memory(size_t pages, int protection = PROT_READ | PROT_WRITE,
                   int flags = MAP_PRIVATE | MAP_ANONYMOUS, int file = -1)
-      : size(pages * kPage), at_(::mmap(nullptr, size, protection, flags, file, 0)) {
+      : size(pages * kPage), at_(::mmap(next_place(), size, protection, flags, file, 0)) {
     REQUIRE(at_ != MAP_FAILED);
   }
   ~Memory() { ::munmap(at_, size); }
@@ -128,8 +134,7 @@ TEST_CASE_FIXTURE(Process, "memory_that_cannot_become_a_segment_is_refused_and_s
     fails(at, kPage, CMI_ERR_NOTSUPP, flag);
   }
   {
-    // Where nobody maps anything by himself.
-    auto* const low = reinterpret_cast<std::byte*>(0x200000000);
+    auto* const low = static_cast<std::byte*>(next_place());
     const auto map = [&](size_t page) {
       return ::mmap(low + page * kPage, kPage, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
