@@ -4,7 +4,8 @@
   providers.py [--build DIR] [--bench FILE] [--write] [PROVIDER ...]
 
 --build   folder of a build with tests (build/debug)
---bench   the benchmark of an optimised build (build/release/bench/cmi_bench)
+--bench   the benchmark of an optimised build (build/release/bench/cmi_bench); without one there, no
+          figures are measured
 --write   puts the table into doc/providers.md instead of printing it alone
 
 What stands in the table was seen in this run: a test of the contract that passed, failed or was
@@ -36,10 +37,10 @@ PROVIDERS = [
     ("udp;ofi_rxd", None),
 ]
 GUARANTEES = [
-    ("keys enforced", ["a_key_*", "nothing_reaches_*", "a_rogue_*", "a_refused_operation_*"]),
-    ("CAS coherent", ["compare_and_swap_is_exact_*"]),
-    ("kill survived", ["a_killed_peer_*", "a_dead_peer_*", "a_home_that_dies_*"]),
-    ("idle: sleeps", ["the_descriptor_is_quiet_*"]),
+    ("keys enforced", ["a_key_*", "nothing_reaches_*", "a_rogue_*", "a_refused_operation_*"], "no"),
+    ("CAS coherent", ["compare_and_swap_is_exact_*"], "by the home"),
+    ("kill survived", ["a_killed_peer_*", "a_dead_peer_*", "a_home_that_dies_*"], "no"),
+    ("idle: sleeps", ["the_descriptor_is_quiet_*"], "no descriptor"),
 ]
 FIGURES = [
     ("miss 4 KiB", "load_miss_4k"),
@@ -49,8 +50,8 @@ FIGURES = [
 ]
 
 
-def contract(program, prefix, patterns):
-    """yes, no, or "by the home" for what the provider does not offer and the library does itself."""
+def contract(program, prefix, patterns, lacking):
+    """yes, no, or `lacking` where the provider does not offer it."""
     chosen = ",".join(f"{prefix}: {pattern}" for pattern in patterns)
     try:
         run = subprocess.run([program, f"--test-case={chosen}"], stdout=subprocess.PIPE,
@@ -61,12 +62,14 @@ def contract(program, prefix, patterns):
     if cases is None or cases.group(1) == "0":
         return "untested"
     if run.returncode == SKIPPED:
-        return "by the home"
+        return lacking
     return "yes" if run.returncode == 0 else "no"
 
 
 def figures(bench, provider):
     """The cells of one provider's figures: ours, and the raw one beside it."""
+    if not os.access(bench, os.X_OK):
+        return ["not measured"] * len(FIGURES)
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
         command = [bench, "--quick", "--json", out.name, "--seconds", str(SECONDS)]
         for _, row in FIGURES:
@@ -98,7 +101,7 @@ def refused(provider):
 
 def table(options):
     program = str(options.build / "test/fabric_tests")
-    head = ["provider"] + [g for g, _ in GUARANTEES] + [f for f, _ in FIGURES]
+    head = ["provider"] + [g for g, _, _ in GUARANTEES] + [f for f, _ in FIGURES]
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
     for provider, prefix in PROVIDERS:
         if options.providers and provider not in options.providers:
@@ -107,7 +110,7 @@ def table(options):
             text = "refused" if refused(provider) else "untested"
             cells = [text] * (len(head) - 1)
         else:
-            cells = [contract(program, prefix, patterns) for _, patterns in GUARANTEES]
+            cells = [contract(program, prefix, *guarantee[1:]) for guarantee in GUARANTEES]
             if "untested" in cells[:1]:
                 cells += ["untested"] * len(FIGURES)
             else:
