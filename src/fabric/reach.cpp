@@ -83,4 +83,47 @@ Reach probe_door(Bytes address, Nanos wait) {
   return probe_doors({{address.begin(), address.end()}}, wait)[0];
 }
 
+namespace {
+// Address and family without the port. AF_UNSPEC: none of the internet's.
+sockaddr_storage host_of(Bytes address) {
+  sockaddr_storage a{};
+  if (address.size() > sizeof a || address.size() < sizeof(sockaddr_in)) return a;
+  std::memcpy(&a, address.data(), address.size());
+  const bool v4 = a.ss_family == AF_INET && address.size() == sizeof(sockaddr_in);
+  const bool v6 = a.ss_family == AF_INET6 && address.size() == sizeof(sockaddr_in6);
+  if (!v4 && !v6) a.ss_family = AF_UNSPEC;
+  if (v4) reinterpret_cast<sockaddr_in&>(a).sin_port = 0;
+  if (v6) reinterpret_cast<sockaddr_in6&>(a).sin6_port = 0;
+  return a;
+}
+
+bool loopback(const sockaddr_storage& a) {
+  if (a.ss_family == AF_INET)
+    return (ntohl(reinterpret_cast<const sockaddr_in&>(a).sin_addr.s_addr) >> 24) == 127;
+  return a.ss_family == AF_INET6 &&
+         IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(a).sin6_addr);
+}
+
+// Only who has an address may bind to it.
+bool of_this_machine(const sockaddr_storage& a) {
+  const Fd fd(socket(a.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const socklen_t len = a.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+  return fd && bind(fd.get(), reinterpret_cast<const sockaddr*>(&a), len) == 0;
+}
+}  // namespace
+
+bool is_loopback(Bytes address) { return loopback(host_of(address)); }
+
+const char* why_out_of_reach(Bytes own, Bytes theirs) {
+  const sockaddr_storage we = host_of(own), they = host_of(theirs);
+  if (we.ss_family == AF_UNSPEC || they.ss_family == AF_UNSPEC) return nullptr;
+  if (we.ss_family != they.ss_family)
+    return "one of the two listens at an IPv4 address and the other at one of IPv6";
+  if (loopback(we) && !loopback(they) && !of_this_machine(they)) {
+    return "this process listens on loopback only, where a home on another machine cannot answer: "
+           "CMI_ADDRESS";
+  }
+  return nullptr;
+}
+
 }  // namespace cmi::fabric

@@ -16,4 +16,10 @@ Reach probe_door(Bytes address, Nanos wait);
 // All at once, so that it takes no longer than one.
 std::vector<Reach> probe_doors(const std::vector<std::vector<std::byte>>& addresses, Nanos wait);
 
+// Why contexts that listen at these doors of one provider cannot both reach each other; null where
+// nothing speaks against it.
+const char* why_out_of_reach(Bytes own, Bytes theirs);
+// No other machine reaches such a door.
+bool is_loopback(Bytes address);
+
 }  // namespace cmi::fabric

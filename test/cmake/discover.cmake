@@ -6,14 +6,15 @@
 if(NOT CMAKE_SCRIPT_MODE_FILE)
   set(CMI_DISCOVER_SCRIPT ${CMAKE_CURRENT_LIST_FILE})
 
-  # cmi_discover_tests(target kind): uses CMI_TEST_TIMEOUT, CMI_TEST_ENVIRONMENT and
-  # CMI_TEST_VARIANTS.
+  # cmi_discover_tests(target kind): uses CMI_TEST_TIMEOUT, CMI_TEST_ENVIRONMENT,
+  # CMI_TEST_VARIANTS and CMI_TEST_PROVIDERS.
   function(cmi_discover_tests target kind)
     set(cases ${CMAKE_CURRENT_BINARY_DIR}/${target}_cases.cmake)
     add_custom_command(TARGET ${target} POST_BUILD
       COMMAND ${CMAKE_COMMAND} -D PROGRAM=$<TARGET_FILE:${target}> -D KIND=${kind}
         -D "TEST_TIMEOUT=${CMI_TEST_TIMEOUT}" -D "TEST_ENVIRONMENT=${CMI_TEST_ENVIRONMENT}"
         -D "VARIANTS=${CMI_TEST_VARIANTS}" -D "VARIANT_SUITES=${CMI_TEST_VARIANT_SUITES}"
+        -D "PROVIDERS=${CMI_TEST_PROVIDERS}" -D "PROVIDER_CASES=${CMI_TEST_PROVIDER_CASES}"
         -D CASES=${cases} -P ${CMI_DISCOVER_SCRIPT}
       BYPRODUCTS ${cases} VERBATIM)
     file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${target}_include.cmake
@@ -70,7 +71,18 @@ foreach(line IN LISTS lines)
   string(REPLACE "<semicolon>" ";" name "${name}")
   # A comma separates patterns for doctest.
   string(REPLACE "," "\\," pattern "${name}")
+  if(KIND STREQUAL "fabric" AND name MATCHES "^(net|rxm|sockets|strict): ")
+    list(APPEND labels provider)  # the contract, on a provider
+  endif()
   add_case("${KIND}/${name}" "${labels}" "${TEST_ENVIRONMENT}")
+  if(name MATCHES "^(${PROVIDER_CASES})$")
+    foreach(provider IN LISTS PROVIDERS)
+      string(REGEX MATCH "^([^=]*)=(.*)$" ignored "${provider}")
+      set(prefix "${CMAKE_MATCH_1}")
+      string(REPLACE "<semicolon>" "\\;" value "${CMAKE_MATCH_2}")
+      add_case("provider/${prefix}/${name}" provider "${TEST_ENVIRONMENT};${value}")
+    endforeach()
+  endif()
   if(suite IN_LIST VARIANT_SUITES
       AND (KIND STREQUAL "litmus" OR line MATCHES " filename=\"[^\"]*_nodes_test\\.cpp\""))
     foreach(variant IN LISTS VARIANTS)

@@ -15,7 +15,7 @@ namespace cmi::test {
 
 namespace {
 
-constexpr const char* kProviders[] = {"net", "tcp", "tcp;ofi_rxm"};
+constexpr const char* kProviders[] = {"net", "tcp", "tcp;ofi_rxm", "sockets"};
 constexpr uint64_t kOffset = 3 * kPage + 8;
 constexpr const char* kSecretHex = "8877665544332211";  // the bytes of kSecret in memory
 constexpr uint64_t kSecret = 0x1122334455667788;
@@ -88,7 +88,7 @@ void with_each_provider(F test) {
     ++tried;
     test(cluster, home, Env{{"CMI_PROVIDER", provider}});
   }
-  if (tried == 0) skip("none of the providers net, tcp, tcp;ofi_rxm is here");
+  if (tried == 0) skip("none of the providers net, tcp, tcp;ofi_rxm, sockets is here");
 }
 
 TEST_SUITE("security") {
@@ -209,6 +209,12 @@ TEST_SUITE("security") {
       Way beyond = way;
       beyond.base += exported.size;
       CHECK(rogue(beyond, "read").refused());
+      Way before = way;
+      before.base -= kOffset + 8;
+      CHECK(rogue(before, "read").refused());
+      const Flat write_only = tok_new(home, exported.seg, CMI_ACC_WRITE);
+      const Way in = way_into(exported.handle, write_only);
+      CHECK(rogue(in, "read").refused());
       CHECK(load(home, exported.at + kOffset).value == kSecret);
     });
   }

@@ -61,7 +61,12 @@ std::shared_ptr<fabric::Link> Importer::link_to(const access::RsegInfo& rseg) {
   auto it = links_.find(rseg.home);
   if (it != links_.end()) return it->second;
   const access::FabricAddress* door = door_of(rseg);
-  if (door == nullptr) return nullptr;
+  const char* why = door == nullptr ? "it offers no address of the provider that is open here"
+                                    : fabric::why_out_of_reach(parts_.self.door, door->blob);
+  if (why != nullptr) {
+    alert(kFacSeg, "seg_imp: no way to the home over {}: {}", parts_.provider, why);
+    return nullptr;
+  }
   // A secret of this pair: no other home can speak for this one.
   fabric::Identity self = parts_.self;
   self.notice_secret = random_u64();
@@ -108,9 +113,7 @@ std::vector<std::shared_ptr<Import>> Importer::all_imports() {
 Result<std::shared_ptr<Import>> Importer::import(const access::RsegInfo& rseg, int32_t id,
                                                  bool ours, Deadline deadline) {
   auto link = link_to(rseg);
-  if (link == nullptr) {
-    return because(Status::kInval, "the home offers no provider that is open here");
-  }
+  if (link == nullptr) return because(Status::kInval, "there is no way to the home");
   auto imp = std::make_shared<Import>();
   imp->id = id;
   imp->ours = ours;
@@ -138,6 +141,12 @@ Result<std::shared_ptr<Import>> Importer::import(const access::RsegInfo& rseg, i
   out.put(imp->instance);
   auto answer = open(*link, rseg, imp->through, out.done(), deadline);
   if (!answer) {
+    const access::FabricAddress* door = door_of(rseg);
+    if (door != nullptr && fabric::is_loopback(door->blob)) {
+      alert(kFacSeg,
+            "seg_imp: the home cannot be reached; it listens on loopback only, which no other "
+            "machine reaches: CMI_ADDRESS there");
+    }
     // It may have heard of us all the same.
     link->start(static_cast<uint16_t>(RequestType::kLeave), out.done());
     forget(imp);

@@ -6,11 +6,14 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <memory>
 #include <vector>
 
+#include "core/base/fd.hpp"
 #include "core/base/log.hpp"
 
 namespace cmi::fabric::ofi {
@@ -62,6 +65,56 @@ const Local* pick(const std::vector<Local>& all, Wanted wanted) {
   return best;
 }
 
+std::string text_of(const sockaddr_storage& a) {
+  char text[INET6_ADDRSTRLEN] = {};
+  const void* raw =
+      a.ss_family == AF_INET
+          ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in&>(a).sin_addr)
+          : &reinterpret_cast<const sockaddr_in6&>(a).sin6_addr;
+  return inet_ntop(a.ss_family, raw, text, sizeof text) == nullptr ? std::string() : text;
+}
+
+// The address that this machine would use toward `other`, a numeric one; empty where there is no
+// way. Nothing is sent: a datagram socket only looks the way up.
+std::string address_toward(int family, const char* other) {
+  sockaddr_storage to{};
+  to.ss_family = static_cast<sa_family_t>(family);
+  socklen_t len = sizeof(sockaddr_in6);
+  if (family == AF_INET) {
+    auto& in = reinterpret_cast<sockaddr_in&>(to);
+    in.sin_port = htons(9);
+    inet_pton(family, other, &in.sin_addr);
+    len = sizeof in;
+  } else {
+    auto& in = reinterpret_cast<sockaddr_in6&>(to);
+    in.sin6_port = htons(9);
+    inet_pton(family, other, &in.sin6_addr);
+  }
+  const Fd fd(socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage own{};
+  socklen_t own_len = sizeof own;
+  if (!fd || connect(fd.get(), reinterpret_cast<sockaddr*>(&to), len) != 0 ||
+      getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own), &own_len) != 0) {
+    return {};
+  }
+  return text_of(own);
+}
+
+// Where machines of no network of ours are reached from; else what belongs to a device, as bridges
+// and tunnels do not; else anything.
+const Local* reached_by_others(const std::vector<Local>& all) {
+  for (const std::string& own :
+       {address_toward(AF_INET, "192.0.2.1"), address_toward(AF_INET6, "2001:db8::1")}) {
+    const Local* l = pick(all, [&](const Local& x) { return !x.loopback && x.address == own; });
+    if (l != nullptr) return l;
+  }
+  const auto has_device = [](const Local& x) {
+    return access(("/sys/class/net/" + x.interface + "/device").c_str(), F_OK) == 0;
+  };
+  const Local* l = pick(all, [&](const Local& x) { return !x.loopback && has_device(x); });
+  return l != nullptr ? l : pick(all, [](const Local& x) { return !x.loopback; });
+}
+
 // The canonical text of a numeric address, or empty.
 std::string canonical(const std::string& text) {
   unsigned char raw[sizeof(in6_addr)];
@@ -77,7 +130,7 @@ Result<std::string> local_address(const std::string& wish) {
   if (wish.empty()) return std::string("127.0.0.1");
   const std::vector<Local> all = all_local();
   if (wish == "auto") {
-    const Local* l = pick(all, [](const Local& x) { return !x.loopback; });
+    const Local* l = reached_by_others(all);
     if (l != nullptr) return l->address;
     alert(kFacIni, "address auto: no interface but loopback is up");
     return Status::kInval;

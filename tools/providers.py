@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""Makes the table of doc/providers.md by a run: each provider by each guarantee.
+
+  providers.py [--build DIR] [--bench FILE] [--write] [PROVIDER ...]
+
+--build   folder of a build with tests (build/debug)
+--bench   the benchmark of an optimised build (build/release/bench/cmi_bench); without one there, no
+          figures are measured
+--write   puts the table into doc/providers.md instead of printing it alone
+
+What stands in the table was seen in this run: a test of the contract that passed, failed or was
+skipped, or a figure of the benchmark. A provider that is not on this machine is marked untested.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "doc/providers.md"
+BEGIN, END = "<!-- table: made by tools/providers.py -->", "<!-- end of the table -->"
+SKIPPED = 77
+SECONDS = 60  # for one group of tests, and for the figures of one provider
+
+# Name for CMI_PROVIDER, and the prefix of its cases among the contract tests; none: no cases.
+PROVIDERS = [
+    ("net", "net"),
+    ("tcp;ofi_rxm", "rxm"),
+    ("sockets", "sockets"),
+    ("verbs;ofi_rxm", None),
+    ("shm", None),
+    ("udp;ofi_rxd", None),
+]
+GUARANTEES = [
+    ("keys enforced", ["a_key_*", "nothing_reaches_*", "a_rogue_*", "a_refused_operation_*"], "no"),
+    ("CAS coherent", ["compare_and_swap_is_exact_*"], "by the home"),
+    ("kill survived", ["a_killed_peer_*", "a_dead_peer_*", "a_home_that_dies_*"], "no"),
+    ("idle: sleeps", ["the_descriptor_is_quiet_*"], "no descriptor"),
+]
+FIGURES = [
+    ("miss 4 KiB", "load_miss_4k"),
+    ("CAS", "cas"),
+    ("flush, 1000 pages of 8 bytes", "flush_sparse"),
+    ("sequential read", "read_seq"),
+]
+
+
+def contract(program, prefix, patterns, lacking):
+    """yes, no, or `lacking` where the provider does not offer it."""
+    chosen = ",".join(f"{prefix}: {pattern}" for pattern in patterns)
+    try:
+        run = subprocess.run([program, f"--test-case={chosen}"], stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT, text=True, timeout=SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return "no (did not end)"
+    cases = re.search(r"test cases:\s+(\d+)", run.stdout)
+    if cases is None or cases.group(1) == "0":
+        return "untested"
+    if run.returncode == SKIPPED:
+        return lacking
+    return "yes" if run.returncode == 0 else "no"
+
+
+def figures(bench, provider):
+    """The cells of one provider's figures: ours, and the raw one beside it."""
+    if not os.access(bench, os.X_OK):
+        return ["not measured"] * len(FIGURES)
+    with tempfile.NamedTemporaryFile(suffix=".json") as out:
+        command = [bench, "--quick", "--json", out.name, "--seconds", str(SECONDS)]
+        for _, row in FIGURES:
+            command += ["--only", row]
+        env = dict(os.environ, CMI_PROVIDER=provider)
+        subprocess.run(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                       timeout=SECONDS + 20, check=False)
+        rows = {}
+        for line in Path(out.name).read_text().splitlines():
+            row = json.loads(line)
+            rows[row["name"]] = row
+    cells = []
+    for _, name in FIGURES:
+        row = rows.get(name)
+        if row is None or row.get("value") is None:
+            cells.append("not measured")
+            continue
+        raw = row.get("raw")
+        beside = f" ({raw:.4g})" if isinstance(raw, (int, float)) and raw > 0 else ""
+        cells.append(f"{row['value']:.4g}{beside} {row['unit']}")
+    return cells
+
+
+def refused(provider):
+    """Whether the library never uses it."""
+    source = (ROOT / "src/fabric/ofi/refused.cpp").read_text()
+    return any(f'"{part}"' in source for part in (provider, *provider.split(";")))
+
+
+def table(options):
+    program = str(options.build / "test/fabric_tests")
+    head = ["provider"] + [g for g, _, _ in GUARANTEES] + [f for f, _ in FIGURES]
+    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+    for provider, prefix in PROVIDERS:
+        if options.providers and provider not in options.providers:
+            continue
+        if prefix is None:
+            text = "refused" if refused(provider) else "untested"
+            cells = [text] * (len(head) - 1)
+        else:
+            cells = [contract(program, prefix, *guarantee[1:]) for guarantee in GUARANTEES]
+            if "untested" in cells[:1]:
+                cells += ["untested"] * len(FIGURES)
+            else:
+                cells += figures(str(options.bench), provider)
+        lines.append(f"| `{provider}` | " + " | ".join(cells) + " |")
+        print(lines[-1], file=sys.stderr)
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("--build", type=Path, default=ROOT / "build/debug")
+    parser.add_argument("--bench", type=Path, default=ROOT / "build/release/bench/cmi_bench")
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("providers", nargs="*")
+    options = parser.parse_args()
+    made = table(options)
+    print(made)
+    if options.write:
+        page = PAGE.read_text()
+        before, rest = page.split(BEGIN)
+        after = rest.split(END)[1]
+        PAGE.write_text(f"{before}{BEGIN}\n{made}\n{END}{after}")
+
+
+if __name__ == "__main__":
+    main()
