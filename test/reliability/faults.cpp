@@ -56,9 +56,8 @@ struct Scene {
   Seen skipped() const { return {0, "", network->reason()}; }
 
   // The importer works, and has for a moment.
-  Pending<void> begin() {
-    auto using_it =
-        peer->start([](Board::Name name, uint64_t at) { use(name, at); }, board.name(), import.at);
+  Pending<void> begin(Round round = Round::kStore) {
+    auto using_it = use_at(*peer, import.at, round);
     if (!board.reaches(kRounds, 20, kPatience)) throw std::runtime_error("no rounds");
     ::usleep(kMoment);
     return using_it;
@@ -114,8 +113,7 @@ Seen idle_home_killed() {
 
 Seen importer_killed() {
   Scene s;
-  auto client = s.home->start([](Board::Name name, uint64_t at) { use(name, at); }, s.board.name(),
-                              s.exported.at);
+  auto client = s.use_at(*s.home, s.exported.at);
   ::usleep(kMoment);
   const Nanos fault = now();
   s.third->signal(SIGKILL);
@@ -176,8 +174,7 @@ Seen importer_stopped_for_a_while() {
 
 Seen importer_stopped_for_good() {
   Scene s(false, verdict());
-  auto client = s.home->start([](Board::Name name, uint64_t at) { use(name, at); }, s.board.name(),
-                              s.exported.at);
+  auto client = s.use_at(*s.home, s.exported.at);
   ::usleep(kMoment);
   const Nanos fault = now();
   s.third->stop();
