@@ -1,6 +1,7 @@
 // Ends of an importer's threads and processes in the middle of an access: by exit(), by a jump out
 // of the handler, by a kill; and what others of its node and its home have of it.
 #include <doctest/doctest.h>
+#include <pthread.h>
 
 #include <csignal>
 #include <thread>
@@ -13,6 +14,56 @@ namespace cmi::test {
 namespace {
 
 TEST_SUITE("ends") {
+  TEST_CASE("a_thread_that_is_cancelled_in_the_middle_of_an_access_ends_after_it") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home);
+    const Import import = import_segment(peer, exported);
+    Board board(cluster);  // 0: the access begins, 1: the home goes on
+    home.stop();
+    struct Seen {
+      int cause, ended;
+    };
+    auto accessing = peer.start(
+        [](Board::Name name, uint64_t at) {
+          static Board::Word* words;
+          static uint64_t address;
+          static std::atomic<int> cause;
+          words = Board::open(name);
+          address = at;
+          cause = -2;
+          pthread_t thread;
+          pthread_create(
+              &thread, nullptr,
+              [](void*) -> void* {
+                CMIFN(ctxt(), 10, ini_th)(ctxt());
+                CMIFN(ctxt(), 10, cmi_enb)(ctxt(), 1);
+                words[0] = 1;
+                cause = load64(address + kPage).cause();
+                for (;;) ::pause();  // where it may be cancelled
+              },
+              nullptr);
+          while (words[0].load() == 0) sched_yield();
+          ::usleep(100'000);  // it waits for the home by now, most likely; if not, nothing is lost
+          pthread_cancel(thread);
+          void* result = nullptr;
+          pthread_join(thread, &result);
+          return Seen{cause.load(), result == PTHREAD_CANCELED};
+        },
+        board.name(), import.at);
+    const Seen seen = accessing.get();
+    CHECK(seen.cause == CMI_ERROR_TRANSIENT);  // the access ended as it would have
+    CHECK(seen.ended == 1);
+    home.signal(SIGCONT);
+    // Nothing that it held is missing: its page, the link, the locks.
+    Board ignored(cluster);
+    CHECK(start_patient_load(peer, ignored, import.at + kPage).get().cause() == Fault::kNone);
+    CHECK(publish(peer, import.at + kPage, 5));
+    CHECK(load(home, exported.at + kPage).value == 5);
+    CHECK(fini(peer).ok());
+  }
+
   TEST_CASE("a_jump_out_of_the_handler_leaves_the_page_to_be_fetched") {
     Cluster cluster;
     Process& home = cluster.spawn("home");

@@ -4,6 +4,7 @@
 // holds none of ours (the no-fault rule).
 #pragma once
 
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 
@@ -66,7 +67,8 @@ class Backoff {
 // that a handler that comes before finds and leaves it as it was.
 inline constinit thread_local int t_signals_blocked = 0;
 
-// Blocks every signal of the calling thread while it lives, but SIGBUS: that tells of broken memory
+// Blocks every signal of the calling thread while it lives, and its cancellation, which would
+// unwind it out of the middle of the library. But not SIGBUS: that tells of broken memory
 // (core/memory/guarded_copy.hpp), and one that was sent by somebody is put off by its handler.
 // Cheap enough for a path with a system call in it anyway; not for the empty barrier. Inside
 // another one it costs nothing.
@@ -79,26 +81,37 @@ class SignalsBlocked {
       sigdelset(&all, SIGBUS);
       const bool let_in = fault_point_fails("mutate_signals_let_in");
       pthread_sigmask(SIG_BLOCK, let_in ? nullptr : &all, &old_);
+      pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_);
     }
     ++t_signals_blocked;
   }
   ~SignalsBlocked() {
-    if (--t_signals_blocked == 0) pthread_sigmask(SIG_SETMASK, &old_, nullptr);
+    if (--t_signals_blocked != 0) return;
+    pthread_setcancelstate(cancel_, nullptr);
+    pthread_sigmask(SIG_SETMASK, &old_, nullptr);
   }
   SignalsBlocked(const SignalsBlocked&) = delete;
   SignalsBlocked& operator=(const SignalsBlocked&) = delete;
 
  private:
   sigset_t old_;
+  int cancel_ = 0;
 };
 
 // For a signal handler that the kernel has entered with every signal blocked.
 class SignalsBlockedAlready {
  public:
-  SignalsBlockedAlready() { ++t_signals_blocked; }
-  ~SignalsBlockedAlready() { --t_signals_blocked; }
+  SignalsBlockedAlready() {
+    if (t_signals_blocked++ == 0) pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_);
+  }
+  ~SignalsBlockedAlready() {
+    if (--t_signals_blocked == 0) pthread_setcancelstate(cancel_, nullptr);
+  }
   SignalsBlockedAlready(const SignalsBlockedAlready&) = delete;
   SignalsBlockedAlready& operator=(const SignalsBlockedAlready&) = delete;
+
+ private:
+  int cancel_ = 0;
 };
 
 }  // namespace cmi
