@@ -232,6 +232,7 @@ CMI_CONTRACT(a_sleeper_is_woken_also_while_another_endpoint_of_its_fabric_is_pol
 }
 
 CMI_CONTRACT(garbage_sent_to_its_socket_does_an_endpoint_no_harm, world) {
+  if (world.kind() == Kind::kSockets) return skip("sockets is harmed by it: doc/providers.md");
   auto there = world.open(), here = world.open();
   Server server(*there, kPageSize);
   const Bytes address = server.endpoint->address();
