@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <fstream>
 #include <initializer_list>
 #include <map>
 #include <set>
@@ -80,6 +81,11 @@ class Play {
     auto starting = home.start([] { return start_context(CMI_VERNO); });
     REQUIRE(ini(peer).ok());
     REQUIRE(starting.get().ok());
+    // A reservation outlives its maker, however that ends: until somebody deletes it.
+    for (uint64_t key : reservations()) {
+      CHECK(reserve(home, CMI_CTL_MEM_RESERVE_SET, 0, key).ok());
+      CHECK(reserve(home, CMI_CTL_MEM_RESERVE_DEL, 0, 0).ok());
+    }
     const Export exported = export_segment(home);
     const Import import = import_segment(peer, exported);
     CHECK(publish(peer, import.at, 5));
@@ -89,6 +95,34 @@ class Play {
   }
 
  private:
+  static Answer reserve(Process& process, int32_t command, uint64_t size, uint64_t key) {
+    return process.run(
+        [](int32_t c, uint64_t s, uint64_t k) {
+          cmi_ctl_cfg cfg{};
+          cfg.mreq.mem_reserve = s;
+          cfg.mreq.rsv_key = k;
+          const int result = CMIFN(ctxt(), 10, cmi_ctl)(ctxt(), c, &cfg);
+          return answer(result, result != 0);
+        },
+        command, size, key);
+  }
+  // Keys that stand in the registries; see doc/design/registry.md.
+  std::vector<uint64_t> reservations() const {
+    constexpr std::streamoff kReservations = 598144, kEach = 32;
+    std::vector<uint64_t> keys;
+    for (const std::string& path : cluster_.files()) {
+      if (!path.ends_with("/registry")) continue;
+      std::ifstream registry(path, std::ios::binary);
+      for (int i = 0; i < 64; ++i) {
+        uint64_t key = 0;
+        registry.seekg(kReservations + i * kEach);
+        registry.read(reinterpret_cast<char*>(&key), sizeof key);
+        if (key != 0) keys.push_back(key);
+      }
+    }
+    return keys;
+  }
+
   bool here(Role role) const { return !actors_[role].gone; }
   Process& process(Role role) { return *actors_[role].process; }
 
@@ -349,6 +383,13 @@ class Play {
       });
     }
     let(kHome, [&](Process& p) { good(seg_rm(p, grows.seg), "seg_rm"); });
+    let(kHome, [&](Process& p) {
+      good(reserve(p, CMI_CTL_MEM_RESERVE, 4 * kPage, 0), "CMI_CTL_MEM_RESERVE");
+      good(reserve(p, CMI_CTL_MEM_RESERVE, 8 * kPage, 0), "a larger CMI_CTL_MEM_RESERVE");
+      const Answer made = seg_get(p, 6 * kPage);
+      if (good(made, "seg_get in a reservation")) good(seg_rm(p, made.seg()), "seg_rm");
+      good(reserve(p, CMI_CTL_MEM_RESERVE_DEL, 0, 0), "CMI_CTL_MEM_RESERVE_DEL");
+    });
   }
 
   // What was granted and exported is taken away again.

@@ -53,6 +53,19 @@ void live_a_life(const node::Config& config) {
   node.detach(*first);
   auto last = node.create_home(4096, 0, true);
   CHILD_CHECK(last && node.attach(*last));
+  auto key = node.reserve(16384);
+  CHILD_CHECK(key && ok(node.resize_reservation(*key, 32768)));
+  auto within = node.create_home(8192, 0, true, false, *key);
+  CHILD_CHECK(within && ok(node.remove(*within)) && ok(node.delete_reservation(*key)));
+}
+
+// A death may leave its reservation, which then holds what it promises, and is deleted.
+void delete_reservations(Node& node) {
+  for (const node::ReservationInfo& r : node.reservations()) {
+    CHECK(r.used == 0);
+    CHECK(node.memory_in_use() >= r.size);
+    CHECK(ok(node.delete_reservation(r.key)));
+  }
 }
 
 TEST_CASE("a process killed at any point, alone, leaves what the next join repairs") {
@@ -67,8 +80,10 @@ TEST_CASE("a process killed at any point, alone, leaves what the next join repai
       REQUIRE(victim.wait() == -SIGKILL);
       if (by_reaping) {
         REQUIRE(node::reap_folder(folder.config()));
+        if (!folder.empty()) delete_reservations(*join(folder.config()));
       } else {
         auto next = join(folder.config());
+        delete_reservations(*next);
         CHECK(walk_registry(folder, true) == "");
         CHECK(folder.files() == std::vector<std::string>{"bus-0", "registry"});
         CHECK(next->memory_in_use() == 0);
@@ -100,6 +115,7 @@ TEST_CASE("a process killed at any point beside a living one leaves what that on
     CHECK(walk_registry(folder, false) == "");
     CHECK(me->find(*mine)->attachments == 1);
     REQUIRE(me->reap());
+    delete_reservations(*me);
     CHECK(walk_registry(folder, true) == "");
     CHECK(folder.files() ==
           std::vector<std::string>{"bus-0", "registry", "seg-" + std::to_string(*mine)});

@@ -275,10 +275,14 @@ std::string walk_registry_in(const std::string& node_dir, bool settled) {
       w.expect(state != 3 || attached[id] > 0, "removed, not attached, not deleted");
     }
   }
+  for (size_t i = 0; i < 64; ++i) {
+    if (w.word(kReservationsAt + i * 32) == 0) continue;
+    expected.insert("rsv-" + std::to_string(i));
+  }
   for (auto& f : names_in(node_dir)) {
     bool known = expected.count(f) == 1;
     // A dying joiner's socket has no slot yet.
-    if (!settled && f.starts_with("bus-")) known = true;
+    if (!settled && (f.starts_with("bus-") || f.starts_with("rsv-"))) known = true;
     w.expect(known, "litter: " + f);
   }
   return w.wrong;

@@ -220,7 +220,7 @@ TEST_SUITE("cmiadm") {
     poke(file, kAttachments + 8 * 100, ~uint64_t{0});  // a view of nothing
     poke(file, kContexts + 32 * 200, 77);              // no state of a context
     const uint64_t index = (static_cast<uint64_t>(seg.seg()) & 4095) + 1;
-    poke(file, kSegments + static_cast<off_t>(64 * index), 12345);  // no state of a segment
+    poke(file, kSegments + static_cast<off_t>(80 * index), 12345);  // no state of a segment
     const Value damaged = list(cluster);
     const Value& node = *node_of(damaged, process.pid());
     CHECK(node["damaged"].number == 3);

@@ -8,6 +8,7 @@
 
 #include "core/node/quiesce.hpp"
 #include "system/calls.hpp"
+#include "system/cmiadm.hpp"
 #include "system/happenings.hpp"
 
 namespace cmi::test {
@@ -130,6 +131,37 @@ TEST_SUITE("quiesce") {
     CHECK(is(await_happening(home), CMI_EVENT_RESUME, exported.seg));
     CHECK(is(await_happening(peer), CMI_EVENT_RESUME, import.seg));
     CHECK(types_waiting(home) == "");
+  }
+
+  TEST_CASE_FIXTURE(Scene, "cmiadm_quiesces_and_resumes_a_segment") {
+    const std::string id = std::to_string(exported.seg);
+    // The clients return the event while cmiadm waits.
+    const auto returns = [] {
+      pollfd p{cmi_ofi_evt_fd(ctxt()), POLLIN, 0};
+      if (::poll(&p, 1, 20000) != 1) return 0;
+      cmi_event* event = CMIFN(ctxt(), 10, evt_get)(ctxt());
+      const int type = event != nullptr ? event->type : 0;
+      if (event != nullptr) CMIFN(ctxt(), 10, evt_ret)(event, CMI_EVENT_RET_DONE);
+      return type;
+    };
+    auto at_home = home.start(returns), at_peer = peer.start(returns);
+    const Ran quiet = cmiadm(cluster, {"--wait", "20", "quiesce", id});
+    CHECK(quiet.status == 0);
+    CHECK(quiet.says(id));
+    CHECK(at_home.get() == CMI_EVENT_QUIESCE);
+    CHECK(at_peer.get() == CMI_EVENT_QUIESCE);
+    CHECK(seg_at(beside, exported.seg).failed(CMI_ERR_RECONFIG));
+    CHECK(cmiadm(cluster, {"resume", id}).status == 0);
+    CHECK(is(await_happening(home), CMI_EVENT_RESUME, exported.seg));
+    CHECK(is(await_happening(peer), CMI_EVENT_RESUME, import.seg));
+    CHECK(seg_at(beside, exported.seg).ok());
+    // Whoever does not return it is waited for as long as one likes.
+    const Ran slow = cmiadm(cluster, {"--wait", "1", "quiesce", id});
+    CHECK(slow.status == 1);
+    CHECK(slow.complains("evt_ret"));
+    CHECK(cmiadm(cluster, {"resume", id}).status == 0);
+    CHECK(cmiadm(cluster, {"quiesce", "17"}).status == 1);
+    CHECK(cmiadm(cluster, {"quiesce", "nonsense"}).status == 2);
   }
 
   TEST_CASE_FIXTURE(Scene, "a_resume_alone_does_nothing") {

@@ -27,8 +27,10 @@ _cmiadm() {
     return
   fi
   case $command in
-    '') mapfile -t COMPREPLY < <(compgen -W 'list show reap doctor ping top' -- "$word") ;;
-    show)
+    '') mapfile -t COMPREPLY < <(compgen -W \
+      'list show reap doctor ping top quiesce resume reservation' -- "$word") ;;
+    reservation) mapfile -t COMPREPLY < <(compgen -W 'delete' -- "$word") ;;
+    show | quiesce | resume)
       # The program that is being completed, wherever it lies.
       mapfile -t COMPREPLY < <(compgen -W \
         "$("${COMP_WORDS[0]}" "${scope[@]}" list --ids 2>/dev/null)" -- "$word")

@@ -37,6 +37,9 @@ int show(const Options& options);
 int reap(const Options& options);
 int doctor(const Options& options);
 int ping(const Options& options);
+int quiesce(const Options& options);
+int resume(const Options& options);
+int reservation(const Options& options);
 int top(const Options& options);
 
 // "cmiadm: ..." on standard error.

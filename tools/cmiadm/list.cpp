@@ -47,6 +47,25 @@ void print_tokens(const NodeRow& node, const Reports& reports) {
   tokens.print(2);
 }
 
+void print_reservations(const NodeRow& node) {
+  Table table({"RESERVATION", "SIZE", "IN USE", "MADE BY"});
+  for (const ReservationRow& r : node.reservations) {
+    table.row({hex16(r.key), human_bytes(r.size), human_bytes(r.used), pid_text(r.maker_pid)});
+  }
+  if (table.empty()) return;
+  std::puts("");
+  table.print(2);
+}
+
+void put_reservations(Json& json, const NodeRow& node) {
+  json.key("reservations").open('[');
+  for (const ReservationRow& r : node.reservations) {
+    json.open('{').field("key", hex16(r.key)).field("size", r.size).field("used", r.used);
+    json.field("maker", static_cast<uint64_t>(r.maker_pid)).close();
+  }
+  json.close();
+}
+
 void print_node(const NodeRow& node, const Reports& reports) {
   std::printf("node %s\n", node.name.c_str());
   if (!node.trouble.empty()) {
@@ -73,6 +92,7 @@ void print_node(const NodeRow& node, const Reports& reports) {
     segments.print(2);
   }
   print_tokens(node, reports);
+  print_reservations(node);
 }
 
 void notes(const NodeRow& node, const Reports& reports) {
@@ -129,7 +149,10 @@ void put_tokens(Json& json, const node::HomeLine* told) {
 
 void put_segment(Json& json, const NodeRow& node, const SegmentRow& s, const node::HomeLine* told) {
   json.open('{').field("id", static_cast<uint64_t>(s.id)).field("kind", kind_name(s));
-  json.field("size", s.size).field("charged", s.charged).field("state", s.state_name());
+  json.field("size", s.size)
+      .field("break", s.brk)
+      .field("charged", s.charged)
+      .field("state", s.state_name());
   json.field("flags", flags_text(s.flags)).field("exported", s.exported());
   json.field("token_set", s.token_set()).field("owner", static_cast<uint64_t>(s.owner_pid));
   json.field("owner_alive", s.owner_alive).key("views").open('[');
@@ -154,6 +177,7 @@ void print_json(const Survey& survey, const std::vector<Reports>& reports) {
     node.trouble.empty() ? json.null() : json.value(node.trouble);
     json.field("settled", node.settled).field("locked", node.locked);
     json.field("damaged", uint64_t{node.damaged}).field("stale_views", uint64_t{node.stale});
+    put_reservations(json, node);
     json.key("contexts").open('[');
     for (const ContextRow& c : node.contexts) put_context(json, c);
     json.close().key("segments").open('[');

@@ -27,12 +27,15 @@ constexpr Command kCommands[] = {
     {"doctor", doctor, 0, "", "what works on this machine, what does not, what mends it"},
     {"ping", ping, 1, " FILE", "ask the home of a saved remote segment handle for its segment"},
     {"top", top, 0, "", "what the contexts are doing, once a second"},
+    {"quiesce", quiesce, 1, " SEG", "have the clients of a segment stop using it"},
+    {"resume", resume, 1, " SEG", "have them go on"},
+    {"reservation", reservation, 2, " delete KEY", "give back what a reservation holds"},
 };
 
 void usage(std::FILE* to) {
   std::fputs("usage: cmiadm [OPTIONS] COMMAND\n\n", to);
   for (const Command& c : kCommands) {
-    std::fprintf(to, "  %-12s %s\n", (std::string(c.name) + c.operand_name).c_str(), c.help);
+    std::fprintf(to, "  %-24s %s\n", (std::string(c.name) + c.operand_name).c_str(), c.help);
   }
   std::fputs(
       "\n"

@@ -14,7 +14,7 @@ constexpr int32_t kSegGetFlags = CMI_SEG_NORESERVE | CMI_SEG_LOCK | CMI_SEG_LARG
                                  CMI_SEG_EXTENSIBLE | CMI_SEG_CLIENT_CONSIST |
                                  CMI_SEG_CLIENT_INCONSIST;
 // Asked for by name and not offered yet.
-constexpr int32_t kNotOffered = CMI_SEG_LOCK | CMI_SEG_LARGE_PAGES;
+constexpr int32_t kNotOffered = CMI_SEG_LARGE_PAGES;
 // Of memory that the client has already.
 constexpr int32_t kNotInPlace = CMI_SEG_LOCK | CMI_SEG_LARGE_PAGES | CMI_SEG_EXTENSIBLE;
 }  // namespace
@@ -266,6 +266,14 @@ Status Context::seg_info(int32_t seg, cmi_ds* ds) {
   ds->info.seg_align = kSegmentAlignment;
   ds->info.seg_sz = info->size;
   ds->info.seg_brk = info->brk;
+  {
+    // What this process has heard itself; the registry is told when its lock can be had.
+    Guard g(mu_);
+    auto it = imported_.find(seg);
+    if (it != imported_.end()) {
+      ds->info.seg_brk = size_t{it->second.import->brk.load()} * kPageSize;
+    }
+  }
   ds->info.seg_flags = info->flags;
   return Status::kOk;
 }

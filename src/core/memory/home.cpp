@@ -11,6 +11,7 @@
 
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
+#include "core/memory/lock_memory.hpp"
 #include "core/memory/store_log.hpp"
 #include "core/segment/placement.hpp"
 
@@ -116,6 +117,11 @@ Result<int32_t> Home::create(uint64_t size, int32_t flags, uint64_t reservation)
     return st;
   }
   segment::place_memory(s.service.data(), size);
+  if (Status st = lock_memory(flags, s.service.data(), s.brk.bytes); !ok(st)) {
+    segments_.erase(*id);
+    (void)parts_.node.remove(*id);
+    return st;
+  }
   return *id;
 }
 
@@ -174,6 +180,7 @@ Result<void*> Home::attach(int32_t id, uint64_t size, void* addr, bool read_only
     Mapping map(at, size);
     if (addr != nullptr && at != addr) return Status::kNoMem;
     madvise(at, size, MADV_DONTFORK);
+    if (Status st = lock_when_touched(s->flags, at, size); !ok(st)) return st;
     view.addr = static_cast<std::byte*>(at);
     view.len = size;
     view.read_only = read_only;

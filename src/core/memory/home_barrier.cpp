@@ -258,7 +258,7 @@ Result<uint64_t> Home::cas(int32_t id, size_t offset, uint64_t expected, uint64_
   Finished done;
   bool swapped = false, owned = true;
   node::ContextSlot owner{};
-  {
+  for (Backoff backoff;; backoff.pause()) {
     Guard g(mu_);
     Segment* s = find(id);
     if (s == nullptr || !s->service || offset % 8 != 0 || offset > s->size - 8) {
@@ -277,6 +277,8 @@ Result<uint64_t> Home::cas(int32_t id, size_t offset, uint64_t expected, uint64_
     if (s->owned || !access::extensible(s->flags)) {
       swap();
     } else if (!ok(parts_.node.while_steady(swap))) {
+      // Another process has the node's lock, perhaps a stopped one: not waited for under mu_.
+      if (!deadline.passed()) continue;
       return Status::kNoMem;
     }
     if (past) return Status::kBound;
@@ -287,6 +289,7 @@ Result<uint64_t> Home::cas(int32_t id, size_t offset, uint64_t expected, uint64_
       // The tracking does not see stores through the service view (rule 16).
       p = publish_scan(*s, {{static_cast<uint32_t>(offset / kPageSize), 1}}, &done);
     }
+    break;
   }
   run(done);
   bool good = true;

@@ -10,6 +10,7 @@
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
 #include "core/memory/home.hpp"
+#include "core/memory/lock_memory.hpp"
 #include "core/memory/store_log.hpp"
 
 namespace cmi::memory {
@@ -121,8 +122,19 @@ Status Home::set_break(int32_t id, uint64_t to, uint64_t reservation, Deadline d
   if (to == from) return Status::kOk;
   // Memory first, access after; and the other way round.
   if (to > from) {
-    const Status st = parts_.node.move_break(id, file.get(), to, reserve, reservation);
+    Status st = parts_.node.move_break(id, file.get(), to, reserve, reservation);
     if (!ok(st)) return st;
+    {
+      Guard g(mu_);
+      Segment* s = find_uid(uid);
+      if (s != nullptr && s->service) {
+        st = lock_memory(s->flags, s->service.data() + from, to - from);
+      }
+    }
+    if (!ok(st)) {
+      (void)parts_.node.move_break(id, file.get(), from, reserve, reservation);
+      return Status::kNoMem;
+    }
   }
   auto p = std::make_shared<Publication>();
   p->waiting = 1;

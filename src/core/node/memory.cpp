@@ -10,6 +10,10 @@
 
 namespace cmi::node {
 
+namespace {
+constexpr Nanos kShortly = 2 * kMilli;  // for who holds a lock, or is the service thread
+}  // namespace
+
 uint64_t charged_locked(Registry& r) {
   uint64_t sum = 0;
   for (uint32_t i = 0; i < r.segments_end(); ++i) {
@@ -118,7 +122,7 @@ Status Node::move_break(int32_t id, int fd, uint64_t to, bool reserve, uint64_t 
 }
 
 Status Node::store_break(int32_t id, uint64_t to) {
-  Exclusive lock(impl_->registry->lock(), Deadline::in(kLockWait));
+  Exclusive lock(impl_->registry->lock(), Deadline::in(kShortly));
   if (!lock) return Status::kReconfig;
   auto found = impl_->find_locked(lock, id);
   if (!found || found->word.kind != SegmentKind::kProxy || found->shm->brk == kNoBreak) {
@@ -130,7 +134,7 @@ Status Node::store_break(int32_t id, uint64_t to) {
 }
 
 Status Node::while_steady(const std::function<void()>& use) {
-  Exclusive lock(impl_->registry->lock(), Deadline::in(kLockWait));
+  Exclusive lock(impl_->registry->lock(), Deadline::in(kShortly));
   if (!lock) return Status::kReconfig;
   use();
   return Status::kOk;

@@ -22,8 +22,9 @@ uint32_t slot_of(Registry& r, const Reservation_shm* rsv) {
   return static_cast<uint32_t>(rsv - r.shm()->reservations);
 }
 
-Result<Fd> open_hold(Registry& r, const Reservation_shm* rsv) {
-  return open_file(r.folder(), hold_file_name(slot_of(r, rsv)).text, O_RDWR | O_CREAT);
+// kReconfig: it is not there.
+Result<Fd> open_hold(Registry& r, const Reservation_shm* rsv, int flags = O_RDWR) {
+  return open_file(r.folder(), hold_file_name(slot_of(r, rsv)).text, flags);
 }
 
 uint64_t held_by(int fd) {
@@ -93,11 +94,16 @@ uint64_t used_locked(Registry& r, uint64_t key) {
   return sum;
 }
 
-void settle_reservations_locked(Registry& r, const Exclusive&) {
+void settle_reservations_locked(Registry& r, const Exclusive& lock) {
   for (Reservation_shm& rsv : r.shm()->reservations) {
     const uint64_t key = rsv.key.load(std::memory_order_acquire);
     if (key == 0) continue;
     auto fd = open_hold(r, &rsv);
+    // A key comes after its file and goes before it: no member has written one without.
+    if (fd.status() == Status::kReconfig || rsv.size % kUnit != 0 || !whole(rsv.size)) {
+      clear_locked(r, lock, &rsv);
+      continue;
+    }
     if (!fd || !ok(hold(fd->get(), rest(rsv.size, used_locked(r, key))))) {
       note(kFacCtrl, kInfo, "node: a reservation is short of memory that is not free yet");
     }
@@ -133,7 +139,7 @@ Result<uint64_t> Node::reserve(uint64_t asked) {
          free != nullptr ? "the limit is reached" : "all slots are taken");
     return Status::kNoMem;
   }
-  auto fd = open_hold(r, free);
+  auto fd = open_hold(r, free, O_RDWR | O_CREAT);
   if (!fd) return fd.status();
   // Dies here, or next: a file that no slot names, for the next sweep.
   const Status s = hold(fd->get(), *size);
@@ -158,6 +164,7 @@ Status Node::resize_reservation(uint64_t key, uint64_t asked) {
   Registry& r = *impl_->registry;
   Exclusive lock(r.lock(), Deadline::in(kLockWait));
   if (!lock) return Status::kReconfig;
+  reap_locked(r, lock);
   Reservation_shm* rsv = reservation_locked(r, key);
   if (rsv == nullptr) return Status::kInval;
   if (!size) return Status::kNoMem;
@@ -166,7 +173,6 @@ Status Node::resize_reservation(uint64_t key, uint64_t asked) {
   auto fd = open_hold(r, rsv);
   if (!fd) return fd.status();
   if (want > now) {
-    if (!fits_locked(r, want - now, impl_->config.mem_max)) reap_locked(r, lock);
     if (!fits_locked(r, want - now, impl_->config.mem_max)) return Status::kNoMem;
     if (Status s = hold(fd->get(), want); !ok(s)) {
       (void)hold(fd->get(), now);
@@ -194,6 +200,7 @@ Result<ReservationInfo> Node::find_reservation(uint64_t key) {
   Registry& r = *impl_->registry;
   Exclusive lock(r.lock(), Deadline::in(kLockWait));
   if (!lock) return Status::kReconfig;
+  reap_locked(r, lock);  // what the dead have used is used no more
   const Reservation_shm* rsv = reservation_locked(r, key);
   if (rsv == nullptr) return Status::kInval;
   return ReservationInfo{key, rsv->size, used_locked(r, key), static_cast<pid_t>(rsv->maker_pid)};

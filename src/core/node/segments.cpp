@@ -85,7 +85,9 @@ Result<int32_t> Node::create_home(uint64_t size, int32_t flags, bool reserve, bo
   const uint64_t now = extensible ? 0 : size;
   Result<SegmentWord> word = Status::kReconfig;
   if (Exclusive lock(impl_->registry->lock(), Deadline::in(kLockWait)); lock) {
-    if (reservation_locked(*impl_->registry, reservation) == nullptr) reservation = 0;
+    Registry& r = *impl_->registry;
+    if (reservation_locked(r, reservation) == nullptr) reservation = 0;
+    if (reservation != 0) reap_locked(r, lock);  // what the dead have used is used no more
     word = impl_->claim_locked(lock, SegmentKind::kHome, size, reserve ? now : 0, flags, extensible,
                                reservation);
   }
