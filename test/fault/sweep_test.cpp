@@ -8,6 +8,7 @@
 // (cmake/fault_points.cmake), so that a new point is swept without a word here. The cases are equal
 // shares of the list, for ctest to run side by side.
 #include <doctest/doctest.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <csignal>
@@ -67,6 +68,7 @@ class Play {
     share();
     work();
     resize();
+    adopt();
     withdraw();
     end();
   }
@@ -392,6 +394,32 @@ class Play {
     });
   }
 
+  // Memory that the home's client has becomes a segment, and is its own again.
+  void adopt() {
+    let(kHome, [&](Process& p) {
+      const Answer mapped = p.run([] {
+        void* at =
+            ::mmap(nullptr, 4 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (at == MAP_FAILED) return answer(0, true);
+        *static_cast<uint64_t*>(at) = 7;
+        return answer(reinterpret_cast<int64_t>(at), false);
+      });
+      REQUIRE(mapped.ok());
+      const Answer made = p.run(
+          [](uint64_t at) {
+            const cmi_seg seg = CMIFN(ctxt(), 11, seg_getva)(ctxt(), reinterpret_cast<void*>(at),
+                                                             4 * kPage, CMI_SEG_CLIENT_CONSIST);
+            return answer(seg, seg == CMI_SEG_INVALID);
+          },
+          mapped.at());
+      if (!good(made, "seg_getva")) return;
+      good(load(p, mapped.at()), "a load of adopted memory", {7});
+      good(seg_rm(p, made.seg()), "seg_rm of adopted memory");
+      good(seg_dt(p, made.seg(), mapped.at()), "seg_dt of adopted memory");
+      good(load(p, mapped.at()), "a load of memory that was given back", {7});
+    });
+  }
+
   // What was granted and exported is taken away again.
   void withdraw() {
     if (!exported_.token.ok()) return;
@@ -450,8 +478,9 @@ std::vector<Role> candidates(std::string_view name) {
   if (begins("node.token.")) return {kPeer, kHome};
   if (begins("node.retire.attachment")) return {kHome, kThird, kSecond};
   if (begins("node.") || begins("home_") || begins("server_") || begins("present_") ||
-      name == "break_told" || name == "break_before_shrink" || name == "publish_before_page" ||
-      name == "publish_before_settle" || name == "revoke_told" || name == "revoke_before_close") {
+      begins("adopt_") || name == "break_told" || name == "break_before_shrink" ||
+      name == "publish_before_page" || name == "publish_before_settle" || name == "revoke_told" ||
+      name == "revoke_before_close") {
     return {kHome, kPeer, kSecond};
   }
   // The third may be killed just when none of its stores is under way.
