@@ -326,31 +326,34 @@ TEST_CASE_FIXTURE(Process, "what_the_client_maps_anew_is_not_the_segments") {
 }
 
 TEST_CASE_FIXTURE(Process, "what_other_threads_map_while_memory_is_given_back_stays_theirs") {
+  ::setenv("CMI_FAULT_POINT", "give_back_moved=delay:50000", 1);
   ini();
-  constexpr size_t kPages = 512;
+  ::unsetenv("CMI_FAULT_POINT");
+  constexpr size_t kPages = 2048, kRun = 32;
   std::atomic<bool> over{false};
   std::atomic<uint64_t> wrong{0};
   std::thread other([&] {
     // Wherever there is room: where the library has just left some, too.
-    for (uint64_t n = 1; !over.load(); ++n) {
-      void* at = ::mmap(nullptr, kPage, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-      if (at == MAP_FAILED) continue;
-      *static_cast<volatile uint64_t*>(at) = n;
-      for (int again = 0; again < 4; ++again) {
-        unsigned char there = 0;  // a load would kill the thread
-        if (::mincore(at, kPage, &there) != 0) ++wrong;
-        std::this_thread::yield();
-      }
-      ::munmap(at, kPage);
+    constexpr size_t kSize = kRun / 2 * kPage;
+    std::vector<void*> mine(256, nullptr);
+    for (size_t n = 0; !over.load() || n % mine.size() != 0; ++n) {
+      void*& at = mine[n % mine.size()];
+      std::vector<unsigned char> there(kSize / kPage);  // a load would kill the thread
+      if (at != nullptr && ::mincore(at, kSize, there.data()) != 0) ++wrong;
+      if (at != nullptr) ::munmap(at, kSize);
+      at = ::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      if (at == MAP_FAILED) at = nullptr;
+    }
+    for (void* at : mine) {
+      if (at != nullptr) ::munmap(at, kSize);
     }
   });
-  for (int round = 0; round < 16; ++round) {
+  for (int round = 0; round < 4; ++round) {
     const Memory own(kPages);
     const cmi_seg seg = CALL(seg_getva, own.page(0), own.size, 0);
     REQUIRE(seg > 0);
     // In many parts, the giving back takes its time.
-    for (size_t i = 1; i < kPages; i += 2) REQUIRE(::munmap(own.page(i), kPage) == 0);
+    for (size_t i = 0; i < kPages; i += kRun) REQUIRE(::munmap(own.page(i), kPage) == 0);
     own.word(kPages - 2) = 17;
     REQUIRE(CALL(seg_dt, seg, own.page(0)) == 0);
     CHECK(own.word(kPages - 2) == 17);

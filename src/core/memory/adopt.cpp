@@ -92,6 +92,7 @@ Status move_pages(const Mapping& copy, std::byte* at, const std::vector<PageRang
     return mremap(copy.data() + offset, n, n, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP,
                   at + offset) != MAP_FAILED;
   });
+  fault_point("give_back_moved");
   if (!moved) return Status::kNoMem;
   const bool good =
       !locked || for_each([&](size_t offset, size_t n) { return mlock(at + offset, n) == 0; });
