@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <sstream>
@@ -336,16 +337,16 @@ TEST_CASE_FIXTURE(Process, "what_other_threads_map_while_memory_is_given_back_st
     // Wherever there is room: where the library has just left some, too.
     constexpr size_t kSize = kRun / 2 * kPage;
     std::vector<void*> mine(256, nullptr);
-    for (size_t n = 0; !over.load() || n % mine.size() != 0; ++n) {
-      void*& at = mine[n % mine.size()];
-      std::vector<unsigned char> there(kSize / kPage);  // a load would kill the thread
-      if (at != nullptr && ::mincore(at, kSize, there.data()) != 0) ++wrong;
-      if (at != nullptr) ::munmap(at, kSize);
-      at = ::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-      if (at == MAP_FAILED) at = nullptr;
-    }
-    for (void* at : mine) {
-      if (at != nullptr) ::munmap(at, kSize);
+    while (!over.load()) {
+      for (void*& at : mine) {
+        at = ::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      for (void* at : mine) {
+        std::vector<unsigned char> there(kSize / kPage);  // a load would kill the thread
+        if (::mincore(at, kSize, there.data()) != 0) ++wrong;
+        ::munmap(at, kSize);
+      }
     }
   });
   for (int round = 0; round < 4; ++round) {
