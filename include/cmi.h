@@ -644,7 +644,8 @@ typedef void* cmi_fn_seg_at(cmi_ctxt* ctxt, cmi_seg seg, void* addr, int32_t fla
  * lost with a home that died, or no longer answers, is told by CMI_EVENT_STORE_FAILURE before the
  * call returns, which succeeds all the same. The caller sees to it that no thread is in there.
  * [libcmi(3), seg_dt]
- * Errors: CMI_ERR_INVAL, seg has no view at addr.
+ * Errors: CMI_ERR_INVAL, seg has no view at addr. Of seg_getva(), the view then stays:
+ * CMI_ERR_NOMEM, no memory to give the client's back; CMI_ERR_HW, some of it is broken.
  */
 typedef int cmi_fn_seg_dt(cmi_ctxt* ctxt, cmi_seg seg, void* addr);
 

@@ -3,6 +3,7 @@
 #include "fault/broken_memory.hpp"
 
 #include <doctest/doctest.h>
+#include <sys/mman.h>
 
 #include <csignal>
 
@@ -202,6 +203,44 @@ TEST_SUITE("broken_memory") {
     CHECK(load(scene.third, scene.other.at + broken * kPage).cause() == CMI_ERROR_UE);
     CHECK(load(scene.third, scene.other.at + (kPages - 1) * kPage).value == 100 + kPages - 1);
     CHECK(load(scene.home, scene.exported.at + (kPages - 1) * kPage).value == 100 + kPages - 1);
+  }
+
+  TEST_CASE("a_clients_memory_of_which_some_is_broken_is_not_given_back_but_at_the_end") {
+    if (const char* why = why_memory_cannot_break()) return skip(why);
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    struct Seen {
+      bool adopted, broken;
+      Answer left, end;
+      uint64_t before, after;
+    };
+    const Seen seen = home.run([] {
+      Seen s{};
+      constexpr uint64_t kOwn = 4;
+      auto* const at = static_cast<std::byte*>(::mmap(reinterpret_cast<void*>(0x300000000),
+                                                      kOwn * kPage, PROT_READ | PROT_WRITE,
+                                                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+      const auto word = [&](uint64_t page) -> volatile uint64_t& {
+        return *reinterpret_cast<volatile uint64_t*>(at + page * kPage);
+      };
+      for (uint64_t i = 0; i < kOwn; ++i) word(i) = 100 + i;
+      const cmi_seg seg = CMIFN(ctxt(), 11, seg_getva)(ctxt(), at, kOwn * kPage, 0);
+      s.adopted = seg != CMI_SEG_INVALID;
+      s.broken = break_page(reinterpret_cast<uint64_t>(at), 2);
+      const int result = CMIFN(ctxt(), 10, seg_dt)(ctxt(), seg, at);
+      s.left = answer(result, result != 0);
+      word(3) = 33;  // still the segment's
+      s.before = word(3);
+      s.end = finish_context();
+      s.after = word(3);
+      return s;
+    });
+    REQUIRE(seen.adopted);
+    REQUIRE(seen.broken);
+    CHECK_MESSAGE(seen.left.failed(CMI_ERR_HW), seen.left);
+    CHECK(seen.before == 33);
+    CHECK(seen.end.ok());
+    CHECK(seen.after == 33);
   }
 
   TEST_CASE("a_process_of_the_home_node_that_touches_broken_memory_is_killed") {

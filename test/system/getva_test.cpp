@@ -2,9 +2,11 @@
 // place and content, and what happens when the client frees it meanwhile.
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <sstream>
@@ -322,6 +324,108 @@ TEST_CASE_FIXTURE(Process, "what_the_client_maps_anew_is_not_the_segments") {
   CHECK(own.word(5) == 5);
   CHECK(has_flag(own.page(2), "sh"));
   CHECK_FALSE(has_flag(own.page(5), "sh"));
+}
+
+TEST_CASE_FIXTURE(Process, "what_other_threads_map_while_memory_is_given_back_stays_theirs") {
+  ::setenv("CMI_FAULT_POINT", "give_back_moved=delay:50000", 1);
+  ini();
+  ::unsetenv("CMI_FAULT_POINT");
+  constexpr size_t kPages = 2048, kRun = 32;
+  std::atomic<bool> over{false};
+  std::atomic<uint64_t> wrong{0};
+  std::thread other([&] {
+    // Wherever there is room: where the library has just left some, too.
+    constexpr size_t kSize = kRun / 2 * kPage;
+    std::vector<void*> mine(256, nullptr);
+    while (!over.load()) {
+      for (void*& at : mine) {
+        at = ::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      for (void* at : mine) {
+        std::vector<unsigned char> there(kSize / kPage);  // a load would kill the thread
+        if (::mincore(at, kSize, there.data()) != 0) ++wrong;
+        ::munmap(at, kSize);
+      }
+    }
+  });
+  for (int round = 0; round < 4; ++round) {
+    const Memory own(kPages);
+    const cmi_seg seg = CALL(seg_getva, own.page(0), own.size, 0);
+    REQUIRE(seg > 0);
+    // In many parts, the giving back takes its time.
+    for (size_t i = 0; i < kPages; i += kRun) REQUIRE(::munmap(own.page(i), kPage) == 0);
+    own.word(kPages - 2) = 17;
+    REQUIRE(CALL(seg_dt, seg, own.page(0)) == 0);
+    CHECK(own.word(kPages - 2) == 17);
+    REQUIRE(CALL(seg_ctl, seg, CMI_SEG_RM, nullptr) == 0);
+  }
+  over.store(true);
+  other.join();
+  CHECK(wrong.load() == 0);
+}
+
+TEST_CASE_FIXTURE(Process, "a_segment_removed_while_its_memory_is_given_back_keeps_none_of_it") {
+  ::setenv("CMI_FAULT_POINT", "give_back_copied=delay:300000", 1);
+  ini();
+  ::unsetenv("CMI_FAULT_POINT");
+  const Memory own(2);
+  const cmi_seg seg = CALL(seg_getva, own.page(0), own.size, 0);
+  REQUIRE(seg > 0);
+  own.word(1) = 5;
+  std::thread other([&] {
+    CHECK(CALL(ini_th) == 0);
+    CHECK(CALL(seg_ctl, seg, CMI_SEG_RM, nullptr) == 0);
+    CHECK(CALL(fini) == 0);
+  });
+  CHECK(CALL(seg_dt, seg, own.page(0)) == 0);
+  other.join();
+  CHECK_FALSE(has_flag(own.page(0), "sh"));
+  CHECK(own.word(1) == 5);
+  cmi_ds ds;
+  CHECK_FAILS(CALL(seg_ctl, seg, CMI_SEG_STATUS, &ds), -1, CMI_ERR_INVAL);
+}
+
+TEST_CASE_FIXTURE(Process, "without_descriptors_the_clients_new_mappings_are_not_mapped_over") {
+  ini();
+  const Memory own(4);
+  for (size_t i = 0; i < 4; ++i) own.word(i) = i;
+  const cmi_seg seg = CALL(seg_getva, own.page(0), own.size, 0);
+  REQUIRE(seg > 0);
+  own.map_anew(2, 1);
+  own.word(2) = 92;
+  rlimit before, none;
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const int lowest = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  REQUIRE(lowest >= 0);
+  ::close(lowest);
+  none = {static_cast<rlim_t>(lowest), before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  const int left = CALL(seg_dt, seg, own.page(0));
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  CHECK(left == 0);
+  CHECK(own.word(2) == 92);
+  CHECK(own.word(3) == 3);
+  CHECK_FALSE(has_flag(own.page(3), "sh"));
+}
+
+TEST_CASE_FIXTURE(Process, "memory_of_which_it_is_unknown_what_is_left_stays_the_segments") {
+  ::setenv("CMI_FAULT_POINT", "adopted_unseen#1=fail", 1);
+  ini();
+  ::unsetenv("CMI_FAULT_POINT");
+  const Memory own(4);
+  const cmi_seg seg = CALL(seg_getva, own.page(0), own.size, 0);
+  REQUIRE(seg > 0);
+  own.map_anew(2, 1);
+  own.word(2) = 92;
+  own.word(3) = 3;
+  CHECK_FAILS(CALL(seg_dt, seg, own.page(0)), -1, CMI_ERR_NOMEM);
+  CHECK(own.word(2) == 92);
+  CHECK(has_flag(own.page(3), "sh"));
+  CHECK(CALL(seg_dt, seg, own.page(0)) == 0);
+  CHECK(own.word(2) == 92);
+  CHECK(own.word(3) == 3);
+  CHECK_FALSE(has_flag(own.page(3), "sh"));
 }
 
 TEST_CASE_FIXTURE(Process, "memory_that_was_freed_altogether_can_be_detached") {

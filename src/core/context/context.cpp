@@ -289,7 +289,7 @@ void Context::end() {
     if (a.imported != nullptr) {
       engine_->importer().detach(a.imported, soon);
     } else {
-      (void)engine_->home().detach(a.segment, addr, soon);
+      (void)engine_->home().detach(a.segment, addr, soon, true);
     }
     a.imported.reset();
     node_->detach(a.attachment);

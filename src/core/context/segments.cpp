@@ -179,7 +179,8 @@ Status Context::seg_dt(int32_t seg, void* addr) {
     }
   } else {
     status = engine_->home().detach(seg, addr, patience().deadline);
-    if (status == Status::kNoMem) {  // the client's own memory, and no room to give it back
+    // The client's own memory, and no room to give it back, or it is broken.
+    if (status == Status::kNoMem || status == Status::kHw) {
       Guard g(mu_);
       attached_[addr] = std::move(entry);
       return status;

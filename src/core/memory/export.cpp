@@ -182,12 +182,14 @@ void Home::removed(int32_t id, Deadline deadline) {
   p->waiting = 1;
   p->done.begin();
   Finished done;
+  uint64_t uid = 0;
   const auto info = parts_.node.find(id);  // may wait
   {
     Guard g(mu_);
     Segment* s = find(id);
     if (s == nullptr || !s->owned || s->removed) return;
     s->removed = true;
+    uid = s->uid;
     settle_quiesce(*s, &done);
     const bool gone = !info || info->attachments == 0;
     if (s->held()) held_segments_.fetch_sub(1);
@@ -204,7 +206,11 @@ void Home::removed(int32_t id, Deadline deadline) {
     settle(p, &done);
   }
   run(done);
-  wait(*p, deadline);
+  const bool told = wait(*p, deadline);
+  if (!told) {
+    trace(kFacSeg, kWarn, "segment {} is removed: an importer did not answer; it is cut off", id);
+    cut_off_silent(p, uid);
+  }
   const bool known = parts_.node.find(id).status() != Status::kInval;
   Guard g(mu_);
   Segment* s = find(id);

@@ -34,7 +34,13 @@ Result<std::unique_ptr<Home>> Home::open(Parts parts) {
   h->hole_.reset(static_cast<int>(syscall(SYS_memfd_create, "cmi-hole", 1u)));  // MFD_CLOEXEC
   if (!h->hole_) return Status::kNoMem;
   h->pagemap_.reset(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
-  if (!h->pagemap_) {
+  bool opened = static_cast<bool>(h->pagemap_);
+  {
+    Guard g(h->mu_);  // now: later there may be no descriptor left
+    h->maps_.reset(::open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
+    opened = opened && h->maps_;
+  }
+  if (!opened) {
     return errno == EMFILE || errno == ENFILE ? Status::kNoMem : Status::kNotSupp;
   }
   if (Userfault::features().async_tracking) {
@@ -225,7 +231,7 @@ Result<void*> Home::attach(int32_t id, uint64_t size, void* addr, bool read_only
   return static_cast<void*>(view.addr);
 }
 
-Status Home::detach(int32_t id, void* addr, Deadline deadline) {
+Status Home::detach(int32_t id, void* addr, Deadline deadline, bool ending) {
   HomeView view;
   bool owned;
   node::ContextSlot owner{};
@@ -238,15 +244,17 @@ Status Home::detach(int32_t id, void* addr, Deadline deadline) {
     if (s == nullptr) return Status::kInval;
     auto it = std::find_if(s->views.begin(), s->views.end(),
                            [&](const HomeView& v) { return v.addr == addr; });
-    if (it == s->views.end() || it->moving) return Status::kInval;
+    if (it == s->views.end() || it->moving || it->leaving) return Status::kInval;
     view = *it;
     owned = s->owned;
     owner = s->owner;
     // What was stored through this view and not published would never be found again (rule 17).
     const bool unscanned = fault_point_fails("mutate_unmap_unscanned");
     if (owned && s->held() && !unscanned) last = scan_and_publish(*s, &done);
-    s->views.erase(std::find_if(s->views.begin(), s->views.end(),
-                                [&](const HomeView& v) { return v.addr == addr; }));
+    // One of the client's memory stays until that has been given back, and with it the segment.
+    if (!view.adopted) {
+      std::erase_if(s->views, [&](const HomeView& v) { return v.view == view.view; });
+    }
   }
   run(done);
   if (last != nullptr) wait(*last, deadline);
@@ -254,19 +262,13 @@ Status Home::detach(int32_t id, void* addr, Deadline deadline) {
     ask_owner(owner, kBusUnview, id, reinterpret_cast<uint64_t>(view.addr), view.len, -1, deadline);
     held_segments_.fetch_sub(1);
   }
-  if (!view.adopted) {
-    parts_.views.erase(view.view);
-    munmap(view.addr, view.len);
+  if (view.adopted) {
+    if (Status st = give_back(id, *view.view, ending); !ok(st)) return st;
   }
+  parts_.views.erase(view.view);
+  if (!view.adopted) munmap(view.addr, view.len);
   Guard g(mu_);
   Segment* s = find(id);
-  if (view.adopted && s != nullptr) {
-    if (Status st = give_back(*s, view); !ok(st)) {
-      s->views.push_back(view);  // still the segment's
-      return st;
-    }
-    parts_.views.erase(view.view);
-  }
   if (s == nullptr || !s->views.empty()) return Status::kOk;
   if (!s->owned) {
     segments_.erase(id);

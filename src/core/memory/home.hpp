@@ -68,8 +68,10 @@ class Home {
   Result<int32_t> create(uint64_t size, int32_t flags, uint64_t reservation);
   bool owns(int32_t id);
   Result<void*> attach(int32_t id, uint64_t size, void* addr, bool read_only, Deadline deadline);
-  // kInval: nothing of that segment is attached at exactly this address.
-  Status detach(int32_t id, void* addr, Deadline deadline);
+  // kInval: nothing of that segment is attached at exactly this address. Memory of the client's own
+  // is given back; kNoMem: there is no room for that, kHw: some of it is broken. The view then
+  // stays, but at the end of the context (`ending`), where broken pages alone are left as they are.
+  Status detach(int32_t id, void* addr, Deadline deadline, bool ending = false);
   // adopt.cpp: seg_getva
   // The memory at va, as much as the new segment is large, becomes its memory and its first view.
   // Until then nobody else knows of the segment. On failure the memory is as it was. kInval: some
@@ -202,7 +204,8 @@ class Home {
     std::shared_ptr<const View> view;  // for the fault handler
     // Memory of the client's own. `gone`: what it has unmapped or mapped anew, as far as we know.
     bool adopted = false, locked = false;
-    bool moving = false;  // it is still being made one
+    bool moving = false;   // it is still being made one
+    bool leaving = false;  // it is being given back: mapped by who does that alone
     PageSet gone;
     // Those of the ranges that are still ours.
     std::vector<PageRange> here(const std::vector<PageRange>& ranges) const {
@@ -285,13 +288,12 @@ class Home {
                     Bytes more = {});
 
   // adopt.cpp
-  Status move_onto(int file, std::byte* at, size_t size);
-  void look_at_adopted(Segment& s, HomeView& v) CMI_REQUIRES(mu_);
+  Status move_onto(int file, const std::byte* content, std::byte* at, size_t size);
+  // False: it cannot be told what is ours, so nothing may be mapped there.
+  bool look_at_adopted(Segment& s, HomeView& v) CMI_REQUIRES(mu_);
   void mapped_over(const std::byte* addr, size_t len) CMI_REQUIRES(mu_);
   bool still_adopted(Segment& s, HomeView& v, size_t offset) CMI_REQUIRES(mu_);
-  static Status give_back(int file, std::byte* at, const std::vector<segment::Part>& parts,
-                          size_t size, bool locked);
-  Status give_back(Segment& s, HomeView& v) CMI_REQUIRES(mu_);
+  Status give_back(int32_t id, const View& view, bool leave_broken) CMI_EXCLUDES(mu_);
 
   // publish.cpp. Collects what finished in *done; the caller runs that after releasing mu_.
   std::shared_ptr<Publication> publish(Segment& s, const ContextId& except, uint32_t instance,
@@ -439,6 +441,7 @@ class Home {
   // Pages of imports that neighbours have lost stores to, until they have said all.
   std::map<int32_t, std::vector<uint32_t>> lost_beside_ CMI_GUARDED_BY(mu_);
   std::atomic<uint32_t> held_segments_{0};  // owned ones with holders, or attached ones of others
+  Fd maps_ CMI_GUARDED_BY(mu_);             // /proc/self/maps; who reads on alone gets whole lines
 };
 
 template <class Predicate>

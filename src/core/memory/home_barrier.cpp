@@ -73,7 +73,7 @@ bool Home::scan_own(Segment& s, HomeView& v, const std::vector<PageRange>& range
     return true;
   }
   if (scan_view(pagemap_.get(), addr, v.here(ranges), out)) return true;
-  look_at_adopted(s, v);  // the client has mapped something else there
+  (void)look_at_adopted(s, v);  // the client has mapped something else there
   return false;
 }
 

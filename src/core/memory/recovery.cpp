@@ -32,7 +32,11 @@ bool Home::cover(HomeView& v, PageRange pages) {
 bool Home::cover(Segment& s, const std::vector<PageRange>& pages) {
   bool good = true;
   for (auto& v : s.views) {
-    if (v.adopted) look_at_adopted(s, v);
+    if (v.leaving) continue;
+    if (v.adopted && !look_at_adopted(s, v)) {
+      good = false;
+      continue;
+    }
     for (const PageRange& r : v.here(pages)) good = cover(v, r) && good;
   }
   return good;
@@ -57,12 +61,12 @@ bool Home::uncover(Segment& s, HomeView& v, PageRange pages) {
 // False: all of it stays covered.
 bool Home::uncover(Segment& s, PageRange pages) {
   for (auto& v : s.views) {
-    if (v.adopted) look_at_adopted(s, v);
-    for (const PageRange& r : v.here({pages})) {
-      if (uncover(s, v, r)) continue;
-      (void)cover(s, {pages});
-      return false;
-    }
+    if (v.leaving) continue;
+    bool good = !v.adopted || look_at_adopted(s, v);
+    for (const PageRange& r : v.here({pages})) good = good && uncover(s, v, r);
+    if (good) continue;
+    (void)cover(s, {pages});
+    return false;
   }
   uncovered_.fetch_add(1, std::memory_order_release);
   return true;
@@ -90,7 +94,7 @@ Status Home::recovery_range(int32_t id, const std::byte* addr, size_t size, Segm
   if (s == nullptr) return Status::kInval;
   if (!s->owned) return Status::kPerm;
   const auto v = std::find_if(s->views.begin(), s->views.end(), [&](const HomeView& w) {
-    return addr >= w.addr && addr < w.addr + w.len;
+    return !w.leaving && addr >= w.addr && addr < w.addr + w.len;
   });
   if (v == s->views.end() || size == 0 || size > kMaxRecovery) return Status::kInval;
   const auto offset = static_cast<size_t>(addr - v->addr);

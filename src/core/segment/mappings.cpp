@@ -1,16 +1,19 @@
 // Reading /proc/self/maps and smaps.
 #include "core/segment/mappings.hpp"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <memory>
+#include <string>
+
+#include "core/base/fd.hpp"
 
 namespace cmi::segment {
 
@@ -37,19 +40,22 @@ bool parse_head(const char* line, Area* area) {
 
 // Calls `each(line)` for every line of the file until it returns false. False: it cannot be read.
 template <class Each>
-bool for_each_line(const char* path, Each each) {
-  struct Close {
-    void operator()(FILE* f) const { std::fclose(f); }
-  };
-  const std::unique_ptr<FILE, Close> file(std::fopen(path, "re"));
-  if (file == nullptr) return false;
-  char* line = nullptr;
-  size_t room = 0;
-  errno = 0;
-  while (::getline(&line, &room, file.get()) > 0 && each(line)) {
+bool for_each_line(int file, Each each) {
+  std::string text;  // not yet looked at
+  char buf[16384];
+  for (off_t at = 0;;) {
+    const ssize_t n = ::pread(file, buf, sizeof buf, at);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return n == 0;
+    at += n;
+    text.append(buf, static_cast<size_t>(n));
+    size_t begin = 0;
+    for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
+      text[end] = '\0';
+      if (!each(text.c_str() + begin)) return true;
+    }
+    text.erase(0, begin);
   }
-  std::free(line);
-  return std::ferror(file.get()) == 0;
 }
 
 bool has_flag(const char* flags, const char* flag) { return std::strstr(flags, flag) != nullptr; }
@@ -78,18 +84,19 @@ Status own_memory(const void* addr, size_t len, bool* locked) {
   Area area;
   Status status = Status::kOk;
   // The line with the flags is the last of an entry.
-  const bool read = for_each_line("/proc/self/smaps", [&](const char* line) {
-    constexpr const char* kFlags = "VmFlags:";
-    if (std::strncmp(line, kFlags, std::strlen(kFlags)) != 0) {
-      parse_head(line, &area);
-      return true;
-    }
-    if (area.end <= at) return true;
-    if (area.start > at) return false;  // a hole
-    status = judge(area, line, locked);
-    at = area.end;
-    return ok(status) && at < end;
-  });
+  const Fd smaps(::open("/proc/self/smaps", O_RDONLY | O_CLOEXEC));
+  const bool read = smaps && for_each_line(smaps.get(), [&](const char* line) {
+                      constexpr const char* kFlags = "VmFlags:";
+                      if (std::strncmp(line, kFlags, std::strlen(kFlags)) != 0) {
+                        parse_head(line, &area);
+                        return true;
+                      }
+                      if (area.end <= at) return true;
+                      if (area.start > at) return false;  // a hole
+                      status = judge(area, line, locked);
+                      at = area.end;
+                      return ok(status) && at < end;
+                    });
   if (!read) return Status::kNotSupp;
   if (!ok(status)) return status;
   return at >= end ? Status::kOk : Status::kInval;
@@ -100,12 +107,12 @@ FileId file_id(int fd) {
   return fstat(fd, &st) == 0 ? FileId{st.st_dev, st.st_ino} : FileId{};
 }
 
-Result<std::vector<Part>> still_mapped(const void* addr, size_t len,
+Result<std::vector<Part>> still_mapped(int maps, const void* addr, size_t len,
                                        const std::vector<FileId>& files) {
   const auto begin = reinterpret_cast<uint64_t>(addr);
   const uint64_t end = begin + len;
   std::vector<Part> parts;
-  const bool read = for_each_line("/proc/self/maps", [&](const char* line) {
+  const bool read = for_each_line(maps, [&](const char* line) {
     Area a;
     if (!parse_head(line, &a) || a.end <= begin) return true;
     if (a.start >= end) return false;

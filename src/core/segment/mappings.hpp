@@ -27,11 +27,12 @@ struct FileId {
 FileId file_id(int fd);
 
 // The parts of [addr, addr+len) that are mapped from one of these files, each at its own place:
-// offset in the file = offset in the range. In offsets from addr, ascending.
+// offset in the file = offset in the range. In offsets from addr, ascending. `maps`:
+// /proc/self/maps, open; nobody else reads from it meanwhile, since then lines might be torn.
 struct Part {
   size_t begin, end;
 };
-Result<std::vector<Part>> still_mapped(const void* addr, size_t len,
+Result<std::vector<Part>> still_mapped(int maps, const void* addr, size_t len,
                                        const std::vector<FileId>& files);
 
 }  // namespace cmi::segment
