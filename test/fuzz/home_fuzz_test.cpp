@@ -196,7 +196,11 @@ class Payloads {
   Buffer bytes_ = Buffer(fabric::kMaxPayload);
 };
 
-void present(Context& to, const fabric::ClientInfo& who, uint64_t number, const Exported& what) {
+constexpr uint16_t kOpen = 1, kPresent = 2, kLeave = 3, kOpenThrough = 64, kLoad = 65, kStore = 66,
+                   kPresentThrough = 68;  // and a swap before that
+
+void present(Context& to, const fabric::ClientInfo& who, uint64_t number, const Exported& what,
+             uint16_t how = kPresent) {
   std::byte bytes[64];
   Writer out(bytes);
   out.put(what.token.uid);
@@ -205,7 +209,16 @@ void present(Context& to, const fabric::ClientInfo& who, uint64_t number, const 
   out.put(what.token.secret);
   out.put(who.node.hi);
   out.put(who.node.lo);
-  to.on_request(who, number, 2, Reader(out.done()));
+  to.on_request(who, number, how, Reader(out.done()));
+}
+
+void ask(Context& home, const fabric::ClientInfo& who, uint64_t number, uint16_t type,
+         const Exported& what) {
+  std::byte bytes[12];
+  Writer out(bytes);
+  out.put(what.handle.uid);
+  out.put<uint32_t>(1);
+  home.on_request(who, number, type, Reader(out.done()));
 }
 
 TEST_CASE("random_requests_do_nothing_that_the_token_does_not_allow") {
@@ -257,7 +270,6 @@ TEST_CASE("random_requests_do_nothing_that_the_token_does_not_allow") {
 }
 
 TEST_CASE("random_accesses_of_a_write_through_import_stay_within_its_token") {
-  constexpr uint16_t kOpenThrough = 64, kLoad = 65, kStore = 66;  // and a swap behind them
   const uint64_t seed = number_from("CMI_TEST_SEED", 1);
   const uint64_t count = number_from("CMI_FUZZ_COUNT", 50'000);
   CAPTURE(seed);
@@ -272,12 +284,8 @@ TEST_CASE("random_accesses_of_a_write_through_import_stay_within_its_token") {
   const fabric::ClientInfo liar{random_context_id(), {3, 4}};
   uint64_t number = 0;
   for (const Exported* e : {&readable, &writable}) {
-    std::byte bytes[12];
-    Writer out(bytes);
-    out.put(e->handle.uid);
-    out.put<uint32_t>(1);
-    context.on_request(liar, ++number, kOpenThrough, Reader(out.done()));
-    present(context, liar, ++number, *e);
+    ask(context, liar, ++number, kOpenThrough, *e);
+    present(context, liar, ++number, *e, kPresentThrough);
   }
   const uint64_t borders[] = {0,         1,     63,        kPageSize - 1,  kPageSize, kSize - 8,
                               kSize - 1, kSize, kSize + 1, UINT64_MAX - 3, UINT64_MAX};
@@ -313,6 +321,34 @@ TEST_CASE("random_accesses_of_a_write_through_import_stay_within_its_token") {
   CHECK(readable.untouched());
   CHECK(before.untouched());
   CHECK(behind.untouched());
+}
+
+TEST_CASE("an_import_stays_cached_or_write_through_whatever_it_asks_for") {
+  NodeFolder folder;
+  auto net = fabric::FakeNet::make({});
+  Context context(*net, folder.config());
+  const Exported segment(context, fabric::kRead | fabric::kWrite, access::kWriteThrough);
+  REQUIRE(context.home->export_segment(segment.id, 0, 0));
+  const fabric::ClientInfo liar{random_context_id(), {3, 4}};
+  uint64_t number = 0;
+  // Busy is a home whose stores somebody may have to be told of.
+  ask(context, liar, ++number, kOpenThrough, segment);
+  present(context, liar, ++number, segment, kPresentThrough);
+  ask(context, liar, ++number, kOpen, segment);
+  present(context, liar, ++number, segment, kPresent);
+  CHECK_FALSE(context.home->busy());
+  ask(context, liar, ++number, kLeave, segment);
+  CHECK_FALSE(context.home->busy());
+  // Nor does one that was forgotten come back as something else.
+  present(context, liar, ++number, segment, kPresentThrough);
+  present(context, liar, ++number, segment, kPresent);
+  CHECK_FALSE(context.home->busy());
+  ask(context, liar, ++number, kLeave, segment);
+  present(context, liar, ++number, segment, kPresent);
+  CHECK(context.home->busy());
+  ask(context, liar, ++number, kOpenThrough, segment);
+  ask(context, liar, ++number, kLeave, segment);
+  CHECK_FALSE(context.home->busy());
 }
 
 TEST_CASE("random_messages_to_a_door_are_dropped") {

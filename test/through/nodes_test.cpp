@@ -26,17 +26,37 @@ Export export_through(Process& home, size_t size = 4 * kPage, cmi_acc rights = k
 // Two nodes; none where a build has no write-through segments, and the case is skipped.
 struct Scene {
   Cluster cluster;
-  Process& home = cluster.spawn("home");
+  Process& home;
   Process& peer;
   bool usable;
 
-  explicit Scene(const Env& env = {}) : peer(cluster.spawn("peer", env)) {
+  explicit Scene(const Env& at_home = {})
+      : home(cluster.spawn("home", at_home)), peer(cluster.spawn("peer")) {
     usable = ctl_info(home).info.max_write_through_segs != 0;
     if (!usable) skip("this build has no write-through segments");
   }
 };
 
-pid_t g_stopped = 0;  // in the child that lets it go on
+// The home stops once a store is in its memory, before it says so.
+const Env kStopsBeforeReply = {{"CMI_FAULT_POINT", "through_before_reply#1=stop"}};
+
+pid_t g_home = 0;  // in the child that lets it go on, or ends it
+int g_signal = 0;
+
+// In a child: makes the accesses of `body`. While TRANSIENT is raised, they are tried again, and
+// `signo` is sent to the home.
+template <class F>
+Fault retried(int32_t home, int signo, F body) {
+  g_home = home;
+  g_signal = signo;
+  set_on_fault([](const Fault& f) {
+    kill(g_home, g_signal);
+    return f.error == CMI_ERROR_TRANSIENT && f.times < 30;
+  });
+  const Fault raised = guarded(body);
+  set_on_fault(nullptr);
+  return raised;
+}
 
 uint64_t add_locked(Process& process, uint64_t at, uint64_t times) {
   return process.run(
@@ -190,16 +210,19 @@ TEST_SUITE("through") {
 
   TEST_CASE("where_instructions_cannot_be_executed_write_through_is_notsupp") {
     Scene s;
-    Process& lacking =
-        s.cluster.spawn("lacking", {{"CMI_FAULT_POINT", "emulate_unsupported=fail"}});
-    CHECK(ctl_info(lacking).info.max_write_through_segs == 0);
-    const Export own = export_segment(lacking);
-    const Flat handle = seg_exp(lacking, own.seg, CMI_SEG_WRITE_THROUGH);
-    CHECK_FALSE(handle.ok());
-    CHECK(handle.error == CMI_ERR_NOTSUPP);
-    if (!s.usable) return;
-    // Somebody else's it cannot use.
-    CHECK(seg_imp(lacking, export_through(s.home).handle).failed(CMI_ERR_INVAL));
+    for (const char* why : {"emulate_unsupported=fail", "emulate_not_executable=fail"}) {
+      CAPTURE(why);
+      Process& lacking = s.cluster.spawn("lacking", {{"CMI_FAULT_POINT", why}});
+      CHECK(ctl_info(lacking).info.max_write_through_segs == 0);
+      const Export own = export_segment(lacking);
+      const Flat handle = seg_exp(lacking, own.seg, CMI_SEG_WRITE_THROUGH);
+      CHECK_FALSE(handle.ok());
+      CHECK(handle.error == CMI_ERR_NOTSUPP);
+      // Somebody else's it cannot use.
+      if (s.usable) {
+        CHECK(seg_imp(lacking, export_through(s.home).handle).failed(CMI_ERR_INVAL));
+      }
+    }
   }
 
   TEST_CASE("a_dead_importer_does_not_hold_its_way_of_importing") {
@@ -396,23 +419,116 @@ TEST_SUITE("through") {
     s.home.stop();
     const Fault fault = s.peer.run(
         [](uint64_t at, int32_t home) {
-          g_stopped = home;
           // Raised while the home is silent; it hears of the request when it goes on.
-          set_on_fault([](const Fault& f) {
-            kill(g_stopped, SIGCONT);
-            return f.error == CMI_ERROR_TRANSIENT;
-          });
-          auto add = [at] {
+          return retried(home, SIGCONT, [at] {
             __atomic_fetch_add(reinterpret_cast<uint64_t*>(at), 1, __ATOMIC_SEQ_CST);
-          };
-          const Fault raised = guarded(add);
-          set_on_fault(nullptr);
-          return raised;
+          });
         },
         import.at, static_cast<int32_t>(s.home.pid()));
     CHECK(fault.times >= 1);
     CHECK(fault.error == CMI_ERROR_TRANSIENT);
     CHECK(load(s.home, exported.at).value == 2);
+  }
+
+  TEST_CASE("a_locked_store_whose_answer_is_late_happens_once") {
+    Scene s(kStopsBeforeReply);
+    if (!s.usable) return;
+    const Export exported = export_through(s.home);
+    const Import import = import_segment(s.peer, exported);
+    const Fault fault = s.peer.run(
+        [](uint64_t at, int32_t home) {
+          return retried(home, SIGCONT, [at] {
+            __atomic_fetch_add(reinterpret_cast<uint64_t*>(at), 1, __ATOMIC_SEQ_CST);
+          });
+        },
+        import.at, static_cast<int32_t>(s.home.pid()));
+    CHECK(fault.error == CMI_ERROR_TRANSIENT);
+    CHECK(load(s.home, exported.at).value == 1);
+  }
+
+  TEST_CASE("a_plain_increment_whose_answer_is_late_counts_once") {
+    Scene s(kStopsBeforeReply);
+    if (!s.usable) return;
+    const Export exported = export_through(s.home);
+    const Import import = import_segment(s.peer, exported);
+    REQUIRE(store(s.home, exported.at, 5).cause() == Fault::kNone);
+    const Fault fault = s.peer.run(
+        [](uint64_t at, int32_t home) {
+          return retried(home, SIGCONT, [at] {
+            asm volatile("incl (%0)" : : "r"(at) : "memory", "cc");
+          });
+        },
+        import.at, static_cast<int32_t>(s.home.pid()));
+    CHECK(fault.error == CMI_ERROR_TRANSIENT);
+    CHECK(load(s.home, exported.at).value == 6);
+  }
+
+  TEST_CASE("a_string_that_is_moved_onto_itself_is_moved_once_when_an_answer_is_late") {
+    Scene s(kStopsBeforeReply);
+    if (!s.usable) return;
+    const Export exported = export_through(s.home);
+    const Import import = import_segment(s.peer, exported);
+    s.home.run(
+        [](uint64_t at) {
+          for (unsigned i = 0; i <= 64; ++i) {
+            reinterpret_cast<volatile uint8_t*>(at)[i] = static_cast<uint8_t>(i);
+          }
+        },
+        exported.at);
+    const Fault fault = s.peer.run(
+        [](uint64_t at, int32_t home) {
+          return retried(home, SIGCONT, [at] {
+            uint64_t from = at + 1, to = at, count = 64;
+            asm volatile("rep movsb" : "+S"(from), "+D"(to), "+c"(count) : : "memory");
+          });
+        },
+        import.at, static_cast<int32_t>(s.home.pid()));
+    CHECK(fault.error == CMI_ERROR_TRANSIENT);
+    CHECK(s.home.run(
+              [](uint64_t at) {
+                unsigned wrong = 0;
+                for (unsigned i = 0; i < 64; ++i) {
+                  wrong += reinterpret_cast<volatile uint8_t*>(at)[i] != i + 1;
+                }
+                return wrong;
+              },
+              exported.at) == 0);
+  }
+
+  TEST_CASE("a_home_that_dies_while_a_locked_store_is_owed_ends_it_with_an_exception") {
+    Scene s;
+    if (!s.usable) return;
+    const Export exported = export_through(s.home);
+    const Import import = import_segment(s.peer, exported);
+    REQUIRE(add_locked(s.peer, import.at, 1) == 1);
+    s.home.stop();
+    const Fault fault = s.peer.run(
+        [](uint64_t at, int32_t home) {
+          return retried(home, SIGKILL, [at] {
+            __atomic_fetch_add(reinterpret_cast<uint64_t*>(at), 1, __ATOMIC_SEQ_CST);
+          });
+        },
+        import.at, static_cast<int32_t>(s.home.pid()));
+    CHECK(fault.times >= 2);
+    CHECK(fault.error == CMI_ERROR_SINVAL);
+    CHECK(fault.address == import.at);
+    s.home.kill();
+  }
+
+  TEST_CASE("a_store_that_was_left_owed_does_not_stand_for_a_later_one") {
+    Scene s;
+    if (!s.usable) return;
+    const Export exported = export_through(s.home);
+    const Import import = import_segment(s.peer, exported);
+    REQUIRE(load(s.peer, import.at).value == 0);
+    s.home.stop();
+    REQUIRE(store(s.peer, import.at, 1).cause() == CMI_ERROR_TRANSIENT);  // and left by a jump
+    s.home.signal(SIGCONT);
+    REQUIRE(load_until(s.home, exported.at, 1) == 1);
+    REQUIRE(store(s.home, exported.at, 0).cause() == Fault::kNone);
+    usleep(300000);  // after which it is not the same try any more
+    CHECK(store(s.peer, import.at, 1).cause() == Fault::kNone);
+    CHECK(load(s.home, exported.at).value == 1);
   }
 
   TEST_CASE("system_calls_cannot_use_a_write_through_view") {

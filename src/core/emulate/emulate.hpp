@@ -57,7 +57,8 @@ class Memory {
                     std::byte* found, size_t len) = 0;
 };
 
-// False where the build has no decoder or the CPU no XSAVE: step() must not be called then.
+// False where the build has no decoder, the CPU no XSAVE, or the system lets no memory be executed
+// that has been written: step() must not be called then. First called outside of handlers.
 bool supported();
 
 // What one instruction needs while it is executed: executable memory for it, and room for operands

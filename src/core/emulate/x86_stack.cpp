@@ -7,17 +7,6 @@
 
 namespace cmi::emulate {
 
-namespace {
-
-// Whether returns are checked against a stack that we cannot push to.
-bool has_shadow_stack() {
-  uint64_t pointer = 0;
-  asm volatile("rdsspq %0" : "+r"(pointer));  // does nothing where there is none
-  return pointer != 0;
-}
-
-}  // namespace
-
 Stop Machine::push() {
   const unsigned size = insn_.operand_width / 8;
   if (ops_[0].type != ZYDIS_OPERAND_TYPE_MEMORY || (size != 2 && size != 8)) {
@@ -53,7 +42,7 @@ Stop Machine::pop() {
 Stop Machine::jump_or_call() {
   const bool call = insn_.mnemonic == ZYDIS_MNEMONIC_CALL;
   if (ops_[0].type != ZYDIS_OPERAND_TYPE_MEMORY || ops_[0].size != 64 ||
-      insn_.meta.branch_type != ZYDIS_BRANCH_TYPE_NEAR || (call && has_shadow_stack())) {
+      insn_.meta.branch_type != ZYDIS_BRANCH_TYPE_NEAR) {
     return Stop::cannot(rip());
   }
   std::byte value[8];

@@ -75,6 +75,12 @@ bool is_vex_like(const ZydisDecodedInstruction& i) {
          i.encoding == ZYDIS_INSTRUCTION_ENCODING_XOP;
 }
 
+bool has_shadow_stack() {
+  uint64_t pointer = 0;
+  asm volatile("rdsspq %0" : "+r"(pointer));  // does nothing where there is none
+  return pointer != 0;
+}
+
 uint32_t load32(const std::byte* at) {
   uint32_t v;
   std::memcpy(&v, at, sizeof v);
@@ -91,7 +97,10 @@ uint64_t load64(const std::byte* at) {
 bool supported() {
   if (fault_point_fails("emulate_unsupported")) return false;
   const StateLayout& l = state_layout();
-  return (l.mask & 3) == 3 && l.size <= Bench::kPage;
+  if ((l.mask & 3) != 3 || l.size > Bench::kPage) return false;
+  // The system may not let memory be executed that has been written.
+  static const bool executable = [] { return Bench().open(); }();
+  return executable && !fault_point_fails("emulate_not_executable");
 }
 
 Stop step(ucontext_t& uc, Memory& memory, Bench& bench) {
@@ -203,7 +212,10 @@ bool Machine::client_state_is_whole() const {
 }
 
 Stop Machine::step() {
-  if (!decode() || !client_state_is_whole() || is_strange(insn_)) return Stop::cannot(rip());
+  // IRETQ takes a way back from a shadow stack that nobody has put there.
+  if (has_shadow_stack() || !decode() || !client_state_is_whole() || is_strange(insn_)) {
+    return Stop::cannot(rip());
+  }
   if (is_hint(insn_)) {
     advance();
     return {};

@@ -241,8 +241,8 @@ bool Importer::session_key(Import& imp, fabric::Session& session, fabric::Remote
     out.put(imp.token.secret);
     out.put(parts_.self.node.hi);
     out.put(parts_.self.node.lo);
-    auto answer =
-        imp.link->call(static_cast<uint16_t>(RequestType::kPresent), out.done(), deadline);
+    const auto type = imp.through ? RequestType::kPresentThrough : RequestType::kPresent;
+    auto answer = imp.link->call(static_cast<uint16_t>(type), out.done(), deadline);
     if (!answer) return false;
     Reader in(*answer);
     const auto status = static_cast<WireStatus>(in.get<uint8_t>());

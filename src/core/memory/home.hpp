@@ -335,12 +335,12 @@ class Home {
   void settle_quiesce(Segment& s, Finished* done) CMI_REQUIRES(mu_);
 
   // requests.cpp
-  Holder* add_holder(Segment& s, const fabric::ClientInfo& client, uint32_t instance)
+  Holder* add_holder(Segment& s, const fabric::ClientInfo& client, uint32_t instance, bool through)
       CMI_REQUIRES(mu_);  // null: there are too many
   void on_open(const fabric::ClientInfo& client, uint64_t number, Reader in, bool through);
   WireStatus check(const ContextId& client, uint64_t uid, uint32_t instance, uint32_t right,
                    Segment** s, Holder** h) CMI_REQUIRES(mu_);
-  void on_present(const fabric::ClientInfo& client, uint64_t number, Reader in);
+  void on_present(const fabric::ClientInfo& client, uint64_t number, Reader in, bool through);
   void on_publish(const fabric::ClientInfo& client, uint64_t number, Reader in, RequestType type);
   void on_hold(const fabric::ClientInfo& client, uint64_t number, Reader in);
   void on_repair(const fabric::ClientInfo& client, uint64_t number, Reader in);

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "core/base/fault_point.hpp"
 #include "core/memory/guarded_copy.hpp"
 #include "core/memory/home.hpp"
 
@@ -181,6 +182,7 @@ void Home::on_store(const fabric::ClientInfo& client, uint64_t number, Reader in
     }
   }
   std::atomic_thread_fence(std::memory_order_seq_cst);
+  fault_point("through_before_reply");
   reply(parts_.server, client.id, number, status);
 }
 
@@ -208,6 +210,7 @@ void Home::on_swap(const fabric::ClientInfo& client, uint64_t number, Reader in)
       }
     }
   }
+  fault_point("through_before_reply");
   reply(parts_.server, client.id, number, status,
         status == WireStatus::kOk ? Bytes(found, size) : Bytes());
 }

@@ -257,7 +257,10 @@ void Importer::thread_enabled(bool enabled) {
       last = enabled_.empty();
     }
   }
-  if (!enabled) take_owed();
+  if (!enabled) {
+    OwedStore owed = take_owed();
+    drop_owed(owed);
+  }
   if (last) {
     // What is being served began when somebody was enabled, or finds that nobody is. Acquire pairs
     // with the release in end_serving: its mappings are there to be taken.

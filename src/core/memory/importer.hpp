@@ -15,6 +15,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 #include <optional>
@@ -69,10 +70,17 @@ struct PendingCas {
 // is part of: when that is tried again, it is awaited and not repeated.
 struct OwedStore {
   std::shared_ptr<Import> import;
-  std::shared_ptr<fabric::Request> request;
+  std::shared_ptr<fabric::Request> request;  // null: only what follows is owed
   RequestType type{};
   std::vector<std::byte> payload;
-  uint64_t instruction = 0;
+  // How the thread stood at the instruction: R8 to RIP as a signal frame has them, and the flags.
+  std::array<uint64_t, 18> thread{};
+  // The operand as it was read. What is there by now may be what the instruction has stored itself.
+  uint64_t read_at = 0;
+  std::vector<std::byte> read;
+  size_t written = 0;  // bytes at the front of what it writes that are stored already
+  Nanos since = 0;     // when it was left
+  pid_t tid = 0;
 };
 
 // How long who waits for homes goes on: until the deadline, and for `span` after whatever shows
@@ -153,9 +161,14 @@ class Importer {
   // Whether such an access is let through, as far as it is known here.
   Exception may_through(const View& view, uint64_t offset, size_t len, bool read, bool write,
                         Deadline deadline);
-  // What the calling thread's last such access has left, and leaving it.
+  // Before a swap is computed: one that the same instruction has left is awaited. *happened: it has
+  // taken effect on what is put into `old`, and swap_through() will find its answer.
+  Exception settle_swap(const View& view, uint64_t offset, std::byte* old, size_t len,
+                        OwedStore& owed, bool* happened, Deadline deadline);
+  // What the calling thread's last such access has left, leaving it, and forgetting it.
   OwedStore take_owed();
   void leave_owed(OwedStore owed);
+  static void drop_owed(OwedStore& owed);
 
   // With fault_threads: what cannot be served ends in the faulting thread, which gets a SIGBUS when
   // its page is poisoned, and then no longer has it so.
@@ -369,8 +382,9 @@ class Importer {
   std::vector<pid_t> enabled_ CMI_GUARDED_BY(enabled_mu_);  // threads with cmi_enb
   std::atomic<int> serving_{0};
   Mutex owed_mu_;
-  std::map<pid_t, OwedStore> owed_ CMI_GUARDED_BY(owed_mu_);  // by thread
-  std::atomic<int> owed_count_{0};                            // entries
+  // By thread: a number that no other thread ever has.
+  std::map<uint64_t, OwedStore> owed_ CMI_GUARDED_BY(owed_mu_);
+  std::atomic<int> owed_count_{0};  // entries
   Mutex batches_mu_;
   uint64_t next_batch_ CMI_GUARDED_BY(batches_mu_) = 1;
   std::map<uint64_t, std::shared_ptr<Batch>> batches_ CMI_GUARDED_BY(batches_mu_);

@@ -72,7 +72,9 @@ void Home::on_request(const fabric::ClientInfo& client, uint64_t number, uint16_
     case RequestType::kSwap:
       return on_swap(client, number, in);
     case RequestType::kPresent:
-      return on_present(client, number, in);
+    case RequestType::kPresentThrough:
+      return on_present(client, number, in,
+                        static_cast<RequestType>(type) == RequestType::kPresentThrough);
     case RequestType::kPublish:
     case RequestType::kAnnounce:
       return on_publish(client, number, in, static_cast<RequestType>(type));
@@ -112,13 +114,15 @@ void Home::on_request(const fabric::ClientInfo& client, uint64_t number, uint16_
   }
 }
 
-Home::Holder* Home::add_holder(Segment& s, const fabric::ClientInfo& client, uint32_t instance) {
+Home::Holder* Home::add_holder(Segment& s, const fabric::ClientInfo& client, uint32_t instance,
+                               bool through) {
   if (s.holders.size() >= kMaxHolders) return nullptr;
   s.holders.push_back({});
   Holder& h = s.holders.back();
   h.client = client.id;
   h.node = client.node;
   h.instance = instance;
+  h.through = through;
   parts_.watch.look();
   return &h;
 }
@@ -136,12 +140,11 @@ void Home::on_open(const fabric::ClientInfo& client, uint64_t number, Reader in,
     Holder* h = s != nullptr ? find_holder(*s, client.id, instance) : nullptr;
     if (s == nullptr || !s->exported || s->removed) {
       status = why_gone(s);
-    } else if (h == nullptr && !may_import(*s, through)) {
+    } else if (h == nullptr ? !may_import(*s, through) : h->through != through) {
       status = WireStatus::kOtherWay;
-    } else if (h == nullptr && (h = add_holder(*s, client, instance)) == nullptr) {
+    } else if (h == nullptr && (h = add_holder(*s, client, instance, through)) == nullptr) {
       status = WireStatus::kNoMem;
     } else {
-      h->through = through;
       if (s->quiesce.on) tell_quiesce(*s, *h, &done);
       out.put(s->size);
       out.put(s->flags);
@@ -166,7 +169,7 @@ void Home::on_new_session(const fabric::ClientInfo& client) {
   }
 }
 
-void Home::on_present(const fabric::ClientInfo& client, uint64_t number, Reader in) {
+void Home::on_present(const fabric::ClientInfo& client, uint64_t number, Reader in, bool through) {
   const auto uid = in.get<uint64_t>();
   const auto instance = in.get<uint32_t>();
   const auto token_id = in.get<uint64_t>();
@@ -193,10 +196,11 @@ void Home::on_present(const fabric::ClientInfo& client, uint64_t number, Reader 
     } else {
       const bool was_held = s->held();
       Holder* h = find_holder(*s, client.id, instance);
-      if (h == nullptr && !may_import(*s, false)) {
+      // One that has been forgotten comes back as what it was.
+      if (h == nullptr ? !may_import(*s, through) : h->through != through) {
         return reply(parts_.server, client.id, number, WireStatus::kToken);
       }
-      if (h == nullptr) h = add_holder(*s, client, instance);
+      if (h == nullptr) h = add_holder(*s, client, instance, through);
       if (h == nullptr) {
         return reply(parts_.server, client.id, number, WireStatus::kNoMem);
       }

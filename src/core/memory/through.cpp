@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -19,6 +21,14 @@ namespace {
 
 constexpr size_t kHead = sizeof(uint64_t) + sizeof(uint32_t) + sizeof(uint64_t);
 constexpr size_t kMostRuns = 32;  // a masked store has no more; what is longer is one run
+
+// Of the calling thread alone, for ever: the kernel gives its own numbers again.
+uint64_t thread_serial() {
+  static std::atomic<uint64_t> last{0};
+  thread_local uint64_t mine = 0;
+  if (mine == 0) mine = last.fetch_add(1, std::memory_order_relaxed) + 1;
+  return mine;
+}
 
 void put_head(Writer& out, const Import& imp, uint64_t offset) {
   out.put(imp.rseg.uid);
@@ -91,8 +101,11 @@ Exception Importer::ask_through(const std::shared_ptr<Import>& holder, RequestTy
     if (session != nullptr && session_key(imp, *session, &key, deadline)) {
       std::shared_ptr<fabric::Request> request;
       if (owed != nullptr && owed->request != nullptr) {
+        // One that has ended without an answer has no more to say, and is made again.
+        const bool lost =
+            owed->request->answered() && owed->request->op().cause() != fabric::Cause::kOk;
         const bool same =
-            owed->import == holder && owed->type == type &&
+            !lost && owed->import == holder && owed->type == type &&
             std::equal(payload.begin(), payload.end(), owed->payload.begin(), owed->payload.end());
         if (same) {
           request = owed->request;
@@ -236,10 +249,42 @@ Exception Importer::swap_through(const View& view, uint64_t offset, const std::b
   return Exception::kNone;
 }
 
+Exception Importer::settle_swap(const View& view, uint64_t offset, std::byte* old, size_t len,
+                                OwedStore& owed, bool* happened, Deadline deadline) {
+  *happened = false;
+  if (owed.request == nullptr || owed.type != RequestType::kSwap) return Exception::kNone;
+  // What is known here to be over is not waited for.
+  if (Exception e = may_through(view, offset, len, true, true, deadline); e != Exception::kNone)
+    return e;
+  std::array<std::byte, kHead + 1> head;
+  Writer out(head);
+  put_head(out, *view.import, offset);
+  out.put(static_cast<uint8_t>(len));
+  const bool same = owed.import == view.import && owed.payload.size() == head.size() + 2 * len &&
+                    std::equal(head.begin(), head.end(), owed.payload.begin());
+  if (same && view.import->link->await(owed.request, deadline) == fabric::Cause::kOk) {
+    const std::byte* expected = owed.payload.data() + head.size();
+    const Bytes reply = owed.request->reply();
+    *happened = reply.size() == len + 1 && reply[0] == std::byte{0} &&
+                std::memcmp(reply.data() + 1, expected, len) == 0;
+    if (*happened) {
+      std::memcpy(old, expected, len);
+      return Exception::kNone;
+    }
+  } else if (same && !owed.request->answered()) {
+    const Exception e = explain(*view.import, Deadline::in(50 * kMilli));
+    return e == Exception::kNone ? Exception::kTransient : e;
+  }
+  // Not this one, or it has not taken effect, or nobody will ever know.
+  owed.import->link->forget(owed.request);
+  owed.request = nullptr;
+  return Exception::kNone;
+}
+
 OwedStore Importer::take_owed() {
   if (owed_count_.load(std::memory_order_relaxed) == 0) return {};  // else it would be ours
   Guard g(owed_mu_);
-  auto it = owed_.find(gettid());
+  auto it = owed_.find(thread_serial());
   if (it == owed_.end()) return {};
   OwedStore owed = std::move(it->second);
   owed_.erase(it);
@@ -248,8 +293,25 @@ OwedStore Importer::take_owed() {
 }
 
 void Importer::leave_owed(OwedStore owed) {
+  owed.tid = gettid();
+  owed.since = now();
   Guard g(owed_mu_);
-  if (owed_.insert_or_assign(gettid(), std::move(owed)).second) owed_count_.fetch_add(1);
+  // Threads that have ended do not come back for theirs.
+  for (auto it = owed_.begin(); it != owed_.end();) {
+    if (syscall(SYS_tgkill, getpid(), it->second.tid, 0) == 0 || errno != ESRCH) {
+      ++it;
+      continue;
+    }
+    drop_owed(it->second);
+    it = owed_.erase(it);
+    owed_count_.fetch_sub(1);
+  }
+  if (owed_.insert_or_assign(thread_serial(), std::move(owed)).second) owed_count_.fetch_add(1);
+}
+
+void Importer::drop_owed(OwedStore& owed) {
+  if (owed.request != nullptr) owed.import->link->forget(owed.request);
+  owed = {};
 }
 
 }  // namespace cmi::memory

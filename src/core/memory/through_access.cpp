@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "core/base/log.hpp"
 #include "core/memory/engine.hpp"
@@ -20,25 +22,39 @@ using emulate::Stop;
 
 class ThroughMemory final : public emulate::Memory {
  public:
-  ThroughMemory(Importer& importer, FaultTarget& target, uint64_t instruction, Deadline deadline)
+  ThroughMemory(Importer& importer, FaultTarget& target, const mcontext_t& at, Deadline deadline)
       : importer_(importer), target_(target), deadline_(deadline), owed_(importer.take_owed()) {
-    if (owed_.request != nullptr && owed_.instruction != instruction) {
-      owed_.import->link->forget(owed_.request);
-      owed_ = {};
-    }
-    owed_.instruction = instruction;
+    std::array<uint64_t, 18> thread{};
+    static_assert(REG_R8 == 0 && REG_RIP == 16 && REG_EFL == 17);
+    std::copy_n(at.gregs, thread.size(), thread.begin());
+    thread[REG_EFL] &= kComputed;
+    if (owed_.thread != thread || is_stale(owed_)) Importer::drop_owed(owed_);
+    owed_.thread = thread;
+    again_ = std::move(owed_.read);
+    written_again_ = std::exchange(owed_.written, 0);
   }
   ~ThroughMemory() override {
-    if (owed_.request != nullptr) importer_.leave_owed(std::move(owed_));
+    if (owed_.request == nullptr && owed_.written == 0) return;
+    if (owed_.import != nullptr && owed_.import->state.load() == ImportState::kGone) {
+      Importer::drop_owed(owed_);
+      return;
+    }
+    owed_.read.assign(read_, read_ + read_len_);
+    importer_.leave_owed(std::move(owed_));
   }
 
   Stop read(uint64_t addr, std::byte* to, size_t len, const uint8_t* wanted) override {
-    return pieces(addr, len, wanted, [&](const View* view, uint64_t at, size_t from, size_t n) {
-      return view != nullptr
-                 ? stop(importer_.load_through(*view, at - begin(*view), to + from, n, deadline_),
-                        at)
-                 : elsewhere(at, to + from, n, false);
-    });
+    // As it was when the instruction was tried first: it may have stored since.
+    const bool had = !again_.empty() && owed_.read_at == addr && again_.size() == len;
+    if (had) {
+      std::memcpy(to, again_.data(), len);
+    } else if (Stop s = read_now(addr, to, len, wanted)) {
+      return s;
+    }
+    owed_.read_at = addr;
+    read_len_ = std::min(len, sizeof read_);
+    std::memcpy(read_, to, read_len_);
+    return {};
   }
 
   Stop write(uint64_t addr, const std::byte* from, size_t len, const uint8_t* written) override {
@@ -47,60 +63,89 @@ class ThroughMemory final : public emulate::Memory {
       if (view == nullptr) return Stop{};
       return stop(importer_.may_through(*view, at - begin(*view), n, false, true, deadline_), at);
     });
+    owed_.written = std::exchange(written_again_, 0);
     if (s) return s;
-    return pieces(addr, len, written, [&](const View* view, uint64_t at, size_t skip, size_t n) {
-      const uint8_t* mask = written == nullptr ? nullptr : written + skip;
-      if (view != nullptr) {
-        return stop(importer_.store_through(*view, at - begin(*view), from + skip, n, mask, &owed_,
-                                            deadline_),
-                    at);
-      }
-      for (size_t i = 0; i < n;) {
-        size_t end = i;
-        while (end < n && (mask == nullptr || mask[end] != 0)) ++end;
-        if (end > i) {
-          auto* bytes = const_cast<std::byte*>(from + skip + i);
-          if (Stop failed = elsewhere(at + i, bytes, end - i, true)) return failed;
-        }
-        i = end + 1;
-      }
-      return Stop{};
+    s = pieces(addr, len, written, [&](const View* view, uint64_t at, size_t skip, size_t n) {
+      if (skip + n <= owed_.written) return Stop{};
+      const Stop failed =
+          write_piece(view, at, from + skip, n, written == nullptr ? nullptr : written + skip);
+      if (!failed) owed_.written = skip + n;
+      return failed;
     });
+    if (!s) owed_.written = 0;
+    return s;
   }
 
   Stop read_for_swap(uint64_t addr, std::byte* to, size_t len) override {
-    // One that was sent when this was tried before: if it has taken effect, that is what happened.
-    constexpr size_t kExpectedAt = 21;
-    if (owed_.request != nullptr && owed_.type == RequestType::kSwap &&
-        owed_.payload.size() == kExpectedAt + 2 * len) {
-      if (owed_.import->link->await(owed_.request, deadline_) != fabric::Cause::kOk) {
-        return stop(Exception::kTransient, addr);
-      }
-      std::memcpy(to, owed_.payload.data() + kExpectedAt, len);
-      const Bytes reply = owed_.request->reply();
-      if (reply.size() == len + 1 && reply[0] == std::byte{0} &&
-          std::memcmp(reply.data() + 1, to, len) == 0) {
-        return {};  // swap() will ask for the same, and have its answer
-      }
+    if (const auto view = through_view(addr, len); view != nullptr) {
+      bool happened = false;
+      const Exception e =
+          importer_.settle_swap(*view, addr - begin(*view), to, len, owed_, &happened, deadline_);
+      if (e != Exception::kNone) return stop(e, addr);
+      if (happened) return {};  // swap() will ask for the same, and have its answer
     }
-    return read(addr, to, len, nullptr);
+    return read_now(addr, to, len, nullptr);
   }
 
   Stop swap(uint64_t addr, const std::byte* expected, const std::byte* desired, std::byte* found,
             size_t len) override {
-    const auto view = target_.view_at(reinterpret_cast<const void*>(addr));
-    if (view == nullptr || !view->through || addr + len > begin(*view) + view->len) {
-      return Stop::cannot(addr);
-    }
+    const auto view = through_view(addr, len);
+    if (view == nullptr) return Stop::cannot(addr);
     return stop(importer_.swap_through(*view, addr - begin(*view), expected, desired, len, found,
                                        &owed_, deadline_),
                 addr);
   }
 
  private:
+  // Of the flags: those that instructions compute, and the direction. A fault sets others.
+  static constexpr uint64_t kComputed = 0xcd5;
+  // A thread that has left the instruction by a jump may come to it again with the same registers,
+  // and mean another store. A plain one that has arrived is made again after this: at worst twice.
+  // What has computed on what it read is not.
+  static constexpr Nanos kSameTry = 100 * kMilli;
+
+  static bool is_stale(const OwedStore& owed) {
+    const bool arrived =
+        owed.request == nullptr || (owed.type == RequestType::kStore && owed.request->answered());
+    return arrived && owed.read.empty() && now() - owed.since > kSameTry;
+  }
   static uint64_t begin(const View& view) { return reinterpret_cast<uint64_t>(view.addr); }
   static Stop stop(Exception e, uint64_t addr) {
     return e == Exception::kNone ? Stop{} : Stop::exception(static_cast<int>(e), addr);
+  }
+
+  // The write-through view that all of it lies in, or null.
+  std::shared_ptr<const View> through_view(uint64_t addr, size_t len) {
+    auto view = target_.view_at(reinterpret_cast<const void*>(addr));
+    if (view == nullptr || !view->through || addr + len > begin(*view) + view->len) return nullptr;
+    return view;
+  }
+
+  Stop read_now(uint64_t addr, std::byte* to, size_t len, const uint8_t* wanted) {
+    return pieces(addr, len, wanted, [&](const View* view, uint64_t at, size_t from, size_t n) {
+      return view != nullptr
+                 ? stop(importer_.load_through(*view, at - begin(*view), to + from, n, deadline_),
+                        at)
+                 : elsewhere(at, to + from, n, false);
+    });
+  }
+
+  Stop write_piece(const View* view, uint64_t at, const std::byte* from, size_t n,
+                   const uint8_t* mask) {
+    if (view != nullptr) {
+      return stop(
+          importer_.store_through(*view, at - begin(*view), from, n, mask, &owed_, deadline_), at);
+    }
+    for (size_t i = 0; i < n;) {
+      size_t end = i;
+      while (end < n && (mask == nullptr || mask[end] != 0)) ++end;
+      if (end > i) {
+        auto* bytes = const_cast<std::byte*>(from + i);
+        if (Stop failed = elsewhere(at + i, bytes, end - i, true)) return failed;
+      }
+      i = end + 1;
+    }
+    return {};
   }
 
   // Calls `one` for each part of the range that lies in one write-through view (else null), without
@@ -150,7 +195,12 @@ class ThroughMemory final : public emulate::Memory {
   Importer& importer_;
   FaultTarget& target_;
   const Deadline deadline_;
-  OwedStore owed_;
+  OwedStore owed_;  // of the try before, then of this one
+  // Of the try before: what it read, and how much of what it wrote is stored.
+  std::vector<std::byte> again_;
+  size_t written_again_ = 0;
+  std::byte read_[emulate::Bench::kPage];  // what this try read last
+  size_t read_len_ = 0;
 };
 
 }  // namespace
@@ -165,7 +215,7 @@ Stop Engine::on_through(const View& view, const std::byte* addr, ucontext_t& uc)
     const Deadline deadline = Deadline::in(importer_->reconf_timeout());
     if (emulate::Bench* bench = benches_.take(deadline); bench != nullptr) {
       const auto instruction = static_cast<uint64_t>(uc.uc_mcontext.gregs[REG_RIP]);
-      ThroughMemory memory(*importer_, *this, instruction, deadline);
+      ThroughMemory memory(*importer_, *this, uc.uc_mcontext, deadline);
       s = emulate::step(uc, memory, *bench);
       benches_.give(bench);
       if (s.why == Stop::Why::kCannot) {

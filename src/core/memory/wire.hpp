@@ -50,6 +50,7 @@ enum class RequestType : uint16_t {
            //                                    -> (nothing): they are in the home's memory
   kSwap,   // u64 uid, u32 instance, u64 offset, u8 size, `size` bytes expected, as many desired
            //                                    -> the bytes found
+  kPresentThrough,  // like kPresent
 };
 
 // Notices, home to importer. Acknowledged when the importer has done as told.
