@@ -347,6 +347,25 @@ TEST_SUITE("extensible") {
     }
   }
 
+  TEST_CASE("the_break_from_before_an_import_is_told_to_all_processes_of_its_node") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    Process& beside = cluster.spawn("peer");
+    const Export exported = export_segment(home, kMost, kAllRights, CMI_SEG_EXTENSIBLE);
+    REQUIRE(seg_brk(home, exported.seg, 5 * kPage).ok());
+    const Import import = import_segment(peer, exported);
+    const auto told = [](cmi_seg seg) {
+      const Deadline deadline = Deadline::in(20 * kSecond);
+      cmi_ds ds{};
+      while (ds.info.seg_brk == 0 && !deadline.passed()) {
+        if (CMIFN(ctxt(), 10, seg_ctl)(ctxt(), seg, CMI_SEG_INFO, &ds) != 0) break;
+      }
+      return uint64_t{ds.info.seg_brk};
+    };
+    CHECK(beside.run(told, import.seg) == 5 * kPage);
+  }
+
   // Threads of everybody load, store, swap and wait for barriers on all pages while the break
   // moves.
   TEST_CASE_FIXTURE(Scene, "a_break_that_moves_under_everybody_raises_seg_brk_and_nothing_else") {

@@ -3,10 +3,13 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <string>
 
+#include "core/base/clock.hpp"
 #include "support/skip.hpp"
 #include "system/calls.hpp"
 #include "system/cmiadm.hpp"
@@ -56,6 +59,18 @@ void fill(const std::string& path) {
   }
 }
 
+// At a fault point.
+bool await_stopped(const Process& process) {
+  for (const Deadline deadline = Deadline::in(30 * kSecond); !deadline.passed(); ::usleep(500)) {
+    siginfo_t found{};
+    if (::waitid(P_PID, static_cast<id_t>(process.pid()), &found, WSTOPPED | WNOHANG) == 0 &&
+        found.si_pid == process.pid()) {
+      return true;
+    }
+  }
+  return false;
+}
+
 TEST_SUITE("reservations") {
   TEST_CASE("seg_get_within_a_reservation_succeeds_when_everything_else_is_exhausted") {
     Cluster cluster;
@@ -95,6 +110,27 @@ TEST_SUITE("reservations") {
     }
     REQUIRE(give_up(process).ok());
     CHECK(seg_get(process, 8 * kMiB).ok());  // free for everybody now
+    process.end();
+  }
+
+  TEST_CASE("memory_on_its_way_from_a_reservation_into_a_segment_is_for_nobody_else") {
+    Cluster cluster;
+    SmallTmpfs small(cluster.scratch() + "/small", 24u << 20);
+    if (!small.mounted()) return skip(small.reason());
+    Process& process = cluster.spawn("node", {{"CMI_RUNTIME_DIR", small.folder()},
+                                              {"CMI_FAULT_POINT", "node.create.file_made=stop"}});
+    const Reserved made = reserve(process, 12 * kMiB);
+    REQUIRE(made.answer.ok());
+    auto taking = process.start([] { return CMIFN(ctxt(), 10, seg_get)(ctxt(), 12 * kMiB, 0); });
+    REQUIRE(await_stopped(process));
+    // Joining looks at what each reservation should hold.
+    Process& second = cluster.spawn("node", {{"CMI_RUNTIME_DIR", small.folder()}});
+    fill(small.folder() + "/ballast");
+    process.signal(SIGCONT);
+    CHECK(taking.get() > 0);
+    CHECK(reserve(process, 12 * kMiB).used == 12 * kMiB);
+    REQUIRE(give_up(process).ok());
+    CHECK(second.end() == 0);
     process.end();
   }
 

@@ -57,10 +57,10 @@ bool Importer::on_break(const std::shared_ptr<Import>& imp, Reader in, Revocatio
     return false;
   }
   trace(kFacSeg, kInfo, "segment {}: the break is at {}", imp->id, brk.bytes);
-  if (imp->ours) (void)parts_.node.store_break(imp->id, brk.bytes);
   PageRange past{static_cast<uint32_t>(brk.bytes / kPageSize), 0};
   {
     Guard g(imp->brk_mu);
+    if (imp->ours) (void)parts_.node.store_break(imp->id, size_t{imp->brk.load()} * kPageSize);
     past.count = imp->brk_high - std::min(imp->brk_high, past.first);
     imp->brk_high = std::min(imp->brk_high, past.first);
   }

@@ -230,7 +230,7 @@ bool Importer::session_key(Import& imp, fabric::Session& session, fabric::Remote
   if (imp.key_generation.load(std::memory_order_acquire) != session.generation()) {
     // Presenting closes the key of a token that was presented before on this connection; what uses
     // it would break the connection.
-    if (imp.presented == session.generation()) await_idle_key(imp, deadline);
+    if (imp.presented == session.generation() && !await_idle_key(imp, deadline)) return false;
     imp.presented = session.generation();
     imp.keys.fetch_add(1, std::memory_order_seq_cst);
     std::byte buf[64];
@@ -258,7 +258,10 @@ bool Importer::session_key(Import& imp, fabric::Session& session, fabric::Remote
     const Bytes raw = in.blob();
     const Break brk = imp.extensible ? read_break(in) : Break{};
     if (!in.done() || (imp.extensible && !legal(imp, brk))) return false;
-    const auto usable = parts_.linking.map_key({k, base}, raw);
+    // With the break at 0 there is nothing that a key could open.
+    const Result<fabric::RemoteKey> usable = imp.extensible && raw.empty()
+                                                 ? fabric::RemoteKey{k, base}
+                                                 : parts_.linking.map_key({k, base}, raw);
     if (!usable) return false;
     imp.key.store(usable->key, std::memory_order_relaxed);
     imp.key_base.store(usable->base, std::memory_order_relaxed);

@@ -72,10 +72,10 @@ void Home::tell_break(const std::shared_ptr<Publication>& p, Segment& s) {
   }
 }
 
-// What was known of pages behind the break. Those in flux are no more: there is nothing to recover.
+// Pages in flux behind the break are no more: there is nothing to recover. When the file has ended,
+// for until then it has them. *p is settled when everybody knows.
 void Home::forget_past_break(Segment& s, const std::shared_ptr<Publication>& p) {
   const auto first = static_cast<uint32_t>(s.brk.bytes / kPageSize);
-  for (auto& h : s.holders) h.marks.erase(h.marks.lower_bound(first), h.marks.end());
   bool changed = false;
   for (const PageRange& r :
        s.in_flux.in({first, static_cast<uint32_t>(s.size / kPageSize) - first})) {
@@ -101,6 +101,8 @@ void Home::renew_tokens(Segment& s) {
 }
 
 Status Home::set_break(int32_t id, uint64_t to, uint64_t reservation, Deadline deadline) {
+  // For the importers' answers, from when they are asked: however long the memory takes.
+  const Nanos patience = deadline.at - now();
   SignalsBlocked quiet;
   Guard one(resize_mu_);
   Fd file;
@@ -118,12 +120,13 @@ Status Home::set_break(int32_t id, uint64_t to, uint64_t reservation, Deadline d
     reserve = access::reserved(s->flags);
     file.reset(fcntl(s->file.get(), F_DUPFD_CLOEXEC, 0));
   }
-  if (!file) return Status::kNoMem;
-  if (to == from) return Status::kOk;
+  struct stat end {};
+  if (!file || ::fstat(file.get(), &end) != 0) return Status::kNoMem;
+  if (to == from && static_cast<uint64_t>(end.st_size) == to) return Status::kOk;
   // Memory first, access after; and the other way round.
   if (to > from) {
     Status st = parts_.node.move_break(id, file.get(), to, reserve, reservation);
-    if (!ok(st)) return st;
+    if (!ok(st)) return st == Status::kReconfig ? Status::kNoMem : st;
     {
       Guard g(mu_);
       Segment* s = find_uid(uid);
@@ -148,14 +151,15 @@ Status Home::set_break(int32_t id, uint64_t to, uint64_t reservation, Deadline d
     if (to > from) {
       renew_tokens(*s);
     } else {
-      forget_past_break(*s, p);
+      const auto first = static_cast<uint32_t>(to / kPageSize);
+      for (auto& h : s->holders) h.marks.erase(h.marks.lower_bound(first), h.marks.end());
     }
     tell_break(p, *s);
     settle(p, &done);
   }
   run(done);
   fault_point("break_told");
-  const bool heard = wait(*p, deadline);
+  const bool heard = wait(*p, Deadline::in(patience));
   if (to > from) {
     // Who is silent still is told again and again; until it listens, it raises too much.
     if (!heard) trace(kFacSeg, kWarn, "CMI_SEG_BRK: an importer has not heard of it yet");
@@ -176,7 +180,34 @@ Status Home::set_break(int32_t id, uint64_t to, uint64_t reservation, Deadline d
     }
   }
   fault_point("break_before_shrink");
-  if (Status st = parts_.node.move_break(id, file.get(), to, reserve); !ok(st)) return st;
+  if (Status st = parts_.node.move_break(id, file.get(), to, reserve); !ok(st)) {
+    // What lies there is what it was, and everybody may access it again.
+    auto undone = std::make_shared<Publication>();
+    undone->waiting = 1;
+    undone->done.begin();
+    {
+      Guard g(mu_);
+      if (Segment* s = find_uid(uid); s != nullptr && !s->removed) {
+        s->brk = {from, s->brk.round + 1};
+        renew_tokens(*s);
+        tell_break(undone, *s);
+      }
+      settle(undone, &done);
+    }
+    run(done);
+    (void)wait(*undone, Deadline::in(patience));
+    return st == Status::kReconfig ? Status::kNoMem : st;
+  }
+  auto known = std::make_shared<Publication>();
+  known->waiting = 1;
+  known->done.begin();
+  {
+    Guard g(mu_);
+    if (Segment* s = find_uid(uid); s != nullptr) forget_past_break(*s, known);
+    settle(known, &done);
+  }
+  run(done);
+  (void)wait(*known, Deadline::in(patience));
   // A store through a view that the kernel was just serving may have left it without its watch.
   Guard g(mu_);
   Segment* s = find_uid(uid);

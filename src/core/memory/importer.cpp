@@ -174,7 +174,12 @@ Result<std::shared_ptr<Import>> Importer::import(const access::RsegInfo& rseg, i
     forget(imp);
     return Status::kReconfig;
   }
-  if (imp->extensible) (void)take_break(*imp, brk);
+  if (imp->extensible) {
+    (void)take_break(*imp, brk);
+    // Under brk_mu, so that the newest is stored last.
+    Guard g(imp->brk_mu);
+    if (ours) (void)parts_.node.store_break(imp->id, size_t{imp->brk.load()} * kPageSize);
+  }
   parts_.watch.look();
   {
     // Either the end of its home is told with this import, or the import fails.

@@ -79,8 +79,10 @@ void Home::on_ask_flux(const fabric::ClientInfo& client, uint64_t number, Reader
     Segment* s = nullptr;
     Holder* h = nullptr;
     status = check(client.id, uid, instance, 0, &s, &h);
-    if (status == WireStatus::kOk && page >= s->size / kPageSize) {
+    if (status == WireStatus::kOk && page >= s->brk.bytes / kPageSize) {
       status = WireStatus::kRange;
+    } else if (status == WireStatus::kOk && !h->covers(page, 1)) {
+      status = WireStatus::kRights;
     } else if (status == WireStatus::kOk && s->in_flux.contains(page)) {
       status = WireStatus::kInFlux;
     } else if (status == WireStatus::kOk &&

@@ -100,6 +100,7 @@ Exception Importer::ask_in_flux(Import& imp, uint32_t page, Deadline deadline) {
   Reader in(answer ? Bytes(*answer) : Bytes());
   const auto status = static_cast<WireStatus>(in.get<uint8_t>());
   if (status == WireStatus::kInFlux) return Exception::kConsist;
+  if (status == WireStatus::kRange && imp.extensible) return Exception::kSegBrk;
   if (status == WireStatus::kBroken) {
     doubt(imp, {page});  // asked about before it is fetched again, and not read ahead
     return Exception::kUe;

@@ -37,7 +37,7 @@ WireStatus arrived(const std::byte* pages, uint32_t n) {
 
 void Home::reply(fabric::Server& server, const ContextId& client, uint64_t number, WireStatus s,
                  Bytes more) {
-  std::byte buf[64];
+  std::byte buf[64 + fabric::kMaxRawKey];
   Writer out(buf);
   out.put(static_cast<uint8_t>(s));
   out.bytes(more);
@@ -176,7 +176,7 @@ void Home::on_present(const fabric::ClientInfo& client, uint64_t number, Reader 
   const auto secret = in.get<uint64_t>();
   NodeId node{in.get<uint64_t>(), 0};
   node.lo = in.get<uint64_t>();
-  std::byte buf[48 + fabric::kMaxRawKey];
+  std::byte buf[60 + fabric::kMaxRawKey];  // no more than reply() takes
   Writer out(buf);
   WireStatus status = WireStatus::kOk;
   std::shared_ptr<Publication> listed;  // what is in flux is known there before it gets its key

@@ -95,9 +95,11 @@ Status Node::move_break(int32_t id, int fd, uint64_t to, bool reserve, uint64_t 
       s.reservation = reservation_locked(r, reservation) != nullptr ? reservation : 0;
     }
     reservation = reservation_locked(r, s.reservation) != nullptr ? s.reservation : 0;
-    if (!fits_locked(r, to - from, impl_->config.mem_max, reservation)) {
+    // More than `from` is charged where a growth failed, and could not say so.
+    const uint64_t more = to - std::min(to, std::max(from, s.charged));
+    if (!fits_locked(r, more, impl_->config.mem_max, reservation)) {
       reap_locked(r, lock);
-      if (!fits_locked(r, to - from, impl_->config.mem_max, reservation)) {
+      if (!fits_locked(r, more, impl_->config.mem_max, reservation)) {
         note(kFacSeg, kWarn, "node: no room for a break of {} bytes: the limit is reached", to);
         return Status::kNoMem;
       }
@@ -110,7 +112,8 @@ Status Node::move_break(int32_t id, int fd, uint64_t to, bool reserve, uint64_t 
   // Behind the file's end, where nobody sees it before all of it is there.
   status = impl_->allocate(fd, from, to, reservation);
   fault_point("node.break.allocated");
-  if (ok(status)) return locked(move);
+  if (ok(status)) status = locked(move);
+  if (ok(status)) return status;
   fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(from),
             static_cast<off_t>(to - from));
   (void)locked([&](const Exclusive& lock, Segment_shm& s) {
@@ -122,15 +125,21 @@ Status Node::move_break(int32_t id, int fd, uint64_t to, bool reserve, uint64_t 
 }
 
 Status Node::store_break(int32_t id, uint64_t to) {
-  Exclusive lock(impl_->registry->lock(), Deadline::in(kShortly));
-  if (!lock) return Status::kReconfig;
-  auto found = impl_->find_locked(lock, id);
-  if (!found || found->word.kind != SegmentKind::kProxy || found->shm->brk == kNoBreak) {
-    return Status::kInval;
+  {
+    Guard g(impl_->later_mu);
+    impl_->later_marks.push_back({id, 0, 0, to});
+    impl_->marks_left.store(true, std::memory_order_release);
   }
-  if (!impl_->owned_by_self(*found)) return Status::kPerm;
+  return settle_marks(kShortly) ? Status::kOk : Status::kReconfig;
+}
+
+void Node::Impl::store_break_locked(const Exclusive& lock, int32_t id, uint64_t to) {
+  auto found = find_locked(lock, id);
+  if (!found || found->word.kind != SegmentKind::kProxy || found->shm->brk == kNoBreak ||
+      !owned_by_self(*found)) {
+    return;
+  }
   found->shm->brk = to;
-  return Status::kOk;
 }
 
 Status Node::while_steady(const std::function<void()>& use) {

@@ -1,6 +1,8 @@
 // What a Node holds, for the files that implement it.
 #pragma once
 
+#include <optional>
+
 #include "core/node/registry.hpp"
 
 namespace cmi::node {
@@ -17,6 +19,7 @@ struct Node::Impl {
   struct LaterMarks {
     int32_t id;
     uint32_t set, clear;
+    std::optional<uint64_t> brk;  // of an import, instead
   };
   Mutex later_mu;  // leaf; inside the exclusive lock
   std::vector<LaterMarks> later_marks CMI_GUARDED_BY(later_mu);
@@ -33,6 +36,7 @@ struct Node::Impl {
   };
   std::optional<Found> find_locked(const Exclusive& lock, int32_t id);
   Status set_marks_locked(const Exclusive& lock, int32_t id, uint32_t set, uint32_t clear);
+  void store_break_locked(const Exclusive& lock, int32_t id, uint64_t to);
   bool owned_by_self(const Found& f) const {
     return f.word.owner == slot && f.shm->owner_hi == self.hi && f.shm->owner_lo == self.lo;
   }

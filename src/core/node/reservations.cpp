@@ -52,6 +52,20 @@ Status hold(int fd, uint64_t want) {
 
 uint64_t rest(uint64_t size, uint64_t used) { return size - std::min(size, used); }
 
+// Whether some segment is charged for memory that it is still taking: until then the reservation
+// holds that for it, beyond what is promised and not used.
+bool being_used_locked(Registry& r, uint64_t key) {
+  for (uint32_t i = 0; i < r.segments_end(); ++i) {
+    const Segment_shm& s = r.shm()->segments[i];
+    const auto word = SegmentWord::unpack(s.state.load(std::memory_order_acquire), i);
+    if (!word || s.reservation != key || s.charged == 0) continue;
+    if (word->state == SegmentState::kMaking || (s.brk != kNoBreak && s.charged > s.brk)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // Whole pages; none: more than there can be.
 std::optional<uint64_t> whole(uint64_t size) {
   if (size > static_cast<uint64_t>(INT64_MAX) - kUnit) return std::nullopt;
@@ -104,7 +118,9 @@ void settle_reservations_locked(Registry& r, const Exclusive& lock) {
       clear_locked(r, lock, &rsv);
       continue;
     }
-    if (!fd || !ok(hold(fd->get(), rest(rsv.size, used_locked(r, key))))) {
+    const uint64_t want = rest(rsv.size, used_locked(r, key));
+    if (fd && held_by(fd->get()) > want && being_used_locked(r, key)) continue;
+    if (!fd || !ok(hold(fd->get(), want))) {
       note(kFacCtrl, kInfo, "node: a reservation is short of memory that is not free yet");
     }
   }
@@ -172,17 +188,22 @@ Status Node::resize_reservation(uint64_t key, uint64_t asked) {
   if (*size < rsv->size && *size < used) return Status::kInval;
   auto fd = open_hold(r, rsv);
   if (!fd) return fd.status();
+  // What it holds beyond `now` is on its way into a segment.
+  const uint64_t has = held_by(fd->get());
   if (want > now) {
     if (!fits_locked(r, want - now, impl_->config.mem_max)) return Status::kNoMem;
-    if (Status s = hold(fd->get(), want); !ok(s)) {
-      (void)hold(fd->get(), now);
+    if (Status s = hold(fd->get(), std::max(want, has + (want - now))); !ok(s)) {
+      (void)hold(fd->get(), has);
       return s;
     }
     fault_point("node.reserve.grown");
   }
   rsv->size = *size;
   fault_point("node.reserve.resized");
-  if (want < now) (void)hold(fd->get(), want);
+  if (want < now &&
+      ftruncate(fd->get(), static_cast<off_t>(has - std::min(has, now - want))) != 0) {
+    note(kFacSeg, kWarn, "node: a reservation does not let go of its memory");
+  }
   return Status::kOk;
 }
 

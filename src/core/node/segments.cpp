@@ -181,7 +181,7 @@ Status Node::set_marks(int32_t id, uint32_t set, uint32_t clear) {
 
 void Node::note_marks(int32_t id, uint32_t set, uint32_t clear) {
   Guard g(impl_->later_mu);
-  impl_->later_marks.push_back({id, set, clear});
+  impl_->later_marks.push_back({id, set, clear, std::nullopt});
   impl_->marks_left.store(true, std::memory_order_release);
 }
 
@@ -196,7 +196,13 @@ bool Node::settle_marks(Nanos wait) {
     impl_->marks_left.store(false, std::memory_order_relaxed);
   }
   // One that fails is of a segment that has gone meanwhile.
-  for (const auto& m : marks) (void)impl_->set_marks_locked(lock, m.id, m.set, m.clear);
+  for (const auto& m : marks) {
+    if (m.brk) {
+      impl_->store_break_locked(lock, m.id, *m.brk);
+    } else {
+      (void)impl_->set_marks_locked(lock, m.id, m.set, m.clear);
+    }
+  }
   return true;
 }
 
