@@ -184,7 +184,7 @@ class Importer {
 
   // The barrier of the caller's process must have returned already. `again`: the caller tries the
   // same swap once more after an exception; what *pending holds is then awaited, not repeated.
-  // kHw: the provider's atomic ended with its fate unknown; it must not be tried again.
+  // *unknown: it ended, and whether it was made nobody knows; it must not be tried again.
   Exception cas(const View& view, const std::byte* addr, uint64_t expected, uint64_t desired,
                 bool again, uint64_t* found, PendingCas* pending, bool* unknown, Deadline deadline);
 
@@ -277,7 +277,7 @@ class Importer {
   // cas.cpp
   Exception swap_by_message(const std::shared_ptr<Import>& imp, uint64_t offset, uint64_t expected,
                             uint64_t desired, bool again, uint64_t* found, PendingCas* pending,
-                            Deadline deadline);
+                            bool* unknown, Deadline deadline);
   Exception swap_by_provider(const std::shared_ptr<Import>& imp, uint64_t offset, uint64_t expected,
                              uint64_t desired, uint64_t* found, bool* unknown, Deadline deadline);
   void patch(const std::shared_ptr<Import>& imp, uint64_t offset, uint64_t word, bool same_page,
