@@ -236,7 +236,9 @@ class Importer {
       const access::RsegInfo& rseg) const;  // null: not our provider
   std::shared_ptr<fabric::Link> link_to(const access::RsegInfo& rseg);
   Result<std::vector<std::byte>> open(fabric::Link& link, const access::RsegInfo& rseg,
-                                      bool through, Bytes question, Deadline deadline);
+                                      bool through, Bytes question, bool* refused,
+                                      Deadline deadline);
+  void take_back(const std::shared_ptr<Import>& imp, Bytes question, bool refused);
   std::vector<std::shared_ptr<Import>> all_imports();
   template <class Predicate>
   std::vector<std::shared_ptr<fabric::Link>> links_that(Predicate wanted);
