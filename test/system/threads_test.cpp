@@ -51,9 +51,9 @@ TEST_CASE_FIXTURE(Process, "threads_of_the_library_never_block_sigbus_nor_take_o
   sigset_t bus, before;
   sigemptyset(&bus);
   sigaddset(&bus, SIGBUS);
-  for (const char* how : {"signal", "thread"}) {
+  for (const std::string how : {"signal", "thread"}) {
     CAPTURE(how);
-    ::setenv("CMI_FAULT", how, 1);
+    ::setenv("CMI_FAULT", how.c_str(), 1);
     // Whoever makes the context has it blocked, and the threads are made in its image.
     pthread_sigmask(SIG_BLOCK, &bus, &before);
     ini();
