@@ -693,9 +693,9 @@ typedef int cmi_fn_rseg_del(cmi_ctxt* ctxt, cmi_rseg* rseg);
  *   rseg  the bytes of the handle, received from its maker
  * Returns: the segment's id, or CMI_SEG_INVALID.
  * Errors: CMI_ERR_INVAL, damaged handle, removed segment, a conflict of cached with write-through,
- * or the home has ended; CMI_ERR_RECONFIG, the home does not answer, for the reconfiguration
- * timeout and not less than 5 s: it is stopped, cut off or overloaded, try again later;
- * CMI_ERR_NOMEM, too many imports, no memory or no descriptors; CMI_ERR_PERM, not allowed.
+ * the home has ended, or it cannot be reached: not within the reconfiguration timeout, or, where
+ * its door answers, not within 5 s either; CMI_ERR_NOMEM, too many imports, no memory or no
+ * descriptors; CMI_ERR_PERM, not allowed.
  */
 typedef cmi_seg cmi_fn_seg_imp(cmi_ctxt* ctxt, cmi_rseg* rseg);
 

@@ -5,6 +5,7 @@
 
 #include <system_error>
 
+#include "core/base/library_thread.hpp"
 #include "core/memory/roll_call.hpp"
 
 namespace cmi::events {
@@ -30,6 +31,7 @@ Status MapMaker::request(uint64_t id) {
 
 void MapMaker::run() {
   pthread_setname_np(pthread_self(), "cmi-map");
+  begin_library_thread();
   for (;;) {
     std::vector<uint64_t> now_asked;
     {

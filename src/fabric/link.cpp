@@ -11,12 +11,19 @@ namespace cmi::fabric {
 namespace {
 constexpr Nanos kAskAgain = 50 * kMilli;
 // How long a hello is waited on before it is given up and sent anew: as long as the tries before it
-// took together, so that a slow network is given the time that it needs.
-constexpr Nanos kWelcomeWait = kSecond, kLongestWelcomeWait = 8 * kSecond;
+// took together, so that a slow network is given the time that it needs; but there are several
+// tries before who cannot be reached counts as dead.
+constexpr Nanos kWelcomeWait = kSecond, kLongestWelcomeWait = 2 * kSecond;
+constexpr int kTriesInALife = 4;
 }  // namespace
 
-Link::Link(Fabric& fabric, Identity self, ContextId home, std::vector<std::byte> home_door)
-    : fabric_(fabric), self_(std::move(self)), home_(home), home_door_(std::move(home_door)) {}
+Link::Link(Fabric& fabric, Identity self, ContextId home, std::vector<std::byte> home_door,
+           Nanos dead_after)
+    : fabric_(fabric),
+      self_(std::move(self)),
+      home_(home),
+      home_door_(std::move(home_door)),
+      longest_wait_(std::clamp(dead_after / kTriesInALife, kWelcomeWait, kLongestWelcomeWait)) {}
 
 Link::~Link() {
   std::shared_ptr<Session> last;
@@ -27,14 +34,16 @@ Link::~Link() {
 void Link::connect_locked() {
   std::shared_ptr<Session> s(new Session(*this, ++generation_));
   connecting_since_ = now();
-  if (unreachable_since_.load(std::memory_order_relaxed) == 0) {
-    unreachable_since_.store(connecting_since_, std::memory_order_relaxed);
-  }
   auto port = fault_point_fails("link_no_endpoint") ? Status::kHw : Port::open(fabric_, *s);
   if (!port) {
+    // Nobody was asked anything: what we lack is not held against the home.
+    unreachable_since_.store(0, std::memory_order_relaxed);
     local_fault_.store(true, std::memory_order_release);
     trace(kFacMem, kWarn, "link: no endpoint: {}", status_name(port.status()));
     return;
+  }
+  if (unreachable_since_.load(std::memory_order_relaxed) == 0) {
+    unreachable_since_.store(connecting_since_, std::memory_order_relaxed);
   }
   s->port_ = port.take();
   auto door = s->endpoint().add_peer(home_door_);
@@ -94,11 +103,13 @@ std::shared_ptr<Session> Link::session(Deadline deadline) {
 void Link::retire(const std::shared_ptr<Session>& session) {
   if (session == nullptr) return;
   session->broken_.store(true, std::memory_order_release);
-  if (session->endpoint().faulty()) local_fault_.store(true, std::memory_order_release);
+  const bool faulty = session->endpoint().faulty();
+  if (faulty) local_fault_.store(true, std::memory_order_release);
   std::shared_ptr<Session> drop;
   Guard g(mu_);
   if (current_ == session) {
     drop.swap(current_);
+    if (faulty) unreachable_since_.store(0, std::memory_order_relaxed);
     trace(kFacMem, kInfo, "link: session {} retired", session->generation_);
   }
 }
@@ -145,7 +156,7 @@ int Link::advance() {
       connect_locked();
     } else if (!current_->up_.load(std::memory_order_acquire)) {
       const Nanos tried = connecting_since_ - unreachable_since_.load(std::memory_order_relaxed);
-      stall = now() - connecting_since_ > std::clamp(tried, kWelcomeWait, kLongestWelcomeWait) ||
+      stall = now() - connecting_since_ > std::clamp(tried, kWelcomeWait, longest_wait_) ||
               current_->endpoint().broken();
     } else if (current_->endpoint().broken() || current_->broken()) {
       stall = true;

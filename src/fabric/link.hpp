@@ -134,7 +134,9 @@ class Request {
 
 class Link {
  public:
-  Link(Fabric& fabric, Identity self, ContextId home, std::vector<std::byte> home_door);
+  // `dead_after`: when a home that cannot be reached counts as dead.
+  Link(Fabric& fabric, Identity self, ContextId home, std::vector<std::byte> home_door,
+       Nanos dead_after = 10 * kSecond);
   ~Link();  // no user may be left
 
   const ContextId& home() const { return home_; }
@@ -171,7 +173,8 @@ class Link {
   bool has_detached() const { return detached_count_.load(std::memory_order_relaxed) != 0; }
   // When the peer was last heard of (0: never).
   Nanos heard() const { return heard_.load(std::memory_order_relaxed); }
-  // No session could be had since then (0: there is one, or nobody asked).
+  // No session could be had since then, although this side had all it takes (0: there is one, or
+  // nobody asked).
   Nanos unreachable_since() const { return unreachable_since_.load(std::memory_order_relaxed); }
   // From a request's (last) sending to its answer, the last time (0: never).
   Nanos took() const { return took_.load(std::memory_order_relaxed); }
@@ -204,6 +207,7 @@ class Link {
   std::atomic<size_t> pending_count_{0}, detached_count_{0};  // the latter of all its sessions
   std::atomic<Nanos> heard_{0}, unreachable_since_{0}, took_{0};
   std::atomic<bool> condemned_{false}, local_fault_{false};
+  const Nanos longest_wait_;  // for the answer to one hello
 };
 
 }  // namespace cmi::fabric

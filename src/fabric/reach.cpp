@@ -112,6 +112,8 @@ bool of_this_machine(const sockaddr_storage& a) {
 }
 }  // namespace
 
+bool may_be_probed(Bytes address) { return host_of(address).ss_family != AF_UNSPEC; }
+
 bool is_loopback(Bytes address) { return loopback(host_of(address)); }
 
 const char* why_out_of_reach(Bytes own, Bytes theirs) {

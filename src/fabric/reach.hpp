@@ -13,6 +13,7 @@ namespace cmi::fabric {
 enum class Reach { kListening, kRefused, kUnknown };
 // Understands socket addresses; other providers' addresses are kUnknown.
 Reach probe_door(Bytes address, Nanos wait);
+bool may_be_probed(Bytes address);
 // All at once, so that it takes no longer than one.
 std::vector<Reach> probe_doors(const std::vector<std::vector<std::byte>>& addresses, Nanos wait);
 

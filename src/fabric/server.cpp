@@ -326,6 +326,8 @@ size_t Server::let_go(Nanos silence, size_t most, const ContextId& but) {
     if (!handler_.may_sweep(id)) continue;
     fence(id, false);
     ++gone;
+    // What it asked for before the fence may have made it one who stays.
+    if (!handler_.may_sweep(id)) continue;
     Guard g(mu_);
     auto it = clients_.find(id);
     // It may have come back, or been fenced for ever, since it was looked at.

@@ -1,8 +1,10 @@
 // Links: one-sided operations and requests over connections that break, as their user sees it.
 #include "fabric/link.hpp"
 
+#include <cstdlib>
 #include <deque>
 
+#include "core/base/fault_point.hpp"
 #include "fabric/world.hpp"
 #include "support/party.hpp"
 
@@ -353,6 +355,29 @@ TEST_CASE("a_home_that_was_silent_and_comes_back_is_reached_again") {
   net->resume(two.home.door());
   CHECK(call_works(*two.link, 1));
   CHECK(two.link->unreachable_since() == 0);
+}
+
+TEST_CASE("what_this_side_lacks_for_an_endpoint_is_not_held_against_the_home") {
+  auto net = FakeNet::make({});
+  Two two(*net);
+  net->stop(two.home.door());
+  CHECK(two.link->session(Deadline::in(kShort)) == nullptr);
+  CHECK(two.link->unreachable_since() != 0);
+  setenv("CMI_FAULT_POINT", "link_no_endpoint=fail", 1);
+  arm_fault_points();
+  // The hello is given up, and no other can be said.
+  CHECK(two.link->session(Deadline::in(2 * kSecond)) == nullptr);
+  CHECK(two.link->local_fault());
+  CHECK(two.link->unreachable_since() == 0);
+  unsetenv("CMI_FAULT_POINT");
+  arm_fault_points();
+  const Nanos before = now();
+  CHECK(two.link->session(Deadline::in(kShort)) == nullptr);
+  CHECK(two.link->unreachable_since() >= before);
+  net->resume(two.home.door());
+  CHECK(call_works(*two.link, 1));
+  CHECK(two.link->unreachable_since() == 0);
+  CHECK_FALSE(two.link->local_fault());
 }
 
 CMI_CONTRACT(condemning_a_link_fails_what_is_pending_and_everything_later, world) {

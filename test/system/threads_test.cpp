@@ -1,5 +1,9 @@
 // ini_th, fini and cmi_get_error: threads come and go, each with errors of its own.
+#include <sys/syscall.h>
+
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 #include <vector>
 
@@ -9,7 +13,73 @@
 
 using namespace cmi::one_process;
 
+namespace {
+
+// Threads of the library whose mask holds the signal, and all of them.
+struct Masks {
+  std::vector<pid_t> all, blocking;
+};
+Masks library_threads(int signo) {
+  Masks found;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream status(task.path() / "status");
+    std::string line;
+    bool ours = false;
+    while (std::getline(status, line)) {
+      if (line.starts_with("Name:")) ours = line.find("cmi-") != std::string::npos;
+      if (!ours || !line.starts_with("SigBlk:")) continue;
+      const pid_t tid = std::stoi(task.path().filename());
+      found.all.push_back(tid);
+      const uint64_t mask = std::stoull(line.substr(line.find_last_of('\t') + 1), nullptr, 16);
+      if ((mask >> (signo - 1) & 1) != 0) found.blocking.push_back(tid);
+    }
+  }
+  return found;
+}
+
+std::atomic<pid_t> sigbus_taken_by{0};
+void take_sigbus(int) { sigbus_taken_by.store(static_cast<pid_t>(syscall(SYS_gettid))); }
+
+}  // namespace
+
 TEST_SUITE_BEGIN("context");
+
+TEST_CASE_FIXTURE(Process, "threads_of_the_library_never_block_sigbus_nor_take_one_that_was_sent") {
+  struct sigaction handler = {}, former;
+  handler.sa_handler = take_sigbus;
+  REQUIRE(::sigaction(SIGBUS, &handler, &former) == 0);
+  sigset_t bus, before;
+  sigemptyset(&bus);
+  sigaddset(&bus, SIGBUS);
+  for (const std::string how : {"signal", "thread"}) {
+    CAPTURE(how);
+    ::setenv("CMI_FAULT", how.c_str(), 1);
+    // Whoever makes the context has it blocked, and the threads are made in its image.
+    pthread_sigmask(SIG_BLOCK, &bus, &before);
+    ini();
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    const auto none_blocks = [] {
+      const Masks masks = library_threads(SIGBUS);
+      return !masks.all.empty() && masks.blocking.empty();
+    };
+    const auto soon = [](auto holds) {
+      for (int i = 0; i < 10000 && !holds(); ++i) ::usleep(1000);
+      return holds();
+    };
+    CHECK(soon(none_blocks));
+    for (const pid_t thread : library_threads(SIGBUS).all) {
+      sigbus_taken_by.store(0);
+      REQUIRE(syscall(SYS_tgkill, getpid(), thread, SIGBUS) == 0);
+      CHECK(soon([] { return sigbus_taken_by.load() != 0; }));
+      CHECK(sigbus_taken_by.load() == getpid());
+      CHECK(soon(none_blocks));
+    }
+    CHECK(CALL(fini) == 0);
+    ctxt = nullptr;
+  }
+  ::unsetenv("CMI_FAULT");
+  ::sigaction(SIGBUS, &former, nullptr);
+}
 
 TEST_CASE_FIXTURE(Process, "cmi_get_error_without_a_context_tells_why_cmi_ini_failed") {
   in_thread([] {  // a thread that has never called anything

@@ -156,6 +156,55 @@ TEST_SUITE("detector") {
     CHECK(court.says(PeerState::kDead, Reason::kOwing));
   }
 
+  TEST_CASE("a_link_that_cannot_be_had_is_fatal_unless_the_lifeline_answers") {
+    Court court = watching({kAnn});
+    court.detector.unlinked(kAnn, kStart, true);
+    for (int i = 0; i < 300; ++i) {
+      court.pass(100 * kMilli);
+      court.hear(kAnn);
+    }
+    CHECK(court.verdicts.empty());
+    SUBCASE("it falls silent") {
+      court.pass(kSecond);
+      CHECK(court.verdicts.empty());
+      court.pass(1);
+      REQUIRE(court.verdicts.size() == 1);
+      CHECK(court.says(PeerState::kDead, Reason::kOwing));
+    }
+    SUBCASE("it is lost, and the peer is heard of in another way") {
+      court.detector.unlinked(kAnn, kStart, false);
+      court.judge();
+      REQUIRE(court.verdicts.size() == 1);
+      CHECK(court.says(PeerState::kDead, Reason::kOwing));
+    }
+    SUBCASE("the link is there") {
+      court.detector.unlinked(kAnn, 0, true);
+      court.detector.unlinked(kAnn, 0, false);
+      court.judge();
+      CHECK(court.verdicts.empty());
+    }
+    SUBCASE("an answer that it owes besides is still fatal") {
+      court.detector.owes(kAnn, kStart + 25 * kSecond);
+      for (int i = 0; i < 50; ++i) {
+        court.pass(100 * kMilli);
+        court.hear(kAnn);
+      }
+      CHECK(court.verdicts.empty());
+      court.pass(1);
+      CHECK(court.says(PeerState::kDead, Reason::kOwing));
+    }
+  }
+
+  TEST_CASE("a_link_that_cannot_be_had_is_fatal_where_there_is_no_lifeline") {
+    Court court = watching({});
+    court.detector.unlinked(kAnn, kStart, false);
+    court.pass(10 * kSecond);
+    CHECK(court.verdicts.empty());
+    court.pass(1);
+    REQUIRE(court.verdicts.size() == 1);
+    CHECK(court.says(PeerState::kDead, Reason::kOwing));
+  }
+
   TEST_CASE("an_answer_that_came_is_owed_no_more_and_the_next_one_counts_from_its_own_time") {
     Court court = watching({});
     court.detector.owes(kAnn, kStart);

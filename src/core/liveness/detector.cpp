@@ -61,6 +61,18 @@ void Detector::owes(const ContextId& peer, Nanos since) {
   it->second.pardon = 0;
 }
 
+void Detector::unlinked(const ContextId& peer, Nanos since, bool line) {
+  auto it = peers_.find(peer);
+  if (it == peers_.end()) {
+    if (since == 0) return;
+    it = peers_.try_emplace(peer).first;
+  }
+  it->second.line = line;
+  if (it->second.unlinked == since) return;
+  it->second.unlinked = since;
+  it->second.unlinked_pardon = 0;
+}
+
 void Detector::suspect(const ContextId& peer) {
   if (auto it = peers_.find(peer); it != peers_.end()) it->second.asked = 0;
 }
@@ -81,7 +93,12 @@ void Detector::pardon(Nanos pause, Nanos t) {
   for (auto& [id, p] : peers_) {
     p.heard = std::min(t, p.heard + pause);
     if (p.owed != 0) p.pardon += pause;
+    if (p.unlinked != 0) p.unlinked_pardon += pause;
   }
+}
+
+bool Detector::answers(const Peer& p, Nanos t) const {
+  return p.shares && p.line && t - p.heard <= limits_.unreachable;
 }
 
 PeerState Detector::look(const Peer& p, Nanos t, Reason* why) const {
@@ -93,11 +110,13 @@ PeerState Detector::look(const Peer& p, Nanos t, Reason* why) const {
   const Nanos quiet = p.shares ? t - p.heard : 0;
   // Who could not be reached for a while gets the whole time once it can.
   const Nanos owing = p.owed != 0 ? t - std::max(p.owed + p.pardon, p.back) : 0;
+  const Nanos unlinked =
+      p.unlinked != 0 && !answers(p, t) ? t - std::max(p.unlinked + p.unlinked_pardon, p.back) : 0;
   if (quiet > limits_.dead) {
     *why = Reason::kSilent;
     return PeerState::kDead;
   }
-  if (owing > limits_.dead) {
+  if (owing > limits_.dead || unlinked > limits_.dead) {
     *why = Reason::kOwing;
     return PeerState::kDead;
   }
@@ -117,6 +136,11 @@ Nanos Detector::due(const Peer& p, Nanos t) const {
     if (p.state == PeerState::kAlive) at = std::min(at, p.heard + limits_.unreachable + 1);
   }
   if (p.owed != 0) at = std::min(at, std::max(p.owed + p.pardon, p.back) + limits_.dead + 1);
+  if (p.unlinked != 0) {
+    const Nanos over = std::max(p.unlinked + p.unlinked_pardon, p.back) + limits_.dead + 1;
+    const Nanos silent = answers(p, t) ? p.heard + limits_.unreachable + 1 : 0;
+    at = std::min(at, std::max(over, silent));
+  }
   return at;
 }
 

@@ -3,8 +3,9 @@
 //
 // A peer is judged in two ways. By its silence: only while it shares a segment with us, because
 // only then does it answer heartbeats. And by an answer that it owes: a peer that is heard of but
-// does not do what it must holds others up just as a silent one does. Proof of its end is believed
-// at once, and death is final.
+// does not do what it must holds others up just as a silent one does. A link that cannot be had is
+// such an answer only where there is no lifeline that says better. Proof of its end is believed at
+// once, and death is final.
 //
 // Time that passed while nobody judged (this process was stopped) does not count against anybody:
 // what the peers said meanwhile still lies unread.
@@ -76,6 +77,9 @@ class Detector {
   void heard(const ContextId& peer, Nanos t);
   // It owes an answer since then; 0: it owes none.
   void owes(const ContextId& peer, Nanos since);
+  // No link to it could be had since then; 0: there is one. `line`: there is a lifeline that it
+  // answers, and while it does it lives, however long the link takes.
+  void unlinked(const ContextId& peer, Nanos since, bool line);
   // A link to it broke: it is asked for a sign of life now.
   void suspect(const ContextId& peer);
   // kEnded, kGoodbye or kDisowned.
@@ -93,12 +97,15 @@ class Detector {
     bool shares = false, ended = false;
     Reason proof{};  // once it has ended
     Nanos beat = 0;
-    Nanos heard = 0;   // last; silence counts from here
-    Nanos asked = 0;   // the last heartbeat to it
-    Nanos owed = 0;    // an answer is due since; 0: none is
-    Nanos pardon = 0;  // of that time, what passed while nobody judged
-    Nanos back = 0;    // it was unreachable until then
+    Nanos heard = 0;                          // last; silence counts from here
+    Nanos asked = 0;                          // the last heartbeat to it
+    Nanos owed = 0;                           // an answer is due since; 0: none is
+    Nanos pardon = 0;                         // of that time, what passed while nobody judged
+    Nanos unlinked = 0, unlinked_pardon = 0;  // the same for a link that cannot be had
+    bool line = false;
+    Nanos back = 0;  // it was unreachable until then
   };
+  bool answers(const Peer& p, Nanos t) const;
   void pardon(Nanos pause, Nanos t);
   PeerState look(const Peer& p, Nanos t, Reason* why) const;
   Nanos due(const Peer& p, Nanos t) const;

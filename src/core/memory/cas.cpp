@@ -37,7 +37,8 @@ Exception Importer::cas(const View& view, const std::byte* addr, uint64_t expect
   if (index >= imp.brk.load(std::memory_order_seq_cst)) return Exception::kSegBrk;
   // Nothing is cached, and the home's own swap is one with the stores that it makes for others.
   if (imp.through) {
-    return swap_by_message(holder, offset, expected, desired, again, found, pending, deadline);
+    return swap_by_message(holder, offset, expected, desired, again, found, pending, unknown,
+                           deadline);
   }
   Page& page = imp.table[index];
   if (imp.is_in_flux(index)) {
@@ -53,7 +54,8 @@ Exception Importer::cas(const View& view, const std::byte* addr, uint64_t expect
   const Exception e =
       parts_.linking.traits().cas && (imp.rights.load() & kOneSided) == kOneSided
           ? swap_by_provider(holder, offset, expected, desired, found, unknown, deadline)
-          : swap_by_message(holder, offset, expected, desired, again, found, pending, deadline);
+          : swap_by_message(holder, offset, expected, desired, again, found, pending, unknown,
+                            deadline);
   if (e != Exception::kNone) return e;
   if (*found != expected) count(parts_.stats.cas_lost);
   fault_point("cas_before_patch");
@@ -64,7 +66,8 @@ Exception Importer::cas(const View& view, const std::byte* addr, uint64_t expect
 
 Exception Importer::swap_by_message(const std::shared_ptr<Import>& holder, uint64_t offset,
                                     uint64_t expected, uint64_t desired, bool again,
-                                    uint64_t* found, PendingCas* pending, Deadline deadline) {
+                                    uint64_t* found, PendingCas* pending, bool* unknown,
+                                    Deadline deadline) {
   Import& imp = *holder;
   const bool same = again && pending->request != nullptr && pending->import == holder &&
                     pending->offset == offset && pending->expected == expected &&
@@ -96,7 +99,14 @@ Exception Importer::swap_by_message(const std::shared_ptr<Import>& holder, uint6
   }
   // Its number makes it happen once, however often the link is rebuilt. One that is not answered in
   // time stays pending: the caller who tries again waits for it, and does not repeat it.
-  if (imp.link->await(pending->request, deadline) != fabric::Cause::kOk) {
+  (void)imp.link->await(pending->request, deadline);
+  const bool over = pending->request->answered();
+  if (!over || pending->request->op().cause() != fabric::Cause::kOk) {
+    if (over) {
+      // Given up with its link: no answer will come, and whether it was made nobody knows.
+      *pending = {};
+      *unknown = true;
+    }
     const Exception e = explain(imp, Deadline::in(50 * kMilli));
     return e == Exception::kNone ? Exception::kTransient : e;
   }

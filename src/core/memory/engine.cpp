@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/library_thread.hpp"
 #include "core/base/log.hpp"
 #include "core/base/spin.hpp"
 #include "core/memory/store_log.hpp"
@@ -164,6 +165,7 @@ void Engine::on_ack(const ContextId& client, uint64_t number, Reader payload) {
 void Engine::serve() {
   const auto crowded = [&] { return server_->serves() ? kSpinCrowded : 0; };
   pthread_setname_np(pthread_self(), "cmi-service");
+  begin_library_thread();
   const SignalsBlockedAlready for_good;
   Nanos last_tick = 0, last_sweep = now(), marks_due = 0, tick_until = 0, watch_due = 0;
   Spin spin(kSpinAfterWork, 0);

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "core/base/careful_copy.hpp"
+#include "core/base/library_thread.hpp"
 #include "core/base/log.hpp"
 #include "core/memory/guarded_copy.hpp"
 
@@ -104,8 +105,14 @@ void pass_on(int sig, siginfo_t* si, void* context) {
   pthread_sigmask(SIG_SETMASK, &ours, nullptr);
 }
 
-// Sent by somebody while the library is at work: for later, or for a thread that is not.
+// Sent by somebody while the library is at work: for later, or for a thread that is not. Our own
+// threads never have time for it and must not block it: the main thread takes it, when it will.
+// (To the whole process it might come back here for ever.)
 void put_off(siginfo_t* si, ucontext_t* uc) {
+  if (t_library_thread) {
+    syscall(SYS_tgkill, getpid(), getpid(), SIGBUS);  // what it said may only be said to oneself
+    return;
+  }
   sigaddset(&uc->uc_sigmask, SIGBUS);
   if (si->si_code == SI_TKILL) {
     syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), SIGBUS, si);
@@ -119,7 +126,7 @@ void on_sigbus(int sig, siginfo_t* si, void* context) {
   auto* uc = static_cast<ucontext_t*>(context);
   if (si->si_code > 0 && end_careful_copy(uc)) return;
   if (si->si_code > 0) leave_guarded_copy(si->si_addr, uc->uc_sigmask);
-  if (si->si_code <= 0 && t_signals_blocked > 0) return put_off(si, uc);
+  if (si->si_code <= 0 && (t_library_thread || t_signals_blocked > 0)) return put_off(si, uc);
   FaultTarget* target = g_target.load(std::memory_order_acquire);
   std::shared_ptr<const View> view;
   if (target != nullptr && si->si_code > 0) view = target->view_at(si->si_addr);

@@ -24,6 +24,7 @@ constexpr Nanos kFirstContact = 5 * kSecond;
 // Whether anybody listens at its door is looked at after so long, and then every second: it leaves
 // a connection behind there (see watch.cpp).
 constexpr Nanos kLookAtDoor = 100 * kMilli;
+constexpr Nanos kLastLook = 200 * kMilli;  // over the network, when the time is over
 }  // namespace
 
 Result<std::unique_ptr<Importer>> Importer::open(Parts parts) {
@@ -71,20 +72,23 @@ std::shared_ptr<fabric::Link> Importer::link_to(const access::RsegInfo& rseg) {
   fabric::Identity self = parts_.self;
   self.notice_secret = random_u64();
   if (!ok(parts_.server.add_home(rseg.home, door->blob, self.notice_secret))) return nullptr;
-  auto link = std::make_shared<fabric::Link>(parts_.linking, self, rseg.home, door->blob);
+  auto link = std::make_shared<fabric::Link>(parts_.linking, self, rseg.home, door->blob,
+                                             parts_.watch.dead_after());
   links_.emplace(rseg.home, link);
   return link;
 }
 
-// The first question to a home, for which there may be no session yet.
+// The first question to a home, for which there may be no session yet. One that can be reached is
+// given longer to answer than the reconfiguration timeout. *refused: nobody listens at its door.
 Result<std::vector<std::byte>> Importer::open(fabric::Link& link, const access::RsegInfo& rseg,
-                                              bool through, Bytes question, Deadline deadline) {
+                                              bool through, Bytes question, bool* refused,
+                                              Deadline deadline) {
   const Deadline last{std::max(deadline.at, now() + kFirstContact)};
   const access::FabricAddress* door = door_of(rseg);
   const auto type = through ? RequestType::kOpenThrough : RequestType::kOpen;
   auto request = link.start(static_cast<uint16_t>(type), question);
   auto cause = fabric::Cause::kTimeout;
-  Status why = Status::kReconfig;
+  Status why = Status::kInval;
   for (Nanos look = kLookAtDoor; cause == fabric::Cause::kTimeout && !last.passed();
        look = kSecond) {
     cause = link.await(request, Deadline{std::min(last.at, now() + look)});
@@ -93,16 +97,40 @@ Result<std::vector<std::byte>> Importer::open(fabric::Link& link, const access::
       why = Status::kNoMem;
       break;
     }
-    if (door != nullptr && fabric::probe_door(door->blob, kMilli) == fabric::Reach::kRefused) {
-      why = Status::kInval;
-      break;
-    }
+    if (door == nullptr) continue;
+    const bool over = deadline.passed();
+    const auto reach = fabric::probe_door(door->blob, over ? kLastLook : kMilli);
+    *refused = reach == fabric::Reach::kRefused;
+    const bool out_of_reach =
+        over && reach == fabric::Reach::kUnknown && fabric::may_be_probed(door->blob);
+    if (*refused || out_of_reach) break;
   }
   if (cause == fabric::Cause::kOk) {
     return std::vector<std::byte>(request->reply().begin(), request->reply().end());
   }
   link.forget(request);
   return cause == fabric::Cause::kPeerLost ? Status::kInval : why;
+}
+
+// An import that came to nothing, of which the home may have heard all the same.
+void Importer::take_back(const std::shared_ptr<Import>& imp, Bytes question, bool refused) {
+  forget(imp);
+  parts_.watch.unfollow(imp->rseg.home);
+  const auto& link = imp->link;
+  if (!refused) {
+    // Who has never welcomed us was never asked anything.
+    if (link->heard() != 0) link->start(static_cast<uint16_t>(RequestType::kLeave), question);
+    return;
+  }
+  // A context whose door is gone never comes back. Where it has imports here, the watch finds out.
+  if (imports_from(imp->rseg.home)) return;
+  {
+    Guard g(links_mu_);
+    auto it = links_.find(imp->rseg.home);
+    if (it != links_.end() && it->second == link) links_.erase(it);
+  }
+  link->condemn();
+  link->advance();  // ends what nobody will answer
 }
 
 std::vector<std::shared_ptr<Import>> Importer::all_imports() {
@@ -139,7 +167,8 @@ Result<std::shared_ptr<Import>> Importer::import(const access::RsegInfo& rseg, i
   Writer out(buf);
   out.put(rseg.uid);
   out.put(imp->instance);
-  auto answer = open(*link, rseg, imp->through, out.done(), deadline);
+  bool refused = false;
+  auto answer = open(*link, rseg, imp->through, out.done(), &refused, deadline);
   if (!answer) {
     const access::FabricAddress* door = door_of(rseg);
     if (door != nullptr && fabric::is_loopback(door->blob)) {
@@ -147,9 +176,7 @@ Result<std::shared_ptr<Import>> Importer::import(const access::RsegInfo& rseg, i
             "seg_imp: the home cannot be reached; it listens on loopback only, which no other "
             "machine reaches: CMI_ADDRESS there");
     }
-    // It may have heard of us all the same.
-    link->start(static_cast<uint16_t>(RequestType::kLeave), out.done());
-    forget(imp);
+    take_back(imp, out.done(), refused);
     return because(answer.status(), "the home cannot be reached");
   }
   Reader in(*answer);
@@ -169,10 +196,9 @@ Result<std::shared_ptr<Import>> Importer::import(const access::RsegInfo& rseg, i
                              : "the home no longer has the segment");
   }
   const Deadline line{std::max(deadline.at, now() + kLineWait)};  // it has just answered
-  if (!parts_.watch.follow(rseg, port, secret, line)) {
-    link->start(static_cast<uint16_t>(RequestType::kLeave), out.done());
-    forget(imp);
-    return Status::kReconfig;
+  if (!parts_.watch.follow(rseg, *link, port, secret, line)) {
+    take_back(imp, out.done(), false);
+    return because(Status::kInval, "the home has gone, or its lifelines cannot be reached");
   }
   if (imp->extensible) {
     (void)take_break(*imp, brk);

@@ -197,7 +197,7 @@ class Importer {
 
   // The barrier of the caller's process must have returned already. `again`: the caller tries the
   // same swap once more after an exception; what *pending holds is then awaited, not repeated.
-  // kHw: the provider's atomic ended with its fate unknown; it must not be tried again.
+  // *unknown: it ended, and whether it was made nobody knows; it must not be tried again.
   Exception cas(const View& view, const std::byte* addr, uint64_t expected, uint64_t desired,
                 bool again, uint64_t* found, PendingCas* pending, bool* unknown, Deadline deadline);
 
@@ -249,7 +249,9 @@ class Importer {
       const access::RsegInfo& rseg) const;  // null: not our provider
   std::shared_ptr<fabric::Link> link_to(const access::RsegInfo& rseg);
   Result<std::vector<std::byte>> open(fabric::Link& link, const access::RsegInfo& rseg,
-                                      bool through, Bytes question, Deadline deadline);
+                                      bool through, Bytes question, bool* refused,
+                                      Deadline deadline);
+  void take_back(const std::shared_ptr<Import>& imp, Bytes question, bool refused);
   std::vector<std::shared_ptr<Import>> all_imports();
   template <class Predicate>
   std::vector<std::shared_ptr<fabric::Link>> links_that(Predicate wanted);
@@ -290,7 +292,7 @@ class Importer {
   // cas.cpp
   Exception swap_by_message(const std::shared_ptr<Import>& imp, uint64_t offset, uint64_t expected,
                             uint64_t desired, bool again, uint64_t* found, PendingCas* pending,
-                            Deadline deadline);
+                            bool* unknown, Deadline deadline);
   Exception swap_by_provider(const std::shared_ptr<Import>& imp, uint64_t offset, uint64_t expected,
                              uint64_t desired, uint64_t* found, bool* unknown, Deadline deadline);
   void patch(const std::shared_ptr<Import>& imp, uint64_t offset, uint64_t word, bool same_page,

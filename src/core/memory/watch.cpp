@@ -102,8 +102,8 @@ uint64_t Watch::expect(const fabric::ClientInfo& importer) {
   return secret;
 }
 
-bool Watch::follow(const access::RsegInfo& rseg, uint16_t port, uint64_t secret,
-                   Deadline deadline) {
+bool Watch::follow(const access::RsegInfo& rseg, const fabric::Link& link, uint16_t port,
+                   uint64_t secret, Deadline deadline) {
   const bool line = port != 0 && lines_ != nullptr;
   for (const auto& door : rseg.doors) {
     if (door.provider != parts_.provider) continue;
@@ -117,6 +117,7 @@ bool Watch::follow(const access::RsegInfo& rseg, uint16_t port, uint64_t secret,
   if (lines_ != nullptr) lines_->wake();
   if (!line) return true;  // judged by what it owes
   while (!deadline.passed()) {
+    if (link.condemned()) return false;
     {
       SignalsBlocked quiet;
       Guard g(mu_);
@@ -126,6 +127,16 @@ bool Watch::follow(const access::RsegInfo& rseg, uint16_t port, uint64_t secret,
   }
   trace(kFacSeg, kError, "the home's lifelines at port {} cannot be reached", port);
   return false;
+}
+
+void Watch::unfollow(const ContextId& home) {
+  SignalsBlocked quiet;
+  {
+    Guard g(mu_);
+    unfollow_.push_back(home);
+    left_.store(true, std::memory_order_release);
+  }
+  if (lines_ != nullptr) lines_->wake();
 }
 
 void Watch::look() {
@@ -163,11 +174,12 @@ Nanos Watch::advance(Nanos t, bool woken) {
 // What other threads have left.
 void Watch::take_in() {
   std::vector<Follow> follows;
-  std::vector<ContextId> suspects;
+  std::vector<ContextId> unfollows, suspects;
   {
     Guard g(mu_);
     left_.store(false, std::memory_order_relaxed);
     follows.swap(follow_);
+    unfollows.swap(unfollow_);
     suspects.swap(suspects_);
     for (auto& [id, e] : expected_) {
       if (e.taken) continue;
@@ -186,6 +198,18 @@ void Watch::take_in() {
     p.home->port = f.port;
     p.home->secret = f.secret;
     if (f.port != 0) p.home->retry.lose(t_);
+  }
+  for (const ContextId& id : unfollows) {
+    Peer* p = find(id);
+    // A line that was up stays, as after the last import; one that another import waits for, too.
+    if (p == nullptr || !p->home || p->home->up_since != 0 || p->home->lease != 0 ||
+        importer_->imports_from(id)) {
+      continue;
+    }
+    p->home.reset();
+    if (lines_ != nullptr) lines_->hang_up(id, Side::kOurs);
+    detector_.unlinked(id, 0, false);
+    if (!p->importer) peers_.erase(id);
   }
   for (const ContextId& id : suspects) {
     detector_.suspect(id);
@@ -233,7 +257,7 @@ void Watch::gather(Nanos t) {
 }
 
 void Watch::gather(const ContextId& id, Peer& p, Nanos owed, Nanos t) {
-  Nanos beat = 0;
+  Nanos beat = 0, unlinked = 0;
   // A line that was up and is lost is waited for like a sign of life.
   if (p.home && p.home->lease != 0 && (p.home->retry.lost || importer_->imports_from(id))) {
     beat = detector_.limits().beat;
@@ -250,17 +274,17 @@ void Watch::gather(const ContextId& id, Peer& p, Nanos owed, Nanos t) {
   if (p.home) {
     if (auto link = importer_->link_with(id); link != nullptr) {
       // A link that could not be had is tried again even when nobody asks for it at the moment.
-      if (link->unreachable_since() != 0) link->advance();
+      if (link->unreachable_since() != 0 || link->local_fault()) link->advance();
       detector_.heard(id, link->heard());
-      const Nanos since = link->unreachable_since();
-      if (since != 0) owed = owed != 0 ? std::min(owed, since) : since;
+      unlinked = link->unreachable_since();
     }
   }
   detector_.owes(id, owed);
+  detector_.unlinked(id, unlinked, p.home && p.home->up_since != 0);
   // Looked at often enough to see what is owed grow old. A link tells nobody that it cannot be had;
   // where there is a lifeline, that tells.
   const bool links_alone = p.home && p.home->port == 0 && importer_->imports_from(id);
-  if (owed != 0 || links_alone) look_again_at(t + detector_.limits().beat);
+  if (owed != 0 || unlinked != 0 || links_alone) look_again_at(t + detector_.limits().beat);
   if (p.importer && !p.importer->greeted && owed != 0 && t - owed > kProbeDoorAfter &&
       t - p.importer->door_probed > kProbeDoorEvery) {
     p.importer->door_probed = t;

@@ -26,6 +26,7 @@
 #include "core/memory/observer.hpp"
 #include "core/node/node.hpp"
 #include "fabric/lifeline.hpp"
+#include "fabric/link.hpp"
 #include "fabric/server.hpp"
 
 namespace cmi::memory {
@@ -56,8 +57,13 @@ class Watch final : private fabric::LifelineOwner {
   // An importer that will connect: the secret by which we shall know it.
   uint64_t expect(const fabric::ClientInfo& importer);
   // A home that we import from: connects to it and keeps the lease. Port 0: it has no lifelines.
-  // False: no line by the deadline; without one nothing of it may be cached.
-  bool follow(const access::RsegInfo& rseg, uint16_t port, uint64_t secret, Deadline deadline);
+  // False: no line by the deadline, or the link to it was condemned; without a line nothing of it
+  // may be cached.
+  bool follow(const access::RsegInfo& rseg, const fabric::Link& link, uint16_t port,
+              uint64_t secret, Deadline deadline);
+  // An import from it came to nothing: where there is no other, its line is not tried for any more.
+  void unfollow(const ContextId& home);
+  Nanos dead_after() const { return parts_.dead_after; }
   void look();                          // something is shared that was not
   void suspect(const ContextId& peer);  // something went wrong with it: it is looked at now
 
@@ -154,7 +160,8 @@ class Watch final : private fabric::LifelineOwner {
   std::vector<Follow> follow_ CMI_GUARDED_BY(mu_);
   std::set<ContextId> followed_ CMI_GUARDED_BY(mu_);  // whose line was up once
   std::vector<ContextId> suspects_ CMI_GUARDED_BY(mu_);
-  std::atomic<bool> left_{false};  // something lies in these
+  std::atomic<bool> left_{false};  // something lies in these, or in the next
+  std::vector<ContextId> unfollow_ CMI_GUARDED_BY(mu_);
 };
 
 }  // namespace cmi::memory

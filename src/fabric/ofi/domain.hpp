@@ -35,7 +35,8 @@ class OfiFabric final : public Fabric {
   fid_fabric* fabric() const { return fabric_.get(); }
   fid_domain* domain() const { return domain_.get(); }
   Connections& connections() const { return connections_; }
-  // Held around every call that posts, reads a queue or arms its descriptor: one call at a time
+  // Held around every call that posts, reads a queue or arms its descriptor, opens or closes an
+  // endpoint or changes its address book: one call at a time
   // moves the provider's domain. Its own progress lock covers the whole domain too, so this costs
   // little.
   Mutex& gate() const { return gate_; }

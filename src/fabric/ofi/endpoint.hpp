@@ -58,6 +58,7 @@ class OfiEndpoint final : public Endpoint {
   OfiEndpoint(const OfiFabric& fabric, Receiver& receiver)
       : fabric_(fabric), receiver_(receiver), max_rma_(fabric.traits().max_rma) {}
   Status start();
+  Status open_all();
   Status open_queue();
   bool open_queue_with_wait_set(fi_cq_attr attr);
   void post_receive(Slot& slot);

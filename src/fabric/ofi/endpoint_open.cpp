@@ -100,7 +100,8 @@ bool OfiEndpoint::open_queue_with_wait_set(fi_cq_attr attr) {
   return true;
 }
 
-Status OfiEndpoint::start() {
+Status OfiEndpoint::open_all() {
+  Guard g(fabric_.gate());
   if (Status s = open_queue(); !ok(s)) return s;
   fi_av_attr av_attr = {};
   av_attr.type = fabric_.info()->domain_attr->av_type;
@@ -121,6 +122,11 @@ Status OfiEndpoint::start() {
   size_t len = address_.size();
   if (int rc = fi_getname(&ep->fid, address_.data(), &len); rc != 0) return failed("name", rc);
   address_.resize(len);
+  return Status::kOk;
+}
+
+Status OfiEndpoint::start() {
+  if (Status s = open_all(); !ok(s)) return s;
   fabric_.connections().add(address_);
 
   // Mapped, not allocated: most links see small messages, and what is never written to stays free.
@@ -148,7 +154,10 @@ bool OfiEndpoint::can_cas() const {
 Result<Peer> OfiEndpoint::add_peer(Bytes address) {
   if (!plausible(address, fabric_.info()->addr_format, address_)) return Status::kInval;
   fi_addr_t peer = FI_ADDR_UNSPEC;
-  int rc = fi_av_insert(peers_.get(), address.data(), 1, &peer, 0, nullptr);
+  const int rc = [&] {
+    Guard g(fabric_.gate());
+    return fi_av_insert(peers_.get(), address.data(), 1, &peer, 0, nullptr);
+  }();
   if (rc != 1 || peer == FI_ADDR_NOTAVAIL) {
     trace(kFacCtrl, kWarn, "peer address not taken: {}", error_text(rc));
     return rc == -FI_ENOMEM ? Status::kNoMem : Status::kInval;
@@ -172,6 +181,7 @@ void OfiEndpoint::remove_peer(Peer peer) {
   }
   fabric_.connections().remove(address);
   fi_addr_t a = static_cast<fi_addr_t>(peer);
+  Guard g(fabric_.gate());
   if (int rc = fi_av_remove(peers_.get(), &a, 1, 0); rc != 0)
     trace(kFacCtrl, kWarn, "peer not removed: {}", error_text(rc));
 }
@@ -179,6 +189,11 @@ void OfiEndpoint::remove_peer(Peer peer) {
 OfiEndpoint::~OfiEndpoint() {
   fabric_.connections().remove(address_);
   for (auto& [peer, address] : book_) fabric_.connections().remove(address);
+  Guard g(fabric_.gate());
+  ep_.reset();
+  queue_.reset();
+  wait_set_.reset();
+  peers_.reset();
 }
 
 }  // namespace cmi::fabric::ofi

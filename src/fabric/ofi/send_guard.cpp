@@ -23,7 +23,7 @@ namespace {
 
 // After a copy that could not read all of its source, nobody knows which socket the rest is waiting
 // for: until then every one that is used is cut. They are made anew.
-constexpr Nanos kCutAll = 5 * kSecond;
+constexpr Nanos kCutAll = 100 * kMilli;
 std::atomic<Nanos> g_cut_all_until{0};
 
 bool cut(int socket) {

@@ -1,0 +1,23 @@
+// Threads that the library makes for itself: known as such, and never without SIGBUS, which tells
+// of broken memory (core/memory/guarded_copy.hpp). What is theirs to do is decided elsewhere.
+#pragma once
+
+#include <pthread.h>
+#include <signal.h>
+
+namespace cmi {
+
+// A thread of the library's own, which runs nothing of the client's.
+inline constinit thread_local bool t_library_thread = false;
+
+// First thing in such a thread. Its mask comes from the thread that made it, where the client may
+// have blocked SIGBUS; a broken page would end the process then.
+inline void begin_library_thread() {
+  t_library_thread = true;
+  sigset_t bus;
+  sigemptyset(&bus);
+  sigaddset(&bus, SIGBUS);
+  pthread_sigmask(SIG_UNBLOCK, &bus, nullptr);
+}
+
+}  // namespace cmi
