@@ -56,7 +56,9 @@ struct Actor {
 
 class Play {
  public:
-  Play(const Point& point, Role victim, const std::string& nth) : victim_(victim) {
+  Play(const Point& point, Role victim, const std::string& nth)
+      : victim_(victim),
+        lacks_(point.name.starts_with("emulate_") || point.name.starts_with("adopted_")) {
     Env faulty{
         {"CMI_FAULT_POINT", std::string(point.name) + nth + (point.fails ? "=fail" : "=kill")}};
     // Only kernels before 6.4 need what this one stands in.
@@ -69,6 +71,7 @@ class Play {
     work();
     resize();
     adopt();
+    go_through();
     withdraw();
     end();
   }
@@ -162,8 +165,9 @@ class Play {
   // A call that must succeed while all live, and may say that something is lost once one has died.
   bool good(const Answer& answer, const char* what) {
     if (answer.ok()) return true;
-    const bool excused = dying();
-    const bool says_why = answer.error == CMI_ERR_INVAL || answer.error == CMI_ERR_STORE ||
+    const bool excused = lacks_ || dying();
+    const bool says_why = (lacks_ && answer.error == CMI_ERR_NOMEM) ||
+                          answer.error == CMI_ERR_INVAL || answer.error == CMI_ERR_STORE ||
                           answer.error == CMI_ERR_RECONFIG || answer.error == CMI_ERR_HW;
     CHECK_MESSAGE((excused && says_why), what, ": ", answer);
     return false;
@@ -394,6 +398,32 @@ class Play {
     });
   }
 
+  // Stores and loads that go home one by one.
+  void go_through() {
+    Export shared;
+    let(kHome, [&](Process& p) {
+      const Answer made = seg_get(p, kPage);
+      if (!good(made, "seg_get of a write-through segment")) return;
+      shared.seg = made.seg();
+      shared.handle = seg_exp(p, shared.seg, CMI_SEG_WRITE_THROUGH);
+      if (shared.handle.ok()) shared.token = tok_new(p, shared.seg, kAllRights);
+    });
+    if (!shared.token.ok()) return;  // where no instruction can be executed in its place
+    let(kPeer, [&](Process& p) {
+      const Answer imported = seg_imp(p, shared.handle);
+      if (!good(imported, "seg_imp of a write-through segment") ||
+          !good(set_token(p, imported.seg(), shared.token), "CMI_SEG_TOKEN")) {
+        return;
+      }
+      const Answer attached = seg_at(p, imported.seg());
+      if (!good(attached, "seg_at of a write-through import")) return;
+      if (good(store(p, attached.at(), 5), "a store that goes through", {})) {
+        good(load(p, attached.at()), "a load that goes through", {5});
+      }
+    });
+    let(kHome, [&](Process& p) { good(seg_rm(p, shared.seg), "seg_rm of it"); });
+  }
+
   // Memory that the home's client has becomes a segment, and is its own again.
   void adopt() {
     let(kHome, [&](Process& p) {
@@ -460,6 +490,7 @@ class Play {
 
   Cluster cluster_;
   Role victim_;
+  bool lacks_;  // what the point takes away is told by errors of all that needs it
   bool died_ = false;
   Actor actors_[kRoles + 1];
   Export exported_, kept_;
@@ -478,9 +509,9 @@ std::vector<Role> candidates(std::string_view name) {
   if (begins("node.token.")) return {kPeer, kHome};
   if (begins("node.retire.attachment")) return {kHome, kThird, kSecond};
   if (begins("node.") || begins("home_") || begins("server_") || begins("present_") ||
-      begins("adopt_") || name == "break_told" || name == "break_before_shrink" ||
-      name == "publish_before_page" || name == "publish_before_settle" || name == "revoke_told" ||
-      name == "revoke_before_close") {
+      begins("adopt") || begins("give_back_") || begins("through_") || name == "break_told" ||
+      name == "break_before_shrink" || name == "publish_before_page" ||
+      name == "publish_before_settle" || name == "revoke_told" || name == "revoke_before_close") {
     return {kHome, kPeer, kSecond};
   }
   // The third may be killed just when none of its stores is under way.

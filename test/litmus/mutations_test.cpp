@@ -17,7 +17,7 @@ struct Experiment {
   Predicate forbidden;
   std::string delays = "";  // fault points that make the race likely, in both runs
   int delayed = -1;         // at which node; -1: all
-  uint32_t rounds = 3000;
+  uint32_t rounds = 7500;   // at most: on a busy machine races are rare
 };
 
 // Without the mutation the outcome is never seen, with it it is.

@@ -3,6 +3,7 @@
 #include "core/base/fault_point.hpp"
 
 #include <signal.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -88,7 +89,8 @@ void fault_point_reached(const char* name) {
         ::kill(getpid(), SIGKILL);
         break;
       case Act::kStop:
-        ::kill(getpid(), SIGSTOP);
+        // To this thread, which then stops before it goes on; another would stop it a little later.
+        ::syscall(SYS_tgkill, getpid(), gettid(), SIGSTOP);
         break;
       case Act::kExit:
         _exit(77);
