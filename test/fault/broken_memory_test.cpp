@@ -217,7 +217,7 @@ TEST_SUITE("broken_memory") {
     const Seen seen = home.run([] {
       Seen s{};
       constexpr uint64_t kOwn = 4;
-      auto* const at = static_cast<std::byte*>(::mmap(reinterpret_cast<void*>(0x300000000),
+      auto* const at = static_cast<std::byte*>(::mmap(reinterpret_cast<void*>(0x200000000000),
                                                       kOwn * kPage, PROT_READ | PROT_WRITE,
                                                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
       const auto word = [&](uint64_t page) -> volatile uint64_t& {

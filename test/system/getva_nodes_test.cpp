@@ -20,8 +20,8 @@ Own getva(Process& process, uint64_t pages, int32_t flags) {
   return process.run(
       [](uint64_t n, int32_t f) {
         // Where nobody maps anything by himself, so that what is unmapped there stays so.
-        void* at = ::mmap(reinterpret_cast<void*>(0x300000000), n * kPage, PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        void* at = ::mmap(reinterpret_cast<void*>(0x200000000000), n * kPage,
+                          PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         for (uint64_t i = 0; i < n; ++i) {
           *reinterpret_cast<uint64_t*>(static_cast<char*>(at) + i * kPage) = 100 + i;
         }

@@ -5,6 +5,8 @@
 
 #include <fstream>
 
+#include "support/sanitized.hpp"
+#include "support/skip.hpp"
 #include "system/one_process.hpp"
 
 using namespace cmi::one_process;
@@ -42,6 +44,7 @@ void limit(rlim_t bytes) {
 TEST_SUITE_BEGIN("segment");
 
 TEST_CASE_FIXTURE(Process, "a_locked_segment_stays_in_memory_as_long_as_it_lives") {
+  if (cmi::test::kSanitized) return cmi::test::skip("mlock does nothing under the sanitizer");
   ini();
   const size_t before = locked(), size = 16 * unit();
   const cmi_seg seg = CALL(seg_get, size, CMI_SEG_LOCK);
@@ -56,6 +59,7 @@ TEST_CASE_FIXTURE(Process, "a_locked_segment_stays_in_memory_as_long_as_it_lives
 }
 
 TEST_CASE_FIXTURE(Process, "a_locked_segment_that_reserves_nothing_locks_what_is_touched") {
+  if (cmi::test::kSanitized) return cmi::test::skip("mlock does nothing under the sanitizer");
   ini();
   const size_t before = locked(), size = 16 * unit();
   const cmi_seg seg = CALL(seg_get, size, CMI_SEG_LOCK | CMI_SEG_NORESERVE);
@@ -68,6 +72,7 @@ TEST_CASE_FIXTURE(Process, "a_locked_segment_that_reserves_nothing_locks_what_is
 }
 
 TEST_CASE_FIXTURE(Process, "a_locked_extensible_segment_locks_what_it_grows_to") {
+  if (cmi::test::kSanitized) return cmi::test::skip("mlock does nothing under the sanitizer");
   ini();
   const size_t before = locked();
   const cmi_seg seg = CALL(seg_get, 16 * unit(), CMI_SEG_LOCK | CMI_SEG_EXTENSIBLE);
@@ -80,6 +85,7 @@ TEST_CASE_FIXTURE(Process, "a_locked_extensible_segment_locks_what_it_grows_to")
 }
 
 TEST_CASE_FIXTURE(Process, "what_the_limit_forbids_to_lock_is_nomem_or_perm") {
+  if (cmi::test::kSanitized) return cmi::test::skip("mlock does nothing under the sanitizer");
   ini();
   obey_limits();
   limit(8 * unit());

@@ -1,0 +1,13 @@
+// What the address sanitizer changes for a test: it makes mlock do nothing, and takes memory for
+// itself wherever some was unmapped.
+#pragma once
+
+namespace cmi::test {
+
+#if defined(__SANITIZE_ADDRESS__)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
+}  // namespace cmi::test
