@@ -210,7 +210,7 @@ typedef enum cmi_error {
  */
 #define CMI_SEG_NORESERVE 0x0001        /**< do not reserve memory; may run out on access */
 #define CMI_SEG_LOCK 0x0002             /**< keep out of swap; the caller touches the pages first */
-#define CMI_SEG_LARGE_PAGES 0x0004      /**< large pages or CMI_ERR_NOMEM */
+#define CMI_SEG_LARGE_PAGES 0x0004      /**< not there yet: CMI_ERR_NOTSUPP */
 #define CMI_SEG_EXTENSIBLE 0x0008       /**< starts with a break of 0; size is the maximum */
 #define CMI_SEG_CLIENT_CONSIST 0x0010   /**< the client keeps data consistent when a node dies */
 #define CMI_SEG_CLIENT_INCONSIST 0x0020 /**< it does not: bytes in flux need CMI_SEG_RECO */
