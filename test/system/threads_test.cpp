@@ -56,8 +56,12 @@ TEST_CASE_FIXTURE(Process, "threads_of_the_library_never_block_sigbus_nor_take_o
     ::setenv("CMI_FAULT", how.c_str(), 1);
     // Whoever makes the context has it blocked, and the threads are made in its image.
     pthread_sigmask(SIG_BLOCK, &bus, &before);
-    ini();
+    ctxt = cmi_ini(CMI_VERNO, nullptr);
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    if (ctxt == nullptr && how == "thread" && error() == CMI_ERR_NOTSUPP) {
+      break;  // not every user may have the faults of system calls; the other way has been checked
+    }
+    REQUIRE_MESSAGE(ctxt != nullptr, "cmi_ini failed, error ", static_cast<int>(error()));
     const auto none_blocks = [] {
       const Masks masks = library_threads(SIGBUS);
       return !masks.all.empty() && masks.blocking.empty();
