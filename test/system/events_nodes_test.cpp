@@ -525,6 +525,27 @@ TEST_SUITE("events") {
     CHECK(types_waiting(peer) == "");
   }
 
+  TEST_CASE("who_loads_while_a_dead_home_is_being_given_up_gets_sinval_not_token") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer =
+        cluster.spawn("peer", {{"CMI_FAULT_POINT", "mutation_lost_home_window#1=delay:300000"}});
+    const Export exported = export_consistent(home);
+    const Import import = import_segment(peer, exported);
+    REQUIRE(load(peer, import.at).cause() == Fault::kNone);
+    home.stop();
+    REQUIRE(store(peer, import.at, 3).cause() == Fault::kNone);
+    // The barrier gives up what the home owes while the service thread stands in the window.
+    auto pending = peer.start(
+        [](uint64_t at) {
+          if (CMIFN(ctxt(), 10, wmb_fn)(ctxt()) == 0) return -1;
+          return load64(at).cause();
+        },
+        import.at);
+    home.kill();
+    CHECK(pending.get() == CMI_ERROR_SINVAL);
+  }
+
   TEST_CASE("stores_whose_answer_never_comes_are_told_once_and_a_new_token_goes_on") {
     Cluster cluster;
     // It lives, and yet never answers what came first.

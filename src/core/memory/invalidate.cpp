@@ -306,6 +306,7 @@ void Importer::end_import(const std::shared_ptr<Import>& imp, ImportState state)
 
 void Importer::lose_home(const std::shared_ptr<fabric::Link>& link) {
   if (!link->condemn()) return;
+  fault_point("mutation_lost_home_window");
   for (auto& imp : all_imports()) {
     if (imp->link != link) continue;
     end_import(imp, ImportState::kGone);

@@ -181,7 +181,10 @@ void Importer::answered(const std::shared_ptr<Batch>& batch, std::vector<uint32_
   // At the first loss all pages are closed, so that one event can name everything; but broken
   // memory is not the end of the pages beside it.
   if (!good && status != WireStatus::kBroken && imp.state.load() == ImportState::kUsable) {
-    refused(imp, status.value_or(WireStatus::kMalformed));
+    // What ends unanswered because the home has been given up ends with it: we may be here before
+    // whoever gave it up has closed its imports.
+    refused(imp,
+            status.value_or(imp.link->condemned() ? WireStatus::kEnding : WireStatus::kMalformed));
   }
   end_part(batch);
 }
