@@ -212,6 +212,18 @@ TEST_SUITE("events") {
       REQUIRE(fini(home).ok());
       CHECK(next_happening(peer).segments() == Segments{here.seg});
     }
+    SUBCASE("at_home_for_an_importer_without_a_token") {
+      const Export unused = export_segment(home);
+      import_bare(peer, unused);
+      Export revoked = export_segment(home);
+      import_segment(peer, revoked);
+      REQUIRE(tok_del(home, revoked.token).ok());
+      REQUIRE(seg_rm(home, unused.seg).ok());
+      REQUIRE(seg_rm(home, revoked.seg).ok());
+      REQUIRE(fini(home).ok());
+      const Segments told = next_happening(peer).segments();
+      CHECK(told == Segments{std::min(here.seg, there.seg), std::max(here.seg, there.seg)});
+    }
     SUBCASE("all_of_them") {
       REQUIRE(seg_rm(peer, there.seg).ok());
       REQUIRE(seg_rm(peer, here.seg).ok());

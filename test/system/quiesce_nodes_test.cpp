@@ -180,6 +180,41 @@ TEST_SUITE("quiesce") {
     CHECK(types_waiting(home) == "");
   }
 
+  TEST_CASE_FIXTURE(Scene, "a_quiesce_is_no_matter_of_who_does_not_share_the_segment") {
+    Process& other_peer = cluster.spawn("other_peer");  // shares another segment of the same home
+    Process& bystander = cluster.spawn("bystander");    // and one of another context of its node
+    import_segment(other_peer, other);
+    import_segment(bystander, export_segment(beside));
+    auto asked = start_asking(tool, folder, exported.seg, true);
+    CHECK(is(await_happening(home), CMI_EVENT_QUIESCE, exported.seg));
+    CHECK(is(await_happening(peer), CMI_EVENT_QUIESCE, import.seg));
+    CHECK(asked.get() == cmi::Status::kOk);
+    CHECK(ask(tool, folder, exported.seg, false) == cmi::Status::kOk);
+    CHECK(is(await_happening(home), CMI_EVENT_RESUME, exported.seg));
+    CHECK(is(await_happening(peer), CMI_EVENT_RESUME, import.seg));
+    for (Process* p : {&home, &beside, &peer, &near_peer, &other_peer, &bystander}) {
+      CAPTURE(p->name());
+      CHECK(types_waiting(*p) == "");
+    }
+  }
+
+  TEST_CASE_FIXTURE(Scene, "the_end_of_a_segment_ends_its_quiesce_without_a_resume") {
+    auto asked = start_asking(tool, folder, exported.seg, true);
+    CHECK(is(await_happening(home), CMI_EVENT_QUIESCE, exported.seg));
+    CHECK(is(await_happening(peer), CMI_EVENT_QUIESCE, import.seg));
+    CHECK(asked.get() == cmi::Status::kOk);
+    REQUIRE(seg_rm(home, exported.seg).ok());
+    CHECK(ask(tool, folder, exported.seg, false) == cmi::Status::kInval);
+    // It may be attached again where it was imported, and an access says what has become of it.
+    const Deadline soon = Deadline::in(20 * kSecond);
+    while (quiesced(peer, import.seg) != 0 && !soon.passed()) continue;
+    const Answer view = seg_at(peer, import.seg);
+    REQUIRE(view.ok());
+    CHECK(load(peer, view.at()).cause() == CMI_ERROR_TOKEN);
+    // No event names a segment that is marked for deletion.
+    for (Process* p : {&home, &beside, &peer, &near_peer}) CHECK(types_waiting(*p) == "");
+  }
+
   TEST_CASE_FIXTURE(Scene, "an_importer_that_comes_during_a_quiesce_is_told_too") {
     auto asked = start_asking(tool, folder, exported.seg, true);
     CHECK(is(await_happening(home), CMI_EVENT_QUIESCE, exported.seg));

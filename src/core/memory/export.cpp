@@ -193,16 +193,23 @@ void Home::removed(int32_t id, Deadline deadline) {
     settle_quiesce(*s, &done);
     const bool gone = !info || info->attachments == 0;
     if (s->held()) held_segments_.fetch_sub(1);
+    // Who has no token stores nothing, so its answer is not waited for. It is told all the same: no
+    // event may name the segment any more.
+    auto unawaited = std::make_shared<Publication>();
+    unawaited->waiting = 1;
+    unawaited->done.begin();
     for (auto& h : s->holders) {
-      if (h.token == 0) continue;
+      const bool awaited = h.token != 0;
+      if (!awaited && ending_) continue;  // the goodbye tells it
       h.token = 0;
       std::byte buf[32];
       Writer out(buf);
       out.put(s->uid);
       out.put(h.instance);
       out.put(static_cast<uint8_t>((gone ? kRemovedGone : 0) | (ending_ ? kRemovedEnding : 0)));
-      tell(p, *s, h, NoticeType::kRemoved, out.done());
+      tell(awaited ? p : unawaited, *s, h, NoticeType::kRemoved, out.done());
     }
+    settle(unawaited, &done);
     settle(p, &done);
   }
   run(done);

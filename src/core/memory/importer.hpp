@@ -215,6 +215,9 @@ class Importer {
 
   // For the watch, which calls all of these on the service thread.
   bool imports_from(const ContextId& home);
+  // Whether events of this context may name the home: it imported from it what is not marked for
+  // deletion. What a neighbour imported is the neighbour's to hear of.
+  bool concerned_with(const ContextId& home);
   std::shared_ptr<fabric::Link> link_with(const ContextId& home);  // null: there is none
   // The home is dead or has ended: its link is condemned, its segments are gone.
   void lose_home(const ContextId& home);
@@ -358,6 +361,7 @@ class Importer {
 
   // quiesce.cpp
   void on_quiesce(const std::shared_ptr<Import>& imp, bool on, uint32_t round);
+  void end_quiesce(const Import& imp);
 
   // partings.cpp
   enum class Use { kOver, kHomeEnded, kUnderWay };

@@ -68,6 +68,7 @@ void Importer::on_notice(const ContextId& home, uint64_t secret, uint64_t number
       if (!in.ok()) return;
       if ((how & kRemovedEnding) == 0) imp->marked.store(true);
       end_import(imp, (how & kRemovedGone) != 0 ? ImportState::kGone : ImportState::kRemoved);
+      end_quiesce(*imp);
       break;
     }
     case NoticeType::kInFlux: {
@@ -310,12 +311,8 @@ void Importer::lose_home(const std::shared_ptr<fabric::Link>& link) {
   for (auto& imp : all_imports()) {
     if (imp->link != link) continue;
     end_import(imp, ImportState::kGone);
-    // No resume will come. The segment raises SINVAL from now on, whoever attaches it.
-    if (imp->ours && imp->quiesce_round.load() != 0) {
-      parts_.node.note_marks(imp->id, 0, node::kMarkQuiesced);
-    }
+    end_quiesce(*imp);
   }
-  (void)parts_.node.settle_marks(2 * kMilli);
   link->advance();  // ends what was under way as lost
   {
     Guard batches(batches_mu_);

@@ -20,6 +20,13 @@ bool Importer::imports_from(const ContextId& home) {
                      [&](auto& imp) { return imp->rseg.home == home; });
 }
 
+bool Importer::concerned_with(const ContextId& home) {
+  Guard g(imports_mu_);
+  return std::any_of(imports_.begin(), imports_.end(), [&](auto& imp) {
+    return imp->rseg.home == home && imp->ours && imp->made.load() && !imp->marked.load();
+  });
+}
+
 std::shared_ptr<fabric::Link> Importer::link_with(const ContextId& home) {
   Guard g(links_mu_);
   auto it = links_.find(home);

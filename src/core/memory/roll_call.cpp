@@ -14,8 +14,9 @@ constexpr Nanos kProbe = 200 * kMilli;
 std::vector<Importer::Asked> Importer::ask_homes() {
   std::vector<Asked> asked;
   for (auto& imp : all_imports()) {
-    if (imp->marked.load() || std::any_of(asked.begin(), asked.end(),
-                                          [&](const Asked& a) { return a.link == imp->link; })) {
+    if (!imp->ours || !imp->made.load() || imp->marked.load()) continue;  // not to be told of
+    if (std::any_of(asked.begin(), asked.end(),
+                    [&](const Asked& a) { return a.link == imp->link; })) {
       continue;
     }
     Asked a{{imp->rseg.home_node, imp->rseg.home}, {}, imp->link, nullptr};

@@ -328,7 +328,8 @@ void Watch::carry_out(const Verdict& v) {
     // has been told.
     if (access::NaddrInfo who; parted) {
       const auto link = p->home ? importer_->link_with(v.peer) : nullptr;
-      const bool as_home = link != nullptr && !link->condemned();
+      const bool as_home =
+          link != nullptr && !link->condemned() && importer_->concerned_with(v.peer);
       if (as_home) who = {p->node, v.peer};
       if (as_home || home_->imported(v.peer, &who)) parts_.observer.unreachable(who);
     }
