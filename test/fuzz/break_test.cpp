@@ -94,6 +94,13 @@ TEST_CASE("an_importer_that_missed_a_break_drops_what_is_of_before") {
   if (asks) {
     // The key has gone with the break; there is none before what the home has said is heard.
     CHECK(imp.brk.load() == kPages);
+    // Of before are pages that lie before the new break: nothing of them comes home.
+    LossMark mark;
+    CHECK(ok(peer.importer->barrier(mark, {soon})));
+    for (uint32_t page = 1; page < kPages; ++page) {
+      CAPTURE(page);
+      CHECK(at_home[page * kPageSize + 9] == std::byte(page == 1 ? 9 : 0));
+    }
     peer.hears_from.store(4);
   }
   CHECK(access(11, false) == Exception::kNone);
