@@ -233,8 +233,8 @@ class FalseHome final : public fabric::Receiver {
           for (size_t i = 1; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(any());
           break;
         case 4:  // a status of another request's
-          bytes = {
-              one_of({std::byte{2}, std::byte{3}, std::byte{9}, std::byte{10}, std::byte{11}})};
+          bytes = {one_of({std::byte{2}, std::byte{3}, std::byte{9}, std::byte{10}, std::byte{11},
+                           std::byte{12}})};
           break;
         default:
           break;  // the truth, for once

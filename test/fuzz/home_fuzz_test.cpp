@@ -1,6 +1,7 @@
 // What importers may send to a home, and what homes may tell an importer, as random bytes handed
 // straight to the code that takes them apart: far more of them than go over a wire, and with a
 // sanitizer watching. CMI_FUZZ_COUNT sets how many, CMI_TEST_SEED the seed.
+#include <cmi.h>
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -9,9 +10,7 @@
 #include <random>
 #include <thread>
 
-#include "core/memory/home.hpp"
-#include "core/memory/importer.hpp"
-#include "fabric/fake/fake.hpp"
+#include "fuzz/contexts.hpp"
 #include "node/node_support.hpp"
 
 namespace cmi::test {
@@ -29,97 +28,21 @@ uint64_t number_from(const char* variable, uint64_t usual) {
   return text != nullptr ? std::strtoull(text, nullptr, 0) : usual;
 }
 
-// Whom nothing that is told matters to.
-class Unconcerned final : public Observer {
- public:
-  void importer_down(const access::NaddrInfo&, std::vector<int32_t>) override {}
-  void home_down(const access::NaddrInfo&, std::vector<int32_t>) override {}
-  void stores_lost(int32_t, std::vector<uint32_t>, bool) override {}
-  void unreachable(const access::NaddrInfo&) override {}
-  void quiesced(int32_t, std::function<void()>) override {}
-  void resumed(int32_t) override {}
-};
-
-// One context without its threads: whoever runs the case calls what they would.
-class Context final : public fabric::ServerHandler {
- public:
-  Context(fabric::FakeNet& net, const node::Config& config)
-      : serving_(net.open()), linking_(net.open()) {
-    auto joined = node::Node::join(config, id);
-    REQUIRE(joined);
-    node_ = joined.take();
-    Userfault::probe({});
-    auto opened = fabric::Server::open(*serving_, id, *this);
-    REQUIRE(opened);
-    server = opened.take();
-    fabric::Identity identity{id, node_->id(), 0, {}};
-    const Bytes door = server->door_address();
-    identity.door.assign(door.begin(), door.end());
-    auto watches = Watch::open({*node_, *server, "fake", id, kSecond, observer_});
-    REQUIRE(watches);
-    watch_ = watches.take();
-    auto imports = Importer::open(
-        {*node_, *linking_, "fake", *server, identity, views_, stats_, *watch_, false, observer_});
-    REQUIRE(imports);
-    importer = imports.take();
-    auto homes = Home::open(
-        {*node_, *serving_, *server, "fake", id, node_->id(), views_, stats_, *watch_, observer_});
-    REQUIRE(homes);
-    home = homes.take();
-    watch_->start(*home, *importer);
-  }
-  ~Context() override {
-    importer.reset();
-    watch_.reset();
-    server.reset();
-    home.reset();
-  }
-  Context(const Context&) = delete;
-  Context& operator=(const Context&) = delete;
-
-  bool on_hello(const fabric::ClientInfo&) override { return true; }
-  void on_new_session(const fabric::ClientInfo& client) override { home->on_new_session(client); }
-  void on_request(const fabric::ClientInfo& client, uint64_t number, uint16_t type,
-                  Reader payload) override {
-    home->on_request(client, number, type, payload);
-  }
-  void on_notice(const ContextId& from, uint64_t secret, uint64_t number, uint16_t type,
-                 Reader payload) override {
-    importer->on_notice(from, secret, number, type, payload);
-  }
-  void on_ack(const ContextId& client, uint64_t number, Reader payload) override {
-    home->on_ack(client, number, payload);
-  }
-  bool may_sweep(const ContextId&) override { return false; }
-
-  const ContextId id = random_context_id();
-  std::unique_ptr<fabric::Server> server;
-  std::unique_ptr<Importer> importer;
-  std::unique_ptr<Home> home;
-
- private:
-  Unconcerned observer_;
-  std::unique_ptr<Watch> watch_;
-  std::unique_ptr<fabric::Fabric> serving_, linking_;
-  std::unique_ptr<node::Node> node_;
-  ViewTable views_;
-  Stats stats_{};
-};
-
 struct Exported {
   int32_t id = 0;
   access::RsegInfo handle;
   access::TokenInfo token;
   std::byte* view = nullptr;
 
-  Exported(Context& context, uint32_t rights, int32_t attributes = 0) {
-    auto made = context.home->create(kSize, 0, 0);
+  Exported(Context& context, uint32_t rights, int32_t attributes = 0, int32_t flags = 0) {
+    auto made = context.home->create(kSize, flags, 0);
     REQUIRE(made);
     id = *made;
+    if (access::extensible(flags)) REQUIRE(ok(context.home->set_break(id, kSize, 0, kSecond)));
     auto attached = context.home->attach(id, kSize, nullptr, false, Deadline::in(kSecond));
     REQUIRE(attached);
     view = static_cast<std::byte*>(*attached);
-    auto rseg = context.home->export_segment(id, 0, attributes);
+    auto rseg = context.home->export_segment(id, flags, attributes);
     auto granted = context.home->new_token(id, true, {}, rights, nullptr);
     REQUIRE(rseg);
     REQUIRE(granted);
@@ -393,7 +316,8 @@ TEST_CASE("random_notices_for_an_import_do_no_harm") {
   NodeFolder folder;
   auto net = fabric::FakeNet::make({});
   Context home(*net, folder.config("home")), peer(*net, folder.config("peer"));
-  const Exported exported(home, fabric::kRead | fabric::kWrite | fabric::kAtomic);
+  const Exported exported(home, fabric::kRead | fabric::kWrite | fabric::kAtomic, 0,
+                          CMI_SEG_EXTENSIBLE);
   std::atomic<bool> over{false};
   std::thread serving([&] {
     while (!over.load()) home.server->poll();
@@ -402,6 +326,7 @@ TEST_CASE("random_notices_for_an_import_do_no_harm") {
   auto imported = peer.importer->import(exported.handle, 1, true, soon);
   REQUIRE(imported);
   REQUIRE(ok(peer.importer->set_token(*imported, exported.token, soon)));
+  REQUIRE(ok(peer.importer->prepare(**imported, false)));
   over.store(true);
   serving.join();
   Payloads payloads(seed, {exported.handle.uid});
@@ -411,15 +336,24 @@ TEST_CASE("random_notices_for_an_import_do_no_harm") {
     Writer out(bytes);
     out.put(exported.handle.uid);
     out.put((*imported)->instance);
-    const Bytes more = payloads.next();
-    out.bytes(more.subspan(0, std::min<size_t>(more.size(), 1800)));
+    const bool moves = payloads.one_in(8);
+    if (moves) {  // a break, and from where on what there is is of before
+      out.put(payloads.any() % 20 * kPageSize);
+      out.put(static_cast<uint32_t>(payloads.any() % count));
+      out.put(payloads.one_in(2) ? payloads.any() % 20 * kPageSize : payloads.any() % kSize);
+    } else {
+      const Bytes more = payloads.next();
+      out.bytes(more.subspan(0, std::min<size_t>(more.size(), 1800)));
+    }
     auto type = static_cast<uint16_t>(payloads.one_in(3)   ? 5 + payloads.any() % 60000
                                       : payloads.one_in(2) ? 4
                                                            : 1);
     if (type == static_cast<uint16_t>(NoticeType::kGoodbye)) type = 1;
+    if (moves) type = static_cast<uint16_t>(NoticeType::kBreak);
     peer.importer->on_notice(exported.handle.home, payloads.any(), i, type, Reader(out.done()));
   }
   CHECK((*imported)->state.load() == ImportState::kUsable);
+  CHECK((*imported)->brk.load() <= kSize / kPageSize);
 }
 
 }  // namespace

@@ -276,7 +276,7 @@ TEST_CASE("garbage in the slots of a registry harms nobody and is cleaned up") {
   for (size_t s = 0; s < 4096 * 8; ++s) {
     if (s / 8 != static_cast<size_t>(*kept & 4095)) put(128 + 256 * 32 + s * 8);
   }
-  for (size_t i = 1; i < 32768; ++i) put(128 + 256 * 32 + 4096 * 80 + i * 8);
+  for (size_t i = 1; i < 32768; ++i) put(128 + 256 * 32 + 4096 * 128 + i * 8);
   for (int32_t id : {INT32_MIN, -1, 0, 1, 4095, 4096, INT32_MAX}) {
     CHECK(a->find(id).status() == Status::kInval);
     CHECK(a->attach(id).status() == Status::kInval);

@@ -157,7 +157,7 @@ bool eventually(const std::function<bool()>& condition) {
 }
 
 namespace {
-constexpr size_t kContextsAt = 128, kSegmentsAt = kContextsAt + 256 * 32, kSegmentBytes = 80,
+constexpr size_t kContextsAt = 128, kSegmentsAt = kContextsAt + 256 * 32, kSegmentBytes = 128,
                  kAttachmentsAt = kSegmentsAt + 4096 * kSegmentBytes,
                  kReservationsAt = kAttachmentsAt + 32768 * 8,
                  kRegistrySize = kReservationsAt + 64 * 32;

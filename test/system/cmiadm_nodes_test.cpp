@@ -54,8 +54,8 @@ std::string save(const Cluster& cluster, const Flat& handle, size_t size) {
 }
 
 // Where the arrays of a registry begin, as doc/design/registry.md says.
-constexpr off_t kContexts = 128, kSegments = 8320, kAttachments = 336000, kReservations = 598144,
-                kRegistryEnd = 600192;
+constexpr off_t kContexts = 128, kSegments = 8320, kAttachments = 532608, kReservations = 794752,
+                kRegistryEnd = 796800;
 
 void poke(const std::string& file, off_t at, uint64_t word) {
   const Fd fd(::open(file.c_str(), O_WRONLY | O_CLOEXEC));
@@ -220,7 +220,7 @@ TEST_SUITE("cmiadm") {
     poke(file, kAttachments + 8 * 100, ~uint64_t{0});  // a view of nothing
     poke(file, kContexts + 32 * 200, 77);              // no state of a context
     const uint64_t index = (static_cast<uint64_t>(seg.seg()) & 4095) + 1;
-    poke(file, kSegments + static_cast<off_t>(80 * index), 12345);  // no state of a segment
+    poke(file, kSegments + static_cast<off_t>(128 * index), 12345);  // no state of a segment
     const Value damaged = list(cluster);
     const Value& node = *node_of(damaged, process.pid());
     CHECK(node["damaged"].number == 3);

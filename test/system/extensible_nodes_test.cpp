@@ -1,7 +1,11 @@
 // Extensible segments: the break at home, in other processes of the node and at importers, up and
 // down, while nobody and while everybody uses the segment.
 #include <doctest/doctest.h>
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <string>
 
@@ -29,6 +33,47 @@ uint64_t memory_of(const Cluster& cluster, cmi_seg seg) {
 
 int loads(Process& process, uint64_t at) { return load(process, at).cause(); }
 int stores(Process& process, uint64_t at) { return store(process, at, 1).cause(); }
+
+// Takes the write protection from pages of a view, as a fault that races with the cutting of the
+// file may.
+void unwatch(Process& process, uint64_t at, uint64_t size) {
+  process.run(
+      [](uint64_t from, uint64_t bytes) {
+        char name[64];
+        for (int fd = 0; fd < 1024; ++fd) {
+          const std::string link = "/proc/self/fd/" + std::to_string(fd);
+          const ssize_t n = ::readlink(link.c_str(), name, sizeof name);
+          if (n <= 0 || !std::string(name, static_cast<size_t>(n)).ends_with("[userfaultfd]")) {
+            continue;
+          }
+          uffdio_writeprotect none{{from, bytes}, 0};
+          (void)::ioctl(fd, UFFDIO_WRITEPROTECT, &none);  // of the one that watches it
+        }
+      },
+      at, size);
+}
+
+// At a fault point.
+bool await_stopped(const Process& process) {
+  for (const Deadline deadline = Deadline::in(30 * kSecond); !deadline.passed(); ::usleep(500)) {
+    siginfo_t found{};
+    if (::waitid(P_PID, static_cast<id_t>(process.pid()), &found, WSTOPPED | WNOHANG) == 0 &&
+        found.si_pid == process.pid()) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// In a child: the break as it is told, once it is not 0.
+constexpr auto told_break = [](cmi_seg seg) {
+  const Deadline deadline = Deadline::in(20 * kSecond);
+  cmi_ds ds{};
+  while (ds.info.seg_brk == 0 && !deadline.passed()) {
+    if (CMIFN(ctxt(), 10, seg_ctl)(ctxt(), seg, CMI_SEG_INFO, &ds) != 0) break;
+  }
+  return uint64_t{ds.info.seg_brk};
+};
 
 struct Scene {
   Cluster cluster;
@@ -347,6 +392,125 @@ TEST_SUITE("extensible") {
     }
   }
 
+  TEST_CASE_FIXTURE(Scene, "an_importer_that_slept_through_a_shrinking_keeps_nothing_of_before") {
+    REQUIRE(seg_brk(home, exported.seg, 8 * kPage).ok());
+    for (uint64_t page = 2; page < 8; ++page) {
+      REQUIRE(publish(peer, import.at + page * kPage, 4));
+      REQUIRE(store(peer, import.at + page * kPage + 8, 5).cause() == Fault::kNone);
+    }
+    peer.stop();
+    REQUIRE(seg_brk(home, exported.seg, 2 * kPage).ok());
+    REQUIRE(seg_brk(home, exported.seg, 16 * kPage).ok());
+    peer.signal(SIGCONT);
+    // Where it has been declared dead meanwhile, it accesses nothing.
+    CHECK(peer.run(
+        [](uint64_t at) {
+          for (const Deadline deadline = Deadline::in(20 * kSecond); !deadline.passed();) {
+            if (load64(at + 15 * kPage).cause() != CMI_ERROR_SEG_BRK) break;
+          }
+          bool old = false;
+          for (uint64_t page = 2; page < 8; ++page) {
+            for (uint64_t word : {0, 8}) {
+              const Access found = load64(at + page * kPage + word);
+              old = old || (found.cause() == Fault::kNone && found.value != 0);
+            }
+          }
+          return !old;
+        },
+        import.at));
+    (void)wmb(peer);
+    for (uint64_t page = 2; page < 16; ++page) {
+      CHECK(load(home, exported.at + page * kPage).value == 0);
+      CHECK(load(home, exported.at + page * kPage + 8).value == 0);
+    }
+  }
+
+  TEST_CASE_FIXTURE(Scene, "what_a_silent_importer_stored_before_the_break_is_not_lost") {
+    REQUIRE(seg_brk(home, exported.seg, 4 * kPage).ok());
+    Process& silent = cluster.spawn("silent", {{"CMI_FAULT_POINT", "publish_before_send#1=stop"}});
+    const Import third = import_segment(silent, exported);
+    auto storing = silent.start([](uint64_t at) { return store64(at, 6).cause(); }, third.at);
+    REQUIRE(await_stopped(silent));  // the timer publishes it
+    REQUIRE(seg_brk(home, exported.seg, kPage).ok());
+    CHECK(load(home, exported.at).cause() == Fault::kNone);
+    silent.signal(SIGCONT);
+    CHECK(storing.get() == Fault::kNone);
+    CHECK(load_until(home, exported.at, 6) == 6);
+    CHECK(load_until(peer, import.at, 6) == 6);
+  }
+
+  TEST_CASE_FIXTURE(Scene, "growth_that_an_importer_has_not_heard_of_raises_nothing_there") {
+    REQUIRE(seg_brk(home, exported.seg, kPage).ok());
+    Process& slow =
+        cluster.spawn("slow", {{"CMI_FAULT_POINT", "invalidate_before_zap#1=delay:3000000"}});
+    const Import third = import_segment(slow, exported);
+    slow.run([] {
+      cmi_ctl_cfg cfg{};
+      cfg.ctl_cfg_rcfg_tout = 20'000;
+      (void)CMIFN(ctxt(), 10, cmi_ctl)(ctxt(), CMI_CTL_RECONF_TOUT, &cfg);
+    });
+    REQUIRE(load(slow, third.at).value == 0);
+    // Its service thread is busy with this for longer than anybody waits for it.
+    REQUIRE(store(home, exported.at, 1).cause() == Fault::kNone);
+    REQUIRE(load_until(peer, import.at, 1) == 1);
+    REQUIRE(seg_brk(home, exported.seg, 8 * kPage).ok());
+    CHECK(loads(slow, third.at + 7 * kPage) == Fault::kNone);
+    CHECK(loads(slow, third.at + 8 * kPage) == CMI_ERROR_SEG_BRK);
+  }
+
+  TEST_CASE_FIXTURE(Scene, "other_processes_of_the_node_watch_their_views_after_a_shrinking") {
+    const Answer read_only = seg_at(beside, exported.seg, 0, CMI_SEG_READ);
+    REQUIRE(read_only.ok());
+    REQUIRE(seg_brk(home, exported.seg, 8 * kPage).ok());
+    for (uint64_t page = 0; page < 8; ++page) {
+      REQUIRE(loads(beside, there + page * kPage) == Fault::kNone);
+      REQUIRE(loads(beside, read_only.at() + page * kPage) == Fault::kNone);
+    }
+    unwatch(beside, there, kMost);
+    unwatch(beside, read_only.at() + 2 * kPage, kMost - 2 * kPage);
+    REQUIRE(seg_brk(home, exported.seg, 2 * kPage).ok());
+    REQUIRE(seg_brk(home, exported.seg, 8 * kPage).ok());
+    for (uint64_t page = 2; page < 8; ++page) {
+      CHECK(stores(beside, read_only.at() + page * kPage) == CMI_ERROR_ACCESS);
+      REQUIRE(load(peer, import.at + page * kPage).value == 0);
+      REQUIRE(publish(beside, there + page * kPage, page));
+      CHECK(load(peer, import.at + page * kPage).value == page);
+    }
+  }
+
+  TEST_CASE("the_cache_of_an_extensible_import_counts_up_to_the_break") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer", {{"CMI_MEM_MAX", "1M"}});
+    Process& other = cluster.spawn("other", {{"CMI_MEM_MAX", "1M"}});
+    constexpr size_t kQuarter = 1 << 18;
+    const Export exported = export_segment(home, 16 * kQuarter, kAllRights, CMI_SEG_EXTENSIBLE);
+    const Import import = import_segment(peer, exported);
+    // Counted by the service thread as soon as the registry's lock is had.
+    const auto left = [](uint64_t bytes) {
+      for (const Deadline deadline = Deadline::in(20 * kSecond); !deadline.passed();) {
+        cmi_ctl_cfg cfg{};
+        if (CMIFN(ctxt(), 10, cmi_ctl)(ctxt(), CMI_CTL_INFO, &cfg) != 0) return false;
+        if (cfg.info.max_mem_avail == bytes) return true;
+      }
+      return false;
+    };
+    REQUIRE(peer.run(left, 4 * kQuarter));
+    REQUIRE(seg_brk(home, exported.seg, kQuarter).ok());
+    CHECK(peer.run(left, 3 * kQuarter));
+    CHECK(seg_get(peer, 4 * kQuarter).failed(CMI_ERR_NOMEM));
+    // The home decides, also beyond what the importer's node has.
+    REQUIRE(seg_brk(home, exported.seg, 8 * kQuarter).ok());
+    CHECK(peer.run(left, uint64_t{0}));
+    CHECK(loads(peer, import.at + 8 * kQuarter - 8) == Fault::kNone);
+    CHECK(seg_get(peer, kPage).failed(CMI_ERR_NOMEM));
+    CHECK(seg_imp(other, exported.handle).failed(CMI_ERR_NOMEM));
+    REQUIRE(seg_brk(home, exported.seg, 2 * kQuarter).ok());
+    CHECK(peer.run(left, 2 * kQuarter));
+    CHECK(seg_imp(other, exported.handle).ok());
+    CHECK(other.run(left, 2 * kQuarter));
+  }
+
   TEST_CASE("the_break_from_before_an_import_is_told_to_all_processes_of_its_node") {
     Cluster cluster;
     Process& home = cluster.spawn("home");
@@ -355,15 +519,23 @@ TEST_SUITE("extensible") {
     const Export exported = export_segment(home, kMost, kAllRights, CMI_SEG_EXTENSIBLE);
     REQUIRE(seg_brk(home, exported.seg, 5 * kPage).ok());
     const Import import = import_segment(peer, exported);
-    const auto told = [](cmi_seg seg) {
-      const Deadline deadline = Deadline::in(20 * kSecond);
-      cmi_ds ds{};
-      while (ds.info.seg_brk == 0 && !deadline.passed()) {
-        if (CMIFN(ctxt(), 10, seg_ctl)(ctxt(), seg, CMI_SEG_INFO, &ds) != 0) break;
-      }
-      return uint64_t{ds.info.seg_brk};
-    };
-    CHECK(beside.run(told, import.seg) == 5 * kPage);
+    CHECK(beside.run(told_break, import.seg) == 5 * kPage);
+  }
+
+  TEST_CASE("a_break_that_comes_while_somebody_has_the_registry_is_told_when_he_is_done") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home, kMost, kAllRights, CMI_SEG_EXTENSIBLE);
+    const Import import = import_segment(peer, exported);
+    Process& beside = cluster.spawn("peer", {{"CMI_FAULT_POINT", "node.create.claimed=stop"}});
+    auto making = beside.start([] { return CMIFN(ctxt(), 10, seg_get)(ctxt(), kPage, 0); });
+    REQUIRE(await_stopped(beside));
+    REQUIRE(seg_brk(home, exported.seg, 5 * kPage).ok());
+    CHECK(loads(peer, import.at + 4 * kPage) == Fault::kNone);
+    beside.signal(SIGCONT);
+    CHECK(making.get() > 0);
+    CHECK(beside.run(told_break, import.seg) == 5 * kPage);
   }
 
   // Threads of everybody load, store, swap and wait for barriers on all pages while the break

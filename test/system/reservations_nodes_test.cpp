@@ -219,6 +219,47 @@ TEST_SUITE("reservations") {
     REQUIRE(give_up(process).ok());
   }
 
+  TEST_CASE("growth_counts_against_the_reservation_in_use_and_goes_back_where_it_came_from") {
+    Cluster cluster;
+    const Env limit{{"CMI_MEM_MAX", "8M"}};
+    Process& process = cluster.spawn("node", limit);
+    Process& first = cluster.spawn("node", limit);
+    Process& second = cluster.spawn("node", limit);
+    const Answer seg = seg_get(process, 8 * kMiB, CMI_SEG_EXTENSIBLE);
+    REQUIRE(seg.ok());
+    REQUIRE(seg_brk(process, seg.seg(), kMiB).ok());  // from what is free
+    const Reserved one = reserve(first, 2 * kMiB);
+    const Reserved two = reserve(second, 2 * kMiB);
+    REQUIRE(seg_get(process, 3 * kMiB).ok());  // all that is left
+    CHECK(seg_brk(process, seg.seg(), 2 * kMiB).failed(CMI_ERR_NOMEM));
+    const auto used = [&](uint64_t of_one, uint64_t of_two) {
+      CHECK(reserve(first, 2 * kMiB).used == of_one);
+      CHECK(reserve(second, 2 * kMiB).used == of_two);
+    };
+    // Made before there was a reservation, it grows within it all the same.
+    REQUIRE(use(process, one.key).ok());
+    REQUIRE(seg_brk(process, seg.seg(), 2 * kMiB).ok());
+    used(kMiB, 0);
+    REQUIRE(use(process, two.key).ok());
+    REQUIRE(seg_brk(process, seg.seg(), 4 * kMiB).ok());
+    used(kMiB, 2 * kMiB);
+    CHECK(seg_brk(process, seg.seg(), 5 * kMiB).failed(CMI_ERR_NOMEM));
+    used(kMiB, 2 * kMiB);
+    REQUIRE(use(process, one.key).ok());
+    REQUIRE(seg_brk(process, seg.seg(), 5 * kMiB).ok());
+    used(2 * kMiB, 2 * kMiB);
+    // What it shrinks by goes back to who gave it last.
+    REQUIRE(use(process, 0).ok());
+    REQUIRE(seg_brk(process, seg.seg(), 3 * kMiB).ok());
+    used(kMiB, kMiB);
+    REQUIRE(seg_brk(process, seg.seg(), kMiB).ok());
+    used(0, 0);
+    CHECK(seg_brk(process, seg.seg(), 2 * kMiB).failed(CMI_ERR_NOMEM));
+    REQUIRE(give_up(first).ok());
+    CHECK(seg_brk(process, seg.seg(), 3 * kMiB).ok());
+    REQUIRE(give_up(second).ok());
+  }
+
   TEST_CASE("a_deleted_reservation_leaves_its_segments_and_serves_no_more") {
     Cluster cluster;
     Process& process = cluster.spawn("node");

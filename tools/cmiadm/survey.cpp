@@ -122,7 +122,6 @@ void read_segments(const Registry_shm& r, NodeRow& node) {
     s.size = from.size;
     s.charged = from.charged;
     s.brk = std::min(from.brk, from.size);
-    s.reservation = from.reservation;
     s.flags = from.flags;
     s.owner = word->owner;
     s.owner_pid = checked_pid(static_cast<uint64_t>(from.owner_pid));
@@ -141,7 +140,7 @@ void read_reservations(const Registry_shm& r, NodeRow& node) {
     row.size = from.size;
     row.maker_pid = checked_pid(static_cast<uint64_t>(from.maker_pid));
     for (const SegmentRow& s : node.segments) {
-      if (s.reservation == row.key) row.used += s.charged;
+      row.used += node::charged_to(r.segments[node::index_of(s.id)], row.key);
     }
     node.reservations.push_back(row);
   }

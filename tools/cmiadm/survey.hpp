@@ -36,10 +36,9 @@ struct SegmentRow {
   node::SegmentKind kind = node::SegmentKind::kHome;
   node::SegmentState state = node::SegmentState::kFree;
   uint32_t marks = 0;
-  uint64_t size = 0;         // bytes
-  uint64_t brk = 0;          // bytes; size unless it is extensible
-  uint64_t charged = 0;      // bytes that count against CMI_MEM_MAX
-  uint64_t reservation = 0;  // key of the one that they come from; it may be gone
+  uint64_t size = 0;     // bytes
+  uint64_t brk = 0;      // bytes; size unless it is extensible
+  uint64_t charged = 0;  // bytes that count against CMI_MEM_MAX
   int32_t flags = 0;
   uint32_t owner = 0;  // context slot
   pid_t owner_pid = 0;

@@ -281,7 +281,7 @@ Status Context::seg_info(int32_t seg, cmi_ds* ds) {
 
 Status Context::set_break(int32_t seg, size_t to) {
   if (!node_->find(seg)) return Status::kInval;
-  return engine_->home().set_break(seg, to, reservation_.load(), Deadline::in(kRevokeTimeout));
+  return engine_->home().set_break(seg, to, reservation_.load(), kRevokeTimeout);
 }
 
 Status Context::attribute(int32_t seg, int32_t cmd, size_t* size) {

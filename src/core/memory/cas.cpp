@@ -34,7 +34,9 @@ Exception Importer::cas(const View& view, const std::byte* addr, uint64_t expect
     return imp.state.load() == ImportState::kRemoved ? explain(imp, deadline) : e;
   }
   if ((imp.rights.load() & fabric::kAtomic) == 0 || !imp.allows(index)) return Exception::kAccess;
-  if (index >= imp.brk.load(std::memory_order_seq_cst)) return Exception::kSegBrk;
+  if (index >= imp.brk.load(std::memory_order_seq_cst)) {
+    if (Exception e = past_break(imp, index, deadline); e != Exception::kNone) return e;
+  }
   // Nothing is cached, and the home's own swap is one with the stores that it makes for others.
   if (imp.through) {
     return swap_by_message(holder, offset, expected, desired, again, found, pending, unknown,
@@ -152,7 +154,10 @@ Exception Importer::swap_by_provider(const std::shared_ptr<Import>& holder, uint
     }
     session.reset();
     if (const Exception e = explain(imp, deadline); e != Exception::kNone) return e;
-    if (offset / kPageSize >= imp.brk.load(std::memory_order_seq_cst)) return Exception::kSegBrk;
+    const auto page = static_cast<uint32_t>(offset / kPageSize);
+    if (page >= imp.brk.load(std::memory_order_seq_cst)) {
+      if (const Exception e = past_break(imp, page, deadline); e != Exception::kNone) return e;
+    }
     if (deadline.passed()) return Exception::kTransient;
   }
   const fabric::Cause cause = session->cas(found, expected, desired, key, offset, deadline);

@@ -94,14 +94,14 @@ void Home::cut_off_silent(const std::shared_ptr<Publication>& p, uint64_t uid) {
   struct Unheard {  // an import
     ContextId client;
     uint32_t instance;
-    bool revoked;
+    NoticeType type;
   };
   std::vector<Unheard> silent;
   {
     Guard g(mu_);
     for (auto& [number, n] : notices_) {
       if (n.publication != p) continue;
-      silent.push_back({n.client, n.instance, n.type == NoticeType::kRevoke});
+      silent.push_back({n.client, n.instance, n.type});
     }
   }
   for (auto& c : silent) parts_.server.fence(c.client, false);  // what is in mid-payload ends here
@@ -114,10 +114,13 @@ void Home::cut_off_silent(const std::shared_ptr<Publication>& p, uint64_t uid) {
       auto known = std::make_shared<Publication>();
       known->waiting = 1;
       known->done.begin();
-      for (auto& [client, instance, revoked] : silent) {
+      for (auto& [client, instance, type] : silent) {
+        // A break takes nothing from it but what lies behind that: should it live, it publishes the
+        // rest as always, and repairs what it was writing; should it not, forget() is told.
+        if (type == NoticeType::kBreak) continue;
         // One that has a new token by now has dropped its pages, and marks again what it stores to.
         const Holder* h = find_holder(*s, client, instance);
-        if (revoked && h != nullptr && h->token != 0) continue;
+        if (type == NoticeType::kRevoke && h != nullptr && h->token != 0) continue;
         lose_marks(*s, client, instance, known);
         forget_content(*s, client, instance, &done);
       }

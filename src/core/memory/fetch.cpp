@@ -108,7 +108,8 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, D
     // A break is set first, and what lies behind it taken after, as well.
     if (index >= imp.brk.load(std::memory_order_seq_cst)) {
       page.unlock();
-      return Exception::kSegBrk;
+      if (Exception e = past_break(imp, index, deadline); e != Exception::kNone) return e;
+      continue;
     }
     if (imp.lapsed.load(std::memory_order_seq_cst)) {
       page.unlock();
@@ -246,6 +247,7 @@ bool Importer::session_key(Import& imp, fabric::Session& session, fabric::Remote
     if (!answer) return false;
     Reader in(*answer);
     const auto status = static_cast<WireStatus>(in.get<uint8_t>());
+    if (status == WireStatus::kBreakUnheard) return false;  // the notice is on its way
     if (status != WireStatus::kOk) {
       trace(kFacTok, kInfo, "the home refuses the token of segment {}: {}", imp.id,
             static_cast<int>(status));
@@ -404,7 +406,7 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Marking
     if (brk < wanted + n) {
       give_up_fetch(holder, brk, wanted + n - brk);
       n = brk - wanted;
-      if (n == 0) return Exception::kSegBrk;
+      if (n == 0) return e;  // tried again, it is one behind the break
     }
     if (e == Exception::kNone && failed && n > 1) {
       // One page whose memory is broken fails the read of all: those beside it are for who wants
@@ -458,7 +460,7 @@ void Importer::took_token(Import& imp, uint64_t version) {
 }
 
 // What the home says about an access that failed. kNone: nothing is wrong (any more).
-Exception Importer::explain(Import& imp, Deadline deadline) {
+Exception Importer::explain(Import& imp, Deadline deadline, Break* brk) {
   const ImportState state = imp.state.load();
   if (state == ImportState::kGone) return Exception::kSinval;
   if (state == ImportState::kNoToken || state == ImportState::kRevoked) return Exception::kToken;
@@ -471,6 +473,10 @@ Exception Importer::explain(Import& imp, Deadline deadline) {
   if (answer) {
     Reader in(*answer);
     const auto status = static_cast<WireStatus>(in.get<uint8_t>());
+    if (brk != nullptr && imp.extensible) {
+      *brk = read_break(in);
+      if (!in.done() || !legal(imp, *brk)) *brk = {};
+    }
     switch (status) {
       case WireStatus::kOk:
         return state == ImportState::kRemoved ? Exception::kToken : Exception::kNone;

@@ -18,6 +18,7 @@
 // of it resize_mu_, which application threads alone take: one break moves at a time.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
@@ -102,7 +103,8 @@ class Home {
   // home_break.cpp
   // CMI_SEG_BRK: when it returns, nobody anywhere accesses what lies behind `to`, or everybody may
   // access what lies before it.
-  Status set_break(int32_t id, uint64_t to, uint64_t reservation, Deadline deadline);
+  // An importer has `patience` for its answer, from when it is asked.
+  Status set_break(int32_t id, uint64_t to, uint64_t reservation, Nanos patience);
   // Fault handler: whether the page lies past the break; and of one that does not, whether it may
   // have when it was accessed.
   bool past_break(const View& view, const std::byte* addr);
@@ -175,6 +177,7 @@ class Home {
     std::unique_ptr<fabric::Region> region;
     bool revoked = false;
   };
+  static constexpr uint64_t kNoLow = UINT64_MAX;
   struct Holder {  // one import of one client
     ContextId client;
     NodeId node;
@@ -191,6 +194,9 @@ class Home {
     bool could_write = false;                 // once, with some token
     std::unique_ptr<fabric::Region> session;  // its own registration (a fence closes it)
     uint64_t session_end = 0;                 // bytes of the segment that it covers
+    // Bytes. The highest break that it may have used since it acknowledged one last, and the lowest
+    // that has come below that: what it has from there on is of before. kNoLow: none has.
+    uint64_t brk_peak = 0, brk_low = kNoLow;
     HeldRegions regions;
     // Pages that it stores to, or whose stores are not published: the map of pages in flux, should
     // it die. Client-inconsistent segments only; page, epoch (StoreMark).
@@ -388,8 +394,20 @@ class Home {
   static void put_break(Writer& out, const Segment& s);
   static uint64_t break_of(const Segment& s);  // as it is now; bytes
   void tell_break(const std::shared_ptr<Publication>& p, Segment& s) CMI_REQUIRES(mu_);
-  void forget_past_break(Segment& s, const std::shared_ptr<Publication>& p) CMI_REQUIRES(mu_);
+  void tell_break(const std::shared_ptr<Publication>& p, const Segment& s, const Holder& h)
+      CMI_REQUIRES(mu_);
+  // From where on this import has to drop what it has, though it lies before the break: it did not
+  // hear of a lower one in time. The break itself: there is nothing. Until it has acknowledged the
+  // newest, it gets no key, and what it stored from there on is of before.
+  static uint64_t low_of(const Segment& s, const Holder& h) {
+    return std::min(h.brk_low, s.brk.bytes);
+  }
+  void on_break_heard(const Notice& n) CMI_REQUIRES(mu_);
+  void on_cause(const fabric::ClientInfo& client, uint64_t number, Reader in);
+  void restore_break(uint64_t uid, uint64_t bytes, Nanos patience);
+  bool uncover_past_break(Segment& s, const std::shared_ptr<Publication>& p) CMI_REQUIRES(mu_);
   void renew_tokens(Segment& s) CMI_REQUIRES(mu_);
+  void watch_again(Segment& s, uint64_t from) CMI_REQUIRES(mu_);
 
   // export.cpp
   // Importers that have not acknowledged: fences them, and tells of what they may have stored.

@@ -450,6 +450,12 @@ void Home::on_datagram(node::Node::Datagram d) {
       case kBusToken:
         done.push_back(answer);
         break;
+      case kBusShrunk:
+        if (s != nullptr && !s->owned && s->owner == d.from && a % kPageSize == 0) {
+          watch_again(*s, a);
+        }
+        done.push_back(answer);
+        break;
       case kBusLook:
         if (!ours || add_watcher(*s, d.from)) done.push_back(answer);
         break;

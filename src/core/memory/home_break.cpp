@@ -61,20 +61,72 @@ bool Home::break_may_have_moved(const View& view, const std::byte* addr) {
   return t_tries < kMostTries;
 }
 
+void Home::tell_break(const std::shared_ptr<Publication>& p, const Segment& s, const Holder& h) {
+  std::byte buf[40];
+  Writer out(buf);
+  out.put(s.uid);
+  out.put(h.instance);
+  put_break(out, s);
+  out.put(low_of(s, h));
+  tell(p, s, h, NoticeType::kBreak, out.done());
+}
+
 void Home::tell_break(const std::shared_ptr<Publication>& p, Segment& s) {
   for (auto& h : s.holders) {
-    std::byte buf[32];
-    Writer out(buf);
-    out.put(s.uid);
-    out.put(h.instance);
-    put_break(out, s);
-    tell(p, s, h, NoticeType::kBreak, out.done());
+    if (s.brk.bytes < h.brk_peak) {
+      h.brk_low = std::min(h.brk_low, s.brk.bytes);
+    } else {
+      h.brk_peak = s.brk.bytes;
+    }
+    tell_break(p, s, h);
   }
 }
 
+// It has nothing of before any more. That of an older break says nothing of the newest.
+void Home::on_break_heard(const Notice& n) {
+  Segment* s = find_uid(n.uid);
+  Holder* h = s != nullptr ? find_holder(*s, n.client, n.instance) : nullptr;
+  Reader in(n.payload);
+  in.get<uint64_t>();
+  in.get<uint32_t>();
+  in.get<uint64_t>();
+  if (h == nullptr || in.get<uint32_t>() != s->brk.round) return;
+  h->brk_peak = s->brk.bytes;
+  h->brk_low = kNoLow;
+}
+
+// What an access of its failed with, as far as it is this side's; and the break. An importer that
+// asks has not heard of the newest break perhaps: notices about it wait no longer.
+void Home::on_cause(const fabric::ClientInfo& client, uint64_t number, Reader in) {
+  const auto uid = in.get<uint64_t>();
+  const auto instance = in.get<uint32_t>();
+  WireStatus status = WireStatus::kMalformed;
+  std::byte buf[16];
+  Writer out(buf);
+  if (in.done()) {
+    Guard g(mu_);
+    Segment* s = nullptr;
+    Holder* h = nullptr;
+    status = check(client.id, uid, instance, 0, &s, &h);
+    s = find_uid(uid);
+    h = s != nullptr ? find_holder(*s, client.id, instance) : nullptr;
+    if (h != nullptr && access::extensible(s->flags)) {
+      put_break(out, *s);
+      for (auto& [notice, n] : notices_) {
+        if (n.type != NoticeType::kBreak || n.client != client.id || n.instance != instance ||
+            n.uid != uid) {
+          continue;
+        }
+        parts_.server.notice(n.client, notice, static_cast<uint16_t>(n.type), n.payload);
+      }
+    }
+  }
+  reply(parts_.server, client.id, number, status, out.done());
+}
+
 // Pages in flux behind the break are no more: there is nothing to recover. When the file has ended,
-// for until then it has them. *p is settled when everybody knows.
-void Home::forget_past_break(Segment& s, const std::shared_ptr<Publication>& p) {
+// for until then it has them. Whether there were any; *p is settled when everybody knows.
+bool Home::uncover_past_break(Segment& s, const std::shared_ptr<Publication>& p) {
   const auto first = static_cast<uint32_t>(s.brk.bytes / kPageSize);
   bool changed = false;
   for (const PageRange& r :
@@ -84,6 +136,23 @@ void Home::forget_past_break(Segment& s, const std::shared_ptr<Publication>& p) 
     changed = true;
   }
   if (changed) flux_changed(s, p);
+  return changed;
+}
+
+// An access that the kernel was just serving when the file was cut may have left its page without
+// its protection, which should outlive the cut: once the file has grown again, a store there would
+// go unseen, or through a read-only view. Where the kernel notes stores by itself such a page
+// counts as stored to, so nothing is lost; and in another process than the owner this may come
+// late, when what was noted since must not be forgotten.
+void Home::watch_again(Segment& s, uint64_t from) {
+  for (HomeView& v : s.views) {
+    const bool by_kernel = v.armed && v.view->stores == nullptr;
+    if (from >= v.len || !(v.read_only || v.armed) || (by_kernel && !s.owned)) continue;
+    if (v.view->stores != nullptr && s.owned) {
+      v.view->stores->forget({static_cast<uint32_t>(from / kPageSize), kNoPage});
+    }
+    (by_kernel ? tracked_ : guarded_).protect(v.addr + from, v.len - from);
+  }
 }
 
 // Tokens keep their keys, which now open what lies before the break.
@@ -100,9 +169,26 @@ void Home::renew_tokens(Segment& s) {
   }
 }
 
-Status Home::set_break(int32_t id, uint64_t to, uint64_t reservation, Deadline deadline) {
-  // For the importers' answers, from when they are asked: however long the memory takes.
-  const Nanos patience = deadline.at - now();
+// The file has not been cut: what lies there is what it was, and everybody may access it again.
+void Home::restore_break(uint64_t uid, uint64_t bytes, Nanos patience) {
+  auto p = std::make_shared<Publication>();
+  p->waiting = 1;
+  p->done.begin();
+  Finished done;
+  {
+    Guard g(mu_);
+    Segment* s = find_uid(uid);
+    if (s == nullptr || s->removed) return;
+    s->brk = {bytes, s->brk.round + 1};
+    renew_tokens(*s);
+    tell_break(p, *s);
+    settle(p, &done);
+  }
+  run(done);
+  (void)wait(*p, Deadline::in(patience));
+}
+
+Status Home::set_break(int32_t id, uint64_t to, uint64_t reservation, Nanos patience) {
   SignalsBlocked quiet;
   Guard one(resize_mu_);
   Fd file;
@@ -159,6 +245,7 @@ Status Home::set_break(int32_t id, uint64_t to, uint64_t reservation, Deadline d
   }
   run(done);
   fault_point("break_told");
+  // From now on, however long the memory took.
   const bool heard = wait(*p, Deadline::in(patience));
   if (to > from) {
     // Who is silent still is told again and again; until it listens, it raises too much.
@@ -181,44 +268,30 @@ Status Home::set_break(int32_t id, uint64_t to, uint64_t reservation, Deadline d
   }
   fault_point("break_before_shrink");
   if (Status st = parts_.node.move_break(id, file.get(), to, reserve); !ok(st)) {
-    // What lies there is what it was, and everybody may access it again.
-    auto undone = std::make_shared<Publication>();
-    undone->waiting = 1;
-    undone->done.begin();
-    {
-      Guard g(mu_);
-      if (Segment* s = find_uid(uid); s != nullptr && !s->removed) {
-        s->brk = {from, s->brk.round + 1};
-        renew_tokens(*s);
-        tell_break(undone, *s);
-      }
-      settle(undone, &done);
-    }
-    run(done);
-    (void)wait(*undone, Deadline::in(patience));
+    restore_break(uid, from, patience);
     return st == Status::kReconfig ? Status::kNoMem : st;
   }
   auto known = std::make_shared<Publication>();
   known->waiting = 1;
   known->done.begin();
+  bool uncovered = false;
   {
     Guard g(mu_);
-    if (Segment* s = find_uid(uid); s != nullptr) forget_past_break(*s, known);
+    if (Segment* s = find_uid(uid); s != nullptr) uncovered = uncover_past_break(*s, known);
     settle(known, &done);
   }
   run(done);
-  (void)wait(*known, Deadline::in(patience));
-  // A store through a view that the kernel was just serving may have left it without its watch.
-  Guard g(mu_);
-  Segment* s = find_uid(uid);
-  for (size_t i = 0; s != nullptr && i < s->views.size(); ++i) {
-    HomeView& v = s->views[i];
-    if (!v.read_only && !v.armed) continue;
-    if (v.view->stores != nullptr) {
-      v.view->stores->forget({static_cast<uint32_t>(to / kPageSize), kNoPage});
+  if (uncovered) (void)wait(*known, Deadline::in(patience));
+  {
+    Guard g(mu_);
+    if (Segment* s = find_uid(uid); s != nullptr) watch_again(*s, to);
+  }
+  const Deadline deadline = Deadline::in(patience);
+  for (node::ContextSlot slot : parts_.node.attached(id)) {
+    if (slot == parts_.node.slot()) continue;
+    if (!ask_owner(slot, kBusShrunk, id, to, 0, -1, deadline)) {
+      trace(kFacSeg, kWarn, "CMI_SEG_BRK: a process of this node has not heard of it yet");
     }
-    Userfault& watch = v.read_only || !tracked_ ? guarded_ : tracked_;
-    watch.protect(v.addr + to, v.len - to);
   }
   return Status::kOk;
 }

@@ -201,10 +201,12 @@ Result<std::shared_ptr<Import>> Importer::import(const access::RsegInfo& rseg, i
     return because(Status::kInval, "the home has gone, or its lifelines cannot be reached");
   }
   if (imp->extensible) {
+    if (ours && parts_.node.has_room(brk.bytes) == Status::kNoMem) {
+      take_back(imp, out.done(), false);
+      return because(Status::kNoMem, "the node's memory is used up");
+    }
     (void)take_break(*imp, brk);
-    // Under brk_mu, so that the newest is stored last.
-    Guard g(imp->brk_mu);
-    if (ours) (void)parts_.node.store_break(imp->id, size_t{imp->brk.load()} * kPageSize);
+    store_break(*imp);
   }
   parts_.watch.look();
   {

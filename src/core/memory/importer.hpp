@@ -263,7 +263,8 @@ class Importer {
   Exception usable(Import& imp, bool write, uint32_t page);  // kNone, or why not
   Exception fetch(const View& view, uint32_t page, bool write, Marking* marking, Deadline deadline);
   bool adopt_token(const std::shared_ptr<Import>& imp, Deadline deadline);
-  Exception explain(Import& imp, Deadline deadline);
+  // *brk: the home's, of an extensible segment that it knows our import of; else round 0.
+  Exception explain(Import& imp, Deadline deadline, Break* brk = nullptr);
   ImportState refused(Import& imp, WireStatus status);  // closes the import as the home said
   bool home_has_ended(Import& imp);  // after a look at it; its imports are gone then
   void deliver(Import& imp, const View* view, PageRange pages, uint32_t wanted, bool write);
@@ -355,9 +356,15 @@ class Importer {
   static Break read_break(Reader& in);
   static bool legal(const Import& imp, const Break& brk);
   static bool take_break(Import& imp, const Break& brk);  // false: a newer one has come already
+  static bool take_break_locked(Import& imp, const Break& brk) CMI_REQUIRES(imp.brk_mu);
   static bool key_is_for(Import& imp, const Break& brk, uint32_t generation);
   bool on_break(const std::shared_ptr<Import>& imp, Reader in, Revocation* later);
   static bool settle_past_break(Import& imp, std::vector<PageRange>* pages);
+  void store_break(Import& imp);
+  void grow_to(Import& imp, const Break& brk);
+  // An access behind the break that is known here. kSegBrk: the home says so, too; kNone: it does
+  // not, and the break has moved here by now.
+  Exception past_break(Import& imp, uint32_t page, Deadline deadline);
 
   // quiesce.cpp
   void on_quiesce(const std::shared_ptr<Import>& imp, bool on, uint32_t round);
@@ -429,9 +436,11 @@ class Importer {
     // Of that list: pages with bytes of ours that are not home yet.
     std::vector<PageRange> unsettled;
     bool lists = false;
-    // Of a break: pages behind it, and how many keys had been asked for.
-    bool shrinks = false;
+    // Of a break: pages of before, how many keys had been asked for, and the break to be used once
+    // nothing of before is under way; round 0: it is used already.
+    bool moves_break = false;
     uint32_t keys = 0;
+    Break then{};
   };
   Mutex later_mu_;
   std::vector<Stranded> stranded_ CMI_GUARDED_BY(later_mu_);

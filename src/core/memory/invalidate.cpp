@@ -83,7 +83,7 @@ void Importer::on_notice(const ContextId& home, uint64_t secret, uint64_t number
       return;  // the service thread's next round answers
     }
     case NoticeType::kBreak: {
-      Revocation later{imp, home, secret, number, {}, false, true, 0};
+      Revocation later{imp, home, secret, number, {}, false, true};
       if (awaited(home, number) || !on_break(imp, in, &later)) return;
       fault_point("break_before_ack");
       {
@@ -122,20 +122,23 @@ bool Importer::awaited(const ContextId& home, uint64_t number) {
 
 void Importer::answer_pending_revocations() {
   std::vector<Revocation> ready;
+  std::vector<const Import*> waiting;  // for what a break has to wait for
   {
     Guard g(later_mu_);
     std::erase_if(revocations_, [&](Revocation& r) {
       if (r.lists) {
         settle_pages(*r.import, &r.unsettled);
         if (!r.unsettled.empty()) return false;
-      } else if (r.shrinks) {
+      } else if (r.moves_break) {
         // No operation with the key that reaches behind the break is under way, and no write-back
-        // of what lay there.
-        if (r.import->using_key.load(std::memory_order_seq_cst) != 0 &&
-            r.import->keys.load(std::memory_order_seq_cst) == r.keys) {
+        // of what lay there. One break after the other: a later one may bring those pages back.
+        const bool used = r.import->using_key.load(std::memory_order_seq_cst) != 0 &&
+                          r.import->keys.load(std::memory_order_seq_cst) == r.keys;
+        if (used || std::count(waiting.begin(), waiting.end(), r.import.get()) != 0 ||
+            !settle_past_break(*r.import, &r.unsettled)) {
+          waiting.push_back(r.import.get());
           return false;
         }
-        if (!settle_past_break(*r.import, &r.unsettled)) return false;
       } else if (r.import->using_key.load(std::memory_order_seq_cst) != 0) {
         return false;
       }
@@ -146,6 +149,7 @@ void Importer::answer_pending_revocations() {
   }
   for (auto& r : ready) {
     fault_point("revoke_before_ack");
+    if (r.then.round != 0) grow_to(*r.import, r.then);
     parts_.server.ack(r.home, r.secret, r.number);
   }
 }

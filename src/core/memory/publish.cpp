@@ -111,6 +111,7 @@ void Home::on_ack(const ContextId& client, uint64_t number, Reader let_go) {
     Guard g(mu_);
     auto it = notices_.find(number);
     if (it == notices_.end() || it->second.client != client) return;
+    if (it->second.type == NoticeType::kBreak) on_break_heard(it->second);
     if (Segment* s = find_uid(it->second.uid); s != nullptr && !let_go.done()) {
       Holder* h = find_holder(*s, client, it->second.instance);
       while (h != nullptr && !let_go.done()) {

@@ -97,18 +97,8 @@ void Home::on_request(const fabric::ClientInfo& client, uint64_t number, uint16_
       return on_returned(client, number, in);
     case RequestType::kAlive:
       return reply(parts_.server, client.id, number, WireStatus::kOk);
-    case RequestType::kCause: {
-      const auto uid = in.get<uint64_t>();
-      const auto instance = in.get<uint32_t>();
-      WireStatus status = WireStatus::kMalformed;
-      if (in.done()) {
-        Guard g(mu_);
-        Segment* s = nullptr;
-        Holder* h = nullptr;
-        status = check(client.id, uid, instance, 0, &s, &h);
-      }
-      return reply(parts_.server, client.id, number, status);
-    }
+    case RequestType::kCause:
+      return on_cause(client, number, in);
     default:
       return reply(parts_.server, client.id, number, WireStatus::kMalformed);
   }
@@ -123,6 +113,7 @@ Home::Holder* Home::add_holder(Segment& s, const fabric::ClientInfo& client, uin
   h.node = client.node;
   h.instance = instance;
   h.through = through;
+  h.brk_peak = s.brk.bytes;
   parts_.watch.look();
   return &h;
 }
@@ -203,6 +194,9 @@ void Home::on_present(const fabric::ClientInfo& client, uint64_t number, Reader 
       if (h == nullptr) h = add_holder(*s, client, instance, through);
       if (h == nullptr) {
         return reply(parts_.server, client.id, number, WireStatus::kNoMem);
+      }
+      if (!through && low_of(*s, *h) < s->brk.bytes) {
+        return reply(parts_.server, client.id, number, WireStatus::kBreakUnheard);
       }
       h->session.reset();
       const access::TokenPart& part = t->second.info.part;
@@ -290,8 +284,8 @@ void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader 
       // What went by itself was let through by its key; that the token has gone since must not keep
       // others from hearing of it. All this can do is to make them drop pages.
       s = find_uid(uid);
-      status = s != nullptr && find_holder(*s, client.id, instance) != nullptr ? WireStatus::kOk
-                                                                               : why_gone(s);
+      h = s != nullptr ? find_holder(*s, client.id, instance) : nullptr;
+      status = h != nullptr ? WireStatus::kOk : why_gone(s);
       if (status != WireStatus::kOk) s = nullptr;
     } else {
       status = check(client.id, uid, instance, fabric::kWrite, &s, &h);
@@ -315,7 +309,7 @@ void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader 
         break;
       }
       // What was stored behind the break, before its importer heard of it, is gone with the memory.
-      const uint64_t in_use = s->brk.bytes / kPageSize;
+      const uint64_t in_use = low_of(*s, *h) / kPageSize;
       const bool gone = page >= in_use;
       std::byte* const at = gone ? past_break : s->service.data() + size_t{page} * kPageSize;
       if (!gone) pages = static_cast<uint32_t>(std::min<uint64_t>(pages, in_use - page));
@@ -408,7 +402,8 @@ void Home::on_repair(const fabric::ClientInfo& client, uint64_t number, Reader i
     const bool apply = status == WireStatus::kOk;
     // Without the right nothing is stored any more, but what had arrived is told of all the same.
     s = find_uid(uid);
-    if (s != nullptr && find_holder(*s, client.id, instance) == nullptr) s = nullptr;
+    h = s != nullptr ? find_holder(*s, client.id, instance) : nullptr;
+    if (h == nullptr) s = nullptr;
     std::vector<PageRange> ranges;
     bool broken = false;
     for (uint32_t i = 0; i < n && s != nullptr; ++i) {
@@ -418,7 +413,7 @@ void Home::on_repair(const fabric::ClientInfo& client, uint64_t number, Reader i
         status = WireStatus::kMalformed;
         break;
       }
-      if (page >= s->brk.bytes / kPageSize) continue;
+      if (page >= low_of(*s, *h) / kPageSize) continue;
       if (apply && h->covers(page, 1)) {
         std::byte* const at = s->service.data() + size_t{page} * kPageSize;
         const auto store = [&] { apply_where_unchanged(old.data(), next.data(), at); };

@@ -84,7 +84,8 @@ Exception Importer::may_through(const View& view, uint64_t offset, size_t len, b
         !imp.allows(last)) {
       return Exception::kAccess;
     }
-    return last < imp.brk.load(std::memory_order_seq_cst) ? Exception::kNone : Exception::kSegBrk;
+    if (last < imp.brk.load(std::memory_order_seq_cst)) return Exception::kNone;
+    return past_break(imp, last, deadline);
   }
 }
 

@@ -65,7 +65,9 @@ enum class NoticeType : uint16_t {
   // About one import again.
   kQuiesce,  // u64 uid, u32 instance, u32 round: the client is to stop using it
   kResume,   // u64 uid, u32 instance, u32 round: it may go on
-  kBreak,    // u64 uid, u32 instance, Break: nothing behind it may be accessed
+  // u64 uid, u32 instance, Break, u64 low: nothing behind the break may be accessed, and what the
+  // import has from `low` on is of before (Home::low_of)
+  kBreak,
 };
 
 enum RemovedHow : uint8_t {
@@ -86,6 +88,7 @@ enum class WireStatus : uint8_t {
   kNotPresented,   // this import has not presented a token since the home knows of it
   kInFlux,         // the page was being stored to when an importer died, and was not recovered
   kBroken,         // the home's memory has an uncorrectable error there
+  kBreakUnheard,   // a break that this import has not acknowledged is to be heard of first
   kEnding = 32,    // gone with its context
   kOtherWay = 64,  // imported the other way at present, cached or write-through; or not exported so
 };
@@ -102,6 +105,7 @@ enum BusWhat : uint8_t {
   kBusInFluxSeen = 8,  // a: version; pages are covered and uncovered accordingly
   kBusLost = 33,       // a: number of page ranges that follow, whose stores are lost; b: how
   kBusToken = 36,      // its importer here has set another token for a proxy
+  kBusShrunk = 37,     // a: the break that its file was cut to, bytes
   kBusAnswer = 0x80    // question is done
   // and kBusQuiesce of core/node/quiesce.hpp
 };

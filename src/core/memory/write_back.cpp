@@ -306,7 +306,7 @@ Status Importer::flush(
     const auto page = static_cast<uint32_t>(static_cast<size_t>(addr - view->addr) / kPageSize);
     Exception e = usable(*view->import, false, page);
     if (e == Exception::kNone && page >= view->import->brk.load(std::memory_order_seq_cst)) {
-      e = Exception::kSegBrk;
+      e = past_break(*view->import, page, patience.deadline);
     }
     if (e == Exception::kNone && view->import->is_in_flux(page)) {
       e = ask_in_flux(*view->import, page, patience.deadline);

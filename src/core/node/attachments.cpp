@@ -1,5 +1,7 @@
 // Attachments: one word each, taken by attach, cleared by detach or by whoever retires the context.
 // Threads: any.
+#include <algorithm>
+
 #include "core/base/fault_point.hpp"
 #include "core/node/node_impl.hpp"
 #include "core/node/reaper.hpp"
@@ -72,6 +74,20 @@ void Node::detach(Attachment a) {
   }
   delete_segment_locked(r, lock, found->word);
   settle_reservations_locked(r, lock);
+}
+
+std::vector<ContextSlot> Node::attached(int32_t id) {
+  std::vector<ContextSlot> out;
+  Registry& r = *impl_->registry;
+  // Without the lock too: each word is whole.
+  Exclusive lock(r.lock(), Deadline::in(kLockWait));
+  for (uint32_t i = 0; i < r.attachments_end(); ++i) {
+    auto a = AttachmentWord::unpack(r.shm()->attachments[i].load(std::memory_order_acquire));
+    if (!a || a->id != id) continue;
+    const ContextSlot slot{a->context};
+    if (std::find(out.begin(), out.end(), slot) == out.end()) out.push_back(slot);
+  }
+  return out;
 }
 
 }  // namespace cmi::node

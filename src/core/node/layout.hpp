@@ -17,7 +17,7 @@ using Word_shm = std::atomic<uint64_t>;
 static_assert(Word_shm::is_always_lock_free && sizeof(Word_shm) == 8);
 
 inline constexpr uint64_t kRegistryMagic = 0x31676572696d63ffull;  // never zero
-inline constexpr uint32_t kRegistryVersion = 2;
+inline constexpr uint32_t kRegistryVersion = 3;
 
 struct Header_shm {
   Word_shm magic;  // 0 until everything behind it is in place
@@ -42,6 +42,14 @@ struct Context_shm {
 static_assert(sizeof(Context_shm) == 32);
 inline constexpr uint64_t kContextFree = 0, kContextMember = 1;
 
+// Of a segment's memory: what lies before `end` and behind the share before it comes from the
+// reservation with this key; 0, or gone: from none. Growth of an extensible one adds shares.
+struct Share_shm {
+  uint64_t key;
+  uint64_t end;  // bytes; 0: no share
+};
+inline constexpr int kMaxShares = 4;
+
 struct Segment_shm {
   Word_shm state;       // SegmentWord; 0 is free
   uint32_t generation;  // of the id that the slot has, or had last; 1 to kMaxGeneration
@@ -50,12 +58,50 @@ struct Segment_shm {
   uint64_t charged;             // bytes that count against mem_max
   uint64_t owner_hi, owner_lo;  // ContextId
   int64_t owner_pid;
-  uint64_t brk;          // bytes; kNoBreak where it is not extensible
-  uint64_t reservation;  // key of that which `charged` comes from; 0, or gone: none
-  uint64_t spare;
+  uint64_t brk;                  // bytes; kNoBreak where it is not extensible
+  Share_shm shares[kMaxShares];  // of `charged`, which they add up to
 };
-static_assert(sizeof(Segment_shm) == 80);
+static_assert(sizeof(Segment_shm) == 128);
 inline constexpr uint64_t kNoBreak = UINT64_MAX;
+
+// Where the memory of its next growth counts: with this key, or, when it has had many, with the
+// last.
+inline uint64_t next_share(const Segment_shm& s, uint64_t key) {
+  const Share_shm& last = s.shares[kMaxShares - 1];
+  return last.end != 0 ? last.key : key;
+}
+
+// `charged` becomes so much: what is more comes from this reservation, what is less goes back to
+// those that gave it last.
+inline void charge(Segment_shm& s, uint64_t charged, uint64_t key) {
+  uint64_t end = 0;
+  int n = 0;
+  for (const Share_shm share : s.shares) {
+    if (share.end <= end || end == charged) continue;
+    end = share.end < charged ? share.end : charged;
+    s.shares[n++] = {share.key, end};
+  }
+  if (end < charged) {
+    if (n == 0 || (n < kMaxShares && s.shares[n - 1].key != key)) {
+      s.shares[n++] = {key, charged};
+    } else {
+      s.shares[n - 1].end = charged;
+    }
+  }
+  while (n < kMaxShares) s.shares[n++] = {};
+  s.charged = charged;
+}
+
+// Bytes of it that the reservation with this key has given.
+inline uint64_t charged_to(const Segment_shm& s, uint64_t key) {
+  uint64_t sum = 0, before = 0;
+  for (const Share_shm& share : s.shares) {
+    if (share.end <= before) continue;
+    if (share.key == key) sum += share.end - before;
+    before = share.end;
+  }
+  return sum;
+}
 
 // Memory that is held for segments to come, in a file of its own: `size` less what is charged to
 // segments with this key, as far as there is any.
@@ -75,7 +121,7 @@ struct Registry_shm {
   Word_shm attachments[kMaxAttachments];  // AttachmentWord; 0 is free
   Reservation_shm reservations[kMaxReservations];
 };
-static_assert(sizeof(Registry_shm) == 128 + 256 * 32 + 4096 * 80 + 32768 * 8 + 64 * 32);
+static_assert(sizeof(Registry_shm) == 128 + 256 * 32 + 4096 * 128 + 32768 * 8 + 64 * 32);
 
 // An id is the slot's index and the slot's generation: the next segment in the same slot gets
 // another id, and the same one comes back after kMaxGeneration segments at the earliest.

@@ -82,7 +82,7 @@ Status Node::move_break(int32_t id, int fd, uint64_t to, bool reserve, uint64_t 
     if (ftruncate(fd, static_cast<off_t>(to)) != 0) return Status::kNoMem;
     fault_point("node.break.moved");
     s.brk = to;
-    s.charged = reserve ? to : 0;
+    charge(s, reserve ? to : 0, 0);
     fault_point("node.break.stored");
     settle_reservations_locked(r, lock);
     return Status::kOk;
@@ -90,11 +90,8 @@ Status Node::move_break(int32_t id, int fd, uint64_t to, bool reserve, uint64_t 
   Status status = locked([&](const Exclusive& lock, Segment_shm& s) {
     from = s.brk;
     if (to <= from || !reserve) return move(lock, s);
-    // It stays with the one that it began with.
-    if (s.charged == 0) {
-      s.reservation = reservation_locked(r, reservation) != nullptr ? reservation : 0;
-    }
-    reservation = reservation_locked(r, s.reservation) != nullptr ? s.reservation : 0;
+    const uint64_t key = next_share(s, reservation);
+    reservation = reservation_locked(r, key) != nullptr ? key : 0;
     // More than `from` is charged where a growth failed, and could not say so.
     const uint64_t more = to - std::min(to, std::max(from, s.charged));
     if (!fits_locked(r, more, impl_->config.mem_max, reservation)) {
@@ -104,7 +101,7 @@ Status Node::move_break(int32_t id, int fd, uint64_t to, bool reserve, uint64_t 
         return Status::kNoMem;
       }
     }
-    s.charged = to;
+    charge(s, to, key);
     fault_point("node.break.charged");
     return Status::kOk;
   });
@@ -117,7 +114,7 @@ Status Node::move_break(int32_t id, int fd, uint64_t to, bool reserve, uint64_t 
   fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(from),
             static_cast<off_t>(to - from));
   (void)locked([&](const Exclusive& lock, Segment_shm& s) {
-    s.charged = from;
+    charge(s, from, 0);
     settle_reservations_locked(r, lock);
     return Status::kOk;
   });
@@ -140,6 +137,16 @@ void Node::Impl::store_break_locked(const Exclusive& lock, int32_t id, uint64_t 
     return;
   }
   found->shm->brk = to;
+  // What its cache may take. More than fits counts, too: it is the home that decides.
+  charge(*found->shm, to, 0);
+}
+
+Status Node::has_room(uint64_t bytes) {
+  Registry& r = *impl_->registry;
+  Exclusive lock(r.lock(), Deadline::in(kLockWait));
+  if (!lock) return Status::kReconfig;
+  if (!fits_locked(r, bytes, impl_->config.mem_max)) reap_locked(r, lock);
+  return fits_locked(r, bytes, impl_->config.mem_max) ? Status::kOk : Status::kNoMem;
 }
 
 Status Node::while_steady(const std::function<void()>& use) {

@@ -115,9 +115,11 @@ class Node {
   Result<int32_t> create_proxy(uint64_t size, int32_t flags, Bytes blob, bool extensible = false);
   // Moves the end of an extensible segment's file, `fd`, which is not moved by anybody else
   // meanwhile; owner only (kPerm). Growth is really allocated if `reserve` (kNoMem, and nothing has
-  // changed), from the reservation that the segment began with; what shrinks away is given back.
+  // changed), from that reservation; what shrinks away is given back to where it came from.
   Status move_break(int32_t id, int fd, uint64_t to, bool reserve, uint64_t reservation = 0);
-  // The break of a proxy, as its home told it.
+  // Whether so much more may count against mem_max: kNoMem.
+  Status has_room(uint64_t bytes);
+  // The break of a proxy, as its home told it; it counts as much.
   Status store_break(int32_t id, uint64_t to);
   // Runs `use` while no segment of the node shrinks. kReconfig: it did not run.
   Status while_steady(const std::function<void()>& use);
@@ -141,6 +143,8 @@ class Node {
   Result<Attachment> attach(int32_t id);
   // Ends it; deletes the segment if it was the last attachment of a removed one.
   void detach(Attachment a);
+  // Contexts with views of the segment, each once.
+  std::vector<ContextSlot> attached(int32_t id);
   // Owner only (kPerm otherwise). Twice is fine, also after the segment has gone, until its slot is
   // used again. Deletes at once what nobody has attached.
   Status remove(int32_t id);

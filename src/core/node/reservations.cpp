@@ -58,7 +58,7 @@ bool being_used_locked(Registry& r, uint64_t key) {
   for (uint32_t i = 0; i < r.segments_end(); ++i) {
     const Segment_shm& s = r.shm()->segments[i];
     const auto word = SegmentWord::unpack(s.state.load(std::memory_order_acquire), i);
-    if (!word || s.reservation != key || s.charged == 0) continue;
+    if (!word || charged_to(s, key) == 0) continue;
     if (word->state == SegmentState::kMaking || (s.brk != kNoBreak && s.charged > s.brk)) {
       return true;
     }
@@ -100,10 +100,8 @@ uint64_t used_locked(Registry& r, uint64_t key) {
   uint64_t sum = 0;
   for (uint32_t i = 0; i < r.segments_end(); ++i) {
     const Segment_shm& s = r.shm()->segments[i];
-    if (!SegmentWord::unpack(s.state.load(std::memory_order_acquire), i) || s.reservation != key) {
-      continue;
-    }
-    if (__builtin_add_overflow(sum, s.charged, &sum)) return UINT64_MAX;
+    if (!SegmentWord::unpack(s.state.load(std::memory_order_acquire), i)) continue;
+    if (__builtin_add_overflow(sum, charged_to(s, key), &sum)) return UINT64_MAX;
   }
   return sum;
 }

@@ -45,9 +45,9 @@ Result<SegmentWord> Node::Impl::claim_locked(const Exclusive& lock, SegmentKind 
   s.generation = next_generation(s.generation);
   s.flags = flags;
   s.size = size;
-  s.charged = charged;
+  charge(s, 0, 0);  // nothing of who had the slot before
+  charge(s, charged, reservation);
   s.brk = extensible ? 0 : kNoBreak;
-  s.reservation = reservation;
   s.owner_hi = self.hi;
   s.owner_lo = self.lo;
   s.owner_pid = getpid();
@@ -106,7 +106,7 @@ Result<int32_t> Node::create_proxy(uint64_t size, int32_t flags, Bytes blob, boo
   if (size == 0 || blob.size() > kMaxBlob) return Status::kInval;
   Result<SegmentWord> word = Status::kReconfig;
   if (Exclusive lock(impl_->registry->lock(), Deadline::in(kLockWait)); lock) {
-    // The cache of an extensible one takes memory as it goes.
+    // That of an extensible one counts from when its break is known.
     word = impl_->claim_locked(lock, SegmentKind::kProxy, size, extensible ? 0 : size, flags,
                                extensible);
   }

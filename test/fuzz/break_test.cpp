@@ -1,0 +1,127 @@
+// An importer that does not hear of a break in time: what it has of before must go, whatever it
+// hears of first.
+#include <cmi.h>
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include "core/base/clock.hpp"
+#include "fuzz/contexts.hpp"
+#include "node/node_support.hpp"
+
+namespace cmi::test {
+
+namespace {
+
+constexpr size_t kMost = 16 * kPageSize;
+constexpr uint32_t kPages = 8;  // of them at first
+
+// Does not hear of breaks until it has come to the one with this number.
+class HardOfHearing final : public Context {
+ public:
+  using Context::Context;
+  void on_notice(const ContextId& from, uint64_t secret, uint64_t number, uint16_t type,
+                 Reader payload) override {
+    Reader in = payload;
+    in.get<uint64_t>();
+    in.get<uint32_t>();
+    in.get<uint64_t>();
+    const bool moves = type == static_cast<uint16_t>(NoticeType::kBreak);
+    if (moves && in.get<uint32_t>() < hears_from.load()) return;
+    Context::on_notice(from, secret, number, type, payload);
+  }
+  std::atomic<uint32_t> hears_from{0};
+};
+
+TEST_CASE("an_importer_that_missed_a_break_drops_what_is_of_before") {
+  NodeFolder folder;
+  auto net = fabric::FakeNet::make({});
+  Context home(*net, folder.config("home"));
+  HardOfHearing peer(*net, folder.config("peer"));
+  const auto made = home.home->create(kMost, CMI_SEG_EXTENSIBLE, 0);
+  REQUIRE(made);
+  const auto attached = home.home->attach(*made, kMost, nullptr, false, Deadline::in(kSecond));
+  REQUIRE(attached);
+  auto* const at_home = static_cast<std::byte*>(*attached);
+  const auto handle = home.home->export_segment(*made, CMI_SEG_EXTENSIBLE, 0);
+  const auto token = home.home->new_token(
+      *made, true, {}, fabric::kRead | fabric::kWrite | fabric::kAtomic, nullptr);
+  REQUIRE(handle);
+  REQUIRE(token);
+  const auto set_break = [&](size_t pages, Nanos patience) {
+    return ok(home.home->set_break(*made, pages * kPageSize, 0, patience));
+  };
+  REQUIRE(set_break(kPages, 20 * kSecond));  // its second break
+  std::memset(at_home, 7, kPages * kPageSize);
+
+  // What the service threads of both would do.
+  const std::jthread serving([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      home.server->poll();
+      home.home->tick(now());
+      peer.server->poll();
+      peer.importer->advance();
+      std::this_thread::yield();
+    }
+  });
+  const Deadline soon = Deadline::in(20 * kSecond);
+  auto imported = peer.importer->import(*handle, 1, false, soon);
+  REQUIRE(imported);
+  Import& imp = **imported;
+  REQUIRE(ok(peer.importer->set_token(*imported, *token, soon)));
+  REQUIRE(ok(peer.importer->prepare(imp, false)));
+  auto view = peer.importer->attach(*imported, nullptr, false);
+  REQUIRE(view);
+  const auto access = [&](uint32_t page, bool write) {
+    return peer.importer->serve(**view, (*view)->addr + size_t{page} * kPageSize, write,
+                                Deadline::in(5 * kSecond));
+  };
+  for (uint32_t page = 0; page < kPages; ++page) {
+    REQUIRE(access(page, page % 2 != 0) == Exception::kNone);
+    REQUIRE(imp.page_data(page)[5] == std::byte{7});
+    if (page % 2 != 0) imp.page_data(page)[9] = std::byte{9};  // stored, and not published
+  }
+
+  peer.hears_from.store(4);
+  REQUIRE(set_break(2, 20 * kMilli));
+  bool asks = false;
+  SUBCASE("and hears of the next") {}
+  SUBCASE("and asks itself") { asks = true; }
+  if (asks) peer.hears_from.store(5);
+  REQUIRE(set_break(12, asks ? 20 * kMilli : 20 * kSecond));
+  if (asks) {
+    // The key has gone with the break; there is none before what the home has said is heard.
+    CHECK(imp.brk.load() == kPages);
+    // Of before are pages that lie before the new break: nothing of them comes home.
+    LossMark mark;
+    CHECK(ok(peer.importer->barrier(mark, {soon})));
+    for (uint32_t page = 1; page < kPages; ++page) {
+      CAPTURE(page);
+      CHECK(at_home[page * kPageSize + 9] == std::byte(page == 1 ? 9 : 0));
+    }
+    peer.hears_from.store(4);
+  }
+  CHECK(access(11, false) == Exception::kNone);
+  CHECK(imp.brk.load() == 12);
+  for (uint32_t page = 0; page < 12; ++page) {
+    CAPTURE(page);
+    REQUIRE(access(page, false) == Exception::kNone);
+    CHECK(imp.page_data(page)[5] == std::byte(page < 2 ? 7 : 0));
+    CHECK(imp.page_data(page)[9] == std::byte(page == 1 ? 9 : page == 0 ? 7 : 0));
+  }
+  // Nor does what it stored come home.
+  LossMark mark;
+  CHECK(ok(peer.importer->barrier(mark, {soon})));
+  for (uint32_t page = 0; page < 12; ++page) {
+    CAPTURE(page);
+    CHECK(at_home[page * kPageSize + 5] == std::byte(page < 2 ? 7 : 0));
+    CHECK(at_home[page * kPageSize + 9] == std::byte(page == 1 ? 9 : page == 0 ? 7 : 0));
+  }
+  peer.importer->detach(*view, soon);
+}
+
+}  // namespace
+
+}  // namespace cmi::test

@@ -1,0 +1,96 @@
+// The engine's parts of one context inside the test program, over the fake fabric, for tests that
+// hand them messages or keep messages from them. No threads of its own.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "core/memory/home.hpp"
+#include "core/memory/importer.hpp"
+#include "fabric/fake/fake.hpp"
+
+namespace cmi::test {
+
+using namespace cmi::memory;
+
+// Whom nothing that is told matters to.
+class Unconcerned final : public Observer {
+ public:
+  void importer_down(const access::NaddrInfo&, std::vector<int32_t>) override {}
+  void home_down(const access::NaddrInfo&, std::vector<int32_t>) override {}
+  void stores_lost(int32_t, std::vector<uint32_t>, bool) override {}
+  void unreachable(const access::NaddrInfo&) override {}
+  void quiesced(int32_t, std::function<void()>) override {}
+  void resumed(int32_t) override {}
+};
+
+// One context without its threads: whoever runs the case calls what they would. One node each.
+class Context : public fabric::ServerHandler {
+ public:
+  Context(fabric::FakeNet& net, const node::Config& config)
+      : serving_(net.open()), linking_(net.open()) {
+    auto joined = node::Node::join(config, id);
+    REQUIRE(joined);
+    node_ = joined.take();
+    Userfault::probe({});
+    auto opened = fabric::Server::open(*serving_, id, *this);
+    REQUIRE(opened);
+    server = opened.take();
+    fabric::Identity identity{id, node_->id(), 0, {}};
+    const Bytes door = server->door_address();
+    identity.door.assign(door.begin(), door.end());
+    auto watches = Watch::open({*node_, *server, "fake", id, kSecond, observer_});
+    REQUIRE(watches);
+    watch_ = watches.take();
+    auto imports = Importer::open(
+        {*node_, *linking_, "fake", *server, identity, views_, stats_, *watch_, false, observer_});
+    REQUIRE(imports);
+    importer = imports.take();
+    auto homes = Home::open(
+        {*node_, *serving_, *server, "fake", id, node_->id(), views_, stats_, *watch_, observer_});
+    REQUIRE(homes);
+    home = homes.take();
+    watch_->start(*home, *importer);
+  }
+  ~Context() override {
+    importer.reset();
+    watch_.reset();
+    server.reset();
+    home.reset();
+  }
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  bool on_hello(const fabric::ClientInfo&) override { return true; }
+  void on_new_session(const fabric::ClientInfo& client) override { home->on_new_session(client); }
+  void on_request(const fabric::ClientInfo& client, uint64_t number, uint16_t type,
+                  Reader payload) override {
+    home->on_request(client, number, type, payload);
+  }
+  void on_notice(const ContextId& from, uint64_t secret, uint64_t number, uint16_t type,
+                 Reader payload) override {
+    importer->on_notice(from, secret, number, type, payload);
+  }
+  void on_ack(const ContextId& client, uint64_t number, Reader payload) override {
+    home->on_ack(client, number, payload);
+  }
+  bool may_sweep(const ContextId&) override { return false; }
+
+  const ContextId id = random_context_id();
+  std::unique_ptr<fabric::Server> server;
+  std::unique_ptr<Importer> importer;
+  std::unique_ptr<Home> home;
+
+ private:
+  Unconcerned observer_;
+  std::unique_ptr<Watch> watch_;
+  std::unique_ptr<fabric::Fabric> serving_, linking_;
+  std::unique_ptr<node::Node> node_;
+  ViewTable views_;
+  Stats stats_{};
+};
+
+}  // namespace cmi::test
