@@ -186,6 +186,8 @@ struct told { /* an event as a peer got it; type 0: none came */
 };
 struct told peer_event(struct peer* peer); /* waits as next_event(), and gives it back */
 struct told told_of(const cmi_event* event);
+/* Waits for an event and gives it back as one that could not be handled. False: that ended it. */
+bool peer_fail_event(struct peer* peer);
 
 /* A segment of four pages at home, imported by a peer on another node, which is enabled. */
 struct shared {

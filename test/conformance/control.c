@@ -92,6 +92,15 @@ STATEMENT(S_82694b_no_write_through_segments_without_the_capability) {
   begin();
   EXPECT((limits().max_write_through_segs == 0) == ((ctxt->caps & CMI_CAP_WRITE_THROUGH) == 0));
 }
+STATEMENT(S_82694b_the_most_write_through_segments) {
+  const size_t most = (begin(), limits().max_write_through_segs);
+  size_t i;
+  if (most == 0) skip("there are no write-through segments here");
+  for (i = 0; i < most; ++i) {
+    NEED(CALL(seg_exp, new_segment(1), CMI_SEG_WRITE_THROUGH) != NULL);
+  }
+  FAILS(CALL(seg_exp, new_segment(1), CMI_SEG_WRITE_THROUGH), NULL, CMI_ERR_NOMEM);
+}
 STATEMENT(S_d043c3_the_most_tokens) {
   size_t i, most;
   cmi_seg one, other;
@@ -126,6 +135,15 @@ STATEMENT(S_fff627_the_most_memory_in_one_recovery_call) {
   ds.reco.reco_size = limits().max_reco_segsz + limits().cache_line_sz;
   FAILS(CALL(seg_ctl, seg, CMI_SEG_CHECK, &ds), -1, CMI_ERR_INVAL);
   FAILS(CALL(seg_ctl, seg, CMI_SEG_RECO, &ds), -1, CMI_ERR_INVAL);
+}
+STATEMENT(E_seg_get_CMI_ERR_NOMEM_more_than_is_configured) {
+  NEED(setenv("CMI_MEM_MAX", "2M", 1) == 0);
+  begin();
+  EXPECT(limits().max_mem_cfg == (size_t)2 << 20);
+  EXPECT(limits().max_mem_avail == limits().max_mem_cfg);
+  NEED(CALL(seg_get, limits().max_mem_avail, 0) > 0);
+  EXPECT(limits().max_mem_avail == 0);
+  FAILS(CALL(seg_get, unit(), 0), CMI_SEG_INVALID, CMI_ERR_NOMEM);
 }
 STATEMENT(S_83d4f4_which_is_whole_cache_lines) {
   begin();

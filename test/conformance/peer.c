@@ -44,6 +44,7 @@ enum order_kind {
   kStoreWithoutEnd,
   kNaddr,
   kEvent,
+  kFailEvent,
   kLoseRights,
   kFini
 };
@@ -179,6 +180,12 @@ static void obey(struct order* o) {
         o->what.told = told_of(event);
         give_back(event);
       }
+      break;
+    }
+    case kFailEvent: {
+      cmi_event* event = next_event();
+      if (event != NULL) CMIFN(ctxt, 10, evt_ret)(event, CMI_EVENT_RET_FAILED);
+      o->result = event != NULL;
       break;
     }
     case kLoseRights:
@@ -406,6 +413,11 @@ struct flat peer_naddr(struct peer* peer) {
 }
 struct told peer_event(struct peer* peer) {
   return ask(peer, kEvent)->what.told;
+}
+bool peer_fail_event(struct peer* peer) {
+  peer->order.kind = kFailEvent;
+  NEED(move_order(peer->channel, &peer->order, true));
+  return move_order(peer->channel, &peer->order, false) && peer->order.result != 0;
 }
 bool peer_lose_rights(struct peer* peer) {
   disorder = true; /* it cannot remove its files any more */
