@@ -112,9 +112,10 @@ Status Home::set_break(int32_t id, uint64_t to, uint64_t reservation, Deadline d
     Guard g(mu_);
     Segment* s = find(id);
     if (s == nullptr || !s->owned) return Status::kPerm;
-    if (s->removed || !access::extensible(s->flags) || to % kPageSize != 0 || to > s->size) {
+    if (s->removed || !access::extensible(s->flags) || to % s->page_size() != 0 || to > s->size) {
       return Status::kInval;
     }
+    if (access::large_pages(s->flags)) reservation = 0;  // holds memory of the other kind
     uid = s->uid;
     from = s->brk.bytes;
     reserve = access::reserved(s->flags);
@@ -218,7 +219,7 @@ Status Home::set_break(int32_t id, uint64_t to, uint64_t reservation, Deadline d
       v.view->stores->forget({static_cast<uint32_t>(to / kPageSize), kNoPage});
     }
     Userfault& watch = v.read_only || !tracked_ ? guarded_ : tracked_;
-    watch.protect(v.addr + to, v.len - to);
+    watch.protect(v.addr + to, v.len - to, v.page);
   }
   return Status::kOk;
 }
