@@ -483,6 +483,36 @@ TEST_SUITE("large_pages") {
     }
   }
 
+  TEST_CASE("a_large_page_segment_uses_nothing_of_a_memory_reservation") {
+    const LargePages pages(2);
+    if (!pages.enough()) return skip(pages.reason());
+    Cluster cluster;
+    Process& process = cluster.spawn("node");
+    const auto used = [&](int32_t command, uint64_t size) {
+      return process.run(
+          [](int32_t c, uint64_t s) {
+            cmi_ctl_cfg cfg{};
+            cfg.mreq.mem_reserve = s;
+            const int result = CMIFN(ctxt(), 10, cmi_ctl)(ctxt(), c, &cfg);
+            return answer(result != 0 ? -1 : static_cast<int64_t>(cfg.mreq.mem_allocd),
+                          result != 0);
+          },
+          command, size);
+    };
+    REQUIRE(used(CMI_CTL_MEM_RESERVE, 4 * kLarge).ok());
+    const uint64_t there = ctl_info(process).info.max_mem_avail;
+    const Answer seg = seg_get(process, kLarge, CMI_SEG_LARGE_PAGES);
+    const Answer grown = seg_get(process, kLarge, CMI_SEG_LARGE_PAGES | CMI_SEG_EXTENSIBLE);
+    REQUIRE(seg.ok());
+    REQUIRE(grown.ok());
+    REQUIRE(seg_brk(process, grown.seg(), kLarge).ok());
+    CHECK(used(CMI_CTL_MEM_RESERVE, 4 * kLarge).value == 0);
+    CHECK(ctl_info(process).info.max_mem_avail == there - 2 * kLarge);
+    REQUIRE(seg_get(process, kLarge).ok());
+    CHECK(used(CMI_CTL_MEM_RESERVE, 4 * kLarge).value == static_cast<int64_t>(kLarge));
+    REQUIRE(used(CMI_CTL_MEM_RESERVE_DEL, 0).ok());
+  }
+
   TEST_CASE("an_ordinary_user_makes_and_attaches_segments_of_large_pages") {
     if (::geteuid() != 0) return skip("becoming another user takes root");
     const LargePages pages(2);
