@@ -210,7 +210,7 @@ typedef enum cmi_error {
  */
 #define CMI_SEG_NORESERVE 0x0001        /**< do not reserve memory; may run out on access */
 #define CMI_SEG_LOCK 0x0002             /**< keep out of swap; the caller touches the pages first */
-#define CMI_SEG_LARGE_PAGES 0x0004      /**< not there yet: CMI_ERR_NOTSUPP */
+#define CMI_SEG_LARGE_PAGES 0x0004      /**< pages of 2 MiB at home; see seg_get() */
 #define CMI_SEG_EXTENSIBLE 0x0008       /**< starts with a break of 0; size is the maximum */
 #define CMI_SEG_CLIENT_CONSIST 0x0010   /**< the client keeps data consistent when a node dies */
 #define CMI_SEG_CLIENT_INCONSIST 0x0020 /**< it does not: bytes in flux need CMI_SEG_RECO */
@@ -430,7 +430,10 @@ struct cmi_ds_status {
 
 /** CMI_SEG_CHECK and CMI_SEG_RECO: an address in one of the caller's own views, and a length. */
 struct cmi_ds_reco {
-  /** In: start of the range, multiple of cache_line_sz. CHECK, out: the lowest address in flux. */
+  /**
+   * In: start of the range, multiple of cache_line_sz. CHECK, out: the lowest address in flux; with
+   * large pages that of a whole one, which may begin before the range. RECO takes whole ones.
+   */
   void* reco_addr;
   /**
    * In: bytes, multiple of cache_line_sz, at most max_reco_segsz. CHECK, out: length of the
@@ -615,9 +618,13 @@ typedef int cmi_fn_cmi_ctl(cmi_ctxt* ctxt, int32_t cmd, cmi_ctl_cfg* cfg);
  * creates segments has to call evt_get() now and then. [libcmi(3), seg_get]
  *   size   bytes, > 0, a multiple of prot_units (CMI_CTL_INFO), at most max_seg_sz
  *   flags  0 or the flags of seg_get() above
+ * With CMI_SEG_LARGE_PAGES the memory is whole pages of 2 MiB, taken now unless CMI_SEG_NORESERVE
+ * is given too; importers cache it in pages of the usual size. The segment is attached at multiples
+ * of seg_lrgpg_alignment, on every node, and is in flux and recovered by whole large pages; with
+ * CMI_SEG_EXTENSIBLE, size and breaks are multiples of one. No reservation is used.
  * Returns: the segment's id, or CMI_SEG_INVALID.
- * Errors: CMI_ERR_INVAL, bad size or flags that exclude each other; CMI_ERR_NOTSUPP, unknown flag
- * or one whose capability is missing; CMI_ERR_NOMEM, memory or large pages do not suffice;
+ * Errors: CMI_ERR_INVAL, bad size or flags that exclude each other; CMI_ERR_NOTSUPP, unknown flag,
+ * or the kernel has no large pages; CMI_ERR_NOMEM, memory or free large pages do not suffice;
  * CMI_ERR_PERM, not allowed to lock or to take as much.
  */
 typedef cmi_seg cmi_fn_seg_get(cmi_ctxt* ctxt, size_t size, int32_t flags);

@@ -42,7 +42,7 @@ macro(add_case test labels environment)
   string(APPEND script
     "add_test([==[${test}]==] [==[${PROGRAM}]==] [==[--test-case=${pattern}]==])\n"
     "set_tests_properties([==[${test}]==] PROPERTIES LABELS [==[${labels}]==]"
-    " TIMEOUT ${timeout} COST ${cost} SKIP_RETURN_CODE 77 ENVIRONMENT [==[${environment}]==])\n")
+    " TIMEOUT ${timeout} COST ${cost} SKIP_RETURN_CODE 77${alone} ENVIRONMENT [==[${environment}]==])\n")
 endmacro()
 
 set(script "")
@@ -75,6 +75,11 @@ foreach(line IN LISTS lines)
   if(suite STREQUAL "soak")
     set(timeout 1500)
     set(cost 1000)
+  endif()
+  # The kernel's pool of large pages is one test's at a time.
+  set(alone "")
+  if(suite STREQUAL "large_pages")
+    set(alone " RESOURCE_LOCK large_pages")
   endif()
   # A comma separates patterns for doctest.
   string(REPLACE "," "\\," pattern "${name}")

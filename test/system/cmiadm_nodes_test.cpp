@@ -510,6 +510,7 @@ TEST_SUITE("cmiadm") {
       REQUIRE_MESSAGE(finding != nullptr, what);
       CHECK_MESSAGE((*finding)["health"].text == "ok", what, ": ", (*finding)["found"].text);
     }
+    CHECK(report["findings"].find("what", std::string("large pages")) != nullptr);
     const Value* address = report["findings"].find("what", std::string("address"));
     REQUIRE(address != nullptr);
     CHECK((*address)["health"].text == "limited");

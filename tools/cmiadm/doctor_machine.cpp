@@ -81,6 +81,25 @@ uint64_t number_in(const char* path) {
   return value;
 }
 
+// CMI_SEG_LARGE_PAGES.
+void examine_large_pages(Report& report) {
+  const std::string pool = "/sys/kernel/mm/hugepages/hugepages-2048kB/";
+  if (::access(pool.c_str(), F_OK) != 0) {
+    report.push_back({Health::kLimited, "large pages", "this kernel has none of 2 MiB",
+                      "boot one with CONFIG_HUGETLBFS"});
+    return;
+  }
+  const uint64_t all = number_in((pool + "nr_hugepages").c_str());
+  const uint64_t free = number_in((pool + "free_hugepages").c_str());
+  const std::string found = fmt::format("{} free of {}, of 2 MiB each", free, all);
+  if (free != 0) {
+    report.push_back({Health::kGood, "large pages", found, ""});
+  } else {
+    report.push_back({Health::kLimited, "large pages", found,
+                      fmt::format("sysctl vm.nr_hugepages={}", all + 64)});
+  }
+}
+
 }  // namespace
 
 void examine_memory(Report& report, const context::Environment& env) {
@@ -107,6 +126,7 @@ void examine_memory(Report& report, const context::Environment& env) {
     report.push_back({Health::kGood, "runtime folder", dir + " (not made yet)", ""});
   }
 
+  examine_large_pages(report);
   struct statfs fs {};
   if (statfs(there.c_str(), &fs) != 0) {
     report.push_back({Health::kBroken, "shared memory",

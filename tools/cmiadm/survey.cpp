@@ -1,6 +1,7 @@
 // Reading and checking registries; see survey.hpp.
 #include "survey.hpp"
 
+#include <cmi.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -179,6 +180,8 @@ void count_for_contexts(NodeRow& node) {
 void check_files(const node::Folder& folder, NodeRow& node) {
   for (SegmentRow& s : node.segments) {
     if (s.state == SegmentState::kMaking) continue;
+    // Of large pages: its file has no name.
+    if (s.kind == node::SegmentKind::kHome && (s.flags & CMI_SEG_LARGE_PAGES) != 0) continue;
     struct stat st;
     if (fstatat(folder.dir.get(), node::segment_file_name(s.id).text, &st, AT_SYMLINK_NOFOLLOW) !=
         0) {

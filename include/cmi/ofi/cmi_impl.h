@@ -81,7 +81,7 @@ CMI_EXPORT int cmi_ofi_evt_fd(cmi_ctxt* ctxt);
 /**
  * What the library did for the calling process since cmi_ini() made its context. Counters only
  * grow; they are read one by one, so that two of them may differ by an operation that is under way.
- * A page is 4096 bytes, or a large page where the segment has those.
+ * A page is 4096 bytes, also of a segment of large pages, which is cached in pages of this size.
  */
 struct cmi_ofi_stats {
   size_t size; /**< in: sizeof(struct cmi_ofi_stats), for versions to come; the call leaves it */

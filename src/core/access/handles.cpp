@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "core/base/codec.hpp"
+#include "core/node/large_pages.hpp"
 
 namespace cmi::access {
 
@@ -173,6 +174,8 @@ bool only_filler_left(Reader& in) {
 
 bool client_consistent(int32_t flags) { return (flags & CMI_SEG_CLIENT_CONSIST) != 0; }
 bool extensible(int32_t flags) { return (flags & CMI_SEG_EXTENSIBLE) != 0; }
+bool large_pages(int32_t flags) { return (flags & CMI_SEG_LARGE_PAGES) != 0; }
+size_t page_size_of(int32_t flags) { return large_pages(flags) ? node::kLargePage : kPageSize; }
 bool reserved(int32_t flags) { return (flags & CMI_SEG_NORESERVE) == 0; }
 
 Status encode_rseg(const RsegInfo& info, std::span<std::byte> out, uint16_t verno) {

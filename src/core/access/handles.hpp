@@ -53,6 +53,10 @@ struct RsegInfo {
 bool client_consistent(int32_t flags);
 // Whether the segment has a break.
 bool extensible(int32_t flags);
+bool large_pages(int32_t flags);
+// Of the memory at home: what a view's address is a multiple of. Protocol and caches know pages of
+// kPageSize alone.
+size_t page_size_of(int32_t flags);
 // Whether its memory is set aside when it is made or grows.
 bool reserved(int32_t flags);
 

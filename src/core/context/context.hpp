@@ -199,7 +199,6 @@ Status barrier_here();
 // first, and what is owed for so much longer counts as lost.
 inline constexpr Nanos kAfterVerdict = 5 * kSecond;
 inline constexpr Nanos kRevokeTimeout = 2 * kSecond;
-inline constexpr size_t kSegmentAlignment = kPageSize;
 inline constexpr size_t kMaxSegmentSize = size_t{1} << 43;  // 2^31 pages
 
 }  // namespace cmi::context

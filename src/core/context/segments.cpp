@@ -5,7 +5,7 @@
 #include "core/base/log.hpp"
 #include "core/context/context.hpp"
 #include "core/emulate/emulate.hpp"
-#include "core/segment/placement.hpp"
+#include "core/node/large_pages.hpp"
 
 namespace cmi::context {
 
@@ -13,8 +13,6 @@ namespace {
 constexpr int32_t kSegGetFlags = CMI_SEG_NORESERVE | CMI_SEG_LOCK | CMI_SEG_LARGE_PAGES |
                                  CMI_SEG_EXTENSIBLE | CMI_SEG_CLIENT_CONSIST |
                                  CMI_SEG_CLIENT_INCONSIST;
-// Asked for by name and not offered yet.
-constexpr int32_t kNotOffered = CMI_SEG_LARGE_PAGES;
 // Of memory that the client has already.
 constexpr int32_t kNotInPlace = CMI_SEG_LOCK | CMI_SEG_LARGE_PAGES | CMI_SEG_EXTENSIBLE;
 }  // namespace
@@ -48,7 +46,10 @@ Result<int32_t> Context::seg_get(size_t size, int32_t flags) {
   if (size == 0 || size % kPageSize != 0) {
     return because(Status::kInval, "the size is not a multiple of prot_units above 0");
   }
-  if ((flags & kNotOffered) != 0) return Status::kNotSupp;
+  constexpr int32_t kLargeSteps = CMI_SEG_LARGE_PAGES | CMI_SEG_EXTENSIBLE;
+  if ((flags & kLargeSteps) == kLargeSteps && size % node::kLargePage != 0) {
+    return because(Status::kInval, "the break of large pages moves by whole ones");
+  }
   constexpr int32_t kModes = CMI_SEG_CLIENT_CONSIST | CMI_SEG_CLIENT_INCONSIST;
   if ((flags & kModes) == 0 && client_consistent_.load()) flags |= CMI_SEG_CLIENT_CONSIST;
   if (size > std::min<uint64_t>(kMaxSegmentSize, environment_.mem_max)) {
@@ -105,8 +106,10 @@ Result<void*> Context::seg_at(int32_t seg, void* addr, int32_t flags) {
   if (!info || info->removed) {
     return because(Status::kInval, "no such segment on this node, or it was removed");
   }
-  if (reinterpret_cast<uintptr_t>(addr) % kSegmentAlignment != 0) {
-    return because(Status::kInval, "the address is not a multiple of seg_alignment");
+  if (reinterpret_cast<uintptr_t>(addr) % access::page_size_of(info->flags) != 0) {
+    return because(Status::kInval, access::large_pages(info->flags)
+                                       ? "the address is not a multiple of seg_lrgpg_alignment"
+                                       : "the address is not a multiple of seg_alignment");
   }
   if ((info->marks & node::kMarkQuiesced) != 0) {
     return because(Status::kReconfig, "the segment is quiesced");
@@ -264,7 +267,7 @@ Status Context::seg_recover(int32_t seg, const cmi_ds& ds) {
 Status Context::seg_info(int32_t seg, cmi_ds* ds) {
   auto info = node_->find(seg);
   if (!info) return because(Status::kInval, "no such segment on this node");
-  ds->info.seg_align = kSegmentAlignment;
+  ds->info.seg_align = access::page_size_of(info->flags);
   ds->info.seg_sz = info->size;
   ds->info.seg_brk = info->brk;
   {
@@ -323,8 +326,8 @@ void Context::info(cmi_ctl_cfg* cfg) {
   c.info.max_reco_segsz = memory::kMaxRecovery;
   c.info.prot_units = kPageSize;
   c.info.seg_alloc_units = kPageSize;
-  c.info.seg_alignment = kSegmentAlignment;
-  c.info.seg_lrgpg_alignment = segment::machine().huge_page_size;
+  c.info.seg_alignment = access::page_size_of(0);
+  c.info.seg_lrgpg_alignment = access::page_size_of(CMI_SEG_LARGE_PAGES);
   *cfg = c;
 }
 

@@ -126,7 +126,7 @@ Status Home::adopt(int32_t id, void* va) {
     view->len = size;
     view->segment = id;
     view->adopted = true;
-    if (!tracked_) view->stores = std::make_shared<StoreLog>(guarded_, at);
+    if (!tracked_) view->stores = std::make_shared<StoreLog>(guarded_, at, size, kPageSize);
     if (!parts_.views.insert_if_free(view)) return Status::kInval;
     HomeView v;
     v.addr = at;

@@ -13,6 +13,7 @@
 #include "core/base/log.hpp"
 #include "core/memory/lock_memory.hpp"
 #include "core/memory/store_log.hpp"
+#include "core/segment/map_file.hpp"
 #include "core/segment/placement.hpp"
 
 namespace cmi::memory {
@@ -60,7 +61,8 @@ Home::~Home() {
   Guard g(mu_);
   for (auto& [id, s] : segments_) {
     for (auto& v : s.views) {
-      if (!v.adopted) munmap(v.addr, v.len);  // what could not be given back stays with the client
+      // What could not be given back stays with the client.
+      if (!v.adopted) munmap(v.addr, v.mapped());
     }
   }
 }
@@ -98,10 +100,11 @@ uint32_t Home::exports() {
 }
 
 Result<int32_t> Home::create(uint64_t size, int32_t flags, uint64_t reservation) {
+  Fd large;
   auto id = parts_.node.create_home(size, flags, access::reserved(flags), access::extensible(flags),
-                                    reservation);
+                                    reservation, access::large_pages(flags) ? &large : nullptr);
   if (!id) return id.status();
-  auto file = parts_.node.open_segment_file(*id);
+  auto file = large ? Result<Fd>(std::move(large)) : parts_.node.open_segment_file(*id);
   if (!file) {
     (void)parts_.node.remove(*id);
     return file.status();
@@ -133,18 +136,19 @@ Result<int32_t> Home::create(uint64_t size, int32_t flags, uint64_t reservation)
 
 Status Home::map_service(Segment& s) {
   if (s.service) return Status::kOk;
-  void* p = mmap(nullptr, s.size, PROT_READ | PROT_WRITE, MAP_SHARED, s.file.get(), 0);
-  if (p == MAP_FAILED) return Status::kNoMem;
-  madvise(p, s.size, MADV_DONTFORK);
-  s.service = Mapping(p, s.size);
+  const size_t page = s.page_size(), len = (s.size + page - 1) / page * page;
+  std::byte* const p = segment::map_home(s.file.get(), nullptr, len, page);
+  if (p == nullptr) return Status::kNoMem;
+  madvise(p, len, MADV_DONTFORK);
+  s.service = Mapping(p, len);
   return Status::kOk;
 }
 
 void Home::arm(HomeView& v) {
   if (v.read_only || v.armed) return;
   Userfault& tracker = tracked_ ? tracked_ : guarded_;
-  if (!ok(tracker.add(v.addr, v.len))) return;
-  tracker.protect(v.addr, v.len);
+  if (!ok(tracker.add(v.addr, v.mapped()))) return;
+  tracker.protect(v.addr, v.mapped(), v.page);
   v.armed = true;
 }
 
@@ -158,7 +162,7 @@ Result<void*> Home::attach(int32_t id, uint64_t size, void* addr, bool read_only
   bool foreign = false, look = false, covered = true;
   node::ContextSlot owner{};
   const auto info = parts_.node.find(id);  // these may wait
-  auto file = parts_.node.open_segment_file(id);
+  auto file = file_of(id, info, deadline);
   {
     Guard g(mu_);
     Segment* s = find(id);
@@ -180,28 +184,29 @@ Result<void*> Home::attach(int32_t id, uint64_t size, void* addr, bool read_only
         return st;
       }
     }
-    const int flags = MAP_SHARED | (addr != nullptr ? MAP_FIXED_NOREPLACE : 0);
-    void* at = mmap(addr, size, PROT_READ | PROT_WRITE, flags, s->file.get(), 0);
-    if (at == MAP_FAILED) return Status::kNoMem;
-    Mapping map(at, size);
-    if (addr != nullptr && at != addr) return Status::kNoMem;
-    madvise(at, size, MADV_DONTFORK);
-    if (Status st = lock_when_touched(s->flags, at, size); !ok(st)) return st;
-    view.addr = static_cast<std::byte*>(at);
     view.len = size;
+    view.page = s->page_size();
+    std::byte* const at = segment::map_home(s->file.get(), addr, view.mapped(), view.page);
+    if (at == nullptr) return Status::kNoMem;
+    Mapping map(at, view.mapped());
+    madvise(at, view.mapped(), MADV_DONTFORK);
+    if (Status st = lock_when_touched(s->flags, at, size); !ok(st)) return st;
+    view.addr = at;
     view.read_only = read_only;
     auto v = std::make_shared<View>();
     v->addr = view.addr;
     v->len = size;
     v->read_only = read_only;
     v->segment = id;
-    if (!read_only && !tracked_) v->stores = std::make_shared<StoreLog>(guarded_, view.addr);
+    if (!read_only && !tracked_) {
+      v->stores = std::make_shared<StoreLog>(guarded_, view.addr, size, view.page);
+    }
     view.view = v;
     if (read_only) {
       // A merely read-only mapping would raise a plain SEGV_ACCERR: a write-protect fault lets us
       // say what it was.
-      if (Status st = guarded_.add(at, size); !ok(st)) return st;
-      guarded_.protect(at, size);
+      if (Status st = guarded_.add(at, view.mapped()); !ok(st)) return st;
+      guarded_.protect(at, view.mapped(), view.page);
     } else if (!s->owned) {
       arm(view);
       foreign = true;
@@ -210,7 +215,7 @@ Result<void*> Home::attach(int32_t id, uint64_t size, void* addr, bool read_only
     }
     owner = s->owner;
     map.release();
-    mapped_over(view.addr, size);
+    mapped_over(view.addr, view.mapped());
     parts_.views.insert(view.view);
     s->views.push_back(view);
     if (foreign) held_segments_.fetch_add(1);
@@ -266,7 +271,7 @@ Status Home::detach(int32_t id, void* addr, Deadline deadline, bool ending) {
     if (Status st = give_back(id, *view.view, ending); !ok(st)) return st;
   }
   parts_.views.erase(view.view);
-  if (!view.adopted) munmap(view.addr, view.len);
+  if (!view.adopted) munmap(view.addr, view.mapped());
   Guard g(mu_);
   Segment* s = find(id);
   if (s == nullptr || !s->views.empty()) return Status::kOk;

@@ -7,7 +7,7 @@
 // death: importers' marks, lists; covering the pages here, giving them back), home_barrier.cpp
 // (stores of this node: tracking, barriers, CAS; the node bus), home_break.cpp (extensible
 // segments), home_through.cpp (accesses of write-through imports), home_quiesce.cpp,
-// home_partings.cpp (the ends of contexts).
+// home_partings.cpp (the ends of contexts), home_large.cpp (segments of large pages).
 //
 // Only the process that made a segment exports and publishes it. Other processes of the node attach
 // the same file; they register their views with the maker over the node bus, and their barriers and
@@ -210,6 +210,8 @@ class Home {
     std::shared_ptr<const View> view;  // for the fault handler
     // Memory of the client's own. `gone`: what it has unmapped or mapped anew, as far as we know.
     bool adopted = false, locked = false;
+    size_t page = kPageSize;  // of its memory: what is mapped, protected and noted as one
+    size_t mapped() const { return (len + page - 1) / page * page; }
     bool moving = false;   // it is still being made one
     bool leaving = false;  // it is being given back: mapped by who does that alone
     PageSet gone;
@@ -235,6 +237,7 @@ class Home {
     int32_t id = 0;
     uint64_t uid = 0, size = 0;
     int32_t flags = 0, attrib = 0;
+    size_t page_size() const { return access::page_size_of(flags); }  // of its memory
     bool owned = false, exported = false, removed = false;
     bool exported_cached = false, exported_through = false;  // how it may be imported
     // At the owner; elsewhere the file's end is the break. Service views are accessed before it
@@ -268,6 +271,7 @@ class Home {
     int waiting = 0;
     std::function<void()> finished;  // run once, without mu_
     fabric::Op done;                 // for local waiters
+    Fd file;                         // came with the answer to a question over the bus
   };
   struct Notice {
     ContextId client;
@@ -409,6 +413,14 @@ class Home {
   void renew_tokens(Segment& s) CMI_REQUIRES(mu_);
   void watch_again(Segment& s, uint64_t from) CMI_REQUIRES(mu_);
 
+  // home_large.cpp
+  // Views, in flux or given back, are changed by whole pages of the memory.
+  static PageRange outward(PageRange pages, size_t page_size);
+  static std::vector<PageRange> outward(const Segment& s, const std::vector<PageRange>& pages);
+  // The file behind a segment of the node.
+  Result<Fd> file_of(int32_t id, const Result<node::SegmentInfo>& info, Deadline deadline)
+      CMI_EXCLUDES(mu_);
+
   // export.cpp
   // Importers that have not acknowledged: fences them, and tells of what they may have stored.
   void cut_off_silent(const std::shared_ptr<Publication>& p, uint64_t uid);
@@ -434,7 +446,7 @@ class Home {
   bool tell_stored(int32_t id, Deadline deadline);
   // Asks another process of the node, mostly a segment's owner, and waits. True also when it ended.
   bool ask_owner(node::ContextSlot owner, uint8_t what, int32_t segment, uint64_t a, uint64_t b,
-                 int pass_fd, Deadline deadline);
+                 int pass_fd, Deadline deadline, Fd* file = nullptr);
 
   Parts parts_;
   Userfault tracked_, guarded_;

@@ -25,20 +25,29 @@ void add_range(std::vector<PageRange>* out, uint64_t first, uint64_t count) {
   }
 }
 
-// False when the pages of that process cannot be asked for any more.
-bool scan_view(int pagemap, uint64_t addr, const std::vector<PageRange>& ranges,
+// A view of this process, or of another one; `size`: of the segment, `page`: of its memory.
+struct Scanned {
+  int pagemap;
+  uint64_t addr;
+  uint64_t size, page;
+};
+
+// False when the pages of that process cannot be asked for any more. Looks at whole pages of the
+// memory, and finds whole ones, which may be more than was asked for.
+bool scan_view(const Scanned& v, const std::vector<PageRange>& ranges,
                std::vector<PageRange>* out) {
   WrittenRange found[kScanBatch];
   for (const PageRange& r : ranges) {
-    uint64_t at = addr + uint64_t{r.first} * kPageSize;
-    const uint64_t end = at + uint64_t{r.count} * kPageSize;
+    const uint64_t from = uint64_t{r.first} * kPageSize, to = from + uint64_t{r.count} * kPageSize;
+    uint64_t at = v.addr + from / v.page * v.page;
+    const uint64_t end = v.addr + (to + v.page - 1) / v.page * v.page;
     while (at < end) {
       uint64_t next = end;
-      const int n = scan_written(pagemap, at, end - at, found, kScanBatch, &next);
+      const int n = scan_written(v.pagemap, at, end - at, found, kScanBatch, &next);
       if (n < 0) return false;
       for (int i = 0; i < n; ++i) {
-        add_range(out, (found[i].start - addr) / kPageSize,
-                  (found[i].end - found[i].start) / kPageSize);
+        const uint64_t first = found[i].start - v.addr, past = found[i].end - v.addr;
+        add_range(out, first / kPageSize, (std::min(past, v.size) - first) / kPageSize);
       }
       if (next <= at) break;
       at = next;
@@ -67,12 +76,12 @@ std::vector<PageRange> Home::uncovered(const Segment& s, const ForeignView& v,
 // False: the scan broke off, and not all that it had found is in *out.
 bool Home::scan_own(Segment& s, HomeView& v, const std::vector<PageRange>& ranges,
                     std::vector<PageRange>* out) {
-  const auto addr = reinterpret_cast<uint64_t>(v.addr);
+  const Scanned own{pagemap_.get(), reinterpret_cast<uint64_t>(v.addr), s.size, v.page};
   if (!v.adopted) {
-    scan_view(pagemap_.get(), addr, ranges, out);
+    scan_view(own, ranges, out);
     return true;
   }
-  if (scan_view(pagemap_.get(), addr, v.here(ranges), out)) return true;
+  if (scan_view(own, v.here(ranges), out)) return true;
   (void)look_at_adopted(s, v);  // the client has mapped something else there
   return false;
 }
@@ -82,20 +91,23 @@ bool Home::scan_own(Segment& s, HomeView& v, const std::vector<PageRange>& range
 // range. Such pages are looked for, and count as covered: they are published when it has them back.
 bool Home::scan_foreign(Segment& s, const ForeignView& v, const std::vector<PageRange>& ranges,
                         std::vector<PageRange>* written) {
-  std::vector<PageRange> left = uncovered(s, v, ranges);
-  if (scan_view(v.pagemap.get(), v.addr, left, written)) return true;
+  const Scanned foreign{v.pagemap.get(), v.addr, s.size, s.page_size()};
+  const auto least = static_cast<uint32_t>(foreign.page / kPageSize);
+  std::vector<PageRange> left = outward(s, uncovered(s, v, ranges));
+  if (scan_view(foreign, left, written)) return true;
   if (fault_point_fails("mutate_view_with_holes_forgotten")) return false;
   PageSet holes;
   while (!left.empty()) {
     const PageRange r = left.back();
     left.pop_back();
-    if (scan_view(v.pagemap.get(), v.addr, {r}, written)) continue;
+    if (scan_view(foreign, {r}, written)) continue;
     if (!has_pages(v.pagemap.get(), v.addr)) return false;
-    if (r.count == 1) {
+    if (r.count <= least) {
       holes.add(r);
     } else {
-      left.push_back({r.first, r.count / 2});
-      left.push_back({r.first + r.count / 2, r.count - r.count / 2});
+      const uint32_t half = std::max(r.count / 2 / least, 1U) * least;
+      left.push_back({r.first, half});
+      left.push_back({r.first + half, r.count - half});
     }
   }
   for (Watcher& w : s.watchers) {
@@ -151,7 +163,7 @@ void Home::forget_stores(Segment& s, const std::vector<PageRange>& ranges) {
     if (v.armed) scan_own(s, v, open, &ignored);
   }
   for (auto& f : s.foreign) {
-    scan_view(f.pagemap.get(), f.addr, uncovered(s, f, ranges), &ignored);
+    scan_view({f.pagemap.get(), f.addr, s.size, s.page_size()}, uncovered(s, f, ranges), &ignored);
   }
 }
 
@@ -302,7 +314,7 @@ Result<uint64_t> Home::cas(int32_t id, size_t offset, uint64_t expected, uint64_
 }
 
 bool Home::ask_owner(node::ContextSlot owner, uint8_t what, int32_t segment, uint64_t a, uint64_t b,
-                     int pass_fd, Deadline deadline) {
+                     int pass_fd, Deadline deadline, Fd* file) {
   auto p = std::make_shared<Publication>();
   p->waiting = 1;
   p->done.begin();
@@ -347,6 +359,7 @@ bool Home::ask_owner(node::ContextSlot owner, uint8_t what, int32_t segment, uin
   }
   Guard g(mu_);
   asked_.erase(question);
+  if (file != nullptr) *file = std::move(p->file);
   return answered;
 }
 
@@ -382,12 +395,16 @@ void Home::on_datagram(node::Node::Datagram d) {
     {
       Guard g(mu_);
       auto it = asked_.find(question);
-      if (it != asked_.end()) settle(std::shared_ptr<Publication>(it->second), &done);
+      if (it != asked_.end()) {
+        it->second->file = std::move(d.fd);
+        settle(std::shared_ptr<Publication>(it->second), &done);
+      }
     }
     run(done);
     return;
   }
-  const auto send = [this, to = d.from, segment, question](uint8_t back, uint64_t with) {
+  const auto send = [this, to = d.from, segment, question](uint8_t back, uint64_t with,
+                                                           int file = -1) {
     std::byte buf[64];
     Writer out(buf);
     out.put(back);
@@ -395,7 +412,7 @@ void Home::on_datagram(node::Node::Datagram d) {
     out.put(question);
     out.put(with);
     out.put<uint64_t>(0);
-    (void)parts_.node.bus_send(to, out.done());
+    (void)parts_.node.bus_send(to, out.done(), file);
   };
   const auto answer = [send] { send(kBusAnswer, 0); };
   const auto seen = [send, a] { send(kBusInFluxSeen, a); };
@@ -455,6 +472,10 @@ void Home::on_datagram(node::Node::Datagram d) {
           watch_again(*s, a);
         }
         done.push_back(answer);
+        break;
+      case kBusFile:
+        // Without one: it is not ours any more. Under mu_, which keeps the descriptor.
+        send(kBusAnswer, 0, ours && access::large_pages(s->flags) ? s->file.get() : -1);
         break;
       case kBusLook:
         if (!ours || add_watcher(*s, d.from)) done.push_back(answer);

@@ -151,7 +151,7 @@ void Home::watch_again(Segment& s, uint64_t from) {
     if (v.view->stores != nullptr && s.owned) {
       v.view->stores->forget({static_cast<uint32_t>(from / kPageSize), kNoPage});
     }
-    (by_kernel ? tracked_ : guarded_).protect(v.addr + from, v.len - from);
+    (by_kernel ? tracked_ : guarded_).protect(v.addr + from, v.len - from, v.page);
   }
 }
 
@@ -198,9 +198,10 @@ Status Home::set_break(int32_t id, uint64_t to, uint64_t reservation, Nanos pati
     Guard g(mu_);
     Segment* s = find(id);
     if (s == nullptr || !s->owned) return Status::kPerm;
-    if (s->removed || !access::extensible(s->flags) || to % kPageSize != 0 || to > s->size) {
+    if (s->removed || !access::extensible(s->flags) || to % s->page_size() != 0 || to > s->size) {
       return Status::kInval;
     }
+    if (access::large_pages(s->flags)) reservation = 0;  // holds memory of the other kind
     uid = s->uid;
     from = s->brk.bytes;
     reserve = access::reserved(s->flags);

@@ -13,6 +13,7 @@
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
 #include "core/emulate/emulate.hpp"
+#include "core/segment/map_file.hpp"
 #include "fabric/reach.hpp"
 
 namespace cmi::memory {
@@ -371,17 +372,16 @@ Result<std::shared_ptr<const View>> Importer::attach(const std::shared_ptr<Impor
                                                      bool read_only) {
   if (imp->through) return attach_through(imp, addr, read_only);
   const size_t size = size_t{imp->pages} * kPageSize;
-  const int flags = MAP_SHARED | (addr != nullptr ? MAP_FIXED_NOREPLACE : 0);
-  void* at = mmap(addr, size, PROT_READ | PROT_WRITE, flags, imp->file.get(), 0);
-  if (at == MAP_FAILED) return Status::kNoMem;
+  std::byte* const at =
+      segment::map_aligned(imp->file.get(), addr, size, access::page_size_of(imp->rseg.flags));
+  if (at == nullptr) return Status::kNoMem;
   Mapping map(at, size);
-  if (addr != nullptr && at != addr) return Status::kNoMem;
   // A child that wrote here would do so untracked, and would fill holes with zeros.
   madvise(at, size, MADV_DONTFORK);
   if (Status s = userfault_.add(at, size); !ok(s)) return s;
   zap(at, size);  // under mlockall(MCL_FUTURE) it was mapped whole, before anybody watched
   auto view = std::make_shared<View>();
-  view->addr = static_cast<std::byte*>(at);
+  view->addr = at;
   view->len = size;
   view->read_only = read_only;
   view->segment = imp->id;

@@ -116,6 +116,7 @@ void Home::lose_marks(Segment& s, const ContextId& client, uint32_t instance,
 
 void Home::put_in_flux(Segment& s, const ContextId& except, std::vector<PageRange> pages,
                        const std::shared_ptr<Publication>& p) {
+  pages = outward(s, pages);
   trace(kFacSeg, kWarn, "segment {}: an importer's end leaves {} ranges of pages in flux", s.id,
         pages.size());
   if (!cover(s, pages)) {

@@ -8,14 +8,17 @@
 
 #include <algorithm>
 
+#include "core/base/cause.hpp"
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
 #include "core/memory/home.hpp"
 #include "core/memory/store_log.hpp"
+#include "core/segment/map_file.hpp"
 
 namespace cmi::memory {
 
 bool Home::cover(HomeView& v, PageRange pages) {
+  pages = outward(pages, v.page);
   const size_t offset = size_t{pages.first} * kPageSize, len = size_t{pages.count} * kPageSize;
   // At the same offset as the segment's: neighbours become one mapping.
   void* p = fault_point_fails("cover_no_memory") && len < v.len
@@ -43,18 +46,16 @@ bool Home::cover(Segment& s, const std::vector<PageRange>& pages) {
 }
 
 bool Home::uncover(Segment& s, HomeView& v, PageRange pages) {
+  pages = outward(pages, v.page);
   const size_t offset = size_t{pages.first} * kPageSize, len = size_t{pages.count} * kPageSize;
   std::byte* const at = v.addr + offset;
-  if (mmap(at, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, s.file.get(),
-           static_cast<off_t>(offset)) == MAP_FAILED) {
-    return false;
-  }
+  if (!segment::map_home_over(s.file.get(), at, len, offset, v.page)) return false;
   madvise(at, len, MADV_DONTFORK);
   if (!v.read_only && !v.armed) return true;
   // What is stored before this goes with the publication of the recovered pages.
   Userfault& watch = v.read_only || !tracked_ ? guarded_ : tracked_;
   if (!ok(watch.add(at, len))) return false;
-  watch.protect(at, len);
+  watch.protect(at, len, v.page);
   return true;
 }
 
@@ -113,8 +114,9 @@ Status Home::check_in_flux(int32_t id, std::byte** addr, size_t* size) {
   HomeView* v = nullptr;
   PageRange pages;
   if (Status st = recovery_range(id, *addr, *size, &s, &v, &pages); !ok(st)) return st;
-  const PageRange lowest = s->in_flux.first_in(pages);
-  *size = size_t{lowest.count} * kPageSize;
+  // What is told can be recovered, which takes whole pages of the memory.
+  const PageRange lowest = s->in_flux.first_in(outward(*s, {pages}).front());
+  *size = std::min(size_t{lowest.count} * kPageSize, kMaxRecovery);
   if (lowest.count > 0) *addr = v->addr + size_t{lowest.first} * kPageSize;
   return Status::kOk;
 }
@@ -131,6 +133,10 @@ Status Home::recover(int32_t id, std::byte* addr, size_t size, Deadline deadline
     HomeView* v = nullptr;
     PageRange pages;
     if (Status st = recovery_range(id, addr, size, &s, &v, &pages); !ok(st)) return st;
+    const PageRange whole = outward(*s, {pages}).front();
+    if (whole.first != pages.first || whole.count != pages.count) {
+      return because(Status::kInval, "large pages are recovered as a whole");
+    }
     std::vector<PageRange> back = s->in_flux.in(pages);
     for (size_t i = 0; i < back.size(); ++i) {
       if (!uncover(*s, back[i])) {

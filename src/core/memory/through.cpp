@@ -14,6 +14,7 @@
 
 #include "core/base/log.hpp"
 #include "core/memory/importer.hpp"
+#include "core/segment/map_file.hpp"
 
 namespace cmi::memory {
 
@@ -45,14 +46,13 @@ Result<std::shared_ptr<const View>> Importer::attach_through(const std::shared_p
   const size_t size = size_t{imp->pages} * kPageSize;
   const Fd empty(static_cast<int>(syscall(SYS_memfd_create, "cmi-through", 1u)));  // MFD_CLOEXEC
   if (!empty) return Status::kNoMem;
-  const int flags = MAP_SHARED | (addr != nullptr ? MAP_FIXED_NOREPLACE : 0);
-  void* at = mmap(addr, size, PROT_READ | PROT_WRITE, flags, empty.get(), 0);
-  if (at == MAP_FAILED) return Status::kNoMem;
+  std::byte* const at =
+      segment::map_aligned(empty.get(), addr, size, access::page_size_of(imp->rseg.flags));
+  if (at == nullptr) return Status::kNoMem;
   Mapping map(at, size);
-  if (addr != nullptr && at != addr) return Status::kNoMem;
   madvise(at, size, MADV_DONTFORK);
   auto view = std::make_shared<View>();
-  view->addr = static_cast<std::byte*>(at);
+  view->addr = at;
   view->len = size;
   view->read_only = read_only;
   view->through = true;

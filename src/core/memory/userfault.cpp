@@ -250,33 +250,35 @@ bool Userfault::map(void* addr, size_t len, bool writable) {
   return good;
 }
 
-static bool write_protect(int fd, void* addr, size_t len, uint64_t mode) {
+static bool write_protect(int fd, void* addr, size_t len, uint64_t mode, size_t page) {
   uffdio_writeprotect wp{};
   wp.range = {reinterpret_cast<uint64_t>(addr), len};
   wp.mode = mode;
   int failed;
-  if (len > kPageSize && fault_point_fails("protect_one_mapping")) {
+  if (len > page && fault_point_fails("protect_one_mapping")) {
     failed = ENOENT;
   } else {
     do {
       failed = ioctl(fd, UFFDIO_WRITEPROTECT, &wp) != 0 ? errno : 0;
     } while (failed == EAGAIN);
   }
-  if (failed != ENOENT || len <= kPageSize) return failed == 0;
+  if (failed != ENOENT || len <= page) return failed == 0;
   // Before Linux 6.4 a call takes one mapping, and does nothing at all where pages in flux are
   // covered in between; with any kernel, where a client has unmapped some of its own memory.
   bool all = true;
-  for (size_t at = 0; at < len; at += kPageSize) {
-    all = write_protect(fd, static_cast<std::byte*>(addr) + at, kPageSize, mode) && all;
+  for (size_t at = 0; at < len; at += page) {
+    all = write_protect(fd, static_cast<std::byte*>(addr) + at, page, mode, page) && all;
   }
   return all;
 }
 
-bool Userfault::protect(void* addr, size_t len) {
-  return write_protect(fd_.get(), addr, len, UFFDIO_WRITEPROTECT_MODE_WP);
+bool Userfault::protect(void* addr, size_t len, size_t page) {
+  return write_protect(fd_.get(), addr, len, UFFDIO_WRITEPROTECT_MODE_WP, page);
 }
 
-void Userfault::unprotect(void* addr, size_t len) { write_protect(fd_.get(), addr, len, 0); }
+void Userfault::unprotect(void* addr, size_t len, size_t page) {
+  write_protect(fd_.get(), addr, len, 0, page);
+}
 
 void zap(void* addr, size_t len) {
   // A client may have locked its memory (mlock, mlockall): plain DONTNEED refuses that.

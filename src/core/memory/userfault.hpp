@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "core/base/fd.hpp"
+#include "core/base/ids.hpp"
 #include "core/base/status.hpp"
 
 namespace cmi::memory {
@@ -48,8 +49,9 @@ class Userfault {
   // stay as they are. False: the kernel refused (beyond the file's end, or no memory).
   bool map(void* addr, size_t len, bool writable);
   // Later stores fault; returns when no CPU can still store. False: not all of it is watched.
-  bool protect(void* addr, size_t len);
-  void unprotect(void* addr, size_t len);  // and wakes whoever waits
+  // `page`: of what is mapped there; addr and len are multiples of it.
+  bool protect(void* addr, size_t len, size_t page = kPageSize);
+  void unprotect(void* addr, size_t len, size_t page = kPageSize);  // and wakes whoever waits
 
   // kThreads only.
   struct Fault {
@@ -79,7 +81,7 @@ void zap(void* addr, size_t len);
 
 // Finds the pages of [addr, addr+len) of the process behind `pagemap` that were stored to since the
 // last call, and protects them again in the same step. Up to `max` ranges; *next is where to go on.
-// Negative: errno.
+// Large pages are found only where all of one is looked at. Negative: errno.
 struct WrittenRange {
   uint64_t start, end;
 };

@@ -103,6 +103,7 @@ enum BusWhat : uint8_t {
   kBusLook = 6,        // has views of the segment: wants to know its pages in flux from now on
   kBusInFlux = 7,      // a: version of the list whose file comes along
   kBusInFluxSeen = 8,  // a: version; pages are covered and uncovered accordingly
+  kBusFile = 9,        // wants the file of the segment, which has no name; the answer has it
   kBusLost = 33,       // a: number of page ranges that follow, whose stores are lost; b: how
   kBusToken = 36,      // its importer here has set another token for a proxy
   kBusShrunk = 37,     // a: the break that its file was cut to, bytes

@@ -110,8 +110,10 @@ class Node {
   static constexpr size_t kMaxBlob = 1024;
   // An extensible one begins with an empty file, and counts as much as its break. `reservation`:
   // the key of the one that its memory comes from; 0, or of none that there is: from what is free.
+  // `large`: not null, it is to have large pages; it becomes the file, which has no name. Whole
+  // large pages are taken and counted, from no reservation: those hold memory of the other kind.
   Result<int32_t> create_home(uint64_t size, int32_t flags, bool reserve, bool extensible = false,
-                              uint64_t reservation = 0);
+                              uint64_t reservation = 0, Fd* large = nullptr);
   Result<int32_t> create_proxy(uint64_t size, int32_t flags, Bytes blob, bool extensible = false);
   // Moves the end of an extensible segment's file, `fd`, which is not moved by anybody else
   // meanwhile; owner only (kPerm). Growth is really allocated if `reserve` (kNoMem, and nothing has

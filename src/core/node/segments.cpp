@@ -8,6 +8,7 @@
 
 #include "core/base/cause.hpp"
 #include "core/base/fault_point.hpp"
+#include "core/node/large_pages.hpp"
 #include "core/node/node_impl.hpp"
 #include "core/node/proxy_file.hpp"
 #include "core/node/reaper.hpp"
@@ -79,10 +80,11 @@ Result<int32_t> Node::Impl::settle(SegmentWord word, Status made) {
 }
 
 Result<int32_t> Node::create_home(uint64_t size, int32_t flags, bool reserve, bool extensible,
-                                  uint64_t reservation) {
+                                  uint64_t reservation, Fd* large) {
   if (size == 0) return Status::kInval;
   if (size > static_cast<uint64_t>(INT64_MAX)) return Status::kNoMem;
-  const uint64_t now = extensible ? 0 : size;
+  const uint64_t now = extensible ? 0 : large != nullptr ? whole_large_pages(size) : size;
+  if (large != nullptr) reservation = 0;
   Result<SegmentWord> word = Status::kReconfig;
   if (Exclusive lock(impl_->registry->lock(), Deadline::in(kLockWait)); lock) {
     Registry& r = *impl_->registry;
@@ -92,14 +94,18 @@ Result<int32_t> Node::create_home(uint64_t size, int32_t flags, bool reserve, bo
                                reservation);
   }
   if (!word) return word.status();
-  Result<Fd> fd = open_file(impl_->registry->folder(), segment_file_name(word->id).text,
-                            O_RDWR | O_CREAT | O_EXCL);
+  Result<Fd> fd = large != nullptr
+                      ? make_large_file()
+                      : open_file(impl_->registry->folder(), segment_file_name(word->id).text,
+                                  O_RDWR | O_CREAT | O_EXCL);
   Status made = fd.status();
   fault_point("node.create.file_made");
   if (fd && reserve) made = impl_->allocate(fd->get(), 0, now, reservation);
   if (ok(made) && ftruncate(fd->get(), static_cast<off_t>(now)) != 0) made = Status::kNoMem;
   fault_point("node.create.file_filled");
-  return impl_->settle(*word, made);
+  auto id = impl_->settle(*word, made);
+  if (id && large != nullptr) *large = fd.take();
+  return id;
 }
 
 Result<int32_t> Node::create_proxy(uint64_t size, int32_t flags, Bytes blob, bool extensible) {

@@ -10,8 +10,6 @@ namespace cmi::segment {
 
 namespace {
 
-constexpr uint64_t kUsualHugePage = uint64_t{2} << 20;
-
 // NUMA nodes and processors alone: no caches, devices, distances or processor kinds, and not the
 // backend that moves the calling thread over all processors.
 hwloc_topology_t load_topology() {
@@ -46,29 +44,14 @@ struct Found {
     // virtual machine that gets its memory as it needs it (seen with Linux 6.18) it grows as one
     // looks, while all contexts of a node have to agree.
     machine.ram_bytes = system_value(_SC_PHYS_PAGES) * machine.page_size;
-    machine.huge_page_size = kUsualHugePage;
     hwloc_topology_t t = load_topology();
     if (t != nullptr) {
-      read_huge_page_size(t);
       if (hwloc_get_nbobjs_by_type(t, HWLOC_OBJ_NUMANODE) > 1) {
         topology = t;
       } else {
         hwloc_topology_destroy(t);
       }
     }
-  }
-
-  void read_huge_page_size(hwloc_topology_t t) {
-    uint64_t smallest = 0;
-    hwloc_obj_t node = nullptr;
-    while ((node = hwloc_get_next_obj_by_type(t, HWLOC_OBJ_NUMANODE, node)) != nullptr) {
-      const auto& numa = node->attr->numanode;
-      for (unsigned i = 0; i < numa.page_types_len; ++i) {
-        const uint64_t size = numa.page_types[i].size;
-        if (size > machine.page_size && (smallest == 0 || size < smallest)) smallest = size;
-      }
-    }
-    if (smallest != 0) machine.huge_page_size = smallest;
   }
 };
 

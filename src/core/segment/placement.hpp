@@ -10,7 +10,6 @@ namespace cmi::segment {
 struct Machine {
   uint64_t ram_bytes = 0;  // of the whole machine, whatever this process may use of it
   uint64_t page_size = 0;
-  uint64_t huge_page_size = 0;  // the smallest size above page_size
 };
 
 // Found out at the first call, the same ever after.

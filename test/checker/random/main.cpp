@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -19,6 +20,8 @@
 #include "checker/random/player.hpp"
 #include "checker/random/record.hpp"
 #include "core/base/clock.hpp"
+#include "support/large_pages.hpp"
+#include "support/skip.hpp"
 #include "system/calls.hpp"
 #include "system/nodes.hpp"
 
@@ -137,7 +140,9 @@ class Stage {
       }
       for (uint32_t s = 0; s < program.shape.segments; ++s) {
         const uint32_t home = program.homes[s];
-        const test::Export made = test::export_segment(*processes[home], program.segment_bytes());
+        const test::Export made =
+            test::export_segment(*processes[home], program.segment_bytes(), test::kAllRights,
+                                 g_options.large_pages ? CMI_SEG_LARGE_PAGES : 0);
         segments.push_back({home, made.seg, made.at});
         parts[home].views[s] = made.at;
         for (uint32_t n = 0; n < processes.size(); ++n) {
@@ -278,6 +283,11 @@ int run(int argc, char** argv) {
       std::find(mutations.begin(), mutations.end(), g_options.mutation) == mutations.end()) {
     std::fprintf(stderr, "the library has no mutation %s\n", g_options.mutation.c_str());
     return 2;
+  }
+  std::optional<test::LargePages> large;
+  if (g_options.large_pages && !large.emplace(2 * kMaxSegments).enough()) {
+    std::printf("left out: %s\n", large->reason());
+    return test::kSkippedStatus;
   }
   const int failed = context.run();
   if (g_options.expect_violation) return g_outcome == Outcome::kIllegal ? 0 : 1;

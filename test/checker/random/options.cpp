@@ -23,6 +23,7 @@ constexpr const char* kUsage =
     "  --kernel this|6.1|thread\n"
     "                      instead of what the seed decides: faults in signals with all that the\n"
     "                      kernel has, or as on Linux 6.1; or faults in a thread\n"
+    "  --large-pages       with segments of large pages, for which the pool is grown\n"
     "  --mutation NAME     with the library broken at this fault point\n"
     "  --expect-violation  succeed when an illegal history was found, and only then\n"
     "  --dump FILE         writes the history that was illegal to a file, event by event\n"
@@ -89,6 +90,8 @@ bool parse(int argc, char** argv, Options* options) {
       options->mutation = argv[++i];
     } else if (name == "--dump" && has_value) {
       options->dump = argv[++i];
+    } else if (name == "--large-pages") {
+      options->large_pages = true;
     } else if (name == "--expect-violation") {
       options->expect_violation = true;
     } else if (name == "--list-mutations") {
@@ -116,6 +119,7 @@ std::string replay(const Options& options, uint64_t seed) {
   for (const auto& [name, kernel] : kKernels) {
     if (options.kernel == kernel) command += " --kernel " + std::string(name);
   }
+  if (options.large_pages) command += " --large-pages";
   if (!options.mutation.empty()) command += " --mutation " + options.mutation;
   return command;
 }

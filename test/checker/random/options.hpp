@@ -22,7 +22,8 @@ struct Options {
   int64_t seconds = 20;
   int delays = -1;  // 1: in every program, 0: in none, -1: in every other one
   Kernel kernel = Kernel::kBySeed;
-  std::string mutation;  // what is broken in the library, by name
+  bool large_pages = false;  // segments of large pages
+  std::string mutation;      // what is broken in the library, by name
   bool expect_violation = false;
   std::string dump;  // file for the history that was illegal
   bool verbose = false;
