@@ -16,6 +16,7 @@
 #include "support/large_pages.hpp"
 #include "support/skip.hpp"
 #include "system/calls.hpp"
+#include "system/cmiadm.hpp"
 
 namespace cmi::test {
 
@@ -93,6 +94,10 @@ TEST_SUITE("large_pages") {
       CHECK(has(s.beside, s.there + 2 * kLarge - 8, 5));
       CHECK(has(s.peer, s.import.at + 2 * kLarge - 8, 5));
       CHECK(LargePages::free() == before - 2);
+      const Ran shown =
+          cmiadm(s.cluster, {"show", "--node", "home", std::to_string(s.exported.seg)});
+      CHECK(shown.says("large_pages"));
+      CHECK_FALSE(shown.says("file is missing"));
       REQUIRE(seg_dt(s.home, s.exported.seg, s.exported.at).ok());
       const Answer read_only = seg_at(s.home, s.exported.seg, 0, CMI_SEG_READ);
       REQUIRE(read_only.ok());
