@@ -249,7 +249,7 @@ Status Home::set_break(int32_t id, uint64_t to, uint64_t reservation, Nanos pati
   // From now on, however long the memory took.
   const bool heard = wait(*p, Deadline::in(patience));
   if (to > from) {
-    // Who is silent still is told again and again; until it listens, it raises too much.
+    // Who is silent still is told again and again, and asks before it raises SEG_BRK.
     if (!heard) trace(kFacSeg, kWarn, "CMI_SEG_BRK: an importer has not heard of it yet");
     return Status::kOk;
   }
