@@ -380,6 +380,26 @@ TEST_CASE("what_this_side_lacks_for_an_endpoint_is_not_held_against_the_home") {
   CHECK_FALSE(two.link->local_fault());
 }
 
+TEST_CASE("an_overrun_queue_is_a_fault_of_this_side_until_there_is_a_new_session") {
+  auto provider = fabric::FakeProvider::make({});
+  Party home(provider->open().take()), client(provider->open().take());
+  auto link = client.link_to(home);
+  REQUIRE(call_works(*link, 1));
+  const auto first = live(*link);
+  const Bytes address = first->endpoint().address();
+  provider->overrun(address);
+  provider->net().stop(home.door());
+  uint64_t nothing = 0;
+  CHECK(first->read(&nothing, 8, {1, 0}, 0, Deadline::in(kShort)) != Cause::kOk);
+  CHECK(link->session(Deadline::in(kShort)) == nullptr);
+  CHECK(first->endpoint().faulty());
+  CHECK(first->broken());
+  CHECK(link->local_fault());
+  provider->net().resume(home.door());
+  CHECK(call_works(*link, 2));
+  CHECK_FALSE(link->local_fault());
+}
+
 CMI_CONTRACT(condemning_a_link_fails_what_is_pending_and_everything_later, world) {
   Two two(world);
   two.home.handler.holding.store(true);

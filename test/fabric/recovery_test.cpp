@@ -1,4 +1,5 @@
 // Contract: many peers at once, of whom one misbehaves, and children that know nothing of fabrics.
+#include <malloc.h>
 #include <sys/wait.h>
 
 #include "fabric/world.hpp"
@@ -37,6 +38,38 @@ CMI_CONTRACT(fifty_peers_are_served_while_one_of_them_is_refused_and_one_leaves,
   clients[7].reset();
   clients[30].reset();
   all_read();
+}
+
+// net of libfabric 1.17 keeps a pointer to the endpoint with each connection that it has accepted,
+// and follows it when the connection's other end says what it wants.
+CMI_CONTRACT(connections_that_are_under_way_when_their_endpoint_closes_harm_nobody, world) {
+  auto there = world.open(), here = world.open();
+  Server server(*there, kPageSize);
+  Client client(*here, server.endpoint->address());
+  uint64_t word = 0;
+  REQUIRE(client.read(&word, 8, server.region->key(), 0) == Cause::kOk);
+  mallopt(M_PERTURB, 0xa5);  // what is freed is of no use to anybody
+  Inbox inbox;
+  auto closing = there->open_endpoint(inbox);
+  REQUIRE(closing);
+  std::vector<std::unique_ptr<Client>> coming;
+  for (size_t i = 0; i < kPeers / 2; ++i) {
+    coming.push_back(std::make_unique<Client>(*here, (*closing)->address()));
+    Client& c = *coming.back();
+    c.ops.push_back(std::make_unique<Op>());
+    // Begins to connect. What it wants it says once it is polled.
+    (void)c.endpoint->send(*c.ops.back(), c.peer, &word, sizeof word);
+  }
+  for (int i = 0; i < 1000; ++i) (*closing)->poll();  // who has come is let in
+  { const auto closed = closing.take(); }
+  for (int i = 0; i < 100; ++i) {
+    for (auto& c : coming) c->endpoint->poll();
+  }
+  *server.as<uint64_t>() = 7;
+  CHECK(client.read(&word, 8, server.region->key(), 0) == Cause::kOk);
+  CHECK(word == 7);
+  coming.clear();
+  mallopt(M_PERTURB, 0);
 }
 
 int end_of(pid_t child) {

@@ -15,6 +15,7 @@
 
 #include "core/base/clock.hpp"
 #include "node/node_support.hpp"
+#include "support/sanitized.hpp"
 #include "system/calls.hpp"
 
 namespace cmi::test {
@@ -22,9 +23,10 @@ namespace cmi::test {
 namespace {
 
 constexpr size_t kProcesses = 64;
-constexpr size_t kShared = 6;      // segments of the node: the last two are imported
-constexpr size_t kHomes = 4;       // the others
-constexpr size_t kImporters = 12;  // processes that attach all of them; the others only homes
+constexpr size_t kShared = 6;  // segments of the node: the last two are imported
+constexpr size_t kHomes = 4;   // the others
+// Processes that attach all of them; the others only homes. The sanitizer makes each of them large.
+constexpr size_t kImporters = kSanitized ? 12 : kProcesses;
 constexpr uint64_t kPagesEach = 4;
 
 using Ids = std::array<cmi_seg, kShared>;

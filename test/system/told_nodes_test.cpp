@@ -26,8 +26,9 @@ struct Told : std::vector<std::string> {
   }
 };
 
-// No node that is silent can be reached, as far as these can tell; silence is soon a death.
-const Env kParted{{"CMI_FAULT_POINT", "door_out_of_reach=fail"}, {"CMI_DEAD_AFTER", "1500"}};
+// No node that is silent can be reached, as far as these can tell; and silence is soon a death.
+const Env kCut{{"CMI_FAULT_POINT", "door_out_of_reach=fail"}};
+const Env kParted{{"CMI_FAULT_POINT", "door_out_of_reach=fail"}, {"CMI_DEAD_AFTER", "2000"}};
 
 template <class T>
 std::string list(const std::vector<T>& items) {
@@ -145,11 +146,11 @@ TEST_SUITE("events") {
   // Also that no map comes of it: the contexts are gone, and nothing is said about the way there.
   TEST_CASE("the_end_of_an_importer_is_told_to_its_homes_and_to_nobody_else") {
     Stage stage;
-    Process& home = stage.spawn("home", kParted);
-    Process& other_home = stage.spawn("other", kParted);
+    Process& home = stage.spawn("home", kCut);
+    Process& other_home = stage.spawn("other", kCut);
     Process& victim = stage.spawn("victim");
-    Process& peer = stage.spawn("peer", kParted);
-    Process& bystander = stage.spawn("bystander", kParted);
+    Process& peer = stage.spawn("peer", kCut);
+    Process& bystander = stage.spawn("bystander", kCut);
     const Export first = export_segment(home);
     const Export second = export_segment(home);
     const Export unshared = export_segment(home);
@@ -176,12 +177,11 @@ TEST_SUITE("events") {
   TEST_CASE("the_end_of_a_home_is_told_to_its_importers_and_to_nobody_else") {
     Stage stage;
     Process& home = stage.spawn("home");
-    Process& kept = stage.spawn("kept", kParted);
-    Process& peer = stage.spawn("peer", kParted);
-    Process& beside =
-        stage.spawn("beside", "peer", kParted);  // attaches what its neighbour imported
-    Process& second = stage.spawn("second", kParted);
-    Process& bystander = stage.spawn("bystander", kParted);
+    Process& kept = stage.spawn("kept", kCut);
+    Process& peer = stage.spawn("peer", kCut);
+    Process& beside = stage.spawn("beside", "peer", kCut);  // attaches what its neighbour imported
+    Process& second = stage.spawn("second", kCut);
+    Process& bystander = stage.spawn("bystander", kCut);
     const Export one = export_segment(home);
     const Export two = export_segment(home);
     const Export doomed = export_segment(home);
@@ -276,7 +276,7 @@ TEST_SUITE("events") {
     Stage stage;
     Process& home = stage.spawn("home", {{"CMI_DEAD_AFTER", "3600000"}});
     Process& peer = stage.spawn(
-        "peer", {{"CMI_FAULT_POINT", "link_no_endpoint#2+=fail"}, {"CMI_DEAD_AFTER", "1500"}});
+        "peer", {{"CMI_FAULT_POINT", "link_no_endpoint#2+=fail"}, {"CMI_DEAD_AFTER", "2000"}});
     Process& reader = stage.spawn("reader", {{"CMI_DEAD_AFTER", "3600000"}});
     Process& bystander = stage.spawn("bystander");
     const Export exported = export_consistent(home);
@@ -308,7 +308,7 @@ TEST_SUITE("events") {
     // An endpoint for each home, and none to replace one.
     Process& peer =
         stage.spawn("peer", {{"CMI_FAULT_POINT", "link_no_endpoint#4+=fail;door_out_of_reach=fail"},
-                             {"CMI_DEAD_AFTER", "1500"}});
+                             {"CMI_DEAD_AFTER", "2000"}});
     const Export one = export_consistent(faulty);
     const Export two = export_segment(cut);
     const Export three = export_segment(good);
@@ -350,13 +350,12 @@ TEST_SUITE("events") {
 
   TEST_CASE("a_map_names_whom_the_asking_context_shares_with_and_nobody_else") {
     Stage stage;
-    const Env cut{{"CMI_FAULT_POINT", "door_out_of_reach=fail"}};
     Process& silent = stage.spawn("silent");
-    Process& home = stage.spawn("home", cut);              // the silent one imports from it
-    Process& peer = stage.spawn("peer", cut);              // imports from the silent one
-    Process& beside = stage.spawn("beside", "peer", cut);  // attaches that
-    Process& former = stage.spawn("former", cut);  // has marked for deletion what it imported
-    Process& bystander = stage.spawn("bystander", cut);
+    Process& home = stage.spawn("home", kCut);              // the silent one imports from it
+    Process& peer = stage.spawn("peer", kCut);              // imports from the silent one
+    Process& beside = stage.spawn("beside", "peer", kCut);  // attaches that
+    Process& former = stage.spawn("former", kCut);  // has marked for deletion what it imported
+    Process& bystander = stage.spawn("bystander", kCut);
     const Export exported = export_segment(home);
     const Export back = export_segment(silent);
     const Export own = export_segment(bystander);

@@ -67,6 +67,14 @@ class Provider final : public FakeProvider, public std::enable_shared_from_this<
   }
   Result<std::unique_ptr<Fabric>> open() override;
   FakeNet& net() override { return *net_; }
+  void overrun(Bytes endpoint) override {
+    Guard g(mu);
+    overrun_.emplace(endpoint.begin(), endpoint.end());
+  }
+  bool is_overrun(Bytes endpoint) {
+    Guard g(mu);
+    return overrun_.contains({endpoint.begin(), endpoint.end()});
+  }
 
   // What a key of this provider stands for in the net; 0: nothing.
   uint64_t resolve(const std::vector<uint8_t>& raw) {
@@ -80,6 +88,7 @@ class Provider final : public FakeProvider, public std::enable_shared_from_this<
   std::map<std::vector<uint8_t>, uint64_t> raw_keys CMI_GUARDED_BY(mu);
 
  private:
+  std::set<std::vector<std::byte>> overrun_ CMI_GUARDED_BY(mu);
   std::shared_ptr<FakeNet> net_;
 };
 
@@ -339,6 +348,9 @@ int swap_valid(fid_ep* f, fi_datatype type, fi_op operation, size_t* count) {
 ssize_t read_queue(fid_cq* f, void* buffer, size_t count) {
   auto& q = object<FakeQueue>(f);
   if (q.ep != nullptr) q.ep->endpoint->poll();
+  if (q.ep != nullptr && q.ep->domain->provider->is_overrun(q.ep->endpoint->address())) {
+    return -FI_EOVERRUN;
+  }
   Guard g(q.mu);
   if (!q.bad.empty()) return -FI_EAVAIL;
   if (q.good.empty()) return -FI_EAGAIN;

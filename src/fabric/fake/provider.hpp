@@ -34,6 +34,8 @@ class FakeProvider {
   // A node: the provider opened, and tried, by src/fabric/ofi. It keeps the provider alive.
   virtual Result<std::unique_ptr<Fabric>> open() = 0;
   virtual FakeNet& net() = 0;  // for faults
+  // The endpoint's queue had no room for a completion: nothing can be read from it any more.
+  virtual void overrun(Bytes endpoint) = 0;
 };
 
 }  // namespace cmi::fabric

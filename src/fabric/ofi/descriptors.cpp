@@ -78,6 +78,24 @@ CloseOnExec::~CloseOnExec() {
   }
 }
 
+size_t shut_down_accepted(Bytes address) {
+  const std::string name = name_of(address);
+  DIR* dir = name.empty() ? nullptr : opendir("/proc/self/fd");
+  if (dir == nullptr) return 0;
+  size_t accepted = 0;
+  while (dirent* e = readdir(dir)) {
+    const int fd = std::atoi(e->d_name);
+    if (e->d_name[0] == '.' || end_of(fd, getsockname) != name) continue;
+    int listens = 0;
+    socklen_t len = sizeof listens;
+    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &len) != 0 || listens != 0) continue;
+    ::shutdown(fd, SHUT_RDWR);
+    ++accepted;
+  }
+  closedir(dir);
+  return accepted;
+}
+
 void Connections::add(Bytes address) {
   std::string name = name_of(address);
   if (name.empty()) return;

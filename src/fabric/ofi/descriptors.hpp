@@ -45,4 +45,9 @@ class Connections {
   std::multiset<std::string> ours_ CMI_GUARDED_BY(mu_);
 };
 
+// Shuts down every connection of this process whose near end is this address, which is what an
+// endpoint has accepted; not what listens there. How many there are, shut down before or now. Under
+// the lock that whoever closes such sockets holds.
+size_t shut_down_accepted(Bytes address);
+
 }  // namespace cmi::fabric::ofi

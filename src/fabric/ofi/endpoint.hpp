@@ -61,6 +61,7 @@ class OfiEndpoint final : public Endpoint {
   Status open_all();
   Status open_queue();
   bool open_queue_with_wait_set(fi_cq_attr attr);
+  void end_accepted();
   void post_receive(Slot& slot);
   void post_left_over() CMI_REQUIRES(drain_lock_);
   template <class F>
