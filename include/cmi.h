@@ -799,6 +799,8 @@ typedef int cmi_fn_close_fb(cmi_ctxt* ctxt, cmi_fb epoch);
 /**
  * Brings home what was stored to some cache lines, and waits for it. Needs no epoch, and does not
  * disturb an open one. An access error is raised as an exception. [libcmi(3), cflush]
+ * Lines at home are made visible as they are, whoever has changed them: also a device, after direct
+ * I/O or RDMA into a view, which no barrier does.
  *   vaddr    addresses in views, each stands for its line of cache_line_sz bytes
  *   addrcnt  their number, >= 0
  * Errors: CMI_ERR_INVAL, vaddr is NULL or addrcnt is negative; CMI_ERR_STORE, stores could not be

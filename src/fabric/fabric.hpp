@@ -174,6 +174,7 @@ inline constexpr size_t kMaxRawKey = 64;
 
 struct Traits {
   std::string provider;  // as CMI_PROVIDER would name it, e.g. "net" or "tcp;ofi_rxm"
+  std::string device;    // what carries it, as the system names it, e.g. "eth0"; empty: not known
   bool cas = false;      // remote compare-and-swap works and is coherent with CPU atomics
   bool wait_fd = false;  // endpoints have a descriptor to sleep on
   bool ordered_after_write = false;  // a message is never seen before writes posted earlier

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -152,6 +153,62 @@ TEST_SUITE("cmiadm") {
     CHECK(cmiadm(cluster, {"doctor"}).status == 0);
     hung.signal(SIGCONT);
     CHECK(seg_at(hung, seg.seg()).ok());
+  }
+
+  TEST_CASE(
+      "every_command_of_cmiadm_ends_well_or_says_why_while_a_context_hangs_and_after_a_crash") {
+    Cluster cluster;
+    Process& hung = cluster.spawn("home", {{"CMI_MEM_MAX", "16M"}});
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(hung);
+    const Import import = import_segment(peer, exported);
+    REQUIRE(load(peer, import.at).cause() == Fault::kNone);
+    const uint64_t key = hung.run([] {
+      cmi_ctl_cfg cfg{};
+      cfg.mreq.mem_reserve = 1 << 20;
+      return CMIFN(ctxt(), 10, cmi_ctl)(ctxt(), CMI_CTL_MEM_RESERVE, &cfg) == 0 ? cfg.mreq.rsv_key
+                                                                                : uint64_t{0};
+    });
+    REQUIRE(key != 0);
+    char digits[20];
+    std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(key));
+    const std::string id = std::to_string(exported.seg);
+    const std::string handle = save(cluster, exported.handle, exported.handle.size);
+    const auto json = [&](std::vector<std::string> words) {
+      words.insert(words.end(), {"--json", "--wait", "1"});
+      const Ran ran = cmiadm(cluster, words);
+      CHECK_MESSAGE(ran.status == 0, words.front(), ": ", ran.err);
+      return parse_json(ran.out);
+    };
+    // What needs an answer of the process that hangs, or is no more, says so; all else works.
+    using Words = std::vector<std::string>;
+    const auto all_commands = [&](const char* state, const Words& why_not_quiesced,
+                                  const char* why_no_ping) {
+      CHECK(context_of(json({"list"}), hung)["state"].text == state);
+      CHECK(json({"show", id}).items.size() == 1);
+      CHECK(json({"top"})["contexts"].find("pid", static_cast<uint64_t>(peer.pid())) != nullptr);
+      CHECK(json({"doctor"})["health"].text != "BROKEN");
+      for (const char* command : {"quiesce", "resume"}) {
+        const Ran ran = cmiadm(cluster, {command, id, "--wait", "1"});
+        CHECK(ran.status == 1);
+        CHECK_MESSAGE(std::any_of(why_not_quiesced.begin(), why_not_quiesced.end(),
+                                  [&](const std::string& why) { return ran.complains(why); }),
+                      ran.err);
+      }
+      const Ran pinged = cmiadm(cluster, {"ping", handle, "--wait", "1"});
+      CHECK(pinged.status == 1);
+      CHECK_MESSAGE(pinged.complains(why_no_ping), pinged.err);
+      CHECK(cmiadm(cluster, {"list", "--wait", "1"}).says(digits));
+    };
+    hung.stop();
+    all_commands("stopped", {"may be stopped"}, "hangs");
+    hung.kill();
+    // Who asks joins the node, and so cleans up what the dead has left.
+    all_commands("dead", {"its maker has ended", "no node here is home"}, "has ended");
+    const Ran deleted = cmiadm(cluster, {"reservation", "delete", digits});
+    CHECK_MESSAGE(deleted.status == 0, deleted.err);
+    CHECK(cmiadm(cluster, {"reap"}).status == 0);
+    CHECK(node_of(list(cluster), hung.pid()) == nullptr);
   }
 
   TEST_CASE("cmiadm_list_tells_the_dead_from_the_living_and_reap_cleans_up_after_them") {
@@ -449,6 +506,40 @@ TEST_SUITE("cmiadm") {
     CHECK(table.says("since each context began"));
     CHECK(table.says("per second"));
     CHECK(table.says("LINK TO HOME"));
+
+    // The same of each segment by itself: nothing of the context's is another segment's.
+    const Export other = export_segment(home, 16 * kPage);
+    const Import beside = import_segment(peer, other);
+    REQUIRE(load(peer, beside.at).cause() == Fault::kNone);
+    REQUIRE(load(peer, beside.at + 8 * kPage).cause() == Fault::kNone);
+    REQUIRE(publish(home, other.at, 3));
+    REQUIRE(tok_del(home, other.token).ok());
+    CHECK(load(peer, beside.at + 12 * kPage).cause() == CMI_ERROR_TOKEN);
+    const Value each = look();
+    const Value both = of(each, peer);
+    const Value* one = both["imports"].find("id", static_cast<uint64_t>(import.seg));
+    const Value* two = both["imports"].find("id", static_cast<uint64_t>(beside.seg));
+    REQUIRE((one != nullptr && two != nullptr));
+    CHECK((*two)["load_misses"].number == 2);
+    CHECK((*two)["store_misses"].number == 0);
+    CHECK((*two)["bytes_written_back"].number == 0);
+    CHECK((*two)["publications"].number == 0);
+    CHECK((*two)["invalidations_received"].number >= 1);
+    CHECK((*two)["exceptions"].number == 1);
+    CHECK((*one)["exceptions"].number == 0);
+    CHECK((*one)["bytes_written_back"].number == counted.bytes_written_back);
+    for (const char* name : {"load_misses", "store_misses", "bytes_fetched", "bytes_written_back",
+                             "publications", "invalidations_received", "exceptions"}) {
+      CAPTURE(name);
+      CHECK((*one)[name].number + (*two)[name].number == both[name].number);
+    }
+    const Value told = of(each, home);
+    const Value* at_home = told["homes"].find("id", static_cast<uint64_t>(other.seg));
+    REQUIRE(at_home != nullptr);
+    CHECK((*at_home)["publications"].number >= 1);
+    CHECK((*at_home)["notices"].number == (*two)["invalidations_received"].number);
+    CHECK((*at_home)["importers"].number == 1);
+    CHECK(cmiadm(cluster, {"top", "--wait", "20"}).says("NOTICES SENT"));
 
     home.stop();
     const Value hung = look();

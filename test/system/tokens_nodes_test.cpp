@@ -355,6 +355,56 @@ TEST_SUITE("tokens") {
     }
   }
 
+  TEST_CASE("a_token_revoked_while_threads_use_the_import_stops_them_all_and_lets_no_store_in") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home);
+    const Import import = import_segment(peer, exported);
+    auto users = peer.start(
+        [](uint64_t at) {
+          constexpr uint64_t kThreads = 3;
+          std::atomic<uint64_t> stopped{0};
+          std::vector<std::thread> all;
+          for (uint64_t t = 0; t < kThreads; ++t) {
+            all.emplace_back([&, t] {
+              CMIFN(ctxt(), 10, ini_th)(ctxt());
+              CMIFN(ctxt(), 10, cmi_enb)(ctxt(), 1);
+              Access last;
+              for (uint64_t n = 1; last.cause() == Fault::kNone; ++n) {
+                last = store64(at + n % 4 * kPage + t * 8, n);
+                if (n % 64 == t) (void)cmi_wmb();
+              }
+              stopped += last.cause() == CMI_ERROR_TOKEN;
+              (void)cmi_wmb();  // for what cannot come home any more
+              CMIFN(ctxt(), 10, fini)(ctxt());
+            });
+          }
+          for (std::thread& t : all) t.join();
+          return stopped == kThreads;
+        },
+        import.at);
+    const auto words = [&] {
+      return home.run(
+          [](uint64_t at) {
+            std::array<uint64_t, 12> found{};
+            for (uint64_t i = 0; i < found.size(); ++i) {
+              found[i] = load64(at + i % 4 * kPage + i / 4 * 8).value;
+            }
+            return found;
+          },
+          exported.at);
+    };
+    const std::array<uint64_t, 12> none{};
+    for (const Deadline d = Deadline::in(10 * kSecond); words() == none && !d.passed();) {
+    }
+    REQUIRE(words() != none);
+    REQUIRE(tok_del(home, exported.token).ok());
+    const auto after = words();
+    CHECK(users.get());
+    CHECK(words() == after);
+  }
+
   TEST_CASE("a_token_for_any_node_serves_every_node") {
     Cluster cluster;
     Process& home = cluster.spawn("home");

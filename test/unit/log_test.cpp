@@ -38,7 +38,20 @@ struct Lines {
   }
 };
 
+// Counts how often it was made into text.
+struct Costly {
+  int* times;
+};
+
 }  // namespace
+
+template <>
+struct fmt::formatter<Costly> : fmt::formatter<int> {
+  template <class Context>
+  auto format(const Costly& c, Context& out) const {
+    return fmt::formatter<int>::format(++*c.times, out);
+  }
+};
 
 TEST_CASE("a_trace_specification_names_facilities_and_a_level") {
   struct Good {
@@ -117,6 +130,19 @@ TEST_CASE("only_lines_of_the_chosen_facilities_and_levels_are_on") {
   REQUIRE(lines.logs.size() == 1);
   CHECK(lines.logs[0].find("mem info: page 7") != std::string::npos);
   CHECK(lines.alerts.empty());
+}
+
+TEST_CASE("a_line_that_is_off_is_not_even_made") {
+  Quiet quiet;
+  Lines lines;
+  int times = 0;
+  Trace::get().configure(kFacMem, kInfo, lines.sink());
+  trace(kFacMem, kDebug, "{}", Costly{&times});
+  trace(kFacTok, kInfo, "{}", Costly{&times});
+  CHECK(times == 0);
+  trace(kFacMem, kInfo, "{}", Costly{&times});
+  CHECK(times == 1);
+  CHECK(lines.logs.size() == 1);
 }
 
 TEST_CASE("errors_go_to_the_alert_callback_and_the_rest_to_the_log") {

@@ -11,8 +11,9 @@ namespace {
 node::ContextReport full() {
   node::ContextReport r;
   for (size_t i = 0; i < r.counters.size(); ++i) r.counters[i] = i * i + 1;
-  r.homes = {{4097, {{1, 7, {}, false}, {2, 1, {3, 4}, true}}, {{{5, 6}, 7, 3}}}, {8194, {}, {}}};
-  r.imports = {{9, 2, 3, 4, {5, 6}, 7, 8, 9}};
+  r.homes = {{4097, {{1, 7, {}, false}, {2, 1, {3, 4}, true}}, {{{5, 6}, 7, 3}}, 11, 12},
+             {8194, {}, {}, 0, 0}};
+  r.imports = {{9, 2, 3, 4, {5, 6}, 7, 8, 9, {1, 2, 3, 4, 5, 6, 7}}};
   r.links = {{{1, 2}, true, 3, 4, 5}, {{6, 7}, false, 0, 0, 8}};
   return r;
 }
@@ -34,6 +35,8 @@ TEST_CASE("a report is decoded as it was encoded") {
   CHECK(back->homes[0].holders[0].client == ContextId{5, 6});
   CHECK(back->homes[0].holders[0].instance == 7);
   CHECK(back->homes[0].holders[0].rights == 3);
+  CHECK(back->homes[0].publications == 11);
+  CHECK(back->homes[0].notices == 12);
   CHECK(back->homes[1].tokens.empty());
   REQUIRE(back->imports.size() == 1);
   const node::ImportLine& i = back->imports[0];
@@ -45,6 +48,7 @@ TEST_CASE("a report is decoded as it was encoded") {
   CHECK(i.cached == 7);
   CHECK(i.limit == 8);
   CHECK(i.dirty == 9);
+  CHECK(i.counters == full().imports[0].counters);
   REQUIRE(back->links.size() == 2);
   CHECK(back->links[0].home == ContextId{1, 2});
   CHECK(back->links[0].dead);

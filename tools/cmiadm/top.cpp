@@ -39,14 +39,19 @@ std::string whereabouts(const Survey& survey, const ContextId& id) {
   return hex16(id.hi);
 }
 
-std::string rate(const Sample& now, const Sample* before, const char* name, bool bytes = false) {
-  const uint64_t total = now.report.counters[counter(name)];
-  if (before == nullptr) return bytes ? human_bytes(total) : std::to_string(total);
-  const double seconds = static_cast<double>(now.at - before->at) / kSecond;
-  const uint64_t was = before->report.counters[counter(name)];
+// What was counted, or where there was an earlier look, how much of it a second.
+std::string rate_of(uint64_t total, const uint64_t* was, Nanos span, bool bytes) {
+  if (was == nullptr) return bytes ? human_bytes(total) : std::to_string(total);
+  const double seconds = static_cast<double>(span) / kSecond;
   const double per_second =
-      seconds > 0 && total > was ? static_cast<double>(total - was) / seconds : 0;
+      seconds > 0 && total > *was ? static_cast<double>(total - *was) / seconds : 0;
   return bytes ? human_bytes(static_cast<uint64_t>(per_second)) : fmt::format("{:.0f}", per_second);
+}
+
+std::string rate(const Sample& now, const Sample* before, const char* name, bool bytes = false) {
+  const size_t i = counter(name);
+  return rate_of(now.report.counters[i], before != nullptr ? &before->report.counters[i] : nullptr,
+                 before != nullptr ? now.at - before->at : 0, bytes);
 }
 
 const char* link_state(const node::LinkLine& l) {
@@ -55,10 +60,60 @@ const char* link_state(const node::LinkLine& l) {
   return l.silent == 0 ? "new" : "up";
 }
 
-void print_links(const Survey& survey, const std::vector<std::pair<pid_t, const Sample*>>& all) {
+struct Pair {  // what a context told now, and before; no before: since it began
+  pid_t pid;
+  const Sample* now;
+  const Sample* before;
+};
+
+template <class Line>
+const Line* line_of(const std::vector<Line> node::ContextReport::*lines, const Sample* sample,
+                    int32_t id) {
+  if (sample == nullptr) return nullptr;
+  for (const Line& line : sample->report.*lines) {
+    if (line.id == id) return &line;
+  }
+  return nullptr;
+}
+
+// Per segment: what each import costs, and what each home has told its importers.
+void print_segments(const std::vector<Pair>& all) {
+  Table imports({"PID", "IMPORT", "LOAD MISSES", "STORE MISSES", "BYTES IN", "BYTES OUT",
+                 "PUBLISHED", "NOTICES", "EXCEPTIONS"});
+  Table homes({"PID", "SEGMENT", "PUBLISHED", "NOTICES SENT", "IMPORTERS"});
+  for (const Pair& p : all) {
+    const Nanos span = p.before != nullptr ? p.now->at - p.before->at : 0;
+    for (const node::ImportLine& i : p.now->report.imports) {
+      const auto* was = line_of(&node::ContextReport::imports, p.before, i.id);
+      std::vector<std::string> row{std::to_string(p.pid), std::to_string(i.id)};
+      for (size_t c = 0; c < i.counters.size(); ++c) {
+        const bool bytes = std::string_view(node::kImportCounterNames[c]).starts_with("bytes_");
+        row.push_back(
+            rate_of(i.counters[c], was != nullptr ? &was->counters[c] : nullptr, span, bytes));
+      }
+      imports.row(std::move(row));
+    }
+    for (const node::HomeLine& h : p.now->report.homes) {
+      if (h.holders.empty()) continue;
+      const auto* was = line_of(&node::ContextReport::homes, p.before, h.id);
+      homes.row(
+          {std::to_string(p.pid), std::to_string(h.id),
+           rate_of(h.publications, was != nullptr ? &was->publications : nullptr, span, false),
+           rate_of(h.notices, was != nullptr ? &was->notices : nullptr, span, false),
+           std::to_string(h.holders.size())});
+    }
+  }
+  for (const Table* t : {&imports, &homes}) {
+    if (t->empty()) continue;
+    std::puts("");
+    t->print();
+  }
+}
+
+void print_links(const Survey& survey, const std::vector<Pair>& all) {
   Table links({"PID", "LINK TO HOME", "STATE", "LAST ANSWER TOOK", "HEARD OF"});
   Table imports({"PID", "IMPORT", "HOME", "STATE", "CACHED", "LIMIT", "DIRTY PAGES"});
-  for (const auto& [pid, sample] : all) {
+  for (const auto& [pid, sample, before] : all) {
     for (const node::ImportLine& i : sample->report.imports) {
       imports.row({std::to_string(pid), std::to_string(i.id), whereabouts(survey, i.home),
                    import_state_name(i.state), human_bytes(i.cached),
@@ -82,7 +137,7 @@ void print_samples(const Survey& survey, const Samples& now, const Samples& befo
   std::printf("%s\n", rates ? "per second" : "since each context began");
   Table contexts({"PID", "PROGRAM", "LOAD MISSES", "STORE MISSES", "BYTES IN", "BYTES OUT",
                   "PUBLISHED", "INVALIDATED", "SWAPS", "LOST", "EXCEPTIONS"});
-  std::vector<std::pair<pid_t, const Sample*>> all;
+  std::vector<Pair> all;
   for (const NodeRow& node : survey.nodes) {
     for (const ContextRow& c : node.contexts) {
       const auto at = now.find(c.id);
@@ -97,10 +152,11 @@ void print_samples(const Survey& survey, const Samples& now, const Samples& befo
                     rate(s, base, "publications"), rate(s, base, "invalidations_received"),
                     rate(s, base, "cas_calls"), rate(s, base, "cas_lost"),
                     rate(s, base, "exceptions")});
-      all.emplace_back(c.pid, &s);
+      all.push_back({c.pid, &s, base});
     }
   }
   contexts.print();
+  print_segments(all);
   print_links(survey, all);
   for (pid_t pid : silent) std::printf("process %d does not answer\n", pid);
 }
@@ -122,7 +178,16 @@ void print_json(const Survey& survey, const Samples& now, const std::vector<pid_
         json.open('{').field("id", static_cast<uint64_t>(i.id));
         json.field("home", hex32(i.home)).field("state", import_state_name(i.state));
         json.field("cached", i.cached).field("limit", i.limit).field("dirty_pages", i.dirty);
+        for (size_t k = 0; k < i.counters.size(); ++k) {
+          json.field(node::kImportCounterNames[k], i.counters[k]);
+        }
         json.close();
+      }
+      json.close().key("homes").open('[');
+      for (const node::HomeLine& h : r.homes) {
+        json.open('{').field("id", static_cast<uint64_t>(h.id));
+        json.field("publications", h.publications).field("notices", h.notices);
+        json.field("importers", static_cast<uint64_t>(h.holders.size())).close();
       }
       json.close().key("links").open('[');
       for (const node::LinkLine& l : r.links) {

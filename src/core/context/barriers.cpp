@@ -55,6 +55,7 @@ Status Context::cflush(void* const* addrs, int32_t n, Raised* raised) {
   if (n < 0 || (addrs == nullptr && n > 0)) return Status::kInval;
   std::vector<std::pair<std::shared_ptr<const memory::View>, const std::byte*>> imported;
   bool home = false;
+  memory::Home::Lines lines;  // at home; those that may be accessed
   for (int32_t i = 0; i < n; ++i) {
     auto view = engine_->views().find(addrs[i]);
     size_t offset;
@@ -65,8 +66,9 @@ Status Context::cflush(void* const* addrs, int32_t n, Raised* raised) {
                seg != 0) {
       home = true;
       const bool past = engine_->home().past_break(seg, offset);
-      if (raised->exception == memory::Exception::kNone &&
-          (past || engine_->home().in_flux(seg, offset))) {
+      if (!past && !engine_->home().in_flux(seg, offset)) {
+        lines[seg].add({static_cast<uint32_t>(offset / kPageSize), 1});
+      } else if (raised->exception == memory::Exception::kNone) {
         *raised = {past ? memory::Exception::kSegBrk : memory::Exception::kConsist, true, addrs[i],
                    seg};
       }
@@ -74,7 +76,7 @@ Status Context::cflush(void* const* addrs, int32_t n, Raised* raised) {
       return because(Status::kInval, "an address is in no view");
     }
   }
-  Status status = home ? engine_->home().barrier(patience().deadline) : Status::kOk;
+  Status status = home ? engine_->home().barrier(patience().deadline, lines) : Status::kOk;
   if (!imported.empty()) {
     memory::Exception e = memory::Exception::kNone;
     size_t at = 0;

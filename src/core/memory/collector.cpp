@@ -65,6 +65,7 @@ size_t Importer::Collector::add(uint32_t page, const std::byte* twin) {
       pages_.push_back(page);
       count(importer_.parts_.stats.pages_written_back);
       count(importer_.parts_.stats.bytes_written_back, bytes);
+      count(import_->stats.bytes_written_back, bytes);
       return bytes;
     }
     flush();  // an empty message has room for any page's diff
@@ -174,6 +175,7 @@ void Importer::Collector::add_run(uint32_t first, uint32_t n) {
   }
   count(importer_.parts_.stats.pages_written_back, n);
   count(importer_.parts_.stats.bytes_written_back, size_t{n} * kPageSize);
+  count(import_->stats.bytes_written_back, size_t{n} * kPageSize);
   runs_out_.push_back(run);
   run_pages_ += n;
   runs_.push_back(std::move(run));
@@ -201,6 +203,7 @@ std::shared_ptr<fabric::Request> Importer::start_message(const std::shared_ptr<B
                                                          std::vector<uint32_t> pages) {
   batch->parts.fetch_add(1, std::memory_order_relaxed);
   count(parts_.stats.publications);
+  count(batch->import->stats.publications);
   note_greatest(parts_.stats.most_unanswered,
                 unanswered_.fetch_add(1, std::memory_order_relaxed) + 1);
   return batch->import->link->start(

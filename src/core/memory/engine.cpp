@@ -140,6 +140,7 @@ Exception Engine::on_fault(const View& view, const std::byte* addr, bool write, 
   const Exception e = try_access(view, addr, write);
   if (e != Exception::kNone && e != Exception::kNotOurs) {
     count(stats_.exceptions);
+    if (view.import != nullptr) count(view.import->stats.exceptions);
     trace(kFacMem, kDebug, "exception {} at {} segment {}", static_cast<int>(e),
           static_cast<const void*>(addr), view.segment);
   }

@@ -334,6 +334,7 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Marking
   const std::shared_ptr<Import>& holder = view.import;
   Import& imp = *holder;
   count(write ? parts_.stats.store_misses : parts_.stats.load_misses);
+  count(write ? imp.stats.store_misses : imp.stats.load_misses);
   const uint32_t end = std::max(std::min(imp.end_page.load(std::memory_order_acquire),
                                          imp.brk.load(std::memory_order_relaxed)),
                                 wanted + 1);
@@ -371,6 +372,7 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Marking
       if (cause == Cause::kOk) {
         count(parts_.stats.pages_fetched, n);
         count(parts_.stats.bytes_fetched, size_t{n} * kPageSize);
+        count(imp.stats.bytes_fetched, size_t{n} * kPageSize);
         const Exception unmarked = marking == nullptr ? Exception::kNone : marking->await(deadline);
         deliver(imp, &view, {wanted, n}, wanted,
                 write && (marking == nullptr || marking->granted()));

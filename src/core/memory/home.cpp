@@ -42,7 +42,13 @@ Result<std::unique_ptr<Home>> Home::open(Parts parts) {
     opened = opened && h->maps_;
   }
   if (!opened) {
-    return errno == EMFILE || errno == ENFILE ? Status::kNoMem : Status::kNotSupp;
+    if (errno == EMFILE || errno == ENFILE) return Status::kNoMem;
+    alert(kFacIni,
+          "/proc/self/pagemap or maps cannot be opened (errno {}): /proc must be there, and a "
+          "process "
+          "that has changed its user since it was started calls prctl(PR_SET_DUMPABLE, 1) first",
+          errno);
+    return Status::kNotSupp;
   }
   if (Userfault::features().async_tracking) {
     auto tracked = Userfault::open(Userfault::Kind::kTracked, &why);
@@ -125,7 +131,7 @@ Result<int32_t> Home::create(uint64_t size, int32_t flags, uint64_t reservation)
     (void)parts_.node.remove(*id);
     return st;
   }
-  segment::place_memory(s.service.data(), size);
+  segment::place_memory(s.service.data(), size, parts_.serving.traits().device);
   if (Status st = lock_memory(flags, s.service.data(), s.brk.bytes); !ok(st)) {
     segments_.erase(*id);
     (void)parts_.node.remove(*id);

@@ -129,7 +129,11 @@ class Home {
   std::vector<Silent> end_call(uint64_t call);  // those that have not answered
 
   // home_barrier.cpp
-  Status barrier(Deadline deadline);
+  // Pages of segments, by their ids.
+  using Lines = std::map<int32_t, PageSet>;
+  // Publishes what this node has stored, and the pages named in any case: what a device has written
+  // to them the kernel does not note.
+  Status barrier(Deadline deadline, const Lines& named = {});
   // kReconfig: the word's page is in flux; kBound: it lies past the break.
   Result<uint64_t> cas(int32_t id, size_t offset, uint64_t expected, uint64_t desired,
                        Deadline deadline);
@@ -257,7 +261,8 @@ class Home {
     uint64_t flux_version = 0;  // raised by the owner with each change
     Fd flux_list;               // that version, for the watchers
     std::vector<Watcher> watchers;
-    bool held() const;  // somebody may have pages of it
+    bool held() const;                       // somebody may have pages of it
+    uint64_t publications = 0, notices = 0;  // so far: of its pages, and messages that told of them
 
     struct {
       bool on = false;
@@ -439,7 +444,9 @@ class Home {
                            std::vector<PageRange>* written);
   // Nobody needs to hear of what was stored to these pages until now.
   void forget_stores(Segment& s, const std::vector<PageRange>& ranges) CMI_REQUIRES(mu_);
-  std::shared_ptr<Publication> scan_and_publish(Segment& s, Finished* done) CMI_REQUIRES(mu_);
+  // `named`: pages to publish whether or not they were stored to; nullptr: none.
+  std::shared_ptr<Publication> scan_and_publish(Segment& s, Finished* done,
+                                                const PageSet* named = nullptr) CMI_REQUIRES(mu_);
   std::shared_ptr<Publication> publish_scan(Segment& s, const std::vector<PageRange>& ranges,
                                             Finished* done) CMI_REQUIRES(mu_);
   bool send_stored(Segment& s) CMI_REQUIRES(mu_);

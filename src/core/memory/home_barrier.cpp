@@ -167,11 +167,17 @@ void Home::forget_stores(Segment& s, const std::vector<PageRange>& ranges) {
   }
 }
 
-std::shared_ptr<Home::Publication> Home::scan_and_publish(Segment& s, Finished* done) {
+std::shared_ptr<Home::Publication> Home::scan_and_publish(Segment& s, Finished* done,
+                                                          const PageSet* named) {
   // Full fence: stores before the barrier are in the page tables' sight before they are read.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   // What nobody holds is left alone: its stores stay noted by the kernel until somebody does.
-  const auto ranges = scan(s, s.directory.held(static_cast<uint32_t>(s.size / kPageSize)));
+  auto ranges = scan(s, s.directory.held(static_cast<uint32_t>(s.size / kPageSize)));
+  if (named != nullptr) {
+    PageSet pages = *named;
+    for (const PageRange& r : ranges) pages.add(r);
+    ranges = pages.all();
+  }
   if (ranges.empty()) return nullptr;
   fault_point("home_scanned_before_publish");
   if (fault_point_fails("mutate_scan_unlocked")) {
@@ -234,7 +240,7 @@ bool Home::tell_stored(int32_t id, Deadline deadline) {
   }
 }
 
-Status Home::barrier(Deadline deadline) {
+Status Home::barrier(Deadline deadline, const Lines& named) {
   // The stores before the barrier come first, also for an importer that appears just now.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (held_segments_.load(std::memory_order_seq_cst) == 0) return Status::kOk;
@@ -246,7 +252,8 @@ Status Home::barrier(Deadline deadline) {
     Guard g(mu_);
     for (auto& [id, s] : segments_) {
       if (s.owned && s.held()) {
-        scan_and_publish(s, &done);
+        const auto lines = named.find(id);
+        scan_and_publish(s, &done, lines == named.end() ? nullptr : &lines->second);
       } else if (!s.owned && !s.views.empty()) {
         owners.emplace_back(s.owner, id);
       }
@@ -258,6 +265,11 @@ Status Home::barrier(Deadline deadline) {
   for (auto& [owner, id] : owners) {
     good = tell_stored(id, deadline) && good;
     good = ask_owner(owner, kBusBarrier, id, 0, 0, -1, deadline) && good;
+    const auto lines = named.find(id);
+    if (lines == named.end()) continue;
+    for (const PageRange& r : lines->second.all()) {
+      good = ask_owner(owner, kBusPublish, id, r.first, r.count, -1, deadline) && good;
+    }
   }
   for (auto& p : waits) good = wait(*p, deadline) && good;
   return good ? Status::kOk : Status::kStore;
@@ -458,8 +470,9 @@ void Home::on_datagram(node::Node::Datagram d) {
         break;
       }
       case kBusPublish:
-        if (ours && s->held() && a < s->size / kPageSize) {
-          publish(*s, ContextId{}, 0, {{static_cast<uint32_t>(a), 1}}, answer, &done);
+        if (ours && s->held() && a < s->size / kPageSize && b <= s->size / kPageSize - a) {
+          publish(*s, ContextId{}, 0, {{static_cast<uint32_t>(a), static_cast<uint32_t>(b)}},
+                  answer, &done);
         } else {
           done.push_back(answer);
         }

@@ -21,6 +21,7 @@
 #include "core/memory/page.hpp"
 #include "core/memory/page_set.hpp"
 #include "core/memory/regions.hpp"
+#include "core/memory/stats.hpp"
 #include "core/memory/streams.hpp"
 #include "core/memory/view_table.hpp"
 #include "core/memory/wire.hpp"
@@ -58,6 +59,8 @@ struct Import : std::enable_shared_from_this<Import> {
   // Marked for deletion, here or at home: no event names it any more.
   std::atomic<bool> marked{false};
   std::atomic<uint32_t> quiesce_round{0};  // the newest that the home told; service thread alone
+
+  SegmentStats stats;
 
   // Set by the first attach, then constant.
   Fd file;

@@ -39,6 +39,7 @@ void Importer::on_notice(const ContextId& home, uint64_t secret, uint64_t number
       const auto n = in.get<uint32_t>();
       if (n > kMaxRanges) return;
       count(parts_.stats.invalidations_received);
+      count(imp->stats.invalidations_received);
       std::byte buf[kMaxLetGo * 2 * sizeof(uint32_t)];
       Writer let_go(buf);
       if (fault_point_fails("mutate_answer_before_zap")) parts_.server.ack(home, secret, number);

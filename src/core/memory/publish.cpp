@@ -86,11 +86,14 @@ std::shared_ptr<Home::Publication> Home::publish(Segment& s, const ContextId& ex
   p->finished = std::move(finished);
   p->done.begin();
   p->waiting = 1;  // ours, until everyone has been told
+  ++s.publications;
+  const uint64_t first_notice = next_notice_;
   const bool tells = !fault_point_fails("mutate_publish_nobody");
   for (auto& h : s.holders) {
     if (!tells || h.token == 0 || (h.client == except && h.instance == instance)) continue;
     tell_ranges(p, s, h, NoticeType::kInvalidate, Directory::held_of(h.regions, ranges));
   }
+  s.notices += next_notice_ - first_notice;
   fault_point("publish_before_settle");
   if (!fault_point_fails("publication_never_over")) settle(p, done);
   return p;

@@ -14,6 +14,8 @@ void Home::report(node::ContextReport* out) {
     if (!s.owned) continue;
     node::HomeLine& line = out->homes.emplace_back();
     line.id = id;
+    line.publications = s.publications;
+    line.notices = s.notices;
     for (const auto& [name, t] : s.tokens) {
       line.tokens.push_back({node::token_fingerprint(name), t.info.rights, t.info.node, t.revoked});
     }
@@ -32,6 +34,10 @@ void Importer::report(node::ContextReport* out) {
     line.home = imp->rseg.home;
     line.cached = uint64_t{imp->backed.load(std::memory_order_relaxed)} * kPageSize;
     line.limit = imp->cache_bytes.load(std::memory_order_relaxed);
+    const SegmentStats& s = imp->stats;
+    line.counters = {s.load_misses,        s.store_misses, s.bytes_fetched,
+                     s.bytes_written_back, s.publications, s.invalidations_received,
+                     s.exceptions};
     Guard g(imp->dirty_mu);
     line.dirty = imp->dirty.size();
   }

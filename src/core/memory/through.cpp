@@ -169,6 +169,7 @@ Exception Importer::load_through(const View& view, uint64_t offset, std::byte* t
   if (Exception e = may_through(view, offset, len, true, false, deadline); e != Exception::kNone)
     return e;
   count(parts_.stats.load_misses);
+  count(view.import->stats.load_misses);
   while (len > 0) {
     const size_t n = std::min(len, kMaxThrough);
     std::array<std::byte, kHead + sizeof(uint32_t)> buf;
@@ -182,6 +183,7 @@ Exception Importer::load_through(const View& view, uint64_t offset, std::byte* t
     if (reply.size() != n) return Exception::kTransient;
     std::memcpy(to, reply.data(), n);
     count(parts_.stats.bytes_fetched, n);
+    count(view.import->stats.bytes_fetched, n);
     offset += n;
     to += n;
     len -= n;
@@ -195,6 +197,7 @@ Exception Importer::store_through(const View& view, uint64_t offset, const std::
   if (Exception e = may_through(view, offset, len, false, true, deadline); e != Exception::kNone)
     return e;
   count(parts_.stats.store_misses);
+  count(view.import->stats.store_misses);
   std::array<std::byte, kHead + sizeof(uint32_t) + kMaxThrough + kMostRuns * 4> buf;
   for (size_t done = 0; done < len;) {
     const size_t n = std::min(len - done, kMaxThrough);

@@ -234,6 +234,7 @@ Stop Engine::on_through(const View& view, const std::byte* addr, ucontext_t& uc)
   }
   if (s.why == Stop::Why::kException) {
     count(stats_.exceptions);
+    if (view.import != nullptr) count(view.import->stats.exceptions);
     trace(kFacMem, kDebug, "exception {} at {} segment {}", s.code, static_cast<const void*>(addr),
           view.segment);
   }

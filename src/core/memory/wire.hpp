@@ -98,7 +98,7 @@ enum BusWhat : uint8_t {
   kBusView = 1,        // a: address, b: length; a pagemap descriptor comes along
   kBusUnview = 2,      // a: address, b: length; scanned before it is forgotten
   kBusBarrier = 3,     // publish what this node stored
-  kBusPublish = 4,     // a: page that was swapped through a service view
+  kBusPublish = 4,     // a, b: first page and number of those changed unnoted: swapped, by devices
   kBusStored = 5,      // a: number of page ranges that follow, stored to and not found by a scan
   kBusLook = 6,        // has views of the segment: wants to know its pages in flux from now on
   kBusInFlux = 7,      // a: version of the list whose file comes along

@@ -6,7 +6,7 @@ namespace cmi::node {
 
 namespace {
 
-constexpr uint32_t kReportVersion = 1;
+constexpr uint32_t kReportVersion = 2;
 
 class Growing {
  public:
@@ -67,6 +67,8 @@ std::vector<std::byte> encode_report(const ContextReport& report) {
       out.put(l.instance);
       out.put(l.rights);
     }
+    out.put(h.publications);
+    out.put(h.notices);
   }
   out.put(static_cast<uint32_t>(report.imports.size()));
   for (const ImportLine& i : report.imports) {
@@ -78,6 +80,7 @@ std::vector<std::byte> encode_report(const ContextReport& report) {
     out.put(i.cached);
     out.put(i.limit);
     out.put(i.dirty);
+    for (uint64_t c : i.counters) out.put(c);
   }
   out.put(static_cast<uint32_t>(report.links.size()));
   for (const LinkLine& l : report.links) {
@@ -97,7 +100,7 @@ Result<ContextReport> decode_report(Bytes bytes) {
     return Status::kInval;
   }
   for (uint64_t& c : report.counters) c = in.get<uint64_t>();
-  for (uint32_t n = get_length(in, 12); n > 0 && in.ok(); --n) {
+  for (uint32_t n = get_length(in, 28); n > 0 && in.ok(); --n) {
     HomeLine& h = report.homes.emplace_back();
     h.id = in.get<int32_t>();
     for (uint32_t m = get_length(in, 25); m > 0 && in.ok(); --m) {
@@ -113,8 +116,10 @@ Result<ContextReport> decode_report(Bytes bytes) {
       l.instance = in.get<uint32_t>();
       l.rights = in.get<uint32_t>();
     }
+    h.publications = in.get<uint64_t>();
+    h.notices = in.get<uint64_t>();
   }
-  for (uint32_t n = get_length(in, 53); n > 0 && in.ok(); --n) {
+  for (uint32_t n = get_length(in, 53 + 8 * kImportCounterNames.size()); n > 0 && in.ok(); --n) {
     ImportLine& i = report.imports.emplace_back();
     i.id = in.get<int32_t>();
     i.state = in.get<uint8_t>();
@@ -124,6 +129,7 @@ Result<ContextReport> decode_report(Bytes bytes) {
     i.cached = in.get<uint64_t>();
     i.limit = in.get<uint64_t>();
     i.dirty = in.get<uint64_t>();
+    for (uint64_t& c : i.counters) c = in.get<uint64_t>();
   }
   for (uint32_t n = get_length(in, 41); n > 0 && in.ok(); --n) {
     LinkLine& l = report.links.emplace_back();

@@ -32,6 +32,12 @@ inline constexpr std::array kCounterNames{
     "ticks",
 };
 
+// In the order of ImportLine::counters.
+inline constexpr std::array kImportCounterNames{
+    "load_misses",  "store_misses",           "bytes_fetched", "bytes_written_back",
+    "publications", "invalidations_received", "exceptions",
+};
+
 // Names a token without giving away what proves it: its secret has no part in it.
 inline uint32_t token_fingerprint(uint64_t token_id) {
   const uint64_t h = checksum(std::as_bytes(std::span(&token_id, 1)));
@@ -55,6 +61,8 @@ struct HomeLine {
   int32_t id = 0;
   std::vector<TokenLine> tokens;
   std::vector<HolderLine> holders;
+  // Since it was made: times that some of its pages were published, and notices that told of it.
+  uint64_t publications = 0, notices = 0;
 };
 
 struct ImportLine {
@@ -66,6 +74,7 @@ struct ImportLine {
   uint64_t cached = 0;  // bytes of memory that its cache takes
   uint64_t limit = 0;   // bytes that it may take; 0: no limit
   uint64_t dirty = 0;   // pages with stores that are not home yet
+  std::array<uint64_t, kImportCounterNames.size()> counters{};
 };
 
 struct LinkLine {

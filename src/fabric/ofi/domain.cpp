@@ -44,6 +44,8 @@ Status OfiFabric::start(Opener opener) {
   domain_.reset(domain);
 
   traits_.provider = info_->fabric_attr->prov_name;
+  // TCP's providers name a domain after the interface, verbs after the device.
+  if (info_->domain_attr->name != nullptr) traits_.device = info_->domain_attr->name;
   traits_.ordered_after_write =
       (info_->tx_attr->msg_order & info_->rx_attr->msg_order & FI_ORDER_SAW) != 0;
   traits_.cheap_regions =
