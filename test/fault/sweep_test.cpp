@@ -115,7 +115,7 @@ class Play {
   }
   // Keys that stand in the registries; see doc/design/registry.md.
   std::vector<uint64_t> reservations() const {
-    constexpr std::streamoff kReservations = 598144, kEach = 32;
+    constexpr std::streamoff kReservations = 794752, kEach = 32;
     std::vector<uint64_t> keys;
     for (const std::string& path : cluster_.files()) {
       if (!path.ends_with("/registry")) continue;

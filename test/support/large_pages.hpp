@@ -30,8 +30,8 @@ class LargePages {
     }
     // One test after the other; a lock on the kernel's own file leaves none behind.
     for (int tries = 0; ::flock(pool_.get(), LOCK_EX | LOCK_NB) != 0; ++tries) {
-      if (tries == 2400) {
-        reason_ = "other tests have had the large pages for two minutes";
+      if (tries == 800) {
+        reason_ = "other tests have had the large pages for 40 seconds";
         return;
       }
       const timespec pause{0, 50'000'000};

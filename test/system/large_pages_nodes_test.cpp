@@ -338,6 +338,11 @@ TEST_SUITE("large_pages") {
       };
       CHECK(LargePages::free() == before);
       everywhere(0, CMI_ERROR_SEG_BRK);
+      // Views made before there was anything to be seen through them.
+      const Answer home_reads = seg_at(s.home, seg, 0, CMI_SEG_READ);
+      const Answer beside_reads = seg_at(s.beside, seg, 0, CMI_SEG_READ);
+      REQUIRE(home_reads.ok());
+      REQUIRE(beside_reads.ok());
       for (const uint64_t brk : {1, 3, 4, 2, 3, 0, 1}) {
         CAPTURE(brk);
         REQUIRE(seg_brk(s.home, seg, brk * kLarge).ok());
@@ -352,6 +357,12 @@ TEST_SUITE("large_pages") {
         if (brk == 0) continue;
         everywhere(brk * kLarge - 8, Fault::kNone);
         const uint64_t word = (brk - 1) * kLarge + 64;
+        CHECK(store(s.home, home_reads.at() + word, 9).cause() == CMI_ERROR_ACCESS);
+        CHECK(store(s.beside, beside_reads.at() + word, 9).cause() == CMI_ERROR_ACCESS);
+        // Who has the page hears of what is stored to it, by either process.
+        REQUIRE(cause_at(s.peer, s.import.at + word) == Fault::kNone);
+        REQUIRE(publish(s.home, s.exported.at + word, brk + 7));
+        CHECK(has(s.peer, s.import.at + word, brk + 7));
         REQUIRE(publish(s.beside, s.there + word, brk));
         CHECK(has(s.peer, s.import.at + word, brk));
         REQUIRE(publish(s.peer, s.import.at + word, brk + 1));
@@ -369,9 +380,30 @@ TEST_SUITE("large_pages") {
       CHECK(seg_get(s.home, kLarge + kPage, CMI_SEG_LARGE_PAGES | CMI_SEG_EXTENSIBLE)
                 .failed(CMI_ERR_INVAL));
       s.home.end();
+      CHECK(seg_dt(s.beside, seg, beside_reads.at()).ok());
       CHECK(seg_dt(s.beside, seg, s.there).ok());
       CHECK(free_again(before));
     }
+  }
+
+  TEST_CASE("who_fails_to_attach_large_pages_keeps_none_of_them") {
+    const LargePages pages(1);
+    if (!pages.enough()) return skip(pages.reason());
+    const uint64_t before = LargePages::free();
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& beside = cluster.spawn("home");
+    const Answer made = seg_get(home, kLarge, CMI_SEG_LARGE_PAGES);
+    REQUIRE(made.ok());
+    REQUIRE(seg_at(home, made.seg()).ok());
+    const uint64_t busy = beside.run([] {
+      void* const at = ::mmap(nullptr, 2 * kLarge, PROT_NONE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      return (reinterpret_cast<uint64_t>(at) + kLarge - 1) / kLarge * kLarge;
+    });
+    CHECK(seg_at(beside, made.seg(), busy).failed(CMI_ERR_NOMEM));
+    home.end();
+    CHECK(free_again(before));
   }
 
   TEST_CASE("a_dead_importers_pages_past_the_break_are_forgotten_by_large_pages") {

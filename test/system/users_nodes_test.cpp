@@ -66,10 +66,15 @@ TEST_SUITE("users") {
     // Nor does it keep one that it had before.
     REQUIRE(become(other, 0));
     REQUIRE(ask(other, CMI_CTL_MEM_RESERVE_SET, 0, made.key).answer.ok());
+    const Answer growing = seg_get(other, 4 * kMiB, CMI_SEG_EXTENSIBLE);
+    REQUIRE(growing.ok());
     REQUIRE(become(other, kSomebody));
+    CHECK(seg_brk(other, growing.seg(), kMiB).failed(CMI_ERR_PERM));
     CHECK(ask(other, CMI_CTL_MEM_RESERVE, 2 * kMiB, 0).answer.failed(CMI_ERR_PERM));
     CHECK(ask(other, CMI_CTL_MEM_RESERVE_DEL, 0, 0).answer.failed(CMI_ERR_PERM));
     REQUIRE(become(other, 0));
+    CHECK(seg_brk(other, growing.seg(), kMiB).ok());
+    CHECK(seg_rm(other, growing.seg()).ok());
     CHECK(ctl_info(owner).info.max_mem_avail == 4 * kMiB);
     CHECK(ask(owner, CMI_CTL_MEM_RESERVE_DEL, 0, 0).answer.ok());
   }

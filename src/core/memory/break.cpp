@@ -68,14 +68,13 @@ bool Importer::on_break(const std::shared_ptr<Import>& holder, Reader in, Revoca
     return false;
   }
   later->keys = imp.keys.load(std::memory_order_seq_cst);
-  const bool caches = imp.ready.load(std::memory_order_acquire);
   bool late = false;
   PageRange past;
   {
     Guard g(imp.brk_mu);
     // What we have from `low` on is of before a break that we did not hear of. Nobody uses these
     // pages until they are dropped and nothing that was stored to them is under way.
-    const bool behind = caches && low < brk.bytes && brk.round > imp.brk_round;
+    const bool behind = low < brk.bytes && brk.round > imp.brk_round;
     late = !take_break_locked(imp, {behind ? low : brk.bytes, brk.round});
     if (!late) {
       past.first = imp.brk.load(std::memory_order_relaxed);
@@ -90,15 +89,18 @@ bool Importer::on_break(const std::shared_ptr<Import>& holder, Reader in, Revoca
   }
   trace(kFacSeg, kInfo, "segment {}: the break is at {}", imp.id, brk.bytes);
   store_break(imp);
-  if (!caches || past.count == 0) return true;
+  // Looked at when the break is set: a first attach that comes later sees it.
+  if (!imp.ready.load(std::memory_order_seq_cst) || past.count == 0) return true;
   fault_point("break_before_zap");
-  // What was stored there goes with the memory, and so do the home's marks.
+  // What was stored there goes with the memory. So do the home's marks of before its cut, and those
+  // that it has granted since, for pages that we then had of before, are taken back.
   std::vector<uint32_t> lost;
   std::vector<PageMark> marks;
   drop_pages(imp, past, &lost, &marks);
   for (uint32_t done = 0; done < past.count; done += kSweep) {
     evict(imp, past.first + done, std::min(kSweep, past.count - done), &lost);
   }
+  if (!marks.empty()) unmark(holder, marks);
   later->unsettled.push_back(past);
   return true;
 }

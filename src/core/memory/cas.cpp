@@ -140,6 +140,23 @@ Exception Importer::swap_by_message(const std::shared_ptr<Import>& holder, uint6
   }
 }
 
+// A batch of its own, so that, should the home not answer in time, every later barrier waits for
+// it.
+std::shared_ptr<Importer::Batch> Importer::announce_swap(const std::shared_ptr<Import>& holder,
+                                                         uint64_t offset) {
+  std::byte buf[32];
+  Writer out(buf);
+  out.put(holder->rseg.uid);
+  out.put(holder->instance);
+  out.put<uint32_t>(1);
+  out.put(static_cast<uint32_t>(offset / kPageSize));
+  out.put<uint32_t>(1);
+  auto batch = begin_batch(holder);
+  holder->link->start(static_cast<uint16_t>(RequestType::kAnnounce), out.done(),
+                      [this, batch](fabric::Request&) { end_part(batch); });
+  return batch;
+}
+
 Exception Importer::swap_by_provider(const std::shared_ptr<Import>& holder, uint64_t offset,
                                      uint64_t expected, uint64_t desired, uint64_t* found,
                                      bool* unknown, Deadline deadline) {
@@ -167,24 +184,15 @@ Exception Importer::swap_by_provider(const std::shared_ptr<Import>& holder, uint
     *unknown = cause != fabric::Cause::kRefused;
     if (imp.state.load() == ImportState::kUsable) imp.link->retire(session);
     session.reset();
+    // It may have happened, and nobody else would ever hear of it.
+    if (*unknown) (void)announce_swap(holder, offset);
     const Exception e = explain(imp, deadline);
     return e == Exception::kNone ? Exception::kTransient : e;
   }
   if (*found != expected) return Exception::kNone;  // nothing changed, nobody needs to know
   if (fault_point_fails("mutate_cas_unpublished")) return Exception::kNone;
-  std::byte buf[32];
-  Writer out(buf);
-  out.put(imp.rseg.uid);
-  out.put(imp.instance);
-  out.put<uint32_t>(1);
-  out.put(static_cast<uint32_t>(offset / kPageSize));
-  out.put<uint32_t>(1);
-  // The swap has happened; others must drop their copies before the call returns. A batch of its
-  // own, so that, should the home not answer in time, every later barrier waits for it.
-  auto batch = begin_batch(holder);
-  imp.link->start(static_cast<uint16_t>(RequestType::kAnnounce), out.done(),
-                  [this, batch](fabric::Request&) { end_part(batch); });
-  if (!await({batch}, {deadline})) {
+  // The swap has happened; others must drop their copies before the call returns.
+  if (!await({announce_swap(holder, offset)}, {deadline})) {
     trace(kFacMem, kWarn, "atm_cas: the home did not confirm the publication in time");
   }
   return Exception::kNone;

@@ -44,9 +44,8 @@ Result<std::unique_ptr<Home>> Home::open(Parts parts) {
   if (!opened) {
     if (errno == EMFILE || errno == ENFILE) return Status::kNoMem;
     alert(kFacIni,
-          "/proc/self/pagemap or maps cannot be opened (errno {}): /proc must be there, and a "
-          "process "
-          "that has changed its user since it was started calls prctl(PR_SET_DUMPABLE, 1) first",
+          "/proc/self/pagemap or maps cannot be opened (errno {}): /proc must be there, and who "
+          "has changed its user since it was started calls prctl(PR_SET_DUMPABLE, 1) first",
           errno);
     return Status::kNotSupp;
   }
@@ -190,13 +189,18 @@ Result<void*> Home::attach(int32_t id, uint64_t size, void* addr, bool read_only
         return st;
       }
     }
+    // Who has no view of another's segment keeps none of its memory, either.
+    const auto failed = [&](Status st) {
+      if (!s->owned && s->views.empty()) segments_.erase(id);
+      return st;
+    };
     view.len = size;
     view.page = s->page_size();
     std::byte* const at = segment::map_home(s->file.get(), addr, view.mapped(), view.page);
-    if (at == nullptr) return Status::kNoMem;
+    if (at == nullptr) return failed(Status::kNoMem);
     Mapping map(at, view.mapped());
     madvise(at, view.mapped(), MADV_DONTFORK);
-    if (Status st = lock_when_touched(s->flags, at, size); !ok(st)) return st;
+    if (Status st = lock_when_touched(s->flags, at, size); !ok(st)) return failed(st);
     view.addr = at;
     view.read_only = read_only;
     auto v = std::make_shared<View>();
@@ -211,7 +215,7 @@ Result<void*> Home::attach(int32_t id, uint64_t size, void* addr, bool read_only
     if (read_only) {
       // A merely read-only mapping would raise a plain SEGV_ACCERR: a write-protect fault lets us
       // say what it was.
-      if (Status st = guarded_.add(at, view.mapped()); !ok(st)) return st;
+      if (Status st = guarded_.add(at, view.mapped()); !ok(st)) return failed(st);
       guarded_.protect(at, view.mapped(), view.page);
     } else if (!s->owned) {
       arm(view);

@@ -417,6 +417,7 @@ class Home {
   bool uncover_past_break(Segment& s, const std::shared_ptr<Publication>& p) CMI_REQUIRES(mu_);
   void renew_tokens(Segment& s) CMI_REQUIRES(mu_);
   void watch_again(Segment& s, uint64_t from) CMI_REQUIRES(mu_);
+  void watch_again_everywhere(int32_t id, uint64_t uid, uint64_t from, Nanos patience);
 
   // home_large.cpp
   // Views, in flux or given back, are changed by whole pages of the memory.

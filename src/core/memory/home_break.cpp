@@ -193,7 +193,7 @@ Status Home::set_break(int32_t id, uint64_t to, uint64_t reservation, Nanos pati
   Guard one(resize_mu_);
   Fd file;
   uint64_t uid = 0, from = 0;
-  bool reserve = false;
+  bool reserve = false, large = false;
   {
     Guard g(mu_);
     Segment* s = find(id);
@@ -201,7 +201,8 @@ Status Home::set_break(int32_t id, uint64_t to, uint64_t reservation, Nanos pati
     if (s->removed || !access::extensible(s->flags) || to % s->page_size() != 0 || to > s->size) {
       return Status::kInval;
     }
-    if (access::large_pages(s->flags)) reservation = 0;  // holds memory of the other kind
+    large = access::large_pages(s->flags);
+    if (large) reservation = 0;  // holds memory of the other kind
     uid = s->uid;
     from = s->brk.bytes;
     reserve = access::reserved(s->flags);
@@ -251,6 +252,9 @@ Status Home::set_break(int32_t id, uint64_t to, uint64_t reservation, Nanos pati
   if (to > from) {
     // Who is silent still is told again and again, and asks before it raises SEG_BRK.
     if (!heard) trace(kFacSeg, kWarn, "CMI_SEG_BRK: an importer has not heard of it yet");
+    // hugetlbfs forgets what it had protected behind a file's end whenever that end is set, which
+    // the next growth would open.
+    if (large) watch_again_everywhere(id, uid, to, patience);
     return Status::kOk;
   }
   if (!heard) {
@@ -283,18 +287,23 @@ Status Home::set_break(int32_t id, uint64_t to, uint64_t reservation, Nanos pati
   }
   run(done);
   if (uncovered) (void)wait(*known, Deadline::in(patience));
+  watch_again_everywhere(id, uid, to, patience);
+  return Status::kOk;
+}
+
+// In the processes of the node that have attached it, too.
+void Home::watch_again_everywhere(int32_t id, uint64_t uid, uint64_t from, Nanos patience) {
   {
     Guard g(mu_);
-    if (Segment* s = find_uid(uid); s != nullptr) watch_again(*s, to);
+    if (Segment* s = find_uid(uid); s != nullptr) watch_again(*s, from);
   }
   const Deadline deadline = Deadline::in(patience);
   for (node::ContextSlot slot : parts_.node.attached(id)) {
     if (slot == parts_.node.slot()) continue;
-    if (!ask_owner(slot, kBusShrunk, id, to, 0, -1, deadline)) {
+    if (!ask_owner(slot, kBusShrunk, id, from, 0, -1, deadline)) {
       trace(kFacSeg, kWarn, "CMI_SEG_BRK: a process of this node has not heard of it yet");
     }
   }
-  return Status::kOk;
 }
 
 }  // namespace cmi::memory

@@ -1,6 +1,7 @@
 // Segments of large pages at home (CMI_SEG_LARGE_PAGES): their memory is mapped, protected, noted
 // as stored to, put in flux and recovered by large pages, whole ones each time. Importers and the
 // protocol go on in pages of kPageSize. The file has no name: who attaches asks the owner for it.
+#include <fcntl.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -37,8 +38,12 @@ Result<Fd> Home::file_of(int32_t id, const Result<node::SegmentInfo>& info, Dead
   if (!info || !access::large_pages(info->flags)) return parts_.node.open_segment_file(id);
   {
     Guard g(mu_);
-    const Segment* s = find(id);
-    if (s != nullptr && s->service) return Status::kInval;  // has it
+    // It may be gone again before the caller looks: so it gets a descriptor of its own here too.
+    if (const Segment* s = find(id); s != nullptr && s->service) {
+      Fd again(fcntl(s->file.get(), F_DUPFD_CLOEXEC, 0));
+      if (!again) return Status::kNoMem;
+      return again;
+    }
   }
   Fd file;
   if (!ask_owner(info->owner, kBusFile, id, 0, 0, -1, deadline, &file)) {

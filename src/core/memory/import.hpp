@@ -68,7 +68,8 @@ struct Import : std::enable_shared_from_this<Import> {
   Page* table = nullptr;  // `pages` entries, zero pages of an anonymous mapping at first
   Mapping table_memory;
   ImportRegions regions;
-  std::atomic<bool> ready{false};  // stored with release once the above is there
+  std::atomic<bool> ready{false};         // stored with release once the above is there
+  std::atomic<bool> taking_break{false};  // a notice about the break is being carried out
 
   std::atomic<ImportState> state{ImportState::kNoToken};
   std::atomic<uint32_t> rights{0};

@@ -1,5 +1,6 @@
-// What homes tell us: drop these pages, this token is gone, this segment is gone. Runs in the
-// service thread and never waits: a publisher somewhere is waiting for our answer.
+// What homes tell us: drop these pages, this token is gone, this segment is gone. Runs in whatever
+// thread polls the door, the service thread mostly, and never waits: a publisher somewhere is
+// waiting for our answer.
 #include <algorithm>
 #include <cstring>
 
@@ -70,6 +71,7 @@ void Importer::on_notice(const ContextId& home, uint64_t secret, uint64_t number
       if ((how & kRemovedEnding) == 0) imp->marked.store(true);
       end_import(imp, (how & kRemovedGone) != 0 ? ImportState::kGone : ImportState::kRemoved);
       end_quiesce(*imp);
+      (void)parts_.node.settle_marks(2 * kMilli);
       break;
     }
     case NoticeType::kInFlux: {
@@ -84,15 +86,20 @@ void Importer::on_notice(const ContextId& home, uint64_t secret, uint64_t number
       return;  // the service thread's next round answers
     }
     case NoticeType::kBreak: {
+      // Another thread that polls the door may be at a copy of it, or at an older one, and has not
+      // dropped everything yet: this one is let fall, and told again.
+      if (imp->taking_break.exchange(true, std::memory_order_acq_rel)) return;
       Revocation later{imp, home, secret, number, {}, false, true};
-      if (awaited(home, number) || !on_break(imp, in, &later)) return;
-      fault_point("break_before_ack");
-      {
+      const bool taken = !awaited(home, number) && on_break(imp, in, &later);
+      if (taken) {
+        fault_point("break_before_ack");
         Guard g(later_mu_);
         revocations_.push_back(std::move(later));
         later_count_.fetch_add(1);
       }
-      return answer_pending_revocations();
+      imp->taking_break.store(false, std::memory_order_release);
+      if (taken) answer_pending_revocations();
+      return;
     }
     case NoticeType::kQuiesce:
     case NoticeType::kResume: {
@@ -318,6 +325,7 @@ void Importer::lose_home(const std::shared_ptr<fabric::Link>& link) {
     end_import(imp, ImportState::kGone);
     end_quiesce(*imp);
   }
+  (void)parts_.node.settle_marks(2 * kMilli);
   link->advance();  // ends what was under way as lost
   {
     Guard batches(batches_mu_);

@@ -34,11 +34,11 @@ void Importer::on_quiesce(const std::shared_ptr<Import>& imp, bool on, uint32_t 
   }
 }
 
-// No resume will come. The segment raises exceptions from now on, whoever attaches it.
+// No resume will come. The segment raises exceptions from now on, whoever attaches it. Settling the
+// marks is left to the caller.
 void Importer::end_quiesce(const Import& imp) {
   if (!imp.ours || imp.quiesce_round.load() == 0) return;
   parts_.node.note_marks(imp.id, 0, node::kMarkQuiesced);
-  (void)parts_.node.settle_marks(2 * kMilli);
 }
 
 }  // namespace cmi::memory

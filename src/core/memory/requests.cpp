@@ -195,18 +195,9 @@ void Home::on_present(const fabric::ClientInfo& client, uint64_t number, Reader 
       if (h == nullptr) {
         return reply(parts_.server, client.id, number, WireStatus::kNoMem);
       }
-      if (!through && low_of(*s, *h) < s->brk.bytes) {
-        return reply(parts_.server, client.id, number, WireStatus::kBreakUnheard);
-      }
-      h->session.reset();
       const access::TokenPart& part = t->second.info.part;
-      auto region = register_for(*s, t->second.info, random_u64());
-      if (!region) {
-        status = WireStatus::kNoMem;
-      } else {
-        // From here on it is told of every publication; its key goes out after that.
-        h->session = region.take();
-        h->session_end = s->brk.bytes;
+      // From here on it is told of every publication; its key goes out after that.
+      const auto enter = [&]() CMI_REQUIRES(mu_) {
         h->presented = true;
         h->token = token_id;
         h->rights = t->second.info.rights;
@@ -217,6 +208,19 @@ void Home::on_present(const fabric::ClientInfo& client, uint64_t number, Reader 
           held_segments_.fetch_add(1);
           if (!fault_point_fails("mutate_late_arming")) arm(*s);
         }
+      };
+      h->session.reset();
+      if (!through && low_of(*s, *h) < s->brk.bytes) {
+        enter();  // its token is good, and only the key has to wait
+        return reply(parts_.server, client.id, number, WireStatus::kBreakUnheard);
+      }
+      auto region = register_for(*s, t->second.info, random_u64());
+      if (!region) {
+        status = WireStatus::kNoMem;
+      } else {
+        h->session = region.take();
+        h->session_end = s->brk.bytes;
+        enter();
         const fabric::RemoteKey key =
             h->session != nullptr ? h->session->key() : fabric::RemoteKey{};
         out.put(key.key);

@@ -29,7 +29,7 @@ enum class RequestType : uint16_t {
   kAnnounce,  // u64 uid, u32 instance, u32 ranges, then per range: u32 first, u32 count
               //                                    -> like kPublish, for data that went by itself
   kCas,       // u64 uid, u32 instance, u64 offset, u64 expected, u64 desired -> u64 found
-  kCause,     // u64 uid, u32 instance              -> status alone: may this instance go on?
+  kCause,     // u64 uid, u32 instance              -> status, break where extensible: may it go on?
   kRepair,    // u64 uid, u32 instance, u32 pages, then per page: u32 index, old page, new page
               //                                    -> like kPublish, for writes of unknown fate:
               // a byte is stored only where the old one still stands

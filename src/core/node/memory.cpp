@@ -90,6 +90,7 @@ Status Node::move_break(int32_t id, int fd, uint64_t to, bool reserve, uint64_t 
   Status status = locked([&](const Exclusive& lock, Segment_shm& s) {
     from = s.brk;
     if (to <= from || !reserve) return move(lock, s);
+    if (reservation != 0 && !of_this_user(r)) return Status::kPerm;
     const uint64_t key = next_share(s, reservation);
     reservation = reservation_locked(r, key) != nullptr ? key : 0;
     // More than `from` is charged where a growth failed, and could not say so.

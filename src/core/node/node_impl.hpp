@@ -56,7 +56,10 @@ uint64_t charged_locked(Registry& r);
 // Whether so many more may count, as far as the reservation does not have them.
 bool fits_locked(Registry& r, uint64_t charged, uint64_t max, uint64_t reservation = 0);
 
-// reservations.cpp. Null: there is none with this key.
+// reservations.cpp. Reservations are shared by the processes of one effective user, whose the
+// node's folder is: one that has become somebody else since it joined has no more to do with them.
+bool of_this_user(const Registry& r);
+// Null: there is none with this key.
 Reservation_shm* reservation_locked(Registry& r, uint64_t key);
 uint64_t used_locked(Registry& r, uint64_t key);
 // Has each reservation hold what is promised and not used, as far as there is memory.

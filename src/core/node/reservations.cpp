@@ -66,13 +66,6 @@ bool being_used_locked(Registry& r, uint64_t key) {
   return false;
 }
 
-// Reservations are shared by the processes of one effective user, whose the node's folder is: one
-// that has become somebody else since it joined has no more to do with them.
-bool ours(const Registry& r) {
-  struct stat st {};
-  return fstat(r.folder().dir.get(), &st) == 0 && st.st_uid == geteuid();
-}
-
 // Whole pages; none: more than there can be.
 std::optional<uint64_t> whole(uint64_t size) {
   if (size > static_cast<uint64_t>(INT64_MAX) - kUnit) return std::nullopt;
@@ -87,6 +80,11 @@ void clear_locked(Registry& r, const Exclusive&, Reservation_shm* rsv) {
   fault_point("node.unreserve.unlinked");
 }
 }  // namespace
+
+bool of_this_user(const Registry& r) {
+  struct stat st {};
+  return fstat(r.folder().dir.get(), &st) == 0 && st.st_uid == geteuid();
+}
 
 Reservation_shm* reservation_locked(Registry& r, uint64_t key) {
   if (key == 0) return nullptr;
@@ -148,7 +146,7 @@ Result<uint64_t> Node::reserve(uint64_t asked) {
   if (asked == 0) return Status::kInval;
   if (!size) return Status::kNoMem;
   Registry& r = *impl_->registry;
-  if (!ours(r)) return Status::kPerm;
+  if (!of_this_user(r)) return Status::kPerm;
   Exclusive lock(r.lock(), Deadline::in(kLockWait));
   if (!lock) return Status::kReconfig;
   Reservation_shm* free = nullptr;
@@ -184,7 +182,7 @@ Result<uint64_t> Node::reserve(uint64_t asked) {
 Status Node::resize_reservation(uint64_t key, uint64_t asked) {
   const auto size = whole(asked);
   Registry& r = *impl_->registry;
-  if (!ours(r)) return Status::kPerm;
+  if (!of_this_user(r)) return Status::kPerm;
   Exclusive lock(r.lock(), Deadline::in(kLockWait));
   if (!lock) return Status::kReconfig;
   reap_locked(r, lock);
@@ -216,7 +214,7 @@ Status Node::resize_reservation(uint64_t key, uint64_t asked) {
 
 Status Node::delete_reservation(uint64_t key) {
   Registry& r = *impl_->registry;
-  if (!ours(r)) return Status::kPerm;
+  if (!of_this_user(r)) return Status::kPerm;
   Exclusive lock(r.lock(), Deadline::in(kLockWait));
   if (!lock) return Status::kReconfig;
   Reservation_shm* rsv = reservation_locked(r, key);
@@ -227,7 +225,7 @@ Status Node::delete_reservation(uint64_t key) {
 
 Result<ReservationInfo> Node::find_reservation(uint64_t key) {
   Registry& r = *impl_->registry;
-  if (!ours(r)) return Status::kPerm;
+  if (!of_this_user(r)) return Status::kPerm;
   Exclusive lock(r.lock(), Deadline::in(kLockWait));
   if (!lock) return Status::kReconfig;
   reap_locked(r, lock);  // what the dead have used is used no more

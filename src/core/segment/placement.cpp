@@ -34,7 +34,10 @@ hwloc_topology_t load_topology(bool devices) {
     hwloc_topology_set_type_filter(t, HWLOC_OBJ_PACKAGE, HWLOC_TYPE_FILTER_KEEP_STRUCTURE);
     hwloc_topology_set_type_filter(t, HWLOC_OBJ_GROUP, HWLOC_TYPE_FILTER_KEEP_STRUCTURE);
   }
-  hwloc_topology_set_components(t, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86");
+  // Nor those that would look for devices by loading drivers or asking an X server in the client.
+  for (const char* component : {"x86", "opencl", "gl", "cuda", "nvml", "rsmi", "levelzero"}) {
+    hwloc_topology_set_components(t, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, component);
+  }
   // A topology from a file or a description, by one of hwloc's own variables, is another machine's
   // unless HWLOC_THISSYSTEM says that it is this one's.
   if (hwloc_topology_load(t) != 0 || hwloc_topology_is_thissystem(t) == 0) {
