@@ -190,7 +190,7 @@ Result<void*> Home::attach(int32_t id, uint64_t size, void* addr, bool read_only
       }
     }
     // Who has no view of another's segment keeps none of its memory, either.
-    const auto failed = [&](Status st) {
+    const auto failed = [&](Status st) CMI_REQUIRES(mu_) {
       if (!s->owned && s->views.empty()) segments_.erase(id);
       return st;
     };
