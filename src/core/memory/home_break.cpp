@@ -141,9 +141,9 @@ bool Home::uncover_past_break(Segment& s, const std::shared_ptr<Publication>& p)
 
 // An access that the kernel was just serving when the file was cut may have left its page without
 // its protection, which outlives the cut in tmpfs (hugetlbfs drops it): once the file has grown
-// again, a store there would go unseen, or through a read-only view. Where the kernel notes stores by itself such a page
-// counts as stored to, so nothing is lost; and in another process than the owner this may come
-// late, when what was noted since must not be forgotten.
+// again, a store there would go unseen, or through a read-only view. Where the kernel notes stores
+// by itself such a page counts as stored to, so nothing is lost; and in another process than the
+// owner this may come late, when what was noted since must not be forgotten.
 void Home::watch_again(Segment& s, uint64_t from) {
   for (HomeView& v : s.views) {
     const bool by_kernel = v.armed && v.view->stores == nullptr;
