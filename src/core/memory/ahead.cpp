@@ -81,9 +81,7 @@ bool Importer::start_ahead(const View& view, PageRange pages, Deadline deadline)
     imp->end_use();
     const PageRange r = ahead->pages;
     if (cause == fabric::Cause::kOk) {
-      count(parts_.stats.pages_fetched, r.count);
-      count(parts_.stats.bytes_fetched, size_t{r.count} * kPageSize);
-      count(imp->stats.bytes_fetched, size_t{r.count} * kPageSize);
+      count_fetched(*imp, r.count);
       // The view may have been detached since; while it is in the list, it is not.
       const bool enabled = begin_serving();
       {

@@ -41,6 +41,12 @@ void Importer::drop_twin(Page& page) {
   page.twin = 0;
 }
 
+void Importer::count_fetched(Import& imp, uint32_t pages) {
+  count(parts_.stats.pages_fetched, pages);
+  count(parts_.stats.bytes_fetched, size_t{pages} * kPageSize);
+  count(imp.stats.bytes_fetched, size_t{pages} * kPageSize);
+}
+
 Exception Importer::usable(Import& imp, bool write, uint32_t page) {
   switch (imp.state.load(std::memory_order_acquire)) {
     case ImportState::kNoToken:
@@ -357,6 +363,17 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Marking
         give_up_fetch(holder, wanted, n);
         return Exception::kNone;
       }
+      if (marking != nullptr && n == 1) {
+        fault_point("fetch_before_read");
+        const Exception e = marking->fetch(imp.page_data(wanted), deadline);
+        if (!marking->granted()) {
+          give_up_fetch(holder, wanted, 1);
+          return e;
+        }
+        count_fetched(imp, 1);
+        deliver(imp, &view, {wanted, 1}, wanted, write);
+        return Exception::kNone;
+      }
       const bool posted = imp.begin_use(session->generation(), key, uint64_t{wanted} + n);
       if (posted) {
         if (marking != nullptr) marking->start();
@@ -370,9 +387,7 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Marking
         (void)hold(imp, wanted, n, deadline);
       }
       if (cause == Cause::kOk) {
-        count(parts_.stats.pages_fetched, n);
-        count(parts_.stats.bytes_fetched, size_t{n} * kPageSize);
-        count(imp.stats.bytes_fetched, size_t{n} * kPageSize);
+        count_fetched(imp, n);
         const Exception unmarked = marking == nullptr ? Exception::kNone : marking->await(deadline);
         deliver(imp, &view, {wanted, n}, wanted,
                 write && (marking == nullptr || marking->granted()));

@@ -336,6 +336,7 @@ class Importer {
   void zap_everywhere(Import& imp, uint32_t first, uint32_t count) CMI_REQUIRES(imp.views_mu);
   void set_state(Import& imp, Page& page, PageState to);
   void drop_twin(Page& page);
+  void count_fetched(Import& imp, uint32_t pages);
 
   // invalidate.cpp
   void drop(const std::shared_ptr<Import>& imp, PageRange range, Writer* let_go);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
@@ -48,25 +49,62 @@ void Home::on_mark(const fabric::ClientInfo& client, uint64_t number, Reader in,
       status = WireStatus::kMalformed;
     }
     while (status == WireStatus::kOk && in.left() > 0) {
-      PageMark mark{in.get<uint32_t>()};
-      mark.epoch = in.get<uint8_t>();
-      if (mark.page >= (set ? s->brk.bytes : s->size) / kPageSize) {
-        status = WireStatus::kRange;
-      } else if (set && !h->covers(mark.page, 1)) {
-        status = WireStatus::kRights;
-      } else if (mark.epoch == 0) {
+      const PageMark mark{in.get<uint32_t>(), in.get<uint8_t>()};
+      if (mark.epoch == 0) {
         status = WireStatus::kMalformed;
-      } else if (!set) {
-        drop_mark(&h->marks, mark);
-      } else if (s->in_flux.contains(mark.page)) {
-        status = WireStatus::kInFlux;  // the list is still on its way to it
+      } else if (set) {
+        status = may_mark(*s, *h, mark.page);
+        if (status == WireStatus::kOk) h->marks[mark.page] = mark.epoch;
+      } else if (mark.page >= s->size / kPageSize) {
+        status = WireStatus::kRange;
       } else {
-        h->marks[mark.page] = mark.epoch;
+        drop_mark(&h->marks, mark);
       }
     }
   }
   fault_point("mark_before_reply");
   reply(parts_.server, client.id, number, status);
+}
+
+WireStatus Home::may_mark(const Segment& s, const Holder& h, uint32_t page) {
+  if (access::client_consistent(s.flags)) return WireStatus::kMalformed;
+  if (page >= s.brk.bytes / kPageSize) return WireStatus::kRange;
+  if (!h.covers(page, 1)) return WireStatus::kRights;
+  return s.in_flux.contains(page) ? WireStatus::kInFlux  // the list is still on its way to it
+                                  : WireStatus::kOk;
+}
+
+// A store miss in one exchange. What is read here is what a one-sided read would find between the
+// request and the answer.
+void Home::on_fetch_marked(const fabric::ClientInfo& client, uint64_t number, Reader in) {
+  const auto uid = in.get<uint64_t>();
+  const auto instance = in.get<uint32_t>();
+  const PageMark mark{in.get<uint32_t>(), in.get<uint8_t>()};
+  std::byte answer[1 + kPageSize];
+  WireStatus status = WireStatus::kMalformed;
+  if (in.done() && mark.epoch != 0) {
+    Guard g(mu_);
+    Segment* s = nullptr;
+    Holder* h = nullptr;
+    status = check(client.id, uid, instance, fabric::kRead | fabric::kWrite, &s, &h);
+    if (status == WireStatus::kOk) status = may_mark(*s, *h, mark.page);
+    if (status == WireStatus::kOk && mark.page >= low_of(*s, *h) / kPageSize) {
+      status = WireStatus::kBreakUnheard;
+    }
+    if (status == WireStatus::kOk) {
+      const std::byte* const at = s->service.data() + size_t{mark.page} * kPageSize;
+      const auto copy = [&] { std::memcpy(answer + 1, at, kPageSize); };
+      if (unless_broken(at, kPageSize, copy)) {
+        h->marks[mark.page] = mark.epoch;
+      } else {
+        status = WireStatus::kBroken;
+      }
+    }
+  }
+  fault_point("mark_before_reply");
+  answer[0] = static_cast<std::byte>(status);
+  const size_t content = status == WireStatus::kOk ? kPageSize : 0;
+  parts_.server.reply(client.id, number, {answer, 1 + content});
 }
 
 void Home::on_ask_flux(const fabric::ClientInfo& client, uint64_t number, Reader in) {

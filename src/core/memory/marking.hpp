@@ -16,11 +16,15 @@ class Importer::Marking {
   Marking& operator=(const Marking&) = delete;
 
   void start();  // once; await() does it where nobody did
+  // Instead: asks for what the page holds, too, which is put at `content` when the mark is granted.
+  Exception fetch(std::byte* content, Deadline deadline);
   // kNone: what the access needs has been done, or it is to be tried again.
   Exception await(Deadline deadline);
   bool granted() const { return granted_; }
 
  private:
+  void start(RequestType type);
+  Exception take_answer(std::byte* content, Deadline deadline);
   void end(bool granted);
 
   Importer& importer_;

@@ -1,6 +1,7 @@
 // Pages in flux, at an importer (rule 21): the marks at the home of pages that are about to be
 // stored to, and the lists of those that another importer's death has left behind.
 #include <algorithm>
+#include <cstring>
 
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
@@ -26,7 +27,10 @@ void Importer::Marking::end(bool granted) {
 }
 
 void Importer::Marking::start() {
-  if (request_ != nullptr) return;
+  if (request_ == nullptr) start(RequestType::kMark);
+}
+
+void Importer::Marking::start(RequestType type) {
   std::byte buf[32];
   Writer out(buf);
   out.put(imp_.rseg.uid);
@@ -34,27 +38,47 @@ void Importer::Marking::start() {
   out.put(page_);
   out.put(epoch_);
   fault_point("mark_before_send");
-  request_ = imp_.link->start(static_cast<uint16_t>(RequestType::kMark), out.done());
+  request_ = imp_.link->start(static_cast<uint16_t>(type), out.done());
   if (fault_point_fails("mutate_mark_not_awaited")) end(true);
 }
 
 Exception Importer::Marking::await(Deadline deadline) {
   start();
-  if (ended_) return Exception::kNone;
+  return ended_ ? Exception::kNone : take_answer(nullptr, deadline);
+}
+
+Exception Importer::Marking::fetch(std::byte* content, Deadline deadline) {
+  start(RequestType::kFetchMarked);
+  return take_answer(content, deadline);
+}
+
+Exception Importer::Marking::take_answer(std::byte* content, Deadline deadline) {
   auto status = WireStatus::kMalformed;
   if (imp_.link->await(request_, deadline) == fabric::Cause::kOk) {
     Reader in(request_->reply());
     status = static_cast<WireStatus>(in.get<uint8_t>());
-    request_.reset();
+    const Bytes page = in.bytes(status == WireStatus::kOk && content != nullptr ? kPageSize : 0);
     if (status == WireStatus::kOk && in.done()) {
+      if (content != nullptr) std::memcpy(content, page.data(), kPageSize);
+      request_.reset();
       end(true);
       fault_point("mark_granted");
       return Exception::kNone;
     }
+    request_.reset();
   }
   end(false);
-  if (status == WireStatus::kInFlux) return Exception::kConsist;
-  if (status == WireStatus::kRange) return Exception::kSegBrk;
+  switch (status) {
+    case WireStatus::kInFlux:
+      return Exception::kConsist;
+    case WireStatus::kRange:
+      return Exception::kSegBrk;
+    case WireStatus::kBroken:
+      importer_.doubt(imp_, {page_});  // asked about before it is fetched again, and not read ahead
+      return Exception::kUe;
+    default:
+      break;
+  }
   const Exception e = importer_.explain(imp_, deadline);
   return e == Exception::kNone && deadline.passed() ? Exception::kTransient : e;
 }

@@ -83,6 +83,8 @@ void Home::on_request(const fabric::ClientInfo& client, uint64_t number, uint16_
     case RequestType::kMark:
     case RequestType::kUnmark:
       return on_mark(client, number, in, static_cast<RequestType>(type) == RequestType::kMark);
+    case RequestType::kFetchMarked:
+      return on_fetch_marked(client, number, in);
     case RequestType::kAskFlux:
       return on_ask_flux(client, number, in);
     case RequestType::kRepair:

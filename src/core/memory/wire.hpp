@@ -39,6 +39,7 @@ enum class RequestType : uint16_t {
               //                                    -> (nothing): these are about to be stored to
   kUnmark,    // like kMark                         -> (nothing): they are as the home has them
   kAskFlux,   // u64 uid, u32 instance, u32 page    -> status alone: kInFlux, kBroken, or kOk
+  kFetchMarked,   // u64 uid, u32 instance, u32 page, u8 epoch -> the page, which has its mark now
   kGoodbye = 32,  // (nothing)                      -> (nothing): this context ends, with all of
                   // its imports, and nothing of it is under way
   kReturned,      // u64 uid, u32 instance, u32 round -> (nothing): the client has quiesced
