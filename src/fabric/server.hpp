@@ -13,7 +13,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <set>
 #include <vector>
 
 #include "core/base/ids.hpp"
@@ -103,7 +102,7 @@ class Server : public Receiver {
     std::shared_ptr<Serving> serving;
     uint64_t settled = 0;                                // numbers below are over at the client
     std::map<uint64_t, std::vector<std::byte>> answers;  // by number, until settled
-    std::set<uint64_t> open;                             // begun, not answered
+    std::vector<uint64_t> open;                          // begun, not answered: few
     int closing = 0;      // serving endpoints on their way out: not closed yet
     bool fenced = false;  // for ever
   };
@@ -130,6 +129,8 @@ class Server : public Receiver {
   std::map<ContextId, HomeDoor> homes_ CMI_GUARDED_BY(mu_);
   std::vector<std::shared_ptr<Serving>> servings_ CMI_GUARDED_BY(mu_);
   std::atomic<uint64_t> dropped_{0};
+  std::atomic<unsigned> round_{0};
+  std::atomic<const Serving*> last_heard_{nullptr};  // by poll(); null: the door. Only compared
 };
 
 }  // namespace cmi::fabric

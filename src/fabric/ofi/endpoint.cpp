@@ -175,14 +175,16 @@ size_t OfiEndpoint::drain(Event* events) {
 int OfiEndpoint::poll() {
   if (!drain_lock_.try_lock()) return 0;
   Event events[kBatch];
-  dispatching_.fetch_add(1, std::memory_order_acq_rel);
   size_t n;
   {
     Guard g(fabric_.gate());
     n = drain(events);
   }
+  // Before the lock goes, without which nobody finds the queue empty and goes to sleep.
+  if (n > 0) dispatching_.fetch_add(1, std::memory_order_acq_rel);
   if (unposted_.load(std::memory_order_relaxed) > 0) post_left_over();
   drain_lock_.unlock();
+  if (n == 0) return 0;
   for (size_t i = 0; i < n; ++i) {
     Event& e = events[i];
     if (e.op != nullptr) {
@@ -195,10 +197,8 @@ int OfiEndpoint::poll() {
     }
   }
   dispatching_.fetch_sub(1, std::memory_order_acq_rel);
-  if (n > 0) {
-    wake_sleeper();
-    fabric_.connections().mark_now_and_then();
-  }
+  wake_sleeper();
+  fabric_.connections().mark_now_and_then();
   return static_cast<int>(n);
 }
 
