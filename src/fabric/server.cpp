@@ -117,7 +117,7 @@ void Server::hello(const Frame& f) {
           it->second.notice_secret != client_notice_secret) {
         return drop();
       }
-      old = std::move(it->second.serving);
+      if (!fault_point_fails("mutate_rebuild_unfenced")) old = std::move(it->second.serving);
       if (old != nullptr) ++it->second.closing;
       it->second.secret = random_u64();
     }
@@ -285,7 +285,7 @@ void Server::fence(const ContextId& client, bool forever) {
       if (forever) clients_[client].fenced = true;
       return;
     }
-    serving = std::move(it->second.serving);
+    if (!fault_point_fails("mutate_fence_in_mid_payload")) serving = std::move(it->second.serving);
     it->second.serving = nullptr;
     if (serving != nullptr) ++it->second.closing;
     it->second.secret = random_u64();

@@ -1,7 +1,10 @@
 // The fences (rule 19): whatever a home has decided about an importer, nothing that it sent before
 // is applied any more once the decision is carried out, also the rest of a long write that was in
 // mid-payload then. Closing its registration does not stop that one; closing its connection does.
+// Each scene is played with the fence and without it.
 #include <doctest/doctest.h>
+
+#include <string>
 
 #include "fault/patience.hpp"
 #include "fault/stale_writer.hpp"
@@ -14,8 +17,10 @@ namespace {
 constexpr uint64_t kNewer = 0x5555555555555555;
 
 struct Scene {
-  explicit Scene(const char* dead_after = "1000")
-      : home(cluster.spawn("home", {{"CMI_DEAD_AFTER", dead_after}})),
+  // `broken`: a mutation of the home, or nothing.
+  Scene(const char* dead_after, const std::string& broken)
+      : home(cluster.spawn("home", {{"CMI_DEAD_AFTER", dead_after},
+                                    {"CMI_FAULT_POINT", broken.empty() ? "" : broken + "=fail"}})),
         stale(cluster.spawn_bare("stale")),
         exported(export_consistent(home, kLateBytes)),
         board(cluster) {}
@@ -46,8 +51,10 @@ struct Scene {
     REQUIRE(load(home, exported.at + kLateBytes - 8).value == 0);
     return writing;
   }
-  // All of the segment is stored to at home, then the rest of the write is let go.
-  void overwrite(Pending<LateReport>& writing, LateReport* report) {
+  // All of the segment is stored to at home, then the rest of the write is let go: with the fence
+  // none of it arrives, without it some does. What else is in the sockets is in the home's memory
+  // once a message that came later is answered.
+  void judge(Pending<LateReport>& writing, const Flat& token, bool fenced) {
     home.run(
         [](uint64_t at) {
           auto* words = reinterpret_cast<uint64_t*>(at);
@@ -55,20 +62,28 @@ struct Scene {
         },
         exported.at);
     board[kMayGoOn] = 1;
-    *report = writing.get();
-  }
-  // What else is in the sockets is in the home's memory once a message that came later is answered.
-  uint64_t older_words() {
+    const LateReport report = writing.get();
+    CHECK(report.entered);
+    Export anew = exported;
+    anew.token = token;
     Process& late = cluster.spawn("late");
-    CHECK(load(late, import_segment(late, exported).at).value == kNewer);
-    return home.run(
+    const uint64_t first = load(late, import_segment(late, anew).at).value;
+    const uint64_t older = home.run(
         [](uint64_t at) {
           const auto* words = reinterpret_cast<const uint64_t*>(at);
-          uint64_t older = 0;
-          for (size_t i = 0; i < kLateBytes / 8; ++i) older += words[i] != kNewer;
-          return older;
+          uint64_t count = 0;
+          for (size_t i = 0; i < kLateBytes / 8; ++i) count += words[i] != kNewer;
+          return count;
         },
         exported.at);
+    if (!fenced) {
+      CHECK((report.arrived || older > 0));
+      return;
+    }
+    CHECK(first == kNewer);
+    CHECK(older == 0);
+    CHECK_FALSE(report.arrived);
+    CHECK(report.cut);
   }
 
   Cluster cluster;
@@ -77,54 +92,48 @@ struct Scene {
   Board board;
 };
 
+void end_by_verdict(const std::string& broken) {
+  Scene scene("1000", broken);
+  auto writing = scene.write_half(false);
+  // It owes an answer to this, and never gives it.
+  CHECK(publish(scene.home, scene.exported.at + kPage, kNewer));
+  CHECK(await_happening(scene.home).type == CMI_EVENT_RCTXT_DOWN);
+  scene.judge(writing, scene.exported.token, broken.empty());
+}
+
+void come_back(const std::string& broken) {
+  Scene scene("20000", broken);
+  auto writing = scene.write_half(true);
+  REQUIRE(scene.board.reaches(kCameBack, 1));
+  scene.judge(writing, scene.exported.token, broken.empty());
+}
+
+void end_by_revocation(const std::string& broken) {
+  Scene scene("20000", broken);
+  auto writing = scene.write_half(false);
+  CHECK(tok_del(scene.home, scene.exported.token).ok());
+  scene.judge(writing, tok_new(scene.home, scene.exported.seg, kAllRights), broken.empty());
+}
+
 TEST_SUITE("fence") {
   TEST_CASE("a_write_in_mid_payload_stops_when_its_importer_is_declared_dead") {
-    Scene scene;
-    auto writing = scene.write_half(false);
-    // It owes an answer to this, and never gives it.
-    CHECK(publish(scene.home, scene.exported.at + kPage, kNewer));
-    CHECK(await_happening(scene.home).type == CMI_EVENT_RCTXT_DOWN);
-    LateReport report;
-    scene.overwrite(writing, &report);
-    CHECK(report.entered);
-    CHECK_FALSE(report.arrived);
-    CHECK(report.cut);
-    CHECK(scene.older_words() == 0);
+    end_by_verdict("");
   }
-
+  TEST_CASE("a_write_in_mid_payload_goes_on_when_a_verdict_closes_nothing") {
+    end_by_verdict("mutate_verdict_unfenced");
+  }
+  TEST_CASE("a_write_in_mid_payload_goes_on_when_a_fence_closes_its_key_alone") {
+    end_by_verdict("mutate_fence_in_mid_payload");
+  }
   TEST_CASE("a_write_in_mid_payload_stops_when_its_importer_comes_over_a_new_link") {
-    Scene scene("20000");
-    auto writing = scene.write_half(true);
-    REQUIRE(scene.board.reaches(kCameBack, 1));
-    LateReport report;
-    scene.overwrite(writing, &report);
-    CHECK(report.came_back);
-    CHECK_FALSE(report.arrived);
-    CHECK(report.cut);
-    CHECK(scene.older_words() == 0);
+    come_back("");
   }
-
-  TEST_CASE("a_write_in_mid_payload_stops_when_its_token_is_revoked") {
-    Scene scene("20000");
-    auto writing = scene.write_half(false);
-    CHECK(tok_del(scene.home, scene.exported.token).ok());
-    const Flat token = tok_new(scene.home, scene.exported.seg, kAllRights);
-    LateReport report;
-    scene.overwrite(writing, &report);
-    CHECK_FALSE(report.arrived);
-    CHECK(report.cut);
-    Process& late = scene.cluster.spawn("late");
-    Export anew = scene.exported;
-    anew.token = token;
-    CHECK(load(late, import_segment(late, anew).at).value == kNewer);
-    CHECK(scene.home.run(
-              [](uint64_t at) {
-                const auto* words = reinterpret_cast<const uint64_t*>(at);
-                uint64_t older = 0;
-                for (size_t i = 0; i < kLateBytes / 8; ++i) older += words[i] != kNewer;
-                return older;
-              },
-              scene.exported.at) == 0);
+  TEST_CASE("a_write_in_mid_payload_goes_on_when_a_new_link_closes_nothing") {
+    come_back("mutate_rebuild_unfenced");
+  }
+  TEST_CASE("a_write_in_mid_payload_stops_when_its_token_is_revoked") { end_by_revocation(""); }
+  TEST_CASE("a_write_in_mid_payload_goes_on_when_a_revocation_closes_nothing") {
+    end_by_revocation("mutate_revocation_unfenced");
   }
 }
 

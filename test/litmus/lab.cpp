@@ -6,12 +6,10 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sched.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <random>
@@ -305,13 +303,6 @@ std::ostream& operator<<(std::ostream& out, const Histogram& histogram) {
     out << ": " << times;
   }
   return out;
-}
-
-bool kernel_notes_stores() {
-  constexpr size_t kArgument = 96;  // of PAGEMAP_SCAN, which the headers of Debian 12 lack
-  const Fd pagemap(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
-  std::array<std::byte, kArgument> nonsense{};
-  return ::ioctl(pagemap.get(), _IOWR('f', 16, nonsense), nonsense.data()) == 0 || errno == EINVAL;
 }
 
 uint32_t share_of(uint32_t rounds) {

@@ -118,10 +118,6 @@ class Histogram {
   std::map<Outcome, uint64_t> counts_;
 };
 
-// Whether the kernel notes stores by itself. Without that each barrier at home publishes
-// everything, and pages are mapped in two steps: some mutations change nothing then.
-bool kernel_notes_stores();
-
 // How many rounds show that an outcome is never seen: a quarter of `rounds` where the tests run
 // once more in other circumstances (CMI_TEST_KERNEL, CMI_TEST_FAULT).
 uint32_t share_of(uint32_t rounds);

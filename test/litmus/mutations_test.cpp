@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 
 #include "litmus/lab.hpp"
-#include "support/skip.hpp"
 
 namespace cmi::test {
 
@@ -63,7 +62,6 @@ TEST_SUITE("mutations") {
            "fetch_before_deliver=delay:500"});
   }
   TEST_CASE("a_page_that_is_mapped_outside_its_lock_is_seen") {
-    if (!kernel_notes_stores()) return skip("the kernel does not note stores");
     check({"mutate_map_outside_lock", 2, 0, kFetchedMeanwhile, kStillOld,
            "mutation_window=delay:1000"});
   }
@@ -189,7 +187,6 @@ TEST_SUITE("mutations") {
            kStillOld});
   }
   TEST_CASE("a_scan_outside_the_lock_is_seen") {
-    if (!kernel_notes_stores()) return skip("the kernel does not note stores");
     check({"mutate_scan_unlocked", 2, 0,
            program({{0, {st(X, 1), wmb(), post()}},
                     {0, {wmb(), wmb()}},

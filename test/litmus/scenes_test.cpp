@@ -9,7 +9,6 @@
 
 #include "core/base/clock.hpp"
 #include "litmus/lab.hpp"
-#include "support/skip.hpp"
 
 namespace cmi::test {
 
@@ -130,15 +129,12 @@ int store_in_handler(Cluster& cluster, const Env& env) {
 
 TEST_SUITE("scenes") {
   TEST_CASE("a_store_at_home_after_an_import_is_missed_when_views_are_armed_late") {
-    if (!kernel_notes_stores()) return skip("the kernel does not note stores");
     check_scene(store_after_import, "mutate_late_arming");
   }
   TEST_CASE("a_store_through_a_view_that_ended_is_missed_when_it_was_not_scanned") {
-    if (!kernel_notes_stores()) return skip("the kernel does not note stores");
     check_scene(store_and_detach, "mutate_unmap_unscanned");
   }
   TEST_CASE("a_store_of_a_killed_process_at_home_is_missed_when_it_is_forgotten") {
-    if (!kernel_notes_stores()) return skip("the kernel does not note stores");
     check_scene(store_and_die, "mutate_dead_writer_forgotten");
   }
   TEST_CASE("a_handler_that_touches_a_page_hangs_when_it_may_interrupt_a_barrier") {

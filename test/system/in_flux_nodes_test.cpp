@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "core/base/clock.hpp"
+#include "support/skip.hpp"
 #include "system/calls.hpp"
+#include "system/happenings.hpp"
 
 namespace cmi::test {
 
@@ -208,6 +210,21 @@ TEST_SUITE("consist") {
     REQUIRE(s.recover().ok());
     CHECK(load(s.home, s.here(6)).value == 1);
     CHECK(load(third, at_page(other.at, 6)).value == 1);
+  }
+
+  TEST_CASE("a_write_back_that_is_not_published_is_missed_when_its_mark_is_cleared_early") {
+    Scene s{Env{}, Env{{"CMI_FAULT_POINT", "mutate_marks_cleared_early=fail"}}};
+    Process& third = s.cluster.spawn("third");
+    const Import other = import_segment(third, s.exported);
+    REQUIRE(load(third, at_page(other.at, 6)).value == 0);
+    third.stop();
+    s.victim_stores(6, 1);
+    REQUIRE(load_until(s.home, s.here(6), 1) == 1);
+    s.victim.kill();
+    REQUIRE(store(s.home, s.here(kKnock), 1).cause() == Fault::kNone);
+    REQUIRE(await_happening(s.home).type == CMI_EVENT_RCTXT_DOWN);
+    CHECK(s.check().size == 0);
+    third.signal(SIGCONT);
   }
 
   TEST_CASE("an_importer_that_dies_before_its_page_is_marked_leaves_nothing_in_flux") {
@@ -427,8 +444,10 @@ TEST_SUITE("consist") {
     }
   }
 
-  TEST_CASE("a_neighbour_that_covers_more_than_its_owner_knows_is_heard_of_again_after_reco") {
-    Scene s;
+  // How often the importers missed a store of a neighbour that had covered more than its owner
+  // knew.
+  int missed_of_neighbour(const Env& home_env) {
+    Scene s{kWritesNothingBack, home_env};
     // It finds no memory to single out pages: all of them are covered there.
     Process& neighbour = s.cluster.spawn("home", {{"CMI_FAULT_POINT", "cover_no_memory=fail"}});
     const Answer view = seg_at(neighbour, s.exported.seg);
@@ -444,11 +463,21 @@ TEST_SUITE("consist") {
     REQUIRE(publish(s.home, s.here(8), 1));
     REQUIRE(s.recover().ok());
     CHECK(cause_until(neighbour, at_page(view.at(), 8), Fault::kNone) == Fault::kNone);
+    int missed = 0;
     for (uint64_t value = 2; value < 5; ++value) {
-      REQUIRE(load(third, at_page(other.at, 8)).value == value - 1);
+      (void)load(third, at_page(other.at, 8));
       REQUIRE(publish(neighbour, at_page(view.at(), 8), value));
-      CHECK(load(third, at_page(other.at, 8)).value == value);
+      missed += load(third, at_page(other.at, 8)).value != value;
     }
+    return missed;
+  }
+
+  TEST_CASE("a_neighbour_that_covers_more_than_its_owner_knows_is_heard_of_again_after_reco") {
+    CHECK(missed_of_neighbour({}) == 0);
+  }
+  TEST_CASE("a_neighbour_is_missed_when_a_view_with_holes_counts_as_ended") {
+    if (!kernel_notes_stores()) return skip("the kernel does not note stores");
+    CHECK(missed_of_neighbour({{"CMI_FAULT_POINT", "mutate_view_with_holes_forgotten=fail"}}) > 0);
   }
 
   TEST_CASE("a_revocation_that_is_not_answered_leaves_the_marks_of_other_tokens") {

@@ -45,6 +45,19 @@ bool fault_threads_possible() {
   return fault && ::ioctl(fault.get(), _IOWR(0xaa, 0x3f, wish), &wish) == 0;
 }
 
+bool kernel_notes_stores() {
+  const char* told = std::getenv("CMI_TEST_KERNEL");
+  int major = 0, minor = 0;
+  if (told != nullptr && std::sscanf(told, "%d.%d", &major, &minor) == 2 &&
+      std::pair(major, minor) < std::pair(6, 7)) {
+    return false;
+  }
+  constexpr size_t kArgument = 96;  // of PAGEMAP_SCAN, which the headers of Debian 12 lack
+  const Fd pagemap(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
+  std::array<std::byte, kArgument> nonsense{};
+  return ::ioctl(pagemap.get(), _IOWR('f', 16, nonsense), nonsense.data()) == 0 || errno == EINVAL;
+}
+
 namespace {
 
 constexpr const char* kChildVariable = "CMI_TEST_CHANNEL";

@@ -36,6 +36,8 @@ namespace cmi::test {
 
 // Whether CMI_FAULT=thread can work here: found out without the library.
 bool fault_threads_possible();
+// Whether the children have the kernel note stores at home (PAGEMAP_SCAN, Linux 6.7).
+bool kernel_notes_stores();
 
 using Env = std::vector<std::pair<std::string, std::string>>;  // added to the environment
 

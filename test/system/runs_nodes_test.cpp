@@ -9,6 +9,7 @@
 
 #include "core/base/clock.hpp"
 #include "system/calls.hpp"
+#include "system/happenings.hpp"
 
 namespace cmi::test {
 
@@ -200,50 +201,52 @@ TEST_SUITE("runs") {
   }
 
   TEST_CASE("pages_of_a_run_that_nobody_knows_the_fate_of_are_in_flux_when_its_writer_dies") {
-    Cluster cluster;
-    Process& home = cluster.spawn("home");
-    // The run's connection breaks, and its token is revoked before it is sent again.
-    Process& peer = cluster.spawn(
-        "peer", {{"CMI_FAULT_POINT",
-                  "no_aging=fail;run_not_posted#1=fail;run_before_announce#1=delay:2000000"}});
-    Export exported = export_segment(home, kSize);
-    const Import import = import_segment(peer, exported);
-    static std::thread barrier;
-    static int result;
-    REQUIRE(peer.run(
-        [](uint64_t at) {
-          for (uint64_t i = 0; i < 64 * 512; ++i) store64(at + i * 8, word_of(i, 1));
-          barrier = std::thread([] {
-            CMIFN(ctxt(), 10, ini_th)(ctxt());
-            result = CMIFN(ctxt(), 10, wmb_fn)(ctxt());
-            CMIFN(ctxt(), 10, fini)(ctxt());
-          });
-          const Deadline deadline = Deadline::in(20 * kSecond);
-          while (stats().pages_written_back < 64 && !deadline.passed()) std::this_thread::yield();
-          return !deadline.passed();
-        },
-        import.at));
-    REQUIRE(tok_del(home, exported.token).ok());
-    CHECK(peer.run([] {
-      barrier.join();
-      return result;
-    }) == -1);
-    // What is revoked the next time has nothing to do with it.
-    exported.token = tok_new(home, exported.seg, kAllRights);
-    REQUIRE(set_token(peer, import.seg, exported.token).ok());
-    REQUIRE(load(peer, import.at + 200 * kPage).cause() == Fault::kNone);
-    REQUIRE(tok_del(home, exported.token).ok());
-    REQUIRE(load(peer, import.at).cause() == CMI_ERROR_TOKEN);
-    CHECK(seg_check(home, exported.seg, exported.at, kSize).size == 0);
-    peer.kill();
-    const Deadline deadline = Deadline::in(20 * kSecond);
-    Recovery found;
-    do {
-      found = seg_check(home, exported.seg, exported.at, kSize);
-    } while (found.size == 0 && !deadline.passed());
-    CHECK(found.at < exported.at + 64 * kPage);
-    CHECK(found.size > 0);
-    CHECK(seg_check(home, exported.seg, exported.at + 64 * kPage, kSize - 64 * kPage).size == 0);
+    for (const bool broken : {false, true}) {
+      CAPTURE(broken);
+      Cluster cluster;
+      Process& home = cluster.spawn("home");
+      // The run's connection breaks, and its token is revoked before it is sent again.
+      std::string points =
+          "no_aging=fail;run_not_posted#1=fail;run_before_announce#1=delay:2000000";
+      if (broken) points += ";mutate_mark_of_unknown_taken_back=fail";
+      Process& peer = cluster.spawn("peer", {{"CMI_FAULT_POINT", points}});
+      Export exported = export_segment(home, kSize);
+      const Import import = import_segment(peer, exported);
+      static std::thread barrier;
+      static int result;
+      REQUIRE(peer.run(
+          [](uint64_t at) {
+            for (uint64_t i = 0; i < 64 * 512; ++i) store64(at + i * 8, word_of(i, 1));
+            barrier = std::thread([] {
+              CMIFN(ctxt(), 10, ini_th)(ctxt());
+              result = CMIFN(ctxt(), 10, wmb_fn)(ctxt());
+              CMIFN(ctxt(), 10, fini)(ctxt());
+            });
+            const Deadline deadline = Deadline::in(20 * kSecond);
+            while (stats().pages_written_back < 64 && !deadline.passed()) std::this_thread::yield();
+            return !deadline.passed();
+          },
+          import.at));
+      REQUIRE(tok_del(home, exported.token).ok());
+      CHECK(peer.run([] {
+        barrier.join();
+        return result;
+      }) == -1);
+      // What is revoked the next time has nothing to do with it.
+      exported.token = tok_new(home, exported.seg, kAllRights);
+      REQUIRE(set_token(peer, import.seg, exported.token).ok());
+      REQUIRE(load(peer, import.at + 200 * kPage).cause() == Fault::kNone);
+      REQUIRE(tok_del(home, exported.token).ok());
+      REQUIRE(load(peer, import.at).cause() == CMI_ERROR_TOKEN);
+      CHECK(seg_check(home, exported.seg, exported.at, kSize).size == 0);
+      peer.kill();
+      REQUIRE(await_happening(home).type == CMI_EVENT_RCTXT_DOWN);
+      const Recovery found = seg_check(home, exported.seg, exported.at, kSize);
+      CHECK((found.size == 0) == broken);
+      if (broken) continue;
+      CHECK(found.at < exported.at + 64 * kPage);
+      CHECK(seg_check(home, exported.seg, exported.at + 64 * kPage, kSize - 64 * kPage).size == 0);
+    }
   }
 
   TEST_CASE("a_writer_killed_between_a_run_and_its_announcement_leaves_nobody_with_old_pages") {

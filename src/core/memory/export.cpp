@@ -104,7 +104,10 @@ void Home::cut_off_silent(const std::shared_ptr<Publication>& p, uint64_t uid) {
       silent.push_back({n.client, n.instance, n.type});
     }
   }
-  for (auto& c : silent) parts_.server.fence(c.client, false);  // what is in mid-payload ends here
+  if (!fault_point_fails("mutate_revocation_unfenced")) {
+    for (auto& c : silent)
+      parts_.server.fence(c.client, false);  // what is in mid-payload ends here
+  }
   // What has arrived of it, and it may never announce.
   Finished done;
   {
@@ -172,11 +175,11 @@ Status Home::delete_token(const access::TokenInfo& token, Deadline deadline) {
   // Last: the registrations, its own and those made from it.
   Guard g(mu_);
   Segment* s = find_uid(token.uid);
-  if (s == nullptr) return Status::kOk;
+  if (s == nullptr || fault_point_fails("mutate_revocation_unfenced")) return Status::kOk;
   for (auto& h : s->holders) {
     if (h.token == 0) h.session.reset();
   }
-  if (!fault_point_fails("mutate_revocation_unfenced")) s->tokens.erase(token.id);
+  s->tokens.erase(token.id);
   return Status::kOk;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstring>
+#include <utility>
 
 #include "core/base/codec.hpp"
 #include "core/memory/import.hpp"
@@ -18,6 +19,16 @@ inline void read_again(const Import& imp, Bytes diffs) {
       const size_t start = in.get<uint16_t>();
       const Bytes bytes = in.blob();
       std::memcpy(const_cast<std::byte*>(bytes.data()), page + start, bytes.size());
+    }
+  }
+}
+
+// Leaves the registrations of all that a client imports open: they get another owner.
+template <class Segments>
+void keep_keys(Segments& segments, const ContextId& client) {
+  for (auto& [id, s] : segments) {
+    for (auto& h : s.holders) {
+      if (h.client == client) s.tokens[random_u64()] = {{}, std::move(h.session), true};
     }
   }
 }

@@ -7,6 +7,7 @@
 #include "core/base/log.hpp"
 #include "core/base/spin.hpp"
 #include "core/memory/home.hpp"
+#include "core/memory/mutation.hpp"
 
 namespace cmi::memory {
 
@@ -209,7 +210,8 @@ void Home::forget(const ContextId& client, bool goodbye) {
   // Fenced before anything is decided on its death (rule 19): nothing it sent is applied after
   // this. Who has said goodbye sends nothing more, and is swept instead of remembered, and so is
   // who never had anything of ours.
-  parts_.server.fence(client, !goodbye && had_something);
+  const bool fenced = !fault_point_fails("mutate_verdict_unfenced");
+  if (fenced) parts_.server.fence(client, !goodbye && had_something);
   Finished done;
   auto known = std::make_shared<Publication>();  // who may access a page in flux has heard of it
   known->waiting = 1;
@@ -229,6 +231,7 @@ void Home::forget(const ContextId& client, bool goodbye) {
       lose_marks(s, client, 0, known);
       forget_content(s, client, 0, &done);
     }
+    if (!fenced) keep_keys(segments_, client);
     forget_client(client, &done);
     settle(known, &done);
   }

@@ -154,6 +154,7 @@ void Home::on_open(const fabric::ClientInfo& client, uint64_t number, Reader in,
 
 void Home::on_new_session(const fabric::ClientInfo& client) {
   // Its registrations are what its old connection may still be using.
+  if (fault_point_fails("mutate_rebuild_unfenced")) return;
   Guard g(mu_);
   for (auto& [id, s] : segments_) {
     for (auto& h : s.holders) {
@@ -343,6 +344,7 @@ void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader 
     // Applied stores are published even when a later page of the message was malformed.
     if (s != nullptr && !ranges.empty()) {
       auto* server = &parts_.server;
+      if (fault_point_fails("mutate_marks_cleared_early")) h->marks.clear();
       publish(
           *s, client.id, instance, ranges,
           [this, server, id = client.id, number, status, uid, instance, marks = std::move(marks)] {

@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""Holds the mutations of the library (fault points named mutate_*) against doc/design/mutations.md and the tests.
+
+Each must stand in the page, with the file where it is and with tests that exist, and must be named in
+test/; and what the page names must exist.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "doc/design/mutations.md"
+NAME = re.compile(r"\bmutate_[a-z_]+\b")
+ROW = re.compile(r"^\|[^|]*\|\s*`(mutate_[a-z_]+)`\s*\|([^|]*)\|([^|]*)\|$", re.MULTILINE)
+
+
+def text_of(folder, patterns):
+    return {path: path.read_text() for pattern in patterns
+            for path in sorted((ROOT / folder).rglob(pattern))}
+
+
+def main():
+    wrong = []
+    places = {}
+    for path, text in text_of("src", ("*.cpp", "*.hpp")).items():
+        for name in re.findall(r'fault_point_fails\("(mutate_[a-z_]+)"\)', text):
+            places.setdefault(name, set()).add(path.name)
+    tests = "\n".join(text_of("test", ("*.cpp", "*.hpp", "CMakeLists.txt")).values())
+    used = set(NAME.findall(tests))
+    cases = set(re.findall(r'TEST_CASE\(\s*"([^"]+)"', tests))
+    rows = {}
+    for name, where, seen_by in ROW.findall(PAGE.read_text()):
+        rows[name] = (set(re.findall(r"`([^`]+)`", where)),
+                      [test.strip() for test in seen_by.split(";")])
+    for name in sorted(places.keys() | rows.keys() | used):
+        if name not in places:
+            wrong.append(f"{name}: the library has no such fault point")
+            continue
+        if name not in used:
+            wrong.append(f"{name}: no test switches it on")
+        if name not in rows:
+            wrong.append(f"{name}: not in {PAGE.relative_to(ROOT)}")
+            continue
+        files, seen_by = rows[name]
+        if files != places[name]:
+            wrong.append(f"{name}: is in {', '.join(sorted(places[name]))}, "
+                         f"not in {', '.join(sorted(files))}")
+        for test in seen_by:
+            if test != f"checker/{name}_is_caught" and test not in cases:
+                wrong.append(f"{name}: there is no test {test}")
+    for line in wrong:
+        print(f"mutations: {line}")
+    print(f"mutations: {len(places)}, {len(wrong)} of them wrong" if wrong else
+          f"mutations: {len(places)}, each in the list and in a test")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
