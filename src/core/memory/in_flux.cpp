@@ -52,6 +52,8 @@ void Home::on_mark(const fabric::ClientInfo& client, uint64_t number, Reader in,
       mark.epoch = in.get<uint8_t>();
       if (mark.page >= (set ? s->brk.bytes : s->size) / kPageSize) {
         status = WireStatus::kRange;
+      } else if (set && mark.page >= low_of(*s, *h) / kPageSize) {
+        status = WireStatus::kBreakUnheard;  // what it would store there is of before, and dropped
       } else if (set && !h->covers(mark.page, 1)) {
         status = WireStatus::kRights;
       } else if (mark.epoch == 0) {

@@ -42,6 +42,7 @@ Exception Importer::Marking::await(Deadline deadline) {
   start();
   if (ended_) return Exception::kNone;
   auto status = WireStatus::kMalformed;
+  const uint32_t seen = imp_.changes.load(std::memory_order_seq_cst);
   if (imp_.link->await(request_, deadline) == fabric::Cause::kOk) {
     Reader in(request_->reply());
     status = static_cast<WireStatus>(in.get<uint8_t>());
@@ -55,6 +56,10 @@ Exception Importer::Marking::await(Deadline deadline) {
   end(false);
   if (status == WireStatus::kInFlux) return Exception::kConsist;
   if (status == WireStatus::kRange) return Exception::kSegBrk;
+  if (status == WireStatus::kBreakUnheard) {
+    imp_.wait_for_change(seen, kBreakNap);
+    return deadline.passed() ? Exception::kTransient : Exception::kNone;
+  }
   const Exception e = importer_.explain(imp_, deadline);
   return e == Exception::kNone && deadline.passed() ? Exception::kTransient : e;
 }
