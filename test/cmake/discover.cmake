@@ -75,6 +75,8 @@ foreach(line IN LISTS lines)
   if(suite STREQUAL "soak")
     set(timeout 1500)
     set(cost 1000)
+  elseif(suite STREQUAL "sweep")
+    set(cost 100)
   endif()
   # The kernel's pool of large pages is one test's at a time.
   set(alone "")

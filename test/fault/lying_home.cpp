@@ -19,6 +19,7 @@ namespace {
 
 using fabric::Frame;
 using fabric::FrameKind;
+using memory::NoticeType;
 using memory::RequestType;
 using memory::WireStatus;
 using Buffer = std::vector<std::byte>;
@@ -212,6 +213,11 @@ class FalseHome final : public fabric::Receiver {
   void answer(const Arrived& request) {
     ++report_.requests;
     if (serving_.empty()) return;
+    if (request.type == static_cast<uint16_t>(RequestType::kOpen)) {
+      Reader in(request.payload);
+      in.get<uint64_t>();
+      instance_ = in.get<uint32_t>();
+    }
     Buffer bytes = honest_reply(request.type);
     if (lying_ && lie_ == HomeLie::kSilent && one_in(3)) {
       ++report_.lies;
@@ -247,7 +253,11 @@ class FalseHome final : public fabric::Receiver {
   void say_something() {
     if (serving_.empty()) return;
     ++report_.lies;
-    if (lie_ == HomeLie::kNotices) {
+    if (lie_ == HomeLie::kResumes) {
+      change_peace(NoticeType::kResume, 1);
+      change_peace(NoticeType::kQuiesce, 2);
+      change_peace(NoticeType::kResume, 3);
+    } else if (lie_ == HomeLie::kNotices) {
       notice();
     } else if (lie_ == HomeLie::kUnasked) {
       switch (any() % 4) {
@@ -273,6 +283,21 @@ class FalseHome final : public fabric::Receiver {
                      static_cast<uint16_t>(any() % 40), secret_, any() % 100, 0, honest_reply(2)});
       }
     }
+  }
+
+  // About the import that was opened last.
+  void change_peace(NoticeType type, uint32_t round) {
+    Buffer bytes(64);
+    Writer out(bytes);
+    out.put(id_.hi);
+    out.put(id_.lo);
+    out.put(any());
+    out.put(uid_);
+    out.put(instance_);
+    out.put(round);
+    bytes.resize(out.size());
+    send(*door_, client_door_,
+         Frame{FrameKind::kNotice, static_cast<uint16_t>(type), notice_secret_, round, 0, bytes});
   }
 
   void notice() {
@@ -321,7 +346,7 @@ class FalseHome final : public fabric::Receiver {
   std::deque<Arrived> arrived_;
   // Of the importer that came last.
   uint64_t notice_secret_ = 0, nonce_ = 0, secret_ = 0;
-  uint32_t generation_ = 0;
+  uint32_t generation_ = 0, instance_ = 0;
   fabric::Peer peer_{}, client_door_{};
 
   std::vector<uint64_t> memory_;

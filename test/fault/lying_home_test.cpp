@@ -9,6 +9,7 @@
 #include <random>
 
 #include "fault/patience.hpp"
+#include "system/happenings.hpp"
 
 namespace cmi::test {
 
@@ -144,6 +145,23 @@ TEST_SUITE("liar") {
   TEST_CASE("a_home_that_answers_what_nobody_asked_does_its_importers_no_harm") {
     Scene scene;
     scene.bear(HomeLie::kUnasked, 3);
+  }
+  TEST_CASE("a_resume_of_what_was_not_quiesced_is_no_event") {
+    Scene scene;
+    const FalseSegment segment =
+        scene.liar.run([](Flat honest, size_t size) { return open_false_home(honest, size); },
+                       scene.exported.handle, kSize);
+    auto serving = scene.liar.start(
+        [](Board::Name name, Flat honest) {
+          return serve_falsely(HomeLie::kResumes, 5, name, honest);
+        },
+        scene.board.name(), scene.exported.handle);
+    REQUIRE(seg_imp(scene.peer, segment.handle).ok());
+    scene.board[0] = 1;
+    CHECK(await_happening(scene.peer).type == CMI_EVENT_QUIESCE);
+    CHECK(await_happening(scene.peer).type == CMI_EVENT_RESUME);
+    CHECK(types_waiting(scene.peer) == "");
+    CHECK(serving.finish().lies > 0);
   }
   TEST_CASE("a_home_that_leaves_questions_unanswered_does_its_importers_no_harm") {
     Scene scene;

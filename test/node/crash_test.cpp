@@ -42,8 +42,8 @@ void live_a_life(const node::Config& config) {
   auto grows = node.create_home(16384, 0, true, true);
   CHILD_CHECK(grows);
   auto file = node.open_segment_file(*grows);
-  CHILD_CHECK(file && ok(node.move_break(*grows, file->get(), 12288, true)));
-  CHILD_CHECK(ok(node.move_break(*grows, file->get(), 4096, true)));
+  CHILD_CHECK(file && ok(node.raise_break(*grows, file->get(), 12288, true)));
+  CHILD_CHECK(ok(node.lower_break(*grows, 4096)) && ok(node.cut(*grows, file->get(), 4096)));
   CHILD_CHECK(ok(node.set_marks(*home, node::kMarkExported, 0)));
   CHILD_CHECK(ok(node.store_proxy_token(*proxy, bytes("token"))));
   CHILD_CHECK(ok(node.store_proxy_token(*proxy, bytes("another"))));

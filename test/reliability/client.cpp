@@ -62,7 +62,7 @@ std::string name_of(const All& all, int number) {
 
 }  // namespace
 
-void use(const Board::Name& board, uint64_t at, Round round) {
+void use(const Board::Name& board, uint64_t at, Round round, useconds_t rest) {
   Board::Word* words = Board::open(board);
   std::atomic<bool> over{false};
   std::thread listener([&] {
@@ -103,6 +103,7 @@ void use(const Board::Name& board, uint64_t at, Round round) {
     } else {
       ::usleep(500);
     }
+    if (rest != 0) ::usleep(rest);
   }
   over.store(true);
   listener.join();

@@ -2,6 +2,8 @@
 // over, or only waits for events, and notes on a board when it got what. In a process of the test.
 #pragma once
 
+#include <unistd.h>
+
 #include <string>
 
 #include "fault/board.hpp"
@@ -25,8 +27,8 @@ enum Note : size_t {
 
 // A round is a store, a flush and a load, or a swap, which asks the home each time.
 enum class Round : int { kStore, kSwap };
-// Rounds at `at` until called back, and events meanwhile.
-void use(const test::Board::Name& board, uint64_t at, Round round);
+// Rounds at `at` until called back, `rest` microseconds apart, and events meanwhile.
+void use(const test::Board::Name& board, uint64_t at, Round round, useconds_t rest = 0);
 // Events alone.
 void wait_for_events(const test::Board::Name& board);
 

@@ -10,6 +10,7 @@ struct Seen {
   double ms = 0;        // from the fault to what Kind::when says
   std::string what;     // what the client noticed
   std::string skipped;  // why it could not be injected here; else empty
+  double also = 0;      // what Kind::also says
 };
 
 struct Kind {
@@ -20,6 +21,7 @@ struct Kind {
   const char* expect;  // what must be among what is noticed; "": nothing may be
   int together;        // how many injections may run side by side and not disturb each other
   Seen (*inject)();
+  const char* also = nullptr;  // when not null, the fault has a second row with this as its `when`
 };
 
 const std::vector<Kind>& kinds();

@@ -47,7 +47,7 @@ const Kind* find_kind(const std::string& name) {
 TEST_CASE("one_injection") {
   const Seen seen = g_kind->inject();
   if (seen.skipped.empty()) {
-    std::printf("\nSEEN %.3f %s\n", seen.ms, seen.what.c_str());
+    std::printf("\nSEEN %.3f %.3f %s\n", seen.ms, seen.also, seen.what.c_str());
   } else {
     std::printf("\nSKIPPED %s\n", seen.skipped.c_str());
   }
@@ -75,7 +75,7 @@ Running start(const Kind& kind) {
 }
 
 struct Result {
-  std::vector<double> ms;
+  std::vector<double> ms, also;
   std::map<std::string, int> what;
   std::string skipped, failure;
 };
@@ -99,11 +99,12 @@ void finish(const Running& running, const Kind& kind, Result* result) {
     return;
   }
   std::istringstream in(said.substr(at + 6));
-  double ms = 0;
+  double ms = 0, also = 0;
   std::string what;
-  in >> ms;
+  in >> ms >> also;
   std::getline(in >> std::ws, what);
   result->ms.push_back(ms);
+  result->also.push_back(also);
   ++result->what[what];
   const bool right =
       kind.expect[0] != '\0' ? what.find(kind.expect) != std::string::npos : !what.empty();
@@ -119,10 +120,12 @@ Result inject(const Kind& kind, int count) {
     done += static_cast<int>(running.size());
   }
   std::sort(result.ms.begin(), result.ms.end());
+  std::sort(result.also.begin(), result.also.end());
   return result;
 }
 
-std::string row(const Kind& kind, const Result& result) {
+std::string row(const Kind& kind, const Result& result, const char* when,
+                const std::vector<double>& values) {
   // The most frequent first.
   std::vector<std::pair<int, std::string>> what;
   for (auto& [text, times] : result.what) what.emplace_back(times, text);
@@ -132,10 +135,10 @@ std::string row(const Kind& kind, const Result& result) {
     seen += seen.empty() ? text : "; " + text + " (" + std::to_string(times) + ")";
   }
   char numbers[96];
-  std::snprintf(numbers, sizeof numbers, "%.1f | %.1f | %zu", result.ms[result.ms.size() / 2],
-                result.ms.back(), result.ms.size());
-  return std::string("| ") + kind.fault + " | " + seen + " | " + kind.when + " | " + numbers +
-         " | " + kind.lost + " |\n";
+  std::snprintf(numbers, sizeof numbers, "%.1f | %.1f | %zu", values[values.size() / 2],
+                values.back(), values.size());
+  return std::string("| ") + kind.fault + " | " + seen + " | " + when + " | " + numbers + " | " +
+         kind.lost + " |\n";
 }
 
 bool write_table(const std::string& file, const std::string& table) {
@@ -165,7 +168,8 @@ int run_all(int count, const std::string& only, const std::string& file) {
       good = false;
     }
     if (result.ms.empty()) continue;
-    const std::string line = row(kind, result);
+    std::string line = row(kind, result, kind.when, result.ms);
+    if (kind.also != nullptr) line += row(kind, result, kind.also, result.also);
     std::fputs(line.c_str(), stdout);
     std::fflush(stdout);
     table += line;

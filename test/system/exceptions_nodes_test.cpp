@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 #include <pthread.h>
 
+#include <array>
 #include <atomic>
 #include <thread>
 
@@ -302,6 +303,50 @@ TEST_SUITE("fault") {
     REQUIRE(ini(after).ok());
     after.run([] { install_guard(); });
     CHECK(load(after, import_bare(after, exported).at).cause() == CMI_ERROR_ENABLE);
+  }
+
+  TEST_CASE("each_cause_is_told_apart_in_loads_stores_swaps_and_cflush") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& ending = cluster.spawn("ending");
+    Process& dying =
+        cluster.spawn("dying", {{"CMI_FAULT_POINT", "publish_before_send=delay:60000000"}});
+    Process& peer = cluster.spawn("peer");
+    const Export in_flux = export_segment(home, 4 * kPage);
+    const Export empty = export_segment(home, 4 * kPage, kAllRights, CMI_SEG_EXTENSIBLE);
+    const Import without_token = import_bare(peer, export_segment(home));
+    const Import gone = import_segment(peer, export_segment(ending));
+    const Import past_break = import_segment(peer, empty);
+    const Import read_only = import_segment(peer, export_segment(home, 4 * kPage, CMI_ACC_READ));
+    const Import torn = import_segment(peer, in_flux);
+    REQUIRE(store(dying, import_segment(dying, in_flux).at, 1).cause() == Fault::kNone);
+    dying.kill();
+    ending.kill();
+    const auto causes = [&](uint64_t at) {
+      return peer.run(
+          [](uint64_t address) {
+            uint64_t old = 0;
+            void* line = reinterpret_cast<void*>(address);
+            auto swap = [&] {
+              CMIFN(ctxt(), 10, atm_cas)(ctxt(), static_cast<uint64_t*>(line), 0, 1, &old);
+            };
+            auto flush = [&] { (void)CMIFN(ctxt(), 10, cflush)(ctxt(), &line, 1); };
+            return std::array<int, 4>{load64(address).cause(), store64(address, 1).cause(),
+                                      guarded(swap).cause(), guarded(flush).cause()};
+          },
+          at);
+    };
+    const auto all = [](int cause) { return std::array<int, 4>{cause, cause, cause, cause}; };
+    for (const Deadline deadline = Deadline::in(20 * kSecond);
+         load(peer, torn.at).cause() != CMI_ERROR_CONSIST && !deadline.passed();) {
+    }
+    CHECK(causes(torn.at) == all(CMI_ERROR_CONSIST));
+    CHECK(causes(without_token.at) == all(CMI_ERROR_TOKEN));
+    CHECK(causes(gone.at) == all(CMI_ERROR_SINVAL));
+    CHECK(causes(past_break.at) == all(CMI_ERROR_SEG_BRK));
+    // A line that may not be stored to holds nothing to flush.
+    CHECK(causes(read_only.at) ==
+          std::array<int, 4>{Fault::kNone, CMI_ERROR_ACCESS, CMI_ERROR_ACCESS, Fault::kNone});
   }
 }
 

@@ -14,6 +14,7 @@
 #include "system/calls.hpp"
 #include "system/happenings.hpp"
 #include "system/small_tmpfs.hpp"
+#include "system/stopped.hpp"
 
 namespace cmi::test {
 
@@ -51,18 +52,6 @@ void unwatch(Process& process, uint64_t at, uint64_t size) {
         }
       },
       at, size);
-}
-
-// At a fault point.
-bool await_stopped(const Process& process) {
-  for (const Deadline deadline = Deadline::in(30 * kSecond); !deadline.passed(); ::usleep(500)) {
-    siginfo_t found{};
-    if (::waitid(P_PID, static_cast<id_t>(process.pid()), &found, WSTOPPED | WNOHANG) == 0 &&
-        found.si_pid == process.pid()) {
-      return true;
-    }
-  }
-  return false;
 }
 
 // In a child: the break as it is told, once it is not 0.

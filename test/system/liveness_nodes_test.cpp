@@ -27,16 +27,20 @@ Env tracing(const Cluster& cluster, const Env& more) {
   return env;
 }
 
+int lines_with(const Cluster& cluster, const std::string& text) {
+  std::ifstream file(cluster.scratch() + "/trace");
+  int found = 0;
+  for (std::string line; std::getline(file, line);) {
+    found += line.find(text) != std::string::npos;
+  }
+  return found;
+}
+
 // Waits until the trace has so many lines with this in them.
 bool traced(const Cluster& cluster, const std::string& text, int times = 1) {
   const Deadline deadline = Deadline::in(20 * kSecond);
   do {
-    std::ifstream file(cluster.scratch() + "/trace");
-    int found = 0;
-    for (std::string line; std::getline(file, line);) {
-      found += line.find(text) != std::string::npos;
-    }
-    if (found >= times) return true;
+    if (lines_with(cluster, text) >= times) return true;
     ::usleep(2000);
   } while (!deadline.passed());
   return false;
@@ -119,6 +123,28 @@ TEST_SUITE("liveness") {
     Pair pair(kNever, kNever);
     REQUIRE(fini(pair.home).ok());
     CHECK(load_until_cause(pair.peer, pair.import.at, CMI_ERROR_SINVAL) == CMI_ERROR_SINVAL);
+  }
+
+  TEST_CASE("a_home_that_ends_waits_for_nobody_who_has_nothing_of_it") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home", tracing(cluster, {}));
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home);
+    (void)import_bare(peer, exported);
+    peer.stop();
+    REQUIRE(seg_rm(home, exported.seg).ok());
+    REQUIRE(seg_dt(home, exported.seg, exported.at).ok());
+    REQUIRE(fini(home).ok());
+    CHECK(lines_with(cluster, "the end of the context: an importer did not answer") == 0);
+    // Without the peer's answer there would be such a line: where a segment is still there.
+    REQUIRE(ini(home).ok());
+    peer.signal(SIGCONT);
+    const Export another = export_segment(home);
+    (void)import_bare(peer, another);
+    peer.stop();
+    REQUIRE(fini(home).ok());
+    CHECK(lines_with(cluster, "the end of the context: an importer did not answer") == 1);
+    peer.signal(SIGCONT);
   }
 
   TEST_CASE("without_lifelines_a_home_that_ended_is_found_out_by_the_answers_that_it_owes") {

@@ -14,6 +14,7 @@
 #include "system/calls.hpp"
 #include "system/cmiadm.hpp"
 #include "system/small_tmpfs.hpp"
+#include "system/stopped.hpp"
 
 namespace cmi::test {
 
@@ -57,18 +58,6 @@ void fill(const std::string& path) {
       step /= 2;
     }
   }
-}
-
-// At a fault point.
-bool await_stopped(const Process& process) {
-  for (const Deadline deadline = Deadline::in(30 * kSecond); !deadline.passed(); ::usleep(500)) {
-    siginfo_t found{};
-    if (::waitid(P_PID, static_cast<id_t>(process.pid()), &found, WSTOPPED | WNOHANG) == 0 &&
-        found.si_pid == process.pid()) {
-      return true;
-    }
-  }
-  return false;
 }
 
 TEST_SUITE("reservations") {

@@ -240,6 +240,7 @@ bool Importer::session_key(Import& imp, fabric::Session& session, fabric::Remote
     if (imp.presented == session.generation() && !await_idle_key(imp, deadline)) return false;
     imp.presented = session.generation();
     imp.keys.fetch_add(1, std::memory_order_seq_cst);
+    const uint32_t seen = imp.changes.load(std::memory_order_seq_cst);
     std::byte buf[64];
     Writer out(buf);
     out.put(imp.rseg.uid);
@@ -253,7 +254,10 @@ bool Importer::session_key(Import& imp, fabric::Session& session, fabric::Remote
     if (!answer) return false;
     Reader in(*answer);
     const auto status = static_cast<WireStatus>(in.get<uint8_t>());
-    if (status == WireStatus::kBreakUnheard) return false;  // the notice is on its way
+    if (status == WireStatus::kBreakUnheard) {
+      imp.wait_for_change(seen, kBreakNap);  // the notice is on its way
+      return false;
+    }
     if (status != WireStatus::kOk) {
       trace(kFacTok, kInfo, "the home refuses the token of segment {}: {}", imp.id,
             static_cast<int>(status));

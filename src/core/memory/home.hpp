@@ -415,7 +415,6 @@ class Home {
   }
   void on_break_heard(const Notice& n) CMI_REQUIRES(mu_);
   void on_cause(const fabric::ClientInfo& client, uint64_t number, Reader in);
-  void restore_break(uint64_t uid, uint64_t bytes, Nanos patience);
   bool uncover_past_break(Segment& s, const std::shared_ptr<Publication>& p) CMI_REQUIRES(mu_);
   void renew_tokens(Segment& s) CMI_REQUIRES(mu_);
   void watch_again(Segment& s, uint64_t from) CMI_REQUIRES(mu_);

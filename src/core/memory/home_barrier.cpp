@@ -291,16 +291,16 @@ Result<uint64_t> Home::cas(int32_t id, size_t offset, uint64_t expected, uint64_
     if (s->in_flux.contains(static_cast<uint32_t>(offset / kPageSize))) return Status::kReconfig;
     // Through the service view: the library never touches a client's view.
     bool past = false;
-    const auto swap = [&] {
-      past = offset >= break_of(*s);
+    const auto swap = [&](uint64_t brk) {
+      past = offset >= std::min(break_of(*s), brk);
       if (past) return;
       auto* word = reinterpret_cast<uint64_t*>(s->service.data() + offset);
       swapped = __atomic_compare_exchange_n(word, &expected, desired, false, __ATOMIC_SEQ_CST,
                                             __ATOMIC_SEQ_CST);
     };
     if (s->owned || !access::extensible(s->flags)) {
-      swap();
-    } else if (!ok(parts_.node.while_steady(swap))) {
+      swap(s->size);
+    } else if (!ok(parts_.node.while_steady(id, swap))) {
       // Another process has the node's lock, perhaps a stopped one: not waited for under mu_.
       if (!deadline.passed()) continue;
       return Status::kNoMem;

@@ -169,25 +169,6 @@ void Home::renew_tokens(Segment& s) {
   }
 }
 
-// The file has not been cut: what lies there is what it was, and everybody may access it again.
-void Home::restore_break(uint64_t uid, uint64_t bytes, Nanos patience) {
-  auto p = std::make_shared<Publication>();
-  p->waiting = 1;
-  p->done.begin();
-  Finished done;
-  {
-    Guard g(mu_);
-    Segment* s = find_uid(uid);
-    if (s == nullptr || s->removed) return;
-    s->brk = {bytes, s->brk.round + 1};
-    renew_tokens(*s);
-    tell_break(p, *s);
-    settle(p, &done);
-  }
-  run(done);
-  (void)wait(*p, Deadline::in(patience));
-}
-
 Status Home::set_break(int32_t id, uint64_t to, uint64_t reservation, Nanos patience) {
   SignalsBlocked quiet;
   Guard one(resize_mu_);
@@ -211,10 +192,12 @@ Status Home::set_break(int32_t id, uint64_t to, uint64_t reservation, Nanos pati
   struct stat end {};
   if (!file || ::fstat(file.get(), &end) != 0) return Status::kNoMem;
   if (to == from && static_cast<uint64_t>(end.st_size) == to) return Status::kOk;
-  // Memory first, access after; and the other way round.
+  // Memory first, access after; and the other way round. What may fail comes before anybody is
+  // told, because importers drop what they have stored behind a lower break.
+  Status st = to > from ? parts_.node.raise_break(id, file.get(), to, reserve, reservation)
+                        : parts_.node.lower_break(id, to);
+  if (!ok(st)) return st == Status::kReconfig ? Status::kNoMem : st;
   if (to > from) {
-    Status st = parts_.node.move_break(id, file.get(), to, reserve, reservation);
-    if (!ok(st)) return st == Status::kReconfig ? Status::kNoMem : st;
     {
       Guard g(mu_);
       Segment* s = find_uid(uid);
@@ -223,7 +206,9 @@ Status Home::set_break(int32_t id, uint64_t to, uint64_t reservation, Nanos pati
       }
     }
     if (!ok(st)) {
-      (void)parts_.node.move_break(id, file.get(), from, reserve, reservation);
+      if (ok(parts_.node.lower_break(id, from))) {
+        (void)parts_.node.cut(id, file.get(), from);
+      }
       return Status::kNoMem;
     }
   }
@@ -272,10 +257,8 @@ Status Home::set_break(int32_t id, uint64_t to, uint64_t reservation, Nanos pati
     }
   }
   fault_point("break_before_shrink");
-  if (Status st = parts_.node.move_break(id, file.get(), to, reserve); !ok(st)) {
-    restore_break(uid, from, patience);
-    return st == Status::kReconfig ? Status::kNoMem : st;
-  }
+  // A file of ours is always cut. Were it not, it would be the next time.
+  if (st = parts_.node.cut(id, file.get(), to); !ok(st)) return st;
   auto known = std::make_shared<Publication>();
   known->waiting = 1;
   known->done.begin();

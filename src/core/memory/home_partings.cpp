@@ -79,14 +79,18 @@ void Home::close(Deadline deadline) {
   }
   (void)barrier(deadline);
   // Importers whose stores and swaps are being published are answered before they are told that it
-  // is over: what has happened must not look as if it had not.
+  // is over: what has happened must not look as if it had not. Nobody waits for anything else that
+  // somebody may owe.
   std::vector<std::shared_ptr<Publication>> owing;
   {
     Guard g(mu_);
-    for (auto& [number, n] : notices_) owing.push_back(n.publication);
+    for (auto& [number, n] : notices_) {
+      if (n.publication->finished) owing.push_back(n.publication);
+    }
     ending_ = true;
   }
-  for (auto& p : owing) wait(*p, deadline);
+  bool heard = true;
+  for (auto& p : owing) heard = wait(*p, deadline) && heard;
   for (int32_t id : owned) removed(id, deadline);
   std::sort(importers.begin(), importers.end());
   importers.erase(std::unique(importers.begin(), importers.end()), importers.end());
@@ -100,7 +104,8 @@ void Home::close(Deadline deadline) {
     settle(p, &done);
   }
   run(done);
-  wait(*p, deadline);
+  heard = wait(*p, deadline) && heard;
+  if (!heard) trace(kFacMem, kWarn, "the end of the context: an importer did not answer");
 }
 
 void Home::on_bus_lost(int32_t segment, const std::vector<PageRange>& ranges, uint64_t how) {

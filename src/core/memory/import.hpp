@@ -39,6 +39,10 @@ enum class ImportState : uint8_t {
   kGone,     // home dead or segment gone: SINVAL
 };
 
+// How long who has been refused because of a break that it has not heard of waits for the notice,
+// before it tries again.
+inline constexpr Nanos kBreakNap = kMilli;
+
 struct Import : std::enable_shared_from_this<Import> {
   Import() = default;
   ~Import();
@@ -59,6 +63,7 @@ struct Import : std::enable_shared_from_this<Import> {
   // Marked for deletion, here or at home: no event names it any more.
   std::atomic<bool> marked{false};
   std::atomic<uint32_t> quiesce_round{0};  // the newest that the home told; service thread alone
+  std::atomic<bool> quiesced{false};       // since that round; service thread alone
 
   SegmentStats stats;
 

@@ -69,6 +69,8 @@ void Home::on_mark(const fabric::ClientInfo& client, uint64_t number, Reader in,
 WireStatus Home::may_mark(const Segment& s, const Holder& h, uint32_t page) {
   if (access::client_consistent(s.flags)) return WireStatus::kMalformed;
   if (page >= s.brk.bytes / kPageSize) return WireStatus::kRange;
+  // What it would store there is of before, and dropped.
+  if (page >= low_of(s, h) / kPageSize) return WireStatus::kBreakUnheard;
   if (!h.covers(page, 1)) return WireStatus::kRights;
   return s.in_flux.contains(page) ? WireStatus::kInFlux  // the list is still on its way to it
                                   : WireStatus::kOk;
@@ -88,9 +90,6 @@ void Home::on_fetch_marked(const fabric::ClientInfo& client, uint64_t number, Re
     Holder* h = nullptr;
     status = check(client.id, uid, instance, fabric::kRead | fabric::kWrite, &s, &h);
     if (status == WireStatus::kOk) status = may_mark(*s, *h, mark.page);
-    if (status == WireStatus::kOk && mark.page >= low_of(*s, *h) / kPageSize) {
-      status = WireStatus::kBreakUnheard;
-    }
     if (status == WireStatus::kOk) {
       const std::byte* const at = s->service.data() + size_t{mark.page} * kPageSize;
       const auto copy = [&] { std::memcpy(answer + 1, at, kPageSize); };

@@ -54,6 +54,7 @@ Exception Importer::Marking::fetch(std::byte* content, Deadline deadline) {
 
 Exception Importer::Marking::take_answer(std::byte* content, Deadline deadline) {
   auto status = WireStatus::kMalformed;
+  const uint32_t seen = imp_.changes.load(std::memory_order_seq_cst);
   if (imp_.link->await(request_, deadline) == fabric::Cause::kOk) {
     Reader in(request_->reply());
     status = static_cast<WireStatus>(in.get<uint8_t>());
@@ -67,6 +68,8 @@ Exception Importer::Marking::take_answer(std::byte* content, Deadline deadline) 
     }
     request_.reset();
   }
+  // Before others may ask, who would be told the same.
+  if (status == WireStatus::kBreakUnheard) imp_.wait_for_change(seen, kBreakNap);
   end(false);
   switch (status) {
     case WireStatus::kInFlux:
@@ -76,6 +79,8 @@ Exception Importer::Marking::take_answer(std::byte* content, Deadline deadline) 
     case WireStatus::kBroken:
       importer_.doubt(imp_, {page_});  // asked about before it is fetched again, and not read ahead
       return Exception::kUe;
+    case WireStatus::kBreakUnheard:
+      return deadline.passed() ? Exception::kTransient : Exception::kNone;
     default:
       break;
   }

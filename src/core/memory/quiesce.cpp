@@ -9,6 +9,8 @@ void Importer::on_quiesce(const std::shared_ptr<Import>& imp, bool on, uint32_t 
   // Notices may come twice, and late.
   if (round <= imp->quiesce_round.load(std::memory_order_relaxed)) return;
   imp->quiesce_round.store(round, std::memory_order_relaxed);
+  // A resume alone does nothing: its quiesce was overtaken, or the home never asked for one.
+  if (!imp->quiesced.exchange(on, std::memory_order_relaxed) && !on) return;
   // Other processes of the node that have it attached are told by their own imports; the mark and
   // the client are the importing process's business.
   const auto returned = [to = std::weak_ptr(imp->link), uid = imp->rseg.uid,

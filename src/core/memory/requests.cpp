@@ -215,6 +215,7 @@ void Home::on_present(const fabric::ClientInfo& client, uint64_t number, Reader 
       h->session.reset();
       if (!through && low_of(*s, *h) < s->brk.bytes) {
         enter();  // its token is good, and only the key has to wait
+        fault_point("present_before_reply");
         return reply(parts_.server, client.id, number, WireStatus::kBreakUnheard);
       }
       auto region = register_for(*s, t->second.info, random_u64());

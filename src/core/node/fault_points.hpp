@@ -32,11 +32,14 @@ inline constexpr const char* kFaultPoints[] = {
     "node.reserve.resized",
     "node.unreserve.cleared",
     "node.unreserve.unlinked",
-    // move_break
+    // raise_break, lower_break, cut
     "node.break.charged",
     "node.break.allocated",
     "node.break.moved",
     "node.break.stored",
+    "node.break.lowered",
+    "node.break.cut",
+    "node.break.freed",
     // marks and tokens
     "node.marks.before_store",
     "node.marks.stored",

@@ -64,20 +64,23 @@ uint64_t Node::memory_in_use() {
 
 // Only the owner changes these fields, and with it its segments go: what a death leaves is gone
 // with the next reaper.
-Status Node::move_break(int32_t id, int fd, uint64_t to, bool reserve, uint64_t reservation) {
+template <class Change>
+Status Node::Impl::change_break(int32_t id, uint64_t to, Change change) {
+  Exclusive lock(registry->lock(), Deadline::in(kLockWait));
+  if (!lock) return Status::kReconfig;
+  auto found = find_locked(lock, id);
+  if (!found || found->word.kind != SegmentKind::kHome || found->shm->brk == kNoBreak ||
+      to > found->shm->size) {
+    return Status::kInval;
+  }
+  if (!owned_by_self(*found)) return Status::kPerm;
+  return change(lock, *found->shm);
+}
+
+Status Node::raise_break(int32_t id, int fd, uint64_t to, bool reserve, uint64_t reservation) {
   Registry& r = *impl_->registry;
   uint64_t from = 0;
-  const auto locked = [&](auto&& change) {
-    Exclusive lock(r.lock(), Deadline::in(kLockWait));
-    if (!lock) return Status::kReconfig;
-    auto found = impl_->find_locked(lock, id);
-    if (!found || found->word.kind != SegmentKind::kHome || found->shm->brk == kNoBreak ||
-        to > found->shm->size) {
-      return Status::kInval;
-    }
-    if (!impl_->owned_by_self(*found)) return Status::kPerm;
-    return change(lock, *found->shm);
-  };
+  const auto locked = [&](auto&& change) { return impl_->change_break(id, to, change); };
   const auto move = [&](const Exclusive& lock, Segment_shm& s) {
     if (ftruncate(fd, static_cast<off_t>(to)) != 0) return Status::kNoMem;
     fault_point("node.break.moved");
@@ -88,8 +91,9 @@ Status Node::move_break(int32_t id, int fd, uint64_t to, bool reserve, uint64_t 
     return Status::kOk;
   };
   Status status = locked([&](const Exclusive& lock, Segment_shm& s) {
+    impl_->settle_marks_locked(lock);  // what the last cut gave back, before more is taken
     from = s.brk;
-    if (to <= from || !reserve) return move(lock, s);
+    if (!reserve) return move(lock, s);
     if (reservation != 0 && !of_this_user(r)) return Status::kPerm;
     const uint64_t key = next_share(s, reservation);
     reservation = reservation_locked(r, key) != nullptr ? key : 0;
@@ -106,7 +110,7 @@ Status Node::move_break(int32_t id, int fd, uint64_t to, bool reserve, uint64_t 
     fault_point("node.break.charged");
     return Status::kOk;
   });
-  if (!ok(status) || to <= from || !reserve) return status;
+  if (!ok(status) || !reserve) return status;
   // Behind the file's end, where nobody sees it before all of it is there.
   status = impl_->allocate(fd, from, to, reservation);
   fault_point("node.break.allocated");
@@ -122,20 +126,41 @@ Status Node::move_break(int32_t id, int fd, uint64_t to, bool reserve, uint64_t 
   return status;
 }
 
-Status Node::store_break(int32_t id, uint64_t to) {
+Status Node::lower_break(int32_t id, uint64_t to) {
+  return impl_->change_break(id, to, [&](const Exclusive&, Segment_shm& s) {
+    s.brk = std::min(s.brk, to);
+    fault_point("node.break.lowered");
+    return Status::kOk;
+  });
+}
+
+// Whoever had the lock before the break was lowered has given it back, and who has it now sees
+// that: so the end can move without it.
+Status Node::cut(int32_t id, int fd, uint64_t to) {
+  if (ftruncate(fd, static_cast<off_t>(to)) != 0) return Status::kNoMem;
+  fault_point("node.break.cut");
+  (void)note_break(id, to, kLockWait);
+  return Status::kOk;
+}
+
+Status Node::store_break(int32_t id, uint64_t to) { return note_break(id, to, kShortly); }
+
+Status Node::note_break(int32_t id, uint64_t to, Nanos wait) {
   {
     Guard g(impl_->later_mu);
     impl_->later_marks.push_back({id, 0, 0, to});
     impl_->marks_left.store(true, std::memory_order_release);
   }
-  return settle_marks(kShortly) ? Status::kOk : Status::kReconfig;
+  return settle_marks(wait) ? Status::kOk : Status::kReconfig;
 }
 
 void Node::Impl::store_break_locked(const Exclusive& lock, int32_t id, uint64_t to) {
   auto found = find_locked(lock, id);
-  if (!found || found->word.kind != SegmentKind::kProxy || found->shm->brk == kNoBreak ||
-      !owned_by_self(*found)) {
-    return;
+  if (!found || found->shm->brk == kNoBreak || !owned_by_self(*found)) return;
+  if (found->word.kind == SegmentKind::kHome) {
+    charge(*found->shm, std::min(found->shm->charged, to), 0);  // the memory is free
+    fault_point("node.break.freed");
+    return settle_reservations_locked(*registry, lock);
   }
   found->shm->brk = to;
   // What its cache may take. More than fits counts, too: it is the home that decides.
@@ -150,10 +175,12 @@ Status Node::has_room(uint64_t bytes) {
   return fits_locked(r, bytes, impl_->config.mem_max) ? Status::kOk : Status::kNoMem;
 }
 
-Status Node::while_steady(const std::function<void()>& use) {
+Status Node::while_steady(int32_t id, const std::function<void(uint64_t)>& use) {
   Exclusive lock(impl_->registry->lock(), Deadline::in(kShortly));
   if (!lock) return Status::kReconfig;
-  use();
+  auto found = impl_->find_locked(lock, id);
+  if (!found) return Status::kInval;
+  use(found->shm->brk);
   return Status::kOk;
 }
 

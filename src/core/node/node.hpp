@@ -115,16 +115,23 @@ class Node {
   Result<int32_t> create_home(uint64_t size, int32_t flags, bool reserve, bool extensible = false,
                               uint64_t reservation = 0, Fd* large = nullptr);
   Result<int32_t> create_proxy(uint64_t size, int32_t flags, Bytes blob, bool extensible = false);
-  // Moves the end of an extensible segment's file, `fd`, which is not moved by anybody else
-  // meanwhile; owner only (kPerm). Growth is really allocated if `reserve` (kNoMem, and nothing has
-  // changed), from that reservation; what shrinks away is given back to where it came from.
-  Status move_break(int32_t id, int fd, uint64_t to, bool reserve, uint64_t reservation = 0);
+  // Moves the end of an extensible segment's file, `fd`, up; nobody else moves it meanwhile. Owner
+  // only (kPerm). Really allocated if `reserve` (kNoMem, and nothing has changed), from that
+  // reservation.
+  Status raise_break(int32_t id, int fd, uint64_t to, bool reserve, uint64_t reservation = 0);
+  // Down, in two steps, so that what can fail for others' sake (kReconfig: the lock was not had)
+  // comes before anybody has given up anything: from lower_break() on nobody uses what lies behind
+  // `to` in while_steady(); cut() frees it, and gives it back to where it came from, if need be
+  // when the lock can be had.
+  Status lower_break(int32_t id, uint64_t to);
+  Status cut(int32_t id, int fd, uint64_t to);
   // Whether so much more may count against mem_max: kNoMem.
   Status has_room(uint64_t bytes);
   // The break of a proxy, as its home told it; it counts as much.
   Status store_break(int32_t id, uint64_t to);
-  // Runs `use` while no segment of the node shrinks. kReconfig: it did not run.
-  Status while_steady(const std::function<void()>& use);
+  // Runs `use` with the segment's break, or more where it has none, while none of the node is
+  // lowered. kReconfig: it did not run.
+  Status while_steady(int32_t id, const std::function<void(uint64_t brk)>& use);
   Result<Fd> open_segment_file(int32_t id);  // kInval: unknown id or a proxy
   // kInval: unknown id. A removed one is found while it exists. kReconfig: the registry's lock was
   // not had for so long; 0: it is tried once, which is all that who must not wait may do.
@@ -196,6 +203,7 @@ class Node {
 
  private:
   Node() = default;
+  Status note_break(int32_t id, uint64_t to, Nanos wait);
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -19,7 +19,7 @@ struct Node::Impl {
   struct LaterMarks {
     int32_t id;
     uint32_t set, clear;
-    std::optional<uint64_t> brk;  // of an import, instead
+    std::optional<uint64_t> brk;  // instead: of an import, or where a file at home was cut
   };
   Mutex later_mu;  // leaf; inside the exclusive lock
   std::vector<LaterMarks> later_marks CMI_GUARDED_BY(later_mu);
@@ -37,6 +37,10 @@ struct Node::Impl {
   std::optional<Found> find_locked(const Exclusive& lock, int32_t id);
   Status set_marks_locked(const Exclusive& lock, int32_t id, uint32_t set, uint32_t clear);
   void store_break_locked(const Exclusive& lock, int32_t id, uint64_t to);
+  void settle_marks_locked(const Exclusive& lock);
+  // Of an extensible segment of ours.
+  template <class Change>
+  Status change_break(int32_t id, uint64_t to, Change change);
   bool owned_by_self(const Found& f) const {
     return f.word.owner == slot && f.shm->owner_hi == self.hi && f.shm->owner_lo == self.lo;
   }

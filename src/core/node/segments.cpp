@@ -195,21 +195,25 @@ bool Node::settle_marks(Nanos wait) {
   if (!impl_->marks_left.load(std::memory_order_acquire)) return true;
   Exclusive lock(impl_->registry->lock(), wait != 0 ? Deadline::in(wait) : Deadline{});
   if (!lock) return false;
-  std::vector<Impl::LaterMarks> marks;
+  impl_->settle_marks_locked(lock);
+  return true;
+}
+
+void Node::Impl::settle_marks_locked(const Exclusive& lock) {
+  std::vector<LaterMarks> marks;
   {
-    Guard g(impl_->later_mu);
-    marks.swap(impl_->later_marks);
-    impl_->marks_left.store(false, std::memory_order_relaxed);
+    Guard g(later_mu);
+    marks.swap(later_marks);
+    marks_left.store(false, std::memory_order_relaxed);
   }
   // One that fails is of a segment that has gone meanwhile.
   for (const auto& m : marks) {
     if (m.brk) {
-      impl_->store_break_locked(lock, m.id, *m.brk);
+      store_break_locked(lock, m.id, *m.brk);
     } else {
-      (void)impl_->set_marks_locked(lock, m.id, m.set, m.clear);
+      (void)set_marks_locked(lock, m.id, m.set, m.clear);
     }
   }
-  return true;
 }
 
 Status Node::Impl::set_marks_locked(const Exclusive& lock, int32_t id, uint32_t set,

@@ -80,19 +80,25 @@ CloseOnExec::~CloseOnExec() {
 
 size_t shut_down_accepted(Bytes address) {
   const std::string name = name_of(address);
-  DIR* dir = name.empty() ? nullptr : opendir("/proc/self/fd");
-  if (dir == nullptr) return 0;
+  if (name.empty()) return 0;
   size_t accepted = 0;
-  while (dirent* e = readdir(dir)) {
-    const int fd = std::atoi(e->d_name);
-    if (e->d_name[0] == '.' || end_of(fd, getsockname) != name) continue;
+  const auto look_at = [&](int fd) {
+    if (end_of(fd, getsockname) != name) return;
     int listens = 0;
     socklen_t len = sizeof listens;
-    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &len) != 0 || listens != 0) continue;
+    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &len) != 0 || listens != 0) return;
     ::shutdown(fd, SHUT_RDWR);
     ++accepted;
+  };
+  if (DIR* dir = opendir("/proc/self/fd"); dir != nullptr) {
+    while (dirent* e = readdir(dir)) {
+      if (e->d_name[0] != '.') look_at(std::atoi(e->d_name));
+    }
+    closedir(dir);
+  } else {
+    // There is no descriptor left for the list itself.
+    for (int fd = 0; fd < CloseOnExec::kMost; ++fd) look_at(fd);
   }
-  closedir(dir);
   return accepted;
 }
 

@@ -23,8 +23,9 @@ class CloseOnExec {
   CloseOnExec(const CloseOnExec&) = delete;
   CloseOnExec& operator=(const CloseOnExec&) = delete;
 
- private:
   static constexpr int kMost = 4096;  // descriptors beyond are not looked at
+
+ private:
   std::bitset<kMost> before_;
 };
 
@@ -46,8 +47,9 @@ class Connections {
 };
 
 // Shuts down every connection of this process whose near end is this address, which is what an
-// endpoint has accepted; not what listens there. How many there are, shut down before or now. Under
-// the lock that whoever closes such sockets holds.
+// endpoint has accepted; not what listens there. How many there are, shut down before or now. Works
+// without a free descriptor, up to CloseOnExec::kMost. Under the lock that whoever closes such
+// sockets holds.
 size_t shut_down_accepted(Bytes address);
 
 }  // namespace cmi::fabric::ofi
