@@ -49,7 +49,7 @@ byte ack[PUBLICATIONS];   /* what acknowledgements say is over, a bit for each e
 byte memory[2]; byte entry; byte published[2];
 byte open_notices;
 
-inline turn_off(said) {
+inline let_go(said) {
   if
   :: held && (count == 0 ||
        (MUTANT(FETCHING_NOT_COUNTED) && page[0].state != kClean && page[1].state != kClean)) ->
@@ -138,7 +138,7 @@ end:
        :: else
        fi };
      atomic {
-       turn_off(said);
+       let_go(said);
        if
        :: contains(open_notices, n) -> ack[n] = ack[n] | (1 << said)
        :: else /* the home takes no acknowledgement of this one any more */

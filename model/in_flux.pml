@@ -1,15 +1,18 @@
 /* The map of pages in flux of a client-inconsistent segment, with the writer's death at each point. One page
-   of two bytes, which are consistent when they are equal.
+   of two bytes, which are consistent when they are equal. core/memory/marks.cpp, collector.cpp, in_flux.cpp, publish.cpp.
 
-   `x` stores twice to both bytes, each time: set the in-flux byte, with delivery; store; write back; publish;
-   clear the byte. What it sends is a bit on the wire, taken in any order while the session key is open; its
-   link breaks at most once. `home` finds X dead or silent, at any time. `z` imports the segment at any time, and loads. */
+   `writer` stores twice to both bytes, each time: the mark, by a message that is awaited; the bytes, one-sided; the
+   announcement, which is published; then a message that clears the mark and that nobody awaits. A message is a bit that
+   the home takes once, any time later, unless the writer is fenced: it is sent again under its number when a link has
+   been rebuilt (numbers.pml). What is written one-sided is a bit on the wire, taken in any order while the session key is open;
+   the link breaks at most once. `forget` finds the writer dead or silent, at any time. `application` imports the
+   segment at any time, and loads; `service` takes the notices for it. */
 
 /* Mutations */
-#define SET_NOT_AWAITED 1
+#define MARK_NOT_AWAITED 1
 #define CLEARED_EARLY 2
-#define CLEAR_NOT_AWAITED 3
-#define MAP_READ_BEFORE_FENCE 4
+#define EPOCH_NOT_LOOKED_AT 3
+#define MARKS_READ_BEFORE_FENCE 4
 #define NO_FENCE_ON_VERDICT 5
 #define NO_FENCE_ON_REBUILD 6
 #define EVENT_BEFORE_LIST 7
@@ -17,12 +20,10 @@
 #define ABSENT_NOT_LISTED 9
 #define NEW_IMPORTER_NOT_TOLD 10
 
-/* What X sends. */
-#define SET 1
-#define BYTE_0 2
-#define BYTE_1 4
-#define BYTES 6
-#define CLEAR 8
+/* What is written. */
+#define BYTE_0 1
+#define BYTE_1 2
+#define BYTES 3
 
 #define kAbsent 0
 #define kFetching 1
@@ -34,24 +35,26 @@ c_code {
 \#include "choice.h"
 }
 #define MUTANT(m) (mutation == m)
+#define contains(set, bit) (((set) >> (bit)) & 1)
 
-byte memory[2]; bool in_flux;
-/* X and its link */
+/* the home */
+byte memory[2]; byte mark; /* the writer's, by epoch; 0: none */
+bool fenced; bool listed; bool event;
+/* the writer's run and its link */
 byte on_wire[2]; byte value[2]; bool key_open[2];
 byte posted; byte done; byte session; bool broken; bool break_over; bool dead;
-/* Z */
+/* the writer's messages and their answers, sets of epochs */
+byte ask; byte granted; byte unmark;
+bool announce; bool answer;
+/* the other importer */
 byte z_state; byte z[2]; bool inconsistent; bool joined;
 bool notice; bool ack; bool list_sent; bool list_acked;
-bool publish; bool published;
-bool fenced; bool listed; bool event;
 
-inline apply(s, what) {
+inline arrive(s, what) {
   atomic {
     (on_wire[s] & what) && key_open[s] ->
     on_wire[s] = on_wire[s] & ~what;
     if
-    :: what == SET -> in_flux = true
-    :: what == CLEAR -> in_flux = false
     :: what == BYTE_0 -> memory[0] = value[s]
     :: what == BYTE_1 -> memory[1] = value[s]
     fi;
@@ -65,17 +68,17 @@ inline apply(s, what) {
 active proctype wire() {
 end:
   do
-  :: apply(0, SET) :: apply(0, BYTE_0) :: apply(0, BYTE_1) :: apply(0, CLEAR)
-  :: apply(1, SET) :: apply(1, BYTE_0) :: apply(1, BYTE_1) :: apply(1, CLEAR)
+  :: arrive(0, BYTE_0) :: arrive(0, BYTE_1) :: arrive(1, BYTE_0) :: arrive(1, BYTE_1)
   :: atomic { !break_over && !dead && posted != 0 -> break_over = true; broken = true }
   od
 }
 
-inline post(what) {
-  d_step { posted = posted | what; done = done & ~(what); on_wire[session] = on_wire[session] | what; value[session] = r }
+inline start_write() {
+  d_step { posted = BYTES; done = 0; on_wire[session] = on_wire[session] | BYTES; value[session] = r }
 }
 
-inline rebuild() {
+/* A new session; what has no completion is written again. (Nobody else stores here: repairs are large_runs.pml's.) */
+inline on_new_session() {
   d_step {
     if
     :: !MUTANT(NO_FENCE_ON_REBUILD) -> key_open[0] = false; on_wire[0] = 0
@@ -86,47 +89,54 @@ inline rebuild() {
   }
 }
 
-inline await(what) {
-  do
-  :: atomic { (done & what) == what -> posted = posted & ~(what); break }
-  :: broken -> rebuild()
-  od
+inline on_mark(e) {
+  atomic { contains(ask, e) && !fenced -> ask = ask & ~(1 << e); mark = e; granted = granted | (1 << e) }
 }
 
-/* At the home, for X: has Z drop the page. */
-active proctype publisher() {
+inline drop_mark(e) {
+  atomic { contains(unmark, e) && !fenced ->
+    unmark = unmark & ~(1 << e);
+    if
+    :: mark == e || MUTANT(EPOCH_NOT_LOOKED_AT) -> mark = 0
+    :: else
+    fi }
+}
+
+/* What the home takes in: marks, the announcement, the acknowledgement of its publication. */
+active proctype home() {
 end:
   do
-  :: atomic { publish -> publish = false; notice = true };
-     atomic { ack -> ack = false; published = !fenced }
+  :: on_mark(1) :: on_mark(2)
+  :: drop_mark(1) :: drop_mark(2)
+  :: atomic { announce && !fenced -> announce = false; notice = true }
+  :: atomic { ack -> ack = false; answer = !fenced }
   od
 }
 
-proctype x() {
+proctype writer() {
   byte r = 1;
   {
     do
     :: r <= 2 ->
-       post(SET);
+       ask = ask | (1 << r);
        if
-       :: !MUTANT(SET_NOT_AWAITED) -> await(SET)
+       :: !MUTANT(MARK_NOT_AWAITED) -> contains(granted, r)
        :: else
        fi;
-       post(BYTES);
+       start_write();
        if
-       :: MUTANT(CLEARED_EARLY) -> post(CLEAR)
+       :: MUTANT(CLEARED_EARLY) -> unmark = unmark | (1 << r)
        :: else
        fi;
-       await(BYTES);
-       publish = true;
-       atomic { published -> published = false };
+       do
+       :: atomic { done == BYTES -> posted = 0; break }
+       :: broken -> on_new_session()
+       od;
+       announce = true;
+       atomic { answer -> answer = false };
        if
        :: MUTANT(CLEARED_EARLY)
-       :: else -> post(CLEAR)
-       fi;
-       if
-       :: !MUTANT(CLEAR_NOT_AWAITED) -> await(CLEAR)
-       :: else
+       :: else -> unmark = unmark | (1 << r)
        fi;
        r++
     :: else -> break
@@ -134,28 +144,30 @@ proctype x() {
   } unless { dead || fenced }
 }
 
-proctype home() {
+inline lose_marks() { listed = (mark != 0) }
+
+proctype forget() {
   if
   :: dead = true
   :: skip /* it has only been silent for too long */
   fi;
   if
-  :: MUTANT(MAP_READ_BEFORE_FENCE) -> listed = in_flux
+  :: MUTANT(MARKS_READ_BEFORE_FENCE) -> lose_marks()
   :: else
   fi;
   if
   :: !MUTANT(NO_FENCE_ON_VERDICT) ->
      d_step {
-       fenced = true; publish = false; published = false;
+       fenced = true; announce = false; answer = false;
        key_open[0] = false; key_open[1] = false; on_wire[0] = 0; on_wire[1] = 0
      }
   :: else
   fi;
   if
-  :: MUTANT(MAP_READ_BEFORE_FENCE)
-  :: else -> listed = in_flux
+  :: MUTANT(MARKS_READ_BEFORE_FENCE)
+  :: else -> lose_marks()
   fi;
-  /* What was delivered and not published is on the list: its byte is cleared only after that. */
+  /* What was delivered and not published is on the list: its mark is cleared only after that. */
   if
   :: MUTANT(EVENT_BEFORE_LIST) -> event = true
   :: else
@@ -170,7 +182,7 @@ proctype home() {
   assert(z_state != kClean || inconsistent || (z[0] == memory[0] && z[1] == memory[1]))
 }
 
-active proctype z_service() {
+active proctype service() {
 end:
   do
   :: atomic { notice ->
@@ -194,7 +206,7 @@ end:
   od
 }
 
-proctype z_application() {
+proctype application() {
   byte loads;
   bool after;
   atomic { /* import: new importers get the list */
@@ -225,6 +237,6 @@ init {
   atomic {
     c_code { now.mutation = chosen_mutation(); };
     key_open[0] = true;
-    run x(); run home(); run z_application()
+    run writer(); run forget(); run application()
   }
 }

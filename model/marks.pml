@@ -89,33 +89,33 @@ end:
   od
 }
 
-inline clear(e) {
+inline drop_mark(e) {
   if
   :: mark == e || MUTANT(EPOCH_NOT_LOOKED_AT) -> mark = 0
   :: else
   fi
 }
 
-inline take_set(e) {
+inline on_mark(e) {
   atomic { contains(set, e) -> set = set & ~(1 << e); mark = e; granted = granted | (1 << e) }
 }
-inline take_unmark(e) {
-  atomic { contains(unmark, e) -> unmark = unmark & ~(1 << e); clear(e) }
+inline on_unmark(e) {
+  atomic { contains(unmark, e) -> unmark = unmark & ~(1 << e); drop_mark(e) }
 }
 
 active proctype home() {
   {
 end:
     do
-    :: take_set(1) :: take_set(2) :: take_set(3)
-    :: take_unmark(1) :: take_unmark(2) :: take_unmark(3)
+    :: on_mark(1) :: on_mark(2) :: on_mark(3)
+    :: on_unmark(1) :: on_unmark(2) :: on_unmark(3)
     :: atomic { publish ->
          publish = false; applied = true;
          if
-         :: MUTANT(CLEARED_BEFORE_PUBLISHED) -> clear(carried)
+         :: MUTANT(CLEARED_BEFORE_PUBLISHED) -> drop_mark(carried)
          :: else
          fi }
-    :: atomic { applied -> applied = false; clear(carried); answer = true } /* the others have dropped it */
+    :: atomic { applied -> applied = false; drop_mark(carried); answer = true } /* the others have dropped it */
     od
   } unless { dead }
 }

@@ -113,7 +113,7 @@ inline begin_batch(i, b) {
   fi
 }
 
-inline end_batch(i, b) {
+inline end_part(i, b) {
   B(i, b).status = kFree; B(i, b).pages = 0;
   wake(i, b)
 }
@@ -165,10 +165,10 @@ inline make_absent(i, p) {
 }
 
 /* Sends what the batch holds, or ends it. */
-inline flush_batch(i, b) {
+inline flush(i, b) {
   if
   :: B(i, b).pages != 0 -> B(i, b).status = kSent
-  :: else -> end_batch(i, b)
+  :: else -> end_part(i, b)
   fi
 }
 
@@ -248,7 +248,7 @@ inline write_back(i, b) {
     fi;
     write_back_page(i, 0, b);
     write_back_page(i, 1, b);
-    flush_batch(i, b);
+    flush(i, b);
     d = 0; pages = 0; b = 0
   }
 }
@@ -284,7 +284,7 @@ inline answered(i, p) {
         :: else
         fi;
         d = 0;
-        flush_batch(i, next);
+        flush(i, next);
         next = 0
      :: else
      fi
@@ -346,7 +346,7 @@ inline scan(what) {
   written = 0; written_by_other = 0; other_died = false
 }
 
-inline publish_scanned(t, what, f) {
+inline publish_scan(t, what, f) {
   if
   :: what != 0 ->
      publish(what, HOME, 0, f);
@@ -433,7 +433,7 @@ inline invalidate_page(i, p) {
            :: else
            fi;
            d = 0;
-           flush_batch(i, next);
+           flush(i, next);
            next = 0
         fi
      :: else
@@ -443,8 +443,8 @@ inline invalidate_page(i, p) {
 }
 
 /* `pages` are locked and zapped; then it is decided by their states what becomes of them. */
-inline zap_run(i) { lock_run(i); zap(i, 0); zap(i, 1) }
-inline invalidate_run(i) { invalidate_page(i, 0); invalidate_page(i, 1); pages = 0 }
+inline zap_everywhere(i) { lock_run(i); zap(i, 0); zap(i, 1) }
+inline invalidate(i) { invalidate_page(i, 0); invalidate_page(i, 1); pages = 0 }
 
 #define told(f) atomic { contains(publication[f].told, i) -> \
   publication[f].told = publication[f].told & ~(1 << i); pages = publication[f].pages; taken = f }
@@ -460,9 +460,9 @@ end:
      :: MUTANT(ACK_BEFORE_ZAP) -> d_step { on_ack(i, taken) }
      :: else
      fi;
-     atomic { zap_run(i) };
+     atomic { zap_everywhere(i) };
      atomic {
-       invalidate_run(i);
+       invalidate(i);
        if
        :: !MUTANT(ACK_BEFORE_ZAP) -> on_ack(i, taken)
        :: else
@@ -493,12 +493,12 @@ end:
        answered(i, 0);
        two = (B(i, b).pages == 3);
        if
-       :: !two -> answered(i, 1); end_batch(i, b); b = 0
+       :: !two -> answered(i, 1); end_part(i, b); b = 0
        :: else
        fi
      };
      if
-     :: two -> atomic { answered(i, 1); end_batch(i, b); b = 0; two = false }
+     :: two -> atomic { answered(i, 1); end_part(i, b); b = 0; two = false }
      :: else
      fi
   od
@@ -730,8 +730,8 @@ swap:
     PAGE.same = PAGE.same & ~(1 << t); d = 0; quiet = false };
   if
   :: pages != 0 ->
-     atomic { zap_run(i) };
-     atomic { invalidate_run(i) }
+     atomic { zap_everywhere(i) };
+     atomic { invalidate(i) }
   :: else
   fi;
   goto again;
@@ -752,8 +752,8 @@ at_home:
   :: holders == 0
   :: holders != 0 && MUTANT(SCAN_UNLOCKED) -> /* a second barrier may come between the two */
      d_step { scan(pages) };
-     atomic { !mu -> publish_scanned(t, pages, f) }
-  :: holders != 0 && !MUTANT(SCAN_UNLOCKED) -> atomic { !mu -> scan(pages); publish_scanned(t, pages, f) }
+     atomic { !mu -> publish_scan(t, pages, f) }
+  :: holders != 0 && !MUTANT(SCAN_UNLOCKED) -> atomic { !mu -> scan(pages); publish_scan(t, pages, f) }
   fi;
   awaited_publications[t] == 0;
   if

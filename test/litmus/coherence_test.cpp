@@ -2,17 +2,24 @@
 // without barriers. Timing hides what is forbidden, so that a broken protocol has to show it.
 #include <doctest/doctest.h>
 
-#include "litmus/lab.hpp"
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "litmus/barriers.hpp"
 
 namespace cmi::test {
 
 namespace {
 
+constexpr const char* kGapsMerged = "mutate_gaps_merged=fail";
+
 struct Shape {
   std::string name;
   Program program;
   Predicate forbidden;
-  std::string mutation;  // that shows it, and delays that help
+  std::string mutation;               // that shows it, and delays that help
+  std::string at_home = kGapsMerged;  // the same where node 0, which stores, is the home
 };
 
 Program on_one_page(Program p) {
@@ -21,22 +28,24 @@ Program on_one_page(Program p) {
   return p;
 }
 
-// Between the stores stands `barrier`, or nothing. Node 2 stores to the same page.
-std::vector<Shape> shapes(Step barrier) {
-  const Thread neighbour(2, {st(U, 1), wmb(), st(U, 2), wmb()});
+// Between the stores stands `barrier`, or nothing. Another node stores to the same page: node 2 or,
+// where many take part, node 3; one after that if this is `home`, and has no copy to be wrong
+// about.
+std::vector<Shape> shapes(Step barrier, int home) {
+  const Thread neighbour(home == 2 ? 3 : 2, {st(U, 1), wmb(), st(U, 2), wmb()});
+  const Thread stranger(home == 3 ? 4 : 3, {st(Z, 1), wmb(), st(Z, 2), wmb()});
   return {
       {"CoRR",
        on_one_page(program({{0, {st(X, 1), barrier, st(X, 2), wmb()}},
                             {1, {ld(X, 0), ld(X, 1), watch(X, 0, 2), ld(X, 3)}},
                             neighbour})),
-       [](const Outcome& o) { return o[1] < o[0] || o[2] != 0 || o[3] < o[1]; },
-       "mutate_gaps_merged=fail"},
+       [](const Outcome& o) { return o[1] < o[0] || o[2] != 0 || o[3] < o[1]; }, kGapsMerged},
       {"CoRR, two writers",
        on_one_page(program({{0, {st(X, 1), barrier, st(U, 3), wmb()}},
                             {1, {st(X, 2), barrier, st(U, 4), wmb()}},
                             {2, {pause(), ld(X, 0), pause(), ld(X, 1), pause(), ld(X, 2)}},
                             {0, {ld(X, 3), pause(), ld(X, 4), pause(), ld(X, 5)}},
-                            {3, {st(Z, 1), wmb(), st(Z, 2), wmb()}}})),
+                            stranger})),
        [](const Outcome& o) {
          const auto goes = [&](size_t i, int from, int to) {
            return (o[i] == from && o[i + 1] == to) || (o[i + 1] == from && o[i + 2] == to);
@@ -45,7 +54,7 @@ std::vector<Shape> shapes(Step barrier) {
          return back(0) || back(3) || (goes(0, 1, 2) && goes(3, 2, 1)) ||
                 (goes(0, 2, 1) && goes(3, 1, 2));
        },
-       "mutate_gaps_merged=fail"},
+       kGapsMerged},
       {"CoWR",
        on_one_page(program({{0, {st(X, 1), barrier, ld(X, 0), watch(X, 1, 1)}}, neighbour})),
        [](const Outcome& o) { return o[0] != 1 || o[1] != 0 || final_of(o, X) != 1; },
@@ -61,25 +70,53 @@ std::vector<Shape> shapes(Step barrier) {
   };
 }
 
-TEST_SUITE("coherence") {
-  TEST_CASE("one_location_never_goes_back_for_anybody") {
-    for (const int home : {0, 1, 2, 3, 4}) {
-      Lab lab({5, {home}});
-      for (const Step barrier : {nothing(), wmb(), mb(), cas(Z, 0, 1)}) {
-        for (const Shape& s : shapes(barrier)) {
-          const Histogram seen = lab.run(s.program, 32);
-          CHECK_MESSAGE(seen.count(s.forbidden) == 0, s.name, ", home on node ", home, seen);
+// Every second barrier under delays, and the others where the home is another one.
+void check_never_back(const std::vector<int>& homes) {
+  const auto between = barriers_or_none(X, V);
+  for (const int home : homes) {
+    for (const size_t slow : {0, 1}) {
+      Lab lab({5, {home}}, slow != 0 ? kSlow : "");
+      for (size_t i = 0; i < between.size(); ++i) {
+        if ((i + static_cast<size_t>(home)) % 2 != slow) continue;
+        for (const Shape& s : shapes(between[i].step, home)) {
+          const Histogram seen = lab.run(s.program, share_of(12));
+          CHECK_MESSAGE(seen.count(s.forbidden) == 0, s.name, ", ", between[i].name,
+                        ", home on node ", home, seen);
         }
       }
     }
   }
+}
 
-  TEST_CASE("one_location_goes_back_when_the_protocol_is_broken") {
-    for (const Shape& s : shapes(nothing())) {
-      Lab lab({5, {4}}, s.mutation);
-      const Histogram seen = lab.run(s.program, 3000, s.forbidden);
-      CHECK_MESSAGE(seen.count(s.forbidden) > 0, s.name, ", not seen under ", s.mutation, seen);
+void check_back_when_broken(const std::vector<int>& homes) {
+  for (const int home : homes) {
+    std::unique_ptr<Lab> lab;
+    std::string broken;
+    for (const Shape& s : shapes(nothing(), home)) {
+      const std::string& mutation = home == 0 ? s.at_home : s.mutation;
+      if (mutation != broken) lab = std::make_unique<Lab>(Placement{5, {home}}, mutation);
+      broken = mutation;
+      const Histogram seen = lab->run(s.program, 2500, s.forbidden);
+      CHECK_MESSAGE(seen.count(s.forbidden) > 0, s.name, ", home on node ", home,
+                    ", not seen under ", mutation, seen);
     }
+  }
+}
+
+TEST_SUITE("coherence") {
+  TEST_CASE("one_location_never_goes_back_where_its_home_stores") { check_never_back({0, 1}); }
+  TEST_CASE("one_location_never_goes_back_where_its_home_loads") { check_never_back({2, 3}); }
+  TEST_CASE("one_location_never_goes_back_for_anybody") { check_never_back({4}); }
+  TEST_CASE("one_location_goes_back_when_the_protocol_is_broken") { check_back_when_broken({4}); }
+}
+
+// Once is enough, whatever the kernel.
+TEST_SUITE("placements") {
+  TEST_CASE("one_location_goes_back_where_its_home_stores_when_the_protocol_is_broken") {
+    check_back_when_broken({0, 1});
+  }
+  TEST_CASE("one_location_goes_back_where_its_home_loads_when_the_protocol_is_broken") {
+    check_back_when_broken({2, 3});
   }
 }
 

@@ -23,10 +23,11 @@ namespace {
 
 constexpr uint32_t kMaxRounds = 8192;  // of a Lab
 constexpr uint32_t kPart = 64;         // rounds between two looks at the outcomes
-constexpr uint32_t kGroup = 112;  // rounds whose variables lie in the same kSpread sets of pages
+constexpr uint32_t kGroup = 100;  // rounds whose variables lie in the same kSpread sets of pages
 constexpr uint32_t kSpread = 4;
 constexpr uint32_t kPages = 2 * (kMaxRounds / kGroup + 1) * kSpread * kVariables;
 constexpr uint32_t kSpareWord = kGroup * kVariables;  // from here on: a word of each thread
+static_assert((kSpareWord + kMaxThreads) * sizeof(uint64_t) <= kPage);
 constexpr Nanos kPatience = 20 * kSecond, kAwaitFor = 40 * kMilli, kWatchFor = kMilli;
 constexpr uint8_t kUnset = 254;
 

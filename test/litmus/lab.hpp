@@ -28,8 +28,8 @@ namespace cmi::test {
 
 // ---- Programs -------------------------------------------------------------------------------
 
-enum Variable : uint8_t { X, Y, Z, U };
-inline constexpr int kVariables = 4, kRegisters = 8, kMaxSteps = 10, kMaxThreads = 6;
+enum Variable : uint8_t { X, Y, Z, U, V };
+inline constexpr int kVariables = 5, kRegisters = 8, kMaxSteps = 10, kMaxThreads = 6;
 
 enum class Act : uint8_t {
   kNothing,  // the barrier that is left out
@@ -124,8 +124,8 @@ uint32_t share_of(uint32_t rounds);
 
 // ---- The laboratory -------------------------------------------------------------------------
 
-// Processes 0 to processes-1, on a node each. The variables X and Z lie in the first segment, Y and
-// U in the last.
+// Processes 0 to processes-1, on a node each. The variables X, Z and V lie in the first segment, Y
+// and U in the last.
 struct Placement {
   int processes = 2;
   std::vector<int> homes{0};  // of one segment or two
