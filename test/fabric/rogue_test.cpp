@@ -70,6 +70,9 @@ TEST_CASE("sockets: a_rogue_gets_in_with_a_good_key_only") {
 TEST_CASE("rxm: a_rogue_gets_in_with_a_good_key_only") {
   run_contract(Kind::kRxm, a_rogue_gets_in_with_a_good_key_only);
 }
+TEST_CASE("verbs: a_rogue_gets_in_with_a_good_key_only" * doctest::skip(without_verbs())) {
+  run_contract(Kind::kVerbs, a_rogue_gets_in_with_a_good_key_only);
+}
 
 }  // namespace
 }  // namespace cmi::test
