@@ -45,7 +45,17 @@ struct Libfabric {
   decltype(&fi_strerror) strerror;
 };
 
+// Two ends of rxm only talk with buffers of one size, and the library has its own; with the rest a
+// verbs device has room for an endpoint.
+void set_unless_set() {
+  setenv("FI_OFI_RXM_BUFFER_SIZE", "4096", 0);
+  setenv("FI_OFI_RXM_USE_SRX", "1", 0);
+  setenv("FI_OFI_RXM_MSG_RX_SIZE", "128", 0);
+  setenv("FI_UNIVERSE_SIZE", "16", 0);
+}
+
 Libfabric load() {
+  set_unless_set();
   void* so = dlopen("libfabric.so.1", RTLD_NOW);
   if (so == nullptr) unusable(dlerror());
   const auto find = [so](const char* name, auto& to) {
