@@ -54,7 +54,8 @@ void end_attempt(Attempt* a) {
 }
 }  // namespace
 
-std::vector<Reach> probe_doors(const std::vector<std::vector<std::byte>>& addresses, Nanos wait) {
+std::vector<Reach> probe_doors(std::string_view provider,
+                               const std::vector<std::vector<std::byte>>& addresses, Nanos wait) {
   const Deadline deadline = Deadline::in(wait);
   std::vector<Attempt> attempts;
   attempts.reserve(addresses.size());
@@ -75,12 +76,15 @@ std::vector<Reach> probe_doors(const std::vector<std::vector<std::byte>>& addres
     }
   }
   std::vector<Reach> found;
-  for (auto& a : attempts) found.push_back(a.found);
+  const bool tcp = provider.find("verbs") == provider.npos;
+  for (auto& a : attempts) {
+    found.push_back(a.found == Reach::kRefused && !tcp ? Reach::kListening : a.found);
+  }
   return found;
 }
 
-Reach probe_door(Bytes address, Nanos wait) {
-  return probe_doors({{address.begin(), address.end()}}, wait)[0];
+Reach probe_door(std::string_view provider, Bytes address, Nanos wait) {
+  return probe_doors(provider, {{address.begin(), address.end()}}, wait)[0];
 }
 
 namespace {

@@ -3,6 +3,7 @@
 // Threads: any; it waits no longer than told, the service thread tells it 2 ms.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 #include "core/base/clock.hpp"
@@ -11,11 +12,14 @@
 namespace cmi::fabric {
 
 enum class Reach { kListening, kRefused, kUnknown };
-// Understands socket addresses; other providers' addresses are kUnknown.
-Reach probe_door(Bytes address, Nanos wait);
+// Understands socket addresses; other providers' addresses are kUnknown. The port of a door over
+// verbs is none of TCP's: that TCP refuses it says only that the machine is there, so it counts as
+// listening.
+Reach probe_door(std::string_view provider, Bytes address, Nanos wait);
 bool may_be_probed(Bytes address);
 // All at once, so that it takes no longer than one.
-std::vector<Reach> probe_doors(const std::vector<std::vector<std::byte>>& addresses, Nanos wait);
+std::vector<Reach> probe_doors(std::string_view provider,
+                               const std::vector<std::vector<std::byte>>& addresses, Nanos wait);
 
 // Why contexts that listen at these doors of one provider cannot both reach each other; null where
 // nothing speaks against it.

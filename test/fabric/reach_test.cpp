@@ -69,6 +69,23 @@ TEST_CASE("nothing_is_said_of_addresses_that_are_none_of_the_internets") {
   CHECK(fabric::why_out_of_reach({}, {}) == nullptr);
 }
 
+TEST_CASE("a_refused_connection_proves_that_a_door_is_gone_where_doors_are_of_tcp") {
+  std::vector<std::byte> at = door("127.0.0.1");
+  socklen_t len = sizeof(sockaddr_in);
+  auto* address = reinterpret_cast<sockaddr*>(at.data());
+  reinterpret_cast<sockaddr_in*>(address)->sin_port = 0;
+  Fd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  REQUIRE(bind(listener.get(), address, len) == 0);
+  REQUIRE(listen(listener.get(), 1) == 0);
+  REQUIRE(getsockname(listener.get(), address, &len) == 0);
+  CHECK(fabric::probe_door("net", at, kPatience) == fabric::Reach::kListening);
+  CHECK(fabric::probe_door("verbs;ofi_rxm", at, kPatience) == fabric::Reach::kListening);
+  listener.reset();
+  CHECK(fabric::probe_door("tcp;ofi_rxm", at, kPatience) == fabric::Reach::kRefused);
+  // The port of a door over verbs is another's, or nobody's, for TCP.
+  CHECK(fabric::probe_door("verbs;ofi_rxm", at, kPatience) == fabric::Reach::kListening);
+}
+
 bool run(const std::string& command) {
   return std::system((command + " 2>/dev/null").c_str()) == 0;
 }

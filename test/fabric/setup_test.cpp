@@ -1,6 +1,7 @@
 // Opening a fabric: the choice of the provider and the address, and what must be left alone in the
 // process while libraries load.
 #include <dirent.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -99,6 +100,34 @@ TEST_CASE("child_opens_every_provider_and_compares_its_environment" * doctest::s
 TEST_CASE("a_clients_environment_is_the_same_after_opening_a_fabric") {
   run_in_a_process_of_its_own("child_opens_every_provider_and_compares_its_environment", "set");
   run_in_a_process_of_its_own("child_opens_every_provider_and_compares_its_environment", "unset");
+}
+
+// rxm asks with each endpoint, when what was held while libfabric was loaded is given back.
+TEST_CASE("libfabric_goes_on_reading_that_receive_buffers_are_shared_unless_the_user_says_not") {
+  if (!fabric::open_fabric({"tcp;ofi_rxm", ""})) return skip("this libfabric has no rxm");
+  void* so = dlopen("libfabric.so.1", RTLD_NOW | RTLD_NOLOAD);
+  REQUIRE(so != nullptr);
+  const auto params = reinterpret_cast<decltype(&fi_getparams)>(dlsym(so, "fi_getparams"));
+  const auto free_params = reinterpret_cast<decltype(&fi_freeparams)>(dlsym(so, "fi_freeparams"));
+  REQUIRE((params != nullptr && free_params != nullptr));
+  const auto read = [&] {
+    fi_param* all = nullptr;
+    int count = 0;
+    std::string value = "not asked for";
+    REQUIRE(params(&all, &count) == 0);
+    for (int i = 0; i < count; ++i) {
+      if (std::string(all[i].name) != "FI_OFI_RXM_USE_SRX") continue;
+      value = all[i].value != nullptr ? all[i].value : "";
+    }
+    free_params(all);
+    return value;
+  };
+  if (std::getenv("FI_OFI_RXM_USE_SRX") != nullptr) return skip("the user has said");
+  CHECK(read() == "1");
+  setenv("FI_OFI_RXM_USE_SRX", "0", 1);
+  CHECK(read() == "0");
+  unsetenv("FI_OFI_RXM_USE_SRX");
+  dlclose(so);
 }
 
 TEST_CASE("a_provider_that_would_harm_its_user_is_refused_with_the_reason") {

@@ -130,8 +130,10 @@ std::unique_ptr<Fabric> World::open() {
     return f ? f.take() : nullptr;
   }
   auto f = fabric::open_fabric({provider_, local_address()});
-  if (!f && kind_ == Kind::kNet)
-    f = fabric::open_fabric({"tcp", local_address()});  // its later name
+  if (!f && kind_ == Kind::kNet) {
+    provider_ = "tcp";  // its later name
+    f = fabric::open_fabric({provider_, local_address()});
+  }
   if (!f) return nullptr;
   return f.take();
 }

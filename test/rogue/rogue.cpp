@@ -45,7 +45,17 @@ struct Libfabric {
   decltype(&fi_strerror) strerror;
 };
 
+// Two ends of rxm only talk with buffers of one size, and the library has its own; with the rest a
+// verbs device has room for an endpoint.
+void set_unless_set() {
+  setenv("FI_OFI_RXM_BUFFER_SIZE", "4096", 0);
+  setenv("FI_OFI_RXM_USE_SRX", "1", 0);
+  setenv("FI_OFI_RXM_MSG_RX_SIZE", "128", 0);
+  setenv("FI_UNIVERSE_SIZE", "16", 0);
+}
+
 Libfabric load() {
+  set_unless_set();
   void* so = dlopen("libfabric.so.1", RTLD_NOW);
   if (so == nullptr) unusable(dlerror());
   const auto find = [so](const char* name, auto& to) {
@@ -71,8 +81,10 @@ void must(int rc, const char* what, const Libfabric& lib) {
   if (rc != 0) unusable((std::string(what) + ": " + lib.strerror(-rc)).c_str());
 }
 
-// The entry whose name is just `provider`; a numeric loopback source, as the tests' nodes have.
+// The entry whose name is just `provider`, with the source that the tests' nodes have.
 fi_info* choose(const Libfabric& lib, const char* provider) {
+  const char* asked = std::getenv("CMI_TEST_ADDRESS");
+  const char* source = asked != nullptr ? asked : "127.0.0.1";
   for (int mr_mode : {0, FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY}) {
     fi_info* hints = lib.dupinfo(nullptr);
     hints->caps = FI_MSG | FI_RMA;
@@ -80,8 +92,7 @@ fi_info* choose(const Libfabric& lib, const char* provider) {
     hints->domain_attr->mr_mode = mr_mode;
     hints->fabric_attr->prov_name = strdup(provider);
     fi_info* list = nullptr;
-    if (lib.getinfo(FI_VERSION(1, 17), "127.0.0.1", nullptr, FI_SOURCE, hints, &list) != 0)
-      continue;
+    if (lib.getinfo(FI_VERSION(1, 17), source, nullptr, FI_SOURCE, hints, &list) != 0) continue;
     for (fi_info* i = list; i != nullptr; i = i->next) {
       if (std::strcmp(i->fabric_attr->prov_name, provider) == 0) return i;
     }

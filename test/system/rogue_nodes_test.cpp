@@ -58,11 +58,10 @@ struct Outcome {
   bool refused() const { return status == 1 || status == 2; }
 };
 Outcome rogue(const Way& way, const char* what) {
-  // Two ends of rxm only talk with buffers of one size, and the library has its own.
-  const std::string command =
-      std::string("FI_OFI_RXM_BUFFER_SIZE=${FI_OFI_RXM_BUFFER_SIZE:-4096} '") + CMI_ROGUE_PROGRAM +
-      "' '" + way.provider + "' " + way.address + " " + std::to_string(way.key) + " " +
-      std::to_string(way.base) + " " + std::to_string(kOffset) + " 8 " + what;
+  const std::string command = std::string("'") + CMI_ROGUE_PROGRAM + "' '" + way.provider + "' " +
+                              way.address + " " + std::to_string(way.key) + " " +
+                              std::to_string(way.base) + " " + std::to_string(kOffset) + " 8 " +
+                              what;
   Outcome outcome;
   FILE* out = ::popen(command.c_str(), "re");
   REQUIRE(out != nullptr);

@@ -106,7 +106,7 @@ Result<Answer> ask(fabric::Link& link, uint64_t uid, Deadline deadline) {
 int ping_door(const access::RsegInfo& rseg, const access::FabricAddress& door, Nanos wait) {
   const std::string there = fmt::format("{} {}", door.provider, door_text(door.blob));
   const Deadline deadline = Deadline::in(wait);
-  switch (fabric::probe_door(door.blob, wait)) {
+  switch (fabric::probe_door(door.provider, door.blob, wait)) {
     case fabric::Reach::kRefused:
       complain("{}: refused: the home's context has ended, and its segments with it", there);
       return kTrouble;

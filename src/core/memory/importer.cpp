@@ -100,7 +100,7 @@ Result<std::vector<std::byte>> Importer::open(fabric::Link& link, const access::
     }
     if (door == nullptr) continue;
     const bool over = deadline.passed();
-    const auto reach = fabric::probe_door(door->blob, over ? kLastLook : kMilli);
+    const auto reach = fabric::probe_door(door->provider, door->blob, over ? kLastLook : kMilli);
     *refused = reach == fabric::Reach::kRefused;
     const bool out_of_reach =
         over && reach == fabric::Reach::kUnknown && fabric::may_be_probed(door->blob);

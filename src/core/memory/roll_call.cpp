@@ -105,7 +105,7 @@ std::vector<access::NaddrInfo> cut_off_peers(Engine& engine, Deadline deadline,
     doors.push_back(std::move(s.door));
   }
   if (stop.load()) return {};
-  const auto reach = fabric::probe_doors(doors, kProbe);
+  const auto reach = fabric::probe_doors(engine.provider(), doors, kProbe);
   std::vector<access::NaddrInfo> cut_off;
   for (size_t i = 0; i < silent.size(); ++i) {
     if (reach[i] == fabric::Reach::kUnknown) cut_off.push_back(silent[i]);

@@ -289,7 +289,7 @@ void Watch::gather(const ContextId& id, Peer& p, Nanos owed, Nanos t) {
       t - p.importer->door_probed > kProbeDoorEvery) {
     p.importer->door_probed = t;
     const auto door = parts_.server.client_door(id);
-    if (fabric::probe_door(door, 2 * kMilli) == fabric::Reach::kRefused) {
+    if (fabric::probe_door(parts_.provider, door, 2 * kMilli) == fabric::Reach::kRefused) {
       prove_end(id, Reason::kEnded);
     }
   }
@@ -302,7 +302,7 @@ bool Watch::out_of_reach(const ContextId& id, const Peer* p) {
   if (link != nullptr && link->local_fault()) return false;
   const auto door = p->home ? p->home->door : parts_.server.client_door(id);
   const Nanos begun = now();
-  const auto reach = fabric::probe_door(door, std::max<Nanos>(probes_left_, 0));
+  const auto reach = fabric::probe_door(parts_.provider, door, std::max<Nanos>(probes_left_, 0));
   probes_left_ -= now() - begun;
   return reach == fabric::Reach::kUnknown;
 }

@@ -29,10 +29,8 @@ Libfabric load() {
   // for each; with the 256 that rxm assumes its queues are longer than some verbs devices have them
   // (Soft-RoCE), and take pinned memory with each link.
   settings.propose("FI_UNIVERSE_SIZE", "16");
-  // One pool of receive buffers for all connections of an endpoint. With one for each, rxm gives a
-  // buffer back to a connection that it has closed (1.17, seen over verbs), and crashes. The
-  // default length of the shared queue is 4096 buffers.
-  settings.propose("FI_OFI_RXM_USE_SRX", "1");
+  // The pool of receive buffers that all connections of an endpoint share (see answer_queries) has
+  // 4096 otherwise.
   settings.propose("FI_OFI_RXM_MSG_RX_SIZE", "128");
   // The cache of registrations (verbs has it on) registers everything with all rights and keeps
   // what was closed: a revoked key would go on opening memory.
@@ -63,6 +61,10 @@ Libfabric load() {
   }
   if (!guard_sends(reinterpret_cast<const void*>(l.getinfo))) {
     trace(kFacIni, kWarn, "this libfabric's sends cannot be guarded against broken memory");
+  }
+  if (!answer_queries(reinterpret_cast<const void*>(l.getinfo))) {
+    trace(kFacIni, kWarn,
+          "over verbs this libfabric needs FI_OFI_RXM_USE_SRX=1 in the environment");
   }
   // The provider plugins, and with them the libraries that take signals, come with the first query,
   // and read their variables in it.
