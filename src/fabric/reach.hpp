@@ -3,6 +3,7 @@
 // Threads: any; it waits no longer than told, the service thread tells it 2 ms.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "core/base/clock.hpp"
@@ -14,6 +15,8 @@ enum class Reach { kListening, kRefused, kUnknown };
 // Understands socket addresses; other providers' addresses are kUnknown.
 Reach probe_door(Bytes address, Nanos wait);
 bool may_be_probed(Bytes address);
+// Of doors of one context: listening if one is, refused if all are.
+Reach probe_any(const std::vector<std::vector<std::byte>>& addresses, Nanos wait);
 // All at once, so that it takes no longer than one.
 std::vector<Reach> probe_doors(const std::vector<std::vector<std::byte>>& addresses, Nanos wait);
 
@@ -22,5 +25,17 @@ std::vector<Reach> probe_doors(const std::vector<std::vector<std::byte>>& addres
 const char* why_out_of_reach(Bytes own, Bytes theirs);
 // No other machine reaches such a door.
 bool is_loopback(Bytes address);
+
+// How the kernel would send to a door from an address of this machine.
+enum class Distance : uint8_t {
+  kDirect,   // within the subnet of that address, or to this machine itself
+  kRouted,   // from that address, over others
+  kUnknown,  // from another address; or none of the internet's
+  kNoWay,    // not at all
+};
+Distance distance(Bytes own, Bytes theirs);
+
+// "10.0.0.1:41234" for a socket address, else its bytes in hexadecimal digits.
+std::string door_text(Bytes address);
 
 }  // namespace cmi::fabric

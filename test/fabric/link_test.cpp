@@ -93,6 +93,33 @@ CMI_CONTRACT(a_retired_session_is_replaced_by_a_newer_one, world) {
   CHECK(two.home.handler.most_often() == 1);
 }
 
+CMI_CONTRACT(a_door_that_does_not_answer_gives_way_to_the_next, world) {
+  Two two(world);
+  Buffer gone;
+  {
+    Party former(world.open());
+    gone = former.door();
+  }
+  const auto route = [&](const Buffer& door) {
+    return fabric::Route{two.client.fabric.get(), 0, false, two.client.door(), door};
+  };
+  std::vector<Buffer> taken;
+  Link link({route(gone), route(two.home.door())}, two.client.identity(), two.home.id, kLong,
+            [&](const fabric::Route& r) {
+              taken.push_back(r.home_door);
+              return true;
+            });
+  auto asked = link.start(7, buffer(41));  // before there is any session
+  CHECK(link.await(asked, Deadline::in(kLong)) == Cause::kOk);
+  CHECK(word(asked->reply()) == 42);
+  CHECK(link.home_door() == two.home.door());
+  CHECK(link.home_doors().size() == 2);
+  CHECK(taken.size() >= 2);
+  CHECK(taken.front() == gone);
+  CHECK(taken.back() == two.home.door());
+  CHECK(two.home.handler.most_often() == 1);
+}
+
 CMI_CONTRACT(an_answer_that_was_long_in_the_making_arrives_in_a_later_session, world) {
   Two two(world);
   two.home.handler.holding.store(true);

@@ -19,10 +19,7 @@ std::vector<Importer::Asked> Importer::ask_homes() {
                     [&](const Asked& a) { return a.link == imp->link; })) {
       continue;
     }
-    Asked a{{imp->rseg.home_node, imp->rseg.home}, {}, imp->link, nullptr};
-    for (const auto& door : imp->rseg.doors) {
-      if (door.provider == parts_.provider) a.door = door.blob;
-    }
+    Asked a{{imp->rseg.home_node, imp->rseg.home}, imp->link->home_door(), imp->link, nullptr};
     if (!a.link->condemned()) {
       a.request = a.link->start(static_cast<uint16_t>(RequestType::kAlive), {});
     }

@@ -39,7 +39,6 @@ class Watch final : private fabric::LifelineOwner {
   struct Parts {
     node::Node& node;
     fabric::Server& server;
-    std::string provider;
     ContextId self;
     Nanos dead_after = 0;
     Observer& observer;
@@ -85,7 +84,8 @@ class Watch final : private fabric::LifelineOwner {
   };
   struct AsHome {  // we import from it
     AsHome() {}
-    std::vector<std::byte> door;
+    std::vector<std::byte> door;  // the one that its line goes to, or tries
+    size_t tries = 0;             // for a line since there was one
     uint16_t port = 0;
     uint64_t secret = 0;
     Nanos up_since = 0, heard = 0;  // of the line; 0: it is not up
