@@ -363,6 +363,31 @@ TEST_CASE("a_full_house_of_doors_and_keys_fits") {
   CHECK(decode_token(encoded(token).data()));
 }
 
+TEST_CASE("doors_damaged_under_a_good_checksum_are_refused_or_what_they_say") {
+  RsegInfo rseg = some_rseg();
+  rseg.doors.assign(kMaxDoors, {"tcp;ofi_rxm", Buffer(16, std::byte{2})});
+  const Buffer good = encoded(rseg);
+  std::mt19937_64 rng(3);
+  int taken = 0;
+  for (int round = 0; round < 20000; ++round) {
+    Buffer bad = good;
+    for (uint64_t n = rng() % 3; n < 3; ++n) {
+      bad[kFields + rng() % (bad.size() - kFields)] = static_cast<std::byte>(rng());
+    }
+    seal(bad);
+    const auto out = decode_rseg(bad.data());
+    if (!out) continue;
+    ++taken;
+    REQUIRE(out->doors.size() <= kMaxDoors);
+    for (const FabricAddress& door : out->doors) {
+      REQUIRE((!door.provider.empty() && door.provider.size() <= kMaxProvider));
+      REQUIRE((!door.blob.empty() && door.blob.size() <= kMaxDoorAddress));
+    }
+    REQUIRE(encoded(*out) == bad);  // no byte of it was passed over
+  }
+  CHECK(taken > 0);
+}
+
 TEST_CASE("nothing_is_read_beyond_what_an_object_claims") {
   void* p =
       mmap(nullptr, 2 * kPageSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

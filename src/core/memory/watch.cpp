@@ -196,6 +196,7 @@ void Watch::take_in() {
     if (p.home) continue;
     p.home.emplace();
     p.home->door = std::move(f.door);
+    p.home->met.insert(p.home->door);
     p.home->port = f.port;
     p.home->secret = f.secret;
     if (f.port != 0) p.home->retry.lose(t_);
@@ -442,6 +443,7 @@ void Watch::on_up(const ContextId& id, Side side, uint16_t listener, uint64_t va
     AsHome& h = *p->home;
     h.up_since = t_;
     h.retry.lost = false;
+    h.met.insert(h.door);
     h.tries = 0;
     // The way that the link takes may have gone with the former line, without a word.
     if (h.vouched != 0) importer_->try_link(id);
@@ -498,7 +500,7 @@ void Watch::on_sign(const ContextId& id, Side side, Sign sign, uint64_t value) {
       prove_end(id, Reason::kGoodbye);
       break;
     case Sign::kOver:
-      prove_end(id, Reason::kDisowned);
+      if (!in_doubt(*p)) prove_end(id, Reason::kDisowned);
       break;
     case Sign::kAnswer:
     case Sign::kWelcome:
@@ -520,7 +522,8 @@ void Watch::on_lost(const ContextId& id, Side side) {
 }
 
 void Watch::on_refused(const ContextId& id) {
-  if (find(id) != nullptr) prove_end(id, Reason::kEnded);
+  const Peer* p = find(id);
+  if (p != nullptr && !in_doubt(*p)) prove_end(id, Reason::kEnded);
 }
 
 }  // namespace cmi::memory

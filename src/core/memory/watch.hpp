@@ -84,8 +84,9 @@ class Watch final : private fabric::LifelineOwner {
   };
   struct AsHome {  // we import from it
     AsHome() {}
-    std::vector<std::byte> door;  // the one that its line goes to, or tries
-    size_t tries = 0;             // for a line since there was one
+    std::vector<std::byte> door;           // the one that its line goes to, or tries
+    size_t tries = 0;                      // for a line since there was one
+    std::set<std::vector<std::byte>> met;  // doors where it has answered, or its line was up
     uint16_t port = 0;
     uint64_t secret = 0;
     Nanos up_since = 0, heard = 0;  // of the line; 0: it is not up
@@ -133,6 +134,10 @@ class Watch final : private fabric::LifelineOwner {
   void on_refused(const ContextId& peer) override;
 
   Peer* find(const ContextId& id);
+  // A line is tried at an address where the home was never met: who is there may be another.
+  static bool in_doubt(const Peer& p) {
+    return p.home && p.home->retry.lost && !p.home->met.contains(p.home->door);
+  }
   void take_in();
   void gather(Nanos t);
   void gather(const ContextId& id, Peer& p, Nanos owed, Nanos t);
