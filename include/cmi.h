@@ -24,9 +24,9 @@
  * - Pointers given to the library may point into attached segments.
  *
  * Environment, read by cmi_ini(); a value that cannot be parsed fails it with CMI_ERR_INVAL
- *   CMI_PROVIDER     libfabric provider, as fi_info -p takes it; default: the best one found. What
- *                    cannot keep the promises of this page fails cmi_ini() with CMI_ERR_NOTSUPP
- *   CMI_ADDRESS      address or interface, or "auto": what leads to others; default: loopback only
+ *   CMI_PROVIDER     libfabric providers, as fi_info -p takes them, with commas; default: the best.
+ *                    What cannot keep these promises fails cmi_ini() with CMI_ERR_NOTSUPP
+ *   CMI_ADDRESS      addresses or interfaces, with commas, or "auto"; default: loopback only
  *   CMI_FAULT        "signal" (default) or "thread": how faults on imported segments are taken.
  * With "thread" system calls may be given their addresses (else they fail with EFAULT where a page
  * is not cached); where the process may not have that, cmi_ini() fails with CMI_ERR_NOTSUPP

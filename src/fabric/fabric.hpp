@@ -201,15 +201,22 @@ class Fabric {
 };
 
 struct Config {
-  std::string provider;  // empty: the best that works here
-  std::string address;   // local address or interface name; empty: loopback; "auto"
-  bool tried = false;    // opened before by this process and found good: not tried again
+  std::string provider;                 // empty: the best that works here
+  std::string address;                  // local address or interface name; empty: loopback; "auto"
+  std::vector<std::string> tried = {};  // opened by this process and found good: not tried again
 };
 
 // Opens the provider asked for, or the best one, and tries what it can really do. kNotSupp with a
 // trace line that says why when none works or the one asked for cannot keep the contract; kInval
 // for an address that is none of this machine's.
 Result<std::unique_ptr<Fabric>> open_fabric(const Config& config);
+
+// Where somebody may be reached. Wire data, but for its lengths.
+struct DoorAddress {
+  std::string provider;
+  std::vector<std::byte> blob;  // Endpoint::address()
+  bool operator==(const DoorAddress&) const = default;
+};
 
 // The largest message that every implementation takes and every Endpoint has buffers for.
 inline constexpr size_t kMaxMessage = 32 * 1024;

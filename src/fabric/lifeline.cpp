@@ -22,6 +22,7 @@ constexpr uint32_t kSign = 0x534c4d43;                 // "CMLS"
 constexpr size_t kGreetingSize = 64, kSignSize = 16;
 constexpr Nanos kNothingDue = 3600 * kSecond;
 constexpr int kBatch = 32;
+constexpr int kPortTries = 20;  // for a port that is free at all addresses
 
 // The IP address of a door with another port. Length 0: it is none.
 socklen_t beside(Bytes door, uint16_t port, sockaddr_storage* to) {
@@ -45,31 +46,54 @@ void quick(int fd) {
 
 }  // namespace
 
-Result<std::unique_ptr<Lifelines>> Lifelines::open(Bytes door, const ContextId& self,
-                                                   Nanos dead_after, LifelineOwner& owner) {
-  sockaddr_storage at{};
-  socklen_t len = beside(door, 0, &at);
-  if (len == 0) return Status::kNotSupp;
+// One socket for each address, all at one port: that of the first, which the kernel chooses.
+// kInval: somebody else has it at another address.
+Result<std::vector<Fd>> Lifelines::listen_at(const std::vector<Bytes>& doors, uint16_t* port) {
+  std::vector<Fd> listeners;
+  std::vector<sockaddr_storage> taken;
+  *port = 0;
+  for (const Bytes door : doors) {
+    sockaddr_storage at{};
+    socklen_t len = beside(door, *port, &at);
+    const auto same = [&](const sockaddr_storage& t) { return std::memcmp(&t, &at, len) == 0; };
+    if (len == 0 || std::any_of(taken.begin(), taken.end(), same)) continue;
+    auto* address = reinterpret_cast<sockaddr*>(&at);
+    Fd fd(::socket(at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!fd) return Status::kNoMem;
+    if (::bind(fd.get(), address, len) != 0 || ::listen(fd.get(), SOMAXCONN) != 0 ||
+        ::getsockname(fd.get(), address, &len) != 0) {
+      const bool again = errno == EADDRINUSE && *port != 0;
+      if (!again) trace(kFacIni, kError, "lifelines: cannot listen: {}", std::strerror(errno));
+      return again ? Status::kInval : Status::kHw;
+    }
+    *port = ntohs(at.ss_family == AF_INET ? reinterpret_cast<sockaddr_in*>(&at)->sin_port
+                                          : reinterpret_cast<sockaddr_in6*>(&at)->sin6_port);
+    taken.push_back(at);
+    listeners.push_back(std::move(fd));
+  }
+  return listeners;
+}
+
+Result<std::unique_ptr<Lifelines>> Lifelines::open(const std::vector<Bytes>& doors,
+                                                   const ContextId& self, Nanos dead_after,
+                                                   LifelineOwner& owner) {
   std::unique_ptr<Lifelines> l(new Lifelines(self, dead_after, owner));
-  l->listener_.reset(::socket(at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  auto listeners = listen_at(doors, &l->port_);
+  for (int tries = 1; listeners.status() == Status::kInval && tries < kPortTries; ++tries) {
+    listeners = listen_at(doors, &l->port_);
+  }
+  if (!listeners) return listeners.status() == Status::kInval ? Status::kHw : listeners.status();
+  if (listeners->empty()) return Status::kNotSupp;
+  l->listeners_ = listeners.take();
   l->epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
   l->waker_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!l->listener_ || !l->epoll_ || !l->waker_) return Status::kNoMem;
-  auto* address = reinterpret_cast<sockaddr*>(&at);
-  if (::bind(l->listener_.get(), address, len) != 0 ||
-      ::listen(l->listener_.get(), SOMAXCONN) != 0 ||
-      ::getsockname(l->listener_.get(), address, &len) != 0) {
-    trace(kFacIni, kError, "lifelines: cannot listen: {}", std::strerror(errno));
-    return Status::kHw;
-  }
-  l->port_ = ntohs(at.ss_family == AF_INET ? reinterpret_cast<sockaddr_in*>(&at)->sin_port
-                                           : reinterpret_cast<sockaddr_in6*>(&at)->sin6_port);
-  for (int fd : {l->listener_.get(), l->waker_.get()}) {
-    epoll_event e{};
-    e.events = EPOLLIN;
-    e.data.fd = fd;
-    if (::epoll_ctl(l->epoll_.get(), EPOLL_CTL_ADD, fd, &e) != 0) return Status::kNoMem;
-  }
+  if (!l->epoll_ || !l->waker_) return Status::kNoMem;
+  epoll_event e{};
+  e.events = EPOLLIN;
+  e.data.fd = l->waker_.get();
+  if (::epoll_ctl(l->epoll_.get(), EPOLL_CTL_ADD, l->waker_.get(), &e) != 0) return Status::kNoMem;
+  l->listen_again();
+  if (l->deaf_) return Status::kNoMem;
   l->due_ = now() + kNothingDue;
   return l;
 }
@@ -87,7 +111,8 @@ void Lifelines::forget_in_child() {
   for (auto& fd : open_) {
     if (const int open = fd.load(std::memory_order_relaxed); open != 0) ::close(open - 1);
   }
-  for (Fd* fd : {&listener_, &epoll_, &waker_}) ::close(fd->get());
+  for (const Fd& fd : listeners_) ::close(fd.get());
+  for (Fd* fd : {&epoll_, &waker_}) ::close(fd->get());
 }
 
 Lifelines::Line* Lifelines::add(Fd fd, uint32_t events, Nanos t) {
@@ -213,8 +238,8 @@ int Lifelines::advance(Nanos t) {
     if (fd == waker_.get()) {
       uint64_t count;
       [[maybe_unused]] ssize_t got = ::read(fd, &count, sizeof count);
-    } else if (fd == listener_.get()) {
-      accept_callers(t);
+    } else if (listens(fd)) {
+      accept_callers(fd, t);
     } else if (lines_.count(fd) != 0) {  // closed meanwhile otherwise
       ready(fd, events[i].events, t);
     }
@@ -223,14 +248,21 @@ int Lifelines::advance(Nanos t) {
   return std::max(n, 0);
 }
 
-void Lifelines::accept_callers(Nanos t) {
+bool Lifelines::listens(int fd) const {
+  return std::any_of(listeners_.begin(), listeners_.end(),
+                     [&](const Fd& l) { return l.get() == fd; });
+}
+
+void Lifelines::accept_callers(int listener, Nanos t) {
   for (int i = 0; i < kBatch; ++i) {
-    Fd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    Fd fd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd) {
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         // It would stay readable: not looked at until some line has had its time.
         trace(kFacMem, kWarn, "lifelines: no descriptor for a caller");
-        ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr);
+        for (const Fd& l : listeners_) {
+          ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, l.get(), nullptr);
+        }
         deaf_ = true;
         due_ = std::min(due_, t + kPatience);
       }
@@ -250,10 +282,14 @@ void Lifelines::accept_callers(Nanos t) {
 }
 
 void Lifelines::listen_again() {
-  epoll_event e{};
-  e.events = EPOLLIN;
-  e.data.fd = listener_.get();
-  deaf_ = ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), &e) != 0;
+  deaf_ = false;
+  for (const Fd& l : listeners_) {
+    epoll_event e{};
+    e.events = EPOLLIN;
+    e.data.fd = l.get();
+    const bool added = ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, l.get(), &e) == 0;
+    deaf_ = deaf_ || !(added || errno == EEXIST);
+  }
 }
 
 void Lifelines::ready(int fd, uint32_t events, Nanos t) {

@@ -2,10 +2,11 @@
 // context that it imports from. No provider says when a peer dies while nothing is under way; the
 // kernel does, by closing what a process had open. And they carry the heartbeats.
 //
-// A context listens for lifelines at its own port, next to its door. Who wants one connects and
-// says who it is and whom it means, with the secret that it was told over its link; it is answered,
-// and from then on either side sends signs of 16 bytes. A line that ends without a goodbye proves
-// nothing yet; that nobody listens any more where the peer did is the proof.
+// A context listens for lifelines at its own port, next to each of its doors: the same for all. Who
+// wants one connects and says who it is and whom it means, with the secret that it was told over
+// its link; it is answered, and from then on either side sends signs of 16 bytes. A line that ends
+// without a goodbye proves nothing yet; that nobody listens any more where the peer did is the
+// proof.
 //
 // What a fork leaves in the child would keep a dead parent's lines open; hence forget_in_child().
 //
@@ -18,6 +19,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <vector>
 
 #include "core/base/clock.hpp"
 #include "core/base/codec.hpp"
@@ -61,9 +63,10 @@ class LifelineOwner {
 
 class Lifelines {
  public:
-  // Listens at the address of the door, at a port of its own. kNotSupp: that is no IP address.
-  static Result<std::unique_ptr<Lifelines>> open(Bytes door, const ContextId& self,
-                                                 Nanos dead_after, LifelineOwner& owner);
+  // Listens at the addresses of the doors, at a port of its own. kNotSupp: none is an IP address.
+  static Result<std::unique_ptr<Lifelines>> open(const std::vector<Bytes>& doors,
+                                                 const ContextId& self, Nanos dead_after,
+                                                 LifelineOwner& owner);
   ~Lifelines();
 
   uint16_t port() const { return port_; }
@@ -119,7 +122,9 @@ class Lifelines {
   bool say_who(int fd, const Line& line);
   int find(const ContextId& peer, Side side) const;  // up, or -1
   int start(Bytes door, uint16_t port, bool* refused);
-  void accept_callers(Nanos t);
+  static Result<std::vector<Fd>> listen_at(const std::vector<Bytes>& doors, uint16_t* port);
+  void accept_callers(int listener, Nanos t);
+  bool listens(int fd) const;
   void ready(int fd, uint32_t events, Nanos t);
   void connected(int fd, Nanos t);
   void read(int fd, Nanos t);
@@ -134,8 +139,9 @@ class Lifelines {
   const Nanos dead_after_;
   LifelineOwner& owner_;
   uint16_t port_ = 0;
-  Fd listener_, epoll_, waker_;
-  bool deaf_ = false;          // no descriptors were left for callers; the listener is not watched
+  std::vector<Fd> listeners_;  // one for each IP address
+  Fd epoll_, waker_;
+  bool deaf_ = false;          // no descriptors were left for callers; listeners are not watched
   std::map<int, Line> lines_;  // by descriptor
   Nanos due_ = 0;
   // The descriptors of lines_ plus one, 0 for none: what a forked child closes, whatever the

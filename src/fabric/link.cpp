@@ -5,6 +5,7 @@
 
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
+#include "fabric/reach.hpp"
 
 namespace cmi::fabric {
 
@@ -15,15 +16,23 @@ constexpr Nanos kAskAgain = 50 * kMilli;
 // tries before who cannot be reached counts as dead.
 constexpr Nanos kWelcomeWait = kSecond, kLongestWelcomeWait = 2 * kSecond;
 constexpr int kTriesInALife = 4;
+// The same where there are routes that have not been tried.
+constexpr Nanos kOtherRoutesWait = 500 * kMilli;
 }  // namespace
+
+Link::Link(std::vector<Route> routes, Identity self, ContextId home, Nanos dead_after,
+           Taking taking)
+    : routes_(std::move(routes)),
+      cas_(std::all_of(routes_.begin(), routes_.end(), [](const Route& r) { return r.cas; })),
+      self_(std::move(self)),
+      home_(home),
+      taking_(std::move(taking)),
+      longest_wait_(std::clamp(dead_after / kTriesInALife, kWelcomeWait, kLongestWelcomeWait)) {}
 
 Link::Link(Fabric& fabric, Identity self, ContextId home, std::vector<std::byte> home_door,
            Nanos dead_after)
-    : fabric_(fabric),
-      self_(std::move(self)),
-      home_(home),
-      home_door_(std::move(home_door)),
-      longest_wait_(std::clamp(dead_after / kTriesInALife, kWelcomeWait, kLongestWelcomeWait)) {}
+    : Link({{&fabric, 0, fabric.traits().cas, self.door, std::move(home_door)}}, self, home,
+           dead_after, {}) {}
 
 Link::~Link() {
   std::shared_ptr<Session> last;
@@ -31,10 +40,41 @@ Link::~Link() {
   last.swap(current_);
 }
 
+std::vector<DoorAddress> Link::home_doors() const {
+  std::vector<DoorAddress> doors;
+  for (const Route& r : routes_) {
+    DoorAddress door = door_of(r);
+    if (std::find(doors.begin(), doors.end(), door) == doors.end()) doors.push_back(door);
+  }
+  return doors;
+}
+
+// How long a hello may go unanswered.
+Nanos Link::patience_locked() const {
+  if (in_vain_ + 1 < routes_.size()) return kOtherRoutesWait;
+  const Nanos tried = connecting_since_ - unreachable_since_.load(std::memory_order_relaxed);
+  return std::clamp(tried, kWelcomeWait, longest_wait_);
+}
+
+void Link::try_another_locked() {
+  ++in_vain_;
+  if (routes_.size() == 1) return;
+  const Route& before = route();
+  route_.store((route_.load(std::memory_order_relaxed) + 1) % routes_.size(),
+               std::memory_order_relaxed);
+  taken_ = false;
+  trace(kFacMem, kWarn, "link: home {:016x} does not answer at {} over {}: {} over {} is tried",
+        home_.hi, door_text(before.home_door), before.fabric->traits().provider,
+        door_text(route().home_door), route().fabric->traits().provider);
+}
+
 void Link::connect_locked() {
-  std::shared_ptr<Session> s(new Session(*this, ++generation_));
+  const Route& route = this->route();
   connecting_since_ = now();
-  auto port = fault_point_fails("link_no_endpoint") ? Status::kHw : Port::open(fabric_, *s);
+  if (!taken_ && taking_ && !taking_(route)) return try_another_locked();
+  taken_ = true;
+  std::shared_ptr<Session> s(new Session(*this, route, ++generation_));
+  auto port = fault_point_fails("link_no_endpoint") ? Status::kHw : Port::open(*route.fabric, *s);
   if (!port) {
     // Nobody was asked anything: what we lack is not held against the home.
     unreachable_since_.store(0, std::memory_order_relaxed);
@@ -46,8 +86,8 @@ void Link::connect_locked() {
     unreachable_since_.store(connecting_since_, std::memory_order_relaxed);
   }
   s->port_ = port.take();
-  auto door = s->endpoint().add_peer(home_door_);
-  if (!door) return;
+  auto door = s->endpoint().add_peer(route.home_door);
+  if (!door) return try_another_locked();
   s->door_ = *door;
   std::byte hello[256];
   Writer out(hello);
@@ -61,7 +101,7 @@ void Link::connect_locked() {
   out.put(s->generation_);
   out.put(s->nonce_);
   out.blob(s->endpoint().address());
-  out.blob(self_.door);
+  out.blob(route.own_door);
   Frame f{FrameKind::kHello, 0, 0, 0, 0, out.done()};
   if (!out.ok()) return;
   current_ = s;
@@ -111,6 +151,7 @@ void Link::retire(const std::shared_ptr<Session>& session) {
     drop.swap(current_);
     if (faulty) unreachable_since_.store(0, std::memory_order_relaxed);
     trace(kFacMem, kInfo, "link: session {} retired", session->generation_);
+    if (!session->up_.load(std::memory_order_relaxed)) try_another_locked();
   }
 }
 
@@ -155,9 +196,7 @@ int Link::advance() {
     if (current_ == nullptr) {
       connect_locked();
     } else if (!current_->up_.load(std::memory_order_acquire)) {
-      const Nanos tried = connecting_since_ - unreachable_since_.load(std::memory_order_relaxed);
-      stall = now() - connecting_since_ > std::clamp(tried, kWelcomeWait, longest_wait_) ||
-              current_->endpoint().broken();
+      stall = now() - connecting_since_ > patience_locked() || current_->endpoint().broken();
     } else if (current_->endpoint().broken() || current_->broken()) {
       stall = true;
     } else if (!pending_.empty() || current_->detached_count_.load() != 0) {
@@ -205,7 +244,10 @@ void Link::welcomed(Session& s, const Frame& f) {
   unreachable_since_.store(0, std::memory_order_relaxed);
   local_fault_.store(false, std::memory_order_release);
   connecting_since_ = t;
+  in_vain_ = 0;
   s.up_.store(true, std::memory_order_release);
+  trace(kFacMem, kInfo, "link: home {:016x} is reached over {} at {}", home_.hi,
+        s.route_.fabric->traits().provider, door_text(s.route_.home_door));
   for (auto& [number, request] : pending_) send_locked(s, *request, t);
 }
 

@@ -7,6 +7,10 @@
 // (closed its serving endpoint and its session keys) before it welcomes the new one, so nothing
 // sent on the old one can still take effect.
 //
+// Where both have several doors there are several routes. One that does not answer a hello, or
+// whose connection has broken and does not come back, gives way to the next, and the last to the
+// first: to the home it is a new generation like any other.
+//
 // Requests have numbers and are sent again, under the same number, on each new Session until they
 // are answered; the home executes each number once.
 //
@@ -34,7 +38,15 @@ struct Identity {
   ContextId id;
   NodeId node;
   uint64_t notice_secret = 0;   // notices to us must carry it
-  std::vector<std::byte> door;  // where our door listens, same provider
+  std::vector<std::byte> door;  // where our door listens, same provider; for a link with one route
+};
+
+// From one of our doors to one of the home's, of the same provider.
+struct Route {
+  Fabric* fabric = nullptr;  // what we start goes by it
+  size_t via = 0;            // number of our door, as Server counts them
+  bool cas = false;          // its swaps are coherent with the CPU's
+  std::vector<std::byte> own_door, home_door;
 };
 
 class Link;
@@ -45,6 +57,7 @@ class Session : public Receiver, public std::enable_shared_from_this<Session> {
   uint32_t generation() const { return generation_; }
   bool broken() const { return broken_.load(std::memory_order_acquire); }
   Endpoint& endpoint() { return port_->endpoint(); }
+  Fabric& fabric() { return *route_.fabric; }
 
   // One-sided, waiting. kOk: done. Everything else: the link may be broken, and what the operation
   // was given stays in use until this Session is destroyed.
@@ -84,7 +97,8 @@ class Session : public Receiver, public std::enable_shared_from_this<Session> {
   // that a page somebody waits for is not far behind.
   static constexpr size_t kDetachedBytes = size_t{8} << 20;
 
-  Session(Link& link, uint32_t generation) : link_(link), generation_(generation) {}
+  Session(Link& link, const Route& route, uint32_t generation)
+      : link_(link), route_(route), generation_(generation) {}
   void start(size_t len, std::function<Post(Op&)> post, Ended ended);
   int pump();  // letters, and detached operations that could not be posted yet
   Slot* take_slot();
@@ -94,6 +108,7 @@ class Session : public Receiver, public std::enable_shared_from_this<Session> {
   Cause run(Slot& slot, Deadline deadline, PostFn post);
 
   Link& link_;
+  const Route& route_;  // one of the link's
   const uint32_t generation_;
   const uint64_t nonce_ = random_u64();  // told in the hello; only the home's door can welcome us
   std::atomic<bool> up_{false};          // release: home_ and secret_ are set
@@ -134,12 +149,27 @@ class Request {
 
 class Link {
  public:
+  // Of routes that lead to the home, the best first; at least one. `taking` is called before one is
+  // taken for the first time, or instead of another, with the link's lock held: what the home sends
+  // to our door has to be understood from then on. False: not this one.
   // `dead_after`: when a home that cannot be reached counts as dead.
+  using Taking = std::function<bool(const Route&)>;
+  Link(std::vector<Route> routes, Identity self, ContextId home, Nanos dead_after, Taking taking);
   Link(Fabric& fabric, Identity self, ContextId home, std::vector<std::byte> home_door,
        Nanos dead_after = 10 * kSecond);
   ~Link();  // no user may be left
 
   const ContextId& home() const { return home_; }
+  // The door of the home that the link goes to, or tries to, at the moment; `next`: of so many
+  // routes further on.
+  DoorAddress home_door(size_t next = 0) const {
+    return door_of(routes_[(route_.load(std::memory_order_relaxed) + next) % routes_.size()]);
+  }
+  std::vector<DoorAddress> home_doors() const;  // each once
+  const Route& route() const { return routes_[route_.load(std::memory_order_relaxed)]; }
+  size_t routes() const { return routes_.size(); }
+  // Swaps may go by the provider, whichever route is taken.
+  bool cas() const { return cas_; }
 
   // The live session, connecting if needed. Null when that was not possible by the deadline.
   std::shared_ptr<Session> session(Deadline deadline);
@@ -184,19 +214,26 @@ class Link {
   static constexpr Nanos kStall = 500 * kMilli;
 
  private:
+  static DoorAddress door_of(const Route& r) { return {r.fabric->traits().provider, r.home_door}; }
   friend class Session;
   void fail_pending();
   void connect_locked() CMI_REQUIRES(mu_);
+  Nanos patience_locked() const CMI_REQUIRES(mu_);
+  void try_another_locked() CMI_REQUIRES(mu_);
   void send_locked(Session& s, Request& r, Nanos t) CMI_REQUIRES(mu_);
   void welcomed(Session& s, const Frame& f);
   void replied(Session& s, const Frame& f);
   bool stalled(Session& s, Nanos since) const;
 
-  Fabric& fabric_;
+  const std::vector<Route> routes_;
+  const bool cas_;
   const Identity self_;
   const ContextId home_;
-  const std::vector<std::byte> home_door_;
+  const Taking taking_;
+  std::atomic<size_t> route_{0};  // stored under mu_
   Mutex mu_;
+  bool taken_ CMI_GUARDED_BY(mu_) = false;                // route_ was told to taking_
+  size_t in_vain_ CMI_GUARDED_BY(mu_) = 0;                // routes tried since there was a session
   std::shared_ptr<Session> current_ CMI_GUARDED_BY(mu_);  // up or connecting
   Nanos connecting_since_ CMI_GUARDED_BY(mu_) = 0;        // once it is up: since when it is
   Nanos owed_since_ CMI_GUARDED_BY(mu_) = 0;   // the first request after none was pending

@@ -1,6 +1,7 @@
 // Chooses the provider: the first candidate that opens and does what it says.
 #include <fcntl.h>
 
+#include <algorithm>
 #include <array>
 
 #include "core/base/fd.hpp"
@@ -41,7 +42,9 @@ Result<std::unique_ptr<Fabric>> open_fabric(const Config& config) {
       if (!config.provider.empty()) return Status::kNotSupp;
       continue;
     }
-    Result<std::unique_ptr<Fabric>> f = ofi::OfiFabric::open(std::move(info), config.tried);
+    const bool tried =
+        std::find(config.tried.begin(), config.tried.end(), name) != config.tried.end();
+    Result<std::unique_ptr<Fabric>> f = ofi::OfiFabric::open(std::move(info), tried);
     if (!f) continue;  // traced where it failed
     if (config.provider.empty() && !(*f)->traits().wait_fd) {
       trace(kFacIni, kWarn, "provider {}: no descriptor to sleep on", name);

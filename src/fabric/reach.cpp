@@ -1,12 +1,17 @@
 // Connect attempts, closed again at once.
 #include "fabric/reach.hpp"
 
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <ifaddrs.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <memory>
 
 #include "core/base/fault_point.hpp"
 #include "core/base/fd.hpp"
@@ -54,12 +59,11 @@ void end_attempt(Attempt* a) {
 }
 }  // namespace
 
-std::vector<Reach> probe_doors(std::string_view provider,
-                               const std::vector<std::vector<std::byte>>& addresses, Nanos wait) {
+std::vector<Reach> probe_doors(const std::vector<DoorAddress>& doors, Nanos wait) {
   const Deadline deadline = Deadline::in(wait);
   std::vector<Attempt> attempts;
-  attempts.reserve(addresses.size());
-  for (auto& address : addresses) attempts.push_back(start_attempt(address));
+  attempts.reserve(doors.size());
+  for (auto& door : doors) attempts.push_back(start_attempt(door.blob));
   for (;;) {
     std::vector<pollfd> polls;
     std::vector<Attempt*> waiting;
@@ -76,15 +80,26 @@ std::vector<Reach> probe_doors(std::string_view provider,
     }
   }
   std::vector<Reach> found;
-  const bool tcp = provider.find("verbs") == provider.npos;
-  for (auto& a : attempts) {
-    found.push_back(a.found == Reach::kRefused && !tcp ? Reach::kListening : a.found);
+  for (size_t i = 0; i < doors.size(); ++i) {
+    const bool tcp = doors[i].provider.find("verbs") == std::string::npos;
+    const Reach r = attempts[i].found;
+    found.push_back(r == Reach::kRefused && !tcp ? Reach::kListening : r);
   }
   return found;
 }
 
-Reach probe_door(std::string_view provider, Bytes address, Nanos wait) {
-  return probe_doors(provider, {{address.begin(), address.end()}}, wait)[0];
+Reach probe_door(const DoorAddress& door, Nanos wait) { return probe_doors({door}, wait)[0]; }
+
+Reach probe_any(const std::vector<DoorAddress>& doors, Nanos wait) {
+  const std::vector<Reach> found = probe_doors(doors, wait);
+  const auto all = [&](Reach r) {
+    return !found.empty() &&
+           std::all_of(found.begin(), found.end(), [&](Reach f) { return f == r; });
+  };
+  if (std::find(found.begin(), found.end(), Reach::kListening) != found.end()) {
+    return Reach::kListening;
+  }
+  return all(Reach::kRefused) ? Reach::kRefused : Reach::kUnknown;
 }
 
 namespace {
@@ -114,9 +129,90 @@ bool of_this_machine(const sockaddr_storage& a) {
   const socklen_t len = a.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
   return fd && bind(fd.get(), reinterpret_cast<const sockaddr*>(&a), len) == 0;
 }
+
+// The address's own bytes, without family and port.
+Bytes host_bytes(const sockaddr_storage& a) {
+  const auto* v4 = &reinterpret_cast<const sockaddr_in&>(a).sin_addr;
+  const auto* v6 = &reinterpret_cast<const sockaddr_in6&>(a).sin6_addr;
+  return a.ss_family == AF_INET ? std::as_bytes(std::span(v4, 1)) : std::as_bytes(std::span(v6, 1));
+}
+
+bool same_host(const sockaddr_storage& a, const sockaddr_storage& b) {
+  return a.ss_family == b.ss_family && std::ranges::equal(host_bytes(a), host_bytes(b));
+}
+
+// Whether an interface that has the one address says that the other is in its subnet.
+bool same_subnet(const sockaddr_storage& own, const sockaddr_storage& other) {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return false;
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, freeifaddrs);
+  for (ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
+    if (i->ifa_addr == nullptr || i->ifa_netmask == nullptr ||
+        i->ifa_addr->sa_family != own.ss_family) {
+      continue;
+    }
+    const size_t len = own.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    sockaddr_storage at{}, mask{};
+    std::memcpy(&at, i->ifa_addr, len);
+    std::memcpy(&mask, i->ifa_netmask, len);
+    mask.ss_family = own.ss_family;  // the kernel leaves it open
+    if (!same_host(at, own)) continue;
+    const Bytes a = host_bytes(own), b = host_bytes(other), m = host_bytes(mask);
+    bool same = true;
+    for (size_t k = 0; k < a.size(); ++k) same = same && ((a[k] ^ b[k]) & m[k]) == std::byte{0};
+    if (same) return true;
+  }
+  return false;
+}
+
+socklen_t length_of(const sockaddr_storage& a) {
+  return a.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+}
+
+void set_port(sockaddr_storage* a, uint16_t port) {
+  if (a->ss_family == AF_INET) reinterpret_cast<sockaddr_in*>(a)->sin_port = htons(port);
+  if (a->ss_family == AF_INET6) reinterpret_cast<sockaddr_in6*>(a)->sin6_port = htons(port);
+}
 }  // namespace
 
-bool may_be_probed(Bytes address) { return host_of(address).ss_family != AF_UNSPEC; }
+// Nothing is sent: a datagram socket only looks the way up.
+Distance distance(Bytes own, Bytes theirs) {
+  const sockaddr_storage we = host_of(own);
+  sockaddr_storage they = host_of(theirs);
+  if (we.ss_family == AF_UNSPEC || we.ss_family != they.ss_family) return Distance::kUnknown;
+  if (of_this_machine(they) || same_subnet(we, they)) return Distance::kDirect;
+  constexpr uint16_t kDiscard = 9;
+  set_port(&they, kDiscard);
+  const Fd fd(socket(they.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!fd) return Distance::kUnknown;
+  sockaddr_storage from{};
+  socklen_t len = sizeof from;
+  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&they), length_of(they)) != 0) {
+    return errno == ENETUNREACH || errno == EHOSTUNREACH ? Distance::kNoWay : Distance::kUnknown;
+  }
+  if (getsockname(fd.get(), reinterpret_cast<sockaddr*>(&from), &len) != 0) {
+    return Distance::kUnknown;
+  }
+  return same_host(from, we) ? Distance::kRouted : Distance::kUnknown;
+}
+
+std::string door_text(Bytes door) {
+  sockaddr_storage a = host_of(door);
+  char text[INET6_ADDRSTRLEN] = {};
+  if (a.ss_family != AF_UNSPEC) {
+    inet_ntop(a.ss_family, host_bytes(a).data(), text, sizeof text);
+    std::memcpy(&a, door.data(), door.size());
+    if (a.ss_family == AF_INET) {
+      return fmt::format("{}:{}", text, ntohs(reinterpret_cast<sockaddr_in&>(a).sin_port));
+    }
+    return fmt::format("[{}]:{}", text, ntohs(reinterpret_cast<sockaddr_in6&>(a).sin6_port));
+  }
+  std::string out;
+  for (std::byte b : door) out += fmt::format("{:02x}", static_cast<unsigned>(b));
+  return out;
+}
+
+bool may_be_probed(const DoorAddress& door) { return host_of(door.blob).ss_family != AF_UNSPEC; }
 
 bool is_loopback(Bytes address) { return loopback(host_of(address)); }
 

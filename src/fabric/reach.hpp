@@ -3,11 +3,12 @@
 // Threads: any; it waits no longer than told, the service thread tells it 2 ms.
 #pragma once
 
-#include <string_view>
+#include <string>
 #include <vector>
 
 #include "core/base/clock.hpp"
 #include "core/base/codec.hpp"
+#include "fabric/fabric.hpp"
 
 namespace cmi::fabric {
 
@@ -15,16 +16,29 @@ enum class Reach { kListening, kRefused, kUnknown };
 // Understands socket addresses; other providers' addresses are kUnknown. The port of a door over
 // verbs is none of TCP's: that TCP refuses it says only that the machine is there, so it counts as
 // listening.
-Reach probe_door(std::string_view provider, Bytes address, Nanos wait);
-bool may_be_probed(Bytes address);
+Reach probe_door(const DoorAddress& door, Nanos wait);
+bool may_be_probed(const DoorAddress& door);
+// Of doors of one context: listening if one is, refused if all are.
+Reach probe_any(const std::vector<DoorAddress>& doors, Nanos wait);
 // All at once, so that it takes no longer than one.
-std::vector<Reach> probe_doors(std::string_view provider,
-                               const std::vector<std::vector<std::byte>>& addresses, Nanos wait);
+std::vector<Reach> probe_doors(const std::vector<DoorAddress>& doors, Nanos wait);
 
 // Why contexts that listen at these doors of one provider cannot both reach each other; null where
 // nothing speaks against it.
 const char* why_out_of_reach(Bytes own, Bytes theirs);
 // No other machine reaches such a door.
 bool is_loopback(Bytes address);
+
+// How the kernel would send to a door from an address of this machine.
+enum class Distance : uint8_t {
+  kDirect,   // within the subnet of that address, or to this machine itself
+  kRouted,   // from that address, over others
+  kUnknown,  // from another address; or none of the internet's
+  kNoWay,    // not at all
+};
+Distance distance(Bytes own, Bytes theirs);
+
+// "10.0.0.1:41234" for a socket address, else its bytes in hexadecimal digits.
+std::string door_text(Bytes address);
 
 }  // namespace cmi::fabric

@@ -29,12 +29,14 @@ struct Server::Serving : Receiver {
   std::unique_ptr<Port> port;
 };
 
-Result<std::unique_ptr<Server>> Server::open(Fabric& fabric, ContextId self,
+Result<std::unique_ptr<Server>> Server::open(std::vector<Fabric*> fabrics, ContextId self,
                                              ServerHandler& handler) {
-  std::unique_ptr<Server> s(new Server(fabric, self, handler));
-  auto door = Port::open(fabric, *s);
-  if (!door) return door.status();
-  s->door_ = door.take();
+  std::unique_ptr<Server> s(new Server(std::move(fabrics), self, handler));
+  for (Fabric* fabric : s->fabrics_) {
+    auto door = Port::open(*fabric, *s);
+    if (!door) return door.status();
+    s->doors_.push_back(door.take());
+  }
   return s;
 }
 
@@ -46,13 +48,28 @@ Server::~Server() {
     servings.swap(servings_);
   }
   servings.clear();
-  door_.reset();
+  doors_.clear();
 }
 
-void Server::on_message(Endpoint&, Bytes message) {
+std::vector<DoorAddress> Server::doors() const {
+  std::vector<DoorAddress> all;
+  for (size_t via = 0; via < doors_.size(); ++via) {
+    const Bytes at = door_address(via);
+    all.push_back({fabrics_[via]->traits().provider, {at.begin(), at.end()}});
+  }
+  return all;
+}
+
+size_t Server::door_of(const Endpoint& ep) const {
+  size_t via = 0;
+  while (&doors_[via]->endpoint() != &ep) ++via;
+  return via;
+}
+
+void Server::on_message(Endpoint& ep, Bytes message) {
   Frame f;
   if (!decode_frame(message, &f)) return drop();
-  if (f.kind == FrameKind::kHello) return hello(f);
+  if (f.kind == FrameKind::kHello) return hello(door_of(ep), f);
   Reader in(f.payload);
   ContextId from{in.get<uint64_t>(), 0};
   from.lo = in.get<uint64_t>();
@@ -79,9 +96,10 @@ void Server::on_message(Endpoint&, Bytes message) {
   drop();
 }
 
-void Server::hello(const Frame& f) {
+void Server::hello(size_t via, const Frame& f) {
   Reader in(f.payload);
   ClientInfo info;
+  info.via = via;
   info.id.hi = in.get<uint64_t>();
   info.id.lo = in.get<uint64_t>();
   info.node.hi = in.get<uint64_t>();
@@ -126,10 +144,10 @@ void Server::hello(const Frame& f) {
   handler_.on_new_session(info);
 
   auto serving = std::make_shared<Serving>(*this, info.id);
-  auto port = Port::open(fabric_, *serving);
+  auto port = Port::open(fabric(via), *serving);
   // Who has something here comes before all who have not.
   if (!port && let_go(known ? 0 : kStrangersStay, kMadeRoom, info.id) > 0) {
-    port = Port::open(fabric_, *serving);
+    port = Port::open(fabric(via), *serving);
   }
   if (!port) {
     trace(kFacMem, kWarn, "server: no serving endpoint: {}", status_name(port.status()));
@@ -137,7 +155,8 @@ void Server::hello(const Frame& f) {
   }
   serving->port = port.take();
   auto peer = serving->port->endpoint().add_peer(initiator);
-  auto door_peer = door_->endpoint().add_peer(client_door);  // the same peer for the same address
+  // The same peer for the same address.
+  auto door_peer = doors_[via]->endpoint().add_peer(client_door);
   if (!peer || !door_peer) return drop();
   serving->peer = *peer;
 
@@ -151,6 +170,7 @@ void Server::hello(const Frame& f) {
     Guard g(mu_);
     Client& c = clients_[info.id];
     if (c.fenced) return drop();  // meanwhile
+    if (c.generation != 0 && c.info.via != via) doors_[c.info.via]->drop(c.door_peer);
     c.info = info;
     c.generation = generation;
     c.secret = random_u64();
@@ -216,12 +236,14 @@ void Server::reply(const ContextId& client, uint64_t number, Bytes payload) {
 
 bool Server::notice(const ContextId& client, uint64_t number, uint16_t type, Bytes payload) {
   Peer peer;
+  size_t via;
   uint64_t secret, ack_secret;
   {
     Guard g(mu_);
     auto it = clients_.find(client);
     if (it == clients_.end() || it->second.fenced) return false;
     peer = it->second.door_peer;
+    via = it->second.info.via;
     secret = it->second.notice_secret;
     ack_secret = it->second.ack_secret;
   }
@@ -231,15 +253,15 @@ bool Server::notice(const ContextId& client, uint64_t number, uint16_t type, Byt
   out.put(self_.lo);
   out.put(ack_secret);
   out.bytes(payload);
-  door_->send(peer, {FrameKind::kNotice, type, secret, number, 0, out.done()});
+  doors_[via]->send(peer, {FrameKind::kNotice, type, secret, number, 0, out.done()});
   return true;
 }
 
-Status Server::add_home(const ContextId& home, Bytes door, uint64_t secret) {
-  auto peer = door_->endpoint().add_peer(door);
+Status Server::add_home(const ContextId& home, Bytes door, uint64_t secret, size_t via) {
+  auto peer = doors_[via]->endpoint().add_peer(door);
   if (!peer) return peer.status();
   Guard g(mu_);
-  homes_[home] = {*peer, secret};
+  homes_[home] = {via, *peer, secret};
   return Status::kOk;
 }
 
@@ -249,14 +271,14 @@ void Server::ack(const ContextId& home, uint64_t secret, uint64_t number, Bytes 
   out.put(self_.hi);
   out.put(self_.lo);
   out.bytes(payload);
-  Peer peer;
+  HomeDoor door;
   {
     Guard g(mu_);
     auto it = homes_.find(home);
     if (it == homes_.end()) return;
-    peer = it->second.peer;
+    door = it->second;
   }
-  door_->send(peer, {FrameKind::kAck, 0, secret, number, 0, out.done()});
+  doors_[door.via]->send(door.peer, {FrameKind::kAck, 0, secret, number, 0, out.done()});
 }
 
 void Server::close_serving(std::shared_ptr<Serving> serving) {
@@ -277,6 +299,7 @@ void Server::close_serving(std::shared_ptr<Serving> serving) {
 void Server::fence(const ContextId& client, bool forever) {
   std::shared_ptr<Serving> serving;
   Peer door{};
+  size_t via = 0;
   {
     Guard g(mu_);
     auto it = clients_.find(client);
@@ -295,6 +318,7 @@ void Server::fence(const ContextId& client, bool forever) {
       it->second.answers.clear();
     }
     door = it->second.door_peer;
+    via = it->second.info.via;
   }
   if (serving != nullptr) close_serving(std::move(serving));
   // A hello, or another fence, may have taken the endpoint out before us and still be closing it.
@@ -303,7 +327,7 @@ void Server::fence(const ContextId& client, bool forever) {
     auto it = clients_.find(client);  // may be swept meanwhile
     if (it == clients_.end() || it->second.closing == 0) break;
   }
-  if (forever) door_->drop(door);
+  if (forever) doors_[via]->drop(door);
 }
 
 void Server::sweep(Nanos silence) { let_go(silence, SIZE_MAX); }
@@ -336,7 +360,7 @@ size_t Server::let_go(Nanos silence, size_t most, const ContextId& but) {
         it->second.fenced) {
       continue;
     }
-    door_->endpoint().remove_peer(it->second.door_peer);
+    doors_[it->second.info.via]->endpoint().remove_peer(it->second.door_peer);
     clients_.erase(it);
   }
   return gone;
@@ -348,10 +372,11 @@ bool Server::knows(const ContextId& client) {
   return it != clients_.end() && !it->second.fenced;
 }
 
-std::vector<std::byte> Server::client_door(const ContextId& client) {
+DoorAddress Server::client_door(const ContextId& client) {
   Guard g(mu_);
   auto it = clients_.find(client);
-  return it == clients_.end() ? std::vector<std::byte>{} : it->second.door;
+  if (it == clients_.end()) return {};
+  return {fabrics_[it->second.info.via]->traits().provider, it->second.door};
 }
 
 Nanos Server::heard(const ContextId& client) {
@@ -367,7 +392,7 @@ int Server::poll() {
   const Serving* const last = last_heard_.load(std::memory_order_relaxed);
   int events = 0;
   if (all || last == nullptr) {
-    events = door_->pump() + door_->endpoint().poll();
+    for (auto& door : doors_) events += door->pump() + door->endpoint().poll();
     if (events > 0) last_heard_.store(nullptr, std::memory_order_relaxed);
   }
   for (size_t i = 0;; ++i) {
@@ -387,7 +412,7 @@ int Server::poll() {
 }
 
 void Server::descriptors(std::vector<int>* fds) {
-  fds->push_back(door_->endpoint().wait_fd());
+  for (auto& door : doors_) fds->push_back(door->endpoint().wait_fd());
   Guard g(mu_);
   for (auto& s : servings_) fds->push_back(s->port->endpoint().wait_fd());
 }
@@ -398,16 +423,20 @@ bool Server::serves() {
 }
 
 bool Server::idle() {
-  if (!door_->idle()) return false;
+  if (!std::all_of(doors_.begin(), doors_.end(), [](auto& d) { return d->idle(); })) return false;
   Guard g(mu_);
   return std::all_of(servings_.begin(), servings_.end(), [](auto& s) { return s->port->idle(); });
 }
 
 bool Server::may_sleep() {
-  if (!door_->endpoint().may_sleep()) return false;
+  // One without a descriptor keeps nobody from sleeping for as long as it may be left alone.
+  const auto may = [](Endpoint& ep) { return ep.wait_fd() < 0 || ep.may_sleep(); };
+  if (!std::all_of(doors_.begin(), doors_.end(), [&](auto& d) { return may(d->endpoint()); })) {
+    return false;
+  }
   Guard g(mu_);
   return std::all_of(servings_.begin(), servings_.end(),
-                     [](auto& s) { return s->port->endpoint().may_sleep(); });
+                     [&](auto& s) { return may(s->port->endpoint()); });
 }
 
 }  // namespace cmi::fabric

@@ -1,6 +1,10 @@
-// The side that is reached: a door that takes first contacts, hands each initiator a serving
-// endpoint of its own, and delivers requests, exactly once each, to a handler. The door also
-// carries notices to other doors and their acknowledgements.
+// The side that is reached: doors that take first contacts, hands each initiator a serving
+// endpoint of its own, and delivers requests, exactly once each, to a handler. The doors also
+// carry notices to other doors and their acknowledgements.
+//
+// There is a door for each fabric that we are given, by number in their order. A client comes by
+// one of them, and may come by another with its next generation; its numbers and answers go with
+// it.
 //
 // A client that comes back with a newer generation has its old serving endpoint closed before it is
 // welcomed: whatever its old connection still carried is then without effect (a fence). The handler
@@ -31,6 +35,7 @@ inline constexpr Nanos kStrangersStay = kSecond;
 struct ClientInfo {
   ContextId id;
   NodeId node;
+  size_t via = 0;  // which of our doors its present session came by: Server::fabric()
 };
 
 class ServerHandler {
@@ -55,18 +60,25 @@ class ServerHandler {
 class Server : public Receiver {
  public:
   static Result<std::unique_ptr<Server>> open(Fabric& fabric, ContextId self,
+                                              ServerHandler& handler) {
+    return open(std::vector<Fabric*>{&fabric}, self, handler);
+  }
+  static Result<std::unique_ptr<Server>> open(std::vector<Fabric*> fabrics, ContextId self,
                                               ServerHandler& handler);
   ~Server() override;
 
-  Bytes door_address() const { return door_->endpoint().address(); }
+  Bytes door_address(size_t via = 0) const { return doors_[via]->endpoint().address(); }
+  std::vector<DoorAddress> doors() const;
+  Fabric& fabric(size_t via) const { return *fabrics_[via]; }
 
   // To a client, on its present session. Kept until the client says it has it.
   void reply(const ContextId& client, uint64_t number, Bytes payload);
   // To a client's door. False when there is no such client.
   bool notice(const ContextId& client, uint64_t number, uint16_t type, Bytes payload);
-  // Homes whose notices are heard. Their door as in their handles; `secret` is what our hello tells
-  // that home and no other, and what its notices must carry.
-  Status add_home(const ContextId& home, Bytes door, uint64_t secret);
+  // Homes whose notices are heard. Their door as in their handles, and which of ours reaches it;
+  // for a home that is known already the new way to it. `secret` is what our hello tells that home
+  // and no other, and what its notices must carry.
+  Status add_home(const ContextId& home, Bytes door, uint64_t secret, size_t via = 0);
   void ack(const ContextId& home, uint64_t secret, uint64_t number, Bytes payload = {});
 
   // Cuts a client off: its serving endpoint is closed when this returns, its messages are dropped
@@ -76,7 +88,7 @@ class Server : public Receiver {
   // serving endpoints are closed; should one come back, it is welcomed anew.
   void sweep(Nanos silence);
   bool knows(const ContextId& client);
-  std::vector<std::byte> client_door(const ContextId& client);
+  DoorAddress client_door(const ContextId& client);
   Nanos heard(const ContextId& client);  // its last hello or request; 0: unknown
 
   int poll();
@@ -98,7 +110,7 @@ class Server : public Receiver {
     uint64_t ack_secret = 0;     // told in our notices to it; its acks carry it
     Nanos heard = 0;             // last hello or request
     std::vector<std::byte> door;
-    Peer door_peer{};
+    Peer door_peer{};  // of our door info.via
     std::shared_ptr<Serving> serving;
     uint64_t settled = 0;                                // numbers below are over at the client
     std::map<uint64_t, std::vector<std::byte>> answers;  // by number, until settled
@@ -107,22 +119,24 @@ class Server : public Receiver {
     bool fenced = false;  // for ever
   };
 
-  Server(Fabric& fabric, ContextId self, ServerHandler& handler)
-      : fabric_(fabric), self_(self), handler_(handler) {}
-  void hello(const Frame& f);
+  Server(std::vector<Fabric*> fabrics, ContextId self, ServerHandler& handler)
+      : fabrics_(std::move(fabrics)), self_(self), handler_(handler) {}
+  void hello(size_t via, const Frame& f);
+  size_t door_of(const Endpoint& ep) const;
   void request(Serving& serving, const Frame& f);
   void close_serving(std::shared_ptr<Serving> serving);
   size_t let_go(Nanos silence, size_t most, const ContextId& but = {});
   void drop() { dropped_.fetch_add(1, std::memory_order_relaxed); }
 
-  Fabric& fabric_;
+  const std::vector<Fabric*> fabrics_;
   const ContextId self_;
   ServerHandler& handler_;
-  std::unique_ptr<Port> door_;
-  Mutex hello_mu_;  // one hello at a time; taken before mu_
+  std::vector<std::unique_ptr<Port>> doors_;  // constant once open
+  Mutex hello_mu_;                            // one hello at a time; taken before mu_
   Mutex mu_;
   std::map<ContextId, Client> clients_ CMI_GUARDED_BY(mu_);
   struct HomeDoor {
+    size_t via = 0;
     Peer peer{};
     uint64_t secret = 0;
   };
@@ -130,7 +144,7 @@ class Server : public Receiver {
   std::vector<std::shared_ptr<Serving>> servings_ CMI_GUARDED_BY(mu_);
   std::atomic<uint64_t> dropped_{0};
   std::atomic<unsigned> round_{0};
-  std::atomic<const Serving*> last_heard_{nullptr};  // by poll(); null: the door. Only compared
+  std::atomic<const Serving*> last_heard_{nullptr};  // by poll(); null: doors. Only compared
 };
 
 }  // namespace cmi::fabric

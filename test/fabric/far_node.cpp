@@ -3,11 +3,15 @@
 #include "fabric/far_node.hpp"
 
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
 #include <cstdlib>
+
+#include "fabric/ofi/address.hpp"
+#include "fabric/ofi/domain.hpp"
 
 namespace cmi::test {
 
@@ -28,13 +32,13 @@ Mapping map_shared(int fd) {
 
 class ProcessFarNode final : public FarNode {
  public:
-  explicit ProcessFarNode(const std::string& provider) {
+  ProcessFarNode(const std::string& provider, uint16_t port) {
     Fd file(memfd_create("far node", MFD_CLOEXEC));
     REQUIRE(file);
     REQUIRE(ftruncate(file.get(), kSharedBytes) == 0);
     shared_ = map_shared(file.get());
     REQUIRE(shared_);
-    pid_ = spawn_case("a_far_node_serves", provider, file.get());
+    pid_ = spawn_case("a_far_node_serves", provider + "@" + std::to_string(port), file.get());
     REQUIRE(pid_ > 0);
     REQUIRE(eventually([&] { return head().ready.load(std::memory_order_acquire) == 1; }));
   }
@@ -84,8 +88,21 @@ std::unique_ptr<FarNode> fake_far_node(fabric::FakeNet& net, std::unique_ptr<Fab
   return std::make_unique<FakeFarNode>(net, std::move(node));
 }
 
-std::unique_ptr<FarNode> process_far_node(const std::string& provider) {
-  return std::make_unique<ProcessFarNode>(provider);
+std::unique_ptr<FarNode> process_far_node(const std::string& provider, uint16_t port) {
+  return std::make_unique<ProcessFarNode>(provider, port);
+}
+
+// As the library opens it, but for the port.
+static Result<std::unique_ptr<Fabric>> open_at(const std::string& provider, uint16_t port) {
+  if (port == 0) return fabric::open_fabric({provider, local_address(), {}});
+  const auto address = fabric::ofi::local_address(local_address());
+  if (!address) return address.status();
+  auto found = fabric::ofi::candidates(provider, *address);
+  if (found.empty() || found[0]->src_addr == nullptr) return Status::kNotSupp;
+  auto* at = static_cast<sockaddr_in*>(found[0]->src_addr);
+  if (at->sin_family != AF_INET) return Status::kNotSupp;
+  at->sin_port = htons(port);
+  return fabric::ofi::OfiFabric::open(std::move(found[0]), true);
 }
 
 pid_t spawn_case(const char* name, const std::string& argument, int fd3) {
@@ -109,11 +126,13 @@ pid_t spawn_case(const char* name, const std::string& argument, int fd3) {
 }
 
 TEST_CASE("a_far_node_serves" * doctest::skip()) {
-  const char* provider = std::getenv(kCaseArgument);
-  REQUIRE(provider != nullptr);
+  REQUIRE(std::getenv(kCaseArgument) != nullptr);
+  const std::string argument = std::getenv(kCaseArgument);  // provider@port
+  const size_t at = argument.find('@');
+  const auto port = static_cast<uint16_t>(std::stoi(argument.substr(at + 1)));
   Mapping shared = map_shared(3);
   REQUIRE(shared);
-  auto fabric = fabric::open_fabric({provider, local_address()});
+  auto fabric = open_at(argument.substr(0, at), port);
   REQUIRE(fabric);
   Inbox inbox;
   auto region = (*fabric)->register_memory(shared.data() + kPageSize, kFarBytes,

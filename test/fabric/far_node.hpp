@@ -6,7 +6,8 @@
 namespace cmi::test {
 
 std::unique_ptr<FarNode> fake_far_node(fabric::FakeNet& net, std::unique_ptr<Fabric> node);
-std::unique_ptr<FarNode> process_far_node(const std::string& provider);
+// `port`: of its endpoint's address, which is an IP address then; 0: any.
+std::unique_ptr<FarNode> process_far_node(const std::string& provider, uint16_t port = 0);
 
 // Runs a case of this program that is marked doctest::skip() in a process of its own, with one
 // argument in the environment and fd 3 as given. The process dies with this thread.

@@ -47,7 +47,7 @@ struct Seen {
 class End : public fabric::LifelineOwner {
  public:
   explicit End(ContextId own, Nanos dead_after = 7 * kSecond) : id(own) {
-    auto l = Lifelines::open(loopback(), id, dead_after, *this);
+    auto l = Lifelines::open({loopback()}, id, dead_after, *this);
     REQUIRE(l);
     lines = l.take();
   }
@@ -336,7 +336,7 @@ TEST_SUITE("lifeline") {
   TEST_CASE("an_address_without_ip_has_no_lifelines") {
     End end({1, 1});
     const std::vector<std::byte> other(40, std::byte{7});
-    CHECK(Lifelines::open(other, {1, 1}, kSecond, end).status() == Status::kNotSupp);
+    CHECK(Lifelines::open({other}, {1, 1}, kSecond, end).status() == Status::kNotSupp);
     CHECK_FALSE(end.lines->connect({2, 2}, other, 80, kSecret, now()));
   }
 }

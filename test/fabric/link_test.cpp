@@ -41,7 +41,7 @@ CMI_CONTRACT(a_request_is_executed_once_and_answered_once, world) {
   CHECK(two.home.handler.most_often() == 1);
   CHECK(two.home.handler.sessions.load() == 1);
   CHECK(two.home.server->knows(two.client.id));
-  CHECK(two.home.server->client_door(two.client.id) == two.client.door());
+  CHECK(two.home.server->client_door(two.client.id).blob == two.client.door());
   CHECK_FALSE(two.link->has_pending());
   CHECK(two.link->heard() != 0);
   CHECK(two.link->unreachable_since() == 0);
@@ -90,6 +90,33 @@ CMI_CONTRACT(a_retired_session_is_replaced_by_a_newer_one, world) {
     old = s;
   }
   CHECK(two.home.handler.numbers() == 10);
+  CHECK(two.home.handler.most_often() == 1);
+}
+
+CMI_CONTRACT(a_door_that_does_not_answer_gives_way_to_the_next, world) {
+  Two two(world);
+  Buffer gone;
+  {
+    Party former(world.open());
+    gone = former.door();
+  }
+  const auto route = [&](const Buffer& door) {
+    return fabric::Route{two.client.fabric.get(), 0, false, two.client.door(), door};
+  };
+  std::vector<Buffer> taken;
+  Link link({route(gone), route(two.home.door())}, two.client.identity(), two.home.id, kLong,
+            [&](const fabric::Route& r) {
+              taken.push_back(r.home_door);
+              return true;
+            });
+  auto asked = link.start(7, buffer(41));  // before there is any session
+  CHECK(link.await(asked, Deadline::in(kLong)) == Cause::kOk);
+  CHECK(word(asked->reply()) == 42);
+  CHECK(link.home_door().blob == two.home.door());
+  CHECK(link.home_doors().size() == 2);
+  CHECK(taken.size() >= 2);
+  CHECK(taken.front() == gone);
+  CHECK(taken.back() == two.home.door());
   CHECK(two.home.handler.most_often() == 1);
 }
 

@@ -107,6 +107,14 @@ TEST_CASE("a_provider_without_atomics_works") {
   modes.atomics = false;
   works(modes);
 }
+TEST_CASE("a_provider_that_injects_little_or_nothing_works") {
+  for (size_t inject : {size_t{0}, size_t{1}, size_t{64}}) {
+    CAPTURE(inject);
+    ProviderModes modes;
+    modes.inject_size = inject;
+    works(modes);
+  }
+}
 TEST_CASE("a_provider_that_orders_nothing_works") {
   ProviderModes modes;
   modes.ordered = false;

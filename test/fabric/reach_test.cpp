@@ -78,12 +78,12 @@ TEST_CASE("a_refused_connection_proves_that_a_door_is_gone_where_doors_are_of_tc
   REQUIRE(bind(listener.get(), address, len) == 0);
   REQUIRE(listen(listener.get(), 1) == 0);
   REQUIRE(getsockname(listener.get(), address, &len) == 0);
-  CHECK(fabric::probe_door("net", at, kPatience) == fabric::Reach::kListening);
-  CHECK(fabric::probe_door("verbs;ofi_rxm", at, kPatience) == fabric::Reach::kListening);
+  CHECK(fabric::probe_door({"net", at}, kPatience) == fabric::Reach::kListening);
+  CHECK(fabric::probe_door({"verbs;ofi_rxm", at}, kPatience) == fabric::Reach::kListening);
   listener.reset();
-  CHECK(fabric::probe_door("tcp;ofi_rxm", at, kPatience) == fabric::Reach::kRefused);
+  CHECK(fabric::probe_door({"tcp;ofi_rxm", at}, kPatience) == fabric::Reach::kRefused);
   // The port of a door over verbs is another's, or nobody's, for TCP.
-  CHECK(fabric::probe_door("verbs;ofi_rxm", at, kPatience) == fabric::Reach::kListening);
+  CHECK(fabric::probe_door({"verbs;ofi_rxm", at}, kPatience) == fabric::Reach::kListening);
 }
 
 bool run(const std::string& command) {

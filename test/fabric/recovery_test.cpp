@@ -1,6 +1,11 @@
 // Contract: many peers at once, of whom one misbehaves, and children that know nothing of fabrics.
+#include <arpa/inet.h>
 #include <malloc.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
+
+#include <algorithm>
 
 #include "fabric/world.hpp"
 #include "support/skip.hpp"
@@ -97,6 +102,49 @@ CMI_CONTRACT(children_of_a_fork_that_exit_or_exec_disturb_nothing, world) {
     CHECK(client.write(&round, 8, server.region->key(), 8) == Cause::kOk);
     CHECK(*server.as<volatile uint64_t>(8) == round);
   }
+}
+
+// One that nobody has at the moment.
+uint16_t free_port() {
+  const Fd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in at = {};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t len = sizeof at;
+  auto* address = reinterpret_cast<sockaddr*>(&at);
+  REQUIRE(bind(fd.get(), address, len) == 0);
+  REQUIRE(getsockname(fd.get(), address, &len) == 0);
+  return ntohs(at.sin_port);
+}
+
+CMI_CONTRACT(a_peer_that_is_restarted_at_the_same_address_is_reached_and_old_keys_open_nothing,
+             world) {
+  if (!world.real()) return skip("addresses of the fakes are used once");
+  const uint16_t port = free_port();
+  auto here = world.open();
+  auto former = world.far_at(port);
+  const std::vector<std::byte> address(former->address().begin(), former->address().end());
+  const RemoteKey old_key = former->key();
+  Client before(*here, address);
+  uint64_t word = 0;
+  REQUIRE(before.read(&word, 8, old_key, 0) == Cause::kOk);
+  former->kill();
+  CHECK(before.read(&word, 8, old_key, 0, kGlance) != Cause::kOk);
+  auto next = world.far_at(port);
+  REQUIRE(std::ranges::equal(next->address(), address));
+  std::memset(next->memory(), 0x33, kFarBytes);
+  // Whoever knew the former one, by its endpoint of before and by a new one.
+  const uint64_t evil = 0x9999999999999999;
+  CHECK(before.write(&evil, 8, old_key, 0, kGlance) != Cause::kOk);
+  {
+    Client rogue(*here, address);
+    CHECK(rogue.write(&evil, 8, old_key, 0, kGlance) != Cause::kOk);
+  }
+  for (size_t i = 0; i < kFarBytes; ++i) REQUIRE(next->memory()[i] == std::byte{0x33});
+  Client after(*here, address);
+  REQUIRE(after.write(&evil, 8, next->key(), 16) == Cause::kOk);
+  CHECK(after.read(&word, 8, next->key(), 16) == Cause::kOk);
+  CHECK(word == evil);
 }
 
 }  // namespace

@@ -144,6 +144,8 @@ std::unique_ptr<FarNode> World::far() {
   return process_far_node(provider_);
 }
 
+std::unique_ptr<FarNode> World::far_at(uint16_t port) { return process_far_node(provider_, port); }
+
 void run_contract(Kind kind, void (*contract)(World&)) {
   World world(kind);
   if (world.open() == nullptr && kind == Kind::kVerbs) FAIL("there is no verbs device");

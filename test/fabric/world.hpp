@@ -149,6 +149,7 @@ class World {
   // Null with the reason printed where this machine lacks the provider.
   std::unique_ptr<Fabric> open();
   std::unique_ptr<FarNode> far();
+  std::unique_ptr<FarNode> far_at(uint16_t port);  // real ones only
   Kind kind() const { return kind_; }
   bool real() const { return !provider_.empty(); }
   // Reads and writes need no progress at the target: its device does them, while it is stopped too.

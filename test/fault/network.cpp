@@ -32,6 +32,8 @@ bool become_root() {
          write_file("/proc/self/gid_map", "0 " + gid + " 1");
 }
 
+Fd again(const Fd& fd) { return Fd(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 3)); }
+
 }  // namespace
 
 Network::Network(Cluster& cluster) : cluster_(cluster) {
@@ -101,18 +103,35 @@ void Network::join(const std::string& node) {
   must(own && ::unshare(CLONE_NEWNET) == 0, "unshare");
   Fd network(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC));
   must(::setns(own.get(), CLONE_NEWNET) == 0 && network, "setns");
+  Place& place = places_[node];
+  place = {number, std::move(network)};
+  must(run({"ip", "link", "set", "lo", "up"}, "", place.network.get()), "loopback");
+  connect(place, port, "eth0", address);
+  ports_[node] = port;
+  cluster_.place(node, again(place.network), {{"CMI_ADDRESS", address}});
+}
+
+void Network::join_beside(const std::string& node, const std::string& other) {
+  cluster_.place(node, again(places_.at(other).network), {});
+}
+
+void Network::add_cable(const std::string& node) {
+  const Place& place = places_.at(node);
+  connect(place, "more" + place.number, "eth1", "10.78.0." + place.number);
+}
+
+void Network::connect(const Place& place, const std::string& port, const std::string& device,
+                      const std::string& address) {
   const std::string path =
-      "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(network.get());
-  must(run({"ip", "-batch", "-"}, "link add " + port + " type veth peer name eth0 netns " + path +
-                                      "\nlink set " + port + " master switch\nlink set " + port +
-                                      " up\n"),
+      "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(place.network.get());
+  must(run({"ip", "-batch", "-"}, "link add " + port + " type veth peer name " + device +
+                                      " netns " + path + "\nlink set " + port +
+                                      " master switch\nlink set " + port + " up\n"),
        "a veth pair");
   must(run({"ip", "-batch", "-"},
-           "link set lo up\naddr add " + address + "/24 dev eth0\nlink set eth0 up\n",
-           network.get()),
+           "addr add " + address + "/24 dev " + device + "\nlink set " + device + " up\n",
+           place.network.get()),
        "the node's end of it");
-  ports_[node] = port;
-  cluster_.place(node, std::move(network), {{"CMI_ADDRESS", address}});
 }
 
 void Network::pull(const std::string& node) {

@@ -34,6 +34,10 @@ class Network {
 
   // Processes of the node that are spawned from now on live in its namespace, under its address.
   void join(const std::string& node);
+  // Another node on the same machine, in the same namespace.
+  void join_beside(const std::string& node, const std::string& other);
+  // A second cable, to an interface eth1 with an address of another subnet, which is never pulled.
+  void add_cable(const std::string& node);
 
   // The node's cable: neither side has a carrier while it is pulled.
   void pull(const std::string& node);
@@ -46,6 +50,12 @@ class Network {
   void heal();
 
  private:
+  struct Place {
+    std::string number;  // of its addresses
+    Fd network;
+  };
+  void connect(const Place& place, const std::string& port, const std::string& device,
+               const std::string& address);
   bool run(const std::vector<std::string>& command, const std::string& input, int network = -1);
   void must(bool done, const std::string& what);
   void write_rules();
@@ -55,6 +65,7 @@ class Network {
   std::string reason_;  // empty: it is here
   std::string said_;    // what the last command printed
   std::map<std::string, std::string> ports_;
+  std::map<std::string, Place> places_;
   std::vector<std::pair<std::string, std::string>> dropped_;  // from, to
 };
 

@@ -498,6 +498,9 @@ TEST_SUITE("cmiadm") {
     REQUIRE(peers["links"].items.size() == 1);
     CHECK(peers["links"].items[0]["state"].text == "up");
     CHECK(peers["links"].items[0]["took_ns"].number > 0);
+    REQUIRE(of(all, home)["doors"].items.size() == 1);
+    CHECK(of(all, home)["doors"].items[0].text.find("127.0.0.1:") != std::string::npos);
+    CHECK(peers["links"].items[0]["over"].text == of(all, home)["doors"].items[0].text);
     CHECK(of(all, home)["links"].items.empty());
     CHECK(all["silent"].items.empty());
 
@@ -506,6 +509,7 @@ TEST_SUITE("cmiadm") {
     CHECK(table.says("since each context began"));
     CHECK(table.says("per second"));
     CHECK(table.says("LINK TO HOME"));
+    CHECK(table.says("REACHED OVER"));
 
     // The same of each segment by itself: nothing of the context's is another segment's.
     const Export other = export_segment(home, 16 * kPage);

@@ -170,6 +170,10 @@ TEST_CASE("a_value_that_cannot_be_parsed_is_refused_with_one_line_that_names_it"
   Clean clean;
   CHECK(clean.refuses("CMI_PROVIDER", ""));
   CHECK(clean.refuses("CMI_ADDRESS", ""));
+  for (const char* list : {",", "a,", ",a", "a,,b"}) {
+    CHECK(clean.refuses("CMI_PROVIDER", list));
+    CHECK(clean.refuses("CMI_ADDRESS", list));
+  }
   for (const char* bad : {"", "Signal", "signals", "both"}) {
     CAPTURE(bad);
     CHECK(clean.refuses("CMI_FAULT", bad));

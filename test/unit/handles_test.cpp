@@ -32,6 +32,7 @@ RsegInfo some_rseg() {
   i.attrib = CMI_SEG_WRITE_THROUGH;
   i.home_node = {1, 2};
   i.home = {3, 4};
+  i.machine = 0x55aa;
   i.doors = {{"tcp;ofi_rxm", bytes_of("sixteen bytes...")}, {"shm", bytes_of("fi_shm://4711")}};
   return i;
 }
@@ -300,7 +301,8 @@ TEST_CASE("fields_outside_their_range_are_refused_in_both_directions") {
   Buffer b(kNaddrSize);
   CHECK(encode_naddr({{}, {3, 4}}, b) == Status::kInval);
 
-  // The same by way of the wire. rseg: uid, home_seg, size, flags, attrib, node, context, doors.
+  // The same by way of the wire. rseg: uid, home_seg, size, flags, attrib, node, context, machine,
+  // doors.
   auto wire_refuses = [](const auto& info, size_t at, auto value) {
     Buffer bad = encoded(info);
     set(bad, kFields + at, value);
@@ -314,10 +316,10 @@ TEST_CASE("fields_outside_their_range_are_refused_in_both_directions") {
   CHECK(wire_refuses(some_rseg(), 20, int32_t{-1}));
   CHECK(wire_refuses(some_rseg(), 24, int32_t{1}));
   for (int count : {0, 1, 3, 8, 9, 255}) {
-    CHECK(wire_refuses(some_rseg(), 60, static_cast<uint8_t>(count)));
+    CHECK(wire_refuses(some_rseg(), 68, static_cast<uint8_t>(count)));
   }
   for (int length : {0, 10, 12, 64, 65535}) {  // of the first door's provider
-    CHECK(wire_refuses(some_rseg(), 61, static_cast<uint16_t>(length)));
+    CHECK(wire_refuses(some_rseg(), 69, static_cast<uint16_t>(length)));
   }
   // token: uid, id, secret, rights, any_node, node, context, keys.
   CHECK(wire_refuses(some_token(), 8, uint64_t{0}));
@@ -359,6 +361,31 @@ TEST_CASE("a_full_house_of_doors_and_keys_fits") {
   TokenInfo token = some_token();
   token.keys.assign(5, {"verbs;ofi_rxm", {~0ull, ~0ull}});
   CHECK(decode_token(encoded(token).data()));
+}
+
+TEST_CASE("doors_damaged_under_a_good_checksum_are_refused_or_what_they_say") {
+  RsegInfo rseg = some_rseg();
+  rseg.doors.assign(kMaxDoors, {"tcp;ofi_rxm", Buffer(16, std::byte{2})});
+  const Buffer good = encoded(rseg);
+  std::mt19937_64 rng(3);
+  int taken = 0;
+  for (int round = 0; round < 20000; ++round) {
+    Buffer bad = good;
+    for (uint64_t n = rng() % 3; n < 3; ++n) {
+      bad[kFields + rng() % (bad.size() - kFields)] = static_cast<std::byte>(rng());
+    }
+    seal(bad);
+    const auto out = decode_rseg(bad.data());
+    if (!out) continue;
+    ++taken;
+    REQUIRE(out->doors.size() <= kMaxDoors);
+    for (const FabricAddress& door : out->doors) {
+      REQUIRE((!door.provider.empty() && door.provider.size() <= kMaxProvider));
+      REQUIRE((!door.blob.empty() && door.blob.size() <= kMaxDoorAddress));
+    }
+    REQUIRE(encoded(*out) == bad);  // no byte of it was passed over
+  }
+  CHECK(taken > 0);
 }
 
 TEST_CASE("nothing_is_read_beyond_what_an_object_claims") {

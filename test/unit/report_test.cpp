@@ -14,7 +14,8 @@ node::ContextReport full() {
   r.homes = {{4097, {{1, 7, {}, false}, {2, 1, {3, 4}, true}}, {{{5, 6}, 7, 3}}, 11, 12},
              {8194, {}, {}, 0, 0}};
   r.imports = {{9, 2, 3, 4, {5, 6}, 7, 8, 9, {1, 2, 3, 4, 5, 6, 7}}};
-  r.links = {{{1, 2}, true, 3, 4, 5}, {{6, 7}, false, 0, 0, 8}};
+  r.links = {{{1, 2}, true, 3, 4, 5, "net 10.0.0.1:7"}, {{6, 7}, false, 0, 0, 8, ""}};
+  r.doors = {"tcp;ofi_rxm 127.0.0.1:9", ""};
   return r;
 }
 
@@ -55,6 +56,8 @@ TEST_CASE("a report is decoded as it was encoded") {
   CHECK(back->links[0].silent == 3);
   CHECK(back->links[0].unreachable == 4);
   CHECK(back->links[0].took == 5);
+  CHECK(back->links[0].way == "net 10.0.0.1:7");
+  CHECK(back->doors == full().doors);
   CHECK_FALSE(back->links[1].dead);
   CHECK(node::encode_report(*back) == bytes);
 }
@@ -77,7 +80,8 @@ TEST_CASE("a damaged report asks for no more memory than it has bytes") {
     const auto back = node::decode_report(bad);
     if (!back) continue;
     CHECK(back->homes.size() * 12 <= bad.size());
-    CHECK(back->links.size() * 41 <= bad.size());
+    CHECK(back->links.size() * 43 <= bad.size());
+    CHECK(back->doors.size() * 2 <= bad.size());
   }
 }
 

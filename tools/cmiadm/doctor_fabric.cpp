@@ -4,7 +4,7 @@
 
 #include "core/base/log.hpp"
 #include "doctor.hpp"
-#include "fabric/fabric.hpp"
+#include "fabric/ways.hpp"
 #include "text.hpp"
 
 namespace cmi::adm {
@@ -51,11 +51,11 @@ fabric::Cause read_across(fabric::Fabric& fabric) {
 
 void examine_fabric(Report& report, const context::Environment& env) {
   Overheard trace;
-  auto fabric = fabric::open_fabric({env.provider, env.address});
-  if (!fabric) {
+  auto ways = fabric::open_ways(env.provider, env.address);
+  if (!ways) {
     std::string why = trace.last_alert();
-    if (why.empty()) why = status_name(fabric.status());
-    const bool address = fabric.status() == Status::kInval;
+    if (why.empty()) why = status_name(ways.status());
+    const bool address = ways.status() == Status::kInval;
     report.push_back({Health::kBroken, address ? "address" : "provider", why,
                       address ? "set CMI_ADDRESS to an address or an interface that \"ip addr\" "
                                 "shows, or to auto"
@@ -63,12 +63,15 @@ void examine_fabric(Report& report, const context::Environment& env) {
                                 "those that \"fi_info -l\" shows"});
     return;
   }
-  const fabric::Traits& traits = (*fabric)->traits();
-  report.push_back({Health::kGood, "provider",
-                    fmt::format("{}: swaps {}, messages of {}", traits.provider,
-                                traits.cas ? "by the provider" : "by the home's CPU",
-                                human_bytes(traits.max_message)),
-                    ""});
+  for (const fabric::Way& way : *ways) {
+    const fabric::Traits& traits = way.serving->traits();
+    report.push_back({Health::kGood, "provider",
+                      fmt::format("{} on {}: swaps {}, messages of {}", traits.provider,
+                                  traits.device.empty() ? "a device" : traits.device,
+                                  way.cas ? "by the provider" : "by the home's CPU",
+                                  human_bytes(traits.max_message)),
+                      ""});
+  }
   if (env.address.empty()) {
     report.push_back({Health::kLimited, "address",
                       "loopback: nobody on another machine can import what is exported here",
@@ -76,7 +79,10 @@ void examine_fabric(Report& report, const context::Environment& env) {
   } else {
     report.push_back({Health::kGood, "address", env.address, ""});
   }
-  const fabric::Cause cause = read_across(**fabric);
+  fabric::Cause cause = fabric::Cause::kOk;
+  for (const fabric::Way& way : *ways) {
+    if (cause == fabric::Cause::kOk) cause = read_across(*way.serving);
+  }
   const bool good = cause == fabric::Cause::kOk;
   report.push_back({good ? Health::kGood : Health::kBroken, "transfer",
                     good ? "4 KiB read from one endpoint to another"

@@ -4,11 +4,11 @@
 #include <string>
 
 #include "core/access/handles.hpp"
+#include "fabric/reach.hpp"
 
 namespace cmi::adm {
 
-// "10.0.0.1:41234" for a socket address, else its bytes in hexadecimal digits.
-std::string door_text(Bytes door);
+using fabric::door_text;
 
 // As digits.
 std::string fingerprint(uint32_t token_fingerprint);

@@ -106,7 +106,7 @@ Result<Answer> ask(fabric::Link& link, uint64_t uid, Deadline deadline) {
 int ping_door(const access::RsegInfo& rseg, const access::FabricAddress& door, Nanos wait) {
   const std::string there = fmt::format("{} {}", door.provider, door_text(door.blob));
   const Deadline deadline = Deadline::in(wait);
-  switch (fabric::probe_door(door.provider, door.blob, wait)) {
+  switch (fabric::probe_door(door, wait)) {
     case fabric::Reach::kRefused:
       complain("{}: refused: the home's context has ended, and its segments with it", there);
       return kTrouble;
@@ -182,9 +182,16 @@ int ping(const Options& options) {
   const Result<access::RsegInfo> rseg = read_handle(options.operands[0]);
   if (!rseg) return kTrouble;
   if (rseg->doors.empty()) complain("the handle names no door");
-  int result = rseg->doors.empty() ? kTrouble : kFine;
+  // An importer takes one that answers.
+  int result = kTrouble;
+  const bool elsewhere = rseg->machine != 0 && rseg->machine != node::machine_id();
   for (const access::FabricAddress& door : rseg->doors) {
-    result = std::max(result, ping_door(*rseg, door, std::max(options.wait, kSecond)));
+    if (elsewhere && rseg->doors.size() > 1 && fabric::is_loopback(door.blob)) {
+      std::printf("%s %s: for processes on the home's machine\n", door.provider.c_str(),
+                  door_text(door.blob).c_str());
+      continue;
+    }
+    result = std::min(result, ping_door(*rseg, door, std::max(options.wait, kSecond)));
   }
   return result;
 }

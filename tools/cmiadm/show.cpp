@@ -180,6 +180,9 @@ Facts facts_of(const NodeRow& node, const Reports& reports, const ContextRow& c)
     }
   }
   const auto at = reports.by_slot.find(c.slot);
+  if (at != reports.by_slot.end()) {
+    for (const std::string& door : at->second.doors) facts.add_item("reached over", door);
+  }
   for (size_t i = 0; at != reports.by_slot.end() && i < at->second.counters.size(); ++i) {
     facts.add(node::kCounterNames[i], std::to_string(at->second.counters[i]));
   }

@@ -111,21 +111,23 @@ void print_segments(const std::vector<Pair>& all) {
 }
 
 void print_links(const Survey& survey, const std::vector<Pair>& all) {
-  Table links({"PID", "LINK TO HOME", "STATE", "LAST ANSWER TOOK", "HEARD OF"});
+  Table doors({"PID", "REACHED OVER"});
+  Table links({"PID", "LINK TO HOME", "OVER", "STATE", "LAST ANSWER TOOK", "HEARD OF"});
   Table imports({"PID", "IMPORT", "HOME", "STATE", "CACHED", "LIMIT", "DIRTY PAGES"});
   for (const auto& [pid, sample, before] : all) {
+    for (const std::string& door : sample->report.doors) doors.row({std::to_string(pid), door});
     for (const node::ImportLine& i : sample->report.imports) {
       imports.row({std::to_string(pid), std::to_string(i.id), whereabouts(survey, i.home),
                    import_state_name(i.state), human_bytes(i.cached),
                    i.limit == 0 ? "-" : human_bytes(i.limit), std::to_string(i.dirty)});
     }
     for (const node::LinkLine& l : sample->report.links) {
-      links.row({std::to_string(pid), whereabouts(survey, l.home), link_state(l),
+      links.row({std::to_string(pid), whereabouts(survey, l.home), l.way, link_state(l),
                  l.took == 0 ? "-" : human_time(l.took),
                  l.silent == 0 ? "never" : human_time(l.silent) + " ago"});
     }
   }
-  for (const Table* t : {&imports, &links}) {
+  for (const Table* t : {&doors, &imports, &links}) {
     if (t->empty()) continue;
     std::puts("");
     t->print();
@@ -192,9 +194,12 @@ void print_json(const Survey& survey, const Samples& now, const std::vector<pid_
       json.close().key("links").open('[');
       for (const node::LinkLine& l : r.links) {
         json.open('{').field("home", hex32(l.home)).field("state", link_state(l));
+        json.field("over", l.way);
         json.field("took_ns", l.took).field("silent_ns", l.silent);
         json.field("unreachable_ns", l.unreachable).close();
       }
+      json.close().key("doors").open('[');
+      for (const std::string& door : r.doors) json.value(door);
       json.close().close();
     }
   }

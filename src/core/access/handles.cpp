@@ -190,6 +190,7 @@ Status encode_rseg(const RsegInfo& info, std::span<std::byte> out, uint16_t vern
   w.put(info.attrib);
   put(w, info.home_node);
   put(w, info.home);
+  w.put(info.machine);
   w.put(static_cast<uint8_t>(info.doors.size()));
   for (const FabricAddress& door : info.doors) {
     put(w, door.provider);
@@ -210,6 +211,7 @@ Result<RsegInfo> decode_rseg(const void* rseg) {
   info.attrib = in.get<int32_t>();
   info.home_node = get_id<NodeId>(in);
   info.home = get_id<ContextId>(in);
+  info.machine = in.get<uint64_t>();
   const size_t doors = in.get<uint8_t>();
   if (doors > kMaxDoors) return Status::kInval;
   for (size_t i = 0; i < doors && in.ok(); ++i) {

@@ -30,11 +30,7 @@ inline constexpr size_t kMaxProvider = 63;      // bytes of a provider's name, a
 inline constexpr size_t kMaxDoorAddress = 255;  // bytes of a door's address, at least 1
 
 // Where a context's door listens, for one provider.
-struct FabricAddress {
-  std::string provider;
-  std::vector<std::byte> blob;
-  bool operator==(const FabricAddress&) const = default;
-};
+using FabricAddress = fabric::DoorAddress;
 
 struct RsegInfo {
   uint64_t uid = 0;      // random, names the segment in the whole cluster; never 0
@@ -44,6 +40,7 @@ struct RsegInfo {
   int32_t attrib = 0;    // of seg_exp, no others
   NodeId home_node;
   ContextId home;
+  uint64_t machine = 0;              // of the home; see node::machine_id()
   std::vector<FabricAddress> doors;  // at most kMaxDoors
   bool operator==(const RsegInfo&) const = default;
 };

@@ -11,6 +11,7 @@
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
 #include "core/emulate/emulate.hpp"
+#include "fabric/reach.hpp"
 
 namespace cmi::context {
 
@@ -165,10 +166,11 @@ Result<Context*> Context::start(uint16_t verno, const cmi_cbs* callbacks,
   if (!told) return told.status();
   c.events_ = told.take();
   memory::Userfault::probe(c.environment_.kernel);
-  auto engine =
-      memory::Engine::start(*c.node_, {c.environment_.provider, c.environment_.address}, c.id_,
-                            c.environment_.fault == Environment::FaultMode::kThread,
-                            c.environment_.dead_after, *c.events_);
+  auto ways = fabric::open_ways(c.environment_.provider, c.environment_.address);
+  if (!ways) return ways.status();
+  auto engine = memory::Engine::start(*c.node_, ways.take(), c.id_,
+                                      c.environment_.fault == Environment::FaultMode::kThread,
+                                      c.environment_.dead_after, *c.events_);
   if (!engine) return engine.status();
   c.engine_ = engine.take();
   c.map_maker_ = std::make_unique<events::MapMaker>(*c.engine_, *c.events_);
@@ -193,8 +195,12 @@ Result<Context*> Context::start(uint16_t verno, const cmi_cbs* callbacks,
     g_handle.store(nullptr);
     return s;
   }
+  const auto doors = c.engine_->doors();
   trace(kFacIni, kInfo, "cmi_ini: version {}, node {:016x}, provider {}", version, c.node_->id().hi,
-        c.engine_->provider());
+        doors[0].provider);
+  for (const auto& door : doors) {
+    trace(kFacIni, kInfo, "reached over {} at {}", door.provider, fabric::door_text(door.blob));
+  }
   made.context = nullptr;
   return &c;
 }

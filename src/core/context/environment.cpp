@@ -36,6 +36,11 @@ std::optional<std::string> variable(const char* name) {
   return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
 }
 
+// Of a list with commas between its items.
+bool empty_item(std::string_view list) {
+  return list.empty() || list.front() == ',' || list.back() == ',' || list.find(",,") != list.npos;
+}
+
 // Decimal digits, then at most one of K, M, G, T. Nullopt: malformed, zero, or beyond 64 bits.
 std::optional<uint64_t> parse_bytes(std::string_view text) {
   uint64_t number = 0;
@@ -84,11 +89,13 @@ Result<Environment> read_environment() {
   Environment env;
 
   if (auto v = variable("CMI_PROVIDER")) {
-    if (v->empty()) return bad_value("CMI_PROVIDER", *v, "not the name of a provider");
+    if (empty_item(*v)) return bad_value("CMI_PROVIDER", *v, "not the name of a provider");
     env.provider = std::move(*v);
   }
   if (auto v = variable("CMI_ADDRESS")) {
-    if (v->empty()) return bad_value("CMI_ADDRESS", *v, "not an address, an interface or auto");
+    if (empty_item(*v)) {
+      return bad_value("CMI_ADDRESS", *v, "not an address, an interface or auto");
+    }
     env.address = std::move(*v);
   }
 

@@ -19,8 +19,8 @@ struct Environment {
     uint32_t level = 0;       // Level
   };
 
-  std::string provider;             // CMI_PROVIDER; empty: the best one
-  std::string address;              // CMI_ADDRESS; empty: loopback
+  std::string provider;             // CMI_PROVIDER, a list; empty: the best one
+  std::string address;              // CMI_ADDRESS, a list; empty: loopback
   std::string node_name;            // CMI_NODE; never empty
   std::string runtime_dir;          // CMI_RUNTIME_DIR; absolute, need not exist
   uint64_t mem_max = 0;             // CMI_MEM_MAX, bytes; never 0

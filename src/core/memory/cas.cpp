@@ -54,7 +54,7 @@ Exception Importer::cas(const View& view, const std::byte* addr, uint64_t expect
   page.unlock();
 
   const Exception e =
-      parts_.linking.traits().cas && (imp.rights.load() & kOneSided) == kOneSided
+      imp.link->cas() && (imp.rights.load() & kOneSided) == kOneSided
           ? swap_by_provider(holder, offset, expected, desired, found, unknown, deadline)
           : swap_by_message(holder, offset, expected, desired, again, found, pending, unknown,
                             deadline);

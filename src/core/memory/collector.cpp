@@ -144,7 +144,7 @@ void Importer::Collector::allow_runs() {
 
 uint32_t Importer::Collector::run_at(uint32_t page, uint32_t end) {
   if (session_ == nullptr || page < no_run_before_) return 0;
-  const size_t most = importer_.parts_.linking.traits().max_rma / kPageSize;
+  const size_t most = session_->fabric().traits().max_rma / kPageSize;
   uint32_t n = 0;
   while (page + n < end && n < most) {
     const Page& p = import_->table[page + n];

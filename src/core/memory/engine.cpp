@@ -30,23 +30,20 @@ thread_local uint64_t t_uncovered = 0;
 constexpr Nanos kSweepEvery = 5 * kSecond, kSweepAfter = 30 * kSecond;
 }  // namespace
 
-Result<std::unique_ptr<Engine>> Engine::start(node::Node& node, const fabric::Config& config,
+Result<std::unique_ptr<Engine>> Engine::start(node::Node& node, std::vector<fabric::Way> ways,
                                               ContextId self, bool fault_threads, Nanos dead_after,
                                               Observer& observer) {
   std::unique_ptr<Engine> e(new Engine(node));
-  auto serving = fabric::open_fabric(config);
-  if (!serving) return serving.status();
-  e->serving_ = serving.take();
-  fabric::Config same = config;
-  same.provider = e->serving_->traits().provider;
-  same.tried = true;
-  auto linking = fabric::open_fabric(same);
-  if (!linking) return linking.status();
-  e->linking_ = linking.take();
-  auto server = fabric::Server::open(*e->serving_, self, *e);
+  e->ways_ = std::move(ways);
+  std::vector<fabric::Fabric*> serving;
+  for (const fabric::Way& way : e->ways_) {
+    serving.push_back(way.serving.get());
+    e->blind_ = e->blind_ || !way.serving->traits().wait_fd;
+  }
+  auto server = fabric::Server::open(std::move(serving), self, *e);
   if (!server) return server.status();
   e->server_ = server.take();
-  auto watch = Watch::open({node, *e->server_, e->provider(), self, dead_after, observer});
+  auto watch = Watch::open({node, *e->server_, self, dead_after, observer});
   if (!watch) return watch.status();
   e->watch_ = watch.take();
   e->wake_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -55,14 +52,12 @@ Result<std::unique_ptr<Engine>> Engine::start(node::Node& node, const fabric::Co
   fabric::Identity identity;
   identity.id = self;
   identity.node = node.id();
-  const Bytes door = e->server_->door_address();
-  identity.door.assign(door.begin(), door.end());
-  auto importer = Importer::open({node, *e->linking_, e->provider(), *e->server_, identity,
-                                  e->views_, e->stats_, *e->watch_, fault_threads, observer});
+  auto importer = Importer::open({node, e->ways_, *e->server_, identity, e->views_, e->stats_,
+                                  *e->watch_, fault_threads, observer});
   if (!importer) return importer.status();
   e->importer_ = importer.take();
-  auto home = Home::open({node, *e->serving_, *e->server_, e->provider(), self, node.id(),
-                          e->views_, e->stats_, *e->watch_, observer, e->importer_.get()});
+  auto home = Home::open({node, *e->server_, self, node.id(), e->views_, e->stats_, *e->watch_,
+                          observer, e->importer_.get()});
   if (!home) return home.status();
   e->home_ = home.take();
   e->watch_->start(*e->home_, *e->importer_);
@@ -88,13 +83,12 @@ Engine::~Engine() {
   fault_threads_.reset();
   stop();
   if (watch_ != nullptr) watch_->stop();
-  // Importer first: its links' endpoints are on linking_, its pages are what they write to.
+  // Importer first: its links' endpoints are on the ways, its pages are what they write to.
   importer_.reset();
   watch_.reset();
   server_.reset();
   home_.reset();
-  linking_.reset();
-  serving_.reset();
+  ways_.clear();
 }
 
 void Engine::wake() {
@@ -217,11 +211,10 @@ void Engine::serve() {
 }
 
 bool Engine::sleep(Nanos until) {
+  if (blind_) until = std::min(until, now() + kBlindNap);
   if (!server_->idle()) {
     until =
         std::min(until, now() + kRetryLetters);  // told "again": nothing wakes us when it may go
-  } else if (!serving_->traits().wait_fd) {
-    until = std::min(until, now() + kBlindNap);
   } else if (!server_->may_sleep()) {
     sched_yield();
     return false;

@@ -18,11 +18,10 @@ namespace cmi::memory {
 
 class Engine : public fabric::ServerHandler, public FaultTarget {
  public:
-  // Opens the fabric twice: once to serve (driven by the service thread) and once for what this
-  // context starts (driven by the threads that wait), so that neither wakes the other.
+  // Takes over the ways by which others are reached and reach us.
   // kNotSupp: among others, fault_threads where the process may not have them.
   // `dead_after`: silence after which a peer counts as dead.
-  static Result<std::unique_ptr<Engine>> start(node::Node& node, const fabric::Config& config,
+  static Result<std::unique_ptr<Engine>> start(node::Node& node, std::vector<fabric::Way> ways,
                                                ContextId self, bool fault_threads, Nanos dead_after,
                                                Observer& observer);
   ~Engine() override;
@@ -33,7 +32,7 @@ class Engine : public fabric::ServerHandler, public FaultTarget {
   ViewTable& views() { return views_; }
   const Stats& stats() const { return stats_; }
   Stats& stats() { return stats_; }
-  const std::string& provider() const { return serving_->traits().provider; }
+  std::vector<fabric::DoorAddress> doors() const { return server_->doors(); }
   uint64_t messages_dropped() const { return server_->dropped(); }
   void wake();  // makes the service thread look at its timers
   // Ends the service thread. What this context owes to others is then left to its links' ends.
@@ -67,7 +66,8 @@ class Engine : public fabric::ServerHandler, public FaultTarget {
   node::Node& node_;
   Stats stats_;
   ViewTable views_;
-  std::unique_ptr<fabric::Fabric> serving_, linking_;
+  std::vector<fabric::Way> ways_;  // one for each door of server_
+  bool blind_ = false;             // some have no descriptor that could wake us
   std::unique_ptr<fabric::Server> server_;
   std::unique_ptr<Watch> watch_;
   std::unique_ptr<Importer> importer_;

@@ -34,20 +34,21 @@ Result<access::RsegInfo> Home::export_segment(int32_t id, int32_t flags, int32_t
   r.attrib = attrib;
   r.home_node = parts_.node_id;
   r.home = parts_.self;
-  const Bytes door = parts_.server.door_address();
-  r.doors.push_back({parts_.provider, std::vector<std::byte>(door.begin(), door.end())});
+  r.machine = node::machine_id();
+  r.doors = parts_.server.doors();
   return r;
 }
 
 // Null: there is no memory yet.
 Result<std::unique_ptr<fabric::Region>> Home::register_for(Segment& s,
                                                            const access::TokenInfo& token,
-                                                           uint64_t key) {
+                                                           size_t via, uint64_t key) {
   const uint64_t first = token.part.offset;
   const uint64_t whole = token.part.size != 0 ? first + token.part.size : s.size;
   const uint64_t end = std::min(whole, s.brk.bytes);
   if (end <= first) return std::unique_ptr<fabric::Region>();
-  return parts_.serving.register_memory(s.service.data() + first, end - first, token.rights, key);
+  return parts_.server.fabric(via).register_memory(s.service.data() + first, end - first,
+                                                   token.rights, key);
 }
 
 Result<access::TokenInfo> Home::new_token(int32_t id, bool any_node, NodeId node, uint32_t rights,
@@ -79,11 +80,11 @@ Result<access::TokenInfo> Home::new_token(int32_t id, bool any_node, NodeId node
   if (part != nullptr) info.part = *part;
   // The token is the key of a registration with just its rights.
   const uint64_t wanted = random_u64();
-  auto region = register_for(*s, info, wanted);
+  auto region = register_for(*s, info, kTokensDoor, wanted);
   if (!region) return region.status();
   auto key = *region != nullptr ? (*region)->key() : fabric::RemoteKey{wanted, 0};
   key.base -= info.part.offset;  // of the segment's first byte, reachable or not
-  info.keys.push_back({parts_.provider, key});
+  info.keys.push_back({parts_.server.fabric(kTokensDoor).traits().provider, key});
   Token& t = s->tokens[info.id];
   t.info = info;
   t.region = region.take();

@@ -273,7 +273,7 @@ bool Importer::session_key(Import& imp, fabric::Session& session, fabric::Remote
     // With the break at 0 there is nothing that a key could open.
     const Result<fabric::RemoteKey> usable = imp.extensible && raw.empty()
                                                  ? fabric::RemoteKey{k, base}
-                                                 : parts_.linking.map_key({k, base}, raw);
+                                                 : session.fabric().map_key({k, base}, raw);
     if (!usable) return false;
     imp.key.store(usable->key, std::memory_order_relaxed);
     imp.key_base.store(usable->base, std::memory_order_relaxed);

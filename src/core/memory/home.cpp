@@ -15,6 +15,7 @@
 #include "core/memory/store_log.hpp"
 #include "core/segment/map_file.hpp"
 #include "core/segment/placement.hpp"
+#include "fabric/reach.hpp"
 
 namespace cmi::memory {
 
@@ -130,13 +131,21 @@ Result<int32_t> Home::create(uint64_t size, int32_t flags, uint64_t reservation)
     (void)parts_.node.remove(*id);
     return st;
   }
-  segment::place_memory(s.service.data(), size, parts_.serving.traits().device);
+  segment::place_memory(s.service.data(), size, device());
   if (Status st = lock_memory(flags, s.service.data(), s.brk.bytes); !ok(st)) {
     segments_.erase(*id);
     (void)parts_.node.remove(*id);
     return st;
   }
   return *id;
+}
+
+// What most of the traffic with other machines goes through.
+const std::string& Home::device() const {
+  const auto doors = parts_.server.doors();
+  size_t via = 0;
+  while (via + 1 < doors.size() && fabric::is_loopback(doors[via].blob)) ++via;
+  return parts_.server.fabric(via).traits().device;
 }
 
 Status Home::map_service(Segment& s) {

@@ -43,6 +43,8 @@ namespace cmi::memory {
 inline constexpr uint32_t kMaxTokens = 16384;  // of a context
 inline constexpr uint32_t kMaxTokensPerSegment = 16384;
 inline constexpr uint32_t kMaxExports = 1024;
+inline constexpr size_t kTokensDoor =
+    0;  // by whose fabric tokens are registered; sessions: each by its own
 inline constexpr size_t kMaxHolders = 4096;              // imports of one segment
 inline constexpr size_t kMaxRecovery = size_t{1} << 30;  // bytes of one CHECK or RECO
 
@@ -50,9 +52,7 @@ class Home {
  public:
   struct Parts {
     node::Node& node;
-    fabric::Fabric& serving;
     fabric::Server& server;
-    std::string provider;
     ContextId self;
     NodeId node_id;
     ViewTable& views;
@@ -124,7 +124,7 @@ class Home {
   bool all_answered(uint64_t call);
   struct Silent {
     access::NaddrInfo who;
-    std::vector<std::byte> door;
+    fabric::DoorAddress door;
   };
   std::vector<Silent> end_call(uint64_t call);  // those that have not answered
 
@@ -297,6 +297,7 @@ class Home {
   void forget_holders(Segment& s, Predicate which) CMI_REQUIRES(mu_);
   Holder* find_holder(Segment& s, const ContextId& client, uint32_t instance) CMI_REQUIRES(mu_);
   Status map_service(Segment& s) CMI_REQUIRES(mu_);
+  const std::string& device() const;
   void arm(Segment& s) CMI_REQUIRES(mu_);
   void arm(HomeView& v) CMI_REQUIRES(mu_);
   static void reply(fabric::Server& server, const ContextId& client, uint64_t number, WireStatus s,
@@ -431,9 +432,10 @@ class Home {
   // export.cpp
   // Importers that have not acknowledged: fences them, and tells of what they may have stored.
   void cut_off_silent(const std::shared_ptr<Publication>& p, uint64_t uid);
-  // What the token lets its holder reach: its part of the segment, up to the break.
+  // What the token lets its holder reach: its part of the segment, up to the break. `via`: the door
+  // by which its holder comes.
   Result<std::unique_ptr<fabric::Region>> register_for(Segment& s, const access::TokenInfo& token,
-                                                       uint64_t key) CMI_REQUIRES(mu_);
+                                                       size_t via, uint64_t key) CMI_REQUIRES(mu_);
 
   // home_barrier.cpp
   // The pages of these ranges that this node has stored to since they were looked at last.

@@ -15,6 +15,7 @@
 #include "core/emulate/emulate.hpp"
 #include "core/segment/map_file.hpp"
 #include "fabric/reach.hpp"
+#include "fabric/routes.hpp"
 
 namespace cmi::memory {
 
@@ -51,41 +52,50 @@ Importer::~Importer() {
   }
 }
 
-const access::FabricAddress* Importer::door_of(const access::RsegInfo& rseg) const {
-  for (const auto& door : rseg.doors) {
-    if (door.provider == parts_.provider) return &door;
+std::vector<fabric::Route> Importer::routes_to(const access::RsegInfo& rseg) const {
+  const uint64_t machine = node::machine_id();
+  const auto same = machine == 0 || rseg.machine == 0 ? fabric::SameMachine::kUnknown
+                    : machine == rseg.machine         ? fabric::SameMachine::kYes
+                                                      : fabric::SameMachine::kNo;
+  const std::vector<fabric::DoorAddress> own = parts_.server.doors();
+  const char* why = nullptr;
+  std::vector<fabric::Route> routes;
+  for (const auto& [ours, theirs] : fabric::routes_between(own, rseg.doors, same, &why)) {
+    const fabric::Way& way = parts_.ways[ours];
+    routes.push_back({way.linking.get(), ours, way.cas, own[ours].blob, rseg.doors[theirs].blob});
   }
-  return nullptr;
+  if (routes.empty()) {
+    alert(kFacSeg, "seg_imp: no way to the home over {}: {}", own[0].provider, why);
+  }
+  return routes;
 }
 
 std::shared_ptr<fabric::Link> Importer::link_to(const access::RsegInfo& rseg) {
   Guard g(links_mu_);
   auto it = links_.find(rseg.home);
   if (it != links_.end()) return it->second;
-  const access::FabricAddress* door = door_of(rseg);
-  const char* why = door == nullptr ? "it offers no address of the provider that is open here"
-                                    : fabric::why_out_of_reach(parts_.self.door, door->blob);
-  if (why != nullptr) {
-    alert(kFacSeg, "seg_imp: no way to the home over {}: {}", parts_.provider, why);
-    return nullptr;
-  }
+  std::vector<fabric::Route> routes = routes_to(rseg);
+  if (routes.empty()) return nullptr;
   // A secret of this pair: no other home can speak for this one.
   fabric::Identity self = parts_.self;
   self.notice_secret = random_u64();
-  if (!ok(parts_.server.add_home(rseg.home, door->blob, self.notice_secret))) return nullptr;
-  auto link = std::make_shared<fabric::Link>(parts_.linking, self, rseg.home, door->blob,
-                                             parts_.watch.dead_after());
+  const auto taking = [&server = parts_.server, home = rseg.home,
+                       secret = self.notice_secret](const fabric::Route& r) {
+    return ok(server.add_home(home, r.home_door, secret, r.via));
+  };
+  auto link = std::make_shared<fabric::Link>(std::move(routes), self, rseg.home,
+                                             parts_.watch.dead_after(), taking);
   links_.emplace(rseg.home, link);
   return link;
 }
 
 // The first question to a home, for which there may be no session yet. One that can be reached is
 // given longer to answer than the reconfiguration timeout. *refused: nobody listens at its door.
-Result<std::vector<std::byte>> Importer::open(fabric::Link& link, const access::RsegInfo& rseg,
-                                              bool through, Bytes question, bool* refused,
-                                              Deadline deadline) {
-  const Deadline last{std::max(deadline.at, now() + kFirstContact)};
-  const access::FabricAddress* door = door_of(rseg);
+Result<std::vector<std::byte>> Importer::open(fabric::Link& link, bool through, Bytes question,
+                                              bool* refused, Deadline deadline) {
+  const Nanos others = static_cast<Nanos>(link.routes() - 1) * kSecond;
+  const Deadline last{std::max(deadline.at, now() + kFirstContact + others)};
+  const std::vector<fabric::DoorAddress> doors = link.home_doors();
   const auto type = through ? RequestType::kOpenThrough : RequestType::kOpen;
   auto request = link.start(static_cast<uint16_t>(type), question);
   auto cause = fabric::Cause::kTimeout;
@@ -98,12 +108,11 @@ Result<std::vector<std::byte>> Importer::open(fabric::Link& link, const access::
       why = Status::kNoMem;
       break;
     }
-    if (door == nullptr) continue;
     const bool over = deadline.passed();
-    const auto reach = fabric::probe_door(door->provider, door->blob, over ? kLastLook : kMilli);
+    const auto reach = fabric::probe_any(doors, over ? kLastLook : kMilli);
     *refused = reach == fabric::Reach::kRefused;
-    const bool out_of_reach =
-        over && reach == fabric::Reach::kUnknown && fabric::may_be_probed(door->blob);
+    const bool out_of_reach = over && reach == fabric::Reach::kUnknown &&
+                              std::all_of(doors.begin(), doors.end(), fabric::may_be_probed);
     if (*refused || out_of_reach) break;
   }
   if (cause == fabric::Cause::kOk) {
@@ -169,10 +178,11 @@ Result<std::shared_ptr<Import>> Importer::import(const access::RsegInfo& rseg, i
   out.put(rseg.uid);
   out.put(imp->instance);
   bool refused = false;
-  auto answer = open(*link, rseg, imp->through, out.done(), &refused, deadline);
+  auto answer = open(*link, imp->through, out.done(), &refused, deadline);
   if (!answer) {
-    const access::FabricAddress* door = door_of(rseg);
-    if (door != nullptr && fabric::is_loopback(door->blob)) {
+    const auto doors = link->home_doors();
+    if (std::all_of(doors.begin(), doors.end(),
+                    [](auto& door) { return fabric::is_loopback(door.blob); })) {
       alert(kFacSeg,
             "seg_imp: the home cannot be reached; it listens on loopback only, which no other "
             "machine reaches: CMI_ADDRESS there");

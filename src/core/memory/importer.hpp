@@ -35,6 +35,7 @@
 #include "core/node/report.hpp"
 #include "fabric/link.hpp"
 #include "fabric/server.hpp"
+#include "fabric/ways.hpp"
 
 namespace cmi::memory {
 
@@ -97,8 +98,7 @@ class Importer {
  public:
   struct Parts {
     node::Node& node;
-    fabric::Fabric& linking;
-    std::string provider;
+    const std::vector<fabric::Way>& ways;  // the doors of `server`, in their order
     fabric::Server& server;
     fabric::Identity self;
     ViewTable& views;
@@ -189,7 +189,7 @@ class Importer {
   // Homes that segments are imported from, each with a question on its way; see roll_call.hpp.
   struct Asked {
     access::NaddrInfo who;
-    std::vector<std::byte> door;
+    fabric::DoorAddress door;
     std::shared_ptr<fabric::Link> link;
     std::shared_ptr<fabric::Request> request;  // null: dead already
   };
@@ -219,6 +219,8 @@ class Importer {
   // deletion. What a neighbour imported is the neighbour's to hear of.
   bool concerned_with(const ContextId& home);
   std::shared_ptr<fabric::Link> link_with(const ContextId& home);  // null: there is none
+  // Has a link with several routes find out whether the one that it takes still leads there.
+  void try_link(const ContextId& home);
   // The home is dead or has ended: its link is condemned, its segments are gone.
   void lose_home(const ContextId& home);
   // Whether what is cached of the home's segments may be used. While it may not, nothing of it is
@@ -248,12 +250,10 @@ class Importer {
   };
 
   explicit Importer(Parts parts) : parts_(std::move(parts)) {}
-  const access::FabricAddress* door_of(
-      const access::RsegInfo& rseg) const;  // null: not our provider
+  std::vector<fabric::Route> routes_to(const access::RsegInfo& rseg) const;
   std::shared_ptr<fabric::Link> link_to(const access::RsegInfo& rseg);
-  Result<std::vector<std::byte>> open(fabric::Link& link, const access::RsegInfo& rseg,
-                                      bool through, Bytes question, bool* refused,
-                                      Deadline deadline);
+  Result<std::vector<std::byte>> open(fabric::Link& link, bool through, Bytes question,
+                                      bool* refused, Deadline deadline);
   void take_back(const std::shared_ptr<Import>& imp, Bytes question, bool refused);
   std::vector<std::shared_ptr<Import>> all_imports();
   template <class Predicate>

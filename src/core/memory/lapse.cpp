@@ -33,6 +33,13 @@ std::shared_ptr<fabric::Link> Importer::link_with(const ContextId& home) {
   return it == links_.end() ? nullptr : it->second;
 }
 
+void Importer::try_link(const ContextId& home) {
+  const auto link = link_with(home);
+  if (link != nullptr && link->routes() > 1 && link->heard() != 0 && !link->condemned()) {
+    link->start(static_cast<uint16_t>(RequestType::kAlive), {});
+  }
+}
+
 // Only the mappings go: pages keep their states, their bytes and their twins, and come back without
 // asking the home, which holds up all publications until we are heard of or declared dead.
 void Importer::lapse(const ContextId& home, bool lapsed) {

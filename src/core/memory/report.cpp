@@ -5,8 +5,15 @@
 #include "core/base/log.hpp"
 #include "core/memory/engine.hpp"
 #include "core/node/inquiry.hpp"
+#include "fabric/reach.hpp"
 
 namespace cmi::memory {
+
+namespace {
+std::string place(const std::string& provider, Bytes door) {
+  return provider + " " + fabric::door_text(door);
+}
+}  // namespace
 
 void Home::report(node::ContextReport* out) {
   Guard g(mu_);
@@ -44,8 +51,10 @@ void Importer::report(node::ContextReport* out) {
   const Nanos t = now();
   const auto since = [&](Nanos then) { return then == 0 ? 0 : static_cast<uint64_t>(t - then); };
   for (const auto& link : links_that([](fabric::Link&) { return true; })) {
+    const fabric::Route& route = link->route();
     out->links.push_back({link->home(), link->condemned(), since(link->heard()),
-                          since(link->unreachable_since()), static_cast<uint64_t>(link->took())});
+                          since(link->unreachable_since()), static_cast<uint64_t>(link->took()),
+                          place(route.fabric->traits().provider, route.home_door)});
   }
 }
 
@@ -70,6 +79,7 @@ void Engine::answer(const node::Node::Datagram& question) {
                        s.pages_evicted,
                        s.most_unanswered,
                        s.ticks};
+    for (const auto& door : doors()) report.doors.push_back(place(door.provider, door.blob));
     home_->report(&report);
     importer_->report(&report);
     node::answer(question.fd.get(), report);

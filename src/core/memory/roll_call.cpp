@@ -19,10 +19,7 @@ std::vector<Importer::Asked> Importer::ask_homes() {
                     [&](const Asked& a) { return a.link == imp->link; })) {
       continue;
     }
-    Asked a{{imp->rseg.home_node, imp->rseg.home}, {}, imp->link, nullptr};
-    for (const auto& door : imp->rseg.doors) {
-      if (door.provider == parts_.provider) a.door = door.blob;
-    }
+    Asked a{{imp->rseg.home_node, imp->rseg.home}, imp->link->home_door(), imp->link, nullptr};
     if (!a.link->condemned()) {
       a.request = a.link->start(static_cast<uint16_t>(RequestType::kAlive), {});
     }
@@ -93,7 +90,7 @@ std::vector<access::NaddrInfo> cut_off_peers(Engine& engine, Deadline deadline,
     never.nap(kMilli);
   }
   std::vector<access::NaddrInfo> silent;
-  std::vector<std::vector<std::byte>> doors;
+  std::vector<fabric::DoorAddress> doors;
   for (auto& a : homes) {
     if (answered(a)) continue;
     if (a.request != nullptr) a.link->forget(a.request);
@@ -105,7 +102,7 @@ std::vector<access::NaddrInfo> cut_off_peers(Engine& engine, Deadline deadline,
     doors.push_back(std::move(s.door));
   }
   if (stop.load()) return {};
-  const auto reach = fabric::probe_doors(engine.provider(), doors, kProbe);
+  const auto reach = fabric::probe_doors(doors, kProbe);
   std::vector<access::NaddrInfo> cut_off;
   for (size_t i = 0; i < silent.size(); ++i) {
     if (reach[i] == fabric::Reach::kUnknown) cut_off.push_back(silent[i]);

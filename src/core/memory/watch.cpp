@@ -58,12 +58,14 @@ Watch::Watch(Parts parts)
 Result<std::unique_ptr<Watch>> Watch::open(Parts parts) {
   std::unique_ptr<Watch> w(new Watch(std::move(parts)));
   if (fault_point_fails("watch_no_lifelines")) return w;
-  auto lines = fabric::Lifelines::open(w->parts_.server.door_address(), w->parts_.self,
-                                       w->parts_.dead_after, *w);
+  const std::vector<fabric::DoorAddress> doors = w->parts_.server.doors();
+  std::vector<Bytes> at;
+  for (const auto& door : doors) at.push_back(door.blob);
+  auto lines = fabric::Lifelines::open(at, w->parts_.self, w->parts_.dead_after, *w);
   if (lines) {
     w->lines_ = lines.take();
   } else if (lines.status() == Status::kNotSupp) {
-    trace(kFacIni, kWarn, "provider {} has no IP addresses: no lifelines", w->parts_.provider);
+    trace(kFacIni, kWarn, "provider {} has no IP addresses: no lifelines", doors[0].provider);
   } else {
     return lines.status();
   }
@@ -105,14 +107,13 @@ uint64_t Watch::expect(const fabric::ClientInfo& importer) {
 bool Watch::follow(const access::RsegInfo& rseg, const fabric::Link& link, uint16_t port,
                    uint64_t secret, Deadline deadline) {
   const bool line = port != 0 && lines_ != nullptr;
-  for (const auto& door : rseg.doors) {
-    if (door.provider != parts_.provider) continue;
+  {
     SignalsBlocked quiet;
     Guard g(mu_);
     if (followed_.count(rseg.home) != 0) return true;
-    follow_.push_back({rseg.home, rseg.home_node, door.blob, line ? port : uint16_t{0}, secret});
+    follow_.push_back(
+        {rseg.home, rseg.home_node, link.home_door(), line ? port : uint16_t{0}, secret});
     left_.store(true, std::memory_order_release);
-    break;
   }
   if (lines_ != nullptr) lines_->wake();
   if (!line) return true;  // judged by what it owes
@@ -195,6 +196,7 @@ void Watch::take_in() {
     if (p.home) continue;
     p.home.emplace();
     p.home->door = std::move(f.door);
+    p.home->met.insert(p.home->door.blob);
     p.home->port = f.port;
     p.home->secret = f.secret;
     if (f.port != 0) p.home->retry.lose(t_);
@@ -289,7 +291,7 @@ void Watch::gather(const ContextId& id, Peer& p, Nanos owed, Nanos t) {
       t - p.importer->door_probed > kProbeDoorEvery) {
     p.importer->door_probed = t;
     const auto door = parts_.server.client_door(id);
-    if (fabric::probe_door(parts_.provider, door, 2 * kMilli) == fabric::Reach::kRefused) {
+    if (fabric::probe_door(door, 2 * kMilli) == fabric::Reach::kRefused) {
       prove_end(id, Reason::kEnded);
     }
   }
@@ -302,7 +304,7 @@ bool Watch::out_of_reach(const ContextId& id, const Peer* p) {
   if (link != nullptr && link->local_fault()) return false;
   const auto door = p->home ? p->home->door : parts_.server.client_door(id);
   const Nanos begun = now();
-  const auto reach = fabric::probe_door(parts_.provider, door, std::max<Nanos>(probes_left_, 0));
+  const auto reach = fabric::probe_door(door, std::max<Nanos>(probes_left_, 0));
   probes_left_ -= now() - begun;
   return reach == fabric::Reach::kUnknown;
 }
@@ -377,7 +379,9 @@ void Watch::keep_line(const ContextId& id, AsHome& home) {
   if (t_ >= home.retry.at) {
     home.retry.next(t_);
     home.asked = t_;  // a greeting is answered, too
-    lines_->connect(id, home.door, home.port, home.secret, t_);
+    // Where it has several doors, they are tried one after the other.
+    if (const auto link = importer_->link_with(id)) home.door = link->home_door(home.tries++);
+    lines_->connect(id, home.door.blob, home.port, home.secret, t_);
   }
   look_again_at(std::max(home.retry.at, t_ + kMilli));
 }
@@ -410,7 +414,7 @@ void Watch::look_for(const ContextId& id, AsImporter& importer) {
     if (importer.slot && !parts_.node.alive(*importer.slot, id)) {
       return prove_end(id, Reason::kEnded);
     }
-    lines_->probe(id, parts_.server.client_door(id), importer.listener, t_);
+    lines_->probe(id, parts_.server.client_door(id).blob, importer.listener, t_);
   }
   look_again_at(std::max(importer.retry.at, t_ + kMilli));
 }
@@ -439,6 +443,10 @@ void Watch::on_up(const ContextId& id, Side side, uint16_t listener, uint64_t va
     AsHome& h = *p->home;
     h.up_since = t_;
     h.retry.lost = false;
+    h.met.insert(h.door.blob);
+    h.tries = 0;
+    // The way that the link takes may have gone with the former line, without a word.
+    if (h.vouched != 0) importer_->try_link(id);
     const auto dead = static_cast<Nanos>(std::min<uint64_t>(value, 3600 * kSecond));
     h.lease = std::max<Nanos>(liveness::lease_of(dead), 1);
     if (h.vouched == 0) h.vouched = h.asked;
@@ -492,7 +500,7 @@ void Watch::on_sign(const ContextId& id, Side side, Sign sign, uint64_t value) {
       prove_end(id, Reason::kGoodbye);
       break;
     case Sign::kOver:
-      prove_end(id, Reason::kDisowned);
+      if (!in_doubt(*p)) prove_end(id, Reason::kDisowned);
       break;
     case Sign::kAnswer:
     case Sign::kWelcome:
@@ -514,7 +522,8 @@ void Watch::on_lost(const ContextId& id, Side side) {
 }
 
 void Watch::on_refused(const ContextId& id) {
-  if (find(id) != nullptr) prove_end(id, Reason::kEnded);
+  const Peer* p = find(id);
+  if (p != nullptr && !in_doubt(*p)) prove_end(id, Reason::kEnded);
 }
 
 }  // namespace cmi::memory

@@ -39,7 +39,6 @@ class Watch final : private fabric::LifelineOwner {
   struct Parts {
     node::Node& node;
     fabric::Server& server;
-    std::string provider;
     ContextId self;
     Nanos dead_after = 0;
     Observer& observer;
@@ -85,7 +84,9 @@ class Watch final : private fabric::LifelineOwner {
   };
   struct AsHome {  // we import from it
     AsHome() {}
-    std::vector<std::byte> door;
+    fabric::DoorAddress door;              // the one that its line goes to, or tries
+    size_t tries = 0;                      // for a line since there was one
+    std::set<std::vector<std::byte>> met;  // doors where it has answered, or its line was up
     uint16_t port = 0;
     uint64_t secret = 0;
     Nanos up_since = 0, heard = 0;  // of the line; 0: it is not up
@@ -110,7 +111,7 @@ class Watch final : private fabric::LifelineOwner {
   struct Follow {
     ContextId home;
     NodeId node;
-    std::vector<std::byte> door;
+    fabric::DoorAddress door;
     uint16_t port;
     uint64_t secret;
   };
@@ -133,6 +134,10 @@ class Watch final : private fabric::LifelineOwner {
   void on_refused(const ContextId& peer) override;
 
   Peer* find(const ContextId& id);
+  // A line is tried at an address where the home was never met: who is there may be another.
+  static bool in_doubt(const Peer& p) {
+    return p.home && p.home->retry.lost && !p.home->met.contains(p.home->door.blob);
+  }
   void take_in();
   void gather(Nanos t);
   void gather(const ContextId& id, Peer& p, Nanos owed, Nanos t);

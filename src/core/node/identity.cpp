@@ -51,6 +51,14 @@ NodeId node_id_of(const std::string& name) {
   return id;
 }
 
+uint64_t machine_id() {
+  const std::string boot = first_line("/proc/sys/kernel/random/boot_id");
+  struct stat st;
+  if (boot.empty() || stat("/proc/self/ns/net", &st) != 0) return 0;
+  const uint64_t id = mix(checksum(bytes_of(boot), mix(st.st_ino)));
+  return id != 0 ? id : 1;
+}
+
 std::string default_runtime_dir() { return "/dev/shm/cmi-" + std::to_string(geteuid()); }
 
 }  // namespace cmi::node

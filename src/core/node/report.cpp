@@ -6,7 +6,7 @@ namespace cmi::node {
 
 namespace {
 
-constexpr uint32_t kReportVersion = 2;
+constexpr uint32_t kReportVersion = 3;
 
 class Growing {
  public:
@@ -21,6 +21,11 @@ class Growing {
     put(id.hi);
     put(id.lo);
   }
+  void put(const std::string& text) {  // at most 65535 bytes
+    put(static_cast<uint16_t>(text.size()));
+    const auto* p = reinterpret_cast<const std::byte*>(text.data());
+    bytes_.insert(bytes_.end(), p, p + text.size());
+  }
   std::vector<std::byte> take() { return std::move(bytes_); }
 
  private:
@@ -33,6 +38,11 @@ Id get_id(Reader& in) {
   id.hi = in.get<uint64_t>();
   id.lo = in.get<uint64_t>();
   return id;
+}
+
+std::string get_text(Reader& in) {
+  const Bytes b = in.blob();
+  return {reinterpret_cast<const char*>(b.data()), b.size()};
 }
 
 // The length of a list whose items take at least so many bytes: one that cannot be there turns the
@@ -89,7 +99,10 @@ std::vector<std::byte> encode_report(const ContextReport& report) {
     out.put(l.silent);
     out.put(l.unreachable);
     out.put(l.took);
+    out.put(l.way);
   }
+  out.put(static_cast<uint32_t>(report.doors.size()));
+  for (const std::string& door : report.doors) out.put(door);
   return out.take();
 }
 
@@ -131,14 +144,16 @@ Result<ContextReport> decode_report(Bytes bytes) {
     i.dirty = in.get<uint64_t>();
     for (uint64_t& c : i.counters) c = in.get<uint64_t>();
   }
-  for (uint32_t n = get_length(in, 41); n > 0 && in.ok(); --n) {
+  for (uint32_t n = get_length(in, 43); n > 0 && in.ok(); --n) {
     LinkLine& l = report.links.emplace_back();
     l.home = get_id<ContextId>(in);
     l.dead = in.get<uint8_t>() != 0;
     l.silent = in.get<uint64_t>();
     l.unreachable = in.get<uint64_t>();
     l.took = in.get<uint64_t>();
+    l.way = get_text(in);
   }
+  for (uint32_t n = get_length(in, 2); n > 0 && in.ok(); --n) report.doors.push_back(get_text(in));
   if (!in.done()) return Status::kInval;
   return report;
 }

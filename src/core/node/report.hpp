@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "core/base/codec.hpp"
@@ -83,6 +84,7 @@ struct LinkLine {
   uint64_t silent = 0;       // nanoseconds since the home was heard of; 0: never
   uint64_t unreachable = 0;  // nanoseconds since no session could be had; 0: there is one
   uint64_t took = 0;         // nanoseconds from a request to its answer, the last time; 0: none yet
+  std::string way;           // provider and address of the home's door that it goes to
 };
 
 struct ContextReport {
@@ -90,6 +92,7 @@ struct ContextReport {
   std::vector<HomeLine> homes;
   std::vector<ImportLine> imports;
   std::vector<LinkLine> links;
+  std::vector<std::string> doors;  // where it is reached: provider and address of each
 };
 
 std::vector<std::byte> encode_report(const ContextReport& report);

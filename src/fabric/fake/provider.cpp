@@ -298,12 +298,14 @@ ssize_t post_read(fid_ep* f, void* buffer, size_t len, void* desc, fi_addr_t fro
   });
 }
 
-ssize_t post_writemsg(fid_ep* f, const fi_msg_rma* msg, uint64_t) {
+ssize_t post_writemsg(fid_ep* f, const fi_msg_rma* msg, uint64_t flags) {
   FakeEp& ep = ep_of(f);
   const iovec& local = msg->msg_iov[0];
   void* desc = msg->desc == nullptr ? nullptr : msg->desc[0];
   if (!ep.domain->covered(desc, local.iov_base, local.iov_len)) return -FI_EINVAL;
   if (local.iov_len > ep.domain->provider->modes.max_message) return -FI_EMSGSIZE;
+  const bool inject = (flags & FI_INJECT) != 0;
+  if (inject && local.iov_len > ep.domain->provider->modes.inject_size) return -FI_EMSGSIZE;
   RemoteKey to{msg->rma_iov[0].key, msg->rma_iov[0].addr};
   if (!ep.domain->net_key(&to.key)) return -FI_EKEYREJECTED;
   const Peer peer = ep.peer_of(msg->addr);
@@ -646,6 +648,7 @@ Result<std::unique_ptr<Fabric>> Provider::open() {
   info->domain_attr->mr_key_size = modes.key_size;
   info->domain_attr->av_type = FI_AV_TABLE;
   info->ep_attr->max_msg_size = modes.max_message;
+  info->tx_attr->inject_size = modes.inject_size;
   info->tx_attr->size = info->rx_attr->size = 256;
   if (modes.ordered) {
     info->tx_attr->msg_order = info->rx_attr->msg_order = FI_ORDER_SAW | FI_ORDER_SAS;

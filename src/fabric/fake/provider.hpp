@@ -22,6 +22,7 @@ struct ProviderModes {
   bool keeps_closed_keys = false;   // as a cache of registrations does
   bool wait_fd = true;
   bool ordered = true;
+  size_t inject_size = 0;  // bytes; what is larger and is to be injected fails
   bool automatic = false;  // operations toward an endpoint run though nobody polls it
   size_t max_message = size_t{1} << 30;
 };

@@ -9,8 +9,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "core/base/fd.hpp"
@@ -100,17 +102,19 @@ std::string address_toward(int family, const char* other) {
   return text_of(own);
 }
 
-// Where machines of no network of ours are reached from; else what belongs to a device, as bridges
-// and tunnels do not; else anything.
+// As bridges and tunnels do not.
+bool has_device(const Local& l) {
+  return access(("/sys/class/net/" + l.interface + "/device").c_str(), F_OK) == 0;
+}
+
+// Where machines of no network of ours are reached from; else what belongs to a device; else
+// anything.
 const Local* reached_by_others(const std::vector<Local>& all) {
   for (const std::string& own :
        {address_toward(AF_INET, "192.0.2.1"), address_toward(AF_INET6, "2001:db8::1")}) {
     const Local* l = pick(all, [&](const Local& x) { return !x.loopback && x.address == own; });
     if (l != nullptr) return l;
   }
-  const auto has_device = [](const Local& x) {
-    return access(("/sys/class/net/" + x.interface + "/device").c_str(), F_OK) == 0;
-  };
   const Local* l = pick(all, [&](const Local& x) { return !x.loopback && has_device(x); });
   return l != nullptr ? l : pick(all, [](const Local& x) { return !x.loopback; });
 }
@@ -146,6 +150,24 @@ Result<std::string> local_address(const std::string& wish) {
   if (l != nullptr) return l->address;
   alert(kFacIni, "{} is neither an address nor an interface with one", wish);
   return Status::kInval;
+}
+
+Result<std::vector<std::string>> reachable_addresses() {
+  auto first = local_address("auto");
+  if (!first) return first.status();
+  std::vector<std::string> found{*first};
+  const std::vector<Local> all = all_local();
+  const bool devices = std::any_of(all.begin(), all.end(), has_device);
+  std::set<std::pair<std::string, bool>> taken;
+  for (const Local& l : all) {
+    if (l.address == *first) taken.insert({l.interface, l.v6});
+  }
+  for (const Local& l : all) {
+    if (l.loopback || (devices && !has_device(l))) continue;
+    if (taken.insert({l.interface, l.v6}).second) found.push_back(l.address);
+  }
+  found.push_back(*local_address(""));
+  return found;
 }
 
 }  // namespace cmi::fabric::ofi

@@ -1,0 +1,62 @@
+// See routes.hpp.
+#include "fabric/routes.hpp"
+
+#include <algorithm>
+#include <tuple>
+
+#include "fabric/reach.hpp"
+
+namespace cmi::fabric {
+
+namespace {
+
+// The lower the better, from left to right.
+struct Rank {
+  enum Class : uint8_t { kLoopback, kNetwork, kDoubtful };
+  Class kind;
+  size_t provider;  // the first of our doors that has it
+  Distance distance;
+  size_t ours, theirs;
+  auto operator<=>(const Rank&) const = default;
+};
+
+Rank::Class class_of(bool loopback, SameMachine same, Distance distance) {
+  if (loopback && same == SameMachine::kYes) return Rank::kLoopback;
+  return loopback || distance == Distance::kNoWay ? Rank::kDoubtful : Rank::kNetwork;
+}
+
+}  // namespace
+
+std::vector<std::pair<size_t, size_t>> routes_between(const std::vector<DoorAddress>& ours,
+                                                      const std::vector<DoorAddress>& theirs,
+                                                      SameMachine same, const char** why) {
+  *why = "it offers no address of a provider that is open here";
+  std::vector<Rank> ranks;
+  for (size_t i = 0; i < ours.size(); ++i) {
+    const auto first = std::find_if(ours.begin(), ours.end(), [&](const DoorAddress& d) {
+      return d.provider == ours[i].provider;
+    });
+    for (size_t j = 0; j < theirs.size(); ++j) {
+      if (theirs[j].provider != ours[i].provider) continue;
+      const bool there = is_loopback(theirs[j].blob);
+      if (there && same == SameMachine::kNo) {
+        *why = "it listens on loopback only, which no other machine reaches: CMI_ADDRESS there";
+        continue;
+      }
+      if (const char* w = why_out_of_reach(ours[i].blob, theirs[j].blob); w != nullptr) {
+        *why = w;
+        continue;
+      }
+      const Distance far = distance(ours[i].blob, theirs[j].blob);
+      const bool loopback = there && is_loopback(ours[i].blob);
+      ranks.push_back(
+          {class_of(loopback, same, far), static_cast<size_t>(first - ours.begin()), far, i, j});
+    }
+  }
+  std::sort(ranks.begin(), ranks.end());
+  std::vector<std::pair<size_t, size_t>> routes;
+  for (const Rank& r : ranks) routes.emplace_back(r.ours, r.theirs);
+  return routes;
+}
+
+}  // namespace cmi::fabric

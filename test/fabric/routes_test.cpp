@@ -1,0 +1,105 @@
+// Which of several doors an importer goes to, and from which of its own; told from their addresses.
+#include "fabric/routes.hpp"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
+#include "fabric/reach.hpp"
+#include "fabric/world.hpp"
+
+namespace cmi::test {
+namespace {
+
+using fabric::DoorAddress;
+using fabric::SameMachine;
+using Pairs = std::vector<std::pair<size_t, size_t>>;
+
+DoorAddress at(const std::string& provider, const std::string& host, uint16_t port = 7) {
+  sockaddr_in in = {};
+  sockaddr_in6 in6 = {};
+  in.sin_family = AF_INET;
+  in6.sin6_family = AF_INET6;
+  in.sin_port = in6.sin6_port = htons(port);
+  if (inet_pton(AF_INET, host.c_str(), &in.sin_addr) == 1) {
+    const auto bytes = std::as_bytes(std::span(&in, 1));
+    return {provider, {bytes.begin(), bytes.end()}};
+  }
+  REQUIRE(inet_pton(AF_INET6, host.c_str(), &in6.sin6_addr) == 1);
+  const auto bytes = std::as_bytes(std::span(&in6, 1));
+  return {provider, {bytes.begin(), bytes.end()}};
+}
+
+Pairs routes(const std::vector<DoorAddress>& ours, const std::vector<DoorAddress>& theirs,
+             SameMachine same, std::string* reason = nullptr) {
+  const char* why = nullptr;
+  Pairs found = fabric::routes_between(ours, theirs, same, &why);
+  if (reason != nullptr) *reason = why;
+  return found;
+}
+
+TEST_CASE("on_one_machine_loopback_comes_before_all_else") {
+  const std::vector<DoorAddress> both{at("verbs;ofi_rxm", "198.51.100.1"),
+                                      at("net", "198.51.100.1"), at("net", "127.0.0.1")};
+  const Pairs found = routes(both, both, SameMachine::kYes);
+  REQUIRE(!found.empty());
+  CHECK(found[0] == std::pair<size_t, size_t>(2, 2));
+}
+
+TEST_CASE("elsewhere_the_first_of_our_own_providers_that_the_home_has_is_taken") {
+  const std::vector<DoorAddress> ours{at("verbs;ofi_rxm", "198.51.100.1"),
+                                      at("net", "198.51.100.1"), at("sockets", "198.51.100.1")};
+  const std::vector<DoorAddress> theirs{at("sockets", "198.51.100.2"), at("net", "198.51.100.2"),
+                                        at("shm", "198.51.100.2")};
+  CHECK(routes(ours, theirs, SameMachine::kNo) == Pairs{{1, 1}, {2, 0}});
+}
+
+TEST_CASE("a_door_on_another_machines_loopback_is_no_way") {
+  const std::vector<DoorAddress> ours{at("net", "127.0.0.1"), at("net", "198.51.100.1")};
+  std::string why;
+  CHECK(routes(ours, {at("net", "127.0.0.1")}, SameMachine::kNo, &why).empty());
+  CHECK(why.find("listens on loopback only") != std::string::npos);
+  // From our loopback nothing leads to another machine, either.
+  CHECK(routes(ours, {at("net", "127.0.0.1"), at("net", "198.51.100.2")}, SameMachine::kNo) ==
+        Pairs{{1, 1}});
+}
+
+TEST_CASE("where_the_machine_is_not_known_loopback_is_tried_last") {
+  const std::vector<DoorAddress> ours{at("net", "127.0.0.1"), at("net", "198.51.100.1")};
+  const Pairs found =
+      routes(ours, {at("net", "127.0.0.1"), at("net", "198.51.100.2")}, SameMachine::kUnknown);
+  REQUIRE(found.size() == 3);
+  CHECK(found[0] == std::pair<size_t, size_t>(1, 1));
+}
+
+TEST_CASE("addresses_of_two_families_make_no_way") {
+  std::string why;
+  CHECK(routes({at("net", "198.51.100.1")}, {at("net", "2001:db8::1")}, SameMachine::kNo, &why)
+            .empty());
+  CHECK(why.find("IPv6") != std::string::npos);
+  CHECK(routes({at("net", "198.51.100.1"), at("net", "2001:db8::2")},
+               {at("net", "2001:db8::1"), at("net", "198.51.100.3")}, SameMachine::kNo)
+            .size() == 2);
+}
+
+TEST_CASE("a_provider_that_only_one_side_has_makes_no_way") {
+  std::string why;
+  CHECK(routes({at("net", "127.0.0.1")}, {at("sockets", "127.0.0.1")}, SameMachine::kYes, &why)
+            .empty());
+  CHECK(why.find("provider") != std::string::npos);
+  CHECK(routes({}, {at("sockets", "127.0.0.1")}, SameMachine::kYes).empty());
+  CHECK(routes({at("net", "127.0.0.1")}, {}, SameMachine::kYes).empty());
+}
+
+TEST_CASE("an_address_of_this_machine_is_nearer_than_one_over_others") {
+  CHECK(fabric::distance(at("", "127.0.0.1").blob, at("", "127.0.0.9").blob) ==
+        fabric::Distance::kDirect);
+  CHECK(fabric::distance(at("", "127.0.0.1").blob, at("", "198.51.100.9").blob) !=
+        fabric::Distance::kDirect);
+  CHECK(fabric::distance(at("", "127.0.0.1").blob, at("", "2001:db8::1").blob) ==
+        fabric::Distance::kUnknown);
+  const std::vector<std::byte> other(16, std::byte{0x41});
+  CHECK(fabric::distance(other, at("", "127.0.0.1").blob) == fabric::Distance::kUnknown);
+}
+
+}  // namespace
+}  // namespace cmi::test
