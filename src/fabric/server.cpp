@@ -11,6 +11,7 @@ namespace cmi::fabric {
 namespace {
 constexpr size_t kMadeRoom = 4;  // clients that make room for one: it needs more than an endpoint
 constexpr unsigned kRoundsForAll = 4;
+constexpr size_t kLargeAnswer = 256, kMostLargeAnswers = 64;  // bytes; kept for each client
 }  // namespace
 
 // The endpoint that serves one client in one generation. Held by the client's entry and, for the
@@ -232,6 +233,13 @@ void Server::reply(const ContextId& client, uint64_t number, Bytes payload) {
   }
   c.answers.erase(c.answers.begin(), c.answers.lower_bound(c.settled));
   c.answers[number].assign(payload.begin(), payload.end());
+  if (payload.size() <= kLargeAnswer) return;
+  // One old request without an answer keeps all later ones from being settled. What a large answer
+  // tells is read anew when it is asked for again.
+  c.large.push_back(number);
+  if (c.large.size() <= kMostLargeAnswers) return;
+  c.answers.erase(c.large.front());
+  c.large.pop_front();
 }
 
 bool Server::notice(const ContextId& client, uint64_t number, uint16_t type, Bytes payload) {
@@ -387,8 +395,8 @@ Nanos Server::heard(const ContextId& client) {
 
 // Who was heard of last is looked at in each round, the others in every fourth: who asks is mostly
 // who asked before, and a look at each endpoint costs as much as the provider's system call.
-int Server::poll() {
-  const bool all = round_.fetch_add(1, std::memory_order_relaxed) % kRoundsForAll == 0;
+int Server::poll(bool all) {
+  all = all || round_.fetch_add(1, std::memory_order_relaxed) % kRoundsForAll == 0;
   const Serving* const last = last_heard_.load(std::memory_order_relaxed);
   int events = 0;
   if (all || last == nullptr) {

@@ -14,6 +14,7 @@
 // endpoint is polled or closed. Handlers must not block.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -91,7 +92,8 @@ class Server : public Receiver {
   DoorAddress client_door(const ContextId& client);
   Nanos heard(const ContextId& client);  // its last hello or request; 0: unknown
 
-  int poll();
+  // `all`: before the caller sleeps for a while.
+  int poll(bool all = false);
   void descriptors(std::vector<int>* fds);  // to sleep on
   bool idle();                              // no letter waits to be posted
   bool serves();                            // somebody has a serving endpoint
@@ -114,6 +116,7 @@ class Server : public Receiver {
     std::shared_ptr<Serving> serving;
     uint64_t settled = 0;                                // numbers below are over at the client
     std::map<uint64_t, std::vector<std::byte>> answers;  // by number, until settled
+    std::deque<uint64_t> large;                          // the numbers of large answers, the last
     std::vector<uint64_t> open;                          // begun, not answered: few
     int closing = 0;      // serving endpoints on their way out: not closed yet
     bool fenced = false;  // for ever

@@ -46,7 +46,9 @@ class FalseHome final : public fabric::Receiver {
     rseg.uid = uid_ = random_u64();
     rseg.home_seg = 1;
     rseg.size = memory_.size() * 8;
-    rseg.flags = CMI_SEG_CLIENT_CONSIST;
+    // By turns, the first one consistent.
+    rseg.flags = flags_ =
+        flags_ == CMI_SEG_CLIENT_CONSIST ? CMI_SEG_CLIENT_INCONSIST : CMI_SEG_CLIENT_CONSIST;
     rseg.home_node = {3, 4};
     rseg.home = id_;
     const Bytes address = door_->address();
@@ -178,12 +180,12 @@ class FalseHome final : public fabric::Receiver {
     send(*serving_.back(), peer_, Frame{FrameKind::kWelcome, 0, secret_, 0, 0, bytes});
   }
   Buffer honest_reply(uint16_t type) {
-    Buffer bytes(64);
+    Buffer bytes(64 + kPageSize);
     Writer out(bytes);
     out.put(static_cast<uint8_t>(WireStatus::kOk));
     if (type == static_cast<uint16_t>(RequestType::kOpen)) {
       out.put<uint64_t>(memory_.size() * 8);
-      out.put<int32_t>(CMI_SEG_CLIENT_CONSIST);
+      out.put<int32_t>(flags_);
       out.put<int32_t>(0);
       out.put<uint16_t>(0);
       out.put<uint64_t>(0);
@@ -191,8 +193,11 @@ class FalseHome final : public fabric::Receiver {
       out.put(region_->key().key);
       out.put(region_->key().base);
       out.put<uint32_t>(7);
+      out.blob(region_->raw_key());
     } else if (type == static_cast<uint16_t>(RequestType::kCas)) {
       out.put<uint64_t>(0);
+    } else if (type == static_cast<uint16_t>(RequestType::kFetchMarked)) {
+      out.bytes({reinterpret_cast<const std::byte*>(memory_.data()), kPageSize});
     }
     bytes.resize(out.size());
     return bytes;
@@ -222,6 +227,11 @@ class FalseHome final : public fabric::Receiver {
     if (lying_ && lie_ == HomeLie::kSilent && one_in(3)) {
       ++report_.lies;
       return;
+    }
+    if (lying_ && lie_ == HomeLie::kNoPages &&
+        request.type == static_cast<uint16_t>(RequestType::kFetchMarked)) {
+      ++report_.lies;
+      bytes.resize(1);
     }
     if (lying_ && lie_ == HomeLie::kReplies) {
       ++report_.lies;
@@ -343,6 +353,7 @@ class FalseHome final : public fabric::Receiver {
   FalseReport report_;
   const ContextId id_ = random_context_id();
   uint64_t uid_ = 0;
+  int32_t flags_ = CMI_SEG_CLIENT_INCONSIST;
   std::deque<Arrived> arrived_;
   // Of the importer that came last.
   uint64_t notice_secret_ = 0, nonce_ = 0, secret_ = 0;

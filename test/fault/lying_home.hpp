@@ -15,6 +15,7 @@ enum class HomeLie : uint32_t {
   kNotices,  // notices of any type, about pages outside, segments of others, tokens of nobody
   kUnasked,  // replies to questions that nobody asked, welcomes again, garbage on the connection
   kSilent,   // now and then no answer at all
+  kNoPages,  // grants marks for store misses, and leaves out the pages
   kResumes,  // resumes what it has not quiesced, then quiesces and resumes it
 };
 

@@ -163,6 +163,31 @@ TEST_SUITE("liar") {
     CHECK(types_waiting(scene.peer) == "");
     CHECK(serving.finish().lies > 0);
   }
+  TEST_CASE("a_store_for_which_the_home_has_no_page_ends_in_time") {
+    Scene scene;
+    const auto open = [&] {
+      return scene.liar.run([](Flat honest, size_t size) { return open_false_home(honest, size); },
+                            scene.exported.handle, kSize);
+    };
+    open();  // a client-consistent one
+    const FalseSegment segment = open();
+    auto serving = scene.liar.start(
+        [](Board::Name name, Flat honest) {
+          return serve_falsely(HomeLie::kNoPages, 6, name, honest);
+        },
+        scene.board.name(), scene.exported.handle);
+    const Answer imported = seg_imp(scene.peer, segment.handle);
+    REQUIRE(imported.ok());
+    set_token(scene.peer, imported.seg(), segment.token);
+    const Answer view = seg_at(scene.peer, imported.seg());
+    REQUIRE(view.ok());
+    CHECK(store(scene.peer, view.at(), 1).cause() == Fault::kNone);
+    scene.board[0] = 1;
+    CHECK(store(scene.peer, view.at() + 4 * kPage, 1).cause() == CMI_ERROR_TRANSIENT);
+    scene.board[0] = 0;
+    CHECK(store(scene.peer, view.at() + 4 * kPage, 1).cause() == Fault::kNone);
+    CHECK(serving.finish().lies > 0);
+  }
   TEST_CASE("a_home_that_leaves_questions_unanswered_does_its_importers_no_harm") {
     Scene scene;
     scene.bear(HomeLie::kSilent, 4);

@@ -33,7 +33,8 @@ Way way_into(const Flat& handle, const Flat& token) {
   constexpr size_t kHead = 24;
   Way way;
   Reader rseg(std::as_bytes(std::span(handle.bytes)).subspan(kHead));
-  rseg.bytes(8 + 4 + 8 + 4 + 4 + 16 + 16);  // uid, id, size, flags, attributes, node, context
+  rseg.bytes(8 + 4 + 8 + 4 + 4 + 16 + 16 + 8);  // uid, id, size, flags, attributes, node, context,
+                                                // machine
   REQUIRE(rseg.get<uint8_t>() > 0);
   way.provider = text_of(rseg.blob());
   for (std::byte b : rseg.blob()) {

@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <initializer_list>
+
 namespace cmi::memory {
 
 TEST_CASE("a_mark_is_held_once_it_is_granted_and_until_it_is_taken") {
@@ -26,6 +28,24 @@ TEST_CASE("a_refused_mark_is_not_held") {
   mark.answered(false);
   CHECK_FALSE(mark.held());
   CHECK_FALSE(mark.asked());
+}
+
+TEST_CASE("a_mark_that_is_dropped_while_it_is_asked_for_is_not_held_when_it_is_granted") {
+  for (bool granted : {true, false}) {
+    StoreMark mark;
+    const uint8_t epoch = mark.ask();
+    CHECK(mark.drop() == 0);
+    CHECK(mark.asked());
+    CHECK_FALSE(mark.held());
+    CHECK_FALSE(mark.answered(granted));
+    CHECK_FALSE(mark.held());
+    CHECK_FALSE(mark.asked());
+    const uint8_t next = mark.ask();
+    if (granted) CHECK(next != epoch);  // it replaces what the home may have
+    CHECK(mark.answered(true));
+    CHECK(mark.drop() != 0);
+    CHECK_FALSE(mark.held());
+  }
 }
 
 TEST_CASE("each_mark_has_another_epoch_than_the_one_before_and_never_none") {

@@ -92,8 +92,7 @@ bool Importer::on_break(const std::shared_ptr<Import>& holder, Reader in, Revoca
   // Looked at when the break is set: a first attach that comes later sees it.
   if (!imp.ready.load(std::memory_order_seq_cst) || past.count == 0) return true;
   fault_point("break_before_zap");
-  // What was stored there goes with the memory. So do the home's marks of before its cut, and those
-  // that it has granted since, for pages that we then had of before, are taken back.
+  // What was stored there goes with the memory, and with it the home's marks.
   std::vector<uint32_t> lost;
   std::vector<PageMark> marks;
   drop_pages(imp, past, &lost, &marks);

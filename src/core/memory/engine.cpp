@@ -211,6 +211,7 @@ void Engine::serve() {
 }
 
 bool Engine::sleep(Nanos until) {
+  if (server_->poll(true) > 0) return true;
   if (blind_) until = std::min(until, now() + kBlindNap);
   if (!server_->idle()) {
     until =

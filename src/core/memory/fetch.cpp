@@ -190,7 +190,12 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, D
     if (full) return Exception::kTransient;
     if (mark) {
       Marking marking(*this, imp, index, epoch);
-      if (miss) return fetch(view, index, write, &marking, deadline);
+      if (miss) {
+        const Exception e = fetch(view, index, write, &marking, deadline);
+        if (e != Exception::kNone || marking.granted()) return e;
+        if (deadline.passed()) return Exception::kTransient;
+        continue;
+      }
       if (Exception e = marking.await(deadline); e != Exception::kNone) return e;
       continue;
     }

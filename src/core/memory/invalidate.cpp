@@ -256,7 +256,7 @@ void Importer::drop_pages(Import& imp, PageRange range, std::vector<uint32_t>* l
     for (uint32_t k = 0; k < n; ++k) {
       Page& p = imp.table[first + k];
       if (p.state != PageState::kAbsent) ++p.generation;
-      if (const uint8_t epoch = p.pinned ? 0 : p.mark.take(); epoch != 0) {
+      if (const uint8_t epoch = p.pinned ? 0 : p.mark.drop(); epoch != 0) {
         marks->push_back({first + k, epoch});
       }
       switch (p.state) {

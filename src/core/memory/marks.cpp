@@ -19,10 +19,9 @@ Importer::Marking::~Marking() {
 void Importer::Marking::end(bool granted) {
   Page& page = imp_.table[page_];
   page.lock();
-  page.mark.answered(granted);
+  granted_ = page.mark.answered(granted);
   page.unlock();
   ended_ = true;
-  granted_ = granted;
   imp_.changed();
 }
 
@@ -48,6 +47,7 @@ Exception Importer::Marking::await(Deadline deadline) {
 }
 
 Exception Importer::Marking::fetch(std::byte* content, Deadline deadline) {
+  if (request_ != nullptr) imp_.link->forget(request_);  // of a read of several pages that failed
   start(RequestType::kFetchMarked);
   return take_answer(content, deadline);
 }

@@ -245,7 +245,8 @@ bool Home::wait(Publication& p, Deadline deadline) {
     const Nanos t = now();
     if (t >= deadline.at) return false;
     // The service thread takes the answers in, too.
-    if (!spin.again(t)) p.done.nap(std::min(kMilli, deadline.at - t));
+    if (spin.again(t) || parts_.server.poll(true) > 0) continue;
+    p.done.nap(std::min(kMilli, deadline.at - t));
   }
   return true;
 }

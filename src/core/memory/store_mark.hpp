@@ -10,7 +10,8 @@ namespace cmi::memory {
 
 class StoreMark {
  public:
-  bool held() const { return (bits_ & kHeld) != 0; }  // set at the home: the page may be stored to
+  // Set at the home: the page may be stored to.
+  bool held() const { return (bits_ & (kHeld | kAsked)) == kHeld; }
   bool asked() const { return (bits_ & kAsked) != 0; }  // some thread waits for the home's answer
   uint8_t epoch() const { return bits_ & kEpoch; }      // of the last one asked for; 0: none ever
 
@@ -22,14 +23,23 @@ class StoreMark {
   // Refused, or without an answer: the next one is asked for under the same epoch, which nothing
   // that clears it has ever named. So however often that happens, no epoch comes back while it is
   // out.
-  void answered(bool granted) {
-    bits_ = static_cast<uint8_t>(granted ? kHeld | epoch() : epoch() - 1);
+  // False: it is not held, also where it was granted and has been dropped meanwhile.
+  bool answered(bool granted) {
+    const bool dropped = (bits_ & kHeld) != 0;
+    bits_ = static_cast<uint8_t>(granted ? (dropped ? 0 : kHeld) | epoch() : epoch() - 1);
+    return held();
   }
   // It goes with a write-back, or to be cleared. 0: it is not held.
   uint8_t take() {
     const uint8_t taken = held() ? epoch() : 0;
-    bits_ &= static_cast<uint8_t>(~kHeld);
+    if (taken != 0) bits_ &= static_cast<uint8_t>(~kHeld);
     return taken;
+  }
+  // The page is taken out of use, with its mark at the home: one that is being asked for will not
+  // be held either, since the home may have set it before it took them all away.
+  uint8_t drop() {
+    if (asked()) bits_ |= kHeld;
+    return take();
   }
 
  private:

@@ -139,7 +139,11 @@ Status Node::lower_break(int32_t id, uint64_t to) {
 Status Node::cut(int32_t id, int fd, uint64_t to) {
   if (ftruncate(fd, static_cast<off_t>(to)) != 0) return Status::kNoMem;
   fault_point("node.break.cut");
-  (void)note_break(id, to, kLockWait);
+  if (!ok(note_break(id, to, kLockWait))) return Status::kOk;  // by whoever has the lock next
+  // What was freed goes back to the reservation: that may take long, and other threads settle what
+  // was noted that must not wait.
+  Exclusive lock(impl_->registry->lock(), Deadline::in(kLockWait));
+  if (lock) settle_reservations_locked(*impl_->registry, lock);
   return Status::kOk;
 }
 
@@ -160,7 +164,7 @@ void Node::Impl::store_break_locked(const Exclusive& lock, int32_t id, uint64_t 
   if (found->word.kind == SegmentKind::kHome) {
     charge(*found->shm, std::min(found->shm->charged, to), 0);  // the memory is free
     fault_point("node.break.freed");
-    return settle_reservations_locked(*registry, lock);
+    return;
   }
   found->shm->brk = to;
   // What its cache may take. More than fits counts, too: it is the home that decides.
