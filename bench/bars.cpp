@@ -29,6 +29,11 @@ constexpr Bar kBars[] = {
     {"cas", Bar::kRatioAtMost, 1.2},
     {"home_store", Bar::kValueAtMost, 1000},
     {"home_store_none", Bar::kRatioAtMost, 1.05},
+    // Independent of the size: what differs is noise.
+    {"home_wmb_0_1G", Bar::kValueAtMost, 1.5, "home_wmb_0_1M"},
+    {"home_wmb_10_1G", Bar::kValueAtMost, 1.5, "home_wmb_10_1M"},
+    // Grows as raw does.
+    {"threads_8", Bar::kRatioAtLeast, 0.9, "threads_1"},
 };
 }  // namespace
 
@@ -39,14 +44,20 @@ const Bar* bar_of(const std::string& row) {
   return nullptr;
 }
 
-static bool meets(const Bar& bar, double value, double ratio) {
+std::string bound_of(const Bar& bar) {
+  return fmt::format("{:.4g}{}{}", bar.bound, bar.of != nullptr ? " of " : "",
+                     bar.of != nullptr ? bar.of : "");
+}
+
+static bool meets(const Bar& bar, double value, double ratio, const Figures* of) {
+  if (bar.of != nullptr && of == nullptr) return false;
   switch (bar.kind) {
     case Bar::kRatioAtMost:
-      return ratio <= bar.bound;
+      return ratio <= bar.bound * (of != nullptr ? of->ratio : 1);
     case Bar::kRatioAtLeast:
-      return ratio >= bar.bound;
+      return ratio >= bar.bound * (of != nullptr ? of->ratio : 1);
     case Bar::kValueAtMost:
-      return value <= bar.bound;
+      return value <= bar.bound * (of != nullptr ? of->value : 1);
   }
   return false;
 }
@@ -58,11 +69,11 @@ Figures::Figures(double median, double raw, double floor_median)
       floor_ratio(raw > 0 ? floor_median / raw : 0),
       of_floor(floor_median > 0 ? median / floor_median : 0) {}
 
-Verdict judge(const Bar& bar, const Figures& f) {
-  if (meets(bar, f.value, f.ratio)) return Verdict::kMet;
+Verdict judge(const Bar& bar, const Figures& f, const Figures* of) {
+  if (meets(bar, f.value, f.ratio, of)) return Verdict::kMet;
   // So that a regression is seen where the bar itself says nothing.
   constexpr double kNearFloor = 1.25;
-  if (f.floor > 0 && !meets(bar, f.floor, f.floor_ratio) && f.of_floor <= kNearFloor) {
+  if (f.floor > 0 && !meets(bar, f.floor, f.floor_ratio, of) && f.of_floor <= kNearFloor) {
     return Verdict::kImpossible;
   }
   return Verdict::kMissed;
@@ -73,9 +84,9 @@ std::string marked(const Bar& bar, Verdict verdict) {
     case Verdict::kMet:
       return "";
     case Verdict::kImpossible:
-      return fmt::format("{:.4g} IMPOSSIBLE HERE; ", bar.bound);
+      return bound_of(bar) + " IMPOSSIBLE HERE; ";
     case Verdict::kMissed:
-      return fmt::format("MISSES {:.4g}; ", bar.bound);
+      return "MISSES " + bound_of(bar) + "; ";
   }
   return "";
 }

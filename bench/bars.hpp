@@ -10,7 +10,10 @@ struct Bar {
   const char* row;
   Kind kind;
   double bound;
+  const char* of = nullptr;  // the bound is so many times this other row's figure
 };
+// "1.25", or "0.9 of threads_1".
+std::string bound_of(const Bar& bar);
 // Null for a row without one.
 const Bar* bar_of(const std::string& row);
 
@@ -27,7 +30,8 @@ enum class Verdict {
   kImpossible,  // the floor misses the bar as well, and the row is not far above it
   kMissed,
 };
-Verdict judge(const Bar& bar, const Figures& figures);
+// `of`: the figures of the row that the bar names, if it does; null: they are missing.
+Verdict judge(const Bar& bar, const Figures& figures, const Figures* of);
 // "MISSES 1.2; " and the like, empty for kMet.
 std::string marked(const Bar& bar, Verdict verdict);
 

@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <optional>
 
 #include "bars.hpp"
 #include "report.hpp"
@@ -40,6 +43,18 @@ Figures median_of(const std::vector<Figures>& all) {
   return m;
 }
 
+// One of each name.
+std::vector<Outcome> each_once(const std::vector<std::vector<Outcome>>& runs) {
+  std::vector<Outcome> all;
+  for (const auto& run : runs) {
+    for (const Outcome& o : run) {
+      const auto same = [&](const Outcome& a) { return std::strcmp(a.name, o.name) == 0; };
+      if (std::none_of(all.begin(), all.end(), same)) all.push_back(o);
+    }
+  }
+  return all;
+}
+
 const char* name_of(Verdict verdict) {
   switch (verdict) {
     case Verdict::kMet:
@@ -57,29 +72,42 @@ std::vector<Outcome> outcomes_of(const Control& control) {
   return {control.outcomes, control.outcomes + std::min(control.outcome_count, kMaxOutcomes)};
 }
 
+void write_json(const std::string& path, const std::vector<std::vector<Outcome>>& runs) {
+  std::FILE* const json = std::fopen(path.c_str(), "we");
+  must(json != nullptr, path + ": " + std::strerror(errno));
+  for (Outcome o : each_once(runs)) {
+    const Figures f = median_of(figures_of(runs, o.name));
+    o.value = f.value;
+    o.raw = f.ratio > 0 ? f.value / f.ratio : 0;
+    o.floor = f.floor;
+    json_lines(json, o);
+  }
+  std::fclose(json);
+}
+
 bool check(const std::vector<std::vector<Outcome>>& runs) {
   std::vector<std::string> rows;
-  for (const auto& run : runs) {
-    for (const Outcome& o : run) {
-      if (bar_of(o.name) != nullptr && std::find(rows.begin(), rows.end(), o.name) == rows.end()) {
-        rows.push_back(o.name);
-      }
-    }
+  for (const Outcome& o : each_once(runs)) {
+    if (bar_of(o.name) != nullptr) rows.push_back(o.name);
   }
-  fmt::print("\nmedians of {} runs\n{:<17} {:>10} {:>7} {:>8} {:>9} {:>9}  verdict\n", runs.size(),
+  fmt::print("\nmedians of {} runs\n{:<17} {:>10} {:>7} {:>25} {:>9} {:>9}  verdict\n", runs.size(),
              "name", "value", "ratio", "bar", "of floor", "floor is");
   bool good = true;
   for (const std::string& row : rows) {
     const Bar& bar = *bar_of(row);
     const auto all = figures_of(runs, row);
     const Figures f = median_of(all);
-    const Verdict verdict = judge(bar, f);
-    const bool complete = all.size() == runs.size();
+    const auto others =
+        bar.of != nullptr ? figures_of(runs, bar.of) : std::vector<Figures>(runs.size(), f);
+    const std::optional<Figures> of =
+        bar.of != nullptr && !others.empty() ? std::optional(median_of(others)) : std::nullopt;
+    const Verdict verdict = judge(bar, f, of ? &*of : nullptr);
+    const bool complete = all.size() == runs.size() && others.size() == runs.size();
     good = good && complete && verdict != Verdict::kMissed;
     const auto shown = [](double v) { return v > 0 ? fmt::format("{:.2f}", v) : "-"; };
     const char* relation = bar.kind == Bar::kRatioAtLeast ? ">= " : "<= ";
-    fmt::print("{:<17} {:>10} {:>7} {:>8} {:>9} {:>9}  {}\n", row, number(f.value), shown(f.ratio),
-               relation + fmt::format("{:.4g}", bar.bound), shown(f.of_floor), shown(f.floor_ratio),
+    fmt::print("{:<17} {:>10} {:>7} {:>25} {:>9} {:>9}  {}\n", row, number(f.value), shown(f.ratio),
+               relation + bound_of(bar), shown(f.of_floor), shown(f.floor_ratio),
                complete ? name_of(verdict) : "NOT MEASURED IN EACH RUN");
   }
   fmt::print("floor is: its ratio to raw\n");

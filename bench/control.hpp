@@ -69,7 +69,7 @@ inline constexpr size_t kMaxSamples = 1 << 16;
 
 // Medians of a row, for the supervisor of a run.
 struct Outcome {
-  char name[24];
+  char name[48], unit[8], provider[64];
   double value, raw, floor;  // 0 where there is none
 };
 inline constexpr uint32_t kMaxOutcomes = 128;

@@ -38,7 +38,7 @@ Spread spread_of(std::vector<double> samples) {
 Report::Report(Control& control, std::string provider, const std::string& json)
     : control_(control), provider_(std::move(provider)) {
   if (json.empty()) return;
-  json_ = std::fopen(json.c_str(), "ae");  // behind the rows of earlier runs of --check
+  json_ = std::fopen(json.c_str(), "we");
   must(json_ != nullptr, json + ": " + std::strerror(errno));
 }
 
@@ -61,7 +61,14 @@ void Report::row(const Row& row) {
                          quartiles(*row.floor), figures.floor_ratio, remark);
   }
   if (const Bar* bar = bar_of(row.name); bar != nullptr) {
-    remark = marked(*bar, judge(*bar, figures)) + remark;
+    const Row* const other = bar->of != nullptr ? find(bar->of) : nullptr;
+    std::optional<Figures> of;
+    if (other != nullptr) {
+      of.emplace(other->ours.median, other->raw ? other->raw->median : 0, 0);
+    }
+    if (bar->of == nullptr || of) {
+      remark = marked(*bar, judge(*bar, figures, of ? &*of : nullptr)) + remark;
+    }
   }
   if (row.discarded > 0) remark += fmt::format("; {} samples disturbed, left out", row.discarded);
   fmt::print("{:<17} {:<5} {:<28} {:<28} {:>6} {:>6}  {}\n", row.name, row.unit,
@@ -69,29 +76,34 @@ void Report::row(const Row& row) {
              row.raw ? fmt::format("{:.2f}", figures.ratio) : "-", row.ours.count, remark);
   std::fflush(stdout);
   rows_.push_back(row);
-  json_line(row.name, row.unit, row.ours.median,
-            row.raw ? std::optional(row.raw->median) : std::nullopt, provider_,
-            row.floor ? std::optional(row.floor->median) : std::nullopt);
+  note(row.name, row.unit, row.ours.median, raw, provider_, floor);
+}
+
+void Report::note(const std::string& name, const std::string& unit, double value, double raw,
+                  const std::string& provider, double floor) const {
   must(control_.outcome_count < kMaxOutcomes, "more rows than there is room for");
   Outcome& o = control_.outcomes[control_.outcome_count++];
-  std::snprintf(o.name, sizeof o.name, "%s", row.name.c_str());
-  o.value = row.ours.median;
+  std::snprintf(o.name, sizeof o.name, "%s", name.c_str());
+  std::snprintf(o.unit, sizeof o.unit, "%s", unit.c_str());
+  std::snprintf(o.provider, sizeof o.provider, "%s", provider.c_str());
+  o.value = value;
   o.raw = raw;
   o.floor = floor;
+  if (json_ != nullptr) json_lines(json_, o);
 }
 
 // A NaN or an infinity is no JSON; medians of durations are neither.
-void Report::json_line(const std::string& name, const std::string& unit, double value,
-                       std::optional<double> raw, const std::string& provider,
-                       std::optional<double> floor) const {
-  if (json_ == nullptr) return;
-  fmt::print(json_,
-             R"({{"name":"{}","unit":"{}","value":{:.4f},"raw":{},"ratio":{},"provider":"{}"{}}})"
-             "\n",
-             name, unit, value, raw ? fmt::format("{:.4f}", *raw) : "null",
-             raw ? fmt::format("{:.4f}", value / *raw) : "null", provider,
-             floor ? fmt::format(R"(,"floor":{:.4f})", *floor) : "");
-  std::fflush(json_);
+void json_lines(std::FILE* json, const Outcome& o) {
+  const auto line = [&](const char* kind, double value) {
+    fmt::print(json,
+               R"({{"name":"{}{}","unit":"{}","value":{:.4f},"raw":{},"ratio":{},"provider":"{}"}})"
+               "\n",
+               o.name, kind, o.unit, value, o.raw > 0 ? fmt::format("{:.4f}", o.raw) : "null",
+               o.raw > 0 ? fmt::format("{:.4f}", value / o.raw) : "null", o.provider);
+  };
+  line("", o.value);
+  if (o.floor > 0) line("_floor", o.floor);
+  std::fflush(json);
 }
 
 const Row* Report::find(const std::string& name) const {
@@ -116,9 +128,9 @@ void Report::peers_header(const PeerStack* stacks, int count) const {
 }
 
 void Report::peers_row(const Row& row, const PeerStack* stacks, int count, const char* what) const {
-  const std::optional<double> raw = row.raw ? std::optional(row.raw->median) : std::nullopt;
+  const double raw = row.raw ? row.raw->median : 0;
   fmt::print("{:<17} {:<5} {:>9} {:>9}", row.name, row.unit, number(row.ours.median),
-             raw ? number(*raw) : "-");
+             row.raw ? number(raw) : "-");
   for (int i = 0; i < count; ++i) {
     const PeerStack& s = stacks[i];
     std::string shown = "-";
@@ -126,8 +138,8 @@ void Report::peers_row(const Row& row, const PeerStack* stacks, int count, const
       const PeerFigure& figure = s.figures[f];
       if (row.name != figure.row || row.unit != figure.unit) continue;
       shown = number(figure.median);
-      json_line(row.name + "_" + s.id, row.unit, figure.median, raw,
-                fmt::format("{} over {}", s.name, s.transport));
+      note(row.name + "_" + s.id, row.unit, figure.median, raw,
+           fmt::format("{} over {}", s.name, s.transport), 0);
     }
     fmt::print(" {:>12}", shown);
   }

@@ -48,15 +48,19 @@ class Report {
   void footer() const;
 
  private:
-  void json_line(const std::string& name, const std::string& unit, double value,
-                 std::optional<double> raw, const std::string& provider,
-                 std::optional<double> floor = {}) const;
+  // For Control, and for the file.
+  void note(const std::string& name, const std::string& unit, double value, double raw,
+            const std::string& provider, double floor) const;
 
   Control& control_;
   std::string provider_;
   std::FILE* json_ = nullptr;
   std::vector<Row> rows_;
 };
+
+// {"name","unit","value","raw","ratio","provider"}, in one line for the row, and in another one,
+// named ROW_floor, for its floor.
+void json_lines(std::FILE* json, const Outcome& outcome);
 
 // Machine, kernel, CPUs, load.
 std::string machine_line();

@@ -52,7 +52,8 @@ class Maker {
     Shape& shape = program_.shape;
     Random of_seed(shape.seed);
     draw(&shape.nodes, of_seed, 2, 4);
-    draw(&shape.threads, random_, 1, 3);
+    const bool one = random_.percent(15);
+    draw(&shape.threads, random_, one ? 1 : 2, one ? 1 : 4);
     draw(&shape.segments, random_, 1, kMaxSegments);
     draw(&shape.ops, random_, 300, 3000);
     program_.pages = random_.from_to(1, 3);

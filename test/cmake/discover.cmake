@@ -7,13 +7,15 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
   set(CMI_DISCOVER_SCRIPT ${CMAKE_CURRENT_LIST_FILE})
 
   # cmi_discover_tests(target kind): uses CMI_TEST_TIMEOUT, CMI_TEST_ENVIRONMENT,
-  # CMI_TEST_VARIANTS and CMI_TEST_PROVIDERS.
+  # CMI_TEST_VARIANTS, CMI_TEST_BRIEF_VARIANTS and CMI_TEST_PROVIDERS.
   function(cmi_discover_tests target kind)
     set(cases ${CMAKE_CURRENT_BINARY_DIR}/${target}_cases.cmake)
     add_custom_command(TARGET ${target} POST_BUILD
       COMMAND ${CMAKE_COMMAND} -D PROGRAM=$<TARGET_FILE:${target}> -D KIND=${kind}
         -D "TEST_TIMEOUT=${CMI_TEST_TIMEOUT}" -D "TEST_ENVIRONMENT=${CMI_TEST_ENVIRONMENT}"
-        -D "VARIANTS=${CMI_TEST_VARIANTS}" -D "VARIANT_SUITES=${CMI_TEST_VARIANT_SUITES}"
+        -D "VARIANT_VARIANTS=${CMI_TEST_VARIANTS}" -D "VARIANT_SUITES=${CMI_TEST_VARIANT_SUITES}"
+        -D "BRIEF_VARIANTS=${CMI_TEST_BRIEF_VARIANTS}"
+        -D "BRIEF_SUITES=${CMI_TEST_BRIEF_SUITES}"
         -D "PROVIDERS=${CMI_TEST_PROVIDERS}" -D "PROVIDER_CASES=${CMI_TEST_PROVIDER_CASES}"
         -D CASES=${cases} -P ${CMI_DISCOVER_SCRIPT}
       BYPRODUCTS ${cases} VERBATIM)
@@ -97,11 +99,17 @@ foreach(line IN LISTS lines)
       add_case("provider/${prefix}/${name}" provider "${TEST_ENVIRONMENT};${value}")
     endforeach()
   endif()
-  if(suite IN_LIST VARIANT_SUITES
-      AND (KIND STREQUAL "litmus" OR line MATCHES " filename=\"[^\"]*_nodes_test\\.cpp\""))
-    foreach(variant IN LISTS VARIANTS)
-      string(REGEX MATCH "^([^=]*)=(.*)$" ignored "${variant}")
-      add_case("${CMAKE_MATCH_1}/${name}" "${CMAKE_MATCH_1}" "${TEST_ENVIRONMENT};${CMAKE_MATCH_2}")
+  if(KIND STREQUAL "litmus" OR line MATCHES " filename=\"[^\"]*_nodes_test\\.cpp\"")
+    foreach(which VARIANT BRIEF)
+      if(NOT suite IN_LIST ${which}_SUITES)
+        continue()
+      endif()
+      foreach(variant IN LISTS ${which}_VARIANTS)
+        string(REGEX MATCH "^([^=]*)=(.*)$" ignored "${variant}")
+        set(prefix "${CMAKE_MATCH_1}")
+        string(REPLACE "<semicolon>" ";" value "${CMAKE_MATCH_2}")
+        add_case("${prefix}/${name}" "${prefix}" "${TEST_ENVIRONMENT};${value}")
+      endforeach()
     endforeach()
   endif()
 endforeach()

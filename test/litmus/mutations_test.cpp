@@ -126,6 +126,21 @@ TEST_SUITE("mutations") {
            program({{1, {st(X, 1), wmb(), post()}}, {2, {wait(1), ld(X, 1)}}}), kStillOld});
   }
 
+  // What a barrier must send, another node loads when it is over.
+  TEST_CASE("a_flush_epoch_that_is_not_flushed_is_seen") {
+    for (const Step flush : {flush_fb(), close_fb()}) {
+      check({"mutate_epoch_not_flushed", 2, 0,
+             program({{1, {st(X, 1), flush, post()}}, {0, {wait(1), ld(X, 1)}}}), kStillOld});
+    }
+  }
+  TEST_CASE("a_cflush_that_sends_nothing_is_seen") {
+    check({"mutate_cflush_sends_nothing", 2, 0,
+           program({{1, {st(X, 1), cflush(X), post()}}, {0, {wait(1), ld(X, 1)}}}), kStillOld});
+    check({"mutate_cflush_sends_nothing", 2, 0,
+           program({{0, {st(X, 1), cflush(X), post()}}, {1, {ld(X, 0), wait(1), ld(X, 1)}}}),
+           kStillOld});
+  }
+
   // ---- The directory ----------------------------------------------------------------------
 
   // Node 1 has no page of the region, and has let go of it: told of Y = 1 it dropped the only one,

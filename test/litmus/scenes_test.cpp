@@ -92,6 +92,24 @@ int store_and_die(Cluster& cluster, const Env& env) {
   return missed;
 }
 
+// A process that has attached the segment of another one of its node publishes its stores.
+int store_beside(Cluster& cluster, const Env& env) {
+  Process& home = cluster.spawn("home");
+  Process& beside = cluster.spawn("home", env);
+  Process& peer = cluster.spawn("peer");
+  const Export exported = export_segment(home, kPage);
+  const Answer view = seg_at(beside, exported.seg);
+  REQUIRE(view.ok());
+  const Import import = import_segment(peer, exported);
+  int missed = 0;
+  for (uint64_t i = 1; i <= 40; ++i) {
+    REQUIRE(load(peer, import.at).cause() == Fault::kNone);
+    REQUIRE(publish(beside, view.at(), i));
+    missed += load(peer, import.at).value != i;
+  }
+  return missed;
+}
+
 // A handler of the client's that stores to the page that a barrier of its own thread works on.
 volatile uint64_t* g_touched = nullptr;
 
@@ -136,6 +154,9 @@ TEST_SUITE("scenes") {
   }
   TEST_CASE("a_store_of_a_killed_process_at_home_is_missed_when_it_is_forgotten") {
     check_scene(store_and_die, "mutate_dead_writer_forgotten");
+  }
+  TEST_CASE("a_store_of_a_neighbour_is_missed_when_its_barrier_asks_nobody") {
+    check_scene(store_beside, "mutate_neighbour_not_asked");
   }
   TEST_CASE("a_handler_that_touches_a_page_hangs_when_it_may_interrupt_a_barrier") {
     check_scene(store_in_handler, "mutate_signals_let_in");

@@ -30,7 +30,7 @@ TEST_SUITE("directory") {
     CHECK(told(reader) == before);
     // His own region, a page that he has not.
     REQUIRE(publish(writer, mine.at + 9 * kPage, 3));
-    CHECK(told(reader) == before + 1);
+    CHECK(told(reader) > before);  // once, or again where the answer was slow to come
     CHECK(load(reader, his.at + 9 * kPage).value == 3);
     CHECK(load(reader, his.at + 3 * kRegion).value == 1);
     CHECK(load(reader, his.at + 2 * kRegion).value == 2);

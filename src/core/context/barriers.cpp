@@ -3,6 +3,7 @@
 #include <new>
 
 #include "core/base/cause.hpp"
+#include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
 #include "core/context/context.hpp"
 
@@ -40,6 +41,7 @@ Status Context::flush_epoch(cmi_fb epoch) {
   if (epoch == nullptr || reinterpret_cast<Epoch*>(epoch) != t_thread->epoch) {
     return because(Status::kInval, "not an epoch of this thread");
   }
+  if (fault_point_fails("mutate_epoch_not_flushed")) return Status::kOk;
   return barrier(t_thread->epoch->loss);
 }
 
@@ -76,6 +78,7 @@ Status Context::cflush(void* const* addrs, int32_t n, Raised* raised) {
       return because(Status::kInval, "an address is in no view");
     }
   }
+  if (fault_point_fails("mutate_cflush_sends_nothing")) return Status::kOk;
   Status status = home ? engine_->home().barrier(patience().deadline, lines) : Status::kOk;
   if (!imported.empty()) {
     memory::Exception e = memory::Exception::kNone;

@@ -254,7 +254,7 @@ Status Home::barrier(Deadline deadline, const Lines& named) {
       if (s.owned && s.held()) {
         const auto lines = named.find(id);
         scan_and_publish(s, &done, lines == named.end() ? nullptr : &lines->second);
-      } else if (!s.owned && !s.views.empty()) {
+      } else if (!s.owned && !s.views.empty() && !fault_point_fails("mutate_neighbour_not_asked")) {
         owners.emplace_back(s.owner, id);
       }
     }

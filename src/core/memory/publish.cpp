@@ -265,6 +265,7 @@ void Home::tick(Nanos t) {
     }
     // Stores that no barrier published (rule 11's counterpart at home).
     for (auto& [id, s] : segments_) {
+      if (fault_point_fails("mutate_timer_takes_nothing")) break;
       // While many are under way somebody is slow; what is written meanwhile goes with the next.
       if (s.owned && s.held() && scans_.size() < kMaxTimerScans) scan_and_publish(s, &done);
       if (!s.owned) send_stored(s);  // what does not fit goes with the next

@@ -364,7 +364,7 @@ void Importer::tick() {
 // Only pages that were dirty a tick ago: a store in a tight loop with write-backs must not starve.
 void Importer::take_aged(const std::shared_ptr<Import>& imp) {
   size_t left;
-  if (fault_point_fails("no_aging")) return;
+  if (fault_point_fails("no_aging") || fault_point_fails("mutate_timer_takes_nothing")) return;
   {
     Guard g(imp->dirty_mu);
     left = imp->aged;

@@ -62,19 +62,22 @@ std::string progress(const Program& program, Record& record) {
   return text;
 }
 
-// Half of the seeds in the usual way, a quarter each in the others, and of each kind every other
-// one has delays.
+// Half of the seeds in the usual way, a quarter as on Linux 6.1, a quarter in a thread, of which
+// every other one as on 6.6; and of each kind every other one has delays.
 Kernel kernel_of(uint64_t seed) {
-  constexpr std::array kTurns{Kernel::kThis, Kernel::kThis, Kernel::kThread, Kernel::kOld};
+  constexpr std::array kTurns{Kernel::kThis, Kernel::kThis, Kernel::kThread,    Kernel::kOld,
+                              Kernel::kThis, Kernel::kThis, Kernel::kOldThread, Kernel::kOld};
   if (g_options.kernel != Kernel::kBySeed) return g_options.kernel;
   const Kernel turn = kTurns[seed / 2 % kTurns.size()];
-  return turn == Kernel::kThread && !test::fault_threads_possible() ? Kernel::kThis : turn;
+  const bool in_thread = turn == Kernel::kThread || turn == Kernel::kOldThread;
+  return in_thread && !test::fault_threads_possible() ? Kernel::kThis : turn;
 }
 
 const char* kernel_name(Kernel kernel) {
-  return kernel == Kernel::kOld      ? ", as on Linux 6.1"
-         : kernel == Kernel::kThread ? ", faults in a thread"
-                                     : "";
+  return kernel == Kernel::kOld         ? ", as on Linux 6.1"
+         : kernel == Kernel::kThread    ? ", faults in a thread"
+         : kernel == Kernel::kOldThread ? ", faults in a thread as on Linux 6.6"
+                                        : "";
 }
 
 // The nodes that play all rounds of a seed.
@@ -89,7 +92,10 @@ class Stage {
       }
       test::Env env{{"CMI_FAULT_POINT", faults}};
       if (kernel == Kernel::kOld) env.emplace_back("CMI_KERNEL", "6.1");
-      if (kernel == Kernel::kThread) env.emplace_back("CMI_FAULT", "thread");
+      if (kernel == Kernel::kOldThread) env.emplace_back("CMI_KERNEL", "6.6");
+      if (kernel == Kernel::kThread || kernel == Kernel::kOldThread) {
+        env.emplace_back("CMI_FAULT", "thread");
+      }
       processes_.push_back(&cluster_.spawn("node" + std::to_string(n), env));
     }
   }

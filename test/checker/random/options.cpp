@@ -20,9 +20,9 @@ constexpr const char* kUsage =
     "  --nodes N --threads N --segments N --ops N\n"
     "                      instead of what the seed decides; threads and operations of each\n"
     "  --delays on|off     delays at the library's fault points (in every other program)\n"
-    "  --kernel this|6.1|thread\n"
+    "  --kernel this|6.1|thread|thread-6.6\n"
     "                      instead of what the seed decides: faults in signals with all that the\n"
-    "                      kernel has, or as on Linux 6.1; or faults in a thread\n"
+    "                      kernel has, or as on Linux 6.1; or faults in a thread, likewise\n"
     "  --large-pages       with segments of large pages, for which the pool is grown\n"
     "  --mutation NAME     with the library broken at this fault point\n"
     "  --expect-violation  succeed when an illegal history was found, and only then\n"
@@ -30,8 +30,11 @@ constexpr const char* kUsage =
     "  --list-mutations    names the mutations that the library has\n"
     "  --verbose           a line for each program\n";
 
-constexpr std::array<std::pair<std::string_view, Kernel>, 3> kKernels{
-    {{"this", Kernel::kThis}, {"6.1", Kernel::kOld}, {"thread", Kernel::kThread}}};
+constexpr std::array<std::pair<std::string_view, Kernel>, 4> kKernels{
+    {{"this", Kernel::kThis},
+     {"6.1", Kernel::kOld},
+     {"thread", Kernel::kThread},
+     {"thread-6.6", Kernel::kOldThread}}};
 
 bool kernel(std::string_view text, Kernel* out) {
   for (const auto& [name, kernel] : kKernels) {

@@ -10,10 +10,11 @@ namespace cmi::checker {
 
 // What the library works with, in all nodes of a seed.
 enum class Kernel : uint8_t {
-  kBySeed,  // the next three in turn, the first most often
-  kThis,    // faults in signals, all that this kernel has
-  kOld,     // without what came after Linux 6.1
-  kThread,  // faults in a thread of the library, where the process may
+  kBySeed,     // the next four in turn, the first most often
+  kThis,       // faults in signals, all that this kernel has
+  kOld,        // without what came after Linux 6.1
+  kThread,     // faults in a thread of the library, where the process may
+  kOldThread,  // the same without what came after Linux 6.6, the oldest that it can be had on
 };
 
 struct Options {
