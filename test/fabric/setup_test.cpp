@@ -55,8 +55,10 @@ TEST_CASE("child_opens_every_provider_and_compares_its_handlers" * doctest::skip
     sa.sa_flags = own ? SA_RESTART : 0;
     REQUIRE(sigaction(s, &sa, nullptr) == 0);
   }
-  for (const char* provider : {"", "tcp;ofi_rxm", "sockets", "shm"}) {
-    auto f = fabric::open_fabric({provider, ""});
+  for (const std::string provider : {"", "tcp;ofi_rxm", "sockets", "shm", "verbs;ofi_rxm"}) {
+    const bool device = provider.find("verbs") != provider.npos;  // lo is none
+    auto f = fabric::open_fabric({provider, device ? local_address() : ""});
+    if (device && !without_verbs()) REQUIRE(f);
     if (f) use_everything(**f);
     for (int s : kSignals) {
       struct sigaction sa = {};
