@@ -76,12 +76,16 @@ void Link::connect_locked() {
   std::shared_ptr<Session> s(new Session(*this, route, ++generation_));
   auto port = fault_point_fails("link_no_endpoint") ? Status::kHw : Port::open(*route.fabric, *s);
   if (!port) {
-    // Nobody was asked anything: what we lack is not held against the home.
-    unreachable_since_.store(0, std::memory_order_relaxed);
-    local_fault_.store(true, std::memory_order_release);
     trace(kFacMem, kWarn, "link: no endpoint: {}", status_name(port.status()));
+    // Nobody was asked anything: what we lack is not held against the home.
+    if (++not_opened_ >= routes_.size()) {
+      unreachable_since_.store(0, std::memory_order_relaxed);
+      local_fault_.store(true, std::memory_order_release);
+    }
+    if (routes_.size() > 1) try_another_locked();  // the address may have gone for good
     return;
   }
+  not_opened_ = 0;
   if (unreachable_since_.load(std::memory_order_relaxed) == 0) {
     unreachable_since_.store(connecting_since_, std::memory_order_relaxed);
   }

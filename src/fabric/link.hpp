@@ -232,8 +232,9 @@ class Link {
   const Taking taking_;
   std::atomic<size_t> route_{0};  // stored under mu_
   Mutex mu_;
-  bool taken_ CMI_GUARDED_BY(mu_) = false;                // route_ was told to taking_
-  size_t in_vain_ CMI_GUARDED_BY(mu_) = 0;                // routes tried since there was a session
+  bool taken_ CMI_GUARDED_BY(mu_) = false;     // route_ was told to taking_
+  size_t in_vain_ CMI_GUARDED_BY(mu_) = 0;     // routes tried since there was a session
+  size_t not_opened_ CMI_GUARDED_BY(mu_) = 0;  // routes in a row on which we got no endpoint
   std::shared_ptr<Session> current_ CMI_GUARDED_BY(mu_);  // up or connecting
   Nanos connecting_since_ CMI_GUARDED_BY(mu_) = 0;        // once it is up: since when it is
   Nanos owed_since_ CMI_GUARDED_BY(mu_) = 0;   // the first request after none was pending

@@ -171,7 +171,10 @@ void Server::hello(size_t via, const Frame& f) {
     Guard g(mu_);
     Client& c = clients_[info.id];
     if (c.fenced) return drop();  // meanwhile
-    if (c.generation != 0 && c.info.via != via) doors_[c.info.via]->drop(c.door_peer);
+    if (c.generation != 0 && c.info.via != via) {
+      doors_[c.info.via]->drop(c.door_peer);
+      doors_[c.info.via]->endpoint().remove_peer(c.door_peer);
+    }
     c.info = info;
     c.generation = generation;
     c.secret = random_u64();

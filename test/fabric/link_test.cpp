@@ -120,6 +120,39 @@ CMI_CONTRACT(a_door_that_does_not_answer_gives_way_to_the_next, world) {
   CHECK(two.home.handler.most_often() == 1);
 }
 
+// A provider whose address or device has gone.
+class NoEndpoints final : public Fabric {
+ public:
+  explicit NoEndpoints(const Traits& traits) : traits_(traits) {}
+  const Traits& traits() const override { return traits_; }
+  Result<std::unique_ptr<Endpoint>> open_endpoint(fabric::Receiver&) override {
+    return Status::kHw;
+  }
+  Result<std::unique_ptr<Region>> register_memory(void*, size_t, uint32_t, uint64_t) override {
+    return Status::kNoMem;
+  }
+
+ private:
+  const Traits traits_;
+};
+
+CMI_CONTRACT(a_way_that_opens_no_endpoint_any_more_gives_way_to_the_next, world) {
+  Two two(world);
+  NoEndpoints none(two.client.fabric->traits());
+  const auto route = [&](Fabric& fabric) {
+    return fabric::Route{&fabric, 0, false, two.client.door(), two.home.door()};
+  };
+  Link link({route(none), route(*two.client.fabric)}, two.client.identity(), two.home.id, kLong,
+            {});
+  auto asked = link.start(7, buffer(41));
+  CHECK(link.await(asked, Deadline::in(kLong)) == Cause::kOk);
+  CHECK(word(asked->reply()) == 42);
+  CHECK_FALSE(link.local_fault());
+  Link cut_off({route(none), route(none)}, two.client.identity(), two.home.id, kLong, {});
+  CHECK(cut_off.session(Deadline::in(20 * kMilli)) == nullptr);
+  CHECK(cut_off.local_fault());
+}
+
 CMI_CONTRACT(an_answer_that_was_long_in_the_making_arrives_in_a_later_session, world) {
   Two two(world);
   two.home.handler.holding.store(true);

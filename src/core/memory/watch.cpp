@@ -27,6 +27,7 @@ constexpr Nanos kFirstPause = 5 * kMilli, kLastPause = kSecond;
 // An importer need not ask its home while the home asks it.
 constexpr Nanos kHomesBeat = 400 * kMilli;
 constexpr Nanos kNothingDue = 3600 * kSecond;
+constexpr Nanos kTryLinkEvery = kSecond;
 // A door is probed where there is no lifeline. That leaves a connection behind at its target until
 // that context ends: rarely, and only when an answer is overdue.
 constexpr Nanos kProbeDoorAfter = 250 * kMilli, kProbeDoorEvery = kSecond;
@@ -302,9 +303,10 @@ bool Watch::out_of_reach(const ContextId& id, const Peer* p) {
   if (p == nullptr) return false;
   const auto link = p->home ? importer_->link_with(id) : nullptr;
   if (link != nullptr && link->local_fault()) return false;
-  const auto door = p->home ? p->home->door : parts_.server.client_door(id);
+  const std::vector<fabric::DoorAddress> doors =
+      link != nullptr ? link->home_doors() : std::vector{parts_.server.client_door(id)};
   const Nanos begun = now();
-  const auto reach = fabric::probe_door(door, std::max<Nanos>(probes_left_, 0));
+  const auto reach = fabric::probe_any(doors, std::max<Nanos>(probes_left_, 0));
   probes_left_ -= now() - begun;
   return reach == fabric::Reach::kUnknown;
 }
@@ -470,6 +472,8 @@ void Watch::on_up(const ContextId& id, Side side, uint16_t listener, uint64_t va
 void Watch::on_sign(const ContextId& id, Side side, Sign sign, uint64_t value) {
   Peer* p = find(id);
   if (p == nullptr) return;
+  // Somebody at an address where the home was never met says that we are none of his.
+  if (sign == Sign::kOver && in_doubt(*p)) return;
   detector_.heard(id, t_);
   if (side == Side::kOurs && p->home) {
     p->home->heard = t_;
@@ -500,9 +504,16 @@ void Watch::on_sign(const ContextId& id, Side side, Sign sign, uint64_t value) {
       prove_end(id, Reason::kGoodbye);
       break;
     case Sign::kOver:
-      if (!in_doubt(*p)) prove_end(id, Reason::kDisowned);
+      prove_end(id, Reason::kDisowned);
       break;
     case Sign::kAnswer:
+      // It does not vouch: what it told us has not been acknowledged, perhaps because the way that
+      // the link takes has gone without a word.
+      if (side == Side::kOurs && p->home && t_ >= p->home->try_link_from) {
+        p->home->try_link_from = t_ + kTryLinkEvery;
+        importer_->try_link(id);
+      }
+      break;
     case Sign::kWelcome:
       break;
   }

@@ -87,6 +87,7 @@ class Watch final : private fabric::LifelineOwner {
     fabric::DoorAddress door;              // the one that its line goes to, or tries
     size_t tries = 0;                      // for a line since there was one
     std::set<std::vector<std::byte>> met;  // doors where it has answered, or its line was up
+    Nanos try_link_from = 0;               // not before: the link is asked for a sign
     uint16_t port = 0;
     uint64_t secret = 0;
     Nanos up_since = 0, heard = 0;  // of the line; 0: it is not up
