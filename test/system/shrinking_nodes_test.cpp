@@ -135,7 +135,7 @@ TEST_SUITE("shrinking") {
   TEST_CASE("who_has_not_heard_of_a_break_marks_no_page_and_asks_for_its_key_at_leisure") {
     const Env never = {{"CMI_DEAD_AFTER", "3600000"}};
     Env home_env = never, slow_env = never;
-    home_env.emplace_back("CMI_FAULT_POINT", "present_before_reply#400=kill");
+    home_env.emplace_back("CMI_FAULT_POINT", "present_before_reply#130=kill");
     slow_env.emplace_back("CMI_FAULT_POINT", "invalidate_before_zap#1=delay:60000000");
     Cluster cluster;
     Process& home = cluster.spawn("home", home_env);
@@ -147,18 +147,19 @@ TEST_SUITE("shrinking") {
     const Import others = import_segment(other, exported);
     slow.run([] {
       cmi_ctl_cfg cfg{};
-      cfg.ctl_cfg_rcfg_tout = 200;
+      cfg.ctl_cfg_rcfg_tout = 1000;
       (void)CMIFN(ctxt(), 10, cmi_ctl)(ctxt(), CMI_CTL_RECONF_TOUT, &cfg);
     });
     REQUIRE(load(slow, import.at).value == 0);
     REQUIRE(load(slow, import.at + 3 * kPage).value == 0);
+    REQUIRE(load(other, others.at).value == 0);
     REQUIRE(store(home, exported.at, 1).cause() == Fault::kNone);
     // When others have been told of it, what slow is told from then on comes behind that.
     REQUIRE(load_until(other, others.at, 1) == 1);
     REQUIRE(seg_brk(home, exported.seg, 2 * kPage).ok());
     REQUIRE(seg_brk(home, exported.seg, 8 * kPage).ok());
     CHECK(store(slow, import.at + 3 * kPage, 1).cause() == CMI_ERROR_TRANSIENT);
-    // It tries once a millisecond at most, and the home, which counts, lives.
+    // It asks a hundred times a second at most, and the home, which counts, lives.
     CHECK(load(slow, import.at + 5 * kPage).cause() == CMI_ERROR_TRANSIENT);
     slow.kill();
     CHECK(await_happening(home).type == CMI_EVENT_RCTXT_DOWN);

@@ -41,7 +41,7 @@ enum class ImportState : uint8_t {
 
 // How long who has been refused because of a break that it has not heard of waits for the notice,
 // before it tries again.
-inline constexpr Nanos kBreakNap = kMilli;
+inline constexpr Nanos kBreakNap = 10 * kMilli;
 
 struct Import : std::enable_shared_from_this<Import> {
   Import() = default;
