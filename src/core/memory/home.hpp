@@ -375,7 +375,7 @@ class Home {
   // in_flux.cpp
   void on_mark(const fabric::ClientInfo& client, uint64_t number, Reader in, bool set);
   void on_fetch_marked(const fabric::ClientInfo& client, uint64_t number, Reader in);
-  static WireStatus may_mark(const Segment& s, const Holder& h, uint32_t page) CMI_REQUIRES(mu_);
+  static WireStatus may_mark(const Segment& s, const Holder& h, uint32_t page);
   void on_ask_flux(const fabric::ClientInfo& client, uint64_t number, Reader in);
   // What these marks stood for has been published.
   void clear_marks(uint64_t uid, const ContextId& client, uint32_t instance,
