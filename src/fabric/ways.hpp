@@ -24,7 +24,7 @@ struct Way {
 // Takes lists, separated by commas, of providers and of addresses: each provider at each address
 // where it can be opened, in the order of the list of providers. Without a provider it is the best
 // at each address, and at several addresses devices do not keep TCP from being opened as well. An
-// address `auto` is what list_of_addresses() says. Errors are those of open_fabric(), for a
+// address `auto` is what ofi::reachable_addresses() says. Errors are those of open_fabric(), for a
 // provider that opens nowhere and for an address where nothing opens, unless `auto` found it.
 // kInval: more than kMaxWays.
 Result<std::vector<Way>> open_ways(const std::string& providers, const std::string& addresses);

@@ -30,27 +30,24 @@ class Unconcerned final : public Observer {
 // One context without its threads: whoever runs the case calls what they would. One node each.
 class Context : public fabric::ServerHandler {
  public:
-  Context(fabric::FakeNet& net, const node::Config& config)
-      : serving_(net.open()), linking_(net.open()) {
+  Context(fabric::FakeNet& net, const node::Config& config) {
+    ways_.push_back({net.open(), net.open(), false});
     auto joined = node::Node::join(config, id);
     REQUIRE(joined);
     node_ = joined.take();
     Userfault::probe({});
-    auto opened = fabric::Server::open(*serving_, id, *this);
+    auto opened = fabric::Server::open({ways_[0].serving.get()}, id, *this);
     REQUIRE(opened);
     server = opened.take();
-    fabric::Identity identity{id, node_->id(), 0, {}};
-    const Bytes door = server->door_address();
-    identity.door.assign(door.begin(), door.end());
-    auto watches = Watch::open({*node_, *server, "fake", id, kSecond, observer_});
+    const fabric::Identity identity{id, node_->id(), 0, {}};
+    auto watches = Watch::open({*node_, *server, id, kSecond, observer_});
     REQUIRE(watches);
     watch_ = watches.take();
     auto imports = Importer::open(
-        {*node_, *linking_, "fake", *server, identity, views_, stats_, *watch_, false, observer_});
+        {*node_, ways_, *server, identity, views_, stats_, *watch_, false, observer_});
     REQUIRE(imports);
     importer = imports.take();
-    auto homes = Home::open(
-        {*node_, *serving_, *server, "fake", id, node_->id(), views_, stats_, *watch_, observer_});
+    auto homes = Home::open({*node_, *server, id, node_->id(), views_, stats_, *watch_, observer_});
     REQUIRE(homes);
     home = homes.take();
     watch_->start(*home, *importer);
@@ -87,7 +84,7 @@ class Context : public fabric::ServerHandler {
  private:
   Unconcerned observer_;
   std::unique_ptr<Watch> watch_;
-  std::unique_ptr<fabric::Fabric> serving_, linking_;
+  std::vector<fabric::Way> ways_;
   std::unique_ptr<node::Node> node_;
   ViewTable views_;
   Stats stats_{};
