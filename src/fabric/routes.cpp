@@ -12,7 +12,7 @@ namespace {
 
 // The lower the better, from left to right.
 struct Rank {
-  enum Class : uint8_t { kLoopback, kNetwork, kDoubtful };
+  enum Class : uint8_t { kLoopback, kNetwork, kNoWay, kWhoseLoopback };
   Class kind;
   size_t provider;  // the first of our doors that has it
   Distance distance;
@@ -20,9 +20,11 @@ struct Rank {
   auto operator<=>(const Rank&) const = default;
 };
 
-Rank::Class class_of(bool loopback, SameMachine same, Distance distance) {
-  if (loopback && same == SameMachine::kYes) return Rank::kLoopback;
-  return loopback || distance == Distance::kNoWay ? Rank::kDoubtful : Rank::kNetwork;
+Rank::Class class_of(bool ours_loopback, bool theirs_loopback, SameMachine same,
+                     Distance distance) {
+  if (theirs_loopback && same != SameMachine::kYes) return Rank::kWhoseLoopback;
+  if (theirs_loopback && ours_loopback) return Rank::kLoopback;
+  return distance == Distance::kNoWay ? Rank::kNoWay : Rank::kNetwork;
 }
 
 }  // namespace
@@ -48,9 +50,8 @@ std::vector<std::pair<size_t, size_t>> routes_between(const std::vector<DoorAddr
         continue;
       }
       const Distance far = distance(ours[i].blob, theirs[j].blob);
-      const bool loopback = there && is_loopback(ours[i].blob);
-      ranks.push_back(
-          {class_of(loopback, same, far), static_cast<size_t>(first - ours.begin()), far, i, j});
+      ranks.push_back({class_of(is_loopback(ours[i].blob), there, same, far),
+                       static_cast<size_t>(first - ours.begin()), far, i, j});
     }
   }
   std::sort(ranks.begin(), ranks.end());

@@ -63,7 +63,7 @@ std::vector<DoorAddress> Server::doors() const {
 
 size_t Server::door_of(const Endpoint& ep) const {
   size_t via = 0;
-  while (&doors_[via]->endpoint() != &ep) ++via;
+  while (via + 1 < doors_.size() && &doors_[via]->endpoint() != &ep) ++via;
   return via;
 }
 

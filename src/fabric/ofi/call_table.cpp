@@ -45,7 +45,10 @@ CallTable::CallTable(const void* function) {
   if (::dl_iterate_phdr(is_it, &module) == 0) return;
   base_ = module.base;
   relro_ = module.relro;
+#if defined(__x86_64__) && \
+    defined(__GLIBC__)  // its relocations, and their addresses as it leaves them
   if (module.dynamic != nullptr) read(module.dynamic);
+#endif
 }
 
 void CallTable::read(const ElfW(Dyn) * dynamic) {
