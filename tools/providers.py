@@ -68,17 +68,29 @@ def contract(program, prefix, patterns, lacking):
     return "yes" if run.returncode == 0 else "no"
 
 
-def contract_on_machines(build, patterns):
+def contract_on_machines(build, patterns, lacking):
     """As contract(), from what the emulated machine with a verbs device has left in the build folder."""
     folder = build / "verbs/alone"
     try:
         status = int((folder / "contract.status").read_text())
-        ran = re.findall(r"^[0-9.]+ s: verbs: (\w+)$", (folder / "contract.log").read_text(), re.M)
+        lines = (folder / "contract.log").read_text().splitlines()
     except (OSError, ValueError):
         return "untested"
-    if not any(fnmatch.fnmatch(case, pattern) for case in ran for pattern in patterns):
+    skipped, matching = False, []
+    for line in lines:
+        over = re.match(r"[0-9.]+ s: (.*)$", line)
+        skipped = skipped or line.startswith("SKIPPED")
+        if over is None:
+            continue
+        case = over.group(1).removeprefix("verbs: ")
+        if any(fnmatch.fnmatch(case, pattern) for pattern in patterns):
+            matching.append(skipped)
+        skipped = False
+    if not matching:
         return "untested"
-    return "yes, emulated" if status in (0, SKIPPED) else "no"
+    if status not in (0, SKIPPED):
+        return "no"
+    return lacking if any(matching) else "yes, emulated"
 
 
 def figures(bench, provider):
@@ -122,7 +134,7 @@ def table(options):
         if options.providers and provider not in options.providers:
             continue
         if "verbs" in provider:
-            cells = [contract_on_machines(options.build, guarantee[1]) for guarantee in GUARANTEES]
+            cells = [contract_on_machines(options.build, *guarantee[1:]) for guarantee in GUARANTEES]
             cells += ["untested"] * len(FIGURES)
         elif prefix is None:
             text = "refused" if refused(provider) else "untested"
