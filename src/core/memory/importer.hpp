@@ -1,11 +1,12 @@
 // The importing side of the coherence protocol: fetches, twins, write-backs, invalidations, CAS.
 // One per context; doc/design/protocol.md names the rules that the comments refer to.
 //
-// Files: importer.cpp (import, token, views), fetch.cpp (faults), ahead.cpp (fetching ahead),
-// cache.cpp (its size), collector.cpp and write_back.cpp (batches, barriers, timer), invalidate.cpp
-// (notices), marks.cpp (pages in flux), losses.cpp (what is told of failures), quiesce.cpp,
-// partings.cpp (the ends of contexts in good order), lapse.cpp (homes that are lost or out of
-// sight), break.cpp (extensible segments), cas.cpp, through.cpp (write-through imports).
+// Files: importer.cpp (import, token, views), session.cpp (what the home lets it do), fetch.cpp
+// (faults), ahead.cpp (fetching ahead), cache.cpp (its size), collector.cpp and write_back.cpp
+// (batches, barriers, timer), invalidate.cpp (notices), marks.cpp (pages in flux), losses.cpp (what
+// is told of failures), quiesce.cpp, partings.cpp (the ends of contexts in good order), lapse.cpp
+// (homes that are lost or out of sight), break.cpp (extensible segments), cas.cpp, through.cpp
+// (write-through imports).
 //
 // Threads: faults and calls come from application threads, in parallel; notices, ticks and answers
 // to asynchronous requests from the service thread; answers also from whichever application thread
@@ -259,22 +260,26 @@ class Importer {
   template <class Predicate>
   std::vector<std::shared_ptr<fabric::Link>> links_that(Predicate wanted);
 
-  // fetch.cpp
+  // session.cpp
   Exception usable(Import& imp, bool write, uint32_t page);  // kNone, or why not
-  Exception fetch(const View& view, uint32_t page, bool write, Marking* marking, Deadline deadline);
+  bool await_idle_key(Import& imp, Deadline deadline);
+  bool hold(Import& imp, uint32_t first, uint32_t count, Deadline deadline);
   bool adopt_token(const std::shared_ptr<Import>& imp, Deadline deadline);
   // *brk: the home's, of an extensible segment that it knows our import of; else round 0.
   Exception explain(Import& imp, Deadline deadline, Break* brk = nullptr);
   ImportState refused(Import& imp, WireStatus status);  // closes the import as the home said
-  bool home_has_ended(Import& imp);  // after a look at it; its imports are gone then
-  void deliver(Import& imp, const View* view, PageRange pages, uint32_t wanted, bool write);
-  void give_up_fetch(const std::shared_ptr<Import>& imp, uint32_t first, uint32_t count);
   bool session_key(Import& imp, fabric::Session& session, fabric::RemoteKey* key,
                    Deadline deadline);
-  bool await_idle_key(Import& imp, Deadline deadline);
-  bool hold(Import& imp, uint32_t first, uint32_t count, Deadline deadline);
+
+  // fetch.cpp
+  Exception fetch(const View& view, uint32_t page, bool write, Marking* marking, Deadline deadline);
+  void deliver(Import& imp, const View* view, PageRange pages, uint32_t wanted, bool write);
+  void give_up_fetch(const std::shared_ptr<Import>& imp, uint32_t first, uint32_t count);
   bool make_dirty(const View& view, uint32_t page);
   bool map_and_compare(const View& view, uint32_t page);
+
+  // lapse.cpp
+  bool home_has_ended(Import& imp);  // after a look at it; its imports are gone then
 
   // ahead.cpp
   PageRange claim(Import& imp, PageRange pages, bool pass_over);
