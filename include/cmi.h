@@ -163,7 +163,8 @@ typedef enum cmi_error {
   CMI_ERR_BOUND = 6,                /**< exists already, and there can be one only */
   CMI_ERR_HW = 7,                   /**< a fault of the local hardware */
   CMI_ERR_STORE = 8,                /**< stores were lost on the way to their home */
-  CMI_ERR_RECONFIG = 9              /**< quiesced, or the home does not answer; try again later */
+  CMI_ERR_RECONFIG = 9              /**< quiesced, or the home or the node's registry does not
+                                         answer; try again later */
 } cmi_error;
 
 /*

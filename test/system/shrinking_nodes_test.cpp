@@ -59,6 +59,30 @@ struct Scene {
 };
 
 TEST_SUITE("shrinking") {
+  TEST_CASE("who_asks_for_a_segment_while_the_registry_is_held_is_told_to_try_later") {
+    Scene s({});
+    Process& third = s.cluster.spawn("home");
+    auto making = s.hold_registry();
+    const auto error_of_break = [](cmi_seg seg) {
+      cmi_ds ds{};
+      ds.brk.seg_brksz = kPage;
+      const int result = CMIFN(ctxt(), 10, seg_ctl)(ctxt(), seg, CMI_SEG_BRK, &ds);
+      return answer(result, result != 0);
+    };
+    const auto error_of_info = [](cmi_seg seg) {
+      cmi_ds ds{};
+      const int result = CMIFN(ctxt(), 10, seg_ctl)(ctxt(), seg, CMI_SEG_INFO, &ds);
+      return answer(result, result != 0);
+    };
+    auto shrinking = s.home.start(error_of_break, s.exported.seg);
+    auto asking = third.start(error_of_info, s.exported.seg);
+    CHECK(shrinking.get().failed(CMI_ERR_RECONFIG));
+    CHECK(asking.get().failed(CMI_ERR_RECONFIG));
+    s.let_go(making);
+    CHECK(s.home.run(error_of_break, s.exported.seg).ok());
+    CHECK(third.run(error_of_info, s.exported.seg).ok());
+  }
+
   TEST_CASE("a_shrinking_that_importers_have_heard_of_is_made_whoever_has_the_registry") {
     Scene s(Env{{"CMI_FAULT_POINT", "break_told#2=delay:3000000"}});
     REQUIRE(seg_brk(s.home, s.exported.seg, 4 * kPage).ok());

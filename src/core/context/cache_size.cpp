@@ -19,8 +19,9 @@ Status Context::set_cache_size(int32_t seg, size_t bytes) {
       if (i.ours) imports.push_back(i.import);
     }
   } else {
-    auto info = node_->find(seg);
-    if (!info || info->removed) return because(Status::kInval, "no such segment on this node");
+    const auto info = known(seg);
+    if (!info) return info.status();
+    if (info->removed) return because(Status::kInval, "the segment was removed");
     const bool home = info->kind == node::SegmentKind::kHome;
     if (home && !engine_->home().owns(seg))
       return because(Status::kPerm, "another process made or imported it");
@@ -39,8 +40,9 @@ Status Context::set_cache_size(int32_t seg, size_t bytes) {
 
 Result<size_t> Context::cache_size(int32_t seg) {
   if (seg == CMI_SEG_ALL) return because(Status::kInval, "only one segment can be asked for");
-  auto info = node_->find(seg);
-  if (!info || info->removed) return because(Status::kInval, "no such segment on this node");
+  const auto info = known(seg);
+  if (!info) return info.status();
+  if (info->removed) return because(Status::kInval, "the segment was removed");
   size_t bytes = info->size;  // no limit
   const bool home = info->kind == node::SegmentKind::kHome;
   if (home && !engine_->home().owns(seg))

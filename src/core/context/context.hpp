@@ -129,6 +129,9 @@ class Context : private events::Host {
 
  private:
   Status barrier(memory::LossMark& mark);
+  // What the registry says of a segment. kInval: there is none; kReconfig: the registry was not to
+  // be had.
+  Result<node::SegmentInfo> known(int32_t seg);
   struct Attached {
     int32_t segment = 0;
     node::Attachment attachment{};

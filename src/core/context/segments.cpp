@@ -100,12 +100,19 @@ Result<std::shared_ptr<memory::Import>> Context::import_of(int32_t seg) {
   return kept;
 }
 
+Result<node::SegmentInfo> Context::known(int32_t seg) {
+  auto info = node_->find(seg);
+  if (info) return info;
+  return because(info.status(), info.status() == Status::kInval
+                                    ? "no such segment on this node"
+                                    : "a process of this node holds its registry and does not run");
+}
+
 Result<void*> Context::seg_at(int32_t seg, void* addr, int32_t flags) {
   if ((flags & ~CMI_SEG_READ) != 0) return because(Status::kNotSupp, "an unknown flag");
-  auto info = node_->find(seg);
-  if (!info || info->removed) {
-    return because(Status::kInval, "no such segment on this node, or it was removed");
-  }
+  const auto info = known(seg);
+  if (!info) return info.status();
+  if (info->removed) return because(Status::kInval, "the segment was removed");
   if (reinterpret_cast<uintptr_t>(addr) % access::page_size_of(info->flags) != 0) {
     return because(Status::kInval, access::large_pages(info->flags)
                                        ? "the address is not a multiple of seg_lrgpg_alignment"
@@ -233,8 +240,8 @@ Status Context::seg_remove(int32_t seg) {
 }
 
 Status Context::seg_status(int32_t seg, cmi_ds* ds) {
-  auto info = node_->find(seg);
-  if (!info) return because(Status::kInval, "no such segment on this node");
+  const auto info = known(seg);
+  if (!info) return info.status();
   uint32_t flags = 0;
   if ((info->marks & node::kMarkExported) != 0) flags |= CMI_SEG_ST_EXPORTED;
   if ((info->marks & node::kMarkTokenSet) != 0) flags |= CMI_SEG_ST_TOKEN_SET;
@@ -249,7 +256,7 @@ Status Context::seg_status(int32_t seg, cmi_ds* ds) {
 }
 
 Status Context::seg_check(int32_t seg, cmi_ds* ds) {
-  if (!node_->find(seg)) return because(Status::kInval, "no such segment on this node");
+  if (Status s = known(seg).status(); !ok(s)) return s;
   if (!engine_->home().owns(seg)) return because(Status::kPerm, "another process made it");
   auto* at = static_cast<std::byte*>(ds->reco.reco_addr);
   const Status s = engine_->home().check_in_flux(seg, &at, &ds->reco.reco_size);
@@ -258,15 +265,15 @@ Status Context::seg_check(int32_t seg, cmi_ds* ds) {
 }
 
 Status Context::seg_recover(int32_t seg, const cmi_ds& ds) {
-  if (!node_->find(seg)) return because(Status::kInval, "no such segment on this node");
+  if (Status s = known(seg).status(); !ok(s)) return s;
   if (!engine_->home().owns(seg)) return because(Status::kPerm, "another process made it");
   return engine_->home().recover(seg, static_cast<std::byte*>(ds.reco.reco_addr), ds.reco.reco_size,
                                  Deadline::in(call_timeout()));
 }
 
 Status Context::seg_info(int32_t seg, cmi_ds* ds) {
-  auto info = node_->find(seg);
-  if (!info) return because(Status::kInval, "no such segment on this node");
+  const auto info = known(seg);
+  if (!info) return info.status();
   ds->info.seg_align = access::page_size_of(info->flags);
   ds->info.seg_sz = info->size;
   ds->info.seg_brk = info->brk;
@@ -283,7 +290,7 @@ Status Context::seg_info(int32_t seg, cmi_ds* ds) {
 }
 
 Status Context::set_break(int32_t seg, size_t to) {
-  if (!node_->find(seg)) return Status::kInval;
+  if (Status s = known(seg).status(); !ok(s)) return s;
   return engine_->home().set_break(seg, to, reservation_.load(), kRevokeTimeout);
 }
 
@@ -301,7 +308,7 @@ Status Context::attribute(int32_t seg, int32_t cmd, size_t* size) {
     default:
       return because(Status::kInval, "the attribute is unknown");
   }
-  return node_->find(seg) ? Status::kOk : because(Status::kInval, "no such segment on this node");
+  return known(seg).status();
 }
 
 void Context::info(cmi_ctl_cfg* cfg) {

@@ -45,8 +45,9 @@ bool Context::revoke_issued(const void* object, Bytes content, bool token) {
 Result<cmi_rseg*> Context::seg_exp(int32_t seg, int32_t attrib) {
   if ((attrib & ~CMI_SEG_WRITE_THROUGH) != 0)
     return because(Status::kNotSupp, "an unknown attribute");
-  auto info = node_->find(seg);
-  if (!info || info->removed || info->kind != node::SegmentKind::kHome) {
+  const auto info = known(seg);
+  if (!info) return info.status();
+  if (info->removed || info->kind != node::SegmentKind::kHome) {
     return because(Status::kInval, "no such segment at home, or it was removed");
   }
   if (!engine_->home().owns(seg)) return because(Status::kPerm, "another process made it");
@@ -107,8 +108,9 @@ Status Context::set_token(int32_t seg, const cmi_token* token) {
   auto info = access::decode_token(token);
   if (!info) return because(Status::kInval, "the token is malformed");
   SignalsBlocked quiet;
-  auto segment = node_->find(seg);
-  if (!segment || segment->removed || segment->kind != node::SegmentKind::kProxy) {
+  const auto segment = known(seg);
+  if (!segment) return segment.status();
+  if (segment->removed || segment->kind != node::SegmentKind::kProxy) {
     return because(Status::kInval, "no such import on this node, or it was removed");
   }
   std::shared_ptr<memory::Import> import;
@@ -156,8 +158,9 @@ Result<cmi_token*> Context::tok_newva(int32_t seg, const void* va, size_t size,
   access::TokenPart part;
   {
     SignalsBlocked quiet;
-    auto info = node_->find(seg);
-    if (!info || info->kind != node::SegmentKind::kHome) return Status::kInval;
+    const auto info = known(seg);
+    if (!info) return info.status();
+    if (info->kind != node::SegmentKind::kHome) return Status::kInval;
     if (!engine_->home().owns(seg)) return Status::kPerm;
     size_t offset = 0;
     bool read_only = false;
@@ -185,8 +188,9 @@ Result<cmi_token*> Context::make_token(int32_t seg, const access::TokenPart* par
     node = info->node;
   }
   SignalsBlocked quiet;
-  auto segment = node_->find(seg);
-  if (!segment || segment->removed || segment->kind != node::SegmentKind::kHome) {
+  const auto segment = known(seg);
+  if (!segment) return segment.status();
+  if (segment->removed || segment->kind != node::SegmentKind::kHome) {
     return because(Status::kInval, "no such segment at home, or it was removed");
   }
   if (!engine_->home().owns(seg)) return because(Status::kPerm, "another process made it");
