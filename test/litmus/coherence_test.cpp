@@ -96,7 +96,7 @@ void check_back_when_broken(const std::vector<int>& homes) {
       const std::string& mutation = home == 0 ? s.at_home : s.mutation;
       if (mutation != broken) lab = std::make_unique<Lab>(Placement{5, {home}}, mutation);
       broken = mutation;
-      const Histogram seen = lab->run(s.program, 2500, s.forbidden);
+      const Histogram seen = lab->run(s.program, 6000, s.forbidden);
       CHECK_MESSAGE(seen.count(s.forbidden) > 0, s.name, ", home on node ", home,
                     ", not seen under ", mutation, seen);
     }

@@ -322,6 +322,7 @@ TEST_SUITE("large_pages") {
       CHECK(has(home, at + kLarge + 9 * kPage, 8));
       CHECK(has(s.other, s.second.at + kLarge + 20 * kPage, 9));
       CHECK(has(s.other, s.second.at + kLarge + 21 * kPage, 10));
+      CHECK(becomes(s.beside, s.there + kLarge + 3 * kPage, Fault::kNone));
       CHECK(has(s.beside, s.there + kLarge + 3 * kPage, 0));
       // And is watched again, in both processes.
       for (const auto& [process, view] :
@@ -519,8 +520,9 @@ TEST_SUITE("large_pages") {
       const Recovery found = seg_check(home, made.seg, made.at, size);
       CHECK(found.at == made.at + kLarge);
       CHECK(found.size == 3 * kPage);
-      CHECK(cause_at(beside, there.at() + last) == CMI_ERROR_CONSIST);
+      CHECK(becomes(beside, there.at() + last, CMI_ERROR_CONSIST));
       REQUIRE(seg_reco(home, made.seg, found.at, found.size).ok());
+      CHECK(becomes(beside, there.at() + last, Fault::kNone));
       CHECK(has(beside, there.at() + last, 6));
       REQUIRE(publish(beside, there.at() + last, 8));
       CHECK(has(other, second.at + last, 8));
