@@ -202,21 +202,24 @@ def bare(name):
 
 
 def results_of(files):
-    """Test name -> why it does not count; None if it passed in some file and failed in none."""
+    """Test name -> why it does not count; None if it passed. A later file overrules, where the test ran in it:
+    what failed beside others may have run again."""
     results = {}
     for file in files:
         try:
             cases = list(ElementTree.parse(file).getroot().iter("testcase"))
         except (OSError, ElementTree.ParseError) as error:
             sys.exit(f"{file}: no results of ctest --output-junit: {error}")
+        ran = {}
         for case in cases:
             name, status = bare(case.get("name")), case.get("status", "run")
             if status == "fail" or any(case.find(tag) is not None for tag in ("failure", "error")):
-                results[name] = "failed"
+                ran[name] = "failed"
             elif case.find("skipped") is not None or status != "run":
                 results.setdefault(name, "did not run")
-            elif results.get(name) != "failed":
-                results[name] = None
+            elif ran.get(name) != "failed":
+                ran[name] = None
+        results.update(ran)
     return results
 
 
