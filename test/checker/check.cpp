@@ -20,6 +20,8 @@ constexpr Time kNever = std::numeric_limits<Time>::max();
 constexpr uint32_t kNoId = 0xffff;
 constexpr uint32_t kAtFirst = 0;  // the id of a cell's first value
 
+Time end_of(const Event& e) { return e.end != 0 ? e.end : kNever; }
+
 uint8_t byte_of(uint64_t value, uint32_t k) { return static_cast<uint8_t>(value >> 8 * k); }
 
 std::string hex(uint64_t value) {
@@ -64,9 +66,10 @@ struct Value {  // of a cell
   uint64_t bits = 0;
   Place by;  // who stored it; nobody the initial one
   uint32_t process = 0;
-  Time begin = 0;      // of the store
-  Time published = 0;  // from here on everyone meets it or a newer one; kNever
-  Place barrier;       // that published it
+  Time begin = 0;         // of the store
+  Time published = 0;     // from here on everyone meets it or a newer one; kNever
+  Place barrier;          // that published it
+  bool outlived = false;  // its process, which had not published it: then its death did
 };
 
 // One meeting of a thread with a value: as loaded, as stored, as found or put by a swap.
@@ -109,6 +112,12 @@ class Checker {
  private:
   const Event& event(Place p) const { return history_.threads[p.thread].events[p.event]; }
   uint32_t process(Place p) const { return history_.threads[p.thread].process; }
+  const Death* death(uint32_t process) const {
+    for (const Death& d : history_.deaths) {
+      if (d.process == process) return &d;
+    }
+    return nullptr;
+  }
 
   bool fail(Fault fault, std::string explanation) {
     verdict_.fault = fault;
@@ -117,9 +126,12 @@ class Checker {
   }
 
   bool prepare();
+  bool well_ended(Place place);
   bool take_stores();
   bool take_loads();
+  bool take_unfinished_swaps();
   bool load(Place place, uint64_t bits, uint32_t order);
+  void settle(CellGraph& graph);
   bool judge(CellGraph& graph);
   bool has_order(const CellGraph& graph, const Order& older);
   CellGraph* exactly(const Event& event);
@@ -160,9 +172,11 @@ bool Checker::prepare() {
     Time before = 0;
     for (uint32_t i = 0; i < thread.events.size(); ++i) {
       const Event& e = thread.events[i];
-      if (e.begin < before || e.end < e.begin) {
+      if (e.begin < before || end_of(e) < e.begin) {
         return fail(Fault::kMalformed, tell({t, i}) + " has times that go back");
       }
+      if (!well_ended({t, i})) return false;
+      if (e.end == 0) continue;
       before = e.end;
       // A swap is a barrier for the stores before it.
       if (e.kind == Kind::kBarrier || e.kind == Kind::kSwap) {
@@ -175,6 +189,24 @@ bool Checker::prepare() {
   for (auto& barriers : barriers_) barriers.seal();
   for (auto& lines : line_barriers_) {
     for (auto& [line, barriers] : lines) barriers.seal();
+  }
+  return true;
+}
+
+// Only stores and swaps may be without an end, and nothing of their thread in the same place
+// follows.
+bool Checker::well_ended(Place place) {
+  const Event& e = event(place);
+  if (e.end != 0) return true;
+  if (e.kind != Kind::kStore && e.kind != Kind::kSwap) {
+    return fail(Fault::kMalformed, tell(place) + " was never over");
+  }
+  ++verdict_.unfinished;
+  const auto& events = history_.threads[place.thread].events;
+  for (uint32_t i = place.event + 1; i < events.size(); ++i) {
+    if (events[i].at < e.at + e.width && e.at < events[i].at + events[i].width) {
+      return fail(Fault::kMalformed, tell({place.thread, i}) + " follows what was never over");
+    }
   }
   return true;
 }
@@ -197,7 +229,7 @@ bool Checker::take_stores() {
         return fail(Fault::kMalformed, tell({t, i}) + " is not to a cell");
       }
       ++verdict_.accesses;
-      if (swap && e.value != e.compare) continue;
+      if (swap && e.end != 0 && e.value != e.compare) continue;
       const auto id = static_cast<uint32_t>(graph->values.size());
       const Place place{t, i};
       Value value{swap ? e.desired : e.value, place, thread.process, e.begin, kNever, place};
@@ -209,20 +241,23 @@ bool Checker::take_stores() {
         name = static_cast<uint16_t>(id);
       }
       if (swap) {
-        value.published = e.end;
-        ++verdict_.swapped;
+        value.published = end_of(e);
+        verdict_.swapped += e.end != 0;
       } else {
-        value.published = barriers_[thread.process].first_over(e.end, &value.barrier);
+        value.published = barriers_[thread.process].first_over(end_of(e), &value.barrier);
         const auto& lines = line_barriers_[thread.process];
         if (const auto line = lines.find(e.at / history_.line); line != lines.end()) {
           Place flush;
-          const Time over = line->second.first_over(e.end, &flush);
+          const Time over = line->second.first_over(end_of(e), &flush);
           if (over < value.published) {
             value.published = over;
             value.barrier = flush;
           }
         }
-        graph->touches.push_back({place, 2 * i, id, e.begin, e.end, false});
+        if (const Death* end = death(graph->cell.home); end && value.published > end->lived) {
+          value.published = kNever;
+        }
+        graph->touches.push_back({place, 2 * i, id, e.begin, end_of(e), false});
       }
       graph->values.push_back(value);
     }
@@ -239,7 +274,7 @@ bool Checker::take_loads() {
       if (e.kind == Kind::kLoad) {
         ++verdict_.accesses;
         if (!load(place, e.value, 2 * i)) return false;
-      } else if (e.kind == Kind::kSwap) {
+      } else if (e.kind == Kind::kSwap && e.end != 0) {
         if (!load(place, e.value, 2 * i)) return false;
         if (e.value != e.compare) continue;
         CellGraph& graph = *exactly(e);
@@ -250,7 +285,53 @@ bool Checker::take_loads() {
       }
     }
   }
+  return take_unfinished_swaps();
+}
+
+// Those that somebody has met the value of took place. One that is met only by another such swap
+// shows once that one does, so all are looked at until nothing new is found.
+bool Checker::take_unfinished_swaps() {
+  std::vector<Place> left;
+  for (uint32_t t = 0; t < history_.threads.size(); ++t) {
+    const auto& events = history_.threads[t].events;
+    for (uint32_t i = 0; i < events.size(); ++i) {
+      if (events[i].kind == Kind::kSwap && events[i].end == 0) left.push_back({t, i});
+    }
+  }
+  for (bool found = true; found;) {
+    found = false;
+    for (size_t k = 0; k < left.size(); ++k) {
+      const Place place = left[k];
+      const Event& e = event(place);
+      CellGraph& graph = *exactly(e);
+      const uint32_t put = graph.named[0][byte_of(e.desired, 0)];
+      const bool met = std::any_of(graph.touches.begin(), graph.touches.end(),
+                                   [&](const Touch& t) { return t.reads && t.id == put; });
+      if (!met) continue;
+      if (!load(place, e.compare, 2 * place.event)) return false;
+      const uint32_t taken = graph.named[0][byte_of(e.compare, 0)];
+      graph.swaps.push_back({taken, put, place});
+      graph.touches.push_back({place, 2 * place.event + 1, put, e.begin, kNever, false});
+      left.erase(left.begin() + static_cast<ptrdiff_t>(k));
+      found = true;
+      break;
+    }
+  }
   return true;
+}
+
+// What is met of the stores of the dead, where their home lives.
+void Checker::settle(CellGraph& graph) {
+  if (death(graph.cell.home) != nullptr) return;
+  for (const Touch& t : graph.touches) {
+    Value& value = graph.values[t.id];
+    const Death* end = t.id == kAtFirst ? nullptr : death(value.process);
+    if (end == nullptr || !t.reads || process(t.place) == value.process) continue;
+    if (value.outlived || value.published != kNever) continue;
+    value.outlived = true;
+    ++verdict_.outlived;
+    if (end->settled != 0) value.published = end->settled;
+  }
 }
 
 // Tells the bytes that were loaded, or that a swap found, apart by cells.
@@ -285,17 +366,18 @@ bool Checker::load(Place place, uint64_t bits, uint32_t order) {
       id = named;
     }
     if (!mixed.empty()) return fail(Fault::kMixed, tell(place) + " found a mixture:" + mixed);
-    if (e.end < graph.values[id].begin) {
+    if (end_of(e) < graph.values[id].begin) {
       return fail(Fault::kTooEarly,
                   tell(place) + " found a value that was stored later, by " + tell(graph, id));
     }
-    graph.touches.push_back({place, order, id, e.begin, e.end, true});
+    graph.touches.push_back({place, order, id, e.begin, end_of(e), true});
   }
   return true;
 }
 
 // Collects which value is older than which, then looks for a cycle.
 bool Checker::judge(CellGraph& graph) {
+  settle(graph);
   const auto n = static_cast<uint32_t>(graph.values.size());
   const auto threads = static_cast<uint32_t>(history_.threads.size());
   struct Known {
@@ -329,7 +411,8 @@ bool Checker::judge(CellGraph& graph) {
       bound = bound || (published && id != kAtFirst && value.process != process(t.place));
       if (id == t.id || older.has(id, t.id)) continue;
       if (published) {
-        older.add(id, t.id, {Rule::kPublished, value.by, t.place, 0, 0});
+        const Rule rule = value.outlived ? Rule::kSettled : Rule::kPublished;
+        older.add(id, t.id, {rule, value.by, t.place, 0, 0});
       } else if (thread[id].order < t.order) {
         older.add(id, t.id, {Rule::kThread, thread[id].first, t.place, 0, 0});
       } else if (all[id].since < t.begin) {
@@ -387,8 +470,8 @@ std::string Checker::tell(Place place) const {
             (e.kind == Kind::kSwap ? hex(e.compare) + " to " + hex(e.desired) + " found " : "") +
             hex(e.value) + ")";
   }
-  return text + " [" + std::to_string(e.begin - start_) + ".." + std::to_string(e.end - start_) +
-         "]";
+  return text + " [" + std::to_string(e.begin - start_) + ".." +
+         (e.end != 0 ? std::to_string(e.end - start_) : "never over") + "]";
 }
 
 std::string Checker::tell(const CellGraph& graph, uint32_t id) const {
@@ -418,6 +501,10 @@ std::string Checker::tell(const CellGraph& graph, const Order& older, uint32_t f
       }
       return text + start + "  " + tell(reason.second);
     }
+    case Rule::kSettled:
+      return text +
+             "it outlived its process, whose death was settled before the other was met:" + start +
+             "  " + tell(graph.values[from].by) + start + "  " + tell(reason.second);
     case Rule::kSwap:
       return text + "nothing comes between the two values of a swap:" + start + "  " +
              tell(reason.first) + tell(graph, older, reason.from, reason.to, indent + 2);

@@ -52,6 +52,18 @@ struct Story {
     return add(thread, {Kind::kSwap, 8, at, word(found), word(compare), word(desired), begin, end});
   }
 
+  // Of process 0, which may be the home of a cell; the others have settled it at that time.
+  Story& death(Time lived, Time settled) {
+    history.deaths.push_back({0, lived, settled});
+    return *this;
+  }
+  Story& home(uint32_t at, uint32_t process) {
+    for (Cell& cell : history.cells) {
+      if (cell.at == at) cell.home = process;
+    }
+    return *this;
+  }
+
   Verdict verdict() const { return check(history); }
   Fault fault() const {
     const Verdict v = verdict();
@@ -74,6 +86,7 @@ struct Story {
 constexpr const char* kByThread = "one thread met them";
 constexpr const char* kByProcess = "the threads of one process met them";
 constexpr const char* kByPublication = "it was published before";
+constexpr const char* kBySettling = "whose death was settled before";
 constexpr const char* kBySwap = "nothing comes between";
 constexpr const char* kByBeginning = "it is the initial value";
 
@@ -373,6 +386,185 @@ TEST_SUITE("legal") {
   }
 }
 
+// Process 0 dies: threads 0 and 1. An end of 0 is a store or a swap that it died in.
+TEST_SUITE("deaths") {
+  TEST_CASE("a_store_that_the_dead_had_flushed_is_never_lost") {
+    const auto story = [](uint64_t seen) {
+      return Story()
+          .home(kX, 1)
+          .store(0, kX, 1, 10, 11)
+          .barrier(0, 12, 20)
+          .death(25, 40)
+          .load(2, kX, seen, 50, 51);
+    };
+    story(0).has_no_order({kByPublication, kByBeginning});
+    CHECK(story(1).fault() == Fault::kNone);
+    // Before the death was settled no less.
+    Story()
+        .store(0, kX, 1, 10, 11)
+        .barrier(0, 12, 20)
+        .death(25, 40)
+        .load(2, kX, 0, 26, 27)
+        .has_no_order({kByPublication});
+  }
+
+  TEST_CASE("a_store_that_the_dead_had_not_flushed_may_be_lost_or_arrive") {
+    for (const uint64_t seen : {0, 1}) {
+      CHECK(Story().store(0, kX, 1, 10, 11).death(25, 40).load(2, kX, seen, 50, 51).fault() ==
+            Fault::kNone);
+    }
+  }
+
+  TEST_CASE("a_barrier_that_the_dead_did_not_come_back_from_promises_nothing") {
+    // It is not in the history; one of another process covers nothing of the dead.
+    CHECK(Story()
+              .store(0, kX, 1, 10, 11)
+              .death(25, 40)
+              .barrier(2, 26, 30)
+              .load(4, kX, 0, 50, 51)
+              .fault() == Fault::kNone);
+  }
+
+  TEST_CASE("a_store_that_the_dead_never_made_is_never_seen") {
+    CHECK(Story().death(5, 40).load(2, kX, 1, 50, 51).fault() == Fault::kNeverStored);
+  }
+
+  TEST_CASE("a_store_that_somebody_died_in_may_be_seen_or_not_but_not_before_it_began") {
+    for (const uint64_t seen : {0, 1}) {
+      const Verdict verdict =
+          Story().store(0, kX, 1, 10, 0).death(10, 40).load(2, kX, seen, 50, 51).verdict();
+      INFO(verdict.explanation);
+      CHECK(verdict.legal());
+      CHECK(verdict.unfinished == 1);
+      CHECK(verdict.outlived == seen);
+    }
+    CHECK(Story().load(2, kX, 1, 5, 9).store(0, kX, 1, 10, 0).death(10, 40).fault() ==
+          Fault::kTooEarly);
+    // No barrier covers it.
+    CHECK(Story()
+              .store(0, kX, 1, 10, 0)
+              .barrier(1, 2, 5)
+              .barrier(1, 11, 20)
+              .flush(1, kX, 21, 30)
+              .death(30, 40)
+              .load(2, kX, 0, 50, 51)
+              .fault() == Fault::kNone);
+  }
+
+  TEST_CASE("a_store_of_the_dead_that_arrives_in_part_is_rejected") {
+    CHECK(Story()
+              .store(0, kX, 1, 10, 0)
+              .death(10, 40)
+              .raw_load(2, kX, 8, 0x0000000001010101, 50, 51)
+              .fault() == Fault::kMixed);
+  }
+
+  TEST_CASE("a_store_of_the_dead_that_was_seen_stays_for_all_once_the_death_is_settled") {
+    const auto story = [](Time later, uint64_t seen) {
+      return Story()
+          .store(0, kX, 1, 10, 11)
+          .death(25, 40)
+          .load(2, kX, 1, 26, 27)
+          .load(4, kX, seen, later, later + 1);
+    };
+    story(50, 0).has_no_order({kBySettling, kByBeginning});
+    CHECK(story(50, 1).fault() == Fault::kNone);
+    CHECK(story(30, 0).fault() == Fault::kNone);  // has not heard of it yet
+  }
+
+  TEST_CASE("a_store_of_the_dead_that_comes_home_after_the_death_was_settled_is_rejected") {
+    Story()
+        .store(0, kX, 1, 10, 11)
+        .death(25, 40)
+        .load(4, kX, 0, 50, 51)
+        .load(2, kX, 1, 60, 61)
+        .has_no_order({kBySettling, kByBeginning});
+  }
+
+  TEST_CASE("an_old_store_of_the_dead_that_comes_over_a_newer_published_one_is_rejected") {
+    Story()
+        .store(0, kX, 1, 10, 11)
+        .load(2, kX, 1, 12, 13)
+        .store(2, kX, 2, 14, 15)
+        .barrier(2, 16, 20)
+        .death(25, 40)
+        .load(4, kX, 1, 50, 51)
+        .has_no_order({kByPublication, kByThread});
+  }
+
+  TEST_CASE("a_swap_that_somebody_died_in_may_have_happened_or_not") {
+    for (const uint64_t seen : {0, 1}) {
+      CHECK(Story().swap(0, kX, 0, 1, 0, 10, 0).death(10, 40).load(2, kX, seen, 50, 51).fault() ==
+            Fault::kNone);
+    }
+    // Another one took the same away: this one then never happened.
+    CHECK(Story()
+              .swap(0, kX, 0, 1, 0, 10, 0)
+              .death(10, 40)
+              .swap(2, kX, 0, 2, 0, 15, 30)
+              .load(4, kX, 2, 50, 51)
+              .fault() == Fault::kNone);
+  }
+
+  TEST_CASE("a_swap_that_somebody_died_in_and_that_counts_beside_another_one_is_rejected") {
+    // Both took the initial value away: whatever is met in the end, one count is lost.
+    Story()
+        .swap(0, kX, 0, 1, 0, 10, 0)
+        .death(10, 40)
+        .swap(2, kX, 0, 2, 0, 15, 30)
+        .load(4, kX, 1, 50, 51)
+        .has_no_order({kBySwap});
+    // A chain of two that nobody came back from, of which the last was met.
+    Story()
+        .swap(0, kX, 0, 1, 0, 10, 0)
+        .swap(1, kX, 1, 2, 0, 12, 0)
+        .death(12, 40)
+        .swap(2, kX, 0, 3, 0, 15, 30)
+        .load(4, kX, 2, 50, 51)
+        .has_no_order({kBySwap});
+  }
+
+  TEST_CASE("a_swap_that_the_dead_came_back_from_is_never_lost") {
+    Story()
+        .swap(0, kX, 0, 1, 0, 10, 20)
+        .death(20, 40)
+        .load(2, kX, 0, 50, 51)
+        .has_no_order({kByPublication});
+  }
+
+  TEST_CASE("what_the_dead_home_had_was_cached_goes_on_being_loaded_and_never_goes_back") {
+    const auto story = [] {
+      return Story().home(kX, 0).store(0, kX, 1, 10, 11).death(25, 40).load(2, kX, 1, 26, 27);
+    };
+    CHECK(story().load(4, kX, 0, 50, 51).fault() == Fault::kNone);
+    Story(story()).load(2, kX, 0, 50, 51).has_no_order({kByThread});
+  }
+
+  TEST_CASE("what_was_published_while_the_home_lived_stays_so_after_its_death") {
+    Story()
+        .home(kX, 0)
+        .store(2, kX, 1, 10, 11)
+        .barrier(2, 12, 20)
+        .death(20, 40)
+        .load(4, kX, 0, 26, 27)
+        .has_no_order({kByPublication, kByBeginning});
+  }
+
+  TEST_CASE("a_barrier_promises_nothing_where_the_home_has_died") {
+    const auto story = [](uint32_t at) {
+      return Story()
+          .home(kX, 0)
+          .home(kY, 2)
+          .store(2, at, 1, 10, 11)
+          .barrier(2, 12, 30)
+          .death(20, 40)
+          .load(4, at, 0, 31, 32);
+    };
+    CHECK(story(kX).fault() == Fault::kNone);
+    story(kY).has_no_order({kByPublication});
+  }
+}
+
 TEST_SUITE("malformed") {
   TEST_CASE("values_that_share_a_byte_are_malformed") {
     CHECK(Story().store(0, kX, 1, 10, 11).store(2, kX, 1, 12, 13).fault() == Fault::kMalformed);
@@ -387,6 +579,13 @@ TEST_SUITE("malformed") {
   TEST_CASE("times_that_go_back_are_malformed") {
     CHECK(Story().store(0, kX, 1, 10, 9).fault() == Fault::kMalformed);
     CHECK(Story().store(0, kX, 1, 10, 11).load(0, kX, 1, 5, 6).fault() == Fault::kMalformed);
+  }
+
+  TEST_CASE("only_stores_and_swaps_may_be_without_an_end_and_nothing_follows_them_there") {
+    CHECK(Story().load(0, kX, 0, 10, 0).fault() == Fault::kMalformed);
+    CHECK(Story().barrier(0, 10, 0).fault() == Fault::kMalformed);
+    CHECK(Story().swap(0, kX, 0, 1, 0, 10, 0).load(0, kX, 1, 12, 13).fault() == Fault::kMalformed);
+    CHECK(Story().swap(0, kX, 0, 1, 0, 10, 0).load(0, kY, 0, 12, 13).fault() == Fault::kNone);
   }
 
   TEST_CASE("cells_that_overlap_are_malformed") {

@@ -30,12 +30,18 @@ struct Event {
   uint64_t compare = 0;  // a swap stores `desired` if it found this
   uint64_t desired = 0;
   Time begin = 0;  // taken before it began,
-  Time end = 0;    // and after it was over; 0: it never was
+  // and after it was over. 0, for a store or a swap: it never was, its thread died in it or does
+  // not know what came of it, so that it may have happened or not. A swap's `value` is then
+  // unknown, and its thread accesses the cell no more.
+  Time end = 0;
 };
+
+inline constexpr uint32_t kNoProcess = ~0u;
 
 struct Cell {
   uint32_t at = 0;
   uint8_t width = 0;
+  uint32_t home = kNoProcess;  // whose memory it is, where that matters: when it dies
 };
 
 struct Thread {
@@ -43,10 +49,19 @@ struct Thread {
   std::vector<Event> events;  // in program order
 };
 
+// A process that was killed: its threads end where they had come to.
+struct Death {
+  uint32_t process = 0;
+  Time lived = 0;  // it lived at this time still
+  // From here on those that live have heard of it and taken the pages in flux back; 0: never.
+  Time settled = 0;
+};
+
 struct History {
   uint32_t line = 4096;     // bytes that a kLineFlush is about
   std::vector<Cell> cells;  // ascending
   std::vector<Thread> threads;
+  std::vector<Death> deaths;
 };
 
 }  // namespace cmi::checker

@@ -84,7 +84,7 @@ class Maker {
           const uint32_t width = 1u << random_.below(4);
           at = (at + width - 1) / width * width;
           if (at + width > kPageBytes) break;
-          add({page + at, static_cast<uint8_t>(width)}, s * program_.pages + p);
+          add({page + at, static_cast<uint8_t>(width), program_.homes[s]}, s * program_.pages + p);
           at += width;
           if (random_.percent(15)) at += random_.below(200);
         }

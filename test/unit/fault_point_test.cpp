@@ -7,11 +7,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <cstddef>
 #include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "core/base/clock.hpp"
+#include "core/base/fault_count.hpp"
 
 using namespace cmi;
 
@@ -143,4 +149,31 @@ TEST_CASE("kill_stop_and_exit_end_the_process_at_the_passage_named") {
   CHECK((WIFSTOPPED(status) && WSTOPSIG(status) == SIGSTOP));
   status = end_of_child("e", 1);
   CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 77));
+}
+
+TEST_CASE("passages_of_all_points_are_counted_in_a_file") {
+  // In a process of its own: the file stays mapped.
+  const std::string path = "/dev/shm/cmi-fault-count-" + std::to_string(getpid());
+  const pid_t pid = fork();
+  if (pid == 0) {
+    setenv("CMI_FAULT_COUNT", path.c_str(), 1);
+    arm_fault_points();
+    for (int i = 0; i < 3; ++i) fault_point("passed.often");
+    const bool fails = fault_point_fails("passed.once");
+    _exit(armed() && !fails ? 0 : 1);
+  }
+  REQUIRE(pid > 0);
+  int status = 0;
+  REQUIRE(waitpid(pid, &status, 0) == pid);
+  CHECK(status == 0);
+  std::ifstream file(path, std::ios::binary);
+  std::map<std::string, uint64_t> passed;
+  std::array<char, sizeof(FaultCount)> bytes{};
+  while (file.read(bytes.data(), bytes.size())) {
+    uint64_t count = 0;
+    std::memcpy(&count, bytes.data() + offsetof(FaultCount, passed), sizeof count);
+    if (count != 0) passed[bytes.data()] += count;
+  }
+  unlink(path.c_str());
+  CHECK(passed == std::map<std::string, uint64_t>{{"passed.often", 3}, {"passed.once", 1}});
 }

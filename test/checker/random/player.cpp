@@ -19,9 +19,12 @@ namespace cmi::checker {
 
 namespace {
 
+constexpr int32_t kUnknown = -1;  // why a segment is left alone: what came of a swap is not known
+
 constexpr Nanos kGatePatience = 20 * kSecond;
 // A thread begins no further operation after this long: slow machines play less of each program.
 constexpr Nanos kPlayTime = 2 * kSecond;
+constexpr Nanos kReadTime = 60 * kSecond;  // whoever waits for it gives up sooner
 
 // Loads before it are done, and none after it has begun, when the clock is read. Stores may still
 // be on their way to the cache: a full fence would hide the one that barriers must have.
@@ -72,24 +75,55 @@ void store(std::byte* at, uint8_t width, uint64_t value) {
 
 class Player {
  public:
-  Player(const Part& part, const std::vector<Op>& ops, ThreadRecord& record, Event* events)
-      : part_(part), ops_(ops), record_(record), events_(events) {}
+  Player(const Part& part, const std::vector<Op>& ops, Nanos patience, ThreadRecord& record,
+         Event* events)
+      : part_(part),
+        ops_(ops),
+        record_(record),
+        events_(events),
+        deadline_(Deadline::in(patience)) {}
 
+  // Goes on where it stands: an exception may have ended it in the middle of an operation.
   void play() {
-    const Deadline deadline = Deadline::in(kPlayTime);
-    for (const Op& op : ops_) {
-      if (record_.failure[0] != 0 || deadline.passed()) break;
+    while (next_ < ops_.size()) {
+      if (record_.failure[0] != 0 || deadline_.passed()) break;
+      const Op& op = ops_[next_++];
       record_.ops.fetch_add(1, std::memory_order_relaxed);
-      perform(op);
+      if (!left(op)) perform(op);
     }
     if (epoch_ != nullptr) perform({OpKind::kClose, 0, 0, 0});
+    done_ = true;
   }
 
-  void read(const std::vector<Cell>& cells) {
-    for (const Cell& cell : cells) load_event(cell.at, cell.width);
+  // What an exception ended is not repeated, and its segment is left alone from then on. False when
+  // the thread must not go on: it was none that a death explains.
+  bool go_on(const test::Fault& fault) {
+    if (part_.mortal == 0 || fault.cause() <= 0 || next_ == 0) return false;
+    const uint32_t segment = ops_[next_ - 1].at / kSegmentSpan;
+    if (fault.address - part_.views[segment] >= kSegmentSpan) return false;
+    record_.left[segment].store(fault.cause(), std::memory_order_relaxed);
+    if (pending_ == Kind::kStore) withdraw();  // it was not made
+    pending_ = Kind::kLoad;
+    return true;
   }
+
+  bool done() const { return done_; }
 
  private:
+  // Whether it is about a segment that is left alone.
+  bool left(const Op& op) const {
+    switch (op.kind) {
+      case OpKind::kLoad:
+      case OpKind::kSpin:
+      case OpKind::kStore:
+      case OpKind::kSwap:
+      case OpKind::kLineFlush:
+        return record_.left[op.at / kSegmentSpan].load(std::memory_order_relaxed) != 0;
+      default:
+        return false;
+    }
+  }
+
   std::byte* address(uint32_t at) const {
     return reinterpret_cast<std::byte*>(part_.views[at / kSegmentSpan]) + at % kSegmentSpan;
   }
@@ -99,6 +133,22 @@ class Player {
     const uint32_t n = record_.events.load(std::memory_order_relaxed);
     events_[n] = event;
     record_.events.store(n + 1, std::memory_order_release);
+  }
+  // Written down before it is made: what it does may be seen though its thread never comes back.
+  void intend(Event event) {
+    event.end = 0;
+    pending_ = event.kind;
+    keep(event);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+  }
+  Event& intended() { return events_[record_.events.load(std::memory_order_relaxed) - 1]; }
+  void made() {
+    std::atomic_ref(intended().end).store(stamp(), std::memory_order_release);
+    pending_ = Kind::kLoad;
+  }
+  void withdraw() {
+    record_.events.fetch_sub(1, std::memory_order_release);
+    pending_ = Kind::kLoad;
   }
   Event load_once(uint32_t at, uint8_t width) {
     Event event{Kind::kLoad, width, at, 0, 0, 0, stamp(), 0};
@@ -117,11 +167,20 @@ class Player {
     std::snprintf(record_.failure.data(), record_.failure.size(), "%s failed with error %d",
                   op_name(kind), cmi_get_error(context_));
   }
-  // A call that began at `begin_` and has returned.
+  // Whether the call that failed may have, where somebody may die: stores were lost with a home.
+  bool excused() {
+    const cmi_error error = cmi_get_error(context_);
+    if (part_.mortal == 0 || (error != CMI_ERR_STORE && error != CMI_ERR_HW)) return false;
+    int32_t none = 0;
+    record_.error.compare_exchange_strong(none, error, std::memory_order_relaxed);
+    return true;
+  }
+  // A call that began at `begin_` and has returned. One that says that stores were lost has
+  // completed those whose homes live.
   void keep_call(Event event, OpKind kind, int result) {
     event.begin = begin_;
     event.end = stamp();
-    if (result == 0) return keep(event);
+    if (result == 0 || excused()) return keep(event);
     failed(kind);
   }
   void barrier(OpKind kind, int result) {
@@ -138,18 +197,13 @@ class Player {
         spin(op);
         break;
       case OpKind::kStore:
+        intend({Kind::kStore, op.width, op.at, op.value, 0, 0, begin_, 0});
         store(address(op.at), op.width, op.value);
-        keep({Kind::kStore, op.width, op.at, op.value, 0, 0, begin_, stamp()});
+        made();
         break;
-      case OpKind::kSwap: {
-        Event event{Kind::kSwap, 8, op.at, 0, seen_[op.at], op.value, 0, 0};
-        const int result =
-            CMIFN(context_, 10, atm_cas)(context_, reinterpret_cast<uint64_t*>(address(op.at)),
-                                         event.compare, event.desired, &event.value);
-        seen_[op.at] = event.value == event.compare ? event.desired : event.value;
-        keep_call(event, op.kind, result);
+      case OpKind::kSwap:
+        swap(op);
         break;
-      }
       case OpKind::kWmb:
         barrier(op.kind, cmi_wmb());
         break;
@@ -182,6 +236,25 @@ class Player {
     }
   }
 
+  void swap(const Op& op) {
+    uint64_t& seen = seen_[op.at];
+    const uint64_t compare = seen;
+    uint64_t found = 0;
+    intend({Kind::kSwap, 8, op.at, 0, compare, op.value, begin_, 0});
+    const int result = CMIFN(context_, 10, atm_cas)(
+        context_, reinterpret_cast<uint64_t*>(address(op.at)), compare, op.value, &found);
+    if (result == 0) {
+      seen = found == compare ? op.value : found;
+      intended().value = found;
+      return made();
+    }
+    const bool unknown = cmi_get_error(context_) == CMI_ERR_HW;
+    if (!excused()) return failed(op.kind);
+    // Else it was not tried: the stores before it were lost.
+    if (!unknown) return withdraw();
+    record_.left[op.at / kSegmentSpan].store(kUnknown, std::memory_order_relaxed);
+  }
+
   // The first and the last of the loads are kept.
   void spin(const Op& op) {
     const uint64_t first = load_event(op.at, op.width);
@@ -197,31 +270,49 @@ class Player {
   const std::vector<Op>& ops_;
   ThreadRecord& record_;
   Event* events_;
+  const Deadline deadline_;
   cmi_ctxt* context_ = test::ctxt();
   cmi_fb epoch_ = nullptr;
   Time begin_ = 0;
+  size_t next_ = 0;  // operation
+  bool done_ = false;
+  Kind pending_ = Kind::kLoad;                   // kStore, kSwap: written down and not over
   std::unordered_map<uint32_t, uint64_t> seen_;  // words, by place: what a swap is tried with
 };
 
-// The thread that an exception is raised in.
+// Of the thread that an exception is raised in, while it plays.
 thread_local ThreadRecord* t_record = nullptr;
+thread_local bool t_mortal = false;
 
 // Says what was raised, unless it is only a delay of the network.
 bool on_fault(const test::Fault& fault) {
+  if (t_record == nullptr) return false;
   if (fault.cause() == CMI_ERROR_TRANSIENT) {
     t_record->transients.fetch_add(1, std::memory_order_relaxed);
     return true;
   }
+  if (t_mortal && fault.cause() > 0) return false;
   std::snprintf(t_record->failure.data(), t_record->failure.size(),
                 "exception %d at address 0x%llx", fault.cause(),
                 static_cast<unsigned long long>(fault.address));
   return false;
 }
 
-template <class F>
-void guarded(ThreadRecord& record, F body) {
+void play(const Part& part, const std::vector<Op>& ops, Nanos patience, ThreadRecord& record,
+          Event* events) {
+  Player player(part, ops, patience, record, events);
   t_record = &record;
-  test::guarded(body);
+  t_mortal = part.mortal != 0;
+  auto body = [&] { player.play(); };
+  for (;;) {
+    const test::Fault fault = test::guarded(body);
+    // Exceptions that the handler returned from were followed by the end of the body.
+    if (player.done() || record.failure[0] != 0) break;
+    if (player.go_on(fault)) continue;
+    std::snprintf(record.failure.data(), record.failure.size(), "exception %d", fault.cause());
+    break;
+  }
+  t_record = nullptr;
   record.ended.store(1, std::memory_order_release);
 }
 
@@ -234,11 +325,11 @@ void run_thread(const Part& part, const Program& program, Record& record, uint32
   auto& arrived = record.gate().arrived;
   arrived.fetch_add(1, std::memory_order_acq_rel);
   const Deadline deadline = Deadline::in(kGatePatience);
-  while (arrived.load(std::memory_order_acquire) < program.threads.size() && !deadline.passed()) {
+  while (arrived.load(std::memory_order_acquire) < program.threads.size() &&
+         record.gate().open.load(std::memory_order_acquire) == 0 && !deadline.passed()) {
     std::this_thread::yield();
   }
-  Player player(part, program.threads[t], mine, record.events(t));
-  guarded(mine, [&] { player.play(); });
+  play(part, program.threads[t], kPlayTime, mine, record.events(t));
   if (CMIFN(context, 10, fini)(context) != 0 && mine.failure[0] == 0) {
     std::snprintf(mine.failure.data(), mine.failure.size(), "fini failed");
   }
@@ -271,9 +362,14 @@ void read_all(test::Process& process, const Part& part) {
         Record record(mine.record.data(), program);
         const auto t = static_cast<uint32_t>(program.threads.size()) + mine.node;
         ThreadRecord& last = record.thread(t);
-        const std::vector<Op> nothing;
-        Player player(mine, nothing, last, record.events(t));
-        guarded(last, [&] { player.read(program.cells); });
+        // Those of a segment that was left in an earlier reading are loaded again.
+        for (auto& cause : last.left) cause = 0;
+        std::vector<Op> loads;
+        for (const Cell& cell : program.cells) {
+          if ((mine.gone >> cell.at / kSegmentSpan & 1) != 0) continue;
+          loads.push_back({OpKind::kLoad, cell.width, cell.at, 0});
+        }
+        play(mine, loads, kReadTime, last, record.events(t));
       },
       part);
 }

@@ -13,6 +13,8 @@ namespace cmi::checker {
 struct Part {
   Shape shape;
   uint32_t node = 0;
+  uint32_t mortal = 0;  // 1: somebody may die, and threads go on without what that takes away
+  uint32_t gone = 0;    // a bit for each segment that is not read at the end
   std::array<uint64_t, kMaxSegments> views{};  // where the segments lie in the process
   std::array<char, 200> record{};              // path
 };

@@ -15,17 +15,22 @@ namespace cmi::checker {
 
 // Lies in shared memory. Written by one thread; the counts are stored with release and loaded with
 // acquire by who judges.
-struct ThreadRecord {
+struct alignas(64) ThreadRecord {
   std::atomic<uint32_t> events{0};  // complete ones
   std::atomic<uint32_t> ops{0};     // begun ones of the program
   std::atomic<uint32_t> ended{0};   // 1: the thread came to its end
   std::atomic<uint32_t> transients{
-      0};                           // accesses that raised CMI_ERROR_TRANSIENT and were made again
+      0};  // accesses that raised CMI_ERROR_TRANSIENT and were made again
+  // Where somebody may die (Part::mortal): by segment, the cause of the exception after which the
+  // thread left it alone, and what the first barrier or swap that failed said.
+  std::array<std::atomic<int32_t>, kMaxSegments> left{};
+  std::atomic<int32_t> error{0};
   std::array<char, 112> failure{};  // what failed, or nothing
 };
 
 struct GateRecord {
   std::atomic<uint32_t> arrived{0};  // threads that wait for the others to begin
+  std::atomic<uint32_t> open{0};     // 1: nobody waits any more, one of them has died
 };
 
 class Record {
