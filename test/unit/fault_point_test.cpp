@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -131,6 +132,28 @@ TEST_CASE("more_points_than_there_is_room_for_are_left_out") {
   CHECK(fault_point_fails("p0"));
   CHECK(fault_point_fails("p7"));
   CHECK_FALSE(fault_point_fails("p19"));
+}
+
+TEST_CASE("points_that_are_come_past_are_noted_once_each_in_the_file_that_is_named") {
+  char path[] = "/tmp/cmi-notes-XXXXXX";
+  const int made = mkstemp(path);
+  REQUIRE(made >= 0);
+  close(made);
+  const char* const twice = "come.past";
+  {
+    Armed a(std::string("b=fail;*=note:") + path);
+    CHECK(armed());
+    fault_point(twice);
+    fault_point(twice);
+    CHECK_FALSE(fault_point_fails("a"));
+    CHECK(fault_point_fails("b"));  // noted, and does what it is to do
+  }
+  fault_point("later");
+  std::ifstream file(path);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  CHECK(lines == std::vector<std::string>{"come.past", "a", "b"});
+  unlink(path);
 }
 
 TEST_CASE("kill_stop_and_exit_end_the_process_at_the_passage_named") {

@@ -2,11 +2,13 @@
 // the passage counters.
 #include "core/base/fault_point.hpp"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <cstring>
@@ -29,6 +31,27 @@ struct Point {
 std::array<Point, 8> points;
 int count = 0;
 
+// For "*=note:FILE": the file, -1 for none, and whose names are in it. A place that is taken stays
+// so: entries are set once, by compare-and-swap.
+int notes = -1;
+std::array<std::atomic<const char*>, 512> noted;
+
+// Writes a name once for each place that has it.
+void note(const char* name) {
+  for (std::atomic<const char*>& entry : noted) {
+    const char* found = entry.load(std::memory_order_relaxed);
+    if (found == nullptr && entry.compare_exchange_strong(found, name)) {
+      char line[sizeof(Point::name) + 1];
+      const size_t length = std::min(std::strlen(name), sizeof line - 1);
+      std::memcpy(line, name, length);
+      line[length] = '\n';
+      (void)!::write(notes, line, length + 1);
+      return;
+    }
+    if (found == name) return;
+  }
+}
+
 bool due(Point& p) {
   long n = p.passed.fetch_add(1, std::memory_order_relaxed) + 1;
   return p.nth == 0 || p.nth == n || (p.later_too && n > p.nth);
@@ -36,7 +59,13 @@ bool due(Point& p) {
 
 void parse_one(const std::string& item) {
   size_t eq = item.find('=');
-  if (eq == std::string::npos || count == static_cast<int>(points.size())) return;
+  if (eq == std::string::npos) return;
+  if (item.starts_with("*=note:")) {
+    const char* path = item.c_str() + item.find(':') + 1;
+    if (notes < 0) notes = ::open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+    return;
+  }
+  if (count == static_cast<int>(points.size())) return;
   Point& p = points[static_cast<size_t>(count)];
   std::string name = item.substr(0, eq), act = item.substr(eq + 1);
   p.nth = 0;
@@ -68,6 +97,9 @@ void parse_one(const std::string& item) {
 
 void arm_fault_points() {
   count = 0;
+  if (notes >= 0) ::close(notes);
+  notes = -1;
+  for (std::atomic<const char*>& entry : noted) entry.store(nullptr);
   const char* spec = std::getenv("CMI_FAULT_POINT");
   if (spec != nullptr) {
     std::string s(spec);
@@ -77,10 +109,11 @@ void arm_fault_points() {
       at = end + 1;
     }
   }
-  g_fault_points_armed.store(count > 0, std::memory_order_release);
+  g_fault_points_armed.store(count > 0 || notes >= 0, std::memory_order_release);
 }
 
 void fault_point_reached(const char* name) {
+  if (notes >= 0) note(name);
   for (int i = 0; i < count; ++i) {
     Point& p = points[static_cast<size_t>(i)];
     if (std::strcmp(p.name, name) != 0 || p.act == Act::kFail || !due(p)) continue;
@@ -107,6 +140,7 @@ void fault_point_reached(const char* name) {
 }
 
 bool fault_point_fails_slow(const char* name) {
+  if (notes >= 0) note(name);
   for (int i = 0; i < count; ++i) {
     Point& p = points[static_cast<size_t>(i)];
     if (std::strcmp(p.name, name) == 0 && p.act == Act::kFail && due(p)) return true;
