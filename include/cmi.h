@@ -32,8 +32,8 @@
  * is not cached); where the process may not have that, cmi_ini() fails with CMI_ERR_NOTSUPP
  *   CMI_KERNEL       use only what Linux of this version has, as 6.1; default: all that there is
  *   CMI_NODE         name of the node; two names on one machine are two nodes; default: the machine
- *   CMI_RUNTIME_DIR  where the node keeps its shared state; default: a folder of the user's in
- *                    /dev/shm, mode 0700
+ *   CMI_RUNTIME_DIR  where the node keeps its shared state, on a tmpfs (else CMI_ERR_NOTSUPP);
+ *                    default: a folder of the user's in /dev/shm, mode 0700
  *   CMI_MEM_MAX      memory that segments may take on this node; default: half of the RAM
  *   CMI_DEAD_AFTER   milliseconds of silence after which a peer counts as dead, 1000 to 3600000;
  *                    default: 10000
@@ -798,8 +798,8 @@ typedef int cmi_fn_flush_fb(cmi_ctxt* ctxt, cmi_fb epoch);
 typedef int cmi_fn_close_fb(cmi_ctxt* ctxt, cmi_fb epoch);
 
 /**
- * Brings home what was stored to some cache lines, and waits for it. Needs no epoch, and does not
- * disturb an open one. An access error is raised as an exception. [libcmi(3), cflush]
+ * Brings home what was stored to some cache lines, and waits for it. Needs no epoch, disturbs none.
+ * An access error is raised as an exception; a home out of reach is waited for. [libcmi(3), cflush]
  * Lines at home are made visible as they are, whoever has changed them: also a device, after direct
  * I/O or RDMA into a view, which no barrier does.
  *   vaddr    addresses in views, each stands for its line of cache_line_sz bytes

@@ -1,15 +1,18 @@
-// How this program ends when something goes wrong: one line that says what, also to the home node,
-// and status 1. Everything that waits is bounded by one deadline for the whole run. Each process is
-// single-threaded.
+// How this program ends when something goes wrong: lines that say what and, where another process
+// has ended, which; the same to its partners; and status 1. Nothing that was counted is counted
+// again by others: a run that loses a process has no result, and says so. Everything that waits is
+// bounded by one deadline for the whole run. Each process is single-threaded.
 #pragma once
 
 #include <fmt/format.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdio>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 namespace wordcount {
 
@@ -18,29 +21,35 @@ using Clock = std::chrono::steady_clock;
 // Name of this process in messages; "node 3" once the home has given it a number.
 inline std::string self = "wordcount";
 
-// Socket to the home node, told when this process fails; -1 while there is none.
-inline int failure_socket = -1;
+// A process that this one has a connection to.
+struct Partner {
+  int fd;
+  std::string name;
+};
+// At the home, all nodes; at a node, the home.
+inline std::vector<Partner> partners;
+
+// Before what a process tells its partners when it fails.
+constexpr std::string_view kFailed = "failed ";
 
 inline Clock::time_point deadline = Clock::time_point::max();
 
+// Says it here and to the partners, and ends with status 1.
+[[noreturn]] void give_up(std::string_view what);
+// The same for what a lost partner may have caused: gives those that have ended a moment to be
+// noticed, and names them, or what the home says of them.
+[[noreturn]] void give_up_for_loss(std::string_view what);
+
 template <typename... Args>
 [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) {
-  const std::string what = fmt::format(format, std::forward<Args>(args)...);
-  fmt::print(stderr, "{}: {}\n", self, what);
-  std::fflush(nullptr);
-  if (failure_socket >= 0) {
-    const std::string line = "failed " + what + "\n";
-    // The home notices a closed connection as well, so a message that does not fit is no loss.
-    (void)!::send(failure_socket, line.data(), line.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-  }
-  ::_exit(1);
+  give_up(fmt::format(format, std::forward<Args>(args)...));
 }
 
 // Sets the deadline and an alarm behind it, for a load or call that does not come back.
 void limit_run_to(std::chrono::seconds time);
 
-// Exceptions of CMI arrive as SIGSEGV: says which one, where and in which segment, and ends with
-// status 1.
+// Exceptions of CMI arrive as SIGSEGV: says which one, where and in which segment, who has ended,
+// and ends with status 1. One that is transient tries the access again, until the deadline.
 void install_exception_handler();
 
 }  // namespace wordcount

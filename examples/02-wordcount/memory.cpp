@@ -17,8 +17,36 @@ SharedMemory::SharedMemory(SharedMemory&& other) noexcept
       stores_(other.stores_),
       swaps_(other.swaps_) {}
 
+namespace {
+
+const char* error_name(cmi_error error) {
+  switch (error) {
+    case CMI_ERR_NOMEM:
+      return "no memory";
+    case CMI_ERR_PERM:
+      return "not permitted";
+    case CMI_ERR_NOTSUPP:
+      return "not supported here";
+    case CMI_ERR_INVAL:
+      return "not valid, or gone";
+    case CMI_ERR_HW:
+      return "a fault of this side";
+    case CMI_ERR_STORE:
+      return "stores were lost on the way to the home";
+    case CMI_ERR_RECONFIG:
+      return "the home does not answer";
+    default:
+      return "unexpected";
+  }
+}
+
+}  // namespace
+
 void SharedMemory::check(bool worked, const char* call) const {
-  if (!worked) fail("{} failed with error {}", call, static_cast<int>(cmi_get_error(context_)));
+  if (worked) return;
+  const cmi_error error = cmi_get_error(context_);
+  give_up_for_loss(fmt::format("{} failed with error {} ({})", call, static_cast<int>(error),
+                               error_name(error)));
 }
 
 void SharedMemory::begin(size_t size) {
@@ -63,12 +91,9 @@ SharedMemory SharedMemory::import(std::string handle, std::string token, size_t 
 }
 
 void SharedMemory::close() {
-  cmi_ctxt* context = std::exchange(context_, nullptr);
+  cmi_ctxt* context = context_;
   if (context == nullptr) return;
-  const auto done = [&](int result, const char* call) {
-    if (result != 0)
-      fail("{} failed with error {}", call, static_cast<int>(cmi_get_error(context)));
-  };
+  const auto done = [&](int result, const char* call) { check(result == 0, call); };
   if (token_ != nullptr) done(CMIFN(context, 10, tok_del)(context, token_), "tok_del");
   if (handle_ != nullptr) done(CMIFN(context, 10, rseg_del)(context, handle_), "rseg_del");
   done(CMIFN(context, 10, seg_dt)(context, segment_, view_), "seg_dt");
@@ -77,6 +102,7 @@ void SharedMemory::close() {
          "seg_ctl(CMI_SEG_RM)");
   }
   done(CMIFN(context, 10, fini)(context), "fini");
+  context_ = nullptr;
 }
 
 std::string SharedMemory::handle() const {

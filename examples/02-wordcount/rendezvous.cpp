@@ -72,13 +72,15 @@ int try_connect(const addrinfo& to) {
 }  // namespace
 
 Link::Link(Link&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), unread_(std::move(other.unread_)) {}
+    : fd_(std::exchange(other.fd_, -1)),
+      name_(std::move(other.name_)),
+      unread_(std::move(other.unread_)) {}
 
 Link::~Link() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-void Link::send(std::string_view line) {
+bool Link::offer(std::string_view line) {
   std::string rest(line);
   rest += '\n';
   while (!rest.empty()) {
@@ -86,11 +88,20 @@ void Link::send(std::string_view line) {
     if (sent > 0) {
       rest.erase(0, static_cast<size_t>(sent));
     } else if (errno != EAGAIN && errno != EINTR) {
-      fail("the other side has closed the connection");
+      return false;
     } else if (!wait_for(fd_, POLLOUT, time_left())) {
-      fail("the other side does not read");
+      fail("{} does not read", name_);
     }
   }
+  return true;
+}
+
+void Link::send(std::string_view line) {
+  if (offer(line)) return;
+  // What it said before it ended says more.
+  for (std::string last; receive(last, milliseconds(0)) == Received::kLine;) {
+  }
+  fail("{} has ended", name_);
 }
 
 Received Link::receive(std::string& line, milliseconds wait) {
@@ -99,6 +110,7 @@ Received Link::receive(std::string& line, milliseconds wait) {
     if (end != std::string::npos) {
       line = unread_.substr(0, end);
       unread_.erase(0, end + 1);
+      if (line.starts_with(kFailed)) fail("{} gives up: {}", name_, line.substr(kFailed.size()));
       return Received::kLine;
     }
     if (unread_.size() > kLongestLine) return Received::kClosed;
@@ -119,9 +131,9 @@ std::string Link::expect_line() {
     case Received::kLine:
       return line;
     case Received::kNothing:
-      fail("no answer in time");
+      fail("{} does not answer in time", name_);
     case Received::kClosed:
-      fail("the other side has ended");
+      fail("{} has ended", name_);
   }
   fail("unreachable");
 }
@@ -130,7 +142,7 @@ std::string Link::expect(std::string_view word) {
   const std::string line = expect_line();
   if (line == word) return {};
   if (!line.starts_with(word) || line[word.size()] != ' ')
-    fail("expected '{}', got '{}'", word, line);
+    fail("{} says '{}', not '{}'", name_, line, word);
   return line.substr(word.size() + 1);
 }
 
@@ -167,7 +179,7 @@ Link Listener::accept() {
   for (;;) {
     if (!wait_for(fd_, POLLIN, time_left())) fail("not all nodes have connected in time");
     const int fd = ::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd >= 0) return Link(fd);
+    if (fd >= 0) return {fd, "somebody"};
   }
 }
 
@@ -176,7 +188,7 @@ Link connect_to(const std::string& address) {
   do {
     for (const addrinfo* at = found.get(); at != nullptr; at = at->ai_next) {
       const int fd = try_connect(*at);
-      if (fd >= 0) return Link(fd);
+      if (fd >= 0) return {fd, "the home"};
     }
     std::this_thread::sleep_for(milliseconds(50));
   } while (time_left() > milliseconds(0));

@@ -7,19 +7,24 @@
 #include <chrono>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace wordcount {
 
 enum class Received { kLine, kNothing, kClosed };
 
-// One connection. Every call is bounded by its own time or by the deadline of the run.
+// One connection. Every call is bounded by its own time or by the deadline of the run. Where the
+// other side says that it fails, so does this one, with its words.
 class Link {
  public:
-  explicit Link(int fd) : fd_(fd) {}
+  Link(int fd, std::string name) : fd_(fd), name_(std::move(name)) {}
   Link(Link&& other) noexcept;
   Link& operator=(Link&&) = delete;
   ~Link();
 
+  // False if the other side has ended.
+  bool offer(std::string_view line);
+  // Fails in that case.
   void send(std::string_view line);
   // The next line without its end, if there is one within `wait`.
   Received receive(std::string& line, std::chrono::milliseconds wait);
@@ -30,9 +35,12 @@ class Link {
   std::string expect(std::string_view word);
 
   [[nodiscard]] int fd() const { return fd_; }
+  [[nodiscard]] const std::string& name() const { return name_; }
+  void rename(std::string name) { name_ = std::move(name); }
 
  private:
   int fd_;
+  std::string name_;  // of the other side, in messages
   std::string unread_;
 };
 

@@ -17,11 +17,8 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
-#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <set>
@@ -34,7 +31,7 @@
 #include "checker/random/player.hpp"
 #include "checker/random/record.hpp"
 #include "core/base/clock.hpp"
-#include "core/base/fault_count.hpp"
+#include "support/passages.hpp"
 #include "system/calls.hpp"
 
 namespace cmi::test {
@@ -60,8 +57,6 @@ constexpr size_t kLeastReached = 7;  // points of a share, or this workload says
 
 constexpr uint32_t kNodes = 3, kThreads = 2, kOps = 150;
 constexpr int kNewsDeadline = 10;  // seconds, until those who live must have heard of a death
-
-using Passages = std::map<std::string, uint64_t>;  // by point
 
 struct Armed {
   Point point;
@@ -124,17 +119,7 @@ class Scene {
   }
 
   // What node `n` came past; of the faulty one, where there is one.
-  Passages passed(uint32_t n) const {
-    Passages all;
-    std::ifstream file(counts(n), std::ios::binary);
-    std::array<char, sizeof(FaultCount)> bytes{};
-    while (file.read(bytes.data(), bytes.size())) {
-      uint64_t count = 0;
-      std::memcpy(&count, bytes.data() + offsetof(FaultCount, passed), sizeof count);
-      if (bytes[0] != 0) all[bytes.data()] += count;
-    }
-    return all;
-  }
+  Passages passed(uint32_t n) const { return read_passages(counts(n)); }
   // Whether the fault took place.
   bool reached() const {
     if (!fault_->point.fails) return died_;

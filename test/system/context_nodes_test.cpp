@@ -1,10 +1,14 @@
 // The context where it takes processes of their own: the environment, traces, fork() and the end.
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -100,6 +104,29 @@ TEST_SUITE("context") {
       CHECK(has(text.text, variable.first));
       process.end();
     }
+  }
+
+  TEST_CASE("cmi_ini_with_a_runtime_folder_on_a_disk_is_notsupp_and_says_so") {
+    const char* told = std::getenv("TMPDIR");
+    std::string folder;
+    for (const std::string base : {told != nullptr ? told : "/tmp", "/tmp", "/var/tmp", "."}) {
+      struct statfs info {};
+      if (::statfs(base.c_str(), &info) != 0 || info.f_type == TMPFS_MAGIC) continue;
+      std::error_code error;
+      folder = std::filesystem::absolute(base + "/cmi-disk-XXXXXX", error).string();
+      if (::mkdtemp(folder.data()) != nullptr) break;
+      folder.clear();
+    }
+    if (folder.empty()) return skip("no folder to write to but on tmpfs");
+    Cluster cluster;
+    Process& process = cluster.spawn_bare("node", {{"CMI_RUNTIME_DIR", folder + "/run"}});
+    const Text text = ini_with_traces(process, CMI_TRACE_FAC_ALL, CMI_TRACE_LVL_ERROR);
+    CHECK(text.answer.failed(CMI_ERR_NOTSUPP));
+    CHECK(has(text.text, "CMI_RUNTIME_DIR: " + folder + "/run is not on a tmpfs"));
+    process.end();
+    CHECK(std::filesystem::is_empty(folder + "/run"));
+    std::error_code ignored;
+    std::filesystem::remove_all(folder, ignored);
   }
 
   TEST_CASE("after_fork_every_call_of_the_child_is_init") {

@@ -1,7 +1,9 @@
 // Access enabled and disabled, flush epochs and cflush across nodes.
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <thread>
 #include <vector>
 
@@ -317,6 +319,34 @@ TEST_SUITE("epochs") {
     for (uint64_t i = 0; i < 4; ++i) {
       CHECK(load(home, exported.at + i * 3 * kPage + i * 8).value == 100 + i);
     }
+  }
+
+  TEST_CASE("cflush_waits_for_a_home_that_is_stopped_and_raises_nothing") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer", {{"CMI_FAULT_POINT", "no_aging=fail"}});
+    const Export exported = export_segment(home);
+    const Import import = import_segment(peer, exported);
+    REQUIRE(store(peer, import.at, 5).cause() == Fault::kNone);
+    home.stop();
+    struct Seen {
+      int cause, result;
+    };
+    auto flushing = peer.start(
+        [](uint64_t at) {
+          void* line = reinterpret_cast<void*>(at);
+          int result = -1;
+          auto flush = [&] { result = CMIFN(ctxt(), 10, cflush)(ctxt(), &line, 1); };
+          return Seen{guarded(flush).cause(), result};
+        },
+        import.at);
+    // Longer than an access waits before it raises TRANSIENT; a shorter stop would show less.
+    ::usleep(1'500'000);
+    home.signal(SIGCONT);
+    const Seen seen = flushing.get();
+    CHECK(seen.cause == Fault::kNone);
+    CHECK(seen.result == 0);
+    CHECK(load(home, exported.at).value == 5);
   }
 
   TEST_CASE("cflush_works_with_and_without_an_epoch") {

@@ -81,6 +81,24 @@ TEST_SUITE("tokens") {
     CHECK(load(s.home, s.here(kFirst - 1)).value == 1000 + kFirst - 1);
   }
 
+  TEST_CASE("cflush_of_an_address_outside_of_the_tokens_part_raises_access") {
+    Scene s;
+    REQUIRE(store(s.peer, s.there(kFirst), 77).cause() == Fault::kNone);
+    const uint64_t outside = s.there(kFirst - 1) + 8;
+    const Fault fault = s.peer.run(
+        [](uint64_t in, uint64_t out) {
+          void* lines[] = {reinterpret_cast<void*>(out), reinterpret_cast<void*>(in)};
+          auto flush = [&] { (void)CMIFN(ctxt(), 10, cflush)(ctxt(), lines, 2); };
+          return guarded(flush);
+        },
+        s.there(kFirst), outside);
+    CHECK(fault.cause() == CMI_ERROR_ACCESS);
+    CHECK(fault.address == outside);
+    CHECK(fault.id == s.import.seg);
+    CHECK(load(s.home, s.here(kFirst)).value == 77);  // the other line came home
+    CHECK(cflush(s.peer, s.there(kFirst)).ok());
+  }
+
   TEST_CASE("long_runs_of_stores_in_a_part_reach_the_home") {
     Scene s;
     s.peer.run(

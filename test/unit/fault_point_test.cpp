@@ -7,19 +7,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
-#include <cstddef>
 #include <cstdlib>
-#include <cstring>
-#include <fstream>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "core/base/clock.hpp"
-#include "core/base/fault_count.hpp"
+#include "support/passages.hpp"
 
 using namespace cmi;
+using cmi::test::Passages;
+using cmi::test::read_passages;
 
 namespace {
 
@@ -166,14 +163,7 @@ TEST_CASE("passages_of_all_points_are_counted_in_a_file") {
   int status = 0;
   REQUIRE(waitpid(pid, &status, 0) == pid);
   CHECK(status == 0);
-  std::ifstream file(path, std::ios::binary);
-  std::map<std::string, uint64_t> passed;
-  std::array<char, sizeof(FaultCount)> bytes{};
-  while (file.read(bytes.data(), bytes.size())) {
-    uint64_t count = 0;
-    std::memcpy(&count, bytes.data() + offsetof(FaultCount, passed), sizeof count);
-    if (count != 0) passed[bytes.data()] += count;
-  }
+  const Passages passed = read_passages(path);
   unlink(path.c_str());
-  CHECK(passed == std::map<std::string, uint64_t>{{"passed.often", 3}, {"passed.once", 1}});
+  CHECK(passed == Passages{{"passed.often", 3}, {"passed.once", 1}});
 }

@@ -1,7 +1,9 @@
 // Start and end of a context, its threads, and fork.
 #include "core/context/context.hpp"
 
+#include <linux/magic.h>
 #include <pthread.h>
+#include <sys/vfs.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -98,6 +100,14 @@ void Context::thread_exits(void* thread) {
   (void)t->context->leave_thread();
 }
 
+namespace {
+// Segments and caches lie there, and userfaultfd takes no other files.
+bool on_tmpfs(const std::string& folder) {
+  struct statfs info;
+  return statfs(folder.c_str(), &info) == 0 && info.f_type == TMPFS_MAGIC;
+}
+}  // namespace
+
 Result<Context*> Context::start(uint16_t verno, const cmi_cbs* callbacks,
                                 const struct cmi_fns_10* table10,
                                 const struct cmi_fns_11* table11) {
@@ -162,6 +172,13 @@ Result<Context*> Context::start(uint16_t verno, const cmi_cbs* callbacks,
     return node.status();
   }
   c.node_ = node.take();
+  if (!on_tmpfs(c.environment_.runtime_dir)) {
+    alert(kFacIni,
+          "CMI_RUNTIME_DIR: {} is not on a tmpfs, as /dev/shm is: the kernel does not let pages of "
+          "other file systems be watched",
+          c.environment_.runtime_dir);
+    return because(Status::kNotSupp, "the runtime folder is not on a tmpfs");
+  }
   auto told = events::Events::open(c);
   if (!told) return told.status();
   c.events_ = told.take();

@@ -305,13 +305,15 @@ Status Importer::flush(
     auto& [view, addr] = where[i];
     const auto page = static_cast<uint32_t>(static_cast<size_t>(addr - view->addr) / kPageSize);
     Exception e = usable(*view->import, false, page);
+    // Without the right to load, others may have been used; outside of the token's part, none.
+    if (e == Exception::kAccess && view->import->allows(page)) e = Exception::kNone;
     if (e == Exception::kNone && page >= view->import->brk.load(std::memory_order_seq_cst)) {
       e = past_break(*view->import, page, patience.deadline);
     }
     if (e == Exception::kNone && view->import->is_in_flux(page)) {
       e = ask_in_flux(*view->import, page, patience.deadline);
     }
-    if (e != Exception::kNone && e != Exception::kAccess && *failed == Exception::kNone) {
+    if (e != Exception::kNone && *failed == Exception::kNone) {
       *failed = e;
       *failed_at = i;
     }
