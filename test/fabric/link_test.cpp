@@ -58,11 +58,12 @@ CMI_CONTRACT(a_request_as_large_as_they_get_is_answered, world) {
 CMI_CONTRACT(memory_of_the_home_is_reached_through_a_session, world) {
   Two two(world);
   alignas(8) uint64_t memory[8] = {11};
-  auto region = two.home.fabric->register_memory(memory, sizeof memory,
-                                                 fabric::kRead | fabric::kWrite, random_u64());
-  REQUIRE(region);
-  const RemoteKey key = (*region)->key();
   auto s = live(*two.link);
+  auto region = two.home.server->register_for(two.client.id, memory, sizeof memory,
+                                              fabric::kRead | fabric::kWrite, random_u64());
+  REQUIRE(region);
+  REQUIRE(*region != nullptr);
+  const RemoteKey key = (*region)->key();
   uint64_t seen = 0, value = 12;
   CHECK(s->read(&seen, 8, key, 0, Deadline::in(kLong)) == Cause::kOk);
   CHECK(seen == 11);
@@ -128,7 +129,8 @@ class NoEndpoints final : public Fabric {
   Result<std::unique_ptr<Endpoint>> open_endpoint(fabric::Receiver&) override {
     return Status::kHw;
   }
-  Result<std::unique_ptr<Region>> register_memory(void*, size_t, uint32_t, uint64_t) override {
+  Result<std::unique_ptr<Region>> register_memory(void*, size_t, uint32_t, uint64_t,
+                                                  Endpoint*) override {
     return Status::kNoMem;
   }
 
