@@ -155,6 +155,47 @@ CMI_CONTRACT(a_way_that_opens_no_endpoint_any_more_gives_way_to_the_next, world)
   CHECK(cut_off.local_fault());
 }
 
+// So many that with half a second each it would take twelve.
+TEST_CASE("many_doors_that_are_silent_share_the_time_of_a_few") {
+  constexpr size_t kSilent = 24;
+  auto net = FakeNet::make({});
+  Two two(*net);
+  Inbox nobody;
+  std::vector<std::unique_ptr<Endpoint>> silent;
+  std::vector<fabric::Route> routes;
+  const auto add = [&](Bytes door) {
+    routes.push_back(
+        {two.client.fabric.get(), 0, false, two.client.door(), {door.begin(), door.end()}});
+  };
+  for (size_t i = 0; i < kSilent; ++i) {
+    auto ep = two.home.fabric->open_endpoint(nobody);
+    REQUIRE(ep);
+    net->vanish((*ep)->address());
+    add((*ep)->address());
+    silent.push_back(ep.take());
+  }
+  add(two.home.door());
+  Link link(routes, two.client.identity(), two.home.id, kLong, {});
+  CHECK(link.session(Deadline::in(slowness() * 8 * kSecond)) != nullptr);
+  CHECK(link.home_door().blob == two.home.door());
+}
+
+CMI_CONTRACT(doors_that_are_no_addresses_are_passed_over, world) {
+  Two two(world);
+  const Buffer none(3, std::byte{7});
+  const auto route = [&](const Buffer& door) {
+    return fabric::Route{two.client.fabric.get(), 0, false, two.client.door(), door};
+  };
+  Link link({route(none), route(two.home.door())}, two.client.identity(), two.home.id, kLong, {});
+  CHECK(link.session(Deadline::in(kLong)) != nullptr);
+  CHECK_FALSE(link.without_door());
+  Link lost({route(none), route(none)}, two.client.identity(), two.home.id, kLong, {});
+  CHECK(comes_true([&] { return lost.advance(), lost.without_door(); }));
+  Link refused({route(two.home.door())}, two.client.identity(), two.home.id, kLong,
+               [](const fabric::Route&) { return false; });
+  CHECK(comes_true([&] { return refused.advance(), refused.without_door(); }));
+}
+
 CMI_CONTRACT(an_answer_that_was_long_in_the_making_arrives_in_a_later_session, world) {
   Two two(world);
   two.home.handler.holding.store(true);
