@@ -189,9 +189,13 @@ class Fabric {
   virtual const Traits& traits() const = 0;
   virtual Result<std::unique_ptr<Endpoint>> open_endpoint(Receiver& receiver) = 0;
   // `wanted_key` is honoured where the provider lets us choose; ask Region::key().
+  // `through`: the endpoint of this fabric that peers will go to with the key. Where the provider
+  // ties regions to endpoints the key opens nothing at another one, nor here once that is closed,
+  // and there is none without (kInval). Elsewhere it opens its memory at each endpoint.
   // kNoMem where a key is taken or limits are hit.
   virtual Result<std::unique_ptr<Region>> register_memory(void* addr, size_t len, uint32_t rights,
-                                                          uint64_t wanted_key) = 0;
+                                                          uint64_t wanted_key,
+                                                          Endpoint* through = nullptr) = 0;
   // What operations toward a region are to be given, of what its home told of it: key() and
   // raw_key(). kInval: no such key can be.
   virtual Result<RemoteKey> map_key(RemoteKey told, Bytes raw) {

@@ -16,8 +16,11 @@ constexpr Nanos kAskAgain = 50 * kMilli;
 // tries before who cannot be reached counts as dead.
 constexpr Nanos kWelcomeWait = kSecond, kLongestWelcomeWait = 2 * kSecond;
 constexpr int kTriesInALife = 4;
-// The same where there are routes that have not been tried.
-constexpr Nanos kOtherRoutesWait = 500 * kMilli;
+// The same of several routes, each: the first round is over in kRound or little more, however many
+// there are, and those after it take twice as long each time.
+constexpr Nanos kRound = 2 * kSecond, kLeastRouteWait = 50 * kMilli,
+                kLongestRouteWait = 500 * kMilli;
+constexpr size_t kMostRounds = 8;
 }  // namespace
 
 Link::Link(std::vector<Route> routes, Identity self, ContextId home, Nanos dead_after,
@@ -51,7 +54,11 @@ std::vector<DoorAddress> Link::home_doors() const {
 
 // How long a hello may go unanswered.
 Nanos Link::patience_locked() const {
-  if (in_vain_ + 1 < routes_.size()) return kOtherRoutesWait;
+  if (routes_.size() > 1) {
+    const Nanos share =
+        std::clamp(kRound / static_cast<Nanos>(routes_.size()), kLeastRouteWait, kLongestRouteWait);
+    return std::min(share << std::min(in_vain_ / routes_.size(), kMostRounds), longest_wait_);
+  }
   const Nanos tried = connecting_since_ - unreachable_since_.load(std::memory_order_relaxed);
   return std::clamp(tried, kWelcomeWait, longest_wait_);
 }
@@ -68,10 +75,15 @@ void Link::try_another_locked() {
         door_text(route().home_door), route().fabric->traits().provider);
 }
 
+void Link::no_door_locked() {
+  if (++no_doors_ >= routes_.size()) without_door_.store(true, std::memory_order_relaxed);
+  try_another_locked();
+}
+
 void Link::connect_locked() {
   const Route& route = this->route();
   connecting_since_ = now();
-  if (!taken_ && taking_ && !taking_(route)) return try_another_locked();
+  if (!taken_ && taking_ && !taking_(route)) return no_door_locked();
   taken_ = true;
   std::shared_ptr<Session> s(new Session(*this, route, ++generation_));
   auto port = fault_point_fails("link_no_endpoint") ? Status::kHw : Port::open(*route.fabric, *s);
@@ -91,7 +103,8 @@ void Link::connect_locked() {
   }
   s->port_ = port.take();
   auto door = s->endpoint().add_peer(route.home_door);
-  if (!door) return try_another_locked();
+  if (!door) return no_door_locked();
+  no_doors_ = 0;
   s->door_ = *door;
   std::byte hello[256];
   Writer out(hello);

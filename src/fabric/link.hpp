@@ -210,6 +210,8 @@ class Link {
   Nanos took() const { return took_.load(std::memory_order_relaxed); }
   // The last session failed, or the next could not begin, by a fault of this side.
   bool local_fault() const { return local_fault_.load(std::memory_order_acquire); }
+  // The provider took none of the home's doors for an address: nothing will ever answer.
+  bool without_door() const { return without_door_.load(std::memory_order_relaxed); }
   // Silence after which a session that owes an answer is rebuilt.
   static constexpr Nanos kStall = 500 * kMilli;
 
@@ -220,6 +222,7 @@ class Link {
   void connect_locked() CMI_REQUIRES(mu_);
   Nanos patience_locked() const CMI_REQUIRES(mu_);
   void try_another_locked() CMI_REQUIRES(mu_);
+  void no_door_locked() CMI_REQUIRES(mu_);
   void send_locked(Session& s, Request& r, Nanos t) CMI_REQUIRES(mu_);
   void welcomed(Session& s, const Frame& f);
   void replied(Session& s, const Frame& f);
@@ -235,6 +238,7 @@ class Link {
   bool taken_ CMI_GUARDED_BY(mu_) = false;     // route_ was told to taking_
   size_t in_vain_ CMI_GUARDED_BY(mu_) = 0;     // routes tried since there was a session
   size_t not_opened_ CMI_GUARDED_BY(mu_) = 0;  // routes in a row on which we got no endpoint
+  size_t no_doors_ CMI_GUARDED_BY(mu_) = 0;    // routes in a row whose door is no address
   std::shared_ptr<Session> current_ CMI_GUARDED_BY(mu_);  // up or connecting
   Nanos connecting_since_ CMI_GUARDED_BY(mu_) = 0;        // once it is up: since when it is
   Nanos owed_since_ CMI_GUARDED_BY(mu_) = 0;   // the first request after none was pending
@@ -244,7 +248,7 @@ class Link {
   std::map<uint64_t, std::shared_ptr<Request>> pending_ CMI_GUARDED_BY(mu_);
   std::atomic<size_t> pending_count_{0}, detached_count_{0};  // the latter of all its sessions
   std::atomic<Nanos> heard_{0}, unreachable_since_{0}, took_{0};
-  std::atomic<bool> condemned_{false}, local_fault_{false};
+  std::atomic<bool> condemned_{false}, local_fault_{false}, without_door_{false};
   const Nanos longest_wait_;  // for the answer to one hello
 };
 

@@ -216,6 +216,25 @@ bool may_be_probed(const DoorAddress& door) { return host_of(door.blob).ss_famil
 
 bool is_loopback(Bytes address) { return loopback(host_of(address)); }
 
+bool is_of_this_machine(Bytes address) {
+  const sockaddr_storage a = host_of(address);
+  return a.ss_family != AF_UNSPEC && of_this_machine(a);
+}
+
+bool is_door(Bytes own, Bytes theirs) {
+  // What addresses of other kinds look like only their provider knows.
+  if (host_of(own).ss_family == AF_UNSPEC) return !theirs.empty();
+  const sockaddr_storage a = host_of(theirs);
+  if (a.ss_family == AF_UNSPEC) return false;
+  const Bytes host = host_bytes(a);
+  const auto zero = [](std::byte b) { return b == std::byte{0}; };
+  // At the same place in both families.
+  static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
+  sockaddr_in in;
+  std::memcpy(&in, theirs.data(), sizeof in);
+  return in.sin_port != 0 && !std::all_of(host.begin(), host.end(), zero);
+}
+
 const char* why_out_of_reach(Bytes own, Bytes theirs) {
   const sockaddr_storage we = host_of(own), they = host_of(theirs);
   if (we.ss_family == AF_UNSPEC || they.ss_family == AF_UNSPEC) return nullptr;

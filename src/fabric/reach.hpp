@@ -28,6 +28,11 @@ std::vector<Reach> probe_doors(const std::vector<DoorAddress>& doors, Nanos wait
 const char* why_out_of_reach(Bytes own, Bytes theirs);
 // No other machine reaches such a door.
 bool is_loopback(Bytes address);
+// An address of the internet that this machine has itself.
+bool is_of_this_machine(Bytes address);
+// Whether a peer of who listens at `own` may listen there: an address of the same kind, with a
+// port.
+bool is_door(Bytes own, Bytes theirs);
 
 // How the kernel would send to a door from an address of this machine.
 enum class Distance : uint8_t {

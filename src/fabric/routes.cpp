@@ -40,9 +40,19 @@ std::vector<std::pair<size_t, size_t>> routes_between(const std::vector<DoorAddr
     });
     for (size_t j = 0; j < theirs.size(); ++j) {
       if (theirs[j].provider != ours[i].provider) continue;
+      if (!is_door(ours[i].blob, theirs[j].blob)) {
+        *why = "an address in its handle is none of this provider's";
+        continue;
+      }
       const bool there = is_loopback(theirs[j].blob);
       if (there && same == SameMachine::kNo) {
         *why = "it listens on loopback only, which no other machine reaches: CMI_ADDRESS there";
+        continue;
+      }
+      if (!there && same == SameMachine::kNo && is_of_this_machine(theirs[j].blob)) {
+        *why =
+            "this machine has the address at which the other one listens: who goes there meets "
+            "itself";
         continue;
       }
       if (const char* w = why_out_of_reach(ours[i].blob, theirs[j].blob); w != nullptr) {

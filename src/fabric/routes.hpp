@@ -16,6 +16,8 @@ enum class SameMachine : uint8_t { kNo, kYes, kUnknown };
 //  - then by our list, whose owner names the better provider first, one provider after the other;
 //  - of one provider, doors in one subnet before those that the kernel routes to from ours, these
 //    before others; what it has no way to comes last of all.
+// Left out is what cannot be: no address of the provider's kind; on another machine its loopback,
+// and an address that this machine has as well.
 // Empty: *why says why none can be.
 std::vector<std::pair<size_t, size_t>> routes_between(const std::vector<DoorAddress>& ours,
                                                       const std::vector<DoorAddress>& theirs,

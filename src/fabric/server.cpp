@@ -61,6 +61,28 @@ std::vector<DoorAddress> Server::doors() const {
   return all;
 }
 
+// A fence waits for who holds the serving endpoint, so that it is there until the region is bound
+// to it; and the session's keys are closed after that.
+Result<std::unique_ptr<Region>> Server::register_for(const ContextId& client, void* addr,
+                                                     size_t len, uint32_t rights,
+                                                     uint64_t wanted_key) {
+  std::shared_ptr<Serving> serving;
+  Fabric* fabric = nullptr;
+  {
+    Guard g(mu_);
+    auto it = clients_.find(client);
+    if (it == clients_.end() || it->second.serving == nullptr) return std::unique_ptr<Region>();
+    serving = it->second.serving;
+    fabric = fabrics_[it->second.info.via];
+  }
+  return fabric->register_memory(addr, len, rights, wanted_key, &serving->port->endpoint());
+}
+
+Result<std::unique_ptr<Region>> Server::register_at(size_t via, void* addr, size_t len,
+                                                    uint32_t rights, uint64_t wanted_key) {
+  return fabrics_[via]->register_memory(addr, len, rights, wanted_key, &doors_[via]->endpoint());
+}
+
 size_t Server::door_of(const Endpoint& ep) const {
   size_t via = 0;
   while (via + 1 < doors_.size() && &doors_[via]->endpoint() != &ep) ++via;

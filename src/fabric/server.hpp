@@ -72,6 +72,14 @@ class Server : public Receiver {
   std::vector<DoorAddress> doors() const;
   Fabric& fabric(size_t via) const { return *fabrics_[via]; }
 
+  // Memory that the client is to reach, on the fabric that it came by and at its serving endpoint,
+  // if not at others as well. Null while it has no such endpoint: no key would be of use to it.
+  Result<std::unique_ptr<Region>> register_for(const ContextId& client, void* addr, size_t len,
+                                               uint32_t rights, uint64_t wanted_key);
+  // The same at a door, for nobody in particular.
+  Result<std::unique_ptr<Region>> register_at(size_t via, void* addr, size_t len, uint32_t rights,
+                                              uint64_t wanted_key);
+
   // To a client, on its present session. Kept until the client says it has it.
   void reply(const ContextId& client, uint64_t number, Bytes payload);
   // To a client's door. False when there is no such client.

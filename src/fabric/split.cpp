@@ -24,6 +24,7 @@ class SplitEndpoint final : public Endpoint, private Receiver {
     return Status::kOk;
   }
 
+  Endpoint* inner() const { return inner_.get(); }
   Bytes address() const override { return inner_->address(); }
   Result<Peer> add_peer(Bytes address) override { return inner_->add_peer(address); }
   void remove_peer(Peer peer) override { inner_->remove_peer(peer); }
@@ -183,8 +184,9 @@ class SplitFabric final : public Fabric {
     return std::unique_ptr<Endpoint>(std::move(ep));
   }
   Result<std::unique_ptr<Region>> register_memory(void* addr, size_t len, uint32_t rights,
-                                                  uint64_t wanted_key) override {
-    return inner_->register_memory(addr, len, rights, wanted_key);
+                                                  uint64_t wanted_key, Endpoint* through) override {
+    Endpoint* at = through == nullptr ? nullptr : static_cast<SplitEndpoint*>(through)->inner();
+    return inner_->register_memory(addr, len, rights, wanted_key, at);
   }
   Result<RemoteKey> map_key(RemoteKey told, Bytes raw) override {
     return inner_->map_key(told, raw);

@@ -135,11 +135,11 @@ TEST_CASE("a_far_node_serves" * doctest::skip()) {
   auto fabric = open_at(argument.substr(0, at), port);
   REQUIRE(fabric);
   Inbox inbox;
-  auto region = (*fabric)->register_memory(shared.data() + kPageSize, kFarBytes,
-                                           fabric::kRead | fabric::kWrite, random_u64());
-  REQUIRE(region);
   auto ep = (*fabric)->open_endpoint(inbox);
   REQUIRE(ep);
+  auto region = (*fabric)->register_memory(shared.data() + kPageSize, kFarBytes,
+                                           fabric::kRead | fabric::kWrite, random_u64(), ep->get());
+  REQUIRE(region);
   auto& head = *reinterpret_cast<Shared*>(shared.data());
   const Bytes address = (*ep)->address();
   std::memcpy(head.address, address.data(), address.size());

@@ -58,11 +58,12 @@ CMI_CONTRACT(a_request_as_large_as_they_get_is_answered, world) {
 CMI_CONTRACT(memory_of_the_home_is_reached_through_a_session, world) {
   Two two(world);
   alignas(8) uint64_t memory[8] = {11};
-  auto region = two.home.fabric->register_memory(memory, sizeof memory,
-                                                 fabric::kRead | fabric::kWrite, random_u64());
-  REQUIRE(region);
-  const RemoteKey key = (*region)->key();
   auto s = live(*two.link);
+  auto region = two.home.server->register_for(two.client.id, memory, sizeof memory,
+                                              fabric::kRead | fabric::kWrite, random_u64());
+  REQUIRE(region);
+  REQUIRE(*region != nullptr);
+  const RemoteKey key = (*region)->key();
   uint64_t seen = 0, value = 12;
   CHECK(s->read(&seen, 8, key, 0, Deadline::in(kLong)) == Cause::kOk);
   CHECK(seen == 11);
@@ -128,7 +129,8 @@ class NoEndpoints final : public Fabric {
   Result<std::unique_ptr<Endpoint>> open_endpoint(fabric::Receiver&) override {
     return Status::kHw;
   }
-  Result<std::unique_ptr<Region>> register_memory(void*, size_t, uint32_t, uint64_t) override {
+  Result<std::unique_ptr<Region>> register_memory(void*, size_t, uint32_t, uint64_t,
+                                                  Endpoint*) override {
     return Status::kNoMem;
   }
 
@@ -151,6 +153,47 @@ CMI_CONTRACT(a_way_that_opens_no_endpoint_any_more_gives_way_to_the_next, world)
   Link cut_off({route(none), route(none)}, two.client.identity(), two.home.id, kLong, {});
   CHECK(cut_off.session(Deadline::in(20 * kMilli)) == nullptr);
   CHECK(cut_off.local_fault());
+}
+
+// So many that with half a second each it would take twelve.
+TEST_CASE("many_doors_that_are_silent_share_the_time_of_a_few") {
+  constexpr size_t kSilent = 24;
+  auto net = FakeNet::make({});
+  Two two(*net);
+  Inbox nobody;
+  std::vector<std::unique_ptr<Endpoint>> silent;
+  std::vector<fabric::Route> routes;
+  const auto add = [&](Bytes door) {
+    routes.push_back(
+        {two.client.fabric.get(), 0, false, two.client.door(), {door.begin(), door.end()}});
+  };
+  for (size_t i = 0; i < kSilent; ++i) {
+    auto ep = two.home.fabric->open_endpoint(nobody);
+    REQUIRE(ep);
+    net->vanish((*ep)->address());
+    add((*ep)->address());
+    silent.push_back(ep.take());
+  }
+  add(two.home.door());
+  Link link(routes, two.client.identity(), two.home.id, kLong, {});
+  CHECK(link.session(Deadline::in(slowness() * 8 * kSecond)) != nullptr);
+  CHECK(link.home_door().blob == two.home.door());
+}
+
+CMI_CONTRACT(doors_that_are_no_addresses_are_passed_over, world) {
+  Two two(world);
+  const Buffer none(3, std::byte{7});
+  const auto route = [&](const Buffer& door) {
+    return fabric::Route{two.client.fabric.get(), 0, false, two.client.door(), door};
+  };
+  Link link({route(none), route(two.home.door())}, two.client.identity(), two.home.id, kLong, {});
+  CHECK(link.session(Deadline::in(kLong)) != nullptr);
+  CHECK_FALSE(link.without_door());
+  Link lost({route(none), route(none)}, two.client.identity(), two.home.id, kLong, {});
+  CHECK(comes_true([&] { return lost.advance(), lost.without_door(); }));
+  Link refused({route(two.home.door())}, two.client.identity(), two.home.id, kLong,
+               [](const fabric::Route&) { return false; });
+  CHECK(comes_true([&] { return refused.advance(), refused.without_door(); }));
 }
 
 CMI_CONTRACT(an_answer_that_was_long_in_the_making_arrives_in_a_later_session, world) {

@@ -68,6 +68,9 @@ void works(const ProviderModes& modes) {
   for (size_t i = 0; i < kBytes; ++i) REQUIRE(server.memory.data()[i] == std::byte{0x33});
 }
 
+constexpr int kAllModes =
+    FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
+
 ProviderModes with(int mr_mode, size_t key_size = 8) {
   ProviderModes modes;
   modes.mr_mode = mr_mode;
@@ -89,8 +92,15 @@ TEST_CASE("keys_longer_than_64_bits_work") {
   works(with(FI_MR_RAW, 24));
   works(with(FI_MR_RAW | FI_MR_PROV_KEY | FI_MR_VIRT_ADDR | FI_MR_LOCAL, fabric::kMaxRawKey));
 }
+TEST_CASE("regions_are_tied_to_an_endpoint_where_the_provider_wants_that") {
+  works(with(FI_MR_ENDPOINT));
+  works(with(FI_MR_ENDPOINT, 4));
+  works(with(FI_MR_ENDPOINT | FI_MR_PROV_KEY | FI_MR_ALLOCATED));
+  works(with(FI_MR_ENDPOINT | FI_MR_LOCAL));
+}
 TEST_CASE("all_modes_of_registration_together_work") {
-  works(with(FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY, 4));
+  works(with(kAllModes, 4));
+  works(with(kAllModes | FI_MR_RAW, 24));
 }
 TEST_CASE("automatic_progress_works") {
   ProviderModes modes;
@@ -119,6 +129,68 @@ TEST_CASE("a_provider_that_orders_nothing_works") {
   ProviderModes modes;
   modes.ordered = false;
   works(modes);
+}
+
+TEST_CASE("a_tied_key_opens_its_memory_at_its_own_endpoint_only") {
+  for (int mr_mode : {FI_MR_ENDPOINT, kAllModes}) {
+    CAPTURE(mr_mode);
+    auto provider = FakeProvider::make(with(mr_mode));
+    auto there = provider->open(), here = provider->open();
+    REQUIRE(there);
+    REQUIRE(here);
+    Server server(**there, kBytes), other(**there, kBytes);
+    std::memset(server.memory.data(), 0x33, kBytes);
+    const RemoteKey key = server.region->key();
+    uint64_t word = 7;
+    Client rogue(**here, other.endpoint->address());
+    CHECK(rogue.read(&word, 8, key, 0, kSecond) != Cause::kOk);
+    CHECK(rogue.write(&word, 8, key, 0, kSecond) != Cause::kOk);
+    CHECK(word == 7);
+    CHECK(*server.as<uint64_t>() == 0x3333333333333333);
+    Client client(**here, server.endpoint->address());
+    CHECK(client.read(&word, 8, key, 0) == Cause::kOk);
+    CHECK(word == 0x3333333333333333);
+  }
+}
+
+TEST_CASE("a_tied_region_cannot_be_had_without_an_endpoint") {
+  auto f = FakeProvider::make(with(FI_MR_ENDPOINT))->open();
+  REQUIRE(f);
+  uint64_t word = 0;
+  CHECK((*f)->register_memory(&word, 8, fabric::kRead, 1).status() == Status::kInval);
+}
+
+// The provider keeps an endpoint open that something is bound to: who is told "again" for good has
+// nobody at the other end.
+TEST_CASE("an_endpoint_closes_though_regions_are_tied_to_it_and_closes_these") {
+  for (int mr_mode : {FI_MR_ENDPOINT, kAllModes}) {
+    CAPTURE(mr_mode);
+    auto provider = FakeProvider::make(with(mr_mode));
+    auto there = provider->open(), here = provider->open();
+    REQUIRE(there);
+    REQUIRE(here);
+    auto server = std::make_unique<Server>(**there, kBytes);
+    uint64_t word = 7;
+    Client client(**here, server->endpoint->address());
+    const RemoteKey key = server->region->key();
+    REQUIRE(client.read(&word, 8, key, 0) == Cause::kOk);
+    // For a region that outlives its endpoint, as a session's key may.
+    auto region = std::move(server->region);
+    const Mapping memory = std::move(server->memory);
+    server.reset();
+    Op op;
+    CHECK(client.endpoint->read(op, client.peer, &word, 8, key, 0) == Post::kAgain);
+    // The same key may be had again, where they are of our choosing: it is closed.
+    Server again(**there, kBytes);
+    if (mr_mode == FI_MR_ENDPOINT) {
+      CHECK((*there)
+                ->register_memory(memory.data(), 8, fabric::kRead, key.key, again.endpoint.get())
+                .status() == Status::kOk);
+    }
+    Client rogue(**here, again.endpoint->address());
+    CHECK(rogue.read(&word, 8, key, 8, kSecond) != Cause::kOk);
+    region.reset();
+  }
 }
 
 TEST_CASE("a_raw_key_is_taken_only_where_keys_are_such") {

@@ -47,7 +47,7 @@ CMI_CONTRACT(a_key_opens_nothing_after_its_region_is_gone, world) {
   Server server(*there, kBytes);
   std::memset(server.memory.data(), 0x33, kBytes);
   auto second = there->register_memory(server.memory.data(), kBytes, fabric::kRead | fabric::kWrite,
-                                       random_u64());
+                                       random_u64(), server.endpoint.get());
   REQUIRE(second);
   const RemoteKey key = (*second)->key();
   REQUIRE(try_read(*here, server, key, 0, 64) == Cause::kOk);
@@ -95,8 +95,9 @@ CMI_CONTRACT(nothing_reaches_beyond_either_end_of_a_region, world) {
   Server server(*there, kBytes);
   std::memset(server.memory.data(), 0x33, kBytes);
   // Only the middle two pages are registered: memory lies on both sides.
-  auto middle = there->register_memory(server.memory.data() + kPageSize, 2 * kPageSize,
-                                       fabric::kRead | fabric::kWrite, random_u64());
+  auto middle =
+      there->register_memory(server.memory.data() + kPageSize, 2 * kPageSize,
+                             fabric::kRead | fabric::kWrite, random_u64(), server.endpoint.get());
   REQUIRE(middle);
   const RemoteKey key = (*middle)->key();
   const uint64_t end = 2 * kPageSize;
@@ -125,7 +126,8 @@ CMI_CONTRACT(a_key_in_use_is_not_given_twice, world) {
   auto there = world.open();
   Server server(*there, kBytes);
   const uint64_t key = server.region->key().key;
-  auto again = there->register_memory(server.memory.data(), kBytes, fabric::kRead, key);
+  auto again = there->register_memory(server.memory.data(), kBytes, fabric::kRead, key,
+                                      server.endpoint.get());
   if (again) {
     CHECK((*again)->key().key != key);  // the provider chooses
   } else {

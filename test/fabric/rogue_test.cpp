@@ -39,8 +39,9 @@ void a_rogue_gets_in_with_a_good_key_only(World& world) {
   auto there = world.open();
   Server server(*there, kPageSize);
   std::memcpy(server.memory.data() + 8, "\x01\x23\x45\x67", 4);
-  auto second = there->register_memory(server.memory.data(), kPageSize,
-                                       fabric::kRead | fabric::kWrite, random_u64());
+  auto second =
+      there->register_memory(server.memory.data(), kPageSize, fabric::kRead | fabric::kWrite,
+                             random_u64(), server.endpoint.get());
   REQUIRE(second);
   const RemoteKey key = (*second)->key();
   Outcome o = rogue(*there, server, key, 8, 4, "read");

@@ -2,10 +2,12 @@
 #include "fabric/routes.hpp"
 
 #include <arpa/inet.h>
+#include <ifaddrs.h>
 #include <netinet/in.h>
 
 #include "fabric/reach.hpp"
 #include "fabric/world.hpp"
+#include "support/skip.hpp"
 
 namespace cmi::test {
 namespace {
@@ -37,6 +39,22 @@ Pairs routes(const std::vector<DoorAddress>& ours, const std::vector<DoorAddress
   return found;
 }
 
+// An address of this machine that is not loopback; empty: it has none.
+std::string outward_address() {
+  ifaddrs* list = nullptr;
+  REQUIRE(getifaddrs(&list) == 0);
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, freeifaddrs);
+  for (const ifaddrs* i = list; i != nullptr; i = i->ifa_next) {
+    if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != AF_INET) continue;
+    const auto& in = *reinterpret_cast<const sockaddr_in*>(i->ifa_addr);
+    if (fabric::is_loopback(std::as_bytes(std::span(&in, 1)))) continue;
+    char text[INET_ADDRSTRLEN] = {};
+    inet_ntop(AF_INET, &in.sin_addr, text, sizeof text);
+    return text;
+  }
+  return "";
+}
+
 TEST_CASE("on_one_machine_loopback_comes_before_all_else") {
   const std::vector<DoorAddress> both{at("verbs;ofi_rxm", "198.51.100.1"),
                                       at("net", "198.51.100.1"), at("net", "127.0.0.1")};
@@ -61,6 +79,37 @@ TEST_CASE("a_door_on_another_machines_loopback_is_no_way") {
   // From our loopback nothing leads to another machine, either.
   CHECK(routes(ours, {at("net", "127.0.0.1"), at("net", "198.51.100.2")}, SameMachine::kNo) ==
         Pairs{{1, 1}});
+}
+
+TEST_CASE("an_address_that_this_machine_has_too_is_no_way_to_another") {
+  // All of 127/8 is this machine's; one that is not loopback is only found by looking.
+  const std::string own = outward_address();
+  if (own.empty()) return skip("this machine has no address but loopback");
+  const std::vector<DoorAddress> ours{at("net", own)};
+  std::string why;
+  CHECK(routes(ours, {at("net", own, 8)}, SameMachine::kNo, &why).empty());
+  CHECK(why.find("meets itself") != std::string::npos);
+  CHECK(routes(ours, {at("net", own, 8), at("net", "198.51.100.2")}, SameMachine::kNo) ==
+        Pairs{{0, 1}});
+  CHECK(routes(ours, {at("net", own, 8)}, SameMachine::kYes) == Pairs{{0, 0}});
+  CHECK(routes(ours, {at("net", own, 8)}, SameMachine::kUnknown) == Pairs{{0, 0}});
+}
+
+TEST_CASE("what_is_no_address_of_the_provider_is_no_way") {
+  const std::vector<DoorAddress> ours{at("net", "198.51.100.1"), at("net", "2001:db8::1")};
+  DoorAddress short_one = at("net", "198.51.100.2"), no_family = short_one, long_one = short_one;
+  short_one.blob.resize(7);
+  long_one.blob.resize(17);
+  no_family.blob[0] = no_family.blob[1] = std::byte{0};
+  for (const DoorAddress& door :
+       {short_one, no_family, long_one, at("net", "198.51.100.2", 0), at("net", "0.0.0.0"),
+        at("net", "::"), DoorAddress{"net", {}}, DoorAddress{"net", {16, std::byte{0x41}}}}) {
+    CAPTURE(fabric::door_text(door.blob));
+    std::string why;
+    CHECK(routes(ours, {door}, SameMachine::kNo, &why).empty());
+    CHECK(why.find("address") != std::string::npos);
+    CHECK(routes(ours, {door, at("net", "198.51.100.3")}, SameMachine::kNo) == Pairs{{0, 1}});
+  }
 }
 
 TEST_CASE("where_the_machine_is_not_known_loopback_is_tried_last") {

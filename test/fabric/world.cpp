@@ -37,12 +37,12 @@ Server::Server(Fabric& fabric, size_t bytes, uint32_t rights) {
   void* m = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   REQUIRE(m != MAP_FAILED);
   memory = Mapping(m, bytes);
-  auto r = fabric.register_memory(m, bytes, rights, random_u64());
-  REQUIRE(r);
-  region = r.take();
   auto ep = fabric.open_endpoint(inbox);
   REQUIRE(ep);
   endpoint = ep.take();
+  auto r = fabric.register_memory(m, bytes, rights, random_u64(), endpoint.get());
+  REQUIRE(r);
+  region = r.take();
   poller = std::make_unique<Poller>(*endpoint);
 }
 
@@ -96,13 +96,15 @@ World::World(Kind kind) : kind_(kind) {
       odd.ordered = false;
       odd.virtual_addresses = true;
       odd.provider_keys = true;
+      odd.tied_regions = true;
       odd.breaks_link = false;
       net_ = fabric::FakeNet::make(odd);
       break;
     }
     case Kind::kStrict: {
       fabric::ProviderModes strict;
-      strict.mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+      strict.mr_mode =
+          FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
       strict.key_size = 4;
       strict.atomics = strict.wait_fd = strict.ordered = false;
       played_ = fabric::FakeProvider::make(strict);

@@ -30,8 +30,10 @@ class Unconcerned final : public Observer {
 // One context without its threads: whoever runs the case calls what they would. One node each.
 class Context : public fabric::ServerHandler {
  public:
-  Context(fabric::FakeNet& net, const node::Config& config) {
-    ways_.push_back({net.open(), net.open(), false});
+  Context(fabric::FakeNet& net, const node::Config& config)
+      : Context(fabric::Way{net.open(), net.open(), false}, config) {}
+  Context(fabric::Way way, const node::Config& config) {
+    ways_.push_back(std::move(way));
     auto joined = node::Node::join(config, id);
     REQUIRE(joined);
     node_ = joined.take();

@@ -39,16 +39,18 @@ Result<access::RsegInfo> Home::export_segment(int32_t id, int32_t flags, int32_t
   return r;
 }
 
-// Null: there is no memory yet.
+// Null: there is no memory yet, or the client has no session any more.
 Result<std::unique_ptr<fabric::Region>> Home::register_for(Segment& s,
                                                            const access::TokenInfo& token,
-                                                           size_t via, uint64_t key) {
+                                                           uint64_t key, const ContextId* client) {
   const uint64_t first = token.part.offset;
   const uint64_t whole = token.part.size != 0 ? first + token.part.size : s.size;
   const uint64_t end = std::min(whole, s.brk.bytes);
   if (end <= first) return std::unique_ptr<fabric::Region>();
-  return parts_.server.fabric(via).register_memory(s.service.data() + first, end - first,
-                                                   token.rights, key);
+  std::byte* const from = s.service.data() + first;
+  return client != nullptr
+             ? parts_.server.register_for(*client, from, end - first, token.rights, key)
+             : parts_.server.register_at(kTokensDoor, from, end - first, token.rights, key);
 }
 
 Result<access::TokenInfo> Home::new_token(int32_t id, bool any_node, NodeId node, uint32_t rights,
@@ -80,7 +82,7 @@ Result<access::TokenInfo> Home::new_token(int32_t id, bool any_node, NodeId node
   if (part != nullptr) info.part = *part;
   // The token is the key of a registration with just its rights.
   const uint64_t wanted = random_u64();
-  auto region = register_for(*s, info, kTokensDoor, wanted);
+  auto region = register_for(*s, info, wanted);
   if (!region) return region.status();
   auto key = *region != nullptr ? (*region)->key() : fabric::RemoteKey{wanted, 0};
   key.base -= info.part.offset;  // of the segment's first byte, reachable or not

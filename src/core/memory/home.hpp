@@ -432,10 +432,12 @@ class Home {
   // export.cpp
   // Importers that have not acknowledged: fences them, and tells of what they may have stored.
   void cut_off_silent(const std::shared_ptr<Publication>& p, uint64_t uid);
-  // What the token lets its holder reach: its part of the segment, up to the break. `via`: the door
-  // by which its holder comes.
+  // What the token lets its holder reach: its part of the segment, up to the break. For the present
+  // session of `client`; without one for the token itself.
   Result<std::unique_ptr<fabric::Region>> register_for(Segment& s, const access::TokenInfo& token,
-                                                       size_t via, uint64_t key) CMI_REQUIRES(mu_);
+                                                       uint64_t key,
+                                                       const ContextId* client = nullptr)
+      CMI_REQUIRES(mu_);
 
   // home_barrier.cpp
   // The pages of these ranges that this node has stored to since they were looked at last.

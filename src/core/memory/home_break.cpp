@@ -160,7 +160,7 @@ void Home::renew_tokens(Segment& s) {
   for (auto& [id, t] : s.tokens) {
     if (t.revoked) continue;
     t.region.reset();
-    auto region = register_for(s, t.info, kTokensDoor, t.info.keys.front().key.key);
+    auto region = register_for(s, t.info, t.info.keys.front().key.key);
     if (region) {
       t.region = region.take();
     } else {

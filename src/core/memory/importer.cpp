@@ -93,8 +93,7 @@ std::shared_ptr<fabric::Link> Importer::link_to(const access::RsegInfo& rseg) {
 // given longer to answer than the reconfiguration timeout. *refused: nobody listens at its door.
 Result<std::vector<std::byte>> Importer::open(fabric::Link& link, bool through, Bytes question,
                                               bool* refused, Deadline deadline) {
-  const Nanos others = static_cast<Nanos>(link.routes() - 1) * kSecond;
-  const Deadline last{std::max(deadline.at, now() + kFirstContact + others)};
+  const Deadline last{std::max(deadline.at, now() + kFirstContact)};
   const std::vector<fabric::DoorAddress> doors = link.home_doors();
   const auto type = through ? RequestType::kOpenThrough : RequestType::kOpen;
   auto request = link.start(static_cast<uint16_t>(type), question);
@@ -106,6 +105,10 @@ Result<std::vector<std::byte>> Importer::open(fabric::Link& link, bool through, 
     if (cause != fabric::Cause::kTimeout) break;
     if (link.local_fault() && deadline.passed()) {
       why = Status::kNoMem;
+      break;
+    }
+    if (link.without_door()) {
+      *refused = true;
       break;
     }
     const bool over = deadline.passed();

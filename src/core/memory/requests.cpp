@@ -218,7 +218,7 @@ void Home::on_present(const fabric::ClientInfo& client, uint64_t number, Reader 
         fault_point("present_before_reply");
         return reply(parts_.server, client.id, number, WireStatus::kBreakUnheard);
       }
-      auto region = register_for(*s, t->second.info, client.via, random_u64());
+      auto region = register_for(*s, t->second.info, random_u64(), &client.id);
       if (!region) {
         status = WireStatus::kNoMem;
       } else {

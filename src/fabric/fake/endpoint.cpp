@@ -28,8 +28,13 @@ class FakeFabric final : public Fabric {
     return std::unique_ptr<Endpoint>(new FakeEndpoint(net_, node_, receiver));
   }
   Result<std::unique_ptr<Region>> register_memory(void* addr, size_t len, uint32_t rights,
-                                                  uint64_t wanted_key) override {
-    Result<RemoteKey> key = net_->add_region(node_, addr, len, rights, wanted_key);
+                                                  uint64_t wanted_key, Endpoint* through) override {
+    EndpointId only = 0;
+    if (net_->modes().tied_regions) {
+      if (through == nullptr) return Status::kInval;
+      only = static_cast<FakeEndpoint*>(through)->id();
+    }
+    Result<RemoteKey> key = net_->add_region(node_, addr, len, rights, wanted_key, only);
     if (!key) return key.status();
     return std::unique_ptr<Region>(new FakeRegion(net_, node_, *key));
   }

@@ -122,10 +122,11 @@ Post Net::post(FakeEndpoint& from, Packet packet) {
   return Post::kPosted;
 }
 
-std::byte* Net::locate(NodeId node, const Packet& p, uint32_t rights) {
-  auto it = regions_.find({node, p.key});
+std::byte* Net::locate(const FakeEndpoint& target, const Packet& p, uint32_t rights) {
+  auto it = regions_.find({target.node_, p.key});
   if (it == regions_.end()) return nullptr;
   const Memory& m = it->second;
+  if (m.through != 0 && m.through != target.id_) return nullptr;
   const uint64_t base = modes_.virtual_addresses ? reinterpret_cast<uint64_t>(m.data) : 0;
   const uint64_t at = p.address - base;  // below the start it wraps and is out of bounds
   if ((m.rights & rights) != rights || at > m.len || p.len > m.len - at) return nullptr;
@@ -149,7 +150,7 @@ bool Net::execute(FakeEndpoint& target, Packet p, std::vector<Packet>* out) {
   const uint32_t rights = p.kind == Packet::Kind::kRead    ? kRead
                           : p.kind == Packet::Kind::kWrite ? kWrite
                                                            : kRead | kWrite;
-  std::byte* memory = locate(target.node_, p, rights);
+  std::byte* memory = locate(target, p, rights);
   if (memory == nullptr) {
     finish(std::move(p), modes_.breaks_link ? Cause::kPeerLost : Cause::kRefused);
     return !modes_.breaks_link;
@@ -241,11 +242,12 @@ bool Net::idle(FakeEndpoint& ep) {
 }
 
 Result<RemoteKey> Net::add_region(NodeId node, void* addr, size_t len, uint32_t rights,
-                                  uint64_t key) {
+                                  uint64_t key, EndpointId through) {
   Guard g(mu_);
   if (modes_.provider_keys) key = random_u64();
   auto* data = static_cast<std::byte*>(addr);
-  if (!regions_.try_emplace({node, key}, Memory{data, len, rights}).second) return Status::kNoMem;
+  if (!regions_.try_emplace({node, key}, Memory{data, len, rights, through}).second)
+    return Status::kNoMem;
   return RemoteKey{key, modes_.virtual_addresses ? reinterpret_cast<uint64_t>(addr) : 0};
 }
 

@@ -39,6 +39,7 @@ class FakeEndpoint final : public Endpoint {
   FakeEndpoint(std::shared_ptr<Net> net, NodeId node, Receiver& receiver);
   ~FakeEndpoint() override;
 
+  EndpointId id() const { return id_; }
   Bytes address() const override { return address_; }
   Result<Peer> add_peer(Bytes address) override;
   void remove_peer(Peer) override {}
@@ -111,7 +112,9 @@ class Net final : public FakeNet, public std::enable_shared_from_this<Net> {
   std::vector<Packet> turn(FakeEndpoint& ep);
   bool idle(FakeEndpoint& ep);
 
-  Result<RemoteKey> add_region(NodeId node, void* addr, size_t len, uint32_t rights, uint64_t key);
+  // `through`: the only endpoint at which the region may be accessed; 0: at each of the node.
+  Result<RemoteKey> add_region(NodeId node, void* addr, size_t len, uint32_t rights, uint64_t key,
+                               EndpointId through);
   void remove_region(NodeId node, uint64_t key);
 
   static std::array<std::byte, 16> encode(EndpointId id);
@@ -122,6 +125,7 @@ class Net final : public FakeNet, public std::enable_shared_from_this<Net> {
     std::byte* data;
     size_t len;
     uint32_t rights;
+    EndpointId through;  // 0: any of the node's
   };
   using Pair = std::pair<EndpointId, EndpointId>;  // the smaller id first
 
@@ -133,7 +137,8 @@ class Net final : public FakeNet, public std::enable_shared_from_this<Net> {
   void end_between(EndpointId one, EndpointId other) CMI_REQUIRES(mu_);  // both directions
   // False when the operation was refused and the connection goes down for it.
   bool execute(FakeEndpoint& target, Packet packet, std::vector<Packet>* out) CMI_REQUIRES(mu_);
-  std::byte* locate(NodeId node, const Packet& packet, uint32_t rights) CMI_REQUIRES(mu_);
+  std::byte* locate(const FakeEndpoint& target, const Packet& packet, uint32_t rights)
+      CMI_REQUIRES(mu_);
 
   const FakeModes modes_;
   Mutex mu_;  // leaf: nothing of the client is called under it

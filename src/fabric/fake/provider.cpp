@@ -61,6 +61,7 @@ class Provider final : public FakeProvider, public std::enable_shared_from_this<
     net.wait_fd = m.wait_fd;
     net.ordered = m.ordered;
     net.virtual_addresses = (m.mr_mode & FI_MR_VIRT_ADDR) != 0;
+    net.tied_regions = (m.mr_mode & FI_MR_ENDPOINT) != 0;
     net.one_sided = m.automatic;
     net.max_message = net.max_rma = m.max_message;
     net_ = FakeNet::make(net);
@@ -102,9 +103,12 @@ struct FakeMr {
   FakeDomain* domain = nullptr;
   const std::byte* data = nullptr;
   size_t len = 0;
-  bool remote = false;
+  uint32_t rights = 0;
+  uint64_t key = 0;  // in the net
   std::vector<uint8_t> raw;
-  std::unique_ptr<Region> region;  // null: for local use only
+  FakeEp* bound = nullptr;         // FI_MR_ENDPOINT: whose it is
+  bool enabled = false;            // of no use before
+  std::unique_ptr<Region> region;  // null: for local use only, or not enabled
   ~FakeMr();
 };
 
@@ -120,11 +124,12 @@ struct FakeDomain {
 
   bool wants(int mode) const { return (provider->modes.mr_mode & mode) != 0; }
   // FI_MR_LOCAL: the buffer lies in a registration that is alive, and desc says in which.
-  bool covered(void* desc, const void* buffer, size_t len) {
+  bool covered(const FakeEp& ep, void* desc, const void* buffer, size_t len) {
     if (!wants(FI_MR_LOCAL) || len == 0) return true;
     Guard g(mu);
     auto* mr = static_cast<FakeMr*>(desc);
-    if (live.count(mr) == 0) return false;
+    if (live.count(mr) == 0 || !mr->enabled) return false;
+    if (wants(FI_MR_ENDPOINT) && mr->bound != &ep) return false;
     const auto* from = static_cast<const std::byte*>(buffer);
     return from >= mr->data && from + len <= mr->data + mr->len;
   }
@@ -187,6 +192,7 @@ struct FakeEp final : Receiver {
   std::map<fi_addr_t, Peer> peers CMI_GUARDED_BY(mu);
   std::set<Op*> ops CMI_GUARDED_BY(mu);
   std::unique_ptr<Endpoint> endpoint;
+  bool enabled = false;
 
   ~FakeEp() override {
     endpoint.reset();
@@ -271,7 +277,7 @@ FakeEp& ep_of(fid_ep* f) { return *object<FakeEp::Handle>(f).self; }
 
 ssize_t post_recv(fid_ep* f, void* buffer, size_t len, void* desc, fi_addr_t, void* context) {
   FakeEp& ep = ep_of(f);
-  if (!ep.domain->covered(desc, buffer, len)) return -FI_EINVAL;
+  if (!ep.domain->covered(ep, desc, buffer, len)) return -FI_EINVAL;
   Guard g(ep.mu);
   ep.receives.push_back({buffer, len, context});
   ep.match();
@@ -281,7 +287,7 @@ ssize_t post_recv(fid_ep* f, void* buffer, size_t len, void* desc, fi_addr_t, vo
 ssize_t post_send(fid_ep* f, const void* buffer, size_t len, void* desc, fi_addr_t to,
                   void* context) {
   FakeEp& ep = ep_of(f);
-  if (!ep.domain->covered(desc, buffer, len)) return -FI_EINVAL;
+  if (!ep.domain->covered(ep, desc, buffer, len)) return -FI_EINVAL;
   const Peer peer = ep.peer_of(to);
   return ep.run(context, [&](Op& op) { return ep.endpoint->send(op, peer, buffer, len); });
 }
@@ -289,7 +295,7 @@ ssize_t post_send(fid_ep* f, const void* buffer, size_t len, void* desc, fi_addr
 ssize_t post_read(fid_ep* f, void* buffer, size_t len, void* desc, fi_addr_t from, uint64_t addr,
                   uint64_t key, void* context) {
   FakeEp& ep = ep_of(f);
-  if (!ep.domain->covered(desc, buffer, len)) return -FI_EINVAL;
+  if (!ep.domain->covered(ep, desc, buffer, len)) return -FI_EINVAL;
   if (len > ep.domain->provider->modes.max_message) return -FI_EMSGSIZE;
   if (!ep.domain->net_key(&key)) return -FI_EKEYREJECTED;
   const Peer peer = ep.peer_of(from);
@@ -302,7 +308,7 @@ ssize_t post_writemsg(fid_ep* f, const fi_msg_rma* msg, uint64_t flags) {
   FakeEp& ep = ep_of(f);
   const iovec& local = msg->msg_iov[0];
   void* desc = msg->desc == nullptr ? nullptr : msg->desc[0];
-  if (!ep.domain->covered(desc, local.iov_base, local.iov_len)) return -FI_EINVAL;
+  if (!ep.domain->covered(ep, desc, local.iov_base, local.iov_len)) return -FI_EINVAL;
   if (local.iov_len > ep.domain->provider->modes.max_message) return -FI_EMSGSIZE;
   const bool inject = (flags & FI_INJECT) != 0;
   if (inject && local.iov_len > ep.domain->provider->modes.inject_size) return -FI_EMSGSIZE;
@@ -320,8 +326,8 @@ ssize_t post_swap(fid_ep* f, const void* desired, size_t count, void* desc, cons
   FakeEp& ep = ep_of(f);
   FakeDomain& d = *ep.domain;
   if (count != 1 || type != FI_UINT64 || operation != FI_CSWAP) return -FI_EOPNOTSUPP;
-  if (!d.covered(desc, desired, 8) || !d.covered(expected_desc, expected, 8) ||
-      !d.covered(result_desc, result, 8)) {
+  if (!d.covered(ep, desc, desired, 8) || !d.covered(ep, expected_desc, expected, 8) ||
+      !d.covered(ep, result_desc, result, 8)) {
     return -FI_EINVAL;
   }
   if (!d.net_key(&key)) return -FI_EKEYREJECTED;
@@ -396,8 +402,16 @@ int remove_address(fid_av*, fi_addr_t*, size_t, uint64_t) { return 0; }
 
 // --- endpoints --------------------------------------------------------------------------------
 
+// As cxi does, it stays open while a registration is bound to it.
 int ep_close(fid* f) {
-  delete &ep_of(reinterpret_cast<fid_ep*>(f));
+  FakeEp& ep = ep_of(reinterpret_cast<fid_ep*>(f));
+  {
+    Guard g(ep.domain->mu);
+    for (const FakeMr* mr : ep.domain->live) {
+      if (mr->bound == &ep) return -FI_EBUSY;
+    }
+  }
+  delete &ep;
   return 0;
 }
 
@@ -420,7 +434,9 @@ int ep_bind(fid* f, fid* other, uint64_t) {
 
 int ep_control(fid* f, int command, void*) {
   FakeEp& ep = ep_of(reinterpret_cast<fid_ep*>(f));
-  return command == FI_ENABLE && ep.queue != nullptr && ep.av != nullptr ? 0 : -FI_ENOSYS;
+  if (command != FI_ENABLE || ep.queue == nullptr || ep.av == nullptr) return -FI_ENOSYS;
+  ep.enabled = true;
+  return 0;
 }
 
 int ep_name(fid* f, void* addr, size_t* len) {
@@ -517,8 +533,43 @@ int open_av(fid_domain*, fi_av_attr*, fid_av** out, void*) {
 
 // --- registrations ----------------------------------------------------------------------------
 
+// From here on it opens something. A provider that chooses keys may do so now.
+int enable_mr(FakeMr& mr) {
+  FakeDomain& domain = *mr.domain;
+  if (mr.enabled || (domain.wants(FI_MR_ENDPOINT) && mr.bound == nullptr)) return -FI_EINVAL;
+  if (mr.rights != 0 || !domain.wants(FI_MR_LOCAL)) {
+    Endpoint* through = mr.bound == nullptr ? nullptr : mr.bound->endpoint.get();
+    auto region = domain.node->register_memory(const_cast<std::byte*>(mr.data), mr.len, mr.rights,
+                                               mr.key, through);
+    if (!region) return -FI_ENOKEY;
+    mr.region = region.take();
+  }
+  mr.fid.key = mr.raw.empty() ? mr.key : FI_KEY_NOTAVAIL;
+  if (!mr.raw.empty()) {
+    Guard g(domain.provider->mu);
+    domain.provider->raw_keys[mr.raw] = mr.key;
+  }
+  Guard g(domain.mu);
+  mr.enabled = true;
+  return 0;
+}
+
+// To one endpoint, once, which is up: as cxi does.
+int mr_bind(fid* f, fid* other, uint64_t flags) {
+  auto& mr = object<FakeMr>(f);
+  if (!mr.domain->wants(FI_MR_ENDPOINT)) return -FI_ENOSYS;
+  if (flags != 0) return -FI_EBADFLAGS;
+  if (other->fclass != FI_CLASS_EP || mr.bound != nullptr) return -FI_EINVAL;
+  FakeEp& ep = ep_of(reinterpret_cast<fid_ep*>(other));
+  if (ep.domain != mr.domain || !ep.enabled) return -FI_EINVAL;
+  Guard g(mr.domain->mu);
+  mr.bound = &ep;
+  return 0;
+}
+
 int mr_control(fid* f, int command, void* arg) {
   auto& mr = object<FakeMr>(f);
+  if (command == FI_ENABLE) return enable_mr(mr);
   if (command != FI_GET_RAW_MR || mr.raw.empty()) return -FI_ENOSYS;
   auto* attr = static_cast<struct fi_mr_raw_attr*>(arg);
   if (*attr->key_size < mr.raw.size()) return -FI_ETOOSMALL;
@@ -530,7 +581,7 @@ int mr_control(fid* f, int command, void* arg) {
 
 int register_mr(fid* f, const void* buffer, size_t len, uint64_t access, uint64_t,
                 uint64_t requested, uint64_t, fid_mr** out, void*) {
-  static fi_ops ops = closing_ops<FakeMr>(mr_control);
+  static fi_ops ops = closing_ops<FakeMr>(mr_control, mr_bind);
   auto& domain = object<FakeDomain>(f);
   const ProviderModes& modes = domain.provider->modes;
   const size_t bits = 8 * std::min<size_t>(modes.key_size, 8);
@@ -539,33 +590,27 @@ int register_mr(fid* f, const void* buffer, size_t len, uint64_t access, uint64_
   mr->domain = &domain;
   mr->data = static_cast<const std::byte*>(buffer);
   mr->len = len;
-  uint64_t key = requested;
+  mr->key = requested;
   if (domain.wants(FI_MR_PROV_KEY | FI_MR_RAW)) {
-    key = random_u64() & mask;
-  } else if ((key & ~mask) != 0) {
+    mr->key = random_u64() & mask;
+  } else if ((mr->key & ~mask) != 0) {
     return -FI_EKEYREJECTED;
   }
-  uint32_t rights = 0;
-  if (access & FI_REMOTE_READ) rights |= kRead;
-  if (access & FI_REMOTE_WRITE) rights |= kWrite;
-  if (rights != 0 || !domain.wants(FI_MR_LOCAL)) {
-    auto region = domain.node->register_memory(const_cast<void*>(buffer), len, rights, key);
-    if (!region) return -FI_ENOKEY;
-    mr->region = region.take();
-  }
+  if (access & FI_REMOTE_READ) mr->rights |= kRead;
+  if (access & FI_REMOTE_WRITE) mr->rights |= kWrite;
   mr->fid.fid.fclass = FI_CLASS_MR;
   mr->fid.fid.ops = &ops;
   mr->fid.mem_desc = mr.get();
-  mr->fid.key = key;
+  mr->fid.key = FI_KEY_NOTAVAIL;
   if (domain.wants(FI_MR_RAW)) {
-    mr->fid.key = FI_KEY_NOTAVAIL;
     mr->raw.resize(modes.key_size);
     for (size_t i = 0; i < mr->raw.size(); i += 8) {
       const uint64_t r = random_u64();
       std::memcpy(mr->raw.data() + i, &r, std::min<size_t>(8, mr->raw.size() - i));
     }
-    Guard g(domain.provider->mu);
-    domain.provider->raw_keys[mr->raw] = key;
+  }
+  if (!domain.wants(FI_MR_ENDPOINT)) {
+    if (const int rc = enable_mr(*mr); rc != 0) return rc;
   }
   Guard g(domain.mu);
   domain.live.insert(mr.get());

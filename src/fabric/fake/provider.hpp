@@ -1,8 +1,8 @@
 // A libfabric provider inside one process that plays any mode a real one may ask for and insists on
 // it: a local buffer that is not covered by a live registration, an offset where an address is
-// wanted or a raw key that was not mapped fails. What goes between endpoints is the fake's net
-// (net.hpp), so its faults can be injected here too. The code under test is all of src/fabric/ofi
-// but the loader. For tests only. Threads: any.
+// wanted, a raw key that was not mapped or a region that is not bound to its endpoint fails. What
+// goes between endpoints is the fake's net (net.hpp), so its faults can be injected here too. The
+// code under test is all of src/fabric/ofi but the loader. For tests only. Threads: any.
 #pragma once
 
 #include <rdma/fabric.h>
@@ -15,7 +15,7 @@
 namespace cmi::fabric {
 
 struct ProviderModes {
-  int mr_mode = 0;      // of FI_MR_LOCAL, _VIRT_ADDR, _ALLOCATED, _PROV_KEY, _RAW
+  int mr_mode = 0;      // of FI_MR_LOCAL, _VIRT_ADDR, _ALLOCATED, _PROV_KEY, _RAW, _ENDPOINT
   size_t key_size = 8;  // bytes; more than 8 with FI_MR_RAW only
   bool atomics = true;
   bool lies_about_atomics = false;  // says that it has them, and they change nothing

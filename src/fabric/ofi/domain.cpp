@@ -49,7 +49,8 @@ Status OfiFabric::start(Opener opener) {
   traits_.ordered_after_write =
       (info_->tx_attr->msg_order & info_->rx_attr->msg_order & FI_ORDER_SAW) != 0;
   traits_.cheap_regions =
-      (mr_mode() & (FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_LOCAL | FI_MR_RAW)) == 0;
+      (mr_mode() & (FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_LOCAL | FI_MR_RAW | FI_MR_ENDPOINT)) ==
+      0;
   traits_.max_message = std::min(kMaxMessage, info_->ep_attr->max_msg_size);
   traits_.max_rma = std::min(kWholeRma, info_->ep_attr->max_msg_size);
   return Status::kOk;
@@ -82,8 +83,8 @@ Result<std::unique_ptr<Endpoint>> OfiFabric::open_endpoint(Receiver& receiver) {
 }
 
 Result<std::unique_ptr<Region>> OfiFabric::register_memory(void* addr, size_t len, uint32_t rights,
-                                                           uint64_t wanted_key) {
-  return OfiRegion::open(*this, addr, len, rights, wanted_key);
+                                                           uint64_t wanted_key, Endpoint* through) {
+  return OfiRegion::open(*this, addr, len, rights, wanted_key, static_cast<OfiEndpoint*>(through));
 }
 
 Result<RemoteKey> OfiFabric::map_key(RemoteKey told, Bytes raw) {

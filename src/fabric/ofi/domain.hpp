@@ -28,7 +28,7 @@ class OfiFabric final : public Fabric {
   const Traits& traits() const override { return traits_; }
   Result<std::unique_ptr<Endpoint>> open_endpoint(Receiver& receiver) override;
   Result<std::unique_ptr<Region>> register_memory(void* addr, size_t len, uint32_t rights,
-                                                  uint64_t wanted_key) override;
+                                                  uint64_t wanted_key, Endpoint* through) override;
   Result<RemoteKey> map_key(RemoteKey told, Bytes raw) override;
 
   fi_info* info() const { return info_.get(); }
@@ -42,6 +42,8 @@ class OfiFabric final : public Fabric {
   Mutex& gate() const { return gate_; }
   // Local buffers must be registered for each operation (FI_MR_LOCAL).
   bool local_registration() const { return local_registration_; }
+  // Registrations belong to endpoints, and are closed before these (FI_MR_ENDPOINT).
+  bool tied_to_endpoints() const { return (mr_mode() & FI_MR_ENDPOINT) != 0; }
   int mr_mode() const { return info_->domain_attr->mr_mode; }
 
  private:

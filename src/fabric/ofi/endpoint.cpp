@@ -39,7 +39,7 @@ Post OfiEndpoint::post(Op& op, F call) {
 
 void* OfiEndpoint::describe(const Op& op, const void* buffer, size_t len) {
   if (!fabric_.local_registration() || len == 0) return nullptr;
-  Fid<fid_mr> mr = register_local(fabric_, const_cast<void*>(buffer), len);
+  Fid<fid_mr> mr = register_local(fabric_, ep_.get(), const_cast<void*>(buffer), len);
   if (mr == nullptr) return nullptr;
   void* desc = fi_mr_desc(mr.get());
   Guard g(locals_mu_);

@@ -15,6 +15,8 @@
 
 namespace cmi::fabric::ofi {
 
+class Registration;
+
 class OfiEndpoint final : public Endpoint {
  public:
   static Result<std::unique_ptr<OfiEndpoint>> open(const OfiFabric& fabric, Receiver& receiver);
@@ -36,6 +38,9 @@ class OfiEndpoint final : public Endpoint {
   bool faulty() const override { return faulty_.load(std::memory_order_relaxed); }
 
   bool can_cas() const;
+  fid_ep* ep() const { return ep_.get(); }
+  // A region's registration that was bound to this endpoint: closed before it.
+  void tie(const std::shared_ptr<Registration>& registration) CMI_EXCLUDES(tied_mu_);
 
  private:
   // A receive buffer. Owned by the provider from fi_recv until its completion, then by the thread
@@ -62,6 +67,7 @@ class OfiEndpoint final : public Endpoint {
   Status open_queue();
   bool open_queue_with_wait_set(fi_cq_attr attr);
   void end_accepted();
+  void close_registrations() CMI_EXCLUDES(tied_mu_, locals_mu_);
   void post_receive(Slot& slot);
   void post_left_over() CMI_REQUIRES(drain_lock_);
   template <class F>
@@ -90,7 +96,11 @@ class OfiEndpoint final : public Endpoint {
   Mutex book_lock_;
   std::vector<std::pair<Peer, std::vector<std::byte>>> book_ CMI_GUARDED_BY(book_lock_);
 
-  // Closed in reverse: the endpoint first, after which no buffer is written any more.
+  Mutex tied_mu_;
+  std::vector<std::weak_ptr<Registration>> tied_ CMI_GUARDED_BY(tied_mu_);
+
+  // Closed in reverse: the endpoint first, after which no buffer is written any more; but for
+  // registrations that are tied to it.
   Mapping memory_;         // the slots' data
   Fid<fid_mr> memory_mr_;  // null unless the provider wants local buffers registered
   Mutex locals_mu_;

@@ -135,7 +135,7 @@ Status OfiEndpoint::start() {
   if (memory == MAP_FAILED) return failed("receive buffers", -FI_ENOMEM);
   memory_ = Mapping(memory, kSlots * kMaxMessage);
   if (fabric_.local_registration()) {
-    memory_mr_ = register_local(fabric_, memory, memory_.size());
+    memory_mr_ = register_local(fabric_, ep_.get(), memory, memory_.size());
     if (memory_mr_ == nullptr) return failed("registering receive buffers", -FI_ENOMEM);
   }
   for (size_t i = 0; i < kSlots; ++i) {
@@ -199,6 +199,27 @@ void OfiEndpoint::end_accepted() {
   }
 }
 
+void OfiEndpoint::tie(const std::shared_ptr<Registration>& registration) {
+  Guard g(tied_mu_);
+  std::erase_if(tied_, [](auto& t) { return t.expired(); });
+  tied_.push_back(registration);
+}
+
+// cxi does not close an endpoint that anything is bound to (FI_EBUSY), and closes a registration
+// whose endpoint is open; the manual of libfabric says it the other way round.
+void OfiEndpoint::close_registrations() {
+  if (!fabric_.tied_to_endpoints()) return;
+  {
+    Guard g(tied_mu_);
+    for (auto& t : tied_) {
+      if (const auto registration = t.lock()) registration->close();
+    }
+  }
+  Guard g(locals_mu_);
+  locals_.clear();
+  memory_mr_.reset();
+}
+
 OfiEndpoint::~OfiEndpoint() {
   fabric_.connections().remove(address_);
   for (auto& [peer, address] : book_) fabric_.connections().remove(address);
@@ -207,6 +228,7 @@ OfiEndpoint::~OfiEndpoint() {
       std::strcmp(fabric_.info()->fabric_attr->prov_name, "net") == 0) {
     end_accepted();
   }
+  close_registrations();
   ep_.reset();
   queue_.reset();
   wait_set_.reset();

@@ -29,9 +29,8 @@ Info hints_for(const std::string& provider, uint64_t caps, int mr_mode) {
 
 // What a provider may ask of us, the least first. Offsets and keys of our choosing come before the
 // rest: where a provider knows both ways, it is the one in which it checks keys and bounds.
-// FI_MR_ENDPOINT is not among it: a session key is not tied to one endpoint.
 constexpr int kOnesided = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
-constexpr int kModes[] = {0, kOnesided, kOnesided | FI_MR_LOCAL | FI_MR_RAW};
+constexpr int kModes[] = {0, kOnesided, kOnesided | FI_MR_LOCAL | FI_MR_RAW | FI_MR_ENDPOINT};
 
 // The first entry whose name is `provider`, or at least contains it: a bare "tcp" also finds
 // "tcp;ofi_rxm", and "^x" everything but x.

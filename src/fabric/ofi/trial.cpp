@@ -56,11 +56,6 @@ Result<Findings> try_out(Fabric& fabric, bool may_cas) {
   const Mapping memory(page, kPageSize);
   auto* word = reinterpret_cast<uint64_t*>(memory.data());
   __atomic_store_n(word, kWord, __ATOMIC_SEQ_CST);
-  auto region = fabric.register_memory(page, kPageSize, kRead | kWrite, random_u64());
-  if (!region) return region.status();
-  const RemoteKey told = (*region)->key();
-  const Result<RemoteKey> key = fabric.map_key(told, (*region)->raw_key());
-  if (!key) return key.status();
   Words w;
   auto target = fabric.open_endpoint(nobody);
   if (!target) return target.status();
@@ -68,6 +63,10 @@ Result<Findings> try_out(Fabric& fabric, bool may_cas) {
   if (!initiator) return initiator.status();
   Endpoint& from = **initiator;
   Endpoint& at = **target;
+  auto region = fabric.register_memory(page, kPageSize, kRead | kWrite, random_u64(), &at);
+  if (!region) return region.status();
+  const Result<RemoteKey> key = fabric.map_key((*region)->key(), (*region)->raw_key());
+  if (!key) return key.status();
   const Result<Peer> peer = from.add_peer(at.address());
   if (!peer) return unfit(fabric, "it does not take its own address");
 

@@ -1,0 +1,46 @@
+// Handles whose doors are no addresses: who imports is told so, and does not wait for an answer
+// that nobody can give.
+#include <cmi.h>
+#include <doctest/doctest.h>
+
+#include <thread>
+
+#include "core/base/clock.hpp"
+#include "fuzz/contexts.hpp"
+#include "node/node_support.hpp"
+
+namespace cmi::test {
+
+namespace {
+
+TEST_CASE("a_handle_without_a_good_door_fails_at_once_and_another_of_the_home_is_taken") {
+  NodeFolder folder;
+  auto net = fabric::FakeNet::make({});
+  Context home(*net, folder.config("home"));
+  Context peer(*net, folder.config("peer"));
+  const auto made = home.home->create(kPageSize, CMI_SEG_CLIENT_CONSIST, 0);
+  REQUIRE(made);
+  const auto handle = home.home->export_segment(*made, CMI_SEG_CLIENT_CONSIST, 0);
+  REQUIRE(handle);
+  const std::jthread serving([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      home.server->poll();
+      home.home->tick(now());
+      peer.server->poll();
+      peer.importer->advance();
+      std::this_thread::yield();
+    }
+  });
+  access::RsegInfo bad = *handle;
+  REQUIRE(bad.doors.size() == 1);
+  bad.doors[0].blob.resize(3);
+  bad.doors.push_back(bad.doors[0]);
+  const Deadline late = Deadline::in(60 * kSecond);
+  CHECK(peer.importer->import(bad, 1, false, late).status() == Status::kInval);
+  CHECK_FALSE(late.passed());
+  CHECK(peer.importer->import(*handle, 1, false, late));
+}
+
+}  // namespace
+
+}  // namespace cmi::test
