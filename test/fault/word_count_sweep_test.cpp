@@ -10,6 +10,7 @@
 // shares of the list, for ctest to run side by side. CMI_SWEEP_POINT names one to be played alone.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
