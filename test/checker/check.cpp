@@ -135,6 +135,7 @@ class Checker {
   bool judge(CellGraph& graph);
   bool has_order(const CellGraph& graph, const Order& older);
   CellGraph* exactly(const Event& event);
+  uint32_t sharer(const CellGraph& graph, uint32_t process) const;
 
   std::string tell_story(const CellGraph& graph) const;
   std::string tell(Place place) const;
@@ -145,6 +146,7 @@ class Checker {
   const History& history_;
   Verdict verdict_;
   uint32_t processes_ = 0;
+  std::vector<uint32_t> nodes_;     // by process
   Time start_ = kNever;             // of the first event; explanations count from here
   std::vector<CellGraph> graphs_;   // by cell
   std::vector<Barriers> barriers_;  // by process
@@ -165,6 +167,8 @@ bool Checker::prepare() {
     processes_ = std::max(processes_, thread.process + 1);
     if (!thread.events.empty()) start_ = std::min(start_, thread.events.front().begin);
   }
+  nodes_.assign(processes_, kNoProcess);
+  for (const Thread& thread : history_.threads) nodes_[thread.process] = thread.node;
   barriers_.resize(processes_);
   line_barriers_.resize(processes_);
   for (uint32_t t = 0; t < history_.threads.size(); ++t) {
@@ -375,6 +379,14 @@ bool Checker::load(Place place, uint64_t bits, uint32_t order) {
   return true;
 }
 
+// Who stands for all that load the cell from the same memory.
+uint32_t Checker::sharer(const CellGraph& graph, uint32_t process) const {
+  const uint32_t home = graph.cell.home;
+  const bool at_home =
+      home < processes_ && nodes_[home] != kNoProcess && nodes_[home] == nodes_[process];
+  return at_home ? home : process;
+}
+
 // Collects which value is older than which, then looks for a cycle.
 bool Checker::judge(CellGraph& graph) {
   settle(graph);
@@ -391,7 +403,7 @@ bool Checker::judge(CellGraph& graph) {
     if (t.order < own.order) own = {t.order, t.end, t.place};
     // A processor gives a thread its own stores before it gives them to other threads.
     if (!t.reads || graph.values[t.id].by.thread == t.place.thread) continue;
-    Known& all = to_process[size_t{process(t.place)} * n + t.id];
+    Known& all = to_process[size_t{sharer(graph, process(t.place))} * n + t.id];
     if (t.end < all.since) all = {t.order, t.end, t.place};
   }
 
@@ -400,7 +412,7 @@ bool Checker::judge(CellGraph& graph) {
   for (const Touch& t : graph.touches) {
     const Value& met = graph.values[t.id];
     const Known* thread = &to_thread[size_t{t.place.thread} * n];
-    const Known* all = &to_process[size_t{process(t.place)} * n];
+    const Known* all = &to_process[size_t{sharer(graph, process(t.place))} * n];
     if (t.id != kAtFirst && met.process != process(t.place) && thread[t.id].order == t.order) {
       ++verdict_.crossings;
     }
@@ -491,8 +503,9 @@ std::string Checker::tell(const CellGraph& graph, const Order& older, uint32_t f
       return text + "one thread met them in this order:" + start + "  " + tell(reason.first) +
              start + "  " + tell(reason.second);
     case Rule::kProcess:
-      return text + "the threads of one process met them in this order:" + start + "  " +
-             tell(reason.first) + start + "  " + tell(reason.second);
+      return text +
+             "the threads of one process met them, or those at home, in this order:" + start +
+             "  " + tell(reason.first) + start + "  " + tell(reason.second);
     case Rule::kPublished: {
       const Value& value = graph.values[from];
       text += "it was published before the other was met:" + start + "  " + tell(value.by);

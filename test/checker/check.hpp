@@ -3,7 +3,10 @@
 //
 // For each cell, what was seen tells pairs of values of which one must be older:
 //   thread     a thread that has stored, loaded or swapped a value later meets it or a newer one;
-//   process    so do the other threads of its process, once it has loaded it from elsewhere;
+//   process    so do the other threads of its process, once it has loaded it from elsewhere, and
+//              those of the processes on its node, if that is the cell's home: they share the
+//              memory itself, while processes that share an import are as processes of different
+//              nodes;
 //   published  so does everyone, once a barrier has returned that the process of the store began
 //              after the store, or the swap that stored it has;
 //   settled    likewise, once a death is settled, what anyone else met of the dead process's

@@ -84,7 +84,7 @@ struct Story {
 };
 
 constexpr const char* kByThread = "one thread met them";
-constexpr const char* kByProcess = "the threads of one process met them";
+constexpr const char* kByProcess = "the threads of one process met them, or those at home";
 constexpr const char* kByPublication = "it was published before";
 constexpr const char* kBySettling = "whose death was settled before";
 constexpr const char* kBySwap = "nothing comes between";
@@ -562,6 +562,44 @@ TEST_SUITE("deaths") {
     };
     CHECK(story(kX).fault() == Fault::kNone);
     story(kY).has_no_order({kByPublication});
+  }
+}
+
+// Processes 0 and 1 are on one node, 2 on another.
+TEST_SUITE("sharing") {
+  Story on_two_nodes(Story story) {
+    for (Thread& thread : story.history.threads) thread.node = thread.process / 2;
+    return story;
+  }
+
+  TEST_CASE("processes_at_home_load_the_memory_itself_and_never_go_back") {
+    const auto story = [](uint32_t home) {
+      return on_two_nodes(Story()
+                              .home(kX, home)
+                              .store(4, kX, 1, 10, 11)
+                              .load(0, kX, 1, 12, 13)
+                              .load(2, kX, 0, 14, 15));
+    };
+    story(0).has_no_order({kByProcess, kByBeginning});
+    story(1).has_no_order({kByProcess, kByBeginning});
+    // Those that share an import have caches of their own.
+    CHECK(story(2).fault() == Fault::kNone);
+    CHECK(story(kNoProcess).fault() == Fault::kNone);
+  }
+
+  TEST_CASE("what_a_process_has_published_one_that_shares_its_import_never_misses") {
+    CHECK(
+        on_two_nodes(Story().home(kX, 2).store(0, kX, 1, 10, 11).load(2, kX, 0, 21, 22)).fault() ==
+        Fault::kNone);
+    on_two_nodes(
+        Story().home(kX, 2).store(0, kX, 1, 10, 11).barrier(0, 12, 20).load(2, kX, 0, 21, 22))
+        .has_no_order({kByPublication});
+  }
+
+  TEST_CASE("a_barrier_of_one_that_shares_the_import_publishes_nothing_of_the_other") {
+    CHECK(on_two_nodes(
+              Story().home(kX, 2).store(0, kX, 1, 10, 11).barrier(2, 12, 20).load(4, kX, 0, 21, 22))
+              .fault() == Fault::kNone);
   }
 }
 

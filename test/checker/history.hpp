@@ -46,7 +46,8 @@ struct Cell {
 
 struct Thread {
   uint32_t process = 0;
-  std::vector<Event> events;  // in program order
+  std::vector<Event> events;   // in program order
+  uint32_t node = kNoProcess;  // the process's, where several are on one
 };
 
 // A process that was killed: its threads end where they had come to.

@@ -52,6 +52,9 @@ class Maker {
     Shape& shape = program_.shape;
     Random of_seed(shape.seed);
     draw(&shape.nodes, of_seed, 2, 4);
+    const uint32_t sharing = of_seed.percent(30) ? 2 : 1;
+    if (shape.sharing == 0) shape.sharing = sharing;
+    settle_in(of_seed);
     const bool one = random_.percent(15);
     draw(&shape.threads, random_, one ? 1 : 2, one ? 1 : 4);
     draw(&shape.segments, random_, 1, kMaxSegments);
@@ -72,6 +75,15 @@ class Maker {
   static void draw(uint32_t* number, Random& random, uint32_t low, uint32_t high) {
     const uint32_t drawn = random.from_to(low, high);
     if (*number == 0) *number = drawn;
+  }
+
+  void settle_in(Random& random) {
+    const uint32_t nodes = program_.shape.nodes, one = random.below(nodes);
+    for (uint32_t n = 0; n < nodes; ++n) program_.processes.push_back(n);
+    for (uint32_t n = 0; n < nodes; ++n) {
+      const bool two = random.percent(50) || n == one;
+      if (two && program_.shape.sharing == 2) program_.processes.push_back(n);
+    }
   }
 
   void lay_out() {
@@ -205,6 +217,13 @@ const char* op_name(OpKind kind) {
                                        "wmb",      "mb",       "rmb",    "open_fb",
                                        "flush_fb", "close_fb", "cflush", "pause"};
   return kNames[static_cast<size_t>(kind)];
+}
+
+uint32_t Program::process_of(uint32_t thread) const {
+  const uint32_t node = thread / shape.threads;
+  const auto second = std::find(processes.begin() + shape.nodes, processes.end(), node);
+  if (thread % shape.threads % 2 == 0 || second == processes.end()) return node;
+  return static_cast<uint32_t>(second - processes.begin());
 }
 
 Program make_program(const Shape& shape) { return Maker(shape).make(); }

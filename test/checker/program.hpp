@@ -27,6 +27,7 @@ struct Shape {  // 0: the seed decides
   uint32_t segments = 0;  // 1 or 2
   uint32_t ops = 0;       // of each thread
   uint32_t round = 0;     // not drawn: 0 is the first
+  uint32_t sharing = 0;   // 1: a process on each node; 2: two on some, the same in all rounds
 };
 
 enum class OpKind : uint8_t {
@@ -56,9 +57,14 @@ struct Program {
   Shape shape;                  // nothing in it is 0 any more
   uint32_t pages = 0;           // of each segment
   std::vector<uint32_t> homes;  // the node of each segment
+  // The node of each process: first one of each node, which makes its segments and imports the
+  // others, then the second ones, which attach what the first has.
+  std::vector<uint32_t> processes;
   std::vector<Cell> cells;
   std::vector<std::vector<Op>> threads;  // thread t runs on node t / shape.threads
 
+  // Every other thread of a node runs in its second process, if it has one.
+  uint32_t process_of(uint32_t thread) const;
   size_t segment_bytes() const { return size_t{pages} * kPageBytes; }
 };
 

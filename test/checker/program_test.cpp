@@ -53,6 +53,29 @@ TEST_SUITE("program") {
     }
   }
 
+  TEST_CASE("in_some_seeds_nodes_have_two_processes_the_same_in_all_rounds") {
+    uint64_t sharing = 0;
+    for (uint64_t seed = 0; seed < 2 * kSeeds; ++seed) {
+      CAPTURE(seed);
+      const Program program = make_program({seed, 0, 4, 0, 10, 0});
+      const uint32_t nodes = program.shape.nodes;
+      CHECK(program.processes == make_program({seed, 0, 0, 0, 10, 3}).processes);
+      CHECK((program.processes.size() > nodes) == (program.shape.sharing == 2));
+      sharing += program.shape.sharing == 2;
+      std::set<uint32_t> used;
+      for (uint32_t t = 0; t < program.threads.size(); ++t) {
+        const uint32_t process = program.process_of(t);
+        CHECK(program.processes[process] == t / program.shape.threads);
+        used.insert(process);
+      }
+      CHECK(used.size() == program.processes.size());
+      CHECK(make_program({seed, 0, 4, 0, 10, 0, 1}).processes.size() == nodes);
+      CHECK(make_program({seed, 0, 4, 0, 10, 0, 2}).processes.size() > nodes);
+    }
+    CHECK(sharing > kSeeds / 4);
+    CHECK(sharing < kSeeds);
+  }
+
   TEST_CASE("what_the_caller_asks_for_is_not_left_to_the_seed") {
     const Program program = make_program({3, 4, 3, 2, 50, 0});
     CHECK(program.shape.nodes == 4);

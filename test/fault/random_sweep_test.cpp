@@ -72,7 +72,7 @@ uint64_t seed_from_environment() {
 // The first from `seed` on with homes on the first two nodes: so each kind of node is there, both
 // homes, which are importers as well, and one that only imports.
 Shape shape_from(uint64_t seed) {
-  for (Shape shape{seed, kNodes, kThreads, 2, kOps, 0};; shape.seed += 2) {
+  for (Shape shape{seed, kNodes, kThreads, 2, kOps, 0, 1};; shape.seed += 2) {
     if (checker::make_program(shape).homes == std::vector<uint32_t>{0, 1}) return shape;
   }
 }
@@ -236,7 +236,7 @@ class Scene {
   void set_up(const Program& program) {
     for (uint32_t n = 0; n < kNodes; ++n) {
       parts_[n].shape = program.shape;
-      parts_[n].node = n;
+      parts_[n].process = n;
       parts_[n].mortal = in_danger();
     }
     for (uint32_t s = 0; s < program.shape.segments; ++s) {

@@ -70,12 +70,13 @@ std::vector<Shape> shapes(Step barrier, int home) {
   };
 }
 
-// Every second barrier under delays, and the others where the home is another one.
-void check_never_back(const std::vector<int>& homes) {
+// Every second barrier under delays, and the others where the home is another one. Process
+// `sharing` shares the imports of process 0.
+void check_never_back(const std::vector<int>& homes, int sharing = -1) {
   const auto between = barriers_or_none(X, V);
   for (const int home : homes) {
     for (const size_t slow : {0, 1}) {
-      Lab lab({5, {home}}, slow != 0 ? kSlow : "");
+      Lab lab({5, {home}, "", -1, sharing}, slow != 0 ? kSlow : "");
       for (size_t i = 0; i < between.size(); ++i) {
         if ((i + static_cast<size_t>(home)) % 2 != slow) continue;
         for (const Shape& s : shapes(between[i].step, home)) {
@@ -107,6 +108,9 @@ TEST_SUITE("coherence") {
   TEST_CASE("one_location_never_goes_back_where_its_home_stores") { check_never_back({0, 1}); }
   TEST_CASE("one_location_never_goes_back_where_its_home_loads") { check_never_back({2, 3}); }
   TEST_CASE("one_location_never_goes_back_for_anybody") { check_never_back({4}); }
+  TEST_CASE("one_location_never_goes_back_between_two_that_share_an_import") {
+    check_never_back({4}, 1);
+  }
   TEST_CASE("one_location_goes_back_when_the_protocol_is_broken") { check_back_when_broken({4}); }
 }
 

@@ -53,7 +53,8 @@ std::string progress(const Program& program, Record& record) {
     const ThreadRecord& thread = record.thread(t);
     const uint32_t ops = thread.ops.load();
     text += "\n  thread " + std::to_string(t) + " on node " +
-            std::to_string(t / program.shape.threads) + ": ";
+            std::to_string(t / program.shape.threads) + ", process " +
+            std::to_string(program.process_of(t)) + ": ";
     if (thread.failure[0] != 0) text += std::string(thread.failure.data()) + ", ";
     text += thread.ended.load() != 0 ? "ended after " : "in ";
     text += "operation " + std::to_string(ops) + " of " + std::to_string(program.threads[t].size());
@@ -83,10 +84,11 @@ const char* kernel_name(Kernel kernel) {
 // The nodes that play all rounds of a seed.
 class Stage {
  public:
-  Stage(uint64_t seed, uint32_t nodes, bool delays) {
+  Stage(const Program& program, bool delays) {
+    const uint64_t seed = program.shape.seed;
     const Kernel kernel = kernel_of(seed);
-    for (uint32_t n = 0; n < nodes; ++n) {
-      std::string faults = delays ? random_delays(seed, n) : "";
+    for (uint32_t p = 0; p < program.processes.size(); ++p) {
+      std::string faults = delays ? random_delays(seed, p) : "";
       if (!g_options.mutation.empty()) {
         faults += (faults.empty() ? "" : ";") + g_options.mutation + "=fail";
       }
@@ -96,7 +98,8 @@ class Stage {
       if (kernel == Kernel::kThread || kernel == Kernel::kOldThread) {
         env.emplace_back("CMI_FAULT", "thread");
       }
-      processes_.push_back(&cluster_.spawn("node" + std::to_string(n), env));
+      const std::string node = "node" + std::to_string(program.processes[p]);
+      processes_.push_back(&cluster_.spawn(node, env));
     }
   }
 
@@ -139,37 +142,52 @@ class Stage {
   struct Props {
     Props(Stage& stage, const Program& program, const std::string& record)
         : processes(stage.processes_), parts(processes.size()) {
-      for (uint32_t n = 0; n < processes.size(); ++n) {
-        parts[n].shape = program.shape;
-        parts[n].node = n;
-        std::snprintf(parts[n].record.data(), parts[n].record.size(), "%s", record.c_str());
+      for (uint32_t p = 0; p < processes.size(); ++p) {
+        parts[p].shape = program.shape;
+        parts[p].process = p;
+        std::snprintf(parts[p].record.data(), parts[p].record.size(), "%s", record.c_str());
       }
       for (uint32_t s = 0; s < program.shape.segments; ++s) {
         const uint32_t home = program.homes[s];
         const test::Export made =
             test::export_segment(*processes[home], program.segment_bytes(), test::kAllRights,
                                  g_options.large_pages ? CMI_SEG_LARGE_PAGES : 0);
-        segments.push_back({home, made.seg, made.at});
+        std::vector<cmi_seg> of_node(program.shape.nodes);
+        of_node[home] = made.seg;
+        segments.push_back({home, made.seg, made.at, true});
         parts[home].views[s] = made.at;
-        for (uint32_t n = 0; n < processes.size(); ++n) {
-          if (n == home) continue;
-          const test::Import import = test::import_segment(*processes[n], made);
-          segments.push_back({n, import.seg, import.at});
-          parts[n].views[s] = import.at;
+        for (uint32_t p = 0; p < processes.size(); ++p) {
+          if (p == home) continue;
+          const uint32_t node = program.processes[p];
+          const bool second = p >= program.shape.nodes;
+          const test::Import import = second ? attach(*processes[p], of_node[node])
+                                             : test::import_segment(*processes[p], made);
+          of_node[node] = import.seg;
+          segments.push_back({p, import.seg, import.at, !second});
+          parts[p].views[s] = import.at;
         }
       }
     }
     void remove() {
       for (auto at = segments.rbegin(); at != segments.rend(); ++at) {
-        CHECK(test::seg_rm(*processes[at->node], at->seg).ok());
-        CHECK(test::seg_dt(*processes[at->node], at->seg, at->view).ok());
+        if (at->own) CHECK(test::seg_rm(*processes[at->process], at->seg).ok());
+        CHECK(test::seg_dt(*processes[at->process], at->seg, at->view).ok());
       }
     }
 
+    // What another process of the node has made or imported.
+    static test::Import attach(test::Process& process, cmi_seg seg) {
+      REQUIRE(test::cmi_enb(process, 1).ok());
+      const test::Answer view = test::seg_at(process, seg);
+      REQUIRE_MESSAGE(view.ok(), "seg_at: ", view);
+      return {seg, view.at()};
+    }
+
     struct Attached {
-      uint32_t node;
+      uint32_t process;
       cmi_seg seg;
       uint64_t view;
+      bool own;  // made or imported by this process
     };
     std::vector<test::Process*>& processes;
     std::vector<Part> parts;
@@ -179,24 +197,28 @@ class Stage {
   void perform(const std::vector<Part>& parts) {
     std::vector<test::Pending<void>> running;
     const Deadline deadline = Deadline::in(kPlayDeadline * kSecond);
-    for (uint32_t n = 0; n < parts.size(); ++n) {
-      running.push_back(start_playing(*processes_[n], parts[n]));
+    for (uint32_t p = 0; p < parts.size(); ++p) {
+      running.push_back(start_playing(*processes_[p], parts[p]));
     }
     for (auto& pending : running) pending.get(1 + static_cast<int>(deadline.left() / kSecond));
     for (test::Process* process : processes_) {
       if (!settle(*process)) throw test::ChildFailed(process->name() + ": the last barrier failed");
     }
-    for (uint32_t n = 0; n < parts.size(); ++n) read_all(*processes_[n], parts[n]);
+    for (uint32_t p = 0; p < parts.size(); ++p) read_all(*processes_[p], parts[p]);
   }
 
   test::Cluster cluster_;
   std::vector<test::Process*> processes_;
 };
 
+bool sharing(const Program& program) { return program.processes.size() > program.shape.nodes; }
+
 std::string describe(const Program& program, bool delays) {
   const Shape& shape = program.shape;
   return "seed " + std::to_string(shape.seed) + " round " + std::to_string(shape.round) + ": " +
-         std::to_string(shape.nodes) + " nodes of " + std::to_string(shape.threads) + " threads, " +
+         std::to_string(shape.nodes) + " nodes of " + std::to_string(shape.threads) + " threads" +
+         (sharing(program) ? " in " + std::to_string(program.processes.size()) + " processes, "
+                           : ", ") +
          std::to_string(program.cells.size()) + " cells on " +
          std::to_string(shape.segments * program.pages) + " pages of " +
          std::to_string(shape.segments) + " segments" + (delays ? ", with delays" : "") +
@@ -210,12 +232,16 @@ std::string describe(const Verdict& v) {
 }
 
 // Adds what was seen to `sum`.
-Outcome play_seed(uint64_t seed, Deadline deadline, Verdict* sum, uint64_t* transients) {
+Outcome play_seed(uint64_t seed, Deadline deadline, Verdict* sum, uint64_t* transients,
+                  uint64_t* shared) {
   Shape shape = g_options.shape;
   shape.seed = seed;
-  shape.nodes = make_program(shape).shape.nodes;
+  const Program first = make_program(shape);
+  shape.nodes = first.shape.nodes;
+  shape.sharing = first.shape.sharing;
   const bool delays = g_options.delays < 0 ? seed % 2 == 0 : g_options.delays != 0;
-  Stage stage(seed, shape.nodes, delays);
+  Stage stage(first, delays);
+  *shared += sharing(first);
   for (; shape.round < kRounds && !(shape.round > 0 && deadline.passed()); ++shape.round) {
     const Program program = make_program(shape);
     const Result result = stage.play(program);
@@ -239,7 +265,7 @@ Outcome play_seed(uint64_t seed, Deadline deadline, Verdict* sum, uint64_t* tran
 TEST_CASE("random_programs_see_what_the_memory_model_allows") {
   const Deadline deadline = Deadline::in(g_options.seconds * kSecond);
   uint64_t seeds = 0;
-  uint64_t transients = 0;
+  uint64_t transients = 0, shared = 0;
   Verdict all;
   Outcome outcome = Outcome::kLegal;
   // What is broken on purpose may also make a node crash or hang, which proves nothing.
@@ -251,7 +277,7 @@ TEST_CASE("random_programs_see_what_the_memory_model_allows") {
        seed += !g_options.one_seed) {
     CAPTURE(seed);
     Verdict sum;
-    outcome = play_seed(seed, deadline, &sum, &transients);
+    outcome = play_seed(seed, deadline, &sum, &transients, &shared);
     if (outcome == Outcome::kLegal && sum.crossings < kMinCrossings) {
       std::printf("seed %llu: %s: too little to judge\n", static_cast<unsigned long long>(seed),
                   describe(sum).c_str());
@@ -264,7 +290,8 @@ TEST_CASE("random_programs_see_what_the_memory_model_allows") {
     all.swapped += sum.swapped;
     std::fflush(stdout);
   }
-  std::printf("%llu seeds: %s, %llu transient errors\n", static_cast<unsigned long long>(seeds),
+  std::printf("%llu seeds, %llu of them with processes that share: %s, %llu transient errors\n",
+              static_cast<unsigned long long>(seeds), static_cast<unsigned long long>(shared),
               describe(all).c_str(), static_cast<unsigned long long>(transients));
   g_outcome = outcome;
   CHECK((outcome == Outcome::kLegal || g_options.expect_violation));

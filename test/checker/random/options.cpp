@@ -19,6 +19,9 @@ constexpr const char* kUsage =
     "  --seed N            this seed only, over and over: timing differs from run to run\n"
     "  --nodes N --threads N --segments N --ops N\n"
     "                      instead of what the seed decides; threads and operations of each\n"
+    "  --sharing on|off    two processes on some nodes, which share home and imports, or one on "
+    "each\n"
+    "                      (as the seed decides: in three of ten)\n"
     "  --delays on|off     delays at the library's fault points (in every other program)\n"
     "  --kernel this|6.1|thread|thread-6.6\n"
     "                      instead of what the seed decides: faults in signals with all that the\n"
@@ -87,6 +90,12 @@ bool parse(int argc, char** argv, Options* options) {
     } else if (name == "--delays" && has_value && argv[i + 1] == std::string_view("off")) {
       options->delays = 0;
       ++i;
+    } else if (name == "--sharing" && has_value && argv[i + 1] == std::string_view("on")) {
+      options->shape.sharing = 2;
+      ++i;
+    } else if (name == "--sharing" && has_value && argv[i + 1] == std::string_view("off")) {
+      options->shape.sharing = 1;
+      ++i;
     } else if (name == "--kernel" && has_value && kernel(argv[i + 1], &options->kernel)) {
       ++i;
     } else if (name == "--mutation" && has_value) {
@@ -118,6 +127,9 @@ std::string replay(const Options& options, uint64_t seed) {
   add("--threads", options.shape.threads);
   add("--segments", options.shape.segments);
   add("--ops", options.shape.ops);
+  if (options.shape.sharing != 0) {
+    command += options.shape.sharing == 2 ? " --sharing on" : " --sharing off";
+  }
   if (options.delays >= 0) command += options.delays != 0 ? " --delays on" : " --delays off";
   for (const auto& [name, kernel] : kKernels) {
     if (options.kernel == kernel) command += " --kernel " + std::string(name);

@@ -344,8 +344,8 @@ test::Pending<void> start_playing(test::Process& process, const Part& part) {
         const Program program = make_program(mine.shape);
         Record record(mine.record.data(), program);
         std::vector<std::thread> threads;
-        for (uint32_t i = 0; i < program.shape.threads; ++i) {
-          const uint32_t t = mine.node * program.shape.threads + i;
+        for (uint32_t t = 0; t < program.threads.size(); ++t) {
+          if (program.process_of(t) != mine.process) continue;
           threads.emplace_back([&, t] { run_thread(mine, program, record, t); });
         }
         for (std::thread& thread : threads) thread.join();
@@ -360,7 +360,7 @@ void read_all(test::Process& process, const Part& part) {
       [](Part mine) {
         const Program program = make_program(mine.shape);
         Record record(mine.record.data(), program);
-        const auto t = static_cast<uint32_t>(program.threads.size()) + mine.node;
+        const auto t = static_cast<uint32_t>(program.threads.size()) + mine.process;
         ThreadRecord& last = record.thread(t);
         // Those of a segment that was left in an earlier reading are loaded again.
         for (auto& cause : last.left) cause = 0;

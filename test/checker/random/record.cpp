@@ -14,7 +14,7 @@
 namespace cmi::checker {
 
 Record::Record(const std::string& path, const Program& program)
-    : count_(static_cast<uint32_t>(program.threads.size()) + program.shape.nodes) {
+    : count_(static_cast<uint32_t>(program.threads.size() + program.processes.size())) {
   size_t longest = program.cells.size();
   for (const auto& ops : program.threads) longest = std::max(longest, ops.size());
   capacity_ = 2 * longest + 1;  // a spin makes two events; an epoch that is left open, one more
@@ -40,7 +40,8 @@ History Record::history(const Program& program) {
   for (uint32_t t = 0; t < count_; ++t) {
     Thread thread;
     const auto played = static_cast<uint32_t>(program.threads.size());
-    thread.process = t < played ? t / program.shape.threads : t - played;
+    thread.process = t < played ? program.process_of(t) : t - played;
+    thread.node = program.processes[thread.process];
     const Event* first = events(t);
     thread.events.assign(first, first + threads_[t].events.load(std::memory_order_acquire));
     history.threads.push_back(std::move(thread));

@@ -42,7 +42,7 @@ class Record {
   Record& operator=(const Record&) = delete;
 
   GateRecord& gate() { return *reinterpret_cast<GateRecord*>(base_); }
-  // The program's threads, and behind them one for each node, for what is read at the end.
+  // The program's threads, and behind them one for each process, for what is read at the end.
   ThreadRecord& thread(uint32_t t) { return threads_[t]; }
   Event* events(uint32_t t) { return events_ + size_t{t} * capacity_; }
   uint32_t threads() const { return count_; }
