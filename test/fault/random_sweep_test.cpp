@@ -378,9 +378,11 @@ class Scene {
     });
   }
   void settle_and_read(const Program& program) {
+    // Who reads after the victim may be the first to meet its death.
+    const bool danger = in_danger();
     for (uint32_t n = 0; n < kNodes; ++n) barrier(program, n);
     for (uint32_t n = 0; n < kNodes; ++n) {
-      parts_[n].mortal = in_danger();
+      parts_[n].mortal = danger;
       let(n, [&](Process& p) { checker::read_all(p, parts_[n]); });
     }
   }
