@@ -91,15 +91,13 @@ class Scene {
       Env env;
       if (unanswered()) env.emplace_back("CMI_DEAD_AFTER", "1000");
       if (!fault || fault->node == n) env.emplace_back("CMI_FAULT_COUNT", counts(n));
-      const char* broken = std::getenv("CMI_SWEEP_BROKEN");
-      if (fault && fault->node != n && broken != nullptr) {
-        env.emplace_back("CMI_FAULT_POINT", broken);
-      }
+      std::string faults;
       if (fault && fault->node == n) {
-        env.emplace_back("CMI_FAULT_POINT", std::string(fault->point.name) + "#" +
-                                                std::to_string(fault->passage) +
-                                                (fault->point.fails ? "=fail" : "=kill"));
+        faults = std::string(fault->point.name) + "#" + std::to_string(fault->passage) +
+                 (fault->point.fails ? "=fail;" : "=kill;");
       }
+      if (const char* broken = std::getenv("CMI_SWEEP_BROKEN")) faults += broken;
+      env.emplace_back("CMI_FAULT_POINT", faults);
       nodes_[n] = &cluster_.spawn_bare(name(n), env);
     }
   }
