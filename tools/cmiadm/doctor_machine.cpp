@@ -139,9 +139,8 @@ void examine_memory(Report& report, const context::Environment& env) {
       fmt::format("{}: {} free of {}; CMI_MEM_MAX is {}", there, human_bytes(free),
                   human_bytes(size), human_bytes(env.mem_max));
   if (fs.f_type != TMPFS_MAGIC) {
-    report.push_back({Health::kLimited, "shared memory",
-                      found + "; it is no tmpfs: pages are "
-                              "written to a disk",
+    report.push_back({Health::kBroken, "shared memory",
+                      found + "; it is no tmpfs, whose pages alone can be shared",
                       "name a folder in a tmpfs with CMI_RUNTIME_DIR"});
   } else if (free < env.mem_max) {
     // A size that leaves CMI_MEM_MAX beside what is there already.
