@@ -366,11 +366,13 @@ class Scene {
     } while (cause == Fault::kNone && !deadline.passed());
     CHECK_MESSAGE(cause == CMI_ERROR_SINVAL, name(n), " has cause ", cause);
   }
-  // Says that something was lost if a home is dead; of that each thread is told once.
+  // Says that something was lost if a home is dead; of that each thread is told once. The home that owes
+  // the end of a publication tells so at each of its own barriers.
   void barrier(const Program& program, uint32_t n) {
     let(n, [&](Process& p) {
       Answer done = mb(p);
       const bool lost = done.failed(CMI_ERR_STORE) || done.failed(CMI_ERR_HW);
+      if (lost && unanswered() && is_victim(n)) return;
       if (lost && (unanswered() || dead()) && some_loss(program)) done = mb(p);
       CHECK_MESSAGE(done.ok(), "a barrier on ", name(n), ": ", done);
     });
