@@ -304,7 +304,8 @@ class Scene {
 
   bool home_is_dead(const Program& program, uint32_t s) const { return !lives(program.homes[s]); }
   // The one fault with which a home lives on and owes the answer to a publication for ever: its
-  // importers are told in the end that their stores may be lost, and lose their access.
+  // importers are told in the end that their stores may be lost, and lose their access, or have
+  // their swaps answered with TRANSIENT for as long as they try.
   bool unanswered() const { return fault_ && fault_->point.name == "publication_never_over"; }
   // Whether a barrier may say that something was lost.
   bool some_loss(const Program& program) const {
@@ -314,7 +315,8 @@ class Scene {
   bool may_leave(const Program& program, uint32_t s, int cause) const {
     if (home_is_dead(program, s)) return cause == CMI_ERROR_SINVAL || cause == -1;
     if (died_ && !replaced_) return cause == CMI_ERROR_CONSIST && !consistent(shape_, s);
-    return unanswered() && is_victim(program.homes[s]) && cause == CMI_ERROR_TOKEN;
+    return unanswered() && is_victim(program.homes[s]) &&
+           (cause == CMI_ERROR_TOKEN || cause == CMI_ERROR_TRANSIENT);
   }
 
   // Homes that live hear of the death of their importer and take the pages in flux back, as they
@@ -374,7 +376,8 @@ class Scene {
       const bool lost = done.failed(CMI_ERR_STORE) || done.failed(CMI_ERR_HW);
       if (lost && unanswered() && is_victim(n)) return;
       if (lost && (unanswered() || dead()) && some_loss(program)) done = mb(p);
-      CHECK_MESSAGE(done.ok(), "a barrier on ", name(n), ": ", done);
+      const bool for_ever = unanswered() && is_victim(n) && done.failed(CMI_ERR_STORE);
+      CHECK_MESSAGE((done.ok() || for_ever), "a barrier on ", name(n), ": ", done);
     });
   }
   void settle_and_read(const Program& program) {
@@ -414,6 +417,8 @@ class Scene {
       }
       history.deaths.push_back(end);
     }
+    // What was told as lost may have been anything: as if that home had been dead from the start.
+    if (unanswered() && !replaced_) history.deaths.push_back({fault_->node, 0, 0});
     const checker::Verdict verdict = checker::check(history);
     CHECK_MESSAGE(verdict.legal(), checker::fault_name(verdict.fault), ": ", verdict.explanation);
     verdict_.accesses += verdict.accesses;

@@ -24,6 +24,9 @@ constexpr int32_t kUnknown = -1;  // why a segment is left alone: what came of a
 constexpr Nanos kGatePatience = 20 * kSecond;
 // A thread begins no further operation after this long: slow machines play less of each program.
 constexpr Nanos kPlayTime = 2 * kSecond;
+// Where somebody may die: then a home is given up that only says that it cannot be reached for now,
+// about once a second.
+constexpr uint32_t kMostTransients = 8;
 constexpr Nanos kReadTime = 60 * kSecond;  // whoever waits for it gives up sooner
 
 // Loads before it are done, and none after it has begun, when the clock is read. Stores may still
@@ -73,6 +76,11 @@ void store(std::byte* at, uint8_t width, uint64_t value) {
   }
 }
 
+// Of the thread that an exception is raised in, while it plays.
+thread_local ThreadRecord* t_record = nullptr;
+thread_local bool t_mortal = false;
+thread_local uint32_t t_transients = 0;  // in this operation
+
 class Player {
  public:
   Player(const Part& part, const std::vector<Op>& ops, Nanos patience, ThreadRecord& record,
@@ -89,6 +97,7 @@ class Player {
       if (record_.failure[0] != 0 || deadline_.passed()) break;
       const Op& op = ops_[next_++];
       record_.ops.fetch_add(1, std::memory_order_relaxed);
+      t_transients = 0;
       if (!left(op)) perform(op);
     }
     if (epoch_ != nullptr) perform({OpKind::kClose, 0, 0, 0});
@@ -280,16 +289,12 @@ class Player {
   std::unordered_map<uint32_t, uint64_t> seen_;  // words, by place: what a swap is tried with
 };
 
-// Of the thread that an exception is raised in, while it plays.
-thread_local ThreadRecord* t_record = nullptr;
-thread_local bool t_mortal = false;
-
 // Says what was raised, unless it is only a delay of the network.
 bool on_fault(const test::Fault& fault) {
   if (t_record == nullptr) return false;
   if (fault.cause() == CMI_ERROR_TRANSIENT) {
     t_record->transients.fetch_add(1, std::memory_order_relaxed);
-    return true;
+    return !t_mortal || ++t_transients < kMostTransients;
   }
   if (t_mortal && fault.cause() > 0) return false;
   std::snprintf(t_record->failure.data(), t_record->failure.size(),
