@@ -25,7 +25,7 @@ namespace cmi::test {
 namespace {
 
 constexpr size_t kPage = 4096, kPages = 64;
-constexpr unsigned kPatience = 90;  // seconds, for the whole of a process
+constexpr unsigned kPatience = 180;  // seconds, for the whole of a process
 
 std::string g_folder;
 cmi_ctxt* g_ctxt = nullptr;
