@@ -22,7 +22,7 @@ class Board {
  public:
   using Word = std::atomic<uint64_t>;
   using Name = std::array<char, 128>;  // for a command's arguments
-  static constexpr size_t kWords = 512;
+  static constexpr size_t kWords = 1024;
 
   explicit Board(const Cluster& cluster) {
     static int made = 0;

@@ -1,7 +1,9 @@
 // The soak: nodes that share memory while processes are killed, stopped and restarted at random,
 // and the network parts and heals, where there may be networks. What was flushed is kept in a file
 // that no process takes along when it dies: no flushed store is ever lost while its home lives, and
-// no older value comes back over it, whoever looks.
+// no older value comes back over it, whoever looks; and in the memory that a dead home leaves each
+// flushed store has arrived as well. Of each store that did not arrive its writer was told: it met
+// an exception, or its barrier failed and an event named it.
 //
 // CMI_SOAK_SECONDS says how long at least (20; CI: 180), CMI_TEST_SEED with which choices, the
 // number of nodes among them; both are printed. Timing differs from run to run, the choices do not.
@@ -14,81 +16,26 @@
 #include <string>
 #include <vector>
 
-#include "fault/board.hpp"
+#include "fault/left_memory.hpp"
 #include "fault/network.hpp"
-#include "system/calls.hpp"
+#include "fault/soak_writer.hpp"
 
 namespace cmi::test {
 
 namespace {
 
-constexpr uint32_t kFewest = 4, kMost = 8;   // nodes
-constexpr uint32_t kSlots = 4;               // words of one writer in one segment, one on each page
+using namespace soak;
+
+constexpr uint32_t kFewest = 4;              // nodes
 constexpr uint64_t kKnock = kSlots * kPage;  // the home's own word
 constexpr size_t kSize = kKnock + kPage;
 constexpr int kRoundDeadline = 60;  // seconds; then a node hangs
 constexpr int kVerdict = 5;         // seconds of silence
 constexpr int kOutlastingRound = 2;
 
-// Where the word of a slot lies, and what the board knows of it. A slot has one writer, which
-// counts up: so a word is never below what was flushed nor above what was begun.
-// The words of all writers for one slot share a page.
-uint64_t offset_of(uint32_t writer, uint32_t slot) { return slot * kPage + writer * 8; }
-size_t begun(uint32_t segment, uint32_t writer, uint32_t slot) {
-  return ((segment * kMost + writer) * kSlots + slot) * 2;
-}
-size_t flushed(uint32_t segment, uint32_t writer, uint32_t slot) {
-  return begun(segment, writer, slot) + 1;
-}
-static_assert(kMost * kMost * kSlots * 2 <= Board::kWords);
-
-struct Views {
-  uint32_t nodes;
-  uint64_t at[kMost];
-};
-struct Work {
-  uint64_t rounds = 0, flushes = 0, exceptions = 0, losses = 0;
-};
-
 uint64_t number_from(const char* variable, uint64_t usual) {
   const char* text = std::getenv(variable);
   return text != nullptr ? std::strtoull(text, nullptr, 0) : usual;
-}
-
-// In the child: a few stores to anybody's segment, a barrier, and a note of what is flushed by it.
-Work write_until_called_back(const Board::Name& name, uint32_t self, uint64_t seed, Views views) {
-  Board::Word* board = Board::open(name);
-  std::mt19937_64 random(seed);
-  Work work;
-  while (!called_back()) {
-    struct Stored {
-      size_t flushed;
-      uint64_t value;
-    };
-    std::vector<Stored> stored;
-    for (uint64_t n = 1 + random() % 4; n > 0; --n) {
-      const auto segment = static_cast<uint32_t>(random() % views.nodes);
-      const auto slot = static_cast<uint32_t>(random() % kSlots);
-      if (views.at[segment] == 0) continue;
-      const uint64_t value = board[begun(segment, self, slot)].fetch_add(1) + 1;
-      const Access access = store64(views.at[segment] + offset_of(self, slot), value);
-      if (access.cause() == Fault::kNone) {
-        stored.push_back({flushed(segment, self, slot), value});
-      } else {
-        ++work.exceptions;
-      }
-      load64(views.at[segment] + offset_of(static_cast<uint32_t>(random() % views.nodes), slot));
-    }
-    ++work.rounds;
-    ::usleep(static_cast<useconds_t>(random() % 2000));  // it runs beside other tests
-    if (CMIFN(ctxt(), 10, wmb_fn)(ctxt()) == 0) {
-      for (const Stored& s : stored) board[s.flushed].store(s.value);
-      ++work.flushes;
-    } else {
-      ++work.losses;
-    }
-  }
-  return work;
 }
 
 class Soak {
@@ -121,10 +68,10 @@ class Soak {
       judge();
     }
     CHECK(work_.flushes > 0);
-    MESSAGE(work_.flushes, " flushes, ", work_.losses, " that failed, ", work_.exceptions,
-            " exceptions, ", kills_, " kills, ", stops_, " stops, ", partings_, " partitions, ",
-            outlasted_, " of them longer than the verdict, ", recoveries_, " recoveries on ",
-            nodes_, " nodes");
+    MESSAGE(work_.flushes, " flushes, ", work_.losses, " that failed, ", work_.told,
+            " places named by events, ", work_.exceptions, " exceptions, ", kills_, " kills, ",
+            stops_, " stops, ", partings_, " partitions, ", outlasted_,
+            " of them longer than the verdict, ", recoveries_, " recoveries on ", nodes_, " nodes");
   }
 
  private:
@@ -134,20 +81,22 @@ class Soak {
   void start(uint32_t n) {
     processes_[n] = &cluster_.spawn(name(n), {{"CMI_DEAD_AFTER", std::to_string(kVerdict * 1000)}});
     exports_[n] = export_segment(*processes_[n], kSize);
-    views_[n] = {nodes_, {}};
+    memory_[n] = LeftMemory(processes_[n]->pid(), exports_[n].at);
+    views_[n] = {nodes_, {}, {}};
+    views_[n].seg[n] = exports_[n].seg;
     views_[n].at[n] = exports_[n].at;
     imports_[n] = {};
     // Nothing of its old segment is promised any more.
     for (uint32_t writer = 0; writer < nodes_; ++writer) {
       for (uint32_t slot = 0; slot < kSlots; ++slot) {
-        board_[begun(n, writer, slot)] = 0;
-        board_[flushed(n, writer, slot)] = 0;
+        for (const Note what : {kBegun, kFlushed, kUntold}) board_[note(what, n, writer, slot)] = 0;
       }
     }
   }
   void import_one(uint32_t n, uint32_t segment) {
     const Import import = import_segment(*processes_[n], exports_[segment]);
     imports_[n][segment] = import;
+    views_[n].seg[segment] = import.seg;
     views_[n].at[segment] = import.at;
   }
   void import_all(uint32_t n) {
@@ -162,11 +111,10 @@ class Soak {
   void play(Trouble trouble) {
     std::vector<Pending<Work>> writing;
     for (uint32_t n = 0; n < nodes_; ++n) {
-      writing.push_back(processes_[n]->start(
-          [](Board::Name board, uint32_t self, uint64_t seed, Views views) {
-            return write_until_called_back(board, self, seed, views);
-          },
-          board_.name(), n, random_(), views_[n]));
+      writing.push_back(
+          processes_[n]->start([](Board::Name board, uint32_t self, uint64_t seed,
+                                  Views views) { return write(board, self, seed, views); },
+                               board_.name(), n, random_(), views_[n]));
     }
     const auto before = static_cast<useconds_t>(random_() % 300'000);
     const auto lasts = static_cast<useconds_t>(50'000 + random_() % 1'500'000);
@@ -221,6 +169,7 @@ class Soak {
       const Work work = writing[n].finish(kRoundDeadline);
       work_.flushes += work.flushes;
       work_.losses += work.losses;
+      work_.told += work.told;
       work_.exceptions += work.exceptions;
     }
     if (trouble == Trouble::kOutlast) processes_[one]->kill();
@@ -230,6 +179,7 @@ class Soak {
   void repair() {
     for (uint32_t n = 0; n < nodes_; ++n) {
       if (!processes_[n]->ended()) continue;
+      judge_left(n);
       start(n);
       import_all(n);
       for (uint32_t peer = 0; peer < nodes_; ++peer) {
@@ -259,36 +209,70 @@ class Soak {
     CHECK(seg_reco(*processes_[home], exports_[home].seg, at, kSize).ok());
   }
 
-  // Every word at every node that can see it.
+  struct Misfit {
+    uint32_t count, writer, slot;
+    int cause;
+    uint64_t value;
+  };
+  void check(const Misfit& found, uint32_t segment, const std::string& where) {
+    const auto noted = [&](Note what) {
+      return board_[note(what, segment, found.writer, found.slot)].load();
+    };
+    CHECK_MESSAGE(found.count == 0, found.count, " words of segment ", segment, " wrong ", where,
+                  "; of writer ", found.writer, ", slot ", found.slot, ": cause ", found.cause,
+                  ", ", found.value, ", flushed ", noted(kFlushed), ", lost unless there ",
+                  noted(kUntold), ", begun ", noted(kBegun));
+  }
+
+  // What a home that died had in its memory.
+  void judge_left(uint32_t home) {
+    Misfit found{};
+    for (uint32_t writer = 0; writer < nodes_; ++writer) {
+      for (uint32_t slot = 0; slot < kSlots; ++slot) {
+        const uint64_t value = memory_[home].word(offset_of(writer, slot));
+        if (value < board_[note(kFlushed, home, writer, slot)] ||
+            value < board_[note(kUntold, home, writer, slot)] ||
+            value > board_[note(kBegun, home, writer, slot)]) {
+          found = {found.count + 1, writer, slot, Fault::kNone, value};
+        }
+      }
+    }
+    check(found, home, "in what its home left");
+  }
+
+  // Every word at every node that can see it, and what the nodes were told.
   void judge() {
     for (uint32_t n = 0; n < nodes_; ++n) {
+      const auto told = [&](Wrong what) { return board_[wrong(what, n)].load(); };
+      CHECK_MESSAGE(told(kCause) == 0, "node ", n, " met exceptions that have no cause");
+      CHECK_MESSAGE(told(kError) == 0, "node ", n, ": a barrier failed for another reason");
+      CHECK_MESSAGE(told(kNamed) == 0, "node ", n, ": an event named what was not lost, ",
+                    told(kNamed) - 1, " from the begin of the segment");
+      CHECK_MESSAGE(told(kUseless) == 0, "node ", n, ": an event named no store");
+    }
+    for (uint32_t n = 0; n < nodes_; ++n) {
       for (uint32_t segment = 0; segment < nodes_; ++segment) {
-        struct Wrong {
-          uint32_t count, writer, slot;
-          int cause;
-          uint64_t value;
-        };
-        const Wrong wrong = processes_[n]->run(
-            [](Board::Name board_name, uint32_t nodes, uint32_t seg, uint64_t at) {
+        // What was stored in vain, though nobody was told, must be at home; the others see what
+        // is flushed.
+        const Misfit found = processes_[n]->run(
+            [](Board::Name board_name, uint32_t nodes, uint32_t seg, bool at_home, uint64_t at) {
               Board::Word* board = Board::open(board_name);
-              Wrong w{};
+              Misfit m{};
               for (uint32_t writer = 0; writer < nodes; ++writer) {
                 for (uint32_t slot = 0; slot < kSlots; ++slot) {
                   const Access access = load64(at + offset_of(writer, slot));
-                  const bool right = access.cause() == Fault::kNone &&
-                                     access.value >= board[flushed(seg, writer, slot)] &&
-                                     access.value <= board[begun(seg, writer, slot)];
-                  if (!right) w = {w.count + 1, writer, slot, access.cause(), access.value};
+                  const bool right =
+                      access.cause() == Fault::kNone &&
+                      access.value >= board[note(kFlushed, seg, writer, slot)] &&
+                      (!at_home || access.value >= board[note(kUntold, seg, writer, slot)]) &&
+                      access.value <= board[note(kBegun, seg, writer, slot)];
+                  if (!right) m = {m.count + 1, writer, slot, access.cause(), access.value};
                 }
               }
-              return w;
+              return m;
             },
-            board_.name(), nodes_, segment, views_[n].at[segment]);
-        CHECK_MESSAGE(wrong.count == 0, wrong.count, " words of segment ", segment,
-                      " wrong at node ", n, "; of writer ", wrong.writer, ", slot ", wrong.slot,
-                      ": cause ", wrong.cause, ", ", wrong.value, ", flushed ",
-                      board_[flushed(segment, wrong.writer, wrong.slot)].load(), ", begun ",
-                      board_[begun(segment, wrong.writer, wrong.slot)].load());
+            board_.name(), nodes_, segment, segment == n, views_[n].at[segment]);
+        check(found, segment, "at node " + std::to_string(n));
       }
     }
   }
@@ -301,6 +285,7 @@ class Soak {
   Board board_;
   Process* processes_[kMost] = {};
   Export exports_[kMost];
+  LeftMemory memory_[kMost];
   Views views_[kMost] = {};
   std::array<Import, kMost> imports_[kMost];
   Work work_;

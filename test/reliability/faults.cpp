@@ -387,13 +387,15 @@ Seen one_of_ten(bool fails) {
 const std::vector<Kind>& kinds() {
   static const char* const kUnflushed =
       "the segment; stores that were not flushed, told by STORE_FAILURE";
+  constexpr Bound kKnownDead{.worst = 100};  // ms
+  constexpr Bound kUndisturbed{.median = 2};
   static const std::vector<Kind> all{
       {"home-killed", "a home in use is killed", "the exception", kUnflushed, "SINVAL", 1,
-       home_killed},
+       home_killed, nullptr, kKnownDead},
       {"idle-home-killed", "a home that nobody accesses is killed", "the event", "the segment",
-       "HCTXT_DOWN", 1, idle_home_killed},
+       "HCTXT_DOWN", 1, idle_home_killed, nullptr, kKnownDead},
       {"importer-killed", "an importer is killed", "the event at home",
-       "what the importer had not flushed", "RCTXT_DOWN", 1, importer_killed},
+       "what the importer had not flushed", "RCTXT_DOWN", 1, importer_killed, nullptr, kKnownDead},
       {"home-stopped", "a home is stopped (SIGSTOP) for 3 s",
        "after SIGCONT, a round that succeeds", "nothing", "TRANSIENT", 4, home_stopped_for_a_while},
       {"home-stopped-for-good", "a home is stopped for good", "the event", kUnflushed, "HCTXT_DOWN",
@@ -424,7 +426,8 @@ const std::vector<Kind>& kinds() {
        "", 1, lying_home},
       {"one-of-ten", "one of ten peers is killed: the others",
        "the median round, in times of the usual one (no ms)", "nothing", "nothing", 1,
-       [] { return one_of_ten(true); }, "the longest round, in times of the usual longest (no ms)"},
+       [] { return one_of_ten(true); }, "the longest round, in times of the usual longest (no ms)",
+       kUndisturbed, kUndisturbed},
       {"none-of-ten", "none of ten peers is killed (to compare with)",
        "the median round, in times of the usual one (no ms)", "nothing", "nothing", 1,
        [] { return one_of_ten(false); },

@@ -13,6 +13,13 @@ struct Seen {
   double also = 0;      // what Kind::also says
 };
 
+// What must be kept at most; 0: whatever it is. The worst and the median are looked at where there
+// are as many injections as for the table; of few the best has to be within either, so that a busy
+// machine fails nothing.
+struct Bound {
+  double worst = 0, median = 0;
+};
+
 struct Kind {
   const char* name;
   const char* fault;   // for the table
@@ -22,6 +29,7 @@ struct Kind {
   int together;        // how many injections may run side by side and not disturb each other
   Seen (*inject)();
   const char* also = nullptr;  // when not null, the fault has a second row with this as its `when`
+  Bound bound = {}, also_bound = {};  // of ms and of also
 };
 
 const std::vector<Kind>& kinds();
