@@ -97,7 +97,7 @@ const char* why_memory_cannot_break() {
   return Fd(open_poisoner()) ? nullptr : "this kernel cannot poison a page (Linux 6.6 can)";
 }
 
-bool break_page(uint64_t view, uint64_t page, bool touched) {
+bool break_page(uint64_t view, uint64_t page) {
   const uint64_t at = view + page * kPageSize;
   if (by_the_kernel()) return madvise(pointer(at), kPageSize, MADV_HWPOISON) == 0;
   // Stays open: it holds what it has poisoned.
@@ -115,11 +115,15 @@ bool break_page(uint64_t view, uint64_t page, bool touched) {
       return false;
     }
   }
-  if (library.empty() || !touched) return !library.empty();
+  return !library.empty();
+}
+
+bool break_view(uint64_t view, uint64_t page) {
+  if (by_the_kernel()) return true;
   // The view may be watched by the library already: what lies beyond a file's end is SIGBUS, too.
   const Fd nothing(static_cast<int>(syscall(SYS_memfd_create, "broken", 1u)));
-  return mmap(pointer(at), kPageSize, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, nothing.get(),
-              0) != MAP_FAILED;
+  return mmap(pointer(view + page * kPageSize), kPageSize, PROT_READ | PROT_WRITE,
+              MAP_SHARED | MAP_FIXED, nothing.get(), 0) != MAP_FAILED;
 }
 
 bool mend_page(uint64_t view, uint64_t page) {

@@ -14,9 +14,12 @@ namespace cmi::test {
 // Whether this machine has a way to play it; the reason if not, else null.
 const char* why_memory_cannot_break();
 
-// In the child. `view`: where the segment is attached. Played, the page breaks for the library;
-// `touched`: in the view, too, which is then good for nothing else. False: it did not work.
-bool break_page(uint64_t view, uint64_t page, bool touched = false);
+// In the child. `view`: where the segment is attached. False: it did not work. Played, the page
+// breaks for the library of the process that made the segment.
+bool break_page(uint64_t view, uint64_t page);
+// Then in a view as well, of this or of another process of the node: for who touches it there. The
+// page of the view is good for nothing else.
+bool break_view(uint64_t view, uint64_t page);
 // The page is as it was. Of one that MADV_HWPOISON has taken: false.
 bool mend_page(uint64_t view, uint64_t page);
 

@@ -246,13 +246,23 @@ TEST_SUITE("broken_memory") {
   TEST_CASE("a_process_of_the_home_node_that_touches_broken_memory_is_killed") {
     if (const char* why = why_memory_cannot_break()) return skip(why);
     Scene scene;
-    REQUIRE(scene.home.run([](uint64_t at) { return break_page(at, kBroken, true); },
-                           scene.exported.at));
-    scene.home.start(
-        [](uint64_t at) { return *reinterpret_cast<volatile uint64_t*>(at + kBroken * kPage); },
-        scene.exported.at);
-    const int status = scene.home.wait_end();
-    CHECK_MESSAGE(died_by(status, SIGBUS), describe_status(status));
+    Process& beside = scene.cluster.spawn("home");
+    const Answer view = seg_at(beside, scene.exported.seg);
+    REQUIRE(view.ok());
+    scene.break_it();
+    const auto dies = [](Process& process, uint64_t at) {
+      REQUIRE(process.run([](uint64_t a) { return break_view(a, kBroken); }, at));
+      process.start(
+          [](uint64_t a) { return *reinterpret_cast<volatile uint64_t*>(a + kBroken * kPage); },
+          at);
+      const int status = process.wait_end();
+      CHECK_MESSAGE(died_by(status, SIGBUS), process.name(), ": ", describe_status(status));
+    };
+    // It takes nobody with it: the owner serves all that is left.
+    dies(beside, view.at());
+    scene.check_the_rest();
+    CHECK(load(scene.peer, at_broken(scene.import)).cause() == CMI_ERROR_UE);
+    dies(scene.home, scene.exported.at);
     // To the importers it is a home that has ended.
     CHECK(load(scene.peer, scene.import.at + (kBroken + 2) * kPage).cause() == CMI_ERROR_SINVAL);
   }

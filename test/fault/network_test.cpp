@@ -7,12 +7,15 @@
 
 #include <atomic>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "core/base/clock.hpp"
 #include "fault/board.hpp"
 #include "fault/patience.hpp"
 #include "support/skip.hpp"
 #include "system/calls.hpp"
+#include "system/happenings.hpp"
 
 namespace cmi::test {
 
@@ -52,6 +55,19 @@ struct Parting {
   const Export exported;
   const Import held, import;
 };
+
+// A map that nobody asked for, of one peer.
+void check_cut(const Happening& map, const Flat& peer) {
+  CHECK(map.type == CMI_EVENT_CMAP);
+  CHECK(map.request == 0);
+  CHECK(map.n == 1);
+  CHECK(map.names(0, peer));
+}
+void check_end(const Happening& end, int type, const Flat& peer, cmi_seg seg) {
+  CHECK(end.type == type);
+  CHECK(end.names(0, peer));
+  CHECK(end.segments() == std::vector<cmi_seg>{seg});
+}
 
 TEST_SUITE("network") {
   TEST_CASE("a_load_behind_a_pulled_cable_raises_transient_and_succeeds_when_it_is_back") {
@@ -411,6 +427,54 @@ TEST_SUITE("network") {
     CHECK(load(p.home, p.exported.at).value == 4);
     CHECK(publish(p.other, p.import.at, 5));
     CHECK(load(p.home, p.exported.at).value == 5);
+  }
+
+  TEST_CASE("a_partition_that_outlasts_the_verdict_is_told_on_both_sides_causes_first") {
+    Cluster cluster;
+    Network net(cluster);
+    if (!net.here()) return skip(net.reason());
+    Env env{{"CMI_DEAD_AFTER", "3000"}};
+    Process& home = Parting::spawn(cluster, net, "home", env);
+    Process& other = Parting::spawn(cluster, net, "other", env);
+    // The one that is cut off has an endpoint for each home, and none to replace one that stalls.
+    env.emplace_back("CMI_FAULT_POINT", "no_aging=fail;link_no_endpoint#3+=fail");
+    Process& cut = Parting::spawn(cluster, net, "cut", env);
+    const Flat home_at = node_address(home), other_at = node_address(other);
+    const Flat cut_at = node_address(cut);
+    const Export read = export_consistent(home, kPages * kPage);
+    const Export stored = export_consistent(other, kPages * kPage);
+    const Import held = import_segment(cut, read), written = import_segment(cut, stored);
+    const Import near = import_segment(other, read);
+    REQUIRE(load(cut, held.at).cause() == Fault::kNone);
+    REQUIRE(load(cut, written.at).cause() == Fault::kNone);
+    net.part({"home", "other"}, {"cut"});
+    REQUIRE(store(cut, written.at, 99).cause() == Fault::kNone);
+    CHECK(wmb(cut).failed(CMI_ERR_HW));
+    const Deadline deadline = Deadline::in(kSeconds * kSecond);
+    for (uint64_t at : {held.at, written.at}) {
+      while (load(cut, at).cause() != CMI_ERROR_SINVAL) REQUIRE_FALSE(deadline.passed());
+    }
+    // All have come by now. The fault of this side, then the cut: of the home that only the cut
+    // keeps away; then the ends of both.
+    const Happening hw = await_happening(cut);
+    CHECK(hw.type == CMI_EVENT_HW);
+    CHECK(hw.seg == written.seg);
+    CHECK(hw.lines() == std::vector<uint64_t>{written.at});
+    check_cut(await_happening(cut), home_at);
+    Happening ends[] = {await_happening(cut), await_happening(cut)};
+    if (ends[1].names(0, home_at)) std::swap(ends[0], ends[1]);
+    check_end(ends[0], CMI_EVENT_HCTXT_DOWN, home_at, held.seg);
+    check_end(ends[1], CMI_EVENT_HCTXT_DOWN, other_at, written.seg);
+    check_cut(await_happening(home), cut_at);
+    check_end(await_happening(home), CMI_EVENT_RCTXT_DOWN, cut_at, read.seg);
+    check_cut(await_happening(other), cut_at);
+    check_end(await_happening(other), CMI_EVENT_RCTXT_DOWN, cut_at, stored.seg);
+    // Each once, also when the way is free again; and those on one side go on sharing.
+    net.heal();
+    CHECK(publish(other, near.at, 2));
+    CHECK(load(home, read.at).value == 2);
+    CHECK(load(cut, held.at).cause() == CMI_ERROR_SINVAL);
+    for (Process* process : {&home, &other, &cut}) CHECK(types_waiting(*process) == "");
   }
 }
 

@@ -2,7 +2,9 @@
 // each of them with a process killed there, or with the point failing where it can fail. Each time
 // those that live on end with the right answer or with an error that says why, nobody hangs or
 // crashes, nothing is left behind, and the nodes share memory again with the processes that come
-// after. A point that no process of the workload comes past fails the sweep.
+// after. A point that no process of the workload comes past fails the sweep: one is killed there,
+// or its count of passages says that it was made to fail (core/base/fault_count.hpp). Who comes
+// past a point that fails, and how often, is told by a play before, in which nothing fails.
 //
 // The list of points is made from the library's sources when this is built
 // (cmake/fault_points.cmake), so that a new point is swept without a word here. The cases are equal
@@ -22,6 +24,7 @@
 #include <vector>
 
 #include "core/base/clock.hpp"
+#include "support/passages.hpp"
 #include "system/calls.hpp"
 
 namespace cmi::test {
@@ -56,21 +59,41 @@ struct Actor {
   bool gone = false;  // it was killed where it should be, or has ended
 };
 
+// What a point that fails takes away, as calls and accesses say it. All else is as ever.
+struct Lack {
+  std::string_view points;  // how their names begin
+  cmi_error error = CMI_ERR_NONE;
+  int cause = Fault::kNone;
+};
+constexpr Lack kLacks[] = {
+    {"emulate_", CMI_ERR_INVAL},
+    {"adopted_", CMI_ERR_NOMEM},
+    {"enable_no_memory", CMI_ERR_NOMEM},
+    // All of the segment is in flux, until it is recovered.
+    {"cover_no_memory", CMI_ERR_NONE, CMI_ERROR_CONSIST},
+    // Who waits for the answer is told that its stores may be lost, and needs the token anew.
+    {"publication_never_over", CMI_ERR_STORE, CMI_ERROR_TOKEN},
+};
+Lack lack_of(const Point& point) {
+  for (const Lack& lack : kLacks) {
+    if (point.fails && point.name.starts_with(lack.points)) return lack;
+  }
+  return {};
+}
+
 class Play {
  public:
-  Play(const Point& point, Role victim, const std::string& nth)
-      : victim_(victim),
-        lacks_(point.name.starts_with("emulate_") || point.name.starts_with("adopted_")) {
-    Env faulty{
-        {"CMI_FAULT_POINT", std::string(point.name) + nth + (point.fails ? "=fail" : "=kill")}};
-    // Only kernels before 6.4 need what this one stands in.
-    if (point.name == "map_before_protect") faulty.emplace_back("CMI_KERNEL", "6.1");
+  // The victim comes past the point for the nth time; kRoles: nobody does, all count only.
+  Play(const Point& point, Role victim, uint64_t nth)
+      : point_(point), faulty_(victim), nth_(nth), victim_(victim), lack_(lack_of(point)) {
     for (Role role : {kHome, kSecond, kPeer, kThird}) {
-      actors_[role].process = &cluster_.spawn_bare(kNodes[role], role == victim ? faulty : Env{});
+      actors_[role].process = &cluster_.spawn_bare(kNodes[role], environment(role));
     }
     begin();
     share();
     work();
+    if (pauses()) pause();
+    if (floods()) flood();
     resize();
     adopt();
     go_through();
@@ -78,8 +101,10 @@ class Play {
     end();
   }
 
-  // The victim was killed where it should be.
-  bool reached() const { return died_; }
+  // The fault took place: the victim was killed where it should be, or failed there.
+  bool reached() const { return point_.fails ? passed(faulty_) >= nth_ : died_; }
+  // How often the process came past the point.
+  uint64_t passed(Role role) const { return passed(role, point_.name); }
 
   // New processes come up on the same nodes at once, and share again.
   void again() {
@@ -102,6 +127,43 @@ class Play {
   }
 
  private:
+  std::string counts(Role role) const {
+    return cluster_.scratch() + "/passages" + std::to_string(role);
+  }
+  uint64_t passed(Role role, std::string_view name) const {
+    const Passages all = read_passages(counts(role));
+    const auto found = all.find(std::string(name));
+    return found == all.end() ? 0 : found->second;
+  }
+
+  Env environment(Role role) const {
+    Env env{{"CMI_FAULT_COUNT", counts(role)}};
+    std::string points;
+    if (role == faulty_) {
+      points = std::string(point_.name) + "#" + std::to_string(nth_) +
+               (point_.fails ? "=fail" : "=kill");
+      // Only kernels before 6.4 need what this one stands in.
+      if (point_.name == "map_before_protect") env.emplace_back("CMI_KERNEL", "6.1");
+    }
+    // Soon, and not before the others could be heard of.
+    if (unanswered() || (pauses() && role == kHome)) env.emplace_back("CMI_DEAD_AFTER", "2000");
+    // The barrier finds everything still to be sent, to a home that is slow to answer.
+    if (floods() && role == kHome) points += ";server_before_reply=delay:5000";
+    if (floods() && role == kPeer) points += ";no_aging=fail";
+    env.emplace_back("CMI_FAULT_POINT", points);
+    return env;
+  }
+
+  // The one fault with which a home lives on and owes an answer for ever.
+  bool unanswered() const { return point_.name == "publication_never_over"; }
+  // What is passed only while the home is silent for longer than its importers' lease.
+  bool pauses() const {
+    return point_.name.starts_with("lapse") || point_.name == "door_out_of_reach";
+  }
+
+  // What is passed only when more is to be written back than the home answers in time.
+  bool floods() const { return point_.name == "collector_never_full"; }
+
   static Answer reserve(Process& process, int32_t command, uint64_t size, uint64_t key) {
     return process.run(
         [](int32_t c, uint64_t s, uint64_t k) {
@@ -136,11 +198,11 @@ class Play {
   // Whether the victim is being killed, if it is not already: looked at when somebody had an error.
   bool dying() {
     Actor& victim = actors_[victim_];
-    if (!victim.gone) {
+    if (victim.process != nullptr && !victim.gone) {
       try {
         const int status = victim.process->wait_end(1);
         victim.gone = true;
-        died_ = died_by(status, SIGKILL);
+        died_ = died_by(status, SIGKILL) && !point_.fails;
         CHECK_MESSAGE(died_, victim.process->name(), ": ", describe_status(status));
       } catch (const ChildFailed&) {
         return false;  // it lives
@@ -167,25 +229,25 @@ class Play {
   // A call that must succeed while all live, and may say that something is lost once one has died.
   bool good(const Answer& answer, const char* what) {
     if (answer.ok()) return true;
-    const bool excused = lacks_ || dying();
-    const bool says_why = (lacks_ && answer.error == CMI_ERR_NOMEM) ||
-                          answer.error == CMI_ERR_INVAL || answer.error == CMI_ERR_STORE ||
+    if (lack_.error != CMI_ERR_NONE && answer.failed(lack_.error)) return false;
+    const bool says_why = answer.error == CMI_ERR_INVAL || answer.error == CMI_ERR_STORE ||
                           answer.error == CMI_ERR_RECONFIG || answer.error == CMI_ERR_HW;
-    CHECK_MESSAGE((excused && says_why), what, ": ", answer);
+    CHECK_MESSAGE((dying() && says_why), std::string(what), ": ", answer);
     return false;
   }
   // An access likewise; what it loads is one of the values, whoever died.
   bool good(const Access& access, const char* what, const std::set<uint64_t>& values = {}) {
     if (access.cause() == Fault::kNone) {
       const bool known = values.empty() || values.contains(access.value);
-      CHECK_MESSAGE(known, what, ": ", access.value);
+      CHECK_MESSAGE(known, std::string(what), ": ", access.value);
       return known;
     }
     const int cause = access.cause();
+    if (lack_.cause != Fault::kNone && cause == lack_.cause) return false;
     const bool excused = dying();
     const bool says_why = cause == CMI_ERROR_SINVAL || cause == CMI_ERROR_TRANSIENT ||
                           cause == CMI_ERROR_TOKEN || cause == CMI_ERROR_CONSIST;
-    CHECK_MESSAGE((excused && says_why), what, ": cause ", cause);
+    CHECK_MESSAGE((excused && says_why), std::string(what), ": cause ", cause);
     return false;
   }
 
@@ -233,9 +295,9 @@ class Play {
       let(role, [&](Process& p) {
         const Answer imported = seg_imp(p, exported_.handle);
         if (!good(imported, "seg_imp")) return;
-        if (!good(cmi_enb(p, 1), "cmi_enb")) return;
-        const Flat& token = role == kPeer ? second_token_ : exported_.token;
-        if (!good(set_token(p, imported.seg(), token), "CMI_SEG_TOKEN")) return;
+        // What there was no memory for is done once there is.
+        if (!good(cmi_enb(p, 1), "cmi_enb") && !good(cmi_enb(p, 1), "cmi_enb again")) return;
+        if (!good(set_token(p, imported.seg(), token(role)), "CMI_SEG_TOKEN")) return;
         const Answer attached = seg_at(p, imported.seg());
         if (good(attached, "seg_at of an import")) views_[role] = attached.at();
         segments_[role] = imported.seg();
@@ -244,6 +306,8 @@ class Play {
     views_[kHome] = exported_.at;
     views_[kSecond] = second_;
   }
+
+  const Flat& token(Role role) const { return role == kPeer ? second_token_ : exported_.token; }
 
   // Stores a word and publishes it, and has everybody look. What may be seen from then on: the new
   // value, and also the one before where the publisher died over it.
@@ -254,6 +318,12 @@ class Play {
       may_be.insert(value);
       if (good(store(p, views_[role] + page * kPage, value), what) && good(wmb(p), what)) {
         may_be = {value};
+      } else if (unanswered() && segments_[role] != 0) {
+        // The home lives: its importer sets its token again and goes on.
+        good(set_token(p, segments_[role], token(role)), "CMI_SEG_TOKEN again");
+        if (good(store(p, views_[role] + page * kPage, value), what) && good(wmb(p), what)) {
+          may_be = {value};
+        }
       }
     });
     see(page, may_be, what);
@@ -362,6 +432,84 @@ class Play {
     views_[kThird] = 0;
     put_and_see(kHome, kByHome, 32, "the home's stores after a death");
     see(kByThird, words_[kByThird], "what the dead had flushed");
+    // Whatever is in flux is given back, and is as good as the rest.
+    if (views_[kHome] == 0) return;
+    let(kHome, [&](Process& p) {
+      const Recovery lost = seg_check(p, exported_.seg, views_[kHome], kPages * kPage);
+      if (!good(lost.answer, "CMI_SEG_CHECK") || lost.size == 0) return;
+      good(seg_reco(p, exported_.seg, views_[kHome], kPages * kPage), "CMI_SEG_RECO");
+    });
+    lack_.cause = unanswered() ? lack_.cause : Fault::kNone;
+    put_and_see(kHome, kByHome, 33, "the home's stores after a recovery");
+  }
+
+  // The home is silent for longer than the peer may use what it has cached, and a map is asked for
+  // meanwhile; then it is back before anybody has declared it dead.
+  void pause() {
+    if (!here(kHome) || !here(kPeer) || views_[kPeer] == 0) return;
+    process(kHome).stop();
+    let(kPeer, [&](Process& p) {
+      const Answer asked = p.run([] {
+        cmi_ctl_cfg cfg{};
+        cfg.ctl_cfg_cmap_reqid = 1;
+        const int result = CMIFN(ctxt(), 10, cmi_ctl)(ctxt(), CMI_CTL_NODE_CMAP_GET, &cfg);
+        return answer(result, result != 0);
+      });
+      good(asked, "CMI_CTL_NODE_CMAP_GET");
+      const Deadline soon = Deadline::in(10 * cmi::kSecond);
+      while (next_event(p) != CMI_EVENT_CMAP && !soon.passed()) ::usleep(1000);
+      CHECK_FALSE(soon.passed());
+      while (passed(kPeer, "lapsed") == 0 && !soon.passed()) ::usleep(1000);
+      CHECK_FALSE(soon.passed());
+    });
+    process(kHome).signal(SIGCONT);
+    // Nothing is lost by it. An access that came too soon would be told to try again.
+    let(kPeer, [&](Process& p) {
+      const Deadline soon = Deadline::in(10 * cmi::kSecond);
+      Access seen;
+      do seen = load(p, views_[kPeer] + kByPeer * kPage);
+      while (seen.cause() == CMI_ERROR_TRANSIENT && !soon.passed());
+      good(seen, "a load after the home was silent", words_[kByPeer]);
+    });
+    put_and_see(kPeer, kByPeer, 22, "the peer's stores after the home was silent");
+    put_and_see(kHome, kByHome, 34, "the home's stores after it was silent");
+  }
+
+  // The peer changes every other byte of many pages, which travel in messages, and the home is
+  // slow.
+  void flood() {
+    constexpr uint64_t kMany = 1536;
+    constexpr uint64_t kStripes = 0x0001000100010001;
+    Export many;
+    let(kHome, [&](Process& p) {
+      many = export_segment(p, kMany * kPage, kAllRights, CMI_SEG_CLIENT_CONSIST);
+    });
+    let(kPeer, [&](Process& p) {
+      const Import import = import_segment(p, many);
+      const Answer flushed = p.run(
+          [](uint64_t at) {
+            auto* words = reinterpret_cast<volatile uint64_t*>(at);
+            // Cached first: the stores do not wait for the home then.
+            for (uint64_t i = 0; i < kMany; ++i) (void)words[i * kPage / 8];
+            for (uint64_t i = 0; i < kMany * kPage / 8; ++i) words[i] = kStripes;
+            const int result = CMIFN(ctxt(), 10, wmb_fn)(ctxt());
+            return answer(result, result != 0);
+          },
+          import.at);
+      good(flushed, "the barrier after a flood");
+    });
+    let(kHome, [&](Process& p) {
+      const uint64_t wrong = p.run(
+          [](uint64_t at) {
+            auto* words = reinterpret_cast<volatile uint64_t*>(at);
+            uint64_t count = 0;
+            for (uint64_t i = 0; i < kMany * kPage / 8; ++i) count += words[i] != kStripes;
+            return count;
+          },
+          many.at);
+      CHECK(wrong == 0);
+      good(seg_rm(p, many.seg), "seg_rm of what was flooded");
+    });
   }
 
   // The break of a segment goes up and down while the peer has pages of it.
@@ -501,8 +649,11 @@ class Play {
   }
 
   Cluster cluster_;
-  Role victim_;
-  bool lacks_;  // what the point takes away is told by errors of all that needs it
+  const Point point_;
+  const Role faulty_;  // whose environment names the point
+  const uint64_t nth_;
+  Role victim_;  // who may be gone for it from now on
+  Lack lack_;
   bool died_ = false;
   Actor actors_[kRoles + 1];
   Export exported_, kept_;
@@ -521,6 +672,7 @@ std::vector<Role> candidates(std::string_view name) {
   if (begins("node.retire.attachment")) return {kHome, kThird, kSecond};
   if (begins("node.") || begins("home_") || begins("server_") || begins("present_") ||
       begins("adopt") || begins("give_back_") || begins("through_") || name == "break_told" ||
+      name == "cover_no_memory" || name == "publication_never_over" ||
       name == "break_before_shrink" || name == "publish_before_page" ||
       name == "publish_before_settle" || name == "revoke_told" || name == "revoke_before_close") {
     return {kHome, kPeer, kSecond};
@@ -532,6 +684,39 @@ std::vector<Role> candidates(std::string_view name) {
   return {kPeer, kThird, kHome};
 }
 
+// Whether the point was reached: whoever is there is killed.
+bool die_at(const Point& point) {
+  for (Role role : candidates(point.name)) {
+    CAPTURE(role);
+    Play play(point, role, 1);
+    if (!play.reached()) continue;
+    play.again();
+    return true;
+  }
+  return false;
+}
+
+// Whether the point was reached: whoever comes past it fails there. Failing for good would be a
+// machine that is out of order: once is the fault, the second time where there is one.
+bool fail_at(const Point& point) {
+  std::vector<std::pair<Role, uint64_t>> who;
+  {
+    const Play pilot(point, kRoles, 0);
+    for (Role role : candidates(point.name)) {
+      if (pilot.passed(role) > 0) who.emplace_back(role, pilot.passed(role) > 1 ? 2 : 1);
+    }
+  }
+  for (const auto& [role, nth] : who) {
+    CAPTURE(role);
+    CAPTURE(nth);
+    Play play(point, role, nth);
+    if (!play.reached()) continue;
+    play.again();
+    return true;
+  }
+  return false;
+}
+
 void sweep(int share) {
   const char* const only = std::getenv("CMI_SWEEP_POINT");
   for (size_t i = static_cast<size_t>(share); i < std::size(kPoints); i += kShares) {
@@ -539,17 +724,7 @@ void sweep(int share) {
     const std::string name(point.name);
     if (only != nullptr && name != only) continue;
     CAPTURE(name);
-    bool reached = false;
-    for (Role role : candidates(point.name)) {
-      CAPTURE(role);
-      // Failing for good would be a machine that is out of order: once is the fault.
-      Play play(point, role, point.fails ? "#2" : "#1");
-      reached = play.reached() || point.fails;
-      if (reached) {
-        play.again();
-        break;
-      }
-    }
+    const bool reached = point.fails ? fail_at(point) : die_at(point);
     CHECK_MESSAGE(reached, "nobody comes past ", name);
   }
 }

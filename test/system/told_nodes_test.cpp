@@ -2,8 +2,10 @@
 // contexts that are not concerned, in order and with its contents.
 #include <doctest/doctest.h>
 #include <signal.h>
+#include <sys/wait.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <initializer_list>
 #include <sstream>
 #include <string>
@@ -142,6 +144,13 @@ void store_all(Process& process, uint64_t at, std::initializer_list<uint64_t> pa
   }
 }
 
+// exit() while the context is open.
+void exit_with_context(Process& process) {
+  process.start([] { std::exit(3); });
+  const int status = process.wait_end();
+  CHECK_MESSAGE((!WIFSIGNALED(status) && WEXITSTATUS(status) == 3), describe_status(status));
+}
+
 TEST_SUITE("events") {
   // Also that no map comes of it: the contexts are gone, and nothing is said about the way there.
   TEST_CASE("the_end_of_an_importer_is_told_to_its_homes_and_to_nobody_else") {
@@ -168,6 +177,7 @@ TEST_SUITE("events") {
     REQUIRE(seg_rm(home, doomed.seg).ok());
     SUBCASE("killed") { victim.kill(); }
     SUBCASE("in_good_order") { REQUIRE(fini(victim).ok()); }
+    SUBCASE("by_exit") { exit_with_context(victim); }
     CHECK(stage.told(home, 1) == Told{down("RCTXT_DOWN", "victim", {first.seg, second.seg})});
     CHECK(stage.told(other_home, 1) == Told{down("RCTXT_DOWN", "victim", {elsewhere.seg})});
     CHECK(stage.told(peer) == Told{});
@@ -202,6 +212,7 @@ TEST_SUITE("events") {
     REQUIRE(seg_rm(home, doomed_bare.seg).ok());
     SUBCASE("killed") { home.kill(); }
     SUBCASE("in_good_order") { REQUIRE(fini(home).ok()); }
+    SUBCASE("by_exit") { exit_with_context(home); }
     CHECK(stage.told(peer, 1) == Told{down("HCTXT_DOWN", "home", {here.seg, bare.seg})});
     CHECK(stage.told(second, 1) == Told{down("HCTXT_DOWN", "home", {there.seg})});
     CHECK(stage.told(beside) == Told{});

@@ -75,7 +75,11 @@ void Importer::lapse(const ContextId& home, bool lapsed) {
     }
     imp->changed();
   }
-  fault_point(lapsed ? "lapsed" : "lapse_over");
+  if (lapsed) {
+    fault_point("lapsed");
+  } else {
+    fault_point("lapse_over");
+  }
 }
 
 void Importer::lose_home(const ContextId& home) {
