@@ -45,6 +45,8 @@ constexpr std::array<Named, 7> kCauses{{{CMI_ERROR_TRANSIENT, "TRANSIENT"},
                                         {CMI_ERROR_CONSIST, "CONSIST"},
                                         {CMI_ERROR_UE, "UE"},
                                         {CMI_ERROR_ENABLE, "ENABLE"}}};
+constexpr std::array<Named, 2> kErrors{
+    {{CMI_ERR_STORE, "CMI_ERR_STORE"}, {CMI_ERR_HW, "CMI_ERR_HW"}}};
 constexpr std::array<Named, 7> kTypes{{{CMI_EVENT_RCTXT_DOWN, "RCTXT_DOWN"},
                                        {CMI_EVENT_HCTXT_DOWN, "HCTXT_DOWN"},
                                        {CMI_EVENT_STORE_FAILURE, "STORE_FAILURE"},
@@ -75,10 +77,11 @@ void use(const Board::Name& board, uint64_t at, Round round, useconds_t rest) {
   for (uint64_t n = 1; !called_back(); ++n) {
     const Nanos began = now();
     int cause;
-    bool flushed = true;
+    test::Answer flushed;
     if (round == Round::kStore) {
       cause = test::store64(at, n).cause();
-      flushed = CMIFN(ctxt(), 10, wmb_fn)(ctxt()) == 0;
+      const int result = CMIFN(ctxt(), 10, wmb_fn)(ctxt());
+      flushed = test::answer(result, result != 0);
       if (cause == Fault::kNone) cause = test::load64(at).cause();
     } else {
       uint64_t old = 0;
@@ -93,8 +96,11 @@ void use(const Board::Name& board, uint64_t at, Round round, useconds_t rest) {
       words[kCause].store(static_cast<uint64_t>(cause));
       words[kCauseAt].store(t);
     }
-    if (!flushed && words[kStoreAt].load() == 0) words[kStoreAt].store(t);
-    const bool well = cause == Fault::kNone && flushed;
+    if (!flushed.ok() && words[kStoreAt].load() == 0) {
+      words[kStoreError].store(static_cast<uint64_t>(flushed.error));
+      words[kStoreAt].store(t);
+    }
+    const bool well = cause == Fault::kNone && flushed.ok();
     if (well && ill && words[kWellAt].load() == 0) words[kWellAt].store(t);
     ill = ill || !well;
     if (well) {
@@ -117,7 +123,9 @@ void wait_for_events(const Board::Name& board) {
 std::string noticed(Board& board) {
   std::vector<std::string> all;
   if (board[kCauseAt] != 0) all.push_back(name_of(kCauses, static_cast<int>(board[kCause])));
-  if (board[kStoreAt] != 0) all.emplace_back("CMI_ERR_STORE");
+  if (board[kStoreAt] != 0) {
+    all.push_back(name_of(kErrors, static_cast<int>(board[kStoreError])));
+  }
   for (size_t i = kEventFirst; i + 1 < kEventLast && board[i + 1] != 0; i += 2) {
     all.push_back(name_of(kTypes, static_cast<int>(board[i])));
   }

@@ -16,6 +16,7 @@ enum Note : size_t {
   kRounds,      // that ended without an exception
   kCause,       // of the first exception
   kCauseAt,     // when
+  kStoreError,  // of the first flush that failed
   kStoreAt,     // when a flush first said that stores are lost
   kWellAt,      // when a round first succeeded after one that had not
   kEvents,      // how many

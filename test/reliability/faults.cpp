@@ -3,89 +3,19 @@
 #include "reliability/faults.hpp"
 
 #include <doctest/doctest.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <csignal>
-#include <cstdlib>
-#include <memory>
 #include <stdexcept>
 
 #include "fault/broken_memory.hpp"
 #include "fault/lying_home.hpp"
-#include "fault/network.hpp"
-#include "reliability/client.hpp"
+#include "reliability/importers.hpp"
+#include "reliability/scene.hpp"
 
 namespace cmi::reliability {
 
-using namespace cmi::test;
-
 namespace {
-
-constexpr size_t kSize = 16 * kPage;
-constexpr int kPatience = 40;            // seconds
-constexpr useconds_t kMoment = 100'000;  // for things to run before the fault
-
-double ms_between(Nanos from, uint64_t to) {
-  return static_cast<double>(static_cast<Nanos>(to) - from) / 1e6;
-}
-
-// How long silence lasts until it is death, where a test is to be quick.
-Env verdict() {
-  const char* text = std::getenv("CMI_RELIABILITY_DEAD_AFTER");
-  return text == nullptr ? Env{} : Env{{"CMI_DEAD_AFTER", text}};
-}
-
-// A home and an importer that uses its segment; a second importer holds it, too.
-struct Scene {
-  explicit Scene(bool on_network = false, const Env& env = {}) {
-    if (on_network) {
-      network = std::make_unique<Network>(cluster);
-      if (!network->here()) return;
-      for (const char* node : {"home", "peer", "third"}) network->join(node);
-    }
-    home = &cluster.spawn("home", env);
-    peer = &cluster.spawn("peer", env);
-    third = &cluster.spawn("third", env);
-    exported = export_segment(*home, kSize, kAllRights, CMI_SEG_CLIENT_CONSIST);
-    import = import_segment(*peer, exported);
-    other = import_segment(*third, exported);
-    REQUIRE(load(*third, other.at + kPage).cause() == Fault::kNone);
-  }
-  bool here() const { return network == nullptr || network->here(); }
-  Seen skipped() const { return {0, "", network->reason()}; }
-
-  // The importer works, and has for a moment.
-  Pending<void> begin(Round round = Round::kStore) {
-    auto using_it = use_at(*peer, import.at, round);
-    if (!board.reaches(kRounds, 20, kPatience)) throw std::runtime_error("no rounds");
-    ::usleep(kMoment);
-    return using_it;
-  }
-  Pending<void> use_at(Process& process, uint64_t at, Round round = Round::kStore) {
-    return process.start(
-        [](Board::Name name, uint64_t address, Round what) { use(name, address, what); },
-        board.name(), at, round);
-  }
-  void must_reach(size_t word) {
-    if (!board.reaches(word, 1, kPatience)) throw std::runtime_error("the client notices nothing");
-  }
-  uint64_t must_tell(int type) {
-    const Deadline deadline = Deadline::in(kPatience * kSecond);
-    while (event_at(board, type) == 0) {
-      if (deadline.passed()) throw std::runtime_error("no such event");
-      ::usleep(500);
-    }
-    return event_at(board, type);
-  }
-
-  Cluster cluster;
-  std::unique_ptr<Network> network;
-  Board board{cluster};
-  Process *home = nullptr, *peer = nullptr, *third = nullptr;
-  Export exported;
-  Import import, other;
-};
 
 Seen home_killed() {
   Scene s;
@@ -121,20 +51,6 @@ Seen importer_killed() {
   client.finish();
   s.third->kill();
   return {ms_between(fault, told), noticed(s.board), ""};
-}
-
-// Whatever makes the home silent for three seconds: the client is told in between.
-template <class Begin, class End>
-Seen silent_for_a_while(Scene& s, Begin begin, End end) {
-  auto client = s.begin(Round::kSwap);
-  begin();
-  s.must_reach(kCauseAt);
-  ::sleep(2);
-  const Nanos back = now();
-  end();
-  s.must_reach(kWellAt);
-  client.finish();
-  return {ms_between(back, s.board[kWellAt]), noticed(s.board), ""};
 }
 
 Seen home_stopped_for_a_while() {
@@ -255,19 +171,6 @@ Seen memory_broken() {
   return {ms_between(fault, told), cause == CMI_ERROR_UE ? "UE" : std::to_string(cause), ""};
 }
 
-bool limit_descriptors(Process& process, bool none) {
-  return process.run(
-      [](bool exhausted) {
-        rlimit limit{};
-        ::getrlimit(RLIMIT_NOFILE, &limit);
-        const int lowest = ::dup(0);
-        ::close(lowest);
-        limit.rlim_cur = exhausted ? static_cast<rlim_t>(lowest) : limit.rlim_max;
-        return ::setrlimit(RLIMIT_NOFILE, &limit) == 0;
-      },
-      none);
-}
-
 // Who is there goes on; who comes is refused.
 Seen descriptors_exhausted() {
   Scene s;
@@ -314,10 +217,8 @@ Seen lying_home() {
   ::usleep(3 * kMoment);
   client.finish();
   serving.finish();
-  uint64_t longest = 0;
-  for (size_t i = kSpans; i < kWords; ++i) longest = std::max<uint64_t>(longest, s.board[i]);
   CHECK(imported.ok());
-  return {static_cast<double>(longest) / 1e6, noticed(s.board), ""};
+  return {longest_round(s.board), noticed(s.board), ""};
 }
 
 // How long rounds took, from one to the one before another: what half of them took at most, and the
@@ -422,6 +323,27 @@ const std::vector<Kind>& kinds() {
        "seg_imp fails", 1, descriptors_exhausted},
       {"broken-memory", "a page of the home's memory is broken", "the exception", "the page", "UE",
        1, memory_broken},
+      {"importer-dies-unflushed", "an importer dies with a store that it has not flushed",
+       "the exception at home", "what it had not flushed; its pages until they are recovered",
+       "CONSIST", 1, importer_dies_unflushed},
+      {"importer-ends", "an importer ends in good order (fini)", "the event at home", "nothing",
+       "RCTXT_DOWN", 1, importer_ends},
+      {"importer-exits", "an importer ends by exit()", "the event at home",
+       "what the importer had not flushed", "RCTXT_DOWN", 1, importer_exits},
+      {"neighbour-killed", "the process that imported for a neighbour is killed",
+       "the longest round of the neighbour",
+       "what the dead process had not flushed; nobody attaches the import any more", "nothing", 1,
+       neighbour_that_imported_killed},
+      {"importer-loss", "packets from importer to home are lost for 3 s",
+       "after it heals, a round that succeeds", "nothing", "TRANSIENT", 4, importer_unheard},
+      {"importer-no-descriptors", "an importer has no descriptors left", "the importer's error",
+       "nothing", "seg_imp fails", 1, importer_without_descriptors},
+      {"link-not-rebuilt", "a home is silent, and its importer has no descriptors left",
+       "the event", "stores that were not flushed, told by HW", "HW", 8, link_not_rebuilt},
+      {"small-tmpfs", "the home's runtime folder is full", "the error", "nothing", "CMI_ERR_NOMEM",
+       1, small_tmpfs_full},
+      {"lying-importer", "an importer lies to its home", "the longest round of another importer",
+       "nothing", "nothing", 1, importer_lies},
       {"lying-home", "a home lies to an importer", "the longest round with another home", "nothing",
        "", 1, lying_home},
       {"one-of-ten", "one of ten peers is killed: the others",
