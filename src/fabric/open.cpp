@@ -35,7 +35,7 @@ Result<std::unique_ptr<Fabric>> open_fabric(const Config& config) {
   const Result<std::string> address = ofi::local_address(config.address);
   if (!address) return address.status();
   const char* wanted = config.provider.empty() ? "any" : config.provider.c_str();
-  for (ofi::Info& info : ofi::candidates(config.provider, *address)) {
+  for (ofi::Info& info : ofi::candidates(config.provider, *address, *ofi::libfabric())) {
     const std::string name = info->fabric_attr->prov_name;
     if (const char* why = ofi::why_refused(name)) {
       alert(kFacIni, "provider {} is not used: {}", name, why);

@@ -97,7 +97,7 @@ static Result<std::unique_ptr<Fabric>> open_at(const std::string& provider, uint
   if (port == 0) return fabric::open_fabric({provider, local_address(), {}});
   const auto address = fabric::ofi::local_address(local_address());
   if (!address) return address.status();
-  auto found = fabric::ofi::candidates(provider, *address);
+  auto found = fabric::ofi::candidates(provider, *address, *fabric::ofi::libfabric());
   if (found.empty() || found[0]->src_addr == nullptr) return Status::kNotSupp;
   auto* at = static_cast<sockaddr_in*>(found[0]->src_addr);
   if (at->sin_family != AF_INET) return Status::kNotSupp;

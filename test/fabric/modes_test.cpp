@@ -3,6 +3,7 @@
 #include <rdma/fi_domain.h>
 
 #include "core/base/log.hpp"
+#include "fabric/split.hpp"
 #include "fabric/world.hpp"
 #include "support/skip.hpp"
 
@@ -124,6 +125,42 @@ TEST_CASE("a_provider_that_injects_little_or_nothing_works") {
     modes.inject_size = inject;
     works(modes);
   }
+}
+TEST_CASE("long_reads_and_writes_work_where_the_providers_operations_are_short") {
+  for (int mr_mode : {0, kAllModes}) {
+    CAPTURE(mr_mode);
+    ProviderModes modes = with(mr_mode);
+    modes.max_message = fabric::kMaxMessage;
+    works(modes);
+    auto provider = FakeProvider::make(modes);
+    auto plain = provider->open(), other = provider->open();
+    REQUIRE(plain);
+    REQUIRE(other);
+    CHECK((*plain)->traits().max_rma == modes.max_message);
+    const auto there = fabric::with_whole_operations(plain.take());
+    const auto here = fabric::with_whole_operations(other.take());
+    CHECK(here->traits().max_rma == fabric::kWholeRma);
+    constexpr size_t kLong = size_t{1} << 20;
+    Server server(*there, kLong);
+    Client client(*here, server.endpoint->address());
+    const std::vector<std::byte> out = pattern(kLong, 1);
+    std::vector<std::byte> in(kLong);
+    REQUIRE(client.write(out.data(), kLong, server.region->key(), 0) == Cause::kOk);
+    CHECK(std::memcmp(server.memory.data(), out.data(), kLong) == 0);
+    REQUIRE(client.read(in.data(), kLong, server.region->key(), 0) == Cause::kOk);
+    CHECK(in == out);
+  }
+}
+TEST_CASE("memory_that_is_not_mapped_is_not_registered_where_the_provider_asks_for_allocated") {
+  auto f = FakeProvider::make(with(FI_MR_ALLOCATED))->open();
+  REQUIRE(f);
+  void* at =
+      mmap(nullptr, 3 * kPageSize, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(at != MAP_FAILED);
+  const Mapping memory(at, 3 * kPageSize);
+  CHECK((*f)->register_memory(memory.data() + 8, 2 * kPageSize, fabric::kRead, 1));
+  REQUIRE(munmap(memory.data() + kPageSize, kPageSize) == 0);
+  CHECK(!(*f)->register_memory(memory.data() + 8, 2 * kPageSize, fabric::kRead, 1));
 }
 TEST_CASE("a_provider_that_orders_nothing_works") {
   ProviderModes modes;

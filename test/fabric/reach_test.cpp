@@ -4,13 +4,12 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <sched.h>
 #include <sys/wait.h>
 
 #include <cstdlib>
-#include <fstream>
 
 #include "fabric/far_node.hpp"
+#include "fabric/own_network.hpp"
 #include "fabric/world.hpp"
 #include "support/skip.hpp"
 
@@ -86,29 +85,10 @@ TEST_CASE("a_refused_connection_proves_that_a_door_is_gone_where_doors_are_of_tc
   CHECK(fabric::probe_door({"verbs;ofi_rxm", at}, kPatience) == fabric::Reach::kListening);
 }
 
-bool run(const std::string& command) {
-  return std::system((command + " 2>/dev/null").c_str()) == 0;
-}
-
-bool write_file(const char* path, const std::string& text) {
-  std::ofstream out(path);
-  return static_cast<bool>(out << text << std::flush);
-}
-
 // A network of its own: an interface that leads nowhere, listed first, and one with the way out.
 TEST_CASE("child_takes_auto_between_two_interfaces" * doctest::skip()) {
-  const std::string uid = std::to_string(getuid()), gid = std::to_string(getgid());
-  if (unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) return skip("no namespaces of our own here");
-  if (!write_file("/proc/self/setgroups", "deny") ||
-      !write_file("/proc/self/uid_map", "0 " + uid + " 1") ||
-      !write_file("/proc/self/gid_map", "0 " + gid + " 1") ||
-      !run(
-          "PATH=/usr/sbin:/sbin:$PATH; ip link set lo up && "
-          "ip link add first type veth peer name first_end && ip addr add 10.9.0.1/24 dev first && "
-          "ip link set first up && ip link set first_end up && ip link add second type veth peer "
-          "name second_end && "
-          "ip addr add 10.8.0.1/24 dev second && ip link set second up && ip link set second_end "
-          "up")) {
+  if (const char* why = enter_own_network(); why != nullptr) return skip(why);
+  if (!add_interface("first", "10.9.0.1/24") || !add_interface("second", "10.8.0.1/24")) {
     return skip("ip makes no interfaces here");
   }
   const auto taken = [] {
@@ -123,7 +103,7 @@ TEST_CASE("child_takes_auto_between_two_interfaces" * doctest::skip()) {
     return std::string(inet_ntop(AF_INET, &in.sin_addr, text, sizeof text));
   };
   CHECK(taken() == "10.9.0.1");  // nothing leads anywhere: the first
-  REQUIRE(run("PATH=/usr/sbin:/sbin:$PATH; ip route add default via 10.8.0.254 dev second"));
+  REQUIRE(run_ip("route add default via 10.8.0.254 dev second"));
   CHECK(taken() == "10.8.0.1");
 }
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "fabric/world.hpp"
+#include "support/sanitized.hpp"
 #include "support/skip.hpp"
 
 TEST_SUITE_BEGIN("fault");
@@ -95,10 +96,15 @@ CMI_CONTRACT(children_of_a_fork_that_exit_or_exec_disturb_nothing, world) {
     const pid_t child = fork();
     if (child == 0) {
       if (round % 2 == 0) execl("/bin/true", "true", static_cast<char*>(nullptr));
+      // In good order, with all that libraries have registered for that. (What only threads of the
+      // parent's knew of is a leak to a sanitizer then.)
+      if (round == 3 && !kSanitized) std::exit(0);
       _exit(0);
     }
     REQUIRE(child > 0);
-    CHECK(end_of(child) == 0);
+    const int end = end_of(child);
+    CHECK(end == 0);
+    if (end == -1) kill(child, SIGKILL);
     CHECK(client.write(&round, 8, server.region->key(), 8) == Cause::kOk);
     CHECK(*server.as<volatile uint64_t>(8) == round);
   }

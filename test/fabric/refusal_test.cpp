@@ -22,6 +22,17 @@ Cause try_write(Fabric& fabric, Server& server, RemoteKey key, uint64_t offset, 
   return client.write(from.data(), len, key, offset, 2 * kSecond);
 }
 
+// A swap that was refused has not told what was there either.
+Cause try_swap(Fabric& fabric, Server& server, RemoteKey key, uint64_t offset) {
+  Client client(fabric, server.endpoint->address());
+  constexpr uint64_t kNothing = 0x7777777777777777;
+  uint64_t found = kNothing;
+  const Cause c =
+      client.cas(&found, 0x3333333333333333, 0x9999999999999999, key, offset, 2 * kSecond);
+  if (c != Cause::kOk) CHECK(found == kNothing);
+  return c;
+}
+
 void check_untouched(Server& server) {
   for (size_t i = 0; i < server.memory.size(); ++i) {
     if (server.memory.data()[i] == std::byte{0x33}) continue;
@@ -38,6 +49,7 @@ CMI_CONTRACT(a_key_that_was_never_given_opens_nothing, world) {
   CHECK(try_read(*here, server, wrong, 0, 64) != Cause::kOk);
   CHECK(try_write(*here, server, wrong, 0, 64) != Cause::kOk);
   CHECK(try_write(*here, server, wrong, 0, kPageSize) != Cause::kOk);
+  if (here->traits().cas) CHECK(try_swap(*here, server, wrong, 0) != Cause::kOk);
   check_untouched(server);
   CHECK(try_read(*here, server, server.region->key(), 0, 64) == Cause::kOk);
 }
@@ -51,9 +63,14 @@ CMI_CONTRACT(a_key_opens_nothing_after_its_region_is_gone, world) {
   REQUIRE(second);
   const RemoteKey key = (*second)->key();
   REQUIRE(try_read(*here, server, key, 0, 64) == Cause::kOk);
+  if (here->traits().cas) {
+    REQUIRE(try_swap(*here, server, key, 0) == Cause::kOk);
+    std::memset(server.memory.data(), 0x33, kBytes);
+  }
   second->reset();
   CHECK(try_read(*here, server, key, 0, 64) != Cause::kOk);
   CHECK(try_write(*here, server, key, 0, 64) != Cause::kOk);
+  if (here->traits().cas) CHECK(try_swap(*here, server, key, 0) != Cause::kOk);
   check_untouched(server);
   CHECK(try_read(*here, server, server.region->key(), 0, 64) == Cause::kOk);
 }
@@ -117,6 +134,21 @@ CMI_CONTRACT(nothing_reaches_beyond_either_end_of_a_region, world) {
     CAPTURE(o.len);
     CHECK(try_read(*here, server, key, o.offset, o.len) != Cause::kOk);
     CHECK(try_write(*here, server, key, o.offset, o.len) != Cause::kOk);
+  }
+  if (here->traits().cas) {
+    for (const uint64_t offset : {end, uint64_t(0) - 8, end - 4, uint64_t{1} << 40}) {
+      CAPTURE(offset);
+      CHECK(try_swap(*here, server, key, offset) != Cause::kOk);
+    }
+    // One whose last word is half its own.
+    auto half =
+        there->register_memory(server.memory.data() + kPageSize, end - 4,
+                               fabric::kRead | fabric::kWrite, random_u64(), server.endpoint.get());
+    REQUIRE(half);
+    CHECK(try_swap(*here, server, (*half)->key(), end - 8) != Cause::kOk);
+    check_untouched(server);
+    CHECK(try_swap(*here, server, (*half)->key(), end - 16) == Cause::kOk);
+    std::memset(server.memory.data(), 0x33, kBytes);
   }
   check_untouched(server);
   CHECK(try_write(*here, server, key, 0, end) == Cause::kOk);

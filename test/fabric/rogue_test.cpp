@@ -1,38 +1,16 @@
 // The rogue initiator of the system tests, checked against nodes where the truth is known: it must
 // be able to get in with a good key, or its being kept out would prove nothing.
-#include <sys/wait.h>
-
-#include <cstdio>
+#include "support/rogue.hpp"
 
 #include "fabric/world.hpp"
 
 namespace cmi::test {
 namespace {
 
-struct Outcome {
-  int status = -1;
-  std::string line;
-};
-
-Outcome rogue(Fabric& fabric, Server& server, RemoteKey key, uint64_t offset, size_t len,
-              const char* what) {
-  std::string command =
-      std::string("'") + CMI_ROGUE_PROGRAM + "' '" + fabric.traits().provider + "' ";
-  for (std::byte b : server.endpoint->address()) {
-    char hex[3];
-    std::snprintf(hex, sizeof hex, "%02x", static_cast<unsigned>(b));
-    command += hex;
-  }
-  for (uint64_t v : {key.key, key.base, offset, uint64_t{len}}) command += " " + std::to_string(v);
-  command += std::string(" ") + what;
-  Outcome o;
-  FILE* out = popen(command.c_str(), "re");
-  REQUIRE(out != nullptr);
-  char line[1024] = {};
-  if (std::fgets(line, sizeof line, out) != nullptr) o.line = line;
-  const int status = pclose(out);
-  if (WIFEXITED(status)) o.status = WEXITSTATUS(status);
-  return o;
+RogueOutcome rogue(Fabric& fabric, Server& server, RemoteKey key, uint64_t offset, size_t len,
+                   const char* what) {
+  return run_rogue(fabric.traits().provider, hexadecimal(server.endpoint->address()), key, offset,
+                   len, what);
 }
 
 void a_rogue_gets_in_with_a_good_key_only(World& world) {
@@ -44,7 +22,7 @@ void a_rogue_gets_in_with_a_good_key_only(World& world) {
                              random_u64(), server.endpoint.get());
   REQUIRE(second);
   const RemoteKey key = (*second)->key();
-  Outcome o = rogue(*there, server, key, 8, 4, "read");
+  RogueOutcome o = rogue(*there, server, key, 8, 4, "read");
   CHECK(o.status == 0);
   CHECK(o.line == "got 01234567\n");
   o = rogue(*there, server, key, 100, 4, "write");

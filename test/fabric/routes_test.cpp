@@ -4,7 +4,10 @@
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <netinet/in.h>
+#include <sys/wait.h>
 
+#include "fabric/far_node.hpp"
+#include "fabric/own_network.hpp"
 #include "fabric/reach.hpp"
 #include "fabric/world.hpp"
 #include "support/skip.hpp"
@@ -148,6 +151,45 @@ TEST_CASE("an_address_of_this_machine_is_nearer_than_one_over_others") {
         fabric::Distance::kUnknown);
   const std::vector<std::byte> other(16, std::byte{0x41});
   CHECK(fabric::distance(other, at("", "127.0.0.1").blob) == fabric::Distance::kUnknown);
+}
+
+// A network of its own: one interface, from which another subnet is reached over a neighbour, and a
+// second interface.
+TEST_CASE("child_ranks_addresses_by_the_way_that_leads_there" * doctest::skip()) {
+  if (const char* why = enter_own_network(); why != nullptr) return skip(why);
+  if (!add_interface("first", "10.8.0.1/24") || !add_interface("second", "10.9.0.1/24") ||
+      !run_ip("route add 10.7.0.0/24 via 10.8.0.2 dev first")) {
+    return skip("ip makes no interfaces here");
+  }
+  using fabric::Distance;
+  const DoorAddress own = at("net", "10.8.0.1"), near = at("net", "10.8.0.2"),
+                    routed = at("net", "10.7.0.2"), beside = at("net", "10.9.0.2"),
+                    nowhere = at("net", "192.0.2.1");
+  CHECK(fabric::distance(own.blob, near.blob) == Distance::kDirect);
+  CHECK(fabric::distance(own.blob, routed.blob) == Distance::kRouted);
+  CHECK(fabric::distance(own.blob, beside.blob) == Distance::kUnknown);
+  CHECK(fabric::distance(own.blob, nowhere.blob) == Distance::kNoWay);
+  CHECK(routes({own}, {nowhere, beside, routed, near}, SameMachine::kNo) ==
+        Pairs{{0, 3}, {0, 2}, {0, 1}, {0, 0}});
+  // Each from the interface that both have.
+  const DoorAddress second = at("net", "10.9.0.1");
+  CHECK(routes({second}, {near, beside}, SameMachine::kNo) == Pairs{{0, 1}, {0, 0}});
+  CHECK(routes({own, second}, {beside, near}, SameMachine::kNo).front() ==
+        std::pair<size_t, size_t>(0, 1));
+  // What leads nowhere comes last, whichever provider comes first.
+  CHECK(routes({own, at("tcp;ofi_rxm", "10.8.0.1")}, {nowhere, at("tcp;ofi_rxm", "10.8.0.2")},
+               SameMachine::kNo) == Pairs{{1, 1}, {0, 0}});
+}
+
+TEST_CASE("an_address_in_the_same_subnet_comes_before_one_that_is_routed_and_no_way_is_the_last") {
+  const pid_t pid = spawn_case("child_ranks_addresses_by_the_way_that_leads_there", "", -1);
+  REQUIRE(pid > 0);
+  int status = 0;
+  CHECK(eventually([&] { return waitpid(pid, &status, WNOHANG) == pid; }, 2 * kPatience));
+  CHECK(WIFEXITED(status));
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kSkippedStatus)
+    return skip("no network namespaces, or no ip, here");
+  CHECK(status == 0);
 }
 
 }  // namespace

@@ -69,10 +69,10 @@ Cause Client::write(const void* from, size_t len, RemoteKey key, uint64_t offset
 }
 
 Cause Client::cas(uint64_t* found, uint64_t expected, uint64_t desired, RemoteKey key,
-                  uint64_t offset) {
+                  uint64_t offset, Nanos patience) {
   return run(
       [&](Op& op) { return endpoint->cas(op, peer, found, &expected, &desired, key, offset); },
-      kPatience);
+      patience);
 }
 
 Cause Client::send(const void* message, size_t len, Nanos patience) {

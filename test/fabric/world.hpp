@@ -101,7 +101,8 @@ struct Client {
   Cause read(void* to, size_t len, RemoteKey key, uint64_t offset, Nanos patience = kPatience);
   Cause write(const void* from, size_t len, RemoteKey key, uint64_t offset,
               Nanos patience = kPatience);
-  Cause cas(uint64_t* found, uint64_t expected, uint64_t desired, RemoteKey key, uint64_t offset);
+  Cause cas(uint64_t* found, uint64_t expected, uint64_t desired, RemoteKey key, uint64_t offset,
+            Nanos patience = kPatience);
   Cause send(const void* message, size_t len, Nanos patience = kPatience);
   // Posts with patience, waits with patience. An op left in flight is kept until the client goes.
   template <class F>

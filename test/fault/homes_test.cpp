@@ -313,6 +313,28 @@ TEST_SUITE("homes") {
     CHECK(load(first, here.at + 4 * kPage).cause() == CMI_ERROR_SINVAL);
     CHECK(load(second, there.at + 4 * kPage).cause() == CMI_ERROR_SINVAL);
   }
+
+  TEST_CASE("a_home_of_two_networks_is_reached_over_the_one_that_its_importer_has_too") {
+    for (const char* addresses : {"eth0,eth1", "eth1,eth0"}) {
+      CAPTURE(addresses);
+      Cluster cluster;
+      Network net(cluster);
+      if (!net.here()) return skip(net.reason());
+      for (const char* node : {"home", "peer"}) {
+        net.join(node);
+        net.add_cable(node);
+      }
+      const Said said(cluster, "said");
+      Process& home = cluster.spawn("home", {{"CMI_ADDRESS", addresses}});
+      Process& peer = cluster.spawn("peer", said.with({{"CMI_ADDRESS", "eth1"}}));
+      const Export exported = export_segment(home);
+      const Import import = import_segment(peer, exported);
+      share({{&home, exported.at}, {&peer, import.at}});
+      CHECK(said.linked("10.78.0.1"));
+      CHECK_FALSE(said.linked("10.77.0.1"));
+      CHECK_FALSE(said.says("does not answer"));
+    }
+  }
 }
 
 }  // namespace

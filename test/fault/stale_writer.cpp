@@ -1,5 +1,5 @@
-// See stale_writer.hpp. The provider moves the payload only while somebody polls the endpoint, and
-// here nobody but this thread does: so it stops where it is told to.
+// See stale_writer.hpp. The provider moves bytes only while somebody polls the endpoint, and here
+// nobody but this thread does: so a write stops where it is told to.
 #include "fault/stale_writer.hpp"
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 #include "core/access/handles.hpp"
 #include "core/memory/wire.hpp"
 #include "fabric/link.hpp"
+#include "fabric/port.hpp"
 
 namespace cmi::test {
 
@@ -23,15 +24,47 @@ class Deaf final : public fabric::Receiver {
   void on_message(fabric::Endpoint&, Bytes) override {}  // no notice is ever acknowledged
 };
 
+// Answers each notice at once, as who has nothing left of what it is about.
+class Polite final : public fabric::Receiver {
+ public:
+  explicit Polite(const fabric::Identity& self) : self_(self) {}
+  void answer_from(fabric::Port& door, Bytes home_door) {
+    auto peer = door.endpoint().add_peer(home_door);
+    if (!peer) throw std::runtime_error("a bad address");
+    door_ = &door;
+    home_ = *peer;
+  }
+  void on_message(fabric::Endpoint&, Bytes message) override {
+    fabric::Frame notice;
+    if (!fabric::decode_frame(message, &notice) || notice.kind != fabric::FrameKind::kNotice)
+      return;
+    Reader in(notice.payload);
+    in.bytes(sizeof(ContextId));  // of the home
+    const auto secret = in.get<uint64_t>();
+    std::byte buf[sizeof(ContextId)];
+    Writer out(buf);
+    out.put(self_.id.hi);
+    out.put(self_.id.lo);
+    if (!in.ok() || door_ == nullptr) return;
+    door_->send(home_, {fabric::FrameKind::kAck, 0, secret, notice.number, 0, out.done()});
+  }
+
+ private:
+  const fabric::Identity self_;
+  fabric::Port* door_ = nullptr;
+  fabric::Peer home_{};
+};
+
 // A link of this peer on a provider of its own, so that polling it moves no other.
 struct Line {
   Line(const access::RsegInfo& rseg, const fabric::Identity& self, fabric::Receiver& receiver)
       : fabric(open(rseg)) {
-    auto opened = fabric->open_endpoint(receiver);
+    auto opened = fabric::Port::open(*fabric, receiver);
     if (!opened) throw std::runtime_error("no endpoint");
     door = opened.take();
     fabric::Identity identity = self;
-    identity.door.assign(door->address().begin(), door->address().end());
+    const Bytes at = door->endpoint().address();
+    identity.door.assign(at.begin(), at.end());
     link = std::make_unique<fabric::Link>(*fabric, identity, rseg.home, rseg.doors.at(0).blob);
   }
   static std::unique_ptr<fabric::Fabric> open(const access::RsegInfo& rseg) {
@@ -77,7 +110,7 @@ struct Line {
   }
 
   std::unique_ptr<fabric::Fabric> fabric;
-  std::unique_ptr<fabric::Endpoint> door;
+  std::unique_ptr<fabric::Port> door;
   std::unique_ptr<fabric::Link> link;
   int last_status = -1;
 };
@@ -149,6 +182,33 @@ LateReport write_late(const LateOrder& order) {
   line.link->retire(session);
   session.reset();
   return report;
+}
+
+bool hold_key(const HoldOrder& order) {
+  const auto rseg = access::decode_rseg(order.handle.bytes.data());
+  const auto token = access::decode_token(order.token.bytes.data());
+  if (!rseg || !token) throw std::runtime_error("a bad handle");
+  Board::Word* board = Board::open(order.board);
+  const fabric::Identity self = somebody();
+  Polite polite(self);
+  Line line(*rseg, self, polite);
+  polite.answer_from(*line.door, rseg->doors.at(0).blob);
+  fabric::RemoteKey key;
+  auto session = line.link->session(Deadline::in(kPatience));
+  if (session == nullptr || !line.present(*token, &key)) return false;
+  board[kKey] = key.key;
+  board[kKeyBase] = key.base;
+  board[kHeld] = 1;
+  const Deadline deadline = Deadline::in(kPatience);
+  while (board[kMayLetGo].load() == 0 && !deadline.passed()) {
+    line.link->pump(*session);
+    if (session->endpoint().poll() + line.door->endpoint().poll() + line.door->pump() == 0) {
+      ::usleep(200);
+    }
+  }
+  const bool whole = !session->endpoint().broken();
+  session.reset();
+  return whole;
 }
 
 int write_and_announce(const Flat& handle, const Flat& token, uint32_t pages) {

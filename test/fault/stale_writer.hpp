@@ -35,6 +35,22 @@ struct LateReport {
 // In the process that writes.
 LateReport write_late(const LateOrder& order);
 
+// Words of the board.
+enum HoldWord : size_t {
+  kKey,      // what its session was given
+  kKeyBase,  //
+  kHeld,     // both are there
+  kMayLetGo,
+};
+struct HoldOrder {
+  Flat handle, token;
+  Board::Name board{};
+};
+// An importer by hand that presents its token, tells the key of its session, and answers whatever
+// its home tells it until it may go; it uses the key for nothing. Whether its connection was whole
+// all the time.
+bool hold_key(const HoldOrder& order);
+
 // An importer by hand that writes the first pages of a segment one-sided, all at once, and
 // announces them. The status of the answer, or -1.
 int write_and_announce(const Flat& handle, const Flat& token, uint32_t pages);

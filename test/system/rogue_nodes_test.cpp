@@ -2,23 +2,18 @@
 // a key taken from a handle and a token: as much as the token allows while it is in force, and
 // nothing otherwise. The program is rogue/rogue.cpp.
 #include <doctest/doctest.h>
-#include <sys/wait.h>
 
-#include <cstdio>
-#include <cstdlib>
-#include <iterator>
 #include <string>
-#include <vector>
 
 #include "core/base/codec.hpp"
-#include "support/skip.hpp"
+#include "support/rogue.hpp"
 #include "system/calls.hpp"
+#include "system/each_provider.hpp"
 
 namespace cmi::test {
 
 namespace {
 
-constexpr const char* kProviders[] = {"net", "tcp", "tcp;ofi_rxm", "sockets"};
 constexpr uint64_t kOffset = 3 * kPage + 8;
 constexpr const char* kSecretHex = "8877665544332211";  // the bytes of kSecret in memory
 constexpr uint64_t kSecret = 0x1122334455667788;
@@ -40,11 +35,7 @@ Way way_into(const Flat& handle, const Flat& token) {
                                                 // machine
   REQUIRE(rseg.get<uint8_t>() > 0);
   way.provider = text_of(rseg.blob());
-  for (std::byte b : rseg.blob()) {
-    char hex[3];
-    std::snprintf(hex, sizeof hex, "%02x", static_cast<unsigned>(b));
-    way.address += hex;
-  }
+  way.address = hexadecimal(rseg.blob());
   Reader tok(std::as_bytes(std::span(token.bytes)).subspan(kHead));
   tok.bytes(8 + 8 + 8 + 4 + 1 + 16 + 16);  // uid, id, secret, rights, any node, node, context
   REQUIRE(tok.get<uint8_t>() > 0);
@@ -56,45 +47,8 @@ Way way_into(const Flat& handle, const Flat& token) {
   return way;
 }
 
-struct Outcome {
-  int status = -1;
-  std::string line;
-  bool refused() const { return status == 1 || status == 2; }
-};
-Outcome rogue(const Way& way, const char* what) {
-  const std::string command = std::string("'") + CMI_ROGUE_PROGRAM + "' '" + way.provider + "' " +
-                              way.address + " " + std::to_string(way.key) + " " +
-                              std::to_string(way.base) + " " + std::to_string(kOffset) + " 8 " +
-                              what;
-  Outcome outcome;
-  FILE* out = ::popen(command.c_str(), "re");
-  REQUIRE(out != nullptr);
-  char line[200] = {};
-  if (std::fgets(line, sizeof line, out) != nullptr) outcome.line = line;
-  const int status = ::pclose(out);
-  if (WIFEXITED(status)) outcome.status = WEXITSTATUS(status);
-  return outcome;
-}
-
-// Runs `test` on a home over each provider that is here, or over the one that the run is about.
-template <class F>
-void with_each_provider(F test) {
-  int tried = 0;
-  const char* only = std::getenv("CMI_TEST_PROVIDER");
-  const bool one = only != nullptr && *only != 0;
-  const std::vector<const char*> all(std::begin(kProviders), std::end(kProviders));
-  for (const char* provider : one ? std::vector{only} : all) {
-    const std::string name(provider);
-    CAPTURE(name);
-    Cluster cluster;
-    Process& home = cluster.spawn_bare("home", {{"CMI_PROVIDER", provider}});
-    const Answer started = ini(home);
-    if (!one && started.failed(CMI_ERR_NOTSUPP)) continue;
-    REQUIRE(started.ok());
-    ++tried;
-    test(cluster, home, Env{{"CMI_PROVIDER", provider}});
-  }
-  if (tried == 0) skip("none of the providers net, tcp, tcp;ofi_rxm, sockets is here");
+RogueOutcome rogue(const Way& way, const char* what) {
+  return run_rogue(way.provider, way.address, {way.key, way.base}, kOffset, 8, what);
 }
 
 TEST_SUITE("security") {
@@ -111,7 +65,7 @@ TEST_SUITE("security") {
       // The token is a key and opens as much as it says: or what follows would prove nothing.
       CHECK(rogue(way, "read").line == std::string("got ") + kSecretHex + "\n");
       REQUIRE(tok_del(home, exported.token).ok());
-      const Outcome read = rogue(way, "read");
+      const RogueOutcome read = rogue(way, "read");
       CHECK(read.refused());
       CHECK(read.line.find(kSecretHex) == std::string::npos);
       CHECK(rogue(way, "write").refused());
@@ -188,7 +142,7 @@ TEST_SUITE("security") {
         CAPTURE(pages);
         Way outside = way;
         outside.base += static_cast<uint64_t>(pages) * kPage;
-        const Outcome read = rogue(outside, "read");
+        const RogueOutcome read = rogue(outside, "read");
         CHECK(read.refused());
         CHECK(read.line.find(kSecretHex) == std::string::npos);
         CHECK(rogue(outside, "write").refused());

@@ -180,7 +180,7 @@ Status Home::delete_token(const access::TokenInfo& token, Deadline deadline) {
   Segment* s = find_uid(token.uid);
   if (s == nullptr || fault_point_fails("mutate_revocation_unfenced")) return Status::kOk;
   for (auto& h : s->holders) {
-    if (h.token == 0) h.session.reset();
+    if (h.token == 0 && !fault_point_fails("mutate_session_key_kept")) h.session.reset();
   }
   s->tokens.erase(token.id);
   return Status::kOk;

@@ -251,7 +251,7 @@ Status Home::set_break(int32_t id, uint64_t to, uint64_t reservation, Nanos pati
     Guard g(mu_);
     if (Segment* s = find_uid(uid); s != nullptr && s->service) {
       for (auto& h : s->holders) {
-        if (h.session_end > to) h.session.reset();
+        if (h.session_end > to && !fault_point_fails("mutate_session_key_kept")) h.session.reset();
       }
       renew_tokens(*s);
     }

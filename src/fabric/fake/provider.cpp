@@ -9,6 +9,7 @@
 #include <rdma/fi_errno.h>
 #include <rdma/fi_rma.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 
 #include <cstring>
 #include <deque>
@@ -579,11 +580,21 @@ int mr_control(fid* f, int command, void* arg) {
   return 0;
 }
 
+// All of it: mincore() fails where something is not. (What is there need not be in memory yet: who
+// pins pages brings them in.)
+bool is_mapped(const void* buffer, size_t len) {
+  const auto from = reinterpret_cast<uintptr_t>(buffer) / kPageSize * kPageSize;
+  const size_t whole = reinterpret_cast<uintptr_t>(buffer) + len - from;
+  std::vector<unsigned char> resident((whole + kPageSize - 1) / kPageSize);
+  return mincore(reinterpret_cast<void*>(from), whole, resident.data()) == 0;
+}
+
 int register_mr(fid* f, const void* buffer, size_t len, uint64_t access, uint64_t,
                 uint64_t requested, uint64_t, fid_mr** out, void*) {
   static fi_ops ops = closing_ops<FakeMr>(mr_control, mr_bind);
   auto& domain = object<FakeDomain>(f);
   const ProviderModes& modes = domain.provider->modes;
+  if (domain.wants(FI_MR_ALLOCATED) && !is_mapped(buffer, len)) return -FI_EFAULT;
   const size_t bits = 8 * std::min<size_t>(modes.key_size, 8);
   const uint64_t mask = bits == 64 ? ~uint64_t{0} : (uint64_t{1} << bits) - 1;
   auto mr = std::make_unique<FakeMr>();

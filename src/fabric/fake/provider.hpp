@@ -1,8 +1,9 @@
 // A libfabric provider inside one process that plays any mode a real one may ask for and insists on
-// it: a local buffer that is not covered by a live registration, an offset where an address is
-// wanted, a raw key that was not mapped or a region that is not bound to its endpoint fails. What
-// goes between endpoints is the fake's net (net.hpp), so its faults can be injected here too. The
-// code under test is all of src/fabric/ofi but the loader. For tests only. Threads: any.
+// it: memory that is not there (FI_MR_ALLOCATED), a local buffer that is not covered by a live
+// registration, an offset where an address is wanted, a raw key that was not mapped or a region
+// that is not bound to its endpoint fails. What goes between endpoints is the fake's net (net.hpp),
+// so its faults can be injected here too. The code under test is all of src/fabric/ofi but the
+// loader. For tests only. Threads: any.
 #pragma once
 
 #include <rdma/fabric.h>

@@ -12,8 +12,8 @@
 namespace cmi::fabric::ofi {
 
 namespace {
-Info hints_for(const std::string& provider, uint64_t caps, int mr_mode) {
-  Info h(libfabric()->dupinfo(nullptr));
+Info hints_for(const Libfabric& lib, const std::string& provider, uint64_t caps, int mr_mode) {
+  Info h(lib.dupinfo(nullptr));
   if (h == nullptr) return h;
   h->caps = caps;
   h->mode = FI_CONTEXT | FI_CONTEXT2;
@@ -34,16 +34,17 @@ constexpr int kModes[] = {0, kOnesided, kOnesided | FI_MR_LOCAL | FI_MR_RAW | FI
 
 // The first entry whose name is `provider`, or at least contains it: a bare "tcp" also finds
 // "tcp;ofi_rxm", and "^x" everything but x.
-Info query(const std::string& provider, const std::string& address, bool exact) {
+Info query(const Libfabric& lib, const std::string& provider, const std::string& address,
+           bool exact) {
   // From 1.18 on the native tcp does not claim to have atomics any more.
   constexpr uint64_t kNeeded = FI_MSG | FI_RMA;
   for (int mr_mode : kModes) {
     for (const uint64_t caps : {uint64_t{kNeeded | FI_ATOMIC}, kNeeded}) {
-      const Info hints = hints_for(provider, caps, mr_mode);
+      const Info hints = hints_for(lib, provider, caps, mr_mode);
       if (hints == nullptr) return nullptr;
       fi_info* list = nullptr;
-      const int rc = libfabric()->getinfo(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION),
-                                          address.c_str(), nullptr, FI_SOURCE, hints.get(), &list);
+      const int rc = lib.getinfo(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), address.c_str(),
+                                 nullptr, FI_SOURCE, hints.get(), &list);
       if (rc != 0) {
         trace(kFacIni, kDebug, "provider {}: {}", provider, error_text(rc));
         continue;
@@ -54,7 +55,7 @@ Info query(const std::string& provider, const std::string& address, bool exact) 
         // libfabric has left out what "^x" excludes.
         const bool any = provider[0] == '^';
         if (!any && (exact ? name != provider : name.find(provider) == name.npos)) continue;
-        return Info(libfabric()->dupinfo(i));
+        return Info(lib.dupinfo(i));
       }
     }
   }
@@ -62,7 +63,8 @@ Info query(const std::string& provider, const std::string& address, bool exact) 
 }
 }  // namespace
 
-std::vector<Info> candidates(const std::string& provider, const std::string& address) {
+std::vector<Info> candidates(const std::string& provider, const std::string& address,
+                             const Libfabric& lib) {
   // Devices that reach remote memory by themselves come first; they show on their own addresses
   // only. The native tcp provider wakes a sleeping peer and makes first contact many times faster
   // than rxm. It is called net up to libfabric 1.17, tcp afterwards; 1.17 has a tcp without RDM
@@ -72,12 +74,12 @@ std::vector<Info> candidates(const std::string& provider, const std::string& add
   if (provider.empty() || provider == "tcp") {
     for (const std::string& name : kBest) {
       if (!provider.empty() && name.find("verbs") != name.npos) continue;
-      if (Info i = query(name, address, true)) out.push_back(std::move(i));
+      if (Info i = query(lib, name, address, true)) out.push_back(std::move(i));
     }
     return out;
   }
-  Info i = query(provider, address, true);
-  if (i == nullptr) i = query(provider, address, false);
+  Info i = query(lib, provider, address, true);
+  if (i == nullptr) i = query(lib, provider, address, false);
   if (i != nullptr) out.push_back(std::move(i));
   return out;
 }

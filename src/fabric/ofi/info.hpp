@@ -16,7 +16,8 @@ struct FreeInfo {
 using Info = std::unique_ptr<fi_info, FreeInfo>;
 
 // At most one entry for each provider name; empty when the machine has none. `provider` as in
-// Config; `address` a numeric local one.
-std::vector<Info> candidates(const std::string& provider, const std::string& address);
+// Config; `address` a numeric local one; `lib` what is asked, which a test may stand in for.
+std::vector<Info> candidates(const std::string& provider, const std::string& address,
+                             const Libfabric& lib);
 
 }  // namespace cmi::fabric::ofi

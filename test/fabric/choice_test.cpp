@@ -1,0 +1,72 @@
+// Which provider is tried first, told from what libfabric answers; a stand-in for it has what no
+// machine of a test has: a device.
+#include <rdma/fi_errno.h>
+
+#include <algorithm>
+
+#include "fabric/ofi/info.hpp"
+#include "fabric/world.hpp"
+#include "support/skip.hpp"
+
+namespace cmi::test {
+namespace {
+
+namespace ofi = fabric::ofi;
+using Names = std::vector<std::string>;
+
+constexpr const char* kDeviceAddress = "192.0.2.1";
+Names offered;  // by the stand-in; verbs at the address of its device only
+
+int answer(uint32_t, const char* node, const char*, uint64_t, const fi_info* hints,
+           fi_info** list) {
+  const std::string asked = hints->fabric_attr->prov_name;
+  const auto at = std::find(offered.begin(), offered.end(), asked);
+  const bool device = asked.find("verbs") != asked.npos;
+  if (at == offered.end() || (device && node != std::string(kDeviceAddress))) return -FI_ENODATA;
+  *list = ofi::libfabric()->dupinfo(hints);
+  return *list != nullptr ? 0 : -FI_ENOMEM;
+}
+
+// Null without libfabric.
+std::unique_ptr<ofi::Libfabric> stand_in(const Names& has) {
+  if (ofi::libfabric() == nullptr) return nullptr;
+  offered = has;
+  auto lib = std::make_unique<ofi::Libfabric>(*ofi::libfabric());
+  lib->getinfo = answer;
+  return lib;
+}
+
+// The names, each with a blank behind it.
+std::string order(const ofi::Libfabric& lib, const std::string& provider,
+                  const std::string& address) {
+  std::string names;
+  for (const ofi::Info& i : ofi::candidates(provider, address, lib)) {
+    names += std::string(i->fabric_attr->prov_name) + " ";
+  }
+  return names;
+}
+
+TEST_CASE("where_there_is_a_device_verbs_is_tried_before_tcp") {
+  for (const std::string native : {"net", "tcp"}) {  // up to libfabric 1.17, and after it
+    CAPTURE(native);
+    const auto lib = stand_in({"sockets", "tcp;ofi_rxm", native, "verbs;ofi_rxm"});
+    if (lib == nullptr) return skip("there is no libfabric on this machine");
+    CHECK(order(*lib, "", kDeviceAddress) == "verbs;ofi_rxm " + native + " tcp;ofi_rxm ");
+    CHECK(order(*lib, "", "127.0.0.1") == native + " tcp;ofi_rxm ");
+    // Who asks for tcp gets tcp.
+    CHECK(order(*lib, "tcp", kDeviceAddress) == native + " tcp;ofi_rxm ");
+    CHECK(order(*lib, "verbs;ofi_rxm", kDeviceAddress) == "verbs;ofi_rxm ");
+    CHECK(order(*lib, "verbs;ofi_rxm", "127.0.0.1") == "");
+    CHECK(order(*lib, "sockets", kDeviceAddress) == "sockets ");
+  }
+}
+
+TEST_CASE("without_a_native_tcp_provider_rxm_is_the_first") {
+  const auto lib = stand_in({"sockets", "tcp;ofi_rxm"});
+  if (lib == nullptr) return skip("there is no libfabric on this machine");
+  CHECK(order(*lib, "", "127.0.0.1") == "tcp;ofi_rxm ");
+  CHECK(order(*stand_in({"sockets"}), "", "127.0.0.1") == "");
+}
+
+}  // namespace
+}  // namespace cmi::test
