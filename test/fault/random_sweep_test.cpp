@@ -368,8 +368,8 @@ class Scene {
     } while (cause == Fault::kNone && !deadline.passed());
     CHECK_MESSAGE(cause == CMI_ERROR_SINVAL, name(n), " has cause ", cause);
   }
-  // Says that something was lost if a home is dead; of that each thread is told once. The home that owes
-  // the end of a publication tells so at each of its own barriers.
+  // Says that something was lost if a home is dead; of that each thread is told once. The home that
+  // owes the end of a publication tells so at each of its own barriers.
   void barrier(const Program& program, uint32_t n) {
     let(n, [&](Process& p) {
       Answer done = mb(p);
