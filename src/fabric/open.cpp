@@ -9,6 +9,7 @@
 #include "fabric/fabric.hpp"
 #include "fabric/ofi/address.hpp"
 #include "fabric/ofi/domain.hpp"
+#include "fabric/ofi/first.hpp"
 #include "fabric/ofi/refused.hpp"
 #include "fabric/split.hpp"
 
@@ -34,8 +35,15 @@ Result<std::unique_ptr<Fabric>> open_fabric(const Config& config) {
   ofi::KeepSignalHandlers keep;
   const Result<std::string> address = ofi::local_address(config.address);
   if (!address) return address.status();
+  return ofi::open_first(ofi::candidates(config.provider, *address, *ofi::libfabric()), config,
+                         *address, ofi::libfabric()->fabric);
+}
+
+Result<std::unique_ptr<Fabric>> ofi::open_first(std::vector<Info> found, const Config& config,
+                                                const std::string& address,
+                                                OfiFabric::Opener opener) {
   const char* wanted = config.provider.empty() ? "any" : config.provider.c_str();
-  for (ofi::Info& info : ofi::candidates(config.provider, *address, *ofi::libfabric())) {
+  for (ofi::Info& info : found) {
     const std::string name = info->fabric_attr->prov_name;
     if (const char* why = ofi::why_refused(name)) {
       alert(kFacIni, "provider {} is not used: {}", name, why);
@@ -44,7 +52,7 @@ Result<std::unique_ptr<Fabric>> open_fabric(const Config& config) {
     }
     const bool tried =
         std::find(config.tried.begin(), config.tried.end(), name) != config.tried.end();
-    Result<std::unique_ptr<Fabric>> f = ofi::OfiFabric::open(std::move(info), tried);
+    Result<std::unique_ptr<Fabric>> f = ofi::OfiFabric::open(std::move(info), tried, opener);
     if (!f) continue;  // traced where it failed
     if (config.provider.empty() && !(*f)->traits().wait_fd) {
       trace(kFacIni, kWarn, "provider {}: no descriptor to sleep on", name);
@@ -56,7 +64,7 @@ Result<std::unique_ptr<Fabric>> open_fabric(const Config& config) {
     alert(kFacIni, "no libfabric provider opens: too many open files");
     return Status::kNoMem;
   }
-  alert(kFacIni, "no usable libfabric provider on {} (asked for: {})", *address, wanted);
+  alert(kFacIni, "no usable libfabric provider on {} (asked for: {})", address, wanted);
   return Status::kNotSupp;
 }
 

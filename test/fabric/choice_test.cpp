@@ -1,9 +1,10 @@
-// Which provider is tried first, told from what libfabric answers; a stand-in for it has what no
-// machine of a test has: a device.
+// Which provider is tried first, told from what libfabric answers: a stand-in for it has what no
+// machine of a test has, a device. And what happens to one that fails its trial.
 #include <rdma/fi_errno.h>
 
 #include <algorithm>
 
+#include "fabric/ofi/first.hpp"
 #include "fabric/ofi/info.hpp"
 #include "fabric/world.hpp"
 #include "support/skip.hpp"
@@ -66,6 +67,36 @@ TEST_CASE("without_a_native_tcp_provider_rxm_is_the_first") {
   if (lib == nullptr) return skip("there is no libfabric on this machine");
   CHECK(order(*lib, "", "127.0.0.1") == "tcp;ofi_rxm ");
   CHECK(order(*stand_in({"sockets"}), "", "127.0.0.1") == "");
+}
+
+// Told apart by whether they have swaps.
+TEST_CASE("a_provider_that_fails_its_trial_gives_way_to_the_next") {
+  if (ofi::libfabric() == nullptr) return skip("there is no libfabric on this machine");
+  fabric::ProviderModes unsafe, deaf, good;
+  unsafe.keeps_closed_keys = true;
+  deaf.wait_fd = false;
+  good.atomics = false;
+  const auto first = fabric::FakeProvider::make(unsafe), second = fabric::FakeProvider::make(deaf),
+             third = fabric::FakeProvider::make(good);
+  const auto open = [&](const std::vector<fabric::FakeProvider*>& in_order) {
+    std::vector<ofi::Info> found;
+    for (fabric::FakeProvider* p : in_order) found.push_back(p->describe());
+    return ofi::open_first(std::move(found), {}, "", fabric::open_fabric_of);
+  };
+  const auto f = open({first.get(), second.get(), third.get()});
+  REQUIRE(f);
+  CHECK((*f)->traits().wait_fd);
+  CHECK(!(*f)->traits().cas);
+  CHECK(open({first.get(), second.get()}).status() == Status::kNotSupp);
+  // And one that keeps what it says does not.
+  std::vector<ofi::Info> found;
+  found.push_back(fabric::FakeProvider::make({})->describe());
+  found.push_back(third->describe());
+  fid_fabric* const unopened = found.back()->fabric_attr->fabric;
+  const auto best = ofi::open_first(std::move(found), {}, "", fabric::open_fabric_of);
+  REQUIRE(best);
+  CHECK((*best)->traits().cas);
+  CHECK(fi_close(&unopened->fid) == 0);
 }
 
 }  // namespace

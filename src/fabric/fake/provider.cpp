@@ -68,6 +68,7 @@ class Provider final : public FakeProvider, public std::enable_shared_from_this<
     net_ = FakeNet::make(net);
   }
   Result<std::unique_ptr<Fabric>> open() override;
+  ofi::Info describe() override;
   FakeNet& net() override { return *net_; }
   void overrun(Bytes endpoint) override {
     Guard g(mu);
@@ -674,13 +675,14 @@ int fabric_trywait(fid_fabric*, fid** fids, int) {
   return q.good.empty() && q.bad.empty() && q.ep->endpoint->may_sleep() ? 0 : -FI_EAGAIN;
 }
 
-// Stands for fi_fabric: the object was made beforehand.
-int take_fabric(fi_fabric_attr* attr, fid_fabric** out, void*) {
-  *out = std::exchange(attr->fabric, nullptr);
-  return 0;
+Result<std::unique_ptr<Fabric>> Provider::open() {
+  if (ofi::libfabric() == nullptr) return Status::kNotSupp;
+  ofi::Info info = describe();
+  if (info == nullptr) return Status::kNoMem;
+  return ofi::OfiFabric::open(std::move(info), false, open_fabric_of);
 }
 
-Result<std::unique_ptr<Fabric>> Provider::open() {
+ofi::Info Provider::describe() {
   static fi_ops ops = closing_ops<FakeFabricFid>();
   static fi_ops_fabric fabric_ops = [] {
     fi_ops_fabric o = {};
@@ -689,9 +691,9 @@ Result<std::unique_ptr<Fabric>> Provider::open() {
     o.trywait = fabric_trywait;
     return o;
   }();
-  if (ofi::libfabric() == nullptr) return Status::kNotSupp;
+  if (ofi::libfabric() == nullptr) return nullptr;
   ofi::Info info(ofi::libfabric()->dupinfo(nullptr));
-  if (info == nullptr) return Status::kNoMem;
+  if (info == nullptr) return nullptr;
   auto* fabric = new FakeFabricFid;
   fabric->provider = shared_from_this();
   fabric->fid.fid.fclass = FI_CLASS_FABRIC;
@@ -709,13 +711,19 @@ Result<std::unique_ptr<Fabric>> Provider::open() {
   if (modes.ordered) {
     info->tx_attr->msg_order = info->rx_attr->msg_order = FI_ORDER_SAW | FI_ORDER_SAS;
   }
-  return ofi::OfiFabric::open(std::move(info), false, take_fabric);
+  return info;
 }
 
 }  // namespace
 }  // namespace cmi::fabric::fake
 
 namespace cmi::fabric {
+// The object was made beforehand.
+int open_fabric_of(fi_fabric_attr* attr, fid_fabric** out, void*) {
+  *out = std::exchange(attr->fabric, nullptr);
+  return 0;
+}
+
 std::shared_ptr<FakeProvider> FakeProvider::make(const ProviderModes& modes) {
   return std::make_shared<fake::Provider>(modes);
 }

@@ -12,6 +12,7 @@
 
 #include "fabric/fabric.hpp"
 #include "fabric/fake/fake.hpp"
+#include "fabric/ofi/info.hpp"
 
 namespace cmi::fabric {
 
@@ -35,9 +36,15 @@ class FakeProvider {
 
   // A node: the provider opened, and tried, by src/fabric/ofi. It keeps the provider alive.
   virtual Result<std::unique_ptr<Fabric>> open() = 0;
+  // What libfabric would say of it: for one node, opened by open_fabric_of(). Null: no memory, or
+  // no libfabric.
+  virtual ofi::Info describe() = 0;
   virtual FakeNet& net() = 0;  // for faults
   // The endpoint's queue had no room for a completion: nothing can be read from it any more.
   virtual void overrun(Bytes endpoint) = 0;
 };
+
+// Stands for fi_fabric, for what describe() gave.
+int open_fabric_of(fi_fabric_attr* attr, fid_fabric** out, void* context);
 
 }  // namespace cmi::fabric
