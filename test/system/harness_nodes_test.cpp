@@ -1,12 +1,17 @@
 // The harness itself: commands, deadlines, deaths. None of these use the library.
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdlib>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "system/guard.hpp"
+#include "system/litter.hpp"
 #include "system/nodes.hpp"
 
 namespace cmi::test {
@@ -63,6 +68,41 @@ TEST_SUITE("harness") {
     static uint64_t word = 7;
     CHECK(child.run([] { return load64(reinterpret_cast<uint64_t>(&word)); }).value == 7);
     CHECK(child.run([] { return store8(16, 1); }).cause() == Fault::kPlain);
+  }
+
+  TEST_CASE("what_a_cluster_leaves_in_shared_memory_or_running_is_seen") {
+    const Litter litter;
+    const std::string mine = "/dev/shm/left:" + std::to_string(::getpid()) + ":1";
+    CHECK(litter.shared({::getpid()}).empty());
+    const Fd file(::open(mine.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0600));
+    REQUIRE(file);
+    CHECK(litter.shared({::getpid()}) == std::vector<std::string>{mine});
+    CHECK(litter.shared({::getpid() + 1}).empty());
+    ::unlink(mine.c_str());
+    CHECK(litter.shared({::getpid()}).empty());
+
+    // A child's child whose parent has ended.
+    int ends[2];
+    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const pid_t orphan = ::fork();
+      if (orphan == 0) {
+        char end;
+        ::close(ends[1]);
+        [[maybe_unused]] const ssize_t got = ::read(ends[0], &end, 1);  // until the test ends
+      }
+      ::_exit(0);
+    }
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    const std::set<pid_t> running = litter.running({}, 0);
+    CHECK(running.size() == 1);
+    CHECK(litter.running(running, 0).empty());
+    ::close(ends[0]);
+    ::close(ends[1]);
+    CHECK(litter.running({}).empty());
+    for (pid_t orphan : running) CHECK(::waitpid(orphan, &status, 0) == orphan);
   }
 }
 

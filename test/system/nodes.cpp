@@ -24,6 +24,7 @@
 #include "support/skip.hpp"
 #include "system/calls.hpp"
 #include "system/guard.hpp"
+#include "system/litter.hpp"
 
 extern char** environ;
 
@@ -162,10 +163,23 @@ bool died_by(int status, int signal_number) {
 
 // ---- Process --------------------------------------------------------------------------------
 
-Process::Process(std::string name, pid_t pid, Fd channel)
-    : name_(std::move(name)), pid_(pid), channel_(std::move(channel)) {}
+namespace {
+// Children of all clusters that there are.
+std::set<pid_t>& living() {
+  static std::set<pid_t> pids;
+  return pids;
+}
+}  // namespace
 
-Process::~Process() { kill(); }
+Process::Process(std::string name, pid_t pid, Fd channel)
+    : name_(std::move(name)), pid_(pid), channel_(std::move(channel)) {
+  living().insert(pid_);
+}
+
+Process::~Process() {
+  kill();
+  living().erase(pid_);
+}
 
 void Process::signal(int number) {
   if (!ended_) ::kill(pid_, number);
@@ -242,7 +256,7 @@ void Process::receive(void* result, size_t size, int seconds) {
 
 // ---- Cluster --------------------------------------------------------------------------------
 
-Cluster::Cluster() {
+Cluster::Cluster() : litter_(std::make_unique<Litter>()) {
   char name[] = "/dev/shm/cmi-test-XXXXXX";
   if (::mkdtemp(name) == nullptr) throw ChildFailed("no temporary folder");
   scratch_ = name;
@@ -278,8 +292,16 @@ Cluster::~Cluster() {
     CHECK_MESSAGE(left.empty(), "left in the runtime folder: ", left.empty() ? "" : left.front());
     processes_.clear();
   }
+  if (judge) check_no_litter();
   std::error_code ignored;
   std::filesystem::remove_all(scratch_, ignored);
+}
+
+void Cluster::check_no_litter() const {
+  const std::vector<std::string> shared = litter_->shared(pids_);
+  CHECK_MESSAGE(shared.empty(), "left in shared memory: ", shared.empty() ? "" : shared.front());
+  const std::set<pid_t> running = litter_->running(living());
+  CHECK_MESSAGE(running.empty(), "left running: ", running.empty() ? 0 : *running.begin());
 }
 
 std::vector<std::string> Cluster::files() const {
@@ -330,6 +352,7 @@ Process& Cluster::spawn_bare(const std::string& node, const Env& env) {
     ::_exit(127);
   }
   nodes_.push_back(node);
+  pids_.insert(pid);
   processes_.push_back(std::make_unique<Process>(node, pid, std::move(ours)));
   return *processes_.back();
 }

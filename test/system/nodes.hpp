@@ -8,7 +8,8 @@
 // Arguments and results are copied as bytes. The library is used by the children alone, so that the
 // test program itself has no thread but its first. Every wait has a deadline; a child that died is
 // reported with its signal, as an exception. Whatever happens, no child outlives its Cluster, whose
-// end also checks that nothing was left in the runtime folder.
+// end also checks that nothing was left in the runtime folder, and of what bears the children's
+// numbers in /dev/shm and of their own children nothing either.
 //
 // CMI_TEST_PROVIDER, _ADDRESS, _KERNEL and _FAULT in the test's environment become CMI_PROVIDER
 // and so on in that of the children, unless the test says otherwise.
@@ -23,6 +24,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -176,6 +178,8 @@ R Pending<R>::finish(int seconds) {
   return get(seconds);
 }
 
+class Litter;
+
 class Cluster {
  public:
   Cluster();
@@ -197,6 +201,10 @@ class Cluster {
   std::vector<std::string> files() const;
 
  private:
+  void check_no_litter() const;
+
+  std::unique_ptr<Litter> litter_;
+  std::set<pid_t> pids_;  // of all that it spawned
   std::string scratch_;
   std::string runtime_folder_;
   std::vector<std::string> nodes_;
