@@ -706,7 +706,9 @@ bool fail_at(const Point& point) {
       if (pilot.passed(role) > 0) who.emplace_back(role, pilot.passed(role) > 1 ? 2 : 1);
     }
   }
-  for (const auto& [role, nth] : who) {
+  for (const auto& [one, passage] : who) {
+    const Role role = one;  // a binding cannot be captured
+    const uint64_t nth = passage;
     CAPTURE(role);
     CAPTURE(nth);
     Play play(point, role, nth);
