@@ -90,7 +90,7 @@ void add_the_lost(Line& line) {
   constexpr int kPatience = 2000;
   bool found = false;
   for (int waited = 0; !found && waited < kPatience; waited += kTurn) {
-    const int share = kTurn / std::max(1, static_cast<int>(partners.size()));
+    const int share = std::max(1, kTurn / std::max(1, static_cast<int>(partners.size())));
     for (const Partner& partner : partners) {
       if (!has_ended(partner, share)) continue;
       found = true;

@@ -45,6 +45,7 @@ const char* error_name(cmi_error error) {
 void SharedMemory::check(bool worked, const char* call) const {
   if (worked) return;
   const cmi_error error = cmi_get_error(context_);
+  std::fflush(nullptr);
   give_up_for_loss(fmt::format("{} failed with error {} ({})", call, static_cast<int>(error),
                                error_name(error)));
 }

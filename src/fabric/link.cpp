@@ -90,6 +90,7 @@ void Link::connect_locked() {
   if (!port) {
     trace(kFacMem, kWarn, "link: no endpoint: {}", status_name(port.status()));
     // Nobody was asked anything: what we lack is not held against the home.
+    no_doors_ = 0;
     if (++not_opened_ >= routes_.size()) {
       unreachable_since_.store(0, std::memory_order_relaxed);
       local_fault_.store(true, std::memory_order_release);
@@ -105,6 +106,7 @@ void Link::connect_locked() {
   auto door = s->endpoint().add_peer(route.home_door);
   if (!door) return no_door_locked();
   no_doors_ = 0;
+  without_door_.store(false, std::memory_order_relaxed);
   s->door_ = *door;
   std::byte hello[256];
   Writer out(hello);

@@ -123,13 +123,6 @@ bool loopback(const sockaddr_storage& a) {
          IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(a).sin6_addr);
 }
 
-// Only who has an address may bind to it.
-bool of_this_machine(const sockaddr_storage& a) {
-  const Fd fd(socket(a.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  const socklen_t len = a.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-  return fd && bind(fd.get(), reinterpret_cast<const sockaddr*>(&a), len) == 0;
-}
-
 // The address's own bytes, without family and port.
 Bytes host_bytes(const sockaddr_storage& a) {
   const auto* v4 = &reinterpret_cast<const sockaddr_in&>(a).sin_addr;
@@ -139,6 +132,21 @@ Bytes host_bytes(const sockaddr_storage& a) {
 
 bool same_host(const sockaddr_storage& a, const sockaddr_storage& b) {
   return a.ss_family == b.ss_family && std::ranges::equal(host_bytes(a), host_bytes(b));
+}
+
+// Who sends to an address of his own does it from there. Binding does not tell: machines may be set
+// up to let everybody bind to any address (ip_nonlocal_bind).
+bool of_this_machine(const sockaddr_storage& a) {
+  const Fd fd(socket(a.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage to = a, from{};
+  constexpr in_port_t kAny = 9;  // nothing is sent
+  if (a.ss_family == AF_INET) reinterpret_cast<sockaddr_in&>(to).sin_port = htons(kAny);
+  if (a.ss_family == AF_INET6) reinterpret_cast<sockaddr_in6&>(to).sin6_port = htons(kAny);
+  const socklen_t len = a.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+  socklen_t room = sizeof from;
+  return fd && connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), len) == 0 &&
+         getsockname(fd.get(), reinterpret_cast<sockaddr*>(&from), &room) == 0 &&
+         same_host(from, a);
 }
 
 // Whether an interface that has the one address says that the other is in its subnet.

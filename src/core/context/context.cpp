@@ -102,9 +102,9 @@ void Context::thread_exits(void* thread) {
 
 namespace {
 // Segments and caches lie there, and userfaultfd takes no other files.
-bool on_tmpfs(const std::string& folder) {
+bool on_another_file_system(const std::string& folder) {
   struct statfs info;
-  return statfs(folder.c_str(), &info) == 0 && info.f_type == TMPFS_MAGIC;
+  return statfs(folder.c_str(), &info) == 0 && info.f_type != TMPFS_MAGIC;
 }
 }  // namespace
 
@@ -166,19 +166,20 @@ Result<Context*> Context::start(uint16_t verno, const cmi_cbs* callbacks,
   c.id_ = random_context_id();
   auto node = node::Node::join(
       {c.environment_.runtime_dir, c.environment_.node_name, c.environment_.mem_max}, c.id_);
-  if (!node) {
-    alert(kFacIni, "cannot join the node in {}: {}", c.environment_.runtime_dir,
-          status_name(node.status()));
-    return node.status();
-  }
-  c.node_ = node.take();
-  if (!on_tmpfs(c.environment_.runtime_dir)) {
+  // Asked when the folder is there, and first: such a file system may have failed the join, too.
+  if (on_another_file_system(c.environment_.runtime_dir)) {
     alert(kFacIni,
           "CMI_RUNTIME_DIR: {} is not on a tmpfs, as /dev/shm is: the kernel does not let pages of "
           "other file systems be watched",
           c.environment_.runtime_dir);
     return because(Status::kNotSupp, "the runtime folder is not on a tmpfs");
   }
+  if (!node) {
+    alert(kFacIni, "cannot join the node in {}: {}", c.environment_.runtime_dir,
+          status_name(node.status()));
+    return node.status();
+  }
+  c.node_ = node.take();
   auto told = events::Events::open(c);
   if (!told) return told.status();
   c.events_ = told.take();

@@ -354,8 +354,10 @@ bool Home::ask_owner(node::ContextSlot owner, uint8_t what, int32_t segment, uin
       while (!answered && !deadline.passed()) {
         answered = wait(*p, Deadline{std::min(deadline.at, now() + 100 * kMilli)});
         if (answered) break;
-        auto info = parts_.node.find(segment);
-        if (!info || (info->owner == owner && !info->owner_alive)) answered = true;
+        // A registry that cannot be had says nothing: who stopped may be the one who has it.
+        const auto info = parts_.node.find(segment, 2 * kMilli);
+        answered =
+            info ? info->owner == owner && !info->owner_alive : info.status() == Status::kInval;
         // The answer may have found our queue full: ask again. Each thing is done twice without
         // harm.
         if (!answered) {

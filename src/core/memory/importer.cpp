@@ -93,7 +93,9 @@ std::shared_ptr<fabric::Link> Importer::link_to(const access::RsegInfo& rseg) {
 // given longer to answer than the reconfiguration timeout. *refused: nobody listens at its door.
 Result<std::vector<std::byte>> Importer::open(fabric::Link& link, bool through, Bytes question,
                                               bool* refused, Deadline deadline) {
-  const Deadline last{std::max(deadline.at, now() + kFirstContact)};
+  // Of several routes, the later rounds take longer: see Link::patience_locked.
+  const Nanos rounds = link.routes() > 1 ? 4 * kSecond : 0;
+  const Deadline last{std::max(deadline.at, now() + kFirstContact + rounds)};
   const std::vector<fabric::DoorAddress> doors = link.home_doors();
   const auto type = through ? RequestType::kOpenThrough : RequestType::kOpen;
   auto request = link.start(static_cast<uint16_t>(type), question);
@@ -107,7 +109,7 @@ Result<std::vector<std::byte>> Importer::open(fabric::Link& link, bool through, 
       why = Status::kNoMem;
       break;
     }
-    if (link.without_door()) {
+    if (link.without_door() && link.heard() == 0) {
       *refused = true;
       break;
     }

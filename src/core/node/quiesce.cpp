@@ -9,7 +9,8 @@ namespace cmi::node {
 
 Status ask_quiesce(Node& node, int32_t segment, bool on, Deadline deadline) {
   const auto info = node.find(segment);
-  if (!info || info->removed || info->kind != SegmentKind::kHome) return Status::kInval;
+  if (!info) return info.status();
+  if (info->removed || info->kind != SegmentKind::kHome) return Status::kInval;
   const uint64_t question = random_u64();
   std::byte buf[64];
   Writer out(buf);
