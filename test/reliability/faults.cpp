@@ -339,7 +339,7 @@ const std::vector<Kind>& kinds() {
       {"importer-no-descriptors", "an importer has no descriptors left", "the importer's error",
        "nothing", "seg_imp fails", 1, importer_without_descriptors},
       {"link-not-rebuilt", "a home is silent, and its importer has no descriptors left",
-       "the event", "stores that were not flushed, told by HW", "HW", 8, link_not_rebuilt},
+       "the event", "stores that were not flushed, told by HW", "HCTXT_DOWN", 8, link_not_rebuilt},
       {"small-tmpfs", "the home's runtime folder is full", "the error", "nothing", "CMI_ERR_NOMEM",
        1, small_tmpfs_full},
       {"lying-importer", "an importer lies to its home", "the longest round of another importer",

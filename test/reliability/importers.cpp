@@ -116,7 +116,8 @@ Seen link_not_rebuilt() {
   REQUIRE(limit_descriptors(*s.peer, true));
   const Nanos fault = now();
   s.home->stop();
-  const uint64_t told = s.must_tell(CMI_EVENT_HW);
+  const uint64_t told =
+      s.must_tell(CMI_EVENT_HCTXT_DOWN);  // HW before, where something was unflushed
   REQUIRE(limit_descriptors(*s.peer, false));
   client.finish();
   s.home->kill();

@@ -192,14 +192,15 @@ struct FakeEp final : Receiver {
   std::deque<Receive> receives CMI_GUARDED_BY(mu);
   std::deque<std::vector<std::byte>> early CMI_GUARDED_BY(mu);
   std::map<fi_addr_t, Peer> peers CMI_GUARDED_BY(mu);
-  std::set<Op*> ops CMI_GUARDED_BY(mu);
+  struct NetOp;
+  std::set<NetOp*> ops CMI_GUARDED_BY(mu);
   std::unique_ptr<Endpoint> endpoint;
   bool enabled = false;
 
   ~FakeEp() override {
     endpoint.reset();
     Guard g(mu);
-    for (Op* op : ops) delete op;
+    for (NetOp* op : ops) delete op;
   }
   void on_message(Endpoint&, Bytes message) override {
     Guard g(mu);
