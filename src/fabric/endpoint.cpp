@@ -29,6 +29,7 @@ class Waiting {
   Waiting(const Waiting&) = delete;
   Waiting& operator=(const Waiting&) = delete;
   bool alone() const { return before_ == 0; }
+  int others() const { return threads_.load(std::memory_order_relaxed) - 1; }
 
  private:
   std::atomic<int>& threads_;
@@ -101,7 +102,7 @@ Cause Endpoint::wait(Op& op, Deadline deadline) {
     if (op.done()) break;
     const Nanos t = now();
     if (t >= deadline.at) return Cause::kTimeout;
-    if (spin.again(t)) continue;
+    if (spin.again(t, self.others())) continue;
     const Nanos nap = std::min(kNap, deadline.at - t);
     if (wait_fd() >= 0 && !sleeping_.exchange(true, std::memory_order_seq_cst)) {
       sleep_on_descriptor(op, nap);

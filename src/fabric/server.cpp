@@ -255,6 +255,7 @@ void Server::reply(const ContextId& client, uint64_t number, Bytes payload) {
   // Under way first, then kept: the client waits.
   if (c.serving != nullptr) {
     c.serving->port->send(c.serving->peer, {FrameKind::kReply, 0, c.secret, number, 0, payload});
+    awaited_.store(c.serving.get(), std::memory_order_relaxed);
   }
   c.answers.erase(c.answers.begin(), c.answers.lower_bound(c.settled));
   c.answers[number].assign(payload.begin(), payload.end());
@@ -287,6 +288,7 @@ bool Server::notice(const ContextId& client, uint64_t number, uint16_t type, Byt
   out.put(ack_secret);
   out.bytes(payload);
   doors_[via]->send(peer, {FrameKind::kNotice, type, secret, number, 0, out.done()});
+  awaited_.store(nullptr, std::memory_order_relaxed);
   return true;
 }
 
@@ -418,15 +420,16 @@ Nanos Server::heard(const ContextId& client) {
   return it == clients_.end() ? 0 : it->second.heard;
 }
 
-// Who was heard of last is looked at in each round, the others in every fourth: who asks is mostly
-// who asked before, and a look at each endpoint costs as much as the provider's system call.
+// Who is most likely to be heard of next is looked at in each round, the others in every fourth:
+// who has just been answered asks again, and notices are answered at the doors. A look at each
+// endpoint costs as much as the provider's system call.
 int Server::poll(bool all) {
   all = all || round_.fetch_add(1, std::memory_order_relaxed) % kRoundsForAll == 0;
-  const Serving* const last = last_heard_.load(std::memory_order_relaxed);
+  const Serving* const last = awaited_.load(std::memory_order_relaxed);
   int events = 0;
   if (all || last == nullptr) {
     for (auto& door : doors_) events += door->pump() + door->endpoint().poll();
-    if (events > 0) last_heard_.store(nullptr, std::memory_order_relaxed);
+    if (events > 0) awaited_.store(nullptr, std::memory_order_relaxed);
   }
   for (size_t i = 0;; ++i) {
     // One at a time: a handler of this client may fence another, which waits for its pollers.
@@ -438,7 +441,7 @@ int Server::poll(bool all) {
       serving = servings_[i];
     }
     const int found = serving->port->pump() + serving->port->endpoint().poll();
-    if (found > 0) last_heard_.store(serving.get(), std::memory_order_relaxed);
+    if (found > 0) awaited_.store(serving.get(), std::memory_order_relaxed);
     events += found;
   }
   return events;

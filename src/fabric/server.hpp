@@ -155,7 +155,7 @@ class Server : public Receiver {
   std::vector<std::shared_ptr<Serving>> servings_ CMI_GUARDED_BY(mu_);
   std::atomic<uint64_t> dropped_{0};
   std::atomic<unsigned> round_{0};
-  std::atomic<const Serving*> last_heard_{nullptr};  // by poll(); null: doors. Only compared
+  std::atomic<const Serving*> awaited_{nullptr};  // next, by poll(); null: doors. Only compared
 };
 
 }  // namespace cmi::fabric

@@ -3,19 +3,44 @@
 
 #include <sched.h>
 
+#include <algorithm>
+
 #include "core/base/clock.hpp"
 #include "core/base/lock.hpp"
 
 namespace cmi {
 
-// Until when the calling thread takes it that somebody computes on its processor.
-inline constinit thread_local Nanos t_crowded_until = 0;
+// Who else runs on a thread's processor, as the thread sees it by how long its yields take.
+class Company {
+ public:
+  // A yield that ended at `t` took so long. `others`: threads that wait as this one does, and take
+  // turns with it.
+  void yielded(Nanos t, Nanos took, int others) {
+    if (took < kNobody) alone_until_ = t + kAloneFor;
+    const bool lengthy = took > kLong * (1 + others);
+    // Once may be somebody who had something short to do, such as to start a thread.
+    if (lengthy && (lengthy_ || t < crowded_until_ + kCrowdedFor)) crowded_until_ = t + kCrowdedFor;
+    lengthy_ = lengthy;
+  }
+  bool crowded(Nanos t) const { return t < crowded_until_; }  // somebody computes here
+  Nanos alone_until() const { return alone_until_; }          // nobody ran when it last yielded
+
+  // Two threads that do nothing but yield take longer for a turn; a yield that changes nothing
+  // takes half of it.
+  static constexpr Nanos kNobody = kMicro, kAloneFor = 20 * kMicro;
+  static constexpr Nanos kLong = 200 * kMicro, kCrowdedFor = 20 * kMilli;
+
+ private:
+  Nanos crowded_until_ = -kCrowdedFor, alone_until_ = 0;
+  bool lengthy_ = false;  // the last one
+};
+inline constinit thread_local Company t_company;
 
 // Trying again costs less than being woken: without a break for a while, then yielding after each
 // try, since on a machine with few cores the one that is waited for may be the one that is not
-// running. Over when the span has passed. When yielding took so long that somebody must be
-// computing here, it is over at once for a while: who sleeps is scheduled before him when the time
-// comes, who yields after.
+// running; or, where there is nobody else to run, after some, since to yield takes as long as to
+// try. Over when the span has passed. Where somebody computes it is over at once for a while: who
+// sleeps is scheduled before him when the time comes, who yields after.
 class Spin {
  public:
   // `unbroken`: for so long it does not yield. `crowded`: for so long it tries again, without
@@ -23,22 +48,22 @@ class Spin {
   explicit Spin(Nanos span, Nanos unbroken, Nanos start = now(), Nanos crowded = 0)
       : yield_from_(start + unbroken), until_(start + span), crowded_until_(start + crowded) {}
 
-  // `t` is the present time. False: sleep instead.
-  bool again(Nanos t) {
+  // `t` is the present time; `others` as for Company::yielded. False: sleep instead.
+  bool again(Nanos t, int others = 0) {
     if (t >= until_) return false;
-    const bool crowded = t < t_crowded_until;
+    const bool crowded = t_company.crowded(t);
     if (crowded && t >= crowded_until_) return false;
-    if (crowded || t < yield_from_) {
+    if (crowded || t < std::max(yield_from_, t_company.alone_until())) {
       cpu_pause();
       return true;
     }
     sched_yield();
-    if (const Nanos after = now(); after - t > kLong) t_crowded_until = after + kCrowdedFor;
+    const Nanos after = now();
+    t_company.yielded(after, after - t, others);
     return true;
   }
 
  private:
-  static constexpr Nanos kLong = 200 * kMicro, kCrowdedFor = 20 * kMilli;
   Nanos yield_from_, until_, crowded_until_;
 };
 

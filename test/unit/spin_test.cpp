@@ -1,0 +1,50 @@
+// What a thread concludes from how long its yields take.
+#include "core/base/spin.hpp"
+
+#include <doctest/doctest.h>
+
+using namespace cmi;
+
+namespace {
+constexpr Nanos kLong = Company::kLong + 1, kQuick = Company::kNobody - 1;
+constexpr Nanos kOrdinary = 5 * kMicro, kStart = kSecond;
+}  // namespace
+
+TEST_CASE("one_long_yield_is_nobody_who_computes") {
+  Company here;
+  here.yielded(kStart, kLong, 0);
+  CHECK(!here.crowded(kStart));
+  here.yielded(kStart + kMilli, kOrdinary, 0);
+  here.yielded(kStart + 2 * kMilli, kLong, 0);
+  CHECK(!here.crowded(kStart + 2 * kMilli));
+}
+
+TEST_CASE("two_long_yields_in_a_row_are_and_one_more_where_somebody_did") {
+  Company here;
+  here.yielded(kStart, kLong, 0);
+  here.yielded(kStart + kMilli, kLong, 0);
+  const Nanos over = kStart + kMilli + Company::kCrowdedFor;
+  CHECK(here.crowded(over - 1));
+  CHECK(!here.crowded(over));
+  here.yielded(over, kOrdinary, 0);
+  CHECK(!here.crowded(over));
+  here.yielded(over + kMilli, kLong, 0);
+  CHECK(here.crowded(over + kMilli));
+}
+
+TEST_CASE("threads_that_take_turns_do_not_compute") {
+  Company here;
+  for (int i = 0; i < 10; ++i) here.yielded(kStart + i * kMilli, 7 * Company::kLong, 7);
+  CHECK(!here.crowded(kStart + 10 * kMilli));
+  for (int i = 0; i < 2; ++i) here.yielded(kStart + i * kMilli, 9 * Company::kLong, 7);
+  CHECK(here.crowded(kStart + 10 * kMilli));
+}
+
+TEST_CASE("a_yield_that_changes_nothing_is_not_repeated_for_a_while") {
+  Company here;
+  here.yielded(kStart, kOrdinary, 0);
+  CHECK(here.alone_until() <= kStart);
+  here.yielded(kStart, kQuick, 0);
+  CHECK(here.alone_until() == kStart + Company::kAloneFor);
+  CHECK(!here.crowded(kStart));
+}
