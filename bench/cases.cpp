@@ -20,6 +20,7 @@ const std::vector<Case>& all_cases() {
       {"store_miss_4k", store_miss, {"store_miss_4k", "store_miss_consist"}},
       {"read_seq", read_seq, {"read_seq"}},
       {"flush_sparse", flush_sparse, {"flush_sparse"}},
+      {"flush_consist", flush_consist, {"flush_consist"}},
       {"flush_scattered", flush_scattered, {"flush_scattered"}},
       {"flush_dense", flush_dense, {"flush_dense"}},
       {"flush_striped", flush_striped, {"flush_striped"}},
@@ -41,6 +42,7 @@ const std::vector<Case>& all_cases() {
        {"floor_trap_map", "floor_trap_store", "floor_protect", "floor_zap", "floor_protect_beside",
         "floor_zap_beside", "floor_mask"}},
       {"threads", threads, {"threads_1", "threads_2", "threads_4", "threads_8"}},
+      {"idle_cpu", idle_cpu, {"idle_cpu_home", "idle_cpu_importer"}},
       {"peers", peers, {"peers"}},
   };
   return cases;

@@ -123,6 +123,8 @@ void flush_scattered(Bench& b);
 void flush_dense(Bench& b);
 void flush_striped(Bench& b);
 void barriers(Bench& b);
+// cases_flush_consist.cpp
+void flush_consist(Bench& b);
 // cases_publish.cpp
 void publish_1(Bench& b);
 void publish_shared(Bench& b);
@@ -130,6 +132,8 @@ void wakeup(Bench& b);
 void cas(Bench& b);
 // cases_threads.cpp
 void threads(Bench& b);
+// cases_idle.cpp
+void idle_cpu(Bench& b);
 // cases_floor.cpp
 std::unique_ptr<Trap> make_trap(size_t pages);  // null where the kernel cannot: rows have no floor
 // SIGBUS is the trap's during the blocks of this side.

@@ -27,6 +27,7 @@ enum class Command : uint32_t {
   kBarrier,     // pages to store to first, version -> nanoseconds that the barrier took
   kCompute,     // 1: a thread computes for each CPU of the home, 0: no more
   kConnectRaw,  // takes in the addresses of the measuring process
+  kCpuTime,     // -> nanoseconds of CPU of the process so far, and of its raw thread
   // For other importers.
   kImport,
   kLeave,

@@ -13,12 +13,15 @@ namespace bench {
 inline constexpr size_t kPage = 4096;
 inline constexpr double kMicro = 1e3, kMilli = 1e6, kSecond = 1e9;  // in nanoseconds
 
-// CLOCK_MONOTONIC, which is one clock for all processes: the wake-up case compares readings.
-inline double now() {
+inline double reading_of(clockid_t clock) {
   timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
+  clock_gettime(clock, &t);
   return static_cast<double>(t.tv_sec) * kSecond + static_cast<double>(t.tv_nsec);
 }
+// CLOCK_MONOTONIC, which is one clock for all processes: the wake-up case compares readings.
+inline double now() { return reading_of(CLOCK_MONOTONIC); }
+// What all threads of this process have computed, in the kernel and outside.
+inline double cpu_time() { return reading_of(CLOCK_PROCESS_CPUTIME_ID); }
 
 // A case that cannot be measured, or did not measure what it says, ends by this.
 struct Failure : std::runtime_error {

@@ -1,6 +1,7 @@
 // Command loops.
 #include "worker.hpp"
 
+#include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
 
@@ -62,6 +63,12 @@ class RawThread {
     control_.raw_wanted.store(static_cast<uint32_t>(RawMode::kEnd));
     futex_wake(control_.raw_wanted);
     thread_.join();
+  }
+  double cpu_time() {
+    clockid_t clock{};
+    must(thread_.joinable() && pthread_getcpuclockid(thread_.native_handle(), &clock) == 0,
+         "the raw thread has no clock");
+    return reading_of(clock);
   }
   void connect() {
     polled_peer_ = polled_.add_peer(control_.peer_address);
@@ -185,6 +192,10 @@ void run_home(Control& control, const std::string& provider, size_t raw_size) {
     switch (m.command) {
       case Command::kConnectRaw:
         raw.connect();
+        break;
+      case Command::kCpuTime:
+        m.results[0] = static_cast<uint64_t>(cpu_time());
+        m.results[1] = static_cast<uint64_t>(raw.cpu_time());
         break;
       case Command::kMakeSegment:
         segment.reset();

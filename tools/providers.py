@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
 """Makes the table of doc/providers.md by a run: each provider by each guarantee.
 
-  providers.py [--build DIR] [--bench FILE] [--write] [PROVIDER ...]
+  providers.py [--build DIR] [--optimised DIR] [--bench FILE] [--write] [PROVIDER ...]
 
---build   folder of a build with tests (build/debug)
---bench   the benchmark of an optimised build (build/release/bench/cmi_bench); without one there, no
-          figures are measured
---write   puts the table into doc/providers.md instead of printing it alone
+--build      folder of a build with tests (build/debug)
+--optimised  folder of an optimised build (build/release), whose library, installed into a folder of its
+             own, plays the conformance program; where it is not built, none is played
+--bench      the benchmark (bench/cmi_bench of the optimised build); without one there, no figures are
+             measured
+--write      puts the table into doc/providers.md instead of printing it alone
 
 What stands in the table was seen in this run: a test of the contract that passed, failed or was
-skipped, or a figure of the benchmark. A provider that is not on this machine is marked untested; what
-is said of verbs was seen in the last run of the machines of test/verbs (`./run test -L verbs`).
+skipped, statements of the conformance program, or a figure of the benchmark. A provider that is not on
+this machine is marked untested; what is said of verbs was seen in the last run of the machines of
+test/verbs (`./run test -L verbs`). What does not hold is printed, with what was said about it.
 """
 
 import argparse
@@ -18,9 +21,11 @@ import fnmatch
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -28,7 +33,10 @@ PAGE = ROOT / "doc/providers.md"
 BEGIN, END = "<!-- table: made by tools/providers.py -->", "<!-- end of the table -->"
 SKIPPED = 77
 NOT_HERE = "does not open this provider"  # the reason of the contract's cases, test/fabric/world.cpp
-SECONDS = 60  # for one group of tests, and for the figures of one provider
+SECONDS = 60  # for one group of tests
+FIGURE_SECONDS = 120  # for the figures of one provider
+STATEMENT_SECONDS = 90  # the program itself gives up after 60
+PER_PROCESSOR = 3  # statements at once: they wait more than they compute
 
 # Name for CMI_PROVIDER, and the prefix of its cases among the contract tests; none: no cases.
 PROVIDERS = [
@@ -48,9 +56,10 @@ GUARANTEES = [
 FIGURES = [
     ("miss 4 KiB", "load_miss_4k"),
     ("CAS", "cas"),
-    ("flush, 1000 pages of 8 bytes", "flush_sparse"),
+    ("flush, 1000 pages of 8 bytes", "flush_consist"),
     ("sequential read", "read_seq"),
 ]
+IDLE = ("idle_cpu_home", "idle_cpu_importer")
 
 
 def contract(program, prefix, patterns, lacking):
@@ -95,31 +104,89 @@ def contract_on_machines(build, patterns, lacking):
     return lacking if any(matching) else "yes, emulated"
 
 
+def conformance_program(build):
+    """The path of the program, made against an installation of this build; None where it is not built."""
+    if not (build / "libcmi.so").exists():
+        return None
+    work = build / "providers"
+    subprocess.run([ROOT / "test/conformance/check", build, work, "cmake", shutil.which("cc")],
+                   stdout=subprocess.DEVNULL, timeout=10 * SECONDS, check=True)
+    return work / "conformance"
+
+
+def said_of(passed, skipped, total):
+    return f"{passed} of {total}" + (f", {skipped} skipped" if skipped else "")
+
+
+def conformance(program, provider):
+    """How many statements of the conformance program hold."""
+    if program is None:
+        return "not played"
+    env = dict(os.environ, CMI_PROVIDER=provider)
+    names = subprocess.run([program, "list"], stdout=subprocess.PIPE, text=True, timeout=SECONDS,
+                           check=True).stdout.split()
+
+    def status_of(name):
+        try:
+            run = subprocess.run([program, "one", name], env=env, stdout=subprocess.PIPE,
+                                 stderr=subprocess.STDOUT, text=True, timeout=STATEMENT_SECONDS,
+                                 check=False)
+            status, said = run.returncode, run.stdout
+        except subprocess.TimeoutExpired:
+            status, said = "none: it did not end", ""
+        if status not in (0, SKIPPED):
+            print(f"{provider}: {name}: status {status}\n{said}", file=sys.stderr)
+        return status
+
+    with ThreadPoolExecutor(PER_PROCESSOR * (os.cpu_count() or 1)) as pool:
+        statuses = list(pool.map(status_of, names))
+    return said_of(statuses.count(0), statuses.count(SKIPPED), len(statuses))
+
+
+def conformance_on_machines(build):
+    """As conformance(), from what the emulated machine has left: the statements that were chosen for it."""
+    try:
+        lines = (build / "verbs/alone/conformance.log").read_text().splitlines()
+    except OSError:
+        return "untested"
+    planned = [int(line.split("..")[1]) for line in lines if re.fullmatch(r"1\.\.\d+", line)]
+    ok = [line for line in lines if line.startswith("ok ")]
+    skipped = sum(line.endswith("# SKIP") for line in ok)
+    if not planned:
+        return "untested"
+    return said_of(len(ok) - skipped, skipped, planned[0]) + " chosen, emulated"
+
+
+def number(value):
+    return f"{value:.4g}" if value < 1000 else f"{value:.0f}"
+
+
+def cell(row):
+    """Our figure, and the raw one beside it."""
+    if row is None or row.get("value") is None:
+        return "not measured"
+    raw = row.get("raw")
+    beside = f" ({number(raw)})" if isinstance(raw, (int, float)) and raw > 0 else ""
+    return f"{number(row['value'])}{beside} {row['unit']}"
+
+
 def figures(bench, provider):
-    """The cells of one provider's figures: ours, and the raw one beside it."""
+    """The cells of one provider's figures; the idle ones are one cell, the first."""
     if not os.access(bench, os.X_OK):
-        return ["not measured"] * len(FIGURES)
+        return ["not measured"] * (1 + len(FIGURES))
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
-        command = [bench, "--quick", "--json", out.name, "--seconds", str(SECONDS)]
-        for _, row in FIGURES:
+        command = [bench, "--quick", "--json", out.name, "--seconds", str(FIGURE_SECONDS)]
+        for row in (*IDLE, *(row for _, row in FIGURES)):
             command += ["--only", row]
         env = dict(os.environ, CMI_PROVIDER=provider)
         subprocess.run(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                       timeout=SECONDS + 20, check=False)
+                       timeout=FIGURE_SECONDS + 20, check=False)
         rows = {}
         for line in Path(out.name).read_text().splitlines():
             row = json.loads(line)
             rows[row["name"]] = row
-    cells = []
-    for _, name in FIGURES:
-        row = rows.get(name)
-        if row is None or row.get("value") is None:
-            cells.append("not measured")
-            continue
-        raw = row.get("raw")
-        beside = f" ({raw:.4g})" if isinstance(raw, (int, float)) and raw > 0 else ""
-        cells.append(f"{row['value']:.4g}{beside} {row['unit']}")
-    return cells
+    idle = [cell(rows.get(name)) for name in IDLE]
+    return [f"home {idle[0]}, importer {idle[1]}"] + [cell(rows.get(name)) for _, name in FIGURES]
 
 
 def refused(provider):
@@ -130,22 +197,25 @@ def refused(provider):
 
 def table(options):
     program = str(options.build / "test/fabric_tests")
-    head = ["provider"] + [g for g, _, _ in GUARANTEES] + [f for f, _ in FIGURES]
+    played = conformance_program(options.optimised)
+    head = ["provider"] + [g for g, _, _ in GUARANTEES] + ["conformance", "idle CPU"]
+    head += [f for f, _ in FIGURES]
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
     for provider, prefix in PROVIDERS:
         if options.providers and provider not in options.providers:
             continue
         if "verbs" in provider:
             cells = [contract_on_machines(options.build, *guarantee[1:]) for guarantee in GUARANTEES]
-            cells += ["untested"] * len(FIGURES)
+            cells += [conformance_on_machines(options.build)] + ["untested"] * (1 + len(FIGURES))
         elif prefix is None:
             text = "refused" if refused(provider) else "untested"
             cells = [text] * (len(head) - 1)
         else:
             cells = [contract(program, prefix, *guarantee[1:]) for guarantee in GUARANTEES]
             if "untested" in cells[:1]:
-                cells += ["untested"] * len(FIGURES)
+                cells += ["untested"] * (2 + len(FIGURES))
             else:
+                cells += [conformance(played, provider)]
                 cells += figures(str(options.bench), provider)
         lines.append(f"| `{provider}` | " + " | ".join(cells) + " |")
         print(lines[-1], file=sys.stderr)
@@ -155,10 +225,12 @@ def table(options):
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("--build", type=Path, default=ROOT / "build/debug")
-    parser.add_argument("--bench", type=Path, default=ROOT / "build/release/bench/cmi_bench")
+    parser.add_argument("--optimised", type=Path, default=ROOT / "build/release")
+    parser.add_argument("--bench", type=Path)
     parser.add_argument("--write", action="store_true")
     parser.add_argument("providers", nargs="*")
     options = parser.parse_args()
+    options.bench = options.bench or options.optimised / "bench/cmi_bench"
     made = table(options)
     print(made)
     if options.write:
