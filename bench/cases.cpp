@@ -20,7 +20,6 @@ const std::vector<Case>& all_cases() {
       {"store_miss_4k", store_miss, {"store_miss_4k", "store_miss_consist"}},
       {"read_seq", read_seq, {"read_seq"}},
       {"flush_sparse", flush_sparse, {"flush_sparse"}},
-      {"flush_consist", flush_consist, {"flush_consist"}},
       {"flush_scattered", flush_scattered, {"flush_scattered"}},
       {"flush_dense", flush_dense, {"flush_dense"}},
       {"flush_striped", flush_striped, {"flush_striped"}},

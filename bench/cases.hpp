@@ -123,8 +123,6 @@ void flush_scattered(Bench& b);
 void flush_dense(Bench& b);
 void flush_striped(Bench& b);
 void barriers(Bench& b);
-// cases_flush_consist.cpp
-void flush_consist(Bench& b);
 // cases_publish.cpp
 void publish_1(Bench& b);
 void publish_shared(Bench& b);

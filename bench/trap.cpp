@@ -117,6 +117,7 @@ void Trap::serve(size_t index, bool store) {
   const uint64_t at = reinterpret_cast<uint64_t>(page(index));
   const bool absent = !mapped_[index];
   if (absent && fetch_) fetch_(index);
+  if (!absent && mark_) mark_(index);
   if (store) std::memcpy(twins_.data() + index * kPage, content(index), kPage);
   if (absent) {
     uffdio_continue map{};

@@ -28,10 +28,11 @@ class Trap {
 
   // Who touches an absent page of the view faults: `fetch`, if set, fills its content, and it is
   // mapped; at a load protected from stores, at a store with its twin copied. Who stores to a
-  // protected one faults: its twin is copied, and the protection taken away.
+  // protected one faults: after `mark`, if set, its twin is copied and the protection taken away.
   std::byte* page(size_t index) const { return view_ + index * kPage; }
   std::byte* content(size_t index) const { return service_ + index * kPage; }
   void set_fetch(std::function<void(size_t)> fetch) { fetch_ = std::move(fetch); }
+  void set_mark(std::function<void(size_t)> mark) { mark_ = std::move(mark); }
   size_t pages() const { return pages_; }
 
   void zap(size_t first, size_t count);
@@ -49,7 +50,7 @@ class Trap {
   std::vector<std::byte> twins_;
   std::vector<std::atomic<bool>>
       mapped_;  // false before a page leaves the view, true after it came
-  std::function<void(size_t)> fetch_;
+  std::function<void(size_t)> fetch_, mark_;
   struct sigaction before_ {};
   bool installed_ = false;
 };

@@ -56,7 +56,7 @@ GUARANTEES = [
 FIGURES = [
     ("miss 4 KiB", "load_miss_4k"),
     ("CAS", "cas"),
-    ("flush, 1000 pages of 8 bytes", "flush_consist"),
+    ("flush, 1000 pages of 8 bytes", "flush_sparse"),
     ("sequential read", "read_seq"),
 ]
 IDLE = ("idle_cpu_home", "idle_cpu_importer")
