@@ -31,6 +31,11 @@ class Fd {
   int fd_ = -1;
 };
 
+// All of it; a file takes part of a write only where it has no room for the rest.
+inline bool write_all(int fd, const void* from, size_t n, off_t at) {
+  return ::pwrite(fd, from, n, at) == static_cast<ssize_t>(n);
+}
+
 class Mapping {
  public:
   Mapping() = default;

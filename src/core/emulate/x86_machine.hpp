@@ -12,6 +12,11 @@
 
 namespace cmi::emulate {
 
+// Of a register among those of its kind.
+inline unsigned number_of(ZydisRegister r) {
+  return static_cast<unsigned>(ZydisRegisterGetId(r)) & 0x1f;
+}
+
 class Machine {
  public:
   Machine(ucontext_t& uc, Memory& memory, Bench& bench)

@@ -19,8 +19,6 @@ constexpr uint32_t kAllMasked = 0x1f80, kRaised = 0x3f;
 constexpr int kGregs[16] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI,
                             REG_R8,  REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
 
-unsigned number_of(ZydisRegister r) { return static_cast<unsigned>(ZydisRegisterGetId(r)) & 0x1f; }
-
 // What does something else than computing on its operand: with selectors, the stack pointer, whole
 // states, tiles, shadow stacks.
 bool is_strange(const ZydisDecodedInstruction& i) {

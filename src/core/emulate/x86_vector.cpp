@@ -8,8 +8,6 @@ namespace cmi::emulate {
 
 namespace {
 
-unsigned number_of(ZydisRegister r) { return static_cast<unsigned>(ZydisRegisterGetId(r)) & 0x1f; }
-
 bool is_mask(ZydisRegister r) { return ZydisRegisterGetClass(r) == ZYDIS_REGCLASS_MASK; }
 
 // Bytes of an element of the index.

@@ -10,8 +10,8 @@
 namespace cmi::memory {
 
 namespace {
-constexpr uint32_t kSweep = 64;     // pages given back at once
-constexpr int kNapsOfANotice = 20;  // of 1 ms, before the home is asked again
+constexpr uint32_t kBreakSweep = 64;  // pages given back at once
+constexpr int kNapsOfANotice = 20;    // of 1 ms, before the home is asked again
 }  // namespace
 
 Break Importer::read_break(Reader& in) {
@@ -96,8 +96,8 @@ bool Importer::on_break(const std::shared_ptr<Import>& holder, Reader in, Revoca
   std::vector<uint32_t> lost;
   std::vector<PageMark> marks;
   drop_pages(imp, past, &lost, &marks);
-  for (uint32_t done = 0; done < past.count; done += kSweep) {
-    evict(imp, past.first + done, std::min(kSweep, past.count - done), &lost);
+  for (uint32_t done = 0; done < past.count; done += kBreakSweep) {
+    evict(imp, past.first + done, std::min(kBreakSweep, past.count - done), &lost);
   }
   if (!marks.empty()) unmark(holder, marks);
   later->unsettled.push_back(past);

@@ -14,7 +14,8 @@ namespace cmi::memory {
 
 namespace {
 constexpr uint32_t kMinCache = 64;  // pages: less would evict what a thread is just about to use
-constexpr uint32_t kSweep = 64;     // pages looked at under their locks, and given back in one call
+constexpr uint32_t kCacheSweep =
+    64;  // pages looked at under their locks, and given back in one call
 
 bool can_go(const Page& p) {
   return p.backed && !p.in_flight &&
@@ -42,10 +43,10 @@ void Importer::make_room(const std::shared_ptr<Import>& holder, uint32_t n, Dead
   // Dirty pages are written back on the first round and clean on the second.
   for (int round = 0; round < 3 && too_many() && !deadline.passed(); ++round) {
     std::vector<uint32_t> dirty;
-    for (uint32_t seen = 0; seen < imp.pages && too_many(); seen += kSweep) {
-      const uint32_t first =
-          imp.hand.fetch_add(kSweep, std::memory_order_relaxed) % imp.pages / kSweep * kSweep;
-      evict(imp, first, std::min(kSweep, imp.pages - first), &dirty);
+    for (uint32_t seen = 0; seen < imp.pages && too_many(); seen += kCacheSweep) {
+      const uint32_t first = imp.hand.fetch_add(kCacheSweep, std::memory_order_relaxed) %
+                             imp.pages / kCacheSweep * kCacheSweep;
+      evict(imp, first, std::min(kCacheSweep, imp.pages - first), &dirty);
     }
     if (dirty.empty()) continue;
     {

@@ -13,7 +13,7 @@ namespace cmi::memory {
 using fabric::Cause;
 
 namespace {
-constexpr Nanos kNap = kMilli;
+constexpr Nanos kFetchNap = kMilli;
 }  // namespace
 
 void Importer::set_state(Import& imp, Page& page, PageState to) {
@@ -98,7 +98,7 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, D
     if (imp.lapsed.load(std::memory_order_seq_cst)) {
       page.unlock();
       if (deadline.passed()) return Exception::kTransient;
-      imp.wait_for_change(seen, kNap);
+      imp.wait_for_change(seen, kFetchNap);
       continue;
     }
     if (imp.is_in_flux(index)) {
@@ -187,7 +187,7 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, D
     // The thread that fetches or the answer to a write-back will change it. Answers are taken in by
     // whoever polls the link, so poll it.
     if (auto s = imp.link->current(); s != nullptr && s->endpoint().poll() > 0) continue;
-    imp.wait_for_change(seen, kNap);
+    imp.wait_for_change(seen, kFetchNap);
   }
 }
 

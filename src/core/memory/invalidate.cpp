@@ -12,7 +12,7 @@
 namespace cmi::memory {
 
 namespace {
-constexpr uint32_t kRun = 512;  // pages locked at once
+constexpr uint32_t kInvalidateRun = 512;  // pages locked at once
 }  // namespace
 
 void Importer::on_notice(const ContextId& home, uint64_t secret, uint64_t number, uint16_t type,
@@ -185,7 +185,7 @@ void Importer::invalidate(const std::shared_ptr<Import>& holder, PageRange range
   Guard views(imp.views_mu);
   for (uint32_t done = 0; done < range.count;) {
     const uint32_t first = range.first + done;
-    const uint32_t n = std::min(kRun, range.count - done);
+    const uint32_t n = std::min(kInvalidateRun, range.count - done);
     uint32_t from = n, to = 0;
     for (uint32_t k = 0; k < n; ++k) {
       Page& p = imp.table[first + k];
@@ -244,8 +244,8 @@ void Importer::drop_pages(Import& imp, PageRange range, std::vector<uint32_t>* l
                           std::vector<PageMark>* marks) {
   Guard views(imp.views_mu);
   const uint32_t end = range.first + range.count;
-  for (uint32_t first = range.first; first < end; first += kRun) {
-    const uint32_t n = std::min(kRun, end - first);
+  for (uint32_t first = range.first; first < end; first += kInvalidateRun) {
+    const uint32_t n = std::min(kInvalidateRun, end - first);
     bool any = false;
     for (uint32_t k = 0; k < n; ++k) {
       Page& p = imp.table[first + k];

@@ -9,9 +9,9 @@
 namespace cmi::memory {
 
 namespace {
-constexpr uint32_t kRun = 512;        // pages locked at once
-constexpr Nanos kLook = 50 * kMilli;  // for the watch to find proof of a home's end
-constexpr Nanos kNap = kMilli;
+constexpr uint32_t kLapseRun = 512;        // pages locked at once
+constexpr Nanos kLapseLook = 50 * kMilli;  // for the watch to find proof of a home's end
+constexpr Nanos kLapseNap = kMilli;
 }  // namespace
 
 bool Importer::imports_from(const ContextId& home) {
@@ -61,8 +61,8 @@ void Importer::lapse(const ContextId& home, bool lapsed) {
   for (auto& imp : imports) {
     if (lapsed && imp->ready.load(std::memory_order_acquire)) {
       Guard views(imp->views_mu);
-      for (uint32_t first = 0; first < imp->pages; first += kRun) {
-        const uint32_t n = std::min(kRun, imp->pages - first);
+      for (uint32_t first = 0; first < imp->pages; first += kLapseRun) {
+        const uint32_t n = std::min(kLapseRun, imp->pages - first);
         bool any = false;
         for (uint32_t k = 0; k < n; ++k) {
           imp->table[first + k].lock();
@@ -93,8 +93,8 @@ void Importer::lose_home(const ContextId& home) {
 bool Importer::home_has_ended(Import& imp) {
   if (imp.link->condemned()) return true;
   parts_.watch.suspect(imp.rseg.home);
-  for (const Deadline soon = Deadline::in(kLook); !soon.passed() && !imp.link->condemned();) {
-    imp.wait_for_change(imp.changes.load(std::memory_order_seq_cst), kNap);
+  for (const Deadline soon = Deadline::in(kLapseLook); !soon.passed() && !imp.link->condemned();) {
+    imp.wait_for_change(imp.changes.load(std::memory_order_seq_cst), kLapseNap);
   }
   return imp.link->condemned();
 }

@@ -14,8 +14,8 @@
 namespace cmi::memory {
 
 namespace {
-constexpr uint32_t kRun = 256;   // pages locked at once
-constexpr size_t kAtOnce = 512;  // pages that the timer takes, before it looks for room
+constexpr uint32_t kWriteBackRun = 256;  // pages locked at once
+constexpr size_t kAtOnce = 512;          // pages that the timer takes, before it looks for room
 }  // namespace
 
 std::shared_ptr<Importer::Batch> Importer::begin_batch(const std::shared_ptr<Import>& imp) {
@@ -78,7 +78,7 @@ size_t Importer::write_back(Import& imp, std::vector<uint32_t>& pages, Collector
 // The neighbours that `pages`, sorted, begins with; returns how many.
 uint32_t Importer::write_back_run(Import& imp, std::span<const uint32_t> pages, Collector& out) {
   uint32_t n = 1;
-  while (n < pages.size() && n < kRun && pages[n] == pages[0] + n) ++n;
+  while (n < pages.size() && n < kWriteBackRun && pages[n] == pages[0] + n) ++n;
   const uint32_t first = pages[0];
   bool any = false;
   const bool unlocked = fault_point_fails("mutate_protect_unlocked");

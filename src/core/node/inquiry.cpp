@@ -16,10 +16,6 @@ namespace {
 constexpr uint64_t kAnswered = 0x3179656b73616d63ull;
 constexpr uint64_t kMaxReport = uint64_t{64} << 20;
 constexpr off_t kHead = 16;
-
-bool write_all(int fd, const void* p, size_t n, off_t at) {
-  return pwrite(fd, p, n, at) == static_cast<ssize_t>(n);
-}
 }  // namespace
 
 Result<Inquiry> Inquiry::send(const Folder& folder, uint32_t slot) {

@@ -14,10 +14,6 @@
 namespace cmi::node {
 
 namespace {
-bool write_all(int fd, const void* p, size_t n, size_t at) {
-  return pwrite(fd, p, n, static_cast<off_t>(at)) == static_cast<ssize_t>(n);
-}
-
 bool read_proxy(int fd, Proxy_shm& p) {
   return pread(fd, &p, sizeof p, 0) == static_cast<ssize_t>(sizeof p) && p.magic == kProxyMagic &&
          p.blob.size <= Node::kMaxBlob && p.token[p.version & 1].size <= Node::kMaxBlob;
@@ -56,7 +52,7 @@ Status write_proxy_token(int fd, Bytes token) {
   Proxy_shm::Part& part = p.token[version & 1];
   part.size = static_cast<uint32_t>(token.size());
   if (!token.empty()) std::memcpy(part.bytes, token.data(), token.size());
-  size_t at = offsetof(Proxy_shm, token) + (version & 1) * sizeof part;
+  const auto at = static_cast<off_t>(offsetof(Proxy_shm, token) + (version & 1) * sizeof part);
   if (!write_all(fd, &part, sizeof part, at)) return Status::kNoMem;
   // Dies here: the version still names the other token.
   fault_point("node.token.written");

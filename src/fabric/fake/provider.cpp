@@ -11,6 +11,7 @@
 #include <sys/epoll.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -212,7 +213,7 @@ struct FakeEp final : Receiver {
       const Receive r = receives.front();
       receives.pop_front();
       const size_t n = std::min(r.len, early.front().size());
-      std::memcpy(r.buffer, early.front().data(), n);
+      std::copy_n(early.front().data(), n, static_cast<std::byte*>(r.buffer));
       early.pop_front();
       Guard g(queue->mu);
       queue->good.push_back({r.context, FI_RECV | FI_MSG, n});

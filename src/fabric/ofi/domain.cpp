@@ -14,10 +14,6 @@
 namespace cmi::fabric::ofi {
 
 namespace {
-class NobodyListens final : public Receiver {
-  void on_message(Endpoint&, Bytes) override {}
-};
-
 Status failed(const fi_info& info, const char* what, int rc) {
   trace(kFacIni, kWarn, "provider {}: {}: {}", info.fabric_attr->prov_name, what, error_text(rc));
   return rc == -FI_ENOMEM ? Status::kNoMem : Status::kNotSupp;

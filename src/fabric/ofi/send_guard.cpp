@@ -51,6 +51,7 @@ ssize_t guarded_sendmsg(int socket, const msghdr* message, int flags) {
 constexpr size_t kSmall = 128;
 
 void* guarded_memcpy(void* to, const void* from, size_t n) {
+  if (n == 0) return to;  // an empty message may lie nowhere
   if (n <= kSmall) return std::memcpy(to, from, n);
   const uint64_t before = g_incomplete_writes.load(std::memory_order_relaxed);
   const size_t left = careful_copy(to, from, n);

@@ -17,10 +17,6 @@ constexpr int kLooks = 200;
 constexpr Nanos kNothing = 100 * kMilli;  // with what must not: some never say that it did not
 constexpr uint64_t kWord = 0x0123456789abcdef;
 
-class NobodyListens final : public Receiver {
-  void on_message(Endpoint&, Bytes) override {}
-};
-
 // What operations work on; freed after both endpoints.
 struct Words {
   Op read, swap, late;

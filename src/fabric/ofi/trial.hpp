@@ -6,6 +6,11 @@
 
 namespace cmi::fabric::ofi {
 
+// Of endpoints that are opened only to be looked at.
+class NobodyListens final : public Receiver {
+  void on_message(Endpoint&, Bytes) override {}
+};
+
 struct Findings {
   bool cas = false;  // a swap was exact and visible to this CPU
 };
