@@ -208,11 +208,11 @@ void home_store(Bench& b) {
     samples.erase(samples.begin(), samples.begin() + static_cast<ptrdiff_t>(samples.size() / 10));
     return samples;
   };
-  const auto measure = [&](const char* name, const char* against) {
+  const auto measure = [&](const char* name, const char* against, StoreTo to) {
     Measured m;
     for (int i = 0; i < 4; ++i) {
       for (double v : run(StoreTo::kPlainMemory)) m.raw.push_back(v);
-      for (double v : run(StoreTo::kSegment)) m.ours.push_back(v);
+      for (double v : run(to)) m.ours.push_back(v);
     }
     b.report.row({name, "ns", spread_of(m.ours), spread_of(m.raw), against, 0});
   };
@@ -222,12 +222,12 @@ void home_store(Bench& b) {
     const uint64_t told = b.node.stats().invalidations_received;
     Spinner holder(b);  // or the region would be nobody's after the first barrier
     holder.start();
-    measure("home_store", "ordinary memory, random pages");
+    measure("home_store", "ordinary memory, random pages", StoreTo::kHeldSegment);
     must(b.node.stats().invalidations_received > told && word(shared.page(0), 3) == rounds,
          "the home's barriers published nothing: its stores were not tracked");
   }
   call(b.control, kHome, Command::kMakeSegment, pages * kPage, 0);
-  measure("home_store_none", "ordinary memory; nobody imports the segment");
+  measure("home_store_none", "ordinary memory; nobody imports the segment", StoreTo::kSegment);
   call(b.control, kHome, Command::kDropSegment);
 }
 

@@ -38,7 +38,8 @@ enum class Command : uint32_t {
   // For all.
   kQuit,
 };
-enum class StoreTo : uint64_t { kSegment, kPlainMemory };
+// Held: another importer spins on page 0.
+enum class StoreTo : uint64_t { kSegment, kHeldSegment, kPlainMemory };
 
 struct Mailbox {
   std::atomic<uint32_t> asked{0}, answered{0};  // numbers of commands; futexes

@@ -137,17 +137,29 @@ class Computing {
   std::vector<std::thread> threads_;
 };
 
+void await_seen(const Control& control, uint64_t value) {
+  const double give_up = now() + 10 * kSecond;
+  while (control.seen_value.load(std::memory_order_acquire) != value) {
+    must(now() < give_up, "the holder does not see the store");
+    sched_yield();
+  }
+}
+
 // Each page stored to once a round, in an order that no prefetcher knows; between rounds a barrier,
 // so that the next store to each page is a first one again. A sample is the mean of a round: one
-// store of plain memory is shorter than reading the clock.
-void store_first(Control& control, std::byte* at, size_t pages, size_t rounds, bool barriers) {
+// store of plain memory is shorter than reading the clock. In a segment that is held nobody's
+// stores are counted before the holder has the region again, which a barrier takes from it.
+void store_first(Control& control, std::byte* at, size_t pages, size_t rounds, StoreTo to) {
+  const bool barriers = to != StoreTo::kPlainMemory;
   std::vector<uint32_t> order(pages);
   std::iota(order.begin(), order.end(), 0u);
   std::shuffle(order.begin(), order.end(), std::mt19937(1));
   for (uint32_t p : order) word(at + p * kPage, 3) = 0;
   control.sample_count = 0;
   for (size_t round = 0; round < rounds && round < kMaxSamples; ++round) {
+    if (to == StoreTo::kHeldSegment) word(at, 1) = round + 1;
     if (barriers) barrier();
+    if (to == StoreTo::kHeldSegment) await_seen(control, round + 1);
     const double begun = now();
     for (uint32_t p : order) word(at + p * kPage, 3) = round + 1;
     control.samples[control.sample_count++] = (now() - begun) / static_cast<double>(pages);
@@ -227,11 +239,11 @@ void run_home(Control& control, const std::string& provider, size_t raw_size) {
         if (m.args[0] != 0) computing.emplace();
         break;
       case Command::kStoreFirst:
-        if (static_cast<StoreTo>(m.args[2]) == StoreTo::kSegment) {
-          store_first(control, segment->page(0), pages, m.args[1], true);
+        if (const auto to = static_cast<StoreTo>(m.args[2]); to != StoreTo::kPlainMemory) {
+          store_first(control, segment->page(0), pages, m.args[1], to);
         } else {
           const PlainMemory plain(pages * kPage);
-          store_first(control, plain.at, pages, m.args[1], false);
+          store_first(control, plain.at, pages, m.args[1], to);
         }
         break;
       default:
