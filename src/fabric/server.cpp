@@ -429,7 +429,6 @@ int Server::poll(bool all) {
   int events = 0;
   if (all || last == nullptr) {
     for (auto& door : doors_) events += door->pump() + door->endpoint().poll();
-    if (events > 0) awaited_.store(nullptr, std::memory_order_relaxed);
   }
   for (size_t i = 0;; ++i) {
     // One at a time: a handler of this client may fence another, which waits for its pollers.
@@ -440,9 +439,7 @@ int Server::poll(bool all) {
       if (i >= servings_.size()) break;
       serving = servings_[i];
     }
-    const int found = serving->port->pump() + serving->port->endpoint().poll();
-    if (found > 0) awaited_.store(serving.get(), std::memory_order_relaxed);
-    events += found;
+    events += serving->port->pump() + serving->port->endpoint().poll();
   }
   return events;
 }
