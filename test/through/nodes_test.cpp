@@ -10,6 +10,7 @@
 
 #include "support/skip.hpp"
 #include "system/calls.hpp"
+#include "system/happenings.hpp"
 
 namespace cmi::test {
 
@@ -382,7 +383,7 @@ TEST_SUITE("through") {
     CHECK(code.holds(fault.pc));
     CHECK(fault.pc == fault.context_pc);
     CHECK(load(s.peer, import.at + 8).cause() == CMI_ERROR_SINVAL);
-    CHECK(next_event(s.peer) == CMI_EVENT_HCTXT_DOWN);  // and no store was lost
+    CHECK(await_happening(s.peer).type == CMI_EVENT_HCTXT_DOWN);  // and no store was lost
   }
 
   TEST_CASE("a_home_that_is_killed_ends_a_loop_of_stores_with_an_exception") {
