@@ -10,7 +10,8 @@ namespace cmi::fabric {
 
 namespace {
 constexpr size_t kMadeRoom = 4;  // clients that make room for one: it needs more than an endpoint
-constexpr unsigned kRoundsForAll = 4;
+constexpr size_t kInOneRound =
+    8;  // ports, beyond which more than one other has its turn in a round
 constexpr size_t kLargeAnswer = 256, kMostLargeAnswers = 64;  // bytes; kept for each client
 }  // namespace
 
@@ -255,7 +256,7 @@ void Server::reply(const ContextId& client, uint64_t number, Bytes payload) {
   // Under way first, then kept: the client waits.
   if (c.serving != nullptr) {
     c.serving->port->send(c.serving->peer, {FrameKind::kReply, 0, c.secret, number, 0, payload});
-    awaited_.store(c.serving.get(), std::memory_order_relaxed);
+    awaited_.store(c.serving->port.get(), std::memory_order_relaxed);
   }
   c.answers.erase(c.answers.begin(), c.answers.lower_bound(c.settled));
   c.answers[number].assign(payload.begin(), payload.end());
@@ -288,7 +289,7 @@ bool Server::notice(const ContextId& client, uint64_t number, uint16_t type, Byt
   out.put(ack_secret);
   out.bytes(payload);
   doors_[via]->send(peer, {FrameKind::kNotice, type, secret, number, 0, out.done()});
-  awaited_.store(nullptr, std::memory_order_relaxed);
+  awaited_.store(doors_[via].get(), std::memory_order_relaxed);
   return true;
 }
 
@@ -420,26 +421,46 @@ Nanos Server::heard(const ContextId& client) {
   return it == clients_.end() ? 0 : it->second.heard;
 }
 
-// Who is most likely to be heard of next is looked at in each round, the others in every fourth:
-// who has just been answered asks again, and notices are answered at the doors. A look at each
-// endpoint costs as much as the provider's system call.
-int Server::poll(bool all) {
-  all = all || round_.fetch_add(1, std::memory_order_relaxed) % kRoundsForAll == 0;
-  const Serving* const last = awaited_.load(std::memory_order_relaxed);
-  int events = 0;
-  if (all || last == nullptr) {
-    for (auto& door : doors_) events += door->pump() + door->endpoint().poll();
+// One at a time: a handler of this client may fence another, which waits for its pollers.
+int Server::poll_one(size_t index) {
+  std::shared_ptr<Serving> serving;
+  Port* port = nullptr;
+  if (index < doors_.size()) {
+    port = doors_[index].get();
+  } else {
+    Guard g(mu_);
+    if (index - doors_.size() >= servings_.size()) return 0;
+    serving = servings_[index - doors_.size()];
+    port = serving->port.get();
   }
-  for (size_t i = 0;; ++i) {
-    // One at a time: a handler of this client may fence another, which waits for its pollers.
-    std::shared_ptr<Serving> serving;
-    {
-      Guard g(mu_);
-      while (!all && i < servings_.size() && servings_[i].get() != last) ++i;
-      if (i >= servings_.size()) break;
-      serving = servings_[i];
+  return port->pump() + port->endpoint().poll();
+}
+
+// Who is most likely to be heard of next is looked at in each round, the others in turn: who has
+// just been answered asks again, and notices are answered at the doors. A look costs as much as the
+// provider's system call, and takes in what has arrived at any endpoint of its domain: while all
+// others had theirs in a row, the one that is awaited would wait for the last of them.
+int Server::poll(bool all) {
+  const Port* const awaited = awaited_.load(std::memory_order_relaxed);
+  size_t ports, first = SIZE_MAX;
+  for (size_t i = 0; i < doors_.size(); ++i) {
+    if (doors_[i].get() == awaited) first = i;
+  }
+  {
+    Guard g(mu_);
+    ports = doors_.size() + servings_.size();
+    for (size_t i = 0; first == SIZE_MAX && i < servings_.size(); ++i) {
+      if (servings_[i]->port.get() == awaited) first = doors_.size() + i;
     }
-    events += serving->port->pump() + serving->port->endpoint().poll();
+  }
+  int events = 0;
+  if (all || first == SIZE_MAX) {
+    for (size_t i = 0; i < ports; ++i) events += poll_one(i);
+    return events;
+  }
+  events += poll_one(first);
+  for (size_t others = 1 + ports / kInOneRound; others > 0; --others) {
+    events += poll_one(next_.fetch_add(1, std::memory_order_relaxed) % ports);
   }
   return events;
 }

@@ -137,6 +137,7 @@ class Server : public Receiver {
   void request(Serving& serving, const Frame& f);
   void close_serving(std::shared_ptr<Serving> serving);
   size_t let_go(Nanos silence, size_t most, const ContextId& but = {});
+  int poll_one(size_t index);  // of the doors, then of the serving endpoints
   void drop() { dropped_.fetch_add(1, std::memory_order_relaxed); }
 
   const std::vector<Fabric*> fabrics_;
@@ -154,8 +155,8 @@ class Server : public Receiver {
   std::map<ContextId, HomeDoor> homes_ CMI_GUARDED_BY(mu_);
   std::vector<std::shared_ptr<Serving>> servings_ CMI_GUARDED_BY(mu_);
   std::atomic<uint64_t> dropped_{0};
-  std::atomic<unsigned> round_{0};
-  std::atomic<const Serving*> awaited_{nullptr};  // next, by poll(); null: doors. Only compared
+  std::atomic<size_t> next_{0};  // of all doors and endpoints, whose turn it is in poll()
+  std::atomic<const Port*> awaited_{nullptr};  // who will be heard of first; only compared
 };
 
 }  // namespace cmi::fabric
