@@ -19,9 +19,13 @@ constexpr Nanos kTick = 10 * kMilli;  // what no barrier asked for is published 
 constexpr Nanos kTickOn = kSecond;
 constexpr Nanos kIdleSleep = kSecond;  // nothing is due: woken by traffic or wake()
 constexpr Nanos kSpinAfterWork = 200 * kMicro;
-// Where somebody computes on our processor, a home looks for so long for the next request of a peer
-// that waits for it, which comes within a round trip.
-constexpr Nanos kSpinCrowded = 40 * kMicro;
+// Reads by peers leave no event that would prolong a spin. Who has been woken, sooner than another
+// spin would have been over, finds no event and is woken again is being read from: each time the
+// spin gets longer, so that not every tenth read has to wake us.
+constexpr Nanos kLongestSpin = 8 * kSpinAfterWork;
+// Where somebody computes on our processor a home looks for this part of it for the next request of
+// a peer that waits for it, which comes within a round trip.
+constexpr Nanos kCrowdedPart = 5;
 constexpr unsigned kRoundsPerBus = 16;
 constexpr Nanos kRetryLetters = 200 * kMicro;
 constexpr Nanos kBlindNap = kMilli;  // where the provider has no descriptor that could wake us
@@ -158,12 +162,13 @@ void Engine::on_ack(const ContextId& client, uint64_t number, Reader payload) {
 }
 
 void Engine::serve() {
-  const auto crowded = [&] { return server_->serves() ? kSpinCrowded : 0; };
   pthread_setname_np(pthread_self(), "cmi-service");
   begin_library_thread();
   const SignalsBlockedAlready for_good;
   Nanos last_tick = 0, last_sweep = now(), marks_due = 0, tick_until = 0, watch_due = 0;
-  Spin spin(kSpinAfterWork, 0);
+  Nanos span = kSpinAfterWork;
+  const auto crowded = [&] { return server_->serves() ? span / kCrowdedPart : 0; };
+  Spin spin(span, 0);
   unsigned round = 0;
   while (!stop_.load(std::memory_order_relaxed)) {
     int events = server_->poll() + importer_->advance();
@@ -198,14 +203,20 @@ void Engine::serve() {
       server_->sweep(kSweepAfter);
     }
     if (events > 0) {
-      spin = Spin(kSpinAfterWork, 0, t, crowded());
+      span = kSpinAfterWork;
+      spin = Spin(span, 0, t, crowded());
       continue;
     }
     if (spin.again(t)) continue;
     // A read that a peer makes leaves no event here: being woken is work, too.
     Nanos until = std::min(ticking ? last_tick + kTick : t + kIdleSleep, watch_due);
     if (marks_due != 0) until = std::min(until, marks_due);
-    if (sleep(until)) spin = Spin(kSpinAfterWork, 0, now(), crowded());
+    const Nanos asleep_from = now();
+    if (sleep(until)) {
+      const Nanos woken = now();
+      span = woken - asleep_from < span ? std::min(2 * span, kLongestSpin) : kSpinAfterWork;
+      spin = Spin(span, 0, woken, crowded());
+    }
     round = 0;
   }
 }
