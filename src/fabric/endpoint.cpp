@@ -15,7 +15,10 @@
 namespace cmi::fabric {
 
 namespace {
-constexpr Nanos kSpin = 200 * kMicro;    // a round trip to a peer that has to be woken
+constexpr Nanos kSpin = 200 * kMicro;  // a round trip to a peer that has to be woken
+// The same where that takes longer. Who sleeps then is himself woken so late that the peer has gone
+// to sleep again, each time: what slept and was over sooner than this makes the next spin longer.
+constexpr Nanos kLongestSpin = 8 * kSpin;
 constexpr Nanos kUnbroken = 7 * kMicro;  // a round trip to one that polls
 constexpr Nanos kNap = kMilli;  // bound of one sleep, should a provider's descriptor fail us
 
@@ -70,7 +73,7 @@ void Op::complete(Cause c) {
   if (cb != nullptr) cb(*this);
 }
 
-Endpoint::Endpoint() : waker_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+Endpoint::Endpoint() : span_(kSpin), waker_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
 // kDone and sleeping_ are stored and loaded in one total order: either this sees sleeping_, or the
 // sleeper sees its op done.
@@ -96,7 +99,10 @@ void Op::nap(Nanos at_most) {
 
 Cause Endpoint::wait(Op& op, Deadline deadline) {
   const Waiting self(waiting_);
-  Spin spin(kSpin, self.alone() ? kUnbroken : 0);
+  const Nanos span = span_.load(std::memory_order_relaxed);
+  const Nanos start = now();
+  bool slept = false;
+  Spin spin(span, self.alone() ? kUnbroken : 0, start);
   while (!op.done()) {
     if (poll() > 0) continue;
     if (op.done()) break;
@@ -104,12 +110,17 @@ Cause Endpoint::wait(Op& op, Deadline deadline) {
     if (t >= deadline.at) return Cause::kTimeout;
     if (spin.again(t, self.others())) continue;
     const Nanos nap = std::min(kNap, deadline.at - t);
+    slept = true;
     if (wait_fd() >= 0 && !sleeping_.exchange(true, std::memory_order_seq_cst)) {
       sleep_on_descriptor(op, nap);
       sleeping_.store(false, std::memory_order_release);
     } else {
       op.nap(std::min(nap, 50 * kMicro));
     }
+  }
+  if (slept) {
+    span_.store(now() - start < kLongestSpin ? std::min(2 * span, kLongestSpin) : kSpin,
+                std::memory_order_relaxed);
   }
   return op.cause();
 }

@@ -155,6 +155,7 @@ class Endpoint {
   void sleep_on_descriptor(const Op& op, Nanos span);
 
   std::atomic<int> waiting_{0};  // threads in wait()
+  std::atomic<Nanos> span_;      // how long the next one looks before it sleeps
   std::atomic<bool> sleeping_{
       false};  // one waiter sleeps on the descriptor, the others on their op
   Fd waker_;   // an eventfd beside the descriptor, for wake_sleeper

@@ -48,3 +48,15 @@ TEST_CASE("a_yield_that_changes_nothing_is_not_repeated_for_a_while") {
   CHECK(here.alone_until() == kStart + Company::kAloneFor);
   CHECK(!here.crowded(kStart));
 }
+
+TEST_CASE("a_processor_is_shared_while_yields_take_a_turn_of_somebody_who_does_not_compute") {
+  Company here;
+  CHECK(!here.shared(kStart));
+  here.yielded(kStart, kOrdinary, 0);
+  CHECK(here.shared(kStart));
+  here.yielded(kStart, kQuick, 0);
+  CHECK(!here.shared(kStart));
+  here.yielded(kStart, kLong, 0);
+  here.yielded(kStart, kLong, 0);
+  CHECK(!here.shared(kStart));
+}

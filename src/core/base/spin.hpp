@@ -16,14 +16,23 @@ class Company {
   // A yield that ended at `t` took so long. `others`: threads that wait as this one does, and take
   // turns with it.
   void yielded(Nanos t, Nanos took, int others) {
-    if (took < kNobody) alone_until_ = t + kAloneFor;
+    shared_ = took >= kNobody;
+    if (!shared_) alone_until_ = t + kAloneFor;
     const bool lengthy = took > kLong * (1 + others);
     // Once may be somebody who had something short to do, such as to start a thread.
     if (lengthy && (lengthy_ || t < crowded_until_ + kCrowdedFor)) crowded_until_ = t + kCrowdedFor;
     lengthy_ = lengthy;
   }
+  // Lets others run, at `t`, the present time.
+  void give_way(Nanos t, int others = 0) {
+    sched_yield();
+    const Nanos after = now();
+    yielded(after, after - t, others);
+  }
   bool crowded(Nanos t) const { return t < crowded_until_; }  // somebody computes here
-  Nanos alone_until() const { return alone_until_; }          // nobody ran when it last yielded
+  // Others ran when it last yielded, and take turns with it.
+  bool shared(Nanos t) const { return shared_ && !crowded(t); }
+  Nanos alone_until() const { return alone_until_; }  // nobody ran when it last yielded
 
   // Two threads that do nothing but yield take longer for a turn; a yield that changes nothing
   // takes half of it.
@@ -32,7 +41,7 @@ class Company {
 
  private:
   Nanos crowded_until_ = -kCrowdedFor, alone_until_ = 0;
-  bool lengthy_ = false;  // the last one
+  bool lengthy_ = false, shared_ = false;  // the last one
 };
 inline constinit thread_local Company t_company;
 
@@ -57,9 +66,7 @@ class Spin {
       cpu_pause();
       return true;
     }
-    sched_yield();
-    const Nanos after = now();
-    t_company.yielded(after, after - t, others);
+    t_company.give_way(t, others);
     return true;
   }
 

@@ -19,9 +19,9 @@ constexpr Nanos kTick = 10 * kMilli;  // what no barrier asked for is published 
 constexpr Nanos kTickOn = kSecond;
 constexpr Nanos kIdleSleep = kSecond;  // nothing is due: woken by traffic or wake()
 constexpr Nanos kSpinAfterWork = 200 * kMicro;
-// Reads by peers leave no event that would prolong a spin. Who has been woken, sooner than another
-// spin would have been over, finds no event and is woken again is being read from: each time the
-// spin gets longer, so that not every tenth read has to wake us.
+// Woken again sooner than another spin would have been over: the next one is twice as long, since
+// being woken takes longer than most of what we are woken for. That is so for reads by peers, which
+// leave no event that would prolong a spin, and for notices that come now and then.
 constexpr Nanos kLongestSpin = 8 * kSpinAfterWork;
 // Where somebody computes on our processor a home looks for this part of it for the next request of
 // a peer that waits for it, which comes within a round trip.
@@ -203,8 +203,9 @@ void Engine::serve() {
       server_->sweep(kSweepAfter);
     }
     if (events > 0) {
-      span = kSpinAfterWork;
       spin = Spin(span, 0, t, crowded());
+      // Whoever takes turns with us here may be the one whom we have just told or answered.
+      if (t_company.shared(t)) t_company.give_way(now());
       continue;
     }
     if (spin.again(t)) continue;
