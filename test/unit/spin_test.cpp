@@ -60,3 +60,26 @@ TEST_CASE("a_processor_is_shared_while_yields_take_a_turn_of_somebody_who_does_n
   here.yielded(kStart, kLong, 0);
   CHECK(!here.shared(kStart));
 }
+
+TEST_CASE("a_vigil_gets_longer_with_short_sleeps_in_a_row_and_a_long_one_ends_that") {
+  Vigil vigil;
+  vigil.slept(Vigil::kShortest - 1, true);
+  for (Nanos span = Vigil::kShortest; span < Vigil::kLongest; span *= 2) {
+    CHECK(vigil.span() == span);
+    vigil.slept(span - 1, true);
+  }
+  for (int i = 0; i < 9; ++i) vigil.slept(Vigil::kShortest, true);
+  CHECK(vigil.span() == Vigil::kLongest);
+  vigil.slept(Vigil::kLongest, false);
+  CHECK(vigil.span() == Vigil::kShortest);
+}
+
+TEST_CASE("a_vigil_stays_short_where_nobody_comes_but_for_answers_now_and_then") {
+  Vigil vigil;
+  for (int heartbeat = 0; heartbeat < 9; ++heartbeat) {
+    vigil.slept(Vigil::kShortest / 2, true);
+    vigil.slept(100 * kMilli, heartbeat % 2 == 0);
+    vigil.slept(0, false);
+  }
+  CHECK(vigil.span() == Vigil::kShortest);
+}

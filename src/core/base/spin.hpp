@@ -45,6 +45,30 @@ class Company {
 };
 inline constinit thread_local Company t_company;
 
+// How long a thread that serves others looks for work before it sleeps, as its sleeps teach: being
+// woken takes longer than most of what it is woken for. One short sleep is nothing, such as that
+// before the answer to something it has sent itself; two in a row are somebody who keeps coming.
+class Vigil {
+ public:
+  static constexpr Nanos kShortest = 200 * kMicro, kLongest = 8 * kShortest;
+
+  Nanos span() const { return span_; }
+  // It has slept for so long; `woken`: and then there was something, not just the time.
+  void slept(Nanos took, bool woken) {
+    if (took >= span_) {
+      span_ = kShortest;
+      short_ = false;
+    } else if (woken) {
+      if (short_) span_ = std::min(2 * span_, kLongest);
+      short_ = true;
+    }
+  }
+
+ private:
+  Nanos span_ = kShortest;
+  bool short_ = false;  // the last sleep
+};
+
 // Trying again costs less than being woken: without a break for a while, then yielding after each
 // try, since on a machine with few cores the one that is waited for may be the one that is not
 // running; or, where there is nobody else to run, after some, since to yield takes as long as to

@@ -18,13 +18,8 @@ namespace {
 constexpr Nanos kTick = 10 * kMilli;  // what no barrier asked for is published within two of these
 constexpr Nanos kTickOn = kSecond;
 constexpr Nanos kIdleSleep = kSecond;  // nothing is due: woken by traffic or wake()
-constexpr Nanos kSpinAfterWork = 200 * kMicro;
-// Woken again sooner than another spin would have been over: the next one is twice as long, since
-// being woken takes longer than most of what we are woken for. That is so for reads by peers, which
-// leave no event that would prolong a spin, and for notices that come now and then.
-constexpr Nanos kLongestSpin = 8 * kSpinAfterWork;
-// Where somebody computes on our processor a home looks for this part of it for the next request of
-// a peer that waits for it, which comes within a round trip.
+// Where somebody computes on our processor a home looks for this part of its vigil for the next
+// request of a peer that waits for it, which comes within a round trip.
 constexpr Nanos kCrowdedPart = 5;
 constexpr unsigned kRoundsPerBus = 16;
 constexpr Nanos kRetryLetters = 200 * kMicro;
@@ -166,9 +161,11 @@ void Engine::serve() {
   begin_library_thread();
   const SignalsBlockedAlready for_good;
   Nanos last_tick = 0, last_sweep = now(), marks_due = 0, tick_until = 0, watch_due = 0;
-  Nanos span = kSpinAfterWork;
-  const auto crowded = [&] { return server_->serves() ? span / kCrowdedPart : 0; };
-  Spin spin(span, 0);
+  Vigil vigil;
+  const auto look = [&](Nanos t) {
+    return Spin(vigil.span(), 0, t, server_->serves() ? vigil.span() / kCrowdedPart : 0);
+  };
+  Spin spin = look(now());
   unsigned round = 0;
   while (!stop_.load(std::memory_order_relaxed)) {
     int events = server_->poll() + importer_->advance();
@@ -203,7 +200,7 @@ void Engine::serve() {
       server_->sweep(kSweepAfter);
     }
     if (events > 0) {
-      spin = Spin(span, 0, t, crowded());
+      spin = look(t);
       // Whoever takes turns with us here may be the one whom we have just told or answered.
       if (t_company.shared(t)) t_company.give_way(now());
       continue;
@@ -213,11 +210,10 @@ void Engine::serve() {
     Nanos until = std::min(ticking ? last_tick + kTick : t + kIdleSleep, watch_due);
     if (marks_due != 0) until = std::min(until, marks_due);
     const Nanos asleep_from = now();
-    if (sleep(until)) {
-      const Nanos woken = now();
-      span = woken - asleep_from < span ? std::min(2 * span, kLongestSpin) : kSpinAfterWork;
-      spin = Spin(span, 0, woken, crowded());
-    }
+    const bool woken = sleep(until);
+    const Nanos awake_from = now();
+    vigil.slept(awake_from - asleep_from, woken);
+    if (woken) spin = look(awake_from);
     round = 0;
   }
 }
