@@ -42,7 +42,9 @@ Network::Network(Cluster& cluster) : cluster_(cluster) {
   } else if (!run({"ip", "-batch", "-"},
                   "link set lo up\n"
                   "link add switch type bridge\n"
-                  "link set switch up\n")) {
+                  "link set switch up\n"
+                  "link add switch2 type bridge\n"
+                  "link set switch2 up\n")) {
     reason_ = "ip makes no bridge: " + said_;
   } else if (!run({"nft", "-f", "-"},
                   "add table bridge cmi\n"
@@ -106,7 +108,7 @@ void Network::join(const std::string& node) {
   Place& place = places_[node];
   place = {number, std::move(network)};
   must(run({"ip", "link", "set", "lo", "up"}, "", place.network.get()), "loopback");
-  connect(place, port, "eth0", address);
+  connect(place, "switch", port, "eth0", address);
   ports_[node] = port;
   cluster_.place(node, again(place.network), {{"CMI_ADDRESS", address}});
 }
@@ -117,16 +119,16 @@ void Network::join_beside(const std::string& node, const std::string& other) {
 
 void Network::add_cable(const std::string& node) {
   const Place& place = places_.at(node);
-  connect(place, "more" + place.number, "eth1", "10.78.0." + place.number);
+  connect(place, "switch2", "more" + place.number, "eth1", "10.78.0." + place.number);
 }
 
-void Network::connect(const Place& place, const std::string& port, const std::string& device,
-                      const std::string& address) {
+void Network::connect(const Place& place, const std::string& to, const std::string& port,
+                      const std::string& device, const std::string& address) {
   const std::string path =
       "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(place.network.get());
   must(run({"ip", "-batch", "-"}, "link add " + port + " type veth peer name " + device +
-                                      " netns " + path + "\nlink set " + port +
-                                      " master switch\nlink set " + port + " up\n"),
+                                      " netns " + path + "\nlink set " + port + " master " + to +
+                                      "\nlink set " + port + " up\n"),
        "a veth pair");
   must(run({"ip", "-batch", "-"},
            "addr add " + address + "/24 dev " + device + "\nlink set " + device + " up\n",

@@ -37,6 +37,8 @@ class Network {
   // Another node on the same machine, in the same namespace.
   void join_beside(const std::string& node, const std::string& other);
   // A second cable, to an interface eth1 with an address of another subnet, which is never pulled.
+  // It goes to a second switch: a node answers for all of its addresses at each of its cables, and
+  // by one switch the address of a cable that is pulled could be reached by the other one.
   void add_cable(const std::string& node);
 
   // The node's cable: neither side has a carrier while it is pulled.
@@ -54,8 +56,8 @@ class Network {
     std::string number;  // of its addresses
     Fd network;
   };
-  void connect(const Place& place, const std::string& port, const std::string& device,
-               const std::string& address);
+  void connect(const Place& place, const std::string& to, const std::string& port,
+               const std::string& device, const std::string& address);
   bool run(const std::vector<std::string>& command, const std::string& input, int network = -1);
   void must(bool done, const std::string& what);
   void write_rules();
