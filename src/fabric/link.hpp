@@ -18,11 +18,13 @@
 // calls it from its loop, waiting threads from theirs. mu_ is never held across a poll.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <functional>
 #include <list>
 #include <map>
 #include <memory>
+#include <memory_resource>
 #include <string>
 #include <vector>
 
@@ -143,7 +145,9 @@ class Request {
   uint64_t number_ = 0;
   uint16_t type_ = 0;
   Nanos begun_at_ = 0, sent_at_ = 0;  // the latter last; guarded by Link::mu_
-  std::vector<std::byte> payload_, reply_;
+  std::array<std::byte, 256> near_;   // both of most requests find room here
+  std::pmr::monotonic_buffer_resource memory_{near_.data(), near_.size()};
+  std::pmr::vector<std::byte> payload_{&memory_}, reply_{&memory_};
   Callback on_answer_;
 };
 

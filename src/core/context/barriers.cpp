@@ -9,16 +9,15 @@
 
 namespace cmi::context {
 
-memory::Patience Context::patience() const {
-  const Nanos span = std::max(environment_.dead_after, call_timeout()) + kAfterVerdict;
-  return {Deadline::in(span), span};
+Nanos Context::longest_wait() const {
+  return std::max(environment_.dead_after, call_timeout()) + kAfterVerdict;
 }
 
 Status Context::barrier(memory::LossMark& mark) {
   // Stores to imported segments and stores to this node's own segments are published both; each is
-  // a couple of loads when there is nothing to do.
-  const Status there = engine_->importer().barrier(mark, patience());
-  const Status here = engine_->home().barrier(patience().deadline);
+  // a couple of loads when there is nothing to do, without a look at the clock.
+  const Status there = engine_->importer().barrier(mark, longest_wait());
+  const Status here = engine_->home().barrier(longest_wait());
   return ok(there) ? here : there;
 }
 
@@ -79,11 +78,12 @@ Status Context::cflush(void* const* addrs, int32_t n, Raised* raised) {
     }
   }
   if (fault_point_fails("mutate_cflush_sends_nothing")) return Status::kOk;
-  Status status = home ? engine_->home().barrier(patience().deadline, lines) : Status::kOk;
+  Status status = home ? engine_->home().barrier(longest_wait(), lines) : Status::kOk;
   if (!imported.empty()) {
     memory::Exception e = memory::Exception::kNone;
     size_t at = 0;
-    const Status s = engine_->importer().flush(imported, t_thread->loss, patience(), &e, &at);
+    const Status s = engine_->importer().flush(imported, t_thread->loss,
+                                               memory::Patience::of(longest_wait()), &e, &at);
     if (e != memory::Exception::kNone && raised->exception == memory::Exception::kNone) {
       *raised = {e, true, imported[at].second, imported[at].first->segment};
     }
@@ -124,7 +124,7 @@ Status Context::cas(uint64_t* addr, uint64_t expected, uint64_t desired, bool ag
   }
   if (Status s = barrier(); !ok(s)) return s;
   memory::count(stats.cas_calls);
-  auto was = engine_->home().cas(seg, offset, expected, desired, patience().deadline);
+  auto was = engine_->home().cas(seg, offset, expected, desired, Deadline::in(longest_wait()));
   if (was.status() == Status::kReconfig || was.status() == Status::kBound) {
     const bool past = was.status() == Status::kBound;
     *raised = {past ? memory::Exception::kSegBrk : memory::Exception::kConsist, false, addr, seg};

@@ -307,7 +307,7 @@ void Context::end() {
   }
   memory::LossMark ignored = engine_->importer().losses();
   // As long as homes answer; nobody is left to be told of what a silent one does not take.
-  (void)engine_->importer().barrier(ignored, {Deadline::in(kRevokeTimeout), kRevokeTimeout});
+  (void)engine_->importer().barrier(ignored, kRevokeTimeout);
   const Deadline soon = Deadline::in(kRevokeTimeout);
   for (auto& [addr, a] : attached) {
     if (a.imported != nullptr) {

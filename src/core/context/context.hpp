@@ -168,7 +168,8 @@ class Context : private events::Host {
                                 uint32_t rights);
   bool revoke_issued(const void* object, Bytes content, bool token);
   Nanos call_timeout() const { return engine_->importer().reconf_timeout(); }
-  memory::Patience patience() const;
+  // For a home that lives: what waits for it goes on for so long.
+  Nanos longest_wait() const;
 
   cmi_ctxt* handle_ = nullptr;
   Allocator allocator_;

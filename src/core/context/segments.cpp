@@ -180,7 +180,7 @@ Status Context::seg_dt(int32_t seg, void* addr) {
     // What was stored through this view must not go with it: as long as the home answers it is
     // written back, and what is lost has been told when this returns.
     memory::LossMark ignored = engine_->importer().losses();
-    (void)engine_->importer().barrier(ignored, patience());
+    (void)engine_->importer().barrier(ignored, longest_wait());
     engine_->importer().detach(entry.imported, Deadline::in(call_timeout() + kSecond));
     entry.imported.reset();
     {
@@ -188,7 +188,7 @@ Status Context::seg_dt(int32_t seg, void* addr) {
       if (auto it = imported_.find(seg); it != imported_.end()) --it->second.views;
     }
   } else {
-    status = engine_->home().detach(seg, addr, patience().deadline);
+    status = engine_->home().detach(seg, addr, Deadline::in(longest_wait()));
     // The client's own memory, and no room to give it back, or it is broken.
     if (status == Status::kNoMem || status == Status::kHw) {
       Guard g(mu_);
@@ -213,7 +213,7 @@ void Context::leave_import_if_unused(int32_t seg) {
     import = std::move(it->second.import);
     imported_.erase(it);
   }
-  engine_->importer().leave(import, {Deadline::in(call_timeout()), patience().span});
+  engine_->importer().leave(import, {Deadline::in(call_timeout()), longest_wait()});
 }
 
 Status Context::seg_remove(int32_t seg) {

@@ -33,21 +33,30 @@ Importer::Collector::~Collector() {
   if (batch_ != nullptr) importer_.end_part(batch_);
 }
 
+std::span<std::byte> Importer::Collector::buffer() {
+  return large_ != nullptr ? std::span(large_.get(), fabric::kMaxPayload) : std::span(little_);
+}
+
 void Importer::Collector::open() {
-  if (buffer_ == nullptr) {
-    buffer_ = std::make_unique_for_overwrite<std::byte[]>(fabric::kMaxPayload);
-  }
-  out_.emplace(std::span(buffer_.get(), fabric::kMaxPayload));
+  out_.emplace(buffer());
   out_->put(import_->rseg.uid);
   out_->put(import_->instance);
   count_at_ = out_->size();
   out_->put<uint32_t>(0);
 }
 
+// The message goes on in a buffer of the full length.
+void Importer::Collector::grow() {
+  const Bytes begun = out_->done();
+  large_ = std::make_unique_for_overwrite<std::byte[]>(fabric::kMaxPayload);
+  out_.emplace(buffer());
+  out_->bytes(begun);
+}
+
 size_t Importer::Collector::add(uint32_t page, const std::byte* twin) {
   const std::byte* data = import_->page_data(page);
   StoreMark& mark = import_->table[page].mark;
-  for (int attempt = 0;; ++attempt) {
+  for (;;) {
     if (!out_) open();
     Writer trial = *out_;
     trial.put(page);
@@ -68,7 +77,11 @@ size_t Importer::Collector::add(uint32_t page, const std::byte* twin) {
       count(import_->stats.bytes_written_back, bytes);
       return bytes;
     }
-    flush();  // an empty message has room for any page's diff
+    if (large_ == nullptr) {
+      grow();
+    } else {
+      flush();  // an empty message has room for any page's diff
+    }
   }
 }
 
@@ -84,7 +97,7 @@ void Importer::Collector::unmark(uint32_t page) {
 void Importer::Collector::flush() {
   if (!out_ || pages_.empty()) return;
   const auto n = static_cast<uint32_t>(pages_.size());
-  std::memcpy(buffer_.get() + count_at_, &n, sizeof n);
+  std::memcpy(buffer().data() + count_at_, &n, sizeof n);
   fault_point("publish_before_send");
   if (fault_point_fails("mutate_live_bytes")) {
     read_again(*import_, out_->done().subspan(count_at_ + sizeof n));

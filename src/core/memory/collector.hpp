@@ -4,8 +4,10 @@
 // the caller.
 #pragma once
 
-#include <deque>
+#include <array>
+#include <list>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "core/memory/diff.hpp"
@@ -48,25 +50,29 @@ class Importer::Collector {
   void start_runs();
 
  private:
+  std::span<std::byte> buffer();
   void open();
+  void grow();
   void flush();
   void let_go_of_run();
 
   Importer& importer_;
   std::shared_ptr<Import> import_;
   std::shared_ptr<Batch> batch_;
-  std::unique_ptr<std::byte[]> buffer_;  // of kMaxPayload
+  std::array<std::byte, 512> little_;   // for the message, while it is short
+  std::unique_ptr<std::byte[]> large_;  // of kMaxPayload
   std::optional<Writer> out_;
   size_t count_at_ = 0;
   std::vector<uint32_t> pages_;
-  std::deque<std::shared_ptr<fabric::Request>> sent_;  // from the first that is not answered on
-  std::shared_ptr<fabric::Session> session_;           // set: runs may go one-sided
+  // From the first that is not answered on. A list: empty, as it mostly is, it takes no memory.
+  std::list<std::shared_ptr<fabric::Request>> sent_;
+  std::shared_ptr<fabric::Session> session_;  // set: runs may go one-sided
   fabric::RemoteKey key_;
   std::vector<PageMark> unmarked_;
-  uint32_t no_run_before_ = 0;                 // pages below have been looked at
-  std::vector<std::shared_ptr<Run>> runs_;     // to be started
-  std::deque<std::shared_ptr<Run>> runs_out_;  // from the first that is not over on
-  size_t run_pages_ = 0;                       // of those
+  uint32_t no_run_before_ = 0;                // pages below have been looked at
+  std::vector<std::shared_ptr<Run>> runs_;    // to be started
+  std::list<std::shared_ptr<Run>> runs_out_;  // from the first that is not over on
+  size_t run_pages_ = 0;                      // of those
 };
 
 }  // namespace cmi::memory

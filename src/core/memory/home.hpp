@@ -133,7 +133,7 @@ class Home {
   using Lines = std::map<int32_t, PageSet>;
   // Publishes what this node has stored, and the pages named in any case: what a device has written
   // to them the kernel does not note.
-  Status barrier(Deadline deadline, const Lines& named = {});
+  Status barrier(Nanos within, const Lines& named = {});
   // kReconfig: the word's page is in flux; kBound: it lies past the break.
   Result<uint64_t> cas(int32_t id, size_t offset, uint64_t expected, uint64_t desired,
                        Deadline deadline);
@@ -312,6 +312,7 @@ class Home {
   Status give_back(int32_t id, const View& view, bool leave_broken) CMI_EXCLUDES(mu_);
 
   // publish.cpp. Collects what finished in *done; the caller runs that after releasing mu_.
+  // Null: nobody else holds any of it, and it is over.
   std::shared_ptr<Publication> publish(Segment& s, const ContextId& except, uint32_t instance,
                                        const std::vector<PageRange>& ranges,
                                        std::function<void()> finished, Finished* done)
@@ -321,6 +322,8 @@ class Home {
   void tell(const std::shared_ptr<Publication>& p, const ContextId& client, uint64_t uid,
             uint32_t instance, NoticeType type, Bytes payload) CMI_REQUIRES(mu_);
   void settle(const std::shared_ptr<Publication>& p, Finished* done) CMI_REQUIRES(mu_);
+  // Stores of this importer: what may have kept it from answering is over (see owing()).
+  void published(const ContextId& by) CMI_REQUIRES(mu_);
   // It was answered, or its receiver is dead.
   std::map<uint64_t, Notice>::iterator over(std::map<uint64_t, Notice>::iterator notice,
                                             Finished* done) CMI_REQUIRES(mu_);

@@ -193,7 +193,7 @@ std::shared_ptr<Home::Publication> Home::publish_scan(Segment& s,
                                                       const std::vector<PageRange>& ranges,
                                                       Finished* done) {
   auto p = publish(s, ContextId{}, 0, ranges, {}, done);
-  if (p->waiting > 0) scans_.push_back(p);
+  if (p != nullptr && p->waiting > 0) scans_.push_back(p);
   return p;
 }
 
@@ -240,10 +240,11 @@ bool Home::tell_stored(int32_t id, Deadline deadline) {
   }
 }
 
-Status Home::barrier(Deadline deadline, const Lines& named) {
+Status Home::barrier(Nanos within, const Lines& named) {
   // The stores before the barrier come first, also for an importer that appears just now.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (held_segments_.load(std::memory_order_seq_cst) == 0) return Status::kOk;
+  const Deadline deadline = Deadline::in(within);
   SignalsBlocked quiet;
   std::vector<std::shared_ptr<Publication>> waits;
   std::vector<std::pair<node::ContextSlot, int32_t>> owners;

@@ -77,7 +77,7 @@ void Home::close(Deadline deadline) {
       for (auto& h : s.holders) importers.push_back(h.client);
     }
   }
-  (void)barrier(deadline);
+  (void)barrier(deadline.left());
   // Importers whose stores and swaps are being published are answered before they are told that it
   // is over: what has happened must not look as if it had not. Nobody waits for anything else that
   // somebody may owe.

@@ -261,7 +261,7 @@ Status Importer::set_token(const std::shared_ptr<Import>& import, const access::
   LossMark ignored;
   if (before == ImportState::kUsable) {
     // Stores made under the old token travel under it.
-    if (Status s = barrier(ignored, {deadline}); !ok(s)) {
+    if (Status s = barrier(ignored, Patience{deadline}); !ok(s)) {
       trace(kFacTok, kWarn, "CMI_SEG_TOKEN: stores under the old token were lost");
     }
   }

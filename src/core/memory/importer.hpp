@@ -90,6 +90,7 @@ struct OwedStore {
 struct Patience {
   Deadline deadline;
   Nanos span = 0;  // 0: the deadline is final, and nothing is given up
+  static Patience of(Nanos span) { return {Deadline::in(span), span}; }
   Deadline next() const {
     return span == 0 ? deadline : Deadline{std::max(deadline.at, now() + span)};
   }
@@ -179,6 +180,10 @@ class Importer {
 
   // Everything dirty at entry is at its home, seen by all, when this returns kOk.
   Status barrier(LossMark& mark, const Patience& patience);
+  // With Patience::of(span). The clock is looked at where there is something to wait for.
+  Status barrier(LossMark& mark, Nanos span) {
+    return settled() ? judge(mark, true) : barrier(mark, Patience::of(span));
+  }
   // The same for the pages that hold the addresses. *failed: what the first address that cannot be
   // accessed raises, and its index.
   Status flush(const std::vector<std::pair<std::shared_ptr<const View>, const std::byte*>>& where,
@@ -331,6 +336,9 @@ class Importer {
   uint32_t write_back_run(Import& imp, std::span<const uint32_t> pages, Collector& out)
       CMI_REQUIRES(imp.views_mu);
   void take_aged(const std::shared_ptr<Import>& imp);
+  // Nothing is dirty and nothing under way: what this thread stored, or has seen stored by others
+  // of this process, is home.
+  bool settled() const;
   Status judge(LossMark& mark, bool good);
   std::vector<std::shared_ptr<Batch>> open_batches();
   bool await(Import& imp, fabric::Op& op, Deadline deadline);

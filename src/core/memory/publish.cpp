@@ -22,16 +22,18 @@ void Home::run(Finished& done) {
   done.clear();
 }
 
+void Home::published(const ContextId& by) {
+  if (lists_told_ == 0 || !by) return;
+  const Nanos t = now();
+  for (auto& [number, n] : notices_) {
+    if (n.type == NoticeType::kInFlux && n.client == by) n.due = t;
+  }
+}
+
 void Home::settle(const std::shared_ptr<Publication>& p, Finished* done) {
   if (--p->waiting > 0) return;
   std::erase(scans_, p);
-  if (lists_told_ != 0 && p->by) {
-    // What kept it from answering is over (see owing()).
-    const Nanos t = now();
-    for (auto& [number, n] : notices_) {
-      if (n.type == NoticeType::kInFlux && n.client == p->by) n.due = t;
-    }
-  }
+  published(p->by);
   done->push_back([p] {
     if (p->finished) p->finished();
     p->done.complete(fabric::Cause::kOk);
@@ -82,21 +84,34 @@ std::shared_ptr<Home::Publication> Home::publish(Segment& s, const ContextId& ex
                                                  uint32_t instance,
                                                  const std::vector<PageRange>& ranges,
                                                  std::function<void()> finished, Finished* done) {
-  auto p = std::make_shared<Publication>();
-  p->by = except;
-  p->finished = std::move(finished);
-  p->done.begin();
-  p->waiting = 1;  // ours, until everyone has been told
+  std::shared_ptr<Publication> p;
+  const auto begin = [&] {
+    p = std::make_shared<Publication>();
+    p->by = except;
+    p->finished = std::move(finished);
+    p->done.begin();
+    p->waiting = 1;  // ours, until everyone has been told
+  };
   ++s.publications;
   const uint64_t first_notice = next_notice_;
   const bool tells = !fault_point_fails("mutate_publish_nobody");
   for (auto& h : s.holders) {
     if (!tells || h.token == 0 || (h.client == except && h.instance == instance)) continue;
-    tell_ranges(p, s, h, NoticeType::kInvalidate, Directory::held_of(h.regions, ranges));
+    const std::vector<PageRange> held = Directory::held_of(h.regions, ranges);
+    if (held.empty()) continue;
+    if (p == nullptr) begin();
+    tell_ranges(p, s, h, NoticeType::kInvalidate, held);
   }
   s.notices += next_notice_ - first_notice;
   fault_point("publish_before_settle");
-  if (!fault_point_fails("publication_never_over")) settle(p, done);
+  const bool never_over = fault_point_fails("publication_never_over");
+  if (p == nullptr && !never_over) {
+    published(except);
+    if (finished) done->push_back(std::move(finished));
+    return nullptr;
+  }
+  if (p == nullptr) begin();
+  if (!never_over) settle(p, done);
   return p;
 }
 

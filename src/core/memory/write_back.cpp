@@ -246,14 +246,14 @@ Status Importer::judge(LossMark& mark, bool good) {
   return good && mark.seen == before.seen ? Status::kOk : Status::kStore;
 }
 
+bool Importer::settled() const {
+  return dirty_pages_.load(std::memory_order_seq_cst) == 0 &&
+         (open_batch_count_.load(std::memory_order_seq_cst) == 0 ||
+          fault_point_fails("mutate_write_back_not_awaited"));
+}
+
 Status Importer::barrier(LossMark& mark, const Patience& patience) {
-  // Nothing dirty and nothing under way: what this thread stored, or has seen stored by others of
-  // this process, is home.
-  if (dirty_pages_.load(std::memory_order_seq_cst) == 0 &&
-      (open_batch_count_.load(std::memory_order_seq_cst) == 0 ||
-       fault_point_fails("mutate_write_back_not_awaited"))) {
-    return judge(mark, true);
-  }
+  if (settled()) return judge(mark, true);
   SignalsBlocked quiet;
   bool good = true;
   const auto collect = [&] {
