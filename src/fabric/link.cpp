@@ -127,6 +127,13 @@ void Link::connect_locked() {
   s->port_->send(s->door_, f);
 }
 
+bool Link::left_to_waiters() {
+  if (waiters_.load(std::memory_order_relaxed) == 0) return false;
+  Guard g(mu_);
+  return current_ != nullptr && current_->up_.load(std::memory_order_acquire) &&
+         !current_->broken() && current_->port_->idle();
+}
+
 std::shared_ptr<Session> Link::current() {
   Guard g(mu_);
   return current_ != nullptr && current_->up_.load(std::memory_order_acquire) ? current_ : nullptr;
@@ -152,7 +159,7 @@ std::shared_ptr<Session> Link::session(Deadline deadline) {
     if (can_sleep) {
       Op never;  // waits for the welcome: polls and sleeps on the endpoint's descriptor
       never.begin();
-      s->endpoint().wait(never, Deadline{std::min(deadline.at, now() + 2 * kMilli)});
+      s->wait(never, Deadline{std::min(deadline.at, now() + 2 * kMilli)});
     } else {
       backoff.pause();
     }
@@ -318,7 +325,7 @@ Cause Link::await(const std::shared_ptr<Request>& request, Deadline deadline) {
     if (s == nullptr) continue;
     if (request->answered()) break;
     s->pump();
-    s->endpoint().wait(request->op_, Deadline{std::min(deadline.at, now() + 10 * kMilli)});
+    s->wait(request->op_, Deadline{std::min(deadline.at, now() + 10 * kMilli)});
     if (!request->answered()) advance();
   }
   return request->op_.cause();

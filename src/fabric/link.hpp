@@ -18,13 +18,11 @@
 // calls it from its loop, waiting threads from theirs. mu_ is never held across a poll.
 #pragma once
 
-#include <array>
 #include <deque>
 #include <functional>
 #include <list>
 #include <map>
 #include <memory>
-#include <memory_resource>
 #include <string>
 #include <vector>
 
@@ -60,6 +58,9 @@ class Session : public Receiver, public std::enable_shared_from_this<Session> {
   bool broken() const { return broken_.load(std::memory_order_acquire); }
   Endpoint& endpoint() { return port_->endpoint(); }
   Fabric& fabric() { return *route_.fabric; }
+
+  // Endpoint::wait, for an operation or a request of this link.
+  Cause wait(Op& op, Deadline deadline);
 
   // One-sided, waiting. kOk: done. Everything else: the link may be broken, and what the operation
   // was given stays in use until this Session is destroyed.
@@ -145,9 +146,7 @@ class Request {
   uint64_t number_ = 0;
   uint16_t type_ = 0;
   Nanos begun_at_ = 0, sent_at_ = 0;  // the latter last; guarded by Link::mu_
-  std::array<std::byte, 256> near_;   // both of most requests find room here
-  std::pmr::monotonic_buffer_resource memory_{near_.data(), near_.size()};
-  std::pmr::vector<std::byte> payload_{&memory_}, reply_{&memory_};
+  std::vector<std::byte> payload_, reply_;
   Callback on_answer_;
 };
 
@@ -204,6 +203,9 @@ class Link {
   void pump(Session& s) { s.pump(); }
   size_t pending() const { return pending_count_.load(std::memory_order_relaxed); }  // requests
   bool has_pending() const { return pending() != 0; }
+  // A thread waits for something of this link, and takes in all that comes; and there is nothing
+  // else to be done for it.
+  bool left_to_waiters();
   bool has_detached() const { return detached_count_.load(std::memory_order_relaxed) != 0; }
   // When the peer was last heard of (0: never).
   Nanos heard() const { return heard_.load(std::memory_order_relaxed); }
@@ -252,6 +254,7 @@ class Link {
   std::map<uint64_t, std::shared_ptr<Request>> pending_ CMI_GUARDED_BY(mu_);
   std::atomic<size_t> pending_count_{0}, detached_count_{0};  // the latter of all its sessions
   std::atomic<Nanos> heard_{0}, unreachable_since_{0}, took_{0};
+  std::atomic<int> waiters_{0};
   std::atomic<bool> condemned_{false}, local_fault_{false}, without_door_{false};
   const Nanos longest_wait_;  // for the answer to one hello
 };

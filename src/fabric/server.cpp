@@ -12,6 +12,8 @@ namespace {
 constexpr size_t kMadeRoom = 4;  // clients that make room for one: it needs more than an endpoint
 constexpr size_t kInOneRound =
     8;  // ports, beyond which more than one other has its turn in a round
+// As often the others have their turn although there was something from the one that is awaited.
+constexpr unsigned kBusyRounds = 8;
 constexpr size_t kLargeAnswer = 256, kMostLargeAnswers = 64;  // bytes; kept for each client
 }  // namespace
 
@@ -459,6 +461,11 @@ int Server::poll(bool all) {
     return events;
   }
   events += poll_one(first);
+  // What came here may be all that came: who has just been told or answered, and who may have to
+  // wait for our processor, comes before another look.
+  if (events > 0 && busy_rounds_.fetch_add(1, std::memory_order_relaxed) % kBusyRounds != 0) {
+    return events;
+  }
   for (size_t others = 1 + ports / kInOneRound; others > 0; --others) {
     events += poll_one(next_.fetch_add(1, std::memory_order_relaxed) % ports);
   }

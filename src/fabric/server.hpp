@@ -155,7 +155,8 @@ class Server : public Receiver {
   std::map<ContextId, HomeDoor> homes_ CMI_GUARDED_BY(mu_);
   std::vector<std::shared_ptr<Serving>> servings_ CMI_GUARDED_BY(mu_);
   std::atomic<uint64_t> dropped_{0};
-  std::atomic<size_t> next_{0};  // of all doors and endpoints, whose turn it is in poll()
+  std::atomic<size_t> next_{0};           // of all doors and endpoints, whose turn it is in poll()
+  std::atomic<unsigned> busy_rounds_{0};  // in which the one that is awaited had something
   std::atomic<const Port*> awaited_{nullptr};  // who will be heard of first; only compared
 };
 

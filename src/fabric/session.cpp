@@ -19,6 +19,13 @@ Session::~Session() {
   for (auto& d : lost) d.ended(Cause::kCancelled);
 }
 
+Cause Session::wait(Op& op, Deadline deadline) {
+  link_.waiters_.fetch_add(1, std::memory_order_relaxed);
+  const Cause c = endpoint().wait(op, deadline);
+  link_.waiters_.fetch_sub(1, std::memory_order_relaxed);
+  return c;
+}
+
 Session::Slot* Session::take_slot() {
   Guard g(slots_mu_);
   if (free_slots_.empty()) {
@@ -51,7 +58,7 @@ Cause Session::run(Slot& slot, Deadline deadline, PostFn post) {
   while (!slot.op.done()) {
     if (deadline.passed()) return Cause::kTimeout;
     if (broken()) return Cause::kCancelled;
-    endpoint().wait(slot.op, Deadline{std::min(deadline.at, now() + 10 * kMilli)});
+    wait(slot.op, Deadline{std::min(deadline.at, now() + 10 * kMilli)});
   }
   if (slot.op.cause() == Cause::kOk) heard_.store(now(), std::memory_order_relaxed);
   return slot.op.cause();

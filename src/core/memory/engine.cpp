@@ -230,7 +230,7 @@ bool Engine::sleep(Nanos until) {
   }
   std::vector<int> fds{wake_.get(), node_.bus_fd(), watch_->descriptor()};
   server_->descriptors(&fds);
-  importer_->descriptors(&fds);
+  until = std::min(until, now() + importer_->descriptors(&fds));
   std::vector<pollfd> polls;
   for (int fd : fds) {
     if (fd >= 0) polls.push_back({fd, POLLIN, 0});

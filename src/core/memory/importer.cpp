@@ -26,6 +26,7 @@ constexpr Nanos kFirstContact = 5 * kSecond;
 // Whether anybody listens at its door is looked at after so long, and then every second: it leaves
 // a connection behind there (see watch.cpp).
 constexpr Nanos kLookAtDoor = 100 * kMilli;
+constexpr Nanos kLeftToOthers = 2 * kMilli;
 constexpr Nanos kLastLook = 200 * kMilli;  // over the network, when the time is over
 }  // namespace
 
@@ -428,9 +429,19 @@ int Importer::advance() {
   int events = 0;
   // What was started for later is taken in by those who come to need it, and by the tick.
   const bool later = later_count_.load() != 0;
+  Nanos t = 0;
   for (auto& link : links_that([later](const fabric::Link& l) {
          return l.has_pending() || (later && l.has_detached());
        })) {
+    // Who waits for an answer takes it in himself: with two of us at it, the one that he gives his
+    // processor to is the other, and we find work without end.
+    if (link->left_to_waiters()) {
+      if (t == 0) {
+        t = now();
+        if (t - awaited_seen_ >= kLeftToOthers) awaited_seen_ = t;
+      }
+      if (t != awaited_seen_) continue;
+    }
     events += link->advance();
   }
   if (later_count_.load(std::memory_order_relaxed) != 0) answer_pending_revocations();
@@ -442,13 +453,19 @@ bool Importer::busy() const {
          later_count_.load() != 0 || others_due_.load() != 0;
 }
 
-void Importer::descriptors(std::vector<int>* fds) {
+Nanos Importer::descriptors(std::vector<int>* fds) {
+  Nanos at_most = kSecond;
   // Without the lock: the last one to let go of a session runs what waited for its end.
   for (auto& link : links_that([](const fabric::Link& l) { return l.has_pending(); })) {
+    if (link->left_to_waiters()) {
+      at_most = kLeftToOthers;
+      continue;
+    }
     if (auto s = link->current(); s != nullptr && s->endpoint().may_sleep()) {
       fds->push_back(s->endpoint().wait_fd());
     }
   }
+  return at_most;
 }
 
 }  // namespace cmi::memory

@@ -213,7 +213,9 @@ class Importer {
   int advance();
   void tick();
   bool busy() const;  // wants ticks and polling of links
-  void descriptors(std::vector<int>* fds);
+  // What to sleep on. Returns for how long at most: what others wait for is left to them, but they
+  // may be gone any moment.
+  Nanos descriptors(std::vector<int>* fds);
   void report(node::ContextReport* out);  // report.cpp
 
   void set_reconf_timeout(Nanos t) { reconf_timeout_.store(t, std::memory_order_relaxed); }
@@ -461,6 +463,7 @@ class Importer {
   std::vector<Stranded> stranded_ CMI_GUARDED_BY(later_mu_);
   std::vector<Revocation> revocations_ CMI_GUARDED_BY(later_mu_);
   std::atomic<int> later_count_{0};
+  Nanos awaited_seen_ = 0;  // the service thread has advanced links that others wait for
 };
 
 template <class Predicate>
