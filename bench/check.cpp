@@ -26,8 +26,9 @@ std::vector<Figures> figures_of(const std::vector<std::vector<Outcome>>& runs,
   return all;
 }
 
-// The median of each figure of the row by itself; of the floors the lowest, since a run that was
-// disturbed says nothing about what is possible.
+// The median of each figure of the row by itself, also of how far it is above the floor of its own
+// run: times of different runs say nothing beside each other where the machine's speed changes. Of
+// the floors the lowest, since a run that was disturbed says nothing about what is possible.
 Figures median_of(const std::vector<Figures>& all) {
   const auto each = [&](double Figures::*member) {
     std::vector<double> values;
@@ -39,7 +40,7 @@ Figures median_of(const std::vector<Figures>& all) {
   m.ratio = spread_of(each(&Figures::ratio)).median;
   m.floor = std::ranges::min(each(&Figures::floor));
   m.floor_ratio = std::ranges::min(each(&Figures::floor_ratio));
-  m.of_floor = m.floor > 0 ? m.value / m.floor : 0;
+  m.of_floor = spread_of(each(&Figures::of_floor)).median;
   return m;
 }
 

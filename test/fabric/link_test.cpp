@@ -543,6 +543,26 @@ TEST_CASE("a_thread_that_awaits_an_answer_is_woken_when_the_link_is_condemned") 
   other.join();
 }
 
+TEST_CASE("a_link_is_left_to_who_waits_for_an_answer_while_it_stands") {
+  auto net = FakeNet::make({});
+  Two two(*net);
+  auto s = live(*two.link);
+  two.home.handler.holding.store(true);
+  auto r = two.link->start(7, buffer(8));
+  CHECK(comes_true([&] { return two.home.handler.executions.load() == 1; }));
+  CHECK_FALSE(two.link->left_to_waiters());  // nobody waits for it
+  std::thread waiter([&] { CHECK(two.link->await(r, Deadline::in(kLong)) == Cause::kOk); });
+  CHECK(comes_true([&] { return two.link->left_to_waiters(); }));
+  net->stop(two.home.door());
+  two.link->retire(s);
+  CHECK_FALSE(two.link->left_to_waiters());  // somebody has to connect it anew
+  net->resume(two.home.door());
+  CHECK(comes_true([&] { return two.link->left_to_waiters(); }));  // over the next session
+  two.home.handler.release();
+  waiter.join();
+  CHECK_FALSE(two.link->left_to_waiters());
+}
+
 TEST_CASE("a_link_condemned_while_it_connects_never_comes_up") {
   auto net = FakeNet::make({});
   for (int round = 0; round < 20; ++round) {
