@@ -131,7 +131,8 @@ bool Link::left_to_waiters() {
   if (waiters_.load(std::memory_order_relaxed) == 0) return false;
   Guard g(mu_);
   return current_ != nullptr && current_->up_.load(std::memory_order_acquire) &&
-         !current_->broken() && current_->port_->idle();
+         !current_->broken() && !current_->endpoint().broken() && current_->port_->idle() &&
+         current_->detached_count_.load(std::memory_order_relaxed) == 0;
 }
 
 std::shared_ptr<Session> Link::current() {

@@ -59,7 +59,7 @@ class Session : public Receiver, public std::enable_shared_from_this<Session> {
   Endpoint& endpoint() { return port_->endpoint(); }
   Fabric& fabric() { return *route_.fabric; }
 
-  // Endpoint::wait, for an operation or a request of this link.
+  // Endpoint::wait, for an operation or a request of this link. See Link::left_to_waiters.
   Cause wait(Op& op, Deadline deadline);
 
   // One-sided, waiting. kOk: done. Everything else: the link may be broken, and what the operation

@@ -12,7 +12,8 @@ namespace {
 constexpr size_t kMadeRoom = 4;  // clients that make room for one: it needs more than an endpoint
 constexpr size_t kInOneRound =
     8;  // ports, beyond which more than one other has its turn in a round
-// As often the others have their turn although there was something from the one that is awaited.
+// Where each look at the one that is awaited finds something, the others have their turn once in so
+// many rounds.
 constexpr unsigned kBusyRounds = 8;
 constexpr size_t kLargeAnswer = 256, kMostLargeAnswers = 64;  // bytes; kept for each client
 }  // namespace

@@ -132,7 +132,7 @@ class Home {
   // Pages of segments, by their ids.
   using Lines = std::map<int32_t, PageSet>;
   // Publishes what this node has stored, and the pages named in any case: what a device has written
-  // to them the kernel does not note.
+  // to them the kernel does not note. The clock is read where there is something to wait for.
   Status barrier(Nanos within, const Lines& named = {});
   // kReconfig: the word's page is in flux; kBound: it lies past the break.
   Result<uint64_t> cas(int32_t id, size_t offset, uint64_t expected, uint64_t desired,

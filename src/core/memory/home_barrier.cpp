@@ -193,7 +193,7 @@ std::shared_ptr<Home::Publication> Home::publish_scan(Segment& s,
                                                       const std::vector<PageRange>& ranges,
                                                       Finished* done) {
   auto p = publish(s, ContextId{}, 0, ranges, {}, done);
-  if (p != nullptr && p->waiting > 0) scans_.push_back(p);
+  if (p != nullptr) scans_.push_back(p);  // somebody has yet to answer
   return p;
 }
 

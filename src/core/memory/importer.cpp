@@ -26,6 +26,7 @@ constexpr Nanos kFirstContact = 5 * kSecond;
 // Whether anybody listens at its door is looked at after so long, and then every second: it leaves
 // a connection behind there (see watch.cpp).
 constexpr Nanos kLookAtDoor = 100 * kMilli;
+// The service thread does without a look at a link that others wait for.
 constexpr Nanos kLeftToOthers = 2 * kMilli;
 constexpr Nanos kLastLook = 200 * kMilli;  // over the network, when the time is over
 }  // namespace
