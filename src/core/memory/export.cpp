@@ -128,7 +128,7 @@ void Home::cut_off_silent(const std::shared_ptr<Publication>& p, uint64_t uid) {
         const Holder* h = find_holder(*s, client, instance);
         if (type == NoticeType::kRevoke && h != nullptr && h->token != 0) continue;
         lose_marks(*s, client, instance, known);
-        forget_content(*s, client, instance, &done);
+        forget_content(*s, client, instance);
       }
       settle(known, &done);
     }

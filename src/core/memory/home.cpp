@@ -260,7 +260,6 @@ Status Home::detach(int32_t id, void* addr, Deadline deadline, bool ending) {
   bool owned;
   node::ContextSlot owner{};
   std::shared_ptr<Publication> last;
-  Finished done;
   tell_stored(id, deadline);
   {
     Guard g(mu_);
@@ -274,13 +273,12 @@ Status Home::detach(int32_t id, void* addr, Deadline deadline, bool ending) {
     owner = s->owner;
     // What was stored through this view and not published would never be found again (rule 17).
     const bool unscanned = fault_point_fails("mutate_unmap_unscanned");
-    if (owned && s->held() && !unscanned) last = scan_and_publish(*s, &done);
+    if (owned && s->held() && !unscanned) last = scan_and_publish(*s);
     // One of the client's memory stays until that has been given back, and with it the segment.
     if (!view.adopted) {
       std::erase_if(s->views, [&](const HomeView& v) { return v.view == view.view; });
     }
   }
-  run(done);
   if (last != nullptr) wait(*last, deadline);
   if (!owned && !view.read_only) {
     ask_owner(owner, kBusUnview, id, reinterpret_cast<uint64_t>(view.addr), view.len, -1, deadline);

@@ -311,12 +311,11 @@ class Home {
   bool still_adopted(Segment& s, HomeView& v, size_t offset) CMI_REQUIRES(mu_);
   Status give_back(int32_t id, const View& view, bool leave_broken) CMI_EXCLUDES(mu_);
 
-  // publish.cpp. Collects what finished in *done; the caller runs that after releasing mu_.
-  // Null: nobody else holds any of it, and it is over.
+  // publish.cpp. Null: nobody else holds any of it, and it is over. Else the caller may set
+  // `finished` before he lets go of mu_. What collects what finished in *done: the caller runs that
+  // without mu_.
   std::shared_ptr<Publication> publish(Segment& s, const ContextId& except, uint32_t instance,
-                                       const std::vector<PageRange>& ranges,
-                                       std::function<void()> finished, Finished* done)
-      CMI_REQUIRES(mu_);
+                                       const std::vector<PageRange>& ranges) CMI_REQUIRES(mu_);
   void tell(const std::shared_ptr<Publication>& p, const Segment& s, const Holder& h,
             NoticeType type, Bytes payload) CMI_REQUIRES(mu_);
   void tell(const std::shared_ptr<Publication>& p, const ContextId& client, uint64_t uid,
@@ -328,8 +327,7 @@ class Home {
   std::map<uint64_t, Notice>::iterator over(std::map<uint64_t, Notice>::iterator notice,
                                             Finished* done) CMI_REQUIRES(mu_);
   // `instance`: of one import, 0: of all that the client has.
-  void forget_content(Segment& s, const ContextId& client, uint32_t instance, Finished* done)
-      CMI_REQUIRES(mu_);
+  void forget_content(Segment& s, const ContextId& client, uint32_t instance) CMI_REQUIRES(mu_);
   void forget_client(const ContextId& client, Finished* done) CMI_REQUIRES(mu_);
   void tell_ranges(const std::shared_ptr<Publication>& p, const Segment& s, const Holder& h,
                    NoticeType type, const std::vector<PageRange>& ranges) CMI_REQUIRES(mu_);
@@ -382,7 +380,8 @@ class Home {
   void on_ask_flux(const fabric::ClientInfo& client, uint64_t number, Reader in);
   // What these marks stood for has been published.
   void clear_marks(uint64_t uid, const ContextId& client, uint32_t instance,
-                   const std::vector<PageMark>& marks);
+                   const std::vector<PageMark>& marks) CMI_EXCLUDES(mu_);
+  static void clear_marks(Holder& h, const std::vector<PageMark>& marks);
   // A fenced client's marks become pages in flux; *p is settled when everybody knows. `instance`:
   // of the import that is cut off, while the client lives on; 0: of all, since it is dead.
   void lose_marks(Segment& s, const ContextId& client, uint32_t instance,
@@ -454,10 +453,10 @@ class Home {
   // Nobody needs to hear of what was stored to these pages until now.
   void forget_stores(Segment& s, const std::vector<PageRange>& ranges) CMI_REQUIRES(mu_);
   // `named`: pages to publish whether or not they were stored to; nullptr: none.
-  std::shared_ptr<Publication> scan_and_publish(Segment& s, Finished* done,
-                                                const PageSet* named = nullptr) CMI_REQUIRES(mu_);
-  std::shared_ptr<Publication> publish_scan(Segment& s, const std::vector<PageRange>& ranges,
-                                            Finished* done) CMI_REQUIRES(mu_);
+  std::shared_ptr<Publication> scan_and_publish(Segment& s, const PageSet* named = nullptr)
+      CMI_REQUIRES(mu_);
+  std::shared_ptr<Publication> publish_scan(Segment& s, const std::vector<PageRange>& ranges)
+      CMI_REQUIRES(mu_);
   bool send_stored(Segment& s) CMI_REQUIRES(mu_);
   bool tell_stored(int32_t id, Deadline deadline);
   // Asks another process of the node, mostly a segment's owner, and waits. True also when it ended.

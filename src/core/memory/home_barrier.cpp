@@ -167,8 +167,7 @@ void Home::forget_stores(Segment& s, const std::vector<PageRange>& ranges) {
   }
 }
 
-std::shared_ptr<Home::Publication> Home::scan_and_publish(Segment& s, Finished* done,
-                                                          const PageSet* named) {
+std::shared_ptr<Home::Publication> Home::scan_and_publish(Segment& s, const PageSet* named) {
   // Full fence: stores before the barrier are in the page tables' sight before they are read.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   // What nobody holds is left alone: its stores stay noted by the kernel until somebody does.
@@ -185,14 +184,13 @@ std::shared_ptr<Home::Publication> Home::scan_and_publish(Segment& s, Finished* 
     fault_point("mutation_window");
     mu_.lock();
   }
-  return publish_scan(s, ranges, done);
+  return publish_scan(s, ranges);
 }
 
 // Publishes what processes of this node stored.
 std::shared_ptr<Home::Publication> Home::publish_scan(Segment& s,
-                                                      const std::vector<PageRange>& ranges,
-                                                      Finished* done) {
-  auto p = publish(s, ContextId{}, 0, ranges, {}, done);
+                                                      const std::vector<PageRange>& ranges) {
+  auto p = publish(s, ContextId{}, 0, ranges);
   if (p != nullptr) scans_.push_back(p);  // somebody has yet to answer
   return p;
 }
@@ -248,20 +246,18 @@ Status Home::barrier(Nanos within, const Lines& named) {
   SignalsBlocked quiet;
   std::vector<std::shared_ptr<Publication>> waits;
   std::vector<std::pair<node::ContextSlot, int32_t>> owners;
-  Finished done;
   {
     Guard g(mu_);
     for (auto& [id, s] : segments_) {
       if (s.owned && s.held()) {
         const auto lines = named.find(id);
-        scan_and_publish(s, &done, lines == named.end() ? nullptr : &lines->second);
+        scan_and_publish(s, lines == named.end() ? nullptr : &lines->second);
       } else if (!s.owned && !s.views.empty() && !fault_point_fails("mutate_neighbour_not_asked")) {
         owners.emplace_back(s.owner, id);
       }
     }
     waits = scans_;
   }
-  run(done);
   bool good = true;
   for (auto& [owner, id] : owners) {
     good = tell_stored(id, deadline) && good;
@@ -280,7 +276,6 @@ Result<uint64_t> Home::cas(int32_t id, size_t offset, uint64_t expected, uint64_
                            Deadline deadline) {
   SignalsBlocked quiet;
   std::shared_ptr<Publication> p;
-  Finished done;
   bool swapped = false, owned = true;
   node::ContextSlot owner{};
   for (Backoff backoff;; backoff.pause()) {
@@ -312,11 +307,10 @@ Result<uint64_t> Home::cas(int32_t id, size_t offset, uint64_t expected, uint64_
     if (fault_point_fails("mutate_home_cas_unpublished")) return expected;
     if (swapped && owned && s->held()) {
       // The tracking does not see stores through the service view (rule 16).
-      p = publish_scan(*s, {{static_cast<uint32_t>(offset / kPageSize), 1}}, &done);
+      p = publish_scan(*s, {{static_cast<uint32_t>(offset / kPageSize), 1}});
     }
     break;
   }
-  run(done);
   bool good = true;
   if (swapped && !owned)
     good = ask_owner(owner, kBusPublish, id, offset / kPageSize, 1, -1, deadline);
@@ -446,7 +440,7 @@ void Home::on_datagram(node::Node::Datagram d) {
         break;
       case kBusUnview:
       case kBusBarrier: {
-        if (ours && s->held()) scan_and_publish(*s, &done);
+        if (ours && s->held()) scan_and_publish(*s);
         if (ours && what == kBusUnview) {
           std::erase_if(s->foreign,
                         [&](const ForeignView& v) { return v.slot == d.from && v.addr == a; });
@@ -474,11 +468,13 @@ void Home::on_datagram(node::Node::Datagram d) {
       }
       case kBusPublish:
         if (ours && s->held() && a < s->size / kPageSize && b <= s->size / kPageSize - a) {
-          publish(*s, ContextId{}, 0, {{static_cast<uint32_t>(a), static_cast<uint32_t>(b)}},
-                  answer, &done);
-        } else {
-          done.push_back(answer);
+          const PageRange pages{static_cast<uint32_t>(a), static_cast<uint32_t>(b)};
+          if (auto p = publish(*s, ContextId{}, 0, {pages}); p != nullptr) {
+            p->finished = answer;
+            break;
+          }
         }
+        done.push_back(answer);
         break;
       case kBusToken:
         done.push_back(answer);
@@ -507,7 +503,7 @@ void Home::on_datagram(node::Node::Datagram d) {
         std::erase_if(stored, [&](const PageRange& r) {
           return !ours || r.first + uint64_t{r.count} > s->size / kPageSize;
         });
-        if (ours && s->held() && !stored.empty()) publish_scan(*s, stored, &done);
+        if (ours && s->held() && !stored.empty()) publish_scan(*s, stored);
         break;
       default:
         return;

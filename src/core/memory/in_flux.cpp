@@ -135,8 +135,11 @@ void Home::clear_marks(uint64_t uid, const ContextId& client, uint32_t instance,
   Guard g(mu_);
   Segment* s = find_uid(uid);
   Holder* h = s != nullptr ? find_holder(*s, client, instance) : nullptr;
-  if (h == nullptr) return;  // declared dead meanwhile
-  for (const PageMark& m : marks) drop_mark(&h->marks, m);
+  if (h != nullptr) clear_marks(*h, marks);  // else declared dead meanwhile
+}
+
+void Home::clear_marks(Holder& h, const std::vector<PageMark>& marks) {
+  for (const PageMark& m : marks) drop_mark(&h.marks, m);
 }
 
 void Home::lose_marks(Segment& s, const ContextId& client, uint32_t instance,
@@ -245,7 +248,7 @@ void Home::on_list_seen(Segment& s, node::ContextSlot slot, uint64_t version, Fi
     // What it stored to pages that it has uncovered, before they were watched again.
     const auto back = s.in_flux.missing(w.covered.all());
     w.covered = s.in_flux;
-    if (!back.empty() && s.held()) publish_scan(s, back, done);
+    if (!back.empty() && s.held()) publish_scan(s, back);
     for (auto& p : w.owed) settle(p, done);
     w.owed.clear();
   }

@@ -82,15 +82,12 @@ void Home::tell_ranges(const std::shared_ptr<Publication>& p, const Segment& s, 
 
 std::shared_ptr<Home::Publication> Home::publish(Segment& s, const ContextId& except,
                                                  uint32_t instance,
-                                                 const std::vector<PageRange>& ranges,
-                                                 std::function<void()> finished, Finished* done) {
+                                                 const std::vector<PageRange>& ranges) {
   std::shared_ptr<Publication> p;
   const auto begin = [&] {
     p = std::make_shared<Publication>();
     p->by = except;
-    p->finished = std::move(finished);
     p->done.begin();
-    p->waiting = 1;  // ours, until everyone has been told
   };
   ++s.publications;
   const uint64_t first_notice = next_notice_;
@@ -104,14 +101,11 @@ std::shared_ptr<Home::Publication> Home::publish(Segment& s, const ContextId& ex
   }
   s.notices += next_notice_ - first_notice;
   fault_point("publish_before_settle");
-  const bool never_over = fault_point_fails("publication_never_over");
-  if (p == nullptr && !never_over) {
-    published(except);
-    if (finished) done->push_back(std::move(finished));
-    return nullptr;
+  if (fault_point_fails("publication_never_over")) {
+    if (p == nullptr) begin();
+    ++p->waiting;
   }
-  if (p == nullptr) begin();
-  if (!never_over) settle(p, done);
+  if (p == nullptr) published(except);
   return p;
 }
 
@@ -167,10 +161,10 @@ void Home::forget_client(const ContextId& client, Finished* done) {
 
 // What a fenced client wrote one-sided and has not announced is at home already: everyone drops
 // everything (rule 18).
-void Home::forget_content(Segment& s, const ContextId& client, uint32_t instance, Finished* done) {
+void Home::forget_content(Segment& s, const ContextId& client, uint32_t instance) {
   for (auto& h : s.holders) {
     if (h.client != client || (instance != 0 && h.instance != instance) || !h.could_write) continue;
-    publish(s, client, h.instance, {{0, static_cast<uint32_t>(s.size / kPageSize)}}, {}, done);
+    publish(s, client, h.instance, {{0, static_cast<uint32_t>(s.size / kPageSize)}});
   }
 }
 
@@ -244,7 +238,7 @@ void Home::forget(const ContextId& client, bool goodbye) {
     for (auto& [id, s] : segments_) {
       if (!s.owned) continue;
       lose_marks(s, client, 0, known);
-      forget_content(s, client, 0, &done);
+      forget_content(s, client, 0);
     }
     if (!fenced) keep_keys(segments_, client);
     forget_client(client, &done);
@@ -282,7 +276,7 @@ void Home::tick(Nanos t) {
     for (auto& [id, s] : segments_) {
       if (fault_point_fails("mutate_timer_takes_nothing")) break;
       // While many are under way somebody is slow; what is written meanwhile goes with the next.
-      if (s.owned && s.held() && scans_.size() < kMaxTimerScans) scan_and_publish(s, &done);
+      if (s.owned && s.held() && scans_.size() < kMaxTimerScans) scan_and_publish(s);
       if (!s.owned) send_stored(s);  // what does not fit goes with the next
     }
     if (unseen_lists_) {

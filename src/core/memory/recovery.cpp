@@ -148,7 +148,7 @@ Status Home::recover(int32_t id, std::byte* addr, size_t size, Deadline deadline
     }
     if (!back.empty()) {
       // Importers ask before they access what was in flux; nobody has a page of it.
-      published = publish_scan(*s, back, &done);
+      published = publish_scan(*s, back);
       flux_changed(*s, known);
     }
     settle(known, &done);

@@ -260,27 +260,30 @@ void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader 
   const auto uid = in.get<uint64_t>();
   const auto instance = in.get<uint32_t>();
   const auto n = in.get<uint32_t>();
-  Finished done;
   WireStatus status = WireStatus::kOk;
   if (!announce && fault_point_fails("mutate_publish_before_data")) {
+    Segment* s;
+    const Bytes rest = in.rest();
+    const auto store = [this, n, id = client.id, number,
+                        diffs = std::vector(rest.begin(), rest.end())](Segment& to) {
+      Reader late(diffs);
+      for (uint32_t i = 0; i < n; ++i) {
+        const size_t page = late.get<uint32_t>();
+        late.get<uint8_t>();
+        apply_diff(late, to.service.data() + page * kPageSize);
+      }
+      reply(parts_.server, id, number, WireStatus::kOk);
+    };
     {
       Guard g(mu_);
-      Segment* s = find_uid(uid);
-      const Bytes rest = in.rest();
-      publish(
-          *s, client.id, instance, {{0, static_cast<uint32_t>(s->size / kPageSize)}},
-          [this, s, n, id = client.id, number, diffs = std::vector(rest.begin(), rest.end())] {
-            Reader late(diffs);
-            for (uint32_t i = 0; i < n; ++i) {
-              const size_t page = late.get<uint32_t>();
-              late.get<uint8_t>();
-              apply_diff(late, s->service.data() + page * kPageSize);
-            }
-            reply(parts_.server, id, number, WireStatus::kOk);
-          },
-          &done);
+      s = find_uid(uid);
+      const PageRange all{0, static_cast<uint32_t>(s->size / kPageSize)};
+      if (auto p = publish(*s, client.id, instance, {all}); p != nullptr) {
+        p->finished = [store, s] { store(*s); };
+        return;
+      }
     }
-    return run(done);
+    return store(*s);
   }
   {
     Guard g(mu_);
@@ -344,22 +347,19 @@ void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader 
     if (status == WireStatus::kOk && broken) status = WireStatus::kBroken;
     // Applied stores are published even when a later page of the message was malformed.
     if (s != nullptr && !ranges.empty()) {
-      auto* server = &parts_.server;
       if (fault_point_fails("mutate_marks_cleared_early")) h->marks.clear();
-      publish(
-          *s, client.id, instance, ranges,
-          [this, server, id = client.id, number, status, uid, instance, marks = std::move(marks)] {
-            if (!marks.empty()) clear_marks(uid, id, instance, marks);
-            reply(*server, id, number, status);
-          },
-          &done);
-    } else {
-      auto* server = &parts_.server;
-      done.push_back(
-          [server, id = client.id, number, status] { reply(*server, id, number, status); });
+      if (auto p = publish(*s, client.id, instance, ranges); p != nullptr) {
+        p->finished = [this, id = client.id, number, status, uid, instance,
+                       marks = std::move(marks)] {
+          if (!marks.empty()) clear_marks(uid, id, instance, marks);
+          reply(parts_.server, id, number, status);
+        };
+        return;
+      }
+      clear_marks(*h, marks);
     }
   }
-  run(done);
+  reply(parts_.server, client.id, number, status);
 }
 
 void Home::on_hold(const fabric::ClientInfo& client, uint64_t number, Reader in) {
@@ -398,11 +398,7 @@ void Home::on_repair(const fabric::ClientInfo& client, uint64_t number, Reader i
   const auto uid = in.get<uint64_t>();
   const auto instance = in.get<uint32_t>();
   const auto n = in.get<uint32_t>();
-  Finished done;
   WireStatus status = WireStatus::kMalformed;
-  const auto answer = [server = &parts_.server, id = client.id, number](WireStatus s) {
-    return [=] { reply(*server, id, number, s); };
-  };
   {
     Guard g(mu_);
     Segment* s = nullptr;
@@ -432,13 +428,14 @@ void Home::on_repair(const fabric::ClientInfo& client, uint64_t number, Reader i
     }
     if (status == WireStatus::kOk && !in.done()) status = WireStatus::kMalformed;
     if (status == WireStatus::kOk && broken) status = WireStatus::kBroken;
-    if (ranges.empty()) {
-      done.push_back(answer(status));
-    } else {
-      publish(*s, client.id, instance, ranges, answer(status), &done);
+    if (auto p = ranges.empty() ? nullptr : publish(*s, client.id, instance, ranges)) {
+      p->finished = [this, id = client.id, number, status] {
+        reply(parts_.server, id, number, status);
+      };
+      return;
     }
   }
-  run(done);
+  reply(parts_.server, client.id, number, status);
 }
 
 void Home::on_cas(const fabric::ClientInfo& client, uint64_t number, Reader in) {
@@ -447,13 +444,19 @@ void Home::on_cas(const fabric::ClientInfo& client, uint64_t number, Reader in) 
   const auto offset = in.get<uint64_t>();
   auto expected = in.get<uint64_t>();
   const auto desired = in.get<uint64_t>();
-  Finished done;
+  WireStatus status = WireStatus::kMalformed;
+  uint64_t found = 0;
+  const auto answer = [this, id = client.id, number](WireStatus st, uint64_t word) {
+    std::byte buf[8];
+    Writer out(buf);
+    out.put(word);
+    reply(parts_.server, id, number, st, out.done());
+  };
   {
     Guard g(mu_);
     Segment* s = nullptr;
     Holder* h = nullptr;
-    WireStatus status = in.done() ? check(client.id, uid, instance, fabric::kAtomic, &s, &h)
-                                  : WireStatus::kMalformed;
+    if (in.done()) status = check(client.id, uid, instance, fabric::kAtomic, &s, &h);
     if (status == WireStatus::kOk &&
         (offset % 8 != 0 || s->brk.bytes < 8 || offset > s->brk.bytes - 8)) {
       status = WireStatus::kRange;
@@ -462,17 +465,7 @@ void Home::on_cas(const fabric::ClientInfo& client, uint64_t number, Reader in) 
     } else if (status == WireStatus::kOk &&
                s->in_flux.contains(static_cast<uint32_t>(offset / kPageSize))) {
       status = WireStatus::kInFlux;
-    }
-    auto* server = &parts_.server;
-    const auto answer = [server, id = client.id, number](WireStatus st, uint64_t found) {
-      std::byte buf[8];
-      Writer out(buf);
-      out.put(found);
-      reply(*server, id, number, st, out.done());
-    };
-    if (status != WireStatus::kOk) {
-      done.push_back([answer, status] { answer(status, 0); });
-    } else {
+    } else if (status == WireStatus::kOk) {
       // The CPU's own swap: coherent with swaps of this node's processes and with each other.
       auto* word = reinterpret_cast<uint64_t*>(s->service.data() + offset);
       bool swapped = false;
@@ -480,20 +473,22 @@ void Home::on_cas(const fabric::ClientInfo& client, uint64_t number, Reader in) 
         swapped = __atomic_compare_exchange_n(word, &expected, desired, false, __ATOMIC_SEQ_CST,
                                               __ATOMIC_SEQ_CST);
       };
-      const bool intact = unless_broken(s->service.data() + offset, sizeof *word, swap);
-      const uint64_t found = expected;  // what stood there, in both cases
-      if (!intact) {
-        done.push_back([answer] { answer(WireStatus::kBroken, 0); });
-      } else if (swapped && !fault_point_fails("mutate_cas_unpublished")) {
-        publish(
-            *s, client.id, instance, {{static_cast<uint32_t>(offset / kPageSize), 1}},
-            [answer, found] { answer(WireStatus::kOk, found); }, &done);
+      if (!unless_broken(s->service.data() + offset, sizeof *word, swap)) {
+        status = WireStatus::kBroken;
+        swapped = false;
       } else {
-        done.push_back([answer, found] { answer(WireStatus::kOk, found); });
+        found = expected;  // what stood there, in both cases
+      }
+      if (swapped && !fault_point_fails("mutate_cas_unpublished")) {
+        const PageRange page{static_cast<uint32_t>(offset / kPageSize), 1};
+        if (auto p = publish(*s, client.id, instance, {page}); p != nullptr) {
+          p->finished = [answer, found] { answer(WireStatus::kOk, found); };
+          return;
+        }
       }
     }
   }
-  run(done);
+  answer(status, found);
 }
 
 }  // namespace cmi::memory
