@@ -83,3 +83,22 @@ TEST_CASE("a_vigil_stays_short_where_nobody_comes_but_for_answers_now_and_then")
   }
   CHECK(vigil.span() == Vigil::kShortest);
 }
+
+TEST_CASE("a_look_that_takes_many_times_as_long_as_the_others_has_served_somebody") {
+  Looks looks;
+  CHECK(!looks.served(9 * kMicro));  // there is nothing yet to compare it with
+  CHECK(!looks.served(600));
+  CHECK(!looks.served(Looks::kTimes * 600));
+  CHECK(looks.served(Looks::kTimes * 600 + 1));
+  CHECK(!looks.served(700));
+  CHECK(looks.served(7 * kMicro));
+  looks.slept();
+  CHECK(!looks.served(7 * kMicro));
+}
+
+TEST_CASE("looks_that_have_become_longer_for_good_keep_nobody_awake") {
+  Looks looks;
+  CHECK(!looks.served(600));
+  CHECK(looks.served(9 * kMicro));
+  for (int i = 0; i < 9; ++i) CHECK(!looks.served(9 * kMicro));
+}

@@ -69,6 +69,24 @@ class Vigil {
   bool short_ = false;  // the last sleep
 };
 
+// Whether a look at the endpoints, which found nothing, has served a read or a write of a peer. The
+// provider says nothing of those; but one that served takes many times as long as one that did not.
+class Looks {
+ public:
+  bool served(Nanos took) {
+    const bool longer = took > kTimes * shortest_;
+    // Anew after each: where looks have become longer for good, that is said once.
+    shortest_ = longer ? kUnknown : std::min(shortest_, took);
+    return longer;
+  }
+  void slept() { shortest_ = kUnknown; }  // the next one finds cold caches
+
+  static constexpr Nanos kTimes = 4, kUnknown = kSecond;
+
+ private:
+  Nanos shortest_ = kUnknown;
+};
+
 // Trying again costs less than being woken: without a break for a while, then yielding after each
 // try, since on a machine with few cores the one that is waited for may be the one that is not
 // running; or, where there is nobody else to run, after some, since to yield takes as long as to
@@ -86,11 +104,9 @@ class Spin {
     if (t >= until_) return false;
     const bool crowded = t_company.crowded(t);
     if (crowded && t >= crowded_until_) return false;
-    if (crowded || t < std::max(yield_from_, t_company.alone_until())) {
-      cpu_pause();
-      return true;
+    if (!crowded && t >= std::max(yield_from_, t_company.alone_until())) {
+      t_company.give_way(t, others);
     }
-    t_company.give_way(t, others);
     return true;
   }
 

@@ -125,6 +125,11 @@ Exception Engine::try_access(const View& view, const std::byte* addr, bool write
 }
 
 Exception Engine::on_fault(const View& view, const std::byte* addr, bool write, bool broken) {
+  // What is known of a page that has not been touched for long comes from memory: meanwhile the
+  // rest is done that does not need it.
+  if (view.import != nullptr) {
+    __builtin_prefetch(view.import->table + static_cast<size_t>(addr - view.addr) / kPageSize, 1);
+  }
   // Who touches broken memory of its own node dies of it, as it would without us. On a view of an
   // import it may be what fault threads say that an access failed with.
   if (broken && (view.import == nullptr || fault_threads_ == nullptr)) return Exception::kNotOurs;
@@ -156,63 +161,79 @@ void Engine::on_ack(const ContextId& client, uint64_t number, Reader payload) {
   home_->on_ack(client, number, payload);
 }
 
+Nanos Engine::keep_time(Nanos t, bool woken) {
+  const Nanos watch_due = watch_->advance(t, woken);
+  // Goes on for a while after the last need, so that who stores now and then wakes nobody.
+  const bool busy = importer_->busy() || home_->busy();
+  if (busy) times_.tick_until = t + kTickOn;
+  const bool ticking = t < times_.tick_until;
+  if (ticking != ticking_.load(std::memory_order_relaxed)) {
+    ticking_.store(ticking, std::memory_order_seq_cst);
+    if (!ticking && importer_->busy()) return t;  // who has just stored woke nobody
+  }
+  if (ticking && t - times_.tick >= kTick) {
+    times_.tick = t;
+    if (busy) {
+      count(stats_.ticks);
+      importer_->tick();
+      home_->tick(t);
+    }
+  }
+  if (t >= times_.marks_due) times_.marks_due = node_.settle_marks(0) ? 0 : t + kTick;
+  if (t - times_.sweep > kSweepEvery) {
+    times_.sweep = t;
+    server_->sweep(kSweepAfter);
+  }
+  const Nanos next = std::min(ticking ? times_.tick + kTick : t + kIdleSleep, watch_due);
+  return times_.marks_due != 0 ? std::min(next, times_.marks_due) : next;
+}
+
 void Engine::serve() {
   pthread_setname_np(pthread_self(), "cmi-service");
   begin_library_thread();
   const SignalsBlockedAlready for_good;
-  Nanos last_tick = 0, last_sweep = now(), marks_due = 0, tick_until = 0, watch_due = 0;
   Vigil vigil;
   const auto look = [&](Nanos t) {
     return Spin(vigil.span(), 0, t, server_->serves() ? vigil.span() / kCrowdedPart : 0);
   };
   Spin spin = look(now());
+  Looks looks;
   unsigned round = 0;
+  Nanos due = 0;
+  bool unseen = false;  // what has come since may have made something due
   while (!stop_.load(std::memory_order_relaxed)) {
-    int events = server_->poll() + importer_->advance();
-    // A system call, where the others are mostly none: not in each round of a spin.
-    if (round++ % kRoundsPerBus == 0) {
+    int events = importer_->advance();
+    const Nanos before = now();
+    events += server_->poll();
+    const Nanos t = now();
+    // A read that a peer makes leaves no event here, but it is work, too.
+    if (looks.served(t - before) && server_->serves()) ++events;
+    // System calls and the locks of others: not in each round of a spin.
+    const bool now_and_then = round++ % kRoundsPerBus == 0;
+    if (now_and_then) {
       for (auto d = node_.bus_receive(); d; d = node_.bus_receive()) {
         d->question ? answer(*d) : home_->on_datagram(d.take());
         ++events;
       }
     }
-    const Nanos t = now();
-    if (round % kRoundsPerBus == 1 || t >= watch_due) watch_due = watch_->advance(t, round == 1);
-    // Goes on for a while after the last need, so that who stores now and then wakes nobody.
-    const bool busy = importer_->busy() || home_->busy();
-    if (busy) tick_until = t + kTickOn;
-    const bool ticking = t < tick_until;
-    if (ticking != ticking_.load(std::memory_order_relaxed)) {
-      ticking_.store(ticking, std::memory_order_seq_cst);
-      if (!ticking && importer_->busy()) continue;
-    }
-    if (ticking && t - last_tick >= kTick) {
-      last_tick = t;
-      if (busy) {
-        count(stats_.ticks);
-        importer_->tick();
-        home_->tick(t);
-      }
-    }
-    if (t >= marks_due) marks_due = node_.settle_marks(0) ? 0 : t + kTick;
-    if (t - last_sweep > kSweepEvery) {
-      last_sweep = t;
-      server_->sweep(kSweepAfter);
+    if (now_and_then || t >= due || (unseen && events == 0)) {
+      due = keep_time(t, round == 1);
+      unseen = false;
     }
     if (events > 0) {
+      unseen = true;
       spin = look(t);
       // Whoever takes turns with us here may be the one whom we have just told or answered.
       if (t_company.shared(t)) t_company.give_way(now());
       continue;
     }
     if (spin.again(t)) continue;
-    // A read that a peer makes leaves no event here: being woken is work, too.
-    Nanos until = std::min(ticking ? last_tick + kTick : t + kIdleSleep, watch_due);
-    if (marks_due != 0) until = std::min(until, marks_due);
+    // So is being woken.
     const Nanos asleep_from = now();
-    const bool woken = sleep(until);
+    const bool woken = sleep(due);
     const Nanos awake_from = now();
     vigil.slept(awake_from - asleep_from, woken);
+    looks.slept();
     if (woken) spin = look(awake_from);
     round = 0;
   }

@@ -60,6 +60,7 @@ class Engine : public fabric::ServerHandler, public FaultTarget {
   Exception try_home_access(const View& view, const std::byte* addr, bool write);
   explicit Engine(node::Node& node) : node_(node) {}
   void serve();
+  Nanos keep_time(Nanos t, bool woken);               // what is due; returns when there is more
   void answer(const node::Node::Datagram& question);  // report.cpp
   bool sleep(Nanos until);                            // true: woken by a descriptor
 
@@ -77,6 +78,9 @@ class Engine : public fabric::ServerHandler, public FaultTarget {
   Fd wake_;
   std::atomic<bool> ticking_{false};  // the service thread looks at what is dirty every 10 ms
   std::atomic<bool> stop_{false};
+  struct Times {
+    Nanos tick = 0, tick_until = 0, sweep = now(), marks_due = 0;  // ticks and sweeps: the last one
+  } times_;                                                        // of the service thread alone
   std::thread thread_;
 };
 
