@@ -128,10 +128,10 @@ void Link::connect_locked() {
 }
 
 bool Link::left_to_waiters() {
-  if (waiters_.load(std::memory_order_relaxed) == 0) return false;
   Guard g(mu_);
-  return current_ != nullptr && current_->up_.load(std::memory_order_acquire) &&
-         !current_->broken() && !current_->endpoint().broken() && current_->port_->idle() &&
+  return current_ != nullptr && current_->endpoint().awaited() &&
+         current_->up_.load(std::memory_order_acquire) && !current_->broken() &&
+         !current_->endpoint().broken() && current_->port_->idle() &&
          current_->detached_count_.load(std::memory_order_relaxed) == 0;
 }
 
@@ -160,7 +160,7 @@ std::shared_ptr<Session> Link::session(Deadline deadline) {
     if (can_sleep) {
       Op never;  // waits for the welcome: polls and sleeps on the endpoint's descriptor
       never.begin();
-      s->wait(never, Deadline{std::min(deadline.at, now() + 2 * kMilli)});
+      s->endpoint().wait(never, Deadline{std::min(deadline.at, now() + 2 * kMilli)});
     } else {
       backoff.pause();
     }
@@ -326,7 +326,7 @@ Cause Link::await(const std::shared_ptr<Request>& request, Deadline deadline) {
     if (s == nullptr) continue;
     if (request->answered()) break;
     s->pump();
-    s->wait(request->op_, Deadline{std::min(deadline.at, now() + 10 * kMilli)});
+    s->endpoint().wait(request->op_, Deadline{std::min(deadline.at, now() + 10 * kMilli)});
     if (!request->answered()) advance();
   }
   return request->op_.cause();

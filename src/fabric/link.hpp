@@ -59,9 +59,6 @@ class Session : public Receiver, public std::enable_shared_from_this<Session> {
   Endpoint& endpoint() { return port_->endpoint(); }
   Fabric& fabric() { return *route_.fabric; }
 
-  // Endpoint::wait, for an operation or a request of this link. See Link::left_to_waiters.
-  Cause wait(Op& op, Deadline deadline);
-
   // One-sided, waiting. kOk: done. Everything else: the link may be broken, and what the operation
   // was given stays in use until this Session is destroyed.
   Cause read(void* to, size_t len, RemoteKey from, uint64_t offset, Deadline deadline);
@@ -122,6 +119,7 @@ class Session : public Receiver, public std::enable_shared_from_this<Session> {
   Mutex slots_mu_;
   std::vector<std::unique_ptr<Slot>> slots_ CMI_GUARDED_BY(slots_mu_);
   std::vector<Slot*> free_slots_ CMI_GUARDED_BY(slots_mu_);
+  std::atomic<Slot*> spare_{nullptr};  // a free one, for who is alone: no lock
   std::shared_ptr<void> life_ = std::make_shared<char>();
   Mutex detached_mu_;
   std::list<Detached> detached_ CMI_GUARDED_BY(detached_mu_);
@@ -254,7 +252,6 @@ class Link {
   std::map<uint64_t, std::shared_ptr<Request>> pending_ CMI_GUARDED_BY(mu_);
   std::atomic<size_t> pending_count_{0}, detached_count_{0};  // the latter of all its sessions
   std::atomic<Nanos> heard_{0}, unreachable_since_{0}, took_{0};
-  std::atomic<int> waiters_{0};
   std::atomic<bool> condemned_{false}, local_fault_{false}, without_door_{false};
   const Nanos longest_wait_;  // for the answer to one hello
 };

@@ -19,14 +19,8 @@ Session::~Session() {
   for (auto& d : lost) d.ended(Cause::kCancelled);
 }
 
-Cause Session::wait(Op& op, Deadline deadline) {
-  link_.waiters_.fetch_add(1, std::memory_order_relaxed);
-  const Cause c = endpoint().wait(op, deadline);
-  link_.waiters_.fetch_sub(1, std::memory_order_relaxed);
-  return c;
-}
-
 Session::Slot* Session::take_slot() {
+  if (Slot* s = spare_.exchange(nullptr, std::memory_order_acquire)) return s;
   Guard g(slots_mu_);
   if (free_slots_.empty()) {
     slots_.push_back(std::make_unique<Slot>());
@@ -38,6 +32,8 @@ Session::Slot* Session::take_slot() {
 }
 
 void Session::give_slot(Slot* slot) {
+  Slot* none = nullptr;
+  if (spare_.compare_exchange_strong(none, slot, std::memory_order_acq_rel)) return;
   Guard g(slots_mu_);
   free_slots_.push_back(slot);
 }
@@ -58,9 +54,9 @@ Cause Session::run(Slot& slot, Deadline deadline, PostFn post) {
   while (!slot.op.done()) {
     if (deadline.passed()) return Cause::kTimeout;
     if (broken()) return Cause::kCancelled;
-    wait(slot.op, Deadline{std::min(deadline.at, now() + 10 * kMilli)});
+    endpoint().wait(slot.op, Deadline{std::min(deadline.at, now() + 10 * kMilli)});
   }
-  if (slot.op.cause() == Cause::kOk) heard_.store(now(), std::memory_order_relaxed);
+  if (slot.op.cause() == Cause::kOk) heard_.store(now_or_a_tick_ago(), std::memory_order_relaxed);
   return slot.op.cause();
 }
 

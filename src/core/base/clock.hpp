@@ -16,6 +16,13 @@ inline Nanos now() {
   return t.tv_sec * kSecond + t.tv_nsec;
 }
 
+// As now(), but as much as a tick of the kernel's (1 to 10 ms) ago: for an eighth of its price.
+inline Nanos now_or_a_tick_ago() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+  return t.tv_sec * kSecond + t.tv_nsec;
+}
+
 // A point in time after which a wait ends with an error.
 struct Deadline {
   Nanos at = 0;

@@ -120,7 +120,7 @@ bool Importer::await_ahead(Import& imp, uint32_t page, Deadline deadline) {
   auto session = ahead->session.lock();
   if (session != nullptr && !session->broken()) {
     imp.link->pump(*session);
-    session->wait(ahead->done, Deadline{std::min(deadline.at, now() + 10 * kMilli)});
+    session->endpoint().wait(ahead->done, Deadline{std::min(deadline.at, now() + 10 * kMilli)});
     session.reset();
     if (!ahead->done.done()) imp.link->advance();  // sees it stall
     return true;

@@ -223,7 +223,7 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Marking
                                     imp.cache_limit.load(std::memory_order_relaxed) / 8});
   make_room(holder, window, deadline);
   uint32_t n = 1 + (window > 1 ? claim(imp, {wanted + 1, window - 1}, false).count : 0);
-  imp.streams.taken(wanted, wanted + n);
+  if (n > 1) imp.streams.taken(wanted, wanted + n);
 
   const bool late = fault_point_fails("mutate_hold_late");
   for (;;) {

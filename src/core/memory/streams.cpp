@@ -10,6 +10,7 @@ uint32_t Streams::miss(uint32_t page) {
   for (Stream& s : streams_) {
     if (s.end != page) continue;
     s.at = page;
+    s.end = page + 1;
     // Two in a row may be chance.
     s.window = s.window == 0 ? 1 : std::min(s.window * 2, kMaxWindow);
     return s.window;

@@ -20,7 +20,7 @@ class Streams {
 
   // A miss: how many pages to fetch from there on.
   uint32_t miss(uint32_t page);
-  // The fetch for the miss at `page` took those before `end`.
+  // The fetch for the miss at `page` took those before `end`: to be told if that is more than it.
   void taken(uint32_t page, uint32_t end);
   // A reader has come to `page`: what to ask for now, none for nothing. To be called until then.
   PageRange ahead(uint32_t page, uint32_t pages);

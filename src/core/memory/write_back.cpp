@@ -201,7 +201,7 @@ bool Importer::await(Import& imp, fabric::Op& op, Deadline deadline) {
     }
     if (op.done()) break;
     link.pump(*session);
-    session->wait(op, Deadline{std::min(deadline.at, now() + 10 * kMilli)});
+    session->endpoint().wait(op, Deadline{std::min(deadline.at, now() + 10 * kMilli)});
     if (!op.done()) link.advance();
   }
   return op.done();

@@ -116,10 +116,11 @@ void Connections::remove(Bytes address) {
 }
 
 void Connections::mark_now_and_then() {
+  // In the fault handler every microsecond is the client's; another call will come.
+  if (t_in_fault_handler) return;
   const Nanos t = now();
   Nanos due = next_.load(std::memory_order_relaxed);
-  // In the fault handler every microsecond is the client's; another call will come.
-  if (t < due || t_in_fault_handler) return;
+  if (t < due) return;
   if (!next_.compare_exchange_strong(due, t + kEvery, std::memory_order_relaxed)) return;
   if (!mu_.try_lock()) return;
   for (auto [fd, flags] : inherited()) {
