@@ -1,5 +1,7 @@
 // CMI exceptions as the client's own SIGSEGV handler sees them.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <pthread.h>
 
 #include <array>
@@ -322,8 +324,11 @@ TEST_SUITE("fault") {
     REQUIRE(store(dying, import_segment(dying, in_flux).at, 1).cause() == Fault::kNone);
     dying.kill();
     ending.kill();
+    const auto text = [](const std::array<int, 4>& of) {
+      return fmt::format("{}", fmt::join(of, " "));
+    };
     const auto causes = [&](uint64_t at) {
-      return peer.run(
+      const std::array<int, 4> seen = peer.run(
           [](uint64_t address) {
             uint64_t old = 0;
             void* line = reinterpret_cast<void*>(address);
@@ -335,8 +340,9 @@ TEST_SUITE("fault") {
                                       guarded(swap).cause(), guarded(flush).cause()};
           },
           at);
+      return text(seen);
     };
-    const auto all = [](int cause) { return std::array<int, 4>{cause, cause, cause, cause}; };
+    const auto all = [&](int cause) { return text({cause, cause, cause, cause}); };
     for (const Deadline deadline = Deadline::in(20 * kSecond);
          load(peer, torn.at).cause() != CMI_ERROR_CONSIST && !deadline.passed();) {
     }
@@ -346,7 +352,30 @@ TEST_SUITE("fault") {
     CHECK(causes(past_break.at) == all(CMI_ERROR_SEG_BRK));
     // A line that may not be stored to holds nothing to flush.
     CHECK(causes(read_only.at) ==
-          std::array<int, 4>{Fault::kNone, CMI_ERROR_ACCESS, CMI_ERROR_ACCESS, Fault::kNone});
+          text({Fault::kNone, CMI_ERROR_ACCESS, CMI_ERROR_ACCESS, Fault::kNone}));
+  }
+
+  // The first to hear of it may be whoever faults.
+  TEST_CASE("once_one_access_has_told_of_the_end_of_a_home_so_do_all_others") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer =
+        cluster.spawn("peer", {{"CMI_FAULT_POINT", "mutation_lost_home_window=delay:300000"}});
+    const Import import = import_segment(peer, export_segment(home));
+    home.kill();
+    const auto causes = peer.run(
+        [](uint64_t at) {
+          uint64_t old = 0;
+          void* line = reinterpret_cast<void*>(at);
+          auto flush = [&] { (void)CMIFN(ctxt(), 10, cflush)(ctxt(), &line, 1); };
+          auto swap = [&] {
+            CMIFN(ctxt(), 10, atm_cas)(ctxt(), static_cast<uint64_t*>(line), 0, 1, &old);
+          };
+          return std::array<int, 4>{load64(at).cause(), guarded(flush).cause(),
+                                    guarded(swap).cause(), store64(at, 1).cause()};
+        },
+        import.at);
+    for (const int cause : causes) CHECK(cause == CMI_ERROR_SINVAL);
   }
 }
 

@@ -20,6 +20,8 @@ Exception Importer::usable(Import& imp, bool write, uint32_t page) {
     case ImportState::kGone:
       return Exception::kSinval;
     case ImportState::kUsable:
+      // Whoever gives up a home condemns its link first, and ends its imports after.
+      if (imp.link->condemned()) return Exception::kSinval;
       break;
   }
   if (imp.tokens_told.load(std::memory_order_acquire) !=
