@@ -673,8 +673,8 @@ std::vector<Role> candidates(std::string_view name) {
   if (begins("node.") || begins("home_") || begins("server_") || begins("present_") ||
       begins("adopt") || begins("give_back_") || begins("through_") || name == "break_told" ||
       name == "cover_no_memory" || name == "publication_never_over" ||
-      name == "break_before_shrink" || name == "publish_before_page" ||
-      name == "publish_before_settle" || name == "revoke_told" || name == "revoke_before_close") {
+      name == "break_before_shrink" || name == "publish_before_page" || name == "publish_told" ||
+      name == "revoke_told" || name == "revoke_before_close") {
     return {kHome, kPeer, kSecond};
   }
   // The timer may have brought part of the run home.

@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "core/base/clock.hpp"
-#include "core/base/lock.hpp"
 
 namespace cmi {
 
@@ -69,22 +68,23 @@ class Vigil {
   bool short_ = false;  // the last sleep
 };
 
-// Whether a look at the endpoints, which found nothing, has served a read or a write of a peer. The
-// provider says nothing of those; but one that served takes many times as long as one that did not.
+// Whether a look at the endpoints has served a read or a write of a peer. The provider says nothing
+// of those; but such a look takes many times as long as the others.
 class Looks {
  public:
   bool served(Nanos took) {
-    const bool longer = took > kTimes * shortest_;
-    // Anew after each: where looks have become longer for good, that is said once.
-    shortest_ = longer ? kUnknown : std::min(shortest_, took);
+    const bool longer = usual_ != 0 && took > kTimes * usual_;
+    // Follows at once when looks become longer, which is so said once, and slowly when they become
+    // shorter: where every few of them are at a slower endpoint, those are no surprise.
+    usual_ = std::max(took, usual_ - usual_ / kSlowly);
     return longer;
   }
-  void slept() { shortest_ = kUnknown; }  // the next one finds cold caches
+  void slept() { usual_ = 0; }  // the next one finds cold caches
 
-  static constexpr Nanos kTimes = 4, kUnknown = kSecond;
+  static constexpr Nanos kTimes = 4, kSlowly = 8;
 
  private:
-  Nanos shortest_ = kUnknown;
+  Nanos usual_ = 0;  // 0: not known yet
 };
 
 // Trying again costs less than being woken: without a break for a while, then yielding after each

@@ -21,7 +21,11 @@ constexpr Nanos kIdleSleep = kSecond;  // nothing is due: woken by traffic or wa
 // Where somebody computes on our processor a home looks for this part of its vigil for the next
 // request of a peer that waits for it, which comes within a round trip.
 constexpr Nanos kCrowdedPart = 5;
-constexpr unsigned kRoundsPerBus = 16;
+// What is a system call, or takes the lock of another thread, is done once in so many rounds.
+constexpr unsigned kNowAndThen = 16;
+// For so long after an event or a wake-up the length of a look counts as news of a read: whatever
+// else makes looks longer must not keep the thread awake for ever.
+constexpr Nanos kServesFor = 20 * kMilli;
 constexpr Nanos kRetryLetters = 200 * kMicro;
 constexpr Nanos kBlindNap = kMilli;  // where the provider has no descriptor that could wake us
 // Home::uncovered() when this thread last tried an access at home once more.
@@ -119,7 +123,7 @@ Exception Engine::try_access(const View& view, const std::byte* addr, bool write
   const Exception e =
       importer_->serve(view, addr, write, Deadline::in(importer_->reconf_timeout()));
   // The timer that publishes what no barrier does starts with the first dirty page. seq_cst, as in
-  // serve(): either it is seen to have stopped here, or it sees the page.
+  // keep_time(): either it is seen to have stopped here, or it sees the page.
   if (write && !ticking_.load(std::memory_order_seq_cst)) wake();
   return e;
 }
@@ -199,42 +203,43 @@ void Engine::serve() {
   Spin spin = look(now());
   Looks looks;
   unsigned round = 0;
-  Nanos due = 0;
-  bool unseen = false;  // what has come since may have made something due
+  Nanos due = 0, renewed_until = 0;
   while (!stop_.load(std::memory_order_relaxed)) {
     int events = importer_->advance();
     const Nanos before = now();
     events += server_->poll();
-    const Nanos t = now();
-    // A read that a peer makes leaves no event here, but it is work, too.
-    if (looks.served(t - before) && server_->serves()) ++events;
-    // System calls and the locks of others: not in each round of a spin.
-    const bool now_and_then = round++ % kRoundsPerBus == 0;
+    Nanos t = now();
+    const bool served = looks.served(t - before) && t < renewed_until && server_->serves();
+    const bool now_and_then = round++ % kNowAndThen == 0;
     if (now_and_then) {
+      const int others = events;
       for (auto d = node_.bus_receive(); d; d = node_.bus_receive()) {
         d->question ? answer(*d) : home_->on_datagram(d.take());
         ++events;
       }
+      if (events != others) t = now();
     }
-    if (now_and_then || t >= due || (unseen && events == 0)) {
-      due = keep_time(t, round == 1);
-      unseen = false;
-    }
-    if (events > 0) {
-      unseen = true;
+    if (now_and_then || t >= due) due = keep_time(t, round == 1);
+    if (events > 0) renewed_until = t + kServesFor;
+    if (events > 0 || served) {
       spin = look(t);
       // Whoever takes turns with us here may be the one whom we have just told or answered.
       if (t_company.shared(t)) t_company.give_way(now());
       continue;
     }
     if (spin.again(t)) continue;
-    // So is being woken.
+    // Others may have made something due since, and woken nobody.
+    due = keep_time(now(), false);
     const Nanos asleep_from = now();
+    if (due <= asleep_from) continue;
     const bool woken = sleep(due);
     const Nanos awake_from = now();
     vigil.slept(awake_from - asleep_from, woken);
     looks.slept();
-    if (woken) spin = look(awake_from);
+    if (woken) {  // by a read, it may be: there is no other event of those
+      spin = look(awake_from);
+      renewed_until = awake_from + kServesFor;
+    }
     round = 0;
   }
 }

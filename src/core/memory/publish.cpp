@@ -100,7 +100,7 @@ std::shared_ptr<Home::Publication> Home::publish(Segment& s, const ContextId& ex
     tell_ranges(p, s, h, NoticeType::kInvalidate, held);
   }
   s.notices += next_notice_ - first_notice;
-  fault_point("publish_before_settle");
+  fault_point("publish_told");
   if (fault_point_fails("publication_never_over")) {
     if (p == nullptr) begin();
     ++p->waiting;
