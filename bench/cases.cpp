@@ -29,7 +29,7 @@ const std::vector<Case>& all_cases() {
        publish_shared,
        {"publish_shared_1", "publish_shared_2", "publish_shared_3", "floor_relay_1",
         "floor_relay_2", "floor_relay_3"}},
-      {"wakeup", wakeup, {"wakeup", "floor_wakeup"}},
+      {"wakeup", wakeup, {"wakeup", "floor_wakeup", "wakeup_store"}},
       {"cas", cas, {"cas"}},
       {"home_store", home_store, {"home_store", "home_store_none"}},
       {"home_wmb",
