@@ -210,11 +210,15 @@ void home_store(Bench& b) {
   };
   const auto measure = [&](const char* name, const char* against, StoreTo to) {
     Measured m;
+    std::vector<double> tracked;
     for (int i = 0; i < 4; ++i) {
       for (double v : run(StoreTo::kPlainMemory)) m.raw.push_back(v);
       for (double v : run(to)) m.ours.push_back(v);
+      if (to != StoreTo::kHeldSegment) continue;
+      for (double v : run(StoreTo::kTrackedMemory)) tracked.push_back(v);
     }
-    b.report.row({name, "ns", spread_of(m.ours), spread_of(m.raw), against, 0});
+    if (!tracked.empty()) m.floors.push_back(std::move(tracked));
+    b.report.row({name, "ns", spread_of(m.ours), spread_of(m.raw), against, 0, floor_of(m)});
   };
   {
     Shared shared(b, pages, 1);

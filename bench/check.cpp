@@ -27,8 +27,9 @@ std::vector<Figures> figures_of(const std::vector<std::vector<Outcome>>& runs,
 }
 
 // The median of each figure of the row by itself, also of how far it is above the floor of its own
-// run: times of different runs say nothing beside each other where the machine's speed changes. Of
-// the floors the lowest, since a run that was disturbed says nothing about what is possible.
+// run: times of different runs say nothing beside each other where the machine's speed changes. The
+// floor is judged by the rule that the row is judged by: in a run in which raw is slow both have
+// low ratios.
 Figures median_of(const std::vector<Figures>& all) {
   const auto each = [&](double Figures::*member) {
     std::vector<double> values;
@@ -38,8 +39,8 @@ Figures median_of(const std::vector<Figures>& all) {
   Figures m(0, 0, 0);
   m.value = spread_of(each(&Figures::value)).median;
   m.ratio = spread_of(each(&Figures::ratio)).median;
-  m.floor = std::ranges::min(each(&Figures::floor));
-  m.floor_ratio = std::ranges::min(each(&Figures::floor_ratio));
+  m.floor = spread_of(each(&Figures::floor)).median;
+  m.floor_ratio = spread_of(each(&Figures::floor_ratio)).median;
   m.of_floor = spread_of(each(&Figures::of_floor)).median;
   return m;
 }

@@ -39,7 +39,7 @@ enum class Command : uint32_t {
   kQuit,
 };
 // Held: another importer spins on page 0.
-enum class StoreTo : uint64_t { kSegment, kHeldSegment, kPlainMemory };
+enum class StoreTo : uint64_t { kSegment, kHeldSegment, kPlainMemory, kTrackedMemory };
 
 struct Mailbox {
   std::atomic<uint32_t> asked{0}, answered{0};  // numbers of commands; futexes

@@ -17,6 +17,9 @@
 #ifndef UFFD_USER_MODE_ONLY
 #define UFFD_USER_MODE_ONLY 1
 #endif
+#ifndef UFFD_FEATURE_WP_ASYNC
+#define UFFD_FEATURE_WP_ASYNC (1 << 15)
+#endif
 #ifndef UFFDIO_CONTINUE_MODE_WP
 #define UFFDIO_CONTINUE_MODE_WP 2
 #endif
@@ -147,6 +150,35 @@ size_t Trap::protect(size_t index) {
   size_t differ = 0;
   for (size_t i = 0; i < kPage / 8; ++i) differ += now_there[i] != before[i];
   return differ;
+}
+
+Tracked::Tracked(size_t pages) : size_(pages * kPage) {
+  fd_ = static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY));
+  file_ = memfd_create("cmi-bench-tracked", MFD_CLOEXEC);
+  if (fd_ < 0 || file_ < 0 || ftruncate(file_, static_cast<off_t>(size_)) != 0) return;
+  at_ = map_file(file_, size_);
+  if (at_ == nullptr) return;
+  std::memset(at_, 1, size_);
+  uffdio_api api{};
+  api.api = UFFD_API;
+  api.features = UFFD_FEATURE_WP_HUGETLBFS_SHMEM | UFFD_FEATURE_WP_ASYNC;
+  uffdio_register watch{};
+  watch.range = {reinterpret_cast<uint64_t>(at_), size_};
+  watch.mode = UFFDIO_REGISTER_MODE_WP;
+  good_ = ioctl(fd_, UFFDIO_API, &api) == 0 && ioctl(fd_, UFFDIO_REGISTER, &watch) == 0;
+}
+
+Tracked::~Tracked() {
+  if (at_ != nullptr) munmap(at_, size_);
+  if (fd_ >= 0) close(fd_);
+  if (file_ >= 0) close(file_);
+}
+
+void Tracked::begin() {
+  uffdio_writeprotect protect{};
+  protect.range = {reinterpret_cast<uint64_t>(at_), size_};
+  protect.mode = UFFDIO_WRITEPROTECT_MODE_WP;
+  must(ioctl(fd_, UFFDIO_WRITEPROTECT, &protect) == 0, "UFFDIO_WRITEPROTECT failed");
 }
 
 Masked::Masked() {

@@ -55,6 +55,26 @@ class Trap {
   bool installed_ = false;
 };
 
+// Memory whose stores the kernel tracks by itself, without a fault that anybody hears of: what a
+// store on the home node costs at the least while others have the page.
+class Tracked {
+ public:
+  explicit Tracked(size_t pages);
+  ~Tracked();
+  Tracked(const Tracked&) = delete;
+  Tracked& operator=(const Tracked&) = delete;
+
+  bool good() const { return good_; }  // false before Linux 6.7
+  std::byte* at() const { return at_; }
+  void begin();  // from here on the first store to each page is one to be tracked
+
+ private:
+  const size_t size_;
+  int fd_ = -1, file_ = -1;
+  std::byte* at_ = nullptr;
+  bool good_ = false;
+};
+
 // All signals of the calling thread blocked while this lives: two system calls, as the library
 // makes them around a call that takes locks.
 class Masked {

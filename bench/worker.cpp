@@ -18,6 +18,7 @@
 #include "pattern.hpp"
 #include "raw.hpp"
 #include "relay.hpp"
+#include "trap.hpp"
 
 namespace bench {
 
@@ -149,8 +150,8 @@ void await_seen(const Control& control, uint64_t value) {
 // so that the next store to each page is a first one again. A sample is the mean of a round: one
 // store of plain memory is shorter than reading the clock. In a segment that is held nobody's
 // stores are counted before the holder has the region again, which a barrier takes from it.
-void store_first(Control& control, std::byte* at, size_t pages, size_t rounds, StoreTo to) {
-  const bool barriers = to != StoreTo::kPlainMemory;
+void store_first(Control& control, std::byte* at, size_t pages, size_t rounds, StoreTo to,
+                 const std::function<void()>& between) {
   std::vector<uint32_t> order(pages);
   std::iota(order.begin(), order.end(), 0u);
   std::shuffle(order.begin(), order.end(), std::mt19937(1));
@@ -158,13 +159,29 @@ void store_first(Control& control, std::byte* at, size_t pages, size_t rounds, S
   control.sample_count = 0;
   for (size_t round = 0; round < rounds && round < kMaxSamples; ++round) {
     if (to == StoreTo::kHeldSegment) word(at, 1) = round + 1;
-    if (barriers) barrier();
+    between();
     if (to == StoreTo::kHeldSegment) await_seen(control, round + 1);
     const double begun = now();
     for (uint32_t p : order) word(at + p * kPage, 3) = round + 1;
     control.samples[control.sample_count++] = (now() - begun) / static_cast<double>(pages);
   }
-  if (barriers) barrier();
+  between();
+}
+
+void store_first(Control& control, const Mailbox& m, HomeSegment* segment) {
+  const size_t pages = m.args[0], rounds = m.args[1];
+  const auto to = static_cast<StoreTo>(m.args[2]);
+  if (to == StoreTo::kPlainMemory) {
+    const PlainMemory plain(pages * kPage);
+    store_first(control, plain.at, pages, rounds, to, [] {});
+  } else if (to == StoreTo::kTrackedMemory) {
+    Tracked tracked(pages);
+    control.sample_count = 0;
+    if (!tracked.good()) return;
+    store_first(control, tracked.at(), pages, rounds, to, [&] { tracked.begin(); });
+  } else {
+    store_first(control, segment->page(0), pages, rounds, to, [] { barrier(); });
+  }
 }
 
 void spin(Control& control, std::byte* page, bool yield) {
@@ -239,12 +256,7 @@ void run_home(Control& control, const std::string& provider, size_t raw_size) {
         if (m.args[0] != 0) computing.emplace();
         break;
       case Command::kStoreFirst:
-        if (const auto to = static_cast<StoreTo>(m.args[2]); to != StoreTo::kPlainMemory) {
-          store_first(control, segment->page(0), pages, m.args[1], to);
-        } else {
-          const PlainMemory plain(pages * kPage);
-          store_first(control, plain.at, pages, m.args[1], to);
-        }
+        store_first(control, m, segment.get());
         break;
       default:
         fail("not a command for the home");
