@@ -11,7 +11,9 @@
 #include <map>
 #include <sstream>
 #include <string>
+#include <vector>
 
+#include "support/passages.hpp"
 #include "support/sanitized.hpp"
 #include "system/calls.hpp"
 #include "system/kernel_work.hpp"
@@ -215,6 +217,30 @@ TEST_SUITE("work") {
           CHECK_MESSAGE(work.same(first), "of the smallest: ", first);
         }
       }
+    }
+  }
+
+  TEST_CASE("a_barrier_begins_something_for_imports_that_were_stored_to_and_for_no_others") {
+    constexpr size_t kImports = 12;
+    Cluster cluster;
+    Process& home = cluster.spawn("home", kNoTimer);
+    const std::string passages = cluster.scratch() + "/passages";
+    Env env = kNoTimer;
+    env.emplace_back("CMI_FAULT_COUNT", passages);
+    Process& peer = cluster.spawn("peer", env);
+    std::vector<Import> imports;
+    for (size_t i = 0; i < kImports; ++i) {
+      imports.push_back(import_segment(peer, export_segment(home)));
+      cache(peer, imports.back().at, 1);
+    }
+    for (const size_t stored : {size_t{0}, size_t{1}, size_t{5}, kImports}) {
+      CAPTURE(stored);
+      for (size_t i = 0; i < stored; ++i) {
+        REQUIRE(store(peer, imports[i].at, stored).cause() == Fault::kNone);
+      }
+      const uint64_t before = read_passages(passages)["batch_begun"];
+      REQUIRE(peer.run([] { return cmi_wmb() == 0; }));
+      CHECK(read_passages(passages)["batch_begun"] - before == stored);
     }
   }
 }

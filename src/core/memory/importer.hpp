@@ -264,6 +264,9 @@ class Importer {
                                       bool* refused, Deadline deadline);
   void take_back(const std::shared_ptr<Import>& imp, Bytes question, bool refused);
   std::vector<std::shared_ptr<Import>> all_imports();
+  // Those with pages in their lists of dirty ones. What somebody has taken from such a list is in a
+  // batch of his, which is begun before.
+  std::vector<std::shared_ptr<Import>> dirty_imports();
   template <class Predicate>
   std::vector<std::shared_ptr<fabric::Link>> links_that(Predicate wanted);
 

@@ -19,6 +19,7 @@ constexpr size_t kAtOnce = 512;          // pages that the timer takes, before i
 }  // namespace
 
 std::shared_ptr<Importer::Batch> Importer::begin_batch(const std::shared_ptr<Import>& imp) {
+  fault_point("batch_begun");
   auto b = std::make_shared<Batch>();
   b->import = imp;
   b->done.begin();
@@ -38,6 +39,16 @@ void Importer::end_part(const std::shared_ptr<Batch>& batch) {
   }
   report();  // first, so that who waited for the batch finds the event
   batch->done.complete(batch->failed.load() ? fabric::Cause::kPeerLost : fabric::Cause::kOk);
+}
+
+std::vector<std::shared_ptr<Import>> Importer::dirty_imports() {
+  std::vector<std::shared_ptr<Import>> some;
+  Guard g(imports_mu_);
+  for (auto& imp : imports_) {
+    Guard d(imp->dirty_mu);
+    if (!imp->dirty.empty()) some.push_back(imp);
+  }
+  return some;
 }
 
 std::vector<std::shared_ptr<Importer::Batch>> Importer::open_batches() {
@@ -257,8 +268,7 @@ Status Importer::barrier(LossMark& mark, const Patience& patience) {
   SignalsBlocked quiet;
   bool good = true;
   const auto collect = [&] {
-    for (auto& imp : all_imports()) {
-      if (!imp->ready.load(std::memory_order_acquire)) continue;
+    for (auto& imp : dirty_imports()) {
       // The batch is begun before the list is taken: another barrier that finds the list empty
       // finds it.
       Collector out(*this, imp, begin_batch(imp));
