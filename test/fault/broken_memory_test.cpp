@@ -27,9 +27,9 @@ bool break_at(Process& home, const Export& exported, uint64_t page) {
 
 // A home and two importers on nodes of their own; page i of the segment begins with 100 + i.
 struct Scene {
-  explicit Scene(int32_t flags = 0)
+  explicit Scene(int32_t flags = 0, const Env& of_peer = {})
       : home(cluster.spawn("home")),
-        peer(cluster.spawn("peer")),
+        peer(cluster.spawn("peer", of_peer)),
         third(cluster.spawn("third")),
         exported(export_segment(home, kPages * kPage, kAllRights, flags)),
         import(import_segment(peer, exported)),
@@ -117,7 +117,8 @@ TEST_SUITE("broken_memory") {
     int32_t flags = 0;
     SUBCASE("of a client-inconsistent segment") {}
     SUBCASE("of a client-consistent segment") { flags = CMI_SEG_CLIENT_CONSIST; }
-    Scene scene(flags);
+    // What the timer has published before the memory breaks is not lost.
+    Scene scene(flags, {{"CMI_FAULT_POINT", "no_aging=fail"}});
     REQUIRE(load(scene.peer, at_broken(scene.import)).value == 100 + kBroken);
     REQUIRE(load(scene.third, at_broken(scene.other)).value == 100 + kBroken);
     REQUIRE(store(scene.peer, at_broken(scene.import), 1).cause() == Fault::kNone);
