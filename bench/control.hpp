@@ -38,7 +38,7 @@ enum class Command : uint32_t {
   // For all.
   kQuit,
 };
-// Held: another importer spins on page 0.
+// Held: another importer spins on page 0. Tracked: by the kernel, with nothing of the library.
 enum class StoreTo : uint64_t { kSegment, kHeldSegment, kPlainMemory, kTrackedMemory };
 
 struct Mailbox {
