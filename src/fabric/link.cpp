@@ -198,14 +198,14 @@ bool Link::condemn() {
 
 // Not from start(): answers may need locks that its caller holds.
 void Link::fail_pending() {
-  std::map<uint64_t, std::shared_ptr<Request>> dead;
+  std::deque<std::shared_ptr<Request>> dead;
   {
     Guard g(mu_);
     dead.swap(pending_);
     pending_count_.store(0, std::memory_order_relaxed);
   }
-  for (auto& [number, r] : dead) {
-    if (r->on_answer_) r->on_answer_(*r);
+  for (auto& r : dead) {
+    if (r->on_answer_) r->on_answer_({});
     r->op_.complete(Cause::kPeerLost);
   }
 }
@@ -234,9 +234,9 @@ int Link::advance() {
       // does each number once, and answers with a sign of life while it works on it.
       const Nanos t = now();
       if (!pending_.empty() &&
-          t - std::max({asked_again_, since, pending_.begin()->second->sent_at_}) > kAskAgain) {
+          t - std::max({asked_again_, since, pending_.front()->sent_at_}) > kAskAgain) {
         asked_again_ = t;
-        send_locked(*current_, *pending_.begin()->second, t);
+        send_locked(*current_, *pending_.front(), t);
       }
     }
     s = current_;
@@ -249,7 +249,7 @@ int Link::advance() {
 
 void Link::send_locked(Session& s, Request& r, Nanos t) {
   r.sent_at_ = t;
-  const uint64_t settled = pending_.empty() ? next_number_ : pending_.begin()->first;
+  const uint64_t settled = pending_.empty() ? next_number_ : pending_.front()->number_;
   s.port_->send(s.home_, {FrameKind::kRequest, r.type_, s.secret_, r.number_, settled, r.payload_});
 }
 
@@ -275,7 +275,19 @@ void Link::welcomed(Session& s, const Frame& f) {
   s.up_.store(true, std::memory_order_release);
   trace(kFacMem, kInfo, "link: home {:016x} is reached over {} at {}", home_.hi,
         s.route_.fabric->traits().provider, door_text(s.route_.home_door));
-  for (auto& [number, request] : pending_) send_locked(s, *request, t);
+  for (auto& request : pending_) send_locked(s, *request, t);
+}
+
+// Null: answered on an earlier session, or forgotten.
+std::shared_ptr<Request> Link::take_locked(uint64_t number) {
+  const auto it = std::lower_bound(
+      pending_.begin(), pending_.end(), number,
+      [](const std::shared_ptr<Request>& r, uint64_t n) { return r->number_ < n; });
+  if (it == pending_.end() || (*it)->number_ != number) return nullptr;
+  auto r = std::move(*it);
+  pending_.erase(it);
+  pending_count_.store(pending_.size(), std::memory_order_relaxed);
+  return r;
 }
 
 void Link::replied(Session& s, const Frame& f) {
@@ -286,16 +298,16 @@ void Link::replied(Session& s, const Frame& f) {
   std::shared_ptr<Request> r;
   {
     Guard g(mu_);
-    auto it = pending_.find(f.number);
-    if (it == pending_.end()) return;  // answered on an earlier session, or forgotten
-    r = std::move(it->second);
+    r = take_locked(f.number);
+    if (r == nullptr) return;
     took_.store(t - r->sent_at_, std::memory_order_relaxed);
-    pending_.erase(it);
-    pending_count_.store(pending_.size(), std::memory_order_relaxed);
   }
-  r->reply_.assign(f.payload.begin(), f.payload.end());
   fault_point("link_reply_before_answer");
-  if (r->on_answer_) r->on_answer_(*r);
+  if (r->on_answer_) {
+    r->on_answer_(f.payload);
+  } else {
+    r->reply_.assign(f.payload.begin(), f.payload.end());
+  }
   r->op_.complete(Cause::kOk);
 }
 
@@ -308,7 +320,7 @@ std::shared_ptr<Request> Link::start(uint16_t type, Bytes payload, Request::Call
   const Nanos t = r->begun_at_ = now();
   Guard g(mu_);
   r->number_ = next_number_++;
-  pending_.emplace(r->number_, r);
+  pending_.push_back(r);
   pending_count_.store(pending_.size(), std::memory_order_relaxed);
   // A session that has been idle owes nothing yet: its silence counts from now.
   if (pending_.size() == 1) owed_since_ = t;
@@ -334,8 +346,7 @@ Cause Link::await(const std::shared_ptr<Request>& request, Deadline deadline) {
 
 void Link::forget(const std::shared_ptr<Request>& request) {
   Guard g(mu_);
-  pending_.erase(request->number_);
-  pending_count_.store(pending_.size(), std::memory_order_relaxed);
+  take_locked(request->number_);
 }
 
 void Link::give_up(Nanos asked_before) {
@@ -344,8 +355,8 @@ void Link::give_up(Nanos asked_before) {
   {
     Guard g(mu_);
     std::erase_if(pending_, [&](auto& p) {
-      if (p.second->begun_at_ > asked_before) return false;
-      lost.push_back(p.second);
+      if (p->begun_at_ > asked_before) return false;
+      lost.push_back(p);
       return true;
     });
     pending_count_.store(pending_.size(), std::memory_order_relaxed);
@@ -355,7 +366,7 @@ void Link::give_up(Nanos asked_before) {
   trace(kFacMem, kWarn, "link: {} requests are given up", lost.size());
   retire(session);
   for (auto& r : lost) {
-    if (r->on_answer_) r->on_answer_(*r);
+    if (r->on_answer_) r->on_answer_({});
     r->op_.complete(Cause::kTimeout);
   }
 }

@@ -21,7 +21,6 @@
 #include <deque>
 #include <functional>
 #include <list>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -132,9 +131,11 @@ class Session : public Receiver, public std::enable_shared_from_this<Session> {
 
 class Request {
  public:
-  using Callback = std::function<void(Request&)>;  // on the polling thread, no lock held
+  // Takes the reply, which is not kept then; an empty one when none will come. On the polling
+  // thread, no lock held.
+  using Callback = std::function<void(Bytes)>;
   bool answered() const { return op_.done(); }
-  Bytes reply() const { return reply_; }  // once answered
+  Bytes reply() const { return reply_; }  // once answered, without a callback
   uint64_t number() const { return number_; }
   Op& op() { return op_; }  // to wait for
 
@@ -228,6 +229,7 @@ class Link {
   void try_another_locked() CMI_REQUIRES(mu_);
   void no_door_locked() CMI_REQUIRES(mu_);
   void send_locked(Session& s, Request& r, Nanos t) CMI_REQUIRES(mu_);
+  std::shared_ptr<Request> take_locked(uint64_t number) CMI_REQUIRES(mu_);
   void welcomed(Session& s, const Frame& f);
   void replied(Session& s, const Frame& f);
   bool stalled(Session& s, Nanos since) const;
@@ -249,7 +251,7 @@ class Link {
   Nanos asked_again_ CMI_GUARDED_BY(mu_) = 0;  // when the oldest request was last repeated
   uint32_t generation_ CMI_GUARDED_BY(mu_) = 0;
   uint64_t next_number_ CMI_GUARDED_BY(mu_) = 1;
-  std::map<uint64_t, std::shared_ptr<Request>> pending_ CMI_GUARDED_BY(mu_);
+  std::deque<std::shared_ptr<Request>> pending_ CMI_GUARDED_BY(mu_);  // by number
   std::atomic<size_t> pending_count_{0}, detached_count_{0};  // the latter of all its sessions
   std::atomic<Nanos> heard_{0}, unreachable_since_{0}, took_{0};
   std::atomic<bool> condemned_{false}, local_fault_{false}, without_door_{false};

@@ -267,24 +267,26 @@ class Breaker {
 // `kept` requests are under way at a time, so that some are in every state when it breaks.
 void all_are_executed_once(Two& two, int breaks, size_t kept, Breaker& breaker) {
   uint64_t requests = 0;
-  std::atomic<int> callbacks{0};
+  std::atomic<uint64_t> told{0};  // callbacks that had the right answer
   std::deque<std::pair<uint64_t, std::shared_ptr<Request>>> open;
   const auto finish_one = [&] {
     auto [question, r] = open.front();
     open.pop_front();
     REQUIRE(two.link->await(r, Deadline::in(kLong)) == Cause::kOk);
-    REQUIRE(word(r->reply()) == question + 1);
+    if (question % 2 != 0) REQUIRE(word(r->reply()) == question + 1);
   };
   for (const Deadline deadline = Deadline::in(kLong);
        breaker.breaks.load() < breaks && !deadline.passed();) {
-    ++requests;
-    open.emplace_back(requests,
-                      two.link->start(7, buffer(requests), [&](Request&) { ++callbacks; }));
+    Request::Callback tell;  // every other one has no use for it
+    if (++requests % 2 == 0) {
+      tell = [&told, answer = requests + 1](Bytes reply) { told += word(reply) == answer; };
+    }
+    open.emplace_back(requests, two.link->start(7, buffer(requests), std::move(tell)));
     if (open.size() > kept) finish_one();
   }
   while (!open.empty()) finish_one();
   breaker.stop();
-  CHECK(callbacks.load() == static_cast<int>(requests));
+  CHECK(told.load() == requests / 2);
   CHECK(two.home.handler.numbers() == requests);
   CHECK(two.home.handler.executions.load() == static_cast<int>(requests));
   CHECK(breaker.breaks.load() >= breaks);
@@ -384,7 +386,7 @@ TEST_CASE("a_forgotten_request_is_over_and_later_ones_are_answered") {
   two.home.handler.holding.store(true);
   (void)live(*two.link);
   int callbacks = 0;
-  auto forgotten = two.link->start(7, buffer(1), [&](Request&) { ++callbacks; });
+  auto forgotten = two.link->start(7, buffer(1), [&](Bytes) { ++callbacks; });
   CHECK(two.link->await(forgotten, Deadline::in(kShort)) == Cause::kTimeout);
   CHECK(two.link->has_pending());
   two.link->forget(forgotten);
@@ -510,7 +512,8 @@ CMI_CONTRACT(condemning_a_link_fails_what_is_pending_and_everything_later, world
   int callbacks = 0;
   std::vector<std::shared_ptr<Request>> requests;
   for (uint64_t i = 1; i <= 3; ++i) {
-    requests.push_back(two.link->start(7, buffer(i), [&](Request&) { ++callbacks; }));
+    requests.push_back(
+        two.link->start(7, buffer(i), [&](Bytes reply) { callbacks += reply.empty(); }));
   }
   two.link->condemn();
   CHECK(two.link->condemned());

@@ -153,7 +153,7 @@ std::shared_ptr<Importer::Batch> Importer::announce_swap(const std::shared_ptr<I
   out.put<uint32_t>(1);
   auto batch = begin_batch(holder);
   holder->link->start(static_cast<uint16_t>(RequestType::kAnnounce), out.done(),
-                      [this, batch](fabric::Request&) { end_part(batch); });
+                      [this, batch](Bytes) { end_part(batch); });
   return batch;
 }
 

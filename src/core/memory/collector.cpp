@@ -11,9 +11,6 @@
 namespace cmi::memory {
 
 namespace {
-// Fewer fit into one message, which the home publishes as it takes them: one round trip, where a
-// write and its announcement are two.
-constexpr uint32_t kMinRun = fabric::kMaxPayload / kPageSize + 1;
 constexpr size_t kRepairPage = sizeof(uint32_t) + 2 * kPageSize;
 constexpr uint32_t kRepairPages = (fabric::kMaxPayload - 16) / kRepairPage;  // of one message
 // Messages without an answer, 2 MiB: enough to keep a wire busy. Who adds pages looks after each
@@ -221,9 +218,9 @@ std::shared_ptr<fabric::Request> Importer::start_message(const std::shared_ptr<B
                 unanswered_.fetch_add(1, std::memory_order_relaxed) + 1);
   return batch->import->link->start(
       static_cast<uint16_t>(type), payload,
-      [this, batch, pages = std::move(pages)](fabric::Request& r) mutable {
+      [this, batch, pages = std::move(pages)](Bytes reply) mutable {
         unanswered_.fetch_sub(1, std::memory_order_relaxed);
-        Reader in(r.reply());
+        Reader in(reply);
         const auto status = static_cast<WireStatus>(in.get<uint8_t>());
         answered(batch, pages, in.ok() ? std::optional(status) : std::nullopt);
       });

@@ -17,6 +17,9 @@ namespace cmi::memory {
 
 class Importer::Collector {
  public:
+  // Fewer fit into one message, which the home publishes as it takes them: one round trip, where a
+  // write and its announcement are two.
+  static constexpr uint32_t kMinRun = fabric::kMaxPayload / kPageSize + 1;
   // Without a batch, one is begun with the first page.
   Collector(Importer& importer, std::shared_ptr<Import> imp, std::shared_ptr<Batch> batch = {});
   ~Collector();  // sends the rest and ends the collector's part of the batch

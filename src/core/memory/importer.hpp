@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -420,7 +421,7 @@ class Importer {
   std::atomic<int> owed_count_{0};  // entries
   Mutex batches_mu_;
   uint64_t next_batch_ CMI_GUARDED_BY(batches_mu_) = 1;
-  std::map<uint64_t, std::shared_ptr<Batch>> batches_ CMI_GUARDED_BY(batches_mu_);
+  std::deque<std::shared_ptr<Batch>> batches_ CMI_GUARDED_BY(batches_mu_);  // as they began
 
   // What the observer is to be told once everything is known: when no batch is open that began
   // before.

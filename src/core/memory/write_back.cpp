@@ -25,7 +25,7 @@ std::shared_ptr<Importer::Batch> Importer::begin_batch(const std::shared_ptr<Imp
   b->done.begin();
   Guard g(batches_mu_);
   b->seq = next_batch_++;
-  batches_.emplace(b->seq, b);
+  batches_.push_back(b);
   open_batch_count_.fetch_add(1, std::memory_order_seq_cst);
   return b;
 }
@@ -34,7 +34,7 @@ void Importer::end_part(const std::shared_ptr<Batch>& batch) {
   if (batch->parts.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   {
     Guard g(batches_mu_);
-    batches_.erase(batch->seq);
+    batches_.erase(std::find(batches_.begin(), batches_.end(), batch));
     open_batch_count_.fetch_sub(1, std::memory_order_seq_cst);
   }
   report();  // first, so that who waited for the batch finds the event
@@ -52,10 +52,8 @@ std::vector<std::shared_ptr<Import>> Importer::dirty_imports() {
 }
 
 std::vector<std::shared_ptr<Importer::Batch>> Importer::open_batches() {
-  std::vector<std::shared_ptr<Batch>> all;
   Guard g(batches_mu_);
-  for (auto& [seq, b] : batches_) all.push_back(b);
-  return all;
+  return {batches_.begin(), batches_.end()};
 }
 
 void Importer::protect_everywhere(Import& imp, uint32_t first, uint32_t n) {
@@ -279,7 +277,7 @@ Status Importer::barrier(LossMark& mark, const Patience& patience) {
         imp->dirty.clear();
         imp->aged = 0;
       }
-      out.allow_runs();
+      if (pages.size() >= Collector::kMinRun) out.allow_runs();
       const size_t done = write_back(*imp, pages, out, patience);
       if (done == pages.size()) continue;
       // Before the batch ends, so that another barrier that waits for it finds them.

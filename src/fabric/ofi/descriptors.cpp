@@ -118,7 +118,7 @@ void Connections::remove(Bytes address) {
 void Connections::mark_now_and_then() {
   // In the fault handler every microsecond is the client's; another call will come.
   if (t_in_fault_handler) return;
-  const Nanos t = now();
+  const Nanos t = now_or_a_tick_ago();
   Nanos due = next_.load(std::memory_order_relaxed);
   if (t < due) return;
   if (!next_.compare_exchange_strong(due, t + kEvery, std::memory_order_relaxed)) return;
