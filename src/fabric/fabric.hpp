@@ -3,7 +3,8 @@
 // header; src/fabric/ofi implements it over libfabric, src/fabric/fake inside one process.
 //
 // Threads: every call may come from any thread, a SIGBUS handler included, except destructors: an
-// Endpoint is destroyed while no other thread is inside it. Nothing here blocks on a peer.
+// Endpoint is destroyed while no other thread is inside it. (One that shares a queue waits for what
+// another thread is handing out of it.) Nothing here blocks on a peer.
 //
 // What callers may rely on (the contract tests show each, for each implementation):
 //  1. An accepted operation stays in flight until done() or until its Endpoint is gone. A provider
@@ -79,7 +80,7 @@ class Op {
   void complete(Cause c);
 
   void* user;                               // the caller's; untouched
-  alignas(16) std::byte provider_area[64];  // the provider's while in flight (an fi_context2)
+  alignas(16) std::byte provider_area[80];  // the implementation's while in flight
 
  private:
   friend class Endpoint;
@@ -132,6 +133,9 @@ class Endpoint {
   // Moves everything forward and hands out completions and messages; returns how many. Many threads
   // may call it; where another thread is at it already, it returns 0 at once.
   virtual int poll() = 0;
+  // It was opened beside another one and shares its queue: poll() of either hands out what has come
+  // for both, and who looks after both need poll one.
+  virtual bool shares_queue() const { return false; }
   // A descriptor that polls readable when poll() has something to do, or -1. Only to be trusted
   // between may_sleep() == true and the next poll().
   virtual int wait_fd() const = 0;
@@ -189,7 +193,10 @@ class Fabric {
  public:
   virtual ~Fabric() = default;  // after all of its Endpoints and Regions
   virtual const Traits& traits() const = 0;
-  virtual Result<std::unique_ptr<Endpoint>> open_endpoint(Receiver& receiver) = 0;
+  // `beside`: one of this fabric that the same thread looks after. Where that makes looking cheaper
+  // the new one shares its queue.
+  virtual Result<std::unique_ptr<Endpoint>> open_endpoint(Receiver& receiver,
+                                                          Endpoint* beside = nullptr) = 0;
   // `wanted_key` is honoured where the provider lets us choose; ask Region::key().
   // `through`: the endpoint of this fabric that peers will go to with the key. Where the provider
   // ties regions to endpoints the key opens nothing at another one, nor here once that is closed,

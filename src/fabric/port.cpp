@@ -5,9 +5,9 @@
 
 namespace cmi::fabric {
 
-Result<std::unique_ptr<Port>> Port::open(Fabric& fabric, Receiver& receiver) {
+Result<std::unique_ptr<Port>> Port::open(Fabric& fabric, Receiver& receiver, Port* beside) {
   std::unique_ptr<Port> port(new Port);
-  auto ep = fabric.open_endpoint(receiver);
+  auto ep = fabric.open_endpoint(receiver, beside == nullptr ? nullptr : &beside->endpoint());
   if (!ep) return ep.status();
   port->endpoint_ = ep.take();
   return port;

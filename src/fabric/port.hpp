@@ -15,7 +15,8 @@ namespace cmi::fabric {
 
 class Port {
  public:
-  static Result<std::unique_ptr<Port>> open(Fabric& fabric, Receiver& receiver);
+  static Result<std::unique_ptr<Port>> open(Fabric& fabric, Receiver& receiver,
+                                            Port* beside = nullptr);
   ~Port();  // closes the endpoint first, then frees what the provider was still holding
 
   Endpoint& endpoint() { return *endpoint_; }

@@ -171,10 +171,10 @@ void Server::hello(size_t via, const Frame& f) {
   handler_.on_new_session(info);
 
   auto serving = std::make_shared<Serving>(*this, info.id);
-  auto port = Port::open(fabric(via), *serving);
+  auto port = Port::open(fabric(via), *serving, doors_[via].get());
   // Who has something here comes before all who have not.
   if (!port && let_go(known ? 0 : kStrangersStay, kMadeRoom, info.id) > 0) {
-    port = Port::open(fabric(via), *serving);
+    port = Port::open(fabric(via), *serving, doors_[via].get());
   }
   if (!port) {
     trace(kFacMem, kWarn, "server: no serving endpoint: {}", status_name(port.status()));
@@ -259,7 +259,9 @@ void Server::reply(const ContextId& client, uint64_t number, Bytes payload) {
   // Under way first, then kept: the client waits.
   if (c.serving != nullptr) {
     c.serving->port->send(c.serving->peer, {FrameKind::kReply, 0, c.secret, number, 0, payload});
-    awaited_.store(c.serving->port.get(), std::memory_order_relaxed);
+    Port* const port = c.serving->port.get();
+    awaited_.store(port->endpoint().shares_queue() ? doors_[c.info.via].get() : port,
+                   std::memory_order_relaxed);
   }
   c.answers.erase(c.answers.begin(), c.answers.lower_bound(c.settled));
   c.answers[number].assign(payload.begin(), payload.end());
@@ -436,13 +438,13 @@ int Server::poll_one(size_t index) {
     serving = servings_[index - doors_.size()];
     port = serving->port.get();
   }
-  return port->pump() + port->endpoint().poll();
+  return port->pump() + (port->endpoint().shares_queue() ? 0 : port->endpoint().poll());
 }
 
 // Who is most likely to be heard of next is looked at in each round, the others in turn: who has
 // just been answered asks again, and notices are answered at the doors. A look costs as much as the
-// provider's system call, and takes in what has arrived at any endpoint of its domain: while all
-// others had theirs in a row, the one that is awaited would wait for the last of them.
+// provider's system call: while all others had theirs in a row, the one that is awaited would wait
+// for the last of them. Those that share a door's queue need none of their own.
 int Server::poll(bool all) {
   const Port* const awaited = awaited_.load(std::memory_order_relaxed);
   size_t ports, first = SIZE_MAX;
@@ -476,7 +478,9 @@ int Server::poll(bool all) {
 void Server::descriptors(std::vector<int>* fds) {
   for (auto& door : doors_) fds->push_back(door->endpoint().wait_fd());
   Guard g(mu_);
-  for (auto& s : servings_) fds->push_back(s->port->endpoint().wait_fd());
+  for (auto& s : servings_) {
+    if (!s->port->endpoint().shares_queue()) fds->push_back(s->port->endpoint().wait_fd());
+  }
 }
 
 bool Server::serves() {
@@ -492,7 +496,9 @@ bool Server::idle() {
 
 bool Server::may_sleep() {
   // One without a descriptor keeps nobody from sleeping for as long as it may be left alone.
-  const auto may = [](Endpoint& ep) { return ep.wait_fd() < 0 || ep.may_sleep(); };
+  const auto may = [](Endpoint& ep) {
+    return ep.wait_fd() < 0 || ep.shares_queue() || ep.may_sleep();
+  };
   if (!std::all_of(doors_.begin(), doors_.end(), [&](auto& d) { return may(d->endpoint()); })) {
     return false;
   }

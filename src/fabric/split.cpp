@@ -17,8 +17,8 @@ class SplitEndpoint final : public Endpoint, private Receiver {
  public:
   SplitEndpoint(Receiver& receiver, size_t most) : receiver_(receiver), most_(most) {}
   ~SplitEndpoint() override { inner_.reset(); }  // before the parts that it may still touch
-  Status open(Fabric& fabric) {
-    auto ep = fabric.open_endpoint(*this);
+  Status open(Fabric& fabric, Endpoint* beside) {
+    auto ep = fabric.open_endpoint(*this, beside);
     if (!ep) return ep.status();
     inner_ = ep.take();
     return Status::kOk;
@@ -54,6 +54,7 @@ class SplitEndpoint final : public Endpoint, private Receiver {
     }
     return events;
   }
+  bool shares_queue() const override { return inner_->shares_queue(); }
   int wait_fd() const override { return inner_->wait_fd(); }
   bool may_sleep() override { return unposted_.load() == 0 && inner_->may_sleep(); }
   bool broken() const override { return inner_->broken(); }
@@ -178,21 +179,24 @@ class SplitFabric final : public Fabric {
     traits_.max_rma = kWholeRma;
   }
   const Traits& traits() const override { return traits_; }
-  Result<std::unique_ptr<Endpoint>> open_endpoint(Receiver& receiver) override {
+  Result<std::unique_ptr<Endpoint>> open_endpoint(Receiver& receiver, Endpoint* beside) override {
     auto ep = std::make_unique<SplitEndpoint>(receiver, inner_->traits().max_rma);
-    if (Status s = ep->open(*inner_); !ok(s)) return s;
+    if (Status s = ep->open(*inner_, inner_of(beside)); !ok(s)) return s;
     return std::unique_ptr<Endpoint>(std::move(ep));
   }
   Result<std::unique_ptr<Region>> register_memory(void* addr, size_t len, uint32_t rights,
                                                   uint64_t wanted_key, Endpoint* through) override {
-    Endpoint* at = through == nullptr ? nullptr : static_cast<SplitEndpoint*>(through)->inner();
-    return inner_->register_memory(addr, len, rights, wanted_key, at);
+    return inner_->register_memory(addr, len, rights, wanted_key, inner_of(through));
   }
   Result<RemoteKey> map_key(RemoteKey told, Bytes raw) override {
     return inner_->map_key(told, raw);
   }
 
  private:
+  static Endpoint* inner_of(Endpoint* ep) {
+    return ep == nullptr ? nullptr : static_cast<SplitEndpoint*>(ep)->inner();
+  }
+
   const std::unique_ptr<Fabric> inner_;
   Traits traits_;
 };

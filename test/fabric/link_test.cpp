@@ -126,7 +126,7 @@ class NoEndpoints final : public Fabric {
  public:
   explicit NoEndpoints(const Traits& traits) : traits_(traits) {}
   const Traits& traits() const override { return traits_; }
-  Result<std::unique_ptr<Endpoint>> open_endpoint(fabric::Receiver&) override {
+  Result<std::unique_ptr<Endpoint>> open_endpoint(fabric::Receiver&, Endpoint*) override {
     return Status::kHw;
   }
   Result<std::unique_ptr<Region>> register_memory(void*, size_t, uint32_t, uint64_t,

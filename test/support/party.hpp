@@ -156,10 +156,7 @@ class Party {
       }
     });
   }
-  ~Party() {
-    stop_.store(true);
-    poller_.join();
-  }
+  ~Party() { stop_polling(); }
   Party(const Party&) = delete;
   Party& operator=(const Party&) = delete;
 
@@ -170,6 +167,12 @@ class Party {
   fabric::Identity identity() const { return {id, node, notice_secret, door()}; }
   std::unique_ptr<fabric::Link> link_to(const Party& home) {
     return std::make_unique<fabric::Link>(*fabric, identity(), home.id, home.door());
+  }
+
+  // For who polls the server by himself.
+  void stop_polling() {
+    stop_.store(true);
+    if (poller_.joinable()) poller_.join();
   }
 
   const ContextId id = random_context_id();

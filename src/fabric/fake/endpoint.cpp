@@ -24,7 +24,7 @@ class FakeFabric final : public Fabric {
     traits_.max_rma = m.max_rma;
   }
   const Traits& traits() const override { return traits_; }
-  Result<std::unique_ptr<Endpoint>> open_endpoint(Receiver& receiver) override {
+  Result<std::unique_ptr<Endpoint>> open_endpoint(Receiver& receiver, Endpoint*) override {
     return std::unique_ptr<Endpoint>(new FakeEndpoint(net_, node_, receiver));
   }
   Result<std::unique_ptr<Region>> register_memory(void* addr, size_t len, uint32_t rights,

@@ -9,6 +9,7 @@
 #include <rdma/fi_errno.h>
 #include <rdma/fi_rma.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -168,8 +169,9 @@ struct FakeAv {
 
 struct FakeQueue {
   fid_cq fid = {};
-  Fd wait;  // an epoll over the endpoint's, which comes later; none by mode
-  FakeEp* ep = nullptr;
+  Fd wait;  // an epoll over the endpoints', which come later, and `signalled`; none by mode
+  Fd signalled;
+  std::vector<FakeEp*> eps;  // bound to it; changed and used one call at a time (OfiFabric::gate)
   Mutex mu;
   std::deque<fi_cq_msg_entry> good CMI_GUARDED_BY(mu);
   std::deque<fi_cq_err_entry> bad CMI_GUARDED_BY(mu);
@@ -199,6 +201,7 @@ struct FakeEp final : Receiver {
   bool enabled = false;
 
   ~FakeEp() override {
+    if (queue != nullptr) std::erase(queue->eps, this);
     endpoint.reset();
     Guard g(mu);
     for (NetOp* op : ops) delete op;
@@ -359,10 +362,11 @@ int swap_valid(fid_ep* f, fi_datatype type, fi_op operation, size_t* count) {
 
 ssize_t read_queue(fid_cq* f, void* buffer, size_t count) {
   auto& q = object<FakeQueue>(f);
-  if (q.ep != nullptr) q.ep->endpoint->poll();
-  if (q.ep != nullptr && q.ep->domain->provider->is_overrun(q.ep->endpoint->address())) {
-    return -FI_EOVERRUN;
+  for (FakeEp* ep : q.eps) {
+    ep->endpoint->poll();
+    if (ep->domain->provider->is_overrun(ep->endpoint->address())) return -FI_EOVERRUN;
   }
+  if (eventfd_t ignored; q.signalled) eventfd_read(q.signalled.get(), &ignored);
   Guard g(q.mu);
   if (!q.bad.empty()) return -FI_EAVAIL;
   if (q.good.empty()) return -FI_EAGAIN;
@@ -382,6 +386,12 @@ ssize_t read_error(fid_cq* f, fi_cq_err_entry* out, uint64_t) {
   *out = q.bad.front();
   q.bad.pop_front();
   return 1;
+}
+
+int signal_queue(fid_cq* f) {
+  auto& q = object<FakeQueue>(f);
+  if (!q.signalled) return -FI_EOPNOTSUPP;
+  return eventfd_write(q.signalled.get(), 1);
 }
 
 int queue_control(fid* f, int command, void* arg) {
@@ -423,7 +433,7 @@ int ep_bind(fid* f, fid* other, uint64_t) {
   FakeEp& ep = ep_of(reinterpret_cast<fid_ep*>(f));
   if (other->fclass == FI_CLASS_CQ) {
     ep.queue = &object<FakeQueue>(other);
-    ep.queue->ep = &ep;
+    ep.queue->eps.push_back(&ep);
     if (ep.queue->wait) {
       epoll_event e = {};
       e.events = EPOLLIN;
@@ -505,12 +515,22 @@ int open_queue(fid_domain* d, fi_cq_attr* attr, fid_cq** out, void*) {
     o.size = sizeof o;
     o.read = read_queue;
     o.readerr = read_error;
+    o.signal = signal_queue;
     return o;
   }();
   const bool wait = attr->wait_obj == FI_WAIT_FD;
   if (wait && !object<FakeDomain>(d).provider->modes.wait_fd) return -FI_ENOSYS;
   auto* q = new FakeQueue;
-  if (wait) q->wait.reset(epoll_create1(EPOLL_CLOEXEC));
+  if (wait) {
+    q->wait.reset(epoll_create1(EPOLL_CLOEXEC));
+    q->signalled.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    epoll_event e = {};
+    e.events = EPOLLIN;
+    if (epoll_ctl(q->wait.get(), EPOLL_CTL_ADD, q->signalled.get(), &e) != 0) {
+      delete q;
+      return -FI_ENOMEM;
+    }
+  }
   q->fid.fid.fclass = FI_CLASS_CQ;
   q->fid.fid.ops = &ops;
   q->fid.ops = &cq;
@@ -674,7 +694,10 @@ int open_domain(fid_fabric* f, fi_info*, fid_domain** out, void*) {
 int fabric_trywait(fid_fabric*, fid** fids, int) {
   auto& q = object<FakeQueue>(fids[0]);
   Guard g(q.mu);
-  return q.good.empty() && q.bad.empty() && q.ep->endpoint->may_sleep() ? 0 : -FI_EAGAIN;
+  const bool idle =
+      q.good.empty() && q.bad.empty() &&
+      std::all_of(q.eps.begin(), q.eps.end(), [](FakeEp* ep) { return ep->endpoint->may_sleep(); });
+  return idle ? 0 : -FI_EAGAIN;
 }
 
 Result<std::unique_ptr<Fabric>> Provider::open() {
@@ -702,8 +725,8 @@ ofi::Info Provider::describe() {
   fabric->fid.fid.ops = &ops;
   fabric->fid.ops = &fabric_ops;
   info->fabric_attr->fabric = &fabric->fid;
-  info->fabric_attr->prov_name = strdup("played");  // freed with the info
-  info->domain_attr->name = strdup("played");
+  info->fabric_attr->prov_name = strdup(modes.name);  // freed with the info
+  info->domain_attr->name = strdup(modes.name);
   info->domain_attr->mr_mode = modes.mr_mode;
   info->domain_attr->mr_key_size = modes.key_size;
   info->domain_attr->av_type = FI_AV_TABLE;

@@ -17,6 +17,7 @@
 namespace cmi::fabric {
 
 struct ProviderModes {
+  const char* name = "played";  // what it calls itself; as "tcp" it has its queues shared
   int mr_mode = 0;      // of FI_MR_LOCAL, _VIRT_ADDR, _ALLOCATED, _PROV_KEY, _RAW, _ENDPOINT
   size_t key_size = 8;  // bytes; more than 8 with FI_MR_RAW only
   bool atomics = true;

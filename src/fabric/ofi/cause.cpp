@@ -54,4 +54,9 @@ Post post_of(long result) {
   }
 }
 
+Status failed(const char* what, int rc) {
+  trace(kFacCtrl, kWarn, "endpoint: {}: {}", what, error_text(rc));
+  return rc == -FI_ENOMEM || rc == -FI_EMFILE || rc == -FI_ENOSPC ? Status::kNoMem : Status::kHw;
+}
+
 }  // namespace cmi::fabric::ofi

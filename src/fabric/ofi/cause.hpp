@@ -12,5 +12,7 @@ Cause cause_of(int err);
 bool ends_connection(int err);
 // Result of a posting call (0 or a negative number).
 Post post_of(long result);
+// Result of a call that sets an endpoint up, traced. `rc` is negative.
+Status failed(const char* what, int rc);
 
 }  // namespace cmi::fabric::ofi

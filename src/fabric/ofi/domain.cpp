@@ -72,8 +72,9 @@ Status OfiFabric::probe(bool tried) {
   return Status::kOk;
 }
 
-Result<std::unique_ptr<Endpoint>> OfiFabric::open_endpoint(Receiver& receiver) {
-  Result<std::unique_ptr<OfiEndpoint>> ep = OfiEndpoint::open(*this, receiver);
+Result<std::unique_ptr<Endpoint>> OfiFabric::open_endpoint(Receiver& receiver, Endpoint* beside) {
+  Result<std::unique_ptr<OfiEndpoint>> ep =
+      OfiEndpoint::open(*this, receiver, static_cast<OfiEndpoint*>(beside));
   if (!ep) return ep.status();
   return std::unique_ptr<Endpoint>(ep.take());
 }

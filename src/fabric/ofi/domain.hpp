@@ -26,7 +26,7 @@ class OfiFabric final : public Fabric {
   ~OfiFabric() override;
 
   const Traits& traits() const override { return traits_; }
-  Result<std::unique_ptr<Endpoint>> open_endpoint(Receiver& receiver) override;
+  Result<std::unique_ptr<Endpoint>> open_endpoint(Receiver& receiver, Endpoint* beside) override;
   Result<std::unique_ptr<Region>> register_memory(void* addr, size_t len, uint32_t rights,
                                                   uint64_t wanted_key, Endpoint* through) override;
   Result<RemoteKey> map_key(RemoteKey told, Bytes raw) override;

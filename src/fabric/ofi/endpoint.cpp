@@ -6,6 +6,7 @@
 #include <rdma/fi_rma.h>
 
 #include <cassert>
+#include <new>
 
 #include "core/base/log.hpp"
 #include "fabric/ofi/cause.hpp"
@@ -13,24 +14,12 @@
 
 namespace cmi::fabric::ofi {
 
-namespace {
-static_assert(sizeof(Op::provider_area) >= sizeof(fi_context2));
-
-Op& op_of(void* context) {
-  // Op is no standard-layout type, for which alone offsetof is defined: measured on one instead.
-  static const ptrdiff_t at = [] {
-    Op op;
-    return reinterpret_cast<std::byte*>(&op.provider_area) - reinterpret_cast<std::byte*>(&op);
-  }();
-  return *reinterpret_cast<Op*>(static_cast<std::byte*>(context) - at);
-}
-}  // namespace
-
 template <class F>
 Post OfiEndpoint::post(Op& op, F call) {
   Guard g(fabric_.gate());
   op.begin();  // before: another thread may reap the completion while we are still in the call
-  const Post p = post_of(call());
+  auto* context = new (op.provider_area) Context{{}, this, nullptr};
+  const Post p = post_of(call(context));
   if (p == Post::kPosted) return p;
   op.revert();
   undescribe(op);
@@ -56,9 +45,9 @@ void OfiEndpoint::undescribe(const Op& op) {
 Post OfiEndpoint::read(Op& op, Peer peer, void* to, size_t len, RemoteKey from, uint64_t offset) {
   assert(len > 0 && len <= max_rma_);
   void* desc = describe(op, to, len);
-  return post(op, [&] {
+  return post(op, [&](Context* context) {
     return fi_read(ep_.get(), to, len, desc, static_cast<fi_addr_t>(peer), from.base + offset,
-                   from.key, &op.provider_area);
+                   from.key, context);
   });
 }
 
@@ -75,10 +64,11 @@ Post OfiEndpoint::write(Op& op, Peer peer, const void* from, size_t len, RemoteK
   msg.addr = static_cast<fi_addr_t>(peer);
   msg.rma_iov = &remote;
   msg.rma_iov_count = 1;
-  msg.context = &op.provider_area;
   // Without the flag a refused write completes well, and a good one before it is in the memory.
-  return post(op,
-              [&] { return fi_writemsg(ep_.get(), &msg, FI_COMPLETION | FI_DELIVERY_COMPLETE); });
+  return post(op, [&](Context* context) {
+    msg.context = context;
+    return fi_writemsg(ep_.get(), &msg, FI_COMPLETION | FI_DELIVERY_COMPLETE);
+  });
 }
 
 Post OfiEndpoint::cas(Op& op, Peer peer, uint64_t* result, const uint64_t* expected,
@@ -86,18 +76,18 @@ Post OfiEndpoint::cas(Op& op, Peer peer, uint64_t* result, const uint64_t* expec
   void* desired_desc = describe(op, desired, sizeof *desired);
   void* expected_desc = describe(op, expected, sizeof *expected);
   void* result_desc = describe(op, result, sizeof *result);
-  return post(op, [&] {
+  return post(op, [&](Context* context) {
     return fi_compare_atomic(ep_.get(), desired, 1, desired_desc, expected, expected_desc, result,
                              result_desc, static_cast<fi_addr_t>(peer), at.base + offset, at.key,
-                             FI_UINT64, FI_CSWAP, &op.provider_area);
+                             FI_UINT64, FI_CSWAP, context);
   });
 }
 
 Post OfiEndpoint::send(Op& op, Peer peer, const void* message, size_t len) {
   assert(len <= kMaxMessage);
   void* desc = describe(op, message, len);
-  return post(op, [&] {
-    return fi_send(ep_.get(), message, len, desc, static_cast<fi_addr_t>(peer), &op.provider_area);
+  return post(op, [&](Context* context) {
+    return fi_send(ep_.get(), message, len, desc, static_cast<fi_addr_t>(peer), context);
   });
 }
 
@@ -107,11 +97,13 @@ void OfiEndpoint::post_receive(Slot& slot) {
   {
     Guard g(fabric_.gate());
     void* desc = memory_mr_ == nullptr ? nullptr : fi_mr_desc(memory_mr_.get());
-    rc = fi_recv(ep_.get(), slot.data, kMaxMessage, desc, FI_ADDR_UNSPEC, &slot.context);
+    rc = fi_recv(ep_.get(), slot.data, kMaxMessage, desc, FI_ADDR_UNSPEC,
+                 &contexts_[static_cast<size_t>(&slot - slots_.data())]);
   }
   if (rc == 0) return;
   slot.posted.store(false, std::memory_order_release);  // pairs with post_left_over
-  unposted_.fetch_add(1, std::memory_order_release);
+  unposted_.fetch_add(1, std::memory_order_relaxed);
+  queue_->unposted(1);
   if (rc != -FI_EAGAIN)
     trace(kFacCtrl, kWarn, "receive buffer not taken: {}", error_text(static_cast<int>(rc)));
 }
@@ -120,103 +112,28 @@ void OfiEndpoint::post_left_over() {
   for (Slot& s : slots_) {
     if (s.posted.load(std::memory_order_acquire)) continue;
     unposted_.fetch_sub(1, std::memory_order_relaxed);
+    queue_->unposted(-1);
     post_receive(s);
   }
 }
 
-OfiEndpoint::Slot* OfiEndpoint::slot_of(void* context) {
-  auto at = reinterpret_cast<uintptr_t>(context);
-  auto first = reinterpret_cast<uintptr_t>(slots_.data());
-  if (at < first || at >= first + slots_.size() * sizeof(Slot)) return nullptr;
-  return &slots_[(at - first) / sizeof(Slot)];
+void OfiEndpoint::over(Op& op, Cause cause) {
+  undescribe(op);  // before: a waiter may use the operation again at once
+  op.complete(cause);
 }
 
-OfiEndpoint::Event OfiEndpoint::event_of(const fi_cq_msg_entry& entry) {
-  if (entry.op_context == nullptr) return {};
-  if (Slot* slot = slot_of(entry.op_context)) return {nullptr, Cause::kOk, slot, entry.len};
-  return {&op_of(entry.op_context), Cause::kOk, nullptr, 0};
+void OfiEndpoint::arrived(Slot& slot, size_t len, Cause cause) {
+  if (cause == Cause::kOk) receiver_.on_message(*this, Bytes(slot.data, len));
+  post_receive(slot);
 }
 
-OfiEndpoint::Event OfiEndpoint::error_event() {
-  fi_cq_err_entry e = {};
-  if (fi_cq_readerr(queue_.get(), &e, 0) != 1) return {};
-  trace(kFacMem, kDebug, "operation ended: {} ({}, provider {})", error_text(e.err), e.err,
-        e.prov_errno);
-  if (e.op_context == nullptr) return {};  // rxm adds such to a refused atomic
-  if (Slot* slot = slot_of(e.op_context)) return {nullptr, cause_of(e.err), slot, 0};
-  if (ends_connection(e.err)) broken_.store(true, std::memory_order_relaxed);
-  return {&op_of(e.op_context), cause_of(e.err), nullptr, 0};
+void OfiEndpoint::op_failed(int err) {
+  if (ends_connection(err)) broken_.store(true, std::memory_order_relaxed);
 }
 
-size_t OfiEndpoint::drain(Event* events) {
-  fi_cq_msg_entry entries[kBatch];
-  // Errors stand in the way of what is behind them: they are taken one by one, then the rest.
-  for (size_t errors = 0; errors < kBatch; ++errors) {
-    const ssize_t n = fi_cq_read(queue_.get(), entries, kBatch - errors);
-    if (n > 0) {
-      for (ssize_t i = 0; i < n; ++i)
-        events[errors + static_cast<size_t>(i)] = event_of(entries[i]);
-      return errors + static_cast<size_t>(n);
-    }
-    if (n == -FI_EAVAIL) {
-      events[errors] = error_event();
-      continue;
-    }
-    if (n != -FI_EAGAIN && n != 0) {
-      trace(kFacCtrl, kError, "completion queue: {}", error_text(static_cast<int>(n)));
-      faulty_.store(true, std::memory_order_relaxed);
-      broken_.store(true, std::memory_order_relaxed);
-    }
-    return errors;
-  }
-  return kBatch;
-}
-
-int OfiEndpoint::poll() {
-  if (!drain_lock_.try_lock()) return 0;
-  Event events[kBatch];
-  size_t n;
-  {
-    Guard g(fabric_.gate());
-    n = drain(events);
-  }
-  // Before the lock goes, without which nobody finds the queue empty and goes to sleep.
-  if (n > 0) dispatching_.fetch_add(1, std::memory_order_acq_rel);
-  if (unposted_.load(std::memory_order_relaxed) > 0) post_left_over();
-  drain_lock_.unlock();
-  if (n == 0) return 0;
-  for (size_t i = 0; i < n; ++i) {
-    Event& e = events[i];
-    if (e.op != nullptr) {
-      undescribe(*e.op);  // before: a waiter may use the operation again at once
-      e.op->complete(e.cause);
-    }
-    if (e.slot != nullptr) {
-      if (e.cause == Cause::kOk) receiver_.on_message(*this, Bytes(e.slot->data, e.len));
-      post_receive(*e.slot);
-    }
-  }
-  dispatching_.fetch_sub(1, std::memory_order_acq_rel);
+void OfiEndpoint::handed_out() {
   wake_sleeper();
-  fabric_.connections().mark_now_and_then();
-  return static_cast<int>(n);
-}
-
-bool OfiEndpoint::may_sleep() {
-  fabric_.connections().mark_now_and_then();
-  if (wait_fd_ < 0 || !drain_lock_.try_lock()) return false;
-  fid* queue = &queue_->fid;
-  int rc;
-  {
-    Guard g(fabric_.gate());
-    if (wait_set_ != nullptr) {
-      rc = fi_wait(wait_set_.get(), 0) == -FI_ETIMEDOUT ? 0 : -FI_EAGAIN;
-    } else {
-      rc = fi_trywait(fabric_.fabric(), &queue, 1);
-    }
-  }
-  drain_lock_.unlock();
-  return rc == 0 && dispatching_.load(std::memory_order_acquire) == 0;
+  in_hand_.fetch_sub(1, std::memory_order_release);
 }
 
 }  // namespace cmi::fabric::ofi

@@ -7,17 +7,13 @@
 #include <cstring>
 
 #include "core/base/log.hpp"
+#include "fabric/ofi/cause.hpp"
 #include "fabric/ofi/endpoint.hpp"
 #include "fabric/ofi/region.hpp"
 
 namespace cmi::fabric::ofi {
 
 namespace {
-Status failed(const char* what, int rc) {
-  trace(kFacCtrl, kWarn, "endpoint: {}: {}", what, error_text(rc));
-  return rc == -FI_ENOMEM || rc == -FI_EMFILE || rc == -FI_ENOSPC ? Status::kNoMem : Status::kHw;
-}
-
 // Addresses come off the wire: what is handed to the provider must at least have its shape.
 // libfabric is not told their length, so those of an unknown kind must be as long as `ours`.
 bool plausible(Bytes address, uint32_t format, Bytes ours) {
@@ -47,62 +43,26 @@ bool plausible(Bytes address, uint32_t format, Bytes ours) {
 }
 }  // namespace
 
-Result<std::unique_ptr<OfiEndpoint>> OfiEndpoint::open(const OfiFabric& fabric,
-                                                       Receiver& receiver) {
+Result<std::unique_ptr<OfiEndpoint>> OfiEndpoint::open(const OfiFabric& fabric, Receiver& receiver,
+                                                       const OfiEndpoint* beside) {
   KeepSignalHandlers keep;
   CloseOnExec mark;
   std::unique_ptr<OfiEndpoint> ep(new OfiEndpoint(fabric, receiver));
+  if (beside != nullptr && Queue::can_be_shared(fabric)) {
+    ep->queue_ = beside->queue_;
+    ep->shares_queue_ = true;
+  }
   if (Status s = ep->start(); !ok(s)) return s;
   return ep;
 }
 
-Status OfiEndpoint::open_queue() {
-  fi_info& info = *fabric_.info();
-  fi_cq_attr attr = {};
-  attr.format = FI_CQ_FORMAT_MSG;
-  attr.size = info.tx_attr->size + info.rx_attr->size;
-  fid_cq* queue = nullptr;
-  if (std::strcmp(info.fabric_attr->prov_name, "net") == 0 && open_queue_with_wait_set(attr)) {
-    return Status::kOk;
-  }
-  for (fi_wait_obj wait : {FI_WAIT_FD, FI_WAIT_NONE}) {
-    attr.wait_obj = wait;
-    int rc = fi_cq_open(fabric_.domain(), &attr, &queue, nullptr);
-    if (rc == 0) {
-      queue_.reset(queue);
-      int fd = -1;
-      if (wait == FI_WAIT_FD && fi_control(&queue->fid, FI_GETWAIT, &fd) == 0) wait_fd_ = fd;
-      return Status::kOk;
-    }
-    if (wait == FI_WAIT_NONE) return failed("completion queue", rc);
-  }
-  return Status::kHw;
-}
-
-// net's fi_trywait (1.17, where it has that name) never takes back what a completion signalled: the
-// queue's descriptor stays readable for good, and whoever sleeps on it spins. fi_wait on a wait set
-// of the queue's own does take it back.
-bool OfiEndpoint::open_queue_with_wait_set(fi_cq_attr attr) {
-  fi_wait_attr wait_attr = {};
-  wait_attr.wait_obj = FI_WAIT_FD;
-  fid_wait* set = nullptr;
-  if (fi_wait_open(fabric_.fabric(), &wait_attr, &set) != 0) return false;
-  Fid<fid_wait> owned(set);
-  int fd = -1;
-  if (fi_control(&set->fid, FI_GETWAIT, &fd) != 0) return false;
-  attr.wait_obj = FI_WAIT_SET;
-  attr.wait_set = set;
-  fid_cq* queue = nullptr;
-  if (fi_cq_open(fabric_.domain(), &attr, &queue, nullptr) != 0) return false;
-  wait_set_ = std::move(owned);
-  queue_.reset(queue);
-  wait_fd_ = fd;
-  return true;
-}
-
 Status OfiEndpoint::open_all() {
   Guard g(fabric_.gate());
-  if (Status s = open_queue(); !ok(s)) return s;
+  if (queue_ == nullptr) {
+    auto queue = Queue::open(fabric_);
+    if (!queue) return queue.status();
+    queue_ = queue.take();
+  }
   fi_av_attr av_attr = {};
   av_attr.type = fabric_.info()->domain_attr->av_type;
   fid_av* av = nullptr;
@@ -114,7 +74,7 @@ Status OfiEndpoint::open_all() {
     return failed("open", rc);
   ep_.reset(ep);
   if (int rc = fi_ep_bind(ep, &av->fid, 0); rc != 0) return failed("bind addresses", rc);
-  if (int rc = fi_ep_bind(ep, &queue_->fid, FI_TRANSMIT | FI_RECV); rc != 0)
+  if (int rc = fi_ep_bind(ep, &queue_->get()->fid, FI_TRANSMIT | FI_RECV); rc != 0)
     return failed("bind queue", rc);
   if (int rc = fi_enable(ep); rc != 0) return failed("enable", rc);
 
@@ -138,7 +98,9 @@ Status OfiEndpoint::start() {
     memory_mr_ = register_local(fabric_, ep_.get(), memory, memory_.size());
     if (memory_mr_ == nullptr) return failed("registering receive buffers", -FI_ENOMEM);
   }
+  queue_->join(*this);
   for (size_t i = 0; i < kSlots; ++i) {
+    contexts_[i] = {{}, this, &slots_[i]};
     slots_[i].data = memory_.data() + i * kMaxMessage;
     post_receive(slots_[i]);
   }
@@ -193,9 +155,7 @@ void OfiEndpoint::remove_peer(Peer peer) {
 void OfiEndpoint::end_accepted() {
   constexpr int kLooks = 32;  // a few make it; while somebody goes on connecting there is no end
   for (int look = 0; look < kLooks && shut_down_accepted(address_) != 0; ++look) {
-    // Nobody waits for what ends here: the endpoint's users hold its operations for lost.
-    fi_cq_msg_entry entries[kBatch];
-    if (fi_cq_read(queue_.get(), entries, kBatch) == -FI_EAVAIL) error_event();
+    queue_->look();
   }
 }
 
@@ -223,15 +183,20 @@ void OfiEndpoint::close_registrations() {
 OfiEndpoint::~OfiEndpoint() {
   fabric_.connections().remove(address_);
   for (auto& [peer, address] : book_) fabric_.connections().remove(address);
-  Guard g(fabric_.gate());
-  if (ep_ != nullptr && !address_.empty() &&
-      std::strcmp(fabric_.info()->fabric_attr->prov_name, "net") == 0) {
-    end_accepted();
+  if (queue_ != nullptr) {
+    queue_->quiet(*this);
+    Guard alone(queue_->look_lock());
+    Guard g(fabric_.gate());
+    if (ep_ != nullptr && !address_.empty() &&
+        std::strcmp(fabric_.info()->fabric_attr->prov_name, "net") == 0) {
+      end_accepted();
+    }
+    close_registrations();
+    ep_.reset();
+    queue_->leave(*this, unposted_.load(std::memory_order_relaxed));
   }
-  close_registrations();
-  ep_.reset();
+  Guard g(fabric_.gate());
   queue_.reset();
-  wait_set_.reset();
   peers_.reset();
 }
 
