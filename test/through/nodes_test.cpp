@@ -527,7 +527,20 @@ TEST_SUITE("through") {
     s.home.signal(SIGCONT);
     REQUIRE(load_until(s.home, exported.at, 1) == 1);
     REQUIRE(store(s.home, exported.at, 0).cause() == Fault::kNone);
-    usleep(300000);  // after which it is not the same try any more
+    // What another thread asks for is answered after the store has been, by the same connection.
+    REQUIRE(s.peer.run(
+        [](uint64_t at) {
+          bool loaded = false;
+          std::thread([at, &loaded] {
+            loaded = CMIFN(ctxt(), 10, ini_th)(ctxt()) == 0 &&
+                     CMIFN(ctxt(), 10, cmi_enb)(ctxt(), 1) == 0 &&
+                     load64(at).cause() == Fault::kNone;
+            CMIFN(ctxt(), 10, fini)(ctxt());
+          }).join();
+          return loaded;
+        },
+        import.at));
+    usleep(150000);  // after which it is not the same try any more
     CHECK(store(s.peer, import.at, 1).cause() == Fault::kNone);
     CHECK(load(s.home, exported.at).value == 1);
   }
