@@ -14,8 +14,8 @@ namespace cmi::fabric::ofi {
 
 namespace {
 
-struct Accepted {
-  Accepted() : listens(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+struct Connected {
+  Connected() : listens(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     auto* const at = reinterpret_cast<sockaddr*>(&address);
@@ -40,23 +40,41 @@ struct Accepted {
 };
 
 TEST_CASE("what_an_endpoint_has_accepted_ends_and_nothing_else") {
-  Accepted ours, others;
-  CHECK(shut_down_accepted(ours.name()) == 1);
+  Connected ours, others;
+  CHECK(Accepted(ours.name()).shut_down() == 1);
   CHECK(ours.over());
   char byte = 1;
   CHECK(::send(others.accepted.get(), &byte, 1, MSG_NOSIGNAL) == 1);
   CHECK(::recv(others.caller.get(), &byte, 1, 0) == 1);
 }
 
+TEST_CASE("nobody_connects_to_an_endpoint_whose_connections_have_ended") {
+  Connected ours;
+  const auto connect = [&] {
+    Fd late(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const auto* const at = reinterpret_cast<const sockaddr*>(&ours.address);
+    return ::connect(late.get(), at, sizeof ours.address) == 0 ? std::move(late) : Fd();
+  };
+  const Fd waiting = connect();
+  REQUIRE(waiting);
+  Accepted accepted(ours.name());
+  CHECK_FALSE(connect());
+  CHECK(::accept4(ours.listens.get(), nullptr, nullptr, SOCK_CLOEXEC) == -1);
+  CHECK(accepted.shut_down() == 1);  // what listened is not among them
+  CHECK(ours.over());
+  ours.accepted.reset();
+  CHECK(accepted.shut_down() == 0);
+}
+
 TEST_CASE("what_an_endpoint_has_accepted_ends_also_when_there_is_no_descriptor_left") {
-  Accepted ours;
+  Connected ours;
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
   rlimit none = before;
   none.rlim_cur = 0;
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
   const int no_more = ::dup(0);
-  const size_t found = shut_down_accepted(ours.name());
+  const size_t found = Accepted(ours.name()).shut_down();
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
   CHECK(no_more == -1);
   CHECK(found == 1);

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <vector>
 
@@ -78,17 +79,15 @@ CloseOnExec::~CloseOnExec() {
   }
 }
 
-size_t shut_down_accepted(Bytes address) {
-  const std::string name = name_of(address);
-  if (name.empty()) return 0;
-  size_t accepted = 0;
+namespace {
+// Sockets whose near end is this address, and whether each listens.
+template <class Found>
+void for_each_at(const std::string& name, Found found) {
   const auto look_at = [&](int fd) {
     if (end_of(fd, getsockname) != name) return;
     int listens = 0;
     socklen_t len = sizeof listens;
-    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &len) != 0 || listens != 0) return;
-    ::shutdown(fd, SHUT_RDWR);
-    ++accepted;
+    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &len) == 0) found(fd, listens != 0);
   };
   if (DIR* dir = opendir("/proc/self/fd"); dir != nullptr) {
     while (dirent* e = readdir(dir)) {
@@ -99,6 +98,25 @@ size_t shut_down_accepted(Bytes address) {
     // There is no descriptor left for the list itself.
     for (int fd = 0; fd < CloseOnExec::kMost; ++fd) look_at(fd);
   }
+}
+}  // namespace
+
+Accepted::Accepted(Bytes address) : name_(name_of(address)) {
+  if (name_.empty()) return;
+  for_each_at(name_, [this](int fd, bool listens) {
+    // What waits to be accepted is refused. The socket keeps its name.
+    if (listens && ::shutdown(fd, SHUT_RD) == 0) listened_.push_back(fd);
+  });
+}
+
+size_t Accepted::shut_down() {
+  if (name_.empty()) return 0;
+  size_t accepted = 0;
+  for_each_at(name_, [&](int fd, bool) {
+    if (std::count(listened_.begin(), listened_.end(), fd) != 0) return;
+    ::shutdown(fd, SHUT_RDWR);
+    ++accepted;
+  });
   return accepted;
 }
 

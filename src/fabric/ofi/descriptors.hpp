@@ -6,6 +6,7 @@
 #include <bitset>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "core/base/clock.hpp"
 #include "core/base/codec.hpp"
@@ -46,10 +47,18 @@ class Connections {
   std::multiset<std::string> ours_ CMI_GUARDED_BY(mu_);
 };
 
-// Shuts down every connection of this process whose near end is this address, which is what an
-// endpoint has accepted; not what listens there. How many there are, shut down before or now. Works
-// without a free descriptor, up to CloseOnExec::kMost. Under the lock that whoever closes such
-// sockets holds.
-size_t shut_down_accepted(Bytes address);
+// The connections that an endpoint has accepted: those of this process whose near end is its
+// address. From the first on nothing listens there any more. Works without a free descriptor, up to
+// CloseOnExec::kMost. Under the lock that whoever closes such sockets holds, in all its life.
+class Accepted {
+ public:
+  explicit Accepted(Bytes address);
+  // How many there are, shut down before or now.
+  size_t shut_down();
+
+ private:
+  std::string name_;
+  std::vector<int> listened_;
+};
 
 }  // namespace cmi::fabric::ofi

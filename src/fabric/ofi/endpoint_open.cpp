@@ -148,15 +148,15 @@ void OfiEndpoint::remove_peer(Peer peer) {
     trace(kFacCtrl, kWarn, "peer not removed: {}", error_text(rc));
 }
 
-// net of libfabric 1.17 forgets, when an endpoint closes, the connections that it has accepted for
-// it and that have asked for nothing yet. It looks at them later, when another endpoint of the
-// domain is polled and they have something to say, through a pointer to what was closed. So they
-// end first, where the provider can see it.
+// net of libfabric 1.17, and tcp of later ones up to 2.x, forgets, when an endpoint closes, the
+// connections that it has accepted for it and that have asked for nothing yet. It looks at them
+// later, when another endpoint of the domain is polled and they have something to say, through a
+// pointer to what was closed. So they end first, where the provider can see it, and nobody connects
+// any more.
 void OfiEndpoint::end_accepted() {
-  constexpr int kLooks = 32;  // a few make it; while somebody goes on connecting there is no end
-  for (int look = 0; look < kLooks && shut_down_accepted(address_) != 0; ++look) {
-    queue_->look();
-  }
+  constexpr int kLooks = 1000;  // a few make it
+  Accepted accepted(address_);
+  for (int look = 0; look < kLooks && accepted.shut_down() != 0; ++look) queue_->look();
 }
 
 void OfiEndpoint::tie(const std::shared_ptr<Registration>& registration) {
@@ -187,10 +187,7 @@ OfiEndpoint::~OfiEndpoint() {
     queue_->quiet(*this);
     Guard alone(queue_->look_lock());
     Guard g(fabric_.gate());
-    if (ep_ != nullptr && !address_.empty() &&
-        std::strcmp(fabric_.info()->fabric_attr->prov_name, "net") == 0) {
-      end_accepted();
-    }
+    if (ep_ != nullptr && !address_.empty() && Queue::can_be_shared(fabric_)) end_accepted();
     close_registrations();
     ep_.reset();
     queue_->leave(*this, unposted_.load(std::memory_order_relaxed));
