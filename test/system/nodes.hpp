@@ -148,8 +148,10 @@ class Process {
   }
   template <class T>
   static void append(std::vector<std::byte>* bytes, const T& value) {
-    const auto* at = reinterpret_cast<const std::byte*>(&value);
-    bytes->insert(bytes->end(), at, at + sizeof value);
+    // Not insert(), of which GCC 12 says, optimising, that it writes past the end.
+    const size_t at = bytes->size();
+    bytes->resize(at + sizeof value);
+    std::memcpy(bytes->data() + at, &value, sizeof value);
   }
   void send(uint64_t offset, const std::vector<std::byte>& arguments);
   bool reap(int seconds);
