@@ -24,7 +24,7 @@ const std::vector<Case>& all_cases() {
       {"flush_dense", flush_dense, {"flush_dense"}},
       {"flush_striped", flush_striped, {"flush_striped"}},
       {"barriers", barriers, {"wmb_empty", "rmb"}},
-      {"publish_1", publish_1, {"publish_1", "publish_absent_1"}},
+      {"publish_1", publish_1, {"publish_1", "publish_absent_1", "publish_beside_1"}},
       {"publish_shared",
        publish_shared,
        {"publish_shared_1", "publish_shared_2", "publish_shared_3", "floor_relay_1",

@@ -1,4 +1,7 @@
 // One page on its way to the home and to whoever holds it, and compare-and-swap.
+#include <future>
+#include <thread>
+
 #include "cases.hpp"
 #include "pattern.hpp"
 
@@ -24,12 +27,27 @@ Side pings(Bench& b, int times) {
   }};
 }
 
-// What a barrier over one page has to do beside messages, around the least of those.
+// Another thread of the process, which does nothing.
+class Sleeper {
+ public:
+  Sleeper() : thread_([this] { over_.get_future().wait(); }) {}
+  ~Sleeper() {
+    over_.set_value();
+    thread_.join();
+  }
+
+ private:
+  std::promise<void> over_;
+  std::thread thread_;
+};
+
+// What a barrier over one page has to do beside messages, around and beside the least of those. Its
+// process has one thread, so that the page may be protected while they travel.
 template <class Messages>
 void publish_bare(Trap& trap, Messages messages) {
   const Masked masked;
-  must(trap.protect(0) == 1, "a bare page is not its twin and one store");
-  messages();
+  must(trap.compare(0) == 1, "a bare page is not its twin and one store");
+  messages([&trap] { trap.protect(0); });
 }
 
 // Others import the segment; if `holding`, each has loaded the page before each barrier, and it is
@@ -55,15 +73,16 @@ void publish_row(Bench& b, const std::string& name, int others, bool holding, in
   const auto trap = make_trap(1);
   std::optional<Relay> relay;
   uint64_t bare = 0;
-  const auto publish_to = [&](const std::function<void()>& messages) {
+  const auto publish_to = [&](const auto& messages) {
     word(trap->page(0), 1) = ++bare;
     const double begun = now();
     publish_bare(*trap, messages);
     return (now() - begun) / kMicro;
   };
   if (trap != nullptr && others == 0) {
-    floors.push_back(trapped(
-        *trap, [&] { return publish_to([&] { b.raw.endpoint.ping(b.raw.polling_peer); }); }));
+    floors.push_back(trapped(*trap, [&] {
+      return publish_to([&](auto protect) { b.raw.endpoint.ping(b.raw.polling_peer, protect); });
+    }));
   } else if (trap != nullptr && holding) {
     relay.emplace(b.control, b.raw, others);
     const auto begin = [&] {
@@ -74,7 +93,9 @@ void publish_row(Bench& b, const std::string& name, int others, bool holding, in
       relay->end();
       trap->restore();
     };
-    const auto told = [&] { return publish_to([&] { relay->once(Told::kZap); }); };
+    const auto told = [&] {
+      return publish_to([&](auto protect) { relay->once(Told::kZap, protect); });
+    };
     const auto only_told = [&] {
       const double begun = now();
       relay->once(Told::kNothing);
@@ -100,6 +121,10 @@ void publish_1(Bench& b) {
   publish_row(b, "publish_1", 0, false, 1, b.scaled(6000, 1000), "a ping-pong of 64 B");
   publish_row(b, "publish_absent_1", 1, false, 1, b.scaled(2000, 300),
               "the same; one more importer, which has not loaded the page");
+  // Who is not alone in his process protects the page before its changes leave.
+  const Sleeper beside;
+  publish_row(b, "publish_beside_1", 0, false, 1, b.scaled(2000, 300),
+              "the same; another thread of the process sleeps");
 }
 
 void publish_shared(Bench& b) {
@@ -159,7 +184,7 @@ void wakeup_row(Bench& b, const std::string& name, bool since_store) {
       double begun = now();
       word(trap->page(0), 1) = ++bare;
       if (!since_store) begun = now();
-      publish_bare(*trap, [&] { spinning->once(Told::kWake); });
+      publish_bare(*trap, [&](auto protect) { spinning->once(Told::kWake, protect); });
       spinning->await_seen();
       return (b.control.seen_at.load() - begun) / kMicro;
     };

@@ -154,11 +154,12 @@ void RawEndpoint::send(fi_addr_t peer, const std::byte* data) {
   post([&](fi_context2* c) { return fi_send(ep_.get(), data, kPingSize, nullptr, peer, c); });
 }
 
-void RawEndpoint::ping(fi_addr_t peer) {
+void RawEndpoint::ping(fi_addr_t peer, const std::function<void()>& meanwhile) {
   std::byte message[kPingSize]{};
   ++pings_;
   std::memcpy(message, &pings_, sizeof pings_);
   send(peer, message);
+  if (meanwhile) meanwhile();
   unsigned idle = 0;
   const double give_up = now() + kWithin;
   while (arrived_.empty()) {

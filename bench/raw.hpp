@@ -7,6 +7,7 @@
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -58,7 +59,7 @@ class RawEndpoint {
                   size_t stride, size_t count, size_t depth);
   uint64_t cas(fi_addr_t peer, const RawTarget& target, uint64_t offset, uint64_t expected,
                uint64_t desired);
-  void ping(fi_addr_t peer);
+  void ping(fi_addr_t peer, const std::function<void()>& meanwhile = {});
   // One message of kPingSize bytes, and one that has come, if any.
   void send(fi_addr_t peer, const std::byte* data);
   bool receive(std::byte* data);

@@ -169,9 +169,10 @@ void Relay::end() {
   for (int i = 0; i < holders_; ++i) await(control_, kOther1 + i);
 }
 
-void Relay::once(Told what) {
+void Relay::once(Told what, const std::function<void()>& meanwhile) {
   Message m{++number_, static_cast<uint32_t>(holders_), what, {}};
   send(raw_.endpoint, raw_.polling_peer, m);
+  if (meanwhile) meanwhile();
   const double give_up = now() + kWithin;
   for (unsigned idle = 0; !receive(raw_.endpoint, &m);) {
     sched_yield();

@@ -4,6 +4,7 @@
 // and yields when nothing has come: on fewer CPUs than processes they could not go on otherwise.
 #pragma once
 
+#include <functional>
 #include <optional>
 
 #include "raw.hpp"
@@ -67,7 +68,7 @@ class Relay {
   Relay& operator=(const Relay&) = delete;
   void begin();
   void end();
-  void once(Told what);
+  void once(Told what, const std::function<void()>& meanwhile = {});
   void await_seen() const;  // until the spinning thread has seen what kWake told
 
  private:

@@ -140,11 +140,14 @@ void Trap::zap(size_t first, size_t count) {
   must(madvise(page(first), count * kPage, MADV_DONTNEED) == 0, "madvise failed");
 }
 
-size_t Trap::protect(size_t index) {
+void Trap::protect(size_t index) {
   uffdio_writeprotect protect{};
   protect.range = {reinterpret_cast<uint64_t>(page(index)), kPage};
   protect.mode = UFFDIO_WRITEPROTECT_MODE_WP;
   must(ioctl(fd_, UFFDIO_WRITEPROTECT, &protect) == 0, "UFFDIO_WRITEPROTECT failed");
+}
+
+size_t Trap::compare(size_t index) const {
   const auto* now_there = reinterpret_cast<const uint64_t*>(content(index));
   const auto* before = reinterpret_cast<const uint64_t*>(twins_.data() + index * kPage);
   size_t differ = 0;

@@ -36,8 +36,9 @@ class Trap {
   size_t pages() const { return pages_; }
 
   void zap(size_t first, size_t count);
-  // Protects a page that was stored to, and compares it with its twin: the words that differ.
-  size_t protect(size_t index);
+  void protect(size_t index);
+  // A page that was stored to with its twin: how many words differ.
+  size_t compare(size_t index) const;
 
  private:
   static void on_sigbus(int signal, siginfo_t* info, void* context);

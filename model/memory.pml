@@ -265,6 +265,67 @@ inline collect(i, b) {
   write_back(i, b)
 }
 
+/* One page of send_and_protect, up to its message: it stays writable, and its twin is what has been sent. */
+inline send_page(i, p, b) {
+  if
+  :: !contains(pages, p)
+  :: else ->
+     !P(i, p).locked;
+     if
+     :: P(i, p).state == kDirty && P(i, p).in_flight ->
+        P(i, p).listed = true; imp[i].dirty = imp[i].dirty | (1 << (p)); pages = pages & ~(1 << (p))
+     :: P(i, p).state == kDirty && !P(i, p).in_flight ->
+        P(i, p).listed = false;
+        if
+        :: MUTANT(SENT_TWIN_KEPT) ->
+           value = P(i, p).twin[0]; other = P(i, p).twin[1];
+           add(i, p, b);
+           P(i, p).twin[0] = value; P(i, p).twin[1] = other; value = 0; other = 0
+        :: else ->
+           add(i, p, b);
+           P(i, p).twin[0] = P(i, p).data[0]; P(i, p).twin[1] = P(i, p).data[1]
+        fi;
+        raise_generation(i, p)
+     :: P(i, p).state != kDirty -> P(i, p).listed = false; pages = pages & ~(1 << (p))
+     fi
+  fi
+}
+
+/* One page of protect_sent, locked and protected: what was stored to it since stays dirty. */
+inline protect_sent_page(i, p) {
+  if
+  :: !contains(pages, p)
+  :: else ->
+     if
+     :: P(i, p).state == kDirty ->
+        if
+        :: (P(i, p).data[0] == P(i, p).twin[0] && P(i, p).data[1] == P(i, p).twin[1]) || MUTANT(SENT_NOT_COMPARED) ->
+           drop_twin(i, p);
+           raise_generation(i, p);
+           P(i, p).state = (P(i, p).in_flight -> kWriting : kClean)
+        :: else -> P(i, p).listed = true; imp[i].dirty = imp[i].dirty | (1 << (p))
+        fi
+     :: else
+     fi;
+     P(i, p).locked = false
+  fi
+}
+
+/* The way of a process with one thread, which it takes here beside other threads, too. */
+inline send_and_protect(i, b) {
+  d_step { begin_batch(i, b); pages = imp[i].dirty; imp[i].dirty = 0 };
+  atomic { send_page(i, 0, b); send_page(i, 1, b); flush(i, b); d = 0; b = 0 };
+  atomic {
+    lock_run(i);
+    if
+    :: (contains(pages, 0) && P(i, 0).state == kDirty) || (contains(pages, 1) && P(i, 1).state == kDirty) ->
+       protect(i, 0); protect(i, 1)
+    :: else
+    fi
+  };
+  atomic { protect_sent_page(i, 0); protect_sent_page(i, 1); pages = 0 }
+}
+
 /* One page of answered(). */
 inline answered(i, p) {
   if
@@ -569,7 +630,7 @@ again:
     :: op == DIE -> written_by_other = 0; other_died = true; goto again
     :: i >= HOME && op >= LOAD && op <= CAS_BY_PROVIDER -> goto at_home
     :: i < HOME && (op == CAS || op == CAS_BY_PROVIDER) && MUTANT(CAS_WITHOUT_BARRIER) -> goto swap
-    :: i < HOME && (op == BARRIER || ((op == CAS || op == CAS_BY_PROVIDER) && !MUTANT(CAS_WITHOUT_BARRIER))) ->
+    :: i < HOME && (op == BARRIER || op == BARRIER_ALONE || ((op == CAS || op == CAS_BY_PROVIDER) && !MUTANT(CAS_WITHOUT_BARRIER))) ->
        goto barrier
     :: i < HOME && op == CFLUSH -> goto cflush
     :: i < HOME && (op == LOAD || op == STORE)
@@ -649,13 +710,17 @@ barrier:
      :: open_batches(i) == 0 -> goto barrier_over
      fi
   fi;
-  collect(i, b);
+  if
+  :: op == BARRIER_ALONE -> send_and_protect(i, b)
+  :: else -> collect(i, b)
+  fi;
   if
   :: MUTANT(OTHERS_BATCHES_FORGOTTEN) -> goto barrier_over
   :: else -> await_open_batches()
   fi;
   if
-  :: dirty_pages(i) && !MUTANT(ONE_ROUND) -> collect(i, b)
+  :: dirty_pages(i) && !MUTANT(ONE_ROUND) && op != BARRIER_ALONE -> collect(i, b)
+  :: dirty_pages(i) && op == BARRIER_ALONE -> send_and_protect(i, b)
   :: else
   fi;
   await_open_batches();

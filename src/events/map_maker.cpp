@@ -31,7 +31,7 @@ Status MapMaker::request(uint64_t id) {
 
 void MapMaker::run() {
   pthread_setname_np(pthread_self(), "cmi-map");
-  begin_library_thread();
+  const LibraryThread here;
   for (;;) {
     std::vector<uint64_t> now_asked;
     {

@@ -93,6 +93,25 @@ TEST_SUITE("mutations") {
                {{1, {st(X, 1), st(X, 2), wmb(), post()}}, {1, {wmb()}}, {0, {wait(1), ld(X, 0)}}}),
            [](const Outcome& o) { return o[0] != 2; }, "mutation_window=delay:300"});
   }
+  // Where a process has one thread, its pages are protected when their changes have left. A page
+  // whose twin is not what has left would go once more.
+  TEST_CASE("a_twin_that_is_not_what_was_sent_undoes_the_stores_of_others") {
+    check({"mutate_sent_twin_kept", 3, 0,
+           program({{1, {st(X, 1), wmb(), post()}},
+                    {2, {wait(1), st(X, 5), wmb(), post()}},
+                    {0, {wait(2), pause(), ld(X, 0)}}}),
+           [](const Outcome& o) { return o[0] != 5; }});
+  }
+  // Should anybody store meanwhile after all, that stays, with a delay between the two and another
+  // thread that is not counted.
+  TEST_CASE("a_store_between_sending_and_protecting_is_lost_when_nobody_looks_for_it") {
+    check({"mutate_sent_not_compared", 2, 0,
+           program({{1, {st(X, 1), post(), churn(X, 1), st(X, 5), wmb(), post()}},
+                    {1, {wait(1), wmb(), wmb(), wmb(), wmb()}},
+                    {0, {wait(2), ld(X, 0)}}}),
+           [](const Outcome& o) { return o[0] != 5; },
+           "mutate_taken_for_alone=fail;sent_before_protect=delay:200"});
+  }
   TEST_CASE("a_page_that_is_protected_before_it_is_locked_loses_a_store") {
     check({"mutate_protect_unlocked", 2, 0,
            program({{1, {st(X, 1), post(), churn(X, 1), st(X, 5), wmb(), post()}},

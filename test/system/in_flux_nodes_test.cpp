@@ -284,6 +284,43 @@ TEST_SUITE("consist") {
     }
   }
 
+  // Who is alone in his process sends first and protects then. Who is not protects first, so that a
+  // store of another thread asks for a mark of its own; else the message would take it along.
+  TEST_CASE("a_store_beside_a_barrier_of_another_thread_is_marked_anew") {
+    for (const bool broken : {false, true}) {
+      CAPTURE(broken);
+      std::string points = "sent_before_protect=delay:60000000";
+      if (broken) points += ";mutate_taken_for_alone=fail";
+      Scene s{Env{{"CMI_FAULT_POINT", points}}};
+      const uint64_t at = at_page(s.import.at, 2);
+      s.victim.run(
+          [](uint64_t word) {
+            std::thread([word] {
+              cmi_ctxt* const context = ctxt();
+              if (CMIFN(context, 10, ini_th)(context) != 0) return;
+              if (CMIFN(context, 10, cmi_enb)(context, 1) != 0) return;
+              store64(word, 1);
+              cmi_wmb();
+              std::this_thread::sleep_for(std::chrono::hours(1));
+            }).detach();
+          },
+          at);
+      REQUIRE(load_until(s.home, s.here(2), 1) == 1);
+      s.victim_stores(2, 2);
+      s.dies();
+      CHECK(s.check().size == (broken ? 0 : kPage));
+    }
+  }
+
+  TEST_CASE("who_dies_between_sending_and_protecting_leaves_nothing_in_flux") {
+    Scene s{Env{{"CMI_FAULT_POINT", "sent_before_protect=kill"}}};
+    s.victim_stores(2, 3);
+    CHECK_THROWS_AS((void)wmb(s.victim), ChildFailed);
+    s.knock();
+    CHECK(s.check().size == 0);
+    CHECK(load(s.home, s.here(2)).value == 3);
+  }
+
   TEST_CASE("an_importer_that_is_not_told_reads_a_page_in_flux") {
     Scene s{kWritesNothingBack, Env{{"CMI_FAULT_POINT", "mutate_new_importer_not_told=fail"}}};
     s.victim_stores(5);

@@ -31,6 +31,8 @@ class Importer::Collector {
   size_t add(uint32_t page, const std::byte* twin);
   // Has the home clear the mark of a page that is as the home has it, or whose stores are lost.
   void unmark(uint32_t page);
+  // Sends what has been added. No page may be locked.
+  void flush();
 
   // Whether so many of its messages, or pages of its runs, are unanswered that no more pages should
   // be added for now: what is under way then fits the queues of the provider, and what waits in
@@ -56,7 +58,6 @@ class Importer::Collector {
   std::span<std::byte> buffer();
   void open();
   void grow();
-  void flush();
   void let_go_of_run();
 
   Importer& importer_;

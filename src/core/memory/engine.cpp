@@ -194,7 +194,7 @@ Nanos Engine::keep_time(Nanos t, bool woken) {
 
 void Engine::serve() {
   pthread_setname_np(pthread_self(), "cmi-service");
-  begin_library_thread();
+  const LibraryThread here;
   const SignalsBlockedAlready for_good;
   Vigil vigil;
   const auto look = [&](Nanos t) {

@@ -40,7 +40,7 @@ FaultThreads::~FaultThreads() {
 
 void FaultThreads::run() {
   pthread_setname_np(pthread_self(), "cmi-fault");
-  begin_library_thread();
+  const LibraryThread here;
   pollfd waiting[2] = {{stop_.get(), POLLIN, 0}, {importer_.userfault().fd(), POLLIN, 0}};
   for (;;) {
     const int patience = any_poisoned_.load() ? static_cast<int>(kPoisonedFor / kMilli) : -1;

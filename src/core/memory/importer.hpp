@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "core/access/handles.hpp"
+#include "core/base/alone.hpp"
 #include "core/memory/import.hpp"
 #include "core/memory/observer.hpp"
 #include "core/memory/stats.hpp"
@@ -341,6 +342,9 @@ class Importer {
                     const Patience& patience);
   uint32_t write_back_run(Import& imp, std::span<const uint32_t> pages, Collector& out)
       CMI_REQUIRES(imp.views_mu);
+  static bool take_listed(Import& imp, uint32_t page);
+  void send_and_protect(Import& imp, std::span<const uint32_t> pages, Collector& out);
+  void protect_sent(Import& imp, PageRange sent) CMI_REQUIRES(imp.views_mu);
   void take_aged(const std::shared_ptr<Import>& imp);
   // Nothing is dirty and nothing under way: what this thread stored, or has seen stored by others
   // of this process, is home.
@@ -400,6 +404,7 @@ class Importer {
   Parts parts_;
   Userfault userfault_;
   TwinPool twins_;
+  Alone alone_;
   std::atomic<Nanos> reconf_timeout_{kSecond};
 
   Mutex links_mu_;

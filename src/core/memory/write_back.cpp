@@ -57,6 +57,7 @@ std::vector<std::shared_ptr<Importer::Batch>> Importer::open_batches() {
 }
 
 void Importer::protect_everywhere(Import& imp, uint32_t first, uint32_t n) {
+  if (fault_point_fails("mutate_protect_missing")) return;
   for (auto& v : imp.views) {
     userfault_.protect(v->addr + size_t{first} * kPageSize, size_t{n} * kPageSize);
   }
@@ -72,6 +73,10 @@ void Importer::zap_everywhere(Import& imp, uint32_t first, uint32_t n) {
 size_t Importer::write_back(Import& imp, std::vector<uint32_t>& pages, Collector& out,
                             const Patience& patience) {
   std::sort(pages.begin(), pages.end());
+  if (pages.size() < Collector::kMinRun && alone_.now()) {
+    send_and_protect(imp, pages, out);
+    return pages.size();
+  }
   for (size_t done = 0;;) {
     {
       Guard views(imp.views_mu);
@@ -81,6 +86,75 @@ size_t Importer::write_back(Import& imp, std::vector<uint32_t>& pages, Collector
     }
     out.start_runs();
     if (done == pages.size() || !out.await_room(patience)) return done;
+  }
+}
+
+// A page of the dirty list, under its lock: whether it is to be written back now.
+bool Importer::take_listed(Import& imp, uint32_t index) {
+  Page& p = imp.table[index];
+  // Back into the list too: a barrier that comes now must find it there.
+  p.listed = p.state == PageState::kDirty && p.in_flight;
+  if (!p.listed) return p.state == PageState::kDirty;
+  Guard d(imp.dirty_mu);
+  imp.dirty.push_back(index);
+  return false;
+}
+
+// Of a few pages, where nobody else can store (rule 5): they are protected while their changes
+// travel. Until then they are dirty beside a write-back of theirs, with twins that are what the
+// home will have.
+void Importer::send_and_protect(Import& imp, std::span<const uint32_t> pages, Collector& out) {
+  std::array<uint32_t, Collector::kMinRun> sent;
+  size_t n = 0;
+  for (uint32_t index : pages) {
+    Page& p = imp.table[index];
+    p.lock();
+    if (take_listed(imp, index)) {
+      p.in_flight = out.add(index, twins_.at(p.twin)) != 0;
+      if (!fault_point_fails("mutate_sent_twin_kept")) {
+        std::memcpy(twins_.at(p.twin), imp.page_data(index), kPageSize);
+      }
+      ++p.generation;
+      sent[n++] = index;
+    }
+    p.unlock();
+  }
+  out.flush();
+  fault_point("sent_before_protect");
+  Guard views(imp.views_mu);
+  for (size_t at = 0, run; at < n; at += run) {
+    run = 1;
+    while (at + run < n && sent[at + run] == sent[at] + run) ++run;
+    protect_sent(imp, {sent[at], static_cast<uint32_t>(run)});
+  }
+}
+
+// They may have been answered, invalidated or dropped since. Should anything of them have been
+// stored meanwhile, by a stranger to the process, they stay dirty with it.
+void Importer::protect_sent(Import& imp, PageRange sent) {
+  bool any = false;
+  for (uint32_t k = 0; k < sent.count; ++k) {
+    Page& p = imp.table[sent.first + k];
+    p.lock();
+    any = any || p.state == PageState::kDirty;
+  }
+  if (any) protect_everywhere(imp, sent.first, sent.count);
+  for (uint32_t k = 0; k < sent.count; ++k) {
+    const uint32_t index = sent.first + k;
+    Page& p = imp.table[index];
+    if (p.state == PageState::kDirty) {
+      if (std::memcmp(imp.page_data(index), twins_.at(p.twin), kPageSize) == 0 ||
+          fault_point_fails("mutate_sent_not_compared")) {
+        drop_twin(p);
+        ++p.generation;
+        set_state(imp, p, p.in_flight ? PageState::kWriting : PageState::kClean);
+      } else if (!p.listed) {
+        p.listed = true;
+        Guard d(imp.dirty_mu);
+        imp.dirty.push_back(index);
+      }
+    }
+    p.unlock();
   }
 }
 
@@ -101,7 +175,7 @@ uint32_t Importer::write_back_run(Import& imp, std::span<const uint32_t> pages, 
   // One shootdown for the run. Protecting a page that is clean or stays dirty only costs it a
   // fault.
   const bool protect_late = any && fault_point_fails("mutate_protect_late");
-  if (unlocked || fault_point_fails("mutate_protect_missing")) any = false;
+  if (unlocked) any = false;
   if (any && !protect_late) protect_everywhere(imp, first, n);
   for (uint32_t k = 0; k < n; ++k) {
     if (const uint32_t run = out.run_at(first + k, first + n); run != 0) {
@@ -110,16 +184,8 @@ uint32_t Importer::write_back_run(Import& imp, std::span<const uint32_t> pages, 
       k += run - 1;
       continue;
     }
+    if (!take_listed(imp, first + k)) continue;
     Page& p = imp.table[first + k];
-    if (p.state == PageState::kDirty && p.in_flight) {
-      // Back into the list too: a barrier that comes now must find it there.
-      p.listed = true;
-      Guard d(imp.dirty_mu);
-      imp.dirty.push_back(first + k);
-      continue;
-    }
-    p.listed = false;
-    if (p.state != PageState::kDirty) continue;
     const size_t bytes = out.add(first + k, twins_.at(p.twin));
     drop_twin(p);
     ++p.generation;

@@ -322,11 +322,7 @@ void play(const Part& part, const std::vector<Op>& ops, Nanos patience, ThreadRe
 }
 
 void run_thread(const Part& part, const Program& program, Record& record, uint32_t t) {
-  cmi_ctxt* const context = test::ctxt();
   ThreadRecord& mine = record.thread(t);
-  const bool good =
-      CMIFN(context, 10, ini_th)(context) == 0 && CMIFN(context, 10, cmi_enb)(context, 1) == 0;
-  if (!good) std::snprintf(mine.failure.data(), mine.failure.size(), "ini_th or cmi_enb failed");
   auto& arrived = record.gate().arrived;
   arrived.fetch_add(1, std::memory_order_acq_rel);
   const Deadline deadline = Deadline::in(kGatePatience);
@@ -335,6 +331,15 @@ void run_thread(const Part& part, const Program& program, Record& record, uint32
     std::this_thread::yield();
   }
   play(part, program.threads[t], kPlayTime, mine, record.events(t));
+}
+
+void run_new_thread(const Part& part, const Program& program, Record& record, uint32_t t) {
+  cmi_ctxt* const context = test::ctxt();
+  ThreadRecord& mine = record.thread(t);
+  const bool good =
+      CMIFN(context, 10, ini_th)(context) == 0 && CMIFN(context, 10, cmi_enb)(context, 1) == 0;
+  if (!good) std::snprintf(mine.failure.data(), mine.failure.size(), "ini_th or cmi_enb failed");
+  run_thread(part, program, record, t);
   if (CMIFN(context, 10, fini)(context) != 0 && mine.failure[0] == 0) {
     std::snprintf(mine.failure.data(), mine.failure.size(), "fini failed");
   }
@@ -348,10 +353,15 @@ test::Pending<void> start_playing(test::Process& process, const Part& part) {
         test::set_on_fault(on_fault);
         const Program program = make_program(mine.shape);
         Record record(mine.record.data(), program);
-        std::vector<std::thread> threads;
+        std::vector<uint32_t> here;
         for (uint32_t t = 0; t < program.threads.size(); ++t) {
-          if (program.process_of(t) != mine.process) continue;
-          threads.emplace_back([&, t] { run_thread(mine, program, record, t); });
+          if (program.process_of(t) == mine.process) here.push_back(t);
+        }
+        // Who has one thread has no other: a barrier then takes another way.
+        if (here.size() == 1) return run_thread(mine, program, record, here[0]);
+        std::vector<std::thread> threads;
+        for (uint32_t t : here) {
+          threads.emplace_back([&, t] { run_new_thread(mine, program, record, t); });
         }
         for (std::thread& thread : threads) thread.join();
       },

@@ -1,0 +1,62 @@
+// Counting the threads of this process.
+#include "core/base/alone.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include <memory>
+
+#include "core/base/fault_point.hpp"
+#include "core/base/library_thread.hpp"
+
+namespace cmi {
+
+namespace {
+constexpr int kTries = 8;
+
+// 0: not known.
+uint64_t threads(int tasks) {
+  // Not fstat(), which takes the way of names in glibc.
+#ifdef SYS_fstat
+  struct stat st;
+  if (::syscall(SYS_fstat, tasks, &st) != 0) return 0;
+#else
+  struct stat st;
+  if (::fstat(tasks, &st) != 0) return 0;
+#endif
+  return st.st_nlink > 2 ? st.st_nlink - 2 : 0;
+}
+
+uint64_t entries() {
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir("/proc/self/task"), &::closedir);
+  uint64_t n = 0;
+  while (const dirent* e = folder != nullptr ? ::readdir(folder.get()) : nullptr) {
+    n += e->d_name[0] != '.' ? 1 : 0;
+  }
+  return n;
+}
+}  // namespace
+
+void Alone::open() {
+  Fd tasks(::open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  // Not every kernel that looks like Linux counts there. Threads may come and go meanwhile.
+  for (int i = 0; tasks && !tasks_ && i < kTries; ++i) {
+    const uint64_t n = threads(tasks.get());
+    if (n != 0 && n == entries()) tasks_ = std::move(tasks);
+  }
+}
+
+bool Alone::now() const {
+  if (!tasks_) return false;
+  if (fault_point_fails("mutate_taken_for_alone")) return true;
+  // Each of ours counts itself while it is there, so it is among those that the kernel counts
+  // between two looks that find the same.
+  const uint64_t ours = g_library_threads.load(std::memory_order_seq_cst);
+  const uint64_t all = threads(tasks_.get());
+  return all == (ours & UINT32_MAX) + 1 &&
+         ours == g_library_threads.load(std::memory_order_seq_cst);
+}
+
+}  // namespace cmi
