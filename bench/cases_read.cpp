@@ -82,8 +82,8 @@ class BareMisses {
   BareMisses(const Raw& raw, fi_addr_t peer, const RawTarget& target, size_t pages)
       : trap_(make_trap(pages)), order_(random_order(pages, 7)) {
     if (trap_ == nullptr) return;
-    trap_->set_fetch([this, &raw, peer, &target](size_t page) {
-      raw.endpoint.read(peer, target, trap_->content(page), kPage, page * kPage);
+    trap_->set_fetch([this, &raw, peer, &target](size_t page, const Trap::Meanwhile& meanwhile) {
+      raw.endpoint.read(peer, target, trap_->content(page), kPage, page * kPage, meanwhile);
       ++fetched_;
     });
     trap_->zap(0, pages);

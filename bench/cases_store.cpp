@@ -52,8 +52,9 @@ class BareStores {
   BareStores(const Raw& raw, const std::vector<uint32_t>& order)
       : order_(order), trap_(make_trap(order.size())) {
     if (trap_ == nullptr) return;
-    trap_->set_fetch([this, &raw](size_t page) {
-      raw.endpoint.read(raw.polling_peer, raw.polling, trap_->content(page), kPage, page * kPage);
+    trap_->set_fetch([this, &raw](size_t page, const Trap::Meanwhile& meanwhile) {
+      raw.endpoint.read(raw.polling_peer, raw.polling, trap_->content(page), kPage, page * kPage,
+                        meanwhile);
       ++fetched_;
     });
   }

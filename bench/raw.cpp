@@ -72,11 +72,12 @@ void RawEndpoint::wait_until(size_t in_flight) {
   }
 }
 
-void RawEndpoint::read(fi_addr_t peer, const RawTarget& target, void* to, size_t n,
-                       uint64_t offset) {
+void RawEndpoint::read(fi_addr_t peer, const RawTarget& target, void* to, size_t n, uint64_t offset,
+                       const std::function<void()>& meanwhile) {
   post([&](fi_context2* c) {
     return fi_read(ep_.get(), to, n, nullptr, peer, target.base + offset, target.key, c);
   });
+  if (meanwhile) meanwhile();
   wait_until(0);
 }
 

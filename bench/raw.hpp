@@ -49,7 +49,8 @@ class RawEndpoint {
   void set_yields(bool yields) { yields_ = yields; }
 
   // Initiator. Each waits, polling, until all is done.
-  void read(fi_addr_t peer, const RawTarget& target, void* to, size_t n, uint64_t offset);
+  void read(fi_addr_t peer, const RawTarget& target, void* to, size_t n, uint64_t offset,
+            const std::function<void()>& meanwhile = {});
   void write(fi_addr_t peer, const RawTarget& target, const void* from, size_t n,
              uint64_t offset);  // delivery complete
   // `count` operations of n bytes at offsets stride apart on both sides, at most `depth` in flight.

@@ -61,9 +61,10 @@ RelayHolder::RelayHolder(Control& control, int role, const std::string& provider
   home_of_reader_ = reader_.add_peer(control.polling.address);
   endpoint_.set_yields(true);
   reader_.set_yields(true);
-  trap_.set_fetch([this](size_t index) {
+  trap_.set_fetch([this](size_t index, const Trap::Meanwhile& meanwhile) {
     wanted_ = told_.load();
-    reader_.read(home_of_reader_, control_.polling, trap_.content(index), kPage, index * kPage);
+    reader_.read(home_of_reader_, control_.polling, trap_.content(index), kPage, index * kPage,
+                 meanwhile);
     ++fetched_;
   });
 }

@@ -119,16 +119,19 @@ void Trap::on_sigbus(int, siginfo_t* info, void* context) {
 void Trap::serve(size_t index, bool store) {
   const uint64_t at = reinterpret_cast<uint64_t>(page(index));
   const bool absent = !mapped_[index];
-  if (absent && fetch_) fetch_(index);
+  const auto map = [&] {
+    uffdio_continue arg{};
+    arg.range = {at, kPage};
+    arg.mode = store ? 0 : UFFDIO_CONTINUE_MODE_WP;
+    must(ioctl(fd_, UFFDIO_CONTINUE, &arg) == 0, "UFFDIO_CONTINUE failed");
+    mapped_[index] = true;
+  };
+  // Only this thread comes to the page, and not before it returns from here.
+  if (absent && fetch_) fetch_(index, std::ref(map));
+  if (absent && !fetch_) map();
   if (!absent && mark_) mark_(index);
   if (store) std::memcpy(twins_.data() + index * kPage, content(index), kPage);
-  if (absent) {
-    uffdio_continue map{};
-    map.range = {at, kPage};
-    map.mode = store ? 0 : UFFDIO_CONTINUE_MODE_WP;
-    must(ioctl(fd_, UFFDIO_CONTINUE, &map) == 0, "UFFDIO_CONTINUE failed");
-    mapped_[index] = true;
-  } else {
+  if (!absent) {
     uffdio_writeprotect allow{};
     allow.range = {at, kPage};
     must(store && ioctl(fd_, UFFDIO_WRITEPROTECT, &allow) == 0, "UFFDIO_WRITEPROTECT failed");

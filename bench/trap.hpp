@@ -26,12 +26,14 @@ class Trap {
   void install();
   void restore();
 
-  // Who touches an absent page of the view faults: `fetch`, if set, fills its content, and it is
-  // mapped; at a load protected from stores, at a store with its twin copied. Who stores to a
-  // protected one faults: after `mark`, if set, its twin is copied and the protection taken away.
+  // Who touches an absent page of the view faults: `fetch`, if set, fills its content and runs what
+  // it is given meanwhile, which maps it; at a load protected from stores, at a store with its twin
+  // copied afterwards. Who stores to a protected one faults: after `mark`, if set, its twin is
+  // copied and the protection taken away.
   std::byte* page(size_t index) const { return view_ + index * kPage; }
   std::byte* content(size_t index) const { return service_ + index * kPage; }
-  void set_fetch(std::function<void(size_t)> fetch) { fetch_ = std::move(fetch); }
+  using Meanwhile = std::function<void()>;
+  void set_fetch(std::function<void(size_t, const Meanwhile&)> fetch) { fetch_ = std::move(fetch); }
   void set_mark(std::function<void(size_t)> mark) { mark_ = std::move(mark); }
   size_t pages() const { return pages_; }
 
@@ -51,7 +53,8 @@ class Trap {
   std::vector<std::byte> twins_;
   std::vector<std::atomic<bool>>
       mapped_;  // false before a page leaves the view, true after it came
-  std::function<void(size_t)> fetch_, mark_;
+  std::function<void(size_t, const Meanwhile&)> fetch_;
+  std::function<void(size_t)> mark_;
   struct sigaction before_ {};
   bool installed_ = false;
 };

@@ -460,9 +460,11 @@ end:
 
 /* --- an importer's service thread (invalidate.cpp, write_back.cpp) ----------------------------------- */
 
+#define may_be_mapped(p) (P(i, p).state == kClean || P(i, p).state == kDirty || P(i, p).state == kWriting)
+
 inline zap(i, p) {
   if
-  :: contains(pages, p) && P(i, p).map != NOTHING && !(MUTANT(DIRTY_KEPT) && P(i, p).state == kDirty) ->
+  :: contains(pages, p) && may_be_mapped(p) && !(MUTANT(DIRTY_KEPT) && P(i, p).state == kDirty) ->
      P(i, p).map = NOTHING
   :: else
   fi
@@ -593,7 +595,7 @@ inline publish_swap(t, except) {
 
 proctype application(byte t) {
   byte i, pc, op, at, value, other, r, pages, b, next, d, f, k;
-  bool quiet;
+  bool quiet, early;
   i = node_of[t];
 
 again:
@@ -633,7 +635,9 @@ again:
     :: i < HOME && (op == BARRIER || op == BARRIER_ALONE || ((op == CAS || op == CAS_BY_PROVIDER) && !MUTANT(CAS_WITHOUT_BARRIER))) ->
        goto barrier
     :: i < HOME && op == CFLUSH -> goto cflush
-    :: i < HOME && (op == LOAD || op == STORE)
+    :: i < HOME && (op == LOAD_ALONE || op == STORE_ALONE) ->
+       early = true; op = (op == LOAD_ALONE -> LOAD : STORE)
+    :: i < HOME && (op == LOAD || op == STORE) -> early = false
     fi
   };
 
@@ -643,7 +647,12 @@ access:
   :: atomic { op == STORE && PAGE.map == WRITABLE -> BYTE = value; goto again }
   /* serve, for what faults */
   :: atomic { PAGE.map == NOTHING && PAGE.state == kAbsent && !PAGE.locked ->
-       PAGE.state = kFetching; raise_generation(i, at / 2); goto fetch }
+       PAGE.state = kFetching; raise_generation(i, at / 2);
+       if /* EarlyMap, of a process with one thread: of the bytes that come only that thread sees nothing yet */
+       :: early -> PAGE.map = (op == STORE -> WRITABLE : PROTECTED)
+       :: else
+       fi;
+       goto fetch }
   :: atomic { op == STORE && PAGE.map == PROTECTED && !PAGE.locked && !MUTANT(TWIN_LATE) &&
        (PAGE.state == kClean || PAGE.state == kWriting) ->
        make_dirty(i, at / 2); PAGE.map = WRITABLE; raise_generation(i, at / 2) }
@@ -689,7 +698,12 @@ fetch:
   :: else ->
      atomic { !PAGE.locked ->
        if
-       :: PAGE.state == kStale && !MUTANT(STALE_IGNORED) -> make_absent(i, at / 2)
+       :: PAGE.state == kStale && !MUTANT(STALE_IGNORED) ->
+          make_absent(i, at / 2);
+          if
+          :: early && !MUTANT(EARLY_MAP_KEPT) -> PAGE.map = NOTHING
+          :: else
+          fi
        :: else ->
           raise_generation(i, at / 2);
           if

@@ -59,8 +59,9 @@ class Session : public Receiver, public std::enable_shared_from_this<Session> {
   Fabric& fabric() { return *route_.fabric; }
 
   // One-sided, waiting. kOk: done. Everything else: the link may be broken, and what the operation
-  // was given stays in use until this Session is destroyed.
-  Cause read(void* to, size_t len, RemoteKey from, uint64_t offset, Deadline deadline);
+  // was given stays in use until this Session is destroyed. `meanwhile` runs when it is on its way.
+  Cause read(void* to, size_t len, RemoteKey from, uint64_t offset, Deadline deadline,
+             const std::function<void()>& meanwhile = {});
   Cause write(const void* from, size_t len, RemoteKey to, uint64_t offset, Deadline deadline);
   Cause cas(uint64_t* found, uint64_t expected, uint64_t desired, RemoteKey at, uint64_t offset,
             Deadline deadline);
@@ -104,7 +105,8 @@ class Session : public Receiver, public std::enable_shared_from_this<Session> {
   void give_slot(Slot* slot);
   Cause finish(Slot* slot, Cause c);
   template <class PostFn>
-  Cause run(Slot& slot, Deadline deadline, PostFn post);
+  Cause run(Slot& slot, Deadline deadline, PostFn post,
+            const std::function<void()>& meanwhile = {});
 
   Link& link_;
   const Route& route_;  // one of the link's

@@ -40,7 +40,8 @@ void Session::give_slot(Slot* slot) {
 
 // An operation that is not over when this returns keeps its slot until the session is destroyed.
 template <class PostFn>
-Cause Session::run(Slot& slot, Deadline deadline, PostFn post) {
+Cause Session::run(Slot& slot, Deadline deadline, PostFn post,
+                   const std::function<void()>& meanwhile) {
   Backoff backoff;
   for (;;) {
     if (broken()) return Cause::kCancelled;
@@ -50,6 +51,7 @@ Cause Session::run(Slot& slot, Deadline deadline, PostFn post) {
     if (deadline.passed()) return Cause::kTimeout;
     if (endpoint().poll() == 0) backoff.pause();
   }
+  if (meanwhile) meanwhile();
   // In slices, so that a session retired by another thread is let go of soon.
   while (!slot.op.done()) {
     if (deadline.passed()) return Cause::kTimeout;
@@ -65,11 +67,11 @@ Cause Session::finish(Slot* slot, Cause c) {
   return c;
 }
 
-Cause Session::read(void* to, size_t len, RemoteKey from, uint64_t offset, Deadline deadline) {
+Cause Session::read(void* to, size_t len, RemoteKey from, uint64_t offset, Deadline deadline,
+                    const std::function<void()>& meanwhile) {
   Slot* slot = take_slot();
-  return finish(slot, run(*slot, deadline, [&](Slot& s) {
-                  return endpoint().read(s.op, home_, to, len, from, offset);
-                }));
+  const auto post = [&](Slot& s) { return endpoint().read(s.op, home_, to, len, from, offset); };
+  return finish(slot, run(*slot, deadline, post, meanwhile));
 }
 
 Cause Session::write(const void* from, size_t len, RemoteKey to, uint64_t offset,

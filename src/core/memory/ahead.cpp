@@ -88,7 +88,7 @@ bool Importer::start_ahead(const View& view, PageRange pages, Deadline deadline)
         Guard views(imp->views_mu);
         const bool attached = std::any_of(imp->views.begin(), imp->views.end(),
                                           [&](auto& v) { return v.get() == to; });
-        deliver(*imp, enabled && attached ? to : nullptr, r, kNoPage, false);
+        deliver(*imp, enabled && attached ? to : nullptr, r, kNoPage, false, nullptr);
       }
       end_serving();
     } else {

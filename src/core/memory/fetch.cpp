@@ -4,8 +4,9 @@
 #include <utility>
 
 #include "core/base/fault_point.hpp"
+#include "core/base/library_thread.hpp"
 #include "core/base/log.hpp"
-#include "core/memory/importer.hpp"
+#include "core/memory/early_map.hpp"
 #include "core/memory/marking.hpp"
 
 namespace cmi::memory {
@@ -15,6 +16,21 @@ using fabric::Cause;
 namespace {
 constexpr Nanos kFetchNap = kMilli;
 }  // namespace
+
+Importer::EarlyMap::~EarlyMap() {
+  if (mapped_ && !fault_point_fails("mutate_early_map_kept")) zap(at_, kPageSize);
+}
+
+void Importer::EarlyMap::begin() {
+  if (mapped_ || t_library_thread || !Userfault::features().continue_protected) return;
+  if (!importer_.alone_.now()) return;
+  mapped_ = importer_.userfault_.map(at_, kPageSize, writable_);
+  fault_point("mapped_before_delivery");
+}
+
+bool Importer::EarlyMap::keep(bool writable) {
+  return writable == writable_ && std::exchange(mapped_, false);
+}
 
 void Importer::set_state(Import& imp, Page& page, PageState to) {
   const bool was_absent = page.state == PageState::kAbsent;
@@ -225,6 +241,10 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Marking
   uint32_t n = 1 + (window > 1 ? claim(imp, {wanted + 1, window - 1}, false).count : 0);
   if (n > 1) imp.streams.taken(wanted, wanted + n);
 
+  EarlyMap early(*this, view, wanted, write);
+  const auto meanwhile = [&] {
+    if (n == 1) early.begin();
+  };
   const bool late = fault_point_fails("mutate_hold_late");
   for (;;) {
     Cause cause = Cause::kTimeout;
@@ -240,13 +260,13 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Marking
       }
       if (marking != nullptr && n == 1) {
         fault_point("fetch_before_read");
-        const Exception e = marking->fetch(imp.page_data(wanted), deadline);
+        const Exception e = marking->fetch(imp.page_data(wanted), deadline, meanwhile);
         if (!marking->granted()) {
           give_up_fetch(holder, wanted, 1);
           return e;
         }
         count_fetched(imp, 1);
-        deliver(imp, &view, {wanted, 1}, wanted, write);
+        deliver(imp, &view, {wanted, 1}, wanted, write, &early);
         return Exception::kNone;
       }
       const bool posted = imp.begin_use(session->generation(), key, uint64_t{wanted} + n);
@@ -254,7 +274,7 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Marking
         if (marking != nullptr) marking->start();
         fault_point("fetch_before_read");
         cause = session->read(imp.page_data(wanted), size_t{n} * kPageSize, key,
-                              uint64_t{wanted} * kPageSize, deadline);
+                              uint64_t{wanted} * kPageSize, deadline, meanwhile);
         imp.end_use();
       }
       if (late) {
@@ -265,7 +285,7 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Marking
         count_fetched(imp, n);
         const Exception unmarked = marking == nullptr ? Exception::kNone : marking->await(deadline);
         deliver(imp, &view, {wanted, n}, wanted,
-                write && (marking == nullptr || marking->granted()));
+                write && (marking == nullptr || marking->granted()), &early);
         if (n >= Streams::kAheadFrom) read_ahead(view, wanted, deadline);
         // Wanted may be stale by now; the access is simply tried again and fetches anew.
         return unmarked;
@@ -316,8 +336,9 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Marking
 
 // Pages that arrived leave kFetching. `view`: where to map them, null for nowhere. `wanted`: the
 // one that faulted; when none did, the first is left for the reader to come by (Page::marker).
-void Importer::deliver(Import& imp, const View* view, PageRange pages, uint32_t wanted,
-                       bool write) {
+// `early`: of the wanted one, if it is alone.
+void Importer::deliver(Import& imp, const View* view, PageRange pages, uint32_t wanted, bool write,
+                       EarlyMap* early) {
   fault_point("fetch_before_deliver");
   const uint32_t first = pages.first, n = pages.count;
   for (uint32_t i = 0; i < n; ++i) imp.table[first + i].lock();
@@ -342,7 +363,9 @@ void Importer::deliver(Import& imp, const View* view, PageRange pages, uint32_t 
       continue;
     }
     if (first + i == wanted && write && make_dirty(*view, wanted)) {
-      userfault_.map(view->addr + size_t{wanted} * kPageSize, kPageSize, true);
+      if (!early->keep(true)) {
+        userfault_.map(view->addr + size_t{wanted} * kPageSize, kPageSize, true);
+      }
       ++p.generation;
       ++i;
       continue;
@@ -356,7 +379,8 @@ void Importer::deliver(Import& imp, const View* view, PageRange pages, uint32_t 
     }
     // Before Linux 6.4 a page cannot be mapped and write-protected in one step; the access faults
     // once more then, and is served as one to a clean page.
-    if (view != nullptr && !p.marker && Userfault::features().continue_protected && !map_late) {
+    if (view != nullptr && !p.marker && Userfault::features().continue_protected && !map_late &&
+        !(n == 1 && early != nullptr && early->keep(false))) {
       userfault_.map(view->addr + size_t{first + i} * kPageSize, size_t{run} * kPageSize, false);
     }
     for (uint32_t k = 0; k < run; ++k) {

@@ -249,6 +249,7 @@ class Importer {
     fabric::Op done;
   };
   class Collector;
+  class EarlyMap;
   class Marking;
   struct Revocation;
   // Pages that changed whole and are written one-sided, a batch of their own. Their twins are kept
@@ -285,7 +286,8 @@ class Importer {
 
   // fetch.cpp
   Exception fetch(const View& view, uint32_t page, bool write, Marking* marking, Deadline deadline);
-  void deliver(Import& imp, const View* view, PageRange pages, uint32_t wanted, bool write);
+  void deliver(Import& imp, const View* view, PageRange pages, uint32_t wanted, bool write,
+               EarlyMap* early);
   void give_up_fetch(const std::shared_ptr<Import>& imp, uint32_t first, uint32_t count);
   bool make_dirty(const View& view, uint32_t page);
   bool map_and_compare(const View& view, uint32_t page);

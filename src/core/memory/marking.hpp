@@ -17,7 +17,8 @@ class Importer::Marking {
 
   void start();  // once; await() does it where nobody did
   // Instead: asks for what the page holds, too, which is put at `content` when the mark is granted.
-  Exception fetch(std::byte* content, Deadline deadline);
+  // `meanwhile` runs when it has been asked.
+  Exception fetch(std::byte* content, Deadline deadline, const std::function<void()>& meanwhile);
   // kNone: what the access needs has been done, or it is to be tried again.
   Exception await(Deadline deadline);
   bool granted() const { return granted_; }

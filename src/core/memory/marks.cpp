@@ -46,9 +46,11 @@ Exception Importer::Marking::await(Deadline deadline) {
   return ended_ ? Exception::kNone : take_answer(nullptr, deadline);
 }
 
-Exception Importer::Marking::fetch(std::byte* content, Deadline deadline) {
+Exception Importer::Marking::fetch(std::byte* content, Deadline deadline,
+                                   const std::function<void()>& meanwhile) {
   if (request_ != nullptr) imp_.link->forget(request_);  // of a read of several pages that failed
   start(RequestType::kFetchMarked);
+  meanwhile();
   return take_answer(content, deadline);
 }
 
