@@ -48,6 +48,18 @@ TEST_CASE("what_an_endpoint_has_accepted_ends_and_nothing_else") {
   CHECK(::recv(others.caller.get(), &byte, 1, 0) == 1);
 }
 
+TEST_CASE("a_socket_of_another_protocol_with_the_same_port_is_left_alone") {
+  Connected ours;
+  const auto* const at = reinterpret_cast<const sockaddr*>(&ours.address);
+  const Fd datagrams(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  REQUIRE(::bind(datagrams.get(), at, sizeof ours.address) == 0);
+  CHECK(Accepted(ours.name()).shut_down() == 1);
+  CHECK(ours.over());
+  char byte = 1;
+  CHECK(::sendto(datagrams.get(), &byte, 1, MSG_NOSIGNAL, at, sizeof ours.address) == 1);
+  CHECK(::recv(datagrams.get(), &byte, 1, 0) == 1);
+}
+
 TEST_CASE("nobody_connects_to_an_endpoint_whose_connections_have_ended") {
   Connected ours;
   const auto connect = [&] {

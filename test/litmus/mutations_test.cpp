@@ -114,6 +114,14 @@ TEST_SUITE("mutations") {
            [](const Outcome& o) { return o[0] != 5; },
            "mutate_taken_for_alone=fail;sent_before_protect=delay:200"});
   }
+  TEST_CASE("a_store_between_comparing_and_renewing_the_twin_is_lost_when_the_page_is_read_again") {
+    check({"mutate_sent_read_again", 2, 0,
+           program({{1, {st(X, 1), post(), churn(X, 1), st(X, 5), wmb(), post()}},
+                    {1, {wait(1), wmb(), wmb(), wmb(), wmb()}},
+                    {0, {wait(2), ld(X, 0)}}}),
+           [](const Outcome& o) { return o[0] != 5; },
+           "mutate_taken_for_alone=fail;mutation_window=delay:200"});
+  }
   TEST_CASE("a_page_that_is_protected_before_it_is_locked_loses_a_store") {
     check({"mutate_protect_unlocked", 2, 0,
            program({{1, {st(X, 1), post(), churn(X, 1), st(X, 5), wmb(), post()}},

@@ -49,13 +49,16 @@ TEST_SUITE("alone" * doctest::skip(kThreadBeside)) {
     alone.open();
     std::latch begun(1);
     std::promise<void> over;
+    bool alone_here = true;
     std::thread ours([&] {
       const LibraryThread here;
+      alone_here = alone.now();
       begun.count_down();
       over.get_future().wait();
     });
     begun.wait();
     CHECK(alone.now());
+    CHECK_FALSE(alone_here);  // beside one that is not of the library
     std::promise<void> others_over;
     std::thread other([&] { others_over.get_future().wait(); });
     CHECK_FALSE(alone.now());

@@ -49,7 +49,9 @@ void Alone::open() {
 }
 
 bool Alone::now() const {
-  if (!tasks_) return false;
+  // For one of ours the only other thread may be storing meanwhile: fault threads are here while
+  // the client runs.
+  if (!tasks_ || t_library_thread) return false;
   if (fault_point_fails("mutate_taken_for_alone")) return true;
   // Each of ours counts itself while it is there, so it is among those that the kernel counts
   // between two looks that find the same.

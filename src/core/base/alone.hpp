@@ -11,8 +11,8 @@ class Alone {
  public:
   // Where /proc does not tell, or is not to be trusted, nobody ever is.
   void open();
-  // From any thread but the library's own. True: it stays so until this thread starts another one,
-  // or lets a handler run that does. A thread that has just ended, and those of a provider, count.
+  // True: it stays so until this thread starts another one, or lets a handler run that does. A
+  // thread that has just ended, and those of a provider, count. One of the library's own never is.
   bool now() const;
 
  private:

@@ -11,6 +11,7 @@
 
 #include "core/base/cause.hpp"
 #include "core/base/fault_point.hpp"
+#include "core/base/library_thread.hpp"
 #include "core/base/log.hpp"
 #include "core/emulate/emulate.hpp"
 #include "fabric/reach.hpp"
@@ -55,6 +56,7 @@ Context* Context::find(const cmi_ctxt* ctxt, bool* forked) {
 
 void Context::child_after_fork() {
   // Single-threaded here, and the parent's service thread is not ours.
+  g_library_threads.store(0);
   Context* c = g_context.exchange(nullptr);
   if (c == nullptr) return;
   g_parents_handle.store(g_handle.exchange(nullptr));

@@ -50,7 +50,7 @@ void Importer::Collector::grow() {
   out_->bytes(begun);
 }
 
-size_t Importer::Collector::add(uint32_t page, const std::byte* twin) {
+size_t Importer::Collector::add(uint32_t page, const std::byte* twin, std::byte* renewed) {
   const std::byte* data = import_->page_data(page);
   StoreMark& mark = import_->table[page].mark;
   for (;;) {
@@ -58,6 +58,7 @@ size_t Importer::Collector::add(uint32_t page, const std::byte* twin) {
     Writer trial = *out_;
     trial.put(page);
     trial.put<uint8_t>(mark.held() ? mark.epoch() : 0);
+    const size_t diff_at = trial.size();
     const size_t bytes = trial.ok() ? encode_diff(data, twin, trial) : kDiffNoRoom;
     if (bytes == 0) {
       unmark(page);
@@ -65,6 +66,7 @@ size_t Importer::Collector::add(uint32_t page, const std::byte* twin) {
     }
     if (bytes != kDiffNoRoom && trial.ok()) {
       *out_ = trial;
+      if (renewed != nullptr) renew(trial.done().subspan(diff_at), page, renewed);
       if (!fault_point_fails("mutate_mark_kept_by_write_back")) mark.take();
       // Registered before the caller lets go of the page's lock (see Batch).
       if (batch_ == nullptr) batch_ = importer_.begin_batch(import_);
@@ -80,6 +82,18 @@ size_t Importer::Collector::add(uint32_t page, const std::byte* twin) {
       flush();  // an empty message has room for any page's diff
     }
   }
+}
+
+// From the message: the page itself may have been stored to since it was compared.
+void Importer::Collector::renew(Bytes diff, uint32_t page, std::byte* twin) {
+  if (fault_point_fails("mutate_sent_twin_kept")) return;
+  if (fault_point_fails("mutate_sent_read_again")) {
+    fault_point("mutation_window");
+    std::memcpy(twin, import_->page_data(page), kPageSize);
+    return;
+  }
+  Reader in(diff);
+  (void)apply_diff(in, twin);
 }
 
 void Importer::Collector::unmark(uint32_t page) {

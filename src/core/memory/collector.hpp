@@ -28,7 +28,9 @@ class Importer::Collector {
 
   // Packs what differs from the twin; returns the bytes, 0 when nothing does. The page's mark at
   // the home goes with it.
-  size_t add(uint32_t page, const std::byte* twin);
+  size_t add(uint32_t page, const std::byte* twin) { return add(page, twin, nullptr); }
+  // The same of a page that may still be stored to: the twin becomes what is sent.
+  size_t add_and_renew(uint32_t page, std::byte* twin) { return add(page, twin, twin); }
   // Has the home clear the mark of a page that is as the home has it, or whose stores are lost.
   void unmark(uint32_t page);
   // Sends what has been added. No page may be locked.
@@ -55,6 +57,8 @@ class Importer::Collector {
   void start_runs();
 
  private:
+  size_t add(uint32_t page, const std::byte* twin, std::byte* renewed);
+  void renew(Bytes diff, uint32_t page, std::byte* twin);
   std::span<std::byte> buffer();
   void open();
   void grow();

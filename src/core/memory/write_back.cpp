@@ -110,10 +110,7 @@ void Importer::send_and_protect(Import& imp, std::span<const uint32_t> pages, Co
     Page& p = imp.table[index];
     p.lock();
     if (take_listed(imp, index)) {
-      p.in_flight = out.add(index, twins_.at(p.twin)) != 0;
-      if (!fault_point_fails("mutate_sent_twin_kept")) {
-        std::memcpy(twins_.at(p.twin), imp.page_data(index), kPageSize);
-      }
+      p.in_flight = out.add_and_renew(index, twins_.at(p.twin)) != 0;
       ++p.generation;
       sent[n++] = index;
     }

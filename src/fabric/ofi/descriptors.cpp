@@ -80,11 +80,20 @@ CloseOnExec::~CloseOnExec() {
 }
 
 namespace {
-// Sockets whose near end is this address, and whether each listens.
+bool is_tcp(int fd) {
+  int type = 0, protocol = 0;
+  socklen_t len = sizeof type;
+  return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) == 0 && type == SOCK_STREAM &&
+         getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &len) == 0 &&
+         (protocol == IPPROTO_TCP || protocol == IPPROTO_MPTCP);
+}
+
+// Sockets whose near end is this address, and whether each listens. Ports of other protocols are
+// other ports.
 template <class Found>
 void for_each_at(const std::string& name, Found found) {
   const auto look_at = [&](int fd) {
-    if (end_of(fd, getsockname) != name) return;
+    if (end_of(fd, getsockname) != name || !is_tcp(fd)) return;
     int listens = 0;
     socklen_t len = sizeof listens;
     if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &len) == 0) found(fd, listens != 0);

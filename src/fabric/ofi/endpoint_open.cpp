@@ -98,12 +98,13 @@ Status OfiEndpoint::start() {
     memory_mr_ = register_local(fabric_, ep_.get(), memory, memory_.size());
     if (memory_mr_ == nullptr) return failed("registering receive buffers", -FI_ENOMEM);
   }
-  queue_->join(*this);
   for (size_t i = 0; i < kSlots; ++i) {
     contexts_[i] = {{}, this, &slots_[i]};
     slots_[i].data = memory_.data() + i * kMaxMessage;
     post_receive(slots_[i]);
   }
+  // Only then may others post what is left over.
+  queue_->join(*this);
   return Status::kOk;
 }
 
