@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "core/base/fault_point.hpp"
-#include "core/base/library_thread.hpp"
 #include "core/base/log.hpp"
+#include "core/base/prefetch.hpp"
 #include "core/memory/early_map.hpp"
 #include "core/memory/marking.hpp"
 
@@ -22,7 +22,7 @@ Importer::EarlyMap::~EarlyMap() {
 }
 
 void Importer::EarlyMap::begin() {
-  if (mapped_ || t_library_thread || !Userfault::features().continue_protected) return;
+  if (mapped_ || !Userfault::features().continue_protected) return;
   if (!importer_.alone_.now()) return;
   mapped_ = importer_.userfault_.map(at_, kPageSize, writable_);
   fault_point("mapped_before_delivery");
@@ -190,6 +190,9 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, D
         if (deadline.passed()) return Exception::kTransient;
         continue;
       }
+      marking.start();
+      prefetch_page(imp.page_data(index));
+      twins_.prefetch();
       if (Exception e = marking.await(deadline); e != Exception::kNone) return e;
       continue;
     }
@@ -243,7 +246,10 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Marking
 
   EarlyMap early(*this, view, wanted, write);
   const auto meanwhile = [&] {
-    if (n == 1) early.begin();
+    if (n != 1) return;
+    prefetch_page(imp.page_data(wanted));
+    if (write) twins_.prefetch();
+    early.begin();
   };
   const bool late = fault_point_fails("mutate_hold_late");
   for (;;) {

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <new>
 
+#include "core/base/prefetch.hpp"
+
 namespace cmi::memory {
 
 namespace {
@@ -58,6 +60,16 @@ uint32_t TwinPool::take() {
   // Another thread may have grown the pool while this one waited.
   if (uint32_t twin = pop(); twin != 0) return twin;
   return grow();
+}
+
+void TwinPool::prefetch() {
+  FreeList& own = list(0);
+  uint32_t next;
+  {
+    Guard g(own.lock);
+    next = own.first;
+  }
+  if (next != 0) prefetch_page(at(next));
 }
 
 void TwinPool::give(uint32_t twin) {

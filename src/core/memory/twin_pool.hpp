@@ -29,6 +29,8 @@ class TwinPool {
 
   // A twin of unspecified content, or 0 when memory or max_chunks is exhausted.
   uint32_t take();
+  // Brings to the processor's caches what the calling thread is to take next.
+  void prefetch();
   // Gives back what take() returned; its bytes belong to the pool from here on. 0 is ignored.
   void give(uint32_t twin);
   // Where the twin lies, for as long as it is taken; nullptr for 0. Lock-free.

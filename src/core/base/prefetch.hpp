@@ -1,0 +1,16 @@
+// Bringing a page to the processor's caches while something else is waited for: who copies into it
+// then does not wait for each of its lines, 1 us of a miss.
+#pragma once
+
+#include <cstddef>
+
+#include "core/base/ids.hpp"
+
+namespace cmi {
+
+inline void prefetch_page(const std::byte* page) {
+  constexpr size_t kLine = 64;
+  for (size_t at = 0; at < kPageSize; at += kLine) __builtin_prefetch(page + at, 1);
+}
+
+}  // namespace cmi
