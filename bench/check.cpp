@@ -14,22 +14,10 @@
 namespace bench {
 
 namespace {
-// The figures of one row in each run where it was measured.
-std::vector<Figures> figures_of(const std::vector<std::vector<Outcome>>& runs,
-                                const std::string& row) {
-  std::vector<Figures> all;
-  for (const auto& run : runs) {
-    for (const Outcome& o : run) {
-      if (row == o.name) all.emplace_back(o.value, o.raw, o.floor);
-    }
-  }
-  return all;
-}
-
-// The median of each figure of the row by itself, also of how far it is above the floor of its own
-// run: times of different runs say nothing beside each other where the machine's speed changes. The
-// floor is judged by the rule that the row is judged by: in a run in which raw is slow both have
-// low ratios.
+// The median of each figure of a row by itself, also of how far it is above the floor of its own
+// sitting: times of different ones say nothing beside each other where the machine's speed changes.
+// The floor is judged by the rule that the row is judged by: in a sitting in which raw is slow both
+// have low ratios.
 Figures median_of(const std::vector<Figures>& all) {
   const auto each = [&](double Figures::*member) {
     std::vector<double> values;
@@ -45,10 +33,26 @@ Figures median_of(const std::vector<Figures>& all) {
   return m;
 }
 
+// The figures of one row in each run in all of whose sittings it was measured.
+std::vector<Figures> figures_of(const std::vector<std::vector<Outcome>>& sittings,
+                                const std::string& row) {
+  std::vector<Figures> all;
+  for (size_t first = 0; first < sittings.size(); first += kSittings) {
+    std::vector<Figures> run;
+    for (size_t i = first; i < std::min(first + kSittings, sittings.size()); ++i) {
+      for (const Outcome& o : sittings[i]) {
+        if (row == o.name) run.emplace_back(o.value, o.raw, o.floor);
+      }
+    }
+    if (run.size() == kSittings) all.push_back(median_of(run));
+  }
+  return all;
+}
+
 // One of each name.
-std::vector<Outcome> each_once(const std::vector<std::vector<Outcome>>& runs) {
+std::vector<Outcome> each_once(const std::vector<std::vector<Outcome>>& sittings) {
   std::vector<Outcome> all;
-  for (const auto& run : runs) {
+  for (const auto& run : sittings) {
     for (const Outcome& o : run) {
       const auto same = [&](const Outcome& a) { return std::strcmp(a.name, o.name) == 0; };
       if (std::none_of(all.begin(), all.end(), same)) all.push_back(o);
@@ -74,11 +78,13 @@ std::vector<Outcome> outcomes_of(const Control& control) {
   return {control.outcomes, control.outcomes + std::min(control.outcome_count, kMaxOutcomes)};
 }
 
-void write_json(const std::string& path, const std::vector<std::vector<Outcome>>& runs) {
+void write_json(const std::string& path, const std::vector<std::vector<Outcome>>& sittings) {
   std::FILE* const json = std::fopen(path.c_str(), "we");
   must(json != nullptr, path + ": " + std::strerror(errno));
-  for (Outcome o : each_once(runs)) {
-    const Figures f = median_of(figures_of(runs, o.name));
+  for (Outcome o : each_once(sittings)) {
+    const auto all = figures_of(sittings, o.name);
+    if (all.empty()) continue;  // a sitting has failed, and with it the check
+    const Figures f = median_of(all);
     o.value = f.value;
     o.raw = f.ratio > 0 ? f.value / f.ratio : 0;
     o.floor = f.floor;
@@ -87,30 +93,36 @@ void write_json(const std::string& path, const std::vector<std::vector<Outcome>>
   std::fclose(json);
 }
 
-bool check(const std::vector<std::vector<Outcome>>& runs) {
+bool check(const std::vector<std::vector<Outcome>>& sittings) {
   std::vector<std::string> rows;
-  for (const Outcome& o : each_once(runs)) {
+  for (const Outcome& o : each_once(sittings)) {
     if (bar_of(o.name) != nullptr) rows.push_back(o.name);
   }
-  fmt::print("\nmedians of {} runs\n{:<17} {:>10} {:>7} {:>25} {:>9} {:>9}  verdict\n", runs.size(),
-             "name", "value", "ratio", "bar", "of floor", "floor is");
+  fmt::print(
+      "\nmedians of {} runs of {} sittings each\n{:<17} {:>10} {:>7} {:>25} {:>9} {:>9}  verdict\n",
+      kRuns, kSittings, "name", "value", "ratio", "bar", "of floor", "floor is");
   bool good = true;
   for (const std::string& row : rows) {
     const Bar& bar = *bar_of(row);
-    const auto all = figures_of(runs, row);
+    const auto all = figures_of(sittings, row);
+    if (all.empty()) {
+      fmt::print("{:<17} NOT MEASURED IN EACH SITTING\n", row);
+      good = false;
+      continue;
+    }
     const Figures f = median_of(all);
     const auto others =
-        bar.of != nullptr ? figures_of(runs, bar.of) : std::vector<Figures>(runs.size(), f);
+        bar.of != nullptr ? figures_of(sittings, bar.of) : std::vector<Figures>(kRuns, f);
     const std::optional<Figures> of =
         bar.of != nullptr && !others.empty() ? std::optional(median_of(others)) : std::nullopt;
     const Verdict verdict = judge(bar, f, of ? &*of : nullptr);
-    const bool complete = all.size() == runs.size() && others.size() == runs.size();
+    const bool complete = all.size() == kRuns && others.size() == kRuns;
     good = good && complete && verdict != Verdict::kMissed;
     const auto shown = [](double v) { return v > 0 ? fmt::format("{:.2f}", v) : "-"; };
     const char* relation = bar.kind == Bar::kRatioAtLeast ? ">= " : "<= ";
     fmt::print("{:<17} {:>10} {:>7} {:>25} {:>9} {:>9}  {}\n", row, number(f.value), shown(f.ratio),
                relation + bound_of(bar), shown(f.of_floor), shown(f.floor_ratio),
-               complete ? name_of(verdict) : "NOT MEASURED IN EACH RUN");
+               complete ? name_of(verdict) : "NOT MEASURED IN EACH SITTING");
   }
   fmt::print("floor is: its ratio to raw\n");
   std::fflush(stdout);

@@ -37,13 +37,14 @@ const char kUsage[] =
 Measures the library beside raw libfabric: same provider, same two processes, in turn.
 
   --quick      fewer and smaller measurements
-  --check      three runs of the rows that have bars; fails where the medians of a row miss its
-               bar, unless its floor does so too and the row is near it
+  --check      three runs of the rows that have bars, each of three sittings with processes and
+               connections of their own, whose medians count; fails where the medians of a row
+               miss its bar, unless its floor does so too and the row is near it
   --only NAME  this case, or the one that has this row; may be given several times
   --json FILE  one line for each row: {"name","unit","value","raw","ratio","provider"}, raw and
                ratio null where there is none; its floor is a row NAME_floor; with --check, the
                medians of the runs
-  --seconds N  bound on the whole run (600; with --quick 180; with --check 480 for all)
+  --seconds N  bound on the whole run (600; with --quick 180; with --check 1200 for all)
   --list       names of cases and rows
 
 Environment: CMI_PROVIDER, the libfabric provider for both sides; default: the library's choice.
@@ -83,7 +84,7 @@ Options parse(int argc, char** argv) {
       std::exit(arg == "--help" ? 0 : 2);
     }
   }
-  if (o.seconds <= 0) o.seconds = o.check ? 480 : o.quick ? 180 : 600;
+  if (o.seconds <= 0) o.seconds = o.check ? 1200 : o.quick ? 180 : 600;
   return o;
 }
 
@@ -308,7 +309,7 @@ class SharedControl {
   Control* control_;
 };
 
-// One run; what it measured goes to `outcomes`.
+// One sitting; what it measured goes to `outcomes`.
 int supervise(const Options& o, double give_up, const sigset_t& watched, const sigset_t& before,
               std::vector<Outcome>* outcomes) {
   const std::string machine = machine_line();
@@ -343,13 +344,13 @@ int run(const Options& o) {
   for (int s : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&watched, s);
   sigprocmask(SIG_BLOCK, &watched, &before);
   const double give_up = now() + o.seconds * kSecond;
-  std::vector<std::vector<Outcome>> runs(o.check ? 3 : 1);
-  for (auto& outcomes : runs) {
+  std::vector<std::vector<Outcome>> sittings(o.check ? kRuns * kSittings : 1);
+  for (auto& outcomes : sittings) {
     if (const int status = supervise(o, give_up, watched, before, &outcomes); status != 0)
       return status;
   }
-  if (o.check && !o.json.empty()) write_json(o.json, runs);
-  return o.check && !check(runs) ? 1 : 0;
+  if (o.check && !o.json.empty()) write_json(o.json, sittings);
+  return o.check && !check(sittings) ? 1 : 0;
 }
 
 }  // namespace
