@@ -10,7 +10,6 @@
 namespace bench {
 
 namespace {
-constexpr size_t kPages = 64;
 constexpr double kWithin = 20 * kSecond;  // first contact included
 
 struct Message {
@@ -49,68 +48,32 @@ void RelayHome::step() {
 }
 
 RelayHolder::RelayHolder(Control& control, int role, const std::string& provider)
-    : control_(control),
-      endpoint_(provider, nullptr, 0, false),
-      reader_(provider, nullptr, 0, false),
-      trap_(kPages),
-      buffer_(kPage) {
+    : control_(control), endpoint_(provider, nullptr, 0, false) {
   RawTarget self;
   endpoint_.describe(&self);
   control.relay_address[role - kOther1] = self.address;
   home_ = endpoint_.add_peer(control.polling.address);
-  home_of_reader_ = reader_.add_peer(control.polling.address);
   endpoint_.set_yields(true);
-  reader_.set_yields(true);
-  trap_.set_fetch([this](size_t index, const Trap::Meanwhile& meanwhile) {
-    wanted_ = told_.load();
-    reader_.read(home_of_reader_, control_.polling, trap_.content(index), kPage, index * kPage,
-                 meanwhile);
-    ++fetched_;
-  });
 }
 
 void RelayHolder::be_told(Told what, uint64_t number) {
-  switch (what) {
-    case Told::kNothing:
-      return;
-    case Told::kZap:
-      trap_.zap(next_++ % kPages, 1);
-      return;
-    case Told::kRead:
-      endpoint_.read(home_, control_.polling, buffer_.data(), kPage, 0);
-      control_.seen_at.store(now(), std::memory_order_release);
-      return;
-    case Told::kWake:
-      told_.store(number);
-      trap_.zap(0, 1);
-      return;
-  }
+  if (what != Told::kNothing) word_.store(number, std::memory_order_release);
 }
 
 // As the library's row has it: the value is looked at again and again, by an ordinary load.
 void RelayHolder::spin() {
-  for (uint64_t last = fetched_; !stop_spinning_.load(std::memory_order_relaxed);) {
-    touch(trap_.page(0));
-    if (fetched_ != last) {
-      last = fetched_;
+  for (uint64_t last = word_.load(); !stop_spinning_.load(std::memory_order_relaxed);) {
+    const uint64_t value = word_.load(std::memory_order_acquire);
+    if (value != last) {
+      last = value;
       control_.seen_at.store(now(), std::memory_order_relaxed);
-      control_.seen_value.store(wanted_, std::memory_order_release);
+      control_.seen_value.store(value, std::memory_order_release);
     }
     sched_yield();
   }
 }
 
 void RelayHolder::serve(bool spinning) {
-  struct Installed {
-    Trap& trap;
-    explicit Installed(Trap& t) : trap(t) { trap.install(); }
-    ~Installed() { trap.restore(); }
-  } const installed(trap_);
-  // All pages are in the view when they are to be taken out of it.
-  const auto map_all = [&] {
-    for (size_t i = 0; i < kPages; ++i) touch(trap_.page(i));
-  };
-  map_all();
   struct Spinning {
     std::atomic<bool>& stop;
     std::thread thread;
@@ -131,7 +94,6 @@ void RelayHolder::serve(bool spinning) {
     be_told(m.what, m.number);
     m.holders = 0;
     send(endpoint_, home_, m);
-    if (m.what == Told::kZap && next_ % kPages == 0) map_all();
   }
 }
 

@@ -15,10 +15,9 @@ namespace bench {
 // What a holder does when it is told, before it answers.
 enum class Told : uint32_t {
   kNothing,
-  kZap,   // takes a page out of its view
-  kRead,  // reads 4 KiB from the home; Control::seen_at says when it has them
-  kWake,  // takes the page that its second thread loads again and again out of the view; its
-          // handler reads it anew; likewise, and Control::seen_value is the number of the message
+  kStore,  // stores the number of the message to a word
+  kWake,   // to the one that its second thread loads again and again: Control::seen_at says when
+           // that has seen it, and Control::seen_value is the number
 };
 
 // The home's side; in its raw thread.
@@ -41,7 +40,7 @@ class RelayHome {
 class RelayHolder {
  public:
   RelayHolder(Control& control, int role, const std::string& provider);
-  // Until Control::stop_relay. `spinning`: a second thread loads page 0 all the time, yielding.
+  // Until Control::stop_relay. `spinning`: a second thread loads the word all the time, yielding.
   void serve(bool spinning);
 
  private:
@@ -49,14 +48,10 @@ class RelayHolder {
   void spin();
 
   Control& control_;
-  RawEndpoint endpoint_, reader_;  // reader_ belongs to who faults
-  fi_addr_t home_, home_of_reader_;
-  Trap trap_;
-  std::vector<std::byte> buffer_;
-  size_t next_ = 0;                    // page to be zapped
-  std::atomic<uint64_t> told_{0};      // number of the message that took page 0
-  uint64_t fetched_ = 0, wanted_ = 0;  // of who faults
-  std::atomic<bool> stop_spinning_{false};
+  RawEndpoint endpoint_;
+  fi_addr_t home_;
+  alignas(64) std::atomic<uint64_t> word_{0};
+  alignas(64) std::atomic<bool> stop_spinning_{false};
 };
 
 // The publisher's side. Holders serve from begin() to end().

@@ -279,7 +279,7 @@ void run_other(Control& control, int role, const std::string& provider, bool sha
         break;
       case Command::kLoad:
         m.results[0] = word(import->page(m.args[0]), 1);
-        m.results[1] = node->stats().load_misses;
+        m.results[1] = node->stats().load_misses + node->stats().pages_updated;
         break;
       case Command::kSpin:
         spin(control, import->page(m.args[0]), shares_cpu);

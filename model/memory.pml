@@ -48,7 +48,12 @@ typedef Page {
   byte state; byte map;
   bool locked; bool in_flight; bool listed;
   byte data[2]; byte twin[2];
-  byte same /* threads whose swap is under way and for which the generation was not raised since */
+  byte same; /* threads whose swap is under way and for which the generation was not raised since */
+  /* At the importer: the epoch under which it follows the page, 0 when the generation was raised since; the
+     epochs so far; the number of the update to come. On its way to the home, and there: the epoch, and the
+     number of the next update. */
+  byte epoch; byte epochs; byte next_update;
+  byte asked; byte at_home; byte number
 };
 typedef Batch { byte status; byte pages; byte diff; byte value[4] };
 typedef Importer {
@@ -61,7 +66,11 @@ typedef Publication {
   byte pages;
   byte told;    /* importers to whom a notice is on its way */
   byte waiting; /* importers that have not acknowledged */
-  byte origin   /* the batch to answer, + 1; 0: a thread awaits it itself */
+  byte origin;  /* the batch to answer, + 1; 0: a thread awaits it itself */
+  /* To whom updates go along, by importer and page, and under which epoch and number; locations that are
+     new, and what they hold. */
+  byte updates; byte update_epoch[6]; byte update_number[6];
+  byte changed; byte value[4]
 };
 
 /* Never changed once chosen, so reading them is a step that concerns nobody else ("local" to spin). */
@@ -92,7 +101,7 @@ c_code {
 #define P(i, p) imp[i].page[p]
 #define B(i, b) imp[i].batch[b]
 #define contains(set, bit) (((set) >> (bit)) & 1)
-#define raise_generation(i, p) P(i, p).same = 0
+#define raise_generation(i, p) P(i, p).same = 0; P(i, p).epoch = (MUTANT(UPDATE_ANY_GENERATION) -> P(i, p).epoch : 0)
 #define dirty_pages(i) (P(i, 0).state == kDirty || P(i, 1).state == kDirty)
 #define is_open(i, b) (B(i, b).status != kFree && B(i, b).status != kEnded)
 #define open_batches(i) (is_open(i, 0) | (is_open(i, 1) << 1) | (is_open(i, 2) << 2) | \
@@ -354,8 +363,23 @@ inline answered(i, p) {
 
 /* --- the home (publish.cpp, requests.cpp, home_barrier.cpp) ----------------------------------------- */
 
+/* What goes to importer i of a page that it follows: the locations that are new, as they are by then. */
+inline updates_for(i, p, news, f) {
+  if
+  :: contains(publication[f].told, i) && P(i, p).at_home != 0 && (news & (3 << (2 * (p)))) ->
+     publication[f].updates = publication[f].updates | (1 << (2 * (i) + p));
+     publication[f].update_epoch[2 * (i) + p] = P(i, p).at_home;
+     publication[f].update_number[2 * (i) + p] = P(i, p).number;
+     P(i, p).number++;
+     publication[f].changed = news;
+     publication[f].value[0] = memory[0]; publication[f].value[1] = memory[1];
+     publication[f].value[2] = memory[2]; publication[f].value[3] = memory[3]
+  :: else
+  fi
+}
+
 /* To all holders but `except`; f is the publication, or what it takes to answer is done at once. */
-inline publish(what, except, from, f) {
+inline publish(what, news, except, from, f) {
   f = 0;
   do
   :: f < PUBLICATIONS && publication[f].pages != 0 -> f++
@@ -368,6 +392,9 @@ inline publish(what, except, from, f) {
      publication[f].origin = from;
      publication[f].told = holders & ~(1 << (except));
      publication[f].waiting = publication[f].told;
+     updates_for(0, 0, news, f); updates_for(0, 1, news, f);
+     updates_for(1, 0, news, f); updates_for(1, 1, news, f);
+     updates_for(2, 0, news, f); updates_for(2, 1, news, f);
      settle(f)
   fi
 }
@@ -381,6 +408,9 @@ inline settle(f) {
      :: else
      fi;
      publication[f].pages = 0; publication[f].origin = 0; publication[f].told = 0;
+     publication[f].updates = 0; publication[f].changed = 0;
+     publication[f].value[0] = 0; publication[f].value[1] = 0;
+     publication[f].value[2] = 0; publication[f].value[3] = 0;
      scans = scans & ~(1 << f);
      k = 0;
      do
@@ -410,7 +440,7 @@ inline scan(what) {
 inline publish_scan(t, what, f) {
   if
   :: what != 0 ->
-     publish(what, HOME, 0, f);
+     publish(what, (contains(what, 0) -> 3 : 0) | (contains(what, 1) -> 12 : 0), HOME, 0, f);
      if
      :: publication[f].pages != 0 -> scans = scans | (1 << f)
      :: else
@@ -421,7 +451,9 @@ inline publish_scan(t, what, f) {
   awaited_publications[t] = scans
 }
 
-#define sent(i, b) atomic { !mu && B(i, b).status == kSent -> mu = true; B(i, b).status = kAtHome; i_ = i; b_ = b }
+#define sent(i, b) atomic { !mu && B(i, b).status == kSent -> mu = true; B(i, b).status = kAtHome; i_ = i; b_ = b; new = B(i, b).diff }
+#define on_follow(i, p) \
+  atomic { !mu && P(i, p).asked != 0 -> P(i, p).at_home = P(i, p).asked; P(i, p).asked = 0; P(i, p).number = 0 }
 #define APPLY(l) \
   d_step { contains(B(i_, b_).diff, l) && (l == 0 || (B(i_, b_).diff & ((1 << l) - 1)) == 0) -> \
     memory[l] = (MUTANT(LIVE_BYTES) -> P(i_, l / 2).data[l % 2] : B(i_, b_).value[l]); \
@@ -429,7 +461,7 @@ inline publish_scan(t, what, f) {
 
 /* on_publish: the diffs are applied byte by byte, then the others are told. */
 active proctype home() {
-  byte i_, b_, f, k;
+  byte i_, b_, f, k, new;
 end:
   do
   :: if
@@ -438,7 +470,7 @@ end:
      :: sent(2, 0) :: sent(2, 1) :: sent(2, 2) :: sent(2, 3) :: sent(2, 4)
      fi;
      if
-     :: MUTANT(PUBLISHED_BEFORE_DATA) -> d_step { publish(B(i_, b_).pages, i_, 0, f); f = 0 }
+     :: MUTANT(PUBLISHED_BEFORE_DATA) -> d_step { publish(B(i_, b_).pages, new, i_, 0, f); f = 0 }
      :: else
      fi;
      do
@@ -447,14 +479,15 @@ end:
           if
           :: MUTANT(PUBLISHED_BEFORE_DATA) || MUTANT(NOTICE_NOT_SENT) -> B(i_, b_).status = kAnswered
           :: MUTANT(ACKS_NOT_AWAITED) ->
-             publish(B(i_, b_).pages, i_, 0, f);
+             publish(B(i_, b_).pages, new, i_, 0, f);
              B(i_, b_).status = kAnswered
-          :: else -> publish(B(i_, b_).pages, i_, 1 + i_ * SLOTS + b_, f)
+          :: else -> publish(B(i_, b_).pages, new, i_, 1 + i_ * SLOTS + b_, f)
           fi;
-          mu = false; i_ = 0; b_ = 0; f = 0;
+          mu = false; i_ = 0; b_ = 0; f = 0; new = 0;
           break }
      od
   :: atomic { MUTANT(ARMED_LATE) && holders != 0 && !armed -> armed = true }
+  :: on_follow(0, 0) :: on_follow(0, 1) :: on_follow(1, 0) :: on_follow(1, 1) :: on_follow(2, 0) :: on_follow(2, 1)
   od
 }
 
@@ -477,7 +510,7 @@ inline invalidate_page(i, p) {
      raise_generation(i, p);
      if
      :: P(i, p).state == kFetching && !MUTANT(FETCHING_FORGOTTEN) -> P(i, p).state = kStale
-     :: P(i, p).state == kClean -> make_absent(i, p)
+     :: P(i, p).state == kClean -> make_absent(i, p); P(i, p).epoch = 0
      :: P(i, p).state == kWriting ->
         if
         :: MUTANT(REFETCHED_BEFORE_DELIVERY) -> make_absent(i, p)
@@ -509,6 +542,33 @@ inline invalidate_page(i, p) {
 inline zap_everywhere(i) { lock_run(i); zap(i, 0); zap(i, 1) }
 inline invalidate(i) { invalidate_page(i, 0); invalidate_page(i, 1); pages = 0 }
 
+/* One page of which an update has come: taken in, or left in `pages`, which are dropped. */
+inline update(i, p) {
+  if
+  :: !contains(publication[taken].updates, 2 * i + p)
+  :: else ->
+     !P(i, p).locked;
+     if
+     :: P(i, p).state == kClean && P(i, p).epoch != 0 && P(i, p).epoch == publication[taken].update_epoch[2 * i + p] &&
+        (P(i, p).next_update == publication[taken].update_number[2 * i + p] || MUTANT(UPDATE_ANY_NUMBER)) ->
+        if
+        :: contains(publication[taken].changed, 2 * p) -> P(i, p).data[0] = publication[taken].value[2 * p]
+        :: else
+        fi;
+        if
+        :: contains(publication[taken].changed, 2 * p + 1) -> P(i, p).data[1] = publication[taken].value[2 * p + 1]
+        :: else
+        fi;
+        P(i, p).same = 0;
+        P(i, p).next_update++;
+        pages = pages & ~(1 << p)
+     :: else
+     fi;
+     publication[taken].updates = publication[taken].updates & ~(1 << (2 * i + p));
+     publication[taken].update_epoch[2 * i + p] = 0; publication[taken].update_number[2 * i + p] = 0
+  fi
+}
+
 #define told(f) atomic { contains(publication[f].told, i) -> \
   publication[f].told = publication[f].told & ~(1 << i); pages = publication[f].pages; taken = f }
 
@@ -521,6 +581,10 @@ end:
      fi;
      if
      :: MUTANT(ACK_BEFORE_ZAP) -> d_step { on_ack(i, taken) }
+     :: else
+     fi;
+     if
+     :: publication[taken].updates & (3 << (2 * i)) -> atomic { update(i, 0); update(i, 1) }
      :: else
      fi;
      atomic { zap_everywhere(i) };
@@ -588,7 +652,7 @@ inline await_open_batches() {
 }
 
 inline publish_swap(t, except) {
-  publish(pages, except, 0, f);
+  publish(pages, 1 << at, except, 0, f);
   awaited_publications[t] = (publication[f].pages != 0 -> 1 << f : 0);
   pages = 0; f = 0
 }
@@ -629,6 +693,7 @@ again:
     :: op == EXPECT_ANY -> assert(reg[r] != 0 || reg[other] != 0); goto again
     :: op == EXPECT_AT_HOME -> assert(memory[at] == value); goto again
     :: op == EXPECT_AS_HOME -> assert(memory[at] == reg[r]); goto again
+    :: op == FOLLOW -> goto follow
     :: op == DIE -> written_by_other = 0; other_died = true; goto again
     :: i >= HOME && op >= LOAD && op <= CAS_BY_PROVIDER -> goto at_home
     :: i < HOME && (op == CAS || op == CAS_BY_PROVIDER) && MUTANT(CAS_WITHOUT_BARRIER) -> goto swap
@@ -640,6 +705,20 @@ again:
     :: i < HOME && (op == LOAD || op == STORE) -> early = false
     fi
   };
+
+follow:
+  /* What has been fetched, is clean, and was not stored to here. Nobody waits until the home has heard of it. */
+  if
+  :: op == FOLLOW ->
+     atomic { !PAGE.locked ->
+       if
+       :: PAGE.state == kClean || MUTANT(FOLLOWED_BEFORE_FETCHED) ->
+          PAGE.epochs++; PAGE.epoch = PAGE.epochs; PAGE.next_update = 0; PAGE.asked = PAGE.epochs
+       :: else
+       fi;
+       goto again }
+  :: else
+  fi;
 
 access:
   do
@@ -709,7 +788,8 @@ fetch:
           if
           :: op == STORE -> make_dirty(i, at / 2); PAGE.map = WRITABLE
           :: else -> PAGE.state = kClean; PAGE.map = PROTECTED
-          fi
+          fi;
+          PAGE.epoch = (MUTANT(FOLLOWED_BEFORE_FETCHED) -> PAGE.epochs : PAGE.epoch)
        fi }
   fi;
   goto access;

@@ -23,7 +23,7 @@ using fabric::FrameKind;
 using Buffer = std::vector<std::byte>;
 
 constexpr Nanos kPatience = 10 * kSecond;
-constexpr uint32_t kPresent = 2, kRequestTypes = 9;
+constexpr uint32_t kPresent = 2, kRequestTypes = 9, kFollow = 14;
 
 class Liar final : public fabric::Receiver {
  public:
@@ -295,6 +295,10 @@ class Liar final : public fabric::Receiver {
           out.put(some_count());
           out.put(static_cast<uint32_t>(one_in(4) ? 0 : any()));
           break;
+        case kFollow:
+          out.put(some_page());
+          out.put(static_cast<uint32_t>(one_in(4) ? 0 : any()));
+          break;
         default:
           break;
       }
@@ -307,8 +311,8 @@ class Liar final : public fabric::Receiver {
   }
   uint16_t some_type() {
     // Leaving would end the lies.
-    const auto type = static_cast<uint16_t>(1 + any() % kRequestTypes);
-    return type == 3 ? 7 : type;
+    const auto type = static_cast<uint16_t>(1 + any() % (kRequestTypes + 1));
+    return type == 3 ? 7 : type > kRequestTypes ? kFollow : type;
   }
 
   Buffer garbage() {

@@ -310,6 +310,23 @@ class FalseHome final : public fabric::Receiver {
          Frame{FrameKind::kNotice, static_cast<uint16_t>(type), notice_secret_, round, 0, bytes});
   }
 
+  // As an invalidation may carry them, of epochs that may be those of pages that are followed.
+  void put_update(Writer& out, uint32_t pages) {
+    out.put(one_of({0u, 1u, pages - 1, pages, ~0u}));
+    out.put(one_of({0u, 1u, 2u, 3u, static_cast<uint32_t>(any())}));
+    out.put(one_of({0u, 0u, 1u, 2u, ~0u}));
+    Buffer diff(64);
+    Writer runs(diff);
+    const auto n = one_of<uint16_t>({0, 1, 1, 2, 65535});
+    runs.put(n);
+    for (uint16_t i = 0; i < std::min<uint16_t>(n, 2); ++i) {
+      runs.put(one_of<uint16_t>({0, 8, 4088, 4095, 4096, 65535}));
+      runs.put(one_of<uint16_t>({0, 1, 8, 16, 65535}));
+      runs.put(any());
+    }
+    out.put(one_of({static_cast<uint16_t>(runs.size()), static_cast<uint16_t>(any() % 70)}));
+    out.bytes(runs.done());
+  }
   void notice() {
     // In the name of another home it lacks the secret; in its own name it speaks of what is
     // others'.
@@ -329,6 +346,7 @@ class FalseHome final : public fabric::Receiver {
       out.put(one_of({0u, 1u, pages - 1, pages, pages + 1, ~0u}));
       out.put(one_of({0u, 1u, pages, ~0u, static_cast<uint32_t>(any())}));
     }
+    for (uint64_t n = one_in(2) ? any() % 4 : 0; n > 0; --n) put_update(out, pages);
     size_t size = out.size();
     if (one_in(5)) size = any() % (size + 1);
     if (one_in(9)) size += any() % 300;

@@ -424,7 +424,11 @@ int every_extension(cmi_ctxt* ctxt, struct cmi_ofi_stats* stats) {
   HAS(stats->cas_lost, uint64_t);
   HAS(stats->exceptions, uint64_t);
   HAS(stats->messages_dropped, uint64_t);
-  HAS(stats->reserved[7], uint64_t);
+  HAS(stats->pages_evicted, uint64_t);
+  HAS(stats->most_unanswered, uint64_t);
+  HAS(stats->ticks, uint64_t);
+  HAS(stats->pages_updated, uint64_t);
+  HAS(stats->reserved[3], uint64_t);
 
   static_assert(sizeof(cmi_mb()) == sizeof(int), "an int value");
   static_assert(sizeof(cmi_wmb()) == sizeof(int), "an int value");

@@ -15,7 +15,7 @@ namespace cmi::test {
 namespace {
 
 // At the last reader: it is told of what it caches late, and fetches what it does not at once.
-constexpr const char* kLate = "invalidate_before_zap=delay:3000";
+constexpr const char* kLate = "invalidate_before_zap=delay:3000;update_before_apply=delay:3000";
 
 void check_never(Lab& lab, const Program& p, uint32_t rounds, const Predicate& forbidden,
                  const std::string& where) {
@@ -57,7 +57,7 @@ TEST_SUITE("shapes") {
 
   TEST_CASE("a_message_without_a_barrier_is_seen_before_its_data") {
     for (const Placement& where : placements_of_two()) {
-      Lab lab(where, kSlow);
+      Lab lab(where, std::string(kSlow) + kUnfollowed);
       check_seen(lab, message_in_front(), 4000, message_before_its_data, where.name);
     }
   }
@@ -235,7 +235,7 @@ TEST_SUITE("shapes") {
 
   TEST_CASE("readers_disagree_on_the_order_of_what_no_barrier_has_completed") {
     for (const Placement& where : placements_of_four()) {
-      Lab lab(where, kSlow);
+      Lab lab(where, std::string(kSlow) + kUnfollowed);
       check_seen(lab, independent_writers(nothing(), nothing()), 4000, in_different_order,
                  where.name);
     }
@@ -256,7 +256,7 @@ TEST_SUITE("shapes") {
                                         {3, {ld(X, 5), await(Y, 1, 2), rmb(), ld(X, 3)}}});
     for (const Placement& where : placements_of_four()) {
       const bool here = where.homes == std::vector{2, 3};
-      Lab lab(where, here ? kSlow : kLate, here ? -1 : 3);
+      Lab lab(where, std::string(here ? kSlow : kLate) + kUnfollowed, here ? -1 : 3);
       check_seen(lab, here ? at_readers : one_late, 4000, in_different_order, where.name);
     }
   }
@@ -302,7 +302,7 @@ TEST_SUITE("shapes") {
                                     {2, {ld(X, 3), post(), pause(), ld(Y, 1), rmb(), ld(X, 2)}}});
     for (const Placement& where : placements_of_four()) {
       if (where.homes[0] == 2) continue;  // a store to X is there at once, before node 1 sees it
-      Lab lab(where, kLate, 2);
+      Lab lab(where, std::string(kLate) + kUnfollowed, 2);
       check_seen(lab, racing, 2000, chain_broken, where.name);
     }
   }

@@ -96,7 +96,7 @@ struct cmi_ofi_stats {
   uint64_t pages_written_back; /**< pages that those bytes were in, counted each time */
 
   uint64_t publications;           /**< messages that told a home of stores */
-  uint64_t invalidations_received; /**< messages of a home that told us to drop pages */
+  uint64_t invalidations_received; /**< messages of a home that told us to drop or update pages */
 
   uint64_t cas_calls; /**< calls of atm_cas() that were carried out */
   uint64_t cas_lost;  /**< those of them that found another value than cmpval */
@@ -110,7 +110,10 @@ struct cmi_ofi_stats {
 
   uint64_t ticks; /**< runs of the timer that publishes what no barrier did; it rests meanwhile */
 
-  uint64_t reserved[5]; /**< set to 0 */
+  /** cached pages that were brought up to date by such a message, instead of dropped */
+  uint64_t pages_updated;
+
+  uint64_t reserved[4]; /**< set to 0 */
 };
 
 /**

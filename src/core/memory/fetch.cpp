@@ -219,10 +219,11 @@ bool Importer::map_and_compare(const View& view, uint32_t index) {
   const PageState before = page.state;
   if (!make_dirty(view, index)) return false;
   const bool mapped = userfault_.map(view.addr + size_t{index} * kPageSize, kPageSize, false);
-  ++page.generation;
   if (std::memcmp(imp.page_data(index), twins_.at(page.twin), kPageSize) == 0) {
     drop_twin(page);
     set_state(imp, page, before);
+  } else {
+    ++page.generation;
   }
   return mapped;
 }
@@ -292,6 +293,7 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Marking
         const Exception unmarked = marking == nullptr ? Exception::kNone : marking->await(deadline);
         deliver(imp, &view, {wanted, n}, wanted,
                 write && (marking == nullptr || marking->granted()), &early);
+        if (!write && imp.followed.any() && !fault_point_fails("never_follow")) follow(imp, wanted);
         if (n >= Streams::kAheadFrom) read_ahead(view, wanted, deadline);
         // Wanted may be stale by now; the access is simply tried again and fetches anew.
         return unmarked;

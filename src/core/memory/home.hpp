@@ -6,7 +6,8 @@
 // and their acknowledgements), in_flux.cpp and recovery.cpp (pages in flux after an importer's
 // death: importers' marks, lists; covering the pages here, giving them back), home_barrier.cpp
 // (stores of this node: tracking, barriers, CAS; the node bus), home_break.cpp (extensible
-// segments), home_through.cpp (accesses of write-through imports), home_quiesce.cpp,
+// segments), home_follow.cpp (what goes along with notices), home_through.cpp (accesses of
+// write-through imports), home_quiesce.cpp,
 // home_partings.cpp (the ends of contexts), home_large.cpp (segments of large pages).
 //
 // Only the process that made a segment exports and publishes it. Other processes of the node attach
@@ -25,6 +26,7 @@
 #include <vector>
 
 #include "core/access/handles.hpp"
+#include "core/memory/follow.hpp"
 #include "core/memory/importer.hpp"
 #include "core/memory/page_set.hpp"
 #include "core/memory/regions.hpp"
@@ -202,6 +204,7 @@ class Home {
     // that has come below that: what it has from there on is of before. kNoLow: none has.
     uint64_t brk_peak = 0, brk_low = kNoLow;
     HeldRegions regions;
+    HolderFollows follows;
     // Pages that it stores to, or whose stores are not published: the map of pages in flux, should
     // it die. Client-inconsistent segments only; page, epoch (StoreMark).
     std::map<uint32_t, uint8_t> marks;
@@ -244,6 +247,7 @@ class Home {
     size_t page_size() const { return access::page_size_of(flags); }  // of its memory
     bool owned = false, exported = false, removed = false;
     bool exported_cached = false, exported_through = false;  // how it may be imported
+    uint64_t followed = 0;  // slots of pages that some importer follows, or has
     // At the owner; elsewhere the file's end is the break. Service views are accessed before it
     // alone, which mu_ orders at the owner, and the node's lock elsewhere.
     Break brk;
@@ -313,9 +317,11 @@ class Home {
 
   // publish.cpp. Null: nobody else holds any of it, and it is over. Else the caller may set
   // `finished` before he lets go of mu_. What collects what finished in *done: the caller runs that
-  // without mu_.
+  // without mu_. `stored`: of pages that somebody follows, what of them is new.
   std::shared_ptr<Publication> publish(Segment& s, const ContextId& except, uint32_t instance,
-                                       const std::vector<PageRange>& ranges) CMI_REQUIRES(mu_);
+                                       const std::vector<PageRange>& ranges,
+                                       const std::vector<StoredPage>& stored = {})
+      CMI_REQUIRES(mu_);
   void tell(const std::shared_ptr<Publication>& p, const Segment& s, const Holder& h,
             NoticeType type, Bytes payload) CMI_REQUIRES(mu_);
   void tell(const std::shared_ptr<Publication>& p, const ContextId& client, uint64_t uid,
@@ -330,7 +336,8 @@ class Home {
   void forget_content(Segment& s, const ContextId& client, uint32_t instance) CMI_REQUIRES(mu_);
   void forget_client(const ContextId& client, Finished* done) CMI_REQUIRES(mu_);
   void tell_ranges(const std::shared_ptr<Publication>& p, const Segment& s, const Holder& h,
-                   NoticeType type, const std::vector<PageRange>& ranges) CMI_REQUIRES(mu_);
+                   NoticeType type, const std::vector<PageRange>& ranges, Bytes updates = {})
+      CMI_REQUIRES(mu_);
   bool wait(Publication& p, Deadline deadline);
   static void run(Finished& done);
 
@@ -362,6 +369,17 @@ class Home {
   void on_hold(const fabric::ClientInfo& client, uint64_t number, Reader in);
   void on_repair(const fabric::ClientInfo& client, uint64_t number, Reader in);
   void on_cas(const fabric::ClientInfo& client, uint64_t number, Reader in);
+
+  // home_follow.cpp
+  void on_follow(const fabric::ClientInfo& client, uint64_t number, Reader in);
+  // Whether any importer does.
+  static bool followed(Segment& s, uint32_t page);
+  // What is new when this word is, or these whole pages may be; of those that are followed.
+  static std::vector<StoredPage> word_of(Segment& s, uint64_t offset);
+  static std::vector<StoredPage> whole_pages(Segment& s, const std::vector<PageRange>& ranges);
+  // Of what is new, that which goes to this holder; the pages leave *ranges, which it is to drop.
+  std::vector<std::byte> updates_for(Segment& s, Holder& h, const std::vector<StoredPage>& stored,
+                                     std::vector<PageRange>* ranges) CMI_REQUIRES(mu_);
 
   // home_through.cpp
   // A segment is imported in one way at a time.
@@ -456,6 +474,9 @@ class Home {
   std::shared_ptr<Publication> scan_and_publish(Segment& s, const PageSet* named = nullptr)
       CMI_REQUIRES(mu_);
   std::shared_ptr<Publication> publish_scan(Segment& s, const std::vector<PageRange>& ranges)
+      CMI_REQUIRES(mu_);
+  std::shared_ptr<Publication> publish_scan(Segment& s, const std::vector<PageRange>& ranges,
+                                            const std::vector<StoredPage>& stored)
       CMI_REQUIRES(mu_);
   bool send_stored(Segment& s) CMI_REQUIRES(mu_);
   bool tell_stored(int32_t id, Deadline deadline);

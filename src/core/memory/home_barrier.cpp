@@ -190,7 +190,13 @@ std::shared_ptr<Home::Publication> Home::scan_and_publish(Segment& s, const Page
 // Publishes what processes of this node stored.
 std::shared_ptr<Home::Publication> Home::publish_scan(Segment& s,
                                                       const std::vector<PageRange>& ranges) {
-  auto p = publish(s, ContextId{}, 0, ranges);
+  return publish_scan(s, ranges, whole_pages(s, ranges));
+}
+
+std::shared_ptr<Home::Publication> Home::publish_scan(Segment& s,
+                                                      const std::vector<PageRange>& ranges,
+                                                      const std::vector<StoredPage>& stored) {
+  auto p = publish(s, ContextId{}, 0, ranges, stored);
   if (p != nullptr) scans_.push_back(p);  // somebody has yet to answer
   return p;
 }
@@ -307,7 +313,7 @@ Result<uint64_t> Home::cas(int32_t id, size_t offset, uint64_t expected, uint64_
     if (fault_point_fails("mutate_home_cas_unpublished")) return expected;
     if (swapped && owned && s->held()) {
       // The tracking does not see stores through the service view (rule 16).
-      p = publish_scan(*s, {{static_cast<uint32_t>(offset / kPageSize), 1}});
+      p = publish_scan(*s, {{static_cast<uint32_t>(offset / kPageSize), 1}}, word_of(*s, offset));
     }
     break;
   }

@@ -2,9 +2,9 @@
 // whether it may be used.
 //
 // Locks, in this order: views_mu, page locks (ascending), then the leaves dirty_mu, ahead_mu,
-// flux_mu and the twin pool's. views_mu is held shared-like and briefly: it only guards the list; a
-// page's mappings in all views change under that page's lock. No lock here is held over a network
-// wait.
+// flux_mu, that of `followed` and the twin pool's. views_mu is held shared-like and briefly: it
+// only guards the list; a page's mappings in all views change under that page's lock. No lock here
+// is held over a network wait.
 //
 // No-fault rule: the library touches pages through `service` only, never through a view.
 #pragma once
@@ -18,6 +18,7 @@
 #include "core/base/fd.hpp"
 #include "core/base/ids.hpp"
 #include "core/base/lock.hpp"
+#include "core/memory/follow.hpp"
 #include "core/memory/page.hpp"
 #include "core/memory/page_set.hpp"
 #include "core/memory/regions.hpp"
@@ -73,6 +74,7 @@ struct Import : std::enable_shared_from_this<Import> {
   Page* table = nullptr;  // `pages` entries, zero pages of an anonymous mapping at first
   Mapping table_memory;
   ImportRegions regions;
+  FollowedPages followed;
   std::atomic<bool> ready{false};         // stored with release once the above is there
   std::atomic<bool> taking_break{false};  // a notice about the break is being carried out
 

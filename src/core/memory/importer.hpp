@@ -3,10 +3,10 @@
 //
 // Files: importer.cpp (import, token, views), session.cpp (what the home lets it do), fetch.cpp
 // (faults), ahead.cpp (fetching ahead), cache.cpp (its size), collector.cpp and write_back.cpp
-// (batches, barriers, timer), invalidate.cpp (notices), marks.cpp (pages in flux), losses.cpp (what
-// is told of failures), quiesce.cpp, partings.cpp (the ends of contexts in good order), lapse.cpp
-// (homes that are lost or out of sight), break.cpp (extensible segments), cas.cpp, through.cpp
-// (write-through imports).
+// (batches, barriers, timer), invalidate.cpp (notices), update.cpp (pages that are followed),
+// marks.cpp (pages in flux), losses.cpp (what is told of failures), quiesce.cpp, partings.cpp (the
+// ends of contexts in good order), lapse.cpp (homes that are lost or out of sight), break.cpp
+// (extensible segments), cas.cpp, through.cpp (write-through imports).
 //
 // Threads: faults and calls come from application threads, in parallel; notices, ticks and answers
 // to asynchronous requests from the service thread; answers also from whichever application thread
@@ -366,6 +366,9 @@ class Importer {
   // invalidate.cpp
   void drop(const std::shared_ptr<Import>& imp, PageRange range, Writer* let_go);
   void invalidate(const std::shared_ptr<Import>& imp, PageRange range);
+  // update.cpp
+  void follow(Import& imp, uint32_t page);
+  bool update(Import& imp, uint32_t page, uint32_t epoch, uint32_t number, Bytes diff);
   void drop_all(const std::shared_ptr<Import>& imp);
   void drop_pages(Import& imp, PageRange pages, std::vector<uint32_t>* lost,
                   std::vector<PageMark>* marks);

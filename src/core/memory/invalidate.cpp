@@ -13,6 +13,7 @@ namespace cmi::memory {
 
 namespace {
 constexpr uint32_t kInvalidateRun = 512;  // pages locked at once
+constexpr uint32_t kFollowSome = 4;  // who changes more pages at once changes none of them often
 }  // namespace
 
 void Importer::on_notice(const ContextId& home, uint64_t secret, uint64_t number, uint16_t type,
@@ -50,6 +51,15 @@ void Importer::on_notice(const ContextId& home, uint64_t secret, uint64_t number
         r.count = std::min(r.count, imp->pages - r.first);
         fault_point("invalidate_before_zap");
         if (imp->ready.load(std::memory_order_acquire)) drop(imp, r, &let_go);
+      }
+      while (in.left() > 0) {
+        const auto page = in.get<uint32_t>(), epoch = in.get<uint32_t>(),
+                   update_number = in.get<uint32_t>();
+        const Bytes diff = in.blob();
+        if (!in.ok() || page >= imp->pages) return;
+        fault_point("update_before_apply");
+        if (!imp->ready.load(std::memory_order_acquire)) continue;
+        if (!update(*imp, page, epoch, update_number, diff)) drop(imp, {page, 1}, &let_go);
       }
       fault_point("invalidate_before_ack");
       return parts_.server.ack(home, secret, number, let_go.done());
@@ -208,6 +218,7 @@ void Importer::invalidate(const std::shared_ptr<Import>& holder, PageRange range
           set_state(imp, p, PageState::kStale);
           break;
         case PageState::kClean:
+          if (range.count <= kFollowSome) imp.followed.dropped(first + k);
           set_state(imp, p, PageState::kAbsent);
           break;
         case PageState::kWriting:

@@ -2,6 +2,7 @@
 // answered when all have, or are fenced as dead.
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
@@ -62,11 +63,12 @@ void Home::tell(const std::shared_ptr<Publication>& p, const ContextId& client, 
 }
 
 void Home::tell_ranges(const std::shared_ptr<Publication>& p, const Segment& s, const Holder& h,
-                       NoticeType type, const std::vector<PageRange>& ranges) {
+                       NoticeType type, const std::vector<PageRange>& ranges, Bytes updates) {
   std::vector<std::byte> buf;
-  for (size_t at = 0; at < ranges.size();) {
+  for (size_t at = 0; at < ranges.size() || !updates.empty();) {
     const size_t n = std::min<size_t>(ranges.size() - at, kMaxRanges);
-    buf.resize(sizeof s.uid + sizeof h.instance + sizeof(uint32_t) + n * sizeof(PageRange));
+    buf.resize(sizeof s.uid + sizeof h.instance + sizeof(uint32_t) + n * sizeof(PageRange) +
+               updates.size());
     Writer out(buf);
     out.put(s.uid);
     out.put(h.instance);
@@ -75,6 +77,7 @@ void Home::tell_ranges(const std::shared_ptr<Publication>& p, const Segment& s, 
       out.put(ranges[i].first);
       out.put(ranges[i].count);
     }
+    out.bytes(std::exchange(updates, {}));
     tell(p, s, h, type, out.done());
     at += n;
   }
@@ -82,7 +85,8 @@ void Home::tell_ranges(const std::shared_ptr<Publication>& p, const Segment& s, 
 
 std::shared_ptr<Home::Publication> Home::publish(Segment& s, const ContextId& except,
                                                  uint32_t instance,
-                                                 const std::vector<PageRange>& ranges) {
+                                                 const std::vector<PageRange>& ranges,
+                                                 const std::vector<StoredPage>& stored) {
   std::shared_ptr<Publication> p;
   const auto begin = [&] {
     p = std::make_shared<Publication>();
@@ -94,10 +98,11 @@ std::shared_ptr<Home::Publication> Home::publish(Segment& s, const ContextId& ex
   const bool tells = !fault_point_fails("mutate_publish_nobody");
   for (auto& h : s.holders) {
     if (!tells || h.token == 0 || (h.client == except && h.instance == instance)) continue;
-    const std::vector<PageRange> held = Directory::held_of(h.regions, ranges);
+    std::vector<PageRange> held = Directory::held_of(h.regions, ranges);
     if (held.empty()) continue;
     if (p == nullptr) begin();
-    tell_ranges(p, s, h, NoticeType::kInvalidate, held);
+    const std::vector<std::byte> updates = updates_for(s, h, stored, &held);
+    tell_ranges(p, s, h, NoticeType::kInvalidate, held, updates);
   }
   s.notices += next_notice_ - first_notice;
   fault_point("publish_told");

@@ -78,7 +78,8 @@ void Engine::answer(const node::Node::Datagram& question) {
                        messages_dropped(),
                        s.pages_evicted,
                        s.most_unanswered,
-                       s.ticks};
+                       s.ticks,
+                       s.pages_updated};
     for (const auto& door : doors()) report.doors.push_back(place(door.provider, door.blob));
     home_->report(&report);
     importer_->report(&report);

@@ -85,6 +85,8 @@ void Home::on_request(const fabric::ClientInfo& client, uint64_t number, uint16_
       return on_mark(client, number, in, static_cast<RequestType>(type) == RequestType::kMark);
     case RequestType::kFetchMarked:
       return on_fetch_marked(client, number, in);
+    case RequestType::kFollow:
+      return on_follow(client, number, in);
     case RequestType::kAskFlux:
       return on_ask_flux(client, number, in);
     case RequestType::kRepair:
@@ -303,6 +305,7 @@ void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader 
     }
     std::vector<PageRange> ranges;
     std::vector<PageMark> marks;
+    std::vector<StoredPage> of_followed;
     bool broken = false;
     std::byte past_break[kPageSize];
     for (uint32_t i = 0; i < n && status == WireStatus::kOk; ++i) {
@@ -326,6 +329,10 @@ void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader 
       if (!gone) pages = static_cast<uint32_t>(std::min<uint64_t>(pages, in_use - page));
       WireStatus stored = WireStatus::kOk;
       if (!announce) {
+        if (!gone && followed(*s, page)) {
+          of_followed.push_back({page, {}});
+          (void)words_of(in, &of_followed.back().words);
+        }
         stored = store_diff(in, at);
       } else if (!gone) {
         stored = arrived(at, pages);
@@ -348,7 +355,7 @@ void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader 
     // Applied stores are published even when a later page of the message was malformed.
     if (s != nullptr && !ranges.empty()) {
       if (fault_point_fails("mutate_marks_cleared_early")) h->marks.clear();
-      if (auto p = publish(*s, client.id, instance, ranges); p != nullptr) {
+      if (auto p = publish(*s, client.id, instance, ranges, of_followed); p != nullptr) {
         p->finished = [this, id = client.id, number, status, uid, instance,
                        marks = std::move(marks)] {
           if (!marks.empty()) clear_marks(uid, id, instance, marks);
@@ -481,7 +488,7 @@ void Home::on_cas(const fabric::ClientInfo& client, uint64_t number, Reader in) 
       }
       if (swapped && !fault_point_fails("mutate_cas_unpublished")) {
         const PageRange page{static_cast<uint32_t>(offset / kPageSize), 1};
-        if (auto p = publish(*s, client.id, instance, {page}); p != nullptr) {
+        if (auto p = publish(*s, client.id, instance, {page}, word_of(*s, offset)); p != nullptr) {
           p->finished = [answer, found] { answer(WireStatus::kOk, found); };
           return;
         }

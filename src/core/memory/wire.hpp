@@ -40,6 +40,8 @@ enum class RequestType : uint16_t {
   kUnmark,    // like kMark                         -> (nothing): they are as the home has them
   kAskFlux,   // u64 uid, u32 instance, u32 page    -> status alone: kInFlux, kBroken, or kOk
   kFetchMarked,   // u64 uid, u32 instance, u32 page, u8 epoch -> the page, which has its mark now
+  kFollow,        // u64 uid, u32 instance, u32 page, u32 epoch -> (nothing): send what is stored
+                  // there along with the notice
   kGoodbye = 32,  // (nothing)                      -> (nothing): this context ends, with all of
                   // its imports, and nothing of it is under way
   kReturned,      // u64 uid, u32 instance, u32 round -> (nothing): the client has quiesced
@@ -56,7 +58,8 @@ enum class RequestType : uint16_t {
 
 // Notices, home to importer. Acknowledged when the importer has done as told.
 enum class NoticeType : uint16_t {
-  kInvalidate = 1,  // u64 uid, u32 instance, u32 ranges, then per range: u32 first, u32 count
+  kInvalidate = 1,  // u64 uid, u32 instance, u32 ranges, then per range: u32 first, u32 count; then
+                    // updates, each: u32 page, u32 epoch, u32 number, u16 length, diff
   kRevoke,          // u64 uid, u32 instance, u64 token id
   kRemoved,         // u64 uid, u32 instance, u8 RemovedHow
   kInFlux,          // like kInvalidate: not to be accessed before the home has been asked
@@ -137,8 +140,9 @@ inline constexpr std::array<std::byte, 12> kAboutHome{};
 
 inline constexpr size_t kMaxThrough = kPageSize;  // bytes of one load or store at home
 
-inline constexpr uint32_t kMaxRanges = 2048;   // of one notice
-inline constexpr uint32_t kRegionPages = 512;  // 2 MiB: what the directory knows one by one
+inline constexpr uint32_t kMaxRanges = 2048;      // of one notice
+inline constexpr size_t kMaxUpdates = 12 * 1024;  // bytes of one notice, beside those
+inline constexpr uint32_t kRegionPages = 512;     // 2 MiB: what the directory knows one by one
 // Of one acknowledgement: regions that the importer has let go of, u32 region, u32 epoch each.
 inline constexpr uint32_t kMaxLetGo = 1024;
 

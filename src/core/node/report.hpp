@@ -31,6 +31,7 @@ inline constexpr std::array kCounterNames{
     "pages_evicted",
     "most_unanswered",
     "ticks",
+    "pages_updated",
 };
 
 // In the order of ImportLine::counters.

@@ -19,7 +19,8 @@ constexpr std::array kPoints = {
     "store_before_unprotect", "fetch_before_read",           "fetch_before_deliver",
     "publish_before_send",    "sent_before_protect",         "publish_told",
     "invalidate_before_ack",  "home_scanned_before_publish", "cas_before_send",
-    "present_before_reply",   "server_before_reply",         "link_reply_before_answer"};
+    "present_before_reply",   "server_before_reply",         "link_reply_before_answer",
+    "follow_before_send",     "update_before_apply"};
 constexpr std::array kMicros = {50, 200, 1000, 3000};
 
 // The bytes of the library's file.

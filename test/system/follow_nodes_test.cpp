@@ -1,0 +1,232 @@
+// Pages that are loaded again whenever they are dropped are brought up to date where they are
+// cached (protocol.md, rule 25), and the mutations of that rule.
+#include <doctest/doctest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include "core/base/clock.hpp"
+#include "core/memory/follow.hpp"
+#include "support/passages.hpp"
+#include "system/calls.hpp"
+
+namespace cmi::test {
+
+namespace {
+
+uint64_t updated(Process& process) {
+  return process.run([] { return stats().pages_updated; });
+}
+uint64_t told(Process& process) {
+  return process.run([] { return stats().invalidations_received; });
+}
+uint64_t missed(Process& process) {
+  return process.run([] { return stats().load_misses; });
+}
+
+struct Scene {
+  explicit Scene(const Env& env = {})
+      : home(cluster.spawn("home")),
+        writer(cluster.spawn("writer")),
+        reader(cluster.spawn("reader", env)),
+        exported(export_segment(home)),
+        his(import_segment(writer, exported)),
+        mine(import_segment(reader, exported)) {}
+  // Publishes value after value and loads each, until a page has been updated, `at` bytes in.
+  void until_followed(uint64_t at) {
+    int rounds = 0;
+    for (const uint64_t before = updated(reader); updated(reader) == before;) {
+      REQUIRE(++rounds < 100);
+      REQUIRE(publish(writer, his.at + at, ++value));
+      REQUIRE(load(reader, mine.at + at).value == value);
+    }
+  }
+
+  Cluster cluster;
+  Process &home, &writer, &reader;
+  const Export exported;
+  const Import his, mine;
+  uint64_t value = 0;
+};
+
+TEST_SUITE("follow") {
+  TEST_CASE("a_page_that_is_loaded_after_each_store_is_updated_and_not_fetched_again") {
+    Scene s;
+    s.until_followed(8);
+    CHECK(s.value < 10);
+    const uint64_t misses = missed(s.reader), updates = updated(s.reader);
+    for (int i = 0; i < 40; ++i) {
+      REQUIRE(publish(s.writer, s.his.at + 8, ++s.value));
+      CHECK(load(s.reader, s.mine.at + 8).value == s.value);
+    }
+    CHECK(missed(s.reader) == misses);
+    CHECK(updated(s.reader) == updates + 40);
+    CHECK(load(s.home, s.exported.at + 8).value == s.value);
+  }
+
+  TEST_CASE("stores_at_home_and_swaps_update_it_as_well") {
+    Scene s;
+    s.until_followed(8);
+    const uint64_t misses = missed(s.reader);
+    for (int i = 0; i < 10; ++i) {
+      REQUIRE(publish(s.home, s.exported.at + 8, ++s.value));
+      CHECK(load(s.reader, s.mine.at + 8).value == s.value);
+      REQUIRE(atm_cas(s.writer, s.his.at + 8, s.value, s.value + 1).swapped);
+      CHECK(load(s.reader, s.mine.at + 8).value == ++s.value);
+      REQUIRE(atm_cas(s.home, s.exported.at + 8, s.value, s.value + 1).swapped);
+      CHECK(load(s.reader, s.mine.at + 8).value == ++s.value);
+    }
+    CHECK(missed(s.reader) == misses);
+  }
+
+  TEST_CASE("who_does_not_load_it_any_more_is_not_told_for_ever") {
+    Scene s;
+    s.until_followed(8);
+    for (uint32_t i = 0; i < memory::kFollowFor; ++i) {
+      REQUIRE(publish(s.writer, s.his.at + 8, ++s.value));
+    }
+    // Dropped by then; the next notice finds nothing, and is the last one.
+    REQUIRE(publish(s.writer, s.his.at + 8, ++s.value));
+    const uint64_t notices = told(s.reader);
+    for (int i = 0; i < 20; ++i) REQUIRE(publish(s.writer, s.his.at + 8, ++s.value));
+    CHECK(told(s.reader) == notices);
+    CHECK(load(s.reader, s.mine.at + 8).value == s.value);
+    // Who is back follows at once.
+    const uint64_t updates = updated(s.reader);
+    REQUIRE(publish(s.writer, s.his.at + 8, ++s.value));
+    CHECK(load(s.reader, s.mine.at + 8).value == s.value);
+    CHECK(updated(s.reader) == updates + 1);
+  }
+
+  TEST_CASE("a_followed_page_that_is_stored_to_here_loses_nothing") {
+    Scene s;
+    for (uint64_t round = 1; round <= 5; ++round) {
+      s.until_followed(8);
+      // Its own store is under way or not, when the other's comes.
+      REQUIRE(store(s.reader, s.mine.at + 16, round).cause() == Fault::kNone);
+      if (round % 2 == 0) REQUIRE(wmb(s.reader).ok());
+      REQUIRE(publish(s.writer, s.his.at + 8, ++s.value));
+      CHECK(load(s.reader, s.mine.at + 8).value == s.value);
+      CHECK(load(s.reader, s.mine.at + 16).value == round);
+      REQUIRE(wmb(s.reader).ok());
+      CHECK(load(s.home, s.exported.at + 16).value == round);
+      CHECK(load(s.writer, s.his.at + 16).value == round);
+    }
+  }
+
+  TEST_CASE("what_is_stored_to_many_words_of_a_followed_page_arrives_whole") {
+    Scene s;
+    s.until_followed(8);
+    const uint64_t misses = missed(s.reader);
+    for (uint64_t step : {8, 16, 64, 4088}) {
+      ++s.value;
+      for (uint64_t at = 0; at < kPage; at += step) {
+        REQUIRE(store(s.writer, s.his.at + at, s.value * kPage + at).cause() == Fault::kNone);
+      }
+      REQUIRE(wmb(s.writer).ok());
+      for (uint64_t at = 0; at < kPage; at += step) {
+        if (load(s.reader, s.mine.at + at).value != s.value * kPage + at) FAIL("at ", at);
+      }
+    }
+    CHECK(missed(s.reader) == misses);
+  }
+
+  TEST_CASE("a_followed_page_goes_with_its_token_and_with_its_home") {
+    Scene s;
+    s.until_followed(8);
+    REQUIRE(tok_del(s.home, s.exported.token).ok());
+    CHECK(load(s.reader, s.mine.at + 8).cause() == CMI_ERROR_TOKEN);
+    const Flat token = tok_new(s.home, s.exported.seg, kAllRights);
+    REQUIRE(token.ok());
+    REQUIRE(set_token(s.reader, s.mine.seg, token).ok());
+    REQUIRE(set_token(s.writer, s.his.seg, token).ok());
+    CHECK(load(s.reader, s.mine.at + 8).value == s.value);
+    s.until_followed(8);
+    s.home.kill();
+    for (const Deadline end = Deadline::in(20 * kSecond); !end.passed();) {
+      if (load(s.reader, s.mine.at + 8).cause() == CMI_ERROR_SINVAL) break;
+    }
+    CHECK(load(s.reader, s.mine.at + 8).cause() == CMI_ERROR_SINVAL);
+  }
+}
+
+// The third update that the reader gets is held up before it is looked at; `more`: in the reader.
+Env third_held_up(const std::string& more) {
+  return {{"CMI_FAULT_POINT", "update_before_apply#3=delay:300000" + more}};
+}
+// Two updates have been taken in, and a third one comes next: no notice came twice.
+bool two_taken_in(Scene& s) {
+  s.until_followed(8);
+  REQUIRE(publish(s.writer, s.his.at + 8, ++s.value));
+  REQUIRE(load(s.reader, s.mine.at + 8).value == s.value);
+  return updated(s.reader) == 2;
+}
+constexpr int kTries = 10;  // on a machine so busy that a notice comes twice
+
+TEST_SUITE("follow-mutations") {
+  // The reader's own swap comes over the other's store, whose update is still on its way.
+  TEST_CASE("an_update_that_is_older_than_a_swap_of_ones_own_undoes_it_for_any_generation") {
+    const auto swap = [](const std::string& mutation) {
+      Scene s(third_held_up(mutation));
+      if (!two_taken_in(s)) return false;
+      const uint64_t next = s.value + 1;
+      auto pending = s.writer.start(
+          [](uint64_t at, uint64_t to) { return store64(at, to).cause() == 0 && cmi_wmb() == 0; },
+          s.his.at + 8, next);
+      for (const Deadline end = Deadline::in(10 * kSecond);
+           load(s.home, s.exported.at + 8).value != next;) {
+        REQUIRE(!end.passed());
+      }
+      CHECK(atm_cas(s.reader, s.mine.at + 8, next, next + 1).swapped);
+      CHECK(pending.get());
+      CHECK(load(s.home, s.exported.at + 8).value == next + 1);
+      const uint64_t seen = load(s.reader, s.mine.at + 8).value;
+      if (mutation.empty()) CHECK(seen == next + 1);
+      return seen == next;
+    };
+    for (int i = 0; i < 3; ++i) CHECK_FALSE(swap(""));
+    bool undone = false;
+    for (int i = 0; i < kTries && !undone; ++i) undone = swap(";mutate_update_any_generation=fail");
+    CHECK(undone);
+  }
+
+  // One thread is at the notice for long, so the home sends it again; another one, which waits for
+  // an answer that does not come, takes that and what comes after it.
+  TEST_CASE("an_update_that_is_taken_in_twice_undoes_a_newer_one_for_any_number") {
+    const auto twice = [](const std::string& mutation) {
+      Scene s(third_held_up(mutation));
+      const Export own = export_segment(s.reader);
+      Process& silent = s.cluster.spawn("silent");
+      const Import there = import_segment(silent, own);
+      REQUIRE(load(silent, there.at).value == 0);
+      if (!two_taken_in(s)) return false;
+      silent.stop();
+      auto waiting = s.reader.start(
+          [](uint64_t at) { return store64(at, 1).cause() == 0 && cmi_wmb() == 0; }, own.at);
+      auto pending = s.writer.start(
+          [](uint64_t at, uint64_t first) {
+            return store64(at, first + 1).cause() == 0 && cmi_wmb() == 0 &&
+                   store64(at, first + 2).cause() == 0 && cmi_wmb() == 0;
+          },
+          s.his.at + 8, s.value);
+      CHECK(pending.get());
+      // Whoever was held up has gone on by then.
+      std::this_thread::sleep_for(std::chrono::milliseconds(400));
+      silent.signal(SIGCONT);
+      CHECK(waiting.get());
+      const uint64_t seen = load(s.reader, s.mine.at + 8).value;
+      if (mutation.empty()) CHECK(seen == s.value + 2);
+      return seen == s.value + 1;
+    };
+    for (int i = 0; i < 2; ++i) CHECK_FALSE(twice(""));
+    bool undone = false;
+    for (int i = 0; i < kTries && !undone; ++i) undone = twice(";mutate_update_any_number=fail");
+    CHECK(undone);
+  }
+}
+
+}  // namespace
+
+}  // namespace cmi::test

@@ -1,0 +1,188 @@
+// Who follows a page, what of an update may be taken in, and which words travel.
+#include "core/memory/follow.hpp"
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <cstring>
+#include <ostream>
+#include <random>
+#include <vector>
+
+#include "core/memory/diff.hpp"
+
+using namespace cmi;
+using namespace cmi::memory;
+
+namespace {
+
+using Content = std::array<std::byte, kPageSize>;
+using Verdict = FollowedPages::Verdict;
+
+// Dropped and fetched until it is followed; the epoch.
+uint32_t follow(FollowedPages& pages, uint32_t page, uint32_t generation) {
+  for (int i = 0; i < 100; ++i) {
+    pages.dropped(page);
+    if (const uint32_t epoch = pages.fetched(page, generation); epoch != 0) return epoch;
+  }
+  FAIL("never followed");
+  return 0;
+}
+
+struct Diff {
+  alignas(8) Content page;
+  std::vector<std::byte> wire;
+};
+
+Diff diff_of(std::mt19937_64& rng, size_t bytes) {
+  Diff d;
+  Content twin{};
+  d.page = twin;
+  for (size_t i = 0; i < bytes; ++i) d.page[rng() % kPageSize] = std::byte{1};
+  std::vector<std::byte> room(kMaxDiffSize);
+  Writer out(room);
+  REQUIRE(encode_diff(d.page.data(), twin.data(), out) != kDiffNoRoom);
+  d.wire.assign(room.begin(), room.begin() + static_cast<ptrdiff_t>(out.size()));
+  return d;
+}
+
+}  // namespace
+
+TEST_SUITE("follow") {
+  TEST_CASE("a_page_is_followed_when_it_was_dropped_and_fetched_again_twice") {
+    FollowedPages pages;
+    CHECK_FALSE(pages.any());
+    CHECK(pages.fetched(7, 1) == 0);
+    pages.dropped(7);
+    CHECK(pages.any());
+    CHECK(pages.fetched(7, 2) == 0);
+    CHECK(pages.fetched(8, 2) == 0);
+    pages.dropped(7);
+    const uint32_t epoch = pages.fetched(7, 3);
+    CHECK(epoch != 0);
+    // From then on each time it is fetched, under another epoch.
+    pages.dropped(7);
+    const uint32_t next = pages.fetched(7, 4);
+    CHECK(next != 0);
+    CHECK(next != epoch);
+  }
+
+  TEST_CASE("updates_are_taken_in_in_order_and_once_and_into_the_page_that_was_fetched") {
+    FollowedPages pages;
+    const uint32_t epoch = follow(pages, 7, 10);
+    CHECK(pages.told(7, epoch, 1, 10) == Verdict::kDrop);  // one is missing
+    CHECK(pages.told(7, epoch + 1, 0, 10) == Verdict::kDrop);
+    CHECK(pages.told(7, 0, 0, 10) == Verdict::kDrop);
+    CHECK(pages.told(7 + kFollowSlots, epoch, 0, 10) == Verdict::kDrop);
+    CHECK(pages.told(7, epoch, 0, 10) == Verdict::kApply);
+    pages.applied(7, 11);
+    CHECK(pages.told(7, epoch, 0, 11) == Verdict::kAgain);
+    CHECK(pages.told(7, epoch, 1, 11) == Verdict::kApply);
+    pages.applied(7, 12);
+    CHECK(pages.told(7, epoch, 2, 13) == Verdict::kDrop);  // not the page that was fetched
+    CHECK(pages.told(7, epoch, 2, 12) == Verdict::kDrop);  // and that was its end
+    const uint32_t next = follow(pages, 7, 20);
+    pages.dropped(7);
+    CHECK(pages.told(7, next, 0, 20) == Verdict::kDrop);
+  }
+
+  TEST_CASE("a_page_that_is_stored_to_here_is_not_followed_for_a_while") {
+    FollowedPages pages;
+    const uint32_t epoch = follow(pages, 7, 10);
+    pages.stored_to(7);
+    CHECK(pages.told(7, epoch, 0, 10) == Verdict::kDrop);
+    for (int i = 0; i < 4; ++i) {
+      pages.dropped(7);
+      CHECK(pages.fetched(7, 10) == 0);
+    }
+    CHECK(follow(pages, 7, 10) != 0);
+  }
+
+  TEST_CASE("of_two_pages_of_a_slot_the_one_that_is_dropped_more_often_is_followed") {
+    FollowedPages pages;
+    const uint32_t other = 7 + kFollowSlots;
+    REQUIRE(follow(pages, 7, 10) != 0);
+    pages.dropped(other);
+    CHECK(pages.fetched(other, 1) == 0);
+    CHECK(pages.fetched(7, 11) != 0);
+    CHECK(follow(pages, other, 1) != 0);
+    CHECK(pages.fetched(7, 12) == 0);
+  }
+
+  TEST_CASE("a_home_sends_so_many_updates_of_an_epoch_and_then_none") {
+    HolderFollows follows;
+    CHECK_FALSE(follows.follows(7));
+    follows.follow(7, 5);
+    CHECK_FALSE(follows.follows(7 + kFollowSlots));
+    for (uint32_t i = 0; i < kFollowFor; ++i) {
+      HolderFollows::Slot* const slot = follows.find(7);
+      REQUIRE(slot != nullptr);
+      CHECK(slot->epoch == 5);
+      CHECK(slot->number++ == i);
+    }
+    CHECK_FALSE(follows.follows(7));
+    follows.follow(7, 6);
+    REQUIRE(follows.follows(7));
+    CHECK(follows.find(7)->number == 0);
+    follows.follow(7 + kFollowSlots, 7);
+    CHECK_FALSE(follows.follows(7));
+  }
+
+  TEST_CASE("what_travels_is_every_word_that_was_stored_to_and_no_other") {
+    std::mt19937_64 rng(1);
+    for (const size_t bytes : {1, 2, 30, 700, 3000}) {
+      CAPTURE(bytes);
+      const Diff d = diff_of(rng, bytes);
+      StoredWords words;
+      REQUIRE(words_of(Reader(d.wire), &words));
+      StoredWords expected;
+      for (size_t i = 0; i < kPageSize; ++i)
+        expected[i / 8] = expected[i / 8] || d.page[i] != std::byte{0};
+      CHECK(words == expected);
+
+      // The home's page by then: everything else in those words goes along.
+      alignas(8) Content at_home;
+      for (auto& b : at_home) b = static_cast<std::byte>(rng());
+      std::vector<std::byte> room(kMaxWordsSize);
+      Writer out(room);
+      encode_words(at_home.data(), words, out);
+      REQUIRE(out.ok());
+      alignas(8) Content cached{};
+      Reader in(out.done());
+      REQUIRE(apply_diff(in, cached.data()));
+      CHECK(in.done());
+      for (size_t i = 0; i < kPageSize; ++i) {
+        if (cached[i] != (words[i / 8] ? at_home[i] : std::byte{0})) FAIL("byte ", i);
+      }
+    }
+  }
+
+  TEST_CASE("no_choice_of_words_takes_more_than_is_said") {
+    alignas(8) const Content page{};
+    StoredWords all, every_other;
+    all.set();
+    for (size_t i = 0; i < every_other.size(); i += 2) every_other.set(i);
+    for (const StoredWords& words : {all, every_other, StoredWords()}) {
+      std::vector<std::byte> room(kMaxWordsSize);
+      Writer out(room);
+      encode_words(page.data(), words, out);
+      CHECK(out.ok());
+    }
+  }
+
+  TEST_CASE("a_malformed_diff_names_no_words") {
+    std::mt19937_64 rng(2);
+    Diff d = diff_of(rng, 40);
+    d.wire.pop_back();
+    StoredWords words;
+    CHECK_FALSE(words_of(Reader(d.wire), &words));
+    std::vector<std::byte> room(16);
+    Writer out(room);
+    out.put<uint16_t>(1);
+    out.put<uint16_t>(4095);
+    out.put<uint16_t>(2);
+    out.put<uint16_t>(0);
+    CHECK_FALSE(words_of(Reader(out.done()), &words));
+    CHECK_FALSE(words_of(Reader(Bytes()), &words));
+  }
+}
