@@ -99,8 +99,10 @@ bool wanted(const Options& o, const Case& c) {
   });
 }
 
-// Where each process runs: the first two have a CPU each where there are two, the others one of
-// their own or none. -1: the kernel's choice.
+// Where each process runs: the first two have a CPU each where there are two, the others the rest,
+// from the last CPU on and the home's last, whether or not there are enough. Left to the kernel,
+// those that share would be together with the home in one block and with the publisher in the next:
+// a row and its floor would differ by where they ran. -1: the kernel's choice.
 struct Placement {
   int cpu[kRoles];
   bool others_share;
@@ -109,9 +111,10 @@ struct Placement {
 Placement place() {
   const auto cpus = allowed_cpus();
   Placement p{};
+  const size_t n = cpus.size();
   for (int role = 0; role < kRoles; ++role) {
-    const bool pinned = role < kOther1 ? cpus.size() >= 2 : cpus.size() >= kRoles;
-    p.cpu[role] = pinned ? cpus[static_cast<size_t>(role)] : -1;
+    const size_t at = static_cast<size_t>(role < kOther1 ? role : role - kOther1) % n;
+    p.cpu[role] = n < 2 ? -1 : cpus[role < kOther1 ? at : n - 1 - at];
   }
   p.others_share = cpus.size() < kRoles;
   if (cpus.size() >= 2) p.peer_threads.assign(cpus.begin() + 1, cpus.end());
@@ -154,9 +157,9 @@ int run_peer(Control& control, const Options& o, const Placement& placement,
   const std::string where =
       placement.cpu[kHome] < 0
           ? "one CPU, where two that poll keep each other waiting: RATIOS MEAN NOTHING"
-          : fmt::format("home on CPU {}, peer on CPU {}, other importers {}", placement.cpu[kHome],
-                        placement.cpu[kPeer],
-                        placement.others_share ? "share those" : "on CPUs of their own");
+          : fmt::format("home on CPU {}, peer on CPU {}, other importers on CPU {}, {} and {}",
+                        placement.cpu[kHome], placement.cpu[kPeer], placement.cpu[kOther1],
+                        placement.cpu[kOther1 + 1], placement.cpu[kOther1 + 2]);
   report.header(fmt::format("{}\nlibfabric {}, provider {}; {}{}", machine, libfabric_version(),
                             provider, where, o.quick ? "; quick: fewer samples" : ""));
   Bench b{control, node, raw, report, o.quick, placement.peer_threads, placement.cpu[kHome]};
