@@ -20,6 +20,7 @@ constexpr Nanos kSpin = 200 * kMicro;  // a round trip to a peer that has to be 
 // to sleep again, each time: what slept and was over sooner than this makes the next spin longer.
 constexpr Nanos kLongestSpin = 8 * kSpin;
 constexpr Nanos kUnbroken = 7 * kMicro;  // a round trip to one that polls
+constexpr int kTurns = 2;                // shorter waits after which a longer one is forgotten
 constexpr Nanos kNap = kMilli;  // bound of one sleep, should a provider's descriptor fail us
 
 // Counts a thread while it waits. One that is alone need not let others run; where several wait,
@@ -102,12 +103,24 @@ Cause Endpoint::wait(Op& op, Deadline deadline) {
   const Nanos span = span_.load(std::memory_order_relaxed);
   const Nanos start = now();
   bool slept = false;
-  Spin spin(span, self.alone() ? kUnbroken : 0, start);
+  // Who has waited for so long as to yield lately, and then found somebody who takes turns with
+  // him, may be waiting for that one again.
+  const int turns = turns_.load(std::memory_order_relaxed);
+  const bool unbroken = self.alone() && !(turns > 0 && t_company.shared(start));
+  Spin spin(span, unbroken ? kUnbroken : 0, start);
+  Nanos t = start;
+  // Another one may go on while this one's answer cannot be here yet.
+  if (self.others() > 0 && !op.done() && start >= t_company.alone_until()) {
+    t_company.give_way(start, self.others());
+  }
   while (!op.done()) {
     if (poll() > 0) continue;
     if (op.done()) break;
-    const Nanos t = now();
-    if (t >= deadline.at) return Cause::kTimeout;
+    t = now();
+    if (t >= deadline.at) {
+      turns_.store(kTurns, std::memory_order_relaxed);
+      return Cause::kTimeout;
+    }
     if (spin.again(t, self.others())) continue;
     const Nanos nap = std::min(kNap, deadline.at - t);
     slept = true;
@@ -118,8 +131,13 @@ Cause Endpoint::wait(Op& op, Deadline deadline) {
       op.nap(std::min(nap, 50 * kMicro));
     }
   }
+  // The last yield may have been most of it.
+  const Nanos took = t == start ? 0 : now() - start;
+  if (const int next = took < kUnbroken ? std::max(turns - 1, 0) : kTurns; next != turns) {
+    turns_.store(next, std::memory_order_relaxed);
+  }
   if (slept) {
-    span_.store(now() - start < kLongestSpin ? std::min(2 * span, kLongestSpin) : kSpin,
+    span_.store(took < kLongestSpin ? std::min(2 * span, kLongestSpin) : kSpin,
                 std::memory_order_relaxed);
   }
   return op.cause();

@@ -161,6 +161,7 @@ class Endpoint {
 
   std::atomic<int> waiting_{0};  // threads in wait()
   std::atomic<Nanos> span_;      // how long the next one looks before it sleeps
+  std::atomic<int> turns_{0};    // not 0: it lasted long lately
   std::atomic<bool> sleeping_{
       false};  // one waiter sleeps on the descriptor, the others on their op
   Fd waker_;   // an eventfd beside the descriptor, for wake_sleeper

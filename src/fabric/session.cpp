@@ -51,7 +51,8 @@ Cause Session::run(Slot& slot, Deadline deadline, PostFn post,
     if (deadline.passed()) return Cause::kTimeout;
     if (endpoint().poll() == 0) backoff.pause();
   }
-  if (meanwhile) meanwhile();
+  // Where others wait here as well, the time is theirs.
+  if (meanwhile && !endpoint().awaited()) meanwhile();
   // In slices, so that a session retired by another thread is let go of soon.
   while (!slot.op.done()) {
     if (deadline.passed()) return Cause::kTimeout;

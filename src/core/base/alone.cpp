@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "core/base/fault_point.hpp"
@@ -15,6 +16,7 @@ namespace cmi {
 
 namespace {
 constexpr int kTries = 8;
+constexpr uint32_t kMostUnlooked = 63;
 
 // 0: not known.
 uint64_t threads(int tasks) {
@@ -48,11 +50,24 @@ void Alone::open() {
   }
 }
 
-bool Alone::now() const {
+bool Alone::now() {
   // For one of ours the only other thread may be storing meanwhile: fault threads are here while
   // the client runs.
   if (!tasks_ || t_library_thread) return false;
   if (fault_point_fails("mutate_taken_for_alone")) return true;
+  if (const uint32_t left = left_.load(std::memory_order_relaxed); left > 0) {
+    left_.store(left - 1, std::memory_order_relaxed);
+    return false;
+  }
+  const bool alone = look();
+  const uint32_t more =
+      alone ? 0 : std::min(2 * last_.load(std::memory_order_relaxed) + 1, kMostUnlooked);
+  last_.store(more, std::memory_order_relaxed);
+  left_.store(more, std::memory_order_relaxed);
+  return alone;
+}
+
+bool Alone::look() const {
   // Each of ours counts itself while it is there, so it is among those that the kernel counts
   // between two looks that find the same.
   const uint64_t ours = g_library_threads.load(std::memory_order_seq_cst);
