@@ -204,10 +204,14 @@ void Link::fail_pending() {
     dead.swap(pending_);
     pending_count_.store(0, std::memory_order_relaxed);
   }
-  for (auto& r : dead) {
-    if (r->on_answer_) r->on_answer_({});
-    r->op_.complete(Cause::kPeerLost);
-  }
+  for (auto& r : dead) lost(*r, Cause::kPeerLost);
+}
+
+// It is pending no more, and no answer will come.
+void Link::lost(Request& r, Cause cause) {
+  if (r.on_answer_) r.on_answer_({});
+  if (r.late_) r.late_();
+  r.op_.complete(cause);
 }
 
 int Link::advance() {
@@ -308,6 +312,7 @@ void Link::replied(Session& s, const Frame& f) {
   } else {
     r->reply_.assign(f.payload.begin(), f.payload.end());
   }
+  if (r->late_) r->late_();
   r->op_.complete(Cause::kOk);
 }
 
@@ -349,26 +354,31 @@ void Link::forget(const std::shared_ptr<Request>& request) {
   take_locked(request->number_);
 }
 
+bool Link::when_late(const std::shared_ptr<Request>& request, std::function<void()> late) {
+  Guard g(mu_);
+  const auto it = std::find(pending_.begin(), pending_.end(), request);
+  if (it == pending_.end()) return false;
+  request->late_ = std::move(late);
+  return true;
+}
+
 void Link::give_up(Nanos asked_before) {
-  std::vector<std::shared_ptr<Request>> lost;
+  std::vector<std::shared_ptr<Request>> given_up;
   std::shared_ptr<Session> session;
   {
     Guard g(mu_);
     std::erase_if(pending_, [&](auto& p) {
       if (p->begun_at_ > asked_before) return false;
-      lost.push_back(p);
+      given_up.push_back(p);
       return true;
     });
     pending_count_.store(pending_.size(), std::memory_order_relaxed);
     session = current_;
   }
-  if (lost.empty()) return;
-  trace(kFacMem, kWarn, "link: {} requests are given up", lost.size());
+  if (given_up.empty()) return;
+  trace(kFacMem, kWarn, "link: {} requests are given up", given_up.size());
   retire(session);
-  for (auto& r : lost) {
-    if (r->on_answer_) r->on_answer_({});
-    r->op_.complete(Cause::kTimeout);
-  }
+  for (auto& r : given_up) lost(*r, Cause::kTimeout);
 }
 
 Result<std::vector<std::byte>> Link::call(uint16_t type, Bytes payload, Deadline deadline) {

@@ -59,7 +59,8 @@ class Session : public Receiver, public std::enable_shared_from_this<Session> {
   Fabric& fabric() { return *route_.fabric; }
 
   // One-sided, waiting. kOk: done. Everything else: the link may be broken, and what the operation
-  // was given stays in use until this Session is destroyed. `meanwhile` runs when it is on its way.
+  // was given stays in use until this Session is destroyed. `meanwhile` may run when it is on
+  // its way, unless others wait for the link, too.
   Cause read(void* to, size_t len, RemoteKey from, uint64_t offset, Deadline deadline,
              const std::function<void()>& meanwhile = {});
   Cause write(const void* from, size_t len, RemoteKey to, uint64_t offset, Deadline deadline);
@@ -149,6 +150,7 @@ class Request {
   Nanos begun_at_ = 0, sent_at_ = 0;  // the latter last; guarded by Link::mu_
   std::vector<std::byte> payload_, reply_;
   Callback on_answer_;
+  std::function<void()> late_;  // guarded by Link::mu_ while it is pending
 };
 
 class Link {
@@ -187,6 +189,9 @@ class Link {
   // link was condemned.
   Cause await(const std::shared_ptr<Request>& request, Deadline deadline);
   void forget(const std::shared_ptr<Request>& request);
+  // Of one that nobody may be waiting for any more: `late` runs once, with no lock held, when it is
+  // answered or ends without an answer, before it counts as over. False: it is over.
+  bool when_late(const std::shared_ptr<Request>& request, std::function<void()> late);
   // Ends as lost what was asked before then and has no answer, and the session with it: what of it
   // has not taken effect by the time the home welcomes the next session never will.
   void give_up(Nanos asked_before);
@@ -234,6 +239,7 @@ class Link {
   std::shared_ptr<Request> take_locked(uint64_t number) CMI_REQUIRES(mu_);
   void welcomed(Session& s, const Frame& f);
   void replied(Session& s, const Frame& f);
+  static void lost(Request& r, Cause cause);
   bool stalled(Session& s, Nanos since) const;
 
   const std::vector<Route> routes_;

@@ -1,6 +1,7 @@
 // Pages that are loaded again whenever they are dropped are brought up to date where they are
 // cached (protocol.md, rule 25), and the mutations of that rule.
 #include <doctest/doctest.h>
+#include <sched.h>
 #include <signal.h>
 
 #include <chrono>
@@ -79,6 +80,72 @@ TEST_SUITE("follow") {
       CHECK(load(s.reader, s.mine.at + 8).value == ++s.value);
     }
     CHECK(missed(s.reader) == misses);
+  }
+
+  TEST_CASE(
+      "three_pages_that_the_home_stores_to_beside_others_are_updated_and_a_fourth_is_dropped") {
+    Scene s;
+    constexpr uint64_t kFollowed = 4;
+    for (uint64_t page = 0; page < kFollowed; ++page) s.until_followed(page * kPage + 8);
+    const uint64_t misses = missed(s.reader), updates = updated(s.reader);
+    for (const uint64_t pages : {uint64_t{3}, kFollowed}) {
+      ++s.value;
+      REQUIRE(s.home.run(
+          [](uint64_t at, uint64_t n, uint64_t value) {
+            // The last one is of nobody.
+            for (uint64_t page = 0; page < n; ++page) {
+              if (store64(at + page * kPage + 8, value).cause() != 0) return false;
+            }
+            return store64(at + 7 * kPage, value).cause() == 0 && cmi_wmb() == 0;
+          },
+          s.exported.at, pages, s.value));
+      for (uint64_t page = 0; page < pages; ++page) {
+        CHECK(load(s.reader, s.mine.at + page * kPage + 8).value == s.value);
+      }
+    }
+    CHECK(updated(s.reader) == updates + 6);
+    CHECK(missed(s.reader) == misses + 1);
+  }
+
+  // Its answer comes when the caller has it no more in his hands, but in those of his handler, who
+  // loads what has been stored since.
+  TEST_CASE("a_swap_that_is_tried_again_does_not_come_over_what_was_stored_since") {
+    Scene s;
+    s.until_followed(8);
+    s.home.stop();
+    auto swap = s.reader.start(
+        [](uint64_t at, uint64_t from, int home) {
+          static uint64_t watched;
+          static int stopped;
+          watched = at;
+          stopped = home;
+          set_on_fault([](const Fault& /*fault*/) {
+            ::kill(stopped, SIGCONT);
+            while (!called_back()) ::sched_yield();
+            // Who fetches another page takes in what has come before it.
+            (void)*reinterpret_cast<volatile uint64_t*>(watched + kPage);
+            return *reinterpret_cast<volatile uint64_t*>(watched) != 0;
+          });
+          uint64_t found = 0;
+          int result = -1;
+          auto body = [&] {
+            result = CMIFN(ctxt(), 10, atm_cas)(ctxt(), reinterpret_cast<uint64_t*>(at), from,
+                                                from + 1, &found);
+          };
+          const Fault fault = guarded(body);
+          set_on_fault(nullptr);
+          return fault.cause() == CMI_ERROR_TRANSIENT && result == 0 && found == from;
+        },
+        s.mine.at + 8, s.value, static_cast<int>(s.home.pid()));
+    ++s.value;
+    for (const Deadline end = Deadline::in(20 * kSecond);
+         load(s.home, s.exported.at + 8).value != s.value;) {
+      REQUIRE(!end.passed());
+    }
+    REQUIRE(publish(s.writer, s.his.at + 8, ++s.value));
+    CHECK(swap.finish());
+    CHECK(load(s.reader, s.mine.at + 8).value == s.value);
+    CHECK(load(s.home, s.exported.at + 8).value == s.value);
   }
 
   TEST_CASE("who_does_not_load_it_any_more_is_not_told_for_ever") {
@@ -190,6 +257,26 @@ TEST_SUITE("follow-mutations") {
     bool undone = false;
     for (int i = 0; i < kTries && !undone; ++i) undone = swap(";mutate_update_any_generation=fail");
     CHECK(undone);
+  }
+
+  // The home tells everybody of a swap but who asked for it, also when nobody waits there any more.
+  TEST_CASE("the_copy_of_who_has_abandoned_a_swap_stays_old_when_it_is_kept") {
+    const auto abandon = [](const Env& env) {
+      Cluster cluster;
+      Process &home = cluster.spawn("home"), &swapper = cluster.spawn("swapper", env);
+      const Export exported = export_segment(home);
+      const Import mine = import_segment(swapper, exported);
+      REQUIRE(load(swapper, mine.at).value == 0);
+      home.stop();
+      CHECK(atm_cas(swapper, mine.at, 0, 1).fault.cause() == CMI_ERROR_TRANSIENT);
+      home.signal(SIGCONT);
+      // The answer to this one comes after that to the other.
+      CHECK(atm_cas(swapper, mine.at + 8, 0, 1).swapped);
+      CHECK(load(home, exported.at).value == 1);
+      return load(swapper, mine.at).value == 0;
+    };
+    for (int i = 0; i < 3; ++i) CHECK_FALSE(abandon({}));
+    CHECK(abandon({{"CMI_FAULT_POINT", "mutate_late_swap_kept=fail"}}));
   }
 
   // One thread is at the notice for long, so the home sends it again; another one, which waits for

@@ -47,9 +47,12 @@ Exception Importer::cas(const View& view, const std::byte* addr, uint64_t expect
     if (Exception e = ask_in_flux(imp, index, deadline); e != Exception::kNone) return e;
   }
 
+  // One that an earlier call has sent may have been made before what the page holds by now.
+  const bool sent_before = again && pending->request != nullptr;
   page.lock();
-  const bool quiet_page =
-      (page.state == PageState::kClean || page.state == PageState::kDirty) && !page.in_flight;
+  const bool quiet_page = !sent_before &&
+                          (page.state == PageState::kClean || page.state == PageState::kDirty) &&
+                          !page.in_flight;
   const uint32_t generation = page.generation;
   page.unlock();
 
@@ -58,7 +61,11 @@ Exception Importer::cas(const View& view, const std::byte* addr, uint64_t expect
           ? swap_by_provider(holder, offset, expected, desired, found, unknown, deadline)
           : swap_by_message(holder, offset, expected, desired, again, found, pending, unknown,
                             deadline);
-  if (e != Exception::kNone) return e;
+  if (e != Exception::kNone) {
+    // It may have been made, and whoever made it is told by nobody.
+    if (*unknown) invalidate(holder, {index, 1});
+    return e;
+  }
   if (*found != expected) count(parts_.stats.cas_lost);
   fault_point("cas_before_patch");
   if (fault_point_fails("mutate_cas_unpatched")) return Exception::kNone;
@@ -75,8 +82,7 @@ Exception Importer::swap_by_message(const std::shared_ptr<Import>& holder, uint6
                     pending->offset == offset && pending->expected == expected &&
                     pending->desired == desired;
   if (!same) {
-    if (pending->request != nullptr) pending->import->link->forget(pending->request);
-    *pending = {};
+    *pending = {};  // an earlier one that nobody comes back for is answered all the same
     // The home must have heard of this import before it takes its swaps.
     for (;;) {
       auto session = imp.link->session(deadline);
@@ -103,6 +109,7 @@ Exception Importer::swap_by_message(const std::shared_ptr<Import>& holder, uint6
   // time stays pending: the caller who tries again waits for it, and does not repeat it.
   (void)imp.link->await(pending->request, deadline);
   const bool over = pending->request->answered();
+  if (!over) swapped_late(holder, pending->request, static_cast<uint32_t>(offset / kPageSize));
   if (!over || pending->request->op().cause() != fabric::Cause::kOk) {
     if (over) {
       // Given up with its link: no answer will come, and whether it was made nobody knows.
@@ -138,6 +145,18 @@ Exception Importer::swap_by_message(const std::shared_ptr<Import>& holder, uint6
     default:
       return Exception::kToken;
   }
+}
+
+// The caller need not come back for the answer, and the home tells all but him of the swap: his own
+// copy goes when it has been made.
+void Importer::swapped_late(const std::shared_ptr<Import>& holder,
+                            const std::shared_ptr<fabric::Request>& request, uint32_t index) {
+  if (holder->through || fault_point_fails("mutate_late_swap_kept")) return;
+  const auto drop_it = [this, holder, index] {
+    const SignalsBlocked quiet;
+    invalidate(holder, {index, 1});
+  };
+  if (!holder->link->when_late(request, drop_it)) drop_it();
 }
 
 // A batch of its own, so that, should the home not answer in time, every later barrier waits for

@@ -316,6 +316,8 @@ class Importer {
   Exception swap_by_message(const std::shared_ptr<Import>& imp, uint64_t offset, uint64_t expected,
                             uint64_t desired, bool again, uint64_t* found, PendingCas* pending,
                             bool* unknown, Deadline deadline);
+  void swapped_late(const std::shared_ptr<Import>& holder,
+                    const std::shared_ptr<fabric::Request>& request, uint32_t index);
   std::shared_ptr<Batch> announce_swap(const std::shared_ptr<Import>& imp, uint64_t offset);
   Exception swap_by_provider(const std::shared_ptr<Import>& imp, uint64_t offset, uint64_t expected,
                              uint64_t desired, uint64_t* found, bool* unknown, Deadline deadline);
