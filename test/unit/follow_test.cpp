@@ -128,6 +128,31 @@ TEST_SUITE("follow") {
     CHECK_FALSE(follows.follows(7));
   }
 
+  TEST_CASE("who_asks_twice_under_one_epoch_is_sent_the_next_number") {
+    HolderFollows follows;
+    follows.follow(7, 3);
+    REQUIRE(follows.find(7) != nullptr);
+    follows.find(7)->number = 5;
+    follows.follow(7, 3);
+    CHECK(follows.find(7)->number == 5);
+    follows.follow(7, 4);
+    CHECK(follows.find(7)->number == 0);
+  }
+
+  TEST_CASE("a_page_that_comes_twice_has_one_entry_with_the_words_of_both") {
+    std::mt19937_64 rng(3);
+    std::vector<StoredPage> stored;
+    StoredWords both;
+    for (int i = 0; i < 2; ++i) {
+      const Diff d = diff_of(rng, i == 0 ? 3 : 3000);  // runs, and a bit for each byte
+      REQUIRE(words_of(Reader(d.wire), words_in(9, &stored)));
+      REQUIRE(words_of(Reader(d.wire), words_in(8, &stored)));
+      REQUIRE(words_of(Reader(d.wire), &both));
+    }
+    REQUIRE(stored.size() == 2);
+    for (const StoredPage& p : stored) CHECK(p.words == both);
+  }
+
   TEST_CASE("what_travels_is_every_word_that_was_stored_to_and_no_other") {
     std::mt19937_64 rng(1);
     for (const size_t bytes : {1, 2, 30, 700, 3000}) {

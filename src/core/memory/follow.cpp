@@ -1,7 +1,7 @@
 // Both halves of following a page, and what goes to who follows: whole words, as a diff.
 #include "core/memory/follow.hpp"
 
-#include <bit>
+#include <algorithm>
 #include <cstring>
 
 #include "core/base/fault_point.hpp"
@@ -62,7 +62,8 @@ void FollowedPages::stored_to(uint32_t page) {
 
 void HolderFollows::follow(uint32_t page, uint32_t epoch) {
   if (slots_.empty()) slots_.resize(kFollowSlots);
-  slots_[page % kFollowSlots] = {page, epoch, 0};
+  Slot& s = slots_[page % kFollowSlots];
+  if (s.page != page || s.epoch != epoch) s = {page, epoch, 0};
 }
 
 HolderFollows::Slot* HolderFollows::find(uint32_t page) {
@@ -71,11 +72,21 @@ HolderFollows::Slot* HolderFollows::find(uint32_t page) {
   return s.page == page && s.number < kFollowFor ? &s : nullptr;
 }
 
+StoredWords* words_in(uint32_t page, std::vector<StoredPage>* stored) {
+  const auto it = std::find_if(stored->begin(), stored->end(),
+                               [page](const StoredPage& p) { return p.page == page; });
+  if (it != stored->end()) return &it->words;
+  stored->push_back({page, {}});
+  return &stored->back().words;
+}
+
 bool words_of(Reader diff, StoredWords* words) {
   const auto runs = diff.get<uint16_t>();
   if (runs == kBitmap) {
     const Bytes bits = diff.bytes(sizeof(ChangedBits));
-    for (size_t i = 0; i < bits.size(); ++i) words->set(i, bits[i] != std::byte{0});
+    for (size_t i = 0; i < bits.size(); ++i) {
+      if (bits[i] != std::byte{0}) words->set(i);
+    }
     return diff.ok();
   }
   for (unsigned i = 0; i < runs; ++i) {

@@ -47,7 +47,7 @@ class FollowedPages {
   // An update has come to the page, which is clean and of this generation.
   Verdict told(uint32_t page, uint32_t epoch, uint32_t number, uint32_t generation);
   void applied(uint32_t page, uint32_t generation);
-  // What this node stores there itself is in the way.
+  // What this node does there itself, such as to store to it, is in the way.
   void stored_to(uint32_t page);
 
  private:
@@ -91,7 +91,9 @@ struct StoredPage {
   uint32_t page = 0;
   StoredWords words;
 };
-// Of a diff that apply_diff() takes. False: malformed.
+// Of the page's only entry, which is made where there is none.
+StoredWords* words_in(uint32_t page, std::vector<StoredPage>* stored);
+// Of a diff that apply_diff() takes, added to *words. False: malformed.
 bool words_of(Reader diff, StoredWords* words);
 // As a diff; the most that it takes. The page may be stored to meanwhile; no word is torn.
 void encode_words(const std::byte* page, const StoredWords& words, Writer& out);

@@ -10,6 +10,13 @@ namespace cmi::memory {
 
 namespace {
 constexpr size_t kUpdateHead = 3 * sizeof(uint32_t) + sizeof(uint16_t);
+constexpr size_t kMaxUpdatedPages = 3;  // of one notice, where the whole of each is new
+constexpr size_t kMaxUpdates = kMaxUpdatedPages * (kUpdateHead + kMaxWordsSize);
+static_assert(sizeof(uint64_t) + 2 * sizeof(uint32_t) + kMaxRanges * sizeof(PageRange) +
+                  kMaxUpdates <=
+              fabric::kMaxPayload);
+// Notices without an answer, from which on none takes updates along: they are kept until then.
+constexpr size_t kMostOwed = 256;
 
 void take_out(uint32_t page, std::vector<PageRange>* ranges) {
   for (size_t i = 0; i < ranges->size(); ++i) {
@@ -68,7 +75,7 @@ std::vector<StoredPage> Home::word_of(Segment& s, uint64_t offset) {
 std::vector<StoredPage> Home::whole_pages(Segment& s, const std::vector<PageRange>& ranges) {
   std::vector<StoredPage> stored;
   if (s.followed == 0) return stored;
-  size_t left = kMaxUpdates / kPageSize;
+  size_t left = kFollowSlots;  // who stores to more of them at once stores to none of them often
   for (const PageRange& r : ranges) {
     if (r.count > left) return {};
     left -= r.count;
@@ -76,6 +83,7 @@ std::vector<StoredPage> Home::whole_pages(Segment& s, const std::vector<PageRang
       if (followed(s, page)) stored.push_back({page, StoredWords().set()});
     }
   }
+  if (stored.size() > kMaxUpdatedPages) stored.resize(kMaxUpdatedPages);
   return stored;
 }
 
@@ -84,6 +92,7 @@ std::vector<std::byte> Home::updates_for(Segment& s, Holder& h,
                                          const std::vector<StoredPage>& stored,
                                          std::vector<PageRange>* ranges) {
   std::vector<std::byte> updates;
+  if (notices_.size() >= kMostOwed) return updates;
   for (const StoredPage& p : stored) {
     HolderFollows::Slot* const slot = h.follows.find(p.page);
     // What it may read by its token, of memory that there is, and that it may access.

@@ -47,7 +47,7 @@ struct Page {
   StoreMark mark;          // at the home, in client-inconsistent segments
   uint32_t twin = 0;       // index in the twin pool; != 0 in kDirty and kZappedDirty
   uint32_t generation =
-      0;  // raised by fetch, map, zap, patch and the start of a write-back (rule 12)
+      0;  // raised whenever the page may be another one than before (rules 12 and 25)
 
   void lock() {
     // Acquire pairs with the release in unlock: what the last holder did to the page is seen.

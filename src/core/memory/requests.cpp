@@ -330,8 +330,7 @@ void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader 
       WireStatus stored = WireStatus::kOk;
       if (!announce) {
         if (!gone && followed(*s, page)) {
-          of_followed.push_back({page, {}});
-          (void)words_of(in, &of_followed.back().words);
+          (void)words_of(in, words_in(page, &of_followed));
         }
         stored = store_diff(in, at);
       } else if (!gone) {

@@ -6,9 +6,14 @@
 
 namespace cmi::memory {
 
+namespace {
+constexpr size_t kMostPending = 64;  // requests without an answer, from which on no more is asked
+}  // namespace
+
 // The page has been fetched. Nobody waits for the answer: until the home has heard of it, notices
 // drop the page.
 void Importer::follow(Import& imp, uint32_t index) {
+  if (imp.link->pending() >= kMostPending) return;
   Page& page = imp.table[index];
   page.lock();
   const uint32_t epoch =

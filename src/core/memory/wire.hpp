@@ -140,9 +140,8 @@ inline constexpr std::array<std::byte, 12> kAboutHome{};
 
 inline constexpr size_t kMaxThrough = kPageSize;  // bytes of one load or store at home
 
-inline constexpr uint32_t kMaxRanges = 2048;      // of one notice
-inline constexpr size_t kMaxUpdates = 12 * 1024;  // bytes of one notice, beside those
-inline constexpr uint32_t kRegionPages = 512;     // 2 MiB: what the directory knows one by one
+inline constexpr uint32_t kMaxRanges = 2048;   // of one notice
+inline constexpr uint32_t kRegionPages = 512;  // 2 MiB: what the directory knows one by one
 // Of one acknowledgement: regions that the importer has let go of, u32 region, u32 epoch each.
 inline constexpr uint32_t kMaxLetGo = 1024;
 
