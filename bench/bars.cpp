@@ -73,7 +73,8 @@ Verdict judge(const Bar& bar, const Figures& f, const Figures* of) {
   if (meets(bar, f.value, f.ratio, of)) return Verdict::kMet;
   // So that a regression is seen where the bar itself says nothing.
   constexpr double kNearFloor = 1.25;
-  if (f.floor > 0 && !meets(bar, f.floor, f.floor_ratio, of) && f.of_floor <= kNearFloor) {
+  const double beyond = bar.kind == Bar::kRatioAtLeast ? 1 / f.of_floor : f.of_floor;
+  if (f.floor > 0 && !meets(bar, f.floor, f.floor_ratio, of) && beyond <= kNearFloor) {
     return Verdict::kImpossible;
   }
   return Verdict::kMissed;

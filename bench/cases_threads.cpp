@@ -106,10 +106,61 @@ class ManyMisses {
   Stats before_{};
 };
 
+// The same pages by a bare handler, in each thread with raw's endpoint of that thread. A page is
+// mapped when it is there, as in any process with several threads.
+class ManyBareMisses {
+ public:
+  ManyBareMisses(Bench& bench, size_t pages)
+      : bench_(bench), trap_(make_trap(2 * pages)), order_(random_order(pages, 11)) {
+    if (trap_ == nullptr) return;
+    trap_->set_fetch([this](size_t page, const Trap::Meanwhile& prefetch_and_map) {
+      const Raw& raw = bench_.raw;
+      t_endpoint->read(t_peer, raw.polling, trap_->content(page), kPage, page * kPage);
+      prefetch_and_map();
+    });
+    trap_->zap(0, 2 * pages);
+  }
+  double once(std::vector<std::unique_ptr<RawEndpoint>>& endpoints, fi_addr_t* peers, bool yields) {
+    if (next_ + kTogether > order_.size()) {
+      trap_->zap(0, 2 * order_.size());
+      next_ = 0;
+    }
+    const size_t n = endpoints.size(), from = next_;
+    next_ += kTogether;
+    for (auto& e : endpoints) e->set_yields(yields);
+    return megabytes_per_second(together(
+        bench_.cpus, n, [] { return 0; },
+        [&](size_t thread) {
+          t_endpoint = endpoints[thread].get();
+          t_peer = peers[thread];
+          for (size_t i = thread; i < kTogether; i += n) {
+            const uint32_t p = 2 * order_[from + i];
+            must(word(trap_->page(p), 0) == stamp(p, 0), "a bare load did not fetch its page");
+          }
+        }));
+  }
+  std::vector<FloorSide> side(const std::function<double()>& once) {
+    if (trap_ == nullptr) return {};
+    std::vector<FloorSide> floor{trapped(*trap_, once)};
+    floor[0].side.warm = 1;
+    return floor;
+  }
+
+ private:
+  static inline thread_local RawEndpoint* t_endpoint = nullptr;
+  static inline thread_local fi_addr_t t_peer = FI_ADDR_UNSPEC;
+
+  Bench& bench_;
+  std::unique_ptr<Trap> trap_;
+  std::vector<uint32_t> order_;
+  size_t next_ = 0;
+};
+
 }  // namespace
 
 void threads(Bench& b) {
   ManyMisses misses(b, 4 * kTogether);
+  ManyBareMisses bare(b, 4 * kTogether);
   for (size_t n : {1, 2, 4, 8}) {
     std::vector<std::unique_ptr<RawEndpoint>> endpoints;
     std::vector<fi_addr_t> peers;
@@ -137,12 +188,14 @@ void threads(Bench& b) {
     Side ours{[&] { return misses.ours(n); }};
     Side raw{[&] { return misses.raw(endpoints, peers.data(), yields); }};
     ours.warm = raw.warm = 1;
-    const Measured m = alternate(b, ours, raw, b.scaled(40, 8), 4);
+    const Measured m =
+        alternate(b, ours, raw, b.scaled(40, 8), 4, RawMode::kPoll,
+                  bare.side([&] { return bare.once(endpoints, peers.data(), yields); }));
     b.report.row({"threads_" + std::to_string(n), "MB/s", spread_of(m.ours), spread_of(m.raw),
                   std::to_string(n) + (n == 1 ? " thread" : " threads") +
                       ", each fi_read of 4 KiB on an endpoint of its own, " +
                       (yields ? "yielding" : "polling") + ", the best here",
-                  m.discarded});
+                  m.discarded, floor_of(m)});
   }
   misses.check();
 }

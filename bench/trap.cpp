@@ -126,10 +126,23 @@ void Trap::serve(size_t index, bool store) {
     must(ioctl(fd_, UFFDIO_CONTINUE, &arg) == 0, "UFFDIO_CONTINUE failed");
     mapped_[index] = true;
   };
+  const auto prefetch = [&] {
+    for (size_t line = 0; line < kPage; line += 64) {
+      __builtin_prefetch(content(index) + line, 1);
+      if (store) __builtin_prefetch(twins_.data() + index * kPage + line, 1);
+    }
+  };
   // Only this thread comes to the page, and not before it returns from here.
-  if (absent && fetch_) fetch_(index, std::ref(map));
+  const auto meanwhile = [&] {
+    prefetch();
+    map();
+  };
+  if (absent && fetch_) fetch_(index, std::ref(meanwhile));
   if (absent && !fetch_) map();
-  if (!absent && mark_) mark_(index);
+  if (!absent && mark_) {
+    prefetch();
+    mark_(index);
+  }
   if (store) std::memcpy(twins_.data() + index * kPage, content(index), kPage);
   if (!absent) {
     uffdio_writeprotect allow{};

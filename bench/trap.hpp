@@ -1,7 +1,8 @@
 // The least that memory behind page faults costs: a userfaultfd, a handler of SIGBUS and a file of
 // its own, none of it the library's. What the library's paths are compared with beside raw
-// libfabric: a handler that does one thing, without locks, states or lists. One thread touches the
-// view; the calls below are its as well, but that another one may take pages from under it.
+// libfabric: a handler that does one thing, without locks, states or lists. One thread at a time
+// touches a page; the calls below are its as well, but that another one may take pages from under
+// it.
 #pragma once
 
 #include <signal.h>
@@ -27,9 +28,9 @@ class Trap {
   void restore();
 
   // Who touches an absent page of the view faults: `fetch`, if set, fills its content and runs what
-  // it is given meanwhile, which maps it; at a load protected from stores, at a store with its twin
-  // copied afterwards. Who stores to a protected one faults: after `mark`, if set, its twin is
-  // copied and the protection taken away.
+  // it is given meanwhile or afterwards, which maps it; at a load protected from stores, at a store
+  // with its twin copied afterwards. Who stores to a protected one faults: after `mark`, if set,
+  // its twin is copied and the protection taken away.
   std::byte* page(size_t index) const { return view_ + index * kPage; }
   std::byte* content(size_t index) const { return service_ + index * kPage; }
   using Meanwhile = std::function<void()>;
