@@ -768,7 +768,8 @@ typedef int cmi_fn_wmb_fn(cmi_ctxt* ctxt);
 
 /**
  * Read barrier: loads before it are done before loads after it. A fence of the CPU and nothing
- * more: pages cached here are dropped when another node publishes stores to them.
+ * more: pages cached here are dropped, or brought up to date, when another node publishes stores to
+ * them.
  * [libcmi(3), rmb_fn]
  */
 typedef int cmi_fn_rmb_fn(cmi_ctxt* ctxt);
