@@ -33,6 +33,8 @@ constexpr Bar kBars[] = {
     {"home_wmb_0_1G", Bar::kValueAtMost, 1.5, "home_wmb_0_1M"},
     {"home_wmb_10_1G", Bar::kValueAtMost, 1.5, "home_wmb_10_1M"},
     // Grows as raw does.
+    {"threads_2", Bar::kRatioAtLeast, 0.9, "threads_1"},
+    {"threads_4", Bar::kRatioAtLeast, 0.9, "threads_1"},
     {"threads_8", Bar::kRatioAtLeast, 0.9, "threads_1"},
 };
 }  // namespace
@@ -62,8 +64,9 @@ static bool meets(const Bar& bar, double value, double ratio, const Figures* of)
   return false;
 }
 
-Figures::Figures(double median, double raw, double floor_median)
+Figures::Figures(double median, double raw_median, double floor_median)
     : value(median),
+      raw(raw_median),
       ratio(raw > 0 ? median / raw : 0),
       floor(floor_median),
       floor_ratio(raw > 0 ? floor_median / raw : 0),

@@ -19,10 +19,10 @@ const Bar* bar_of(const std::string& row);
 
 // What a row is judged by; 0 where there is no raw, or no floor.
 struct Figures {
-  double value, ratio;
+  double value, raw, ratio;
   double floor, floor_ratio;  // the floor's own, and its ratio to raw
   double of_floor;            // value to floor
-  Figures(double median, double raw, double floor_median);
+  Figures(double median, double raw_median, double floor_median);
 };
 
 enum class Verdict {

@@ -15,6 +15,7 @@ const std::vector<Case>& all_cases() {
       {"store_hit", store_hit, {"store_hit"}},
       {"load_miss_4k", load_miss, {"load_miss_4k"}},
       {"load_miss_idle", load_miss_idle, {"load_miss_idle"}},
+      {"load_miss_asleep", load_miss_asleep, {"load_miss_asleep"}},
       {"load_miss_busy", load_miss_busy, {"load_miss_busy"}},
       {"store_first", store_first_case, {"store_first", "store_first_inconsist"}},
       {"store_miss_4k", store_miss, {"store_miss_4k", "store_miss_consist"}},

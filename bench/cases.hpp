@@ -109,6 +109,7 @@ Measured alternate(Bench& bench, const Side& ours, const Side& raw, size_t count
 void load_hit(Bench& b);
 void load_miss(Bench& b);
 void load_miss_idle(Bench& b);
+void load_miss_asleep(Bench& b);
 void load_miss_busy(Bench& b);
 void read_seq(Bench& b);
 // cases_store.cpp

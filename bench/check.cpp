@@ -26,6 +26,7 @@ Figures median_of(const std::vector<Figures>& all) {
   };
   Figures m(0, 0, 0);
   m.value = spread_of(each(&Figures::value)).median;
+  m.raw = spread_of(each(&Figures::raw)).median;
   m.ratio = spread_of(each(&Figures::ratio)).median;
   m.floor = spread_of(each(&Figures::floor)).median;
   m.floor_ratio = spread_of(each(&Figures::floor_ratio)).median;
@@ -86,7 +87,7 @@ void write_json(const std::string& path, const std::vector<std::vector<Outcome>>
     if (all.empty()) continue;  // a sitting has failed, and with it the check
     const Figures f = median_of(all);
     o.value = f.value;
-    o.raw = f.ratio > 0 ? f.value / f.ratio : 0;
+    o.raw = f.raw;
     o.floor = f.floor;
     json_lines(json, o);
   }

@@ -38,6 +38,12 @@ inline void sleep_for(double nanos) {
   nanosleep(&t, nullptr);
 }
 
+// The same, awake.
+inline void compute_for(double nanos) {
+  for (const double until = now() + nanos; now() < until;) {
+  }
+}
+
 // The CPUs that this process may use when it starts.
 std::vector<int> allowed_cpus();
 // Pins the calling thread, and the threads that it starts afterwards. -1: leaves it alone.
