@@ -113,8 +113,8 @@ Placement place() {
   Placement p{};
   const size_t n = cpus.size();
   for (int role = 0; role < kRoles; ++role) {
-    const size_t at = static_cast<size_t>(role < kOther1 ? role : role - kOther1) % n;
-    p.cpu[role] = n < 2 ? -1 : cpus[role < kOther1 ? at : n - 1 - at];
+    const auto at = static_cast<size_t>(role < kOther1 ? role : role - kOther1);
+    p.cpu[role] = n < 2 ? -1 : cpus[role < kOther1 ? at : n - 1 - at % n];
   }
   p.others_share = cpus.size() < kRoles;
   if (cpus.size() >= 2) p.peer_threads.assign(cpus.begin() + 1, cpus.end());
