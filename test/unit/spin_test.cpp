@@ -51,6 +51,12 @@ TEST_CASE("a_yield_that_changes_nothing_is_not_repeated_for_a_while") {
   CHECK(!here.crowded(kStart));
 }
 
+TEST_CASE("a_yield_that_changes_nothing_is_repeated_while_others_of_the_process_wait") {
+  Company here;
+  here.yielded(kStart, kQuick, 1);
+  CHECK(here.alone_until() <= kStart);
+}
+
 TEST_CASE("a_processor_is_shared_while_yields_take_a_turn_of_somebody_who_does_not_compute") {
   Company here;
   CHECK(!here.shared(kStart));

@@ -16,7 +16,8 @@ class Company {
   // turns with it.
   void yielded(Nanos t, Nanos took, int others) {
     shared_ = took >= kNobody;
-    if (!shared_) alone_until_ = t + kAloneFor;
+    // Where others wait, the scheduler has passed them over, as it does when they are ahead.
+    if (!shared_ && others == 0) alone_until_ = t + kAloneFor;
     const bool lengthy = took > kLong * (1 + others);
     // Once may be somebody who had something short to do, such as to start a thread.
     if (lengthy && (lengthy_ || t < crowded_until_ + kCrowdedFor)) crowded_until_ = t + kCrowdedFor;
