@@ -7,7 +7,7 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
   set(CMI_DISCOVER_SCRIPT ${CMAKE_CURRENT_LIST_FILE})
 
   # cmi_discover_tests(target kind): uses CMI_TEST_TIMEOUT, CMI_TEST_ENVIRONMENT,
-  # CMI_TEST_VARIANTS, CMI_TEST_BRIEF_VARIANTS and CMI_TEST_PROVIDERS.
+  # CMI_TEST_VARIANTS, CMI_TEST_BRIEF_VARIANTS, CMI_TEST_THREADS_VARIANTS and CMI_TEST_PROVIDERS.
   function(cmi_discover_tests target kind)
     set(cases ${CMAKE_CURRENT_BINARY_DIR}/${target}_cases.cmake)
     add_custom_command(TARGET ${target} POST_BUILD
@@ -16,6 +16,8 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
         -D "VARIANT_VARIANTS=${CMI_TEST_VARIANTS}" -D "VARIANT_SUITES=${CMI_TEST_VARIANT_SUITES}"
         -D "BRIEF_VARIANTS=${CMI_TEST_BRIEF_VARIANTS}"
         -D "BRIEF_SUITES=${CMI_TEST_BRIEF_SUITES}"
+        -D "THREADS_VARIANTS=${CMI_TEST_THREADS_VARIANTS}"
+        -D "THREADS_SUITES=${CMI_TEST_THREADS_SUITES}"
         -D "PROVIDERS=${CMI_TEST_PROVIDERS}" -D "PROVIDER_CASES=${CMI_TEST_PROVIDER_CASES}"
         -D CASES=${cases} -P ${CMI_DISCOVER_SCRIPT}
       BYPRODUCTS ${cases} VERBATIM)
@@ -99,8 +101,8 @@ foreach(line IN LISTS lines)
       add_case("provider/${prefix}/${name}" provider "${TEST_ENVIRONMENT};${value}")
     endforeach()
   endif()
-  if(KIND STREQUAL "litmus" OR line MATCHES " filename=\"[^\"]*_nodes_test\\.cpp\"")
-    foreach(which VARIANT BRIEF)
+  if(KIND MATCHES "^(litmus|fault|through)$" OR line MATCHES " filename=\"[^\"]*_nodes_test\\.cpp\"")
+    foreach(which VARIANT BRIEF THREADS)
       if(NOT suite IN_LIST ${which}_SUITES)
         continue()
       endif()

@@ -128,6 +128,30 @@ TEST_SUITE("fault-threads") {
     CHECK(scene.peer->run(write_once, scene.import.at) == 8);
   }
 
+  // The thread that takes the fault waits for as long as it may; the one that faults, no longer.
+  TEST_CASE("an_access_to_a_silent_home_is_tried_for_one_timeout_and_a_system_call_for_one_more") {
+    Scene scene;
+    if (scene.peer == nullptr) return;
+    REQUIRE(publish(scene.home, scene.exported.at, 7));
+    const auto tried = [&] { return scene.peer->run([] { return stats().load_misses; }); };
+    const auto write_once = [](uint64_t at) {
+      const Fd file(static_cast<int>(::memfd_create("copy", MFD_CLOEXEC)));
+      return result(::write(file.get(), reinterpret_cast<void*>(at), 8));
+    };
+    scene.home.stop();
+    const uint64_t before = tried();
+    CHECK(load(*scene.peer, scene.import.at).cause() == CMI_ERROR_TRANSIENT);
+    CHECK(tried() == before + 1);
+    // The next one waits again, whoever it is.
+    CHECK(scene.peer->run(write_once, scene.import.at) == -EFAULT);
+    CHECK(tried() == before + 2);
+    // Why it failed is what an access finds that comes at once.
+    CHECK(load(*scene.peer, scene.import.at).cause() == CMI_ERROR_TRANSIENT);
+    scene.home.signal(SIGCONT);
+    CHECK(load_until(*scene.peer, scene.import.at, 7) == 7);
+    CHECK(scene.peer->run(write_once, scene.import.at) == 8);
+  }
+
   TEST_CASE("what_one_thread_may_not_do_does_not_keep_another_from_its_page") {
     // One thread stores through a read-only view, others load the same page meanwhile.
     Scene scene;

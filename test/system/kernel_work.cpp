@@ -44,7 +44,7 @@ extern "C" __attribute__((visibility("default"))) int ioctl(int fd, unsigned lon
   } else if (request == UFFDIO_WRITEPROTECT) {
     add(protections, 1);
     add(protected_pages, static_cast<const uffdio_writeprotect*>(argument)->range.len / kPageBytes);
-  } else {
+  } else if (request != UFFDIO_WAKE) {  // of a thread whose fault was answered before
     add(others, 1);
   }
   return static_cast<int>(::syscall(SYS_ioctl, fd, request, argument));

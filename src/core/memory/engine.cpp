@@ -138,8 +138,11 @@ Exception Engine::on_fault(const View& view, const std::byte* addr, bool write, 
   // import it may be what fault threads say that an access failed with.
   if (broken && (view.import == nullptr || fault_threads_ == nullptr)) return Exception::kNotOurs;
   // With fault threads this is a page that one of them has poisoned.
-  if (fault_threads_ != nullptr && view.import != nullptr) importer_->unpoison(view, addr);
-  const Exception e = try_access(view, addr, write);
+  const bool poisoned = fault_threads_ != nullptr && view.import != nullptr;
+  if (poisoned) importer_->unpoison(view, addr);
+  const Exception e = poisoned && fault_threads_->waited_in_vain(addr)
+                          ? Exception::kTransient
+                          : try_access(view, addr, write);
   if (e != Exception::kNone && e != Exception::kNotOurs) {
     count(stats_.exceptions);
     if (view.import != nullptr) count(view.import->stats.exceptions);

@@ -4,8 +4,11 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <iterator>
 #include <system_error>
 
 #include "core/base/library_thread.hpp"
@@ -15,6 +18,8 @@ namespace cmi::memory {
 namespace {
 constexpr int kThreads = 4;
 constexpr Nanos kPoisonedFor = 100 * kMilli;
+
+uintptr_t page_of(const std::byte* addr) { return reinterpret_cast<uintptr_t>(addr) / kPageSize; }
 }  // namespace
 
 FaultThreads::FaultThreads(Importer& importer, FaultTarget& target)
@@ -22,7 +27,8 @@ FaultThreads::FaultThreads(Importer& importer, FaultTarget& target)
 
 Status FaultThreads::start() {
   stop_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!stop_) return Status::kNoMem;
+  due_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  if (!stop_ || !due_) return Status::kNoMem;
   SignalsBlocked inherited_by_the_threads;
   try {
     for (int i = 0; i < kThreads; ++i) threads_.emplace_back(&FaultThreads::run, this);
@@ -41,14 +47,14 @@ FaultThreads::~FaultThreads() {
 void FaultThreads::run() {
   pthread_setname_np(pthread_self(), "cmi-fault");
   const LibraryThread here;
-  pollfd waiting[2] = {{stop_.get(), POLLIN, 0}, {importer_.userfault().fd(), POLLIN, 0}};
+  pollfd waiting[] = {
+      {stop_.get(), POLLIN, 0}, {importer_.userfault().fd(), POLLIN, 0}, {due_.get(), POLLIN, 0}};
   for (;;) {
-    const int patience = any_poisoned_.load() ? static_cast<int>(kPoisonedFor / kMilli) : -1;
-    ::poll(waiting, 2, patience);
+    ::poll(waiting, std::size(waiting), -1);
     if (waiting[0].revents != 0) return;
     Userfault::Fault fault;
     if (importer_.userfault().next_fault(&fault)) serve(fault);
-    if (any_poisoned_.load()) unpoison_old();
+    if (waiting[2].revents != 0) unpoison_old();
   }
 }
 
@@ -65,27 +71,53 @@ void FaultThreads::serve(const Userfault::Fault& fault) {
     importer_.userfault().wake(fault.addr - in_page, kPageSize);
     return;
   }
-  {
-    Guard g(mu_);
-    poisoned_.push_back({view, fault.addr, now()});
-    any_poisoned_.store(true);
-  }
+  Guard g(mu_);
+  // The end of an earlier poison must not be that of this one. What another thread has not heard of
+  // yet stays; it is as old as this where both have waited for one home.
+  std::erase_if(poisoned_, [&](const Poisoned& p) {
+    return page_of(p.addr) == page_of(fault.addr) && (p.in_vain == 0 || p.in_vain == fault.thread);
+  });
+  poisoned_.push_back({view, fault.addr, now(), e == Exception::kTransient ? fault.thread : 0});
+  any_poisoned_.store(true);
   importer_.poison(*view, fault.addr);
+  if (poisoned_.size() == 1) end_first_in_time();
+}
+
+bool FaultThreads::waited_in_vain(const std::byte* addr) {
+  if (!any_poisoned_.load()) return false;
+  const pid_t self = gettid();
+  Guard g(mu_);
+  for (Poisoned& p : poisoned_) {
+    if (p.in_vain != self || page_of(p.addr) != page_of(addr)) continue;
+    p.in_vain = 0;
+    return true;
+  }
+  return false;
 }
 
 void FaultThreads::unpoison_old() {
-  const Nanos old = now() - kPoisonedFor;
-  for (;;) {
-    Poisoned first;
-    {
-      Guard g(mu_);
-      if (poisoned_.empty() || poisoned_.front().since > old) return;
-      first = poisoned_.front();
+  for (bool more = true; more;) {
+    std::shared_ptr<const View> view;  // let go without the lock
+    Guard g(mu_);
+    more = !poisoned_.empty() && poisoned_.front().since + kPoisonedFor <= now();
+    if (more) {
+      view = poisoned_.front().view.lock();
+      if (view != nullptr) importer_.unpoison(*view, poisoned_.front().addr);
       poisoned_.erase(poisoned_.begin());
+    } else {
       any_poisoned_.store(!poisoned_.empty());
+      end_first_in_time();
     }
-    if (const auto view = first.view.lock()) importer_.unpoison(*view, first.addr);
   }
+}
+
+void FaultThreads::end_first_in_time() {
+  itimerspec span{};  // none
+  if (!poisoned_.empty()) {
+    const Nanos left = std::max<Nanos>(poisoned_.front().since + kPoisonedFor - now(), 1);
+    span.it_value = {left / kSecond, left % kSecond};
+  }
+  timerfd_settime(due_.get(), 0, &span, nullptr);
 }
 
 }  // namespace cmi::memory

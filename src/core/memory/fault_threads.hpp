@@ -3,8 +3,9 @@
 //
 // What can be served is, and the faulting thread goes on. What cannot is decided in the thread
 // itself: its page is poisoned, so that a system call fails with EFAULT, and a load or store raises
-// SIGBUS, whose handler tries once more, as it does in the other mode, and raises the exception. A
-// page is poisoned for a tenth of a second at most: the cause may go away, and it is nobody else's.
+// SIGBUS, whose handler tries once more, as it does in the other mode, and raises the exception; at
+// once where it has been waited for in vain. A page is poisoned for a tenth of a second at most:
+// the cause may go away, and it is nobody else's.
 //
 // Several threads, because one may wait for a fetch while another page is there at once. Each
 // blocks all signals and holds a view only while it serves a fault.
@@ -28,20 +29,27 @@ class FaultThreads {
 
   Status start();
 
+  // Whether the calling thread's access to this page has just been tried for as long as it may be.
+  // Says so once. Any thread, signal handlers too.
+  bool waited_in_vain(const std::byte* addr);
+
  private:
   struct Poisoned {
     std::weak_ptr<const View> view;
     const std::byte* addr;
     Nanos since;
+    pid_t in_vain;  // the thread that it was waited for in vain for, or 0
   };
   void run();
   void serve(const Userfault::Fault& fault);
   void unpoison_old();
+  void end_first_in_time() CMI_REQUIRES(mu_);  // sets due_
 
   Importer& importer_;
   FaultTarget& target_;
-  Fd stop_;  // an eventfd, readable for good once they are to end
-  Mutex mu_;
+  Fd stop_;   // an eventfd, readable for good once they are to end
+  Fd due_;    // a timer, readable when a page has been poisoned for long enough
+  Mutex mu_;  // before a page's lock
   std::vector<Poisoned> poisoned_ CMI_GUARDED_BY(mu_);  // the oldest first
   std::atomic<bool> any_poisoned_{false};
   std::vector<std::thread> threads_;

@@ -343,9 +343,7 @@ void Importer::poison(const View& view, const std::byte* addr) {
   std::byte* const at = view.addr + index * kPageSize;
   Page& page = view.import->table[index];
   page.lock();
-  // Only an empty entry of the page table takes the poison: no page, and no write protection.
   zap(at, kPageSize);
-  userfault_.unprotect(at, kPageSize);
   userfault_.poison(at, kPageSize);
   page.unlock();
 }

@@ -215,12 +215,6 @@ void Userfault::wake(void* addr, size_t len) {
   ioctl(fd_.get(), UFFDIO_WAKE, &r);
 }
 
-void Userfault::poison(void* addr, size_t len) {
-  PoisonArg p{};
-  p.range = {reinterpret_cast<uint64_t>(addr), len};
-  if (ioctl(fd_.get(), kPoison, &p) != 0) wake(addr, len);
-}
-
 bool Userfault::map(void* addr, size_t len, bool writable) {
   // Without CONTINUE_MODE_WP there is a moment in which a store gets through. Where stores are
   // legal the caller keeps a twin to find them by.
@@ -278,6 +272,16 @@ bool Userfault::protect(void* addr, size_t len, size_t page) {
 
 void Userfault::unprotect(void* addr, size_t len, size_t page) {
   write_protect(fd_.get(), addr, len, 0, page);
+}
+
+// Only an entry of the page table that is quite empty takes the poison, one that is write-protected
+// does not. Nobody is woken before it is there: he would fault once more, for a thread to serve
+// when he is gone.
+void Userfault::poison(void* addr, size_t len) {
+  write_protect(fd_.get(), addr, len, UFFDIO_WRITEPROTECT_MODE_DONTWAKE, kPageSize);
+  PoisonArg p{};
+  p.range = {reinterpret_cast<uint64_t>(addr), len};
+  if (ioctl(fd_.get(), kPoison, &p) != 0) wake(addr, len);
 }
 
 void zap(void* addr, size_t len) {

@@ -63,7 +63,7 @@ class Userfault {
   int fd() const { return fd_.get(); }
   void wake(void* addr, size_t len);  // who waits there tries again
   // Whoever touches a page of the range next gets SIGBUS, or EFAULT from its system call, until it
-  // is zapped; wakes. Pages that are mapped stay as they are.
+  // is zapped; wakes, once. Pages that are mapped stay as they are.
   void poison(void* addr, size_t len);
 
   static const KernelFeatures& features();
