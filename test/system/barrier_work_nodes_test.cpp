@@ -116,21 +116,6 @@ void cache(Process& process, uint64_t at, uint64_t pages) {
       at, pages));
 }
 
-void limit_cache(Process& process, cmi_seg seg, size_t bytes) {
-  REQUIRE(process
-              .run(
-                  [](cmi_seg s, size_t n) {
-                    cmi_ctl_cfg cfg{};
-                    cfg.cache.seg_hndl = s;
-                    cfg.cache.mpool_sz = n;
-                    const int failed =
-                        CMIFN(ctxt(), 10, cmi_ctl)(ctxt(), CMI_CTL_CACHE_RSEG_SET, &cfg);
-                    return answer(failed, failed != 0);
-                  },
-                  seg, bytes)
-              .ok());
-}
-
 struct Scene {
   explicit Scene(uint64_t size)
       : exported(export_segment(home, size, kAllRights, CMI_SEG_NORESERVE)),
@@ -199,7 +184,7 @@ TEST_SUITE("work") {
     for (const uint64_t size : kSizes) {
       for (const uint64_t cached : {kSmall, kLarge}) {
         Scene s(size);
-        if (cached == kSmall) limit_cache(s.peer, s.import.seg, kMiB);
+        if (cached == kSmall) REQUIRE(set_cache(s.peer, s.import.seg, kMiB).ok());
         cache(s.peer, s.import.at, std::min(cached, size / kPage));
         for (const uint64_t dirty : {0, 1, 10, 100}) {
           CAPTURE(size);

@@ -12,18 +12,6 @@ namespace {
 constexpr uint64_t kPages = 2048;
 constexpr size_t kSize = kPages * kPage;
 
-Answer set_cache(Process& process, cmi_seg seg, size_t bytes) {
-  return process.run(
-      [](cmi_seg s, size_t n) {
-        cmi_ctl_cfg cfg{};
-        cfg.cache.seg_hndl = s;
-        cfg.cache.mpool_sz = n;
-        const int failed = CMIFN(ctxt(), 10, cmi_ctl)(ctxt(), CMI_CTL_CACHE_RSEG_SET, &cfg);
-        return answer(failed, failed != 0);
-      },
-      seg, bytes);
-}
-
 Answer cache_of(Process& process, cmi_seg seg) {
   return process.run(
       [](cmi_seg s) {
@@ -130,6 +118,41 @@ TEST_SUITE("cache") {
     CHECK(shared_memory(peer) < before + (6 << 20));
     REQUIRE(set_cache(peer, import.seg, kSize).ok());
     CHECK(wrong_pages(peer, import.at, 5000) == 0);
+  }
+
+  // Each process that attaches an import has a cache of its own.
+  TEST_CASE("a_process_that_shares_an_import_evicts_from_its_own_cache_and_loses_no_store") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& importer = cluster.spawn("peer");
+    Process& sibling = cluster.spawn("peer");
+    const Export exported = export_segment(home, kSize);
+    const Import import = import_segment(importer, exported);
+    REQUIRE(set_cache(sibling, CMI_SEG_ALL, 1 << 20).ok());
+    REQUIRE(cmi_enb(sibling, 1).ok());
+    const Answer view = seg_at(sibling, import.seg);
+    REQUIRE(view.ok());
+    const auto evicted = [](Process& process) {
+      return process.run([] { return stats().pages_evicted; });
+    };
+    const uint64_t before = shared_memory(sibling);
+    fill(home, exported.at, 1000);
+    REQUIRE(wmb(home).ok());
+    CHECK(wrong_pages(importer, import.at, 1000) == 0);
+    CHECK(wrong_pages(sibling, view.at(), 1000) == 0);
+    CHECK(evicted(sibling) > kPages / 2);
+    fill(sibling, view.at(), 5000);
+    CHECK(wrong_pages(sibling, view.at(), 5000) == 0);
+    REQUIRE(wmb(sibling).ok());
+    CHECK(wrong_pages(home, exported.at, 5000) == 0);
+    CHECK(wrong_pages(importer, import.at, 5000) == 0);
+    // Cached pages count twice, in both mappings; there is room for those under way.
+    CHECK(shared_memory(sibling) < before + (6 << 20));
+    // What the importer stores it sees, too, whatever it has had to give up.
+    fill(importer, import.at, 9000);
+    REQUIRE(wmb(importer).ok());
+    CHECK(wrong_pages(sibling, view.at(), 9000) == 0);
+    CHECK(evicted(importer) == 0);
   }
 
   TEST_CASE("a_full_cache_loses_no_more_than_it_must") {

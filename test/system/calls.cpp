@@ -133,6 +133,18 @@ Answer seg_brk(Process& process, cmi_seg seg, uint64_t size) {
       seg, size);
 }
 
+Answer set_cache(Process& process, cmi_seg seg, size_t bytes) {
+  return process.run(
+      [](cmi_seg s, size_t n) {
+        cmi_ctl_cfg cfg{};
+        cfg.cache.seg_hndl = s;
+        cfg.cache.mpool_sz = n;
+        const int failed = CMIFN(ctxt(), 10, cmi_ctl)(ctxt(), CMI_CTL_CACHE_RSEG_SET, &cfg);
+        return answer(failed, failed != 0);
+      },
+      seg, bytes);
+}
+
 Answer rseg_del(Process& process, const Flat& handle) {
   return process.run(
       [](Flat h) {
@@ -184,6 +196,16 @@ Flat tok_new(Process& process, cmi_seg seg, cmi_acc rights) {
                        CMI_ATTR_TOKEN_SIZE);
       },
       seg, rights);
+}
+
+Flat tok_newva(Process& process, cmi_seg seg, uint64_t at, uint64_t size, cmi_acc rights) {
+  return process.run(
+      [](cmi_seg s, uint64_t a, uint64_t n, cmi_acc r) {
+        return copy_of(CMIFN(ctxt(), 11, tok_newva)(ctxt(), s, reinterpret_cast<void*>(a), n,
+                                                    CMI_NADDR_ANY, r),
+                       s, CMI_ATTR_TOKEN_SIZE);
+      },
+      seg, at, size, rights);
 }
 
 Flat tok_new_for(Process& process, cmi_seg seg, const Flat& address, cmi_acc rights) {

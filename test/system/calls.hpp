@@ -67,12 +67,15 @@ Answer seg_dt(Process& process, cmi_seg seg, uint64_t address);
 Answer seg_rm(Process& process, cmi_seg seg);
 Answer set_token(Process& process, cmi_seg seg, const Flat& token);
 Answer seg_brk(Process& process, cmi_seg seg, uint64_t size);
+Answer set_cache(Process& process, cmi_seg seg, size_t bytes);
 Answer rseg_del(Process& process, const Flat& handle);
 Answer seg_imp(Process& process, const Flat& handle);
 Answer tok_del(Process& process, const Flat& token);
 Answer cmi_enb(Process& process, int enable);
 Flat seg_exp(Process& process, cmi_seg seg, int32_t attributes = 0);
 Flat tok_new(Process& process, cmi_seg seg, cmi_acc rights);  // for any node
+// For a part of a segment, and any node.
+Flat tok_newva(Process& process, cmi_seg seg, uint64_t at, uint64_t size, cmi_acc rights);
 Flat tok_new_for(Process& process, cmi_seg seg, const Flat& address, cmi_acc rights);
 Flat node_address(Process& process);
 

@@ -28,11 +28,11 @@ uint64_t missed(Process& process) {
 }
 
 struct Scene {
-  explicit Scene(const Env& env = {})
+  explicit Scene(const Env& env = {}, size_t pages = 16, int32_t flags = 0)
       : home(cluster.spawn("home")),
         writer(cluster.spawn("writer")),
         reader(cluster.spawn("reader", env)),
-        exported(export_segment(home)),
+        exported(export_segment(home, pages * kPage, kAllRights, flags)),
         his(import_segment(writer, exported)),
         mine(import_segment(reader, exported)) {}
   // Publishes value after value and loads each, until a page has been updated, `at` bytes in.
@@ -198,6 +198,87 @@ TEST_SUITE("follow") {
       }
     }
     CHECK(missed(s.reader) == misses);
+  }
+
+  // Dropped here, it is not there any more for what the home goes on to send.
+  TEST_CASE("a_followed_page_that_the_cache_has_no_room_for_is_fetched_and_followed_again") {
+    constexpr uint64_t kPages = 512, kCache = 64;
+    Scene s({}, kPages);
+    const auto evicted = [&] { return s.reader.run([] { return stats().pages_evicted; }); };
+    REQUIRE(set_cache(s.reader, s.mine.seg, kCache * kPage).ok());
+    for (uint64_t round = 1; round <= 3; ++round) {
+      s.until_followed(8);
+      // What it has stored there goes home before the page does.
+      REQUIRE(store(s.reader, s.mine.at + 16, round).cause() == Fault::kNone);
+      const uint64_t before = evicted();
+      CHECK(s.reader.run(
+          [](uint64_t at) {
+            uint64_t failed = 0;
+            for (uint64_t i = 1; i < kPages; ++i) failed += load64(at + i * kPage).cause() != 0;
+            return failed == 0;
+          },
+          s.mine.at));
+      CHECK(evicted() >= before + kPages - 2 * kCache);
+      REQUIRE(publish(s.writer, s.his.at + 8, ++s.value));
+      REQUIRE(publish(s.writer, s.his.at + 8, ++s.value));
+      CHECK(load(s.reader, s.mine.at + 8).value == s.value);
+      CHECK(load(s.reader, s.mine.at + 16).value == round);
+      CHECK(load(s.home, s.exported.at + 16).value == round);
+    }
+  }
+
+  TEST_CASE("two_pages_that_have_one_slot_are_never_older_than_what_was_published") {
+    Scene s({}, 2 * memory::kFollowSlots);
+    const uint64_t pages[] = {8, 8 + memory::kFollowSlots * kPage};
+    for (const uint64_t at : pages) s.until_followed(at);
+    const uint64_t updates = updated(s.reader), misses = missed(s.reader);
+    constexpr uint64_t kRounds = 60;
+    for (uint64_t i = 0; i < kRounds; ++i) {
+      ++s.value;
+      for (const uint64_t at : pages) REQUIRE(publish(s.writer, s.his.at + at, s.value));
+      for (const uint64_t at : pages) CHECK(load(s.reader, s.mine.at + at).value == s.value);
+    }
+    // One of them has the slot, the other one is fetched.
+    CHECK(updated(s.reader) > updates);
+    CHECK(missed(s.reader) >= misses + kRounds);
+  }
+
+  TEST_CASE("a_followed_page_goes_when_its_token_is_for_another_part") {
+    Scene s;
+    const auto part = [&](uint64_t page) {
+      return tok_newva(s.home, s.exported.seg, s.exported.at + page * kPage, 2 * kPage, kAllRights);
+    };
+    REQUIRE(set_token(s.reader, s.mine.seg, part(2)).ok());
+    s.until_followed(2 * kPage + 8);
+    REQUIRE(publish(s.writer, s.his.at + 2 * kPage + 8, ++s.value));
+    CHECK(load(s.reader, s.mine.at + 2 * kPage + 8).value == s.value);
+    const uint64_t updates = updated(s.reader);
+    REQUIRE(set_token(s.reader, s.mine.seg, part(6)).ok());
+    REQUIRE(publish(s.writer, s.his.at + 2 * kPage + 8, ++s.value));
+    CHECK(load(s.reader, s.mine.at + 2 * kPage + 8).cause() == CMI_ERROR_ACCESS);
+    CHECK(updated(s.reader) == updates);
+    s.until_followed(6 * kPage + 8);
+    REQUIRE(set_token(s.reader, s.mine.seg, s.exported.token).ok());
+    CHECK(load(s.reader, s.mine.at + 2 * kPage + 8).value < s.value);
+    REQUIRE(publish(s.writer, s.his.at + 2 * kPage + 8, ++s.value));
+    CHECK(load(s.reader, s.mine.at + 2 * kPage + 8).value == s.value);
+  }
+
+  TEST_CASE("a_followed_page_goes_when_the_break_is_below_it") {
+    Scene s({}, 16, CMI_SEG_EXTENSIBLE);
+    for (int round = 0; round < 3; ++round) {
+      REQUIRE(seg_brk(s.home, s.exported.seg, 8 * kPage).ok());
+      CHECK(load(s.reader, s.mine.at + 3 * kPage + 8).value == 0);
+      s.until_followed(3 * kPage + 8);
+      REQUIRE(seg_brk(s.home, s.exported.seg, 2 * kPage).ok());
+      CHECK(load(s.reader, s.mine.at + 3 * kPage + 8).cause() == CMI_ERROR_SEG_BRK);
+      REQUIRE(seg_brk(s.home, s.exported.seg, 8 * kPage).ok());
+      // Nothing of before comes back, and nothing that is published now comes over it twice.
+      CHECK(load(s.reader, s.mine.at + 3 * kPage + 8).value == 0);
+      REQUIRE(publish(s.writer, s.his.at + 3 * kPage + 16, ++s.value));
+      CHECK(load(s.reader, s.mine.at + 3 * kPage + 16).value == s.value);
+      CHECK(load(s.reader, s.mine.at + 3 * kPage + 8).value == 0);
+    }
   }
 
   TEST_CASE("a_followed_page_goes_with_its_token_and_with_its_home") {

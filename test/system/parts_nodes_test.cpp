@@ -10,16 +10,6 @@ namespace {
 constexpr uint64_t kPages = 1100;               // three regions of the home's directory
 constexpr uint64_t kFirst = 500, kCount = 100;  // the part: on both sides of a border
 
-Flat tok_newva(Process& process, cmi_seg seg, uint64_t at, uint64_t size, cmi_acc rights) {
-  return process.run(
-      [](cmi_seg s, uint64_t a, uint64_t n, cmi_acc r) {
-        return copy_of(CMIFN(ctxt(), 11, tok_newva)(ctxt(), s, reinterpret_cast<void*>(a), n,
-                                                    CMI_NADDR_ANY, r),
-                       s, CMI_ATTR_TOKEN_SIZE);
-      },
-      seg, at, size, rights);
-}
-
 struct Scene {
   Cluster cluster;
   Process& home = cluster.spawn("home");
