@@ -34,6 +34,13 @@ class Waiting {
   Waiting& operator=(const Waiting&) = delete;
   bool alone() const { return before_ == 0; }
   int others() const { return threads_.load(std::memory_order_relaxed) - 1; }
+  // Meanwhile nobody need let this one run.
+  template <class Sleep>
+  void asleep(Sleep sleep) {
+    threads_.fetch_sub(1, std::memory_order_relaxed);
+    sleep();
+    threads_.fetch_add(1, std::memory_order_relaxed);
+  }
 
  private:
   std::atomic<int>& threads_;
@@ -99,7 +106,7 @@ void Op::nap(Nanos at_most) {
 }
 
 Cause Endpoint::wait(Op& op, Deadline deadline) {
-  const Waiting self(waiting_);
+  Waiting self(waiting_);
   const Nanos span = span_.load(std::memory_order_relaxed);
   const Nanos start = now();
   bool slept = false;
@@ -124,12 +131,14 @@ Cause Endpoint::wait(Op& op, Deadline deadline) {
     if (spin.again(t, self.others())) continue;
     const Nanos nap = std::min(kNap, deadline.at - t);
     slept = true;
-    if (wait_fd() >= 0 && !sleeping_.exchange(true, std::memory_order_seq_cst)) {
-      sleep_on_descriptor(op, nap);
-      sleeping_.store(false, std::memory_order_release);
-    } else {
-      op.nap(std::min(nap, 50 * kMicro));
-    }
+    self.asleep([&] {
+      if (wait_fd() >= 0 && !sleeping_.exchange(true, std::memory_order_seq_cst)) {
+        sleep_on_descriptor(op, nap);
+        sleeping_.store(false, std::memory_order_release);
+      } else {
+        op.nap(std::min(nap, 50 * kMicro));
+      }
+    });
   }
   // The last yield may have been most of it.
   const Nanos took = t == start ? 0 : now() - start;

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/clock.hpp"
 #include "core/base/fd.hpp"
 #include "support/skip.hpp"
 #include "system/calls.hpp"
@@ -128,6 +129,27 @@ TEST_SUITE("fault-threads") {
     CHECK(scene.peer->run(write_once, scene.import.at) == 8);
   }
 
+  TEST_CASE("a_page_that_a_system_call_has_failed_on_is_open_to_the_next_one_before_long") {
+    Scene scene;
+    if (scene.peer == nullptr) return;
+    REQUIRE(tok_del(scene.home, scene.exported.token).ok());
+    const auto write_until = [](uint64_t at, int64_t expected) {
+      const Fd file(static_cast<int>(::memfd_create("copy", MFD_CLOEXEC)));
+      const Deadline deadline = Deadline::in(20 * kSecond);
+      int64_t got = 0;
+      do {
+        got = result(::write(file.get(), reinterpret_cast<void*>(at), 8));
+      } while (got != expected && !deadline.passed());
+      return got;
+    };
+    // Nothing but system calls comes there, so that no handler takes the poison away.
+    CHECK(scene.peer->run(write_until, scene.import.at, int64_t{-EFAULT}) == -EFAULT);
+    const Flat token = tok_new(scene.home, scene.exported.seg, kAllRights);
+    REQUIRE(token.ok());
+    REQUIRE(set_token(*scene.peer, scene.import.seg, token).ok());
+    CHECK(scene.peer->run(write_until, scene.import.at, int64_t{8}) == 8);
+  }
+
   // The thread that takes the fault waits for as long as it may; the one that faults, no longer.
   TEST_CASE("an_access_to_a_silent_home_is_tried_for_one_timeout_and_a_system_call_for_one_more") {
     Scene scene;
@@ -145,7 +167,6 @@ TEST_SUITE("fault-threads") {
     // The next one waits again, whoever it is.
     CHECK(scene.peer->run(write_once, scene.import.at) == -EFAULT);
     CHECK(tried() == before + 2);
-    // Why it failed is what an access finds that comes at once.
     CHECK(load(*scene.peer, scene.import.at).cause() == CMI_ERROR_TRANSIENT);
     scene.home.signal(SIGCONT);
     CHECK(load_until(*scene.peer, scene.import.at, 7) == 7);

@@ -90,9 +90,9 @@ class Looks {
 
 // Trying again costs less than being woken: without a break for a while, then yielding after each
 // try, since on a machine with few cores the one that is waited for may be the one that is not
-// running; or, where there is nobody else to run, after some, since to yield takes as long as to
-// try. Over when the span has passed. Where somebody computes it is over at once for a while: who
-// sleeps is scheduled before him when the time comes, who yields after.
+// running; or, where nobody else runs or waits beside it, after some, since to yield takes as long
+// as to try. Over when the span has passed. Where somebody computes it is over at once for a while:
+// who sleeps is scheduled before him when the time comes, who yields after.
 class Spin {
  public:
   // `unbroken`: for so long it does not yield. `crowded`: for so long it tries again, without

@@ -140,7 +140,7 @@ Exception Engine::on_fault(const View& view, const std::byte* addr, bool write, 
   // With fault threads this is a page that one of them has poisoned.
   const bool poisoned = fault_threads_ != nullptr && view.import != nullptr;
   if (poisoned) importer_->unpoison(view, addr);
-  const Exception e = poisoned && fault_threads_->waited_in_vain(addr)
+  const Exception e = poisoned && t_access_enabled && fault_threads_->waited_in_vain(addr, write)
                           ? Exception::kTransient
                           : try_access(view, addr, write);
   if (e != Exception::kNone && e != Exception::kNotOurs) {

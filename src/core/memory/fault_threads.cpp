@@ -18,6 +18,8 @@ namespace cmi::memory {
 namespace {
 constexpr int kThreads = 4;
 constexpr Nanos kPoisonedFor = 100 * kMilli;
+// The handler of who has been waited for comes so soon; what comes later is another access.
+constexpr Nanos kPromptly = 10 * kMilli;
 
 uintptr_t page_of(const std::byte* addr) { return reinterpret_cast<uintptr_t>(addr) / kPageSize; }
 }  // namespace
@@ -52,9 +54,10 @@ void FaultThreads::run() {
   for (;;) {
     ::poll(waiting, std::size(waiting), -1);
     if (waiting[0].revents != 0) return;
+    if (waiting[2].revents != 0)
+      unpoison_old();  // first: serving may take as long as an access may
     Userfault::Fault fault;
     if (importer_.userfault().next_fault(&fault)) serve(fault);
-    if (waiting[2].revents != 0) unpoison_old();
   }
 }
 
@@ -63,6 +66,7 @@ void FaultThreads::serve(const Userfault::Fault& fault) {
   const auto view = target_.view_at(fault.addr);
   if (view == nullptr) return;
   t_access_enabled = importer_.begin_serving(fault.thread);  // in its name
+  const Nanos begun = now();
   const Exception e = target_.try_access(*view, fault.addr, fault.write);
   importer_.end_serving();
   if (e == Exception::kNone) {
@@ -71,26 +75,30 @@ void FaultThreads::serve(const Userfault::Fault& fault) {
     importer_.userfault().wake(fault.addr - in_page, kPageSize);
     return;
   }
+  const Nanos over = now();
+  const bool in_vain = e == Exception::kTransient && over - begun >= importer_.reconf_timeout();
   Guard g(mu_);
-  // The end of an earlier poison must not be that of this one. What another thread has not heard of
-  // yet stays; it is as old as this where both have waited for one home.
-  std::erase_if(poisoned_, [&](const Poisoned& p) {
-    return page_of(p.addr) == page_of(fault.addr) && (p.in_vain == 0 || p.in_vain == fault.thread);
+  // The end of an earlier poison must not be that of this one; what another thread has not heard of
+  // yet stays.
+  std::erase_if(poisoned_, [&](Poisoned& p) {
+    if (page_of(p.addr) != page_of(fault.addr)) return false;
+    p.view.reset();
+    return p.in_vain == 0 || p.in_vain == fault.thread;
   });
-  poisoned_.push_back({view, fault.addr, now(), e == Exception::kTransient ? fault.thread : 0});
+  poisoned_.push_back({view, fault.addr, over, in_vain ? fault.thread : 0, fault.write});
   any_poisoned_.store(true);
   importer_.poison(*view, fault.addr);
   if (poisoned_.size() == 1) end_first_in_time();
 }
 
-bool FaultThreads::waited_in_vain(const std::byte* addr) {
+bool FaultThreads::waited_in_vain(const std::byte* addr, bool write) {
   if (!any_poisoned_.load()) return false;
   const pid_t self = gettid();
   Guard g(mu_);
   for (Poisoned& p : poisoned_) {
     if (p.in_vain != self || page_of(p.addr) != page_of(addr)) continue;
     p.in_vain = 0;
-    return true;
+    return p.write == write && now() - p.since < kPromptly;
   }
   return false;
 }

@@ -4,8 +4,8 @@
 // What can be served is, and the faulting thread goes on. What cannot is decided in the thread
 // itself: its page is poisoned, so that a system call fails with EFAULT, and a load or store raises
 // SIGBUS, whose handler tries once more, as it does in the other mode, and raises the exception; at
-// once where it has been waited for in vain. A page is poisoned for a tenth of a second at most:
-// the cause may go away, and it is nobody else's.
+// once where it has been waited for in vain. A page is poisoned for a tenth of a second, or until
+// one of the threads has time: the cause may go away, and it is nobody else's.
 //
 // Several threads, because one may wait for a fetch while another page is there at once. Each
 // blocks all signals and holds a view only while it serves a fault.
@@ -31,7 +31,7 @@ class FaultThreads {
 
   // Whether the calling thread's access to this page has just been tried for as long as it may be.
   // Says so once. Any thread, signal handlers too.
-  bool waited_in_vain(const std::byte* addr);
+  bool waited_in_vain(const std::byte* addr, bool write);
 
  private:
   struct Poisoned {
@@ -39,6 +39,7 @@ class FaultThreads {
     const std::byte* addr;
     Nanos since;
     pid_t in_vain;  // the thread that it was waited for in vain for, or 0
+    bool write;
   };
   void run();
   void serve(const Userfault::Fault& fault);

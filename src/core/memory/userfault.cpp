@@ -281,7 +281,11 @@ void Userfault::poison(void* addr, size_t len) {
   write_protect(fd_.get(), addr, len, UFFDIO_WRITEPROTECT_MODE_DONTWAKE, kPageSize);
   PoisonArg p{};
   p.range = {reinterpret_cast<uint64_t>(addr), len};
-  if (ioctl(fd_.get(), kPoison, &p) != 0) wake(addr, len);
+  int failed;
+  do {
+    failed = ioctl(fd_.get(), kPoison, &p) != 0 ? errno : 0;
+  } while (failed == EAGAIN);
+  if (failed != 0) wake(addr, len);
 }
 
 void zap(void* addr, size_t len) {
