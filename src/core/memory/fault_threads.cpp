@@ -54,8 +54,8 @@ void FaultThreads::run() {
   for (;;) {
     ::poll(waiting, std::size(waiting), -1);
     if (waiting[0].revents != 0) return;
-    if (waiting[2].revents != 0)
-      unpoison_old();  // first: serving may take as long as an access may
+    // Before a fault is served, which may take as long as an access may.
+    if (waiting[2].revents != 0) unpoison_old();
     Userfault::Fault fault;
     if (importer_.userfault().next_fault(&fault)) serve(fault);
   }
