@@ -46,21 +46,27 @@ struct FirstStores {
   }
 };
 
-// The same pages in the same order by a bare handler that reads from the raw target.
+// The same pages in the same order by a bare handler that reads from the raw target; if `marked`, a
+// program there has to hear of it, and answers with the page.
 class BareStores {
  public:
-  BareStores(const Raw& raw, const std::vector<uint32_t>& order)
-      : order_(order), trap_(make_trap(order.size())) {
+  BareStores(const Raw& raw, const std::vector<uint32_t>& order, bool marked)
+      : order_(order), marked_(marked), trap_(make_trap(order.size())) {
     if (trap_ == nullptr) return;
     trap_->set_fetch([this, &raw](size_t page, const Trap::Meanwhile& meanwhile) {
-      raw.endpoint.read(raw.polling_peer, raw.polling, trap_->content(page), kPage, page * kPage,
-                        meanwhile);
+      std::byte* const to = trap_->content(page);
+      if (marked_) {
+        raw.fetching.fetch(raw.fetched_from, to, kPage, page * kPage, meanwhile);
+      } else {
+        raw.endpoint.read(raw.polling_peer, raw.polling, to, kPage, page * kPage, meanwhile);
+      }
       ++fetched_;
     });
   }
   std::vector<FloorSide> side() {
     if (trap_ == nullptr) return {};
-    return {trapped(*trap_, [this] { return once(); })};
+    return {trapped(
+        *trap_, [this] { return once(); }, marked_ ? RawMode::kFetch : RawMode::kPoll)};
   }
 
  private:
@@ -76,9 +82,11 @@ class BareStores {
   }
 
   const std::vector<uint32_t>& order_;
+  const bool marked_;
   std::unique_ptr<Trap> trap_;
   size_t stores_ = 0, fetched_ = 0;
 };
+
 // First stores to pages that are mapped and protected, by a bare handler; if `marked`, a raw write
 // of 8 bytes comes before each.
 class BareFirstStores {
@@ -188,7 +196,7 @@ void store_miss(Bench& b) {
       b.raw.endpoint.read(b.raw.polling_peer, b.raw.polling, b.raw.buffer + at, kPage, at);
       return (now() - begun) / kMicro;
     }};
-    BareStores bare(b.raw, absent.order);
+    BareStores bare(b.raw, absent.order, flags == CMI_SEG_CLIENT_INCONSIST);
     const Measured m =
         alternate(b, ours, raw, b.scaled(8000, 1500), 64, RawMode::kPoll, bare.side());
     const auto after = b.node.stats();

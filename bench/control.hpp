@@ -50,7 +50,7 @@ struct Mailbox {
 };
 
 // What the thread that serves raw libfabric does.
-enum class RawMode : uint32_t { kOff, kPoll, kSleep, kRelay, kEnd };
+enum class RawMode : uint32_t { kOff, kPoll, kSleep, kFetch, kRelay, kEnd };
 
 struct Blob {
   uint32_t size = 0;
@@ -83,7 +83,7 @@ struct Control {
   std::atomic<uint32_t> raw_wanted{0}, raw_now{0};  // RawMode; futexes
   std::atomic<uint32_t> raw_failed{0};
   RawTarget polling, sleeping;
-  Blob peer_address;
+  Blob peer_address, fetching_address;
 
   Blob handle, token;
   uint64_t segment_size = 0;

@@ -135,13 +135,18 @@ int run_peer(Control& control, const Options& o, const Placement& placement,
     }
   }
   RawEndpoint endpoint(provider, nullptr, 0, false);
+  RawEndpoint fetching(provider, nullptr, 0, false, 0);
   RawTarget self;
   endpoint.describe(&self);
   control.peer_address = self.address;
+  fetching.describe(&self);
+  control.fetching_address = self.address;
   call(control, kHome, Command::kConnectRaw);
   const Raw raw{endpoint,
                 endpoint.add_peer(control.polling.address),
                 endpoint.add_peer(control.sleeping.address),
+                fetching,
+                fetching.add_peer(control.polling.address),
                 control.polling,
                 control.sleeping,
                 buffer.at,

@@ -177,6 +177,27 @@ void RawEndpoint::ping(fi_addr_t peer, const std::function<void()>& meanwhile) {
   must(got == pings_, "raw libfabric: the answer to another ping arrived");
 }
 
+void RawEndpoint::fetch(fi_addr_t peer, void* to, size_t n, uint64_t offset,
+                        const std::function<void()>& meanwhile) {
+  post([&](fi_context2* c) { return fi_recv(ep_.get(), to, n, nullptr, FI_ADDR_UNSPEC, c); });
+  std::byte message[kPingSize]{};
+  const uint64_t what[] = {offset, n};
+  std::memcpy(message, what, sizeof what);
+  send(peer, message);
+  if (meanwhile) meanwhile();
+  wait_until(0);
+}
+
+void RawEndpoint::serve_fetches(fi_addr_t peer) {
+  std::byte message[kPingSize];
+  if (!receive(message)) return;
+  uint64_t what[2];
+  std::memcpy(what, message, sizeof what);
+  must(what[0] <= size_ && what[1] <= size_ - what[0], "raw libfabric: a fetch beyond the memory");
+  const auto* from = static_cast<const std::byte*>(memory_) + what[0];
+  post([&](fi_context2* c) { return fi_send(ep_.get(), from, what[1], nullptr, peer, c); });
+}
+
 bool RawEndpoint::receive(std::byte* data) {
   if (arrived_.empty()) reap();
   if (arrived_.empty()) return false;

@@ -37,7 +37,9 @@ class RawEndpoint {
  public:
   // `memory` is registered for the other side; size 0: nothing is.
   // sleeping: its queue can be waited for (serve_sleeping), which costs some providers time.
-  RawEndpoint(const std::string& provider, void* memory, size_t size, bool sleeping);
+  // receive_buffers: 0 for one that only fetches.
+  RawEndpoint(const std::string& provider, void* memory, size_t size, bool sleeping,
+              size_t receive_buffers = 16);
   ~RawEndpoint();
   RawEndpoint(const RawEndpoint&) = delete;
   RawEndpoint& operator=(const RawEndpoint&) = delete;
@@ -61,6 +63,10 @@ class RawEndpoint {
   uint64_t cas(fi_addr_t peer, const RawTarget& target, uint64_t offset, uint64_t expected,
                uint64_t desired);
   void ping(fi_addr_t peer, const std::function<void()>& meanwhile = {});
+  // By a message that is answered by n bytes of the target's memory (serve_fetches), which arrive
+  // where they are to be.
+  void fetch(fi_addr_t peer, void* to, size_t n, uint64_t offset,
+             const std::function<void()>& meanwhile = {});
   // One message of kPingSize bytes, and one that has come, if any.
   void send(fi_addr_t peer, const std::byte* data);
   bool receive(std::byte* data);
@@ -68,6 +74,7 @@ class RawEndpoint {
   // Target: sends each message back to `peer`. One round.
   void serve(fi_addr_t peer);
   void serve_sleeping(fi_addr_t peer, int milliseconds);
+  void serve_fetches(fi_addr_t peer);
 
  private:
   struct Receive {
@@ -92,6 +99,7 @@ class RawEndpoint {
   Fid<fid_cq> queue_;
   Fid<fid_ep> ep_;
   void* memory_;
+  size_t size_;
   std::vector<fi_context2> contexts_;
   std::vector<fi_context2*> free_;
   std::vector<Receive> receives_;
@@ -104,6 +112,8 @@ class RawEndpoint {
 struct Raw {
   RawEndpoint& endpoint;
   fi_addr_t polling_peer, sleeping_peer;
+  RawEndpoint& fetching;
+  fi_addr_t fetched_from;
   const RawTarget &polling, &sleeping;
   std::byte* buffer;  // local memory as large as the target's, touched
   size_t size;

@@ -100,8 +100,9 @@ std::string libfabric_version() {
   return std::to_string(FI_MAJOR(v)) + "." + std::to_string(FI_MINOR(v));
 }
 
-RawEndpoint::RawEndpoint(const std::string& provider, void* memory, size_t size, bool sleeping)
-    : info_(query(provider)), memory_(memory) {
+RawEndpoint::RawEndpoint(const std::string& provider, void* memory, size_t size, bool sleeping,
+                         size_t receive_buffers)
+    : info_(query(provider)), memory_(memory), size_(size) {
   must(info_ != nullptr, "raw libfabric: no provider " + provider);
   fid_fabric* fabric = nullptr;
   good("fabric", libfabric().fabric(info_->fabric_attr, &fabric, nullptr));
@@ -132,7 +133,7 @@ RawEndpoint::RawEndpoint(const std::string& provider, void* memory, size_t size,
 
   contexts_.resize(kDepth);
   for (auto& c : contexts_) free_.push_back(&c);
-  receives_.resize(16);
+  receives_.resize(receive_buffers);
   for (auto& r : receives_) post_receive(r);
 }
 

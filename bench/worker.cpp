@@ -74,6 +74,7 @@ class RawThread {
   void connect() {
     polled_peer_ = polled_.add_peer(control_.peer_address);
     slept_on_peer_ = slept_on_.add_peer(control_.peer_address);
+    fetching_peer_ = polled_.add_peer(control_.fetching_address);
     thread_ = std::thread([this] {
       try {
         serve();
@@ -100,6 +101,9 @@ class RawThread {
         case RawMode::kSleep:
           while (same()) slept_on_.serve_sleeping(slept_on_peer_, 20);
           break;
+        case RawMode::kFetch:
+          while (same()) polled_.serve_fetches(fetching_peer_);
+          break;
         case RawMode::kRelay:
           while (same()) relay_.step();
           break;
@@ -112,7 +116,8 @@ class RawThread {
   Control& control_;
   PlainMemory memory_;
   RawEndpoint polled_, slept_on_;
-  fi_addr_t polled_peer_ = FI_ADDR_UNSPEC, slept_on_peer_ = FI_ADDR_UNSPEC;
+  fi_addr_t polled_peer_ = FI_ADDR_UNSPEC, slept_on_peer_ = FI_ADDR_UNSPEC,
+            fetching_peer_ = FI_ADDR_UNSPEC;
   RelayHome relay_{control_, polled_, polled_peer_};
   std::thread thread_;
 };
