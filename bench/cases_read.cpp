@@ -1,4 +1,6 @@
 // Loads: of cached pages, of absent ones, in order.
+#include <random>
+
 #include "cases.hpp"
 #include "pattern.hpp"
 #include "worker.hpp"
@@ -158,23 +160,36 @@ void load_miss(Bench& b) {
 }
 
 namespace {
-// Nobody has asked the home for anything for 10 ms, which the importer has spent by `pass`.
+// At least 10 ms, up to twice that, the same ones for each side. With a fixed pause a side keeps
+// its phase to the home's timer through a whole block, and raw, which is a little faster than ours,
+// kept another one: the home's CPU had run less than a millisecond ago before every third of raw's
+// reads and every eighth of ours, and wakes in 30 us then, later in 55.
+class Pauses {
+ public:
+  double next() { return std::uniform_real_distribution<>(kShortest, 2 * kShortest)(random_); }
+
+ private:
+  static constexpr double kShortest = 10 * kMilli;
+  std::mt19937 random_{11};
+};
+
+// Nobody has asked the home for anything meanwhile; the importer spends it by `pass`.
 void idle_row(Bench& b, const std::string& name, void (*pass)(double nanos),
               const std::string& against) {
-  constexpr double kIdle = 10 * kMilli;
+  Pauses of_ours, of_raw, of_floor;
   Misses misses(b, 512);
   const Raw& r = b.raw;
   Side ours{[&] {
-    pass(kIdle);
+    pass(of_ours.next());
     return misses.once();
   }};
   Side raw{[&] {
-    pass(kIdle);
+    pass(of_raw.next());
     return misses.read_raw(r.sleeping_peer, r.sleeping);
   }};
   ours.warm = raw.warm = 2;
   BareMisses bare(r, r.sleeping_peer, r.sleeping, 512);
-  auto floors = bare.side(RawMode::kSleep, [pass] { pass(kIdle); });
+  auto floors = bare.side(RawMode::kSleep, [&] { pass(of_floor.next()); });
   for (FloorSide& f : floors) f.side.warm = 2;
   const Measured m = alternate(b, ours, raw, b.scaled(200, 30), 10, RawMode::kSleep, floors);
   misses.check();

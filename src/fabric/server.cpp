@@ -475,6 +475,12 @@ int Server::poll(bool all) {
   return events;
 }
 
+int Server::glance() {
+  int events = 0;
+  for (auto& door : doors_) events += door->endpoint().poll();
+  return events > 0 ? events : poll();
+}
+
 void Server::descriptors(std::vector<int>* fds) {
   for (auto& door : doors_) fds->push_back(door->endpoint().wait_fd());
   Guard g(mu_);

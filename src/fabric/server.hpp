@@ -102,6 +102,9 @@ class Server : public Receiver {
 
   // `all`: before the caller sleeps for a while.
   int poll(bool all = false);
+  // When something has come while the caller slept: the doors' queues first, by the shortest way.
+  // Where the endpoints that serve share those, that was all.
+  int glance();
   void descriptors(std::vector<int>* fds);  // to sleep on
   bool idle();                              // no letter waits to be posted
   bool serves();                            // somebody has a serving endpoint

@@ -29,9 +29,10 @@ Seen third_ends(Scene& s, Deed deed, bool in_flux) {
 
 }  // namespace
 
-// Its page is dirty at that moment: the timer leaves it alone for 10 ms.
+// Its page is dirty at that moment: neither the timer nor what the client at home publishes, of the
+// same page and all the time, has it written back between the store and the end.
 Seen importer_dies_unflushed() {
-  Scene s(false, {}, 0);
+  Scene s(false, {{"CMI_FAULT_POINT", "no_aging=fail;invalidate_before_zap=delay:30000"}}, 0);
   const auto dies = [](Board::Name name, uint64_t at) {
     Board::Word* words = Board::open(name);
     store64(at + 8, 1);

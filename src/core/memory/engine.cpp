@@ -2,6 +2,7 @@
 #include "core/memory/engine.hpp"
 
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
@@ -50,7 +51,14 @@ Result<std::unique_ptr<Engine>> Engine::start(node::Node& node, std::vector<fabr
   if (!watch) return watch.status();
   e->watch_ = watch.take();
   e->wake_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!e->wake_) return Status::kNoMem;
+  e->aside_.reset(epoll_create1(EPOLL_CLOEXEC));
+  if (!e->wake_ || !e->aside_) return Status::kNoMem;
+  for (int fd : {e->wake_.get(), node.bus_fd(), e->watch_->descriptor()}) {
+    epoll_event event{EPOLLIN, {}};
+    if (fd >= 0 && epoll_ctl(e->aside_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+      return Status::kNoMem;
+    }
+  }
 
   fabric::Identity identity;
   identity.id = self;
@@ -257,7 +265,7 @@ bool Engine::sleep(Nanos until) {
     sched_yield();
     return false;
   }
-  std::vector<int> fds{wake_.get(), node_.bus_fd(), watch_->descriptor()};
+  std::vector<int> fds{aside_.get()};
   server_->descriptors(&fds);
   until = std::min(until, now() + importer_->descriptors(&fds));
   std::vector<pollfd> polls;
@@ -269,7 +277,7 @@ bool Engine::sleep(Nanos until) {
   const bool woken = ppoll(polls.data(), polls.size(), &ts, nullptr) > 0;
   // What has come is looked at before all else: after a sleep nothing is in a cache, and each step
   // in between is microseconds that somebody waits.
-  if (woken) server_->poll();
+  if (woken) server_->glance();
   if (polls[0].revents != 0) {
     uint64_t count;
     [[maybe_unused]] ssize_t n = ::read(wake_.get(), &count, sizeof count);

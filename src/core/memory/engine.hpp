@@ -76,6 +76,10 @@ class Engine : public fabric::ServerHandler, public FaultTarget {
   emulate::Benches benches_;                     // for accesses to write-through views
   std::unique_ptr<FaultThreads> fault_threads_;  // null: faults come as SIGBUS
   Fd wake_;
+  // Readable when wake_, the node's bus or a lifeline is. Each descriptor that a thread sleeps on
+  // is looked at and let go of when it wakes, with all caches cold, before it comes to what has
+  // woken it. Those of endpoints are slept on by themselves: in here they would cost each arrival.
+  Fd aside_;
   std::atomic<bool> ticking_{false};  // the service thread looks at what is dirty every 10 ms
   std::atomic<bool> stop_{false};
   struct Times {

@@ -1,6 +1,7 @@
 // Faults of application threads on imported views: load miss, store miss, first store. Runs in the
 // SIGBUS handler, all signals blocked.
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include "core/base/fault_point.hpp"
@@ -267,7 +268,7 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Marking
       }
       if (marking != nullptr && n == 1) {
         fault_point("fetch_before_read");
-        const Exception e = marking->fetch(imp.page_data(wanted), deadline, meanwhile);
+        const Exception e = marking->fetch(imp.page_data(wanted), deadline, std::ref(meanwhile));
         if (!marking->granted()) {
           give_up_fetch(holder, wanted, 1);
           return e;
@@ -281,7 +282,7 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Marking
         if (marking != nullptr) marking->start();
         fault_point("fetch_before_read");
         cause = session->read(imp.page_data(wanted), size_t{n} * kPageSize, key,
-                              uint64_t{wanted} * kPageSize, deadline, meanwhile);
+                              uint64_t{wanted} * kPageSize, deadline, std::ref(meanwhile));
         imp.end_use();
       }
       if (late) {
