@@ -162,8 +162,8 @@ void load_miss(Bench& b) {
 namespace {
 // At least 10 ms, up to twice that, the same ones for each side. With a fixed pause a side keeps
 // its phase to the home's timer through a whole block, and raw, which is a little faster than ours,
-// kept another one: the home's CPU had run less than a millisecond ago before every third of raw's
-// reads and every eighth of ours, and wakes in 30 us then, later in 55.
+// kept another one: the home's CPU had run less than a millisecond ago before twice as many of
+// raw's reads as of ours, and wakes sooner then.
 class Pauses {
  public:
   double next() { return std::uniform_real_distribution<>(kShortest, 2 * kShortest)(random_); }
@@ -199,7 +199,7 @@ void idle_row(Bench& b, const std::string& name, void (*pass)(double nanos),
 }  // namespace
 
 void load_miss_idle(Bench& b) {
-  idle_row(b, "load_miss_idle", compute_for, "fi_read of 4 KiB, target asleep for 10 ms");
+  idle_row(b, "load_miss_idle", compute_for, "fi_read of 4 KiB, target asleep for 10 to 20 ms");
 }
 
 void load_miss_asleep(Bench& b) {

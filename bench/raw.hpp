@@ -74,7 +74,7 @@ class RawEndpoint {
   // Target: sends each message back to `peer`. One round.
   void serve(fi_addr_t peer);
   void serve_sleeping(fi_addr_t peer, int milliseconds);
-  void serve_fetches(fi_addr_t peer);
+  void serve_fetches(fi_addr_t peer);  // answers one request of fetch(), if there is one
 
  private:
   struct Receive {
