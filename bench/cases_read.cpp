@@ -191,7 +191,7 @@ void idle_row(Bench& b, const std::string& name, void (*pass)(double nanos),
   BareMisses bare(r, r.sleeping_peer, r.sleeping, 512);
   auto floors = bare.side(RawMode::kSleep, [&] { pass(of_floor.next()); });
   for (FloorSide& f : floors) f.side.warm = 2;
-  const Measured m = alternate(b, ours, raw, b.scaled(200, 30), 10, RawMode::kSleep, floors);
+  const Measured m = alternate(b, ours, raw, b.scaled(400, 30), 10, RawMode::kSleep, floors);
   misses.check();
   b.report.row(
       {name, "us", spread_of(m.ours), spread_of(m.raw), against, m.discarded, floor_of(m)});
