@@ -6,7 +6,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -53,6 +58,89 @@ int64_t copy_through_file(uint64_t at, uint64_t to, uint64_t size) {
   if (wrote != static_cast<int64_t>(size)) return wrote;
   return result(::pread(file.get(), reinterpret_cast<void*>(to), size, 0));
 }
+
+// Threads of this process that take faults.
+int fault_threads_here() {
+  int count = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::getline(std::ifstream(task.path() / "comm"), name);
+    count += name == "cmi-fault";
+  }
+  return count;
+}
+
+constexpr uint64_t kFarApart = 37;  // pages between two loads, so that none is fetched ahead
+
+// While `count` threads wait for pages of a home that is stopped, from `silent` on, and `wait_for`
+// of them in a fault thread: a load of `elsewhere`. Then the home goes on.
+struct Beside {
+  int waiting;  // still, when the load was over
+  int fault_threads;
+  int right;  // of the threads
+  uint64_t value;
+};
+Beside load_beside(uint64_t silent, pid_t home, int count, uint64_t wait_for, uint64_t elsewhere) {
+  Beside seen{};
+  std::atomic<int> waiting{count}, right{0};
+  const uint64_t before = stats().load_misses;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < count; ++i) {
+    threads.emplace_back([&, page = static_cast<uint64_t>(i) * kFarApart] {
+      CMIFN(ctxt(), 10, ini_th)(ctxt());
+      CMIFN(ctxt(), 10, cmi_enb)(ctxt(), 1);
+      right += load64(silent + page * kPage).value == 7;
+      --waiting;
+      CMIFN(ctxt(), 10, fini)(ctxt());
+    });
+  }
+  const Deadline deadline = Deadline::in(20 * kSecond);
+  while (stats().load_misses < before + wait_for && !deadline.passed()) ::usleep(500);
+  seen.value = load64(elsewhere).value;
+  seen.waiting = waiting.load();
+  seen.fault_threads = fault_threads_here();
+  ::kill(home, SIGCONT);
+  for (std::thread& thread : threads) thread.join();
+  seen.right = right.load();
+  return seen;
+}
+
+// Two homes, and a peer that waits for 20 s before it gives up an access or a home.
+struct TwoHomes {
+  Cluster cluster;
+  Process& silent = cluster.spawn("silent");
+  Process& other = cluster.spawn("other");
+  Process* peer = nullptr;
+  Import from_silent, from_other;
+
+  explicit TwoHomes(uint64_t pages) {
+    Process& bare =
+        cluster.spawn_bare("peer", {{"CMI_FAULT", "thread"}, {"CMI_DEAD_AFTER", "3600000"}});
+    const Answer started = ini(bare);
+    if (started.failed(CMI_ERR_NOTSUPP)) {
+      skip("no userfaultfd for the faults of system calls, or a kernel before 6.6");
+      return;
+    }
+    REQUIRE(started.ok());
+    peer = &bare;
+    peer->run([] {
+      cmi_ctl_cfg cfg{};
+      cfg.ctl_cfg_rcfg_tout = 20'000;
+      (void)CMIFN(ctxt(), 10, cmi_ctl)(ctxt(), CMI_CTL_RECONF_TOUT, &cfg);
+    });
+    const Export first = export_segment(silent, pages * kPage);
+    const Export second = export_segment(other, kPage);
+    from_silent = import_segment(*peer, first);
+    from_other = import_segment(*peer, second);
+    silent.run(
+        [](uint64_t at, uint64_t count) {
+          for (uint64_t p = 0; p < count; ++p) *reinterpret_cast<uint64_t*>(at + p * kPage) = 7;
+        },
+        first.at, pages);
+    REQUIRE(wmb(silent).ok());
+    REQUIRE(publish(other, second.at, 9));
+  }
+};
 
 TEST_SUITE("fault-threads") {
   TEST_CASE("write_and_read_take_addresses_of_an_import") {
@@ -171,6 +259,49 @@ TEST_SUITE("fault-threads") {
     scene.home.signal(SIGCONT);
     CHECK(load_until(*scene.peer, scene.import.at, 7) == 7);
     CHECK(scene.peer->run(write_once, scene.import.at) == 8);
+  }
+
+  TEST_CASE("threads_that_wait_for_a_silent_home_do_not_hold_up_an_access_to_another") {
+    constexpr int kWaiting = 12;
+    TwoHomes scene(kWaiting * kFarApart);
+    if (scene.peer == nullptr) return;
+    scene.silent.stop();
+    const Beside seen = scene.peer->run(
+        [](uint64_t silent, pid_t home, uint64_t elsewhere) {
+          return load_beside(silent, home, kWaiting, 4, elsewhere);
+        },
+        scene.from_silent.at, scene.silent.pid(), scene.from_other.at);
+    CHECK(seen.value == 9);
+    CHECK(seen.waiting == kWaiting);
+    CHECK(seen.right == kWaiting);
+  }
+
+  TEST_CASE("fault_threads_that_wait_are_no_more_than_64_and_those_that_are_over_wait_again") {
+    constexpr int kWaiting = 80, kMost = 64;
+    TwoHomes scene(kWaiting * kFarApart);
+    if (scene.peer == nullptr) return;
+    const auto fault_threads = [&] { return scene.peer->run([] { return fault_threads_here(); }); };
+    const int at_first = fault_threads();
+    scene.silent.stop();
+    const auto again = [&](uint64_t silent) {
+      return scene.peer->run(
+          [](uint64_t at, pid_t home, uint64_t elsewhere) {
+            return load_beside(at, home, kWaiting, kMost, elsewhere);
+          },
+          silent, scene.silent.pid(), scene.from_other.at);
+    };
+    REQUIRE(load(*scene.peer, scene.from_other.at).value == 9);
+    const Beside seen = again(scene.from_silent.at);
+    CHECK(at_first == 5);
+    CHECK(seen.value == 9);
+    CHECK(seen.waiting == kWaiting);
+    CHECK(seen.fault_threads == kMost);
+    CHECK(seen.right == kWaiting);
+    // They are there for the next time.
+    scene.silent.stop();
+    const Beside next = again(scene.from_silent.at + kPage);
+    CHECK(next.fault_threads == kMost);
+    CHECK(next.right == kWaiting);
   }
 
   TEST_CASE("what_one_thread_may_not_do_does_not_keep_another_from_its_page") {

@@ -8,20 +8,29 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <exception>
 #include <iterator>
-#include <system_error>
 
 #include "core/base/library_thread.hpp"
 
 namespace cmi::memory {
 
 namespace {
-constexpr int kThreads = 4;
+constexpr int kFree = 4;      // wait for faults at the same time; each of them looks at each
+constexpr size_t kMost = 64;  // with those that are held up, and spare ones
+constexpr Nanos kHeldUp = 5 * kMilli;  // for so long nobody is free before a spare one comes in
 constexpr Nanos kPoisonedFor = 100 * kMilli;
 // The handler of who has been waited for comes so soon; what comes later is another access.
 constexpr Nanos kPromptly = 10 * kMilli;
 
 uintptr_t page_of(const std::byte* addr) { return reinterpret_cast<uintptr_t>(addr) / kPageSize; }
+
+// Once, after `span`; 0: not at all.
+void set_timer(const Fd& timer, Nanos span) {
+  itimerspec once{};
+  once.it_value = {span / kSecond, span % kSecond};
+  timerfd_settime(timer.get(), 0, &once, nullptr);
+}
 }  // namespace
 
 FaultThreads::FaultThreads(Importer& importer, FaultTarget& target)
@@ -30,35 +39,83 @@ FaultThreads::FaultThreads(Importer& importer, FaultTarget& target)
 Status FaultThreads::start() {
   stop_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   due_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-  if (!stop_ || !due_) return Status::kNoMem;
-  SignalsBlocked inherited_by_the_threads;
-  try {
-    for (int i = 0; i < kThreads; ++i) threads_.emplace_back(&FaultThreads::run, this);
-  } catch (const std::system_error&) {
-    return Status::kNoMem;
+  held_up_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  if (!stop_ || !due_ || !held_up_) return Status::kNoMem;
+  for (int i = 0; i < kFree; ++i) {
+    if (!start_thread(Part::kFree)) return Status::kNoMem;
   }
-  return Status::kOk;
+  return start_thread(Part::kSpare) ? Status::kOk : Status::kNoMem;
 }
 
 FaultThreads::~FaultThreads() {
-  const uint64_t one = 1;
-  [[maybe_unused]] ssize_t n = ::write(stop_.get(), &one, sizeof one);
-  for (std::thread& t : threads_) t.join();
+  eventfd_write(stop_.get(), 1);
+  std::vector<std::thread> threads;
+  for (;;) {  // one of them may be starting another
+    {
+      Guard g(threads_mu_);
+      threads.swap(threads_);
+    }
+    if (threads.empty()) return;
+    for (std::thread& t : threads) t.join();
+    threads.clear();
+  }
 }
 
-void FaultThreads::run() {
+bool FaultThreads::start_thread(Part part) {
+  const SignalsBlocked inherited_by_the_thread;
+  Guard g(threads_mu_);
+  if (threads_.size() == kMost) return false;
+  std::atomic<int>& count = part == Part::kFree ? free_ : spare_;
+  count.fetch_add(1);
+  try {
+    threads_.emplace_back(&FaultThreads::run, this, part);
+  } catch (const std::exception&) {
+    count.fetch_sub(1);
+    return false;
+  }
+  return true;
+}
+
+void FaultThreads::run(Part part) {
   pthread_setname_np(pthread_self(), "cmi-fault");
   const LibraryThread here;
+  while (part != Part::kOver) {
+    part = part == Part::kFree ? wait_for_fault() : wait_for_need();
+  }
+}
+
+FaultThreads::Part FaultThreads::wait_for_fault() {
   pollfd waiting[] = {
       {stop_.get(), POLLIN, 0}, {importer_.userfault().fd(), POLLIN, 0}, {due_.get(), POLLIN, 0}};
-  for (;;) {
-    ::poll(waiting, std::size(waiting), -1);
-    if (waiting[0].revents != 0) return;
-    // Before a fault is served, which may take as long as an access may.
-    if (waiting[2].revents != 0) unpoison_old();
-    Userfault::Fault fault;
-    if (importer_.userfault().next_fault(&fault)) serve(fault);
+  ::poll(waiting, std::size(waiting), -1);
+  if (waiting[0].revents != 0) return Part::kOver;
+  // Before a fault is served, which may take as long as an access may.
+  if (waiting[2].revents != 0) unpoison_old();
+  Userfault::Fault fault;
+  if (!importer_.userfault().next_fault(&fault)) return Part::kFree;
+  if (free_.fetch_sub(1) == 1) set_timer(held_up_, kHeldUp);
+  serve(fault);
+  int now_free = free_.load();
+  while (now_free < kFree) {
+    if (free_.compare_exchange_weak(now_free, now_free + 1)) return Part::kFree;
   }
+  spare_.fetch_add(1);
+  return Part::kSpare;
+}
+
+FaultThreads::Part FaultThreads::wait_for_need() {
+  pollfd waiting[] = {{stop_.get(), POLLIN, 0}, {held_up_.get(), POLLIN, 0}};
+  ::poll(waiting, std::size(waiting), -1);
+  if (waiting[0].revents != 0) return Part::kOver;
+  // The timer is for one of the spare threads. Whoever is free by now serves what has come, and
+  // sets it again when he is so no more.
+  uint64_t expired;
+  if (::read(held_up_.get(), &expired, sizeof expired) != sizeof expired) return Part::kSpare;
+  if (free_.load() > 0) return Part::kSpare;
+  free_.fetch_add(1);
+  // Without another one all may be held up once more, as they are where there are kMost.
+  if (spare_.fetch_sub(1) == 1) (void)start_thread(Part::kSpare);
+  return Part::kFree;
 }
 
 void FaultThreads::serve(const Userfault::Fault& fault) {
@@ -120,12 +177,11 @@ void FaultThreads::unpoison_old() {
 }
 
 void FaultThreads::end_first_in_time() {
-  itimerspec span{};  // none
+  Nanos left = 0;  // not at all
   if (!poisoned_.empty()) {
-    const Nanos left = std::max<Nanos>(poisoned_.front().since + kPoisonedFor - now(), 1);
-    span.it_value = {left / kSecond, left % kSecond};
+    left = std::max<Nanos>(poisoned_.front().since + kPoisonedFor - now(), 1);
   }
-  timerfd_settime(due_.get(), 0, &span, nullptr);
+  set_timer(due_, left);
 }
 
 }  // namespace cmi::memory

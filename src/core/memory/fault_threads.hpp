@@ -7,8 +7,10 @@
 // once where it has been waited for in vain. A page is poisoned for a tenth of a second, or until
 // one of the threads has time: the cause may go away, and it is nobody else's.
 //
-// Several threads, because one may wait for a fetch while another page is there at once. Each
-// blocks all signals and holds a view only while it serves a fault.
+// Several threads, because one may wait for a fetch while another page is there at once; and where
+// all of them have waited for a while, as for a home that is silent, one more takes their place, so
+// that accesses to one home do not hold up those to another. Each blocks all signals and holds a
+// view only while it serves a fault.
 #pragma once
 
 #include <thread>
@@ -41,7 +43,12 @@ class FaultThreads {
     pid_t in_vain;  // the thread that it was waited for in vain for, or 0
     bool write;
   };
-  void run();
+  // A thread waits for faults, or, as a spare one, for all of those that do to be held up.
+  enum class Part { kFree, kSpare, kOver };
+  void run(Part part);
+  Part wait_for_fault();
+  Part wait_for_need();
+  bool start_thread(Part part) CMI_EXCLUDES(threads_mu_);
   void serve(const Userfault::Fault& fault);
   void unpoison_old();
   void end_first_in_time() CMI_REQUIRES(mu_);  // sets due_
@@ -53,7 +60,11 @@ class FaultThreads {
   Mutex mu_;  // before a page's lock
   std::vector<Poisoned> poisoned_ CMI_GUARDED_BY(mu_);  // the oldest first
   std::atomic<bool> any_poisoned_{false};
-  std::vector<std::thread> threads_;
+  Fd held_up_;                // a timer, readable when there has been no free thread for a while
+  std::atomic<int> free_{0};  // threads that wait for faults
+  std::atomic<int> spare_{0};
+  Mutex threads_mu_;  // leaf
+  std::vector<std::thread> threads_ CMI_GUARDED_BY(threads_mu_);
 };
 
 }  // namespace cmi::memory
