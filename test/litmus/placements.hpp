@@ -1,5 +1,5 @@
 // Where the variables of a litmus test lie: at home on one that takes part, on a third node, or in
-// two segments with two homes.
+// two segments with two homes, of which both, one or none take part.
 #pragma once
 
 #include <string>
@@ -18,6 +18,10 @@ inline const std::vector<Placement>& placements_of_two() {
       {2, {0, 1}, "each is a home"},
       {2, {1, 0}, "the other way round"},
       {4, {2, 3}, "two homes elsewhere"},
+      {3, {0, 2}, "node 0 is the first home"},
+      {3, {1, 2}, "node 1 is the first home"},
+      {3, {2, 0}, "node 0 is the last home"},
+      {3, {2, 1}, "node 1 is the last home"},
       {3, {2}, "node 0 beside the home", 0},
       {3, {2}, "node 1 beside the home", 1},
       {3, {2}, "two that share an import", -1, 1},
