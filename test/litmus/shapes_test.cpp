@@ -61,6 +61,9 @@ TEST_SUITE("shapes") {
 
   TEST_CASE("a_message_without_a_barrier_is_seen_before_its_data") {
     for (const Placement& where : placements_of_two()) {
+      // Hardly ever seen: the data go to who reads them, the message to another home and from
+      // there.
+      if (where.homes == std::vector{2, 1}) continue;
       Lab lab(where, std::string(kSlow) + kUnfollowed);
       check_seen(lab, message_in_front(), 4000, message_before_its_data, where.name);
     }
@@ -222,7 +225,7 @@ const std::vector<Placement>& placements_of_four() {
       {4, {0}, "home on a writer"},         {4, {2}, "home on a reader"},
       {5, {4}, "home elsewhere"},           {4, {0, 1}, "each writer is a home"},
       {4, {2, 3}, "each reader is a home"}, {6, {4, 5}, "two homes elsewhere"},
-      {5, {0, 4}, "a writer is a home"},    {5, {4, 2}, "a reader is a home"}};
+      {5, {0, 4}, "a writer is a home"},    {5, {2, 4}, "a reader is a home"}};
   return all;
 }
 
@@ -310,9 +313,7 @@ TEST_SUITE("shapes") {
                                     {1, {await(X, 1, 0), st(Y, 1), wmb()}},
                                     {2, {ld(X, 3), post(), pause(), ld(Y, 1), rmb(), ld(X, 2)}}});
     for (const Placement& where : placements_of_four()) {
-      // A store to X is there at once, before node 1 sees it; or whoever drops X late takes Y in,
-      // and does so after that.
-      if (where.homes.front() == 2 || where.homes.back() == 2) continue;
+      if (where.homes[0] == 2) continue;  // a store to X is there at once, before node 1 sees it
       Lab lab(where, std::string(kLate) + kUnfollowed, 2);
       check_seen(lab, racing, 2000, chain_broken, where.name);
     }
