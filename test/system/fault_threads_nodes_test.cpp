@@ -26,23 +26,29 @@ namespace {
 
 constexpr uint64_t kPages = 16;
 
+// A process with threads for its faults that has called cmi_ini(); null where that cannot be.
+Process* spawn_with_fault_threads(Cluster& cluster, Env env = {}) {
+  env.emplace_back("CMI_FAULT", "thread");
+  Process& bare = cluster.spawn_bare("peer", env);
+  const Answer started = ini(bare);
+  if (started.failed(CMI_ERR_NOTSUPP)) {
+    skip("no userfaultfd for the faults of system calls, or a kernel before 6.6");
+    return nullptr;
+  }
+  REQUIRE(started.ok());
+  return &bare;
+}
+
 // Two nodes, the second with threads for its faults; none where that cannot be.
 struct Scene {
   Cluster cluster;
   Process& home = cluster.spawn("home");
-  Process* peer = nullptr;
+  Process* peer = spawn_with_fault_threads(cluster);
   Export exported;
   Import import;
 
   Scene() {
-    Process& bare = cluster.spawn_bare("peer", {{"CMI_FAULT", "thread"}});
-    const Answer started = ini(bare);
-    if (started.failed(CMI_ERR_NOTSUPP)) {
-      skip("no userfaultfd for the faults of system calls, or a kernel before 6.6");
-      return;
-    }
-    REQUIRE(started.ok());
-    peer = &bare;
+    if (peer == nullptr) return;
     exported = export_segment(home, kPages * kPage);
     import = import_segment(*peer, exported);
   }
@@ -105,24 +111,16 @@ Beside load_beside(uint64_t silent, pid_t home, int count, uint64_t wait_for, ui
   return seen;
 }
 
-// Two homes, and a peer that waits for 20 s before it gives up an access or a home.
+// Two homes, and a peer that gives up an access after 20 s, and a home not before an hour.
 struct TwoHomes {
   Cluster cluster;
   Process& silent = cluster.spawn("silent");
   Process& other = cluster.spawn("other");
-  Process* peer = nullptr;
+  Process* peer = spawn_with_fault_threads(cluster, {{"CMI_DEAD_AFTER", "3600000"}});
   Import from_silent, from_other;
 
   explicit TwoHomes(uint64_t pages) {
-    Process& bare =
-        cluster.spawn_bare("peer", {{"CMI_FAULT", "thread"}, {"CMI_DEAD_AFTER", "3600000"}});
-    const Answer started = ini(bare);
-    if (started.failed(CMI_ERR_NOTSUPP)) {
-      skip("no userfaultfd for the faults of system calls, or a kernel before 6.6");
-      return;
-    }
-    REQUIRE(started.ok());
-    peer = &bare;
+    if (peer == nullptr) return;
     peer->run([] {
       cmi_ctl_cfg cfg{};
       cfg.ctl_cfg_rcfg_tout = 20'000;
@@ -281,7 +279,11 @@ TEST_SUITE("fault-threads") {
     TwoHomes scene(kWaiting * kFarApart);
     if (scene.peer == nullptr) return;
     const auto fault_threads = [&] { return scene.peer->run([] { return fault_threads_here(); }); };
-    const int at_first = fault_threads();
+    int at_first = 0;  // a thread has its name when it has begun
+    for (const Deadline deadline = Deadline::in(20 * kSecond);
+         at_first < 5 && !deadline.passed();) {
+      at_first = fault_threads();
+    }
     scene.silent.stop();
     const auto again = [&](uint64_t silent) {
       return scene.peer->run(
