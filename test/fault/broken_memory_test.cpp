@@ -133,6 +133,26 @@ TEST_SUITE("broken_memory") {
     scene.check_the_rest();
   }
 
+  // What it is brought up to date with would be read there.
+  TEST_CASE("a_followed_page_is_dropped_when_its_memory_breaks") {
+    if (const char* why = why_memory_cannot_break()) return skip(why);
+    Scene scene;
+    const auto updated = [&] { return scene.third.run([] { return stats().pages_updated; }); };
+    const uint64_t before = updated();
+    for (uint64_t value = 1; updated() == before; ++value) {
+      REQUIRE(value < 100);
+      REQUIRE(publish(scene.peer, at_broken(scene.import), value));
+      REQUIRE(load(scene.third, at_broken(scene.other)).value == value);
+    }
+    const uint64_t followed = updated();
+    scene.break_it();
+    REQUIRE(store(scene.peer, at_broken(scene.import), 1000).cause() == Fault::kNone);
+    CHECK(wmb(scene.peer).failed(CMI_ERR_STORE));
+    CHECK(load(scene.third, at_broken(scene.other)).cause() == CMI_ERROR_UE);
+    CHECK(updated() == followed);
+    scene.check_the_rest();
+  }
+
   TEST_CASE("cflush_of_stores_to_broken_memory_raises_ue") {
     if (const char* why = why_memory_cannot_break()) return skip(why);
     Scene scene;

@@ -241,6 +241,39 @@ TEST_SUITE("large_pages") {
     }
   }
 
+  // The kernel notes what the home stores by large pages: more than is sent along with a notice.
+  TEST_CASE("a_followed_page_of_a_large_page_is_updated_by_importers_and_dropped_by_the_home") {
+    const LargePages pages(1);
+    if (!pages.enough()) return skip(pages.reason());
+    Scene s(1);
+    const auto updated = [&] { return s.peer.run([] { return stats().pages_updated; }); };
+    const auto missed = [&] { return s.peer.run([] { return stats().load_misses; }); };
+    uint64_t value = 0;
+    const auto round = [&](Process& writer, uint64_t at) {
+      REQUIRE(publish(writer, at, ++value));
+      REQUIRE(has(s.peer, s.import.at + 8, value));
+    };
+    const auto until_followed = [&] {
+      const uint64_t begun = value, before = updated();
+      while (updated() == before) {
+        REQUIRE(value < begun + 100);
+        round(s.other, s.second.at + 8);
+      }
+    };
+    until_followed();
+    const uint64_t updates = updated(), misses = missed();
+    for (int i = 0; i < 20; ++i) round(s.other, s.second.at + 8);
+    CHECK(updated() == updates + 20);
+    CHECK(missed() == misses);
+    round(s.home, s.exported.at + 8);
+    CHECK(missed() == misses + 1);
+    REQUIRE(publish(s.home, s.exported.at + 64 * kPage, 7));
+    CHECK(has(s.peer, s.import.at + 8, value));
+    CHECK(has(s.peer, s.import.at + 64 * kPage, 7));
+    CHECK(updated() == updates + 20);
+    until_followed();
+  }
+
   TEST_CASE("a_large_page_segment_outlives_its_maker_and_is_gone_with_the_last_view") {
     const LargePages pages(2);
     if (!pages.enough()) return skip(pages.reason());
