@@ -130,6 +130,11 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, D
     switch (page.state) {
       case PageState::kClean:
       case PageState::kWriting:
+        // What is copied next is in no cache, mostly. (While a mark is waited for it comes there.)
+        if (write && !imp.marks) {
+          prefetch_page(imp.page_data(index));
+          twins_.prefetch();
+        }
         if (page.pinned && (write || !Userfault::features().continue_protected)) {
           wait = true;  // its bytes are on their way from here
           break;
