@@ -130,7 +130,7 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, D
     switch (page.state) {
       case PageState::kClean:
       case PageState::kWriting:
-        // What is copied next is in no cache, mostly. (While a mark is waited for it comes there.)
+        // Copied next, and mostly in no cache. Where a mark was waited for, they came meanwhile.
         if (write && !imp.marks) {
           prefetch_page(imp.page_data(index));
           twins_.prefetch();
