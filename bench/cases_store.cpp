@@ -46,8 +46,9 @@ struct FirstStores {
   }
 };
 
-// The same pages in the same order by a bare handler that reads from the raw target; if `marked`, a
-// program there has to hear of it, and answers with the page.
+// As many pages in the same order by a bare handler that reads from the raw target, those behind
+// raw's as in BareMisses; if `marked`, a program there has to hear of it, and answers with the
+// page.
 class BareStores {
  public:
   BareStores(const Raw& raw, const std::vector<uint32_t>& order, bool marked)
@@ -55,10 +56,11 @@ class BareStores {
     if (trap_ == nullptr) return;
     trap_->set_fetch([this, &raw](size_t page, const Trap::Meanwhile& meanwhile) {
       std::byte* const to = trap_->content(page);
+      const size_t from = (order_.size() + page) * kPage;
       if (marked_) {
-        raw.fetching.fetch(raw.fetched_from, to, kPage, page * kPage, meanwhile);
+        raw.fetching.fetch(raw.fetched_from, to, kPage, from, meanwhile);
       } else {
-        raw.endpoint.read(raw.polling_peer, raw.polling, to, kPage, page * kPage, meanwhile);
+        raw.endpoint.read(raw.polling_peer, raw.polling, to, kPage, from, meanwhile);
       }
       ++fetched_;
     });
@@ -76,7 +78,7 @@ class BareStores {
     const double begun = now();
     word(trap_->page(p), 1) = stores_;
     const double took = now() - begun;
-    must(fetched_ == stores_ && word(trap_->page(p), 0) == stamp(p, 0),
+    must(fetched_ == stores_ && word(trap_->page(p), 0) == stamp(order_.size() + p, 0),
          "a bare store did not fetch its page");
     return took / kMicro;
   }

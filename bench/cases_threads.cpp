@@ -11,7 +11,9 @@ namespace bench {
 
 namespace {
 
-constexpr size_t kTogether = 1024;  // pages of one sample, by all threads
+// Pages of one sample, by all threads: several turns of the scheduler long, so that it counts
+// little which thread comes first, alone.
+constexpr size_t kTogether = 4096;
 
 // Runs work(i) in each of n threads; from when all are ready until the last is done, in
 // nanoseconds. `enter` makes what a thread keeps meanwhile, before its time counts.
@@ -51,7 +53,8 @@ double megabytes_per_second(double nanos) {
   return static_cast<double>(kTogether * kPage) / nanos * 1e3;
 }
 
-// Every other page, so that threads which come by in any order never ask for neighbours.
+// Every other page, so that threads which come by in any order never ask for neighbours. Who is
+// done with one takes the next.
 class ManyMisses {
  public:
   ManyMisses(Bench& bench, size_t pages)
@@ -68,10 +71,11 @@ class ManyMisses {
     const size_t from = next_;
     next_ += kTogether;
     loads_ += kTogether;
+    std::atomic<size_t> taken{0};
     return megabytes_per_second(together(
         bench_.cpus, n, [&] { return std::make_unique<OtherThread>(bench_.node); },
-        [&](size_t thread) {
-          for (size_t i = thread; i < kTogether; i += n) {
+        [&](size_t) {
+          for (size_t i; (i = taken.fetch_add(1)) < kTogether;) {
             const uint32_t p = 2 * order_[from + i];
             must(word(shared_.page(p), 0) == stamp(p, shared_.version()),
                  "a load did not see what the home published");
@@ -80,13 +84,16 @@ class ManyMisses {
   }
   double raw(std::vector<std::unique_ptr<RawEndpoint>>& endpoints, fi_addr_t* peers, bool yields) {
     const Raw& raw = bench_.raw;
-    const size_t n = endpoints.size();
+    if (raw_next_ + kTogether > order_.size()) raw_next_ = 0;
+    const size_t n = endpoints.size(), from = raw_next_;
+    raw_next_ += kTogether;
     for (auto& e : endpoints) e->set_yields(yields);
+    std::atomic<size_t> taken{0};
     return megabytes_per_second(together(
         bench_.cpus, n, [] { return 0; },
         [&](size_t thread) {
-          for (size_t i = thread; i < kTogether; i += n) {
-            const size_t at = 2 * order_[i] * kPage;
+          for (size_t i; (i = taken.fetch_add(1)) < kTogether;) {
+            const size_t at = 2 * order_[from + i] * kPage;
             endpoints[thread]->read(peers[thread], raw.polling, raw.buffer + at, kPage, at);
           }
         }));
@@ -102,20 +109,24 @@ class ManyMisses {
   Bench& bench_;
   Shared shared_;
   std::vector<uint32_t> order_;
-  size_t next_ = 0, loads_ = 0;
+  size_t next_ = 0, raw_next_ = 0, loads_ = 0;
   Stats before_{};
 };
 
-// The same pages by a bare handler, in each thread with raw's endpoint of that thread. A page is
-// mapped when it is there, as in any process with several threads.
+// As many pages behind raw's, as in BareMisses, by a bare handler, in each thread with raw's
+// endpoint of that thread. A page is mapped when it is there, as in any process with several
+// threads.
 class ManyBareMisses {
  public:
   ManyBareMisses(Bench& bench, size_t pages)
-      : bench_(bench), trap_(make_trap(2 * pages)), order_(random_order(pages, 11)) {
+      : bench_(bench),
+        trap_(make_trap(2 * pages)),
+        order_(random_order(pages, 11)),
+        behind_(2 * pages) {
     if (trap_ == nullptr) return;
     trap_->set_fetch([this](size_t page, const Trap::Meanwhile& prefetch_and_map) {
       const Raw& raw = bench_.raw;
-      t_endpoint->read(t_peer, raw.polling, trap_->content(page), kPage, page * kPage);
+      t_endpoint->read(t_peer, raw.polling, trap_->content(page), kPage, (behind_ + page) * kPage);
       prefetch_and_map();
     });
     trap_->zap(0, 2 * pages);
@@ -128,14 +139,16 @@ class ManyBareMisses {
     const size_t n = endpoints.size(), from = next_;
     next_ += kTogether;
     for (auto& e : endpoints) e->set_yields(yields);
+    std::atomic<size_t> taken{0};
     return megabytes_per_second(together(
         bench_.cpus, n, [] { return 0; },
         [&](size_t thread) {
           t_endpoint = endpoints[thread].get();
           t_peer = peers[thread];
-          for (size_t i = thread; i < kTogether; i += n) {
+          for (size_t i; (i = taken.fetch_add(1)) < kTogether;) {
             const uint32_t p = 2 * order_[from + i];
-            must(word(trap_->page(p), 0) == stamp(p, 0), "a bare load did not fetch its page");
+            must(word(trap_->page(p), 0) == stamp(behind_ + p, 0),
+                 "a bare load did not fetch its page");
           }
         }));
   }
@@ -152,15 +165,16 @@ class ManyBareMisses {
 
   Bench& bench_;
   std::unique_ptr<Trap> trap_;
-  std::vector<uint32_t> order_;
+  const std::vector<uint32_t> order_;
+  const size_t behind_;
   size_t next_ = 0;
 };
 
 }  // namespace
 
 void threads(Bench& b) {
-  ManyMisses misses(b, 4 * kTogether);
-  ManyBareMisses bare(b, 4 * kTogether);
+  ManyMisses misses(b, 2 * kTogether);
+  ManyBareMisses bare(b, 2 * kTogether);
   for (size_t n : {1, 2, 4, 8}) {
     std::vector<std::unique_ptr<RawEndpoint>> endpoints;
     std::vector<fi_addr_t> peers;
