@@ -17,6 +17,7 @@
 
 #include "core/base/clock.hpp"
 #include "core/base/fd.hpp"
+#include "support/passages.hpp"
 #include "support/skip.hpp"
 #include "system/calls.hpp"
 
@@ -257,6 +258,42 @@ TEST_SUITE("fault-threads") {
     scene.home.signal(SIGCONT);
     CHECK(load_until(*scene.peer, scene.import.at, 7) == 7);
     CHECK(scene.peer->run(write_once, scene.import.at) == 8);
+  }
+
+  // A wake that comes late is for a fault that is over: it makes a later access to the page fault
+  // once more, and that one is told of the first verdict. The second is nobody's.
+  TEST_CASE("a_verdict_on_an_access_that_is_over_is_not_told_to_the_next_one") {
+    Cluster cluster;
+    const std::string counts = cluster.scratch() + "/passages";
+    const std::string wake = cluster.scratch() + "/wake", tell = cluster.scratch() + "/tell";
+    Process& home = cluster.spawn("home");
+    Process* peer = spawn_with_fault_threads(
+        cluster, {{"CMI_FAULT_COUNT", counts},
+                  {"CMI_FAULT_POINT", "fault_served_before_wake#1=hold:" + wake +
+                                          ";fault_failed_before_told#2=hold:" + tell}});
+    if (peer == nullptr) return;
+    const Export exported = export_segment(home, kPages * kPage);
+    const Import import = import_segment(*peer, exported);
+    const auto passed = [&](const char* point, uint64_t times) {
+      for (const Deadline end = Deadline::in(20 * kSecond); read_passages(counts)[point] < times;) {
+        REQUIRE_MESSAGE(!end.passed(), point);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    };
+    const auto store_once = [](uint64_t at) { return store64(at, 1).cause(); };
+    REQUIRE(load(*peer, import.at).cause() == Fault::kNone);
+    home.stop();
+    auto first = peer->start(store_once, import.at);
+    passed("fault_before_try", 2);
+    std::ofstream(wake).put('x');
+    passed("fault_before_try", 3);
+    CHECK(first.get() == CMI_ERROR_TRANSIENT);
+    auto second = peer->start(store_once, import.at);
+    passed("fault_before_try", 4);
+    std::ofstream(tell).put('x');
+    passed("fault_of_before", 1);
+    home.signal(SIGCONT);
+    CHECK(second.get() == Fault::kNone);
   }
 
   TEST_CASE("threads_that_wait_for_a_silent_home_do_not_hold_up_an_access_to_another") {

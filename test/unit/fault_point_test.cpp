@@ -7,8 +7,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
+#include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "core/base/clock.hpp"
@@ -116,6 +120,24 @@ TEST_CASE("a_point_that_delays_holds_the_passage_so_long") {
   CHECK_FALSE(fault_point_fails("slow"));  // asking is no passage of a delay
   (void)span("slow_once");
   CHECK(span("slow_once") >= 20 * kMilli);
+}
+
+TEST_CASE("a_point_that_holds_waits_for_its_file") {
+  const std::string file = "/tmp/cmi-hold-" + std::to_string(getpid());
+  Armed a("held#2=hold:" + file + ";too_long=hold:/" + std::string(300, 'x'));
+  fault_point("held");
+  fault_point("too_long");  // left out
+  std::atomic<bool> past{false};
+  std::thread other([&] {
+    fault_point("held");
+    past = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  CHECK_FALSE(past.load());
+  std::ofstream(file).put('x');
+  other.join();
+  CHECK(past.load());
+  ::unlink(file.c_str());
 }
 
 TEST_CASE("malformed_items_are_left_out_and_the_others_kept") {

@@ -21,11 +21,13 @@ namespace cmi {
 std::atomic<bool> g_fault_points_armed{false};
 
 namespace {
-enum class Act { kKill, kStop, kExit, kDelay, kFail };
+enum class Act { kKill, kStop, kExit, kDelay, kHold, kFail };
+constexpr long kHeldAtMost = 60000;  // looks for the file, 1 ms apart: its test is over by then
 struct Point {
   char name[64] = {};
   Act act = Act::kKill;
   long micros = 0;
+  char file[256] = {};
   long nth = 0;  // 0: at each passage
   bool later_too = false;
   std::atomic<long> passed{0};
@@ -36,6 +38,12 @@ int count = 0;
 // Where passages are counted, and whose each place is: literals, told apart by where they lie.
 FaultCount* counts = nullptr;
 std::array<std::atomic<const char*>, kFaultCounts> counted;
+
+void sleep_micros(long micros) {
+  timespec t{micros / 1000000, micros % 1000000 * 1000};
+  while (nanosleep(&t, &t) != 0) {
+  }
+}
 
 void count_passage(const char* name) {
   if (counts == nullptr) return;
@@ -91,6 +99,9 @@ void parse_one(const std::string& item) {
   } else if (act.rfind("delay:", 0) == 0) {
     p.act = Act::kDelay;
     p.micros = std::atol(act.c_str() + 6);
+  } else if (act.rfind("hold:", 0) == 0 && act.size() - 5 < sizeof p.file) {
+    p.act = Act::kHold;
+    std::memcpy(p.file, act.c_str() + 5, act.size() - 4);
   } else {
     return;
   }
@@ -129,12 +140,14 @@ void fault_point_reached(const char* name) {
         break;
       case Act::kExit:
         _exit(77);
-      case Act::kDelay: {
-        timespec t{p.micros / 1000000, p.micros % 1000000 * 1000};
-        while (nanosleep(&t, &t) != 0) {
+      case Act::kDelay:
+        sleep_micros(p.micros);
+        break;
+      case Act::kHold:
+        for (long look = 0; look < kHeldAtMost && ::access(p.file, F_OK) != 0; ++look) {
+          sleep_micros(1000);
         }
         break;
-      }
       case Act::kFail:
         break;
     }

@@ -1,8 +1,9 @@
 // Named points where a test can kill, stop or delay the process, switched on by the environment
 // variable CMI_FAULT_POINT, read once: "name=kill", "name=stop", "name=exit", "name=delay:MICROS",
-// with "#N" on the N-th passage only ("name#3=kill"), or "#N+" on that and all later ones; several
-// joined by ';'. CMI_FAULT_COUNT names a file to count passages in: see fault_count.hpp.
-// One relaxed load when none is set. Any thread, signal handlers too.
+// "name=hold:FILE" (until there is such a file), with "#N" on the N-th passage only
+// ("name#3=kill"), or "#N+" on that and all later ones; several joined by ';'. CMI_FAULT_COUNT
+// names a file to count passages in: see fault_count.hpp. One relaxed load when none is set. Any
+// thread, signal handlers too.
 #pragma once
 
 #include <atomic>

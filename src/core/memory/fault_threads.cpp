@@ -11,6 +11,7 @@
 #include <exception>
 #include <iterator>
 
+#include "core/base/fault_point.hpp"
 #include "core/base/library_thread.hpp"
 
 namespace cmi::memory {
@@ -124,17 +125,25 @@ void FaultThreads::serve(const Userfault::Fault& fault) {
   if (view == nullptr) return;
   t_access_enabled = importer_.begin_serving(fault.thread);  // in its name
   const Nanos begun = now();
+  fault_point("fault_before_try");
   const Exception e = target_.try_access(*view, fault.addr, fault.write);
   importer_.end_serving();
   if (e == Exception::kNone) {
     // Whatever made the page accessible may have been another fault, before this one waited.
     const auto in_page = reinterpret_cast<uintptr_t>(fault.addr) % kPageSize;
+    fault_point("fault_served_before_wake");
     importer_.userfault().wake(fault.addr - in_page, kPageSize);
     return;
   }
   const Nanos over = now();
+  fault_point("fault_failed_before_told");
   const bool in_vain = e == Exception::kTransient && over - begun >= importer_.reconf_timeout();
   Guard g(mu_);
+  if (std::any_of(went_on_.begin(), went_on_.end(),
+                  [&](const WentOn& w) { return w.thread == fault.thread && w.at >= begun; })) {
+    fault_point("fault_of_before");
+    return;
+  }
   // The end of an earlier poison must not be that of this one; what another thread has not heard of
   // yet stays.
   std::erase_if(poisoned_, [&](Poisoned& p) {
@@ -158,6 +167,18 @@ bool FaultThreads::waited_in_vain(const std::byte* addr, bool write) {
     return p.write == write && now() - p.since < kPromptly;
   }
   return false;
+}
+
+void FaultThreads::went_on() {
+  const pid_t self = gettid();
+  const Nanos t = now();
+  const Nanos longest = 4 * importer_.reconf_timeout();  // that a fault is served
+  Guard g(mu_);
+  for (Poisoned& p : poisoned_) {
+    if (p.in_vain == self) p.in_vain = 0;
+  }
+  std::erase_if(went_on_, [&](const WentOn& w) { return w.thread == self || t - w.at > longest; });
+  went_on_.push_back({self, t});
 }
 
 void FaultThreads::unpoison_old() {

@@ -34,6 +34,10 @@ class FaultThreads {
   // Whether the calling thread's access to this page has just been tried for as long as it may be.
   // Says so once. Any thread, signal handlers too.
   bool waited_in_vain(const std::byte* addr, bool write);
+  // The calling thread's handler knows how its access ended: a fault of it that is being served is
+  // of before. A thread that is woken while it waits faults anew, and so has two. Any thread,
+  // signal handlers too.
+  void went_on();
 
  private:
   struct Poisoned {
@@ -42,6 +46,10 @@ class FaultThreads {
     Nanos since;
     pid_t in_vain;  // the thread that it was waited for in vain for, or 0
     bool write;
+  };
+  struct WentOn {
+    pid_t thread;
+    Nanos at;
   };
   // A thread waits for faults, or, as a spare one, for all of those that do to be held up.
   enum class Part { kFree, kSpare, kOver };
@@ -60,6 +68,7 @@ class FaultThreads {
   Mutex mu_;  // before a page's lock
   std::vector<Poisoned> poisoned_ CMI_GUARDED_BY(mu_);  // the oldest first
   std::atomic<bool> any_poisoned_{false};
+  std::vector<WentOn> went_on_ CMI_GUARDED_BY(mu_);  // each thread once, the last time
   Fd held_up_;                // a timer, readable when there has been no free thread for a while
   std::atomic<int> free_{0};  // threads that wait for faults
   std::atomic<int> spare_{0};
