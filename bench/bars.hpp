@@ -25,7 +25,7 @@ struct Figures {
   Figures(double median, double raw_median, double floor_median);
 };
 
-enum class Verdict {
+enum class Verdict {  // the better first
   kMet,
   kImpossible,  // the floor misses the bar as well, and the row is not far above it
   kMissed,

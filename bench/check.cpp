@@ -8,7 +8,6 @@
 #include <cstring>
 #include <optional>
 
-#include "bars.hpp"
 #include "report.hpp"
 
 namespace bench {
@@ -94,7 +93,7 @@ void write_json(const std::string& path, const std::vector<std::vector<Outcome>>
   std::fclose(json);
 }
 
-bool check(const std::vector<std::vector<Outcome>>& sittings) {
+Verdict check(const std::vector<std::vector<Outcome>>& sittings) {
   std::vector<std::string> rows;
   for (const Outcome& o : each_once(sittings)) {
     if (bar_of(o.name) != nullptr) rows.push_back(o.name);
@@ -102,13 +101,13 @@ bool check(const std::vector<std::vector<Outcome>>& sittings) {
   fmt::print(
       "\nmedians of {} runs of {} sittings each\n{:<17} {:>10} {:>7} {:>25} {:>9} {:>9}  verdict\n",
       kRuns, kSittings, "name", "value", "ratio", "bar", "of floor", "floor is");
-  bool good = true;
+  Verdict worst = Verdict::kMet;
   for (const std::string& row : rows) {
     const Bar& bar = *bar_of(row);
     const auto all = figures_of(sittings, row);
     if (all.empty()) {
       fmt::print("{:<17} NOT MEASURED IN EACH SITTING\n", row);
-      good = false;
+      worst = Verdict::kMissed;
       continue;
     }
     const Figures f = median_of(all);
@@ -118,7 +117,7 @@ bool check(const std::vector<std::vector<Outcome>>& sittings) {
         bar.of != nullptr && !others.empty() ? std::optional(median_of(others)) : std::nullopt;
     const Verdict verdict = judge(bar, f, of ? &*of : nullptr);
     const bool complete = all.size() == kRuns && others.size() == kRuns;
-    good = good && complete && verdict != Verdict::kMissed;
+    worst = std::max(worst, complete ? verdict : Verdict::kMissed);
     const auto shown = [](double v) { return v > 0 ? fmt::format("{:.2f}", v) : "-"; };
     const char* relation = bar.kind == Bar::kRatioAtLeast ? ">= " : "<= ";
     fmt::print("{:<17} {:>10} {:>7} {:>25} {:>9} {:>9}  {}\n", row, number(f.value), shown(f.ratio),
@@ -127,7 +126,7 @@ bool check(const std::vector<std::vector<Outcome>>& sittings) {
   }
   fmt::print("floor is: its ratio to raw\n");
   std::fflush(stdout);
-  return good;
+  return worst;
 }
 
 }  // namespace bench

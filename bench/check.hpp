@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "bars.hpp"
 #include "control.hpp"
 
 namespace bench {
@@ -20,8 +21,8 @@ inline constexpr size_t kRuns = 3, kSittings = 3;  // of each run
 // The medians of all runs, one line for each name. Fails when it cannot be written.
 void write_json(const std::string& path, const std::vector<std::vector<Outcome>>& sittings);
 
-// Prints one line for each row with a bar. False: one misses its bar, or was not measured in each
-// run.
-bool check(const std::vector<std::vector<Outcome>>& sittings);
+// Prints one line for each row with a bar. The worst verdict; kMissed as well where a row was not
+// measured in each run.
+Verdict check(const std::vector<std::vector<Outcome>>& sittings);
 
 }  // namespace bench

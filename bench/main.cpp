@@ -31,6 +31,8 @@ struct Options {
   int seconds = 0;  // 0: by the length of the run
 };
 
+constexpr int kImpossibleHere = 3;  // of --check
+
 const char kUsage[] =
     R"(usage: cmi_bench [--quick] [--only NAME]... [--json FILE] [--seconds N] [--check] [--list]
 
@@ -39,7 +41,8 @@ Measures the library beside raw libfabric: same provider, same two processes, in
   --quick      fewer and smaller measurements
   --check      three runs of the rows that have bars, each of three sittings with processes and
                connections of their own, whose medians count; fails where the medians of a row
-               miss its bar, unless its floor does so too and the row is near it
+               miss its bar: with status 1, or with 3 where the floor of each such row does so,
+               too, and the row is near it
   --only NAME  this case, or the one that has this row; may be given several times
   --json FILE  one line for each row: {"name","unit","value","raw","ratio","provider"}, raw and
                ratio null where there is none; its floor is a row NAME_floor; with --check, the
@@ -358,7 +361,16 @@ int run(const Options& o) {
       return status;
   }
   if (o.check && !o.json.empty()) write_json(o.json, sittings);
-  return o.check && !check(sittings) ? 1 : 0;
+  if (!o.check) return 0;
+  switch (check(sittings)) {
+    case Verdict::kMet:
+      return 0;
+    case Verdict::kImpossible:
+      return kImpossibleHere;
+    case Verdict::kMissed:
+      break;
+  }
+  return 1;
 }
 
 }  // namespace
