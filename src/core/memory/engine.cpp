@@ -151,7 +151,6 @@ Exception Engine::on_fault(const View& view, const std::byte* addr, bool write, 
   const Exception e = poisoned && t_access_enabled && fault_threads_->waited_in_vain(addr, write)
                           ? Exception::kTransient
                           : try_access(view, addr, write);
-  if (poisoned) fault_threads_->went_on();
   if (e != Exception::kNone && e != Exception::kNotOurs) {
     count(stats_.exceptions);
     if (view.import != nullptr) count(view.import->stats.exceptions);

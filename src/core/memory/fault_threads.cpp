@@ -119,13 +119,25 @@ FaultThreads::Part FaultThreads::wait_for_need() {
   return Part::kFree;
 }
 
+FaultThreads::Served::Served(FaultThreads& threads, pid_t of) : by(threads), thread(of) {
+  Guard g(by.mu_);
+  for (Served* s : by.served_) s->of_before = s->of_before || s->thread == thread;
+  by.served_.push_back(this);
+}
+
+FaultThreads::Served::~Served() {
+  Guard g(by.mu_);
+  std::erase(by.served_, this);
+}
+
 void FaultThreads::serve(const Userfault::Fault& fault) {
+  const Served self(*this, fault.thread);
+  fault_point("fault_before_try");
   // Who is not in a view any more is woken by the end of detach().
   const auto view = target_.view_at(fault.addr);
   if (view == nullptr) return;
   t_access_enabled = importer_.begin_serving(fault.thread);  // in its name
   const Nanos begun = now();
-  fault_point("fault_before_try");
   const Exception e = target_.try_access(*view, fault.addr, fault.write);
   importer_.end_serving();
   if (e == Exception::kNone) {
@@ -139,11 +151,7 @@ void FaultThreads::serve(const Userfault::Fault& fault) {
   fault_point("fault_failed_before_told");
   const bool in_vain = e == Exception::kTransient && over - begun >= importer_.reconf_timeout();
   Guard g(mu_);
-  if (std::any_of(went_on_.begin(), went_on_.end(),
-                  [&](const WentOn& w) { return w.thread == fault.thread && w.at >= begun; })) {
-    fault_point("fault_of_before");
-    return;
-  }
+  if (self.of_before) return;  // told now, the next access of its thread would take it for its own
   // The end of an earlier poison must not be that of this one; what another thread has not heard of
   // yet stays.
   std::erase_if(poisoned_, [&](Poisoned& p) {
@@ -167,18 +175,6 @@ bool FaultThreads::waited_in_vain(const std::byte* addr, bool write) {
     return p.write == write && now() - p.since < kPromptly;
   }
   return false;
-}
-
-void FaultThreads::went_on() {
-  const pid_t self = gettid();
-  const Nanos t = now();
-  const Nanos longest = 4 * importer_.reconf_timeout();  // that a fault is served
-  Guard g(mu_);
-  for (Poisoned& p : poisoned_) {
-    if (p.in_vain == self) p.in_vain = 0;
-  }
-  std::erase_if(went_on_, [&](const WentOn& w) { return w.thread == self || t - w.at > longest; });
-  went_on_.push_back({self, t});
 }
 
 void FaultThreads::unpoison_old() {

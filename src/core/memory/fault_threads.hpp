@@ -34,10 +34,6 @@ class FaultThreads {
   // Whether the calling thread's access to this page has just been tried for as long as it may be.
   // Says so once. Any thread, signal handlers too.
   bool waited_in_vain(const std::byte* addr, bool write);
-  // The calling thread's handler knows how its access ended: a fault of it that is being served is
-  // of before. A thread that is woken while it waits faults anew, and so has two. Any thread,
-  // signal handlers too.
-  void went_on();
 
  private:
   struct Poisoned {
@@ -47,9 +43,16 @@ class FaultThreads {
     pid_t in_vain;  // the thread that it was waited for in vain for, or 0
     bool write;
   };
-  struct WentOn {
-    pid_t thread;
-    Nanos at;
+  // A fault that is being served. Who is woken while it waits, as by the late end of an earlier
+  // fault, faults anew: of a thread's faults only the last one is waited for.
+  struct Served {
+    explicit Served(FaultThreads& by, pid_t of) CMI_EXCLUDES(by.mu_);
+    ~Served() CMI_EXCLUDES(by.mu_);
+    Served(const Served&) = delete;
+    Served& operator=(const Served&) = delete;
+    FaultThreads& by;
+    const pid_t thread;
+    bool of_before = false;  // under by.mu_
   };
   // A thread waits for faults, or, as a spare one, for all of those that do to be held up.
   enum class Part { kFree, kSpare, kOver };
@@ -67,8 +70,8 @@ class FaultThreads {
   Fd due_;    // a timer, readable when a page has been poisoned for long enough
   Mutex mu_;  // before a page's lock
   std::vector<Poisoned> poisoned_ CMI_GUARDED_BY(mu_);  // the oldest first
+  std::vector<Served*> served_ CMI_GUARDED_BY(mu_);
   std::atomic<bool> any_poisoned_{false};
-  std::vector<WentOn> went_on_ CMI_GUARDED_BY(mu_);  // each thread once, the last time
   Fd held_up_;                // a timer, readable when there has been no free thread for a while
   std::atomic<int> free_{0};  // threads that wait for faults
   std::atomic<int> spare_{0};
