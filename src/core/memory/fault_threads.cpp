@@ -131,7 +131,7 @@ FaultThreads::Served::~Served() {
 }
 
 void FaultThreads::serve(const Userfault::Fault& fault) {
-  const Served self(*this, fault.thread);
+  Served self(*this, fault.thread);
   fault_point("fault_before_try");
   // Who is not in a view any more is woken by the end of detach().
   const auto view = target_.view_at(fault.addr);
