@@ -1,7 +1,7 @@
 # Lists the library's fault points for the sweep: every name that its sources give to fault_point()
 # or fault_point_fails(), one line FAULT_POINT("name", fails) each. Left out are those that break
-# the protocol on purpose (mutate_*, and the window that belongs to them). A name that is no literal
-# would be missed, and is an error.
+# the protocol on purpose (mutate_*), and the windows of single tests (mutation_*). A name that is no
+# literal would be missed, and is an error.
 #
 #   cmake -D SOURCES=folder -D OUTPUT=file -P fault_points.cmake
 file(GLOB_RECURSE sources ${SOURCES}/*.cpp ${SOURCES}/*.hpp)

@@ -330,9 +330,11 @@ TEST_SUITE("network") {
     Network net(cluster);
     if (!net.here()) return skip(net.reason());
     for (const char* node : {"lost", "healthy", "peer"}) net.join(node);
-    Process& lost = cluster.spawn("lost");
+    // However long the rounds take on a busy machine, nobody is declared dead for them.
+    const Env patient{{"CMI_DEAD_AFTER", "60000"}};
+    Process& lost = cluster.spawn("lost", patient);
     Process& healthy = cluster.spawn("healthy");
-    Process& peer = cluster.spawn("peer");
+    Process& peer = cluster.spawn("peer", patient);
     const Export far = export_consistent(lost, kPages * kPage);
     const Export near = export_consistent(healthy, 16 * kRegion);
     REQUIRE(publish(lost, far.at + 3 * kPage, 9));

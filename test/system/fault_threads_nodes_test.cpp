@@ -269,8 +269,8 @@ TEST_SUITE("fault-threads") {
     Process& home = cluster.spawn("home");
     Process* peer = spawn_with_fault_threads(
         cluster, {{"CMI_FAULT_COUNT", counts},
-                  {"CMI_FAULT_POINT", "fault_served_before_wake#1=hold:" + wake +
-                                          ";fault_failed_before_told#2=hold:" + tell}});
+                  {"CMI_FAULT_POINT", "mutation_fault_served#1=hold:" + wake +
+                                          ";mutation_fault_failed#2=hold:" + tell}});
     if (peer == nullptr) return;
     const Export exported = export_segment(home, kPages * kPage);
     const Import import = import_segment(*peer, exported);
@@ -284,10 +284,10 @@ TEST_SUITE("fault-threads") {
     REQUIRE(load(*peer, import.at).cause() == Fault::kNone);
     home.stop();
     auto first = peer->start(store_once, import.at);
-    passed("fault_before_try", 2);
+    passed("mutation_fault_begun", 2);
     std::ofstream(wake).put('x');
-    passed("fault_before_try", 3);
-    passed("fault_failed_before_told", 2);
+    passed("mutation_fault_begun", 3);
+    passed("mutation_fault_failed", 2);
     std::ofstream(tell).put('x');
     CHECK(first.get() == CMI_ERROR_TRANSIENT);
     home.signal(SIGCONT);

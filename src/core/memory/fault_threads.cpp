@@ -132,7 +132,7 @@ FaultThreads::Served::~Served() {
 
 void FaultThreads::serve(const Userfault::Fault& fault) {
   Served self(*this, fault.thread);
-  fault_point("fault_before_try");
+  fault_point("mutation_fault_begun");
   // Who is not in a view any more is woken by the end of detach().
   const auto view = target_.view_at(fault.addr);
   if (view == nullptr) return;
@@ -143,12 +143,12 @@ void FaultThreads::serve(const Userfault::Fault& fault) {
   if (e == Exception::kNone) {
     // Whatever made the page accessible may have been another fault, before this one waited.
     const auto in_page = reinterpret_cast<uintptr_t>(fault.addr) % kPageSize;
-    fault_point("fault_served_before_wake");
+    fault_point("mutation_fault_served");
     importer_.userfault().wake(fault.addr - in_page, kPageSize);
     return;
   }
   const Nanos over = now();
-  fault_point("fault_failed_before_told");
+  fault_point("mutation_fault_failed");
   const bool in_vain = e == Exception::kTransient && over - begun >= importer_.reconf_timeout();
   Guard g(mu_);
   if (self.of_before) return;  // told now, the next access of its thread would take it for its own
