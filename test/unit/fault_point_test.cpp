@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <string>
@@ -69,6 +68,15 @@ int end_of_child(const char* name, int times) {
   return status;
 }
 
+// Whether a thread of this process sleeps.
+bool sleeps(pid_t thread) {
+  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+  std::string stat;
+  std::getline(file, stat);
+  const size_t name_ends = stat.rfind(')');  // then a blank and the state
+  return name_ends != std::string::npos && stat.compare(name_ends, 3, ") S") == 0;
+}
+
 }  // namespace
 
 TEST_CASE("without_the_variable_no_point_does_anything") {
@@ -127,12 +135,15 @@ TEST_CASE("a_point_that_holds_waits_for_its_file") {
   Armed a("held#2=hold:" + file + ";too_long=hold:/" + std::string(300, 'x'));
   fault_point("held");
   fault_point("too_long");  // left out
+  std::atomic<pid_t> thread{0};
   std::atomic<bool> past{false};
   std::thread other([&] {
+    thread = gettid();
     fault_point("held");
     past = true;
   });
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  while (thread == 0) std::this_thread::yield();
+  while (!past && !sleeps(thread)) std::this_thread::yield();
   CHECK_FALSE(past.load());
   std::ofstream(file).put('x');
   other.join();

@@ -92,10 +92,12 @@ FaultThreads::Part FaultThreads::wait_for_fault() {
   if (waiting[0].revents != 0) return Part::kOver;
   // Before a fault is served, which may take as long as an access may.
   if (waiting[2].revents != 0) unpoison_old();
-  Userfault::Fault fault;
-  if (!importer_.userfault().next_fault(&fault)) return Part::kFree;
-  if (free_.fetch_sub(1) == 1) set_timer(held_up_, kHeldUp);
-  serve(fault);
+  {
+    Served served(*this);
+    if (!next_fault(&served)) return Part::kFree;
+    if (free_.fetch_sub(1) == 1) set_timer(held_up_, kHeldUp);
+    serve(served);
+  }
   int now_free = free_.load();
   while (now_free < kFree) {
     if (free_.compare_exchange_weak(now_free, now_free + 1)) return Part::kFree;
@@ -119,10 +121,14 @@ FaultThreads::Part FaultThreads::wait_for_need() {
   return Part::kFree;
 }
 
-FaultThreads::Served::Served(FaultThreads& threads, pid_t of) : by(threads), thread(of) {
-  Guard g(by.mu_);
-  for (Served* s : by.served_) s->of_before = s->of_before || s->thread == thread;
-  by.served_.push_back(this);
+bool FaultThreads::next_fault(Served* served) {
+  Guard g(mu_);
+  if (!importer_.userfault().next_fault(&served->fault)) return false;
+  for (Served* s : served_) {
+    s->of_before = s->of_before || s->fault.thread == served->fault.thread;
+  }
+  served_.push_back(served);
+  return true;
 }
 
 FaultThreads::Served::~Served() {
@@ -130,8 +136,8 @@ FaultThreads::Served::~Served() {
   std::erase(by.served_, this);
 }
 
-void FaultThreads::serve(const Userfault::Fault& fault) {
-  Served self(*this, fault.thread);
+void FaultThreads::serve(const Served& served) {
+  const Userfault::Fault& fault = served.fault;
   fault_point("mutation_fault_begun");
   // Who is not in a view any more is woken by the end of detach().
   const auto view = target_.view_at(fault.addr);
@@ -151,7 +157,8 @@ void FaultThreads::serve(const Userfault::Fault& fault) {
   fault_point("mutation_fault_failed");
   const bool in_vain = e == Exception::kTransient && over - begun >= importer_.reconf_timeout();
   Guard g(mu_);
-  if (self.of_before) return;  // told now, the next access of its thread would take it for its own
+  if (served.of_before)
+    return;  // told now, the next access of its thread would take it for its own
   // The end of an earlier poison must not be that of this one; what another thread has not heard of
   // yet stays.
   std::erase_if(poisoned_, [&](Poisoned& p) {

@@ -46,12 +46,12 @@ class FaultThreads {
   // A fault that is being served. Who is woken while it waits, as by the late end of an earlier
   // fault, faults anew: of a thread's faults only the last one is waited for.
   struct Served {
-    explicit Served(FaultThreads& by, pid_t of) CMI_EXCLUDES(by.mu_);
+    explicit Served(FaultThreads& threads) : by(threads) {}
     ~Served() CMI_EXCLUDES(by.mu_);
     Served(const Served&) = delete;
     Served& operator=(const Served&) = delete;
     FaultThreads& by;
-    const pid_t thread;
+    Userfault::Fault fault{};
     bool of_before = false;  // under by.mu_
   };
   // A thread waits for faults, or, as a spare one, for all of those that do to be held up.
@@ -60,7 +60,10 @@ class FaultThreads {
   Part wait_for_fault();
   Part wait_for_need();
   bool start_thread(Part part) CMI_EXCLUDES(threads_mu_);
-  void serve(const Userfault::Fault& fault);
+  // Reads the next one. False: there is none. Under one lock, so that of two of a thread the later
+  // one is known to be that: the verdict on the last one is never left out.
+  bool next_fault(Served* served) CMI_EXCLUDES(mu_);
+  void serve(const Served& served) CMI_EXCLUDES(mu_);
   void unpoison_old();
   void end_first_in_time() CMI_REQUIRES(mu_);  // sets due_
 
