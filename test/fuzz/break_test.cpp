@@ -75,7 +75,7 @@ TEST_CASE("an_importer_that_missed_a_break_drops_what_is_of_before") {
   auto view = peer.importer->attach(*imported, nullptr, false);
   REQUIRE(view);
   const auto access = [&](uint32_t page, bool write) {
-    return peer.importer->serve(**view, (*view)->addr + size_t{page} * kPageSize, write,
+    return peer.importer->serve(**view, (*view)->addr + size_t{page} * kPageSize, write, nullptr,
                                 Deadline::in(5 * kSecond));
   };
   for (uint32_t page = 0; page < kPages; ++page) {

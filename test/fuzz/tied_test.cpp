@@ -62,7 +62,8 @@ void segments_are_shared_and_revoked(const fabric::ProviderModes& modes) {
   auto view = peer.importer->attach(*imported, nullptr, false);
   REQUIRE(view);
   const auto access = [&](uint32_t page, bool write) {
-    return peer.importer->serve(**view, (*view)->addr + size_t{page} * kPageSize, write, soon);
+    return peer.importer->serve(**view, (*view)->addr + size_t{page} * kPageSize, write, nullptr,
+                                soon);
   };
   const auto stored_comes_home = [&](uint32_t page) {
     REQUIRE(access(page, true) == Exception::kNone);

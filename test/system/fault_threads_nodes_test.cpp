@@ -294,6 +294,46 @@ TEST_SUITE("fault-threads") {
     CHECK(peer->run(store_once, import.at) == Fault::kNone);
   }
 
+  // Of the two faults of a store that faulted twice, one is served when the store is over and has
+  // gone home: wherever its thread was held up, nobody stores to the page again for it.
+  TEST_CASE("a_fault_of_a_store_that_is_over_does_not_make_its_page_dirty_again") {
+    for (const std::string held_up : {"mutation_fault_read", "mutation_fault_begun"}) {
+      CAPTURE(held_up);
+      Cluster cluster;
+      const std::string counts = cluster.scratch() + "/passages";
+      const std::string wake = cluster.scratch() + "/wake", store = cluster.scratch() + "/store";
+      const std::string late = cluster.scratch() + "/late";
+      Process& home = cluster.spawn("home");
+      Process* peer = spawn_with_fault_threads(
+          cluster,
+          {{"CMI_FAULT_COUNT", counts},
+           {"CMI_FAULT_POINT", "mutation_fault_served#1=hold:" + wake + ";" + held_up +
+                                   "#2=hold:" + store + ";" + held_up + "#3=hold:" + late}});
+      if (peer == nullptr) return;
+      const Export exported = export_segment(home, kPages * kPage);
+      const Import import = import_segment(*peer, exported);
+      const auto passed = [&](const std::string& point, uint64_t times) {
+        for (const Deadline end = Deadline::in(20 * kSecond);
+             read_passages(counts)[point] < times;) {
+          REQUIRE_MESSAGE(!end.passed(), point);
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+      };
+      REQUIRE(load(*peer, import.at).cause() == Fault::kNone);
+      auto stored = peer->start([](uint64_t at) { return store64(at, 1).cause(); }, import.at);
+      passed(held_up, 2);
+      std::ofstream(wake).put('x');
+      passed(held_up, 3);
+      std::ofstream(store).put('x');
+      CHECK(stored.get() == Fault::kNone);
+      CHECK(wmb(*peer).ok());
+      std::ofstream(late).put('x');
+      passed("mutation_fault_served", 3);
+      CHECK(peer->run([] { return stats().store_faults; }) == 1);
+      CHECK(load(home, exported.at).value == 1);
+    }
+  }
+
   TEST_CASE("threads_that_wait_for_a_silent_home_do_not_hold_up_an_access_to_another") {
     constexpr int kWaiting = 12;
     TwoHomes scene(kWaiting * kFarApart);

@@ -125,11 +125,12 @@ Exception Engine::try_home_access(const View& view, const std::byte* addr, bool 
   return again || home_->break_may_have_moved(view, addr) ? Exception::kNone : Exception::kNotOurs;
 }
 
-Exception Engine::try_access(const View& view, const std::byte* addr, bool write) {
+Exception Engine::try_access(const View& view, const std::byte* addr, bool write,
+                             const PageSeen* seen) {
   if (view.import == nullptr) return try_home_access(view, addr, write);
   if (!t_access_enabled) return Exception::kEnable;
   const Exception e =
-      importer_->serve(view, addr, write, Deadline::in(importer_->reconf_timeout()));
+      importer_->serve(view, addr, write, seen, Deadline::in(importer_->reconf_timeout()));
   // The timer that publishes what no barrier does starts with the first dirty page. seq_cst, as in
   // keep_time(): either it is seen to have stopped here, or it sees the page.
   if (write && !ticking_.load(std::memory_order_seq_cst)) wake();
@@ -150,7 +151,7 @@ Exception Engine::on_fault(const View& view, const std::byte* addr, bool write, 
   if (poisoned) importer_->unpoison(view, addr);
   const Exception e = poisoned && t_access_enabled && fault_threads_->waited_in_vain(addr, write)
                           ? Exception::kTransient
-                          : try_access(view, addr, write);
+                          : try_access(view, addr, write, nullptr);
   if (e != Exception::kNone && e != Exception::kNotOurs) {
     count(stats_.exceptions);
     if (view.import != nullptr) count(view.import->stats.exceptions);

@@ -43,7 +43,8 @@ class Engine : public fabric::ServerHandler, public FaultTarget {
 
   std::shared_ptr<const View> view_at(const void* addr) override { return views_.find(addr); }
   Exception on_fault(const View& view, const std::byte* addr, bool write, bool broken) override;
-  Exception try_access(const View& view, const std::byte* addr, bool write) override;
+  Exception try_access(const View& view, const std::byte* addr, bool write,
+                       const PageSeen* seen) override;
   emulate::Stop on_through(const View& view, const std::byte* addr,
                            ucontext_t& uc) override;  // through_access.cpp
 

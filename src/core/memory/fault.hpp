@@ -27,8 +27,10 @@ class FaultTarget {
   virtual Exception on_fault(const View& view, const std::byte* addr, bool write, bool broken) = 0;
   // Executes the instruction of the calling thread that touched addr of a write-through view.
   virtual emulate::Stop on_through(const View& view, const std::byte* addr, ucontext_t& uc) = 0;
-  // Makes the access possible, with the calling thread's t_access_enabled, or says why not.
-  virtual Exception try_access(const View& view, const std::byte* addr, bool write) = 0;
+  // Makes the access possible, with the calling thread's t_access_enabled, or says why not. `seen`:
+  // as for Importer::serve(), null for an access of the calling thread.
+  virtual Exception try_access(const View& view, const std::byte* addr, bool write,
+                               const PageSeen* seen) = 0;
 };
 
 // Takes SIGBUS over for `target`, or gives it back (nullptr) if it is still ours to give.

@@ -123,6 +123,7 @@ FaultThreads::Part FaultThreads::wait_for_need() {
 
 bool FaultThreads::next_fault(Served* served) {
   Guard g(mu_);
+  served->cleaned = importer_.cleaned();
   if (!importer_.userfault().next_fault(&served->fault)) return false;
   for (Served* s : served_) {
     s->of_before = s->of_before || s->fault.thread == served->fault.thread;
@@ -138,13 +139,18 @@ FaultThreads::Served::~Served() {
 
 void FaultThreads::serve(const Served& served) {
   const Userfault::Fault& fault = served.fault;
-  fault_point("mutation_fault_begun");
+  fault_point("mutation_fault_read");
   // Who is not in a view any more is woken by the end of detach().
   const auto view = target_.view_at(fault.addr);
-  if (view == nullptr) return;
+  if (view == nullptr || view->import == nullptr) return;
+  const auto seen = importer_.glimpse(*view, fault.addr, served.cleaned);
+  fault_point("mutation_fault_begun");
   t_access_enabled = importer_.begin_serving(fault.thread);  // in its name
   const Nanos begun = now();
-  const Exception e = target_.try_access(*view, fault.addr, fault.write);
+  // Nothing is known of the page as it was when its thread was waiting: it may be waiting no more.
+  const Exception e = fault.write && !seen ? Exception::kNone
+                                           : target_.try_access(*view, fault.addr, fault.write,
+                                                                seen ? &*seen : nullptr);
   importer_.end_serving();
   if (e == Exception::kNone) {
     // Whatever made the page accessible may have been another fault, before this one waited.

@@ -52,6 +52,7 @@ class FaultThreads {
     Served& operator=(const Served&) = delete;
     FaultThreads& by;
     Userfault::Fault fault{};
+    uint64_t cleaned = 0;    // as it was before the fault was read
     bool of_before = false;  // under by.mu_
   };
   // A thread waits for faults, or, as a spare one, for all of those that do to be held up.

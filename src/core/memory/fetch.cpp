@@ -49,7 +49,10 @@ void Importer::set_state(Import& imp, Page& page, PageState to) {
   // Counted up before the store that made it dirty is let go, so that the thread that stored and
   // every thread that has seen the store find the count above zero (the empty barrier's fast path).
   if (is_dirty && !was_dirty) dirty_pages_.fetch_add(1, std::memory_order_seq_cst);
-  if (was_dirty && !is_dirty) dirty_pages_.fetch_sub(1, std::memory_order_seq_cst);
+  if (was_dirty && !is_dirty) {
+    dirty_pages_.fetch_sub(1, std::memory_order_seq_cst);
+    if (parts_.fault_threads) cleaned_.fetch_add(1, std::memory_order_release);
+  }
 }
 
 void Importer::drop_twin(Page& page) {
@@ -86,7 +89,19 @@ bool Importer::make_dirty(const View& view, uint32_t index) {
   return true;
 }
 
-Exception Importer::serve(const View& view, const std::byte* addr, bool write, Deadline deadline) {
+std::optional<PageSeen> Importer::glimpse(const View& view, const std::byte* addr,
+                                          uint64_t cleaned) const {
+  Page& page = view.import->table[static_cast<size_t>(addr - view.addr) / kPageSize];
+  page.lock();
+  const PageSeen seen = page.seen();
+  page.unlock();
+  // Whatever was done to the page before it was locked here has been counted by now.
+  if (cleaned != this->cleaned()) return std::nullopt;
+  return seen;
+}
+
+Exception Importer::serve(const View& view, const std::byte* addr, bool write, const PageSeen* seen,
+                          Deadline deadline) {
   Import& imp = *view.import;
   const auto index = static_cast<uint32_t>(static_cast<size_t>(addr - view.addr) / kPageSize);
   std::byte* const at = view.addr + size_t{index} * kPageSize;
@@ -96,8 +111,12 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, D
   }
 
   for (;;) {
-    const uint32_t seen = imp.changes.load(std::memory_order_seq_cst);
+    const uint32_t changes = imp.changes.load(std::memory_order_seq_cst);
     page.lock();
+    if (write && seen != nullptr && page.may_have_been_dirty_since(*seen)) {
+      page.unlock();
+      return Exception::kNone;
+    }
     // Looked at under the page's lock: a revocation sets the state first and takes the pages after,
     // so whatever is mapped here under an old verdict is taken by it.
     if (Exception e = usable(imp, write, index); e != Exception::kNone) {
@@ -115,7 +134,7 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, D
     if (imp.lapsed.load(std::memory_order_seq_cst)) {
       page.unlock();
       if (deadline.passed()) return Exception::kTransient;
-      imp.wait_for_change(seen, kFetchNap);
+      imp.wait_for_change(changes, kFetchNap);
       continue;
     }
     if (imp.is_in_flux(index)) {
@@ -188,6 +207,8 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, D
     const uint8_t epoch = mark ? page.mark.ask() : 0;
     page.unlock();
     if (full) return Exception::kTransient;
+    // What is asked for from here is this fault's own, and has to be seen through.
+    if (mark || miss) seen = nullptr;
     if (mark) {
       Marking marking(*this, imp, index, epoch);
       if (miss) {
@@ -212,7 +233,7 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, D
     // The thread that fetches or the answer to a write-back will change it. Answers are taken in by
     // whoever polls the link, so poll it.
     if (auto s = imp.link->current(); s != nullptr && s->endpoint().poll() > 0) continue;
-    imp.wait_for_change(seen, kFetchNap);
+    imp.wait_for_change(changes, kFetchNap);
   }
 }
 

@@ -150,7 +150,15 @@ class Importer {
   void set_cache_size(const std::shared_ptr<Import>& imp, size_t bytes);
 
   // A fault at `addr` of `view`. kNone: the access may be tried again.
-  Exception serve(const View& view, const std::byte* addr, bool write, Deadline deadline);
+  // `seen`: the page as it was while the thread that faulted was waiting, if that is another one
+  // (see glimpse()). A store that may be over by now is left alone: its thread faults anew if not.
+  Exception serve(const View& view, const std::byte* addr, bool write, const PageSeen* seen,
+                  Deadline deadline);
+  // For who reads other threads' faults. A fault that can be read is one whose thread waits, but
+  // it may go on at any time after that: how many times a page has been dirty no more, asked for
+  // before it is read, tells whether the page is still as it was then. None: it may not be.
+  uint64_t cleaned() const { return cleaned_.load(std::memory_order_acquire); }
+  std::optional<PageSeen> glimpse(const View& view, const std::byte* addr, uint64_t cleaned) const;
 
   // Accesses to write-through imports, made at home. kNone: done. A store whose answer has not come
   // is left in *owed, and what is there already, if it is the same, is awaited instead of started.
@@ -422,6 +430,7 @@ class Importer {
   std::set<ContextId> lapsed_ CMI_GUARDED_BY(imports_mu_);  // homes; see lapse()
 
   std::atomic<uint64_t> dirty_pages_{0}, open_batch_count_{0}, aheads_{0};
+  std::atomic<uint64_t> cleaned_{0};  // counted for fault threads only
   std::atomic<uint64_t> losses_{0}, local_losses_{0};
   std::atomic<uint64_t> unanswered_{0};  // messages of batches
   Mutex enabled_mu_;

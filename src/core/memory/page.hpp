@@ -36,6 +36,12 @@ const char* page_state_name(PageState s);
 
 inline constexpr uint32_t kNoPage = UINT32_MAX;
 
+// A page as it was at some time.
+struct PageSeen {
+  uint32_t generation;
+  bool dirty;
+};
+
 struct Page {
   std::atomic<uint8_t> locked{0};
   PageState state = PageState::kAbsent;
@@ -56,6 +62,12 @@ struct Page {
   }
   void unlock() { locked.store(0, std::memory_order_release); }
   void move(PageState to);
+  PageSeen seen() const { return {generation, state == PageState::kDirty}; }
+  // Whether it may have become dirty since, or been it then, and is so no more: who waited to store
+  // to it may have done so and gone on.
+  bool may_have_been_dirty_since(const PageSeen& then) const {
+    return state != PageState::kDirty && (then.dirty || generation != then.generation);
+  }
 };
 static_assert(sizeof(Page) == 16);
 

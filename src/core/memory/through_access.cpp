@@ -185,7 +185,7 @@ class ThroughMemory final : public emulate::Memory {
         return Stop::signal(SIGSEGV, there_at_all ? SEGV_ACCERR : SEGV_MAPERR, addr);
       }
       const Exception e =
-          target_.try_access(*view, reinterpret_cast<const std::byte*>(addr), write);
+          target_.try_access(*view, reinterpret_cast<const std::byte*>(addr), write, nullptr);
       if (e == Exception::kNotOurs) return Stop::signal(SIGBUS, BUS_ADRERR, addr);
       if (e != Exception::kNone) return stop(e, addr);
       if (deadline_.passed()) return stop(Exception::kTransient, addr);
