@@ -1,5 +1,8 @@
 // Several users on one machine: what they share is what the runtime folder lets them.
 #include <doctest/doctest.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -7,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
 #include "support/sanitized.hpp"
 #include "support/skip.hpp"
@@ -52,6 +56,28 @@ struct Shared {
   Shared(const Shared&) = delete;
   Shared& operator=(const Shared&) = delete;
 };
+
+// In a mount namespace of this process, where the device is one that everybody may open, or that
+// root alone may. False: that cannot be.
+bool device_for_all_or_for_root_alone(const std::array<char, 64>& folder, bool for_all) {
+  constexpr const char* kDevice = "/dev/userfaultfd";
+  struct stat device;
+  if (::stat(kDevice, &device) != 0) return true;  // an older kernel's, or hidden: nobody may
+  const std::string own = std::string(folder.data()) + "/device";
+  ::mkdir(own.c_str(), 0700);
+  const std::string node = own + "/userfaultfd";
+  return ::unshare(CLONE_NEWNS) == 0 &&
+         ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+         ::mount("own", own.c_str(), "tmpfs", 0, nullptr) == 0 &&
+         ::mknod(node.c_str(), S_IFCHR | 0600, device.st_rdev) == 0 &&
+         ::chmod(node.c_str(), for_all ? 0666 : 0600) == 0 &&
+         ::mount(node.c_str(), kDevice, nullptr, MS_BIND, nullptr) == 0;
+}
+
+bool everybody_may_call_userfaultfd() {
+  std::ifstream setting("/proc/sys/vm/unprivileged_userfaultfd");
+  return setting.get() == '1';
+}
 
 TEST_SUITE("users") {
   TEST_CASE("a_reservation_is_refused_to_another_user") {
@@ -114,6 +140,47 @@ TEST_SUITE("users") {
     CHECK(ask(owner, CMI_CTL_MEM_RESERVE_DEL, 0, 0).answer.ok());
     CHECK(stranger.end() == 0);
     CHECK(owner.end() == 0);
+  }
+
+  // As for a container that is given the device, or after `chmod 666`.
+  TEST_CASE("an_ordinary_user_has_fault_threads_where_he_may_open_the_device") {
+    if (::geteuid() != 0) return skip("only root can become somebody else");
+    if (kSanitized) return skip("the leak checker may not look at who has become somebody else");
+    const Shared shared;
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    const Export exported = export_segment(home);
+    REQUIRE(publish(home, exported.at, 7));
+    const auto somebody = [&](const char* name, bool allowed) -> Process& {
+      const std::string folder = std::string(shared.path.data()) + "/" + name;
+      Process& process =
+          cluster.spawn_bare(name, {{"CMI_RUNTIME_DIR", folder}, {"CMI_FAULT", "thread"}});
+      REQUIRE(
+          process.run([](std::array<char, 64> at,
+                         bool for_all) { return device_for_all_or_for_root_alone(at, for_all); },
+                      shared.path, allowed));
+      REQUIRE(become(process, kSomebody));
+      return process;
+    };
+    Process& may_not = somebody("may-not", false);
+    Process& may = somebody("may", true);
+    const Answer started = ini(may);
+    if (started.failed(CMI_ERR_NOTSUPP)) return skip("no /dev/userfaultfd, or a kernel before 6.6");
+    REQUIRE(started.ok());
+    if (!everybody_may_call_userfaultfd()) CHECK(ini(may_not).failed(CMI_ERR_NOTSUPP));
+    const Import import = import_segment(may, exported);
+    const auto written_by_the_kernel = [](uint64_t at) {
+      const Fd file(static_cast<int>(::memfd_create("copy", MFD_CLOEXEC)));
+      uint64_t value = 0;
+      const bool good = ::write(file.get(), reinterpret_cast<void*>(at), 8) == 8 &&
+                        ::pread(file.get(), &value, 8, 0) == 8;
+      return good ? value : 0;
+    };
+    CHECK(may.run(written_by_the_kernel, import.at) == 7);
+    CHECK(store(may, import.at, 8).cause() == Fault::kNone);
+    REQUIRE(wmb(may).ok());
+    CHECK(load(home, exported.at).value == 8);
+    CHECK(may.end() == 0);
   }
 
   TEST_CASE("a_runtime_folder_that_others_may_enter_is_used_by_nobody") {
