@@ -473,7 +473,8 @@ void Home::on_datagram(node::Node::Datagram d) {
         break;
       }
       case kBusPublish:
-        if (ours && s->held() && a < s->size / kPageSize && b <= s->size / kPageSize - a) {
+        if (ours && s->held() && a < s->size / kPageSize && b != 0 &&
+            b <= s->size / kPageSize - a) {
           const PageRange pages{static_cast<uint32_t>(a), static_cast<uint32_t>(b)};
           if (auto p = publish(*s, ContextId{}, 0, {pages}); p != nullptr) {
             p->finished = answer;
@@ -507,7 +508,7 @@ void Home::on_datagram(node::Node::Datagram d) {
         break;
       case kBusStored:
         std::erase_if(stored, [&](const PageRange& r) {
-          return !ours || r.first + uint64_t{r.count} > s->size / kPageSize;
+          return !ours || r.count == 0 || r.first + uint64_t{r.count} > s->size / kPageSize;
         });
         if (ours && s->held() && !stored.empty()) publish_scan(*s, stored);
         break;
