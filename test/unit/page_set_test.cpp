@@ -42,6 +42,26 @@ TEST_CASE("page_set_tells_the_lowest_range_inside_another") {
   CHECK(set.first_in({4, 0}).count == 0);
 }
 
+TEST_CASE("ranges_that_name_a_page_twice_become_ranges_that_name_it_once") {
+  const std::vector<PageRange> kept = each_once({{1, 2}, {3, 1}, {9, 1}});
+  REQUIRE(kept.size() == 3);
+  CHECK(kept[1].first == 3);
+  CHECK(each_once({}).empty());
+  CHECK(each_once(std::vector<PageRange>(2048, {0, 100})).size() == 1);
+  std::mt19937 engine(21);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<PageRange> ranges;
+    for (auto n = engine() % 8; n > 0; --n) {
+      ranges.push_back({static_cast<uint32_t>(engine() % 40), static_cast<uint32_t>(engine() % 9)});
+    }
+    const std::vector<PageRange> once = each_once(ranges);
+    REQUIRE(one_by_one(once) == one_by_one(ranges));
+    size_t pages = 0;
+    for (const PageRange& r : once) pages += r.count;
+    REQUIRE(pages == one_by_one(ranges).size());
+  }
+}
+
 TEST_CASE("page_set_holds_what_a_plain_set_holds") {
   std::mt19937 engine(20);
   const auto random = [&] { return static_cast<uint32_t>(engine()); };

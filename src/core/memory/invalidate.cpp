@@ -45,10 +45,14 @@ void Importer::on_notice(const ContextId& home, uint64_t secret, uint64_t number
       std::byte buf[kMaxLetGo * 2 * sizeof(uint32_t)];
       Writer let_go(buf);
       if (fault_point_fails("mutate_answer_before_zap")) parts_.server.ack(home, secret, number);
+      std::vector<PageRange> ranges;
       for (uint32_t i = 0; i < n; ++i) {
         PageRange r{in.get<uint32_t>(), in.get<uint32_t>()};
         if (!in.ok() || r.first >= imp->pages) return;
         r.count = std::min(r.count, imp->pages - r.first);
+        ranges.push_back(r);
+      }
+      for (const PageRange& r : each_once(std::move(ranges))) {
         fault_point("invalidate_before_zap");
         if (imp->ready.load(std::memory_order_acquire)) drop(imp, r, &let_go);
       }

@@ -158,6 +158,7 @@ bool Importer::take_in_flux(const std::shared_ptr<Import>& imp, Reader in,
     pages->push_back(r);
   }
   if (!in.done()) return false;
+  *pages = each_once(std::move(*pages));
   trace(kFacMem, kInfo, "segment {}: {} ranges of pages are in flux", imp->id, n);
   Guard g(imp->flux_mu);
   for (const PageRange& r : *pages) imp->in_flux.add(r);

@@ -68,4 +68,14 @@ std::vector<PageRange> PageSet::missing(const std::vector<PageRange>& ranges) co
   return out;
 }
 
+std::vector<PageRange> each_once(std::vector<PageRange> ranges) {
+  const auto out_of_order = [](const PageRange& a, const PageRange& b) {
+    return uint64_t{a.first} + a.count > b.first;
+  };
+  if (std::adjacent_find(ranges.begin(), ranges.end(), out_of_order) == ranges.end()) return ranges;
+  PageSet set;
+  for (const PageRange& r : ranges) set.add(r);
+  return set.all();
+}
+
 }  // namespace cmi::memory

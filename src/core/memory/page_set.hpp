@@ -28,4 +28,8 @@ class PageSet {
       ends_;  // first page, page after the last; neither empty nor touching
 };
 
+// The same pages, each once, in ascending order: whoever sends ranges may name a page many times
+// over. Such as are so already are left as they are.
+std::vector<PageRange> each_once(std::vector<PageRange> ranges);
+
 }  // namespace cmi::memory

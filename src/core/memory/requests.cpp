@@ -354,7 +354,8 @@ void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader 
     // Applied stores are published even when a later page of the message was malformed.
     if (s != nullptr && !ranges.empty()) {
       if (fault_point_fails("mutate_marks_cleared_early")) h->marks.clear();
-      if (auto p = publish(*s, client.id, instance, ranges, of_followed); p != nullptr) {
+      if (auto p = publish(*s, client.id, instance, each_once(std::move(ranges)), of_followed);
+          p != nullptr) {
         p->finished = [this, id = client.id, number, status, uid, instance,
                        marks = std::move(marks)] {
           if (!marks.empty()) clear_marks(uid, id, instance, marks);
