@@ -334,6 +334,50 @@ TEST_SUITE("fault-threads") {
     }
   }
 
+  // Its page has nothing behind it that a fault could be served with.
+  TEST_CASE("a_fault_that_comes_late_to_another_view_at_its_address_is_dropped") {
+    Cluster cluster;
+    const std::string counts = cluster.scratch() + "/passages";
+    const std::string wake = cluster.scratch() + "/wake", store = cluster.scratch() + "/store";
+    const std::string late = cluster.scratch() + "/late";
+    Process& home = cluster.spawn("home");
+    Process* peer = spawn_with_fault_threads(
+        cluster, {{"CMI_FAULT_COUNT", counts},
+                  {"CMI_FAULT_POINT", "mutation_fault_served#1=hold:" + wake +
+                                          ";mutation_fault_read#2=hold:" + store +
+                                          ";mutation_fault_read#3=hold:" + late}});
+    if (peer == nullptr) return;
+    const Export exported = export_segment(home, kPages * kPage);
+    Export through = export_segment(home, kPages * kPage);
+    through.handle = seg_exp(home, through.seg, CMI_SEG_WRITE_THROUGH);
+    REQUIRE(through.handle.ok());
+    const Import import = import_segment(*peer, exported);
+    const auto passed = [&](const std::string& point, uint64_t times) {
+      for (const Deadline end = Deadline::in(20 * kSecond); read_passages(counts)[point] < times;) {
+        REQUIRE_MESSAGE(!end.passed(), point);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    };
+    REQUIRE(load(*peer, import.at).cause() == Fault::kNone);
+    auto stored = peer->start([](uint64_t at) { return store64(at, 1).cause(); }, import.at);
+    passed("mutation_fault_read", 2);
+    std::ofstream(wake).put('x');
+    passed("mutation_fault_read", 3);
+    std::ofstream(store).put('x');
+    REQUIRE(stored.get() == Fault::kNone);
+    REQUIRE(seg_dt(*peer, import.seg, import.at).ok());
+    const Answer other = seg_imp(*peer, through.handle);
+    REQUIRE(other.ok());
+    REQUIRE(set_token(*peer, other.seg(), through.token).ok());
+    const Answer view = seg_at(*peer, other.seg(), import.at);
+    REQUIRE(view.ok());
+    REQUIRE(view.at() == import.at);
+    std::ofstream(late).put('x');
+    passed("mutation_fault_of_no_view", 1);
+    CHECK(load(*peer, import.at).value == 0);
+    CHECK(load(home, exported.at).value == 1);
+  }
+
   TEST_CASE("threads_that_wait_for_a_silent_home_do_not_hold_up_an_access_to_another") {
     constexpr int kWaiting = 12;
     TwoHomes scene(kWaiting * kFarApart);

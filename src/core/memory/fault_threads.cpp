@@ -140,9 +140,11 @@ FaultThreads::Served::~Served() {
 void FaultThreads::serve(const Served& served) {
   const Userfault::Fault& fault = served.fault;
   fault_point("mutation_fault_read");
-  // Who is not in a view any more is woken by the end of detach().
+  // Who is not in a view any more is woken by the end of detach(). Another one may be there by now.
   const auto view = target_.view_at(fault.addr);
-  if (view == nullptr || view->import == nullptr) return;
+  if (view == nullptr || view->import == nullptr || view->through) {
+    return fault_point("mutation_fault_of_no_view");
+  }
   const auto seen = importer_.glimpse(*view, fault.addr, served.cleaned);
   fault_point("mutation_fault_begun");
   t_access_enabled = importer_.begin_serving(fault.thread);  // in its name
