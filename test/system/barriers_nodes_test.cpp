@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "core/base/clock.hpp"
+#include "support/skip.hpp"
 #include "system/calls.hpp"
 
 namespace cmi::test {
@@ -178,6 +179,52 @@ TEST_SUITE("barriers") {
       CHECK(load(three.reader, three.there.at + at).value == round);
       CHECK(load(three.writer, three.here.at + at).value == round);
     }
+  }
+
+  // Where nobody's timer publishes anything.
+  TEST_CASE("a_barrier_at_home_publishes_what_a_neighbour_has_stored") {
+    if (!kernel_notes_stores())
+      return skip("each publishes its own stores where it notes them itself");
+    const Env untimed{{"CMI_FAULT_POINT", "mutate_timer_takes_nothing=fail"}};
+    Cluster cluster;
+    Process& maker = cluster.spawn("home", untimed);
+    Process& neighbour = cluster.spawn("home", untimed);
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(maker);
+    const Answer view = seg_at(neighbour, exported.seg);
+    REQUIRE(view.ok());
+    const Import import = import_segment(peer, exported);
+    for (uint64_t round = 1; round <= 20; ++round) {
+      const bool by_maker = round % 2 == 0;
+      REQUIRE(load(peer, import.at).value == round - 1);
+      REQUIRE(
+          store(by_maker ? maker : neighbour, by_maker ? exported.at : view.at(), round).cause() ==
+          Fault::kNone);
+      REQUIRE(wmb(by_maker ? neighbour : maker).ok());
+      CHECK(load(peer, import.at).value == round);
+    }
+  }
+
+  TEST_CASE("a_barrier_of_a_neighbour_waits_for_what_its_swap_has_not_heard") {
+    Cluster cluster;
+    Process& maker = cluster.spawn("home", {{"CMI_DEAD_AFTER", "60000"}});
+    Process& neighbour = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(maker);
+    const Answer view = seg_at(neighbour, exported.seg);
+    REQUIRE(view.ok());
+    const Import import = import_segment(peer, exported);
+    REQUIRE(load(peer, import.at).value == 0);
+    peer.stop();
+    CHECK(atm_cas(neighbour, view.at(), 0, 1).answer.ok());
+    CHECK(wmb(neighbour).failed(CMI_ERR_STORE));
+    peer.signal(SIGCONT);
+    Answer published = wmb(neighbour);
+    for (const Deadline end = Deadline::in(20 * kSecond); !published.ok() && !end.passed();) {
+      published = wmb(neighbour);
+    }
+    CHECK(published.ok());
+    CHECK(load(peer, import.at).value == 1);
   }
 }
 

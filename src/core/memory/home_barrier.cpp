@@ -476,7 +476,8 @@ void Home::on_datagram(node::Node::Datagram d) {
         if (ours && s->held() && a < s->size / kPageSize && b != 0 &&
             b <= s->size / kPageSize - a) {
           const PageRange pages{static_cast<uint32_t>(a), static_cast<uint32_t>(b)};
-          if (auto p = publish(*s, ContextId{}, 0, {pages}); p != nullptr) {
+          // Where this one is not awaited to its end, the next barrier does that.
+          if (auto p = publish_scan(*s, {pages}, {}); p != nullptr) {
             p->finished = answer;
             break;
           }
