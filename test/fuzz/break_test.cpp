@@ -56,16 +56,7 @@ TEST_CASE("an_importer_that_missed_a_break_drops_what_is_of_before") {
   REQUIRE(set_break(kPages, 20 * kSecond));  // its second break
   std::memset(at_home, 7, kPages * kPageSize);
 
-  // What the service threads of both would do.
-  const std::jthread serving([&](const std::stop_token& stop) {
-    while (!stop.stop_requested()) {
-      home.server->poll();
-      home.home->tick(now());
-      peer.server->poll();
-      peer.importer->advance();
-      std::this_thread::yield();
-    }
-  });
+  const std::jthread serving = service_threads_of(home, peer);
   const Deadline soon = Deadline::in(20 * kSecond);
   auto imported = peer.importer->import(*handle, 1, false, soon);
   REQUIRE(imported);

@@ -23,11 +23,6 @@ namespace {
 constexpr size_t kPages = 16, kSize = kPages * kPageSize;
 constexpr std::byte kCanary{0x11};
 
-uint64_t number_from(const char* variable, uint64_t usual) {
-  const char* text = std::getenv(variable);
-  return text != nullptr ? std::strtoull(text, nullptr, 0) : usual;
-}
-
 class Datagrams {
  public:
   Datagrams(uint64_t seed, int32_t segment, const void* view)
@@ -111,16 +106,7 @@ TEST_CASE("random_datagrams_of_a_process_of_the_node_do_no_harm") {
   REQUIRE(handle);
   REQUIRE(token);
 
-  // What the service threads of both would do.
-  const std::jthread serving([&](const std::stop_token& stop) {
-    while (!stop.stop_requested()) {
-      home.server->poll();
-      home.home->tick(now());
-      peer.server->poll();
-      peer.importer->advance();
-      std::this_thread::yield();
-    }
-  });
+  const std::jthread serving = service_threads_of(home, peer);
   const Deadline soon = Deadline::in(60 * kSecond);
   auto imported = peer.importer->import(*handle, 1, false, soon);
   REQUIRE(imported);

@@ -4,10 +4,13 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdlib>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "core/base/clock.hpp"
 #include "core/memory/home.hpp"
 #include "core/memory/importer.hpp"
 #include "fabric/fake/fake.hpp"
@@ -91,5 +94,24 @@ class Context : public fabric::ServerHandler {
   ViewTable views_;
   Stats stats_{};
 };
+
+// What the service threads of both would do, until it ends.
+inline std::jthread service_threads_of(Context& home, Context& peer) {
+  return std::jthread([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      home.server->poll();
+      home.home->tick(now());
+      peer.server->poll();
+      peer.importer->advance();
+      std::this_thread::yield();
+    }
+  });
+}
+
+// A variable that sets how long or from which seed a test of random input runs.
+inline uint64_t number_from(const char* variable, uint64_t usual) {
+  const char* text = std::getenv(variable);
+  return text != nullptr ? std::strtoull(text, nullptr, 0) : usual;
+}
 
 }  // namespace cmi::test

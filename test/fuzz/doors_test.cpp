@@ -22,15 +22,7 @@ TEST_CASE("a_handle_without_a_good_door_fails_at_once_and_another_of_the_home_is
   REQUIRE(made);
   const auto handle = home.home->export_segment(*made, CMI_SEG_CLIENT_CONSIST, 0);
   REQUIRE(handle);
-  const std::jthread serving([&](const std::stop_token& stop) {
-    while (!stop.stop_requested()) {
-      home.server->poll();
-      home.home->tick(now());
-      peer.server->poll();
-      peer.importer->advance();
-      std::this_thread::yield();
-    }
-  });
+  const std::jthread serving = service_threads_of(home, peer);
   access::RsegInfo bad = *handle;
   REQUIRE(bad.doors.size() == 1);
   bad.doors[0].blob.resize(3);

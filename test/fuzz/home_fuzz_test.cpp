@@ -23,11 +23,6 @@ using Buffer = std::vector<std::byte>;
 constexpr size_t kSize = 16 * kPageSize;
 constexpr std::byte kCanary{0x11};
 
-uint64_t number_from(const char* variable, uint64_t usual) {
-  const char* text = std::getenv(variable);
-  return text != nullptr ? std::strtoull(text, nullptr, 0) : usual;
-}
-
 struct Exported {
   int32_t id = 0;
   access::RsegInfo handle;

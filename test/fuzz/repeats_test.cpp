@@ -44,16 +44,7 @@ TEST_CASE("what_a_peer_announces_thousands_of_times_over_is_told_once") {
   const auto token = home.home->new_token(*made, true, {}, fabric::kRead, nullptr);
   REQUIRE(handle);
   REQUIRE(token);
-  // What the service threads of both would do.
-  const std::jthread serving([&](const std::stop_token& stop) {
-    while (!stop.stop_requested()) {
-      home.server->poll();
-      home.home->tick(now());
-      peer.server->poll();
-      peer.importer->advance();
-      std::this_thread::yield();
-    }
-  });
+  const std::jthread serving = service_threads_of(home, peer);
   const Deadline soon = Deadline::in(20 * kSecond);
   auto imported = peer.importer->import(*handle, 1, false, soon);
   REQUIRE(imported);

@@ -43,16 +43,7 @@ void segments_are_shared_and_revoked(const fabric::ProviderModes& modes) {
   REQUIRE(handle);
   REQUIRE(token);
 
-  // What the service threads of both would do.
-  const std::jthread serving([&](const std::stop_token& stop) {
-    while (!stop.stop_requested()) {
-      home.server->poll();
-      home.home->tick(now());
-      peer.server->poll();
-      peer.importer->advance();
-      std::this_thread::yield();
-    }
-  });
+  const std::jthread serving = service_threads_of(home, peer);
   const Deadline soon = Deadline::in(20 * kSecond);
   auto imported = peer.importer->import(*handle, 1, false, soon);
   REQUIRE(imported);

@@ -55,6 +55,14 @@ struct Scene {
   }
 };
 
+// Until so many have come to the fault point of the process that counts in this file.
+void await_passage(const std::string& counts, const std::string& point, uint64_t times) {
+  for (const Deadline end = Deadline::in(20 * kSecond); read_passages(counts)[point] < times;) {
+    REQUIRE_MESSAGE(!end.passed(), point);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
 // The result of a system call in the process: bytes, or minus errno.
 int64_t result(ssize_t got) { return got >= 0 ? got : -errno; }
 
@@ -274,20 +282,14 @@ TEST_SUITE("fault-threads") {
     if (peer == nullptr) return;
     const Export exported = export_segment(home, kPages * kPage);
     const Import import = import_segment(*peer, exported);
-    const auto passed = [&](const char* point, uint64_t times) {
-      for (const Deadline end = Deadline::in(20 * kSecond); read_passages(counts)[point] < times;) {
-        REQUIRE_MESSAGE(!end.passed(), point);
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      }
-    };
     const auto store_once = [](uint64_t at) { return store64(at, 1).cause(); };
     REQUIRE(load(*peer, import.at).cause() == Fault::kNone);
     home.stop();
     auto first = peer->start(store_once, import.at);
-    passed("mutation_fault_begun", 2);
+    await_passage(counts, "mutation_fault_begun", 2);
     std::ofstream(wake).put('x');
-    passed("mutation_fault_begun", 3);
-    passed("mutation_fault_failed", 2);
+    await_passage(counts, "mutation_fault_begun", 3);
+    await_passage(counts, "mutation_fault_failed", 2);
     std::ofstream(tell).put('x');
     CHECK(first.get() == CMI_ERROR_TRANSIENT);
     home.signal(SIGCONT);
@@ -312,23 +314,16 @@ TEST_SUITE("fault-threads") {
       if (peer == nullptr) return;
       const Export exported = export_segment(home, kPages * kPage);
       const Import import = import_segment(*peer, exported);
-      const auto passed = [&](const std::string& point, uint64_t times) {
-        for (const Deadline end = Deadline::in(20 * kSecond);
-             read_passages(counts)[point] < times;) {
-          REQUIRE_MESSAGE(!end.passed(), point);
-          std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        }
-      };
       REQUIRE(load(*peer, import.at).cause() == Fault::kNone);
       auto stored = peer->start([](uint64_t at) { return store64(at, 1).cause(); }, import.at);
-      passed(held_up, 2);
+      await_passage(counts, held_up, 2);
       std::ofstream(wake).put('x');
-      passed(held_up, 3);
+      await_passage(counts, held_up, 3);
       std::ofstream(store).put('x');
       CHECK(stored.get() == Fault::kNone);
       CHECK(wmb(*peer).ok());
       std::ofstream(late).put('x');
-      passed("mutation_fault_served", 3);
+      await_passage(counts, "mutation_fault_served", 3);
       CHECK(peer->run([] { return stats().store_faults; }) == 1);
       CHECK(load(home, exported.at).value == 1);
     }
@@ -352,17 +347,11 @@ TEST_SUITE("fault-threads") {
     through.handle = seg_exp(home, through.seg, CMI_SEG_WRITE_THROUGH);
     REQUIRE(through.handle.ok());
     const Import import = import_segment(*peer, exported);
-    const auto passed = [&](const std::string& point, uint64_t times) {
-      for (const Deadline end = Deadline::in(20 * kSecond); read_passages(counts)[point] < times;) {
-        REQUIRE_MESSAGE(!end.passed(), point);
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      }
-    };
     REQUIRE(load(*peer, import.at).cause() == Fault::kNone);
     auto stored = peer->start([](uint64_t at) { return store64(at, 1).cause(); }, import.at);
-    passed("mutation_fault_read", 2);
+    await_passage(counts, "mutation_fault_read", 2);
     std::ofstream(wake).put('x');
-    passed("mutation_fault_read", 3);
+    await_passage(counts, "mutation_fault_read", 3);
     std::ofstream(store).put('x');
     REQUIRE(stored.get() == Fault::kNone);
     REQUIRE(seg_dt(*peer, import.seg, import.at).ok());
@@ -373,7 +362,7 @@ TEST_SUITE("fault-threads") {
     REQUIRE(view.ok());
     REQUIRE(view.at() == import.at);
     std::ofstream(late).put('x');
-    passed("mutation_fault_of_no_view", 1);
+    await_passage(counts, "mutation_fault_of_no_view", 1);
     CHECK(load(*peer, import.at).value == 0);
     CHECK(load(home, exported.at).value == 1);
   }

@@ -165,8 +165,8 @@ void FaultThreads::serve(const Served& served) {
   fault_point("mutation_fault_failed");
   const bool in_vain = e == Exception::kTransient && over - begun >= importer_.reconf_timeout();
   Guard g(mu_);
-  if (served.of_before)
-    return;  // told now, the next access of its thread would take it for its own
+  // Told now, the next access of its thread would take it for its own.
+  if (served.of_before) return;
   // The end of an earlier poison must not be that of this one; what another thread has not heard of
   // yet stays.
   std::erase_if(poisoned_, [&](Poisoned& p) {
