@@ -160,7 +160,9 @@ TEST_SUITE("follow") {
     for (int i = 0; i < 20; ++i) REQUIRE(publish(s.writer, s.his.at + 8, ++s.value));
     CHECK(told(s.reader) == notices);
     CHECK(load(s.reader, s.mine.at + 8).value == s.value);
-    // Who is back follows at once.
+    // Who is back follows at once. Nobody waits for its request; what it asks after that is
+    // answered later.
+    CHECK_FALSE(atm_cas(s.reader, s.mine.at + 4 * kPage, 1, 2).swapped);
     const uint64_t updates = updated(s.reader);
     REQUIRE(publish(s.writer, s.his.at + 8, ++s.value));
     CHECK(load(s.reader, s.mine.at + 8).value == s.value);
