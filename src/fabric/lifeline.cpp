@@ -176,7 +176,7 @@ bool Lifelines::connect(const ContextId& home, Bytes door, uint16_t port, uint64
   hang_up(home, Side::kOurs);
   bool refused;
   Fd fd(start(door, port, &refused));
-  if (refused) owner_.on_refused(home);
+  if (refused) owner_.on_refused(home, Side::kOurs);
   Line* line = fd ? add(std::move(fd), EPOLLOUT, t) : nullptr;
   if (line == nullptr) return false;
   line->peer = home;
@@ -189,7 +189,7 @@ bool Lifelines::connect(const ContextId& home, Bytes door, uint16_t port, uint64
 void Lifelines::probe(const ContextId& peer, Bytes door, uint16_t port, Nanos t) {
   bool refused;
   Fd fd(start(door, port, &refused));
-  if (refused) owner_.on_refused(peer);
+  if (refused) owner_.on_refused(peer, Side::kTheirs);
   Line* line = fd ? add(std::move(fd), EPOLLOUT, t) : nullptr;
   if (line == nullptr) return;
   line->peer = peer;
@@ -328,8 +328,9 @@ void Lifelines::connected(int fd, Nanos t) {
   }
   if (error != ECONNREFUSED) return lose(fd);
   const ContextId peer = line.peer;
+  const Side side = line.side;
   close(fd);
-  owner_.on_refused(peer);
+  owner_.on_refused(peer, side);
 }
 
 // What waits to be read. Each call of the owner may end this line and others.

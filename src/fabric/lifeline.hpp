@@ -58,7 +58,7 @@ class LifelineOwner {
   // It ended, or did not come up; nothing is proven.
   virtual void on_lost(const ContextId& peer, Side side) = 0;
   // Nobody listens where this peer did.
-  virtual void on_refused(const ContextId& peer) = 0;
+  virtual void on_refused(const ContextId& peer, Side side) = 0;
 };
 
 class Lifelines {

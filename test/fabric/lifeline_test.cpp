@@ -62,7 +62,7 @@ class End : public fabric::LifelineOwner {
     signs.push_back({side, sign, value});
   }
   void on_lost(const ContextId&, Side side) override { lost.push_back(side); }
-  void on_refused(const ContextId& peer) override { refused.insert(peer); }
+  void on_refused(const ContextId& peer, Side) override { refused.insert(peer); }
 
   bool connect(const End& home, uint64_t secret = kSecret) {
     return lines->connect(home.id, loopback(), home.lines->port(), secret, now());

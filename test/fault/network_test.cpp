@@ -431,6 +431,34 @@ TEST_SUITE("network") {
     CHECK(load(p.home, p.exported.at).value == 5);
   }
 
+  TEST_CASE("of_two_that_import_from_each_other_a_cut_is_told_once_and_each_end_once") {
+    Cluster cluster;
+    Network net(cluster);
+    if (!net.here()) return skip(net.reason());
+    const Env env{{"CMI_DEAD_AFTER", "3000"}};
+    Process* const both[] = {&Parting::spawn(cluster, net, "left", env),
+                             &Parting::spawn(cluster, net, "right", env)};
+    const Flat at[] = {node_address(*both[0]), node_address(*both[1])};
+    const Export exported[] = {export_consistent(*both[0], kPages * kPage),
+                               export_consistent(*both[1], kPages * kPage)};
+    const Import held[] = {import_segment(*both[0], exported[1]),
+                           import_segment(*both[1], exported[0])};
+    for (int i : {0, 1}) REQUIRE(load(*both[i], held[i].at).cause() == Fault::kNone);
+    net.part({"left"}, {"right"});
+    for (int i : {0, 1}) {
+      const Deadline deadline = Deadline::in(kSeconds * kSecond);
+      while (load(*both[i], held[i].at).cause() != CMI_ERROR_SINVAL) {
+        REQUIRE_FALSE(deadline.passed());
+      }
+      check_cut(await_happening(*both[i]), at[1 - i]);
+      Happening ends[] = {await_happening(*both[i]), await_happening(*both[i])};
+      if (ends[1].type == CMI_EVENT_HCTXT_DOWN) std::swap(ends[0], ends[1]);
+      check_end(ends[0], CMI_EVENT_HCTXT_DOWN, at[1 - i], held[i].seg);
+      check_end(ends[1], CMI_EVENT_RCTXT_DOWN, at[1 - i], exported[i].seg);
+      CHECK(types_waiting(*both[i]) == "");
+    }
+  }
+
   TEST_CASE("a_partition_that_outlasts_the_verdict_is_told_on_both_sides_causes_first") {
     Cluster cluster;
     Network net(cluster);

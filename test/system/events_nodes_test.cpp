@@ -87,6 +87,28 @@ TEST_SUITE("events") {
     CHECK(types_waiting(peer) == "");
   }
 
+  TEST_CASE("who_was_home_and_importer_is_told_of_once_as_each") {
+    Cluster cluster;
+    Process& left = cluster.spawn("left");
+    Process& right = cluster.spawn("right");
+    const Export of_left = export_segment(left), of_right = export_segment(right);
+    const Import here = import_segment(left, of_right), there = import_segment(right, of_left);
+    REQUIRE(load(left, here.at).cause() == Fault::kNone);
+    REQUIRE(load(right, there.at).cause() == Fault::kNone);
+    const Flat address = node_address(right);
+    right.kill();
+    provoke(left, of_left);
+    CHECK(load(left, here.at + kPage).cause() == CMI_ERROR_SINVAL);
+    Happening ends[] = {await_happening(left), await_happening(left)};
+    if (ends[1].type == CMI_EVENT_HCTXT_DOWN) std::swap(ends[0], ends[1]);
+    CHECK(ends[0].type == CMI_EVENT_HCTXT_DOWN);
+    CHECK(ends[0].segments() == Segments{here.seg});
+    CHECK(ends[1].type == CMI_EVENT_RCTXT_DOWN);
+    CHECK(ends[1].segments() == Segments{of_left.seg});
+    for (const Happening& end : ends) CHECK(end.names(0, address));
+    CHECK(types_waiting(left) == "");
+  }
+
   TEST_CASE("importers_are_told_once_which_segments_they_had_from_a_killed_home") {
     Cluster cluster;
     Process& home = cluster.spawn("home");

@@ -10,7 +10,8 @@ using namespace cmi::liveness;
 
 namespace {
 
-constexpr ContextId kAnn{1, 1}, kBob{2, 2};
+constexpr PeerId kAnn{{1, 1}, Role::kHome}, kBob{{2, 2}, Role::kHome};
+constexpr PeerId kAnnAsImporter{{1, 1}, Role::kImporter};
 constexpr Nanos kBeat = 250 * kMilli, kStart = 1000 * kSecond;
 
 // A detector that is asked whenever it wants to be, and what it said.
@@ -18,7 +19,7 @@ struct Court {
   Detector detector{Limits{}};
   Nanos t = kStart, due = kStart;
   std::vector<Verdict> verdicts;
-  std::vector<ContextId> asked;
+  std::vector<PeerId> asked;
   std::vector<Nanos> asked_at;
 
   void judge() {
@@ -37,16 +38,16 @@ struct Court {
   }
   // Nobody judges for a while: the process was stopped.
   void sleep(Nanos span) { t += span; }
-  void hear(const ContextId& peer) { detector.heard(peer, t); }
-  bool says(PeerState state, Reason reason, const ContextId& peer = kAnn) const {
+  void hear(const PeerId& peer) { detector.heard(peer, t); }
+  bool says(PeerState state, Reason reason, const PeerId& peer = kAnn) const {
     return !verdicts.empty() && verdicts.back().peer == peer && verdicts.back().state == state &&
            verdicts.back().reason == reason;
   }
 };
 
-Court watching(std::initializer_list<ContextId> peers) {
+Court watching(std::initializer_list<PeerId> peers) {
   Court court;
-  for (const ContextId& p : peers) court.detector.share(p, kBeat, kStart);
+  for (const PeerId& p : peers) court.detector.share(p, kBeat, kStart);
   court.judge();
   return court;
 }
@@ -278,6 +279,23 @@ TEST_SUITE("detector") {
     CHECK(court.verdicts[0].peer == kAnn);
     CHECK(court.says(PeerState::kDead, Reason::kSilent));
     CHECK(court.detector.state(kBob) == PeerState::kAlive);
+  }
+
+  TEST_CASE("what_one_says_as_an_importer_neither_ends_it_as_a_home_nor_keeps_it_alive") {
+    Court court = watching({kAnn, kAnnAsImporter});
+    court.hear(kAnnAsImporter);
+    court.detector.ended(kAnnAsImporter, Reason::kGoodbye);
+    court.judge();
+    REQUIRE(court.verdicts.size() == 1);
+    CHECK(court.says(PeerState::kDead, Reason::kGoodbye, kAnnAsImporter));
+    CHECK(court.detector.state(kAnn) == PeerState::kAlive);
+    court.detector.share(kAnnAsImporter, kBeat, court.t);
+    for (int i = 0; i < 200; ++i) {
+      court.pass(100 * kMilli);
+      court.hear(kAnnAsImporter);
+    }
+    CHECK(court.says(PeerState::kDead, Reason::kSilent, kAnn));
+    CHECK(court.detector.state(kAnnAsImporter) == PeerState::kAlive);
   }
 
   TEST_CASE("a_client_may_change_the_timeout_but_not_below_what_two_heartbeats_take") {

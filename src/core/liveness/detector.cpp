@@ -31,7 +31,7 @@ void Detector::set_unreachable_after(Nanos t) {
   limits_.unreachable = std::max(t, 2 * limits_.beat);
 }
 
-void Detector::share(const ContextId& peer, Nanos beat, Nanos t) {
+void Detector::share(const PeerId& peer, Nanos beat, Nanos t) {
   Peer& p = peers_[peer];
   p.beat = beat;
   if (p.shares) return;
@@ -40,17 +40,17 @@ void Detector::share(const ContextId& peer, Nanos beat, Nanos t) {
   p.asked = t;
 }
 
-void Detector::part(const ContextId& peer) {
+void Detector::part(const PeerId& peer) {
   if (auto it = peers_.find(peer); it != peers_.end()) it->second.shares = false;
 }
 
-void Detector::heard(const ContextId& peer, Nanos t) {
+void Detector::heard(const PeerId& peer, Nanos t) {
   if (auto it = peers_.find(peer); it != peers_.end()) {
     it->second.heard = std::max(it->second.heard, t);
   }
 }
 
-void Detector::owes(const ContextId& peer, Nanos since) {
+void Detector::owes(const PeerId& peer, Nanos since) {
   auto it = peers_.find(peer);
   if (it == peers_.end()) {
     if (since == 0) return;
@@ -61,7 +61,7 @@ void Detector::owes(const ContextId& peer, Nanos since) {
   it->second.pardon = 0;
 }
 
-void Detector::unlinked(const ContextId& peer, Nanos since, bool line) {
+void Detector::unlinked(const PeerId& peer, Nanos since, bool line) {
   auto it = peers_.find(peer);
   if (it == peers_.end()) {
     if (since == 0) return;
@@ -73,18 +73,18 @@ void Detector::unlinked(const ContextId& peer, Nanos since, bool line) {
   it->second.unlinked_pardon = 0;
 }
 
-void Detector::suspect(const ContextId& peer) {
+void Detector::suspect(const PeerId& peer) {
   if (auto it = peers_.find(peer); it != peers_.end()) it->second.asked = 0;
 }
 
-void Detector::ended(const ContextId& peer, Reason proof) {
+void Detector::ended(const PeerId& peer, Reason proof) {
   Peer& p = peers_[peer];
   if (p.ended) return;
   p.ended = true;
   p.proof = proof;
 }
 
-PeerState Detector::state(const ContextId& peer) const {
+PeerState Detector::state(const PeerId& peer) const {
   auto it = peers_.find(peer);
   return it == peers_.end() ? PeerState::kAlive : it->second.state;
 }
@@ -144,7 +144,7 @@ Nanos Detector::due(const Peer& p, Nanos t) const {
   return at;
 }
 
-Nanos Detector::judge(Nanos t, std::vector<Verdict>* verdicts, std::vector<ContextId>* ask) {
+Nanos Detector::judge(Nanos t, std::vector<Verdict>* verdicts, std::vector<PeerId>* ask) {
   if (due_ != 0 && t - due_ > limits_.beat) pardon(t - due_, t);
   due_ = t + kNobodyToWatch;
   for (auto it = peers_.begin(); it != peers_.end();) {

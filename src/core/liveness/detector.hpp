@@ -7,6 +7,10 @@
 // such an answer only where there is no lifeline that says better. Proof of its end is believed at
 // once, and death is final.
 //
+// A context is judged as our home and as our importer apart, each by what was seen of it as that.
+// Who speaks as an importer has said who it is and has not proven it: whatever it says, no home
+// ends by it, nor is one that has ended kept alive.
+//
 // Time that passed while nobody judged (this process was stopped) does not count against anybody:
 // what the peers said meanwhile still lies unread.
 //
@@ -34,8 +38,16 @@ enum class Reason : uint8_t {
 };
 const char* reason_name(Reason r);
 
+enum class Role : uint8_t { kHome, kImporter };  // what a context is to us
+
+struct PeerId {
+  ContextId context;
+  Role role{};
+  auto operator<=>(const PeerId&) const = default;
+};
+
 struct Verdict {
-  ContextId peer;
+  PeerId peer;
   PeerState state{};
   Reason reason{};
 };
@@ -71,25 +83,25 @@ class Detector {
 
   // A peer that shares a segment with us is expected to be heard of, from t on; one that shares
   // none is not. `beat`: silence after which it is asked for a sign of life.
-  void share(const ContextId& peer, Nanos beat, Nanos t);
-  void part(const ContextId& peer);
+  void share(const PeerId& peer, Nanos beat, Nanos t);
+  void part(const PeerId& peer);
 
-  void heard(const ContextId& peer, Nanos t);
+  void heard(const PeerId& peer, Nanos t);
   // It owes an answer since then; 0: it owes none.
-  void owes(const ContextId& peer, Nanos since);
+  void owes(const PeerId& peer, Nanos since);
   // No link to it could be had since then; 0: there is one. `line`: there is a lifeline that it
   // answers, and while it does it lives, however long the link takes.
-  void unlinked(const ContextId& peer, Nanos since, bool line);
+  void unlinked(const PeerId& peer, Nanos since, bool line);
   // A link to it broke: it is asked for a sign of life now.
-  void suspect(const ContextId& peer);
+  void suspect(const PeerId& peer);
   // kEnded, kGoodbye or kDisowned.
-  void ended(const ContextId& peer, Reason proof);
+  void ended(const PeerId& peer, Reason proof);
 
-  PeerState state(const ContextId& peer) const;  // kAlive for those it never heard of
+  PeerState state(const PeerId& peer) const;  // kAlive for those it never heard of
 
   // What has become of the peers since it was called last, and who is to be asked for a sign of
   // life. The dead are forgotten with their verdict. Returns when it wants to be called again.
-  Nanos judge(Nanos t, std::vector<Verdict>* verdicts, std::vector<ContextId>* ask);
+  Nanos judge(Nanos t, std::vector<Verdict>* verdicts, std::vector<PeerId>* ask);
 
  private:
   struct Peer {
@@ -111,7 +123,7 @@ class Detector {
   Nanos due(const Peer& p, Nanos t) const;
 
   Limits limits_;
-  std::map<ContextId, Peer> peers_;
+  std::map<PeerId, Peer> peers_;
   Nanos due_ = 0;  // when judge() wanted to be called again; 0: it has not been called
 };
 

@@ -146,7 +146,7 @@ void Home::on_open(const fabric::ClientInfo& client, uint64_t number, Reader in,
       out.put(s->attrib);
       out.put(parts_.watch.port());
       // A lifeline is for who has an import here.
-      out.put(parts_.watch.expect(client));
+      out.put(parts_.watch.expect(client.id));
       if (access::extensible(s->flags)) put_break(out, *s);
     }
   }

@@ -17,8 +17,10 @@ namespace cmi::memory {
 
 using fabric::Side;
 using fabric::Sign;
+using liveness::PeerId;
 using liveness::PeerState;
 using liveness::Reason;
+using liveness::Role;
 using liveness::Verdict;
 
 namespace {
@@ -33,6 +35,8 @@ constexpr Nanos kTryLinkEvery = kSecond;
 constexpr Nanos kProbeDoorAfter = 250 * kMilli, kProbeDoorEvery = kSecond;
 // When a verdict has fallen; all those of one round together, since nothing else is done meanwhile.
 constexpr Nanos kLastProbes = 50 * kMilli;
+
+Role role_of(Side side) { return side == Side::kOurs ? Role::kHome : Role::kImporter; }
 
 // Whether a connection could be opened at all.
 bool descriptor_left() {
@@ -86,19 +90,18 @@ void Watch::forget_in_child() {
   if (lines_ != nullptr) lines_->forget_in_child();
 }
 
-uint64_t Watch::expect(const fabric::ClientInfo& importer) {
+uint64_t Watch::expect(const ContextId& importer) {
   SignalsBlocked quiet;
   uint64_t secret;
   {
     Guard g(mu_);
     // Those that asked and never came are forgotten when there are very many.
-    if (expected_.size() >= kMaxExpected && expected_.count(importer.id) == 0) {
+    if (expected_.size() >= kMaxExpected && expected_.count(importer) == 0) {
       std::erase_if(expected_, [&](auto& e) { return !parts_.server.knows(e.first); });
     }
-    Expected& e = expected_[importer.id];
+    Expected& e = expected_[importer];
     if (e.secret != 0) return e.secret;
     e.secret = secret = random_u64();
-    e.node = importer.node;
     left_.store(true, std::memory_order_release);
   }
   if (lines_ != nullptr) lines_->wake();
@@ -187,15 +190,14 @@ void Watch::take_in() {
       if (e.taken) continue;
       e.taken = true;
       Peer& p = peers_[id];
-      p.node = e.node;
       if (!p.importer) p.importer.emplace();
     }
   }
   for (Follow& f : follows) {
     Peer& p = peers_[f.home];
-    p.node = f.node;
     if (p.home) continue;
     p.home.emplace();
+    p.home->node = f.node;
     p.home->door = std::move(f.door);
     p.home->met.insert(p.home->door.blob);
     p.home->port = f.port;
@@ -211,11 +213,11 @@ void Watch::take_in() {
     }
     p->home.reset();
     if (lines_ != nullptr) lines_->hang_up(id, Side::kOurs);
-    detector_.unlinked(id, 0, false);
+    detector_.unlinked({id, Role::kHome}, 0, false);
     if (!p->importer) peers_.erase(id);
   }
   for (const ContextId& id : suspects) {
-    detector_.suspect(id);
+    detector_.suspect({id, Role::kHome});
     if (Peer* p = find(id); p != nullptr && p->home && p->home->retry.lost) p->home->retry.at = t_;
   }
   look_again_at(t_);
@@ -239,14 +241,13 @@ void Watch::gather(Nanos t) {
   }
   for (auto& [id, p] : peers_) {
     auto it = owed.find(id);
-    gather(id, p, it == owed.end() ? 0 : it->second, t);
+    if (p.home) gather(id, *p.home, t);
+    if (p.importer) gather(id, *p.importer, it == owed.end() ? 0 : it->second, t);
   }
   std::vector<Verdict> verdicts;
-  std::vector<ContextId> asks;
+  std::vector<PeerId> asks;
   look_again_at(detector_.judge(t, &verdicts, &asks));
-  for (const ContextId& id : asks) {
-    if (Peer* p = find(id)) ask(id, *p);
-  }
+  for (const PeerId& peer : asks) ask(peer);
   for (const Verdict& v : verdicts) carry_out(v);
   for (auto& [id, p] : peers_) {
     if (p.home) keep_line(id, *p.home);
@@ -259,109 +260,140 @@ void Watch::gather(Nanos t) {
   });
 }
 
-void Watch::gather(const ContextId& id, Peer& p, Nanos owed, Nanos t) {
-  Nanos beat = 0, unlinked = 0;
+void Watch::gather(const ContextId& id, AsHome& home, Nanos t) {
+  const PeerId peer{id, Role::kHome};
   // A line that was up and is lost is waited for like a sign of life.
-  if (p.home && p.home->lease != 0 && (p.home->retry.lost || importer_->imports_from(id))) {
-    beat = detector_.limits().beat;
-  }
-  if (p.importer && p.importer->greeted && (p.importer->retry.lost || home_->holds(id))) {
-    beat = beat != 0 ? beat : kHomesBeat;
-  }
-  if (beat != 0) {
-    detector_.share(id, beat, t);
+  if (home.lease != 0 && (home.retry.lost || importer_->imports_from(id))) {
+    detector_.share(peer, detector_.limits().beat, t);
   } else {
-    detector_.part(id);
+    detector_.part(peer);
   }
-  if (p.importer) detector_.heard(id, parts_.server.heard(id));
-  if (p.home) {
-    if (auto link = importer_->link_with(id); link != nullptr) {
-      // A link that could not be had is tried again even when nobody asks for it at the moment.
-      if (link->unreachable_since() != 0 || link->local_fault()) link->advance();
-      detector_.heard(id, link->heard());
-      unlinked = link->unreachable_since();
-    }
+  Nanos unlinked = 0;
+  if (auto link = importer_->link_with(id); link != nullptr) {
+    // A link that could not be had is tried again even when nobody asks for it at the moment.
+    if (link->unreachable_since() != 0 || link->local_fault()) link->advance();
+    detector_.heard(peer, link->heard());
+    unlinked = link->unreachable_since();
   }
-  detector_.owes(id, owed);
-  detector_.unlinked(id, unlinked, p.home && p.home->up_since != 0);
-  // Looked at often enough to see what is owed grow old. A link tells nobody that it cannot be had;
-  // where there is a lifeline, that tells.
-  const bool links_alone = p.home && p.home->port == 0 && importer_->imports_from(id);
-  if (owed != 0 || unlinked != 0 || links_alone) look_again_at(t + detector_.limits().beat);
-  if (p.importer && !p.importer->greeted && owed != 0 && t - owed > kProbeDoorAfter &&
-      t - p.importer->door_probed > kProbeDoorEvery) {
-    p.importer->door_probed = t;
+  detector_.unlinked(peer, unlinked, home.up_since != 0);
+  // A link tells nobody that it cannot be had; where there is a lifeline, that tells.
+  const bool links_alone = home.port == 0 && importer_->imports_from(id);
+  if (unlinked != 0 || links_alone) look_again_at(t + detector_.limits().beat);
+}
+
+void Watch::gather(const ContextId& id, AsImporter& importer, Nanos owed, Nanos t) {
+  const PeerId peer{id, Role::kImporter};
+  if (importer.greeted && (importer.retry.lost || home_->holds(id))) {
+    detector_.share(peer, kHomesBeat, t);
+  } else {
+    detector_.part(peer);
+  }
+  detector_.heard(peer, parts_.server.heard(id));
+  detector_.owes(peer, owed);
+  if (owed == 0) return;
+  look_again_at(t + detector_.limits().beat);  // to see it grow old
+  if (!importer.greeted && t - owed > kProbeDoorAfter &&
+      t - importer.door_probed > kProbeDoorEvery) {
+    importer.door_probed = t;
     const auto door = parts_.server.client_door(id);
     if (fabric::probe_door(door, 2 * kMilli) == fabric::Reach::kRefused) {
-      prove_end(id, Reason::kEnded);
+      prove_end(peer, Reason::kEnded);
     }
   }
 }
 
 // Of one that is silent: a context that is only stopped still has a node that lets us in.
-bool Watch::out_of_reach(const ContextId& id, const Peer* p) {
-  if (p == nullptr) return false;
-  const auto link = p->home ? importer_->link_with(id) : nullptr;
+bool Watch::out_of_reach(const PeerId& peer) {
+  const auto link = peer.role == Role::kHome ? importer_->link_with(peer.context) : nullptr;
   if (link != nullptr && link->local_fault()) return false;
   const std::vector<fabric::DoorAddress> doors =
-      link != nullptr ? link->home_doors() : std::vector{parts_.server.client_door(id)};
+      link != nullptr ? link->home_doors() : std::vector{parts_.server.client_door(peer.context)};
   const Nanos begun = now();
   const auto reach = fabric::probe_any(doors, std::max<Nanos>(probes_left_, 0));
   probes_left_ -= now() - begun;
   return reach == fabric::Reach::kUnknown;
 }
 
+// Before all that follows from its death, and once, whatever it was to us. Not of one whose end has
+// been told.
+void Watch::tell_unreachable(const PeerId& peer, Peer* p) {
+  access::NaddrInfo who;
+  bool concerns;
+  if (peer.role == Role::kImporter) {
+    concerns = home_->imported(peer.context, &who);
+  } else {
+    const auto link = importer_->link_with(peer.context);
+    concerns = p != nullptr && p->home && link != nullptr && !link->condemned() &&
+               importer_->concerned_with(peer.context);
+    if (concerns) who = {p->home->node, peer.context};
+  }
+  if (!concerns || (p != nullptr && p->told_unreachable)) return;
+  if (p != nullptr) p->told_unreachable = true;
+  parts_.observer.unreachable(who);
+}
+
 void Watch::carry_out(const Verdict& v) {
-  Peer* p = find(v.peer);
-  trace(kFacMem, v.state == PeerState::kAlive ? kInfo : kWarn, "context {:016x} is {}: {}",
-        v.peer.hi,
+  const ContextId& id = v.peer.context;
+  const bool home = v.peer.role == Role::kHome;
+  Peer* p = find(id);
+  trace(kFacMem, v.state == PeerState::kAlive ? kInfo : kWarn, "context {:016x}, our {}, is {}: {}",
+        id.hi, home ? "home" : "importer",
         v.state == PeerState::kAlive         ? "reachable again"
         : v.state == PeerState::kUnreachable ? "unreachable"
                                              : "gone",
         liveness::reason_name(v.reason));
+  if (v.state == PeerState::kAlive && p != nullptr) p->told_unreachable = false;
   if (v.state == PeerState::kDead) {
     {
       // Should it greet us again it is told that all is over.
       Guard g(mu_);
-      expected_.erase(v.peer);
-      followed_.erase(v.peer);
-    }
-    const bool quiet = v.reason == Reason::kSilent || v.reason == Reason::kOwing;
-    const bool parted = quiet && out_of_reach(v.peer, p);
-    // Before all that follows from it, and once, whatever the peer was to us. Not of one whose end
-    // has been told.
-    if (access::NaddrInfo who; parted) {
-      const auto link = p->home ? importer_->link_with(v.peer) : nullptr;
-      const bool as_home =
-          link != nullptr && !link->condemned() && importer_->concerned_with(v.peer);
-      if (as_home) who = {p->node, v.peer};
-      if (as_home || home_->imported(v.peer, &who)) parts_.observer.unreachable(who);
-    }
-    if (p == nullptr || p->importer) home_->forget(v.peer, v.reason == Reason::kGoodbye);
-    if (p != nullptr && p->home) importer_->lose_home(v.peer);
-    // Only now, when nothing of it is in use here any more, nor can be.
-    if (lines_ != nullptr) {
-      for (Side side : {Side::kOurs, Side::kTheirs}) {
-        lines_->send(v.peer, side, Sign::kOver, 0);
-        lines_->hang_up(v.peer, side);
+      if (home) {
+        followed_.erase(id);
+      } else {
+        expected_.erase(id);
       }
     }
-    peers_.erase(v.peer);
+    const bool quiet = v.reason == Reason::kSilent || v.reason == Reason::kOwing;
+    if (quiet && out_of_reach(v.peer)) tell_unreachable(v.peer, p);
+    if (!home) {
+      home_->forget(id, v.reason == Reason::kGoodbye);
+    } else if (p != nullptr && p->home) {
+      importer_->lose_home(id);
+    }
+    // Only now, when nothing of it is in use here any more, nor can be.
+    const Side side = home ? Side::kOurs : Side::kTheirs;
+    if (lines_ != nullptr) {
+      lines_->send(id, side, Sign::kOver, 0);
+      lines_->hang_up(id, side);
+    }
+    if (p != nullptr) {
+      if (home) {
+        p->home.reset();
+      } else {
+        p->importer.reset();
+      }
+      if (!p->home && !p->importer) peers_.erase(id);
+    }
   }
   fault_point("watch_carried_out");
 }
 
-void Watch::prove_end(const ContextId& id, Reason proof) {
-  detector_.ended(id, proof);
+void Watch::prove_end(const PeerId& peer, Reason proof) {
+  detector_.ended(peer, proof);
   look_again_at(t_);
 }
 
-void Watch::ask(const ContextId& id, Peer& p) {
+void Watch::ask(const PeerId& peer) {
+  Peer* p = find(peer.context);
+  if (p == nullptr) return;
+  const auto value = static_cast<uint64_t>(t_);
   // What fits into no buffer is not said: who does not read is silent anyhow.
-  if (p.home && lines_->send(id, Side::kOurs, Sign::kAsk, static_cast<uint64_t>(t_))) {
-    p.home->asked = t_;
-  } else if (p.importer && p.importer->greeted) {
-    lines_->send(id, Side::kTheirs, Sign::kAsk, static_cast<uint64_t>(t_));
+  if (peer.role == Role::kImporter) {
+    if (p->importer && p->importer->greeted) {
+      lines_->send(peer.context, Side::kTheirs, Sign::kAsk, value);
+    }
+  } else if (p->home && lines_->send(peer.context, Side::kOurs, Sign::kAsk, value)) {
+    p->home->asked = t_;
   }
 }
 
@@ -371,7 +403,8 @@ void Watch::ask(const ContextId& id, Peer& p) {
 void Watch::keep_line(const ContextId& id, AsHome& home) {
   if (home.up_since != 0 && importer_->imports_from(id)) {
     const Nanos quiet_since = std::max(home.up_since, home.heard);
-    if (t_ - quiet_since > kSecond && detector_.state(id) == PeerState::kUnreachable) {
+    if (t_ - quiet_since > kSecond &&
+        detector_.state({id, Role::kHome}) == PeerState::kUnreachable) {
       home.up_since = 0;
       home.retry.lose(t_);
     }
@@ -414,7 +447,7 @@ void Watch::look_for(const ContextId& id, AsImporter& importer) {
   if (t_ >= importer.retry.at) {
     importer.retry.next(t_);
     if (importer.slot && !parts_.node.alive(*importer.slot, id)) {
-      return prove_end(id, Reason::kEnded);
+      return prove_end({id, Role::kImporter}, Reason::kEnded);
     }
     lines_->probe(id, parts_.server.client_door(id).blob, importer.listener, t_);
   }
@@ -427,7 +460,6 @@ bool Watch::admits(const ContextId& peer, uint64_t secret) {
   auto it = expected_.find(peer);
   if (it == expected_.end() || it->second.secret != secret) return false;
   Peer& p = peers_[peer];  // may have been let go of since it was told the secret
-  p.node = it->second.node;
   if (!p.importer) p.importer.emplace();
   return true;
 }
@@ -466,15 +498,16 @@ void Watch::on_up(const ContextId& id, Side side, uint16_t listener, uint64_t va
     }
     look_again_at(t_);
   }
-  detector_.heard(id, t_);
+  detector_.heard({id, role_of(side)}, t_);
 }
 
 void Watch::on_sign(const ContextId& id, Side side, Sign sign, uint64_t value) {
   Peer* p = find(id);
   if (p == nullptr) return;
   // Somebody at an address where the home was never met says that we are none of his.
-  if (sign == Sign::kOver && in_doubt(*p)) return;
-  detector_.heard(id, t_);
+  if (side == Side::kOurs && sign == Sign::kOver && in_doubt(*p)) return;
+  const PeerId peer{id, role_of(side)};
+  detector_.heard(peer, t_);
   if (side == Side::kOurs && p->home) {
     p->home->heard = t_;
     p->home->retry.pause = 0;
@@ -501,10 +534,10 @@ void Watch::on_sign(const ContextId& id, Side side, Sign sign, uint64_t value) {
       }
       break;
     case Sign::kGoodbye:
-      prove_end(id, Reason::kGoodbye);
+      prove_end(peer, Reason::kGoodbye);
       break;
     case Sign::kOver:
-      prove_end(id, Reason::kDisowned);
+      prove_end(peer, Reason::kDisowned);
       break;
     case Sign::kAnswer:
       // It does not vouch: what it told us has not been acknowledged, perhaps because the way that
@@ -517,7 +550,7 @@ void Watch::on_sign(const ContextId& id, Side side, Sign sign, uint64_t value) {
     case Sign::kWelcome:
       break;
   }
-  if (detector_.state(id) == PeerState::kUnreachable) look_again_at(t_);
+  if (detector_.state(peer) == PeerState::kUnreachable) look_again_at(t_);
 }
 
 void Watch::on_lost(const ContextId& id, Side side) {
@@ -532,9 +565,10 @@ void Watch::on_lost(const ContextId& id, Side side) {
   look_again_at(t_);
 }
 
-void Watch::on_refused(const ContextId& id) {
+void Watch::on_refused(const ContextId& id, Side side) {
   const Peer* p = find(id);
-  if (p != nullptr && !in_doubt(*p)) prove_end(id, Reason::kEnded);
+  if (p == nullptr || (side == Side::kOurs && in_doubt(*p))) return;
+  prove_end({id, role_of(side)}, Reason::kEnded);
 }
 
 }  // namespace cmi::memory

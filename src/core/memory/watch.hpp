@@ -54,7 +54,7 @@ class Watch final : private fabric::LifelineOwner {
   // Any thread.
   uint16_t port() const { return lines_ != nullptr ? lines_->port() : 0; }
   // An importer that will connect: the secret by which we shall know it.
-  uint64_t expect(const fabric::ClientInfo& importer);
+  uint64_t expect(const ContextId& importer);
   // A home that we import from: connects to it and keeps the lease. Port 0: it has no lifelines.
   // False: no line by the deadline, or the link to it was condemned; without a line nothing of it
   // may be cached.
@@ -84,6 +84,7 @@ class Watch final : private fabric::LifelineOwner {
   };
   struct AsHome {  // we import from it
     AsHome() {}
+    NodeId node;
     fabric::DoorAddress door;              // the one that its line goes to, or tries
     size_t tries = 0;                      // for a line since there was one
     std::set<std::vector<std::byte>> met;  // doors where it has answered, or its line was up
@@ -104,10 +105,10 @@ class Watch final : private fabric::LifelineOwner {
     Nanos door_probed = 0;
     Retry retry;
   };
-  struct Peer {
-    NodeId node;
+  struct Peer {  // at least one of the two
     std::optional<AsHome> home;
     std::optional<AsImporter> importer;
+    bool told_unreachable = false;
   };
   struct Follow {
     ContextId home;
@@ -118,7 +119,6 @@ class Watch final : private fabric::LifelineOwner {
   };
   struct Expected {
     uint64_t secret = 0;
-    NodeId node;
     bool taken = false;  // the service thread knows of it
   };
   static constexpr size_t kMaxExpected = 4 * fabric::kMaxClients;
@@ -132,7 +132,7 @@ class Watch final : private fabric::LifelineOwner {
   void on_sign(const ContextId& peer, fabric::Side side, fabric::Sign sign,
                uint64_t value) override;
   void on_lost(const ContextId& peer, fabric::Side side) override;
-  void on_refused(const ContextId& peer) override;
+  void on_refused(const ContextId& peer, fabric::Side side) override;
 
   Peer* find(const ContextId& id);
   // A line is tried at an address where the home was never met: who is there may be another.
@@ -141,14 +141,16 @@ class Watch final : private fabric::LifelineOwner {
   }
   void take_in();
   void gather(Nanos t);
-  void gather(const ContextId& id, Peer& p, Nanos owed, Nanos t);
+  void gather(const ContextId& id, AsHome& home, Nanos t);
+  void gather(const ContextId& id, AsImporter& importer, Nanos owed, Nanos t);
   void carry_out(const liveness::Verdict& v);
-  bool out_of_reach(const ContextId& id, const Peer* p);
-  void ask(const ContextId& id, Peer& p);
+  bool out_of_reach(const liveness::PeerId& peer);
+  void tell_unreachable(const liveness::PeerId& peer, Peer* p);
+  void ask(const liveness::PeerId& peer);
   void keep_line(const ContextId& id, AsHome& home);
   void keep_lease(const ContextId& id, AsHome& home);
   void look_for(const ContextId& id, AsImporter& importer);
-  void prove_end(const ContextId& id, liveness::Reason proof);
+  void prove_end(const liveness::PeerId& peer, liveness::Reason proof);
   void look_again_at(Nanos t) { due_ = std::min(due_, t); }
 
   const Parts parts_;
