@@ -12,6 +12,9 @@ namespace cmi::fabric {
 namespace {
 constexpr size_t kMadeRoom = 4;  // clients that make room for one: it needs more than an endpoint
 constexpr size_t kLargeAnswer = 256, kMostLargeAnswers = 64;  // bytes; kept for each client
+// Of all answers, and of requests that are worked on: far more than a client with thousands of
+// threads has under way, so that it can do without those before.
+constexpr size_t kMostAnswers = 16384, kMostOpen = 16384;
 }  // namespace
 
 Result<std::unique_ptr<Server>> Server::open(std::vector<Fabric*> fabrics, ContextId self,
@@ -162,9 +165,11 @@ void Server::hello(size_t via, const Frame& f) {
   }
   serving->port = port.take();
   auto peer = serving->port->endpoint().add_peer(initiator);
-  // The same peer for the same address.
+  if (!peer) return drop();
+  // The same peer for the same address, which stays while anybody has it: a stranger may name the
+  // door of another.
   auto door_peer = doors_[via]->endpoint().add_peer(client_door);
-  if (!peer || !door_peer) return drop();
+  if (!door_peer) return drop();
   serving->peer = *peer;
 
   std::byte payload[128];
@@ -176,9 +181,12 @@ void Server::hello(size_t via, const Frame& f) {
   {
     Guard g(mu_);
     Client& c = clients_[info.id];
-    if (c.fenced) return drop();  // meanwhile
-    if (c.generation != 0 && c.info.via != via) {
-      doors_[c.info.via]->drop(c.door_peer);
+    if (c.fenced) {  // meanwhile
+      doors_[via]->endpoint().remove_peer(*door_peer);
+      return drop();
+    }
+    if (c.generation != 0) {
+      if (c.info.via != via) doors_[c.info.via]->drop(c.door_peer);
       doors_[c.info.via]->endpoint().remove_peer(c.door_peer);
     }
     c.info = info;
@@ -224,6 +232,7 @@ void Server::request(Serving& serving, const Frame& f) {
                          {FrameKind::kReply, 0, c.secret, f.number, 0, answer->second});
       return;
     }
+    if (f.number <= c.forgotten || c.open.size() >= kMostOpen) return drop();
     c.open.push_back(f.number);
   }
   handler_.on_request(info, f.number, f.type, Reader(f.payload));
@@ -245,6 +254,14 @@ void Server::reply(const ContextId& client, uint64_t number, Bytes payload) {
   }
   c.answers.erase(c.answers.begin(), c.answers.lower_bound(c.settled));
   c.answers[number].assign(payload.begin(), payload.end());
+  c.answered.push_back(number);
+  while (!c.answered.empty() &&
+         (c.answered.front() < c.settled || c.answers.size() > kMostAnswers)) {
+    if (c.answers.erase(c.answered.front()) > 0) {
+      c.forgotten = std::max(c.forgotten, c.answered.front());
+    }
+    c.answered.pop_front();
+  }
   if (payload.size() <= kLargeAnswer) return;
   // One old request without an answer keeps all later ones from being settled. What a large answer
   // tells is read anew when it is asked for again.

@@ -127,10 +127,12 @@ class Server : public Receiver {
     std::shared_ptr<Serving> serving;
     uint64_t settled = 0;                                // numbers below are over at the client
     std::map<uint64_t, std::vector<std::byte>> answers;  // by number, until settled
-    std::deque<uint64_t> large;                          // the numbers of large answers, the last
-    std::vector<uint64_t> open;                          // begun, not answered: few
-    int closing = 0;      // serving endpoints on their way out: not closed yet
-    bool fenced = false;  // for ever
+    std::deque<uint64_t> answered;  // their numbers in the order they were given
+    uint64_t forgotten = 0;         // up to here there were too many: not executed again
+    std::deque<uint64_t> large;     // the numbers of large answers, the last
+    std::vector<uint64_t> open;     // begun, not answered: few
+    int closing = 0;                // serving endpoints on their way out: not closed yet
+    bool fenced = false;            // for ever
   };
 
   Server(std::vector<Fabric*> fabrics, ContextId self, ServerHandler& handler)

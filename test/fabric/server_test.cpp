@@ -125,6 +125,48 @@ TEST_CASE("a_number_that_its_client_has_settled_is_never_executed") {
   CHECK(v.executions() == 3);
 }
 
+// Who settles nothing does not fill the home's memory; what it repeats is not executed again.
+TEST_CASE("of_a_client_that_settles_nothing_the_oldest_answers_are_let_go_of") {
+  constexpr uint64_t kMany = 20000;
+  auto net = FakeNet::make({});
+  Visit v(*net);
+  const auto w = v.who.enter();
+  const Peer serving = v.who.peer(w.serving);
+  for (uint64_t n = 1; n <= kMany; ++n) {
+    REQUIRE(v.who.request(serving, w.secret, n, 1));
+    if (n % 100 == 0) REQUIRE(comes_true([&] { return v.who.replies(n) == 1; }));
+  }
+  const uint64_t before = v.dropped();
+  const int executions = v.executions();
+  CHECK(executions == static_cast<int>(kMany));
+  REQUIRE(v.who.request(serving, w.secret, 1, 1));
+  CHECK(v.drops(before, 1));
+  REQUIRE(v.who.request(serving, w.secret, kMany - 10000, 1));
+  CHECK(comes_true([&] { return v.who.replies(kMany - 10000) == 2; }));
+  CHECK(v.executions() == executions);
+}
+
+TEST_CASE("of_a_client_that_is_not_answered_only_so_many_requests_are_taken_in") {
+  constexpr uint64_t kMost = 16384;
+  auto net = FakeNet::make({});
+  Visit v(*net);
+  const auto w = v.who.enter();
+  const Peer serving = v.who.peer(w.serving);
+  v.home.handler.holding.store(true);
+  for (uint64_t n = 1; n <= kMost; ++n) {
+    REQUIRE(v.who.request(serving, w.secret, n, 1));
+    if (n % 100 == 0) REQUIRE(comes_true([&] { return v.executions() == static_cast<int>(n); }));
+  }
+  REQUIRE(comes_true([&] { return v.executions() == static_cast<int>(kMost); }));
+  const uint64_t before = v.dropped();
+  REQUIRE(v.who.request(serving, w.secret, kMost + 1, 1));
+  CHECK(v.drops(before, 1));
+  v.home.handler.release();
+  CHECK(comes_true([&] { return v.who.replies(kMost) == 1; }));
+  REQUIRE(v.who.request(serving, w.secret, kMost + 1, 1));  // asked again, and answered
+  CHECK(comes_true([&] { return v.who.replies(kMost + 1) == 1; }));
+}
+
 TEST_CASE("settling_numbers_of_the_future_settles_none_of_them") {
   auto net = FakeNet::make({});
   Visit v(*net);
@@ -350,6 +392,37 @@ TEST_CASE("a_swept_client_may_come_back_and_one_fenced_for_ever_may_not") {
   CHECK_FALSE(link->call(7, buffer(3), Deadline::in(1200 * kMilli)));
   CHECK(home.handler.sessions.load() == 2);
   CHECK(home.handler.executions.load() == 2);
+}
+
+// A hello may name any door: what is kept for it at ours goes with the last who has named it.
+CMI_CONTRACT(a_stranger_that_names_anothers_door_does_not_take_it_along_when_it_goes, world) {
+  Visit v(world);
+  Stranger liar(*v.fabric, v.home), after(*v.fabric, v.home);
+  (void)v.who.enter();
+  v.home.handler.keeps = v.who.id;
+  const auto claim = [&](Stranger& who, uint32_t generation) {
+    Hello h = who.hello();
+    h.generation = generation;
+    h.door = v.who.address();
+    (void)who.enter(h);
+  };
+  int heard = 0;
+  const auto is_heard = [&] {
+    REQUIRE(v.home.server->notice(v.who.id, 1, 3, buffer(7)));
+    ++heard;
+    CHECK(comes_true([&] { return v.who.notices() == heard; }));
+  };
+  claim(liar, 1);
+  claim(liar, 2);
+  is_heard();
+  claim(after, 1);
+  v.home.server->sweep(0);
+  CHECK_FALSE(v.home.server->knows(liar.id));
+  CHECK_FALSE(v.home.server->knows(after.id));
+  is_heard();
+  (void)v.who.enter(2);
+  v.home.server->sweep(0);
+  is_heard();
 }
 
 TEST_CASE("a_client_that_waits_for_an_answer_is_not_swept") {

@@ -13,6 +13,7 @@
 #include "core/base/ids.hpp"
 #include "fabric/fabric.hpp"
 #include "fabric/frame.hpp"
+#include "fabric/lifeline.hpp"
 
 namespace cmi::test {
 
@@ -23,7 +24,21 @@ using fabric::FrameKind;
 using Buffer = std::vector<std::byte>;
 
 constexpr Nanos kPatience = 10 * kSecond;
-constexpr uint32_t kPresent = 2, kRequestTypes = 9, kFollow = 14;
+constexpr uint32_t kOpen = 1, kPresent = 2, kRequestTypes = 9, kFollow = 14;
+
+// The line of one who says to be somebody: whether it came up.
+class Pretence final : public fabric::LifelineOwner {
+ public:
+  bool up = false;
+
+ private:
+  bool admits(const ContextId&, uint64_t) override { return false; }
+  bool follows(const ContextId&) override { return false; }
+  void on_up(const ContextId&, fabric::Side, uint16_t, uint64_t) override { up = true; }
+  void on_sign(const ContextId&, fabric::Side, fabric::Sign, uint64_t) override {}
+  void on_lost(const ContextId&, fabric::Side) override {}
+  void on_refused(const ContextId&, fabric::Side) override {}
+};
 
 class Liar final : public fabric::Receiver {
  public:
@@ -35,7 +50,8 @@ class Liar final : public fabric::Receiver {
         closed_(decode(order.closed)),
         other_(decode(order.other)),
         read_token_(token(order.readable_token)),
-        write_token_(token(order.writable_token)) {
+        write_token_(token(order.writable_token)),
+        id_(order.lie == Lie::kImpostor ? other_.home : random_context_id()) {
     auto opened = fabric::open_fabric({readable_.doors.at(0).provider, ""});
     if (!opened) throw std::runtime_error("no fabric");
     fabric_ = opened.take();
@@ -71,6 +87,7 @@ class Liar final : public fabric::Receiver {
     } else if (f.kind == FrameKind::kReply && f.number != 0) {
       ++answers_;
       last_answer_ = f.number;
+      last_reply_.assign(f.payload.begin(), f.payload.end());
       last_status_ = f.payload.empty() ? 255 : static_cast<int>(f.payload[0]);
       good_ += last_status_ == 0;
     }
@@ -199,6 +216,30 @@ class Liar final : public fabric::Receiver {
   }
 
   // ---- Lies
+
+  void say_the_end_of_another() {
+    Buffer bytes(12);
+    Writer out(bytes);
+    out.put(readable_.uid);
+    out.put(kInstance);
+    if (call(kOpen, bytes) != 0) return;
+    Reader in(last_reply_);
+    in.get<uint8_t>();
+    in.get<uint64_t>();
+    in.get<int32_t>();
+    in.get<int32_t>();
+    const auto port = in.get<uint16_t>();
+    const auto secret = in.get<uint64_t>();
+    Pretence pretence;
+    const Bytes own = endpoint_->address();
+    auto lines = fabric::Lifelines::open({own}, id_, 10 * kSecond, pretence);
+    if (!in.ok() || !lines) return;
+    (*lines)->connect(readable_.home, readable_.doors[0].blob, port, secret, now());
+    const Deadline deadline = Deadline::in(kPatience);
+    while (!pretence.up && !deadline.passed()) (*lines)->advance(now());
+    (*lines)->say_goodbye();
+    report_.believed = pretence.up;
+  }
 
   uint64_t any() { return random_(); }
   bool one_in(uint32_t n) { return random_() % n == 0; }
@@ -432,6 +473,22 @@ class Liar final : public fabric::Receiver {
         full_ = welcomes_ == before;
         break;
       }
+      case Lie::kExcuses: {
+        Buffer bytes(64);
+        Writer out(bytes);
+        out.put(writable_.uid);
+        out.put(kInstance);
+        for (uint32_t word : {1u, 5u, 1u}) out.put(word);  // one range, page 5 alone
+        bytes.resize(out.size());
+        send(serving_, Frame{FrameKind::kRequest, 5, secret_, ++number_, number_, bytes});
+        const Deadline pause = Deadline::in(100 * kMilli);
+        while (last_answer_ + 1 < number_ && !pause.passed()) pump();
+        Board::open(order_.board)[0] = answers_;
+        break;
+      }
+      case Lie::kImpostor:
+        say_the_end_of_another();
+        break;
     }
   }
 
@@ -445,7 +502,7 @@ class Liar final : public fabric::Receiver {
   std::mt19937_64 random_;
   const access::RsegInfo readable_, writable_, closed_, other_;
   const access::TokenInfo read_token_, write_token_;
-  const ContextId id_ = random_context_id();
+  const ContextId id_;
   const uint64_t notice_secret_ = random_u64();
   uint64_t number_ = 0, secret_ = 0;
   uint32_t generation_ = 1;
@@ -456,7 +513,7 @@ class Liar final : public fabric::Receiver {
   uint32_t welcome_generation_ = 0;
   uint64_t welcomes_ = 0, welcome_secret_ = 0, answers_ = 0, good_ = 0, last_answer_ = 0;
   int last_status_ = -1;
-  Buffer serving_address_;
+  Buffer serving_address_, last_reply_;
   std::unique_ptr<fabric::Fabric> fabric_;
   std::deque<std::unique_ptr<Letter>> letters_;  // before the endpoint: they outlive it
   std::unique_ptr<fabric::Endpoint> endpoint_;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "fault/board.hpp"
 #include "system/calls.hpp"
 
 namespace cmi::test {
@@ -18,6 +19,8 @@ enum class Lie : uint32_t {
   kAcks,       // acknowledgements of notices that others were sent
   kStrangers,  // requests, notices and acknowledgements with no secret, or another's
   kHellos,     // first contacts of contexts that nobody has heard of
+  kImpostor,   // says to be `other`, and on its lifeline that it has ended
+  kExcuses,    // answers no notice, and announces a page again and again: two are under way
 };
 
 struct Order {
@@ -28,6 +31,7 @@ struct Order {
   Flat writable, writable_token;  // a token with all rights
   Flat closed;                    // a handle without a token: nothing is allowed
   Flat other;                     // a handle of another node, an importer of the same home
+  Board::Name board{};            // kExcuses: word 0 counts the answers
 };
 
 struct Report {
@@ -35,7 +39,8 @@ struct Report {
   uint64_t answers = 0;  // replies of any kind
   uint64_t good = 0;     // those that say that something was done
   uint64_t welcomes = 0;
-  bool entered = false;  // had a session, and a token in force
+  bool entered = false;   // had a session, and a token in force
+  bool believed = false;  // as an impostor: its lifeline was up
 };
 
 // In the process that lies.

@@ -7,6 +7,8 @@
 
 #include <cstdlib>
 
+#include "system/happenings.hpp"
+
 namespace cmi::test {
 
 namespace {
@@ -183,6 +185,73 @@ TEST_SUITE("liar") {
     CHECK(scene.report.welcomes > 100);
     // Those who never presented a token make room for who does.
     scene.welcome_a_newcomer();
+  }
+  // Of an import it can say that it has ended, not of the home whose name it bears.
+  TEST_CASE("who_takes_the_name_of_a_home_cannot_end_it") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& reader = cluster.spawn("reader");
+    Process& liar = cluster.spawn_bare("liar");
+    const Export exported = export_segment(home, kSize), others = export_segment(reader, kSize);
+    REQUIRE(fill(home, exported.at, kCanary));
+    const Import read = import_segment(reader, exported);
+    REQUIRE(load(reader, read.at).value == kCanary);
+    Order order;
+    order.lie = Lie::kImpostor;
+    order.count = 1;
+    order.readable = order.writable = order.closed = others.handle;
+    order.readable_token = order.writable_token = others.token;
+    order.other = exported.handle;
+    const Report report = liar.start([](Order o) { return tell_lies(o); }, order).get(30);
+    CHECK(report.entered);
+    CHECK(report.believed);
+    CHECK(await_happening(reader).type == CMI_EVENT_RCTXT_DOWN);  // the liar's own end
+    CHECK(changed_words(reader, read.at) == 0);
+    CHECK(publish(home, exported.at, 5));
+    CHECK(load(reader, read.at).value == 5);
+    CHECK(types_waiting(reader).empty());
+  }
+  // Who is told of pages in flux may need others before it can answer; that is no excuse for ever.
+  TEST_CASE("who_never_hears_of_pages_in_flux_does_not_keep_the_home_from_going_on") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home", {{"CMI_DEAD_AFTER", "2000"}});
+    Process& victim = cluster.spawn("victim");
+    // Hears of all that the liar announces, and takes so long that one is always under way.
+    Process& holder =
+        cluster.spawn("holder", {{"CMI_FAULT_POINT", "invalidate_before_ack=delay:10000"}});
+    Process& liar = cluster.spawn_bare("liar");
+    const Export exported = export_segment(home, kSize);
+    const Import import = import_segment(victim, exported);
+    auto holding = holder.start(
+        [](uint64_t at) {
+          uint64_t failures = 0;
+          while (!called_back()) failures += load64(at).cause() != Fault::kNone;
+          return failures;
+        },
+        import_segment(holder, exported).at + 6 * kPage);
+    Order order;
+    order.lie = Lie::kExcuses;
+    order.count = 10000;
+    order.readable = order.writable = order.closed = order.other = exported.handle;
+    order.readable_token = order.writable_token = exported.token;
+    Board board(cluster);
+    order.board = board.name();
+    [[maybe_unused]] auto lying = liar.start([](Order o) { return tell_lies(o); }, order);
+    REQUIRE(board.reaches(0, 4));  // two tokens and two announcements
+    REQUIRE(store(victim, import.at, 7).cause() == Fault::kNone);
+    const Flat address = node_address(victim);
+    victim.kill();
+    // Once the liar has lost its turn, and has ended, too.
+    int told = 0;
+    for (int end = 0; end < 2; ++end) {
+      const Happening down = await_happening(home);
+      CHECK(down.type == CMI_EVENT_RCTXT_DOWN);
+      told += down.names(0, address);
+    }
+    CHECK(told == 1);
+    CHECK(load(home, exported.at).cause() == CMI_ERROR_CONSIST);
+    CHECK(holding.finish() == 0);
+    liar.kill();
   }
   TEST_CASE("messages_without_the_secret_do_no_harm") {
     Scene scene;

@@ -6,6 +6,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstring>
@@ -68,6 +69,7 @@ class RecordingHandler final : public fabric::ServerHandler {
   std::atomic<bool> sweepable{true};
   std::atomic<int> sessions{0}, executions{0};
   std::function<void(const ContextId&)> during_request;  // set before there are any
+  ContextId keeps;                                       // the same; not sweepable
   fabric::Server* server = nullptr;
 
   // Answers are the payload plus one, so that no answer equals its question.
@@ -97,7 +99,7 @@ class RecordingHandler final : public fabric::ServerHandler {
     std::lock_guard g(mu_);
     notices_.push_back({home, secret, number, type, Buffer(b.begin(), b.end())});
   }
-  bool may_sweep(const ContextId&) override { return sweepable.load(); }
+  bool may_sweep(const ContextId& client) override { return sweepable.load() && client != keeps; }
   void on_ack(const ContextId& client, uint64_t number, Reader) override {
     std::lock_guard g(mu_);
     acks_.push_back({client, 0, number, 0, {}});
@@ -249,6 +251,9 @@ class Stranger final : public fabric::Receiver {
   Welcome enter(uint32_t generation = 1) {
     Hello h = hello();
     h.generation = generation;
+    return enter(h);
+  }
+  Welcome enter(const Hello& h) {
     REQUIRE(say(h));
     Welcome w;
     REQUIRE(comes_true([&] {
@@ -262,7 +267,7 @@ class Stranger final : public fabric::Receiver {
         const Bytes at = in.blob();
         w.serving.assign(at.begin(), at.end());
         w.secret = f.secret;
-        if (w.generation == generation) return true;
+        if (w.generation == h.generation) return true;
       }
       return false;
     }));
@@ -305,6 +310,14 @@ class Stranger final : public fabric::Receiver {
            word(payload) == number * 10 + 1;
     }
     return n;
+  }
+
+  int notices() {
+    endpoint_->poll();
+    std::lock_guard g(mu_);
+    return static_cast<int>(std::count_if(frames_.begin(), frames_.end(), [](auto& f) {
+      return f.first.kind == fabric::FrameKind::kNotice;
+    }));
   }
 
   void on_message(fabric::Endpoint&, Bytes message) override {

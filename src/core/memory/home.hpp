@@ -276,7 +276,8 @@ class Home {
     } quiesce;
   };
   struct Publication {
-    ContextId by;  // the importer whose stores it publishes, if it is one
+    ContextId by;    // the importer whose stores it publishes, if it is one
+    Nanos born = 0;  // 0: while no list of pages in flux waited for an answer
     int waiting = 0;
     std::function<void()> finished;  // run once, without mu_
     fabric::Op done;                 // for local waiters
@@ -327,8 +328,8 @@ class Home {
   void tell(const std::shared_ptr<Publication>& p, const ContextId& client, uint64_t uid,
             uint32_t instance, NoticeType type, Bytes payload) CMI_REQUIRES(mu_);
   void settle(const std::shared_ptr<Publication>& p, Finished* done) CMI_REQUIRES(mu_);
-  // Stores of this importer: what may have kept it from answering is over (see owing()).
-  void published(const ContextId& by) CMI_REQUIRES(mu_);
+  // Something that may have kept this importer from answering is over (see owing()); it began then.
+  void mended(const ContextId& client, Nanos begun) CMI_REQUIRES(mu_);
   // It was answered, or its receiver is dead.
   std::map<uint64_t, Notice>::iterator over(std::map<uint64_t, Notice>::iterator notice,
                                             Finished* done) CMI_REQUIRES(mu_);
@@ -399,7 +400,7 @@ class Home {
   // What these marks stood for has been published.
   void clear_marks(uint64_t uid, const ContextId& client, uint32_t instance,
                    const std::vector<PageMark>& marks) CMI_EXCLUDES(mu_);
-  static void clear_marks(Holder& h, const std::vector<PageMark>& marks);
+  void clear_marks(Segment& s, Holder& h, const std::vector<PageMark>& marks) CMI_REQUIRES(mu_);
   // A fenced client's marks become pages in flux; *p is settled when everybody knows. `instance`:
   // of the import that is cut off, while the client lives on; 0: of all, since it is dead.
   void lose_marks(Segment& s, const ContextId& client, uint32_t instance,

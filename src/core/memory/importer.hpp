@@ -385,6 +385,7 @@ class Importer {
   void end_import(const std::shared_ptr<Import>& imp, ImportState state);
   void lose_home(const std::shared_ptr<fabric::Link>& link);
   bool awaited(const ContextId& home, uint64_t number);
+  void answer_later(Revocation later);
   void answer_pending_revocations();
 
   // losses.cpp

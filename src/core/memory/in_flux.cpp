@@ -22,11 +22,12 @@ namespace cmi::memory {
 namespace {
 constexpr Nanos kRemind = 20 * kMilli;
 
-void drop_mark(std::map<uint32_t, uint8_t>* marks, const PageMark& mark) {
+bool drop_mark(std::map<uint32_t, uint8_t>* marks, const PageMark& mark) {
+  auto it = marks->find(mark.page);
   // Of an earlier epoch: the page has been marked anew since.
-  if (auto it = marks->find(mark.page); it != marks->end() && it->second == mark.epoch) {
-    marks->erase(it);
-  }
+  if (it == marks->end() || it->second != mark.epoch) return false;
+  marks->erase(it);
+  return true;
 }
 }  // namespace
 
@@ -34,6 +35,7 @@ void Home::on_mark(const fabric::ClientInfo& client, uint64_t number, Reader in,
   const auto uid = in.get<uint64_t>();
   const auto instance = in.get<uint32_t>();
   WireStatus status = WireStatus::kMalformed;
+  std::vector<PageMark> over;
   if (in.ok() && in.left() % kPageMarkSize == 0) {
     Guard g(mu_);
     Segment* s = nullptr;
@@ -58,9 +60,10 @@ void Home::on_mark(const fabric::ClientInfo& client, uint64_t number, Reader in,
       } else if (mark.page >= s->size / kPageSize) {
         status = WireStatus::kRange;
       } else {
-        drop_mark(&h->marks, mark);
+        over.push_back(mark);
       }
     }
+    if (h != nullptr) clear_marks(*s, *h, over);
   }
   fault_point("mark_before_reply");
   reply(parts_.server, client.id, number, status);
@@ -135,11 +138,16 @@ void Home::clear_marks(uint64_t uid, const ContextId& client, uint32_t instance,
   Guard g(mu_);
   Segment* s = find_uid(uid);
   Holder* h = s != nullptr ? find_holder(*s, client, instance) : nullptr;
-  if (h != nullptr) clear_marks(*h, marks);  // else declared dead meanwhile
+  if (h != nullptr) clear_marks(*s, *h, marks);  // else declared dead meanwhile
 }
 
-void Home::clear_marks(Holder& h, const std::vector<PageMark>& marks) {
-  for (const PageMark& m : marks) drop_mark(&h.marks, m);
+void Home::clear_marks(Segment& s, Holder& h, const std::vector<PageMark>& marks) {
+  bool mends = false;
+  for (const PageMark& m : marks) {
+    // A page in flux cannot be marked again.
+    if (drop_mark(&h.marks, m)) mends = mends || s.in_flux.contains(m.page);
+  }
+  if (mends) mended(h.client, 0);
 }
 
 void Home::lose_marks(Segment& s, const ContextId& client, uint32_t instance,

@@ -13,7 +13,8 @@ namespace cmi::memory {
 
 namespace {
 constexpr uint32_t kInvalidateRun = 512;  // pages locked at once
-constexpr uint32_t kFollowSome = 4;  // who changes more pages at once changes none of them often
+constexpr uint32_t kFollowSome = 4;     // who changes more pages at once changes none of them often
+constexpr ptrdiff_t kMostLater = 1024;  // notices of a home that are answered later
 }  // namespace
 
 void Importer::on_notice(const ContextId& home, uint64_t secret, uint64_t number, uint16_t type,
@@ -89,14 +90,13 @@ void Importer::on_notice(const ContextId& home, uint64_t secret, uint64_t number
       break;
     }
     case NoticeType::kInFlux: {
+      if (awaited(home, number)) return;
       Revocation later{imp, home, secret, number, {}, true};
       if (!take_in_flux(imp, in, &later.unsettled)) return;
       if (!imp->ready.load(std::memory_order_acquire)) later.unsettled.clear();
       for (const PageRange& r : later.unsettled) invalidate(imp, r);
       fault_point("in_flux_before_ack");
-      Guard g(later_mu_);
-      revocations_.push_back(std::move(later));
-      later_count_.fetch_add(1);
+      answer_later(std::move(later));
       return;  // the service thread's next round answers
     }
     case NoticeType::kBreak: {
@@ -107,9 +107,7 @@ void Importer::on_notice(const ContextId& home, uint64_t secret, uint64_t number
       const bool taken = !awaited(home, number) && on_break(imp, in, &later);
       if (taken) {
         fault_point("break_before_ack");
-        Guard g(later_mu_);
-        revocations_.push_back(std::move(later));
-        later_count_.fetch_add(1);
+        answer_later(std::move(later));
       }
       imp->taking_break.store(false, std::memory_order_release);
       if (taken) answer_pending_revocations();
@@ -127,12 +125,18 @@ void Importer::on_notice(const ContextId& home, uint64_t secret, uint64_t number
   }
   // Answered when no operation that carries the session key is under way any more, so that the home
   // may close it without breaking our link.
-  {
-    Guard g(later_mu_);
-    revocations_.push_back({imp, home, secret, number, {}, false});
-    later_count_.fetch_add(1);
-  }
+  answer_later({imp, home, secret, number, {}, false});
   answer_pending_revocations();
+}
+
+// So many at once come from no honest home, which repeats what was not taken in.
+void Importer::answer_later(Revocation later) {
+  Guard g(later_mu_);
+  const auto waiting = std::count_if(revocations_.begin(), revocations_.end(),
+                                     [&](const Revocation& r) { return r.home == later.home; });
+  if (waiting >= kMostLater) return;
+  revocations_.push_back(std::move(later));
+  later_count_.fetch_add(1);
 }
 
 // Whether this notice has come before and is to be answered when what it asks for is done.

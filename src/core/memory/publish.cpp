@@ -1,7 +1,6 @@
 // Publications: who may hold copies of these pages is told to drop them, and the publisher is
 // answered when all have, or are fenced as dead.
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "core/base/fault_point.hpp"
@@ -23,18 +22,20 @@ void Home::run(Finished& done) {
   done.clear();
 }
 
-void Home::published(const ContextId& by) {
-  if (lists_told_ == 0 || !by) return;
+// Who acknowledges a list when its own stores are at home has come nearer to it. What it began
+// after it was told says nothing: there is no end to that.
+void Home::mended(const ContextId& client, Nanos begun) {
+  if (lists_told_ == 0 || !client) return;
   const Nanos t = now();
   for (auto& [number, n] : notices_) {
-    if (n.type == NoticeType::kInFlux && n.client == by) n.due = t;
+    if (n.type == NoticeType::kInFlux && n.client == client && begun <= n.born) n.due = t;
   }
 }
 
 void Home::settle(const std::shared_ptr<Publication>& p, Finished* done) {
   if (--p->waiting > 0) return;
   std::erase(scans_, p);
-  published(p->by);
+  mended(p->by, p->born);
   done->push_back([p] {
     if (p->finished) p->finished();
     p->done.complete(fabric::Cause::kOk);
@@ -91,6 +92,7 @@ std::shared_ptr<Home::Publication> Home::publish(Segment& s, const ContextId& ex
   const auto begin = [&] {
     p = std::make_shared<Publication>();
     p->by = except;
+    if (lists_told_ != 0) p->born = now();
     p->done.begin();
   };
   ++s.publications;
@@ -110,7 +112,6 @@ std::shared_ptr<Home::Publication> Home::publish(Segment& s, const ContextId& ex
     if (p == nullptr) begin();
     ++p->waiting;
   }
-  if (p == nullptr) published(except);
   return p;
 }
 
@@ -175,15 +176,23 @@ void Home::forget_content(Segment& s, const ContextId& client, uint32_t instance
 
 void Home::owing(std::map<ContextId, Nanos>* since) {
   Guard g(mu_);
-  // A list is answered once what was stored to its pages is at home, and that may wait for others.
-  std::set<ContextId> waiting;
+  // A list is answered once what was stored to its pages is at home, and that may wait for others;
+  // but not for what is begun again and again.
+  std::map<ContextId, Nanos> begun;  // of those under way, the first
   if (lists_told_ != 0) {
     for (auto& [number, n] : notices_) {
-      if (n.publication->by) waiting.insert(n.publication->by);
+      if (!n.publication->by) continue;
+      const Nanos born = n.publication->born;
+      auto [it, first] = begun.try_emplace(n.publication->by, born);
+      if (!first) it->second = std::min(it->second, born);
     }
   }
+  const Nanos in_time = parts_.watch.dead_after() / 2;
   for (auto& [number, n] : notices_) {
-    if (n.type == NoticeType::kInFlux && waiting.count(n.client) != 0) continue;
+    if (n.type == NoticeType::kInFlux) {
+      auto it = begun.find(n.client);
+      if (it != begun.end() && it->second < n.due + in_time) continue;
+    }
     auto [it, first] = since->try_emplace(n.client, n.due);
     if (!first) it->second = std::min(it->second, n.due);
   }

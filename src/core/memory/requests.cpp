@@ -140,7 +140,7 @@ void Home::on_open(const fabric::ClientInfo& client, uint64_t number, Reader in,
     } else if (h == nullptr && (h = add_holder(*s, client, instance, through)) == nullptr) {
       status = WireStatus::kNoMem;
     } else {
-      if (s->quiesce.on) tell_quiesce(*s, *h, &done);
+      if (s->quiesce.on && !h->owes_quiesce) tell_quiesce(*s, *h, &done);
       out.put(s->size);
       out.put(s->flags);
       out.put(s->attrib);
@@ -363,7 +363,7 @@ void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader 
         };
         return;
       }
-      clear_marks(*h, marks);
+      clear_marks(*s, *h, marks);
     }
   }
   reply(parts_.server, client.id, number, status);
