@@ -5,9 +5,9 @@
 // (handles, tokens, revocation, removal), requests.cpp (what importers ask), publish.cpp (notices
 // and their acknowledgements), in_flux.cpp and recovery.cpp (pages in flux after an importer's
 // death: importers' marks, lists; covering the pages here, giving them back), home_barrier.cpp
-// (stores of this node: tracking, barriers, CAS; the node bus), home_break.cpp (extensible
-// segments), home_follow.cpp (what goes along with notices), home_through.cpp (accesses of
-// write-through imports), home_quiesce.cpp,
+// (stores of this node: tracking, barriers, CAS), home_bus.cpp (what processes of the node tell
+// each other), home_break.cpp (extensible segments), home_follow.cpp (what goes along with
+// notices), home_through.cpp (accesses of write-through imports), home_quiesce.cpp,
 // home_partings.cpp (the ends of contexts), home_large.cpp (segments of large pages).
 //
 // Only the process that made a segment exports and publishes it. Other processes of the node attach
@@ -139,6 +139,8 @@ class Home {
   // kReconfig: the word's page is in flux; kBound: it lies past the break.
   Result<uint64_t> cas(int32_t id, size_t offset, uint64_t expected, uint64_t desired,
                        Deadline deadline);
+
+  // home_bus.cpp
   void on_datagram(node::Node::Datagram datagram);
   // Tells the other processes of the node that this one has set another token for a proxy; they
   // access nothing under the old one when this returns, or the deadline has passed (false).
@@ -479,11 +481,15 @@ class Home {
   std::shared_ptr<Publication> publish_scan(Segment& s, const std::vector<PageRange>& ranges,
                                             const std::vector<StoredPage>& stored)
       CMI_REQUIRES(mu_);
+
+  // home_bus.cpp
   bool send_stored(Segment& s) CMI_REQUIRES(mu_);
   bool tell_stored(int32_t id, Deadline deadline);
   // Asks another process of the node, mostly a segment's owner, and waits. True also when it ended.
   bool ask_owner(node::ContextSlot owner, uint8_t what, int32_t segment, uint64_t a, uint64_t b,
                  int pass_fd, Deadline deadline, Fd* file = nullptr);
+  // When all scans that are under way have been acknowledged.
+  void after_scans(const std::function<void()>& then, Finished* done) CMI_REQUIRES(mu_);
 
   Parts parts_;
   Userfault tracked_, guarded_;

@@ -1,6 +1,5 @@
 // Stores by processes of the home node: found by the kernel's own tracking or by the faults of
-// first stores, published at barriers and by the timer; swaps at home; and the questions that other
-// processes of the node ask over the bus.
+// first stores, published at barriers and by the timer; and swaps at home.
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,7 +9,6 @@
 #include "core/base/log.hpp"
 #include "core/memory/home.hpp"
 #include "core/memory/store_log.hpp"
-#include "core/node/quiesce.hpp"
 
 namespace cmi::memory {
 
@@ -201,49 +199,6 @@ std::shared_ptr<Home::Publication> Home::publish_scan(Segment& s,
   return p;
 }
 
-// Tells the owner which pages of its segment were stored to through our views, without waiting:
-// what we send it next, it takes in after this. False: not all fitted into its queue; the rest
-// stays.
-bool Home::send_stored(Segment& s) {
-  constexpr size_t kAtOnce = 512;  // ranges of one datagram
-  for (auto& v : s.views) {
-    if (v.view->stores == nullptr) continue;
-    auto stored = v.view->stores->take();
-    while (!stored.empty()) {
-      const size_t n = std::min(kAtOnce, stored.size());
-      std::byte buf[64 + kAtOnce * sizeof(PageRange)];
-      Writer out(buf);
-      out.put<uint8_t>(kBusStored);
-      out.put(s.id);
-      out.put<uint64_t>(0);
-      out.put<uint64_t>(n);
-      out.put<uint64_t>(0);
-      for (size_t i = 0; i < n; ++i) {
-        out.put(stored[i].first);
-        out.put(stored[i].count);
-      }
-      if (parts_.node.bus_send(s.owner, out.done()) == Status::kReconfig) {
-        v.view->stores->put_back(stored);
-        return false;
-      }
-      stored.erase(stored.begin(), stored.begin() + static_cast<ptrdiff_t>(n));
-    }
-  }
-  return true;
-}
-
-// For a segment of another process: until its owner has been sent all of it.
-bool Home::tell_stored(int32_t id, Deadline deadline) {
-  for (Backoff backoff;; backoff.pause()) {
-    {
-      Guard g(mu_);
-      Segment* s = find(id);
-      if (s == nullptr || s->owned || send_stored(*s)) return true;
-    }
-    if (deadline.passed()) return false;
-  }
-}
-
 Status Home::barrier(Nanos within, const Lines& named) {
   // The stores before the barrier come first, also for an importer that appears just now.
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -324,200 +279,6 @@ Result<uint64_t> Home::cas(int32_t id, size_t offset, uint64_t expected, uint64_
   // The swap has happened; that somebody has not dropped its copy yet is the detector's business.
   if (!good) trace(kFacMem, kWarn, "atm_cas: an importer did not answer in time");
   return expected;
-}
-
-bool Home::ask_owner(node::ContextSlot owner, uint8_t what, int32_t segment, uint64_t a, uint64_t b,
-                     int pass_fd, Deadline deadline, Fd* file) {
-  auto p = std::make_shared<Publication>();
-  p->waiting = 1;
-  p->done.begin();
-  uint64_t question;
-  {
-    Guard g(mu_);
-    question = next_question_++;
-    asked_[question] = p;
-  }
-  std::byte buf[64];
-  Writer out(buf);
-  out.put(what);
-  out.put(segment);
-  out.put(question);
-  out.put(a);
-  out.put(b);
-  bool answered = false;
-  Backoff backoff;
-  while (!answered) {
-    const Status st = parts_.node.bus_send(owner, out.done(), pass_fd);
-    if (st == Status::kInval) {
-      answered = true;  // the owner has ended: no remote node has the segment any more
-    } else if (ok(st)) {
-      // In slices: an owner that dies meanwhile will never answer.
-      while (!answered && !deadline.passed()) {
-        answered = wait(*p, Deadline{std::min(deadline.at, now() + 100 * kMilli)});
-        if (answered) break;
-        // A registry that cannot be had says nothing: who stopped may be the one who has it.
-        const auto info = parts_.node.find(segment, 2 * kMilli);
-        answered =
-            info ? info->owner == owner && !info->owner_alive : info.status() == Status::kInval;
-        // The answer may have found our queue full: ask again. Each thing is done twice without
-        // harm.
-        if (!answered) {
-          answered = parts_.node.bus_send(owner, out.done(), pass_fd) == Status::kInval;
-        }
-      }
-      break;
-    } else if (deadline.passed()) {
-      break;
-    } else {
-      backoff.pause();
-    }
-  }
-  Guard g(mu_);
-  asked_.erase(question);
-  if (file != nullptr) *file = std::move(p->file);
-  return answered;
-}
-
-bool Home::tell_token(int32_t proxy, Deadline deadline) {
-  bool good = true;
-  for (node::ContextSlot slot : parts_.node.members()) {
-    if (slot == parts_.node.slot()) continue;
-    good = ask_owner(slot, kBusToken, proxy, 0, 0, -1, deadline) && good;
-  }
-  return good;
-}
-
-void Home::on_datagram(node::Node::Datagram d) {
-  SignalsBlocked quiet;
-  Reader in(d.bytes);
-  const auto what = in.get<uint8_t>();
-  const auto segment = in.get<int32_t>();
-  const auto question = in.get<uint64_t>();
-  const auto a = in.get<uint64_t>();
-  const auto b = in.get<uint64_t>();
-  std::vector<PageRange> stored;
-  const bool ranges_follow = what == kBusStored || what == kBusLost;
-  for (uint64_t i = 0; ranges_follow && i < a && in.ok(); ++i) {
-    const auto first = in.get<uint32_t>();
-    stored.push_back({first, in.get<uint32_t>()});
-  }
-  if (!in.done()) return;
-  if (what == kBusToken && parts_.importer != nullptr) parts_.importer->token_changed(segment);
-  if (what == kBusLost) return on_bus_lost(segment, stored, b);
-  if (what == node::kBusQuiesce) return on_bus_quiesce(d.from, segment, question, a);
-  Finished done;
-  if (what == kBusAnswer) {
-    {
-      Guard g(mu_);
-      auto it = asked_.find(question);
-      if (it != asked_.end()) {
-        it->second->file = std::move(d.fd);
-        settle(std::shared_ptr<Publication>(it->second), &done);
-      }
-    }
-    run(done);
-    return;
-  }
-  const auto send = [this, to = d.from, segment, question](uint8_t back, uint64_t with,
-                                                           int file = -1) {
-    std::byte buf[64];
-    Writer out(buf);
-    out.put(back);
-    out.put(segment);
-    out.put(question);
-    out.put(with);
-    out.put<uint64_t>(0);
-    (void)parts_.node.bus_send(to, out.done(), file);
-  };
-  const auto answer = [send] { send(kBusAnswer, 0); };
-  const auto seen = [send, a] { send(kBusInFluxSeen, a); };
-  {
-    Guard g(mu_);
-    Segment* s = find(segment);
-    const bool ours = s != nullptr && s->owned;
-    switch (what) {
-      case kBusView:
-        if (ours && b == s->size && d.fd &&
-            std::none_of(s->foreign.begin(), s->foreign.end(),
-                         [&](const ForeignView& v) { return v.slot == d.from && v.addr == a; })) {
-          s->foreign.push_back({d.from, a, b, std::move(d.fd)});
-        }
-        done.push_back(answer);
-        break;
-      case kBusUnview:
-      case kBusBarrier: {
-        if (ours && s->held()) scan_and_publish(*s);
-        if (ours && what == kBusUnview) {
-          std::erase_if(s->foreign,
-                        [&](const ForeignView& v) { return v.slot == d.from && v.addr == a; });
-        }
-        // Another barrier's publication may carry what this one no longer finds: answer after all.
-        auto rest = std::make_shared<Publication>();
-        rest->waiting = 1;
-        rest->done.begin();
-        rest->finished = answer;
-        for (auto& open : scans_) {
-          ++rest->waiting;
-          auto before = std::move(open->finished);
-          open->finished = [this, before, rest] {
-            if (before) before();
-            Finished more;
-            {
-              Guard again(mu_);
-              settle(rest, &more);
-            }
-            run(more);
-          };
-        }
-        settle(rest, &done);
-        break;
-      }
-      case kBusPublish:
-        if (ours && s->held() && a < s->size / kPageSize && b != 0 &&
-            b <= s->size / kPageSize - a) {
-          const PageRange pages{static_cast<uint32_t>(a), static_cast<uint32_t>(b)};
-          // Where this one is not awaited to its end, the next barrier does that.
-          if (auto p = publish_scan(*s, {pages}, {}); p != nullptr) {
-            p->finished = answer;
-            break;
-          }
-        }
-        done.push_back(answer);
-        break;
-      case kBusToken:
-        done.push_back(answer);
-        break;
-      case kBusShrunk:
-        if (s != nullptr && !s->owned && s->owner == d.from && a % kPageSize == 0) {
-          watch_again(*s, a);
-        }
-        done.push_back(answer);
-        break;
-      case kBusFile:
-        // Without one: it is not ours any more. Under mu_, which keeps the descriptor.
-        send(kBusAnswer, 0, ours && access::large_pages(s->flags) ? s->file.get() : -1);
-        break;
-      case kBusLook:
-        if (!ours || add_watcher(*s, d.from)) done.push_back(answer);
-        break;
-      case kBusInFlux:
-        if (s != nullptr && !s->owned && s->owner == d.from && d.fd) take_list(*s, a, d.fd);
-        done.push_back(seen);
-        break;
-      case kBusInFluxSeen:
-        if (ours) on_list_seen(*s, d.from, a, &done);
-        break;
-      case kBusStored:
-        std::erase_if(stored, [&](const PageRange& r) {
-          return !ours || r.count == 0 || r.first + uint64_t{r.count} > s->size / kPageSize;
-        });
-        if (ours && s->held() && !stored.empty()) publish_scan(*s, stored);
-        break;
-      default:
-        return;
-    }
-  }
-  run(done);
 }
 
 }  // namespace cmi::memory
