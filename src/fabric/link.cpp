@@ -103,7 +103,7 @@ void Link::connect_locked() {
     unreachable_since_.store(connecting_since_, std::memory_order_relaxed);
   }
   s->port_ = port.take();
-  auto door = s->endpoint().add_peer(route.home_door);
+  auto door = s->port_->add(route.home_door);
   if (!door) return no_door_locked();
   no_doors_ = 0;
   without_door_.store(false, std::memory_order_relaxed);
@@ -265,7 +265,7 @@ void Link::welcomed(Session& s, const Frame& f) {
   if (!in.done() || generation != s.generation_ || nonce != s.nonce_) return;
   Guard g(mu_);
   if (current_.get() != &s || s.up_.load(std::memory_order_relaxed)) return;
-  auto home = s.endpoint().add_peer(serving);
+  auto home = s.port_->add(serving);
   if (!home) return;
   s.home_ = *home;
   s.secret_ = f.secret;
@@ -279,7 +279,20 @@ void Link::welcomed(Session& s, const Frame& f) {
   s.up_.store(true, std::memory_order_release);
   trace(kFacMem, kInfo, "link: home {:016x} is reached over {} at {}", home_.hi,
         s.route_.fabric->traits().provider, door_text(s.route_.home_door));
-  for (auto& request : pending_) send_locked(s, *request, t);
+  sent_to_ = 0;
+  send_more_locked(s, t);
+}
+
+// In the order of their numbers.
+void Link::send_more_locked(Session& s, Nanos t) {
+  auto next = std::upper_bound(
+      pending_.begin(), pending_.end(), sent_to_,
+      [](uint64_t n, const std::shared_ptr<Request>& r) { return n < r->number_; });
+  auto under_way = static_cast<size_t>(next - pending_.begin());
+  for (; next != pending_.end() && under_way < kMostUnderWay; ++next, ++under_way) {
+    sent_to_ = (*next)->number_;
+    send_locked(s, **next, t);
+  }
 }
 
 // Null: answered on an earlier session, or forgotten.
@@ -305,6 +318,9 @@ void Link::replied(Session& s, const Frame& f) {
     r = take_locked(f.number);
     if (r == nullptr) return;
     took_.store(t - r->sent_at_, std::memory_order_relaxed);
+    if (!pending_.empty() && pending_.back()->number_ > sent_to_ && current_.get() == &s) {
+      send_more_locked(s, t);
+    }
   }
   fault_point("link_reply_before_answer");
   if (r->on_answer_) {
@@ -330,7 +346,7 @@ std::shared_ptr<Request> Link::start(uint16_t type, Bytes payload, Request::Call
   // A session that has been idle owes nothing yet: its silence counts from now.
   if (pending_.size() == 1) owed_since_ = t;
   if (current_ != nullptr && current_->up_.load(std::memory_order_acquire)) {
-    send_locked(*current_, *r, t);
+    send_more_locked(*current_, t);
   }
   return r;
 }
@@ -352,6 +368,9 @@ Cause Link::await(const std::shared_ptr<Request>& request, Deadline deadline) {
 void Link::forget(const std::shared_ptr<Request>& request) {
   Guard g(mu_);
   take_locked(request->number_);
+  if (current_ != nullptr && current_->up_.load(std::memory_order_acquire)) {
+    send_more_locked(*current_, now());
+  }
 }
 
 bool Link::when_late(const std::shared_ptr<Request>& request, std::function<void()> late) {

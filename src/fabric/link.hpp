@@ -224,6 +224,9 @@ class Link {
   bool local_fault() const { return local_fault_.load(std::memory_order_acquire); }
   // The provider took none of the home's doors for an address: nothing will ever answer.
   bool without_door() const { return without_door_.load(std::memory_order_relaxed); }
+  // Of requests without an answer; more are sent as these are answered. Half of what a server
+  // takes.
+  static constexpr size_t kMostUnderWay = 8192;
   // Silence after which a session that owes an answer is rebuilt.
   static constexpr Nanos kStall = 500 * kMilli;
 
@@ -236,6 +239,7 @@ class Link {
   void try_another_locked() CMI_REQUIRES(mu_);
   void no_door_locked() CMI_REQUIRES(mu_);
   void send_locked(Session& s, Request& r, Nanos t) CMI_REQUIRES(mu_);
+  void send_more_locked(Session& s, Nanos t) CMI_REQUIRES(mu_);
   std::shared_ptr<Request> take_locked(uint64_t number) CMI_REQUIRES(mu_);
   void welcomed(Session& s, const Frame& f);
   void replied(Session& s, const Frame& f);
@@ -260,6 +264,7 @@ class Link {
   uint32_t generation_ CMI_GUARDED_BY(mu_) = 0;
   uint64_t next_number_ CMI_GUARDED_BY(mu_) = 1;
   std::deque<std::shared_ptr<Request>> pending_ CMI_GUARDED_BY(mu_);  // by number
+  uint64_t sent_to_ CMI_GUARDED_BY(mu_) = 0;  // of those, on this session; the rest has to wait
   std::atomic<size_t> pending_count_{0}, detached_count_{0};  // the latter of all its sessions
   std::atomic<Nanos> heard_{0}, unreachable_since_{0}, took_{0};
   std::atomic<bool> condemned_{false}, local_fault_{false}, without_door_{false};

@@ -15,6 +15,42 @@ Result<std::unique_ptr<Port>> Port::open(Fabric& fabric, Receiver& receiver, Por
 
 Port::~Port() { endpoint_.reset(); }
 
+Result<Peer> Port::add(Bytes address) {
+  auto peer = endpoint_->add_peer(address);
+  if (!peer) return peer;
+  Guard g(mu_);
+  Known& k = known_[*peer];
+  ++k.uses;
+  ++k.entries;
+  return peer;
+}
+
+void Port::remove(Peer peer) {
+  Guard g(mu_);
+  auto it = known_.find(peer);
+  if (it == known_.end() || it->second.uses == 0) return;
+  if (--it->second.uses > 0) {
+    --it->second.entries;
+    return endpoint_->remove_peer(peer);
+  }
+  drop_locked(peer);
+  let_go(peer);
+}
+
+void Port::let_go(Peer peer) {
+  auto it = known_.find(peer);
+  if (it == known_.end() || it->second.uses > 0 || it->second.under_way > 0) return;
+  // Null: it is being closed, with all that it knows.
+  for (int i = 0; i < it->second.entries && endpoint_ != nullptr; ++i) endpoint_->remove_peer(peer);
+  known_.erase(it);
+}
+
+// A letter to it is with the provider no more.
+void Port::ended(Peer peer) {
+  auto it = known_.find(peer);
+  if (it != known_.end() && --it->second.under_way == 0) let_go(peer);
+}
+
 void Port::Letter::sent(Op& op) {
   // Two doors that make first contact at the same time reject one of the two connections, and what
   // was posted on it fails: tried again, a few times. Arriving twice does no harm to any of our
@@ -39,11 +75,17 @@ Port::Letter* Port::take_letter() {
 
 void Port::give_letter(Letter* letter) {
   Guard g(mu_);
+  ended(letter->peer);
   free_.push_back(letter);
 }
 
 void Port::wait(Letter* letter) {
   Guard g(mu_);
+  ended(letter->peer);
+  if (auto it = known_.find(letter->peer); it == known_.end() || it->second.uses == 0) {
+    free_.push_back(letter);
+    return;
+  }
   letter->expires = now() + kLetterLife;
   waiting_.push_back(letter);
   waiting_count_.store(static_cast<int>(waiting_.size()), std::memory_order_relaxed);
@@ -58,6 +100,8 @@ void Port::send(Peer peer, const Frame& frame) {
   bool must_wait;
   {
     Guard g(mu_);
+    auto known = known_.find(peer);
+    if (known == known_.end() || known->second.uses == 0) return;
     letter = take_letter();
     letter->peer = peer;
     letter->attempts = kAttempts;
@@ -71,6 +115,8 @@ void Port::send(Peer peer, const Frame& frame) {
       letter->expires = now() + kLetterLife;
       waiting_.push_back(letter);
       waiting_count_.store(static_cast<int>(waiting_.size()), std::memory_order_relaxed);
+    } else {
+      ++known->second.under_way;
     }
   }
   if (must_wait) return;
@@ -100,6 +146,7 @@ int Port::pump() {
     if (std::find(stuck.begin(), stuck.end(), l->peer) == stuck.end()) {
       Post p = try_post(*l);  // posting does not call back into us: completions come from poll()
       if (p == Post::kPosted) {
+        ++known_[l->peer].under_way;
         ++accepted;
         continue;
       }
@@ -118,6 +165,10 @@ int Port::pump() {
 
 void Port::drop(Peer peer) {
   Guard g(mu_);
+  drop_locked(peer);
+}
+
+void Port::drop_locked(Peer peer) {
   std::deque<Letter*> keep;
   for (Letter* l : waiting_) {
     if (l->peer == peer) {

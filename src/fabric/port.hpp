@@ -1,10 +1,13 @@
 // An Endpoint together with the letters that are on their way from it: send and forget, with a
-// retry for as long as the provider says "again", up to a bound.
+// retry for as long as the provider says "again", up to a bound. And with whom they go to: a peer
+// leaves the endpoint's address book when nobody has it any more and no letter to it is with the
+// provider, which must not meet an address that it has forgotten.
 // Threads: any; a letter is owned by the port from send() until the provider is done with it.
 #pragma once
 
 #include <deque>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "core/base/lock.hpp"
@@ -20,7 +23,11 @@ class Port {
   ~Port();  // closes the endpoint first, then frees what the provider was still holding
 
   Endpoint& endpoint() { return *endpoint_; }
+  // The same peer for the same address, which stays until each add() has had its remove().
+  Result<Peer> add(Bytes address);
+  void remove(Peer peer);
   // Copies. What cannot be sent within kLetterLife is dropped: the protocol's own deadlines notice.
+  // So is what is for a peer that has been removed.
   void send(Peer peer, const Frame& frame);
   void drop(Peer peer);  // forgets letters to it that have not been accepted yet
   // Retries what was told "again". Cheap when there is nothing. Returns letters accepted.
@@ -41,7 +48,16 @@ class Port {
     std::vector<std::byte> bytes;
   };
 
+  struct Known {
+    int uses = 0;       // by who sends to it
+    int entries = 0;    // in the address book
+    int under_way = 0;  // letters that the provider has, or is given
+  };
+
   explicit Port() = default;
+  void ended(Peer peer) CMI_REQUIRES(mu_);
+  void let_go(Peer peer) CMI_REQUIRES(mu_);
+  void drop_locked(Peer peer) CMI_REQUIRES(mu_);
   Letter* take_letter() CMI_REQUIRES(mu_);
   void give_letter(Letter* letter);
   void wait(Letter* letter);
@@ -52,6 +68,7 @@ class Port {
   std::vector<std::unique_ptr<Letter>> all_ CMI_GUARDED_BY(mu_);
   std::vector<Letter*> free_ CMI_GUARDED_BY(mu_);
   std::deque<Letter*> waiting_ CMI_GUARDED_BY(mu_);  // in order per peer
+  std::unordered_map<Peer, Known> known_ CMI_GUARDED_BY(mu_);
   std::atomic<int> waiting_count_{0};
 };
 

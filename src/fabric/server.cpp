@@ -5,6 +5,7 @@
 
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
+#include "fabric/link.hpp"
 #include "fabric/serving.hpp"
 
 namespace cmi::fabric {
@@ -12,9 +13,9 @@ namespace cmi::fabric {
 namespace {
 constexpr size_t kMadeRoom = 4;  // clients that make room for one: it needs more than an endpoint
 constexpr size_t kLargeAnswer = 256, kMostLargeAnswers = 64;  // bytes; kept for each client
-// Of all answers, and of requests that are worked on: far more than a client with thousands of
-// threads has under way, so that it can do without those before.
-constexpr size_t kMostAnswers = 16384, kMostOpen = 16384;
+// Of all answers, and of requests that are worked on: more than a Link has under way, so that it
+// can do without the answers before.
+constexpr size_t kMostAnswers = 2 * Link::kMostUnderWay, kMostOpen = 2 * Link::kMostUnderWay;
 }  // namespace
 
 Result<std::unique_ptr<Server>> Server::open(std::vector<Fabric*> fabrics, ContextId self,
@@ -164,11 +165,9 @@ void Server::hello(size_t via, const Frame& f) {
     return;
   }
   serving->port = port.take();
-  auto peer = serving->port->endpoint().add_peer(initiator);
+  auto peer = serving->port->add(initiator);
   if (!peer) return drop();
-  // The same peer for the same address, which stays while anybody has it: a stranger may name the
-  // door of another.
-  auto door_peer = doors_[via]->endpoint().add_peer(client_door);
+  auto door_peer = doors_[via]->add(client_door);
   if (!door_peer) return drop();
   serving->peer = *peer;
 
@@ -182,13 +181,11 @@ void Server::hello(size_t via, const Frame& f) {
     Guard g(mu_);
     Client& c = clients_[info.id];
     if (c.fenced) {  // meanwhile
-      doors_[via]->endpoint().remove_peer(*door_peer);
+      doors_[via]->remove(*door_peer);
       return drop();
     }
-    if (c.generation != 0) {
-      if (c.info.via != via) doors_[c.info.via]->drop(c.door_peer);
-      doors_[c.info.via]->endpoint().remove_peer(c.door_peer);
-    }
+    // A stranger may have named the door of another, who keeps it.
+    if (c.generation != 0) doors_[c.info.via]->remove(c.door_peer);
     c.info = info;
     c.generation = generation;
     c.secret = random_u64();
@@ -256,7 +253,7 @@ void Server::reply(const ContextId& client, uint64_t number, Bytes payload) {
   c.answers[number].assign(payload.begin(), payload.end());
   c.answered.push_back(number);
   while (!c.answered.empty() &&
-         (c.answered.front() < c.settled || c.answers.size() > kMostAnswers)) {
+         (c.answered.front() < c.settled || c.answered.size() > kMostAnswers)) {
     if (c.answers.erase(c.answered.front()) > 0) {
       c.forgotten = std::max(c.forgotten, c.answered.front());
     }
@@ -296,9 +293,12 @@ bool Server::notice(const ContextId& client, uint64_t number, uint16_t type, Byt
 }
 
 Status Server::add_home(const ContextId& home, Bytes door, uint64_t secret, size_t via) {
-  auto peer = doors_[via]->endpoint().add_peer(door);
+  auto peer = doors_[via]->add(door);
   if (!peer) return peer.status();
   Guard g(mu_);
+  if (auto it = homes_.find(home); it != homes_.end()) {
+    doors_[it->second.via]->remove(it->second.peer);
+  }
   homes_[home] = {via, *peer, secret};
   return Status::kOk;
 }
@@ -398,7 +398,7 @@ size_t Server::let_go(Nanos silence, size_t most, const ContextId& but) {
         it->second.fenced) {
       continue;
     }
-    doors_[it->second.info.via]->endpoint().remove_peer(it->second.door_peer);
+    doors_[it->second.info.via]->remove(it->second.door_peer);
     clients_.erase(it);
   }
   return gone;

@@ -146,6 +146,38 @@ TEST_CASE("of_a_client_that_settles_nothing_the_oldest_answers_are_let_go_of") {
   CHECK(v.executions() == executions);
 }
 
+// So a client that has more to ask than a server takes loses nothing.
+TEST_CASE("a_link_has_only_so_many_requests_under_way_and_asks_the_rest_as_these_are_answered") {
+  constexpr int kMost = static_cast<int>(fabric::Link::kMostUnderWay), kMore = 300;
+  auto net = FakeNet::make({});
+  Party home(net->open()), client(net->open());
+  auto link = client.link_to(home);
+  REQUIRE(call_works(*link, 1));
+  home.handler.holding.store(true);
+  std::vector<std::shared_ptr<fabric::Request>> asked;
+  for (int i = 0; i < kMost + kMore; ++i) {
+    asked.push_back(link->start(7, buffer(1)));
+    if (i % 100 == 0) link->advance();
+  }
+  const auto executed = [&](int n) {
+    return comes_true([&] {
+      link->advance();
+      return home.handler.executions.load() >= n;
+    });
+  };
+  CHECK(executed(1 + kMost));
+  link->forget(asked[5]);
+  asked.erase(asked.begin() + 5);
+  CHECK(executed(2 + kMost));
+  CHECK(home.handler.executions.load() == 2 + kMost);
+  home.handler.release();
+  home.handler.holding.store(false);
+  CHECK(executed(1 + kMost + kMore));
+  home.handler.release();
+  for (auto& r : asked) CHECK(link->await(r, Deadline::in(kLong)) == Cause::kOk);
+  CHECK(home.handler.executions.load() == 1 + kMost + kMore);
+}
+
 TEST_CASE("of_a_client_that_is_not_answered_only_so_many_requests_are_taken_in") {
   constexpr uint64_t kMost = 16384;
   auto net = FakeNet::make({});
@@ -423,6 +455,34 @@ CMI_CONTRACT(a_stranger_that_names_anothers_door_does_not_take_it_along_when_it_
   (void)v.who.enter(2);
   v.home.server->sweep(0);
   is_heard();
+}
+
+// What was for the former door is with the provider, or waits, when that door is forgotten.
+CMI_CONTRACT(a_client_that_comes_back_with_another_door_is_heard_of_there_alone, world) {
+  Visit v(world);
+  int heard = 0;
+  for (uint32_t generation = 1; generation <= 7; generation += 2) {
+    Hello h = v.who.hello();
+    h.generation = generation;
+    {
+      Stranger gone(*v.fabric, v.home);
+      h.door = gone.address();
+      if (generation > 4) {  // it was there, and has been sent something
+        (void)v.who.enter(h);
+        REQUIRE(v.home.server->notice(v.who.id, 1, 3, buffer(7)));
+        REQUIRE(comes_true([&] { return gone.notices() == 1; }));
+      }
+    }
+    if (generation <= 4) (void)v.who.enter(h);
+    for (int i = 0; i < 20; ++i) REQUIRE(v.home.server->notice(v.who.id, 1, 3, buffer(7)));
+    (void)v.who.enter(generation + 1);
+    REQUIRE(v.home.server->notice(v.who.id, 1, 3, buffer(7)));
+    ++heard;
+    CHECK(comes_true([&] { return v.who.notices() == heard; }));
+  }
+  v.home.server->sweep(0);
+  CHECK_FALSE(v.home.server->knows(v.who.id));
+  CHECK(call_works(*Party(world.open()).link_to(v.home), 1));
 }
 
 TEST_CASE("a_client_that_waits_for_an_answer_is_not_swept") {

@@ -293,7 +293,8 @@ class Home {
     std::vector<std::byte> payload;
     std::shared_ptr<Publication> publication;
     Nanos born = 0, sent = 0;
-    Nanos due = 0;  // its answer is, since
+    Nanos due = 0;     // its answer is, since
+    Nanos nearer = 0;  // of a list: when its receiver has come nearer to its answer last
   };
   using Finished = std::vector<std::function<void()>>;
 
@@ -330,8 +331,12 @@ class Home {
   void tell(const std::shared_ptr<Publication>& p, const ContextId& client, uint64_t uid,
             uint32_t instance, NoticeType type, Bytes payload) CMI_REQUIRES(mu_);
   void settle(const std::shared_ptr<Publication>& p, Finished* done) CMI_REQUIRES(mu_);
-  // Something that may have kept this importer from answering is over (see owing()); it began then.
-  void mended(const ContextId& client, Nanos begun) CMI_REQUIRES(mu_);
+  // Whether a publication of its receiver that was begun then keeps him from answering a list.
+  bool excuses(Nanos begun, const Notice& list) const;
+  // A publication of this importer that was begun then is over.
+  void published(const ContextId& by, Nanos begun) CMI_REQUIRES(mu_);
+  // One that is to answer a list has come nearer to it.
+  void mended(const ContextId& client) CMI_REQUIRES(mu_);
   // It was answered, or its receiver is dead.
   std::map<uint64_t, Notice>::iterator over(std::map<uint64_t, Notice>::iterator notice,
                                             Finished* done) CMI_REQUIRES(mu_);

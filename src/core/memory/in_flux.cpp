@@ -147,7 +147,7 @@ void Home::clear_marks(Segment& s, Holder& h, const std::vector<PageMark>& marks
     // A page in flux cannot be marked again.
     if (drop_mark(&h.marks, m)) mends = mends || s.in_flux.contains(m.page);
   }
-  if (mends) mended(h.client, 0);
+  if (mends) mended(h.client);
 }
 
 void Home::lose_marks(Segment& s, const ContextId& client, uint32_t instance,

@@ -15,6 +15,7 @@ namespace {
 constexpr Nanos kResend = 20 * kMilli;  // then ever more rarely
 constexpr Nanos kAgainSoon = 200 * kMilli;
 constexpr size_t kMaxTimerScans = 32;
+constexpr int kExcused = 3;  // times as long as a peer may owe an answer
 }  // namespace
 
 void Home::run(Finished& done) {
@@ -22,20 +23,36 @@ void Home::run(Finished& done) {
   done.clear();
 }
 
-// Who acknowledges a list when its own stores are at home has come nearer to it. What it began
-// after it was told says nothing: there is no end to that.
-void Home::mended(const ContextId& client, Nanos begun) {
-  if (lists_told_ == 0 || !client) return;
+// A list is answered once what was stored to its pages is at home, and that may wait for others.
+// But of one whose receiver comes no nearer there is an end: it is to be begun in time.
+bool Home::excuses(Nanos begun, const Notice& list) const {
+  return begun < list.nearer + kExcused * parts_.watch.dead_after();
+}
+
+// The time to answer begins anew with the end of each excuse, as long as there is one: a lease is
+// given while there is.
+void Home::published(const ContextId& by, Nanos begun) {
+  if (lists_told_ == 0 || !by) return;
   const Nanos t = now();
   for (auto& [number, n] : notices_) {
-    if (n.type == NoticeType::kInFlux && n.client == client && begun <= n.born) n.due = t;
+    if (n.type != NoticeType::kInFlux || n.client != by) continue;
+    if (begun <= n.born) n.nearer = t;
+    if (excuses(begun, n)) n.due = t;
+  }
+}
+
+void Home::mended(const ContextId& client) {
+  if (lists_told_ == 0) return;
+  const Nanos t = now();
+  for (auto& [number, n] : notices_) {
+    if (n.type == NoticeType::kInFlux && n.client == client) n.nearer = n.due = t;
   }
 }
 
 void Home::settle(const std::shared_ptr<Publication>& p, Finished* done) {
   if (--p->waiting > 0) return;
   std::erase(scans_, p);
-  mended(p->by, p->born);
+  published(p->by, p->born);
   done->push_back([p] {
     if (p->finished) p->finished();
     p->done.complete(fabric::Cause::kOk);
@@ -57,7 +74,7 @@ void Home::tell(const std::shared_ptr<Publication>& p, const ContextId& client, 
   n.instance = instance;
   n.payload.assign(payload.begin(), payload.end());
   n.publication = p;
-  n.born = n.sent = n.due = now();
+  n.born = n.sent = n.due = n.nearer = now();
   ++p->waiting;
   if (type == NoticeType::kInFlux) ++lists_told_;
   parts_.server.notice(client, number, static_cast<uint16_t>(type), payload);
@@ -112,6 +129,7 @@ std::shared_ptr<Home::Publication> Home::publish(Segment& s, const ContextId& ex
     if (p == nullptr) begin();
     ++p->waiting;
   }
+  if (p == nullptr && lists_told_ != 0) published(except, now());
   return p;
 }
 
@@ -176,9 +194,7 @@ void Home::forget_content(Segment& s, const ContextId& client, uint32_t instance
 
 void Home::owing(std::map<ContextId, Nanos>* since) {
   Guard g(mu_);
-  // A list is answered once what was stored to its pages is at home, and that may wait for others;
-  // but not for what is begun again and again.
-  std::map<ContextId, Nanos> begun;  // of those under way, the first
+  std::map<ContextId, Nanos> begun;  // of their publications under way, the first
   if (lists_told_ != 0) {
     for (auto& [number, n] : notices_) {
       if (!n.publication->by) continue;
@@ -187,11 +203,10 @@ void Home::owing(std::map<ContextId, Nanos>* since) {
       if (!first) it->second = std::min(it->second, born);
     }
   }
-  const Nanos in_time = parts_.watch.dead_after() / 2;
   for (auto& [number, n] : notices_) {
     if (n.type == NoticeType::kInFlux) {
       auto it = begun.find(n.client);
-      if (it != begun.end() && it->second < n.due + in_time) continue;
+      if (it != begun.end() && excuses(it->second, n)) continue;
     }
     auto [it, first] = since->try_emplace(n.client, n.due);
     if (!first) it->second = std::min(it->second, n.due);
@@ -202,7 +217,7 @@ void Home::excuse_all() {
   const Nanos t = now();
   Guard g(mu_);
   for (auto& [number, n] : notices_) {
-    n.due = n.sent = t;
+    n.due = n.nearer = n.sent = t;
     n.born = t - kAgainSoon;  // so that they are not repeated as rarely as after a long silence
   }
 }
