@@ -16,23 +16,24 @@ Result<std::unique_ptr<Port>> Port::open(Fabric& fabric, Receiver& receiver, Por
 Port::~Port() { endpoint_.reset(); }
 
 Result<Peer> Port::add(Bytes address) {
+  Guard g(mu_);
+  for (auto& [peer, k] : known_) {
+    if (!std::equal(k.address.begin(), k.address.end(), address.begin(), address.end())) continue;
+    ++k.uses;
+    return peer;
+  }
   auto peer = endpoint_->add_peer(address);
   if (!peer) return peer;
-  Guard g(mu_);
   Known& k = known_[*peer];
+  k.address.assign(address.begin(), address.end());
   ++k.uses;
-  ++k.entries;
   return peer;
 }
 
 void Port::remove(Peer peer) {
   Guard g(mu_);
   auto it = known_.find(peer);
-  if (it == known_.end() || it->second.uses == 0) return;
-  if (--it->second.uses > 0) {
-    --it->second.entries;
-    return endpoint_->remove_peer(peer);
-  }
+  if (it == known_.end() || it->second.uses == 0 || --it->second.uses > 0) return;
   drop_locked(peer);
   let_go(peer);
 }
@@ -40,9 +41,9 @@ void Port::remove(Peer peer) {
 void Port::let_go(Peer peer) {
   auto it = known_.find(peer);
   if (it == known_.end() || it->second.uses > 0 || it->second.under_way > 0) return;
-  // Null: it is being closed, with all that it knows.
-  for (int i = 0; i < it->second.entries && endpoint_ != nullptr; ++i) endpoint_->remove_peer(peer);
   known_.erase(it);
+  // Null: it is being closed, with all that it knows.
+  if (endpoint_ != nullptr) endpoint_->remove_peer(peer);
 }
 
 // A letter to it is with the provider no more.

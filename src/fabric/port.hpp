@@ -49,8 +49,8 @@ class Port {
   };
 
   struct Known {
+    std::vector<std::byte> address;
     int uses = 0;       // by who sends to it
-    int entries = 0;    // in the address book
     int under_way = 0;  // letters that the provider has, or is given
   };
 

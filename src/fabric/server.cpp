@@ -269,26 +269,19 @@ void Server::reply(const ContextId& client, uint64_t number, Bytes payload) {
 }
 
 bool Server::notice(const ContextId& client, uint64_t number, uint16_t type, Bytes payload) {
-  Peer peer;
-  size_t via;
-  uint64_t secret, ack_secret;
-  {
-    Guard g(mu_);
-    auto it = clients_.find(client);
-    if (it == clients_.end() || it->second.fenced) return false;
-    peer = it->second.door_peer;
-    via = it->second.info.via;
-    secret = it->second.notice_secret;
-    ack_secret = it->second.ack_secret;
-  }
   std::byte buf[kMaxMessage];
   Writer out(buf);
   out.put(self_.hi);
   out.put(self_.lo);
-  out.put(ack_secret);
+  Guard g(mu_);  // also while it is sent: the peer stays who it is
+  auto it = clients_.find(client);
+  if (it == clients_.end() || it->second.fenced) return false;
+  const Client& c = it->second;
+  out.put(c.ack_secret);
   out.bytes(payload);
-  doors_[via]->send(peer, {FrameKind::kNotice, type, secret, number, 0, out.done()});
-  awaited_.store(doors_[via].get(), std::memory_order_relaxed);
+  Port& door = *doors_[c.info.via];
+  door.send(c.door_peer, {FrameKind::kNotice, type, c.notice_secret, number, 0, out.done()});
+  awaited_.store(&door, std::memory_order_relaxed);
   return true;
 }
 
@@ -309,13 +302,10 @@ void Server::ack(const ContextId& home, uint64_t secret, uint64_t number, Bytes 
   out.put(self_.hi);
   out.put(self_.lo);
   out.bytes(payload);
-  HomeDoor door;
-  {
-    Guard g(mu_);
-    auto it = homes_.find(home);
-    if (it == homes_.end()) return;
-    door = it->second;
-  }
+  Guard g(mu_);
+  auto it = homes_.find(home);
+  if (it == homes_.end()) return;
+  const HomeDoor& door = it->second;
   doors_[door.via]->send(door.peer, {FrameKind::kAck, 0, secret, number, 0, out.done()});
 }
 

@@ -29,7 +29,7 @@ class Polite final : public fabric::Receiver {
  public:
   explicit Polite(const fabric::Identity& self) : self_(self) {}
   void answer_from(fabric::Port& door, Bytes home_door) {
-    auto peer = door.endpoint().add_peer(home_door);
+    auto peer = door.add(home_door);
     if (!peer) throw std::runtime_error("a bad address");
     door_ = &door;
     home_ = *peer;

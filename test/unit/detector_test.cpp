@@ -298,6 +298,21 @@ TEST_SUITE("detector") {
     CHECK(court.detector.state(kAnnAsImporter) == PeerState::kAlive);
   }
 
+  // Silent for a while again and again, with a debt that it never pays.
+  TEST_CASE("who_owes_and_is_silent_now_and_then_is_dead_after_three_times_as_long_at_most") {
+    Court court = watching({kAnn});
+    court.detector.owes(kAnn, court.t);
+    while (court.t < kStart + 30 * kSecond) {
+      court.pass(1200 * kMilli);
+      court.hear(kAnn);
+      court.judge();
+    }
+    CHECK_FALSE(court.verdicts.empty());
+    CHECK(court.verdicts.back().state != PeerState::kDead);
+    court.pass(1);
+    CHECK(court.says(PeerState::kDead, Reason::kOwing));
+  }
+
   TEST_CASE("a_client_may_change_the_timeout_but_not_below_what_two_heartbeats_take") {
     Court court = watching({kAnn});
     court.detector.set_unreachable_after(3 * kSecond);

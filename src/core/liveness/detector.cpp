@@ -101,6 +101,12 @@ bool Detector::answers(const Peer& p, Nanos t) const {
   return p.shares && p.line && t - p.heard <= limits_.unreachable;
 }
 
+// Who could not be reached for a while gets the whole time once it can; but not again and again.
+Nanos Detector::owed_from(const Peer& p) const {
+  const Nanos owed = p.owed + p.pardon;
+  return std::max(owed, std::min(p.back, owed + 2 * limits_.dead));
+}
+
 PeerState Detector::look(const Peer& p, Nanos t, Reason* why) const {
   *why = Reason::kHeard;
   if (p.ended) {
@@ -108,8 +114,7 @@ PeerState Detector::look(const Peer& p, Nanos t, Reason* why) const {
     return PeerState::kDead;
   }
   const Nanos quiet = p.shares ? t - p.heard : 0;
-  // Who could not be reached for a while gets the whole time once it can.
-  const Nanos owing = p.owed != 0 ? t - std::max(p.owed + p.pardon, p.back) : 0;
+  const Nanos owing = p.owed != 0 ? t - owed_from(p) : 0;
   const Nanos unlinked =
       p.unlinked != 0 && !answers(p, t) ? t - std::max(p.unlinked + p.unlinked_pardon, p.back) : 0;
   if (quiet > limits_.dead) {
@@ -135,7 +140,7 @@ Nanos Detector::due(const Peer& p, Nanos t) const {
     at = std::min(at, p.heard + limits_.dead + 1);
     if (p.state == PeerState::kAlive) at = std::min(at, p.heard + limits_.unreachable + 1);
   }
-  if (p.owed != 0) at = std::min(at, std::max(p.owed + p.pardon, p.back) + limits_.dead + 1);
+  if (p.owed != 0) at = std::min(at, owed_from(p) + limits_.dead + 1);
   if (p.unlinked != 0) {
     const Nanos over = std::max(p.unlinked + p.unlinked_pardon, p.back) + limits_.dead + 1;
     const Nanos silent = answers(p, t) ? p.heard + limits_.unreachable + 1 : 0;

@@ -119,6 +119,7 @@ class Detector {
   };
   bool answers(const Peer& p, Nanos t) const;
   void pardon(Nanos pause, Nanos t);
+  Nanos owed_from(const Peer& p) const;
   PeerState look(const Peer& p, Nanos t, Reason* why) const;
   Nanos due(const Peer& p, Nanos t) const;
 
