@@ -106,10 +106,11 @@ std::shared_ptr<Home::Publication> Home::publish(Segment& s, const ContextId& ex
                                                  const std::vector<PageRange>& ranges,
                                                  const std::vector<StoredPage>& stored) {
   std::shared_ptr<Publication> p;
+  const bool timed = lists_told_ != 0;
   const auto begin = [&] {
     p = std::make_shared<Publication>();
     p->by = except;
-    if (lists_told_ != 0) p->born = now();
+    if (timed) p->born = now();
     p->done.begin();
   };
   ++s.publications;
@@ -129,7 +130,7 @@ std::shared_ptr<Home::Publication> Home::publish(Segment& s, const ContextId& ex
     if (p == nullptr) begin();
     ++p->waiting;
   }
-  if (p == nullptr && lists_told_ != 0) published(except, now());
+  if (p == nullptr && timed) published(except, now());
   return p;
 }
 
