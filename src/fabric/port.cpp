@@ -74,22 +74,36 @@ Port::Letter* Port::take_letter() {
   return l;
 }
 
+void Port::put_letter(Letter* letter) {
+  if (auto it = known_.find(letter->peer); it != known_.end()) {
+    --it->second.letters;
+    it->second.bytes -= letter->bytes.size();
+  }
+  if (free_.size() >= kSpare) letter->bytes = {};
+  free_.push_back(letter);
+}
+
+void Port::queue(Letter* letter) {
+  letter->expires = now() + kLetterLife;
+  waiting_.push_back(letter);
+  ++known_[letter->peer].waiting;
+  waiting_count_.store(static_cast<int>(waiting_.size()), std::memory_order_relaxed);
+}
+
 void Port::give_letter(Letter* letter) {
   Guard g(mu_);
+  put_letter(letter);
   ended(letter->peer);
-  free_.push_back(letter);
 }
 
 void Port::wait(Letter* letter) {
   Guard g(mu_);
-  ended(letter->peer);
   if (auto it = known_.find(letter->peer); it == known_.end() || it->second.uses == 0) {
-    free_.push_back(letter);
-    return;
+    put_letter(letter);
+  } else {
+    queue(letter);
   }
-  letter->expires = now() + kLetterLife;
-  waiting_.push_back(letter);
-  waiting_count_.store(static_cast<int>(waiting_.size()), std::memory_order_relaxed);
+  ended(letter->peer);
 }
 
 Post Port::try_post(Letter& letter) {
@@ -103,21 +117,23 @@ void Port::send(Peer peer, const Frame& frame) {
     Guard g(mu_);
     auto known = known_.find(peer);
     if (known == known_.end() || known->second.uses == 0) return;
+    Known& k = known->second;
+    const size_t size = kFrameHeader + frame.payload.size();
+    if (k.letters >= kMostLetters || k.bytes + size > kMostBytes) return;
     letter = take_letter();
+    ++k.letters;
+    k.bytes += size;
     letter->peer = peer;
     letter->attempts = kAttempts;
-    letter->bytes.resize(kFrameHeader + frame.payload.size());
+    letter->bytes.resize(size);
     Writer out(letter->bytes);
     encode_frame_header(frame, out);
     out.bytes(frame.payload);
-    must_wait =
-        std::any_of(waiting_.begin(), waiting_.end(), [&](Letter* l) { return l->peer == peer; });
+    must_wait = k.waiting > 0;  // in order
     if (must_wait) {
-      letter->expires = now() + kLetterLife;
-      waiting_.push_back(letter);
-      waiting_count_.store(static_cast<int>(waiting_.size()), std::memory_order_relaxed);
+      queue(letter);
     } else {
-      ++known->second.under_way;
+      ++k.under_way;
     }
   }
   if (must_wait) return;
@@ -140,19 +156,22 @@ int Port::pump() {
   std::vector<Peer> stuck;
   std::deque<Letter*> keep;
   for (Letter* l : waiting_) {
+    Known& k = known_[l->peer];  // there while a letter to it waits
     if (l->expires < t) {
-      free_.push_back(l);
+      --k.waiting;
+      put_letter(l);
       continue;
     }
     if (std::find(stuck.begin(), stuck.end(), l->peer) == stuck.end()) {
       Post p = try_post(*l);  // posting does not call back into us: completions come from poll()
+      if (p != Post::kAgain) --k.waiting;
       if (p == Post::kPosted) {
-        ++known_[l->peer].under_way;
+        ++k.under_way;
         ++accepted;
         continue;
       }
       if (p == Post::kFailed) {
-        free_.push_back(l);
+        put_letter(l);
         continue;
       }
       stuck.push_back(l->peer);
@@ -164,16 +183,12 @@ int Port::pump() {
   return accepted;
 }
 
-void Port::drop(Peer peer) {
-  Guard g(mu_);
-  drop_locked(peer);
-}
-
 void Port::drop_locked(Peer peer) {
   std::deque<Letter*> keep;
   for (Letter* l : waiting_) {
     if (l->peer == peer) {
-      free_.push_back(l);
+      --known_[peer].waiting;
+      put_letter(l);
     } else {
       keep.push_back(l);
     }

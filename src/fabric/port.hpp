@@ -27,9 +27,9 @@ class Port {
   Result<Peer> add(Bytes address);
   void remove(Peer peer);
   // Copies. What cannot be sent within kLetterLife is dropped: the protocol's own deadlines notice.
-  // So is what is for a peer that has been removed.
+  // So is what is for a peer that has been removed, and for one who does not read: what he asks for
+  // anew, again and again, would be copied as often.
   void send(Peer peer, const Frame& frame);
-  void drop(Peer peer);  // forgets letters to it that have not been accepted yet
   // Retries what was told "again". Cheap when there is nothing. Returns letters accepted.
   int pump();
   bool idle() const { return waiting_count_.load(std::memory_order_relaxed) == 0; }
@@ -37,6 +37,9 @@ class Port {
  private:
   static constexpr Nanos kLetterLife = 10 * kSecond;
   static constexpr int kAttempts = 3;  // of one letter, when the provider said it failed
+  // For one peer, waiting or with the provider: the answers of a link's whole window, and notices.
+  static constexpr size_t kMostLetters = 32768, kMostBytes = size_t{64} << 20;
+  static constexpr size_t kSpare = 1024;  // letters that keep their memory
   struct Letter {
     explicit Letter(Port& p) : op(&Letter::sent, this), port(p) {}
     static void sent(Op& op);
@@ -52,6 +55,7 @@ class Port {
     std::vector<std::byte> address;
     int uses = 0;       // by who sends to it
     int under_way = 0;  // letters that the provider has, or is given
+    size_t letters = 0, bytes = 0, waiting = 0;
   };
 
   explicit Port() = default;
@@ -59,6 +63,8 @@ class Port {
   void let_go(Peer peer) CMI_REQUIRES(mu_);
   void drop_locked(Peer peer) CMI_REQUIRES(mu_);
   Letter* take_letter() CMI_REQUIRES(mu_);
+  void put_letter(Letter* letter) CMI_REQUIRES(mu_);
+  void queue(Letter* letter) CMI_REQUIRES(mu_);
   void give_letter(Letter* letter);
   void wait(Letter* letter);
   Post try_post(Letter& letter);

@@ -328,6 +328,7 @@ void Server::fence(const ContextId& client, bool forever) {
   std::shared_ptr<Serving> serving;
   Peer door{};
   size_t via = 0;
+  bool had_door = false;
   {
     Guard g(mu_);
     auto it = clients_.find(client);
@@ -341,12 +342,16 @@ void Server::fence(const ContextId& client, bool forever) {
     if (serving != nullptr) ++it->second.closing;
     it->second.secret = random_u64();
     it->second.fenced = it->second.fenced || forever;
-    if (forever) {
-      it->second.open.clear();
-      it->second.answers.clear();
-    }
     door = it->second.door_peer;
     via = it->second.info.via;
+    if (forever) {
+      // Who it was is remembered, and nothing else.
+      had_door = std::exchange(it->second.generation, 0) != 0;
+      it->second.open.clear();
+      it->second.answers.clear();
+      it->second.answered.clear();
+      it->second.large.clear();
+    }
   }
   if (serving != nullptr) close_serving(std::move(serving));
   // A hello, or another fence, may have taken the endpoint out before us and still be closing it.
@@ -355,7 +360,7 @@ void Server::fence(const ContextId& client, bool forever) {
     auto it = clients_.find(client);  // may be swept meanwhile
     if (it == clients_.end() || it->second.closing == 0) break;
   }
-  if (forever) doors_[via]->drop(door);
+  if (had_door) doors_[via]->remove(door);
 }
 
 void Server::sweep(Nanos silence) { let_go(silence, SIZE_MAX); }
@@ -398,6 +403,13 @@ bool Server::knows(const ContextId& client) {
   Guard g(mu_);
   auto it = clients_.find(client);
   return it != clients_.end() && !it->second.fenced;
+}
+
+uint32_t Server::session_of(const ContextId& client) {
+  Guard g(mu_);
+  auto it = clients_.find(client);
+  if (it == clients_.end() || (it->second.serving == nullptr && it->second.closing == 0)) return 0;
+  return it->second.generation;
 }
 
 DoorAddress Server::client_door(const ContextId& client) {

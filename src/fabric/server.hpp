@@ -97,6 +97,7 @@ class Server : public Receiver {
   // serving endpoints are closed; should one come back, it is welcomed anew.
   void sweep(Nanos silence);
   bool knows(const ContextId& client);
+  uint32_t session_of(const ContextId& client);  // its generation; 0: none is open
   DoorAddress client_door(const ContextId& client);
   Nanos heard(const ContextId& client);  // its last hello or request; 0: unknown
 

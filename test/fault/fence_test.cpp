@@ -3,7 +3,10 @@
 // mid-payload then. Closing its registration does not stop that one; closing its connection does.
 // Each scene is played with the fence and without it.
 #include <doctest/doctest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <array>
 #include <string>
 
 #include "fault/patience.hpp"
@@ -26,12 +29,13 @@ struct Scene {
         board(cluster) {}
 
   // Until the write has stopped in mid-payload.
-  Pending<LateReport> write_half(bool comes_back) {
+  Pending<LateReport> write_half(bool comes_back, bool answers = false) {
     LateOrder order;
     order.handle = exported.handle;
     order.token = exported.token;
     order.board = board.name();
     order.comes_back = comes_back;
+    order.answers = answers;
     auto writing = stale.start([](LateOrder o) { return write_late(o); }, order);
     REQUIRE(board.reaches(kEntered, 1));
     auto watching = home.start(
@@ -115,7 +119,75 @@ void end_by_revocation(const std::string& broken) {
   scene.judge(writing, tok_new(scene.home, scene.exported.seg, kAllRights), broken.empty());
 }
 
+// The segment is removed, and the writer says that it uses it no more. What the process maps after
+// that, all places of this size among them, is its own.
+void end_by_removal(const std::string& broken) {
+  Scene scene("20000", broken);
+  auto writing = scene.write_half(false, true);
+  // What the sockets still hold comes first: else it would meet the moment in which nothing is
+  // there.
+  scene.home.run(
+      [](uint64_t at) {
+        const auto arrived = [at] {
+          const auto* words = reinterpret_cast<const volatile uint64_t*>(at);
+          size_t n = 0;
+          while (n < kLateBytes / 8 && words[n] != 0) n += kPage / 8;
+          return n;
+        };
+        size_t before = 0;
+        for (size_t n = arrived(); n != before; n = arrived()) {
+          before = n;
+          ::usleep(100'000);
+        }
+      },
+      scene.exported.at);
+  CHECK(seg_rm(scene.home, scene.exported.seg).ok());
+  CHECK(seg_dt(scene.home, scene.exported.seg, scene.exported.at).ok());
+  constexpr size_t kPlaces = 32;
+  constexpr size_t kPlace = kLateBytes - kPage;  // which the kernel does not align to large pages
+  const auto first = scene.home.run([] {
+    std::array<uint64_t, kPlaces> all{};
+    for (uint64_t& at : all) {
+      void* const p = ::mmap(nullptr, kPlace, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      at = p == MAP_FAILED ? 0 : reinterpret_cast<uint64_t>(p);
+    }
+    return all;
+  });
+  scene.board[kMayGoOn] = 1;
+  const LateReport report = writing.get();
+  CHECK(report.entered);
+  const size_t stored = scene.home.run(
+      [](std::array<uint64_t, kPlaces> all) {
+        size_t count = 0;
+        for (const uint64_t at : all) {
+          if (at == 0) return SIZE_MAX;
+          // What nobody has stored to is not made by looking at it.
+          std::array<unsigned char, 1> there{};
+          for (size_t i = 0; i < kPlace; i += kPage) {
+            auto* const page = reinterpret_cast<std::byte*>(at + i);
+            if (::mincore(page, 1, there.data()) == 0 && (there[0] & 1) != 0) ++count;
+          }
+          ::munmap(reinterpret_cast<void*>(at), kPlace);
+        }
+        return count;
+      },
+      first);
+  if (broken.empty()) {
+    CHECK(stored == 0);
+    CHECK_FALSE(report.arrived);
+  } else {
+    CHECK(stored > 0);
+  }
+}
+
 TEST_SUITE("fence") {
+  TEST_CASE("a_write_in_mid_payload_reaches_nothing_that_comes_after_its_segment") {
+    end_by_removal("");
+  }
+  TEST_CASE("a_write_in_mid_payload_reaches_what_comes_after_a_segment_that_is_not_buried") {
+    end_by_removal("mutate_memory_not_buried");
+  }
   TEST_CASE("a_write_in_mid_payload_stops_when_its_importer_is_declared_dead") {
     end_by_verdict("");
   }

@@ -383,6 +383,10 @@ class Scene {
     // Who reads after the victim may be the first to meet its death.
     const bool danger = in_danger();
     for (uint32_t n = 0; n < kNodes; ++n) barrier(program, n);
+    // Once more, for the history, where nothing can come between.
+    for (uint32_t n = 0; n < kNodes && !danger && !unanswered(); ++n) {
+      let(n, [&](Process& p) { CHECK(checker::settle(p, parts_[n])); });
+    }
     for (uint32_t n = 0; n < kNodes; ++n) {
       parts_[n].mortal = danger;
       let(n, [&](Process& p) { checker::read_all(p, parts_[n]); });

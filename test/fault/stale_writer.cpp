@@ -57,13 +57,15 @@ class Polite final : public fabric::Receiver {
 
 // A link of this peer on a provider of its own, so that polling it moves no other.
 struct Line {
-  Line(const access::RsegInfo& rseg, const fabric::Identity& self, fabric::Receiver& receiver)
+  // `told_at`: of another line, where notices are to go in place of the own door.
+  Line(const access::RsegInfo& rseg, const fabric::Identity& self, fabric::Receiver& receiver,
+       fabric::Port* told_at = nullptr)
       : fabric(open(rseg)) {
     auto opened = fabric::Port::open(*fabric, receiver);
     if (!opened) throw std::runtime_error("no endpoint");
     door = opened.take();
     fabric::Identity identity = self;
-    const Bytes at = door->endpoint().address();
+    const Bytes at = (told_at != nullptr ? told_at : door.get())->endpoint().address();
     identity.door.assign(at.begin(), at.end());
     link = std::make_unique<fabric::Link>(*fabric, identity, rseg.home, rseg.doors.at(0).blob);
   }
@@ -141,9 +143,16 @@ LateReport write_late(const LateOrder& order) {
   const std::vector<uint64_t> payload(kLateBytes / 8, kLateWord);
   Deaf deaf;
   const fabric::Identity self = somebody();
+  Polite polite(self);
 
   LateReport report;
-  Line line(*rseg, self, deaf);
+  // A line of its own for the answers, so that giving them moves nothing of the write.
+  std::unique_ptr<Line> answering;
+  if (order.answers) {
+    answering = std::make_unique<Line>(*rseg, self, polite);
+    polite.answer_from(*answering->door, rseg->doors.at(0).blob);
+  }
+  Line line(*rseg, self, deaf, order.answers ? answering->door.get() : nullptr);
   fabric::RemoteKey key;
   auto session = line.link->session(Deadline::in(kPatience));
   report.entered =
@@ -171,6 +180,10 @@ LateReport write_late(const LateOrder& order) {
     again = std::make_unique<Line>(*rseg, self, deaf);
     report.came_back = again->link->session(Deadline::in(kPatience)) != nullptr;
     board[kCameBack] = 1;
+  }
+  const Deadline told = Deadline::in(kPatience);
+  while (order.answers && board[kMayGoOn].load() == 0 && !told.passed()) {
+    if (answering->door->endpoint().poll() + answering->door->pump() == 0) ::usleep(200);
   }
   await(board[kMayGoOn]);
   deadline = Deadline::in(kPatience);

@@ -25,6 +25,7 @@ struct LateOrder {
   Flat handle, token;  // of kLateBytes
   Board::Name board{};
   bool comes_back = false;  // opens a newer session while it is paused
+  bool answers = false;     // whatever its home tells it while it is paused, at once
 };
 struct LateReport {
   bool entered = false, came_back = false;

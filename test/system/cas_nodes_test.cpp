@@ -1,8 +1,11 @@
 // atm_cas on imported segments and among nodes.
 #include <doctest/doctest.h>
+#include <signal.h>
 
+#include <array>
 #include <vector>
 
+#include "core/base/clock.hpp"
 #include "system/calls.hpp"
 
 namespace cmi::test {
@@ -195,6 +198,94 @@ TEST_SUITE("cas") {
       CHECK(load(home, exported.at).value == round + 1);
       CHECK(load(peer, import.at).value == round + 1);
     }
+  }
+
+  // The swap that is tried again has been sent. It is not denied for the sake of what is lost
+  // since.
+  TEST_CASE("a_swap_that_is_tried_again_is_told_whatever_was_lost_since") {
+    Cluster cluster;
+    Process &home = cluster.spawn("home"), &dying = cluster.spawn("dying");
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home);
+    const Import import = import_segment(peer, exported);
+    const Import lost = import_segment(peer, export_segment(dying));
+    REQUIRE(atm_cas(peer, import.at, 0, 1).swapped);
+    home.stop();
+    auto swap = peer.start(
+        [](uint64_t at, uint64_t other, int stopped, int victim) {
+          static uint64_t stored;
+          static std::array<int, 2> pids;
+          stored = other;
+          pids = {stopped, victim};
+          set_on_fault([](const Fault& fault) {
+            if (fault.error != CMI_ERROR_TRANSIENT) return false;
+            *reinterpret_cast<volatile uint64_t*>(stored) = 1;
+            ::kill(pids[1], SIGKILL);  // a barrier that is after it fails
+            ::kill(pids[0], SIGCONT);
+            return true;
+          });
+          uint64_t found = 0;
+          auto body = [&] {
+            if (CMIFN(ctxt(), 10, atm_cas)(ctxt(), reinterpret_cast<uint64_t*>(at), 1, 2, &found) !=
+                0) {
+              found = 0;
+            }
+          };
+          const Fault fault = guarded(body);
+          set_on_fault(nullptr);
+          return std::array<uint64_t, 3>{static_cast<uint64_t>(fault.cause()), found,
+                                         static_cast<uint64_t>(-cmi_wmb())};
+        },
+        import.at, lost.at, static_cast<int>(home.pid()), static_cast<int>(dying.pid()));
+    const auto [cause, found, barrier] = swap.finish();
+    CHECK(cause == CMI_ERROR_TRANSIENT);
+    CHECK(found == 1);
+    CHECK(barrier == 1);
+    dying.kill();  // is so
+    CHECK(load(home, exported.at).value == 2);
+  }
+
+  // The handler takes away what the swap has put there: were that made twice, it would be back.
+  TEST_CASE("a_swap_is_made_once_though_the_handler_in_between_swaps_as_well") {
+    Cluster cluster;
+    Process &home = cluster.spawn("home"), &peer = cluster.spawn("peer");
+    const Export exported = export_segment(home);
+    const Import import = import_segment(peer, exported);
+    REQUIRE(atm_cas(peer, import.at + 8, 0, 1).swapped);
+    home.stop();
+    auto swap = peer.start(
+        [](uint64_t at, int stopped) {
+          static uint64_t word;
+          static int pid;
+          static uint64_t taken;
+          word = at;
+          pid = stopped;
+          taken = 0;
+          set_on_fault([](const Fault& fault) {
+            if (fault.error != CMI_ERROR_TRANSIENT) return false;
+            ::kill(pid, SIGCONT);
+            const Deadline end = Deadline::in(10 * kSecond);
+            for (uint64_t found = 0; found != 1 && !end.passed();) {
+              if (CMIFN(ctxt(), 10, atm_cas)(ctxt(), reinterpret_cast<uint64_t*>(word), 1, 0,
+                                             &found) == 0) {
+                taken += found;
+              }
+            }
+            return true;
+          });
+          uint64_t found = 7;
+          int result = -1;
+          auto body = [&] {
+            result =
+                CMIFN(ctxt(), 10, atm_cas)(ctxt(), reinterpret_cast<uint64_t*>(at), 0, 1, &found);
+          };
+          const Fault fault = guarded(body);
+          set_on_fault(nullptr);
+          return fault.cause() == CMI_ERROR_TRANSIENT && result == 0 && found == 0 && taken == 1;
+        },
+        import.at, static_cast<int>(home.pid()));
+    CHECK(swap.finish());
+    CHECK(load(home, exported.at).value == 0);
   }
 
   TEST_CASE("atm_cas_on_a_read_only_view_of_an_import_raises_access_error") {

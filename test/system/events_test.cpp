@@ -67,6 +67,13 @@ TEST_CASE_FIXTURE(Process, "an_event_that_is_foreign_or_returned_twice_is_ignore
   foreign.type = CMI_EVENT_QUIESCE;
   CMIFN(ctxt, 11, evt_ret)(&foreign, CMI_EVENT_RET_FAILED);
   CMIFN(ctxt, 11, evt_ret)(nullptr, CMI_EVENT_RET_FAILED);
+  // By a thread that is not registered as well.
+  cmi_error told = CMI_ERR_NONE;
+  std::thread([&] {
+    CMIFN(ctxt, 11, evt_ret)(event, CMI_EVENT_RET_DONE);
+    told = error();
+  }).join();
+  CHECK(told == CMI_ERR_INIT);
   CHECK(event->cmap.einfo_reqid == 1);
   CMIFN(ctxt, 11, evt_ret)(event, CMI_EVENT_RET_DONE);
   CMIFN(ctxt, 11, evt_ret)(event, CMI_EVENT_RET_DONE);

@@ -1,11 +1,56 @@
 // Rights of tokens, and tokens that are revoked while importers use them.
 #include <doctest/doctest.h>
 
+#include <chrono>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "core/base/clock.hpp"
+#include "support/passages.hpp"
 #include "system/calls.hpp"
 
 namespace cmi::test {
 
 namespace {
+
+// An importer that is held up at a point while its token is revoked.
+struct HeldUp {
+  HeldUp(const std::string& point, const std::string& more, const Env& of_home = {})
+      : home(cluster.spawn("home", of_home)),
+        exported(export_segment(home)),
+        fresh(tok_new(home, exported.seg, kAllRights)),
+        counts(cluster.scratch() + "/passages"),
+        goes_on(cluster.scratch() + "/goes-on"),
+        held_at(point),
+        peer(cluster.spawn("peer", {{"CMI_FAULT_POINT", point + "=hold:" + goes_on + more},
+                                    {"CMI_FAULT_COUNT", counts}})),
+        import(import_segment(peer, exported)) {
+    REQUIRE(fresh.ok());
+    REQUIRE(load(peer, import.at).value == 0);
+  }
+  Pending<int> revoke() {
+    return home.start(
+        [](Flat token) { return CMIFN(ctxt(), 10, tok_del)(ctxt(), token.as<cmi_token>()); },
+        exported.token);
+  }
+  void wait_until_held() const {
+    for (const Deadline end = Deadline::in(20 * kSecond);
+         read_passages(counts).count(held_at) == 0;) {
+      REQUIRE(!end.passed());
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  void let_go() const { std::ofstream(goes_on).put('x'); }
+
+  Cluster cluster;
+  Process& home;
+  const Export exported;
+  const Flat fresh;  // another token
+  const std::string counts, goes_on, held_at;
+  Process& peer;
+  const Import import;
+};
 
 TEST_SUITE("tokens") {
   TEST_CASE("a_read_token_loads_and_refuses_stores") {
@@ -143,6 +188,72 @@ TEST_SUITE("tokens") {
     CHECK(seen.failures == 0);
     CHECK(seen.rounds > 10);
     CHECK(load(home, exported.at).value == seen.rounds);
+  }
+
+  // Who is held up while it is told loads what it has cached until it knows.
+  TEST_CASE("what_is_published_is_seen_by_who_has_not_heard_yet_that_its_token_is_revoked") {
+    const auto old_value_seen = [](const Env& env) {
+      HeldUp s("revoke_before_verdict", "", env);
+      Process &writer = s.cluster.spawn("writer"), &third = s.cluster.spawn("third");
+      Export other = s.exported;
+      other.token = s.fresh;
+      const Import his = import_segment(writer, other), its = import_segment(third, other);
+      auto revoked = s.revoke();
+      s.wait_until_held();
+      auto published = writer.start(
+          [](uint64_t at) { return store64(at, 1).cause() == 0 && cmi_wmb() == 0; }, his.at);
+      for (const Deadline end = Deadline::in(20 * kSecond); load(third, its.at).value != 1;) {
+        REQUIRE(!end.passed());
+      }
+      if (env.empty()) s.let_go();
+      CHECK(published.get());
+      const Access seen = load(s.peer, s.import.at);
+      s.let_go();
+      CHECK(revoked.get() == 0);
+      return seen.cause() == Fault::kNone && seen.value == 0;
+    };
+    CHECK_FALSE(old_value_seen({}));
+    CHECK(old_value_seen({{"CMI_FAULT_POINT", "mutate_revoked_untold=fail"}}));
+  }
+
+  // The end of the old one takes all pages, which are told apart from what comes after.
+  TEST_CASE("a_store_under_a_new_token_is_not_swept_away_with_the_old_one") {
+    const auto stays = [](const std::string& mutation) {
+      HeldUp s("end_before_drop", mutation);
+      auto revoked = s.revoke();
+      s.wait_until_held();
+      auto set = s.peer.start(
+          [](cmi_seg seg, Flat token) {
+            cmi_ds ds{};
+            ds.token.tok = token.as<cmi_token>();
+            return CMIFN(ctxt(), 10, seg_ctl)(ctxt(), seg, CMI_SEG_TOKEN, &ds);
+          },
+          s.import.seg, s.fresh);
+      if (mutation.empty()) s.let_go();
+      REQUIRE(set.get() == 0);
+      REQUIRE(store(s.peer, s.import.at, 5).cause() == Fault::kNone);
+      s.let_go();
+      CHECK(revoked.get() == 0);
+      return wmb(s.peer).ok() && load(s.home, s.exported.at).value == 5;
+    };
+    CHECK(stays(""));
+    CHECK_FALSE(stays(";mutate_token_before_sweep=fail"));
+  }
+
+  TEST_CASE("what_is_said_of_a_token_ends_nothing_under_the_one_that_has_replaced_it") {
+    const auto goes_on = [](const std::string& mutation) {
+      HeldUp s("revoke_before_verdict", mutation);
+      auto revoked = s.revoke();
+      s.wait_until_held();
+      REQUIRE(set_token(s.peer, s.import.seg, s.fresh).ok());
+      REQUIRE(store(s.peer, s.import.at, 6).cause() == Fault::kNone);
+      s.let_go();
+      CHECK(revoked.get() == 0);
+      return wmb(s.peer).ok() && load(s.peer, s.import.at).cause() == Fault::kNone &&
+             load(s.home, s.exported.at).value == 6;
+    };
+    CHECK(goes_on(""));
+    CHECK_FALSE(goes_on(";mutate_verdict_on_any_token=fail"));
   }
 }
 

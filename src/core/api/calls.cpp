@@ -43,7 +43,7 @@ int atm_cas(cmi_ctxt* ctxt, uint64_t* addr, uint64_t cmpval, uint64_t swpval, ui
         [&] {
           SignalsBlocked quiet;
           return rval == nullptr ? because(Status::kInval, "rval is null")
-                                 : c->cas(addr, cmpval, swpval, again, &found, &raised);
+                                 : c->cas(addr, cmpval, swpval, &again, again, &found, &raised);
         },
         "atm_cas({}, {:#x}, {:#x})", fmt::ptr(addr), cmpval, swpval);
     if (rc != 0) return rc;
@@ -242,7 +242,11 @@ cmi_event* evt_get(cmi_ctxt* ctxt) {
 
 void evt_ret(cmi_event* event, cmi_event_ret status) {
   Context* c = Context::current();
-  if (c == nullptr) return;
+  if (c == nullptr || context::t_thread == nullptr || context::t_thread->context != c) {
+    context::t_error = CMI_ERR_INIT;
+    trace(kFacEvt, kError, "evt_ret({}): the calling thread is not registered", fmt::ptr(event));
+    return;
+  }
   const bool ours = c->return_event(event, status);
   trace(kFacEvt, ours ? kDebug : kWarn, "evt_ret({}, status {}): {}", fmt::ptr(event),
         static_cast<int>(status), ours ? "ok" : "no event of this context that is out");

@@ -92,8 +92,8 @@ Status Context::cflush(void* const* addrs, int32_t n, Raised* raised) {
   return status;
 }
 
-Status Context::cas(uint64_t* addr, uint64_t expected, uint64_t desired, bool again,
-                    uint64_t* found, Raised* raised) {
+Status Context::cas(uint64_t* addr, uint64_t expected, uint64_t desired, const void* call,
+                    bool again, uint64_t* found, Raised* raised) {
   if (reinterpret_cast<uintptr_t>(addr) % 8 != 0 || found == nullptr) {
     return because(Status::kInval, "the address is not a multiple of 8");
   }
@@ -104,13 +104,19 @@ Status Context::cas(uint64_t* addr, uint64_t expected, uint64_t desired, bool ag
       *raised = {memory::Exception::kEnable, false, addr, view->segment};
       return Status::kOk;
     }
-    // Everything before it is globally visible before the swap is.
-    if (Status s = barrier(); !ok(s)) return s;
+    memory::PendingSwap& pending = t_thread->pending_swaps.of(call, again);
+    // Everything before it is globally visible before the swap is. Of one that has been sent
+    // already that was so, and whatever has been lost since, it may have been made.
+    if (!pending.is_sent(view->import)) {
+      if (Status s = barrier(); !ok(s)) return s;
+    }
     memory::count(stats.cas_calls);
     bool unknown = false;
-    const memory::Exception e = engine_->importer().cas(
-        *view, reinterpret_cast<std::byte*>(addr), expected, desired, again, found,
-        &t_thread->pending_cas, &unknown, Deadline::in(call_timeout()));
+    const memory::Exception e =
+        engine_->importer().cas(*view, reinterpret_cast<std::byte*>(addr), expected, desired, found,
+                                &pending, &unknown, Deadline::in(call_timeout()));
+    // Nothing but the connection has failed, and to try again would not tell.
+    if (unknown && e == memory::Exception::kTransient) return Status::kHw;
     if (e != memory::Exception::kNone) *raised = {e, unknown, addr, view->segment};
     return Status::kOk;
   }

@@ -267,10 +267,8 @@ Status Context::join_thread() {
 
 Status Context::leave_thread() {
   Thread* t = t_thread;
-  if (t->pending_cas.request != nullptr) {
-    t->pending_cas.import->link->forget(t->pending_cas.request);
-    t->pending_cas = {};
-  }
+  t->pending_swaps.end(
+      [](memory::Import& import, const auto& request) { import.link->forget(request); });
   if (t->epoch != nullptr) (void)close_epoch(reinterpret_cast<cmi_fb>(t->epoch));
   Guard lifetime(g_lifetime);
   bool last;

@@ -36,7 +36,7 @@ struct Allocator {
 struct Thread {
   class Context* context = nullptr;
   memory::LossMark loss;
-  memory::PendingCas pending_cas;
+  memory::PendingSwaps pending_swaps;
   struct Epoch* epoch = nullptr;  // open flush epoch
   Thread* next = nullptr;         // of the same context, guarded by its mu_
 };
@@ -124,8 +124,9 @@ class Context : private events::Host {
     int32_t segment = 0;
   };
   Status cflush(void* const* addrs, int32_t n, Raised* raised);
-  Status cas(uint64_t* addr, uint64_t expected, uint64_t desired, bool again, uint64_t* found,
-             Raised* raised);
+  // `call` is one and the same for all tries of a call, and of no other that has not returned.
+  Status cas(uint64_t* addr, uint64_t expected, uint64_t desired, const void* call, bool again,
+             uint64_t* found, Raised* raised);
 
  private:
   Status barrier(memory::LossMark& mark);

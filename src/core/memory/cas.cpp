@@ -20,8 +20,8 @@ constexpr uint32_t kOneSided = fabric::kRead | fabric::kWrite | fabric::kAtomic;
 }  // namespace
 
 Exception Importer::cas(const View& view, const std::byte* addr, uint64_t expected,
-                        uint64_t desired, bool again, uint64_t* found, PendingCas* pending,
-                        bool* unknown, Deadline deadline) {
+                        uint64_t desired, uint64_t* found, PendingSwap* pending, bool* unknown,
+                        Deadline deadline) {
   SignalsBlocked quiet;
   const std::shared_ptr<Import>& holder = view.import;
   Import& imp = *holder;
@@ -39,16 +39,15 @@ Exception Importer::cas(const View& view, const std::byte* addr, uint64_t expect
   }
   // Nothing is cached, and the home's own swap is one with the stores that it makes for others.
   if (imp.through) {
-    return swap_by_message(holder, offset, expected, desired, again, found, pending, unknown,
-                           deadline);
+    return swap_by_message(holder, offset, expected, desired, found, pending, unknown, deadline);
   }
   Page& page = imp.table[index];
   if (imp.is_in_flux(index)) {
     if (Exception e = ask_in_flux(imp, index, deadline); e != Exception::kNone) return e;
   }
 
-  // One that an earlier call has sent may have been made before what the page holds by now.
-  const bool sent_before = again && pending->request != nullptr;
+  // One that an earlier try has sent may have been made before what the page holds by now.
+  const bool sent_before = pending->is_sent(holder);
   page.lock();
   const bool quiet_page = !sent_before &&
                           (page.state == PageState::kClean || page.state == PageState::kDirty) &&
@@ -59,8 +58,7 @@ Exception Importer::cas(const View& view, const std::byte* addr, uint64_t expect
   const Exception e =
       imp.link->cas() && (imp.rights.load() & kOneSided) == kOneSided
           ? swap_by_provider(holder, offset, expected, desired, found, unknown, deadline)
-          : swap_by_message(holder, offset, expected, desired, again, found, pending, unknown,
-                            deadline);
+          : swap_by_message(holder, offset, expected, desired, found, pending, unknown, deadline);
   if (e != Exception::kNone) {
     // It may have been made, and whoever made it is told by nobody.
     if (*unknown) invalidate(holder, {index, 1});
@@ -74,15 +72,11 @@ Exception Importer::cas(const View& view, const std::byte* addr, uint64_t expect
 }
 
 Exception Importer::swap_by_message(const std::shared_ptr<Import>& holder, uint64_t offset,
-                                    uint64_t expected, uint64_t desired, bool again,
-                                    uint64_t* found, PendingCas* pending, bool* unknown,
-                                    Deadline deadline) {
+                                    uint64_t expected, uint64_t desired, uint64_t* found,
+                                    PendingSwap* pending, bool* unknown, Deadline deadline) {
   Import& imp = *holder;
-  const bool same = again && pending->request != nullptr && pending->import == holder &&
-                    pending->offset == offset && pending->expected == expected &&
-                    pending->desired == desired;
-  if (!same) {
-    *pending = {};  // an earlier one that nobody comes back for is answered all the same
+  if (!pending->is_sent(holder) || pending->offset != offset) {
+    pending->request = nullptr;
     // The home must have heard of this import before it takes its swaps.
     for (;;) {
       auto session = imp.link->session(deadline);
@@ -102,8 +96,8 @@ Exception Importer::swap_by_message(const std::shared_ptr<Import>& holder, uint6
     out.put(expected);
     out.put(desired);
     fault_point("cas_before_send");
-    *pending = {holder, imp.link->start(static_cast<uint16_t>(RequestType::kCas), out.done()),
-                offset, expected, desired};
+    *pending = {pending->call, holder,
+                imp.link->start(static_cast<uint16_t>(RequestType::kCas), out.done()), offset};
   }
   // Its number makes it happen once, however often the link is rebuilt. One that is not answered in
   // time stays pending: the caller who tries again waits for it, and does not repeat it.
@@ -113,14 +107,13 @@ Exception Importer::swap_by_message(const std::shared_ptr<Import>& holder, uint6
   if (!over || pending->request->op().cause() != fabric::Cause::kOk) {
     if (over) {
       // Given up with its link: no answer will come, and whether it was made nobody knows.
-      *pending = {};
+      pending->request = nullptr;
       *unknown = true;
     }
     const Exception e = explain(imp, Deadline::in(50 * kMilli));
     return e == Exception::kNone ? Exception::kTransient : e;
   }
   const std::shared_ptr<fabric::Request> request = std::move(pending->request);
-  *pending = {};
   Reader in(request->reply());
   const auto status = static_cast<WireStatus>(in.get<uint8_t>());
   const auto value = in.get<uint64_t>();

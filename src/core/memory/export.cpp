@@ -157,6 +157,7 @@ Status Home::delete_token(const access::TokenInfo& token, Deadline deadline) {
       if (h.token != token.id) continue;
       h.token = 0;
       h.rights = 0;
+      ++h.unheard;
       std::byte buf[32];
       Writer out(buf);
       out.put(s->uid);
@@ -164,7 +165,7 @@ Status Home::delete_token(const access::TokenInfo& token, Deadline deadline) {
       out.put(token.id);
       tell(p, *s, h, NoticeType::kRevoke, out.done());
     }
-    if (was_held && !s->held()) held_segments_.fetch_sub(1);
+    recount(*s, was_held);
     settle(p, &done);
   }
   run(done);
@@ -197,11 +198,12 @@ void Home::removed(int32_t id, Deadline deadline) {
     Guard g(mu_);
     Segment* s = find(id);
     if (s == nullptr || !s->owned || s->removed) return;
+    const bool was_held = s->held();
     s->removed = true;
     uid = s->uid;
     settle_quiesce(*s, &done);
     const bool gone = !info || info->attachments == 0;
-    if (s->held()) held_segments_.fetch_sub(1);
+    recount(*s, was_held);
     // Who has no token stores nothing, so its answer is not waited for. It is told all the same: no
     // event may name the segment any more.
     auto unawaited = std::make_shared<Publication>();
@@ -228,14 +230,20 @@ void Home::removed(int32_t id, Deadline deadline) {
     cut_off_silent(p, uid);
   }
   const bool known = parts_.node.find(id).status() != Status::kInval;
-  Guard g(mu_);
-  Segment* s = find(id);
-  if (s == nullptr) return;
-  for (auto& h : s->holders) h.session.reset();
-  s->tokens.clear();
-  // While anyone of this node has it attached, importers are told TOKEN, not SINVAL: it stays
-  // known.
-  if (s->views.empty() && !known) segments_.erase(id);
+  {
+    Guard g(mu_);
+    Segment* s = find(id);
+    if (s == nullptr) return;
+    for (auto& h : s->holders) h.session.reset();
+    s->tokens.clear();
+    // While anyone of this node has it attached, importers are told TOKEN, not SINVAL: it stays
+    // known.
+    if (s->views.empty() && !known) {
+      bury(*s);
+      segments_.erase(id);
+    }
+  }
+  close_for_buried();
 }
 
 }  // namespace cmi::memory

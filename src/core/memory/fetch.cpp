@@ -378,7 +378,9 @@ void Importer::deliver(Import& imp, const View* view, PageRange pages, uint32_t 
   const uint32_t first = pages.first, n = pages.count;
   for (uint32_t i = 0; i < n; ++i) imp.table[first + i].lock();
   const bool usable_now = imp.state.load(std::memory_order_seq_cst) == ImportState::kUsable &&
-                          !imp.lapsed.load(std::memory_order_seq_cst);
+                          !imp.lapsed.load(std::memory_order_seq_cst) &&
+                          imp.tokens_told.load(std::memory_order_seq_cst) ==
+                              imp.tokens_taken.load(std::memory_order_seq_cst);
   const bool map_late = fault_point_fails("mutate_map_outside_lock");
   if (view != nullptr && fault_point_fails("mutate_stale_checked_late")) {
     userfault_.map(view->addr + size_t{first} * kPageSize, size_t{n} * kPageSize, false);

@@ -20,8 +20,8 @@
 namespace cmi::memory {
 
 bool Home::Segment::held() const {
-  return std::any_of(holders.begin(), holders.end(),
-                     [](const Holder& h) { return h.token != 0 && !h.through; });
+  return !removed && std::any_of(holders.begin(), holders.end(),
+                                 [](const Holder& h) { return h.loads() && !h.through; });
 }
 
 Result<std::unique_ptr<Home>> Home::open(Parts parts) {
@@ -289,19 +289,22 @@ Status Home::detach(int32_t id, void* addr, Deadline deadline, bool ending) {
   }
   parts_.views.erase(view.view);
   if (!view.adopted) munmap(view.addr, view.mapped());
-  Guard g(mu_);
-  Segment* s = find(id);
-  if (s == nullptr || !s->views.empty()) return Status::kOk;
-  if (!s->owned) {
-    segments_.erase(id);
-  } else if (s->removed) {
-    // Importers are told TOKEN while any process of the node has it attached, and SINVAL after: the
-    // entry stays for asking the registry, its memory goes.
-    s->holders.clear();
-    s->tokens.clear();
-    s->service = Mapping();
-    s->file.reset();
+  {
+    Guard g(mu_);
+    Segment* s = find(id);
+    if (s == nullptr || !s->views.empty()) return Status::kOk;
+    if (!s->owned) {
+      segments_.erase(id);
+    } else if (s->removed) {
+      // Importers are told TOKEN while any process of the node has it attached, and SINVAL after:
+      // the entry stays for asking the registry, its memory goes.
+      s->holders.clear();
+      s->tokens.clear();
+      bury(*s);
+      s->file.reset();
+    }
   }
+  close_for_buried();
   return Status::kOk;
 }
 

@@ -193,7 +193,12 @@ class Home {
     bool through = false;       // imported as write-through; all imports of a segment agree
     bool presented = false;     // a token, once
     bool owes_quiesce = false;  // its client has not said that it stopped
+    uint32_t quiesce_told = 0;  // the last round that it was told of
     uint64_t token = 0;         // id; 0: none presented, or revoked
+    uint32_t unheard = 0;       // revocations that it has not answered
+    // Until it has heard that its token is revoked, it loads what it has cached, and is told of
+    // what is published like any other.
+    bool loads() const { return token != 0 || unheard != 0; }
     uint32_t rights = 0;
     PageRange pages;  // that its token is for
     bool covers(uint64_t first, uint64_t count) const {
@@ -258,6 +263,7 @@ class Home {
     Mapping service;
     std::map<uint64_t, Token> tokens;
     std::vector<Holder> holders;
+    std::vector<ContextId> keyed;  // clients that have had a session key
     Directory directory;
     std::vector<HomeView> views;
     std::vector<ForeignView> foreign;
@@ -277,13 +283,20 @@ class Home {
       std::vector<std::function<void()>> settled;  // to run when nobody owes anything
     } quiesce;
   };
+  struct Buried {
+    Mapping place;
+    std::vector<std::pair<ContextId, uint32_t>> sessions;  // that may still reach it
+  };
   struct Publication {
     ContextId by;    // the importer whose stores it publishes, if it is one
     Nanos born = 0;  // 0: while no list of pages in flux waited for an answer
     int waiting = 0;
     std::function<void()> finished;  // run once, without mu_
-    fabric::Op done;                 // for local waiters
-    Fd file;                         // came with the answer to a question over the bus
+    // What is waited for until this one and others are over. Not in `finished`, one around the
+    // other: there may be thousands.
+    std::vector<std::shared_ptr<Publication>> then;
+    fabric::Op done;  // for local waiters
+    Fd file;          // came with the answer to a question over the bus
   };
   struct Notice {
     ContextId client;
@@ -303,6 +316,9 @@ class Home {
   Segment* find_uid(uint64_t uid) CMI_REQUIRES(mu_);
   template <class Predicate>
   void forget_holders(Segment& s, Predicate which) CMI_REQUIRES(mu_);
+  void recount(const Segment& s, bool was_held) CMI_REQUIRES(mu_) {
+    if (was_held && !s.held()) held_segments_.fetch_sub(1);
+  }
   Holder* find_holder(Segment& s, const ContextId& client, uint32_t instance) CMI_REQUIRES(mu_);
   Status map_service(Segment& s) CMI_REQUIRES(mu_);
   const std::string& device() const;
@@ -318,6 +334,12 @@ class Home {
   void mapped_over(const std::byte* addr, size_t len) CMI_REQUIRES(mu_);
   bool still_adopted(Segment& s, HomeView& v, size_t offset) CMI_REQUIRES(mu_);
   Status give_back(int32_t id, const View& view, bool leave_broken) CMI_EXCLUDES(mu_);
+
+  // home_buried.cpp
+  void note_key(Segment& s, const ContextId& client) CMI_REQUIRES(mu_);
+  void bury(Segment& s) CMI_REQUIRES(mu_);
+  void look_at_buried(Nanos t) CMI_REQUIRES(mu_);
+  void close_for_buried() CMI_EXCLUDES(mu_);
 
   // publish.cpp. Null: nobody else holds any of it, and it is over. Else the caller may set
   // `finished` before he lets go of mu_. What collects what finished in *done: the caller runs that
@@ -337,6 +359,7 @@ class Home {
   void published(const ContextId& by, Nanos begun) CMI_REQUIRES(mu_);
   // One that is to answer a list has come nearer to it.
   void mended(const ContextId& client) CMI_REQUIRES(mu_);
+  void heard(const Notice& revocation) CMI_REQUIRES(mu_);
   // It was answered, or its receiver is dead.
   std::map<uint64_t, Notice>::iterator over(std::map<uint64_t, Notice>::iterator notice,
                                             Finished* done) CMI_REQUIRES(mu_);
@@ -508,6 +531,10 @@ class Home {
   // Publications of stores by this node that are not acknowledged yet: a barrier that finds nothing
   // written because another one was faster waits for that one's (rule 15).
   std::vector<std::shared_ptr<Publication>> scans_ CMI_GUARDED_BY(mu_);
+  std::vector<Buried> buried_ CMI_GUARDED_BY(mu_);  // the oldest first
+  Nanos buried_looked_ CMI_GUARDED_BY(mu_) = 0;
+  using BusQuestion = std::pair<node::ContextSlot, uint64_t>;
+  std::vector<BusQuestion> awaited_ CMI_GUARDED_BY(mu_);  // what is answered after scans
   // Questions to owners over the bus that wait for their answer.
   std::map<uint64_t, std::shared_ptr<Publication>> asked_ CMI_GUARDED_BY(mu_);
   uint64_t next_question_ CMI_GUARDED_BY(mu_) = 1;
@@ -529,7 +556,7 @@ void Home::forget_holders(Segment& s, Predicate which) {
     if (which(h)) s.directory.drop_all(h.regions);
   }
   std::erase_if(s.holders, which);
-  if (was_held && !s.held()) held_segments_.fetch_sub(1);
+  recount(s, was_held);
 }
 
 }  // namespace cmi::memory

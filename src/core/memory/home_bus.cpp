@@ -120,16 +120,7 @@ void Home::after_scans(const std::function<void()>& then, Finished* done) {
   rest->finished = then;
   for (auto& open : scans_) {
     ++rest->waiting;
-    auto before = std::move(open->finished);
-    open->finished = [this, before, rest] {
-      if (before) before();
-      Finished more;
-      {
-        Guard again(mu_);
-        settle(rest, &more);
-      }
-      run(more);
-    };
+    open->then.push_back(rest);
   }
   settle(rest, done);
 }
@@ -192,15 +183,27 @@ void Home::on_datagram(node::Node::Datagram d) {
         done.push_back(answer);
         break;
       case kBusUnview:
-      case kBusBarrier:
+      case kBusBarrier: {
+        // Asked again while the first time is still waited for.
+        const BusQuestion asked{d.from, question};
+        if (std::count(awaited_.begin(), awaited_.end(), asked) != 0) break;
+        awaited_.push_back(asked);
         if (ours && s->held()) scan_and_publish(*s);
         if (ours && what == kBusUnview) {
           std::erase_if(s->foreign,
                         [&](const ForeignView& v) { return v.slot == d.from && v.addr == a; });
         }
         // Another barrier's publication may carry what this one no longer finds: answer after all.
-        after_scans(answer, &done);
+        const auto over = [this, answer, asked] {
+          {
+            Guard again(mu_);
+            std::erase(awaited_, asked);
+          }
+          answer();
+        };
+        after_scans(over, &done);
         break;
+      }
       case kBusPublish:
         if (ours && s->held() && a < s->size / kPageSize && b != 0 &&
             b <= s->size / kPageSize - a) {

@@ -41,6 +41,12 @@ void Home::on_leave(const fabric::ClientInfo& client, uint64_t number, Reader in
   Finished done;
   if (in.done()) {
     Guard g(mu_);
+    // It has dropped all that it was told to.
+    for (auto it = notices_.begin(); it != notices_.end();) {
+      const Notice& n = it->second;
+      const bool its = n.client == client.id && n.uid == uid && n.instance == instance;
+      it = its ? over(it, &done) : std::next(it);
+    }
     if (Segment* s = find_uid(uid); s != nullptr) {
       forget_holders(
           *s, [&](const Holder& h) { return h.client == client.id && h.instance == instance; });

@@ -15,6 +15,7 @@ constexpr size_t kMaxAskers = 64;  // who wait for one segment to be quiesced
 
 void Home::tell_quiesce(Segment& s, Holder& h, Finished* done) {
   h.owes_quiesce = s.quiesce.on;
+  h.quiesce_told = s.quiesce.round;
   auto p = std::make_shared<Publication>();
   p->waiting = 1;
   p->done.begin();

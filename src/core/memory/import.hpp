@@ -95,8 +95,13 @@ struct Import : std::enable_shared_from_this<Import> {
 
   Mutex token_mu;  // held over a request to the home: never taken by the service thread
   access::TokenInfo token CMI_GUARDED_BY(token_mu);
-  Mutex adopt_mu;                     // outside token_mu; application threads only
-  std::atomic<uint64_t> token_id{0};  // of `token`, for notices that name one
+  Mutex adopt_mu;  // outside token_mu; application threads only
+  // A token that ends against one that comes. What a home has said of an older token closes nothing
+  // under a newer one, and under that nothing is accessed before the end of the older one has taken
+  // all pages: else it would take stores of the newer one with it. A leaf.
+  Mutex verdict_mu;
+  uint32_t sweeps CMI_GUARDED_BY(verdict_mu) = 0;  // that take all pages just now
+  std::atomic<uint64_t> token_id{0};  // of `token`, stored under verdict_mu with the state
   // Of the token in the registry that this process took over last; see Importer::adopt_token.
   uint64_t adopted_version CMI_GUARDED_BY(adopt_mu) = 0;
   uint32_t presented CMI_GUARDED_BY(token_mu) = 0;  // generation of the link that last saw a token

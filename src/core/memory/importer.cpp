@@ -268,8 +268,13 @@ Status Importer::set_token(const std::shared_ptr<Import>& import, const access::
       trace(kFacTok, kWarn, "CMI_SEG_TOKEN: stores under the old token were lost");
     }
   }
-  {
+  for (Backoff backoff;; backoff.pause()) {
     Guard g(imp.token_mu);
+    Guard verdict(imp.verdict_mu);
+    if (imp.sweeps != 0 && !fault_point_fails("mutate_token_before_sweep")) {
+      if (deadline.passed()) return because(Status::kReconfig, "the former token still ends");
+      continue;
+    }
     imp.token = token;
     imp.key_generation.store(0, std::memory_order_release);  // the next use presents it
     imp.rights.store(token.rights, std::memory_order_release);
@@ -281,12 +286,19 @@ Status Importer::set_token(const std::shared_ptr<Import>& import, const access::
                        std::memory_order_release);
     imp.token_id.store(token.id, std::memory_order_release);
     // A segment that was removed or lost meanwhile stays so.
-    while (before != ImportState::kRemoved && before != ImportState::kGone &&
-           !imp.state.compare_exchange_weak(before, ImportState::kUsable)) {
+    before = imp.state.load();
+    if (before != ImportState::kRemoved && before != ImportState::kGone) {
+      imp.state.store(ImportState::kUsable);
     }
+    ++imp.sweeps;
+    break;
   }
   // What is cached under the old token may be more than the new one allows. Nothing is lost by it.
   if (imp.ready.load(std::memory_order_acquire)) invalidate(import, {0, imp.pages});
+  {
+    Guard verdict(imp.verdict_mu);
+    --imp.sweeps;
+  }
   // Presented now, so that a revoked token is known at the first access, cached pages or not; an
   // unreachable home is that access's business.
   if (auto session = imp.link->session(deadline); session != nullptr) {

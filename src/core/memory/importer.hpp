@@ -29,6 +29,7 @@
 #include "core/base/alone.hpp"
 #include "core/memory/import.hpp"
 #include "core/memory/observer.hpp"
+#include "core/memory/pending_swaps.hpp"
 #include "core/memory/stats.hpp"
 #include "core/memory/twin_pool.hpp"
 #include "core/memory/userfault.hpp"
@@ -60,14 +61,6 @@ enum class Exception : int {
 struct LossMark {
   uint64_t seen = 0;
   uint64_t seen_local = 0;  // by faults of this side
-};
-
-// A swap whose answer has not come: kept while its caller tries again, so that it is never started
-// twice. One per thread.
-struct PendingCas {
-  std::shared_ptr<Import> import;
-  std::shared_ptr<fabric::Request> request;
-  uint64_t offset = 0, expected = 0, desired = 0;
 };
 
 // A store or swap of a write-through import whose answer has not come, and the instruction that it
@@ -211,11 +204,11 @@ class Importer {
   };
   std::vector<Asked> ask_homes();
 
-  // The barrier of the caller's process must have returned already. `again`: the caller tries the
-  // same swap once more after an exception; what *pending holds is then awaited, not repeated.
-  // *unknown: it ended, and whether it was made nobody knows; it must not be tried again.
+  // The barrier of the caller's process must have returned already. *pending: the same at each try
+  // of a call; what an earlier one has sent is awaited, not repeated. *unknown: it ended, and
+  // whether it was made nobody knows; it must not be tried again.
   Exception cas(const View& view, const std::byte* addr, uint64_t expected, uint64_t desired,
-                bool again, uint64_t* found, PendingCas* pending, bool* unknown, Deadline deadline);
+                uint64_t* found, PendingSwap* pending, bool* unknown, Deadline deadline);
 
   void on_notice(const ContextId& home, uint64_t secret, uint64_t number, uint16_t type, Reader in);
 
@@ -252,6 +245,7 @@ class Importer {
   struct Batch {
     uint64_t seq = 0;
     std::shared_ptr<Import> import;
+    uint64_t token = 0;         // that was in force when it began
     std::atomic<int> parts{1};  // the collector, and one for each message
     std::atomic<bool> failed{false};
     fabric::Op done;
@@ -288,7 +282,9 @@ class Importer {
   bool adopt_token(const std::shared_ptr<Import>& imp, Deadline deadline);
   // *brk: the home's, of an extensible segment that it knows our import of; else round 0.
   Exception explain(Import& imp, Deadline deadline, Break* brk = nullptr);
-  ImportState refused(Import& imp, WireStatus status);  // closes the import as the home said
+  // Closes the import as the home said of what was asked under the token with this id. What is said
+  // of a token that has been replaced ends nothing: kUsable.
+  ImportState refused(Import& imp, WireStatus status, uint64_t token);
   bool session_key(Import& imp, fabric::Session& session, fabric::RemoteKey* key,
                    Deadline deadline);
 
@@ -322,8 +318,8 @@ class Importer {
 
   // cas.cpp
   Exception swap_by_message(const std::shared_ptr<Import>& imp, uint64_t offset, uint64_t expected,
-                            uint64_t desired, bool again, uint64_t* found, PendingCas* pending,
-                            bool* unknown, Deadline deadline);
+                            uint64_t desired, uint64_t* found, PendingSwap* pending, bool* unknown,
+                            Deadline deadline);
   void swapped_late(const std::shared_ptr<Import>& holder,
                     const std::shared_ptr<fabric::Request>& request, uint32_t index);
   std::shared_ptr<Batch> announce_swap(const std::shared_ptr<Import>& imp, uint64_t offset);
@@ -382,7 +378,8 @@ class Importer {
   void drop_all(const std::shared_ptr<Import>& imp);
   void drop_pages(Import& imp, PageRange pages, std::vector<uint32_t>* lost,
                   std::vector<PageMark>* marks);
-  void end_import(const std::shared_ptr<Import>& imp, ImportState state);
+  // `token`: whose end it is, for kRevoked. False: it is not the import's token any more.
+  bool end_import(const std::shared_ptr<Import>& imp, ImportState state, uint64_t token = 0);
   void lose_home(const std::shared_ptr<fabric::Link>& link);
   bool awaited(const ContextId& home, uint64_t number);
   void answer_later(Revocation later);

@@ -72,13 +72,17 @@ void Importer::on_notice(const ContextId& home, uint64_t secret, uint64_t number
     case NoticeType::kRevoke: {
       const auto token = in.get<uint64_t>();
       if (!in.ok()) return;
-      // A late copy of a notice for a token that has been replaced since.
-      if (token != imp->token_id.load(std::memory_order_acquire)) {
-        return parts_.server.ack(home, secret, number);
+      fault_point("revoke_before_verdict");
+      if (end_import(imp, ImportState::kRevoked, token)) {
+        trace(kFacTok, kInfo, "segment {}: token revoked", imp->id);
+        break;
       }
-      trace(kFacTok, kInfo, "segment {}: token revoked", imp->id);
-      end_import(imp, ImportState::kRevoked);
-      break;
+      // A late copy of a notice for a token that has been replaced since. Its answer says that
+      // nobody loads any more what was cached under that; until that is so, it is let fall and told
+      // again.
+      Guard g(imp->verdict_mu);
+      if (imp->sweeps != 0) return;
+      return parts_.server.ack(home, secret, number);
     }
     case NoticeType::kRemoved: {
       const auto how = in.get<uint8_t>();
@@ -325,15 +329,26 @@ void Importer::drop_all(const std::shared_ptr<Import>& holder) {
   end_part(batch);
 }
 
-void Importer::end_import(const std::shared_ptr<Import>& imp, ImportState state) {
+bool Importer::end_import(const std::shared_ptr<Import>& imp, ImportState state, uint64_t token) {
   // Begun before anybody can see the new state, so that a report of what is lost waits for us.
   auto batch = begin_batch(imp);
-  // Only upwards: a removed segment is not merely revoked, a gone one stays gone.
-  ImportState was = imp->state.load();
-  while (was < state && !imp->state.compare_exchange_weak(was, state, std::memory_order_seq_cst)) {
+  bool ends = true;
+  {
+    Guard g(imp->verdict_mu);
+    ends = state != ImportState::kRevoked || token == imp->token_id.load() ||
+           fault_point_fails("mutate_verdict_on_any_token");
+    // Only upwards: a removed segment is not merely revoked, a gone one stays gone.
+    if (ends && imp->state.load() < state) imp->state.store(state, std::memory_order_seq_cst);
+    if (ends) ++imp->sweeps;
   }
-  if (imp->ready.load(std::memory_order_acquire)) drop_all(imp);
+  if (ends) {
+    fault_point("end_before_drop");
+    if (imp->ready.load(std::memory_order_acquire)) drop_all(imp);
+    Guard g(imp->verdict_mu);
+    --imp->sweeps;
+  }
   end_part(batch);
+  return ends;
 }
 
 void Importer::lose_home(const std::shared_ptr<fabric::Link>& link) {

@@ -53,10 +53,12 @@ void Home::settle(const std::shared_ptr<Publication>& p, Finished* done) {
   if (--p->waiting > 0) return;
   std::erase(scans_, p);
   published(p->by, p->born);
+  const auto then = std::exchange(p->then, {});  // those have none of their own
   done->push_back([p] {
     if (p->finished) p->finished();
     p->done.complete(fabric::Cause::kOk);
   });
+  for (const auto& next : then) settle(next, done);
 }
 
 void Home::tell(const std::shared_ptr<Publication>& p, const Segment& s, const Holder& h,
@@ -117,11 +119,14 @@ std::shared_ptr<Home::Publication> Home::publish(Segment& s, const ContextId& ex
   const uint64_t first_notice = next_notice_;
   const bool tells = !fault_point_fails("mutate_publish_nobody");
   for (auto& h : s.holders) {
-    if (!tells || h.token == 0 || (h.client == except && h.instance == instance)) continue;
+    if (!tells || (h.client == except && h.instance == instance)) continue;
+    if (h.token == 0 && (!h.loads() || fault_point_fails("mutate_revoked_untold"))) continue;
     std::vector<PageRange> held = Directory::held_of(h.regions, ranges);
     if (held.empty()) continue;
     if (p == nullptr) begin();
-    const std::vector<std::byte> updates = updates_for(s, h, stored, &held);
+    // Who has no token any more is told no values.
+    std::vector<std::byte> updates;
+    if (h.token != 0) updates = updates_for(s, h, stored, &held);
     tell_ranges(p, s, h, NoticeType::kInvalidate, held, updates);
   }
   s.notices += next_notice_ - first_notice;
@@ -134,10 +139,22 @@ std::shared_ptr<Home::Publication> Home::publish(Segment& s, const ContextId& ex
   return p;
 }
 
+// The importer has taken all pages out of use.
+void Home::heard(const Notice& revocation) {
+  Segment* s = find_uid(revocation.uid);
+  if (s == nullptr) return;
+  Holder* h = find_holder(*s, revocation.client, revocation.instance);
+  if (h == nullptr || h->unheard == 0) return;
+  const bool was_held = s->held();
+  --h->unheard;
+  recount(*s, was_held);
+}
+
 std::map<uint64_t, Home::Notice>::iterator Home::over(std::map<uint64_t, Notice>::iterator notice,
                                                       Finished* done) {
   const auto p = std::move(notice->second.publication);
   if (notice->second.type == NoticeType::kInFlux) --lists_told_;
+  if (notice->second.type == NoticeType::kRevoke) heard(notice->second);
   const auto next = notices_.erase(notice);
   settle(p, done);
   return next;
@@ -309,6 +326,7 @@ void Home::tick(Nanos t) {
       if (s.owned && s.held() && scans_.size() < kMaxTimerScans) scan_and_publish(s);
       if (!s.owned) send_stored(s);  // what does not fit goes with the next
     }
+    look_at_buried(t);
     if (unseen_lists_) {
       unseen_lists_ = false;
       for (auto& [id, s] : segments_) remind_watchers(s, t, &done);

@@ -140,7 +140,7 @@ void Home::on_open(const fabric::ClientInfo& client, uint64_t number, Reader in,
     } else if (h == nullptr && (h = add_holder(*s, client, instance, through)) == nullptr) {
       status = WireStatus::kNoMem;
     } else {
-      if (s->quiesce.on && !h->owes_quiesce) tell_quiesce(*s, *h, &done);
+      if (s->quiesce.on && h->quiesce_told != s->quiesce.round) tell_quiesce(*s, *h, &done);
       out.put(s->size);
       out.put(s->flags);
       out.put(s->attrib);
@@ -225,6 +225,7 @@ void Home::on_present(const fabric::ClientInfo& client, uint64_t number, Reader 
         status = WireStatus::kNoMem;
       } else {
         h->session = region.take();
+        note_key(*s, client.id);
         h->session_end = s->brk.bytes;
         enter();
         const fabric::RemoteKey key =

@@ -8,6 +8,12 @@ namespace cmi::memory {
 
 namespace {
 constexpr uint32_t kRegionsAhead = 8;
+
+// What an access ends with whose refusal has left the import so. kNone: it may be tried again.
+Exception cause_of(ImportState now) {
+  if (now == ImportState::kUsable) return Exception::kNone;
+  return now == ImportState::kGone ? Exception::kSinval : Exception::kToken;
+}
 }  // namespace
 
 Exception Importer::usable(Import& imp, bool write, uint32_t page) {
@@ -69,7 +75,7 @@ bool Importer::session_key(Import& imp, fabric::Session& session, fabric::Remote
     if (status != WireStatus::kOk) {
       trace(kFacTok, kInfo, "the home refuses the token of segment {}: {}", imp.id,
             static_cast<int>(status));
-      refused(imp, status);
+      refused(imp, status, imp.token.id);
       return false;
     }
     const auto k = in.get<uint64_t>();
@@ -187,6 +193,7 @@ Exception Importer::explain(Import& imp, Deadline deadline, Break* brk) {
   const ImportState state = imp.state.load();
   if (state == ImportState::kGone) return Exception::kSinval;
   if (state == ImportState::kNoToken || state == ImportState::kRevoked) return Exception::kToken;
+  const uint64_t token = imp.token_id.load(std::memory_order_acquire);
   std::byte buf[12];
   Writer out(buf);
   out.put(imp.rseg.uid);
@@ -208,20 +215,19 @@ Exception Importer::explain(Import& imp, Deadline deadline, Break* brk) {
       case WireStatus::kNotPresented:  // our presenting it has only not come through yet
         return Exception::kNone;
       default:
-        return refused(imp, status) == ImportState::kGone ? Exception::kSinval : Exception::kToken;
+        return cause_of(refused(imp, status, token));
     }
   }
   return home_has_ended(imp) ? Exception::kSinval : Exception::kTransient;
 }
 
-ImportState Importer::refused(Import& imp, WireStatus status) {
+ImportState Importer::refused(Import& imp, WireStatus status, uint64_t token) {
   ImportState to = ImportState::kRevoked;
   if (status == WireStatus::kGone || status == WireStatus::kEnding) to = ImportState::kGone;
   if (status == WireStatus::kRemoved) to = ImportState::kRemoved;
   // A home that lives and no longer has the segment has marked it for deletion.
   if (status == WireStatus::kGone || status == WireStatus::kRemoved) imp.marked.store(true);
-  end_import(imp.shared_from_this(), to);
-  return to;
+  return end_import(imp.shared_from_this(), to, token) ? to : ImportState::kUsable;
 }
 
 }  // namespace cmi::memory

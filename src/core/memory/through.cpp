@@ -96,6 +96,7 @@ Exception Importer::ask_through(const std::shared_ptr<Import>& holder, RequestTy
   Import& imp = *holder;
   for (;;) {
     Exception e = Exception::kNone;
+    const uint64_t token = imp.token_id.load(std::memory_order_acquire);
     auto session = imp.link->session(deadline);
     fabric::RemoteKey key;
     // The home takes accesses of those alone who have presented a token.
@@ -141,8 +142,9 @@ Exception Importer::ask_through(const std::shared_ptr<Import>& holder, RequestTy
             imp.key_generation.store(0, std::memory_order_release);  // it has forgotten us
             break;
           default:
-            return refused(imp, status) == ImportState::kGone ? Exception::kSinval
-                                                              : Exception::kToken;
+            if (refused(imp, status, token) == ImportState::kUsable)
+              break;  // under another one now
+            return imp.state.load() == ImportState::kGone ? Exception::kSinval : Exception::kToken;
         }
       } else {
         e = explain(imp, Deadline::in(50 * kMilli));

@@ -22,6 +22,7 @@ std::shared_ptr<Importer::Batch> Importer::begin_batch(const std::shared_ptr<Imp
   fault_point("batch_begun");
   auto b = std::make_shared<Batch>();
   b->import = imp;
+  b->token = imp->token_id.load(std::memory_order_acquire);
   b->done.begin();
   Guard g(batches_mu_);
   b->seq = next_batch_++;
@@ -256,7 +257,8 @@ void Importer::answered(const std::shared_ptr<Batch>& batch, std::vector<uint32_
     // What ends unanswered because the home has been given up ends with it: we may be here before
     // whoever gave it up has closed its imports.
     refused(imp,
-            status.value_or(imp.link->condemned() ? WireStatus::kEnding : WireStatus::kMalformed));
+            status.value_or(imp.link->condemned() ? WireStatus::kEnding : WireStatus::kMalformed),
+            batch->token);
   }
   end_part(batch);
 }

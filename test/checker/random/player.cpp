@@ -368,7 +368,17 @@ test::Pending<void> start_playing(test::Process& process, const Part& part) {
       part);
 }
 
-bool settle(test::Process& process) { return test::mb(process).ok(); }
+bool settle(test::Process& process, const Part& part) {
+  return process.run(
+      [](Part mine) {
+        const Program program = make_program(mine.shape);
+        Record record(mine.record.data(), program);
+        const auto t = static_cast<uint32_t>(program.threads.size()) + mine.process;
+        play(mine, {{OpKind::kMb, 0, 0, 0}}, kReadTime, record.thread(t), record.events(t));
+        return record.thread(t).failure[0] == 0;
+      },
+      part);
+}
 
 void read_all(test::Process& process, const Part& part) {
   process.run(

@@ -23,7 +23,7 @@ struct Part {
 // seconds.
 test::Pending<void> start_playing(test::Process& process, const Part& part);
 // What a process does when all threads of all nodes have ended: a barrier, which must succeed.
-bool settle(test::Process& process);
+bool settle(test::Process& process, const Part& part);
 // Loads every cell into the record of the process's last thread. All must have settled.
 void read_all(test::Process& process, const Part& part);
 
