@@ -135,7 +135,9 @@ class Checker {
   bool judge(CellGraph& graph);
   bool has_order(const CellGraph& graph, const Order& older);
   CellGraph* exactly(const Event& event);
+  bool is_at_home(const CellGraph& graph, uint32_t process) const;
   uint32_t sharer(const CellGraph& graph, uint32_t process) const;
+  bool shows_home(const CellGraph& graph, const Touch& t) const;
 
   std::string tell_story(const CellGraph& graph) const;
   std::string tell(Place place) const;
@@ -379,12 +381,20 @@ bool Checker::load(Place place, uint64_t bits, uint32_t order) {
   return true;
 }
 
+bool Checker::is_at_home(const CellGraph& graph, uint32_t process) const {
+  const uint32_t home = graph.cell.home;
+  return process == home ||
+         (home < processes_ && nodes_[home] != kNoProcess && nodes_[home] == nodes_[process]);
+}
+
 // Who stands for all that load the cell from the same memory.
 uint32_t Checker::sharer(const CellGraph& graph, uint32_t process) const {
-  const uint32_t home = graph.cell.home;
-  const bool at_home =
-      home < processes_ && nodes_[home] != kNoProcess && nodes_[home] == nodes_[process];
-  return at_home ? home : process;
+  return is_at_home(graph, process) ? graph.cell.home : process;
+}
+
+// Whether what is met there is what the home has at some moment from its beginning to its end.
+bool Checker::shows_home(const CellGraph& graph, const Touch& t) const {
+  return event(t.place).kind == Kind::kSwap || is_at_home(graph, process(t.place));
 }
 
 // Collects which value is older than which, then looks for a cycle.
@@ -398,11 +408,21 @@ bool Checker::judge(CellGraph& graph) {
     Place first;
   };
   std::vector<Known> to_thread(size_t{threads} * n), to_process(size_t{processes_} * n);
+  std::vector<Known> at_home(n);
+  const bool home_lives = death(graph.cell.home) == nullptr;
   for (const Touch& t : graph.touches) {
     Known& own = to_thread[size_t{t.place.thread} * n + t.id];
     if (t.order < own.order) own = {t.order, t.end, t.place};
+    const Value& value = graph.values[t.id];
+    const bool swap = event(t.place).kind == Kind::kSwap;
     // A processor gives a thread its own stores before it gives them to other threads.
-    if (!t.reads || graph.values[t.id].by.thread == t.place.thread) continue;
+    const bool elsewhere = t.reads && value.by.thread != t.place.thread;
+    // Another process has it from nowhere but from home.
+    if (home_lives && t.end < at_home[t.id].since &&
+        (swap || (elsewhere && (process(t.place) != value.process || shows_home(graph, t))))) {
+      at_home[t.id] = {t.order, t.end, t.place};
+    }
+    if (!elsewhere) continue;
     Known& all = to_process[size_t{sharer(graph, process(t.place))} * n + t.id];
     if (t.end < all.since) all = {t.order, t.end, t.place};
   }
@@ -413,7 +433,10 @@ bool Checker::judge(CellGraph& graph) {
     const Value& met = graph.values[t.id];
     const Known* thread = &to_thread[size_t{t.place.thread} * n];
     const Known* all = &to_process[size_t{sharer(graph, process(t.place))} * n];
-    if (t.id != kAtFirst && met.process != process(t.place) && thread[t.id].order == t.order) {
+    const uint32_t from = nodes_[met.process];
+    const bool same_node = from != kNoProcess && from == nodes_[process(t.place)];
+    if (t.id != kAtFirst && met.process != process(t.place) && !same_node &&
+        thread[t.id].order == t.order) {
       ++verdict_.crossings;
     }
     bool bound = false;
@@ -429,6 +452,8 @@ bool Checker::judge(CellGraph& graph) {
         older.add(id, t.id, {Rule::kThread, thread[id].first, t.place, 0, 0});
       } else if (all[id].since < t.begin) {
         older.add(id, t.id, {Rule::kProcess, all[id].first, t.place, 0, 0});
+      } else if (at_home[id].since < t.begin && shows_home(graph, t)) {
+        older.add(id, t.id, {Rule::kHome, at_home[id].first, t.place, 0, 0});
       }
     }
     verdict_.bound += t.reads && bound;
@@ -506,6 +531,9 @@ std::string Checker::tell(const CellGraph& graph, const Order& older, uint32_t f
       return text +
              "the threads of one process met them, or those at home, in this order:" + start +
              "  " + tell(reason.first) + start + "  " + tell(reason.second);
+    case Rule::kHome:
+      return text + "it was at home before the other was met there:" + start + "  " +
+             tell(reason.first) + start + "  " + tell(reason.second);
     case Rule::kPublished: {
       const Value& value = graph.values[from];
       text += "it was published before the other was met:" + start + "  " + tell(value.by);

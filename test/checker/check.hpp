@@ -7,6 +7,8 @@
 //              those of the processes on its node, if that is the cell's home: they share the
 //              memory itself, while processes that share an import are as processes of different
 //              nodes;
+//   home       so does everyone who swaps, and who is at home, once another process than the one
+//              that stored it has met it, or a swap has: it is at home then;
 //   published  so does everyone, once a barrier has returned that the process of the store began
 //              after the store, or the swap that stored it has;
 //   settled    likewise, once a death is settled, what anyone else met of the dead process's
@@ -55,7 +57,7 @@ struct Verdict {
 
   // What the history was made of, so that one can tell whether much was asked.
   uint64_t accesses = 0;    // loads, stores and swaps
-  uint64_t crossings = 0;   // a thread met a value of another process that it had not met before
+  uint64_t crossings = 0;   // a thread met a value of another node that it had not met before
   uint64_t bound = 0;       // loads and swaps that a published store of another process bound
   uint64_t swapped = 0;     // swaps that found what they compared with
   uint64_t unfinished = 0;  // stores and swaps that were never over

@@ -85,6 +85,7 @@ struct Story {
 
 constexpr const char* kByThread = "one thread met them";
 constexpr const char* kByProcess = "the threads of one process met them, or those at home";
+constexpr const char* kByHome = "it was at home before";
 constexpr const char* kByPublication = "it was published before";
 constexpr const char* kBySettling = "whose death was settled before";
 constexpr const char* kBySwap = "nothing comes between";
@@ -244,6 +245,58 @@ TEST_SUITE("illegal") {
         .swap(0, kX, 0, 1, 0, 10, 20)
         .swap(2, kX, 9, 8, 0, 21, 30)
         .has_no_order({kByPublication, kByBeginning});
+  }
+
+  // What another process has met is at home, and there everybody meets it who swaps or is there.
+  TEST_CASE("a_swap_that_misses_what_another_process_has_met_is_rejected") {
+    Story()
+        .store(0, kX, 1, 10, 11)
+        .swap(2, kX, 9, 8, 1, 12, 13)
+        .swap(4, kX, 9, 7, 0, 20, 21)
+        .has_no_order({kByHome});
+    Story()
+        .store(0, kX, 1, 10, 11)
+        .load(2, kX, 1, 12, 13)
+        .swap(4, kX, 9, 8, 0, 20, 21)
+        .has_no_order({kByHome});
+    CHECK(Story()
+              .store(0, kX, 1, 10, 11)
+              .load(2, kX, 1, 12, 20)
+              .swap(4, kX, 9, 8, 0, 20, 21)
+              .fault() == Fault::kNone);
+    // What only threads of the process that stored it have met may be in its cache.
+    CHECK(Story()
+              .store(0, kX, 1, 10, 11)
+              .load(1, kX, 1, 12, 13)
+              .swap(4, kX, 9, 8, 0, 20, 21)
+              .fault() == Fault::kNone);
+  }
+
+  TEST_CASE("a_home_that_goes_back_behind_what_another_process_has_met_is_rejected") {
+    const auto story = [](uint32_t home) {
+      return Story()
+          .home(kX, home)
+          .store(0, kX, 1, 10, 11)
+          .load(2, kX, 1, 12, 13)
+          .load(4, kX, 0, 20, 21);
+    };
+    story(2).has_no_order({kByHome});
+    CHECK(story(3).fault() == Fault::kNone);
+    // The home's own store is there at once for others of its process.
+    Story()
+        .home(kX, 0)
+        .store(0, kX, 1, 10, 11)
+        .load(1, kX, 1, 12, 13)
+        .swap(4, kX, 9, 8, 0, 20, 21)
+        .has_no_order({kByHome});
+    CHECK(Story()
+              .home(kX, 0)
+              .store(0, kX, 1, 10, 11)
+              .load(0, kX, 1, 12, 13)
+              .swap(4, kX, 9, 8, 0, 20, 21)
+              .fault() == Fault::kNone);
+    // A home that has died has nothing.
+    CHECK(Story(story(2)).home(kX, 0).death(15, 18).fault() == Fault::kNone);
   }
 
   TEST_CASE("a_value_between_the_two_of_a_swap_is_rejected") {

@@ -13,7 +13,16 @@ struct Place {  // of an event in a history
   uint32_t event = 0;
 };
 
-enum class Rule : uint8_t { kNone, kInitial, kThread, kProcess, kPublished, kSettled, kSwap };
+enum class Rule : uint8_t {
+  kNone,
+  kInitial,
+  kThread,
+  kProcess,
+  kHome,
+  kPublished,
+  kSettled,
+  kSwap
+};
 
 // Why one value is older than another; see check.hpp for the rules.
 struct Reason {
