@@ -177,7 +177,8 @@ bool both_new(const Outcome& o) { return o[0] == 1 && o[1] == 1; }
 
 TEST_SUITE("shapes") {
   TEST_CASE("of_two_that_load_and_then_store_only_one_sees_the_other") {
-    const std::vector<std::vector<int>> placements{{0}, {2}, {3}, {0, 1}, {2, 3}};
+    const std::vector<std::vector<int>> placements{{0},    {2},    {3},    {0, 1},
+                                                   {1, 0}, {2, 3}, {0, 2}, {2, 1}};
     const auto first = barriers_or_none(X, Z);
     const auto second = barriers_or_none(Y, U);
     for (const auto& homes : placements) {
@@ -235,9 +236,16 @@ const std::vector<Placement>& placements_of_four() {
   return all;
 }
 
+// Where each stores, or reads, at its own home what the other one of its kind reads or stores.
+std::vector<Placement> with_crossed(std::vector<Placement> all) {
+  all.push_back({4, {1, 0}, "each writer is the other one's home"});
+  all.push_back({4, {3, 2}, "each reader is the other one's home"});
+  return all;
+}
+
 TEST_SUITE("shapes") {
   TEST_CASE("readers_agree_on_the_order_of_what_barriers_have_completed") {
-    for (const Placement& where : placements_of_four()) {
+    for (const Placement& where : with_crossed(placements_of_four())) {
       for (const char* delays : {"", kSlow}) {
         Lab lab(where, delays);
         for (const Barrier& b : barriers(Z, V)) {
