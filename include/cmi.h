@@ -19,8 +19,9 @@
  *   process's context is CMI_ERR_INVAL and is not followed; an unregistered thread is CMI_ERR_INIT
  *   (ini_th() excepted); then the arguments. "Errors" below lists these only where they mean more
  *   than that.
- * - A child of fork() has no context: there every call fails with CMI_ERR_INIT, and the views of
- *   segments are not mapped. The parent goes on as before.
+ * - A child of fork() has no context: there every call with the parent's fails with CMI_ERR_INIT,
+ *   and the views of segments are not mapped. The parent goes on as before. The child may begin a
+ *   context of its own with cmi_ini().
  * - Pointers given to the library may point into attached segments.
  *
  * Environment, read by cmi_ini(); a value that cannot be parsed fails it with CMI_ERR_INVAL
@@ -207,7 +208,7 @@ typedef enum cmi_error {
  * Flags of seg_get(); seg_getva() takes them too. CLIENT_CONSIST and CLIENT_INCONSIST exclude each
  * other (CMI_ERR_INVAL); with neither, the context's default holds. No flag of one call has the
  * value of another call's flag, so that a mixed up one is noticed: an unknown bit is
- * CMI_ERR_NOTSUPP in seg_get(), seg_at() and seg_exp(), and CMI_ERR_INVAL everywhere else.
+ * CMI_ERR_NOTSUPP in seg_get(), seg_getva(), seg_at() and seg_exp(), and CMI_ERR_INVAL elsewhere.
  */
 #define CMI_SEG_NORESERVE 0x0001        /**< do not reserve memory; may run out on access */
 #define CMI_SEG_LOCK 0x0002             /**< keep out of swap; the caller touches the pages first */
@@ -742,7 +743,9 @@ typedef int cmi_fn_tok_del(cmi_ctxt* ctxt, cmi_token* tok);
  *           memory
  * Errors: CMI_ERR_INVAL, misaligned, in no view, or rval is NULL; CMI_ERR_STORE, stores made before
  * it could not be brought home, and nothing was swapped; CMI_ERR_HW, the connection ended so that
- * nobody knows whether the words were swapped. What the segment does not allow is an exception in
+ * nobody knows whether the words were swapped (an exception first, if there is more to say than
+ * that: a handler that leaves it for good does not know either). What the segment does not allow,
+ * and a home that does not answer within CMI_CTL_RECONF_TOUT, is an exception in
  * the caller: CMI_ERROR_ACCESS for a read-only view or a token without CMI_ACC_ATOMIC, and the
  * others as for a load.
  */
@@ -824,7 +827,8 @@ typedef cmi_event* cmi_fn_evt_get(cmi_ctxt* ctxt);
 /**
  * Gives an event back; it must not be touched afterwards. CMI_EVENT_RET_FAILED aborts the process
  * if the event was CMI_EVENT_QUIESCE. A pointer that is not an event still out is ignored and
- * traced. [libcmi(3), evt_ret]
+ * traced. From a thread that is not registered nothing is given back, and its cmi_get_error() is
+ * CMI_ERR_INIT. [libcmi(3), evt_ret]
  */
 typedef void cmi_fn_evt_ret(cmi_event* event, cmi_event_ret status);
 
