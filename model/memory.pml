@@ -666,7 +666,7 @@ again:
   atomic {
     c_code {
       const struct op* o = &tests[now.test].threads[Papplication->t].program[Papplication->pc++];
-      Papplication->op = o->kind;
+      Papplication->op = o == expected_op ? REACHED : o->kind;
       Papplication->at = o->at;
       Papplication->value = o->value;
       Papplication->other = o->other;
@@ -687,6 +687,7 @@ again:
        :: reg[r] == value -> goto again
        :: else -> running--; goto done
        fi
+    :: op == REACHED -> assert(false)
     :: op == EXPECT -> assert(reg[r] == value); goto again
     :: op == EXPECT_NOT -> assert(reg[r] != value); goto again
     :: op == EXPECT_ORDER -> assert(reg[r] <= reg[other]); goto again

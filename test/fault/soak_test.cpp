@@ -5,7 +5,7 @@
 // flushed store has arrived as well. Of each store that did not arrive its writer was told: it met
 // an exception, or its barrier failed and an event named it.
 //
-// CMI_SOAK_SECONDS says how long at least (20; CI: 180), CMI_TEST_SEED with which choices, the
+// CMI_SOAK_SECONDS says how long at least (20; CI: 90), CMI_TEST_SEED with which choices, the
 // number of nodes among them; both are printed. Timing differs from run to run, the choices do not.
 // However short it is, one partition heals before the verdict and one after it.
 #include <doctest/doctest.h>

@@ -26,9 +26,11 @@ build() {
 }
 
 # one MODEL TEST MUTATION NUMBER ("-": none): prints a line; fails unless the result is what is expected.
+# REACHED_K for a mutation: the test's expectation K must be come to, or it says nothing.
 one() {
   local name=$1 test=$2 mutation=$3 number=$4 seconds states line wrong=
   local -a pan=(env "TEST=$test" "MUTATION=${number#-}" timeout --kill-after=5 "$pan_seconds" "../$name/pan")
+  [[ $mutation != REACHED_* ]] || pan=(env "REACH=${mutation#REACHED_}" "${pan[@]:1}")
   mkdir "$work/$name.$test.$mutation"
   cd "$work/$name.$test.$mutation"
   # Of the processor: the same on a busy machine.
@@ -71,10 +73,18 @@ if ! diff <(sort <<<"$defined") <(sort <<<"$listed"); then
   exit 1
 fi
 
+# A line for each expectation of each test.
+expectations() {
+  awk '/^    \{"[a-z_0-9]*", / { split($0, part, "\""); test = part[2]; n = 0 }
+       /^};/ { test = "" }
+       test != "" { while (sub(/expect[a-z_]*\(/, "")) print "memory " test " REACHED_" ++n " -" }' memory_tests.inc
+}
+
 runs=$(
   for m in "${models[@]}"; do
     if [[ $m == memory ]]; then
       for t in "${tests[@]}"; do echo "$m $t - -"; done
+      expectations
     else
       echo "$m - - -"
     fi
