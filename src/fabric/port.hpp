@@ -27,9 +27,12 @@ class Port {
   Result<Peer> add(Bytes address);
   void remove(Peer peer);
   // Copies. What cannot be sent within kLetterLife is dropped: the protocol's own deadlines notice.
-  // So is what is for a peer that has been removed, and for one who does not read: what he asks for
-  // anew, again and again, would be copied as often.
+  // So is what is for a peer that has been removed.
   void send(Peer peer, const Frame& frame);
+  // From here on what is for a peer who does not read is dropped as well: what he asks for anew,
+  // again and again, would be copied as often. Not for requests, which are bounded by a link's
+  // window.
+  void be_answering() { answering_ = true; }
   // Retries what was told "again". Cheap when there is nothing. Returns letters accepted.
   int pump();
   bool idle() const { return waiting_count_.load(std::memory_order_relaxed) == 0; }
@@ -70,7 +73,8 @@ class Port {
   Post try_post(Letter& letter);
 
   std::unique_ptr<Endpoint> endpoint_;
-  Mutex mu_;  // leaf; never held across a call into the provider's poll
+  bool answering_ = false;  // set before the first letter
+  Mutex mu_;                // leaf; never held across a call into the provider's poll
   std::vector<std::unique_ptr<Letter>> all_ CMI_GUARDED_BY(mu_);
   std::vector<Letter*> free_ CMI_GUARDED_BY(mu_);
   std::deque<Letter*> waiting_ CMI_GUARDED_BY(mu_);  // in order per peer

@@ -25,6 +25,7 @@ Result<std::unique_ptr<Server>> Server::open(std::vector<Fabric*> fabrics, Conte
     auto door = Port::open(*fabric, *s);
     if (!door) return door.status();
     s->doors_.push_back(door.take());
+    s->doors_.back()->be_answering();
   }
   return s;
 }
@@ -165,6 +166,7 @@ void Server::hello(size_t via, const Frame& f) {
     return;
   }
   serving->port = port.take();
+  serving->port->be_answering();
   auto peer = serving->port->add(initiator);
   if (!peer) return drop();
   auto door_peer = doors_[via]->add(client_door);
@@ -341,12 +343,11 @@ void Server::fence(const ContextId& client, bool forever) {
     it->second.serving = nullptr;
     if (serving != nullptr) ++it->second.closing;
     it->second.secret = random_u64();
-    it->second.fenced = it->second.fenced || forever;
     door = it->second.door_peer;
     via = it->second.info.via;
     if (forever) {
       // Who it was is remembered, and nothing else.
-      had_door = std::exchange(it->second.generation, 0) != 0;
+      had_door = !std::exchange(it->second.fenced, true) && it->second.generation != 0;
       it->second.open.clear();
       it->second.answers.clear();
       it->second.answered.clear();

@@ -628,6 +628,8 @@ CMI_CONTRACT(a_flood_of_hellos_of_unknown_clients_does_not_stop_service, world) 
   Party client(world.open());
   auto link = client.link_to(v.home);
   REQUIRE(call_works(*link, 0));
+  // More than one where a welcome came late and the link said hello again.
+  const int before = v.home.handler.sessions.load();
   const int flood = world.real() ? 30 : 400;
   for (bool welcoming : {false, true}) {
     v.home.handler.welcoming.store(welcoming);
@@ -639,7 +641,7 @@ CMI_CONTRACT(a_flood_of_hellos_of_unknown_clients_does_not_stop_service, world) 
     }
     CHECK(v.drops(0, static_cast<uint64_t>(flood)));
   }
-  CHECK(comes_true([&] { return v.home.handler.sessions.load() == 1 + flood; }));
+  CHECK(comes_true([&] { return v.home.handler.sessions.load() == before + flood; }));
   CHECK(call_works(*link, 1));
   CHECK(v.home.handler.most_often() == 1);
 }

@@ -90,6 +90,7 @@ Result<access::TokenInfo> Home::new_token(int32_t id, bool any_node, NodeId node
   Token& t = s->tokens[info.id];
   t.info = info;
   t.region = region.take();
+  s->had_token = true;
   return info;
 }
 
@@ -210,7 +211,7 @@ void Home::removed(int32_t id, Deadline deadline) {
     unawaited->waiting = 1;
     unawaited->done.begin();
     for (auto& h : s->holders) {
-      const bool awaited = h.token != 0;
+      const bool awaited = h.loads();
       if (!awaited && ending_) continue;  // the goodbye tells it
       h.token = 0;
       std::byte buf[32];
@@ -243,7 +244,7 @@ void Home::removed(int32_t id, Deadline deadline) {
       segments_.erase(id);
     }
   }
-  close_for_buried();
+  unbury();
 }
 
 }  // namespace cmi::memory

@@ -304,7 +304,7 @@ Status Home::detach(int32_t id, void* addr, Deadline deadline, bool ending) {
       s->file.reset();
     }
   }
-  close_for_buried();
+  unbury();
   return Status::kOk;
 }
 

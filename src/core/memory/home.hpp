@@ -264,6 +264,7 @@ class Home {
     std::map<uint64_t, Token> tokens;
     std::vector<Holder> holders;
     std::vector<ContextId> keyed;  // clients that have had a session key
+    bool had_token = false;
     Directory directory;
     std::vector<HomeView> views;
     std::vector<ForeignView> foreign;
@@ -338,8 +339,7 @@ class Home {
   // home_buried.cpp
   void note_key(Segment& s, const ContextId& client) CMI_REQUIRES(mu_);
   void bury(Segment& s) CMI_REQUIRES(mu_);
-  void look_at_buried(Nanos t) CMI_REQUIRES(mu_);
-  void close_for_buried() CMI_EXCLUDES(mu_);
+  void unbury() CMI_EXCLUDES(mu_);
 
   // publish.cpp. Null: nobody else holds any of it, and it is over. Else the caller may set
   // `finished` before he lets go of mu_. What collects what finished in *done: the caller runs that
@@ -532,12 +532,12 @@ class Home {
   // written because another one was faster waits for that one's (rule 15).
   std::vector<std::shared_ptr<Publication>> scans_ CMI_GUARDED_BY(mu_);
   std::vector<Buried> buried_ CMI_GUARDED_BY(mu_);  // the oldest first
-  Nanos buried_looked_ CMI_GUARDED_BY(mu_) = 0;
+  uint64_t buried_bytes_ CMI_GUARDED_BY(mu_) = 0;
   using BusQuestion = std::pair<node::ContextSlot, uint64_t>;
   std::vector<BusQuestion> awaited_ CMI_GUARDED_BY(mu_);  // what is answered after scans
   // Questions to owners over the bus that wait for their answer.
   std::map<uint64_t, std::shared_ptr<Publication>> asked_ CMI_GUARDED_BY(mu_);
-  uint64_t next_question_ CMI_GUARDED_BY(mu_) = 1;
+  uint64_t next_question_ CMI_GUARDED_BY(mu_) = random_u64();
   Fd hole_;  // an empty file: who touches a page mapped from it gets SIGBUS
   bool unseen_lists_ CMI_GUARDED_BY(mu_) = false;  // some watcher has not seen the last version
   std::atomic<uint64_t> uncovered_{0};

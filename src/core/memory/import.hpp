@@ -102,6 +102,23 @@ struct Import : std::enable_shared_from_this<Import> {
   Mutex verdict_mu;
   uint32_t sweeps CMI_GUARDED_BY(verdict_mu) = 0;  // that take all pages just now
   std::atomic<uint64_t> token_id{0};  // of `token`, stored under verdict_mu with the state
+  // Of the one that the home has last taken: what it refuses it refuses to that.
+  std::atomic<uint64_t> presented_id{0};
+
+  // While one takes all pages. Counted by who has verdict_mu.
+  class Sweep {
+   public:
+    explicit Sweep(Import& imp) CMI_REQUIRES(imp.verdict_mu) : imp_(imp) { ++imp.sweeps; }
+    ~Sweep() {
+      Guard g(imp_.verdict_mu);
+      --imp_.sweeps;
+    }
+    Sweep(const Sweep&) = delete;
+    Sweep& operator=(const Sweep&) = delete;
+
+   private:
+    Import& imp_;
+  };
   // Of the token in the registry that this process took over last; see Importer::adopt_token.
   uint64_t adopted_version CMI_GUARDED_BY(adopt_mu) = 0;
   uint32_t presented CMI_GUARDED_BY(token_mu) = 0;  // generation of the link that last saw a token

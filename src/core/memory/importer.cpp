@@ -268,6 +268,7 @@ Status Importer::set_token(const std::shared_ptr<Import>& import, const access::
       trace(kFacTok, kWarn, "CMI_SEG_TOKEN: stores under the old token were lost");
     }
   }
+  std::optional<Import::Sweep> sweep;
   for (Backoff backoff;; backoff.pause()) {
     Guard g(imp.token_mu);
     Guard verdict(imp.verdict_mu);
@@ -290,15 +291,12 @@ Status Importer::set_token(const std::shared_ptr<Import>& import, const access::
     if (before != ImportState::kRemoved && before != ImportState::kGone) {
       imp.state.store(ImportState::kUsable);
     }
-    ++imp.sweeps;
+    sweep.emplace(imp);
     break;
   }
   // What is cached under the old token may be more than the new one allows. Nothing is lost by it.
   if (imp.ready.load(std::memory_order_acquire)) invalidate(import, {0, imp.pages});
-  {
-    Guard verdict(imp.verdict_mu);
-    --imp.sweeps;
-  }
+  sweep.reset();
   // Presented now, so that a revoked token is known at the first access, cached pages or not; an
   // unreachable home is that access's business.
   if (auto session = imp.link->session(deadline); session != nullptr) {

@@ -245,7 +245,7 @@ class Importer {
   struct Batch {
     uint64_t seq = 0;
     std::shared_ptr<Import> import;
-    uint64_t token = 0;         // that was in force when it began
+    uint64_t token = 0;         // that had been presented when it began
     std::atomic<int> parts{1};  // the collector, and one for each message
     std::atomic<bool> failed{false};
     fabric::Op done;

@@ -177,7 +177,7 @@ void Home::put_in_flux(Segment& s, const ContextId& except, std::vector<PageRang
   for (const PageRange& r : pages) s.in_flux.add(r);
   fault_point("in_flux_before_told");
   for (auto& h : s.holders) {
-    if (h.token == 0 || h.client == except) continue;
+    if (!h.loads() || h.client == except) continue;
     tell_ranges(p, s, h, NoticeType::kInFlux, pages);
   }
   flux_changed(s, p);

@@ -3,6 +3,7 @@
 // waiting for our answer.
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
@@ -80,9 +81,15 @@ void Importer::on_notice(const ContextId& home, uint64_t secret, uint64_t number
       // A late copy of a notice for a token that has been replaced since. Its answer says that
       // nobody loads any more what was cached under that; until that is so, it is let fall and told
       // again.
-      Guard g(imp->verdict_mu);
-      if (imp->sweeps != 0) return;
-      return parts_.server.ack(home, secret, number);
+      {
+        Guard g(imp->verdict_mu);
+        if (imp->sweeps != 0) return;
+      }
+      // Its key is idle once another one has been asked for.
+      if (imp->presented_id.load() == imp->token_id.load()) {
+        return parts_.server.ack(home, secret, number);
+      }
+      break;
     }
     case NoticeType::kRemoved: {
       const auto how = in.get<uint8_t>();
@@ -333,19 +340,19 @@ bool Importer::end_import(const std::shared_ptr<Import>& imp, ImportState state,
   // Begun before anybody can see the new state, so that a report of what is lost waits for us.
   auto batch = begin_batch(imp);
   bool ends = true;
+  std::optional<Import::Sweep> sweep;
   {
     Guard g(imp->verdict_mu);
     ends = state != ImportState::kRevoked || token == imp->token_id.load() ||
            fault_point_fails("mutate_verdict_on_any_token");
     // Only upwards: a removed segment is not merely revoked, a gone one stays gone.
     if (ends && imp->state.load() < state) imp->state.store(state, std::memory_order_seq_cst);
-    if (ends) ++imp->sweeps;
+    if (ends) sweep.emplace(*imp);
   }
   if (ends) {
     fault_point("end_before_drop");
     if (imp->ready.load(std::memory_order_acquire)) drop_all(imp);
-    Guard g(imp->verdict_mu);
-    --imp->sweeps;
+    sweep.reset();
   }
   end_part(batch);
   return ends;

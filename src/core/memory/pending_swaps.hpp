@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -37,7 +38,7 @@ class PendingSwaps {
       return *it;
     }
     std::erase_if(swaps_, [](const PendingSwap& p) { return p.request == nullptr; });
-    if (swaps_.size() == kMost) swaps_.erase(swaps_.begin());
+    if (swaps_.size() == kMost) make_room(call);
     swaps_.emplace_back().call = call;
     return swaps_.back();
   }
@@ -53,6 +54,14 @@ class PendingSwaps {
   }
 
  private:
+  // Calls that were left by a jump. The stack grows downwards: what lies below a call that begins
+  // is over, unless the call is on another stack than it, an alternate one for signals.
+  void make_room(const void* call) {
+    std::erase_if(swaps_,
+                  [&](const PendingSwap& p) { return std::less<const void*>()(p.call, call); });
+    if (swaps_.size() == kMost) swaps_.erase(swaps_.begin());
+  }
+
   static constexpr size_t kMost = 8;  // handlers that swap do not nest deeper than that
   std::vector<PendingSwap> swaps_;    // the oldest first
 };

@@ -326,7 +326,6 @@ void Home::tick(Nanos t) {
       if (s.owned && s.held() && scans_.size() < kMaxTimerScans) scan_and_publish(s);
       if (!s.owned) send_stored(s);  // what does not fit goes with the next
     }
-    look_at_buried(t);
     if (unseen_lists_) {
       unseen_lists_ = false;
       for (auto& [id, s] : segments_) remind_watchers(s, t, &done);

@@ -68,6 +68,9 @@ bool Importer::session_key(Import& imp, fabric::Session& session, fabric::Remote
     if (!answer) return false;
     Reader in(*answer);
     const auto status = static_cast<WireStatus>(in.get<uint8_t>());
+    if (status == WireStatus::kOk || status == WireStatus::kBreakUnheard) {
+      imp.presented_id.store(imp.token.id, std::memory_order_release);
+    }
     if (status == WireStatus::kBreakUnheard) {
       imp.wait_for_change(seen, kBreakNap);  // the notice is on its way
       return false;
@@ -167,8 +170,10 @@ bool Importer::adopt_token(const std::shared_ptr<Import>& imp, Deadline deadline
   if (version != imp->adopted_version) {
     auto token = access::decode_token(bytes->data());
     if (!token) return false;
+    const Status set = set_token(imp, *token, deadline);
+    if (set == Status::kReconfig) return false;  // not yet
     imp->adopted_version = version;
-    if (!ok(set_token(imp, *token, deadline))) return false;
+    if (!ok(set)) return false;
   }
   // Not before: until here nobody accesses anything under the old one.
   if (imp->tokens_taken.load() != told) imp->tokens_taken.store(told, std::memory_order_release);
@@ -193,7 +198,7 @@ Exception Importer::explain(Import& imp, Deadline deadline, Break* brk) {
   const ImportState state = imp.state.load();
   if (state == ImportState::kGone) return Exception::kSinval;
   if (state == ImportState::kNoToken || state == ImportState::kRevoked) return Exception::kToken;
-  const uint64_t token = imp.token_id.load(std::memory_order_acquire);
+  const uint64_t token = imp.presented_id.load(std::memory_order_acquire);
   std::byte buf[12];
   Writer out(buf);
   out.put(imp.rseg.uid);

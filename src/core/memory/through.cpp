@@ -96,11 +96,11 @@ Exception Importer::ask_through(const std::shared_ptr<Import>& holder, RequestTy
   Import& imp = *holder;
   for (;;) {
     Exception e = Exception::kNone;
-    const uint64_t token = imp.token_id.load(std::memory_order_acquire);
     auto session = imp.link->session(deadline);
     fabric::RemoteKey key;
     // The home takes accesses of those alone who have presented a token.
     if (session != nullptr && session_key(imp, *session, &key, deadline)) {
+      const uint64_t token = imp.presented_id.load(std::memory_order_acquire);
       std::shared_ptr<fabric::Request> request;
       if (owed != nullptr && owed->request != nullptr) {
         // One that has ended without an answer has no more to say, and is made again.

@@ -22,7 +22,7 @@ std::shared_ptr<Importer::Batch> Importer::begin_batch(const std::shared_ptr<Imp
   fault_point("batch_begun");
   auto b = std::make_shared<Batch>();
   b->import = imp;
-  b->token = imp->token_id.load(std::memory_order_acquire);
+  b->token = imp->presented_id.load(std::memory_order_acquire);
   b->done.begin();
   Guard g(batches_mu_);
   b->seq = next_batch_++;
