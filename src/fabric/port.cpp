@@ -119,7 +119,7 @@ void Port::send(Peer peer, const Frame& frame) {
     if (known == known_.end() || known->second.uses == 0) return;
     Known& k = known->second;
     const size_t size = kFrameHeader + frame.payload.size();
-    if (answering_ && (k.letters >= kMostLetters || k.bytes + size > kMostBytes)) return;
+    if (backlog_limited_ && (k.letters >= kMostLetters || k.bytes + size > kMostBytes)) return;
     letter = take_letter();
     ++k.letters;
     k.bytes += size;

@@ -30,9 +30,9 @@ class Port {
   // So is what is for a peer that has been removed.
   void send(Peer peer, const Frame& frame);
   // From here on what is for a peer who does not read is dropped as well: what he asks for anew,
-  // again and again, would be copied as often. Not for requests, which are bounded by a link's
-  // window.
-  void be_answering() { answering_ = true; }
+  // again and again, would be copied as often. Not for a port of requests: their number is bounded
+  // by the link's window, and what is dropped would be asked again one by one.
+  void limit_backlog() { backlog_limited_ = true; }
   // Retries what was told "again". Cheap when there is nothing. Returns letters accepted.
   int pump();
   bool idle() const { return waiting_count_.load(std::memory_order_relaxed) == 0; }
@@ -40,7 +40,7 @@ class Port {
  private:
   static constexpr Nanos kLetterLife = 10 * kSecond;
   static constexpr int kAttempts = 3;  // of one letter, when the provider said it failed
-  // For one peer, waiting or with the provider: the answers of a link's whole window, and notices.
+  // The backlog of one peer: room for the answers to a link's whole window, and for notices.
   static constexpr size_t kMostLetters = 32768, kMostBytes = size_t{64} << 20;
   static constexpr size_t kSpare = 1024;  // letters that keep their memory
   struct Letter {
@@ -58,6 +58,7 @@ class Port {
     std::vector<std::byte> address;
     int uses = 0;       // by who sends to it
     int under_way = 0;  // letters that the provider has, or is given
+    // Letters to it and their bytes, waiting and under way; and how many of them wait.
     size_t letters = 0, bytes = 0, waiting = 0;
   };
 
@@ -73,8 +74,8 @@ class Port {
   Post try_post(Letter& letter);
 
   std::unique_ptr<Endpoint> endpoint_;
-  bool answering_ = false;  // set before the first letter
-  Mutex mu_;                // leaf; never held across a call into the provider's poll
+  bool backlog_limited_ = false;  // set before the first letter
+  Mutex mu_;                      // leaf; never held across a call into the provider's poll
   std::vector<std::unique_ptr<Letter>> all_ CMI_GUARDED_BY(mu_);
   std::vector<Letter*> free_ CMI_GUARDED_BY(mu_);
   std::deque<Letter*> waiting_ CMI_GUARDED_BY(mu_);  // in order per peer

@@ -25,7 +25,7 @@ Result<std::unique_ptr<Server>> Server::open(std::vector<Fabric*> fabrics, Conte
     auto door = Port::open(*fabric, *s);
     if (!door) return door.status();
     s->doors_.push_back(door.take());
-    s->doors_.back()->be_answering();
+    s->doors_.back()->limit_backlog();
   }
   return s;
 }
@@ -166,7 +166,7 @@ void Server::hello(size_t via, const Frame& f) {
     return;
   }
   serving->port = port.take();
-  serving->port->be_answering();
+  serving->port->limit_backlog();
   auto peer = serving->port->add(initiator);
   if (!peer) return drop();
   auto door_peer = doors_[via]->add(client_door);

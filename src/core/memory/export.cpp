@@ -205,8 +205,8 @@ void Home::removed(int32_t id, Deadline deadline) {
     settle_quiesce(*s, &done);
     const bool gone = !info || info->attachments == 0;
     recount(*s, was_held);
-    // Who has no token stores nothing, so its answer is not waited for. It is told all the same: no
-    // event may name the segment any more.
+    // Who has no token, and knows it, uses nothing, so its answer is not waited for. It is told all
+    // the same: no event may name the segment any more.
     auto unawaited = std::make_shared<Publication>();
     unawaited->waiting = 1;
     unawaited->done.begin();

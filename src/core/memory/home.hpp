@@ -264,7 +264,7 @@ class Home {
     std::map<uint64_t, Token> tokens;
     std::vector<Holder> holders;
     std::vector<ContextId> keyed;  // clients that have had a session key
-    bool had_token = false;
+    bool had_token = false;        // so that somebody may write to its memory past us
     Directory directory;
     std::vector<HomeView> views;
     std::vector<ForeignView> foreign;
@@ -336,7 +336,7 @@ class Home {
   bool still_adopted(Segment& s, HomeView& v, size_t offset) CMI_REQUIRES(mu_);
   Status give_back(int32_t id, const View& view, bool leave_broken) CMI_EXCLUDES(mu_);
 
-  // home_buried.cpp
+  // home_buried.cpp. The memory of a segment that goes, while somebody may still write to it.
   void note_key(Segment& s, const ContextId& client) CMI_REQUIRES(mu_);
   void bury(Segment& s) CMI_REQUIRES(mu_);
   void unbury() CMI_EXCLUDES(mu_);

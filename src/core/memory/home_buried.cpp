@@ -1,7 +1,7 @@
 // The memory of segments that are gone. Over providers that read and write in software an operation
 // in mid-payload outlives its registration, and who has answered that it uses the segment no more
-// may have lied: what such a one would reach is nobody else's for long. Its connections are closed
-// before the addresses are used again.
+// may have lied. So nothing else gets the addresses that such an operation would reach for a long
+// time, and the connections that it may have come by are closed before.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -17,6 +17,7 @@ constexpr size_t kMostBuried = 256;
 constexpr uint64_t kMostAddresses = uint64_t{1} << 43;  // a sixteenth of what a process has
 }  // namespace
 
+// Only who has a session by now can have an operation under way.
 void Home::note_key(Segment& s, const ContextId& client) {
   if (std::find(s.keyed.begin(), s.keyed.end(), client) != s.keyed.end()) return;
   if (s.keyed.size() >= 2 * fabric::kMaxClients) {

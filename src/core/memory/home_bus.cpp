@@ -184,7 +184,7 @@ void Home::on_datagram(node::Node::Datagram d) {
         break;
       case kBusUnview:
       case kBusBarrier: {
-        // Asked again while the first time is still waited for.
+        // Asked again while the first answer is still to come: that one will do.
         const BusQuestion asked{d.from, question};
         if (std::count(awaited_.begin(), awaited_.end(), asked) != 0) break;
         awaited_.push_back(asked);

@@ -139,7 +139,7 @@ std::shared_ptr<Home::Publication> Home::publish(Segment& s, const ContextId& ex
   return p;
 }
 
-// The importer has taken all pages out of use.
+// The importer has taken all that it had cached out of use.
 void Home::heard(const Notice& revocation) {
   Segment* s = find_uid(revocation.uid);
   if (s == nullptr) return;
