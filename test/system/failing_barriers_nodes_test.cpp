@@ -138,6 +138,29 @@ TEST_SUITE("failing_barriers") {
     }
     stalled.signal(SIGCONT);
   }
+
+  // CMI_ERR_HW of a swap would mean that it may have been made.
+  TEST_CASE("a_swap_before_which_this_side_has_lost_stores_says_store_and_is_not_made") {
+    Cluster cluster;
+    Process& stalled = cluster.spawn("stalled", {{"CMI_DEAD_AFTER", "3600000"}});
+    Process& good = cluster.spawn("good");
+    const Export far = export_consistent(stalled);
+    const Export near = export_consistent(good);
+    Env env = importer(";link_no_endpoint#3+=fail");
+    env.emplace_back("CMI_DEAD_AFTER", "2000");
+    Process& peer = cluster.spawn("peer", env);
+    const Import lost = import_segment(peer, far);
+    const Import kept = import_segment(peer, near);
+    REQUIRE(load(peer, lost.at).value == 0);
+    stalled.stop();
+    REQUIRE(store(peer, lost.at, 1).cause() == Fault::kNone);
+    const Swap denied = atm_cas(peer, kept.at, 0, 5);
+    CHECK_MESSAGE(denied.answer.failed(CMI_ERR_STORE), denied.answer);
+    CHECK(load(good, near.at).value == 0);
+    CHECK(atm_cas(peer, kept.at, 0, 5).swapped);
+    CHECK(load(good, near.at).value == 5);
+    stalled.signal(SIGCONT);
+  }
 }
 
 }  // namespace

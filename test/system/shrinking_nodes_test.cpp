@@ -78,9 +78,14 @@ TEST_SUITE("shrinking") {
     auto asking = third.start(error_of_info, s.exported.seg);
     CHECK(shrinking.get().failed(CMI_ERR_RECONFIG));
     CHECK(asking.get().failed(CMI_ERR_RECONFIG));
+    CHECK(seg_rm(s.home, s.exported.seg).failed(CMI_ERR_RECONFIG));
     s.let_go(making);
     CHECK(s.home.run(error_of_break, s.exported.seg).ok());
     CHECK(third.run(error_of_info, s.exported.seg).ok());
+    // Nothing was done of the removal that failed, so all of it is left to do.
+    REQUIRE(load(s.peer, s.import.at).cause() == Fault::kNone);
+    CHECK(seg_rm(s.home, s.exported.seg).ok());
+    CHECK(load(s.peer, s.import.at).cause() == CMI_ERROR_SINVAL);
   }
 
   TEST_CASE("a_shrinking_that_importers_have_heard_of_is_made_whoever_has_the_registry") {

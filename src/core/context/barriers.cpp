@@ -92,6 +92,13 @@ Status Context::cflush(void* const* addrs, int32_t n, Raised* raised) {
   return status;
 }
 
+// kHw of a swap means that it may have been made, and so it says kStore of stores that were lost
+// before it, whatever has lost them.
+Status Context::barrier_before_swap() {
+  const Status s = barrier();
+  return s == Status::kHw ? Status::kStore : s;
+}
+
 Status Context::cas(uint64_t* addr, uint64_t expected, uint64_t desired, const void* call,
                     bool again, uint64_t* found, Raised* raised) {
   if (reinterpret_cast<uintptr_t>(addr) % 8 != 0 || found == nullptr) {
@@ -108,7 +115,7 @@ Status Context::cas(uint64_t* addr, uint64_t expected, uint64_t desired, const v
     // Everything before it is globally visible before the swap is. Of one that has been sent
     // already that was so, and whatever has been lost since, it may have been made.
     if (!pending.is_sent(view->import)) {
-      if (Status s = barrier(); !ok(s)) return s;
+      if (Status s = barrier_before_swap(); !ok(s)) return s;
     }
     memory::count(stats.cas_calls);
     bool unknown = false;
@@ -128,7 +135,7 @@ Status Context::cas(uint64_t* addr, uint64_t expected, uint64_t desired, const v
     *raised = {memory::Exception::kAccess, false, addr, seg};
     return Status::kOk;
   }
-  if (Status s = barrier(); !ok(s)) return s;
+  if (Status s = barrier_before_swap(); !ok(s)) return s;
   memory::count(stats.cas_calls);
   auto was = engine_->home().cas(seg, offset, expected, desired, Deadline::in(longest_wait()));
   if (was.status() == Status::kReconfig || was.status() == Status::kBound) {

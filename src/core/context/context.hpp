@@ -130,6 +130,7 @@ class Context : private events::Host {
 
  private:
   Status barrier(memory::LossMark& mark);
+  Status barrier_before_swap();
   // What the registry says of a segment. kInval: there is none; kReconfig: the registry was not to
   // be had.
   Result<node::SegmentInfo> known(int32_t seg);

@@ -15,6 +15,8 @@ constexpr int32_t kSegGetFlags = CMI_SEG_NORESERVE | CMI_SEG_LOCK | CMI_SEG_LARG
                                  CMI_SEG_CLIENT_INCONSIST;
 // Of memory that the client has already.
 constexpr int32_t kNotInPlace = CMI_SEG_LOCK | CMI_SEG_LARGE_PAGES | CMI_SEG_EXTENSIBLE;
+
+constexpr const char* kRegistryHeld = "a process of this node holds its registry and does not run";
 }  // namespace
 
 Result<int32_t> Context::seg_getva(void* va, size_t size, int32_t flags) {
@@ -105,7 +107,7 @@ Result<node::SegmentInfo> Context::known(int32_t seg) {
   if (info) return info;
   return because(info.status(), info.status() == Status::kInval
                                     ? "no such segment on this node"
-                                    : "a process of this node holds its registry and does not run");
+                                    : kRegistryHeld);
 }
 
 Result<void*> Context::seg_at(int32_t seg, void* addr, int32_t flags) {
@@ -217,9 +219,13 @@ void Context::leave_import_if_unused(int32_t seg) {
 }
 
 Status Context::seg_remove(int32_t seg) {
-  auto info = node_->find(seg);
-  if (!info) return node_->remove(seg);  // it knows whether it was ours: a second time is fine
-  if (Status s = node_->remove(seg); !ok(s)) return because(s, "another process made it");
+  const auto info = known(seg);
+  // Gone: the node knows whether it was ours, and a second time is fine.
+  if (info.status() == Status::kInval) return node_->remove(seg);
+  if (!info) return info.status();
+  if (Status s = node_->remove(seg); !ok(s)) {
+    return because(s, s == Status::kPerm ? "another process made it" : kRegistryHeld);
+  }
   events_->forget(seg);
   if (info->kind == node::SegmentKind::kHome) {
     engine_->home().removed(seg, Deadline::in(kRevokeTimeout));
