@@ -19,6 +19,9 @@
  *   process's context is CMI_ERR_INVAL and is not followed; an unregistered thread is CMI_ERR_INIT
  *   (ini_th() excepted); then the arguments. "Errors" below lists these only where they mean more
  *   than that.
+ * - Most calls look into what the processes of the node share. Where one of these holds what a call
+ *   needs and does not run, as when it is stopped, the call gives up after 5 s, has done nothing,
+ *   and fails with CMI_ERR_RECONFIG: try again later. "Errors" below does not repeat this, either.
  * - A child of fork() has no context: there every call with the parent's fails with CMI_ERR_INIT,
  *   and the views of segments are not mapped. The parent goes on as before. The child may begin a
  *   context of its own with cmi_ini().
@@ -31,15 +34,20 @@
  *   CMI_FAULT        "signal" (default) or "thread": how faults on imported segments are taken.
  * With "thread" system calls may be given their addresses (else they fail with EFAULT where a page
  * is not cached); where the process may not have that, cmi_ini() fails with CMI_ERR_NOTSUPP
- *   CMI_KERNEL       use only what Linux of this version has, as 6.1; default: all that there is
+ *   CMI_KERNEL       use only what Linux of this version has, as 6.1, at least 5.19; default: all
+ *                    that there is
  *   CMI_NODE         name of the node; two names on one machine are two nodes; default: the machine
- *   CMI_RUNTIME_DIR  where the node keeps its shared state, on a tmpfs (else CMI_ERR_NOTSUPP);
- *                    default: a folder of the user's in /dev/shm, mode 0700
+ *   CMI_RUNTIME_DIR  where the node keeps its shared state, on a tmpfs (else CMI_ERR_NOTSUPP): a
+ *                    folder of the effective user's with mode 0700 (else CMI_ERR_PERM), or one that
+ *                    is not there yet, and is made, in a folder that is (else CMI_ERR_INVAL);
+ *                    default: /dev/shm/cmi-UID
  *   CMI_MEM_MAX      memory that segments may take on this node; default: half of the RAM
  *   CMI_DEAD_AFTER   milliseconds of silence after which a peer counts as dead, 1000 to 3600000;
  *                    default: 10000
  *   CMI_TRACE        facility[,facility]:level, as if set in cmi_cbs; default: off
  *   CMI_TRACE_FILE   where trace lines go without callbacks; default: standard error
+ *   CMI_FAULT_POINT  makes the library fail on purpose, for its tests: never set it in production
+ *   CMI_FAULT_COUNT  likewise: a file in which tests count what they have come by
  */
 #ifndef CMI_H
 #define CMI_H
@@ -162,10 +170,10 @@ typedef enum cmi_error {
   CMI_ERR_NOTSUPP = 5,              /**< not supported by this version, platform or process */
   CMI_ERR_NOTSUP = CMI_ERR_NOTSUPP, /**< another spelling */
   CMI_ERR_BOUND = 6,                /**< exists already, and there can be one only */
-  CMI_ERR_HW = 7,                   /**< a fault of the local hardware */
+  CMI_ERR_HW = 7,                   /**< a fault of the local hardware, provider or network */
   CMI_ERR_STORE = 8,                /**< stores were lost on the way to their home */
-  CMI_ERR_RECONFIG = 9              /**< quiesced, or the home or the node's registry does not
-                                         answer; try again later */
+  CMI_ERR_RECONFIG = 9              /**< quiesced, or a process of this node holds what is needed
+                                         and does not run; try again later */
 } cmi_error;
 
 /*
@@ -336,12 +344,13 @@ struct cmi_cfg_cache {
    * the default of later imports; GET with it is CMI_ERR_INVAL.
    */
   cmi_seg seg_hndl;
-  size_t mpool_sz; /**< bytes of local cache; has an effect on imports, is kept for others */
+  size_t mpool_sz; /**< bytes of local cache, > 0; has an effect on imports, is kept for others */
 };
 
 /** CMI_CTL_RECONF_TOUT. */
 struct cmi_cfg_rcfg {
-  uint32_t rcfg_tout; /**< ms until an access to an unreachable home raises TRANSIENT; > 0 */
+  /** ms until an access to an unreachable home raises TRANSIENT; > 0; 1000 unless it is set */
+  uint32_t rcfg_tout;
 };
 
 /** CMI_CTL_NODE_CMAP_GET. */
@@ -579,6 +588,9 @@ typedef int cmi_fn_fini(cmi_ctxt* ctxt);
  * Opens (enable not 0) or closes (0) imported segments to loads, stores and atm_cas() of the
  * calling thread; outside they raise CMI_ERROR_ENABLE. Threads start closed. Saying it twice is no
  * error. Segments attached on their home node are not affected. [libcmi(3), cmi_enb]
+ * It is looked at when an access faults. So a closed thread still reaches what an open one of its
+ * process has mapped of cached imports, and nothing while no thread is open; a context with
+ * CMI_CAP_THREAD_ENABLE has no such gap.
  * Errors: CMI_ERR_NOMEM.
  */
 typedef int cmi_fn_cmi_enb(cmi_ctxt* ctxt, int enable);
@@ -605,10 +617,11 @@ typedef int cmi_fn_attr_get(cmi_ctxt* ctxt, cmi_seg seg, int32_t cmd, void* optv
  * their context and are shared by processes of one effective user, until they are deleted and the
  * last segment made from them is gone.
  * NODE_CMAP_GET is answered by one event for each request, after rcfg_tout and a moment at most.
- * Errors: CMI_ERR_INVAL, unknown command, bad operand, cmap_reqid or rcfg_tout of 0, a reservation
- * that is less than what is in use, a key that is unknown or deleted, nothing to delete, an invalid
- * node address; CMI_ERR_NOMEM, more reserved than is available, or too many maps wait to be taken;
- * CMI_ERR_PERM, somebody else's segment or reservation; CMI_ERR_NOTSUPP, the platform cannot.
+ * Errors: CMI_ERR_INVAL, unknown command, bad operand, cmap_reqid, rcfg_tout or mpool_sz of 0, a
+ * reservation that is less than what is in use, a key that is unknown or deleted, nothing to
+ * delete, an invalid node address; CMI_ERR_NOMEM, more reserved than is available, the node has 64
+ * reservations, or too many maps wait to be taken; CMI_ERR_PERM, somebody else's segment or
+ * reservation; CMI_ERR_NOTSUPP, the platform cannot.
  */
 typedef int cmi_fn_cmi_ctl(cmi_ctxt* ctxt, int32_t cmd, cmi_ctl_cfg* cfg);
 
@@ -643,7 +656,9 @@ typedef cmi_seg cmi_fn_seg_get(cmi_ctxt* ctxt, size_t size, int32_t flags);
  * Returns: the address of the view, or NULL.
  * Errors: CMI_ERR_INVAL, unknown or removed segment, or misaligned address; CMI_ERR_NOTSUPP,
  * unknown flag; CMI_ERR_NOMEM, out of memory, or part of the range is in use (nothing is ever
- * mapped over); CMI_ERR_PERM, no access to the segment; CMI_ERR_RECONFIG, it is quiesced.
+ * mapped over); CMI_ERR_PERM, no access to the segment; CMI_ERR_RECONFIG, it is quiesced: try again
+ * after CMI_EVENT_RESUME; or as for all calls, also where the process that made it does not answer
+ * within CMI_CTL_RECONF_TOUT.
  */
 typedef void* cmi_fn_seg_at(cmi_ctxt* ctxt, cmi_seg seg, void* addr, int32_t flags);
 
@@ -669,7 +684,10 @@ typedef int cmi_fn_seg_dt(cmi_ctxt* ctxt, cmi_seg seg, void* addr);
  * Errors: CMI_ERR_INVAL, unknown segment or command, ds is NULL, the token is damaged or another
  * segment's, seg is not an import (TOKEN), not extensible (BRK), beyond its size (BRK), or a range
  * is misaligned, too long or not in a view (CHECK, RECO); CMI_ERR_PERM, another process's segment,
- * or the token is for another node; CMI_ERR_NOMEM, no memory for the new break.
+ * or the token is for another node; CMI_ERR_NOMEM, no memory for the new break, or the node's
+ * registry was held from the middle of the call on: the break is as before (BRK); or no memory to
+ * open what was recovered, of which CHECK tells the rest (RECO); CMI_ERR_RECONFIG, the former token
+ * has not ended within CMI_CTL_RECONF_TOUT, the new one is not set (TOKEN); or as for all calls.
  */
 typedef int cmi_fn_seg_ctl(cmi_ctxt* ctxt, cmi_seg seg, int32_t cmd, cmi_ds* ds);
 
@@ -702,8 +720,9 @@ typedef int cmi_fn_rseg_del(cmi_ctxt* ctxt, cmi_rseg* rseg);
  *   rseg  the bytes of the handle, received from its maker
  * Returns: the segment's id, or CMI_SEG_INVALID.
  * Errors: CMI_ERR_INVAL, damaged handle, removed segment, a conflict of cached with write-through,
- * the home has ended, or it cannot be reached: not within the reconfiguration timeout, or, where
- * its door answers, not within 5 s either; CMI_ERR_NOMEM, too many imports, no memory or no
+ * a write-through segment without CMI_CAP_WRITE_THROUGH here, the home has ended, no provider is
+ * common to both sides, or the home cannot be reached: not within the reconfiguration timeout, or,
+ * where its door answers, not within 5 s either; CMI_ERR_NOMEM, too many imports, no memory or no
  * descriptors; CMI_ERR_PERM, not allowed.
  */
 typedef cmi_seg cmi_fn_seg_imp(cmi_ctxt* ctxt, cmi_rseg* rseg);
@@ -719,7 +738,8 @@ typedef cmi_seg cmi_fn_seg_imp(cmi_ctxt* ctxt, cmi_rseg* rseg);
  * until tok_del() or the end of the segment.
  * Errors: CMI_ERR_INVAL, unknown, imported or removed segment, bad address, no right or an unknown
  * one; CMI_ERR_BOUND, the node has a token for it already (never with CMI_NADDR_ANY); CMI_ERR_PERM,
- * another process's segment; CMI_ERR_NOMEM, too many tokens or no memory.
+ * another process's segment; CMI_ERR_NOMEM, too many tokens or no memory; CMI_ERR_HW, the provider
+ * cannot register the memory; CMI_ERR_NOTSUPP, its keys are longer than 64 bytes.
  */
 typedef cmi_token* cmi_fn_tok_new(cmi_ctxt* ctxt, cmi_seg seg, cmi_naddr* naddr, cmi_acc flags);
 
@@ -742,12 +762,14 @@ typedef int cmi_fn_tok_del(cmi_ctxt* ctxt, cmi_token* tok);
  *   rval    out: what *addr was, so that *rval == cmpval means swapped; an address in private
  *           memory
  * Errors: CMI_ERR_INVAL, misaligned, in no view, or rval is NULL; CMI_ERR_STORE, stores made before
- * it could not be brought home, and nothing was swapped; CMI_ERR_HW, the connection ended so that
- * nobody knows whether the words were swapped (an exception first, if there is more to say than
- * that: a handler that leaves it for good does not know either). What the segment does not allow,
- * and a home that does not answer within CMI_CTL_RECONF_TOUT, is an exception in
- * the caller: CMI_ERROR_ACCESS for a read-only view or a token without CMI_ACC_ATOMIC, and the
- * others as for a load.
+ * it could not be brought home, whatever has lost them, and nothing was swapped; CMI_ERR_HW, the
+ * connection ended, or memory ran out, so that nobody knows whether the words were swapped (an
+ * exception first, if there is more to say than that: a handler that leaves it for good does not
+ * know either); CMI_ERR_NOMEM, no memory, or, in an extensible segment that another process of this
+ * node made, the registry stayed held, and nothing was swapped. What the segment does not allow,
+ * and a home that does not answer within CMI_CTL_RECONF_TOUT, is an exception in the caller:
+ * CMI_ERROR_ACCESS for a read-only view or a token without CMI_ACC_ATOMIC, and the others as for a
+ * load.
  */
 typedef int cmi_fn_atm_cas(cmi_ctxt* ctxt, uint64_t* addr, uint64_t cmpval, uint64_t swpval,
                            uint64_t* rval);
@@ -759,7 +781,9 @@ typedef int cmi_fn_atm_cas(cmi_ctxt* ctxt, uint64_t* addr, uint64_t cmpval, uint
  * It waits for homes as long as they answer. One that says nothing is declared dead after
  * CMI_DEAD_AFTER; what a home that seems to live owes for 5 s longer than that counts as lost.
  * Errors: CMI_ERR_STORE, stores were lost, and the importer has an event that names them, or an
- * importer of a segment of this node does not answer; a loss is said once to each thread.
+ * importer of a segment of this node does not answer; CMI_ERR_HW, they were lost by a fault of this
+ * side, and the event is CMI_EVENT_HW; CMI_ERR_NOMEM, no memory, and what was stored may not be
+ * visible yet. A loss is said once to each thread.
  */
 typedef int cmi_fn_mb_fn(cmi_ctxt* ctxt);
 
@@ -790,14 +814,15 @@ typedef cmi_fb cmi_fn_open_fb(cmi_ctxt* ctxt);
  * them. [libcmi(3), flush_fb]
  *   epoch  what open_fb() returned to this thread
  * Errors: CMI_ERR_INVAL, not this thread's epoch; CMI_ERR_STORE, stores were lost (network, dead
- * home, revoked token, removed segment); CMI_ERR_HW, they were lost by a fault of the local
- * hardware. The importer gets CMI_EVENT_STORE_FAILURE or CMI_EVENT_HW.
+ * home, revoked token, removed segment); CMI_ERR_HW, they were lost by a fault of this side;
+ * CMI_ERR_NOMEM, no memory, and what was stored may not be visible yet. The importer gets
+ * CMI_EVENT_STORE_FAILURE or CMI_EVENT_HW.
  */
 typedef int cmi_fn_flush_fb(cmi_ctxt* ctxt, cmi_fb epoch);
 
 /**
  * Does what flush_fb() does, then closes the epoch. [libcmi(3), close_fb]
- * Errors: as flush_fb().
+ * Errors: as flush_fb(); with CMI_ERR_INVAL and CMI_ERR_NOMEM it stays open.
  */
 typedef int cmi_fn_close_fb(cmi_ctxt* ctxt, cmi_fb epoch);
 
@@ -808,8 +833,9 @@ typedef int cmi_fn_close_fb(cmi_ctxt* ctxt, cmi_fb epoch);
  * I/O or RDMA into a view, which no barrier does.
  *   vaddr    addresses in views, each stands for its line of cache_line_sz bytes
  *   addrcnt  their number, >= 0
- * Errors: CMI_ERR_INVAL, vaddr is NULL or addrcnt is negative; CMI_ERR_STORE, stores could not be
- * brought home; CMI_ERR_HW, the local hardware is faulty.
+ * Errors: CMI_ERR_INVAL, vaddr is NULL, addrcnt is negative, or an address is in no view, and
+ * nothing was flushed; CMI_ERR_STORE, stores could not be brought home; CMI_ERR_HW, they were lost
+ * by a fault of this side; CMI_ERR_NOMEM, no memory.
  */
 typedef int cmi_fn_cflush(cmi_ctxt* ctxt, void* vaddr[], int32_t addrcnt);
 
@@ -950,8 +976,10 @@ struct cmi_fns_11 {
  * Errors: CMI_ERR_NOTSUPP, another major version, or this machine has no usable userfaultfd or
  * libfabric provider (a trace line says what to do); CMI_ERR_NOMEM, out of memory or of contexts;
  * CMI_ERR_BOUND, the calling thread is registered; CMI_ERR_INVAL, alloc without free or free
- * without alloc, unknown trace facility or level, or a bad environment variable (a trace line names
- * it).
+ * without alloc, unknown trace facility or level, a bad environment variable (a trace line names
+ * it), no folder for CMI_RUNTIME_DIR to be made in, or the node is of another version of the
+ * library; CMI_ERR_PERM, CMI_RUNTIME_DIR is another user's or open to others; CMI_ERR_HW, no
+ * endpoint or socket could be opened at the address; CMI_ERR_RECONFIG, as for all calls.
  */
 CMI_EXPORT cmi_ctxt* cmi_ini(uint16_t verno, cmi_cbs* callback);
 

@@ -39,6 +39,13 @@ static void take_file(const char* dir, const char* name, const char* kind, void*
   fclose(file);
 }
 
+void leave_sign(const char* dir, const char* name) { leave_file(dir, name, "sign", "", 1); }
+
+void await_sign(const char* dir, const char* name) {
+  char sign[2];
+  take_file(dir, name, "sign", sign, sizeof sign);
+}
+
 volatile struct ledger* offer(const char* dir, const char* name) {
   /* Readers of the ledger look at nothing beyond `filled`: what a dead client has not finished does
    * no harm, and need not be recovered. */

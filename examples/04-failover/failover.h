@@ -38,6 +38,10 @@ struct found {
 };
 struct found find(const char* dir, const char* name);
 
+/* Leaves a file of this name in DIR, and waits for it. */
+void leave_sign(const char* dir, const char* name);
+void await_sign(const char* dir, const char* name);
+
 /* While `on_loss` is set, an access that cannot be served goes there with its CMI_ERROR_ code. One
  * to a home that is only silent is tried again until it can, or until the home is lost. */
 void catch_losses(void);

@@ -1,7 +1,8 @@
 /*
- * failover_client DIR: fills the ledger entry by entry, first the primary's. An access to the lost
- * primary raises an exception; the event that follows says which segments went with it. The client
- * then imports the standby's and goes on where that one stands.
+ * failover_client DIR: fills the ledger entry by entry, first the primary's, once the standby
+ * follows that. An access to the lost primary raises an exception; the event that follows says
+ * which segments went with it. The client then imports the standby's and goes on where that one
+ * stands.
  */
 #define _DEFAULT_SOURCE /* usleep, sigjmp_buf */
 #include <poll.h>
@@ -52,6 +53,7 @@ int main(int argc, char** argv) {
   must(ctxt != NULL, "cmi_ini");
   catch_losses();
   struct found primary = find(argv[1], "primary");
+  await_sign(argv[1], "followed"); /* nobody could import from a primary that is dead already */
   const int cause = sigsetjmp(on_loss, 1);
   if (cause == 0) {
     fill(primary.ledger, 0);

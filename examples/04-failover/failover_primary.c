@@ -20,7 +20,7 @@ int main(int argc, char** argv) {
   must(ctxt != NULL, "cmi_ini");
   volatile struct ledger* ledger = offer(argv[1], "primary");
   for (int tries = 0; ledger->filled < DIES_AT; tries++) {
-    must(tries < 15000, "waiting for the client");
+    must(tries < 30000, "waiting for the client, and that one for the standby");
     usleep(1000);
   }
   printf("primary: killed with %d entries or a few more\n", DIES_AT);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <deque>
 #include <list>
+#include <vector>
 
 #include "core/base/lock.hpp"
 
@@ -47,16 +48,17 @@ class SplitEndpoint final : public Endpoint, private Receiver {
   }
   int poll() override {
     advance();
-    const int events = inner_->poll();
-    if (events > 0) {
-      advance();
-      wake_sleeper();
-    }
+    int events = inner_->poll();
+    if (events > 0) advance();
+    events += complete_stopped();
+    if (events > 0) wake_sleeper();
     return events;
   }
   bool shares_queue() const override { return inner_->shares_queue(); }
   int wait_fd() const override { return inner_->wait_fd(); }
-  bool may_sleep() override { return unposted_.load() == 0 && inner_->may_sleep(); }
+  bool may_sleep() override {
+    return unposted_.load() == 0 && stopped_count_.load() == 0 && inner_->may_sleep();
+  }
   bool broken() const override { return inner_->broken(); }
   bool faulty() const override { return inner_->faulty(); }
 
@@ -102,6 +104,7 @@ class SplitEndpoint final : public Endpoint, private Receiver {
       unposted_.fetch_add(1);
     }
     advance();
+    if (stopped_count_.load() != 0) wake_sleeper();
     return Post::kPosted;
   }
 
@@ -112,32 +115,42 @@ class SplitEndpoint final : public Endpoint, private Receiver {
                : inner_->read(part.op, w.peer, w.local + part.at, len, w.key, w.offset + part.at);
   }
 
-  // Posts what the provider has room for. Posting calls nobody back: completions come from poll().
+  // Posts what the provider has room for. Posting calls nobody back, as who posts may hold locks
+  // that who is called back takes: completions come from poll(), those of what ends here as well.
   void advance() {
     if (unposted_.load() == 0) return;
+    Guard g(mu_);
+    for (auto it = wholes_.begin(); it != wholes_.end();) {
+      Whole& w = *it++;
+      while (w.next < w.what.len) {
+        const size_t len = std::min(most_, w.what.len - w.next);
+        Part& part = w.parts.emplace_back(w, w.next);
+        const Post p = post(part, len);
+        if (p != Post::kPosted) w.parts.pop_back();
+        if (p == Post::kAgain) break;
+        if (p == Post::kFailed) {
+          stop(w, Cause::kPeerLost);
+          break;
+        }
+        w.next += len;
+        ++w.flying;
+        if (w.next == w.what.len) unposted_.fetch_sub(1);
+      }
+      if (!finished(w)) continue;
+      stopped_.push_back(finish(w));
+      stopped_count_.fetch_add(1);
+    }
+  }
+  int complete_stopped() {
+    if (stopped_count_.load() == 0) return 0;
     std::vector<std::pair<Op*, Cause>> over;
     {
       Guard g(mu_);
-      for (auto it = wholes_.begin(); it != wholes_.end();) {
-        Whole& w = *it++;
-        while (w.next < w.what.len) {
-          const size_t len = std::min(most_, w.what.len - w.next);
-          Part& part = w.parts.emplace_back(w, w.next);
-          const Post p = post(part, len);
-          if (p != Post::kPosted) w.parts.pop_back();
-          if (p == Post::kAgain) break;
-          if (p == Post::kFailed) {
-            stop(w, Cause::kPeerLost);
-            break;
-          }
-          w.next += len;
-          ++w.flying;
-          if (w.next == w.what.len) unposted_.fetch_sub(1);
-        }
-        if (finished(w)) over.push_back(finish(w));
-      }
+      over.swap(stopped_);
+      stopped_count_.store(0);
     }
     for (auto [op, cause] : over) op->complete(cause);
+    return static_cast<int>(over.size());
   }
 
   void stop(Whole& w, Cause cause) CMI_REQUIRES(mu_) {
@@ -169,6 +182,9 @@ class SplitEndpoint final : public Endpoint, private Receiver {
   Mutex mu_;  // over posting, never over a poll
   std::list<Whole> wholes_ CMI_GUARDED_BY(mu_);
   std::atomic<int> unposted_{0};  // wholes of which something is not posted yet
+  // Ended while they were being posted; completed by the next poll.
+  std::vector<std::pair<Op*, Cause>> stopped_ CMI_GUARDED_BY(mu_);
+  std::atomic<int> stopped_count_{0};
   std::unique_ptr<Endpoint> inner_;
 };
 

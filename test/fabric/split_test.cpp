@@ -70,6 +70,27 @@ TEST_CASE("a_long_operation_that_is_refused_in_its_middle_fails_as_a_whole_and_s
   }
 }
 
+// Who posts may hold a lock that who is called back takes.
+TEST_CASE("a_long_operation_that_the_provider_does_not_take_ends_with_the_next_look") {
+  for (size_t taken : {size_t{0}, size_t{1}}) {
+    CAPTURE(taken);
+    FakeModes modes;
+    modes.posts = taken;
+    Two two(modes);
+    std::vector<std::byte> in(3 * kMost);
+    std::atomic<int> called = 0;
+    Op op([](Op& o) { static_cast<std::atomic<int>*>(o.user)->fetch_add(1); }, &called);
+    REQUIRE(two.client->endpoint->read(op, two.client->peer, in.data(), in.size(), two.key(), 0) ==
+            fabric::Post::kPosted);
+    CHECK(called == 0);
+    if (taken == 0) CHECK_FALSE(two.client->endpoint->may_sleep());  // nothing else would wake it
+    const Deadline deadline = Deadline::in(kPatience);
+    while (called == 0 && !deadline.passed()) two.client->endpoint->poll();
+    CHECK(called == 1);
+    CHECK(op.cause() != Cause::kOk);
+  }
+}
+
 TEST_CASE("a_long_operation_toward_a_stopped_peer_is_over_when_that_goes_on") {
   Two two;
   std::vector<std::byte> in(kBytes);

@@ -193,6 +193,36 @@ TEST_SUITE("context") {
     CHECK(seg_get(process, kPage).ok());
   }
 
+  // Whoever forks while another thread makes the context has a child that knows nothing of it.
+  TEST_CASE("a_child_that_is_forked_beside_cmi_ini_may_begin_a_context_of_its_own") {
+    Cluster cluster;
+    Process& process =
+        cluster.spawn_bare("home", {{"CMI_FAULT_POINT", "node.join.published=delay:300000"}});
+    const int failed = process.run([] {
+      std::atomic<bool> made = false;
+      std::thread maker([&] {
+        cmi_ctxt* const c = cmi_ini(CMI_VERNO, nullptr);
+        made = true;
+        if (c != nullptr) CMIFN(c, 10, fini)(c);
+      });
+      int bad = 0;
+      while (!made) {
+        const pid_t child = ::fork();
+        if (child == 0) {
+          ::alarm(20);
+          cmi_ctxt* const c = cmi_ini(CMI_VERNO, nullptr);
+          ::_exit(c != nullptr && CMIFN(c, 10, fini)(c) == 0 ? 0 : 1);
+        }
+        int status = -1;
+        ::waitpid(child, &status, 0);
+        bad += status != 0;
+      }
+      maker.join();
+      return bad;
+    });
+    CHECK(failed == 0);
+  }
+
   // Which threads of the process are the library's own is counted by the library: the child must
   // not count its parent's, or one of two threads would take itself for the only one.
   TEST_CASE("a_context_of_a_forked_child_counts_its_own_threads") {

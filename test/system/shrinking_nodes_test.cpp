@@ -85,7 +85,7 @@ TEST_SUITE("shrinking") {
     // Nothing was done of the removal that failed, so all of it is left to do.
     REQUIRE(load(s.peer, s.import.at).cause() == Fault::kNone);
     CHECK(seg_rm(s.home, s.exported.seg).ok());
-    CHECK(load(s.peer, s.import.at).cause() == CMI_ERROR_SINVAL);
+    CHECK(load(s.peer, s.import.at).cause() == CMI_ERROR_TOKEN);
   }
 
   TEST_CASE("a_shrinking_that_importers_have_heard_of_is_made_whoever_has_the_registry") {

@@ -286,7 +286,8 @@ def parse_arguments():
     parser.add_argument("--ran", type=Path, nargs="+", action="extend",
                         help="from ctest --output-junit: each named test must have run and passed")
     parser.add_argument("--build", type=Path,
-                        help="build folder: each named test must be registered")
+                        help="build folder: each named test must be registered "
+                             "(default build/debug, where it is and nothing --ran)")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--update", action="store_true")
     return parser.parse_args()
@@ -303,6 +304,9 @@ def main():
     else:
         print(f"the specification is not in {options.spec}: using {options.statements.name}")
         statements = read_list(options.statements)
+    debug = ROOT / "build" / "debug"
+    if not options.ran and not options.build and (debug / "CTestTestfile.cmake").is_file():
+        options.build = debug
     if options.list:
         for s in statements.values():
             print(f"{s.ident}\t{s.file}:{s.line}\t{s.section}\t{s.text}")

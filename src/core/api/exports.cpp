@@ -49,7 +49,12 @@ extern "C" cmi_error cmi_get_error(cmi_ctxt*) { return context::t_error; }
 
 static int barrier_of_process(const char* macro) {
   trace(kFacMem, kHighest, "{}()", macro);
-  const Status s = context::barrier_here();
+  Status s;
+  try {
+    s = context::barrier_here();
+  } catch (const std::bad_alloc&) {
+    s = Status::kNoMem;
+  }
   if (!ok(s)) api::trace_call(kFacMem, s, "ok", "{}()", macro);
   context::t_error = api::translate(s);
   return ok(s) ? 0 : -1;

@@ -111,7 +111,7 @@ void parse_one(const std::string& item) {
 
 void arm_fault_points() {
   count = 0;
-  const char* spec = std::getenv("CMI_FAULT_POINT");
+  const char* spec = secure_getenv("CMI_FAULT_POINT");
   if (spec != nullptr) {
     std::string s(spec);
     for (size_t at = 0; at <= s.size();) {
@@ -120,7 +120,7 @@ void arm_fault_points() {
       at = end + 1;
     }
   }
-  const char* path = std::getenv("CMI_FAULT_COUNT");
+  const char* path = secure_getenv("CMI_FAULT_COUNT");
   if (path != nullptr && counts == nullptr) map_counts(path);
   g_fault_points_armed.store(count > 0 || counts != nullptr, std::memory_order_release);
 }

@@ -119,9 +119,13 @@ Status Context::cas(uint64_t* addr, uint64_t expected, uint64_t desired, const v
     }
     memory::count(stats.cas_calls);
     bool unknown = false;
-    const memory::Exception e =
-        engine_->importer().cas(*view, reinterpret_cast<std::byte*>(addr), expected, desired, found,
-                                &pending, &unknown, Deadline::in(call_timeout()));
+    memory::Exception e;
+    try {
+      e = engine_->importer().cas(*view, reinterpret_cast<std::byte*>(addr), expected, desired,
+                                  found, &pending, &unknown, Deadline::in(call_timeout()));
+    } catch (const std::bad_alloc&) {
+      return Status::kHw;  // it may have been made
+    }
     // Nothing but the connection has failed, and to try again would not tell.
     if (unknown && e == memory::Exception::kTransient) return Status::kHw;
     if (e != memory::Exception::kNone) *raised = {e, unknown, addr, view->segment};
@@ -137,7 +141,11 @@ Status Context::cas(uint64_t* addr, uint64_t expected, uint64_t desired, const v
   }
   if (Status s = barrier_before_swap(); !ok(s)) return s;
   memory::count(stats.cas_calls);
-  auto was = engine_->home().cas(seg, offset, expected, desired, Deadline::in(longest_wait()));
+  Result<uint64_t> was = Status::kHw;  // where there is no memory: it may have been made
+  try {
+    was = engine_->home().cas(seg, offset, expected, desired, Deadline::in(longest_wait()));
+  } catch (const std::bad_alloc&) {
+  }
   if (was.status() == Status::kReconfig || was.status() == Status::kBound) {
     const bool past = was.status() == Status::kBound;
     *raised = {past ? memory::Exception::kSegBrk : memory::Exception::kConsist, false, addr, seg};

@@ -5,9 +5,12 @@
 #include <pthread.h>
 #include <sys/vfs.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <thread>
+#include <utility>
 
 #include "core/base/cause.hpp"
 #include "core/base/fault_point.hpp"
@@ -27,8 +30,17 @@ std::atomic<Context*> g_context{nullptr};
 std::atomic<const cmi_ctxt*> g_handle{nullptr};
 std::atomic<const cmi_ctxt*> g_parents_handle{nullptr};  // in a forked child
 Mutex g_lifetime;
+thread_local bool t_in_lifetime = false;  // this thread has it
+thread_local bool t_fork_has_it = false;  // between the two sides of a fork
+constexpr Nanos kForkWait = 10 * kSecond;
 pthread_key_t g_thread_key;
 pthread_once_t g_once = PTHREAD_ONCE_INIT;
+
+struct Lifetime {
+  Lifetime() : lock(g_lifetime) { t_in_lifetime = true; }
+  ~Lifetime() { t_in_lifetime = false; }
+  Guard lock;
+};
 
 struct Handle {  // what the client's pointer points to
   cmi_ctxt ctxt;
@@ -54,14 +66,32 @@ Context* Context::find(const cmi_ctxt* ctxt, bool* forked) {
   return current();
 }
 
+// A context that another thread makes or ends just now has locks and descriptors that the child
+// would keep without knowing of them, and its node would take the parent for alive as long as the
+// child is. So the fork comes before or after that. Not for ever: who makes it may wait for a
+// child.
+void Context::before_fork() {
+  t_fork_has_it = false;
+  const Deadline deadline = Deadline::in(kForkWait);
+  while (!t_in_lifetime && !t_fork_has_it && !deadline.passed()) {
+    t_fork_has_it = g_lifetime.try_lock();
+    if (!t_fork_has_it) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+void Context::parent_after_fork() {
+  if (std::exchange(t_fork_has_it, false)) g_lifetime.unlock();
+}
+
 void Context::child_after_fork() {
   // Single-threaded here, and the parent's service thread is not ours.
   g_library_threads.store(0);
+  new (&g_lifetime) Mutex;
+  t_in_lifetime = t_fork_has_it = false;
   Context* c = g_context.exchange(nullptr);
   if (c == nullptr) return;
   g_parents_handle.store(g_handle.exchange(nullptr));
   memory::set_fault_target(nullptr);
-  new (&g_lifetime) Mutex;  // another thread of the parent may have held it
   c->node_->forget_in_child();
   c->engine_->forget_in_child();
   t_thread = nullptr;
@@ -115,7 +145,7 @@ Result<Context*> Context::start(uint16_t verno, const cmi_cbs* callbacks,
                                 const struct cmi_fns_11* table11) {
   pthread_once(&g_once, [] {
     pthread_key_create(&g_thread_key, &Context::thread_exits);
-    pthread_atfork(nullptr, nullptr, &Context::child_after_fork);
+    pthread_atfork(&Context::before_fork, &Context::parent_after_fork, &Context::child_after_fork);
   });
   if (verno < 10 || verno / 10 != CMI_VERNO / 10) {
     return because(Status::kNotSupp, "another major version");
@@ -128,7 +158,7 @@ Result<Context*> Context::start(uint16_t verno, const cmi_cbs* callbacks,
                                callbacks->trace_level > CMI_TRACE_LVL_HIGHEST)) {
     return because(Status::kInval, "an unknown trace facility or level");
   }
-  Guard g(g_lifetime);
+  Lifetime one;
   if (Context* c = current(); c != nullptr) {
     if (Status s = c->join_thread(); !ok(s)) return s;
     return c;
@@ -159,6 +189,9 @@ Result<Context*> Context::start(uint16_t verno, const cmi_cbs* callbacks,
     Trace::get().configure(callbacks != nullptr ? callbacks->trace_facilities : 0,
                            callbacks != nullptr ? callbacks->trace_level : 0, sink);
   }
+  if (g_fault_points_armed.load(std::memory_order_relaxed)) {
+    alert(kFacIni, "CMI_FAULT_POINT or CMI_FAULT_COUNT is set: the library fails on purpose");
+  }
   if (callbacks != nullptr) c.allocator_ = {callbacks->alloc, callbacks->free, callbacks->arg};
 
   auto* handle = static_cast<Handle*>(c.allocator_.get(sizeof(Handle)));
@@ -177,8 +210,9 @@ Result<Context*> Context::start(uint16_t verno, const cmi_cbs* callbacks,
     return because(Status::kNotSupp, "the runtime folder is not on a tmpfs");
   }
   if (!node) {
+    const bool known = t_cause.status == node.status() && t_cause.words != nullptr;
     alert(kFacIni, "cannot join the node in {}: {}", c.environment_.runtime_dir,
-          status_name(node.status()));
+          known ? t_cause.words : status_name(node.status()));
     return node.status();
   }
   c.node_ = node.take();
@@ -237,7 +271,7 @@ Context::~Context() {
 }
 
 Status Context::join(const cmi_ctxt* ctxt) {
-  Guard g(g_lifetime);
+  Lifetime one;
   bool forked = false;
   Context* c = find(ctxt, &forked);
   return c != nullptr ? c->join_thread() : Status::kInval;
@@ -270,7 +304,7 @@ Status Context::leave_thread() {
   t->pending_swaps.end(
       [](memory::Import& import, const auto& request) { import.link->forget(request); });
   if (t->epoch != nullptr) (void)close_epoch(reinterpret_cast<cmi_fb>(t->epoch));
-  Guard lifetime(g_lifetime);
+  Lifetime one;
   bool last;
   {
     Guard g(mu_);

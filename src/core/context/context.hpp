@@ -158,6 +158,8 @@ class Context : private events::Host {
   void release(void* memory) override { allocator_.put(memory); }
   std::byte* lowest_view(int32_t segment) override;
   void end();
+  static void before_fork() CMI_TSA(no_thread_safety_analysis);
+  static void parent_after_fork() CMI_TSA(no_thread_safety_analysis);
   static void child_after_fork();
   static void process_exits();
   static void thread_exits(void* thread);

@@ -73,7 +73,8 @@ Result<std::shared_ptr<memory::Import>> Context::import_of(int32_t seg) {
     }
   }
   auto blob = node_->proxy_blob(seg);
-  if (!blob || blob->size() < access::kRsegSize) return Status::kInval;
+  if (!blob) return blob.status();
+  if (blob->size() < access::kRsegSize) return Status::kInval;
   auto rseg = access::decode_rseg(blob->data());
   if (!rseg) return rseg.status();
   auto import = engine_->importer().import(*rseg, seg, false, Deadline::in(call_timeout()));
@@ -105,9 +106,8 @@ Result<std::shared_ptr<memory::Import>> Context::import_of(int32_t seg) {
 Result<node::SegmentInfo> Context::known(int32_t seg) {
   auto info = node_->find(seg);
   if (info) return info;
-  return because(info.status(), info.status() == Status::kInval
-                                    ? "no such segment on this node"
-                                    : kRegistryHeld);
+  return because(info.status(),
+                 info.status() == Status::kInval ? "no such segment on this node" : kRegistryHeld);
 }
 
 Result<void*> Context::seg_at(int32_t seg, void* addr, int32_t flags) {

@@ -71,6 +71,7 @@ Home::~Home() {
       if (!v.adopted) munmap(v.addr, v.mapped());
     }
   }
+  for (auto& [question, l] : lingering_) munmap(l.addr, l.mapped);
 }
 
 Home::Segment* Home::find(int32_t id) {
@@ -111,33 +112,32 @@ Result<int32_t> Home::create(uint64_t size, int32_t flags, uint64_t reservation)
                                     reservation, access::large_pages(flags) ? &large : nullptr);
   if (!id) return id.status();
   auto file = large ? Result<Fd>(std::move(large)) : parts_.node.open_segment_file(*id);
-  if (!file) {
-    (void)parts_.node.remove(*id);
-    return file.status();
-  }
+  Status made = file.status();
+  if (file) made = begin_segment(*id, size, flags, file.take());
+  if (ok(made)) return *id;
+  (void)parts_.node.remove(*id);  // where the registry is held, it goes with the process
+  return made;
+}
+
+Status Home::begin_segment(int32_t id, uint64_t size, int32_t flags, Fd file) {
   Guard g(mu_);
-  segments_.erase(*id);  // of a removed segment that had this id
-  Segment& s = segments_[*id];
-  s.id = *id;
+  segments_.erase(id);  // of a removed segment that had this id
+  Segment& s = segments_[id];
+  s.id = id;
   s.uid = random_u64();
   s.size = size;
   s.brk = {access::extensible(flags) ? 0 : size, 1};
   s.flags = flags;
   s.owned = true;
   s.owner = parts_.node.slot();
-  s.file = file.take();
-  if (Status st = map_service(s); !ok(st)) {
-    segments_.erase(*id);
-    (void)parts_.node.remove(*id);
-    return st;
+  s.file = std::move(file);
+  Status st = map_service(s);
+  if (ok(st)) {
+    segment::place_memory(s.service.data(), size, device());
+    st = lock_memory(flags, s.service.data(), s.brk.bytes);
   }
-  segment::place_memory(s.service.data(), size, device());
-  if (Status st = lock_memory(flags, s.service.data(), s.brk.bytes); !ok(st)) {
-    segments_.erase(*id);
-    (void)parts_.node.remove(*id);
-    return st;
-  }
-  return *id;
+  if (!ok(st)) segments_.erase(id);
+  return st;
 }
 
 // What most of the traffic with other machines goes through.
@@ -228,6 +228,7 @@ Result<void*> Home::attach(int32_t id, uint64_t size, void* addr, bool read_only
       guarded_.protect(at, view.mapped(), view.page);
     } else if (!s->owned) {
       arm(view);
+      if (!view.armed) return failed(Status::kNoMem);  // its stores would be noted by nobody
       foreign = true;
     } else if (s->held()) {
       arm(view);  // before this returns, or an early store would go unnoticed (rule 17)
@@ -280,15 +281,21 @@ Status Home::detach(int32_t id, void* addr, Deadline deadline, bool ending) {
     }
   }
   if (last != nullptr) wait(*last, deadline);
+  bool heard = true;
   if (!owned && !view.read_only) {
-    ask_owner(owner, kBusUnview, id, reinterpret_cast<uint64_t>(view.addr), view.len, -1, deadline);
+    heard = ask_owner(owner, kBusUnview, id, reinterpret_cast<uint64_t>(view.addr), view.len, -1,
+                      deadline);
     held_segments_.fetch_sub(1);
   }
   if (view.adopted) {
     if (Status st = give_back(id, *view.view, ending); !ok(st)) return st;
   }
   parts_.views.erase(view.view);
-  if (!view.adopted) munmap(view.addr, view.mapped());
+  if (!heard) {
+    linger({owner, id, view.addr, view.len, view.mapped()});
+  } else if (!view.adopted) {
+    munmap(view.addr, view.mapped());
+  }
   {
     Guard g(mu_);
     Segment* s = find(id);

@@ -48,6 +48,7 @@ inline constexpr uint32_t kMaxExports = 1024;
 inline constexpr size_t kTokensDoor =
     0;  // by whose fabric tokens are registered; sessions: each by its own
 inline constexpr size_t kMaxHolders = 4096;              // imports of one segment
+inline constexpr size_t kMaxNotices = 65536;             // that one importer has not answered
 inline constexpr size_t kMaxRecovery = size_t{1} << 30;  // bytes of one CHECK or RECO
 
 class Home {
@@ -236,10 +237,19 @@ class Home {
   };
   struct ForeignView {  // of another process of this node
     node::ContextSlot slot{};
+    ContextId process;  // another one may sit there later, and attach at the same address
     uint64_t addr = 0, len = 0;
     Fd pagemap;
   };
   struct Publication;
+  // A view of another process's segment that has ended, of which that process has not heard.
+  struct Lingering {
+    node::ContextSlot owner{};
+    int32_t segment = 0;
+    std::byte* addr = nullptr;
+    size_t len = 0, mapped = 0;
+    Nanos sent = 0;
+  };
   struct Watcher {  // another process of this node that has views of the segment
     node::ContextSlot slot{};
     PageSet covered;    // what it may have covered: no scan goes there
@@ -272,6 +282,7 @@ class Home {
     // version.
     PageSet in_flux;
     uint64_t flux_version = 0;  // raised by the owner with each change
+    uint64_t unsaid = 0;        // elsewhere: the version of which the owner is yet to hear; 0: none
     Fd flux_list;               // that version, for the watchers
     std::vector<Watcher> watchers;
     bool held() const;                       // somebody may have pages of it
@@ -322,6 +333,7 @@ class Home {
   }
   Holder* find_holder(Segment& s, const ContextId& client, uint32_t instance) CMI_REQUIRES(mu_);
   Status map_service(Segment& s) CMI_REQUIRES(mu_);
+  Status begin_segment(int32_t id, uint64_t size, int32_t flags, Fd file);
   const std::string& device() const;
   void arm(Segment& s) CMI_REQUIRES(mu_);
   void arm(HomeView& v) CMI_REQUIRES(mu_);
@@ -363,6 +375,8 @@ class Home {
   // It was answered, or its receiver is dead.
   std::map<uint64_t, Notice>::iterator over(std::map<uint64_t, Notice>::iterator notice,
                                             Finished* done) CMI_REQUIRES(mu_);
+  std::map<uint64_t, Notice>::iterator drop_notice(std::map<uint64_t, Notice>::iterator notice)
+      CMI_REQUIRES(mu_);
   // `instance`: of one import, 0: of all that the client has.
   void forget_content(Segment& s, const ContextId& client, uint32_t instance) CMI_REQUIRES(mu_);
   void forget_client(const ContextId& client, Finished* done) CMI_REQUIRES(mu_);
@@ -384,7 +398,8 @@ class Home {
   void on_returned(const fabric::ClientInfo& client, uint64_t number, Reader in);
   void on_bus_quiesce(node::ContextSlot from, int32_t segment, uint64_t question, uint64_t on);
   // For the importing side of this process: what a neighbour lost of a segment that we imported.
-  void on_bus_lost(int32_t segment, const std::vector<PageRange>& ranges, uint64_t how);
+  void on_bus_lost(const ContextId& sender, int32_t segment, const std::vector<PageRange>& ranges,
+                   uint64_t how);
   void own_client_returned(int32_t id, uint32_t round);
   void tell_quiesce(Segment& s, Holder& h, Finished* done) CMI_REQUIRES(mu_);
   void settle_quiesce(Segment& s, Finished* done) CMI_REQUIRES(mu_);
@@ -497,6 +512,7 @@ class Home {
                 std::vector<PageRange>* out) CMI_REQUIRES(mu_);
   static std::vector<PageRange> uncovered(const Segment& s, const ForeignView& v,
                                           const std::vector<PageRange>& ranges);
+  void drop_dead_views(Segment& s) CMI_REQUIRES(mu_);
   static bool scan_foreign(Segment& s, const ForeignView& v, const std::vector<PageRange>& ranges,
                            std::vector<PageRange>* written);
   // Nobody needs to hear of what was stored to these pages until now.
@@ -510,7 +526,12 @@ class Home {
                                             const std::vector<StoredPage>& stored)
       CMI_REQUIRES(mu_);
 
+  // home_lingering.cpp
+  void linger(Lingering view);
+  void remind_owners(Nanos t, Finished* done) CMI_REQUIRES(mu_);
+
   // home_bus.cpp
+  bool say_seen(Segment& s) CMI_REQUIRES(mu_);
   bool send_stored(Segment& s) CMI_REQUIRES(mu_);
   bool tell_stored(int32_t id, Deadline deadline);
   // Asks another process of the node, mostly a segment's owner, and waits. True also when it ended.
@@ -526,6 +547,7 @@ class Home {
   Mutex mu_;
   std::map<int32_t, Segment> segments_ CMI_GUARDED_BY(mu_);
   std::map<uint64_t, Notice> notices_ CMI_GUARDED_BY(mu_);
+  std::map<ContextId, size_t> notices_of_ CMI_GUARDED_BY(mu_);  // how many of those each owes
   uint64_t next_notice_ CMI_GUARDED_BY(mu_) = 1;
   uint64_t lists_told_ CMI_GUARDED_BY(mu_) = 0;  // of those: lists of pages in flux
   // Publications of stores by this node that are not acknowledged yet: a barrier that finds nothing
@@ -544,7 +566,9 @@ class Home {
   std::map<uint64_t, std::shared_ptr<Publication>> calls_ CMI_GUARDED_BY(mu_);  // of the roll
   bool ending_ CMI_GUARDED_BY(mu_) = false;                                     // close() has begun
   // Pages of imports that neighbours have lost stores to, until they have said all.
-  std::map<int32_t, std::vector<uint32_t>> lost_beside_ CMI_GUARDED_BY(mu_);
+  // By sender and segment.
+  std::map<std::pair<ContextId, int32_t>, std::vector<uint32_t>> lost_beside_ CMI_GUARDED_BY(mu_);
+  std::map<uint64_t, Lingering> lingering_ CMI_GUARDED_BY(mu_);  // by the question that tells of it
   std::atomic<uint32_t> held_segments_{0};  // owned ones with holders, or attached ones of others
   Fd maps_ CMI_GUARDED_BY(mu_);             // /proc/self/maps; who reads on alone gets whole lines
 };

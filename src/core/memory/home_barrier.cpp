@@ -134,9 +134,11 @@ std::vector<PageRange> Home::scan(Segment& s, const std::vector<PageRange>& rang
     }
   }
   for (auto it = s.foreign.begin(); it != s.foreign.end();) {
-    // Without tracking, they tell their stores themselves, as long as they live.
-    if (tracked_ ? scan_foreign(s, *it, ranges, &written)
-                 : has_pages(it->pagemap.get(), it->addr)) {
+    // Without tracking, they tell their stores themselves, as long as they live. A process may live
+    // on when its context has ended; what lies at the address then is not the segment.
+    if (parts_.node.member(it->slot, it->process) &&
+        (tracked_ ? scan_foreign(s, *it, ranges, &written)
+                  : has_pages(it->pagemap.get(), it->addr))) {
       ++it;
       continue;
     }
@@ -151,6 +153,17 @@ std::vector<PageRange> Home::scan(Segment& s, const std::vector<PageRange>& rang
               [](const PageRange& a, const PageRange& b) { return a.first < b.first; });
   }
   return written;
+}
+
+// Of processes that have ended. A scan finds them as well, but there is none while nobody holds a
+// page, and each keeps what is left of its process.
+void Home::drop_dead_views(Segment& s) {
+  const size_t before = s.foreign.size();
+  std::erase_if(s.foreign,
+                [&](const ForeignView& v) { return !parts_.node.alive(v.slot, v.process); });
+  if (s.foreign.size() == before || !s.held()) return;
+  // With them is gone what the kernel knew of their stores (rule 17).
+  publish_scan(s, s.directory.held(static_cast<uint32_t>(s.size / kPageSize)));
 }
 
 void Home::forget_stores(Segment& s, const std::vector<PageRange>& ranges) {

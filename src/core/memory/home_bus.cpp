@@ -9,6 +9,22 @@
 
 namespace cmi::memory {
 
+// Tells the owner that its last list of pages in flux has been acted on: until it knows, it looks
+// for no stores there. False: it did not fit into its queue; the next barrier comes after it.
+bool Home::say_seen(Segment& s) {
+  if (s.unsaid == 0) return true;
+  std::byte buf[64];
+  Writer out(buf);
+  out.put<uint8_t>(kBusInFluxSeen);
+  out.put(s.id);
+  out.put<uint64_t>(0);
+  out.put(s.unsaid);
+  out.put<uint64_t>(0);
+  if (parts_.node.bus_send(s.owner, out.done()) == Status::kReconfig) return false;
+  s.unsaid = 0;
+  return true;
+}
+
 // Tells the owner which pages of its segment were stored to through our views, without waiting:
 // what we send it next, it takes in after this. False: not all fitted into its queue; the rest
 // stays.
@@ -46,7 +62,7 @@ bool Home::tell_stored(int32_t id, Deadline deadline) {
     {
       Guard g(mu_);
       Segment* s = find(id);
-      if (s == nullptr || s->owned || send_stored(*s)) return true;
+      if (s == nullptr || s->owned || (say_seen(*s) && send_stored(*s))) return true;
     }
     if (deadline.passed()) return false;
   }
@@ -141,7 +157,7 @@ void Home::on_datagram(node::Node::Datagram d) {
   }
   if (!in.done()) return;
   if (what == kBusToken && parts_.importer != nullptr) parts_.importer->token_changed(segment);
-  if (what == kBusLost) return on_bus_lost(segment, stored, b);
+  if (what == kBusLost) return on_bus_lost(d.sender, segment, stored, b);
   if (what == node::kBusQuiesce) return on_bus_quiesce(d.from, segment, question, a);
   Finished done;
   if (what == kBusAnswer) {
@@ -168,17 +184,17 @@ void Home::on_datagram(node::Node::Datagram d) {
     (void)parts_.node.bus_send(to, out.done(), file);
   };
   const auto answer = [send] { send(kBusAnswer, 0); };
-  const auto seen = [send, a] { send(kBusInFluxSeen, a); };
   {
     Guard g(mu_);
     Segment* s = find(segment);
     const bool ours = s != nullptr && s->owned;
     switch (what) {
       case kBusView:
+        if (ours) drop_dead_views(*s);
         if (ours && b == s->size && d.fd &&
             std::none_of(s->foreign.begin(), s->foreign.end(),
                          [&](const ForeignView& v) { return v.slot == d.from && v.addr == a; })) {
-          s->foreign.push_back({d.from, a, b, std::move(d.fd)});
+          s->foreign.push_back({d.from, d.sender, a, b, std::move(d.fd)});
         }
         done.push_back(answer);
         break;
@@ -233,8 +249,13 @@ void Home::on_datagram(node::Node::Datagram d) {
         if (!ours || add_watcher(*s, d.from)) done.push_back(answer);
         break;
       case kBusInFlux:
-        if (s != nullptr && !s->owned && s->owner == d.from && d.fd) take_list(*s, a, d.fd);
-        done.push_back(seen);
+        if (s != nullptr && !s->owned && s->owner == d.from && d.fd) {
+          take_list(*s, a, d.fd);
+          s->unsaid = a;
+          (void)say_seen(*s);  // under mu_: before any barrier of what is stored there next
+        } else {
+          send(kBusInFluxSeen, a);  // there is nothing to cover
+        }
         break;
       case kBusInFluxSeen:
         if (ours) on_list_seen(*s, d.from, a, &done);

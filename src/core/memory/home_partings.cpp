@@ -5,6 +5,7 @@
 
 #include "core/base/log.hpp"
 #include "core/memory/home.hpp"
+#include "core/memory/importer.hpp"
 
 namespace cmi::memory {
 
@@ -114,25 +115,29 @@ void Home::close(Deadline deadline) {
   if (!heard) trace(kFacMem, kWarn, "the end of the context: an importer did not answer");
 }
 
-void Home::on_bus_lost(int32_t segment, const std::vector<PageRange>& ranges, uint64_t how) {
-  const auto info = parts_.node.find(segment);
-  if (!info || info->removed || info->kind != node::SegmentKind::kProxy ||
-      info->owner != parts_.node.slot()) {
-    return;
-  }
+// The service thread's, which does not wait for the registry.
+void Home::on_bus_lost(const ContextId& sender, int32_t segment,
+                       const std::vector<PageRange>& ranges, uint64_t how) {
+  const uint64_t size = parts_.importer != nullptr ? parts_.importer->pages_of_ours(segment) : 0;
+  if (size == 0) return;  // no import of ours, or marked for deletion: nobody is told any more
   std::vector<uint32_t> all;
   {
     Guard g(mu_);
-    auto& pages = lost_beside_[segment];
+    auto& pages = lost_beside_[{sender, segment}];
     for (const PageRange& r : ranges) {
-      for (uint64_t i = r.first; i < r.first + uint64_t{r.count} && i < info->size / kPageSize;
-           ++i) {
+      for (uint64_t i = r.first; i < r.first + uint64_t{r.count} && i < size; ++i) {
         pages.push_back(static_cast<uint32_t>(i));
       }
     }
     if ((how & kLostLast) == 0) return;
     all.swap(pages);
-    lost_beside_.erase(segment);
+    // And what others had begun to tell of it when they were killed.
+    std::erase_if(lost_beside_, [&](auto& part) {
+      const auto& [from, of] = part.first;
+      if (of != segment || (from != sender && parts_.node.find_context(from))) return false;
+      all.insert(all.end(), part.second.begin(), part.second.end());
+      return true;
+    });
   }
   if (!all.empty()) parts_.observer.stores_lost(segment, std::move(all), (how & kLostLocal) != 0);
 }

@@ -156,6 +156,14 @@ std::vector<std::shared_ptr<Import>> Importer::all_imports() {
   return imports_;
 }
 
+uint32_t Importer::pages_of_ours(int32_t id) {
+  Guard g(imports_mu_);
+  for (auto& imp : imports_) {
+    if (imp->id == id && imp->ours) return imp->marked.load() ? 0 : imp->pages;
+  }
+  return 0;
+}
+
 Result<std::shared_ptr<Import>> Importer::import(const access::RsegInfo& rseg, int32_t id,
                                                  bool ours, Deadline deadline) {
   auto link = link_to(rseg);

@@ -136,6 +136,8 @@ class Importer {
   // The process that imported the segment for this node has set another token: nothing is accessed
   // under the old one when this returns. Service thread.
   void token_changed(int32_t id);
+  // 0: no import that this process made, or one that is marked for deletion.
+  uint32_t pages_of_ours(int32_t id);
   // The registry's token of this version is the one that the import has.
   void took_token(Import& imp, uint64_t version);
 

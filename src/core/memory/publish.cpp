@@ -79,6 +79,7 @@ void Home::tell(const std::shared_ptr<Publication>& p, const ContextId& client, 
   n.born = n.sent = n.due = n.nearer = now();
   ++p->waiting;
   if (type == NoticeType::kInFlux) ++lists_told_;
+  if (++notices_of_[client] == kMaxNotices) parts_.watch.look();  // it does not read them
   parts_.server.notice(client, number, static_cast<uint16_t>(type), payload);
 }
 
@@ -155,9 +156,16 @@ std::map<uint64_t, Home::Notice>::iterator Home::over(std::map<uint64_t, Notice>
   const auto p = std::move(notice->second.publication);
   if (notice->second.type == NoticeType::kInFlux) --lists_told_;
   if (notice->second.type == NoticeType::kRevoke) heard(notice->second);
-  const auto next = notices_.erase(notice);
+  const auto next = drop_notice(notice);
   settle(p, done);
   return next;
+}
+
+std::map<uint64_t, Home::Notice>::iterator Home::drop_notice(
+    std::map<uint64_t, Notice>::iterator notice) {
+  const auto owed = notices_of_.find(notice->second.client);
+  if (--owed->second == 0) notices_of_.erase(owed);
+  return notices_.erase(notice);
 }
 
 void Home::on_ack(const ContextId& client, uint64_t number, Reader let_go) {
@@ -229,6 +237,10 @@ void Home::owing(std::map<ContextId, Nanos>* since) {
     auto [it, first] = since->try_emplace(n.client, n.due);
     if (!first) it->second = std::min(it->second, n.due);
   }
+  // Each holds memory here and is walked through: who owes so many is not waited for.
+  for (auto& [client, count] : notices_of_) {
+    if (count >= kMaxNotices) (*since)[client] = 1;
+  }
 }
 
 void Home::excuse_all() {
@@ -254,7 +266,8 @@ void Home::forget(const ContextId& client, bool goodbye) {
     Guard g(mu_);
     for (auto& [number, n] : notices_) had_something = had_something || n.client == client;
     for (auto& [id, s] : segments_) {
-      for (auto& h : s.holders) had_something = had_something || h.client == client;
+      for (auto& h : s.holders)
+        had_something = had_something || (h.client == client && h.presented);
     }
     // Should it live on, stopped or behind a cut: the first thing it hears is that all is over, and
     // it drops its pages.
@@ -324,8 +337,9 @@ void Home::tick(Nanos t) {
       if (fault_point_fails("mutate_timer_takes_nothing")) break;
       // While many are under way somebody is slow; what is written meanwhile goes with the next.
       if (s.owned && s.held() && scans_.size() < kMaxTimerScans) scan_and_publish(s);
-      if (!s.owned) send_stored(s);  // what does not fit goes with the next
+      if (!s.owned && say_seen(s)) send_stored(s);  // what does not fit goes with the next
     }
+    remind_owners(t, &done);
     if (unseen_lists_) {
       unseen_lists_ = false;
       for (auto& [id, s] : segments_) remind_watchers(s, t, &done);
@@ -336,7 +350,7 @@ void Home::tick(Nanos t) {
 
 bool Home::busy() {
   Guard g(mu_);
-  return !notices_.empty() || held_segments_.load() != 0 || unseen_lists_;
+  return !notices_.empty() || held_segments_.load() != 0 || unseen_lists_ || !lingering_.empty();
 }
 
 }  // namespace cmi::memory

@@ -64,7 +64,7 @@ std::vector<Home::Silent> Home::end_call(uint64_t call) {
     Silent s{{{}, n.client}, parts_.server.client_door(n.client)};
     (void)imported_by(n.client, &s.who);
     silent.push_back(std::move(s));
-    it = notices_.erase(it);
+    it = drop_notice(it);
   }
   return silent;
 }

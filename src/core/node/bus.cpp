@@ -160,6 +160,7 @@ Result<Node::Datagram> Node::bus_receive() {
     }
     Datagram d;
     d.from = ContextSlot{head.slot};
+    if (member) d.sender = {head.id_hi, head.id_lo};
     d.bytes.assign(bytes, bytes + (static_cast<size_t>(n) - sizeof head));
     d.fd = std::move(came.fd);
     d.question = question;

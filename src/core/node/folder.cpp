@@ -15,6 +15,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "core/base/cause.hpp"
 #include "core/base/fault_point.hpp"
 #include "core/base/lock.hpp"
 #include "core/node/lock_file.hpp"
@@ -81,7 +82,8 @@ Result<Fd> open_dir(int at, const char* path) {
   }
   if (!owned_by_us_alone(fd.get(), S_IFDIR)) {
     note(kFacIni, kError, "node: folder {} is not ours alone", path);
-    return Status::kPerm;
+    return because(Status::kPerm,
+                   "the folder has to be this user's and closed to others, mode 0700");
   }
   return fd;
 }
@@ -90,6 +92,7 @@ Status make_dir(int at, const char* path) {
   if (mkdirat(at, path, 0700) == 0 || errno == EEXIST) return Status::kOk;
   int err = errno;
   note(kFacIni, kError, "node: cannot make folder {}: errno {}", path, err);
+  if (err == ENOENT) return because(Status::kInval, "the folder above it does not exist");
   return status_of_errno(err);
 }
 }  // namespace

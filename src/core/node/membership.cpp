@@ -104,6 +104,10 @@ bool Node::alive(ContextSlot slot, ContextId id) {
          impl_->registry->member(s, id);
 }
 
+bool Node::member(ContextSlot slot, ContextId id) const {
+  return impl_->registry->member(static_cast<uint32_t>(slot), id);
+}
+
 Result<ContextSlot> Node::find_context(ContextId id) {
   for (uint32_t s = 0; s < kMaxContexts; ++s) {
     if (alive(ContextSlot{s}, id)) return ContextSlot{s};

@@ -182,6 +182,8 @@ class Node {
   void refill_reservations();
 
   bool alive(ContextSlot slot, ContextId id);  // false when another context sits there by now
+  // The same as far as the registry says: who was killed is one until the next reaper has come by.
+  bool member(ContextSlot slot, ContextId id) const;
   // Living member with this context id; kInval when there is none here.
   Result<ContextSlot> find_context(ContextId id);
   std::vector<ContextSlot> members();
@@ -196,6 +198,7 @@ class Node {
   Status bus_send(ContextSlot to, Bytes message, int pass_fd = -1);
   struct Datagram {
     ContextSlot from{};
+    ContextId sender;  // of no question
     std::vector<std::byte> bytes;
     Fd fd;
     bool question = false;  // by a process that is no member; see inquiry.hpp

@@ -11,9 +11,15 @@
 #include <cerrno>
 #include <cstring>
 
+#include "core/base/cause.hpp"
 #include "core/base/fault_point.hpp"
 
 namespace cmi::node {
+
+namespace {
+constexpr const char* kAnotherVersion =
+    "its registry is damaged, or of another version of the library that is still in use";
+}
 
 Status Registry::open_locked(const Config& config, Open how, Deadline deadline,
                              std::unique_ptr<Registry>& out, std::optional<Exclusive>& lock) {
@@ -34,7 +40,10 @@ Status Registry::open_locked(const Config& config, Open how, Deadline deadline,
       out->fd_ = fd.take();
       out->lock_.fd = out->fd_.get();
       lock.emplace(out->lock_, deadline);
-      if (!*lock) return Status::kReconfig;
+      if (!*lock) {
+        return because(Status::kReconfig,
+                       "a process of the node holds its registry and does not run");
+      }
       struct stat st;
       if (fstat(out->fd_.get(), &st) == 0 && st.st_nlink != 0) return out->prepare_locked(how);
     }
@@ -52,13 +61,13 @@ Status Registry::prepare_locked(Open how) {
     if (st.st_size != sizeof(Registry_shm)) {
       note(kFacIni, kError, "node: the registry has {} bytes instead of {}", st.st_size,
            sizeof(Registry_shm));
-      return Status::kInval;
+      return because(Status::kInval, kAnotherVersion);
     }
     if (Status s = map(); !ok(s)) return s;
     if (valid(node_id_)) return Status::kOk;
     note(kFacIni, kError, "node: the registry is none, or of another version");
     shm_ = nullptr;
-    return Status::kInval;
+    return because(Status::kInval, kAnotherVersion);
   }
   if (how == Open::kExisting) return Status::kOk;
   // Nobody ever was a member: the magic comes last. Allocated before it is mapped, so that a full

@@ -80,6 +80,7 @@ Post FakeEndpoint::post(Op& op, Packet packet) {
 
 Post FakeEndpoint::read(Op& op, Peer peer, void* to, size_t len, RemoteKey from, uint64_t offset) {
   assert(len > 0 && len <= net_->modes().max_rma);
+  if (posts_.fetch_add(1) >= net_->modes().posts) return Post::kFailed;
   Packet p;
   p.kind = Packet::Kind::kRead;
   p.to = id_of(peer);
@@ -93,6 +94,7 @@ Post FakeEndpoint::read(Op& op, Peer peer, void* to, size_t len, RemoteKey from,
 Post FakeEndpoint::write(Op& op, Peer peer, const void* from, size_t len, RemoteKey to,
                          uint64_t offset) {
   assert(len > 0 && len <= net_->modes().max_rma);
+  if (posts_.fetch_add(1) >= net_->modes().posts) return Post::kFailed;
   Packet p;
   p.kind = Packet::Kind::kWrite;
   p.to = id_of(peer);

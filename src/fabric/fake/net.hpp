@@ -61,6 +61,7 @@ class FakeEndpoint final : public Endpoint {
   const std::shared_ptr<Net> net_;
   const NodeId node_;
   const EndpointId id_;
+  std::atomic<size_t> posts_{0};  // reads and writes so far
   Receiver& receiver_;
   std::array<std::byte, 16> address_{};
   Fd event_;  // readable when inbox_ or results_ may hold something; -1 by mode

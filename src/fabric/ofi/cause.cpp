@@ -14,8 +14,10 @@ Cause cause_of(int err) {
     case FI_EPERM:
     case FI_ENOKEY:
     case FI_EKEYREJECTED:
-    case FI_EIO:  // verbs: "remote access error"
       return Cause::kRefused;
+    // verbs: whatever a work request ends with, "remote access error" or an acknowledgement that
+    // never came. What was asked for may have been done.
+    case FI_EIO:
     case FI_ECANCELED:  // net, rxm: the connection fell while this was in flight
     case FI_ENOTCONN:   // rxm: between disconnect and reconnect
     case FI_ECONNRESET:
@@ -33,10 +35,7 @@ Cause cause_of(int err) {
   }
 }
 
-bool ends_connection(int err) {
-  const Cause c = cause_of(err);
-  return c == Cause::kPeerLost || (c == Cause::kRefused && err == FI_EIO);
-}
+bool ends_connection(int err) { return cause_of(err) == Cause::kPeerLost; }
 
 Post post_of(long result) {
   switch (-result) {

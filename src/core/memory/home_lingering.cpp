@@ -1,0 +1,52 @@
+// Views of another process's segment that have ended here, and of which that process, the owner,
+// has not heard: it was stopped, say. It looks for what was stored through them in this process's
+// page tables and would take the stores to whatever lies at their addresses by then for stores to
+// its segment, and nobody would publish them for what they are. So the addresses stay taken until
+// it has answered or has ended. Any thread.
+#include <sys/mman.h>
+
+#include "core/memory/home.hpp"
+
+namespace cmi::memory {
+
+namespace {
+constexpr Nanos kTellAgain = 20 * kMilli;
+}  // namespace
+
+void Home::linger(Lingering view) {
+  mprotect(view.addr, view.mapped, PROT_NONE);
+  Guard g(mu_);
+  const uint64_t question = next_question_++;
+  auto p = std::make_shared<Publication>();
+  p->waiting = 1;
+  p->done.begin();
+  p->finished = [this, question] {
+    Guard again(mu_);
+    asked_.erase(question);
+    auto over = lingering_.extract(question);
+    if (!over.empty()) munmap(over.mapped().addr, over.mapped().mapped);
+  };
+  asked_[question] = p;
+  lingering_[question] = view;
+}
+
+// The timer's. Each thing is done twice without harm, so a question is repeated as it was.
+void Home::remind_owners(Nanos t, Finished* done) {
+  for (auto& [question, l] : lingering_) {
+    if (t - l.sent <= kTellAgain) continue;
+    l.sent = t;
+    std::byte buf[64];
+    Writer out(buf);
+    out.put<uint8_t>(kBusUnview);
+    out.put(l.segment);
+    out.put(question);
+    out.put(reinterpret_cast<uint64_t>(l.addr));
+    out.put<uint64_t>(l.len);
+    if (parts_.node.bus_send(l.owner, out.done()) != Status::kInval) continue;
+    if (auto asked = asked_.find(question); asked != asked_.end()) {
+      settle(std::shared_ptr<Publication>(asked->second), done);  // it has ended
+    }
+  }
+}
+
+}  // namespace cmi::memory
