@@ -24,7 +24,8 @@ using fabric::FrameKind;
 using Buffer = std::vector<std::byte>;
 
 constexpr Nanos kPatience = 10 * kSecond;
-constexpr uint32_t kOpen = 1, kPresent = 2, kRequestTypes = 9, kFollow = 14;
+constexpr uint32_t kOpen = 1, kPresent = 2, kAnnounce = 5, kRequestTypes = 9, kHold = 9,
+                   kFollow = 14;
 
 // The line of one who says to be somebody: whether it came up.
 class Pretence final : public fabric::LifelineOwner {
@@ -198,11 +199,11 @@ class Liar final : public fabric::Receiver {
     }
     return last_status_;
   }
-  static Buffer presenting(const access::TokenInfo& token) {
+  static Buffer presenting(const access::TokenInfo& token, uint32_t instance = kInstance) {
     Buffer bytes(64);
     Writer out(bytes);
     out.put(token.uid);
-    out.put(kInstance);
+    out.put(instance);
     out.put(token.id);
     out.put(token.secret);
     out.put<uint64_t>(1);
@@ -239,6 +240,18 @@ class Liar final : public fabric::Receiver {
     while (!pretence.up && !deadline.passed()) (*lines)->advance(now());
     (*lines)->say_goodbye();
     report_.believed = pretence.up;
+  }
+
+  // One more import of the writable segment, which holds its first region.
+  bool import_once_more(uint32_t instance) {
+    Buffer opening(12), holding(24);
+    Writer open(opening), hold(holding);
+    open.put(writable_.uid);
+    open.put(instance);
+    hold.put(writable_.uid);
+    for (uint32_t word : {instance, 0u, 1u, 1u}) hold.put(word);  // one region, in epoch 1
+    return call(kOpen, opening) == 0 && call(kPresent, presenting(write_token_, instance)) == 0 &&
+           call(kHold, holding) == 0;
   }
 
   uint64_t any() { return random_(); }
@@ -473,6 +486,18 @@ class Liar final : public fabric::Receiver {
         full_ = welcomes_ == before;
         break;
       }
+      case Lie::kDeaf: {
+        for (; imports_ < 256; ++imports_) {
+          if (!import_once_more(kInstance + 1 + imports_)) return;
+        }
+        Buffer bytes(24);
+        Writer out(bytes);
+        out.put(writable_.uid);
+        for (uint32_t word : {kInstance, 1u, 0u, 1u}) out.put(word);  // one range, page 0 alone
+        send(serving_, Frame{FrameKind::kRequest, kAnnounce, secret_, ++number_, 0, bytes});
+        pump();
+        break;
+      }
       case Lie::kExcuses: {
         Buffer bytes(64);
         Writer out(bytes);
@@ -506,7 +531,8 @@ class Liar final : public fabric::Receiver {
   const uint64_t notice_secret_ = random_u64();
   uint64_t number_ = 0, secret_ = 0;
   uint32_t generation_ = 1;
-  bool full_ = false;  // a first contact was not welcomed
+  uint32_t imports_ = 0;  // beside the first
+  bool full_ = false;     // a first contact was not welcomed
   std::vector<std::pair<fabric::Peer, uint64_t>> old_lives_;
   Report report_;
   // From on_message(), on the only thread.

@@ -20,6 +20,7 @@ enum class Lie : uint32_t {
   kStrangers,  // requests, notices and acknowledgements with no secret, or another's
   kHellos,     // first contacts of contexts that nobody has heard of
   kImpostor,   // says to be `other`, and on its lifeline that it has ended
+  kDeaf,       // imports a page 256 times, announces it again and again, and answers no notice
   kExcuses,    // answers no notice, and announces a page again and again: two are under way
 };
 

@@ -211,6 +211,28 @@ TEST_SUITE("liar") {
     CHECK(load(reader, read.at).value == 5);
     CHECK(types_waiting(reader).empty());
   }
+  // What it is told is kept until it answers, and its death is an hour away.
+  TEST_CASE("who_never_answers_and_makes_the_home_tell_it_more_and_more_is_cut_off") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home", {{"CMI_DEAD_AFTER", "3600000"}});
+    Process& peer = cluster.spawn("peer");
+    Process& liar = cluster.spawn_bare("liar");
+    const Export exported = export_segment(home, kSize);
+    const Import import = import_segment(peer, exported);
+    REQUIRE(load(peer, import.at).value == 0);
+    Order order;
+    order.lie = Lie::kDeaf;
+    order.count = 400;  // 256 are enough
+    order.readable = order.writable = order.closed = order.other = exported.handle;
+    order.readable_token = order.writable_token = exported.token;
+    [[maybe_unused]] auto lying = liar.start([](Order o) { return tell_lies(o); }, order);
+    CHECK(await_happening(home).type == CMI_EVENT_RCTXT_DOWN);
+    CHECK(publish(home, exported.at, 7));
+    CHECK(load(peer, import.at).value == 7);
+    CHECK(publish(peer, import.at, 8));
+    CHECK(load(home, exported.at).value == 8);
+    liar.kill();
+  }
   // Who is told of pages in flux may need others before it can answer; that is no excuse for ever.
   TEST_CASE("who_never_hears_of_pages_in_flux_does_not_keep_the_home_from_going_on") {
     Cluster cluster;
