@@ -490,6 +490,11 @@ class Liar final : public fabric::Receiver {
         for (; imports_ < 256; ++imports_) {
           if (!import_once_more(kInstance + 1 + imports_)) return;
         }
+        if (++announced_ > 300) {  // 256 are enough; from now on it is merely there
+          const Deadline pause = Deadline::in(100 * kMilli);
+          while (!pause.passed()) pump();
+          break;
+        }
         Buffer bytes(24);
         Writer out(bytes);
         out.put(writable_.uid);
@@ -531,8 +536,8 @@ class Liar final : public fabric::Receiver {
   const uint64_t notice_secret_ = random_u64();
   uint64_t number_ = 0, secret_ = 0;
   uint32_t generation_ = 1;
-  uint32_t imports_ = 0;  // beside the first
-  bool full_ = false;     // a first contact was not welcomed
+  uint32_t imports_ = 0, announced_ = 0;  // the former beside the first
+  bool full_ = false;                     // a first contact was not welcomed
   std::vector<std::pair<fabric::Peer, uint64_t>> old_lives_;
   Report report_;
   // From on_message(), on the only thread.

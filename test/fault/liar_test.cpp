@@ -222,7 +222,7 @@ TEST_SUITE("liar") {
     REQUIRE(load(peer, import.at).value == 0);
     Order order;
     order.lie = Lie::kDeaf;
-    order.count = 400;  // 256 are enough
+    order.count = 100000;
     order.readable = order.writable = order.closed = order.other = exported.handle;
     order.readable_token = order.writable_token = exported.token;
     [[maybe_unused]] auto lying = liar.start([](Order o) { return tell_lies(o); }, order);
