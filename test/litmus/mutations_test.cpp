@@ -75,6 +75,15 @@ TEST_SUITE("mutations") {
            kStillOld, "fetch_before_deliver=delay:100;mutation_window=delay:3000"});
   }
 
+  // The second fetch comes over what has been stored since the first.
+  TEST_CASE("a_page_that_two_threads_fetch_loses_a_store") {
+    check({"mutate_fetched_twice", 2, 0,
+           on_one_page(program({{0, {st(Z, 1), wmb(), post(), wait(3), ld(X, 0)}},
+                                {1, {wait(1), st(X, 1), wmb(), ld(X, 1), post()}},
+                                {1, {wait(1), ld(Y, 2), post()}}})),
+           [](const Outcome& o) { return o[0] != 1 || o[1] != 1; }, "fetch_before_read=delay:300"});
+  }
+
   // ---- Storing and writing back -----------------------------------------------------------
 
   TEST_CASE("a_twin_that_is_taken_too_late_loses_a_store") {
@@ -135,6 +144,21 @@ TEST_SUITE("mutations") {
                     {1, {wait(1), wmb(), wmb(), wmb(), wmb()}},
                     {0, {wait(2), ld(X, 0)}}}),
            [](const Outcome& o) { return o[0] != 1; }, "publish_before_send=delay:400"});
+  }
+  // Nobody waits for what is on its way, so that an old page is fetched before it has arrived.
+  TEST_CASE("a_page_that_is_clean_while_its_write_back_is_out_undoes_a_store") {
+    check({"mutate_clean_when_sent", 2, 0,
+           on_one_page(program({{0, {wait(1), st(X, 1), wmb()}},
+                                {1, {st(Y, 1), post(), wmb()}},
+                                {1, {wait(1), watch(Y, 1, 1)}}})),
+           [](const Outcome& o) { return o[1] == 1; }, "publish_before_send=delay:300"});
+  }
+  TEST_CASE("a_store_to_a_page_whose_write_back_is_out_is_lost_when_it_stays_in_writing") {
+    check({"mutate_writing_stored_to", 2, 0,
+           program({{1, {st(X, 1), post(), churn(X, 1), st(X, 5), wmb(), post()}},
+                    {1, {wait(1), wmb(), wmb(), wmb(), wmb()}},
+                    {0, {wait(2), ld(X, 0)}}}),
+           [](const Outcome& o) { return o[0] != 5; }, "publish_before_send=delay:400"});
   }
   TEST_CASE("bytes_that_did_not_change_undo_the_stores_of_others") {
     check({"mutate_gaps_merged", 3, 0,
@@ -230,6 +254,22 @@ TEST_SUITE("mutations") {
                     {3, {watch(X, 0, 2)}}}),
            kStillOld});
   }
+  // A holder that takes its time over the notice, of a store of an importer and of one at home.
+  TEST_CASE("a_barrier_that_is_over_before_all_holders_have_answered_is_seen") {
+    const std::string late = "invalidate_before_zap=delay:1000;update_before_apply=delay:1000";
+    check({"mutate_acks_not_awaited", 3, 0,
+           program({{1, {st(X, 1), wmb(), post()}}, {2, {ld(X, 0), wait(1), ld(X, 1)}}}), kStillOld,
+           late});
+    check({"mutate_acks_not_awaited", 2, 0,
+           program({{0, {st(X, 1), wmb(), post()}}, {1, {ld(X, 0), wait(1), ld(X, 1)}}}), kStillOld,
+           late});
+  }
+  // The scan does not find what comes through a service view.
+  TEST_CASE("diffs_that_who_applies_them_does_not_publish_are_missed") {
+    check({"mutate_diffs_unpublished", 3, 0,
+           program({{1, {st(X, 1), wmb(), post()}}, {2, {ld(X, 0), wait(1), ld(X, 1)}}}),
+           kStillOld});
+  }
   TEST_CASE("a_scan_outside_the_lock_is_seen") {
     check({"mutate_scan_unlocked", 2, 0,
            program({{0, {st(X, 1), wmb(), post()}},
@@ -240,6 +280,21 @@ TEST_SUITE("mutations") {
 
   // ---- Swaps ------------------------------------------------------------------------------
 
+  // Message passing: who sees the swap, by a load or by a swap of his own, sees what was stored
+  // before it.
+  TEST_CASE("a_swap_that_overtakes_the_stores_before_it_is_seen") {
+    const Predicate overtaken = [](const Outcome& o) { return o[0] == 1 && o[1] == 0; };
+    const Thread released(1, {st(X, 1), cas(Y, 0, 1)});
+    check({"mutate_swap_without_barrier", 2, 0,
+           program({released, {0, {await(Y, 1, 0), ld(X, 1)}}}), overtaken});
+    check({"mutate_swap_without_barrier", 3, 0,
+           program({released, {2, {ld(X, 2), await(Y, 1, 0), ld(X, 1)}}}), overtaken});
+    check({"mutate_swap_without_barrier", 3, 0,
+           program({released, {2, {ld(X, 2), pause(), cas(Y, 1, 2, 0), ld(X, 1)}}}), overtaken});
+    check({"mutate_swap_without_barrier", 2, 0,
+           program({{0, {st(X, 1), cas(Y, 0, 1)}}, {1, {ld(X, 2), await(Y, 1, 0), ld(X, 1)}}}),
+           overtaken});
+  }
   TEST_CASE("a_swap_that_is_not_published_is_seen") {
     check({"mutate_cas_unpublished", 3, 0,
            program({{1, {cas(X, 0, 1), post()}}, {2, {ld(X, 0), wait(1), ld(X, 1)}}}), kStillOld});

@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <array>
+#include <string>
 #include <vector>
 
 #include "core/base/clock.hpp"
@@ -286,6 +287,43 @@ TEST_SUITE("cas") {
         import.at, static_cast<int>(home.pid()));
     CHECK(swap.finish());
     CHECK(load(home, exported.at).value == 0);
+  }
+
+  // The home takes so long that it is asked again, and itself takes away meanwhile what the swap
+  // has put there. With no record of what it has done it puts that there once more.
+  TEST_CASE("a_swap_that_is_asked_for_again_is_made_twice_when_its_home_keeps_no_record") {
+    const auto made_twice = [](const std::string& mutation) {
+      Cluster cluster;
+      Process& home = cluster.spawn(
+          "home", {{"CMI_FAULT_POINT", "server_before_reply=delay:100000" + mutation}});
+      Process& peer = cluster.spawn("peer");
+      const Export exported = export_segment(home);
+      const Import import = import_segment(peer, exported);
+      auto swaps = peer.start(
+          [](uint64_t at) {
+            set_on_fault([](const Fault& f) { return f.error == CMI_ERROR_TRANSIENT; });
+            // The answer to the second comes when all that was asked for before it is done.
+            for (uint64_t offset : {0, 8}) {
+              uint64_t found = 1;
+              if (CMIFN(ctxt(), 10, atm_cas)(ctxt(), reinterpret_cast<uint64_t*>(at + offset), 0, 1,
+                                             &found) != 0 ||
+                  found != 0) {
+                return false;
+              }
+            }
+            return true;
+          },
+          import.at);
+      CHECK(load_until(home, exported.at, 1) == 1);
+      CHECK(atm_cas(home, exported.at, 1, 0).swapped);
+      CHECK(swaps.get());
+      return load(home, exported.at).value != 0;
+    };
+    constexpr int kTries = 10;  // where the home itself comes too late to be in between
+    for (int i = 0; i < 2; ++i) CHECK_FALSE(made_twice(""));
+    bool twice = false;
+    for (int i = 0; i < kTries && !twice; ++i) twice = made_twice(";mutate_repeat_executed=fail");
+    CHECK(twice);
   }
 
   TEST_CASE("atm_cas_on_a_read_only_view_of_an_import_raises_access_error") {

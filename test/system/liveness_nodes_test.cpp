@@ -9,6 +9,7 @@
 #include <string>
 
 #include "core/base/clock.hpp"
+#include "support/passages.hpp"
 #include "system/calls.hpp"
 #include "system/happenings.hpp"
 
@@ -245,6 +246,28 @@ TEST_SUITE("liveness") {
     CHECK(load(pair.home, pair.exported.at + 16).value == 6);
     CHECK(publish(pair.home, pair.exported.at, 3));
     CHECK(load(pair.peer, pair.import.at).value == 3);
+  }
+
+  TEST_CASE("what_an_importer_has_cached_is_read_past_its_time_when_it_stays_mapped") {
+    const auto load_in_silence = [](const char* mutation) {
+      Cluster cluster;
+      const std::string counts = cluster.scratch() + "/passages";
+      Process& home = cluster.spawn("home", kSoon);
+      Process& peer = cluster.spawn(
+          "peer", {kNever[0], {"CMI_FAULT_POINT", mutation}, {"CMI_FAULT_COUNT", counts}});
+      const Import import = import_segment(peer, export_segment(home));
+      REQUIRE(load(peer, import.at).cause() == Fault::kNone);
+      home.stop();
+      for (const Deadline end = Deadline::in(20 * kSecond); read_passages(counts)["lapsed"] == 0;) {
+        REQUIRE(!end.passed());
+        ::usleep(2000);
+      }
+      const int cause = load(peer, import.at).cause();
+      home.signal(SIGCONT);
+      return cause;
+    };
+    CHECK(load_in_silence("") == CMI_ERROR_TRANSIENT);
+    CHECK(load_in_silence("mutate_lapse_kept=fail") == Fault::kNone);
   }
 
   TEST_CASE("an_importer_that_is_stopped_for_less_than_the_verdict_loses_nothing") {

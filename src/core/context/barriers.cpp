@@ -95,6 +95,7 @@ Status Context::cflush(void* const* addrs, int32_t n, Raised* raised) {
 // kHw of a swap means that it may have been made, and so it says kStore of stores that were lost
 // before it, whatever has lost them.
 Status Context::barrier_before_swap() {
+  if (fault_point_fails("mutate_swap_without_barrier")) return Status::kOk;
   const Status s = barrier();
   return s == Status::kHw ? Status::kStore : s;
 }

@@ -167,7 +167,9 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, c
           full = !userfault_.map(at, kPageSize, false);
         } else if (!write) {
           full = !map_and_compare(view, index);
-        } else if (make_dirty(view, index)) {
+        } else if ((page.state == PageState::kWriting &&
+                    fault_point_fails("mutate_writing_stored_to")) ||
+                   make_dirty(view, index)) {
           count(parts_.stats.store_faults);
           // Mapped here in most cases; where it is not, the next fault finds it dirty.
           userfault_.unprotect(at, kPageSize);
@@ -193,6 +195,9 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, c
         miss = true;
         break;
       case PageState::kFetching:
+        miss = fault_point_fails("mutate_fetched_twice");
+        wait = !miss;
+        break;
       case PageState::kStale:
       case PageState::kZappedDirty:
       case PageState::kZappedWriting:
@@ -393,6 +398,11 @@ void Importer::deliver(Import& imp, const View* view, PageRange pages, uint32_t 
     Page& p = imp.table[first + i];
     if (p.state == PageState::kStale && fault_point_fails("mutate_stale_ignored")) {
       p.state = PageState::kFetching;
+    }
+    if (p.state != PageState::kFetching && p.state != PageState::kStale &&
+        fault_point_fails("mutate_fetched_twice")) {
+      ++i;  // the other fetch has been here
+      continue;
     }
     if (p.state == PageState::kStale || !usable_now || imp.is_in_flux(first + i)) {
       set_state(imp, p, PageState::kAbsent);

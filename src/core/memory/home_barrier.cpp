@@ -225,12 +225,14 @@ Status Home::barrier(Nanos within, const Lines& named) {
     for (auto& [id, s] : segments_) {
       if (s.owned && s.held()) {
         const auto lines = named.find(id);
-        scan_and_publish(s, lines == named.end() ? nullptr : &lines->second);
+        const bool only_scanned =
+            lines == named.end() || fault_point_fails("mutate_named_lines_scanned");
+        scan_and_publish(s, only_scanned ? nullptr : &lines->second);
       } else if (!s.owned && !s.views.empty() && !fault_point_fails("mutate_neighbour_not_asked")) {
         owners.emplace_back(s.owner, id);
       }
     }
-    waits = scans_;
+    if (!fault_point_fails("mutate_acks_not_awaited")) waits = scans_;
   }
   bool good = true;
   for (auto& [owner, id] : owners) {

@@ -353,10 +353,10 @@ void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader 
     if (status == WireStatus::kOk && !in.done()) status = WireStatus::kMalformed;
     if (status == WireStatus::kOk && broken) status = WireStatus::kBroken;
     // Applied stores are published even when a later page of the message was malformed.
-    if (s != nullptr && !ranges.empty()) {
+    if (s != nullptr && !ranges.empty() && !fault_point_fails("mutate_diffs_unpublished")) {
       if (fault_point_fails("mutate_marks_cleared_early")) h->marks.clear();
       if (auto p = publish(*s, client.id, instance, each_once(std::move(ranges)), of_followed);
-          p != nullptr) {
+          p != nullptr && !fault_point_fails("mutate_acks_not_awaited")) {
         p->finished = [this, id = client.id, number, status, uid, instance,
                        marks = std::move(marks)] {
           if (!marks.empty()) clear_marks(uid, id, instance, marks);
@@ -429,7 +429,8 @@ void Home::on_repair(const fabric::ClientInfo& client, uint64_t number, Reader i
       if (page >= low_of(*s, *h) / kPageSize) continue;
       if (apply && h->covers(page, 1)) {
         std::byte* const at = s->service.data() + size_t{page} * kPageSize;
-        const auto store = [&] { apply_where_unchanged(old.data(), next.data(), at); };
+        const std::byte* const was = fault_point_fails("mutate_repair_blind") ? at : old.data();
+        const auto store = [&] { apply_where_unchanged(was, next.data(), at); };
         broken = !unless_broken(at, kPageSize, store) || broken;
       }
       ranges.push_back({page, 1});

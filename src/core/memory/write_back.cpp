@@ -187,8 +187,8 @@ uint32_t Importer::write_back_run(Import& imp, std::span<const uint32_t> pages, 
     const size_t bytes = out.add(first + k, twins_.at(p.twin));
     drop_twin(p);
     ++p.generation;
-    p.in_flight = bytes != 0;
-    set_state(imp, p, bytes != 0 ? PageState::kWriting : PageState::kClean);
+    p.in_flight = bytes != 0 && !fault_point_fails("mutate_clean_when_sent");
+    set_state(imp, p, p.in_flight ? PageState::kWriting : PageState::kClean);
   }
   if (protect_late) {
     fault_point("mutation_window");
