@@ -2,7 +2,8 @@
 """Holds the mutations of the library (fault points named mutate_*) against doc/design/mutations.md and the tests.
 
 Each must stand in the page, with the file where it is and with tests that exist, and must be named in
-test/; and what the page names must exist.
+test/; and what the page names must exist. Each rule of doc/design/protocol.md must be named by its number,
+in parentheses, in a row or where the page says what changes nothing.
 """
 
 import re
@@ -11,13 +12,25 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "doc/design/mutations.md"
+PROTOCOL = ROOT / "doc/design/protocol.md"
 NAME = re.compile(r"\bmutate_[a-z_]+\b")
 ROW = re.compile(r"^\|[^|]*\|\s*`(mutate_[a-z_]+)`\s*\|([^|]*)\|([^|]*)\|$", re.MULTILINE)
+RULE = re.compile(r"^(\d+)\. ", re.MULTILINE)
+NUMBERS = re.compile(r"\((\d+(?:, \d+)*)\)")
+NOTHING = re.compile(r"^## What changes nothing.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 
 
 def text_of(folder, patterns):
     return {path: path.read_text() for pattern in patterns
             for path in sorted((ROOT / folder).rglob(pattern))}
+
+
+def unnamed_rules():
+    page = PAGE.read_text()
+    parts = [row.group(0) for row in ROW.finditer(page)] + NOTHING.findall(page)
+    named = {int(n) for part in parts for group in NUMBERS.findall(part) for n in group.split(",")}
+    last = max(map(int, RULE.findall(PROTOCOL.read_text())))
+    return [rule for rule in range(1, last + 1) if rule not in named]
 
 
 def main():
@@ -49,10 +62,12 @@ def main():
         for test in seen_by:
             if test != f"checker/{name}_is_caught" and test not in cases:
                 wrong.append(f"{name}: there is no test {test}")
+    for rule in unnamed_rules():
+        wrong.append(f"rule {rule} of {PROTOCOL.relative_to(ROOT)}: not in {PAGE.relative_to(ROOT)}")
     for line in wrong:
         print(f"mutations: {line}")
-    print(f"mutations: {len(places)}, {len(wrong)} of them wrong" if wrong else
-          f"mutations: {len(places)}, each in the list and in a test")
+    print(f"mutations: {len(places)}, {len(wrong)} things wrong" if wrong else
+          f"mutations: {len(places)}, each in the list and in a test, of every rule")
     return 1 if wrong else 0
 
 
