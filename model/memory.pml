@@ -217,7 +217,8 @@ inline write_back_page(i, p, b) {
         P(i, p).listed = false;
         add(i, p, b);
         raise_generation(i, p);
-        P(i, p).state = (d != 0 -> kWriting : kClean)
+        P(i, p).in_flight = P(i, p).in_flight && !MUTANT(CLEAN_WHEN_SENT);
+        P(i, p).state = (P(i, p).in_flight -> kWriting : kClean)
      :: P(i, p).state != kDirty -> P(i, p).listed = false
      fi;
      P(i, p).locked = false
@@ -241,8 +242,10 @@ inline write_back(i, b) {
     :: else
     fi;
     if
-    :: (contains(pages, 0) && P(i, 0).state == kDirty && !P(i, 0).in_flight) ||
-       (contains(pages, 1) && P(i, 1).state == kDirty && !P(i, 1).in_flight) -> protect(i, 0); protect(i, 1)
+    :: MUTANT(PROTECTED_LATE) -> write_back_page(i, 0, b); write_back_page(i, 1, b); flush(i, b); d = 0
+    :: !MUTANT(PROTECTED_LATE) &&
+       ((contains(pages, 0) && P(i, 0).state == kDirty && !P(i, 0).in_flight) ||
+        (contains(pages, 1) && P(i, 1).state == kDirty && !P(i, 1).in_flight)) -> protect(i, 0); protect(i, 1)
     :: else
     fi;
     if
@@ -255,9 +258,10 @@ inline write_back(i, b) {
     :: MUTANT(UNLOCKED_PROTECT) -> lock_run(i)
     :: else
     fi;
-    write_back_page(i, 0, b);
-    write_back_page(i, 1, b);
-    flush(i, b);
+    if
+    :: MUTANT(PROTECTED_LATE) -> protect(i, 0); protect(i, 1)
+    :: else -> write_back_page(i, 0, b); write_back_page(i, 1, b); flush(i, b)
+    fi;
     d = 0; pages = 0; b = 0
   }
 }

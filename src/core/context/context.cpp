@@ -32,6 +32,8 @@ std::atomic<const cmi_ctxt*> g_parents_handle{nullptr};  // in a forked child
 Mutex g_lifetime;
 thread_local bool t_in_lifetime = false;  // this thread has it
 thread_local bool t_fork_has_it = false;  // between the two sides of a fork
+thread_local int t_forks = 0;             // a signal handler may fork in between
+std::atomic<int> g_forks{0};              // threads in there
 constexpr Nanos kForkWait = 10 * kSecond;
 pthread_key_t g_thread_key;
 pthread_once_t g_once = PTHREAD_ONCE_INIT;
@@ -71,7 +73,8 @@ Context* Context::find(const cmi_ctxt* ctxt, bool* forked) {
 // child is. So the fork comes before or after that. Not for ever: who makes it may wait for a
 // child.
 void Context::before_fork() {
-  t_fork_has_it = false;
+  if (t_forks++ > 0) return;
+  g_forks.fetch_add(1);
   const Deadline deadline = Deadline::in(kForkWait);
   while (!t_in_lifetime && !t_fork_has_it && !deadline.passed()) {
     t_fork_has_it = g_lifetime.try_lock();
@@ -80,7 +83,9 @@ void Context::before_fork() {
 }
 
 void Context::parent_after_fork() {
+  if (--t_forks > 0) return;
   if (std::exchange(t_fork_has_it, false)) g_lifetime.unlock();
+  g_forks.fetch_sub(1);
 }
 
 void Context::child_after_fork() {
@@ -88,6 +93,8 @@ void Context::child_after_fork() {
   g_library_threads.store(0);
   new (&g_lifetime) Mutex;
   t_in_lifetime = t_fork_has_it = false;
+  t_forks = 0;
+  g_forks.store(0);
   Context* c = g_context.exchange(nullptr);
   if (c == nullptr) return;
   g_parents_handle.store(g_handle.exchange(nullptr));
@@ -103,7 +110,10 @@ void Context::child_after_fork() {
 // process.
 void Context::process_exits() {
   SignalsBlocked quiet;
-  if (!g_lifetime.try_lock()) return;  // a fini is under way in another thread
+  while (!g_lifetime.try_lock()) {
+    if (g_forks.load() == 0) return;  // a fini is under way in another thread
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
   Context* c = g_context.load();
   if (c != nullptr) {
     g_handle.store(nullptr);

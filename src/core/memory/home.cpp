@@ -292,7 +292,7 @@ Status Home::detach(int32_t id, void* addr, Deadline deadline, bool ending) {
   }
   parts_.views.erase(view.view);
   if (!heard) {
-    linger({owner, id, view.addr, view.len, view.mapped()});
+    linger({owner, id, view.addr, view.len, view.mapped(), view.view, now(), 0});
   } else if (!view.adopted) {
     munmap(view.addr, view.mapped());
   }

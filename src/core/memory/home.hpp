@@ -248,13 +248,14 @@ class Home {
     int32_t segment = 0;
     std::byte* addr = nullptr;
     size_t len = 0, mapped = 0;
-    Nanos sent = 0;
+    std::shared_ptr<const View> view;  // with what was stored through it and is yet to be told
+    Nanos born = 0, sent = 0;
   };
   struct Watcher {  // another process of this node that has views of the segment
     node::ContextSlot slot{};
-    PageSet covered;    // what it may have covered: no scan goes there
-    uint64_t seen = 0;  // version of the list that it has acted on
-    Nanos sent = 0;
+    PageSet covered;           // what it may have covered: no scan goes there
+    uint64_t seen = 0;         // version of the list that it has acted on
+    Nanos born = 0, sent = 0;  // that version: when it was made, and told of last
     std::vector<std::shared_ptr<Publication>> owed;  // settled when it has seen the last version
   };
   struct Segment {
@@ -513,8 +514,8 @@ class Home {
   static std::vector<PageRange> uncovered(const Segment& s, const ForeignView& v,
                                           const std::vector<PageRange>& ranges);
   void drop_dead_views(Segment& s) CMI_REQUIRES(mu_);
-  static bool scan_foreign(Segment& s, const ForeignView& v, const std::vector<PageRange>& ranges,
-                           std::vector<PageRange>* written);
+  bool scan_foreign(Segment& s, const ForeignView& v, const std::vector<PageRange>& ranges,
+                    std::vector<PageRange>* written);
   // Nobody needs to hear of what was stored to these pages until now.
   void forget_stores(Segment& s, const std::vector<PageRange>& ranges) CMI_REQUIRES(mu_);
   // `named`: pages to publish whether or not they were stored to; nullptr: none.
@@ -533,6 +534,7 @@ class Home {
   // home_bus.cpp
   bool say_seen(Segment& s) CMI_REQUIRES(mu_);
   bool send_stored(Segment& s) CMI_REQUIRES(mu_);
+  bool send_stored(node::ContextSlot owner, int32_t id, StoreLog& stores) CMI_REQUIRES(mu_);
   bool tell_stored(int32_t id, Deadline deadline);
   // Asks another process of the node, mostly a segment's owner, and waits. True also when it ended.
   bool ask_owner(node::ContextSlot owner, uint8_t what, int32_t segment, uint64_t a, uint64_t b,

@@ -99,7 +99,7 @@ bool Home::scan_foreign(Segment& s, const ForeignView& v, const std::vector<Page
     const PageRange r = left.back();
     left.pop_back();
     if (scan_view(foreign, {r}, written)) continue;
-    if (!has_pages(v.pagemap.get(), v.addr)) return false;
+    if (!has_pages(v.pagemap.get(), v.addr) || !parts_.node.alive(v.slot, v.process)) return false;
     if (r.count <= least) {
       holes.add(r);
     } else {
@@ -174,6 +174,7 @@ void Home::forget_stores(Segment& s, const std::vector<PageRange>& ranges) {
     if (v.armed) scan_own(s, v, open, &ignored);
   }
   for (auto& f : s.foreign) {
+    if (!parts_.node.member(f.slot, f.process)) continue;
     scan_view({f.pagemap.get(), f.addr, s.size, s.page_size()}, uncovered(s, f, ranges), &ignored);
   }
 }

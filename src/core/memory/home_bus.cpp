@@ -29,29 +29,34 @@ bool Home::say_seen(Segment& s) {
 // what we send it next, it takes in after this. False: not all fitted into its queue; the rest
 // stays.
 bool Home::send_stored(Segment& s) {
-  constexpr size_t kAtOnce = 512;  // ranges of one datagram
+  bool all = true;
   for (auto& v : s.views) {
-    if (v.view->stores == nullptr) continue;
-    auto stored = v.view->stores->take();
-    while (!stored.empty()) {
-      const size_t n = std::min(kAtOnce, stored.size());
-      std::byte buf[64 + kAtOnce * sizeof(PageRange)];
-      Writer out(buf);
-      out.put<uint8_t>(kBusStored);
-      out.put(s.id);
-      out.put<uint64_t>(0);
-      out.put<uint64_t>(n);
-      out.put<uint64_t>(0);
-      for (size_t i = 0; i < n; ++i) {
-        out.put(stored[i].first);
-        out.put(stored[i].count);
-      }
-      if (parts_.node.bus_send(s.owner, out.done()) == Status::kReconfig) {
-        v.view->stores->put_back(stored);
-        return false;
-      }
-      stored.erase(stored.begin(), stored.begin() + static_cast<ptrdiff_t>(n));
+    if (v.view->stores != nullptr) all = all && send_stored(s.owner, s.id, *v.view->stores);
+  }
+  return all;
+}
+
+bool Home::send_stored(node::ContextSlot owner, int32_t id, StoreLog& stores) {
+  constexpr size_t kAtOnce = 512;  // ranges of one datagram
+  auto stored = stores.take();
+  while (!stored.empty()) {
+    const size_t n = std::min(kAtOnce, stored.size());
+    std::byte buf[64 + kAtOnce * sizeof(PageRange)];
+    Writer out(buf);
+    out.put<uint8_t>(kBusStored);
+    out.put(id);
+    out.put<uint64_t>(0);
+    out.put<uint64_t>(n);
+    out.put<uint64_t>(0);
+    for (size_t i = 0; i < n; ++i) {
+      out.put(stored[i].first);
+      out.put(stored[i].count);
     }
+    if (parts_.node.bus_send(owner, out.done()) == Status::kReconfig) {
+      stores.put_back(stored);
+      return false;
+    }
+    stored.erase(stored.begin(), stored.begin() + static_cast<ptrdiff_t>(n));
   }
   return true;
 }

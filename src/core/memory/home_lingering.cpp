@@ -5,7 +5,10 @@
 // it has answered or has ended. Any thread.
 #include <sys/mman.h>
 
+#include <algorithm>
+
 #include "core/memory/home.hpp"
+#include "core/memory/store_log.hpp"
 
 namespace cmi::memory {
 
@@ -33,8 +36,10 @@ void Home::linger(Lingering view) {
 // The timer's. Each thing is done twice without harm, so a question is repeated as it was.
 void Home::remind_owners(Nanos t, Finished* done) {
   for (auto& [question, l] : lingering_) {
-    if (t - l.sent <= kTellAgain) continue;
+    // What lies unread in a stopped process's queue is not helped by copies, and takes up our own.
+    if (t - l.sent <= std::max(kTellAgain, l.sent - l.born)) continue;
     l.sent = t;
+    if (l.view->stores != nullptr && !send_stored(l.owner, l.segment, *l.view->stores)) continue;
     std::byte buf[64];
     Writer out(buf);
     out.put<uint8_t>(kBusUnview);

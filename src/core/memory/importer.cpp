@@ -159,7 +159,7 @@ std::vector<std::shared_ptr<Import>> Importer::all_imports() {
 uint32_t Importer::pages_of_ours(int32_t id) {
   Guard g(imports_mu_);
   for (auto& imp : imports_) {
-    if (imp->id == id && imp->ours) return imp->marked.load() ? 0 : imp->pages;
+    if (imp->id == id && imp->ours && !imp->marked.load()) return imp->pages;
   }
   return 0;
 }

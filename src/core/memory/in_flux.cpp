@@ -192,6 +192,7 @@ void Home::flux_changed(Segment& s, const std::shared_ptr<Publication>& p) {
     for (const PageRange& r : s.in_flux.all()) w.covered.add(r);
     ++p->waiting;
     w.owed.push_back(p);
+    w.born = now();
     unseen_lists_ = true;
     (void)send_list(s, w);  // where it does not come through, the timer repeats it
   }
@@ -224,7 +225,9 @@ bool Home::send_list(Segment& s, Watcher& w) {
 void Home::remind_watchers(Segment& s, Nanos t, Finished* done) {
   for (size_t i = 0; i < s.watchers.size();) {
     Watcher& w = s.watchers[i];
-    if (w.seen < s.flux_version && t - w.sent > kRemind) (void)send_list(s, w);
+    // What lies unread in a stopped process's queue is not helped by copies.
+    const bool late = t - w.sent > std::max(kRemind, w.sent - w.born);
+    if (w.seen < s.flux_version && late) (void)send_list(s, w);
     if (w.seen < s.flux_version) {
       unseen_lists_ = true;
       ++i;
@@ -242,7 +245,7 @@ bool Home::add_watcher(Segment& s, node::ContextSlot slot) {
   auto w = std::find_if(s.watchers.begin(), s.watchers.end(),
                         [&](const Watcher& x) { return x.slot == slot; });
   if (w == s.watchers.end()) {
-    s.watchers.push_back({slot, s.in_flux, s.flux_version, 0, {}});
+    s.watchers.push_back({slot, s.in_flux, s.flux_version, 0, 0, {}});
     w = std::prev(s.watchers.end());
   }
   // Datagrams of one sender stay in order: it has the list before it has the answer.

@@ -1,6 +1,7 @@
 // Publications: who may hold copies of these pages is told to drop them, and the publisher is
 // answered when all have, or are fenced as dead.
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "core/base/fault_point.hpp"
@@ -239,7 +240,7 @@ void Home::owing(std::map<ContextId, Nanos>* since) {
   }
   // Each holds memory here and is walked through: who owes so many is not waited for.
   for (auto& [client, count] : notices_of_) {
-    if (count >= kMaxNotices) (*since)[client] = 1;
+    if (count >= kMaxNotices) (*since)[client] = std::numeric_limits<Nanos>::min() / 4;
   }
 }
 
