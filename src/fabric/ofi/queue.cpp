@@ -11,7 +11,7 @@
 namespace cmi::fabric::ofi {
 
 namespace {
-constexpr int kMostLooks = 4096;
+constexpr int kMostLooks = 1 << 20;  // should a provider never say that there is nothing
 
 Op& op_of(Context& context) {
   // Op is no standard-layout type, for which alone offsetof is defined: measured on one instead.
@@ -207,6 +207,8 @@ void Queue::quiet(OfiEndpoint& ep) {
 
 void Queue::leave(OfiEndpoint& ep, int unposted) {
   // It is over soon: what is not handed out takes no new message.
+  // All of it: what stayed behind would be found when the endpoint is gone. There may be hundreds
+  // of thousands, of others as well, and nobody posts meanwhile.
   for (int looks = 0; looks < kMostLooks && look(); ++looks) {
   }
   std::erase(endpoints_, &ep);
