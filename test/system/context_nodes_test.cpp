@@ -195,6 +195,7 @@ TEST_SUITE("context") {
 
   // Whoever forks while another thread makes the context has a child that knows nothing of it.
   TEST_CASE("a_child_that_is_forked_beside_cmi_ini_may_begin_a_context_of_its_own") {
+    if (kSanitized) return skip("the sanitizer's heap keeps its locks in a forked child");
     Cluster cluster;
     Process& process =
         cluster.spawn_bare("home", {{"CMI_FAULT_POINT", "node.join.published=delay:300000"}});
