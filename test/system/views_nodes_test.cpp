@@ -2,14 +2,13 @@
 // their processes were killed, or could not tell it of their end.
 #include <doctest/doctest.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <string>
+#include <system_error>
 
 #include "core/base/clock.hpp"
 #include "system/calls.hpp"
-#include "system/stopped.hpp"
 
 namespace cmi::test {
 

@@ -15,11 +15,7 @@ bool Home::say_seen(Segment& s) {
   if (s.unsaid == 0) return true;
   std::byte buf[64];
   Writer out(buf);
-  out.put<uint8_t>(kBusInFluxSeen);
-  out.put(s.id);
-  out.put<uint64_t>(0);
-  out.put(s.unsaid);
-  out.put<uint64_t>(0);
+  put_bus_head(out, kBusInFluxSeen, s.id, 0, s.unsaid, 0);
   if (parts_.node.bus_send(s.owner, out.done()) == Status::kReconfig) return false;
   s.unsaid = 0;
   return true;
@@ -43,11 +39,7 @@ bool Home::send_stored(node::ContextSlot owner, int32_t id, StoreLog& stores) {
     const size_t n = std::min(kAtOnce, stored.size());
     std::byte buf[64 + kAtOnce * sizeof(PageRange)];
     Writer out(buf);
-    out.put<uint8_t>(kBusStored);
-    out.put(id);
-    out.put<uint64_t>(0);
-    out.put<uint64_t>(n);
-    out.put<uint64_t>(0);
+    put_bus_head(out, kBusStored, id, 0, n, 0);
     for (size_t i = 0; i < n; ++i) {
       out.put(stored[i].first);
       out.put(stored[i].count);
@@ -86,11 +78,7 @@ bool Home::ask_owner(node::ContextSlot owner, uint8_t what, int32_t segment, uin
   }
   std::byte buf[64];
   Writer out(buf);
-  out.put(what);
-  out.put(segment);
-  out.put(question);
-  out.put(a);
-  out.put(b);
+  put_bus_head(out, what, segment, question, a, b);
   bool answered = false;
   Backoff backoff;
   while (!answered) {
@@ -181,11 +169,7 @@ void Home::on_datagram(node::Node::Datagram d) {
                                                            int file = -1) {
     std::byte buf[64];
     Writer out(buf);
-    out.put(back);
-    out.put(segment);
-    out.put(question);
-    out.put(with);
-    out.put<uint64_t>(0);
+    put_bus_head(out, back, segment, question, with, 0);
     (void)parts_.node.bus_send(to, out.done(), file);
   };
   const auto answer = [send] { send(kBusAnswer, 0); };

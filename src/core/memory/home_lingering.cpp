@@ -42,11 +42,7 @@ void Home::remind_owners(Nanos t, Finished* done) {
     if (l.view->stores != nullptr && !send_stored(l.owner, l.segment, *l.view->stores)) continue;
     std::byte buf[64];
     Writer out(buf);
-    out.put<uint8_t>(kBusUnview);
-    out.put(l.segment);
-    out.put(question);
-    out.put(reinterpret_cast<uint64_t>(l.addr));
-    out.put<uint64_t>(l.len);
+    put_bus_head(out, kBusUnview, l.segment, question, reinterpret_cast<uint64_t>(l.addr), l.len);
     if (parts_.node.bus_send(l.owner, out.done()) != Status::kInval) continue;
     if (auto asked = asked_.find(question); asked != asked_.end()) {
       settle(std::shared_ptr<Publication>(asked->second), done);  // it has ended

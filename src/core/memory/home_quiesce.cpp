@@ -126,11 +126,7 @@ void Home::on_bus_quiesce(node::ContextSlot from, int32_t segment, uint64_t ques
   const auto answer = [this, from, segment, question](Status status) {
     std::byte buf[64];
     Writer out(buf);
-    out.put<uint8_t>(kBusAnswer);
-    out.put(segment);
-    out.put(question);
-    out.put<uint64_t>(static_cast<uint64_t>(status));
-    out.put<uint64_t>(0);
+    put_bus_head(out, kBusAnswer, segment, question, static_cast<uint64_t>(status), 0);
     (void)parts_.node.bus_send(from, out.done());
   };
   if (on > 1) return answer(Status::kInval);

@@ -211,11 +211,7 @@ bool Home::send_list(Segment& s, Watcher& w) {
   }
   std::byte buf[64];
   Writer out(buf);
-  out.put<uint8_t>(kBusInFlux);
-  out.put(s.id);
-  out.put<uint64_t>(0);
-  out.put(s.flux_version);
-  out.put<uint64_t>(0);
+  put_bus_head(out, kBusInFlux, s.id, 0, s.flux_version, 0);
   w.sent = now();
   const Status sent = parts_.node.bus_send(w.slot, out.done(), s.flux_list.get());
   if (sent == Status::kInval) w.seen = s.flux_version;  // it has ended: nothing to cover any more

@@ -120,12 +120,9 @@ void Importer::tell_importing_processes() {
       }
       std::byte buf[64 + kAtOnce * sizeof(PageRange)];
       Writer out(buf);
-      out.put<uint8_t>(kBusLost);
-      out.put(l.import->id);
-      out.put<uint64_t>(0);
-      out.put<uint64_t>(ranges.size());
-      out.put((l.local ? kLostLocal : uint64_t{0}) |
-              (taken == l.pages.size() ? kLostLast : uint64_t{0}));
+      put_bus_head(out, kBusLost, l.import->id, 0, ranges.size(),
+                   (l.local ? kLostLocal : uint64_t{0}) |
+                       (taken == l.pages.size() ? kLostLast : uint64_t{0}));
       for (const PageRange& r : ranges) {
         out.put(r.first);
         out.put(r.count);

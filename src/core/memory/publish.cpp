@@ -267,8 +267,7 @@ void Home::forget(const ContextId& client, bool goodbye) {
     Guard g(mu_);
     for (auto& [number, n] : notices_) had_something = had_something || n.client == client;
     for (auto& [id, s] : segments_) {
-      for (auto& h : s.holders)
-        had_something = had_something || (h.client == client && h.presented);
+      for (auto& h : s.holders) had_something |= h.client == client && h.presented;
     }
     // Should it live on, stopped or behind a cut: the first thing it hears is that all is over, and
     // it drops its pages.

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 
+#include "core/base/codec.hpp"
 #include "core/base/ids.hpp"
 #include "fabric/fabric.hpp"
 
@@ -114,6 +115,16 @@ enum BusWhat : uint8_t {
   kBusAnswer = 0x80    // question is done
   // and kBusQuiesce of core/node/quiesce.hpp
 };
+// How each of them begins; as core/node/quiesce.hpp has it.
+inline void put_bus_head(Writer& out, uint8_t what, int32_t segment, uint64_t question, uint64_t a,
+                         uint64_t b) {
+  out.put(what);
+  out.put(segment);
+  out.put(question);
+  out.put(a);
+  out.put(b);
+}
+
 // How, in kBusLost.
 inline constexpr uint64_t kLostLocal = 1;  // by a fault of this side
 inline constexpr uint64_t kLostLast = 2;   // this is all
