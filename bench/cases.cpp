@@ -20,6 +20,7 @@ const std::vector<Case>& all_cases() {
       {"store_first", store_first_case, {"store_first", "store_first_inconsist"}},
       {"store_miss_4k", store_miss, {"store_miss_4k", "store_miss_consist"}},
       {"read_seq", read_seq, {"read_seq"}},
+      {"write_seq", write_seq, {"write_seq", "write_seq_cached", "write_seq_consist"}},
       {"flush_sparse", flush_sparse, {"flush_sparse"}},
       {"flush_scattered", flush_scattered, {"flush_scattered"}},
       {"flush_dense", flush_dense, {"flush_dense"}},

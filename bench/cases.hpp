@@ -116,6 +116,7 @@ void read_seq(Bench& b);
 void store_hit(Bench& b);
 void store_first_case(Bench& b);
 void store_miss(Bench& b);
+void write_seq(Bench& b);
 void home_store(Bench& b);
 void home_wmb(Bench& b);
 // cases_flush.cpp

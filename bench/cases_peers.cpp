@@ -16,6 +16,7 @@ constexpr Same kSame[] = {
     {"flush_dense", flush_dense, "1000 puts of 4 KiB and flush"},
     {"cas", cas, "compare_and_swap and flush"},
     {"read_seq", read_seq, "gets of 1 MiB, a flush after 16"},
+    {"write_seq", write_seq, "stored to its own memory first; puts of 1 MiB, a flush after 16"},
 };
 }  // namespace
 

@@ -1,4 +1,6 @@
-// Stores: to pages that are dirty, cached or absent, and at home.
+// Stores: to pages that are dirty, cached or absent, in order, and at home.
+#include <tuple>
+
 #include "cases.hpp"
 #include "pattern.hpp"
 #include "worker.hpp"
@@ -208,6 +210,41 @@ void store_miss(Bench& b) {
              std::to_string(after.store_misses - before.store_misses) + " misses");
     b.report.row({row, "us", spread_of(m.ours), spread_of(m.raw), "fi_read of 4 KiB", m.discarded,
                   floor_of(m)});
+  }
+}
+
+// Memory that is rewritten in order, absent or cached at first, and taken home by a barrier.
+void write_seq(Bench& b) {
+  const size_t size = b.quick ? kReadSeqBytesQuick : kReadSeqBytes, pages = size / kPage;
+  constexpr size_t kChunk = size_t{1} << 20;
+  const auto speed = [&](double nanos) { return static_cast<double>(size) / nanos * 1e3; };  // MB/s
+  for (const auto& [row, flags, cached] : {std::tuple{"write_seq", CMI_SEG_CLIENT_INCONSIST, false},
+                                           {"write_seq_cached", CMI_SEG_CLIENT_INCONSIST, true},
+                                           {"write_seq_consist", CMI_SEG_CLIENT_CONSIST, false}}) {
+    Shared shared(b, pages, 0, flags);
+    uint64_t version = 0;
+    Side ours{[&, from_cache = cached] {
+      shared.renew();
+      if (from_cache) shared.load_all();
+      ++version;
+      const double begun = now();
+      for (size_t p = 0; p < pages; ++p) store(shared.page(p), p, Pattern::kDense, version);
+      barrier();
+      const double took = now() - begun;
+      shared.check_home(pages, static_cast<int>(Pattern::kDense), version);
+      return speed(took);
+    }};
+    Side raw{[&] {
+      const double begun = now();
+      b.raw.endpoint.write_many(b.raw.polling_peer, b.raw.polling, b.raw.buffer, kChunk, kChunk,
+                                size / kChunk, 16);
+      return speed(now() - begun);
+    }};
+    ours.warm = raw.warm = 1;
+    const Measured m = alternate(b, ours, raw, b.scaled(9, 5), 1);
+    b.report.row({row, "MB/s", spread_of(m.ours), spread_of(m.raw),
+                  std::to_string(size >> 20) + " MiB by fi_writes of 1 MiB, 16 in flight",
+                  m.discarded});
   }
 }
 

@@ -130,6 +130,31 @@ static double read_in_order(void) {
   return (double)bytes / took;
 }
 
+/* Stored here by the application, then put. What get_page and read_in_order look at stays. */
+static double write_in_order(void) {
+  const double begun = now_us();
+  for (size_t at = 0, under_way = 0; at < bytes; at += kChunk) {
+    for (size_t page = at; page < at + kChunk; page += kPage) {
+      uint64_t* words = (uint64_t*)(mine + page);
+      words[0] = page;
+      for (size_t i = 1; i < kPage / sizeof *words; ++i) words[i] = version;
+    }
+    MPI_Put(mine + at, kChunk, MPI_BYTE, 0, (MPI_Aint)at, kChunk, MPI_BYTE, window);
+    if (++under_way % kDepth == 0) flush();
+  }
+  flush();
+  const double took = now_us() - begun;
+  for (size_t at = 0; at < bytes; at += kChunk) {
+    uint64_t there = 0;
+    MPI_Get(&there, sizeof there, MPI_BYTE, 0, (MPI_Aint)(at + kChunk - sizeof there), sizeof there,
+            MPI_BYTE, window);
+    flush();
+    must(there == version, "what was put in order is not there");
+  }
+  ++version;
+  return (double)bytes / took;
+}
+
 static void measure(const char* name, const char* unit, double (*once)(void), int warm, int count) {
   double* samples = malloc((size_t)count * sizeof *samples);
   must(samples != NULL, "no memory");
@@ -188,6 +213,7 @@ int main(int argc, char** argv) {
     measure("read_seq", "MB/s", read_in_order, 1, reads);
     printf("bytes %zu %" PRIu64 "\n", bytes * (size_t)(reads + 1), loopback_bytes() - before);
     fflush(stdout);
+    measure("write_seq", "MB/s", write_in_order, 1, reads);
   }
   MPI_Barrier(MPI_COMM_WORLD); /* rank 0 polls in here meanwhile */
   MPI_Win_unlock_all(window);

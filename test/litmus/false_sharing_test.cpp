@@ -62,10 +62,55 @@ uint64_t wrong_bytes(int home, const std::string& faults = "") {
   return wrong;
 }
 
+// The same over many pages in order: those ahead become writable before they are stored to, while
+// others store to them.
+uint64_t share_in_order(uint64_t view, uint32_t me, uint32_t rounds) {
+  constexpr uint32_t kMany = 60;
+  auto* pages = reinterpret_cast<volatile uint8_t*>(view);
+  uint64_t wrong = 0;
+  for (uint32_t round = 1; round <= rounds; ++round) {
+    const uint32_t at = round * 67 % (kPage / kNodes) * kNodes;
+    // Not all begin at once, and some have a barrier in between.
+    const uint32_t barrier = (round + me) % 3 == 0 ? (round * 7 + me * 13) % kMany : kMany;
+    for (uint32_t p = 0; p < kMany; ++p) {
+      pages[p * kPage + at + me] = static_cast<uint8_t>(round + p + me);
+      if (p == barrier) wrong += cmi_wmb() != 0 ? kFailed : 0;
+    }
+    wrong += cmi_wmb() != 0 ? kFailed : 0;
+    if (!meet_all(kNodes)) return wrong + kFailed;
+    for (uint32_t p = 0; p < kMany; ++p) {
+      for (uint32_t n = 0; n < kNodes; ++n) {
+        wrong += pages[p * kPage + at + n] != static_cast<uint8_t>(round + p + n);
+      }
+    }
+    if (!meet_all(kNodes)) return wrong + kFailed;
+  }
+  return wrong;
+}
+
+uint64_t wrong_bytes_in_order(int home) {
+  Lab lab({kNodes + 1, {home}});
+  std::vector<Pending<uint64_t>> running;
+  for (uint32_t i = 0; i < kNodes; ++i) {
+    running.push_back(
+        lab.process(static_cast<int>(i))
+            .start([](uint64_t view, uint32_t me) { return share_in_order(view, me, 60); },
+                   lab.base(static_cast<int>(i)), i));
+  }
+  uint64_t wrong = 0;
+  for (auto& pending : running) wrong += pending.get(60);
+  return wrong;
+}
+
 TEST_SUITE("false_sharing") {
   TEST_CASE("four_nodes_store_to_every_fourth_byte_of_a_page_and_lose_none") {
     CHECK(wrong_bytes(0) == 0);
     CHECK(wrong_bytes(4) == 0);
+  }
+
+  TEST_CASE("four_nodes_store_in_order_to_their_bytes_of_many_pages_and_lose_none") {
+    CHECK(wrong_bytes_in_order(0) == 0);
+    CHECK(wrong_bytes_in_order(4) == 0);
   }
 
   TEST_CASE("four_nodes_lose_bytes_of_a_page_when_whole_blocks_travel") {

@@ -88,7 +88,7 @@ struct cmi_ofi_stats {
 
   uint64_t load_misses;  /**< loads that found their page not cached */
   uint64_t store_misses; /**< stores that found their page not cached */
-  uint64_t store_faults; /**< first stores to a page that was cached */
+  uint64_t store_faults; /**< first stores to cached pages; of pages in order one for several */
 
   uint64_t pages_fetched;      /**< pages that came from their home, read ahead included */
   uint64_t bytes_fetched;      /**< bytes of those pages */

@@ -1,6 +1,7 @@
 // Fetching ahead of those who read in order: reads that nobody waits for yet. A read is taken in by
 // whoever polls its session, mostly the reader when it comes to pages that are still under way. The
-// first page of each is left unmapped: the fault there is what asks for more.
+// first page of each is left unmapped: the fault there is what asks for more. Of who stores all
+// are: they are mapped writable when their turn comes (dirty_ahead.cpp).
 #include <algorithm>
 
 #include "core/base/fault_point.hpp"
@@ -32,8 +33,8 @@ PageRange Importer::claim(Import& imp, PageRange range, bool pass_over) {
   return out;
 }
 
-// A reader has come to `page`.
-void Importer::read_ahead(const View& view, uint32_t page, Deadline deadline) {
+// A reader has come to `page`, or with `write` who stores.
+void Importer::read_ahead(const View& view, uint32_t page, bool write, Deadline deadline) {
   Import& imp = *view.import;
   // A small cache would lose what was fetched ahead before it is read.
   if (imp.cache_limit.load(std::memory_order_relaxed) < std::min(imp.pages, 2 * Streams::kDepth)) {
@@ -47,7 +48,7 @@ void Importer::read_ahead(const View& view, uint32_t page, Deadline deadline) {
     const uint32_t end = todo.first + todo.count;
     while (todo.first < end) {
       const PageRange r = claim(imp, {todo.first, end - todo.first}, true);
-      if (r.count != 0 && !start_ahead(view, r, deadline)) {
+      if (r.count != 0 && !start_ahead(view, r, write, deadline)) {
         // The reader will miss these pages and hear why.
         return give_up_fetch(view.import, r.first, r.count);
       }
@@ -56,7 +57,7 @@ void Importer::read_ahead(const View& view, uint32_t page, Deadline deadline) {
   }
 }
 
-bool Importer::start_ahead(const View& view, PageRange pages, Deadline deadline) {
+bool Importer::start_ahead(const View& view, PageRange pages, bool write, Deadline deadline) {
   const std::shared_ptr<Import>& imp = view.import;
   auto session = imp->link->current();
   fabric::RemoteKey key;
@@ -76,7 +77,8 @@ bool Importer::start_ahead(const View& view, PageRange pages, Deadline deadline)
     imp->aheads.push_back(ahead);
   }
   aheads_.fetch_add(1);
-  const auto over = [this, imp, ahead, to = &view](fabric::Cause cause) {
+  // Pages to be stored to are mapped when they are: they would have to be made writable then.
+  const auto over = [this, imp, ahead, to = write ? nullptr : &view](fabric::Cause cause) {
     SignalsBlocked quiet;
     imp->end_use();
     const PageRange r = ahead->pages;

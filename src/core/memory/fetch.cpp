@@ -106,6 +106,7 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, c
   const auto index = static_cast<uint32_t>(static_cast<size_t>(addr - view.addr) / kPageSize);
   std::byte* const at = view.addr + size_t{index} * kPageSize;
   Page& page = imp.table[index];
+  bool alone = false;  // other pages have had their try with this one
   if (write && view.read_only && index < imp.brk.load(std::memory_order_relaxed)) {
     return Exception::kAccess;
   }
@@ -126,7 +127,8 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, c
       return explain(imp, deadline);
     }
     // A break is set first, and what lies behind it taken after, as well.
-    if (index >= imp.brk.load(std::memory_order_seq_cst)) {
+    const uint32_t brk = imp.brk.load(std::memory_order_seq_cst);
+    if (index >= brk) {
       page.unlock();
       if (Exception e = past_break(imp, index, deadline); e != Exception::kNone) return e;
       continue;
@@ -143,6 +145,7 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, c
       continue;
     }
     bool wait = false, miss = false, full = false, mark = false;
+    uint32_t window = 1;  // pages to make writable for a store, from this one on
     const bool come_by = std::exchange(page.marker, false);
     // The mark is at the home before the page can be stored to (rule 21). One thread asks for it.
     const bool unmarked = write && imp.marks && !page.mark.held();
@@ -158,10 +161,19 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, c
           wait = true;  // its bytes are on their way from here
           break;
         }
+        if (unmarked && page.mark.asked()) {
+          wait = true;
+          break;
+        }
+        if (write && !alone && (unmarked || !imp.marks)) {
+          window = fault_point_fails("always_in_order") ? 4 : imp.stores.store(index);
+          window = std::min(window, brk - index);
+        }
         if (unmarked) {
           mark = true;
           break;
         }
+        if (window > 1) break;
         if (!write && (Userfault::features().continue_protected || view.read_only ||
                        (imp.rights.load() & fabric::kWrite) == 0)) {
           full = !userfault_.map(at, kPageSize, false);
@@ -190,6 +202,7 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, c
       case PageState::kAbsent:
         mark = unmarked;
         if (mark && page.mark.asked()) break;
+        if (write && imp.stores.store(index) > 1) imp.stores.taken(index, index + 1);
         page.generation++;
         set_state(imp, page, PageState::kFetching);
         miss = true;
@@ -204,7 +217,7 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, c
         wait = true;
         break;
     }
-    if (mark && !miss) page.marker = come_by;
+    if ((mark && !miss) || window > 1) page.marker = come_by;
     if (mark && page.mark.asked()) {
       wait = true;
       mark = false;
@@ -222,15 +235,26 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, c
         if (deadline.passed()) return Exception::kTransient;
         continue;
       }
+      marking.widen(window);
+      window = marking.pages().count;
+      imp.stores.taken(index, index + 1);
       marking.start();
       prefetch_page(imp.page_data(index));
       twins_.prefetch();
       if (Exception e = marking.await(deadline); e != Exception::kNone) return e;
-      continue;
+      alone = true;
+      if (!marking.granted() || window == 1) continue;
+    }
+    if (window > 1) {
+      bool reader = false;
+      alone = dirty_ahead(view, {index, window}, seen, &reader) == 0;
+      if (alone) continue;
+      if (reader) read_ahead(view, index, true, deadline);
+      return Exception::kNone;
     }
     if (miss) return fetch(view, index, write, nullptr, deadline);
     if (!wait) {
-      if (come_by) read_ahead(view, index, deadline);
+      if (come_by) read_ahead(view, index, write, deadline);
       return Exception::kNone;
     }
     if (deadline.passed()) return Exception::kTransient;
@@ -326,7 +350,7 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Marking
         deliver(imp, &view, {wanted, n}, wanted,
                 write && (marking == nullptr || marking->granted()), &early);
         if (!write && imp.followed.any() && !fault_point_fails("never_follow")) follow(imp, wanted);
-        if (n >= Streams::kAheadFrom) read_ahead(view, wanted, deadline);
+        if (n >= Streams::kAheadFrom) read_ahead(view, wanted, write, deadline);
         // Wanted may be stale by now; the access is simply tried again and fetches anew.
         return unmarked;
       }
@@ -409,7 +433,9 @@ void Importer::deliver(Import& imp, const View* view, PageRange pages, uint32_t 
       ++i;
       continue;
     }
-    if (first + i == wanted && write && make_dirty(*view, wanted)) {
+    // A mark that was held when the page was claimed may have been given back since.
+    if (first + i == wanted && write && (!imp.marks || p.mark.held()) &&
+        make_dirty(*view, wanted)) {
       if (!early->keep(true)) {
         userfault_.map(view->addr + size_t{wanted} * kPageSize, kPageSize, true);
       }

@@ -92,7 +92,9 @@ bool Home::scan_foreign(Segment& s, const ForeignView& v, const std::vector<Page
   const Scanned foreign{v.pagemap.get(), v.addr, s.size, s.page_size()};
   const auto least = static_cast<uint32_t>(foreign.page / kPageSize);
   std::vector<PageRange> left = outward(s, uncovered(s, v, ranges));
-  if (scan_view(foreign, left, written)) return true;
+  // Of a process that has ended, or is about to, a scan finds nothing and says so: had it pages
+  // still when that was over, it had them all the while.
+  if (scan_view(foreign, left, written)) return has_pages(v.pagemap.get(), v.addr);
   if (fault_point_fails("mutate_view_with_holes_forgotten")) return false;
   PageSet holes;
   while (!left.empty()) {

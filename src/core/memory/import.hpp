@@ -2,9 +2,9 @@
 // whether it may be used.
 //
 // Locks, in this order: views_mu, page locks (ascending), then the leaves dirty_mu, ahead_mu,
-// flux_mu, that of `followed` and the twin pool's. views_mu is held shared-like and briefly: it
-// only guards the list; a page's mappings in all views change under that page's lock. No lock here
-// is held over a network wait.
+// flux_mu, those of `followed`, `streams` and `stores`, and the twin pool's. views_mu is held
+// shared-like and briefly: it only guards the list; a page's mappings in all views change under
+// that page's lock. No lock here is held over a network wait.
 //
 // No-fault rule: the library touches pages through `service` only, never through a view.
 #pragma once
@@ -23,6 +23,7 @@
 #include "core/memory/page_set.hpp"
 #include "core/memory/regions.hpp"
 #include "core/memory/stats.hpp"
+#include "core/memory/store_streams.hpp"
 #include "core/memory/streams.hpp"
 #include "core/memory/view_table.hpp"
 #include "core/memory/wire.hpp"
@@ -173,6 +174,7 @@ struct Import : std::enable_shared_from_this<Import> {
     fabric::Op done;  // the pages have left kFetching
   };
   Streams streams;
+  StoreStreams stores;
   Mutex ahead_mu;
   std::vector<std::shared_ptr<Ahead>> aheads CMI_GUARDED_BY(ahead_mu);
 

@@ -2,11 +2,11 @@
 // One per context; doc/design/protocol.md names the rules that the comments refer to.
 //
 // Files: importer.cpp (import, token, views), session.cpp (what the home lets it do), fetch.cpp
-// (faults), ahead.cpp (fetching ahead), cache.cpp (its size), collector.cpp and write_back.cpp
-// (batches, barriers, timer), invalidate.cpp (notices), update.cpp (pages that are followed),
-// marks.cpp (pages in flux), losses.cpp (what is told of failures), quiesce.cpp, partings.cpp (the
-// ends of contexts in good order), lapse.cpp (homes that are lost or out of sight), break.cpp
-// (extensible segments), cas.cpp, through.cpp (write-through imports).
+// (faults), ahead.cpp (fetching ahead), dirty_ahead.cpp (stores in order), cache.cpp (its size),
+// collector.cpp and write_back.cpp (batches, barriers, timer), invalidate.cpp (notices), update.cpp
+// (pages that are followed), marks.cpp (pages in flux), losses.cpp (what is told of failures),
+// quiesce.cpp, partings.cpp (the ends of contexts in good order), lapse.cpp (homes that are lost or
+// out of sight), break.cpp (extensible segments), cas.cpp, through.cpp (write-through imports).
 //
 // Threads: faults and calls come from application threads, in parallel; notices, ticks and answers
 // to asynchronous requests from the service thread; answers also from whichever application thread
@@ -297,14 +297,16 @@ class Importer {
   void give_up_fetch(const std::shared_ptr<Import>& imp, uint32_t first, uint32_t count);
   bool make_dirty(const View& view, uint32_t page);
   bool map_and_compare(const View& view, uint32_t page);
+  // dirty_ahead.cpp
+  uint32_t dirty_ahead(const View& view, PageRange pages, const PageSeen* seen, bool* come_by);
 
   // lapse.cpp
   bool home_has_ended(Import& imp);  // after a look at it; its imports are gone then
 
   // ahead.cpp
   PageRange claim(Import& imp, PageRange pages, bool pass_over);
-  void read_ahead(const View& view, uint32_t page, Deadline deadline);
-  bool start_ahead(const View& view, PageRange pages, Deadline deadline);
+  void read_ahead(const View& view, uint32_t page, bool write, Deadline deadline);
+  bool start_ahead(const View& view, PageRange pages, bool write, Deadline deadline);
   bool await_ahead(Import& imp, uint32_t page, Deadline deadline);
 
   // cache.cpp

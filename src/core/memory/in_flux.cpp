@@ -35,7 +35,7 @@ void Home::on_mark(const fabric::ClientInfo& client, uint64_t number, Reader in,
   const auto uid = in.get<uint64_t>();
   const auto instance = in.get<uint32_t>();
   WireStatus status = WireStatus::kMalformed;
-  std::vector<PageMark> over;
+  std::vector<PageMark> marks;
   if (in.ok() && in.left() % kPageMarkSize == 0) {
     Guard g(mu_);
     Segment* s = nullptr;
@@ -56,14 +56,18 @@ void Home::on_mark(const fabric::ClientInfo& client, uint64_t number, Reader in,
         status = WireStatus::kMalformed;
       } else if (set) {
         status = may_mark(*s, *h, mark.page);
-        if (status == WireStatus::kOk) h->marks[mark.page] = mark.epoch;
       } else if (mark.page >= s->size / kPageSize) {
         status = WireStatus::kRange;
-      } else {
-        over.push_back(mark);
       }
+      marks.push_back(mark);
     }
-    if (h != nullptr) clear_marks(*s, *h, over);
+    if (status != WireStatus::kOk) {
+      // None of them.
+    } else if (set) {
+      for (const PageMark& m : marks) h->marks[m.page] = m.epoch;
+    } else {
+      clear_marks(*s, *h, marks);
+    }
   }
   fault_point("mark_before_reply");
   reply(parts_.server, client.id, number, status);

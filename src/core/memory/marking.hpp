@@ -1,5 +1,6 @@
-// The request that sets the mark of one page in the home's map of pages in flux, while a store
-// waits for it. Private to the Importer. One thread, the one that faulted, all signals blocked.
+// The request that sets the mark of a page in the home's map of pages in flux, while a store waits
+// for it, and of those behind it where stores go on in order. Private to the Importer. One thread,
+// the one that faulted, all signals blocked.
 #pragma once
 
 #include "core/memory/importer.hpp"
@@ -10,11 +11,13 @@ class Importer::Marking {
  public:
   // The page's mark has just been asked for, under its lock.
   Marking(Importer& importer, Import& imp, uint32_t page, uint8_t epoch)
-      : importer_(importer), imp_(imp), page_(page), epoch_(epoch) {}
+      : importer_(importer), imp_(imp), page_(page), epochs_{epoch} {}
   ~Marking();  // the mark is not being asked for any more
   Marking(const Marking&) = delete;
   Marking& operator=(const Marking&) = delete;
 
+  // Before start(): for up to so many pages from the first on, as many as a store would find clean.
+  void widen(uint32_t count);
   void start();  // once; await() does it where nobody did
   // Instead: asks for what the page holds, too, which is put at `content` when the mark is granted.
   // `meanwhile` runs when it has been asked.
@@ -22,6 +25,7 @@ class Importer::Marking {
   // kNone: what the access needs has been done, or it is to be tried again.
   Exception await(Deadline deadline);
   bool granted() const { return granted_; }
+  PageRange pages() const { return {page_, count_}; }
 
  private:
   void start(RequestType type);
@@ -31,7 +35,8 @@ class Importer::Marking {
   Importer& importer_;
   Import& imp_;
   const uint32_t page_;
-  const uint8_t epoch_;
+  uint32_t count_ = 1;
+  std::array<uint8_t, StoreStreams::kMaxWindow> epochs_;  // of the pages asked for
   std::shared_ptr<fabric::Request> request_;
   bool ended_ = false, granted_ = false;
 };

@@ -16,13 +16,37 @@ Importer::Marking::~Marking() {
   if (request_ != nullptr) imp_.link->forget(request_);
 }
 
+// Nobody waits for those behind the first: where they are not granted, or may have been and nobody
+// knows, they are given back, as is what was granted to a page that has been dropped meanwhile.
 void Importer::Marking::end(bool granted) {
-  Page& page = imp_.table[page_];
-  page.lock();
-  granted_ = page.mark.answered(granted);
-  page.unlock();
+  std::vector<PageMark> unused;
+  for (uint32_t i = 0; i < count_; ++i) {
+    Page& page = imp_.table[page_ + i];
+    page.lock();
+    bool held = false;
+    if (granted || i == 0) held = page.mark.answered(granted);
+    const uint8_t epoch = granted ? page.mark.epoch() : i > 0 ? page.mark.give_back() : 0;
+    page.unlock();
+    if (i == 0) granted_ = held;
+    if (!held && epoch != 0) unused.push_back({page_ + i, epoch});
+  }
   ended_ = true;
   imp_.changed();
+  if (!unused.empty()) importer_.unmark(imp_.shared_from_this(), unused);
+}
+
+void Importer::Marking::widen(uint32_t count) {
+  for (; count_ < count; ++count_) {
+    const uint32_t index = page_ + count_;
+    if (index >= imp_.brk.load(std::memory_order_relaxed) || !imp_.allows(index)) return;
+    Page& page = imp_.table[index];
+    page.lock();
+    const bool asks = page.state == PageState::kClean && !page.pinned && !page.marker &&
+                      !page.mark.held() && !page.mark.asked() && !imp_.is_in_flux(index);
+    if (asks) epochs_[count_] = page.mark.ask();
+    page.unlock();
+    if (!asks) return;
+  }
 }
 
 void Importer::Marking::start() {
@@ -30,12 +54,15 @@ void Importer::Marking::start() {
 }
 
 void Importer::Marking::start(RequestType type) {
-  std::byte buf[32];
+  std::byte buf[16 + StoreStreams::kMaxWindow * kPageMarkSize];
   Writer out(buf);
   out.put(imp_.rseg.uid);
   out.put(imp_.instance);
-  out.put(page_);
-  out.put(epoch_);
+  const uint32_t told = fault_point_fails("mutate_ahead_unmarked") ? 1 : count_;
+  for (uint32_t i = 0; i < told; ++i) {
+    out.put(page_ + i);
+    out.put(epochs_[i]);
+  }
   fault_point("mark_before_send");
   request_ = imp_.link->start(static_cast<uint16_t>(type), out.done());
   if (fault_point_fails("mutate_mark_not_awaited")) end(true);
@@ -73,6 +100,9 @@ Exception Importer::Marking::take_answer(std::byte* content, Deadline deadline) 
   // Before others may ask, who would be told the same.
   if (status == WireStatus::kBreakUnheard) imp_.wait_for_change(seen, kBreakNap);
   end(false);
+  // Of several pages nobody knows which one it is: the first is asked for alone.
+  const bool refused = status == WireStatus::kInFlux || status == WireStatus::kRange;
+  if (refused && count_ > 1) return deadline.passed() ? Exception::kTransient : Exception::kNone;
   switch (status) {
     case WireStatus::kInFlux:
       return Exception::kConsist;

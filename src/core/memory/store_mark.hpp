@@ -29,6 +29,9 @@ class StoreMark {
     bits_ = static_cast<uint8_t>(granted ? (dropped ? 0 : kHeld) | epoch() : epoch() - 1);
     return held();
   }
+  // Asked for, and not to be used whatever the answer is, or without one: the epoch under which the
+  // home may have it, to be cleared there. The next one has another.
+  uint8_t give_back() { return bits_ = epoch(); }
   // It goes with a write-back, or to be cleared. 0: it is not held.
   uint8_t take() {
     const uint8_t taken = held() ? epoch() : 0;

@@ -244,6 +244,14 @@ bool Userfault::map(void* addr, size_t len, bool writable) {
   return good;
 }
 
+size_t Userfault::map_absent(void* addr, size_t len) {
+  uffdio_continue c{};
+  c.range = {reinterpret_cast<uint64_t>(addr), len};
+  while (ioctl(fd_.get(), UFFDIO_CONTINUE, &c) != 0 && errno == EAGAIN && c.mapped <= 0) {
+  }
+  return c.mapped > 0 ? static_cast<size_t>(c.mapped) : 0;
+}
+
 static bool write_protect(int fd, void* addr, size_t len, uint64_t mode, size_t page) {
   uffdio_writeprotect wp{};
   wp.range = {reinterpret_cast<uint64_t>(addr), len};

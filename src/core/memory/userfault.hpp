@@ -48,6 +48,8 @@ class Userfault {
   // Maps pages of the file that are in the page cache into the view. Pages that are mapped already
   // stay as they are. False: the kernel refused (beyond the file's end, or no memory).
   bool map(void* addr, size_t len, bool writable);
+  // The pages at the front of the range that are not mapped, writable. Returns their length.
+  size_t map_absent(void* addr, size_t len);
   // Later stores fault; returns when no CPU can still store. False: not all of it is watched.
   // `page`: of what is mapped there; addr and len are multiples of it.
   bool protect(void* addr, size_t len, size_t page = kPageSize);

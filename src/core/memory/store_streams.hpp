@@ -1,0 +1,37 @@
+// Who stores in order: first stores to pages that follow each other, from some length on, have the
+// pages behind them made writable before they are stored to. A few such streams of one segment at a
+// time. Pure but for the lock, which is a leaf; the fault handler too.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "core/base/lock.hpp"
+
+namespace cmi::memory {
+
+class StoreStreams {
+ public:
+  // From this page of a stream on others are made writable with it. Of who stores to fewer in order
+  // nothing but these is ever in flux.
+  static constexpr uint32_t kFrom = 8;
+  static constexpr uint32_t kMaxWindow = 32;  // pages made writable at once
+
+  // A first store: how many pages to make writable, from this one on. At most twice as many as the
+  // last time, and never more than the stream had before.
+  uint32_t store(uint32_t page);
+  // The window of the store to `page` took those before `end`: to be told if it took fewer.
+  void taken(uint32_t page, uint32_t end);
+
+ private:
+  struct Stream {
+    uint32_t at = UINT32_MAX;   // of the last first store
+    uint32_t end = UINT32_MAX;  // what is before is writable: the next first store of the stream
+    uint32_t length = 0;        // pages in front of `at`
+  };
+  Mutex mu_;
+  std::array<Stream, 4> streams_ CMI_GUARDED_BY(mu_);
+  uint32_t victim_ CMI_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace cmi::memory
