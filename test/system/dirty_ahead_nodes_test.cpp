@@ -424,6 +424,29 @@ TEST_SUITE("stores_in_order") {
     }
   }
 
+  TEST_CASE("who_stores_a_lot_in_order_takes_home_what_is_behind_him") {
+    constexpr uint64_t kMany = 8000;
+    for (const int32_t flags : {0, CMI_SEG_CLIENT_CONSIST}) {
+      Scene s(kNoTimer, flags, kMany);
+      REQUIRE(stores_in_order(s.peer, s.import.at, 0, kMany));
+      CHECK(s.peer.run([] { return stats().pages_written_back; }) > kMany - 3000);
+      REQUIRE(wmb(s.peer).ok());
+      CHECK(pages_with_stores(s.home, s.exported.at, 0, kMany) == kMany);
+      CHECK(pages_with_stores(s.peer, s.import.at, 0, kMany) == kMany);
+    }
+  }
+
+  TEST_CASE("who_stores_a_lot_in_order_does_not_wait_for_a_home_that_does_not_answer") {
+    constexpr uint64_t kMany = 8000;
+    Scene s(kNoTimer, CMI_SEG_CLIENT_CONSIST, kMany);
+    REQUIRE(load_all(s.peer, s.import.at, kMany));
+    s.home.stop();
+    CHECK(start_storing(s.peer, s.import.at, 0, kMany).get(8) == kMany);
+    s.home.signal(SIGCONT);
+    REQUIRE(wmb(s.peer).ok());
+    CHECK(pages_with_stores(s.home, s.exported.at, 0, kMany) == kMany);
+  }
+
   TEST_CASE("stores_in_order_end_where_the_token_does") {
     Scene s;
     const Flat part =

@@ -5,9 +5,17 @@
 #include <utility>
 #include <vector>
 
+#include "core/memory/collector.hpp"
 #include "core/memory/importer.hpp"
 
 namespace cmi::memory {
+
+namespace {
+// Of dirty pages, in the list of one import: from so many on the oldest go home, some at a time.
+constexpr size_t kMostDirty = 2048, kBehind = 512;
+constexpr size_t kMostBatches = 8;  // that are not over
+constexpr Nanos kWaitForRoom = 100 * kMilli;
+}  // namespace
 
 // The pages at the front of a range whose turn it is, all of them under their locks: their marks
 // are held (rule 21), and nothing is in the way of a store to them (as in serve()). Returns how
@@ -57,6 +65,43 @@ uint32_t Importer::dirty_ahead(const View& view, PageRange pages, const PageSeen
   for (uint32_t i = first; i < last; ++i) imp.table[i].unlock();
   if (!unused.empty()) unmark(view.import, unused);
   return n;
+}
+
+// Who stores a lot takes home what is behind him, so that the twins in use, and what is left to the
+// next barrier, do not grow with it: stores are faster than the timer, and may be faster than the
+// wire, which is waited for, but not in vain again and again.
+void Importer::write_behind(const std::shared_ptr<Import>& imp) {
+  const auto many = [&] {
+    Guard g(imp->dirty_mu);
+    return imp->dirty.size() >= kMostDirty;
+  };
+  if (!many() || now() < imp->no_room_before.load(std::memory_order_relaxed)) return;
+  auto open = open_batches();
+  std::erase_if(open, [&](auto& batch) { return batch->import != imp; });
+  if (open.size() >= kMostBatches) {
+    Batch& last = *open[open.size() - kMostBatches];
+    (void)await(last, {Deadline::in(kWaitForRoom)});
+    if (!last.done.done()) {
+      imp->no_room_before.store(now() + kSecond, std::memory_order_relaxed);
+      return;
+    }
+  }
+  // The batch is begun before pages leave the list, as in barrier().
+  Collector out(*this, imp, begin_batch(imp));
+  std::vector<uint32_t> pages;
+  {
+    Guard g(imp->dirty_mu);
+    const size_t n = std::min(imp->dirty.size(), kBehind);
+    const auto end = imp->dirty.begin() + static_cast<ptrdiff_t>(n);
+    pages.assign(imp->dirty.begin(), end);
+    imp->dirty.erase(imp->dirty.begin(), end);
+    imp->aged -= std::min(imp->aged, n);
+  }
+  out.allow_runs();
+  const size_t done = write_back(*imp, pages, out, {Deadline::in(kWaitForRoom)});
+  if (done == pages.size()) return;
+  Guard g(imp->dirty_mu);
+  imp->dirty.insert(imp->dirty.end(), pages.begin() + static_cast<ptrdiff_t>(done), pages.end());
 }
 
 }  // namespace cmi::memory

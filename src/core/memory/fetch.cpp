@@ -250,6 +250,7 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, c
       alone = dirty_ahead(view, {index, window}, seen, &reader) == 0;
       if (alone) continue;
       if (reader) read_ahead(view, index, true, deadline);
+      if (window == StoreStreams::kMaxWindow) write_behind(view.import);
       return Exception::kNone;
     }
     if (miss) return fetch(view, index, write, nullptr, deadline);

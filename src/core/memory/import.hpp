@@ -175,6 +175,8 @@ struct Import : std::enable_shared_from_this<Import> {
   };
   Streams streams;
   StoreStreams stores;
+  std::atomic<Nanos> no_room_before{
+      0};  // who stores in order does not wait for the home until then
   Mutex ahead_mu;
   std::vector<std::shared_ptr<Ahead>> aheads CMI_GUARDED_BY(ahead_mu);
 

@@ -299,6 +299,7 @@ class Importer {
   bool map_and_compare(const View& view, uint32_t page);
   // dirty_ahead.cpp
   uint32_t dirty_ahead(const View& view, PageRange pages, const PageSeen* seen, bool* come_by);
+  void write_behind(const std::shared_ptr<Import>& imp);
 
   // lapse.cpp
   bool home_has_ended(Import& imp);  // after a look at it; its imports are gone then
