@@ -21,7 +21,7 @@ struct PeerStack {
   char name[64];       // with its version
   char transport[40];  // what it went over
   char skipped[200];   // why there are no figures; empty: there are
-  PeerFigure figures[5];
+  PeerFigure figures[6];
   uint32_t figure_count;
 };
 inline constexpr int kPeerStacks = 3;

@@ -202,7 +202,9 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, c
       case PageState::kAbsent:
         mark = unmarked;
         if (mark && page.mark.asked()) break;
-        if (write && imp.stores.store(index) > 1) imp.stores.taken(index, index + 1);
+        if (write && !std::exchange(alone, true) && imp.stores.store(index) > 1) {
+          imp.stores.taken(index, index + 1);
+        }
         page.generation++;
         set_state(imp, page, PageState::kFetching);
         miss = true;
@@ -246,11 +248,14 @@ Exception Importer::serve(const View& view, const std::byte* addr, bool write, c
       if (!marking.granted() || window == 1) continue;
     }
     if (window > 1) {
+      // First, since it may take some time: what is writable may be taken back meanwhile.
+      if (window == StoreStreams::kMaxWindow || fault_point_fails("write_behind_soon")) {
+        write_behind(view.import);
+      }
       bool reader = false;
       alone = dirty_ahead(view, {index, window}, seen, &reader) == 0;
       if (alone) continue;
       if (reader) read_ahead(view, index, true, deadline);
-      if (window == StoreStreams::kMaxWindow) write_behind(view.import);
       return Exception::kNone;
     }
     if (miss) return fetch(view, index, write, nullptr, deadline);

@@ -114,7 +114,7 @@ bool Home::scan_foreign(Segment& s, const ForeignView& v, const std::vector<Page
     if (w.slot != v.slot) continue;
     for (const PageRange& r : holes.all()) w.covered.add(r);
   }
-  return true;
+  return has_pages(v.pagemap.get(), v.addr);
 }
 
 std::vector<PageRange> Home::scan(Segment& s, const std::vector<PageRange>& ranges) {

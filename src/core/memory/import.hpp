@@ -175,8 +175,9 @@ struct Import : std::enable_shared_from_this<Import> {
   };
   Streams streams;
   StoreStreams stores;
-  std::atomic<Nanos> no_room_before{
-      0};  // who stores in order does not wait for the home until then
+  // Who stores in order takes home what is behind him: one at a time, and not before then.
+  std::atomic<bool> writing_behind{false};
+  std::atomic<Nanos> no_room_before{0};
   Mutex ahead_mu;
   std::vector<std::shared_ptr<Ahead>> aheads CMI_GUARDED_BY(ahead_mu);
 

@@ -15,14 +15,17 @@ namespace cmi::checker {
 namespace {
 
 // Each between two steps of the protocol that another node may come between.
-constexpr std::array kPoints = {
-    "store_before_unprotect", "fetch_before_read",           "fetch_before_deliver",
-    "publish_before_send",    "sent_before_protect",         "publish_told",
-    "invalidate_before_ack",  "home_scanned_before_publish", "cas_before_send",
-    "present_before_reply",   "server_before_reply",         "link_reply_before_answer",
-    "follow_before_send",     "update_before_apply",         "cas_before_patch",
-    "invalidate_before_zap",  "publish_before_page",         "batch_begun",
-    "mark_before_send",       "mapped_before_delivery",      "mark_granted"};
+constexpr std::array kPoints = {"store_before_unprotect", "fetch_before_read",
+                                "fetch_before_deliver",   "publish_before_send",
+                                "sent_before_protect",    "publish_told",
+                                "invalidate_before_ack",  "home_scanned_before_publish",
+                                "cas_before_send",        "present_before_reply",
+                                "server_before_reply",    "link_reply_before_answer",
+                                "follow_before_send",     "update_before_apply",
+                                "cas_before_patch",       "invalidate_before_zap",
+                                "publish_before_page",    "batch_begun",
+                                "mark_before_send",       "mapped_before_delivery",
+                                "mark_granted",           "behind_taken"};
 constexpr std::array kMicros = {50, 200, 1000, 3000};
 
 // The bytes of the library's file.
@@ -79,7 +82,8 @@ std::string random_delays(uint64_t seed, uint32_t node) {
     spec += std::string(kPoints[random() % kPoints.size()]) + "=delay:" + std::to_string(micros);
   }
   // Programs have too few pages for stores in order.
-  if (random() % 2 == 0) spec += std::string(spec.empty() ? "" : ";") + "always_in_order=fail";
+  if (random() % 2 == 0)
+    spec += std::string(spec.empty() ? "" : ";") + "always_in_order=fail;write_behind_soon=fail";
   return spec;
 }
 
