@@ -204,10 +204,11 @@ TEST_SUITE("runs") {
           exported.at));
       return sent;
     };
-    const Sent bounded = most_sent("no_aging=fail;run_not_posted#1=fail");
+    const Sent bounded = most_sent("no_aging=fail;no_write_behind=fail;run_not_posted#1=fail");
     CHECK(bounded.good);
     CHECK(bounded.most_unanswered <= kMost);
-    const Sent flood = most_sent("no_aging=fail;run_not_posted#1=fail;collector_never_full=fail");
+    const Sent flood = most_sent(
+        "no_aging=fail;no_write_behind=fail;run_not_posted#1=fail;collector_never_full=fail");
     CHECK(flood.good);
     CHECK(flood.most_unanswered > kMost);
   }

@@ -13,9 +13,6 @@ namespace cmi::memory {
 namespace {
 constexpr size_t kRepairPage = sizeof(uint32_t) + 2 * kPageSize;
 constexpr uint32_t kRepairPages = (fabric::kMaxPayload - 16) / kRepairPage;  // of one message
-// Messages without an answer, 2 MiB: enough to keep a wire busy. Who adds pages looks after each
-// run of them, so there may be those of a run more.
-constexpr size_t kMostUnanswered = 64;
 // Pages of runs, 16 MiB: twice of what a session posts at once.
 constexpr size_t kMostRunPages = 4096;
 }  // namespace

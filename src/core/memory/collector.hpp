@@ -20,6 +20,9 @@ class Importer::Collector {
   // Fewer fit into one message, which the home publishes as it takes them: one round trip, where a
   // write and its announcement are two.
   static constexpr uint32_t kMinRun = fabric::kMaxPayload / kPageSize + 1;
+  // Messages without an answer, 2 MiB: enough to keep a wire busy. Who adds pages looks after each
+  // run of them, so there may be those of a run more.
+  static constexpr size_t kMostUnanswered = 64;
   // Without a batch, one is begun with the first page.
   Collector(Importer& importer, std::shared_ptr<Import> imp, std::shared_ptr<Batch> batch = {});
   ~Collector();  // sends the rest and ends the collector's part of the batch

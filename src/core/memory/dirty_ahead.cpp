@@ -16,7 +16,7 @@ namespace cmi::memory {
 namespace {
 // Of dirty pages, in the list of one import: from so many on the oldest go home, some at a time.
 constexpr size_t kMostDirty = 2048, kBehind = 512;
-constexpr size_t kMostBatches = 8;  // that are not over
+constexpr size_t kMostBatches = 8;  // that are not over: those of runs have a message each
 constexpr Nanos kWaitForRoom = 100 * kMilli;
 
 struct Turn {
@@ -88,6 +88,7 @@ uint32_t Importer::dirty_ahead(const View& view, PageRange pages, const PageSeen
 // taken from the list goes, since a barrier that no longer finds it there waits for its batch alone
 // (rule 8).
 void Importer::write_behind(const std::shared_ptr<Import>& imp) {
+  if (fault_point_fails("no_write_behind")) return;
   const bool soon = fault_point_fails("write_behind_soon");
   const size_t most = soon ? 4 : kMostDirty, behind = soon ? 2 : kBehind;
   {
@@ -97,15 +98,17 @@ void Importer::write_behind(const std::shared_ptr<Import>& imp) {
   if (now() < imp->no_room_before.load(std::memory_order_relaxed)) return;
   const Turn turn(imp->writing_behind);
   if (!turn.mine) return;
-  auto open = open_batches();
-  std::erase_if(open, [&](auto& batch) { return batch->import != imp; });
-  if (open.size() >= kMostBatches) {
-    Batch& last = *open[open.size() - kMostBatches];
-    (void)await(last, {Deadline::in(kWaitForRoom)});
-    if (!last.done.done()) {
-      imp->no_room_before.store(now() + kSecond, std::memory_order_relaxed);
-      return;
+  for (const Deadline deadline = Deadline::in(kWaitForRoom);;) {
+    auto open = open_batches();
+    std::erase_if(open, [&](auto& batch) { return batch->import != imp; });
+    if (open.empty() ||
+        (open.size() < kMostBatches && imp->link->pending() < Collector::kMostUnanswered)) {
+      break;
     }
+    (void)await(*open.front(), {deadline});
+    if (open.front()->done.done()) continue;
+    imp->no_room_before.store(now() + kSecond, std::memory_order_relaxed);
+    return;
   }
   // The batch is begun before pages leave the list, as in barrier().
   Collector out(*this, imp, begin_batch(imp));
