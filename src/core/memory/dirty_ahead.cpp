@@ -121,7 +121,7 @@ void Importer::write_behind(const std::shared_ptr<Import>& imp) {
     imp->dirty.erase(imp->dirty.begin(), end);
     imp->aged -= std::min(imp->aged, behind);
   }
-  fault_point("behind_taken");
+  fault_point("mutation_behind_taken");
   out.allow_runs();
   std::sort(pages.begin(), pages.end());
   {
