@@ -2,11 +2,12 @@
 // One per context; doc/design/protocol.md names the rules that the comments refer to.
 //
 // Files: importer.cpp (import, token, views), session.cpp (what the home lets it do), fetch.cpp
-// (faults), ahead.cpp (fetching ahead), dirty_ahead.cpp (stores in order), cache.cpp (its size),
-// collector.cpp and write_back.cpp (batches, barriers, timer), invalidate.cpp (notices), update.cpp
-// (pages that are followed), marks.cpp (pages in flux), losses.cpp (what is told of failures),
-// quiesce.cpp, partings.cpp (the ends of contexts in good order), lapse.cpp (homes that are lost or
-// out of sight), break.cpp (extensible segments), cas.cpp, through.cpp (write-through imports).
+// (faults), ahead.cpp (fetching ahead), dirty_ahead.cpp and write_behind.cpp (stores in order),
+// cache.cpp (its size), collector.cpp and write_back.cpp (batches, barriers, timer), invalidate.cpp
+// (notices), update.cpp (pages that are followed), marks.cpp (pages in flux), losses.cpp (what is
+// told of failures), quiesce.cpp, partings.cpp (the ends of contexts in good order), lapse.cpp
+// (homes that are lost or out of sight), break.cpp (extensible segments), cas.cpp, through.cpp
+// (write-through imports).
 //
 // Threads: faults and calls come from application threads, in parallel; notices, ticks and answers
 // to asynchronous requests from the service thread; answers also from whichever application thread
@@ -297,7 +298,7 @@ class Importer {
   void give_up_fetch(const std::shared_ptr<Import>& imp, uint32_t first, uint32_t count);
   bool make_dirty(const View& view, uint32_t page);
   bool map_and_compare(const View& view, uint32_t page);
-  // dirty_ahead.cpp
+  // dirty_ahead.cpp, write_behind.cpp
   uint32_t dirty_ahead(const View& view, PageRange pages, const PageSeen* seen, bool* come_by);
   void write_behind(const std::shared_ptr<Import>& imp);
 

@@ -13,7 +13,7 @@ namespace cmi::memory {
 class StoreStreams {
  public:
   // From this page of a stream on others are made writable with it. Of who stores to fewer in order
-  // nothing but these is ever in flux.
+  // no others are ever in flux.
   static constexpr uint32_t kFrom = 8;
   static constexpr uint32_t kMaxWindow = 32;  // pages made writable at once
 
