@@ -24,6 +24,7 @@ struct Frame {
   uint64_t number = 0;   // of the request or notice, counted by its sender from 1
   uint64_t settled = 0;  // the sender has the answers of all its numbers below this one
   Bytes payload;
+  Bytes more = {};  // of a frame to be sent: goes behind the payload, as part of it
 };
 
 inline constexpr uint32_t kFrameMagic = 0x31494d43;  // "CMI1"
@@ -39,7 +40,7 @@ inline void encode_frame_header(const Frame& f, Writer& out) {
   out.put<uint64_t>(f.secret);
   out.put<uint64_t>(f.number);
   out.put<uint64_t>(f.settled);
-  out.put<uint32_t>(static_cast<uint32_t>(f.payload.size()));
+  out.put<uint32_t>(static_cast<uint32_t>(f.payload.size() + f.more.size()));
 }
 
 // False for anything that is not exactly one well-formed frame.

@@ -272,8 +272,8 @@ void Server::reply(const ContextId& client, uint64_t number, Bytes payload) {
 }
 
 bool Server::notice(const ContextId& client, uint64_t number, uint16_t type, Bytes payload) {
-  std::byte buf[kMaxMessage];
-  Writer out(buf);
+  std::byte head[kNoticeHeader];
+  Writer out(head);
   out.put(self_.hi);
   out.put(self_.lo);
   Guard g(mu_);  // also while it is sent: the peer stays who it is
@@ -281,9 +281,9 @@ bool Server::notice(const ContextId& client, uint64_t number, uint16_t type, Byt
   if (it == clients_.end() || it->second.fenced) return false;
   const Client& c = it->second;
   out.put(c.ack_secret);
-  out.bytes(payload);
   Port& door = *doors_[c.info.via];
-  door.send(c.door_peer, {FrameKind::kNotice, type, c.notice_secret, number, 0, out.done()});
+  door.send(c.door_peer,
+            {FrameKind::kNotice, type, c.notice_secret, number, 0, out.done(), payload});
   awaited_.store(&door, std::memory_order_relaxed);
   return true;
 }
@@ -300,16 +300,15 @@ Status Server::add_home(const ContextId& home, Bytes door, uint64_t secret, size
 }
 
 void Server::ack(const ContextId& home, uint64_t secret, uint64_t number, Bytes payload) {
-  std::vector<std::byte> buf(2 * sizeof(uint64_t) + payload.size());
-  Writer out(buf);
+  std::byte head[2 * sizeof(uint64_t)];
+  Writer out(head);
   out.put(self_.hi);
   out.put(self_.lo);
-  out.bytes(payload);
   Guard g(mu_);
   auto it = homes_.find(home);
   if (it == homes_.end()) return;
   const HomeDoor& door = it->second;
-  doors_[door.via]->send(door.peer, {FrameKind::kAck, 0, secret, number, 0, out.done()});
+  doors_[door.via]->send(door.peer, {FrameKind::kAck, 0, secret, number, 0, out.done(), payload});
 }
 
 void Server::close_serving(std::shared_ptr<Serving> serving) {

@@ -67,6 +67,31 @@ TEST_SUITE("follow") {
     CHECK(load(s.home, s.exported.at + 8).value == s.value);
   }
 
+  TEST_CASE("all_who_follow_a_page_are_updated_by_one_publication") {
+    Scene s;
+    Process& other = s.cluster.spawn("other");
+    const Import theirs = import_segment(other, s.exported);
+    s.until_followed(8);
+    // The other one comes to it later: epochs and numbers of the two differ.
+    for (const uint64_t before = updated(other); updated(other) == before;) {
+      REQUIRE(s.value < 200);
+      REQUIRE(publish(s.writer, s.his.at + 8, ++s.value));
+      REQUIRE(load(other, theirs.at + 8).value == s.value);
+      REQUIRE(load(s.reader, s.mine.at + 8).value == s.value);
+    }
+    const uint64_t reader_had = updated(s.reader), other_had = updated(other);
+    const uint64_t misses = missed(s.reader) + missed(other);
+    constexpr uint64_t kRounds = 20;  // with those before, less than an epoch's
+    for (uint64_t i = 0; i < kRounds; ++i) {
+      REQUIRE(publish(s.writer, s.his.at + 8, ++s.value));
+      CHECK(load(s.reader, s.mine.at + 8).value == s.value);
+      CHECK(load(other, theirs.at + 8).value == s.value);
+    }
+    CHECK(updated(s.reader) == reader_had + kRounds);
+    CHECK(updated(other) == other_had + kRounds);
+    CHECK(missed(s.reader) + missed(other) == misses);
+  }
+
   TEST_CASE("stores_at_home_and_swaps_update_it_as_well") {
     Scene s;
     s.until_followed(8);

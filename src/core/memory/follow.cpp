@@ -101,12 +101,9 @@ bool words_of(Reader diff, StoredWords* words) {
 void encode_words(const std::byte* page, const StoredWords& words, Writer& out) {
   std::byte* const head = out.reserve(sizeof(uint16_t));
   uint16_t runs = 0;
-  for (size_t w = 0; w < words.size();) {
-    if (!words[w]) {
-      ++w;
-      continue;
-    }
-    size_t end = w;
+  // libstdc++'s own: a publisher waits for this, and most words are not set.
+  for (size_t w = words._Find_first(); w < words.size(); w = words._Find_next(w)) {
+    size_t end = w + 1;
     while (end < words.size() && words[end]) ++end;
     out.put(static_cast<uint16_t>(w * 8));
     out.put(static_cast<uint16_t>((end - w) * 8));

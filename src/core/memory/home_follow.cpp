@@ -87,13 +87,23 @@ std::vector<StoredPage> Home::whole_pages(Segment& s, const std::vector<PageRang
   return stored;
 }
 
+// Empty: the memory is broken.
+std::vector<std::byte> Home::words_at_home(const Segment& s, const StoredPage& p) {
+  const std::byte* const at = s.service.data() + size_t{p.page} * kPageSize;
+  std::byte buf[kMaxWordsSize];
+  Writer diff(buf);
+  if (!unless_broken(at, kPageSize, [&] { encode_words(at, p.words, diff); })) return {};
+  return {buf, buf + diff.size()};
+}
+
 // Under mu_, like the notice that takes them along: what has a higher number was read later.
 std::vector<std::byte> Home::updates_for(Segment& s, Holder& h,
-                                         const std::vector<StoredPage>& stored,
+                                         const std::vector<StoredPage>& stored, NewWords* words,
                                          std::vector<PageRange>* ranges) {
   std::vector<std::byte> updates;
-  if (notices_.size() >= kMostOwed) return updates;
-  for (const StoredPage& p : stored) {
+  if (notices_.size() + sent_.size() >= kMostOwed) return updates;
+  for (size_t i = 0; i < stored.size(); ++i) {
+    const StoredPage& p = stored[i];
     HolderFollows::Slot* const slot = h.follows.find(p.page);
     // What it may read by its token, of memory that there is, and that it may access.
     if (slot == nullptr || (h.rights & fabric::kRead) == 0 || !h.covers(p.page, 1) ||
@@ -101,18 +111,17 @@ std::vector<std::byte> Home::updates_for(Segment& s, Holder& h,
         h.regions.count(region_of(p.page)) == 0) {
       continue;
     }
-    const std::byte* const at = s.service.data() + size_t{p.page} * kPageSize;
-    std::byte buf[kMaxWordsSize];
-    Writer diff(buf);
-    if (!unless_broken(at, kPageSize, [&] { encode_words(at, p.words, diff); })) continue;
+    auto& diff = (*words)[i];
+    if (!diff) diff = words_at_home(s, p);
+    if (diff->empty()) continue;
     const size_t used = updates.size();
-    if (used + kUpdateHead + diff.size() > kMaxUpdates) continue;
-    updates.resize(used + kUpdateHead + diff.size());
+    if (used + kUpdateHead + diff->size() > kMaxUpdates) continue;
+    updates.resize(used + kUpdateHead + diff->size());
     Writer out(std::span<std::byte>(updates).subspan(used));
     out.put(slot->page);
     out.put(slot->epoch);
     out.put(slot->number++);
-    out.blob(diff.done());
+    out.blob(*diff);
     take_out(p.page, ranges);
   }
   return updates;

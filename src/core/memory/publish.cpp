@@ -69,28 +69,49 @@ void Home::tell(const std::shared_ptr<Publication>& p, const Segment& s, const H
 
 void Home::tell(const std::shared_ptr<Publication>& p, const ContextId& client, uint64_t uid,
                 uint32_t instance, NoticeType type, Bytes payload) {
+  send(client, uid, instance, type, {payload.begin(), payload.end()});
+  keep_sent(p);
+}
+
+void Home::send(const ContextId& client, uint64_t uid, uint32_t instance, NoticeType type,
+                std::vector<std::byte> payload) {
   const uint64_t number = next_notice_++;
-  Notice& n = notices_[number];
+  parts_.server.notice(client, number, static_cast<uint16_t>(type), payload);
+  Notice n;
   n.client = client;
   n.type = type;
   n.uid = uid;
   n.instance = instance;
-  n.payload.assign(payload.begin(), payload.end());
-  n.publication = p;
-  n.born = n.sent = n.due = n.nearer = now();
-  ++p->waiting;
-  if (type == NoticeType::kInFlux) ++lists_told_;
-  if (++notices_of_[client] == kMaxNotices) parts_.watch.look();  // it does not read them
-  parts_.server.notice(client, number, static_cast<uint16_t>(type), payload);
+  n.payload = std::move(payload);
+  sent_.emplace_back(number, std::move(n));
+}
+
+// Their answers are not taken in before that: it takes mu_.
+void Home::keep_sent(const std::shared_ptr<Publication>& p) {
+  const Nanos t = now();
+  for (auto& [number, n] : sent_) {
+    n.publication = p;
+    n.born = n.sent = n.due = n.nearer = t;
+    ++p->waiting;
+    if (n.type == NoticeType::kInFlux) ++lists_told_;
+    if (++notices_of_[n.client] == kMaxNotices) parts_.watch.look();  // it does not read them
+    notices_.emplace_hint(notices_.end(), number, std::move(n));
+  }
+  sent_.clear();
 }
 
 void Home::tell_ranges(const std::shared_ptr<Publication>& p, const Segment& s, const Holder& h,
-                       NoticeType type, const std::vector<PageRange>& ranges, Bytes updates) {
-  std::vector<std::byte> buf;
+                       NoticeType type, const std::vector<PageRange>& ranges) {
+  send_ranges(s, h, type, ranges, {});
+  keep_sent(p);
+}
+
+void Home::send_ranges(const Segment& s, const Holder& h, NoticeType type,
+                       const std::vector<PageRange>& ranges, Bytes updates) {
   for (size_t at = 0; at < ranges.size() || !updates.empty();) {
     const size_t n = std::min<size_t>(ranges.size() - at, kMaxRanges);
-    buf.resize(sizeof s.uid + sizeof h.instance + sizeof(uint32_t) + n * sizeof(PageRange) +
-               updates.size());
+    std::vector<std::byte> buf(sizeof s.uid + sizeof h.instance + sizeof(uint32_t) +
+                               n * sizeof(PageRange) + updates.size());
     Writer out(buf);
     out.put(s.uid);
     out.put(h.instance);
@@ -100,7 +121,7 @@ void Home::tell_ranges(const std::shared_ptr<Publication>& p, const Segment& s, 
       out.put(ranges[i].count);
     }
     out.bytes(std::exchange(updates, {}));
-    tell(p, s, h, type, out.done());
+    send(h.client, s.uid, h.instance, type, std::move(buf));
     at += n;
   }
 }
@@ -120,6 +141,7 @@ std::shared_ptr<Home::Publication> Home::publish(Segment& s, const ContextId& ex
   ++s.publications;
   const uint64_t first_notice = next_notice_;
   const bool tells = !fault_point_fails("mutate_publish_nobody");
+  NewWords words(stored.size());
   for (auto& h : s.holders) {
     if (!tells || (h.client == except && h.instance == instance)) continue;
     if (h.token == 0 && (!h.loads() || fault_point_fails("mutate_revoked_untold"))) continue;
@@ -128,9 +150,11 @@ std::shared_ptr<Home::Publication> Home::publish(Segment& s, const ContextId& ex
     if (p == nullptr) begin();
     // Who has no token any more is told no values.
     std::vector<std::byte> updates;
-    if (h.token != 0) updates = updates_for(s, h, stored, &held);
-    tell_ranges(p, s, h, NoticeType::kInvalidate, held, updates);
+    if (h.token != 0) updates = updates_for(s, h, stored, &words, &held);
+    send_ranges(s, h, NoticeType::kInvalidate, held, updates);
   }
+  // All are on their way before anything is noted of them: the publisher waits for the last one.
+  if (p != nullptr) keep_sent(p);
   s.notices += next_notice_ - first_notice;
   fault_point("publish_told");
   if (fault_point_fails("publication_never_over")) {
