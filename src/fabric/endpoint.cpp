@@ -71,7 +71,7 @@ const char* cause_name(Cause c) {
   return "unknown";
 }
 
-void Op::complete(Cause c) {
+[[gnu::hot]] void Op::complete(Cause c) {
   cause_ = c;
   Callback cb = callback_;
   const uint32_t before = state_.exchange(kDone, std::memory_order_seq_cst);
@@ -85,7 +85,7 @@ Endpoint::Endpoint() : span_(kSpin), waker_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOC
 
 // kDone and sleeping_ are stored and loaded in one total order: either this sees sleeping_, or the
 // sleeper sees its op done.
-void Endpoint::wake_sleeper() {
+[[gnu::hot]] void Endpoint::wake_sleeper() {
   if (sleeping_.load(std::memory_order_seq_cst)) eventfd_write(waker_.get(), 1);
 }
 
@@ -105,7 +105,7 @@ void Op::nap(Nanos at_most) {
   futex_wait(state_, kAwaited, at_most);
 }
 
-Cause Endpoint::wait(Op& op, Deadline deadline) {
+[[gnu::hot]] Cause Endpoint::wait(Op& op, Deadline deadline) {
   Waiting self(waiting_);
   const Nanos span = span_.load(std::memory_order_relaxed);
   const Nanos start = now();

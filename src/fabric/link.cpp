@@ -140,7 +140,7 @@ std::shared_ptr<Session> Link::current() {
   return current_ != nullptr && current_->up_.load(std::memory_order_acquire) ? current_ : nullptr;
 }
 
-std::shared_ptr<Session> Link::session(Deadline deadline) {
+[[gnu::hot]] std::shared_ptr<Session> Link::session(Deadline deadline) {
   Backoff backoff;
   for (;;) {
     std::shared_ptr<Session> s;

@@ -19,7 +19,7 @@ Session::~Session() {
   for (auto& d : lost) d.ended(Cause::kCancelled);
 }
 
-Session::Slot* Session::take_slot() {
+[[gnu::hot]] Session::Slot* Session::take_slot() {
   if (Slot* s = spare_.exchange(nullptr, std::memory_order_acquire)) return s;
   Guard g(slots_mu_);
   if (free_slots_.empty()) {
@@ -68,8 +68,8 @@ Cause Session::finish(Slot* slot, Cause c) {
   return c;
 }
 
-Cause Session::read(void* to, size_t len, RemoteKey from, uint64_t offset, Deadline deadline,
-                    const std::function<void()>& meanwhile) {
+[[gnu::hot]] Cause Session::read(void* to, size_t len, RemoteKey from, uint64_t offset,
+                                 Deadline deadline, const std::function<void()>& meanwhile) {
   Slot* slot = take_slot();
   const auto post = [&](Slot& s) { return endpoint().read(s.op, home_, to, len, from, offset); };
   return finish(slot, run(*slot, deadline, post, meanwhile));

@@ -50,7 +50,7 @@ void Alone::open() {
   }
 }
 
-bool Alone::now() {
+[[gnu::hot]] bool Alone::now() {
   // For one of ours the only other thread may be storing meanwhile: fault threads are here while
   // the client runs.
   if (!tasks_ || t_library_thread) return false;
@@ -67,7 +67,7 @@ bool Alone::now() {
   return alone;
 }
 
-bool Alone::look() const {
+[[gnu::hot]] bool Alone::look() const {
   // Each of ours counts itself while it is there, so it is among those that the kernel counts
   // between two looks that find the same.
   const uint64_t ours = g_library_threads.load(std::memory_order_seq_cst);

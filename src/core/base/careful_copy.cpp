@@ -25,7 +25,7 @@ namespace cmi {
   return n;
 }
 
-bool end_careful_copy(ucontext_t* uc) {
+[[gnu::hot]] bool end_careful_copy(ucontext_t* uc) {
   auto& at = uc->uc_mcontext.gregs[REG_RIP];
   if (at != reinterpret_cast<greg_t>(&cmi_careful_copy_begin[0])) return false;
   at = reinterpret_cast<greg_t>(&cmi_careful_copy_end[0]);

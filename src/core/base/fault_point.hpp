@@ -11,16 +11,21 @@
 namespace cmi {
 
 extern std::atomic<bool> g_fault_points_armed;
-void fault_point_reached(const char* name);
+// Cold: what is done where a point is armed lies apart from the code that runs without.
+[[gnu::cold]] void fault_point_reached(const char* name);
 // True when the point is listed with "=fail": the caller then takes its error path.
-bool fault_point_fails_slow(const char* name);
+[[gnu::cold]] bool fault_point_fails_slow(const char* name);
 void arm_fault_points();  // reads the environment; called by cmi_ini and by tests
 
-inline void fault_point(const char* name) {
-  if (g_fault_points_armed.load(std::memory_order_relaxed)) fault_point_reached(name);
+[[gnu::always_inline]] inline void fault_point(const char* name) {
+  if (g_fault_points_armed.load(std::memory_order_relaxed)) [[unlikely]]
+    fault_point_reached(name);
 }
-inline bool fault_point_fails(const char* name) {
-  return g_fault_points_armed.load(std::memory_order_relaxed) && fault_point_fails_slow(name);
+[[gnu::always_inline]] inline bool fault_point_fails(const char* name) {
+  if (g_fault_points_armed.load(std::memory_order_relaxed)) [[unlikely]] {
+    return fault_point_fails_slow(name);
+  }
+  return false;
 }
 
 }  // namespace cmi

@@ -11,10 +11,7 @@ namespace cmi {
 
 thread_local bool t_in_fault_handler = false;
 
-Trace& Trace::get() {
-  static constinit Trace trace;
-  return trace;
-}
+constinit Trace Trace::trace_;
 
 void Trace::configure(uint32_t facilities, uint32_t level, TraceSink sink) {
   mask_.store(0, std::memory_order_release);

@@ -33,7 +33,7 @@ struct TraceSink {
 class Trace {
  public:
   // One per process: the trace outlives contexts, so that a failing cmi_ini can still speak.
-  static Trace& get();
+  static Trace& get() { return trace_; }
   void configure(uint32_t facilities, uint32_t level, TraceSink sink);
   bool on(Facility f, Level l) const {
     uint64_t m = mask_.load(std::memory_order_relaxed);
@@ -45,6 +45,7 @@ class Trace {
   static bool parse(const std::string& spec, uint32_t* facilities, uint32_t* level);
 
  private:
+  static Trace trace_;
   std::atomic<uint64_t> mask_{0};  // level << 32 | facilities; published after sink_
   TraceSink sink_;
 };
@@ -52,13 +53,20 @@ class Trace {
 // True in a thread that is inside the library's signal handler.
 extern thread_local bool t_in_fault_handler;
 
+// Cold: calls of it lie apart from the code that runs without.
 template <class... Args>
-void trace(Facility f, Level l, fmt::format_string<Args...> format, Args&&... args) {
-  if (!Trace::get().on(f, l)) return;
+[[gnu::cold]] void trace_line(Facility f, Level l, fmt::format_string<Args...> format,
+                              Args&&... args) {
   char buf[512];
   auto r = fmt::format_to_n(buf, sizeof buf - 1, format, std::forward<Args>(args)...);
   *r.out = '\0';
   Trace::get().line(f, l, buf);
+}
+
+template <class... Args>
+inline void trace(Facility f, Level l, fmt::format_string<Args...> format, Args&&... args) {
+  if (Trace::get().on(f, l)) [[unlikely]]
+    trace_line(f, l, format, std::forward<Args>(args)...);
 }
 
 // Errors are written whatever the levels say when `always` trace lines are asked for by api.md: a

@@ -34,7 +34,8 @@ void Importer::set_cache_size(const std::shared_ptr<Import>& imp, size_t bytes) 
 }
 
 // Before `n` more pages are taken. Gives up at the deadline: a little too many is better than none.
-void Importer::make_room(const std::shared_ptr<Import>& holder, uint32_t n, Deadline deadline) {
+[[gnu::hot]] void Importer::make_room(const std::shared_ptr<Import>& holder, uint32_t n,
+                                      Deadline deadline) {
   Import& imp = *holder;
   const uint32_t limit = imp.cache_limit.load(std::memory_order_acquire);
   const auto too_many = [&] { return imp.backed.load(std::memory_order_relaxed) + n > limit; };
@@ -90,7 +91,7 @@ void Importer::evict(Import& imp, uint32_t first, uint32_t n, std::vector<uint32
 
 // Memory for pages that are about to be fetched: where the file's reservation is gone, storing into
 // a page that cannot be had would raise SIGBUS inside the provider.
-bool Importer::back_pages(Import& imp, PageRange pages) {
+[[gnu::hot]] bool Importer::back_pages(Import& imp, PageRange pages) {
   if (!imp.unreserved.load(std::memory_order_acquire)) return true;
   if (fault_point_fails("cache_no_memory")) return false;
   while (fallocate(imp.file.get(), FALLOC_FL_KEEP_SIZE,

@@ -125,8 +125,8 @@ Exception Engine::try_home_access(const View& view, const std::byte* addr, bool 
   return again || home_->break_may_have_moved(view, addr) ? Exception::kNone : Exception::kNotOurs;
 }
 
-Exception Engine::try_access(const View& view, const std::byte* addr, bool write,
-                             const PageSeen* seen) {
+[[gnu::hot]] Exception Engine::try_access(const View& view, const std::byte* addr, bool write,
+                                          const PageSeen* seen) {
   if (view.import == nullptr) return try_home_access(view, addr, write);
   if (!t_access_enabled) return Exception::kEnable;
   const Exception e =
@@ -137,7 +137,8 @@ Exception Engine::try_access(const View& view, const std::byte* addr, bool write
   return e;
 }
 
-Exception Engine::on_fault(const View& view, const std::byte* addr, bool write, bool broken) {
+[[gnu::hot]] Exception Engine::on_fault(const View& view, const std::byte* addr, bool write,
+                                        bool broken) {
   // What is known of a page that has not been touched for long comes from memory: meanwhile the
   // rest is done that does not need it.
   if (view.import != nullptr) {

@@ -121,7 +121,7 @@ void put_off(siginfo_t* si, ucontext_t* uc) {
   }
 }
 
-void on_sigbus(int sig, siginfo_t* si, void* context) {
+[[gnu::hot]] void on_sigbus(int sig, siginfo_t* si, void* context) {
   const int saved_errno = errno;
   auto* uc = static_cast<ucontext_t*>(context);
   if (si->si_code > 0 && end_careful_copy(uc)) return;

@@ -1,5 +1,7 @@
 // Faults of application threads on imported views: load miss, store miss, first store. Runs in the
-// SIGBUS handler, all signals blocked.
+// SIGBUS handler, all signals blocked. What a miss runs through is [[gnu::hot]], here and below: so
+// it lies on a few pages of code, which after a pause are in no cache (performance.md,
+// load_miss_idle).
 #include <cstring>
 #include <functional>
 #include <utility>
@@ -22,7 +24,7 @@ Importer::EarlyMap::~EarlyMap() {
   if (mapped_ && !fault_point_fails("mutate_early_map_kept")) zap(at_, kPageSize);
 }
 
-void Importer::EarlyMap::begin() {
+[[gnu::hot]] void Importer::EarlyMap::begin() {
   if (mapped_ || !Userfault::features().continue_protected) return;
   if (!importer_.alone_.now()) return;
   mapped_ = importer_.userfault_.map(at_, kPageSize, writable_);
@@ -33,7 +35,7 @@ bool Importer::EarlyMap::keep(bool writable) {
   return writable == writable_ && std::exchange(mapped_, false);
 }
 
-void Importer::set_state(Import& imp, Page& page, PageState to) {
+[[gnu::hot]] void Importer::set_state(Import& imp, Page& page, PageState to) {
   const bool was_absent = page.state == PageState::kAbsent;
   if (was_absent != (to == PageState::kAbsent)) {
     const uint32_t region = region_of(static_cast<uint32_t>(&page - imp.table));
@@ -60,7 +62,7 @@ void Importer::drop_twin(Page& page) {
   page.twin = 0;
 }
 
-void Importer::count_fetched(Import& imp, uint32_t pages) {
+[[gnu::hot]] void Importer::count_fetched(Import& imp, uint32_t pages) {
   count(parts_.stats.pages_fetched, pages);
   count(parts_.stats.bytes_fetched, size_t{pages} * kPageSize);
   count(imp.stats.bytes_fetched, size_t{pages} * kPageSize);
@@ -100,8 +102,8 @@ std::optional<PageSeen> Importer::glimpse(const View& view, const std::byte* add
   return seen;
 }
 
-Exception Importer::serve(const View& view, const std::byte* addr, bool write, const PageSeen* seen,
-                          Deadline deadline) {
+[[gnu::hot]] Exception Importer::serve(const View& view, const std::byte* addr, bool write,
+                                       const PageSeen* seen, Deadline deadline) {
   Import& imp = *view.import;
   const auto index = static_cast<uint32_t>(static_cast<size_t>(addr - view.addr) / kPageSize);
   std::byte* const at = view.addr + size_t{index} * kPageSize;
@@ -292,8 +294,8 @@ bool Importer::map_and_compare(const View& view, uint32_t index) {
 
 // Takes the wanted page, already kFetching, and as many absent ones behind it as the window allows.
 // `marking`: for a store that needs the page's mark, which is asked for beside the read.
-Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Marking* marking,
-                          Deadline deadline) {
+[[gnu::hot]] Exception Importer::fetch(const View& view, uint32_t wanted, bool write,
+                                       Marking* marking, Deadline deadline) {
   const std::shared_ptr<Import>& holder = view.import;
   Import& imp = *holder;
   count(write ? parts_.stats.store_misses : parts_.stats.load_misses);
@@ -407,8 +409,8 @@ Exception Importer::fetch(const View& view, uint32_t wanted, bool write, Marking
 // Pages that arrived leave kFetching. `view`: where to map them, null for nowhere. `wanted`: the
 // one that faulted; when none did, the first is left for the reader to come by (Page::marker).
 // `early`: of the wanted one, if it is alone.
-void Importer::deliver(Import& imp, const View* view, PageRange pages, uint32_t wanted, bool write,
-                       EarlyMap* early) {
+[[gnu::hot]] void Importer::deliver(Import& imp, const View* view, PageRange pages, uint32_t wanted,
+                                    bool write, EarlyMap* early) {
   fault_point("fetch_before_deliver");
   const uint32_t first = pages.first, n = pages.count;
   for (uint32_t i = 0; i < n; ++i) imp.table[first + i].lock();

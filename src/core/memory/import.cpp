@@ -9,7 +9,7 @@ namespace cmi::memory {
 
 Import::~Import() = default;
 
-bool Import::is_in_flux(uint32_t page) {
+[[gnu::hot]] bool Import::is_in_flux(uint32_t page) {
   // Pages that are listed while they are mapped are taken under their locks after that: who looks
   // here under a page's lock either finds it, or what it maps is taken again.
   if (!any_in_flux.load(std::memory_order_seq_cst)) return false;
@@ -17,7 +17,7 @@ bool Import::is_in_flux(uint32_t page) {
   return in_flux.contains(page);
 }
 
-void Import::changed() {
+[[gnu::hot]] void Import::changed() {
   changes.fetch_add(1, std::memory_order_seq_cst);
   // seq_cst with the pair in wait_for_change: either the waiter sees the new value or we see it.
   if (change_waiters.load(std::memory_order_seq_cst) != 0) {
@@ -32,7 +32,7 @@ void Import::wait_for_change(uint32_t seen, Nanos span) {
   change_waiters.fetch_sub(1, std::memory_order_relaxed);
 }
 
-bool Import::begin_use(uint32_t generation, const fabric::RemoteKey& k, uint64_t end) {
+[[gnu::hot]] bool Import::begin_use(uint32_t generation, const fabric::RemoteKey& k, uint64_t end) {
   // Pairs with a revocation and with a new break, which set what is looked at here, and then wait
   // for using_key to be zero.
   using_key.fetch_add(1, std::memory_order_seq_cst);

@@ -16,7 +16,7 @@ Exception cause_of(ImportState now) {
 }
 }  // namespace
 
-Exception Importer::usable(Import& imp, bool write, uint32_t page) {
+[[gnu::hot]] Exception Importer::usable(Import& imp, bool write, uint32_t page) {
   switch (imp.state.load(std::memory_order_acquire)) {
     case ImportState::kNoToken:
     case ImportState::kRevoked:
@@ -39,8 +39,8 @@ Exception Importer::usable(Import& imp, bool write, uint32_t page) {
   return allowed ? Exception::kNone : Exception::kAccess;
 }
 
-bool Importer::session_key(Import& imp, fabric::Session& session, fabric::RemoteKey* key,
-                           Deadline deadline) {
+[[gnu::hot]] bool Importer::session_key(Import& imp, fabric::Session& session,
+                                        fabric::RemoteKey* key, Deadline deadline) {
   // Fast path: the key was presented in this generation. key_generation is stored last, with
   // release.
   if (imp.key_generation.load(std::memory_order_acquire) == session.generation()) {
@@ -117,7 +117,7 @@ bool Importer::await_idle_key(Import& imp, Deadline deadline) {
 
 // Whether the home tells us of publications of these pages, which are kFetching: asks it to, if
 // not.
-bool Importer::hold(Import& imp, uint32_t first, uint32_t n, Deadline deadline) {
+[[gnu::hot]] bool Importer::hold(Import& imp, uint32_t first, uint32_t n, Deadline deadline) {
   const uint32_t from = region_of(first);
   uint32_t to = region_of(first + n - 1);
   const auto all_held = [&] {

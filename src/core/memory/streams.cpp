@@ -5,7 +5,7 @@
 
 namespace cmi::memory {
 
-uint32_t Streams::miss(uint32_t page) {
+[[gnu::hot]] uint32_t Streams::miss(uint32_t page) {
   Guard g(mu_);
   for (Stream& s : streams_) {
     if (s.end != page) continue;

@@ -215,7 +215,7 @@ void Userfault::wake(void* addr, size_t len) {
   ioctl(fd_.get(), UFFDIO_WAKE, &r);
 }
 
-bool Userfault::map(void* addr, size_t len, bool writable) {
+[[gnu::hot]] bool Userfault::map(void* addr, size_t len, bool writable) {
   // Without CONTINUE_MODE_WP there is a moment in which a store gets through. Where stores are
   // legal the caller keeps a twin to find them by.
   const bool protect_after = !writable && !features().continue_protected;

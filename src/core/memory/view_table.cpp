@@ -5,7 +5,7 @@
 
 namespace cmi::memory {
 
-std::shared_ptr<const View> ViewTable::find(const void* addr) {
+[[gnu::hot]] std::shared_ptr<const View> ViewTable::find(const void* addr) {
   auto* a = static_cast<const std::byte*>(addr);
   readers_.fetch_add(1, std::memory_order_seq_cst);
   Table* t = current_.load(std::memory_order_seq_cst);

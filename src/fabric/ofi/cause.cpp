@@ -37,7 +37,7 @@ Cause cause_of(int err) {
 
 bool ends_connection(int err) { return cause_of(err) == Cause::kPeerLost; }
 
-Post post_of(long result) {
+[[gnu::hot]] Post post_of(long result) {
   switch (-result) {
     case 0:
       return Post::kPosted;

@@ -26,7 +26,7 @@ Post OfiEndpoint::post(Op& op, F call) {
   return p;
 }
 
-void* OfiEndpoint::describe(const Op& op, const void* buffer, size_t len) {
+[[gnu::hot]] void* OfiEndpoint::describe(const Op& op, const void* buffer, size_t len) {
   if (!fabric_.local_registration() || len == 0) return nullptr;
   Fid<fid_mr> mr = register_local(fabric_, ep_.get(), const_cast<void*>(buffer), len);
   if (mr == nullptr) return nullptr;
@@ -42,7 +42,8 @@ void OfiEndpoint::undescribe(const Op& op) {
   locals_.erase(&op);
 }
 
-Post OfiEndpoint::read(Op& op, Peer peer, void* to, size_t len, RemoteKey from, uint64_t offset) {
+[[gnu::hot]] Post OfiEndpoint::read(Op& op, Peer peer, void* to, size_t len, RemoteKey from,
+                                    uint64_t offset) {
   assert(len > 0 && len <= max_rma_);
   void* desc = describe(op, to, len);
   return post(op, [&](Context* context) {

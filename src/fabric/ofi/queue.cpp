@@ -96,7 +96,7 @@ Queue::Event Queue::error_event() {
           context.slot, 0};
 }
 
-bool Queue::look() {
+[[gnu::hot]] bool Queue::look() {
   Event found[kBatch];
   size_t n = 0;
   bool any = false;
@@ -130,7 +130,7 @@ bool Queue::look() {
 }
 
 // The endpoint of what was taken is not closed before OfiEndpoint::handed_out().
-bool Queue::take(Event* event) {
+[[gnu::hot]] bool Queue::take(Event* event) {
   if (due_count_.load(std::memory_order_relaxed) == 0) return false;
   Guard g(due_lock_);
   if (next_ == due_.size()) return false;
@@ -144,7 +144,7 @@ bool Queue::take(Event* event) {
   return true;
 }
 
-int Queue::poll() {
+[[gnu::hot]] int Queue::poll() {
   if (!look_lock_.try_lock()) return 0;
   if (due_count_.load(std::memory_order_relaxed) == 0) {
     Guard g(fabric_.gate());

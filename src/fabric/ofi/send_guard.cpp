@@ -27,12 +27,12 @@ bool cut(int socket) {
   return false;
 }
 
-bool may_send(int socket) {
+[[gnu::hot]] bool may_send(int socket) {
   const Nanos until = g_cut_all_until.load(std::memory_order_acquire);
   return until == 0 || now() > until || cut(socket);
 }
 
-ssize_t guarded_send(int socket, const void* bytes, size_t length, int flags) {
+[[gnu::hot]] ssize_t guarded_send(int socket, const void* bytes, size_t length, int flags) {
   if (!may_send(socket)) return -1;
   const ssize_t sent = ::send(socket, bytes, length, flags);
   if (sent < 0 && errno == EFAULT) cut(socket);
@@ -50,7 +50,7 @@ ssize_t guarded_sendmsg(int socket, const msghdr* message, int flags) {
 // piece.
 constexpr size_t kSmall = 128;
 
-void* guarded_memcpy(void* to, const void* from, size_t n) {
+[[gnu::hot]] void* guarded_memcpy(void* to, const void* from, size_t n) {
   if (n == 0) return to;  // an empty message may lie nowhere
   if (n <= kSmall) return std::memcpy(to, from, n);
   const uint64_t before = g_incomplete_writes.load(std::memory_order_relaxed);
