@@ -43,6 +43,14 @@ inline void encode_frame_header(const Frame& f, Writer& out) {
   out.put<uint32_t>(static_cast<uint32_t>(f.payload.size() + f.more.size()));
 }
 
+inline size_t frame_size(const Frame& f) { return kFrameHeader + f.payload.size() + f.more.size(); }
+
+inline void encode_frame(const Frame& f, Writer& out) {
+  encode_frame_header(f, out);
+  out.bytes(f.payload);
+  out.bytes(f.more);
+}
+
 // False for anything that is not exactly one well-formed frame.
 inline bool decode_frame(Bytes message, Frame* f) {
   Reader in(message);

@@ -118,7 +118,7 @@ void Port::send(Peer peer, const Frame& frame) {
     auto known = known_.find(peer);
     if (known == known_.end() || known->second.uses == 0) return;
     Known& k = known->second;
-    const size_t size = kFrameHeader + frame.payload.size() + frame.more.size();
+    const size_t size = frame_size(frame);
     if (backlog_limited_ && (k.letters >= kMostLetters || k.bytes + size > kMostBytes)) return;
     letter = take_letter();
     ++k.letters;
@@ -127,9 +127,7 @@ void Port::send(Peer peer, const Frame& frame) {
     letter->attempts = kAttempts;
     letter->bytes.resize(size);
     Writer out(letter->bytes);
-    encode_frame_header(frame, out);
-    out.bytes(frame.payload);
-    out.bytes(frame.more);
+    encode_frame(frame, out);
     must_wait = k.waiting > 0;  // in order
     if (must_wait) {
       queue(letter);

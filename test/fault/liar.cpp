@@ -150,10 +150,9 @@ class Liar final : public fabric::Receiver {
     return true;
   }
   static Buffer bytes_of(const Frame& f) {
-    Buffer bytes(fabric::kFrameHeader + f.payload.size());
+    Buffer bytes(fabric::frame_size(f));
     Writer out(bytes);
-    fabric::encode_frame_header(f, out);
-    out.bytes(f.payload);
+    fabric::encode_frame(f, out);
     return bytes;
   }
   bool send(fabric::Peer to, const Frame& f, Nanos patience = 20 * kMilli) {

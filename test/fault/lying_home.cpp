@@ -124,10 +124,9 @@ class FalseHome final : public fabric::Receiver {
     if (letters_.size() >= kMostLetters) stuck_.splice_from(letters_);
   }
   void send(fabric::Endpoint& from, fabric::Peer to, const Frame& f) {
-    Buffer bytes(fabric::kFrameHeader + f.payload.size());
+    Buffer bytes(fabric::frame_size(f));
     Writer out(bytes);
-    fabric::encode_frame_header(f, out);
-    out.bytes(f.payload);
+    fabric::encode_frame(f, out);
     send(from, to, std::move(bytes));
   }
   void send(fabric::Endpoint& from, fabric::Peer to, Buffer bytes) {

@@ -276,10 +276,9 @@ class Stranger final : public fabric::Receiver {
 
   // True when it was taken and delivered.
   bool send(fabric::Peer to, const fabric::Frame& f, Nanos patience = kLong) {
-    Buffer b(fabric::kFrameHeader + f.payload.size());
+    Buffer b(fabric::frame_size(f));
     Writer out(b);
-    fabric::encode_frame_header(f, out);
-    out.bytes(f.payload);
+    fabric::encode_frame(f, out);
     return send(to, b, patience);
   }
   bool send(fabric::Peer to, Buffer bytes, Nanos patience = kLong) {

@@ -71,17 +71,20 @@ TEST_SUITE("follow") {
     Scene s;
     Process& other = s.cluster.spawn("other");
     const Import theirs = import_segment(other, s.exported);
+    s.until_followed(kPage + 8);
     s.until_followed(8);
-    // The other one comes to it later: epochs and numbers of the two differ.
+    // The other one follows it later, and nothing before: epochs and numbers of the two differ.
+    uint64_t rounds = 0;
     for (const uint64_t before = updated(other); updated(other) == before;) {
-      REQUIRE(s.value < 200);
+      REQUIRE(++rounds < memory::kFollowFor / 2);
       REQUIRE(publish(s.writer, s.his.at + 8, ++s.value));
       REQUIRE(load(other, theirs.at + 8).value == s.value);
       REQUIRE(load(s.reader, s.mine.at + 8).value == s.value);
     }
     const uint64_t reader_had = updated(s.reader), other_had = updated(other);
     const uint64_t misses = missed(s.reader) + missed(other);
-    constexpr uint64_t kRounds = 20;  // with those before, less than an epoch's
+    constexpr uint64_t kRounds =
+        memory::kFollowFor / 2 - 2;  // with those before less than an epoch's
     for (uint64_t i = 0; i < kRounds; ++i) {
       REQUIRE(publish(s.writer, s.his.at + 8, ++s.value));
       CHECK(load(s.reader, s.mine.at + 8).value == s.value);

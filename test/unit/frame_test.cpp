@@ -17,11 +17,10 @@ namespace {
 using Buffer = std::vector<std::byte>;
 
 Buffer encoded(const Frame& f) {
-  Buffer b(kFrameHeader + f.payload.size());
+  Buffer b(frame_size(f));
   Writer out(b);
-  encode_frame_header(f, out);
-  CHECK(out.size() == kFrameHeader);
-  out.bytes(f.payload);
+  encode_frame(f, out);
+  CHECK(out.size() == kFrameHeader + f.payload.size() + f.more.size());
   REQUIRE(out.ok());
   return b;
 }
@@ -43,6 +42,19 @@ constexpr FrameKind kKinds[] = {FrameKind::kHello, FrameKind::kWelcome, FrameKin
 constexpr size_t kKindAt = 4, kZeroAt = 5, kLengthAt = 32;
 
 }  // namespace
+
+TEST_CASE("what_is_sent_in_two_pieces_arrives_as_one") {
+  const Buffer whole = some_bytes(300, 2);
+  for (const size_t cut : {size_t{0}, size_t{24}, whole.size()}) {
+    const Bytes all(whole);
+    const Buffer wire =
+        encoded({FrameKind::kNotice, 5, 6, 7, 0, all.subspan(0, cut), all.subspan(cut)});
+    Frame out;
+    REQUIRE(decode_frame(wire, &out));
+    CHECK(Buffer(out.payload.begin(), out.payload.end()) == whole);
+    CHECK(out.more.empty());
+  }
+}
 
 TEST_CASE("a_frame_of_every_kind_and_size_round_trips") {
   for (FrameKind kind : kKinds) {

@@ -9,7 +9,7 @@
 
 namespace cmi {
 
-thread_local bool t_in_fault_handler = false;
+constinit thread_local bool t_in_fault_handler = false;
 
 constinit Trace Trace::trace_;
 

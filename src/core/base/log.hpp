@@ -51,7 +51,7 @@ class Trace {
 };
 
 // True in a thread that is inside the library's signal handler.
-extern thread_local bool t_in_fault_handler;
+extern constinit thread_local bool t_in_fault_handler;
 
 // Cold: calls of it lie apart from the code that runs without.
 template <class... Args>
@@ -64,7 +64,7 @@ template <class... Args>
 }
 
 template <class... Args>
-inline void trace(Facility f, Level l, fmt::format_string<Args...> format, Args&&... args) {
+void trace(Facility f, Level l, fmt::format_string<Args...> format, Args&&... args) {
   if (Trace::get().on(f, l)) [[unlikely]]
     trace_line(f, l, format, std::forward<Args>(args)...);
 }

@@ -384,13 +384,15 @@ class Home {
   void forget_client(const ContextId& client, Finished* done) CMI_REQUIRES(mu_);
   void tell_ranges(const std::shared_ptr<Publication>& p, const Segment& s, const Holder& h,
                    NoticeType type, const std::vector<PageRange>& ranges) CMI_REQUIRES(mu_);
-  // What tell() does in two steps: several are sent before what the home keeps of each until it is
-  // answered. No answer is taken in between.
+  // tell() in two steps. What was sent is kept, by number, until it is answered; no answer is taken
+  // in before that, since who takes it in has mu_.
+  using Sent = std::vector<std::pair<uint64_t, Notice>>;
   void send(const ContextId& client, uint64_t uid, uint32_t instance, NoticeType type,
-            std::vector<std::byte> payload) CMI_REQUIRES(mu_);
+            std::vector<std::byte> payload, Sent* sent) CMI_REQUIRES(mu_);
   void send_ranges(const Segment& s, const Holder& h, NoticeType type,
-                   const std::vector<PageRange>& ranges, Bytes updates) CMI_REQUIRES(mu_);
-  void keep_sent(const std::shared_ptr<Publication>& p) CMI_REQUIRES(mu_);
+                   const std::vector<PageRange>& ranges, Bytes updates, Sent* sent)
+      CMI_REQUIRES(mu_);
+  void keep(const std::shared_ptr<Publication>& p, Sent sent) CMI_REQUIRES(mu_);
   bool wait(Publication& p, Deadline deadline);
   static void run(Finished& done);
 
@@ -432,10 +434,11 @@ class Home {
   static std::vector<StoredPage> word_of(Segment& s, uint64_t offset);
   static std::vector<StoredPage> whole_pages(Segment& s, const std::vector<PageRange>& ranges);
   // Of what is new, that which goes to this holder; the pages leave *ranges, which it is to drop.
-  // `words`: of each of `stored` as a diff, read when the first holder is told.
+  // `sent`: how many notices are not among those that are kept yet. `words`: of each of `stored` as
+  // a diff, read for the first holder who follows it; an empty one: its memory is broken.
   using NewWords = std::vector<std::optional<std::vector<std::byte>>>;
   std::vector<std::byte> updates_for(Segment& s, Holder& h, const std::vector<StoredPage>& stored,
-                                     NewWords* words, std::vector<PageRange>* ranges)
+                                     size_t sent, NewWords* words, std::vector<PageRange>* ranges)
       CMI_REQUIRES(mu_);
   static std::vector<std::byte> words_at_home(const Segment& s, const StoredPage& p);
 
@@ -560,7 +563,6 @@ class Home {
   Mutex mu_;
   std::map<int32_t, Segment> segments_ CMI_GUARDED_BY(mu_);
   std::map<uint64_t, Notice> notices_ CMI_GUARDED_BY(mu_);
-  std::vector<std::pair<uint64_t, Notice>> sent_ CMI_GUARDED_BY(mu_);  // not among those yet
   std::map<ContextId, size_t> notices_of_ CMI_GUARDED_BY(mu_);  // how many of those each owes
   uint64_t next_notice_ CMI_GUARDED_BY(mu_) = 1;
   uint64_t lists_told_ CMI_GUARDED_BY(mu_) = 0;  // of those: lists of pages in flux

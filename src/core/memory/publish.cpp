@@ -69,12 +69,13 @@ void Home::tell(const std::shared_ptr<Publication>& p, const Segment& s, const H
 
 void Home::tell(const std::shared_ptr<Publication>& p, const ContextId& client, uint64_t uid,
                 uint32_t instance, NoticeType type, Bytes payload) {
-  send(client, uid, instance, type, {payload.begin(), payload.end()});
-  keep_sent(p);
+  Sent sent;
+  send(client, uid, instance, type, {payload.begin(), payload.end()}, &sent);
+  keep(p, std::move(sent));
 }
 
 void Home::send(const ContextId& client, uint64_t uid, uint32_t instance, NoticeType type,
-                std::vector<std::byte> payload) {
+                std::vector<std::byte> payload, Sent* sent) {
   const uint64_t number = next_notice_++;
   parts_.server.notice(client, number, static_cast<uint16_t>(type), payload);
   Notice n;
@@ -83,31 +84,32 @@ void Home::send(const ContextId& client, uint64_t uid, uint32_t instance, Notice
   n.uid = uid;
   n.instance = instance;
   n.payload = std::move(payload);
-  sent_.emplace_back(number, std::move(n));
+  sent->emplace_back(number, std::move(n));
 }
 
-// Their answers are not taken in before that: it takes mu_.
-void Home::keep_sent(const std::shared_ptr<Publication>& p) {
+void Home::keep(const std::shared_ptr<Publication>& p, Sent sent) {
   const Nanos t = now();
-  for (auto& [number, n] : sent_) {
+  for (auto& [number, n] : sent) {
+    size_t& owed = notices_of_[n.client];
     n.publication = p;
     n.born = n.sent = n.due = n.nearer = t;
-    ++p->waiting;
-    if (n.type == NoticeType::kInFlux) ++lists_told_;
-    if (++notices_of_[n.client] == kMaxNotices) parts_.watch.look();  // it does not read them
+    const bool list = n.type == NoticeType::kInFlux;
     notices_.emplace_hint(notices_.end(), number, std::move(n));
+    ++p->waiting;
+    if (list) ++lists_told_;
+    if (++owed == kMaxNotices) parts_.watch.look();  // it does not read them
   }
-  sent_.clear();
 }
 
 void Home::tell_ranges(const std::shared_ptr<Publication>& p, const Segment& s, const Holder& h,
                        NoticeType type, const std::vector<PageRange>& ranges) {
-  send_ranges(s, h, type, ranges, {});
-  keep_sent(p);
+  Sent sent;
+  send_ranges(s, h, type, ranges, {}, &sent);
+  keep(p, std::move(sent));
 }
 
 void Home::send_ranges(const Segment& s, const Holder& h, NoticeType type,
-                       const std::vector<PageRange>& ranges, Bytes updates) {
+                       const std::vector<PageRange>& ranges, Bytes updates, Sent* sent) {
   for (size_t at = 0; at < ranges.size() || !updates.empty();) {
     const size_t n = std::min<size_t>(ranges.size() - at, kMaxRanges);
     std::vector<std::byte> buf(sizeof s.uid + sizeof h.instance + sizeof(uint32_t) +
@@ -121,7 +123,7 @@ void Home::send_ranges(const Segment& s, const Holder& h, NoticeType type,
       out.put(ranges[i].count);
     }
     out.bytes(std::exchange(updates, {}));
-    send(h.client, s.uid, h.instance, type, std::move(buf));
+    send(h.client, s.uid, h.instance, type, std::move(buf), sent);
     at += n;
   }
 }
@@ -142,6 +144,7 @@ std::shared_ptr<Home::Publication> Home::publish(Segment& s, const ContextId& ex
   const uint64_t first_notice = next_notice_;
   const bool tells = !fault_point_fails("mutate_publish_nobody");
   NewWords words(stored.size());
+  Sent sent;
   for (auto& h : s.holders) {
     if (!tells || (h.client == except && h.instance == instance)) continue;
     if (h.token == 0 && (!h.loads() || fault_point_fails("mutate_revoked_untold"))) continue;
@@ -150,11 +153,11 @@ std::shared_ptr<Home::Publication> Home::publish(Segment& s, const ContextId& ex
     if (p == nullptr) begin();
     // Who has no token any more is told no values.
     std::vector<std::byte> updates;
-    if (h.token != 0) updates = updates_for(s, h, stored, &words, &held);
-    send_ranges(s, h, NoticeType::kInvalidate, held, updates);
+    if (h.token != 0) updates = updates_for(s, h, stored, sent.size(), &words, &held);
+    send_ranges(s, h, NoticeType::kInvalidate, held, updates, &sent);
   }
   // All are on their way before anything is noted of them: the publisher waits for the last one.
-  if (p != nullptr) keep_sent(p);
+  if (p != nullptr) keep(p, std::move(sent));
   s.notices += next_notice_ - first_notice;
   fault_point("publish_told");
   if (fault_point_fails("publication_never_over")) {
