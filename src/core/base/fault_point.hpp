@@ -18,8 +18,9 @@ extern std::atomic<bool> g_fault_points_armed;
 void arm_fault_points();  // reads the environment; called by cmi_ini and by tests
 
 [[gnu::always_inline]] inline void fault_point(const char* name) {
-  if (g_fault_points_armed.load(std::memory_order_relaxed)) [[unlikely]]
+  if (g_fault_points_armed.load(std::memory_order_relaxed)) [[unlikely]] {
     fault_point_reached(name);
+  }
 }
 [[gnu::always_inline]] inline bool fault_point_fails(const char* name) {
   if (g_fault_points_armed.load(std::memory_order_relaxed)) [[unlikely]] {

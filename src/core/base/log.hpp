@@ -65,8 +65,9 @@ template <class... Args>
 
 template <class... Args>
 void trace(Facility f, Level l, fmt::format_string<Args...> format, Args&&... args) {
-  if (Trace::get().on(f, l)) [[unlikely]]
+  if (Trace::get().on(f, l)) [[unlikely]] {
     trace_line(f, l, format, std::forward<Args>(args)...);
+  }
 }
 
 // Errors are written whatever the levels say when `always` trace lines are asked for by api.md: a
