@@ -55,9 +55,9 @@ double timed(F f) {
 
 }  // namespace
 
-std::unique_ptr<Trap> make_trap(size_t pages) {
+std::unique_ptr<Trap> make_trap(size_t pages, size_t window) {
   try {
-    return std::make_unique<Trap>(pages);
+    return std::make_unique<Trap>(pages, window);
   } catch (const Failure&) {
     return nullptr;
   }

@@ -26,6 +26,7 @@ int RawEndpoint::take_in(const fi_cq_entry* entries, ssize_t n) {
     auto* context = static_cast<fi_context2*>(entries[i].op_context);
     if (context >= contexts_.data() && context < contexts_.data() + contexts_.size()) {
       free_.push_back(context);
+      ++uses_[static_cast<size_t>(context - contexts_.data())];
       continue;
     }
     const auto* first = reinterpret_cast<const std::byte*>(receives_.data());
@@ -44,7 +45,7 @@ int RawEndpoint::reap() {
 
 // Until the provider takes it: full queues and a peer that is not connected yet are no errors.
 template <class F>
-void RawEndpoint::post(F call) {
+fi_context2* RawEndpoint::post(F call) {
   double give_up = 0;
   for (;;) {
     if (!free_.empty()) {
@@ -52,7 +53,7 @@ void RawEndpoint::post(F call) {
       const ssize_t rc = call(context);
       if (rc == 0) {
         free_.pop_back();
-        return;
+        return context;
       }
       must(rc == -FI_EAGAIN, "raw libfabric: a post failed with " + std::to_string(rc));
     }
@@ -79,6 +80,24 @@ void RawEndpoint::read(fi_addr_t peer, const RawTarget& target, void* to, size_t
   });
   if (meanwhile) meanwhile();
   wait_until(0);
+}
+
+RawEndpoint::Begun RawEndpoint::begin_read(fi_addr_t peer, const RawTarget& target, void* to,
+                                           size_t n, uint64_t offset) {
+  const fi_context2* const context = post([&](fi_context2* c) {
+    return fi_read(ep_.get(), to, n, nullptr, peer, target.base + offset, target.key, c);
+  });
+  const auto index = static_cast<size_t>(context - contexts_.data());
+  return {index, uses_[index]};
+}
+
+void RawEndpoint::await_read(Begun read) {
+  const double give_up = now() + kWithin;
+  for (unsigned idle = 0; uses_[read.context] == read.use;) {
+    if (reap() == 0 && ++idle % 4096 == 0) {
+      must(now() < give_up, "raw libfabric: an operation does not end");
+    }
+  }
 }
 
 ssize_t RawEndpoint::write_one(fi_addr_t peer, const RawTarget& target, const void* from, size_t n,

@@ -60,6 +60,13 @@ class RawEndpoint {
                  size_t depth);
   void write_many(fi_addr_t peer, const RawTarget& target, const std::byte* from, size_t n,
                   size_t stride, size_t count, size_t depth);
+  // A read that is waited for later, or not at all.
+  struct Begun {
+    size_t context = 0;
+    uint64_t use = 0;  // of the context, the how many-eth
+  };
+  Begun begin_read(fi_addr_t peer, const RawTarget& target, void* to, size_t n, uint64_t offset);
+  void await_read(Begun read);
   uint64_t cas(fi_addr_t peer, const RawTarget& target, uint64_t offset, uint64_t expected,
                uint64_t desired);
   void ping(fi_addr_t peer, const std::function<void()>& meanwhile = {});
@@ -86,7 +93,7 @@ class RawEndpoint {
   int reap();
   int take_in(const fi_cq_entry* entries, ssize_t n);
   template <class F>
-  void post(F call);
+  fi_context2* post(F call);
   void wait_until(size_t in_flight);
   ssize_t write_one(fi_addr_t peer, const RawTarget& target, const void* from, size_t n,
                     uint64_t offset, fi_context2* context);
@@ -101,6 +108,7 @@ class RawEndpoint {
   void* memory_;
   size_t size_;
   std::vector<fi_context2> contexts_;
+  std::vector<uint64_t> uses_;  // of each context, that have ended
   std::vector<fi_context2*> free_;
   std::vector<Receive> receives_;
   std::vector<size_t> arrived_;  // receives with a message that nobody has looked at

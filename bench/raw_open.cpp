@@ -132,6 +132,7 @@ RawEndpoint::RawEndpoint(const std::string& provider, void* memory, size_t size,
   good("enable", fi_enable(ep));
 
   contexts_.resize(kDepth);
+  uses_.resize(kDepth);
   for (auto& c : contexts_) free_.push_back(&c);
   receives_.resize(receive_buffers);
   for (auto& r : receives_) post_receive(r);

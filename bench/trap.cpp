@@ -9,6 +9,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -35,7 +36,8 @@ std::byte* map_file(int file, size_t size) {
 }
 }  // namespace
 
-Trap::Trap(size_t pages) : pages_(pages), twins_(pages * kPage), mapped_(pages) {
+Trap::Trap(size_t pages, size_t window)
+    : pages_(pages), window_(window), twins_(window == 1 ? pages * kPage : 0), mapped_(pages) {
   const size_t size = pages * kPage;
   fd_ = static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY));
   file_ = memfd_create("cmi-bench-trap", MFD_CLOEXEC);
@@ -119,14 +121,17 @@ void Trap::on_sigbus(int, siginfo_t* info, void* context) {
 void Trap::serve(size_t index, bool store) {
   const uint64_t at = reinterpret_cast<uint64_t>(page(index));
   const bool absent = !mapped_[index];
+  must(!store || window_ == 1, "a store to a view whose pages have no twins");
+  const size_t count = std::min(window_, pages_ - index);
   const auto map = [&] {
     uffdio_continue arg{};
-    arg.range = {at, kPage};
+    arg.range = {at, count * kPage};
     arg.mode = store ? 0 : UFFDIO_CONTINUE_MODE_WP;
     must(ioctl(fd_, UFFDIO_CONTINUE, &arg) == 0, "UFFDIO_CONTINUE failed");
-    mapped_[index] = true;
+    for (size_t i = index; i < index + count; ++i) mapped_[i] = true;
   };
   const auto prefetch = [&] {
+    if (window_ > 1) return;  // more than a cache takes
     for (size_t line = 0; line < kPage; line += 64) {
       __builtin_prefetch(content(index) + line, 1);
       if (store) __builtin_prefetch(twins_.data() + index * kPage + line, 1);

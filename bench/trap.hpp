@@ -17,8 +17,9 @@ namespace bench {
 
 class Trap {
  public:
-  // Fails where the kernel has not what it takes (Linux 6.4).
-  explicit Trap(size_t pages);
+  // Fails where the kernel has not what it takes (Linux 6.4). A load of an absent page maps
+  // `window` pages from it on; with more than one nothing may be stored to the view.
+  explicit Trap(size_t pages, size_t window = 1);
   ~Trap();
   Trap(const Trap&) = delete;
   Trap& operator=(const Trap&) = delete;
@@ -48,7 +49,7 @@ class Trap {
   void serve(size_t index, bool store);
   void remove() noexcept;
 
-  const size_t pages_;
+  const size_t pages_, window_;
   int fd_ = -1, file_ = -1;
   std::byte *service_ = nullptr, *view_ = nullptr;
   std::vector<std::byte> twins_;

@@ -19,8 +19,10 @@ constexpr Nanos kSpin = 200 * kMicro;  // a round trip to a peer that has to be 
 // The same where that takes longer. Who sleeps then is himself woken so late that the peer has gone
 // to sleep again, each time: what slept and was over sooner than this makes the next spin longer.
 constexpr Nanos kLongestSpin = 8 * kSpin;
-constexpr Nanos kUnbroken = 7 * kMicro;  // a round trip to one that polls
-constexpr int kTurns = 2;                // shorter waits after which a longer one is forgotten
+// A round trip to one that polls, but for entering the kernel, and how often it does.
+constexpr Nanos kPolledTrip = 6 * kMicro;
+constexpr int kEntriesOfTrip = 8;
+constexpr int kTurns = 2;       // shorter waits after which a longer one is forgotten
 constexpr Nanos kNap = kMilli;  // bound of one sleep, should a provider's descriptor fail us
 
 // Counts a thread while it waits. One that is alone need not let others run; where several wait,
@@ -108,13 +110,13 @@ void Op::nap(Nanos at_most) {
 [[gnu::hot]] Cause Endpoint::wait(Op& op, Deadline deadline) {
   Waiting self(waiting_);
   const Nanos span = span_.load(std::memory_order_relaxed);
-  const Nanos start = now();
+  const Nanos start = now(), polled_trip = kPolledTrip + kEntriesOfTrip * kernel_entry();
   bool slept = false;
   // Who has waited for so long as to yield lately, and then found somebody who takes turns with
   // him, may be waiting for that one again.
   const int turns = turns_.load(std::memory_order_relaxed);
   const bool unbroken = self.alone() && !(turns > 0 && t_company.shared(start));
-  Spin spin(span, unbroken ? kUnbroken : 0, start);
+  Spin spin(span, unbroken ? polled_trip : 0, start);
   Nanos t = start;
   // Another one may go on while this one's answer cannot be here yet.
   if (self.others() > 0 && !op.done() && start >= t_company.alone_until()) {
@@ -142,7 +144,7 @@ void Op::nap(Nanos at_most) {
   }
   // The last yield may have been most of it.
   const Nanos took = t == start ? 0 : now() - start;
-  if (const int next = took < kUnbroken ? std::max(turns - 1, 0) : kTurns; next != turns) {
+  if (const int next = took < polled_trip ? std::max(turns - 1, 0) : kTurns; next != turns) {
     turns_.store(next, std::memory_order_relaxed);
   }
   if (slept) {

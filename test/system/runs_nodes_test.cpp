@@ -265,7 +265,8 @@ TEST_SUITE("runs") {
   TEST_CASE("a_writer_killed_between_a_run_and_its_announcement_leaves_nobody_with_old_pages") {
     Cluster cluster;
     Process& home = cluster.spawn("home");
-    Process& peer = cluster.spawn("peer", {{"CMI_FAULT_POINT", "run_before_announce#1=kill"}});
+    Process& peer =
+        cluster.spawn("peer", {{"CMI_FAULT_POINT", "no_aging=fail;run_before_announce#1=kill"}});
     Process& third = cluster.spawn("third");
     // In an inconsistent one these pages would be in flux.
     const Export exported = export_segment(home, kSize, kAllRights, CMI_SEG_CLIENT_CONSIST);

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -9,11 +11,27 @@
 
 namespace cmi {
 
+// What it takes here to enter the kernel and come back: a tenth of a microsecond, or a whole one
+// where page tables are changed for it, as under some hypervisors. Measured when it is first asked
+// for, which is no signal handler's to do: a context has waited before it has a view.
+inline Nanos kernel_entry() {
+  static const Nanos least = [] {
+    Nanos shortest = kSecond;
+    for (int i = 0; i < 64; ++i) {
+      const Nanos before = now();
+      syscall(SYS_getppid);
+      shortest = std::min(shortest, now() - before);
+    }
+    return shortest;
+  }();
+  return least;
+}
+
 // Who else runs on a thread's processor, as the thread sees it by how long its yields take.
 class Company {
  public:
-  // A yield that ended at `t` took so long. `others`: threads that wait as this one does, and take
-  // turns with it.
+  // A yield that ended at `t` took so long, without what it takes to enter the kernel. `others`:
+  // threads that wait as this one does, and take turns with it.
   void yielded(Nanos t, Nanos took, int others) {
     shared_ = took >= kNobody;
     // Where others wait, the scheduler has passed them over, as it does when they are ahead.
@@ -27,7 +45,7 @@ class Company {
   void give_way(Nanos t, int others = 0) {
     sched_yield();
     const Nanos after = now();
-    yielded(after, after - t, others);
+    yielded(after, after - t - kernel_entry(), others);
   }
   bool crowded(Nanos t) const { return t < crowded_until_; }  // somebody computes here
   // Others ran when it last yielded, and take turns with it.
