@@ -135,8 +135,8 @@ void threads(Bench& b);
 // cases_idle.cpp
 void idle_cpu(Bench& b);
 // cases_floor.cpp
-std::unique_ptr<Trap> make_trap(
-    size_t pages, size_t window = 1);  // null where the kernel cannot: rows have no floor
+// Null where the kernel cannot: rows have no floor.
+std::unique_ptr<Trap> make_trap(size_t pages, size_t window = 1);
 // SIGBUS is the trap's during the blocks of this side.
 FloorSide trapped(Trap& trap, std::function<double()> once, RawMode mode = RawMode::kPoll);
 std::optional<Spread> floor_of(const Measured& m);  // the first of m.floors

@@ -3,7 +3,6 @@
 
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <initializer_list>
 
 using namespace cmi;
@@ -52,16 +51,10 @@ TEST_CASE("a_yield_that_changes_nothing_is_not_repeated_for_a_while") {
   CHECK(!here.crowded(kStart));
 }
 
-TEST_CASE("entering_the_kernel_takes_some_time_and_a_yield_as_much_at_least") {
-  CHECK(kernel_entry() > 0);
-  Nanos shortest = kSecond;
-  for (int i = 0; i < 1000; ++i) {
-    const Nanos before = now();
-    sched_yield();
-    shortest = std::min(shortest, now() - before);
-  }
-  // Twice: the machine may have become faster since it was measured.
-  CHECK(2 * shortest >= kernel_entry());
+TEST_CASE("what_entering_the_kernel_takes_is_measured_once") {
+  const Nanos first = kernel_entry();
+  CHECK(first > 0);
+  for (int i = 0; i < 100; ++i) CHECK(kernel_entry() == first);
 }
 
 TEST_CASE("a_yield_that_changes_nothing_is_repeated_while_others_of_the_process_wait") {

@@ -13,7 +13,7 @@ namespace cmi {
 
 // What it takes here to enter the kernel and come back: a tenth of a microsecond, or a whole one
 // where page tables are changed for it, as under some hypervisors. Measured when it is first asked
-// for, which is no signal handler's to do: a context has waited before it has a view.
+// for, which an engine does as it starts: a signal handler may interrupt who measures, and ask too.
 inline Nanos kernel_entry() {
   static const Nanos least = [] {
     Nanos shortest = kSecond;

@@ -37,6 +37,7 @@ constexpr Nanos kSweepEvery = 5 * kSecond, kSweepAfter = 30 * kSecond;
 Result<std::unique_ptr<Engine>> Engine::start(node::Node& node, std::vector<fabric::Way> ways,
                                               ContextId self, bool fault_threads, Nanos dead_after,
                                               Observer& observer) {
+  (void)kernel_entry();  // before there is a view whose handler could ask for it
   std::unique_ptr<Engine> e(new Engine(node));
   e->ways_ = std::move(ways);
   std::vector<fabric::Fabric*> serving;
