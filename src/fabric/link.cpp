@@ -285,9 +285,12 @@ void Link::welcomed(Session& s, const Frame& f) {
 
 // In the order of their numbers.
 void Link::send_more_locked(Session& s, Nanos t) {
-  auto next = std::upper_bound(
-      pending_.begin(), pending_.end(), sent_to_,
-      [](uint64_t n, const std::shared_ptr<Request>& r) { return n < r->number_; });
+  if (pending_.empty()) return;
+  const auto later = [](uint64_t n, const std::shared_ptr<Request>& r) { return n < r->number_; };
+  // Mostly it is the last one's turn.
+  auto next = pending_.back()->number_ == sent_to_ + 1
+                  ? std::prev(pending_.end())
+                  : std::upper_bound(pending_.begin(), pending_.end(), sent_to_, later);
   auto under_way = static_cast<size_t>(next - pending_.begin());
   for (; next != pending_.end() && under_way < kMostUnderWay; ++next, ++under_way) {
     sent_to_ = (*next)->number_;
@@ -326,16 +329,16 @@ void Link::replied(Session& s, const Frame& f) {
   if (r->on_answer_) {
     r->on_answer_(f.payload);
   } else {
-    r->reply_.assign(f.payload.begin(), f.payload.end());
+    r->reply_ = r->keep(f.payload);
   }
   if (r->late_) r->late_();
   r->op_.complete(Cause::kOk);
 }
 
 std::shared_ptr<Request> Link::start(uint16_t type, Bytes payload, Request::Callback on_answer) {
-  auto r = std::make_shared<Request>();
+  auto r = std::make_shared_for_overwrite<Request>();  // its room need not be cleared
   r->type_ = type;
-  r->payload_.assign(payload.begin(), payload.end());
+  r->payload_ = r->keep(payload);
   r->on_answer_ = std::move(on_answer);
   r->op_.begin();
   const Nanos t = r->begun_at_ = now();

@@ -18,10 +18,13 @@
 // calls it from its loop, waiting threads from theirs. mu_ is never held across a poll.
 #pragma once
 
+#include <array>
+#include <cstring>
 #include <deque>
 #include <functional>
 #include <list>
 #include <memory>
+#include <memory_resource>
 #include <string>
 #include <vector>
 
@@ -148,7 +151,15 @@ class Request {
   uint64_t number_ = 0;
   uint16_t type_ = 0;
   Nanos begun_at_ = 0, sent_at_ = 0;  // the latter last; guarded by Link::mu_
-  std::vector<std::byte> payload_, reply_;
+  // A copy that lives as long as this does. Most are a few words and lie in `little_`.
+  Bytes keep(Bytes b) {
+    if (b.empty()) return {};
+    void* copy = memory_.allocate(b.size(), 1);
+    return {static_cast<std::byte*>(std::memcpy(copy, b.data(), b.size())), b.size()};
+  }
+  std::array<std::byte, 192> little_;
+  std::pmr::monotonic_buffer_resource memory_{little_.data(), little_.size()};
+  Bytes payload_, reply_;
   Callback on_answer_;
   std::function<void()> late_;  // guarded by Link::mu_ while it is pending
 };

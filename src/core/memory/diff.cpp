@@ -24,6 +24,10 @@ struct Totals {
   Totals total;
   uint64_t before = 0;  // 1 if the byte in front of the word differs
   for (uint64_t word : bits) {
+    if (word == 0) {  // as most are of a page that was stored to here and there
+      before = 0;
+      continue;
+    }
     total.changed += static_cast<size_t>(__builtin_popcountll(word));
     total.runs += static_cast<size_t>(__builtin_popcountll(word & ~(word << 1 | before)));
     before = word >> 63;

@@ -150,7 +150,10 @@ std::shared_ptr<Home::Publication> Home::publish(Segment& s, const ContextId& ex
     if (h.token == 0 && (!h.loads() || fault_point_fails("mutate_revoked_untold"))) continue;
     std::vector<PageRange> held = Directory::held_of(h.regions, ranges);
     if (held.empty()) continue;
-    if (p == nullptr) begin();
+    if (p == nullptr) {
+      begin();
+      sent.reserve(s.holders.size());
+    }
     // Who has no token any more is told no values.
     std::vector<std::byte> updates;
     if (h.token != 0) updates = updates_for(s, h, stored, sent.size(), &words, &held);

@@ -288,6 +288,10 @@ void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader 
     }
     return store(*s);
   }
+  // Given back when the publisher, who waits, has its answer.
+  std::vector<PageRange> ranges;
+  std::vector<PageMark> marks;
+  std::vector<StoredPage> of_followed;
   {
     Guard g(mu_);
     Segment* s = nullptr;
@@ -304,9 +308,6 @@ void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader 
     } else {
       status = check(client.id, uid, instance, fabric::kWrite, &s, &h);
     }
-    std::vector<PageRange> ranges;
-    std::vector<PageMark> marks;
-    std::vector<StoredPage> of_followed;
     bool broken = false;
     std::byte past_break[kPageSize];
     for (uint32_t i = 0; i < n && status == WireStatus::kOk; ++i) {
@@ -355,7 +356,8 @@ void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader 
     // Applied stores are published even when a later page of the message was malformed.
     if (s != nullptr && !ranges.empty() && !fault_point_fails("mutate_diffs_unpublished")) {
       if (fault_point_fails("mutate_marks_cleared_early")) h->marks.clear();
-      if (auto p = publish(*s, client.id, instance, each_once(std::move(ranges)), of_followed);
+      ranges = each_once(std::move(ranges));
+      if (auto p = publish(*s, client.id, instance, ranges, of_followed);
           p != nullptr && !fault_point_fails("mutate_acks_not_awaited")) {
         p->finished = [this, id = client.id, number, status, uid, instance,
                        marks = std::move(marks)] {
