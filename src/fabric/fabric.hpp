@@ -129,6 +129,9 @@ class Endpoint {
                    const uint64_t* desired, RemoteKey at, uint64_t offset) = 0;
   // len <= traits().max_message. The buffer is free again when the op is done.
   virtual Post send(Op& op, Peer peer, const void* message, size_t len) = 0;
+  // The same for a short message, which is copied, and whose end, good or bad, nobody hears of.
+  // False: nothing was sent; it is too long for that, or cannot go at once.
+  virtual bool inject(Peer peer, const void* message, size_t len) = 0;
 
   // Moves everything forward and hands out completions and messages; returns how many. Many threads
   // may call it; where another thread is at it already, it returns 0 at once.

@@ -57,8 +57,9 @@ void Port::Letter::sent(Op& op) {
   // was posted on it fails: tried again, a few times. Arriving twice does no harm to any of our
   // messages; what is lost without a word is repeated, by number, by who sent it.
   auto* letter = static_cast<Letter*>(op.user);
-  if (op.cause() == Cause::kOk || --letter->attempts <= 0) {
-    letter->port.give_letter(letter);
+  const bool reached = op.cause() == Cause::kOk;
+  if (reached || --letter->attempts <= 0) {
+    letter->port.give_letter(letter, reached);
   } else {
     letter->port.wait(letter);
   }
@@ -90,9 +91,10 @@ void Port::queue(Letter* letter) {
   waiting_count_.store(static_cast<int>(waiting_.size()), std::memory_order_relaxed);
 }
 
-void Port::give_letter(Letter* letter) {
+void Port::give_letter(Letter* letter, bool reached) {
   Guard g(mu_);
   put_letter(letter);
+  if (auto it = known_.find(letter->peer); it != known_.end() && reached) it->second.reached = true;
   ended(letter->peer);
 }
 
@@ -119,6 +121,12 @@ void Port::send(Peer peer, const Frame& frame) {
     if (known == known_.end() || known->second.uses == 0) return;
     Known& k = known->second;
     const size_t size = frame_size(frame);
+    if (backlog_limited_ && k.reached && k.waiting == 0 && size <= kShort) {
+      std::byte little[kShort];
+      Writer out(little);
+      encode_frame(frame, out);
+      if (endpoint_->inject(peer, little, size)) return;
+    }
     if (backlog_limited_ && (k.letters >= kMostLetters || k.bytes + size > kMostBytes)) return;
     letter = take_letter();
     ++k.letters;

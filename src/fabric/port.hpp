@@ -28,6 +28,10 @@ class Port {
   void remove(Peer peer);
   // Copies. What cannot be sent within kLetterLife is dropped: the protocol's own deadlines notice.
   // So is what is for a peer that has been removed.
+  // From a port with a limited backlog what is short goes without a letter, once one has reached
+  // the peer: nothing says when it has gone, nor that it was lost with a connection. Who misses it
+  // asks for it again, as the home for the answer to a notice. A request's end is news: a failed
+  // one tells its link that the connection is broken.
   void send(Peer peer, const Frame& frame);
   // From here on what is for a peer who does not read is dropped as well: what he asks for anew,
   // again and again, would be copied as often. Not for a port of requests: their number is bounded
@@ -43,6 +47,7 @@ class Port {
   // The backlog of one peer: room for the answers to a link's whole window, and for notices.
   static constexpr size_t kMostLetters = 32768, kMostBytes = size_t{64} << 20;
   static constexpr size_t kSpare = 1024;  // letters that keep their memory
+  static constexpr size_t kShort = 128;   // bytes
   struct Letter {
     explicit Letter(Port& p) : op(&Letter::sent, this), port(p) {}
     static void sent(Op& op);
@@ -58,6 +63,7 @@ class Port {
     std::vector<std::byte> address;
     int uses = 0;       // by who sends to it
     int under_way = 0;  // letters that the provider has, or is given
+    bool reached = false;  // by a letter
     // Letters to it and their bytes, waiting and under way; and how many of them wait.
     size_t letters = 0, bytes = 0, waiting = 0;
   };
@@ -69,7 +75,7 @@ class Port {
   Letter* take_letter() CMI_REQUIRES(mu_);
   void put_letter(Letter* letter) CMI_REQUIRES(mu_);
   void queue(Letter* letter) CMI_REQUIRES(mu_);
-  void give_letter(Letter* letter);
+  void give_letter(Letter* letter, bool reached = false);
   void wait(Letter* letter);
   Post try_post(Letter& letter);
 

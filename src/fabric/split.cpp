@@ -33,6 +33,9 @@ class SplitEndpoint final : public Endpoint, private Receiver {
            RemoteKey at, uint64_t offset) override {
     return inner_->cas(op, peer, result, expected, desired, at, offset);
   }
+  bool inject(Peer peer, const void* message, size_t len) override {
+    return inner_->inject(peer, message, len);
+  }
   Post send(Op& op, Peer peer, const void* message, size_t len) override {
     return inner_->send(op, peer, message, len);
   }

@@ -74,6 +74,32 @@ CMI_CONTRACT(many_operations_in_flight_all_complete_with_their_own_bytes, world)
   }
 }
 
+CMI_CONTRACT(a_short_message_that_is_injected_is_copied_and_arrives, world) {
+  auto there = world.open(), here = world.open();
+  Server server(*there, kPageSize);
+  Client client(*here, server.endpoint->address());
+  const std::vector<std::byte> first = pattern(48, 0);
+  REQUIRE(client.send(first.data(), first.size()) == Cause::kOk);
+  for (uint64_t i = 1; i <= 300; ++i) {
+    std::vector<std::byte> message = pattern(48, i);
+    REQUIRE(eventually([&] {
+      if (client.endpoint->inject(client.peer, message.data(), message.size())) return true;
+      client.endpoint->poll();
+      return false;
+    }));
+    std::fill(message.begin(), message.end(), std::byte{0xee});
+  }
+  REQUIRE(eventually([&] { return client.endpoint->poll(), server.inbox.count() == 301; }));
+  std::set<std::vector<std::byte>> sent, arrived;  // in which order is the provider's
+  for (uint64_t i = 0; i <= 300; ++i) {
+    sent.insert(pattern(48, i));
+    arrived.insert(server.inbox.at(i));
+  }
+  CHECK(arrived == sent);
+  const std::vector<std::byte> whole(fabric::kMaxMessage);
+  CHECK_FALSE(client.endpoint->inject(client.peer, whole.data(), whole.size()));
+}
+
 CMI_CONTRACT(a_callback_runs_once_and_its_op_can_be_used_again, world) {
   auto there = world.open(), here = world.open();
   Server server(*there, kPageSize);

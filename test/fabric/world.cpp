@@ -107,6 +107,7 @@ World::World(Kind kind) : kind_(kind) {
           FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
       strict.name = "tcp";  // with queues that are shared
       strict.key_size = 4;
+      strict.inject_size = 64;
       strict.atomics = strict.wait_fd = strict.ordered = false;
       played_ = fabric::FakeProvider::make(strict);
       break;

@@ -130,6 +130,17 @@ Post FakeEndpoint::send(Op& op, Peer peer, const void* message, size_t len) {
   return post(op, std::move(p));
 }
 
+bool FakeEndpoint::inject(Peer peer, const void* message, size_t len) {
+  if (len > net_->modes().inject) return false;
+  Packet p;
+  p.kind = Packet::Kind::kMessage;
+  p.to = id_of(peer);
+  p.injected = true;
+  const auto* b = static_cast<const std::byte*>(message);
+  p.bytes.assign(b, b + len);
+  return net_->post(*this, std::move(p)) == Post::kPosted;
+}
+
 int FakeEndpoint::poll() {
   if (!poll_lock_.try_lock()) return 0;
   dispatching_.fetch_add(1, std::memory_order_acq_rel);

@@ -23,6 +23,7 @@ struct FakeModes {
   bool cheap_regions = true;
   size_t max_message = kMaxMessage;
   size_t max_rma = size_t{64} << 20;
+  size_t inject = 128;      // bytes of the longest message that is injected
   size_t posts = SIZE_MAX;  // reads and writes that an endpoint takes; more fail
   size_t queue = 256;       // operations in flight of one endpoint; more get kAgain
 };

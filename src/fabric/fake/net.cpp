@@ -95,8 +95,12 @@ void Net::wake(FakeEndpoint& ep) {
 }
 
 void Net::finish(Packet packet, Cause cause) {
-  FakeEndpoint* initiator = packet.op != nullptr ? find(packet.from) : nullptr;
+  FakeEndpoint* initiator = packet.op != nullptr || packet.injected ? find(packet.from) : nullptr;
   if (initiator == nullptr) return;
+  if (packet.injected) {
+    --initiator->in_flight_;
+    return;
+  }
   if (cause != Cause::kOk && cause != Cause::kRefused)
     initiator->broken_.store(true, std::memory_order_relaxed);
   packet.cause = cause;

@@ -22,7 +22,8 @@ struct Packet {
   enum class Kind : uint8_t { kRead, kWrite, kCas, kMessage };
   Kind kind{};
   EndpointId from = 0, to = 0;
-  Op* op = nullptr;       // null: nobody waits for the outcome any more
+  Op* op = nullptr;       // null: nobody waits for the outcome, or does any more
+  bool injected = false;  // counts as in flight without an op
   void* local = nullptr;  // read: destination; write: source, read when the target executes
   uint64_t* result = nullptr;
   uint64_t expected = 0, desired = 0;
@@ -49,6 +50,7 @@ class FakeEndpoint final : public Endpoint {
   Post cas(Op& op, Peer peer, uint64_t* result, const uint64_t* expected, const uint64_t* desired,
            RemoteKey at, uint64_t offset) override;
   Post send(Op& op, Peer peer, const void* message, size_t len) override;
+  bool inject(Peer peer, const void* message, size_t len) override;
   int poll() override;
   int wait_fd() const override { return event_.get(); }
   bool may_sleep() override;

@@ -299,6 +299,12 @@ ssize_t post_send(fid_ep* f, const void* buffer, size_t len, void* desc, fi_addr
   return ep.run(context, [&](Op& op) { return ep.endpoint->send(op, peer, buffer, len); });
 }
 
+ssize_t post_inject(fid_ep* f, const void* buffer, size_t len, fi_addr_t to) {
+  FakeEp& ep = ep_of(f);
+  if (len > ep.domain->provider->modes.inject_size) return -FI_EMSGSIZE;
+  return ep.endpoint->inject(ep.peer_of(to), buffer, len) ? 0 : -FI_EAGAIN;
+}
+
 ssize_t post_read(fid_ep* f, void* buffer, size_t len, void* desc, fi_addr_t from, uint64_t addr,
                   uint64_t key, void* context) {
   FakeEp& ep = ep_of(f);
@@ -474,6 +480,7 @@ int open_endpoint(fid_domain* d, fi_info*, fid_ep** out, void*) {
     o.size = sizeof o;
     o.recv = post_recv;
     o.send = post_send;
+    o.inject = post_inject;
     return o;
   }();
   static fi_ops_rma rma = [] {

@@ -92,6 +92,12 @@ Post OfiEndpoint::send(Op& op, Peer peer, const void* message, size_t len) {
   });
 }
 
+bool OfiEndpoint::inject(Peer peer, const void* message, size_t len) {
+  if (len > fabric_.info()->tx_attr->inject_size) return false;
+  Guard g(fabric_.gate());
+  return fi_inject(ep_.get(), message, len, static_cast<fi_addr_t>(peer)) == 0;
+}
+
 void OfiEndpoint::post_receive(Slot& slot) {
   slot.posted.store(true, std::memory_order_relaxed);
   long rc;

@@ -33,6 +33,7 @@ class OfiEndpoint final : public Endpoint {
   Post cas(Op& op, Peer peer, uint64_t* result, const uint64_t* expected, const uint64_t* desired,
            RemoteKey at, uint64_t offset) override;
   Post send(Op& op, Peer peer, const void* message, size_t len) override;
+  bool inject(Peer peer, const void* message, size_t len) override;
   int poll() override { return queue_->poll(); }
   bool shares_queue() const override { return shares_queue_; }
   int wait_fd() const override { return queue_->wait_fd(); }
