@@ -61,8 +61,8 @@ class Port {
 
   struct Known {
     std::vector<std::byte> address;
-    int uses = 0;       // by who sends to it
-    int under_way = 0;  // letters that the provider has, or is given
+    int uses = 0;          // by who sends to it
+    int under_way = 0;     // letters that the provider has, or is given
     bool reached = false;  // by a letter
     // Letters to it and their bytes, waiting and under way; and how many of them wait.
     size_t letters = 0, bytes = 0, waiting = 0;
