@@ -94,7 +94,7 @@ void Port::queue(Letter* letter) {
 void Port::give_letter(Letter* letter, bool reached) {
   Guard g(mu_);
   put_letter(letter);
-  if (auto it = known_.find(letter->peer); it != known_.end() && reached) it->second.reached = true;
+  if (auto it = known_.find(letter->peer); reached && it != known_.end()) it->second.reached = true;
   ended(letter->peer);
 }
 
