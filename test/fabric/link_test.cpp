@@ -365,43 +365,6 @@ TEST_CASE("a_lost_reply_is_asked_for_again_and_the_request_is_not_executed_again
   CHECK(two.home.handler.executions.load() == 1);
 }
 
-// Of a connection that breaks: a letter hears of it and is sent again, what was injected is gone.
-TEST_CASE("what_is_short_goes_without_a_letter_once_its_peer_was_reached_but_for_requests") {
-  for (const bool requests : {false, true}) {
-    CAPTURE(requests);
-    auto net = FakeNet::make({});
-    auto fabric = net->open();
-    Inbox inbox, ignored;
-    auto there = fabric->open_endpoint(inbox, nullptr);
-    auto port = fabric::Port::open(*fabric, ignored);
-    REQUIRE(there);
-    REQUIRE(port);
-    if (!requests) (*port)->limit_backlog();
-    const auto peer = (*port)->add((*there)->address());
-    REQUIRE(peer);
-    const auto arrive = [&](size_t n) {
-      return comes_true([&] {
-        (*port)->pump();
-        (*port)->endpoint().poll();
-        (*there)->poll();
-        return inbox.count() == n;
-      });
-    };
-    const auto broken_under = [&](size_t payload) {
-      const std::vector<std::byte> bytes(payload);
-      (*port)->send(*peer, {fabric::FrameKind::kReply, 0, 0, 1, 0, bytes});
-      net->reset((*port)->endpoint().address(), (*there)->address());
-    };
-    broken_under(8);  // the first, short as it is
-    REQUIRE(arrive(1));
-    broken_under(500);
-    REQUIRE(arrive(2));
-    broken_under(8);
-    broken_under(500);  // behind it, and sees that nothing is left before it
-    CHECK(arrive(requests ? 4 : 3));
-  }
-}
-
 TEST_CASE("a_home_that_takes_its_time_over_an_answer_keeps_its_session") {
   auto net = FakeNet::make({});
   Two two(*net);

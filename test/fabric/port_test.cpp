@@ -1,0 +1,51 @@
+// Ports: what is sent and forgotten, over connections that break.
+#include "fabric/port.hpp"
+
+#include "fabric/world.hpp"
+#include "support/party.hpp"
+
+namespace cmi::test {
+namespace {
+
+using fabric::FakeNet;
+
+// Of a connection that breaks: a letter hears of it and is sent again, what was injected is gone.
+TEST_CASE("what_is_short_goes_without_a_letter_once_its_peer_was_reached_but_for_requests") {
+  for (const bool requests : {false, true}) {
+    CAPTURE(requests);
+    auto net = FakeNet::make({});
+    auto fabric = net->open();
+    Inbox inbox, ignored;
+    auto there = fabric->open_endpoint(inbox, nullptr);
+    auto port = fabric::Port::open(*fabric, ignored);
+    REQUIRE(there);
+    REQUIRE(port);
+    if (!requests) (*port)->limit_backlog();
+    const auto peer = (*port)->add((*there)->address());
+    REQUIRE(peer);
+    const auto arrive = [&](size_t n) {
+      return comes_true([&] {
+        (*port)->pump();
+        (*port)->endpoint().poll();
+        (*there)->poll();
+        return inbox.count() == n;
+      });
+    };
+    const auto send_and_break = [&](size_t payload) {
+      const std::vector<std::byte> bytes(payload);
+      (*port)->send(*peer, {fabric::FrameKind::kReply, 0, 0, 1, 0, bytes});
+      net->reset((*port)->endpoint().address(), (*there)->address());
+    };
+    send_and_break(8);  // the first, short as it is
+    REQUIRE(arrive(1));
+    send_and_break(500);
+    REQUIRE(arrive(2));
+    send_and_break(8);
+    send_and_break(500);  // behind it, and sees that nothing is left before it
+    CHECK(arrive(requests ? 4 : 3));
+    CHECK((inbox.at(2).size() > 500) == !requests);
+  }
+}
+
+}  // namespace
+}  // namespace cmi::test
