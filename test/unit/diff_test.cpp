@@ -145,13 +145,15 @@ TEST_CASE("each_width_of_vector_finds_the_same_bytes") {
     Page page = twin;
     for (size_t n = rng() % 200; n > 0; --n) page[rng() % kPageSize] ^= std::byte{1};
     ChangedBits wanted{};
+    uint64_t words = 0;
     for (size_t i = 0; i < kPageSize; ++i) {
-      if (page[i] != twin[i]) wanted[i / 64] |= uint64_t{1} << i % 64;
+      if (page[i] == twin[i]) continue;
+      wanted[i / 64] |= uint64_t{1} << i % 64;
+      words |= uint64_t{1} << i / 64;
     }
-    const bool any = page != twin;
     auto check = [&](auto function) {
       ChangedBits got;
-      REQUIRE(function(page.data(), twin.data(), got) == any);
+      REQUIRE(function(page.data(), twin.data(), got) == words);
       REQUIRE(std::equal(std::begin(got), std::end(got), std::begin(wanted)));
     };
     check(compare);

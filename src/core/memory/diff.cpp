@@ -19,26 +19,26 @@ struct Totals {
   size_t runs = 0;
 };
 
+// `changed`: the words of `bits` that are not 0, few where a page was stored to here and there.
 // Inlined into functions for different processors.
-[[gnu::always_inline]] inline Totals count(const ChangedBits& bits) {
+[[gnu::always_inline]] inline Totals count(const ChangedBits& bits, uint64_t changed) {
   Totals total;
-  uint64_t before = 0;  // 1 if the byte in front of the word differs
-  for (uint64_t word : bits) {
-    if (word == 0) {  // as most are of a page that was stored to here and there
-      before = 0;
-      continue;
-    }
+  for (; changed != 0; changed &= changed - 1) {
+    const auto b = static_cast<size_t>(__builtin_ctzll(changed));
+    const uint64_t word = bits[b];
+    const uint64_t before = b == 0 ? 0 : bits[b - 1] >> 63;  // the byte in front differs
     total.changed += static_cast<size_t>(__builtin_popcountll(word));
     total.runs += static_cast<size_t>(__builtin_popcountll(word & ~(word << 1 | before)));
-    before = word >> 63;
   }
   return total;
 }
 
-[[gnu::target("popcnt")]] Totals count_popcnt(const ChangedBits& bits) { return count(bits); }
+[[gnu::target("popcnt")]] Totals count_popcnt(const ChangedBits& bits, uint64_t changed) {
+  return count(bits, changed);
+}
 
-Totals totals(const ChangedBits& bits) {
-  return __builtin_cpu_supports("popcnt") ? count_popcnt(bits) : count(bits);
+Totals totals(const ChangedBits& bits, uint64_t changed) {
+  return __builtin_cpu_supports("popcnt") ? count_popcnt(bits, changed) : count(bits, changed);
 }
 
 std::byte* put(std::byte* to, size_t value) {
@@ -54,15 +54,24 @@ void pack(const std::byte* page, const ChangedBits& bits, std::byte* to) {
   }
 }
 
-// First byte at or after `from` whose bit is `wanted`; kPageSize for none.
-size_t find_byte(const ChangedBits& bits, size_t from, bool wanted) {
-  const uint64_t flip = wanted ? 0 : ~uint64_t{0};
+// First byte at or after `from` that differs; there is one.
+size_t find_changed(const ChangedBits& bits, uint64_t changed, size_t from) {
   size_t b = from / kCompareBlock;
-  if (b == kCompareBlocks) return kPageSize;
-  uint64_t word = (bits[b] ^ flip) & ~uint64_t{0} << from % kCompareBlock;
+  uint64_t word = bits[b] & ~uint64_t{0} << from % kCompareBlock;
+  if (word == 0) {
+    b = static_cast<size_t>(std::countr_zero(changed & ~uint64_t{1} << b));
+    word = bits[b];
+  }
+  return b * kCompareBlock + static_cast<size_t>(std::countr_zero(word));
+}
+
+// First byte at or after `from` that does not; kPageSize for none.
+size_t find_unchanged(const ChangedBits& bits, size_t from) {
+  size_t b = from / kCompareBlock;
+  uint64_t word = ~bits[b] & ~uint64_t{0} << from % kCompareBlock;
   while (word == 0) {
     if (++b == kCompareBlocks) return kPageSize;
-    word = bits[b] ^ flip;
+    word = ~bits[b];
   }
   return b * kCompareBlock + static_cast<size_t>(std::countr_zero(word));
 }
@@ -111,11 +120,12 @@ uint64_t take_unchanged(uint64_t seen, uint64_t old, uint64_t next) {
 
 size_t encode_diff(const std::byte* page, const std::byte* twin, Writer& out) {
   ChangedBits bits;
-  if (!compare(page, twin, bits)) return 0;
+  const uint64_t changed = compare(page, twin, bits);
+  if (changed == 0) return 0;
   if (fault_point_fails("mutate_gaps_merged")) {
     for (uint64_t& word : bits) word = word != 0 ? ~uint64_t{0} : 0;
   }
-  const Totals total = totals(bits);
+  const Totals total = totals(bits, changed);
   const bool bitmap = total.runs > kMaxRuns;
   const size_t size =
       sizeof(uint16_t) + (bitmap ? sizeof bits : total.runs * kRunHead) + total.changed;
@@ -131,8 +141,8 @@ size_t encode_diff(const std::byte* page, const std::byte* twin, Writer& out) {
   to = put(to, total.runs);
   size_t end = 0;
   for (size_t run = 0; run < total.runs; ++run) {
-    const size_t start = find_byte(bits, end, true);
-    end = find_byte(bits, start, false);
+    const size_t start = find_changed(bits, changed, end);
+    end = find_unchanged(bits, start);
     to = put(to, start);
     to = put(to, end - start);
     std::memcpy(to, page + start, end - start);
