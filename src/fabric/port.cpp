@@ -78,7 +78,7 @@ Port::Letter* Port::take_letter() {
 void Port::put_letter(Letter* letter) {
   if (auto it = known_.find(letter->peer); it != known_.end()) {
     --it->second.letters;
-    it->second.bytes -= letter->bytes.size();
+    it->second.bytes -= letter->size;
   }
   if (free_.size() >= kSpare) letter->bytes = {};
   free_.push_back(letter);
@@ -109,10 +109,10 @@ void Port::wait(Letter* letter) {
 }
 
 Post Port::try_post(Letter& letter) {
-  return endpoint_->send(letter.op, letter.peer, letter.bytes.data(), letter.bytes.size());
+  return endpoint_->send(letter.op, letter.peer, letter.bytes.data(), letter.size);
 }
 
-void Port::send(Peer peer, const Frame& frame) {
+void Port::send(Peer peer, const Frame& frame, bool last) {
   Letter* letter;
   bool must_wait;
   {
@@ -121,7 +121,7 @@ void Port::send(Peer peer, const Frame& frame) {
     if (known == known_.end() || known->second.uses == 0) return;
     Known& k = known->second;
     const size_t size = frame_size(frame);
-    if (backlog_limited_ && k.reached && k.waiting == 0 && size <= kShort) {
+    if (backlog_limited_ && !last && k.reached && k.waiting == 0 && size <= kShort) {
       std::byte little[kShort];
       Writer out(little);
       encode_frame(frame, out);
@@ -133,7 +133,8 @@ void Port::send(Peer peer, const Frame& frame) {
     k.bytes += size;
     letter->peer = peer;
     letter->attempts = kAttempts;
-    letter->bytes.resize(size);
+    letter->size = size;
+    if (letter->bytes.size() < size) letter->bytes.resize(size);
     Writer out(letter->bytes);
     encode_frame(frame, out);
     must_wait = k.waiting > 0;  // in order

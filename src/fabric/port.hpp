@@ -31,8 +31,9 @@ class Port {
   // From a port with a limited backlog what is short goes without a letter, once one has reached
   // the peer: nothing says when it has gone, nor that it was lost with a connection. Who misses it
   // asks for it again, as the home for the answer to a notice. A request's end is news: a failed
-  // one tells its link that the connection is broken.
-  void send(Peer peer, const Frame& frame);
+  // one tells its link that the connection is broken. `last`: the peer is going to be removed,
+  // which a letter puts off until it has gone.
+  void send(Peer peer, const Frame& frame, bool last = false);
   // From here on what is for a peer who does not read is dropped as well: what he asks for anew,
   // again and again, would be copied as often. Not for a port of requests: their number is bounded
   // by the link's window, and what is dropped would be asked again one by one.
@@ -56,7 +57,8 @@ class Port {
     Peer peer{};
     Nanos expires = 0;
     int attempts = 0;
-    std::vector<std::byte> bytes;
+    size_t size = 0;
+    std::vector<std::byte> bytes;  // at least so many; it grows and does not shrink
   };
 
   struct Known {

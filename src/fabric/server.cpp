@@ -271,7 +271,8 @@ void Server::reply(const ContextId& client, uint64_t number, Bytes payload) {
   c.large.pop_front();
 }
 
-bool Server::notice(const ContextId& client, uint64_t number, uint16_t type, Bytes payload) {
+bool Server::notice(const ContextId& client, uint64_t number, uint16_t type, Bytes payload,
+                    bool last) {
   std::byte head[kNoticeHeader];
   Writer out(head);
   out.put(self_.hi);
@@ -283,7 +284,7 @@ bool Server::notice(const ContextId& client, uint64_t number, uint16_t type, Byt
   out.put(c.ack_secret);
   Port& door = *doors_[c.info.via];
   door.send(c.door_peer,
-            {FrameKind::kNotice, type, c.notice_secret, number, 0, out.done(), payload});
+            {FrameKind::kNotice, type, c.notice_secret, number, 0, out.done(), payload}, last);
   awaited_.store(&door, std::memory_order_relaxed);
   return true;
 }

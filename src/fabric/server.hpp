@@ -82,8 +82,9 @@ class Server : public Receiver {
 
   // To a client, on its present session. Kept until the client says it has it.
   void reply(const ContextId& client, uint64_t number, Bytes payload);
-  // To a client's door. False when there is no such client.
-  bool notice(const ContextId& client, uint64_t number, uint16_t type, Bytes payload);
+  // To a client's door. False when there is no such client. `last`: it is fenced next.
+  bool notice(const ContextId& client, uint64_t number, uint16_t type, Bytes payload,
+              bool last = false);
   // Homes whose notices are heard. Their door as in their handles, and which of ours reaches it;
   // for a home that is known already the new way to it. `secret` is what our hello tells that home
   // and no other, and what its notices must carry.

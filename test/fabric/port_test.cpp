@@ -47,5 +47,48 @@ TEST_CASE("what_is_short_goes_without_a_letter_once_its_peer_was_reached_but_for
   }
 }
 
+// A peer that is removed is let go of when all letters to it have gone; of what was injected nobody
+// knows.
+TEST_CASE("what_is_sent_last_to_a_peer_is_not_lost_when_it_is_removed") {
+  for (const bool last : {false, true}) {
+    CAPTURE(last);
+    auto net = FakeNet::make({});
+    auto fabric = net->open();
+    Inbox inbox, ignored;
+    auto there = fabric->open_endpoint(inbox, nullptr);
+    auto port = fabric::Port::open(*fabric, ignored);
+    REQUIRE(there);
+    REQUIRE(port);
+    (*port)->limit_backlog();
+    const auto peer = (*port)->add((*there)->address());
+    REQUIRE(peer);
+    const auto send = [&](uint64_t number, bool is_last) {
+      (*port)->send(*peer, {fabric::FrameKind::kNotice, 0, 0, number, 0, {}}, is_last);
+    };
+    const auto turn = [&] {
+      (*port)->endpoint().poll();
+      (*there)->poll();
+    };
+    send(1, false);
+    REQUIRE(comes_true([&] {
+      turn();
+      return inbox.count() == 1;
+    }));
+    turn();  // the letter is back
+    send(2, last);
+    (*port)->remove(*peer);
+    // Behind whatever is still on its way.
+    const auto again = (*port)->add((*there)->address());
+    REQUIRE(again);
+    (*port)->send(*again, {fabric::FrameKind::kNotice, 0, 0, 3, 0, {}}, true);
+    CHECK(comes_true([&] {
+      turn();
+      return inbox.count() == (last ? 3 : 2);
+    }));
+    turn();
+    CHECK(inbox.count() == (last ? 3 : 2));
+  }
+}
+
 }  // namespace
 }  // namespace cmi::test

@@ -303,7 +303,7 @@ void Home::forget(const ContextId& client, bool goodbye) {
     // it drops its pages.
     if (!goodbye) {
       parts_.server.notice(client, next_notice_++, static_cast<uint16_t>(NoticeType::kGoodbye),
-                           kAboutHome);
+                           kAboutHome, true);
     }
   }
   // Fenced before anything is decided on its death (rule 19): nothing it sent is applied after

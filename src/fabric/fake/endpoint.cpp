@@ -141,6 +141,9 @@ bool FakeEndpoint::inject(Peer peer, const void* message, size_t len) {
   return net_->post(*this, std::move(p)) == Post::kPosted;
 }
 
+// What was injected and has not arrived may go with it, as with a connection that is closed.
+void FakeEndpoint::remove_peer(Peer peer) { net_->drop_injected(*this, id_of(peer)); }
+
 int FakeEndpoint::poll() {
   if (!poll_lock_.try_lock()) return 0;
   dispatching_.fetch_add(1, std::memory_order_acq_rel);

@@ -108,6 +108,14 @@ void Net::finish(Packet packet, Cause cause) {
   wake(*initiator);
 }
 
+void Net::drop_injected(FakeEndpoint& from, EndpointId to) {
+  Guard g(mu_);
+  FakeEndpoint* const target = find(to);
+  if (target == nullptr) return;
+  from.in_flight_ -= std::erase_if(
+      target->inbox_, [&](const Packet& p) { return p.injected && p.from == from.id_; });
+}
+
 Post Net::post(FakeEndpoint& from, Packet packet) {
   Guard g(mu_);
   FakeEndpoint* to = find(packet.to);

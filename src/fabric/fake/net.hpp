@@ -43,7 +43,7 @@ class FakeEndpoint final : public Endpoint {
   EndpointId id() const { return id_; }
   Bytes address() const override { return address_; }
   Result<Peer> add_peer(Bytes address) override;
-  void remove_peer(Peer) override {}
+  void remove_peer(Peer peer) override;
   Post read(Op& op, Peer peer, void* to, size_t len, RemoteKey from, uint64_t offset) override;
   Post write(Op& op, Peer peer, const void* from, size_t len, RemoteKey to,
              uint64_t offset) override;
@@ -110,6 +110,7 @@ class Net final : public FakeNet, public std::enable_shared_from_this<Net> {
   uint64_t new_id();  // of a node or an endpoint
   void join(FakeEndpoint& ep);
   void leave(FakeEndpoint& ep);
+  void drop_injected(FakeEndpoint& from, EndpointId to);
   Post post(FakeEndpoint& from, Packet packet);
   // One round of an endpoint: executes what has arrived, returns what is to be handed out.
   std::vector<Packet> turn(FakeEndpoint& ep);
