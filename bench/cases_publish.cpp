@@ -1,5 +1,6 @@
 // One page on its way to the home and to whoever holds it, and compare-and-swap.
 #include <future>
+#include <optional>
 #include <thread>
 
 #include "cases.hpp"
@@ -27,22 +28,30 @@ Side pings(Bench& b, int times) {
   }};
 }
 
-// Another thread of the process, which does nothing.
+// Another thread of the process, which does nothing; with access to imported segments, or without.
 class Sleeper {
  public:
-  Sleeper() : thread_([this] { over_.get_future().wait(); }) {}
+  Sleeper(Node& node, bool access)
+      : thread_([&, access] {
+          std::optional<OtherThread> self;
+          if (access) self.emplace(node);
+          begun_.set_value();
+          over_.get_future().wait();
+        }) {
+    begun_.get_future().wait();
+  }
   ~Sleeper() {
     over_.set_value();
     thread_.join();
   }
 
  private:
-  std::promise<void> over_;
+  std::promise<void> begun_, over_;
   std::thread thread_;
 };
 
-// What a barrier over one page has to do beside messages, around and beside the least of those. Its
-// process has one thread, so that the page may be protected while they travel.
+// What a barrier over one page has to do beside messages, around and beside the least of those.
+// Nobody else stores, so that the page may be protected while they travel.
 template <class Messages>
 void publish_bare(Trap& trap, Messages messages) {
   const Masked masked;
@@ -121,10 +130,15 @@ void publish_1(Bench& b) {
   publish_row(b, "publish_1", 0, false, 1, b.scaled(6000, 1000), "a ping-pong of 64 B");
   publish_row(b, "publish_absent_1", 1, false, 1, b.scaled(2000, 300),
               "the same; one more importer, which has not loaded the page");
-  // Who is not alone in his process protects the page before its changes leave.
-  const Sleeper beside;
-  publish_row(b, "publish_beside_1", 0, false, 1, b.scaled(2000, 300),
-              "the same; another thread of the process sleeps");
+  {
+    const Sleeper beside(b.node, false);
+    publish_row(b, "publish_beside_1", 0, false, 1, b.scaled(2000, 300),
+                "the same; another thread of the process sleeps");
+  }
+  // Where another thread may store as well, the page is protected before its changes leave.
+  const Sleeper among(b.node, true);
+  publish_row(b, "publish_among_1", 0, false, 1, b.scaled(2000, 300),
+              "the same; another thread, with access, sleeps");
 }
 
 void publish_shared(Bench& b) {
