@@ -104,7 +104,7 @@ TEST_SUITE("mutations") {
                {{1, {st(X, 1), st(X, 2), wmb(), post()}}, {1, {wmb()}}, {0, {wait(1), ld(X, 0)}}}),
            [](const Outcome& o) { return o[0] != 2; }, "mutation_window=delay:300"});
   }
-  // Where a process has one thread, its pages are protected when their changes have left. A page
+  // Where one thread alone has access, pages are protected when their changes have left. A page
   // whose twin is not what has left would go once more.
   TEST_CASE("a_twin_that_is_not_what_was_sent_undoes_the_stores_of_others") {
     check({"mutate_sent_twin_kept", 3, 0,
@@ -121,7 +121,7 @@ TEST_SUITE("mutations") {
                     {1, {wait(1), wmb(), wmb(), wmb(), wmb()}},
                     {0, {wait(2), ld(X, 0)}}}),
            [](const Outcome& o) { return o[0] != 5; },
-           "mutate_taken_for_alone=fail;sent_before_protect=delay:200"});
+           "mutate_taken_for_sole=fail;sent_before_protect=delay:200"});
   }
   TEST_CASE("a_store_between_comparing_and_renewing_the_twin_is_lost_when_the_page_is_read_again") {
     check({"mutate_sent_read_again", 2, 0,
@@ -129,7 +129,7 @@ TEST_SUITE("mutations") {
                     {1, {wait(1), wmb(), wmb(), wmb(), wmb()}},
                     {0, {wait(2), ld(X, 0)}}}),
            [](const Outcome& o) { return o[0] != 5; },
-           "mutate_taken_for_alone=fail;mutation_window=delay:200"});
+           "mutate_taken_for_sole=fail;mutation_window=delay:200"});
   }
   TEST_CASE("a_page_that_is_protected_before_it_is_locked_loses_a_store") {
     check({"mutate_protect_unlocked", 2, 0,
@@ -330,6 +330,14 @@ TEST_SUITE("mutations-early-map") {
   TEST_CASE("a_page_that_is_mapped_early_and_kept_although_it_is_stale_is_seen") {
     check({"mutate_early_map_kept", 2, 0, kFetchedMeanwhile, kStillOld,
            "fetch_before_deliver=delay:500"});
+  }
+  TEST_CASE("a_page_that_is_mapped_early_beside_another_thread_is_seen_before_it_is_there") {
+    check({"mutate_taken_for_alone", 2, 0,
+           on_one_page(program({{0, {st(Y, 1), wmb(), post(), st(X, 1), wmb(), post()}},
+                                {1, {wait(2), ld(X, 0)}},
+                                {1, {wait(2), ld(X, 1)}}})),
+           [](const Outcome& o) { return o[0] != 1 || o[1] != 1; },
+           "mapped_before_delivery=delay:2000"});
   }
 }
 

@@ -259,7 +259,6 @@ TEST_SUITE("context") {
     Passages passed = read_passages(counts);
     CHECK(passed["publish_before_send"] != 0);
     CHECK(passed["mapped_before_delivery"] == 0);
-    CHECK(passed["sent_before_protect"] == 0);
   }
 
   TEST_CASE("views_fault_after_the_last_fini") {

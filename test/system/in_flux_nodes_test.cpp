@@ -3,13 +3,17 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <csignal>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "core/base/clock.hpp"
+#include "support/passages.hpp"
 #include "support/skip.hpp"
 #include "system/calls.hpp"
 #include "system/happenings.hpp"
@@ -284,13 +288,13 @@ TEST_SUITE("consist") {
     }
   }
 
-  // Who is alone in his process sends first and protects then. Who is not protects first, so that a
-  // store of another thread asks for a mark of its own; else the message would take it along.
+  // Who alone has access sends first and protects then. Who has not protects first, so that a store
+  // of another thread asks for a mark of its own; else the message would take it along.
   TEST_CASE("a_store_beside_a_barrier_of_another_thread_is_marked_anew") {
     for (const bool broken : {false, true}) {
       CAPTURE(broken);
       std::string points = "sent_before_protect=delay:60000000";
-      if (broken) points += ";mutate_taken_for_alone=fail";
+      if (broken) points += ";mutate_taken_for_sole=fail";
       Scene s{Env{{"CMI_FAULT_POINT", points}}};
       const uint64_t at = at_page(s.import.at, 2);
       s.victim.run(
@@ -309,6 +313,58 @@ TEST_SUITE("consist") {
       s.victim_stores(2, 2);
       s.dies();
       CHECK(s.check().size == (broken ? 0 : kPage));
+    }
+  }
+
+  // Who gets access while another thread's page is on its way, and not protected yet, waits.
+  TEST_CASE("who_gets_access_while_a_page_is_sent_asks_for_a_mark_of_his_own") {
+    for (const bool broken : {false, true}) {
+      CAPTURE(broken);
+      Cluster cluster;
+      struct Files {
+        std::array<char, 256> counts{}, goes_on{};
+      } files;
+      (cluster.scratch() + "/passages").copy(files.counts.data(), files.counts.size() - 1);
+      (cluster.scratch() + "/goes-on").copy(files.goes_on.data(), files.goes_on.size() - 1);
+      // The barrier that is held up sends nothing more.
+      std::string points = "mutate_timer_takes_nothing=fail;publish_before_send#2=delay:60000000";
+      points += std::string(";sent_before_protect=hold:") + files.goes_on.data();
+      if (broken) points += ";mutate_access_meanwhile=fail";
+      Scene s{Env{{"CMI_FAULT_POINT", points}, {"CMI_FAULT_COUNT", files.counts.data()}}};
+      const bool stored = s.victim.run(
+          [](uint64_t at, Files held) {
+            CMIFN(ctxt(), 10, cmi_enb)(ctxt(), 0);
+            std::thread([at] {
+              CMIFN(ctxt(), 10, ini_th)(ctxt());
+              CMIFN(ctxt(), 10, cmi_enb)(ctxt(), 1);
+              store64(at, 1);
+              cmi_wmb();
+              std::this_thread::sleep_for(std::chrono::hours(1));
+            }).detach();
+            const Deadline end = Deadline::in(10 * kSecond);
+            while (read_passages(held.counts.data())["sent_before_protect"] == 0) {
+              if (end.passed()) return false;
+              std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            }
+            // Let go of when the store is made, or when it seems that it has to wait.
+            std::atomic<bool> done{false};
+            std::thread key([&] {
+              const Deadline soon = Deadline::in(300 * kMilli);
+              while (!done && !soon.passed()) {
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+              }
+              std::ofstream(held.goes_on.data()).put('x');
+            });
+            CMIFN(ctxt(), 10, cmi_enb)(ctxt(), 1);
+            done = store64(at, 2).cause() == Fault::kNone;
+            key.join();
+            return done.load();
+          },
+          at_page(s.import.at, 2), files);
+      REQUIRE(stored);
+      s.dies();
+      CHECK(s.check().size == (broken ? 0 : kPage));
+      if (broken) CHECK(load(s.home, s.here(2)).value == 1);
     }
   }
 

@@ -327,6 +327,10 @@ void Importer::thread_enabled(bool enabled) {
       last = enabled_.empty();
     }
   }
+  // Acquire pairs with the end of a Sole: what was sent meanwhile is protected.
+  if (enabled && !fault_point_fails("mutate_access_meanwhile")) {
+    for (Backoff backoff; sole_.load(std::memory_order_acquire);) backoff.pause();
+  }
   if (!enabled) {
     OwedStore owed = take_owed();
     drop_owed(owed);

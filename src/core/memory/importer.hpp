@@ -186,10 +186,8 @@ class Importer {
 
   // Everything dirty at entry is at its home, seen by all, when this returns kOk.
   Status barrier(LossMark& mark, const Patience& patience);
-  // With Patience::of(span). The clock is looked at where there is something to wait for.
-  Status barrier(LossMark& mark, Nanos span) {
-    return settled() ? judge(mark, true) : barrier(mark, Patience::of(span));
-  }
+  // Goes on for `span` after whatever shows that it moves on, the end of the sending first.
+  Status barrier(LossMark& mark, Nanos span) { return barrier(mark, Patience{{}, span}); }
   // The same for the pages that hold the addresses. *failed: what the first address that cannot be
   // accessed raises, and its index.
   Status flush(const std::vector<std::pair<std::shared_ptr<const View>, const std::byte*>>& where,
@@ -256,6 +254,20 @@ class Importer {
   class Collector;
   class EarlyMap;
   class Marking;
+  // While it lives the calling thread stays the only one that cmi_enb opens imported segments to,
+  // if it is the only one now. What is done meanwhile must not wait.
+  class Sole {
+   public:
+    explicit Sole(Importer& importer);
+    ~Sole();
+    Sole(const Sole&) = delete;
+    Sole& operator=(const Sole&) = delete;
+    bool mine() const { return mine_; }
+
+   private:
+    Importer& importer_;
+    bool mine_ = false;
+  };
   struct Revocation;
   // Pages that changed whole and are written one-sided, a batch of their own. Their twins are kept
   // until the write's fate is known: with them the home can tell whether it arrived.
@@ -272,9 +284,9 @@ class Importer {
                                       bool* refused, Deadline deadline);
   void take_back(const std::shared_ptr<Import>& imp, Bytes question, bool refused);
   std::vector<std::shared_ptr<Import>> all_imports();
-  // Those with pages in their lists of dirty ones. What somebody has taken from such a list is in a
-  // batch of his, which is begun before.
-  std::vector<std::shared_ptr<Import>> dirty_imports();
+  // The first after the one of this instance with pages in its list of dirty ones; null: none. What
+  // somebody has taken from such a list is in a batch of his, which is begun before.
+  std::shared_ptr<Import> next_dirty(uint32_t after);
   template <class Predicate>
   std::vector<std::shared_ptr<fabric::Link>> links_that(Predicate wanted);
 
@@ -351,6 +363,9 @@ class Importer {
                                                  std::vector<uint32_t> pages);
   void answered(const std::shared_ptr<Batch>& batch, std::vector<uint32_t>& pages,
                 std::optional<WireStatus> status);
+  void came_home(const std::shared_ptr<Import>& imp, const std::vector<uint32_t>& pages);
+  void never_came_home(const std::shared_ptr<Import>& imp, const std::vector<uint32_t>& pages,
+                       bool refused);
   void written(const std::shared_ptr<Run>& run, bool arrived);
   size_t write_back(Import& imp, std::vector<uint32_t>& pages, Collector& out,
                     const Patience& patience);
@@ -423,13 +438,13 @@ class Importer {
   Parts parts_;
   Userfault userfault_;
   TwinPool twins_;
-  Alone alone_;
+  Alone alone_;  // whether a page may be mapped before it is there
   std::atomic<Nanos> reconf_timeout_{kSecond};
 
   Mutex links_mu_;
   std::map<ContextId, std::shared_ptr<fabric::Link>> links_ CMI_GUARDED_BY(links_mu_);
   Mutex imports_mu_;
-  std::vector<std::shared_ptr<Import>> imports_ CMI_GUARDED_BY(imports_mu_);
+  std::vector<std::shared_ptr<Import>> imports_ CMI_GUARDED_BY(imports_mu_);  // by instance
   uint32_t next_instance_ CMI_GUARDED_BY(imports_mu_) = 1;
   std::set<ContextId> lapsed_ CMI_GUARDED_BY(imports_mu_);  // homes; see lapse()
 
@@ -439,6 +454,7 @@ class Importer {
   std::atomic<uint64_t> unanswered_{0};  // messages of batches
   Mutex enabled_mu_;
   std::vector<pid_t> enabled_ CMI_GUARDED_BY(enabled_mu_);  // threads with cmi_enb
+  std::atomic<bool> sole_{false};  // set under enabled_mu_: another one has to wait
   std::atomic<int> serving_{0};
   Mutex owed_mu_;
   // By thread: a number that no other thread ever has.

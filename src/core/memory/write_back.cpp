@@ -9,6 +9,7 @@
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
 #include "core/memory/collector.hpp"
+#include "core/memory/fault.hpp"
 #include "core/memory/importer.hpp"
 
 namespace cmi::memory {
@@ -42,14 +43,16 @@ void Importer::end_part(const std::shared_ptr<Batch>& batch) {
   batch->done.complete(batch->failed.load() ? fabric::Cause::kPeerLost : fabric::Cause::kOk);
 }
 
-std::vector<std::shared_ptr<Import>> Importer::dirty_imports() {
-  std::vector<std::shared_ptr<Import>> some;
+std::shared_ptr<Import> Importer::next_dirty(uint32_t after) {
   Guard g(imports_mu_);
-  for (auto& imp : imports_) {
+  const auto first =
+      std::upper_bound(imports_.begin(), imports_.end(), after,
+                       [](uint32_t instance, auto& imp) { return instance < imp->instance; });
+  const auto found = std::find_if(first, imports_.end(), [](auto& imp) {
     Guard d(imp->dirty_mu);
-    if (!imp->dirty.empty()) some.push_back(imp);
-  }
-  return some;
+    return !imp->dirty.empty();
+  });
+  return found != imports_.end() ? *found : nullptr;
 }
 
 std::vector<std::shared_ptr<Importer::Batch>> Importer::open_batches() {
@@ -73,10 +76,12 @@ void Importer::zap_everywhere(Import& imp, uint32_t first, uint32_t n) {
 // Returns how many pages it came to in time.
 size_t Importer::write_back(Import& imp, std::vector<uint32_t>& pages, Collector& out,
                             const Patience& patience) {
-  std::sort(pages.begin(), pages.end());
-  if (pages.size() < Collector::kMinRun && alone_.now()) {
-    send_and_protect(imp, pages, out);
-    return pages.size();
+  if (!std::is_sorted(pages.begin(), pages.end())) std::sort(pages.begin(), pages.end());
+  if (pages.size() < Collector::kMinRun) {
+    if (const Sole sole(*this); sole.mine()) {
+      send_and_protect(imp, pages, out);
+      return pages.size();
+    }
   }
   for (size_t done = 0;;) {
     {
@@ -101,7 +106,18 @@ bool Importer::take_listed(Import& imp, uint32_t index) {
   return false;
 }
 
-// Of a few pages, where nobody else can store (rule 5): they are protected while their changes
+Importer::Sole::Sole(Importer& importer) : importer_(importer) {
+  Guard g(importer_.enabled_mu_);
+  mine_ = (importer_.enabled_.size() == 1 && t_access_enabled) ||
+          fault_point_fails("mutate_taken_for_sole");
+  if (mine_) importer_.sole_.store(true, std::memory_order_relaxed);
+}
+
+Importer::Sole::~Sole() {
+  if (mine_) importer_.sole_.store(false, std::memory_order_release);
+}
+
+// Of a few pages, where nobody else may store (rule 5): they are protected while their changes
 // travel. Until then they are dirty beside a write-back of theirs, with twins that are what the
 // home will have.
 void Importer::send_and_protect(Import& imp, std::span<const uint32_t> pages, Collector& out) {
@@ -203,57 +219,22 @@ uint32_t Importer::write_back_run(Import& imp, std::span<const uint32_t> pages, 
 void Importer::answered(const std::shared_ptr<Batch>& batch, std::vector<uint32_t>& pages,
                         std::optional<WireStatus> status) {
   SignalsBlocked quiet;
-  const std::shared_ptr<Import>& holder = batch->import;
-  Import& imp = *holder;
-  const bool good = status == WireStatus::kOk;
-  if (!good) {
+  Import& imp = *batch->import;
+  if (status == WireStatus::kOk) {
+    came_home(batch->import, pages);
+  } else {
     trace(kFacMem, kWarn, "segment {}: the home refused stores to {} pages ({})", imp.id,
           pages.size(), status ? static_cast<int>(*status) : -1);
     batch->failed.store(true);
-    lose(holder, pages);
-  }
-  if (status == WireStatus::kBroken) doubt(imp, pages);  // some of them are
-  {
-    // Sends what became free to go; begun before this batch ends, so that a barrier that waits for
-    // this one finds the next.
-    Collector next(*this, holder);
-    Guard views(imp.views_mu);
-    for (uint32_t index : pages) {
-      Page& p = imp.table[index];
-      p.lock();
-      // A run's mark did not travel with it, a refused message's has not been cleared by it. What
-      // may have arrived, in part or without a word, keeps its mark at home, should we die; here it
-      // counts no more, so that nothing takes it back, and a new token's stores ask for their own.
-      if (p.pinned ? good : !good && status) {
-        next.unmark(index);
-      } else if (!good && !fault_point_fails("mutate_mark_of_unknown_taken_back")) {
-        p.mark.take();
-      }
-      p.in_flight = p.pinned = false;
-      if (!good && (p.state == PageState::kWriting || p.state == PageState::kDirty)) {
-        // What was stored here never reached the home: nobody may go on reading it.
-        zap_everywhere(imp, index, 1);
-        drop_twin(p);
-        ++p.generation;
-        set_state(imp, p, PageState::kAbsent);
-      } else if (p.state == PageState::kWriting) {
-        set_state(imp, p, PageState::kClean);
-      } else if (p.state == PageState::kZappedWriting) {
-        set_state(imp, p, PageState::kAbsent);
-      } else if (p.state == PageState::kZappedDirty) {
-        const size_t bytes = good ? next.add(index, twins_.at(p.twin)) : 0;
-        drop_twin(p);
-        p.in_flight = bytes != 0;
-        set_state(imp, p, PageState::kZappedWriting);
-        if (bytes == 0) set_state(imp, p, PageState::kAbsent);
-      }
-      p.unlock();
-    }
+    lose(batch->import, pages);
+    if (status == WireStatus::kBroken) doubt(imp, pages);  // some of them are
+    never_came_home(batch->import, pages, status.has_value());
   }
   imp.changed();
   // At the first loss all pages are closed, so that one event can name everything; but broken
   // memory is not the end of the pages beside it.
-  if (!good && status != WireStatus::kBroken && imp.state.load() == ImportState::kUsable) {
+  if (status != WireStatus::kOk && status != WireStatus::kBroken &&
+      imp.state.load() == ImportState::kUsable) {
     // What ends unanswered because the home has been given up ends with it: we may be here before
     // whoever gave it up has closed its imports.
     refused(imp,
@@ -261,6 +242,65 @@ void Importer::answered(const std::shared_ptr<Batch>& batch, std::vector<uint32_
             batch->token);
   }
   end_part(batch);
+}
+
+void Importer::came_home(const std::shared_ptr<Import>& imp, const std::vector<uint32_t>& pages) {
+  // Sends what became free to go, if anything did; begun before the batch of these ends, so that a
+  // barrier that waits for that one finds the next.
+  std::optional<Collector> next;
+  const auto collector = [&]() -> Collector& { return next ? *next : next.emplace(*this, imp); };
+  for (uint32_t index : pages) {
+    Page& p = imp->table[index];
+    p.lock();
+    if (p.pinned) collector().unmark(index);  // a run's mark did not travel with it
+    p.in_flight = p.pinned = false;
+    if (p.state == PageState::kWriting) {
+      set_state(*imp, p, PageState::kClean);
+    } else if (p.state == PageState::kZappedWriting) {
+      set_state(*imp, p, PageState::kAbsent);
+    } else if (p.state == PageState::kZappedDirty) {
+      const size_t bytes = collector().add(index, twins_.at(p.twin));
+      drop_twin(p);
+      p.in_flight = bytes != 0;
+      set_state(*imp, p, PageState::kZappedWriting);
+      if (bytes == 0) set_state(*imp, p, PageState::kAbsent);
+    }
+    p.unlock();
+  }
+}
+
+// What was stored to these never reached the home: nobody may go on reading it. `refused`: it said
+// so.
+void Importer::never_came_home(const std::shared_ptr<Import>& imp,
+                               const std::vector<uint32_t>& pages, bool refused) {
+  Collector unmarking(*this, imp);
+  Guard views(imp->views_mu);
+  for (uint32_t index : pages) {
+    Page& p = imp->table[index];
+    p.lock();
+    // A refused message's mark has not been cleared by it. What may have arrived, in part or
+    // without a word, keeps its mark at home, should we die; here it counts no more, so that
+    // nothing takes it back, and a new token's stores ask for their own.
+    if (!p.pinned && refused) {
+      unmarking.unmark(index);
+    } else if (!fault_point_fails("mutate_mark_of_unknown_taken_back")) {
+      p.mark.take();
+    }
+    p.in_flight = p.pinned = false;
+    if (p.state == PageState::kWriting || p.state == PageState::kDirty) {
+      zap_everywhere(*imp, index, 1);
+      drop_twin(p);
+      ++p.generation;
+      set_state(*imp, p, PageState::kAbsent);
+    } else if (p.state == PageState::kZappedWriting) {
+      set_state(*imp, p, PageState::kAbsent);
+    } else if (p.state == PageState::kZappedDirty) {
+      drop_twin(p);
+      set_state(*imp, p, PageState::kZappedWriting);
+      set_state(*imp, p, PageState::kAbsent);
+    }
+    p.unlock();
+  }
 }
 
 // Until the operation is done, if need be because the home has died.
@@ -331,14 +371,15 @@ Status Importer::barrier(LossMark& mark, const Patience& patience) {
   SignalsBlocked quiet;
   bool good = true;
   const auto collect = [&] {
-    for (auto& imp : dirty_imports()) {
+    for (auto imp = next_dirty(0); imp != nullptr; imp = next_dirty(imp->instance)) {
       // The batch is begun before the list is taken: another barrier that finds the list empty
       // finds it.
       Collector out(*this, imp, begin_batch(imp));
       std::vector<uint32_t> pages;
       {
         Guard g(imp->dirty_mu);
-        pages.assign(imp->dirty.begin(), imp->dirty.end());
+        pages.reserve(imp->dirty.size());
+        for (uint32_t page : imp->dirty) pages.push_back(page);
         imp->dirty.clear();
         imp->aged = 0;
       }
