@@ -9,15 +9,24 @@ namespace {
 
 using fabric::FakeNet;
 
+// A port and whom it sends to.
+struct Line {
+  std::shared_ptr<FakeNet> net = FakeNet::make({});
+  std::unique_ptr<fabric::Fabric> fabric = net->open();
+  Inbox inbox, ignored;
+  Result<std::unique_ptr<fabric::Endpoint>> there = fabric->open_endpoint(inbox, nullptr);
+  Result<std::unique_ptr<fabric::Port>> port = fabric::Port::open(*fabric, ignored);
+};
+
 // Of a connection that breaks: a letter hears of it and is sent again, what was injected is gone.
 TEST_CASE("what_is_short_goes_without_a_letter_once_its_peer_was_reached_but_for_requests") {
   for (const bool requests : {false, true}) {
     CAPTURE(requests);
-    auto net = FakeNet::make({});
-    auto fabric = net->open();
-    Inbox inbox, ignored;
-    auto there = fabric->open_endpoint(inbox, nullptr);
-    auto port = fabric::Port::open(*fabric, ignored);
+    Line line;
+    auto& net = line.net;
+    auto& inbox = line.inbox;
+    auto& there = line.there;
+    auto& port = line.port;
     REQUIRE(there);
     REQUIRE(port);
     if (!requests) (*port)->limit_backlog();
@@ -52,11 +61,10 @@ TEST_CASE("what_is_short_goes_without_a_letter_once_its_peer_was_reached_but_for
 TEST_CASE("what_is_sent_last_to_a_peer_is_not_lost_when_it_is_removed") {
   for (const bool last : {false, true}) {
     CAPTURE(last);
-    auto net = FakeNet::make({});
-    auto fabric = net->open();
-    Inbox inbox, ignored;
-    auto there = fabric->open_endpoint(inbox, nullptr);
-    auto port = fabric::Port::open(*fabric, ignored);
+    Line line;
+    auto& inbox = line.inbox;
+    auto& there = line.there;
+    auto& port = line.port;
     REQUIRE(there);
     REQUIRE(port);
     (*port)->limit_backlog();

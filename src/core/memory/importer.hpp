@@ -254,20 +254,7 @@ class Importer {
   class Collector;
   class EarlyMap;
   class Marking;
-  // While it lives the calling thread stays the only one that cmi_enb opens imported segments to,
-  // if it is the only one now. What is done meanwhile must not wait.
-  class Sole {
-   public:
-    explicit Sole(Importer& importer);
-    ~Sole();
-    Sole(const Sole&) = delete;
-    Sole& operator=(const Sole&) = delete;
-    bool mine() const { return mine_; }
-
-   private:
-    Importer& importer_;
-    bool mine_ = false;
-  };
+  class Sole;
   struct Revocation;
   // Pages that changed whole and are written one-sided, a batch of their own. Their twins are kept
   // until the write's fate is known: with them the home can tell whether it arrived.

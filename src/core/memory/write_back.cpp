@@ -9,8 +9,8 @@
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
 #include "core/memory/collector.hpp"
-#include "core/memory/fault.hpp"
 #include "core/memory/importer.hpp"
+#include "core/memory/sole.hpp"
 
 namespace cmi::memory {
 
@@ -104,17 +104,6 @@ bool Importer::take_listed(Import& imp, uint32_t index) {
   Guard d(imp.dirty_mu);
   imp.dirty.push_back(index);
   return false;
-}
-
-Importer::Sole::Sole(Importer& importer) : importer_(importer) {
-  Guard g(importer_.enabled_mu_);
-  mine_ = (importer_.enabled_.size() == 1 && t_access_enabled) ||
-          fault_point_fails("mutate_taken_for_sole");
-  if (mine_) importer_.sole_.store(true, std::memory_order_relaxed);
-}
-
-Importer::Sole::~Sole() {
-  if (mine_) importer_.sole_.store(false, std::memory_order_release);
 }
 
 // Of a few pages, where nobody else may store (rule 5): they are protected while their changes

@@ -1,0 +1,34 @@
+// Keeps the calling thread the only one that cmi_enb opens imported segments to, while it lives and
+// if it is the only one when it begins: others that ask for access wait (thread_enabled). Private
+// to the Importer. What is done meanwhile must not wait.
+#pragma once
+
+#include "core/base/fault_point.hpp"
+#include "core/memory/fault.hpp"
+#include "core/memory/importer.hpp"
+
+namespace cmi::memory {
+
+class Importer::Sole {
+ public:
+  explicit Sole(Importer& importer) : importer_(importer) {
+    // Under the lock: who comes to be enabled is counted here, or finds sole_ set.
+    Guard g(importer_.enabled_mu_);
+    mine_ = (importer_.enabled_.size() == 1 && t_access_enabled) ||
+            fault_point_fails("mutate_taken_for_sole");
+    if (mine_) importer_.sole_.store(true, std::memory_order_relaxed);
+  }
+  // Release pairs with who waits: what was done meanwhile is seen.
+  ~Sole() {
+    if (mine_) importer_.sole_.store(false, std::memory_order_release);
+  }
+  Sole(const Sole&) = delete;
+  Sole& operator=(const Sole&) = delete;
+  bool mine() const { return mine_; }
+
+ private:
+  Importer& importer_;
+  bool mine_ = false;
+};
+
+}  // namespace cmi::memory
