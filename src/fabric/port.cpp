@@ -94,7 +94,10 @@ void Port::queue(Letter* letter) {
 void Port::give_letter(Letter* letter, bool reached) {
   Guard g(mu_);
   put_letter(letter);
-  if (auto it = known_.find(letter->peer); reached && it != known_.end()) it->second.reached = true;
+  if (auto it = known_.find(letter->peer); reached && it != known_.end()) {
+    it->second.reached = true;
+    it->second.gone = std::max(it->second.gone, letter->behind);
+  }
   ended(letter->peer);
 }
 
@@ -121,11 +124,15 @@ void Port::send(Peer peer, const Frame& frame, bool last) {
     if (known == known_.end() || known->second.uses == 0) return;
     Known& k = known->second;
     const size_t size = frame_size(frame);
-    if (backlog_limited_ && !last && k.reached && k.waiting == 0 && size <= kShort) {
+    if (backlog_limited_ && !last && k.reached && k.waiting == 0 && size <= kShort &&
+        k.injected - k.gone < kMostInjected) {
       std::byte little[kShort];
       Writer out(little);
       encode_frame(frame, out);
-      if (endpoint_->inject(peer, little, size)) return;
+      if (endpoint_->inject(peer, little, size)) {
+        ++k.injected;
+        return;
+      }
     }
     if (backlog_limited_ && (k.letters >= kMostLetters || k.bytes + size > kMostBytes)) return;
     letter = take_letter();
@@ -142,6 +149,7 @@ void Port::send(Peer peer, const Frame& frame, bool last) {
       queue(letter);
     } else {
       ++k.under_way;
+      letter->behind = k.injected;
     }
   }
   if (must_wait) return;
@@ -171,6 +179,7 @@ int Port::pump() {
       continue;
     }
     if (std::find(stuck.begin(), stuck.end(), l->peer) == stuck.end()) {
+      l->behind = k.injected;
       Post p = try_post(*l);  // posting does not call back into us: completions come from poll()
       if (p != Post::kAgain) --k.waiting;
       if (p == Post::kPosted) {

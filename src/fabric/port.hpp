@@ -29,10 +29,11 @@ class Port {
   // Copies. What cannot be sent within kLetterLife is dropped: the protocol's own deadlines notice.
   // So is what is for a peer that has been removed.
   // From a port with a limited backlog what is short goes without a letter, once one has reached
-  // the peer: nothing says when it has gone, nor that it was lost with a connection. Who misses it
-  // asks for it again, as the home for the answer to a notice. A request's end is news: a failed
-  // one tells its link that the connection is broken. `last`: the peer is going to be removed,
-  // which a letter puts off until it has gone.
+  // the peer: nothing says when it has gone, nor that it was lost with a connection. So some at a
+  // time, with a letter behind them: when that has gone they have, as a peer's are taken in order.
+  // Who misses one asks for it again, as the home for the answer to a notice. A request's end is
+  // news: a failed one tells its link that the connection is broken. `last`: the peer is going to
+  // be removed, which a letter puts off until it has gone.
   void send(Peer peer, const Frame& frame, bool last = false);
   // From here on what is for a peer who does not read is dropped as well: what he asks for anew,
   // again and again, would be copied as often. Not for a port of requests: their number is bounded
@@ -49,6 +50,8 @@ class Port {
   static constexpr size_t kMostLetters = 32768, kMostBytes = size_t{64} << 20;
   static constexpr size_t kSpare = 1024;  // letters that keep their memory
   static constexpr size_t kShort = 128;   // bytes
+  // Without a letter, until one tells that they have gone: a provider's queue may have no end.
+  static constexpr uint64_t kMostInjected = 64;
   struct Letter {
     explicit Letter(Port& p) : op(&Letter::sent, this), port(p) {}
     static void sent(Op& op);
@@ -57,15 +60,17 @@ class Port {
     Peer peer{};
     Nanos expires = 0;
     int attempts = 0;
+    uint64_t behind = 0;  // what had been injected to its peer when it was posted
     size_t size = 0;
     std::vector<std::byte> bytes;  // at least so many; it grows and does not shrink
   };
 
   struct Known {
     std::vector<std::byte> address;
-    int uses = 0;          // by who sends to it
-    int under_way = 0;     // letters that the provider has, or is given
-    bool reached = false;  // by a letter
+    int uses = 0;                     // by who sends to it
+    int under_way = 0;                // letters that the provider has, or is given
+    bool reached = false;             // by a letter
+    uint64_t injected = 0, gone = 0;  // so many; and so many of them have gone
     // Letters to it and their bytes, waiting and under way; and how many of them wait.
     size_t letters = 0, bytes = 0, waiting = 0;
   };

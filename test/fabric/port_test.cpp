@@ -11,7 +11,8 @@ using fabric::FakeNet;
 
 // A port and whom it sends to.
 struct Line {
-  std::shared_ptr<FakeNet> net = FakeNet::make({});
+  explicit Line(const fabric::FakeModes& modes = {}) : net(FakeNet::make(modes)) {}
+  std::shared_ptr<FakeNet> net;
   std::unique_ptr<fabric::Fabric> fabric = net->open();
   Inbox inbox, ignored;
   Result<std::unique_ptr<fabric::Endpoint>> there = fabric->open_endpoint(inbox, nullptr);
@@ -54,6 +55,53 @@ TEST_CASE("what_is_short_goes_without_a_letter_once_its_peer_was_reached_but_for
     CHECK(arrive(requests ? 4 : 3));
     CHECK((inbox.at(2).size() > 500) == !requests);
   }
+}
+
+// A provider's queue may have no end: what goes to who does not read waits here, where it is
+// counted. Of a connection that breaks then what was injected is gone, and only that.
+TEST_CASE("what_is_injected_to_who_does_not_read_is_bounded") {
+  constexpr size_t kSent = 500, kInjected = 64;
+  fabric::FakeModes endless;
+  endless.queue = SIZE_MAX;
+  Line line(endless);
+  auto& inbox = line.inbox;
+  auto& there = line.there;
+  auto& port = line.port;
+  REQUIRE(there);
+  REQUIRE(port);
+  (*port)->limit_backlog();
+  const auto peer = (*port)->add((*there)->address());
+  REQUIRE(peer);
+  const auto send = [&] { (*port)->send(*peer, {fabric::FrameKind::kReply, 0, 0, 1, 0, {}}); };
+  const auto arrive = [&](size_t n) {
+    return comes_true([&] {
+      (*port)->pump();
+      (*port)->endpoint().poll();
+      (*there)->poll();
+      return inbox.count() == n;
+    });
+  };
+  send();
+  REQUIRE(arrive(1));
+  (*port)->endpoint().poll();
+  for (size_t i = 0; i < kSent; ++i) send();
+  line.net->reset((*port)->endpoint().address(), (*there)->address());
+  REQUIRE(arrive(1 + kSent - kInjected));
+  // He reads: it goes on as before, for longer than a bound that is never lifted would let it.
+  for (size_t i = 0; i < kSent; ++i) {
+    send();
+    REQUIRE(arrive(2 + kSent - kInjected + i));
+  }
+  for (size_t i = 0; i < kInjected; ++i) send();
+  line.net->reset((*port)->endpoint().address(), (*there)->address());
+  (*port)->send(*peer, {fabric::FrameKind::kReply, 0, 0, 1, 0, {}}, true);
+  CHECK(comes_true([&] {
+    (*port)->pump();
+    (*port)->endpoint().poll();
+    (*there)->poll();
+    return inbox.count() > 1 + 2 * kSent - kInjected;
+  }));
+  CHECK(inbox.count() < 1 + 2 * kSent);  // some were injected
 }
 
 // A peer that is removed is let go of when all letters to it have gone; of what was injected nobody
