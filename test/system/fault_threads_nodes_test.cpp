@@ -205,6 +205,34 @@ TEST_SUITE("fault-threads") {
     CHECK(sum == 33099);
   }
 
+  // The thread that waits for it may store in a signal handler meanwhile, and the page has to ask
+  // for a mark then: only who alone has access, and makes its barrier itself, sends first.
+  TEST_CASE("a_fault_thread_that_makes_room_protects_what_it_writes_back_before_it_goes") {
+    constexpr uint64_t kMany = 2048;
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    const std::string counts = cluster.scratch() + "/passages";
+    Process* const peer = spawn_with_fault_threads(
+        cluster, {{"CMI_FAULT_COUNT", counts}, {"CMI_FAULT_POINT", "no_aging=fail"}});
+    if (peer == nullptr) return;
+    const Export exported = export_segment(home, kMany * kPage);
+    const Import import = import_segment(*peer, exported);
+    REQUIRE(set_cache(*peer, import.seg, 1 << 20).ok());
+    const uint64_t written = peer->run(
+        [](uint64_t at) {
+          store64(at, 7);
+          // Every other page, so that nothing is fetched ahead.
+          for (uint64_t i = 2; i < kMany; i += 2) (void)load64(at + i * kPage);
+          return stats().pages_written_back;
+        },
+        import.at);
+    CHECK(written == 1);
+    CHECK(load_until(home, exported.at, 7) == 7);
+    CHECK(read_passages(counts)["sent_before_protect"] == 0);
+    REQUIRE(publish(*peer, import.at, 8));
+    CHECK(read_passages(counts)["sent_before_protect"] == 1);
+  }
+
   TEST_CASE("a_system_call_on_an_import_without_a_token_fails_with_efault_until_there_is_one") {
     Scene scene;
     if (scene.peer == nullptr) return;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "core/base/fault_point.hpp"
+#include "core/base/library_thread.hpp"
 #include "core/memory/fault.hpp"
 #include "core/memory/importer.hpp"
 
@@ -12,9 +13,11 @@ namespace cmi::memory {
 class Importer::Sole {
  public:
   explicit Sole(Importer& importer) : importer_(importer) {
-    // Under the lock: who comes to be enabled is counted here, or finds sole_ set.
+    // Under the lock: who comes to be enabled is counted here, or finds sole_ set. A thread of ours
+    // that serves a fault has access in the name of the thread that waits for it, whose signal
+    // handlers may store meanwhile.
     Guard g(importer_.enabled_mu_);
-    mine_ = (importer_.enabled_.size() == 1 && t_access_enabled) ||
+    mine_ = (importer_.enabled_.size() == 1 && t_access_enabled && !t_library_thread) ||
             fault_point_fails("mutate_taken_for_sole");
     if (mine_) importer_.sole_.store(true, std::memory_order_relaxed);
   }
