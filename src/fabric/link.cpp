@@ -234,14 +234,7 @@ int Link::advance() {
       const Nanos since = std::max(
           connecting_since_, pending_.empty() ? current_->detached_since_.load() : owed_since_);
       stall = stalled(*current_, since);
-      // A reply that was lost, or a home that takes its time: ask for the oldest again. The home
-      // does each number once, and answers with a sign of life while it works on it.
-      const Nanos t = now();
-      if (!pending_.empty() &&
-          t - std::max({asked_again_, since, pending_.front()->sent_at_}) > kAskAgain) {
-        asked_again_ = t;
-        send_locked(*current_, *pending_.front(), t);
-      }
+      ask_again_locked(*current_, since);
     }
     s = current_;
   }
@@ -249,6 +242,23 @@ int Link::advance() {
   int events = s->pump() + s->endpoint().poll();
   if (events == 0 && stall) retire(s);
   return events;
+}
+
+// A reply that was lost, or a home that takes its time: asks for the oldest again. The home does
+// each number once, and answers with a sign of life while it works on it. And for that one of those
+// behind it which was sent longest ago: their replies may be lost as well while the oldest waits.
+void Link::ask_again_locked(Session& s, Nanos since) {
+  if (pending_.empty()) return;
+  Request& oldest = *pending_.front();
+  const Nanos t = now();
+  if (t - std::max({asked_again_, since, oldest.sent_at_}) <= kAskAgain) return;
+  asked_again_ = t;
+  send_locked(s, oldest, t);
+  const auto unsent = first_unsent_locked();
+  if (unsent - pending_.begin() < 2) return;
+  Request& other = **std::min_element(pending_.begin() + 1, unsent,
+                                      [](auto& a, auto& b) { return a->sent_at_ < b->sent_at_; });
+  if (t - other.sent_at_ > kAskAgain) send_locked(s, other, t);
 }
 
 void Link::send_locked(Session& s, Request& r, Nanos t) {
@@ -283,14 +293,18 @@ void Link::welcomed(Session& s, const Frame& f) {
   send_more_locked(s, t);
 }
 
+std::deque<std::shared_ptr<Request>>::iterator Link::first_unsent_locked() {
+  return std::upper_bound(
+      pending_.begin(), pending_.end(), sent_to_,
+      [](uint64_t n, const std::shared_ptr<Request>& r) { return n < r->number_; });
+}
+
 // In the order of their numbers.
 void Link::send_more_locked(Session& s, Nanos t) {
   if (pending_.empty()) return;
-  const auto later = [](uint64_t n, const std::shared_ptr<Request>& r) { return n < r->number_; };
   // Mostly it is the last one's turn.
-  auto next = pending_.back()->number_ == sent_to_ + 1
-                  ? std::prev(pending_.end())
-                  : std::upper_bound(pending_.begin(), pending_.end(), sent_to_, later);
+  auto next =
+      pending_.back()->number_ == sent_to_ + 1 ? std::prev(pending_.end()) : first_unsent_locked();
   auto under_way = static_cast<size_t>(next - pending_.begin());
   for (; next != pending_.end() && under_way < kMostUnderWay; ++next, ++under_way) {
     sent_to_ = (*next)->number_;

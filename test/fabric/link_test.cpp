@@ -365,6 +365,27 @@ TEST_CASE("a_lost_reply_is_asked_for_again_and_the_request_is_not_executed_again
   CHECK(two.home.handler.executions.load() == 1);
 }
 
+// The one in front of it takes its time, and gives signs of life meanwhile.
+TEST_CASE("a_lost_reply_is_asked_for_again_though_an_older_request_is_not_answered") {
+  auto net = FakeNet::make({});
+  Two two(*net);
+  auto s = live(*two.link);
+  two.home.handler.holding.store(true);
+  auto older = two.link->start(7, buffer(8));
+  REQUIRE(comes_true([&] {
+    two.link->advance();
+    return two.home.handler.executions.load() == 1;
+  }));
+  two.home.handler.holding.store(false);
+  net->lose_messages(s->endpoint().address(), 1);
+  CHECK(call_works(*two.link, 5));
+  CHECK_FALSE(older->answered());
+  CHECK(two.home.handler.executions.load() == 2);
+  two.home.handler.release();
+  CHECK(two.link->await(older, Deadline::in(kLong)) == Cause::kOk);
+  CHECK(two.link->current() == s);
+}
+
 TEST_CASE("a_home_that_takes_its_time_over_an_answer_keeps_its_session") {
   auto net = FakeNet::make({});
   Two two(*net);
