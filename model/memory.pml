@@ -501,7 +501,7 @@ end:
 
 inline zap(i, p) {
   if
-  :: contains(pages, p) && may_be_mapped(p) && !(MUTANT(DIRTY_KEPT) && P(i, p).state == kDirty) ->
+  :: contains(pages, p) && may_be_mapped(p) && !(MUTANT(DIRTY_KEPT) && P(i, p).state == kDirty) && !MUTANT(NOT_ZAPPED) ->
      P(i, p).map = NOTHING
   :: else
   fi
@@ -738,11 +738,13 @@ access:
        fi;
        goto fetch }
   :: atomic { op == STORE && PAGE.map == PROTECTED && !PAGE.locked && !MUTANT(TWIN_LATE) &&
-       (PAGE.state == kClean || PAGE.state == kWriting) ->
+       (PAGE.state == kClean || (PAGE.state == kWriting && !MUTANT(WRITING_STORED_TO))) ->
        make_dirty(i, at / 2); PAGE.map = WRITABLE; raise_generation(i, at / 2) }
   :: atomic { op == STORE && PAGE.map == PROTECTED && !PAGE.locked && MUTANT(TWIN_LATE) &&
        (PAGE.state == kClean || PAGE.state == kWriting) -> PAGE.locked = true; PAGE.map = WRITABLE };
      d_step { make_dirty(i, at / 2); PAGE.locked = false }
+  :: atomic { op == STORE && PAGE.map == PROTECTED && !PAGE.locked && MUTANT(WRITING_STORED_TO) &&
+       PAGE.state == kWriting -> PAGE.map = WRITABLE; raise_generation(i, at / 2) }
   :: atomic { op == STORE && PAGE.map == PROTECTED && !PAGE.locked && PAGE.state == kDirty -> PAGE.map = WRITABLE }
   od;
 
@@ -834,6 +836,10 @@ barrier_over:
   fi;
 
 cflush:
+  if
+  :: MUTANT(CFLUSH_SENDS_NOTHING) -> goto again
+  :: else
+  fi;
   /* Two rounds over the page that is named. */
   do
   :: d_step { other < 2 -> begin_batch(i, b); pages = 1 << (at / 2) };
