@@ -7,7 +7,8 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
   set(CMI_DISCOVER_SCRIPT ${CMAKE_CURRENT_LIST_FILE})
 
   # cmi_discover_tests(target kind): uses CMI_TEST_TIMEOUT, CMI_TEST_ENVIRONMENT,
-  # CMI_TEST_VARIANTS, CMI_TEST_BRIEF_VARIANTS, CMI_TEST_THREADS_VARIANTS and CMI_TEST_PROVIDERS.
+  # CMI_TEST_VARIANTS, CMI_TEST_BRIEF_VARIANTS, CMI_TEST_BETWEEN_VARIANTS, CMI_TEST_THREADS_VARIANTS
+  # and CMI_TEST_PROVIDERS.
   function(cmi_discover_tests target kind)
     set(cases ${CMAKE_CURRENT_BINARY_DIR}/${target}_cases.cmake)
     add_custom_command(TARGET ${target} POST_BUILD
@@ -16,6 +17,8 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
         -D "VARIANT_VARIANTS=${CMI_TEST_VARIANTS}" -D "VARIANT_SUITES=${CMI_TEST_VARIANT_SUITES}"
         -D "BRIEF_VARIANTS=${CMI_TEST_BRIEF_VARIANTS}"
         -D "BRIEF_SUITES=${CMI_TEST_BRIEF_SUITES}"
+        -D "BETWEEN_VARIANTS=${CMI_TEST_BETWEEN_VARIANTS}"
+        -D "BETWEEN_SUITES=${CMI_TEST_BETWEEN_SUITES}"
         -D "THREADS_VARIANTS=${CMI_TEST_THREADS_VARIANTS}"
         -D "THREADS_SUITES=${CMI_TEST_THREADS_SUITES}"
         -D "PROVIDERS=${CMI_TEST_PROVIDERS}" -D "PROVIDER_CASES=${CMI_TEST_PROVIDER_CASES}"
@@ -106,7 +109,7 @@ foreach(line IN LISTS lines)
     endforeach()
   endif()
   if(KIND MATCHES "^(litmus|fault|through)$" OR line MATCHES " filename=\"[^\"]*_nodes_test\\.cpp\"")
-    foreach(which VARIANT BRIEF THREADS)
+    foreach(which VARIANT BRIEF BETWEEN THREADS)
       if(NOT suite IN_LIST ${which}_SUITES)
         continue()
       endif()

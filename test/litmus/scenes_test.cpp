@@ -42,6 +42,29 @@ int store_after_import(Cluster& cluster, const Env& env) {
   return missed;
 }
 
+// Stores through a view of an import that ends before any barrier, and before the timer.
+int store_and_detach_import(Cluster& cluster, const Env& env) {
+  std::string points = "no_aging=fail";
+  for (const auto& [name, value] : env) points += ";" + value;
+  Process& home = cluster.spawn("home");
+  Process& peer = cluster.spawn("peer", {{"CMI_FAULT_POINT", points}});
+  Process& third = cluster.spawn("third");
+  const Export exported = export_segment(home, kPage);
+  const Import import = import_segment(peer, exported);
+  const Import other = import_segment(third, exported);
+  int missed = 0;
+  for (uint64_t i = 1; i <= 20; ++i) {
+    const Answer view = seg_at(peer, import.seg);
+    REQUIRE(view.ok());
+    REQUIRE(load(third, other.at).value <= i);
+    REQUIRE(store(peer, view.at(), i).cause() == Fault::kNone);
+    REQUIRE(seg_dt(peer, import.seg, view.at()).ok());
+    missed += load(home, exported.at).value != i;
+    missed += load(third, other.at).value != i;
+  }
+  return missed;
+}
+
 // Stores through a view of the home process that ends before any barrier.
 int store_and_detach(Cluster& cluster, const Env& env) {
   Process& home = cluster.spawn("home", env);
@@ -151,6 +174,9 @@ TEST_SUITE("scenes") {
   }
   TEST_CASE("a_store_through_a_view_that_ended_is_missed_when_it_was_not_scanned") {
     check_scene(store_and_detach, "mutate_unmap_unscanned");
+  }
+  TEST_CASE("a_store_through_a_view_of_an_import_that_ended_is_missed_when_it_was_not_published") {
+    check_scene(store_and_detach_import, "mutate_detach_publishes_nothing");
   }
   TEST_CASE("a_store_of_a_killed_process_at_home_is_missed_when_it_is_forgotten") {
     check_scene(store_and_die, "mutate_dead_writer_forgotten");

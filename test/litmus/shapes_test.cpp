@@ -226,7 +226,10 @@ TEST_SUITE("shapes") {
       }
     }
   }
+}
 
+// Once is enough, whatever the kernel.
+TEST_SUITE("placements") {
   TEST_CASE("of_two_that_load_and_then_store_both_see_the_other_when_the_protocol_is_broken") {
     const auto first = barriers_or_none(X, Z);
     const auto second = barriers_or_none(Y, U);
@@ -351,6 +354,21 @@ TEST_SUITE("shapes") {
                     100, in_different_order, where.name);
       }
     }
+  }
+}
+
+// ---- Swaps ------------------------------------------------------------------------------------
+
+TEST_SUITE("shapes") {
+  // Allowed: to a swap other threads of its caller's process are third until it returns.
+  TEST_CASE("a_swap_that_another_node_has_seen_is_missed_by_a_thread_beside_its_caller") {
+    Lab lab({3, {0}}, std::string("link_reply_before_answer=delay:2000") + kUnfollowed, 1);
+    check_seen(
+        lab,
+        program({{1, {wait(1), cas(X, 0, 1)}},
+                 {1, {ld(X, 2), post(), wait(2), ld(X, 1)}},
+                 {2, {wait(1), await(X, 1, 0), post()}}}),
+        2000, [](const Outcome& o) { return o[0] == 1 && o[1] == 0; }, "home on node 0");
   }
 }
 

@@ -167,6 +167,17 @@ TEST_SUITE("fault-threads") {
     }
   }
 
+  TEST_CASE("threads_for_faults_are_refused_where_a_kernel_cannot_poison_a_page") {
+    Cluster cluster;
+    if (spawn_with_fault_threads(cluster, {{"CMI_KERNEL", "6.6"}}) == nullptr) return;
+    Process& older = cluster.spawn_bare("older", {{"CMI_FAULT", "thread"}, {"CMI_KERNEL", "6.5"}});
+    CHECK(ini(older).failed(CMI_ERR_NOTSUPP));
+    // Signals need none.
+    Process& signals =
+        cluster.spawn_bare("signals", {{"CMI_FAULT", "signal"}, {"CMI_KERNEL", "6.5"}});
+    CHECK(ini(signals).ok());
+  }
+
   TEST_CASE("read_into_cached_pages_of_an_import_is_noticed") {
     // Cached pages are write-protected: the system call's store must be tracked like any.
     Scene scene;

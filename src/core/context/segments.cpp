@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "core/base/cause.hpp"
+#include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
 #include "core/context/context.hpp"
 #include "core/emulate/emulate.hpp"
@@ -182,7 +183,9 @@ Status Context::seg_dt(int32_t seg, void* addr) {
     // What was stored through this view must not go with it: as long as the home answers it is
     // written back, and what is lost has been told when this returns.
     memory::LossMark ignored = engine_->importer().losses();
-    (void)engine_->importer().barrier(ignored, longest_wait());
+    if (!fault_point_fails("mutate_detach_publishes_nothing")) {
+      (void)engine_->importer().barrier(ignored, longest_wait());
+    }
     engine_->importer().detach(entry.imported, Deadline::in(call_timeout() + kSecond));
     entry.imported.reset();
     {
