@@ -11,6 +11,8 @@ namespace cmi::fabric {
 
 namespace {
 constexpr Nanos kAskAgain = 50 * kMilli;
+// Of those behind the oldest, each time.
+constexpr size_t kMostAskedAgain = 16, kMostBytesAskedAgain = size_t{64} << 10;
 // How long a hello is waited on before it is given up and sent anew: as long as the tries before it
 // took together, so that a slow network is given the time that it needs; but there are several
 // tries before who cannot be reached counts as dead.
@@ -245,20 +247,29 @@ int Link::advance() {
 }
 
 // A reply that was lost, or a home that takes its time: asks for the oldest again. The home does
-// each number once, and answers with a sign of life while it works on it. And for that one of those
-// behind it which was sent longest ago: their replies may be lost as well while the oldest waits.
+// each number once, and answers with a sign of life while it works on it. Replies to those behind
+// it may be lost as well while the oldest waits: some of these are asked for each time, in turn.
 void Link::ask_again_locked(Session& s, Nanos since) {
   if (pending_.empty()) return;
   Request& oldest = *pending_.front();
   const Nanos t = now();
   if (t - std::max({asked_again_, since, oldest.sent_at_}) <= kAskAgain) return;
   asked_again_ = t;
-  send_locked(s, oldest, t);
-  const auto unsent = first_unsent_locked();
-  if (unsent - pending_.begin() < 2) return;
-  Request& other = **std::min_element(pending_.begin() + 1, unsent,
-                                      [](auto& a, auto& b) { return a->sent_at_ < b->sent_at_; });
-  if (t - other.sent_at_ > kAskAgain) send_locked(s, other, t);
+  const auto ask = [&](Request& r) {
+    r.repeated_ = true;
+    send_locked(s, r, t);
+    return r.payload_.size();
+  };
+  ask(oldest);
+  const auto sent = behind_locked(sent_to_);
+  auto next = behind_locked(std::max(asked_to_, oldest.number_));
+  if (next >= sent) next = std::next(pending_.begin());
+  size_t looked_at = 0, bytes = 0;
+  for (; next < sent && looked_at < kMostAskedAgain && bytes < kMostBytesAskedAgain; ++next) {
+    ++looked_at;
+    asked_to_ = (*next)->number_;
+    if (t - (*next)->sent_at_ > kAskAgain) bytes += ask(**next);
+  }
 }
 
 void Link::send_locked(Session& s, Request& r, Nanos t) {
@@ -293,9 +304,10 @@ void Link::welcomed(Session& s, const Frame& f) {
   send_more_locked(s, t);
 }
 
-std::deque<std::shared_ptr<Request>>::iterator Link::first_unsent_locked() {
+// The first of those with a higher number.
+std::deque<std::shared_ptr<Request>>::iterator Link::behind_locked(uint64_t number) {
   return std::upper_bound(
-      pending_.begin(), pending_.end(), sent_to_,
+      pending_.begin(), pending_.end(), number,
       [](uint64_t n, const std::shared_ptr<Request>& r) { return n < r->number_; });
 }
 
@@ -303,8 +315,8 @@ std::deque<std::shared_ptr<Request>>::iterator Link::first_unsent_locked() {
 void Link::send_more_locked(Session& s, Nanos t) {
   if (pending_.empty()) return;
   // Mostly it is the last one's turn.
-  auto next =
-      pending_.back()->number_ == sent_to_ + 1 ? std::prev(pending_.end()) : first_unsent_locked();
+  auto next = pending_.back()->number_ == sent_to_ + 1 ? std::prev(pending_.end())
+                                                       : behind_locked(sent_to_);
   auto under_way = static_cast<size_t>(next - pending_.begin());
   for (; next != pending_.end() && under_way < kMostUnderWay; ++next, ++under_way) {
     sent_to_ = (*next)->number_;
@@ -334,7 +346,8 @@ void Link::replied(Session& s, const Frame& f) {
     Guard g(mu_);
     r = take_locked(f.number);
     if (r == nullptr) return;
-    took_.store(t - r->sent_at_, std::memory_order_relaxed);
+    // Of one that was asked for again nobody knows which of them it answers.
+    if (!r->repeated_) took_.store(t - r->sent_at_, std::memory_order_relaxed);
     if (!pending_.empty() && pending_.back()->number_ > sent_to_ && current_.get() == &s) {
       send_more_locked(s, t);
     }

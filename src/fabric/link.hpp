@@ -150,7 +150,10 @@ class Request {
   Op op_;  // done when the reply is here, so that waiting for it is waiting for an op
   uint64_t number_ = 0;
   uint16_t type_ = 0;
-  Nanos begun_at_ = 0, sent_at_ = 0;  // the latter last; guarded by Link::mu_
+  // When it was sent last, and whether that was to ask again; guarded by Link::mu_, as begun_at_
+  // is.
+  Nanos begun_at_ = 0, sent_at_ = 0;
+  bool repeated_ = false;
   // A copy that lives as long as this does. Most are a few words and lie in `little_`.
   Bytes keep(Bytes b) {
     if (b.empty()) return {};
@@ -249,7 +252,7 @@ class Link {
   Nanos patience_locked() const CMI_REQUIRES(mu_);
   void try_another_locked() CMI_REQUIRES(mu_);
   void no_door_locked() CMI_REQUIRES(mu_);
-  std::deque<std::shared_ptr<Request>>::iterator first_unsent_locked() CMI_REQUIRES(mu_);
+  std::deque<std::shared_ptr<Request>>::iterator behind_locked(uint64_t number) CMI_REQUIRES(mu_);
   void ask_again_locked(Session& s, Nanos since) CMI_REQUIRES(mu_);
   void send_locked(Session& s, Request& r, Nanos t) CMI_REQUIRES(mu_);
   void send_more_locked(Session& s, Nanos t) CMI_REQUIRES(mu_);
@@ -274,6 +277,7 @@ class Link {
   Nanos connecting_since_ CMI_GUARDED_BY(mu_) = 0;        // once it is up: since when it is
   Nanos owed_since_ CMI_GUARDED_BY(mu_) = 0;   // the first request after none was pending
   Nanos asked_again_ CMI_GUARDED_BY(mu_) = 0;  // when the oldest request was last repeated
+  uint64_t asked_to_ CMI_GUARDED_BY(mu_) = 0;  // the last of those behind it that was looked at
   uint32_t generation_ CMI_GUARDED_BY(mu_) = 0;
   uint64_t next_number_ CMI_GUARDED_BY(mu_) = 1;
   std::deque<std::shared_ptr<Request>> pending_ CMI_GUARDED_BY(mu_);  // by number

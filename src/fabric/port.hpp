@@ -29,8 +29,8 @@ class Port {
   // Copies. What cannot be sent within kLetterLife is dropped: the protocol's own deadlines notice.
   // So is what is for a peer that has been removed.
   // From a port with a limited backlog what is short goes without a letter, once one has reached
-  // the peer: nothing says when it has gone, nor that it was lost with a connection. So some at a
-  // time, with a letter behind them: when that has gone they have, as a peer's are taken in order.
+  // the peer: nothing says when it has gone, nor that it was lost with a connection. So at most
+  // kMostInjected before the next letter: once that has gone they have, as a peer's go in order.
   // Who misses one asks for it again, as the home for the answer to a notice. A request's end is
   // news: a failed one tells its link that the connection is broken. `last`: the peer is going to
   // be removed, which a letter puts off until it has gone.

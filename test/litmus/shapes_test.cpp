@@ -74,7 +74,8 @@ TEST_SUITE("shapes") {
     const Placement last_at_home{3, {2, 1}};
     {
       Lab sound(last_at_home, "publish_before_page=delay:1000");
-      check_never(sound, message_passing(wmb()), 100, message_before_its_data, "sound");
+      check_never(sound, message_passing(wmb()), 100, message_before_its_data, "sound",
+                  [](const Outcome& o) { return o[0] == 1; });
     }
     Lab broken(last_at_home, "mutate_answer_not_awaited=fail;publish_before_page=delay:1000");
     check_seen(broken, message_passing(wmb()), 4000, message_before_its_data, "not awaited");
@@ -236,12 +237,13 @@ TEST_SUITE("placements") {
     for (const auto& [where, broken] : load_buffering_placements()) {
       Lab lab(where, broken);
       for (size_t i = 0; i < first.size(); ++i) {
-        // Not seen in 8000 rounds, and not always in 4000; in the other placements it is.
+        // With a swap not seen in 8000 rounds, with cflush not always in 4000; in the other
+        // placements they are.
         const bool one_at_home =
             where.homes == std::vector{0, 2} || where.homes == std::vector{2, 1};
         if (where.homes == std::vector{2, 3} && first[i].step.act == Act::kCas) continue;
         if (one_at_home && first[i].step.act == Act::kCflush) continue;
-        check_seen(lab, load_buffering(first[i].step, second[i].step), 2000, both_new,
+        check_seen(lab, load_buffering(first[i].step, second[i].step), 1000, both_new,
                    where.name + ", " + first[i].name + ", " + broken);
       }
     }
