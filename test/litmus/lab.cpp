@@ -320,11 +320,11 @@ std::ostream& operator<<(std::ostream& out, const Histogram& histogram) {
   return out;
 }
 
-uint32_t share_of(uint32_t rounds) {
-  const bool again =
-      std::getenv("CMI_TEST_KERNEL") != nullptr || std::getenv("CMI_TEST_FAULT") != nullptr;
-  return again ? rounds / 4 : rounds;
+bool runs_again() {
+  return std::getenv("CMI_TEST_KERNEL") != nullptr || std::getenv("CMI_TEST_FAULT") != nullptr;
 }
+
+uint32_t share_of(uint32_t rounds) { return runs_again() ? rounds / 4 : rounds; }
 
 Lab::Lab(const Placement& where, const std::string& faults, int at) {
   const auto& homes = where.homes;

@@ -118,8 +118,9 @@ class Histogram {
   std::map<Outcome, uint64_t> counts_;
 };
 
-// How many rounds show that an outcome is never seen: a quarter of `rounds` where the tests run
-// once more in other circumstances (CMI_TEST_KERNEL, CMI_TEST_FAULT).
+// Whether the tests run once more, in other circumstances (CMI_TEST_KERNEL, CMI_TEST_FAULT).
+bool runs_again();
+// How many rounds show that an outcome is never seen: a quarter of `rounds` there.
 uint32_t share_of(uint32_t rounds);
 
 // ---- The laboratory -------------------------------------------------------------------------
