@@ -255,12 +255,7 @@ void Link::ask_again_locked(Session& s, Nanos since) {
   const Nanos t = now();
   if (t - std::max({asked_again_, since, oldest.sent_at_}) <= kAskAgain) return;
   asked_again_ = t;
-  const auto ask = [&](Request& r) {
-    r.repeated_ = true;
-    send_locked(s, r, t);
-    return r.payload_.size();
-  };
-  ask(oldest);
+  repeat_locked(s, oldest, t);
   const auto sent = behind_locked(sent_to_);
   auto next = behind_locked(std::max(asked_to_, oldest.number_));
   if (next >= sent) next = std::next(pending_.begin());
@@ -268,8 +263,15 @@ void Link::ask_again_locked(Session& s, Nanos since) {
   for (; next < sent && looked_at < kMostAskedAgain && bytes < kMostBytesAskedAgain; ++next) {
     ++looked_at;
     asked_to_ = (*next)->number_;
-    if (t - (*next)->sent_at_ > kAskAgain) bytes += ask(**next);
+    if (t - (*next)->sent_at_ <= kAskAgain) continue;
+    repeat_locked(s, **next, t);
+    bytes += (*next)->payload_.size();
   }
+}
+
+void Link::repeat_locked(Session& s, Request& r, Nanos t) {
+  r.repeated_ = true;
+  send_locked(s, r, t);
 }
 
 void Link::send_locked(Session& s, Request& r, Nanos t) {

@@ -254,6 +254,7 @@ class Link {
   void no_door_locked() CMI_REQUIRES(mu_);
   std::deque<std::shared_ptr<Request>>::iterator behind_locked(uint64_t number) CMI_REQUIRES(mu_);
   void ask_again_locked(Session& s, Nanos since) CMI_REQUIRES(mu_);
+  void repeat_locked(Session& s, Request& r, Nanos t) CMI_REQUIRES(mu_);
   void send_locked(Session& s, Request& r, Nanos t) CMI_REQUIRES(mu_);
   void send_more_locked(Session& s, Nanos t) CMI_REQUIRES(mu_);
   std::shared_ptr<Request> take_locked(uint64_t number) CMI_REQUIRES(mu_);
