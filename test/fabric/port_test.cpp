@@ -11,12 +11,37 @@ using fabric::FakeNet;
 
 // A port and whom it sends to.
 struct Line {
-  explicit Line(const fabric::FakeModes& modes = {}) : net(FakeNet::make(modes)) {}
+  explicit Line(const fabric::FakeModes& modes = {}) : net(FakeNet::make(modes)) {
+    REQUIRE(there);
+    REQUIRE(port);
+    add();
+  }
+  void add() {
+    const auto added = (*port)->add((*there)->address());
+    REQUIRE(added);
+    peer = *added;
+  }
+  void send(const fabric::Frame& frame, bool last = false) { (*port)->send(peer, frame, last); }
+  void reset() { net->reset((*port)->endpoint().address(), (*there)->address()); }
+  void turn() {
+    (*port)->pump();
+    (*port)->endpoint().poll();
+    (*there)->poll();
+  }
+  // So many have arrived, of all.
+  bool arrive(size_t n) {
+    return comes_true([&] {
+      turn();
+      return inbox.count() == n;
+    });
+  }
+
   std::shared_ptr<FakeNet> net;
   std::unique_ptr<fabric::Fabric> fabric = net->open();
   Inbox inbox, ignored;
   Result<std::unique_ptr<fabric::Endpoint>> there = fabric->open_endpoint(inbox, nullptr);
   Result<std::unique_ptr<fabric::Port>> port = fabric::Port::open(*fabric, ignored);
+  fabric::Peer peer{};
 };
 
 // Of a connection that breaks: a letter hears of it and is sent again, what was injected is gone.
@@ -24,36 +49,20 @@ TEST_CASE("what_is_short_goes_without_a_letter_once_its_peer_was_reached_but_for
   for (const bool requests : {false, true}) {
     CAPTURE(requests);
     Line line;
-    auto& net = line.net;
-    auto& inbox = line.inbox;
-    auto& there = line.there;
-    auto& port = line.port;
-    REQUIRE(there);
-    REQUIRE(port);
-    if (!requests) (*port)->limit_backlog();
-    const auto peer = (*port)->add((*there)->address());
-    REQUIRE(peer);
-    const auto arrive = [&](size_t n) {
-      return comes_true([&] {
-        (*port)->pump();
-        (*port)->endpoint().poll();
-        (*there)->poll();
-        return inbox.count() == n;
-      });
-    };
+    if (!requests) (*line.port)->limit_backlog();
     const auto send_and_break = [&](size_t payload) {
       const std::vector<std::byte> bytes(payload);
-      (*port)->send(*peer, {fabric::FrameKind::kReply, 0, 0, 1, 0, bytes});
-      net->reset((*port)->endpoint().address(), (*there)->address());
+      line.send({fabric::FrameKind::kReply, 0, 0, 1, 0, bytes});
+      line.reset();
     };
     send_and_break(8);  // the first, short as it is
-    REQUIRE(arrive(1));
+    REQUIRE(line.arrive(1));
     send_and_break(500);
-    REQUIRE(arrive(2));
+    REQUIRE(line.arrive(2));
     send_and_break(8);
     send_and_break(500);  // behind it, and sees that nothing is left before it
-    CHECK(arrive(requests ? 4 : 3));
-    CHECK((inbox.at(2).size() > 500) == !requests);
+    CHECK(line.arrive(requests ? 4 : 3));
+    CHECK((line.inbox.at(2).size() > 500) == !requests);
   }
 }
 
@@ -64,51 +73,34 @@ TEST_CASE("what_is_injected_to_who_does_not_read_is_bounded") {
   fabric::FakeModes endless;
   endless.queue = SIZE_MAX;
   Line line(endless);
-  auto& inbox = line.inbox;
-  auto& there = line.there;
-  auto& port = line.port;
-  REQUIRE(there);
-  REQUIRE(port);
-  (*port)->limit_backlog();
-  const auto peer = (*port)->add((*there)->address());
-  REQUIRE(peer);
-  const auto send = [&] { (*port)->send(*peer, {fabric::FrameKind::kReply, 0, 0, 1, 0, {}}); };
-  const auto arrive = [&](size_t n) {
-    return comes_true([&] {
-      (*port)->pump();
-      (*port)->endpoint().poll();
-      (*there)->poll();
-      return inbox.count() == n;
-    });
-  };
+  (*line.port)->limit_backlog();
+  const auto send = [&] { line.send({fabric::FrameKind::kReply, 0, 0, 1, 0, {}}); };
   send();
-  REQUIRE(arrive(1));
-  (*port)->endpoint().poll();
+  REQUIRE(line.arrive(1));
+  (*line.port)->endpoint().poll();
   for (size_t i = 0; i < kSent; ++i) send();
-  line.net->reset((*port)->endpoint().address(), (*there)->address());
-  REQUIRE(arrive(1 + kSent - kInjected));
+  line.reset();
+  REQUIRE(line.arrive(1 + kSent - kInjected));
   // He reads: it goes on as before, for longer than a bound that is never lifted would let it.
   for (size_t i = 0; i < kSent; ++i) {
     send();
-    REQUIRE(arrive(2 + kSent - kInjected + i));
+    REQUIRE(line.arrive(2 + kSent - kInjected + i));
   }
   // And some of what goes then is injected: not all of it comes when the connection breaks, though
   // a letter behind it does.
   for (size_t i = 0; i < kInjected; ++i) send();
-  line.net->reset((*port)->endpoint().address(), (*there)->address());
+  line.reset();
   // The letters among them wait now, and what is behind waits for them.
-  while ((*port)->endpoint().poll() > 0) {
+  while ((*line.port)->endpoint().poll() > 0) {
   }
-  (*port)->send(*peer, {fabric::FrameKind::kWelcome, 0, 0, 1, 0, {}}, true);
+  line.send({fabric::FrameKind::kWelcome, 0, 0, 1, 0, {}}, true);
   REQUIRE(comes_true([&] {
-    (*port)->pump();
-    (*port)->endpoint().poll();
-    (*there)->poll();
+    line.turn();
     fabric::Frame last;
-    return fabric::decode_frame(inbox.at(inbox.count() - 1), &last) &&
+    return fabric::decode_frame(line.inbox.at(line.inbox.count() - 1), &last) &&
            last.kind == fabric::FrameKind::kWelcome;
   }));
-  CHECK(inbox.count() < 2 + 2 * kSent);
+  CHECK(line.inbox.count() < 2 + 2 * kSent);
 }
 
 // A peer that is removed is let go of when all letters to it have gone; of what was injected nobody
@@ -117,39 +109,21 @@ TEST_CASE("what_is_sent_last_to_a_peer_is_not_lost_when_it_is_removed") {
   for (const bool last : {false, true}) {
     CAPTURE(last);
     Line line;
-    auto& inbox = line.inbox;
-    auto& there = line.there;
-    auto& port = line.port;
-    REQUIRE(there);
-    REQUIRE(port);
-    (*port)->limit_backlog();
-    const auto peer = (*port)->add((*there)->address());
-    REQUIRE(peer);
+    (*line.port)->limit_backlog();
     const auto send = [&](uint64_t number, bool is_last) {
-      (*port)->send(*peer, {fabric::FrameKind::kNotice, 0, 0, number, 0, {}}, is_last);
-    };
-    const auto turn = [&] {
-      (*port)->endpoint().poll();
-      (*there)->poll();
+      line.send({fabric::FrameKind::kNotice, 0, 0, number, 0, {}}, is_last);
     };
     send(1, false);
-    REQUIRE(comes_true([&] {
-      turn();
-      return inbox.count() == 1;
-    }));
-    turn();  // the letter is back
+    REQUIRE(line.arrive(1));
+    line.turn();  // the letter is back
     send(2, last);
-    (*port)->remove(*peer);
+    (*line.port)->remove(line.peer);
     // Behind whatever is still on its way.
-    const auto again = (*port)->add((*there)->address());
-    REQUIRE(again);
-    (*port)->send(*again, {fabric::FrameKind::kNotice, 0, 0, 3, 0, {}}, true);
-    CHECK(comes_true([&] {
-      turn();
-      return inbox.count() == (last ? 3 : 2);
-    }));
-    turn();
-    CHECK(inbox.count() == (last ? 3 : 2));
+    line.add();
+    send(3, true);
+    CHECK(line.arrive(last ? 3 : 2));
+    line.turn();
+    CHECK(line.inbox.count() == (last ? 3 : 2));
   }
 }
 
