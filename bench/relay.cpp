@@ -14,7 +14,7 @@ constexpr double kWithin = 20 * kSecond;  // first contact included
 
 struct Message {
   uint64_t number;
-  uint32_t holders;  // 0: the answer of one
+  uint32_t holders;  // 0: from one
   Told what;
   std::byte rest[kPingSize - 16];
 };
@@ -34,16 +34,10 @@ void RelayHome::step() {
     sched_yield();
     return;
   }
-  if (m.holders > 0) {
-    must(m.holders <= kOthers, "a relay to more holders than there are");
-    number_ = m.number;
-    waiting_ = m.holders;
-    for (uint32_t i = 0; i < m.holders; ++i) {
-      if (!holders_[i]) holders_[i] = endpoint_.add_peer(control_.relay_address[i]);
-      send(endpoint_, *holders_[i], m);
-    }
-  } else if (m.number == number_ && --waiting_ == 0) {
-    send(endpoint_, publisher_, m);
+  must(m.holders <= kOthers, "a relay to more holders than there are");
+  for (uint32_t i = 0; i < m.holders; ++i) {
+    if (!holders_[i]) holders_[i] = endpoint_.add_peer(control_.relay_address[i]);
+    send(endpoint_, *holders_[i], m);
   }
 }
 
@@ -52,7 +46,7 @@ RelayHolder::RelayHolder(Control& control, int role, const std::string& provider
   RawTarget self;
   endpoint_.describe(&self);
   control.relay_address[role - kOther1] = self.address;
-  home_ = endpoint_.add_peer(control.polling.address);
+  publisher_ = endpoint_.add_peer(control.peer_address);
   endpoint_.set_yields(true);
 }
 
@@ -93,7 +87,7 @@ void RelayHolder::serve(bool spinning) {
     }
     be_told(m.what, m.number);
     m.holders = 0;
-    send(endpoint_, home_, m);
+    send(endpoint_, publisher_, m);
   }
 }
 
@@ -137,11 +131,13 @@ void Relay::once(Told what, const std::function<void()>& meanwhile) {
   send(raw_.endpoint, raw_.polling_peer, m);
   if (meanwhile) meanwhile();
   const double give_up = now() + kWithin;
-  for (unsigned idle = 0; !receive(raw_.endpoint, &m);) {
-    sched_yield();
-    if (++idle % 4096 == 0) must(now() < give_up, "a relayed message is not answered");
+  for (int missing = holders_; missing > 0; --missing) {
+    for (unsigned idle = 0; !receive(raw_.endpoint, &m);) {
+      sched_yield();
+      if (++idle % 4096 == 0) must(now() < give_up, "a relayed message is not answered");
+    }
+    must(m.number == number_, "the answer to another relayed message arrived");
   }
-  must(m.number == number_, "the answer to another relayed message arrived");
 }
 
 void Relay::await_seen() const {

@@ -1,5 +1,5 @@
 // What telling those who hold a page takes at least: raw messages from the publisher to the home,
-// from there to all holders at once, from them back to the home, and from there to the publisher.
+// from there to all holders at once, and from them to the publisher.
 // The same processes on the same CPUs as the library's publication, in each one thread, which polls
 // and yields when nothing has come: on fewer CPUs than processes they could not go on otherwise.
 #pragma once
@@ -23,17 +23,13 @@ enum class Told : uint32_t {
 // The home's side; in its raw thread.
 class RelayHome {
  public:
-  RelayHome(Control& control, RawEndpoint& endpoint, const fi_addr_t& publisher)
-      : control_(control), endpoint_(endpoint), publisher_(publisher) {}
+  RelayHome(Control& control, RawEndpoint& endpoint) : control_(control), endpoint_(endpoint) {}
   void step();
 
  private:
   Control& control_;
   RawEndpoint& endpoint_;
-  const fi_addr_t& publisher_;
   std::optional<fi_addr_t> holders_[kOthers];
-  uint64_t number_ = 0;
-  uint32_t waiting_ = 0;  // answers that are missing
 };
 
 // A holder's side; in the thread that takes commands.
@@ -49,7 +45,7 @@ class RelayHolder {
 
   Control& control_;
   RawEndpoint endpoint_;
-  fi_addr_t home_;
+  fi_addr_t publisher_;
   alignas(64) std::atomic<uint64_t> word_{0};
   alignas(64) std::atomic<bool> stop_spinning_{false};
 };

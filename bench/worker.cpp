@@ -118,7 +118,7 @@ class RawThread {
   RawEndpoint polled_, slept_on_;
   fi_addr_t polled_peer_ = FI_ADDR_UNSPEC, slept_on_peer_ = FI_ADDR_UNSPEC,
             fetching_peer_ = FI_ADDR_UNSPEC;
-  RelayHome relay_{control_, polled_, polled_peer_};
+  RelayHome relay_{control_, polled_};
   std::thread thread_;
 };
 

@@ -3,7 +3,9 @@
 
    `x` is a thread that stores up to three times; `timer` writes the page back, one write-back at a time. A store
    may change nothing: then the mark goes by a message that nobody waits for. Messages arrive in any order, once.
-   X dies at any time: what it had stored and nobody had published by then must be marked. At rest nothing is. */
+   The importer may have its answer in receipts, of which the home hears with the next write-back, or by itself.
+   X dies at any time: what it had stored and nobody had published by then must be marked, and what had been
+   published must not be, once the home has found it dead. At rest nothing is. */
 
 /* Mutations */
 #define SET_NOT_AWAITED 1
@@ -12,6 +14,7 @@
 #define EPOCH_REUSED 4
 #define KEPT_BY_WRITE_BACK 5
 #define NOT_UNMARKED 6
+#define MARKS_OF_RECEIVED_LOST 7
 
 #define STORES 3
 
@@ -23,13 +26,13 @@ c_code {
 #define contains(set, bit) (((set) >> (bit)) & 1)
 
 /* the importer's page */
-bool dirty; bool changed; bool held; byte epoch;
+bool dirty; bool changed; bool held; bool asks; byte epoch;
 bool in_flight; byte carried; /* a write-back, and the epoch that it clears */
 /* on the wire, sets of epochs */
 byte set; byte granted; byte unmark;
 bool publish; bool answer;
-/* the home */
-byte mark; bool applied; bool dead;
+/* the home; `owed`: the epoch that it clears when it hears that the others have dropped the page */
+byte mark; bool applied; byte owed; bool received; bool dead;
 
 active proctype x() {
   byte stores;
@@ -43,13 +46,13 @@ active proctype x() {
           :: MUTANT(EPOCH_REUSED) -> epoch = 1
           :: else -> epoch++
           fi;
-          set = set | (1 << epoch); granted = granted & ~(1 << epoch)
+          asks = true; set = set | (1 << epoch); granted = granted & ~(1 << epoch)
         };
         if
         :: !MUTANT(SET_NOT_AWAITED) -> contains(granted, epoch)
         :: else
         fi;
-        held = true
+        atomic { held = true; asks = false }
      :: held
      fi;
      atomic {
@@ -103,6 +106,13 @@ inline on_unmark(e) {
   atomic { contains(unmark, e) -> unmark = unmark & ~(1 << e); drop_mark(e) }
 }
 
+inline on_settled() {
+  if
+  :: received -> received = false; drop_mark(owed); owed = 0
+  :: else
+  fi
+}
+
 active proctype home() {
   {
 end:
@@ -110,19 +120,32 @@ end:
     :: on_mark(1) :: on_mark(2) :: on_mark(3)
     :: on_unmark(1) :: on_unmark(2) :: on_unmark(3)
     :: atomic { publish ->
-         publish = false; applied = true;
+         publish = false;
+         on_settled(); /* it comes along */
+         applied = true; owed = carried;
          if
          :: MUTANT(CLEARED_BEFORE_PUBLISHED) -> drop_mark(carried)
          :: else
          fi }
-    :: atomic { applied -> applied = false; drop_mark(carried); answer = true } /* the others have dropped it */
+    /* The others have dropped it, and say so here, or to the importer. */
+    :: atomic { applied -> applied = false; drop_mark(owed); owed = 0; answer = true }
+    :: atomic { applied -> applied = false; received = true; answer = true }
+    :: atomic { received -> on_settled() }
     od
   } unless { dead }
 }
 
 active proctype death() {
   if
-  :: atomic { dead = true; assert(!((dirty && changed) || (in_flight && !answer)) || mark != 0) }
+  :: atomic {
+       dead = true;
+       if /* lose_marks() */
+       :: !MUTANT(MARKS_OF_RECEIVED_LOST) -> on_settled()
+       :: else
+       fi;
+       assert(!((dirty && changed) || (in_flight && !answer)) || mark != 0);
+       assert(mark == 0 || dirty || held || asks || (in_flight && !answer) || unmark != 0)
+     }
   :: skip
   fi
 }

@@ -403,6 +403,7 @@ inline publish(what, news, except, from, f) {
   fi
 }
 
+/* The home answers, or the last receipt does: either way without a lock that anybody else holds. */
 inline settle(f) {
   if
   :: publication[f].waiting == 0 ->

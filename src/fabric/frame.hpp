@@ -2,6 +2,7 @@
 // Pure; any thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "core/base/codec.hpp"
@@ -11,26 +12,45 @@ namespace cmi::fabric {
 enum class FrameKind : uint8_t {
   kHello = 1,    // initiator -> door: who I am, where I listen
   kWelcome = 2,  // serving endpoint -> initiator: your session
-  kRequest = 3,  // initiator -> serving endpoint; answered by exactly one reply
+  kRequest = 3,  // initiator -> serving endpoint; answered by one reply, or by receipts
   kReply = 4,
-  kNotice = 5,  // door -> door, home to importer; answered by exactly one ack
+  kNotice = 5,  // door -> door, home to importer; answered by an ack, or by a receipt
   kAck = 6,
+  kReceipt = 7,  // door -> initiator: a notice of what its request did has been followed
+  kSettled = 8,  // initiator -> serving endpoint: `settled` alone
 };
 
 struct Frame {
   FrameKind kind{};
-  uint16_t type = 0;     // of the request or notice; meaningless to the fabric
-  uint64_t secret = 0;   // proves that the sender was told it by the receiver
-  uint64_t number = 0;   // of the request or notice, counted by its sender from 1
-  uint64_t settled = 0;  // the sender has the answers of all its numbers below this one
+  uint16_t type = 0;    // of the request or notice; meaningless to the fabric. Of a reply: Shared
+  uint64_t secret = 0;  // proves that the sender was told it by the receiver
+  uint64_t number = 0;  // of the request or notice, counted by its sender from 1
+  // The sender has the answers of all its numbers below this one. Of a notice: the number of the
+  // request whose sender is to have a receipt; 0: nobody is.
+  uint64_t settled = 0;
   Bytes payload;
   Bytes more = {};  // of a frame to be sent: goes behind the payload, as part of it
 };
+
+// Whether a home has shared out the secret of the request that it answers.
+enum class Shared : uint16_t { kNo = 0, kYes = 1 };
+
+// The answer that stands for all receipts of a request; never on the wire.
+inline constexpr std::array<std::byte, 1> kReceived{};
+inline bool is_receipts(Bytes answer) { return answer.data() == kReceived.data(); }
+
+// Of several notices, one to each of so many: who is told what by all of them.
+inline constexpr size_t kMostReceipts = 16;
+// Numbers that a frame kSettled names beside `settled`.
+inline constexpr size_t kMostSettled = 1024;
 
 inline constexpr uint32_t kFrameMagic = 0x31494d43;  // "CMI1"
 inline constexpr size_t kFrameHeader = 36;
 inline constexpr size_t kNoticeHeader =
     24;  // sender and its secret, in front of a notice's payload
+// Behind those, where somebody is to have a receipt: the share of his secret, and his address.
+inline constexpr size_t kMaxReceiptAddress = 48;
+inline constexpr size_t kReceiptHeader = sizeof(uint64_t) + sizeof(uint16_t) + kMaxReceiptAddress;
 
 // By way of an array whose length the compiler knows, so that nothing is checked value by value.
 inline void encode_frame_header(const Frame& f, Writer& out) {
@@ -61,7 +81,7 @@ inline bool decode_frame(Bytes message, Frame* f) {
   Reader in(message.first(kFrameHeader));
   if (in.get<uint32_t>() != kFrameMagic) return false;
   auto kind = in.get<uint8_t>();
-  if (kind < 1 || kind > 6 || in.get<uint8_t>() != 0) return false;
+  if (kind < 1 || kind > 8 || in.get<uint8_t>() != 0) return false;
   f->kind = static_cast<FrameKind>(kind);
   f->type = in.get<uint16_t>();
   f->secret = in.get<uint64_t>();

@@ -23,6 +23,10 @@ constexpr int kTriesInALife = 4;
 constexpr Nanos kRound = 2 * kSecond, kLeastRouteWait = 50 * kMilli,
                 kLongestRouteWait = 500 * kMilli;
 constexpr size_t kMostRounds = 8;
+// Receipts come as fast as an answer or not at all. What the home then says comes when it has asked
+// again, and for how long none are asked for.
+constexpr Nanos kReceiptsLate = 10 * kMilli, kWithoutReceipts = kSecond,
+                kLongestWithoutReceipts = 64 * kSecond;
 }  // namespace
 
 Link::Link(std::vector<Route> routes, Identity self, ContextId home, Nanos dead_after,
@@ -276,8 +280,18 @@ void Link::repeat_locked(Session& s, Request& r, Nanos t) {
 
 void Link::send_locked(Session& s, Request& r, Nanos t) {
   r.sent_at_ = t;
-  const uint64_t settled = pending_.empty() ? next_number_ : pending_.front()->number_;
-  s.port_->send(s.home_, {FrameKind::kRequest, r.type_, s.secret_, r.number_, settled, r.payload_});
+  const uint64_t settled = settled_locked();
+  if (!received_.empty()) {
+    std::erase_if(received_, [&](uint64_t number) { return number < settled; });
+  }
+  std::array<std::byte, sizeof r.secret_> secret;
+  std::memcpy(secret.data(), &r.secret_, sizeof r.secret_);
+  s.port_->send(s.home_, {FrameKind::kRequest, r.type_, s.secret_, r.number_, settled, r.payload_,
+                          r.receipts_ ? Bytes(secret) : Bytes()});
+}
+
+uint64_t Link::settled_locked() const {
+  return std::min(pending_.empty() ? next_number_ : pending_.front()->number_, unsettled_);
 }
 
 void Link::welcomed(Session& s, const Frame& f) {
@@ -303,6 +317,11 @@ void Link::welcomed(Session& s, const Frame& f) {
   trace(kFacMem, kInfo, "link: home {:016x} is reached over {} at {}", home_.hi,
         s.route_.fabric->traits().provider, door_text(s.route_.home_door));
   sent_to_ = 0;
+  // The endpoint that receipts would come to has gone, and some with it.
+  for (auto& r : pending_) r->secret_ = r->missing_ = 0;
+  received_.clear();  // the home asks those whom it has told
+  unsettled_ = UINT64_MAX;
+  receipts_from_ = without_ = 0;
   send_more_locked(s, t);
 }
 
@@ -326,12 +345,17 @@ void Link::send_more_locked(Session& s, Nanos t) {
   }
 }
 
-// Null: answered on an earlier session, or forgotten.
-std::shared_ptr<Request> Link::take_locked(uint64_t number) {
+std::deque<std::shared_ptr<Request>>::iterator Link::find_locked(uint64_t number) {
   const auto it = std::lower_bound(
       pending_.begin(), pending_.end(), number,
       [](const std::shared_ptr<Request>& r, uint64_t n) { return r->number_ < n; });
-  if (it == pending_.end() || (*it)->number_ != number) return nullptr;
+  return it != pending_.end() && (*it)->number_ == number ? it : pending_.end();
+}
+
+// Null: answered on an earlier session, or forgotten.
+std::shared_ptr<Request> Link::take_locked(uint64_t number) {
+  const auto it = find_locked(number);
+  if (it == pending_.end()) return nullptr;
   auto r = std::move(*it);
   pending_.erase(it);
   pending_count_.store(pending_.size(), std::memory_order_relaxed);
@@ -350,21 +374,70 @@ void Link::replied(Session& s, const Frame& f) {
     if (r == nullptr) return;
     // Of one that was asked for again nobody knows which of them it answers.
     if (!r->repeated_) took_.store(t - r->sent_at_, std::memory_order_relaxed);
+    if (r->secret_ != 0 && f.type == static_cast<uint16_t>(Shared::kYes) &&
+        t - r->begun_at_ > kReceiptsLate && r->begun_at_ >= receipts_from_) {
+      without_ = std::clamp(2 * without_, kWithoutReceipts, kLongestWithoutReceipts);
+      receipts_from_ = t + without_;
+    }
     if (!pending_.empty() && pending_.back()->number_ > sent_to_ && current_.get() == &s) {
       send_more_locked(s, t);
     }
   }
-  fault_point("link_reply_before_answer");
-  if (r->on_answer_) {
-    r->on_answer_(f.payload);
-  } else {
-    r->reply_ = r->keep(f.payload);
-  }
-  if (r->late_) r->late_();
-  r->op_.complete(Cause::kOk);
+  answer(*r, f.payload);
 }
 
-std::shared_ptr<Request> Link::start(uint16_t type, Bytes payload, Request::Callback on_answer) {
+void Link::answer(Request& r, Bytes reply) {
+  fault_point("link_reply_before_answer");
+  if (r.on_answer_) {
+    r.on_answer_(reply);
+  } else {
+    r.reply_ = r.keep(reply);
+  }
+  if (r.late_) r.late_();
+  r.op_.complete(Cause::kOk);
+}
+
+// A share that is none keeps the others from being all: the home's answer is waited for then. One
+// that comes twice counts once: letters may.
+void Link::received(Session& s, const Frame& f) {
+  std::shared_ptr<Request> r;
+  {
+    Guard g(mu_);
+    if (current_.get() != &s) return;
+    const auto it = find_locked(f.number);
+    if (it == pending_.end() || (*it)->secret_ == 0 || !(*it)->take_share(f.secret)) return;
+    if ((*it)->missing_ != 0 && !fault_point_fails("mutate_one_receipt_suffices")) return;
+    r = take_locked(f.number);
+    received_.push_back(f.number);
+    without_ = 0;
+    // The home has told them, so it is there.
+    const Nanos t = now();
+    s.heard_.store(t, std::memory_order_relaxed);
+    heard_.store(t, std::memory_order_relaxed);
+    if (!r->repeated_) took_.store(t - r->sent_at_, std::memory_order_relaxed);
+    if (!pending_.empty() && pending_.back()->number_ > sent_to_) send_more_locked(s, t);
+  }
+  fault_point("link_received_before_answer");
+  answer(*r, kReceived);
+}
+
+bool Link::say_settled() {
+  Guard g(mu_);
+  if (received_.empty() || current_ == nullptr || !current_->up_.load(std::memory_order_acquire)) {
+    return false;
+  }
+  const uint64_t settled = settled_locked();
+  std::erase_if(received_, [&](uint64_t number) { return number < settled; });
+  const size_t n = std::min(received_.size(), kMostSettled);
+  Session& s = *current_;
+  s.port_->send(s.home_, {FrameKind::kSettled, 0, s.secret_, 0, settled,
+                          std::as_bytes(std::span(received_).first(n))});
+  received_.erase(received_.begin(), received_.begin() + static_cast<ptrdiff_t>(n));
+  return true;
+}
+
+std::shared_ptr<Request> Link::start(uint16_t type, Bytes payload, Request::Callback on_answer,
+                                     Receipts receipts) {
   auto r = std::make_shared_for_overwrite<Request>();  // its room need not be cleared
   r->type_ = type;
   r->payload_ = r->keep(payload);
@@ -373,6 +446,10 @@ std::shared_ptr<Request> Link::start(uint16_t type, Bytes payload, Request::Call
   const Nanos t = r->begun_at_ = now();
   Guard g(mu_);
   r->number_ = next_number_++;
+  r->receipts_ = receipts == Receipts::kTaken;
+  if (r->receipts_ && t >= receipts_from_ && !fault_point_fails("receipts_not_asked_for")) {
+    r->secret_ = r->missing_ = secrets_.next();
+  }
   pending_.push_back(r);
   pending_count_.store(pending_.size(), std::memory_order_relaxed);
   // A session that has been idle owes nothing yet: its silence counts from now.
@@ -420,6 +497,7 @@ void Link::give_up(Nanos asked_before) {
     Guard g(mu_);
     std::erase_if(pending_, [&](auto& p) {
       if (p->begun_at_ > asked_before) return false;
+      if (p->secret_ != 0) unsettled_ = std::min(unsettled_, p->number_);
       given_up.push_back(p);
       return true;
     });

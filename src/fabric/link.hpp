@@ -18,6 +18,7 @@
 // calls it from its loop, waiting threads from theirs. mu_ is never held across a poll.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <deque>
@@ -25,6 +26,7 @@
 #include <list>
 #include <memory>
 #include <memory_resource>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -151,9 +153,24 @@ class Request {
   uint64_t number_ = 0;
   uint16_t type_ = 0;
   // When it was sent last, and whether that was to ask again; guarded by Link::mu_, as begun_at_
-  // is.
+  // is, and what is known of receipts.
   Nanos begun_at_ = 0, sent_at_ = 0;
   bool repeated_ = false;
+  bool receipts_ = false;  // its payload ends with the secret, or 0
+  uint64_t secret_ = 0;    // 0: none is told, or the session has gone that it was told on
+  uint64_t missing_ = 0;   // of that, the shares that have not been received
+  size_t received_ = 0;    // how many have, and which
+  std::array<uint64_t, kMostReceipts> shares_;
+  // False: it has come before, or there cannot be so many.
+  bool take_share(uint64_t share) {
+    const auto seen = std::span(shares_).first(received_);
+    if (received_ == shares_.size() || std::find(seen.begin(), seen.end(), share) != seen.end()) {
+      return false;
+    }
+    shares_[received_++] = share;
+    missing_ ^= share;
+    return true;
+  }
   // A copy that lives as long as this does. Most are a few words and lie in `little_`.
   Bytes keep(Bytes b) {
     if (b.empty()) return {};
@@ -197,8 +214,13 @@ class Link {
   // The session is of no use any more. Its users see broken() and let go.
   void retire(const std::shared_ptr<Session>& session);
 
-  // Queues a request; it is sent now or as soon as there is a session.
-  std::shared_ptr<Request> start(uint16_t type, Bytes payload, Request::Callback on_answer = {});
+  // Queues a request; it is sent now or as soon as there is a session. Receipts::kTaken: behind the
+  // payload goes a secret, u64, or 0. Where the home shares it out among those whom it tells, and
+  // the shares come back from them (Receipt), that is the answer: kReceived, and the home's own is
+  // not waited for.
+  enum class Receipts : uint8_t { kNone, kTaken };
+  std::shared_ptr<Request> start(uint16_t type, Bytes payload, Request::Callback on_answer = {},
+                                 Receipts receipts = Receipts::kNone);
   // kOk: answered. kTimeout: not by the deadline; it stays queued unless forgotten. kPeerLost: the
   // link was condemned.
   Cause await(const std::shared_ptr<Request>& request, Deadline deadline);
@@ -217,6 +239,10 @@ class Link {
   bool condemn();
   bool condemned() const { return condemned_.load(std::memory_order_acquire); }
 
+  // Tells the home what has ended with receipts, which the next request would, unless something
+  // before it has no answer. From time to time: a home that does not hear of it asks those whom it
+  // has told. False: there is nothing to tell.
+  bool say_settled();
   // Non-blocking progress: connects if something is queued, polls, pumps, notices stalls.
   // Returns how many events there were.
   int advance();
@@ -260,6 +286,10 @@ class Link {
   std::shared_ptr<Request> take_locked(uint64_t number) CMI_REQUIRES(mu_);
   void welcomed(Session& s, const Frame& f);
   void replied(Session& s, const Frame& f);
+  void received(Session& s, const Frame& f);
+  static void answer(Request& r, Bytes reply);
+  std::deque<std::shared_ptr<Request>>::iterator find_locked(uint64_t number) CMI_REQUIRES(mu_);
+  uint64_t settled_locked() const CMI_REQUIRES(mu_);
   static void lost(Request& r, Cause cause);
   bool stalled(Session& s, Nanos since) const;
 
@@ -283,6 +313,14 @@ class Link {
   uint64_t next_number_ CMI_GUARDED_BY(mu_) = 1;
   std::deque<std::shared_ptr<Request>> pending_ CMI_GUARDED_BY(mu_);  // by number
   uint64_t sent_to_ CMI_GUARDED_BY(mu_) = 0;  // of those, on this session; the rest has to wait
+  Secrets secrets_ CMI_GUARDED_BY(mu_);
+  std::vector<uint64_t> received_ CMI_GUARDED_BY(mu_);  // with these; the home has not been told
+  // The first that was given up with its receipts missing: to call it settled would say that it had
+  // them, until the next session.
+  uint64_t unsettled_ CMI_GUARDED_BY(mu_) = UINT64_MAX;
+  // A request was answered by the home because receipts did not come: none are asked for until
+  // then, the longer the more often in a row that was so. What had been asked by then counts once.
+  Nanos receipts_from_ CMI_GUARDED_BY(mu_) = 0, without_ CMI_GUARDED_BY(mu_) = 0;
   std::atomic<size_t> pending_count_{0}, detached_count_{0};  // the latter of all its sessions
   std::atomic<Nanos> heard_{0}, unreachable_since_{0}, took_{0};
   std::atomic<bool> condemned_{false}, local_fault_{false}, without_door_{false};

@@ -85,7 +85,7 @@ void Port::put_letter(Letter* letter) {
 }
 
 void Port::queue(Letter* letter) {
-  letter->expires = now() + kLetterLife;
+  letter->expires = now() + letter->life;
   waiting_.push_back(letter);
   ++known_[letter->peer].waiting;
   waiting_count_.store(static_cast<int>(waiting_.size()), std::memory_order_relaxed);
@@ -115,31 +115,34 @@ Post Port::try_post(Letter& letter) {
   return endpoint_->send(letter.op, letter.peer, letter.bytes.data(), letter.size);
 }
 
-void Port::send(Peer peer, const Frame& frame, bool last) {
+bool Port::send(Peer peer, const Frame& frame, bool last) {
   Letter* letter;
-  bool must_wait;
+  bool must_wait, reached;
   {
     Guard g(mu_);
     auto known = known_.find(peer);
-    if (known == known_.end() || known->second.uses == 0) return;
+    if (known == known_.end() || known->second.uses == 0) return false;
     Known& k = known->second;
+    reached = k.reached && k.waiting == 0;
     const size_t size = frame_size(frame);
-    if (backlog_limited_ && !last && k.reached && k.waiting == 0 && size <= kShort &&
+    if (backlog_limited_ && !last && reached && size <= kShort &&
         k.injected - k.gone < kMostInjected) {
       std::byte little[kShort];
       Writer out(little);
       encode_frame(frame, out);
       if (endpoint_->inject(peer, little, size)) {
         ++k.injected;
-        return;
+        return true;
       }
     }
-    if (backlog_limited_ && (k.letters >= kMostLetters || k.bytes + size > kMostBytes)) return;
+    if (backlog_limited_ && (k.letters >= kMostLetters || k.bytes + size > kMostBytes))
+      return false;
     letter = take_letter();
     ++k.letters;
     k.bytes += size;
     letter->peer = peer;
     letter->attempts = kAttempts;
+    letter->life = frame.kind == FrameKind::kReceipt ? kReceiptLife : kLetterLife;
     letter->size = size;
     if (letter->bytes.size() < size) letter->bytes.resize(size);
     Writer out(letter->bytes);
@@ -152,16 +155,18 @@ void Port::send(Peer peer, const Frame& frame, bool last) {
       letter->behind = k.injected;
     }
   }
-  if (must_wait) return;
+  if (must_wait) return false;
   switch (try_post(*letter)) {
     case Post::kPosted:
-      return;
+      break;
     case Post::kFailed:
       give_letter(letter);
-      return;
+      return false;
     case Post::kAgain:
       wait(letter);
+      return false;
   }
+  return reached;
 }
 
 int Port::pump() {

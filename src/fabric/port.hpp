@@ -34,7 +34,8 @@ class Port {
   // Who misses one asks for it again, as the home for the answer to a notice. A request's end is
   // news: a failed one tells its link that the connection is broken. `last`: the peer is going to
   // be removed, which a letter puts off until it has gone.
-  void send(Peer peer, const Frame& frame, bool last = false);
+  // Returns whether something had gone to this peer before, and nothing waits to.
+  bool send(Peer peer, const Frame& frame, bool last = false);
   // From here on what is for a peer who does not read is dropped as well: what he asks for anew,
   // again and again, would be copied as often. Not for a port of requests: their number is bounded
   // by the link's window, and what is dropped would be asked again one by one.
@@ -45,6 +46,8 @@ class Port {
 
  private:
   static constexpr Nanos kLetterLife = 10 * kSecond;
+  // What a receipt says the home asks for soon.
+  static constexpr Nanos kReceiptLife = 100 * kMilli;
   static constexpr int kAttempts = 3;  // of one letter, when the provider said it failed
   // The backlog of one peer: room for the answers to a link's whole window, and for notices.
   static constexpr size_t kMostLetters = 32768, kMostBytes = size_t{64} << 20;
@@ -59,6 +62,7 @@ class Port {
     Port& port;
     Peer peer{};
     Nanos expires = 0;
+    Nanos life = 0;
     int attempts = 0;
     uint64_t behind = 0;  // what had been injected to its peer when it was posted
     size_t size = 0;

@@ -93,7 +93,14 @@ void Server::on_message(Endpoint& ep, Bytes message) {
       auto it = homes_.find(from);
       if (!in.ok() || it == homes_.end() || it->second.secret != f.secret) return drop();
     }
-    return handler_.on_notice(from, secret, f.number, f.type, in);
+    Receipt receipt;
+    if (f.settled != 0) {
+      receipt.number = f.settled;
+      receipt.share = in.get<uint64_t>();
+      receipt.to = in.blob();
+      if (!in.ok() || receipt.to.size() > kMaxReceiptAddress) return drop();
+    }
+    return handler_.on_notice(from, secret, f.number, f.type, in, receipt);
   }
   if (f.kind == FrameKind::kAck) {
     {
@@ -195,6 +202,7 @@ void Server::hello(size_t via, const Frame& f) {
     if (c.ack_secret == 0) c.ack_secret = random_u64();
     c.heard = now();
     c.door.assign(client_door.begin(), client_door.end());
+    c.initiator.assign(initiator.begin(), initiator.end());
     c.door_peer = *door_peer;
     c.serving = serving;
     welcome.secret = c.secret;
@@ -206,8 +214,65 @@ void Server::hello(size_t via, const Frame& f) {
   trace(kFacMem, kInfo, "server: welcomed {:016x} generation {}", info.id.hi, generation);
 }
 
+// True: that of some of them nobody waits for an answer any more is news.
+bool Server::settle_locked(Client& c, uint64_t number) {
+  if (number <= c.settled) return false;
+  c.settled = number;
+  return std::erase_if(c.open, [&](uint64_t n) { return n < number; }) > 0;
+}
+
+void Server::settled(Serving& serving, const Frame& f) {
+  Reader in(f.payload);
+  std::vector<uint64_t> behind(in.left() / sizeof(uint64_t));
+  if (behind.size() > kMostSettled) return drop();
+  for (uint64_t& number : behind) number = in.get<uint64_t>();
+  if (!in.done()) return drop();
+  std::sort(behind.begin(), behind.end());
+  {
+    Guard g(mu_);
+    auto it = clients_.find(serving.client);
+    if (it == clients_.end() || it->second.serving.get() != &serving ||
+        it->second.secret != f.secret || it->second.fenced) {
+      return drop();
+    }
+    Client& c = it->second;
+    c.heard = now();
+    // Nobody waits for their answers, and they must not be executed again.
+    for (uint64_t number : behind) {
+      if (std::erase(c.open, number) > 0) keep_answer_locked(c, number, {});
+    }
+    if (!settle_locked(c, f.settled) && behind.empty()) return;
+  }
+  handler_.on_settled(serving.client, f.settled, behind);
+}
+
+// Whether this request is to be executed: each number once. What has been answered is answered
+// again.
+bool Server::admit_locked(Client& c, Serving& serving, const Frame& f) {
+  if (f.number < c.settled) return false;
+  const bool no_record = fault_point_fails("mutate_repeat_executed");
+  if (!no_record && std::find(c.open.begin(), c.open.end(), f.number) != c.open.end()) {
+    // Asked again while it is being worked on: a sign of life (no request has number 0).
+    serving.port->send(serving.peer, {FrameKind::kReply, 0, c.secret, 0, 0, {}});
+    return false;
+  }
+  auto answer = c.answers.find(f.number);
+  if (!no_record && answer != c.answers.end()) {
+    serving.port->send(serving.peer, {FrameKind::kReply, 0, c.secret, f.number, 0, answer->second});
+    return false;
+  }
+  if (f.number <= c.forgotten || c.open.size() >= kMostOpen) {
+    drop();
+    return false;
+  }
+  c.open.push_back(f.number);
+  return true;
+}
+
 void Server::request(Serving& serving, const Frame& f) {
   ClientInfo info;
+  const uint64_t settled = std::min(f.settled, f.number);
+  bool news, admitted;
   {
     Guard g(mu_);
     auto it = clients_.find(serving.client);
@@ -217,41 +282,16 @@ void Server::request(Serving& serving, const Frame& f) {
     }
     Client& c = it->second;
     info = c.info;
-    c.settled = std::max(c.settled, std::min(f.settled, f.number));
     c.heard = now();
-    if (f.number < c.settled) return;
-    const bool no_record = fault_point_fails("mutate_repeat_executed");
-    if (!no_record && std::find(c.open.begin(), c.open.end(), f.number) != c.open.end()) {
-      // Asked again while it is being worked on: a sign of life (no request has number 0).
-      serving.port->send(serving.peer, {FrameKind::kReply, 0, c.secret, 0, 0, {}});
-      return;
-    }
-    auto answer = c.answers.find(f.number);
-    if (!no_record && answer != c.answers.end()) {
-      serving.port->send(serving.peer,
-                         {FrameKind::kReply, 0, c.secret, f.number, 0, answer->second});
-      return;
-    }
-    if (f.number <= c.forgotten || c.open.size() >= kMostOpen) return drop();
-    c.open.push_back(f.number);
+    news = settle_locked(c, settled);
+    admitted = admit_locked(c, serving, f);
   }
-  handler_.on_request(info, f.number, f.type, Reader(f.payload));
+  if (news) handler_.on_settled(info.id, settled, {});
+  if (admitted) handler_.on_request(info, f.number, f.type, Reader(f.payload));
 }
 
-void Server::reply(const ContextId& client, uint64_t number, Bytes payload) {
-  fault_point("server_before_reply");
-  Guard g(mu_);
-  auto it = clients_.find(client);
-  if (it == clients_.end()) return;
-  Client& c = it->second;
-  if (std::erase(c.open, number) == 0) return;
-  // Under way first, then kept: the client waits.
-  if (c.serving != nullptr) {
-    c.serving->port->send(c.serving->peer, {FrameKind::kReply, 0, c.secret, number, 0, payload});
-    Port* const port = c.serving->port.get();
-    awaited_.store(port->endpoint().shares_queue() ? doors_[c.info.via].get() : port,
-                   std::memory_order_relaxed);
-  }
+// What was answered, for who asks again, until it is settled or there is too much of it.
+void Server::keep_answer_locked(Client& c, uint64_t number, Bytes payload) {
   c.answers.erase(c.answers.begin(), c.answers.lower_bound(c.settled));
   c.answers[number].assign(payload.begin(), payload.end());
   c.answered.push_back(number);
@@ -271,9 +311,27 @@ void Server::reply(const ContextId& client, uint64_t number, Bytes payload) {
   c.large.pop_front();
 }
 
+void Server::reply(const ContextId& client, uint64_t number, Bytes payload, Shared shared) {
+  fault_point("server_before_reply");
+  Guard g(mu_);
+  auto it = clients_.find(client);
+  if (it == clients_.end()) return;
+  Client& c = it->second;
+  if (std::erase(c.open, number) == 0) return;
+  // Under way first, then kept: the client waits.
+  if (c.serving != nullptr) {
+    c.serving->port->send(c.serving->peer, {FrameKind::kReply, static_cast<uint16_t>(shared),
+                                            c.secret, number, 0, payload});
+    Port* const port = c.serving->port.get();
+    awaited_.store(port->endpoint().shares_queue() ? doors_[c.info.via].get() : port,
+                   std::memory_order_relaxed);
+  }
+  keep_answer_locked(c, number, payload);
+}
+
 bool Server::notice(const ContextId& client, uint64_t number, uint16_t type, Bytes payload,
-                    bool last) {
-  std::byte head[kNoticeHeader];
+                    bool last, const Receipt& receipt) {
+  std::byte head[kNoticeHeader + kReceiptHeader];
   Writer out(head);
   out.put(self_.hi);
   out.put(self_.lo);
@@ -282,10 +340,17 @@ bool Server::notice(const ContextId& client, uint64_t number, uint16_t type, Byt
   if (it == clients_.end() || it->second.fenced) return false;
   const Client& c = it->second;
   out.put(c.ack_secret);
+  if (receipt.number != 0) {
+    out.put(receipt.share);
+    out.blob(receipt.to);
+  }
   Port& door = *doors_[c.info.via];
-  door.send(c.door_peer,
-            {FrameKind::kNotice, type, c.notice_secret, number, 0, out.done(), payload}, last);
-  awaited_.store(&door, std::memory_order_relaxed);
+  door.send(
+      c.door_peer,
+      {FrameKind::kNotice, type, c.notice_secret, number, receipt.number, out.done(), payload},
+      last);
+  // Who is to have the receipt is heard of next, and not at the door.
+  if (receipt.number == 0) awaited_.store(&door, std::memory_order_relaxed);
   return true;
 }
 
@@ -298,6 +363,54 @@ Status Server::add_home(const ContextId& home, Bytes door, uint64_t secret, size
   }
   homes_[home] = {via, *peer, secret};
   return Status::kOk;
+}
+
+Bytes Server::receives_from(const ContextId& client, std::span<const ContextId> givers,
+                            std::span<std::byte> to) {
+  Guard g(mu_);
+  auto it = clients_.find(client);
+  if (it == clients_.end() || it->second.serving == nullptr) return {};
+  const Client& c = it->second;
+  for (const ContextId& giver : givers) {
+    auto other = clients_.find(giver);
+    if (other == clients_.end() || other->second.fenced || other->second.info.via != c.info.via) {
+      return {};
+    }
+  }
+  if (c.initiator.size() > to.size()) return {};
+  std::copy(c.initiator.begin(), c.initiator.end(), to.begin());
+  return to.first(c.initiator.size());
+}
+
+// Null: it is no address, or there are too many.
+Server::Waiter* Server::waiter_locked(Bytes at, size_t via) {
+  for (Waiter& w : waiters_) {
+    if (w.via == via && std::equal(w.at.begin(), w.at.end(), at.begin(), at.end())) return &w;
+  }
+  const auto oldest = [](const Waiter& a, const Waiter& b) { return a.used < b.used; };
+  if (waiters_.size() == kMostWaiters) {
+    auto it = std::min_element(waiters_.begin(), waiters_.end(), oldest);
+    if (now() - it->used < kWaiterStays) return nullptr;
+    doors_[it->via]->remove(it->peer);
+    waiters_.erase(it);
+  }
+  auto peer = doors_[via]->add(at);
+  if (!peer) return nullptr;
+  waiters_.push_back({{at.begin(), at.end()}, via, *peer, 0});
+  return &waiters_.back();
+}
+
+bool Server::give(const ContextId& home, const Receipt& receipt) {
+  fault_point("receipt_before_send");
+  if (fault_point_fails("receipt_lost")) return true;
+  Guard g(mu_);
+  auto it = homes_.find(home);
+  if (it == homes_.end()) return false;
+  Waiter* const w = waiter_locked(receipt.to, it->second.via);
+  if (w == nullptr) return false;
+  w->used = now_or_a_tick_ago();
+  return doors_[w->via]->send(w->peer,
+                              {FrameKind::kReceipt, 0, receipt.share, receipt.number, 0, {}});
 }
 
 void Server::ack(const ContextId& home, uint64_t secret, uint64_t number, Bytes payload) {
@@ -365,7 +478,16 @@ void Server::fence(const ContextId& client, bool forever) {
   if (had_door) doors_[via]->remove(door);
 }
 
-void Server::sweep(Nanos silence) { let_go(silence, SIZE_MAX); }
+void Server::sweep(Nanos silence) {
+  let_go(silence, SIZE_MAX);
+  Guard g(mu_);
+  const Nanos t = now();
+  std::erase_if(waiters_, [&](const Waiter& w) {
+    if (t - w.used <= silence) return false;
+    doors_[w.via]->remove(w.peer);
+    return true;
+  });
+}
 
 // The longest silent first. Returns how many.
 size_t Server::let_go(Nanos silence, size_t most, const ContextId& but) {
@@ -399,6 +521,11 @@ size_t Server::let_go(Nanos silence, size_t most, const ContextId& but) {
     clients_.erase(it);
   }
   return gone;
+}
+
+size_t Server::waiters() {
+  Guard g(mu_);
+  return waiters_.size();
 }
 
 bool Server::knows(const ContextId& client) {

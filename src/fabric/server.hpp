@@ -18,6 +18,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "core/base/ids.hpp"
@@ -39,6 +40,15 @@ struct ClientInfo {
   size_t via = 0;  // which of our doors its present session came by: Server::fabric()
 };
 
+// What the receiver of a notice gives to who waits until it is followed, beside the home that sent
+// it: a share of a secret that he has chosen. Who has all shares knows that all have followed it,
+// and nobody can give another one's.
+struct Receipt {
+  uint64_t number = 0;  // of his request; 0: nobody is to have one
+  uint64_t share = 0;
+  Bytes to;  // his initiating endpoint
+};
+
 class ServerHandler {
  public:
   virtual ~ServerHandler() = default;
@@ -51,8 +61,13 @@ class ServerHandler {
   virtual void on_request(const ClientInfo& client, uint64_t number, uint16_t type,
                           Reader payload) = 0;
   // A notice from a home that add_home named; `secret` and `number` go back with Server::ack.
+  // `receipt`: to be given with Server::give, instead of the acknowledgement where that succeeds.
   virtual void on_notice(const ContextId& home, uint64_t secret, uint64_t number, uint16_t type,
-                         Reader payload) = 0;
+                         Reader payload, const Receipt& receipt) = 0;
+  // Requests below this number, of which some had no answer, and these behind it are over at the
+  // client, who has had receipts for them.
+  virtual void on_settled(const ContextId& client, uint64_t below,
+                          std::span<const uint64_t> behind) = 0;
   virtual void on_ack(const ContextId& client, uint64_t number, Reader payload) = 0;
   // Nothing is kept for this client: its connection may be closed after a long silence.
   virtual bool may_sweep(const ContextId& client) = 0;
@@ -81,10 +96,18 @@ class Server : public Receiver {
                                               uint64_t wanted_key);
 
   // To a client, on its present session. Kept until the client says it has it.
-  void reply(const ContextId& client, uint64_t number, Bytes payload);
+  // Shared: those who were told of what it did were asked for receipts.
+  void reply(const ContextId& client, uint64_t number, Bytes payload, Shared shared = Shared::kNo);
   // To a client's door. False when there is no such client. `last`: it is fenced next.
   bool notice(const ContextId& client, uint64_t number, uint16_t type, Bytes payload,
-              bool last = false);
+              bool last = false, const Receipt& receipt = {});
+  // Whether these can give receipts to this client: they are reached over the fabric that it came
+  // by. `*to`: where, which has room for kMaxReceiptAddress. Empty: they cannot.
+  Bytes receives_from(const ContextId& client, std::span<const ContextId> givers,
+                      std::span<std::byte> to);
+  // By the door that reaches this home. True: over a connection that has carried one before, so the
+  // home need not be told as well.
+  bool give(const ContextId& home, const Receipt& receipt);
   // Homes whose notices are heard. Their door as in their handles, and which of ours reaches it;
   // for a home that is known already the new way to it. `secret` is what our hello tells that home
   // and no other, and what its notices must carry.
@@ -110,6 +133,7 @@ class Server : public Receiver {
   void descriptors(std::vector<int>* fds);  // to sleep on
   bool idle();                              // no letter waits to be posted
   bool serves();                            // somebody has a serving endpoint
+  size_t waiters();                         // who has been given receipts lately
   bool may_sleep();
   uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
 
@@ -120,12 +144,12 @@ class Server : public Receiver {
   struct Client {
     ClientInfo info;
     uint32_t generation = 0;
-    uint64_t secret = 0;         // requests carry it
-    uint64_t notice_secret = 0;  // our notices carry it
-    uint64_t ack_secret = 0;     // told in our notices to it; its acks carry it
-    Nanos heard = 0;             // last hello or request
-    std::vector<std::byte> door;
-    Peer door_peer{};  // of our door info.via
+    uint64_t secret = 0;                     // requests carry it
+    uint64_t notice_secret = 0;              // our notices carry it
+    uint64_t ack_secret = 0;                 // told in our notices to it; its acks carry it
+    Nanos heard = 0;                         // last hello or request
+    std::vector<std::byte> door, initiator;  // addresses
+    Peer door_peer{};                        // of our door info.via
     std::shared_ptr<Serving> serving;
     uint64_t settled = 0;                                // numbers below are over at the client
     std::map<uint64_t, std::vector<std::byte>> answers;  // by number, until settled
@@ -142,6 +166,10 @@ class Server : public Receiver {
   void hello(size_t via, const Frame& f);
   size_t door_of(const Endpoint& ep) const;
   void request(Serving& serving, const Frame& f);
+  void settled(Serving& serving, const Frame& f);
+  bool settle_locked(Client& c, uint64_t number) CMI_REQUIRES(mu_);
+  void keep_answer_locked(Client& c, uint64_t number, Bytes payload) CMI_REQUIRES(mu_);
+  bool admit_locked(Client& c, Serving& serving, const Frame& f) CMI_REQUIRES(mu_);
   void close_serving(std::shared_ptr<Serving> serving);
   size_t let_go(Nanos silence, size_t most, const ContextId& but = {});
   int poll_one(size_t index);  // of the doors, then of the serving endpoints
@@ -160,6 +188,18 @@ class Server : public Receiver {
     uint64_t secret = 0;
   };
   std::map<ContextId, HomeDoor> homes_ CMI_GUARDED_BY(mu_);
+  // Whom receipts have been given. Homes name them: no more than so many, of which those make room
+  // for others that have not been given any for a second.
+  struct Waiter {
+    std::vector<std::byte> at;
+    size_t via = 0;
+    Peer peer{};
+    Nanos used = 0;
+  };
+  static constexpr size_t kMostWaiters = 64;
+  static constexpr Nanos kWaiterStays = kSecond;
+  Waiter* waiter_locked(Bytes at, size_t via) CMI_REQUIRES(mu_);
+  std::vector<Waiter> waiters_ CMI_GUARDED_BY(mu_);
   std::vector<std::shared_ptr<Serving>> servings_ CMI_GUARDED_BY(mu_);
   std::atomic<uint64_t> dropped_{0};
   std::atomic<size_t> next_{0};           // of all doors and endpoints, whose turn it is in poll()

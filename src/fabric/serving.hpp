@@ -14,8 +14,10 @@ struct Server::Serving : Receiver {
   ~Serving() override { port.reset(); }
   void on_message(Endpoint&, Bytes message) override {
     Frame f;
-    if (!decode_frame(message, &f) || f.kind != FrameKind::kRequest) return server.drop();
-    server.request(*this, f);
+    if (!decode_frame(message, &f)) return server.drop();
+    if (f.kind == FrameKind::kRequest) return server.request(*this, f);
+    if (f.kind == FrameKind::kSettled) return server.settled(*this, f);
+    server.drop();
   }
   Server& server;
   const ContextId client;

@@ -197,6 +197,46 @@ TEST_CASE("of_a_client_that_is_not_answered_only_so_many_requests_are_taken_in")
   CHECK(comes_true([&] { return v.who.replies(kMost + 1) == 1; }));
 }
 
+// Something before them has no answer; they have had theirs otherwise.
+TEST_CASE("what_a_client_calls_over_is_not_executed_again_and_keeps_nothing_out") {
+  constexpr uint64_t kMost = 16384;
+  auto net = FakeNet::make({});
+  Visit v(*net);
+  const auto w = v.who.enter();
+  const Peer serving = v.who.peer(w.serving);
+  v.home.handler.holding.store(true);
+  const auto over = [&](const std::vector<uint64_t>& numbers, uint64_t secret) {
+    return v.who.send(serving,
+                      {FrameKind::kSettled, 0, secret, 0, 1, std::as_bytes(std::span(numbers))});
+  };
+  std::vector<uint64_t> some;
+  uint64_t named = 0;
+  for (uint64_t n = 1; n <= kMost + 100; ++n) {
+    REQUIRE(v.who.request(serving, w.secret, n, 1));
+    if (n > 1) some.push_back(n);
+    if (some.size() < fabric::kMostSettled && n % 100 != 0) continue;
+    REQUIRE(comes_true([&] { return v.executions() == static_cast<int>(n); }));
+    if (some.size() < fabric::kMostSettled) continue;
+    REQUIRE(over(some, w.secret));
+    named += some.size();
+    REQUIRE(comes_true([&] { return v.home.handler.settled_behind().size() == named; }));
+    some.clear();
+  }
+  REQUIRE(comes_true([&] { return v.executions() == static_cast<int>(kMost) + 100; }));
+  REQUIRE(v.who.request(serving, w.secret, 2, 1));  // asked again
+  REQUIRE(v.who.request(serving, w.secret, kMost + 101, 1));
+  CHECK(comes_true([&] { return v.executions() == static_cast<int>(kMost) + 101; }));
+  CHECK(v.home.handler.executed(v.who.id, 2) == 1);
+  // Not too many, not in part, not by who lacks the secret.
+  const uint64_t dropped = v.dropped();
+  REQUIRE(over(std::vector<uint64_t>(fabric::kMostSettled + 1, 3), w.secret));
+  REQUIRE(over({3}, w.secret + 1));
+  REQUIRE(v.who.send(serving, {FrameKind::kSettled, 0, w.secret, 0, 1, Buffer(7)}));
+  REQUIRE(v.who.send(serving, {FrameKind::kReceipt, 0, w.secret, 1, 1, {}}));
+  CHECK(v.drops(dropped, 4));
+  CHECK(v.home.handler.settled_behind().size() == named);
+}
+
 TEST_CASE("settling_numbers_of_the_future_settles_none_of_them") {
   auto net = FakeNet::make({});
   Visit v(*net);

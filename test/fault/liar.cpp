@@ -329,6 +329,7 @@ class Liar final : public fabric::Receiver {
               }
             }
           }
+          if (type == 4 && !one_in(4)) out.put(one_in(2) ? 0 : any());  // secret of receipts
           break;
         }
         case 5:  // announce
@@ -413,6 +414,12 @@ class Liar final : public fabric::Receiver {
       }
       case Lie::kRequests: {
         const auto type = one_in(30) ? static_cast<uint16_t>(any()) : some_type();
+        if (one_in(10)) {  // some of its requests are over, it says, and others that never were
+          Buffer numbers(one_of<size_t>({0, 8, 16, 9, 8 * fabric::kMostSettled + 8}));
+          for (std::byte& b : numbers) b = static_cast<std::byte>(one_in(2) ? 0 : any());
+          send(serving_, Frame{FrameKind::kSettled, 0, secret_, 0,
+                               one_of({uint64_t{0}, number_ / 2, number_}), numbers});
+        }
         send(serving_, Frame{FrameKind::kRequest, type, secret_, ++number_, 0, payload(type)});
         break;
       }
@@ -458,8 +465,9 @@ class Liar final : public fabric::Receiver {
         break;
       }
       case Lie::kStrangers: {
-        const auto kind = one_of({FrameKind::kRequest, FrameKind::kNotice, FrameKind::kAck,
-                                  FrameKind::kReply, FrameKind::kWelcome});
+        const auto kind =
+            one_of({FrameKind::kRequest, FrameKind::kNotice, FrameKind::kAck, FrameKind::kReply,
+                    FrameKind::kWelcome, FrameKind::kReceipt, FrameKind::kSettled});
         Buffer bytes(128);
         Writer out(bytes);
         out.put(readable_.home.hi);  // as if the home said it

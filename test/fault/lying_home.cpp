@@ -156,6 +156,8 @@ class FalseHome final : public fabric::Receiver {
     generation_ = in.get<uint32_t>();
     nonce_ = in.get<uint64_t>();
     const Bytes initiator = in.blob(), client_door = in.blob();
+    client_address_.assign(initiator.begin(), initiator.end());
+    client_door_address_.assign(client_door.begin(), client_door.end());
     if (!in.done()) return;
     auto opened = fabric_->open_endpoint(*this);
     if (!opened) return;
@@ -288,7 +290,7 @@ class FalseHome final : public fabric::Receiver {
         default:
           send(*serving_.back(), peer_,
                Frame{one_of({FrameKind::kRequest, FrameKind::kNotice, FrameKind::kAck,
-                             FrameKind::kHello}),
+                             FrameKind::kHello, FrameKind::kReceipt, FrameKind::kSettled}),
                      static_cast<uint16_t>(any() % 40), secret_, any() % 100, 0, honest_reply(2)});
       }
     }
@@ -334,13 +336,21 @@ class FalseHome final : public fabric::Receiver {
     Writer out(bytes);
     out.put(own ? id_.hi : honest_->home.hi);
     out.put(own ? id_.lo : honest_->home.lo);
-    out.put(any());  // for the acknowledgement
+    out.put(any());                                  // for the acknowledgement
+    const uint64_t receipt = one_in(2) ? 0 : any();  // to whom nobody has asked for one
+    if (receipt != 0) {
+      out.put(any());
+      Buffer to(one_of<size_t>({0, 7, 16, 28, 48, 5000}));
+      for (std::byte& b : to) b = static_cast<std::byte>(any());
+      if (one_in(2)) to = one_in(2) ? client_address_ : client_door_address_;
+      out.blob(to);
+    }
     const auto type = one_in(8) ? static_cast<uint16_t>(any())
                                 : one_of<uint16_t>({1, 1, 1, 2, 4, 4, 33, 34, 35, 36});
     out.put(one_of({uid_, uid_, uid_, honest_->uid, any()}));
     out.put(one_of({1u, 2u, 3u, 4u, 0u, ~0u}));
     const auto pages = static_cast<uint32_t>(memory_.size() * 8 / kPageSize);
-    out.put(one_of({0u, 1u, 2u, 3u, 2048u, 2049u, ~0u}));
+    out.put(one_of<uint16_t>({0, 1, 2, 3, 2048, 2049, 65535}));
     for (uint64_t n = any() % 4; n > 0; --n) {
       out.put(one_of({0u, 1u, pages - 1, pages, pages + 1, ~0u}));
       out.put(one_of({0u, 1u, pages, ~0u, static_cast<uint32_t>(any())}));
@@ -351,7 +361,7 @@ class FalseHome final : public fabric::Receiver {
     if (one_in(9)) size += any() % 300;
     bytes.resize(size);
     send(*door_, client_door_,
-         Frame{FrameKind::kNotice, type, notice_secret_, 1 + any() % 1000, 0, bytes});
+         Frame{FrameKind::kNotice, type, notice_secret_, 1 + any() % 1000, receipt, bytes});
   }
 
   // Letters whose fate is open at the end of a connection: kept until the endpoints are gone.
@@ -376,6 +386,7 @@ class FalseHome final : public fabric::Receiver {
   uint64_t notice_secret_ = 0, nonce_ = 0, secret_ = 0;
   uint32_t generation_ = 0, instance_ = 0;
   fabric::Peer peer_{}, client_door_{};
+  Buffer client_address_, client_door_address_;
 
   std::vector<uint64_t> memory_;
   std::unique_ptr<fabric::Fabric> fabric_;

@@ -23,14 +23,14 @@ class HardOfHearing final : public Context {
  public:
   using Context::Context;
   void on_notice(const ContextId& from, uint64_t secret, uint64_t number, uint16_t type,
-                 Reader payload) override {
+                 Reader payload, const fabric::Receipt& receipt) override {
     Reader in = payload;
     in.get<uint64_t>();
     in.get<uint32_t>();
     in.get<uint64_t>();
     const bool moves = type == static_cast<uint16_t>(NoticeType::kBreak);
     if (moves && in.get<uint32_t>() < hears_from.load()) return;
-    Context::on_notice(from, secret, number, type, payload);
+    Context::on_notice(from, secret, number, type, payload, receipt);
   }
   std::atomic<uint32_t> hears_from{0};
 };

@@ -73,8 +73,12 @@ class Context : public fabric::ServerHandler {
     home->on_request(client, number, type, payload);
   }
   void on_notice(const ContextId& from, uint64_t secret, uint64_t number, uint16_t type,
-                 Reader payload) override {
-    importer->on_notice(from, secret, number, type, payload);
+                 Reader payload, const fabric::Receipt& receipt) override {
+    importer->on_notice(from, secret, number, type, payload, receipt);
+  }
+  void on_settled(const ContextId& client, uint64_t below,
+                  std::span<const uint64_t> behind) override {
+    home->on_settled(client, below, behind);
   }
   void on_ack(const ContextId& client, uint64_t number, Reader payload) override {
     home->on_ack(client, number, payload);

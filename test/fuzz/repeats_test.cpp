@@ -22,12 +22,12 @@ class Counting final : public Context {
  public:
   using Context::Context;
   void on_notice(const ContextId& from, uint64_t secret, uint64_t number, uint16_t type,
-                 Reader payload) override {
+                 Reader payload, const fabric::Receipt& receipt) override {
     Reader in = payload;
     in.get<uint64_t>();
     in.get<uint32_t>();
-    if (type == static_cast<uint16_t>(NoticeType::kInvalidate)) told += in.get<uint32_t>();
-    Context::on_notice(from, secret, number, type, payload);
+    if (type == static_cast<uint16_t>(NoticeType::kInvalidate)) told += in.get<uint16_t>();
+    Context::on_notice(from, secret, number, type, payload, receipt);
   }
   std::atomic<uint64_t> told{0};
 };

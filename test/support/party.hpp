@@ -67,6 +67,7 @@ class RecordingHandler final : public fabric::ServerHandler {
   std::atomic<bool> welcoming{true};
   std::atomic<bool> holding{false};  // answers wait for release()
   std::atomic<bool> sweepable{true};
+  std::atomic<fabric::Shared> shared{fabric::Shared::kNo};  // what release() says
   std::atomic<int> sessions{0}, executions{0};
   std::function<void(const ContextId&)> during_request;  // set before there are any
   ContextId keeps;                                       // the same; not sweepable
@@ -79,10 +80,12 @@ class RecordingHandler final : public fabric::ServerHandler {
   void on_new_session(const fabric::ClientInfo&) override { sessions.fetch_add(1); }
   void on_request(const fabric::ClientInfo& client, uint64_t number, uint16_t,
                   Reader payload) override {
-    const Buffer answer = answer_to(payload.rest());
+    const Bytes question = payload.rest();
+    const Buffer answer = answer_to(question);
     if (during_request) during_request(client.id);
     {
       std::lock_guard g(mu_);
+      last_question_.assign(question.begin(), question.end());
       ++executed_[{client.id, number}];
       if (holding.load()) {
         held_.push_back({client.id, 0, number, 0, answer});
@@ -94,10 +97,18 @@ class RecordingHandler final : public fabric::ServerHandler {
     server->reply(client.id, number, answer);
   }
   void on_notice(const ContextId& home, uint64_t secret, uint64_t number, uint16_t type,
-                 Reader payload) override {
+                 Reader payload, const fabric::Receipt& receipt) override {
     const Bytes b = payload.rest();
     std::lock_guard g(mu_);
     notices_.push_back({home, secret, number, type, Buffer(b.begin(), b.end())});
+    receipts_.push_back(
+        {receipt.number, receipt.share, Buffer(receipt.to.begin(), receipt.to.end())});
+  }
+  void on_settled(const ContextId& client, uint64_t below,
+                  std::span<const uint64_t> behind) override {
+    std::lock_guard g(mu_);
+    settled_.push_back({client, 0, below, 0, {}});
+    behind_.insert(behind_.end(), behind.begin(), behind.end());
   }
   bool may_sweep(const ContextId& client) override { return sweepable.load() && client != keeps; }
   void on_ack(const ContextId& client, uint64_t number, Reader) override {
@@ -112,7 +123,7 @@ class RecordingHandler final : public fabric::ServerHandler {
       std::lock_guard g(mu_);
       held.swap(held_);
     }
-    for (auto& h : held) server->reply(h.from, h.number, h.payload);
+    for (auto& h : held) server->reply(h.from, h.number, h.payload, shared.load());
   }
   int executed(const ContextId& client, uint64_t number) {
     std::lock_guard g(mu_);
@@ -133,6 +144,28 @@ class RecordingHandler final : public fabric::ServerHandler {
     std::lock_guard g(mu_);
     return notices_;
   }
+  // What the notices asked for; Server::give takes a view of one.
+  struct Wanted {
+    uint64_t number, share;
+    Buffer to;
+    fabric::Receipt receipt() const { return {number, share, to}; }
+  };
+  std::vector<Wanted> receipts() {
+    std::lock_guard g(mu_);
+    return receipts_;
+  }
+  Buffer last_question() {
+    std::lock_guard g(mu_);
+    return last_question_;
+  }
+  std::vector<uint64_t> settled_behind() {
+    std::lock_guard g(mu_);
+    return behind_;
+  }
+  std::vector<Told> settled() {
+    std::lock_guard g(mu_);
+    return settled_;
+  }
   std::vector<Told> acks() {
     std::lock_guard g(mu_);
     return acks_;
@@ -141,7 +174,10 @@ class RecordingHandler final : public fabric::ServerHandler {
  private:
   std::mutex mu_;
   std::map<std::pair<ContextId, uint64_t>, int> executed_;
-  std::vector<Told> held_, notices_, acks_;
+  std::vector<Told> held_, notices_, acks_, settled_;
+  std::vector<Wanted> receipts_;
+  Buffer last_question_;
+  std::vector<uint64_t> behind_;
 };
 
 class Party {

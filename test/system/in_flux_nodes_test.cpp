@@ -26,6 +26,8 @@ constexpr uint64_t kPages = 16;
 constexpr uint64_t kKnock =
     15;  // the home's own store there makes it miss an importer that is dead
 
+// Its publications are answered by the home.
+const Env kWithoutReceipts{{"CMI_FAULT_POINT", "receipts_not_asked_for=fail"}};
 // Whatever it stores stays in its cache: the timer's first write-back never gets anywhere, and with
 // it the thread that would answer notices.
 const Env kWritesNothingBack{{"CMI_FAULT_POINT", "publish_before_send=delay:60000000"}};
@@ -199,7 +201,7 @@ TEST_SUITE("consist") {
   }
 
   TEST_CASE("a_write_back_that_is_not_published_is_in_flux") {
-    Scene s{Env{}};
+    Scene s{kWithoutReceipts};
     Process& third = s.cluster.spawn("third");
     const Import other = import_segment(third, s.exported);
     REQUIRE(load(third, at_page(other.at, 6)).value == 0);
@@ -216,8 +218,31 @@ TEST_SUITE("consist") {
     CHECK(load(third, at_page(other.at, 6)).value == 1);
   }
 
+  // With receipts the home does not know whether the victim was told that it is over.
+  TEST_CASE("a_write_back_that_may_be_over_with_receipts_is_not_in_flux_and_all_hear_of_it") {
+    Scene s{Env{}};
+    Process& third = s.cluster.spawn("third");
+    const Import other = import_segment(third, s.exported);
+    REQUIRE(load(third, at_page(other.at, 6)).value == 0);
+    third.stop();
+    s.victim_stores(6, 1);
+    REQUIRE(load_until(s.home, s.here(6), 1) == 1);
+    s.victim.kill();
+    // The end of its connections tells of the death at once; it is told when the third one has
+    // dropped the page.
+    for (const Deadline soon = Deadline::in(300 * kMilli); !soon.passed();) {
+      REQUIRE(next_event(s.home) == 0);
+    }
+    CHECK(s.check().size == 0);
+    third.signal(SIGCONT);
+    REQUIRE(await_happening(s.home).type == CMI_EVENT_RCTXT_DOWN);
+    CHECK(load(third, at_page(other.at, 6)).value == 1);
+    CHECK(load(s.home, s.here(6)).value == 1);
+    CHECK(s.check().size == 0);
+  }
+
   TEST_CASE("a_write_back_that_is_not_published_is_missed_when_its_mark_is_cleared_early") {
-    Scene s{Env{}, Env{{"CMI_FAULT_POINT", "mutate_marks_cleared_early=fail"}}};
+    Scene s{kWithoutReceipts, Env{{"CMI_FAULT_POINT", "mutate_marks_cleared_early=fail"}}};
     Process& third = s.cluster.spawn("third");
     const Import other = import_segment(third, s.exported);
     REQUIRE(load(third, at_page(other.at, 6)).value == 0);

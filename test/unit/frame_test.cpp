@@ -37,8 +37,9 @@ Buffer some_bytes(size_t n, unsigned seed) {
   return b;
 }
 
-constexpr FrameKind kKinds[] = {FrameKind::kHello, FrameKind::kWelcome, FrameKind::kRequest,
-                                FrameKind::kReply, FrameKind::kNotice,  FrameKind::kAck};
+constexpr FrameKind kKinds[] = {FrameKind::kHello,   FrameKind::kWelcome, FrameKind::kRequest,
+                                FrameKind::kReply,   FrameKind::kNotice,  FrameKind::kAck,
+                                FrameKind::kReceipt, FrameKind::kSettled};
 constexpr size_t kKindAt = 4, kZeroAt = 5, kLengthAt = 32;
 
 }  // namespace
@@ -112,7 +113,7 @@ TEST_CASE("an_unknown_kind_and_a_used_reserved_byte_are_refused") {
     kind[kKindAt] = static_cast<std::byte>(v);
     reserved[kZeroAt] = static_cast<std::byte>(v);
     CAPTURE(v);
-    CHECK(refused(kind) == (v < 1 || v > 6));
+    CHECK(refused(kind) == (v < 1 || v > 8));
     CHECK(refused(reserved) == (v != 0));
   }
 }

@@ -31,7 +31,9 @@ class NoService : public fabric::ServerHandler {
   bool on_hello(const fabric::ClientInfo&) override { return false; }
   void on_new_session(const fabric::ClientInfo&) override {}
   void on_request(const fabric::ClientInfo&, uint64_t, uint16_t, Reader) override {}
-  void on_notice(const ContextId&, uint64_t, uint64_t, uint16_t, Reader) override {}
+  void on_notice(const ContextId&, uint64_t, uint64_t, uint16_t, Reader,
+                 const fabric::Receipt&) override {}
+  void on_settled(const ContextId&, uint64_t, std::span<const uint64_t>) override {}
   void on_ack(const ContextId&, uint64_t, Reader) override {}
   bool may_sweep(const ContextId&) override { return true; }
 };

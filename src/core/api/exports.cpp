@@ -90,6 +90,7 @@ extern "C" int cmi_ofi_stats(cmi_ctxt* ctxt, struct cmi_ofi_stats* out) {
   s.most_unanswered = in.most_unanswered;
   s.ticks = in.ticks;
   s.pages_updated = in.pages_updated;
+  s.publications_received = in.publications_received;
   s.publications = in.publications;
   s.invalidations_received = in.invalidations_received;
   s.cas_calls = in.cas_calls;

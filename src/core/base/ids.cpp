@@ -4,6 +4,7 @@
 #include <sys/random.h>
 
 #include <cerrno>
+#include <utility>
 
 namespace cmi {
 
@@ -14,6 +15,18 @@ uint64_t random_u64() {
     if (n != static_cast<ssize_t>(sizeof v)) v = 0;  // only EINTR can bring us here: again
   }
   return v;
+}
+
+uint64_t Secrets::next() {
+  for (;;) {
+    if (left_ == 0) {
+      if (getrandom(drawn_.data(), sizeof drawn_, 0) != static_cast<ssize_t>(sizeof drawn_))
+        continue;
+      left_ = drawn_.size();
+    }
+    // Each is used once, and nobody finds it here later.
+    if (const uint64_t v = std::exchange(drawn_[--left_], 0); v != 0) return v;
+  }
 }
 
 }  // namespace cmi

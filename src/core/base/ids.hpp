@@ -26,6 +26,16 @@ inline constexpr uint32_t raw(PageIndex p) { return static_cast<uint32_t>(p); }
 
 uint64_t random_u64();  // from the kernel, never zero
 
+// The same, fetched many at a time: for who draws one with each message. One thread at a time.
+class Secrets {
+ public:
+  uint64_t next();
+
+ private:
+  std::array<uint64_t, 32> drawn_{};
+  size_t left_ = 0;
+};
+
 inline ContextId random_context_id() { return {random_u64(), random_u64()}; }
 
 }  // namespace cmi

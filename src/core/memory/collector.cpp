@@ -28,7 +28,7 @@ Importer::Collector::~Collector() {
 }
 
 std::span<std::byte> Importer::Collector::buffer() {
-  return large_ != nullptr ? std::span(large_.get(), fabric::kMaxPayload) : std::span(little_);
+  return large_ != nullptr ? std::span(large_.get(), kMostBytes) : std::span(little_);
 }
 
 void Importer::Collector::open() {
@@ -42,7 +42,7 @@ void Importer::Collector::open() {
 // The message goes on in a buffer of the full length.
 void Importer::Collector::grow() {
   const Bytes begun = out_->done();
-  large_ = std::make_unique_for_overwrite<std::byte[]>(fabric::kMaxPayload);
+  large_ = std::make_unique_for_overwrite<std::byte[]>(kMostBytes);
   out_.emplace(buffer());
   out_->bytes(begun);
 }
@@ -231,10 +231,16 @@ std::shared_ptr<fabric::Request> Importer::start_message(const std::shared_ptr<B
       static_cast<uint16_t>(type), payload,
       [this, batch, pages = std::move(pages)](Bytes reply) mutable {
         unanswered_.fetch_sub(1, std::memory_order_relaxed);
+        if (fabric::is_receipts(reply)) {
+          count(parts_.stats.publications_received);
+          unsaid_.store(true);  // before the batch ends, of which busy() tells
+        }
         Reader in(reply);
         const auto status = static_cast<WireStatus>(in.get<uint8_t>());
         answered(batch, pages, in.ok() ? std::optional(status) : std::nullopt);
-      });
+      },
+      type == RequestType::kPublish ? fabric::Link::Receipts::kTaken
+                                    : fabric::Link::Receipts::kNone);
 }
 
 // The write of a run has arrived, or its session is closed and nobody knows. The pages are pinned

@@ -23,6 +23,7 @@ class Importer::Collector {
   // Messages without an answer, 2 MiB: enough to keep a wire busy. Who adds pages looks after each
   // run of them, so there may be those of a run more.
   static constexpr size_t kMostUnanswered = 64;
+  static constexpr size_t kMostBytes = fabric::kMaxPayload - sizeof(uint64_t);  // and a secret
   // Without a batch, one is begun with the first page.
   Collector(Importer& importer, std::shared_ptr<Import> imp, std::shared_ptr<Batch> batch = {});
   ~Collector();  // sends the rest and ends the collector's part of the batch
@@ -71,7 +72,7 @@ class Importer::Collector {
   std::shared_ptr<Import> import_;
   std::shared_ptr<Batch> batch_;
   std::array<std::byte, 512> little_;   // for the message, while it is short
-  std::unique_ptr<std::byte[]> large_;  // of kMaxPayload
+  std::unique_ptr<std::byte[]> large_;  // of kMostBytes
   std::optional<Writer> out_;
   size_t count_at_ = 0;
   std::vector<uint32_t> pages_;

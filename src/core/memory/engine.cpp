@@ -171,8 +171,12 @@ void Engine::on_request(const fabric::ClientInfo& client, uint64_t number, uint1
 }
 
 void Engine::on_notice(const ContextId& home, uint64_t secret, uint64_t number, uint16_t type,
-                       Reader payload) {
-  importer_->on_notice(home, secret, number, type, payload);
+                       Reader payload, const fabric::Receipt& receipt) {
+  importer_->on_notice(home, secret, number, type, payload, receipt);
+}
+
+void Engine::on_settled(const ContextId& client, uint64_t below, std::span<const uint64_t> behind) {
+  home_->on_settled(client, below, behind);
 }
 
 void Engine::on_ack(const ContextId& client, uint64_t number, Reader payload) {
@@ -191,6 +195,7 @@ Nanos Engine::keep_time(Nanos t, bool woken) {
   }
   if (ticking && t - times_.tick >= kTick) {
     times_.tick = t;
+    importer_->say_settled();
     if (busy) {
       count(stats_.ticks);
       importer_->tick();

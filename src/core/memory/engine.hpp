@@ -53,7 +53,9 @@ class Engine : public fabric::ServerHandler, public FaultTarget {
   void on_request(const fabric::ClientInfo& client, uint64_t number, uint16_t type,
                   Reader payload) override;
   void on_notice(const ContextId& home, uint64_t secret, uint64_t number, uint16_t type,
-                 Reader payload) override;
+                 Reader payload, const fabric::Receipt& receipt) override;
+  void on_settled(const ContextId& client, uint64_t below,
+                  std::span<const uint64_t> behind) override;
   void on_ack(const ContextId& client, uint64_t number, Reader payload) override;
   bool may_sweep(const ContextId& client) override { return !home_->holds(client); }
 

@@ -164,6 +164,7 @@ class Home {
   void on_new_session(const fabric::ClientInfo& client);
   void on_request(const fabric::ClientInfo& client, uint64_t number, uint16_t type, Reader in);
   void on_ack(const ContextId& client, uint64_t number, Reader let_go);
+  void on_settled(const ContextId& client, uint64_t below, std::span<const uint64_t> behind);
   bool holds(const ContextId& client);  // some import of it is known here
 
   // For the watch. Since when importers owe acknowledgements; 0: this one owes none. Who cannot
@@ -305,6 +306,14 @@ class Home {
     ContextId by;    // the importer whose stores it publishes, if it is one
     Nanos born = 0;  // 0: while no list of pages in flux waited for an answer
     int waiting = 0;
+    // Number of the request for which those who are told give receipts; 0: none do. kNotSettled:
+    // its publisher has a new session, and what he says of older numbers is not believed.
+    uint64_t receipts = 0;
+    static constexpr uint64_t kNotSettled = UINT64_MAX;
+    uint64_t first_notice = 0, last_notice = 0;  // those that ask for receipts
+    uint64_t uid = 0;  // what it has published came from this import of that segment,
+    uint32_t instance = 0;
+    std::vector<PageMark> marks;     // and these are to be cleared when it is over
     std::function<void()> finished;  // run once, without mu_
     // What is waited for until this one and others are over. Not in `finished`, one around the
     // other: there may be thousands.
@@ -357,11 +366,15 @@ class Home {
 
   // publish.cpp. Null: nobody else holds any of it, and it is over. Else the caller may set
   // `finished` before he lets go of mu_. What collects what finished in *done: the caller runs that
-  // without mu_. `stored`: of pages that somebody follows, what of them is new.
+  // without mu_. `stored`: of pages that somebody follows, what of them is new. `asked`: by whose
+  // request, if its sender takes receipts from those who are told.
+  struct Asked {
+    uint64_t number, secret;  // 0: he does not
+  };
   std::shared_ptr<Publication> publish(Segment& s, const ContextId& except, uint32_t instance,
                                        const std::vector<PageRange>& ranges,
-                                       const std::vector<StoredPage>& stored = {})
-      CMI_REQUIRES(mu_);
+                                       const std::vector<StoredPage>& stored = {},
+                                       const Asked& asked = {}) CMI_REQUIRES(mu_);
   void tell(const std::shared_ptr<Publication>& p, const Segment& s, const Holder& h,
             NoticeType type, Bytes payload) CMI_REQUIRES(mu_);
   void tell(const std::shared_ptr<Publication>& p, const ContextId& client, uint64_t uid,
@@ -374,6 +387,7 @@ class Home {
   // One that is to answer a list has come nearer to it.
   void mended(const ContextId& client) CMI_REQUIRES(mu_);
   void heard(const Notice& revocation) CMI_REQUIRES(mu_);
+  void regions_let_go(const ContextId& client, Reader in) CMI_REQUIRES(mu_);
   // It was answered, or its receiver is dead.
   std::map<uint64_t, Notice>::iterator over(std::map<uint64_t, Notice>::iterator notice,
                                             Finished* done) CMI_REQUIRES(mu_);
@@ -388,10 +402,17 @@ class Home {
   // in before that, since who takes it in has mu_.
   using Sent = std::vector<std::pair<uint64_t, Notice>>;
   void send(const ContextId& client, uint64_t uid, uint32_t instance, NoticeType type,
-            std::vector<std::byte> payload, Sent* sent) CMI_REQUIRES(mu_);
-  void send_ranges(const Segment& s, const Holder& h, NoticeType type,
-                   const std::vector<PageRange>& ranges, Bytes updates, Sent* sent)
+            std::vector<std::byte> payload, Sent* sent, const fabric::Receipt& receipt = {})
       CMI_REQUIRES(mu_);
+  void send_ranges(const Segment& s, const Holder& h, NoticeType type,
+                   const std::vector<PageRange>& ranges, Bytes updates, Sent* sent,
+                   const fabric::Receipt& receipt = {}) CMI_REQUIRES(mu_);
+  struct Addressee {
+    Holder* holder;
+    std::vector<PageRange> held;
+  };
+  Bytes receives_from(const ContextId& publisher, const std::vector<Addressee>& to,
+                      std::span<std::byte> buf) CMI_REQUIRES(mu_);
   void keep(const std::shared_ptr<Publication>& p, Sent sent) CMI_REQUIRES(mu_);
   bool wait(Publication& p, Deadline deadline);
   static void run(Finished& done);
@@ -438,7 +459,7 @@ class Home {
   // a diff, read for the first holder who follows it; an empty one: its memory is broken.
   using NewWords = std::vector<std::optional<std::vector<std::byte>>>;
   std::vector<std::byte> updates_for(Segment& s, Holder& h, const std::vector<StoredPage>& stored,
-                                     size_t sent, NewWords* words, std::vector<PageRange>* ranges)
+                                     NewWords* words, std::vector<PageRange>* ranges)
       CMI_REQUIRES(mu_);
   static std::vector<std::byte> words_at_home(const Segment& s, const StoredPage& p);
 
@@ -458,8 +479,7 @@ class Home {
   static WireStatus may_mark(const Segment& s, const Holder& h, uint32_t page);
   void on_ask_flux(const fabric::ClientInfo& client, uint64_t number, Reader in);
   // What these marks stood for has been published.
-  void clear_marks(uint64_t uid, const ContextId& client, uint32_t instance,
-                   const std::vector<PageMark>& marks) CMI_EXCLUDES(mu_);
+  void clear_marks(Publication& p) CMI_REQUIRES(mu_);
   void clear_marks(Segment& s, Holder& h, const std::vector<PageMark>& marks) CMI_REQUIRES(mu_);
   // A fenced client's marks become pages in flux; *p is settled when everybody knows. `instance`:
   // of the import that is cut off, while the client lives on; 0: of all, since it is dead.
@@ -564,11 +584,15 @@ class Home {
   std::map<int32_t, Segment> segments_ CMI_GUARDED_BY(mu_);
   std::map<uint64_t, Notice> notices_ CMI_GUARDED_BY(mu_);
   std::map<ContextId, size_t> notices_of_ CMI_GUARDED_BY(mu_);  // how many of those each owes
+  size_t kept_bytes_ CMI_GUARDED_BY(mu_) = 0;                   // of what they say
   uint64_t next_notice_ CMI_GUARDED_BY(mu_) = 1;
   uint64_t lists_told_ CMI_GUARDED_BY(mu_) = 0;  // of those: lists of pages in flux
   // Publications of stores by this node that are not acknowledged yet: a barrier that finds nothing
   // written because another one was faster waits for that one's (rule 15).
   std::vector<std::shared_ptr<Publication>> scans_ CMI_GUARDED_BY(mu_);
+  // Of requests whose senders take receipts: over when they say so, or all is acknowledged.
+  std::vector<std::shared_ptr<Publication>> received_ CMI_GUARDED_BY(mu_);
+  Secrets secrets_ CMI_GUARDED_BY(mu_);
   std::vector<Buried> buried_ CMI_GUARDED_BY(mu_);  // the oldest first
   uint64_t buried_bytes_ CMI_GUARDED_BY(mu_) = 0;
   using BusQuestion = std::pair<node::ContextSlot, uint64_t>;

@@ -15,8 +15,6 @@ constexpr size_t kMaxUpdates = kMaxUpdatedPages * (kUpdateHead + kMaxWordsSize);
 static_assert(sizeof(uint64_t) + 2 * sizeof(uint32_t) + kMaxRanges * sizeof(PageRange) +
                   kMaxUpdates <=
               fabric::kMaxPayload);
-// Notices without an answer, from which on none takes updates along: they are kept until then.
-constexpr size_t kMostOwed = 256;
 
 void take_out(uint32_t page, std::vector<PageRange>* ranges) {
   for (size_t i = 0; i < ranges->size(); ++i) {
@@ -98,10 +96,9 @@ std::vector<std::byte> Home::words_at_home(const Segment& s, const StoredPage& p
 
 // Under mu_, like the notice that takes them along: what has a higher number was read later.
 std::vector<std::byte> Home::updates_for(Segment& s, Holder& h,
-                                         const std::vector<StoredPage>& stored, size_t sent,
-                                         NewWords* words, std::vector<PageRange>* ranges) {
+                                         const std::vector<StoredPage>& stored, NewWords* words,
+                                         std::vector<PageRange>* ranges) {
   std::vector<std::byte> updates;
-  if (notices_.size() + sent >= kMostOwed) return updates;
   for (size_t i = 0; i < stored.size(); ++i) {
     const StoredPage& p = stored[i];
     HolderFollows::Slot* const slot = h.follows.find(p.page);

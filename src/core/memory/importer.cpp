@@ -472,7 +472,7 @@ int Importer::advance() {
 
 bool Importer::busy() const {
   return dirty_pages_.load() != 0 || open_batch_count_.load() != 0 || aheads_.load() != 0 ||
-         later_count_.load() != 0 || others_due_.load() != 0;
+         later_count_.load() != 0 || others_due_.load() != 0 || unsaid_.load();
 }
 
 Nanos Importer::descriptors(std::vector<int>* fds) {

@@ -211,12 +211,14 @@ class Importer {
   Exception cas(const View& view, const std::byte* addr, uint64_t expected, uint64_t desired,
                 uint64_t* found, PendingSwap* pending, bool* unknown, Deadline deadline);
 
-  void on_notice(const ContextId& home, uint64_t secret, uint64_t number, uint16_t type, Reader in);
+  void on_notice(const ContextId& home, uint64_t secret, uint64_t number, uint16_t type, Reader in,
+                 const fabric::Receipt& receipt = {});
 
   // Service thread.
   int advance();
   void tick();
-  bool busy() const;  // wants ticks and polling of links
+  void say_settled();  // to the homes; after a while in which no request has
+  bool busy() const;   // wants ticks and polling of links
   // What to sleep on. Returns for how long at most: what others wait for is left to them, but they
   // may be gone any moment.
   Nanos descriptors(std::vector<int>* fds);
@@ -471,6 +473,7 @@ class Importer {
   // Of segments that another process of this node has imported: the timer sends them to it.
   std::vector<Loss> losses_of_others_ CMI_GUARDED_BY(reports_mu_);
   std::atomic<int> others_due_{0};
+  std::atomic<bool> unsaid_{false};  // homes may not have heard of what is over with receipts
 
   // Fetches that were given up: their pages stay kFetching until the session is destroyed.
   struct Stranded {

@@ -137,11 +137,11 @@ void Home::on_ask_flux(const fabric::ClientInfo& client, uint64_t number, Reader
   reply(parts_.server, client.id, number, status);
 }
 
-void Home::clear_marks(uint64_t uid, const ContextId& client, uint32_t instance,
-                       const std::vector<PageMark>& marks) {
-  Guard g(mu_);
-  Segment* s = find_uid(uid);
-  Holder* h = s != nullptr ? find_holder(*s, client, instance) : nullptr;
+void Home::clear_marks(Publication& p) {
+  const auto marks = std::exchange(p.marks, {});
+  if (marks.empty()) return;
+  Segment* s = find_uid(p.uid);
+  Holder* h = s != nullptr ? find_holder(*s, p.by, p.instance) : nullptr;
   if (h != nullptr) clear_marks(*s, *h, marks);  // else declared dead meanwhile
 }
 
@@ -156,6 +156,15 @@ void Home::clear_marks(Segment& s, Holder& h, const std::vector<PageMark>& marks
 
 void Home::lose_marks(Segment& s, const ContextId& client, uint32_t instance,
                       const std::shared_ptr<Publication>& p) {
+  // The publisher may have had all his receipts and have gone on, of which we have not heard: that
+  // is home, and known to all when they have acknowledged it.
+  for (auto& told : received_) {
+    if (told->by != client || told->uid != s.uid) continue;
+    if (instance != 0 && told->instance != instance) continue;
+    if (!fault_point_fails("mutate_marks_of_received_lost")) clear_marks(*told);
+    told->then.push_back(p);
+    ++p->waiting;
+  }
   PageSet lost;
   for (auto& h : s.holders) {
     if (h.client != client || (instance != 0 && h.instance != instance)) continue;

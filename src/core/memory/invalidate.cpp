@@ -14,12 +14,13 @@ namespace cmi::memory {
 
 namespace {
 constexpr uint32_t kInvalidateRun = 512;  // pages locked at once
-constexpr uint32_t kFollowSome = 4;     // who changes more pages at once changes none of them often
+constexpr uint32_t kFollowSome = 4;  // who changes more pages at once changes none of them often
+constexpr size_t kLetGoHead = sizeof(uint64_t) + sizeof(uint32_t);
 constexpr ptrdiff_t kMostLater = 1024;  // notices of a home that are answered later
 }  // namespace
 
 void Importer::on_notice(const ContextId& home, uint64_t secret, uint64_t number, uint16_t type,
-                         Reader in) {
+                         Reader in, const fabric::Receipt& receipt) {
   SignalsBlocked quiet;
   const auto uid = in.get<uint64_t>();
   const auto instance = in.get<uint32_t>();
@@ -35,18 +36,25 @@ void Importer::on_notice(const ContextId& home, uint64_t secret, uint64_t number
       if (i->instance == instance && i->rseg.uid == uid && i->rseg.home == home) imp = i;
     }
   }
+  const auto followed = [&](Bytes let_go = {}) {
+    if (!let_go.empty()) parts_.server.ack(home, secret, number, let_go);
+    if (receipt.number != 0 && parts_.server.give(home, receipt)) return;
+    if (let_go.empty()) parts_.server.ack(home, secret, number);
+  };
   // An import that was left holds nothing; about the home, that it is heard is the answer.
-  if (imp == nullptr) return parts_.server.ack(home, secret, number);
+  if (imp == nullptr) return followed();
 
   switch (static_cast<NoticeType>(type)) {
     case NoticeType::kInvalidate: {
-      const auto n = in.get<uint32_t>();
+      const auto n = in.get<uint16_t>();
       if (n > kMaxRanges) return;
       count(parts_.stats.invalidations_received);
       count(imp->stats.invalidations_received);
-      std::byte buf[kMaxLetGo * 2 * sizeof(uint32_t)];
+      std::byte buf[kLetGoHead + kMaxLetGo * 2 * sizeof(uint32_t)];
       Writer let_go(buf);
-      if (fault_point_fails("mutate_answer_before_zap")) parts_.server.ack(home, secret, number);
+      let_go.put(uid);
+      let_go.put(instance);
+      if (fault_point_fails("mutate_answer_before_zap")) followed();
       std::vector<PageRange> ranges;
       for (uint32_t i = 0; i < n; ++i) {
         PageRange r{in.get<uint32_t>(), in.get<uint32_t>()};
@@ -68,7 +76,7 @@ void Importer::on_notice(const ContextId& home, uint64_t secret, uint64_t number
         if (!update(*imp, page, epoch, update_number, diff)) drop(imp, {page, 1}, &let_go);
       }
       fault_point("invalidate_before_ack");
-      return parts_.server.ack(home, secret, number, let_go.done());
+      return followed(let_go.size() > kLetGoHead ? let_go.done() : Bytes{});
     }
     case NoticeType::kRevoke: {
       const auto token = in.get<uint64_t>();

@@ -180,7 +180,7 @@ Exception Importer::ask_in_flux(Import& imp, uint32_t page, Deadline deadline) {
 // Reads a list. False: malformed.
 bool Importer::take_in_flux(const std::shared_ptr<Import>& imp, Reader in,
                             std::vector<PageRange>* pages) {
-  const auto n = in.get<uint32_t>();
+  const auto n = in.get<uint16_t>();
   if (n > kMaxRanges) return false;
   for (uint32_t i = 0; i < n; ++i) {
     PageRange r{in.get<uint32_t>(), in.get<uint32_t>()};

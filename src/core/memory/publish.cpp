@@ -16,6 +16,8 @@ namespace {
 constexpr Nanos kResend = 20 * kMilli;  // then ever more rarely
 constexpr Nanos kAgainSoon = 200 * kMilli;
 constexpr size_t kMaxTimerScans = 32;
+// Of notices without an answer, from which on none takes updates along: they are kept until then.
+constexpr size_t kMostKept = size_t{1} << 20;
 constexpr int kExcused = 3;  // times as long as a peer may owe an answer
 }  // namespace
 
@@ -52,8 +54,9 @@ void Home::mended(const ContextId& client) {
 
 void Home::settle(const std::shared_ptr<Publication>& p, Finished* done) {
   if (--p->waiting > 0) return;
-  std::erase(scans_, p);
+  std::erase(p->receipts == 0 ? scans_ : received_, p);
   published(p->by, p->born);
+  clear_marks(*p);
   const auto then = std::exchange(p->then, {});  // those have none of their own
   done->push_back([p] {
     if (p->finished) p->finished();
@@ -75,9 +78,9 @@ void Home::tell(const std::shared_ptr<Publication>& p, const ContextId& client, 
 }
 
 void Home::send(const ContextId& client, uint64_t uid, uint32_t instance, NoticeType type,
-                std::vector<std::byte> payload, Sent* sent) {
+                std::vector<std::byte> payload, Sent* sent, const fabric::Receipt& receipt) {
   const uint64_t number = next_notice_++;
-  parts_.server.notice(client, number, static_cast<uint16_t>(type), payload);
+  parts_.server.notice(client, number, static_cast<uint16_t>(type), payload, false, receipt);
   Notice n;
   n.client = client;
   n.type = type;
@@ -94,6 +97,7 @@ void Home::keep(const std::shared_ptr<Publication>& p, Sent sent) {
     n.publication = p;
     n.born = n.sent = n.due = n.nearer = t;
     const bool list = n.type == NoticeType::kInFlux;
+    kept_bytes_ += n.payload.size();
     notices_.emplace_hint(notices_.end(), number, std::move(n));
     ++p->waiting;
     if (list) ++lists_told_;
@@ -109,29 +113,43 @@ void Home::tell_ranges(const std::shared_ptr<Publication>& p, const Segment& s, 
 }
 
 void Home::send_ranges(const Segment& s, const Holder& h, NoticeType type,
-                       const std::vector<PageRange>& ranges, Bytes updates, Sent* sent) {
+                       const std::vector<PageRange>& ranges, Bytes updates, Sent* sent,
+                       const fabric::Receipt& receipt) {
   for (size_t at = 0; at < ranges.size() || !updates.empty();) {
     const size_t n = std::min<size_t>(ranges.size() - at, kMaxRanges);
-    std::vector<std::byte> buf(sizeof s.uid + sizeof h.instance + sizeof(uint32_t) +
+    std::vector<std::byte> buf(sizeof s.uid + sizeof h.instance + sizeof(uint16_t) +
                                n * sizeof(PageRange) + updates.size());
     Writer out(buf);
     out.put(s.uid);
     out.put(h.instance);
-    out.put(static_cast<uint32_t>(n));
+    out.put(static_cast<uint16_t>(n));
     for (size_t i = at; i < at + n; ++i) {
       out.put(ranges[i].first);
       out.put(ranges[i].count);
     }
     out.bytes(std::exchange(updates, {}));
-    send(h.client, s.uid, h.instance, type, std::move(buf), sent);
+    send(h.client, s.uid, h.instance, type, std::move(buf), sent, receipt);
     at += n;
   }
+}
+
+// Where receipts to the publisher go, if all of these can give him one: each is told by one notice.
+Bytes Home::receives_from(const ContextId& publisher, const std::vector<Addressee>& to,
+                          std::span<std::byte> buf) {
+  if (to.size() > fabric::kMostReceipts) return {};
+  std::array<ContextId, fabric::kMostReceipts> givers;
+  for (size_t i = 0; i < to.size(); ++i) {
+    if (to[i].held.size() > kMaxRanges / 2) return {};  // updates may split some
+    givers[i] = to[i].holder->client;
+  }
+  return parts_.server.receives_from(publisher, std::span(givers).first(to.size()), buf);
 }
 
 std::shared_ptr<Home::Publication> Home::publish(Segment& s, const ContextId& except,
                                                  uint32_t instance,
                                                  const std::vector<PageRange>& ranges,
-                                                 const std::vector<StoredPage>& stored) {
+                                                 const std::vector<StoredPage>& stored,
+                                                 const Asked& asked) {
   std::shared_ptr<Publication> p;
   const bool timed = lists_told_ != 0;
   const auto begin = [&] {
@@ -145,25 +163,50 @@ std::shared_ptr<Home::Publication> Home::publish(Segment& s, const ContextId& ex
   const bool tells = !fault_point_fails("mutate_publish_nobody");
   NewWords words(stored.size());
   Sent sent;
+  std::vector<Addressee> to;
   for (auto& h : s.holders) {
     if (!tells || (h.client == except && h.instance == instance)) continue;
     if (h.token == 0 && (!h.loads() || fault_point_fails("mutate_revoked_untold"))) continue;
     std::vector<PageRange> held = Directory::held_of(h.regions, ranges);
     if (held.empty()) continue;
-    if (p == nullptr) {
-      begin();
-      sent.reserve(s.holders.size());
+    if (to.empty()) to.reserve(s.holders.size());
+    to.push_back({&h, std::move(held)});
+  }
+  if (!to.empty()) {
+    begin();
+    sent.reserve(to.size());
+  }
+  std::array<std::byte, fabric::kMaxReceiptAddress> address;
+  fabric::Receipt receipt;
+  const bool never_over = fault_point_fails("publication_never_over");
+  if (asked.secret != 0 && p != nullptr && !never_over) {
+    receipt.to = receives_from(except, to, address);
+  }
+  if (!receipt.to.empty()) p->receipts = receipt.number = asked.number;
+  // Each gets a share of the secret: all of them together are the secret, any fewer are noise.
+  uint64_t left = asked.secret;
+  size_t kept = kept_bytes_;
+  for (auto& [h, held] : to) {
+    if (receipt.number != 0) {
+      receipt.share = h == to.back().holder ? left : secrets_.next();
+      left ^= receipt.share;
     }
     // Who has no token any more is told no values.
     std::vector<std::byte> updates;
-    if (h.token != 0) updates = updates_for(s, h, stored, sent.size(), &words, &held);
-    send_ranges(s, h, NoticeType::kInvalidate, held, updates, &sent);
+    if (h->token != 0 && kept < kMostKept) updates = updates_for(s, *h, stored, &words, &held);
+    kept += updates.size();
+    send_ranges(s, *h, NoticeType::kInvalidate, held, updates, &sent, receipt);
   }
   // All are on their way before anything is noted of them: the publisher waits for the last one.
   if (p != nullptr) keep(p, std::move(sent));
+  if (receipt.number != 0) {
+    p->first_notice = first_notice;
+    p->last_notice = next_notice_ - 1;
+    received_.push_back(p);
+  }
   s.notices += next_notice_ - first_notice;
   fault_point("publish_told");
-  if (fault_point_fails("publication_never_over")) {
+  if (never_over) {
     if (p == nullptr) begin();
     ++p->waiting;
   }
@@ -196,25 +239,50 @@ std::map<uint64_t, Home::Notice>::iterator Home::drop_notice(
     std::map<uint64_t, Notice>::iterator notice) {
   const auto owed = notices_of_.find(notice->second.client);
   if (--owed->second == 0) notices_of_.erase(owed);
+  kept_bytes_ -= notice->second.payload.size();
   return notices_.erase(notice);
+}
+
+// The publisher has had all receipts for what these requests did; nobody waits for the answers.
+void Home::on_settled(const ContextId& client, uint64_t below, std::span<const uint64_t> behind) {
+  Finished done;
+  {
+    Guard g(mu_);
+    std::vector<std::shared_ptr<Publication>> settled;
+    std::copy_if(received_.begin(), received_.end(), std::back_inserter(settled), [&](auto& p) {
+      return p->by == client && p->receipts != Publication::kNotSettled &&
+             (p->receipts < below || std::binary_search(behind.begin(), behind.end(), p->receipts));
+    });
+    for (auto& p : settled) {
+      p->finished = {};
+      auto it = notices_.lower_bound(p->first_notice);
+      while (it != notices_.end() && it->first <= p->last_notice) it = over(it, &done);
+    }
+  }
+  run(done);
+}
+
+void Home::regions_let_go(const ContextId& client, Reader in) {
+  Segment* s = find_uid(in.get<uint64_t>());
+  const auto instance = in.get<uint32_t>();
+  Holder* h = s != nullptr ? find_holder(*s, client, instance) : nullptr;
+  while (h != nullptr && !in.done()) {
+    const auto region = in.get<uint32_t>();
+    const auto epoch = in.get<uint32_t>();
+    if (!in.ok()) return;
+    s->directory.drop(h->regions, region, epoch);
+  }
 }
 
 void Home::on_ack(const ContextId& client, uint64_t number, Reader let_go) {
   Finished done;
   {
     Guard g(mu_);
+    // Whatever has become of the notice: its publisher may have said that it is over.
+    if (!let_go.done()) regions_let_go(client, let_go);
     auto it = notices_.find(number);
     if (it == notices_.end() || it->second.client != client) return;
     if (it->second.type == NoticeType::kBreak) on_break_heard(it->second);
-    if (Segment* s = find_uid(it->second.uid); s != nullptr && !let_go.done()) {
-      Holder* h = find_holder(*s, client, it->second.instance);
-      while (h != nullptr && !let_go.done()) {
-        const auto region = let_go.get<uint32_t>();
-        const auto epoch = let_go.get<uint32_t>();
-        if (!let_go.ok()) break;
-        s->directory.drop(h->regions, region, epoch);
-      }
-    }
     over(it, &done);
   }
   run(done);

@@ -79,7 +79,8 @@ void Engine::answer(const node::Node::Datagram& question) {
                        s.pages_evicted,
                        s.most_unanswered,
                        s.ticks,
-                       s.pages_updated};
+                       s.pages_updated,
+                       s.publications_received};
     for (const auto& door : doors()) report.doors.push_back(place(door.provider, door.blob));
     home_->report(&report);
     importer_->report(&report);

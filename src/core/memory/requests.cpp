@@ -163,6 +163,10 @@ void Home::on_new_session(const fabric::ClientInfo& client) {
       if (h.client == client.id) h.session.reset();
     }
   }
+  // What it has given up counts as settled from now on, and nobody has said that it was followed.
+  for (auto& p : received_) {
+    if (p->by == client.id) p->receipts = Publication::kNotSettled;
+  }
 }
 
 void Home::on_present(const fabric::ClientInfo& client, uint64_t number, Reader in, bool through) {
@@ -292,6 +296,7 @@ void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader 
   std::vector<PageRange> ranges;
   std::vector<PageMark> marks;
   std::vector<StoredPage> of_followed;
+  Asked asked{number, 0};
   {
     Guard g(mu_);
     Segment* s = nullptr;
@@ -351,18 +356,23 @@ void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader 
         ranges.push_back({page, pages});
       }
     }
+    if (status == WireStatus::kOk && !announce) asked.secret = in.get<uint64_t>();
     if (status == WireStatus::kOk && !in.done()) status = WireStatus::kMalformed;
     if (status == WireStatus::kOk && broken) status = WireStatus::kBroken;
     // Applied stores are published even when a later page of the message was malformed.
     if (s != nullptr && !ranges.empty() && !fault_point_fails("mutate_diffs_unpublished")) {
       if (fault_point_fails("mutate_marks_cleared_early")) h->marks.clear();
       ranges = each_once(std::move(ranges));
-      if (auto p = publish(*s, client.id, instance, ranges, of_followed);
-          p != nullptr && !fault_point_fails("mutate_acks_not_awaited")) {
-        p->finished = [this, id = client.id, number, status, uid, instance,
-                       marks = std::move(marks)] {
-          if (!marks.empty()) clear_marks(uid, id, instance, marks);
-          reply(parts_.server, id, number, status);
+      if (status != WireStatus::kOk) asked.secret = 0;  // that it has to hear from us
+      auto p = publish(*s, client.id, instance, ranges, of_followed, asked);
+      if (p != nullptr && !fault_point_fails("mutate_acks_not_awaited")) {
+        p->uid = uid;
+        p->instance = instance;
+        p->marks = std::move(marks);
+        const auto shared = p->receipts != 0 ? fabric::Shared::kYes : fabric::Shared::kNo;
+        p->finished = [this, id = client.id, number, status, shared] {
+          const std::byte answer[]{static_cast<std::byte>(status)};
+          parts_.server.reply(id, number, answer, shared);
         };
         return;
       }

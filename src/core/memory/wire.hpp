@@ -12,6 +12,7 @@
 #include "core/base/codec.hpp"
 #include "core/base/ids.hpp"
 #include "fabric/fabric.hpp"
+#include "fabric/frame.hpp"
 
 namespace cmi::memory {
 
@@ -25,7 +26,8 @@ enum class RequestType : uint16_t {
               // extensible segment: Break
   kLeave,     // u64 uid, u32 instance              -> (nothing)
   kPublish,   // u64 uid, u32 instance, u32 pages, then per page: u32 index, u8 epoch of the mark
-              // that it clears (0: none), diff
+              // that it clears (0: none), diff; and last u64 secret of its receipts, 0: none are
+              // taken
               //                                    -> (nothing); sent when everyone has dropped it
   kAnnounce,  // u64 uid, u32 instance, u32 ranges, then per range: u32 first, u32 count
               //                                    -> like kPublish, for data that went by itself
@@ -59,7 +61,7 @@ enum class RequestType : uint16_t {
 
 // Notices, home to importer. Acknowledged when the importer has done as told.
 enum class NoticeType : uint16_t {
-  kInvalidate = 1,  // u64 uid, u32 instance, u32 ranges, then per range: u32 first, u32 count; then
+  kInvalidate = 1,  // u64 uid, u32 instance, u16 ranges, then per range: u32 first, u32 count; then
                     // updates, each: u32 page, u32 epoch, u32 number, u16 length, diff
   kRevoke,          // u64 uid, u32 instance, u64 token id
   kRemoved,         // u64 uid, u32 instance, u8 RemovedHow
@@ -97,6 +99,9 @@ enum class WireStatus : uint8_t {
   kEnding = 32,    // gone with its context
   kOtherWay = 64,  // imported the other way at present, cached or write-through; or not exported so
 };
+
+// Receipts stand for an answer that begins with kOk.
+static_assert(fabric::kReceived[0] == std::byte{static_cast<uint8_t>(WireStatus::kOk)});
 
 // Datagrams between contexts of one node.
 enum BusWhat : uint8_t {
@@ -153,7 +158,8 @@ inline constexpr size_t kMaxThrough = kPageSize;  // bytes of one load or store 
 
 inline constexpr uint32_t kMaxRanges = 2048;   // of one notice
 inline constexpr uint32_t kRegionPages = 512;  // 2 MiB: what the directory knows one by one
-// Of one acknowledgement: regions that the importer has let go of, u32 region, u32 epoch each.
+// Of one acknowledgement, behind u64 uid, u32 instance: regions that the importer has let go of,
+// u32 region, u32 epoch each.
 inline constexpr uint32_t kMaxLetGo = 1024;
 
 }  // namespace cmi::memory

@@ -444,6 +444,18 @@ Status Importer::flush(
   return judge(mark, good);
 }
 
+void Importer::say_settled() {
+  if (!unsaid_.exchange(false)) return;
+  for (auto& link : links_that([](const fabric::Link&) { return true; })) {
+    // Once more: there may be more than one message has room for, and it may have to wait.
+    if (link->say_settled()) unsaid_.store(true);
+    if (auto session = link->current(); session != nullptr) {
+      link->pump(*session);
+      session->endpoint().poll();
+    }
+  }
+}
+
 void Importer::tick() {
   {
     std::vector<Stranded> free_again;

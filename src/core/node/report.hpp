@@ -32,6 +32,7 @@ inline constexpr std::array kCounterNames{
     "most_unanswered",
     "ticks",
     "pages_updated",
+    "publications_received",
 };
 
 // In the order of ImportLine::counters.

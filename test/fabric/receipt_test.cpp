@@ -1,0 +1,302 @@
+// Receipts: those who are told of what a request did answer it, instead of the home.
+#include <array>
+
+#include "core/base/fault_point.hpp"
+#include "fabric/world.hpp"
+#include "support/party.hpp"
+
+namespace cmi::test {
+namespace {
+
+using fabric::Link;
+using fabric::Receipt;
+using Shares = std::vector<uint64_t>;
+
+// The home's answers are longer.
+bool by_receipts(const fabric::Request& r) {
+  return Buffer(r.reply().begin(), r.reply().end()) ==
+         Buffer(fabric::kReceived.begin(), fabric::kReceived.end());
+}
+
+// A home that keeps a request of the waiter's without an answer, and two givers whom it can tell.
+struct Scene {
+  explicit Scene(World& world)
+      : home(world.open()), waiter(world.open()), givers{Party(world.open()), Party(world.open())} {
+    link = waiter.link_to(home);
+    REQUIRE(call_works(*link, 1));
+    for (auto& g : givers) {
+      links.push_back(g.link_to(home));
+      REQUIRE(call_works(*links.back(), 1));
+      REQUIRE(ok(g.server->add_home(home.id, home.door(), g.notice_secret)));
+    }
+    home.handler.holding.store(true);
+  }
+  // The home has it when this returns.
+  std::shared_ptr<fabric::Request> ask() {
+    const int before = home.handler.executions.load();
+    auto r = link->start(7, buffer(20), {}, Link::Receipts::kTaken);
+    REQUIRE(comes_true([&] {
+      link->advance();
+      return home.handler.executions.load() > before;
+    }));
+    const Buffer question = home.handler.last_question();
+    REQUIRE(question.size() == 16);
+    std::memcpy(&secret, question.data() + 8, sizeof secret);
+    return r;
+  }
+  Buffer where() {
+    std::array<std::byte, fabric::kMaxReceiptAddress> buf;
+    const std::array ids{givers[0].id, givers[1].id};
+    const Bytes to = home.server->receives_from(waiter.id, ids, buf);
+    return {to.begin(), to.end()};
+  }
+  void tell(const fabric::Request& r, const Shares& shares) {
+    const Buffer to = where();
+    REQUIRE(!to.empty());
+    for (size_t i = 0; i < shares.size(); ++i) {
+      REQUIRE(
+          home.server->notice(givers[i].id, ++notices, 1, {}, false, {r.number(), shares[i], to}));
+      auto& handler = givers[i].handler;
+      REQUIRE(comes_true([&] {
+        return !handler.receipts().empty() && handler.receipts().back().number == r.number();
+      }));
+    }
+  }
+  bool give(size_t i) {
+    const auto wanted = givers[i].handler.receipts().back();
+    return givers[i].server->give(home.id, wanted.receipt());
+  }
+  bool answered(const fabric::Request& r, Nanos patience = kLong) {
+    return comes_true(
+        [&] {
+          link->advance();
+          return r.answered();
+        },
+        patience);
+  }
+
+  Party home, waiter;
+  std::array<Party, 2> givers;
+  std::unique_ptr<Link> link;
+  std::vector<std::unique_ptr<Link>> links;
+  uint64_t secret = 0, notices = 0;
+};
+
+CMI_CONTRACT(the_receipts_of_all_who_were_told_are_the_answer, world) {
+  Scene s(world);
+  auto r = s.ask();
+  REQUIRE(s.secret != 0);
+  s.tell(*r, {0x1234, s.secret ^ 0x1234});
+  (void)s.give(0);
+  CHECK_FALSE(s.answered(*r, kShort));
+  (void)s.give(1);
+  REQUIRE(s.answered(*r));
+  CHECK(by_receipts(*r));
+  CHECK_FALSE(s.link->has_pending());
+  CHECK(s.home.handler.settled().empty());
+
+  // The next request tells the home, before it is executed; the late answer is nobody's.
+  s.home.handler.holding.store(false);
+  REQUIRE(call_works(*s.link, 30));
+  REQUIRE(s.home.handler.settled().size() == 1);
+  CHECK(s.home.handler.settled()[0].from == s.waiter.id);
+  CHECK(s.home.handler.settled()[0].number > r->number());
+  s.home.handler.release();
+  REQUIRE(call_works(*s.link, 40));
+  CHECK(by_receipts(*r));
+}
+
+CMI_CONTRACT(what_ended_with_receipts_is_told_once_when_no_request_tells_it, world) {
+  Scene s(world);
+  s.link->say_settled();  // nothing has
+  auto r = s.ask();
+  s.tell(*r, {s.secret});
+  s.link->say_settled();
+  (void)s.give(0);
+  REQUIRE(s.answered(*r));
+  s.link->say_settled();
+  REQUIRE(comes_true([&] {
+    s.link->advance();
+    return !s.home.handler.settled().empty();
+  }));
+  s.link->say_settled();
+  s.home.handler.release();
+  REQUIRE(call_works(*s.link, 30));
+  CHECK(s.home.handler.settled().size() == 1);
+}
+
+CMI_CONTRACT(shares_that_are_none_answer_nothing_and_the_home_does, world) {
+  Scene s(world);
+  auto r = s.ask();
+  REQUIRE(s.secret != 0);
+  s.tell(*r, {s.secret ^ 1, s.secret ^ 0x77});
+  for (size_t i = 0; i < 2; ++i) (void)s.give(i);
+  CHECK_FALSE(s.answered(*r, kShort));
+  s.home.handler.release();
+  REQUIRE(s.answered(*r));
+  CHECK_FALSE(by_receipts(*r));
+}
+
+CMI_CONTRACT(a_share_that_comes_twice_counts_once, world) {
+  Scene s(world);
+  auto r = s.ask();
+  s.tell(*r, {0x77, s.secret ^ 0x77});
+  for (int times = 0; times < 3; ++times) (void)s.give(0);
+  CHECK_FALSE(s.answered(*r, kShort));
+  (void)s.give(1);
+  CHECK(s.answered(*r));
+}
+
+// More of them than anybody is asked for.
+CMI_CONTRACT(shares_without_end_answer_nothing, world) {
+  Scene s(world);
+  auto r = s.ask();
+  s.tell(*r, {s.secret ^ 1});
+  const auto wanted = s.givers[0].handler.receipts().back();
+  for (uint64_t i = 0; i < 100; ++i) {
+    (void)s.givers[0].server->give(s.home.id, {wanted.number, i + 1, wanted.to});
+  }
+  CHECK_FALSE(s.answered(*r, kShort));
+  s.home.handler.release();
+  CHECK(s.answered(*r));
+}
+
+// Something before it has no answer: it is named, and stays known to the home, which must not
+// execute it again.
+CMI_CONTRACT(what_ended_with_receipts_behind_something_that_has_no_answer_is_named, world) {
+  Scene s(world);
+  auto slow = s.ask();
+  auto r = s.ask();
+  s.tell(*r, {s.secret});
+  (void)s.give(0);
+  REQUIRE(s.answered(*r));
+  REQUIRE(s.link->say_settled());
+  REQUIRE(comes_true([&] {
+    s.link->advance();
+    return !s.home.handler.settled_behind().empty();
+  }));
+  CHECK(s.home.handler.settled_behind() == std::vector{r->number()});
+  CHECK_FALSE(s.link->say_settled());
+  CHECK_FALSE(slow->answered());
+  s.home.handler.release();
+  REQUIRE(s.answered(*slow));
+  CHECK(s.home.handler.most_often() == 1);
+}
+
+// Answers in receipts alone are signs of life: the home has told those who give them.
+CMI_CONTRACT(who_has_nothing_but_receipts_for_long_keeps_his_session, world) {
+  Scene s(world);
+  const auto session = s.link->current();
+  REQUIRE(session != nullptr);
+  const Deadline end = Deadline::in(2 * Link::kStall);
+  // One is always without an answer when another one has its own.
+  auto before = s.ask();
+  uint64_t secret = s.secret;
+  while (!end.passed()) {
+    auto next = s.ask();
+    s.tell(*before, {secret});
+    (void)s.give(0);
+    REQUIRE(s.answered(*before));
+    before = next;
+    secret = s.secret;
+    REQUIRE(secret != 0);
+  }
+  CHECK(s.link->current() == session);
+}
+
+CMI_CONTRACT(receipts_for_what_an_earlier_session_asked_answer_nothing, world) {
+  Scene s(world);
+  auto r = s.ask();
+  s.tell(*r, {s.secret});
+  s.link->retire(s.link->current());
+  auto next = s.link->session(Deadline::in(kLong));
+  REQUIRE(next != nullptr);
+  (void)s.give(0);  // to an endpoint that is gone
+  CHECK(s.where() != s.givers[0].handler.receipts().back().to);
+  // And if it came to the new one.
+  s.tell(*r, {s.secret});
+  (void)s.give(0);
+  CHECK_FALSE(s.answered(*r, kShort));
+  s.home.handler.release();
+  REQUIRE(s.answered(*r));
+  CHECK_FALSE(by_receipts(*r));
+  CHECK(s.home.handler.executed(s.waiter.id, r->number()) == 1);
+}
+
+CMI_CONTRACT(nobody_is_asked_for_receipts_for_a_while_after_they_came_late, world) {
+  Scene s(world);
+  const auto answered_late = [&](fabric::Shared shared) {
+    s.home.handler.holding.store(true);
+    auto r = s.ask();
+    CHECK_FALSE(s.answered(*r, 20 * kMilli));
+    s.home.handler.shared.store(shared);
+    s.home.handler.release();
+    REQUIRE(s.answered(*r));
+  };
+  // A home that was slow by itself is no reason.
+  answered_late(fabric::Shared::kNo);
+  REQUIRE(s.secret != 0);
+  answered_late(fabric::Shared::kYes);
+  REQUIRE(s.secret != 0);
+  answered_late(fabric::Shared::kYes);
+  CHECK(s.secret == 0);
+  REQUIRE(comes_true([&] {
+    answered_late(fabric::Shared::kNo);
+    return s.secret != 0;
+  }));
+}
+
+CMI_CONTRACT(a_receipt_is_relied_on_when_its_connection_has_carried_one, world) {
+  Scene s(world);
+  bool relied = false;
+  for (int i = 0; i < 100 && !relied; ++i) {
+    auto r = s.ask();
+    s.tell(*r, {s.secret});
+    relied = s.give(0);
+    CHECK_FALSE((i == 0 && relied));
+    REQUIRE(s.answered(*r));
+  }
+  CHECK(relied);
+}
+
+CMI_CONTRACT(receipts_are_asked_for_only_of_those_who_can_give_them, world) {
+  Scene s(world);
+  CHECK_FALSE(s.where().empty());
+  std::array<std::byte, fabric::kMaxReceiptAddress> buf;
+  auto& home = *s.home.server;
+  const std::array one{s.givers[0].id};
+  CHECK(home.receives_from(random_context_id(), one, buf).empty());
+  CHECK(home.receives_from(s.waiter.id, std::array{random_context_id()}, buf).empty());
+  CHECK(home.receives_from(s.waiter.id, one, std::span(buf).first(1)).empty());
+  home.fence(s.givers[1].id, true);
+  CHECK(s.where().empty());
+  CHECK_FALSE(home.receives_from(s.waiter.id, one, buf).empty());
+  home.fence(s.waiter.id, false);  // it has no session
+  CHECK(home.receives_from(s.waiter.id, one, buf).empty());
+  // Not those who do not know the home.
+  CHECK_FALSE(s.waiter.server->give(s.home.id, {1, 2, buf}));
+}
+
+// A home that lies has a giver send receipts to whomever it names.
+TEST_CASE("a_giver_knows_no_more_than_so_many_waiters_however_many_a_home_names") {
+  auto net = fabric::FakeNet::make({});
+  Party home(net->open()), giver(net->open());
+  auto link = giver.link_to(home);
+  REQUIRE(call_works(*link, 1));
+  REQUIRE(ok(giver.server->add_home(home.id, home.door(), giver.notice_secret)));
+  std::deque<Party> waiters;
+  for (int i = 0; i < 80; ++i) waiters.emplace_back(net->open());
+  for (auto& w : waiters) {
+    (void)giver.server->give(home.id, {1, 2, w.door()});
+    (void)giver.server->give(home.id, {1, 2, w.door()});
+  }
+  CHECK(giver.server->waiters() == 64);
+  const Buffer no_address(7, std::byte{9});
+  (void)giver.server->give(home.id, {1, 2, no_address});
+  CHECK(giver.server->waiters() <= 64);
+  giver.server->sweep(0);
+  CHECK(giver.server->waiters() == 0);
+}
+
+}  // namespace
+}  // namespace cmi::test
