@@ -497,10 +497,12 @@ void Link::give_up(Nanos asked_before) {
     Guard g(mu_);
     std::erase_if(pending_, [&](auto& p) {
       if (p->begun_at_ > asked_before) return false;
-      if (p->secret_ != 0) unsettled_ = std::min(unsettled_, p->number_);
       given_up.push_back(p);
       return true;
     });
+    for (auto& p : given_up) {
+      if (p->secret_ != 0) unsettled_ = std::min(unsettled_, p->number_);
+    }
     pending_count_.store(pending_.size(), std::memory_order_relaxed);
     session = current_;
   }
