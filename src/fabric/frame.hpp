@@ -17,7 +17,7 @@ enum class FrameKind : uint8_t {
   kNotice = 5,  // door -> door, home to importer; answered by an ack, or by a receipt
   kAck = 6,
   kReceipt = 7,  // door -> initiator: a notice of what its request did has been followed
-  kSettled = 8,  // initiator -> serving endpoint: `settled` alone
+  kSettled = 8,  // initiator -> serving endpoint: what needs no answer any more
 };
 
 struct Frame {

@@ -1,4 +1,4 @@
-// Connecting, rebuilding, requests and their answers.
+// Connecting, rebuilding, requests and their answers; those in receipts: link_receipts.cpp.
 #include "fabric/link.hpp"
 
 #include <algorithm>
@@ -23,10 +23,6 @@ constexpr int kTriesInALife = 4;
 constexpr Nanos kRound = 2 * kSecond, kLeastRouteWait = 50 * kMilli,
                 kLongestRouteWait = 500 * kMilli;
 constexpr size_t kMostRounds = 8;
-// Receipts come as fast as an answer or not at all. What the home then says comes when it has asked
-// again, and for how long none are asked for.
-constexpr Nanos kReceiptsLate = 10 * kMilli, kWithoutReceipts = kSecond,
-                kLongestWithoutReceipts = 64 * kSecond;
 }  // namespace
 
 Link::Link(std::vector<Route> routes, Identity self, ContextId home, Nanos dead_after,
@@ -290,10 +286,6 @@ void Link::send_locked(Session& s, Request& r, Nanos t) {
                           r.receipts_ ? Bytes(secret) : Bytes()});
 }
 
-uint64_t Link::settled_locked() const {
-  return std::min(pending_.empty() ? next_number_ : pending_.front()->number_, unsettled_);
-}
-
 void Link::welcomed(Session& s, const Frame& f) {
   Reader in(f.payload);
   const auto generation = in.get<uint32_t>();
@@ -374,11 +366,7 @@ void Link::replied(Session& s, const Frame& f) {
     if (r == nullptr) return;
     // Of one that was asked for again nobody knows which of them it answers.
     if (!r->repeated_) took_.store(t - r->sent_at_, std::memory_order_relaxed);
-    if (r->secret_ != 0 && f.type == static_cast<uint16_t>(Shared::kYes) &&
-        t - r->begun_at_ > kReceiptsLate && r->begun_at_ >= receipts_from_) {
-      without_ = std::clamp(2 * without_, kWithoutReceipts, kLongestWithoutReceipts);
-      receipts_from_ = t + without_;
-    }
+    if (f.type == static_cast<uint16_t>(Shared::kYes)) receipts_missed_locked(*r, t);
     if (!pending_.empty() && pending_.back()->number_ > sent_to_ && current_.get() == &s) {
       send_more_locked(s, t);
     }
@@ -395,45 +383,6 @@ void Link::answer(Request& r, Bytes reply) {
   }
   if (r.late_) r.late_();
   r.op_.complete(Cause::kOk);
-}
-
-// A share that is none keeps the others from being all: the home's answer is waited for then. One
-// that comes twice counts once: letters may.
-void Link::received(Session& s, const Frame& f) {
-  std::shared_ptr<Request> r;
-  {
-    Guard g(mu_);
-    if (current_.get() != &s) return;
-    const auto it = find_locked(f.number);
-    if (it == pending_.end() || (*it)->secret_ == 0 || !(*it)->take_share(f.secret)) return;
-    if ((*it)->missing_ != 0 && !fault_point_fails("mutate_one_receipt_suffices")) return;
-    r = take_locked(f.number);
-    received_.push_back(f.number);
-    without_ = 0;
-    // The home has told them, so it is there.
-    const Nanos t = now();
-    s.heard_.store(t, std::memory_order_relaxed);
-    heard_.store(t, std::memory_order_relaxed);
-    if (!r->repeated_) took_.store(t - r->sent_at_, std::memory_order_relaxed);
-    if (!pending_.empty() && pending_.back()->number_ > sent_to_) send_more_locked(s, t);
-  }
-  fault_point("link_received_before_answer");
-  answer(*r, kReceived);
-}
-
-bool Link::say_settled() {
-  Guard g(mu_);
-  if (received_.empty() || current_ == nullptr || !current_->up_.load(std::memory_order_acquire)) {
-    return false;
-  }
-  const uint64_t settled = settled_locked();
-  std::erase_if(received_, [&](uint64_t number) { return number < settled; });
-  const size_t n = std::min(received_.size(), kMostSettled);
-  Session& s = *current_;
-  s.port_->send(s.home_, {FrameKind::kSettled, 0, s.secret_, 0, settled,
-                          std::as_bytes(std::span(received_).first(n))});
-  received_.erase(received_.begin(), received_.begin() + static_cast<ptrdiff_t>(n));
-  return true;
 }
 
 std::shared_ptr<Request> Link::start(uint16_t type, Bytes payload, Request::Callback on_answer,

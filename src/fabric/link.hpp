@@ -290,6 +290,7 @@ class Link {
   static void answer(Request& r, Bytes reply);
   std::deque<std::shared_ptr<Request>>::iterator find_locked(uint64_t number) CMI_REQUIRES(mu_);
   uint64_t settled_locked() const CMI_REQUIRES(mu_);
+  void receipts_missed_locked(const Request& r, Nanos t) CMI_REQUIRES(mu_);
   static void lost(Request& r, Cause cause);
   bool stalled(Session& s, Nanos since) const;
 

@@ -135,8 +135,9 @@ bool Port::send(Peer peer, const Frame& frame, bool last) {
         return true;
       }
     }
-    if (backlog_limited_ && (k.letters >= kMostLetters || k.bytes + size > kMostBytes))
+    if (backlog_limited_ && (k.letters >= kMostLetters || k.bytes + size > kMostBytes)) {
       return false;
+    }
     letter = take_letter();
     ++k.letters;
     k.bytes += size;

@@ -1,4 +1,5 @@
-// First contacts, exactly-once requests, notices, fences. Looks at the ports: server_poll.cpp.
+// First contacts, exactly-once requests, notices, fences. Looks at the ports: server_poll.cpp;
+// receipts: server_receipts.cpp.
 #include "fabric/server.hpp"
 
 #include <algorithm>
@@ -221,31 +222,6 @@ bool Server::settle_locked(Client& c, uint64_t number) {
   return std::erase_if(c.open, [&](uint64_t n) { return n < number; }) > 0;
 }
 
-void Server::settled(Serving& serving, const Frame& f) {
-  Reader in(f.payload);
-  std::vector<uint64_t> behind(in.left() / sizeof(uint64_t));
-  if (behind.size() > kMostSettled) return drop();
-  for (uint64_t& number : behind) number = in.get<uint64_t>();
-  if (!in.done()) return drop();
-  std::sort(behind.begin(), behind.end());
-  {
-    Guard g(mu_);
-    auto it = clients_.find(serving.client);
-    if (it == clients_.end() || it->second.serving.get() != &serving ||
-        it->second.secret != f.secret || it->second.fenced) {
-      return drop();
-    }
-    Client& c = it->second;
-    c.heard = now();
-    // Nobody waits for their answers, and they must not be executed again.
-    for (uint64_t number : behind) {
-      if (std::erase(c.open, number) > 0) keep_answer_locked(c, number, {});
-    }
-    if (!settle_locked(c, f.settled) && behind.empty()) return;
-  }
-  handler_.on_settled(serving.client, f.settled, behind);
-}
-
 // Whether this request is to be executed: each number once. What has been answered is answered
 // again.
 bool Server::admit_locked(Client& c, Serving& serving, const Frame& f) {
@@ -365,54 +341,6 @@ Status Server::add_home(const ContextId& home, Bytes door, uint64_t secret, size
   return Status::kOk;
 }
 
-Bytes Server::receives_from(const ContextId& client, std::span<const ContextId> givers,
-                            std::span<std::byte> to) {
-  Guard g(mu_);
-  auto it = clients_.find(client);
-  if (it == clients_.end() || it->second.serving == nullptr) return {};
-  const Client& c = it->second;
-  for (const ContextId& giver : givers) {
-    auto other = clients_.find(giver);
-    if (other == clients_.end() || other->second.fenced || other->second.info.via != c.info.via) {
-      return {};
-    }
-  }
-  if (c.initiator.size() > to.size()) return {};
-  std::copy(c.initiator.begin(), c.initiator.end(), to.begin());
-  return to.first(c.initiator.size());
-}
-
-// Null: it is no address, or there are too many.
-Server::Waiter* Server::waiter_locked(Bytes at, size_t via) {
-  for (Waiter& w : waiters_) {
-    if (w.via == via && std::equal(w.at.begin(), w.at.end(), at.begin(), at.end())) return &w;
-  }
-  const auto oldest = [](const Waiter& a, const Waiter& b) { return a.used < b.used; };
-  if (waiters_.size() == kMostWaiters) {
-    auto it = std::min_element(waiters_.begin(), waiters_.end(), oldest);
-    if (now() - it->used < kWaiterStays) return nullptr;
-    doors_[it->via]->remove(it->peer);
-    waiters_.erase(it);
-  }
-  auto peer = doors_[via]->add(at);
-  if (!peer) return nullptr;
-  waiters_.push_back({{at.begin(), at.end()}, via, *peer, 0});
-  return &waiters_.back();
-}
-
-bool Server::give(const ContextId& home, const Receipt& receipt) {
-  fault_point("receipt_before_send");
-  if (fault_point_fails("receipt_lost")) return true;
-  Guard g(mu_);
-  auto it = homes_.find(home);
-  if (it == homes_.end()) return false;
-  Waiter* const w = waiter_locked(receipt.to, it->second.via);
-  if (w == nullptr) return false;
-  w->used = now_or_a_tick_ago();
-  return doors_[w->via]->send(w->peer,
-                              {FrameKind::kReceipt, 0, receipt.share, receipt.number, 0, {}});
-}
-
 void Server::ack(const ContextId& home, uint64_t secret, uint64_t number, Bytes payload) {
   std::byte head[2 * sizeof(uint64_t)];
   Writer out(head);
@@ -480,13 +408,7 @@ void Server::fence(const ContextId& client, bool forever) {
 
 void Server::sweep(Nanos silence) {
   let_go(silence, SIZE_MAX);
-  Guard g(mu_);
-  const Nanos t = now();
-  std::erase_if(waiters_, [&](const Waiter& w) {
-    if (t - w.used <= silence) return false;
-    doors_[w.via]->remove(w.peer);
-    return true;
-  });
+  let_go_of_waiters(silence);
 }
 
 // The longest silent first. Returns how many.
@@ -521,11 +443,6 @@ size_t Server::let_go(Nanos silence, size_t most, const ContextId& but) {
     clients_.erase(it);
   }
   return gone;
-}
-
-size_t Server::waiters() {
-  Guard g(mu_);
-  return waiters_.size();
 }
 
 bool Server::knows(const ContextId& client) {

@@ -102,7 +102,7 @@ class Server : public Receiver {
   bool notice(const ContextId& client, uint64_t number, uint16_t type, Bytes payload,
               bool last = false, const Receipt& receipt = {});
   // Whether these can give receipts to this client: they are reached over the fabric that it came
-  // by. `*to`: where, which has room for kMaxReceiptAddress. Empty: they cannot.
+  // by. Returns where it is to be had, in `to` (kMaxReceiptAddress bytes); empty: they cannot.
   Bytes receives_from(const ContextId& client, std::span<const ContextId> givers,
                       std::span<std::byte> to);
   // By the door that reaches this home. True: over a connection that has carried one before, so the
@@ -199,6 +199,7 @@ class Server : public Receiver {
   static constexpr size_t kMostWaiters = 64;
   static constexpr Nanos kWaiterStays = kSecond;
   Waiter* waiter_locked(Bytes at, size_t via) CMI_REQUIRES(mu_);
+  void let_go_of_waiters(Nanos silence);
   std::vector<Waiter> waiters_ CMI_GUARDED_BY(mu_);
   std::vector<std::shared_ptr<Serving>> servings_ CMI_GUARDED_BY(mu_);
   std::atomic<uint64_t> dropped_{0};

@@ -77,6 +77,22 @@ int cause_until(Process& process, uint64_t at, int cause) {
   return seen;
 }
 
+struct Unheard {
+  Process& third;
+  Import other;
+};
+// Its store to page 6 has come home, and the third process, which holds the page, is stopped.
+Unheard dies_beside_who_does_not_hear(Scene& s) {
+  Process& third = s.cluster.spawn("third");
+  const Import other = import_segment(third, s.exported);
+  REQUIRE(load(third, at_page(other.at, 6)).value == 0);
+  third.stop();
+  s.victim_stores(6, 1);
+  REQUIRE(load_until(s.home, s.here(6), 1) == 1);
+  s.victim.kill();
+  return {third, other};
+}
+
 TEST_SUITE("consist") {
   TEST_CASE("stores_that_a_dead_importer_has_not_written_back_leave_their_pages_in_flux") {
     Scene s;
@@ -202,13 +218,7 @@ TEST_SUITE("consist") {
 
   TEST_CASE("a_write_back_that_is_not_published_is_in_flux") {
     Scene s{kWithoutReceipts};
-    Process& third = s.cluster.spawn("third");
-    const Import other = import_segment(third, s.exported);
-    REQUIRE(load(third, at_page(other.at, 6)).value == 0);
-    third.stop();
-    s.victim_stores(6, 1);
-    REQUIRE(load_until(s.home, s.here(6), 1) == 1);
-    s.victim.kill();
+    const auto [third, other] = dies_beside_who_does_not_hear(s);
     REQUIRE(store(s.home, s.here(kKnock), 1).cause() == Fault::kNone);
     CHECK(cause_until(s.home, s.here(6), CMI_ERROR_CONSIST) == CMI_ERROR_CONSIST);
     third.signal(SIGCONT);
@@ -221,13 +231,7 @@ TEST_SUITE("consist") {
   // With receipts the home does not know whether the victim was told that it is over.
   TEST_CASE("a_write_back_that_may_be_over_with_receipts_is_not_in_flux_and_all_hear_of_it") {
     Scene s{Env{}};
-    Process& third = s.cluster.spawn("third");
-    const Import other = import_segment(third, s.exported);
-    REQUIRE(load(third, at_page(other.at, 6)).value == 0);
-    third.stop();
-    s.victim_stores(6, 1);
-    REQUIRE(load_until(s.home, s.here(6), 1) == 1);
-    s.victim.kill();
+    const auto [third, other] = dies_beside_who_does_not_hear(s);
     // The end of its connections tells of the death at once; it is told when the third one has
     // dropped the page.
     for (const Deadline soon = Deadline::in(300 * kMilli); !soon.passed();) {
@@ -243,13 +247,7 @@ TEST_SUITE("consist") {
 
   TEST_CASE("a_write_back_that_is_not_published_is_missed_when_its_mark_is_cleared_early") {
     Scene s{kWithoutReceipts, Env{{"CMI_FAULT_POINT", "mutate_marks_cleared_early=fail"}}};
-    Process& third = s.cluster.spawn("third");
-    const Import other = import_segment(third, s.exported);
-    REQUIRE(load(third, at_page(other.at, 6)).value == 0);
-    third.stop();
-    s.victim_stores(6, 1);
-    REQUIRE(load_until(s.home, s.here(6), 1) == 1);
-    s.victim.kill();
+    const auto [third, other] = dies_beside_who_does_not_hear(s);
     REQUIRE(store(s.home, s.here(kKnock), 1).cause() == Fault::kNone);
     REQUIRE(await_happening(s.home).type == CMI_EVENT_RCTXT_DOWN);
     CHECK(s.check().size == 0);

@@ -20,8 +20,8 @@ uint64_t random_u64() {
 uint64_t Secrets::next() {
   for (;;) {
     if (left_ == 0) {
-      if (getrandom(drawn_.data(), sizeof drawn_, 0) != static_cast<ssize_t>(sizeof drawn_))
-        continue;
+      const ssize_t n = getrandom(drawn_.data(), sizeof drawn_, 0);
+      if (n != static_cast<ssize_t>(sizeof drawn_)) continue;
       left_ = drawn_.size();
     }
     // Each is used once, and nobody finds it here later.
