@@ -11,10 +11,10 @@ namespace {
 
 // Pages first, first + stride, ... stored to and taken home by a barrier, of which the time is
 // returned; negative if the timer had taken some of them before. In a client-inconsistent segment,
-// as segments are by themselves, each first store asks the home for a mark; where that takes so
-// long that the timer always comes first, the segment is client-consistent. Where faults alone take
-// so long, pages are absent before they are stored to in order: those that are mapped writable at
-// once fault once for many. The barrier finds the same.
+// as segments are by themselves, each first store asks the home for a dirty intent; where that
+// takes so long that the timer always comes first, the segment is client-consistent. Where faults
+// alone take so long, pages are absent before they are stored to in order: those that are mapped
+// writable at once fault once for many. The barrier finds the same.
 class Flush {
  public:
   Flush(Bench& bench, size_t pages, size_t stride) : bench_(bench), pages_(pages), stride_(stride) {

@@ -1,7 +1,8 @@
 // What telling those who hold a page takes at least: raw messages from the publisher to the home,
-// from there to all holders at once, and from them to the publisher.
-// The same processes on the same CPUs as the library's publication, in each one thread, which polls
-// and yields when nothing has come: on fewer CPUs than processes they could not go on otherwise.
+// from there to all sharers at once, and from them to the publisher.
+// The same processes on the same CPUs as the library's invalidation round, in each one thread,
+// which polls and yields when nothing has come: on fewer CPUs than processes they could not go on
+// otherwise.
 #pragma once
 
 #include <functional>
@@ -12,7 +13,7 @@
 
 namespace bench {
 
-// What a holder does when it is told, before it answers.
+// What a sharer does when it is told, before it answers.
 enum class Told : uint32_t {
   kNothing,
   kStore,  // stores the number of the message to a word
@@ -32,7 +33,7 @@ class RelayHome {
   std::optional<fi_addr_t> holders_[kOthers];
 };
 
-// A holder's side; in the thread that takes commands.
+// A sharer's side; in the thread that takes commands.
 class RelayHolder {
  public:
   RelayHolder(Control& control, int role, const std::string& provider);

@@ -154,7 +154,7 @@ void await_seen(const Control& control, uint64_t value) {
 // Each page stored to once a round, in an order that no prefetcher knows; between rounds a barrier,
 // so that the next store to each page is a first one again. A sample is the mean of a round: one
 // store of plain memory is shorter than reading the clock. In a segment that is held nobody's
-// stores are counted before the holder has the region again, which a barrier takes from it.
+// stores are counted before the sharer has the region again, which a barrier takes from it.
 void store_first(Control& control, std::byte* at, size_t pages, size_t rounds, StoreTo to,
                  const std::function<void()>& between) {
   std::vector<uint32_t> order(pages);

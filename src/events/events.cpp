@@ -7,7 +7,7 @@
 #include "core/base/log.hpp"
 #include "events/connectivity_map.hpp"
 #include "events/context_down.hpp"
-#include "events/quiesce.hpp"
+#include "events/quiesce_event.hpp"
 #include "events/store_failure.hpp"
 
 namespace cmi::events {

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "core/base/lock.hpp"
-#include "core/memory/observer.hpp"
-#include "events/queue.hpp"
+#include "core/memory/page/observer.hpp"
+#include "events/event_queue.hpp"
 
 namespace cmi::events {
 

@@ -6,7 +6,7 @@
 #include <system_error>
 
 #include "core/base/library_thread.hpp"
-#include "core/memory/roll_call.hpp"
+#include "core/memory/engine/probe_all.hpp"
 
 namespace cmi::events {
 
@@ -40,8 +40,8 @@ void MapMaker::run() {
       running_ = !now_asked.empty() && !stop_.load();
       if (!running_) return;
     }
-    const auto cut_off =
-        memory::cut_off_peers(engine_, Deadline::in(engine_.importer().reconf_timeout()), stop_);
+    const auto cut_off = memory::unreachable_peers(
+        engine_, Deadline::in(engine_.importer().reconf_timeout()), stop_);
     if (stop_.load()) continue;
     for (uint64_t id : now_asked) events_.map(id, cut_off);
   }

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/base/lock.hpp"
-#include "core/memory/engine.hpp"
+#include "core/memory/engine/engine.hpp"
 #include "events/events.hpp"
 
 namespace cmi::events {

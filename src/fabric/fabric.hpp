@@ -229,10 +229,10 @@ struct Config {
 Result<std::unique_ptr<Fabric>> open_fabric(const Config& config);
 
 // Where somebody may be reached. Wire data, but for its lengths.
-struct DoorAddress {
+struct ListenerAddress {
   std::string provider;
   std::vector<std::byte> blob;  // Endpoint::address()
-  bool operator==(const DoorAddress&) const = default;
+  bool operator==(const ListenerAddress&) const = default;
 };
 
 // The largest message that every implementation takes and every Endpoint has buffers for.

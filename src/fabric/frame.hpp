@@ -10,13 +10,13 @@
 namespace cmi::fabric {
 
 enum class FrameKind : uint8_t {
-  kHello = 1,    // initiator -> door: who I am, where I listen
+  kHello = 1,    // initiator -> listener: who I am, where I listen
   kWelcome = 2,  // serving endpoint -> initiator: your session
-  kRequest = 3,  // initiator -> serving endpoint; answered by one reply, or by receipts
+  kRequest = 3,  // initiator -> serving endpoint; answered by one reply, or by direct acks
   kReply = 4,
-  kNotice = 5,  // door -> door, home to importer; answered by an ack, or by a receipt
+  kNotice = 5,  // listener -> listener, home to importer; answered by an ack, or by a direct ack
   kAck = 6,
-  kReceipt = 7,  // door -> initiator: a notice of what its request did has been followed
+  kReceipt = 7,  // listener -> initiator: a notification of what its request did has been followed
   kSettled = 8,  // initiator -> serving endpoint: what needs no answer any more
 };
 
@@ -25,8 +25,8 @@ struct Frame {
   uint16_t type = 0;    // of the request or notice; meaningless to the fabric. Of a reply: Shared
   uint64_t secret = 0;  // proves that the sender was told it by the receiver
   uint64_t number = 0;  // of the request or notice, counted by its sender from 1
-  // The sender has the answers of all its numbers below this one. Of a notice: the number of the
-  // request whose sender is to have a receipt; 0: nobody is.
+  // The sender has the answers of all its numbers below this one. Of a notification: the number of
+  // the request whose sender is to have a direct ack; 0: nobody is.
   uint64_t settled = 0;
   Bytes payload;
   Bytes more = {};  // of a frame to be sent: goes behind the payload, as part of it
@@ -35,22 +35,22 @@ struct Frame {
 // Whether a home has shared out the secret of the request that it answers.
 enum class Shared : uint16_t { kNo = 0, kYes = 1 };
 
-// The answer that stands for all receipts of a request; never on the wire.
+// The answer that stands for all direct acks of a request; never on the wire.
 inline constexpr std::array<std::byte, 1> kReceived{};
-inline bool is_receipts(Bytes answer) { return answer.data() == kReceived.data(); }
+inline bool is_direct_acks(Bytes answer) { return answer.data() == kReceived.data(); }
 
 // Of several notices, one to each of so many: who is told what by all of them.
-inline constexpr size_t kMostReceipts = 16;
+inline constexpr size_t kMostDirectAcks = 16;
 // Numbers that a frame kSettled names beside `settled`.
 inline constexpr size_t kMostSettled = 1024;
 
 inline constexpr uint32_t kFrameMagic = 0x31494d43;  // "CMI1"
 inline constexpr size_t kFrameHeader = 36;
 inline constexpr size_t kNoticeHeader =
-    24;  // sender and its secret, in front of a notice's payload
-// Behind those, where somebody is to have a receipt: the share of his secret, and his address.
-inline constexpr size_t kMaxReceiptAddress = 48;
-inline constexpr size_t kReceiptHeader = sizeof(uint64_t) + sizeof(uint16_t) + kMaxReceiptAddress;
+    24;  // sender and its secret, in front of a notification's payload
+// Behind those, where somebody is to have a direct ack: the share of his secret, and his address.
+inline constexpr size_t kMaxDirectAckAddress = 48;
+inline constexpr size_t kReceiptHeader = sizeof(uint64_t) + sizeof(uint16_t) + kMaxDirectAckAddress;
 
 // By way of an array whose length the compiler knows, so that nothing is checked value by value.
 inline void encode_frame_header(const Frame& f, Writer& out) {

@@ -24,15 +24,15 @@ constexpr Nanos kNothingDue = 3600 * kSecond;
 constexpr int kBatch = 32;
 constexpr int kPortTries = 20;  // for a port that is free at all addresses
 
-// The IP address of a door with another port. Length 0: it is none.
-socklen_t beside(Bytes door, uint16_t port, sockaddr_storage* to) {
-  if (door.size() > sizeof *to || door.size() < sizeof(sockaddr_in)) return 0;
-  std::memcpy(to, door.data(), door.size());
-  if (to->ss_family == AF_INET && door.size() == sizeof(sockaddr_in)) {
+// The IP address of a listener with another port. Length 0: it is none.
+socklen_t beside(Bytes listener, uint16_t port, sockaddr_storage* to) {
+  if (listener.size() > sizeof *to || listener.size() < sizeof(sockaddr_in)) return 0;
+  std::memcpy(to, listener.data(), listener.size());
+  if (to->ss_family == AF_INET && listener.size() == sizeof(sockaddr_in)) {
     reinterpret_cast<sockaddr_in*>(to)->sin_port = htons(port);
     return sizeof(sockaddr_in);
   }
-  if (to->ss_family == AF_INET6 && door.size() == sizeof(sockaddr_in6)) {
+  if (to->ss_family == AF_INET6 && listener.size() == sizeof(sockaddr_in6)) {
     reinterpret_cast<sockaddr_in6*>(to)->sin6_port = htons(port);
     return sizeof(sockaddr_in6);
   }
@@ -48,13 +48,13 @@ void quick(int fd) {
 
 // One socket for each address, all at one port: that of the first, which the kernel chooses.
 // kInval: somebody else has it at another address.
-Result<std::vector<Fd>> Lifelines::listen_at(const std::vector<Bytes>& doors, uint16_t* port) {
-  std::vector<Fd> listeners;
+Result<std::vector<Fd>> Lifelines::listen_at(const std::vector<Bytes>& listeners, uint16_t* port) {
+  std::vector<Fd> all_listening;
   std::vector<sockaddr_storage> taken;
   *port = 0;
-  for (const Bytes door : doors) {
+  for (const Bytes listener : listeners) {
     sockaddr_storage at{};
-    socklen_t len = beside(door, *port, &at);
+    socklen_t len = beside(listener, *port, &at);
     const auto same = [&](const sockaddr_storage& t) { return std::memcmp(&t, &at, len) == 0; };
     if (len == 0 || std::any_of(taken.begin(), taken.end(), same)) continue;
     auto* address = reinterpret_cast<sockaddr*>(&at);
@@ -69,22 +69,23 @@ Result<std::vector<Fd>> Lifelines::listen_at(const std::vector<Bytes>& doors, ui
     *port = ntohs(at.ss_family == AF_INET ? reinterpret_cast<sockaddr_in*>(&at)->sin_port
                                           : reinterpret_cast<sockaddr_in6*>(&at)->sin6_port);
     taken.push_back(at);
-    listeners.push_back(std::move(fd));
+    all_listening.push_back(std::move(fd));
   }
-  return listeners;
+  return all_listening;
 }
 
-Result<std::unique_ptr<Lifelines>> Lifelines::open(const std::vector<Bytes>& doors,
+Result<std::unique_ptr<Lifelines>> Lifelines::open(const std::vector<Bytes>& listeners,
                                                    const ContextId& self, Nanos dead_after,
                                                    LifelineOwner& owner) {
   std::unique_ptr<Lifelines> l(new Lifelines(self, dead_after, owner));
-  auto listeners = listen_at(doors, &l->port_);
-  for (int tries = 1; listeners.status() == Status::kInval && tries < kPortTries; ++tries) {
-    listeners = listen_at(doors, &l->port_);
+  auto all_listening = listen_at(listeners, &l->port_);
+  for (int tries = 1; all_listening.status() == Status::kInval && tries < kPortTries; ++tries) {
+    all_listening = listen_at(listeners, &l->port_);
   }
-  if (!listeners) return listeners.status() == Status::kInval ? Status::kHw : listeners.status();
-  if (listeners->empty()) return Status::kNotSupp;
-  l->listeners_ = listeners.take();
+  if (!all_listening)
+    return all_listening.status() == Status::kInval ? Status::kHw : all_listening.status();
+  if (all_listening->empty()) return Status::kNotSupp;
+  l->listeners_ = all_listening.take();
   l->epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
   l->waker_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!l->epoll_ || !l->waker_) return Status::kNoMem;
@@ -156,10 +157,10 @@ bool Lifelines::trying(const ContextId& home) const {
 }
 
 // A socket that connects, or is connected already; -1 with what is known of the peer.
-int Lifelines::start(Bytes door, uint16_t port, bool* refused) {
+int Lifelines::start(Bytes listener, uint16_t port, bool* refused) {
   *refused = false;
   sockaddr_storage to{};
-  const socklen_t len = beside(door, port, &to);
+  const socklen_t len = beside(listener, port, &to);
   if (len == 0 || port == 0) return -1;
   Fd fd(::socket(to.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return -1;
@@ -171,11 +172,11 @@ int Lifelines::start(Bytes door, uint16_t port, bool* refused) {
   return fd.release();
 }
 
-bool Lifelines::connect(const ContextId& home, Bytes door, uint16_t port, uint64_t secret,
+bool Lifelines::connect(const ContextId& home, Bytes listener, uint16_t port, uint64_t secret,
                         Nanos t) {
   hang_up(home, Side::kOurs);
   bool refused;
-  Fd fd(start(door, port, &refused));
+  Fd fd(start(listener, port, &refused));
   if (refused) owner_.on_refused(home, Side::kOurs);
   Line* line = fd ? add(std::move(fd), EPOLLOUT, t) : nullptr;
   if (line == nullptr) return false;
@@ -186,9 +187,9 @@ bool Lifelines::connect(const ContextId& home, Bytes door, uint16_t port, uint64
   return true;
 }
 
-void Lifelines::probe(const ContextId& peer, Bytes door, uint16_t port, Nanos t) {
+void Lifelines::probe(const ContextId& peer, Bytes listener, uint16_t port, Nanos t) {
   bool refused;
-  Fd fd(start(door, port, &refused));
+  Fd fd(start(listener, port, &refused));
   if (refused) owner_.on_refused(peer, Side::kTheirs);
   Line* line = fd ? add(std::move(fd), EPOLLOUT, t) : nullptr;
   if (line == nullptr) return;
@@ -253,9 +254,9 @@ bool Lifelines::listens(int fd) const {
                      [&](const Fd& l) { return l.get() == fd; });
 }
 
-void Lifelines::accept_callers(int listener, Nanos t) {
+void Lifelines::accept_callers(int listening, Nanos t) {
   for (int i = 0; i < kBatch; ++i) {
-    Fd fd(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    Fd fd(::accept4(listening, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!fd) {
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         // It would stay readable: not looked at until some line has had its time.
@@ -365,7 +366,7 @@ bool Lifelines::on_greeting(int fd, Bytes bytes, Nanos t) {
   ContextId to{in.get<uint64_t>(), 0};
   to.lo = in.get<uint64_t>();
   const auto secret = in.get<uint64_t>();
-  const auto listener = in.get<uint16_t>();
+  const auto listening = in.get<uint16_t>();
   if (!ours || !in.ok()) return false;
   if (to == self_ && secret == 0 && owner_.follows(from)) return false;
   if (to != self_ || secret == 0 || !owner_.admits(from, secret)) {
@@ -378,7 +379,7 @@ bool Lifelines::on_greeting(int fd, Bytes bytes, Nanos t) {
   line.stage = Stage::kUp;
   line.since = t;
   if (!write(fd, Sign::kWelcome, static_cast<uint64_t>(dead_after_))) return false;
-  owner_.on_up(from, Side::kTheirs, listener, 0);
+  owner_.on_up(from, Side::kTheirs, listening, 0);
   return true;
 }
 

@@ -2,10 +2,10 @@
 // context that it imports from. No provider says when a peer dies while nothing is under way; the
 // kernel does, by closing what a process had open. And they carry the heartbeats.
 //
-// A context listens for lifelines at its own port, next to each of its doors: the same for all. Who
-// wants one connects and says who it is and whom it means, with the secret that it was told over
-// its link; it is answered, and from then on either side sends signs of 16 bytes. A line that ends
-// without a goodbye proves nothing yet; that nobody listens any more where the peer did is the
+// A context listens for lifelines at its own port, next to each of its listeners: the same for all.
+// Who wants one connects and says who it is and whom it means, with the secret that it was told
+// over its link; it is answered, and from then on either side sends signs of 16 bytes. A line that
+// ends without a goodbye proves nothing yet; that nobody listens any more where the peer did is the
 // proof.
 //
 // What a fork leaves in the child would keep a dead parent's lines open; hence forget_in_child().
@@ -53,7 +53,7 @@ class LifelineOwner {
   // A home that lost our line asks whether we are still there. False: as above.
   virtual bool follows(const ContextId& home) = 0;
   // The line is up. Ours: `value` is that of the welcome. Theirs: `listener` is the port of theirs.
-  virtual void on_up(const ContextId& peer, Side side, uint16_t listener, uint64_t value) = 0;
+  virtual void on_up(const ContextId& peer, Side side, uint16_t listening, uint64_t value) = 0;
   virtual void on_sign(const ContextId& peer, Side side, Sign sign, uint64_t value) = 0;
   // It ended, or did not come up; nothing is proven.
   virtual void on_lost(const ContextId& peer, Side side) = 0;
@@ -63,8 +63,9 @@ class LifelineOwner {
 
 class Lifelines {
  public:
-  // Listens at the addresses of the doors, at a port of its own. kNotSupp: none is an IP address.
-  static Result<std::unique_ptr<Lifelines>> open(const std::vector<Bytes>& doors,
+  // Listens at the addresses of the listeners, at a port of its own. kNotSupp: none is an IP
+  // address.
+  static Result<std::unique_ptr<Lifelines>> open(const std::vector<Bytes>& listeners,
                                                  const ContextId& self, Nanos dead_after,
                                                  LifelineOwner& owner);
   ~Lifelines();
@@ -73,12 +74,12 @@ class Lifelines {
   int descriptor() const { return epoll_.get(); }  // readable: advance() has something to do
   void wake();                                     // makes it readable; any thread
 
-  // Connects to the port beside that door. An earlier line to the same home ends. False: not even
-  // begun, or refused at once (on_refused was called).
-  bool connect(const ContextId& home, Bytes door, uint16_t port, uint64_t secret, Nanos t);
+  // Connects to the port beside that listener. An earlier line to the same home ends. False: not
+  // even begun, or refused at once (on_refused was called).
+  bool connect(const ContextId& home, Bytes listener, uint16_t port, uint64_t secret, Nanos t);
   // Looks whether that importer still listens there and has anything to do with us: on_refused if
   // nobody listens, on_sign with kOver if somebody says so, and nothing otherwise.
-  void probe(const ContextId& peer, Bytes door, uint16_t port, Nanos t);
+  void probe(const ContextId& peer, Bytes listener, uint16_t port, Nanos t);
   // False: there is no such line, or the peer does not read: it is silent then.
   bool send(const ContextId& peer, Side side, Sign sign, uint64_t value);
   void hang_up(const ContextId& peer, Side side);
@@ -121,9 +122,9 @@ class Lifelines {
   void close(int fd);
   bool say_who(int fd, const Line& line);
   int find(const ContextId& peer, Side side) const;  // up, or -1
-  int start(Bytes door, uint16_t port, bool* refused);
-  static Result<std::vector<Fd>> listen_at(const std::vector<Bytes>& doors, uint16_t* port);
-  void accept_callers(int listener, Nanos t);
+  int start(Bytes listener, uint16_t port, bool* refused);
+  static Result<std::vector<Fd>> listen_at(const std::vector<Bytes>& listeners, uint16_t* port);
+  void accept_callers(int listening, Nanos t);
   bool listens(int fd) const;
   void ready(int fd, uint32_t events, Nanos t);
   void connected(int fd, Nanos t);

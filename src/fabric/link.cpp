@@ -1,4 +1,4 @@
-// Connecting, rebuilding, requests and their answers; those in receipts: link_receipts.cpp.
+// Connecting, rebuilding, requests and their answers; those in direct acks: link_receipts.cpp.
 #include "fabric/link.hpp"
 
 #include <algorithm>
@@ -34,9 +34,9 @@ Link::Link(std::vector<Route> routes, Identity self, ContextId home, Nanos dead_
       taking_(std::move(taking)),
       longest_wait_(std::clamp(dead_after / kTriesInALife, kWelcomeWait, kLongestWelcomeWait)) {}
 
-Link::Link(Fabric& fabric, Identity self, ContextId home, std::vector<std::byte> home_door,
+Link::Link(Fabric& fabric, Identity self, ContextId home, std::vector<std::byte> home_listener,
            Nanos dead_after)
-    : Link({{&fabric, 0, fabric.traits().cas, self.door, std::move(home_door)}}, self, home,
+    : Link({{&fabric, 0, fabric.traits().cas, self.listener, std::move(home_listener)}}, self, home,
            dead_after, {}) {}
 
 Link::~Link() {
@@ -45,13 +45,14 @@ Link::~Link() {
   last.swap(current_);
 }
 
-std::vector<DoorAddress> Link::home_doors() const {
-  std::vector<DoorAddress> doors;
+std::vector<ListenerAddress> Link::home_doors() const {
+  std::vector<ListenerAddress> listeners;
   for (const Route& r : routes_) {
-    DoorAddress door = door_of(r);
-    if (std::find(doors.begin(), doors.end(), door) == doors.end()) doors.push_back(door);
+    ListenerAddress listener = door_of(r);
+    if (std::find(listeners.begin(), listeners.end(), listener) == listeners.end())
+      listeners.push_back(listener);
   }
-  return doors;
+  return listeners;
 }
 
 // How long a hello may go unanswered.
@@ -73,8 +74,8 @@ void Link::try_another_locked() {
                std::memory_order_relaxed);
   taken_ = false;
   trace(kFacMem, kWarn, "link: home {:016x} does not answer at {} over {}: {} over {} is tried",
-        home_.hi, door_text(before.home_door), before.fabric->traits().provider,
-        door_text(route().home_door), route().fabric->traits().provider);
+        home_.hi, listener_text(before.home_listener), before.fabric->traits().provider,
+        listener_text(route().home_listener), route().fabric->traits().provider);
 }
 
 void Link::no_door_locked() {
@@ -105,11 +106,11 @@ void Link::connect_locked() {
     unreachable_since_.store(connecting_since_, std::memory_order_relaxed);
   }
   s->port_ = port.take();
-  auto door = s->port_->add(route.home_door);
-  if (!door) return no_door_locked();
+  auto listener = s->port_->add(route.home_listener);
+  if (!listener) return no_door_locked();
   no_doors_ = 0;
   without_door_.store(false, std::memory_order_relaxed);
-  s->door_ = *door;
+  s->door_ = *listener;
   std::byte hello[256];
   Writer out(hello);
   out.put(self_.id.hi);
@@ -118,7 +119,7 @@ void Link::connect_locked() {
   out.put(self_.node.lo);
   out.put(home_.hi);
   out.put(home_.lo);
-  out.put(self_.notice_secret);
+  out.put(self_.notification_secret);
   out.put(s->generation_);
   out.put(s->nonce_);
   out.blob(s->endpoint().address());
@@ -307,9 +308,9 @@ void Link::welcomed(Session& s, const Frame& f) {
   in_vain_ = 0;
   s.up_.store(true, std::memory_order_release);
   trace(kFacMem, kInfo, "link: home {:016x} is reached over {} at {}", home_.hi,
-        s.route_.fabric->traits().provider, door_text(s.route_.home_door));
+        s.route_.fabric->traits().provider, listener_text(s.route_.home_listener));
   sent_to_ = 0;
-  // The endpoint that receipts would come to has gone, and some with it.
+  // The endpoint that direct acks would come to has gone, and some with it.
   for (auto& r : pending_) r->secret_ = r->missing_ = 0;
   received_.clear();  // the home asks those whom it has told
   unsettled_ = UINT64_MAX;
@@ -386,7 +387,7 @@ void Link::answer(Request& r, Bytes reply) {
 }
 
 std::shared_ptr<Request> Link::start(uint16_t type, Bytes payload, Request::Callback on_answer,
-                                     Receipts receipts) {
+                                     DirectAcks direct_acks) {
   auto r = std::make_shared_for_overwrite<Request>();  // its room need not be cleared
   r->type_ = type;
   r->payload_ = r->keep(payload);
@@ -395,7 +396,7 @@ std::shared_ptr<Request> Link::start(uint16_t type, Bytes payload, Request::Call
   const Nanos t = r->begun_at_ = now();
   Guard g(mu_);
   r->number_ = next_number_++;
-  r->receipts_ = receipts == Receipts::kTaken;
+  r->receipts_ = direct_acks == DirectAcks::kTaken;
   if (r->receipts_ && t >= receipts_from_ && !fault_point_fails("receipts_not_asked_for")) {
     r->secret_ = r->missing_ = secrets_.next();
   }

@@ -7,7 +7,7 @@
 // (closed its serving endpoint and its session keys) before it welcomes the new one, so nothing
 // sent on the old one can still take effect.
 //
-// Where both have several doors there are several routes. One that does not answer a hello, or
+// Where both have several listeners there are several routes. One that does not answer a hello, or
 // whose connection has broken and does not come back, gives way to the next, and the last to the
 // first: to the home it is a new generation like any other.
 //
@@ -41,16 +41,17 @@ namespace cmi::fabric {
 struct Identity {
   ContextId id;
   NodeId node;
-  uint64_t notice_secret = 0;   // notices to us must carry it
-  std::vector<std::byte> door;  // where our door listens, same provider; for a link with one route
+  uint64_t notification_secret = 0;  // notices to us must carry it
+  std::vector<std::byte>
+      listener;  // where our listener listens, same provider; for a link with one route
 };
 
-// From one of our doors to one of the home's, of the same provider.
+// From one of our listeners to one of the home's, of the same provider.
 struct Route {
   Fabric* fabric = nullptr;  // what we start goes by it
-  size_t via = 0;            // number of our door, as Server counts them
+  size_t via = 0;            // number of our listener, as Server counts them
   bool cas = false;          // its swaps are coherent with the CPU's
-  std::vector<std::byte> own_door, home_door;
+  std::vector<std::byte> own_door, home_listener;
 };
 
 class Link;
@@ -106,7 +107,7 @@ class Session : public Receiver, public std::enable_shared_from_this<Session> {
   Session(Link& link, const Route& route, uint32_t generation)
       : link_(link), route_(route), generation_(generation) {}
   void start(size_t len, std::function<Post(Op&)> post, Ended ended);
-  int pump();  // letters, and detached operations that could not be posted yet
+  int pump();  // send buffers, and detached operations that could not be posted yet
   Slot* take_slot();
   void give_slot(Slot* slot);
   Cause finish(Slot* slot, Cause c);
@@ -117,10 +118,11 @@ class Session : public Receiver, public std::enable_shared_from_this<Session> {
   Link& link_;
   const Route& route_;  // one of the link's
   const uint32_t generation_;
-  const uint64_t nonce_ = random_u64();  // told in the hello; only the home's door can welcome us
-  std::atomic<bool> up_{false};          // release: home_ and secret_ are set
-  std::atomic<bool> broken_{false};      // no new operation; users let go
-  std::atomic<Nanos> heard_{0};          // last sign of life
+  const uint64_t nonce_ =
+      random_u64();                  // told in the hello; only the home's listener can welcome us
+  std::atomic<bool> up_{false};      // release: home_ and secret_ are set
+  std::atomic<bool> broken_{false};  // no new operation; users let go
+  std::atomic<Nanos> heard_{0};      // last sign of life
   Peer door_{}, home_{};
   uint64_t secret_ = 0;
   Mutex slots_mu_;
@@ -153,14 +155,14 @@ class Request {
   uint64_t number_ = 0;
   uint16_t type_ = 0;
   // When it was sent last, and whether that was to ask again; guarded by Link::mu_, as begun_at_
-  // is, and what is known of receipts.
+  // is, and what is known of direct acks.
   Nanos begun_at_ = 0, sent_at_ = 0;
   bool repeated_ = false;
   bool receipts_ = false;  // its payload ends with the secret, or 0
   uint64_t secret_ = 0;    // 0: none is told, or the session has gone that it was told on
   uint64_t missing_ = 0;   // of that, the shares that have not been received
   size_t received_ = 0;    // how many have, and which
-  std::array<uint64_t, kMostReceipts> shares_;
+  std::array<uint64_t, kMostDirectAcks> shares_;
   // False: it has come before, or there cannot be so many.
   bool take_share(uint64_t share) {
     const auto seen = std::span(shares_).first(received_);
@@ -188,21 +190,21 @@ class Link {
  public:
   // Of routes that lead to the home, the best first; at least one. `taking` is called before one is
   // taken for the first time, or instead of another, with the link's lock held: what the home sends
-  // to our door has to be understood from then on. False: not this one.
+  // to our listener has to be understood from then on. False: not this one.
   // `dead_after`: when a home that cannot be reached counts as dead.
   using Taking = std::function<bool(const Route&)>;
   Link(std::vector<Route> routes, Identity self, ContextId home, Nanos dead_after, Taking taking);
-  Link(Fabric& fabric, Identity self, ContextId home, std::vector<std::byte> home_door,
+  Link(Fabric& fabric, Identity self, ContextId home, std::vector<std::byte> home_listener,
        Nanos dead_after = 10 * kSecond);
   ~Link();  // no user may be left
 
   const ContextId& home() const { return home_; }
-  // The door of the home that the link goes to, or tries to, at the moment; `next`: of so many
+  // The listener of the home that the link goes to, or tries to, at the moment; `next`: of so many
   // routes further on.
-  DoorAddress home_door(size_t next = 0) const {
+  ListenerAddress home_listener(size_t next = 0) const {
     return door_of(routes_[(route_.load(std::memory_order_relaxed) + next) % routes_.size()]);
   }
-  std::vector<DoorAddress> home_doors() const;  // each once
+  std::vector<ListenerAddress> home_doors() const;  // each once
   const Route& route() const { return routes_[route_.load(std::memory_order_relaxed)]; }
   size_t routes() const { return routes_.size(); }
   // Swaps may go by the provider, whichever route is taken.
@@ -218,9 +220,9 @@ class Link {
   // payload goes a secret, u64, or 0. Where the home shares it out among those whom it tells, and
   // the shares come back from them (Receipt), that is the answer: kReceived, and the home's own is
   // not waited for.
-  enum class Receipts : uint8_t { kNone, kTaken };
+  enum class DirectAcks : uint8_t { kNone, kTaken };
   std::shared_ptr<Request> start(uint16_t type, Bytes payload, Request::Callback on_answer = {},
-                                 Receipts receipts = Receipts::kNone);
+                                 DirectAcks direct_acks = DirectAcks::kNone);
   // kOk: answered. kTimeout: not by the deadline; it stays queued unless forgotten. kPeerLost: the
   // link was condemned.
   Cause await(const std::shared_ptr<Request>& request, Deadline deadline);
@@ -239,10 +241,10 @@ class Link {
   bool condemn();
   bool condemned() const { return condemned_.load(std::memory_order_acquire); }
 
-  // Tells the home what has ended with receipts, which the next request would, unless something
+  // Tells the home what has ended with direct acks, which the next request would, unless something
   // before it has no answer. From time to time: a home that does not hear of it asks those whom it
   // has told. False: there is nothing to tell.
-  bool say_settled();
+  bool report_acked_below();
   // Non-blocking progress: connects if something is queued, polls, pumps, notices stalls.
   // Returns how many events there were.
   int advance();
@@ -262,7 +264,7 @@ class Link {
   Nanos took() const { return took_.load(std::memory_order_relaxed); }
   // The last session failed, or the next could not begin, by a fault of this side.
   bool local_fault() const { return local_fault_.load(std::memory_order_acquire); }
-  // The provider took none of the home's doors for an address: nothing will ever answer.
+  // The provider took none of the home's listeners for an address: nothing will ever answer.
   bool without_door() const { return without_door_.load(std::memory_order_relaxed); }
   // Of requests without an answer; more are sent as these are answered. Half of what a server
   // takes.
@@ -271,7 +273,9 @@ class Link {
   static constexpr Nanos kStall = 500 * kMilli;
 
  private:
-  static DoorAddress door_of(const Route& r) { return {r.fabric->traits().provider, r.home_door}; }
+  static ListenerAddress door_of(const Route& r) {
+    return {r.fabric->traits().provider, r.home_listener};
+  }
   friend class Session;
   void fail_pending();
   void connect_locked() CMI_REQUIRES(mu_);
@@ -304,7 +308,7 @@ class Link {
   bool taken_ CMI_GUARDED_BY(mu_) = false;     // route_ was told to taking_
   size_t in_vain_ CMI_GUARDED_BY(mu_) = 0;     // routes tried since there was a session
   size_t not_opened_ CMI_GUARDED_BY(mu_) = 0;  // routes in a row on which we got no endpoint
-  size_t no_doors_ CMI_GUARDED_BY(mu_) = 0;    // routes in a row whose door is no address
+  size_t no_doors_ CMI_GUARDED_BY(mu_) = 0;    // routes in a row whose listener is no address
   std::shared_ptr<Session> current_ CMI_GUARDED_BY(mu_);  // up or connecting
   Nanos connecting_since_ CMI_GUARDED_BY(mu_) = 0;        // once it is up: since when it is
   Nanos owed_since_ CMI_GUARDED_BY(mu_) = 0;   // the first request after none was pending
@@ -316,10 +320,10 @@ class Link {
   uint64_t sent_to_ CMI_GUARDED_BY(mu_) = 0;  // of those, on this session; the rest has to wait
   Secrets secrets_ CMI_GUARDED_BY(mu_);
   std::vector<uint64_t> received_ CMI_GUARDED_BY(mu_);  // with these; the home has not been told
-  // The first that was given up with its receipts missing: to call it settled would say that it had
-  // them, until the next session.
+  // The first that was given up with its direct acks missing: to call it settled would say that it
+  // had them, until the next session.
   uint64_t unsettled_ CMI_GUARDED_BY(mu_) = UINT64_MAX;
-  // A request was answered by the home because receipts did not come: none are asked for until
+  // A request was answered by the home because direct acks did not come: none are asked for until
   // then, the longer the more often in a row that was so. What had been asked by then counts once.
   Nanos receipts_from_ CMI_GUARDED_BY(mu_) = 0, without_ CMI_GUARDED_BY(mu_) = 0;
   std::atomic<size_t> pending_count_{0}, detached_count_{0};  // the latter of all its sessions

@@ -1,4 +1,5 @@
-// A Link's requests that end with receipts (protocol rule 26), and what the home is told of them.
+// A Link's requests that end with direct acks (protocol rule 26), and what the home is told of
+// them.
 #include <algorithm>
 
 #include "core/base/fault_point.hpp"
@@ -25,7 +26,7 @@ uint64_t Link::settled_locked() const {
 }
 
 // A share that is none keeps the others from being all: the home's answer is waited for then. One
-// that comes twice counts once: letters may.
+// that comes twice counts once: send buffers may.
 void Link::received(Session& s, const Frame& f) {
   std::shared_ptr<Request> r;
   {
@@ -48,7 +49,7 @@ void Link::received(Session& s, const Frame& f) {
   answer(*r, kReceived);
 }
 
-bool Link::say_settled() {
+bool Link::report_acked_below() {
   Guard g(mu_);
   if (received_.empty() || current_ == nullptr || !current_->up_.load(std::memory_order_acquire)) {
     return false;

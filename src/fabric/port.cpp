@@ -46,16 +46,16 @@ void Port::let_go(Peer peer) {
   if (endpoint_ != nullptr) endpoint_->remove_peer(peer);
 }
 
-// A letter to it is with the provider no more.
+// A send buffer to it is with the provider no more.
 void Port::ended(Peer peer) {
   auto it = known_.find(peer);
   if (it != known_.end() && --it->second.under_way == 0) let_go(peer);
 }
 
 void Port::Letter::sent(Op& op) {
-  // Two doors that make first contact at the same time reject one of the two connections, and what
-  // was posted on it fails: tried again, a few times. Arriving twice does no harm to any of our
-  // messages; what is lost without a word is repeated, by number, by who sent it.
+  // Two listeners that make first contact at the same time reject one of the two connections, and
+  // what was posted on it fails: tried again, a few times. Arriving twice does no harm to any of
+  // our messages; what is lost without a word is repeated, by number, by who sent it.
   auto* letter = static_cast<Letter*>(op.user);
   const bool reached = op.cause() == Cause::kOk;
   if (reached || --letter->attempts <= 0) {
@@ -178,7 +178,7 @@ int Port::pump() {
   std::vector<Peer> stuck;
   std::deque<Letter*> keep;
   for (Letter* l : waiting_) {
-    Known& k = known_[l->peer];  // there while a letter to it waits
+    Known& k = known_[l->peer];  // there while a send buffer to it waits
     if (l->expires < t) {
       --k.waiting;
       put_letter(l);

@@ -1,8 +1,8 @@
-// An Endpoint together with the letters that are on their way from it: send and forget, with a
+// An Endpoint together with the send buffers that are on their way from it: send and forget, with a
 // retry for as long as the provider says "again", up to a bound. And with whom they go to: a peer
-// leaves the endpoint's address book when nobody has it any more and no letter to it is with the
-// provider, which must not meet an address that it has forgotten.
-// Threads: any; a letter is owned by the port from send() until the provider is done with it.
+// leaves the endpoint's address book when nobody has it any more and no send buffer to it is with
+// the provider, which must not meet an address that it has forgotten. Threads: any; a send buffer
+// is owned by the port from send() until the provider is done with it.
 #pragma once
 
 #include <deque>
@@ -28,32 +28,32 @@ class Port {
   void remove(Peer peer);
   // Copies. What cannot be sent within kLetterLife is dropped: the protocol's own deadlines notice.
   // So is what is for a peer that has been removed.
-  // From a port with a limited backlog what is short goes without a letter, once one has reached
-  // the peer: nothing says when it has gone, nor that it was lost with a connection. So at most
-  // kMostInjected before the next letter: once that has gone they have, as a peer's go in order.
-  // Who misses one asks for it again, as the home for the answer to a notice. A request's end is
-  // news: a failed one tells its link that the connection is broken. `last`: the peer is going to
-  // be removed, which a letter puts off until it has gone.
-  // Returns whether something had gone to this peer before, and nothing waits to.
+  // From a port with a limited backlog what is short goes without a send buffer, once one has
+  // reached the peer: nothing says when it has gone, nor that it was lost with a connection. So at
+  // most kMostInjected before the next send buffer: once that has gone they have, as a peer's go in
+  // order. Who misses one asks for it again, as the home for the answer to a notification. A
+  // request's end is news: a failed one tells its link that the connection is broken. `last`: the
+  // peer is going to be removed, which a send buffer puts off until it has gone. Returns whether
+  // something had gone to this peer before, and nothing waits to.
   bool send(Peer peer, const Frame& frame, bool last = false);
   // From here on what is for a peer who does not read is dropped as well: what he asks for anew,
   // again and again, would be copied as often. Not for a port of requests: their number is bounded
   // by the link's window, and what is dropped would be asked again one by one.
   void limit_backlog() { backlog_limited_ = true; }
-  // Retries what was told "again". Cheap when there is nothing. Returns letters accepted.
+  // Retries what was told "again". Cheap when there is nothing. Returns send buffers accepted.
   int pump();
   bool idle() const { return waiting_count_.load(std::memory_order_relaxed) == 0; }
 
  private:
   static constexpr Nanos kLetterLife = 10 * kSecond;
-  // What a receipt says the home asks for soon.
+  // What a direct ack says the home asks for soon.
   static constexpr Nanos kReceiptLife = 100 * kMilli;
-  static constexpr int kAttempts = 3;  // of one letter, when the provider said it failed
-  // The backlog of one peer: room for the answers to a link's whole window, and for notices.
+  static constexpr int kAttempts = 3;  // of one send buffer, when the provider said it failed
+  // The backlog of one peer: room for the answers to a link's whole window, and for notifications.
   static constexpr size_t kMostLetters = 32768, kMostBytes = size_t{64} << 20;
-  static constexpr size_t kSpare = 1024;  // letters that keep their memory
+  static constexpr size_t kSpare = 1024;  // send buffers that keep their memory
   static constexpr size_t kShort = 128;   // bytes
-  // Without a letter, until one tells that they have gone: a provider's queue may have no end.
+  // Without a send buffer, until one tells that they have gone: a provider's queue may have no end.
   static constexpr uint64_t kMostInjected = 64;
   struct Letter {
     explicit Letter(Port& p) : op(&Letter::sent, this), port(p) {}
@@ -72,8 +72,8 @@ class Port {
   struct Known {
     std::vector<std::byte> address;
     int uses = 0;                     // by who sends to it
-    int under_way = 0;                // letters that the provider has, or is given
-    bool reached = false;             // by a letter
+    int under_way = 0;                // send buffers that the provider has, or is given
+    bool reached = false;             // by a send buffer
     uint64_t injected = 0, gone = 0;  // so many; and so many of them have gone
     // Letters to it and their bytes, waiting and under way; and how many of them wait.
     size_t letters = 0, bytes = 0, waiting = 0;
@@ -91,7 +91,7 @@ class Port {
   Post try_post(Letter& letter);
 
   std::unique_ptr<Endpoint> endpoint_;
-  bool backlog_limited_ = false;  // set before the first letter
+  bool backlog_limited_ = false;  // set before the first send buffer
   Mutex mu_;                      // leaf; never held across a call into the provider's poll
   std::vector<std::unique_ptr<Letter>> all_ CMI_GUARDED_BY(mu_);
   std::vector<Letter*> free_ CMI_GUARDED_BY(mu_);

@@ -59,11 +59,11 @@ void end_attempt(Attempt* a) {
 }
 }  // namespace
 
-std::vector<Reach> probe_doors(const std::vector<DoorAddress>& doors, Nanos wait) {
+std::vector<Reach> probe_listeners(const std::vector<ListenerAddress>& listeners, Nanos wait) {
   const Deadline deadline = Deadline::in(wait);
   std::vector<Attempt> attempts;
-  attempts.reserve(doors.size());
-  for (auto& door : doors) attempts.push_back(start_attempt(door.blob));
+  attempts.reserve(listeners.size());
+  for (auto& listener : listeners) attempts.push_back(start_attempt(listener.blob));
   for (;;) {
     std::vector<pollfd> polls;
     std::vector<Attempt*> waiting;
@@ -80,18 +80,20 @@ std::vector<Reach> probe_doors(const std::vector<DoorAddress>& doors, Nanos wait
     }
   }
   std::vector<Reach> found;
-  for (size_t i = 0; i < doors.size(); ++i) {
-    const bool tcp = doors[i].provider.find("verbs") == std::string::npos;
+  for (size_t i = 0; i < listeners.size(); ++i) {
+    const bool tcp = listeners[i].provider.find("verbs") == std::string::npos;
     const Reach r = attempts[i].found;
     found.push_back(r == Reach::kRefused && !tcp ? Reach::kListening : r);
   }
   return found;
 }
 
-Reach probe_door(const DoorAddress& door, Nanos wait) { return probe_doors({door}, wait)[0]; }
+Reach probe_listener(const ListenerAddress& listener, Nanos wait) {
+  return probe_listeners({listener}, wait)[0];
+}
 
-Reach probe_any(const std::vector<DoorAddress>& doors, Nanos wait) {
-  const std::vector<Reach> found = probe_doors(doors, wait);
+Reach probe_any(const std::vector<ListenerAddress>& listeners, Nanos wait) {
+  const std::vector<Reach> found = probe_listeners(listeners, wait);
   const auto all = [&](Reach r) {
     return !found.empty() &&
            std::all_of(found.begin(), found.end(), [&](Reach f) { return f == r; });
@@ -204,23 +206,25 @@ Distance distance(Bytes own, Bytes theirs) {
   return same_host(from, we) ? Distance::kRouted : Distance::kUnknown;
 }
 
-std::string door_text(Bytes door) {
-  sockaddr_storage a = host_of(door);
+std::string listener_text(Bytes listener) {
+  sockaddr_storage a = host_of(listener);
   char text[INET6_ADDRSTRLEN] = {};
   if (a.ss_family != AF_UNSPEC) {
     inet_ntop(a.ss_family, host_bytes(a).data(), text, sizeof text);
-    std::memcpy(&a, door.data(), door.size());
+    std::memcpy(&a, listener.data(), listener.size());
     if (a.ss_family == AF_INET) {
       return fmt::format("{}:{}", text, ntohs(reinterpret_cast<sockaddr_in&>(a).sin_port));
     }
     return fmt::format("[{}]:{}", text, ntohs(reinterpret_cast<sockaddr_in6&>(a).sin6_port));
   }
   std::string out;
-  for (std::byte b : door) out += fmt::format("{:02x}", static_cast<unsigned>(b));
+  for (std::byte b : listener) out += fmt::format("{:02x}", static_cast<unsigned>(b));
   return out;
 }
 
-bool may_be_probed(const DoorAddress& door) { return host_of(door.blob).ss_family != AF_UNSPEC; }
+bool may_be_probed(const ListenerAddress& listener) {
+  return host_of(listener.blob).ss_family != AF_UNSPEC;
+}
 
 bool is_loopback(Bytes address) { return loopback(host_of(address)); }
 

@@ -14,7 +14,7 @@ namespace {
 struct Rank {
   enum Class : uint8_t { kLoopback, kNetwork, kNoWay, kWhoseLoopback };
   Class kind;
-  size_t provider;  // the first of our doors that has it
+  size_t provider;  // the first of our listeners that has it
   Distance distance;
   size_t ours, theirs;
   auto operator<=>(const Rank&) const = default;
@@ -29,13 +29,13 @@ Rank::Class class_of(bool ours_loopback, bool theirs_loopback, SameMachine same,
 
 }  // namespace
 
-std::vector<std::pair<size_t, size_t>> routes_between(const std::vector<DoorAddress>& ours,
-                                                      const std::vector<DoorAddress>& theirs,
+std::vector<std::pair<size_t, size_t>> routes_between(const std::vector<ListenerAddress>& ours,
+                                                      const std::vector<ListenerAddress>& theirs,
                                                       SameMachine same, const char** why) {
   *why = "it offers no address of a provider that is open here";
   std::vector<Rank> ranks;
   for (size_t i = 0; i < ours.size(); ++i) {
-    const auto first = std::find_if(ours.begin(), ours.end(), [&](const DoorAddress& d) {
+    const auto first = std::find_if(ours.begin(), ours.end(), [&](const ListenerAddress& d) {
       return d.provider == ours[i].provider;
     });
     for (size_t j = 0; j < theirs.size(); ++j) {

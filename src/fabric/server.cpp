@@ -1,5 +1,5 @@
 // First contacts, exactly-once requests, notices, fences. Looks at the ports: server_poll.cpp;
-// receipts: server_receipts.cpp.
+// direct acks: server_receipts.cpp.
 #include "fabric/server.hpp"
 
 #include <algorithm>
@@ -23,9 +23,9 @@ Result<std::unique_ptr<Server>> Server::open(std::vector<Fabric*> fabrics, Conte
                                              ServerHandler& handler) {
   std::unique_ptr<Server> s(new Server(std::move(fabrics), self, handler));
   for (Fabric* fabric : s->fabrics_) {
-    auto door = Port::open(*fabric, *s);
-    if (!door) return door.status();
-    s->doors_.push_back(door.take());
+    auto listener = Port::open(*fabric, *s);
+    if (!listener) return listener.status();
+    s->doors_.push_back(listener.take());
     s->doors_.back()->limit_backlog();
   }
   return s;
@@ -42,8 +42,8 @@ Server::~Server() {
   doors_.clear();
 }
 
-std::vector<DoorAddress> Server::doors() const {
-  std::vector<DoorAddress> all;
+std::vector<ListenerAddress> Server::listeners() const {
+  std::vector<ListenerAddress> all;
   for (size_t via = 0; via < doors_.size(); ++via) {
     const Bytes at = door_address(via);
     all.push_back({fabrics_[via]->traits().provider, {at.begin(), at.end()}});
@@ -94,14 +94,14 @@ void Server::on_message(Endpoint& ep, Bytes message) {
       auto it = homes_.find(from);
       if (!in.ok() || it == homes_.end() || it->second.secret != f.secret) return drop();
     }
-    Receipt receipt;
+    DirectAck direct_ack;
     if (f.settled != 0) {
-      receipt.number = f.settled;
-      receipt.share = in.get<uint64_t>();
-      receipt.to = in.blob();
-      if (!in.ok() || receipt.to.size() > kMaxReceiptAddress) return drop();
+      direct_ack.number = f.settled;
+      direct_ack.share = in.get<uint64_t>();
+      direct_ack.to = in.blob();
+      if (!in.ok() || direct_ack.to.size() > kMaxDirectAckAddress) return drop();
     }
-    return handler_.on_notice(from, secret, f.number, f.type, in, receipt);
+    return handler_.on_notification(from, secret, f.number, f.type, in, direct_ack);
   }
   if (f.kind == FrameKind::kAck) {
     {
@@ -127,11 +127,11 @@ void Server::hello(size_t via, const Frame& f) {
   ContextId meant;
   meant.hi = in.get<uint64_t>();
   meant.lo = in.get<uint64_t>();
-  const auto client_notice_secret = in.get<uint64_t>();
+  const auto client_notification_secret = in.get<uint64_t>();
   const auto generation = in.get<uint32_t>();
   const auto nonce = in.get<uint64_t>();
   Bytes initiator = in.blob();
-  Bytes client_door = in.blob();
+  Bytes client_listener = in.blob();
   // A hello for an earlier user of this address must find nobody.
   if (!in.done() || meant != self_ || !info.id || generation == 0) return drop();
   if (!handler_.on_hello(info)) return drop();
@@ -152,7 +152,7 @@ void Server::hello(size_t via, const Frame& f) {
     if (it == clients_.end() && servings_.size() >= kMaxClients) return drop();
     if (it != clients_.end()) {
       if (it->second.fenced || it->second.generation >= generation ||
-          it->second.notice_secret != client_notice_secret) {
+          it->second.notification_secret != client_notification_secret) {
         return drop();
       }
       if (!fault_point_fails("mutate_rebuild_unfenced")) old = std::move(it->second.serving);
@@ -177,7 +177,7 @@ void Server::hello(size_t via, const Frame& f) {
   serving->port->limit_backlog();
   auto peer = serving->port->add(initiator);
   if (!peer) return drop();
-  auto door_peer = doors_[via]->add(client_door);
+  auto door_peer = doors_[via]->add(client_listener);
   if (!door_peer) return drop();
   serving->peer = *peer;
 
@@ -194,15 +194,15 @@ void Server::hello(size_t via, const Frame& f) {
       doors_[via]->remove(*door_peer);
       return drop();
     }
-    // A stranger may have named the door of another, who keeps it.
+    // A stranger may have named the listener of another, who keeps it.
     if (c.generation != 0) doors_[c.info.via]->remove(c.door_peer);
     c.info = info;
     c.generation = generation;
     c.secret = random_u64();
-    c.notice_secret = client_notice_secret;
+    c.notification_secret = client_notification_secret;
     if (c.ack_secret == 0) c.ack_secret = random_u64();
     c.heard = now();
-    c.door.assign(client_door.begin(), client_door.end());
+    c.listener.assign(client_listener.begin(), client_listener.end());
     c.initiator.assign(initiator.begin(), initiator.end());
     c.door_peer = *door_peer;
     c.serving = serving;
@@ -262,7 +262,7 @@ void Server::request(Serving& serving, const Frame& f) {
     news = settle_locked(c, settled);
     admitted = admit_locked(c, serving, f);
   }
-  if (news) handler_.on_settled(info.id, settled, {});
+  if (news) handler_.on_acked_below(info.id, settled, {});
   if (admitted) handler_.on_request(info, f.number, f.type, Reader(f.payload));
 }
 
@@ -305,8 +305,8 @@ void Server::reply(const ContextId& client, uint64_t number, Bytes payload, Shar
   keep_answer_locked(c, number, payload);
 }
 
-bool Server::notice(const ContextId& client, uint64_t number, uint16_t type, Bytes payload,
-                    bool last, const Receipt& receipt) {
+bool Server::notification(const ContextId& client, uint64_t number, uint16_t type, Bytes payload,
+                          bool last, const DirectAck& direct_ack) {
   std::byte head[kNoticeHeader + kReceiptHeader];
   Writer out(head);
   out.put(self_.hi);
@@ -316,22 +316,22 @@ bool Server::notice(const ContextId& client, uint64_t number, uint16_t type, Byt
   if (it == clients_.end() || it->second.fenced) return false;
   const Client& c = it->second;
   out.put(c.ack_secret);
-  if (receipt.number != 0) {
-    out.put(receipt.share);
-    out.blob(receipt.to);
+  if (direct_ack.number != 0) {
+    out.put(direct_ack.share);
+    out.blob(direct_ack.to);
   }
-  Port& door = *doors_[c.info.via];
-  door.send(
-      c.door_peer,
-      {FrameKind::kNotice, type, c.notice_secret, number, receipt.number, out.done(), payload},
-      last);
-  // Who is to have the receipt is heard of next, and not at the door.
-  if (receipt.number == 0) awaited_.store(&door, std::memory_order_relaxed);
+  Port& listener = *doors_[c.info.via];
+  listener.send(c.door_peer,
+                {FrameKind::kNotice, type, c.notification_secret, number, direct_ack.number,
+                 out.done(), payload},
+                last);
+  // Who is to have the direct ack is heard of next, and not at the listener.
+  if (direct_ack.number == 0) awaited_.store(&listener, std::memory_order_relaxed);
   return true;
 }
 
-Status Server::add_home(const ContextId& home, Bytes door, uint64_t secret, size_t via) {
-  auto peer = doors_[via]->add(door);
+Status Server::add_home(const ContextId& home, Bytes listener, uint64_t secret, size_t via) {
+  auto peer = doors_[via]->add(listener);
   if (!peer) return peer.status();
   Guard g(mu_);
   if (auto it = homes_.find(home); it != homes_.end()) {
@@ -349,8 +349,9 @@ void Server::ack(const ContextId& home, uint64_t secret, uint64_t number, Bytes 
   Guard g(mu_);
   auto it = homes_.find(home);
   if (it == homes_.end()) return;
-  const HomeDoor& door = it->second;
-  doors_[door.via]->send(door.peer, {FrameKind::kAck, 0, secret, number, 0, out.done(), payload});
+  const HomeDoor& listener = it->second;
+  doors_[listener.via]->send(listener.peer,
+                             {FrameKind::kAck, 0, secret, number, 0, out.done(), payload});
 }
 
 void Server::close_serving(std::shared_ptr<Serving> serving) {
@@ -370,7 +371,7 @@ void Server::close_serving(std::shared_ptr<Serving> serving) {
 
 void Server::fence(const ContextId& client, bool forever) {
   std::shared_ptr<Serving> serving;
-  Peer door{};
+  Peer listener{};
   size_t via = 0;
   bool had_door = false;
   {
@@ -385,7 +386,7 @@ void Server::fence(const ContextId& client, bool forever) {
     it->second.serving = nullptr;
     if (serving != nullptr) ++it->second.closing;
     it->second.secret = random_u64();
-    door = it->second.door_peer;
+    listener = it->second.door_peer;
     via = it->second.info.via;
     if (forever) {
       // Who it was is remembered, and nothing else.
@@ -403,7 +404,7 @@ void Server::fence(const ContextId& client, bool forever) {
     auto it = clients_.find(client);  // may be swept meanwhile
     if (it == clients_.end() || it->second.closing == 0) break;
   }
-  if (had_door) doors_[via]->remove(door);
+  if (had_door) doors_[via]->remove(listener);
 }
 
 void Server::sweep(Nanos silence) {
@@ -458,11 +459,11 @@ uint32_t Server::session_of(const ContextId& client) {
   return it->second.generation;
 }
 
-DoorAddress Server::client_door(const ContextId& client) {
+ListenerAddress Server::client_listener(const ContextId& client) {
   Guard g(mu_);
   auto it = clients_.find(client);
   if (it == clients_.end()) return {};
-  return {fabrics_[it->second.info.via]->traits().provider, it->second.door};
+  return {fabrics_[it->second.info.via]->traits().provider, it->second.listener};
 }
 
 Nanos Server::heard(const ContextId& client) {

@@ -31,9 +31,9 @@ int Server::poll_one(size_t index) {
 }
 
 // Who is most likely to be heard of next is looked at in each round, the others in turn: who has
-// just been answered asks again, and notices are answered at the doors. A look costs as much as the
-// provider's system call: while all others had theirs in a row, the one that is awaited would wait
-// for the last of them. Those that share a door's queue need none of their own.
+// just been answered asks again, and notifications are answered at the listeners. A look costs as
+// much as the provider's system call: while all others had theirs in a row, the one that is awaited
+// would wait for the last of them. Those that share a listener's queue need none of their own.
 int Server::poll(bool all) {
   const Port* const awaited = awaited_.load(std::memory_order_relaxed);
   size_t ports, first = SIZE_MAX;
@@ -64,14 +64,14 @@ int Server::poll(bool all) {
   return events;
 }
 
-int Server::glance() {
+int Server::poll_listeners() {
   int events = 0;
-  for (auto& door : doors_) events += door->endpoint().poll();
+  for (auto& listener : doors_) events += listener->endpoint().poll();
   return events > 0 ? events : poll();
 }
 
 void Server::descriptors(std::vector<int>* fds) {
-  for (auto& door : doors_) fds->push_back(door->endpoint().wait_fd());
+  for (auto& listener : doors_) fds->push_back(listener->endpoint().wait_fd());
   Guard g(mu_);
   for (auto& s : servings_) {
     if (!s->port->endpoint().shares_queue()) fds->push_back(s->port->endpoint().wait_fd());

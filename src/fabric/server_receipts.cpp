@@ -1,4 +1,4 @@
-// A Server's part in receipts (protocol rule 26): who can give them to whom, giving them, and
+// A Server's part in direct acks (protocol rule 26): who can give them to whom, giving them, and
 // hearing from who had them that his requests are over.
 #include <algorithm>
 
@@ -43,17 +43,17 @@ Server::Waiter* Server::waiter_locked(Bytes at, size_t via) {
   return &waiters_.back();
 }
 
-bool Server::give(const ContextId& home, const Receipt& receipt) {
+bool Server::give(const ContextId& home, const DirectAck& direct_ack) {
   fault_point("receipt_before_send");
   if (fault_point_fails("receipt_lost")) return true;
   Guard g(mu_);
   auto it = homes_.find(home);
   if (it == homes_.end()) return false;
-  Waiter* const w = waiter_locked(receipt.to, it->second.via);
+  Waiter* const w = waiter_locked(direct_ack.to, it->second.via);
   if (w == nullptr) return false;
   w->used = now_or_a_tick_ago();
   return doors_[w->via]->send(w->peer,
-                              {FrameKind::kReceipt, 0, receipt.share, receipt.number, 0, {}});
+                              {FrameKind::kReceipt, 0, direct_ack.share, direct_ack.number, 0, {}});
 }
 
 void Server::let_go_of_waiters(Nanos silence) {
@@ -93,7 +93,7 @@ void Server::settled(Serving& serving, const Frame& f) {
     }
     if (!settle_locked(c, f.settled) && behind.empty()) return;
   }
-  handler_.on_settled(serving.client, f.settled, behind);
+  handler_.on_acked_below(serving.client, f.settled, behind);
 }
 
 }  // namespace cmi::fabric

@@ -41,7 +41,7 @@ CMI_CONTRACT(a_request_is_executed_once_and_answered_once, world) {
   CHECK(two.home.handler.most_often() == 1);
   CHECK(two.home.handler.sessions.load() == 1);
   CHECK(two.home.server->knows(two.client.id));
-  CHECK(two.home.server->client_door(two.client.id).blob == two.client.door());
+  CHECK(two.home.server->client_listener(two.client.id).blob == two.client.listener());
   CHECK_FALSE(two.link->has_pending());
   CHECK(two.link->heard() != 0);
   CHECK(two.link->unreachable_since() == 0);
@@ -99,25 +99,25 @@ CMI_CONTRACT(a_door_that_does_not_answer_gives_way_to_the_next, world) {
   Buffer gone;
   {
     Party former(world.open());
-    gone = former.door();
+    gone = former.listener();
   }
-  const auto route = [&](const Buffer& door) {
-    return fabric::Route{two.client.fabric.get(), 0, false, two.client.door(), door};
+  const auto route = [&](const Buffer& listener) {
+    return fabric::Route{two.client.fabric.get(), 0, false, two.client.listener(), listener};
   };
   std::vector<Buffer> taken;
-  Link link({route(gone), route(two.home.door())}, two.client.identity(), two.home.id, kLong,
+  Link link({route(gone), route(two.home.listener())}, two.client.identity(), two.home.id, kLong,
             [&](const fabric::Route& r) {
-              taken.push_back(r.home_door);
+              taken.push_back(r.home_listener);
               return true;
             });
   auto asked = link.start(7, buffer(41));  // before there is any session
   CHECK(link.await(asked, Deadline::in(kLong)) == Cause::kOk);
   CHECK(word(asked->reply()) == 42);
-  CHECK(link.home_door().blob == two.home.door());
+  CHECK(link.home_listener().blob == two.home.listener());
   CHECK(link.home_doors().size() == 2);
   CHECK(taken.size() >= 2);
   CHECK(taken.front() == gone);
-  CHECK(taken.back() == two.home.door());
+  CHECK(taken.back() == two.home.listener());
   CHECK(two.home.handler.most_often() == 1);
 }
 
@@ -142,7 +142,7 @@ CMI_CONTRACT(a_way_that_opens_no_endpoint_any_more_gives_way_to_the_next, world)
   Two two(world);
   NoEndpoints none(two.client.fabric->traits());
   const auto route = [&](Fabric& fabric) {
-    return fabric::Route{&fabric, 0, false, two.client.door(), two.home.door()};
+    return fabric::Route{&fabric, 0, false, two.client.listener(), two.home.listener()};
   };
   Link link({route(none), route(*two.client.fabric)}, two.client.identity(), two.home.id, kLong,
             {});
@@ -163,9 +163,12 @@ TEST_CASE("many_doors_that_are_silent_share_the_time_of_a_few") {
   Inbox nobody;
   std::vector<std::unique_ptr<Endpoint>> silent;
   std::vector<fabric::Route> routes;
-  const auto add = [&](Bytes door) {
-    routes.push_back(
-        {two.client.fabric.get(), 0, false, two.client.door(), {door.begin(), door.end()}});
+  const auto add = [&](Bytes listener) {
+    routes.push_back({two.client.fabric.get(),
+                      0,
+                      false,
+                      two.client.listener(),
+                      {listener.begin(), listener.end()}});
   };
   for (size_t i = 0; i < kSilent; ++i) {
     auto ep = two.home.fabric->open_endpoint(nobody);
@@ -174,24 +177,25 @@ TEST_CASE("many_doors_that_are_silent_share_the_time_of_a_few") {
     add((*ep)->address());
     silent.push_back(ep.take());
   }
-  add(two.home.door());
+  add(two.home.listener());
   Link link(routes, two.client.identity(), two.home.id, kLong, {});
   CHECK(link.session(Deadline::in(slowness() * 8 * kSecond)) != nullptr);
-  CHECK(link.home_door().blob == two.home.door());
+  CHECK(link.home_listener().blob == two.home.listener());
 }
 
 CMI_CONTRACT(doors_that_are_no_addresses_are_passed_over, world) {
   Two two(world);
   const Buffer none(3, std::byte{7});
-  const auto route = [&](const Buffer& door) {
-    return fabric::Route{two.client.fabric.get(), 0, false, two.client.door(), door};
+  const auto route = [&](const Buffer& listener) {
+    return fabric::Route{two.client.fabric.get(), 0, false, two.client.listener(), listener};
   };
-  Link link({route(none), route(two.home.door())}, two.client.identity(), two.home.id, kLong, {});
+  Link link({route(none), route(two.home.listener())}, two.client.identity(), two.home.id, kLong,
+            {});
   CHECK(link.session(Deadline::in(kLong)) != nullptr);
   CHECK_FALSE(link.without_door());
   Link lost({route(none), route(none)}, two.client.identity(), two.home.id, kLong, {});
   CHECK(comes_true([&] { return lost.advance(), lost.without_door(); }));
-  Link refused({route(two.home.door())}, two.client.identity(), two.home.id, kLong,
+  Link refused({route(two.home.listener())}, two.client.identity(), two.home.id, kLong,
                [](const fabric::Route&) { return false; });
   CHECK(comes_true([&] { return refused.advance(), refused.without_door(); }));
 }
@@ -315,7 +319,7 @@ TEST_CASE("each_request_is_executed_once_though_the_network_fails_at_random") {
   for (bool ordered : {true, false}) {
     FakeModes modes;
     modes.ordered = ordered;
-    modes.queue = 4;  // letters have to wait, too
+    modes.queue = 4;  // send buffers have to wait, too
     auto net = FakeNet::make(modes);
     Two two(*net);
     std::mt19937 rng(ordered);
@@ -343,7 +347,7 @@ TEST_CASE("each_request_is_executed_once_though_the_network_fails_at_random") {
 TEST_CASE("a_lost_hello_or_welcome_is_made_good") {
   auto net = FakeNet::make({});
   Two two(*net);
-  net->lose_messages(two.home.door(), 2);
+  net->lose_messages(two.home.listener(), 2);
   CHECK(live(*two.link)->generation() == 3);
   CHECK(two.home.handler.sessions.load() == 1);
   CHECK(call_works(*two.link, 1));
@@ -352,7 +356,7 @@ TEST_CASE("a_lost_hello_or_welcome_is_made_good") {
 TEST_CASE("calls_given_up_early_do_not_keep_a_lost_hello_alive") {
   auto net = FakeNet::make({});
   Two two(*net);
-  net->lose_messages(two.home.door(), 1);
+  net->lose_messages(two.home.listener(), 1);
   CHECK(comes_true([&] { return call_works(*two.link, 1, 50 * kMilli); }));
 }
 
@@ -474,10 +478,10 @@ CMI_CONTRACT(a_home_that_dies_leaves_calls_and_sessions_unanswered_by_their_dead
 TEST_CASE("a_home_that_was_silent_and_comes_back_is_reached_again") {
   auto net = FakeNet::make({});
   Two two(*net);
-  net->stop(two.home.door());
+  net->stop(two.home.listener());
   CHECK(two.link->session(Deadline::in(kShort)) == nullptr);
   CHECK(two.link->unreachable_since() != 0);
-  net->resume(two.home.door());
+  net->resume(two.home.listener());
   CHECK(call_works(*two.link, 1));
   CHECK(two.link->unreachable_since() == 0);
 }
@@ -485,7 +489,7 @@ TEST_CASE("a_home_that_was_silent_and_comes_back_is_reached_again") {
 TEST_CASE("what_this_side_lacks_for_an_endpoint_is_not_held_against_the_home") {
   auto net = FakeNet::make({});
   Two two(*net);
-  net->stop(two.home.door());
+  net->stop(two.home.listener());
   CHECK(two.link->session(Deadline::in(kShort)) == nullptr);
   CHECK(two.link->unreachable_since() != 0);
   setenv("CMI_FAULT_POINT", "link_no_endpoint=fail", 1);
@@ -499,7 +503,7 @@ TEST_CASE("what_this_side_lacks_for_an_endpoint_is_not_held_against_the_home") {
   const Nanos before = now();
   CHECK(two.link->session(Deadline::in(kShort)) == nullptr);
   CHECK(two.link->unreachable_since() >= before);
-  net->resume(two.home.door());
+  net->resume(two.home.listener());
   CHECK(call_works(*two.link, 1));
   CHECK(two.link->unreachable_since() == 0);
   CHECK_FALSE(two.link->local_fault());
@@ -513,14 +517,14 @@ TEST_CASE("an_overrun_queue_is_a_fault_of_this_side_until_there_is_a_new_session
   const auto first = live(*link);
   const Bytes address = first->endpoint().address();
   provider->overrun(address);
-  provider->net().stop(home.door());
+  provider->net().stop(home.listener());
   uint64_t nothing = 0;
   CHECK(first->read(&nothing, 8, {1, 0}, 0, Deadline::in(kShort)) != Cause::kOk);
   CHECK(link->session(Deadline::in(kShort)) == nullptr);
   CHECK(first->endpoint().faulty());
   CHECK(first->broken());
   CHECK(link->local_fault());
-  provider->net().resume(home.door());
+  provider->net().resume(home.listener());
   CHECK(call_works(*link, 2));
   CHECK_FALSE(link->local_fault());
 }
@@ -576,10 +580,10 @@ TEST_CASE("a_link_is_left_to_who_waits_for_an_answer_while_it_stands") {
   CHECK_FALSE(two.link->left_to_waiters());  // nobody waits for it
   std::thread waiter([&] { CHECK(two.link->await(r, Deadline::in(kLong)) == Cause::kOk); });
   CHECK(comes_true([&] { return two.link->left_to_waiters(); }));
-  net->stop(two.home.door());
+  net->stop(two.home.listener());
   two.link->retire(s);
   CHECK_FALSE(two.link->left_to_waiters());  // somebody has to connect it anew
-  net->resume(two.home.door());
+  net->resume(two.home.listener());
   CHECK(comes_true([&] { return two.link->left_to_waiters(); }));  // over the next session
   two.home.handler.release();
   waiter.join();
@@ -590,7 +594,7 @@ TEST_CASE("a_link_condemned_while_it_connects_never_comes_up") {
   auto net = FakeNet::make({});
   for (int round = 0; round < 20; ++round) {
     Two two(*net);
-    net->stop(two.home.door());
+    net->stop(two.home.listener());
     std::atomic<bool> ended{false};
     std::thread waiter([&] {
       CHECK(two.link->session(Deadline::in(kLong)) == nullptr);
@@ -599,7 +603,7 @@ TEST_CASE("a_link_condemned_while_it_connects_never_comes_up") {
     CHECK(comes_true([&] { return two.link->unreachable_since() != 0; }));  // hello is said
     for (int i = 0; i < 10 * round; ++i) std::this_thread::yield();
     two.link->condemn();
-    net->resume(two.home.door());
+    net->resume(two.home.listener());
     CHECK(comes_true([&] { return ended.load(); }, kLong / 2));
     waiter.join();
     for (int i = 0; i < 100; ++i) CHECK(two.link->advance() == 0);

@@ -44,7 +44,8 @@ struct Line {
   fabric::Peer peer{};
 };
 
-// Of a connection that breaks: a letter hears of it and is sent again, what was injected is gone.
+// Of a connection that breaks: a send buffer hears of it and is sent again, what was injected is
+// gone.
 TEST_CASE("what_is_short_goes_without_a_letter_once_its_peer_was_reached_but_for_requests") {
   for (const bool requests : {false, true}) {
     CAPTURE(requests);
@@ -87,10 +88,10 @@ TEST_CASE("what_is_injected_to_who_does_not_read_is_bounded") {
     REQUIRE(line.arrive(2 + kSent - kInjected + i));
   }
   // And some of what goes then is injected: not all of it comes when the connection breaks, though
-  // a letter behind it does.
+  // a send buffer behind it does.
   for (size_t i = 0; i < kInjected; ++i) send();
   line.reset();
-  // The letters among them wait now, and what is behind waits for them.
+  // The send buffers among them wait now, and what is behind waits for them.
   while ((*line.port)->endpoint().poll() > 0) {
   }
   line.send({fabric::FrameKind::kWelcome, 0, 0, 1, 0, {}}, true);
@@ -103,8 +104,8 @@ TEST_CASE("what_is_injected_to_who_does_not_read_is_bounded") {
   CHECK(line.inbox.count() < 2 + 2 * kSent);
 }
 
-// A peer that is removed is let go of when all letters to it have gone; of what was injected nobody
-// knows.
+// A peer that is removed is let go of when all send buffers to it have gone; of what was injected
+// nobody knows.
 TEST_CASE("what_is_sent_last_to_a_peer_is_not_lost_when_it_is_removed") {
   for (const bool last : {false, true}) {
     CAPTURE(last);
@@ -115,7 +116,7 @@ TEST_CASE("what_is_sent_last_to_a_peer_is_not_lost_when_it_is_removed") {
     };
     send(1, false);
     REQUIRE(line.arrive(1));
-    line.turn();  // the letter is back
+    line.turn();  // the send buffer is back
     send(2, last);
     (*line.port)->remove(line.peer);
     // Behind whatever is still on its way.

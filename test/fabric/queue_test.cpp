@@ -104,12 +104,12 @@ CMI_CONTRACT(what_one_with_a_queue_takes_along_when_it_leaves_is_its_own_and_not
   std::atomic<int> late{0};
   std::vector<std::unique_ptr<Op>> ops;  // outlive the clients
   Guest stays(late);
-  auto door = open(*here, stays);
-  Client to_door(*there, door->address());
-  meet(to_door, *door, stays.count);
+  auto listener = open(*here, stays);
+  Client to_door(*there, listener->address());
+  meet(to_door, *listener, stays.count);
   for (int round = 1; round <= 5; ++round) {
     auto leaves = std::make_unique<Guest>(late);
-    auto guest = open(*here, *leaves, door.get());
+    auto guest = open(*here, *leaves, listener.get());
     Client to_guest(*there, guest->address());
     meet(to_guest, *guest, leaves->count);
     const int had = stays.count.load();
@@ -122,11 +122,11 @@ CMI_CONTRACT(what_one_with_a_queue_takes_along_when_it_leaves_is_its_own_and_not
     const Deadline deadline = Deadline::in(kPatience);
     while (stays.count.load() < had + kMessages) {
       REQUIRE(!deadline.passed());
-      if (door->wait_fd() >= 0 && door->may_sleep()) {
-        pollfd p{door->wait_fd(), POLLIN, 0};
+      if (listener->wait_fd() >= 0 && listener->may_sleep()) {
+        pollfd p{listener->wait_fd(), POLLIN, 0};
         CHECK(::poll(&p, 1, 1000) == 1);
       }
-      door->poll();
+      listener->poll();
       to_door.endpoint->poll();
     }
     CHECK(stays.count.load() == had + kMessages);
@@ -138,11 +138,11 @@ CMI_CONTRACT(one_with_a_queue_may_leave_while_others_hand_out_what_comes_for_it,
   auto here = world.open(), there = world.open();
   std::atomic<int> late{0};
   Guest stays(late);
-  auto door = open(*here, stays);
-  Poller first(*door), second(*door);
+  auto listener = open(*here, stays);
+  Poller first(*listener), second(*listener);
   for (int round = 0; round < 20; ++round) {
     auto leaves = std::make_unique<Guest>(late);
-    auto guest = open(*here, *leaves, door.get());
+    auto guest = open(*here, *leaves, listener.get());
     // What posts at the one that leaves, too: its operations end with it.
     std::vector<std::unique_ptr<Op>> ops;
     Client client(*there, guest->address());
@@ -186,11 +186,11 @@ CMI_CONTRACT(one_with_a_queue_may_be_closed_by_who_is_handed_something_of_anothe
   std::vector<std::unique_ptr<Op>> ops;
   auto leaves = std::make_unique<Guest>(late);
   Closer closer;
-  auto door = open(*here, closer);
-  closer.victim = open(*here, *leaves, door.get());
-  Client to_guest(*there, closer.victim->address()), to_door(*there, door->address());
+  auto listener = open(*here, closer);
+  closer.victim = open(*here, *leaves, listener.get());
+  Client to_guest(*there, closer.victim->address()), to_door(*there, listener->address());
   meet(to_guest, *closer.victim, leaves->count);
-  meet(to_door, *door, closer.count);
+  meet(to_door, *listener, closer.count);
   send_unseen(to_door, ops);
   send_unseen(to_guest, ops);
   closer.armed = true;
@@ -198,11 +198,11 @@ CMI_CONTRACT(one_with_a_queue_may_be_closed_by_who_is_handed_something_of_anothe
   while (closer.count.load() < 1 + kMessages) {
     REQUIRE(!deadline.passed());
     to_door.endpoint->poll();
-    door->poll();
+    listener->poll();
   }
   CHECK(closer.victim == nullptr);
   CHECK(leaves->count.load() == 1);
-  for (int look = 0; look < 50; ++look) door->poll();
+  for (int look = 0; look < 50; ++look) listener->poll();
   CHECK(leaves->count.load() == 1);
   leaves.reset();
   CHECK(late.load() == 0);

@@ -16,7 +16,7 @@
 namespace cmi::test {
 namespace {
 
-std::vector<std::byte> door(const std::string& host) {
+std::vector<std::byte> listener(const std::string& host) {
   std::vector<std::byte> out;
   sockaddr_in in = {};
   sockaddr_in6 in6 = {};
@@ -35,17 +35,17 @@ std::vector<std::byte> door(const std::string& host) {
 }
 
 bool out_of_reach(const std::string& own, const std::string& theirs) {
-  return fabric::why_out_of_reach(door(own), door(theirs)) != nullptr;
+  return fabric::why_out_of_reach(listener(own), listener(theirs)) != nullptr;
 }
 
 TEST_CASE("a_door_on_loopback_is_told_from_others") {
-  CHECK(fabric::is_loopback(door("127.0.0.1")));
-  CHECK(fabric::is_loopback(door("127.9.9.9")));
-  CHECK(fabric::is_loopback(door("::1")));
-  CHECK(!fabric::is_loopback(door("10.0.0.1")));
-  CHECK(!fabric::is_loopback(door("2001:db8::1")));
+  CHECK(fabric::is_loopback(listener("127.0.0.1")));
+  CHECK(fabric::is_loopback(listener("127.9.9.9")));
+  CHECK(fabric::is_loopback(listener("::1")));
+  CHECK(!fabric::is_loopback(listener("10.0.0.1")));
+  CHECK(!fabric::is_loopback(listener("2001:db8::1")));
   CHECK(!fabric::is_loopback({}));
-  CHECK(!fabric::is_loopback(Bytes(door("127.0.0.1")).first(15)));
+  CHECK(!fabric::is_loopback(Bytes(listener("127.0.0.1")).first(15)));
 }
 
 TEST_CASE("who_listens_on_loopback_does_not_import_from_another_machine") {
@@ -63,13 +63,13 @@ TEST_CASE("ipv4_and_ipv6_do_not_reach_each_other") {
 
 TEST_CASE("nothing_is_said_of_addresses_that_are_none_of_the_internets") {
   const std::vector<std::byte> other(16, std::byte{0x41});
-  CHECK(fabric::why_out_of_reach(other, door("192.0.2.1")) == nullptr);
-  CHECK(fabric::why_out_of_reach(door("127.0.0.1"), other) == nullptr);
+  CHECK(fabric::why_out_of_reach(other, listener("192.0.2.1")) == nullptr);
+  CHECK(fabric::why_out_of_reach(listener("127.0.0.1"), other) == nullptr);
   CHECK(fabric::why_out_of_reach({}, {}) == nullptr);
 }
 
 TEST_CASE("a_refused_connection_proves_that_a_door_is_gone_where_doors_are_of_tcp") {
-  std::vector<std::byte> at = door("127.0.0.1");
+  std::vector<std::byte> at = listener("127.0.0.1");
   socklen_t len = sizeof(sockaddr_in);
   auto* address = reinterpret_cast<sockaddr*>(at.data());
   reinterpret_cast<sockaddr_in*>(address)->sin_port = 0;
@@ -77,12 +77,12 @@ TEST_CASE("a_refused_connection_proves_that_a_door_is_gone_where_doors_are_of_tc
   REQUIRE(bind(listener.get(), address, len) == 0);
   REQUIRE(listen(listener.get(), 1) == 0);
   REQUIRE(getsockname(listener.get(), address, &len) == 0);
-  CHECK(fabric::probe_door({"net", at}, kPatience) == fabric::Reach::kListening);
-  CHECK(fabric::probe_door({"verbs;ofi_rxm", at}, kPatience) == fabric::Reach::kListening);
+  CHECK(fabric::probe_listener({"net", at}, kPatience) == fabric::Reach::kListening);
+  CHECK(fabric::probe_listener({"verbs;ofi_rxm", at}, kPatience) == fabric::Reach::kListening);
   listener.reset();
-  CHECK(fabric::probe_door({"tcp;ofi_rxm", at}, kPatience) == fabric::Reach::kRefused);
-  // The port of a door over verbs is another's, or nobody's, for TCP.
-  CHECK(fabric::probe_door({"verbs;ofi_rxm", at}, kPatience) == fabric::Reach::kListening);
+  CHECK(fabric::probe_listener({"tcp;ofi_rxm", at}, kPatience) == fabric::Reach::kRefused);
+  // The port of a listener over verbs is another's, or nobody's, for TCP.
+  CHECK(fabric::probe_listener({"verbs;ofi_rxm", at}, kPatience) == fabric::Reach::kListening);
 }
 
 // A network of its own: an interface that leads nowhere, listed first, and one with the way out.

@@ -8,8 +8,8 @@
 namespace cmi::test {
 namespace {
 
+using fabric::DirectAck;
 using fabric::Link;
-using fabric::Receipt;
 using Shares = std::vector<uint64_t>;
 
 // The home's answers are longer.
@@ -27,14 +27,14 @@ struct Scene {
     for (auto& g : givers) {
       links.push_back(g.link_to(home));
       REQUIRE(call_works(*links.back(), 1));
-      REQUIRE(ok(g.server->add_home(home.id, home.door(), g.notice_secret)));
+      REQUIRE(ok(g.server->add_home(home.id, home.listener(), g.notification_secret)));
     }
     home.handler.holding.store(true);
   }
   // The home has it when this returns.
   std::shared_ptr<fabric::Request> ask() {
     const int before = home.handler.executions.load();
-    auto r = link->start(7, buffer(20), {}, Link::Receipts::kTaken);
+    auto r = link->start(7, buffer(20), {}, Link::DirectAcks::kTaken);
     REQUIRE(comes_true([&] {
       link->advance();
       return home.handler.executions.load() > before;
@@ -45,7 +45,7 @@ struct Scene {
     return r;
   }
   Buffer where() {
-    std::array<std::byte, fabric::kMaxReceiptAddress> buf;
+    std::array<std::byte, fabric::kMaxDirectAckAddress> buf;
     const std::array ids{givers[0].id, givers[1].id};
     const Bytes to = home.server->receives_from(waiter.id, ids, buf);
     return {to.begin(), to.end()};
@@ -54,17 +54,17 @@ struct Scene {
     const Buffer to = where();
     REQUIRE(!to.empty());
     for (size_t i = 0; i < shares.size(); ++i) {
-      REQUIRE(
-          home.server->notice(givers[i].id, ++notices, 1, {}, false, {r.number(), shares[i], to}));
+      REQUIRE(home.server->notification(givers[i].id, ++notifications, 1, {}, false,
+                                        {r.number(), shares[i], to}));
       auto& handler = givers[i].handler;
       REQUIRE(comes_true([&] {
-        return !handler.receipts().empty() && handler.receipts().back().number == r.number();
+        return !handler.direct_acks().empty() && handler.direct_acks().back().number == r.number();
       }));
     }
   }
   bool give(size_t i) {
-    const auto wanted = givers[i].handler.receipts().back();
-    return givers[i].server->give(home.id, wanted.receipt());
+    const auto wanted = givers[i].handler.direct_acks().back();
+    return givers[i].server->give(home.id, wanted.direct_ack());
   }
   bool answered(const fabric::Request& r, Nanos patience = kLong) {
     return comes_true(
@@ -79,7 +79,7 @@ struct Scene {
   std::array<Party, 2> givers;
   std::unique_ptr<Link> link;
   std::vector<std::unique_ptr<Link>> links;
-  uint64_t secret = 0, notices = 0;
+  uint64_t secret = 0, notifications = 0;
 };
 
 CMI_CONTRACT(the_receipts_of_all_who_were_told_are_the_answer, world) {
@@ -108,18 +108,18 @@ CMI_CONTRACT(the_receipts_of_all_who_were_told_are_the_answer, world) {
 
 CMI_CONTRACT(what_ended_with_receipts_is_told_once_when_no_request_tells_it, world) {
   Scene s(world);
-  s.link->say_settled();  // nothing has
+  s.link->report_acked_below();  // nothing has
   auto r = s.ask();
   s.tell(*r, {s.secret});
-  s.link->say_settled();
+  s.link->report_acked_below();
   (void)s.give(0);
   REQUIRE(s.answered(*r));
-  s.link->say_settled();
+  s.link->report_acked_below();
   REQUIRE(comes_true([&] {
     s.link->advance();
     return !s.home.handler.settled().empty();
   }));
-  s.link->say_settled();
+  s.link->report_acked_below();
   s.home.handler.release();
   REQUIRE(call_works(*s.link, 30));
   CHECK(s.home.handler.settled().size() == 1);
@@ -152,7 +152,7 @@ CMI_CONTRACT(shares_without_end_answer_nothing, world) {
   Scene s(world);
   auto r = s.ask();
   s.tell(*r, {s.secret ^ 1});
-  const auto wanted = s.givers[0].handler.receipts().back();
+  const auto wanted = s.givers[0].handler.direct_acks().back();
   for (uint64_t i = 0; i < 100; ++i) {
     (void)s.givers[0].server->give(s.home.id, {wanted.number, i + 1, wanted.to});
   }
@@ -170,20 +170,20 @@ CMI_CONTRACT(what_ended_with_receipts_behind_something_that_has_no_answer_is_nam
   s.tell(*r, {s.secret});
   (void)s.give(0);
   REQUIRE(s.answered(*r));
-  REQUIRE(s.link->say_settled());
+  REQUIRE(s.link->report_acked_below());
   REQUIRE(comes_true([&] {
     s.link->advance();
     return !s.home.handler.settled_behind().empty();
   }));
   CHECK(s.home.handler.settled_behind() == std::vector{r->number()});
-  CHECK_FALSE(s.link->say_settled());
+  CHECK_FALSE(s.link->report_acked_below());
   CHECK_FALSE(slow->answered());
   s.home.handler.release();
   REQUIRE(s.answered(*slow));
   CHECK(s.home.handler.most_often() == 1);
 }
 
-// Answers in receipts alone are signs of life: the home has told those who give them.
+// Answers in direct acks alone are signs of life: the home has told those who give them.
 CMI_CONTRACT(who_has_nothing_but_receipts_for_long_keeps_his_session, world) {
   Scene s(world);
   const auto session = s.link->current();
@@ -212,7 +212,7 @@ CMI_CONTRACT(receipts_for_what_an_earlier_session_asked_answer_nothing, world) {
   auto next = s.link->session(Deadline::in(kLong));
   REQUIRE(next != nullptr);
   (void)s.give(0);  // to an endpoint that is gone
-  CHECK(s.where() != s.givers[0].handler.receipts().back().to);
+  CHECK(s.where() != s.givers[0].handler.direct_acks().back().to);
   // And if it came to the new one.
   s.tell(*r, {s.secret});
   (void)s.give(0);
@@ -262,7 +262,7 @@ CMI_CONTRACT(a_receipt_is_relied_on_when_its_connection_has_carried_one, world) 
 CMI_CONTRACT(receipts_are_asked_for_only_of_those_who_can_give_them, world) {
   Scene s(world);
   CHECK_FALSE(s.where().empty());
-  std::array<std::byte, fabric::kMaxReceiptAddress> buf;
+  std::array<std::byte, fabric::kMaxDirectAckAddress> buf;
   auto& home = *s.home.server;
   const std::array one{s.givers[0].id};
   CHECK(home.receives_from(random_context_id(), one, buf).empty());
@@ -277,18 +277,18 @@ CMI_CONTRACT(receipts_are_asked_for_only_of_those_who_can_give_them, world) {
   CHECK_FALSE(s.waiter.server->give(s.home.id, {1, 2, buf}));
 }
 
-// A home that lies has a giver send receipts to whomever it names.
+// A home that lies has a giver send direct acks to whomever it names.
 TEST_CASE("a_giver_knows_no_more_than_so_many_waiters_however_many_a_home_names") {
   auto net = fabric::FakeNet::make({});
   Party home(net->open()), giver(net->open());
   auto link = giver.link_to(home);
   REQUIRE(call_works(*link, 1));
-  REQUIRE(ok(giver.server->add_home(home.id, home.door(), giver.notice_secret)));
+  REQUIRE(ok(giver.server->add_home(home.id, home.listener(), giver.notification_secret)));
   std::deque<Party> waiters;
   for (int i = 0; i < 80; ++i) waiters.emplace_back(net->open());
   for (auto& w : waiters) {
-    (void)giver.server->give(home.id, {1, 2, w.door()});
-    (void)giver.server->give(home.id, {1, 2, w.door()});
+    (void)giver.server->give(home.id, {1, 2, w.listener()});
+    (void)giver.server->give(home.id, {1, 2, w.listener()});
   }
   CHECK(giver.server->waiters() == 64);
   const Buffer no_address(7, std::byte{9});

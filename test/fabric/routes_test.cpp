@@ -1,4 +1,5 @@
-// Which of several doors an importer goes to, and from which of its own; told from their addresses.
+// Which of several listeners an importer goes to, and from which of its own; told from their
+// addresses.
 #include "fabric/routes.hpp"
 
 #include <arpa/inet.h>
@@ -15,11 +16,11 @@
 namespace cmi::test {
 namespace {
 
-using fabric::DoorAddress;
+using fabric::ListenerAddress;
 using fabric::SameMachine;
 using Pairs = std::vector<std::pair<size_t, size_t>>;
 
-DoorAddress at(const std::string& provider, const std::string& host, uint16_t port = 7) {
+ListenerAddress at(const std::string& provider, const std::string& host, uint16_t port = 7) {
   sockaddr_in in = {};
   sockaddr_in6 in6 = {};
   in.sin_family = AF_INET;
@@ -34,7 +35,7 @@ DoorAddress at(const std::string& provider, const std::string& host, uint16_t po
   return {provider, {bytes.begin(), bytes.end()}};
 }
 
-Pairs routes(const std::vector<DoorAddress>& ours, const std::vector<DoorAddress>& theirs,
+Pairs routes(const std::vector<ListenerAddress>& ours, const std::vector<ListenerAddress>& theirs,
              SameMachine same, std::string* reason = nullptr) {
   const char* why = nullptr;
   Pairs found = fabric::routes_between(ours, theirs, same, &why);
@@ -59,23 +60,23 @@ std::string outward_address() {
 }
 
 TEST_CASE("on_one_machine_loopback_comes_before_all_else") {
-  const std::vector<DoorAddress> both{at("verbs;ofi_rxm", "198.51.100.1"),
-                                      at("net", "198.51.100.1"), at("net", "127.0.0.1")};
+  const std::vector<ListenerAddress> both{at("verbs;ofi_rxm", "198.51.100.1"),
+                                          at("net", "198.51.100.1"), at("net", "127.0.0.1")};
   const Pairs found = routes(both, both, SameMachine::kYes);
   REQUIRE(!found.empty());
   CHECK(found[0] == std::pair<size_t, size_t>(2, 2));
 }
 
 TEST_CASE("elsewhere_the_first_of_our_own_providers_that_the_home_has_is_taken") {
-  const std::vector<DoorAddress> ours{at("verbs;ofi_rxm", "198.51.100.1"),
-                                      at("net", "198.51.100.1"), at("sockets", "198.51.100.1")};
-  const std::vector<DoorAddress> theirs{at("sockets", "198.51.100.2"), at("net", "198.51.100.2"),
-                                        at("shm", "198.51.100.2")};
+  const std::vector<ListenerAddress> ours{at("verbs;ofi_rxm", "198.51.100.1"),
+                                          at("net", "198.51.100.1"), at("sockets", "198.51.100.1")};
+  const std::vector<ListenerAddress> theirs{at("sockets", "198.51.100.2"),
+                                            at("net", "198.51.100.2"), at("shm", "198.51.100.2")};
   CHECK(routes(ours, theirs, SameMachine::kNo) == Pairs{{1, 1}, {2, 0}});
 }
 
 TEST_CASE("a_door_on_another_machines_loopback_is_no_way") {
-  const std::vector<DoorAddress> ours{at("net", "127.0.0.1"), at("net", "198.51.100.1")};
+  const std::vector<ListenerAddress> ours{at("net", "127.0.0.1"), at("net", "198.51.100.1")};
   std::string why;
   CHECK(routes(ours, {at("net", "127.0.0.1")}, SameMachine::kNo, &why).empty());
   CHECK(why.find("listens on loopback only") != std::string::npos);
@@ -88,7 +89,7 @@ TEST_CASE("an_address_that_this_machine_has_too_is_no_way_to_another") {
   // All of 127/8 is this machine's; one that is not loopback is only found by looking.
   const std::string own = outward_address();
   if (own.empty()) return skip("this machine has no address but loopback");
-  const std::vector<DoorAddress> ours{at("net", own)};
+  const std::vector<ListenerAddress> ours{at("net", own)};
   std::string why;
   CHECK(routes(ours, {at("net", own, 8)}, SameMachine::kNo, &why).empty());
   CHECK(why.find("meets itself") != std::string::npos);
@@ -99,24 +100,26 @@ TEST_CASE("an_address_that_this_machine_has_too_is_no_way_to_another") {
 }
 
 TEST_CASE("what_is_no_address_of_the_provider_is_no_way") {
-  const std::vector<DoorAddress> ours{at("net", "198.51.100.1"), at("net", "2001:db8::1")};
-  DoorAddress short_one = at("net", "198.51.100.2"), no_family = short_one, long_one = short_one;
+  const std::vector<ListenerAddress> ours{at("net", "198.51.100.1"), at("net", "2001:db8::1")};
+  ListenerAddress short_one = at("net", "198.51.100.2"), no_family = short_one,
+                  long_one = short_one;
   short_one.blob.resize(7);
   long_one.blob.resize(17);
   no_family.blob[0] = no_family.blob[1] = std::byte{0};
-  for (const DoorAddress& door :
+  for (const ListenerAddress& listener :
        {short_one, no_family, long_one, at("net", "198.51.100.2", 0), at("net", "0.0.0.0"),
-        at("net", "::"), DoorAddress{"net", {}}, DoorAddress{"net", {16, std::byte{0x41}}}}) {
-    CAPTURE(fabric::door_text(door.blob));
+        at("net", "::"), ListenerAddress{"net", {}},
+        ListenerAddress{"net", {16, std::byte{0x41}}}}) {
+    CAPTURE(fabric::listener_text(listener.blob));
     std::string why;
-    CHECK(routes(ours, {door}, SameMachine::kNo, &why).empty());
+    CHECK(routes(ours, {listener}, SameMachine::kNo, &why).empty());
     CHECK(why.find("address") != std::string::npos);
-    CHECK(routes(ours, {door, at("net", "198.51.100.3")}, SameMachine::kNo) == Pairs{{0, 1}});
+    CHECK(routes(ours, {listener, at("net", "198.51.100.3")}, SameMachine::kNo) == Pairs{{0, 1}});
   }
 }
 
 TEST_CASE("where_the_machine_is_not_known_loopback_is_tried_last") {
-  const std::vector<DoorAddress> ours{at("net", "127.0.0.1"), at("net", "198.51.100.1")};
+  const std::vector<ListenerAddress> ours{at("net", "127.0.0.1"), at("net", "198.51.100.1")};
   const Pairs found =
       routes(ours, {at("net", "127.0.0.1"), at("net", "198.51.100.2")}, SameMachine::kUnknown);
   REQUIRE(found.size() == 3);
@@ -162,9 +165,9 @@ TEST_CASE("child_ranks_addresses_by_the_way_that_leads_there" * doctest::skip())
     return skip("ip makes no interfaces here");
   }
   using fabric::Distance;
-  const DoorAddress own = at("net", "10.8.0.1"), near = at("net", "10.8.0.2"),
-                    routed = at("net", "10.7.0.2"), beside = at("net", "10.9.0.2"),
-                    nowhere = at("net", "192.0.2.1");
+  const ListenerAddress own = at("net", "10.8.0.1"), near = at("net", "10.8.0.2"),
+                        routed = at("net", "10.7.0.2"), beside = at("net", "10.9.0.2"),
+                        nowhere = at("net", "192.0.2.1");
   CHECK(fabric::distance(own.blob, near.blob) == Distance::kDirect);
   CHECK(fabric::distance(own.blob, routed.blob) == Distance::kRouted);
   CHECK(fabric::distance(own.blob, beside.blob) == Distance::kUnknown);
@@ -172,7 +175,7 @@ TEST_CASE("child_ranks_addresses_by_the_way_that_leads_there" * doctest::skip())
   CHECK(routes({own}, {nowhere, beside, routed, near}, SameMachine::kNo) ==
         Pairs{{0, 3}, {0, 2}, {0, 1}, {0, 0}});
   // Each from the interface that both have.
-  const DoorAddress second = at("net", "10.9.0.1");
+  const ListenerAddress second = at("net", "10.9.0.1");
   CHECK(routes({second}, {near, beside}, SameMachine::kNo) == Pairs{{0, 1}, {0, 0}});
   CHECK(routes({own, second}, {beside, near}, SameMachine::kNo).front() ==
         std::pair<size_t, size_t>(0, 1));

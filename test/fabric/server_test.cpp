@@ -15,7 +15,7 @@ using fabric::Frame;
 using fabric::FrameKind;
 using Hello = Stranger::Hello;
 
-struct Visit {  // a home, and somebody at its door
+struct Visit {  // a home, and somebody at its listener
   explicit Visit(World& world) : home(world.open()), fabric(world.open()), who(*fabric, home) {}
   explicit Visit(FakeNet& net) : home(net.open()), fabric(net.open()), who(*fabric, home) {}
 
@@ -318,7 +318,7 @@ CMI_CONTRACT(a_hello_that_is_not_in_order_is_dropped_and_counted, world) {
   refuse("no generation", [](Hello& h) { h.generation = 0; });
   refuse("meant for another", [](Hello& h) { h.meant.lo ^= 1; });
   refuse("meant for nobody", [](Hello& h) { h.meant = {}; });
-  refuse("another notice secret", [](Hello& h) { h.notice_secret ^= 1; });
+  refuse("another notice secret", [](Hello& h) { h.notification_secret ^= 1; });
   refuse("from nobody", [](Hello& h) { h.id = {}; });
   CHECK(v.home.handler.sessions.load() == sessions);
   // The session that was there has not suffered.
@@ -334,12 +334,12 @@ CMI_CONTRACT(a_hello_with_addresses_that_are_none_is_dropped, world) {
   Buffer longer = good;
   longer.resize(good.size() + 1);
   for (const Buffer& bad : {Buffer{}, Buffer{std::byte{1}}, half, garbage, longer}) {
-    for (bool door : {true, false}) {
+    for (bool listener : {true, false}) {
       CAPTURE(bad.size());
-      CAPTURE(door);
+      CAPTURE(listener);
       Hello h = v.who.hello();
       h.id = random_context_id();
-      (door ? h.door : h.initiator) = bad;
+      (listener ? h.listener : h.initiator) = bad;
       const uint64_t before = v.dropped();
       REQUIRE(v.who.say(h));
       CHECK(v.drops(before, 1));
@@ -356,10 +356,10 @@ TEST_CASE("a_hello_cut_short_or_with_bytes_behind_it_is_dropped") {
   Buffer whole = Stranger::encode(v.who.hello());
   const uint64_t before = v.dropped();
   for (size_t n = 0; n < whole.size(); ++n) {
-    REQUIRE(v.who.send(v.who.door(), {FrameKind::kHello, 0, 0, 0, 0, Bytes(whole).first(n)}));
+    REQUIRE(v.who.send(v.who.listener(), {FrameKind::kHello, 0, 0, 0, 0, Bytes(whole).first(n)}));
   }
   whole.push_back(std::byte{0});
-  REQUIRE(v.who.send(v.who.door(), {FrameKind::kHello, 0, 0, 0, 0, whole}));
+  REQUIRE(v.who.send(v.who.listener(), {FrameKind::kHello, 0, 0, 0, 0, whole}));
   CHECK(v.drops(before, whole.size()));
   CHECK(v.home.handler.sessions.load() == 0);
   (void)v.who.enter();
@@ -413,7 +413,7 @@ TEST_CASE("a_client_fenced_for_ever_before_it_came_is_not_welcomed") {
   REQUIRE(v.who.say(v.who.hello()));
   CHECK(v.drops(0, 1));
   CHECK(v.home.handler.sessions.load() == 0);
-  CHECK_FALSE(v.home.server->notice(v.who.id, 1, 1, {}));
+  CHECK_FALSE(v.home.server->notification(v.who.id, 1, 1, {}));
 }
 
 TEST_CASE("nothing_of_a_client_is_executed_after_its_fence_has_returned") {
@@ -464,7 +464,7 @@ TEST_CASE("a_swept_client_may_come_back_and_one_fenced_for_ever_may_not") {
   CHECK(home.handler.executions.load() == 2);
 }
 
-// A hello may name any door: what is kept for it at ours goes with the last who has named it.
+// A hello may name any listener: what is kept for it at ours goes with the last who has named it.
 CMI_CONTRACT(a_stranger_that_names_anothers_door_does_not_take_it_along_when_it_goes, world) {
   Visit v(world);
   Stranger liar(*v.fabric, v.home), after(*v.fabric, v.home);
@@ -473,14 +473,14 @@ CMI_CONTRACT(a_stranger_that_names_anothers_door_does_not_take_it_along_when_it_
   const auto claim = [&](Stranger& who, uint32_t generation) {
     Hello h = who.hello();
     h.generation = generation;
-    h.door = v.who.address();
+    h.listener = v.who.address();
     (void)who.enter(h);
   };
   int heard = 0;
   const auto is_heard = [&] {
-    REQUIRE(v.home.server->notice(v.who.id, 1, 3, buffer(7)));
+    REQUIRE(v.home.server->notification(v.who.id, 1, 3, buffer(7)));
     ++heard;
-    CHECK(comes_true([&] { return v.who.notices() == heard; }));
+    CHECK(comes_true([&] { return v.who.notifications() == heard; }));
   };
   claim(liar, 1);
   claim(liar, 2);
@@ -495,7 +495,7 @@ CMI_CONTRACT(a_stranger_that_names_anothers_door_does_not_take_it_along_when_it_
   is_heard();
 }
 
-// What was for the former door is with the provider, or waits, when that door is forgotten.
+// What was for the former listener is with the provider, or waits, when that listener is forgotten.
 CMI_CONTRACT(a_client_that_comes_back_with_another_door_is_heard_of_there_alone, world) {
   Visit v(world);
   int heard = 0;
@@ -504,19 +504,19 @@ CMI_CONTRACT(a_client_that_comes_back_with_another_door_is_heard_of_there_alone,
     h.generation = generation;
     {
       Stranger gone(*v.fabric, v.home);
-      h.door = gone.address();
+      h.listener = gone.address();
       if (generation > 4) {  // it was there, and has been sent something
         (void)v.who.enter(h);
-        REQUIRE(v.home.server->notice(v.who.id, 1, 3, buffer(7)));
-        REQUIRE(comes_true([&] { return gone.notices() == 1; }));
+        REQUIRE(v.home.server->notification(v.who.id, 1, 3, buffer(7)));
+        REQUIRE(comes_true([&] { return gone.notifications() == 1; }));
       }
     }
     if (generation <= 4) (void)v.who.enter(h);
-    for (int i = 0; i < 20; ++i) REQUIRE(v.home.server->notice(v.who.id, 1, 3, buffer(7)));
+    for (int i = 0; i < 20; ++i) REQUIRE(v.home.server->notification(v.who.id, 1, 3, buffer(7)));
     (void)v.who.enter(generation + 1);
-    REQUIRE(v.home.server->notice(v.who.id, 1, 3, buffer(7)));
+    REQUIRE(v.home.server->notification(v.who.id, 1, 3, buffer(7)));
     ++heard;
-    CHECK(comes_true([&] { return v.who.notices() == heard; }));
+    CHECK(comes_true([&] { return v.who.notifications() == heard; }));
   }
   v.home.server->sweep(0);
   CHECK_FALSE(v.home.server->knows(v.who.id));
@@ -560,12 +560,12 @@ CMI_CONTRACT(notices_and_their_acks_reach_those_they_are_for, world) {
   auto link = client.link_to(home), other = bystander.link_to(home);
   REQUIRE(call_works(*link, 1));
   REQUIRE(call_works(*other, 1));
-  REQUIRE(ok(client.server->add_home(home.id, home.door(), client.notice_secret)));
-  REQUIRE(ok(bystander.server->add_home(home.id, home.door(), bystander.notice_secret)));
+  REQUIRE(ok(client.server->add_home(home.id, home.listener(), client.notification_secret)));
+  REQUIRE(ok(bystander.server->add_home(home.id, home.listener(), bystander.notification_secret)));
   for (uint64_t n = 1; n <= 20; ++n) {
-    REQUIRE(home.server->notice(client.id, n, 3, buffer(n * 7)));
-    REQUIRE(comes_true([&] { return client.handler.notices().size() == n; }));
-    const Told told = client.handler.notices().back();
+    REQUIRE(home.server->notification(client.id, n, 3, buffer(n * 7)));
+    REQUIRE(comes_true([&] { return client.handler.notifications().size() == n; }));
+    const Told told = client.handler.notifications().back();
     CHECK(told.from == home.id);
     CHECK(told.number == n);
     CHECK(told.type == 3);
@@ -575,9 +575,9 @@ CMI_CONTRACT(notices_and_their_acks_reach_those_they_are_for, world) {
     CHECK(home.handler.acks().back().from == client.id);
     CHECK(home.handler.acks().back().number == n);
   }
-  CHECK(bystander.handler.notices().empty());
-  CHECK(home.handler.notices().empty());
-  CHECK_FALSE(home.server->notice(random_context_id(), 1, 3, {}));
+  CHECK(bystander.handler.notifications().empty());
+  CHECK(home.handler.notifications().empty());
+  CHECK_FALSE(home.server->notification(random_context_id(), 1, 3, {}));
   client.server->ack(random_context_id(), 1, 1);  // to nobody
 }
 
@@ -586,7 +586,7 @@ TEST_CASE("forged_notices_and_acks_are_dropped_and_counted") {
   Party home(net->open()), client(net->open());
   auto link = client.link_to(home);
   REQUIRE(call_works(*link, 1));
-  REQUIRE(ok(client.server->add_home(home.id, home.door(), client.notice_secret)));
+  REQUIRE(ok(client.server->add_home(home.id, home.listener(), client.notification_secret)));
   Stranger at_client(*client.fabric, client), at_home(*client.fabric, home);
 
   const auto payload = [](ContextId from, size_t size) {
@@ -601,14 +601,14 @@ TEST_CASE("forged_notices_and_acks_are_dropped_and_counted") {
     CAPTURE(static_cast<int>(kind));
     CAPTURE(b.size());
     const uint64_t before = at.server->dropped();
-    REQUIRE(who.send(who.door(), {kind, 3, secret, 1, 0, b}));
+    REQUIRE(who.send(who.listener(), {kind, 3, secret, 1, 0, b}));
     CHECK(comes_true([&] { return at.server->dropped() == before + 1; }));
   };
-  const uint64_t client_secret = client.notice_secret;
-  // What acks must carry is told in notices.
-  REQUIRE(home.server->notice(client.id, 1, 3, {}));
-  REQUIRE(comes_true([&] { return client.handler.notices().size() == 1; }));
-  const uint64_t home_secret = client.handler.notices().back().secret;
+  const uint64_t client_secret = client.notification_secret;
+  // What acks must carry is told in notifications.
+  REQUIRE(home.server->notification(client.id, 1, 3, {}));
+  REQUIRE(comes_true([&] { return client.handler.notifications().size() == 1; }));
+  const uint64_t home_secret = client.handler.notifications().back().secret;
   refuse(client, at_client, FrameKind::kNotice, client_secret ^ 1, payload(home.id, 24));
   refuse(client, at_client, FrameKind::kNotice, 0, payload(home.id, 24));
   refuse(client, at_client, FrameKind::kNotice, client_secret, payload(random_context_id(), 24));
@@ -623,13 +623,13 @@ TEST_CASE("forged_notices_and_acks_are_dropped_and_counted") {
   for (FrameKind kind : {FrameKind::kWelcome, FrameKind::kRequest, FrameKind::kReply}) {
     refuse(home, at_home, kind, home_secret, payload(client.id, 24));
   }
-  CHECK(client.handler.notices().size() == 1);
+  CHECK(client.handler.notifications().size() == 1);
   CHECK(home.handler.acks().empty());
 
   // Of a client that is cut off for ever nothing is heard, and it hears nothing.
   home.server->fence(client.id, true);
   refuse(home, at_home, FrameKind::kAck, home_secret, payload(client.id, 16));
-  CHECK_FALSE(home.server->notice(client.id, 1, 3, {}));
+  CHECK_FALSE(home.server->notification(client.id, 1, 3, {}));
   CHECK(home.handler.acks().empty());
 }
 
@@ -645,7 +645,7 @@ CMI_CONTRACT(garbage_is_dropped_and_counted_and_service_goes_on, world) {
   for (uint64_t i = 0; i < count; ++i) {
     Buffer b(1 + rng() % 400);
     for (auto& x : b) x = static_cast<std::byte>(rng());
-    const Peer to = i % 2 == 0 ? v.who.door() : serving;
+    const Peer to = i % 2 == 0 ? v.who.listener() : serving;
     if (i % 4 < 2) {
       REQUIRE(v.who.send(to, b));
     } else {  // a well-formed frame of garbage
@@ -655,7 +655,7 @@ CMI_CONTRACT(garbage_is_dropped_and_counted_and_service_goes_on, world) {
     if (i % 20 == 0) REQUIRE(call_works(*link, i));
   }
   CHECK(v.drops(before, count));
-  CHECK(v.home.handler.notices().empty());
+  CHECK(v.home.handler.notifications().empty());
   CHECK(v.home.handler.acks().empty());
   CHECK(v.home.handler.sessions.load() == 2);
   CHECK(v.executions() == static_cast<int>(count / 20));

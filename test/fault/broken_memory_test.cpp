@@ -7,7 +7,7 @@
 
 #include <csignal>
 
-#include "core/memory/wire.hpp"
+#include "core/memory/wire/wire.hpp"
 #include "fault/patience.hpp"
 #include "fault/stale_writer.hpp"
 #include "support/skip.hpp"

@@ -24,8 +24,8 @@ using fabric::FrameKind;
 using Buffer = std::vector<std::byte>;
 
 constexpr Nanos kPatience = 10 * kSecond;
-constexpr uint32_t kOpen = 1, kPresent = 2, kAnnounce = 5, kRequestTypes = 9, kHold = 9,
-                   kFollow = 14;
+constexpr uint32_t kOpen = 1, kPresentToken = 2, kAnnounce = 5, kRequestTypes = 9, kAcquire = 9,
+                   kSubscribe = 14;
 
 // The line of one who says to be somebody: whether it came up.
 class Pretence final : public fabric::LifelineOwner {
@@ -53,12 +53,12 @@ class Liar final : public fabric::Receiver {
         read_token_(token(order.readable_token)),
         write_token_(token(order.writable_token)),
         id_(order.lie == Lie::kImpostor ? other_.home : random_context_id()) {
-    auto opened = fabric::open_fabric({readable_.doors.at(0).provider, ""});
+    auto opened = fabric::open_fabric({readable_.listeners.at(0).provider, ""});
     if (!opened) throw std::runtime_error("no fabric");
     fabric_ = opened.take();
     endpoint_ = open();
-    door_ = peer(readable_.doors[0].blob);
-    others_door_ = peer(other_.doors.at(0).blob);
+    door_ = peer(readable_.listeners[0].blob);
+    others_door_ = peer(other_.listeners.at(0).blob);
   }
 
   Report run() {
@@ -211,8 +211,8 @@ class Liar final : public fabric::Receiver {
     return bytes;
   }
   bool present() {
-    return call(kPresent, presenting(read_token_)) == 0 &&
-           call(kPresent, presenting(write_token_)) == 0;
+    return call(kPresentToken, presenting(read_token_)) == 0 &&
+           call(kPresentToken, presenting(write_token_)) == 0;
   }
 
   // ---- Lies
@@ -234,7 +234,7 @@ class Liar final : public fabric::Receiver {
     const Bytes own = endpoint_->address();
     auto lines = fabric::Lifelines::open({own}, id_, 10 * kSecond, pretence);
     if (!in.ok() || !lines) return;
-    (*lines)->connect(readable_.home, readable_.doors[0].blob, port, secret, now());
+    (*lines)->connect(readable_.home, readable_.listeners[0].blob, port, secret, now());
     const Deadline deadline = Deadline::in(kPatience);
     while (!pretence.up && !deadline.passed()) (*lines)->advance(now());
     (*lines)->say_goodbye();
@@ -249,8 +249,9 @@ class Liar final : public fabric::Receiver {
     open.put(instance);
     hold.put(writable_.uid);
     for (uint32_t word : {instance, 0u, 1u, 1u}) hold.put(word);  // one region, in epoch 1
-    return call(kOpen, opening) == 0 && call(kPresent, presenting(write_token_, instance)) == 0 &&
-           call(kHold, holding) == 0;
+    return call(kOpen, opening) == 0 &&
+           call(kPresentToken, presenting(write_token_, instance)) == 0 &&
+           call(kAcquire, holding) == 0;
   }
 
   uint64_t any() { return random_(); }
@@ -302,7 +303,7 @@ class Liar final : public fabric::Receiver {
   Buffer payload(uint16_t type) {
     Buffer bytes(fabric::kMaxPayload);
     Writer out(bytes);
-    if (type == kPresent) {
+    if (type == kPresentToken) {
       const access::TokenInfo& token = one_in(2) ? read_token_ : write_token_;
       out.put(one_in(2) ? token.uid : some_uid());
       out.put(some_instance());
@@ -320,7 +321,7 @@ class Liar final : public fabric::Receiver {
           for (uint64_t pages = any() % 4; pages > 0; --pages) {
             out.put(some_page());
             if (type == 4) {
-              out.put(static_cast<uint8_t>(any() % 3));  // epoch of a mark
+              out.put(static_cast<uint8_t>(any() % 3));  // epoch of a dirty intent
               put_diff(out);
             } else {
               const size_t size = one_in(3) ? any() % 9000 : 2 * kPage;
@@ -329,7 +330,7 @@ class Liar final : public fabric::Receiver {
               }
             }
           }
-          if (type == 4 && !one_in(4)) out.put(one_in(2) ? 0 : any());  // secret of receipts
+          if (type == 4 && !one_in(4)) out.put(one_in(2) ? 0 : any());  // secret of direct acks
           break;
         }
         case 5:  // announce
@@ -349,7 +350,7 @@ class Liar final : public fabric::Receiver {
           out.put(some_count());
           out.put(static_cast<uint32_t>(one_in(4) ? 0 : any()));
           break;
-        case kFollow:
+        case kSubscribe:
           out.put(some_page());
           out.put(static_cast<uint32_t>(one_in(4) ? 0 : any()));
           break;
@@ -366,7 +367,7 @@ class Liar final : public fabric::Receiver {
   uint16_t some_type() {
     // Leaving would end the lies.
     const auto type = static_cast<uint16_t>(1 + any() % (kRequestTypes + 1));
-    return type == 3 ? 7 : type > kRequestTypes ? kFollow : type;
+    return type == 3 ? 7 : type > kRequestTypes ? kSubscribe : type;
   }
 
   Buffer garbage() {

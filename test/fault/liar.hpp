@@ -11,17 +11,17 @@
 namespace cmi::test {
 
 enum class Lie : uint32_t {
-  kGarbage,    // random bytes, to the door and to the endpoint that serves it
+  kGarbage,    // random bytes, to the listener and to the endpoint that serves it
   kFrames,     // requests in order, with bits flipped, cut short, or made longer
   kRequests,   // frames in order whose fields lie: offsets, counts, lengths, ids, diffs
   kReplays,    // numbers again and again, from the past, from far ahead; what is settled
   kOldLife,    // messages of a session that has been replaced, and hellos of old generations
-  kAcks,       // acknowledgements of notices that others were sent
+  kAcks,       // acknowledgements of notifications that others were sent
   kStrangers,  // requests, notices and acknowledgements with no secret, or another's
   kHellos,     // first contacts of contexts that nobody has heard of
   kImpostor,   // says to be `other`, and on its lifeline that it has ended
-  kDeaf,       // imports a page 256 times, announces it again and again, and answers no notice
-  kExcuses,    // answers no notice, and announces a page again and again: two are under way
+  kDeaf,     // imports a page 256 times, announces it again and again, and answers no notification
+  kExcuses,  // answers no notification, and announces a page again and again: two are under way
 };
 
 struct Order {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/access/handles.hpp"
-#include "core/memory/wire.hpp"
+#include "core/memory/wire/wire.hpp"
 #include "fabric/fabric.hpp"
 #include "fabric/frame.hpp"
 
@@ -19,7 +19,7 @@ namespace {
 
 using fabric::Frame;
 using fabric::FrameKind;
-using memory::NoticeType;
+using memory::NotificationType;
 using memory::RequestType;
 using memory::WireStatus;
 using Buffer = std::vector<std::byte>;
@@ -29,12 +29,12 @@ constexpr size_t kMostLetters = 64;
 class FalseHome final : public fabric::Receiver {
  public:
   FalseHome(const access::RsegInfo& honest, size_t size) : memory_(size / 8, 0x77) {
-    auto opened = fabric::open_fabric({honest.doors.at(0).provider, ""});
+    auto opened = fabric::open_fabric({honest.listeners.at(0).provider, ""});
     if (!opened) throw std::runtime_error("no fabric");
     fabric_ = opened.take();
-    auto door = fabric_->open_endpoint(*this);
-    if (!door) throw std::runtime_error("no endpoint");
-    door_ = door.take();
+    auto listener = fabric_->open_endpoint(*this);
+    if (!listener) throw std::runtime_error("no endpoint");
+    door_ = listener.take();
     auto region = fabric_->register_memory(memory_.data(), size, fabric::kRead | fabric::kWrite,
                                            random_u64());
     if (!region) throw std::runtime_error("no region");
@@ -52,7 +52,7 @@ class FalseHome final : public fabric::Receiver {
     rseg.home_node = {3, 4};
     rseg.home = id_;
     const Bytes address = door_->address();
-    rseg.doors.push_back({provider, {address.begin(), address.end()}});
+    rseg.listeners.push_back({provider, {address.begin(), address.end()}});
     access::TokenInfo token;
     token.uid = uid_;
     token.id = random_u64();
@@ -155,15 +155,15 @@ class FalseHome final : public fabric::Receiver {
     notice_secret_ = in.get<uint64_t>();
     generation_ = in.get<uint32_t>();
     nonce_ = in.get<uint64_t>();
-    const Bytes initiator = in.blob(), client_door = in.blob();
+    const Bytes initiator = in.blob(), client_listener = in.blob();
     client_address_.assign(initiator.begin(), initiator.end());
-    client_door_address_.assign(client_door.begin(), client_door.end());
+    client_door_address_.assign(client_listener.begin(), client_listener.end());
     if (!in.done()) return;
     auto opened = fabric_->open_endpoint(*this);
     if (!opened) return;
     serving_.push_back(opened.take());
     auto peer = serving_.back()->add_peer(initiator);
-    auto door_peer = door_->add_peer(client_door);
+    auto door_peer = door_->add_peer(client_listener);
     if (!peer || !door_peer) return;
     peer_ = *peer;
     client_door_ = *door_peer;
@@ -190,14 +190,14 @@ class FalseHome final : public fabric::Receiver {
       out.put<int32_t>(0);
       out.put<uint16_t>(0);
       out.put<uint64_t>(0);
-    } else if (type == static_cast<uint16_t>(RequestType::kPresent)) {
+    } else if (type == static_cast<uint16_t>(RequestType::kPresentToken)) {
       out.put(region_->key().key);
       out.put(region_->key().base);
       out.put<uint32_t>(7);
       out.blob(region_->raw_key());
     } else if (type == static_cast<uint16_t>(RequestType::kCas)) {
       out.put<uint64_t>(0);
-    } else if (type == static_cast<uint16_t>(RequestType::kFetchMarked)) {
+    } else if (type == static_cast<uint16_t>(RequestType::kFetchWithIntent)) {
       out.bytes({reinterpret_cast<const std::byte*>(memory_.data()), kPageSize});
     }
     bytes.resize(out.size());
@@ -230,7 +230,7 @@ class FalseHome final : public fabric::Receiver {
       return;
     }
     if (lying_ && lie_ == HomeLie::kNoPages &&
-        request.type == static_cast<uint16_t>(RequestType::kFetchMarked)) {
+        request.type == static_cast<uint16_t>(RequestType::kFetchWithIntent)) {
       ++report_.lies;
       bytes.resize(1);
     }
@@ -265,11 +265,11 @@ class FalseHome final : public fabric::Receiver {
     if (serving_.empty()) return;
     ++report_.lies;
     if (lie_ == HomeLie::kResumes) {
-      change_peace(NoticeType::kResume, 1);
-      change_peace(NoticeType::kQuiesce, 2);
-      change_peace(NoticeType::kResume, 3);
+      change_peace(NotificationType::kResume, 1);
+      change_peace(NotificationType::kQuiesce, 2);
+      change_peace(NotificationType::kResume, 3);
     } else if (lie_ == HomeLie::kNotices) {
-      notice();
+      notification();
     } else if (lie_ == HomeLie::kUnasked) {
       switch (any() % 4) {
         case 0:
@@ -297,7 +297,7 @@ class FalseHome final : public fabric::Receiver {
   }
 
   // About the import that was opened last.
-  void change_peace(NoticeType type, uint32_t round) {
+  void change_peace(NotificationType type, uint32_t round) {
     Buffer bytes(64);
     Writer out(bytes);
     out.put(id_.hi);
@@ -328,7 +328,7 @@ class FalseHome final : public fabric::Receiver {
     out.put(one_of({static_cast<uint16_t>(runs.size()), static_cast<uint16_t>(any() % 70)}));
     out.bytes(runs.done());
   }
-  void notice() {
+  void notification() {
     // In the name of another home it lacks the secret; in its own name it speaks of what is
     // others'.
     const bool own = !one_in(4);
@@ -336,9 +336,9 @@ class FalseHome final : public fabric::Receiver {
     Writer out(bytes);
     out.put(own ? id_.hi : honest_->home.hi);
     out.put(own ? id_.lo : honest_->home.lo);
-    out.put(any());                                  // for the acknowledgement
-    const uint64_t receipt = one_in(2) ? 0 : any();  // to whom nobody has asked for one
-    if (receipt != 0) {
+    out.put(any());                                     // for the acknowledgement
+    const uint64_t direct_ack = one_in(2) ? 0 : any();  // to whom nobody has asked for one
+    if (direct_ack != 0) {
       out.put(any());
       Buffer to(one_of<size_t>({0, 7, 16, 28, 48, 5000}));
       for (std::byte& b : to) b = static_cast<std::byte>(any());
@@ -361,7 +361,7 @@ class FalseHome final : public fabric::Receiver {
     if (one_in(9)) size += any() % 300;
     bytes.resize(size);
     send(*door_, client_door_,
-         Frame{FrameKind::kNotice, type, notice_secret_, 1 + any() % 1000, receipt, bytes});
+         Frame{FrameKind::kNotice, type, notice_secret_, 1 + any() % 1000, direct_ack, bytes});
   }
 
   // Letters whose fate is open at the end of a connection: kept until the endpoints are gone.
@@ -410,7 +410,7 @@ access::RsegInfo decode(const Flat& flat) {
 FalseSegment open_false_home(const Flat& honest, size_t size) {
   const access::RsegInfo info = decode(honest);
   if (g_home == nullptr) g_home = std::make_unique<FalseHome>(info, size);
-  return g_home->another(info.doors.at(0).provider);
+  return g_home->another(info.listeners.at(0).provider);
 }
 
 FalseReport serve_falsely(HomeLie lie, uint64_t seed, const Board::Name& board,

@@ -70,8 +70,8 @@ void check_end(const Happening& end, int type, const Flat& peer, cmi_seg seg) {
 }
 
 // The peer loads the page, what the home sends is lost from then on, and the peer stores. Between
-// the load and the cut a notice of an earlier store, told twice, may take the page: then the store
-// raises and has stored nothing, and all of it is done again.
+// the load and the cut a notification of an earlier store, told twice, may take the page: then the
+// store raises and has stored nothing, and all of it is done again.
 bool store_unanswered(Network& net, Process& peer, uint64_t at, uint64_t value) {
   const Deadline deadline = Deadline::in(20 * kSecond);
   do {

@@ -303,8 +303,8 @@ class Scene {
   }
 
   bool home_is_dead(const Program& program, uint32_t s) const { return !lives(program.homes[s]); }
-  // The one fault with which a home lives on and owes the answer to a publication for ever: its
-  // importers are told in the end that their stores may be lost, and lose their access, or have
+  // The one fault with which a home lives on and owes the answer to a invalidation round for ever:
+  // its importers are told in the end that their stores may be lost, and lose their access, or have
   // their swaps answered with TRANSIENT for as long as they try.
   bool unanswered() const { return fault_ && fault_->point.name == "publication_never_over"; }
   // Whether a barrier may say that something was lost.
@@ -343,7 +343,7 @@ class Scene {
       if (consistent(shape_, s)) CHECK(found.size == 0);
       if (found.size != 0) CHECK(seg_reco(p, seg, view, size).ok());
       CHECK(seg_check(p, seg, view, size).size == 0);
-      // A publication that comes after all that the death had published.
+      // A invalidation round that comes after all that the death had published.
       CHECK(store(p, view + size, ++knocks_).cause() == Fault::kNone);
     }
     for (uint32_t n = 0; n < kNodes; ++n) {
@@ -369,7 +369,7 @@ class Scene {
     CHECK_MESSAGE(cause == CMI_ERROR_SINVAL, name(n), " has cause ", cause);
   }
   // Says that something was lost if a home is dead; of that each thread is told once. The home that
-  // owes the end of a publication tells so at each of its own barriers.
+  // owes the end of a invalidation round tells so at each of its own barriers.
   void barrier(const Program& program, uint32_t n) {
     let(n, [&](Process& p) {
       Answer done = mb(p);

@@ -54,8 +54,8 @@ struct Scene {
   RogueOutcome rogue(const char* what, uint64_t offset = kOffset) {
     const auto rseg = access::decode_rseg(exported.handle.bytes.data());
     REQUIRE(rseg);
-    const auto& door = rseg->doors.at(0);
-    return run_rogue(door.provider, hexadecimal(door.blob),
+    const auto& listener = rseg->listeners.at(0);
+    return run_rogue(listener.provider, hexadecimal(listener.blob),
                      {board[kKey].load(), board[kKeyBase].load()}, offset, 8, what);
   }
   // It is there, and its connection has not been cut: the key is closed by itself.

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/access/handles.hpp"
-#include "core/memory/wire.hpp"
+#include "core/memory/wire/wire.hpp"
 #include "fabric/link.hpp"
 #include "fabric/port.hpp"
 
@@ -21,24 +21,25 @@ constexpr uint32_t kInstance = 1;
 
 class Deaf final : public fabric::Receiver {
  public:
-  void on_message(fabric::Endpoint&, Bytes) override {}  // no notice is ever acknowledged
+  void on_message(fabric::Endpoint&, Bytes) override {}  // no notification is ever acknowledged
 };
 
-// Answers each notice at once, as who has nothing left of what it is about.
+// Answers each notification at once, as who has nothing left of what it is about.
 class Polite final : public fabric::Receiver {
  public:
   explicit Polite(const fabric::Identity& self) : self_(self) {}
-  void answer_from(fabric::Port& door, Bytes home_door) {
-    auto peer = door.add(home_door);
+  void answer_from(fabric::Port& listener, Bytes home_listener) {
+    auto peer = listener.add(home_listener);
     if (!peer) throw std::runtime_error("a bad address");
-    door_ = &door;
+    door_ = &listener;
     home_ = *peer;
   }
   void on_message(fabric::Endpoint&, Bytes message) override {
-    fabric::Frame notice;
-    if (!fabric::decode_frame(message, &notice) || notice.kind != fabric::FrameKind::kNotice)
+    fabric::Frame notification;
+    if (!fabric::decode_frame(message, &notification) ||
+        notification.kind != fabric::FrameKind::kNotice)
       return;
-    Reader in(notice.payload);
+    Reader in(notification.payload);
     in.bytes(sizeof(ContextId));  // of the home
     const auto secret = in.get<uint64_t>();
     std::byte buf[sizeof(ContextId)];
@@ -46,7 +47,7 @@ class Polite final : public fabric::Receiver {
     out.put(self_.id.hi);
     out.put(self_.id.lo);
     if (!in.ok() || door_ == nullptr) return;
-    door_->send(home_, {fabric::FrameKind::kAck, 0, secret, notice.number, 0, out.done()});
+    door_->send(home_, {fabric::FrameKind::kAck, 0, secret, notification.number, 0, out.done()});
   }
 
  private:
@@ -57,20 +58,20 @@ class Polite final : public fabric::Receiver {
 
 // A link of this peer on a provider of its own, so that polling it moves no other.
 struct Line {
-  // `told_at`: of another line, where notices are to go in place of the own door.
+  // `told_at`: of another line, where notices are to go in place of the own listener.
   Line(const access::RsegInfo& rseg, const fabric::Identity& self, fabric::Receiver& receiver,
        fabric::Port* told_at = nullptr)
       : fabric(open(rseg)) {
     auto opened = fabric::Port::open(*fabric, receiver);
     if (!opened) throw std::runtime_error("no endpoint");
-    door = opened.take();
+    listener = opened.take();
     fabric::Identity identity = self;
-    const Bytes at = (told_at != nullptr ? told_at : door.get())->endpoint().address();
-    identity.door.assign(at.begin(), at.end());
-    link = std::make_unique<fabric::Link>(*fabric, identity, rseg.home, rseg.doors.at(0).blob);
+    const Bytes at = (told_at != nullptr ? told_at : listener.get())->endpoint().address();
+    identity.listener.assign(at.begin(), at.end());
+    link = std::make_unique<fabric::Link>(*fabric, identity, rseg.home, rseg.listeners.at(0).blob);
   }
   static std::unique_ptr<fabric::Fabric> open(const access::RsegInfo& rseg) {
-    auto opened = fabric::open_fabric({rseg.doors.at(0).provider, ""});
+    auto opened = fabric::open_fabric({rseg.listeners.at(0).provider, ""});
     if (!opened) throw std::runtime_error("no fabric");
     return opened.take();
   }
@@ -81,7 +82,7 @@ struct Line {
     out.put(token.uid);
     out.put(kInstance);
     for (uint64_t word : {token.id, token.secret, uint64_t{1}, uint64_t{2}}) out.put(word);
-    return call(memory::RequestType::kPresent, out.done(), [key](Reader& in) {
+    return call(memory::RequestType::kPresentToken, out.done(), [key](Reader& in) {
       key->key = in.get<uint64_t>();
       key->base = in.get<uint64_t>();
     });
@@ -91,7 +92,7 @@ struct Line {
     Writer out(buf);
     out.put(uid);
     for (uint32_t word : {kInstance, 0u, 1u, 1u}) out.put(word);
-    return call(memory::RequestType::kHold, out.done(), [](Reader&) {});
+    return call(memory::RequestType::kAcquire, out.done(), [](Reader&) {});
   }
   template <class Take>
   bool call(memory::RequestType type, Bytes payload, Take take) {
@@ -112,7 +113,7 @@ struct Line {
   }
 
   std::unique_ptr<fabric::Fabric> fabric;
-  std::unique_ptr<fabric::Port> door;
+  std::unique_ptr<fabric::Port> listener;
   std::unique_ptr<fabric::Link> link;
   int last_status = -1;
 };
@@ -121,7 +122,7 @@ fabric::Identity somebody() {
   fabric::Identity self;
   self.id = random_context_id();
   self.node = {1, 2};
-  self.notice_secret = random_u64();
+  self.notification_secret = random_u64();
   return self;
 }
 
@@ -150,9 +151,9 @@ LateReport write_late(const LateOrder& order) {
   std::unique_ptr<Line> answering;
   if (order.answers) {
     answering = std::make_unique<Line>(*rseg, self, polite);
-    polite.answer_from(*answering->door, rseg->doors.at(0).blob);
+    polite.answer_from(*answering->listener, rseg->listeners.at(0).blob);
   }
-  Line line(*rseg, self, deaf, order.answers ? answering->door.get() : nullptr);
+  Line line(*rseg, self, deaf, order.answers ? answering->listener.get() : nullptr);
   fabric::RemoteKey key;
   auto session = line.link->session(Deadline::in(kPatience));
   report.entered =
@@ -183,7 +184,7 @@ LateReport write_late(const LateOrder& order) {
   }
   const Deadline told = Deadline::in(kPatience);
   while (order.answers && board[kMayGoOn].load() == 0 && !told.passed()) {
-    if (answering->door->endpoint().poll() + answering->door->pump() == 0) ::usleep(200);
+    if (answering->listener->endpoint().poll() + answering->listener->pump() == 0) ::usleep(200);
   }
   await(board[kMayGoOn]);
   deadline = Deadline::in(kPatience);
@@ -205,7 +206,7 @@ bool hold_key(const HoldOrder& order) {
   const fabric::Identity self = somebody();
   Polite polite(self);
   Line line(*rseg, self, polite);
-  polite.answer_from(*line.door, rseg->doors.at(0).blob);
+  polite.answer_from(*line.listener, rseg->listeners.at(0).blob);
   fabric::RemoteKey key;
   auto session = line.link->session(Deadline::in(kPatience));
   if (session == nullptr || !line.present(*token, &key)) return false;
@@ -215,7 +216,8 @@ bool hold_key(const HoldOrder& order) {
   const Deadline deadline = Deadline::in(kPatience);
   while (board[kMayLetGo].load() == 0 && !deadline.passed()) {
     line.link->pump(*session);
-    if (session->endpoint().poll() + line.door->endpoint().poll() + line.door->pump() == 0) {
+    if (session->endpoint().poll() + line.listener->endpoint().poll() + line.listener->pump() ==
+        0) {
       ::usleep(200);
     }
   }

@@ -419,8 +419,8 @@ class Play {
   }
 
   // Whoever lives is coherent with the others that live. Then the third is killed in the middle of
-  // its stores, unless it is the victim, and the next publication finds it dead: what it stored to
-  // is in flux, the rest is as it was.
+  // its stores, unless it is the victim, and the next invalidation round finds it dead: what it
+  // stored to is in flux, the rest is as it was.
   void die_untidily() {
     put_and_see(kThird, kByThird, 11, "the third's stores at the end");
     if (victim_ == kThird || views_[kThird] == 0 || !here(kThird)) return;

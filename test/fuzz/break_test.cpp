@@ -22,15 +22,15 @@ constexpr uint32_t kPages = 8;  // of them at first
 class HardOfHearing final : public Context {
  public:
   using Context::Context;
-  void on_notice(const ContextId& from, uint64_t secret, uint64_t number, uint16_t type,
-                 Reader payload, const fabric::Receipt& receipt) override {
+  void on_notification(const ContextId& from, uint64_t secret, uint64_t number, uint16_t type,
+                       Reader payload, const fabric::DirectAck& direct_ack) override {
     Reader in = payload;
     in.get<uint64_t>();
     in.get<uint32_t>();
     in.get<uint64_t>();
-    const bool moves = type == static_cast<uint16_t>(NoticeType::kBreak);
+    const bool moves = type == static_cast<uint16_t>(NotificationType::kBreak);
     if (moves && in.get<uint32_t>() < hears_from.load()) return;
-    Context::on_notice(from, secret, number, type, payload, receipt);
+    Context::on_notification(from, secret, number, type, payload, direct_ack);
   }
   std::atomic<uint32_t> hears_from{0};
 };

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "core/base/clock.hpp"
-#include "core/memory/wire.hpp"
+#include "core/memory/wire/wire.hpp"
 #include "core/node/quiesce.hpp"
 #include "fuzz/contexts.hpp"
 #include "node/node_support.hpp"

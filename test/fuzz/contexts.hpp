@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "core/base/clock.hpp"
-#include "core/memory/home.hpp"
-#include "core/memory/importer.hpp"
+#include "core/memory/home/home.hpp"
+#include "core/memory/importer/importer.hpp"
 #include "fabric/fake/fake.hpp"
 
 namespace cmi::test {
@@ -34,22 +34,22 @@ class Unconcerned final : public Observer {
 class Context : public fabric::ServerHandler {
  public:
   Context(fabric::FakeNet& net, const node::Config& config)
-      : Context(fabric::Way{net.open(), net.open(), false}, config) {}
-  Context(fabric::Way way, const node::Config& config) {
-    ways_.push_back(std::move(way));
+      : Context(fabric::LocalInterface{net.open(), net.open(), false}, config) {}
+  Context(fabric::LocalInterface way, const node::Config& config) {
+    interfaces_.push_back(std::move(way));
     auto joined = node::Node::join(config, id);
     REQUIRE(joined);
     node_ = joined.take();
     Userfault::probe({});
-    auto opened = fabric::Server::open({ways_[0].serving.get()}, id, *this);
+    auto opened = fabric::Server::open({interfaces_[0].serving.get()}, id, *this);
     REQUIRE(opened);
     server = opened.take();
     const fabric::Identity identity{id, node_->id(), 0, {}};
-    auto watches = Watch::open({*node_, *server, id, kSecond, observer_});
+    auto watches = Membership::open({*node_, *server, id, kSecond, observer_});
     REQUIRE(watches);
     watch_ = watches.take();
     auto imports = Importer::open(
-        {*node_, ways_, *server, identity, views_, stats_, *watch_, false, observer_});
+        {*node_, interfaces_, *server, identity, views_, stats_, *watch_, false, observer_});
     REQUIRE(imports);
     importer = imports.take();
     auto homes = Home::open({*node_, *server, id, node_->id(), views_, stats_, *watch_, observer_});
@@ -72,13 +72,13 @@ class Context : public fabric::ServerHandler {
                   Reader payload) override {
     home->on_request(client, number, type, payload);
   }
-  void on_notice(const ContextId& from, uint64_t secret, uint64_t number, uint16_t type,
-                 Reader payload, const fabric::Receipt& receipt) override {
-    importer->on_notice(from, secret, number, type, payload, receipt);
+  void on_notification(const ContextId& from, uint64_t secret, uint64_t number, uint16_t type,
+                       Reader payload, const fabric::DirectAck& direct_ack) override {
+    importer->on_notification(from, secret, number, type, payload, direct_ack);
   }
-  void on_settled(const ContextId& client, uint64_t below,
-                  std::span<const uint64_t> behind) override {
-    home->on_settled(client, below, behind);
+  void on_acked_below(const ContextId& client, uint64_t below,
+                      std::span<const uint64_t> behind) override {
+    home->on_acked_below(client, below, behind);
   }
   void on_ack(const ContextId& client, uint64_t number, Reader payload) override {
     home->on_ack(client, number, payload);
@@ -92,8 +92,8 @@ class Context : public fabric::ServerHandler {
 
  private:
   Unconcerned observer_;
-  std::unique_ptr<Watch> watch_;
-  std::vector<fabric::Way> ways_;
+  std::unique_ptr<Membership> watch_;
+  std::vector<fabric::LocalInterface> interfaces_;
   std::unique_ptr<node::Node> node_;
   ViewTable views_;
   Stats stats_{};

@@ -1,4 +1,4 @@
-// Handles whose doors are no addresses: who imports is told so, and does not wait for an answer
+// Handles whose listeners are no addresses: who imports is told so, and does not wait for an answer
 // that nobody can give.
 #include <cmi.h>
 #include <doctest/doctest.h>
@@ -24,9 +24,9 @@ TEST_CASE("a_handle_without_a_good_door_fails_at_once_and_another_of_the_home_is
   REQUIRE(handle);
   const std::jthread serving = service_threads_of(home, peer);
   access::RsegInfo bad = *handle;
-  REQUIRE(bad.doors.size() == 1);
-  bad.doors[0].blob.resize(3);
-  bad.doors.push_back(bad.doors[0]);
+  REQUIRE(bad.listeners.size() == 1);
+  bad.listeners[0].blob.resize(3);
+  bad.listeners.push_back(bad.listeners[0]);
   const Deadline late = Deadline::in(60 * kSecond);
   CHECK(peer.importer->import(bad, 1, false, late).status() == Status::kInval);
   CHECK_FALSE(late.passed());

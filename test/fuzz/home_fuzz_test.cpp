@@ -71,7 +71,7 @@ class Payloads {
  private:
   void field(Writer& out) {
     switch (any() % 9) {
-      case 8:  // a page and its mark
+      case 8:  // a page and its dirty intent
         out.put(static_cast<uint32_t>(word() % 20));
         return out.put(static_cast<uint8_t>(any() % 4));
       case 0:
@@ -114,11 +114,12 @@ class Payloads {
   Buffer bytes_ = Buffer(fabric::kMaxPayload);
 };
 
-constexpr uint16_t kOpen = 1, kPresent = 2, kLeave = 3, kOpenThrough = 64, kLoad = 65, kStore = 66,
-                   kPresentThrough = 68;  // and a swap before that
+constexpr uint16_t kOpen = 1, kPresentToken = 2, kLeave = 3, kOpenWriteThrough = 64, kLoad = 65,
+                   kStore = 66,
+                   kPresentTokenWriteThrough = 68;  // and a swap before that
 
 void present(Context& to, const fabric::ClientInfo& who, uint64_t number, const Exported& what,
-             uint16_t how = kPresent) {
+             uint16_t how = kPresentToken) {
   std::byte bytes[64];
   Writer out(bytes);
   out.put(what.token.uid);
@@ -202,8 +203,8 @@ TEST_CASE("random_accesses_of_a_write_through_import_stay_within_its_token") {
   const fabric::ClientInfo liar{random_context_id(), {3, 4}};
   uint64_t number = 0;
   for (const Exported* e : {&readable, &writable}) {
-    ask(context, liar, ++number, kOpenThrough, *e);
-    present(context, liar, ++number, *e, kPresentThrough);
+    ask(context, liar, ++number, kOpenWriteThrough, *e);
+    present(context, liar, ++number, *e, kPresentTokenWriteThrough);
   }
   const uint64_t borders[] = {0,         1,     63,        kPageSize - 1,  kPageSize, kSize - 8,
                               kSize - 1, kSize, kSize + 1, UINT64_MAX - 3, UINT64_MAX};
@@ -250,21 +251,21 @@ TEST_CASE("an_import_stays_cached_or_write_through_whatever_it_asks_for") {
   const fabric::ClientInfo liar{random_context_id(), {3, 4}};
   uint64_t number = 0;
   // Busy is a home whose stores somebody may have to be told of.
-  ask(context, liar, ++number, kOpenThrough, segment);
-  present(context, liar, ++number, segment, kPresentThrough);
+  ask(context, liar, ++number, kOpenWriteThrough, segment);
+  present(context, liar, ++number, segment, kPresentTokenWriteThrough);
   ask(context, liar, ++number, kOpen, segment);
-  present(context, liar, ++number, segment, kPresent);
+  present(context, liar, ++number, segment, kPresentToken);
   CHECK_FALSE(context.home->busy());
   ask(context, liar, ++number, kLeave, segment);
   CHECK_FALSE(context.home->busy());
   // Nor does one that was forgotten come back as something else.
-  present(context, liar, ++number, segment, kPresentThrough);
-  present(context, liar, ++number, segment, kPresent);
+  present(context, liar, ++number, segment, kPresentTokenWriteThrough);
+  present(context, liar, ++number, segment, kPresentToken);
   CHECK_FALSE(context.home->busy());
   ask(context, liar, ++number, kLeave, segment);
-  present(context, liar, ++number, segment, kPresent);
+  present(context, liar, ++number, segment, kPresentToken);
   CHECK(context.home->busy());
-  ask(context, liar, ++number, kOpenThrough, segment);
+  ask(context, liar, ++number, kOpenWriteThrough, segment);
   ask(context, liar, ++number, kLeave, segment);
   CHECK_FALSE(context.home->busy());
 }
@@ -343,9 +344,10 @@ TEST_CASE("random_notices_for_an_import_do_no_harm") {
     auto type = static_cast<uint16_t>(payloads.one_in(3)   ? 5 + payloads.any() % 60000
                                       : payloads.one_in(2) ? 4
                                                            : 1);
-    if (type == static_cast<uint16_t>(NoticeType::kGoodbye)) type = 1;
-    if (moves) type = static_cast<uint16_t>(NoticeType::kBreak);
-    peer.importer->on_notice(exported.handle.home, payloads.any(), i, type, Reader(out.done()));
+    if (type == static_cast<uint16_t>(NotificationType::kGoodbye)) type = 1;
+    if (moves) type = static_cast<uint16_t>(NotificationType::kBreak);
+    peer.importer->on_notification(exported.handle.home, payloads.any(), i, type,
+                                   Reader(out.done()));
   }
   CHECK((*imported)->state.load() == ImportState::kUsable);
   CHECK((*imported)->brk.load() <= kSize / kPageSize);

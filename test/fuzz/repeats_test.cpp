@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "core/base/clock.hpp"
-#include "core/memory/wire.hpp"
+#include "core/memory/wire/wire.hpp"
 #include "fuzz/contexts.hpp"
 #include "node/node_support.hpp"
 
@@ -21,13 +21,13 @@ constexpr uint32_t kPages = 16;
 class Counting final : public Context {
  public:
   using Context::Context;
-  void on_notice(const ContextId& from, uint64_t secret, uint64_t number, uint16_t type,
-                 Reader payload, const fabric::Receipt& receipt) override {
+  void on_notification(const ContextId& from, uint64_t secret, uint64_t number, uint16_t type,
+                       Reader payload, const fabric::DirectAck& direct_ack) override {
     Reader in = payload;
     in.get<uint64_t>();
     in.get<uint32_t>();
-    if (type == static_cast<uint16_t>(NoticeType::kInvalidate)) told += in.get<uint16_t>();
-    Context::on_notice(from, secret, number, type, payload, receipt);
+    if (type == static_cast<uint16_t>(NotificationType::kInvalidate)) told += in.get<uint16_t>();
+    Context::on_notification(from, secret, number, type, payload, direct_ack);
   }
   std::atomic<uint64_t> told{0};
 };

@@ -19,7 +19,7 @@ namespace {
 constexpr uint32_t kPages = 8;
 constexpr uint32_t kRights = fabric::kRead | fabric::kWrite | fabric::kAtomic;
 
-fabric::Way way(fabric::FakeProvider& provider) {
+fabric::LocalInterface way(fabric::FakeProvider& provider) {
   auto serving = provider.open(), linking = provider.open();
   REQUIRE(serving);
   REQUIRE(linking);

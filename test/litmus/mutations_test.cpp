@@ -254,7 +254,8 @@ TEST_SUITE("mutations") {
                     {3, {watch(X, 0, 2)}}}),
            kStillOld});
   }
-  // A holder that takes its time over the notice, of a store of an importer and of one at home.
+  // A sharer that takes its time over the notification, of a store of an importer and of one at
+  // home.
   TEST_CASE("a_barrier_that_is_over_before_all_holders_have_answered_is_seen") {
     const std::string late = "invalidate_before_zap=delay:1000;update_before_apply=delay:1000";
     check({"mutate_acks_not_awaited", 3, 0,

@@ -1,5 +1,6 @@
-// What a client of a faulty cluster does and notices: it stores, flushes and loads a word over and
-// over, or only waits for events, and notes on a board when it got what. In a process of the test.
+// What a client of a faulty cluster does and notifications: it stores, flushes and loads a word
+// over and over, or only waits for events, and notes on a board when it got what. In a process of
+// the test.
 #pragma once
 
 #include <unistd.h>

@@ -55,7 +55,7 @@ inline uint64_t word(Bytes b) {
   return w;
 }
 
-struct Told {  // a notice or an ack that arrived
+struct Told {  // a notification or an ack that arrived
   ContextId from;
   uint64_t secret, number;
   uint16_t type;
@@ -96,16 +96,16 @@ class RecordingHandler final : public fabric::ServerHandler {
     executions.fetch_add(1);
     server->reply(client.id, number, answer);
   }
-  void on_notice(const ContextId& home, uint64_t secret, uint64_t number, uint16_t type,
-                 Reader payload, const fabric::Receipt& receipt) override {
+  void on_notification(const ContextId& home, uint64_t secret, uint64_t number, uint16_t type,
+                       Reader payload, const fabric::DirectAck& direct_ack) override {
     const Bytes b = payload.rest();
     std::lock_guard g(mu_);
-    notices_.push_back({home, secret, number, type, Buffer(b.begin(), b.end())});
+    notifications_.push_back({home, secret, number, type, Buffer(b.begin(), b.end())});
     receipts_.push_back(
-        {receipt.number, receipt.share, Buffer(receipt.to.begin(), receipt.to.end())});
+        {direct_ack.number, direct_ack.share, Buffer(direct_ack.to.begin(), direct_ack.to.end())});
   }
-  void on_settled(const ContextId& client, uint64_t below,
-                  std::span<const uint64_t> behind) override {
+  void on_acked_below(const ContextId& client, uint64_t below,
+                      std::span<const uint64_t> behind) override {
     std::lock_guard g(mu_);
     settled_.push_back({client, 0, below, 0, {}});
     behind_.insert(behind_.end(), behind.begin(), behind.end());
@@ -140,17 +140,17 @@ class RecordingHandler final : public fabric::ServerHandler {
     for (auto& [key, n] : executed_) most = std::max(most, n);
     return most;
   }
-  std::vector<Told> notices() {
+  std::vector<Told> notifications() {
     std::lock_guard g(mu_);
-    return notices_;
+    return notifications_;
   }
-  // What the notices asked for; Server::give takes a view of one.
+  // What the notifications asked for; Server::give takes a view of one.
   struct Wanted {
     uint64_t number, share;
     Buffer to;
-    fabric::Receipt receipt() const { return {number, share, to}; }
+    fabric::DirectAck direct_ack() const { return {number, share, to}; }
   };
-  std::vector<Wanted> receipts() {
+  std::vector<Wanted> direct_acks() {
     std::lock_guard g(mu_);
     return receipts_;
   }
@@ -174,7 +174,7 @@ class RecordingHandler final : public fabric::ServerHandler {
  private:
   std::mutex mu_;
   std::map<std::pair<ContextId, uint64_t>, int> executed_;
-  std::vector<Told> held_, notices_, acks_, settled_;
+  std::vector<Told> held_, notifications_, acks_, settled_;
   std::vector<Wanted> receipts_;
   Buffer last_question_;
   std::vector<uint64_t> behind_;
@@ -198,13 +198,13 @@ class Party {
   Party(const Party&) = delete;
   Party& operator=(const Party&) = delete;
 
-  Buffer door() const {
+  Buffer listener() const {
     const Bytes a = server->door_address();
     return {a.begin(), a.end()};
   }
-  fabric::Identity identity() const { return {id, node, notice_secret, door()}; }
+  fabric::Identity identity() const { return {id, node, notification_secret, listener()}; }
   std::unique_ptr<fabric::Link> link_to(const Party& home) {
-    return std::make_unique<fabric::Link>(*fabric, identity(), home.id, home.door());
+    return std::make_unique<fabric::Link>(*fabric, identity(), home.id, home.listener());
   }
 
   // For who polls the server by himself.
@@ -215,7 +215,7 @@ class Party {
 
   const ContextId id = random_context_id();
   const NodeId node{random_u64(), random_u64()};
-  const uint64_t notice_secret = random_u64();  // told to each home
+  const uint64_t notification_secret = random_u64();  // told to each home
   std::unique_ptr<fabric::Fabric> fabric;
   RecordingHandler handler;
   std::unique_ptr<fabric::Server> server;
@@ -237,9 +237,9 @@ class Stranger final : public fabric::Receiver {
     ContextId id;
     NodeId node{1, 2};
     ContextId meant;
-    uint64_t notice_secret = 0x5ec;
+    uint64_t notification_secret = 0x5ec;
     uint32_t generation = 1;
-    Buffer initiator, door;
+    Buffer initiator, listener;
   };
   struct Welcome {
     uint64_t secret = 0;
@@ -251,7 +251,7 @@ class Stranger final : public fabric::Receiver {
     auto ep = f.open_endpoint(*this);
     REQUIRE(ep);
     endpoint_ = ep.take();
-    door_ = peer(to.door());
+    door_ = peer(to.listener());
   }
 
   fabric::Endpoint& endpoint() { return *endpoint_; }
@@ -264,18 +264,18 @@ class Stranger final : public fabric::Receiver {
     REQUIRE(p);
     return *p;
   }
-  fabric::Peer door() const { return door_; }
+  fabric::Peer listener() const { return door_; }
 
   Hello hello() const { return {id, {1, 2}, meant_, 0x5ec, 1, address(), address()}; }
   static Buffer encode(const Hello& h) {
     Buffer b(1024);
     Writer out(b);
     for (uint64_t w : {h.id.hi, h.id.lo, h.node.hi, h.node.lo, h.meant.hi, h.meant.lo}) out.put(w);
-    out.put(h.notice_secret);
+    out.put(h.notification_secret);
     out.put(h.generation);
     out.put<uint64_t>(0x0ce);  // the nonce
     out.blob(h.initiator);
-    out.blob(h.door);
+    out.blob(h.listener);
     REQUIRE(out.ok());
     b.resize(out.size());
     return b;
@@ -347,7 +347,7 @@ class Stranger final : public fabric::Receiver {
     return n;
   }
 
-  int notices() {
+  int notifications() {
     endpoint_->poll();
     std::lock_guard g(mu_);
     return static_cast<int>(std::count_if(frames_.begin(), frames_.end(), [](auto& f) {

@@ -1,4 +1,4 @@
-// Who is told of a publication: those who hold its regions, and nobody else.
+// Who is told of a invalidation round: those who hold its regions, and nobody else.
 #include <doctest/doctest.h>
 
 #include "support/skip.hpp"

@@ -507,7 +507,7 @@ TEST_SUITE("stores_in_order") {
     CHECK(load(s.peer, s.there(0)).cause() == CMI_ERROR_TOKEN);
     CHECK(wmb(s.peer).ok());
     CHECK(pages_with_stores(s.home, s.exported.at, 0, kPages) == kSixteen + 1);
-    // The home answers what is asked after the marks have been given back.
+    // The home answers what is asked after the dirty intents have been given back.
     REQUIRE(set_token(s.peer, s.import.seg,
                       tok_new(s.home, s.exported.seg, CMI_ACC_READ | CMI_ACC_WRITE))
                 .ok());

@@ -217,7 +217,7 @@ TEST_SUITE("fault-threads") {
   }
 
   // The thread that waits for it may store in a signal handler meanwhile, and the page has to ask
-  // for a mark then: only who alone has access, and makes its barrier itself, sends first.
+  // for a dirty intent then: only who alone has access, and makes its barrier itself, sends first.
   TEST_CASE("a_fault_thread_that_makes_room_protects_what_it_writes_back_before_it_goes") {
     constexpr uint64_t kMany = 2048;
     Cluster cluster;

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "core/base/clock.hpp"
-#include "core/memory/follow.hpp"
+#include "core/memory/page/update_protocol.hpp"
 #include "support/passages.hpp"
 #include "system/calls.hpp"
 
@@ -76,7 +76,7 @@ TEST_SUITE("follow") {
     // The other one follows it later, and nothing before: epochs and numbers of the two differ.
     uint64_t rounds = 0;
     for (const uint64_t before = updated(other); updated(other) == before;) {
-      REQUIRE(++rounds < memory::kFollowFor / 2);
+      REQUIRE(++rounds < memory::kSubscribeFor / 2);
       REQUIRE(publish(s.writer, s.his.at + 8, ++s.value));
       REQUIRE(load(other, theirs.at + 8).value == s.value);
       REQUIRE(load(s.reader, s.mine.at + 8).value == s.value);
@@ -84,7 +84,7 @@ TEST_SUITE("follow") {
     const uint64_t reader_had = updated(s.reader), other_had = updated(other);
     const uint64_t misses = missed(s.reader) + missed(other);
     constexpr uint64_t kRounds =
-        memory::kFollowFor / 2 - 2;  // with those before less than an epoch's
+        memory::kSubscribeFor / 2 - 2;  // with those before less than an epoch's
     for (uint64_t i = 0; i < kRounds; ++i) {
       REQUIRE(publish(s.writer, s.his.at + 8, ++s.value));
       CHECK(load(s.reader, s.mine.at + 8).value == s.value);
@@ -179,19 +179,19 @@ TEST_SUITE("follow") {
   TEST_CASE("who_does_not_load_it_any_more_is_not_told_for_ever") {
     Scene s;
     s.until_followed(8);
-    for (uint32_t i = 0; i < memory::kFollowFor; ++i) {
+    for (uint32_t i = 0; i < memory::kSubscribeFor; ++i) {
       REQUIRE(publish(s.writer, s.his.at + 8, ++s.value));
     }
     // Dropped by then; the next notice finds nothing, and is the last one that is sent once the
     // home has heard of that, which the writer does not wait for.
-    uint64_t notices = 0;
-    for (int i = 0; notices != told(s.reader); ++i) {
+    uint64_t notifications = 0;
+    for (int i = 0; notifications != told(s.reader); ++i) {
       REQUIRE(i < 20);
-      notices = told(s.reader);
+      notifications = told(s.reader);
       REQUIRE(publish(s.writer, s.his.at + 8, ++s.value));
     }
     for (int i = 0; i < 20; ++i) REQUIRE(publish(s.writer, s.his.at + 8, ++s.value));
-    CHECK(told(s.reader) == notices);
+    CHECK(told(s.reader) == notifications);
     CHECK(load(s.reader, s.mine.at + 8).value == s.value);
     // Who is back follows at once. Nobody waits for its request; what it asks after that is
     // answered later.
@@ -266,8 +266,8 @@ TEST_SUITE("follow") {
   }
 
   TEST_CASE("two_pages_that_have_one_slot_are_never_older_than_what_was_published") {
-    Scene s({}, 2 * memory::kFollowSlots);
-    const uint64_t pages[] = {8, 8 + memory::kFollowSlots * kPage};
+    Scene s({}, 2 * memory::kSubscriptionSlots);
+    const uint64_t pages[] = {8, 8 + memory::kSubscriptionSlots * kPage};
     for (const uint64_t at : pages) s.until_followed(at);
     const uint64_t updates = updated(s.reader), misses = missed(s.reader);
     constexpr uint64_t kRounds = 60;
@@ -349,14 +349,14 @@ TEST_SUITE("follow") {
 Env third_held_up(const std::string& more) {
   return {{"CMI_FAULT_POINT", "update_before_apply#3=delay:300000" + more}};
 }
-// Two updates have been taken in, and a third one comes next: no notice came twice.
+// Two updates have been taken in, and a third one comes next: no notification came twice.
 bool two_taken_in(Scene& s) {
   s.until_followed(8);
   REQUIRE(publish(s.writer, s.his.at + 8, ++s.value));
   REQUIRE(load(s.reader, s.mine.at + 8).value == s.value);
   return updated(s.reader) == 2;
 }
-constexpr int kTries = 10;  // on a machine so busy that a notice comes twice
+constexpr int kTries = 10;  // on a machine so busy that a notification comes twice
 
 TEST_SUITE("follow-mutations") {
   // The reader's own swap comes over the other's store, whose update is still on its way.
@@ -406,8 +406,8 @@ TEST_SUITE("follow-mutations") {
     CHECK(abandon({{"CMI_FAULT_POINT", "mutate_late_swap_kept=fail"}}));
   }
 
-  // One thread is at the notice for long, so the home sends it again; another one, which waits for
-  // an answer that does not come, takes that and what comes after it.
+  // One thread is at the notification for long, so the home sends it again; another one, which
+  // waits for an answer that does not come, takes that and what comes after it.
   TEST_CASE("an_update_that_is_taken_in_twice_undoes_a_newer_one_for_any_number") {
     const auto twice = [](const std::string& mutation) {
       Scene s(third_held_up(mutation));

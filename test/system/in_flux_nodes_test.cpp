@@ -26,7 +26,7 @@ constexpr uint64_t kPages = 16;
 constexpr uint64_t kKnock =
     15;  // the home's own store there makes it miss an importer that is dead
 
-// Its publications are answered by the home.
+// Its invalidation rounds are answered by the home.
 const Env kWithoutReceipts{{"CMI_FAULT_POINT", "receipts_not_asked_for=fail"}};
 // Whatever it stores stays in its cache: the timer's first write-back never gets anywhere, and with
 // it the thread that would answer notices.
@@ -77,12 +77,12 @@ int cause_until(Process& process, uint64_t at, int cause) {
   return seen;
 }
 
-struct Unheard {
+struct Unacknowledged {
   Process& third;
   Import other;
 };
 // Its store to page 6 has come home, and the third process, which holds the page, is stopped.
-Unheard dies_beside_who_does_not_hear(Scene& s) {
+Unacknowledged dies_beside_who_does_not_hear(Scene& s) {
   Process& third = s.cluster.spawn("third");
   const Import other = import_segment(third, s.exported);
   REQUIRE(load(third, at_page(other.at, 6)).value == 0);
@@ -228,7 +228,7 @@ TEST_SUITE("consist") {
     CHECK(load(third, at_page(other.at, 6)).value == 1);
   }
 
-  // With receipts the home does not know whether the victim was told that it is over.
+  // With direct acks the home does not know whether the victim was told that it is over.
   TEST_CASE("a_write_back_that_may_be_over_with_receipts_is_not_in_flux_and_all_hear_of_it") {
     Scene s{Env{}};
     const auto [third, other] = dies_beside_who_does_not_hear(s);
@@ -312,7 +312,7 @@ TEST_SUITE("consist") {
   }
 
   // Who alone has access sends first and protects then. Who has not protects first, so that a store
-  // of another thread asks for a mark of its own; else the message would take it along.
+  // of another thread asks for a dirty intent of its own; else the message would take it along.
   TEST_CASE("a_store_beside_a_barrier_of_another_thread_is_marked_anew") {
     for (const bool broken : {false, true}) {
       CAPTURE(broken);

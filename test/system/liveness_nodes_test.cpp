@@ -183,7 +183,7 @@ TEST_SUITE("liveness") {
     Process& silent = cluster.spawn("silent");
     const Export other = export_segment(silent);
     silent.stop();
-    // Its door answers, so the handle is a good one: once more, later.
+    // Its listener answers, so the handle is a good one: once more, later.
     CHECK(seg_imp(peer, other.handle).failed(CMI_ERR_INVAL));
     silent.signal(SIGCONT);
     CHECK(seg_imp(peer, other.handle).ok());

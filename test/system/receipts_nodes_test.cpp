@@ -1,5 +1,5 @@
-// Those who hold a page that is published give the publisher receipts, instead of answering by way
-// of the home (protocol.md, rule 26), and the mutations of that rule.
+// Those who hold a page that is published give the publisher direct acks, instead of answering by
+// way of the home (protocol.md, rule 26), and the mutations of that rule.
 #include <doctest/doctest.h>
 #include <signal.h>
 
@@ -41,8 +41,8 @@ struct Scene {
       CHECK(got.value == expected);
     }
   }
-  // Publishes, and has all load it, until a publication was over with receipts. Where one comes
-  // late, on a busy machine, none are asked for during a second.
+  // Publishes, and has all load it, until a invalidation round was over with direct acks. Where one
+  // comes late, on a busy machine, none are asked for during a second.
   void until_received() {
     const Deadline deadline = Deadline::in(60 * kSecond);
     for (const uint64_t before = received(writer); received(writer) == before;) {
@@ -103,12 +103,13 @@ TEST_SUITE("receipts") {
     s.until_received();
   }
 
-  // Killed with all receipts, of which the home has not heard: what it had published is published.
+  // Killed with all direct acks, of which the home has not heard: what it had published is
+  // published.
   TEST_CASE("a_publisher_that_is_killed_with_its_receipts_leaves_nothing_in_flux") {
     for (const bool broken : {false, true}) {
       CAPTURE(broken);
       const Env mutated{{"CMI_FAULT_POINT", "mutate_marks_of_received_lost=fail"}};
-      // The home asks the holders when it has not heard for 20 ms: it may know by the time that it
+      // The home asks the sharers when it has not heard for 20 ms: it may know by the time that it
       // finds the death.
       bool in_flux = false;
       for (int times = broken ? 10 : 1; times > 0 && !in_flux; --times) {
@@ -140,7 +141,7 @@ TEST_SUITE("receipts") {
     }
   }
 
-  // One holder takes a fifth of a second to drop the page or to bring it up to date.
+  // One sharer takes a fifth of a second to drop the page or to bring it up to date.
   TEST_CASE("a_publication_that_is_over_with_one_of_two_receipts_is_seen") {
     const Env slow{
         {"CMI_FAULT_POINT", "invalidate_before_zap=delay:200000;update_before_apply=delay:200000"}};

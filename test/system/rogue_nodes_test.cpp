@@ -20,16 +20,16 @@ constexpr uint64_t kSecret = 0x1122334455667788;
 
 // Where to knock, and with which key: read from the objects as they travel. Both begin with a head
 // of 24 bytes; see doc/design for the fields that follow.
-struct Way {
+struct LocalInterface {
   std::string provider, address;  // the address in hexadecimal
   uint64_t key = 0, base = 0;
 };
 std::string text_of(Bytes bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
-Way way_into(const Flat& handle, const Flat& token) {
+LocalInterface way_into(const Flat& handle, const Flat& token) {
   constexpr size_t kHead = 24;
-  Way way;
+  LocalInterface way;
   Reader rseg(std::as_bytes(std::span(handle.bytes)).subspan(kHead));
   rseg.bytes(8 + 4 + 8 + 4 + 4 + 16 + 16 + 8);  // uid, id, size, flags, attributes, node, context,
                                                 // machine
@@ -47,7 +47,7 @@ Way way_into(const Flat& handle, const Flat& token) {
   return way;
 }
 
-RogueOutcome rogue(const Way& way, const char* what) {
+RogueOutcome rogue(const LocalInterface& way, const char* what) {
   return run_rogue(way.provider, way.address, {way.key, way.base}, kOffset, 8, what);
 }
 
@@ -61,7 +61,7 @@ TEST_SUITE("security") {
       other.token = kept;
       Process& peer = cluster.spawn("peer", env);
       const Import import = import_segment(peer, other);
-      const Way way = way_into(exported.handle, exported.token);
+      const LocalInterface way = way_into(exported.handle, exported.token);
       // The token is a key and opens as much as it says: or what follows would prove nothing.
       CHECK(rogue(way, "read").line == std::string("got ") + kSecretHex + "\n");
       REQUIRE(tok_del(home, exported.token).ok());
@@ -85,7 +85,7 @@ TEST_SUITE("security") {
       Process& home = cluster.spawn("broken", broken);
       const Export exported = export_segment(home);
       REQUIRE(store(home, exported.at + kOffset, kSecret).cause() == Fault::kNone);
-      const Way way = way_into(exported.handle, exported.token);
+      const LocalInterface way = way_into(exported.handle, exported.token);
       REQUIRE(tok_del(home, exported.token).ok());
       CHECK(rogue(way, "read").line == std::string("got ") + kSecretHex + "\n");
     });
@@ -102,8 +102,8 @@ TEST_SUITE("security") {
       Process& peer = cluster.spawn("peer", env);
       const Import import = import_segment(peer, exported);
       CHECK(load(peer, import.at + kOffset).value == kSecret);
-      const Way way = way_into(exported.handle, exported.token);
-      Way past = way, before = way;
+      const LocalInterface way = way_into(exported.handle, exported.token);
+      LocalInterface past = way, before = way;
       past.base += 8 * kPage - kOffset;
       before.base -= 3 * kPage;
       CHECK(rogue(past, "read").refused());
@@ -138,11 +138,11 @@ TEST_SUITE("security") {
           },
           exported.seg, exported.at + 3 * kPage);
       REQUIRE(part.ok());
-      const Way way = way_into(exported.handle, part);
+      const LocalInterface way = way_into(exported.handle, part);
       CHECK(rogue(way, "read").line == std::string("got ") + kSecretHex + "\n");
       for (const int64_t pages : {-1, 1}) {
         CAPTURE(pages);
-        Way outside = way;
+        LocalInterface outside = way;
         outside.base += static_cast<uint64_t>(pages) * kPage;
         const RogueOutcome read = rogue(outside, "read");
         CHECK(read.refused());
@@ -159,8 +159,8 @@ TEST_SUITE("security") {
     with_each_provider([](Cluster&, Process& home, const Env&) {
       const Export exported = export_segment(home, 8 * kPage, CMI_ACC_READ);
       REQUIRE(store(home, exported.at + kOffset, kSecret).cause() == Fault::kNone);
-      const Way way = way_into(exported.handle, exported.token);
-      Way guess = way;
+      const LocalInterface way = way_into(exported.handle, exported.token);
+      LocalInterface guess = way;
       for (uint64_t key : {way.key ^ 1, way.key + 1, uint64_t{0}, uint64_t{1}}) {
         guess.key = key;
         CHECK(rogue(guess, "read").refused());
@@ -168,14 +168,14 @@ TEST_SUITE("security") {
       }
       CHECK(rogue(way, "read").line == std::string("got ") + kSecretHex + "\n");
       CHECK(rogue(way, "write").refused());  // the token is for reading
-      Way beyond = way;
+      LocalInterface beyond = way;
       beyond.base += exported.size;
       CHECK(rogue(beyond, "read").refused());
-      Way before = way;
+      LocalInterface before = way;
       before.base -= kOffset + 8;
       CHECK(rogue(before, "read").refused());
       const Flat write_only = tok_new(home, exported.seg, CMI_ACC_WRITE);
-      const Way in = way_into(exported.handle, write_only);
+      const LocalInterface in = way_into(exported.handle, write_only);
       CHECK(rogue(in, "read").refused());
       CHECK(load(home, exported.at + kOffset).value == kSecret);
     });

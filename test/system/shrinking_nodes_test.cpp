@@ -160,7 +160,8 @@ TEST_SUITE("shrinking") {
     for (Process* process : {&home, &beside, &peer, &comer}) CHECK(types_waiting(*process) == "");
   }
 
-  // It is busy with a notice for longer than anybody waits for it, and nothing declares it dead.
+  // It is busy with a notification for longer than anybody waits for it, and nothing declares it
+  // dead.
   TEST_CASE("who_has_not_heard_of_a_break_marks_no_page_and_asks_for_its_key_at_leisure") {
     const Env never = {{"CMI_DEAD_AFTER", "3600000"}};
     Env home_env = never, slow_env = never;

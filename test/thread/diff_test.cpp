@@ -1,5 +1,5 @@
 // A diff applied at home while threads of the home use the rest of the page.
-#include "core/memory/diff.hpp"
+#include "core/memory/page/diff.hpp"
 
 #include <doctest/doctest.h>
 

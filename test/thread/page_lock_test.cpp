@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/memory/page.hpp"
+#include "core/memory/page/page.hpp"
 
 using namespace cmi;
 using namespace cmi::memory;

@@ -1,5 +1,5 @@
 // The pool of twins under threads that take, use, hand over and give.
-#include "core/memory/twin_pool.hpp"
+#include "core/memory/page/twin_pool.hpp"
 
 #include <doctest/doctest.h>
 
@@ -31,7 +31,7 @@ TEST_CASE("no_twin_is_ever_in_two_hands") {
   std::mutex handed_over_lock;
   std::deque<Marked> handed_over;
 
-  // A twin is marked at both ends; a second owner would spoil the marks.
+  // A twin is marked at both ends; a second owner would spoil the dirty intents.
   auto set_marks = [&](const Marked& m) {
     std::memcpy(pool.at(m.twin), &m.mark, sizeof m.mark);
     std::memcpy(pool.at(m.twin) + kPageSize - sizeof m.mark, &m.mark, sizeof m.mark);

@@ -1,5 +1,5 @@
 // Readers of the table of views race with changes of it.
-#include "core/memory/view_table.hpp"
+#include "core/memory/vm/view_table.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,6 +1,4 @@
 // Whether a thread is the only one of its process.
-#include "core/base/alone.hpp"
-
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -10,13 +8,14 @@
 
 #include "core/base/clock.hpp"
 #include "core/base/library_thread.hpp"
+#include "core/base/single_threaded.hpp"
 
 using namespace cmi;
 
 namespace {
 
 // A thread that has been joined may be counted for a moment.
-bool alone_soon(Alone& alone) {
+bool alone_soon(SingleThreaded& alone) {
   const Deadline deadline = Deadline::in(10 * kSecond);
   while (!alone.now() && !deadline.passed()) std::this_thread::yield();
   return alone.now();
@@ -32,7 +31,7 @@ constexpr bool kThreadBeside = false;
 
 TEST_SUITE("alone" * doctest::skip(kThreadBeside)) {
   TEST_CASE("a_thread_is_alone_until_another_one_is_there") {
-    Alone alone;
+    SingleThreaded alone;
     CHECK_FALSE(alone.now());  // not opened
     alone.open();
     REQUIRE(alone_soon(alone));
@@ -45,7 +44,7 @@ TEST_SUITE("alone" * doctest::skip(kThreadBeside)) {
   }
 
   TEST_CASE("threads_of_the_library_do_not_count") {
-    Alone alone;
+    SingleThreaded alone;
     alone.open();
     std::latch begun(1);
     std::promise<void> over;
@@ -72,7 +71,7 @@ TEST_SUITE("alone" * doctest::skip(kThreadBeside)) {
   // What looks must never take one that is there for one that has gone: threads of the library come
   // and go beside one that is not of the library.
   TEST_CASE("nobody_is_alone_while_threads_of_the_library_come_and_go_beside_another") {
-    Alone alone;
+    SingleThreaded alone;
     alone.open();
     std::promise<void> over;
     std::thread other([&] { over.get_future().wait(); });

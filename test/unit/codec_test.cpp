@@ -34,8 +34,9 @@ TEST_CASE("what_is_written_is_read_back_in_order") {
   CHECK(in.get<uint8_t>() == 0xfe);
   CHECK(in.get<int32_t>() == -5);
   CHECK(in.get<uint64_t>() == 0x0102030405060708);
-  const Bytes door = in.blob();
-  CHECK(std::string_view(reinterpret_cast<const char*>(door.data()), door.size()) == "door");
+  const Bytes listener = in.blob();
+  CHECK(std::string_view(reinterpret_cast<const char*>(listener.data()), listener.size()) ==
+        "door");
   CHECK(in.blob().empty());
   CHECK(in.left() == 3);
   CHECK(in.ok());

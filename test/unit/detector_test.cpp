@@ -154,7 +154,7 @@ TEST_SUITE("detector") {
     CHECK(court.verdicts.empty());
     court.pass(1);
     REQUIRE(court.verdicts.size() == 1);
-    CHECK(court.says(PeerState::kDead, Reason::kOwing));
+    CHECK(court.says(PeerState::kDead, Reason::kUnacknowledged));
   }
 
   TEST_CASE("a_link_that_cannot_be_had_is_fatal_unless_the_lifeline_answers") {
@@ -170,13 +170,13 @@ TEST_SUITE("detector") {
       CHECK(court.verdicts.empty());
       court.pass(1);
       REQUIRE(court.verdicts.size() == 1);
-      CHECK(court.says(PeerState::kDead, Reason::kOwing));
+      CHECK(court.says(PeerState::kDead, Reason::kUnacknowledged));
     }
     SUBCASE("it is lost, and the peer is heard of in another way") {
       court.detector.unlinked(kAnn, kStart, false);
       court.judge();
       REQUIRE(court.verdicts.size() == 1);
-      CHECK(court.says(PeerState::kDead, Reason::kOwing));
+      CHECK(court.says(PeerState::kDead, Reason::kUnacknowledged));
     }
     SUBCASE("the link is there") {
       court.detector.unlinked(kAnn, 0, true);
@@ -192,7 +192,7 @@ TEST_SUITE("detector") {
       }
       CHECK(court.verdicts.empty());
       court.pass(1);
-      CHECK(court.says(PeerState::kDead, Reason::kOwing));
+      CHECK(court.says(PeerState::kDead, Reason::kUnacknowledged));
     }
   }
 
@@ -203,7 +203,7 @@ TEST_SUITE("detector") {
     CHECK(court.verdicts.empty());
     court.pass(1);
     REQUIRE(court.verdicts.size() == 1);
-    CHECK(court.says(PeerState::kDead, Reason::kOwing));
+    CHECK(court.says(PeerState::kDead, Reason::kUnacknowledged));
   }
 
   TEST_CASE("an_answer_that_came_is_owed_no_more_and_the_next_one_counts_from_its_own_time") {
@@ -232,7 +232,7 @@ TEST_SUITE("detector") {
     }
     CHECK(court.says(PeerState::kAlive, Reason::kHeard));
     court.pass(1);
-    CHECK(court.says(PeerState::kDead, Reason::kOwing));
+    CHECK(court.says(PeerState::kDead, Reason::kUnacknowledged));
   }
 
   TEST_CASE("a_judge_that_was_stopped_holds_that_time_against_nobody") {
@@ -310,7 +310,7 @@ TEST_SUITE("detector") {
     CHECK_FALSE(court.verdicts.empty());
     CHECK(court.verdicts.back().state != PeerState::kDead);
     court.pass(1);
-    CHECK(court.says(PeerState::kDead, Reason::kOwing));
+    CHECK(court.says(PeerState::kDead, Reason::kUnacknowledged));
   }
 
   TEST_CASE("a_client_may_change_the_timeout_but_not_below_what_two_heartbeats_take") {

@@ -1,5 +1,5 @@
 // Diffs against a byte-by-byte reference, and what comes over the wire malformed.
-#include "core/memory/diff.hpp"
+#include "core/memory/page/diff.hpp"
 
 #include <doctest/doctest.h>
 
@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "core/memory/compare.hpp"
+#include "core/memory/page/compare.hpp"
 
 using namespace cmi;
 using namespace cmi::memory;

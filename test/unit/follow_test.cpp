@@ -1,6 +1,4 @@
 // Who follows a page, what of an update may be taken in, and which words travel.
-#include "core/memory/follow.hpp"
-
 #include <doctest/doctest.h>
 
 #include <array>
@@ -9,7 +7,8 @@
 #include <random>
 #include <vector>
 
-#include "core/memory/diff.hpp"
+#include "core/memory/page/diff.hpp"
+#include "core/memory/page/update_protocol.hpp"
 
 using namespace cmi;
 using namespace cmi::memory;
@@ -17,10 +16,10 @@ using namespace cmi::memory;
 namespace {
 
 using Content = std::array<std::byte, kPageSize>;
-using Verdict = FollowedPages::Verdict;
+using Verdict = SubscribedPages::Verdict;
 
 // Dropped and fetched until it is followed; the epoch.
-uint32_t follow(FollowedPages& pages, uint32_t page, uint32_t generation) {
+uint32_t subscribe(SubscribedPages& pages, uint32_t page, uint32_t generation) {
   for (int i = 0; i < 100; ++i) {
     pages.dropped(page);
     if (const uint32_t epoch = pages.fetched(page, generation); epoch != 0) return epoch;
@@ -50,7 +49,7 @@ Diff diff_of(std::mt19937_64& rng, size_t bytes) {
 
 TEST_SUITE("follow") {
   TEST_CASE("a_page_is_followed_when_it_was_dropped_and_fetched_again_twice") {
-    FollowedPages pages;
+    SubscribedPages pages;
     CHECK_FALSE(pages.any());
     CHECK(pages.fetched(7, 1) == 0);
     pages.dropped(7);
@@ -68,12 +67,12 @@ TEST_SUITE("follow") {
   }
 
   TEST_CASE("updates_are_taken_in_in_order_and_once_and_into_the_page_that_was_fetched") {
-    FollowedPages pages;
-    const uint32_t epoch = follow(pages, 7, 10);
+    SubscribedPages pages;
+    const uint32_t epoch = subscribe(pages, 7, 10);
     CHECK(pages.told(7, epoch, 1, 10) == Verdict::kDrop);  // one is missing
     CHECK(pages.told(7, epoch + 1, 0, 10) == Verdict::kDrop);
     CHECK(pages.told(7, 0, 0, 10) == Verdict::kDrop);
-    CHECK(pages.told(7 + kFollowSlots, epoch, 0, 10) == Verdict::kDrop);
+    CHECK(pages.told(7 + kSubscriptionSlots, epoch, 0, 10) == Verdict::kDrop);
     CHECK(pages.told(7, epoch, 0, 10) == Verdict::kApply);
     pages.applied(7, 11);
     CHECK(pages.told(7, epoch, 0, 11) == Verdict::kAgain);
@@ -81,62 +80,62 @@ TEST_SUITE("follow") {
     pages.applied(7, 12);
     CHECK(pages.told(7, epoch, 2, 13) == Verdict::kDrop);  // not the page that was fetched
     CHECK(pages.told(7, epoch, 2, 12) == Verdict::kDrop);  // and that was its end
-    const uint32_t next = follow(pages, 7, 20);
+    const uint32_t next = subscribe(pages, 7, 20);
     pages.dropped(7);
     CHECK(pages.told(7, next, 0, 20) == Verdict::kDrop);
   }
 
   TEST_CASE("a_page_that_is_stored_to_here_is_not_followed_for_a_while") {
-    FollowedPages pages;
-    const uint32_t epoch = follow(pages, 7, 10);
+    SubscribedPages pages;
+    const uint32_t epoch = subscribe(pages, 7, 10);
     pages.stored_to(7);
     CHECK(pages.told(7, epoch, 0, 10) == Verdict::kDrop);
     for (int i = 0; i < 4; ++i) {
       pages.dropped(7);
       CHECK(pages.fetched(7, 10) == 0);
     }
-    CHECK(follow(pages, 7, 10) != 0);
+    CHECK(subscribe(pages, 7, 10) != 0);
   }
 
   TEST_CASE("of_two_pages_of_a_slot_the_one_that_is_dropped_more_often_is_followed") {
-    FollowedPages pages;
-    const uint32_t other = 7 + kFollowSlots;
-    REQUIRE(follow(pages, 7, 10) != 0);
+    SubscribedPages pages;
+    const uint32_t other = 7 + kSubscriptionSlots;
+    REQUIRE(subscribe(pages, 7, 10) != 0);
     pages.dropped(other);
     CHECK(pages.fetched(other, 1) == 0);
     CHECK(pages.fetched(7, 11) != 0);
-    CHECK(follow(pages, other, 1) != 0);
+    CHECK(subscribe(pages, other, 1) != 0);
     CHECK(pages.fetched(7, 12) == 0);
   }
 
   TEST_CASE("a_home_sends_so_many_updates_of_an_epoch_and_then_none") {
-    HolderFollows follows;
-    CHECK_FALSE(follows.follows(7));
-    follows.follow(7, 5);
-    CHECK_FALSE(follows.follows(7 + kFollowSlots));
-    for (uint32_t i = 0; i < kFollowFor; ++i) {
-      HolderFollows::Slot* const slot = follows.find(7);
+    SharerSubscriptions subscribed;
+    CHECK_FALSE(subscribed.subscribed(7));
+    subscribed.subscribe(7, 5);
+    CHECK_FALSE(subscribed.subscribed(7 + kSubscriptionSlots));
+    for (uint32_t i = 0; i < kSubscribeFor; ++i) {
+      SharerSubscriptions::Slot* const slot = subscribed.find(7);
       REQUIRE(slot != nullptr);
       CHECK(slot->epoch == 5);
       CHECK(slot->number++ == i);
     }
-    CHECK_FALSE(follows.follows(7));
-    follows.follow(7, 6);
-    REQUIRE(follows.follows(7));
-    CHECK(follows.find(7)->number == 0);
-    follows.follow(7 + kFollowSlots, 7);
-    CHECK_FALSE(follows.follows(7));
+    CHECK_FALSE(subscribed.subscribed(7));
+    subscribed.subscribe(7, 6);
+    REQUIRE(subscribed.subscribed(7));
+    CHECK(subscribed.find(7)->number == 0);
+    subscribed.subscribe(7 + kSubscriptionSlots, 7);
+    CHECK_FALSE(subscribed.subscribed(7));
   }
 
   TEST_CASE("who_asks_twice_under_one_epoch_is_sent_the_next_number") {
-    HolderFollows follows;
-    follows.follow(7, 3);
-    REQUIRE(follows.find(7) != nullptr);
-    follows.find(7)->number = 5;
-    follows.follow(7, 3);
-    CHECK(follows.find(7)->number == 5);
-    follows.follow(7, 4);
-    CHECK(follows.find(7)->number == 0);
+    SharerSubscriptions subscribed;
+    subscribed.subscribe(7, 3);
+    REQUIRE(subscribed.find(7) != nullptr);
+    subscribed.find(7)->number = 5;
+    subscribed.subscribe(7, 3);
+    CHECK(subscribed.find(7)->number == 5);
+    subscribed.subscribe(7, 4);
+    CHECK(subscribed.find(7)->number == 0);
   }
 
   TEST_CASE("a_page_that_comes_twice_has_one_entry_with_the_words_of_both") {

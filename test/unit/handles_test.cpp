@@ -33,7 +33,7 @@ RsegInfo some_rseg() {
   i.home_node = {1, 2};
   i.home = {3, 4};
   i.machine = 0x55aa;
-  i.doors = {{"tcp;ofi_rxm", bytes_of("sixteen bytes...")}, {"shm", bytes_of("fi_shm://4711")}};
+  i.listeners = {{"tcp;ofi_rxm", bytes_of("sixteen bytes...")}, {"shm", bytes_of("fi_shm://4711")}};
   return i;
 }
 
@@ -167,7 +167,7 @@ TEST_CASE("a_handle_comes_out_as_it_went_in") {
 
   RsegInfo bare = in;  // everything that may be nothing
   bare.flags = bare.attrib = 0;
-  bare.doors.clear();
+  bare.listeners.clear();
   auto bare_out = decode_rseg(encoded(bare).data());
   REQUIRE(bare_out);
   CHECK(*bare_out == bare);
@@ -277,11 +277,11 @@ TEST_CASE("fields_outside_their_range_are_refused_in_both_directions") {
   CHECK(refuses([](RsegInfo& i) { i.attrib = 1; }));
   CHECK(refuses([](RsegInfo& i) { i.home_node = {}; }));
   CHECK(refuses([](RsegInfo& i) { i.home = {}; }));
-  CHECK(refuses([](RsegInfo& i) { i.doors[0].provider.clear(); }));
-  CHECK(refuses([](RsegInfo& i) { i.doors[0].provider = "a b"; }));
-  CHECK(refuses([](RsegInfo& i) { i.doors[0].provider.assign(kMaxProvider + 1, 'x'); }));
-  CHECK(refuses([](RsegInfo& i) { i.doors[0].blob.clear(); }));
-  CHECK(refuses([](RsegInfo& i) { i.doors[0].blob.resize(kMaxDoorAddress + 1); }));
+  CHECK(refuses([](RsegInfo& i) { i.listeners[0].provider.clear(); }));
+  CHECK(refuses([](RsegInfo& i) { i.listeners[0].provider = "a b"; }));
+  CHECK(refuses([](RsegInfo& i) { i.listeners[0].provider.assign(kMaxProvider + 1, 'x'); }));
+  CHECK(refuses([](RsegInfo& i) { i.listeners[0].blob.clear(); }));
+  CHECK(refuses([](RsegInfo& i) { i.listeners[0].blob.resize(kMaxListenerAddress + 1); }));
 
   auto token_refuses = [](auto change) {
     TokenInfo i = some_token();
@@ -302,7 +302,7 @@ TEST_CASE("fields_outside_their_range_are_refused_in_both_directions") {
   CHECK(encode_naddr({{}, {3, 4}}, b) == Status::kInval);
 
   // The same by way of the wire. rseg: uid, home_seg, size, flags, attrib, node, context, machine,
-  // doors.
+  // listeners.
   auto wire_refuses = [](const auto& info, size_t at, auto value) {
     Buffer bad = encoded(info);
     set(bad, kFields + at, value);
@@ -318,7 +318,7 @@ TEST_CASE("fields_outside_their_range_are_refused_in_both_directions") {
   for (int count : {0, 1, 3, 8, 9, 255}) {
     CHECK(wire_refuses(some_rseg(), 68, static_cast<uint8_t>(count)));
   }
-  for (int length : {0, 10, 12, 64, 65535}) {  // of the first door's provider
+  for (int length : {0, 10, 12, 64, 65535}) {  // of the first listener's provider
     CHECK(wire_refuses(some_rseg(), 69, static_cast<uint16_t>(length)));
   }
   // token: uid, id, secret, rights, any_node, node, context, keys.
@@ -332,12 +332,12 @@ TEST_CASE("fields_outside_their_range_are_refused_in_both_directions") {
 
 TEST_CASE("what_does_not_fit_is_refused_and_leaves_nothing_behind") {
   RsegInfo many = some_rseg();
-  many.doors.assign(kMaxDoors + 1, {"x", bytes_of("y")});
+  many.listeners.assign(kMaxDoors + 1, {"x", bytes_of("y")});
   Buffer b(kRsegSize);
   CHECK(encode_rseg(many, b) == Status::kNoMem);
 
   RsegInfo large = some_rseg();
-  large.doors.assign(3, {"provider", Buffer(kMaxDoorAddress, std::byte{1})});
+  large.listeners.assign(3, {"provider", Buffer(kMaxListenerAddress, std::byte{1})});
   CHECK(encode_rseg(large, b) == Status::kNoMem);
   CHECK(b == Buffer(kRsegSize));
 
@@ -354,7 +354,7 @@ TEST_CASE("what_does_not_fit_is_refused_and_leaves_nothing_behind") {
 
 TEST_CASE("a_full_house_of_doors_and_keys_fits") {
   RsegInfo rseg = some_rseg();
-  rseg.doors.assign(kMaxDoors, {"verbs;ofi_rxm", Buffer(48, std::byte{1})});
+  rseg.listeners.assign(kMaxDoors, {"verbs;ofi_rxm", Buffer(48, std::byte{1})});
   auto out = decode_rseg(encoded(rseg).data());
   REQUIRE(out);
   CHECK(*out == rseg);
@@ -365,7 +365,7 @@ TEST_CASE("a_full_house_of_doors_and_keys_fits") {
 
 TEST_CASE("doors_damaged_under_a_good_checksum_are_refused_or_what_they_say") {
   RsegInfo rseg = some_rseg();
-  rseg.doors.assign(kMaxDoors, {"tcp;ofi_rxm", Buffer(16, std::byte{2})});
+  rseg.listeners.assign(kMaxDoors, {"tcp;ofi_rxm", Buffer(16, std::byte{2})});
   const Buffer good = encoded(rseg);
   std::mt19937_64 rng(3);
   int taken = 0;
@@ -378,10 +378,10 @@ TEST_CASE("doors_damaged_under_a_good_checksum_are_refused_or_what_they_say") {
     const auto out = decode_rseg(bad.data());
     if (!out) continue;
     ++taken;
-    REQUIRE(out->doors.size() <= kMaxDoors);
-    for (const FabricAddress& door : out->doors) {
-      REQUIRE((!door.provider.empty() && door.provider.size() <= kMaxProvider));
-      REQUIRE((!door.blob.empty() && door.blob.size() <= kMaxDoorAddress));
+    REQUIRE(out->listeners.size() <= kMaxDoors);
+    for (const FabricAddress& listener : out->listeners) {
+      REQUIRE((!listener.provider.empty() && listener.provider.size() <= kMaxProvider));
+      REQUIRE((!listener.blob.empty() && listener.blob.size() <= kMaxListenerAddress));
     }
     REQUIRE(encoded(*out) == bad);  // no byte of it was passed over
   }

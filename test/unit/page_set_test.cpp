@@ -1,5 +1,5 @@
 // The set of pages as ranges, against a set of pages one by one.
-#include "core/memory/page_set.hpp"
+#include "core/memory/page/page_set.hpp"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // The moves of a page, pair by pair, and its lock as one thread sees it.
-#include "core/memory/page.hpp"
+#include "core/memory/page/page.hpp"
 
 #include <doctest/doctest.h>
 

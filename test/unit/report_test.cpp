@@ -1,9 +1,9 @@
 // The report of a context: what is encoded comes back, and nothing else is believed.
-#include "core/node/report.hpp"
-
 #include <doctest/doctest.h>
 
 #include <random>
+
+#include "core/node/context_report.hpp"
 
 namespace cmi::test {
 namespace {
@@ -15,7 +15,7 @@ node::ContextReport full() {
              {8194, {}, {}, 0, 0}};
   r.imports = {{9, 2, 3, 4, {5, 6}, 7, 8, 9, {1, 2, 3, 4, 5, 6, 7}}};
   r.links = {{{1, 2}, true, 3, 4, 5, "net 10.0.0.1:7"}, {{6, 7}, false, 0, 0, 8, ""}};
-  r.doors = {"tcp;ofi_rxm 127.0.0.1:9", ""};
+  r.listeners = {"tcp;ofi_rxm 127.0.0.1:9", ""};
   return r;
 }
 
@@ -37,7 +37,7 @@ TEST_CASE("a report is decoded as it was encoded") {
   CHECK(back->homes[0].holders[0].instance == 7);
   CHECK(back->homes[0].holders[0].rights == 3);
   CHECK(back->homes[0].publications == 11);
-  CHECK(back->homes[0].notices == 12);
+  CHECK(back->homes[0].notifications == 12);
   CHECK(back->homes[1].tokens.empty());
   REQUIRE(back->imports.size() == 1);
   const node::ImportLine& i = back->imports[0];
@@ -57,7 +57,7 @@ TEST_CASE("a report is decoded as it was encoded") {
   CHECK(back->links[0].unreachable == 4);
   CHECK(back->links[0].took == 5);
   CHECK(back->links[0].way == "net 10.0.0.1:7");
-  CHECK(back->doors == full().doors);
+  CHECK(back->listeners == full().listeners);
   CHECK_FALSE(back->links[1].dead);
   CHECK(node::encode_report(*back) == bytes);
 }
@@ -81,7 +81,7 @@ TEST_CASE("a damaged report asks for no more memory than it has bytes") {
     if (!back) continue;
     CHECK(back->homes.size() * 12 <= bad.size());
     CHECK(back->links.size() * 43 <= bad.size());
-    CHECK(back->doors.size() * 2 <= bad.size());
+    CHECK(back->listeners.size() * 2 <= bad.size());
   }
 }
 

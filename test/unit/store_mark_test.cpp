@@ -1,14 +1,14 @@
 // What an importer knows of a page's mark at the home.
-#include "core/memory/store_mark.hpp"
-
 #include <doctest/doctest.h>
 
 #include <initializer_list>
 
+#include "core/memory/page/dirty_intent.hpp"
+
 namespace cmi::memory {
 
 TEST_CASE("a_mark_is_held_once_it_is_granted_and_until_it_is_taken") {
-  StoreMark mark;
+  IntentState mark;
   CHECK_FALSE(mark.held());
   CHECK(mark.take() == 0);
   const uint8_t epoch = mark.ask();
@@ -23,7 +23,7 @@ TEST_CASE("a_mark_is_held_once_it_is_granted_and_until_it_is_taken") {
 }
 
 TEST_CASE("a_refused_mark_is_not_held") {
-  StoreMark mark;
+  IntentState mark;
   mark.ask();
   mark.answered(false);
   CHECK_FALSE(mark.held());
@@ -32,7 +32,7 @@ TEST_CASE("a_refused_mark_is_not_held") {
 
 TEST_CASE("a_mark_that_is_dropped_while_it_is_asked_for_is_not_held_when_it_is_granted") {
   for (bool granted : {true, false}) {
-    StoreMark mark;
+    IntentState mark;
     const uint8_t epoch = mark.ask();
     CHECK(mark.drop() == 0);
     CHECK(mark.asked());
@@ -49,7 +49,7 @@ TEST_CASE("a_mark_that_is_dropped_while_it_is_asked_for_is_not_held_when_it_is_g
 }
 
 TEST_CASE("each_mark_has_another_epoch_than_the_one_before_and_never_none") {
-  StoreMark mark;
+  IntentState mark;
   uint8_t before = 0;
   for (int i = 0; i < 1000; ++i) {
     const uint8_t epoch = mark.ask();
@@ -65,7 +65,7 @@ TEST_CASE("each_mark_has_another_epoch_than_the_one_before_and_never_none") {
 TEST_CASE(
     "a_mark_that_is_refused_again_and_again_never_gets_the_epoch_of_a_write_back_that_is_out") {
   for (int first = 1; first < 70; ++first) {
-    StoreMark mark;
+    IntentState mark;
     for (int i = 0; i < first; ++i) {
       mark.ask();
       mark.answered(true);

@@ -1,5 +1,5 @@
 // Who stores in order, recognised by first stores.
-#include "core/memory/store_streams.hpp"
+#include "core/memory/importer/store_streams.hpp"
 
 #include <doctest/doctest.h>
 

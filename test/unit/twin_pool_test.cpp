@@ -1,5 +1,5 @@
 // The pool of twins, seen by one thread.
-#include "core/memory/twin_pool.hpp"
+#include "core/memory/page/twin_pool.hpp"
 
 #include <doctest/doctest.h>
 #include <sys/mman.h>

@@ -1,5 +1,5 @@
 // Lookup at the edges of views, beside and after changes.
-#include "core/memory/view_table.hpp"
+#include "core/memory/vm/view_table.hpp"
 
 #include <doctest/doctest.h>
 

@@ -3,7 +3,7 @@
 
 #include <map>
 
-#include "core/node/report.hpp"
+#include "core/node/context_report.hpp"
 #include "survey.hpp"
 
 namespace cmi::adm {

@@ -4,7 +4,7 @@
 
 #include "core/base/log.hpp"
 #include "doctor.hpp"
-#include "fabric/ways.hpp"
+#include "fabric/local_interface.hpp"
 #include "text.hpp"
 
 namespace cmi::adm {
@@ -51,11 +51,11 @@ fabric::Cause read_across(fabric::Fabric& fabric) {
 
 void examine_fabric(Report& report, const context::Environment& env) {
   Overheard trace;
-  auto ways = fabric::open_ways(env.provider, env.address);
-  if (!ways) {
+  auto interfaces = fabric::open_ways(env.provider, env.address);
+  if (!interfaces) {
     std::string why = trace.last_alert();
-    if (why.empty()) why = status_name(ways.status());
-    const bool address = ways.status() == Status::kInval;
+    if (why.empty()) why = status_name(interfaces.status());
+    const bool address = interfaces.status() == Status::kInval;
     report.push_back({Health::kBroken, address ? "address" : "provider", why,
                       address ? "set CMI_ADDRESS to an address or an interface that \"ip addr\" "
                                 "shows, or to auto"
@@ -63,7 +63,7 @@ void examine_fabric(Report& report, const context::Environment& env) {
                                 "those that \"fi_info -l\" shows"});
     return;
   }
-  for (const fabric::Way& way : *ways) {
+  for (const fabric::LocalInterface& way : *interfaces) {
     const fabric::Traits& traits = way.serving->traits();
     report.push_back({Health::kGood, "provider",
                       fmt::format("{} on {}: swaps {}, messages of {}", traits.provider,
@@ -80,7 +80,7 @@ void examine_fabric(Report& report, const context::Environment& env) {
     report.push_back({Health::kGood, "address", env.address, ""});
   }
   fabric::Cause cause = fabric::Cause::kOk;
-  for (const fabric::Way& way : *ways) {
+  for (const fabric::LocalInterface& way : *interfaces) {
     if (cause == fabric::Cause::kOk) cause = read_across(*way.serving);
   }
   const bool good = cause == fabric::Cause::kOk;

@@ -12,7 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "core/memory/userfault.hpp"
+#include "core/memory/vm/userfault.hpp"
 #include "doctor.hpp"
 #include "text.hpp"
 

@@ -39,7 +39,7 @@ void print_tokens(const NodeRow& node, const Reports& reports) {
     for (const node::TokenLine& t : told->tokens) {
       tokens.row({fingerprint(t.fingerprint), std::to_string(s.id), rights_text(t.rights),
                   node_text(t.node), t.revoked ? "revoked" : "in force",
-                  std::to_string(told->holders.size())});
+                  std::to_string(told->sharers.size())});
     }
   }
   if (tokens.empty()) return;
@@ -141,7 +141,7 @@ void put_tokens(Json& json, const node::HomeLine* told) {
     json.field("revoked", t.revoked).close();
   }
   json.close().key("importers").open('[');
-  for (const node::HolderLine& h : told->holders) {
+  for (const node::SharerLine& h : told->sharers) {
     json.open('{').field("context", hex32(h.client)).field("rights", rights_text(h.rights)).close();
   }
   json.close();

@@ -1,4 +1,4 @@
-// Names of what lies elsewhere: doors, providers, tokens. Pure.
+// Names of what lies elsewhere: listeners, providers, tokens. Pure.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace cmi::adm {
 
-using fabric::door_text;
+using fabric::listener_text;
 
 // As digits.
 std::string fingerprint(uint32_t token_fingerprint);

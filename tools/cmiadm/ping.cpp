@@ -12,7 +12,7 @@
 
 #include "command.hpp"
 #include "core/access/handles.hpp"
-#include "core/memory/wire.hpp"
+#include "core/memory/wire/wire.hpp"
 #include "fabric/link.hpp"
 #include "fabric/reach.hpp"
 #include "fabric/server.hpp"
@@ -25,15 +25,15 @@ namespace {
 
 constexpr int kRounds = 5;
 
-// Nobody may ask anything of us: the door is there because a hello has to name one.
+// Nobody may ask anything of us: the listener is there because a hello has to name one.
 class NoService : public fabric::ServerHandler {
  public:
   bool on_hello(const fabric::ClientInfo&) override { return false; }
   void on_new_session(const fabric::ClientInfo&) override {}
   void on_request(const fabric::ClientInfo&, uint64_t, uint16_t, Reader) override {}
-  void on_notice(const ContextId&, uint64_t, uint64_t, uint16_t, Reader,
-                 const fabric::Receipt&) override {}
-  void on_settled(const ContextId&, uint64_t, std::span<const uint64_t>) override {}
+  void on_notification(const ContextId&, uint64_t, uint64_t, uint16_t, Reader,
+                       const fabric::DirectAck&) override {}
+  void on_acked_below(const ContextId&, uint64_t, std::span<const uint64_t>) override {}
   void on_ack(const ContextId&, uint64_t, Reader) override {}
   bool may_sweep(const ContextId&) override { return true; }
 };
@@ -63,14 +63,14 @@ Result<access::RsegInfo> read_handle(const std::string& path) {
   return info;
 }
 
-// The local address that packets to the door would leave from; empty: the library's default.
-std::string own_address_toward(Bytes door) {
+// The local address that packets to the listener would leave from; empty: the library's default.
+std::string own_address_toward(Bytes listener) {
   sockaddr_storage a{};
-  if (door.size() > sizeof a || door.size() < sizeof(sa_family_t)) return {};
-  std::memcpy(&a, door.data(), door.size());
+  if (listener.size() > sizeof a || listener.size() < sizeof(sa_family_t)) return {};
+  std::memcpy(&a, listener.data(), listener.size());
   const Fd fd(socket(a.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   auto* at = reinterpret_cast<sockaddr*>(&a);
-  if (!fd || connect(fd.get(), at, static_cast<socklen_t>(door.size())) != 0) return {};
+  if (!fd || connect(fd.get(), at, static_cast<socklen_t>(listener.size())) != 0) return {};
   socklen_t len = sizeof a;
   if (getsockname(fd.get(), at, &len) != 0) return {};
   char text[INET6_ADDRSTRLEN] = {};
@@ -105,10 +105,10 @@ Result<Answer> ask(fabric::Link& link, uint64_t uid, Deadline deadline) {
   return answer;
 }
 
-int ping_door(const access::RsegInfo& rseg, const access::FabricAddress& door, Nanos wait) {
-  const std::string there = fmt::format("{} {}", door.provider, door_text(door.blob));
+int ping_door(const access::RsegInfo& rseg, const access::FabricAddress& listener, Nanos wait) {
+  const std::string there = fmt::format("{} {}", listener.provider, listener_text(listener.blob));
   const Deadline deadline = Deadline::in(wait);
-  switch (fabric::probe_door(door, wait)) {
+  switch (fabric::probe_listener(listener, wait)) {
     case fabric::Reach::kRefused:
       complain("{}: refused: the home's context has ended, and its segments with it", there);
       return kTrouble;
@@ -124,10 +124,10 @@ int ping_door(const access::RsegInfo& rseg, const access::FabricAddress& door, N
     case fabric::Reach::kListening:
       break;
   }
-  auto fabric = fabric::open_fabric({door.provider, own_address_toward(door.blob)});
+  auto fabric = fabric::open_fabric({listener.provider, own_address_toward(listener.blob)});
   if (!fabric) {
     complain("{}: this machine cannot open the provider {}; see \"cmiadm doctor\"", there,
-             door.provider);
+             listener.provider);
     return kTrouble;
   }
   NoService nobody;
@@ -139,10 +139,10 @@ int ping_door(const access::RsegInfo& rseg, const access::FabricAddress& door, N
     complain("{}: no endpoint of our own: {}", there, status_name(server.status()));
     return kTrouble;
   }
-  self.notice_secret = random_u64();
+  self.notification_secret = random_u64();
   const Bytes own = (*server)->door_address();
-  self.door.assign(own.begin(), own.end());
-  fabric::Link link(**fabric, self, rseg.home, door.blob);
+  self.listener.assign(own.begin(), own.end());
+  fabric::Link link(**fabric, self, rseg.home, listener.blob);
   const Nanos begin = now();
   if (link.session(deadline) == nullptr) {
     complain(
@@ -183,17 +183,17 @@ int ping_door(const access::RsegInfo& rseg, const access::FabricAddress& door, N
 int ping(const Options& options) {
   const Result<access::RsegInfo> rseg = read_handle(options.operands[0]);
   if (!rseg) return kTrouble;
-  if (rseg->doors.empty()) complain("the handle names no door");
+  if (rseg->listeners.empty()) complain("the handle names no door");
   // An importer takes one that answers.
   int result = kTrouble;
   const bool elsewhere = rseg->machine != 0 && rseg->machine != node::machine_id();
-  for (const access::FabricAddress& door : rseg->doors) {
-    if (elsewhere && rseg->doors.size() > 1 && fabric::is_loopback(door.blob)) {
-      std::printf("%s %s: for processes on the home's machine\n", door.provider.c_str(),
-                  door_text(door.blob).c_str());
+  for (const access::FabricAddress& listener : rseg->listeners) {
+    if (elsewhere && rseg->listeners.size() > 1 && fabric::is_loopback(listener.blob)) {
+      std::printf("%s %s: for processes on the home's machine\n", listener.provider.c_str(),
+                  listener_text(listener.blob).c_str());
       continue;
     }
-    result = std::min(result, ping_door(*rseg, door, std::max(options.wait, kSecond)));
+    result = std::min(result, ping_door(*rseg, listener, std::max(options.wait, kSecond)));
   }
   return result;
 }

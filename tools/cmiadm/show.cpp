@@ -88,8 +88,9 @@ void add_import(Facts& facts, const std::string& runtime_dir, const NodeRow& nod
   facts.add("home node", hex16(rseg->home_node.hi));
   facts.add("home context", hex32(rseg->home));
   facts.add("home segment", std::to_string(rseg->home_seg));
-  for (const access::FabricAddress& door : rseg->doors) {
-    facts.add_item("home door", fmt::format("{} {}", door.provider, door_text(door.blob)));
+  for (const access::FabricAddress& listener : rseg->listeners) {
+    facts.add_item("home door",
+                   fmt::format("{} {}", listener.provider, listener_text(listener.blob)));
   }
   uint64_t version = 0;
   const auto token = node::read_proxy_token(file->get(), &version);
@@ -114,7 +115,7 @@ void add_export(Facts& facts, const Reports& reports, const SegmentRow& s) {
                               t.node ? "node " + hex16(t.node.hi) : "any node",
                               t.revoked ? ", revoked" : ""));
   }
-  for (const node::HolderLine& h : told->holders) {
+  for (const node::SharerLine& h : told->sharers) {
     facts.add_item("imported by",
                    fmt::format("context {} ({})", hex32(h.client),
                                h.rights == 0 ? "no token presented" : rights_text(h.rights)));
@@ -181,7 +182,8 @@ Facts facts_of(const NodeRow& node, const Reports& reports, const ContextRow& c)
   }
   const auto at = reports.by_slot.find(c.slot);
   if (at != reports.by_slot.end()) {
-    for (const std::string& door : at->second.doors) facts.add_item("reached over", door);
+    for (const std::string& listener : at->second.listeners)
+      facts.add_item("reached over", listener);
   }
   for (size_t i = 0; at != reports.by_slot.end() && i < at->second.counters.size(); ++i) {
     facts.add(node::kCounterNames[i], std::to_string(at->second.counters[i]));

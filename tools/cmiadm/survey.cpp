@@ -41,8 +41,8 @@ bool is_folder_name(const std::string& name) {
   return name.size() == 16 && name.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
-// The letter after the program's name in /proc/PID/stat, and the name. Both are for the reader's
-// eye; nothing is decided by them but the word "stopped".
+// The send buffer after the program's name in /proc/PID/stat, and the name. Both are for the
+// reader's eye; nothing is decided by them but the word "stopped".
 void look_at_process(ContextRow& c) {
   if (c.pid <= 0) return;
   Fd fd(open(("/proc/" + std::to_string(c.pid) + "/stat").c_str(), O_RDONLY | O_CLOEXEC));

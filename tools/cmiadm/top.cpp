@@ -94,13 +94,13 @@ void print_segments(const std::vector<Pair>& all) {
       imports.row(std::move(row));
     }
     for (const node::HomeLine& h : p.now->report.homes) {
-      if (h.holders.empty()) continue;
+      if (h.sharers.empty()) continue;
       const auto* was = line_of(&node::ContextReport::homes, p.before, h.id);
       homes.row(
           {std::to_string(p.pid), std::to_string(h.id),
            rate_of(h.publications, was != nullptr ? &was->publications : nullptr, span, false),
-           rate_of(h.notices, was != nullptr ? &was->notices : nullptr, span, false),
-           std::to_string(h.holders.size())});
+           rate_of(h.notifications, was != nullptr ? &was->notifications : nullptr, span, false),
+           std::to_string(h.sharers.size())});
     }
   }
   for (const Table* t : {&imports, &homes}) {
@@ -111,11 +111,12 @@ void print_segments(const std::vector<Pair>& all) {
 }
 
 void print_links(const Survey& survey, const std::vector<Pair>& all) {
-  Table doors({"PID", "REACHED OVER"});
+  Table listeners({"PID", "REACHED OVER"});
   Table links({"PID", "LINK TO HOME", "OVER", "STATE", "LAST ANSWER TOOK", "HEARD OF"});
   Table imports({"PID", "IMPORT", "HOME", "STATE", "CACHED", "LIMIT", "DIRTY PAGES"});
   for (const auto& [pid, sample, before] : all) {
-    for (const std::string& door : sample->report.doors) doors.row({std::to_string(pid), door});
+    for (const std::string& listener : sample->report.listeners)
+      listeners.row({std::to_string(pid), listener});
     for (const node::ImportLine& i : sample->report.imports) {
       imports.row({std::to_string(pid), std::to_string(i.id), whereabouts(survey, i.home),
                    import_state_name(i.state), human_bytes(i.cached),
@@ -127,7 +128,7 @@ void print_links(const Survey& survey, const std::vector<Pair>& all) {
                  l.silent == 0 ? "never" : human_time(l.silent) + " ago"});
     }
   }
-  for (const Table* t : {&doors, &imports, &links}) {
+  for (const Table* t : {&listeners, &imports, &links}) {
     if (t->empty()) continue;
     std::puts("");
     t->print();
@@ -188,8 +189,8 @@ void print_json(const Survey& survey, const Samples& now, const std::vector<pid_
       json.close().key("homes").open('[');
       for (const node::HomeLine& h : r.homes) {
         json.open('{').field("id", static_cast<uint64_t>(h.id));
-        json.field("publications", h.publications).field("notices", h.notices);
-        json.field("importers", static_cast<uint64_t>(h.holders.size())).close();
+        json.field("publications", h.publications).field("notices", h.notifications);
+        json.field("importers", static_cast<uint64_t>(h.sharers.size())).close();
       }
       json.close().key("links").open('[');
       for (const node::LinkLine& l : r.links) {
@@ -199,7 +200,7 @@ void print_json(const Survey& survey, const Samples& now, const std::vector<pid_
         json.field("unreachable_ns", l.unreachable).close();
       }
       json.close().key("doors").open('[');
-      for (const std::string& door : r.doors) json.value(door);
+      for (const std::string& listener : r.listeners) json.value(listener);
       json.close().close();
     }
   }

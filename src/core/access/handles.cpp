@@ -57,8 +57,9 @@ bool legal(const RsegInfo& i) {
   return i.uid != 0 && i.home_seg > 0 && i.size > 0 && i.size <= kMaxSegmentSize &&
          (i.flags & ~kSegFlags) == 0 && (i.flags & kBothModes) != kBothModes &&
          (i.attrib & ~kExpAttributes) == 0 && i.home_node && i.home &&
-         std::all_of(i.doors.begin(), i.doors.end(), [](const FabricAddress& d) {
-           return legal_provider(d.provider) && !d.blob.empty() && d.blob.size() <= kMaxDoorAddress;
+         std::all_of(i.listeners.begin(), i.listeners.end(), [](const FabricAddress& d) {
+           return legal_provider(d.provider) && !d.blob.empty() &&
+                  d.blob.size() <= kMaxListenerAddress;
          });
 }
 
@@ -179,7 +180,7 @@ size_t page_size_of(int32_t flags) { return large_pages(flags) ? node::kLargePag
 bool reserved(int32_t flags) { return (flags & CMI_SEG_NORESERVE) == 0; }
 
 Status encode_rseg(const RsegInfo& info, std::span<std::byte> out, uint16_t verno) {
-  if (info.doors.size() > kMaxDoors) return Status::kNoMem;
+  if (info.listeners.size() > kMaxDoors) return Status::kNoMem;
   if (!frame_fits(out, kRsegSize, verno) || !legal(info)) return Status::kInval;
   Writer w(out);
   open_frame(w, Kind::kRseg, kRsegSize, verno);
@@ -191,10 +192,10 @@ Status encode_rseg(const RsegInfo& info, std::span<std::byte> out, uint16_t vern
   put(w, info.home_node);
   put(w, info.home);
   w.put(info.machine);
-  w.put(static_cast<uint8_t>(info.doors.size()));
-  for (const FabricAddress& door : info.doors) {
-    put(w, door.provider);
-    w.blob(door.blob);
+  w.put(static_cast<uint8_t>(info.listeners.size()));
+  for (const FabricAddress& listener : info.listeners) {
+    put(w, listener.provider);
+    w.blob(listener.blob);
   }
   return close_frame(w, out);
 }
@@ -212,14 +213,14 @@ Result<RsegInfo> decode_rseg(const void* rseg) {
   info.home_node = get_id<NodeId>(in);
   info.home = get_id<ContextId>(in);
   info.machine = in.get<uint64_t>();
-  const size_t doors = in.get<uint8_t>();
-  if (doors > kMaxDoors) return Status::kInval;
-  for (size_t i = 0; i < doors && in.ok(); ++i) {
-    FabricAddress door;
-    door.provider = get_string(in);
+  const size_t listeners = in.get<uint8_t>();
+  if (listeners > kMaxDoors) return Status::kInval;
+  for (size_t i = 0; i < listeners && in.ok(); ++i) {
+    FabricAddress listener;
+    listener.provider = get_string(in);
     const Bytes blob = in.blob();
-    door.blob.assign(blob.begin(), blob.end());
-    info.doors.push_back(std::move(door));
+    listener.blob.assign(blob.begin(), blob.end());
+    info.listeners.push_back(std::move(listener));
   }
   if (!only_filler_left(in) || !legal(info)) return Status::kInval;
   return info;

@@ -25,12 +25,12 @@ inline constexpr size_t kRsegSize = 768;
 inline constexpr size_t kTokenSize = 256;
 inline constexpr size_t kNaddrSize = 64;
 
-inline constexpr size_t kMaxDoors = 8;          // of a handle; also the keys of a token
-inline constexpr size_t kMaxProvider = 63;      // bytes of a provider's name, at least 1, printable
-inline constexpr size_t kMaxDoorAddress = 255;  // bytes of a door's address, at least 1
+inline constexpr size_t kMaxDoors = 8;      // of a handle; also the keys of a token
+inline constexpr size_t kMaxProvider = 63;  // bytes of a provider's name, at least 1, printable
+inline constexpr size_t kMaxListenerAddress = 255;  // bytes of a listener's address, at least 1
 
-// Where a context's door listens, for one provider.
-using FabricAddress = fabric::DoorAddress;
+// Where a context's listener listens, for one provider.
+using FabricAddress = fabric::ListenerAddress;
 
 struct RsegInfo {
   uint64_t uid = 0;      // random, names the segment in the whole cluster; never 0
@@ -40,8 +40,8 @@ struct RsegInfo {
   int32_t attrib = 0;    // of seg_exp, no others
   NodeId home_node;
   ContextId home;
-  uint64_t machine = 0;              // of the home; see node::machine_id()
-  std::vector<FabricAddress> doors;  // at most kMaxDoors
+  uint64_t machine = 0;                  // of the home; see node::machine_id()
+  std::vector<FabricAddress> listeners;  // at most kMaxDoors
   bool operator==(const RsegInfo&) const = default;
 };
 
@@ -87,7 +87,7 @@ struct NaddrInfo {
 };
 
 // Each fills `out`, which must have exactly the object's size. `verno` is what base.verno says: the
-// version of the context that makes the object. kNoMem: does not fit (too many doors, too long
+// version of the context that makes the object. kNoMem: does not fit (too many listeners, too long
 // names); kInval: a field is outside what is said above.
 Status encode_rseg(const RsegInfo& info, std::span<std::byte> out, uint16_t verno = 10);
 Status encode_token(const TokenInfo& info, std::span<std::byte> out, uint16_t verno = 10);

@@ -21,7 +21,7 @@ namespace cmi {
 std::atomic<bool> g_fault_points_armed{false};
 
 namespace {
-enum class Act { kKill, kStop, kExit, kDelay, kHold, kFail };
+enum class Act { kKill, kStop, kExit, kDelay, kAcquire, kFail };
 constexpr long kHeldAtMost = 60000;  // looks for the file, 1 ms apart: its test is over by then
 struct Point {
   char name[64] = {};
@@ -100,7 +100,7 @@ void parse_one(const std::string& item) {
     p.act = Act::kDelay;
     p.micros = std::atol(act.c_str() + 6);
   } else if (act.rfind("hold:", 0) == 0 && act.size() - 5 < sizeof p.file) {
-    p.act = Act::kHold;
+    p.act = Act::kAcquire;
     std::memcpy(p.file, act.c_str() + 5, act.size() - 4);
   } else {
     return;
@@ -143,7 +143,7 @@ void fault_point_reached(const char* name) {
       case Act::kDelay:
         sleep_micros(p.micros);
         break;
-      case Act::kHold:
+      case Act::kAcquire:
         for (long look = 0; look < kHeldAtMost && ::access(p.file, F_OK) != 0; ++look) {
           sleep_micros(1000);
         }

@@ -1,5 +1,5 @@
 // Threads that the library makes for itself: known as such, counted, and never without SIGBUS,
-// which tells of broken memory (core/memory/guarded_copy.hpp). What is theirs to do is decided
+// which tells of broken memory (core/memory/vm/guarded_copy.hpp). What is theirs to do is decided
 // elsewhere.
 #pragma once
 

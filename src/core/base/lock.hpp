@@ -47,7 +47,7 @@ class CMI_TSA(scoped_lockable) Guard {
 
 inline void cpu_pause() { __builtin_ia32_pause(); }
 
-// Spins a little, then yields the processor: on a machine with few cores the holder may be the one
+// Spins a little, then yields the processor: on a machine with few cores the sharer may be the one
 // that is not running.
 class Backoff {
  public:
@@ -69,7 +69,7 @@ inline constinit thread_local int t_signals_blocked = 0;
 
 // Blocks every signal of the calling thread while it lives, and its cancellation, which would
 // unwind it out of the middle of the library. But not SIGBUS: that tells of broken memory
-// (core/memory/guarded_copy.hpp), and one that was sent by somebody is put off by its handler.
+// (core/memory/vm/guarded_copy.hpp), and one that was sent by somebody is put off by its handler.
 // Cheap enough for a path with a system call in it anyway; not for the empty barrier. Inside
 // another one it costs nothing.
 class SignalsBlocked {

@@ -230,9 +230,9 @@ Result<Context*> Context::start(uint16_t verno, const cmi_cbs* callbacks,
   if (!told) return told.status();
   c.events_ = told.take();
   memory::Userfault::probe(c.environment_.kernel);
-  auto ways = fabric::open_ways(c.environment_.provider, c.environment_.address);
-  if (!ways) return ways.status();
-  auto engine = memory::Engine::start(*c.node_, ways.take(), c.id_,
+  auto interfaces = fabric::open_ways(c.environment_.provider, c.environment_.address);
+  if (!interfaces) return interfaces.status();
+  auto engine = memory::Engine::start(*c.node_, interfaces.take(), c.id_,
                                       c.environment_.fault == Environment::FaultMode::kThread,
                                       c.environment_.dead_after, *c.events_);
   if (!engine) return engine.status();
@@ -259,11 +259,12 @@ Result<Context*> Context::start(uint16_t verno, const cmi_cbs* callbacks,
     g_handle.store(nullptr);
     return s;
   }
-  const auto doors = c.engine_->doors();
+  const auto listeners = c.engine_->listeners();
   trace(kFacIni, kInfo, "cmi_ini: version {}, node {:016x}, provider {}", version, c.node_->id().hi,
-        doors[0].provider);
-  for (const auto& door : doors) {
-    trace(kFacIni, kInfo, "reached over {} at {}", door.provider, fabric::door_text(door.blob));
+        listeners[0].provider);
+  for (const auto& listener : listeners) {
+    trace(kFacIni, kInfo, "reached over {} at {}", listener.provider,
+          fabric::listener_text(listener.blob));
   }
   made.context = nullptr;
   return &c;

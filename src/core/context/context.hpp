@@ -16,7 +16,7 @@
 #include "core/access/handles.hpp"
 #include "core/base/lock.hpp"
 #include "core/context/environment.hpp"
-#include "core/memory/engine.hpp"
+#include "core/memory/engine/engine.hpp"
 #include "core/node/node.hpp"
 #include "events/events.hpp"
 #include "events/map_maker.hpp"

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "core/base/log.hpp"
-#include "core/memory/userfault.hpp"
+#include "core/memory/vm/userfault.hpp"
 #include "core/node/node.hpp"
 #include "core/segment/placement.hpp"
 

@@ -139,10 +139,10 @@ Status Context::set_token(int32_t seg, const cmi_token* token) {
   // Who attaches from now on finds the new one.
   auto all = node_->find(seg);
   if (all && all->attachments > static_cast<uint32_t>(views) &&
-      !engine_->home().tell_token(seg, Deadline::in(call_timeout()))) {
+      !engine_->home().notify_token(seg, Deadline::in(call_timeout()))) {
     trace(kFacTok, kWarn, "CMI_SEG_TOKEN: a process of this node does not answer");
   }
-  // The token is in force: where the registry is locked for long, the mark comes later.
+  // The token is in force: where the registry is locked for long, the dirty intent comes later.
   node_->note_marks(seg, node::kMarkTokenSet, 0);
   (void)node_->settle_marks(node::Node::kUsualWait);
   return Status::kOk;

@@ -15,7 +15,7 @@ const char* reason_name(Reason r) {
       return "heard of again";
     case Reason::kSilent:
       return "silent";
-    case Reason::kOwing:
+    case Reason::kUnacknowledged:
       return "owes an answer";
     case Reason::kEnded:
       return "its context has ended";
@@ -102,7 +102,7 @@ bool Detector::answers(const Peer& p, Nanos t) const {
 }
 
 // Who could not be reached for a while gets the whole time once it can; but not again and again.
-Nanos Detector::owed_from(const Peer& p) const {
+Nanos Detector::unacknowledged_from(const Peer& p) const {
   const Nanos owed = p.owed + p.pardon;
   return std::max(owed, std::min(p.back, owed + 2 * limits_.dead));
 }
@@ -114,7 +114,7 @@ PeerState Detector::look(const Peer& p, Nanos t, Reason* why) const {
     return PeerState::kDead;
   }
   const Nanos quiet = p.shares ? t - p.heard : 0;
-  const Nanos owing = p.owed != 0 ? t - owed_from(p) : 0;
+  const Nanos owing = p.owed != 0 ? t - unacknowledged_from(p) : 0;
   const Nanos unlinked =
       p.unlinked != 0 && !answers(p, t) ? t - std::max(p.unlinked + p.unlinked_pardon, p.back) : 0;
   if (quiet > limits_.dead) {
@@ -122,7 +122,7 @@ PeerState Detector::look(const Peer& p, Nanos t, Reason* why) const {
     return PeerState::kDead;
   }
   if (owing > limits_.dead || unlinked > limits_.dead) {
-    *why = Reason::kOwing;
+    *why = Reason::kUnacknowledged;
     return PeerState::kDead;
   }
   if (quiet > limits_.unreachable) {
@@ -140,7 +140,7 @@ Nanos Detector::due(const Peer& p, Nanos t) const {
     at = std::min(at, p.heard + limits_.dead + 1);
     if (p.state == PeerState::kAlive) at = std::min(at, p.heard + limits_.unreachable + 1);
   }
-  if (p.owed != 0) at = std::min(at, owed_from(p) + limits_.dead + 1);
+  if (p.owed != 0) at = std::min(at, unacknowledged_from(p) + limits_.dead + 1);
   if (p.unlinked != 0) {
     const Nanos over = std::max(p.unlinked + p.unlinked_pardon, p.back) + limits_.dead + 1;
     const Nanos silent = answers(p, t) ? p.heard + limits_.unreachable + 1 : 0;

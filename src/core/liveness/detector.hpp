@@ -29,12 +29,12 @@ namespace cmi::liveness {
 enum class PeerState : uint8_t { kAlive, kUnreachable, kDead };
 
 enum class Reason : uint8_t {
-  kHeard,     // it was unreachable and was heard of again
-  kSilent,    // nothing was heard of it for so long
-  kOwing,     // it is heard of, but has owed an answer for so long
-  kEnded,     // proof: nobody listens where it did, or its node has released its lock
-  kGoodbye,   // it ended in good order
-  kDisowned,  // it holds us for dead, and will have nothing of ours
+  kHeard,           // it was unreachable and was heard of again
+  kSilent,          // nothing was heard of it for so long
+  kUnacknowledged,  // it is heard of, but has owed an answer for so long
+  kEnded,           // proof: nobody listens where it did, or its node has released its lock
+  kGoodbye,         // it ended in good order
+  kDisowned,        // it holds us for dead, and will have nothing of ours
 };
 const char* reason_name(Reason r);
 
@@ -68,9 +68,9 @@ struct Limits {
 // What is left is for taking the pages out of use, and for clocks that differ.
 constexpr Nanos lease_of(Nanos dead) { return dead / 10 * 8; }
 constexpr Nanos vouch_for(Nanos dead) { return dead / 10; }
-// `owed_since`: 0 for nothing.
-constexpr bool may_vouch(Nanos owed_since, Nanos t, Nanos dead) {
-  return owed_since == 0 || t - owed_since < vouch_for(dead);
+// `unacknowledged_since`: 0 for nothing.
+constexpr bool may_vouch(Nanos unacknowledged_since, Nanos t, Nanos dead) {
+  return unacknowledged_since == 0 || t - unacknowledged_since < vouch_for(dead);
 }
 
 class Detector {
@@ -119,7 +119,7 @@ class Detector {
   };
   bool answers(const Peer& p, Nanos t) const;
   void pardon(Nanos pause, Nanos t);
-  Nanos owed_from(const Peer& p) const;
+  Nanos unacknowledged_from(const Peer& p) const;
   PeerState look(const Peer& p, Nanos t, Reason* why) const;
   Nanos due(const Peer& p, Nanos t) const;
 

@@ -64,7 +64,8 @@ void Node::detach(Attachment a) {
   if (!found) return;
   Living living(r);
   if (!impl_->owner_alive(*found, living) && found->word.state == SegmentState::kLive) {
-    reap_locked(r, lock);  // the owner died: this marks its segments, and deletes ours if it can
+    reap_locked(
+        r, lock);  // the owner died: this dirty intents its segments, and deletes ours if it can
     return;
   }
   if (found->word.state != SegmentState::kRemoved) return;

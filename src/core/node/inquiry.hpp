@@ -6,8 +6,8 @@
 
 #include <vector>
 
+#include "core/node/context_report.hpp"
 #include "core/node/folder.hpp"
-#include "core/node/report.hpp"
 
 namespace cmi::node {
 

@@ -1,4 +1,4 @@
-// Locks that the kernel gives back when their holder dies: OFD locks on single bytes, far behind
+// Locks that the kernel gives back when their sharer dies: OFD locks on single bytes, far behind
 // the end of the registry file. One byte is the exclusive lock, one byte per context slot says that
 // its context lives.
 // An OFD lock belongs to an open file description: threads share it (hence the mutex), a forked

@@ -3,7 +3,7 @@
 //
 // Registry: one file with fixed arrays of plain slots. A slot changes state by one word-sized
 // store, so a process that dies at any instruction leaves every slot old or new; every change is
-// made under the node's exclusive lock, which the kernel releases with its holder. A context is
+// made under the node's exclusive lock, which the kernel releases with its sharer. A context is
 // alive exactly while the kernel holds its OFD lock. Nothing trusts what lies in the file: indices,
 // lengths and states are checked when read.
 //

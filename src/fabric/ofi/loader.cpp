@@ -25,9 +25,9 @@ Libfabric load() {
   // rxm fills pools with buffers of this size for each endpoint: with its 16 KiB a link costs 87 MB
   // and a fifth of a second, with this a quarter of both. What is longer goes in several.
   settings.propose("FI_OFI_RXM_BUFFER_SIZE", "4096");
-  // How many peers an endpoint of rxm makes room for. A link has one and a door needs little room
-  // for each; with the 256 that rxm assumes its queues are longer than some verbs devices have them
-  // (Soft-RoCE), and take pinned memory with each link.
+  // How many peers an endpoint of rxm makes room for. A link has one and a listener needs little
+  // room for each; with the 256 that rxm assumes its queues are longer than some verbs devices have
+  // them (Soft-RoCE), and take pinned memory with each link.
   settings.propose("FI_UNIVERSE_SIZE", "16");
   // The pool of receive buffers that all connections of an endpoint share (see answer_queries) has
   // 4096 otherwise.

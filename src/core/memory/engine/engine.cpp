@@ -1,0 +1,298 @@
+// Composition, fault entry and the service thread's loop.
+#include "core/memory/engine/engine.hpp"
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/library_thread.hpp"
+#include "core/base/log.hpp"
+#include "core/base/spin.hpp"
+#include "core/memory/vm/store_log.hpp"
+
+namespace cmi::memory {
+
+namespace {
+constexpr Nanos kTick = 10 * kMilli;  // what no barrier asked for is published within two of these
+constexpr Nanos kTickOn = kSecond;
+constexpr Nanos kIdleSleep = kSecond;  // nothing is due: woken by traffic or wake()
+// Where somebody computes on our processor a home looks for this part of its vigil for the next
+// request of a peer that waits for it, which comes within a round trip.
+constexpr Nanos kCrowdedPart = 5;
+// What is a system call, or takes the lock of another thread, is done once in so many rounds.
+constexpr unsigned kNowAndThen = 16;
+// For so long after an event or a wake-up the length of a look counts as news of a read: whatever
+// else makes looks longer must not keep the thread awake for ever.
+constexpr Nanos kServesFor = 20 * kMilli;
+constexpr Nanos kRetryLetters = 200 * kMicro;
+constexpr Nanos kBlindNap = kMilli;  // where the provider has no descriptor that could wake us
+// Home::uncovered() when this thread last tried an access at home once more.
+thread_local uint64_t t_uncovered = 0;
+constexpr Nanos kSweepEvery = 5 * kSecond, kSweepAfter = 30 * kSecond;
+}  // namespace
+
+Result<std::unique_ptr<Engine>> Engine::start(node::Node& node,
+                                              std::vector<fabric::LocalInterface> interfaces,
+                                              ContextId self, bool fault_threads, Nanos dead_after,
+                                              Observer& observer) {
+  (void)kernel_entry();  // before there is a view whose handler could ask for it
+  std::unique_ptr<Engine> e(new Engine(node));
+  e->interfaces_ = std::move(interfaces);
+  std::vector<fabric::Fabric*> serving;
+  for (const fabric::LocalInterface& way : e->interfaces_) {
+    serving.push_back(way.serving.get());
+    e->blind_ = e->blind_ || !way.serving->traits().wait_fd;
+  }
+  auto server = fabric::Server::open(std::move(serving), self, *e);
+  if (!server) return server.status();
+  e->server_ = server.take();
+  auto watch = Membership::open({node, *e->server_, self, dead_after, observer});
+  if (!watch) return watch.status();
+  e->watch_ = watch.take();
+  e->wake_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  e->wake_set_.reset(epoll_create1(EPOLL_CLOEXEC));
+  if (!e->wake_ || !e->wake_set_) return Status::kNoMem;
+  for (int fd : {e->wake_.get(), node.bus_fd(), e->watch_->descriptor()}) {
+    epoll_event event{EPOLLIN, {}};
+    if (fd >= 0 && epoll_ctl(e->wake_set_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+      return Status::kNoMem;
+    }
+  }
+
+  fabric::Identity identity;
+  identity.id = self;
+  identity.node = node.id();
+  auto importer = Importer::open({node, e->interfaces_, *e->server_, identity, e->views_, e->stats_,
+                                  *e->watch_, fault_threads, observer});
+  if (!importer) return importer.status();
+  e->importer_ = importer.take();
+  auto home = Home::open({node, *e->server_, self, node.id(), e->views_, e->stats_, *e->watch_,
+                          observer, e->importer_.get()});
+  if (!home) return home.status();
+  e->home_ = home.take();
+  e->watch_->start(*e->home_, *e->importer_);
+
+  set_fault_target(e.get());
+  if (fault_threads) {
+    e->fault_threads_ = std::make_unique<FaultThreads>(*e->importer_, *e);
+    if (Status s = e->fault_threads_->start(); !ok(s)) return s;
+  }
+  SignalsBlocked inherited_by_the_thread;
+  e->thread_ = std::thread(&Engine::serve, e.get());
+  return e;
+}
+
+void Engine::stop() {
+  stop_.store(true);
+  wake();
+  if (thread_.joinable()) thread_.join();
+}
+
+Engine::~Engine() {
+  set_fault_target(nullptr);
+  fault_threads_.reset();
+  stop();
+  if (watch_ != nullptr) watch_->stop();
+  // Importer first: its links' endpoints are on the ways, its pages are what they write to.
+  importer_.reset();
+  watch_.reset();
+  server_.reset();
+  home_.reset();
+  interfaces_.clear();
+}
+
+void Engine::wake() {
+  const uint64_t one = 1;
+  [[maybe_unused]] ssize_t n = ::write(wake_.get(), &one, sizeof one);
+}
+
+// At home only pages in flux, those past a break and first stores to guarded views fault for us.
+Exception Engine::try_home_access(const View& view, const std::byte* addr, bool write) {
+  if (view.adopted && write) {
+    for (Backoff backoff; home_->being_moved(view);) backoff.pause();
+  }
+  if (home_->past_break(view, addr)) return Exception::kSegBrk;
+  if (home_->in_flux(view, addr)) return Exception::kConsist;
+  // After that: who uncovers the page counts before it is no longer in flux.
+  const uint64_t uncovered = home_->uncovered();
+  if (write && view.stores != nullptr) {
+    return view.stores->note(addr) ? Exception::kNone : Exception::kUe;
+  }
+  if (write && view.read_only) return Exception::kAccess;
+  // The memory behind the page cannot be had; or it has been given back since it faulted.
+  const bool again = std::exchange(t_uncovered, uncovered) != uncovered;
+  return again || home_->break_may_have_moved(view, addr) ? Exception::kNone : Exception::kNotOurs;
+}
+
+[[gnu::hot]] Exception Engine::try_access(const View& view, const std::byte* addr, bool write,
+                                          const PageSeen* seen) {
+  if (view.import == nullptr) return try_home_access(view, addr, write);
+  if (!t_access_enabled) return Exception::kEnable;
+  const Exception e =
+      importer_->serve(view, addr, write, seen, Deadline::in(importer_->reconf_timeout()));
+  // The timer that publishes what no barrier does starts with the first dirty page. seq_cst, as in
+  // keep_time(): either it is seen to have stopped here, or it sees the page.
+  if (write && !ticking_.load(std::memory_order_seq_cst)) wake();
+  return e;
+}
+
+[[gnu::hot]] Exception Engine::on_fault(const View& view, const std::byte* addr, bool write,
+                                        bool broken) {
+  // What is known of a page that has not been touched for long comes from memory: meanwhile the
+  // rest is done that does not need it.
+  if (view.import != nullptr) {
+    __builtin_prefetch(view.import->table + static_cast<size_t>(addr - view.addr) / kPageSize, 1);
+  }
+  // Who touches broken memory of its own node dies of it, as it would without us. On a view of an
+  // import it may be what fault threads say that an access failed with.
+  if (broken && (view.import == nullptr || fault_threads_ == nullptr)) return Exception::kNotOurs;
+  // With fault threads this is a page that one of them has poisoned.
+  const bool poisoned = fault_threads_ != nullptr && view.import != nullptr;
+  if (poisoned) importer_->unpoison(view, addr);
+  const Exception e = poisoned && t_access_enabled && fault_threads_->waited_in_vain(addr, write)
+                          ? Exception::kTransient
+                          : try_access(view, addr, write, nullptr);
+  if (e != Exception::kNone && e != Exception::kNotOurs) {
+    count(stats_.exceptions);
+    if (view.import != nullptr) count(view.import->stats.exceptions);
+    trace(kFacMem, kDebug, "exception {} at {} segment {}", static_cast<int>(e),
+          static_cast<const void*>(addr), view.segment);
+  }
+  return e;
+}
+
+void Engine::on_new_session(const fabric::ClientInfo& client) { home_->on_new_session(client); }
+
+void Engine::on_request(const fabric::ClientInfo& client, uint64_t number, uint16_t type,
+                        Reader payload) {
+  home_->on_request(client, number, type, payload);
+}
+
+void Engine::on_notification(const ContextId& home, uint64_t secret, uint64_t number, uint16_t type,
+                             Reader payload, const fabric::DirectAck& direct_ack) {
+  importer_->on_notification(home, secret, number, type, payload, direct_ack);
+}
+
+void Engine::on_acked_below(const ContextId& client, uint64_t below,
+                            std::span<const uint64_t> behind) {
+  home_->on_acked_below(client, below, behind);
+}
+
+void Engine::on_ack(const ContextId& client, uint64_t number, Reader payload) {
+  home_->on_ack(client, number, payload);
+}
+
+Nanos Engine::keep_time(Nanos t, bool woken) {
+  const Nanos watch_due = watch_->advance(t, woken);
+  // Goes on for a while after the last need, so that who stores now and then wakes nobody.
+  const bool busy = importer_->busy() || home_->busy();
+  if (busy) times_.tick_until = t + kTickOn;
+  const bool ticking = t < times_.tick_until;
+  if (ticking != ticking_.load(std::memory_order_relaxed)) {
+    ticking_.store(ticking, std::memory_order_seq_cst);
+    if (!ticking && importer_->busy()) return t;  // who has just stored woke nobody
+  }
+  if (ticking && t - times_.tick >= kTick) {
+    times_.tick = t;
+    importer_->report_acked_below();
+    if (busy) {
+      count(stats_.ticks);
+      importer_->tick();
+      home_->tick(t);
+    }
+  }
+  if (t >= times_.marks_due) times_.marks_due = node_.settle_marks(0) ? 0 : t + kTick;
+  if (t - times_.sweep > kSweepEvery) {
+    times_.sweep = t;
+    server_->sweep(kSweepAfter);
+  }
+  const Nanos next = std::min(ticking ? times_.tick + kTick : t + kIdleSleep, watch_due);
+  return times_.marks_due != 0 ? std::min(next, times_.marks_due) : next;
+}
+
+void Engine::serve() {
+  pthread_setname_np(pthread_self(), "cmi-service");
+  const LibraryThread here;
+  const SignalsBlockedAlready for_good;
+  Vigil vigil;
+  const auto look = [&](Nanos t) {
+    return Spin(vigil.span(), 0, t, server_->serves() ? vigil.span() / kCrowdedPart : 0);
+  };
+  Spin spin = look(now());
+  Looks looks;
+  unsigned round = 0;
+  Nanos due = 0, renewed_until = 0;
+  while (!stop_.load(std::memory_order_relaxed)) {
+    int events = importer_->advance();
+    const Nanos before = now();
+    events += server_->poll();
+    Nanos t = now();
+    const bool served = looks.served(t - before) && t < renewed_until && server_->serves();
+    const bool now_and_then = round++ % kNowAndThen == 0;
+    if (now_and_then) {
+      const int others = events;
+      for (auto d = node_.bus_receive(); d; d = node_.bus_receive()) {
+        d->question ? answer(*d) : home_->on_datagram(d.take());
+        ++events;
+      }
+      if (events != others) t = now();
+    }
+    if (now_and_then || t >= due) due = keep_time(t, round == 1);
+    if (events > 0) renewed_until = t + kServesFor;
+    if (events > 0 || served) {
+      spin = look(t);
+      // Whoever takes turns with us here may be the one whom we have just told or answered.
+      if (t_company.shared(t)) t_company.give_way(now());
+      continue;
+    }
+    if (spin.again(t)) continue;
+    // Others may have made something due since, and woken nobody.
+    due = keep_time(now(), false);
+    const Nanos asleep_from = now();
+    if (due <= asleep_from) continue;
+    const bool woken = sleep(due);
+    const Nanos awake_from = now();
+    vigil.slept(awake_from - asleep_from, woken);
+    looks.slept();
+    if (woken) {  // by a read, it may be: there is no other event of those
+      spin = look(awake_from);
+      renewed_until = awake_from + kServesFor;
+    }
+    round = 0;
+  }
+}
+
+bool Engine::sleep(Nanos until) {
+  if (server_->poll(true) > 0) return true;
+  if (blind_) until = std::min(until, now() + kBlindNap);
+  if (!server_->idle()) {
+    until =
+        std::min(until, now() + kRetryLetters);  // told "again": nothing wakes us when it may go
+  } else if (!server_->may_sleep()) {
+    sched_yield();
+    return false;
+  }
+  std::vector<int> fds{wake_set_.get()};
+  server_->descriptors(&fds);
+  until = std::min(until, now() + importer_->descriptors(&fds));
+  std::vector<pollfd> polls;
+  for (int fd : fds) {
+    if (fd >= 0) polls.push_back({fd, POLLIN, 0});
+  }
+  const Nanos left = std::max<Nanos>(until - now(), 0);
+  timespec ts{left / kSecond, left % kSecond};
+  const bool woken = ppoll(polls.data(), polls.size(), &ts, nullptr) > 0;
+  // What has come is looked at before all else: after a sleep nothing is in a cache, and each step
+  // in between is microseconds that somebody waits.
+  if (woken) server_->poll_listeners();
+  if (polls[0].revents != 0) {
+    uint64_t count;
+    [[maybe_unused]] ssize_t n = ::read(wake_.get(), &count, sizeof count);
+  }
+  return woken;
+}
+
+}  // namespace cmi::memory

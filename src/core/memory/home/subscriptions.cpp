@@ -1,0 +1,128 @@
+// Pages that importers follow (protocol rule 25): what goes to them along with the notification.
+#include <algorithm>
+#include <span>
+
+#include "core/base/fault_point.hpp"
+#include "core/memory/home/home.hpp"
+#include "core/memory/vm/guarded_copy.hpp"
+
+namespace cmi::memory {
+
+namespace {
+constexpr size_t kUpdateHead = 3 * sizeof(uint32_t) + sizeof(uint16_t);
+constexpr size_t kMaxUpdatedPages = 3;  // of one notification, where the whole of each is new
+constexpr size_t kMaxUpdates = kMaxUpdatedPages * (kUpdateHead + kMaxWordsSize);
+static_assert(sizeof(uint64_t) + 2 * sizeof(uint32_t) + kMaxRanges * sizeof(PageRange) +
+                  kMaxUpdates <=
+              fabric::kMaxPayload);
+
+void take_out(uint32_t page, std::vector<PageRange>* ranges) {
+  for (size_t i = 0; i < ranges->size(); ++i) {
+    PageRange& r = (*ranges)[i];
+    if (page < r.first || page - r.first >= r.count) continue;
+    const PageRange behind{page + 1, r.first + r.count - page - 1};
+    r.count = page - r.first;
+    const bool empty = r.count == 0;
+    if (empty) r = behind;
+    if (!empty && behind.count > 0) {
+      ranges->insert(ranges->begin() + static_cast<ptrdiff_t>(i) + 1, behind);
+    } else if (empty && behind.count == 0) {
+      ranges->erase(ranges->begin() + static_cast<ptrdiff_t>(i--));
+    }
+  }
+}
+}  // namespace
+
+void Home::on_subscribe(const fabric::ClientInfo& client, uint64_t number, Reader in) {
+  const auto uid = in.get<uint64_t>();
+  const auto instance = in.get<uint32_t>();
+  const auto page = in.get<uint32_t>();
+  const auto epoch = in.get<uint32_t>();
+  WireStatus status = WireStatus::kMalformed;
+  if (in.done() && epoch != 0) {
+    Guard g(mu_);
+    Segment* s = nullptr;
+    Sharer* h = nullptr;
+    status = check(client.id, uid, instance, fabric::kRead, &s, &h);
+    if (status == WireStatus::kOk && page >= s->brk.bytes / kPageSize) {
+      status = WireStatus::kRange;
+    } else if (status == WireStatus::kOk && !h->covers(page, 1)) {
+      status = WireStatus::kRights;
+    } else if (status == WireStatus::kOk) {
+      h->subscriptions.subscribe(page, epoch);
+      s->subscribed |= uint64_t{1} << page % kSubscriptionSlots;
+    }
+  }
+  reply(parts_.server, client.id, number, status);
+}
+
+bool Home::subscribed(Segment& s, uint32_t page) {
+  return (s.subscribed >> page % kSubscriptionSlots & 1) != 0 &&
+         std::any_of(s.sharers.begin(), s.sharers.end(),
+                     [&](Sharer& h) { return h.subscriptions.subscriptions(page); });
+}
+
+std::vector<StoredPage> Home::word_of(Segment& s, uint64_t offset) {
+  const auto page = static_cast<uint32_t>(offset / kPageSize);
+  if (!subscribed(s, page)) return {};
+  StoredPage stored{page, {}};
+  stored.words.set(offset % kPageSize / sizeof(uint64_t));
+  return {stored};
+}
+
+std::vector<StoredPage> Home::whole_pages(Segment& s, const std::vector<PageRange>& ranges) {
+  std::vector<StoredPage> stored;
+  if (s.subscribed == 0) return stored;
+  size_t left =
+      kSubscriptionSlots;  // who stores to more of them at once stores to none of them often
+  for (const PageRange& r : ranges) {
+    if (r.count > left) return {};
+    left -= r.count;
+    for (uint32_t page = r.first; page < r.first + r.count; ++page) {
+      if (subscribed(s, page)) stored.push_back({page, StoredWords().set()});
+    }
+  }
+  if (stored.size() > kMaxUpdatedPages) stored.resize(kMaxUpdatedPages);
+  return stored;
+}
+
+// Empty: the memory is broken.
+std::vector<std::byte> Home::words_at_home(const Segment& s, const StoredPage& p) {
+  const std::byte* const at = s.service.data() + size_t{p.page} * kPageSize;
+  std::byte buf[kMaxWordsSize];
+  Writer diff(buf);
+  if (!unless_broken(at, kPageSize, [&] { encode_words(at, p.words, diff); })) return {};
+  return {buf, buf + diff.size()};
+}
+
+// Under mu_, like the notification that takes them along: what has a higher number was read later.
+std::vector<std::byte> Home::updates_for(Segment& s, Sharer& h,
+                                         const std::vector<StoredPage>& stored, NewWords* words,
+                                         std::vector<PageRange>* ranges) {
+  std::vector<std::byte> updates;
+  for (size_t i = 0; i < stored.size(); ++i) {
+    const StoredPage& p = stored[i];
+    SharerSubscriptions::Slot* const slot = h.subscriptions.find(p.page);
+    // What it may read by its token, of memory that there is, and that it may access.
+    if (slot == nullptr || (h.rights & fabric::kRead) == 0 || !h.covers(p.page, 1) ||
+        p.page >= low_of(s, h) / kPageSize || s.in_flux.contains(p.page) ||
+        h.regions.count(region_of(p.page)) == 0) {
+      continue;
+    }
+    auto& diff = (*words)[i];
+    if (!diff) diff = words_at_home(s, p);
+    if (diff->empty()) continue;
+    const size_t used = updates.size();
+    if (used + kUpdateHead + diff->size() > kMaxUpdates) continue;
+    updates.resize(used + kUpdateHead + diff->size());
+    Writer out(std::span<std::byte>(updates).subspan(used));
+    out.put(slot->page);
+    out.put(slot->epoch);
+    out.put(slot->number++);
+    out.blob(*diff);
+    take_out(p.page, ranges);
+  }
+  return updates;
+}
+
+}  // namespace cmi::memory

@@ -1,0 +1,281 @@
+// Packing diffs into messages, and runs that are written one-sided.
+#include "core/memory/importer/collector.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/fault_point.hpp"
+#include "core/memory/importer/mutation.hpp"
+#include "core/memory/page/compare.hpp"
+
+namespace cmi::memory {
+
+namespace {
+constexpr size_t kRepairPage = sizeof(uint32_t) + 2 * kPageSize;
+constexpr uint32_t kRepairPages = (fabric::kMaxPayload - 16) / kRepairPage;  // of one message
+// Pages of runs, 16 MiB: twice of what a session posts at once.
+constexpr size_t kMostRunPages = 4096;
+}  // namespace
+
+Importer::Collector::Collector(Importer& importer, std::shared_ptr<Import> imp,
+                               std::shared_ptr<WriteBack> batch)
+    : importer_(importer), import_(std::move(imp)), batch_(std::move(batch)) {}
+
+Importer::Collector::~Collector() {
+  flush();
+  if (!unmarked_.empty()) importer_.unmark(import_, unmarked_);
+  if (batch_ != nullptr) importer_.end_part(batch_);
+}
+
+std::span<std::byte> Importer::Collector::buffer() {
+  return large_ != nullptr ? std::span(large_.get(), kMostBytes) : std::span(little_);
+}
+
+void Importer::Collector::open() {
+  out_.emplace(buffer());
+  out_->put(import_->rseg.uid);
+  out_->put(import_->instance);
+  count_at_ = out_->size();
+  out_->put<uint32_t>(0);
+}
+
+// The message goes on in a buffer of the full length.
+void Importer::Collector::grow() {
+  const Bytes begun = out_->done();
+  large_ = std::make_unique_for_overwrite<std::byte[]>(kMostBytes);
+  out_.emplace(buffer());
+  out_->bytes(begun);
+}
+
+size_t Importer::Collector::add(uint32_t page, const std::byte* twin, std::byte* renewed) {
+  const std::byte* data = import_->page_data(page);
+  IntentState& mark = import_->table[page].intent;
+  for (;;) {
+    if (!out_) open();
+    Writer trial = *out_;
+    trial.put(page);
+    trial.put<uint8_t>(mark.shared() ? mark.epoch() : 0);
+    const size_t diff_at = trial.size();
+    const size_t bytes = trial.ok() ? encode_diff(data, twin, trial) : kDiffNoRoom;
+    if (bytes == 0) {
+      unmark(page);
+      return 0;
+    }
+    if (bytes != kDiffNoRoom && trial.ok()) {
+      *out_ = trial;
+      if (renewed != nullptr) renew(trial.done().subspan(diff_at), page, renewed);
+      if (!fault_point_fails("mutate_mark_kept_by_write_back")) mark.take();
+      // Registered before the caller lets go of the page's lock (see Batch).
+      if (batch_ == nullptr) batch_ = importer_.begin_write_back(import_);
+      pages_.push_back(page);
+      count(importer_.parts_.stats.pages_written_back);
+      count(importer_.parts_.stats.bytes_written_back, bytes);
+      count(import_->stats.bytes_written_back, bytes);
+      return bytes;
+    }
+    if (large_ == nullptr) {
+      grow();
+    } else {
+      flush();  // an empty message has room for any page's diff
+    }
+  }
+}
+
+// From the message: the page itself may have been stored to since it was compared.
+void Importer::Collector::renew(Bytes diff, uint32_t page, std::byte* twin) {
+  if (fault_point_fails("mutate_sent_twin_kept")) return;
+  if (fault_point_fails("mutate_sent_read_again")) {
+    fault_point("mutation_window");
+    std::memcpy(twin, import_->page_data(page), kPageSize);
+    return;
+  }
+  Reader in(diff);
+  (void)apply_diff(in, twin);
+}
+
+void Importer::Collector::unmark(uint32_t page) {
+  IntentState& mark = import_->table[page].intent;
+  // Whether it is held here or has gone with a message that was refused: the home has it under this
+  // epoch. One that is being asked for is another thread's.
+  if (mark.asked() || mark.epoch() == 0) return;
+  mark.take();
+  unmarked_.push_back({page, mark.epoch()});
+}
+
+void Importer::Collector::flush() {
+  if (!out_ || pages_.empty()) return;
+  const auto n = static_cast<uint32_t>(pages_.size());
+  std::memcpy(buffer().data() + count_at_, &n, sizeof n);
+  fault_point("publish_before_send");
+  if (fault_point_fails("mutate_live_bytes")) {
+    read_again(*import_, out_->done().subspan(count_at_ + sizeof n));
+  }
+  sent_.push_back(
+      importer_.start_message(batch_, RequestType::kPublish, out_->done(), std::move(pages_)));
+  pages_.clear();
+  out_.reset();
+}
+
+bool Importer::Collector::full() {
+  if (sent_.size() >= kMostUnanswered) {
+    while (!sent_.empty() && sent_.front()->answered()) sent_.pop_front();
+  }
+  if (run_pages_ >= kMostRunPages) {
+    while (!runs_out_.empty() && runs_out_.front()->batch->done.done()) release_bulk_write();
+  }
+  return (sent_.size() >= kMostUnanswered || run_pages_ >= kMostRunPages) &&
+         !fault_point_fails("collector_never_full");
+}
+
+void Importer::Collector::release_bulk_write() {
+  run_pages_ -= runs_out_.front()->twins.size();
+  runs_out_.pop_front();
+}
+
+bool Importer::Collector::link_full() const {
+  return import_->link->pending() >= kMostUnanswered && !fault_point_fails("collector_never_full");
+}
+
+bool Importer::Collector::await_room(const Patience& patience) {
+  // A session that breaks meanwhile must not be held open by who waits.
+  const bool runs = session_ != nullptr;
+  session_.reset();
+  while (sent_.size() > kMostUnanswered / 2) {
+    if (!importer_.await(*import_, sent_.front()->op(), patience)) return false;
+    sent_.pop_front();
+  }
+  while (run_pages_ > kMostRunPages / 2) {
+    if (!importer_.await(*import_, runs_out_.front()->batch->done, patience)) return false;
+    release_bulk_write();
+  }
+  if (runs) allow_runs();
+  return true;
+}
+
+void Importer::Collector::allow_runs() {
+  auto session = import_->link->current();
+  if (session == nullptr ||
+      import_->key_generation.load(std::memory_order_acquire) != session->generation()) {
+    return;
+  }
+  key_ = {import_->key.load(std::memory_order_relaxed),
+          import_->key_base.load(std::memory_order_relaxed)};
+  session_ = std::move(session);
+}
+
+uint32_t Importer::Collector::run_at(uint32_t page, uint32_t end) {
+  if (session_ == nullptr || page < no_run_before_) return 0;
+  const size_t most = session_->fabric().traits().max_rma / kPageSize;
+  uint32_t n = 0;
+  while (page + n < end && n < most) {
+    const Page& p = import_->table[page + n];
+    if (p.state != PageState::kDirty || p.in_flight ||
+        !all_differ(import_->page_data(page + n), importer_.twins_.at(p.twin))) {
+      break;
+    }
+    ++n;
+  }
+  if (n >= kMinRun) return n;
+  no_run_before_ = page + n;
+  return 0;
+}
+
+void Importer::Collector::add_run(uint32_t first, uint32_t n) {
+  auto run = std::make_shared<BulkWrite>();
+  // Registered before the caller lets go of the pages' locks (see Batch).
+  run->batch = importer_.begin_write_back(import_);
+  run->first = first;
+  run->twins.reserve(n);
+  for (uint32_t i = 0; i < n; ++i) {
+    Page& p = import_->table[first + i];
+    run->twins.push_back(p.twin);
+    p.twin = 0;
+    ++p.generation;
+    p.in_flight = p.pinned = true;
+    importer_.set_state(*import_, p, PageState::kWriting);
+  }
+  count(importer_.parts_.stats.pages_written_back, n);
+  count(importer_.parts_.stats.bytes_written_back, size_t{n} * kPageSize);
+  count(import_->stats.bytes_written_back, size_t{n} * kPageSize);
+  runs_out_.push_back(run);
+  run_pages_ += n;
+  runs_.push_back(std::move(run));
+}
+
+void Importer::Collector::start_runs() {
+  for (auto& run : runs_) {
+    if (!import_->begin_use(session_->generation(), key_, run->first + run->twins.size())) {
+      importer_.written(run, false);
+      continue;
+    }
+    fault_point("run_before_write");
+    session_->start_write(import_->page_data(run->first), run->twins.size() * kPageSize, key_,
+                          uint64_t{run->first} * kPageSize,
+                          [importer = &importer_, run](fabric::Cause cause) {
+                            run->batch->import->end_use();
+                            importer->written(run, cause == fabric::Cause::kOk);
+                          });
+  }
+  runs_.clear();
+}
+
+std::shared_ptr<fabric::Request> Importer::start_message(const std::shared_ptr<WriteBack>& batch,
+                                                         RequestType type, Bytes payload,
+                                                         std::vector<uint32_t> pages) {
+  batch->parts.fetch_add(1, std::memory_order_relaxed);
+  count(parts_.stats.publications);
+  count(batch->import->stats.publications);
+  note_greatest(parts_.stats.most_unanswered,
+                unanswered_.fetch_add(1, std::memory_order_relaxed) + 1);
+  return batch->import->link->start(
+      static_cast<uint16_t>(type), payload,
+      [this, batch, pages = std::move(pages)](Bytes reply) mutable {
+        unanswered_.fetch_sub(1, std::memory_order_relaxed);
+        if (fabric::is_direct_acks(reply)) {
+          count(parts_.stats.publications_received);
+          acked_below_unreported_.store(true);  // before the batch ends, of which busy() tells
+        }
+        Reader in(reply);
+        const auto status = static_cast<WireStatus>(in.get<uint8_t>());
+        answered(batch, pages, in.ok() ? std::optional(status) : std::nullopt);
+      },
+      type == RequestType::kPublish ? fabric::Link::DirectAcks::kTaken
+                                    : fabric::Link::DirectAcks::kNone);
+}
+
+// The write of a run has arrived, or its session is closed and nobody knows. The pages are pinned
+// until the answer: they still hold what was, or should have been, written.
+void Importer::written(const std::shared_ptr<BulkWrite>& run, bool arrived) {
+  SignalsBlocked quiet;
+  Import& imp = *run->batch->import;
+  fault_point("run_before_announce");
+  const auto n = static_cast<uint32_t>(run->twins.size());
+  const uint32_t step = arrived ? n : kRepairPages;
+  std::vector<std::byte> buf(fabric::kMaxPayload);
+  for (uint32_t at = 0; at < n; at += step) {
+    std::vector<uint32_t> pages(std::min(step, n - at));
+    Writer out(buf);
+    out.put(imp.rseg.uid);
+    out.put(imp.instance);
+    if (arrived) {
+      out.put<uint32_t>(1);  // one range
+      out.put(run->first);
+      out.put(n);
+    } else {
+      out.put(static_cast<uint32_t>(pages.size()));
+    }
+    for (uint32_t i = 0; i < pages.size(); ++i) {
+      pages[i] = run->first + at + i;
+      if (arrived) continue;
+      out.put(pages[i]);
+      out.bytes({twins_.at(run->twins[at + i]), kPageSize});
+      out.bytes({imp.page_data(pages[i]), kPageSize});
+    }
+    start_message(run->batch, arrived ? RequestType::kAnnounce : RequestType::kRepair, out.done(),
+                  std::move(pages));
+  }
+  for (uint32_t twin : run->twins) twins_.give(twin);
+  end_part(run->batch);
+}
+
+}  // namespace cmi::memory

@@ -1,0 +1,91 @@
+// Takes the changes of pages into one batch: diffs are packed into publish messages; runs of pages
+// that changed in every byte, too long for one message, are written one-sided from the pages
+// themselves. Private to the Importer. One thread; signals blocked; the pages added are locked by
+// the caller.
+#pragma once
+
+#include <array>
+#include <list>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/memory/importer/importer.hpp"
+#include "core/memory/page/diff.hpp"
+
+namespace cmi::memory {
+
+class Importer::Collector {
+ public:
+  // Fewer fit into one message, which the home publishes as it takes them: one round trip, where a
+  // write and its announcement are two.
+  static constexpr uint32_t kMinRun = fabric::kMaxPayload / kPageSize + 1;
+  // Messages without an answer, 2 MiB: enough to keep a wire busy. Who adds pages looks after each
+  // run of them, so there may be those of a run more.
+  static constexpr size_t kMostUnanswered = 64;
+  static constexpr size_t kMostBytes = fabric::kMaxPayload - sizeof(uint64_t);  // and a secret
+  // Without a batch, one is begun with the first page.
+  Collector(Importer& importer, std::shared_ptr<Import> imp, std::shared_ptr<WriteBack> batch = {});
+  ~Collector();  // sends the rest and ends the collector's part of the batch
+  Collector(const Collector&) = delete;
+  Collector& operator=(const Collector&) = delete;
+
+  // Packs what differs from the twin; returns the bytes, 0 when nothing does. The page's mark at
+  // the home goes with it.
+  size_t add(uint32_t page, const std::byte* twin) { return add(page, twin, nullptr); }
+  // The same of a page that may still be stored to: the twin becomes what is sent.
+  size_t add_and_renew(uint32_t page, std::byte* twin) { return add(page, twin, twin); }
+  // Has the home clear the dirty intent of a page that is as the home has it, or whose stores are
+  // lost.
+  void unmark(uint32_t page);
+  // Sends what has been added. No page may be locked.
+  void flush();
+
+  // Whether so many of its messages, or pages of its runs, are unanswered that no more pages should
+  // be added for now: what is under way then fits the queues of the provider, and what waits in
+  // memory is bounded, also when a connection breaks and each page of a run becomes a message.
+  bool full();
+  // The same for who does not wait but begins a new collector soon: whoever's messages they are.
+  bool link_full() const;
+  // Waits until half of them are answered; false when they are not in time. No page may be locked,
+  // nor Import::views_mu. Runs that were added must have been started.
+  bool await_room(const Patience& patience);
+
+  // Lets runs go one-sided: with the session key, where it is at hand. Waits for nothing.
+  void allow_runs();
+  // How many pages, from this one to before `end`, are dirty and changed in every byte; 0 when they
+  // are too few to go one-sided.
+  uint32_t run_at(uint32_t page, uint32_t end);
+  // They leave kDirty, with their twins.
+  void add_run(uint32_t first, uint32_t count);
+  // Starts the writes of the runs added. No page may be locked.
+  void start_runs();
+
+ private:
+  size_t add(uint32_t page, const std::byte* twin, std::byte* renewed);
+  void renew(Bytes diff, uint32_t page, std::byte* twin);
+  std::span<std::byte> buffer();
+  void open();
+  void grow();
+  void release_bulk_write();
+
+  Importer& importer_;
+  std::shared_ptr<Import> import_;
+  std::shared_ptr<WriteBack> batch_;
+  std::array<std::byte, 512> little_;   // for the message, while it is short
+  std::unique_ptr<std::byte[]> large_;  // of kMostBytes
+  std::optional<Writer> out_;
+  size_t count_at_ = 0;
+  std::vector<uint32_t> pages_;
+  // From the first that is not answered on. A list: empty, as it mostly is, it takes no memory.
+  std::list<std::shared_ptr<fabric::Request>> sent_;
+  std::shared_ptr<fabric::Session> session_;  // set: runs may go one-sided
+  fabric::RemoteKey key_;
+  std::vector<DirtyIntent> unmarked_;
+  uint32_t no_run_before_ = 0;                      // pages below have been looked at
+  std::vector<std::shared_ptr<BulkWrite>> runs_;    // to be started
+  std::list<std::shared_ptr<BulkWrite>> runs_out_;  // from the first that is not over on
+  size_t run_pages_ = 0;                            // of those
+};
+
+}  // namespace cmi::memory

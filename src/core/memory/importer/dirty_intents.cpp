@@ -1,0 +1,220 @@
+// Pages in flux, at an importer (rule 21): the dirty intents at the home of pages that are about to
+// be stored to, and the lists of those that another importer's death has left behind.
+#include <algorithm>
+#include <cstring>
+
+#include "core/base/fault_point.hpp"
+#include "core/base/log.hpp"
+#include "core/memory/importer/intent_request.hpp"
+
+namespace cmi::memory {
+
+Importer::IntentRequest::~IntentRequest() {
+  // One that was not answered may be set at the home all the same: the next one of this page
+  // replaces it.
+  if (!ended_) end(false);
+  if (request_ != nullptr) imp_.link->forget(request_);
+}
+
+// Nobody waits for those behind the first: where they are not granted, or may have been and nobody
+// knows, they are given back, as is what was granted to a page that has been dropped meanwhile.
+void Importer::IntentRequest::end(bool granted) {
+  std::vector<DirtyIntent> unused;
+  for (uint32_t i = 0; i < count_; ++i) {
+    Page& page = imp_.table[page_ + i];
+    page.lock();
+    bool shared = false;
+    if (granted || i == 0) shared = page.intent.answered(granted);
+    const uint8_t epoch = granted ? page.intent.epoch() : i > 0 ? page.intent.give_back() : 0;
+    page.unlock();
+    if (i == 0) granted_ = shared;
+    if (!shared && epoch != 0) unused.push_back({page_ + i, epoch});
+  }
+  ended_ = true;
+  imp_.changed();
+  if (!unused.empty()) importer_.unmark(imp_.shared_from_this(), unused);
+}
+
+void Importer::IntentRequest::widen(uint32_t count) {
+  for (; count_ < count; ++count_) {
+    const uint32_t index = page_ + count_;
+    if (index >= imp_.brk.load(std::memory_order_relaxed) || !imp_.allows(index)) return;
+    Page& page = imp_.table[index];
+    page.lock();
+    const bool asks = page.state == PageState::kClean && !page.pinned && !page.marker &&
+                      !page.intent.shared() && !page.intent.asked() && !imp_.is_in_flux(index);
+    if (asks) epochs_[count_] = page.intent.ask();
+    page.unlock();
+    if (!asks) return;
+  }
+}
+
+void Importer::IntentRequest::start() {
+  if (request_ == nullptr) start(RequestType::kDirtyIntent);
+}
+
+void Importer::IntentRequest::start(RequestType type) {
+  std::byte buf[16 + StoreStreams::kMaxWindow * kDirtyIntentSize];
+  Writer out(buf);
+  out.put(imp_.rseg.uid);
+  out.put(imp_.instance);
+  const uint32_t told = fault_point_fails("mutate_ahead_unmarked") ? 1 : count_;
+  for (uint32_t i = 0; i < told; ++i) {
+    out.put(page_ + i);
+    out.put(epochs_[i]);
+  }
+  fault_point("mark_before_send");
+  request_ = imp_.link->start(static_cast<uint16_t>(type), out.done());
+  if (fault_point_fails("mutate_mark_not_awaited")) end(true);
+}
+
+Exception Importer::IntentRequest::await(Deadline deadline) {
+  start();
+  return ended_ ? Exception::kNone : take_answer(nullptr, deadline);
+}
+
+Exception Importer::IntentRequest::fetch(std::byte* content, Deadline deadline,
+                                         const std::function<void()>& meanwhile) {
+  if (request_ != nullptr) imp_.link->forget(request_);  // of a read of several pages that failed
+  start(RequestType::kFetchWithIntent);
+  meanwhile();
+  return take_answer(content, deadline);
+}
+
+Exception Importer::IntentRequest::take_answer(std::byte* content, Deadline deadline) {
+  auto status = WireStatus::kMalformed;
+  const uint32_t seen = imp_.changes.load(std::memory_order_seq_cst);
+  if (imp_.link->await(request_, deadline) == fabric::Cause::kOk) {
+    Reader in(request_->reply());
+    status = static_cast<WireStatus>(in.get<uint8_t>());
+    const Bytes page = in.bytes(status == WireStatus::kOk && content != nullptr ? kPageSize : 0);
+    if (status == WireStatus::kOk && in.done()) {
+      if (content != nullptr) std::memcpy(content, page.data(), kPageSize);
+      request_.reset();
+      end(true);
+      fault_point("mark_granted");
+      return Exception::kNone;
+    }
+    request_.reset();
+  }
+  // Before others may ask, who would be told the same.
+  if (status == WireStatus::kBreakUnacknowledged) imp_.wait_for_change(seen, kBreakNap);
+  end(false);
+  // Of several pages nobody knows which one it is: the first is asked for alone.
+  const bool refused = status == WireStatus::kInFlux || status == WireStatus::kRange;
+  if (refused && count_ > 1) return deadline.passed() ? Exception::kTransient : Exception::kNone;
+  switch (status) {
+    case WireStatus::kInFlux:
+      return Exception::kConsist;
+    case WireStatus::kRange:
+      return Exception::kSegBrk;
+    case WireStatus::kBroken:
+      importer_.doubt(imp_, {page_});  // asked about before it is fetched again, and not read ahead
+      return Exception::kUe;
+    case WireStatus::kBreakUnacknowledged:
+      return deadline.passed() ? Exception::kTransient : Exception::kNone;
+    default:
+      break;
+  }
+  const Exception e = importer_.explain(imp_, deadline);
+  return e == Exception::kNone && deadline.passed() ? Exception::kTransient : e;
+}
+
+// Nobody waits for it: the next mark of the same page has another epoch.
+void Importer::unmark(const std::shared_ptr<Import>& imp, const std::vector<DirtyIntent>& intents) {
+  constexpr size_t kAtOnce = (fabric::kMaxPayload - 64) / kDirtyIntentSize;
+  std::vector<std::byte> buf(64 + std::min(kAtOnce, intents.size()) * kDirtyIntentSize);
+  for (size_t at = 0; at < intents.size(); at += kAtOnce) {
+    Writer out(buf);
+    out.put(imp->rseg.uid);
+    out.put(imp->instance);
+    for (size_t i = at; i < std::min(at + kAtOnce, intents.size()); ++i) {
+      out.put(intents[i].page);
+      out.put(intents[i].epoch);
+    }
+    imp->link->start(static_cast<uint16_t>(RequestType::kDropIntent), out.done());
+  }
+}
+
+// Lists pages, so that the home is asked about them before they are accessed again.
+void Importer::doubt(Import& imp, const std::vector<uint32_t>& pages) {
+  Guard g(imp.flux_mu);
+  for (uint32_t page : pages) imp.in_flux.add({page, 1});
+  ++imp.flux_notices;
+  imp.any_in_flux.store(true, std::memory_order_seq_cst);
+}
+
+// Whether a page that was listed still is, or is broken. kNone: it is not, or the access is to be
+// tried again.
+Exception Importer::ask_in_flux(Import& imp, uint32_t page, Deadline deadline) {
+  uint64_t notifications;
+  {
+    Guard g(imp.flux_mu);
+    notifications = imp.flux_notices;
+  }
+  std::byte buf[32];
+  Writer out(buf);
+  out.put(imp.rseg.uid);
+  out.put(imp.instance);
+  out.put(page);
+  auto answer = imp.link->call(static_cast<uint16_t>(RequestType::kAskFlux), out.done(), deadline);
+  Reader in(answer ? Bytes(*answer) : Bytes());
+  const auto status = static_cast<WireStatus>(in.get<uint8_t>());
+  if (status == WireStatus::kInFlux) return Exception::kConsist;
+  if (status == WireStatus::kRange && imp.extensible) return Exception::kSegBrk;
+  if (status == WireStatus::kBroken) {
+    doubt(imp, {page});  // asked about before it is fetched again, and not read ahead
+    return Exception::kUe;
+  }
+  if (in.ok() && status == WireStatus::kOk) {
+    Guard g(imp.flux_mu);
+    // A list that has come meanwhile may be newer than the answer: the next try asks again.
+    if (imp.flux_notices == notifications) imp.in_flux.remove({page, 1});
+    imp.any_in_flux.store(!imp.in_flux.empty(), std::memory_order_seq_cst);
+    return Exception::kNone;
+  }
+  const Exception e = explain(imp, deadline);
+  return e == Exception::kNone && deadline.passed() ? Exception::kTransient : e;
+}
+
+// Reads a list. False: malformed.
+bool Importer::take_in_flux(const std::shared_ptr<Import>& imp, Reader in,
+                            std::vector<PageRange>* pages) {
+  const auto n = in.get<uint16_t>();
+  if (n > kMaxRanges) return false;
+  for (uint32_t i = 0; i < n; ++i) {
+    PageRange r{in.get<uint32_t>(), in.get<uint32_t>()};
+    if (!in.ok() || r.first >= imp->pages || r.count > imp->pages - r.first) return false;
+    pages->push_back(r);
+  }
+  if (!in.done()) return false;
+  *pages = each_once(std::move(*pages));
+  trace(kFacMem, kInfo, "segment {}: {} ranges of pages are in flux", imp->id, n);
+  Guard g(imp->flux_mu);
+  for (const PageRange& r : *pages) imp->in_flux.add(r);
+  ++imp->flux_notices;
+  imp->any_in_flux.store(!imp->in_flux.empty(), std::memory_order_seq_cst);
+  return true;
+}
+
+// Lets go of the pages that hold nothing of ours any more: what leaves a listed page does not come
+// back. One that is not listed any more has been recovered meanwhile.
+void Importer::settle_pages(Import& imp, std::vector<PageRange>* pages) {
+  const auto settled = [](const Page& p) {
+    return !p.in_flight && (p.state == PageState::kAbsent || p.state == PageState::kFetching ||
+                            p.state == PageState::kStale);
+  };
+  while (!pages->empty()) {
+    PageRange& r = pages->back();
+    for (; r.count > 0; --r.count) {
+      Page& p = imp.table[r.first + r.count - 1];
+      p.lock();
+      const bool home = settled(p) || !imp.is_in_flux(r.first + r.count - 1);
+      p.unlock();
+      if (!home) return;
+    }
+    pages->pop_back();
+  }
+}
+
+}  // namespace cmi::memory

@@ -1,0 +1,239 @@
+// What the home lets an import do: its token and key, which regions it is told about, and why an
+// access was refused. Called by faults, in the SIGBUS handler with all signals blocked, and by
+// calls.
+#include "core/base/log.hpp"
+#include "core/memory/importer/importer.hpp"
+
+namespace cmi::memory {
+
+namespace {
+constexpr uint32_t kRegionsAhead = 8;
+
+// What an access ends with whose refusal has left the import so. kNone: it may be tried again.
+Exception cause_of(ImportState now) {
+  if (now == ImportState::kUsable) return Exception::kNone;
+  return now == ImportState::kGone ? Exception::kSinval : Exception::kToken;
+}
+}  // namespace
+
+[[gnu::hot]] Exception Importer::usable(Import& imp, bool write, uint32_t page) {
+  switch (imp.state.load(std::memory_order_acquire)) {
+    case ImportState::kNoToken:
+    case ImportState::kRevoked:
+      return Exception::kToken;
+    case ImportState::kRemoved:
+      return Exception::kToken;
+    case ImportState::kGone:
+      return Exception::kSinval;
+    case ImportState::kUsable:
+      // Whoever gives up a home condemns its link first, and ends its imports after.
+      if (imp.link->condemned()) return Exception::kSinval;
+      break;
+  }
+  if (imp.tokens_notified.load(std::memory_order_acquire) !=
+      imp.tokens_taken.load(std::memory_order_acquire)) {
+    return Exception::kToken;
+  }
+  const uint32_t rights = imp.rights.load(std::memory_order_acquire);
+  const bool allowed = (rights & (write ? fabric::kWrite : fabric::kRead)) != 0 && imp.allows(page);
+  return allowed ? Exception::kNone : Exception::kAccess;
+}
+
+[[gnu::hot]] bool Importer::session_key(Import& imp, fabric::Session& session,
+                                        fabric::RemoteKey* key, Deadline deadline) {
+  // Fast path: the key was presented in this generation. key_generation is stored last, with
+  // release.
+  if (imp.key_generation.load(std::memory_order_acquire) == session.generation()) {
+    *key = {imp.key.load(std::memory_order_relaxed), imp.key_base.load(std::memory_order_relaxed)};
+    return true;
+  }
+  Guard g(imp.token_mu);
+  if (imp.key_generation.load(std::memory_order_acquire) != session.generation()) {
+    // Presenting closes the key of a token that was presented before on this connection; what uses
+    // it would break the connection.
+    if (imp.presented == session.generation() && !await_idle_key(imp, deadline)) return false;
+    imp.presented = session.generation();
+    imp.keys.fetch_add(1, std::memory_order_seq_cst);
+    const uint32_t seen = imp.changes.load(std::memory_order_seq_cst);
+    std::byte buf[64];
+    Writer out(buf);
+    out.put(imp.rseg.uid);
+    out.put(imp.instance);
+    out.put(imp.token.id);
+    out.put(imp.token.secret);
+    out.put(parts_.self.node.hi);
+    out.put(parts_.self.node.lo);
+    const auto type =
+        imp.write_through ? RequestType::kPresentTokenWriteThrough : RequestType::kPresentToken;
+    auto answer = imp.link->call(static_cast<uint16_t>(type), out.done(), deadline);
+    if (!answer) return false;
+    Reader in(*answer);
+    const auto status = static_cast<WireStatus>(in.get<uint8_t>());
+    if (status == WireStatus::kOk || status == WireStatus::kBreakUnacknowledged) {
+      imp.presented_id.store(imp.token.id, std::memory_order_release);
+    }
+    if (status == WireStatus::kBreakUnacknowledged) {
+      imp.wait_for_change(seen, kBreakNap);  // the notification is on its way
+      return false;
+    }
+    if (status != WireStatus::kOk) {
+      trace(kFacTok, kInfo, "the home refuses the token of segment {}: {}", imp.id,
+            static_cast<int>(status));
+      refused(imp, status, imp.token.id);
+      return false;
+    }
+    const auto k = in.get<uint64_t>();
+    const auto base = in.get<uint64_t>();
+    const auto rights = in.get<uint32_t>();
+    const Bytes raw = in.blob();
+    const Break brk = imp.extensible ? read_break(in) : Break{};
+    if (!in.done() || (imp.extensible && !legal(imp, brk))) return false;
+    // With the break at 0 there is nothing that a key could open.
+    const Result<fabric::RemoteKey> usable = imp.extensible && raw.empty()
+                                                 ? fabric::RemoteKey{k, base}
+                                                 : session.fabric().map_key({k, base}, raw);
+    if (!usable) return false;
+    imp.key.store(usable->key, std::memory_order_relaxed);
+    imp.key_base.store(usable->base, std::memory_order_relaxed);
+    // The home decides; what the token claims is only what it claims.
+    imp.rights.store(rights & imp.token.rights, std::memory_order_release);
+    if (!imp.extensible) {
+      imp.key_generation.store(session.generation(), std::memory_order_release);
+    } else if (!key_is_for(imp, brk, session.generation())) {
+      return false;  // there is a newer one
+    }
+  }
+  *key = {imp.key.load(std::memory_order_relaxed), imp.key_base.load(std::memory_order_relaxed)};
+  return imp.key_generation.load(std::memory_order_acquire) == session.generation();
+}
+
+// Until no operation with the session key is under way; false when some still are at the deadline.
+bool Importer::await_idle_key(Import& imp, Deadline deadline) {
+  for (Backoff backoff; imp.using_key.load(std::memory_order_seq_cst) != 0; backoff.pause()) {
+    if (deadline.passed()) return false;
+    imp.link->advance();
+  }
+  return true;
+}
+
+// Whether the home tells us of invalidation rounds of these pages, which are kFetching: asks it to,
+// if not.
+[[gnu::hot]] bool Importer::acquire(Import& imp, uint32_t first, uint32_t n, Deadline deadline) {
+  const uint32_t from = region_of(first);
+  uint32_t to = region_of(first + n - 1);
+  const auto all_shared = [&] {
+    for (uint32_t r = from; r <= to; ++r) {
+      if (!imp.regions.shared(r)) return false;
+    }
+    return true;
+  };
+  if (all_shared()) return true;
+  Guard g(imp.acquire_mu);
+  if (all_shared()) return true;
+  // Who reads in order wants the next ones soon.
+  if (n >= Streams::kAheadFrom)
+    to = std::min(to + kRegionsAhead, region_of(std::max(imp.end_page.load(), first + n) - 1));
+  const uint32_t epoch = imp.acquire_epoch = imp.acquire_epoch % kMaxEpoch + 1;
+  for (uint32_t r = from; r <= to; ++r) {
+    imp.regions.enter(r);  // not to be let go of before the answer is here
+    imp.regions.claim(r, epoch);
+  }
+  std::byte buf[32];
+  Writer out(buf);
+  out.put(imp.rseg.uid);
+  out.put(imp.instance);
+  out.put(from);
+  out.put(to - from + 1);
+  out.put(epoch);
+  auto answer = imp.link->call(static_cast<uint16_t>(RequestType::kAcquire), out.done(), deadline);
+  Reader in(answer ? Bytes(*answer) : Bytes());
+  const bool good = static_cast<WireStatus>(in.get<uint8_t>()) == WireStatus::kOk && in.ok();
+  for (uint32_t r = from; r <= to; ++r) {
+    if (good) imp.regions.granted(r);
+    imp.regions.leave(r);
+  }
+  return good;
+}
+
+// Whether the process that imported the segment has set a token since this one last looked: one
+// token serves the whole node. Only asked when an access is about to fail for want of one.
+bool Importer::adopt_token(const std::shared_ptr<Import>& imp, Deadline deadline) {
+  const ImportState state = imp->state.load();
+  const uint32_t told = imp->tokens_notified.load(std::memory_order_acquire);
+  if (state != ImportState::kNoToken && state != ImportState::kRevoked &&
+      told == imp->tokens_taken.load(std::memory_order_acquire)) {
+    return false;
+  }
+  Guard g(imp->adopt_mu);
+  uint64_t version = 0;
+  auto bytes = parts_.node.proxy_token(imp->id, &version);
+  if (!bytes || bytes->size() < access::kTokenSize) return false;
+  if (version != imp->adopted_version) {
+    auto token = access::decode_token(bytes->data());
+    if (!token) return false;
+    const Status set = set_token(imp, *token, deadline);
+    if (set == Status::kReconfig) return false;  // not yet
+    imp->adopted_version = version;
+    if (!ok(set)) return false;
+  }
+  // Not before: until here nobody accesses anything under the old one.
+  if (imp->tokens_taken.load() != told) imp->tokens_taken.store(told, std::memory_order_release);
+  return imp->state.load() == ImportState::kUsable;
+}
+
+void Importer::token_changed(int32_t id) {
+  for (auto& imp : all_imports()) {
+    if (imp->id != id || imp->ours) continue;
+    imp->tokens_notified.fetch_add(1, std::memory_order_acq_rel);
+    if (imp->ready.load(std::memory_order_acquire)) invalidate(imp, {0, imp->pages});
+  }
+}
+
+void Importer::took_token(Import& imp, uint64_t version) {
+  Guard g(imp.adopt_mu);
+  imp.adopted_version = version;
+}
+
+// What the home says about an access that failed. kNone: nothing is wrong (any more).
+Exception Importer::explain(Import& imp, Deadline deadline, Break* brk) {
+  const ImportState state = imp.state.load();
+  if (state == ImportState::kGone) return Exception::kSinval;
+  if (state == ImportState::kNoToken || state == ImportState::kRevoked) return Exception::kToken;
+  const uint64_t token = imp.presented_id.load(std::memory_order_acquire);
+  std::byte buf[12];
+  Writer out(buf);
+  out.put(imp.rseg.uid);
+  out.put(imp.instance);
+  const Deadline soon{std::max(deadline.at, now() + 50 * kMilli)};
+  auto answer = imp.link->call(static_cast<uint16_t>(RequestType::kCause), out.done(), soon);
+  if (answer) {
+    Reader in(*answer);
+    const auto status = static_cast<WireStatus>(in.get<uint8_t>());
+    if (brk != nullptr && imp.extensible) {
+      *brk = read_break(in);
+      if (!in.done() || !legal(imp, *brk)) *brk = {};
+    }
+    switch (status) {
+      case WireStatus::kOk:
+        return state == ImportState::kRemoved ? Exception::kToken : Exception::kNone;
+      case WireStatus::kRights:
+        return Exception::kAccess;
+      case WireStatus::kNotPresented:  // our presenting it has only not come through yet
+        return Exception::kNone;
+      default:
+        return cause_of(refused(imp, status, token));
+    }
+  }
+  return home_has_ended(imp) ? Exception::kSinval : Exception::kTransient;
+}
+
+ImportState Importer::refused(Import& imp, WireStatus status, uint64_t token) {
+  ImportState to = ImportState::kRevoked;
+  if (status == WireStatus::kGone || status == WireStatus::kEnding) to = ImportState::kGone;
+  if (status == WireStatus::kRemoved) to = ImportState::kRemoved;
+  // A home that lives and no longer has the segment has marked it for deletion.
+  if (status == WireStatus::kGone || status == WireStatus::kRemoved) imp.marked.store(true);
+  return end_import(imp.shared_from_this(), to, token) ? to : ImportState::kUsable;
+}
+
+}  // namespace cmi::memory

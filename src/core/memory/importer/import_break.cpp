@@ -1,0 +1,155 @@
+// The break of an imported extensible segment, as its home tells it (rule 24): pages behind it are
+// in no view, no cache and no message of ours when the home hears that we know. Service thread, but
+// for what the answers to our own requests say of it.
+#include <algorithm>
+
+#include "core/base/fault_point.hpp"
+#include "core/base/log.hpp"
+#include "core/memory/importer/importer.hpp"
+
+namespace cmi::memory {
+
+namespace {
+constexpr uint32_t kBreakSweep = 64;      // pages given back at once
+constexpr int kNapsOfANotification = 20;  // of 1 ms, before the home is asked again
+}  // namespace
+
+Break Importer::read_break(Reader& in) {
+  Break brk;
+  brk.bytes = in.get<uint64_t>();
+  brk.round = in.get<uint32_t>();
+  return brk;
+}
+
+bool Importer::legal(const Import& imp, const Break& brk) {
+  return brk.round != 0 && brk.bytes % kPageSize == 0 && brk.bytes / kPageSize <= imp.pages;
+}
+
+bool Importer::take_break(Import& imp, const Break& brk) {
+  Guard g(imp.brk_mu);
+  return take_break_locked(imp, brk);
+}
+
+bool Importer::take_break_locked(Import& imp, const Break& brk) {
+  if (brk.round < imp.brk_round) return false;
+  if (brk.round == imp.brk_round) return true;
+  imp.brk_round = brk.round;
+  const auto pages = static_cast<uint32_t>(brk.bytes / kPageSize);
+  imp.brk_high = std::max(imp.brk_high, pages);
+  imp.brk.store(pages, std::memory_order_seq_cst);
+  // The key ends at the former break; the next use asks for another. After the break itself: who
+  // finds the key in force is waited for, or has seen the new break.
+  imp.key_generation.store(0, std::memory_order_seq_cst);
+  return true;
+}
+
+// A key that was granted when the break was this one. It may be used unless there is a newer break.
+bool Importer::key_is_for(Import& imp, const Break& brk, uint32_t generation) {
+  Guard g(imp.brk_mu);
+  if (!take_break_locked(imp, brk)) return false;
+  imp.key_generation.store(generation, std::memory_order_seq_cst);
+  return true;
+}
+
+// For the other processes of the node. Under brk_mu, so that the newest is stored last.
+void Importer::store_break(Import& imp) {
+  if (!imp.ours) return;
+  Guard g(imp.brk_mu);
+  (void)parts_.node.store_break(imp.id, size_t{imp.brk.load()} * kPageSize);
+}
+
+// False: there is nothing to be waited for.
+bool Importer::on_break(const std::shared_ptr<Import>& owner, Reader in, Revocation* later) {
+  Import& imp = *owner;
+  const Break brk = read_break(in);
+  const auto low = in.get<uint64_t>();
+  if (!in.done() || !imp.extensible || !legal(imp, brk) || low > brk.bytes ||
+      low % kPageSize != 0) {
+    return false;
+  }
+  later->keys = imp.keys.load(std::memory_order_seq_cst);
+  bool late = false;
+  PageRange past;
+  {
+    Guard g(imp.brk_mu);
+    // What we have from `low` on is of before a break that we did not hear of. Nobody uses these
+    // pages until they are dropped and nothing that was stored to them is under way.
+    const bool behind = low < brk.bytes && brk.round > imp.brk_round;
+    late = !take_break_locked(imp, {behind ? low : brk.bytes, brk.round});
+    if (!late) {
+      past.first = imp.brk.load(std::memory_order_relaxed);
+      past.count = imp.brk_high - past.first;
+      imp.brk_high = past.first;
+    }
+    if (behind) later->then = brk;
+  }
+  if (late) {
+    parts_.server.ack(later->home, later->secret, later->number);
+    return false;
+  }
+  trace(kFacSeg, kInfo, "segment {}: the break is at {}", imp.id, brk.bytes);
+  store_break(imp);
+  // Looked at when the break is set: a first attach that comes later sees it.
+  if (!imp.ready.load(std::memory_order_seq_cst) || past.count == 0) return true;
+  fault_point("break_before_zap");
+  // What was stored there goes with the memory, and with it the home's marks.
+  std::vector<uint32_t> lost;
+  std::vector<DirtyIntent> intents;
+  drop_pages(imp, past, &lost, &intents);
+  for (uint32_t done = 0; done < past.count; done += kBreakSweep) {
+    evict(imp, past.first + done, std::min(kBreakSweep, past.count - done), &lost);
+  }
+  if (!intents.empty()) unmark(owner, intents);
+  later->unsettled.push_back(past);
+  return true;
+}
+
+// Nothing of before is left or under way: up to the break that was waiting for that, unless there
+// is a newer one.
+void Importer::grow_to(Import& imp, const Break& brk) {
+  {
+    Guard g(imp.brk_mu);
+    if (brk.round != imp.brk_round) return;
+    const auto pages = static_cast<uint32_t>(brk.bytes / kPageSize);
+    imp.brk_high = std::max(imp.brk_high, pages);
+    imp.brk.store(pages, std::memory_order_seq_cst);
+  }
+  imp.changed();
+  store_break(imp);
+}
+
+// Whether nothing that was stored to these pages is under way any more; takes those that are done
+// from the range's end. They lie behind the break until then.
+bool Importer::settle_past_break(Import& imp, std::vector<PageRange>* pages) {
+  while (!pages->empty()) {
+    PageRange& r = pages->back();
+    for (; r.count > 0; --r.count) {
+      Page& p = imp.table[r.first + r.count - 1];
+      p.lock();
+      const bool settled = !p.in_flight;
+      p.unlock();
+      if (!settled) return false;
+    }
+    pages->pop_back();
+  }
+  return true;
+}
+
+// Growth does not wait for ever for those who are slow to hear of it: so before an access is
+// refused, the home is asked. It repeats what it has told, and that is waited for.
+Exception Importer::past_break(Import& imp, uint32_t page, Deadline deadline) {
+  for (;;) {
+    Break brk;
+    const Exception e = explain(imp, deadline, &brk);
+    if (e != Exception::kNone) return e;
+    if (brk.round != 0 && page >= brk.bytes / kPageSize) return Exception::kSegBrk;
+    for (int naps = 0; naps < kNapsOfANotification; ++naps) {
+      const uint32_t seen = imp.changes.load(std::memory_order_seq_cst);
+      if (page < imp.brk.load(std::memory_order_seq_cst)) return Exception::kNone;
+      if (deadline.passed()) return Exception::kTransient;
+      imp.wait_for_change(seen, kMilli);
+    }
+  }
+}
+
+}  // namespace cmi::memory

@@ -1,0 +1,46 @@
+// A home asks for peace on a segment that is imported here: seg_at refuses it on this node, and the
+// client is told. Service thread.
+#include "core/base/log.hpp"
+#include "core/memory/importer/importer.hpp"
+
+namespace cmi::memory {
+
+void Importer::on_quiesce(const std::shared_ptr<Import>& imp, bool on, uint32_t round) {
+  // Notifications may come twice, and late.
+  if (round <= imp->quiesce_round.load(std::memory_order_relaxed)) return;
+  imp->quiesce_round.store(round, std::memory_order_relaxed);
+  // A resume alone does nothing: its quiesce was overtaken, or the home never asked for one.
+  if (!imp->quiesced.exchange(on, std::memory_order_relaxed) && !on) return;
+  // Other processes of the node that have it attached are told by their own imports; the dirty
+  // intent and the client are the importing process's business.
+  const auto returned = [to = std::weak_ptr(imp->link), uid = imp->rseg.uid,
+                         instance = imp->instance, round] {
+    const auto link = to.lock();  // the client may keep the event longer than we keep links
+    if (link == nullptr) return;
+    std::byte buf[16];
+    Writer out(buf);
+    out.put(uid);
+    out.put(instance);
+    out.put(round);
+    link->start(static_cast<uint16_t>(RequestType::kReturned), out.done());
+  };
+  if (!imp->ours || imp->marked.load()) return on ? returned() : void();
+  constexpr uint32_t kDirtyIntent = node::kMarkQuiesced;
+  parts_.node.note_marks(imp->id, on ? kDirtyIntent : 0, on ? 0 : kDirtyIntent);
+  (void)parts_.node.settle_marks(2 * kMilli);
+  trace(kFacEvt, kInfo, "segment {}: {}", imp->id, on ? "quiesced" : "resumed");
+  if (on) {
+    parts_.observer.quiesced(imp->id, returned);
+  } else {
+    parts_.observer.resumed(imp->id);
+  }
+}
+
+// No resume will come. The segment raises exceptions from now on, whoever attaches it. Settling the
+// marks is left to the caller.
+void Importer::end_quiesce(const Import& imp) {
+  if (!imp.ours || imp.quiesce_round.load() == 0) return;
+  parts_.node.note_marks(imp.id, 0, node::kMarkQuiesced);
+}
+
+}  // namespace cmi::memory

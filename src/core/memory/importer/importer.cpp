@@ -1,0 +1,499 @@
+// Imports, tokens and views; what the service thread does for them.
+#include "core/memory/importer/importer.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <new>
+
+#include "core/base/cause.hpp"
+#include "core/base/fault_point.hpp"
+#include "core/base/log.hpp"
+#include "core/emulate/emulate.hpp"
+#include "core/segment/map_file.hpp"
+#include "fabric/reach.hpp"
+#include "fabric/routes.hpp"
+
+namespace cmi::memory {
+
+namespace {
+constexpr Nanos kLineWait = 5 * kSecond;
+// Of a home that may have much to do, or be short of something for a moment.
+constexpr Nanos kFirstContact = 5 * kSecond;
+// Whether anybody listens at its listener is looked at after so long, and then every second: it
+// leaves a connection behind there (see watch.cpp).
+constexpr Nanos kLookAtListener = 100 * kMilli;
+// The service thread does without a look at a link that others wait for.
+constexpr Nanos kLeftToOthers = 2 * kMilli;
+constexpr Nanos kLastLook = 200 * kMilli;  // over the network, when the time is over
+}  // namespace
+
+Result<std::unique_ptr<Importer>> Importer::open(Parts parts) {
+  std::unique_ptr<Importer> i(new Importer(std::move(parts)));
+  const char* why = nullptr;
+  using Kind = Userfault::Kind;
+  auto u = Userfault::open(i->parts_.fault_threads ? Kind::kThreads : Kind::kImport, &why);
+  if (!u) {
+    alert(kFacIni, "{}", why);
+    return u.status();
+  }
+  i->userfault_ = u.take();
+  i->alone_.open();
+  return i;
+}
+
+Importer::~Importer() {
+  // A request that was never answered holds its link through its callback: end what is pending
+  // while everything that the callbacks touch is still here.
+  Guard g(links_mu_);
+  for (auto& [id, link] : links_) {
+    link->condemn();
+    link->advance();
+  }
+}
+
+std::vector<fabric::Route> Importer::routes_to(const access::RsegInfo& rseg) const {
+  const uint64_t machine = node::machine_id();
+  const auto same = machine == 0 || rseg.machine == 0 ? fabric::SameMachine::kUnknown
+                    : machine == rseg.machine         ? fabric::SameMachine::kYes
+                                                      : fabric::SameMachine::kNo;
+  const std::vector<fabric::ListenerAddress> own = parts_.server.listeners();
+  const char* why = nullptr;
+  std::vector<fabric::Route> routes;
+  for (const auto& [ours, theirs] : fabric::routes_between(own, rseg.listeners, same, &why)) {
+    const fabric::LocalInterface& way = parts_.interfaces[ours];
+    routes.push_back(
+        {way.linking.get(), ours, way.cas, own[ours].blob, rseg.listeners[theirs].blob});
+  }
+  if (routes.empty()) {
+    alert(kFacSeg, "seg_imp: no way to the home over {}: {}", own[0].provider, why);
+  }
+  return routes;
+}
+
+std::shared_ptr<fabric::Link> Importer::link_to(const access::RsegInfo& rseg) {
+  Guard g(links_mu_);
+  auto it = links_.find(rseg.home);
+  if (it != links_.end()) return it->second;
+  std::vector<fabric::Route> routes = routes_to(rseg);
+  if (routes.empty()) return nullptr;
+  // A secret of this pair: no other home can speak for this one.
+  fabric::Identity self = parts_.self;
+  self.notification_secret = random_u64();
+  const auto taking = [&server = parts_.server, home = rseg.home,
+                       secret = self.notification_secret](const fabric::Route& r) {
+    return ok(server.add_home(home, r.home_listener, secret, r.via));
+  };
+  auto link = std::make_shared<fabric::Link>(std::move(routes), self, rseg.home,
+                                             parts_.watch.dead_after(), taking);
+  links_.emplace(rseg.home, link);
+  return link;
+}
+
+// The first question to a home, for which there may be no session yet. One that can be reached is
+// given longer to answer than the reconfiguration timeout. *refused: nobody listens at its
+// listener.
+Result<std::vector<std::byte>> Importer::open(fabric::Link& link, bool write_through,
+                                              Bytes question, bool* refused, Deadline deadline) {
+  // Of several routes, the later rounds take longer: see Link::patience_locked.
+  const Nanos rounds = link.routes() > 1 ? 4 * kSecond : 0;
+  const Deadline last{std::max(deadline.at, now() + kFirstContact + rounds)};
+  const std::vector<fabric::ListenerAddress> listeners = link.home_doors();
+  const auto type = write_through ? RequestType::kOpenWriteThrough : RequestType::kOpen;
+  auto request = link.start(static_cast<uint16_t>(type), question);
+  auto cause = fabric::Cause::kTimeout;
+  Status why = Status::kInval;
+  for (Nanos look = kLookAtListener; cause == fabric::Cause::kTimeout && !last.passed();
+       look = kSecond) {
+    cause = link.await(request, Deadline{std::min(last.at, now() + look)});
+    if (cause != fabric::Cause::kTimeout) break;
+    if (link.local_fault() && deadline.passed()) {
+      why = Status::kNoMem;
+      break;
+    }
+    if (link.without_door() && link.heard() == 0) {
+      *refused = true;
+      break;
+    }
+    const bool over = deadline.passed();
+    const auto reach = fabric::probe_any(listeners, over ? kLastLook : kMilli);
+    *refused = reach == fabric::Reach::kRefused;
+    const bool out_of_reach =
+        over && reach == fabric::Reach::kUnknown &&
+        std::all_of(listeners.begin(), listeners.end(), fabric::may_be_probed);
+    if (*refused || out_of_reach) break;
+  }
+  if (cause == fabric::Cause::kOk) {
+    return std::vector<std::byte>(request->reply().begin(), request->reply().end());
+  }
+  link.forget(request);
+  return cause == fabric::Cause::kPeerLost ? Status::kInval : why;
+}
+
+// An import that came to nothing, of which the home may have heard all the same.
+void Importer::take_back(const std::shared_ptr<Import>& imp, Bytes question, bool refused) {
+  forget(imp);
+  parts_.watch.unwatch_home(imp->rseg.home);
+  const auto& link = imp->link;
+  if (!refused) {
+    // Who has never welcomed us was never asked anything.
+    if (link->heard() != 0) link->start(static_cast<uint16_t>(RequestType::kLeave), question);
+    return;
+  }
+  // A context whose listener is gone never comes back. Where it has imports here, the watch finds
+  // out.
+  if (imports_from(imp->rseg.home)) return;
+  {
+    Guard g(links_mu_);
+    auto it = links_.find(imp->rseg.home);
+    if (it != links_.end() && it->second == link) links_.erase(it);
+  }
+  link->condemn();
+  link->advance();  // ends what nobody will answer
+}
+
+std::vector<std::shared_ptr<Import>> Importer::all_imports() {
+  Guard g(imports_mu_);
+  return imports_;
+}
+
+uint32_t Importer::pages_of_ours(int32_t id) {
+  Guard g(imports_mu_);
+  for (auto& imp : imports_) {
+    if (imp->id == id && imp->ours && !imp->marked.load()) return imp->pages;
+  }
+  return 0;
+}
+
+Result<std::shared_ptr<Import>> Importer::import(const access::RsegInfo& rseg, int32_t id,
+                                                 bool ours, Deadline deadline) {
+  auto link = link_to(rseg);
+  if (link == nullptr) return because(Status::kInval, "there is no way to the home");
+  auto imp = std::make_shared<Import>();
+  imp->id = id;
+  imp->ours = ours;
+  imp->rseg = rseg;
+  imp->link = link;
+  imp->pages = static_cast<uint32_t>(rseg.size / kPageSize);
+  imp->extensible = access::extensible(rseg.flags);
+  if (!imp->extensible) imp->brk.store(imp->pages, std::memory_order_relaxed);
+  imp->write_through = (rseg.attrib & access::kWriteThrough) != 0;
+  if (imp->write_through && !emulate::supported()) {
+    trace(kFacSeg, kError, "seg_imp: this build or this CPU cannot use write-through segments");
+    return Status::kInval;
+  }
+  imp->intents = !imp->write_through && !access::client_consistent(rseg.flags);
+  {
+    // Known before the home knows of it, so that what the home has to tell finds it.
+    Guard g(imports_mu_);
+    imp->instance = next_instance_++;
+    imp->lease_expired.store(leases_expired_.count(rseg.home) != 0, std::memory_order_relaxed);
+    imports_.push_back(imp);
+  }
+  std::byte buf[12];
+  Writer out(buf);
+  out.put(rseg.uid);
+  out.put(imp->instance);
+  bool refused = false;
+  auto answer = open(*link, imp->write_through, out.done(), &refused, deadline);
+  if (!answer) {
+    const auto listeners = link->home_doors();
+    if (std::all_of(listeners.begin(), listeners.end(),
+                    [](auto& listener) { return fabric::is_loopback(listener.blob); })) {
+      alert(kFacSeg,
+            "seg_imp: the home cannot be reached; it listens on loopback only, which no other "
+            "machine reaches: CMI_ADDRESS there");
+    }
+    take_back(imp, out.done(), refused);
+    return because(answer.status(), "the home cannot be reached");
+  }
+  Reader in(*answer);
+  const auto status = static_cast<WireStatus>(in.get<uint8_t>());
+  const auto size = in.get<uint64_t>();
+  in.get<int32_t>();
+  in.get<int32_t>();
+  const auto port = in.get<uint16_t>();
+  const auto secret = in.get<uint64_t>();
+  const Break brk = imp->extensible ? read_break(in) : Break{};
+  if (status != WireStatus::kOk || !in.ok() || (imp->extensible && !legal(*imp, brk)) ||
+      size != rseg.size || size % kPageSize != 0 || size / kPageSize > UINT32_MAX) {
+    const bool other_way = status == WireStatus::kImportedOtherwise;
+    forget(imp);
+    return because(Status::kInval,
+                   other_way ? "the segment is imported the other way now, cached or write-through"
+                             : "the home no longer has the segment");
+  }
+  const Deadline line{std::max(deadline.at, now() + kLineWait)};  // it has just answered
+  if (!parts_.watch.subscribe(rseg, *link, port, secret, line)) {
+    take_back(imp, out.done(), false);
+    return because(Status::kInval, "the home has gone, or its lifelines cannot be reached");
+  }
+  if (imp->extensible) {
+    if (ours && parts_.node.has_room(brk.bytes) == Status::kNoMem) {
+      take_back(imp, out.done(), false);
+      return because(Status::kNoMem, "the node's memory is used up");
+    }
+    (void)take_break(*imp, brk);
+    store_break(*imp);
+  }
+  parts_.watch.look();
+  {
+    // Either the end of its home is told with this import, or the import fails.
+    SignalsBlocked quiet;
+    Guard g(observer_mu_);
+    imp->made.store(!link->condemned());
+  }
+  if (!imp->made.load()) {
+    forget(imp);
+    return Status::kInval;
+  }
+  return imp;
+}
+
+Status Importer::set_token(const std::shared_ptr<Import>& import, const access::TokenInfo& token,
+                           Deadline deadline) {
+  Import& imp = *import;
+  if (token.uid != imp.rseg.uid) {
+    return because(Status::kInval, "the token is of another segment");
+  }
+  if (!token.any_node && token.node != parts_.self.node) {
+    return because(Status::kPerm, "the token is for another node");
+  }
+  if (token.part.size > imp.rseg.size || token.part.offset > imp.rseg.size - token.part.size) {
+    return because(Status::kInval, "the token is of a part that the segment does not have");
+  }
+  // Without READ there is no twin, hence no caching.
+  if (!imp.write_through && (token.rights & fabric::kWrite) != 0 &&
+      (token.rights & fabric::kRead) == 0) {
+    return because(Status::kInval, "a token with WRITE and without READ");
+  }
+  ImportState before = imp.state.load();
+  if (before == ImportState::kGone || before == ImportState::kRemoved) {
+    return because(Status::kInval, "the segment is gone or was removed");
+  }
+  LossMark ignored;
+  if (before == ImportState::kUsable) {
+    // Stores made under the old token travel under it.
+    if (Status s = barrier(ignored, Patience{deadline}); !ok(s)) {
+      trace(kFacTok, kWarn, "CMI_SEG_TOKEN: stores under the old token were lost");
+    }
+  }
+  std::optional<Import::Sweep> sweep;
+  for (Backoff backoff;; backoff.pause()) {
+    Guard g(imp.token_mu);
+    Guard verdict(imp.verdict_mu);
+    if (imp.sweeps != 0 && !fault_point_fails("mutate_token_before_sweep")) {
+      if (deadline.passed()) return because(Status::kReconfig, "the former token still ends");
+      continue;
+    }
+    imp.token = token;
+    imp.key_generation.store(0, std::memory_order_release);  // the next use presents it
+    imp.rights.store(token.rights, std::memory_order_release);
+    const auto first = static_cast<uint32_t>(token.part.offset / kPageSize);
+    imp.first_page.store(first, std::memory_order_release);
+    imp.end_page.store(token.part.size == 0
+                           ? imp.pages
+                           : first + static_cast<uint32_t>(token.part.size / kPageSize),
+                       std::memory_order_release);
+    imp.token_id.store(token.id, std::memory_order_release);
+    // A segment that was removed or lost meanwhile stays so.
+    before = imp.state.load();
+    if (before != ImportState::kRemoved && before != ImportState::kGone) {
+      imp.state.store(ImportState::kUsable);
+    }
+    sweep.emplace(imp);
+    break;
+  }
+  // What is cached under the old token may be more than the new one allows. Nothing is lost by it.
+  if (imp.ready.load(std::memory_order_acquire)) invalidate(import, {0, imp.pages});
+  sweep.reset();
+  // Presented now, so that a revoked token is known at the first access, cached pages or not; an
+  // unreachable home is that access's business.
+  if (auto session = imp.link->session(deadline); session != nullptr) {
+    fabric::RemoteKey key;
+    session_key(imp, *session, &key, deadline);
+  }
+  return Status::kOk;
+}
+
+void Importer::thread_enabled(bool enabled) {
+  SignalsBlocked quiet;
+  bool last = false;
+  {
+    Guard g(enabled_mu_);
+    if (enabled) {
+      if (fault_point_fails("enable_no_memory")) throw std::bad_alloc();
+      enabled_.push_back(gettid());
+    } else {
+      std::erase(enabled_, gettid());
+      last = enabled_.empty();
+    }
+  }
+  // Acquire pairs with the end of a Sole: what was sent meanwhile is protected.
+  if (enabled && !fault_point_fails("mutate_access_meanwhile")) {
+    for (Backoff backoff; exclusive_.load(std::memory_order_acquire);) backoff.pause();
+  }
+  if (!enabled) {
+    PendingStore pending = take_pending();
+    drop_pending(pending);
+  }
+  if (last) {
+    // What is being served began when somebody was enabled, or finds that nobody is. Acquire pairs
+    // with the release in end_serving: its mappings are there to be taken.
+    for (Backoff backoff; serving_.load(std::memory_order_acquire) != 0;) backoff.pause();
+    // Nobody may access anything: the next access of each page faults again. Only the mappings go,
+    // pages keep their states and come back without asking the home.
+    for (auto& imp : all_imports()) {
+      Guard views(imp->views_mu);
+      for (auto& v : imp->views) zap(v->addr, v->len);
+    }
+  }
+}
+
+bool Importer::begin_serving(pid_t thread) {
+  Guard g(enabled_mu_);
+  serving_.fetch_add(1, std::memory_order_relaxed);
+  return std::find(enabled_.begin(), enabled_.end(), thread) != enabled_.end();
+}
+
+bool Importer::begin_serving() {
+  Guard g(enabled_mu_);
+  serving_.fetch_add(1, std::memory_order_relaxed);
+  return !enabled_.empty();
+}
+
+void Importer::poison(const View& view, const std::byte* addr) {
+  const size_t index = static_cast<size_t>(addr - view.addr) / kPageSize;
+  std::byte* const at = view.addr + index * kPageSize;
+  Page& page = view.import->table[index];
+  page.lock();
+  zap(at, kPageSize);
+  userfault_.poison(at, kPageSize);
+  page.unlock();
+}
+
+void Importer::unpoison(const View& view, const std::byte* addr) {
+  const size_t index = static_cast<size_t>(addr - view.addr) / kPageSize;
+  Page& page = view.import->table[index];
+  page.lock();
+  zap(view.addr + index * kPageSize, kPageSize);
+  page.unlock();
+}
+
+Status Importer::prepare(Import& imp, bool reserve) {
+  if (imp.write_through) return Status::kOk;
+  Guard g(imp.token_mu);
+  if (imp.service) return Status::kOk;
+  const size_t size = size_t{imp.pages} * kPageSize;
+  // A cache with a limit, or of a segment that grows, takes memory as it goes (see back_pages).
+  const bool limited =
+      imp.extensible || imp.cache_limit.load(std::memory_order_relaxed) < imp.pages;
+  auto file = parts_.node.anonymous_file(size, reserve && !limited);
+  if (!file) return file.status();
+  void* service = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file->get(), 0);
+  if (service == MAP_FAILED) return Status::kNoMem;
+  Mapping service_map(service, size);
+  madvise(service, size, MADV_DONTFORK);
+  const size_t table_size = sizeof(Page) * imp.pages;
+  void* table =
+      mmap(nullptr, table_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (table == MAP_FAILED) return Status::kNoMem;
+  if (limited) imp.unreserved.store(true, std::memory_order_release);
+  imp.file = file.take();
+  imp.table_memory = Mapping(table, table_size);
+  imp.table = static_cast<Page*>(table);  // all zero is a valid absent page
+  imp.regions = ImportRegions(regions_of(imp.pages));
+  imp.service = std::move(service_map);
+  imp.ready.store(true, std::memory_order_release);
+  return Status::kOk;
+}
+
+Result<std::shared_ptr<const View>> Importer::attach(const std::shared_ptr<Import>& imp, void* addr,
+                                                     bool read_only) {
+  if (imp->write_through) return attach_write_through(imp, addr, read_only);
+  const size_t size = size_t{imp->pages} * kPageSize;
+  std::byte* const at =
+      segment::map_aligned(imp->file.get(), addr, size, access::page_size_of(imp->rseg.flags));
+  if (at == nullptr) return Status::kNoMem;
+  Mapping map(at, size);
+  // A child that wrote here would do so untracked, and would fill holes with zeros.
+  madvise(at, size, MADV_DONTFORK);
+  if (Status s = userfault_.add(at, size); !ok(s)) return s;
+  zap(at, size);  // under mlockall(MCL_FUTURE) it was mapped whole, before anybody watched
+  auto view = std::make_shared<View>();
+  view->addr = at;
+  view->len = size;
+  view->read_only = read_only;
+  view->segment = imp->id;
+  view->import = imp;
+  {
+    Guard g(imp->views_mu);
+    imp->views.push_back(view);
+  }
+  parts_.views.insert(view);
+  map.release();
+  return std::shared_ptr<const View>(view);
+}
+
+void Importer::detach(const std::shared_ptr<const View>& view, Deadline deadline) {
+  parts_.views.erase(view);
+  {
+    Guard g(view->import->views_mu);
+    std::erase(view->import->views, view);
+  }
+  // Threads that fault here while the client detaches are its mistake, but must not map pages into
+  // what comes to lie at this address next.
+  Backoff backoff;
+  while (view.use_count() > 1 && !deadline.passed()) backoff.pause();
+  munmap(view->addr, view->len);
+  if (!view->write_through)
+    userfault_.wake(view->addr, view->len);  // the end of the mapping does not
+}
+
+int Importer::advance() {
+  int events = 0;
+  // What was started for later is taken in by those who come to need it, and by the tick.
+  const bool later = later_count_.load() != 0;
+  Nanos t = 0;
+  for (auto& link : links_that([later](const fabric::Link& l) {
+         return l.has_pending() || (later && l.has_detached());
+       })) {
+    // Who waits for an answer takes it in himself: with two of us at it, the one that he gives his
+    // processor to is the other, and we find work without end.
+    if (link->left_to_waiters()) {
+      if (t == 0) {
+        t = now();
+        if (t - hot_links_seen_ >= kLeftToOthers) hot_links_seen_ = t;
+      }
+      if (t != hot_links_seen_) continue;
+    }
+    events += link->advance();
+  }
+  if (later_count_.load(std::memory_order_relaxed) != 0) answer_pending_revocations();
+  return events;
+}
+
+bool Importer::busy() const {
+  return dirty_pages_.load() != 0 || open_write_back_count_.load() != 0 || aheads_.load() != 0 ||
+         later_count_.load() != 0 || others_due_.load() != 0 || acked_below_unreported_.load();
+}
+
+Nanos Importer::descriptors(std::vector<int>* fds) {
+  Nanos at_most = kSecond;
+  // Without the lock: the last one to let go of a session runs what waited for its end.
+  for (auto& link : links_that([](const fabric::Link& l) { return l.has_pending(); })) {
+    if (link->left_to_waiters()) {
+      at_most = kLeftToOthers;
+      continue;
+    }
+    if (auto s = link->current(); s != nullptr && s->endpoint().may_sleep()) {
+      fds->push_back(s->endpoint().wait_fd());
+    }
+  }
+  return at_most;
+}
+
+}  // namespace cmi::memory

@@ -1,0 +1,520 @@
+// The importing side of the coherence protocol: fetches, twins, write-backs, invalidations, CAS.
+// One per context; doc/design/protocol.md names the rules that the comments refer to.
+//
+// Files: importer.cpp (import, token, views), session.cpp (what the home lets it do), fetch.cpp
+// (faults), ahead.cpp (fetching ahead), dirty_ahead.cpp and write_behind.cpp (stores in order),
+// cache.cpp (its size), collector.cpp and write_back.cpp (batches, barriers, timer), invalidate.cpp
+// (notices), update.cpp (pages that are followed), marks.cpp (pages in flux), losses.cpp (what is
+// told of failures), quiesce.cpp, partings.cpp (the ends of contexts in good order), lapse.cpp
+// (homes that are lost or out of sight), break.cpp (extensible segments), cas.cpp, through.cpp
+// (write-through imports).
+//
+// Threads: faults and calls come from application threads, in parallel; notices, ticks and answers
+// to asynchronous requests from the service thread; answers also from whichever application thread
+// polls. Locks, outermost first: links_mu_, imports_mu_, Import's (see import.hpp),
+// write_backs_mu_, and below those only the fabric's. None is held over a network wait but an
+// Import's token_mu and adopt_mu, which application threads alone take.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "core/access/handles.hpp"
+#include "core/base/single_threaded.hpp"
+#include "core/memory/importer/import.hpp"
+#include "core/memory/importer/pending_swaps.hpp"
+#include "core/memory/membership/membership.hpp"
+#include "core/memory/page/observer.hpp"
+#include "core/memory/page/stats.hpp"
+#include "core/memory/page/twin_pool.hpp"
+#include "core/memory/vm/userfault.hpp"
+#include "core/memory/vm/view_table.hpp"
+#include "core/node/context_report.hpp"
+#include "core/node/node.hpp"
+#include "fabric/link.hpp"
+#include "fabric/local_interface.hpp"
+#include "fabric/server.hpp"
+
+namespace cmi::memory {
+
+// What an access raises; the values of CMI_ERROR_*.
+enum class Exception : int {
+  kNotOurs = -1,  // nothing of the library's: for whoever handled SIGBUS before
+  kNone = 0,
+  kEnable = 1,
+  kToken = 2,
+  kAccess = 3,
+  kSinval = 4,
+  kUe = 5,
+  kTransient = 6,
+  kSegBrk = 7,
+  kConsist = 8,
+};
+
+// Where a thread last looked at the loss counters: a barrier reports each loss to each thread once.
+struct LossMark {
+  uint64_t seen = 0;
+  uint64_t seen_local = 0;  // by faults of this side
+};
+
+// A store or swap of a write-through import whose answer has not come, and the instruction that it
+// is part of: when that is tried again, it is awaited and not repeated.
+struct PendingStore {
+  std::shared_ptr<Import> import;
+  std::shared_ptr<fabric::Request> request;  // null: only what follows is owed
+  RequestType type{};
+  std::vector<std::byte> payload;
+  // How the thread stood at the instruction: R8 to RIP as a signal frame has them, and the flags.
+  std::array<uint64_t, 18> thread{};
+  // The operand as it was read. What is there by now may be what the instruction has stored itself.
+  uint64_t read_at = 0;
+  std::vector<std::byte> read;
+  size_t written = 0;  // bytes at the front of what it writes that are stored already
+  Nanos since = 0;     // when it was left
+  pid_t tid = 0;
+};
+
+// How long who waits for homes goes on: until the deadline, and for `span` after whatever shows
+// that what is waited for moves on. What is given up then is lost, and told.
+struct Patience {
+  Deadline deadline;
+  Nanos span = 0;  // 0: the deadline is final, and nothing is given up
+  static Patience of(Nanos span) { return {Deadline::in(span), span}; }
+  Deadline next() const {
+    return span == 0 ? deadline : Deadline{std::max(deadline.at, now() + span)};
+  }
+};
+
+class Importer {
+ public:
+  struct Parts {
+    node::Node& node;
+    const std::vector<fabric::LocalInterface>&
+        interfaces;  // the listeners of `server`, in their order
+    fabric::Server& server;
+    fabric::Identity self;
+    ViewTable& views;
+    Stats& stats;
+    Membership& watch;
+    bool fault_threads;  // userfault() is read by threads; else faults come as SIGBUS
+    Observer& observer;
+  };
+  static Result<std::unique_ptr<Importer>> open(Parts parts);
+  ~Importer();
+
+  // Asks the home for the segment. kInval: nobody listens there any more, or it no longer has it.
+  // kReconfig: it does not answer, for longer than first contacts should take. kNoMem: no endpoint
+  // can be had here. `ours`: this process has imported it for its node, so its client is told what
+  // happens to it.
+  Result<std::shared_ptr<Import>> import(const access::RsegInfo& rseg, int32_t id, bool ours,
+                                         Deadline deadline);
+  // Makes the token the one in use. kPerm: another node's. kInval: another segment's, or it would
+  // need write-through. A token that the home has revoked is taken: accesses then raise TOKEN.
+  Status set_token(const std::shared_ptr<Import>& imp, const access::TokenInfo& token,
+                   Deadline deadline);
+  // cmi_enb of one thread changed. Views are closed while no thread is enabled. Throws bad_alloc.
+  void thread_enabled(bool enabled);
+  // Around serving a fault of another thread: whether that one is enabled. Views are not closed
+  // between the two, so that nothing is mapped after.
+  bool begin_serving(pid_t thread);
+  bool begin_serving();  // for what nobody asked for: is anybody enabled?
+  void end_serving() { serving_.fetch_sub(1, std::memory_order_release); }
+  // The cache file and its tables; once.
+  Status prepare(Import& imp, bool reserve);
+  Result<std::shared_ptr<const View>> attach(const std::shared_ptr<Import>& imp, void* addr,
+                                             bool read_only);
+  void detach(const std::shared_ptr<const View>& view, Deadline deadline);
+  // Writes back and tells the home; for the end of an import. Views must be gone.
+  void leave(const std::shared_ptr<Import>& imp, const Patience& patience);
+  // The same for all imports of a context that ends.
+  void leave_all(const std::vector<std::shared_ptr<Import>>& imports, const Patience& patience);
+  // The process that imported the segment for this node has set another token: nothing is accessed
+  // under the old one when this returns. Service thread.
+  void token_changed(int32_t id);
+  // 0: no import that this process made, or one that is marked for deletion.
+  uint32_t pages_of_ours(int32_t id);
+  // The registry's token of this version is the one that the import has.
+  void took_token(Import& imp, uint64_t version);
+
+  // Bytes that cached pages of the import may take. What is more goes before this returns.
+  void set_cache_size(const std::shared_ptr<Import>& imp, size_t bytes);
+
+  // A fault at `addr` of `view`. kNone: the access may be tried again.
+  // `seen`: the page as it was while the thread that faulted was waiting, if that is another one
+  // (see glimpse()). A store that may be over by now is left alone: its thread faults anew if not.
+  Exception serve(const View& view, const std::byte* addr, bool write, const PageSeen* seen,
+                  Deadline deadline);
+  // For who reads other threads' faults. A fault that can be read is one whose thread waits, but
+  // it may go on at any time after that: how many times a page has been dirty no more, asked for
+  // before it is read, tells whether the page is still as it was then. None: it may not be.
+  uint64_t cleaned() const { return cleaned_.load(std::memory_order_acquire); }
+  std::optional<PageSeen> snapshot(const View& view, const std::byte* addr, uint64_t cleaned) const;
+
+  // Accesses to write-through imports, made at home. kNone: done. A store whose answer has not come
+  // is left in *owed, and what is there already, if it is the same, is awaited instead of started.
+  Exception load_write_through(const View& view, uint64_t offset, std::byte* to, size_t len,
+                               Deadline deadline);
+  // `written`: a byte for each, zero where nothing is stored; null: all are.
+  Exception store_write_through(const View& view, uint64_t offset, const std::byte* from,
+                                size_t len, const uint8_t* written, PendingStore* pending,
+                                Deadline deadline);
+  Exception swap_write_through(const View& view, uint64_t offset, const std::byte* expected,
+                               const std::byte* desired, size_t len, std::byte* found,
+                               PendingStore* pending, Deadline deadline);
+  // Whether such an access is let through, as far as it is known here.
+  Exception may_write_through(const View& view, uint64_t offset, size_t len, bool read, bool write,
+                              Deadline deadline);
+  // Before a swap is computed: one that the same instruction has left is awaited. *happened: it has
+  // taken effect on what is put into `old`, and swap_write_through() will find its answer.
+  Exception settle_swap(const View& view, uint64_t offset, std::byte* old, size_t len,
+                        PendingStore& pending, bool* happened, Deadline deadline);
+  // What the calling thread's last such access has left, leaving it, and forgetting it.
+  PendingStore take_pending();
+  void leave_pending(PendingStore pending);
+  static void drop_pending(PendingStore& pending);
+
+  // With fault_threads: what cannot be served ends in the faulting thread, which gets a SIGBUS when
+  // its page is poisoned, and then no longer has it so.
+  Userfault& userfault() { return userfault_; }
+  void poison(const View& view, const std::byte* addr);
+  void unpoison(const View& view, const std::byte* addr);
+
+  // Everything dirty at entry is at its home, seen by all, when this returns kOk.
+  Status barrier(LossMark& mark, const Patience& patience);
+  // Goes on for `span` after whatever shows that it moves on, the end of the sending first.
+  Status barrier(LossMark& mark, Nanos span) { return barrier(mark, Patience{{}, span}); }
+  // The same for the pages that hold the addresses. *failed: what the first address that cannot be
+  // accessed raises, and its index.
+  Status flush(const std::vector<std::pair<std::shared_ptr<const View>, const std::byte*>>& where,
+               LossMark& mark, const Patience& patience, Exception* failed, size_t* failed_at);
+  LossMark losses() const {
+    return {losses_.load(std::memory_order_acquire), local_losses_.load(std::memory_order_acquire)};
+  }
+
+  // Homes that segments are imported from, each with a question on its way; see roll_call.hpp.
+  struct Asked {
+    access::NaddrInfo who;
+    fabric::ListenerAddress listener;
+    std::shared_ptr<fabric::Link> link;
+    std::shared_ptr<fabric::Request> request;  // null: dead already
+  };
+  std::vector<Asked> ask_homes();
+
+  // The barrier of the caller's process must have returned already. *pending: the same at each try
+  // of a call; what an earlier one has sent is awaited, not repeated. *unknown: it ended, and
+  // whether it was made nobody knows; it must not be tried again.
+  Exception cas(const View& view, const std::byte* addr, uint64_t expected, uint64_t desired,
+                uint64_t* found, PendingSwap* pending, bool* unknown, Deadline deadline);
+
+  void on_notification(const ContextId& home, uint64_t secret, uint64_t number, uint16_t type,
+                       Reader in, const fabric::DirectAck& direct_ack = {});
+
+  // Service thread.
+  int advance();
+  void tick();
+  void report_acked_below();  // to the homes; after a while in which no request has
+  bool busy() const;          // wants ticks and polling of links
+  // What to sleep on. Returns for how long at most: what others wait for is left to them, but they
+  // may be gone any moment.
+  Nanos descriptors(std::vector<int>* fds);
+  void report(node::ContextReport* out);  // report.cpp
+
+  void set_reconf_timeout(Nanos t) { reconf_timeout_.store(t, std::memory_order_relaxed); }
+  Nanos reconf_timeout() const { return reconf_timeout_.load(std::memory_order_relaxed); }
+
+  // For the watch, which calls all of these on the service thread.
+  bool imports_from(const ContextId& home);
+  // Whether events of this context may name the home: it imported from it what is not marked for
+  // deletion. What a neighbour imported is the neighbour's to hear of.
+  bool concerned_with(const ContextId& home);
+  std::shared_ptr<fabric::Link> link_with(const ContextId& home);  // null: there is none
+  // Has a link with several routes find out whether the one that it takes still leads there.
+  void try_link(const ContextId& home);
+  // The home is dead or has ended: its link is condemned, its segments are gone.
+  void lose_home(const ContextId& home);
+  // Whether what is cached of the home's segments may be used. While it may not, nothing of it is
+  // mapped and accesses wait; pages, dirty ones too, stay what they are.
+  void set_lease_expired(const ContextId& home, bool lease_expired);
+
+ private:
+  // Write-backs that one collector started together; barriers wait for it. done completes when all
+  // its messages are answered. Registered before any of its pages leaves kDirty, so that a barrier
+  // that no longer finds a page dirty finds the batch (rule 8).
+  struct WriteBack {
+    uint64_t seq = 0;
+    std::shared_ptr<Import> import;
+    uint64_t token = 0;         // that had been presented when it began
+    std::atomic<int> parts{1};  // the collector, and one for each message
+    std::atomic<bool> failed{false};
+    fabric::Op done;
+  };
+  class Collector;
+  class EarlyMap;
+  class IntentRequest;
+  class ExclusiveAccess;
+  struct Revocation;
+  // Pages that changed whole and are written one-sided, a batch of their own. Their twins are kept
+  // until the write's fate is known: with them the home can tell whether it arrived.
+  struct BulkWrite {
+    std::shared_ptr<WriteBack> batch;
+    uint32_t first = 0;
+    std::vector<uint32_t> twins;  // of the pages from `first` on
+  };
+
+  explicit Importer(Parts parts) : parts_(std::move(parts)) {}
+  std::vector<fabric::Route> routes_to(const access::RsegInfo& rseg) const;
+  std::shared_ptr<fabric::Link> link_to(const access::RsegInfo& rseg);
+  Result<std::vector<std::byte>> open(fabric::Link& link, bool write_through, Bytes question,
+                                      bool* refused, Deadline deadline);
+  void take_back(const std::shared_ptr<Import>& imp, Bytes question, bool refused);
+  std::vector<std::shared_ptr<Import>> all_imports();
+  // The first after the one of this instance with pages in its list of dirty ones; null: none. What
+  // somebody has taken from such a list is in a batch of his, which is begun before.
+  std::shared_ptr<Import> next_dirty(uint32_t after);
+  template <class Predicate>
+  std::vector<std::shared_ptr<fabric::Link>> links_that(Predicate wanted);
+
+  // session.cpp
+  Exception usable(Import& imp, bool write, uint32_t page);  // kNone, or why not
+  bool await_idle_key(Import& imp, Deadline deadline);
+  bool acquire(Import& imp, uint32_t first, uint32_t count, Deadline deadline);
+  bool adopt_token(const std::shared_ptr<Import>& imp, Deadline deadline);
+  // *brk: the home's, of an extensible segment that it knows our import of; else round 0.
+  Exception explain(Import& imp, Deadline deadline, Break* brk = nullptr);
+  // Closes the import as the home said of what was asked under the token with this id. What is said
+  // of a token that has been replaced ends nothing: kUsable.
+  ImportState refused(Import& imp, WireStatus status, uint64_t token);
+  bool session_key(Import& imp, fabric::Session& session, fabric::RemoteKey* key,
+                   Deadline deadline);
+
+  // fetch.cpp
+  Exception fetch(const View& view, uint32_t page, bool write, IntentRequest* intent_request,
+                  Deadline deadline);
+  void deliver(Import& imp, const View* view, PageRange pages, uint32_t wanted, bool write,
+               EarlyMap* early);
+  void give_up_fetch(const std::shared_ptr<Import>& imp, uint32_t first, uint32_t count);
+  bool make_dirty(const View& view, uint32_t page);
+  bool map_and_compare(const View& view, uint32_t page);
+  // dirty_ahead.cpp, write_behind.cpp
+  uint32_t dirty_ahead(const View& view, PageRange pages, const PageSeen* seen, bool* readahead);
+  void write_behind(const std::shared_ptr<Import>& imp);
+
+  // lapse.cpp
+  bool home_has_ended(Import& imp);  // after a look at it; its imports are gone then
+
+  // ahead.cpp
+  PageRange claim(Import& imp, PageRange pages, bool pass_over);
+  void read_ahead(const View& view, uint32_t page, bool write, Deadline deadline);
+  bool start_ahead(const View& view, PageRange pages, bool write, Deadline deadline);
+  bool await_ahead(Import& imp, uint32_t page, Deadline deadline);
+
+  // cache.cpp
+  void make_room(const std::shared_ptr<Import>& imp, uint32_t pages, Deadline deadline);
+  void evict(Import& imp, uint32_t first, uint32_t count, std::vector<uint32_t>* dirty);
+  bool back_pages(Import& imp, PageRange pages);
+
+  // through.cpp
+  Exception ask_write_through(const std::shared_ptr<Import>& imp, RequestType type, Bytes payload,
+                              PendingStore* pending, std::vector<std::byte>* reply,
+                              Deadline deadline);
+  Result<std::shared_ptr<const View>> attach_write_through(const std::shared_ptr<Import>& imp,
+                                                           void* addr, bool read_only);
+
+  // cas.cpp
+  Exception swap_by_message(const std::shared_ptr<Import>& imp, uint64_t offset, uint64_t expected,
+                            uint64_t desired, uint64_t* found, PendingSwap* pending, bool* unknown,
+                            Deadline deadline);
+  void swapped_late(const std::shared_ptr<Import>& owner,
+                    const std::shared_ptr<fabric::Request>& request, uint32_t index);
+  std::shared_ptr<WriteBack> announce_swap(const std::shared_ptr<Import>& imp, uint64_t offset);
+  Exception swap_by_provider(const std::shared_ptr<Import>& imp, uint64_t offset, uint64_t expected,
+                             uint64_t desired, uint64_t* found, bool* unknown, Deadline deadline);
+  void patch(const std::shared_ptr<Import>& imp, uint64_t offset, uint64_t word, bool same_page,
+             uint32_t generation);
+
+  // marks.cpp
+  void unmark(const std::shared_ptr<Import>& imp, const std::vector<DirtyIntent>& intents);
+  Exception ask_in_flux(Import& imp, uint32_t page, Deadline deadline);
+  static void doubt(Import& imp, const std::vector<uint32_t>& pages);
+  static bool take_in_flux(const std::shared_ptr<Import>& imp, Reader in,
+                           std::vector<PageRange>* pages);
+  static void settle_pages(Import& imp, std::vector<PageRange>* pages);
+
+  // write_back.cpp
+  std::shared_ptr<WriteBack> begin_write_back(const std::shared_ptr<Import>& imp);
+  void end_part(const std::shared_ptr<WriteBack>& batch);
+  // Sends a message about pages of the batch; answered() runs with the home's verdict.
+  std::shared_ptr<fabric::Request> start_message(const std::shared_ptr<WriteBack>& batch,
+                                                 RequestType type, Bytes payload,
+                                                 std::vector<uint32_t> pages);
+  void answered(const std::shared_ptr<WriteBack>& batch, std::vector<uint32_t>& pages,
+                std::optional<WireStatus> status);
+  void came_home(const std::shared_ptr<Import>& imp, const std::vector<uint32_t>& pages);
+  void never_came_home(const std::shared_ptr<Import>& imp, const std::vector<uint32_t>& pages,
+                       bool refused);
+  void written(const std::shared_ptr<BulkWrite>& run, bool arrived);
+  size_t write_back(Import& imp, std::vector<uint32_t>& pages, Collector& out,
+                    const Patience& patience);
+  uint32_t write_back_run(Import& imp, std::span<const uint32_t> pages, Collector& out)
+      CMI_REQUIRES(imp.views_mu);
+  static bool take_listed(Import& imp, uint32_t page);
+  void send_and_protect(Import& imp, std::span<const uint32_t> pages, Collector& out);
+  void protect_sent(Import& imp, PageRange sent) CMI_REQUIRES(imp.views_mu);
+  void take_aged(const std::shared_ptr<Import>& imp);
+  // Nothing is dirty and nothing under way: what this thread stored, or has seen stored by others
+  // of this process, is home.
+  bool settled() const;
+  Status judge(LossMark& mark, bool good);
+  std::vector<std::shared_ptr<WriteBack>> open_batches();
+  bool await(Import& imp, fabric::Op& op, Deadline deadline);
+  bool await(Import& imp, fabric::Op& op, const Patience& patience);
+  bool await(WriteBack& batch, const Patience& patience);
+  bool await(const std::vector<std::shared_ptr<WriteBack>>& batches, const Patience& patience);
+  void protect_everywhere(Import& imp, uint32_t first, uint32_t count) CMI_REQUIRES(imp.views_mu);
+  void zap_everywhere(Import& imp, uint32_t first, uint32_t count) CMI_REQUIRES(imp.views_mu);
+  void set_state(Import& imp, Page& page, PageState to);
+  void drop_twin(Page& page);
+  void count_fetched(Import& imp, uint32_t pages);
+
+  // invalidate.cpp
+  void drop(const std::shared_ptr<Import>& imp, PageRange range, Writer* release);
+  void invalidate(const std::shared_ptr<Import>& imp, PageRange range);
+  // update.cpp
+  void subscribe(Import& imp, uint32_t page);
+  bool update(Import& imp, uint32_t page, uint32_t epoch, uint32_t number, Bytes diff);
+  void drop_all(const std::shared_ptr<Import>& imp);
+  void drop_pages(Import& imp, PageRange pages, std::vector<uint32_t>* lost,
+                  std::vector<DirtyIntent>* intents);
+  // `token`: whose end it is, for kRevoked. False: it is not the import's token any more.
+  bool end_import(const std::shared_ptr<Import>& imp, ImportState state, uint64_t token = 0);
+  void lose_home(const std::shared_ptr<fabric::Link>& link);
+  bool awaited(const ContextId& home, uint64_t number);
+  void answer_later(Revocation later);
+  void answer_pending_revocations();
+
+  // losses.cpp
+  void lose(const std::shared_ptr<Import>& imp, const std::vector<uint32_t>& pages);
+  void report();
+  void notify_importing_processes();
+
+  // break.cpp
+  static Break read_break(Reader& in);
+  static bool legal(const Import& imp, const Break& brk);
+  static bool take_break(Import& imp, const Break& brk);  // false: a newer one has come already
+  static bool take_break_locked(Import& imp, const Break& brk) CMI_REQUIRES(imp.brk_mu);
+  static bool key_is_for(Import& imp, const Break& brk, uint32_t generation);
+  bool on_break(const std::shared_ptr<Import>& imp, Reader in, Revocation* later);
+  static bool settle_past_break(Import& imp, std::vector<PageRange>* pages);
+  void store_break(Import& imp);
+  void grow_to(Import& imp, const Break& brk);
+  // An access behind the break that is known here. kSegBrk: the home says so, too; kNone: it does
+  // not, and the break has moved here by now.
+  Exception past_break(Import& imp, uint32_t page, Deadline deadline);
+
+  // quiesce.cpp
+  void on_quiesce(const std::shared_ptr<Import>& imp, bool on, uint32_t round);
+  void end_quiesce(const Import& imp);
+
+  // partings.cpp
+  enum class Use { kOver, kHomeEnded, kUnderWay };
+  Use end_use(const std::shared_ptr<Import>& imp, const Patience& patience);
+  void forget(const std::shared_ptr<Import>& imp);
+  void on_goodbye(const ContextId& home);
+
+  Parts parts_;
+  Userfault userfault_;
+  TwinPool twins_;
+  SingleThreaded alone_;  // whether a page may be mapped before it is there
+  std::atomic<Nanos> reconf_timeout_{kSecond};
+
+  Mutex links_mu_;
+  std::map<ContextId, std::shared_ptr<fabric::Link>> links_ CMI_GUARDED_BY(links_mu_);
+  Mutex imports_mu_;
+  std::vector<std::shared_ptr<Import>> imports_ CMI_GUARDED_BY(imports_mu_);  // by instance
+  uint32_t next_instance_ CMI_GUARDED_BY(imports_mu_) = 1;
+  std::set<ContextId> leases_expired_ CMI_GUARDED_BY(imports_mu_);  // homes; see lapse()
+
+  std::atomic<uint64_t> dirty_pages_{0}, open_write_back_count_{0}, aheads_{0};
+  std::atomic<uint64_t> cleaned_{0};  // counted for fault threads only
+  std::atomic<uint64_t> losses_{0}, local_losses_{0};
+  std::atomic<uint64_t> unanswered_{0};  // messages of batches
+  Mutex enabled_mu_;
+  std::vector<pid_t> enabled_ CMI_GUARDED_BY(enabled_mu_);  // threads with cmi_enb
+  std::atomic<bool> exclusive_{false};  // set under enabled_mu_: another one has to wait
+  std::atomic<int> serving_{0};
+  Mutex pending_mu_;
+  // By thread: a number that no other thread ever has.
+  std::map<uint64_t, PendingStore> pending_ CMI_GUARDED_BY(pending_mu_);
+  std::atomic<int> pending_count_{0};  // entries
+  Mutex write_backs_mu_;
+  uint64_t next_write_back_ CMI_GUARDED_BY(write_backs_mu_) = 1;
+  std::deque<std::shared_ptr<WriteBack>> write_backs_
+      CMI_GUARDED_BY(write_backs_mu_);  // as they began
+
+  // What the observer is to be told once everything is known: when no batch is open that began
+  // before.
+  struct Loss {
+    std::shared_ptr<Import> import;
+    std::vector<uint32_t> pages;
+    bool local = false;
+    uint64_t before = 0;  // batches from this one on have nothing to do with it
+  };
+  struct LostHome {
+    std::shared_ptr<fabric::Link> link;
+    uint64_t before = 0;
+  };
+  Mutex observer_mu_;  // held while the observer is told, so that it hears of causes first
+  Mutex reports_mu_;
+  std::vector<Loss> lost_stores_ CMI_GUARDED_BY(reports_mu_);
+  std::vector<LostHome> lost_homes_ CMI_GUARDED_BY(reports_mu_);
+  std::atomic<int> reports_due_{0};
+  // Of segments that another process of this node has imported: the timer sends them to it.
+  std::vector<Loss> losses_of_others_ CMI_GUARDED_BY(reports_mu_);
+  std::atomic<int> others_due_{0};
+  std::atomic<bool> acked_below_unreported_{
+      false};  // homes may not have heard of what is over with direct acks
+
+  // Fetches that were given up: their pages stay kFetching until the session is destroyed.
+  struct Stranded {
+    std::weak_ptr<void> session;  // its life
+    std::shared_ptr<Import> import;
+    uint32_t first, count;
+  };
+  struct Revocation {  // or a list of pages in flux, or a break
+    std::shared_ptr<Import> import;
+    ContextId home;
+    uint64_t secret, number;
+    // Of that list: pages with bytes of ours that are not home yet.
+    std::vector<PageRange> unsettled;
+    bool lists = false;
+    // Of a break: pages of before, how many keys had been asked for, and the break to be used once
+    // nothing of before is under way; round 0: it is used already.
+    bool moves_break = false;
+    uint32_t keys = 0;
+    Break then{};
+  };
+  Mutex later_mu_;
+  std::vector<Stranded> stranded_ CMI_GUARDED_BY(later_mu_);
+  std::vector<Revocation> revocations_ CMI_GUARDED_BY(later_mu_);
+  std::atomic<int> later_count_{0};
+  Nanos hot_links_seen_ = 0;  // the service thread has advanced links that others wait for
+};
+
+template <class Predicate>
+std::vector<std::shared_ptr<fabric::Link>> Importer::links_that(Predicate wanted) {
+  std::vector<std::shared_ptr<fabric::Link>> found;
+  Guard g(links_mu_);
+  for (auto& [id, link] : links_) {
+    if (wanted(*link)) found.push_back(link);
+  }
+  return found;
+}
+
+}  // namespace cmi::memory

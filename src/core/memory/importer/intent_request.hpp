@@ -1,0 +1,44 @@
+// The request that sets the dirty intent of a page in the home's map of pages in flux, while a
+// store waits for it, and of those behind it where stores go on in order. Private to the Importer.
+// One thread, the one that faulted, all signals blocked.
+#pragma once
+
+#include "core/memory/importer/importer.hpp"
+
+namespace cmi::memory {
+
+class Importer::IntentRequest {
+ public:
+  // The page's mark has just been asked for, under its lock.
+  IntentRequest(Importer& importer, Import& imp, uint32_t page, uint8_t epoch)
+      : importer_(importer), imp_(imp), page_(page), epochs_{epoch} {}
+  ~IntentRequest();  // the dirty intent is not being asked for any more
+  IntentRequest(const IntentRequest&) = delete;
+  IntentRequest& operator=(const IntentRequest&) = delete;
+
+  // Before start(): for up to so many pages from the first on, as many as a store would find clean.
+  void widen(uint32_t count);
+  void start();  // once; await() does it where nobody did
+  // Instead: asks for what the page holds, too, which is put at `content` when the dirty intent is
+  // granted. `meanwhile` runs when it has been asked.
+  Exception fetch(std::byte* content, Deadline deadline, const std::function<void()>& meanwhile);
+  // kNone: what the access needs has been done, or it is to be tried again.
+  Exception await(Deadline deadline);
+  bool granted() const { return granted_; }
+  PageRange pages() const { return {page_, count_}; }
+
+ private:
+  void start(RequestType type);
+  Exception take_answer(std::byte* content, Deadline deadline);
+  void end(bool granted);
+
+  Importer& importer_;
+  Import& imp_;
+  const uint32_t page_;
+  uint32_t count_ = 1;
+  std::array<uint8_t, StoreStreams::kMaxWindow> epochs_;  // of the pages asked for
+  std::shared_ptr<fabric::Request> request_;
+  bool ended_ = false, granted_ = false;
+};
+
+}  // namespace cmi::memory

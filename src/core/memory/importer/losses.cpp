@@ -1,0 +1,140 @@
+// What the observer is told of failures: stores that were lost, and homes that were. It is told
+// when everything is known: once no batch is open that began before the loss, so that one call
+// names all the pages of a segment, and the causes come before the end of the home.
+// Threads: any, the fault handler included.
+#include <algorithm>
+
+#include "core/base/fault_point.hpp"
+#include "core/base/log.hpp"
+#include "core/memory/importer/importer.hpp"
+
+namespace cmi::memory {
+
+void Importer::lose(const std::shared_ptr<Import>& imp, const std::vector<uint32_t>& pages) {
+  const bool local = imp->link->local_fault();
+  {
+    Guard batches(write_backs_mu_);
+    Guard g(reports_mu_);
+    auto it = std::find_if(lost_stores_.begin(), lost_stores_.end(),
+                           [&](const Loss& l) { return l.import == imp; });
+    if (it == lost_stores_.end()) {
+      lost_stores_.push_back({imp, {}, false, 0});
+      it = std::prev(lost_stores_.end());
+      reports_due_.fetch_add(1);
+    }
+    it->pages.insert(it->pages.end(), pages.begin(), pages.end());
+    it->local = it->local || local;
+    it->before = next_write_back_;
+  }
+  // Release: who sees the count rise finds the loss.
+  (local ? local_losses_ : losses_).fetch_add(1, std::memory_order_release);
+}
+
+// Called after each thing that a report may have waited for. Who comes while another one tells
+// waits for it: what is due counts as told only then, so a barrier returns after its event, and the
+// end of a home comes after the stores that it took along.
+void Importer::report() {
+  if (reports_due_.load() == 0) return;
+  SignalsBlocked quiet;
+  // Outside the lock: what these let go of may end a session, and that comes here again.
+  std::vector<std::shared_ptr<WriteBack>> open;
+  std::vector<std::shared_ptr<Import>> imports;
+  std::vector<Loss> stores;
+  std::vector<LostHome> homes;
+  Guard one_at_a_time(observer_mu_);
+  open = open_batches();
+  imports = all_imports();
+  {
+    Guard g(reports_mu_);
+    // What ends after it was looked at here calls us again.
+    std::erase_if(lost_stores_, [&](Loss& l) {
+      const bool waits = std::any_of(open.begin(), open.end(), [&](auto& b) {
+        return b->import == l.import && b->seq < l.before;
+      });
+      if (!waits) stores.push_back(std::move(l));
+      return !waits;
+    });
+    std::vector<const fabric::Link*> owing;  // of stores that are told first
+    for (const Loss& l : lost_stores_) owing.push_back(l.import->link.get());
+    std::erase_if(lost_homes_, [&](LostHome& h) {
+      const bool waits =
+          std::any_of(open.begin(), open.end(),
+                      [&](auto& b) { return b->import->link == h.link && b->seq < h.before; }) ||
+          std::find(owing.begin(), owing.end(), h.link.get()) != owing.end();
+      if (!waits) homes.push_back(std::move(h));
+      return !waits;
+    });
+  }
+  fault_point("mutation_report_window");
+  const auto told = static_cast<int>(stores.size() + homes.size());
+  for (auto& l : stores) {
+    if (l.import->marked.load()) continue;
+    if (l.import->ours) {
+      parts_.observer.stores_lost(l.import->id, std::move(l.pages), l.local);
+    } else {
+      Guard g(reports_mu_);
+      losses_of_others_.push_back(l);
+      others_due_.fetch_add(1);
+    }
+  }
+  for (auto& h : homes) {
+    access::NaddrInfo home;
+    std::vector<int32_t> segments;
+    for (auto& imp : imports) {
+      if (imp->link != h.link || !imp->ours || !imp->made.load() || imp->marked.load()) continue;
+      home = {imp->rseg.home_node, imp->rseg.home};
+      segments.push_back(imp->id);
+    }
+    if (!segments.empty()) parts_.observer.home_down(home, std::move(segments));
+  }
+  reports_due_.fetch_sub(told);
+}
+
+// The process that imported a segment for its node is told of the stores that any of them has lost.
+// Service thread. What does not fit into its queue goes with the next tick.
+void Importer::notify_importing_processes() {
+  constexpr size_t kAtOnce = 512;  // ranges of one datagram
+  std::vector<Loss> losses;
+  {
+    Guard g(reports_mu_);
+    losses.swap(losses_of_others_);
+  }
+  std::erase_if(losses, [&](Loss& l) {
+    const auto info = parts_.node.find(l.import->id, 0);
+    if (!info && info.status() == Status::kReconfig) return false;
+    if (!info || info->removed) return true;  // nobody is told of it any more
+    std::sort(l.pages.begin(), l.pages.end());
+    while (!l.pages.empty()) {
+      std::vector<PageRange> ranges;
+      size_t taken = 0;
+      for (; taken < l.pages.size(); ++taken) {
+        const uint32_t page = l.pages[taken];
+        if (!ranges.empty() && page < ranges.back().first + ranges.back().count) continue;
+        if (!ranges.empty() && page == ranges.back().first + ranges.back().count) {
+          ++ranges.back().count;
+        } else if (ranges.size() < kAtOnce) {
+          ranges.push_back({page, 1});
+        } else {
+          break;
+        }
+      }
+      std::byte buf[64 + kAtOnce * sizeof(PageRange)];
+      Writer out(buf);
+      put_bus_head(out, kBusLost, l.import->id, 0, ranges.size(),
+                   (l.local ? kLostLocal : uint64_t{0}) |
+                       (taken == l.pages.size() ? kLostLast : uint64_t{0}));
+      for (const PageRange& r : ranges) {
+        out.put(r.first);
+        out.put(r.count);
+      }
+      if (parts_.node.bus_send(info->owner, out.done()) == Status::kReconfig) return false;
+      l.pages.erase(l.pages.begin(), l.pages.begin() + static_cast<ptrdiff_t>(taken));
+    }
+    return true;
+  });
+  Guard g(reports_mu_);
+  for (auto& l : losses) losses_of_others_.push_back(std::move(l));
+  others_due_.store(static_cast<int>(losses_of_others_.size()));
+}
+
+}  // namespace cmi::memory

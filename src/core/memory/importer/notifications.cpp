@@ -1,0 +1,388 @@
+// What homes tell us: drop these pages, this token is gone, this segment is gone. Runs in whatever
+// thread polls the listener, the service thread mostly, and never waits: a publisher somewhere is
+// waiting for our answer.
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "core/base/fault_point.hpp"
+#include "core/base/log.hpp"
+#include "core/memory/importer/collector.hpp"
+#include "core/memory/importer/importer.hpp"
+
+namespace cmi::memory {
+
+namespace {
+constexpr uint32_t kInvalidateRun = 512;  // pages locked at once
+constexpr uint32_t kSubscribeSome = 4;  // who changes more pages at once changes none of them often
+constexpr size_t kLetGoHead = sizeof(uint64_t) + sizeof(uint32_t);
+constexpr ptrdiff_t kMostLater = 1024;  // notices of a home that are answered later
+}  // namespace
+
+void Importer::on_notification(const ContextId& home, uint64_t secret, uint64_t number,
+                               uint16_t type, Reader in, const fabric::DirectAck& direct_ack) {
+  SignalsBlocked quiet;
+  const auto uid = in.get<uint64_t>();
+  const auto instance = in.get<uint32_t>();
+  if (!in.ok()) return;
+  if (static_cast<NotificationType>(type) == NotificationType::kGoodbye) {
+    on_goodbye(home);
+    return parts_.server.ack(home, secret, number);
+  }
+  std::shared_ptr<Import> imp;
+  {
+    Guard g(imports_mu_);
+    for (auto& i : imports_) {
+      if (i->instance == instance && i->rseg.uid == uid && i->rseg.home == home) imp = i;
+    }
+  }
+  const auto subscribed = [&](Bytes release = {}) {
+    if (!release.empty()) parts_.server.ack(home, secret, number, release);
+    if (direct_ack.number != 0 && parts_.server.give(home, direct_ack)) return;
+    if (release.empty()) parts_.server.ack(home, secret, number);
+  };
+  // An import that was left holds nothing; about the home, that it is heard is the answer.
+  if (imp == nullptr) return subscribed();
+
+  switch (static_cast<NotificationType>(type)) {
+    case NotificationType::kInvalidate: {
+      const auto n = in.get<uint16_t>();
+      if (n > kMaxRanges) return;
+      count(parts_.stats.invalidations_received);
+      count(imp->stats.invalidations_received);
+      std::byte buf[kLetGoHead + kMaxReleased * 2 * sizeof(uint32_t)];
+      Writer release(buf);
+      release.put(uid);
+      release.put(instance);
+      if (fault_point_fails("mutate_answer_before_zap")) subscribed();
+      std::vector<PageRange> ranges;
+      for (uint32_t i = 0; i < n; ++i) {
+        PageRange r{in.get<uint32_t>(), in.get<uint32_t>()};
+        if (!in.ok() || r.first >= imp->pages) return;
+        r.count = std::min(r.count, imp->pages - r.first);
+        ranges.push_back(r);
+      }
+      for (const PageRange& r : each_once(std::move(ranges))) {
+        fault_point("invalidate_before_zap");
+        if (imp->ready.load(std::memory_order_acquire)) drop(imp, r, &release);
+      }
+      while (in.left() > 0) {
+        const auto page = in.get<uint32_t>(), epoch = in.get<uint32_t>(),
+                   update_number = in.get<uint32_t>();
+        const Bytes diff = in.blob();
+        if (!in.ok() || page >= imp->pages) return;
+        fault_point("update_before_apply");
+        if (!imp->ready.load(std::memory_order_acquire)) continue;
+        if (!update(*imp, page, epoch, update_number, diff)) drop(imp, {page, 1}, &release);
+      }
+      fault_point("invalidate_before_ack");
+      return subscribed(release.size() > kLetGoHead ? release.done() : Bytes{});
+    }
+    case NotificationType::kRevoke: {
+      const auto token = in.get<uint64_t>();
+      if (!in.ok()) return;
+      fault_point("revoke_before_verdict");
+      if (end_import(imp, ImportState::kRevoked, token)) {
+        trace(kFacTok, kInfo, "segment {}: token revoked", imp->id);
+        break;
+      }
+      // A late copy of a notification for a token that has been replaced since. Its answer says
+      // that nobody loads any more what was cached under that; until that is so, it is let fall and
+      // told again.
+      {
+        Guard g(imp->verdict_mu);
+        if (imp->sweeps != 0) return;
+      }
+      // Its key is idle once another one has been asked for.
+      if (imp->presented_id.load() == imp->token_id.load()) {
+        return parts_.server.ack(home, secret, number);
+      }
+      break;
+    }
+    case NotificationType::kRemoved: {
+      const auto how = in.get<uint8_t>();
+      if (!in.ok()) return;
+      if ((how & kRemovedEnding) == 0) imp->marked.store(true);
+      end_import(imp, (how & kRemovedGone) != 0 ? ImportState::kGone : ImportState::kRemoved);
+      end_quiesce(*imp);
+      (void)parts_.node.settle_marks(2 * kMilli);
+      break;
+    }
+    case NotificationType::kInFlux: {
+      if (awaited(home, number)) return;
+      Revocation later{imp, home, secret, number, {}, true};
+      if (!take_in_flux(imp, in, &later.unsettled)) return;
+      if (!imp->ready.load(std::memory_order_acquire)) later.unsettled.clear();
+      for (const PageRange& r : later.unsettled) invalidate(imp, r);
+      fault_point("in_flux_before_ack");
+      answer_later(std::move(later));
+      return;  // the service thread's next round answers
+    }
+    case NotificationType::kBreak: {
+      // Another thread that polls the listener may be at a copy of it, or at an older one, and has
+      // not dropped everything yet: this one is let fall, and told again.
+      if (imp->taking_break.exchange(true, std::memory_order_acq_rel)) return;
+      Revocation later{imp, home, secret, number, {}, false, true};
+      const bool taken = !awaited(home, number) && on_break(imp, in, &later);
+      if (taken) {
+        fault_point("break_before_ack");
+        answer_later(std::move(later));
+      }
+      imp->taking_break.store(false, std::memory_order_release);
+      if (taken) answer_pending_revocations();
+      return;
+    }
+    case NotificationType::kQuiesce:
+    case NotificationType::kResume: {
+      const auto round = in.get<uint32_t>();
+      if (!in.ok()) return;
+      on_quiesce(imp, static_cast<NotificationType>(type) == NotificationType::kQuiesce, round);
+      return parts_.server.ack(home, secret, number);
+    }
+    default:
+      return;
+  }
+  // Answered when no operation that carries the session key is under way any more, so that the home
+  // may close it without breaking our link.
+  answer_later({imp, home, secret, number, {}, false});
+  answer_pending_revocations();
+}
+
+// So many at once come from no honest home, which repeats what was not taken in.
+void Importer::answer_later(Revocation later) {
+  Guard g(later_mu_);
+  const auto waiting = std::count_if(revocations_.begin(), revocations_.end(),
+                                     [&](const Revocation& r) { return r.home == later.home; });
+  if (waiting >= kMostLater) return;
+  revocations_.push_back(std::move(later));
+  later_count_.fetch_add(1);
+}
+
+// Whether this notification has come before and is to be answered when what it asks for is done.
+bool Importer::awaited(const ContextId& home, uint64_t number) {
+  Guard g(later_mu_);
+  return std::any_of(revocations_.begin(), revocations_.end(),
+                     [&](const Revocation& r) { return r.home == home && r.number == number; });
+}
+
+void Importer::answer_pending_revocations() {
+  std::vector<Revocation> ready;
+  std::vector<const Import*> waiting;  // for what a break has to wait for
+  {
+    Guard g(later_mu_);
+    std::erase_if(revocations_, [&](Revocation& r) {
+      if (r.lists) {
+        settle_pages(*r.import, &r.unsettled);
+        if (!r.unsettled.empty()) return false;
+      } else if (r.moves_break) {
+        // No operation with the key that reaches behind the break is under way, and no write-back
+        // of what lay there. One break after the other: a later one may bring those pages back.
+        const bool used = r.import->using_key.load(std::memory_order_seq_cst) != 0 &&
+                          r.import->keys.load(std::memory_order_seq_cst) == r.keys;
+        if (used || std::count(waiting.begin(), waiting.end(), r.import.get()) != 0 ||
+            !settle_past_break(*r.import, &r.unsettled)) {
+          waiting.push_back(r.import.get());
+          return false;
+        }
+      } else if (r.import->using_key.load(std::memory_order_seq_cst) != 0) {
+        return false;
+      }
+      ready.push_back(std::move(r));
+      later_count_.fetch_sub(1);
+      return true;
+    });
+  }
+  for (auto& r : ready) {
+    fault_point("revoke_before_ack");
+    if (r.then.round != 0) grow_to(*r.import, r.then);
+    parts_.server.ack(r.home, r.secret, r.number);
+  }
+}
+
+// Region by region: one that has nothing cached is let go of instead (rule 10).
+void Importer::drop(const std::shared_ptr<Import>& imp, PageRange range, Writer* release) {
+  while (range.count > 0) {
+    const uint32_t region = region_of(range.first);
+    const uint32_t n = std::min(range.count, (region + 1) * kRegionPages - range.first);
+    uint32_t epoch = 0;
+    if (release->room() < 2 * sizeof epoch || !imp->regions.release(region, &epoch)) {
+      invalidate(imp, {range.first, n});
+    } else if (epoch != 0) {
+      release->put(region);
+      release->put(epoch);
+    }
+    range.first += n;
+    range.count -= n;
+  }
+}
+
+void Importer::invalidate(const std::shared_ptr<Import>& owner, PageRange range) {
+  Import& imp = *owner;
+  Collector out(*this, owner);
+  Guard views(imp.views_mu);
+  for (uint32_t done = 0; done < range.count;) {
+    const uint32_t first = range.first + done;
+    const uint32_t n = std::min(kInvalidateRun, range.count - done);
+    uint32_t from = n, to = 0;
+    for (uint32_t k = 0; k < n; ++k) {
+      Page& p = imp.table[first + k];
+      p.lock();
+      if (p.state == PageState::kDirty && fault_point_fails("mutate_dirty_kept")) continue;
+      if (may_be_mapped(p.state)) {
+        from = std::min(from, k);
+        to = k + 1;
+      }
+    }
+    // Zapped before anything else is decided: from here on the pages are stable (rule 9).
+    if (from < to && !fault_point_fails("mutate_keep_on_invalidate"))
+      zap_everywhere(imp, first + from, to - from);
+    for (uint32_t k = 0; k < n; ++k) {
+      Page& p = imp.table[first + k];
+      if (p.state != PageState::kAbsent) ++p.generation;
+      switch (p.state) {
+        case PageState::kFetching:
+          if (fault_point_fails("mutate_fetching_forgotten")) break;
+          set_state(imp, p, PageState::kStale);
+          break;
+        case PageState::kClean:
+          if (range.count <= kSubscribeSome) imp.subscribed.dropped(first + k);
+          set_state(imp, p, PageState::kAbsent);
+          break;
+        case PageState::kWriting:
+          set_state(imp, p, PageState::kZappedWriting);
+          if (fault_point_fails("mutate_refetch_before_delivery")) p.state = PageState::kAbsent;
+          break;
+        case PageState::kDirty: {
+          if (fault_point_fails("mutate_dirty_kept")) break;
+          if (p.in_flight) {
+            set_state(imp, p, PageState::kZappedDirty);  // the answer to the earlier one goes on
+            break;
+          }
+          const bool dropped = fault_point_fails("mutate_dirty_dropped");
+          const size_t bytes = dropped ? 0 : out.add(first + k, twins_.at(p.twin));
+          drop_twin(p);
+          p.in_flight = bytes != 0;
+          set_state(imp, p, bytes != 0 ? PageState::kZappedWriting : PageState::kAbsent);
+          if (fault_point_fails("mutate_refetch_before_delivery")) p.state = PageState::kAbsent;
+          break;
+        }
+        default:
+          break;  // in no view already, and what is under way settles it
+      }
+    }
+    for (uint32_t k = 0; k < n; ++k) imp.table[first + k].unlock();
+    done += n;
+  }
+  imp.changed();
+}
+
+// Takes pages out of use: those with stores that were not home yet go into *lost, the dirty intents
+// that the home has of them into *marks.
+void Importer::drop_pages(Import& imp, PageRange range, std::vector<uint32_t>* lost,
+                          std::vector<DirtyIntent>* intents) {
+  Guard views(imp.views_mu);
+  const uint32_t end = range.first + range.count;
+  for (uint32_t first = range.first; first < end; first += kInvalidateRun) {
+    const uint32_t n = std::min(kInvalidateRun, end - first);
+    bool any = false;
+    for (uint32_t k = 0; k < n; ++k) {
+      Page& p = imp.table[first + k];
+      p.lock();
+      any = any || may_be_mapped(p.state);
+    }
+    if (any) zap_everywhere(imp, first, n);
+    for (uint32_t k = 0; k < n; ++k) {
+      Page& p = imp.table[first + k];
+      if (p.state != PageState::kAbsent) ++p.generation;
+      if (const uint8_t epoch = p.pinned ? 0 : p.intent.drop(); epoch != 0) {
+        intents->push_back({first + k, epoch});
+      }
+      switch (p.state) {
+        case PageState::kFetching:
+          set_state(imp, p, PageState::kStale);
+          break;
+        case PageState::kClean:
+          set_state(imp, p, PageState::kAbsent);
+          break;
+        case PageState::kWriting:
+          set_state(imp, p, PageState::kZappedWriting);
+          break;
+        case PageState::kDirty:
+        case PageState::kZappedDirty: {
+          if (std::memcmp(imp.page_data(first + k), twins_.at(p.twin), kPageSize) != 0) {
+            lost->push_back(first + k);
+          }
+          drop_twin(p);
+          const bool was_dirty = p.state == PageState::kDirty;
+          set_state(imp, p,
+                    p.in_flight || !was_dirty ? PageState::kZappedWriting : PageState::kAbsent);
+          break;
+        }
+        default:
+          break;
+      }
+      p.unlock();
+    }
+  }
+}
+
+// Takes every page out of use; what was not home yet is lost. A batch stands for it meanwhile, so
+// that a barrier that no longer finds the pages dirty waits for the loss to be known (rule 8).
+void Importer::drop_all(const std::shared_ptr<Import>& owner) {
+  Import& imp = *owner;
+  auto batch = begin_write_back(owner);
+  std::vector<uint32_t> lost;
+  std::vector<DirtyIntent> intents;
+  drop_pages(imp, {0, imp.pages}, &lost, &intents);
+  if (!lost.empty()) {
+    batch->failed.store(true);
+    lose(owner, lost);
+  }
+  // A home that has given us up, or is gone, has none of them any more.
+  if (!intents.empty() && imp.state.load() != ImportState::kGone) unmark(owner, intents);
+  imp.changed();
+  end_part(batch);
+}
+
+bool Importer::end_import(const std::shared_ptr<Import>& imp, ImportState state, uint64_t token) {
+  // Begun before anybody can see the new state, so that a report of what is lost waits for us.
+  auto batch = begin_write_back(imp);
+  bool ends = true;
+  std::optional<Import::Sweep> sweep;
+  {
+    Guard g(imp->verdict_mu);
+    ends = state != ImportState::kRevoked || token == imp->token_id.load() ||
+           fault_point_fails("mutate_verdict_on_any_token");
+    // Only upwards: a removed segment is not merely revoked, a gone one stays gone.
+    if (ends && imp->state.load() < state) imp->state.store(state, std::memory_order_seq_cst);
+    if (ends) sweep.emplace(*imp);
+  }
+  if (ends) {
+    fault_point("end_before_drop");
+    if (imp->ready.load(std::memory_order_acquire)) drop_all(imp);
+    sweep.reset();
+  }
+  end_part(batch);
+  return ends;
+}
+
+void Importer::lose_home(const std::shared_ptr<fabric::Link>& link) {
+  if (!link->condemn()) return;
+  fault_point("mutation_lost_home_window");
+  for (auto& imp : all_imports()) {
+    if (imp->link != link) continue;
+    end_import(imp, ImportState::kGone);
+    end_quiesce(*imp);
+  }
+  (void)parts_.node.settle_marks(2 * kMilli);
+  link->advance();  // ends what was under way as lost
+  {
+    Guard batches(write_backs_mu_);
+    Guard g(reports_mu_);
+    lost_homes_.push_back({link, next_write_back_});
+    reports_due_.fetch_add(1);
+  }
+  report();
+}
+
+}  // namespace cmi::memory

@@ -1,0 +1,69 @@
+// The swaps of a thread whose answers have not come.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "core/memory/importer/import.hpp"
+
+namespace cmi::memory {
+
+// Kept while its caller tries again, so that it is never started twice. It does not keep the
+// import: who has left the call by a jump never comes back for it.
+struct PendingSwap {
+  const void* call = nullptr;
+  std::weak_ptr<Import> import;
+  std::shared_ptr<fabric::Request> request;  // null: not sent
+  uint64_t offset = 0;
+
+  bool is_sent(const std::shared_ptr<Import>& to) const {
+    return request != nullptr && import.lock() == to;
+  }
+};
+
+// A handler may swap as well between two tries of the call that it has interrupted, so there may be
+// several, told apart by the frames of their calls.
+class PendingSwaps {
+ public:
+  // That of the call with this frame. At its first try nothing has been sent: what is left there is
+  // of a call that has been over for long.
+  PendingSwap& of(const void* call, bool again) {
+    const auto it = std::find_if(swaps_.begin(), swaps_.end(),
+                                 [&](const PendingSwap& p) { return p.call == call; });
+    if (it != swaps_.end()) {
+      if (!again) it->request = nullptr;
+      return *it;
+    }
+    std::erase_if(swaps_, [](const PendingSwap& p) { return p.request == nullptr; });
+    if (swaps_.size() == kMost) make_room(call);
+    swaps_.emplace_back().call = call;
+    return swaps_.back();
+  }
+
+  // The thread leaves: nobody comes back for any of them.
+  template <typename Forget>
+  void end(Forget forget) {
+    for (const PendingSwap& p : swaps_) {
+      const auto import = p.import.lock();
+      if (import != nullptr && p.request != nullptr) forget(*import, p.request);
+    }
+    swaps_.clear();
+  }
+
+ private:
+  // Calls that were left by a jump. The stack grows downwards: what lies below a call that begins
+  // is over, unless the call is on another stack than it, an alternate one for signals.
+  void make_room(const void* call) {
+    std::erase_if(swaps_,
+                  [&](const PendingSwap& p) { return std::less<const void*>()(p.call, call); });
+    if (swaps_.size() == kMost) swaps_.erase(swaps_.begin());
+  }
+
+  static constexpr size_t kMost = 8;  // handlers that swap do not nest deeper than that
+  std::vector<PendingSwap> swaps_;    // the oldest first
+};
+
+}  // namespace cmi::memory

@@ -1,0 +1,137 @@
+// Fetching ahead of those who read in order: reads that nobody waits for yet. A read is taken in by
+// whoever polls its session, mostly the reader when it comes to pages that are still under way. The
+// first page of each is left unmapped: the fault there is what asks for more. Of who stores all
+// are: they are mapped writable when their turn comes (dirty_ahead.cpp).
+#include <algorithm>
+
+#include "core/base/fault_point.hpp"
+#include "core/memory/importer/importer.hpp"
+
+namespace cmi::memory {
+
+// Takes the absent pages at the front of a range, those behind the first that is not absent, or
+// that the home must be asked about, excluded; passes over pages in front of them if asked to.
+PageRange Importer::claim(Import& imp, PageRange range, bool pass_over) {
+  PageRange out{range.first, 0};
+  for (uint32_t i = 0; i < range.count; ++i) {
+    Page& p = imp.table[range.first + i];
+    p.lock();
+    const bool absent = p.state == PageState::kAbsent && !imp.is_in_flux(range.first + i);
+    if (absent) {
+      ++p.generation;
+      set_state(imp, p, PageState::kFetching);
+    }
+    p.unlock();
+    if (absent) {
+      ++out.count;
+    } else if (out.count == 0 && pass_over) {
+      out.first = range.first + i + 1;
+    } else {
+      break;
+    }
+  }
+  return out;
+}
+
+// A reader has come to `page`, or with `write` who stores.
+void Importer::read_ahead(const View& view, uint32_t page, bool write, Deadline deadline) {
+  Import& imp = *view.import;
+  // A small cache would lose what was fetched ahead before it is read.
+  if (imp.cache_limit.load(std::memory_order_relaxed) < std::min(imp.pages, 2 * Streams::kDepth)) {
+    return;
+  }
+  for (;;) {
+    PageRange todo = imp.streams.ahead(page, std::min(imp.end_page.load(std::memory_order_acquire),
+                                                      imp.brk.load(std::memory_order_relaxed)));
+    if (todo.count == 0) return;
+    make_room(view.import, todo.count, deadline);
+    const uint32_t end = todo.first + todo.count;
+    while (todo.first < end) {
+      const PageRange r = claim(imp, {todo.first, end - todo.first}, true);
+      if (r.count != 0 && !start_ahead(view, r, write, deadline)) {
+        // The reader will miss these pages and hear why.
+        return give_up_fetch(view.import, r.first, r.count);
+      }
+      todo.first = r.first + r.count;
+    }
+  }
+}
+
+bool Importer::start_ahead(const View& view, PageRange pages, bool write, Deadline deadline) {
+  const std::shared_ptr<Import>& imp = view.import;
+  auto session = imp->link->current();
+  fabric::RemoteKey key;
+  if (session == nullptr || !session_key(*imp, *session, &key, deadline) ||
+      !acquire(*imp, pages.first, pages.count, deadline) || !back_pages(*imp, pages)) {
+    return false;
+  }
+  if (!imp->allows(pages.first) || !imp->allows(pages.first + pages.count - 1)) return false;
+  if (!imp->begin_use(session->generation(), key, uint64_t{pages.first} + pages.count))
+    return false;
+  auto ahead = std::make_shared<Import::Ahead>();
+  ahead->pages = pages;
+  ahead->session = session;
+  ahead->done.begin();
+  {
+    Guard g(imp->ahead_mu);
+    imp->aheads.push_back(ahead);
+  }
+  aheads_.fetch_add(1);
+  // Pages to be stored to are mapped when they are: they would have to be made writable then.
+  const auto over = [this, imp, ahead, to = write ? nullptr : &view](fabric::Cause cause) {
+    SignalsBlocked quiet;
+    imp->end_use();
+    const PageRange r = ahead->pages;
+    if (cause == fabric::Cause::kOk) {
+      count_fetched(*imp, r.count);
+      // The view may have been detached since; while it is in the list, it is not.
+      const bool enabled = begin_serving();
+      {
+        Guard views(imp->views_mu);
+        const bool attached = std::any_of(imp->views.begin(), imp->views.end(),
+                                          [&](auto& v) { return v.get() == to; });
+        deliver(*imp, enabled && attached ? to : nullptr, r, kNoPage, false, nullptr);
+      }
+      end_serving();
+    } else {
+      give_up_fetch(imp, r.first, r.count);
+    }
+    {
+      Guard g(imp->ahead_mu);
+      std::erase(imp->aheads, ahead);
+    }
+    aheads_.fetch_sub(1);
+    ahead->done.complete(cause);
+  };
+  fault_point("ahead_before_read");
+  session->start_read(imp->page_data(pages.first), size_t{pages.count} * kPageSize, key,
+                      uint64_t{pages.first} * kPageSize, over);
+  return true;
+}
+
+// Waits for a while for the read that brings this page. False: none does.
+bool Importer::await_ahead(Import& imp, uint32_t page, Deadline deadline) {
+  std::shared_ptr<Import::Ahead> ahead;
+  {
+    Guard g(imp.ahead_mu);
+    for (auto& a : imp.aheads) {
+      if (page >= a->pages.first && page - a->pages.first < a->pages.count) ahead = a;
+    }
+  }
+  if (ahead == nullptr) return false;
+  auto session = ahead->session.lock();
+  if (session != nullptr && !session->broken()) {
+    imp.link->pump(*session);
+    session->endpoint().wait(ahead->done, Deadline{std::min(deadline.at, now() + 10 * kMilli)});
+    session.reset();
+    if (!ahead->done.done()) imp.link->advance();  // sees it stall
+    return true;
+  }
+  // It is over when everybody has let go of the session.
+  session.reset();
+  imp.link->advance();
+  if (!ahead->done.done()) ahead->done.nap(kMilli);
+  return true;
+}
+
+}  // namespace cmi::memory

@@ -1,0 +1,250 @@
+// atm_cas on an imported segment: executed at the home, never on cached values; then the caller's
+// own cached copy takes the result (protocol rule 12). By the provider's own atomic where that is
+// coherent with CPUs, else by a message that the home executes.
+#include <cstring>
+
+#include "core/base/fault_point.hpp"
+#include "core/base/log.hpp"
+#include "core/memory/importer/importer.hpp"
+#include "core/memory/page/diff.hpp"
+
+namespace cmi::memory {
+
+namespace {
+// One word through the service view, whole: a thread of the client may be reading it.
+void store_word(std::byte* at, uint64_t value) {
+  __atomic_store_n(reinterpret_cast<uint64_t*>(at), value, __ATOMIC_SEQ_CST);
+}
+// What a provider's atomic needs of a registration; with less, the home's own swap must do.
+constexpr uint32_t kOneSided = fabric::kRead | fabric::kWrite | fabric::kAtomic;
+}  // namespace
+
+Exception Importer::cas(const View& view, const std::byte* addr, uint64_t expected,
+                        uint64_t desired, uint64_t* found, PendingSwap* pending, bool* unknown,
+                        Deadline deadline) {
+  SignalsBlocked quiet;
+  const std::shared_ptr<Import>& owner = view.import;
+  Import& imp = *owner;
+  if (view.read_only) return Exception::kAccess;
+  const auto offset = static_cast<uint64_t>(addr - view.addr);
+  const auto index = static_cast<uint32_t>(offset / kPageSize);
+  for (Exception e = usable(imp, false, index); e != Exception::kNone && e != Exception::kAccess;
+       e = usable(imp, false, index)) {
+    if (e == Exception::kToken && adopt_token(owner, deadline)) continue;
+    return imp.state.load() == ImportState::kRemoved ? explain(imp, deadline) : e;
+  }
+  if ((imp.rights.load() & fabric::kAtomic) == 0 || !imp.allows(index)) return Exception::kAccess;
+  if (index >= imp.brk.load(std::memory_order_seq_cst)) {
+    if (Exception e = past_break(imp, index, deadline); e != Exception::kNone) return e;
+  }
+  // Nothing is cached, and the home's own swap is one with the stores that it makes for others.
+  if (imp.write_through) {
+    return swap_by_message(owner, offset, expected, desired, found, pending, unknown, deadline);
+  }
+  Page& page = imp.table[index];
+  if (imp.is_in_flux(index)) {
+    if (Exception e = ask_in_flux(imp, index, deadline); e != Exception::kNone) return e;
+  }
+
+  // One that an earlier try has sent may have been made before what the page holds by now.
+  const bool sent_before = pending->is_sent(owner);
+  page.lock();
+  const bool quiet_page = !sent_before &&
+                          (page.state == PageState::kClean || page.state == PageState::kDirty) &&
+                          !page.in_flight;
+  const uint32_t generation = page.generation;
+  page.unlock();
+
+  const Exception e =
+      imp.link->cas() && (imp.rights.load() & kOneSided) == kOneSided
+          ? swap_by_provider(owner, offset, expected, desired, found, unknown, deadline)
+          : swap_by_message(owner, offset, expected, desired, found, pending, unknown, deadline);
+  if (e != Exception::kNone) {
+    // It may have been made, and whoever made it is told by nobody.
+    if (*unknown) invalidate(owner, {index, 1});
+    return e;
+  }
+  if (*found != expected) count(parts_.stats.cas_lost);
+  fault_point("cas_before_patch");
+  if (fault_point_fails("mutate_cas_unpatched")) return Exception::kNone;
+  patch(owner, offset, *found == expected ? desired : *found, quiet_page, generation);
+  return Exception::kNone;
+}
+
+Exception Importer::swap_by_message(const std::shared_ptr<Import>& owner, uint64_t offset,
+                                    uint64_t expected, uint64_t desired, uint64_t* found,
+                                    PendingSwap* pending, bool* unknown, Deadline deadline) {
+  Import& imp = *owner;
+  if (!pending->is_sent(owner) || pending->offset != offset) {
+    pending->request = nullptr;
+    // The home must have heard of this import before it takes its swaps.
+    for (;;) {
+      auto session = imp.link->session(deadline);
+      fabric::RemoteKey key;
+      if (session != nullptr && session_key(imp, *session, &key, deadline)) break;
+      session.reset();
+      if (const Exception e = explain(imp, deadline); e != Exception::kNone) return e;
+      if (deadline.passed()) return Exception::kTransient;
+    }
+    const auto page = static_cast<uint32_t>(offset / kPageSize);
+    if ((imp.rights.load() & fabric::kAtomic) == 0 || !imp.allows(page)) return Exception::kAccess;
+    std::byte buf[64];
+    Writer out(buf);
+    out.put(imp.rseg.uid);
+    out.put(imp.instance);
+    out.put(offset);
+    out.put(expected);
+    out.put(desired);
+    fault_point("cas_before_send");
+    *pending = {pending->call, owner,
+                imp.link->start(static_cast<uint16_t>(RequestType::kCas), out.done()), offset};
+  }
+  // Its number makes it happen once, however often the link is rebuilt. One that is not answered in
+  // time stays pending: the caller who tries again waits for it, and does not repeat it.
+  (void)imp.link->await(pending->request, deadline);
+  const bool over = pending->request->answered();
+  if (!over) swapped_late(owner, pending->request, static_cast<uint32_t>(offset / kPageSize));
+  if (!over || pending->request->op().cause() != fabric::Cause::kOk) {
+    if (over) {
+      // Given up with its link: no answer will come, and whether it was made nobody knows.
+      pending->request = nullptr;
+      *unknown = true;
+    }
+    const Exception e = explain(imp, Deadline::in(50 * kMilli));
+    return e == Exception::kNone ? Exception::kTransient : e;
+  }
+  const std::shared_ptr<fabric::Request> request = std::move(pending->request);
+  Reader in(request->reply());
+  const auto status = static_cast<WireStatus>(in.get<uint8_t>());
+  const auto value = in.get<uint64_t>();
+  if (!in.ok()) return Exception::kTransient;
+  switch (status) {
+    case WireStatus::kOk:
+      *found = value;
+      return Exception::kNone;
+    case WireStatus::kRights:
+      return Exception::kAccess;
+    case WireStatus::kGone:
+    case WireStatus::kEnding:
+      return Exception::kSinval;
+    case WireStatus::kInFlux:
+      return Exception::kConsist;
+    case WireStatus::kBroken:
+      return Exception::kUe;
+    case WireStatus::kRange:
+      return Exception::kSegBrk;
+    case WireStatus::kRemoved:
+      return explain(imp, deadline);
+    default:
+      return Exception::kToken;
+  }
+}
+
+// The caller need not come back for the answer, and the home tells all but him of the swap: his own
+// copy goes when it has been made.
+void Importer::swapped_late(const std::shared_ptr<Import>& owner,
+                            const std::shared_ptr<fabric::Request>& request, uint32_t index) {
+  if (owner->write_through || fault_point_fails("mutate_late_swap_kept")) return;
+  const auto drop_it = [this, owner, index] {
+    const SignalsBlocked quiet;
+    invalidate(owner, {index, 1});
+  };
+  if (!owner->link->when_late(request, drop_it)) drop_it();
+}
+
+// A batch of its own, so that, should the home not answer in time, every later barrier waits for
+// it.
+std::shared_ptr<Importer::WriteBack> Importer::announce_swap(const std::shared_ptr<Import>& owner,
+                                                             uint64_t offset) {
+  std::byte buf[32];
+  Writer out(buf);
+  out.put(owner->rseg.uid);
+  out.put(owner->instance);
+  out.put<uint32_t>(1);
+  out.put(static_cast<uint32_t>(offset / kPageSize));
+  out.put<uint32_t>(1);
+  auto batch = begin_write_back(owner);
+  owner->link->start(static_cast<uint16_t>(RequestType::kAnnounce), out.done(),
+                     [this, batch](Bytes) { end_part(batch); });
+  return batch;
+}
+
+Exception Importer::swap_by_provider(const std::shared_ptr<Import>& owner, uint64_t offset,
+                                     uint64_t expected, uint64_t desired, uint64_t* found,
+                                     bool* unknown, Deadline deadline) {
+  Import& imp = *owner;
+  std::shared_ptr<fabric::Session> session;
+  fabric::RemoteKey key;
+  for (;;) {
+    session = imp.link->session(deadline);
+    if (session != nullptr && session_key(imp, *session, &key, deadline)) {
+      if ((imp.rights.load() & fabric::kAtomic) == 0) return Exception::kAccess;
+      if (imp.begin_use(session->generation(), key, offset / kPageSize + 1)) break;
+    }
+    session.reset();
+    if (const Exception e = explain(imp, deadline); e != Exception::kNone) return e;
+    const auto page = static_cast<uint32_t>(offset / kPageSize);
+    if (page >= imp.brk.load(std::memory_order_seq_cst)) {
+      if (const Exception e = past_break(imp, page, deadline); e != Exception::kNone) return e;
+    }
+    if (deadline.passed()) return Exception::kTransient;
+  }
+  const fabric::Cause cause = session->cas(found, expected, desired, key, offset, deadline);
+  imp.end_use();
+  if (cause != fabric::Cause::kOk) {
+    // A target that refused did not swap; of everything else the fate is open.
+    *unknown = cause != fabric::Cause::kRefused;
+    if (imp.state.load() == ImportState::kUsable) imp.link->retire(session);
+    session.reset();
+    // It may have happened, and nobody else would ever hear of it.
+    if (*unknown) (void)announce_swap(owner, offset);
+    const Exception e = explain(imp, deadline);
+    return e == Exception::kNone ? Exception::kTransient : e;
+  }
+  if (*found != expected) return Exception::kNone;  // nothing changed, nobody needs to know
+  if (fault_point_fails("mutate_cas_unpublished")) return Exception::kNone;
+  // The swap has happened; others must drop their copies before the call returns.
+  if (!await({announce_swap(owner, offset)}, {deadline})) {
+    trace(kFacMem, kWarn, "atm_cas: the home did not confirm the publication in time");
+  }
+  return Exception::kNone;
+}
+
+void Importer::patch(const std::shared_ptr<Import>& owner, uint64_t offset, uint64_t word,
+                     bool same_page, uint32_t generation) {
+  Import& imp = *owner;
+  const auto index = static_cast<uint32_t>(offset / kPageSize);
+  const size_t in_page = offset % kPageSize;
+  Page& page = imp.table[index];
+  page.lock();
+  if (fault_point_fails("mutate_cas_any_generation")) generation = page.generation;
+  const bool same = same_page && page.generation == generation && !page.in_flight;
+  if (same && page.state == PageState::kClean) {
+    store_word(imp.page_data(index) + in_page, word);
+    ++page.generation;
+    page.unlock();
+    return;
+  }
+  if (same && page.state == PageState::kDirty) {
+    // Bytes that differ from the twin were stored by a thread of ours since and are newer; the rest
+    // and the twin take the result. The page is writable while we do it, hence the loop.
+    std::byte* twin = twins_.at(page.twin) + in_page;
+    auto* cached = reinterpret_cast<uint64_t*>(imp.page_data(index) + in_page);
+    uint64_t old;
+    std::memcpy(&old, twin, sizeof old);
+    uint64_t seen = __atomic_load_n(cached, __ATOMIC_RELAXED), next;
+    do {
+      next = take_unchanged(seen, old, word);
+    } while (!__atomic_compare_exchange_n(cached, &seen, next, false, __ATOMIC_SEQ_CST,
+                                          __ATOMIC_RELAXED));
+    if (!fault_point_fails("mutate_cas_twin_kept")) std::memcpy(twin, &word, sizeof word);
+    ++page.generation;
+    page.unlock();
+    return;
+  }
+  const bool absent = page.state == PageState::kAbsent;
+  page.unlock();
+  if (!absent) invalidate(owner, {index, 1});
+}
+
+}  // namespace cmi::memory

@@ -1,0 +1,58 @@
+// Pages that an importer follows (protocol rule 25): asked for once they are fetched, and kept up
+// to date where they are cached by what comes with the notifications.
+#include "core/base/fault_point.hpp"
+#include "core/memory/importer/importer.hpp"
+#include "core/memory/page/diff.hpp"
+
+namespace cmi::memory {
+
+namespace {
+constexpr size_t kMostPending = 64;  // requests without an answer, from which on no more is asked
+}  // namespace
+
+// The page has been fetched. Nobody waits for the answer: until the home has heard of it, notices
+// drop the page.
+void Importer::subscribe(Import& imp, uint32_t index) {
+  if (imp.link->pending() >= kMostPending) return;
+  Page& page = imp.table[index];
+  page.lock();
+  const uint32_t epoch =
+      page.state == PageState::kClean ? imp.subscribed.fetched(index, page.generation) : 0;
+  page.unlock();
+  if (epoch == 0) return;
+  std::byte buf[32];
+  Writer out(buf);
+  out.put(imp.rseg.uid);
+  out.put(imp.instance);
+  out.put(index);
+  out.put(epoch);
+  fault_point("follow_before_send");
+  imp.link->start(static_cast<uint16_t>(RequestType::kSubscribe), out.done());
+}
+
+// False: the page is to be dropped.
+bool Importer::update(Import& imp, uint32_t index, uint32_t epoch, uint32_t number, Bytes diff) {
+  using Verdict = SubscribedPages::Verdict;
+  Page& page = imp.table[index];
+  page.lock();
+  auto verdict = Verdict::kDrop;
+  if (page.state == PageState::kClean) {
+    verdict = imp.subscribed.told(index, epoch, number, page.generation);
+  } else if (may_be_mapped(page.state)) {
+    imp.subscribed.stored_to(index);
+  }
+  if (verdict == Verdict::kApply) {
+    // Through the service view, word by word: threads of the client may be loading them.
+    Reader in(diff);
+    if (apply_diff(in, imp.page_data(index)) && in.done()) {
+      imp.subscribed.applied(index, ++page.generation);
+      count(parts_.stats.pages_updated);
+    } else {
+      verdict = Verdict::kDrop;
+    }
+  }
+  page.unlock();
+  return verdict != Verdict::kDrop;
+}
+
+}  // namespace cmi::memory

@@ -1,0 +1,176 @@
+// Who of those that we share segments with is alive: brings the evidence of the whole process to
+// the detector (liveness/detector.hpp) and carries out its verdicts. Evidence: signs and ends of
+// the lifelines, what links and server have heard, acknowledgements that are overdue, links that
+// cannot be had, liveness locks of the node. Verdicts: the home side fences and forgets an
+// importer, the importing side gives a home up; an observer is told.
+//
+// Keeps the lease, too: a home vouches in its answers to our heartbeats that it has heard us, and
+// for as long as it did lately, what we have cached of it may be used. When that runs out, the
+// pages are taken out of use before the home can have declared us dead, and come back with its next
+// vouching (liveness::lease_of).
+//
+// Threads: the service thread, but for what says otherwise. mu_ is a leaf and guards what other
+// threads leave for the service thread.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/access/handles.hpp"
+#include "core/base/lock.hpp"
+#include "core/liveness/detector.hpp"
+#include "core/memory/page/observer.hpp"
+#include "core/node/node.hpp"
+#include "fabric/lifeline.hpp"
+#include "fabric/link.hpp"
+#include "fabric/server.hpp"
+
+namespace cmi::memory {
+
+class Home;
+class Importer;
+
+class Membership final : private fabric::LifelineOwner {
+ public:
+  struct Parts {
+    node::Node& node;
+    fabric::Server& server;
+    ContextId self;
+    Nanos dead_after = 0;
+    Observer& observer;
+  };
+  // Without an IP address (a provider with other ones) there are no lifelines: then only overdue
+  // answers are evidence.
+  static Result<std::unique_ptr<Membership>> open(Parts parts);
+  // Before the service thread runs. Both must stay until stop().
+  void start(Home& home, Importer& importer);
+  // After the service thread has ended: tells the peers that this is the end.
+  void stop();
+
+  // Any thread.
+  uint16_t port() const { return lines_ != nullptr ? lines_->port() : 0; }
+  // An importer that will connect: the secret by which we shall know it.
+  uint64_t expect(const ContextId& importer);
+  // A home that we import from: connects to it and keeps the lease. Port 0: it has no lifelines.
+  // False: no line by the deadline, or the link to it was condemned; without a line nothing of it
+  // may be cached.
+  bool watch_home(const access::RsegInfo& rseg, const fabric::Link& link, uint16_t port,
+                  uint64_t secret, Deadline deadline);
+  // An import from it came to nothing: where there is no other, its line is not tried for any more.
+  void unwatch_home(const ContextId& home);
+  Nanos dead_after() const { return parts_.dead_after; }
+  void look();                          // something is shared that was not
+  void suspect(const ContextId& peer);  // something went wrong with it: it is looked at now
+
+  int descriptor() const { return lines_ != nullptr ? lines_->descriptor() : -1; }
+  // `woken`: by a descriptor, or something may have come in. Returns when it wants to be called
+  // again.
+  Nanos advance(Nanos t, bool woken);
+
+  void forget_in_child();
+
+ private:
+  // Those with a constructor of their own: clang takes what has only initialised members for
+  // something that std::optional cannot make before the class is complete.
+  struct Retry {  // of a line that was lost: first at once, then ever more rarely
+    Nanos at = 0, pause = 0;
+    bool lost = false;
+    void lose(Nanos t);
+    void next(Nanos t);
+  };
+  struct AsHome {  // we import from it
+    AsHome() {}
+    NodeId node;
+    fabric::ListenerAddress listener;      // the one that its line goes to, or tries
+    size_t tries = 0;                      // for a line since there was one
+    std::set<std::vector<std::byte>> met;  // listeners where it has answered, or its line was up
+    Nanos try_link_from = 0;               // not before: the link is asked for a sign
+    uint16_t port = 0;
+    uint64_t secret = 0;
+    Nanos up_since = 0, heard = 0;  // of the line; 0: it is not up
+    Nanos lease = 0;                // 0: it has never vouched for us
+    Nanos asked = 0, vouched = 0;   // the last heartbeat, and the last one that was vouched for
+    bool lease_expired = false;
+    Retry retry;
+  };
+  struct AsImporter {  // it imports from us
+    AsImporter() {}
+    bool greeted = false;
+    uint16_t listener_port = 0;
+    std::optional<node::ContextSlot> slot;  // it is of our node
+    Nanos listener_probed = 0;
+    Retry retry;
+  };
+  struct Peer {  // at least one of the two
+    std::optional<AsHome> home;
+    std::optional<AsImporter> importer;
+    bool notified_unreachable = false;
+  };
+  struct WatchedHome {
+    ContextId home;
+    NodeId node;
+    fabric::ListenerAddress listener;
+    uint16_t port;
+    uint64_t secret;
+  };
+  struct Expected {
+    uint64_t secret = 0;
+    bool taken = false;  // the service thread knows of it
+  };
+  static constexpr size_t kMaxExpected = 4 * fabric::kMaxClients;
+
+  explicit Membership(Parts parts);
+
+  // fabric::LifelineOwner
+  bool admits(const ContextId& peer, uint64_t secret) override;
+  bool follows(const ContextId& home) override;
+  void on_up(const ContextId& peer, fabric::Side side, uint16_t listener_port,
+             uint64_t value) override;
+  void on_sign(const ContextId& peer, fabric::Side side, fabric::Sign sign,
+               uint64_t value) override;
+  void on_lost(const ContextId& peer, fabric::Side side) override;
+  void on_refused(const ContextId& peer, fabric::Side side) override;
+
+  Peer* find(const ContextId& id);
+  // A line is tried at an address where the home was never met: who is there may be another.
+  static bool in_doubt(const Peer& p) {
+    return p.home && p.home->retry.lost && !p.home->met.contains(p.home->listener.blob);
+  }
+  void take_in();
+  void gather(Nanos t);
+  void gather(const ContextId& id, AsHome& home, Nanos t);
+  void gather(const ContextId& id, AsImporter& importer, Nanos unacknowledged, Nanos t);
+  void carry_out(const liveness::Verdict& v);
+  bool out_of_reach(const liveness::PeerId& peer);
+  void notify_unreachable(const liveness::PeerId& peer, Peer* p);
+  void ask(const liveness::PeerId& peer);
+  void keep_line(const ContextId& id, AsHome& home);
+  void keep_lease(const ContextId& id, AsHome& home);
+  void look_for(const ContextId& id, AsImporter& importer);
+  void prove_end(const liveness::PeerId& peer, liveness::Reason proof);
+  void look_again_at(Nanos t) { due_ = std::min(due_, t); }
+
+  const Parts parts_;
+  Home* home_ = nullptr;
+  Importer* importer_ = nullptr;
+  std::unique_ptr<fabric::Lifelines> lines_;
+  liveness::Detector detector_;
+  std::map<ContextId, Peer> peers_;
+  Nanos t_ = 0;  // of the advance() that runs
+  Nanos due_ = 0, polled_ = 0;
+  Nanos probes_left_ = 0;  // of the round's time for probing listeners
+
+  Mutex mu_;
+  std::map<ContextId, Expected> expected_ CMI_GUARDED_BY(mu_);
+  std::vector<WatchedHome> to_watch_ CMI_GUARDED_BY(mu_);
+  std::set<ContextId> watched_ CMI_GUARDED_BY(mu_);  // whose line was up once
+  std::vector<ContextId> suspects_ CMI_GUARDED_BY(mu_);
+  std::atomic<bool> left_{false};  // something lies in these, or in the next
+  std::vector<ContextId> to_unwatch_ CMI_GUARDED_BY(mu_);
+};
+
+}  // namespace cmi::memory

@@ -1,0 +1,94 @@
+// Claims, grants and what is held by whom.
+#include "core/memory/page/directory.hpp"
+
+#include <algorithm>
+
+#include "core/base/fault_point.hpp"
+
+namespace cmi::memory {
+
+void ImportRegions::claim(uint32_t region, uint32_t epoch) {
+  uint64_t was = word(region).load(std::memory_order_relaxed);
+  while (!word(region).compare_exchange_weak(was, (was & kEntries) | uint64_t{epoch} << kEpochShift,
+                                             std::memory_order_seq_cst)) {
+  }
+}
+
+void ImportRegions::granted(uint32_t region) {
+  word(region).fetch_or(kHeld, std::memory_order_seq_cst);
+}
+
+bool ImportRegions::release(uint32_t region, uint32_t* epoch) {
+  uint64_t was = word(region).load(std::memory_order_seq_cst);
+  do {
+    if ((was & kEntries) != 0 && !fault_point_fails("mutate_let_go_early")) return false;
+  } while (!word(region).compare_exchange_weak(was, was & ~kHeld, std::memory_order_seq_cst));
+  *epoch = static_cast<uint32_t>((was & ~kHeld) >> kEpochShift);
+  return true;
+}
+
+namespace {
+void append(std::vector<PageRange>* out, uint32_t first, uint32_t count) {
+  if (!out->empty() && out->back().first + out->back().count == first) {
+    out->back().count += count;
+  } else {
+    out->push_back({first, count});
+  }
+}
+
+void append_region(std::vector<PageRange>* out, uint32_t region, uint32_t pages) {
+  const uint32_t first = region * kRegionPages;
+  append(out, first, std::min(kRegionPages, pages - first));
+}
+}  // namespace
+
+std::vector<PageRange> Directory::hold(SharedRegions& holder, uint32_t first, uint32_t count,
+                                       uint32_t epoch, uint32_t pages) {
+  std::vector<PageRange> fresh;
+  for (uint32_t r = first; r < first + count; ++r) {
+    if (!holder.insert_or_assign(r, epoch).second) continue;
+    if (++holders_[r] == 1) append_region(&fresh, r, pages);
+  }
+  return fresh;
+}
+
+void Directory::release(uint32_t region) {
+  auto it = holders_.find(region);
+  if (--it->second == 0) holders_.erase(it);
+}
+
+void Directory::drop(SharedRegions& holder, uint32_t region, uint32_t epoch) {
+  auto it = holder.find(region);
+  if (it == holder.end()) return;
+  if (it->second != epoch && !fault_point_fails("mutate_let_go_any_epoch")) return;
+  holder.erase(it);
+  release(region);
+}
+
+void Directory::drop_all(SharedRegions& holder) {
+  for (auto& [region, epoch] : holder) release(region);
+  holder.clear();
+}
+
+std::vector<PageRange> Directory::shared(uint32_t pages) const {
+  std::vector<PageRange> out;
+  for (auto& [region, n] : holders_) append_region(&out, region, pages);
+  return out;
+}
+
+std::vector<PageRange> Directory::shared_of(const SharedRegions& holder,
+                                            const std::vector<PageRange>& ranges) {
+  std::vector<PageRange> out;
+  for (const PageRange& r : ranges) {
+    const uint64_t end = uint64_t{r.first} + r.count;
+    for (auto it = holder.lower_bound(region_of(r.first));
+         it != holder.end() && uint64_t{it->first} * kRegionPages < end; ++it) {
+      const uint64_t from = std::max<uint64_t>(r.first, uint64_t{it->first} * kRegionPages);
+      const uint64_t to = std::min<uint64_t>(end, (uint64_t{it->first} + 1) * kRegionPages);
+      append(&out, static_cast<uint32_t>(from), static_cast<uint32_t>(to - from));
+    }
+  }
+  return out;
+}
+
+}  // namespace cmi::memory

@@ -1,0 +1,79 @@
+// The directory by region (protocol rule 10), both halves. A region is 2 MiB of a segment. Before
+// an importer fetches the first page of one, its home notes that it holds the region, under an
+// epoch of the importer's choosing; from then on it is told of invalidation rounds there. A notice
+// that finds nothing of the region cached is the last one: the importer lets go and says so, with
+// the epoch, in its acknowledgement. An acknowledgement that arrives after the importer has come
+// back names an older epoch and changes nothing. Pure: no system calls, no network.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "core/memory/wire/wire.hpp"
+
+namespace cmi::memory {
+
+inline uint32_t region_of(uint32_t page) { return page / kRegionPages; }
+inline uint32_t regions_of(uint64_t pages) {
+  return static_cast<uint32_t>((pages + kRegionPages - 1) / kRegionPages);
+}
+
+// Of one import, in the importer. Each region is one atomic word, so that a fetch that enters it
+// and a notification that wants to let go of it have an order. Any thread, the fault handler too.
+class ImportRegions {
+ public:
+  ImportRegions() = default;
+  explicit ImportRegions(uint32_t regions) : words_(new std::atomic<uint64_t>[regions] {}) {}
+
+  // A page of the region is cached or about to be fetched (or a request for it is under way).
+  void enter(uint32_t region) { word(region).fetch_add(1, std::memory_order_seq_cst); }
+  void leave(uint32_t region) { word(region).fetch_sub(1, std::memory_order_seq_cst); }
+
+  // Whether the home tells us. Asked after enter(): it stays so until leave().
+  bool shared(uint32_t region) const {
+    return (word(region).load(std::memory_order_seq_cst) & kHeld) != 0;
+  }
+  // What will be asked for, then that it was granted. Inside enter() and leave().
+  void claim(uint32_t region, uint32_t epoch);
+  void granted(uint32_t region);
+
+  // A notice came. True: nothing is cached here, the region is let go of, and the home may be told
+  // the epoch. False: something is; nothing has changed.
+  bool release(uint32_t region, uint32_t* epoch);
+
+ private:
+  // Low half: entries. High half: the epoch, and whether it was granted.
+  static constexpr uint64_t kEntries = UINT32_MAX, kHeld = uint64_t{1} << 63;
+  static constexpr int kEpochShift = 32;
+  std::atomic<uint64_t>& word(uint32_t region) { return words_[region]; }
+  const std::atomic<uint64_t>& word(uint32_t region) const { return words_[region]; }
+  std::unique_ptr<std::atomic<uint64_t>[]> words_;
+};
+inline constexpr uint32_t kMaxEpoch = INT32_MAX;
+
+using SharedRegions = std::map<uint32_t, uint32_t>;  // of one sharer: region, epoch
+
+// Of one segment, at its home. Size and time go with what is held. The owner's lock guards it.
+class Directory {
+ public:
+  // Returns the pages of those regions that nobody held before.
+  std::vector<PageRange> hold(SharedRegions& holder, uint32_t first, uint32_t count, uint32_t epoch,
+                              uint32_t pages);
+  // The sharer has let go of what it held under this epoch.
+  void drop(SharedRegions& holder, uint32_t region, uint32_t epoch);
+  void drop_all(SharedRegions& holder);
+  // The pages that anybody may have, ascending, none beyond `pages`.
+  std::vector<PageRange> shared(uint32_t pages) const;
+  // Those of the ranges that this sharer may have.
+  static std::vector<PageRange> shared_of(const SharedRegions& holder,
+                                          const std::vector<PageRange>& ranges);
+
+ private:
+  void release(uint32_t region);
+  std::map<uint32_t, uint32_t> holders_;  // region, number of sharers (never 0)
+};
+
+}  // namespace cmi::memory

@@ -1,0 +1,209 @@
+// Taking SIGBUS, passing on what is not ours, queueing SIGSEGV.
+#include "core/memory/vm/sigbus.hpp"
+
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+#include "core/base/careful_copy.hpp"
+#include "core/base/library_thread.hpp"
+#include "core/base/log.hpp"
+#include "core/memory/vm/guarded_copy.hpp"
+
+namespace cmi::memory {
+
+thread_local bool t_access_enabled = false;
+
+namespace {
+
+std::atomic<FaultTarget*> g_target{nullptr};
+struct sigaction g_previous;  // written before g_target is first set
+std::atomic<bool> g_installed{false};
+
+constexpr int kSegvCmi = 0x434d;
+
+// Queues to the calling thread; only a thread itself may send si_code >= 0 to itself.
+void queue(siginfo_t& si) { syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), si.si_signo, &si); }
+
+void queue_segv(Exception e, const void* addr, int32_t segment, const void* pc) {
+  siginfo_t si;
+  std::memset(&si, 0, sizeof si);
+  si.si_signo = SIGSEGV;
+  si.si_errno = static_cast<int>(e);
+  si.si_code = kSegvCmi;
+  si.si_addr = const_cast<void*>(addr);
+  si._sifields._rt.si_sigval.sival_int = segment;
+  si._sifields._sigfault._bounds._addr_bnd._upper = const_cast<void*>(pc);
+  queue(si);
+}
+
+// One that the CPU would have raised.
+void queue_fault(const emulate::Stop& stop) {
+  siginfo_t si;
+  std::memset(&si, 0, sizeof si);
+  si.si_signo = stop.signo;
+  si.si_code = stop.code;
+  si.si_addr = reinterpret_cast<void*>(stop.addr);
+  queue(si);
+}
+
+// A real fault cannot be blocked or ignored: the process dies by it then, and so it does here.
+bool must_die(const sigset_t& mask, int signo) {
+  struct sigaction now_set;
+  sigaction(signo, nullptr, &now_set);
+  return sigismember(&mask, signo) == 1 ||
+         ((now_set.sa_flags & SA_SIGINFO) == 0 && now_set.sa_handler == SIG_IGN);
+}
+
+void set_default(int signo) {
+  struct sigaction dfl;
+  std::memset(&dfl, 0, sizeof dfl);
+  dfl.sa_handler = SIG_DFL;
+  sigaction(signo, &dfl, nullptr);
+}
+
+// In the handler: what is queued next must not be held up or dropped.
+void die_if_blocked(ucontext_t& uc, int signo) {
+  if (!must_die(uc.uc_sigmask, signo)) return;
+  set_default(signo);
+  sigdelset(&uc.uc_sigmask, signo);
+}
+
+void pass_on(int sig, siginfo_t* si, void* context) {
+  auto* uc = static_cast<ucontext_t*>(context);
+  const struct sigaction& old = g_previous;
+  const bool plain = (old.sa_flags & SA_SIGINFO) == 0;
+  if (plain && (old.sa_handler == SIG_DFL || old.sa_handler == SIG_IGN)) {
+    if (old.sa_handler == SIG_IGN && si->si_code <= 0) return;
+    // A fault dies by the default action when it happens again; one sent by a process is sent
+    // again.
+    struct sigaction dfl;
+    std::memset(&dfl, 0, sizeof dfl);
+    dfl.sa_handler = SIG_DFL;
+    sigaction(SIGBUS, &dfl, nullptr);
+    const bool notified_only = si->si_code <= 0 || si->si_code == BUS_MCEERR_AO;
+    if (notified_only) syscall(SYS_tgkill, getpid(), gettid(), SIGBUS);
+    return;
+  }
+  // With the mask it would have had.
+  sigset_t mask = uc->uc_sigmask, ours;
+  for (int s = 1; s < NSIG; ++s) {
+    if (sigismember(&old.sa_mask, s) == 1) sigaddset(&mask, s);
+  }
+  if ((old.sa_flags & SA_NODEFER) == 0) sigaddset(&mask, sig);
+  pthread_sigmask(SIG_SETMASK, &mask, &ours);
+  if (plain) {
+    old.sa_handler(sig);
+  } else {
+    old.sa_sigaction(sig, si, context);
+  }
+  pthread_sigmask(SIG_SETMASK, &ours, nullptr);
+}
+
+// Sent by somebody while the library is at work: for later, or for a thread that is not. Our own
+// threads never have time for it and must not block it: the main thread takes it, when it will.
+// (To the whole process it might come back here for ever.)
+void put_off(siginfo_t* si, ucontext_t* uc) {
+  if (t_library_thread) {
+    syscall(SYS_tgkill, getpid(), getpid(), SIGBUS);  // what it said may only be said to oneself
+    return;
+  }
+  sigaddset(&uc->uc_sigmask, SIGBUS);
+  if (si->si_code == SI_TKILL) {
+    syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), SIGBUS, si);
+  } else {
+    syscall(SYS_rt_sigqueueinfo, getpid(), SIGBUS, si);
+  }
+}
+
+[[gnu::hot]] void on_sigbus(int sig, siginfo_t* si, void* context) {
+  const int saved_errno = errno;
+  auto* uc = static_cast<ucontext_t*>(context);
+  if (si->si_code > 0 && end_careful_copy(uc)) return;
+  if (si->si_code > 0) leave_guarded_copy(si->si_addr, uc->uc_sigmask);
+  if (si->si_code <= 0 && (t_library_thread || t_signals_blocked > 0)) return put_off(si, uc);
+  FaultTarget* target = g_target.load(std::memory_order_acquire);
+  std::shared_ptr<const View> view;
+  if (target != nullptr && si->si_code > 0) view = target->view_at(si->si_addr);
+  const bool write = (uc->uc_mcontext.gregs[REG_ERR] & 2) != 0;
+  const auto* addr = static_cast<const std::byte*>(si->si_addr);
+  Exception e = Exception::kNotOurs;
+  emulate::Stop stop;
+  if (view != nullptr) {
+    t_in_fault_handler = true;
+    SignalsBlockedAlready quiet;
+    if (view->write_through) {
+      stop = target->on_write_through(*view, addr, *uc);
+      e = stop.why == emulate::Stop::Why::kException ? static_cast<Exception>(stop.code)
+                                                     : Exception::kNone;
+      addr = reinterpret_cast<const std::byte*>(stop.addr);
+      // The instruction may have another operand, in another segment.
+      if (auto other = e != Exception::kNone ? target->view_at(addr) : nullptr) view = other;
+    } else {
+      e = target->on_fault(*view, addr, write,
+                           si->si_code == BUS_MCEERR_AR || si->si_code == BUS_MCEERR_AO);
+    }
+  }
+  if (e == Exception::kNotOurs) {
+    t_in_fault_handler = false;
+    view.reset();
+    pass_on(sig, si, context);
+    errno = saved_errno;
+    return;
+  }
+  if (e != Exception::kNone) {
+    die_if_blocked(*uc, SIGSEGV);
+    queue_segv(e, addr, view->segment,
+               reinterpret_cast<const void*>(uc->uc_mcontext.gregs[REG_RIP]));
+  } else if (stop.why == emulate::Stop::Why::kSignal) {
+    die_if_blocked(*uc, stop.signo);
+    queue_fault(stop);
+  }
+  t_in_fault_handler = false;
+  errno = saved_errno;
+}
+
+}  // namespace
+
+void set_fault_target(FaultTarget* target) {
+  if (target == nullptr) {
+    g_target.store(nullptr, std::memory_order_release);
+    struct sigaction now_set;
+    sigaction(SIGBUS, nullptr, &now_set);
+    if (g_installed.load() && (now_set.sa_flags & SA_SIGINFO) != 0 &&
+        now_set.sa_sigaction == on_sigbus) {
+      sigaction(SIGBUS, &g_previous, nullptr);
+      g_installed.store(false);
+    }
+    return;
+  }
+  if (!g_installed.exchange(true)) {
+    struct sigaction ours;
+    std::memset(&ours, 0, sizeof ours);
+    ours.sa_sigaction = on_sigbus;
+    ours.sa_flags = SA_SIGINFO | SA_RESTART;  // not SA_ONSTACK: an alternate stack may be too small
+    sigfillset(&ours.sa_mask);
+    sigaction(SIGBUS, &ours, &g_previous);
+  }
+  g_target.store(target, std::memory_order_release);
+}
+
+void raise_in_call(Exception e, const void* addr, int32_t segment, const void* pc) {
+  sigset_t mask;
+  pthread_sigmask(SIG_BLOCK, nullptr, &mask);
+  if (must_die(mask, SIGSEGV)) {
+    set_default(SIGSEGV);
+    sigset_t segv;
+    sigemptyset(&segv);
+    sigaddset(&segv, SIGSEGV);
+    pthread_sigmask(SIG_UNBLOCK, &segv, nullptr);
+  }
+  queue_segv(e, addr, segment, pc);  // delivered before this system call returns
+}
+
+}  // namespace cmi::memory

@@ -1,0 +1,45 @@
+// The SIGBUS handler, and how an exception reaches the client's own SIGSEGV handler.
+//
+// A fault on a view comes as SIGBUS to the thread that touched it. The handler serves it in that
+// thread, or, inside the handler and with SIGSEGV in its mask, queues a SIGSEGV with SEGV_CMI to
+// itself and returns: the client's handler runs next, with the PC at the access and no frame of
+// ours below it. Nobody's sigaction is intercepted. A SIGBUS that is not ours goes to whoever
+// handled it before.
+#pragma once
+
+#include <signal.h>
+#include <ucontext.h>
+
+#include "core/emulate/emulate.hpp"
+#include "core/memory/importer/importer.hpp"
+
+namespace cmi::memory {
+
+// cmi_enb of this thread. Initial-exec, because the handler reads it.
+extern thread_local bool t_access_enabled;
+
+class FaultTarget {
+ public:
+  virtual ~FaultTarget() = default;
+  virtual std::shared_ptr<const View> view_at(const void* addr) = 0;
+  // What a SIGBUS of the calling thread at addr comes to; kNone: tried again; kNotOurs: it is
+  // passed on. `broken`: the kernel says that the memory is.
+  virtual Exception on_fault(const View& view, const std::byte* addr, bool write, bool broken) = 0;
+  // Executes the instruction of the calling thread that touched addr of a write-through view.
+  virtual emulate::Stop on_write_through(const View& view, const std::byte* addr,
+                                         ucontext_t& uc) = 0;
+  // Makes the access possible, with the calling thread's t_access_enabled, or says why not. `seen`:
+  // as for Importer::serve(), null for an access of the calling thread.
+  virtual Exception try_access(const View& view, const std::byte* addr, bool write,
+                               const PageSeen* seen) = 0;
+};
+
+// Takes SIGBUS over for `target`, or gives it back (nullptr) if it is still ours to give.
+void set_fault_target(FaultTarget* target);
+
+// Raises an exception in the calling thread, outside of a fault: atm_cas and cflush. Returns when
+// the client's handler does. Nothing with a destructor may be alive in the callers up to the C
+// entry, because the handler may siglongjmp away.
+void raise_in_call(Exception e, const void* addr, int32_t segment, const void* pc);
+
+}  // namespace cmi::memory
