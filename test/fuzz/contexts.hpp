@@ -13,6 +13,7 @@
 #include "core/base/clock.hpp"
 #include "core/memory/home/home.hpp"
 #include "core/memory/importer/importer.hpp"
+#include "core/memory/membership/membership.hpp"
 #include "fabric/fake/fake.hpp"
 
 namespace cmi::test {

@@ -32,10 +32,10 @@ TEST_CASE("a report is decoded as it was encoded") {
   CHECK(back->homes[0].tokens[1].node == NodeId{3, 4});
   CHECK(back->homes[0].tokens[1].revoked);
   CHECK_FALSE(back->homes[0].tokens[0].revoked);
-  REQUIRE(back->homes[0].holders.size() == 1);
-  CHECK(back->homes[0].holders[0].client == ContextId{5, 6});
-  CHECK(back->homes[0].holders[0].instance == 7);
-  CHECK(back->homes[0].holders[0].rights == 3);
+  REQUIRE(back->homes[0].sharers.size() == 1);
+  CHECK(back->homes[0].sharers[0].client == ContextId{5, 6});
+  CHECK(back->homes[0].sharers[0].instance == 7);
+  CHECK(back->homes[0].sharers[0].rights == 3);
   CHECK(back->homes[0].publications == 11);
   CHECK(back->homes[0].notifications == 12);
   CHECK(back->homes[1].tokens.empty());

@@ -19,15 +19,22 @@ TOOL_DRAWING = re.compile(r"^```cmiadm\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def read_drawing(root):
-    """The folders below src/, from the lowest layer to the highest."""
+    """The folders below src/, from the lowest layer to the highest; and of each those on its level
+    that it may not include, nor they it."""
     page = root / "doc/design/layers.md"
     found = DRAWING.findall(page.read_text())
     if len(found) != 1:
         sys.exit(f"{page}: expected one block ```layers, found {len(found)}")
-    order = [name.strip() for name in re.split(r"[<,]", " ".join(found[0].split()))]
+    drawing = " ".join(found[0].split())
+    order = [name.strip() for name in re.split(r"[<,|]", drawing)]
     if not all(order) or len(set(order)) != len(order):
         sys.exit(f"{page}: a folder is empty or stands twice: {order}")
-    return order
+    strangers = {}
+    for level in re.split(r"[<,]", drawing):
+        names = [name.strip() for name in level.split("|")]
+        for name in names:
+            strangers[name] = set(names) - {name}
+    return order, strangers
 
 
 def read_tool_drawing(root):
@@ -75,7 +82,7 @@ def layer_of(name, order):
 
 
 def check(root):
-    order = read_drawing(root)
+    order, strangers = read_drawing(root)
     src = root / "src"
     offences = []
     userfaultfd_users = []
@@ -102,12 +109,14 @@ def check(root):
                 offences.append(f"{where}: no .. in includes: {target}")
                 continue
             used = layer_of(target, order)
-            if used is not None and order.index(used) > order.index(own):
+            if used in strangers[own]:
+                offences.append(f"{where}: {own} and {used} do not include each other: {target}")
+            elif used is not None and order.index(used) > order.index(own):
                 offences.append(f"{where}: {own} may not include {used}: {target}")
 
     for name, where in userfaultfd_users:
-        if layer_of(name, order) != "core/memory":
-            offences.append(f"{where}: linux/userfaultfd.h belongs under src/core/memory only")
+        if layer_of(name, order) != "core/memory/vm":
+            offences.append(f"{where}: linux/userfaultfd.h belongs under src/core/memory/vm only")
     if len({name for name, _ in userfaultfd_users}) > 1:
         offences.append("linux/userfaultfd.h is included by more than one file: " +
                         ", ".join(where for _, where in userfaultfd_users))

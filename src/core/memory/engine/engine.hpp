@@ -12,6 +12,7 @@
 
 #include "core/memory/home/home.hpp"
 #include "core/memory/importer/importer.hpp"
+#include "core/memory/membership/membership.hpp"
 #include "core/memory/vm/fault_threads.hpp"
 
 namespace cmi::memory {

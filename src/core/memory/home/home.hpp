@@ -27,9 +27,10 @@
 #include <vector>
 
 #include "core/access/handles.hpp"
-#include "core/memory/importer/importer.hpp"
-#include "core/memory/membership/membership.hpp"
+#include "core/liveness/peer_watch.hpp"
 #include "core/memory/page/directory.hpp"
+#include "core/memory/page/local_imports.hpp"
+#include "core/memory/page/observer.hpp"
 #include "core/memory/page/page_set.hpp"
 #include "core/memory/page/stats.hpp"
 #include "core/memory/page/update_protocol.hpp"
@@ -61,10 +62,10 @@ class Home {
     NodeId node_id;
     ViewTable& views;
     Stats& stats;
-    Membership& watch;
+    liveness::PeerWatch& watch;
     Observer& observer;
     // Of this context, for what a neighbour says of an import that both use; null: has none.
-    Importer* importer = nullptr;
+    LocalImports* importer = nullptr;
   };
   static Result<std::unique_ptr<Home>> open(Parts parts);
   ~Home();
@@ -123,7 +124,7 @@ class Home {
   // Has them go on. Of a segment that is not quiesced: nothing.
   Status resume(int32_t id);
 
-  // Asks all importers whether they are there; see roll_call.hpp.
+  // Asks all importers whether they are there; see engine/probe_all.hpp.
   uint64_t ask_importers();
   bool all_answered(uint64_t call);
   struct Silent {

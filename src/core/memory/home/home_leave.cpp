@@ -5,7 +5,6 @@
 
 #include "core/base/log.hpp"
 #include "core/memory/home/home.hpp"
-#include "core/memory/importer/importer.hpp"
 
 namespace cmi::memory {
 

@@ -8,7 +8,7 @@
 #include "core/base/log.hpp"
 #include "core/base/spin.hpp"
 #include "core/memory/home/home.hpp"
-#include "core/memory/importer/mutation.hpp"
+#include "core/memory/home/home_mutation.hpp"
 
 namespace cmi::memory {
 

@@ -59,7 +59,7 @@ void Home::on_subscribe(const fabric::ClientInfo& client, uint64_t number, Reade
 bool Home::subscribed(Segment& s, uint32_t page) {
   return (s.subscribed >> page % kSubscriptionSlots & 1) != 0 &&
          std::any_of(s.sharers.begin(), s.sharers.end(),
-                     [&](Sharer& h) { return h.subscriptions.subscriptions(page); });
+                     [&](Sharer& h) { return h.subscriptions.has(page); });
 }
 
 std::vector<StoredPage> Home::word_of(Segment& s, uint64_t offset) {

@@ -54,7 +54,7 @@ size_t Importer::Collector::add(uint32_t page, const std::byte* twin, std::byte*
     if (!out_) open();
     Writer trial = *out_;
     trial.put(page);
-    trial.put<uint8_t>(mark.shared() ? mark.epoch() : 0);
+    trial.put<uint8_t>(mark.held() ? mark.epoch() : 0);
     const size_t diff_at = trial.size();
     const size_t bytes = trial.ok() ? encode_diff(data, twin, trial) : kDiffNoRoom;
     if (bytes == 0) {

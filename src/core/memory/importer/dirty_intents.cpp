@@ -42,7 +42,7 @@ void Importer::IntentRequest::widen(uint32_t count) {
     Page& page = imp_.table[index];
     page.lock();
     const bool asks = page.state == PageState::kClean && !page.pinned && !page.marker &&
-                      !page.intent.shared() && !page.intent.asked() && !imp_.is_in_flux(index);
+                      !page.intent.held() && !page.intent.asked() && !imp_.is_in_flux(index);
     if (asks) epochs_[count_] = page.intent.ask();
     page.unlock();
     if (!asks) return;

@@ -150,7 +150,7 @@ std::optional<PageSeen> Importer::snapshot(const View& view, const std::byte* ad
     uint32_t window = 1;  // pages to make writable for a store, from this one on
     const bool readahead = std::exchange(page.marker, false);
     // The mark is at the home before the page can be stored to (rule 21). One thread asks for it.
-    const bool unmarked = write && imp.intents && !page.intent.shared();
+    const bool unmarked = write && imp.intents && !page.intent.held();
     switch (page.state) {
       case PageState::kClean:
       case PageState::kWriting:
@@ -446,7 +446,7 @@ bool Importer::map_and_compare(const View& view, uint32_t index) {
       continue;
     }
     // A mark that was held when the page was claimed may have been given back since.
-    if (first + i == wanted && write && (!imp.intents || p.intent.shared()) &&
+    if (first + i == wanted && write && (!imp.intents || p.intent.held()) &&
         make_dirty(*view, wanted)) {
       if (!early->keep(true)) {
         userfault_.map(view->addr + size_t{wanted} * kPageSize, kPageSize, true);

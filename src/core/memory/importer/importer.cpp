@@ -227,7 +227,7 @@ Result<std::shared_ptr<Import>> Importer::import(const access::RsegInfo& rseg, i
                              : "the home no longer has the segment");
   }
   const Deadline line{std::max(deadline.at, now() + kLineWait)};  // it has just answered
-  if (!parts_.watch.subscribe(rseg, *link, port, secret, line)) {
+  if (!parts_.watch.watch_home(rseg, *link, port, secret, line)) {
     take_back(imp, out.done(), false);
     return because(Status::kInval, "the home has gone, or its lifelines cannot be reached");
   }

@@ -28,12 +28,15 @@
 
 #include "core/access/handles.hpp"
 #include "core/base/single_threaded.hpp"
+#include "core/liveness/peer_watch.hpp"
 #include "core/memory/importer/import.hpp"
 #include "core/memory/importer/pending_swaps.hpp"
-#include "core/memory/membership/membership.hpp"
+#include "core/memory/page/local_imports.hpp"
 #include "core/memory/page/observer.hpp"
 #include "core/memory/page/stats.hpp"
 #include "core/memory/page/twin_pool.hpp"
+#include "core/memory/vm/exception.hpp"
+#include "core/memory/vm/import_faults.hpp"
 #include "core/memory/vm/userfault.hpp"
 #include "core/memory/vm/view_table.hpp"
 #include "core/node/context_report.hpp"
@@ -43,20 +46,6 @@
 #include "fabric/server.hpp"
 
 namespace cmi::memory {
-
-// What an access raises; the values of CMI_ERROR_*.
-enum class Exception : int {
-  kNotOurs = -1,  // nothing of the library's: for whoever handled SIGBUS before
-  kNone = 0,
-  kEnable = 1,
-  kToken = 2,
-  kAccess = 3,
-  kSinval = 4,
-  kUe = 5,
-  kTransient = 6,
-  kSegBrk = 7,
-  kConsist = 8,
-};
 
 // Where a thread last looked at the loss counters: a barrier reports each loss to each thread once.
 struct LossMark {
@@ -92,7 +81,7 @@ struct Patience {
   }
 };
 
-class Importer {
+class Importer final : public ImportFaults, public LocalImports {
  public:
   struct Parts {
     node::Node& node;
@@ -102,7 +91,7 @@ class Importer {
     fabric::Identity self;
     ViewTable& views;
     Stats& stats;
-    Membership& watch;
+    liveness::PeerWatch& watch;
     bool fault_threads;  // userfault() is read by threads; else faults come as SIGBUS
     Observer& observer;
   };
@@ -123,9 +112,9 @@ class Importer {
   void thread_enabled(bool enabled);
   // Around serving a fault of another thread: whether that one is enabled. Views are not closed
   // between the two, so that nothing is mapped after.
-  bool begin_serving(pid_t thread);
+  bool begin_serving(pid_t thread) override;
   bool begin_serving();  // for what nobody asked for: is anybody enabled?
-  void end_serving() { serving_.fetch_sub(1, std::memory_order_release); }
+  void end_serving() override { serving_.fetch_sub(1, std::memory_order_release); }
   // The cache file and its tables; once.
   Status prepare(Import& imp, bool reserve);
   Result<std::shared_ptr<const View>> attach(const std::shared_ptr<Import>& imp, void* addr,
@@ -137,9 +126,9 @@ class Importer {
   void leave_all(const std::vector<std::shared_ptr<Import>>& imports, const Patience& patience);
   // The process that imported the segment for this node has set another token: nothing is accessed
   // under the old one when this returns. Service thread.
-  void token_changed(int32_t id);
+  void token_changed(int32_t id) override;
   // 0: no import that this process made, or one that is marked for deletion.
-  uint32_t pages_of_ours(int32_t id);
+  uint32_t pages_of_ours(int32_t id) override;
   // The registry's token of this version is the one that the import has.
   void took_token(Import& imp, uint64_t version);
 
@@ -154,8 +143,9 @@ class Importer {
   // For who reads other threads' faults. A fault that can be read is one whose thread waits, but
   // it may go on at any time after that: how many times a page has been dirty no more, asked for
   // before it is read, tells whether the page is still as it was then. None: it may not be.
-  uint64_t cleaned() const { return cleaned_.load(std::memory_order_acquire); }
-  std::optional<PageSeen> snapshot(const View& view, const std::byte* addr, uint64_t cleaned) const;
+  uint64_t cleaned() const override { return cleaned_.load(std::memory_order_acquire); }
+  std::optional<PageSeen> snapshot(const View& view, const std::byte* addr,
+                                   uint64_t cleaned) const override;
 
   // Accesses to write-through imports, made at home. kNone: done. A store whose answer has not come
   // is left in *owed, and what is there already, if it is the same, is awaited instead of started.
@@ -182,9 +172,9 @@ class Importer {
 
   // With fault_threads: what cannot be served ends in the faulting thread, which gets a SIGBUS when
   // its page is poisoned, and then no longer has it so.
-  Userfault& userfault() { return userfault_; }
-  void poison(const View& view, const std::byte* addr);
-  void unpoison(const View& view, const std::byte* addr);
+  Userfault& userfault() override { return userfault_; }
+  void poison(const View& view, const std::byte* addr) override;
+  void unpoison(const View& view, const std::byte* addr) override;
 
   // Everything dirty at entry is at its home, seen by all, when this returns kOk.
   Status barrier(LossMark& mark, const Patience& patience);
@@ -198,7 +188,8 @@ class Importer {
     return {losses_.load(std::memory_order_acquire), local_losses_.load(std::memory_order_acquire)};
   }
 
-  // Homes that segments are imported from, each with a question on its way; see roll_call.hpp.
+  // Homes that segments are imported from, each with a question on its way; see
+  // engine/probe_all.hpp.
   struct Asked {
     access::NaddrInfo who;
     fabric::ListenerAddress listener;
@@ -227,7 +218,7 @@ class Importer {
   void report(node::ContextReport* out);  // report.cpp
 
   void set_reconf_timeout(Nanos t) { reconf_timeout_.store(t, std::memory_order_relaxed); }
-  Nanos reconf_timeout() const { return reconf_timeout_.load(std::memory_order_relaxed); }
+  Nanos reconf_timeout() const override { return reconf_timeout_.load(std::memory_order_relaxed); }
 
   // For the watch, which calls all of these on the service thread.
   bool imports_from(const ContextId& home);

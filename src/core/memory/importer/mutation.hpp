@@ -23,14 +23,4 @@ inline void read_again(const Import& imp, Bytes diffs) {
   }
 }
 
-// Leaves the registrations of all that a client imports open: they get another owner.
-template <class Segments>
-void keep_keys(Segments& segments, const ContextId& client) {
-  for (auto& [id, s] : segments) {
-    for (auto& h : s.sharers) {
-      if (h.client == client) s.tokens[random_u64()] = {{}, std::move(h.session), true};
-    }
-  }
-}
-
 }  // namespace cmi::memory

@@ -25,7 +25,7 @@ uint32_t Importer::dirty_ahead(const View& view, PageRange pages, const PageSeen
     const Page& p = imp.table[i];
     const bool clean = p.state == PageState::kClean && (i == first || !p.marker);
     return (clean || (i == first && p.state == PageState::kWriting)) && !p.pinned &&
-           (!imp.intents || p.intent.shared()) && usable(imp, true, i) == Exception::kNone &&
+           (!imp.intents || p.intent.held()) && usable(imp, true, i) == Exception::kNone &&
            i < imp.brk.load(std::memory_order_seq_cst) &&
            !imp.lease_expired.load(std::memory_order_seq_cst) && !imp.is_in_flux(i);
   };

@@ -23,6 +23,7 @@
 #include "core/access/handles.hpp"
 #include "core/base/lock.hpp"
 #include "core/liveness/detector.hpp"
+#include "core/liveness/peer_watch.hpp"
 #include "core/memory/page/observer.hpp"
 #include "core/node/node.hpp"
 #include "fabric/lifeline.hpp"
@@ -34,7 +35,7 @@ namespace cmi::memory {
 class Home;
 class Importer;
 
-class Membership final : private fabric::LifelineOwner {
+class Membership final : public liveness::PeerWatch, private fabric::LifelineOwner {
  public:
   struct Parts {
     node::Node& node;
@@ -51,20 +52,15 @@ class Membership final : private fabric::LifelineOwner {
   // After the service thread has ended: tells the peers that this is the end.
   void stop();
 
-  // Any thread.
-  uint16_t port() const { return lines_ != nullptr ? lines_->port() : 0; }
-  // An importer that will connect: the secret by which we shall know it.
-  uint64_t expect(const ContextId& importer);
-  // A home that we import from: connects to it and keeps the lease. Port 0: it has no lifelines.
-  // False: no line by the deadline, or the link to it was condemned; without a line nothing of it
-  // may be cached.
+  // liveness::PeerWatch
+  uint16_t port() const override { return lines_ != nullptr ? lines_->port() : 0; }
+  uint64_t expect(const ContextId& importer) override;
   bool watch_home(const access::RsegInfo& rseg, const fabric::Link& link, uint16_t port,
-                  uint64_t secret, Deadline deadline);
-  // An import from it came to nothing: where there is no other, its line is not tried for any more.
-  void unwatch_home(const ContextId& home);
-  Nanos dead_after() const { return parts_.dead_after; }
-  void look();                          // something is shared that was not
-  void suspect(const ContextId& peer);  // something went wrong with it: it is looked at now
+                  uint64_t secret, Deadline deadline) override;
+  void unwatch_home(const ContextId& home) override;
+  Nanos dead_after() const override { return parts_.dead_after; }
+  void look() override;
+  void suspect(const ContextId& peer) override;
 
   int descriptor() const { return lines_ != nullptr ? lines_->descriptor() : -1; }
   // `woken`: by a descriptor, or something may have come in. Returns when it wants to be called

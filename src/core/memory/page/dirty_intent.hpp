@@ -12,7 +12,7 @@ namespace cmi::memory {
 class IntentState {
  public:
   // Set at the home: the page may be stored to.
-  bool shared() const { return (bits_ & (kHeld | kAsked)) == kHeld; }
+  bool held() const { return (bits_ & (kHeld | kAsked)) == kHeld; }
   bool asked() const { return (bits_ & kAsked) != 0; }  // some thread waits for the home's answer
   uint8_t epoch() const { return bits_ & kEpoch; }      // of the last one asked for; 0: none ever
 
@@ -28,14 +28,14 @@ class IntentState {
   bool answered(bool granted) {
     const bool dropped = (bits_ & kHeld) != 0;
     bits_ = static_cast<uint8_t>(granted ? (dropped ? 0 : kHeld) | epoch() : epoch() - 1);
-    return shared();
+    return held();
   }
   // Asked for, and not to be used whatever the answer is, or without one: the epoch under which the
   // home may have it, to be cleared there. The next one has another.
   uint8_t give_back() { return bits_ = epoch(); }
   // It goes with a write-back, or to be cleared. 0: it is not held.
   uint8_t take() {
-    const uint8_t taken = shared() ? epoch() : 0;
+    const uint8_t taken = held() ? epoch() : 0;
     if (taken != 0) bits_ &= static_cast<uint8_t>(~kHeld);
     return taken;
   }

@@ -79,7 +79,7 @@ class SharerSubscriptions {
   void subscribe(uint32_t page, uint32_t epoch);
   // Null: the sharer does not follow it, or has for long enough.
   Slot* find(uint32_t page);
-  bool subscriptions(uint32_t page) { return find(page) != nullptr; }
+  bool has(uint32_t page) { return find(page) != nullptr; }
 
  private:
   std::vector<Slot> slots_;  // none while there is nothing

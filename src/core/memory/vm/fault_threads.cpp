@@ -34,7 +34,7 @@ void set_timer(const Fd& timer, Nanos span) {
 }
 }  // namespace
 
-FaultThreads::FaultThreads(Importer& importer, FaultTarget& target)
+FaultThreads::FaultThreads(ImportFaults& importer, FaultTarget& target)
     : importer_(importer), target_(target) {}
 
 Status FaultThreads::start() {

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "core/base/clock.hpp"
+#include "core/memory/vm/import_faults.hpp"
 #include "core/memory/vm/sigbus.hpp"
 
 namespace cmi::memory {
@@ -24,7 +25,7 @@ namespace cmi::memory {
 class FaultThreads {
  public:
   // Both outlive it.
-  FaultThreads(Importer& importer, FaultTarget& target);
+  FaultThreads(ImportFaults& importer, FaultTarget& target);
   ~FaultThreads();
   FaultThreads(const FaultThreads&) = delete;
   FaultThreads& operator=(const FaultThreads&) = delete;
@@ -68,7 +69,7 @@ class FaultThreads {
   void unpoison_old();
   void end_first_in_time() CMI_REQUIRES(mu_);  // sets due_
 
-  Importer& importer_;
+  ImportFaults& importer_;
   FaultTarget& target_;
   Fd stop_;   // an eventfd, readable for good once they are to end
   Fd due_;    // a timer, readable when a page has been poisoned for long enough

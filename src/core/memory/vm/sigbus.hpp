@@ -11,7 +11,9 @@
 #include <ucontext.h>
 
 #include "core/emulate/emulate.hpp"
-#include "core/memory/importer/importer.hpp"
+#include "core/memory/page/page.hpp"
+#include "core/memory/vm/exception.hpp"
+#include "core/memory/vm/view_table.hpp"
 
 namespace cmi::memory {
 
@@ -29,7 +31,7 @@ class FaultTarget {
   virtual emulate::Stop on_write_through(const View& view, const std::byte* addr,
                                          ucontext_t& uc) = 0;
   // Makes the access possible, with the calling thread's t_access_enabled, or says why not. `seen`:
-  // as for Importer::serve(), null for an access of the calling thread.
+  // the page while the thread that faulted waited; null: the calling thread itself accesses it.
   virtual Exception try_access(const View& view, const std::byte* addr, bool write,
                                const PageSeen* seen) = 0;
 };

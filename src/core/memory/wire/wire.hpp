@@ -25,10 +25,10 @@ enum class RequestType : uint16_t {
                   //                                    -> u64 key, u64 base, u32 rights; of an
                   // extensible segment: Break
   kLeave,         // u64 uid, u32 instance              -> (nothing)
-  kPublish,  // u64 uid, u32 instance, u32 pages, then per page: u32 index, u8 epoch of the dirty
-             // intent that it clears (0: none), diff; and last u64 secret of its direct acks, 0:
-             // none are taken
-             //                                    -> (nothing); sent when everyone has dropped it
+  kPublish,   // u64 uid, u32 instance, u32 pages, then per page: u32 index, u8 epoch of the dirty
+              // intent that it clears (0: none), diff; and last u64 secret of its direct acks, 0:
+              // none are taken
+              //                                    -> (nothing); sent when everyone has dropped it
   kAnnounce,  // u64 uid, u32 instance, u32 ranges, then per range: u32 first, u32 count
               //                                    -> like kPublish, for data that went by itself
   kCas,       // u64 uid, u32 instance, u64 offset, u64 expected, u64 desired -> u64 found

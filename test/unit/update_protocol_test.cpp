@@ -1,4 +1,6 @@
 // Who follows a page, what of an update may be taken in, and which words travel.
+#include "core/memory/page/update_protocol.hpp"
+
 #include <doctest/doctest.h>
 
 #include <array>
@@ -8,7 +10,6 @@
 #include <vector>
 
 #include "core/memory/page/diff.hpp"
-#include "core/memory/page/update_protocol.hpp"
 
 using namespace cmi;
 using namespace cmi::memory;
@@ -110,21 +111,21 @@ TEST_SUITE("follow") {
 
   TEST_CASE("a_home_sends_so_many_updates_of_an_epoch_and_then_none") {
     SharerSubscriptions subscribed;
-    CHECK_FALSE(subscribed.subscribed(7));
+    CHECK_FALSE(subscribed.has(7));
     subscribed.subscribe(7, 5);
-    CHECK_FALSE(subscribed.subscribed(7 + kSubscriptionSlots));
+    CHECK_FALSE(subscribed.has(7 + kSubscriptionSlots));
     for (uint32_t i = 0; i < kSubscribeFor; ++i) {
       SharerSubscriptions::Slot* const slot = subscribed.find(7);
       REQUIRE(slot != nullptr);
       CHECK(slot->epoch == 5);
       CHECK(slot->number++ == i);
     }
-    CHECK_FALSE(subscribed.subscribed(7));
+    CHECK_FALSE(subscribed.has(7));
     subscribed.subscribe(7, 6);
-    REQUIRE(subscribed.subscribed(7));
+    REQUIRE(subscribed.has(7));
     CHECK(subscribed.find(7)->number == 0);
     subscribed.subscribe(7 + kSubscriptionSlots, 7);
-    CHECK_FALSE(subscribed.subscribed(7));
+    CHECK_FALSE(subscribed.has(7));
   }
 
   TEST_CASE("who_asks_twice_under_one_epoch_is_sent_the_next_number") {

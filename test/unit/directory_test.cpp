@@ -1,10 +1,10 @@
 // The directory by region: who is told of what, and that letting go and coming back do not cross.
+#include "core/memory/page/directory.hpp"
+
 #include <doctest/doctest.h>
 
 #include <utility>
 #include <vector>
-
-#include "core/memory/page/directory.hpp"
 
 namespace cmi::memory {
 

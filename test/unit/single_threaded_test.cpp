@@ -1,4 +1,6 @@
 // Whether a thread is the only one of its process.
+#include "core/base/single_threaded.hpp"
+
 #include <doctest/doctest.h>
 
 #include <atomic>
@@ -8,7 +10,6 @@
 
 #include "core/base/clock.hpp"
 #include "core/base/library_thread.hpp"
-#include "core/base/single_threaded.hpp"
 
 using namespace cmi;
 

@@ -1,9 +1,9 @@
 // Readers in order, recognised by their misses.
+#include "core/memory/importer/read_streams.hpp"
+
 #include <doctest/doctest.h>
 
 #include <algorithm>
-
-#include "core/memory/importer/read_streams.hpp"
 
 namespace cmi::memory {
 

@@ -1,9 +1,9 @@
 // What an importer knows of a page's mark at the home.
+#include "core/memory/page/dirty_intent.hpp"
+
 #include <doctest/doctest.h>
 
 #include <initializer_list>
-
-#include "core/memory/page/dirty_intent.hpp"
 
 namespace cmi::memory {
 

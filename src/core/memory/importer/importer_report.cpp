@@ -1,0 +1,42 @@
+// What the importing side says of itself to a process that asks over the bus. Runs on the service
+// thread; takes each lock for a look at a list.
+#include "core/memory/importer/importer.hpp"
+#include "fabric/reach.hpp"
+
+namespace cmi::memory {
+
+namespace {
+std::string place(const std::string& provider, Bytes listener) {
+  return provider + " " + fabric::listener_text(listener);
+}
+}  // namespace
+
+void Importer::report(node::ContextReport* out) {
+  for (const auto& imp : all_imports()) {
+    node::ImportLine& line = out->imports.emplace_back();
+    line.id = imp->id;
+    line.state = static_cast<uint8_t>(imp->state.load(std::memory_order_relaxed));
+    line.rights = imp->rights.load(std::memory_order_relaxed);
+    const uint64_t token = imp->token_id.load(std::memory_order_relaxed);
+    line.fingerprint = token != 0 ? node::token_fingerprint(token) : 0;
+    line.home = imp->rseg.home;
+    line.cached = uint64_t{imp->backed.load(std::memory_order_relaxed)} * kPageSize;
+    line.limit = imp->cache_bytes.load(std::memory_order_relaxed);
+    const SegmentStats& s = imp->stats;
+    line.counters = {s.load_misses,        s.store_misses, s.bytes_fetched,
+                     s.bytes_written_back, s.publications, s.invalidations_received,
+                     s.exceptions};
+    Guard g(imp->dirty_mu);
+    line.dirty = imp->dirty.size();
+  }
+  const Nanos t = now();
+  const auto since = [&](Nanos then) { return then == 0 ? 0 : static_cast<uint64_t>(t - then); };
+  for (const auto& link : links_that([](fabric::Link&) { return true; })) {
+    const fabric::Route& route = link->route();
+    out->links.push_back({link->home(), link->condemned(), since(link->heard()),
+                          since(link->unreachable_since()), static_cast<uint64_t>(link->took()),
+                          place(route.fabric->traits().provider, route.home_listener)});
+  }
+}
+
+}  // namespace cmi::memory
