@@ -13,6 +13,9 @@
 namespace bench {
 
 namespace {
+// The columns of the table: its head and its rows.
+constexpr const char kRow[] = "{:<17} {:>10} {:>7} {:>25} {:>9} {:>9}  {}\n";
+
 // The median of each figure of a row by itself, also of how far it is above the floor of its own
 // sitting: times of different ones say nothing beside each other where the machine's speed changes.
 // The floor is judged by the rule that the row is judged by: in a sitting in which raw is slow both
@@ -98,9 +101,8 @@ Verdict check(const std::vector<std::vector<Outcome>>& sittings) {
   for (const Outcome& o : each_once(sittings)) {
     if (bar_of(o.name) != nullptr) rows.push_back(o.name);
   }
-  fmt::print(
-      "\nmedians of {} runs of {} sittings each\n{:<17} {:>10} {:>7} {:>25} {:>9} {:>9}  verdict\n",
-      kRuns, kSittings, "name", "value", "ratio", "bar", "of floor", "floor is");
+  fmt::print("\nmedians of {} runs of {} sittings each\n", kRuns, kSittings);
+  fmt::print(kRow, "name", "value", "ratio", "bar", "of floor", "floor is", "verdict");
   Verdict worst = Verdict::kMet;
   for (const std::string& row : rows) {
     const Bar& bar = *bar_of(row);
@@ -120,8 +122,8 @@ Verdict check(const std::vector<std::vector<Outcome>>& sittings) {
     worst = std::max(worst, complete ? verdict : Verdict::kMissed);
     const auto shown = [](double v) { return v > 0 ? fmt::format("{:.2f}", v) : "-"; };
     const char* relation = bar.kind == Bar::kRatioAtLeast ? ">= " : "<= ";
-    fmt::print("{:<17} {:>10} {:>7} {:>25} {:>9} {:>9}  {}\n", row, number(f.value), shown(f.ratio),
-               relation + bound_of(bar), shown(f.of_floor), shown(f.floor_ratio),
+    fmt::print(kRow, row, number(f.value), shown(f.ratio), relation + bound_of(bar),
+               shown(f.of_floor), shown(f.floor_ratio),
                complete ? name_of(verdict) : "NOT MEASURED IN EACH SITTING");
   }
   fmt::print("floor is: its ratio to raw\n");

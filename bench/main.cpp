@@ -1,5 +1,5 @@
 // cmi_bench: measures the library beside raw libfabric, between the same two processes and in turn.
-// This file has the command line and the supervisor: it starts the processes, bounds their time and
+// This file has the supervisor: it starts the processes, bounds their time and
 // removes what they leave, whatever happens. It uses neither the library nor libfabric itself.
 #include <fmt/format.h>
 #include <signal.h>
@@ -15,92 +15,16 @@
 #include <filesystem>
 #include <new>
 
-#include "bars.hpp"
 #include "cases.hpp"
 #include "check.hpp"
+#include "options.hpp"
 #include "worker.hpp"
 
 namespace bench {
 
 namespace {
 
-struct Options {
-  bool quick = false, check = false;
-  std::string json;
-  std::vector<std::string> only;
-  int seconds = 0;  // 0: by the length of the run
-};
-
 constexpr int kImpossibleHere = 3;  // of --check
-
-const char kUsage[] =
-    R"(usage: cmi_bench [--quick] [--only NAME]... [--json FILE] [--seconds N] [--check] [--list]
-
-Measures the library beside raw libfabric: same provider, same two processes, in turn.
-
-  --quick      fewer and smaller measurements
-  --check      three runs of the rows that have bars, each of three sittings with processes and
-               connections of their own, whose medians count; fails where the medians of a row
-               miss its bar: with status 1, or with 3 where the floor of each such row does so,
-               too, and the row is near it
-  --only NAME  this case, or the one that has this row; may be given several times
-  --json FILE  one line for each row: {"name","unit","value","raw","ratio","provider"}, raw and
-               ratio null where there is none; its floor is a row NAME_floor; with --check, the
-               medians of the runs
-  --seconds N  bound on the whole run (600; with --quick 180; with --check 1200 for all)
-  --list       names of cases and rows
-
-Environment: CMI_PROVIDER, the libfabric provider for both sides; default: the library's choice.
-)";
-
-// Exits for --help, --list and what it does not understand.
-Options parse(int argc, char** argv) {
-  Options o;
-  const auto value = [&](int& i) -> std::string {
-    if (i + 1 >= argc) {
-      fmt::print(stderr, "{} needs a value\n{}", argv[i], kUsage);
-      std::exit(2);
-    }
-    return argv[++i];
-  };
-  for (int i = 1; i < argc; ++i) {
-    const std::string arg = argv[i];
-    if (arg == "--quick") {
-      o.quick = true;
-    } else if (arg == "--check") {
-      o.check = true;
-    } else if (arg == "--json") {
-      o.json = value(i);
-    } else if (arg == "--only") {
-      o.only.push_back(value(i));
-    } else if (arg == "--seconds") {
-      o.seconds = std::atoi(value(i).c_str());
-    } else if (arg == "--list") {
-      for (const Case& c : all_cases()) {
-        fmt::print("{}:", c.name);
-        for (const char* row : c.rows) fmt::print(" {}", row);
-        fmt::print("\n");
-      }
-      std::exit(0);
-    } else {
-      fmt::print(arg == "--help" ? stdout : stderr, "{}", kUsage);
-      std::exit(arg == "--help" ? 0 : 2);
-    }
-  }
-  if (o.seconds <= 0) o.seconds = o.check ? 1200 : o.quick ? 180 : 600;
-  return o;
-}
-
-bool wanted(const Options& o, const Case& c) {
-  if (o.only.empty()) {
-    return !o.check || std::any_of(c.rows.begin(), c.rows.end(),
-                                   [](const char* row) { return bar_of(row) != nullptr; });
-  }
-  return std::any_of(o.only.begin(), o.only.end(), [&](const std::string& name) {
-    return name == c.name ||
-           std::any_of(c.rows.begin(), c.rows.end(), [&](const char* row) { return name == row; });
-  });
-}
 
 // Where each process runs: the first two have a CPU each where there are two, the others the rest,
 // from the last CPU on and the home's last, whether or not there are enough. Left to the kernel,
@@ -379,16 +303,8 @@ int run(const Options& o) {
 
 int main(int argc, char** argv) {
   using namespace bench;
-  const Options o = parse(argc, argv);
-  for (const std::string& name : o.only) {
-    const auto& cases = all_cases();
-    Options one;
-    one.only = {name};
-    if (std::none_of(cases.begin(), cases.end(), [&](auto& c) { return wanted(one, c); })) {
-      fmt::print(stderr, "cmi_bench: no case has the name {}; --list shows them\n", name);
-      return 2;
-    }
-  }
+  Options o;
+  if (const auto status = parse(argc, argv, &o)) return *status;
   // Debian's libfabric comes with a library that takes over signals unless told not to.
   setenv("IPATH_NO_BACKTRACE", "1", 1);
   setenv("HFI_NO_BACKTRACE", "1", 1);

@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "bars.hpp"
 
@@ -21,6 +23,11 @@ std::string number(double v) {
 }
 
 namespace {
+// The columns of the tables: a head and its rows are printed by the same format.
+constexpr const char kRow[] = "{:<17} {:<5} {:<28} {:<28} {:>6} {:>6}  {}\n";
+constexpr const char kPeersRow[] = "{:<17} {:<5} {:>9} {:>9}";  // and for each peer
+constexpr const char kPeerColumn[] = " {:>12}";
+
 std::string quartiles(const Spread& s) {
   return fmt::format("{} ({} to {})", number(s.median), number(s.low), number(s.high));
 }
@@ -47,8 +54,9 @@ Report::~Report() {
 }
 
 void Report::header(const std::string& line) const {
-  fmt::print("{}\n\n{:<17} {:<5} {:<28} {:<28} {:>6} {:>6}  {}\n", line, "name", "unit",
-             "libcmi, median (quartiles)", "raw, median (quartiles)", "ratio", "n", "raw is");
+  fmt::print("{}\n\n", line);
+  fmt::print(kRow, "name", "unit", "libcmi, median (quartiles)", "raw, median (quartiles)", "ratio",
+             "n", "raw is");
   std::fflush(stdout);
 }
 
@@ -71,8 +79,7 @@ void Report::row(const Row& row) {
     }
   }
   if (row.discarded > 0) remark += fmt::format("; {} samples disturbed, left out", row.discarded);
-  fmt::print("{:<17} {:<5} {:<28} {:<28} {:>6} {:>6}  {}\n", row.name, row.unit,
-             quartiles(row.ours), row.raw ? quartiles(*row.raw) : "-",
+  fmt::print(kRow, row.name, row.unit, quartiles(row.ours), row.raw ? quartiles(*row.raw) : "-",
              row.raw ? fmt::format("{:.2f}", figures.ratio) : "-", row.ours.count, remark);
   std::fflush(stdout);
   rows_.push_back(row);
@@ -92,14 +99,18 @@ void Report::note(const std::string& name, const std::string& unit, double value
   if (json_ != nullptr) json_lines(json_, o);
 }
 
-// A NaN or an infinity is no JSON; medians of durations are neither.
+// Numbers to four decimals. A NaN or an infinity would be null; medians of durations are neither.
 void json_lines(std::FILE* json, const Outcome& o) {
+  using Json = nlohmann::ordered_json;
+  const auto rounded = [](double v) { return std::round(v * 1e4) / 1e4; };
   const auto line = [&](const char* kind, double value) {
-    fmt::print(json,
-               R"({{"name":"{}{}","unit":"{}","value":{:.4f},"raw":{},"ratio":{},"provider":"{}"}})"
-               "\n",
-               o.name, kind, o.unit, value, o.raw > 0 ? fmt::format("{:.4f}", o.raw) : "null",
-               o.raw > 0 ? fmt::format("{:.4f}", value / o.raw) : "null", o.provider);
+    const Json row{{"name", std::string(o.name) + kind},
+                   {"unit", o.unit},
+                   {"value", rounded(value)},
+                   {"raw", o.raw > 0 ? Json(rounded(o.raw)) : Json()},
+                   {"ratio", o.raw > 0 ? Json(rounded(value / o.raw)) : Json()},
+                   {"provider", o.provider}};
+    fmt::print(json, "{}\n", row.dump());
   };
   line("", o.value);
   if (o.floor > 0) line("_floor", o.floor);
@@ -121,16 +132,15 @@ void Report::peers_header(const PeerStack* stacks, int count) const {
       fmt::print("  {:<12} {} over {}\n", s.id, s.name, s.transport);
     }
   }
-  fmt::print("{:<17} {:<5} {:>9} {:>9}", "name", "unit", "libcmi", "raw");
-  for (int i = 0; i < count; ++i) fmt::print(" {:>12}", stacks[i].id);
+  fmt::print(kPeersRow, "name", "unit", "libcmi", "raw");
+  for (int i = 0; i < count; ++i) fmt::print(kPeerColumn, stacks[i].id);
   fmt::print("  theirs is\n");
   std::fflush(stdout);
 }
 
 void Report::peers_row(const Row& row, const PeerStack* stacks, int count, const char* what) const {
   const double raw = row.raw ? row.raw->median : 0;
-  fmt::print("{:<17} {:<5} {:>9} {:>9}", row.name, row.unit, number(row.ours.median),
-             row.raw ? number(raw) : "-");
+  fmt::print(kPeersRow, row.name, row.unit, number(row.ours.median), row.raw ? number(raw) : "-");
   for (int i = 0; i < count; ++i) {
     const PeerStack& s = stacks[i];
     std::string shown = "-";
@@ -141,7 +151,7 @@ void Report::peers_row(const Row& row, const PeerStack* stacks, int count, const
       note(row.name + "_" + s.id, row.unit, figure.median, raw,
            fmt::format("{} over {}", s.name, s.transport), 0);
     }
-    fmt::print(" {:>12}", shown);
+    fmt::print(kPeerColumn, shown);
   }
   fmt::print("  {}\n", what);
   std::fflush(stdout);

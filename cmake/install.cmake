@@ -22,9 +22,11 @@ configure_file(${PROJECT_SOURCE_DIR}/cmake/cmi.pc.in ${PROJECT_BINARY_DIR}/cmi.p
 install(FILES ${PROJECT_BINARY_DIR}/cmi.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
 # The administrator's program, its completion, and the manual.
-install(TARGETS cmiadm RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(FILES ${PROJECT_SOURCE_DIR}/tools/cmiadm/cmiadm.bash
-  DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME cmiadm)
+if(CMI_BUILD_TOOLS)
+  install(TARGETS cmiadm RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(FILES ${PROJECT_SOURCE_DIR}/tools/cmiadm/cmiadm.bash
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME cmiadm)
+endif()
 foreach(section 3 7 8)
   file(GLOB pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/doc/man/*.${section})
   install(FILES ${pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${section})

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -99,23 +100,23 @@ TEST_CASE("each_row_and_each_floor_is_a_line_of_json") {
     ~Remove() { std::filesystem::remove(path); }
   } const remove{path};
   write_json(path, sittings({11, 12, 13, 12, 12, 12, 12, 12, 12}, 10));
-  std::ifstream in(path);
-  std::string line;
-  REQUIRE(std::getline(in, line));
-  CHECK(
-      line ==
-      R"({"name":"cas","unit":"us","value":12.0000,"raw":10.0000,"ratio":1.2000,"provider":"net"})");
-  REQUIRE(std::getline(in, line));
-  CHECK(
-      line ==
-      R"({"name":"cas_floor","unit":"us","value":10.0000,"raw":10.0000,"ratio":1.0000,"provider":"net"})");
-  CHECK_FALSE(std::getline(in, line));
-  // Without raw there is no ratio.
-  write_json(path, Sittings(9, {outcome("rmb", 20, 0)}));
-  std::ifstream again(path);
-  REQUIRE(std::getline(again, line));
-  CHECK(line ==
-        R"({"name":"rmb","unit":"us","value":20.0000,"raw":null,"ratio":null,"provider":"net"})");
+  // Each line is a value by itself, with its keys in the order that people read.
+  using Json = nlohmann::ordered_json;
+  const auto lines = [&] {
+    std::ifstream in(path);
+    std::vector<Json> all;
+    for (std::string line; std::getline(in, line);) all.push_back(Json::parse(line));
+    return all;
+  };
+  const auto row = [](const char* name, double value, const Json& raw, const Json& ratio) {
+    return Json{{"name", name}, {"unit", "us"},   {"value", value},
+                {"raw", raw},   {"ratio", ratio}, {"provider", "net"}};
+  };
+  CHECK(lines() ==
+        std::vector<Json>{row("cas", 12.0, 10.0, 1.2), row("cas_floor", 10.0, 10.0, 1.0)});
+  // Without raw there is no ratio; four decimals are enough.
+  write_json(path, Sittings(9, {outcome("rmb", 20.000051, 0)}));
+  CHECK(lines() == std::vector<Json>{row("rmb", 20.0001, nullptr, nullptr)});
 }
 
 }  // namespace

@@ -7,13 +7,13 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <random>
 #include <thread>
 
 #include "core/base/clock.hpp"
 #include "core/memory/wire/wire.hpp"
 #include "core/node/quiesce.hpp"
 #include "fuzz/contexts.hpp"
+#include "fuzz/targets.hpp"
 #include "node/node_support.hpp"
 
 namespace cmi::test {
@@ -25,43 +25,41 @@ constexpr std::byte kCanary{0x11};
 
 class Datagrams {
  public:
-  Datagrams(uint64_t seed, int32_t segment, const void* view)
-      : random_(seed), segment_(segment), view_(reinterpret_cast<uint64_t>(view)) {}
+  Datagrams(Choices& choices, int32_t segment, const void* view)
+      : choices_(choices), segment_(segment), view_(reinterpret_cast<uint64_t>(view)) {}
 
   node::Node::Datagram next() {
     constexpr uint8_t kKnown[] = {kBusView,   kBusUnview,       kBusBarrier, kBusPublish,
                                   kBusStored, kBusLook,         kBusInFlux,  kBusInFluxSeen,
                                   kBusFile,   kBusLost,         kBusToken,   kBusShrunk,
                                   kBusAnswer, node::kBusQuiesce};
-    const uint8_t what =
-        one_in(20) ? static_cast<uint8_t>(any()) : kKnown[any() % std::size(kKnown)];
+    const uint8_t what = choices_.one_in(20) ? static_cast<uint8_t>(choices_.below(256))
+                                             : kKnown[choices_.below(std::size(kKnown))];
     std::byte bytes[512];
     Writer out(bytes);
     out.put(what);
-    out.put(one_in(10) ? static_cast<int32_t>(word()) : segment_);
-    out.put(one_in(2) ? any() % 8 : any());  // a question
+    out.put(choices_.one_in(10) ? static_cast<int32_t>(word()) : segment_);
+    out.put(choices_.one_in(2) ? choices_.below(8) : choices_.any());  // a question
     const uint64_t a = word();
     // Accesses to a quiesced segment stand still, as whoever asks for that wants them to.
     out.put(what == node::kBusQuiesce && a == 1 ? uint64_t{0} : a);
     out.put(word());
-    const uint64_t ranges = one_in(4) ? any() % 20 : std::min<uint64_t>(a, 20);
+    const uint64_t ranges = choices_.one_in(4) ? choices_.below(20) : std::min<uint64_t>(a, 20);
     for (uint64_t i = 0; i < 2 * ranges; ++i) out.put(static_cast<uint32_t>(word()));
     size_t size = out.size();
-    if (one_in(8)) size = any() % (size + 1);
+    if (choices_.one_in(8)) size = choices_.below(size + 1);
     node::Node::Datagram datagram;
-    datagram.from = static_cast<node::ContextSlot>(one_in(4) ? any() : 0);
+    datagram.from = static_cast<node::ContextSlot>(choices_.one_in(4) ? choices_.any() : 0);
     datagram.bytes.assign(bytes, bytes + size);
-    if (one_in(3)) datagram.fd = Fd(::memfd_create("bus", MFD_CLOEXEC));
-    if (datagram.fd && one_in(2)) {
-      const uint64_t words[] = {word(), word(), word(), any()};
+    if (choices_.one_in(3)) datagram.fd = Fd(::memfd_create("bus", MFD_CLOEXEC));
+    if (datagram.fd && choices_.one_in(2)) {
+      const uint64_t words[] = {word(), word(), word(), choices_.any()};
       REQUIRE(::write(datagram.fd.get(), words, sizeof words) == sizeof words);
     }
     return datagram;
   }
-  uint64_t any() { return random_(); }
 
  private:
-  bool one_in(uint64_t n) { return random_() % n == 0; }
   uint64_t word() {
     const uint64_t borders[] = {0,
                                 1,
@@ -80,18 +78,17 @@ class Datagrams {
                                 INT32_MAX,
                                 ~uint64_t{0},
                                 uint64_t{1} << 32};
-    return one_in(8) ? any() : borders[any() % std::size(borders)];
+    return choices_.one_in(8) ? choices_.any() : borders[choices_.below(std::size(borders))];
   }
 
-  std::mt19937_64 random_;
+  Choices& choices_;
   const int32_t segment_;
   const uint64_t view_;
 };
 
-TEST_CASE("random_datagrams_of_a_process_of_the_node_do_no_harm") {
-  const uint64_t seed = number_from("CMI_TEST_SEED", 5);
-  const uint64_t count = number_from("CMI_FUZZ_COUNT", 200'000);
-  CAPTURE(seed);
+}  // namespace
+
+void play_datagrams(Choices& choices, uint64_t most) {
   NodeFolder folder;
   auto net = fabric::FakeNet::make({});
   Context home(*net, folder.config("home")), peer(*net, folder.config("peer"));
@@ -120,11 +117,11 @@ TEST_CASE("random_datagrams_of_a_process_of_the_node_do_no_harm") {
     return (*imported)->page_data(page)[7];
   };
 
-  Datagrams datagrams(seed, *made, at_home);
-  for (uint64_t i = 0; i < count; ++i) {
+  Datagrams datagrams(choices, *made, at_home);
+  for (uint64_t i = 0; i < most && !choices.over(); ++i) {
     home.home->on_datagram(datagrams.next());
     // A page that is held, so that there is somebody to be told.
-    if (i % 64 == 0) REQUIRE(loaded(static_cast<uint32_t>(datagrams.any() % kPages)) == kCanary);
+    if (i % 64 == 0) REQUIRE(loaded(static_cast<uint32_t>(choices.below(kPages))) == kCanary);
   }
 
   CHECK(std::all_of(at_home, at_home + kSize, [](std::byte b) { return b == kCanary; }));
@@ -141,6 +138,15 @@ TEST_CASE("random_datagrams_of_a_process_of_the_node_do_no_harm") {
     CHECK(at_home[page * kPageSize + 7] == std::byte(page + 1));
   }
   peer.importer->detach(*view, soon);
+}
+
+namespace {
+
+TEST_CASE("random_datagrams_of_a_process_of_the_node_do_no_harm") {
+  const uint64_t seed = number_from("CMI_TEST_SEED", 5);
+  CAPTURE(seed);
+  Choices choices(seed);
+  play_datagrams(choices, number_from("CMI_FUZZ_COUNT", 200'000));
 }
 
 }  // namespace

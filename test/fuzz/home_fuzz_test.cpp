@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <random>
 #include <thread>
 
 #include "fuzz/contexts.hpp"
+#include "fuzz/targets.hpp"
 #include "node/node_support.hpp"
 
 namespace cmi::test {
@@ -53,27 +53,25 @@ struct Exported {
 // Payloads that are nearly right: fields at the borders of what is allowed, then cut, or drawn out.
 class Payloads {
  public:
-  Payloads(uint64_t seed, std::vector<uint64_t> uids) : random_(seed), uids_(std::move(uids)) {}
-
-  uint64_t any() { return random_(); }
-  bool one_in(uint64_t n) { return random_() % n == 0; }
+  Payloads(Choices& choices, std::vector<uint64_t> uids)
+      : choices_(choices), uids_(std::move(uids)) {}
 
   Bytes next() {
     Writer out(bytes_);
-    out.put(one_in(20) ? any() : uids_[any() % uids_.size()]);
-    const uint64_t fields = any() % 12;
+    out.put(choices_.one_in(20) ? choices_.any() : uids_[choices_.below(uids_.size())]);
+    const uint64_t fields = choices_.below(12);
     for (uint64_t i = 0; i < fields && out.room() > 9000; ++i) field(out);
     size_t size = out.size();
-    if (one_in(4)) size = any() % (size + 1);
+    if (choices_.one_in(4)) size = choices_.below(size + 1);
     return Bytes(bytes_.data(), size);
   }
 
  private:
   void field(Writer& out) {
-    switch (any() % 9) {
+    switch (choices_.below(9)) {
       case 8:  // a page and its dirty intent
         out.put(static_cast<uint32_t>(word() % 20));
-        return out.put(static_cast<uint8_t>(any() % 4));
+        return out.put(static_cast<uint8_t>(choices_.below(4)));
       case 0:
         return out.put(word());
       case 1:
@@ -91,7 +89,9 @@ class Payloads {
       case 5:
         return out.put(static_cast<uint16_t>(word()));
       case 6:
-        for (uint64_t n = any() % 600; n > 0; --n) out.put(static_cast<uint8_t>(any()));
+        for (uint64_t n = choices_.below(600); n > 0; --n) {
+          out.put(static_cast<uint8_t>(choices_.below(256)));
+        }
         return;
       default: {  // a page and what is to be there
         out.put(static_cast<uint32_t>(word()));
@@ -106,10 +106,10 @@ class Payloads {
     constexpr uint64_t kBorders[] = {0,    1,    2,    3,     7,         8,         15,
                                      16,   17,   4088, 4095,  4096,      4097,      65535,
                                      2048, 2049, 512,  kSize, kSize - 8, kSize - 7, ~uint64_t{0}};
-    return one_in(4) ? any() : kBorders[any() % std::size(kBorders)];
+    return choices_.one_in(4) ? choices_.any() : kBorders[choices_.below(std::size(kBorders))];
   }
 
-  std::mt19937_64 random_;
+  Choices& choices_;
   const std::vector<uint64_t> uids_;
   Buffer bytes_ = Buffer(fabric::kMaxPayload);
 };
@@ -140,58 +140,53 @@ void ask(Context& home, const fabric::ClientInfo& who, uint64_t number, uint16_t
   home.on_request(who, number, type, Reader(out.done()));
 }
 
-TEST_CASE("random_requests_do_nothing_that_the_token_does_not_allow") {
-  const uint64_t seed = number_from("CMI_TEST_SEED", 1);
-  const uint64_t count = number_from("CMI_FUZZ_COUNT", 100'000);
-  CAPTURE(seed);
+}  // namespace
+
+bool play_requests(Choices& choices, uint64_t most) {
   NodeFolder folder;
   auto net = fabric::FakeNet::make({});
   Context context(*net, folder.config());
   const Exported closed(context, fabric::kRead | fabric::kWrite | fabric::kAtomic);
   const Exported readable(context, fabric::kRead);
   const Exported writable(context, fabric::kRead | fabric::kWrite | fabric::kAtomic);
-  Payloads payloads(seed, {closed.handle.uid, readable.handle.uid, writable.handle.uid,
-                           writable.handle.uid, writable.handle.uid});
+  Payloads payloads(choices, {closed.handle.uid, readable.handle.uid, writable.handle.uid,
+                              writable.handle.uid, writable.handle.uid});
   const fabric::ClientInfo honest{random_context_id(), {1, 2}}, liar{random_context_id(), {3, 4}};
   present(context, honest, 1, closed);
-  uint64_t number = 1, stored = 0;
-  for (uint64_t i = 0; i < count; ++i) {
+  uint64_t number = 1;
+  for (uint64_t i = 0; i < most && !choices.over(); ++i) {
     if (i % 500 == 0) {  // a request to leave ends what it may do
       present(context, liar, ++number, readable);
       present(context, liar, ++number, writable);
     }
     const auto type =
-        static_cast<uint16_t>(payloads.one_in(50) ? payloads.any() : 1 + payloads.any() % 12);
+        static_cast<uint16_t>(choices.one_in(50) ? choices.any() : 1 + choices.below(12));
     if (type != 2) {
       context.on_request(liar, ++number, type, Reader(payloads.next()));
     } else {
       // The token is right, and perhaps not the rest.
       Buffer bytes(44);
       Writer out(bytes);
-      out.put(payloads.one_in(2) ? closed.handle.uid : writable.handle.uid);
-      out.put(static_cast<uint32_t>(payloads.any() % 3));
+      out.put(choices.one_in(2) ? closed.handle.uid : writable.handle.uid);
+      out.put(static_cast<uint32_t>(choices.below(3)));
       out.put(writable.token.id);
       out.put(writable.token.secret);
-      out.put(payloads.any());
-      out.put(payloads.any());
+      out.put(choices.any());
+      out.put(choices.any());
       context.on_request(liar, ++number, type, Reader(bytes));
     }
-    if (payloads.one_in(3)) {
-      context.on_ack(payloads.one_in(9) ? honest.id : liar.id, payloads.any() % (i + 2),
+    if (choices.one_in(3)) {
+      context.on_ack(choices.one_in(9) ? honest.id : liar.id, choices.below(i + 2),
                      Reader(payloads.next()));
     }
-    stored += i % 1000 == 0 && !writable.untouched();
     if (i % 1000 == 0) REQUIRE(readable.untouched());
   }
-  CHECK(stored > 0);  // the lies come as far as the memory
   CHECK(readable.untouched());
   CHECK(closed.untouched());
+  return !writable.untouched();
 }
 
-TEST_CASE("random_accesses_of_a_write_through_import_stay_within_its_token") {
-  const uint64_t seed = number_from("CMI_TEST_SEED", 1);
-  const uint64_t count = number_from("CMI_FUZZ_COUNT", 50'000);
-  CAPTURE(seed);
+bool play_accesses(Choices& choices, uint64_t most) {
   NodeFolder folder;
   auto net = fabric::FakeNet::make({});
   Context context(*net, folder.config());
@@ -199,7 +194,7 @@ TEST_CASE("random_accesses_of_a_write_through_import_stay_within_its_token") {
   const Exported readable(context, fabric::kRead, access::kWriteThrough);
   const Exported writable(context, fabric::kRead | fabric::kWrite, access::kWriteThrough);
   const Exported behind(context, fabric::kRead);
-  Payloads payloads(seed, {readable.handle.uid, writable.handle.uid});
+  Payloads payloads(choices, {readable.handle.uid, writable.handle.uid});
   const fabric::ClientInfo liar{random_context_id(), {3, 4}};
   uint64_t number = 0;
   for (const Exported* e : {&readable, &writable}) {
@@ -208,38 +203,148 @@ TEST_CASE("random_accesses_of_a_write_through_import_stay_within_its_token") {
   }
   const uint64_t borders[] = {0,         1,     63,        kPageSize - 1,  kPageSize, kSize - 8,
                               kSize - 1, kSize, kSize + 1, UINT64_MAX - 3, UINT64_MAX};
-  for (uint64_t i = 0; i < count; ++i) {
-    const auto type = static_cast<uint16_t>(kLoad + payloads.any() % 3);
+  for (uint64_t i = 0; i < most && !choices.over(); ++i) {
+    const auto type = static_cast<uint16_t>(kLoad + choices.below(3));
     Buffer bytes(9000);
     Writer out(bytes);
-    out.put(payloads.one_in(2) ? readable.handle.uid : writable.handle.uid);
-    out.put<uint32_t>(payloads.one_in(20) ? 2 : 1);
-    out.put(payloads.one_in(3) ? payloads.any() % kSize
-                               : borders[payloads.any() % std::size(borders)]);
+    out.put(choices.one_in(2) ? readable.handle.uid : writable.handle.uid);
+    out.put<uint32_t>(choices.one_in(20) ? 2 : 1);
+    out.put(choices.one_in(3) ? choices.below(kSize) : borders[choices.below(std::size(borders))]);
     if (type == kLoad) {
-      out.put(static_cast<uint32_t>(payloads.one_in(9) ? payloads.any() : payloads.any() % 5000));
+      out.put(static_cast<uint32_t>(choices.one_in(9) ? choices.any() : choices.below(5000)));
     } else if (type == kStore) {
-      const uint64_t runs = payloads.any() % 5;
-      out.put(static_cast<uint32_t>(payloads.one_in(9) ? payloads.any() : runs));
+      const uint64_t runs = choices.below(5);
+      out.put(static_cast<uint32_t>(choices.one_in(9) ? choices.any() : runs));
       for (uint64_t run = 0, at = 0; run < runs; ++run) {
-        const uint64_t length = payloads.any() % 700;
-        out.put(static_cast<uint16_t>(payloads.one_in(9) ? payloads.any() : at));
-        out.put(static_cast<uint16_t>(payloads.one_in(9) ? payloads.any() : length));
+        const uint64_t length = choices.below(700);
+        out.put(static_cast<uint16_t>(choices.one_in(9) ? choices.any() : at));
+        out.put(static_cast<uint16_t>(choices.one_in(9) ? choices.any() : length));
         for (uint64_t n = 0; n < length; ++n) out.put<uint8_t>(0xee);
-        at += length + payloads.any() % 300;
+        at += length + choices.below(300);
       }
     } else {
-      const uint64_t size = uint64_t{1} << (payloads.any() % 6);
-      out.put(static_cast<uint8_t>(payloads.one_in(9) ? payloads.any() : size));
+      const uint64_t size = uint64_t{1} << choices.below(6);
+      out.put(static_cast<uint8_t>(choices.one_in(9) ? choices.any() : size));
       for (uint64_t n = 0; n < 2 * size; ++n) out.put(static_cast<uint8_t>(kCanary));
     }
-    const size_t cut = payloads.one_in(9) ? payloads.any() % (out.size() + 1) : out.size();
+    const size_t cut = choices.one_in(9) ? choices.below(out.size() + 1) : out.size();
     context.on_request(liar, ++number, type, Reader(Bytes(bytes.data(), cut)));
   }
-  CHECK_FALSE(writable.untouched());  // the lies come as far as the memory
   CHECK(readable.untouched());
   CHECK(before.untouched());
   CHECK(behind.untouched());
+  return !writable.untouched();
+}
+
+void play_messages(Choices& choices, uint64_t most) {
+  NodeFolder folder;
+  auto net = fabric::FakeNet::make({});
+  Context context(*net, folder.config());
+  const Exported closed(context, fabric::kRead);
+  Payloads payloads(choices, {closed.handle.uid});
+  auto stranger = net->open();
+  class Deaf final : public fabric::Receiver {
+    void on_message(fabric::Endpoint&, Bytes) override {}
+  } deaf;
+  auto endpoint = stranger->open_endpoint(deaf);
+  REQUIRE(endpoint);
+  Buffer message(fabric::kMaxMessage);
+  const uint64_t before = context.server->dropped();
+  uint64_t sent = 0;
+  for (uint64_t i = 0; i < most && !choices.over(); ++i) {
+    // Heads that are right, with a kind and a secret that may be.
+    const Bytes payload = payloads.next();
+    Writer out(message);
+    fabric::encode_frame_header({static_cast<fabric::FrameKind>(1 + choices.below(7)),
+                                 static_cast<uint16_t>(choices.below(12)), choices.below(3),
+                                 choices.below(9), choices.below(9), payload},
+                                out);
+    out.bytes(payload);
+    size_t size = out.size();
+    if (choices.one_in(4)) size = choices.below(size + 1);
+    if (choices.one_in(3)) message[choices.below(std::max<size_t>(size, 1))] ^= std::byte{1};
+    context.server->on_message(**endpoint, Bytes(message.data(), size));
+    ++sent;
+  }
+  CHECK(context.server->dropped() == before + sent);
+  CHECK(closed.untouched());
+}
+
+void play_notices(Choices& choices, uint64_t most) {
+  NodeFolder folder;
+  auto net = fabric::FakeNet::make({});
+  Context home(*net, folder.config("home")), peer(*net, folder.config("peer"));
+  const Exported exported(home, fabric::kRead | fabric::kWrite | fabric::kAtomic, 0,
+                          CMI_SEG_EXTENSIBLE);
+  std::atomic<bool> over{false};
+  std::thread serving([&] {
+    while (!over.load()) home.server->poll();
+  });
+  const Deadline soon = Deadline::in(20 * kSecond);
+  auto imported = peer.importer->import(exported.handle, 1, true, soon);
+  REQUIRE(imported);
+  REQUIRE(ok(peer.importer->set_token(*imported, exported.token, soon)));
+  REQUIRE(ok(peer.importer->prepare(**imported, false)));
+  over.store(true);
+  serving.join();
+  Payloads payloads(choices, {exported.handle.uid});
+  for (uint64_t i = 0; i < most && !choices.over(); ++i) {
+    // A segment, which import of it, and the rest; of a kind that ends nothing, or of none.
+    Buffer bytes(2048);
+    Writer out(bytes);
+    out.put(exported.handle.uid);
+    out.put((*imported)->instance);
+    const bool moves = choices.one_in(8);
+    if (moves) {  // a break, and from where on what there is is of before
+      out.put(choices.below(20) * kPageSize);
+      out.put(static_cast<uint32_t>(choices.below(most)));
+      out.put(choices.one_in(2) ? choices.below(20) * kPageSize : choices.below(kSize));
+    } else {
+      const Bytes more = payloads.next();
+      out.bytes(more.subspan(0, std::min<size_t>(more.size(), 1800)));
+    }
+    auto type = static_cast<uint16_t>(choices.one_in(3)   ? 5 + choices.below(60000)
+                                      : choices.one_in(2) ? 4
+                                                          : 1);
+    if (type == static_cast<uint16_t>(NotificationType::kGoodbye)) type = 1;
+    if (moves) type = static_cast<uint16_t>(NotificationType::kBreak);
+    peer.importer->on_notification(exported.handle.home, choices.any(), i, type,
+                                   Reader(out.done()));
+  }
+  CHECK((*imported)->state.load() == ImportState::kUsable);
+  CHECK((*imported)->brk.load() <= kSize / kPageSize);
+}
+
+namespace {
+
+TEST_CASE("random_requests_do_nothing_that_the_token_does_not_allow") {
+  const uint64_t seed = number_from("CMI_TEST_SEED", 1);
+  CAPTURE(seed);
+  Choices choices(seed);
+  // The lies come as far as the memory.
+  CHECK(play_requests(choices, number_from("CMI_FUZZ_COUNT", 100'000)));
+}
+
+TEST_CASE("random_accesses_of_a_write_through_import_stay_within_its_token") {
+  const uint64_t seed = number_from("CMI_TEST_SEED", 1);
+  CAPTURE(seed);
+  Choices choices(seed);
+  // The lies come as far as the memory.
+  CHECK(play_accesses(choices, number_from("CMI_FUZZ_COUNT", 50'000)));
+}
+
+TEST_CASE("random_messages_to_a_door_are_dropped") {
+  const uint64_t seed = number_from("CMI_TEST_SEED", 2);
+  CAPTURE(seed);
+  Choices choices(seed);
+  play_messages(choices, number_from("CMI_FUZZ_COUNT", 200'000));
+}
+
+TEST_CASE("random_notices_for_an_import_do_no_harm") {
+  const uint64_t seed = number_from("CMI_TEST_SEED", 3);
+  CAPTURE(seed);
+  Choices choices(seed);
+  play_notices(choices, number_from("CMI_FUZZ_COUNT", 100'000));
 }
 
 TEST_CASE("an_import_stays_cached_or_write_through_whatever_it_asks_for") {
@@ -268,89 +373,6 @@ TEST_CASE("an_import_stays_cached_or_write_through_whatever_it_asks_for") {
   ask(context, liar, ++number, kOpenWriteThrough, segment);
   ask(context, liar, ++number, kLeave, segment);
   CHECK_FALSE(context.home->busy());
-}
-
-TEST_CASE("random_messages_to_a_door_are_dropped") {
-  const uint64_t seed = number_from("CMI_TEST_SEED", 2);
-  const uint64_t count = number_from("CMI_FUZZ_COUNT", 200'000);
-  CAPTURE(seed);
-  NodeFolder folder;
-  auto net = fabric::FakeNet::make({});
-  Context context(*net, folder.config());
-  const Exported closed(context, fabric::kRead);
-  Payloads payloads(seed, {closed.handle.uid});
-  auto stranger = net->open();
-  class Deaf final : public fabric::Receiver {
-    void on_message(fabric::Endpoint&, Bytes) override {}
-  } deaf;
-  auto endpoint = stranger->open_endpoint(deaf);
-  REQUIRE(endpoint);
-  Buffer message(fabric::kMaxMessage);
-  const uint64_t before = context.server->dropped();
-  for (uint64_t i = 0; i < count; ++i) {
-    // Heads that are right, with a kind and a secret that may be.
-    const Bytes payload = payloads.next();
-    Writer out(message);
-    fabric::encode_frame_header({static_cast<fabric::FrameKind>(1 + payloads.any() % 7),
-                                 static_cast<uint16_t>(payloads.any() % 12), payloads.any() % 3,
-                                 payloads.any() % 9, payloads.any() % 9, payload},
-                                out);
-    out.bytes(payload);
-    size_t size = out.size();
-    if (payloads.one_in(4)) size = payloads.any() % (size + 1);
-    if (payloads.one_in(3)) message[payloads.any() % std::max<size_t>(size, 1)] ^= std::byte{1};
-    context.server->on_message(**endpoint, Bytes(message.data(), size));
-  }
-  CHECK(context.server->dropped() == before + count);
-  CHECK(closed.untouched());
-}
-
-TEST_CASE("random_notices_for_an_import_do_no_harm") {
-  const uint64_t seed = number_from("CMI_TEST_SEED", 3);
-  const uint64_t count = number_from("CMI_FUZZ_COUNT", 100'000);
-  CAPTURE(seed);
-  NodeFolder folder;
-  auto net = fabric::FakeNet::make({});
-  Context home(*net, folder.config("home")), peer(*net, folder.config("peer"));
-  const Exported exported(home, fabric::kRead | fabric::kWrite | fabric::kAtomic, 0,
-                          CMI_SEG_EXTENSIBLE);
-  std::atomic<bool> over{false};
-  std::thread serving([&] {
-    while (!over.load()) home.server->poll();
-  });
-  const Deadline soon = Deadline::in(20 * kSecond);
-  auto imported = peer.importer->import(exported.handle, 1, true, soon);
-  REQUIRE(imported);
-  REQUIRE(ok(peer.importer->set_token(*imported, exported.token, soon)));
-  REQUIRE(ok(peer.importer->prepare(**imported, false)));
-  over.store(true);
-  serving.join();
-  Payloads payloads(seed, {exported.handle.uid});
-  for (uint64_t i = 0; i < count; ++i) {
-    // A segment, which import of it, and the rest; of a kind that ends nothing, or of none.
-    Buffer bytes(2048);
-    Writer out(bytes);
-    out.put(exported.handle.uid);
-    out.put((*imported)->instance);
-    const bool moves = payloads.one_in(8);
-    if (moves) {  // a break, and from where on what there is is of before
-      out.put(payloads.any() % 20 * kPageSize);
-      out.put(static_cast<uint32_t>(payloads.any() % count));
-      out.put(payloads.one_in(2) ? payloads.any() % 20 * kPageSize : payloads.any() % kSize);
-    } else {
-      const Bytes more = payloads.next();
-      out.bytes(more.subspan(0, std::min<size_t>(more.size(), 1800)));
-    }
-    auto type = static_cast<uint16_t>(payloads.one_in(3)   ? 5 + payloads.any() % 60000
-                                      : payloads.one_in(2) ? 4
-                                                           : 1);
-    if (type == static_cast<uint16_t>(NotificationType::kGoodbye)) type = 1;
-    if (moves) type = static_cast<uint16_t>(NotificationType::kBreak);
-    peer.importer->on_notification(exported.handle.home, payloads.any(), i, type,
-                                   Reader(out.done()));
-  }
-  CHECK((*imported)->state.load() == ImportState::kUsable);
-  CHECK((*imported)->brk.load() <= kSize / kPageSize);
 }
 
 }  // namespace

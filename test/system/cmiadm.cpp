@@ -7,9 +7,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cctype>
+#include <algorithm>
 #include <cerrno>
-#include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "core/base/clock.hpp"
@@ -103,97 +103,41 @@ const Value* Value::find(const std::string& name, uint64_t wanted) const {
 
 namespace {
 
-class Parser {
- public:
-  explicit Parser(std::string_view text) : text_(text) {}
-  Value whole() {
-    Value v = value();
-    if (text_ != "\n") fail();
-    return v;
+Value value_of(const nlohmann::ordered_json& json) {
+  Value v;
+  if (json.is_boolean()) {
+    v.kind = Value::Kind::kBool;
+    v.truth = json.get<bool>();
+  } else if (json.is_number_unsigned()) {
+    v.kind = Value::Kind::kNumber;
+    v.number = json.get<uint64_t>();
+  } else if (json.is_string()) {
+    v.kind = Value::Kind::kText;
+    v.text = json.get<std::string>();
+  } else if (json.is_array()) {
+    v.kind = Value::Kind::kList;
+    for (const auto& item : json) v.items.push_back(value_of(item));
+  } else if (json.is_object()) {
+    v.kind = Value::Kind::kObject;
+    for (const auto& [name, member] : json.items()) v.members.emplace_back(name, value_of(member));
+  } else if (!json.is_null()) {
+    throw ChildFailed("a number below 0, or no whole one: " + json.dump());
   }
-
- private:
-  [[noreturn]] void fail() {
-    throw ChildFailed("not JSON at: " + std::string(text_.substr(0, 40)));
-  }
-  bool take(std::string_view token) {
-    if (text_.substr(0, token.size()) != token) return false;
-    text_.remove_prefix(token.size());
-    return true;
-  }
-  void need(std::string_view token) {
-    if (!take(token)) fail();
-  }
-  char next() {
-    if (text_.empty()) fail();
-    const char c = text_.front();
-    text_.remove_prefix(1);
-    return c;
-  }
-  std::string string() {
-    need("\"");
-    std::string out;
-    for (;;) {
-      char c = next();
-      if (c == '"') return out;
-      if (c < ' ' || c > '~') fail();
-      if (c == '\\') {
-        c = next();
-        if (c == 'u') {
-          unsigned code = 0;
-          for (int i = 0; i < 4; ++i) {
-            const char digit = next();
-            if (std::isxdigit(static_cast<unsigned char>(digit)) == 0) fail();
-            code = code * 16 + static_cast<unsigned>(std::stoi(std::string(1, digit), nullptr, 16));
-          }
-          c = static_cast<char>(code);
-        } else if (c != '"' && c != '\\') {
-          fail();
-        }
-      }
-      out += c;
-    }
-  }
-  Value value() {
-    Value v;
-    if (text_.substr(0, 1) == "\"") {
-      v.kind = Value::Kind::kText;
-      v.text = string();
-    } else if (take("{")) {
-      v.kind = Value::Kind::kObject;
-      while (!take("}")) {
-        if (!v.members.empty()) need(", ");
-        std::string name = string();
-        need(": ");
-        v.members.emplace_back(std::move(name), value());
-      }
-    } else if (take("[")) {
-      v.kind = Value::Kind::kList;
-      while (!take("]")) {
-        if (!v.items.empty()) need(", ");
-        v.items.push_back(value());
-      }
-    } else if (take("true")) {
-      v.kind = Value::Kind::kBool;
-      v.truth = true;
-    } else if (take("false")) {
-      v.kind = Value::Kind::kBool;
-    } else if (!take("null")) {
-      v.kind = Value::Kind::kNumber;
-      size_t digits = 0;
-      while (digits < text_.size() && text_[digits] >= '0' && text_[digits] <= '9') ++digits;
-      if (digits == 0 || digits > 20) fail();
-      v.number = std::strtoull(std::string(text_.substr(0, digits)).c_str(), nullptr, 10);
-      text_.remove_prefix(digits);
-    }
-    return v;
-  }
-
-  std::string_view text_;
-};
+  return v;
+}
 
 }  // namespace
 
-Value parse_json(const std::string& text) { return Parser(text).whole(); }
+Value parse_json(const std::string& text) {
+  const auto plain = [](char c) { return c >= ' ' && c <= '~'; };
+  if (!text.ends_with('\n') || !std::all_of(text.begin(), text.end() - 1, plain)) {
+    throw ChildFailed("not one line of ASCII: " + text.substr(0, 40));
+  }
+  try {
+    return value_of(nlohmann::ordered_json::parse(text));
+  } catch (const nlohmann::json::exception& error) {
+    throw ChildFailed(error.what());
+  }
+}
 
 }  // namespace cmi::test

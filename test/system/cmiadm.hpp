@@ -19,7 +19,8 @@ struct Ran {
 // With the cluster's runtime folder. Throws ChildFailed if it has not ended after 30 s.
 Ran cmiadm(const Cluster& cluster, const std::vector<std::string>& arguments, const Env& env = {});
 
-// A JSON value, as far as the tests look into one: read by code of their own, which is strict.
+// A JSON value, as far as the tests look into one; their sources need not read the library's
+// header.
 struct Value {
   enum class Kind { kNull, kBool, kNumber, kText, kList, kObject } kind = Kind::kNull;
   bool truth = false;
@@ -34,7 +35,7 @@ struct Value {
   const Value* find(const std::string& name, const std::string& text) const;
   const Value* find(const std::string& name, uint64_t number) const;
 };
-// Throws ChildFailed unless the text is exactly one value and a newline.
+// Throws ChildFailed unless the text is one value in one line of ASCII.
 Value parse_json(const std::string& text);
 
 }  // namespace cmi::test

@@ -153,8 +153,8 @@ def check_references(pages, problems):
 
 def check_tool(root, pages, problems):
     main = (root / "tools/cmiadm/main.cpp").read_text()
-    commands = set(re.findall(r'^    \{"(\w+)", \w+, ', main, re.MULTILINE))
-    options = set(re.findall(r'word == "--([\w-]+)"', main))
+    commands = set(re.findall(r'^    \{"(\w+)", \w+, "', main, re.MULTILINE))
+    options = set(re.findall(r'(?:add_option|flag)\(\s*"--([\w-]+)"', main))
     page, completion = pages[("cmiadm", "8")], (root / "tools/cmiadm/cmiadm.bash").read_text()
     if not commands or not options:
         problems.append("main.cpp: no commands or options found")

@@ -2,11 +2,10 @@
 // output and what went wrong to standard error, and returns the exit status.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstdio>
 #include <string>
-#include <vector>
 
 #include "core/base/clock.hpp"
 #include "survey.hpp"
@@ -27,7 +26,9 @@ struct Options {
   Nanos wait = 2 * kSecond;  // for whatever somebody else has to answer; 0: ask nobody
   Nanos every = kSecond;     // top: between two looks
   unsigned count = 0;        // top: looks; 0: without end on a terminal, else one
-  std::vector<std::string> operands;
+  int32_t id = 0;            // show, quiesce, resume: a segment, or to show, a process
+  std::string file;          // ping: of a handle
+  uint64_t key = 0;          // reservation delete
 
   Survey look() const { return survey(runtime_dir, node); }
 };

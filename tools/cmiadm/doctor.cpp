@@ -3,6 +3,7 @@
 #include "doctor.hpp"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "core/base/log.hpp"
 #include "text.hpp"
@@ -37,25 +38,20 @@ void print(const Report& report) {
   size_t width = 0;
   for (const Finding& f : report) width = std::max(width, f.what.size());
   for (const Finding& f : report) {
-    std::printf("%-8s %-*s  %s\n", mark(f.health), static_cast<int>(width), f.what.c_str(),
-                printable(f.found).c_str());
-    if (!f.mend.empty()) {
-      std::printf("%-8s %-*s  mend: %s\n", "", static_cast<int>(width), "", f.mend.c_str());
-    }
+    fmt::print("{:<8} {:<{}}  {}\n", mark(f.health), f.what, width, printable(f.found));
+    if (!f.mend.empty()) fmt::print("{:<8} {:<{}}  mend: {}\n", "", "", width, f.mend);
   }
 }
 
 void print_json(const Report& report, Health worst) {
-  Json json;
-  json.open('{').field("health", mark(worst)).key("findings").open('[');
+  Json findings = Json::array();
   for (const Finding& f : report) {
-    json.open('{').field("health", mark(f.health)).field("what", f.what).field("found", f.found);
-    json.key("mend");
-    f.mend.empty() ? json.null() : json.value(f.mend);
-    json.close();
+    findings.push_back({{"health", mark(f.health)},
+                        {"what", f.what},
+                        {"found", f.found},
+                        {"mend", text_or_null(f.mend)}});
   }
-  json.close().close();
-  json.print();
+  print_line(Json{{"health", mark(worst)}, {"findings", std::move(findings)}});
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // cmiadm list: contexts, segments and who has them attached.
-#include <cinttypes>
+#include <nlohmann/json.hpp>
 
 #include "ask.hpp"
 #include "command.hpp"
@@ -43,7 +43,7 @@ void print_tokens(const NodeRow& node, const Reports& reports) {
     }
   }
   if (tokens.empty()) return;
-  std::puts("");
+  fmt::print("\n");
   tokens.print(2);
 }
 
@@ -53,23 +53,14 @@ void print_reservations(const NodeRow& node) {
     table.row({hex16(r.key), human_bytes(r.size), human_bytes(r.used), pid_text(r.maker_pid)});
   }
   if (table.empty()) return;
-  std::puts("");
+  fmt::print("\n");
   table.print(2);
 }
 
-void put_reservations(Json& json, const NodeRow& node) {
-  json.key("reservations").open('[');
-  for (const ReservationRow& r : node.reservations) {
-    json.open('{').field("key", hex16(r.key)).field("size", r.size).field("used", r.used);
-    json.field("maker", static_cast<uint64_t>(r.maker_pid)).close();
-  }
-  json.close();
-}
-
 void print_node(const NodeRow& node, const Reports& reports) {
-  std::printf("node %s\n", node.name.c_str());
+  fmt::print("node {}\n", node.name);
   if (!node.trouble.empty()) {
-    std::printf("  nothing is known: %s\n", node.trouble.c_str());
+    fmt::print("  nothing is known: {}\n", node.trouble);
     return;
   }
   Table contexts({"CONTEXT", "PID", "STATE", "PROGRAM", "SEGMENTS", "IMPORTS", "VIEWS"});
@@ -88,7 +79,7 @@ void print_node(const NodeRow& node, const Reports& reports) {
                   pid_text(s.owner_pid), attached_by(node, s)});
   }
   if (!segments.empty()) {
-    std::puts("");
+    fmt::print("\n");
     segments.print(2);
   }
   print_tokens(node, reports);
@@ -121,71 +112,80 @@ void notes(const NodeRow& node, const Reports& reports) {
   if (!node.settled) complain("{}: it changed all the time while it was read", where);
 }
 
-void put_context(Json& json, const ContextRow& c) {
-  json.open('{').field("slot", uint64_t{c.slot}).field("id", hex32(c.id));
-  json.field("pid", static_cast<uint64_t>(c.pid)).field("state", c.state());
-  json.field("program", c.program).field("segments", uint64_t{c.segments});
-  json.field("imports", uint64_t{c.imports}).field("views", uint64_t{c.views}).close();
+// The list of what `make` says of each.
+template <class Rows, class Make>
+Json list_of(const Rows& rows, Make make) {
+  Json list = Json::array();
+  for (const auto& row : rows) list.push_back(make(row));
+  return list;
 }
 
-void put_tokens(Json& json, const node::HomeLine* told) {
-  json.key("tokens");
-  if (told == nullptr) {
-    json.null().key("importers").null();
-    return;
-  }
-  json.open('[');
-  for (const node::TokenLine& t : told->tokens) {
-    json.open('{').field("fingerprint", fingerprint(t.fingerprint));
-    json.field("rights", rights_text(t.rights)).field("node", node_text(t.node));
-    json.field("revoked", t.revoked).close();
-  }
-  json.close().key("importers").open('[');
-  for (const node::SharerLine& h : told->sharers) {
-    json.open('{').field("context", hex32(h.client)).field("rights", rights_text(h.rights)).close();
-  }
-  json.close();
+Json json_of(const ReservationRow& r) {
+  return {{"key", hex16(r.key)}, {"size", r.size}, {"used", r.used}, {"maker", r.maker_pid}};
 }
 
-void put_segment(Json& json, const NodeRow& node, const SegmentRow& s, const node::HomeLine* told) {
-  json.open('{').field("id", static_cast<uint64_t>(s.id)).field("kind", kind_name(s));
-  json.field("size", s.size)
-      .field("break", s.brk)
-      .field("charged", s.charged)
-      .field("state", s.state_name());
-  json.field("flags", flags_text(s.flags)).field("exported", s.exported());
-  json.field("token_set", s.token_set()).field("owner", static_cast<uint64_t>(s.owner_pid));
-  json.field("owner_alive", s.owner_alive).key("views").open('[');
+Json json_of(const ContextRow& c) {
+  return {{"slot", c.slot},       {"id", hex32(c.id)},    {"pid", c.pid},
+          {"state", c.state()},   {"program", c.program}, {"segments", c.segments},
+          {"imports", c.imports}, {"views", c.views}};
+}
+
+Json json_of(const node::TokenLine& t) {
+  return {{"fingerprint", fingerprint(t.fingerprint)},
+          {"rights", rights_text(t.rights)},
+          {"node", node_text(t.node)},
+          {"revoked", t.revoked}};
+}
+
+Json json_of(const node::SharerLine& h) {
+  return {{"context", hex32(h.client)}, {"rights", rights_text(h.rights)}};
+}
+
+Json json_of(const NodeRow& node, const SegmentRow& s, const node::HomeLine* told) {
+  const auto each = [](const auto& row) { return json_of(row); };
+  Json views = Json::array();
   for (const ContextRow& c : node.contexts) {
-    if (s.views_of[c.slot] == 0) continue;
-    json.open('{').field("pid", static_cast<uint64_t>(c.pid));
-    json.field("views", uint64_t{s.views_of[c.slot]}).close();
+    const uint32_t n = s.views_of[c.slot];
+    if (n != 0) views.push_back({{"pid", c.pid}, {"views", n}});
   }
-  json.close();
-  put_tokens(json, told);
-  json.key("trouble");
-  s.trouble.empty() ? json.null() : json.value(s.trouble);
-  json.close();
+  return {{"id", s.id},
+          {"kind", kind_name(s)},
+          {"size", s.size},
+          {"break", s.brk},
+          {"charged", s.charged},
+          {"state", s.state_name()},
+          {"flags", flags_text(s.flags)},
+          {"exported", s.exported()},
+          {"token_set", s.token_set()},
+          {"owner", s.owner_pid},
+          {"owner_alive", s.owner_alive},
+          {"views", std::move(views)},
+          {"tokens", told != nullptr ? list_of(told->tokens, each) : Json()},
+          {"importers", told != nullptr ? list_of(told->sharers, each) : Json()},
+          {"trouble", text_or_null(s.trouble)}};
+}
+
+Json json_of(const NodeRow& node, const Reports& reports) {
+  const auto each = [](const auto& row) { return json_of(row); };
+  return {{"node", node.name},
+          {"trouble", text_or_null(node.trouble)},
+          {"settled", node.settled},
+          {"locked", node.locked},
+          {"damaged", node.damaged},
+          {"stale_views", node.stale},
+          {"reservations", list_of(node.reservations, each)},
+          {"contexts", list_of(node.contexts, each)},
+          {"segments", list_of(node.segments, [&](const SegmentRow& s) {
+             return json_of(node, s, told_of(reports, s));
+           })}};
 }
 
 void print_json(const Survey& survey, const std::vector<Reports>& reports) {
-  Json json;
-  json.open('{').field("runtime_dir", survey.runtime_dir).key("nodes").open('[');
+  Json nodes = Json::array();
   for (size_t i = 0; i < survey.nodes.size(); ++i) {
-    const NodeRow& node = survey.nodes[i];
-    json.open('{').field("node", node.name).key("trouble");
-    node.trouble.empty() ? json.null() : json.value(node.trouble);
-    json.field("settled", node.settled).field("locked", node.locked);
-    json.field("damaged", uint64_t{node.damaged}).field("stale_views", uint64_t{node.stale});
-    put_reservations(json, node);
-    json.key("contexts").open('[');
-    for (const ContextRow& c : node.contexts) put_context(json, c);
-    json.close().key("segments").open('[');
-    for (const SegmentRow& s : node.segments) put_segment(json, node, s, told_of(reports[i], s));
-    json.close().close();
+    nodes.push_back(json_of(survey.nodes[i], reports[i]));
   }
-  json.close().close();
-  json.print();
+  print_line(Json{{"runtime_dir", survey.runtime_dir}, {"nodes", std::move(nodes)}});
 }
 
 }  // namespace
@@ -206,7 +206,7 @@ int list(const Options& options) {
   const Survey s = options.look();
   if (options.ids) {
     for (const NodeRow& node : s.nodes) {
-      for (const SegmentRow& g : node.segments) std::printf("%" PRId32 "\n", g.id);
+      for (const SegmentRow& g : node.segments) fmt::print("{}\n", g.id);
     }
     return s.trouble.empty() ? kFine : kTrouble;
   }
@@ -218,11 +218,11 @@ int list(const Options& options) {
     print_json(s, reports);
   } else {
     for (size_t i = 0; i < s.nodes.size(); ++i) {
-      if (i > 0) std::puts("");
+      if (i > 0) fmt::print("\n");
       print_node(s.nodes[i], reports[i]);
     }
     if (s.nodes.empty() && s.trouble.empty()) {
-      std::printf("no node in %s\n", printable(s.runtime_dir).c_str());
+      fmt::print("no node in {}\n", printable(s.runtime_dir));
     }
     std::fflush(stdout);
     for (size_t i = 0; i < s.nodes.size(); ++i) notes(s.nodes[i], reports[i]);

@@ -1,9 +1,11 @@
 // cmiadm: looks after the nodes of a machine. Reads the command line and runs one command.
-#include <charconv>
+#include <CLI/CLI.hpp>
+#include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <new>
-#include <string_view>
+#include <optional>
+#include <system_error>
 
 #include "command.hpp"
 #include "text.hpp"
@@ -15,138 +17,156 @@ namespace {
 struct Command {
   const char* name;
   int (*run)(const Options&);
-  size_t operands;
-  const char* operand_name;
   const char* help;
 };
 
 constexpr Command kCommands[] = {
-    {"list", list, 0, "", "contexts, segments, and who has them attached"},
-    {"show", show, 1, " ID", "all about a segment, or about the context of a process"},
-    {"reap", reap, 0, "", "clean up after processes that died"},
-    {"doctor", doctor, 0, "", "what works on this machine, what does not, what mends it"},
-    {"ping", ping, 1, " FILE", "ask the home of a saved remote segment handle for its segment"},
-    {"top", top, 0, "", "what the contexts are doing, once a second"},
-    {"quiesce", quiesce, 1, " SEG", "have the clients of a segment stop using it"},
-    {"resume", resume, 1, " SEG", "have them go on"},
-    {"reservation", reservation, 2, " delete KEY", "give back what a reservation holds"},
+    {"list", list, "contexts, segments, and who has them attached"},
+    {"show", show, "all about a segment, or about the context of a process"},
+    {"reap", reap, "clean up after processes that died"},
+    {"doctor", doctor, "what works on this machine, what does not, what mends it"},
+    {"ping", ping, "ask the home of a saved remote segment handle for its segment"},
+    {"top", top, "what the contexts are doing, once a second"},
+    {"quiesce", quiesce, "have the clients of a segment stop using it"},
+    {"resume", resume, "have them go on"},
+    {"reservation", reservation, "give back what a reservation holds"},
 };
 
-void usage(std::FILE* to) {
-  std::fputs("usage: cmiadm [OPTIONS] COMMAND\n\n", to);
-  for (const Command& c : kCommands) {
-    std::fprintf(to, "  %-24s %s\n", (std::string(c.name) + c.operand_name).c_str(), c.help);
-  }
-  std::fputs(
-      "\n"
-      "  --runtime-dir DIR  where the nodes are (CMI_RUNTIME_DIR, /dev/shm/cmi-UID)\n"
-      "  --node NAME        this node alone: its CMI_NODE, or the 16 digits that list shows\n"
-      "  --json             for programs (list, show, doctor, top)\n"
-      "  --ids              segment ids and nothing else (list)\n"
-      "  --wait SECONDS     how long others may take to answer (2); 0: ask no context\n"
-      "  --every SECONDS    between two looks (top, 1)\n"
-      "  --count N          looks, then end (top)\n"
-      "  --help, --version\n\n"
-      "cmiadm(8) tells more.\n",
-      to);
-}
+// A validator returns what is wrong with the text, or nothing; it may also rewrite the text.
+const CLI::Validator kNotEmpty(
+    [](std::string& text) { return text.empty() ? std::string("wants a value") : std::string(); },
+    "");
+const CLI::Validator kAbsolute(
+    [](std::string& text) {
+      return text.starts_with('/') ? std::string() : text + " is not an absolute path";
+    },
+    "");
+// "cmiadm list" shows keys without the 0x that CLI11 knows hexadecimal numbers by.
+const CLI::Validator kKey(
+    [](std::string& text) {
+      if (text.size() > 16 || text.find_first_not_of("0123456789abcdefABCDEF") != text.npos ||
+          text.find_first_not_of('0') == text.npos) {
+        return text + " is no key of a reservation; \"cmiadm list\" shows them";
+      }
+      text.insert(0, "0x");
+      return std::string();
+    },
+    "");
 
-std::optional<unsigned> parse_number(std::string_view text, unsigned least, unsigned most) {
-  unsigned n = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-  if (error != std::errc{} || end != text.data() + text.size() || n < least || n > most) {
+// The command line, as CLI11 is to read it.
+class CommandLine {
+ public:
+  explicit CommandLine(Options* options) : options_(*options) {
+    // Options may stand before and after the command, and the last of two counts.
+    app_.fallthrough();
+    app_.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    app_.set_version_flag("--version", "cmiadm " CMI_VERSION_TEXT);
+    app_.footer(
+        "\"cmiadm --help\" shows all options, which may stand before and after the command.\n"
+        "cmiadm(8) tells more.");
+    app_.require_subcommand(0, 1);
+    add_options();
+    for (const Command& c : kCommands) app_.add_subcommand(c.name, c.help);
+    app_.add_subcommand("help", "show this")->group("");
+    add_operands();
+  }
+
+  // Returns the exit status where there is nothing left to do.
+  std::optional<int> parse(int argc, char** argv, const Command** command) {
+    try {
+      app_.parse(argc, argv);
+    } catch (const CLI::Success& asked) {  // --help, --version
+      return app_.exit(asked);
+    } catch (const CLI::ParseError& error) {
+      complain("{}; see \"cmiadm --help\"", printable(error.what()));
+      return kUsage;
+    }
+    if (app_.got_subcommand("help")) {
+      fmt::print("{}",
+                 app_.get_formatter()->make_help(&app_, "cmiadm", CLI::AppFormatMode::Normal));
+      return kFine;
+    }
+    for (const Command& c : kCommands) {
+      if (app_.got_subcommand(c.name)) *command = &c;
+    }
+    if (*command == nullptr) {
+      fmt::print(stderr, "{}", app_.help());
+      return kUsage;
+    }
+    if (!node_.empty()) options_.node = folder_of_node(node_);
+    options_.wait = wait_ * kSecond;
+    options_.every = every_ * kSecond;
     return std::nullopt;
   }
-  return n;
-}
 
-// An option that is a number. False, with a word to the user, where it is none.
-bool set_number(Options* options, std::string_view name, const char* value) {
-  const unsigned least = name == "--wait" ? 0 : 1;
-  constexpr unsigned kMost = 3600;
-  const auto n = parse_number(value, least, kMost);
-  if (!n) {
-    complain("{} {}: not a number from {} to {}", name, printable(value), least, kMost);
-    return false;
+ private:
+  void add_options() {
+    constexpr unsigned kMost = 3600;
+    app_.add_option("--runtime-dir", options_.runtime_dir, "where the nodes are (/dev/shm/cmi-UID)")
+        ->envname("CMI_RUNTIME_DIR")
+        ->type_name("DIR")
+        ->check(kAbsolute);
+    app_.add_option("--node", node_,
+                    "this node alone: its CMI_NODE, or the 16 digits that list shows")
+        ->type_name("NAME")
+        ->check(kNotEmpty);
+    app_.add_flag("--json", options_.json, "for programs (list, show, doctor, top)");
+    app_.add_flag("--ids", options_.ids, "segment ids and nothing else (list)");
+    app_.add_option("--wait", wait_, "how long others may take to answer (2); 0: ask no context")
+        ->type_name("SECONDS")
+        ->check(CLI::Range(0U, kMost, ""));
+    app_.add_option("--every", every_, "between two looks (top, 1)")
+        ->type_name("SECONDS")
+        ->check(CLI::Range(1U, kMost, ""));
+    app_.add_option("--count", options_.count, "looks, then end (top)")
+        ->type_name("N")
+        ->check(CLI::Range(1U, kMost, ""));
   }
-  if (name == "--wait") options->wait = *n * kSecond;
-  if (name == "--every") options->every = *n * kSecond;
-  if (name == "--count") options->count = *n;
-  return true;
-}
 
-// Options may stand before and after the command. Returns the exit status where there is nothing
-// left to do.
-std::optional<int> parse(int argc, char** argv, Options* options, const Command** command) {
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view word = argv[i];
-    const auto argument = [&]() -> const char* { return i + 1 < argc ? argv[++i] : nullptr; };
-    if (word == "--json") {
-      options->json = true;
-    } else if (word == "--ids") {
-      options->ids = true;
-    } else if (word == "--help" || word == "-h" || word == "help") {
-      usage(stdout);
-      return kFine;
-    } else if (word == "--version") {
-      std::puts("cmiadm " CMI_VERSION_TEXT);
-      return kFine;
-    } else if (word == "--runtime-dir" || word == "--node" || word == "--wait" ||
-               word == "--every" || word == "--count") {
-      const char* value = argument();
-      if (value == nullptr || *value == '\0') {
-        complain("{} wants a value", word);
-        return kUsage;
-      }
-      if (word == "--runtime-dir") {
-        options->runtime_dir = value;
-      } else if (word == "--node") {
-        options->node = folder_of_node(value);
-      } else if (!set_number(options, word, value)) {
-        return kUsage;
-      }
-    } else if (word.size() > 1 && word[0] == '-') {
-      complain("there is no option {}; see \"cmiadm --help\"", printable(word));
-      return kUsage;
-    } else if (*command == nullptr) {
-      for (const Command& c : kCommands) {
-        if (word == c.name) *command = &c;
-      }
-      if (*command == nullptr) {
-        complain("there is no command {}; see \"cmiadm --help\"", printable(word));
-        return kUsage;
-      }
-    } else {
-      options->operands.emplace_back(word);
-    }
+  void add_operands() {
+    const auto add_id = [&](const char* command, const char* name, const char* help) {
+      app_.get_subcommand(command)
+          ->add_option(name, options_.id, help)
+          ->required()
+          ->type_name("")
+          ->check(CLI::Range(1, INT_MAX, ""));
+    };
+    add_id("show", "ID", "a segment's id, or the number of a process");
+    add_id("quiesce", "SEG", "the id of a segment that has its home here");
+    add_id("resume", "SEG", "the id of a segment that has its home here");
+    app_.get_subcommand("ping")
+        ->add_option("FILE", options_.file, "holds the bytes of a handle")
+        ->required()
+        ->type_name("")
+        ->check(kNotEmpty);
+    CLI::App* const of_reservation = app_.get_subcommand("reservation")->require_subcommand(1);
+    of_reservation->add_subcommand("delete", "its segments keep their memory until they go")
+        ->add_option("KEY", options_.key, "as list shows it")
+        ->required()
+        ->type_name("")
+        ->transform(kKey);
   }
-  if (*command == nullptr) {
-    usage(stderr);
-    return kUsage;
-  }
-  if (options->operands.size() != (*command)->operands) {
-    complain("usage: cmiadm {}{}", (*command)->name, (*command)->operand_name);
-    return kUsage;
-  }
-  if (options->runtime_dir[0] != '/') {
-    complain("{} is not an absolute path", printable(options->runtime_dir));
-    return kUsage;
-  }
-  return std::nullopt;
-}
+
+  Options& options_;
+  std::string node_;
+  unsigned wait_ = 2, every_ = 1;
+  CLI::App app_{"Looks after nodes that share memory with CMI.", "cmiadm"};
+};
 
 int run(int argc, char** argv) {
   Options options;
-  const char* dir = std::getenv("CMI_RUNTIME_DIR");
-  options.runtime_dir = dir != nullptr && *dir != '\0' ? dir : node::default_runtime_dir();
+  options.runtime_dir = node::default_runtime_dir();
+  CommandLine line(&options);
   const Command* command = nullptr;
-  if (const auto status = parse(argc, argv, &options, &command)) return *status;
-  const int status = command->run(options);
-  if (std::fflush(stdout) != 0) {
+  if (const auto status = line.parse(argc, argv, &command)) return *status;
+  try {
+    const int status = command->run(options);
+    if (std::fflush(stdout) == 0) return status;
     complain("standard output: {}", std::strerror(errno));
-    return kTrouble;
+  } catch (const std::system_error& error) {  // by fmt::print()
+    complain("standard output: {}", error.code().message());
   }
-  return status;
+  return kTrouble;
 }
 
 }  // namespace

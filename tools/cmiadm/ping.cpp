@@ -170,18 +170,17 @@ int ping_door(const access::RsegInfo& rseg, const access::FabricAddress& listene
     return kTrouble;
   }
   std::sort(rounds.begin(), rounds.end());
-  std::printf("%s: segment %d, %s; connected in %s, round trip %s (best of %d: %s)\n",
-              there.c_str(), rseg.home_seg, human_bytes(rseg.size).c_str(),
-              human_time(static_cast<uint64_t>(connected)).c_str(),
-              human_time(static_cast<uint64_t>(rounds[kRounds / 2])).c_str(), kRounds,
-              human_time(static_cast<uint64_t>(rounds[0])).c_str());
+  fmt::print("{}: segment {}, {}; connected in {}, round trip {} (best of {}: {})\n", there,
+             rseg.home_seg, human_bytes(rseg.size), human_time(static_cast<uint64_t>(connected)),
+             human_time(static_cast<uint64_t>(rounds[kRounds / 2])), kRounds,
+             human_time(static_cast<uint64_t>(rounds[0])));
   return kFine;
 }
 
 }  // namespace
 
 int ping(const Options& options) {
-  const Result<access::RsegInfo> rseg = read_handle(options.operands[0]);
+  const Result<access::RsegInfo> rseg = read_handle(options.file);
   if (!rseg) return kTrouble;
   if (rseg->listeners.empty()) complain("the handle names no door");
   // An importer takes one that answers.
@@ -189,8 +188,8 @@ int ping(const Options& options) {
   const bool elsewhere = rseg->machine != 0 && rseg->machine != node::machine_id();
   for (const access::FabricAddress& listener : rseg->listeners) {
     if (elsewhere && rseg->listeners.size() > 1 && fabric::is_loopback(listener.blob)) {
-      std::printf("%s %s: for processes on the home's machine\n", listener.provider.c_str(),
-                  listener_text(listener.blob).c_str());
+      fmt::print("{} {}: for processes on the home's machine\n", listener.provider,
+                 listener_text(listener.blob));
       continue;
     }
     result = std::min(result, ping_door(*rseg, listener, std::max(options.wait, kSecond)));

@@ -1,9 +1,6 @@
 // cmiadm quiesce, cmiadm resume: has the clients of a segment stop using it, and go on.
 #include "core/node/quiesce.hpp"
 
-#include <charconv>
-#include <optional>
-
 #include "command.hpp"
 #include "text.hpp"
 
@@ -11,34 +8,23 @@ namespace cmi::adm {
 
 namespace {
 
-std::optional<int32_t> segment_id(const std::string& text) {
-  int32_t id = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id);
-  if (error != std::errc{} || end != text.data() + text.size() || id <= 0) return std::nullopt;
-  return id;
-}
-
 int ask(const Options& options, bool on) {
-  const auto id = segment_id(options.operands[0]);
-  if (!id) {
-    complain("{} is no segment id; \"cmiadm list\" shows them", printable(options.operands[0]));
-    return kUsage;
-  }
   const Survey all = options.look();
   complain_about(all);
   const NodeRow* at = nullptr;
   for (const NodeRow& node : all.nodes) {
     for (const SegmentRow& s : node.segments) {
-      if (s.id != *id || s.kind != node::SegmentKind::kHome) continue;
+      if (s.id != options.id || s.kind != node::SegmentKind::kHome) continue;
       if (at != nullptr) {
-        complain("several nodes have a segment {}; say which with --node", *id);
+        complain("several nodes have a segment {}; say which with --node", options.id);
         return kUsage;
       }
       at = &node;
     }
   }
   if (at == nullptr) {
-    complain("no node here is home to a segment {}; imports are quiesced at their home", *id);
+    complain("no node here is home to a segment {}; imports are quiesced at their home",
+             options.id);
     return kTrouble;
   }
   auto node = node::Node::join(at->config(options.runtime_dir), random_context_id());
@@ -46,22 +32,23 @@ int ask(const Options& options, bool on) {
     complain("node {}: it cannot be joined to ask: {}", at->name, status_name(node.status()));
     return kTrouble;
   }
-  const Status status = node::ask_quiesce(**node, *id, on, Deadline::in(options.wait));
+  const Status status = node::ask_quiesce(**node, options.id, on, Deadline::in(options.wait));
   switch (status) {
     case Status::kOk:
-      std::printf("segment %d is %s\n", *id, on ? "quiesced: its clients have stopped" : "resumed");
+      fmt::print("segment {} is {}\n", options.id,
+                 on ? "quiesced: its clients have stopped" : "resumed");
       return kFine;
     case Status::kReconfig:
       complain(
           "segment {}: not all have answered within {}; ask again, with a longer --wait: a client "
           "may be slow to return its event (evt_ret), or its maker may be stopped",
-          *id, human_time(static_cast<uint64_t>(options.wait)));
+          options.id, human_time(static_cast<uint64_t>(options.wait)));
       return kTrouble;
     case Status::kInval:
-      complain("segment {}: it is gone, marked for deletion, or its maker has ended", *id);
+      complain("segment {}: it is gone, marked for deletion, or its maker has ended", options.id);
       return kTrouble;
     default:
-      complain("segment {}: refused: {}", *id, status_name(status));
+      complain("segment {}: refused: {}", options.id, status_name(status));
       return kTrouble;
   }
 }

@@ -10,7 +10,7 @@ int reap(const Options& options) {
   complain_about(before);
   bool good = before.trouble.empty();
   if (before.nodes.empty() && good) {
-    std::printf("no node in %s\n", printable(options.runtime_dir).c_str());
+    fmt::print("no node in {}\n", printable(options.runtime_dir));
   }
   for (const NodeRow& node : before.nodes) {
     // A folder that nobody finished has no name of its node's id but the half in its own.
@@ -18,8 +18,8 @@ int reap(const Options& options) {
     if (!known.id) known.id.hi = std::stoull(node.name, nullptr, 16);
     const Result<int> dead = node::reap_folder(known.config(options.runtime_dir));
     if (dead) {
-      std::printf("node %s: cleaned up after %s\n", node.name.c_str(),
-                  counted(static_cast<uint64_t>(*dead), "dead context").c_str());
+      fmt::print("node {}: cleaned up after {}\n", node.name,
+                 counted(static_cast<uint64_t>(*dead), "dead context"));
       continue;
     }
     good = false;

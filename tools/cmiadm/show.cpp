@@ -2,7 +2,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
-#include <charconv>
+#include <nlohmann/json.hpp>
 
 #include "ask.hpp"
 #include "command.hpp"
@@ -34,19 +34,14 @@ class Facts {
   void print() const {
     for (const Fact& f : facts_) {
       for (const std::string& value : f.values) {
-        std::printf("%-22s %s\n", f.name.c_str(), printable(value).c_str());
+        fmt::print("{:<22} {}\n", f.name, printable(value));
       }
     }
   }
-  void put(Json& json) const {
-    json.open('{');
-    for (const Fact& f : facts_) {
-      json.key(f.name);
-      if (f.list) json.open('[');
-      for (const std::string& value : f.values) json.value(value);
-      if (f.list) json.close();
-    }
-    json.close();
+  Json json() const {
+    Json object = Json::object();
+    for (const Fact& f : facts_) object[f.name] = f.list ? Json(f.values) : Json(f.values[0]);
+    return object;
   }
 
  private:
@@ -194,41 +189,30 @@ Facts facts_of(const NodeRow& node, const Reports& reports, const ContextRow& c)
 }  // namespace
 
 int show(const Options& options) {
-  const std::string& operand = options.operands[0];
-  int32_t wanted = 0;
-  const auto [end, error] =
-      std::from_chars(operand.data(), operand.data() + operand.size(), wanted);
-  if (error != std::errc{} || end != operand.data() + operand.size() || wanted <= 0) {
-    complain("show: {} is neither a segment's id nor a process's; see \"cmiadm list\"",
-             printable(operand));
-    return kUsage;
-  }
   const Survey survey = options.look();
   std::vector<Facts> found;
   for (const NodeRow& node : survey.nodes) {
     const Reports reports = ask_contexts(options.runtime_dir, node, options.wait);
     for (const SegmentRow& s : node.segments) {
-      if (s.id == wanted) found.push_back(facts_of(options, node, reports, s));
+      if (s.id == options.id) found.push_back(facts_of(options, node, reports, s));
     }
     for (const ContextRow& c : node.contexts) {
-      if (c.pid == wanted) found.push_back(facts_of(node, reports, c));
+      if (c.pid == options.id) found.push_back(facts_of(node, reports, c));
     }
   }
   if (options.json) {
-    Json json;
-    json.open('[');
-    for (const Facts& f : found) f.put(json);
-    json.close();
-    json.print();
+    Json all = Json::array();
+    for (const Facts& f : found) all.push_back(f.json());
+    print_line(all);
   } else {
     for (size_t i = 0; i < found.size(); ++i) {
-      if (i > 0) std::puts("");
+      if (i > 0) fmt::print("\n");
       found[i].print();
     }
   }
   complain_about(survey);
   if (!found.empty()) return kFine;
-  complain("no segment and no process {} in {}; \"cmiadm list\" shows what there is", wanted,
+  complain("no segment and no process {} in {}; \"cmiadm list\" shows what there is", options.id,
            printable(options.runtime_dir));
   return kTrouble;
 }

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
+#include <nlohmann/json.hpp>
 
 namespace cmi::adm {
 
@@ -37,73 +37,15 @@ void Table::print(int indent) const {
           right ? fmt::format("{:>{}}  ", cell, width[i]) : fmt::format("{:<{}}  ", cell, width[i]);
     }
     line.erase(line.find_last_not_of(' ') + 1);
-    std::puts(line.c_str());
+    fmt::print("{}\n", line);
   }
 }
 
-void Json::before_value() {
-  if (!first_ && !after_key_) text_ += ", ";
-  first_ = after_key_ = false;
+void print_line(const Json& value) {
+  fmt::print("{}\n", value.dump(-1, ' ', true, Json::error_handler_t::replace));
 }
 
-Json& Json::open(char bracket) {
-  before_value();
-  text_ += bracket;
-  open_ += bracket == '{' ? '}' : ']';
-  first_ = true;
-  return *this;
-}
-
-Json& Json::close() {
-  text_ += open_.back();
-  open_.pop_back();
-  first_ = false;
-  return *this;
-}
-
-Json& Json::key(std::string_view name) {
-  value(name);
-  text_ += ": ";
-  after_key_ = true;
-  return *this;
-}
-
-Json& Json::value(std::string_view text) {
-  before_value();
-  text_ += '"';
-  for (char c : text) {
-    if (c == '"' || c == '\\') {
-      text_ += '\\';
-      text_ += c;
-    } else if (c < ' ' || c > '~') {
-      text_ += fmt::format("\\u{:04x}", static_cast<unsigned char>(c));
-    } else {
-      text_ += c;
-    }
-  }
-  text_ += '"';
-  return *this;
-}
-
-Json& Json::value(uint64_t number) {
-  before_value();
-  text_ += std::to_string(number);
-  return *this;
-}
-
-Json& Json::value(bool truth) {
-  before_value();
-  text_ += truth ? "true" : "false";
-  return *this;
-}
-
-Json& Json::null() {
-  before_value();
-  text_ += "null";
-  return *this;
-}
-
-void Json::print() const { std::puts(text_.c_str()); }
+Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
 
 std::string human_bytes(uint64_t n) {
   constexpr std::string_view kUnits = "BKMGTPE";

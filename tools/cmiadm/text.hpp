@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,29 +24,12 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// Writes one JSON value; keys and values in the order of the calls. Strings may hold any bytes:
-// what is not printable ASCII is escaped.
-class Json {
- public:
-  Json& open(char bracket);  // { or [, as a value
-  Json& close();
-  Json& key(std::string_view name);
-  Json& value(std::string_view text);
-  Json& value(const char* text) { return value(std::string_view(text)); }
-  Json& value(uint64_t number);
-  Json& value(bool truth);
-  Json& null();
-  template <class T>
-  Json& field(std::string_view name, T&& v) {
-    return key(name).value(std::forward<T>(v));
-  }
-  void print() const;  // with a newline
-
- private:
-  void before_value();
-  std::string text_, open_;
-  bool first_ = true, after_key_ = false;
-};
+// Keys come out in the order in which they went in.
+using Json = nlohmann::ordered_json;
+// In one line of ASCII. A string may hold any bytes: what is no UTF-8 comes out as U+FFFD.
+void print_line(const Json& value);
+// Null for an empty text.
+Json text_or_null(const std::string& text);
 
 std::string printable(std::string_view text);
 std::string counted(uint64_t n, std::string_view what);  // "1 node", "2 nodes"

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "ask.hpp"
 #include "command.hpp"
@@ -105,7 +106,7 @@ void print_segments(const std::vector<Pair>& all) {
   }
   for (const Table* t : {&imports, &homes}) {
     if (t->empty()) continue;
-    std::puts("");
+    fmt::print("\n");
     t->print();
   }
 }
@@ -130,14 +131,14 @@ void print_links(const Survey& survey, const std::vector<Pair>& all) {
   }
   for (const Table* t : {&listeners, &imports, &links}) {
     if (t->empty()) continue;
-    std::puts("");
+    fmt::print("\n");
     t->print();
   }
 }
 
 void print_samples(const Survey& survey, const Samples& now, const Samples& before, bool rates,
                    const std::vector<pid_t>& silent) {
-  std::printf("%s\n", rates ? "per second" : "since each context began");
+  fmt::print("{}\n", rates ? "per second" : "since each context began");
   Table contexts({"PID", "PROGRAM", "LOAD MISSES", "STORE MISSES", "BYTES IN", "BYTES OUT",
                   "PUBLISHED", "INVALIDATED", "SWAPS", "LOST", "EXCEPTIONS"});
   std::vector<Pair> all;
@@ -161,53 +162,53 @@ void print_samples(const Survey& survey, const Samples& now, const Samples& befo
   contexts.print();
   print_segments(all);
   print_links(survey, all);
-  for (pid_t pid : silent) std::printf("process %d does not answer\n", pid);
+  for (pid_t pid : silent) fmt::print("process {} does not answer\n", pid);
+}
+
+Json json_of(const node::ImportLine& i) {
+  Json json{{"id", i.id},         {"home", hex32(i.home)}, {"state", import_state_name(i.state)},
+            {"cached", i.cached}, {"limit", i.limit},      {"dirty_pages", i.dirty}};
+  for (size_t k = 0; k < i.counters.size(); ++k) {
+    json[node::kImportCounterNames[k]] = i.counters[k];
+  }
+  return json;
+}
+
+Json json_of(const node::HomeLine& h) {
+  return {{"id", h.id},
+          {"publications", h.publications},
+          {"notices", h.notifications},
+          {"importers", h.sharers.size()}};
+}
+
+Json json_of(const node::LinkLine& l) {
+  return {{"home", hex32(l.home)}, {"state", link_state(l)}, {"over", l.way},
+          {"took_ns", l.took},     {"silent_ns", l.silent},  {"unreachable_ns", l.unreachable}};
+}
+
+Json json_of(const std::string& node, pid_t pid, const node::ContextReport& r) {
+  Json json{{"node", node}, {"pid", pid}};
+  for (size_t i = 0; i < r.counters.size(); ++i) json[node::kCounterNames[i]] = r.counters[i];
+  const auto add = [&](const char* name, const auto& lines) {
+    Json& list = json[name] = Json::array();
+    for (const auto& line : lines) list.push_back(json_of(line));
+  };
+  add("imports", r.imports);
+  add("homes", r.homes);
+  add("links", r.links);
+  json["doors"] = r.listeners;
+  return json;
 }
 
 void print_json(const Survey& survey, const Samples& now, const std::vector<pid_t>& silent) {
-  Json json;
-  json.open('{').key("contexts").open('[');
+  Json contexts = Json::array();
   for (const NodeRow& node : survey.nodes) {
     for (const ContextRow& c : node.contexts) {
       const auto at = now.find(c.id);
-      if (at == now.end()) continue;
-      const node::ContextReport& r = at->second.report;
-      json.open('{').field("node", node.name).field("pid", static_cast<uint64_t>(c.pid));
-      for (size_t i = 0; i < r.counters.size(); ++i) {
-        json.field(node::kCounterNames[i], r.counters[i]);
-      }
-      json.key("imports").open('[');
-      for (const node::ImportLine& i : r.imports) {
-        json.open('{').field("id", static_cast<uint64_t>(i.id));
-        json.field("home", hex32(i.home)).field("state", import_state_name(i.state));
-        json.field("cached", i.cached).field("limit", i.limit).field("dirty_pages", i.dirty);
-        for (size_t k = 0; k < i.counters.size(); ++k) {
-          json.field(node::kImportCounterNames[k], i.counters[k]);
-        }
-        json.close();
-      }
-      json.close().key("homes").open('[');
-      for (const node::HomeLine& h : r.homes) {
-        json.open('{').field("id", static_cast<uint64_t>(h.id));
-        json.field("publications", h.publications).field("notices", h.notifications);
-        json.field("importers", static_cast<uint64_t>(h.sharers.size())).close();
-      }
-      json.close().key("links").open('[');
-      for (const node::LinkLine& l : r.links) {
-        json.open('{').field("home", hex32(l.home)).field("state", link_state(l));
-        json.field("over", l.way);
-        json.field("took_ns", l.took).field("silent_ns", l.silent);
-        json.field("unreachable_ns", l.unreachable).close();
-      }
-      json.close().key("doors").open('[');
-      for (const std::string& listener : r.listeners) json.value(listener);
-      json.close().close();
+      if (at != now.end()) contexts.push_back(json_of(node.name, c.pid, at->second.report));
     }
   }
-  json.close().key("silent").open('[');
-  for (pid_t pid : silent) json.value(static_cast<uint64_t>(pid));
-  json.close().close();
-  json.print();
+  print_line(Json{{"contexts", std::move(contexts)}, {"silent", silent}});
 }
 
 // Sleeps; false when the user has had enough: q, or the end of a terminal's input.
@@ -248,10 +249,10 @@ int top(const Options& options) {
     if (options.json) {
       print_json(survey, now, silent);
     } else {
-      if (terminal) std::fputs(kClear, stdout);
-      if (round > 1 && !terminal) std::puts("");
+      if (terminal) fmt::print("{}", kClear);
+      if (round > 1 && !terminal) fmt::print("\n");
       print_samples(survey, now, before, round > 1, silent);
-      if (terminal) std::puts("\nq and return: quit");
+      if (terminal) fmt::print("\nq and return: quit\n");
     }
     if (std::fflush(stdout) != 0) return kTrouble;
     if (round == rounds || !pause(options.every, terminal)) return kFine;
