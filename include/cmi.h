@@ -46,8 +46,9 @@
  *                    default: 10000
  *   CMI_TRACE        facility[,facility]:level, as if set in cmi_cbs; default: off
  *   CMI_TRACE_FILE   where trace lines go without callbacks; default: standard error
- *   CMI_FAULT_POINT  makes the library fail on purpose, for its tests: never set it in production
- *   CMI_FAULT_COUNT  likewise: a file in which tests count what they have come by
+ * For its own tests, and read by a library alone that was built for them (CMI_FAULT_INJECTION)
+ *   CMI_FAULT_POINT  makes the library fail on purpose
+ *   CMI_FAULT_COUNT  a file in which it counts the points that it has come by
  */
 #ifndef CMI_H
 #define CMI_H

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/fault_point.hpp"
+#include "core/base/mutation.hpp"
 #include "fabric/link.hpp"
 
 namespace cmi::fabric {
@@ -34,7 +35,7 @@ void Link::received(Session& s, const Frame& f) {
     if (current_.get() != &s) return;
     const auto it = find_locked(f.number);
     if (it == pending_.end() || (*it)->secret_ == 0 || !(*it)->take_share(f.secret)) return;
-    if ((*it)->missing_ != 0 && !fault_point_fails("mutate_one_receipt_suffices")) return;
+    if ((*it)->missing_ != 0 && !mutated("mutate_one_receipt_suffices")) return;
     r = take_locked(f.number);
     received_.push_back(f.number);
     without_ = 0;

@@ -6,6 +6,7 @@
 
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
+#include "core/base/mutation.hpp"
 #include "fabric/link.hpp"
 #include "fabric/serving.hpp"
 
@@ -155,7 +156,7 @@ void Server::hello(size_t via, const Frame& f) {
           it->second.notification_secret != client_notification_secret) {
         return drop();
       }
-      if (!fault_point_fails("mutate_rebuild_unfenced")) old = std::move(it->second.serving);
+      if (!mutated("mutate_rebuild_unfenced")) old = std::move(it->second.serving);
       if (old != nullptr) ++it->second.closing;
       it->second.secret = random_u64();
     }
@@ -226,7 +227,7 @@ bool Server::settle_locked(Client& c, uint64_t number) {
 // again.
 bool Server::admit_locked(Client& c, Serving& serving, const Frame& f) {
   if (f.number < c.settled) return false;
-  const bool no_record = fault_point_fails("mutate_repeat_executed");
+  const bool no_record = mutated("mutate_repeat_executed");
   if (!no_record && std::find(c.open.begin(), c.open.end(), f.number) != c.open.end()) {
     // Asked again while it is being worked on: a sign of life (no request has number 0).
     serving.port->send(serving.peer, {FrameKind::kReply, 0, c.secret, 0, 0, {}});
@@ -382,7 +383,7 @@ void Server::fence(const ContextId& client, bool forever) {
       if (forever) clients_[client].fenced = true;
       return;
     }
-    if (!fault_point_fails("mutate_fence_in_mid_payload")) serving = std::move(it->second.serving);
+    if (!mutated("mutate_fence_in_mid_payload")) serving = std::move(it->second.serving);
     it->second.serving = nullptr;
     if (serving != nullptr) ++it->second.closing;
     it->second.secret = random_u64();

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Holds the mutations of the library (fault points named mutate_*) against doc/design/mutations.md and the tests.
+"""Holds the mutations of the library (what mutated() asks for) against doc/design/mutations.md and the tests.
 
 Each must stand in the page, with the file where it is and with tests that exist, and must be named in
 test/; and what the page names must exist. Each rule of doc/design/protocol.md must be named by its number,
@@ -37,7 +37,7 @@ def main():
     wrong = []
     places = {}
     for path, text in text_of("src", ("*.cpp", "*.hpp")).items():
-        for name in re.findall(r'fault_point_fails\("(mutate_[a-z_]+)"\)', text):
+        for name in re.findall(r'\bmutated(?:_late)?\(\s*"(mutate_[a-z_]+)"\s*\)', text):
             places.setdefault(name, set()).add(path.name)
     tests = "\n".join(text_of("test", ("*.cpp", "*.hpp", "CMakeLists.txt")).values())
     used = set(NAME.findall(tests))
@@ -48,7 +48,7 @@ def main():
                       [test.strip() for test in seen_by.split(";")])
     for name in sorted(places.keys() | rows.keys() | used):
         if name not in places:
-            wrong.append(f"{name}: the library has no such fault point")
+            wrong.append(f"{name}: the library has no such mutation")
             continue
         if name not in used:
             wrong.append(f"{name}: no test switches it on")

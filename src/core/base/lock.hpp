@@ -11,7 +11,7 @@
 #include <atomic>
 #include <mutex>
 
-#include "core/base/fault_point.hpp"
+#include "core/base/mutation.hpp"
 
 #if defined(__clang__)
 #define CMI_TSA(x) __attribute__((x))
@@ -79,8 +79,7 @@ class SignalsBlocked {
       sigset_t all;
       sigfillset(&all);
       sigdelset(&all, SIGBUS);
-      const bool let_in = fault_point_fails("mutate_signals_let_in");
-      pthread_sigmask(SIG_BLOCK, let_in ? nullptr : &all, &old_);
+      pthread_sigmask(SIG_BLOCK, mutated("mutate_signals_let_in") ? nullptr : &all, &old_);
       pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_);
     }
     ++t_signals_blocked;

@@ -9,8 +9,8 @@
 #include <algorithm>
 #include <memory>
 
-#include "core/base/fault_point.hpp"
 #include "core/base/library_thread.hpp"
+#include "core/base/mutation.hpp"
 
 namespace cmi {
 
@@ -54,7 +54,7 @@ void SingleThreaded::open() {
   // For one of ours the only other thread may be storing meanwhile: fault threads are here while
   // the client runs.
   if (!tasks_ || t_library_thread) return false;
-  if (fault_point_fails("mutate_taken_for_alone")) return true;
+  if (mutated("mutate_taken_for_alone")) return true;
   if (const uint32_t left = left_.load(std::memory_order_relaxed); left > 0) {
     left_.store(left - 1, std::memory_order_relaxed);
     return false;

@@ -3,8 +3,8 @@
 #include <new>
 
 #include "core/base/cause.hpp"
-#include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
+#include "core/base/mutation.hpp"
 #include "core/context/context.hpp"
 
 namespace cmi::context {
@@ -40,7 +40,7 @@ Status Context::flush_epoch(cmi_fb epoch) {
   if (epoch == nullptr || reinterpret_cast<Epoch*>(epoch) != t_thread->epoch) {
     return because(Status::kInval, "not an epoch of this thread");
   }
-  if (fault_point_fails("mutate_epoch_not_flushed")) return Status::kOk;
+  if (mutated("mutate_epoch_not_flushed")) return Status::kOk;
   return barrier(t_thread->epoch->loss);
 }
 
@@ -77,7 +77,7 @@ Status Context::cflush(void* const* addrs, int32_t n, Raised* raised) {
       return because(Status::kInval, "an address is in no view");
     }
   }
-  if (fault_point_fails("mutate_cflush_sends_nothing")) return Status::kOk;
+  if (mutated("mutate_cflush_sends_nothing")) return Status::kOk;
   Status status = home ? engine_->home().barrier(longest_wait(), lines) : Status::kOk;
   if (!imported.empty()) {
     memory::Exception e = memory::Exception::kNone;
@@ -95,7 +95,7 @@ Status Context::cflush(void* const* addrs, int32_t n, Raised* raised) {
 // kHw of a swap means that it may have been made, and so it says kStore of stores that were lost
 // before it, whatever has lost them.
 Status Context::barrier_before_swap() {
-  if (fault_point_fails("mutate_swap_without_barrier")) return Status::kOk;
+  if (mutated("mutate_swap_without_barrier")) return Status::kOk;
   const Status s = barrier();
   return s == Status::kHw ? Status::kStore : s;
 }

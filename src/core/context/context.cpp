@@ -199,7 +199,7 @@ Result<Context*> Context::start(uint16_t verno, const cmi_cbs* callbacks,
     Trace::get().configure(callbacks != nullptr ? callbacks->trace_facilities : 0,
                            callbacks != nullptr ? callbacks->trace_level : 0, sink);
   }
-  if (g_fault_points_armed.load(std::memory_order_relaxed)) {
+  if (fault_points_armed()) {
     alert(kFacIni, "CMI_FAULT_POINT or CMI_FAULT_COUNT is set: the library fails on purpose");
   }
   if (callbacks != nullptr) c.allocator_ = {callbacks->alloc, callbacks->free, callbacks->arg};

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "core/base/cause.hpp"
-#include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
+#include "core/base/mutation.hpp"
 #include "core/context/context.hpp"
 #include "core/emulate/emulate.hpp"
 #include "core/node/large_pages.hpp"
@@ -183,7 +183,7 @@ Status Context::seg_dt(int32_t seg, void* addr) {
     // What was stored through this view must not go with it: as long as the home answers it is
     // written back, and what is lost has been told when this returns.
     memory::LossMark ignored = engine_->importer().losses();
-    if (!fault_point_fails("mutate_detach_publishes_nothing")) {
+    if (!mutated("mutate_detach_publishes_nothing")) {
       (void)engine_->importer().barrier(ignored, longest_wait());
     }
     engine_->importer().detach(entry.imported, Deadline::in(call_timeout() + kSecond));

@@ -4,6 +4,7 @@
 #include "core/base/cause.hpp"
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
+#include "core/base/mutation.hpp"
 #include "core/memory/home/home.hpp"
 
 namespace cmi::memory {
@@ -108,7 +109,7 @@ void Home::cut_off_silent(const std::shared_ptr<InvalidationRound>& p, uint64_t 
       silent.push_back({n.client, n.instance, n.type});
     }
   }
-  if (!fault_point_fails("mutate_revocation_unfenced")) {
+  if (!mutated("mutate_revocation_unfenced")) {
     for (auto& c : silent)
       parts_.server.fence(c.client, false);  // what is in mid-payload ends here
   }
@@ -180,9 +181,9 @@ Status Home::delete_token(const access::TokenInfo& token, Deadline deadline) {
   // Last: the registrations, its own and those made from it.
   Guard g(mu_);
   Segment* s = find_uid(token.uid);
-  if (s == nullptr || fault_point_fails("mutate_revocation_unfenced")) return Status::kOk;
+  if (s == nullptr || mutated("mutate_revocation_unfenced")) return Status::kOk;
   for (auto& h : s->sharers) {
-    if (h.token == 0 && !fault_point_fails("mutate_session_key_kept")) h.session.reset();
+    if (h.token == 0 && !mutated("mutate_session_key_kept")) h.session.reset();
   }
   s->tokens.erase(token.id);
   return Status::kOk;

@@ -9,8 +9,8 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
+#include "core/base/mutation.hpp"
 #include "core/memory/vm/lock_memory.hpp"
 #include "core/memory/vm/store_log.hpp"
 #include "core/segment/map_file.hpp"
@@ -273,8 +273,7 @@ Status Home::detach(int32_t id, void* addr, Deadline deadline, bool ending) {
     owned = s->owned;
     owner = s->owner;
     // What was stored through this view and not published would never be found again (rule 17).
-    const bool unscanned = fault_point_fails("mutate_unmap_unscanned");
-    if (owned && s->shared() && !unscanned) last = scan_and_publish(*s);
+    if (owned && s->shared() && !mutated("mutate_unmap_unscanned")) last = scan_and_publish(*s);
     // One of the client's memory stays until that has been given back, and with it the segment.
     if (!view.adopted) {
       std::erase_if(s->views, [&](const HomeView& v) { return v.view == view.view; });

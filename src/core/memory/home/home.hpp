@@ -184,6 +184,7 @@ class Home {
   bool busy();
 
  private:
+  friend struct HomeMutations;  // breaks rules on purpose, for tests
   struct Token {
     access::TokenInfo info;
     std::unique_ptr<fabric::Region> region;

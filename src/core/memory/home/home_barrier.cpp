@@ -7,7 +7,9 @@
 
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
+#include "core/base/mutation.hpp"
 #include "core/memory/home/home.hpp"
+#include "core/memory/home/home_mutations.hpp"
 #include "core/memory/vm/store_log.hpp"
 
 namespace cmi::memory {
@@ -95,7 +97,7 @@ bool Home::scan_foreign(Segment& s, const ForeignView& v, const std::vector<Page
   // Of a process that has ended, or is about to, a scan finds nothing and says so: had it pages
   // still when that was over, it had them all the while.
   if (scan_view(foreign, left, written)) return has_pages(v.pagemap.get(), v.addr);
-  if (fault_point_fails("mutate_view_with_holes_forgotten")) return false;
+  if (mutated("mutate_view_with_holes_forgotten")) return false;
   PageSet holes;
   while (!left.empty()) {
     const PageRange r = left.back();
@@ -123,7 +125,7 @@ std::vector<PageRange> Home::scan(Segment& s, const std::vector<PageRange>& rang
   // What is covered is no view's: it is published when it has been recovered.
   const auto open = s.in_flux.missing(ranges);
   for (auto& v : s.views) {
-    if (fault_point_fails("mutate_late_arming")) arm(v);
+    if (mutated("mutate_late_arming")) arm(v);
     if (!v.armed && !v.read_only) {
       written.insert(written.end(), ranges.begin(), ranges.end());  // nothing is known of it
     } else if (v.armed && !tracked_) {
@@ -145,7 +147,7 @@ std::vector<PageRange> Home::scan(Segment& s, const std::vector<PageRange>& rang
       continue;
     }
     // The process is gone, and with it what the kernel knew of its stores (rule 17).
-    if (!fault_point_fails("mutate_dead_writer_forgotten")) {
+    if (!mutated("mutate_dead_writer_forgotten")) {
       written.insert(written.end(), ranges.begin(), ranges.end());
     }
     it = s.foreign.erase(it);
@@ -193,11 +195,7 @@ std::shared_ptr<Home::InvalidationRound> Home::scan_and_publish(Segment& s, cons
   }
   if (ranges.empty()) return nullptr;
   fault_point("home_scanned_before_publish");
-  if (fault_point_fails("mutate_scan_unlocked")) {
-    mu_.unlock();
-    fault_point("mutation_window");
-    mu_.lock();
-  }
+  if (mutated("mutate_scan_unlocked")) mutation::let_others_in(mu_);
   return publish_scan(s, ranges);
 }
 
@@ -228,14 +226,13 @@ Status Home::barrier(Nanos within, const Lines& named) {
     for (auto& [id, s] : segments_) {
       if (s.owned && s.shared()) {
         const auto lines = named.find(id);
-        const bool only_scanned =
-            lines == named.end() || fault_point_fails("mutate_named_lines_scanned");
+        const bool only_scanned = lines == named.end() || mutated("mutate_named_lines_scanned");
         scan_and_publish(s, only_scanned ? nullptr : &lines->second);
-      } else if (!s.owned && !s.views.empty() && !fault_point_fails("mutate_neighbour_not_asked")) {
+      } else if (!s.owned && !s.views.empty() && !mutated("mutate_neighbour_not_asked")) {
         owners.emplace_back(s.owner, id);
       }
     }
-    if (!fault_point_fails("mutate_acks_not_awaited")) waits = scans_;
+    if (!mutated("mutate_acks_not_awaited")) waits = scans_;
   }
   bool good = true;
   for (auto& [owner, id] : owners) {
@@ -283,7 +280,7 @@ Result<uint64_t> Home::cas(int32_t id, size_t offset, uint64_t expected, uint64_
     if (past) return Status::kBound;
     owned = s->owned;
     owner = s->owner;
-    if (fault_point_fails("mutate_home_cas_unpublished")) return expected;
+    if (mutated("mutate_home_cas_unpublished")) return expected;
     if (swapped && owned && s->shared()) {
       // The tracking does not see stores through the service view (rule 16).
       p = publish_scan(*s, {{static_cast<uint32_t>(offset / kPageSize), 1}}, word_of(*s, offset));

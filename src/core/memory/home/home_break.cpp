@@ -9,6 +9,7 @@
 
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
+#include "core/base/mutation.hpp"
 #include "core/memory/home/home.hpp"
 #include "core/memory/vm/lock_memory.hpp"
 #include "core/memory/vm/store_log.hpp"
@@ -253,7 +254,7 @@ Status Home::set_break(int32_t id, uint64_t to, uint64_t reservation, Nanos pati
     Guard g(mu_);
     if (Segment* s = find_uid(uid); s != nullptr && s->service) {
       for (auto& h : s->sharers) {
-        if (h.session_end > to && !fault_point_fails("mutate_session_key_kept")) h.session.reset();
+        if (h.session_end > to && !mutated("mutate_session_key_kept")) h.session.reset();
       }
       renew_tokens(*s);
     }

@@ -15,6 +15,7 @@
 
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
+#include "core/base/mutation.hpp"
 #include "core/memory/home/home.hpp"
 #include "core/memory/vm/guarded_copy.hpp"
 
@@ -162,7 +163,7 @@ void Home::lose_intents(Segment& s, const ContextId& client, uint32_t instance,
   for (auto& told : received_) {
     if (told->by != client || told->uid != s.uid) continue;
     if (instance != 0 && told->instance != instance) continue;
-    if (!fault_point_fails("mutate_marks_of_received_lost")) clear_intents(*told);
+    if (!mutated("mutate_marks_of_received_lost")) clear_intents(*told);
     told->then.push_back(p);
     ++p->waiting;
   }

@@ -6,9 +6,10 @@
 
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
+#include "core/base/mutation.hpp"
 #include "core/base/spin.hpp"
 #include "core/memory/home/home.hpp"
-#include "core/memory/home/home_mutation.hpp"
+#include "core/memory/home/home_mutations.hpp"
 
 namespace cmi::memory {
 
@@ -163,13 +164,13 @@ std::shared_ptr<Home::InvalidationRound> Home::publish(Segment& s, const Context
   };
   ++s.publications;
   const uint64_t first_notification = next_notification_;
-  const bool tells = !fault_point_fails("mutate_publish_nobody");
+  const bool tells = !mutated("mutate_publish_nobody");
   NewWords words(stored.size());
   Sent sent;
   std::vector<Addressee> to;
   for (auto& h : s.sharers) {
     if (!tells || (h.client == except && h.instance == instance)) continue;
-    if (h.token == 0 && (!h.loads() || fault_point_fails("mutate_revoked_untold"))) continue;
+    if (h.token == 0 && (!h.loads() || mutated("mutate_revoked_untold"))) continue;
     std::vector<PageRange> shared = Directory::shared_of(h.regions, ranges);
     if (shared.empty()) continue;
     if (to.empty()) to.reserve(s.sharers.size());
@@ -383,8 +384,11 @@ void Home::forget(const ContextId& client, bool goodbye) {
   // Fenced before anything is decided on its death (rule 19): nothing it sent is applied after
   // this. Who has said goodbye sends nothing more, and is swept instead of remembered, and so is
   // who never had anything of ours.
-  const bool fenced = !fault_point_fails("mutate_verdict_unfenced");
-  if (fenced) parts_.server.fence(client, !goodbye && had_something);
+  if (mutated("mutate_verdict_unfenced")) {
+    HomeMutations::keep_keys(*this, client);
+  } else {
+    parts_.server.fence(client, !goodbye && had_something);
+  }
   Finished done;
   auto known =
       std::make_shared<InvalidationRound>();  // who may access a page in flux has heard of it
@@ -405,7 +409,6 @@ void Home::forget(const ContextId& client, bool goodbye) {
       lose_intents(s, client, 0, known);
       forget_content(s, client, 0);
     }
-    if (!fenced) keep_keys(segments_, client);
     forget_client(client, &done);
     settle(known, &done);
   }
@@ -439,7 +442,7 @@ void Home::tick(Nanos t) {
     }
     // Stores that no barrier published (rule 11's counterpart at home).
     for (auto& [id, s] : segments_) {
-      if (fault_point_fails("mutate_timer_takes_nothing")) break;
+      if (mutated("mutate_timer_takes_nothing")) break;
       // While many are under way somebody is slow; what is written meanwhile goes with the next.
       if (s.owned && s.shared() && scans_.size() < kMaxTimerScans) scan_and_publish(s);
       if (!s.owned && say_seen(s)) send_stored(s);  // what does not fit goes with the next

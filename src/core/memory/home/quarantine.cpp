@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
-#include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
+#include "core/base/mutation.hpp"
 #include "core/memory/home/home.hpp"
 
 namespace cmi::memory {
@@ -29,7 +29,7 @@ void Home::note_key(Segment& s, const ContextId& client) {
 // Its memory goes to the system, its addresses to nobody yet.
 void Home::bury(Segment& s) {
   if (!s.service) return;
-  if (!s.had_token || fault_point_fails("mutate_memory_not_buried")) {
+  if (!s.had_token || mutated("mutate_memory_not_buried")) {
     s.service.reset();
     return;
   }

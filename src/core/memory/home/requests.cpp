@@ -5,7 +5,9 @@
 #include "core/base/careful_copy.hpp"
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
+#include "core/base/mutation.hpp"
 #include "core/memory/home/home.hpp"
+#include "core/memory/home/home_mutations.hpp"
 #include "core/memory/page/diff.hpp"
 #include "core/memory/vm/guarded_copy.hpp"
 
@@ -159,7 +161,7 @@ void Home::on_open(const fabric::ClientInfo& client, uint64_t number, Reader in,
 
 void Home::on_new_session(const fabric::ClientInfo& client) {
   // Its registrations are what its old connection may still be using.
-  if (fault_point_fails("mutate_rebuild_unfenced")) return;
+  if (mutated("mutate_rebuild_unfenced")) return;
   Guard g(mu_);
   for (auto& [id, s] : segments_) {
     for (auto& h : s.sharers) {
@@ -220,7 +222,7 @@ void Home::on_present_token(const fabric::ClientInfo& client, uint64_t number, R
         h->could_write = h->could_write || (h->rights & fabric::kWrite) != 0;
         if (!was_shared && s->shared()) {
           shared_segments_.fetch_add(1);
-          if (!fault_point_fails("mutate_late_arming")) arm(*s);
+          if (!mutated("mutate_late_arming")) arm(*s);
         }
       };
       h->session.reset();
@@ -253,7 +255,7 @@ void Home::on_present_token(const fabric::ClientInfo& client, uint64_t number, R
                               copy = std::vector(granted.begin(), granted.end())] {
             reply(*server, id, number, WireStatus::kOk, copy);
           };
-          if (!fault_point_fails("mutate_new_importer_not_told")) {
+          if (!mutated("mutate_new_importer_not_told")) {
             notify_ranges(listed, *s, *h, NotificationType::kInFlux, s->in_flux.all());
           }
           settle(listed, &done);
@@ -269,34 +271,12 @@ void Home::on_present_token(const fabric::ClientInfo& client, uint64_t number, R
 void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader in,
                       RequestType type) {
   const bool announce = type == RequestType::kAnnounce;  // the data went by itself
+  if (!announce && mutated("mutate_publish_before_data"))
+    return HomeMutations::publish_before_data(*this, client, number, in);
   const auto uid = in.get<uint64_t>();
   const auto instance = in.get<uint32_t>();
   const auto n = in.get<uint32_t>();
   WireStatus status = WireStatus::kOk;
-  if (!announce && fault_point_fails("mutate_publish_before_data")) {
-    Segment* s;
-    const Bytes rest = in.rest();
-    const auto store = [this, n, id = client.id, number,
-                        diffs = std::vector(rest.begin(), rest.end())](Segment& to) {
-      Reader late(diffs);
-      for (uint32_t i = 0; i < n; ++i) {
-        const size_t page = late.get<uint32_t>();
-        late.get<uint8_t>();
-        apply_diff(late, to.service.data() + page * kPageSize);
-      }
-      reply(parts_.server, id, number, WireStatus::kOk);
-    };
-    {
-      Guard g(mu_);
-      s = find_uid(uid);
-      const PageRange all{0, static_cast<uint32_t>(s->size / kPageSize)};
-      if (auto p = publish(*s, client.id, instance, {all}); p != nullptr) {
-        p->finished = [store, s] { store(*s); };
-        return;
-      }
-    }
-    return store(*s);
-  }
   // Given back when the publisher, who waits, has its answer.
   std::vector<PageRange> ranges;
   std::vector<DirtyIntent> intents;
@@ -365,12 +345,12 @@ void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader 
     if (status == WireStatus::kOk && !in.done()) status = WireStatus::kMalformed;
     if (status == WireStatus::kOk && broken) status = WireStatus::kBroken;
     // Applied stores are published even when a later page of the message was malformed.
-    if (s != nullptr && !ranges.empty() && !fault_point_fails("mutate_diffs_unpublished")) {
-      if (fault_point_fails("mutate_marks_cleared_early")) h->intents.clear();
+    if (s != nullptr && !ranges.empty() && !mutated("mutate_diffs_unpublished")) {
+      if (mutated("mutate_marks_cleared_early")) h->intents.clear();
       ranges = each_once(std::move(ranges));
       if (status != WireStatus::kOk) asked.secret = 0;  // that it has to hear from us
       auto p = publish(*s, client.id, instance, ranges, of_subscribed, asked);
-      if (p != nullptr && !fault_point_fails("mutate_acks_not_awaited")) {
+      if (p != nullptr && !mutated("mutate_acks_not_awaited")) {
         p->uid = uid;
         p->instance = instance;
         p->intents = std::move(intents);
@@ -446,7 +426,7 @@ void Home::on_repair(const fabric::ClientInfo& client, uint64_t number, Reader i
       if (page >= low_of(*s, *h) / kPageSize) continue;
       if (apply && h->covers(page, 1)) {
         std::byte* const at = s->service.data() + size_t{page} * kPageSize;
-        const std::byte* const was = fault_point_fails("mutate_repair_blind") ? at : old.data();
+        const std::byte* const was = mutated("mutate_repair_blind") ? at : old.data();
         const auto store = [&] { apply_where_unchanged(was, next.data(), at); };
         broken = !unless_broken(at, kPageSize, store) || broken;
       }
@@ -505,7 +485,7 @@ void Home::on_cas(const fabric::ClientInfo& client, uint64_t number, Reader in) 
       } else {
         found = expected;  // what stood there, in both cases
       }
-      if (swapped && !fault_point_fails("mutate_cas_unpublished")) {
+      if (swapped && !mutated("mutate_cas_unpublished")) {
         const PageRange page{static_cast<uint32_t>(offset / kPageSize), 1};
         if (auto p = publish(*s, client.id, instance, {page}, word_of(*s, offset)); p != nullptr) {
           p->finished = [answer, found] { answer(WireStatus::kOk, found); };

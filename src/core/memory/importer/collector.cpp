@@ -5,7 +5,8 @@
 #include <cstring>
 
 #include "core/base/fault_point.hpp"
-#include "core/memory/importer/mutation.hpp"
+#include "core/base/mutation.hpp"
+#include "core/memory/importer/importer_mutations.hpp"
 #include "core/memory/page/compare.hpp"
 
 namespace cmi::memory {
@@ -64,7 +65,7 @@ size_t Importer::Collector::add(uint32_t page, const std::byte* twin, std::byte*
     if (bytes != kDiffNoRoom && trial.ok()) {
       *out_ = trial;
       if (renewed != nullptr) renew(trial.done().subspan(diff_at), page, renewed);
-      if (!fault_point_fails("mutate_mark_kept_by_write_back")) mark.take();
+      if (!mutated("mutate_mark_kept_by_write_back")) mark.take();
       // Registered before the caller lets go of the page's lock (see Batch).
       if (batch_ == nullptr) batch_ = importer_.begin_write_back(import_);
       pages_.push_back(page);
@@ -83,12 +84,9 @@ size_t Importer::Collector::add(uint32_t page, const std::byte* twin, std::byte*
 
 // From the message: the page itself may have been stored to since it was compared.
 void Importer::Collector::renew(Bytes diff, uint32_t page, std::byte* twin) {
-  if (fault_point_fails("mutate_sent_twin_kept")) return;
-  if (fault_point_fails("mutate_sent_read_again")) {
-    fault_point("mutation_window");
-    std::memcpy(twin, import_->page_data(page), kPageSize);
-    return;
-  }
+  if (mutated("mutate_sent_twin_kept")) return;
+  if (mutated("mutate_sent_read_again"))
+    return mutation::renew_from_page(twin, import_->page_data(page));
   Reader in(diff);
   (void)apply_diff(in, twin);
 }
@@ -107,9 +105,8 @@ void Importer::Collector::flush() {
   const auto n = static_cast<uint32_t>(pages_.size());
   std::memcpy(buffer().data() + count_at_, &n, sizeof n);
   fault_point("publish_before_send");
-  if (fault_point_fails("mutate_live_bytes")) {
-    read_again(*import_, out_->done().subspan(count_at_ + sizeof n));
-  }
+  if (mutated("mutate_live_bytes"))
+    mutation::read_again(*import_, out_->done().subspan(count_at_ + sizeof n));
   sent_.push_back(
       importer_.start_message(batch_, RequestType::kPublish, out_->done(), std::move(pages_)));
   pages_.clear();

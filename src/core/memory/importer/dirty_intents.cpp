@@ -5,6 +5,7 @@
 
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
+#include "core/base/mutation.hpp"
 #include "core/memory/importer/intent_request.hpp"
 
 namespace cmi::memory {
@@ -58,14 +59,14 @@ void Importer::IntentRequest::start(RequestType type) {
   Writer out(buf);
   out.put(imp_.rseg.uid);
   out.put(imp_.instance);
-  const uint32_t told = fault_point_fails("mutate_ahead_unmarked") ? 1 : count_;
+  const uint32_t told = mutated("mutate_ahead_unmarked") ? 1 : count_;
   for (uint32_t i = 0; i < told; ++i) {
     out.put(page_ + i);
     out.put(epochs_[i]);
   }
   fault_point("mark_before_send");
   request_ = imp_.link->start(static_cast<uint16_t>(type), out.done());
-  if (fault_point_fails("mutate_mark_not_awaited")) end(true);
+  if (mutated("mutate_mark_not_awaited")) end(true);
 }
 
 Exception Importer::IntentRequest::await(Deadline deadline) {

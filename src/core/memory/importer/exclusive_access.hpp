@@ -3,8 +3,8 @@
 // to the Importer. What is done meanwhile must not wait.
 #pragma once
 
-#include "core/base/fault_point.hpp"
 #include "core/base/library_thread.hpp"
+#include "core/base/mutation.hpp"
 #include "core/memory/importer/importer.hpp"
 #include "core/memory/vm/sigbus.hpp"
 
@@ -18,7 +18,7 @@ class Importer::ExclusiveAccess {
     // handlers may store meanwhile.
     Guard g(importer_.enabled_mu_);
     mine_ = (importer_.enabled_.size() == 1 && t_access_enabled && !t_library_thread) ||
-            fault_point_fails("mutate_taken_for_sole");
+            mutated("mutate_taken_for_sole");
     if (mine_) importer_.exclusive_.store(true, std::memory_order_relaxed);
   }
   // Release pairs with who waits: what was done meanwhile is seen.

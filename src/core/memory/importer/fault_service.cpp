@@ -8,9 +8,12 @@
 
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
+#include "core/base/mutation.hpp"
 #include "core/base/prefetch.hpp"
 #include "core/memory/importer/early_map.hpp"
 #include "core/memory/importer/intent_request.hpp"
+#include "core/memory/importer/importer_mutations.hpp"
+#include "core/memory/page/page_mutations.hpp"
 
 namespace cmi::memory {
 
@@ -21,7 +24,7 @@ constexpr Nanos kFetchNap = kMilli;
 }  // namespace
 
 Importer::EarlyMap::~EarlyMap() {
-  if (mapped_ && !fault_point_fails("mutate_early_map_kept")) zap(at_, kPageSize);
+  if (mapped_ && !mutated("mutate_early_map_kept")) zap(at_, kPageSize);
 }
 
 [[gnu::hot]] void Importer::EarlyMap::begin() {
@@ -75,10 +78,7 @@ bool Importer::make_dirty(const View& view, uint32_t index) {
   Page& page = imp.table[index];
   const uint32_t twin = twins_.take();
   if (twin == 0) return false;
-  if (fault_point_fails("mutate_twin_late")) {
-    userfault_.unprotect(view.addr + size_t{index} * kPageSize, kPageSize);
-    fault_point("mutation_window");
-  }
+  if (mutated("mutate_twin_late")) mutation::open_without_twin(userfault_, view, index);
   std::memcpy(twins_.at(twin), imp.page_data(index), kPageSize);
   page.twin = twin;
   set_state(imp, page, PageState::kDirty);
@@ -182,8 +182,7 @@ std::optional<PageSeen> Importer::snapshot(const View& view, const std::byte* ad
           full = !userfault_.map(at, kPageSize, false);
         } else if (!write) {
           full = !map_and_compare(view, index);
-        } else if ((page.state == PageState::kWriting &&
-                    fault_point_fails("mutate_writing_stored_to")) ||
+        } else if ((page.state == PageState::kWriting && mutated("mutate_writing_stored_to")) ||
                    make_dirty(view, index)) {
           count(parts_.stats.store_faults);
           // Mapped here in most cases; where it is not, the next fault finds it dirty.
@@ -213,7 +212,7 @@ std::optional<PageSeen> Importer::snapshot(const View& view, const std::byte* ad
         miss = true;
         break;
       case PageState::kFetching:
-        miss = fault_point_fails("mutate_fetched_twice");
+        miss = mutated("mutate_fetched_twice");
         wait = !miss;
         break;
       case PageState::kStale:
@@ -317,7 +316,6 @@ bool Importer::map_and_compare(const View& view, uint32_t index) {
     if (write) twins_.prefetch();
     early.begin();
   };
-  const bool late = fault_point_fails("mutate_hold_late");
   for (;;) {
     Cause cause = Cause::kTimeout;
     bool failed = false;
@@ -325,7 +323,8 @@ bool Importer::map_and_compare(const View& view, uint32_t index) {
     auto session = imp.link->session(deadline);
     fabric::RemoteKey key;
     if (session != nullptr && session_key(imp, *session, &key, deadline) &&
-        (late || acquire(imp, wanted, n, deadline)) && back_pages(imp, {wanted, n})) {
+        (mutated("mutate_hold_late") || acquire(imp, wanted, n, deadline)) &&
+        back_pages(imp, {wanted, n})) {
       if (!imp.allows(wanted) || !imp.allows(wanted + n - 1)) {  // under another token by now
         give_up_fetch(owner, wanted, n);
         return Exception::kNone;
@@ -350,10 +349,7 @@ bool Importer::map_and_compare(const View& view, uint32_t index) {
                               uint64_t{wanted} * kPageSize, deadline, std::ref(meanwhile));
         imp.end_use();
       }
-      if (late) {
-        fault_point("mutation_window");
-        (void)acquire(imp, wanted, n, deadline);
-      }
+      if (mutated_late("mutate_hold_late")) (void)acquire(imp, wanted, n, deadline);
       if (cause == Cause::kOk) {
         count_fetched(imp, n);
         const Exception unmarked =
@@ -422,22 +418,15 @@ bool Importer::map_and_compare(const View& view, uint32_t index) {
                           !imp.lease_expired.load(std::memory_order_seq_cst) &&
                           imp.tokens_notified.load(std::memory_order_seq_cst) ==
                               imp.tokens_taken.load(std::memory_order_seq_cst);
-  const bool map_late = fault_point_fails("mutate_map_outside_lock");
-  if (view != nullptr && fault_point_fails("mutate_stale_checked_late")) {
-    userfault_.map(view->addr + size_t{first} * kPageSize, size_t{n} * kPageSize, false);
-    fault_point("mutation_window");
-    zap(view->addr + size_t{first} * kPageSize, size_t{n} * kPageSize);
-  }
+  if (view != nullptr && mutated("mutate_stale_checked_late"))
+    mutation::show_unchecked(userfault_, *view, pages);
   // Mapped and made kClean in one locked step; a stale page is not mapped (rule 3). Runs of good
   // pages go into one call.
   for (uint32_t i = 0; i < n;) {
     Page& p = imp.table[first + i];
-    if (p.state == PageState::kStale && fault_point_fails("mutate_stale_ignored")) {
-      p.state = PageState::kFetching;
-    }
-    if (p.state != PageState::kFetching && p.state != PageState::kStale &&
-        fault_point_fails("mutate_fetched_twice")) {
-      ++i;  // the other fetch has been here
+    if (mutated("mutate_stale_ignored")) mutation::forget_stale(p);
+    if (mutated("mutate_fetched_twice") && mutation::delivered_by_another(p)) {
+      ++i;
       continue;
     }
     if (p.state == PageState::kStale || !usable_now || imp.is_in_flux(first + i)) {
@@ -464,7 +453,8 @@ bool Importer::map_and_compare(const View& view, uint32_t index) {
     }
     // Before Linux 6.4 a page cannot be mapped and write-protected in one step; the access faults
     // once more then, and is served as one to a clean page.
-    if (view != nullptr && !p.marker && Userfault::features().continue_protected && !map_late &&
+    if (view != nullptr && !p.marker && Userfault::features().continue_protected &&
+        !mutated("mutate_map_outside_lock") &&
         !(n == 1 && early != nullptr && early->keep(false))) {
       userfault_.map(view->addr + size_t{first + i} * kPageSize, size_t{run} * kPageSize, false);
     }
@@ -476,10 +466,8 @@ bool Importer::map_and_compare(const View& view, uint32_t index) {
     i += run;
   }
   for (uint32_t i = 0; i < n; ++i) imp.table[first + i].unlock();
-  if (map_late && view != nullptr) {
-    fault_point("mutation_window");
+  if (view != nullptr && mutated_late("mutate_map_outside_lock"))
     userfault_.map(view->addr + size_t{first} * kPageSize, size_t{n} * kPageSize, false);
-  }
   imp.changed();
 }
 

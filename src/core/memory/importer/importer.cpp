@@ -12,6 +12,7 @@
 #include "core/base/cause.hpp"
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
+#include "core/base/mutation.hpp"
 #include "core/emulate/emulate.hpp"
 #include "core/segment/map_file.hpp"
 #include "fabric/reach.hpp"
@@ -285,7 +286,7 @@ Status Importer::set_token(const std::shared_ptr<Import>& import, const access::
   for (Backoff backoff;; backoff.pause()) {
     Guard g(imp.token_mu);
     Guard verdict(imp.verdict_mu);
-    if (imp.sweeps != 0 && !fault_point_fails("mutate_token_before_sweep")) {
+    if (imp.sweeps != 0 && !mutated("mutate_token_before_sweep")) {
       if (deadline.passed()) return because(Status::kReconfig, "the former token still ends");
       continue;
     }
@@ -333,7 +334,7 @@ void Importer::thread_enabled(bool enabled) {
     }
   }
   // Acquire pairs with the end of a Sole: what was sent meanwhile is protected.
-  if (enabled && !fault_point_fails("mutate_access_meanwhile")) {
+  if (enabled && !mutated("mutate_access_meanwhile")) {
     for (Backoff backoff; exclusive_.load(std::memory_order_acquire);) backoff.pause();
   }
   if (!enabled) {

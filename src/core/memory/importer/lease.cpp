@@ -4,6 +4,7 @@
 
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
+#include "core/base/mutation.hpp"
 #include "core/memory/importer/importer.hpp"
 
 namespace cmi::memory {
@@ -69,7 +70,7 @@ void Importer::set_lease_expired(const ContextId& home, bool lease_expired) {
           any = any || may_be_mapped(imp->table[first + k].state);
         }
         // Under the locks: who served an access before has mapped it, who comes now sees `lapsed`.
-        if (any && !fault_point_fails("mutate_lapse_kept")) zap_everywhere(*imp, first, n);
+        if (any && !mutated("mutate_lapse_kept")) zap_everywhere(*imp, first, n);
         for (uint32_t k = 0; k < n; ++k) imp->table[first + k].unlock();
       }
     }

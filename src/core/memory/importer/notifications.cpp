@@ -7,8 +7,10 @@
 
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
+#include "core/base/mutation.hpp"
 #include "core/memory/importer/collector.hpp"
 #include "core/memory/importer/importer.hpp"
+#include "core/memory/page/page_mutations.hpp"
 
 namespace cmi::memory {
 
@@ -54,7 +56,7 @@ void Importer::on_notification(const ContextId& home, uint64_t secret, uint64_t 
       Writer release(buf);
       release.put(uid);
       release.put(instance);
-      if (fault_point_fails("mutate_answer_before_zap")) subscribed();
+      if (mutated("mutate_answer_before_zap")) subscribed();
       std::vector<PageRange> ranges;
       for (uint32_t i = 0; i < n; ++i) {
         PageRange r{in.get<uint32_t>(), in.get<uint32_t>()};
@@ -227,21 +229,20 @@ void Importer::invalidate(const std::shared_ptr<Import>& owner, PageRange range)
     for (uint32_t k = 0; k < n; ++k) {
       Page& p = imp.table[first + k];
       p.lock();
-      if (p.state == PageState::kDirty && fault_point_fails("mutate_dirty_kept")) continue;
       if (may_be_mapped(p.state)) {
         from = std::min(from, k);
         to = k + 1;
       }
     }
     // Zapped before anything else is decided: from here on the pages are stable (rule 9).
-    if (from < to && !fault_point_fails("mutate_keep_on_invalidate"))
+    if (from < to && !mutated("mutate_keep_on_invalidate"))
       zap_everywhere(imp, first + from, to - from);
     for (uint32_t k = 0; k < n; ++k) {
       Page& p = imp.table[first + k];
       if (p.state != PageState::kAbsent) ++p.generation;
       switch (p.state) {
         case PageState::kFetching:
-          if (fault_point_fails("mutate_fetching_forgotten")) break;
+          if (mutated("mutate_fetching_forgotten")) break;
           set_state(imp, p, PageState::kStale);
           break;
         case PageState::kClean:
@@ -250,25 +251,24 @@ void Importer::invalidate(const std::shared_ptr<Import>& owner, PageRange range)
           break;
         case PageState::kWriting:
           set_state(imp, p, PageState::kZappedWriting);
-          if (fault_point_fails("mutate_refetch_before_delivery")) p.state = PageState::kAbsent;
           break;
         case PageState::kDirty: {
-          if (fault_point_fails("mutate_dirty_kept")) break;
+          if (mutated("mutate_dirty_kept")) break;
           if (p.in_flight) {
             set_state(imp, p, PageState::kZappedDirty);  // the answer to the earlier one goes on
             break;
           }
-          const bool dropped = fault_point_fails("mutate_dirty_dropped");
-          const size_t bytes = dropped ? 0 : out.add(first + k, twins_.at(p.twin));
+          const size_t bytes =
+              mutated("mutate_dirty_dropped") ? 0 : out.add(first + k, twins_.at(p.twin));
           drop_twin(p);
           p.in_flight = bytes != 0;
           set_state(imp, p, bytes != 0 ? PageState::kZappedWriting : PageState::kAbsent);
-          if (fault_point_fails("mutate_refetch_before_delivery")) p.state = PageState::kAbsent;
           break;
         }
         default:
           break;  // in no view already, and what is under way settles it
       }
+      if (mutated("mutate_refetch_before_delivery")) mutation::forget_write_back(p);
     }
     for (uint32_t k = 0; k < n; ++k) imp.table[first + k].unlock();
     done += n;
@@ -352,7 +352,7 @@ bool Importer::end_import(const std::shared_ptr<Import>& imp, ImportState state,
   {
     Guard g(imp->verdict_mu);
     ends = state != ImportState::kRevoked || token == imp->token_id.load() ||
-           fault_point_fails("mutate_verdict_on_any_token");
+           mutated("mutate_verdict_on_any_token");
     // Only upwards: a removed segment is not merely revoked, a gone one stays gone.
     if (ends && imp->state.load() < state) imp->state.store(state, std::memory_order_seq_cst);
     if (ends) sweep.emplace(*imp);

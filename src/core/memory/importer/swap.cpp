@@ -5,6 +5,7 @@
 
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
+#include "core/base/mutation.hpp"
 #include "core/memory/importer/importer.hpp"
 #include "core/memory/page/diff.hpp"
 
@@ -66,7 +67,7 @@ Exception Importer::cas(const View& view, const std::byte* addr, uint64_t expect
   }
   if (*found != expected) count(parts_.stats.cas_lost);
   fault_point("cas_before_patch");
-  if (fault_point_fails("mutate_cas_unpatched")) return Exception::kNone;
+  if (mutated("mutate_cas_unpatched")) return Exception::kNone;
   patch(owner, offset, *found == expected ? desired : *found, quiet_page, generation);
   return Exception::kNone;
 }
@@ -144,7 +145,7 @@ Exception Importer::swap_by_message(const std::shared_ptr<Import>& owner, uint64
 // copy goes when it has been made.
 void Importer::swapped_late(const std::shared_ptr<Import>& owner,
                             const std::shared_ptr<fabric::Request>& request, uint32_t index) {
-  if (owner->write_through || fault_point_fails("mutate_late_swap_kept")) return;
+  if (owner->write_through || mutated("mutate_late_swap_kept")) return;
   const auto drop_it = [this, owner, index] {
     const SignalsBlocked quiet;
     invalidate(owner, {index, 1});
@@ -202,7 +203,7 @@ Exception Importer::swap_by_provider(const std::shared_ptr<Import>& owner, uint6
     return e == Exception::kNone ? Exception::kTransient : e;
   }
   if (*found != expected) return Exception::kNone;  // nothing changed, nobody needs to know
-  if (fault_point_fails("mutate_cas_unpublished")) return Exception::kNone;
+  if (mutated("mutate_cas_unpublished")) return Exception::kNone;
   // The swap has happened; others must drop their copies before the call returns.
   if (!await({announce_swap(owner, offset)}, {deadline})) {
     trace(kFacMem, kWarn, "atm_cas: the home did not confirm the publication in time");
@@ -217,7 +218,7 @@ void Importer::patch(const std::shared_ptr<Import>& owner, uint64_t offset, uint
   const size_t in_page = offset % kPageSize;
   Page& page = imp.table[index];
   page.lock();
-  if (fault_point_fails("mutate_cas_any_generation")) generation = page.generation;
+  if (mutated("mutate_cas_any_generation")) generation = page.generation;
   const bool same = same_page && page.generation == generation && !page.in_flight;
   if (same && page.state == PageState::kClean) {
     store_word(imp.page_data(index) + in_page, word);
@@ -237,7 +238,7 @@ void Importer::patch(const std::shared_ptr<Import>& owner, uint64_t offset, uint
       next = take_unchanged(seen, old, word);
     } while (!__atomic_compare_exchange_n(cached, &seen, next, false, __ATOMIC_SEQ_CST,
                                           __ATOMIC_RELAXED));
-    if (!fault_point_fails("mutate_cas_twin_kept")) std::memcpy(twin, &word, sizeof word);
+    if (!mutated("mutate_cas_twin_kept")) std::memcpy(twin, &word, sizeof word);
     ++page.generation;
     page.unlock();
     return;

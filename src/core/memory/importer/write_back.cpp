@@ -8,9 +8,11 @@
 
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
+#include "core/base/mutation.hpp"
 #include "core/memory/importer/collector.hpp"
 #include "core/memory/importer/exclusive_access.hpp"
 #include "core/memory/importer/importer.hpp"
+#include "core/memory/page/page_mutations.hpp"
 
 namespace cmi::memory {
 
@@ -62,7 +64,7 @@ std::vector<std::shared_ptr<Importer::WriteBack>> Importer::open_batches() {
 }
 
 void Importer::protect_everywhere(Import& imp, uint32_t first, uint32_t n) {
-  if (fault_point_fails("mutate_protect_missing")) return;
+  if (mutated("mutate_protect_missing")) return;
   for (auto& v : imp.views) {
     userfault_.protect(v->addr + size_t{first} * kPageSize, size_t{n} * kPageSize);
   }
@@ -148,7 +150,7 @@ void Importer::protect_sent(Import& imp, PageRange sent) {
     Page& p = imp.table[index];
     if (p.state == PageState::kDirty) {
       if (std::memcmp(imp.page_data(index), twins_.at(p.twin), kPageSize) == 0 ||
-          fault_point_fails("mutate_sent_not_compared")) {
+          mutated("mutate_sent_not_compared")) {
         drop_twin(p);
         ++p.generation;
         set_state(imp, p, p.in_flight ? PageState::kWriting : PageState::kClean);
@@ -168,9 +170,6 @@ uint32_t Importer::write_back_run(Import& imp, std::span<const uint32_t> pages, 
   while (n < pages.size() && n < kWriteBackRun && pages[n] == pages[0] + n) ++n;
   const uint32_t first = pages[0];
   bool any = false;
-  const bool unlocked = fault_point_fails("mutate_protect_unlocked");
-  if (unlocked) protect_everywhere(imp, first, n);
-  if (unlocked) fault_point("mutation_window");
   for (uint32_t k = 0; k < n; ++k) {
     Page& p = imp.table[first + k];
     p.lock();
@@ -178,9 +177,8 @@ uint32_t Importer::write_back_run(Import& imp, std::span<const uint32_t> pages, 
   }
   // One shootdown for the run. Protecting a page that is clean or stays dirty only costs it a
   // fault.
-  const bool protect_late = any && fault_point_fails("mutate_protect_late");
-  if (unlocked) any = false;
-  if (any && !protect_late) protect_everywhere(imp, first, n);
+  if (any && !mutated("mutate_protect_late")) protect_everywhere(imp, first, n);
+  if (mutated("mutate_protect_unlocked")) mutation::unlock_meanwhile(imp.table + first, n);
   for (uint32_t k = 0; k < n; ++k) {
     if (const uint32_t run = out.run_at(first + k, first + n); run != 0) {
       for (uint32_t r = 0; r < run; ++r) imp.table[first + k + r].listed = false;
@@ -193,13 +191,10 @@ uint32_t Importer::write_back_run(Import& imp, std::span<const uint32_t> pages, 
     const size_t bytes = out.add(first + k, twins_.at(p.twin));
     drop_twin(p);
     ++p.generation;
-    p.in_flight = bytes != 0 && !fault_point_fails("mutate_clean_when_sent");
+    p.in_flight = bytes != 0 && !mutated("mutate_clean_when_sent");
     set_state(imp, p, p.in_flight ? PageState::kWriting : PageState::kClean);
   }
-  if (protect_late) {
-    fault_point("mutation_window");
-    protect_everywhere(imp, first, n);
-  }
+  if (any && mutated_late("mutate_protect_late")) protect_everywhere(imp, first, n);
   for (uint32_t k = 0; k < n; ++k) imp.table[first + k].unlock();
   return n;
 }
@@ -273,7 +268,7 @@ void Importer::never_came_home(const std::shared_ptr<Import>& imp,
     // that nothing takes it back, and a new token's stores ask for their own.
     if (!p.pinned && refused) {
       unmarking.unmark(index);
-    } else if (!fault_point_fails("mutate_mark_of_unknown_taken_back")) {
+    } else if (!mutated("mutate_mark_of_unknown_taken_back")) {
       p.intent.take();
     }
     p.in_flight = p.pinned = false;
@@ -354,7 +349,7 @@ Status Importer::judge(LossMark& mark, bool good) {
 bool Importer::settled() const {
   return dirty_pages_.load(std::memory_order_seq_cst) == 0 &&
          (open_write_back_count_.load(std::memory_order_seq_cst) == 0 ||
-          fault_point_fails("mutate_write_back_not_awaited"));
+          mutated("mutate_write_back_not_awaited"));
 }
 
 Status Importer::barrier(LossMark& mark, const Patience& patience) {
@@ -385,7 +380,7 @@ Status Importer::barrier(LossMark& mark, const Patience& patience) {
     }
   };
   collect();
-  if (fault_point_fails("mutate_answer_not_awaited")) return judge(mark, true);
+  if (mutated("mutate_answer_not_awaited")) return judge(mark, true);
   good = await(open_batches(), patience) && good;
   // A page with an earlier write-back under way went back into the list, whoever had taken it. That
   // write-back is over now; if another has begun since, it carries what was dirty when we came.
@@ -484,7 +479,7 @@ void Importer::tick() {
 // Only pages that were dirty a tick ago: a store in a tight loop with write-backs must not starve.
 void Importer::take_aged(const std::shared_ptr<Import>& imp) {
   size_t left;
-  if (fault_point_fails("no_aging") || fault_point_fails("mutate_timer_takes_nothing")) return;
+  if (fault_point_fails("no_aging") || mutated("mutate_timer_takes_nothing")) return;
   {
     Guard g(imp->dirty_mu);
     left = imp->aged;

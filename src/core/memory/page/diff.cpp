@@ -5,8 +5,9 @@
 #include <bit>
 #include <cstring>
 
-#include "core/base/fault_point.hpp"
+#include "core/base/mutation.hpp"
 #include "core/memory/page/compare.hpp"
+#include "core/memory/page/page_mutations.hpp"
 
 namespace cmi::memory {
 
@@ -122,9 +123,7 @@ size_t encode_diff(const std::byte* page, const std::byte* twin, Writer& out) {
   ChangedBits bits;
   const uint64_t changed = compare(page, twin, bits);
   if (changed == 0) return 0;
-  if (fault_point_fails("mutate_gaps_merged")) {
-    for (uint64_t& word : bits) word = word != 0 ? ~uint64_t{0} : 0;
-  }
+  if (mutated("mutate_gaps_merged")) mutation::widen(bits);
   const Totals total = totals(bits, changed);
   const bool bitmap = total.runs > kMaxRuns;
   const size_t size =

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "core/base/fault_point.hpp"
+#include "core/base/mutation.hpp"
 
 namespace cmi::memory {
 
@@ -21,7 +21,7 @@ void ImportRegions::granted(uint32_t region) {
 bool ImportRegions::release(uint32_t region, uint32_t* epoch) {
   uint64_t was = word(region).load(std::memory_order_seq_cst);
   do {
-    if ((was & kEntries) != 0 && !fault_point_fails("mutate_let_go_early")) return false;
+    if ((was & kEntries) != 0 && !mutated("mutate_let_go_early")) return false;
   } while (!word(region).compare_exchange_weak(was, was & ~kHeld, std::memory_order_seq_cst));
   *epoch = static_cast<uint32_t>((was & ~kHeld) >> kEpochShift);
   return true;
@@ -60,7 +60,7 @@ void Directory::release(uint32_t region) {
 void Directory::drop(SharedRegions& holder, uint32_t region, uint32_t epoch) {
   auto it = holder.find(region);
   if (it == holder.end()) return;
-  if (it->second != epoch && !fault_point_fails("mutate_let_go_any_epoch")) return;
+  if (it->second != epoch && !mutated("mutate_let_go_any_epoch")) return;
   holder.erase(it);
   release(region);
 }

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/base/fault_point.hpp"
+#include "core/base/mutation.hpp"
 #include "core/memory/page/compare.hpp"
 #include "core/memory/page/diff.hpp"
 
@@ -38,11 +38,11 @@ SubscribedPages::Verdict SubscribedPages::told(uint32_t page, uint32_t epoch, ui
   Guard g(mu_);
   Slot& s = slot(page);
   if (s.page != page || s.epoch == 0 || s.epoch != epoch) return Verdict::kDrop;
-  if (s.generation != generation && !fault_point_fails("mutate_update_any_generation")) {
+  if (s.generation != generation && !mutated("mutate_update_any_generation")) {
     s = {page, kStoredHere, 0, 0, 0};
     return Verdict::kDrop;
   }
-  if (fault_point_fails("mutate_update_any_number")) return Verdict::kApply;
+  if (mutated("mutate_update_any_number")) return Verdict::kApply;
   if (number < s.next) return Verdict::kAgain;
   return number == s.next ? Verdict::kApply : Verdict::kDrop;
 }

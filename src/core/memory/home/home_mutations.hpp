@@ -1,0 +1,27 @@
+// What mutations (core/base/mutation.hpp) of the home do beyond a condition. Defined with
+// CMI_FAULT_INJECTION only: elsewhere mutated() is false when compiled, and nothing calls these.
+#pragma once
+
+#include "core/base/codec.hpp"
+#include "core/base/lock.hpp"
+#include "core/memory/home/home.hpp"
+
+namespace cmi::memory {
+
+// A friend of Home's.
+struct HomeMutations {
+  // Serves a request of type kPublish: others are told first, and its diffs applied when they have
+  // answered.
+  static void publish_before_data(Home& home, const fabric::ClientInfo& client, uint64_t number,
+                                  Reader in);
+  // Leaves the registrations of all that a client imports open: they get another owner.
+  static void keep_keys(Home& home, const ContextId& client);
+};
+
+namespace mutation {
+
+// Gives a lock away for a while.
+void let_others_in(Mutex& mu) CMI_REQUIRES(mu);
+
+}  // namespace mutation
+}  // namespace cmi::memory
