@@ -40,10 +40,8 @@ void Home::remind_owners(Nanos t, Finished* done) {
     if (t - l.sent <= std::max(kNotifyAgain, l.sent - l.born)) continue;
     l.sent = t;
     if (l.view->stores != nullptr && !send_stored(l.owner, l.segment, *l.view->stores)) continue;
-    std::byte buf[64];
-    Writer out(buf);
-    put_bus_head(out, kBusUnview, l.segment, question, reinterpret_cast<uint64_t>(l.addr), l.len);
-    if (parts_.node.bus_send(l.owner, out.done()) != Status::kInval) continue;
+    const BusUnview m{kBusUnview, l.segment, question, reinterpret_cast<uint64_t>(l.addr), l.len};
+    if (parts_.node.bus_send(l.owner, Encoded(m)) != Status::kInval) continue;
     if (auto asked = asked_.find(question); asked != asked_.end()) {
       settle(std::shared_ptr<InvalidationRound>(asked->second), done);  // it has ended
     }

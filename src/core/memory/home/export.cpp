@@ -160,12 +160,8 @@ Status Home::delete_token(const access::TokenInfo& token, Deadline deadline) {
       h.token = 0;
       h.rights = 0;
       ++h.unacknowledged_revocations;
-      std::byte buf[32];
-      Writer out(buf);
-      out.put(s->uid);
-      out.put(h.instance);
-      out.put(token.id);
-      notify(p, *s, h, NotificationType::kRevoke, out.done());
+      const RevokeNotification m{s->uid, h.instance, token.id};
+      notify(p, *s, h, NotificationType::kRevoke, Encoded(m));
     }
     recount(*s, was_shared);
     settle(p, &done);
@@ -215,12 +211,9 @@ void Home::removed(int32_t id, Deadline deadline) {
       const bool awaited = h.loads();
       if (!awaited && ending_) continue;  // the goodbye tells it
       h.token = 0;
-      std::byte buf[32];
-      Writer out(buf);
-      out.put(s->uid);
-      out.put(h.instance);
-      out.put(static_cast<uint8_t>((gone ? kRemovedGone : 0) | (ending_ ? kRemovedEnding : 0)));
-      notify(awaited ? p : unawaited, *s, h, NotificationType::kRemoved, out.done());
+      const int how = (gone ? kRemovedGone : 0) | (ending_ ? kRemovedEnding : 0);
+      const RemovedNotification m{s->uid, h.instance, static_cast<uint8_t>(how)};
+      notify(awaited ? p : unawaited, *s, h, NotificationType::kRemoved, Encoded(m));
     }
     settle(unawaited, &done);
     settle(p, &done);

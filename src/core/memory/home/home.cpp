@@ -243,12 +243,13 @@ Result<void*> Home::attach(int32_t id, uint64_t size, void* addr, bool read_only
     look = !s->owned && !access::client_consistent(s->flags);
   }
   // Before this returns, what is in flux is covered.
-  if (!covered || (look && !ask_owner(owner, kBusLook, id, 0, 0, -1, deadline))) {
+  if (!covered || (look && !ask_owner(owner, BusLook{kBusLook, id}, -1, deadline))) {
     (void)detach(id, view.addr, deadline);
     return covered ? Status::kReconfig : Status::kNoMem;
   }
-  if (foreign && !ask_owner(owner, kBusView, id, reinterpret_cast<uint64_t>(view.addr), view.len,
-                            pagemap_.get(), deadline)) {
+  const auto address = reinterpret_cast<uint64_t>(view.addr);
+  const BusView shown{kBusView, id, 0, address, view.len};
+  if (foreign && !ask_owner(owner, shown, pagemap_.get(), deadline)) {
     // An owner that does not know of the view would never publish what is stored through it.
     (void)detach(id, view.addr, deadline);
     return Status::kReconfig;
@@ -282,8 +283,8 @@ Status Home::detach(int32_t id, void* addr, Deadline deadline, bool ending) {
   if (last != nullptr) wait(*last, deadline);
   bool heard = true;
   if (!owned && !view.read_only) {
-    heard = ask_owner(owner, kBusUnview, id, reinterpret_cast<uint64_t>(view.addr), view.len, -1,
-                      deadline);
+    const auto address = reinterpret_cast<uint64_t>(view.addr);
+    heard = ask_owner(owner, BusUnview{kBusUnview, id, 0, address, view.len}, -1, deadline);
     shared_segments_.fetch_sub(1);
   }
   if (view.adopted) {

@@ -36,7 +36,9 @@
 #include "core/memory/page/update_protocol.hpp"
 #include "core/memory/vm/userfault.hpp"
 #include "core/memory/vm/view_table.hpp"
-#include "core/memory/wire/wire.hpp"
+#include "core/memory/wire/bus_messages.hpp"
+#include "core/memory/wire/notifications.hpp"
+#include "core/memory/wire/requests.hpp"
 #include "core/node/context_report.hpp"
 #include "core/node/node.hpp"
 #include "core/segment/mappings.hpp"
@@ -392,7 +394,7 @@ class Home {
   // One that is to answer a list has come nearer to it.
   void made_progress(const ContextId& client) CMI_REQUIRES(mu_);
   void heard(const Notification& revocation) CMI_REQUIRES(mu_);
-  void regions_released(const ContextId& client, Reader in) CMI_REQUIRES(mu_);
+  void regions_released(const ContextId& client, const ReleasedRegions& m) CMI_REQUIRES(mu_);
   // It was answered, or its receiver is dead.
   std::map<uint64_t, Notification>::iterator over(
       std::map<uint64_t, Notification>::iterator notification, Finished* done) CMI_REQUIRES(mu_);
@@ -427,15 +429,20 @@ class Home {
   // The segments that its end is told for, and who it is.
   std::vector<int32_t> imported_by(const ContextId& client, access::NaddrInfo* who)
       CMI_REQUIRES(mu_);
-  void on_leave(const fabric::ClientInfo& client, uint64_t number, Reader in);
-  void on_goodbye(const fabric::ClientInfo& client, uint64_t number, Reader in);
+  void on_leave(const fabric::ClientInfo& client, uint64_t number, const LeaveRequest& m);
+  void on_goodbye(const fabric::ClientInfo& client, uint64_t number, const GoodbyeRequest& m);
 
   // home_quiesce.cpp
-  void on_returned(const fabric::ClientInfo& client, uint64_t number, Reader in);
-  void on_bus_quiesce(node::ContextSlot from, int32_t segment, uint64_t question, uint64_t on);
+  void on_returned(const fabric::ClientInfo& client, uint64_t number, const ReturnedRequest& m);
+  // A datagram as it came, and what is to be run once mu_ is free.
+  struct BusFrom {
+    node::Node::Datagram& datagram;
+    Finished& done;
+    node::ContextSlot slot() const { return datagram.from; }
+  };
+  void on_bus_quiesce(const BusFrom& from, const BusQuiesce& m);
   // For the importing side of this process: what a neighbour lost of a segment that we imported.
-  void on_bus_lost(const ContextId& sender, int32_t segment, const std::vector<PageRange>& ranges,
-                   uint64_t how);
+  void on_bus_lost(const BusFrom& from, const BusLost& m);
   void own_client_returned(int32_t id, uint32_t round);
   void notify_quiesce(Segment& s, Sharer& h, Finished* done) CMI_REQUIRES(mu_);
   void complete_quiesce(Segment& s, Finished* done) CMI_REQUIRES(mu_);
@@ -443,18 +450,26 @@ class Home {
   // requests.cpp
   Sharer* add_sharer(Segment& s, const fabric::ClientInfo& client, uint32_t instance,
                      bool write_through) CMI_REQUIRES(mu_);  // null: there are too many
-  void on_open(const fabric::ClientInfo& client, uint64_t number, Reader in, bool write_through);
+  void on_open(const fabric::ClientInfo& client, uint64_t number, const OpenRequest& m,
+               bool write_through);
   WireStatus check(const ContextId& client, uint64_t uid, uint32_t instance, uint32_t right,
                    Segment** s, Sharer** h) CMI_REQUIRES(mu_);
-  void on_present_token(const fabric::ClientInfo& client, uint64_t number, Reader in,
-                        bool write_through);
-  void on_publish(const fabric::ClientInfo& client, uint64_t number, Reader in, RequestType type);
-  void on_acquire(const fabric::ClientInfo& client, uint64_t number, Reader in);
-  void on_repair(const fabric::ClientInfo& client, uint64_t number, Reader in);
-  void on_cas(const fabric::ClientInfo& client, uint64_t number, Reader in);
+  void on_present_token(const fabric::ClientInfo& client, uint64_t number,
+                        const PresentTokenRequest& m, bool write_through);
+  void on_publish(const fabric::ClientInfo& client, uint64_t number, const PublishRequest& m);
+  void on_announce(const fabric::ClientInfo& client, uint64_t number, const AnnounceRequest& m);
+  struct Applied;  // of a publish or an announcement
+  bool publish_applied(Segment& s, Sharer& h, const fabric::ClientInfo& client, uint64_t number,
+                       Applied& applied) CMI_REQUIRES(mu_);
+  void publish_before_data(const fabric::ClientInfo& client, uint64_t number,
+                           const PublishRequest& m);
+  void on_alive(const fabric::ClientInfo& client, uint64_t number, const AliveRequest& m);
+  void on_acquire(const fabric::ClientInfo& client, uint64_t number, const AcquireRequest& m);
+  void on_repair(const fabric::ClientInfo& client, uint64_t number, const RepairRequest& m);
+  void on_cas(const fabric::ClientInfo& client, uint64_t number, const CasRequest& m);
 
   // home_follow.cpp
-  void on_subscribe(const fabric::ClientInfo& client, uint64_t number, Reader in);
+  void on_subscribe(const fabric::ClientInfo& client, uint64_t number, const SubscribeRequest& m);
   // Whether any importer does.
   static bool subscribed(Segment& s, uint32_t page);
   // What is new when this word is, or these whole pages may be; of those that are followed.
@@ -475,15 +490,17 @@ class Home {
   WireStatus check_write_through(const fabric::ClientInfo& client, uint64_t uid, uint32_t instance,
                                  uint64_t offset, size_t len, uint32_t rights, Segment** s)
       CMI_REQUIRES(mu_);
-  void on_load(const fabric::ClientInfo& client, uint64_t number, Reader in);
-  void on_store(const fabric::ClientInfo& client, uint64_t number, Reader in);
-  void on_swap(const fabric::ClientInfo& client, uint64_t number, Reader in);
+  void on_load(const fabric::ClientInfo& client, uint64_t number, const LoadRequest& m);
+  void on_store(const fabric::ClientInfo& client, uint64_t number, const StoreRequest& m);
+  void on_swap(const fabric::ClientInfo& client, uint64_t number, const SwapRequest& m);
 
   // in_flux.cpp
-  void on_dirty_intent(const fabric::ClientInfo& client, uint64_t number, Reader in, bool set);
-  void on_fetch_with_intent(const fabric::ClientInfo& client, uint64_t number, Reader in);
+  void on_dirty_intent(const fabric::ClientInfo& client, uint64_t number,
+                       const DirtyIntentRequest& m, bool set);
+  void on_fetch_with_intent(const fabric::ClientInfo& client, uint64_t number,
+                            const FetchMarkedRequest& m);
   static WireStatus may_intend(const Segment& s, const Sharer& h, uint32_t page);
-  void on_ask_flux(const fabric::ClientInfo& client, uint64_t number, Reader in);
+  void on_ask_flux(const fabric::ClientInfo& client, uint64_t number, const AskFluxRequest& m);
   // What these dirty intents stood for has been published.
   void clear_intents(InvalidationRound& p) CMI_REQUIRES(mu_);
   void clear_intents(Segment& s, Sharer& h, const std::vector<DirtyIntent>& intents)
@@ -511,7 +528,6 @@ class Home {
                         HomeView** view, PageRange* pages) CMI_REQUIRES(mu_);
 
   // home_break.cpp
-  static void put_break(Writer& out, const Segment& s);
   static uint64_t break_of(const Segment& s);  // as it is now; bytes
   void notify_break(const std::shared_ptr<InvalidationRound>& p, Segment& s) CMI_REQUIRES(mu_);
   void notify_break(const std::shared_ptr<InvalidationRound>& p, const Segment& s, const Sharer& h)
@@ -523,7 +539,7 @@ class Home {
     return std::min(h.brk_low, s.brk.bytes);
   }
   void on_break_heard(const Notification& n) CMI_REQUIRES(mu_);
-  void on_cause(const fabric::ClientInfo& client, uint64_t number, Reader in);
+  void on_cause(const fabric::ClientInfo& client, uint64_t number, const CauseRequest& m);
   bool uncover_past_break(Segment& s, const std::shared_ptr<InvalidationRound>& p)
       CMI_REQUIRES(mu_);
   void renew_tokens(Segment& s) CMI_REQUIRES(mu_);
@@ -579,8 +595,41 @@ class Home {
   bool send_stored(node::ContextSlot owner, int32_t id, StoreLog& stores) CMI_REQUIRES(mu_);
   bool notify_stored(int32_t id, Deadline deadline);
   // Asks another process of the node, mostly a segment's owner, and waits. True also when it ended.
-  bool ask_owner(node::ContextSlot owner, uint8_t what, int32_t segment, uint64_t a, uint64_t b,
-                 int pass_fd, Deadline deadline, Fd* file = nullptr);
+  // The question's number is chosen here.
+  template <class Message>
+  bool ask_owner(node::ContextSlot owner, Message m, int pass_fd, Deadline deadline,
+                 Fd* file = nullptr) {
+    const auto answer = new_question(&m.question);
+    return await_answer(owner, m.segment, m.question, answer, Encoded(m), pass_fd, deadline, file);
+  }
+  std::shared_ptr<InvalidationRound> new_question(uint64_t* question);
+  bool await_answer(node::ContextSlot owner, int32_t segment, uint64_t question,
+                    const std::shared_ptr<InvalidationRound>& answer, Bytes datagram, int pass_fd,
+                    Deadline deadline, Fd* file);
+  // Answers what was asked; `file`: comes along.
+  void answer(node::ContextSlot to, int32_t segment, uint64_t question, Status status = Status::kOk,
+              int file = -1);
+  template <class Message>
+  void answer_when_done(const BusFrom& from, const Message& m) {
+    from.done.push_back([this, to = from.slot(), segment = m.segment, question = m.question] {
+      answer(to, segment, question);
+    });
+  }
+  Segment* own_segment(int32_t id) CMI_REQUIRES(mu_);  // null: there is none, or it is another's
+  void on_bus_view(const BusFrom& from, const BusView& m);
+  void on_bus_unview(const BusFrom& from, const BusUnview& m);
+  void on_bus_barrier(const BusFrom& from, const BusBarrier& m);
+  void scan_and_answer(const BusFrom& from, int32_t segment, uint64_t question, Segment* own,
+                       const BusUnview* view) CMI_REQUIRES(mu_);
+  void on_bus_publish(const BusFrom& from, const BusPublish& m);
+  void on_bus_stored(const BusFrom& from, const BusStored& m);
+  void on_bus_look(const BusFrom& from, const BusLook& m);
+  void on_bus_in_flux(const BusFrom& from, const BusInFlux& m);
+  void on_bus_in_flux_seen(const BusFrom& from, const BusInFluxSeen& m);
+  void on_bus_file(const BusFrom& from, const BusFile& m);
+  void on_bus_token(const BusFrom& from, const BusToken& m);
+  void on_bus_shrunk(const BusFrom& from, const BusShrunk& m);
+  void on_bus_answer(const BusFrom& from, const BusAnswer& m);
   // When all scans that are under way have been acknowledged.
   void after_scans(const std::function<void()>& then, Finished* done) CMI_REQUIRES(mu_);
 

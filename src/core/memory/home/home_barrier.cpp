@@ -237,11 +237,12 @@ Status Home::barrier(Nanos within, const Lines& named) {
   bool good = true;
   for (auto& [owner, id] : owners) {
     good = notify_stored(id, deadline) && good;
-    good = ask_owner(owner, kBusBarrier, id, 0, 0, -1, deadline) && good;
+    good = ask_owner(owner, BusBarrier{kBusBarrier, id}, -1, deadline) && good;
     const auto lines = named.find(id);
     if (lines == named.end()) continue;
     for (const PageRange& r : lines->second.all()) {
-      good = ask_owner(owner, kBusPublish, id, r.first, r.count, -1, deadline) && good;
+      good =
+          ask_owner(owner, BusPublish{kBusPublish, id, 0, r.first, r.count}, -1, deadline) && good;
     }
   }
   for (auto& p : waits) good = wait(*p, deadline) && good;
@@ -289,7 +290,7 @@ Result<uint64_t> Home::cas(int32_t id, size_t offset, uint64_t expected, uint64_
   }
   bool good = true;
   if (swapped && !owned)
-    good = ask_owner(owner, kBusPublish, id, offset / kPageSize, 1, -1, deadline);
+    good = ask_owner(owner, BusPublish{kBusPublish, id, 0, offset / kPageSize, 1}, -1, deadline);
   if (p != nullptr) good = wait(*p, deadline);
   // The swap has happened; that somebody has not dropped its copy yet is the detector's business.
   if (!good) trace(kFacMem, kWarn, "atm_cas: an importer did not answer in time");

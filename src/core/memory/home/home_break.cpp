@@ -22,11 +22,6 @@ thread_local int t_tries = 0;
 constexpr int kMostTries = 1000;  // of one access that finds the break before it, and then behind
 }  // namespace
 
-void Home::put_break(Writer& out, const Segment& s) {
-  out.put(s.brk.bytes);
-  out.put(s.brk.round);
-}
-
 uint64_t Home::break_of(const Segment& s) {
   if (s.owned || !access::extensible(s.flags)) return s.owned ? s.brk.bytes : s.size;
   struct stat st {};
@@ -64,13 +59,8 @@ bool Home::break_may_have_moved(const View& view, const std::byte* addr) {
 
 void Home::notify_break(const std::shared_ptr<InvalidationRound>& p, const Segment& s,
                         const Sharer& h) {
-  std::byte buf[40];
-  Writer out(buf);
-  out.put(s.uid);
-  out.put(h.instance);
-  put_break(out, s);
-  out.put(low_of(s, h));
-  notify(p, s, h, NotificationType::kBreak, out.done());
+  const BreakNotification m{s.uid, h.instance, s.brk, low_of(s, h)};
+  notify(p, s, h, NotificationType::kBreak, Encoded(m));
 }
 
 void Home::notify_break(const std::shared_ptr<InvalidationRound>& p, Segment& s) {
@@ -88,35 +78,30 @@ void Home::notify_break(const std::shared_ptr<InvalidationRound>& p, Segment& s)
 void Home::on_break_heard(const Notification& n) {
   Segment* s = find_uid(n.uid);
   Sharer* h = s != nullptr ? find_sharer(*s, n.client, n.instance) : nullptr;
-  Reader in(n.payload);
-  in.get<uint64_t>();
-  in.get<uint32_t>();
-  in.get<uint64_t>();
-  if (h == nullptr || in.get<uint32_t>() != s->brk.round) return;
+  BreakNotification told;  // by this home itself
+  if (h == nullptr || !decode(n.payload, &told) || told.brk.round != s->brk.round) return;
   h->brk_peak = s->brk.bytes;
   h->brk_low = kNoLow;
 }
 
 // What an access of its failed with, as far as it is this side's; and the break. An importer that
 // asks has not heard of the newest break perhaps: notices about it wait no longer.
-void Home::on_cause(const fabric::ClientInfo& client, uint64_t number, Reader in) {
-  const auto uid = in.get<uint64_t>();
-  const auto instance = in.get<uint32_t>();
+void Home::on_cause(const fabric::ClientInfo& client, uint64_t number, const CauseRequest& m) {
   WireStatus status = WireStatus::kMalformed;
   std::byte buf[16];
   Writer out(buf);
-  if (in.done()) {
+  {
     Guard g(mu_);
     Segment* s = nullptr;
     Sharer* h = nullptr;
-    status = check(client.id, uid, instance, 0, &s, &h);
-    s = find_uid(uid);
-    h = s != nullptr ? find_sharer(*s, client.id, instance) : nullptr;
+    status = check(client.id, m.uid, m.instance, 0, &s, &h);
+    s = find_uid(m.uid);
+    h = s != nullptr ? find_sharer(*s, client.id, m.instance) : nullptr;
     if (h != nullptr && access::extensible(s->flags)) {
-      put_break(out, *s);
+      encode(BreakPart{s->brk}, out);
       for (auto& [notification, n] : notifications_) {
-        if (n.type != NotificationType::kBreak || n.client != client.id || n.instance != instance ||
-            n.uid != uid) {
+        if (n.type != NotificationType::kBreak || n.client != client.id ||
+            n.instance != m.instance || n.uid != m.uid) {
           continue;
         }
         parts_.server.notification(n.client, notification, static_cast<uint16_t>(n.type),
@@ -286,7 +271,7 @@ void Home::watch_again_everywhere(int32_t id, uint64_t uid, uint64_t from, Nanos
   const Deadline deadline = Deadline::in(patience);
   for (node::ContextSlot slot : parts_.node.attached(id)) {
     if (slot == parts_.node.slot()) continue;
-    if (!ask_owner(slot, kBusShrunk, id, from, 0, -1, deadline)) {
+    if (!ask_owner(slot, BusShrunk{kBusShrunk, id, 0, from}, -1, deadline)) {
       trace(kFacSeg, kWarn, "CMI_SEG_BRK: a process of this node has not heard of it yet");
     }
   }

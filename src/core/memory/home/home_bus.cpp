@@ -5,7 +5,7 @@
 
 #include "core/memory/home/home.hpp"
 #include "core/memory/vm/store_log.hpp"
-#include "core/node/quiesce.hpp"
+#include "core/memory/wire/dispatch.hpp"
 
 namespace cmi::memory {
 
@@ -13,10 +13,10 @@ namespace cmi::memory {
 // for no stores there. False: it did not fit into its queue; the next barrier comes after it.
 bool Home::say_seen(Segment& s) {
   if (s.unreported == 0) return true;
-  std::byte buf[64];
-  Writer out(buf);
-  put_bus_head(out, kBusInFluxSeen, s.id, 0, s.unreported, 0);
-  if (parts_.node.bus_send(s.owner, out.done()) == Status::kReconfig) return false;
+  BusInFluxSeen m;
+  m.segment = s.id;
+  m.version = s.unreported;
+  if (parts_.node.bus_send(s.owner, Encoded(m)) == Status::kReconfig) return false;
   s.unreported = 0;
   return true;
 }
@@ -37,13 +37,13 @@ bool Home::send_stored(node::ContextSlot owner, int32_t id, StoreLog& stores) {
   auto stored = stores.take();
   while (!stored.empty()) {
     const size_t n = std::min(kAtOnce, stored.size());
-    std::byte buf[64 + kAtOnce * sizeof(PageRange)];
+    std::byte buf[kWireSize<BusStored> + kAtOnce * PageRangeList::kItem];
     Writer out(buf);
-    put_bus_head(out, kBusStored, id, 0, n, 0);
-    for (size_t i = 0; i < n; ++i) {
-      out.put(stored[i].first);
-      out.put(stored[i].count);
-    }
+    BusStored m;
+    m.segment = id;
+    m.count = n;
+    encode(m, out);
+    for (size_t i = 0; i < n; ++i) PageRangeList::put(out, stored[i]);
     if (parts_.node.bus_send(owner, out.done()) == Status::kReconfig) {
       stores.put_back(stored);
       return false;
@@ -65,24 +65,23 @@ bool Home::notify_stored(int32_t id, Deadline deadline) {
   }
 }
 
-bool Home::ask_owner(node::ContextSlot owner, uint8_t what, int32_t segment, uint64_t a, uint64_t b,
-                     int pass_fd, Deadline deadline, Fd* file) {
+std::shared_ptr<Home::InvalidationRound> Home::new_question(uint64_t* question) {
   auto p = std::make_shared<InvalidationRound>();
   p->waiting = 1;
   p->done.begin();
-  uint64_t question;
-  {
-    Guard g(mu_);
-    question = next_question_++;
-    asked_[question] = p;
-  }
-  std::byte buf[64];
-  Writer out(buf);
-  put_bus_head(out, what, segment, question, a, b);
+  Guard g(mu_);
+  *question = next_question_++;
+  asked_[*question] = p;
+  return p;
+}
+
+bool Home::await_answer(node::ContextSlot owner, int32_t segment, uint64_t question,
+                        const std::shared_ptr<InvalidationRound>& p, Bytes datagram, int pass_fd,
+                        Deadline deadline, Fd* file) {
   bool answered = false;
   Backoff backoff;
   while (!answered) {
-    const Status st = parts_.node.bus_send(owner, out.done(), pass_fd);
+    const Status st = parts_.node.bus_send(owner, datagram, pass_fd);
     if (st == Status::kInval) {
       answered = true;  // the owner has ended: no remote node has the segment any more
     } else if (ok(st)) {
@@ -97,7 +96,7 @@ bool Home::ask_owner(node::ContextSlot owner, uint8_t what, int32_t segment, uin
         // The answer may have found our queue full: ask again. Each thing is done twice without
         // harm.
         if (!answered) {
-          answered = parts_.node.bus_send(owner, out.done(), pass_fd) == Status::kInval;
+          answered = parts_.node.bus_send(owner, datagram, pass_fd) == Status::kInval;
         }
       }
       break;
@@ -117,7 +116,7 @@ bool Home::notify_token(int32_t proxy, Deadline deadline) {
   bool good = true;
   for (node::ContextSlot slot : parts_.node.members()) {
     if (slot == parts_.node.slot()) continue;
-    good = ask_owner(slot, kBusToken, proxy, 0, 0, -1, deadline) && good;
+    good = ask_owner(slot, BusToken{kBusToken, proxy}, -1, deadline) && good;
   }
   return good;
 }
@@ -134,133 +133,183 @@ void Home::after_scans(const std::function<void()>& then, Finished* done) {
   settle(rest, done);
 }
 
+void Home::answer(node::ContextSlot to, int32_t segment, uint64_t question, Status status,
+                  int file) {
+  BusAnswer m;
+  m.segment = segment;
+  m.question = question;
+  m.status = static_cast<uint64_t>(status);
+  (void)parts_.node.bus_send(to, Encoded(m), file);
+}
+
+// What is malformed, or of no known kind, is let fall.
 void Home::on_datagram(node::Node::Datagram d) {
+  static constexpr auto kTable = [] {
+    DispatchTable<size_t{UINT8_MAX} + 1, Home, const BusFrom&> t;
+    t.on<BusView, &Home::on_bus_view>(kBusView);
+    t.on<BusUnview, &Home::on_bus_unview>(kBusUnview);
+    t.on<BusBarrier, &Home::on_bus_barrier>(kBusBarrier);
+    t.on<BusPublish, &Home::on_bus_publish>(kBusPublish);
+    t.on<BusStored, &Home::on_bus_stored>(kBusStored);
+    t.on<BusLook, &Home::on_bus_look>(kBusLook);
+    t.on<BusInFlux, &Home::on_bus_in_flux>(kBusInFlux);
+    t.on<BusInFluxSeen, &Home::on_bus_in_flux_seen>(kBusInFluxSeen);
+    t.on<BusFile, &Home::on_bus_file>(kBusFile);
+    t.on<BusLost, &Home::on_bus_lost>(kBusLost);
+    t.on<BusToken, &Home::on_bus_token>(kBusToken);
+    t.on<BusShrunk, &Home::on_bus_shrunk>(kBusShrunk);
+    t.on<BusAnswer, &Home::on_bus_answer>(kBusAnswer);
+    t.on<BusQuiesce, &Home::on_bus_quiesce>(node::kBusQuiesce);
+    return t;
+  }();
+  if (d.bytes.empty()) return;
   SignalsBlocked quiet;
-  Reader in(d.bytes);
-  const auto what = in.get<uint8_t>();
-  const auto segment = in.get<int32_t>();
-  const auto question = in.get<uint64_t>();
-  const auto a = in.get<uint64_t>();
-  const auto b = in.get<uint64_t>();
-  std::vector<PageRange> stored;
-  const bool ranges_come_next = what == kBusStored || what == kBusLost;
-  for (uint64_t i = 0; ranges_come_next && i < a && in.ok(); ++i) {
-    const auto first = in.get<uint32_t>();
-    stored.push_back({first, in.get<uint32_t>()});
-  }
-  if (!in.done()) return;
-  if (what == kBusToken && parts_.importer != nullptr) parts_.importer->token_changed(segment);
-  if (what == kBusLost) return on_bus_lost(d.sender, segment, stored, b);
-  if (what == node::kBusQuiesce) return on_bus_quiesce(d.from, segment, question, a);
+  const std::vector<std::byte> bytes = std::move(d.bytes);
   Finished done;
-  if (what == kBusAnswer) {
+  (void)kTable.dispatch(static_cast<uint8_t>(bytes[0]), *this, BusFrom{d, done}, Reader(bytes));
+  run(done);
+}
+
+Home::Segment* Home::own_segment(int32_t id) {
+  Segment* s = find(id);
+  return s != nullptr && s->owned ? s : nullptr;
+}
+
+void Home::on_bus_view(const BusFrom& from, const BusView& m) {
+  Guard g(mu_);
+  Segment* s = own_segment(m.segment);
+  if (s != nullptr) drop_dead_views(*s);
+  Fd& pagemap = from.datagram.fd;
+  if (s != nullptr && m.length == s->size && pagemap &&
+      std::none_of(s->foreign.begin(), s->foreign.end(), [&](const ForeignView& v) {
+        return v.slot == from.slot() && v.addr == m.address;
+      })) {
+    s->foreign.push_back(
+        {from.slot(), from.datagram.sender, m.address, m.length, std::move(pagemap)});
+  }
+  answer_when_done(from, m);
+}
+
+void Home::on_bus_unview(const BusFrom& from, const BusUnview& m) {
+  Guard g(mu_);
+  scan_and_answer(from, m.segment, m.question, own_segment(m.segment), &m);
+}
+
+void Home::on_bus_barrier(const BusFrom& from, const BusBarrier& m) {
+  Guard g(mu_);
+  scan_and_answer(from, m.segment, m.question, own_segment(m.segment), nullptr);
+}
+
+// `view`: ends, once it has been looked at.
+void Home::scan_and_answer(const BusFrom& from, int32_t segment, uint64_t question, Segment* own,
+                           const BusUnview* view) {
+  // Asked again while the first answer is still to come: that one will do.
+  const BusQuestion asked{from.slot(), question};
+  if (std::count(awaited_.begin(), awaited_.end(), asked) != 0) return;
+  awaited_.push_back(asked);
+  if (own != nullptr && own->shared()) scan_and_publish(*own);
+  if (own != nullptr && view != nullptr) {
+    std::erase_if(own->foreign, [&](const ForeignView& v) {
+      return v.slot == from.slot() && v.addr == view->address;
+    });
+  }
+  // Another barrier's invalidation round may carry what this one no longer finds: answer after all.
+  const auto over = [this, asked, segment] {
     {
-      Guard g(mu_);
-      auto it = asked_.find(question);
-      if (it != asked_.end()) {
-        it->second->file = std::move(d.fd);
-        settle(std::shared_ptr<InvalidationRound>(it->second), &done);
-      }
+      Guard again(mu_);
+      std::erase(awaited_, asked);
     }
-    run(done);
+    answer(asked.first, segment, asked.second);
+  };
+  after_scans(over, &from.done);
+}
+
+void Home::on_bus_publish(const BusFrom& from, const BusPublish& m) {
+  Guard g(mu_);
+  Segment* s = own_segment(m.segment);
+  const uint64_t all = s != nullptr ? s->size / kPageSize : 0;
+  if (s != nullptr && s->shared() && m.first < all && m.count != 0 && m.count <= all - m.first) {
+    const PageRange pages{static_cast<uint32_t>(m.first), static_cast<uint32_t>(m.count)};
+    // Where this one is not awaited to its end, the next barrier does that.
+    if (auto p = publish_scan(*s, {pages}, {}); p != nullptr) {
+      p->finished = [this, to = from.slot(), segment = m.segment, question = m.question] {
+        answer(to, segment, question);
+      };
+      return;
+    }
+  }
+  answer_when_done(from, m);
+}
+
+void Home::on_bus_stored(const BusFrom&, const BusStored& m) {
+  Guard g(mu_);
+  Segment* s = own_segment(m.segment);
+  if (s == nullptr || !s->shared()) return;
+  std::vector<PageRange> stored;
+  const PageRangeList ranges = m.ranges();
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    const PageRange r = ranges[i];
+    if (r.count != 0 && r.first + uint64_t{r.count} <= s->size / kPageSize) stored.push_back(r);
+  }
+  if (!stored.empty()) publish_scan(*s, stored);
+}
+
+void Home::on_bus_token(const BusFrom& from, const BusToken& m) {
+  if (parts_.importer != nullptr) parts_.importer->token_changed(m.segment);
+  answer_when_done(from, m);
+}
+
+void Home::on_bus_shrunk(const BusFrom& from, const BusShrunk& m) {
+  Guard g(mu_);
+  Segment* s = find(m.segment);
+  if (s != nullptr && !s->owned && s->owner == from.slot() && m.bytes % kPageSize == 0) {
+    watch_again(*s, m.bytes);
+  }
+  answer_when_done(from, m);
+}
+
+void Home::on_bus_file(const BusFrom& from, const BusFile& m) {
+  Guard g(mu_);  // keeps the descriptor
+  Segment* s = own_segment(m.segment);
+  // Without one: it is not ours any more.
+  const int file = s != nullptr && access::large_pages(s->flags) ? s->file.get() : -1;
+  answer(from.slot(), m.segment, m.question, Status::kOk, file);
+}
+
+void Home::on_bus_look(const BusFrom& from, const BusLook& m) {
+  Guard g(mu_);
+  Segment* s = own_segment(m.segment);
+  if (s == nullptr || add_watcher(*s, from.slot())) answer_when_done(from, m);
+}
+
+void Home::on_bus_in_flux(const BusFrom& from, const BusInFlux& m) {
+  Guard g(mu_);
+  Segment* s = find(m.segment);
+  if (s != nullptr && !s->owned && s->owner == from.slot() && from.datagram.fd) {
+    take_list(*s, m.version, from.datagram.fd);
+    s->unreported = m.version;
+    (void)say_seen(*s);  // under mu_: before any barrier of what is stored there next
     return;
   }
-  const auto send = [this, to = d.from, segment, question](uint8_t back, uint64_t with,
-                                                           int file = -1) {
-    std::byte buf[64];
-    Writer out(buf);
-    put_bus_head(out, back, segment, question, with, 0);
-    (void)parts_.node.bus_send(to, out.done(), file);
-  };
-  const auto answer = [send] { send(kBusAnswer, 0); };
-  {
-    Guard g(mu_);
-    Segment* s = find(segment);
-    const bool ours = s != nullptr && s->owned;
-    switch (what) {
-      case kBusView:
-        if (ours) drop_dead_views(*s);
-        if (ours && b == s->size && d.fd &&
-            std::none_of(s->foreign.begin(), s->foreign.end(),
-                         [&](const ForeignView& v) { return v.slot == d.from && v.addr == a; })) {
-          s->foreign.push_back({d.from, d.sender, a, b, std::move(d.fd)});
-        }
-        done.push_back(answer);
-        break;
-      case kBusUnview:
-      case kBusBarrier: {
-        // Asked again while the first answer is still to come: that one will do.
-        const BusQuestion asked{d.from, question};
-        if (std::count(awaited_.begin(), awaited_.end(), asked) != 0) break;
-        awaited_.push_back(asked);
-        if (ours && s->shared()) scan_and_publish(*s);
-        if (ours && what == kBusUnview) {
-          std::erase_if(s->foreign,
-                        [&](const ForeignView& v) { return v.slot == d.from && v.addr == a; });
-        }
-        // Another barrier's invalidation round may carry what this one no longer finds: answer
-        // after all.
-        const auto over = [this, answer, asked] {
-          {
-            Guard again(mu_);
-            std::erase(awaited_, asked);
-          }
-          answer();
-        };
-        after_scans(over, &done);
-        break;
-      }
-      case kBusPublish:
-        if (ours && s->shared() && a < s->size / kPageSize && b != 0 &&
-            b <= s->size / kPageSize - a) {
-          const PageRange pages{static_cast<uint32_t>(a), static_cast<uint32_t>(b)};
-          // Where this one is not awaited to its end, the next barrier does that.
-          if (auto p = publish_scan(*s, {pages}, {}); p != nullptr) {
-            p->finished = answer;
-            break;
-          }
-        }
-        done.push_back(answer);
-        break;
-      case kBusToken:
-        done.push_back(answer);
-        break;
-      case kBusShrunk:
-        if (s != nullptr && !s->owned && s->owner == d.from && a % kPageSize == 0) {
-          watch_again(*s, a);
-        }
-        done.push_back(answer);
-        break;
-      case kBusFile:
-        // Without one: it is not ours any more. Under mu_, which keeps the descriptor.
-        send(kBusAnswer, 0, ours && access::large_pages(s->flags) ? s->file.get() : -1);
-        break;
-      case kBusLook:
-        if (!ours || add_watcher(*s, d.from)) done.push_back(answer);
-        break;
-      case kBusInFlux:
-        if (s != nullptr && !s->owned && s->owner == d.from && d.fd) {
-          take_list(*s, a, d.fd);
-          s->unreported = a;
-          (void)say_seen(*s);  // under mu_: before any barrier of what is stored there next
-        } else {
-          send(kBusInFluxSeen, a);  // there is nothing to cover
-        }
-        break;
-      case kBusInFluxSeen:
-        if (ours) on_list_seen(*s, d.from, a, &done);
-        break;
-      case kBusStored:
-        std::erase_if(stored, [&](const PageRange& r) {
-          return !ours || r.count == 0 || r.first + uint64_t{r.count} > s->size / kPageSize;
-        });
-        if (ours && s->shared() && !stored.empty()) publish_scan(*s, stored);
-        break;
-      default:
-        return;
-    }
-  }
-  run(done);
+  BusInFluxSeen seen;  // there is nothing to cover
+  seen.segment = m.segment;
+  seen.question = m.question;
+  seen.version = m.version;
+  (void)parts_.node.bus_send(from.slot(), Encoded(seen));
+}
+
+void Home::on_bus_in_flux_seen(const BusFrom& from, const BusInFluxSeen& m) {
+  Guard g(mu_);
+  Segment* s = own_segment(m.segment);
+  if (s != nullptr) on_list_seen(*s, from.slot(), m.version, &from.done);
+}
+
+void Home::on_bus_answer(const BusFrom& from, const BusAnswer& m) {
+  Guard g(mu_);
+  auto it = asked_.find(m.question);
+  if (it == asked_.end()) return;
+  it->second->file = std::move(from.datagram.fd);
+  settle(std::shared_ptr<InvalidationRound>(it->second), &from.done);
 }
 
 }  // namespace cmi::memory

@@ -35,30 +35,27 @@ bool Home::imported(const ContextId& client, access::NaddrInfo* who) {
   return !imported_by(client, who).empty();
 }
 
-void Home::on_leave(const fabric::ClientInfo& client, uint64_t number, Reader in) {
-  const auto uid = in.get<uint64_t>();
-  const auto instance = in.get<uint32_t>();
+void Home::on_leave(const fabric::ClientInfo& client, uint64_t number, const LeaveRequest& m) {
   Finished done;
-  if (in.done()) {
+  {
     Guard g(mu_);
     // It has dropped all that it was told to.
     for (auto it = notifications_.begin(); it != notifications_.end();) {
       const Notification& n = it->second;
-      const bool its = n.client == client.id && n.uid == uid && n.instance == instance;
+      const bool its = n.client == client.id && n.uid == m.uid && n.instance == m.instance;
       it = its ? over(it, &done) : std::next(it);
     }
-    if (Segment* s = find_uid(uid); s != nullptr) {
+    if (Segment* s = find_uid(m.uid); s != nullptr) {
       forget_sharers(
-          *s, [&](const Sharer& h) { return h.client == client.id && h.instance == instance; });
+          *s, [&](const Sharer& h) { return h.client == client.id && h.instance == m.instance; });
       complete_quiesce(*s, &done);
     }
   }
   run(done);
-  reply(parts_.server, client.id, number, in.done() ? WireStatus::kOk : WireStatus::kMalformed);
+  reply(parts_.server, client.id, number, WireStatus::kOk);
 }
 
-void Home::on_goodbye(const fabric::ClientInfo& client, uint64_t number, Reader in) {
-  if (!in.done()) return reply(parts_.server, client.id, number, WireStatus::kMalformed);
+void Home::on_goodbye(const fabric::ClientInfo& client, uint64_t number, const GoodbyeRequest&) {
   Finished done;
   access::NaddrInfo who;
   std::vector<int32_t> segments;
@@ -115,20 +112,23 @@ void Home::close(Deadline deadline) {
 }
 
 // The service thread's, which does not wait for the registry.
-void Home::on_bus_lost(const ContextId& sender, int32_t segment,
-                       const std::vector<PageRange>& ranges, uint64_t how) {
+void Home::on_bus_lost(const BusFrom& bus, const BusLost& m) {
+  const ContextId sender = bus.datagram.sender;
+  const int32_t segment = m.segment;
   const uint64_t size = parts_.importer != nullptr ? parts_.importer->pages_of_ours(segment) : 0;
   if (size == 0) return;  // no import of ours, or marked for deletion: nobody is told any more
   std::vector<uint32_t> all;
   {
     Guard g(mu_);
     auto& pages = lost_beside_[{sender, segment}];
-    for (const PageRange& r : ranges) {
+    const PageRangeList ranges = m.ranges();
+    for (size_t k = 0; k < ranges.size(); ++k) {
+      const PageRange r = ranges[k];
       for (uint64_t i = r.first; i < r.first + uint64_t{r.count} && i < size; ++i) {
         pages.push_back(static_cast<uint32_t>(i));
       }
     }
-    if ((how & kLostLast) == 0) return;
+    if ((m.how & kLostLast) == 0) return;
     all.swap(pages);
     // And what others had begun to tell of it when they were killed.
     std::erase_if(lost_beside_, [&](auto& part) {
@@ -138,7 +138,7 @@ void Home::on_bus_lost(const ContextId& sender, int32_t segment,
       return true;
     });
   }
-  if (!all.empty()) parts_.observer.stores_lost(segment, std::move(all), (how & kLostLocal) != 0);
+  if (!all.empty()) parts_.observer.stores_lost(segment, std::move(all), (m.how & kLostLocal) != 0);
 }
 
 }  // namespace cmi::memory

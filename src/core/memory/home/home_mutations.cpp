@@ -9,27 +9,24 @@
 namespace cmi::memory {
 
 void HomeMutations::publish_before_data(Home& home, const fabric::ClientInfo& client,
-                                        uint64_t number, Reader in) {
-  const auto uid = in.get<uint64_t>();
-  const auto instance = in.get<uint32_t>();
-  const auto n = in.get<uint32_t>();
-  const Bytes rest = in.rest();
+                                        uint64_t number, const PublishRequest& m) {
   Home::Segment* s;
-  const auto store = [&home, n, id = client.id, number,
-                      diffs = std::vector(rest.begin(), rest.end())](Home::Segment& to) {
-    Reader late(diffs);
-    for (uint32_t i = 0; i < n; ++i) {
-      const size_t page = late.get<uint32_t>();
-      late.get<uint8_t>();  // epoch of its dirty intent
-      apply_diff(late, to.service.data() + page * kPageSize);
+  const auto store = [&home, pages = m.pages, id = client.id, number,
+                      diffs = std::vector(m.body.begin(), m.body.end())](Home::Segment& to) {
+    PublishRequest late;
+    late.body = diffs;
+    PublishedPages in(late);
+    DirtyIntent page;
+    for (uint32_t i = 0; i < pages && in.next(&page); ++i) {
+      apply_diff(in.diff(), to.service.data() + size_t{page.page} * kPageSize);
     }
     Home::reply(home.parts_.server, id, number, WireStatus::kOk);
   };
   {
     Guard g(home.mu_);
-    s = home.find_uid(uid);
+    s = home.find_uid(m.uid);
     const PageRange all{0, static_cast<uint32_t>(s->size / kPageSize)};
-    if (auto p = home.publish(*s, client.id, instance, {all}); p != nullptr) {
+    if (auto p = home.publish(*s, client.id, m.instance, {all}); p != nullptr) {
       p->finished = [store, s] { store(*s); };
       return;
     }
@@ -40,7 +37,7 @@ void HomeMutations::publish_before_data(Home& home, const fabric::ClientInfo& cl
 void HomeMutations::keep_keys(Home& home, const ContextId& client) {
   Guard g(home.mu_);
   for (auto& [id, s] : home.segments_) {
-    for (auto& h : s.holders) {
+    for (auto& h : s.sharers) {
       if (h.client == client) s.tokens[random_u64()] = {{}, std::move(h.session), true};
     }
   }

@@ -10,10 +10,10 @@ namespace cmi::memory {
 
 // A friend of Home's.
 struct HomeMutations {
-  // Serves a request of type kPublish: others are told first, and its diffs applied when they have
+  // Serves a publish request: others are notified first, and its diffs applied when they have
   // answered.
   static void publish_before_data(Home& home, const fabric::ClientInfo& client, uint64_t number,
-                                  Reader in);
+                                  const PublishRequest& m);
   // Leaves the registrations of all that a client imports open: they get another owner.
   static void keep_keys(Home& home, const ContextId& client);
 };

@@ -5,7 +5,6 @@
 
 #include "core/base/log.hpp"
 #include "core/memory/home/home.hpp"
-#include "core/node/quiesce.hpp"
 
 namespace cmi::memory {
 
@@ -19,13 +18,9 @@ void Home::notify_quiesce(Segment& s, Sharer& h, Finished* done) {
   auto p = std::make_shared<InvalidationRound>();
   p->waiting = 1;
   p->done.begin();
-  std::byte buf[16];
-  Writer out(buf);
-  out.put(s.uid);
-  out.put(h.instance);
-  out.put(s.quiesce.round);
+  const QuiesceNotification m{s.uid, h.instance, s.quiesce.round};
   notify(p, s, h, s.quiesce.on ? NotificationType::kQuiesce : NotificationType::kResume,
-         out.done());
+         Encoded(m));
   settle(p, done);
 }
 
@@ -105,35 +100,29 @@ void Home::own_client_returned(int32_t id, uint32_t round) {
   run(done);
 }
 
-void Home::on_returned(const fabric::ClientInfo& client, uint64_t number, Reader in) {
-  const auto uid = in.get<uint64_t>();
-  const auto instance = in.get<uint32_t>();
-  const auto round = in.get<uint32_t>();
+void Home::on_returned(const fabric::ClientInfo& client, uint64_t number,
+                       const ReturnedRequest& m) {
   Finished done;
-  if (in.done()) {
+  {
     Guard g(mu_);
-    Segment* s = find_uid(uid);
-    Sharer* h = s != nullptr ? find_sharer(*s, client.id, instance) : nullptr;
-    if (h != nullptr && s->quiesce.round == round) {
+    Segment* s = find_uid(m.uid);
+    Sharer* h = s != nullptr ? find_sharer(*s, client.id, m.instance) : nullptr;
+    if (h != nullptr && s->quiesce.round == m.round) {
       h->awaits_quiesce = false;
       complete_quiesce(*s, &done);
     }
   }
   run(done);
-  reply(parts_.server, client.id, number, in.done() ? WireStatus::kOk : WireStatus::kMalformed);
+  reply(parts_.server, client.id, number, WireStatus::kOk);
 }
 
-void Home::on_bus_quiesce(node::ContextSlot from, int32_t segment, uint64_t question, uint64_t on) {
-  const auto answer = [this, from, segment, question](Status status) {
-    std::byte buf[64];
-    Writer out(buf);
-    put_bus_head(out, kBusAnswer, segment, question, static_cast<uint64_t>(status), 0);
-    (void)parts_.node.bus_send(from, out.done());
-  };
-  if (on > 1) return answer(Status::kInval);
+void Home::on_bus_quiesce(const BusFrom& from, const BusQuiesce& m) {
+  const auto say = [this, to = from.slot(), segment = m.segment, question = m.question](
+                       Status status) { answer(to, segment, question, status); };
+  if (m.on > 1) return say(Status::kInval);
   const Status status =
-      on != 0 ? quiesce(segment, [answer] { answer(Status::kOk); }) : resume(segment);
-  if (on == 0 || !ok(status)) answer(status);
+      m.on != 0 ? quiesce(m.segment, [say] { say(Status::kOk); }) : resume(m.segment);
+  if (m.on == 0 || !ok(status)) say(status);
 }
 
 }  // namespace cmi::memory

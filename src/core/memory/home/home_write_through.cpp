@@ -131,19 +131,16 @@ WireStatus Home::check_write_through(const fabric::ClientInfo& client, uint64_t 
   return WireStatus::kOk;
 }
 
-void Home::on_load(const fabric::ClientInfo& client, uint64_t number, Reader in) {
-  const auto uid = in.get<uint64_t>();
-  const auto instance = in.get<uint32_t>();
-  const auto offset = in.get<uint64_t>();
-  const size_t len = in.get<uint32_t>();
+void Home::on_load(const fabric::ClientInfo& client, uint64_t number, const LoadRequest& m) {
+  const size_t len = m.length;
   std::byte buf[1 + kMaxWriteThrough];
   WireStatus status = WireStatus::kMalformed;
-  if (in.done() && len <= kMaxWriteThrough) {
+  {
     Guard g(mu_);
     Segment* s = nullptr;
-    status = check_write_through(client, uid, instance, offset, len, fabric::kRead, &s);
+    status = check_write_through(client, m.uid, m.instance, m.offset, len, fabric::kRead, &s);
     if (status == WireStatus::kOk) {
-      const std::byte* from = s->service.data() + offset;
+      const std::byte* from = s->service.data() + m.offset;
       if (!unless_broken(from, len, [&] { copy_shared(buf + 1, from, len); })) {
         status = WireStatus::kBroken;
       }
@@ -153,33 +150,19 @@ void Home::on_load(const fabric::ClientInfo& client, uint64_t number, Reader in)
   parts_.server.reply(client.id, number, {buf, status == WireStatus::kOk ? 1 + len : 1});
 }
 
-void Home::on_store(const fabric::ClientInfo& client, uint64_t number, Reader in) {
-  const auto uid = in.get<uint64_t>();
-  const auto instance = in.get<uint32_t>();
-  const auto offset = in.get<uint64_t>();
-  const auto runs = in.get<uint32_t>();
-  // Looked through first: all of it is stored or nothing.
-  size_t end = 0;
-  Reader looked = in;
-  for (uint32_t i = 0; i < runs && looked.ok(); ++i) {
-    const size_t at = looked.get<uint16_t>(), n = looked.get<uint16_t>();
-    looked.bytes(n);
-    end = n == 0 || at < end ? kMaxWriteThrough + 1 : at + n;  // ascending, not overlapping
-    if (end > kMaxWriteThrough) break;
-  }
+// The runs have been checked: all of them are stored or nothing.
+void Home::on_store(const fabric::ClientInfo& client, uint64_t number, const StoreRequest& m) {
   WireStatus status = WireStatus::kMalformed;
-  if (looked.done() && end <= kMaxWriteThrough) {
+  {
     Guard g(mu_);
     Segment* s = nullptr;
-    status = check_write_through(client, uid, instance, offset, end, fabric::kWrite, &s);
+    status = check_write_through(client, m.uid, m.instance, m.offset, m.end(), fabric::kWrite, &s);
     if (status == WireStatus::kOk) {
-      for (uint32_t i = 0; i < runs; ++i) {
-        const size_t at = in.get<uint16_t>();
-        const Bytes bytes = in.blob();
-        std::byte* to = s->service.data() + offset + at;
-        const auto copy = [&] { copy_shared(to, bytes.data(), bytes.size()); };
-        if (!unless_broken(to, bytes.size(), copy)) status = WireStatus::kBroken;
-      }
+      m.each_run([&](const StoreRequest::Run& run) {
+        std::byte* to = s->service.data() + m.offset + run.at;
+        const auto copy = [&] { copy_shared(to, run.bytes.data(), run.bytes.size()); };
+        if (!unless_broken(to, run.bytes.size(), copy)) status = WireStatus::kBroken;
+      });
     }
   }
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -187,24 +170,20 @@ void Home::on_store(const fabric::ClientInfo& client, uint64_t number, Reader in
   reply(parts_.server, client.id, number, status);
 }
 
-void Home::on_swap(const fabric::ClientInfo& client, uint64_t number, Reader in) {
-  const auto uid = in.get<uint64_t>();
-  const auto instance = in.get<uint32_t>();
-  const auto offset = in.get<uint64_t>();
-  const size_t size = in.get<uint8_t>();
-  const Bytes expected = in.bytes(size), desired = in.bytes(size);
-  std::byte found[16] = {};
+void Home::on_swap(const fabric::ClientInfo& client, uint64_t number, const SwapRequest& m) {
+  const size_t size = m.size;
+  std::byte found[SwapRequest::kMost] = {};
   WireStatus status = WireStatus::kMalformed;
-  if (in.done() && size <= sizeof found) {
+  {
     Guard g(mu_);
     Segment* s = nullptr;
-    status = check_write_through(client, uid, instance, offset, size,
+    status = check_write_through(client, m.uid, m.instance, m.offset, size,
                                  fabric::kRead | fabric::kWrite, &s);
     if (status == WireStatus::kOk) {
-      std::memcpy(found, expected.data(), size);
-      std::byte* at = s->service.data() + offset;
+      std::memcpy(found, m.expected().data(), size);
+      std::byte* at = s->service.data() + m.offset;
       bool possible = false;
-      const auto swap = [&] { possible = swap_shared(at, found, desired.data(), size); };
+      const auto swap = [&] { possible = swap_shared(at, found, m.desired().data(), size); };
       if (!unless_broken(at, size, swap)) {
         status = WireStatus::kBroken;
       } else if (!possible) {

@@ -33,27 +33,27 @@ bool drop_intent(std::map<uint32_t, uint8_t>* intents, const DirtyIntent& mark) 
 }
 }  // namespace
 
-void Home::on_dirty_intent(const fabric::ClientInfo& client, uint64_t number, Reader in, bool set) {
-  const auto uid = in.get<uint64_t>();
-  const auto instance = in.get<uint32_t>();
+void Home::on_dirty_intent(const fabric::ClientInfo& client, uint64_t number,
+                           const DirtyIntentRequest& m, bool set) {
   WireStatus status = WireStatus::kMalformed;
   std::vector<DirtyIntent> intents;
-  if (in.ok() && in.left() % kDirtyIntentSize == 0) {
+  {
     Guard g(mu_);
     Segment* s = nullptr;
     Sharer* h = nullptr;
     if (set) {
-      status = check(client.id, uid, instance, fabric::kWrite, &s, &h);
-    } else if (s = find_uid(uid); s != nullptr) {
+      status = check(client.id, m.uid, m.instance, fabric::kWrite, &s, &h);
+    } else if (s = find_uid(m.uid); s != nullptr) {
       // No right is needed to say that nothing is in flux.
-      h = find_sharer(*s, client.id, instance);
+      h = find_sharer(*s, client.id, m.instance);
       status = h != nullptr ? WireStatus::kOk : WireStatus::kNotPresented;
     }
     if (status == WireStatus::kOk && access::client_consistent(s->flags)) {
       status = WireStatus::kMalformed;
     }
-    while (status == WireStatus::kOk && in.left() > 0) {
-      const DirtyIntent mark{in.get<uint32_t>(), in.get<uint8_t>()};
+    const PageMarkList all = m.intents();
+    for (size_t i = 0; status == WireStatus::kOk && i < all.size(); ++i) {
+      const DirtyIntent mark = all[i];
       if (mark.epoch == 0) {
         status = WireStatus::kMalformed;
       } else if (set) {
@@ -66,7 +66,7 @@ void Home::on_dirty_intent(const fabric::ClientInfo& client, uint64_t number, Re
     if (status != WireStatus::kOk) {
       // None of them.
     } else if (set) {
-      for (const DirtyIntent& m : intents) h->intents[m.page] = m.epoch;
+      for (const DirtyIntent& mark : intents) h->intents[mark.page] = mark.epoch;
     } else {
       clear_intents(*s, *h, intents);
     }
@@ -87,17 +87,16 @@ WireStatus Home::may_intend(const Segment& s, const Sharer& h, uint32_t page) {
 
 // A store miss in one exchange. What is read here is what a one-sided read would find between the
 // request and the answer.
-void Home::on_fetch_with_intent(const fabric::ClientInfo& client, uint64_t number, Reader in) {
-  const auto uid = in.get<uint64_t>();
-  const auto instance = in.get<uint32_t>();
-  const DirtyIntent mark{in.get<uint32_t>(), in.get<uint8_t>()};
+void Home::on_fetch_with_intent(const fabric::ClientInfo& client, uint64_t number,
+                                const FetchMarkedRequest& m) {
+  const DirtyIntent mark = m.intent;
   std::byte answer[1 + kPageSize];
   WireStatus status = WireStatus::kMalformed;
-  if (in.done() && mark.epoch != 0) {
+  {
     Guard g(mu_);
     Segment* s = nullptr;
     Sharer* h = nullptr;
-    status = check(client.id, uid, instance, fabric::kRead | fabric::kWrite, &s, &h);
+    status = check(client.id, m.uid, m.instance, fabric::kRead | fabric::kWrite, &s, &h);
     if (status == WireStatus::kOk) status = may_intend(*s, *h, mark.page);
     if (status == WireStatus::kOk) {
       const std::byte* const at = s->service.data() + size_t{mark.page} * kPageSize;
@@ -115,16 +114,14 @@ void Home::on_fetch_with_intent(const fabric::ClientInfo& client, uint64_t numbe
   parts_.server.reply(client.id, number, {answer, 1 + content});
 }
 
-void Home::on_ask_flux(const fabric::ClientInfo& client, uint64_t number, Reader in) {
-  const auto uid = in.get<uint64_t>();
-  const auto instance = in.get<uint32_t>();
-  const auto page = in.get<uint32_t>();
+void Home::on_ask_flux(const fabric::ClientInfo& client, uint64_t number, const AskFluxRequest& m) {
+  const uint32_t page = m.page;
   WireStatus status = WireStatus::kMalformed;
-  if (in.done()) {
+  {
     Guard g(mu_);
     Segment* s = nullptr;
     Sharer* h = nullptr;
-    status = check(client.id, uid, instance, 0, &s, &h);
+    status = check(client.id, m.uid, m.instance, 0, &s, &h);
     if (status == WireStatus::kOk && page >= s->brk.bytes / kPageSize) {
       status = WireStatus::kRange;
     } else if (status == WireStatus::kOk && !h->covers(page, 1)) {
@@ -224,11 +221,11 @@ bool Home::send_list(Segment& s, Watcher& w) {
     }
     s.flux_list = std::move(list);
   }
-  std::byte buf[64];
-  Writer out(buf);
-  put_bus_head(out, kBusInFlux, s.id, 0, s.flux_version, 0);
+  BusInFlux m;
+  m.segment = s.id;
+  m.version = s.flux_version;
   w.sent = now();
-  const Status sent = parts_.node.bus_send(w.slot, out.done(), s.flux_list.get());
+  const Status sent = parts_.node.bus_send(w.slot, Encoded(m), s.flux_list.get());
   if (sent == Status::kInval) w.seen = s.flux_version;  // it has ended: nothing to cover any more
   return ok(sent);
 }

@@ -46,7 +46,7 @@ Result<Fd> Home::file_of(int32_t id, const Result<node::SegmentInfo>& info, Dead
     }
   }
   Fd file;
-  if (!ask_owner(info->owner, kBusFile, id, 0, 0, -1, deadline, &file)) {
+  if (!ask_owner(info->owner, BusFile{kBusFile, id}, -1, deadline, &file)) {
     return because(Status::kReconfig, "the process that made the segment does not answer");
   }
   struct stat st {};

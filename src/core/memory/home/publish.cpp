@@ -120,16 +120,12 @@ void Home::send_ranges(const Segment& s, const Sharer& h, NotificationType type,
                        const fabric::DirectAck& direct_ack) {
   for (size_t at = 0; at < ranges.size() || !updates.empty();) {
     const size_t n = std::min<size_t>(ranges.size() - at, kMaxRanges);
-    std::vector<std::byte> buf(sizeof s.uid + sizeof h.instance + sizeof(uint16_t) +
-                               n * sizeof(PageRange) + updates.size());
+    std::vector<std::byte> buf(kWireSize<InvalidateNotification> + n * PageRangeList::kItem +
+                               updates.size());
     Writer out(buf);
-    out.put(s.uid);
-    out.put(h.instance);
-    out.put(static_cast<uint16_t>(n));
-    for (size_t i = at; i < at + n; ++i) {
-      out.put(ranges[i].first);
-      out.put(ranges[i].count);
-    }
+    // An InFluxNotification begins alike.
+    encode(InvalidateNotification{s.uid, h.instance, static_cast<uint16_t>(n), {}}, out);
+    for (size_t i = at; i < at + n; ++i) PageRangeList::put(out, ranges[i]);
     out.bytes(std::exchange(updates, {}));
     send(h.client, s.uid, h.instance, type, std::move(buf), sent, direct_ack);
     at += n;
@@ -268,14 +264,11 @@ void Home::on_acked_below(const ContextId& client, uint64_t below,
   run(done);
 }
 
-void Home::regions_released(const ContextId& client, Reader in) {
-  Segment* s = find_uid(in.get<uint64_t>());
-  const auto instance = in.get<uint32_t>();
-  Sharer* h = s != nullptr ? find_sharer(*s, client, instance) : nullptr;
-  while (h != nullptr && !in.done()) {
-    const auto region = in.get<uint32_t>();
-    const auto epoch = in.get<uint32_t>();
-    if (!in.ok()) return;
+void Home::regions_released(const ContextId& client, const ReleasedRegions& m) {
+  Segment* s = find_uid(m.uid);
+  Sharer* h = s != nullptr ? find_sharer(*s, client, m.instance) : nullptr;
+  for (size_t i = 0; h != nullptr && i < m.size(); ++i) {
+    const auto [region, epoch] = m.region(i);
     s->directory.drop(h->regions, region, epoch);
   }
 }
@@ -285,7 +278,8 @@ void Home::on_ack(const ContextId& client, uint64_t number, Reader let_go) {
   {
     Guard g(mu_);
     // Whatever has become of the notification: its publisher may have said that it is over.
-    if (!let_go.done()) regions_released(client, let_go);
+    ReleasedRegions released;
+    if (decode(let_go, &released)) regions_released(client, released);
     auto it = notifications_.find(number);
     if (it == notifications_.end() || it->second.client != client) return;
     if (it->second.type == NotificationType::kBreak) on_break_heard(it->second);

@@ -10,6 +10,7 @@
 #include "core/memory/home/home_mutations.hpp"
 #include "core/memory/page/diff.hpp"
 #include "core/memory/vm/guarded_copy.hpp"
+#include "core/memory/wire/dispatch.hpp"
 
 namespace cmi::memory {
 
@@ -60,56 +61,64 @@ WireStatus Home::check(const ContextId& client, uint64_t uid, uint32_t instance,
   return WireStatus::kOk;
 }
 
+// Each request is decoded and checked here, before its handler runs.
 void Home::on_request(const fabric::ClientInfo& client, uint64_t number, uint16_t type, Reader in) {
+  using Client = const fabric::ClientInfo&;
+  using Table =
+      DispatchTable<size_t{static_cast<uint16_t>(RequestType::kLast)} + 1, Home, Client, uint64_t>;
+  using Type = RequestType;
+  static constexpr auto kTable = [] {
+    constexpr auto open = [](Home& h, Client c, uint64_t n, const OpenRequest& m) {
+      h.on_open(c, n, m, false);
+    };
+    constexpr auto open_through = [](Home& h, Client c, uint64_t n, const OpenRequest& m) {
+      h.on_open(c, n, m, true);
+    };
+    constexpr auto present = [](Home& h, Client c, uint64_t n, const PresentTokenRequest& m) {
+      h.on_present_token(c, n, m, false);
+    };
+    constexpr auto present_through = [](Home& h, Client c, uint64_t n,
+                                        const PresentTokenRequest& m) {
+      h.on_present_token(c, n, m, true);
+    };
+    constexpr auto mark = [](Home& h, Client c, uint64_t n, const DirtyIntentRequest& m) {
+      h.on_dirty_intent(c, n, m, true);
+    };
+    constexpr auto unmark = [](Home& h, Client c, uint64_t n, const DirtyIntentRequest& m) {
+      h.on_dirty_intent(c, n, m, false);
+    };
+    Table t;
+    t.on<OpenRequest, open>(Type::kOpen);
+    t.on<OpenRequest, open_through>(Type::kOpenWriteThrough);
+    t.on<PresentTokenRequest, present>(Type::kPresentToken);
+    t.on<PresentTokenRequest, present_through>(Type::kPresentTokenWriteThrough);
+    t.on<LeaveRequest, &Home::on_leave>(Type::kLeave);
+    t.on<PublishRequest, &Home::on_publish>(Type::kPublish);
+    t.on<AnnounceRequest, &Home::on_announce>(Type::kAnnounce);
+    t.on<RepairRequest, &Home::on_repair>(Type::kRepair);
+    t.on<CasRequest, &Home::on_cas>(Type::kCas);
+    t.on<CauseRequest, &Home::on_cause>(Type::kCause);
+    t.on<AcquireRequest, &Home::on_acquire>(Type::kAcquire);
+    t.on<DirtyIntentRequest, mark>(Type::kDirtyIntent);
+    t.on<DirtyIntentRequest, unmark>(Type::kDropIntent);
+    t.on<AskFluxRequest, &Home::on_ask_flux>(Type::kAskFlux);
+    t.on<FetchMarkedRequest, &Home::on_fetch_with_intent>(Type::kFetchWithIntent);
+    t.on<SubscribeRequest, &Home::on_subscribe>(Type::kSubscribe);
+    t.on<GoodbyeRequest, &Home::on_goodbye>(Type::kGoodbye);
+    t.on<ReturnedRequest, &Home::on_returned>(Type::kReturned);
+    t.on<AliveRequest, &Home::on_alive>(Type::kAlive);
+    t.on<LoadRequest, &Home::on_load>(Type::kLoad);
+    t.on<StoreRequest, &Home::on_store>(Type::kStore);
+    t.on<SwapRequest, &Home::on_swap>(Type::kSwap);
+    return t;
+  }();
   SignalsBlocked quiet;
-  switch (static_cast<RequestType>(type)) {
-    case RequestType::kOpen:
-    case RequestType::kOpenWriteThrough:
-      return on_open(client, number, in,
-                     static_cast<RequestType>(type) == RequestType::kOpenWriteThrough);
-    case RequestType::kLoad:
-      return on_load(client, number, in);
-    case RequestType::kStore:
-      return on_store(client, number, in);
-    case RequestType::kSwap:
-      return on_swap(client, number, in);
-    case RequestType::kPresentToken:
-    case RequestType::kPresentTokenWriteThrough:
-      return on_present_token(
-          client, number, in,
-          static_cast<RequestType>(type) == RequestType::kPresentTokenWriteThrough);
-    case RequestType::kPublish:
-    case RequestType::kAnnounce:
-      return on_publish(client, number, in, static_cast<RequestType>(type));
-    case RequestType::kAcquire:
-      return on_acquire(client, number, in);
-    case RequestType::kDirtyIntent:
-    case RequestType::kDropIntent:
-      return on_dirty_intent(client, number, in,
-                             static_cast<RequestType>(type) == RequestType::kDirtyIntent);
-    case RequestType::kFetchWithIntent:
-      return on_fetch_with_intent(client, number, in);
-    case RequestType::kSubscribe:
-      return on_subscribe(client, number, in);
-    case RequestType::kAskFlux:
-      return on_ask_flux(client, number, in);
-    case RequestType::kRepair:
-      return on_repair(client, number, in);
-    case RequestType::kCas:
-      return on_cas(client, number, in);
-    case RequestType::kLeave:
-      return on_leave(client, number, in);
-    case RequestType::kGoodbye:
-      return on_goodbye(client, number, in);
-    case RequestType::kReturned:
-      return on_returned(client, number, in);
-    case RequestType::kAlive:
-      return reply(parts_.server, client.id, number, WireStatus::kOk);
-    case RequestType::kCause:
-      return on_cause(client, number, in);
-    default:
-      return reply(parts_.server, client.id, number, WireStatus::kMalformed);
-  }
+  if (kTable.dispatch(type, *this, client, number, in) == Dispatched::kHandled) return;
+  reply(parts_.server, client.id, number, WireStatus::kMalformed);
+}
+
+void Home::on_alive(const fabric::ClientInfo& client, uint64_t number, const AliveRequest&) {
+  reply(parts_.server, client.id, number, WireStatus::kOk);
 }
 
 Home::Sharer* Home::add_sharer(Segment& s, const fabric::ClientInfo& client, uint32_t instance,
@@ -126,33 +135,33 @@ Home::Sharer* Home::add_sharer(Segment& s, const fabric::ClientInfo& client, uin
   return &h;
 }
 
-void Home::on_open(const fabric::ClientInfo& client, uint64_t number, Reader in,
+void Home::on_open(const fabric::ClientInfo& client, uint64_t number, const OpenRequest& m,
                    bool write_through) {
-  const auto uid = in.get<uint64_t>();
-  const auto instance = in.get<uint32_t>();
   std::byte buf[48];
   Writer out(buf);
-  WireStatus status = in.done() && instance != 0 ? WireStatus::kOk : WireStatus::kMalformed;
+  WireStatus status = WireStatus::kOk;
   Finished done;
-  if (status == WireStatus::kOk) {
+  {
     Guard g(mu_);
-    Segment* s = find_uid(uid);
-    Sharer* h = s != nullptr ? find_sharer(*s, client.id, instance) : nullptr;
+    Segment* s = find_uid(m.uid);
+    Sharer* h = s != nullptr ? find_sharer(*s, client.id, m.instance) : nullptr;
     if (s == nullptr || !s->exported || s->removed) {
       status = why_gone(s);
     } else if (h == nullptr ? !may_import(*s, write_through) : h->write_through != write_through) {
       status = WireStatus::kImportedOtherwise;
-    } else if (h == nullptr && (h = add_sharer(*s, client, instance, write_through)) == nullptr) {
+    } else if (h == nullptr && (h = add_sharer(*s, client, m.instance, write_through)) == nullptr) {
       status = WireStatus::kNoMem;
     } else {
       if (s->quiesce.on && h->quiesce_notified != s->quiesce.round) notify_quiesce(*s, *h, &done);
-      out.put(s->size);
-      out.put(s->flags);
-      out.put(s->attrib);
-      out.put(parts_.watch.port());
+      OpenReply answer;
+      answer.size = s->size;
+      answer.flags = s->flags;
+      answer.attrib = s->attrib;
+      answer.lifeline_port = parts_.watch.port();
       // A lifeline is for who has an import here.
-      out.put(parts_.watch.expect(client.id));
-      if (access::extensible(s->flags)) put_break(out, *s);
+      answer.lifeline_secret = parts_.watch.expect(client.id);
+      encode(answer, out);
+      if (access::extensible(s->flags)) encode(BreakPart{s->brk}, out);
     }
   }
   run(done);
@@ -174,40 +183,33 @@ void Home::on_new_session(const fabric::ClientInfo& client) {
   }
 }
 
-void Home::on_present_token(const fabric::ClientInfo& client, uint64_t number, Reader in,
-                            bool write_through) {
-  const auto uid = in.get<uint64_t>();
-  const auto instance = in.get<uint32_t>();
-  const auto token_id = in.get<uint64_t>();
-  const auto secret = in.get<uint64_t>();
-  NodeId node{in.get<uint64_t>(), 0};
-  node.lo = in.get<uint64_t>();
+void Home::on_present_token(const fabric::ClientInfo& client, uint64_t number,
+                            const PresentTokenRequest& m, bool write_through) {
+  const NodeId node{m.node_hi, m.node_lo};
   std::byte buf[60 + fabric::kMaxRawKey];  // no more than reply() takes
   Writer out(buf);
   WireStatus status = WireStatus::kOk;
   std::shared_ptr<InvalidationRound>
       listed;  // what is in flux is known there before it gets its key
   Finished done;
-  if (!in.done()) {
-    status = WireStatus::kMalformed;
-  } else {
+  {
     Guard g(mu_);
-    Segment* s = find_uid(uid);
+    Segment* s = find_uid(m.uid);
     if (s == nullptr || !s->exported || s->removed) {
       status = why_gone(s);
-    } else if (auto t = s->tokens.find(token_id);
-               t == s->tokens.end() || t->second.revoked || t->second.info.secret != secret) {
+    } else if (auto t = s->tokens.find(m.token);
+               t == s->tokens.end() || t->second.revoked || t->second.info.secret != m.secret) {
       status = WireStatus::kToken;
     } else if (!t->second.info.any_node && (t->second.info.node != node || node != client.node)) {
       status = WireStatus::kNode;
     } else {
       const bool was_shared = s->shared();
-      Sharer* h = find_sharer(*s, client.id, instance);
+      Sharer* h = find_sharer(*s, client.id, m.instance);
       // One that has been forgotten comes back as what it was.
       if (h == nullptr ? !may_import(*s, write_through) : h->write_through != write_through) {
         return reply(parts_.server, client.id, number, WireStatus::kToken);
       }
-      if (h == nullptr) h = add_sharer(*s, client, instance, write_through);
+      if (h == nullptr) h = add_sharer(*s, client, m.instance, write_through);
       if (h == nullptr) {
         return reply(parts_.server, client.id, number, WireStatus::kNoMem);
       }
@@ -215,7 +217,7 @@ void Home::on_present_token(const fabric::ClientInfo& client, uint64_t number, R
       // From here on it is told of every invalidation round; its key goes out after that.
       const auto enter = [&]() CMI_REQUIRES(mu_) {
         h->presented = true;
-        h->token = token_id;
+        h->token = m.token;
         h->rights = t->second.info.rights;
         h->pages = {static_cast<uint32_t>(part.offset / kPageSize),
                     static_cast<uint32_t>((part.size != 0 ? part.size : s->size) / kPageSize)};
@@ -241,11 +243,14 @@ void Home::on_present_token(const fabric::ClientInfo& client, uint64_t number, R
         enter();
         const fabric::RemoteKey key =
             h->session != nullptr ? h->session->key() : fabric::RemoteKey{};
-        out.put(key.key);
-        out.put(key.base - part.offset);  // of the segment's first byte, reachable or not
-        out.put(h->rights);
-        out.blob(h->session != nullptr ? h->session->raw_key() : Bytes());
-        if (access::extensible(s->flags)) put_break(out, *s);
+        PresentTokenReply answer;
+        answer.key = key.key;
+        answer.base = key.base - part.offset;  // of the segment's first byte, reachable or not
+        answer.rights = h->rights;
+        answer.body = h->session != nullptr ? h->session->raw_key() : Bytes();
+        answer.raw_key_size = static_cast<uint16_t>(answer.body.size());
+        encode(answer, out);
+        if (access::extensible(s->flags)) encode(BreakPart{s->brk}, out);
         if (!s->in_flux.empty()) {
           listed = std::make_shared<InvalidationRound>();
           listed->waiting = 1;
@@ -268,117 +273,144 @@ void Home::on_present_token(const fabric::ClientInfo& client, uint64_t number, R
   run(done);
 }
 
-void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, Reader in,
-                      RequestType type) {
-  const bool announce = type == RequestType::kAnnounce;  // the data went by itself
-  if (!announce && mutated("mutate_publish_before_data"))
-    return HomeMutations::publish_before_data(*this, client, number, in);
-  const auto uid = in.get<uint64_t>();
-  const auto instance = in.get<uint32_t>();
-  const auto n = in.get<uint32_t>();
-  WireStatus status = WireStatus::kOk;
+// What a message has changed at home, or was told of, before its importers are.
+struct Home::Applied {
   // Given back when the publisher, who waits, has its answer.
   std::vector<PageRange> ranges;
   std::vector<DirtyIntent> intents;
   std::vector<StoredPage> of_subscribed;
-  Asked asked{number, 0};
+  Asked asked;
+  WireStatus status = WireStatus::kOk;
+
+  void add(const PageRange& r) {
+    if (!ranges.empty() && ranges.back().first + ranges.back().count == r.first) {
+      ranges.back().count += r.count;
+    } else {
+      ranges.push_back(r);
+    }
+  }
+};
+
+// True: the answer comes when all importers have dropped the pages.
+bool Home::publish_applied(Segment& s, Sharer& h, const fabric::ClientInfo& client, uint64_t number,
+                           Applied& applied) {
+  // Applied stores are published even when a later page of the message was malformed.
+  if (applied.ranges.empty() || mutated("mutate_diffs_unpublished")) return false;
+  if (mutated("mutate_marks_cleared_early")) h.intents.clear();
+  applied.ranges = each_once(std::move(applied.ranges));
+  const WireStatus status = applied.status;
+  if (status != WireStatus::kOk) applied.asked.secret = 0;  // that it has to hear from us
+  auto p = publish(s, client.id, h.instance, applied.ranges, applied.of_subscribed, applied.asked);
+  if (p == nullptr || mutated("mutate_acks_not_awaited")) {
+    clear_intents(s, h, applied.intents);
+    return false;
+  }
+  p->uid = s.uid;
+  p->instance = h.instance;
+  p->intents = std::move(applied.intents);
+  const auto shared = p->direct_acks != 0 ? fabric::Shared::kYes : fabric::Shared::kNo;
+  p->finished = [this, id = client.id, number, status, shared] {
+    const std::byte answer[]{static_cast<std::byte>(status)};
+    parts_.server.reply(id, number, answer, shared);
+  };
+  return true;
+}
+
+void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, const PublishRequest& m) {
+  if (mutated("mutate_publish_before_data")) {
+    return HomeMutations::publish_before_data(*this, client, number, m);
+  }
+  Applied applied;
+  applied.asked = {number, 0};
+  WireStatus& status = applied.status;
   {
     Guard g(mu_);
     Segment* s = nullptr;
     Sharer* h = nullptr;
-    if (!in.ok()) {
-      status = WireStatus::kMalformed;
-    } else if (announce) {
-      // What went by itself was let through by its key; that the token has gone since must not keep
-      // others from hearing of it. All this can do is to make them drop pages.
-      s = find_uid(uid);
-      h = s != nullptr ? find_sharer(*s, client.id, instance) : nullptr;
-      status = h != nullptr ? WireStatus::kOk : why_gone(s);
-      if (status != WireStatus::kOk) s = nullptr;
-    } else {
-      status = check(client.id, uid, instance, fabric::kWrite, &s, &h);
-    }
+    status = check(client.id, m.uid, m.instance, fabric::kWrite, &s, &h);
     bool broken = false;
     std::byte past_break[kPageSize];
-    for (uint32_t i = 0; i < n && status == WireStatus::kOk; ++i) {
+    PublishedPages pages(m);
+    for (uint32_t i = 0; i < m.pages && status == WireStatus::kOk; ++i) {
       fault_point("publish_before_page");
-      const auto page = in.get<uint32_t>();
-      uint32_t pages = announce ? in.get<uint32_t>() : 1;
-      const uint8_t epoch = announce ? 0 : in.get<uint8_t>();
-      const uint64_t all = s->size / kPageSize;
-      if (!in.ok() || page >= all || pages == 0 || pages > all - page) {
+      DirtyIntent mark;
+      if (!pages.next(&mark) || mark.page >= s->size / kPageSize) {
         status = WireStatus::kRange;
         break;
       }
-      if (!announce && !h->covers(page, 1)) {
+      const uint32_t page = mark.page;
+      if (!h->covers(page, 1)) {
         status = WireStatus::kRights;
         break;
       }
       // What was stored behind the break, before its importer heard of it, is gone with the memory.
-      const uint64_t in_use = low_of(*s, *h) / kPageSize;
-      const bool gone = page >= in_use;
+      const bool gone = page >= low_of(*s, *h) / kPageSize;
       std::byte* const at = gone ? past_break : s->service.data() + size_t{page} * kPageSize;
-      if (!gone) pages = static_cast<uint32_t>(std::min<uint64_t>(pages, in_use - page));
-      WireStatus stored = WireStatus::kOk;
-      if (!announce) {
-        if (!gone && subscribed(*s, page)) {
-          (void)words_of(in, words_in(page, &of_subscribed));
-        }
-        stored = store_diff(in, at);
-      } else if (!gone) {
-        stored = arrived(at, pages);
+      if (!gone && subscribed(*s, page)) {
+        (void)words_of(pages.diff(), words_in(page, &applied.of_subscribed));
       }
+      const WireStatus stored = store_diff(pages.diff(), at);
       if (stored == WireStatus::kMalformed) {
         status = stored;
         break;
       }
       if (gone) continue;
       broken = broken || stored == WireStatus::kBroken;
-      if (epoch != 0) intents.push_back({page, epoch});
-      if (!ranges.empty() && ranges.back().first + ranges.back().count == page) {
-        ranges.back().count += pages;
-      } else {
-        ranges.push_back({page, pages});
-      }
+      if (mark.epoch != 0) applied.intents.push_back(mark);
+      applied.add({page, 1});
     }
-    if (status == WireStatus::kOk && !announce) asked.secret = in.get<uint64_t>();
-    if (status == WireStatus::kOk && !in.done()) status = WireStatus::kMalformed;
+    if (status == WireStatus::kOk && !pages.end(&applied.asked.secret)) {
+      status = WireStatus::kMalformed;
+    }
     if (status == WireStatus::kOk && broken) status = WireStatus::kBroken;
-    // Applied stores are published even when a later page of the message was malformed.
-    if (s != nullptr && !ranges.empty() && !mutated("mutate_diffs_unpublished")) {
-      if (mutated("mutate_marks_cleared_early")) h->intents.clear();
-      ranges = each_once(std::move(ranges));
-      if (status != WireStatus::kOk) asked.secret = 0;  // that it has to hear from us
-      auto p = publish(*s, client.id, instance, ranges, of_subscribed, asked);
-      if (p != nullptr && !mutated("mutate_acks_not_awaited")) {
-        p->uid = uid;
-        p->instance = instance;
-        p->intents = std::move(intents);
-        const auto shared = p->direct_acks != 0 ? fabric::Shared::kYes : fabric::Shared::kNo;
-        p->finished = [this, id = client.id, number, status, shared] {
-          const std::byte answer[]{static_cast<std::byte>(status)};
-          parts_.server.reply(id, number, answer, shared);
-        };
-        return;
-      }
-      clear_intents(*s, *h, intents);
-    }
+    if (s != nullptr && publish_applied(*s, *h, client, number, applied)) return;
   }
   reply(parts_.server, client.id, number, status);
 }
 
-void Home::on_acquire(const fabric::ClientInfo& client, uint64_t number, Reader in) {
-  const auto uid = in.get<uint64_t>();
-  const auto instance = in.get<uint32_t>();
-  const auto first = in.get<uint32_t>();
-  const auto n = in.get<uint32_t>();
-  const auto epoch = in.get<uint32_t>();
+// What went by itself was let through by its key; that the token has gone since must not keep
+// others from hearing of it. All this can do is to make them drop pages.
+void Home::on_announce(const fabric::ClientInfo& client, uint64_t number,
+                       const AnnounceRequest& m) {
+  Applied applied;
+  applied.asked = {number, 0};
+  WireStatus& status = applied.status;
+  {
+    Guard g(mu_);
+    Segment* s = find_uid(m.uid);
+    Sharer* const h = s != nullptr ? find_sharer(*s, client.id, m.instance) : nullptr;
+    status = h != nullptr ? WireStatus::kOk : why_gone(s);
+    bool broken = false;
+    const PageRangeList ranges = m.ranges();
+    for (size_t i = 0; i < ranges.size() && status == WireStatus::kOk; ++i) {
+      fault_point("publish_before_page");
+      PageRange r = ranges[i];
+      const uint64_t all = s->size / kPageSize;
+      if (r.first >= all || r.count == 0 || r.count > all - r.first) {
+        status = WireStatus::kRange;
+        break;
+      }
+      const uint64_t in_use = low_of(*s, *h) / kPageSize;
+      if (r.first >= in_use) continue;
+      r.count = static_cast<uint32_t>(std::min<uint64_t>(r.count, in_use - r.first));
+      const std::byte* const at = s->service.data() + size_t{r.first} * kPageSize;
+      broken = arrived(at, r.count) == WireStatus::kBroken || broken;
+      applied.add(r);
+    }
+    if (status == WireStatus::kOk && broken) status = WireStatus::kBroken;
+    if (h != nullptr && publish_applied(*s, *h, client, number, applied)) return;
+  }
+  reply(parts_.server, client.id, number, status);
+}
+
+void Home::on_acquire(const fabric::ClientInfo& client, uint64_t number, const AcquireRequest& m) {
+  const uint32_t first = m.first, n = m.count, epoch = m.epoch;
   WireStatus status = WireStatus::kMalformed;
-  if (in.done()) {
+  {
     Guard g(mu_);
     Segment* s = nullptr;
     Sharer* h = nullptr;
-    status = check(client.id, uid, instance, 0, &s, &h);
+    status = check(client.id, m.uid, m.instance, 0, &s, &h);
     if (status == WireStatus::kOk) {
       const auto pages = static_cast<uint32_t>(s->size / kPageSize);
       const uint32_t all = regions_of(pages);
@@ -399,27 +431,23 @@ void Home::on_acquire(const fabric::ClientInfo& client, uint64_t number, Reader 
 
 // Writes that may have arrived before their connection broke, sent again as old and new bytes (rule
 // 20). Their connection has been fenced: this comes over a later one.
-void Home::on_repair(const fabric::ClientInfo& client, uint64_t number, Reader in) {
-  const auto uid = in.get<uint64_t>();
-  const auto instance = in.get<uint32_t>();
-  const auto n = in.get<uint32_t>();
+void Home::on_repair(const fabric::ClientInfo& client, uint64_t number, const RepairRequest& m) {
   WireStatus status = WireStatus::kMalformed;
   {
     Guard g(mu_);
     Segment* s = nullptr;
     Sharer* h = nullptr;
-    if (in.ok()) status = check(client.id, uid, instance, fabric::kWrite, &s, &h);
+    status = check(client.id, m.uid, m.instance, fabric::kWrite, &s, &h);
     const bool apply = status == WireStatus::kOk;
     // Without the right nothing is stored any more, but what had arrived is told of all the same.
-    s = find_uid(uid);
-    h = s != nullptr ? find_sharer(*s, client.id, instance) : nullptr;
+    s = find_uid(m.uid);
+    h = s != nullptr ? find_sharer(*s, client.id, m.instance) : nullptr;
     if (h == nullptr) s = nullptr;
     std::vector<PageRange> ranges;
     bool broken = false;
-    for (uint32_t i = 0; i < n && s != nullptr; ++i) {
-      const auto page = in.get<uint32_t>();
-      const Bytes old = in.bytes(kPageSize), next = in.bytes(kPageSize);
-      if (!in.ok() || page >= s->size / kPageSize) {
+    for (uint32_t i = 0; i < m.pages && s != nullptr; ++i) {
+      const auto [page, old, next] = m.page(i);
+      if (page >= s->size / kPageSize) {
         status = WireStatus::kMalformed;
         break;
       }
@@ -427,14 +455,13 @@ void Home::on_repair(const fabric::ClientInfo& client, uint64_t number, Reader i
       if (apply && h->covers(page, 1)) {
         std::byte* const at = s->service.data() + size_t{page} * kPageSize;
         const std::byte* const was = mutated("mutate_repair_blind") ? at : old.data();
-        const auto store = [&] { apply_where_unchanged(was, next.data(), at); };
+        const auto store = [&, to = next.data()] { apply_where_unchanged(was, to, at); };
         broken = !unless_broken(at, kPageSize, store) || broken;
       }
       ranges.push_back({page, 1});
     }
-    if (status == WireStatus::kOk && !in.done()) status = WireStatus::kMalformed;
     if (status == WireStatus::kOk && broken) status = WireStatus::kBroken;
-    if (auto p = ranges.empty() ? nullptr : publish(*s, client.id, instance, ranges)) {
+    if (auto p = ranges.empty() ? nullptr : publish(*s, client.id, m.instance, ranges)) {
       p->finished = [this, id = client.id, number, status] {
         reply(parts_.server, id, number, status);
       };
@@ -444,25 +471,19 @@ void Home::on_repair(const fabric::ClientInfo& client, uint64_t number, Reader i
   reply(parts_.server, client.id, number, status);
 }
 
-void Home::on_cas(const fabric::ClientInfo& client, uint64_t number, Reader in) {
-  const auto uid = in.get<uint64_t>();
-  const auto instance = in.get<uint32_t>();
-  const auto offset = in.get<uint64_t>();
-  auto expected = in.get<uint64_t>();
-  const auto desired = in.get<uint64_t>();
+void Home::on_cas(const fabric::ClientInfo& client, uint64_t number, const CasRequest& m) {
+  const uint64_t offset = m.offset, desired = m.desired;
+  uint64_t expected = m.expected;
   WireStatus status = WireStatus::kMalformed;
   uint64_t found = 0;
   const auto answer = [this, id = client.id, number](WireStatus st, uint64_t word) {
-    std::byte buf[8];
-    Writer out(buf);
-    out.put(word);
-    reply(parts_.server, id, number, st, out.done());
+    reply(parts_.server, id, number, st, Encoded(CasReply{word}));
   };
   {
     Guard g(mu_);
     Segment* s = nullptr;
     Sharer* h = nullptr;
-    if (in.done()) status = check(client.id, uid, instance, fabric::kAtomic, &s, &h);
+    status = check(client.id, m.uid, m.instance, fabric::kAtomic, &s, &h);
     if (status == WireStatus::kOk &&
         (offset % 8 != 0 || s->brk.bytes < 8 || offset > s->brk.bytes - 8)) {
       status = WireStatus::kRange;
@@ -487,7 +508,8 @@ void Home::on_cas(const fabric::ClientInfo& client, uint64_t number, Reader in) 
       }
       if (swapped && !mutated("mutate_cas_unpublished")) {
         const PageRange page{static_cast<uint32_t>(offset / kPageSize), 1};
-        if (auto p = publish(*s, client.id, instance, {page}, word_of(*s, offset)); p != nullptr) {
+        if (auto p = publish(*s, client.id, m.instance, {page}, word_of(*s, offset));
+            p != nullptr) {
           p->finished = [answer, found] { answer(WireStatus::kOk, found); };
           return;
         }

@@ -33,23 +33,21 @@ void take_out(uint32_t page, std::vector<PageRange>* ranges) {
 }
 }  // namespace
 
-void Home::on_subscribe(const fabric::ClientInfo& client, uint64_t number, Reader in) {
-  const auto uid = in.get<uint64_t>();
-  const auto instance = in.get<uint32_t>();
-  const auto page = in.get<uint32_t>();
-  const auto epoch = in.get<uint32_t>();
+void Home::on_subscribe(const fabric::ClientInfo& client, uint64_t number,
+                        const SubscribeRequest& m) {
+  const uint32_t page = m.page;
   WireStatus status = WireStatus::kMalformed;
-  if (in.done() && epoch != 0) {
+  {
     Guard g(mu_);
     Segment* s = nullptr;
     Sharer* h = nullptr;
-    status = check(client.id, uid, instance, fabric::kRead, &s, &h);
+    status = check(client.id, m.uid, m.instance, fabric::kRead, &s, &h);
     if (status == WireStatus::kOk && page >= s->brk.bytes / kPageSize) {
       status = WireStatus::kRange;
     } else if (status == WireStatus::kOk && !h->covers(page, 1)) {
       status = WireStatus::kRights;
     } else if (status == WireStatus::kOk) {
-      h->subscriptions.subscribe(page, epoch);
+      h->subscriptions.subscribe(page, m.epoch);
       s->subscribed |= uint64_t{1} << page % kSubscriptionSlots;
     }
   }
@@ -116,10 +114,7 @@ std::vector<std::byte> Home::updates_for(Segment& s, Sharer& h,
     if (used + kUpdateHead + diff->size() > kMaxUpdates) continue;
     updates.resize(used + kUpdateHead + diff->size());
     Writer out(std::span<std::byte>(updates).subspan(used));
-    out.put(slot->page);
-    out.put(slot->epoch);
-    out.put(slot->number++);
-    out.blob(*diff);
+    InvalidateNotification::put(out, {slot->page, slot->epoch, slot->number++, *diff});
     take_out(p.page, ranges);
   }
   return updates;

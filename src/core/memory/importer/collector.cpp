@@ -12,8 +12,9 @@
 namespace cmi::memory {
 
 namespace {
-constexpr size_t kRepairPage = sizeof(uint32_t) + 2 * kPageSize;
-constexpr uint32_t kRepairPages = (fabric::kMaxPayload - 16) / kRepairPage;  // of one message
+// Of one message.
+constexpr uint32_t kRepairPages =
+    (fabric::kMaxPayload - kWireSize<RepairRequest>) / RepairRequest::kItem;
 // Pages of runs, 16 MiB: twice of what a session posts at once.
 constexpr size_t kMostRunPages = 4096;
 }  // namespace
@@ -34,10 +35,7 @@ std::span<std::byte> Importer::Collector::buffer() {
 
 void Importer::Collector::open() {
   out_.emplace(buffer());
-  out_->put(import_->rseg.uid);
-  out_->put(import_->instance);
-  count_at_ = out_->size();
-  out_->put<uint32_t>(0);
+  encode(PublishRequest{import_->rseg.uid, import_->instance, 0, {}}, *out_);
 }
 
 // The message goes on in a buffer of the full length.
@@ -54,8 +52,7 @@ size_t Importer::Collector::add(uint32_t page, const std::byte* twin, std::byte*
   for (;;) {
     if (!out_) open();
     Writer trial = *out_;
-    trial.put(page);
-    trial.put<uint8_t>(mark.held() ? mark.epoch() : 0);
+    PageMarkList::put(trial, {page, mark.held() ? mark.epoch() : uint8_t{0}});
     const size_t diff_at = trial.size();
     const size_t bytes = trial.ok() ? encode_diff(data, twin, trial) : kDiffNoRoom;
     if (bytes == 0) {
@@ -103,10 +100,12 @@ void Importer::Collector::unmark(uint32_t page) {
 void Importer::Collector::flush() {
   if (!out_ || pages_.empty()) return;
   const auto n = static_cast<uint32_t>(pages_.size());
-  std::memcpy(buffer().data() + count_at_, &n, sizeof n);
+  Writer head(buffer());  // now that the number of pages is known
+  encode(PublishRequest{import_->rseg.uid, import_->instance, n, {}}, head);
   fault_point("publish_before_send");
-  if (mutated("mutate_live_bytes"))
-    mutation::read_again(*import_, out_->done().subspan(count_at_ + sizeof n));
+  if (mutated("mutate_live_bytes")) {
+    mutation::read_again(*import_, out_->done().subspan(kWireSize<PublishRequest>));
+  }
   sent_.push_back(
       importer_.start_message(batch_, RequestType::kPublish, out_->done(), std::move(pages_)));
   pages_.clear();
@@ -232,9 +231,8 @@ std::shared_ptr<fabric::Request> Importer::start_message(const std::shared_ptr<W
           count(parts_.stats.publications_received);
           acked_below_unreported_.store(true);  // before the batch ends, of which busy() tells
         }
-        Reader in(reply);
-        const auto status = static_cast<WireStatus>(in.get<uint8_t>());
-        answered(batch, pages, in.ok() ? std::optional(status) : std::nullopt);
+        const auto answer = split_reply(reply);
+        answered(batch, pages, answer ? std::optional(answer->status) : std::nullopt);
       },
       type == RequestType::kPublish ? fabric::Link::DirectAcks::kTaken
                                     : fabric::Link::DirectAcks::kNone);
@@ -252,21 +250,19 @@ void Importer::written(const std::shared_ptr<BulkWrite>& run, bool arrived) {
   for (uint32_t at = 0; at < n; at += step) {
     std::vector<uint32_t> pages(std::min(step, n - at));
     Writer out(buf);
-    out.put(imp.rseg.uid);
-    out.put(imp.instance);
     if (arrived) {
-      out.put<uint32_t>(1);  // one range
-      out.put(run->first);
-      out.put(n);
+      encode(AnnounceRequest{imp.rseg.uid, imp.instance, 1, {}}, out);
+      PageRangeList::put(out, {run->first, n});
     } else {
-      out.put(static_cast<uint32_t>(pages.size()));
+      const auto count = static_cast<uint32_t>(pages.size());
+      encode(RepairRequest{imp.rseg.uid, imp.instance, count, {}}, out);
     }
     for (uint32_t i = 0; i < pages.size(); ++i) {
       pages[i] = run->first + at + i;
       if (arrived) continue;
-      out.put(pages[i]);
-      out.bytes({twins_.at(run->twins[at + i]), kPageSize});
-      out.bytes({imp.page_data(pages[i]), kPageSize});
+      RepairRequest::put(out, {pages[i],
+                               {twins_.at(run->twins[at + i]), kPageSize},
+                               {imp.page_data(pages[i]), kPageSize}});
     }
     start_message(run->batch, arrived ? RequestType::kAnnounce : RequestType::kRepair, out.done(),
                   std::move(pages));

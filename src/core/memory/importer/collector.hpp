@@ -75,7 +75,6 @@ class Importer::Collector {
   std::array<std::byte, 512> little_;   // for the message, while it is short
   std::unique_ptr<std::byte[]> large_;  // of kMostBytes
   std::optional<Writer> out_;
-  size_t count_at_ = 0;
   std::vector<uint32_t> pages_;
   // From the first that is not answered on. A list: empty, as it mostly is, it takes no memory.
   std::list<std::shared_ptr<fabric::Request>> sent_;

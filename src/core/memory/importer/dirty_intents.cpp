@@ -57,13 +57,9 @@ void Importer::IntentRequest::start() {
 void Importer::IntentRequest::start(RequestType type) {
   std::byte buf[16 + StoreStreams::kMaxWindow * kDirtyIntentSize];
   Writer out(buf);
-  out.put(imp_.rseg.uid);
-  out.put(imp_.instance);
+  encode(DirtyIntentRequest{imp_.rseg.uid, imp_.instance, {}}, out);
   const uint32_t told = mutated("mutate_ahead_unmarked") ? 1 : count_;
-  for (uint32_t i = 0; i < told; ++i) {
-    out.put(page_ + i);
-    out.put(epochs_[i]);
-  }
+  for (uint32_t i = 0; i < told; ++i) PageMarkList::put(out, {page_ + i, epochs_[i]});
   fault_point("mark_before_send");
   request_ = imp_.link->start(static_cast<uint16_t>(type), out.done());
   if (mutated("mutate_mark_not_awaited")) end(true);
@@ -86,10 +82,10 @@ Exception Importer::IntentRequest::take_answer(std::byte* content, Deadline dead
   auto status = WireStatus::kMalformed;
   const uint32_t seen = imp_.changes.load(std::memory_order_seq_cst);
   if (imp_.link->await(request_, deadline) == fabric::Cause::kOk) {
-    Reader in(request_->reply());
-    status = static_cast<WireStatus>(in.get<uint8_t>());
-    const Bytes page = in.bytes(status == WireStatus::kOk && content != nullptr ? kPageSize : 0);
-    if (status == WireStatus::kOk && in.done()) {
+    const auto reply = split_reply(request_->reply());
+    const Bytes page = reply ? reply->body : Bytes();
+    status = reply ? reply->status : WireStatus::kOk;
+    if (reply && status == WireStatus::kOk && page.size() == (content != nullptr ? kPageSize : 0)) {
       if (content != nullptr) std::memcpy(content, page.data(), kPageSize);
       request_.reset();
       end(true);
@@ -127,11 +123,9 @@ void Importer::unmark(const std::shared_ptr<Import>& imp, const std::vector<Dirt
   std::vector<std::byte> buf(64 + std::min(kAtOnce, intents.size()) * kDirtyIntentSize);
   for (size_t at = 0; at < intents.size(); at += kAtOnce) {
     Writer out(buf);
-    out.put(imp->rseg.uid);
-    out.put(imp->instance);
+    encode(DirtyIntentRequest{imp->rseg.uid, imp->instance, {}}, out);
     for (size_t i = at; i < std::min(at + kAtOnce, intents.size()); ++i) {
-      out.put(intents[i].page);
-      out.put(intents[i].epoch);
+      PageMarkList::put(out, intents[i]);
     }
     imp->link->start(static_cast<uint16_t>(RequestType::kDropIntent), out.done());
   }
@@ -153,21 +147,17 @@ Exception Importer::ask_in_flux(Import& imp, uint32_t page, Deadline deadline) {
     Guard g(imp.flux_mu);
     notifications = imp.flux_notices;
   }
-  std::byte buf[32];
-  Writer out(buf);
-  out.put(imp.rseg.uid);
-  out.put(imp.instance);
-  out.put(page);
-  auto answer = imp.link->call(static_cast<uint16_t>(RequestType::kAskFlux), out.done(), deadline);
-  Reader in(answer ? Bytes(*answer) : Bytes());
-  const auto status = static_cast<WireStatus>(in.get<uint8_t>());
+  const AskFluxRequest m{imp.rseg.uid, imp.instance, page};
+  auto answer = imp.link->call(static_cast<uint16_t>(RequestType::kAskFlux), Encoded(m), deadline);
+  const auto reply = split_reply(answer ? Bytes(*answer) : Bytes());
+  const WireStatus status = reply ? reply->status : WireStatus::kMalformed;
   if (status == WireStatus::kInFlux) return Exception::kConsist;
   if (status == WireStatus::kRange && imp.extensible) return Exception::kSegBrk;
   if (status == WireStatus::kBroken) {
     doubt(imp, {page});  // asked about before it is fetched again, and not read ahead
     return Exception::kUe;
   }
-  if (in.ok() && status == WireStatus::kOk) {
+  if (status == WireStatus::kOk) {
     Guard g(imp.flux_mu);
     // A list that has come meanwhile may be newer than the answer: the next try asks again.
     if (imp.flux_notices == notifications) imp.in_flux.remove({page, 1});
@@ -178,19 +168,17 @@ Exception Importer::ask_in_flux(Import& imp, uint32_t page, Deadline deadline) {
   return e == Exception::kNone && deadline.passed() ? Exception::kTransient : e;
 }
 
-// Reads a list. False: malformed.
-bool Importer::take_in_flux(const std::shared_ptr<Import>& imp, Reader in,
+// Takes a list. False: it names pages that the segment does not have.
+bool Importer::take_in_flux(const std::shared_ptr<Import>& imp, const InFluxNotification& m,
                             std::vector<PageRange>* pages) {
-  const auto n = in.get<uint16_t>();
-  if (n > kMaxRanges) return false;
-  for (uint32_t i = 0; i < n; ++i) {
-    PageRange r{in.get<uint32_t>(), in.get<uint32_t>()};
-    if (!in.ok() || r.first >= imp->pages || r.count > imp->pages - r.first) return false;
+  const PageRangeList listed = m.ranges();
+  for (size_t i = 0; i < listed.size(); ++i) {
+    const PageRange r = listed[i];
+    if (r.first >= imp->pages || r.count > imp->pages - r.first) return false;
     pages->push_back(r);
   }
-  if (!in.done()) return false;
   *pages = each_once(std::move(*pages));
-  trace(kFacMem, kInfo, "segment {}: {} ranges of pages are in flux", imp->id, n);
+  trace(kFacMem, kInfo, "segment {}: {} ranges of pages are in flux", imp->id, m.count);
   Guard g(imp->flux_mu);
   for (const PageRange& r : *pages) imp->in_flux.add(r);
   ++imp->flux_notices;

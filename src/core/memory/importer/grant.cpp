@@ -55,20 +55,14 @@ Exception cause_of(ImportState now) {
     imp.presented = session.generation();
     imp.keys.fetch_add(1, std::memory_order_seq_cst);
     const uint32_t seen = imp.changes.load(std::memory_order_seq_cst);
-    std::byte buf[64];
-    Writer out(buf);
-    out.put(imp.rseg.uid);
-    out.put(imp.instance);
-    out.put(imp.token.id);
-    out.put(imp.token.secret);
-    out.put(parts_.self.node.hi);
-    out.put(parts_.self.node.lo);
+    const PresentTokenRequest m{imp.rseg.uid,     imp.instance,        imp.token.id,
+                                imp.token.secret, parts_.self.node.hi, parts_.self.node.lo};
     const auto type =
         imp.write_through ? RequestType::kPresentTokenWriteThrough : RequestType::kPresentToken;
-    auto answer = imp.link->call(static_cast<uint16_t>(type), out.done(), deadline);
-    if (!answer) return false;
-    Reader in(*answer);
-    const auto status = static_cast<WireStatus>(in.get<uint8_t>());
+    auto answer = imp.link->call(static_cast<uint16_t>(type), Encoded(m), deadline);
+    const auto reply = split_reply(answer ? Bytes(*answer) : Bytes());
+    if (!reply) return false;
+    const WireStatus status = reply->status;
     if (status == WireStatus::kOk || status == WireStatus::kBreakUnacknowledged) {
       imp.presented_id.store(imp.token.id, std::memory_order_release);
     }
@@ -82,21 +76,21 @@ Exception cause_of(ImportState now) {
       refused(imp, status, imp.token.id);
       return false;
     }
-    const auto k = in.get<uint64_t>();
-    const auto base = in.get<uint64_t>();
-    const auto rights = in.get<uint32_t>();
-    const Bytes raw = in.blob();
-    const Break brk = imp.extensible ? read_break(in) : Break{};
-    if (!in.done() || (imp.extensible && !legal(imp, brk))) return false;
+    PresentTokenReply granted;
+    Break brk;
+    if (!decode(reply->body, &granted) || !read_break(imp, granted.behind_key(), &brk)) {
+      return false;
+    }
+    const fabric::RemoteKey named{granted.key, granted.base};
+    const Bytes raw = granted.raw_key();
     // With the break at 0 there is nothing that a key could open.
-    const Result<fabric::RemoteKey> usable = imp.extensible && raw.empty()
-                                                 ? fabric::RemoteKey{k, base}
-                                                 : session.fabric().map_key({k, base}, raw);
+    const Result<fabric::RemoteKey> usable =
+        imp.extensible && raw.empty() ? named : session.fabric().map_key(named, raw);
     if (!usable) return false;
     imp.key.store(usable->key, std::memory_order_relaxed);
     imp.key_base.store(usable->base, std::memory_order_relaxed);
     // The home decides; what the token claims is only what it claims.
-    imp.rights.store(rights & imp.token.rights, std::memory_order_release);
+    imp.rights.store(granted.rights & imp.token.rights, std::memory_order_release);
     if (!imp.extensible) {
       imp.key_generation.store(session.generation(), std::memory_order_release);
     } else if (!key_is_for(imp, brk, session.generation())) {
@@ -138,16 +132,10 @@ bool Importer::await_idle_key(Import& imp, Deadline deadline) {
     imp.regions.enter(r);  // not to be let go of before the answer is here
     imp.regions.claim(r, epoch);
   }
-  std::byte buf[32];
-  Writer out(buf);
-  out.put(imp.rseg.uid);
-  out.put(imp.instance);
-  out.put(from);
-  out.put(to - from + 1);
-  out.put(epoch);
-  auto answer = imp.link->call(static_cast<uint16_t>(RequestType::kAcquire), out.done(), deadline);
-  Reader in(answer ? Bytes(*answer) : Bytes());
-  const bool good = static_cast<WireStatus>(in.get<uint8_t>()) == WireStatus::kOk && in.ok();
+  const AcquireRequest m{imp.rseg.uid, imp.instance, from, to - from + 1, epoch};
+  auto answer = imp.link->call(static_cast<uint16_t>(RequestType::kAcquire), Encoded(m), deadline);
+  const auto reply = split_reply(answer ? Bytes(*answer) : Bytes());
+  const bool good = reply && reply->status == WireStatus::kOk;
   for (uint32_t r = from; r <= to; ++r) {
     if (good) imp.regions.granted(r);
     imp.regions.leave(r);
@@ -200,19 +188,13 @@ Exception Importer::explain(Import& imp, Deadline deadline, Break* brk) {
   if (state == ImportState::kGone) return Exception::kSinval;
   if (state == ImportState::kNoToken || state == ImportState::kRevoked) return Exception::kToken;
   const uint64_t token = imp.presented_id.load(std::memory_order_acquire);
-  std::byte buf[12];
-  Writer out(buf);
-  out.put(imp.rseg.uid);
-  out.put(imp.instance);
+  const CauseRequest m{imp.rseg.uid, imp.instance};
   const Deadline soon{std::max(deadline.at, now() + 50 * kMilli)};
-  auto answer = imp.link->call(static_cast<uint16_t>(RequestType::kCause), out.done(), soon);
+  auto answer = imp.link->call(static_cast<uint16_t>(RequestType::kCause), Encoded(m), soon);
   if (answer) {
-    Reader in(*answer);
-    const auto status = static_cast<WireStatus>(in.get<uint8_t>());
-    if (brk != nullptr && imp.extensible) {
-      *brk = read_break(in);
-      if (!in.done() || !legal(imp, *brk)) *brk = {};
-    }
+    const auto reply = split_reply(*answer);
+    const WireStatus status = reply ? reply->status : WireStatus::kOk;
+    if (reply && brk != nullptr) (void)read_break(imp, reply->body, brk);
     switch (status) {
       case WireStatus::kOk:
         return state == ImportState::kRemoved ? Exception::kToken : Exception::kNone;

@@ -26,7 +26,7 @@
 #include "core/memory/page/stats.hpp"
 #include "core/memory/page/update_protocol.hpp"
 #include "core/memory/vm/view_table.hpp"
-#include "core/memory/wire/wire.hpp"
+#include "core/memory/wire/notifications.hpp"
 #include "fabric/link.hpp"
 
 namespace cmi::memory {

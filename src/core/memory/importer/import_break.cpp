@@ -14,15 +14,17 @@ constexpr uint32_t kBreakSweep = 64;      // pages given back at once
 constexpr int kNapsOfANotification = 20;  // of 1 ms, before the home is asked again
 }  // namespace
 
-Break Importer::read_break(Reader& in) {
-  Break brk;
-  brk.bytes = in.get<uint64_t>();
-  brk.round = in.get<uint32_t>();
-  return brk;
+// The end of a reply about this import, behind all else. False: malformed; *brk is as it was.
+bool Importer::read_break(const Import& imp, Bytes in, Break* brk) {
+  if (!imp.extensible) return in.empty();
+  BreakPart part;
+  if (!decode(in, &part) || !legal(imp, part.brk)) return false;
+  *brk = part.brk;
+  return true;
 }
 
 bool Importer::legal(const Import& imp, const Break& brk) {
-  return brk.round != 0 && brk.bytes % kPageSize == 0 && brk.bytes / kPageSize <= imp.pages;
+  return legal_break(brk) && brk.bytes / kPageSize <= imp.pages;
 }
 
 bool Importer::take_break(Import& imp, const Break& brk) {
@@ -59,14 +61,11 @@ void Importer::store_break(Import& imp) {
 }
 
 // False: there is nothing to be waited for.
-bool Importer::on_break(const std::shared_ptr<Import>& owner, Reader in, Revocation* later) {
+bool Importer::on_break(const std::shared_ptr<Import>& owner, const BreakNotification& m,
+                        Revocation* later) {
   Import& imp = *owner;
-  const Break brk = read_break(in);
-  const auto low = in.get<uint64_t>();
-  if (!in.done() || !imp.extensible || !legal(imp, brk) || low > brk.bytes ||
-      low % kPageSize != 0) {
-    return false;
-  }
+  const auto& [uid, instance, brk, low] = m;
+  if (!imp.extensible || !legal(imp, brk)) return false;
   later->keys = imp.keys.load(std::memory_order_seq_cst);
   bool late = false;
   PageRange past;

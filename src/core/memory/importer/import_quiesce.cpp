@@ -17,12 +17,8 @@ void Importer::on_quiesce(const std::shared_ptr<Import>& imp, bool on, uint32_t 
                          instance = imp->instance, round] {
     const auto link = to.lock();  // the client may keep the event longer than we keep links
     if (link == nullptr) return;
-    std::byte buf[16];
-    Writer out(buf);
-    out.put(uid);
-    out.put(instance);
-    out.put(round);
-    link->start(static_cast<uint16_t>(RequestType::kReturned), out.done());
+    link->start(static_cast<uint16_t>(RequestType::kReturned),
+                Encoded(ReturnedRequest{uid, instance, round}));
   };
   if (!imp->ours || imp->marked.load()) return on ? returned() : void();
   constexpr uint32_t kDirtyIntent = node::kMarkQuiesced;

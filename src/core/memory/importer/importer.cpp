@@ -194,12 +194,9 @@ Result<std::shared_ptr<Import>> Importer::import(const access::RsegInfo& rseg, i
     imp->lease_expired.store(leases_expired_.count(rseg.home) != 0, std::memory_order_relaxed);
     imports_.push_back(imp);
   }
-  std::byte buf[12];
-  Writer out(buf);
-  out.put(rseg.uid);
-  out.put(imp->instance);
+  const Encoded question(OpenRequest{rseg.uid, imp->instance});
   bool refused = false;
-  auto answer = open(*link, imp->write_through, out.done(), &refused, deadline);
+  auto answer = open(*link, imp->write_through, question, &refused, deadline);
   if (!answer) {
     const auto listeners = link->home_doors();
     if (std::all_of(listeners.begin(), listeners.end(),
@@ -208,19 +205,17 @@ Result<std::shared_ptr<Import>> Importer::import(const access::RsegInfo& rseg, i
             "seg_imp: the home cannot be reached; it listens on loopback only, which no other "
             "machine reaches: CMI_ADDRESS there");
     }
-    take_back(imp, out.done(), refused);
+    take_back(imp, question, refused);
     return because(answer.status(), "the home cannot be reached");
   }
-  Reader in(*answer);
-  const auto status = static_cast<WireStatus>(in.get<uint8_t>());
-  const auto size = in.get<uint64_t>();
-  in.get<int32_t>();
-  in.get<int32_t>();
-  const auto port = in.get<uint16_t>();
-  const auto secret = in.get<uint64_t>();
-  const Break brk = imp->extensible ? read_break(in) : Break{};
-  if (status != WireStatus::kOk || !in.ok() || (imp->extensible && !legal(*imp, brk)) ||
-      size != rseg.size || size % kPageSize != 0 || size / kPageSize > UINT32_MAX) {
+  const auto reply = split_reply(*answer);
+  const WireStatus status = reply ? reply->status : WireStatus::kMalformed;
+  OpenReply opened;
+  Break brk;
+  if (status != WireStatus::kOk || !decode(reply->body, &opened) ||
+      (imp->extensible && !read_break(*imp, opened.break_part(), &brk)) ||
+      opened.size != rseg.size || opened.size % kPageSize != 0 ||
+      opened.size / kPageSize > UINT32_MAX) {
     const bool other_way = status == WireStatus::kImportedOtherwise;
     forget(imp);
     return because(Status::kInval,
@@ -228,13 +223,13 @@ Result<std::shared_ptr<Import>> Importer::import(const access::RsegInfo& rseg, i
                              : "the home no longer has the segment");
   }
   const Deadline line{std::max(deadline.at, now() + kLineWait)};  // it has just answered
-  if (!parts_.watch.watch_home(rseg, *link, port, secret, line)) {
-    take_back(imp, out.done(), false);
+  if (!parts_.watch.watch_home(rseg, *link, opened.lifeline_port, opened.lifeline_secret, line)) {
+    take_back(imp, question, false);
     return because(Status::kInval, "the home has gone, or its lifelines cannot be reached");
   }
   if (imp->extensible) {
     if (ours && parts_.node.has_room(brk.bytes) == Status::kNoMem) {
-      take_back(imp, out.done(), false);
+      take_back(imp, question, false);
       return because(Status::kNoMem, "the node's memory is used up");
     }
     (void)take_break(*imp, brk);

@@ -334,7 +334,7 @@ class Importer final : public ImportFaults, public LocalImports {
   void unmark(const std::shared_ptr<Import>& imp, const std::vector<DirtyIntent>& intents);
   Exception ask_in_flux(Import& imp, uint32_t page, Deadline deadline);
   static void doubt(Import& imp, const std::vector<uint32_t>& pages);
-  static bool take_in_flux(const std::shared_ptr<Import>& imp, Reader in,
+  static bool take_in_flux(const std::shared_ptr<Import>& imp, const InFluxNotification& m,
                            std::vector<PageRange>* pages);
   static void settle_pages(Import& imp, std::vector<PageRange>* pages);
 
@@ -375,6 +375,22 @@ class Importer final : public ImportFaults, public LocalImports {
   void count_fetched(Import& imp, uint32_t pages);
 
   // invalidate.cpp
+  // A notification about an import, and where its acknowledgement goes.
+  struct Notified {
+    const ContextId& home;
+    uint64_t secret, number;
+    const fabric::DirectAck& direct_ack;
+    const std::shared_ptr<Import>& import;
+  };
+  void acknowledge(const Notified& n, Bytes release = {});
+  void acknowledge_directly(const Notified& n, Bytes release = {});
+  void on_invalidate(const Notified& n, const InvalidateNotification& m);
+  void on_revoke(const Notified& n, const RevokeNotification& m);
+  void on_removed(const Notified& n, const RemovedNotification& m);
+  void on_in_flux(const Notified& n, const InFluxNotification& m);
+  void answer_when_key_idle(const Notified& n);
+  void on_break_notice(const Notified& n, const BreakNotification& m);
+  void on_quiesce_notice(const Notified& n, const QuiesceNotification& m, bool on);
   void drop(const std::shared_ptr<Import>& imp, PageRange range, Writer* release);
   void invalidate(const std::shared_ptr<Import>& imp, PageRange range);
   // update.cpp
@@ -396,12 +412,12 @@ class Importer final : public ImportFaults, public LocalImports {
   void notify_importing_processes();
 
   // break.cpp
-  static Break read_break(Reader& in);
+  static bool read_break(const Import& imp, Bytes in, Break* brk);
   static bool legal(const Import& imp, const Break& brk);
   static bool take_break(Import& imp, const Break& brk);  // false: a newer one has come already
   static bool take_break_locked(Import& imp, const Break& brk) CMI_REQUIRES(imp.brk_mu);
   static bool key_is_for(Import& imp, const Break& brk, uint32_t generation);
-  bool on_break(const std::shared_ptr<Import>& imp, Reader in, Revocation* later);
+  bool on_break(const std::shared_ptr<Import>& imp, const BreakNotification& m, Revocation* later);
   static bool settle_past_break(Import& imp, std::vector<PageRange>* pages);
   void store_break(Import& imp);
   void grow_to(Import& imp, const Break& brk);

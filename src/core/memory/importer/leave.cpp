@@ -39,11 +39,8 @@ void Importer::forget(const std::shared_ptr<Import>& imp) {
 
 void Importer::leave(const std::shared_ptr<Import>& imp, const Patience& patience) {
   if (end_use(imp, patience) == Use::kOver) {
-    std::byte buf[12];
-    Writer out(buf);
-    out.put(imp->rseg.uid);
-    out.put(imp->instance);
-    (void)imp->link->call(static_cast<uint16_t>(RequestType::kLeave), out.done(),
+    const LeaveRequest m{imp->rseg.uid, imp->instance};
+    (void)imp->link->call(static_cast<uint16_t>(RequestType::kLeave), Encoded(m),
                           last_words(patience));
   }
   forget(imp);

@@ -7,6 +7,7 @@
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
 #include "core/memory/importer/importer.hpp"
+#include "core/memory/wire/bus_messages.hpp"
 
 namespace cmi::memory {
 
@@ -118,15 +119,15 @@ void Importer::notify_importing_processes() {
           break;
         }
       }
-      std::byte buf[64 + kAtOnce * sizeof(PageRange)];
+      std::byte buf[kWireSize<BusLost> + kAtOnce * PageRangeList::kItem];
       Writer out(buf);
-      put_bus_head(out, kBusLost, l.import->id, 0, ranges.size(),
-                   (l.local ? kLostLocal : uint64_t{0}) |
-                       (taken == l.pages.size() ? kLostLast : uint64_t{0}));
-      for (const PageRange& r : ranges) {
-        out.put(r.first);
-        out.put(r.count);
-      }
+      BusLost m;
+      m.segment = l.import->id;
+      m.count = ranges.size();
+      m.how = (l.local ? kLostLocal : uint64_t{0}) |
+              (taken == l.pages.size() ? kLostLast : uint64_t{0});
+      encode(m, out);
+      for (const PageRange& r : ranges) PageRangeList::put(out, r);
       if (parts_.node.bus_send(info->owner, out.done()) == Status::kReconfig) return false;
       l.pages.erase(l.pages.begin(), l.pages.begin() + static_cast<ptrdiff_t>(taken));
     }

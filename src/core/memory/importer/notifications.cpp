@@ -11,22 +11,43 @@
 #include "core/memory/importer/collector.hpp"
 #include "core/memory/importer/importer.hpp"
 #include "core/memory/page/page_mutations.hpp"
+#include "core/memory/wire/dispatch.hpp"
 
 namespace cmi::memory {
 
 namespace {
 constexpr uint32_t kInvalidateRun = 512;  // pages locked at once
 constexpr uint32_t kSubscribeSome = 4;  // who changes more pages at once changes none of them often
-constexpr size_t kLetGoHead = sizeof(uint64_t) + sizeof(uint32_t);
+constexpr size_t kLetGoHead = kWireSize<ReleasedRegions>;
 constexpr ptrdiff_t kMostLater = 1024;  // notices of a home that are answered later
 }  // namespace
 
+// What is malformed, or of no known type, is let fall: no honest home has sent it.
 void Importer::on_notification(const ContextId& home, uint64_t secret, uint64_t number,
                                uint16_t type, Reader in, const fabric::DirectAck& direct_ack) {
+  using Table = DispatchTable<size_t{static_cast<uint16_t>(NotificationType::kLast)} + 1, Importer,
+                              const Notified&>;
+  using Type = NotificationType;
+  static constexpr auto kTable = [] {
+    constexpr auto quiesce = [](Importer& i, const Notified& n, const QuiesceNotification& m) {
+      i.on_quiesce_notice(n, m, true);
+    };
+    constexpr auto resume = [](Importer& i, const Notified& n, const QuiesceNotification& m) {
+      i.on_quiesce_notice(n, m, false);
+    };
+    Table t;
+    t.on<InvalidateNotification, &Importer::on_invalidate>(Type::kInvalidate);
+    t.on<RevokeNotification, &Importer::on_revoke>(Type::kRevoke);
+    t.on<RemovedNotification, &Importer::on_removed>(Type::kRemoved);
+    t.on<InFluxNotification, &Importer::on_in_flux>(Type::kInFlux);
+    t.on<BreakNotification, &Importer::on_break_notice>(Type::kBreak);
+    t.on<QuiesceNotification, quiesce>(Type::kQuiesce);
+    t.on<QuiesceNotification, resume>(Type::kResume);
+    return t;
+  }();
   SignalsBlocked quiet;
-  const auto uid = in.get<uint64_t>();
-  const auto instance = in.get<uint32_t>();
-  if (!in.ok()) return;
+  NotificationHead head;
+  if (!decode(in, &head)) return;
   if (static_cast<NotificationType>(type) == NotificationType::kGoodbye) {
     on_goodbye(home);
     return parts_.server.ack(home, secret, number);
@@ -35,119 +56,120 @@ void Importer::on_notification(const ContextId& home, uint64_t secret, uint64_t 
   {
     Guard g(imports_mu_);
     for (auto& i : imports_) {
-      if (i->instance == instance && i->rseg.uid == uid && i->rseg.home == home) imp = i;
+      if (i->instance == head.instance && i->rseg.uid == head.uid && i->rseg.home == home) imp = i;
     }
   }
-  const auto subscribed = [&](Bytes release = {}) {
-    if (!release.empty()) parts_.server.ack(home, secret, number, release);
-    if (direct_ack.number != 0 && parts_.server.give(home, direct_ack)) return;
-    if (release.empty()) parts_.server.ack(home, secret, number);
-  };
+  const Notified n{home, secret, number, direct_ack, imp};
   // An import that was left holds nothing; about the home, that it is heard is the answer.
-  if (imp == nullptr) return subscribed();
+  if (imp == nullptr) return acknowledge_directly(n);
+  (void)kTable.dispatch(type, *this, n, in);
+}
 
-  switch (static_cast<NotificationType>(type)) {
-    case NotificationType::kInvalidate: {
-      const auto n = in.get<uint16_t>();
-      if (n > kMaxRanges) return;
-      count(parts_.stats.invalidations_received);
-      count(imp->stats.invalidations_received);
-      std::byte buf[kLetGoHead + kMaxReleased * 2 * sizeof(uint32_t)];
-      Writer release(buf);
-      release.put(uid);
-      release.put(instance);
-      if (mutated("mutate_answer_before_zap")) subscribed();
-      std::vector<PageRange> ranges;
-      for (uint32_t i = 0; i < n; ++i) {
-        PageRange r{in.get<uint32_t>(), in.get<uint32_t>()};
-        if (!in.ok() || r.first >= imp->pages) return;
-        r.count = std::min(r.count, imp->pages - r.first);
-        ranges.push_back(r);
-      }
-      for (const PageRange& r : each_once(std::move(ranges))) {
-        fault_point("invalidate_before_zap");
-        if (imp->ready.load(std::memory_order_acquire)) drop(imp, r, &release);
-      }
-      while (in.left() > 0) {
-        const auto page = in.get<uint32_t>(), epoch = in.get<uint32_t>(),
-                   update_number = in.get<uint32_t>();
-        const Bytes diff = in.blob();
-        if (!in.ok() || page >= imp->pages) return;
-        fault_point("update_before_apply");
-        if (!imp->ready.load(std::memory_order_acquire)) continue;
-        if (!update(*imp, page, epoch, update_number, diff)) drop(imp, {page, 1}, &release);
-      }
-      fault_point("invalidate_before_ack");
-      return subscribed(release.size() > kLetGoHead ? release.done() : Bytes{});
-    }
-    case NotificationType::kRevoke: {
-      const auto token = in.get<uint64_t>();
-      if (!in.ok()) return;
-      fault_point("revoke_before_verdict");
-      if (end_import(imp, ImportState::kRevoked, token)) {
-        trace(kFacTok, kInfo, "segment {}: token revoked", imp->id);
-        break;
-      }
-      // A late copy of a notification for a token that has been replaced since. Its answer says
-      // that nobody loads any more what was cached under that; until that is so, it is let fall and
-      // told again.
-      {
-        Guard g(imp->verdict_mu);
-        if (imp->sweeps != 0) return;
-      }
-      // Its key is idle once another one has been asked for.
-      if (imp->presented_id.load() == imp->token_id.load()) {
-        return parts_.server.ack(home, secret, number);
-      }
-      break;
-    }
-    case NotificationType::kRemoved: {
-      const auto how = in.get<uint8_t>();
-      if (!in.ok()) return;
-      if ((how & kRemovedEnding) == 0) imp->marked.store(true);
-      end_import(imp, (how & kRemovedGone) != 0 ? ImportState::kGone : ImportState::kRemoved);
-      end_quiesce(*imp);
-      (void)parts_.node.settle_marks(2 * kMilli);
-      break;
-    }
-    case NotificationType::kInFlux: {
-      if (awaited(home, number)) return;
-      Revocation later{imp, home, secret, number, {}, true};
-      if (!take_in_flux(imp, in, &later.unsettled)) return;
-      if (!imp->ready.load(std::memory_order_acquire)) later.unsettled.clear();
-      for (const PageRange& r : later.unsettled) invalidate(imp, r);
-      fault_point("in_flux_before_ack");
-      answer_later(std::move(later));
-      return;  // the service thread's next round answers
-    }
-    case NotificationType::kBreak: {
-      // Another thread that polls the listener may be at a copy of it, or at an older one, and has
-      // not dropped everything yet: this one is let fall, and told again.
-      if (imp->taking_break.exchange(true, std::memory_order_acq_rel)) return;
-      Revocation later{imp, home, secret, number, {}, false, true};
-      const bool taken = !awaited(home, number) && on_break(imp, in, &later);
-      if (taken) {
-        fault_point("break_before_ack");
-        answer_later(std::move(later));
-      }
-      imp->taking_break.store(false, std::memory_order_release);
-      if (taken) answer_pending_revocations();
-      return;
-    }
-    case NotificationType::kQuiesce:
-    case NotificationType::kResume: {
-      const auto round = in.get<uint32_t>();
-      if (!in.ok()) return;
-      on_quiesce(imp, static_cast<NotificationType>(type) == NotificationType::kQuiesce, round);
-      return parts_.server.ack(home, secret, number);
-    }
-    default:
-      return;
+void Importer::acknowledge(const Notified& n, Bytes release) {
+  parts_.server.ack(n.home, n.secret, n.number, release);
+}
+
+// To the publisher, where it takes direct acks; the home hears of released regions all the same.
+void Importer::acknowledge_directly(const Notified& n, Bytes release) {
+  if (!release.empty()) acknowledge(n, release);
+  if (n.direct_ack.number != 0 && parts_.server.give(n.home, n.direct_ack)) return;
+  if (release.empty()) acknowledge(n);
+}
+
+void Importer::on_invalidate(const Notified& n, const InvalidateNotification& m) {
+  const std::shared_ptr<Import>& imp = n.import;
+  count(parts_.stats.invalidations_received);
+  count(imp->stats.invalidations_received);
+  std::byte buf[kLetGoHead + kMaxReleased * ReleasedRegions::kItem];
+  Writer release(buf);
+  encode(ReleasedRegions{m.uid, m.instance, {}}, release);
+  if (mutated("mutate_answer_before_zap")) acknowledge_directly(n);
+  std::vector<PageRange> ranges;
+  const PageRangeList listed = m.ranges();
+  for (size_t i = 0; i < listed.size(); ++i) {
+    PageRange r = listed[i];
+    if (r.first >= imp->pages) return;
+    r.count = std::min(r.count, imp->pages - r.first);
+    ranges.push_back(r);
   }
-  // Answered when no operation that carries the session key is under way any more, so that the home
-  // may close it without breaking our link.
-  answer_later({imp, home, secret, number, {}, false});
+  for (const PageRange& r : each_once(std::move(ranges))) {
+    fault_point("invalidate_before_zap");
+    if (imp->ready.load(std::memory_order_acquire)) drop(imp, r, &release);
+  }
+  for (Reader in = m.updates(); in.left() > 0;) {
+    const auto [page, epoch, number, diff] = InvalidateNotification::take_update(in);
+    if (page >= imp->pages) return;
+    fault_point("update_before_apply");
+    if (!imp->ready.load(std::memory_order_acquire)) continue;
+    if (!update(*imp, page, epoch, number, diff)) drop(imp, {page, 1}, &release);
+  }
+  fault_point("invalidate_before_ack");
+  acknowledge_directly(n, release.size() > kLetGoHead ? release.done() : Bytes{});
+}
+
+void Importer::on_revoke(const Notified& n, const RevokeNotification& m) {
+  const std::shared_ptr<Import>& imp = n.import;
+  fault_point("revoke_before_verdict");
+  if (end_import(imp, ImportState::kRevoked, m.token)) {
+    trace(kFacTok, kInfo, "segment {}: token revoked", imp->id);
+  } else {
+    // A late copy of a notification for a token that has been replaced since. Its answer says that
+    // nobody loads any more what was cached under that; until that is so, it is let fall and told
+    // again.
+    {
+      Guard g(imp->verdict_mu);
+      if (imp->sweeps != 0) return;
+    }
+    // Its key is idle once another one has been asked for.
+    if (imp->presented_id.load() == imp->token_id.load()) return acknowledge(n);
+  }
+  answer_when_key_idle(n);
+}
+
+void Importer::on_removed(const Notified& n, const RemovedNotification& m) {
+  const std::shared_ptr<Import>& imp = n.import;
+  if ((m.how & kRemovedEnding) == 0) imp->marked.store(true);
+  end_import(imp, (m.how & kRemovedGone) != 0 ? ImportState::kGone : ImportState::kRemoved);
+  end_quiesce(*imp);
+  (void)parts_.node.settle_marks(2 * kMilli);
+  answer_when_key_idle(n);
+}
+
+// Answered when no operation that carries the session key is under way any more, so that the home
+// may close it without breaking our link.
+void Importer::answer_when_key_idle(const Notified& n) {
+  answer_later({n.import, n.home, n.secret, n.number, {}, false});
   answer_pending_revocations();
+}
+
+void Importer::on_in_flux(const Notified& n, const InFluxNotification& m) {
+  if (awaited(n.home, n.number)) return;
+  Revocation later{n.import, n.home, n.secret, n.number, {}, true};
+  if (!take_in_flux(n.import, m, &later.unsettled)) return;
+  if (!n.import->ready.load(std::memory_order_acquire)) later.unsettled.clear();
+  for (const PageRange& r : later.unsettled) invalidate(n.import, r);
+  fault_point("in_flux_before_ack");
+  answer_later(std::move(later));  // the service thread's next round answers
+}
+
+void Importer::on_break_notice(const Notified& n, const BreakNotification& m) {
+  const std::shared_ptr<Import>& imp = n.import;
+  // Another thread that polls the listener may be at a copy of it, or at an older one, and has not
+  // dropped everything yet: this one is let fall, and told again.
+  if (imp->taking_break.exchange(true, std::memory_order_acq_rel)) return;
+  Revocation later{imp, n.home, n.secret, n.number, {}, false, true};
+  const bool taken = !awaited(n.home, n.number) && on_break(imp, m, &later);
+  if (taken) {
+    fault_point("break_before_ack");
+    answer_later(std::move(later));
+  }
+  imp->taking_break.store(false, std::memory_order_release);
+  if (taken) answer_pending_revocations();
+}
+
+void Importer::on_quiesce_notice(const Notified& n, const QuiesceNotification& m, bool on) {
+  on_quiesce(n.import, on, m.round);
+  acknowledge(n);
 }
 
 // So many at once come from no honest home, which repeats what was not taken in.
@@ -207,11 +229,10 @@ void Importer::drop(const std::shared_ptr<Import>& imp, PageRange range, Writer*
     const uint32_t region = region_of(range.first);
     const uint32_t n = std::min(range.count, (region + 1) * kRegionPages - range.first);
     uint32_t epoch = 0;
-    if (release->room() < 2 * sizeof epoch || !imp->regions.release(region, &epoch)) {
+    if (release->room() < ReleasedRegions::kItem || !imp->regions.release(region, &epoch)) {
       invalidate(imp, {range.first, n});
     } else if (epoch != 0) {
-      release->put(region);
-      release->put(epoch);
+      ReleasedRegions::put(*release, {region, epoch});
     }
     range.first += n;
     range.count -= n;

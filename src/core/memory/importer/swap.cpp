@@ -89,16 +89,10 @@ Exception Importer::swap_by_message(const std::shared_ptr<Import>& owner, uint64
     }
     const auto page = static_cast<uint32_t>(offset / kPageSize);
     if ((imp.rights.load() & fabric::kAtomic) == 0 || !imp.allows(page)) return Exception::kAccess;
-    std::byte buf[64];
-    Writer out(buf);
-    out.put(imp.rseg.uid);
-    out.put(imp.instance);
-    out.put(offset);
-    out.put(expected);
-    out.put(desired);
+    const CasRequest m{imp.rseg.uid, imp.instance, offset, expected, desired};
     fault_point("cas_before_send");
     *pending = {pending->call, owner,
-                imp.link->start(static_cast<uint16_t>(RequestType::kCas), out.done()), offset};
+                imp.link->start(static_cast<uint16_t>(RequestType::kCas), Encoded(m)), offset};
   }
   // Its number makes it happen once, however often the link is rebuilt. One that is not answered in
   // time stays pending: the caller who tries again waits for it, and does not repeat it.
@@ -115,13 +109,12 @@ Exception Importer::swap_by_message(const std::shared_ptr<Import>& owner, uint64
     return e == Exception::kNone ? Exception::kTransient : e;
   }
   const std::shared_ptr<fabric::Request> request = std::move(pending->request);
-  Reader in(request->reply());
-  const auto status = static_cast<WireStatus>(in.get<uint8_t>());
-  const auto value = in.get<uint64_t>();
-  if (!in.ok()) return Exception::kTransient;
-  switch (status) {
+  const auto reply = split_reply(request->reply());
+  CasReply answer;
+  if (!reply || !decode(reply->body, &answer)) return Exception::kTransient;
+  switch (reply->status) {
     case WireStatus::kOk:
-      *found = value;
+      *found = answer.found;
       return Exception::kNone;
     case WireStatus::kRights:
       return Exception::kAccess;
@@ -157,13 +150,10 @@ void Importer::swapped_late(const std::shared_ptr<Import>& owner,
 // it.
 std::shared_ptr<Importer::WriteBack> Importer::announce_swap(const std::shared_ptr<Import>& owner,
                                                              uint64_t offset) {
-  std::byte buf[32];
+  std::byte buf[kWireSize<AnnounceRequest> + PageRangeList::kItem];
   Writer out(buf);
-  out.put(owner->rseg.uid);
-  out.put(owner->instance);
-  out.put<uint32_t>(1);
-  out.put(static_cast<uint32_t>(offset / kPageSize));
-  out.put<uint32_t>(1);
+  encode(AnnounceRequest{owner->rseg.uid, owner->instance, 1, {}}, out);
+  PageRangeList::put(out, {static_cast<uint32_t>(offset / kPageSize), 1});
   auto batch = begin_write_back(owner);
   owner->link->start(static_cast<uint16_t>(RequestType::kAnnounce), out.done(),
                      [this, batch](Bytes) { end_part(batch); });

@@ -20,14 +20,9 @@ void Importer::subscribe(Import& imp, uint32_t index) {
       page.state == PageState::kClean ? imp.subscribed.fetched(index, page.generation) : 0;
   page.unlock();
   if (epoch == 0) return;
-  std::byte buf[32];
-  Writer out(buf);
-  out.put(imp.rseg.uid);
-  out.put(imp.instance);
-  out.put(index);
-  out.put(epoch);
+  const SubscribeRequest m{imp.rseg.uid, imp.instance, index, epoch};
   fault_point("follow_before_send");
-  imp.link->start(static_cast<uint16_t>(RequestType::kSubscribe), out.done());
+  imp.link->start(static_cast<uint16_t>(RequestType::kSubscribe), Encoded(m));
 }
 
 // False: the page is to be dropped.

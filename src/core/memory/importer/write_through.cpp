@@ -20,7 +20,6 @@ namespace cmi::memory {
 
 namespace {
 
-constexpr size_t kHead = sizeof(uint64_t) + sizeof(uint32_t) + sizeof(uint64_t);
 constexpr size_t kMostRuns = 32;  // a masked store has no more; what is longer is one run
 
 // Of the calling thread alone, for ever: the kernel gives its own numbers again.
@@ -29,12 +28,6 @@ uint64_t thread_serial() {
   thread_local uint64_t mine = 0;
   if (mine == 0) mine = last.fetch_add(1, std::memory_order_relaxed) + 1;
   return mine;
-}
-
-void put_head(Writer& out, const Import& imp, uint64_t offset) {
-  out.put(imp.rseg.uid);
-  out.put(imp.instance);
-  out.put(offset);
 }
 
 }  // namespace
@@ -120,13 +113,12 @@ Exception Importer::ask_write_through(const std::shared_ptr<Import>& owner, Requ
         request = imp.link->start(static_cast<uint16_t>(type), payload);
       }
       if (imp.link->await(request, deadline) == fabric::Cause::kOk) {
-        Reader in(request->reply());
-        const auto status = static_cast<WireStatus>(in.get<uint8_t>());
-        const Bytes rest = in.rest();
-        if (!in.ok()) return Exception::kTransient;
+        const auto answer = split_reply(request->reply());
+        if (!answer) return Exception::kTransient;
+        const WireStatus status = answer->status;
         switch (status) {
           case WireStatus::kOk:
-            reply->assign(rest.begin(), rest.end());
+            reply->assign(answer->body.begin(), answer->body.end());
             return Exception::kNone;
           case WireStatus::kRights:
             return Exception::kAccess;
@@ -175,13 +167,11 @@ Exception Importer::load_write_through(const View& view, uint64_t offset, std::b
   count(view.import->stats.load_misses);
   while (len > 0) {
     const size_t n = std::min(len, kMaxWriteThrough);
-    std::array<std::byte, kHead + sizeof(uint32_t)> buf;
-    Writer out(buf);
-    put_head(out, *view.import, offset);
-    out.put(static_cast<uint32_t>(n));
+    const LoadRequest m{view.import->rseg.uid, view.import->instance, offset,
+                        static_cast<uint32_t>(n)};
     std::vector<std::byte> reply;
     const Exception e =
-        ask_write_through(view.import, RequestType::kLoad, out.done(), nullptr, &reply, deadline);
+        ask_write_through(view.import, RequestType::kLoad, Encoded(m), nullptr, &reply, deadline);
     if (e != Exception::kNone) return e;
     if (reply.size() != n) return Exception::kTransient;
     std::memcpy(to, reply.data(), n);
@@ -202,12 +192,12 @@ Exception Importer::store_write_through(const View& view, uint64_t offset, const
     return e;
   count(parts_.stats.store_misses);
   count(view.import->stats.store_misses);
-  std::array<std::byte, kHead + sizeof(uint32_t) + kMaxWriteThrough + kMostRuns * 4> buf;
+  std::array<std::byte, kWireSize<StoreRequest> + kMaxWriteThrough + kMostRuns * 4> buf;
   for (size_t done = 0; done < len;) {
     const size_t n = std::min(len - done, kMaxWriteThrough);
     Writer out(buf);
-    put_head(out, *view.import, offset + done);
-    std::byte* const runs_at = out.reserve(sizeof(uint32_t));
+    StoreRequest m{view.import->rseg.uid, view.import->instance, offset + done, 0, {}};
+    encode(m, out);
     uint32_t runs = 0;
     size_t i = 0;
     while (i < n) {
@@ -219,13 +209,13 @@ Exception Importer::store_write_through(const View& view, uint64_t offset, const
         continue;
       }
       if (runs == kMostRuns) break;  // the rest goes in another message
-      out.put(static_cast<uint16_t>(i));
-      out.put(static_cast<uint16_t>(end - i));
-      out.bytes({from + done + i, end - i});
+      StoreRequest::put(out, {static_cast<uint16_t>(i), {from + done + i, end - i}});
       ++runs;
       i = end;
     }
-    std::memcpy(runs_at, &runs, sizeof runs);
+    m.runs = runs;
+    Writer head(buf);  // now that the number of runs is known
+    encode(m, head);
     if (runs != 0) {
       std::vector<std::byte> reply;
       const Exception e = ask_write_through(view.import, RequestType::kStore, out.done(), pending,
@@ -243,10 +233,12 @@ Exception Importer::swap_write_through(const View& view, uint64_t offset, const 
   if (Exception e = may_write_through(view, offset, len, true, true, deadline);
       e != Exception::kNone)
     return e;
-  std::array<std::byte, kHead + 1 + 32> buf;
+  std::array<std::byte, kWireSize<SwapRequest> + 2 * SwapRequest::kMost> buf;
   Writer out(buf);
-  put_head(out, *view.import, offset);
-  out.put(static_cast<uint8_t>(len));
+  encode(
+      SwapRequest{
+          view.import->rseg.uid, view.import->instance, offset, static_cast<uint8_t>(len), {}},
+      out);
   out.bytes({expected, len});
   out.bytes({desired, len});
   std::vector<std::byte> reply;
@@ -266,10 +258,12 @@ Exception Importer::settle_swap(const View& view, uint64_t offset, std::byte* ol
   if (Exception e = may_write_through(view, offset, len, true, true, deadline);
       e != Exception::kNone)
     return e;
-  std::array<std::byte, kHead + 1> head;
+  std::array<std::byte, kWireSize<SwapRequest>> head;
   Writer out(head);
-  put_head(out, *view.import, offset);
-  out.put(static_cast<uint8_t>(len));
+  encode(
+      SwapRequest{
+          view.import->rseg.uid, view.import->instance, offset, static_cast<uint8_t>(len), {}},
+      out);
   const bool same = pending.import == view.import &&
                     pending.payload.size() == head.size() + 2 * len &&
                     std::equal(head.begin(), head.end(), pending.payload.begin());

@@ -60,6 +60,7 @@ enum class RequestType : uint16_t {
   kSwap,   // u64 uid, u32 instance, u64 offset, u8 size, `size` bytes expected, as many desired
            //                                    -> the bytes found
   kPresentTokenWriteThrough,  // like kPresentToken
+  kLast = kPresentTokenWriteThrough,
 };
 
 // Notifications, home to importer. Acknowledged when the importer has done as told.
@@ -78,6 +79,7 @@ enum class NotificationType : uint16_t {
   // u64 uid, u32 instance, Break, u64 low: nothing behind the break may be accessed, and what the
   // import has from `low` on is of before (Home::low_of)
   kBreak,
+  kLast = kBreak,
 };
 
 enum RemovedHow : uint8_t {
@@ -124,16 +126,6 @@ enum BusWhat : uint8_t {
   kBusAnswer = 0x80    // question is done
   // and kBusQuiesce of core/node/quiesce.hpp
 };
-// How each of them begins; as core/node/quiesce.hpp has it.
-inline void put_bus_head(Writer& out, uint8_t what, int32_t segment, uint64_t question, uint64_t a,
-                         uint64_t b) {
-  out.put(what);
-  out.put(segment);
-  out.put(question);
-  out.put(a);
-  out.put(b);
-}
-
 // How, in kBusLost.
 inline constexpr uint64_t kLostLocal = 1;  // by a fault of this side
 inline constexpr uint64_t kLostLast = 2;   // this is all
@@ -144,6 +136,7 @@ struct Break {
   uint64_t bytes = 0;
   uint32_t round = 0;  // counts from 1
 };
+inline bool legal_break(const Break& brk) { return brk.round != 0 && brk.bytes % kPageSize == 0; }
 
 struct PageRange {
   uint32_t first = 0, count = 0;

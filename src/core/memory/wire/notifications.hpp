@@ -1,0 +1,126 @@
+// What a home tells an importer, and what the importer's acknowledgement says beside its number.
+// Each begins with the import that it is about.
+#pragma once
+
+#include "core/memory/wire/requests.hpp"
+
+namespace cmi::memory {
+
+struct NotificationHead {
+  static constexpr bool kOpenEnded = true;
+  uint64_t uid = 0;
+  uint32_t instance = 0;  // 0, like the uid: about the home
+  static auto fields(auto& m) { return std::tie(m.uid, m.instance); }
+};
+
+// kInvalidate: the ranges are to be dropped; what is subscribed comes with its new words instead.
+struct InvalidateNotification {
+  struct Update {
+    uint32_t page = 0, epoch = 0, number = 0;
+    Bytes diff;
+  };
+  uint64_t uid = 0;
+  uint32_t instance = 0;
+  uint16_t count = 0;
+  Bytes body;  // ranges, then updates: u32 page, u32 epoch, u32 number, u16 length, diff
+  static auto fields(auto& m) { return std::tie(m.uid, m.instance, m.count); }
+  bool check() const;
+  PageRangeList ranges() const {
+    return PageRangeList(body.first(size_t{count} * PageRangeList::kItem));
+  }
+  template <class Each>
+  void each_update(Each&& each) const {
+    for (Reader in = updates(); in.left() > 0;) each(take_update(in));
+  }
+  Reader updates() const { return Reader(body.subspan(size_t{count} * PageRangeList::kItem)); }
+  static Update take_update(Reader& in) {
+    Update u;
+    u.page = in.get<uint32_t>();
+    u.epoch = in.get<uint32_t>();
+    u.number = in.get<uint32_t>();
+    u.diff = in.blob();
+    return u;
+  }
+  static void put(Writer& out, const Update& u) {
+    out.put(u.page);
+    out.put(u.epoch);
+    out.put(u.number);
+    out.blob(u.diff);
+  }
+};
+
+struct InFluxNotification {  // kInFlux
+  uint64_t uid = 0;
+  uint32_t instance = 0;
+  uint16_t count = 0;
+  Bytes body;
+  static auto fields(auto& m) { return std::tie(m.uid, m.instance, m.count); }
+  bool check() const {
+    return count <= kMaxRanges && body.size() == size_t{count} * PageRangeList::kItem;
+  }
+  PageRangeList ranges() const { return PageRangeList(body); }
+};
+
+struct RevokeNotification {  // kRevoke
+  static constexpr bool kOpenEnded = true;
+  uint64_t uid = 0;
+  uint32_t instance = 0;
+  uint64_t token = 0;
+  static auto fields(auto& m) { return std::tie(m.uid, m.instance, m.token); }
+};
+
+struct RemovedNotification {  // kRemoved
+  static constexpr bool kOpenEnded = true;
+  uint64_t uid = 0;
+  uint32_t instance = 0;
+  uint8_t how = 0;  // RemovedHow
+  static auto fields(auto& m) { return std::tie(m.uid, m.instance, m.how); }
+};
+
+struct QuiesceNotification {  // kQuiesce, kResume
+  static constexpr bool kOpenEnded = true;
+  uint64_t uid = 0;
+  uint32_t instance = 0;
+  uint32_t round = 0;
+  static auto fields(auto& m) { return std::tie(m.uid, m.instance, m.round); }
+};
+
+struct BreakNotification {  // kBreak
+  uint64_t uid = 0;
+  uint32_t instance = 0;
+  Break brk;
+  uint64_t low = 0;  // what the import has from there on is of before
+  static auto fields(auto& m) {
+    return std::tie(m.uid, m.instance, m.brk.bytes, m.brk.round, m.low);
+  }
+  bool check() const { return legal_break(brk) && low <= brk.bytes && low % kPageSize == 0; }
+};
+
+// ---- Acknowledgements ----
+
+// Regions that the importer has released, behind the acknowledgement of an invalidation. Ends where
+// the message ends: what is left of an item that was cut off counts for nothing.
+struct ReleasedRegions {
+  struct Region {
+    uint32_t region = 0, epoch = 0;
+  };
+  static constexpr size_t kItem = 2 * sizeof(uint32_t);
+  uint64_t uid = 0;
+  uint32_t instance = 0;
+  Bytes body;
+  static auto fields(auto& m) { return std::tie(m.uid, m.instance); }
+  size_t size() const { return body.size() / kItem; }
+  Region region(size_t i) const {
+    Reader in(body.subspan(i * kItem, kItem));
+    Region r;
+    r.region = in.get<uint32_t>();
+    r.epoch = in.get<uint32_t>();
+    return r;
+  }
+  static void put(Writer& out, const Region& r) {
+    out.put(r.region);
+    out.put(r.epoch);
+  }
+};
+
+}  // namespace cmi::memory

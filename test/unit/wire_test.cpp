@@ -1,0 +1,532 @@
+// The bytes of every message, pinned: what a struct becomes is compared with bytes that were
+// written down from the tables of doc/design/wire.md without this library. And what every decoder
+// refuses: each message cut off at each byte, with a byte too many, and with counts that its bytes
+// do not bear out.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/memory/wire/bus_messages.hpp"
+#include "core/memory/wire/dispatch.hpp"
+#include "core/memory/wire/notifications.hpp"
+#include "core/memory/wire/requests.hpp"
+
+using namespace cmi;
+using namespace cmi::memory;
+
+namespace {
+
+namespace golden {
+inline constexpr std::string_view kOpen = "080706050403020114131211";
+inline constexpr std::string_view kPresentToken =
+    "08070605040302011413121128272625242322213837363534333231484746454443424158575655"
+    "54535251";
+inline constexpr std::string_view kLeave = "080706050403020114131211";
+inline constexpr std::string_view kPublish =
+    "080706050403020114131211020000000700000003010010000400aabbccdd090000000001001000"
+    "0400aabbccdd6867666564636261";
+inline constexpr std::string_view kAnnounce =
+    "0807060504030201141312110200000001000000020000007473727101000000";
+inline constexpr std::string_view kCas =
+    "080706050403020114131211081000000000000028272625242322213837363534333231";
+inline constexpr std::string_view kCause = "080706050403020114131211";
+inline constexpr std::string_view kAcquire = "080706050403020114131211030000000200000005000000";
+inline constexpr std::string_view kDirtyIntent = "08070605040302011413121107000000030800000004";
+inline constexpr std::string_view kAskFlux = "08070605040302011413121107000000";
+inline constexpr std::string_view kFetchWithIntent = "0807060504030201141312110700000003";
+inline constexpr std::string_view kSubscribe = "0807060504030201141312110700000004030201";
+inline constexpr std::string_view kGoodbye = "";
+inline constexpr std::string_view kReturned = "08070605040302011413121109000000";
+inline constexpr std::string_view kAlive = "";
+inline constexpr std::string_view kLoad = "080706050403020114131211031000000000000000100000";
+inline constexpr std::string_view kStore =
+    "0807060504030201141312110310000000000000020000000000020001020500010003";
+inline constexpr std::string_view kSwap =
+    "0807060504030201141312110810000000000000040102030405060708";
+inline constexpr std::string_view kOpenReply =
+    "000001000000000040000000feffffff34122827262524232221";
+inline constexpr std::string_view kOpenReplyExtensible =
+    "000001000000000040000000feffffff34122827262524232221008000000000000003000000";
+inline constexpr std::string_view kPresentReply =
+    "28272625242322213837363534333231070000000200feed";
+inline constexpr std::string_view kPresentReplyExtensible =
+    "28272625242322213837363534333231070000000200feed008000000000000003000000";
+inline constexpr std::string_view kCasReply = "2827262524232221";
+inline constexpr std::string_view kCauseReply = "008000000000000003000000";
+inline constexpr std::string_view kInvalidate =
+    "08070605040302011413121102000100000002000000090000000100000007000000050000000600"
+    "00000a00010010000400aabbccdd";
+inline constexpr std::string_view kInFlux =
+    "080706050403020114131211020001000000020000000900000001000000";
+inline constexpr std::string_view kRevoke = "0807060504030201141312112827262524232221";
+inline constexpr std::string_view kRemoved = "08070605040302011413121103";
+inline constexpr std::string_view kQuiesce = "08070605040302011413121109000000";
+inline constexpr std::string_view kBreak =
+    "0807060504030201141312110080000000000000030000000040000000000000";
+inline constexpr std::string_view kReleased =
+    "08070605040302011413121104000000010000000500000002000000";
+inline constexpr std::string_view kBusView =
+    "01fdffffff282726252423222100100000007f00000000010000000000";
+inline constexpr std::string_view kBusUnview =
+    "02fdffffff282726252423222100100000007f00000000010000000000";
+inline constexpr std::string_view kBusBarrier =
+    "03fdffffff282726252423222100000000000000000000000000000000";
+inline constexpr std::string_view kBusPublish =
+    "04fdffffff282726252423222106000000000000000200000000000000";
+inline constexpr std::string_view kBusStored =
+    "05fdffffff2827262524232221020000000000000000000000000000000100000002000000090000"
+    "0001000000";
+inline constexpr std::string_view kBusLook =
+    "06fdffffff282726252423222100000000000000000000000000000000";
+inline constexpr std::string_view kBusInFlux =
+    "07fdffffff28272625242322210c000000000000000000000000000000";
+inline constexpr std::string_view kBusInFluxSeen =
+    "08fdffffff28272625242322210c000000000000000000000000000000";
+inline constexpr std::string_view kBusFile =
+    "09fdffffff282726252423222100000000000000000000000000000000";
+inline constexpr std::string_view kBusQuiesce =
+    "20fdffffff282726252423222101000000000000000000000000000000";
+inline constexpr std::string_view kBusLost =
+    "21fdffffff2827262524232221010000000000000003000000000000000900000001000000";
+inline constexpr std::string_view kBusToken =
+    "24fdffffff282726252423222100000000000000000000000000000000";
+inline constexpr std::string_view kBusShrunk =
+    "25fdffffff282726252423222100800000000000000000000000000000";
+inline constexpr std::string_view kBusAnswer =
+    "80fdffffff282726252423222100000000000000000000000000000000";
+}  // namespace golden
+
+constexpr uint64_t kUid = 0x0102030405060708;
+constexpr uint32_t kInstance = 0x11121314;
+constexpr uint64_t kWord = 0x2122232425262728, kOther = 0x3132333435363738;
+constexpr int32_t kSegment = -3;
+constexpr size_t kCounted = 16;  // uid, instance and the count behind them
+
+std::string hex(Bytes bytes) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (std::byte b : bytes) {
+    text += kDigits[static_cast<uint8_t>(b) >> 4];
+    text += kDigits[static_cast<uint8_t>(b) & 15];
+  }
+  return text;
+}
+
+std::vector<std::byte> unhex(std::string_view text) {
+  std::vector<std::byte> bytes;
+  for (size_t i = 0; i + 1 < text.size(); i += 2) {
+    bytes.push_back(static_cast<std::byte>(std::stoi(std::string(text.substr(i, 2)), nullptr, 16)));
+  }
+  return bytes;
+}
+
+template <class Message>
+std::string encoded(const Message& m) {
+  std::vector<std::byte> buf(1 << 16);
+  Writer out(buf);
+  encode(m, out);
+  REQUIRE(out.ok());
+  return hex(out.done());
+}
+
+template <class Message>
+bool decodes(Bytes bytes) {
+  Message m;
+  return decode(bytes, &m);
+}
+
+// Encodes to the pinned bytes; decodes from them to what encodes to them again; is refused when it
+// ends at any earlier byte, and with one more byte where none may follow.
+template <class Message>
+void pin(const Message& m, std::string_view bytes) {
+  CHECK(encoded(m) == bytes);
+  const auto wire = unhex(bytes);
+  Message back;
+  REQUIRE(decode(wire, &back));
+  CHECK(encoded(back) == bytes);
+  for (size_t cut = 0; cut < wire.size(); ++cut) {
+    CAPTURE(cut);
+    CHECK_FALSE(decodes<Message>(Bytes(wire).first(cut)));
+  }
+  auto longer = wire;
+  longer.push_back(std::byte{0});
+  CHECK(decodes<Message>(longer) == OpenEnded<Message>);
+}
+
+// The same of one whose body may end anywhere as far as the decoder knows.
+template <class Message>
+void pin_open_body(const Message& m, std::string_view bytes) {
+  CHECK(encoded(m) == bytes);
+  const auto wire = unhex(bytes);
+  Message back;
+  REQUIRE(decode(wire, &back));
+  CHECK(encoded(back) == bytes);
+  for (size_t cut = 0; cut < wire.size(); ++cut) {
+    CAPTURE(cut);
+    CHECK(decodes<Message>(Bytes(wire).first(cut)) == (cut >= kWireSize<Message>));
+  }
+}
+
+// With a number of items at `at` that is one more, one less, or as many as can be said.
+template <class Message, class Count>
+void refuses_other_counts(std::string_view bytes, size_t at) {
+  const auto wire = unhex(bytes);
+  Count count;
+  std::memcpy(&count, wire.data() + at, sizeof count);
+  for (const Count wrong : {static_cast<Count>(count + 1), static_cast<Count>(count - 1),
+                            static_cast<Count>(~Count{0})}) {
+    CAPTURE(wrong);
+    auto lying = wire;
+    std::memcpy(lying.data() + at, &wrong, sizeof wrong);
+    CHECK_FALSE(decodes<Message>(lying));
+  }
+}
+
+// The body of a message as its parts put it together.
+template <class Put>
+std::vector<std::byte> body(Put&& put) {
+  std::vector<std::byte> buf(1 << 16);
+  Writer out(buf);
+  put(out);
+  REQUIRE(out.ok());
+  buf.resize(out.size());
+  return buf;
+}
+
+void put_diff(Writer& out) {
+  out.put<uint16_t>(1);
+  out.put<uint16_t>(16);
+  out.put<uint16_t>(4);
+  out.bytes(unhex("aabbccdd"));
+}
+
+TEST_CASE("the bytes of requests of one length") {
+  pin(OpenRequest{kUid, kInstance}, golden::kOpen);
+  pin(PresentTokenRequest{kUid, kInstance, kWord, kOther, 0x4142434445464748, 0x5152535455565758},
+      golden::kPresentToken);
+  pin(LeaveRequest{kUid, kInstance}, golden::kLeave);
+  pin(CasRequest{kUid, kInstance, 0x1008, kWord, kOther}, golden::kCas);
+  pin(CauseRequest{kUid, kInstance}, golden::kCause);
+  pin(AcquireRequest{kUid, kInstance, 3, 2, 5}, golden::kAcquire);
+  pin(AskFluxRequest{kUid, kInstance, 7}, golden::kAskFlux);
+  pin(FetchMarkedRequest{kUid, kInstance, {7, 3}}, golden::kFetchWithIntent);
+  pin(SubscribeRequest{kUid, kInstance, 7, 0x01020304}, golden::kSubscribe);
+  pin(GoodbyeRequest{}, golden::kGoodbye);
+  pin(ReturnedRequest{kUid, kInstance, 9}, golden::kReturned);
+  pin(AliveRequest{}, golden::kAlive);
+  pin(LoadRequest{kUid, kInstance, 0x1003, 0x1000}, golden::kLoad);
+}
+
+TEST_CASE("the bytes of a publish request, page by page") {
+  const auto pages = body([](Writer& out) {
+    PageMarkList::put(out, {7, 3});
+    put_diff(out);
+    PageMarkList::put(out, {9, 0});
+    put_diff(out);
+    out.put<uint64_t>(0x6162636465666768);
+  });
+  const PublishRequest m{kUid, kInstance, 2, pages};
+  pin_open_body(m, golden::kPublish);
+
+  PublishedPages in(m);
+  DirtyIntent page;
+  REQUIRE(in.next(&page));
+  CHECK(page.page == 7);
+  CHECK(page.epoch == 3);
+  CHECK(in.diff().bytes(10).size() == 10);
+  REQUIRE(in.next(&page));
+  CHECK(page.page == 9);
+  CHECK(page.epoch == 0);
+  CHECK(in.diff().bytes(10).size() == 10);
+  uint64_t secret = 0;
+  CHECK(in.end(&secret));
+  CHECK(secret == 0x6162636465666768);
+}
+
+TEST_CASE("a publish request that ends too early, or too late, does not end") {
+  const auto pages = body([](Writer& out) {
+    PageMarkList::put(out, {7, 3});
+    out.put<uint64_t>(1);
+  });
+  for (size_t length = 0; length <= pages.size() + 1; ++length) {
+    CAPTURE(length);
+    auto cut = pages;
+    cut.resize(length);
+    PublishRequest m;
+    m.body = cut;
+    PublishedPages in(m);
+    DirtyIntent page;
+    uint64_t secret = 0;
+    CHECK(in.next(&page) == (length >= kDirtyIntentSize));
+    CHECK(in.end(&secret) == (length == pages.size()));
+  }
+}
+
+TEST_CASE("the bytes of an announcement, and counts that its ranges do not bear out") {
+  const auto ranges = body([](Writer& out) {
+    PageRangeList::put(out, {1, 2});
+    PageRangeList::put(out, {0x71727374, 1});
+  });
+  const AnnounceRequest m{kUid, kInstance, 2, ranges};
+  pin(m, golden::kAnnounce);
+  REQUIRE(m.ranges().size() == 2);
+  CHECK(m.ranges()[1].first == 0x71727374);
+  CHECK(m.ranges()[0].count == 2);
+  refuses_other_counts<AnnounceRequest, uint32_t>(golden::kAnnounce, kCounted - 4);
+}
+
+TEST_CASE("the bytes of a repair, and counts that its pages do not bear out") {
+  std::vector<std::byte> old(kPageSize), next(kPageSize);
+  for (size_t i = 0; i < kPageSize; ++i) {
+    old[i] = static_cast<std::byte>(i * 7);
+    next[i] = static_cast<std::byte>(i * 11 + 1);
+  }
+  const auto pages = body([&](Writer& out) { RepairRequest::put(out, {7, old, next}); });
+  const RepairRequest m{kUid, kInstance, 1, pages};
+  const std::string bytes = encoded(m);
+  CHECK(bytes ==
+        "08070605040302011413121101000000"
+        "07000000" +
+            hex(old) + hex(next));
+  const auto wire = unhex(bytes);
+  RepairRequest back;
+  REQUIRE(decode(wire, &back));
+  const RepairRequest::Page page = back.page(0);
+  CHECK(page.page == 7);
+  CHECK(hex(page.old) == hex(old));
+  CHECK(hex(page.next) == hex(next));
+  size_t taken = 0;
+  for (size_t cut = 0; cut < wire.size(); ++cut) {
+    taken += decodes<RepairRequest>(Bytes(wire).first(cut)) ? 1 : 0;
+  }
+  CHECK(taken == 0);
+  refuses_other_counts<RepairRequest, uint32_t>(bytes, kCounted - 4);
+}
+
+TEST_CASE("the bytes of dirty intents, which end with a whole one") {
+  const auto marks = body([](Writer& out) {
+    PageMarkList::put(out, {7, 3});
+    PageMarkList::put(out, {8, 4});
+  });
+  const DirtyIntentRequest m{kUid, kInstance, marks};
+  CHECK(encoded(m) == golden::kDirtyIntent);
+  const auto wire = unhex(golden::kDirtyIntent);
+  for (size_t cut = 0; cut <= wire.size(); ++cut) {
+    CAPTURE(cut);
+    const bool whole = cut >= 12 && (cut - 12) % kDirtyIntentSize == 0;
+    CHECK(decodes<DirtyIntentRequest>(Bytes(wire).first(cut)) == whole);
+  }
+  REQUIRE(m.marks().size() == 2);
+  CHECK(m.marks()[1].page == 8);
+  CHECK(m.marks()[1].epoch == 4);
+}
+
+TEST_CASE("the bytes of a store at home, all of whose runs are looked at before one is taken") {
+  const auto first = unhex("0102"), second = unhex("03");
+  const auto runs = body([&](Writer& out) {
+    StoreRequest::put(out, {0, first});
+    StoreRequest::put(out, {5, second});
+  });
+  const StoreRequest m{kUid, kInstance, 0x1003, 2, runs};
+  pin(m, golden::kStore);
+  CHECK(m.end() == 6);
+  std::vector<std::string> seen;
+  m.each_run(
+      [&](const StoreRequest::Run& r) { seen.push_back(std::to_string(r.at) + hex(r.bytes)); });
+  CHECK(seen == std::vector<std::string>{"00102", "503"});
+  refuses_other_counts<StoreRequest, uint32_t>(golden::kStore, 20);
+
+  const auto refused = [&](uint16_t at, size_t length, uint16_t then, size_t then_length) {
+    const std::vector<std::byte> bytes(length), then_bytes(then_length);
+    const auto both = body([&](Writer& out) {
+      StoreRequest::put(out, {at, bytes});
+      StoreRequest::put(out, {then, then_bytes});
+    });
+    return !StoreRequest{kUid, kInstance, 0, 2, both}.check();
+  };
+  CHECK_FALSE(refused(0, 4, 4, 4));
+  CHECK(refused(0, 4, 3, 4));           // over each other
+  CHECK(refused(4, 4, 0, 4));           // descending
+  CHECK(refused(0, 0, 4, 4));           // empty
+  CHECK_FALSE(refused(0, 1, 4095, 1));  // up to the most that one message takes
+  CHECK(refused(0, 1, 4095, 2));
+}
+
+TEST_CASE("the bytes of a swap at home, of at most 16") {
+  const auto words = unhex("0102030405060708");
+  const SwapRequest m{kUid, kInstance, 0x1008, 4, words};
+  pin(m, golden::kSwap);
+  CHECK(hex(m.expected()) == "01020304");
+  CHECK(hex(m.desired()) == "05060708");
+  refuses_other_counts<SwapRequest, uint8_t>(golden::kSwap, 20);
+  const std::vector<std::byte> wide(34);
+  CHECK(SwapRequest{kUid, kInstance, 0, 16, Bytes(wide).first(32)}.check());
+  CHECK_FALSE(SwapRequest{kUid, kInstance, 0, 17, wide}.check());
+}
+
+TEST_CASE("requests with values that no importer sends are refused") {
+  CHECK_FALSE(OpenRequest{kUid, 0}.check());
+  CHECK_FALSE(FetchMarkedRequest{kUid, kInstance, {7, 0}}.check());
+  CHECK_FALSE(SubscribeRequest{kUid, kInstance, 7, 0}.check());
+  CHECK_FALSE(LoadRequest{kUid, kInstance, 0, kMaxWriteThrough + 1}.check());
+}
+
+TEST_CASE("the bytes of replies") {
+  const auto brk = body([](Writer& out) { encode(BreakPart{{0x8000, 3}}, out); });
+  OpenReply opened{0x10000, 0x40, -2, 0x1234, kWord, {}};
+  pin_open_body(opened, golden::kOpenReply);
+  opened.body = brk;
+  pin_open_body(opened, golden::kOpenReplyExtensible);
+
+  const auto key = unhex("feed");
+  auto key_and_break = key;
+  key_and_break.insert(key_and_break.end(), brk.begin(), brk.end());
+  PresentTokenReply granted{kWord, kOther, 7, 2, key};
+  CHECK(encoded(granted) == golden::kPresentReply);
+  granted.body = key_and_break;
+  CHECK(encoded(granted) == golden::kPresentReplyExtensible);
+  const auto wire = unhex(golden::kPresentReplyExtensible);
+  for (size_t cut = 0; cut <= wire.size(); ++cut) {
+    CAPTURE(cut);
+    CHECK(decodes<PresentTokenReply>(Bytes(wire).first(cut)) ==
+          (cut >= kWireSize<PresentTokenReply> + key.size()));
+  }
+  PresentTokenReply back;
+  REQUIRE(decode(wire, &back));
+  CHECK(hex(back.raw_key()) == "feed");
+  CHECK(hex(back.behind_key()) == golden::kCauseReply);
+
+  pin(CasReply{kWord}, golden::kCasReply);
+  pin(BreakPart{{0x8000, 3}}, golden::kCauseReply);
+  CHECK_FALSE(BreakPart{{0x8000, 0}}.check());
+  CHECK_FALSE(BreakPart{{0x8001, 3}}.check());
+}
+
+TEST_CASE("a reply is a status and what follows it") {
+  CHECK_FALSE(split_reply({}).has_value());
+  const auto reply = unhex("0bfeed");
+  REQUIRE(split_reply(reply).has_value());
+  CHECK(split_reply(reply)->status == WireStatus::kBroken);
+  CHECK(hex(split_reply(reply)->body) == "feed");
+}
+
+TEST_CASE("the bytes of notifications") {
+  const auto ranges = body([](Writer& out) {
+    PageRangeList::put(out, {1, 2});
+    PageRangeList::put(out, {9, 1});
+  });
+  pin(InFluxNotification{kUid, kInstance, 2, ranges}, golden::kInFlux);
+  refuses_other_counts<InFluxNotification, uint16_t>(golden::kInFlux, 12);
+  pin(RevokeNotification{kUid, kInstance, kWord}, golden::kRevoke);
+  pin(RemovedNotification{kUid, kInstance, kRemovedGone | kRemovedEnding}, golden::kRemoved);
+  pin(QuiesceNotification{kUid, kInstance, 9}, golden::kQuiesce);
+  pin(BreakNotification{kUid, kInstance, {0x8000, 3}, 0x4000}, golden::kBreak);
+  CHECK_FALSE(BreakNotification{kUid, kInstance, {0x8000, 0}, 0x4000}.check());
+  CHECK_FALSE(BreakNotification{kUid, kInstance, {0x8001, 3}, 0x4000}.check());
+  CHECK_FALSE(BreakNotification{kUid, kInstance, {0x8000, 3}, 0x4001}.check());
+  CHECK_FALSE(BreakNotification{kUid, kInstance, {0x8000, 3}, 0x9000}.check());
+}
+
+TEST_CASE("the bytes of an invalidation, with what comes for subscribers") {
+  const auto diff = body(put_diff);
+  const auto all = body([&](Writer& out) {
+    PageRangeList::put(out, {1, 2});
+    PageRangeList::put(out, {9, 1});
+    InvalidateNotification::put(out, {7, 5, 6, diff});
+  });
+  const InvalidateNotification m{kUid, kInstance, 2, all};
+  CHECK(encoded(m) == golden::kInvalidate);
+  const auto wire = unhex(golden::kInvalidate);
+  constexpr size_t kRangesEnd = 14 + 2 * PageRangeList::kItem;
+  for (size_t cut = 0; cut <= wire.size(); ++cut) {
+    CAPTURE(cut);
+    CHECK(decodes<InvalidateNotification>(Bytes(wire).first(cut)) ==
+          (cut == kRangesEnd || cut == wire.size()));
+  }
+  size_t updates = 0;
+  m.each_update([&](const InvalidateNotification::Update& u) {
+    ++updates;
+    CHECK(u.page == 7);
+    CHECK(u.epoch == 5);
+    CHECK(u.number == 6);
+    CHECK(hex(u.diff) == hex(diff));
+  });
+  CHECK(updates == 1);
+  refuses_other_counts<InvalidateNotification, uint16_t>(golden::kInvalidate, 12);
+  const std::vector<std::byte> many((kMaxRanges + 1) * PageRangeList::kItem);
+  CHECK(InvalidateNotification{kUid, kInstance, kMaxRanges,
+                               Bytes(many).first(kMaxRanges * PageRangeList::kItem)}
+            .check());
+  CHECK_FALSE(InvalidateNotification{kUid, kInstance, kMaxRanges + 1, many}.check());
+  CHECK_FALSE(InFluxNotification{kUid, kInstance, kMaxRanges + 1, many}.check());
+}
+
+TEST_CASE("the bytes of an acknowledgement that releases regions") {
+  const auto regions = body([](Writer& out) {
+    ReleasedRegions::put(out, {4, 1});
+    ReleasedRegions::put(out, {5, 2});
+  });
+  const ReleasedRegions m{kUid, kInstance, regions};
+  pin_open_body(m, golden::kReleased);
+  REQUIRE(m.size() == 2);
+  CHECK(m.region(1).region == 5);
+  CHECK(m.region(1).epoch == 2);
+  // What is left of one that was cut off counts for nothing.
+  const ReleasedRegions cut{kUid, kInstance, Bytes(regions).first(15)};
+  CHECK(cut.size() == 1);
+}
+
+TEST_CASE("the bytes of the node's bus") {
+  constexpr uint64_t kAddress = 0x7f0000001000;
+  pin(BusView{kBusView, kSegment, kWord, kAddress, 0x10000}, golden::kBusView);
+  pin(BusUnview{kBusUnview, kSegment, kWord, kAddress, 0x10000}, golden::kBusUnview);
+  pin(BusBarrier{kBusBarrier, kSegment, kWord}, golden::kBusBarrier);
+  pin(BusPublish{kBusPublish, kSegment, kWord, 6, 2}, golden::kBusPublish);
+  pin(BusLook{kBusLook, kSegment, kWord}, golden::kBusLook);
+  pin(BusInFlux{kBusInFlux, kSegment, kWord, 12}, golden::kBusInFlux);
+  pin(BusInFluxSeen{kBusInFluxSeen, kSegment, kWord, 12}, golden::kBusInFluxSeen);
+  pin(BusFile{kBusFile, kSegment, kWord}, golden::kBusFile);
+  pin(BusQuiesce{node::kBusQuiesce, kSegment, kWord, 1}, golden::kBusQuiesce);
+  pin(BusToken{kBusToken, kSegment, kWord}, golden::kBusToken);
+  pin(BusShrunk{kBusShrunk, kSegment, kWord, 0x8000}, golden::kBusShrunk);
+  pin(BusAnswer{kBusAnswer, kSegment, kWord}, golden::kBusAnswer);
+  const auto two = body([](Writer& out) {
+    PageRangeList::put(out, {1, 2});
+    PageRangeList::put(out, {9, 1});
+  });
+  pin(BusStored{kBusStored, kSegment, kWord, 2, 0, two}, golden::kBusStored);
+  refuses_other_counts<BusStored, uint64_t>(golden::kBusStored, 13);
+  const auto one = body([](Writer& out) { PageRangeList::put(out, {9, 1}); });
+  pin(BusLost{kBusLost, kSegment, kWord, 1, kLostLocal | kLostLast, one}, golden::kBusLost);
+  refuses_other_counts<BusLost, uint64_t>(golden::kBusLost, 13);
+}
+
+TEST_CASE("a message is handled when its type is known and it is well formed, and only then") {
+  struct Target {
+    uint32_t instance = 0;
+    int calls = 0;
+    void on_open(int times, const OpenRequest& m) {
+      calls += times;
+      instance = m.instance;
+    }
+  };
+  static constexpr auto kTable = [] {
+    DispatchTable<3, Target, int> t;
+    t.on<OpenRequest, &Target::on_open>(RequestType::kOpen);
+    return t;
+  }();
+  Target target;
+  const auto good = unhex(golden::kOpen);
+  CHECK(kTable.dispatch(1, target, 2, Reader(good)) == Dispatched::kHandled);
+  CHECK(target.calls == 2);
+  CHECK(target.instance == kInstance);
+  CHECK(kTable.dispatch(1, target, 2, Reader(Bytes(good).first(11))) == Dispatched::kMalformed);
+  CHECK(kTable.dispatch(2, target, 2, Reader(good)) == Dispatched::kUnknown);
+  CHECK(kTable.dispatch(3, target, 2, Reader(good)) == Dispatched::kUnknown);
+  CHECK(kTable.dispatch(65535, target, 2, Reader(good)) == Dispatched::kUnknown);
+  CHECK(target.calls == 2);
+}
+
+}  // namespace
