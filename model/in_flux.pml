@@ -89,11 +89,11 @@ inline on_new_session() {
   }
 }
 
-inline on_mark(e) {
+inline on_dirty_intent(e) {
   atomic { contains(ask, e) && !fenced -> ask = ask & ~(1 << e); mark = e; granted = granted | (1 << e) }
 }
 
-inline drop_mark(e) {
+inline drop_intent(e) {
   atomic { contains(unmark, e) && !fenced ->
     unmark = unmark & ~(1 << e);
     if
@@ -106,8 +106,8 @@ inline drop_mark(e) {
 active proctype home() {
 end:
   do
-  :: on_mark(1) :: on_mark(2)
-  :: drop_mark(1) :: drop_mark(2)
+  :: on_dirty_intent(1) :: on_dirty_intent(2)
+  :: drop_intent(1) :: drop_intent(2)
   :: atomic { announce && !fenced -> announce = false; notice = true }
   :: atomic { ack -> ack = false; answer = !fenced }
   od
@@ -144,7 +144,7 @@ proctype writer() {
   } unless { dead || fenced }
 }
 
-inline lose_marks() { listed = (mark != 0) }
+inline lose_intents() { listed = (mark != 0) }
 
 proctype forget() {
   if
@@ -152,7 +152,7 @@ proctype forget() {
   :: skip /* it has only been silent for too long */
   fi;
   if
-  :: MUTANT(MARKS_READ_BEFORE_FENCE) -> lose_marks()
+  :: MUTANT(MARKS_READ_BEFORE_FENCE) -> lose_intents()
   :: else
   fi;
   if
@@ -165,7 +165,7 @@ proctype forget() {
   fi;
   if
   :: MUTANT(MARKS_READ_BEFORE_FENCE)
-  :: else -> lose_marks()
+  :: else -> lose_intents()
   fi;
   /* What was delivered and not published is on the list: its mark is cleared only after that. */
   if

@@ -92,23 +92,23 @@ end:
   od
 }
 
-inline drop_mark(e) {
+inline drop_intent(e) {
   if
   :: mark == e || MUTANT(EPOCH_NOT_LOOKED_AT) -> mark = 0
   :: else
   fi
 }
 
-inline on_mark(e) {
+inline on_dirty_intent(e) {
   atomic { contains(set, e) -> set = set & ~(1 << e); mark = e; granted = granted | (1 << e) }
 }
 inline on_unmark(e) {
-  atomic { contains(unmark, e) -> unmark = unmark & ~(1 << e); drop_mark(e) }
+  atomic { contains(unmark, e) -> unmark = unmark & ~(1 << e); drop_intent(e) }
 }
 
-inline on_settled() {
+inline on_acked_below() {
   if
-  :: received -> received = false; drop_mark(owed); owed = 0
+  :: received -> received = false; drop_intent(owed); owed = 0
   :: else
   fi
 }
@@ -117,20 +117,20 @@ active proctype home() {
   {
 end:
     do
-    :: on_mark(1) :: on_mark(2) :: on_mark(3)
+    :: on_dirty_intent(1) :: on_dirty_intent(2) :: on_dirty_intent(3)
     :: on_unmark(1) :: on_unmark(2) :: on_unmark(3)
     :: atomic { publish ->
          publish = false;
-         on_settled(); /* it comes along */
+         on_acked_below(); /* it comes along */
          applied = true; owed = carried;
          if
-         :: MUTANT(CLEARED_BEFORE_PUBLISHED) -> drop_mark(carried)
+         :: MUTANT(CLEARED_BEFORE_PUBLISHED) -> drop_intent(carried)
          :: else
          fi }
     /* The others have dropped it, and say so here, or to the importer. */
-    :: atomic { applied -> applied = false; drop_mark(owed); owed = 0; answer = true }
+    :: atomic { applied -> applied = false; drop_intent(owed); owed = 0; answer = true }
     :: atomic { applied -> applied = false; received = true; answer = true }
-    :: atomic { received -> on_settled() }
+    :: atomic { received -> on_acked_below() }
     od
   } unless { dead }
 }
@@ -139,8 +139,8 @@ active proctype death() {
   if
   :: atomic {
        dead = true;
-       if /* lose_marks() */
-       :: !MUTANT(MARKS_OF_RECEIVED_LOST) -> on_settled()
+       if /* lose_intents() */
+       :: !MUTANT(MARKS_OF_RECEIVED_LOST) -> on_acked_below()
        :: else
        fi;
        assert(!((dirty && changed) || (in_flight && !answer)) || mark != 0);

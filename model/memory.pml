@@ -110,7 +110,7 @@ c_code {
 
 /* --- batches (write_back.cpp) ------------------------------------------------------------------- */
 
-inline begin_batch(i, b) {
+inline begin_write_back(i, b) {
   b = 0;
   do
   :: b < SLOTS && B(i, b).status != kFree -> b++
@@ -271,9 +271,9 @@ inline collect(i, b) {
   if
   :: MUTANT(LIST_BEFORE_BATCH) ->
      d_step { pages = imp[i].dirty; imp[i].dirty = 0 };
-     d_step { begin_batch(i, b) }
+     d_step { begin_write_back(i, b) }
   :: else ->
-     d_step { begin_batch(i, b); pages = imp[i].dirty; imp[i].dirty = 0 }
+     d_step { begin_write_back(i, b); pages = imp[i].dirty; imp[i].dirty = 0 }
   fi;
   write_back(i, b)
 }
@@ -326,7 +326,7 @@ inline protect_sent_page(i, p) {
 
 /* The way of a process with one thread, which it takes here beside other threads, too. */
 inline send_and_protect(i, b) {
-  d_step { begin_batch(i, b); pages = imp[i].dirty; imp[i].dirty = 0 };
+  d_step { begin_write_back(i, b); pages = imp[i].dirty; imp[i].dirty = 0 };
   atomic { send_page(i, 0, b); send_page(i, 1, b); flush(i, b); d = 0; b = 0 };
   atomic {
     lock_run(i);
@@ -350,7 +350,7 @@ inline answered(i, p) {
      :: P(i, p).state == kWriting -> P(i, p).state = kClean
      :: P(i, p).state == kZappedWriting -> make_absent(i, p)
      :: P(i, p).state == kZappedDirty ->
-        begin_batch(i, next);
+        begin_write_back(i, next);
         add(i, p, next);
         P(i, p).state = kZappedWriting;
         if
@@ -526,7 +526,7 @@ inline invalidate_page(i, p) {
         :: MUTANT(DIRTY_DROPPED) -> drop_twin(i, p); make_absent(i, p)
         :: P(i, p).in_flight && !MUTANT(DIRTY_DROPPED) -> P(i, p).state = kZappedDirty
         :: !P(i, p).in_flight && !MUTANT(DIRTY_DROPPED) ->
-           begin_batch(i, next);
+           begin_write_back(i, next);
            add(i, p, next);
            P(i, p).state = kZappedWriting;
            if
@@ -843,7 +843,7 @@ cflush:
   fi;
   /* Two rounds over the page that is named. */
   do
-  :: d_step { other < 2 -> begin_batch(i, b); pages = 1 << (at / 2) };
+  :: d_step { other < 2 -> begin_write_back(i, b); pages = 1 << (at / 2) };
      write_back(i, b);
      await_open_batches();
      other++

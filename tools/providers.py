@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the table of doc/providers.md by a run: each provider by each guarantee.
+"""Makes the table of doc/providers.md by a run: each guarantee by each provider.
 
   providers.py [--build DIR] [--optimised DIR] [--bench FILE] [--write] [PROVIDER ...]
 
@@ -171,9 +171,9 @@ def cell(row):
 
 
 def figures(bench, provider):
-    """The cells of one provider's figures; the idle ones are one cell, the first."""
+    """The cells of one provider's figures; the idle ones come first."""
     if not os.access(bench, os.X_OK):
-        return ["not measured"] * (1 + len(FIGURES))
+        return ["not measured"] * (len(IDLE) + len(FIGURES))
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
         command = [bench, "--quick", "--json", out.name, "--seconds", str(FIGURE_SECONDS)]
         for row in (*IDLE, *(row for _, row in FIGURES)):
@@ -185,8 +185,7 @@ def figures(bench, provider):
         for line in Path(out.name).read_text().splitlines():
             row = json.loads(line)
             rows[row["name"]] = row
-    idle = [cell(rows.get(name)) for name in IDLE]
-    return [f"home {idle[0]}, importer {idle[1]}"] + [cell(rows.get(name)) for _, name in FIGURES]
+    return [cell(rows.get(name)) for name in (*IDLE, *(row for _, row in FIGURES))]
 
 
 def refused(provider):
@@ -198,28 +197,30 @@ def refused(provider):
 def table(options):
     program = str(options.build / "test/fabric_tests")
     played = conformance_program(options.optimised)
-    head = ["provider"] + [g for g, _, _ in GUARANTEES] + ["conformance", "idle CPU"]
-    head += [f for f, _ in FIGURES]
-    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+    names = [g for g, _, _ in GUARANTEES] + ["conformance", "idle CPU, home", "idle CPU, importer"]
+    names += [f for f, _ in FIGURES]
+    columns = [["guarantee", *names]]
     for provider, prefix in PROVIDERS:
         if options.providers and provider not in options.providers:
             continue
         if "verbs" in provider:
             cells = [contract_on_machines(options.build, *guarantee[1:]) for guarantee in GUARANTEES]
-            cells += [conformance_on_machines(options.build)] + ["untested"] * (1 + len(FIGURES))
+            cells += [conformance_on_machines(options.build)] + ["untested"] * (len(IDLE) + len(FIGURES))
         elif prefix is None:
             text = "refused" if refused(provider) else "untested"
-            cells = [text] * (len(head) - 1)
+            cells = [text] * len(names)
         else:
             cells = [contract(program, prefix, *guarantee[1:]) for guarantee in GUARANTEES]
             if "untested" in cells[:1]:
-                cells += ["untested"] * (2 + len(FIGURES))
+                cells += ["untested"] * (1 + len(IDLE) + len(FIGURES))
             else:
                 cells += [conformance(played, provider)]
                 cells += figures(str(options.bench), provider)
-        lines.append(f"| `{provider}` | " + " | ".join(cells) + " |")
-        print(lines[-1], file=sys.stderr)
-    return "\n".join(lines)
+        columns.append([f"`{provider}`", *cells])
+        print(", ".join(columns[-1]), file=sys.stderr)
+    # A row for each guarantee and a column for each provider: so no line gets wider than a document's.
+    lines = ["| " + " | ".join(row) + " |" for row in zip(*columns, strict=True)]
+    return "\n".join([lines[0], "|" + " --- |" * len(columns), *lines[1:]])
 
 
 def main():

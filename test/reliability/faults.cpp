@@ -287,7 +287,7 @@ Seen one_of_ten(bool fails) {
 
 const std::vector<Kind>& kinds() {
   static const char* const kUnflushed =
-      "the segment; stores that were not flushed, told by STORE_FAILURE";
+      "the segment; stores that were not flushed, named by STORE_FAILURE";
   constexpr Bound kKnownDead{.worst = 100};  // ms
   constexpr Bound kUndisturbed{.median = 2};
   static const std::vector<Kind> all{
@@ -312,7 +312,7 @@ const std::vector<Kind>& kinds() {
       {"cut-not-healed", "the network is cut for good", "the event", kUnflushed, "HCTXT_DOWN", 8,
        cut_not_healed},
       {"token-revoked", "a token is revoked", "the exception",
-       "stores that were not flushed, told by STORE_FAILURE", "TOKEN", 1, token_revoked},
+       "stores that were not flushed, named by STORE_FAILURE", "TOKEN", 1, token_revoked},
       {"home-ends", "a home ends in good order (fini)", "the exception", kUnflushed, "SINVAL", 1,
        home_ends},
       {"segment-removed", "a segment is removed at home", "the exception", "the segment", "", 1,
@@ -339,7 +339,7 @@ const std::vector<Kind>& kinds() {
       {"importer-no-descriptors", "an importer has no descriptors left", "the importer's error",
        "nothing", "seg_imp fails", 1, importer_without_descriptors},
       {"link-not-rebuilt", "a home is silent, and its importer has no descriptors left",
-       "the event", "stores that were not flushed, told by HW or STORE_FAILURE", "HCTXT_DOWN", 8,
+       "the event", "stores that were not flushed, named by HW or STORE_FAILURE", "HCTXT_DOWN", 8,
        link_not_rebuilt},
       {"small-tmpfs", "the home's runtime folder is full", "the error", "nothing", "CMI_ERR_NOMEM",
        1, small_tmpfs_full},

@@ -32,6 +32,7 @@ PROTOTYPE = re.compile(
     r"^(?:cmi_\w+\s?\*?|int|void\s?\*?)\s+(\w+)\s?\((?:cmi_ctxt|uint16_t|cmi_event)\b")
 ERROR_ENTRY = re.compile(r"^(CMI_ERR_[A-Z]+) (?=[A-Z])")
 OPEN_ISSUES = {3, 4, 5, 6}
+STATUS = re.compile(r"  (?:test:|open, issue|unreachable, because|declined, because|informative\b)")
 
 Statement = namedtuple("Statement", "ident file section line text")
 Row = namedtuple("Row", "ident status line")
@@ -159,14 +160,27 @@ def write_list(path, statements):
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+def entries(path):
+    """Yields (line, [identifier, where, what it demands, status]): a list item of the page. Its first part ends
+    where the status begins, which is the first line in the item's own indentation that begins like one."""
+    number, head, status = 0, [], []
+    for line_number, line in enumerate(path.read_text(encoding="utf-8").splitlines() + [""], 1):
+        begins = re.match(r"- (?=[SE]-)", line)
+        if number and (begins or not line.startswith("  ")):
+            yield number, [*" ".join(head).split("|"), " ".join(status)]
+            number = 0
+        if begins:
+            number, head, status = line_number, [line[2:]], []
+        elif number:
+            (status if status or STATUS.match(line) else head).append(line.strip())
+
+
 def read_rows(path, problems):
     rows = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        if not re.match(r"\|\s*[SE]-", line):
-            continue
-        cells = [cell.strip().strip("`") for cell in line.strip().strip("|").split("|")]
+    for number, cells in entries(path):
+        cells = [cell.strip().strip("`") for cell in cells]
         if len(cells) != 4 or not all(cells):
-            problems.append(f"{path.name}:{number}: a row has four cells, none of them empty")
+            problems.append(f"{path.name}:{number}: a row has four parts, none of them empty")
             continue
         if cells[0] in rows:
             problems.append(f"{path.name}:{number}: {cells[0]} has a row already, "

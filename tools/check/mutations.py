@@ -14,7 +14,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "doc/design/mutations.md"
 PROTOCOL = ROOT / "doc/design/protocol.md"
 NAME = re.compile(r"\bmutate_[a-z_]+\b")
-ROW = re.compile(r"^\|[^|]*\|\s*`(mutate_[a-z_]+)`\s*\|([^|]*)\|([^|]*)\|$", re.MULTILINE)
+# A list item: what is broken (rule, ...): `mutate_name` in `file`, `file`, and below it, indented, the tests.
+ROW = re.compile(r"^- (?:(?!\n- |\n\n)[\s\S])*?:\s+`(mutate_[a-z_]+)`\s+in\s+((?:`[^`]+`,\s+)*`[^`]+`)\n"
+                 r"((?:  [^\n]+(?:\n|\Z))+)", re.MULTILINE)
 RULE = re.compile(r"^(\d+)\. ", re.MULTILINE)
 NUMBERS = re.compile(r"\((\d+(?:, \d+)*)\)")
 NOTHING = re.compile(r"^## What changes nothing.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)

@@ -461,8 +461,6 @@ class Home {
   struct Applied;  // of a publish or an announcement
   bool publish_applied(Segment& s, Sharer& h, const fabric::ClientInfo& client, uint64_t number,
                        Applied& applied) CMI_REQUIRES(mu_);
-  void publish_before_data(const fabric::ClientInfo& client, uint64_t number,
-                           const PublishRequest& m);
   void on_alive(const fabric::ClientInfo& client, uint64_t number, const AliveRequest& m);
   void on_acquire(const fabric::ClientInfo& client, uint64_t number, const AcquireRequest& m);
   void on_repair(const fabric::ClientInfo& client, uint64_t number, const RepairRequest& m);
