@@ -4,6 +4,8 @@
 // do not bear out.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "core/memory/wire/bus_messages.hpp"
 #include "core/memory/wire/dispatch.hpp"
 #include "core/memory/wire/notifications.hpp"
+#include "core/memory/wire/replies.hpp"
 #include "core/memory/wire/requests.hpp"
 
 using namespace cmi;
@@ -102,7 +105,6 @@ constexpr uint64_t kUid = 0x0102030405060708;
 constexpr uint32_t kInstance = 0x11121314;
 constexpr uint64_t kWord = 0x2122232425262728, kOther = 0x3132333435363738;
 constexpr int32_t kSegment = -3;
-constexpr size_t kCounted = 16;  // uid, instance and the count behind them
 
 std::string hex(Bytes bytes) {
   constexpr char kDigits[] = "0123456789abcdef";
@@ -211,7 +213,7 @@ TEST_CASE("the bytes of requests of one length") {
   pin(CauseRequest{kUid, kInstance}, golden::kCause);
   pin(AcquireRequest{kUid, kInstance, 3, 2, 5}, golden::kAcquire);
   pin(AskFluxRequest{kUid, kInstance, 7}, golden::kAskFlux);
-  pin(FetchMarkedRequest{kUid, kInstance, {7, 3}}, golden::kFetchWithIntent);
+  pin(FetchWithIntentRequest{kUid, kInstance, {7, 3}}, golden::kFetchWithIntent);
   pin(SubscribeRequest{kUid, kInstance, 7, 0x01020304}, golden::kSubscribe);
   pin(GoodbyeRequest{}, golden::kGoodbye);
   pin(ReturnedRequest{kUid, kInstance, 9}, golden::kReturned);
@@ -221,9 +223,9 @@ TEST_CASE("the bytes of requests of one length") {
 
 TEST_CASE("the bytes of a publish request, page by page") {
   const auto pages = body([](Writer& out) {
-    PageMarkList::put(out, {7, 3});
+    DirtyIntentList::put(out, {7, 3});
     put_diff(out);
-    PageMarkList::put(out, {9, 0});
+    DirtyIntentList::put(out, {9, 0});
     put_diff(out);
     out.put<uint64_t>(0x6162636465666768);
   });
@@ -247,7 +249,7 @@ TEST_CASE("the bytes of a publish request, page by page") {
 
 TEST_CASE("a publish request that ends too early, or too late, does not end") {
   const auto pages = body([](Writer& out) {
-    PageMarkList::put(out, {7, 3});
+    DirtyIntentList::put(out, {7, 3});
     out.put<uint64_t>(1);
   });
   for (size_t length = 0; length <= pages.size() + 1; ++length) {
@@ -270,11 +272,24 @@ TEST_CASE("the bytes of an announcement, and counts that its ranges do not bear 
     PageRangeList::put(out, {0x71727374, 1});
   });
   const AnnounceRequest m{kUid, kInstance, 2, ranges};
-  pin(m, golden::kAnnounce);
+  pin_open_body(m, golden::kAnnounce);
   REQUIRE(m.ranges().size() == 2);
   CHECK(m.ranges()[1].first == 0x71727374);
   CHECK(m.ranges()[0].count == 2);
-  refuses_other_counts<AnnounceRequest, uint32_t>(golden::kAnnounce, kCounted - 4);
+  CHECK(m.exact());
+  // What came whole counts, and no more than was said to come.
+  for (size_t length = 0; length <= ranges.size(); ++length) {
+    CAPTURE(length);
+    const AnnounceRequest cut{kUid, kInstance, 2, Bytes(ranges).first(length)};
+    CHECK(cut.ranges().size() == length / PageRangeList::kItem);
+    CHECK(cut.exact() == (length == ranges.size()));
+  }
+  for (const uint32_t count : {uint32_t{0}, uint32_t{1}, uint32_t{3}, UINT32_MAX}) {
+    CAPTURE(count);
+    const AnnounceRequest lying{kUid, kInstance, count, ranges};
+    CHECK(lying.ranges().size() == std::min<size_t>(count, 2));
+    CHECK_FALSE(lying.exact());
+  }
 }
 
 TEST_CASE("the bytes of a repair, and counts that its pages do not bear out") {
@@ -297,18 +312,27 @@ TEST_CASE("the bytes of a repair, and counts that its pages do not bear out") {
   CHECK(page.page == 7);
   CHECK(hex(page.old) == hex(old));
   CHECK(hex(page.next) == hex(next));
-  size_t taken = 0;
-  for (size_t cut = 0; cut < wire.size(); ++cut) {
-    taken += decodes<RepairRequest>(Bytes(wire).first(cut)) ? 1 : 0;
+  CHECK(back.exact());
+  for (size_t length = 0; length <= pages.size(); ++length) {
+    const RepairRequest cut{kUid, kInstance, 1, Bytes(pages).first(length)};
+    const bool whole = length == pages.size();
+    if (cut.whole_pages() != (whole ? 1 : 0) || cut.exact() != whole) FAIL_CHECK(length);
   }
-  CHECK(taken == 0);
-  refuses_other_counts<RepairRequest, uint32_t>(bytes, kCounted - 4);
+  for (size_t cut = 0; cut < kWireSize<RepairRequest>; ++cut) {
+    CHECK_FALSE(decodes<RepairRequest>(Bytes(wire).first(cut)));
+  }
+  for (const uint32_t count : {uint32_t{0}, uint32_t{2}, UINT32_MAX}) {
+    CAPTURE(count);
+    const RepairRequest lying{kUid, kInstance, count, pages};
+    CHECK(lying.whole_pages() == std::min<size_t>(count, 1));
+    CHECK_FALSE(lying.exact());
+  }
 }
 
 TEST_CASE("the bytes of dirty intents, which end with a whole one") {
   const auto marks = body([](Writer& out) {
-    PageMarkList::put(out, {7, 3});
-    PageMarkList::put(out, {8, 4});
+    DirtyIntentList::put(out, {7, 3});
+    DirtyIntentList::put(out, {8, 4});
   });
   const DirtyIntentRequest m{kUid, kInstance, marks};
   CHECK(encoded(m) == golden::kDirtyIntent);
@@ -318,9 +342,9 @@ TEST_CASE("the bytes of dirty intents, which end with a whole one") {
     const bool whole = cut >= 12 && (cut - 12) % kDirtyIntentSize == 0;
     CHECK(decodes<DirtyIntentRequest>(Bytes(wire).first(cut)) == whole);
   }
-  REQUIRE(m.marks().size() == 2);
-  CHECK(m.marks()[1].page == 8);
-  CHECK(m.marks()[1].epoch == 4);
+  REQUIRE(m.intents().size() == 2);
+  CHECK(m.intents()[1].page == 8);
+  CHECK(m.intents()[1].epoch == 4);
 }
 
 TEST_CASE("the bytes of a store at home, all of whose runs are looked at before one is taken") {
@@ -368,7 +392,7 @@ TEST_CASE("the bytes of a swap at home, of at most 16") {
 
 TEST_CASE("requests with values that no importer sends are refused") {
   CHECK_FALSE(OpenRequest{kUid, 0}.check());
-  CHECK_FALSE(FetchMarkedRequest{kUid, kInstance, {7, 0}}.check());
+  CHECK_FALSE(FetchWithIntentRequest{kUid, kInstance, {7, 0}}.check());
   CHECK_FALSE(SubscribeRequest{kUid, kInstance, 7, 0}.check());
   CHECK_FALSE(LoadRequest{kUid, kInstance, 0, kMaxWriteThrough + 1}.check());
 }

@@ -496,7 +496,7 @@ class Home {
   void on_dirty_intent(const fabric::ClientInfo& client, uint64_t number,
                        const DirtyIntentRequest& m, bool set);
   void on_fetch_with_intent(const fabric::ClientInfo& client, uint64_t number,
-                            const FetchMarkedRequest& m);
+                            const FetchWithIntentRequest& m);
   static WireStatus may_intend(const Segment& s, const Sharer& h, uint32_t page);
   void on_ask_flux(const fabric::ClientInfo& client, uint64_t number, const AskFluxRequest& m);
   // What these dirty intents stood for has been published.

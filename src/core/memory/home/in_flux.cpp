@@ -51,7 +51,7 @@ void Home::on_dirty_intent(const fabric::ClientInfo& client, uint64_t number,
     if (status == WireStatus::kOk && access::client_consistent(s->flags)) {
       status = WireStatus::kMalformed;
     }
-    const PageMarkList all = m.intents();
+    const DirtyIntentList all = m.intents();
     for (size_t i = 0; status == WireStatus::kOk && i < all.size(); ++i) {
       const DirtyIntent mark = all[i];
       if (mark.epoch == 0) {
@@ -88,7 +88,7 @@ WireStatus Home::may_intend(const Segment& s, const Sharer& h, uint32_t page) {
 // A store miss in one exchange. What is read here is what a one-sided read would find between the
 // request and the answer.
 void Home::on_fetch_with_intent(const fabric::ClientInfo& client, uint64_t number,
-                                const FetchMarkedRequest& m) {
+                                const FetchWithIntentRequest& m) {
   const DirtyIntent mark = m.intent;
   std::byte answer[1 + kPageSize];
   WireStatus status = WireStatus::kMalformed;

@@ -102,7 +102,7 @@ void Home::on_request(const fabric::ClientInfo& client, uint64_t number, uint16_
     t.on<DirtyIntentRequest, mark>(Type::kDirtyIntent);
     t.on<DirtyIntentRequest, unmark>(Type::kDropIntent);
     t.on<AskFluxRequest, &Home::on_ask_flux>(Type::kAskFlux);
-    t.on<FetchMarkedRequest, &Home::on_fetch_with_intent>(Type::kFetchWithIntent);
+    t.on<FetchWithIntentRequest, &Home::on_fetch_with_intent>(Type::kFetchWithIntent);
     t.on<SubscribeRequest, &Home::on_subscribe>(Type::kSubscribe);
     t.on<GoodbyeRequest, &Home::on_goodbye>(Type::kGoodbye);
     t.on<ReturnedRequest, &Home::on_returned>(Type::kReturned);
@@ -333,12 +333,12 @@ void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, const P
     PublishedPages pages(m);
     for (uint32_t i = 0; i < m.pages && status == WireStatus::kOk; ++i) {
       fault_point("publish_before_page");
-      DirtyIntent mark;
-      if (!pages.next(&mark) || mark.page >= s->size / kPageSize) {
+      DirtyIntent intent;
+      if (!pages.next(&intent) || intent.page >= s->size / kPageSize) {
         status = WireStatus::kRange;
         break;
       }
-      const uint32_t page = mark.page;
+      const uint32_t page = intent.page;
       if (!h->covers(page, 1)) {
         status = WireStatus::kRights;
         break;
@@ -356,7 +356,7 @@ void Home::on_publish(const fabric::ClientInfo& client, uint64_t number, const P
       }
       if (gone) continue;
       broken = broken || stored == WireStatus::kBroken;
-      if (mark.epoch != 0) applied.intents.push_back(mark);
+      if (intent.epoch != 0) applied.intents.push_back(intent);
       applied.add({page, 1});
     }
     if (status == WireStatus::kOk && !pages.end(&applied.asked.secret)) {
@@ -382,9 +382,9 @@ void Home::on_announce(const fabric::ClientInfo& client, uint64_t number,
     status = h != nullptr ? WireStatus::kOk : why_gone(s);
     bool broken = false;
     const PageRangeList ranges = m.ranges();
-    for (size_t i = 0; i < ranges.size() && status == WireStatus::kOk; ++i) {
+    for (size_t i = 0; i < m.count && status == WireStatus::kOk; ++i) {
       fault_point("publish_before_page");
-      PageRange r = ranges[i];
+      PageRange r = i < ranges.size() ? ranges[i] : PageRange{};
       const uint64_t all = s->size / kPageSize;
       if (r.first >= all || r.count == 0 || r.count > all - r.first) {
         status = WireStatus::kRange;
@@ -397,6 +397,7 @@ void Home::on_announce(const fabric::ClientInfo& client, uint64_t number,
       broken = arrived(at, r.count) == WireStatus::kBroken || broken;
       applied.add(r);
     }
+    if (status == WireStatus::kOk && !m.exact()) status = WireStatus::kMalformed;
     if (status == WireStatus::kOk && broken) status = WireStatus::kBroken;
     if (h != nullptr && publish_applied(*s, *h, client, number, applied)) return;
   }
@@ -446,11 +447,11 @@ void Home::on_repair(const fabric::ClientInfo& client, uint64_t number, const Re
     std::vector<PageRange> ranges;
     bool broken = false;
     for (uint32_t i = 0; i < m.pages && s != nullptr; ++i) {
-      const auto [page, old, next] = m.page(i);
-      if (page >= s->size / kPageSize) {
+      if (i >= m.whole_pages() || m.page(i).page >= s->size / kPageSize) {
         status = WireStatus::kMalformed;
         break;
       }
+      const auto [page, old, next] = m.page(i);
       if (page >= low_of(*s, *h) / kPageSize) continue;
       if (apply && h->covers(page, 1)) {
         std::byte* const at = s->service.data() + size_t{page} * kPageSize;
@@ -460,6 +461,7 @@ void Home::on_repair(const fabric::ClientInfo& client, uint64_t number, const Re
       }
       ranges.push_back({page, 1});
     }
+    if (status == WireStatus::kOk && !m.exact()) status = WireStatus::kMalformed;
     if (status == WireStatus::kOk && broken) status = WireStatus::kBroken;
     if (auto p = ranges.empty() ? nullptr : publish(*s, client.id, m.instance, ranges)) {
       p->finished = [this, id = client.id, number, status] {

@@ -52,7 +52,7 @@ size_t Importer::Collector::add(uint32_t page, const std::byte* twin, std::byte*
   for (;;) {
     if (!out_) open();
     Writer trial = *out_;
-    PageMarkList::put(trial, {page, mark.held() ? mark.epoch() : uint8_t{0}});
+    DirtyIntentList::put(trial, {page, mark.held() ? mark.epoch() : uint8_t{0}});
     const size_t diff_at = trial.size();
     const size_t bytes = trial.ok() ? encode_diff(data, twin, trial) : kDiffNoRoom;
     if (bytes == 0) {

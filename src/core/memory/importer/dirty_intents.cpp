@@ -59,7 +59,7 @@ void Importer::IntentRequest::start(RequestType type) {
   Writer out(buf);
   encode(DirtyIntentRequest{imp_.rseg.uid, imp_.instance, {}}, out);
   const uint32_t told = mutated("mutate_ahead_unmarked") ? 1 : count_;
-  for (uint32_t i = 0; i < told; ++i) PageMarkList::put(out, {page_ + i, epochs_[i]});
+  for (uint32_t i = 0; i < told; ++i) DirtyIntentList::put(out, {page_ + i, epochs_[i]});
   fault_point("mark_before_send");
   request_ = imp_.link->start(static_cast<uint16_t>(type), out.done());
   if (mutated("mutate_mark_not_awaited")) end(true);
@@ -125,7 +125,7 @@ void Importer::unmark(const std::shared_ptr<Import>& imp, const std::vector<Dirt
     Writer out(buf);
     encode(DirtyIntentRequest{imp->rseg.uid, imp->instance, {}}, out);
     for (size_t i = at; i < std::min(at + kAtOnce, intents.size()); ++i) {
-      PageMarkList::put(out, intents[i]);
+      DirtyIntentList::put(out, intents[i]);
     }
     imp->link->start(static_cast<uint16_t>(RequestType::kDropIntent), out.done());
   }

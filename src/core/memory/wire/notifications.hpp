@@ -2,6 +2,7 @@
 // Each begins with the import that it is about.
 #pragma once
 
+#include "core/memory/wire/replies.hpp"
 #include "core/memory/wire/requests.hpp"
 
 namespace cmi::memory {

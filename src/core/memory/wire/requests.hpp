@@ -1,11 +1,9 @@
-// What an importer asks of a home, and what it is answered. One struct for each request and for
-// each reply that says more than a status; doc/design/wire.md shows them as tables, message.hpp how
-// they become bytes. Segments are named by uid, imports by (client context, instance).
+// What an importer asks of a home: one struct for each request; replies.hpp has the answers.
+// doc/design/wire.md shows them as tables, message.hpp how they become bytes. Segments are named by
+// uid, imports by (client context, instance).
 #pragma once
 
 #include <algorithm>
-#include <cstring>
-#include <optional>
 
 #include "core/memory/wire/message.hpp"
 #include "core/memory/wire/wire.hpp"
@@ -38,10 +36,10 @@ class PageRangeList {
 };
 
 // Dirty intents: u32 page, u8 epoch.
-class PageMarkList {
+class DirtyIntentList {
  public:
-  PageMarkList() = default;
-  explicit PageMarkList(Bytes bytes) : bytes_(bytes) {}  // a whole number of them
+  DirtyIntentList() = default;
+  explicit DirtyIntentList(Bytes bytes) : bytes_(bytes) {}  // a whole number of them
   size_t size() const { return bytes_.size() / kDirtyIntentSize; }
   DirtyIntent operator[](size_t i) const {
     Reader in(bytes_.subspan(i * kDirtyIntentSize, kDirtyIntentSize));
@@ -117,19 +115,24 @@ class PublishedPages {
   Reader in_;
 };
 
-struct AnnounceRequest {  // kAnnounce: the data went by itself
+// kAnnounce: the data went by itself. As of a publish request, what came whole counts, though its
+// message ends in the middle of the next one.
+struct AnnounceRequest {
   uint64_t uid = 0;
   uint32_t instance = 0;
   uint32_t count = 0;
   Bytes body;
   static auto fields(auto& m) { return std::tie(m.uid, m.instance, m.count); }
-  bool check() const {
-    return body.size() % PageRangeList::kItem == 0 && body.size() / PageRangeList::kItem == count;
+  // Those that came whole, `count` at most.
+  PageRangeList ranges() const {
+    const size_t whole = std::min<size_t>(count, body.size() / PageRangeList::kItem);
+    return PageRangeList(body.first(whole * PageRangeList::kItem));
   }
-  PageRangeList ranges() const { return PageRangeList(body); }
+  bool exact() const { return body.size() == uint64_t{count} * PageRangeList::kItem; }
 };
 
-struct RepairRequest {  // kRepair
+// kRepair. Here, too, what came whole counts.
+struct RepairRequest {
   static constexpr size_t kItem = sizeof(uint32_t) + 2 * kPageSize;
   struct Page {
     uint32_t page = 0;
@@ -140,8 +143,9 @@ struct RepairRequest {  // kRepair
   uint32_t pages = 0;
   Bytes body;
   static auto fields(auto& m) { return std::tie(m.uid, m.instance, m.pages); }
-  bool check() const { return body.size() % kItem == 0 && body.size() / kItem == pages; }
-  Page page(size_t i) const {
+  size_t whole_pages() const { return std::min<size_t>(pages, body.size() / kItem); }
+  bool exact() const { return body.size() == uint64_t{pages} * kItem; }
+  Page page(size_t i) const {  // below whole_pages()
     Reader in(body.subspan(i * kItem, kItem));
     Page p;
     p.page = in.get<uint32_t>();
@@ -184,7 +188,7 @@ struct DirtyIntentRequest {  // kDirtyIntent, kDropIntent
   Bytes body;
   static auto fields(auto& m) { return std::tie(m.uid, m.instance); }
   bool check() const { return body.size() % kDirtyIntentSize == 0; }
-  PageMarkList marks() const { return PageMarkList(body); }
+  DirtyIntentList intents() const { return DirtyIntentList(body); }
 };
 
 struct AskFluxRequest {  // kAskFlux
@@ -194,12 +198,12 @@ struct AskFluxRequest {  // kAskFlux
   static auto fields(auto& m) { return std::tie(m.uid, m.instance, m.page); }
 };
 
-struct FetchMarkedRequest {  // kFetchWithIntent -> the page
+struct FetchWithIntentRequest {  // kFetchWithIntent -> the page
   uint64_t uid = 0;
   uint32_t instance = 0;
-  DirtyIntent mark;
+  DirtyIntent intent;
   static auto fields(auto& m) { return std::tie(m.uid, m.instance, m.intent.page, m.intent.epoch); }
-  bool check() const { return mark.epoch != 0; }
+  bool check() const { return intent.epoch != 0; }
 };
 
 struct SubscribeRequest {  // kSubscribe
@@ -276,56 +280,6 @@ struct SwapRequest {  // kSwap -> the bytes found
   bool check() const { return size <= kMost && body.size() == 2 * size_t{size}; }
   Bytes expected() const { return body.first(size); }
   Bytes desired() const { return body.last(size); }
-};
-
-// ---- Replies ----
-// A status comes first. The structs are what follows kOk, or another status where they say so.
-
-struct Reply {
-  WireStatus status = WireStatus::kMalformed;
-  Bytes body;
-};
-// Nothing: the reply is empty.
-inline std::optional<Reply> split_reply(Bytes bytes) {
-  if (bytes.empty()) return std::nullopt;
-  return Reply{static_cast<WireStatus>(bytes[0]), bytes.subspan(1)};
-}
-
-// A break as it ends a message about an extensible segment; of others nothing is there.
-struct BreakPart {
-  Break brk;
-  static auto fields(auto& m) { return std::tie(m.brk.bytes, m.brk.round); }
-  bool check() const { return legal_break(brk); }
-};
-
-struct OpenReply {
-  uint64_t size = 0;
-  int32_t flags = 0, attrib = 0;
-  uint16_t lifeline_port = 0;
-  uint64_t lifeline_secret = 0;
-  Bytes body;  // BreakPart of an extensible segment
-  static auto fields(auto& m) {
-    return std::tie(m.size, m.flags, m.attrib, m.lifeline_port, m.lifeline_secret);
-  }
-  // What stands behind that is ignored.
-  Bytes break_part() const { return body.first(std::min(body.size(), kWireSize<BreakPart>)); }
-};
-
-struct PresentTokenReply {
-  uint64_t key = 0, base = 0;
-  uint32_t rights = 0;
-  uint16_t raw_key_size = 0;
-  Bytes body;  // the provider's raw key; then BreakPart of an extensible segment
-  static auto fields(auto& m) { return std::tie(m.key, m.base, m.rights, m.raw_key_size); }
-  bool check() const { return body.size() >= raw_key_size; }
-  Bytes raw_key() const { return body.first(raw_key_size); }
-  Bytes behind_key() const { return body.subspan(raw_key_size); }
-};
-
-struct CasReply {  // with every status
-  static constexpr bool kOpenEnded = true;
-  uint64_t found = 0;
-  static auto fields(auto& m) { return std::tie(m.found); }
 };
 
 }  // namespace cmi::memory

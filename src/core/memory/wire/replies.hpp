@@ -1,0 +1,60 @@
+// What a home answers: one struct for each reply that says more than a status. A status comes
+// first. The structs are what follows kOk, or another status where they say so.
+#pragma once
+
+#include <algorithm>
+#include <optional>
+
+#include "core/memory/wire/message.hpp"
+#include "core/memory/wire/wire.hpp"
+
+namespace cmi::memory {
+
+struct Reply {
+  WireStatus status = WireStatus::kMalformed;
+  Bytes body;
+};
+// Nothing: the reply is empty.
+inline std::optional<Reply> split_reply(Bytes bytes) {
+  if (bytes.empty()) return std::nullopt;
+  return Reply{static_cast<WireStatus>(bytes[0]), bytes.subspan(1)};
+}
+
+// A break as it ends a message about an extensible segment; of others nothing is there.
+struct BreakPart {
+  Break brk;
+  static auto fields(auto& m) { return std::tie(m.brk.bytes, m.brk.round); }
+  bool check() const { return legal_break(brk); }
+};
+
+struct OpenReply {
+  uint64_t size = 0;
+  int32_t flags = 0, attrib = 0;
+  uint16_t lifeline_port = 0;
+  uint64_t lifeline_secret = 0;
+  Bytes body;  // BreakPart of an extensible segment
+  static auto fields(auto& m) {
+    return std::tie(m.size, m.flags, m.attrib, m.lifeline_port, m.lifeline_secret);
+  }
+  // What stands behind that is ignored.
+  Bytes break_part() const { return body.first(std::min(body.size(), kWireSize<BreakPart>)); }
+};
+
+struct PresentTokenReply {
+  uint64_t key = 0, base = 0;
+  uint32_t rights = 0;
+  uint16_t raw_key_size = 0;
+  Bytes body;  // the provider's raw key; then BreakPart of an extensible segment
+  static auto fields(auto& m) { return std::tie(m.key, m.base, m.rights, m.raw_key_size); }
+  bool check() const { return body.size() >= raw_key_size; }
+  Bytes raw_key() const { return body.first(raw_key_size); }
+  Bytes behind_key() const { return body.subspan(raw_key_size); }
+};
+
+struct CasReply {  // with every status
+  static constexpr bool kOpenEnded = true;
+  uint64_t found = 0;
+  static auto fields(auto& m) { return std::tie(m.found); }
+};
+
+}  // namespace cmi::memory
