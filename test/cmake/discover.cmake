@@ -7,8 +7,8 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
   set(CMI_DISCOVER_SCRIPT ${CMAKE_CURRENT_LIST_FILE})
 
   # cmi_discover_tests(target kind): uses CMI_TEST_TIMEOUT, CMI_TEST_ENVIRONMENT,
-  # CMI_TEST_VARIANTS, CMI_TEST_BRIEF_VARIANTS, CMI_TEST_BETWEEN_VARIANTS, CMI_TEST_THREADS_VARIANTS
-  # and CMI_TEST_PROVIDERS.
+  # CMI_TEST_VARIANTS, CMI_TEST_BRIEF_VARIANTS, CMI_TEST_BETWEEN_VARIANTS, CMI_TEST_THREADS_VARIANTS,
+  # CMI_TEST_SHORT_VARIANTS, CMI_TEST_LONG_CASES and CMI_TEST_PROVIDERS.
   function(cmi_discover_tests target kind)
     set(cases ${CMAKE_CURRENT_BINARY_DIR}/${target}_cases.cmake)
     add_custom_command(TARGET ${target} POST_BUILD
@@ -21,6 +21,7 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
         -D "BETWEEN_SUITES=${CMI_TEST_BETWEEN_SUITES}"
         -D "THREADS_VARIANTS=${CMI_TEST_THREADS_VARIANTS}"
         -D "THREADS_SUITES=${CMI_TEST_THREADS_SUITES}"
+        -D "SHORT_VARIANTS=${CMI_TEST_SHORT_VARIANTS}" -D "LONG_CASES=${CMI_TEST_LONG_CASES}"
         -D "PROVIDERS=${CMI_TEST_PROVIDERS}" -D "PROVIDER_CASES=${CMI_TEST_PROVIDER_CASES}"
         -D CASES=${cases} -P ${CMI_DISCOVER_SCRIPT}
       BYPRODUCTS ${cases} VERBATIM)
@@ -44,11 +45,17 @@ if(NOT result EQUAL 0)
   message(FATAL_ERROR "${PROGRAM} cannot list its cases: ${result}\n${listing}")
 endif()
 
-# add_case(test labels environment): of the program's cases that match `pattern`.
-macro(add_case test labels environment)
+# add_case(test labels environment): of the program's cases that match `pattern`. The label long is
+# given to what LONG_CASES names, beside what has it already.
+macro(add_case test given environment)
+  set(labels_of_test ${given})
+  if("${test}" MATCHES "${LONG_CASES}")
+    list(APPEND labels_of_test long)
+    list(REMOVE_DUPLICATES labels_of_test)
+  endif()
   string(APPEND script
     "add_test([==[${test}]==] [==[${PROGRAM}]==] [==[--test-case=${pattern}]==])\n"
-    "set_tests_properties([==[${test}]==] PROPERTIES LABELS [==[${labels}]==]"
+    "set_tests_properties([==[${test}]==] PROPERTIES LABELS [==[${labels_of_test}]==]"
     " TIMEOUT ${timeout} COST ${cost} SKIP_RETURN_CODE 77${alone} ENVIRONMENT [==[${environment}]==])\n")
 endmacro()
 
@@ -117,7 +124,11 @@ foreach(line IN LISTS lines)
         string(REGEX MATCH "^([^=]*)=(.*)$" ignored "${variant}")
         set(prefix "${CMAKE_MATCH_1}")
         string(REPLACE "<semicolon>" ";" value "${CMAKE_MATCH_2}")
-        add_case("${prefix}/${name}" "${prefix}" "${TEST_ENVIRONMENT};${value}")
+        set(variant_labels ${prefix})
+        if(NOT "${prefix}=${suite}" IN_LIST SHORT_VARIANTS)
+          list(APPEND variant_labels long)
+        endif()
+        add_case("${prefix}/${name}" "${variant_labels}" "${TEST_ENVIRONMENT};${value}")
       endforeach()
     endforeach()
   endif()

@@ -120,7 +120,10 @@ class Histogram {
 
 // Whether the tests run once more, in other circumstances (CMI_TEST_KERNEL, CMI_TEST_FAULT).
 bool runs_again();
-// How many rounds show that an outcome is never seen: a quarter of `rounds` there.
+// Whether each litmus test plays all of its rounds, placements and delays: in the long run, where
+// it does not run once more.
+bool plays_all();
+// How many rounds show that an outcome is never seen: a quarter of `rounds` unless all are played.
 uint32_t share_of(uint32_t rounds);
 
 // ---- The laboratory -------------------------------------------------------------------------

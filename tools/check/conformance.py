@@ -4,7 +4,8 @@
 A statement is a sentence of the two specification files with one of the words in MODAL, or a pair
 of a call and an error that the call's list of errors names. Each has an identifier that stays the
 same as long as its words do. The check fails if a statement has no row in the table, a row no
-statement, or a row names a test that does not exist (--build) or did not run and pass (--ran).
+statement, or a row names a test that does not exist or is run by CMI_LONG=1 alone (--build), or one
+that did not run and pass (--ran).
 
   conformance.py [--spec DIR] [--build DIR] [--ran FILE ...]   check
   conformance.py --list [--spec DIR]                           show every statement with its words
@@ -33,6 +34,7 @@ PROTOTYPE = re.compile(
 ERROR_ENTRY = re.compile(r"^(CMI_ERR_[A-Z]+) (?=[A-Z])")
 OPEN_ISSUES = {3, 4, 5, 6}
 STATUS = re.compile(r"  (?:test:|open, issue|unreachable, because|declined, because|informative\b)")
+TAP = re.compile(r"^(ok|not ok) \d+ - ([ES]_\w+)( # SKIP)?", re.MULTILINE)
 
 Statement = namedtuple("Statement", "ident file section line text")
 Row = namedtuple("Row", "ident status line")
@@ -217,7 +219,8 @@ def bare(name):
 
 def results_of(files):
     """Test name -> why it does not count; None if it passed. A later file overrules, where the test ran in it:
-    what failed beside others may have run again."""
+    what failed beside others may have run again. The statements of the C program are many to a test: of these its
+    output tells, in TAP."""
     results = {}
     for file in files:
         try:
@@ -233,16 +236,32 @@ def results_of(files):
                 results.setdefault(name, "did not run")
             elif ran.get(name) != "failed":
                 ran[name] = None
+            for verdict, statement, skipped in TAP.findall(case.findtext("system-out") or ""):
+                if verdict == "not ok":
+                    ran[statement] = "failed"
+                elif skipped:
+                    results.setdefault(statement, "did not run")
+                elif ran.get(statement) != "failed":
+                    ran[statement] = None
         results.update(ran)
     return results
 
 
 def registered_in(build):
-    """Test name -> name of the program that runs it."""
+    """Two tables: test name -> name of the program that runs it; and the names of what only CMI_LONG=1 runs."""
     shown = subprocess.run(["ctest", "--test-dir", str(build), "--show-only=json-v1"],
                            check=True, capture_output=True, text=True).stdout
-    tests = json.loads(shown)["tests"]
-    return {bare(test["name"]): Path(test.get("command", [""])[0]).name for test in tests}
+    registered, by_default = {}, set()
+    for test in json.loads(shown)["tests"]:
+        command = test.get("command", [""])
+        names = {bare(test["name"]): Path(command[0]).name}
+        if names[bare(test["name"])] == "together":
+            names.update((statement, Path(command[1]).name) for statement in command[2:])
+        registered.update(names)
+        labels = next((p["value"] for p in test.get("properties", []) if p["name"] == "LABELS"), [])
+        if "long" not in labels:
+            by_default.update(names)
+    return registered, registered.keys() - by_default
 
 
 def check_tests(rows, results, registered, problems):
@@ -250,9 +269,12 @@ def check_tests(rows, results, registered, problems):
         for name in tests_of(row, problems):
             program, _, case = name.partition(":")
             if registered is not None:
-                if name not in registered and not (case and registered.get(case) == program):
+                known, long = registered
+                if name not in known and not (case and known.get(case) == program):
                     problems.append(f"{row.ident} (line {row.line}): there is no test {name}")
                     continue
+                if (name if name in known else case) in long:
+                    problems.append(f"{row.ident} (line {row.line}): only CMI_LONG=1 runs test {name}")
             if results is not None:
                 reason = results.get(name, results.get(case, "is not among the results"))
                 if reason:

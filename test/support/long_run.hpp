@@ -1,0 +1,15 @@
+// Whether the run is the long one (CMI_LONG=1, doc/design/testing.md): what repeats for the sake of
+// probability, or has more than one circumstance that shows the same, does all of it there.
+#pragma once
+
+#include <cstdlib>
+#include <cstring>
+
+namespace cmi::test {
+
+inline bool long_run() {
+  const char* text = std::getenv("CMI_LONG");
+  return text != nullptr && std::strcmp(text, "1") == 0;
+}
+
+}  // namespace cmi::test
