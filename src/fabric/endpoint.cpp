@@ -15,10 +15,12 @@
 namespace cmi::fabric {
 
 namespace {
-constexpr Nanos kSpin = 200 * kMicro;  // a round trip to a peer that has to be woken
-// The same where that takes longer. Who sleeps then is himself woken so late that the peer has gone
-// to sleep again, each time: what slept and was over sooner than this makes the next spin longer.
-constexpr Nanos kLongestSpin = 8 * kSpin;
+// A round trip to a peer that has to be woken.
+constexpr Nanos kSpin = SpinThenSleep::kShortest;
+// The same where that takes longer. A waiter that sleeps then is itself woken so late that the peer
+// has gone to sleep again, each time. So a wait that slept and was over sooner than this makes the
+// next spin longer.
+constexpr Nanos kLongestSpin = SpinThenSleep::kLongest;
 // A round trip to one that polls, but for entering the kernel, and how often it does.
 constexpr Nanos kPolledTrip = 6 * kMicro;
 constexpr int kEntriesOfTrip = 8;
@@ -112,15 +114,17 @@ void Op::nap(Nanos at_most) {
   const Nanos span = span_.load(std::memory_order_relaxed);
   const Nanos start = now(), polled_trip = kPolledTrip + kEntriesOfTrip * kernel_entry();
   bool slept = false;
-  // Who has waited for so long as to yield lately, and then found somebody who takes turns with
-  // him, may be waiting for that one again.
+  SpinThenSleep::Neighbours& here = SpinThenSleep::neighbours();
+  // A thread that has waited long enough to yield lately, and then found another one that takes
+  // turns with it, may be waiting for that one again.
   const int turns = turns_.load(std::memory_order_relaxed);
-  const bool unbroken = self.alone() && !(turns > 0 && t_company.shared(start));
-  Spin spin(span, unbroken ? polled_trip : 0, start);
+  const bool unbroken = self.alone() && !(turns > 0 && here.shared(start));
+  SpinThenSleep spin(span);
+  spin.begin(start, unbroken ? polled_trip : 0);
   Nanos t = start;
   // Another one may go on while this one's answer cannot be here yet.
-  if (self.others() > 0 && !op.done() && start >= t_company.alone_until()) {
-    t_company.give_way(start, self.others());
+  if (self.others() > 0 && !op.done() && start >= here.alone_until()) {
+    here.give_way(start, self.others());
   }
   while (!op.done()) {
     if (poll() > 0) continue;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "core/base/log.hpp"
@@ -81,6 +82,48 @@ class Opening {
   std::set<std::pair<std::string, std::string>> opened_;
 };
 
+// What came of one provider at all addresses.
+struct Tried {
+  bool any = false;           // it works somewhere
+  bool device = false;        // on a device that not every node has
+  std::optional<Status> why;  // the last failure
+  bool fatal = false;         // the failure ends the opening
+};
+
+// An address that was only found may be left out; and it leaves a place for loopback, which is the
+// last one found.
+bool has_place(const Opening& opening, const Address& a, const Address& last) {
+  return opening.size() < (a.found && &a != &last ? kMaxWays - 1 : kMaxWays);
+}
+
+// `works`: the addresses at which a provider works, or for which there is no place.
+Tried open_at_each(Opening& opening, const std::string& provider, const std::vector<Address>& at,
+                   bool several, std::set<std::string>& works) {
+  Tried tried;
+  for (const Address& a : at) {
+    if (!has_place(opening, a, at.back())) {
+      if (!a.found) {
+        alert(kFacIni, "more than {} ways to be reached: fewer in CMI_PROVIDER or CMI_ADDRESS",
+              kMaxWays);
+        return {.why = Status::kInval, .fatal = true};
+      }
+      trace(kFacIni, kWarn, "more than {} ways to be reached: not at {}", kMaxWays, a.text);
+    } else {
+      auto opened = opening.open(provider, a.text);
+      if (!opened) {
+        tried.why = opened.status();
+        tried.fatal = opened.status() == Status::kNoMem || !several;
+        if (tried.fatal) return tried;
+        continue;
+      }
+      tried.device = tried.device || is_device(*opened);
+    }
+    works.insert(a.text);
+    tried.any = true;
+  }
+  return tried;
+}
+
 }  // namespace
 
 Result<std::vector<LocalInterface>> open_ways(const std::string& providers,
@@ -90,38 +133,15 @@ Result<std::vector<LocalInterface>> open_ways(const std::string& providers,
   std::vector<std::string> wanted = split(providers);
   const bool several = at->size() > 1 || wanted.size() > 1;
   Opening opening;
-  std::set<std::string> works;  // addresses
+  std::set<std::string> works;
   Status why = Status::kNotSupp;
-  // One list after the other, so that all ways of the better provider come first.
+  // One provider after the other, so that all ways of the better one come first.
   for (size_t k = 0; k < wanted.size(); ++k) {
-    bool any = false, device = false;
-    for (const Address& a : *at) {
-      // What was only found may be left out; and it leaves a place for loopback, the last one
-      // found.
-      if (opening.size() >= (a.found && &a != &at->back() ? kMaxWays - 1 : kMaxWays)) {
-        if (!a.found) {
-          alert(kFacIni, "more than {} ways to be reached: fewer in CMI_PROVIDER or CMI_ADDRESS",
-                kMaxWays);
-          return Status::kInval;
-        }
-        trace(kFacIni, kWarn, "more than {} ways to be reached: not at {}", kMaxWays, a.text);
-        works.insert(a.text);
-        any = true;
-        continue;
-      }
-      auto opened = opening.open(wanted[k], a.text);
-      if (!opened) {
-        why = opened.status();
-        if (why == Status::kNoMem || !several) return why;
-        continue;
-      }
-      any = true;
-      device = device || is_device(*opened);
-      works.insert(a.text);
-    }
-    if (!any) return why;
-    // Not everybody has such a device.
-    if (wanted[k].empty() && device && several) wanted.emplace_back("tcp");
+    const Tried tried = open_at_each(opening, wanted[k], *at, several, works);
+    if (tried.why) why = *tried.why;
+    if (tried.fatal || !tried.any) return why;
+    // Not every node has such a device.
+    if (wanted[k].empty() && tried.device && several) wanted.emplace_back("tcp");
   }
   for (const Address& a : *at) {
     if (works.count(a.text) != 0) continue;

@@ -13,6 +13,7 @@
 #include "core/base/lock.hpp"
 #include "fabric/fabric.hpp"
 #include "fabric/frame.hpp"
+#include "fabric/lock_order.hpp"
 
 namespace cmi::fabric {
 
@@ -92,7 +93,8 @@ class Port {
 
   std::unique_ptr<Endpoint> endpoint_;
   bool backlog_limited_ = false;  // set before the first send buffer
-  Mutex mu_;                      // leaf; never held across a call into the provider's poll
+  Mutex mu_ CMI_ACQUIRED_AFTER(lock_order::after_tables) CMI_ACQUIRED_BEFORE(
+      lock_order::after_ports);  // leaf; never held across a call into the provider's poll
   std::vector<std::unique_ptr<Letter>> all_ CMI_GUARDED_BY(mu_);
   std::vector<Letter*> free_ CMI_GUARDED_BY(mu_);
   std::deque<Letter*> waiting_ CMI_GUARDED_BY(mu_);  // in order per peer

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/lock.hpp"
+#include "fabric/lock_order.hpp"
 
 namespace cmi::fabric {
 
@@ -182,7 +183,8 @@ class SplitEndpoint final : public Endpoint, private Receiver {
 
   Receiver& receiver_;
   const size_t most_;
-  Mutex mu_;  // over posting, never over a poll
+  Mutex mu_ CMI_ACQUIRED_AFTER(lock_order::after_ports)
+      CMI_ACQUIRED_BEFORE(lock_order::after_queues);  // over posting, never over a poll
   std::list<Whole> wholes_ CMI_GUARDED_BY(mu_);
   std::atomic<int> unposted_{0};  // wholes of which something is not posted yet
   // Ended while they were being posted; completed by the next poll.

@@ -290,12 +290,12 @@ TEST_CASE("a_giver_knows_no_more_than_so_many_waiters_however_many_a_home_names"
     (void)giver.server->give(home.id, {1, 2, w.listener()});
     (void)giver.server->give(home.id, {1, 2, w.listener()});
   }
-  CHECK(giver.server->waiters() == 64);
+  CHECK(giver.server->direct_ack_addresses() == 64);
   const Buffer no_address(7, std::byte{9});
   (void)giver.server->give(home.id, {1, 2, no_address});
-  CHECK(giver.server->waiters() <= 64);
+  CHECK(giver.server->direct_ack_addresses() <= 64);
   giver.server->sweep(0);
-  CHECK(giver.server->waiters() == 0);
+  CHECK(giver.server->direct_ack_addresses() == 0);
 }
 
 }  // namespace

@@ -21,6 +21,9 @@
 #define CMI_GUARDED_BY(m) CMI_TSA(guarded_by(m))
 #define CMI_REQUIRES(...) CMI_TSA(requires_capability(__VA_ARGS__))
 #define CMI_EXCLUDES(...) CMI_TSA(locks_excluded(__VA_ARGS__))
+// The order of locks, on the member that is declared. clang checks it with -Wthread-safety-beta.
+#define CMI_ACQUIRED_BEFORE(...) CMI_TSA(acquired_before(__VA_ARGS__))
+#define CMI_ACQUIRED_AFTER(...) CMI_TSA(acquired_after(__VA_ARGS__))
 
 namespace cmi {
 

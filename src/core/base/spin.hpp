@@ -1,4 +1,5 @@
-// Waiting by trying again. Pure but for the clock and sched_yield; any thread, signal handlers too.
+// Waiting by trying again, and when to sleep instead. Pure but for the clock and sched_yield; any
+// thread, signal handlers too.
 #pragma once
 
 #include <sched.h>
@@ -27,8 +28,9 @@ inline Nanos kernel_entry() {
   return least;
 }
 
-// Who else runs on a thread's processor, as the thread sees it by how long its yields take.
-class Company {
+// Which other threads run on a thread's processor, as its yields tell by how long they take. What
+// SpinThenSleep goes by; one for each thread, since all waits of the thread learn from each other.
+class ProcessorNeighbours {
  public:
   // A yield that ended at `t` took so long, without what it takes to enter the kernel. `others`:
   // threads that wait as this one does, and take turns with it.
@@ -37,8 +39,10 @@ class Company {
     // Where others wait, the scheduler has passed them over, as it does when they are ahead.
     if (!shared_ && others == 0) alone_until_ = t + kAloneFor;
     const bool lengthy = took > kLong * (1 + others);
-    // Once may be somebody who had something short to do, such as to start a thread.
-    if (lengthy && (lengthy_ || t < crowded_until_ + kCrowdedFor)) crowded_until_ = t + kCrowdedFor;
+    // Once may be a thread that had something short to do, such as to start another.
+    if (lengthy && (lengthy_ || t < crowded_until_ + kCrowdedFor)) {
+      crowded_until_ = t + kCrowdedFor;
+    }
     lengthy_ = lengthy;
   }
   // Lets others run, at `t`, the present time.
@@ -47,10 +51,10 @@ class Company {
     const Nanos after = now();
     yielded(after, after - t - kernel_entry(), others);
   }
-  bool crowded(Nanos t) const { return t < crowded_until_; }  // somebody computes here
-  // Others ran when it last yielded, and take turns with it.
+  bool crowded(Nanos t) const { return t < crowded_until_; }  // another thread computes here
+  // Others ran when this one last yielded, and take turns with it.
   bool shared(Nanos t) const { return shared_ && !crowded(t); }
-  Nanos alone_until() const { return alone_until_; }  // nobody ran when it last yielded
+  Nanos alone_until() const { return alone_until_; }  // no other ran when it last yielded
 
   // Two threads that do nothing but yield take longer for a turn; a yield that changes nothing
   // takes half of it.
@@ -59,78 +63,82 @@ class Company {
 
  private:
   Nanos crowded_until_ = -kCrowdedFor, alone_until_ = 0;
-  bool lengthy_ = false, shared_ = false;  // the last one
-};
-inline constinit thread_local Company t_company;
-
-// How long a thread that serves others looks for work before it sleeps, as its sleeps teach: being
-// woken takes longer than most of what it is woken for. One short sleep is nothing, such as that
-// before the answer to something it has sent itself; two in a row are somebody who keeps coming.
-class Vigil {
- public:
-  static constexpr Nanos kShortest = 200 * kMicro, kLongest = 8 * kShortest;
-
-  Nanos span() const { return span_; }
-  // It has slept for so long; `woken`: and then there was something, not just the time.
-  void slept(Nanos took, bool woken) {
-    if (took >= span_) {
-      span_ = kShortest;
-      short_ = false;
-    } else if (woken) {
-      if (short_) span_ = std::min(2 * span_, kLongest);
-      short_ = true;
-    }
-  }
-
- private:
-  Nanos span_ = kShortest;
-  bool short_ = false;  // the last sleep
+  bool lengthy_ = false, shared_ = false;  // the last yield
 };
 
-// Whether a look at the endpoints has served a read or a write of a peer. The provider says nothing
-// of those; but such a look takes many times as long as the others.
-class Looks {
+// Decides, for a thread that waits, whether it tries again, lets others run, or sleeps.
+//
+// Trying again costs less than being woken. The thread first tries without a break for a while;
+// then it yields after each try, since on a machine with few cores the thread that is waited for
+// may be the one that is not running. Where the last yields found no other thread it does not yield
+// for a while, since a yield takes as long as a try. When the span has passed it sleeps. Where
+// another thread computes on this processor, it sleeps at once: a sleeper is scheduled before that
+// thread when its time comes, a yielding one after it.
+//
+// A thread that serves others keeps one object for all its waits. It learns the span from its
+// sleeps: being woken takes longer than most of what it is woken for. One short sleep says nothing,
+// such as the one before the answer to its own message; two in a row are a peer that keeps coming.
+class SpinThenSleep {
  public:
-  bool served(Nanos took) {
-    const bool longer = usual_ != 0 && took > kTimes * usual_;
-    // Follows at once when looks become longer, which is so said once, and slowly when they become
-    // shorter: where every few of them are at a slower endpoint, those are no surprise.
-    usual_ = std::max(took, usual_ - usual_ / kSlowly);
-    return longer;
-  }
-  void slept() { usual_ = 0; }  // the next one finds cold caches
+  using Neighbours = ProcessorNeighbours;
+  static Neighbours& neighbours() { return t_neighbours_; }
 
+  static constexpr Nanos kShortest = 200 * kMicro, kLongest = 8 * kShortest;  // spans
+  // A look that takes so many times as long as the others has served a peer.
   static constexpr Nanos kTimes = 4, kSlowly = 8;
 
- private:
-  Nanos usual_ = 0;  // 0: not known yet
-};
+  explicit SpinThenSleep(Nanos span = kShortest) : span_(span) {}
 
-// Trying again costs less than being woken: without a break for a while, then yielding after each
-// try, since on a machine with few cores the one that is waited for may be the one that is not
-// running; or, where nobody else runs or waits beside it, after some, since to yield takes as long
-// as to try. Over when the span has passed. Where somebody computes it is over at once for a while:
-// who sleeps is scheduled before him when the time comes, who yields after.
-class Spin {
- public:
-  // `unbroken`: for so long it does not yield. `crowded`: for so long it tries again, without
-  // yielding, although somebody computes here.
-  explicit Spin(Nanos span, Nanos unbroken, Nanos start = now(), Nanos crowded = 0)
-      : yield_from_(start + unbroken), until_(start + span), crowded_until_(start + crowded) {}
-
-  // `t` is the present time; `others` as for Company::yielded. False: sleep instead.
+  // A wait begins at `start` and lasts for span(). `unbroken`: for so long the thread does not
+  // yield. `crowded`: for so long it tries again, without yielding, although another one computes
+  // here.
+  void begin(Nanos start, Nanos unbroken = 0, Nanos crowded = 0) {
+    yield_from_ = start + unbroken;
+    until_ = start + span_;
+    crowded_until_ = start + crowded;
+  }
+  // `t` is the present time; `others` as for Neighbours::yielded. False: sleep instead.
   bool again(Nanos t, int others = 0) {
     if (t >= until_) return false;
-    const bool crowded = t_company.crowded(t);
+    const bool crowded = t_neighbours_.crowded(t);
     if (crowded && t >= crowded_until_) return false;
-    if (!crowded && t >= std::max(yield_from_, t_company.alone_until())) {
-      t_company.give_way(t, others);
+    if (!crowded && t >= std::max(yield_from_, t_neighbours_.alone_until())) {
+      t_neighbours_.give_way(t, others);
     }
     return true;
   }
 
+  Nanos span() const { return span_; }
+  // The thread has slept for so long. `woken`: something had come, not just the time.
+  void slept(Nanos took, bool woken) {
+    usual_look_ = 0;  // the next look finds cold caches
+    if (took >= span_) {
+      span_ = kShortest;
+      short_sleep_ = false;
+    } else if (woken) {
+      if (short_sleep_) span_ = std::min(2 * span_, kLongest);
+      short_sleep_ = true;
+    }
+  }
+
+  // Whether a look at the endpoints, which took so long, has served a read or a write of a peer.
+  // The provider does not tell of those, but such a look takes many times as long as the others.
+  bool served(Nanos took) {
+    const bool longer = usual_look_ != 0 && took > kTimes * usual_look_;
+    // Follows at once when looks become longer, which is told once, and slowly when they become
+    // shorter: where every few looks are at a slower endpoint, those do not count as longer.
+    usual_look_ = std::max(took, usual_look_ - usual_look_ / kSlowly);
+    return longer;
+  }
+
  private:
-  Nanos yield_from_, until_, crowded_until_;
+  inline static constinit thread_local ProcessorNeighbours t_neighbours_{};
+
+  Nanos span_;
+  bool short_sleep_ = false;  // the last sleep
+  Nanos usual_look_ = 0;      // 0: not known yet
+  // The present wait.
+  Nanos yield_from_ = 0, until_ = 0, crowded_until_ = 0;
 };
 
 }  // namespace cmi

@@ -2,6 +2,7 @@
 #include "fabric/ofi/call_table.hpp"
 
 #include <dlfcn.h>
+#include <rdma/fabric.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -39,6 +40,13 @@ int is_it(dl_phdr_info* info, size_t, void* wanted) {
 }
 
 }  // namespace
+
+bool may_patch_calls(uint32_t version) {
+  for (const uint32_t known : {FI_VERSION(1, 17), FI_VERSION(2, 1)}) {
+    if (FI_MAJOR(version) == FI_MAJOR(known) && FI_MINOR(version) == FI_MINOR(known)) return true;
+  }
+  return false;
+}
 
 CallTable::CallTable(const void* function) {
   Module module{function};

@@ -9,6 +9,7 @@
 
 #include "core/base/lock.hpp"
 #include "fabric/fabric.hpp"
+#include "fabric/lock_order.hpp"
 #include "fabric/ofi/descriptors.hpp"
 #include "fabric/ofi/handle.hpp"
 #include "fabric/ofi/info.hpp"
@@ -58,7 +59,8 @@ class OfiFabric final : public Fabric {
   Fid<fid_domain> domain_;
   Traits traits_;
   mutable Connections connections_;  // has a lock of its own
-  mutable Mutex gate_;
+  mutable Mutex gate_ CMI_ACQUIRED_AFTER(lock_order::after_queues)
+      CMI_ACQUIRED_BEFORE(lock_order::after_providers);
   const bool local_registration_;
   Mutex mapped_mu_;
   // Raw keys that were mapped, and what to; unmapped with the domain.

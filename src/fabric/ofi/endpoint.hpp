@@ -11,6 +11,7 @@
 
 #include "core/base/fd.hpp"
 #include "core/base/lock.hpp"
+#include "fabric/lock_order.hpp"
 #include "fabric/ofi/domain.hpp"
 #include "fabric/ofi/queue.hpp"
 
@@ -83,7 +84,8 @@ class OfiEndpoint final : public Endpoint {
   std::atomic<int> in_hand_{0};   // of what the queue has found for us, in the hands of threads
   std::atomic<int> unposted_{0};  // slots that are not with the provider for want of room
 
-  Mutex book_lock_;
+  Mutex book_lock_ CMI_ACQUIRED_AFTER(lock_order::after_ports)
+      CMI_ACQUIRED_BEFORE(lock_order::after_queues);
   std::vector<std::pair<Peer, std::vector<std::byte>>> book_ CMI_GUARDED_BY(book_lock_);
 
   Mutex tied_mu_;

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "core/base/log.hpp"
+#include "fabric/ofi/call_table.hpp"
 #include "fabric/ofi/send_guard.hpp"
 #include "fabric/ofi/settings.hpp"
 
@@ -59,10 +60,12 @@ Libfabric load() {
           FI_MAJOR(l.version()), FI_MINOR(l.version()), FI_MAJOR_VERSION, FI_MINOR_VERSION);
     return {};
   }
-  if (!guard_sends(reinterpret_cast<const void*>(l.getinfo))) {
-    trace(kFacIni, kWarn, "this libfabric's sends cannot be guarded against broken memory");
+  const bool patch = may_patch_calls(l.version());
+  if (!patch || !guard_sends(reinterpret_cast<const void*>(l.getinfo))) {
+    trace(kFacIni, kWarn, "the sends of libfabric {}.{} are not guarded against broken memory",
+          FI_MAJOR(l.version()), FI_MINOR(l.version()));
   }
-  if (!answer_queries(reinterpret_cast<const void*>(l.getinfo))) {
+  if (!patch || !answer_queries(reinterpret_cast<const void*>(l.getinfo))) {
     trace(kFacIni, kWarn,
           "over verbs this libfabric needs FI_OFI_RXM_USE_SRX=1 in the environment");
   }

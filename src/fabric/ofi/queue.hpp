@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/lock.hpp"
+#include "fabric/lock_order.hpp"
 #include "fabric/ofi/domain.hpp"
 
 namespace cmi::fabric::ofi {
@@ -83,9 +84,10 @@ class Queue {
   // not do so then: what it waits for may be in their hands (pairs with may_sleep).
   std::atomic<int> dispatching_{0};
   std::atomic<int> unposted_{0};  // slots that are not with the provider for want of room
-  Mutex look_lock_;               // one thread at a time reads the queue
+  Mutex look_lock_ CMI_ACQUIRED_AFTER(lock_order::after_ports)
+      CMI_ACQUIRED_BEFORE(lock_order::after_queues);  // one thread at a time reads the queue
   std::vector<OfiEndpoint*> endpoints_ CMI_GUARDED_BY(look_lock_);
-  Mutex due_lock_;                                    // leaf
+  Mutex due_lock_ CMI_ACQUIRED_AFTER(lock_order::after_providers);  // leaf
   std::vector<Event> due_ CMI_GUARDED_BY(due_lock_);  // found, from next_ on nobody's yet
   size_t next_ CMI_GUARDED_BY(due_lock_) = 0;
   std::atomic<size_t> due_count_{0};  // of the latter; changed under due_lock_

@@ -1,8 +1,9 @@
-// What libfabric's stream providers do not see to (net and tcp, libfabric 1.17): when the kernel
-// cannot read what is to be sent, because the memory is broken, they drop the rest of that message
-// and send the next one in its place, and the peer takes that for the data it asked for. Here such
-// a connection is cut instead. And some bytes they copy themselves, and die of it: these copies are
-// careful ones here.
+// A fault of libfabric's stream providers (net and tcp, seen with 1.17), and what is done
+// about it. When the kernel cannot read what is to be sent, because the memory is broken, they drop
+// the rest of that message and send the next one in its place. The peer takes that for the data it
+// asked for. The guard cuts such a connection instead. They also copy some bytes themselves, and
+// the process dies of it: the guard makes these copies careful ones. For which versions it is on:
+// may_patch_calls() in call_table.hpp.
 #pragma once
 
 namespace cmi::fabric::ofi {

@@ -217,12 +217,11 @@ void Engine::serve() {
   pthread_setname_np(pthread_self(), "cmi-service");
   const LibraryThread here;
   const SignalsBlockedAlready for_good;
-  Vigil vigil;
+  SpinThenSleep spin;
   const auto look = [&](Nanos t) {
-    return Spin(vigil.span(), 0, t, server_->serves() ? vigil.span() / kCrowdedPart : 0);
+    spin.begin(t, 0, server_->serves() ? spin.span() / kCrowdedPart : 0);
   };
-  Spin spin = look(now());
-  Looks looks;
+  look(now());
   unsigned round = 0;
   Nanos due = 0, renewed_until = 0;
   while (!stop_.load(std::memory_order_relaxed)) {
@@ -230,7 +229,7 @@ void Engine::serve() {
     const Nanos before = now();
     events += server_->poll();
     Nanos t = now();
-    const bool served = looks.served(t - before) && t < renewed_until && server_->serves();
+    const bool served = spin.served(t - before) && t < renewed_until && server_->serves();
     const bool now_and_then = round++ % kNowAndThen == 0;
     if (now_and_then) {
       const int others = events;
@@ -243,9 +242,10 @@ void Engine::serve() {
     if (now_and_then || t >= due) due = keep_time(t, round == 1);
     if (events > 0) renewed_until = t + kServesFor;
     if (events > 0 || served) {
-      spin = look(t);
+      look(t);
       // Whoever takes turns with us here may be the one whom we have just told or answered.
-      if (t_company.shared(t)) t_company.give_way(now());
+      auto& neighbours = spin.neighbours();
+      if (neighbours.shared(t)) neighbours.give_way(now());
       continue;
     }
     if (spin.again(t)) continue;
@@ -255,10 +255,9 @@ void Engine::serve() {
     if (due <= asleep_from) continue;
     const bool woken = sleep(due);
     const Nanos awake_from = now();
-    vigil.slept(awake_from - asleep_from, woken);
-    looks.slept();
+    spin.slept(awake_from - asleep_from, woken);
     if (woken) {  // by a read, it may be: there is no other event of those
-      spin = look(awake_from);
+      look(awake_from);
       renewed_until = awake_from + kServesFor;
     }
     round = 0;

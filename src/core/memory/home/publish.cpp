@@ -410,7 +410,8 @@ void Home::forget(const ContextId& client, bool goodbye) {
 }
 
 bool Home::wait(InvalidationRound& p, Deadline deadline) {
-  Spin spin(200 * kMicro, 10 * kMicro);
+  SpinThenSleep spin(200 * kMicro);
+  spin.begin(now(), 10 * kMicro);
   while (!p.done.done()) {
     if (parts_.server.poll() > 0) continue;
     const Nanos t = now();

@@ -11,8 +11,8 @@
 #include "core/base/mutation.hpp"
 #include "core/base/prefetch.hpp"
 #include "core/memory/importer/early_map.hpp"
-#include "core/memory/importer/intent_request.hpp"
 #include "core/memory/importer/importer_mutations.hpp"
+#include "core/memory/importer/intent_request.hpp"
 #include "core/memory/page/page_mutations.hpp"
 
 namespace cmi::memory {

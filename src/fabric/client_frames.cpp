@@ -1,0 +1,102 @@
+// What goes to and fro between a Server and its clients: requests, replies, notifications,
+// acknowledgements. Each is checked against the session that is served, and posted, under mu_.
+#include <algorithm>
+#include <cstring>
+
+#include "fabric/client_table.hpp"
+
+namespace cmi::fabric {
+
+ClientTable::Client* ClientTable::present(const Serving& from, uint64_t secret) {
+  auto it = clients_.find(from.client());
+  if (it == clients_.end()) return nullptr;
+  Client& c = it->second;
+  return c.serving.get() == &from && c.secret == secret && !c.fenced ? &c : nullptr;
+}
+
+std::optional<AdmittedRequest> ClientTable::admit(Serving& from, const Frame& request) {
+  AdmittedRequest admitted;
+  Guard g(mu_);
+  Client* const c = present(from, request.secret);
+  if (c == nullptr || request.number == 0) return std::nullopt;
+  c->heard = now();
+  admitted.client = c->info;
+  admitted.acked_below = std::min(request.settled, request.number);
+  admitted.newly_acked = c->requests.acknowledge(admitted.acked_below);
+  admitted.verdict = c->requests.admit(request.number);
+  if (admitted.verdict == ReplyCache::Verdict::kUnderWay) {
+    // A sign of life: no request has number 0.
+    from.send({FrameKind::kReply, 0, c->secret, 0, 0, {}});
+  } else if (admitted.verdict == ReplyCache::Verdict::kAnswered) {
+    from.send(
+        {FrameKind::kReply, 0, c->secret, request.number, 0, c->requests.answer(request.number)});
+  }
+  return admitted;
+}
+
+std::optional<bool> ClientTable::acknowledge(const Serving& from, const Frame& f,
+                                             std::span<const uint64_t> behind) {
+  Guard g(mu_);
+  Client* const c = present(from, f.secret);
+  if (c == nullptr) return std::nullopt;
+  c->heard = now();
+  // Nobody waits for their answers, and they must not be executed again.
+  for (uint64_t number : behind) {
+    if (c->requests.finish(number)) c->requests.keep(number, {});
+  }
+  return c->requests.acknowledge(f.settled) || !behind.empty();
+}
+
+ClientTable::Answered ClientTable::reply(const ContextId& client, uint64_t number, Bytes payload,
+                                         Shared shared) {
+  Guard g(mu_);
+  auto it = clients_.find(client);
+  if (it == clients_.end() || !it->second.requests.finish(number)) return {};
+  Client& c = it->second;
+  // Sent first, then kept: the client waits.
+  if (c.serving != nullptr) {
+    c.serving->send(
+        {FrameKind::kReply, static_cast<uint16_t>(shared), c.secret, number, 0, payload});
+  }
+  c.requests.keep(number, payload);
+  return {c.serving, c.info.via};
+}
+
+std::optional<size_t> ClientTable::notify(const ContextId& client, Frame frame,
+                                          std::span<std::byte> head, bool last) {
+  Guard g(mu_);
+  auto it = clients_.find(client);
+  if (it == clients_.end() || it->second.fenced) return std::nullopt;
+  const Client& c = it->second;
+  std::memcpy(head.data() + kAckSecretAt, &c.ack_secret, sizeof c.ack_secret);
+  frame.secret = c.notification_secret;
+  frame.more = frame.payload;
+  frame.payload = head;
+  ports_.send(c.info.via, c.at_listener, frame, last);
+  return c.info.via;
+}
+
+bool ClientTable::may_acknowledge(const ContextId& client, uint64_t secret) {
+  Guard g(mu_);
+  auto it = clients_.find(client);
+  return it != clients_.end() && !it->second.fenced && it->second.ack_secret == secret;
+}
+
+Bytes ClientTable::initiator_of(const ContextId& client, std::span<const ContextId> senders,
+                                std::span<std::byte> to) {
+  Guard g(mu_);
+  auto it = clients_.find(client);
+  if (it == clients_.end() || it->second.serving == nullptr) return {};
+  const Client& c = it->second;
+  for (const ContextId& sender : senders) {
+    auto other = clients_.find(sender);
+    if (other == clients_.end() || other->second.fenced || other->second.info.via != c.info.via) {
+      return {};
+    }
+  }
+  if (c.initiator.size() > to.size()) return {};
+  std::copy(c.initiator.begin(), c.initiator.end(), to.begin());
+  return to.first(c.initiator.size());
+}
+
+}  // namespace cmi::fabric

@@ -1,0 +1,105 @@
+// See request_window.hpp.
+#include "fabric/request_window.hpp"
+
+#include <algorithm>
+
+namespace cmi::fabric {
+
+namespace {
+// Of the requests behind the oldest, each time.
+constexpr size_t kMostAskedAgain = 16, kMostBytesAskedAgain = size_t{64} << 10;
+}  // namespace
+
+void RequestWindow::add(std::shared_ptr<Request> request, Nanos t) {
+  request->number_ = next_number_++;
+  request->begun_at_ = t;
+  requests_.push_back(std::move(request));
+  counted();
+  if (requests_.size() == 1) owed_since_ = t;
+}
+
+RequestWindow::Requests::iterator RequestWindow::behind(uint64_t number) {
+  return std::upper_bound(
+      requests_.begin(), requests_.end(), number,
+      [](uint64_t n, const std::shared_ptr<Request>& r) { return n < r->number_; });
+}
+
+RequestWindow::Requests::const_iterator RequestWindow::at(uint64_t number) const {
+  const auto it = std::lower_bound(
+      requests_.begin(), requests_.end(), number,
+      [](const std::shared_ptr<Request>& r, uint64_t n) { return r->number_ < n; });
+  return it != requests_.end() && (*it)->number_ == number ? it : requests_.end();
+}
+
+std::shared_ptr<Request> RequestWindow::find(uint64_t number) const {
+  const auto it = at(number);
+  return it == requests_.end() ? nullptr : *it;
+}
+
+std::shared_ptr<Request> RequestWindow::take(uint64_t number) {
+  const auto it = at(number);
+  if (it == requests_.end()) return nullptr;
+  auto request = *it;
+  requests_.erase(it);
+  counted();
+  return request;
+}
+
+std::deque<std::shared_ptr<Request>> RequestWindow::take_all() {
+  Requests all;
+  all.swap(requests_);
+  counted();
+  return all;
+}
+
+std::vector<std::shared_ptr<Request>> RequestWindow::take_begun_by(Nanos t) {
+  std::vector<std::shared_ptr<Request>> taken;
+  std::erase_if(requests_, [&](auto& r) {
+    if (r->begun_at_ > t) return false;
+    taken.push_back(r);
+    return true;
+  });
+  counted();
+  return taken;
+}
+
+void RequestWindow::restart() { sent_to_ = 0; }
+
+Request* RequestWindow::next_to_send(Nanos t) {
+  if (requests_.empty()) return nullptr;
+  // Mostly it is the last one's turn.
+  const auto next =
+      requests_.back()->number_ == sent_to_ + 1 ? std::prev(requests_.end()) : behind(sent_to_);
+  const auto under_way = static_cast<size_t>(next - requests_.begin());
+  if (next == requests_.end() || under_way >= kMostUnderWay) return nullptr;
+  sent_to_ = (*next)->number_;
+  (*next)->sent_at_ = t;
+  return next->get();
+}
+
+std::vector<Request*> RequestWindow::to_ask_again(Nanos since, Nanos t) {
+  if (requests_.empty()) return {};
+  Request& oldest = *requests_.front();
+  if (t - std::max({asked_at_, since, oldest.sent_at_}) <= kAskAgain) return {};
+  asked_at_ = t;
+  std::vector<Request*> again{&oldest};
+  const auto sent = behind(sent_to_);
+  auto next = behind(std::max(asked_to_, oldest.number_));
+  if (next >= sent) next = std::next(requests_.begin());
+  size_t considered = 0, bytes = 0;
+  for (; next < sent && considered < kMostAskedAgain && bytes < kMostBytesAskedAgain; ++next) {
+    ++considered;
+    Request& r = **next;
+    asked_to_ = r.number_;
+    if (t - r.sent_at_ <= kAskAgain) continue;
+    again.push_back(&r);
+    bytes += r.payload_.size();
+  }
+  for (Request* r : again) {
+    r->repeated_ = true;
+    r->sent_at_ = t;
+  }
+  return again;
+}
+
+}  // namespace cmi::fabric

@@ -1,0 +1,73 @@
+// A Link's requests without an answer: which have been sent on the present session, which wait
+// because too many are under way, and which are asked for again.
+//
+// Invariants:
+//  1. Requests are in the order of their numbers, and each number is given once.
+//  2. Those up to the last sent one have been sent on the present session; all behind have not.
+//  3. At most kMostUnderWay are sent and have no answer.
+//
+// It sends nothing itself: it says what is to be sent, in order. Pure. Link::mu_ guards it, because
+// the session and what has been sent on it change together; pending() alone is for any thread.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "core/base/clock.hpp"
+#include "fabric/request.hpp"
+
+namespace cmi::fabric {
+
+class RequestWindow {
+ public:
+  // Half of what a server takes.
+  static constexpr size_t kMostUnderWay = 8192;
+  static constexpr Nanos kAskAgain = 50 * kMilli;
+
+  void add(std::shared_ptr<Request> request, Nanos t);   // begun at `t`; gives it its number
+  std::shared_ptr<Request> find(uint64_t number) const;  // null: answered earlier, or forgotten
+  std::shared_ptr<Request> take(uint64_t number);        // the same, and it is pending no more
+  std::deque<std::shared_ptr<Request>> take_all();
+  std::vector<std::shared_ptr<Request>> take_begun_by(Nanos t);  // by then, `t` included
+
+  // Nothing has been sent on the present session.
+  void restart();
+  // The next request to be sent for the first time on this session; null: none, or the window is
+  // full. It counts as sent at `t`.
+  Request* next_to_send(Nanos t);
+  // The requests to be asked for again: the oldest, and some of those behind it, in turn, since
+  // replies to these may be lost as well. None before kAskAgain has passed since `since`, since the
+  // oldest was sent, and since the last time. They count as
+  // sent at `t`, and repeated.
+  std::vector<Request*> to_ask_again(Nanos since, Nanos t);
+
+  bool empty() const { return requests_.empty(); }
+  bool has_unsent() const { return !empty() && requests_.back()->number_ > sent_to_; }
+  // The sender has the answers of all numbers below this one.
+  uint64_t answered_below() const { return empty() ? next_number_ : requests_.front()->number_; }
+  // When the first request came after there was none: a session that was idle owes nothing before.
+  Nanos unacknowledged_since() const { return owed_since_; }
+  size_t pending() const { return count_.load(std::memory_order_relaxed); }
+  template <class F>
+  void each(F f) {
+    for (auto& r : requests_) f(*r);
+  }
+
+ private:
+  using Requests = std::deque<std::shared_ptr<Request>>;
+  Requests::iterator behind(uint64_t number);  // the first one with a higher number
+  Requests::const_iterator at(uint64_t number) const;
+  void counted() { count_.store(requests_.size(), std::memory_order_relaxed); }
+
+  Requests requests_;
+  uint64_t next_number_ = 1;
+  uint64_t sent_to_ = 0;   // the last number that was sent on this session
+  uint64_t asked_to_ = 0;  // the last number behind the oldest that was considered for a repeat
+  Nanos asked_at_ = 0;     // when the oldest was last asked for again
+  Nanos owed_since_ = 0;
+  std::atomic<size_t> count_{0};
+};
+
+}  // namespace cmi::fabric

@@ -1,0 +1,125 @@
+// Which requests of a link are sent, wait, and are asked for again.
+#include "fabric/request_window.hpp"
+
+#include <doctest/doctest.h>
+
+using namespace cmi;
+using namespace cmi::fabric;
+
+namespace {
+constexpr Nanos kStart = kSecond, kLater = kStart + RequestWindow::kAskAgain + 1;
+
+void add(RequestWindow& window, int n, Nanos t = kStart) {
+  for (int i = 0; i < n; ++i) window.add(std::make_shared<Request>(), t);
+}
+int send_all(RequestWindow& window, Nanos t = kStart) {
+  int sent = 0;
+  while (window.next_to_send(t) != nullptr) ++sent;
+  return sent;
+}
+}  // namespace
+
+TEST_CASE("requests_are_sent_once_in_order_and_anew_on_a_new_session") {
+  RequestWindow window;
+  add(window, 3);
+  CHECK(window.has_unsent());
+  for (uint64_t number = 1; number <= 3; ++number) {
+    Request* const r = window.next_to_send(kStart);
+    REQUIRE(r != nullptr);
+    CHECK(r->number() == number);
+  }
+  CHECK(window.next_to_send(kStart) == nullptr);
+  CHECK(!window.has_unsent());
+  REQUIRE(window.take(2) != nullptr);
+  CHECK(window.take(2) == nullptr);
+  window.restart();
+  REQUIRE(window.next_to_send(kStart)->number() == 1);
+  CHECK(window.next_to_send(kStart)->number() == 3);
+  CHECK(window.next_to_send(kStart) == nullptr);
+}
+
+TEST_CASE("only_so_many_are_under_way_and_each_answer_lets_one_more_go") {
+  RequestWindow window;
+  constexpr int kMost = static_cast<int>(RequestWindow::kMostUnderWay);
+  add(window, kMost + 2);
+  CHECK(send_all(window) == kMost);
+  CHECK(window.has_unsent());
+  CHECK(window.take(17)->number() == 17);
+  CHECK(window.next_to_send(kStart)->number() == kMost + 1);
+  CHECK(window.next_to_send(kStart) == nullptr);
+  CHECK(window.pending() == kMost + 1);
+}
+
+TEST_CASE("what_is_answered_below_stops_at_the_oldest_without_an_answer") {
+  RequestWindow window;
+  CHECK(window.answered_below() == 1);
+  add(window, 3);
+  window.take(2);
+  CHECK(window.answered_below() == 1);
+  window.take(1);
+  CHECK(window.answered_below() == 3);
+  window.take(3);
+  CHECK(window.answered_below() == 4);
+  CHECK(window.empty());
+}
+
+TEST_CASE("silence_counts_from_the_first_request_after_there_was_none") {
+  RequestWindow window;
+  add(window, 1, kStart);
+  add(window, 1, kStart + 5);
+  CHECK(window.unacknowledged_since() == kStart);
+  window.take_all();
+  CHECK(window.pending() == 0);
+  add(window, 1, kStart + 9);
+  CHECK(window.unacknowledged_since() == kStart + 9);
+}
+
+TEST_CASE("nothing_is_asked_for_again_before_its_time") {
+  RequestWindow window;
+  CHECK(window.to_ask_again(0, kLater).empty());
+  add(window, 1);
+  send_all(window);
+  CHECK(window.to_ask_again(0, kLater - 1).empty());
+  CHECK(window.to_ask_again(kStart + 1, kLater).empty());
+  CHECK(window.to_ask_again(0, kLater).size() == 1);
+  CHECK(window.to_ask_again(0, kLater + 1).empty());  // it has just been
+}
+
+TEST_CASE("the_oldest_is_asked_for_each_time_and_those_behind_it_in_turn") {
+  RequestWindow window;
+  add(window, 40);
+  for (int i = 0; i < 36; ++i) REQUIRE(window.next_to_send(kStart) != nullptr);
+  std::vector<uint64_t> asked;
+  Nanos t = kStart;
+  for (int round = 0; round < 3; ++round) {
+    t += RequestWindow::kAskAgain + 1;
+    const auto again = window.to_ask_again(0, t);
+    REQUIRE(!again.empty());
+    CHECK(again[0]->number() == 1);
+    for (size_t i = 1; i < again.size(); ++i) asked.push_back(again[i]->number());
+  }
+  // 16, 16 and the last three of the 35 that have been sent behind the oldest; no unsent one.
+  REQUIRE(asked.size() == 35);
+  for (size_t i = 0; i < asked.size(); ++i) CHECK(asked[i] == 2 + i);
+}
+
+TEST_CASE("a_request_that_was_sent_just_now_is_not_asked_for_with_the_oldest") {
+  RequestWindow window;
+  add(window, 1);
+  send_all(window, kStart);
+  add(window, 1);
+  send_all(window, kLater - 1);
+  const auto again = window.to_ask_again(0, kLater);
+  REQUIRE(again.size() == 1);
+  CHECK(again[0]->number() == 1);
+}
+
+TEST_CASE("what_was_begun_by_then_is_taken_and_the_rest_stays") {
+  RequestWindow window;
+  add(window, 2, kStart);
+  add(window, 1, kStart + 1);
+  CHECK(window.take_begun_by(kStart).size() == 2);
+  CHECK(window.pending() == 1);
+  CHECK(window.find(3) != nullptr);
+  CHECK(window.find(1) == nullptr);
+}
