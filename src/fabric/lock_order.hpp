@@ -8,7 +8,7 @@
 //   tables     ClientTable::mu_, KnownHomes::mu_, DirectAckSender::mu_, Session::detached_mu_
 //   ports      Port::mu_
 //   queues     ofi::Queue::look_lock_, OfiEndpoint::book_lock_, locks of the splitting endpoint
-//   providers  OfiFabric::gate_, FakeNet::mu_
+//   providers  OfiFabric::gate_
 //   leaves     everything that is held for a few instructions only
 #pragma once
 
