@@ -119,6 +119,9 @@ void store_miss(Bench& b);
 void write_seq(Bench& b);
 void home_store(Bench& b);
 void home_wmb(Bench& b);
+// cases_hot.cpp
+void hot_store(Bench& b);
+void publish_hot(Bench& b);
 // cases_flush.cpp
 void flush_sparse(Bench& b);
 void flush_scattered(Bench& b);

@@ -43,6 +43,8 @@ struct FirstStores {
       shared.check_home(1, static_cast<int>(Pattern::kWord), version, order[i]);
     }
     if (drop) shared.renew();
+    // Pages that were stored to twice stay writable, until they were found unchanged so often.
+    for (int i = 0; i < 32 && !drop; ++i) barrier();
     next = 0;
     ++version;
   }

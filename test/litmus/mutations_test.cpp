@@ -131,6 +131,30 @@ TEST_SUITE("mutations") {
            [](const Outcome& o) { return o[0] != 5; },
            "mutate_taken_for_sole=fail;mutation_window=delay:200"});
   }
+  // The third barrier finds a page that has stayed writable since the second store.
+  TEST_CASE("a_hot_page_whose_twin_is_kept_undoes_the_stores_of_others") {
+    check({"mutate_hot_twin_kept", 3, 0,
+           program({{1, {st(X, 1), wmb(), st(X, 2), wmb(), st(X, 3), wmb(), post()}},
+                    {2, {wait(1), st(X, 5), wmb(), post()}},
+                    {0, {wait(2), pause(), ld(X, 0)}}}),
+           [](const Outcome& o) { return o[0] != 5; }});
+  }
+  TEST_CASE("a_store_behind_the_comparison_of_a_hot_page_is_lost_when_the_page_is_read_again") {
+    check({"mutate_hot_twin_read_again", 2, 0,
+           program({{1, {st(X, 1), wmb(), st(X, 2), wmb(), post(), churn(X, 1), st(X, 5), wmb(),
+                         post()}},
+                    {1, {wait(1), wmb(), wmb(), wmb(), wmb()}},
+                    {0, {wait(2), ld(X, 0)}}}),
+           [](const Outcome& o) { return o[0] != 5; }, "mutation_window=delay:200"});
+  }
+  // The second thread stores while the first one's comparison is on its way already.
+  TEST_CASE("a_barrier_that_trusts_an_earlier_comparison_of_a_hot_page_loses_a_store") {
+    check({"mutate_hot_earlier_trusted", 2, 0,
+           on_one_page(program({{1, {st(X, 1), wmb(), st(X, 2), wmb(), st(X, 3), post(), wmb()}},
+                                {1, {wait(1), pause(), st(Y, 1), wmb(), post()}},
+                                {0, {wait(2), ld(Y, 0)}}})),
+           [](const Outcome& o) { return o[0] != 1; }, "publish_before_send=delay:500"});
+  }
   TEST_CASE("a_page_that_is_protected_before_it_is_locked_loses_a_store") {
     check({"mutate_protect_unlocked", 2, 0,
            program({{1, {st(X, 1), post(), churn(X, 1), st(X, 5), wmb(), post()}},

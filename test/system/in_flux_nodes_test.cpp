@@ -156,6 +156,49 @@ TEST_SUITE("consist") {
     CHECK(load(s.home, s.here(5)).value == 45);
   }
 
+  // It stays writable over its barriers, with its dirty intent at the home.
+  TEST_CASE("a_hot_page_is_in_flux_when_its_importer_dies") {
+    Scene s{Env{{"CMI_FAULT_POINT", "no_aging=fail"}}};
+    for (const uint64_t value : {1, 2, 3}) {
+      s.victim_stores(3, value);
+      REQUIRE(wmb(s.victim).ok());
+    }
+    s.victim_stores(6, 1);  // once: not hot
+    REQUIRE(wmb(s.victim).ok());
+    s.dies();
+    const Recovery found = s.check();
+    CHECK(found.at == s.here(3));
+    CHECK(found.size == kPage);
+    CHECK(s.recover().ok());
+    CHECK(load(s.home, s.here(3)).value == 3);
+    CHECK(load(s.home, s.here(6)).value == 1);
+  }
+  TEST_CASE("a_hot_page_whose_intent_is_cleared_is_not_in_flux_after_a_death") {
+    Scene s{Env{{"CMI_FAULT_POINT", "no_aging=fail;mutate_hot_intent_cleared=fail"}}};
+    for (const uint64_t value : {1, 2, 3}) {
+      s.victim_stores(3, value);
+      REQUIRE(wmb(s.victim).ok());
+    }
+    s.victim_stores(3, 4);
+    s.dies();
+    CHECK(s.check().size == 0);
+    CHECK(load(s.home, s.here(3)).value == 3);  // the store is lost, and nothing says so
+  }
+  TEST_CASE("a_hot_page_that_is_not_stored_to_any_more_is_not_in_flux_after_some_barriers") {
+    Scene s{Env{{"CMI_FAULT_POINT", "no_aging=fail"}}};
+    for (const uint64_t value : {1, 2, 3}) {
+      s.victim_stores(3, value);
+      REQUIRE(wmb(s.victim).ok());
+    }
+    for (int i = 0; i < 32; ++i) REQUIRE(wmb(s.victim).ok());
+    // Behind the message that gives the dirty intent back.
+    s.victim_stores(6, 1);
+    REQUIRE(wmb(s.victim).ok());
+    s.dies();
+    CHECK(s.check().size == 0);
+    CHECK(load(s.home, s.here(3)).value == 3);
+  }
+
   TEST_CASE("a_store_that_changed_nothing_leaves_nothing_in_flux") {
     Scene s{Env{}};
     REQUIRE(load(s.victim, at_page(s.import.at, 2)).value == 0);

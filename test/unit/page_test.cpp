@@ -104,8 +104,8 @@ TEST_CASE("zero_memory_is_a_table_of_absent_unlocked_pages") {
   auto* page = reinterpret_cast<Page*>(zero);
   CHECK(page->state == S::kAbsent);
   CHECK(page->locked.load() == 0);
-  CHECK_FALSE(page->in_flight);
-  CHECK_FALSE(page->listed);
+  CHECK_FALSE(bool{page->in_flight});
+  CHECK_FALSE(bool{page->listed});
   CHECK(page->twin == 0);
 }
 

@@ -46,24 +46,20 @@ void Importer::Collector::grow() {
   out_->bytes(begun);
 }
 
-size_t Importer::Collector::add(uint32_t page, const std::byte* twin, std::byte* renewed) {
-  const std::byte* data = import_->page_data(page);
-  IntentState& mark = import_->table[page].intent;
+// Puts what differs into the message, and another message if that is full. *diff: where it stands.
+size_t Importer::Collector::pack(uint32_t page, uint8_t epoch, const std::byte* data,
+                                 const std::byte* twin, Bytes* diff) {
   for (;;) {
     if (!out_) open();
     Writer trial = *out_;
-    DirtyIntentList::put(trial, {page, mark.held() ? mark.epoch() : uint8_t{0}});
+    DirtyIntentList::put(trial, {page, epoch});
     const size_t diff_at = trial.size();
     const size_t bytes = trial.ok() ? encode_diff(data, twin, trial) : kDiffNoRoom;
-    if (bytes == 0) {
-      unmark(page);
-      return 0;
-    }
+    if (bytes == 0) return 0;
     if (bytes != kDiffNoRoom && trial.ok()) {
       *out_ = trial;
-      if (renewed != nullptr) renew(trial.done().subspan(diff_at), page, renewed);
-      if (!mutated("mutate_mark_kept_by_write_back")) mark.take();
-      // Registered before the caller lets go of the page's lock (see Batch).
+      *diff = trial.done().subspan(diff_at);
+      // Registered before the caller lets go of the page's lock (see WriteBack).
       if (batch_ == nullptr) batch_ = importer_.begin_write_back(import_);
       pages_.push_back(page);
       count(importer_.parts_.stats.pages_written_back);
@@ -77,6 +73,39 @@ size_t Importer::Collector::add(uint32_t page, const std::byte* twin, std::byte*
       flush();  // an empty message has room for any page's diff
     }
   }
+}
+
+size_t Importer::Collector::add(uint32_t page, const std::byte* twin, std::byte* renewed) {
+  IntentState& intent = import_->table[page].intent;
+  Bytes diff;
+  const size_t bytes = pack(page, intent.held() ? intent.epoch() : uint8_t{0},
+                            import_->page_data(page), twin, &diff);
+  if (bytes == 0) {
+    unmark(page);
+    return 0;
+  }
+  if (renewed != nullptr) renew(diff, page, renewed);
+  if (!mutated("mutate_mark_kept_by_write_back")) intent.take();
+  return bytes;
+}
+
+size_t Importer::Collector::add_hot(uint32_t page, std::byte* twin) {
+  const std::byte* const data = import_->page_data(page);
+  if (std::memcmp(data, twin, kPageSize) == 0) return 0;
+  // A word that changes between comparison and packing would go as a mixture of two values.
+  alignas(kCompareBlock) std::byte seen[kPageSize];
+  read_words(data, seen);
+  IntentState& intent = import_->table[page].intent;
+  uint8_t epoch = 0;
+  if (mutated("mutate_hot_intent_cleared") && intent.held()) epoch = intent.epoch();
+  Bytes diff;
+  const size_t bytes = pack(page, epoch, seen, twin, &diff);
+  if (bytes != 0 && mutated("mutate_hot_twin_read_again")) {
+    mutation::renew_from_page(twin, data);
+  } else if (bytes != 0 && !mutated("mutate_hot_twin_kept")) {
+    std::memcpy(twin, seen, kPageSize);
+  }
+  return bytes;
 }
 
 // From the message: the page itself may have been stored to since it was compared.
@@ -187,6 +216,7 @@ void Importer::Collector::add_run(uint32_t first, uint32_t n) {
     run->twins.push_back(p.twin);
     p.twin = 0;
     ++p.generation;
+    p.heat.written_back(true);
     p.in_flight = p.pinned = true;
     importer_.set_state(*import_, p, PageState::kWriting);
   }

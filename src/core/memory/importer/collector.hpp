@@ -35,6 +35,9 @@ class Importer::Collector {
   size_t add(uint32_t page, const std::byte* twin) { return add(page, twin, nullptr); }
   // The same of a page that may still be stored to: the twin becomes what is sent.
   size_t add_and_renew(uint32_t page, std::byte* twin) { return add(page, twin, twin); }
+  // The same of a hot page: each word of it is read once, and its dirty intent stays at the home.
+  // 0: nothing differs, and nothing is done.
+  size_t add_hot(uint32_t page, std::byte* twin);
   // Has the home clear the dirty intent of a page that is as the home has it, or whose stores are
   // lost.
   void unmark(uint32_t page);
@@ -63,6 +66,8 @@ class Importer::Collector {
 
  private:
   size_t add(uint32_t page, const std::byte* twin, std::byte* renewed);
+  size_t pack(uint32_t page, uint8_t epoch, const std::byte* data, const std::byte* twin,
+              Bytes* diff);
   void renew(Bytes diff, uint32_t page, std::byte* twin);
   std::span<std::byte> buffer();
   void open();

@@ -51,6 +51,7 @@ bool Importer::EarlyMap::keep(bool writable) {
   const bool was_dirty = page.state == PageState::kDirty;
   page.move(to);
   const bool is_dirty = to == PageState::kDirty;
+  if (!may_be_mapped(to)) page.heat.taken_away(was_dirty);
   // Counted up before the store that made it dirty is let go, so that the thread that stored and
   // every thread that has seen the store find the count above zero (the empty barrier's fast path).
   if (is_dirty && !was_dirty) dirty_pages_.fetch_add(1, std::memory_order_seq_cst);
@@ -82,7 +83,9 @@ bool Importer::make_dirty(const View& view, uint32_t index) {
   std::memcpy(twins_.at(twin), imp.page_data(index), kPageSize);
   page.twin = twin;
   set_state(imp, page, PageState::kDirty);
-  if (!page.listed) {
+  if (imp.hot.has_room() && page.heat.stored()) {
+    imp.hot.add(index);
+  } else if (!page.listed) {
     page.listed = true;
     Guard g(imp.dirty_mu);
     imp.dirty.push_back(index);

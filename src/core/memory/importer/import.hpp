@@ -18,6 +18,8 @@
 #include "core/base/fd.hpp"
 #include "core/base/ids.hpp"
 #include "core/base/lock.hpp"
+#include "core/memory/importer/contended_pages.hpp"
+#include "core/memory/importer/hot_pages.hpp"
 #include "core/memory/importer/read_streams.hpp"
 #include "core/memory/importer/store_streams.hpp"
 #include "core/memory/page/directory.hpp"
@@ -150,8 +152,11 @@ struct Import : std::enable_shared_from_this<Import> {
   std::vector<std::shared_ptr<const View>> views CMI_GUARDED_BY(views_mu);
 
   Mutex dirty_mu;
-  std::deque<uint32_t> dirty CMI_GUARDED_BY(dirty_mu);  // pages, in order of first store
-  size_t aged CMI_GUARDED_BY(dirty_mu) = 0;             // the first so many were there a tick ago
+  // Pages that are protected when they are written back, in order of first store.
+  std::deque<uint32_t> dirty CMI_GUARDED_BY(dirty_mu);
+  size_t aged CMI_GUARDED_BY(dirty_mu) = 0;  // the first so many were there a tick ago
+  HotPages hot;
+  ContendedPages contended;  // service thread alone
 
   // Pages that the home has told to be in flux. Before one of them is accessed the home is asked
   // whether it has been recovered since, so nothing has to tell us that.

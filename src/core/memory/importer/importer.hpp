@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "core/access/handles.hpp"
+#include "core/base/cpu_share.hpp"
 #include "core/base/single_threaded.hpp"
 #include "core/liveness/peer_watch.hpp"
 #include "core/memory/importer/import.hpp"
@@ -358,7 +359,21 @@ class Importer final : public ImportFaults, public LocalImports {
   static bool take_listed(Import& imp, uint32_t page);
   void send_and_protect(Import& imp, std::span<const uint32_t> pages, Collector& out);
   void protect_sent(Import& imp, PageRange sent) CMI_REQUIRES(imp.views_mu);
+  // Hot pages that a barrier found with an earlier write-back under way.
+  using BusyPages = std::map<std::shared_ptr<Import>, std::vector<uint32_t>>;
+  bool collect(BusyPages* busy, bool again, const Patience& patience);
+  // hot_write_back.cpp
+  // Those of `pages` that are hot; the others are left alone. False: not in time. Without patience
+  // nothing is waited for.
+  bool send_hot(Import& imp, std::span<const uint32_t> pages, Collector& out,
+                const Patience* patience, std::vector<uint32_t>* busy);
+  void take_dense(Import& imp, std::vector<uint32_t>* hot, std::vector<uint32_t>* pages);
+  void cool(Import& imp, std::vector<uint32_t>& pages, Collector& out);
+  static bool is_hot(Page& page);
+  // timer.cpp
   void take_aged(const std::shared_ptr<Import>& imp);
+  void take_hot(const std::shared_ptr<Import>& imp);
+  void leave_contended(Import& imp, std::vector<uint32_t>& pages, Nanos t);
   // Nothing is dirty and nothing under way: what this thread stored, or has seen stored by others
   // of this process, is home.
   bool settled() const;
@@ -511,6 +526,8 @@ class Importer final : public ImportFaults, public LocalImports {
   std::vector<Stranded> stranded_ CMI_GUARDED_BY(later_mu_);
   std::vector<Revocation> revocations_ CMI_GUARDED_BY(later_mu_);
   std::atomic<int> later_count_{0};
+  // Of a processor, for write-backs that no thread waits for: 5 %. Service thread alone.
+  CpuShare timer_share_{20, 2 * kMilli};
   Nanos hot_links_seen_ = 0;  // the service thread has advanced links that others wait for
 };
 

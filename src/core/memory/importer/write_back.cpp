@@ -18,7 +18,6 @@ namespace cmi::memory {
 
 namespace {
 constexpr uint32_t kWriteBackRun = 256;  // pages locked at once
-constexpr size_t kAtOnce = 512;          // pages that the timer takes, before it looks for room
 }  // namespace
 
 std::shared_ptr<Importer::WriteBack> Importer::begin_write_back(
@@ -52,6 +51,7 @@ std::shared_ptr<Import> Importer::next_dirty(uint32_t after) {
       std::upper_bound(imports_.begin(), imports_.end(), after,
                        [](uint32_t instance, auto& imp) { return instance < imp->instance; });
   const auto found = std::find_if(first, imports_.end(), [](auto& imp) {
+    if (!imp->hot.empty()) return true;
     Guard d(imp->dirty_mu);
     return !imp->dirty.empty();
   });
@@ -79,6 +79,7 @@ void Importer::zap_everywhere(Import& imp, uint32_t first, uint32_t n) {
 // Returns how many pages it came to in time.
 size_t Importer::write_back(Import& imp, std::vector<uint32_t>& pages, Collector& out,
                             const Patience& patience) {
+  if (pages.empty()) return 0;
   if (!std::is_sorted(pages.begin(), pages.end())) std::sort(pages.begin(), pages.end());
   if (pages.size() < Collector::kMinRun) {
     if (const ExclusiveAccess exclusive(*this); exclusive.mine()) {
@@ -101,6 +102,8 @@ size_t Importer::write_back(Import& imp, std::vector<uint32_t>& pages, Collector
 // A page of the dirty list, under its lock: whether it is to be written back now.
 bool Importer::take_listed(Import& imp, uint32_t index) {
   Page& p = imp.table[index];
+  // A hot page stands in a list of its own.
+  if (p.state == PageState::kDirty && p.heat.hot()) return !p.in_flight;
   // Back into the list too: a barrier that comes now must find it there.
   p.listed = p.state == PageState::kDirty && p.in_flight;
   if (!p.listed) return p.state == PageState::kDirty;
@@ -153,8 +156,9 @@ void Importer::protect_sent(Import& imp, PageRange sent) {
           mutated("mutate_sent_not_compared")) {
         drop_twin(p);
         ++p.generation;
+        p.heat.written_back(true);
         set_state(imp, p, p.in_flight ? PageState::kWriting : PageState::kClean);
-      } else if (!p.listed) {
+      } else if (!p.listed && !p.heat.hot()) {
         p.listed = true;
         Guard d(imp.dirty_mu);
         imp.dirty.push_back(index);
@@ -191,6 +195,7 @@ uint32_t Importer::write_back_run(Import& imp, std::span<const uint32_t> pages, 
     const size_t bytes = out.add(first + k, twins_.at(p.twin));
     drop_twin(p);
     ++p.generation;
+    p.heat.written_back(bytes != 0);
     p.in_flight = bytes != 0 && !mutated("mutate_clean_when_sent");
     set_state(imp, p, p.in_flight ? PageState::kWriting : PageState::kClean);
   }
@@ -352,39 +357,57 @@ bool Importer::settled() const {
           mutated("mutate_write_back_not_awaited"));
 }
 
+// Takes what is dirty in all imports, once. `busy`: hot pages with an earlier write-back under way;
+// those that it names at first are looked at, instead of all hot pages of their imports.
+bool Importer::collect(BusyPages* busy, bool again, const Patience& patience) {
+  bool good = true;
+  for (auto imp = next_dirty(0); imp != nullptr; imp = next_dirty(imp->instance)) {
+    std::vector<uint32_t>& of_import = (*busy)[imp];
+    if (again && of_import.empty()) {
+      Guard g(imp->dirty_mu);
+      if (imp->dirty.empty()) continue;
+    }
+    // The batch is begun before the list is taken: another barrier that finds the list empty finds
+    // it.
+    Collector out(*this, imp, begin_write_back(imp));
+    std::vector<uint32_t> pages;
+    std::vector<uint32_t> hot = again ? std::exchange(of_import, {}) : imp->hot.all();
+    if (hot.size() >= Collector::kMinRun) {
+      std::sort(hot.begin(), hot.end());
+      take_dense(*imp, &hot, &pages);
+    }
+    good = send_hot(*imp, hot, out, &patience, &of_import) && good;
+    {
+      Guard g(imp->dirty_mu);
+      pages.insert(pages.end(), imp->dirty.begin(), imp->dirty.end());
+      imp->dirty.clear();
+      imp->aged = 0;
+    }
+    if (pages.size() >= Collector::kMinRun) out.allow_runs();
+    const size_t done = write_back(*imp, pages, out, patience);
+    if (done == pages.size()) continue;
+    // Before the batch ends, so that another barrier that waits for it finds them.
+    good = false;
+    Guard g(imp->dirty_mu);
+    imp->dirty.insert(imp->dirty.end(), pages.begin() + static_cast<ptrdiff_t>(done), pages.end());
+  }
+  return good;
+}
+
 Status Importer::barrier(LossMark& mark, const Patience& patience) {
   if (settled()) return judge(mark, true);
   SignalsBlocked quiet;
-  bool good = true;
-  const auto collect = [&] {
-    for (auto imp = next_dirty(0); imp != nullptr; imp = next_dirty(imp->instance)) {
-      // The batch is begun before the list is taken: another barrier that finds the list empty
-      // finds it.
-      Collector out(*this, imp, begin_write_back(imp));
-      std::vector<uint32_t> pages;
-      {
-        Guard g(imp->dirty_mu);
-        pages.reserve(imp->dirty.size());
-        for (uint32_t page : imp->dirty) pages.push_back(page);
-        imp->dirty.clear();
-        imp->aged = 0;
-      }
-      if (pages.size() >= Collector::kMinRun) out.allow_runs();
-      const size_t done = write_back(*imp, pages, out, patience);
-      if (done == pages.size()) continue;
-      // Before the batch ends, so that another barrier that waits for it finds them.
-      good = false;
-      Guard g(imp->dirty_mu);
-      imp->dirty.insert(imp->dirty.end(), pages.begin() + static_cast<ptrdiff_t>(done),
-                        pages.end());
-    }
-  };
-  collect();
+  BusyPages busy;
+  bool good = collect(&busy, false, patience);
   if (mutated("mutate_answer_not_awaited")) return judge(mark, true);
   good = await(open_batches(), patience) && good;
-  // A page with an earlier write-back under way went back into the list, whoever had taken it. That
-  // write-back is over now; if another has begun since, it carries what was dirty when we came.
-  if (dirty_pages_.load(std::memory_order_seq_cst) != 0) collect();
+  // A page with an earlier write-back under way went back into the list, whoever had taken it; a
+  // hot one is in `busy`. That write-back is over now. If another has begun since, it carries what
+  // was dirty when we came.
+  if (mutated("mutate_hot_earlier_trusted")) busy.clear();
+  if (dirty_pages_.load(std::memory_order_seq_cst) != 0) {
+    good = collect(&busy, true, patience) && good;
+  }
   // Pages that were invalidated while dirty go out from answers: those batches began before the
   // ones we waited for ended. So did the batch of a notification that took a page which another
   // barrier had taken from the list and not come to yet; that one may begin after the first look
@@ -426,7 +449,11 @@ Status Importer::flush(
   for (int round = 0; round < 2; ++round) {
     for (auto& [imp, pages] : named) {
       Collector out(*this, imp, begin_write_back(imp));
-      good = write_back(*imp, pages, out, patience) == pages.size() && good;
+      std::vector<uint32_t> busy;  // these go in the second round
+      good = send_hot(*imp, pages, out, &patience, &busy) && good;
+      std::vector<uint32_t> cold = pages;
+      std::erase_if(cold, [&](uint32_t page) { return is_hot(imp->table[page]); });
+      good = write_back(*imp, cold, out, patience) == cold.size() && good;
     }
     good = await(open_batches(), patience) && good;
   }
@@ -440,73 +467,6 @@ Status Importer::flush(
     *failed_at = i;
   }
   return judge(mark, good);
-}
-
-void Importer::report_acked_below() {
-  if (!acked_below_unreported_.exchange(false)) return;
-  for (auto& link : links_that([](const fabric::Link&) { return true; })) {
-    // Once more: there may be more than one message has room for, and it may have to wait.
-    if (link->report_acked_below()) acked_below_unreported_.store(true);
-    if (auto session = link->current(); session != nullptr) {
-      link->pump(*session);
-      session->endpoint().poll();
-    }
-  }
-}
-
-void Importer::tick() {
-  {
-    std::vector<Stranded> free_again;
-    Guard g(later_mu_);
-    std::erase_if(stranded_, [&](Stranded& s) {
-      if (!s.session.expired()) return false;
-      free_again.push_back(s);
-      later_count_.fetch_sub(1);
-      return true;
-    });
-    for (auto& s : free_again) give_up_fetch(s.import, s.first, s.count);
-  }
-  for (auto& link : links_that([](const fabric::Link& l) { return l.has_detached(); })) {
-    link->advance();
-  }
-  if (others_due_.load() != 0) notify_importing_processes();
-  for (auto& imp : all_imports()) {
-    if (!imp->ready.load(std::memory_order_acquire)) continue;
-    take_aged(imp);
-  }
-}
-
-// Only pages that were dirty a tick ago: a store in a tight loop with write-backs must not starve.
-void Importer::take_aged(const std::shared_ptr<Import>& imp) {
-  size_t left;
-  if (fault_point_fails("no_aging") || mutated("mutate_timer_takes_nothing")) return;
-  {
-    Guard g(imp->dirty_mu);
-    left = imp->aged;
-    if (left == 0) imp->aged = imp->dirty.size();
-  }
-  if (left == 0) return;
-  // Some at a time, and none is taken that does not go: what is too much waits in the list, where a
-  // barrier finds it, for the next tick.
-  Collector out(*this, imp, begin_write_back(imp));
-  while (left > 0 && !out.link_full()) {
-    std::vector<uint32_t> pages;
-    {
-      Guard g(imp->dirty_mu);
-      const size_t n = std::min({left, imp->dirty.size(), kAtOnce});
-      const auto end = imp->dirty.begin() + static_cast<ptrdiff_t>(n);
-      pages.assign(imp->dirty.begin(), end);
-      imp->dirty.erase(imp->dirty.begin(), end);
-      imp->aged = imp->dirty.size();
-    }
-    if (pages.empty()) break;
-    left -= pages.size();
-    std::sort(pages.begin(), pages.end());
-    Guard views(imp->views_mu);
-    for (std::span<const uint32_t> rest = pages; !rest.empty();) {
-      rest = rest.subspan(write_back_run(*imp, rest, out));
-    }
-  }
 }
 
 }  // namespace cmi::memory

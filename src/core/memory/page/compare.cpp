@@ -3,6 +3,8 @@
 
 #include <immintrin.h>
 
+#include <cstring>
+
 namespace cmi::memory {
 
 [[gnu::target("avx512bw")]] uint64_t compare_avx512(const std::byte* page, const std::byte* twin,
@@ -63,6 +65,14 @@ bool all_differ(const std::byte* page, const std::byte* twin) {
     if (_mm_movemask_epi8(_mm_cmpeq_epi8(p, t)) != 0) return false;
   }
   return true;
+}
+
+void read_words(const std::byte* page, std::byte* to) {
+  for (size_t at = 0; at < kPageSize; at += sizeof(uint64_t)) {
+    const auto word =
+        __atomic_load_n(reinterpret_cast<const uint64_t*>(page + at), __ATOMIC_RELAXED);
+    std::memcpy(to + at, &word, sizeof word);
+  }
 }
 
 uint64_t compare(const std::byte* page, const std::byte* twin, ChangedBits& bits) {

@@ -20,6 +20,9 @@ uint64_t compare(const std::byte* page, const std::byte* twin, ChangedBits& bits
 // Whether every byte differs. Mostly decided by the first few.
 bool all_differ(const std::byte* page, const std::byte* twin);
 
+// Copies a page that others may be storing to: each aligned word of 8 bytes is read once, whole.
+void read_words(const std::byte* page, std::byte* to);
+
 // Only where the processor has what the name says; every x86-64 has sse2.
 uint64_t compare_avx512(const std::byte* page, const std::byte* twin, ChangedBits& bits);
 uint64_t compare_avx2(const std::byte* page, const std::byte* twin, ChangedBits& bits);

@@ -11,6 +11,7 @@
 
 #include "core/base/lock.hpp"
 #include "core/memory/page/dirty_intent.hpp"
+#include "core/memory/page/heat.hpp"
 
 namespace cmi::memory {
 
@@ -19,7 +20,7 @@ enum class PageState : uint8_t {
   kFetching,       // one thread reads it from the home; others wait
   kStale,          // an invalidation came while it was being fetched: fetch again
   kClean,          // as the home had it; write-protected wherever it is mapped
-  kDirty,          // writable, twin kept
+  kDirty,          // writable, twin kept; hot pages stay so over their write-backs
   kWriting,        // write-protected again, its changes are on their way to the home
   kZappedDirty,    // invalidated while dirty and an earlier write-back is out: faults wait
   kZappedWriting,  // out of every view, its changes are on their way: faults wait
@@ -45,12 +46,13 @@ struct PageSeen {
 struct Page {
   std::atomic<uint8_t> locked{0};
   PageState state = PageState::kAbsent;
-  bool in_flight = false;  // a write-back of it is not acknowledged yet; at most one (rule 5)
-  bool pinned = false;     // that write-back reads the page itself: stores to it wait
-  bool listed = false;     // stands in the dirty list
-  bool backed = false;     // its cache file has memory for it
+  bool in_flight : 1 = false;  // a write-back of it is not acknowledged yet; at most one (rule 5)
+  bool pinned : 1 = false;     // that write-back reads the page itself: stores to it wait
+  bool listed : 1 = false;     // stands in the dirty list
+  bool backed : 1 = false;     // its cache file has memory for it
   bool marker = false;     // clean and not mapped: who comes by asks for more to be fetched ahead
   IntentState intent;      // at the home, in client-inconsistent segments
+  Heat heat;               // kDirty and hot: stands in the list of hot pages, too (rule 27)
   uint32_t twin = 0;       // index in the twin pool; != 0 in kDirty and kZappedDirty
   uint32_t generation =
       0;  // raised whenever the page may be another one than before (rules 12 and 25)

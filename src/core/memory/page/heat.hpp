@@ -1,0 +1,52 @@
+// How often this process stores to one page, in one byte: whether the page stays writable over its
+// write-backs (rule 27), and whether other nodes store to it as well. Pure; the page's lock guards
+// it; all zero is a page that was never stored to.
+//
+// A page becomes hot with the first store after a write-back that found changes: the fault for that
+// store is the last one. A hot page is compared with its twin by each barrier and timer, and cools
+// when kQuiet comparisons in a row found no change: by then they have cost about as much as the
+// fault that they saved.
+#pragma once
+
+#include <cstdint>
+
+namespace cmi::memory {
+
+class Heat {
+ public:
+  static constexpr uint8_t kQuiet = 31;  // comparisons: 0.3 us each where a store fault takes 10
+
+  bool hot() const { return (bits_ & kHot) != 0; }
+  // Another node stored to the page while it was dirty here, and it has not been hot since.
+  bool contended() const { return (bits_ & kContended) != 0; }
+
+  // A store finds the page clean or on its way home. True: it stays writable from here on.
+  bool stored() {
+    if ((bits_ & kCandidate) == 0) return false;
+    bits_ = kHot;
+    return true;
+  }
+  // The page is write-protected for a write-back. `changed`: it had stores.
+  void written_back(bool changed) {
+    bits_ = static_cast<uint8_t>((bits_ & kContended) | (changed ? kCandidate : 0));
+  }
+  // A hot page has been compared. True: it is to be written back and protected.
+  bool compared(bool changed) {
+    if (changed) {
+      bits_ &= static_cast<uint8_t>(~kQuietMask);
+    } else if ((bits_ & kQuietMask) < kQuiet) {
+      ++bits_;
+    }
+    return (bits_ & kQuietMask) == kQuiet;
+  }
+  // The page is taken out of every view. `dirty`: with stores of this process.
+  void taken_away(bool dirty) {
+    bits_ = static_cast<uint8_t>(dirty ? kContended : bits_ & kContended);
+  }
+
+ private:
+  static constexpr uint8_t kHot = 0x80, kCandidate = 0x40, kContended = 0x20, kQuietMask = 0x1f;
+  uint8_t bits_ = 0;
+};
+
+}  // namespace cmi::memory
