@@ -429,7 +429,7 @@ TEST_SUITE("stores_in_order") {
   TEST_CASE("who_stores_a_lot_in_order_takes_home_what_is_behind_him") {
     constexpr uint64_t kMany = 8000;
     for (const int32_t flags : {0, CMI_SEG_CLIENT_CONSIST}) {
-      Scene s(kNoTimer, flags, kMany);
+      Scene s(kNoTimer, flags, 2 * kMany);
       REQUIRE(stores_in_order(s.peer, s.import.at, 0, kMany));
       CHECK(s.peer.run([] { return stats().pages_written_back; }) > kMany / 2);
       REQUIRE(wmb(s.peer).ok());
@@ -443,7 +443,7 @@ TEST_SUITE("stores_in_order") {
             }
             return stats().bytes_written_back;
           },
-          s.import.at, kMany);
+          s.import.at + kMany * kPage, kMany);
       CHECK(bytes > kMany / 2 * kPage);
       REQUIRE(wmb(s.peer).ok());
       CHECK(s.home.run(
@@ -456,8 +456,42 @@ TEST_SUITE("stores_in_order") {
                   }
                   return right;
                 },
-                s.exported.at, kMany) == kMany);
+                s.exported.at + kMany * kPage, kMany) == kMany);
     }
+  }
+
+  TEST_CASE("a_working_set_that_is_stored_to_again_and_again_is_not_taken_home_before_a_barrier") {
+    constexpr uint64_t kMany = 8000;
+    Scene s(kNoTimer, CMI_SEG_CLIENT_CONSIST, kMany);
+    const auto rewrite = [&](uint64_t value) {
+      return s.peer.run(
+          [](uint64_t at, uint64_t n, uint64_t v) {
+            const struct cmi_ofi_stats before = stats();
+            for (uint64_t p = 0; p < n; ++p) {
+              *reinterpret_cast<volatile uint64_t*>(at + p * kPage) = v;
+            }
+            const struct cmi_ofi_stats after = stats();
+            return std::array<uint64_t, 2>{after.pages_written_back - before.pages_written_back,
+                                           after.store_faults - before.store_faults};
+          },
+          s.import.at, kMany, value);
+    };
+    REQUIRE(load_all(s.peer, s.import.at, kMany));
+    CHECK(rewrite(1)[0] > kMany / 2);
+    REQUIRE(wmb(s.peer).ok());
+    CHECK(rewrite(2)[0] == 0);
+    REQUIRE(wmb(s.peer).ok());
+    CHECK(rewrite(3) == std::array<uint64_t, 2>{0, 0});
+    REQUIRE(wmb(s.peer).ok());
+    CHECK(s.home.run(
+              [](uint64_t at, uint64_t n) {
+                uint64_t right = 0;
+                for (uint64_t p = 0; p < n; ++p) {
+                  right += *reinterpret_cast<volatile uint64_t*>(at + p * kPage) == 3;
+                }
+                return right;
+              },
+              s.exported.at, kMany) == kMany);
   }
 
   TEST_CASE("who_stores_a_lot_in_order_does_not_wait_for_a_home_that_does_not_answer") {
