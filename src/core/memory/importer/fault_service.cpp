@@ -10,7 +10,6 @@
 #include "core/base/log.hpp"
 #include "core/base/mutation.hpp"
 #include "core/base/prefetch.hpp"
-#include "core/memory/importer/early_map.hpp"
 #include "core/memory/importer/importer_mutations.hpp"
 #include "core/memory/importer/intent_request.hpp"
 #include "core/memory/page/page_mutations.hpp"
@@ -22,21 +21,6 @@ using fabric::Cause;
 namespace {
 constexpr Nanos kFetchNap = kMilli;
 }  // namespace
-
-Importer::EarlyMap::~EarlyMap() {
-  if (mapped_ && !mutated("mutate_early_map_kept")) zap(at_, kPageSize);
-}
-
-[[gnu::hot]] void Importer::EarlyMap::begin() {
-  if (mapped_ || !Userfault::features().continue_protected) return;
-  if (!importer_.alone_.now()) return;
-  mapped_ = importer_.userfault_.map(at_, kPageSize, writable_);
-  fault_point("mapped_before_delivery");
-}
-
-bool Importer::EarlyMap::keep(bool writable) {
-  return writable == writable_ && std::exchange(mapped_, false);
-}
 
 [[gnu::hot]] void Importer::set_state(Import& imp, Page& page, PageState to) {
   const bool was_absent = page.state == PageState::kAbsent;
@@ -309,12 +293,10 @@ bool Importer::map_and_compare(const View& view, uint32_t index) {
   uint32_t n = 1 + (window > 1 ? claim(imp, {wanted + 1, window - 1}, false).count : 0);
   if (n > 1) imp.streams.taken(wanted, wanted + n);
 
-  EarlyMap early(*this, view, wanted, write);
   const auto meanwhile = [&] {
     if (n != 1) return;
     prefetch_page(imp.page_data(wanted));
     if (write) twins_.prefetch();
-    early.begin();
   };
   for (;;) {
     Cause cause = Cause::kTimeout;
@@ -338,7 +320,7 @@ bool Importer::map_and_compare(const View& view, uint32_t index) {
           return e;
         }
         count_fetched(imp, 1);
-        deliver(imp, &view, {wanted, 1}, wanted, write, &early);
+        deliver(imp, &view, {wanted, 1}, wanted, write);
         return Exception::kNone;
       }
       const bool posted = imp.begin_use(session->generation(), key, uint64_t{wanted} + n);
@@ -355,7 +337,7 @@ bool Importer::map_and_compare(const View& view, uint32_t index) {
         const Exception unmarked =
             intent_request == nullptr ? Exception::kNone : intent_request->await(deadline);
         deliver(imp, &view, {wanted, n}, wanted,
-                write && (intent_request == nullptr || intent_request->granted()), &early);
+                write && (intent_request == nullptr || intent_request->granted()));
         if (!write && imp.subscribed.any() && !fault_point_fails("never_follow"))
           subscribe(imp, wanted);
         if (n >= Streams::kAheadFrom) read_ahead(view, wanted, write, deadline);
@@ -408,9 +390,8 @@ bool Importer::map_and_compare(const View& view, uint32_t index) {
 
 // Pages that arrived leave kFetching. `view`: where to map them, null for nowhere. `wanted`: the
 // one that faulted; when none did, the first is left for the reader to come by (Page::marker).
-// `early`: of the wanted one, if it is alone.
 [[gnu::hot]] void Importer::deliver(Import& imp, const View* view, PageRange pages, uint32_t wanted,
-                                    bool write, EarlyMap* early) {
+                                    bool write) {
   fault_point("fetch_before_deliver");
   const uint32_t first = pages.first, n = pages.count;
   for (uint32_t i = 0; i < n; ++i) imp.table[first + i].lock();
@@ -437,9 +418,7 @@ bool Importer::map_and_compare(const View& view, uint32_t index) {
     // A mark that was held when the page was claimed may have been given back since.
     if (first + i == wanted && write && (!imp.intents || p.intent.held()) &&
         make_dirty(*view, wanted)) {
-      if (!early->keep(true)) {
-        userfault_.map(view->addr + size_t{wanted} * kPageSize, kPageSize, true);
-      }
+      userfault_.map(view->addr + size_t{wanted} * kPageSize, kPageSize, true);
       ++p.generation;
       ++i;
       continue;
@@ -454,8 +433,7 @@ bool Importer::map_and_compare(const View& view, uint32_t index) {
     // Before Linux 6.4 a page cannot be mapped and write-protected in one step; the access faults
     // once more then, and is served as one to a clean page.
     if (view != nullptr && !p.marker && Userfault::features().continue_protected &&
-        !mutated("mutate_map_outside_lock") &&
-        !(n == 1 && early != nullptr && early->keep(false))) {
+        !mutated("mutate_map_outside_lock")) {
       userfault_.map(view->addr + size_t{first + i} * kPageSize, size_t{run} * kPageSize, false);
     }
     for (uint32_t k = 0; k < run; ++k) {

@@ -27,7 +27,6 @@
 #include <vector>
 
 #include "core/access/handles.hpp"
-#include "core/base/single_threaded.hpp"
 #include "core/liveness/peer_watch.hpp"
 #include "core/memory/importer/import.hpp"
 #include "core/memory/importer/pending_swaps.hpp"
@@ -247,7 +246,6 @@ class Importer final : public ImportFaults, public LocalImports {
     fabric::Op done;
   };
   class Collector;
-  class EarlyMap;
   class IntentRequest;
   class ExclusiveAccess;
   struct Revocation;
@@ -288,8 +286,7 @@ class Importer final : public ImportFaults, public LocalImports {
   // fetch.cpp
   Exception fetch(const View& view, uint32_t page, bool write, IntentRequest* intent_request,
                   Deadline deadline);
-  void deliver(Import& imp, const View* view, PageRange pages, uint32_t wanted, bool write,
-               EarlyMap* early);
+  void deliver(Import& imp, const View* view, PageRange pages, uint32_t wanted, bool write);
   void give_up_fetch(const std::shared_ptr<Import>& imp, uint32_t first, uint32_t count);
   bool make_dirty(const View& view, uint32_t page);
   bool map_and_compare(const View& view, uint32_t page);
@@ -438,7 +435,6 @@ class Importer final : public ImportFaults, public LocalImports {
   Parts parts_;
   Userfault userfault_;
   TwinPool twins_;
-  SingleThreaded alone_;  // whether a page may be mapped before it is there
   std::atomic<Nanos> reconf_timeout_{kSecond};
 
   Mutex links_mu_;
