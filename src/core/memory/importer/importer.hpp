@@ -246,6 +246,9 @@ class Importer final : public ImportFaults, public LocalImports {
     fabric::Op done;
   };
   class Collector;
+  class Delivery;
+  class Fault;
+  class Fetch;
   class IntentRequest;
   class ExclusiveAccess;
   struct Revocation;
@@ -284,12 +287,12 @@ class Importer final : public ImportFaults, public LocalImports {
                    Deadline deadline);
 
   // fetch.cpp
-  Exception fetch(const View& view, uint32_t page, bool write, IntentRequest* intent_request,
-                  Deadline deadline);
+  // Pages that arrived leave kFetching. `view`: where to map them, null for nowhere. `wanted`: the
+  // one that faulted; kNoPage: none did, and the first is left unmapped, so that the reader who
+  // comes to it asks for more (Page::marker). `write`: the wanted one is stored to next.
   void deliver(Import& imp, const View* view, PageRange pages, uint32_t wanted, bool write);
   void give_up_fetch(const std::shared_ptr<Import>& imp, uint32_t first, uint32_t count);
   bool make_dirty(const View& view, uint32_t page);
-  bool map_and_compare(const View& view, uint32_t page);
   // dirty_ahead.cpp, write_behind.cpp
   uint32_t dirty_ahead(const View& view, PageRange pages, const PageSeen* seen, bool* readahead);
   void write_behind(const std::shared_ptr<Import>& imp);
