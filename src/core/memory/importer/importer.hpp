@@ -393,12 +393,15 @@ class Importer final : public ImportFaults, public LocalImports {
   void on_quiesce_notice(const Notified& n, const QuiesceNotification& m, bool on);
   void drop(const std::shared_ptr<Import>& imp, PageRange range, Writer* release);
   void invalidate(const std::shared_ptr<Import>& imp, PageRange range);
+  void invalidate_page(Import& imp, uint32_t page, uint32_t together, Collector& out);
   // update.cpp
   void subscribe(Import& imp, uint32_t page);
   bool update(Import& imp, uint32_t page, uint32_t epoch, uint32_t number, Bytes diff);
   void drop_all(const std::shared_ptr<Import>& imp);
   void drop_pages(Import& imp, PageRange pages, std::vector<uint32_t>* lost,
                   std::vector<DirtyIntent>* intents);
+  void drop_page(Import& imp, uint32_t page, std::vector<uint32_t>* lost,
+                 std::vector<DirtyIntent>* intents);
   // `token`: whose end it is, for kRevoked. False: it is not the import's token any more.
   bool end_import(const std::shared_ptr<Import>& imp, ImportState state, uint64_t token = 0);
   void lose_home(const std::shared_ptr<fabric::Link>& link);
