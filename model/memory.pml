@@ -664,7 +664,7 @@ inline publish_swap(t, except) {
 
 proctype application(byte t) {
   byte i, pc, op, at, value, other, r, pages, b, next, d, f, k;
-  bool quiet, early;
+  bool quiet;
   i = node_of[t];
 
 again:
@@ -706,9 +706,7 @@ again:
     :: i < HOME && (op == BARRIER || op == BARRIER_ALONE || ((op == CAS || op == CAS_BY_PROVIDER) && !MUTANT(CAS_WITHOUT_BARRIER))) ->
        goto barrier
     :: i < HOME && op == CFLUSH -> goto cflush
-    :: i < HOME && (op == LOAD_ALONE || op == STORE_ALONE) ->
-       early = true; op = (op == LOAD_ALONE -> LOAD : STORE)
-    :: i < HOME && (op == LOAD || op == STORE) -> early = false
+    :: i < HOME && (op == LOAD || op == STORE)
     fi
   };
 
@@ -733,10 +731,6 @@ access:
   /* serve, for what faults */
   :: atomic { PAGE.map == NOTHING && PAGE.state == kAbsent && !PAGE.locked ->
        PAGE.state = kFetching; raise_generation(i, at / 2);
-       if /* EarlyMap, of a process with one thread: of the bytes that come only that thread sees nothing yet */
-       :: early -> PAGE.map = (op == STORE -> WRITABLE : PROTECTED)
-       :: else
-       fi;
        goto fetch }
   :: atomic { op == STORE && PAGE.map == PROTECTED && !PAGE.locked && !MUTANT(TWIN_LATE) &&
        (PAGE.state == kClean || (PAGE.state == kWriting && !MUTANT(WRITING_STORED_TO))) ->
@@ -786,11 +780,7 @@ fetch:
      atomic { !PAGE.locked ->
        if
        :: PAGE.state == kStale && !MUTANT(STALE_IGNORED) ->
-          make_absent(i, at / 2);
-          if
-          :: early && !MUTANT(EARLY_MAP_KEPT) -> PAGE.map = NOTHING
-          :: else
-          fi
+          make_absent(i, at / 2)
        :: else ->
           raise_generation(i, at / 2);
           if

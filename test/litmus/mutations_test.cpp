@@ -62,10 +62,8 @@ TEST_SUITE("mutations") {
            "fetch_before_deliver=delay:500"});
   }
   TEST_CASE("a_page_that_is_mapped_outside_its_lock_is_seen") {
-    // Another thread, so that nothing is mapped before it is there.
-    Program two = kFetchedMeanwhile;
-    two.threads[two.count++] = Thread(1, {wait(2)});
-    check({"mutate_map_outside_lock", 2, 0, two, kStillOld, "mutation_window=delay:1000"});
+    check({"mutate_map_outside_lock", 2, 0, kFetchedMeanwhile, kStillOld,
+           "mutation_window=delay:1000"});
   }
   TEST_CASE("a_page_that_is_mapped_before_it_is_known_not_to_be_stale_is_seen") {
     check({"mutate_stale_checked_late", 2, 0,
@@ -347,22 +345,6 @@ TEST_SUITE("mutations") {
                     {1, {await(X, 2, 0), wait(1), ld(X, 1)}}}),
            [](const Outcome& o) { return o[0] == 2 && o[1] != 2; }, "cas_before_patch=delay:3000",
            1});
-  }
-}
-
-// Not what an older kernel or fault threads do.
-TEST_SUITE("mutations-early-map") {
-  TEST_CASE("a_page_that_is_mapped_early_and_kept_although_it_is_stale_is_seen") {
-    check({"mutate_early_map_kept", 2, 0, kFetchedMeanwhile, kStillOld,
-           "fetch_before_deliver=delay:500"});
-  }
-  TEST_CASE("a_page_that_is_mapped_early_beside_another_thread_is_seen_before_it_is_there") {
-    check({"mutate_taken_for_alone", 2, 0,
-           on_one_page(program({{0, {st(Y, 1), wmb(), post(), st(X, 1), wmb(), post()}},
-                                {1, {wait(2), ld(X, 0)}},
-                                {1, {wait(2), ld(X, 1)}}})),
-           [](const Outcome& o) { return o[0] != 1 || o[1] != 1; },
-           "mapped_before_delivery=delay:2000"});
   }
 }
 

@@ -224,43 +224,6 @@ TEST_SUITE("context") {
     CHECK(failed == 0);
   }
 
-  // Which threads of the process are the library's own is counted by the library: the child must
-  // not count its parent's, or one of two threads would take itself for the only one.
-  TEST_CASE("a_context_of_a_forked_child_counts_its_own_threads") {
-    Cluster cluster;
-    Process& home = cluster.spawn("home");
-    const std::string counts = cluster.scratch() + "/passages";
-    Process& parent = cluster.spawn("peer", {{"CMI_FAULT_COUNT", counts}});
-    const Export exported = export_segment(home);
-    const int status = parent.run(
-        [](Flat handle, Flat token) {
-          const pid_t child = ::fork();
-          if (child == 0) {
-            if (!start_context(CMI_VERNO).ok()) ::_exit(1);
-            cmi_ctxt* c = ctxt();
-            const cmi_seg seg = CMIFN(c, 10, seg_imp)(c, handle.as<cmi_rseg>());
-            cmi_ds ds{};
-            ds.token.tok = token.as<cmi_token>();
-            if (CMIFN(c, 10, seg_ctl)(c, seg, CMI_SEG_TOKEN, &ds) != 0) ::_exit(2);
-            void* const view = CMIFN(c, 10, seg_at)(c, seg, nullptr, 0);
-            if (view == nullptr || CMIFN(c, 10, cmi_enb)(c, 1) != 0) ::_exit(3);
-            std::thread([] { std::this_thread::sleep_for(std::chrono::hours(1)); }).detach();
-            *static_cast<volatile uint64_t*>(view) = 9;
-            if (cmi_wmb() != 0) ::_exit(4);
-            ::_exit(finish_context().ok() ? 0 : 5);
-          }
-          int ended = -1;
-          ::waitpid(child, &ended, 0);
-          return ended;
-        },
-        exported.handle, exported.token);
-    CHECK(status == 0);
-    CHECK(load(home, exported.at).value == 9);
-    Passages passed = read_passages(counts);
-    CHECK(passed["publish_before_send"] != 0);
-    CHECK(passed["mapped_before_delivery"] == 0);
-  }
-
   TEST_CASE("views_fault_after_the_last_fini") {
     if (kSanitized) return skip("the sanitizer may have taken the place of the view");
     Cluster cluster;

@@ -14,7 +14,6 @@
 
 #include "core/base/cause.hpp"
 #include "core/base/fault_point.hpp"
-#include "core/base/library_thread.hpp"
 #include "core/base/log.hpp"
 #include "core/emulate/emulate.hpp"
 #include "fabric/reach.hpp"
@@ -90,7 +89,6 @@ void Context::parent_after_fork() {
 
 void Context::child_after_fork() {
   // Single-threaded here, and the parent's service thread is not ours.
-  g_library_threads.store(0);
   new (&g_lifetime) Mutex;
   t_in_lifetime = t_fork_has_it = false;
   t_forks = 0;

@@ -42,7 +42,6 @@ Result<std::unique_ptr<Importer>> Importer::open(Parts parts) {
     return u.status();
   }
   i->userfault_ = u.take();
-  i->alone_.open();
   return i;
 }
 

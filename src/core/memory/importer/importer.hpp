@@ -28,7 +28,6 @@
 
 #include "core/access/handles.hpp"
 #include "core/base/cpu_share.hpp"
-#include "core/base/single_threaded.hpp"
 #include "core/liveness/peer_watch.hpp"
 #include "core/memory/importer/import.hpp"
 #include "core/memory/importer/pending_swaps.hpp"
@@ -248,7 +247,9 @@ class Importer final : public ImportFaults, public LocalImports {
     fabric::Op done;
   };
   class Collector;
-  class EarlyMap;
+  class Delivery;
+  class Fault;
+  class Fetch;
   class IntentRequest;
   class ExclusiveAccess;
   struct Revocation;
@@ -287,13 +288,12 @@ class Importer final : public ImportFaults, public LocalImports {
                    Deadline deadline);
 
   // fetch.cpp
-  Exception fetch(const View& view, uint32_t page, bool write, IntentRequest* intent_request,
-                  Deadline deadline);
-  void deliver(Import& imp, const View* view, PageRange pages, uint32_t wanted, bool write,
-               EarlyMap* early);
+  // Pages that arrived leave kFetching. `view`: where to map them, null for nowhere. `wanted`: the
+  // one that faulted; kNoPage: none did, and the first is left unmapped, so that the reader who
+  // comes to it asks for more (Page::marker). `write`: the wanted one is stored to next.
+  void deliver(Import& imp, const View* view, PageRange pages, uint32_t wanted, bool write);
   void give_up_fetch(const std::shared_ptr<Import>& imp, uint32_t first, uint32_t count);
   bool make_dirty(const View& view, uint32_t page);
-  bool map_and_compare(const View& view, uint32_t page);
   // dirty_ahead.cpp, write_behind.cpp
   uint32_t dirty_ahead(const View& view, PageRange pages, const PageSeen* seen, bool* readahead);
   void write_behind(const std::shared_ptr<Import>& imp);
@@ -408,12 +408,15 @@ class Importer final : public ImportFaults, public LocalImports {
   void on_quiesce_notice(const Notified& n, const QuiesceNotification& m, bool on);
   void drop(const std::shared_ptr<Import>& imp, PageRange range, Writer* release);
   void invalidate(const std::shared_ptr<Import>& imp, PageRange range);
+  void invalidate_page(Import& imp, uint32_t page, uint32_t together, Collector& out);
   // update.cpp
   void subscribe(Import& imp, uint32_t page);
   bool update(Import& imp, uint32_t page, uint32_t epoch, uint32_t number, Bytes diff);
   void drop_all(const std::shared_ptr<Import>& imp);
   void drop_pages(Import& imp, PageRange pages, std::vector<uint32_t>* lost,
                   std::vector<DirtyIntent>* intents);
+  void drop_page(Import& imp, uint32_t page, std::vector<uint32_t>* lost,
+                 std::vector<DirtyIntent>* intents);
   // `token`: whose end it is, for kRevoked. False: it is not the import's token any more.
   bool end_import(const std::shared_ptr<Import>& imp, ImportState state, uint64_t token = 0);
   void lose_home(const std::shared_ptr<fabric::Link>& link);
@@ -453,7 +456,6 @@ class Importer final : public ImportFaults, public LocalImports {
   Parts parts_;
   Userfault userfault_;
   TwinPool twins_;
-  SingleThreaded alone_;  // whether a page may be mapped before it is there
   std::atomic<Nanos> reconf_timeout_{kSecond};
 
   Mutex links_mu_;

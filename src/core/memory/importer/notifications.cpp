@@ -2,22 +2,17 @@
 // thread polls the listener, the service thread mostly, and never waits: a publisher somewhere is
 // waiting for our answer.
 #include <algorithm>
-#include <cstring>
 #include <optional>
 
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
 #include "core/base/mutation.hpp"
-#include "core/memory/importer/collector.hpp"
 #include "core/memory/importer/importer.hpp"
-#include "core/memory/page/page_mutations.hpp"
 #include "core/memory/wire/dispatch.hpp"
 
 namespace cmi::memory {
 
 namespace {
-constexpr uint32_t kInvalidateRun = 512;  // pages locked at once
-constexpr uint32_t kSubscribeSome = 4;  // who changes more pages at once changes none of them often
 constexpr size_t kLetGoHead = kWireSize<ReleasedRegions>;
 constexpr ptrdiff_t kMostLater = 1024;  // notices of a home that are answered later
 }  // namespace
@@ -221,148 +216,6 @@ void Importer::answer_pending_revocations() {
     if (r.then.round != 0) grow_to(*r.import, r.then);
     parts_.server.ack(r.home, r.secret, r.number);
   }
-}
-
-// Region by region: one that has nothing cached is let go of instead (rule 10).
-void Importer::drop(const std::shared_ptr<Import>& imp, PageRange range, Writer* release) {
-  while (range.count > 0) {
-    const uint32_t region = region_of(range.first);
-    const uint32_t n = std::min(range.count, (region + 1) * kRegionPages - range.first);
-    uint32_t epoch = 0;
-    if (release->room() < ReleasedRegions::kItem || !imp->regions.release(region, &epoch)) {
-      invalidate(imp, {range.first, n});
-    } else if (epoch != 0) {
-      ReleasedRegions::put(*release, {region, epoch});
-    }
-    range.first += n;
-    range.count -= n;
-  }
-}
-
-void Importer::invalidate(const std::shared_ptr<Import>& owner, PageRange range) {
-  Import& imp = *owner;
-  Collector out(*this, owner);
-  Guard views(imp.views_mu);
-  for (uint32_t done = 0; done < range.count;) {
-    const uint32_t first = range.first + done;
-    const uint32_t n = std::min(kInvalidateRun, range.count - done);
-    uint32_t from = n, to = 0;
-    for (uint32_t k = 0; k < n; ++k) {
-      Page& p = imp.table[first + k];
-      p.lock();
-      if (may_be_mapped(p.state)) {
-        from = std::min(from, k);
-        to = k + 1;
-      }
-    }
-    // Zapped before anything else is decided: from here on the pages are stable (rule 9).
-    if (from < to && !mutated("mutate_keep_on_invalidate"))
-      zap_everywhere(imp, first + from, to - from);
-    for (uint32_t k = 0; k < n; ++k) {
-      Page& p = imp.table[first + k];
-      if (p.state != PageState::kAbsent) ++p.generation;
-      switch (p.state) {
-        case PageState::kFetching:
-          if (mutated("mutate_fetching_forgotten")) break;
-          set_state(imp, p, PageState::kStale);
-          break;
-        case PageState::kClean:
-          if (range.count <= kSubscribeSome) imp.subscribed.dropped(first + k);
-          set_state(imp, p, PageState::kAbsent);
-          break;
-        case PageState::kWriting:
-          set_state(imp, p, PageState::kZappedWriting);
-          break;
-        case PageState::kDirty: {
-          if (mutated("mutate_dirty_kept")) break;
-          if (p.in_flight) {
-            set_state(imp, p, PageState::kZappedDirty);  // the answer to the earlier one goes on
-            break;
-          }
-          const size_t bytes =
-              mutated("mutate_dirty_dropped") ? 0 : out.add(first + k, twins_.at(p.twin));
-          drop_twin(p);
-          p.in_flight = bytes != 0;
-          set_state(imp, p, bytes != 0 ? PageState::kZappedWriting : PageState::kAbsent);
-          break;
-        }
-        default:
-          break;  // in no view already, and what is under way settles it
-      }
-      if (mutated("mutate_refetch_before_delivery")) mutation::forget_write_back(p);
-    }
-    for (uint32_t k = 0; k < n; ++k) imp.table[first + k].unlock();
-    done += n;
-  }
-  imp.changed();
-}
-
-// Takes pages out of use: those with stores that were not home yet go into *lost, the dirty intents
-// that the home has of them into *marks.
-void Importer::drop_pages(Import& imp, PageRange range, std::vector<uint32_t>* lost,
-                          std::vector<DirtyIntent>* intents) {
-  Guard views(imp.views_mu);
-  const uint32_t end = range.first + range.count;
-  for (uint32_t first = range.first; first < end; first += kInvalidateRun) {
-    const uint32_t n = std::min(kInvalidateRun, end - first);
-    bool any = false;
-    for (uint32_t k = 0; k < n; ++k) {
-      Page& p = imp.table[first + k];
-      p.lock();
-      any = any || may_be_mapped(p.state);
-    }
-    if (any) zap_everywhere(imp, first, n);
-    for (uint32_t k = 0; k < n; ++k) {
-      Page& p = imp.table[first + k];
-      if (p.state != PageState::kAbsent) ++p.generation;
-      if (const uint8_t epoch = p.pinned ? 0 : p.intent.drop(); epoch != 0) {
-        intents->push_back({first + k, epoch});
-      }
-      switch (p.state) {
-        case PageState::kFetching:
-          set_state(imp, p, PageState::kStale);
-          break;
-        case PageState::kClean:
-          set_state(imp, p, PageState::kAbsent);
-          break;
-        case PageState::kWriting:
-          set_state(imp, p, PageState::kZappedWriting);
-          break;
-        case PageState::kDirty:
-        case PageState::kZappedDirty: {
-          if (std::memcmp(imp.page_data(first + k), twins_.at(p.twin), kPageSize) != 0) {
-            lost->push_back(first + k);
-          }
-          drop_twin(p);
-          const bool was_dirty = p.state == PageState::kDirty;
-          set_state(imp, p,
-                    p.in_flight || !was_dirty ? PageState::kZappedWriting : PageState::kAbsent);
-          break;
-        }
-        default:
-          break;
-      }
-      p.unlock();
-    }
-  }
-}
-
-// Takes every page out of use; what was not home yet is lost. A batch stands for it meanwhile, so
-// that a barrier that no longer finds the pages dirty waits for the loss to be known (rule 8).
-void Importer::drop_all(const std::shared_ptr<Import>& owner) {
-  Import& imp = *owner;
-  auto batch = begin_write_back(owner);
-  std::vector<uint32_t> lost;
-  std::vector<DirtyIntent> intents;
-  drop_pages(imp, {0, imp.pages}, &lost, &intents);
-  if (!lost.empty()) {
-    batch->failed.store(true);
-    lose(owner, lost);
-  }
-  // A home that has given us up, or is gone, has none of them any more.
-  if (!intents.empty() && imp.state.load() != ImportState::kGone) unmark(owner, intents);
-  imp.changed();
-  end_part(batch);
 }
 
 bool Importer::end_import(const std::shared_ptr<Import>& imp, ImportState state, uint64_t token) {

@@ -90,7 +90,7 @@ bool Importer::start_ahead(const View& view, PageRange pages, bool write, Deadli
         Guard views(imp->views_mu);
         const bool attached = std::any_of(imp->views.begin(), imp->views.end(),
                                           [&](auto& v) { return v.get() == to; });
-        deliver(*imp, enabled && attached ? to : nullptr, r, kNoPage, false, nullptr);
+        deliver(*imp, enabled && attached ? to : nullptr, r, kNoPage, false);
       }
       end_serving();
     } else {

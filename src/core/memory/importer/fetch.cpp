@@ -1,0 +1,284 @@
+// Reads of missed pages, and the delivery of pages that have arrived. Runs in the SIGBUS handler,
+// all signals blocked; of pages that were read ahead in any thread that polls the link.
+#include "core/memory/importer/fetch.hpp"
+
+#include <algorithm>
+
+#include "core/base/fault_point.hpp"
+#include "core/base/log.hpp"
+#include "core/base/mutation.hpp"
+#include "core/base/prefetch.hpp"
+#include "core/memory/importer/importer_mutations.hpp"
+#include "core/memory/importer/intent_request.hpp"
+#include "core/memory/page/page_mutations.hpp"
+
+namespace cmi::memory {
+
+using fabric::Cause;
+
+[[gnu::hot]] Exception Importer::Fetch::run() {
+  count(store_ ? importer_.parts_.stats.store_misses : importer_.parts_.stats.load_misses);
+  count(store_ ? imp_.stats.store_misses : imp_.stats.load_misses);
+  claim_window();
+  for (;;) {
+    if (const Outcome done = attempt()) return *done;
+    if (const Outcome done = recover()) return *done;
+  }
+}
+
+// As many absent pages behind the wanted one as the window allows.
+[[gnu::hot]] void Importer::Fetch::claim_window() {
+  const uint32_t end = std::max(std::min(imp_.end_page.load(std::memory_order_acquire),
+                                         imp_.brk.load(std::memory_order_relaxed)),
+                                wanted_ + 1);
+  const uint32_t window = std::min({imp_.streams.miss(wanted_), end - wanted_,
+                                    imp_.cache_limit.load(std::memory_order_relaxed) / 8});
+  importer_.make_room(view_.import, window, deadline_);
+  if (window > 1) n_ += importer_.claim(imp_, {wanted_ + 1, window - 1}, false).count;
+  if (n_ > 1) imp_.streams.taken(wanted_, wanted_ + n_);
+}
+
+// While the bytes travel.
+[[gnu::hot]] void Importer::Fetch::overlap() {
+  if (n_ != 1) return;
+  prefetch_page(imp_.page_data(wanted_));
+  if (store_) importer_.twins_.prefetch();
+}
+
+[[gnu::hot]] Importer::Fetch::Outcome Importer::Fetch::attempt() {
+  failed_ = false;
+  session_life_.reset();
+  const auto session = imp_.link->session(deadline_);
+  fabric::RemoteKey key;
+  if (session == nullptr || !prepare(*session, &key)) return std::nullopt;
+  if (!imp_.allows(wanted_) || !imp_.allows(wanted_ + n_ - 1)) {  // under another token by now
+    give_up(wanted_, n_);
+    return Exception::kNone;
+  }
+  if (intent_ != nullptr && n_ == 1) return fetch_with_intent();
+  return read(session, key);
+}
+
+// The key, the home's knowledge of the region, and memory.
+[[gnu::hot]] bool Importer::Fetch::prepare(fabric::Session& session, fabric::RemoteKey* key) {
+  return importer_.session_key(imp_, session, key, deadline_) &&
+         (mutated("mutate_hold_late") || importer_.acquire(imp_, wanted_, n_, deadline_)) &&
+         importer_.back_pages(imp_, {wanted_, n_});
+}
+
+// One request, whose answer brings the dirty intent and the page.
+Importer::Fetch::Outcome Importer::Fetch::fetch_with_intent() {
+  fault_point("fetch_before_read");
+  const auto meanwhile = [this] { overlap(); };
+  const Exception e = intent_->fetch(imp_.page_data(wanted_), deadline_, std::ref(meanwhile));
+  if (!intent_->granted()) {
+    give_up(wanted_, 1);
+    return e;
+  }
+  importer_.count_fetched(imp_, 1);
+  importer_.deliver(imp_, &view_, {wanted_, 1}, wanted_, store_);
+  return Exception::kNone;
+}
+
+[[gnu::hot]] Importer::Fetch::Outcome Importer::Fetch::read(
+    const std::shared_ptr<fabric::Session>& session, const fabric::RemoteKey& key) {
+  Cause cause = Cause::kTimeout;
+  const bool posted = imp_.begin_use(session->generation(), key, uint64_t{wanted_} + n_);
+  if (posted) {
+    if (intent_ != nullptr) intent_->start();
+    fault_point("fetch_before_read");
+    const auto meanwhile = [this] { overlap(); };
+    cause = session->read(imp_.page_data(wanted_), size_t{n_} * kPageSize, key,
+                          uint64_t{wanted_} * kPageSize, deadline_, std::ref(meanwhile));
+    imp_.end_use();
+  }
+  if (mutated_late("mutate_hold_late")) (void)importer_.acquire(imp_, wanted_, n_, deadline_);
+  if (cause == Cause::kOk) return arrived();
+  if (posted) {
+    // Whatever the reason, the provider may hold on to the pages until the session is closed.
+    trace(kFacMem, kInfo, "fetch of segment {} page {}: {}", imp_.id, wanted_,
+          fabric::cause_name(cause));
+    imp_.link->retire(session);
+    session_life_ = session->life();
+    failed_ = true;
+  }
+  return std::nullopt;
+}
+
+[[gnu::hot]] Exception Importer::Fetch::arrived() {
+  importer_.count_fetched(imp_, n_);
+  const Exception unmarked = intent_ == nullptr ? Exception::kNone : intent_->await(deadline_);
+  importer_.deliver(imp_, &view_, {wanted_, n_}, wanted_,
+                    store_ && (intent_ == nullptr || intent_->granted()));
+  if (!store_ && imp_.subscribed.any() && !fault_point_fails("never_follow")) {
+    importer_.subscribe(imp_, wanted_);
+  }
+  if (n_ >= Streams::kAheadFrom) importer_.read_ahead(view_, wanted_, store_, deadline_);
+  // Wanted may be stale by now; the access is simply tried again and fetches anew.
+  return unmarked;
+}
+
+// Others let go of a retired session within milliseconds; until then the provider may still write
+// to these pages. True: somebody has not by the deadline, and the pages are left to the tick.
+bool Importer::Fetch::strand() {
+  for (Backoff backoff; !session_life_.expired() && !deadline_.passed();) backoff.pause();
+  if (session_life_.expired()) return false;
+  Guard g(importer_.later_mu_);
+  importer_.stranded_.push_back({session_life_, view_.import, wanted_, n_});
+  importer_.later_count_.fetch_add(1);
+  return true;
+}
+
+Importer::Fetch::Outcome Importer::Fetch::recover() {
+  const bool stranded = strand();
+  Exception e = importer_.explain(imp_, deadline_);
+  if (stranded) return e == Exception::kNone ? Exception::kTransient : e;
+  // A break may have come before the last pages, or before all.
+  const uint32_t brk = std::max(imp_.brk.load(std::memory_order_seq_cst), wanted_);
+  if (brk < wanted_ + n_) {
+    give_up(brk, wanted_ + n_ - brk);
+    n_ = brk - wanted_;
+    if (n_ == 0) return e;  // tried again, it is one behind the break
+  }
+  if (e == Exception::kNone && failed_ && n_ > 1) {
+    // One page whose memory is broken fails the read of all: those beside it are for who wants
+    // them.
+    give_up(wanted_ + 1, n_ - 1);
+    n_ = 1;
+  } else if (e == Exception::kNone && failed_) {
+    e = importer_.ask_in_flux(imp_, wanted_, deadline_);
+  }
+  if (e == Exception::kNone && !deadline_.passed()) return std::nullopt;
+  give_up(wanted_, n_);
+  return e == Exception::kNone ? Exception::kTransient : e;
+}
+
+[[gnu::hot]] void Importer::count_fetched(Import& imp, uint32_t pages) {
+  count(parts_.stats.pages_fetched, pages);
+  count(parts_.stats.bytes_fetched, size_t{pages} * kPageSize);
+  count(imp.stats.bytes_fetched, size_t{pages} * kPageSize);
+}
+
+// Pages that have arrived leave kFetching: mapped and made kClean, or kDirty for a store, in one
+// locked step; a stale page is not mapped (rule 3). Runs of good pages go into one call.
+class Importer::Delivery {
+ public:
+  Delivery(Importer& importer, Import& imp, const View* view, PageRange pages, uint32_t wanted,
+           bool store)
+      : importer_(importer),
+        imp_(imp),
+        view_(view),
+        pages_(pages),
+        wanted_(wanted),
+        store_(store) {}
+
+  // All of the pages are locked.
+  void run();
+
+ private:
+  Page& page(uint32_t i) { return imp_.table[pages_.first + i]; }
+  std::byte* at(uint32_t i) const { return view_->addr + size_t{pages_.first + i} * kPageSize; }
+  bool usable_now() const {
+    return imp_.state.load(std::memory_order_seq_cst) == ImportState::kUsable &&
+           !imp_.lease_expired.load(std::memory_order_seq_cst) &&
+           imp_.tokens_notified.load(std::memory_order_seq_cst) ==
+               imp_.tokens_taken.load(std::memory_order_seq_cst);
+  }
+  bool make_writable(uint32_t i);
+  uint32_t length_of_run(uint32_t from, bool marked);
+  void make_clean(uint32_t from, uint32_t n);
+
+  Importer& importer_;
+  Import& imp_;
+  const View* const view_;
+  const PageRange pages_;
+  const uint32_t wanted_;
+  const bool store_;
+};
+
+[[gnu::hot]] void Importer::Delivery::run() {
+  const bool usable = usable_now();
+  for (uint32_t i = 0; i < pages_.count;) {
+    Page& p = page(i);
+    if (mutated("mutate_stale_ignored")) mutation::forget_stale(p);
+    if (mutated("mutate_fetched_twice") && mutation::delivered_by_another(p)) {
+      ++i;
+      continue;
+    }
+    if (p.state == PageState::kStale || !usable || imp_.is_in_flux(pages_.first + i)) {
+      importer_.set_state(imp_, p, PageState::kAbsent);
+      ++i;
+      continue;
+    }
+    if (make_writable(i)) {
+      ++i;
+      continue;
+    }
+    p.marker = i == 0 && wanted_ == kNoPage;
+    const uint32_t n = length_of_run(i, p.marker);
+    make_clean(i, n);
+    i += n;
+  }
+}
+
+// The page that is stored to next, where its dirty intent, if it needs one, is still held: one that
+// was held when the page was claimed may have been given back since.
+[[gnu::hot]] bool Importer::Delivery::make_writable(uint32_t i) {
+  Page& p = page(i);
+  if (pages_.first + i != wanted_ || !store_ || (imp_.intents && !p.intent.held())) return false;
+  if (!importer_.make_dirty(*view_, wanted_)) return false;
+  importer_.userfault_.map(at(i), kPageSize, true);
+  ++p.generation;
+  return true;
+}
+
+// Good pages from this one on that are mapped alike.
+[[gnu::hot]] uint32_t Importer::Delivery::length_of_run(uint32_t from, bool marked) {
+  uint32_t n = 0;
+  while (from + n < pages_.count && page(from + n).state == PageState::kFetching &&
+         !imp_.is_in_flux(pages_.first + from + n) &&
+         !(n > 0 && (marked || (store_ && pages_.first + from + n == wanted_)))) {
+    ++n;
+  }
+  return n;
+}
+
+[[gnu::hot]] void Importer::Delivery::make_clean(uint32_t from, uint32_t n) {
+  // Before Linux 6.4 a page cannot be mapped and write-protected in one step; the access faults
+  // once more then, and is served as one to a clean page.
+  if (view_ != nullptr && !page(from).marker && Userfault::features().continue_protected &&
+      !mutated("mutate_map_outside_lock")) {
+    importer_.userfault_.map(at(from), size_t{n} * kPageSize, false);
+  }
+  for (uint32_t k = 0; k < n; ++k) {
+    Page& p = page(from + k);
+    ++p.generation;
+    importer_.set_state(imp_, p, PageState::kClean);
+  }
+}
+
+[[gnu::hot]] void Importer::deliver(Import& imp, const View* view, PageRange pages, uint32_t wanted,
+                                    bool write) {
+  fault_point("fetch_before_deliver");
+  const uint32_t first = pages.first, n = pages.count;
+  for (uint32_t i = 0; i < n; ++i) imp.table[first + i].lock();
+  if (view != nullptr && mutated("mutate_stale_checked_late"))
+    mutation::show_unchecked(userfault_, *view, pages);
+  Delivery(*this, imp, view, pages, wanted, write).run();
+  for (uint32_t i = 0; i < n; ++i) imp.table[first + i].unlock();
+  if (view != nullptr && mutated_late("mutate_map_outside_lock"))
+    userfault_.map(view->addr + size_t{first} * kPageSize, size_t{n} * kPageSize, false);
+  imp.changed();
+}
+
+void Importer::give_up_fetch(const std::shared_ptr<Import>& imp, uint32_t first, uint32_t n) {
+  for (uint32_t i = 0; i < n; ++i) {
+    Page& p = imp->table[first + i];
+    p.lock();
+    set_state(*imp, p, PageState::kAbsent);
+    p.unlock();
+  }
+  imp->changed();
+}
+
+}  // namespace cmi::memory

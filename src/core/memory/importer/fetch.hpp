@@ -1,0 +1,61 @@
+// The read of a page that was missed, and of absent ones behind it as far as the reader's window
+// goes. Private to the Importer. One thread, the one that faulted, all signals blocked.
+#pragma once
+
+#include <functional>
+
+#include "core/memory/importer/importer.hpp"
+
+namespace cmi::memory {
+
+class Importer::Fetch {
+ public:
+  // `wanted` is kFetching, by this thread. `intent`: for a store that needs the page's dirty
+  // intent, which is asked for beside the read; null: none is needed.
+  Fetch(Importer& importer, const View& view, uint32_t wanted, bool store, IntentRequest* intent,
+        Deadline deadline)
+      : importer_(importer),
+        view_(view),
+        imp_(*view.import),
+        wanted_(wanted),
+        store_(store),
+        intent_(intent),
+        deadline_(deadline) {}
+  Fetch(const Fetch&) = delete;
+  Fetch& operator=(const Fetch&) = delete;
+
+  // kNone: the pages have left kFetching, and the access may be tried again.
+  Exception run();
+
+ private:
+  using Outcome = std::optional<Exception>;  // none: not yet
+
+  void claim_window();
+  void overlap();
+  Outcome attempt();
+  bool prepare(fabric::Session& session, fabric::RemoteKey* key);
+  Outcome fetch_with_intent();
+  Outcome read(const std::shared_ptr<fabric::Session>& session, const fabric::RemoteKey& key);
+  Exception arrived();
+  // After an attempt that brought nothing: none where another one may.
+  Outcome recover();
+  bool strand();
+  void give_up(uint32_t first, uint32_t count) {
+    importer_.give_up_fetch(view_.import, first, count);
+  }
+
+  Importer& importer_;
+  const View& view_;
+  Import& imp_;
+  const uint32_t wanted_;
+  const bool store_;
+  IntentRequest* const intent_;
+  const Deadline deadline_;
+  uint32_t n_ = 1;  // pages that are kFetching by this thread, from the wanted one on
+  // Of the last attempt: a read was posted and failed, and the life of its session, until whose end
+  // the provider may store to the pages.
+  bool failed_ = false;
+  std::weak_ptr<void> session_life_;
+};
+
+}  // namespace cmi::memory
