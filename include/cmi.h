@@ -40,10 +40,10 @@
  *   CMI_RUNTIME_DIR  where the node keeps its shared state, on a tmpfs (else CMI_ERR_NOTSUPP): a
  *                    folder of the effective user's with mode 0700 (else CMI_ERR_PERM), or one that
  *                    is not there yet, and is made, in a folder that is (else CMI_ERR_INVAL);
- *                    default: /dev/shm/cmi-UID
+ *                    default: /dev/shm/cmi-UID, or -1 to -99 behind it where others took that
  *   CMI_MEM_MAX      memory that segments may take on this node; default: half of the RAM
- *   CMI_DEAD_AFTER   milliseconds of silence after which a peer counts as dead, 1000 to 3600000;
- *                    default: 10000
+ *   CMI_DEAD_AFTER   milliseconds of silence until a peer counts as dead, 1000 to 3600000; 10000
+ *   CMI_JOIN_TIMEOUT the same that seg_imp() waits for a home that listens; default: 30000
  *   CMI_TRACE        facility[,facility]:level, as if set in cmi_cbs; default: off
  *   CMI_TRACE_FILE   where trace lines go without callbacks; default: standard error
  * For its own tests, and read by a library alone that was built for them (CMI_FAULT_INJECTION)
@@ -278,7 +278,7 @@ typedef enum cmi_error {
 #define CMI_CTL_INFO 0x201            /**< info, out: limits and units */
 #define CMI_CTL_CACHE_RSEG_SET 0x202  /**< cache, in: bytes of local cache */
 #define CMI_CTL_CACHE_RSEG_GET 0x203  /**< cache: seg_hndl in, mpool_sz out */
-#define CMI_CTL_RECONF_TOUT 0x204     /**< rcfg, in: longest wait for the network */
+#define CMI_CTL_RECONF_TOUT 0x204     /**< rcfg, in: longest wait for a home */
 #define CMI_CTL_CLIENT_CONSIST 0x205  /**< cfg may be NULL: default of later seg_get() */
 #define CMI_CTL_NODE_CMAP_GET 0x206   /**< cmap, in: ask for one CMI_EVENT_CMAP */
 #define CMI_CTL_MEM_RESERVE 0x207     /**< mreq, in and out: make or resize the reservation */
@@ -350,7 +350,7 @@ struct cmi_cfg_cache {
 
 /** CMI_CTL_RECONF_TOUT. */
 struct cmi_cfg_rcfg {
-  /** ms until an access to an unreachable home raises TRANSIENT; > 0; 1000 unless it is set */
+  /** ms until an access to a silent home raises TRANSIENT; > 0; not set: CMI_DEAD_AFTER */
   uint32_t rcfg_tout;
 };
 
@@ -723,7 +723,7 @@ typedef int cmi_fn_rseg_del(cmi_ctxt* ctxt, cmi_rseg* rseg);
  * Errors: CMI_ERR_INVAL, damaged handle, removed segment, a conflict of cached with write-through,
  * a write-through segment without CMI_CAP_WRITE_THROUGH here, the home has ended, no provider is
  * common to both sides, or the home cannot be reached: not within the reconfiguration timeout, or,
- * where its door answers, not within 5 s either; CMI_ERR_NOMEM, too many imports, no memory or no
+ * where its door answers, CMI_JOIN_TIMEOUT; CMI_ERR_NOMEM, too many imports, no memory or no
  * descriptors; CMI_ERR_PERM, not allowed.
  */
 typedef cmi_seg cmi_fn_seg_imp(cmi_ctxt* ctxt, cmi_rseg* rseg);

@@ -143,6 +143,9 @@ class Endpoint {
   // between may_sleep() == true and the next poll().
   virtual int wait_fd() const = 0;
   virtual bool may_sleep() = 0;
+  // Ends connections to this endpoint of who has said nothing for a while, or has gone, and that
+  // the provider has not ended itself. To be called every few seconds.
+  virtual void end_strangers() {}
   // A connection that was in use went away (operations may still be found in flight).
   virtual bool broken() const = 0;
   // Broken by a fault of this side (its provider, its queue): the peer has nothing to do with it.

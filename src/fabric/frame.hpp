@@ -18,6 +18,7 @@ enum class FrameKind : uint8_t {
   kAck = 6,
   kReceipt = 7,  // listener -> initiator: a notification of what its request did has been followed
   kSettled = 8,  // initiator -> serving endpoint: what needs no answer any more
+  kRefusal = 9,  // listener -> initiator: no session, the home is short of descriptors
 };
 
 struct Frame {
@@ -81,7 +82,7 @@ inline bool decode_frame(Bytes message, Frame* f) {
   Reader in(message.first(kFrameHeader));
   if (in.get<uint32_t>() != kFrameMagic) return false;
   auto kind = in.get<uint8_t>();
-  if (kind < 1 || kind > 8 || in.get<uint8_t>() != 0) return false;
+  if (kind < 1 || kind > 9 || in.get<uint8_t>() != 0) return false;
   f->kind = static_cast<FrameKind>(kind);
   f->type = in.get<uint16_t>();
   f->secret = in.get<uint64_t>();

@@ -39,6 +39,10 @@ socklen_t beside(Bytes listener, uint16_t port, sockaddr_storage* to) {
   return 0;
 }
 
+bool short_of_descriptors(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
 void quick(int fd) {
   const int on = 1;
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -88,7 +92,8 @@ Result<std::unique_ptr<Lifelines>> Lifelines::open(const std::vector<Bytes>& lis
   l->listeners_ = all_listening.take();
   l->epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
   l->waker_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!l->epoll_ || !l->waker_) return Status::kNoMem;
+  l->spare_.reset(::eventfd(0, EFD_CLOEXEC));
+  if (!l->epoll_ || !l->waker_ || !l->spare_) return Status::kNoMem;
   epoll_event e{};
   e.events = EPOLLIN;
   e.data.fd = l->waker_.get();
@@ -113,7 +118,7 @@ void Lifelines::forget_in_child() {
     if (const int open = fd.load(std::memory_order_relaxed); open != 0) ::close(open - 1);
   }
   for (const Fd& fd : listeners_) ::close(fd.get());
-  for (Fd* fd : {&epoll_, &waker_}) ::close(fd->get());
+  for (Fd* fd : {&epoll_, &waker_, &spare_}) ::close(fd->get());
 }
 
 Lifelines::Line* Lifelines::add(Fd fd, uint32_t events, Nanos t) {
@@ -254,19 +259,26 @@ bool Lifelines::listens(int fd) const {
                      [&](const Fd& l) { return l.get() == fd; });
 }
 
+// The listeners would stay readable: not looked at until some line has had its time.
+void Lifelines::become_deaf(Nanos t) {
+  trace(kFacMem, kWarn, "lifelines: no descriptor for a caller");
+  for (const Fd& l : listeners_) {
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, l.get(), nullptr);
+  }
+  deaf_ = true;
+  due_ = std::min(due_, t + kPatience);
+}
+
 void Lifelines::accept_callers(int listening, Nanos t) {
   for (int i = 0; i < kBatch; ++i) {
     Fd fd(::accept4(listening, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd && short_of_descriptors(errno) && spare_) {
+      spare_.reset();
+      fd.reset(::accept4(listening, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    }
+    if (!spare_) spare_.reset(::eventfd(0, EFD_CLOEXEC));
     if (!fd) {
-      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-        // It would stay readable: not looked at until some line has had its time.
-        trace(kFacMem, kWarn, "lifelines: no descriptor for a caller");
-        for (const Fd& l : listeners_) {
-          ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, l.get(), nullptr);
-        }
-        deaf_ = true;
-        due_ = std::min(due_, t + kPatience);
-      }
+      if (short_of_descriptors(errno)) become_deaf(t);
       return;
     }
     quick(fd.get());

@@ -125,6 +125,7 @@ class Lifelines {
   int start(Bytes listener, uint16_t port, bool* refused);
   static Result<std::vector<Fd>> listen_at(const std::vector<Bytes>& listeners, uint16_t* port);
   void accept_callers(int listening, Nanos t);
+  void become_deaf(Nanos t);
   bool listens(int fd) const;
   void ready(int fd, uint32_t events, Nanos t);
   void connected(int fd, Nanos t);
@@ -142,6 +143,7 @@ class Lifelines {
   uint16_t port_ = 0;
   std::vector<Fd> listeners_;  // one for each IP address
   Fd epoll_, waker_;
+  Fd spare_;                   // makes room for a caller where no descriptor is left
   bool deaf_ = false;          // no descriptors were left for callers; listeners are not watched
   std::map<int, Line> lines_;  // by descriptor
   Nanos due_ = 0;

@@ -110,14 +110,19 @@ class Link {
   bool has_detached() const { return detached_count_.load(std::memory_order_relaxed) != 0; }
   // See LinkHealth.
   Nanos heard() const { return health_.heard(); }
+  Nanos alive() const { return health_.alive(); }
+  void alive_at(Nanos t) { health_.alive_at(t); }
   Nanos unreachable_since() const { return health_.unreachable_since(); }
   Nanos took() const { return health_.took(); }
+  int refusals() const { return health_.refusals(); }
   bool local_fault() const { return health_.local_fault(); }
   bool without_door() const { return routes_.without_listener(); }
   // Of requests without an answer; more are sent as these are answered.
   static constexpr size_t kMostUnderWay = RequestWindow::kMostUnderWay;
   // Silence after which a session that owes an answer is rebuilt.
   static constexpr Nanos kStall = 500 * kMilli;
+  // The same while a swap is under way: its result is lost with the session, for good.
+  static constexpr Nanos kSwapStall = 5 * kSecond;
 
  private:
   friend class Session;
@@ -136,6 +141,7 @@ class Link {
   }
   // What arrives on a session.
   void welcomed(Session& s, const Frame& f);
+  void refused(const Session& s, const Frame& f);
   void replied(Session& s, const Frame& f);
   void received(Session& s, const Frame& f);
   // Requests: link.cpp.

@@ -97,6 +97,18 @@ void Link::welcomed(Session& s, const Frame& f) {
   send_more_locked(s, t);
 }
 
+// The session goes on waiting as if nothing had come: the next hello comes no sooner than that.
+void Link::refused(const Session& s, const Frame& f) {
+  Reader in(f.payload);
+  const auto generation = in.get<uint32_t>();
+  const auto nonce = in.get<uint64_t>();
+  if (!in.done() || generation != s.generation_ || nonce != s.nonce_) return;
+  Guard g(mu_);
+  if (current_.get() != &s || s.up_.load(std::memory_order_relaxed)) return;
+  health_.refused();
+  trace(kFacMem, kWarn, "link: home {:016x} has no descriptors left for us", home_.hi);
+}
+
 std::shared_ptr<Session> Link::current() {
   Guard g(mu_);
   return up_locked() ? current_ : nullptr;
@@ -176,7 +188,8 @@ bool Link::stalled_locked() {
   if (!requests && s.detached_count_.load() == 0) return false;
   const Nanos since = std::max(
       connecting_since_, requests ? window_.unacknowledged_since() : s.detached_since_.load());
-  const bool stall = now() - std::max(s.heard_.load(std::memory_order_relaxed), since) > kStall;
+  const Nanos patience = s.swaps_.load(std::memory_order_relaxed) > 0 ? kSwapStall : kStall;
+  const bool stall = now() - std::max(s.heard_.load(std::memory_order_relaxed), since) > patience;
   // A reply may have been lost, or the home takes its time. It answers a repeated request that it
   // still works on with a sign of life.
   const Nanos t = now();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/base/descriptors_left.hpp"
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
 
@@ -12,6 +13,7 @@ namespace cmi::fabric {
 namespace {
 // Clients that make room for a new one: a client needs more descriptors than an endpoint's.
 constexpr size_t kMadeRoom = 4;
+constexpr Nanos kTellRefusedEvery = 10 * kSecond;
 
 ContextId read_context(Reader& in) {
   ContextId id;
@@ -119,6 +121,7 @@ void Server::on_hello(size_t index, const Frame& f) {
   Guard one(hello_mu_);
   const bool known = !handler_.may_sweep(id);
   make_room(id);
+  if (!known && clients_.session_of(id) == 0 && !may_come(hello)) return refuse(hello);
   if (!clients_.end_session(hello, kMaxClients)) return drop();
   handler_.on_new_session(hello.info);
 
@@ -139,6 +142,38 @@ void Server::on_hello(size_t index, const Frame& f) {
   // From the serving endpoint: so the connection that is made is the one that the client will use.
   serving->send({FrameKind::kWelcome, 0, *secret, 0, 0, out.done()});
   trace(kFacMem, kInfo, "server: welcomed {:016x} generation {}", id.hi, hello.generation);
+}
+
+// All that a newcomer needs has to be there: one that is let in and then lacks something holds up
+// the others. Another one that came just now may not have all of it yet.
+bool Server::may_come(const Hello& hello) {
+  const Nanos t = now();
+  const int others = t - newcomer_ < kComingIn ? kDescriptorsOfClient : 0;
+  const int needed = kDescriptorsOfClient + others;
+  if (!descriptors_left(needed) &&
+      (close_silent(kStrangersStay, kMadeRoom, hello.info.id) == 0 || !descriptors_left(needed))) {
+    return false;
+  }
+  newcomer_ = t;
+  return true;
+}
+
+void Server::refuse(const Hello& hello) {
+  if (const Nanos t = now(); t - refused_ > kTellRefusedEvery) {
+    refused_ = t;
+    alert(kFacMem,
+          "an importer is refused: this process has no descriptors left for it (ulimit -n)");
+  }
+  drop();
+  Port& listener = *ports_[hello.info.via];
+  auto peer = listener.add(hello.initiator);
+  if (!peer) return;
+  std::byte payload[sizeof hello.generation + sizeof hello.nonce];
+  Writer out(payload);
+  out.put(hello.generation);
+  out.put(hello.nonce);
+  listener.send(*peer, {FrameKind::kRefusal, 0, 0, 0, 0, out.done()}, true);
+  listener.remove(*peer);
 }
 
 void Server::make_room(const ContextId& newcomer) {
@@ -237,6 +272,10 @@ bool Server::give(const ContextId& home, const DirectAck& direct_ack) {
 }
 
 void Server::sweep(Nanos silence) {
+  for (auto& port : ports_) port->endpoint().end_strangers();
+  for (size_t i = 0; const auto serving = clients_.serving_at(i); ++i) {
+    serving->endpoint().end_strangers();
+  }
   close_silent(silence, SIZE_MAX);
   direct_acks_.sweep(silence, now());
 }

@@ -42,6 +42,10 @@ inline constexpr size_t kMaxClients = 1024;  // of a server; further hellos are 
 // keeps nothing for it.
 inline constexpr size_t kCrowded = 128;
 inline constexpr Nanos kStrangersStay = kSecond;
+// Descriptors that a newcomer takes here, one by one, with its lifeline and some to spare; and for
+// how long it may take it to have all of them.
+inline constexpr int kDescriptorsOfClient = 12;
+inline constexpr Nanos kComingIn = 2 * kSecond;
 
 class Server : private Receiver, private ServingSink, private ListenerPorts {
  public:
@@ -131,6 +135,8 @@ class Server : private Receiver, private ServingSink, private ListenerPorts {
   void on_acked_below(Serving& from, const Frame& f);
   bool read_hello(const Frame& f, Hello* hello) const;
   void make_room(const ContextId& newcomer);
+  bool may_come(const Hello& hello);
+  void refuse(const Hello& hello);
   bool open_serving(Serving& serving, const Hello& hello, bool known);
   void drop() { dropped_.fetch_add(1, std::memory_order_relaxed); }
 
@@ -157,6 +163,8 @@ class Server : private Receiver, private ServingSink, private ListenerPorts {
   ClientTable clients_{*this};
   KnownHomes homes_{*this};
   DirectAckSender direct_acks_{*this};
+  Nanos newcomer_ CMI_GUARDED_BY(hello_mu_) = 0;  // when the last one was let in
+  Nanos refused_ CMI_GUARDED_BY(hello_mu_) = 0;   // when that was last told
   PollOrder order_;
   std::atomic<uint64_t> dropped_{0};
 };

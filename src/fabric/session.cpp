@@ -88,9 +88,11 @@ Cause Session::cas(uint64_t* found, uint64_t expected, uint64_t desired, RemoteK
   Slot* slot = take_slot();
   slot->expected = expected;
   slot->desired = desired;
+  swaps_.fetch_add(1, std::memory_order_relaxed);
   Cause c = run(*slot, deadline, [&](Slot& s) {
     return endpoint().cas(s.op, home_, &s.found, &s.expected, &s.desired, at, offset);
   });
+  swaps_.fetch_sub(1, std::memory_order_relaxed);
   if (c == Cause::kOk) *found = slot->found;
   return finish(slot, c);
 }
@@ -180,6 +182,7 @@ void Session::on_message(Endpoint&, Bytes message) {
   Frame f;
   if (!decode_frame(message, &f)) return;
   if (f.kind == FrameKind::kWelcome) link_.welcomed(*this, f);
+  if (f.kind == FrameKind::kRefusal) link_.refused(*this, f);
   if (f.kind == FrameKind::kReceipt && up_.load(std::memory_order_acquire)) {
     link_.received(*this, f);
   }

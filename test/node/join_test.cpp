@@ -10,6 +10,7 @@
 #include <memory>
 #include <set>
 
+#include "core/base/cause.hpp"
 #include "core/base/fd.hpp"
 #include "node_support.hpp"
 #include "support/skip.hpp"
@@ -214,129 +215,51 @@ std::string read_registry(const NodeFolder& folder) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-TEST_CASE("a registry that is none is refused and left alone") {
+TEST_CASE(
+    "a damaged registry that nobody uses is left alone by the reaper and made anew by a join") {
   NodeFolder folder;
   std::string good;
   {
     auto a = join(folder.config());
     good = read_registry(folder);
   }
-  auto refused = [&](const std::string& content) {
+  const std::vector<std::string> damaged = {"x",
+                                            "not a registry",
+                                            std::string(good.size(), 'x'),
+                                            good.substr(0, 4096),
+                                            good.substr(0, good.size() - 1),
+                                            good + "x"};
+  for (const std::string& content : damaged) {
+    CAPTURE(content.size());
     write_registry(folder, content);
-    bool inval = join_status(folder.config()) == Status::kInval &&
-                 node::reap_folder(folder.config()).status() == Status::kInval;
-    return inval && read_registry(folder) == content;
-  };
-  CHECK(refused("x"));
-  CHECK(refused("not a registry"));
-  CHECK(refused(std::string(good.size(), 'x')));
-  CHECK(refused(good.substr(0, 4096)));
-  CHECK(refused(good.substr(0, good.size() - 1)));
-  CHECK(refused(good + "x"));
-  for (size_t at = 0; at < 56; ++at) {  // magic, version, sizes, node
-    if (at >= 36 && at < 40) continue;  // spare
-    std::string bad = good;
-    bad[at] = static_cast<char>(bad[at] ^ 0x40);
-    CHECK_MESSAGE(refused(bad), "byte ", at);
+    std::ofstream(folder.node_dir() + "/seg-4097") << "x";
+    CHECK(node::reap_folder(folder.config()).status() == Status::kInval);
+    CHECK(read_registry(folder) == content);
+    auto a = join(folder.config());
+    auto b = join(folder.config());
+    CHECK(folder.files() == std::vector<std::string>{"bus-0", "bus-1", "registry"});
   }
 }
 
-TEST_CASE("a registry that nobody finished is made again") {
-  NodeFolder folder;
-  size_t size;
-  {
-    auto a = join(folder.config());
-    size = read_registry(folder).size();
-  }
-  for (std::string content :
-       {std::string(), std::string(size, '\0'), std::string(8, '\0') + std::string(size, 'x')}) {
-    write_registry(folder, content);
-    auto a = join(folder.config());
-    CHECK(walk_registry(folder, true) == "");
-  }
-}
-
-TEST_CASE("garbage in the slots of a registry harms nobody and is cleaned up") {
+TEST_CASE("a damaged registry that a process uses is refused and left alone") {
   NodeFolder folder;
   auto a = join(folder.config());
-  auto kept = a->create_home(4096, 0, true);
-  REQUIRE(kept);
-  REQUIRE(a->attach(*kept));
-  uint64_t seed = 88172645463325252ull;
-  Fd fd(open(folder.registry_path().c_str(), O_RDWR | O_CLOEXEC));
-  auto put = [&](size_t at) {
-    seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
-    REQUIRE(pwrite(fd.get(), &seed, 8, static_cast<off_t>(at)) == 8);
-  };
-  for (size_t at = 56; at < 72; at += 8) {  // as many slots in use as there can be
-    uint64_t most = UINT64_MAX;
-    REQUIRE(pwrite(fd.get(), &most, 8, static_cast<off_t>(at)) == 8);
+  const std::string good = read_registry(folder);
+  {
+    std::fstream file(folder.registry_path(), std::ios::in | std::ios::out | std::ios::binary);
+    file << "x";  // the first byte of its magic
   }
-  for (size_t c = 1; c < 256; ++c) put(128 + c * 32);
-  for (size_t s = 0; s < 4096 * 8; ++s) {
-    if (s / 8 != static_cast<size_t>(*kept & 4095)) put(128 + 256 * 32 + s * 8);
-  }
-  for (size_t i = 1; i < 32768; ++i) put(128 + 256 * 32 + 4096 * 128 + i * 8);
-  for (int32_t id : {INT32_MIN, -1, 0, 1, 4095, 4096, INT32_MAX}) {
-    CHECK(a->find(id).status() == Status::kInval);
-    CHECK(a->attach(id).status() == Status::kInval);
-    CHECK(a->remove(id) == Status::kInval);
-  }
-  CHECK(a->members().size() == 1);
-  CHECK(a->memory_in_use() != 0);
-  REQUIRE(a->reap());
-  CHECK(walk_registry(folder, true) == "");
-  auto info = a->find(*kept);
-  REQUIRE(info);
-  CHECK(info->attachments == 1);
-  auto b = join(folder.config());
-  CHECK(b->create_home(4096, 0, true));
-  CHECK(walk_registry(folder, true) == "");
-}
-
-TEST_CASE("a folder that others may enter, or that is a link, is refused") {
-  NodeFolder folder;
-  fs::create_directories(folder.node_dir());
-  auto mode = [](const std::string& path, int m) {
-    REQUIRE(chmod(path.c_str(), static_cast<mode_t>(m)) == 0);
-  };
-  mode(folder.runtime_dir(), 0755);
-  mode(folder.node_dir(), 0700);
-  CHECK(join_status(folder.config()) == Status::kPerm);
-  mode(folder.runtime_dir(), 0700);
-  mode(folder.node_dir(), 0710);
-  CHECK(join_status(folder.config()) == Status::kPerm);
-  CHECK(node::reap_folder(folder.config()).status() == Status::kPerm);
-  mode(folder.node_dir(), 0700);
+  const std::string damaged = read_registry(folder);
+  CHECK(join_status(folder.config()) == Status::kInval);
+  CHECK(std::string(t_cause.words).find("damaged") != std::string::npos);
+  CHECK(read_registry(folder) == damaged);
+  std::fstream(folder.registry_path(), std::ios::in | std::ios::out | std::ios::binary) << good[0];
   CHECK(join_status(folder.config()) == Status::kOk);
-
-  std::string elsewhere = folder.runtime_dir() + "-elsewhere";
-  REQUIRE(mkdir(elsewhere.c_str(), 0700) == 0);
-  fs::create_directory_symlink(elsewhere, folder.node_dir());
-  CHECK(join_status(folder.config()) == Status::kPerm);
-  fs::remove(folder.node_dir());
-
-  fs::remove_all(folder.runtime_dir());
-  fs::create_directory_symlink(elsewhere, folder.runtime_dir());
-  CHECK(join_status(folder.config()) == Status::kPerm);
-  node::Config slash = folder.config();
-  slash.runtime_dir += "/";
-  CHECK(join_status(slash) == Status::kPerm);
-  CHECK(fs::is_empty(elsewhere));
 }
 
-TEST_CASE("a registry that is a link, a folder or open to others is refused") {
+TEST_CASE("a registry that is no plain file of ours alone is refused") {
   NodeFolder folder;
   write_registry(folder, "");
-  std::string elsewhere = folder.runtime_dir() + "/precious";
-  std::ofstream(elsewhere) << "x";
-  fs::remove(folder.registry_path());
-  fs::create_symlink(elsewhere, folder.registry_path());
-  CHECK(join_status(folder.config()) == Status::kPerm);
-  CHECK(fs::file_size(elsewhere) == 1);
-  fs::remove(folder.registry_path());
-  fs::create_directory(folder.registry_path());
-  CHECK(join_status(folder.config()) != Status::kOk);
   fs::remove(folder.registry_path());
   REQUIRE(mkfifo(folder.registry_path().c_str(), 0600) == 0);
   CHECK(join_status(folder.config()) == Status::kPerm);
@@ -346,12 +269,42 @@ TEST_CASE("a registry that is a link, a folder or open to others is refused") {
   CHECK(join_status(folder.config()) == Status::kPerm);
 }
 
+// In a child that is a user without a folder of its own so far.
+TEST_CASE("a default folder that another user has taken gives way to the next name") {
+  constexpr uid_t kUser = 61987;
+  const std::string first = "/dev/shm/cmi-" + std::to_string(kUser);
+  if (geteuid() != 0) return skip("only root can be another user");
+  for (const char* end : {"", "-1", "-2"}) {
+    if (fs::exists(first + end)) return skip("somebody has that user's folder");
+  }
+  const auto seen_by_user = [&](const std::string& wanted) {
+    Child user([&](Child&) {
+      CHILD_CHECK(setuid(kUser) == 0 && node::default_runtime_dir() == wanted &&
+                  node::is_default_runtime_dir(wanted));
+    });
+    return user.succeeded();
+  };
+  CHECK(seen_by_user(first));
+  REQUIRE(mkdir(first.c_str(), 0700) == 0);
+  CHECK(seen_by_user(first + "-1"));
+  REQUIRE(mkdir((first + "-1").c_str(), 0700) == 0);
+  CHECK(seen_by_user(first + "-2"));
+  // One that is the user's comes before one that is free again.
+  REQUIRE(chown((first + "-1").c_str(), kUser, kUser) == 0);
+  REQUIRE(rmdir(first.c_str()) == 0);
+  CHECK(seen_by_user(first + "-1"));
+  CHECK(rmdir((first + "-1").c_str()) == 0);
+  CHECK_FALSE(node::is_default_runtime_dir("/dev/shm/cmi-" + std::to_string(geteuid()) + "-x"));
+  CHECK_FALSE(node::is_default_runtime_dir("/dev/shm/cmi"));
+}
+
 TEST_CASE("a folder of another user is refused") {
   if (geteuid() != 0) return skip("only root can give a folder away");
   NodeFolder folder;
   REQUIRE(mkdir(folder.runtime_dir().c_str(), 0700) == 0);
   REQUIRE(chown(folder.runtime_dir().c_str(), 65534, 65534) == 0);
   CHECK(join_status(folder.config()) == Status::kPerm);
+  CHECK(std::string(t_cause.words).find("another user") != std::string::npos);
 }
 
 TEST_CASE("a runtime folder that cannot be is an error, not a crash") {

@@ -1,6 +1,9 @@
 // Tokens for a part of a segment (tok_newva): what they open at an importer, and what not.
 #include <doctest/doctest.h>
 
+#include <span>
+
+#include "core/access/handles.hpp"
 #include "system/calls.hpp"
 
 namespace cmi::test {
@@ -68,6 +71,28 @@ TEST_SUITE("tokens") {
     }
     REQUIRE(publish(s.home, s.here(0), 3));  // a page that it may not have
     CHECK(load(s.home, s.here(0)).value == 3);
+    CHECK(load(s.home, s.here(kFirst - 1)).value == 1000 + kFirst - 1);
+  }
+
+  // Whoever changes what its token says of the part gains nothing.
+  TEST_CASE("a_token_that_claims_more_than_its_part_opens_the_part_alone") {
+    Scene s;
+    Process& forger = s.cluster.spawn("forger");
+    const access::TokenInfo given = access::decode_token(s.part.as<cmi_token>()).take();
+    access::TokenInfo forged = given;
+    forged.part = {given.part.offset - 4 * kPage, given.part.size + 8 * kPage};
+    Export export_with_forged = s.exported;
+    REQUIRE(ok(access::encode_token(
+        forged,
+        std::as_writable_bytes(std::span(export_with_forged.token.bytes)).first(s.part.size),
+        CMI_VERNO)));
+    const Import import = import_segment(forger, export_with_forged);
+    for (const uint64_t page : {kFirst - 1, kFirst + kCount}) {
+      CAPTURE(page);
+      CHECK(load(forger, import.at + page * kPage).cause() == CMI_ERROR_ACCESS);
+      CHECK(store(forger, import.at + page * kPage, 1).cause() == CMI_ERROR_ACCESS);
+    }
+    CHECK(load(forger, import.at + kFirst * kPage).value == 1000 + kFirst);
     CHECK(load(s.home, s.here(kFirst - 1)).value == 1000 + kFirst - 1);
   }
 

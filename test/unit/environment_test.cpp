@@ -20,9 +20,10 @@ using cmi::context::read_environment;
 
 namespace {
 
-const char* const kVariables[] = {"CMI_PROVIDER",   "CMI_ADDRESS",     "CMI_FAULT",   "CMI_KERNEL",
-                                  "CMI_NODE",       "CMI_RUNTIME_DIR", "CMI_MEM_MAX", "CMI_TRACE",
-                                  "CMI_TRACE_FILE", "CMI_DEAD_AFTER"};
+const char* const kVariables[] = {"CMI_PROVIDER",   "CMI_ADDRESS",     "CMI_FAULT",
+                                  "CMI_KERNEL",     "CMI_NODE",        "CMI_RUNTIME_DIR",
+                                  "CMI_MEM_MAX",    "CMI_TRACE",       "CMI_TRACE_FILE",
+                                  "CMI_DEAD_AFTER", "CMI_JOIN_TIMEOUT"};
 
 // None of the variables set, and alerts collected, while it lives; then all as it was.
 class Clean {
@@ -122,6 +123,7 @@ TEST_CASE("every_variable_arrives_where_it_belongs") {
   setenv("CMI_RUNTIME_DIR", "/dev/shm/somewhere", 1);
   setenv("CMI_MEM_MAX", "1", 1);
   setenv("CMI_DEAD_AFTER", "2500", 1);
+  setenv("CMI_JOIN_TIMEOUT", "4500", 1);
   setenv("CMI_TRACE", "seg,mem:debug", 1);
   auto env = read_environment();
   REQUIRE(env);
@@ -133,6 +135,7 @@ TEST_CASE("every_variable_arrives_where_it_belongs") {
   CHECK(env->runtime_dir == "/dev/shm/somewhere");
   CHECK(env->mem_max == 1);
   CHECK(env->dead_after == 2500 * kMilli);
+  CHECK(env->join_timeout == 4500 * kMilli);
   REQUIRE(env->trace);
   CHECK(env->trace->facilities == (kFacSeg | kFacMem));
   CHECK(env->trace->level == kDebug);
@@ -203,17 +206,21 @@ TEST_CASE("a_value_that_cannot_be_parsed_is_refused_with_one_line_that_names_it"
   CHECK(clean.alerts().find("two?lines?[31m?{}") != std::string::npos);
 }
 
-TEST_CASE("a_silence_that_counts_as_death_is_given_in_milliseconds_from_a_second_to_an_hour") {
+TEST_CASE("times_are_given_in_milliseconds_from_a_second_to_an_hour") {
   Clean clean;
-  for (const char* bad : {"", "0", "999", "3600001", "99999999999", "-1000", "1000 ", "2s", "x"}) {
-    CAPTURE(bad);
-    CHECK(clean.refuses("CMI_DEAD_AFTER", bad));
+  for (const char* name : {"CMI_DEAD_AFTER", "CMI_JOIN_TIMEOUT"}) {
+    CAPTURE(name);
+    for (const char* bad :
+         {"", "0", "999", "3600001", "99999999999", "-1000", "1000 ", "2s", "x"}) {
+      CAPTURE(bad);
+      CHECK(clean.refuses(name, bad));
+    }
+    for (const char* good : {"1000", "3600000"}) {
+      setenv(name, good, 1);
+      CHECK(read_environment());
+    }
+    unsetenv(name);
   }
-  for (const char* good : {"1000", "3600000"}) {
-    setenv("CMI_DEAD_AFTER", good, 1);
-    CHECK(read_environment());
-  }
-  unsetenv("CMI_DEAD_AFTER");
 }
 
 TEST_CASE("the_longest_node_name_is_accepted") {

@@ -53,9 +53,9 @@ inline constexpr std::string_view kOpenReply =
 inline constexpr std::string_view kOpenReplyExtensible =
     "000001000000000040000000feffffff34122827262524232221008000000000000003000000";
 inline constexpr std::string_view kPresentReply =
-    "28272625242322213837363534333231070000000200feed";
+    "282726252423222138373635343332310700000003000000040000000200feed";
 inline constexpr std::string_view kPresentReplyExtensible =
-    "28272625242322213837363534333231070000000200feed008000000000000003000000";
+    "282726252423222138373635343332310700000003000000040000000200feed008000000000000003000000";
 inline constexpr std::string_view kCasReply = "2827262524232221";
 inline constexpr std::string_view kCauseReply = "008000000000000003000000";
 inline constexpr std::string_view kInvalidate =
@@ -407,7 +407,7 @@ TEST_CASE("the bytes of replies") {
   const auto key = unhex("feed");
   auto key_and_break = key;
   key_and_break.insert(key_and_break.end(), brk.begin(), brk.end());
-  PresentTokenReply granted{kWord, kOther, 7, 2, key};
+  PresentTokenReply granted{kWord, kOther, 7, 3, 4, 2, key};
   CHECK(encoded(granted) == golden::kPresentReply);
   granted.body = key_and_break;
   CHECK(encoded(granted) == golden::kPresentReplyExtensible);

@@ -78,7 +78,7 @@ const char* trouble_of_header(const Registry_shm& r, const std::string& name) {
       h.attachments != kMaxAttachments || h.reservations != node::kMaxReservations ||
       h.context_bytes != sizeof(node::Context_shm) ||
       h.segment_bytes != sizeof(node::Segment_shm)) {
-    return "its registry is of another version of the library";
+    return "its registry is damaged or of another version of the library";
   }
   if (node::folder_name(NodeId{h.node_hi, h.node_lo}).text != name) {
     return "its registry is another node's";

@@ -122,8 +122,11 @@ Status Context::cas(uint64_t* addr, uint64_t expected, uint64_t desired, const v
     bool unknown = false;
     memory::Exception e;
     try {
-      e = engine_->importer().cas(*view, reinterpret_cast<std::byte*>(addr), expected, desired,
-                                  found, &pending, &unknown, Deadline::in(call_timeout()));
+      do {
+        e = engine_->importer().cas(*view, reinterpret_cast<std::byte*>(addr), expected, desired,
+                                    found, &pending, &unknown, Deadline::in(call_timeout()));
+      } while (e == memory::Exception::kTransient && !unknown &&
+               engine_->importer().waits_on(*view->import));
     } catch (const std::bad_alloc&) {
       return Status::kHw;  // it may have been made
     }

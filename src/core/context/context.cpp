@@ -28,6 +28,7 @@ namespace {
 std::atomic<Context*> g_context{nullptr};
 std::atomic<const cmi_ctxt*> g_handle{nullptr};
 std::atomic<const cmi_ctxt*> g_parents_handle{nullptr};  // in a forked child
+std::atomic<const cmi_ctxt*> g_handle_at_end{nullptr};   // while the process ends
 Mutex g_lifetime;
 thread_local bool t_in_lifetime = false;  // this thread has it
 thread_local bool t_fork_has_it = false;  // between the two sides of a fork
@@ -63,8 +64,11 @@ Context* Context::current() { return g_context.load(std::memory_order_acquire); 
 
 Context* Context::find(const cmi_ctxt* ctxt, bool* forked) {
   *forked = ctxt != nullptr && ctxt == g_parents_handle.load(std::memory_order_acquire);
-  if (ctxt == nullptr || ctxt != g_handle.load(std::memory_order_acquire)) return nullptr;
-  return current();
+  if (ctxt == nullptr) return nullptr;
+  if (ctxt == g_handle_at_end.load(std::memory_order_acquire) && memory::process_ends_elsewhere()) {
+    memory::wait_for_end_of_process();
+  }
+  return ctxt == g_handle.load(std::memory_order_acquire) ? current() : nullptr;
 }
 
 // A context that another thread makes or ends just now has locks and descriptors that the child
@@ -103,9 +107,10 @@ void Context::child_after_fork() {
   // The rest is left as it is: its threads are gone and its descriptors are the parent's as well.
 }
 
-// exit() with a context still open: the service thread must not run into the destructors of the
-// libraries under us, and the node should not wait for the next reaper. The rest ends with the
-// process.
+// exit(), or a return from main, with a context still open; all handlers and static destructors of
+// the client have run. What was stored is published. The service thread must not run into the
+// destructors of the libraries under us, and the node should not wait for the next reaper. The rest
+// ends with the process.
 void Context::process_exits() {
   SignalsBlocked quiet;
   while (!g_lifetime.try_lock()) {
@@ -114,16 +119,23 @@ void Context::process_exits() {
   }
   Context* c = g_context.load();
   if (c != nullptr) {
+    // Of the registered threads only the calling one: others may be in a view or in a call.
+    bool alone;
+    {
+      Guard g(c->mu_);
+      const bool registered = t_thread != nullptr && t_thread->context == c;
+      alone = c->thread_count_ == (registered ? 1 : 0);
+    }
+    memory::LossMark ignored = c->engine_->importer().losses();
+    (void)c->engine_->importer().barrier(ignored, kRevokeTimeout);
+    if (alone) c->leave_imports();
+    memory::process_ends();
     g_handle.store(nullptr);
+    g_handle_at_end.store(c->handle_);
     c->map_maker_->stop();
     c->engine_->stop();
     c->engine_->home().stop_watching_adopted();
     // With other threads still running in here the registry is left to the next reaper.
-    bool alone;
-    {
-      Guard g(c->mu_);
-      alone = c->thread_count_ <= 1;
-    }
     if (alone) {
       g_context.store(nullptr);
       memory::set_fault_target(nullptr);
@@ -132,6 +144,22 @@ void Context::process_exits() {
   }
   g_lifetime.unlock();
 }
+
+// The homes are told that this context ends, so that nobody counts what it holds as lost.
+void Context::leave_imports() {
+  std::vector<std::shared_ptr<memory::Import>> imports;
+  {
+    Guard g(mu_);
+    for (auto& [id, i] : imported_) imports.push_back(i.import);
+  }
+  engine_->importer().leave_all(imports, {Deadline::in(kRevokeTimeout), kRevokeTimeout});
+}
+
+namespace {
+// Not an exit handler of cmi_ini: the client's handlers and static destructors from before it may
+// use views, and come later.
+[[gnu::destructor]] void library_ends() { Context::process_exits(); }
+}  // namespace
 
 void Context::thread_exits(void* thread) {
   auto* t = static_cast<Thread*>(thread);
@@ -236,10 +264,6 @@ Result<Context*> Context::start(uint16_t verno, const cmi_cbs* callbacks,
   if (!engine) return engine.status();
   c.engine_ = engine.take();
   c.map_maker_ = std::make_unique<events::MapMaker>(*c.engine_, *c.events_);
-  // After the fabric's libraries are loaded: exit handlers run last first, and theirs must come
-  // later.
-  static const int registered = std::atexit(&Context::process_exits);
-  (void)registered;
 
   handle->ctxt.base = {version, CMI_VENDOR_OFI, CMI_DEVICE_SOFT};
   handle->ctxt.caps = CMI_CAP_NODE_SPECIFIC_TOKEN | CMI_CAP_MIXED_CONSIST |

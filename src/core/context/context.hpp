@@ -59,6 +59,9 @@ class Context : private events::Host {
   static Context* find(const cmi_ctxt* ctxt, bool* forked);
   static Context* current();
 
+  // Where the process ends, last of all.
+  static void process_exits();
+
   cmi_ctxt* handle() const { return handle_; }
   uint16_t version() const { return handle_->base.verno; }
   const Allocator& allocator() const { return allocator_; }
@@ -158,10 +161,10 @@ class Context : private events::Host {
   void release(void* memory) override { allocator_.put(memory); }
   std::byte* lowest_view(int32_t segment) override;
   void end();
+  void leave_imports();
   static void before_fork() CMI_TSA(no_thread_safety_analysis);
   static void parent_after_fork() CMI_TSA(no_thread_safety_analysis);
   static void child_after_fork();
-  static void process_exits();
   static void thread_exits(void* thread);
   Result<std::shared_ptr<memory::Import>> import_of(int32_t seg);
   void leave_import_if_unused(int32_t seg);
@@ -172,6 +175,7 @@ class Context : private events::Host {
                                 uint32_t rights);
   bool revoke_issued(const void* object, Bytes content, bool token);
   Nanos call_timeout() const { return engine_->importer().reconf_timeout(); }
+  memory::JoinTime join_time() const;
   // For a home that lives: what waits for it goes on for so long.
   Nanos longest_wait() const;
 
@@ -205,6 +209,8 @@ Status barrier_here();
 
 // A barrier waits for homes and importers as long as they answer; who does not is declared dead
 // first, and what is owed for so much longer counts as lost.
+// The least that a home is given to answer an import, however short the client's own timeout is.
+inline constexpr Nanos kFirstContact = 5 * kSecond;
 inline constexpr Nanos kAfterVerdict = 5 * kSecond;
 inline constexpr Nanos kRevokeTimeout = 2 * kSecond;
 inline constexpr size_t kMaxSegmentSize = size_t{1} << 43;  // 2^31 pages

@@ -150,6 +150,14 @@ Result<Environment> read_environment() {
     env.dead_after = *span;
   }
 
+  if (auto v = variable("CMI_JOIN_TIMEOUT")) {
+    const auto span = parse_millis(*v, kSecond, 3600 * kSecond);
+    if (!span) {
+      return bad_value("CMI_JOIN_TIMEOUT", *v, "not a number of milliseconds from 1000 to 3600000");
+    }
+    env.join_timeout = *span;
+  }
+
   if (auto v = variable("CMI_TRACE")) {
     Environment::TraceWish wish;
     if (!Trace::parse(*v, &wish.facilities, &wish.level)) {

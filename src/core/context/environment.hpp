@@ -19,12 +19,13 @@ struct Environment {
     uint32_t level = 0;       // Level
   };
 
-  std::string provider;             // CMI_PROVIDER, a list; empty: the best one
-  std::string address;              // CMI_ADDRESS, a list; empty: loopback
-  std::string node_name;            // CMI_NODE; never empty
-  std::string runtime_dir;          // CMI_RUNTIME_DIR; absolute, need not exist
-  uint64_t mem_max = 0;             // CMI_MEM_MAX, bytes; never 0
-  Nanos dead_after = 10 * kSecond;  // CMI_DEAD_AFTER; of silence, then a peer counts as dead
+  std::string provider;               // CMI_PROVIDER, a list; empty: the best one
+  std::string address;                // CMI_ADDRESS, a list; empty: loopback
+  std::string node_name;              // CMI_NODE; never empty
+  std::string runtime_dir;            // CMI_RUNTIME_DIR; absolute, need not exist
+  uint64_t mem_max = 0;               // CMI_MEM_MAX, bytes; never 0
+  Nanos dead_after = 10 * kSecond;    // CMI_DEAD_AFTER; of silence, then a peer counts as dead
+  Nanos join_timeout = 30 * kSecond;  // CMI_JOIN_TIMEOUT; seg_imp, while the home answers at all
   FaultMode fault = FaultMode::kSignal;
   uint32_t kernel = UINT32_MAX;    // CMI_KERNEL, as kernel_version(); the newest to make use of
   std::optional<TraceWish> trace;  // CMI_TRACE

@@ -78,7 +78,7 @@ Result<std::shared_ptr<memory::Import>> Context::import_of(int32_t seg) {
   if (blob->size() < access::kRsegSize) return Status::kInval;
   auto rseg = access::decode_rseg(blob->data());
   if (!rseg) return rseg.status();
-  auto import = engine_->importer().import(*rseg, seg, false, Deadline::in(call_timeout()));
+  auto import = engine_->importer().import(*rseg, seg, false, join_time());
   if (!import) return import.status();
   uint64_t version = 0;
   auto token = node_->proxy_token(seg, &version);

@@ -80,6 +80,13 @@ Status Context::rseg_del(const cmi_rseg* rseg) {
              : because(Status::kInval, "the handle was deleted already");
 }
 
+// The client's own timeout, where it has set one.
+memory::JoinTime Context::join_time() const {
+  const bool set = engine_->importer().reconf_timeout_set();
+  const Nanos answer = set ? std::max(call_timeout(), kFirstContact) : environment_.join_timeout;
+  return {Deadline::in(call_timeout()), Deadline::in(answer)};
+}
+
 Result<int32_t> Context::seg_imp(const cmi_rseg* rseg) {
   if (rseg == nullptr) return because(Status::kInval, "the handle is null");
   auto info = access::decode_rseg(rseg);
@@ -90,7 +97,7 @@ Result<int32_t> Context::seg_imp(const cmi_rseg* rseg) {
   if (Status s = access::encode_rseg(*info, blob); !ok(s)) return s;
   auto id = node_->create_proxy(info->size, info->flags, blob, access::extensible(info->flags));
   if (!id) return id.status();
-  auto import = engine_->importer().import(*info, *id, true, Deadline::in(call_timeout()));
+  auto import = engine_->importer().import(*info, *id, true, join_time());
   if (!import) {
     (void)node_->remove(*id);
     return import.status();

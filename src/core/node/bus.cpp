@@ -1,5 +1,6 @@
 // The bus: one datagram socket per context in the node's folder. Addresses go through the folder's
-// descriptor in /proc/self/fd, so that they fit whatever the runtime folder's path is.
+// descriptor in /proc, so that they fit whatever the runtime folder's path is: that of the calling
+// thread, since /proc/self shows nothing once the first thread has ended.
 // Who sent a datagram stands in its head and is believed when the kernel says that the user is ours
 // and the registry says that this context sits there. Threads: any; nothing here takes the lock.
 #include <sys/socket.h>
@@ -31,7 +32,7 @@ constexpr int kMaxDropped = 64;  // datagrams thrown away in one receive
 sockaddr_un bus_address(const Folder& folder, uint32_t slot) {
   sockaddr_un a{};
   a.sun_family = AF_UNIX;
-  std::snprintf(a.sun_path, sizeof a.sun_path, "/proc/self/fd/%d/%s", folder.dir.get(),
+  std::snprintf(a.sun_path, sizeof a.sun_path, "/proc/thread-self/fd/%d/%s", folder.dir.get(),
                 bus_file_name(slot).text);
   return a;
 }

@@ -81,6 +81,14 @@ Result<Fd> open_dir(int at, const char* path) {
     return status_of_errno(err);
   }
   if (!owned_by_us_alone(fd.get(), S_IFDIR)) {
+    struct stat st {};
+    const bool others = fstat(fd.get(), &st) == 0 && st.st_uid != geteuid();
+    if (others) {
+      note(kFacIni, kError, "node: folder {} belongs to user {}: name another one, CMI_RUNTIME_DIR",
+           path, st.st_uid);
+      return because(Status::kPerm,
+                     "the folder belongs to another user: name one of your own, CMI_RUNTIME_DIR");
+    }
     note(kFacIni, kError, "node: folder {} is not ours alone", path);
     return because(Status::kPerm,
                    "the folder has to be this user's and closed to others, mode 0700");
@@ -104,7 +112,7 @@ Result<Folder> open_folder(const Config& config, bool create, Deadline deadline)
   if (f.runtime_dir.empty() || f.runtime_dir.find('\0') != std::string::npos) {
     return Status::kInval;
   }
-  f.default_dir = f.runtime_dir == default_runtime_dir();
+  f.default_dir = is_default_runtime_dir(f.runtime_dir);
   f.name = folder_name(node_id_of(config));
   for (;;) {
     if (create) {

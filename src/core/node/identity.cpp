@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <string_view>
 
 #include "core/base/fd.hpp"
@@ -22,6 +23,15 @@ std::string first_line(const char* path) {
 
 Bytes bytes_of(const std::string& s) { return std::as_bytes(std::span(s.data(), s.size())); }
 
+// The number of the network namespace; 0: not known. Of the process, and once its first thread has
+// ended, of the calling one.
+ino_t network_namespace() {
+  struct stat st;
+  const bool known =
+      stat("/proc/self/ns/net", &st) == 0 || stat("/proc/thread-self/ns/net", &st) == 0;
+  return known ? st.st_ino : 0;
+}
+
 // Spreads every input bit over the word: FNV alone leaves the high bits of short inputs alike.
 uint64_t mix(uint64_t x) {
   x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
@@ -37,8 +47,7 @@ std::string default_node_name() {
     gethostname(host, sizeof host - 1);
     name = host;
   }
-  struct stat st;
-  if (stat("/proc/self/ns/net", &st) == 0) name += "-" + std::to_string(st.st_ino);
+  if (const ino_t ns = network_namespace(); ns != 0) name += "-" + std::to_string(ns);
   return name;
 }
 
@@ -53,12 +62,41 @@ NodeId node_id_of(const std::string& name) {
 
 uint64_t machine_id() {
   const std::string boot = first_line("/proc/sys/kernel/random/boot_id");
-  struct stat st;
-  if (boot.empty() || stat("/proc/self/ns/net", &st) != 0) return 0;
-  const uint64_t id = mix(checksum(bytes_of(boot), mix(st.st_ino)));
+  const ino_t ns = network_namespace();
+  if (boot.empty() || ns == 0) return 0;
+  const uint64_t id = mix(checksum(bytes_of(boot), mix(ns)));
   return id != 0 ? id : 1;
 }
 
-std::string default_runtime_dir() { return "/dev/shm/cmi-" + std::to_string(geteuid()); }
+namespace {
+constexpr int kMostDefaults = 100;
+
+std::string default_stem() { return "/dev/shm/cmi-" + std::to_string(geteuid()); }
+std::string nth_default(int n) {
+  return n == 0 ? default_stem() : default_stem() + "-" + std::to_string(n);
+}
+}  // namespace
+
+std::string default_runtime_dir() {
+  int unused = -1;
+  for (int n = 0; n < kMostDefaults; ++n) {
+    const std::string dir = nth_default(n);
+    struct stat st;
+    if (lstat(dir.c_str(), &st) == 0) {
+      if (st.st_uid == geteuid()) return dir;
+    } else if (unused < 0) {
+      unused = n;
+    }
+  }
+  return nth_default(std::max(unused, 0));
+}
+
+bool is_default_runtime_dir(const std::string& dir) {
+  const std::string stem = default_stem();
+  if (!dir.starts_with(stem)) return false;
+  const std::string_view rest = std::string_view(dir).substr(stem.size());
+  return rest.empty() || (rest.size() > 1 && rest[0] == '-' &&
+                          rest.find_first_not_of("0123456789", 1) == std::string_view::npos);
+}
 
 }  // namespace cmi::node

@@ -53,6 +53,12 @@ bool byte_locked_elsewhere(int fd, off_t byte) {
   return fcntl(fd, F_OFD_GETLK, &l) != 0 || l.l_type != F_UNLCK;
 }
 
+bool locked_elsewhere(int fd) {
+  struct flock l = byte_lock(F_WRLCK, 0);
+  l.l_len = 0;  // to the end of all files
+  return fcntl(fd, F_OFD_GETLK, &l) != 0 || l.l_type != F_UNLCK;
+}
+
 constinit thread_local Exclusive* t_exclusive = nullptr;
 
 Exclusive::Exclusive(LockFile& file, Deadline deadline) : file_(file) {

@@ -22,6 +22,8 @@ inline constexpr Nanos kLockWait = 5 * kSecond;
 bool try_lock_byte(int fd, off_t byte);
 void unlock_byte(int fd, off_t byte);
 // Held through another description than fd's; a lock of fd's own does not show.
+// Whether anybody else holds a lock on any byte of the file.
+bool locked_elsewhere(int fd);
 bool byte_locked_elsewhere(int fd, off_t byte);
 
 struct LockFile {

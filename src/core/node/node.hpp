@@ -42,8 +42,11 @@ uint64_t machine_id();
 // Hash of machine and name: the same for all contexts of a node, different for two names.
 NodeId node_id_of(const std::string& name);
 inline NodeId node_id_of(const Config& c) { return c.id ? c.id : node_id_of(c.name); }
-// "/dev/shm/cmi-UID"
+// "/dev/shm/cmi-UID"; where another user has taken that name, the first of "/dev/shm/cmi-UID-1" to
+// -99 that is ours or free. The user's processes find each other: one that is ours comes before one
+// that is free.
 std::string default_runtime_dir();
+bool is_default_runtime_dir(const std::string& dir);
 
 inline constexpr uint32_t kMaxContexts = 256;
 inline constexpr uint32_t kMaxSegments = 4096;      // home segments and proxies together

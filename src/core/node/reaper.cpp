@@ -140,7 +140,7 @@ Result<int> reap_folder(const Config& config) {
   if (!ok(s)) return s;
   if (!registry) {
     // A process that died between the two removals left the empty runtime folder.
-    if (config.runtime_dir == default_runtime_dir()) rmdir(config.runtime_dir.c_str());
+    if (is_default_runtime_dir(config.runtime_dir)) rmdir(config.runtime_dir.c_str());
     return 0;
   }
   int dead = 0;

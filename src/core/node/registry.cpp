@@ -18,8 +18,11 @@ namespace cmi::node {
 
 namespace {
 constexpr const char* kAnotherVersion =
-    "its registry is damaged, or of another version of the library that is still in use";
-}
+    "its registry is of another version of the library that is still in use";
+constexpr const char* kDamaged =
+    "its registry is damaged, and a process of the node still uses it: end that one";
+constexpr const char* kDamagedUnused = "its registry is damaged; the next cmi_ini makes it anew";
+}  // namespace
 
 Status Registry::open_locked(const Config& config, Open how, Deadline deadline,
                              std::unique_ptr<Registry>& out, std::optional<Exclusive>& lock) {
@@ -58,16 +61,11 @@ Status Registry::prepare_locked(Open how) {
   uint64_t magic = 0;
   if (st.st_size > 0 && pread(fd_.get(), &magic, sizeof magic, 0) < 0) return Status::kInval;
   if (magic != 0) {  // somebody finished making it
-    if (st.st_size != sizeof(Registry_shm)) {
-      note(kFacIni, kError, "node: the registry has {} bytes instead of {}", st.st_size,
-           sizeof(Registry_shm));
-      return because(Status::kInval, kAnotherVersion);
+    if (st.st_size == sizeof(Registry_shm)) {
+      if (Status s = map(); !ok(s)) return s;
+      if (valid(node_id_)) return Status::kOk;
     }
-    if (Status s = map(); !ok(s)) return s;
-    if (valid(node_id_)) return Status::kOk;
-    note(kFacIni, kError, "node: the registry is none, or of another version");
-    shm_ = nullptr;
-    return because(Status::kInval, kAnotherVersion);
+    if (Status s = renew_locked(how, st.st_size); !ok(s)) return s;
   }
   if (how == Open::kExisting) return Status::kOk;
   // Nobody ever was a member: the magic comes last. Allocated before it is mapped, so that a full
@@ -84,6 +82,28 @@ Status Registry::prepare_locked(Open how) {
   }
   fill(node_id_);
   return Status::kOk;
+}
+
+// A registry that nobody can use. Who lives in it holds a lock on it, of whatever version it is.
+// Without anybody it is emptied, as if nobody had ever made it.
+Status Registry::renew_locked(Open how, off_t size) {
+  const bool of_its_size = shm_ != nullptr;
+  const bool another = of_its_size &&
+                       shm_->header.magic.load(std::memory_order_acquire) == kRegistryMagic &&
+                       shm_->header.version != kRegistryVersion;
+  shm_ = nullptr;
+  map_ = Mapping();
+  const bool used = locked_elsewhere(fd_.get());
+  note(kFacIni, kError, "node: the registry, of {} bytes, is {}; {}", size,
+       another ? "of another version" : "damaged",
+       used                     ? "a process uses it"
+       : how == Open::kExisting ? "no process uses it"
+                                : "no process uses it, and it is made anew");
+  if (used) return because(Status::kInval, another ? kAnotherVersion : kDamaged);
+  if (how == Open::kExisting) return because(Status::kInval, kDamagedUnused);
+  sweep_folder(
+      folder_, [](void*, char, uint32_t) { return false; }, nullptr);
+  return ftruncate(fd_.get(), 0) == 0 ? Status::kOk : status_of_errno(errno);
 }
 
 Status Registry::map() {

@@ -44,6 +44,7 @@ class Registry {
 
  private:
   Status prepare_locked(Open how);
+  Status renew_locked(Open how, off_t size);
   Status map();
   void fill(NodeId id);
   bool valid(NodeId id) const;

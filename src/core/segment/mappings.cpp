@@ -1,4 +1,4 @@
-// Reading /proc/self/maps and smaps.
+// Reading the process's maps and smaps in /proc.
 #include "core/segment/mappings.hpp"
 
 #include <fcntl.h>
@@ -74,6 +74,20 @@ Status judge(const Area& a, const char* flags, bool* locked) {
 
 }  // namespace
 
+// What the first thread's folder showed when it was opened stays readable. That of another thread
+// fails with that thread's end.
+Fd open_maps() {
+  Fd maps(::open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
+  char byte = 0;
+  if (maps && ::pread(maps.get(), &byte, 1, 0) == 1) return maps;
+  return Fd(::open("/proc/thread-self/maps", O_RDONLY | O_CLOEXEC));
+}
+
+bool maps_readable(const Fd& maps) {
+  char byte = 0;
+  return ::pread(maps.get(), &byte, 1, 0) == 1;
+}
+
 Status own_memory(const void* addr, size_t len, bool* locked) {
   const auto begin = reinterpret_cast<uint64_t>(addr);
   const uint64_t end = begin + len;
@@ -84,7 +98,7 @@ Status own_memory(const void* addr, size_t len, bool* locked) {
   Area area;
   Status status = Status::kOk;
   // The line with the flags is the last of an entry.
-  const Fd smaps(::open("/proc/self/smaps", O_RDONLY | O_CLOEXEC));
+  const Fd smaps(::open("/proc/thread-self/smaps", O_RDONLY | O_CLOEXEC));
   const bool read = smaps && for_each_line(smaps.get(), [&](const char* line) {
                       constexpr const char* kFlags = "VmFlags:";
                       if (std::strncmp(line, kFlags, std::strlen(kFlags)) != 0) {

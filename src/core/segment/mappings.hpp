@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/base/fd.hpp"
 #include "core/base/status.hpp"
 
 namespace cmi::segment {
@@ -19,6 +20,10 @@ namespace cmi::segment {
 // pages, or watched by somebody's userfaultfd. *locked: some is locked into memory.
 Status own_memory(const void* addr, size_t len, bool* locked);
 
+// The process's mappings, open; see still_mapped(). Not readable any more: to be opened again.
+Fd open_maps();
+bool maps_readable(const Fd& maps);
+
 struct FileId {
   dev_t device = 0;
   ino_t inode = 0;
@@ -28,7 +33,7 @@ FileId file_id(int fd);
 
 // The parts of [addr, addr+len) that are mapped from one of these files, each at its own place:
 // offset in the file = offset in the range. In offsets from addr, ascending. `maps`:
-// /proc/self/maps, open; nobody else reads from it meanwhile, since then lines might be torn.
+// as of open_maps(); nobody else reads from it meanwhile, since then lines might be torn.
 struct Part {
   size_t begin, end;
 };

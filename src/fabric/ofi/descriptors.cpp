@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -17,13 +18,16 @@
 namespace cmi::fabric::ofi {
 
 namespace {
+// /proc/self shows none once the first thread has ended.
+constexpr const char* kOwnDescriptors = "/proc/thread-self/fd";
+
 struct Inherited {
   int fd;
   int flags;
 };
 std::vector<Inherited> inherited() {
   std::vector<Inherited> out;
-  DIR* dir = opendir("/proc/self/fd");
+  DIR* dir = opendir(kOwnDescriptors);
   if (dir == nullptr) return out;
   while (dirent* e = readdir(dir)) {
     if (e->d_name[0] == '.') continue;
@@ -98,7 +102,7 @@ void for_each_at(const std::string& name, Found found) {
     socklen_t len = sizeof listens;
     if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &len) == 0) found(fd, listens != 0);
   };
-  if (DIR* dir = opendir("/proc/self/fd"); dir != nullptr) {
+  if (DIR* dir = opendir(kOwnDescriptors); dir != nullptr) {
     while (dirent* e = readdir(dir)) {
       if (e->d_name[0] != '.') look_at(std::atoi(e->d_name));
     }
@@ -127,6 +131,50 @@ size_t Accepted::shut_down() {
     ++accepted;
   });
   return accepted;
+}
+
+namespace {
+struct Heard {
+  bool nothing = false;  // but, at most, the end of what may come, which counts as a byte
+  bool over = false;     // on both sides
+};
+Heard heard_on(int fd) {
+  tcp_info info{};
+  socklen_t len = sizeof info;
+  if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) != 0) return {};
+  constexpr socklen_t kNeeded = offsetof(tcp_info, tcpi_bytes_received) + sizeof(uint64_t);
+  constexpr uint8_t kClosed = 7;  // TCP_CLOSE
+  return {len >= kNeeded && info.tcpi_bytes_received <= 1, info.tcpi_state == kClosed};
+}
+}  // namespace
+
+size_t Strangers::end(Bytes address, bool forgetful) {
+  const std::string name = name_of(address);
+  if (name.empty()) return 0;
+  std::set<std::pair<int, std::string>> silent;
+  std::set<int> shut;
+  std::vector<int> forgotten;
+  for_each_at(name, [&](int fd, bool listens) {
+    const Heard heard = listens ? Heard{} : heard_on(fd);
+    if (!heard.nothing) return;
+    std::pair<int, std::string> one(fd, end_of(fd, getpeername));
+    if (heard.over && shut_.contains(fd)) {
+      forgotten.push_back(fd);
+    } else if (heard.over) {
+      shut.insert(fd);
+    } else if (silent_.contains(one)) {
+      ::shutdown(fd, SHUT_RDWR);
+      shut.insert(fd);
+    } else {
+      silent.insert(std::move(one));
+    }
+  });
+  if (forgetful) {
+    for (const int fd : forgotten) ::close(fd);
+  }
+  silent_.swap(silent);
+  shut_.swap(shut);
+  return shut_.size() + forgotten.size();
 }
 
 void Connections::add(Bytes address) {

@@ -6,6 +6,7 @@
 #include <bitset>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/clock.hpp"
@@ -59,6 +60,23 @@ class Accepted {
  private:
   std::string name_;
   std::vector<int> listened_;
+};
+
+// Connections to an endpoint that nobody speaks on. Some providers keep those for good. One that
+// says nothing is shut down at the second look at it, so that a peer has had time to speak; the
+// provider sees that and closes it. One that the peer had closed before it said anything net (1.17
+// to 2.x) has let go of by then: it stops watching it, reads the end, takes that for "nothing yet",
+// and forgets it. So what is still there at the third look, shut on both sides, is nobody's, and is
+// closed here.
+// Under the lock that whoever closes such sockets holds.
+class Strangers {
+ public:
+  // `forgetful`: the provider is one of those. How many were shut down or closed.
+  size_t end(Bytes address, bool forgetful);
+
+ private:
+  std::set<std::pair<int, std::string>> silent_;  // at the last look: descriptor, far end
+  std::set<int> shut_;                            // by the last look
 };
 
 }  // namespace cmi::fabric::ofi

@@ -42,6 +42,8 @@ class OfiEndpoint final : public Endpoint {
   bool broken() const override { return broken_.load(std::memory_order_relaxed) || faulty(); }
   bool faulty() const override { return queue_->faulty(); }
 
+  void end_strangers() override;
+
   bool can_cas() const;
   fid_ep* ep() const { return ep_.get(); }
   // A region's registration that was bound to this endpoint: closed before it.
@@ -99,6 +101,7 @@ class OfiEndpoint final : public Endpoint {
   std::unordered_multimap<const Op*, Fid<fid_mr>> locals_ CMI_GUARDED_BY(locals_mu_);
   std::array<Slot, kSlots> slots_;
   std::array<Context, kSlots> contexts_;  // the slots'
+  Strangers strangers_;                   // under the queue's look lock
   Fid<fid_av> peers_;
   std::shared_ptr<Queue> queue_;
   Fid<fid_ep> ep_;

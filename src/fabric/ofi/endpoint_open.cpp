@@ -160,6 +160,13 @@ void OfiEndpoint::end_accepted() {
   for (int look = 0; look < kLooks && accepted.shut_down() != 0; ++look) queue_->look();
 }
 
+// The provider closes sockets within a look, and reuses their numbers: none is meanwhile.
+void OfiEndpoint::end_strangers() {
+  Guard alone(queue_->look_lock());
+  Guard g(fabric_.gate());
+  if (strangers_.end(address_, Queue::can_be_shared(fabric_)) != 0) queue_->look();
+}
+
 void OfiEndpoint::tie(const std::shared_ptr<Registration>& registration) {
   Guard g(tied_mu_);
   std::erase_if(tied_, [](auto& t) { return t.expired(); });

@@ -4,10 +4,12 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "core/base/descriptors_left.hpp"
 #include "core/base/library_thread.hpp"
 #include "core/base/log.hpp"
 #include "core/base/spin.hpp"
@@ -28,6 +30,8 @@ constexpr unsigned kNowAndThen = 16;
 // else makes looks longer must not keep the thread awake for ever.
 constexpr Nanos kServesFor = 20 * kMilli;
 constexpr Nanos kRetryLetters = 200 * kMicro;
+constexpr unsigned kVainWakes = 64;  // in a row, before the reason is looked for
+constexpr Nanos kVainNap = 5 * kMilli;
 constexpr Nanos kBlindNap = kMilli;  // where the provider has no descriptor that could wake us
 // Home::uncovered() when this thread last tried an access at home once more.
 thread_local uint64_t t_uncovered = 0;
@@ -131,8 +135,12 @@ Exception Engine::try_home_access(const View& view, const std::byte* addr, bool 
                                           const PageSeen* seen) {
   if (view.import == nullptr) return try_home_access(view, addr, write);
   if (!t_access_enabled) return Exception::kEnable;
-  const Exception e =
-      importer_->serve(view, addr, write, seen, Deadline::in(importer_->reconf_timeout()));
+  Exception e;
+  Deadline deadline;
+  do {
+    deadline = Deadline::in(importer_->reconf_timeout());
+    e = importer_->serve(view, addr, write, seen, deadline);
+  } while (e == Exception::kTransient && deadline.passed() && importer_->waits_on(*view.import));
   // The timer that publishes what no barrier does starts with the first dirty page. seq_cst, as in
   // keep_time(): either it is seen to have stopped here, or it sees the page.
   if (write && !ticking_.load(std::memory_order_seq_cst)) wake();
@@ -264,6 +272,14 @@ void Engine::serve() {
   }
 }
 
+// Where no descriptor is left a listener cannot accept who calls, and stays readable. (Reads that
+// the provider serves by itself are no events either.)
+void Engine::nap_if_vain() {
+  if (++vain_ % kVainWakes != 0 || descriptors_left(1)) return;
+  ::usleep(kVainNap / kMicro);
+  --vain_;
+}
+
 bool Engine::sleep(Nanos until) {
   if (server_->poll(true) > 0) return true;
   if (blind_) until = std::min(until, now() + kBlindNap);
@@ -286,7 +302,11 @@ bool Engine::sleep(Nanos until) {
   const bool woken = ppoll(polls.data(), polls.size(), &ts, nullptr) > 0;
   // What has come is looked at before all else: after a sleep nothing is in a cache, and each step
   // in between is microseconds that somebody waits.
-  if (woken) server_->poll_listeners();
+  if (woken && server_->poll_listeners() == 0) {
+    nap_if_vain();
+  } else {
+    vain_ = 0;
+  }
   if (polls[0].revents != 0) {
     uint64_t count;
     [[maybe_unused]] ssize_t n = ::read(wake_.get(), &count, sizeof count);

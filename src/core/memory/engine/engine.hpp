@@ -62,17 +62,20 @@ class Engine : public fabric::ServerHandler, public FaultTarget {
   bool may_sweep(const ContextId& client) override { return !home_->knows(client); }
 
  private:
+  emulate::Stop step_write_through(const std::byte* addr, ucontext_t& uc, Deadline deadline);
   Exception try_home_access(const View& view, const std::byte* addr, bool write);
   explicit Engine(node::Node& node) : node_(node) {}
   void serve();
   Nanos keep_time(Nanos t, bool woken);               // what is due; returns when there is more
   void answer(const node::Node::Datagram& question);  // report.cpp
   bool sleep(Nanos until);                            // true: woken by a descriptor
+  void nap_if_vain();
 
   node::Node& node_;
   Stats stats_;
   ViewTable views_;
   std::vector<fabric::LocalInterface> interfaces_;  // one for each listener of server_
+  unsigned vain_ = 0;                               // times that it woke for nothing, in a row
   bool blind_ = false;                              // some have no descriptor that could wake us
   std::unique_ptr<fabric::Server> server_;
   std::unique_ptr<Membership> watch_;

@@ -214,33 +214,37 @@ class WriteThroughMemory final : public emulate::Memory {
 
 }  // namespace
 
+// One instruction, once.
+Stop Engine::step_write_through(const std::byte* addr, ucontext_t& uc, Deadline deadline) {
+  const auto at = reinterpret_cast<uint64_t>(addr);
+  emulate::Bench* const bench = benches_.take(deadline);
+  if (bench == nullptr) return Stop::exception(static_cast<int>(Exception::kTransient), at);
+  const auto instruction = static_cast<uint64_t>(uc.uc_mcontext.gregs[REG_RIP]);
+  WriteThroughMemory memory(*importer_, *this, uc.uc_mcontext, deadline);
+  const Stop s = emulate::step(uc, memory, *bench);
+  benches_.give(bench);
+  if (s.why != Stop::Why::kCannot) return s;
+  uint8_t code[8] = {};  // the next page may not be there
+  std::memcpy(code, reinterpret_cast<const void*>(instruction),
+              std::min<size_t>(sizeof code, kPageSize - instruction % kPageSize));
+  trace(kFacMem, kError,
+        "the instruction at {:#x} ({:02x} {:02x} {:02x} {:02x} {:02x} {:02x} {:02x} {:02x}) "
+        "cannot be used on a write-through segment",
+        instruction, code[0], code[1], code[2], code[3], code[4], code[5], code[6], code[7]);
+  return Stop::exception(static_cast<int>(Exception::kAccess), at);
+}
+
 Stop Engine::on_write_through(const View& view, const std::byte* addr, ucontext_t& uc) {
   const auto at = reinterpret_cast<uint64_t>(addr);
   const auto exception = [&](Exception e) { return Stop::exception(static_cast<int>(e), at); };
   Stop s;
-  if (!t_access_enabled) {
-    s = exception(Exception::kEnable);
-  } else {
-    const Deadline deadline = Deadline::in(importer_->reconf_timeout());
-    if (emulate::Bench* bench = benches_.take(deadline); bench != nullptr) {
-      const auto instruction = static_cast<uint64_t>(uc.uc_mcontext.gregs[REG_RIP]);
-      WriteThroughMemory memory(*importer_, *this, uc.uc_mcontext, deadline);
-      s = emulate::step(uc, memory, *bench);
-      benches_.give(bench);
-      if (s.why == Stop::Why::kCannot) {
-        uint8_t code[8] = {};  // the next page may not be there
-        std::memcpy(code, reinterpret_cast<const void*>(instruction),
-                    std::min<size_t>(sizeof code, kPageSize - instruction % kPageSize));
-        trace(kFacMem, kError,
-              "the instruction at {:#x} ({:02x} {:02x} {:02x} {:02x} {:02x} {:02x} {:02x} {:02x}) "
-              "cannot be used on a write-through segment",
-              instruction, code[0], code[1], code[2], code[3], code[4], code[5], code[6], code[7]);
-        s = exception(Exception::kAccess);
-      }
-    } else {
-      s = exception(Exception::kTransient);
-    }
-  }
+  Deadline deadline;
+  do {
+    deadline = Deadline::in(importer_->reconf_timeout());
+    s = t_access_enabled ? step_write_through(addr, uc, deadline) : exception(Exception::kEnable);
+    // Tried again, it goes on with what it has sent: see PendingStore.
+  } while (s.why == Stop::Why::kException && s.code == static_cast<int>(Exception::kTransient) &&
+           deadline.passed() && view.import != nullptr && importer_->waits_on(*view.import));
   if (s.why == Stop::Why::kException) {
     count(stats_.exceptions);
     if (view.import != nullptr) count(view.import->stats.exceptions);

@@ -197,6 +197,7 @@ bool Home::being_moved(const View& view) {
 bool Home::look_at_adopted(Segment& s, HomeView& v) {
   if (v.moving) return true;
   if (fault_point_fails("adopted_unseen")) return false;
+  if (!segment::maps_readable(maps_)) maps_ = segment::open_maps();
   auto ours = segment::still_mapped(
       maps_.get(), v.addr, v.len, {segment::file_id(s.file.get()), segment::file_id(hole_.get())});
   if (!ours) return false;

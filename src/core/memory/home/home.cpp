@@ -14,6 +14,7 @@
 #include "core/memory/vm/lock_memory.hpp"
 #include "core/memory/vm/store_log.hpp"
 #include "core/segment/map_file.hpp"
+#include "core/segment/mappings.hpp"
 #include "core/segment/placement.hpp"
 #include "fabric/reach.hpp"
 
@@ -35,11 +36,11 @@ Result<std::unique_ptr<Home>> Home::open(Parts parts) {
   h->guarded_ = guarded.take();
   h->hole_.reset(static_cast<int>(syscall(SYS_memfd_create, "cmi-hole", 1u)));  // MFD_CLOEXEC
   if (!h->hole_) return Status::kNoMem;
-  h->pagemap_.reset(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
+  h->pagemap_.reset(::open("/proc/thread-self/pagemap", O_RDONLY | O_CLOEXEC));
   bool opened = static_cast<bool>(h->pagemap_);
   {
     Guard g(h->mu_);  // now: later there may be no descriptor left
-    h->maps_.reset(::open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
+    h->maps_ = segment::open_maps();
     opened = opened && h->maps_;
   }
   if (!opened) {

@@ -186,7 +186,7 @@ void Home::on_new_session(const fabric::ClientInfo& client) {
 void Home::on_present_token(const fabric::ClientInfo& client, uint64_t number,
                             const PresentTokenRequest& m, bool write_through) {
   const NodeId node{m.node_hi, m.node_lo};
-  std::byte buf[60 + fabric::kMaxRawKey];  // no more than reply() takes
+  std::byte buf[68 + fabric::kMaxRawKey];  // no more than reply() takes
   Writer out(buf);
   WireStatus status = WireStatus::kOk;
   std::shared_ptr<InvalidationRound>
@@ -247,6 +247,8 @@ void Home::on_present_token(const fabric::ClientInfo& client, uint64_t number,
         answer.key = key.key;
         answer.base = key.base - part.offset;  // of the segment's first byte, reachable or not
         answer.rights = h->rights;
+        answer.first = h->pages.first;
+        answer.count = h->pages.count;
         answer.body = h->session != nullptr ? h->session->raw_key() : Bytes();
         answer.raw_key_size = static_cast<uint16_t>(answer.body.size());
         encode(answer, out);

@@ -91,6 +91,9 @@ Exception cause_of(ImportState now) {
     imp.key_base.store(usable->base, std::memory_order_relaxed);
     // The home decides; what the token claims is only what it claims.
     imp.rights.store(granted.rights & imp.token.rights, std::memory_order_release);
+    const uint32_t end = granted.first + granted.count;
+    imp.first_page.store(std::max(imp.first_page.load(), granted.first), std::memory_order_release);
+    imp.end_page.store(std::min(imp.end_page.load(), end), std::memory_order_release);
     if (!imp.extensible) {
       imp.key_generation.store(session.generation(), std::memory_order_release);
     } else if (!key_is_for(imp, brk, session.generation())) {

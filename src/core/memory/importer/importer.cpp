@@ -22,13 +22,12 @@ namespace cmi::memory {
 
 namespace {
 constexpr Nanos kLineWait = 5 * kSecond;
-// Of a home that may have much to do, or be short of something for a moment.
-constexpr Nanos kFirstContact = 5 * kSecond;
 // Whether anybody listens at its listener is looked at after so long, and then every second: it
 // leaves a connection behind there (see watch.cpp).
 constexpr Nanos kLookAtListener = 100 * kMilli;
 // The service thread does without a look at a link that others wait for.
 constexpr Nanos kLeftToOthers = 2 * kMilli;
+constexpr int kRefusals = 3;               // for want of descriptors, a second or two apart
 constexpr Nanos kLastLook = 200 * kMilli;  // over the network, when the time is over
 }  // namespace
 
@@ -93,44 +92,72 @@ std::shared_ptr<fabric::Link> Importer::link_to(const access::RsegInfo& rseg) {
   return link;
 }
 
-// The first question to a home, for which there may be no session yet. One that can be reached is
-// given longer to answer than the reconfiguration timeout. *refused: nobody listens at its
-// listener.
+// The first question to a home, for which there may be no session yet.
 Result<std::vector<std::byte>> Importer::open(fabric::Link& link, bool write_through,
-                                              Bytes question, bool* refused, Deadline deadline) {
+                                              Bytes question, NoAnswer* why, const JoinTime& time) {
   // Of several routes, the later rounds take longer: see Link::patience_locked.
   const Nanos rounds = link.routes() > 1 ? 4 * kSecond : 0;
-  const Deadline last{std::max(deadline.at, now() + kFirstContact + rounds)};
+  const Deadline last{std::max(time.reach.at, time.answer.at + rounds)};
   const std::vector<fabric::ListenerAddress> listeners = link.home_doors();
   const auto type = write_through ? RequestType::kOpenWriteThrough : RequestType::kOpen;
   auto request = link.start(static_cast<uint16_t>(type), question);
   auto cause = fabric::Cause::kTimeout;
-  Status why = Status::kInval;
-  for (Nanos look = kLookAtListener; cause == fabric::Cause::kTimeout && !last.passed();
-       look = kSecond) {
+  *why = NoAnswer::kBusy;
+  const int refusals = link.refusals();
+  for (Nanos look = kLookAtListener; !last.passed(); look = kSecond) {
     cause = link.await(request, Deadline{std::min(last.at, now() + look)});
     if (cause != fabric::Cause::kTimeout) break;
-    if (link.local_fault() && deadline.passed()) {
-      why = Status::kNoMem;
+    const bool over = time.reach.passed();
+    if (link.local_fault() && over) {
+      *why = NoAnswer::kLocal;
       break;
     }
-    if (link.without_door() && link.heard() == 0) {
-      *refused = true;
+    if (link.refusals() >= refusals + kRefusals) {
+      *why = NoAnswer::kRefused;
       break;
     }
-    const bool over = deadline.passed();
-    const auto reach = fabric::probe_any(listeners, over ? kLastLook : kMilli);
-    *refused = reach == fabric::Reach::kRefused;
-    const bool out_of_reach =
-        over && reach == fabric::Reach::kUnknown &&
-        std::all_of(listeners.begin(), listeners.end(), fabric::may_be_probed);
-    if (*refused || out_of_reach) break;
+    const bool no_listener = link.without_door() && link.heard() == 0;
+    const auto reach = no_listener ? fabric::Reach::kRefused
+                                   : fabric::probe_any(listeners, over ? kLastLook : kMilli);
+    if (reach == fabric::Reach::kRefused) {
+      *why = NoAnswer::kEnded;
+      break;
+    }
+    if (over && reach == fabric::Reach::kUnknown &&
+        std::all_of(listeners.begin(), listeners.end(), fabric::may_be_probed)) {
+      *why = NoAnswer::kOutOfReach;
+      break;
+    }
   }
   if (cause == fabric::Cause::kOk) {
     return std::vector<std::byte>(request->reply().begin(), request->reply().end());
   }
   link.forget(request);
-  return cause == fabric::Cause::kPeerLost ? Status::kInval : why;
+  if (cause == fabric::Cause::kPeerLost) *why = NoAnswer::kEnded;
+  return *why == NoAnswer::kLocal ? Status::kNoMem : Status::kInval;
+}
+
+// What was seen, and no more than that.
+void Importer::say_no_answer(const access::RsegInfo& rseg, const fabric::Link& link, NoAnswer why) {
+  const std::vector<fabric::ListenerAddress> listeners = link.home_doors();
+  const bool on_loopback = std::all_of(listeners.begin(), listeners.end(), [](auto& listener) {
+    return fabric::is_loopback(listener.blob);
+  });
+  const uint64_t machine = node::machine_id();
+  const bool same_machine = machine != 0 && machine == rseg.machine;
+  const bool met = why == NoAnswer::kLocal || why == NoAnswer::kRefused;
+  if (on_loopback && !same_machine && !met) {
+    return alert(kFacSeg,
+                 "seg_imp: the home cannot be reached; it listens on loopback only, which no other "
+                 "machine reaches: CMI_ADDRESS there");
+  }
+  const char* words =
+      "the home is busy, or stopped: it listens, and has not answered in time (CMI_JOIN_TIMEOUT)";
+  if (why == NoAnswer::kEnded) words = "the home has ended: nobody listens at its address any more";
+  if (why == NoAnswer::kOutOfReach) words = "the home cannot be reached: no way to its address";
+  if (why == NoAnswer::kRefused) words = "the home has no descriptors left for another importer";
+  if (why == NoAnswer::kLocal) words = "this process has no descriptors or no memory left for it";
+  alert(kFacSeg, "seg_imp: {}", words);
 }
 
 // An import that came to nothing, of which the home may have heard all the same.
@@ -155,6 +182,12 @@ void Importer::take_back(const std::shared_ptr<Import>& imp, Bytes question, boo
   link->advance();  // ends what nobody will answer
 }
 
+bool Importer::waits_on(const Import& imp) const {
+  const fabric::Link& link = *imp.link;
+  return !reconf_timeout_set() && !link.condemned() && !link.local_fault() &&
+         now() - std::max(link.alive(), link.heard()) < parts_.watch.dead_after() / 2;
+}
+
 std::vector<std::shared_ptr<Import>> Importer::all_imports() {
   Guard g(imports_mu_);
   return imports_;
@@ -169,7 +202,7 @@ uint32_t Importer::pages_of_ours(int32_t id) {
 }
 
 Result<std::shared_ptr<Import>> Importer::import(const access::RsegInfo& rseg, int32_t id,
-                                                 bool ours, Deadline deadline) {
+                                                 bool ours, const JoinTime& time) {
   auto link = link_to(rseg);
   if (link == nullptr) return because(Status::kInval, "there is no way to the home");
   auto imp = std::make_shared<Import>();
@@ -194,18 +227,16 @@ Result<std::shared_ptr<Import>> Importer::import(const access::RsegInfo& rseg, i
     imports_.push_back(imp);
   }
   const Encoded question(OpenRequest{rseg.uid, imp->instance});
-  bool refused = false;
-  auto answer = open(*link, imp->write_through, question, &refused, deadline);
+  auto no_answer = NoAnswer::kBusy;
+  auto answer = open(*link, imp->write_through, question, &no_answer, time);
   if (!answer) {
-    const auto listeners = link->home_doors();
-    if (std::all_of(listeners.begin(), listeners.end(),
-                    [](auto& listener) { return fabric::is_loopback(listener.blob); })) {
-      alert(kFacSeg,
-            "seg_imp: the home cannot be reached; it listens on loopback only, which no other "
-            "machine reaches: CMI_ADDRESS there");
-    }
-    take_back(imp, question, refused);
-    return because(answer.status(), "the home cannot be reached");
+    say_no_answer(rseg, *link, no_answer);
+    take_back(imp, question, no_answer == NoAnswer::kEnded);
+    return because(answer.status(), no_answer == NoAnswer::kEnded  ? "the home has ended"
+                                    : no_answer == NoAnswer::kBusy ? "the home is busy"
+                                    : no_answer == NoAnswer::kRefused
+                                        ? "the home is full"
+                                        : "the home cannot be reached");
   }
   const auto reply = split_reply(*answer);
   const WireStatus status = reply ? reply->status : WireStatus::kMalformed;
@@ -221,7 +252,8 @@ Result<std::shared_ptr<Import>> Importer::import(const access::RsegInfo& rseg, i
                    other_way ? "the segment is imported the other way now, cached or write-through"
                              : "the home no longer has the segment");
   }
-  const Deadline line{std::max(deadline.at, now() + kLineWait)};  // it has just answered
+  // It has just answered.
+  const Deadline line{std::max({time.reach.at, time.answer.at, now() + kLineWait})};
   if (!parts_.watch.watch_home(rseg, *link, opened.lifeline_port, opened.lifeline_secret, line)) {
     take_back(imp, question, false);
     return because(Status::kInval, "the home has gone, or its lifelines cannot be reached");

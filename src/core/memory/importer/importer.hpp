@@ -81,6 +81,13 @@ struct Patience {
   }
 };
 
+// For an import: until when a home that cannot be reached is tried, and how long one that can be is
+// given to answer. An import waits its turn at a home that has much to do.
+struct JoinTime {
+  Deadline reach;
+  Deadline answer;
+};
+
 class Importer final : public ImportFaults, public LocalImports {
  public:
   struct Parts {
@@ -103,7 +110,7 @@ class Importer final : public ImportFaults, public LocalImports {
   // can be had here. `ours`: this process has imported it for its node, so its client is told what
   // happens to it.
   Result<std::shared_ptr<Import>> import(const access::RsegInfo& rseg, int32_t id, bool ours,
-                                         Deadline deadline);
+                                         const JoinTime& time);
   // Makes the token the one in use. kPerm: another node's. kInval: another segment's, or it would
   // need write-through. A token that the home has revoked is taken: accesses then raise TOKEN.
   Status set_token(const std::shared_ptr<Import>& imp, const access::TokenInfo& token,
@@ -217,8 +224,16 @@ class Importer final : public ImportFaults, public LocalImports {
   Nanos descriptors(std::vector<int>* fds);
   void report(node::ContextReport* out);  // report.cpp
 
+  // The client's, from now on. Until there is one, the time of death is taken, and a home that
+  // gives signs of life is waited for beyond it.
   void set_reconf_timeout(Nanos t) { reconf_timeout_.store(t, std::memory_order_relaxed); }
-  Nanos reconf_timeout() const override { return reconf_timeout_.load(std::memory_order_relaxed); }
+  Nanos reconf_timeout() const override {
+    const Nanos set = reconf_timeout_.load(std::memory_order_relaxed);
+    return set != 0 ? set : parts_.watch.dead_after();
+  }
+  bool reconf_timeout_set() const { return reconf_timeout_.load(std::memory_order_relaxed) != 0; }
+  // An access to this import that came to nothing in time is tried again: its home lives.
+  bool waits_on(const Import& imp) const;
 
   // For the watch, which calls all of these on the service thread.
   bool imports_from(const ContextId& home);
@@ -264,8 +279,11 @@ class Importer final : public ImportFaults, public LocalImports {
   explicit Importer(Parts parts) : parts_(std::move(parts)) {}
   std::vector<fabric::Route> routes_to(const access::RsegInfo& rseg) const;
   std::shared_ptr<fabric::Link> link_to(const access::RsegInfo& rseg);
+  // Why there is no answer to the first question.
+  enum class NoAnswer : uint8_t { kBusy, kEnded, kOutOfReach, kRefused, kLocal };
   Result<std::vector<std::byte>> open(fabric::Link& link, bool write_through, Bytes question,
-                                      bool* refused, Deadline deadline);
+                                      NoAnswer* why, const JoinTime& time);
+  static void say_no_answer(const access::RsegInfo& rseg, const fabric::Link& link, NoAnswer why);
   void take_back(const std::shared_ptr<Import>& imp, Bytes question, bool refused);
   std::vector<std::shared_ptr<Import>> all_imports();
   // The first after the one of this instance with pages in its list of dirty ones; null: none. What
@@ -456,7 +474,7 @@ class Importer final : public ImportFaults, public LocalImports {
   Parts parts_;
   Userfault userfault_;
   TwinPool twins_;
-  std::atomic<Nanos> reconf_timeout_{kSecond};
+  std::atomic<Nanos> reconf_timeout_{0};  // 0: the client has set none
 
   Mutex links_mu_;
   std::map<ContextId, std::shared_ptr<fabric::Link>> links_ CMI_GUARDED_BY(links_mu_);

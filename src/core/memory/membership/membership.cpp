@@ -1,12 +1,11 @@
 // Evidence gathered, verdicts carried out, lines and leases kept.
 #include "core/memory/membership/membership.hpp"
 
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 
+#include "core/base/descriptors_left.hpp"
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
 #include "core/memory/home/home.hpp"
@@ -37,14 +36,6 @@ constexpr Nanos kProbeListenerAfter = 250 * kMilli, kProbeListenerEvery = kSecon
 constexpr Nanos kLastProbes = 50 * kMilli;
 
 Role role_of(Side side) { return side == Side::kOurs ? Role::kHome : Role::kImporter; }
-
-// Whether a connection could be opened at all.
-bool descriptor_left() {
-  const int fd = ::eventfd(0, EFD_CLOEXEC);
-  const bool none = fd < 0 && (errno == EMFILE || errno == ENFILE);
-  if (fd >= 0) ::close(fd);
-  return !none;
-}
 }  // namespace
 
 void Membership::Retry::lose(Nanos t) {
@@ -227,14 +218,12 @@ void Membership::take_in() {
 void Membership::gather(Nanos t) {
   due_ = t + kNothingDue;
   probes_left_ = kLastProbes;
-  detector_.set_unreachable_after(importer_->reconf_timeout());
+  if (importer_->reconf_timeout_set()) {
+    detector_.set_unreachable_after(importer_->reconf_timeout());
+  }
   std::map<ContextId, Nanos> unacknowledged;
   home_->unacknowledged_since(&unacknowledged);
-  if (!unacknowledged.empty() && !descriptor_left()) {
-    // What we have to say may never have left: our own need is nobody's fault.
-    home_->extend_deadlines();
-    for (auto& [id, since] : unacknowledged) since = t;
-  }
+  if (!unacknowledged.empty() && !descriptors_left(1)) short_of_descriptors(&unacknowledged, t);
   for (auto& [id, since] : unacknowledged) {
     Peer& p = peers_[id];  // it may never have asked for a lifeline
     if (!p.importer) p.importer.emplace();
@@ -258,6 +247,20 @@ void Membership::gather(Nanos t) {
   std::erase_if(peers_, [&](auto& e) {
     return !e.second.home && !e.second.importer->greeted && !parts_.server.knows(e.first);
   });
+}
+
+// What we have to say may never have left: our own need is nobody's fault. But who came when it
+// began and has no lifeline yet has not come in, has nothing of ours, and holds up nobody.
+void Membership::short_of_descriptors(std::map<ContextId, Nanos>* unacknowledged, Nanos t) {
+  home_->extend_deadlines();
+  for (auto& [id, since] : *unacknowledged) {
+    const Peer* p = find(id);
+    const bool line = p != nullptr && p->importer && p->importer->greeted;
+    if (!line && lines_ != nullptr && t - since > kProbeListenerAfter) {
+      detector_.ended({id, Role::kImporter}, Reason::kUnacknowledged);
+    }
+    since = t;
+  }
 }
 
 void Membership::gather(const ContextId& id, AsHome& home, Nanos t) {
@@ -513,6 +516,7 @@ void Membership::on_sign(const ContextId& id, Side side, Sign sign, uint64_t val
   if (side == Side::kOurs && p->home) {
     p->home->heard = t_;
     p->home->retry.pause = 0;
+    if (const auto link = importer_->link_with(id); link != nullptr) link->alive_at(t_);
   }
   switch (sign) {
     case Sign::kAsk: {

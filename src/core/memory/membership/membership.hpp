@@ -138,6 +138,7 @@ class Membership final : public liveness::PeerWatch, private fabric::LifelineOwn
   }
   void take_in();
   void gather(Nanos t);
+  void short_of_descriptors(std::map<ContextId, Nanos>* unacknowledged, Nanos t);
   void gather(const ContextId& id, AsHome& home, Nanos t);
   void gather(const ContextId& id, AsImporter& importer, Nanos unacknowledged, Nanos t);
   void carry_out(const liveness::Verdict& v);

@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -20,6 +21,8 @@ namespace cmi::memory {
 thread_local bool t_access_enabled = false;
 
 namespace {
+std::atomic<pid_t> g_ending{0};  // the thread that ends the process
+constexpr Nanos kLongestEnd = 5 * kSecond;
 
 std::atomic<FaultTarget*> g_target{nullptr};
 struct sigaction g_previous;  // written before g_target is first set
@@ -123,6 +126,8 @@ void put_off(siginfo_t* si, ucontext_t* uc) {
 
 [[gnu::hot]] void on_sigbus(int sig, siginfo_t* si, void* context) {
   const int saved_errno = errno;
+  if (process_ends_elsewhere() && si->si_code > 0) [[unlikely]]
+    wait_for_end_of_process();
   auto* uc = static_cast<ucontext_t*>(context);
   if (si->si_code > 0 && end_careful_copy(uc)) return;
   if (si->si_code > 0) leave_guarded_copy(si->si_addr, uc->uc_sigmask);
@@ -169,6 +174,20 @@ void put_off(siginfo_t* si, ucontext_t* uc) {
 }
 
 }  // namespace
+
+void process_ends() { g_ending.store(::gettid(), std::memory_order_release); }
+
+bool process_ends_elsewhere() {
+  const pid_t ending = g_ending.load(std::memory_order_acquire);
+  return ending != 0 && ending != ::gettid();
+}
+
+void wait_for_end_of_process() {
+  constexpr timespec kStep{0, 50 * kMilli};
+  for (const Deadline end = Deadline::in(kLongestEnd); !end.passed();) {
+    ::nanosleep(&kStep, nullptr);
+  }
+}
 
 void set_fault_target(FaultTarget* target) {
   if (target == nullptr) {

@@ -39,6 +39,13 @@ class FaultTarget {
 // Takes SIGBUS over for `target`, or gives it back (nullptr) if it is still ours to give.
 void set_fault_target(FaultTarget* target);
 
+// The calling thread ends the process, and the library with it. From here on other threads that
+// fault, or call the library, have nobody to serve them any more and wait for the end, which they
+// have no time to miss; but not for ever, should the end wait for one of them.
+void process_ends();
+bool process_ends_elsewhere();  // another thread is at it
+void wait_for_end_of_process();
+
 // Raises an exception in the calling thread, outside of a fault: atm_cas and cflush. Returns when
 // the client's handler does. Nothing with a destructor may be alive in the callers up to the C
 // entry, because the handler may siglongjmp away.

@@ -116,7 +116,7 @@ bool probe_continue_protected() {
 bool probe_async_tracking() {
   Fd fd(open_with(kBaseFeatures | UFFD_FEATURE_WP_ASYNC | UFFD_FEATURE_WP_UNPOPULATED));
   if (!fd) return false;
-  Fd pagemap(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
+  Fd pagemap(open("/proc/thread-self/pagemap", O_RDONLY | O_CLOEXEC));
   ScanArg arg{};
   arg.size = sizeof arg;
   return pagemap && ioctl(pagemap.get(), kPagemapScan, &arg) >= 0;

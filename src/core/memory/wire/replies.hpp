@@ -43,9 +43,12 @@ struct OpenReply {
 struct PresentTokenReply {
   uint64_t key = 0, base = 0;
   uint32_t rights = 0;
+  uint32_t first = 0, count = 0;  // the pages that the token is for
   uint16_t raw_key_size = 0;
   Bytes body;  // the provider's raw key; then BreakPart of an extensible segment
-  static auto fields(auto& m) { return std::tie(m.key, m.base, m.rights, m.raw_key_size); }
+  static auto fields(auto& m) {
+    return std::tie(m.key, m.base, m.rights, m.first, m.count, m.raw_key_size);
+  }
   bool check() const { return body.size() >= raw_key_size; }
   Bytes raw_key() const { return body.first(raw_key_size); }
   Bytes behind_key() const { return body.subspan(raw_key_size); }

@@ -1,0 +1,245 @@
+// What waits for a home that lives, what a home without descriptors says to newcomers, and what it
+// does with strangers. CMI_TEST_DEFAULT_TIMEOUT leaves the reconfiguration timeout as it is by
+// default.
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/base/clock.hpp"
+#include "core/base/fd.hpp"
+#include "support/skip.hpp"
+#include "system/calls.hpp"
+
+namespace cmi::test {
+
+namespace {
+
+const std::pair<std::string, std::string> kDefaults = {"CMI_TEST_DEFAULT_TIMEOUT", "1"};
+
+// What all processes of the cluster that trace into one file have said.
+Env tracing(const Cluster& cluster, Env env) {
+  env.push_back({"CMI_TRACE", "all:error"});
+  env.push_back({"CMI_TRACE_FILE", cluster.scratch() + "/trace"});
+  return env;
+}
+
+bool said(const Cluster& cluster, const std::string& words) {
+  std::ifstream file(cluster.scratch() + "/trace");
+  for (std::string line; std::getline(file, line);) {
+    if (line.find(words) != std::string::npos) return true;
+  }
+  return false;
+}
+
+size_t descriptors(const Process& process) {
+  const std::filesystem::path folder = "/proc/" + std::to_string(process.pid()) + "/fd";
+  size_t n = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder)) ++n;
+  return n;
+}
+
+// Ports of the process that listen at 127.0.0.1.
+std::vector<uint16_t> listening_ports(const Process& process) {
+  std::set<unsigned long> sockets;
+  const std::filesystem::path folder = "/proc/" + std::to_string(process.pid()) + "/fd";
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    std::error_code error;
+    const std::string to = std::filesystem::read_symlink(entry.path(), error).string();
+    if (to.starts_with("socket:[")) sockets.insert(std::stoul(to.substr(8)));
+  }
+  std::vector<uint16_t> ports;
+  std::ifstream table("/proc/" + std::to_string(process.pid()) + "/net/tcp");
+  for (std::string line; std::getline(table, line);) {
+    unsigned address = 0, port = 0, state = 0;
+    unsigned long inode = 0;
+    if (std::sscanf(line.c_str(), " %*d: %x:%x %*x:%*x %x %*s %*s %*s %*s %*s %lu", &address, &port,
+                    &state, &inode) == 4 &&
+        state == 10 && sockets.contains(inode)) {
+      ports.push_back(static_cast<uint16_t>(port));
+    }
+  }
+  return ports;
+}
+
+Fd connect_to(uint16_t port) {
+  Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_port = htons(port);
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (::connect(fd.get(), reinterpret_cast<sockaddr*>(&at), sizeof at) != 0) fd.reset();
+  return fd;
+}
+
+void limit_descriptors(const Process& process, size_t most) {
+  const rlimit limit{most, 1024};
+  REQUIRE(::prlimit(process.pid(), RLIMIT_NOFILE, &limit, nullptr) == 0);
+}
+
+TEST_SUITE("waiting") {
+  TEST_CASE("by_default_accesses_and_swaps_wait_for_a_home_that_is_silent_for_seconds") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer", {kDefaults});
+    const Export exported = export_segment(home, 4 * kPage);
+    const Import import = import_segment(peer, exported);
+    REQUIRE(store(home, exported.at + kPage, 5).cause() == Fault::kNone);
+    home.stop();
+    auto loading = peer.start([](uint64_t at) { return load64(at); }, import.at + kPage);
+    ::usleep(2'500'000);  // more than the least timeout there ever was
+    home.signal(SIGCONT);
+    const Access loaded = loading.get();
+    CHECK(loaded.cause() == Fault::kNone);
+    CHECK(loaded.value == 5);
+    home.stop();
+    auto swapping = peer.start(
+        [](uint64_t at) {
+          uint64_t old = 0;
+          const int result =
+              CMIFN(ctxt(), 10, atm_cas)(ctxt(), reinterpret_cast<uint64_t*>(at), 0, 9, &old);
+          return answer(result, result == -1);
+        },
+        import.at);
+    ::usleep(2'500'000);
+    home.signal(SIGCONT);
+    CHECK(swapping.get().ok());
+    CHECK(load(home, exported.at).value == 9);
+  }
+
+  TEST_CASE("a_timeout_that_the_client_has_set_is_kept") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer", {kDefaults});
+    const Export exported = export_segment(home, 4 * kPage);
+    const Import import = import_segment(peer, exported);
+    REQUIRE(peer.run([] {
+      cmi_ctl_cfg cfg{};
+      cfg.rcfg.rcfg_tout = 300;
+      return CMIFN(ctxt(), 10, cmi_ctl)(ctxt(), CMI_CTL_RECONF_TOUT, &cfg) == 0;
+    }));
+    home.stop();
+    CHECK(load(peer, import.at).cause() == CMI_ERROR_TRANSIENT);
+    home.signal(SIGCONT);
+  }
+
+  TEST_CASE("by_default_an_access_to_a_home_that_stays_silent_ends_with_its_death") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer", {kDefaults, {"CMI_DEAD_AFTER", "2000"}});
+    const Export exported = export_segment(home, 4 * kPage);
+    const Import import = import_segment(peer, exported);
+    home.stop();
+    const int cause = load(peer, import.at).cause();
+    const bool ended = cause == CMI_ERROR_TRANSIENT || cause == CMI_ERROR_SINVAL;
+    CHECK(ended);
+    home.signal(SIGCONT);
+  }
+
+  TEST_CASE("by_default_an_import_waits_its_turn_at_a_busy_home") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer", {kDefaults});
+    const Export exported = export_segment(home);
+    home.stop();
+    auto importing = peer.start(
+        [](Flat handle) {
+          const cmi_seg seg = CMIFN(ctxt(), 10, seg_imp)(ctxt(), handle.as<cmi_rseg>());
+          return answer(seg, seg == CMI_SEG_INVALID);
+        },
+        exported.handle);
+    ::usleep(6'500'000);  // more than the first contact was ever given
+    home.signal(SIGCONT);
+    CHECK(importing.get().ok());
+  }
+
+  TEST_CASE("an_import_that_fails_says_what_was_seen_of_the_home") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    const Env env = {kDefaults, {"CMI_JOIN_TIMEOUT", "1500"}, {"CMI_DEAD_AFTER", "1000"}};
+    Process& peer = cluster.spawn("peer", tracing(cluster, env));
+    const Export exported = export_segment(home);
+    home.stop();
+    CHECK(seg_imp(peer, exported.handle).failed(CMI_ERR_INVAL));
+    CHECK(said(cluster, "the home is busy"));
+    CHECK_FALSE(said(cluster, "the home has ended"));
+    home.kill();
+    CHECK(seg_imp(peer, exported.handle).failed(CMI_ERR_INVAL));
+    CHECK(said(cluster, "the home has ended"));
+    CHECK_FALSE(said(cluster, "loopback"));
+  }
+
+  // Whatever is free at the home: who is there goes on, and a newcomer comes in whole or not at
+  // all.
+  TEST_CASE("a_newcomer_to_a_home_short_of_descriptors_harms_nobody_who_is_there") {
+    for (const size_t free : {size_t{2}, size_t{4}, size_t{6}}) {
+      CAPTURE(free);
+      Cluster cluster;
+      Process& home = cluster.spawn("home", tracing(cluster, {}));
+      Process& peer = cluster.spawn("peer");
+      Process& late = cluster.spawn("late", tracing(cluster, {}));
+      const Export exported = export_segment(home, 4 * kPage, kAllRights, CMI_SEG_CLIENT_CONSIST);
+      const Import import = import_segment(peer, exported);
+      REQUIRE(load(peer, import.at).cause() == Fault::kNone);
+      REQUIRE(publish(home, exported.at, 3));
+      REQUIRE(publish(peer, import.at, 4));
+      limit_descriptors(home, descriptors(home) + free);
+      auto importing = late.start(
+          [](Flat handle) {
+            const cmi_seg seg = CMIFN(ctxt(), 10, seg_imp)(ctxt(), handle.as<cmi_rseg>());
+            return answer(seg, seg == CMI_SEG_INVALID);
+          },
+          exported.handle);
+      for (uint64_t round = 1; round <= 100; ++round) {
+        CHECK(publish(peer, import.at, round));
+        CHECK(load(home, exported.at).value == round);
+        CHECK(publish(home, exported.at, round + 100));
+        CHECK(load(peer, import.at).value == round + 100);
+        ::usleep(10'000);
+      }
+      CHECK_FALSE(importing.get().ok());
+      CHECK(said(cluster, "an importer is refused"));
+      limit_descriptors(home, 1024);
+      CHECK(load(late, import_segment(late, exported).at).value == 200);
+    }
+  }
+
+  TEST_CASE("who_connects_and_says_nothing_leaves_nothing_at_a_home") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home);
+    const Import import = import_segment(peer, exported);
+    REQUIRE(load(peer, import.at).cause() == Fault::kNone);
+    REQUIRE(publish(home, exported.at, 1));
+    const size_t before = descriptors(home);
+    const std::vector<uint16_t> ports = listening_ports(home);
+    if (ports.empty()) return skip("the provider does not listen at 127.0.0.1");
+    std::vector<Fd> open;
+    for (const uint16_t port : ports) {
+      for (int i = 0; i < 10; ++i) {
+        CHECK(connect_to(port));
+        open.push_back(connect_to(port));
+      }
+    }
+    const Deadline deadline = Deadline::in(30 * kSecond);
+    while (descriptors(home) > before && !deadline.passed()) ::usleep(100'000);
+    CHECK(descriptors(home) <= before);
+    CHECK(publish(peer, import.at, 2));
+    CHECK(load(home, exported.at).value == 2);
+  }
+}
+
+}  // namespace
+
+}  // namespace cmi::test
