@@ -194,7 +194,7 @@ TEST_SUITE("mutations") {
            program({{1, {st(X, 1), wmb()}},
                     {1, {await(X, 1, 0), wmb(), post()}},
                     {2, {wait(1), ld(X, 1)}}}),
-           kStillOld, "publish_before_send=delay:300"});
+           kStillOld, "publish_before_send=delay:300;never_hot=fail"});
   }
   TEST_CASE("a_barrier_that_does_not_wait_for_the_answer_is_seen") {
     check({"mutate_answer_not_awaited", 3, 0,

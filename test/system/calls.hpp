@@ -116,6 +116,8 @@ struct Swap {
 };
 Swap atm_cas(Process& process, uint64_t address, uint64_t compare, uint64_t swap);
 Answer wmb(Process& process);
+// Barriers until no page of the process's imports is hot: none stays writable over its write-backs.
+Answer cool(Process& process);
 Answer mb(Process& process);
 Answer rmb(Process& process);
 Answer open_fb(Process& process);

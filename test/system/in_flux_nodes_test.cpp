@@ -190,7 +190,7 @@ TEST_SUITE("consist") {
       s.victim_stores(3, value);
       REQUIRE(wmb(s.victim).ok());
     }
-    for (int i = 0; i < 32; ++i) REQUIRE(wmb(s.victim).ok());
+    REQUIRE(cool(s.victim).ok());
     // Behind the message that gives the dirty intent back.
     s.victim_stores(6, 1);
     REQUIRE(wmb(s.victim).ok());
@@ -842,6 +842,9 @@ TEST_SUITE("consist") {
     for (uint64_t t = 0; t < 4; ++t) {
       CHECK(load(home, exported.at + (200 % 3) * kPage + t * 8).value == 200);
     }
+    REQUIRE(cool(peer).ok());
+    // Behind the message that gives the dirty intents back.
+    REQUIRE(publish(peer, at_page(import.at, 7), 1));
     peer.kill();
     REQUIRE(publish(home, exported.at + kKnock * kPage, 1));
     CHECK(seg_check(home, exported.seg, exported.at, kPages * kPage).size == 0);

@@ -48,7 +48,7 @@ bool Importer::make_dirty(const View& view, uint32_t index) {
   std::memcpy(twins_.at(twin), imp.page_data(index), kPageSize);
   page.twin = twin;
   set_state(imp, page, PageState::kDirty);
-  if (imp.hot.has_room() && page.heat.stored()) {
+  if (imp.hot.has_room() && !fault_point_fails("never_hot") && page.heat.stored()) {
     imp.hot.add(index);
   } else if (!page.listed) {
     page.listed = true;

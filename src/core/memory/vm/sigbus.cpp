@@ -14,6 +14,7 @@
 #include "core/base/careful_copy.hpp"
 #include "core/base/library_thread.hpp"
 #include "core/base/log.hpp"
+#include "core/memory/vm/fault_stacks.hpp"
 #include "core/memory/vm/guarded_copy.hpp"
 
 namespace cmi::memory {
@@ -124,6 +125,74 @@ void put_off(siginfo_t* si, ucontext_t* uc) {
   }
 }
 
+// One fault on a view, and what became of it.
+struct Fault {
+  FaultTarget* target;
+  const siginfo_t* si;
+  ucontext_t* uc;
+  std::shared_ptr<const View> view;
+  const std::byte* addr;  // of the access; afterwards of the operand that the exception is about
+  Exception e;
+  emulate::Stop stop;
+};
+
+[[gnu::hot, gnu::noinline]] void serve(void* fault) {
+  Fault& f = *static_cast<Fault*>(fault);
+  SignalsBlockedAlready quiet;
+  if (!f.view->write_through) {
+    const bool write = (f.uc->uc_mcontext.gregs[REG_ERR] & 2) != 0;
+    f.e = f.target->on_fault(*f.view, f.addr, write,
+                             f.si->si_code == BUS_MCEERR_AR || f.si->si_code == BUS_MCEERR_AO);
+    return;
+  }
+  f.stop = f.target->on_write_through(*f.view, f.addr, *f.uc);
+  f.e = f.stop.why == emulate::Stop::Why::kException ? static_cast<Exception>(f.stop.code)
+                                                     : Exception::kNone;
+  f.addr = reinterpret_cast<const std::byte*>(f.stop.addr);
+  // The instruction may have another operand, in another segment.
+  if (auto other = f.e != Exception::kNone ? f.target->view_at(f.addr) : nullptr) f.view = other;
+}
+
+constinit FaultStacks g_stacks;
+
+// The sanitizers know the stacks of threads and of their own fibers alone.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kOwnStack = false;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+constexpr bool kOwnStack = false;
+#else
+constexpr bool kOwnStack = true;
+#endif
+#else
+constexpr bool kOwnStack = true;
+#endif
+
+// The client's alternate stack is in use while its handler, this one, runs; from a stack of ours a
+// nested signal would begin at its top and overwrite it. The return from the handler brings it back.
+void give_up_alternate_stack(const ucontext_t& uc) {
+  if (uc.uc_stack.ss_size == 0 || (uc.uc_stack.ss_flags & SS_DISABLE) != 0) return;
+  stack_t none;
+  std::memset(&none, 0, sizeof none);
+  none.ss_flags = SS_DISABLE;
+  sigaltstack(&none, nullptr);
+}
+
+[[gnu::hot]] void serve_on_own_stack(Fault& f) {
+  std::byte* const stack = kOwnStack ? g_stacks.take() : nullptr;
+  if (stack == nullptr) return serve(&f);
+  call_on_stack(
+      stack + FaultStacks::kSize,
+      [](void* fault) {
+        give_up_alternate_stack(*static_cast<Fault*>(fault)->uc);
+        serve(fault);
+      },
+      &f);
+  g_stacks.give(stack);
+}
+
+// Who faults may have little stack: what is here takes less than 4 KiB of it, and the rest of the
+// work is done on a stack of the library's own.
 [[gnu::hot]] void on_sigbus(int sig, siginfo_t* si, void* context) {
   const int saved_errno = errno;
   if (process_ends_elsewhere() && si->si_code > 0) [[unlikely]]
@@ -132,42 +201,27 @@ void put_off(siginfo_t* si, ucontext_t* uc) {
   if (si->si_code > 0 && end_careful_copy(uc)) return;
   if (si->si_code > 0) leave_guarded_copy(si->si_addr, uc->uc_sigmask);
   if (si->si_code <= 0 && (t_library_thread || t_signals_blocked > 0)) return put_off(si, uc);
-  FaultTarget* target = g_target.load(std::memory_order_acquire);
-  std::shared_ptr<const View> view;
-  if (target != nullptr && si->si_code > 0) view = target->view_at(si->si_addr);
-  const bool write = (uc->uc_mcontext.gregs[REG_ERR] & 2) != 0;
-  const auto* addr = static_cast<const std::byte*>(si->si_addr);
-  Exception e = Exception::kNotOurs;
-  emulate::Stop stop;
-  if (view != nullptr) {
+  Fault f{g_target.load(std::memory_order_acquire), si, uc, nullptr,
+          static_cast<const std::byte*>(si->si_addr), Exception::kNotOurs, {}};
+  if (f.target != nullptr && si->si_code > 0) f.view = f.target->view_at(si->si_addr);
+  if (f.view != nullptr) {
     t_in_fault_handler = true;
-    SignalsBlockedAlready quiet;
-    if (view->write_through) {
-      stop = target->on_write_through(*view, addr, *uc);
-      e = stop.why == emulate::Stop::Why::kException ? static_cast<Exception>(stop.code)
-                                                     : Exception::kNone;
-      addr = reinterpret_cast<const std::byte*>(stop.addr);
-      // The instruction may have another operand, in another segment.
-      if (auto other = e != Exception::kNone ? target->view_at(addr) : nullptr) view = other;
-    } else {
-      e = target->on_fault(*view, addr, write,
-                           si->si_code == BUS_MCEERR_AR || si->si_code == BUS_MCEERR_AO);
-    }
+    serve_on_own_stack(f);
   }
-  if (e == Exception::kNotOurs) {
+  if (f.e == Exception::kNotOurs) {
     t_in_fault_handler = false;
-    view.reset();
+    f.view.reset();
     pass_on(sig, si, context);
     errno = saved_errno;
     return;
   }
-  if (e != Exception::kNone) {
+  if (f.e != Exception::kNone) {
     die_if_blocked(*uc, SIGSEGV);
-    queue_segv(e, addr, view->segment,
+    queue_segv(f.e, f.addr, f.view->segment,
                reinterpret_cast<const void*>(uc->uc_mcontext.gregs[REG_RIP]));
-  } else if (stop.why == emulate::Stop::Why::kSignal) {
-    die_if_blocked(*uc, stop.signo);
-    queue_fault(stop);
+  } else if (f.stop.why == emulate::Stop::Why::kSignal) {
+    die_if_blocked(*uc, f.stop.signo);
+    queue_fault(f.stop);
   }
   t_in_fault_handler = false;
   errno = saved_errno;
@@ -192,6 +246,7 @@ void wait_for_end_of_process() {
 void set_fault_target(FaultTarget* target) {
   if (target == nullptr) {
     g_target.store(nullptr, std::memory_order_release);
+    g_stacks.release();
     struct sigaction now_set;
     sigaction(SIGBUS, nullptr, &now_set);
     if (g_installed.load() && (now_set.sa_flags & SA_SIGINFO) != 0 &&
@@ -205,7 +260,7 @@ void set_fault_target(FaultTarget* target) {
     struct sigaction ours;
     std::memset(&ours, 0, sizeof ours);
     ours.sa_sigaction = on_sigbus;
-    ours.sa_flags = SA_SIGINFO | SA_RESTART;  // not SA_ONSTACK: an alternate stack may be too small
+    ours.sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK;
     sigfillset(&ours.sa_mask);
     sigaction(SIGBUS, &ours, &g_previous);
   }
