@@ -1,5 +1,6 @@
 // Questions to other processes of a node, and views whose end their owners have not heard of.
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include "core/memory/home/pending_detaches.hpp"
 #include "core/memory/node_bus/questions.hpp"
