@@ -1,5 +1,5 @@
 /* The map of pages in flux of a client-inconsistent segment, with the writer's death at each point. One page
-   of two bytes, which are consistent when they are equal. core/memory/importer/dirty_intents.cpp, collector.cpp, in_flux.cpp, publish.cpp.
+   of two bytes, which are consistent when they are equal. core/memory/importer/dirty_intents.cpp, collector.cpp, flux_tracker.cpp, rounds.cpp.
 
    `writer` stores twice to both bytes, each time: the mark, by a message that is awaited; the bytes, one-sided; the
    announcement, which is published; then a message that clears the mark and that nobody awaits. A message is a bit that

@@ -1,5 +1,5 @@
 /* The mark of one page in the home's map of pages in flux, by epoch, while its importer stores to it again and
-   again. core/memory/importer/dirty_intents.cpp, collector.cpp, in_flux.cpp.
+   again. core/memory/importer/dirty_intents.cpp, collector.cpp, on_dirty_intent.cpp.
 
    `x` is a thread that stores up to three times; `timer` writes the page back, one write-back at a time. A store
    may change nothing: then the mark goes by a message that nobody waits for. Messages arrive in any order, once.

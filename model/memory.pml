@@ -82,9 +82,9 @@ byte written;            /* pages that the kernel's tracking knows to be stored 
 byte written_by_other;   /* the same by another process of the node: the kernel forgets when it dies */
 bool other_died;         /* which no scan has found yet */
 bool armed;              /* the tracking is on */
-bool mu;                 /* Home::mu_ */
+bool mu;                 /* HomeCore::mu */
 byte holders;            /* who is told of publications */
-byte scans;              /* Home::scans_ */
+byte scans;              /* InvalidationRounds::stores_ */
 byte awaited_batches[THREADS]; byte awaited_publications[THREADS];
 byte reg[REGISTERS];
 byte marks;              /* what threads tell each other past the memory */
@@ -365,7 +365,7 @@ inline answered(i, p) {
   fi
 }
 
-/* --- the home (publish.cpp, requests.cpp, home_barrier.cpp) ----------------------------------------- */
+/* --- the home (rounds.cpp, on_publish.cpp, barriers.cpp) -------------------------------------------- */
 
 /* What goes to importer i of a page that it follows: the locations that are new, as they are by then. */
 inline updates_for(i, p, news, f) {
@@ -442,7 +442,7 @@ inline scan(what) {
   written = 0; written_by_other = 0; other_died = false
 }
 
-inline publish_scan(t, what, f) {
+inline publish_stores(t, what, f) {
   if
   :: what != 0 ->
      publish(what, (contains(what, 0) -> 3 : 0) | (contains(what, 1) -> 12 : 0), HOME, 0, f);
@@ -636,7 +636,7 @@ end:
   od
 }
 
-/* --- threads of the application (fetch.cpp, write_back.cpp, cas.cpp, home_barrier.cpp) -------------- */
+/* --- threads of the application (fetch.cpp, write_back.cpp, cas.cpp, barriers.cpp) ------------------ */
 
 /* Under the page's lock, the page being write-protected or in no view. */
 inline make_dirty(i, p) {
@@ -913,8 +913,8 @@ at_home:
   :: holders == 0
   :: holders != 0 && MUTANT(SCAN_UNLOCKED) -> /* a second barrier may come between the two */
      d_step { scan(pages) };
-     atomic { !mu -> publish_scan(t, pages, f) }
-  :: holders != 0 && !MUTANT(SCAN_UNLOCKED) -> atomic { !mu -> scan(pages); publish_scan(t, pages, f) }
+     atomic { !mu -> publish_stores(t, pages, f) }
+  :: holders != 0 && !MUTANT(SCAN_UNLOCKED) -> atomic { !mu -> scan(pages); publish_stores(t, pages, f) }
   fi;
   awaited_publications[t] == 0;
   if

@@ -42,16 +42,17 @@ TEST_CASE("an_importer_that_missed_a_break_drops_what_is_of_before") {
   HardOfHearing peer(*net, folder.config("peer"));
   const auto made = home.home->create(kMost, CMI_SEG_EXTENSIBLE, 0);
   REQUIRE(made);
-  const auto attached = home.home->attach(*made, kMost, nullptr, false, Deadline::in(kSecond));
+  const auto attached =
+      home.home->views().attach(*made, kMost, nullptr, false, Deadline::in(kSecond));
   REQUIRE(attached);
   auto* const at_home = static_cast<std::byte*>(*attached);
-  const auto handle = home.home->export_segment(*made, CMI_SEG_EXTENSIBLE, 0);
-  const auto token = home.home->new_token(
+  const auto handle = home.home->exports().export_segment(*made, CMI_SEG_EXTENSIBLE, 0);
+  const auto token = home.home->exports().new_token(
       *made, true, {}, fabric::kRead | fabric::kWrite | fabric::kAtomic, nullptr);
   REQUIRE(handle);
   REQUIRE(token);
   const auto set_break = [&](size_t pages, Nanos patience) {
-    return ok(home.home->set_break(*made, pages * kPageSize, 0, patience));
+    return ok(home.home->breaks().set_break(*made, pages * kPageSize, 0, patience));
   };
   REQUIRE(set_break(kPages, 20 * kSecond));  // its second break
   std::memset(at_home, 7, kPages * kPageSize);

@@ -94,12 +94,14 @@ void play_datagrams(Choices& choices, uint64_t most) {
   Context home(*net, folder.config("home")), peer(*net, folder.config("peer"));
   const auto made = home.home->create(kSize, 0, 0);
   REQUIRE(made);
-  const auto attached = home.home->attach(*made, kSize, nullptr, false, Deadline::in(kSecond));
+  const auto attached =
+      home.home->views().attach(*made, kSize, nullptr, false, Deadline::in(kSecond));
   REQUIRE(attached);
   auto* const at_home = static_cast<std::byte*>(*attached);
   std::fill_n(at_home, kSize, kCanary);
-  const auto handle = home.home->export_segment(*made, 0, 0);
-  const auto token = home.home->new_token(*made, true, {}, fabric::kRead | fabric::kWrite, nullptr);
+  const auto handle = home.home->exports().export_segment(*made, 0, 0);
+  const auto token =
+      home.home->exports().new_token(*made, true, {}, fabric::kRead | fabric::kWrite, nullptr);
   REQUIRE(handle);
   REQUIRE(token);
 
@@ -126,7 +128,7 @@ void play_datagrams(Choices& choices, uint64_t most) {
 
   CHECK(std::all_of(at_home, at_home + kSize, [](std::byte b) { return b == kCanary; }));
   // Nothing that was told is waited for, and what is stored arrives still.
-  CHECK(ok(home.home->barrier(20 * kSecond)));
+  CHECK(ok(home.home->barriers().barrier(20 * kSecond)));
   for (uint32_t page = 0; page < kPages; ++page) {
     std::byte* const at = (*view)->addr + size_t{page} * kPageSize;
     REQUIRE(peer.importer->serve(**view, at, true, nullptr, soon) == Exception::kNone);

@@ -20,7 +20,7 @@ TEST_CASE("a_handle_without_a_good_door_fails_at_once_and_another_of_the_home_is
   Context peer(*net, folder.config("peer"));
   const auto made = home.home->create(kPageSize, CMI_SEG_CLIENT_CONSIST, 0);
   REQUIRE(made);
-  const auto handle = home.home->export_segment(*made, CMI_SEG_CLIENT_CONSIST, 0);
+  const auto handle = home.home->exports().export_segment(*made, CMI_SEG_CLIENT_CONSIST, 0);
   REQUIRE(handle);
   const std::jthread serving = service_threads_of(home, peer);
   access::RsegInfo bad = *handle;

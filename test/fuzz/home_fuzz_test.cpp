@@ -33,12 +33,13 @@ struct Exported {
     auto made = context.home->create(kSize, flags, 0);
     REQUIRE(made);
     id = *made;
-    if (access::extensible(flags)) REQUIRE(ok(context.home->set_break(id, kSize, 0, kSecond)));
-    auto attached = context.home->attach(id, kSize, nullptr, false, Deadline::in(kSecond));
+    if (access::extensible(flags))
+      REQUIRE(ok(context.home->breaks().set_break(id, kSize, 0, kSecond)));
+    auto attached = context.home->views().attach(id, kSize, nullptr, false, Deadline::in(kSecond));
     REQUIRE(attached);
     view = static_cast<std::byte*>(*attached);
-    auto rseg = context.home->export_segment(id, flags, attributes);
-    auto granted = context.home->new_token(id, true, {}, rights, nullptr);
+    auto rseg = context.home->exports().export_segment(id, flags, attributes);
+    auto granted = context.home->exports().new_token(id, true, {}, rights, nullptr);
     REQUIRE(rseg);
     REQUIRE(granted);
     handle = *rseg;
@@ -352,7 +353,7 @@ TEST_CASE("an_import_stays_cached_or_write_through_whatever_it_asks_for") {
   auto net = fabric::FakeNet::make({});
   Context context(*net, folder.config());
   const Exported segment(context, fabric::kRead | fabric::kWrite, access::kWriteThrough);
-  REQUIRE(context.home->export_segment(segment.id, 0, 0));
+  REQUIRE(context.home->exports().export_segment(segment.id, 0, 0));
   const fabric::ClientInfo liar{random_context_id(), {3, 4}};
   uint64_t number = 0;
   // Busy is a home whose stores somebody may have to be told of.

@@ -39,9 +39,10 @@ TEST_CASE("what_a_peer_announces_thousands_of_times_over_is_told_once") {
   Counting peer(*net, folder.config("peer"));
   const auto made = home.home->create(kPages * kPageSize, 0, 0);
   REQUIRE(made);
-  REQUIRE(home.home->attach(*made, kPages * kPageSize, nullptr, false, Deadline::in(kSecond)));
-  const auto handle = home.home->export_segment(*made, 0, 0);
-  const auto token = home.home->new_token(*made, true, {}, fabric::kRead, nullptr);
+  REQUIRE(
+      home.home->views().attach(*made, kPages * kPageSize, nullptr, false, Deadline::in(kSecond)));
+  const auto handle = home.home->exports().export_segment(*made, 0, 0);
+  const auto token = home.home->exports().new_token(*made, true, {}, fabric::kRead, nullptr);
   REQUIRE(handle);
   REQUIRE(token);
   const std::jthread serving = service_threads_of(home, peer);
@@ -76,7 +77,7 @@ TEST_CASE("what_a_peer_announces_thousands_of_times_over_is_told_once") {
   REQUIRE(out.ok());
   home.on_request(liar, 2, static_cast<uint16_t>(RequestType::kAnnounce), Reader(out.done()));
   while (peer.told.load() == 0 && !soon.passed()) std::this_thread::yield();
-  CHECK(ok(home.home->barrier(20 * kSecond)));
+  CHECK(ok(home.home->barriers().barrier(20 * kSecond)));
   CHECK(peer.told.load() == 1);
   CHECK(load(3) == Exception::kNone);
   peer.importer->detach(*view, soon);

@@ -34,12 +34,12 @@ void segments_are_shared_and_revoked(const fabric::ProviderModes& modes) {
   const auto made = home.home->create(kPages * kPageSize, CMI_SEG_CLIENT_CONSIST, 0);
   REQUIRE(made);
   const auto attached =
-      home.home->attach(*made, kPages * kPageSize, nullptr, false, Deadline::in(kSecond));
+      home.home->views().attach(*made, kPages * kPageSize, nullptr, false, Deadline::in(kSecond));
   REQUIRE(attached);
   auto* const at_home = static_cast<std::byte*>(*attached);
   std::memset(at_home, 7, kPages * kPageSize);
-  const auto handle = home.home->export_segment(*made, CMI_SEG_CLIENT_CONSIST, 0);
-  auto token = home.home->new_token(*made, true, {}, kRights, nullptr);
+  const auto handle = home.home->exports().export_segment(*made, CMI_SEG_CLIENT_CONSIST, 0);
+  auto token = home.home->exports().new_token(*made, true, {}, kRights, nullptr);
   REQUIRE(handle);
   REQUIRE(token);
 
@@ -73,9 +73,9 @@ void segments_are_shared_and_revoked(const fabric::ProviderModes& modes) {
     CHECK(imp.page_data(2)[5] == std::byte{7});
   }
   SUBCASE("by a token that was revoked") {
-    REQUIRE(ok(home.home->delete_token(*token, soon)));
+    REQUIRE(ok(home.home->exports().delete_token(*token, soon)));
     CHECK(access(3, false) == Exception::kToken);
-    token = home.home->new_token(*made, true, {}, kRights, nullptr);
+    token = home.home->exports().new_token(*made, true, {}, kRights, nullptr);
     REQUIRE(token);
     REQUIRE(ok(peer.importer->set_token(*imported, *token, soon)));
     stored_comes_home(4);

@@ -17,7 +17,7 @@ Status Context::barrier(memory::LossMark& mark) {
   // Stores to imported segments and stores to this node's own segments are published both; each is
   // a couple of loads when there is nothing to do, without a look at the clock.
   const Status there = engine_->importer().barrier(mark, longest_wait());
-  const Status here = engine_->home().barrier(longest_wait());
+  const Status here = engine_->home().barriers().barrier(longest_wait());
   return ok(there) ? here : there;
 }
 
@@ -56,18 +56,19 @@ Status Context::cflush(void* const* addrs, int32_t n, Raised* raised) {
   if (n < 0 || (addrs == nullptr && n > 0)) return Status::kInval;
   std::vector<std::pair<std::shared_ptr<const memory::View>, const std::byte*>> imported;
   bool home = false;
-  memory::Home::Lines lines;  // at home; those that may be accessed
+  memory::Barriers::Lines lines;  // at home; those that may be accessed
   for (int32_t i = 0; i < n; ++i) {
     auto view = engine_->views().find(addrs[i]);
     size_t offset;
     bool read_only;
     if (view != nullptr && view->import != nullptr) {
       imported.emplace_back(std::move(view), static_cast<const std::byte*>(addrs[i]));
-    } else if (const int32_t seg = engine_->home().segment_at(addrs[i], &offset, &read_only);
+    } else if (const int32_t seg =
+                   engine_->home().views().segment_at(addrs[i], &offset, &read_only);
                seg != 0) {
       home = true;
-      const bool past = engine_->home().past_break(seg, offset);
-      if (!past && !engine_->home().in_flux(seg, offset)) {
+      const bool past = engine_->home().breaks().past_break(seg, offset);
+      if (!past && !engine_->home().recovery().in_flux(seg, offset)) {
         lines[seg].add({static_cast<uint32_t>(offset / kPageSize), 1});
       } else if (raised->exception == memory::Exception::kNone) {
         *raised = {past ? memory::Exception::kSegBrk : memory::Exception::kConsist, true, addrs[i],
@@ -78,7 +79,7 @@ Status Context::cflush(void* const* addrs, int32_t n, Raised* raised) {
     }
   }
   if (mutated("mutate_cflush_sends_nothing")) return Status::kOk;
-  Status status = home ? engine_->home().barrier(longest_wait(), lines) : Status::kOk;
+  Status status = home ? engine_->home().barriers().barrier(longest_wait(), lines) : Status::kOk;
   if (!imported.empty()) {
     memory::Exception e = memory::Exception::kNone;
     size_t at = 0;
@@ -137,7 +138,7 @@ Status Context::cas(uint64_t* addr, uint64_t expected, uint64_t desired, const v
   }
   size_t offset;
   bool read_only;
-  const int32_t seg = engine_->home().segment_at(addr, &offset, &read_only);
+  const int32_t seg = engine_->home().views().segment_at(addr, &offset, &read_only);
   if (seg == 0) return because(Status::kInval, "the address is in no view");
   if (read_only) {
     *raised = {memory::Exception::kAccess, false, addr, seg};
@@ -147,7 +148,8 @@ Status Context::cas(uint64_t* addr, uint64_t expected, uint64_t desired, const v
   memory::count(stats.cas_calls);
   Result<uint64_t> was = Status::kHw;  // where there is no memory: it may have been made
   try {
-    was = engine_->home().cas(seg, offset, expected, desired, Deadline::in(longest_wait()));
+    was = engine_->home().barriers().cas(seg, offset, expected, desired,
+                                         Deadline::in(longest_wait()));
   } catch (const std::bad_alloc&) {
   }
   if (was.status() == Status::kReconfig || was.status() == Status::kBound) {

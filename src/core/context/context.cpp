@@ -134,7 +134,7 @@ void Context::process_exits() {
     g_handle_at_end.store(c->handle_);
     c->map_maker_->stop();
     c->engine_->stop();
-    c->engine_->home().stop_watching_adopted();
+    c->engine_->home().views().stop_watching_adopted();
     // With other threads still running in here the registry is left to the next reaper.
     if (alone) {
       g_context.store(nullptr);
@@ -380,7 +380,7 @@ void Context::end() {
     if (a.imported != nullptr) {
       engine_->importer().detach(a.imported, soon);
     } else {
-      (void)engine_->home().detach(a.segment, addr, soon, true);
+      (void)engine_->home().views().detach(a.segment, addr, soon, true);
     }
     a.imported.reset();
     node_->detach(a.attachment);

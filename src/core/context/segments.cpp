@@ -30,7 +30,7 @@ Result<int32_t> Context::seg_getva(void* va, size_t size, int32_t flags) {
   if (!seg) return seg.status();
   auto attachment = node_->attach(*seg);
   Status status = attachment.status();
-  if (attachment) status = engine_->home().adopt(*seg, va);
+  if (attachment) status = engine_->home().views().adopt(*seg, va);
   if (!ok(status)) {
     if (attachment) node_->detach(*attachment);
     (void)seg_remove(*seg);
@@ -134,8 +134,8 @@ Result<void*> Context::seg_at(int32_t seg, void* addr, int32_t flags) {
   bool counted = false;  // as a view of the import
   Status status = Status::kOk;
   if (info->kind == node::SegmentKind::kHome) {
-    auto view =
-        engine_->home().attach(seg, info->size, addr, read_only, Deadline::in(call_timeout()));
+    auto view = engine_->home().views().attach(seg, info->size, addr, read_only,
+                                               Deadline::in(call_timeout()));
     status = view.status();
     if (view) at = *view;
   } else {
@@ -193,7 +193,7 @@ Status Context::seg_dt(int32_t seg, void* addr) {
       if (auto it = imported_.find(seg); it != imported_.end()) --it->second.views;
     }
   } else {
-    status = engine_->home().detach(seg, addr, Deadline::in(longest_wait()));
+    status = engine_->home().views().detach(seg, addr, Deadline::in(longest_wait()));
     // The client's own memory, and no room to give it back, or it is broken.
     if (status == Status::kNoMem || status == Status::kHw) {
       Guard g(mu_);
@@ -231,7 +231,7 @@ Status Context::seg_remove(int32_t seg) {
   }
   events_->forget(seg);
   if (info->kind == node::SegmentKind::kHome) {
-    engine_->home().removed(seg, Deadline::in(kRevokeTimeout));
+    engine_->home().exports().removed(seg, Deadline::in(kRevokeTimeout));
     node_->refill_reservations();
     Guard g(mu_);
     export_cache_.erase(seg);
@@ -257,7 +257,7 @@ Status Context::seg_status(int32_t seg, cmi_ds* ds) {
   if ((info->marks & node::kMarkQuiesced) != 0) flags |= CMI_SEG_ST_QUIESCED;
   if (info->kind == node::SegmentKind::kProxy) flags |= CMI_SEG_ST_IMPORTED;
   if (info->removed) flags |= CMI_SEG_ST_REMOVED;
-  if (engine_->home().any_in_flux(seg)) flags |= CMI_SEG_ST_INCONSIST;
+  if (engine_->home().recovery().any_in_flux(seg)) flags |= CMI_SEG_ST_INCONSIST;
   ds->status.st_flags = flags;
   ds->status.st_nattach = info->attachments;
   ds->status.st_owner = info->owner_pid;
@@ -268,7 +268,7 @@ Status Context::seg_check(int32_t seg, cmi_ds* ds) {
   if (Status s = known(seg).status(); !ok(s)) return s;
   if (!engine_->home().owns(seg)) return because(Status::kPerm, "another process made it");
   auto* at = static_cast<std::byte*>(ds->reco.reco_addr);
-  const Status s = engine_->home().check_in_flux(seg, &at, &ds->reco.reco_size);
+  const Status s = engine_->home().recovery().check_in_flux(seg, &at, &ds->reco.reco_size);
   ds->reco.reco_addr = at;
   return s;
 }
@@ -276,8 +276,8 @@ Status Context::seg_check(int32_t seg, cmi_ds* ds) {
 Status Context::seg_recover(int32_t seg, const cmi_ds& ds) {
   if (Status s = known(seg).status(); !ok(s)) return s;
   if (!engine_->home().owns(seg)) return because(Status::kPerm, "another process made it");
-  return engine_->home().recover(seg, static_cast<std::byte*>(ds.reco.reco_addr), ds.reco.reco_size,
-                                 Deadline::in(call_timeout()));
+  return engine_->home().recovery().recover(seg, static_cast<std::byte*>(ds.reco.reco_addr),
+                                            ds.reco.reco_size, Deadline::in(call_timeout()));
 }
 
 Status Context::seg_info(int32_t seg, cmi_ds* ds) {
@@ -300,7 +300,7 @@ Status Context::seg_info(int32_t seg, cmi_ds* ds) {
 
 Status Context::set_break(int32_t seg, size_t to) {
   if (Status s = known(seg).status(); !ok(s)) return s;
-  return engine_->home().set_break(seg, to, reservation_.load(), kRevokeTimeout);
+  return engine_->home().breaks().set_break(seg, to, reservation_.load(), kRevokeTimeout);
 }
 
 Status Context::attribute(int32_t seg, int32_t cmd, size_t* size) {
@@ -332,7 +332,7 @@ void Context::info(cmi_ctl_cfg* cfg) {
   c.info.max_write_through_segs = emulate::supported() ? memory::kMaxExports : 0;
   c.info.max_acc_toks = memory::kMaxTokens;
   c.info.max_acc_stok = memory::kMaxTokensPerSegment;
-  c.info.cur_exp_segs = engine_->home().exports();
+  c.info.cur_exp_segs = engine_->home().exports().count();
   {
     Guard g(mu_);
     c.info.cur_imp_segs = static_cast<uint32_t>(

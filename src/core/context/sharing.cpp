@@ -56,7 +56,7 @@ Result<cmi_rseg*> Context::seg_exp(int32_t seg, int32_t attrib) {
   }
   auto object = issue(access::kRsegSize, false, seg);
   if (!object) return object.status();
-  auto rseg = engine_->home().export_segment(seg, info->flags, attrib);
+  auto rseg = engine_->home().exports().export_segment(seg, info->flags, attrib);
   Status status = rseg.status();
   auto* bytes = static_cast<std::byte*>(*object);
   if (ok(status)) status = access::encode_rseg(*rseg, {bytes, access::kRsegSize}, version());
@@ -172,8 +172,8 @@ Result<cmi_token*> Context::tok_newva(int32_t seg, const void* va, size_t size,
     size_t offset = 0;
     bool read_only = false;
     if (size == 0 || size % kPageSize != 0 ||
-        engine_->home().segment_at(va, &offset, &read_only) != seg || offset % kPageSize != 0 ||
-        size > info->size - offset) {
+        engine_->home().views().segment_at(va, &offset, &read_only) != seg ||
+        offset % kPageSize != 0 || size > info->size - offset) {
       return Status::kInval;
     }
     part = {offset, size};
@@ -203,7 +203,7 @@ Result<cmi_token*> Context::make_token(int32_t seg, const access::TokenPart* par
   if (!engine_->home().owns(seg)) return because(Status::kPerm, "another process made it");
   auto object = issue(access::kTokenSize, true, seg);
   if (!object) return object.status();
-  auto token = engine_->home().new_token(seg, any, node, rights, part);
+  auto token = engine_->home().exports().new_token(seg, any, node, rights, part);
   Status status = token.status();
   auto* bytes = static_cast<std::byte*>(*object);
   if (ok(status)) status = access::encode_token(*token, {bytes, access::kTokenSize}, version());
@@ -221,7 +221,7 @@ Status Context::tok_del(const cmi_token* token) {
   SignalsBlocked quiet;
   std::byte content[access::kTokenSize];
   if (Status s = access::encode_token(*info, content, version()); !ok(s)) return s;
-  const Status status = engine_->home().delete_token(*info, Deadline::in(kRevokeTimeout));
+  const Status status = engine_->home().exports().delete_token(*info, Deadline::in(kRevokeTimeout));
   // A token that went with its removed segment has nothing left to revoke; its bytes are still
   // ours.
   const bool ours = (ok(status) || (status == Status::kInval && info->home == id_)) &&

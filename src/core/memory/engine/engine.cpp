@@ -33,7 +33,7 @@ constexpr Nanos kRetryLetters = 200 * kMicro;
 constexpr unsigned kVainWakes = 64;  // in a row, before the reason is looked for
 constexpr Nanos kVainNap = 5 * kMilli;
 constexpr Nanos kBlindNap = kMilli;  // where the provider has no descriptor that could wake us
-// Home::uncovered() when this thread last tried an access at home once more.
+// Recovery::uncovered() when this thread last tried an access at home once more.
 thread_local uint64_t t_uncovered = 0;
 constexpr Nanos kSweepEvery = 5 * kSecond, kSweepAfter = 30 * kSecond;
 }  // namespace
@@ -116,19 +116,20 @@ void Engine::wake() {
 // At home only pages in flux, those past a break and first stores to guarded views fault for us.
 Exception Engine::try_home_access(const View& view, const std::byte* addr, bool write) {
   if (view.adopted && write) {
-    for (Backoff backoff; home_->being_moved(view);) backoff.pause();
+    for (Backoff backoff; home_->views().being_moved(view);) backoff.pause();
   }
-  if (home_->past_break(view, addr)) return Exception::kSegBrk;
-  if (home_->in_flux(view, addr)) return Exception::kConsist;
+  if (home_->breaks().past_break(view, addr)) return Exception::kSegBrk;
+  if (home_->recovery().in_flux(view, addr)) return Exception::kConsist;
   // After that: who uncovers the page counts before it is no longer in flux.
-  const uint64_t uncovered = home_->uncovered();
+  const uint64_t uncovered = home_->recovery().uncovered();
   if (write && view.stores != nullptr) {
     return view.stores->note(addr) ? Exception::kNone : Exception::kUe;
   }
   if (write && view.read_only) return Exception::kAccess;
   // The memory behind the page cannot be had; or it has been given back since it faulted.
   const bool again = std::exchange(t_uncovered, uncovered) != uncovered;
-  return again || home_->break_may_have_moved(view, addr) ? Exception::kNone : Exception::kNotOurs;
+  return again || home_->breaks().may_have_moved(view, addr) ? Exception::kNone
+                                                             : Exception::kNotOurs;
 }
 
 [[gnu::hot]] Exception Engine::try_access(const View& view, const std::byte* addr, bool write,

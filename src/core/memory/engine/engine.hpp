@@ -59,7 +59,7 @@ class Engine : public fabric::ServerHandler, public FaultTarget {
   void on_acked_below(const ContextId& client, uint64_t below,
                       std::span<const uint64_t> behind) override;
   void on_ack(const ContextId& client, uint64_t number, Reader payload) override;
-  bool may_sweep(const ContextId& client) override { return !home_->knows(client); }
+  bool may_sweep(const ContextId& client) override { return !home_->importers().knows(client); }
 
  private:
   emulate::Stop step_write_through(const std::byte* addr, ucontext_t& uc, Deadline deadline);

@@ -16,7 +16,7 @@ std::vector<access::NaddrInfo> unreachable_peers(Engine& engine, Deadline deadli
   Importer& importer = engine.importer();
   Home& home = engine.home();
   std::vector<Importer::Asked> homes = importer.ask_homes();
-  const uint64_t call = home.ask_importers();
+  const uint64_t call = home.importers().ask_importers();
   engine.wake();
   const auto answered = [](const Importer::Asked& a) {
     return a.request != nullptr && a.request->answered() && !a.link->condemned();
@@ -26,7 +26,8 @@ std::vector<access::NaddrInfo> unreachable_peers(Engine& engine, Deadline deadli
     return !a.link->condemned() && !answered(a);
   };
   while (!stop.load() && !deadline.passed()) {
-    if (std::none_of(homes.begin(), homes.end(), waits_for) && home.all_answered(call)) break;
+    if (std::none_of(homes.begin(), homes.end(), waits_for) && home.importers().all_answered(call))
+      break;
     fabric::Op never;
     never.begin();
     never.nap(kMilli);
@@ -39,7 +40,7 @@ std::vector<access::NaddrInfo> unreachable_peers(Engine& engine, Deadline deadli
     silent.push_back(a.who);
     listeners.push_back(a.listener);
   }
-  for (auto& s : home.end_call(call)) {
+  for (auto& s : home.importers().end_call(call)) {
     silent.push_back(s.who);
     listeners.push_back(std::move(s.listener));
   }

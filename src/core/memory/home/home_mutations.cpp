@@ -4,15 +4,16 @@
 #include <vector>
 
 #include "core/base/fault_point.hpp"
+#include "core/memory/home/access_check.hpp"
 #include "core/memory/page/diff.hpp"
 
 namespace cmi::memory {
 
-void HomeMutations::publish_before_data(Home& home, const fabric::ClientInfo& client,
+void HomeMutations::publish_before_data(HomeCore& home, const fabric::ClientInfo& client,
                                         uint64_t number, const PublishRequest& m) {
-  Home::Segment* s;
+  Segment* s;
   const auto store = [&home, pages = m.pages, id = client.id, number,
-                      diffs = std::vector(m.body.begin(), m.body.end())](Home::Segment& to) {
+                      diffs = std::vector(m.body.begin(), m.body.end())](Segment& to) {
     PublishRequest late;
     late.body = diffs;
     PublishedPages in(late);
@@ -20,13 +21,13 @@ void HomeMutations::publish_before_data(Home& home, const fabric::ClientInfo& cl
     for (uint32_t i = 0; i < pages && in.next(&page); ++i) {
       apply_diff(in.diff(), to.service.data() + size_t{page.page} * kPageSize);
     }
-    Home::reply(home.parts_.server, id, number, WireStatus::kOk);
+    reply(home.parts.server, id, number, WireStatus::kOk);
   };
   {
-    Guard g(home.mu_);
-    s = home.find_uid(m.uid);
-    const PageRange all{0, static_cast<uint32_t>(s->size / kPageSize)};
-    if (auto p = home.publish(*s, client.id, m.instance, {all}); p != nullptr) {
+    Guard g(home.mu);
+    s = home.segments.find_uid(m.uid);
+    const PageRange all{0, s->pages()};
+    if (auto p = home.rounds.publish(*s, client.id, m.instance, {all}); p != nullptr) {
       p->finished = [store, s] { store(*s); };
       return;
     }
@@ -34,11 +35,16 @@ void HomeMutations::publish_before_data(Home& home, const fabric::ClientInfo& cl
   store(*s);
 }
 
-void HomeMutations::keep_keys(Home& home, const ContextId& client) {
-  Guard g(home.mu_);
-  for (auto& [id, s] : home.segments_) {
+void HomeMutations::keep_keys(HomeCore& home, const ContextId& client) {
+  Guard g(home.mu);
+  for (auto& [id, s] : home.segments) {
     for (auto& h : s.sharers) {
-      if (h.client == client) s.tokens[random_u64()] = {{}, std::move(h.session), true};
+      if (h.client != client) continue;
+      Token kept;
+      kept.info.id = random_u64();
+      kept.region = std::move(h.session);
+      kept.revoked = true;
+      s.tokens.add(std::move(kept));
     }
   }
 }

@@ -4,18 +4,18 @@
 
 #include "core/base/codec.hpp"
 #include "core/base/lock.hpp"
-#include "core/memory/home/home.hpp"
+#include "core/memory/home/home_core.hpp"
+#include "core/memory/wire/requests.hpp"
 
 namespace cmi::memory {
 
-// A friend of Home's.
 struct HomeMutations {
   // Serves a publish request: others are notified first, and its diffs applied when they have
   // answered.
-  static void publish_before_data(Home& home, const fabric::ClientInfo& client, uint64_t number,
+  static void publish_before_data(HomeCore& home, const fabric::ClientInfo& client, uint64_t number,
                                   const PublishRequest& m);
   // Leaves the registrations of all that a client imports open: they get another owner.
-  static void keep_keys(Home& home, const ContextId& client);
+  static void keep_keys(HomeCore& home, const ContextId& client);
 };
 
 namespace mutation {

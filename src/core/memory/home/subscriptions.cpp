@@ -1,10 +1,11 @@
-// Pages that importers follow (protocol rule 25): what goes to them along with the notification.
+#include "core/memory/home/subscriptions.hpp"
+
 #include <algorithm>
 #include <span>
 
 #include "core/base/fault_point.hpp"
-#include "core/memory/home/home.hpp"
 #include "core/memory/vm/guarded_copy.hpp"
+#include "fabric/server.hpp"
 
 namespace cmi::memory {
 
@@ -31,36 +32,24 @@ void take_out(uint32_t page, std::vector<PageRange>* ranges) {
     }
   }
 }
+
+// Empty: the memory is broken.
+std::vector<std::byte> words_at_home(const Segment& s, const StoredPage& p) {
+  const std::byte* const at = s.service.data() + size_t{p.page} * kPageSize;
+  std::byte buf[kMaxWordsSize];
+  Writer diff(buf);
+  if (!unless_broken(at, kPageSize, [&] { encode_words(at, p.words, diff); })) return {};
+  return {buf, buf + diff.size()};
+}
 }  // namespace
 
-void Home::on_subscribe(const fabric::ClientInfo& client, uint64_t number,
-                        const SubscribeRequest& m) {
-  const uint32_t page = m.page;
-  WireStatus status = WireStatus::kMalformed;
-  {
-    Guard g(mu_);
-    Segment* s = nullptr;
-    Sharer* h = nullptr;
-    status = check(client.id, m.uid, m.instance, fabric::kRead, &s, &h);
-    if (status == WireStatus::kOk && page >= s->brk.bytes / kPageSize) {
-      status = WireStatus::kRange;
-    } else if (status == WireStatus::kOk && !h->covers(page, 1)) {
-      status = WireStatus::kRights;
-    } else if (status == WireStatus::kOk) {
-      h->subscriptions.subscribe(page, m.epoch);
-      s->subscribed |= uint64_t{1} << page % kSubscriptionSlots;
-    }
-  }
-  reply(parts_.server, client.id, number, status);
-}
-
-bool Home::subscribed(Segment& s, uint32_t page) {
+bool subscribed(Segment& s, uint32_t page) {
   return (s.subscribed >> page % kSubscriptionSlots & 1) != 0 &&
          std::any_of(s.sharers.begin(), s.sharers.end(),
                      [&](Sharer& h) { return h.subscriptions.has(page); });
 }
 
-std::vector<StoredPage> Home::word_of(Segment& s, uint64_t offset) {
+std::vector<StoredPage> word_of(Segment& s, uint64_t offset) {
   const auto page = static_cast<uint32_t>(offset / kPageSize);
   if (!subscribed(s, page)) return {};
   StoredPage stored{page, {}};
@@ -68,11 +57,10 @@ std::vector<StoredPage> Home::word_of(Segment& s, uint64_t offset) {
   return {stored};
 }
 
-std::vector<StoredPage> Home::whole_pages(Segment& s, const std::vector<PageRange>& ranges) {
+std::vector<StoredPage> whole_pages(Segment& s, const std::vector<PageRange>& ranges) {
   std::vector<StoredPage> stored;
   if (s.subscribed == 0) return stored;
-  size_t left =
-      kSubscriptionSlots;  // who stores to more of them at once stores to none of them often
+  size_t left = kSubscriptionSlots;  // a process that stores to more at once stores to none often
   for (const PageRange& r : ranges) {
     if (r.count > left) return {};
     left -= r.count;
@@ -84,26 +72,15 @@ std::vector<StoredPage> Home::whole_pages(Segment& s, const std::vector<PageRang
   return stored;
 }
 
-// Empty: the memory is broken.
-std::vector<std::byte> Home::words_at_home(const Segment& s, const StoredPage& p) {
-  const std::byte* const at = s.service.data() + size_t{p.page} * kPageSize;
-  std::byte buf[kMaxWordsSize];
-  Writer diff(buf);
-  if (!unless_broken(at, kPageSize, [&] { encode_words(at, p.words, diff); })) return {};
-  return {buf, buf + diff.size()};
-}
-
-// Under mu_, like the notification that takes them along: what has a higher number was read later.
-std::vector<std::byte> Home::updates_for(Segment& s, Sharer& h,
-                                         const std::vector<StoredPage>& stored, NewWords* words,
-                                         std::vector<PageRange>* ranges) {
+std::vector<std::byte> updates_for(Segment& s, Sharer& h, const std::vector<StoredPage>& stored,
+                                   NewWords* words, std::vector<PageRange>* ranges) {
   std::vector<std::byte> updates;
   for (size_t i = 0; i < stored.size(); ++i) {
     const StoredPage& p = stored[i];
     SharerSubscriptions::Slot* const slot = h.subscriptions.find(p.page);
     // What it may read by its token, of memory that there is, and that it may access.
     if (slot == nullptr || (h.rights & fabric::kRead) == 0 || !h.covers(p.page, 1) ||
-        p.page >= low_of(s, h) / kPageSize || s.in_flux.contains(p.page) ||
+        p.page >= low_of(s, h) / kPageSize || s.flux.pages.contains(p.page) ||
         h.regions.count(region_of(p.page)) == 0) {
       continue;
     }

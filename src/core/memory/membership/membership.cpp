@@ -222,7 +222,7 @@ void Membership::gather(Nanos t) {
     detector_.set_unreachable_after(importer_->reconf_timeout());
   }
   std::map<ContextId, Nanos> unacknowledged;
-  home_->unacknowledged_since(&unacknowledged);
+  home_->importers().unacknowledged_since(&unacknowledged);
   if (!unacknowledged.empty() && !descriptors_left(1)) short_of_descriptors(&unacknowledged, t);
   for (auto& [id, since] : unacknowledged) {
     Peer& p = peers_[id];  // it may never have asked for a lifeline
@@ -252,7 +252,7 @@ void Membership::gather(Nanos t) {
 // What we have to say may never have left: our own need is nobody's fault. But who came when it
 // began and has no lifeline yet has not come in, has nothing of ours, and holds up nobody.
 void Membership::short_of_descriptors(std::map<ContextId, Nanos>* unacknowledged, Nanos t) {
-  home_->extend_deadlines();
+  home_->importers().extend_deadlines();
   for (auto& [id, since] : *unacknowledged) {
     const Peer* p = find(id);
     const bool line = p != nullptr && p->importer && p->importer->greeted;
@@ -286,7 +286,7 @@ void Membership::gather(const ContextId& id, AsHome& home, Nanos t) {
 
 void Membership::gather(const ContextId& id, AsImporter& importer, Nanos unacknowledged, Nanos t) {
   const PeerId peer{id, Role::kImporter};
-  if (importer.greeted && (importer.retry.lost || home_->knows(id))) {
+  if (importer.greeted && (importer.retry.lost || home_->importers().knows(id))) {
     detector_.share(peer, kHomesBeat, t);
   } else {
     detector_.part(peer);
@@ -324,7 +324,7 @@ void Membership::notify_unreachable(const PeerId& peer, Peer* p) {
   access::NaddrInfo who;
   bool concerns;
   if (peer.role == Role::kImporter) {
-    concerns = home_->imported(peer.context, &who);
+    concerns = home_->importers().imported(peer.context, &who);
   } else {
     const auto link = importer_->link_with(peer.context);
     concerns = p != nullptr && p->home && link != nullptr && !link->condemned() &&
@@ -360,7 +360,7 @@ void Membership::carry_out(const Verdict& v) {
     const bool quiet = v.reason == Reason::kSilent || v.reason == Reason::kUnacknowledged;
     if (quiet && out_of_reach(v.peer)) notify_unreachable(v.peer, p);
     if (!home) {
-      home_->forget(id, v.reason == Reason::kGoodbye);
+      home_->importers().forget(id, v.reason == Reason::kGoodbye);
     } else if (p != nullptr && p->home) {
       importer_->lose_home(id);
     }
@@ -521,8 +521,8 @@ void Membership::on_sign(const ContextId& id, Side side, Sign sign, uint64_t val
   switch (sign) {
     case Sign::kAsk: {
       const bool vouches =
-          side == Side::kTheirs &&
-          liveness::may_vouch(home_->unacknowledged_since(id), t_, detector_.limits().dead);
+          side == Side::kTheirs && liveness::may_vouch(home_->importers().unacknowledged_since(id),
+                                                       t_, detector_.limits().dead);
       lines_->send(id, side, vouches ? Sign::kVouch : Sign::kAnswer, value);
       break;
     }

@@ -23,7 +23,7 @@
 
 namespace cmi::memory {
 
-inline constexpr uint32_t kSubscriptionSlots = 64;  // a bit for each in Home::Segment::followed
+inline constexpr uint32_t kSubscriptionSlots = 64;  // a bit for each in Segment::subscribed
 inline constexpr int kSubscribeFrom =
     2;  // times that it was fetched again after it had been dropped
 // Updates of one epoch. The page is dropped then, so that who does not load it any more is not told

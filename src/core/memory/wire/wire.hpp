@@ -77,7 +77,7 @@ enum class NotificationType : uint16_t {
   kQuiesce,  // u64 uid, u32 instance, u32 round: the client is to stop using it
   kResume,   // u64 uid, u32 instance, u32 round: it may go on
   // u64 uid, u32 instance, Break, u64 low: nothing behind the break may be accessed, and what the
-  // import has from `low` on is of before (Home::low_of)
+  // import has from `low` on is of before (low_of in home/segment.hpp)
   kBreak,
   kLast = kBreak,
 };

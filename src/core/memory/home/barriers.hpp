@@ -1,0 +1,36 @@
+// Barriers and swaps of this node's processes on segments of the node.
+// Threads: application threads; both calls wait for importers.
+#pragma once
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "core/memory/home/home_core.hpp"
+
+namespace cmi::memory {
+
+class Barriers {
+ public:
+  explicit Barriers(HomeCore& home) : home_(home) {}
+  // Pages of segments, by their ids.
+  using Lines = std::map<int32_t, PageSet>;
+  // Publishes what this node has stored, and the pages named in any case: what a device has written
+  // to them the kernel does not note. The clock is read where there is something to wait for.
+  // kStore: some importer or process of the node did not answer in time.
+  Status barrier(Nanos within, const Lines& named = {});
+  // The value that was found. kReconfig: the word's page is in flux; kBound: it lies past the
+  // break; kInval: there is no such word; kNoMem: the node's lock could not be had.
+  Result<uint64_t> cas(int32_t id, size_t offset, uint64_t expected, uint64_t desired,
+                       Deadline deadline);
+
+ private:
+  struct Swap;
+  Status swap_at_home(Swap* swap, const Deadline& deadline);
+  bool ask_owners(const std::vector<std::pair<node::ContextSlot, int32_t>>& owners,
+                  const Lines& named, Deadline deadline);
+
+  HomeCore& home_;
+};
+
+}  // namespace cmi::memory

@@ -1,0 +1,246 @@
+#include "core/memory/home/breaks.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "core/base/fault_point.hpp"
+#include "core/base/log.hpp"
+#include "core/base/mutation.hpp"
+#include "core/memory/home/session_keys.hpp"
+#include "core/memory/home/sharing.hpp"
+#include "core/memory/node_bus/await.hpp"
+#include "core/memory/vm/lock_memory.hpp"
+
+namespace cmi::memory {
+
+namespace {
+thread_local const std::byte* t_tried = nullptr;
+thread_local int t_tries = 0;
+constexpr int kMostTries = 1000;  // of one access that finds the break before it, and then behind
+}  // namespace
+
+uint64_t break_of(const Segment& s) {
+  if (s.owned || !access::extensible(s.flags)) return s.owned ? s.brk.bytes : s.size;
+  struct stat st {};
+  return ::fstat(s.file.get(), &st) == 0 ? static_cast<uint64_t>(st.st_size) : 0;
+}
+
+bool Breaks::past_break(int32_t id, size_t offset) {
+  Guard g(home_.mu);
+  Segment* s = home_.segments.find(id);
+  return s != nullptr && offset >= break_of(*s);
+}
+
+bool Breaks::past_break(const View& view, const std::byte* addr) {
+  Guard g(home_.mu);
+  Segment* s = home_.segments.find(view.segment);
+  if (s == nullptr || !access::extensible(s->flags)) return false;
+  // The file's end, not what is decided on: a break that moves up is there before anybody hears of
+  // it.
+  struct stat st {};
+  if (::fstat(s->file.get(), &st) != 0 ||
+      static_cast<uint64_t>(addr - view.addr) < static_cast<uint64_t>(st.st_size)) {
+    return false;
+  }
+  t_tried = nullptr;
+  return true;
+}
+
+bool Breaks::may_have_moved(const View& view, const std::byte* addr) {
+  Guard g(home_.mu);
+  Segment* s = home_.segments.find(view.segment);
+  if (s == nullptr || !access::extensible(s->flags)) return false;
+  t_tries = t_tried == addr ? t_tries + 1 : 0;
+  t_tried = addr;
+  return t_tries < kMostTries;
+}
+
+void Breaks::notify_break(const RoundPtr& p, Segment& s) {
+  for (auto& h : s.sharers) {
+    if (s.brk.bytes < h.brk_peak) {
+      h.brk_low = std::min(h.brk_low, s.brk.bytes);
+    } else {
+      h.brk_peak = s.brk.bytes;
+    }
+    const BreakNotification m{s.uid, h.instance, s.brk, low_of(s, h)};
+    home_.rounds.notify(p, s, h, NotificationType::kBreak, Encoded(m));
+  }
+}
+
+// Pages in flux behind the break are no more: there is nothing to recover. When the file has ended,
+// for until then it has them. Whether there were any; *p is settled when everybody knows.
+bool Breaks::uncover_past_break(Segment& s, const RoundPtr& p) {
+  const auto first = static_cast<uint32_t>(s.brk.bytes / kPageSize);
+  bool changed = false;
+  for (const PageRange& r : s.flux.pages.in({first, s.pages() - first})) {
+    if (!home_.covers.uncover(s, r)) continue;
+    s.flux.pages.remove(r);
+    changed = true;
+  }
+  if (changed) home_.flux.changed(s, p);
+  return changed;
+}
+
+// Tokens keep their keys, which now open what lies before the break.
+void Breaks::renew_tokens(Segment& s) {
+  for (auto& [id, t] : s.tokens) {
+    if (t.revoked) continue;
+    t.region.reset();
+    auto region = register_for(home_, s, t.info, t.info.keys.front().key.key);
+    if (region) {
+      t.region = region.take();
+    } else {
+      trace(kFacTok, kWarn, "segment {}: a token is not registered again", s.id);
+    }
+  }
+}
+
+struct Breaks::Move {
+  int32_t id;
+  uint64_t to, reservation;
+  Nanos patience;
+  Fd file;
+  uint64_t uid = 0, from = 0;
+  bool reserve = false, large = false;
+  bool grows() const { return to > from; }
+};
+
+Status Breaks::begin(Move* move) {
+  Guard g(home_.mu);
+  Segment* s = home_.segments.find(move->id);
+  if (s == nullptr || !s->owned) return Status::kPerm;
+  if (s->removed || !access::extensible(s->flags) || move->to % s->page_size() != 0 ||
+      move->to > s->size) {
+    return Status::kInval;
+  }
+  move->large = access::large_pages(s->flags);
+  if (move->large) move->reservation = 0;  // holds memory of the other kind
+  move->uid = s->uid;
+  move->from = s->brk.bytes;
+  move->reserve = access::reserved(s->flags);
+  move->file.reset(fcntl(s->file.get(), F_DUPFD_CLOEXEC, 0));
+  return Status::kOk;
+}
+
+// Memory first, access after; and the other way round. What may fail comes before anybody is
+// notified, because importers drop what they have stored behind a lower break.
+Status Breaks::make_room(const Move& move) {
+  node::Node& node = home_.parts.node;
+  Status st = move.grows() ? node.raise_break(move.id, move.file.get(), move.to, move.reserve,
+                                              move.reservation)
+                           : node.lower_break(move.id, move.to);
+  if (!ok(st)) return st == Status::kReconfig ? Status::kNoMem : st;
+  if (!move.grows()) return Status::kOk;
+  {
+    Guard g(home_.mu);
+    Segment* s = home_.segments.find_uid(move.uid);
+    if (s != nullptr && s->service) {
+      st = lock_memory(s->flags, s->service.data() + move.from, move.to - move.from);
+    }
+  }
+  if (ok(st)) return st;
+  if (ok(node.lower_break(move.id, move.from))) {
+    (void)node.cut(move.id, move.file.get(), move.from);
+  }
+  return Status::kNoMem;
+}
+
+Status Breaks::notify_importers(Move* move, RoundPtr* notified) {
+  const RoundPtr p = begin_round();
+  Finished done;
+  {
+    Guard g(home_.mu);
+    Segment* s = home_.segments.find_uid(move->uid);
+    if (s == nullptr || s->removed) return Status::kInval;
+    s->brk = {move->to, s->brk.round + 1};
+    if (move->grows()) {
+      renew_tokens(*s);
+    } else {
+      const auto first = static_cast<uint32_t>(move->to / kPageSize);
+      for (auto& h : s->sharers) h.intents.erase(h.intents.lower_bound(first), h.intents.end());
+    }
+    notify_break(p, *s);
+    home_.rounds.settle(p, &done);
+  }
+  run(done);
+  *notified = p;
+  return Status::kOk;
+}
+
+Status Breaks::set_break(int32_t id, uint64_t to, uint64_t reservation, Nanos patience) {
+  SignalsBlocked quiet;
+  Guard one(resize_mu_);
+  Move move{id, to, reservation, patience, {}};
+  if (Status st = begin(&move); !ok(st)) return st;
+  struct stat end {};
+  if (!move.file || ::fstat(move.file.get(), &end) != 0) return Status::kNoMem;
+  if (to == move.from && static_cast<uint64_t>(end.st_size) == to) return Status::kOk;
+  if (Status st = make_room(move); !ok(st)) return st;
+  RoundPtr notified;
+  if (Status st = notify_importers(&move, &notified); !ok(st)) return st;
+  fault_point("break_told");
+  // From now on, however long the memory took.
+  const bool heard = await(notified->done, home_.parts.server, Deadline::in(patience));
+  if (!move.grows()) return shrink(move, notified, heard);
+  // A silent importer is notified again and again, and asks before it raises SEG_BRK.
+  if (!heard) trace(kFacSeg, kWarn, "CMI_SEG_BRK: an importer has not heard of it yet");
+  // hugetlbfs forgets what it had protected behind a file's end whenever that end is set, which
+  // the next growth would open.
+  if (move.large) watch_again_everywhere(move);
+  return Status::kOk;
+}
+
+Status Breaks::shrink(const Move& move, const RoundPtr& notified, bool heard) {
+  if (!heard) {
+    trace(kFacSeg, kWarn, "CMI_SEG_BRK: an importer did not answer; it is cut off");
+    cut_off_silent(home_, notified, move.uid);
+  }
+  {
+    // No importer uses the keys that reach further any more.
+    Guard g(home_.mu);
+    if (Segment* s = home_.segments.find_uid(move.uid); s != nullptr && s->service) {
+      for (auto& h : s->sharers) {
+        if (h.session_end > move.to && !mutated("mutate_session_key_kept")) h.session.reset();
+      }
+      renew_tokens(*s);
+    }
+  }
+  fault_point("break_before_shrink");
+  // A file of ours is always cut. Were it not, it would be the next time.
+  if (Status st = home_.parts.node.cut(move.id, move.file.get(), move.to); !ok(st)) return st;
+  const RoundPtr known = begin_round();
+  Finished done;
+  bool uncovered = false;
+  {
+    Guard g(home_.mu);
+    Segment* s = home_.segments.find_uid(move.uid);
+    if (s != nullptr) uncovered = uncover_past_break(*s, known);
+    home_.rounds.settle(known, &done);
+  }
+  run(done);
+  if (uncovered) {
+    (void)await(known->done, home_.parts.server, Deadline::in(move.patience));
+  }
+  watch_again_everywhere(move);
+  return Status::kOk;
+}
+
+// In the processes of the node that have attached it, too.
+void Breaks::watch_again_everywhere(const Move& move) {
+  {
+    Guard g(home_.mu);
+    Segment* s = home_.segments.find_uid(move.uid);
+    if (s != nullptr) home_.tracker.watch_again(*s, move.to);
+  }
+  const Deadline deadline = Deadline::in(move.patience);
+  for (node::ContextSlot slot : home_.parts.node.attached(move.id)) {
+    if (slot == home_.parts.node.slot()) continue;
+    if (!home_.channel.ask(slot, BusShrunk{kBusShrunk, move.id, 0, move.to}, -1, deadline)) {
+      trace(kFacSeg, kWarn, "CMI_SEG_BRK: a process of this node has not heard of it yet");
+    }
+  }
+}
+
+}  // namespace cmi::memory

@@ -1,0 +1,44 @@
+// Extensible segments at home: moving the break. The file ends at the break, so the kernel itself
+// keeps every view of the node's processes from what lies behind it; the faults that it raises
+// there become CMI_ERROR_SEG_BRK. Registrations end at the break, too, and importers are notified
+// (rule 24).
+//
+// Threads: any; set_break() is for application threads, of which one at a time moves a break.
+#pragma once
+
+#include "core/memory/home/home_core.hpp"
+
+namespace cmi::memory {
+
+uint64_t break_of(const Segment& s);  // as it is now; bytes
+
+class Breaks {
+ public:
+  explicit Breaks(HomeCore& home) : home_(home) {}
+  // CMI_SEG_BRK: when it returns, nobody anywhere accesses what lies behind `to`, or everybody may
+  // access what lies before it. An importer has `patience` for its answer, from when it is asked.
+  // kPerm: another process's segment. kInval: no such break. kNoMem: there is no memory, or no
+  // lock.
+  Status set_break(int32_t id, uint64_t to, uint64_t reservation, Nanos patience);
+  // Fault handler: whether the page lies past the break; and of one that does not, whether it may
+  // have when it was accessed.
+  bool past_break(const View& view, const std::byte* addr);
+  bool may_have_moved(const View& view, const std::byte* addr);
+  bool past_break(int32_t id, size_t offset);
+
+ private:
+  struct Move;  // of one break
+  Status begin(Move* move);
+  Status make_room(const Move& move);
+  Status notify_importers(Move* move, RoundPtr* notified);
+  Status shrink(const Move& move, const RoundPtr& notified, bool heard);
+  void notify_break(const RoundPtr& p, Segment& s) CMI_REQUIRES(home_.mu);
+  bool uncover_past_break(Segment& s, const RoundPtr& p) CMI_REQUIRES(home_.mu);
+  void renew_tokens(Segment& s) CMI_REQUIRES(home_.mu);
+  void watch_again_everywhere(const Move& move);
+
+  HomeCore& home_;
+  Mutex resize_mu_;
+};
+
+}  // namespace cmi::memory

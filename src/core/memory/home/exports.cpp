@@ -1,0 +1,187 @@
+#include "core/memory/home/exports.hpp"
+
+#include <algorithm>
+
+#include "core/base/cause.hpp"
+#include "core/base/fault_point.hpp"
+#include "core/base/log.hpp"
+#include "core/base/mutation.hpp"
+#include "core/memory/home/quiescing.hpp"
+#include "core/memory/home/session_keys.hpp"
+#include "core/memory/home/sharing.hpp"
+#include "core/memory/node_bus/await.hpp"
+
+namespace cmi::memory {
+
+uint32_t Exports::count() {
+  Guard g(home_.mu);
+  return home_.segments.exports();
+}
+
+Result<access::RsegInfo> Exports::export_segment(int32_t id, int32_t flags, int32_t attrib) {
+  access::RsegInfo r;
+  {
+    Guard g(home_.mu);
+    Segment* s = home_.segments.find(id);
+    if (s == nullptr || s->removed) return Status::kInval;
+    if (!s->owned) return Status::kPerm;
+    if (!s->exported.any) {
+      if (home_.segments.exports() >= kMaxExports) {
+        return because(Status::kNoMem, "as many segments are exported as can be");
+      }
+      s->exported.any = true;
+      home_.parts.node.note_marks(id, node::kMarkExported, 0);
+    }
+    ((attrib & access::kWriteThrough) != 0 ? s->exported.write_through : s->exported.cached) = true;
+    r.uid = s->uid;
+    r.size = s->size;
+  }
+  (void)home_.parts.node.settle_marks(node::Node::kUsualWait);
+  r.home_seg = id;
+  r.flags = flags;
+  r.attrib = attrib;
+  r.home_node = home_.parts.node_id;
+  r.home = home_.parts.self;
+  r.machine = node::machine_id();
+  r.listeners = home_.parts.server.listeners();
+  return r;
+}
+
+Result<access::TokenInfo> Exports::new_token(int32_t id, bool any_node, NodeId node,
+                                             uint32_t rights, const access::TokenPart* part) {
+  Guard g(home_.mu);
+  Segment* s = home_.segments.find(id);
+  if (s == nullptr || s->removed) return Status::kInval;
+  if (!s->owned) return Status::kPerm;
+  if (home_.segments.tokens() >= kMaxTokens || s->tokens.full()) {
+    return because(Status::kNoMem, "as many tokens are in force as can be");
+  }
+  if (!any_node && s->tokens.has_for(node)) {
+    return because(Status::kBound, "the node has a token already");
+  }
+  access::TokenInfo info;
+  info.uid = s->uid;
+  info.id = random_u64();
+  info.secret = random_u64();
+  info.rights = rights;
+  info.any_node = any_node;
+  info.node = any_node ? NodeId{} : node;
+  info.home = home_.parts.self;
+  if (part != nullptr) info.part = *part;
+  // The token is the key of a registration with just its rights.
+  const uint64_t wanted = random_u64();
+  auto region = register_for(home_, *s, info, wanted);
+  if (!region) return region.status();
+  auto key = *region != nullptr ? (*region)->key() : fabric::RemoteKey{wanted, 0};
+  key.base -= info.part.offset;  // of the segment's first byte, reachable or not
+  info.keys.push_back({home_.parts.server.fabric(kTokensListener).traits().provider, key});
+  s->tokens.add({info, region.take(), false});
+  return info;
+}
+
+// First: no new use of the token, and nothing that arrives from now on is applied.
+Status Exports::revoke(const access::TokenInfo& token, const RoundPtr& p) {
+  Finished done;
+  {
+    Guard g(home_.mu);
+    Segment* s = home_.segments.find_uid(token.uid);
+    Token* const t = s != nullptr ? s->tokens.in_force(token.id, token.secret) : nullptr;
+    if (t == nullptr) return because(Status::kInval, "the token is not in force");
+    t->revoked = true;
+    const bool was_shared = s->shared();
+    for (auto& h : s->sharers) {
+      if (h.token != token.id) continue;
+      h.token = 0;
+      h.rights = 0;
+      ++h.unacknowledged_revocations;
+      const RevokeNotification m{s->uid, h.instance, token.id};
+      home_.rounds.notify(p, *s, h, NotificationType::kRevoke, Encoded(m));
+    }
+    home_.shared_segments.changed(was_shared, s->shared());
+    home_.rounds.settle(p, &done);
+  }
+  run(done);
+  return Status::kOk;
+}
+
+Status Exports::delete_token(const access::TokenInfo& token, Deadline deadline) {
+  if (token.home != home_.parts.self) {
+    return because(Status::kPerm, "another context made the token");
+  }
+  const RoundPtr p = begin_round();
+  if (Status st = revoke(token, p); !ok(st)) return st;
+  fault_point("revoke_told");
+  // Then: every importer that used it has stopped, so that closing its key breaks nobody's link.
+  if (!await(p->done, home_.parts.server, deadline)) {
+    trace(kFacTok, kWarn, "tok_del: an importer did not answer; it is cut off");
+    cut_off_silent(home_, p, token.uid);
+  }
+  fault_point("revoke_before_close");
+  // Last: the registrations, its own and those made from it.
+  Guard g(home_.mu);
+  Segment* s = home_.segments.find_uid(token.uid);
+  if (s == nullptr || mutated("mutate_revocation_unfenced")) return Status::kOk;
+  for (auto& h : s->sharers) {
+    if (h.token == 0 && !mutated("mutate_session_key_kept")) h.session.reset();
+  }
+  s->tokens.erase(token.id);
+  return Status::kOk;
+}
+
+// False: there is nobody to notify, for it is not ours or was removed before.
+bool Exports::notify_removed(int32_t id, bool gone, uint64_t* uid, const RoundPtr& p) {
+  Finished done;
+  {
+    Guard g(home_.mu);
+    Segment* s = home_.segments.find_owned(id);
+    if (s == nullptr || s->removed) return false;
+    const bool was_shared = s->shared();
+    s->removed = true;
+    *uid = s->uid;
+    complete_quiesce(*s, &done);
+    home_.shared_segments.changed(was_shared, s->shared());
+    // A sharer that has no token, and knows it, uses nothing, so its answer is not waited for. It
+    // is notified all the same: no event may name the segment any more.
+    const RoundPtr unawaited = begin_round();
+    for (auto& h : s->sharers) {
+      const bool awaited = h.loads();
+      if (!awaited && home_.ending) continue;  // the goodbye says so
+      h.token = 0;
+      const int how = (gone ? kRemovedGone : 0) | (home_.ending ? kRemovedEnding : 0);
+      const RemovedNotification m{s->uid, h.instance, static_cast<uint8_t>(how)};
+      const RoundPtr& round = awaited ? p : unawaited;
+      home_.rounds.notify(round, *s, h, NotificationType::kRemoved, Encoded(m));
+    }
+    home_.rounds.settle(unawaited, &done);
+    home_.rounds.settle(p, &done);
+  }
+  run(done);
+  return true;
+}
+
+void Exports::removed(int32_t id, Deadline deadline) {
+  const RoundPtr p = begin_round();
+  uint64_t uid = 0;
+  const auto info = home_.parts.node.find(id);  // may wait
+  if (!notify_removed(id, !info || info->attachments == 0, &uid, p)) return;
+  if (!await(p->done, home_.parts.server, deadline)) {
+    trace(kFacSeg, kWarn, "segment {} is removed: an importer did not answer; it is cut off", id);
+    cut_off_silent(home_, p, uid);
+  }
+  const bool known = home_.parts.node.find(id).status() != Status::kInval;
+  {
+    Guard g(home_.mu);
+    Segment* s = home_.segments.find(id);
+    if (s == nullptr) return;
+    for (auto& h : s->sharers) h.session.reset();
+    s->tokens.clear();
+    // While anyone of this node has it attached, importers get TOKEN, not SINVAL: it stays known.
+    if (s->views.empty() && !known) {
+      bury(home_, *s);
+      home_.segments.erase(id);
+    }
+  }
+  unbury(home_);
+}
+
+}  // namespace cmi::memory

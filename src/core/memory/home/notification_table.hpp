@@ -1,0 +1,105 @@
+// The notifications of a home that importers have not acknowledged, by number, in the order in
+// which they were sent. Each importer's share is counted, and the bytes of all; an importer's time
+// to answer begins when the notification is sent, and again with what extends its deadline.
+//
+// A list of pages in flux is answered once what was stored to its pages is at home, and that may
+// wait for other importers: meanwhile its receiver owes nothing. But a receiver that makes no
+// progress is not waited for without end.
+//
+// Pure: the time is given by the caller. The lock of the owner guards it.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "core/memory/home/invalidation_round.hpp"
+#include "core/memory/wire/notifications.hpp"
+
+namespace cmi::memory {
+
+inline constexpr size_t kMaxNotifications = 65536;  // that one importer has not acknowledged
+
+struct Notification {
+  ContextId client;
+  NotificationType type{};
+  uint64_t uid = 0;  // of the segment, and which import of it
+  uint32_t instance = 0;
+  std::vector<std::byte> payload;
+  RoundPtr round;  // that waits for the answer
+  Nanos born = 0, sent = 0;
+  Nanos due = 0;          // since when its answer is awaited
+  Nanos progress_at = 0;  // of a list: when its receiver has come nearer to its answer last
+};
+
+class NotificationTable {
+ public:
+  static constexpr Nanos kResend = 20 * kMilli;  // then ever more rarely
+  static constexpr int kDeadlineExtension = 3;   // times as long as a peer may owe an answer
+
+  // Numbers ascend; none is given twice.
+  uint64_t new_number() { return next_++; }
+  uint64_t next_number() const { return next_; }
+
+  // Keeps what was sent under this number at `t` until take(); the round waits for it. True: its
+  // receiver has just reached kMaxNotifications.
+  bool keep(uint64_t number, Notification notification, Nanos t);
+  const Notification* find(uint64_t number) const;
+  // The notification, which must be in the table, leaves it. The caller settles its round.
+  Notification take(uint64_t number);
+  // The lowest number from this one on that is in the table; 0: there is none.
+  uint64_t first_from(uint64_t number) const;
+  template <class Predicate>
+  std::vector<uint64_t> matching(Predicate which) const {
+    std::vector<uint64_t> numbers;
+    for (const auto& [number, n] : notifications_) {
+      if (which(n)) numbers.push_back(number);
+    }
+    return numbers;
+  }
+  template <class Visit>
+  void for_each(Visit visit) const {
+    for (const auto& [number, n] : notifications_) visit(n);
+  }
+  bool empty() const { return notifications_.empty(); }
+  size_t kept_bytes() const { return kept_bytes_; }  // of the payloads
+  bool has_lists() const { return lists_ != 0; }     // of pages in flux
+
+  // A round of this importer, begun then, is over: the time to answer lists begins anew with the
+  // end of each round that kept it from answering. `dead_after`: how long a peer may owe an answer.
+  void round_over(const ContextId& by, Nanos begun, Nanos t, Nanos dead_after);
+  // An importer that is to answer a list has come nearer to its answer.
+  void made_progress(const ContextId& client, Nanos t);
+  // Since when importers owe answers; kOwesTooMany for one that owes kMaxNotifications.
+  void unacknowledged_since(std::map<ContextId, Nanos>* since, Nanos dead_after) const;
+  static constexpr Nanos kOwesTooMany = INT64_MIN / 4;
+  // Nothing has been owed until now: this side could not ask.
+  void extend_deadlines(Nanos t);
+  // Sends those again whose answers are overdue: send(number, notification).
+  template <class Send>
+  void resend(Nanos t, Send send) {
+    for (auto& [number, n] : notifications_) {
+      // Copies do not help an importer that is stopped and leaves its queue unread.
+      if (t - n.sent <= std::max(kResend, n.sent - n.born)) continue;
+      n.sent = t;
+      send(number, std::as_const(n));
+    }
+  }
+
+ private:
+  // Whether a round of its receiver that was begun then keeps it from answering a list.
+  static bool excuses(Nanos begun, const Notification& list, Nanos dead_after) {
+    return begun < list.progress_at + kDeadlineExtension * dead_after;
+  }
+  std::map<ContextId, Nanos> first_rounds() const;
+
+  std::map<uint64_t, Notification> notifications_;
+  std::map<ContextId, size_t> of_;  // how many each importer has not acknowledged; never 0
+  size_t kept_bytes_ = 0;
+  size_t lists_ = 0;
+  uint64_t next_ = 1;
+};
+
+}  // namespace cmi::memory

@@ -1,0 +1,99 @@
+#include "core/memory/home/quiescing.hpp"
+
+#include <algorithm>
+
+#include "core/base/log.hpp"
+
+namespace cmi::memory {
+
+namespace {
+constexpr size_t kMaxAskers = 64;  // that wait for one segment to be quiesced
+}  // namespace
+
+void notify_quiesce(HomeCore& home, Segment& s, Sharer& h, Finished* done) {
+  h.quiesce.awaited = s.quiesce.on;
+  h.quiesce.notified = s.quiesce.round;
+  const RoundPtr p = begin_round();
+  const QuiesceNotification m{s.uid, h.instance, s.quiesce.round};
+  home.rounds.notify(p, s, h, s.quiesce.on ? NotificationType::kQuiesce : NotificationType::kResume,
+                     Encoded(m));
+  home.rounds.settle(p, done);
+}
+
+void complete_quiesce(Segment& s, Finished* done) {
+  if (!s.removed && s.quiesce.on &&
+      (s.quiesce.unacknowledged ||
+       std::any_of(s.sharers.begin(), s.sharers.end(),
+                   [](const Sharer& h) { return h.quiesce.awaited; }))) {
+    return;
+  }
+  for (auto& f : s.quiesce.settled) done->push_back(std::move(f));
+  s.quiesce.settled.clear();
+}
+
+Status Quiescing::quiesce(int32_t id, std::function<void()> settled) {
+  SignalsBlocked quiet;
+  Finished done;
+  bool begins = false;
+  uint32_t round = 0;
+  {
+    Guard g(home_.mu);
+    Segment* s = home_.segments.find(id);
+    if (s == nullptr || s->removed) return Status::kInval;
+    if (!s->owned) return Status::kPerm;
+    if (s->quiesce.settled.size() >= kMaxAskers) return Status::kNoMem;
+    s->quiesce.settled.push_back(std::move(settled));
+    begins = !s->quiesce.on;
+    if (begins) {
+      s->quiesce.on = s->quiesce.unacknowledged = true;
+      round = ++s->quiesce.round;
+      home_.parts.node.note_marks(id, node::kMarkQuiesced, 0);
+      for (auto& h : s->sharers) notify_quiesce(home_, *s, h, &done);
+    }
+    complete_quiesce(*s, &done);
+  }
+  (void)home_.parts.node.settle_marks(2 * kMilli);
+  run(done);
+  if (begins) {
+    trace(kFacEvt, kInfo, "segment {}: quiesced", id);
+    home_.parts.observer.quiesced(id, [this, id, round] { own_client_returned(id, round); });
+  }
+  return Status::kOk;
+}
+
+Status Quiescing::resume(int32_t id) {
+  SignalsBlocked quiet;
+  Finished done;
+  {
+    Guard g(home_.mu);
+    Segment* s = home_.segments.find(id);
+    if (s == nullptr || s->removed) return Status::kInval;
+    if (!s->owned) return Status::kPerm;
+    if (!s->quiesce.on) return Status::kOk;
+    s->quiesce.on = s->quiesce.unacknowledged = false;
+    ++s->quiesce.round;
+    home_.parts.node.note_marks(id, 0, node::kMarkQuiesced);
+    // Quiesce notifications that were not taken in yet are void: their round is over.
+    for (auto& h : s->sharers) notify_quiesce(home_, *s, h, &done);
+    complete_quiesce(*s, &done);
+  }
+  (void)home_.parts.node.settle_marks(2 * kMilli);
+  run(done);
+  trace(kFacEvt, kInfo, "segment {}: resumed", id);
+  home_.parts.observer.resumed(id);
+  return Status::kOk;
+}
+
+void Quiescing::own_client_returned(int32_t id, uint32_t round) {
+  Finished done;
+  {
+    Guard g(home_.mu);
+    Segment* s = home_.segments.find(id);
+    if (s == nullptr || s->quiesce.round != round) return;
+    s->quiesce.unacknowledged = false;
+    complete_quiesce(*s, &done);
+  }
+  run(done);
+}
+
+}  // namespace cmi::memory

@@ -1,0 +1,30 @@
+// An importer ends one import.
+#include "core/memory/home/access_check.hpp"
+#include "core/memory/home/quiescing.hpp"
+#include "core/memory/home/requests/handlers.hpp"
+#include "core/memory/home/sharing.hpp"
+
+namespace cmi::memory {
+
+void on_leave(HomeCore& home, const fabric::ClientInfo& client, uint64_t number,
+              const LeaveRequest& m) {
+  Finished done;
+  {
+    Guard g(home.mu);
+    // It has dropped all that it was to drop.
+    const auto its = [&](const Notification& n) {
+      return n.client == client.id && n.uid == m.uid && n.instance == m.instance;
+    };
+    home.rounds.over_if(its, &done);
+    if (Segment* s = home.segments.find_uid(m.uid); s != nullptr) {
+      forget_sharers(home, *s, [&](const Sharer& h) {
+        return h.client == client.id && h.instance == m.instance;
+      });
+      complete_quiesce(*s, &done);
+    }
+  }
+  run(done);
+  reply(home.parts.server, client.id, number, WireStatus::kOk);
+}
+
+}  // namespace cmi::memory

@@ -1,0 +1,122 @@
+// An importer presents a token for an import: it gets a session key of its own.
+#include "core/base/fault_point.hpp"
+#include "core/base/mutation.hpp"
+#include "core/memory/home/access_check.hpp"
+#include "core/memory/home/requests/handlers.hpp"
+#include "core/memory/home/session_keys.hpp"
+#include "core/memory/home/sharing.hpp"
+
+namespace cmi::memory {
+
+namespace {
+constexpr size_t kMaxGrant = 68 + fabric::kMaxRawKey;  // bytes, no more than reply() takes
+
+WireStatus find_token(HomeCore& home, const fabric::ClientInfo& client,
+                      const PresentTokenRequest& m, Segment** segment, Token** token)
+    CMI_REQUIRES(home.mu) {
+  Segment* const s = home.segments.find_uid(m.uid);
+  if (s == nullptr || !s->exported.any || s->removed) return why_gone(home, s);
+  Token* const t = s->tokens.in_force(m.token, m.secret);
+  if (t == nullptr) return WireStatus::kToken;
+  const NodeId node{m.node_hi, m.node_lo};
+  if (!t->info.any_node && (t->info.node != node || node != client.node)) return WireStatus::kNode;
+  *segment = s;
+  *token = t;
+  return WireStatus::kOk;
+}
+
+// From here on it is notified of every invalidation round; its key goes out after that.
+void enter(HomeCore& home, Segment& s, Sharer& h, const access::TokenInfo& token)
+    CMI_REQUIRES(home.mu) {
+  const bool was_shared = s.shared();
+  const access::TokenPart& part = token.part;
+  h.presented = true;
+  h.token = token.id;
+  h.rights = token.rights;
+  h.pages = {static_cast<uint32_t>(part.offset / kPageSize),
+             static_cast<uint32_t>((part.size != 0 ? part.size : s.size) / kPageSize)};
+  h.could_write = h.could_write || (h.rights & fabric::kWrite) != 0;
+  if (was_shared || !s.shared()) return;
+  home.shared_segments.add();
+  if (!mutated("mutate_late_arming")) home.tracker.arm(s);
+}
+
+void encode_grant(const Segment& s, const Sharer& h, const access::TokenPart& part, Writer& out) {
+  const fabric::RemoteKey key = h.session != nullptr ? h.session->key() : fabric::RemoteKey{};
+  PresentTokenReply answer;
+  answer.key = key.key;
+  answer.base = key.base - part.offset;  // of the segment's first byte, reachable or not
+  answer.rights = h.rights;
+  answer.first = h.pages.first;
+  answer.count = h.pages.count;
+  answer.body = h.session != nullptr ? h.session->raw_key() : Bytes();
+  answer.raw_key_size = static_cast<uint16_t>(answer.body.size());
+  encode(answer, out);
+  if (access::extensible(s.flags)) encode(BreakPart{s.brk}, out);
+}
+
+// What is in flux is known to the importer before it gets its key.
+void grant_when_listed(HomeCore& home, Segment& s, Sharer& h, uint64_t number, Bytes granted,
+                       Finished* done) CMI_REQUIRES(home.mu) {
+  const RoundPtr listed = begin_round();
+  listed->finished = [server = &home.parts.server, id = h.client, number,
+                      copy = std::vector(granted.begin(), granted.end())] {
+    reply(*server, id, number, WireStatus::kOk, copy);
+  };
+  if (!mutated("mutate_new_importer_not_told")) {
+    home.rounds.notify_ranges(listed, s, h, NotificationType::kInFlux, s.flux.pages.all());
+  }
+  home.rounds.settle(listed, done);
+}
+
+// *granted: the answer goes out with `done` or later. Else it is the status, with *out if kOk.
+WireStatus grant(HomeCore& home, const fabric::ClientInfo& client, uint64_t number,
+                 const PresentTokenRequest& m, bool write_through, Writer& out, Finished* done,
+                 bool* granted) CMI_REQUIRES(home.mu) {
+  Segment* s = nullptr;
+  Token* t = nullptr;
+  const WireStatus status = find_token(home, client, m, &s, &t);
+  if (status != WireStatus::kOk) return status;
+  Sharer* h = s->sharers.find(client.id, m.instance);
+  // One that has been forgotten comes back as what it was.
+  if (h == nullptr ? !may_import(*s, write_through) : h->write_through != write_through) {
+    return WireStatus::kToken;
+  }
+  if (h == nullptr) h = add_sharer(home, *s, client, m.instance, write_through);
+  if (h == nullptr) return WireStatus::kNoMem;
+  h->session.reset();
+  if (!write_through && low_of(*s, *h) < s->brk.bytes) {
+    enter(home, *s, *h, t->info);  // its token is good, and only the key has to wait
+    return WireStatus::kBreakUnacknowledged;
+  }
+  auto region = register_for(home, *s, t->info, random_u64(), &client.id);
+  if (!region) return WireStatus::kNoMem;
+  h->session = region.take();
+  note_key(home, *s, client.id);
+  h->session_end = s->brk.bytes;
+  enter(home, *s, *h, t->info);
+  encode_grant(*s, *h, t->info.part, out);
+  if (s->flux.pages.empty()) return WireStatus::kOk;
+  grant_when_listed(home, *s, *h, number, out.done(), done);
+  *granted = true;
+  return WireStatus::kOk;
+}
+}  // namespace
+
+void on_present_token(HomeCore& home, const ClientInfo& client, uint64_t number,
+                      const PresentTokenRequest& m, bool write_through) {
+  std::byte buf[kMaxGrant];
+  Writer out(buf);
+  WireStatus status = WireStatus::kOk;
+  Finished done;
+  bool granted = false;
+  {
+    Guard g(home.mu);
+    status = grant(home, client, number, m, write_through, out, &done, &granted);
+  }
+  fault_point("present_before_reply");
+  if (!granted) return reply(home.parts.server, client.id, number, status, out.done());
+  run(done);
+}
+
+}  // namespace cmi::memory

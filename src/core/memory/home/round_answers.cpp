@@ -1,0 +1,138 @@
+// Answers to notifications, and what ends a round without them.
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "core/base/mutation.hpp"
+#include "core/memory/home/rounds.hpp"
+
+namespace cmi::memory {
+
+namespace {
+bool drop_intent(std::map<uint32_t, uint8_t>* intents, const DirtyIntent& intent) {
+  auto it = intents->find(intent.page);
+  // Of an earlier epoch: there has been another intent for the page since.
+  if (it == intents->end() || it->second != intent.epoch) return false;
+  intents->erase(it);
+  return true;
+}
+}  // namespace
+
+void InvalidationRounds::settle(const RoundPtr& p, Finished* done) {
+  if (--p->waiting > 0) return;
+  std::erase(p->direct_acks == 0 ? stores_ : received_, p);
+  if (table_.has_lists()) table_.round_over(p->by, p->born, now(), watch_.dead_after());
+  clear_intents(*p);
+  const auto then = std::exchange(p->then, {});  // those have none of their own
+  done->push_back([p] {
+    if (p->finished) p->finished();
+    p->done.complete(fabric::Cause::kOk);
+  });
+  for (const auto& next : then) settle(next, done);
+}
+
+void InvalidationRounds::after_stores(std::function<void()> then, Finished* done) {
+  const RoundPtr rest = begin_round();
+  rest->finished = std::move(then);
+  for (auto& open : stores_) {
+    ++rest->waiting;
+    open->then.push_back(rest);
+  }
+  settle(rest, done);
+}
+
+void InvalidationRounds::over(uint64_t number, Finished* done) {
+  const Notification n = table_.take(number);
+  if (n.type == NotificationType::kRevoke) on_revocation_heard(n);
+  settle(n.round, done);
+}
+
+// The importer has taken all that it had cached out of use.
+void InvalidationRounds::on_revocation_heard(const Notification& revocation) {
+  Segment* s = segments_.find_uid(revocation.uid);
+  if (s == nullptr) return;
+  Sharer* h = s->sharers.find(revocation.client, revocation.instance);
+  if (h == nullptr || h->unacknowledged_revocations == 0) return;
+  const bool was_shared = s->shared();
+  --h->unacknowledged_revocations;
+  shared_.changed(was_shared, s->shared());
+}
+
+// It has nothing of before any more. That of an older break says nothing of the newest.
+void InvalidationRounds::on_break_heard(const Notification& n) {
+  Segment* s = segments_.find_uid(n.uid);
+  Sharer* h = s != nullptr ? s->sharers.find(n.client, n.instance) : nullptr;
+  BreakNotification notified;  // by this home itself
+  if (h == nullptr || !decode(n.payload, &notified) || notified.brk.round != s->brk.round) return;
+  h->brk_peak = s->brk.bytes;
+  h->brk_low = Sharer::kNoLow;
+}
+
+void InvalidationRounds::acknowledged(const ContextId& client, uint64_t number, Finished* done) {
+  // None: its publisher may have said that it is over.
+  const Notification* const n = table_.find(number);
+  if (n == nullptr || n->client != client) return;
+  if (n->type == NotificationType::kBreak) on_break_heard(*n);
+  over(number, done);
+}
+
+void InvalidationRounds::acked_below(const ContextId& client, uint64_t below,
+                                     std::span<const uint64_t> behind, Finished* done) {
+  std::vector<RoundPtr> settled;
+  std::copy_if(received_.begin(), received_.end(), std::back_inserter(settled), [&](auto& p) {
+    return p->by == client && p->direct_acks != InvalidationRound::kNotSettled &&
+           (p->direct_acks < below ||
+            std::binary_search(behind.begin(), behind.end(), p->direct_acks));
+  });
+  for (auto& p : settled) {
+    p->finished = {};
+    for (uint64_t n = table_.first_from(p->first_notification); n != 0 && n <= p->last_notification;
+         n = table_.first_from(n + 1)) {
+      over(n, done);
+    }
+  }
+}
+
+void InvalidationRounds::new_session(const ContextId& client) {
+  for (auto& p : received_) {
+    if (p->by == client) p->direct_acks = InvalidationRound::kNotSettled;
+  }
+}
+
+void InvalidationRounds::close_received(const Segment& s, const ContextId& client,
+                                        uint32_t instance, const RoundPtr& p) {
+  for (auto& round : received_) {
+    if (round->by != client || round->uid != s.uid) continue;
+    if (instance != 0 && round->instance != instance) continue;
+    if (!mutated("mutate_marks_of_received_lost")) clear_intents(*round);
+    round->then.push_back(p);
+    ++p->waiting;
+  }
+}
+
+void InvalidationRounds::clear_intents(InvalidationRound& p) {
+  const auto intents = std::exchange(p.intents, {});
+  if (intents.empty()) return;
+  Segment* s = segments_.find_uid(p.uid);
+  Sharer* h = s != nullptr ? s->sharers.find(p.by, p.instance) : nullptr;
+  if (h != nullptr) clear_intents(*s, *h, intents);  // else declared dead meanwhile
+}
+
+void InvalidationRounds::clear_intents(Segment& s, Sharer& h,
+                                       const std::vector<DirtyIntent>& intents) {
+  bool progress = false;
+  for (const DirtyIntent& m : intents) {
+    // There is no new intent for a page in flux.
+    if (drop_intent(&h.intents, m)) progress = progress || s.flux.pages.contains(m.page);
+  }
+  if (progress) table_.made_progress(h.client, now());
+}
+
+void InvalidationRounds::resend(Nanos t) {
+  table_.resend(t, [this](uint64_t number, const Notification& n) {
+    watch_.look();  // an answer is overdue
+    server_.notification(n.client, number, static_cast<uint16_t>(n.type), n.payload);
+  });
+}
+
+}  // namespace cmi::memory

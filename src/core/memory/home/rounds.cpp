@@ -1,0 +1,175 @@
+#include "core/memory/home/rounds.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "core/base/fault_point.hpp"
+#include "core/base/mutation.hpp"
+
+namespace cmi::memory {
+
+namespace {
+// Of notifications without an answer, from which on none takes updates along: they are kept until
+// then.
+constexpr size_t kMostKept = size_t{1} << 20;
+}  // namespace
+
+void InvalidationRounds::notify(const RoundPtr& p, const ContextId& client, uint64_t uid,
+                                uint32_t instance, NotificationType type, Bytes payload) {
+  Sent sent;
+  send(client, uid, instance, type, {payload.begin(), payload.end()}, &sent);
+  keep(p, std::move(sent));
+}
+
+void InvalidationRounds::notify_ranges(const RoundPtr& p, const Segment& s, const Sharer& h,
+                                       NotificationType type,
+                                       const std::vector<PageRange>& ranges) {
+  Sent sent;
+  send_ranges(s, h, type, ranges, {}, &sent);
+  keep(p, std::move(sent));
+}
+
+void InvalidationRounds::send(const ContextId& client, uint64_t uid, uint32_t instance,
+                              NotificationType type, std::vector<std::byte> payload, Sent* sent,
+                              const fabric::DirectAck& direct_ack) {
+  const uint64_t number = table_.new_number();
+  server_.notification(client, number, static_cast<uint16_t>(type), payload, false, direct_ack);
+  Notification n;
+  n.client = client;
+  n.type = type;
+  n.uid = uid;
+  n.instance = instance;
+  n.payload = std::move(payload);
+  sent->emplace_back(number, std::move(n));
+}
+
+void InvalidationRounds::keep(const RoundPtr& p, Sent sent) {
+  const Nanos t = now();
+  for (auto& [number, n] : sent) {
+    n.round = p;
+    if (table_.keep(number, std::move(n), t)) watch_.look();  // its receiver does not read them
+  }
+}
+
+void InvalidationRounds::send_ranges(const Segment& s, const Sharer& h, NotificationType type,
+                                     const std::vector<PageRange>& ranges, Bytes updates,
+                                     Sent* sent, const fabric::DirectAck& direct_ack) {
+  for (size_t at = 0; at < ranges.size() || !updates.empty();) {
+    const size_t n = std::min<size_t>(ranges.size() - at, kMaxRanges);
+    std::vector<std::byte> buf(kWireSize<InvalidateNotification> + n * PageRangeList::kItem +
+                               updates.size());
+    Writer out(buf);
+    // An InFluxNotification begins alike.
+    encode(InvalidateNotification{s.uid, h.instance, static_cast<uint16_t>(n), {}}, out);
+    for (size_t i = at; i < at + n; ++i) PageRangeList::put(out, ranges[i]);
+    out.bytes(std::exchange(updates, {}));
+    send(h.client, s.uid, h.instance, type, std::move(buf), sent, direct_ack);
+    at += n;
+  }
+}
+
+std::vector<InvalidationRounds::Addressee> InvalidationRounds::addressees(
+    Segment& s, const ContextId& except, uint32_t instance, const std::vector<PageRange>& ranges) {
+  std::vector<Addressee> to;
+  if (mutated("mutate_publish_nobody")) return to;
+  for (auto& h : s.sharers) {
+    if (h.client == except && h.instance == instance) continue;
+    if (h.token == 0 && (!h.loads() || mutated("mutate_revoked_untold"))) continue;
+    std::vector<PageRange> shared = Directory::shared_of(h.regions, ranges);
+    if (shared.empty()) continue;
+    if (to.empty()) to.reserve(s.sharers.size());
+    to.push_back({&h, std::move(shared)});
+  }
+  return to;
+}
+
+// Where direct acks to the publisher go, if all of these can give it one: each is notified by one
+// message.
+Bytes InvalidationRounds::receives_from(const ContextId& publisher,
+                                        const std::vector<Addressee>& to,
+                                        std::span<std::byte> buf) {
+  if (to.size() > fabric::kMostDirectAcks) return {};
+  std::array<ContextId, fabric::kMostDirectAcks> givers;
+  for (size_t i = 0; i < to.size(); ++i) {
+    if (to[i].shared.size() > kMaxRanges / 2) return {};  // updates may split some
+    givers[i] = to[i].sharer->client;
+  }
+  return server_.receives_from(publisher, std::span(givers).first(to.size()), buf);
+}
+
+// Each gets a share of the secret: all of them together are the secret, any fewer are noise.
+InvalidationRounds::Sent InvalidationRounds::send_all(Segment& s, std::vector<Addressee>& to,
+                                                      const std::vector<StoredPage>& stored,
+                                                      fabric::DirectAck direct_ack,
+                                                      uint64_t secret) {
+  NewWords words(stored.size());
+  Sent sent;
+  sent.reserve(to.size());
+  uint64_t left = secret;
+  size_t kept = table_.kept_bytes();
+  for (auto& [h, shared] : to) {
+    if (direct_ack.number != 0) {
+      direct_ack.share = h == to.back().sharer ? left : secrets_.next();
+      left ^= direct_ack.share;
+    }
+    // A sharer that has no token any more is sent no values.
+    std::vector<std::byte> updates;
+    if (h->token != 0 && kept < kMostKept) updates = updates_for(s, *h, stored, &words, &shared);
+    kept += updates.size();
+    send_ranges(s, *h, NotificationType::kInvalidate, shared, updates, &sent, direct_ack);
+  }
+  return sent;
+}
+
+RoundPtr InvalidationRounds::publish(Segment& s, const ContextId& except, uint32_t instance,
+                                     const std::vector<PageRange>& ranges,
+                                     const std::vector<StoredPage>& stored, const Asked& asked) {
+  const bool timed = table_.has_lists();
+  const bool never_over = fault_point_fails("publication_never_over");
+  ++s.counts.publications;
+  const uint64_t first_notification = table_.next_number();
+  std::vector<Addressee> to = addressees(s, except, instance, ranges);
+  RoundPtr p;
+  if (!to.empty() || never_over) {
+    p = std::make_shared<InvalidationRound>();
+    p->by = except;
+    if (timed) p->born = now();
+    p->done.begin();
+  }
+  std::array<std::byte, fabric::kMaxDirectAckAddress> address;
+  fabric::DirectAck direct_ack;
+  if (asked.secret != 0 && !to.empty() && !never_over) {
+    direct_ack.to = receives_from(except, to, address);
+  }
+  if (!direct_ack.to.empty()) p->direct_acks = direct_ack.number = asked.number;
+  // All are on their way before anything is noted of them: the publisher waits for the last one.
+  Sent sent = send_all(s, to, stored, direct_ack, asked.secret);
+  if (p != nullptr) keep(p, std::move(sent));
+  if (direct_ack.number != 0) {
+    p->first_notification = first_notification;
+    p->last_notification = table_.next_number() - 1;
+    received_.push_back(p);
+  }
+  s.counts.notifications += table_.next_number() - first_notification;
+  fault_point("publish_told");
+  if (never_over) ++p->waiting;
+  if (p == nullptr && timed) {
+    const Nanos t = now();
+    table_.round_over(except, t, t, watch_.dead_after());
+  }
+  return p;
+}
+
+RoundPtr InvalidationRounds::publish_stores(Segment& s, const std::vector<PageRange>& ranges) {
+  return publish_stores(s, ranges, whole_pages(s, ranges));
+}
+
+RoundPtr InvalidationRounds::publish_stores(Segment& s, const std::vector<PageRange>& ranges,
+                                            const std::vector<StoredPage>& stored) {
+  auto p = publish(s, ContextId{}, 0, ranges, stored);
+  if (p != nullptr) stores_.push_back(p);  // somebody has yet to answer
+  return p;
+}
+
+}  // namespace cmi::memory

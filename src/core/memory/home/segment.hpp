@@ -1,0 +1,114 @@
+// A segment of this node in this process, as the home's side knows it, and its views.
+//
+// The owner is the process that made the segment. Other processes of the node attach the same file;
+// they register their views with the owner over the node bus. The lock of the home guards all of
+// it.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "core/access/handles.hpp"
+#include "core/base/fd.hpp"
+#include "core/memory/home/flux_watchers.hpp"
+#include "core/memory/home/sharer_table.hpp"
+#include "core/memory/home/token_table.hpp"
+#include "core/memory/page/directory.hpp"
+#include "core/memory/page/page_set.hpp"
+#include "core/memory/vm/view_table.hpp"
+#include "core/node/node.hpp"
+
+namespace cmi::memory {
+
+struct HomeView {
+  std::byte* addr = nullptr;
+  size_t len = 0;
+  bool read_only = false;
+  bool armed = false;                // stores are noted, by the kernel or in view->stores
+  std::shared_ptr<const View> view;  // for the fault handler
+  // Memory of the client's own. `gone`: what it has unmapped or mapped anew, as far as we know.
+  bool adopted = false, locked = false;
+  size_t page = kPageSize;  // of its memory: what is mapped, protected and noted as one
+  size_t mapped() const { return (len + page - 1) / page * page; }
+  bool moving = false;   // it is still being made one
+  bool leaving = false;  // it is being given back: mapped by the thread that does that alone
+  PageSet gone;
+  // Those of the ranges that are still ours.
+  std::vector<PageRange> here(const std::vector<PageRange>& ranges) const {
+    return gone.empty() ? ranges : gone.missing(ranges);
+  }
+};
+
+struct ForeignView {  // of another process of this node
+  node::ContextSlot slot{};
+  ContextId process;  // another one may sit there later, and attach at the same address
+  uint64_t addr = 0, len = 0;
+  Fd pagemap;
+};
+
+// Set when the segment is made or first attached, and never changed.
+struct SegmentFacts {
+  int32_t id = 0;
+  uint64_t uid = 0;  // at the owner; elsewhere 0
+  uint64_t size = 0;
+  int32_t flags = 0;
+  node::ContextSlot owner{};
+  bool owned = false;                                               // by this process
+  size_t page_size() const { return access::page_size_of(flags); }  // of its memory
+};
+
+struct Segment : SegmentFacts {
+  bool removed = false;
+  struct {
+    bool any = false;
+    bool cached = false, write_through = false;  // how it may be imported
+  } exported;
+  // At the owner; elsewhere the file's end is the break. Service views are accessed before it
+  // alone, which the home's lock orders at the owner, and the node's lock elsewhere.
+  Break brk;
+  Fd file;
+  Mapping service;
+  TokenTable tokens;
+  SharerTable sharers;
+  std::vector<ContextId> keyed;  // clients that have had a session key
+  uint64_t subscribed = 0;       // slots of pages that some importer follows, or has
+  Directory directory;
+  std::vector<HomeView> views;
+  std::vector<ForeignView> foreign;
+  struct {
+    PageSet pages;          // covered in our views; at the owner the truth
+    FluxWatchers watchers;  // at the owner
+    Fd list;                // of that version, for the watchers
+    // Elsewhere: the version that `pages` is of, and the one of which the owner is yet to hear;
+    // 0: none.
+    uint64_t version = 0, unreported = 0;
+  } flux;
+  struct {
+    uint64_t publications = 0, notifications = 0;  // so far: of its pages, and messages of them
+  } counts;
+  struct {
+    bool on = false;
+    bool unacknowledged = false;                 // our own client has not said that it stopped
+    uint32_t round = 0;                          // raised by each change
+    std::vector<std::function<void()>> settled;  // to run when nobody owes anything
+  } quiesce;
+
+  // Somebody may have cached pages of it.
+  bool shared() const {
+    return !removed && std::any_of(sharers.begin(), sharers.end(),
+                                   [](const Sharer& h) { return h.loads() && !h.write_through; });
+  }
+  uint32_t pages() const { return static_cast<uint32_t>(size / kPageSize); }
+};
+
+// From where on this import has to drop what it has, though it lies before the break: it did not
+// hear of a lower one in time. The break itself: there is nothing. Until it has acknowledged the
+// newest, it gets no key, and what it stored from there on is of before.
+inline uint64_t low_of(const Segment& s, const Sharer& h) {
+  return std::min(h.brk_low, s.brk.bytes);
+}
+
+}  // namespace cmi::memory

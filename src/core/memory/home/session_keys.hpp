@@ -1,0 +1,25 @@
+// Keys to a segment's memory, and what becomes of that memory while somebody may still use one.
+#pragma once
+
+#include <memory>
+
+#include "core/memory/home/home_core.hpp"
+
+namespace cmi::memory {
+
+// What the token lets its sharer reach: its part of the segment, up to the break. For the present
+// session of `client`; without one for the token itself. Null: there is no memory yet, or the
+// client has no session any more.
+Result<std::unique_ptr<fabric::Region>> register_for(HomeCore& home, Segment& s,
+                                                     const access::TokenInfo& token, uint64_t key,
+                                                     const ContextId* client = nullptr)
+    CMI_REQUIRES(home.mu);
+// The client gets a session key: it may have an operation under way when the segment goes.
+void note_key(HomeCore& home, Segment& s, const ContextId& client) CMI_REQUIRES(home.mu);
+// The segment goes: its addresses are quarantined where somebody may still reach them.
+void bury(HomeCore& home, Segment& s) CMI_REQUIRES(home.mu);
+// Frees the oldest addresses in quarantine, where there are too many. An honest importer that is
+// still there connects anew.
+void unbury(HomeCore& home) CMI_EXCLUDES(home.mu);
+
+}  // namespace cmi::memory

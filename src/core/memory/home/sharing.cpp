@@ -1,0 +1,97 @@
+#include "core/memory/home/sharing.hpp"
+
+#include <algorithm>
+
+#include "core/base/mutation.hpp"
+#include "core/memory/home/quiescing.hpp"
+
+namespace cmi::memory {
+
+bool may_import(const Segment& s, bool write_through) {
+  if (!(write_through ? s.exported.write_through : s.exported.cached)) return false;
+  return std::all_of(s.sharers.begin(), s.sharers.end(),
+                     [&](const Sharer& h) { return h.write_through == write_through; });
+}
+
+Sharer* add_sharer(HomeCore& home, Segment& s, const fabric::ClientInfo& client, uint32_t instance,
+                   bool write_through) {
+  Sharer* const h = s.sharers.add({client.id, client.node, instance, write_through});
+  if (h == nullptr) return nullptr;
+  h->brk_peak = s.brk.bytes;
+  home.parts.watch.look();
+  return h;
+}
+
+void forget_client(HomeCore& home, const ContextId& client, Finished* done) {
+  home.rounds.over_if([&](const Notification& n) { return n.client == client; }, done);
+  for (auto& [id, s] : home.segments) {
+    forget_sharers(home, s, [&](const Sharer& h) { return h.client == client; });
+    complete_quiesce(s, done);
+  }
+}
+
+// What a fenced client wrote one-sided and has not announced is at home already: everyone drops
+// everything (rule 18).
+void forget_content(HomeCore& home, Segment& s, const ContextId& client, uint32_t instance) {
+  for (auto& h : s.sharers) {
+    if (h.client != client || (instance != 0 && h.instance != instance) || !h.could_write) continue;
+    home.rounds.publish(s, client, h.instance, {{0, s.pages()}});
+  }
+}
+
+std::vector<int32_t> imported_by(HomeCore& home, const ContextId& client, access::NaddrInfo* who) {
+  std::vector<int32_t> ids;
+  for (auto& [id, s] : home.segments) {
+    if (!s.owned || s.removed) continue;
+    auto h = std::find_if(s.sharers.begin(), s.sharers.end(),
+                          [&](const Sharer& sharer) { return sharer.client == client; });
+    if (h == s.sharers.end()) continue;
+    *who = {h->node, client};
+    ids.push_back(id);
+  }
+  return ids;
+}
+
+void cut_off_silent(HomeCore& home, const RoundPtr& p, uint64_t uid) {
+  struct Unacknowledged {  // an import
+    ContextId client;
+    uint32_t instance;
+    NotificationType type;
+  };
+  std::vector<Unacknowledged> silent;
+  {
+    Guard g(home.mu);
+    home.rounds.table().for_each([&](const Notification& n) {
+      if (n.round == p) silent.push_back({n.client, n.instance, n.type});
+    });
+  }
+  if (!mutated("mutate_revocation_unfenced")) {
+    // What is in mid-payload ends here.
+    for (auto& c : silent) home.parts.server.fence(c.client, false);
+  }
+  // What has arrived of it, and it may never announce.
+  Finished done;
+  {
+    Guard g(home.mu);
+    if (Segment* s = home.segments.find_uid(uid); s != nullptr) {
+      // Its dirty intents stand for stores that nobody will publish.
+      const RoundPtr known = begin_round();
+      for (auto& [client, instance, type] : silent) {
+        // A break takes nothing from it but what lies behind that: should it live, it publishes the
+        // rest as always, and repairs what it was writing; should it not, forget()
+        // takes it.
+        if (type == NotificationType::kBreak) continue;
+        // One that has a new token by now has dropped its pages, and has new intents for
+        // what it stores to.
+        const Sharer* h = s->sharers.find(client, instance);
+        if (type == NotificationType::kRevoke && h != nullptr && h->token != 0) continue;
+        home.flux.lose_intents(*s, client, instance, known);
+        forget_content(home, *s, client, instance);
+      }
+      home.rounds.settle(known, &done);
+    }
+  }
+  run(done);
+}
+
+}  // namespace cmi::memory

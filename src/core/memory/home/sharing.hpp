@@ -1,0 +1,36 @@
+// Importers of segments: how they become sharers, and how they are forgotten.
+#pragma once
+
+#include <vector>
+
+#include "core/memory/home/home_core.hpp"
+
+namespace cmi::memory {
+
+// A segment is imported in one way at a time.
+bool may_import(const Segment& s, bool write_through);
+// Null: there are too many.
+Sharer* add_sharer(HomeCore& home, Segment& s, const fabric::ClientInfo& client, uint32_t instance,
+                   bool write_through) CMI_REQUIRES(home.mu);
+template <class Predicate>
+void forget_sharers(HomeCore& home, Segment& s, Predicate which) CMI_REQUIRES(home.mu) {
+  const bool was_shared = s.owned && s.shared();
+  for (auto& h : s.sharers) {
+    if (which(h)) s.directory.drop_all(h.regions);
+  }
+  s.sharers.erase_if(which);
+  home.shared_segments.changed(was_shared, s.owned && s.shared());
+}
+void forget_client(HomeCore& home, const ContextId& client, Finished* done) CMI_REQUIRES(home.mu);
+// What a fenced client wrote one-sided and has not announced is at home already: everyone drops
+// everything (rule 18). `instance`: of one import, 0: of all that the client has.
+void forget_content(HomeCore& home, Segment& s, const ContextId& client, uint32_t instance)
+    CMI_REQUIRES(home.mu);
+// The segments that its end is reported for; *who: its name.
+std::vector<int32_t> imported_by(HomeCore& home, const ContextId& client, access::NaddrInfo* who)
+    CMI_REQUIRES(home.mu);
+// Importers that have not acknowledged what the round sent: they are fenced, and others notified
+// of what they may have stored.
+void cut_off_silent(HomeCore& home, const RoundPtr& p, uint64_t uid) CMI_EXCLUDES(home.mu);
+
+}  // namespace cmi::memory

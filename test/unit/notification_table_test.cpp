@@ -1,0 +1,137 @@
+// Notifications that importers have not acknowledged: counts, deadlines, and what is sent again.
+#include "core/memory/home/notification_table.hpp"
+
+#include <doctest/doctest.h>
+
+using namespace cmi;
+using namespace cmi::memory;
+
+namespace {
+constexpr Nanos kStart = 100 * kSecond, kDead = 10 * kSecond;
+const ContextId kFirst{1, 1}, kSecondOne{2, 2};
+
+uint64_t send(NotificationTable& table, const RoundPtr& round, const ContextId& client, Nanos t,
+              NotificationType type = NotificationType::kInvalidate, size_t bytes = 0) {
+  Notification n;
+  n.client = client;
+  n.type = type;
+  n.payload.resize(bytes);
+  n.round = round;
+  const uint64_t number = table.new_number();
+  table.keep(number, std::move(n), t);
+  return number;
+}
+std::map<ContextId, Nanos> owed(const NotificationTable& table) {
+  std::map<ContextId, Nanos> since;
+  table.unacknowledged_since(&since, kDead);
+  return since;
+}
+}  // namespace
+
+TEST_CASE("a_round_waits_for_each_notification_and_the_table_counts_their_bytes") {
+  NotificationTable table;
+  const RoundPtr round = begin_round();
+  const uint64_t a = send(table, round, kFirst, kStart, NotificationType::kInvalidate, 100);
+  const uint64_t b = send(table, round, kSecondOne, kStart, NotificationType::kInvalidate, 10);
+  CHECK(round->waiting == 3);
+  CHECK(a < b);
+  CHECK(table.kept_bytes() == 110);
+  CHECK(table.first_from(a) == a);
+  CHECK(table.first_from(a + 1) == b);
+  CHECK(table.first_from(b + 1) == 0);
+  REQUIRE(table.find(a) != nullptr);
+  CHECK(table.take(a).client == kFirst);
+  CHECK(table.find(a) == nullptr);
+  CHECK(table.kept_bytes() == 10);
+  CHECK(!table.empty());
+  CHECK(owed(table) == std::map<ContextId, Nanos>{{kSecondOne, kStart}});
+  table.take(b);
+  CHECK(table.empty());
+  CHECK(table.kept_bytes() == 0);
+  CHECK(owed(table).empty());
+}
+
+TEST_CASE("an_importer_owes_since_its_oldest_notification_until_its_deadlines_are_extended") {
+  NotificationTable table;
+  const RoundPtr round = begin_round();
+  const uint64_t oldest = send(table, round, kFirst, kStart);
+  send(table, round, kFirst, kStart + kSecond);
+  CHECK(owed(table)[kFirst] == kStart);
+  table.take(oldest);
+  CHECK(owed(table)[kFirst] == kStart + kSecond);
+  table.extend_deadlines(kStart + 5 * kSecond);
+  CHECK(owed(table)[kFirst] == kStart + 5 * kSecond);
+}
+
+TEST_CASE("an_importer_that_owes_too_many_is_not_waited_for") {
+  NotificationTable table;
+  const RoundPtr round = begin_round();
+  for (size_t i = 1; i < kMaxNotifications; ++i) {
+    Notification n;
+    n.client = kFirst;
+    n.round = round;
+    REQUIRE(!table.keep(table.new_number(), std::move(n), kStart));
+  }
+  CHECK(owed(table)[kFirst] == kStart);
+  Notification last;
+  last.client = kFirst;
+  last.round = round;
+  const uint64_t number = table.new_number();
+  CHECK(table.keep(number, std::move(last), kStart));
+  CHECK(owed(table)[kFirst] == NotificationTable::kOwesTooMany);
+  table.take(number);
+  CHECK(owed(table)[kFirst] == kStart);
+}
+
+TEST_CASE("what_is_overdue_is_sent_again_ever_more_rarely") {
+  NotificationTable table;
+  const uint64_t number = send(table, begin_round(), kFirst, kStart);
+  int sent = 0;
+  const auto at = [&](Nanos t) {
+    sent = 0;
+    table.resend(t, [&](uint64_t n, const Notification& notification) {
+      CHECK(n == number);
+      CHECK(notification.client == kFirst);
+      ++sent;
+    });
+    return sent;
+  };
+  constexpr Nanos kResend = NotificationTable::kResend;
+  CHECK(at(kStart + kResend) == 0);
+  CHECK(at(kStart + kResend + 1) == 1);
+  CHECK(at(kStart + 2 * kResend + 1) == 0);
+  CHECK(at(kStart + 10 * kResend) == 1);
+  CHECK(at(kStart + 19 * kResend) == 0);
+  CHECK(at(kStart + 21 * kResend) == 1);
+}
+
+TEST_CASE("a_list_is_not_owed_while_a_round_of_its_receiver_keeps_it_from_answering") {
+  NotificationTable table;
+  const RoundPtr list_round = begin_round(), its_round = begin_round();
+  its_round->by = kFirst;
+  its_round->born = kStart + kSecond;
+  send(table, list_round, kFirst, kStart, NotificationType::kInFlux);
+  CHECK(table.has_lists());
+  CHECK(owed(table)[kFirst] == kStart);
+  const uint64_t waits = send(table, its_round, kSecondOne, kStart + kSecond);
+  CHECK(owed(table).count(kFirst) == 0);
+  CHECK(owed(table)[kSecondOne] == kStart + kSecond);
+  // The end of the round begins the receiver's time to answer anew.
+  table.take(waits);
+  table.round_over(kFirst, its_round->born, kStart + 3 * kSecond, kDead);
+  CHECK(owed(table)[kFirst] == kStart + 3 * kSecond);
+}
+
+TEST_CASE("rounds_begun_without_progress_on_a_list_do_not_extend_its_deadline_for_ever") {
+  NotificationTable table;
+  send(table, begin_round(), kFirst, kStart, NotificationType::kInFlux);
+  const Nanos in_time = kStart + NotificationTable::kDeadlineExtension * kDead - 1;
+  table.round_over(kFirst, in_time, in_time + kSecond, kDead);
+  CHECK(owed(table)[kFirst] == in_time + kSecond);
+  table.round_over(kFirst, in_time + 1, in_time + 5 * kSecond, kDead);
+  CHECK(owed(table)[kFirst] == in_time + kSecond);
+  table.made_progress(kFirst, in_time + 6 * kSecond);
+  CHECK(owed(table)[kFirst] == in_time + 6 * kSecond);
+  table.round_over(kFirst, in_time + 7 * kSecond, in_time + 8 * kSecond, kDead);
+  CHECK(owed(table)[kFirst] == in_time + 8 * kSecond);
+}
