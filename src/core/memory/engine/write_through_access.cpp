@@ -27,24 +27,24 @@ class WriteThroughMemory final : public emulate::Memory {
       : importer_(importer),
         target_(target),
         deadline_(deadline),
-        pending_(importer.take_pending()) {
+        pending_(importer.pending_stores().take()) {
     std::array<uint64_t, 18> thread{};
     static_assert(REG_R8 == 0 && REG_RIP == 16 && REG_EFL == 17);
     std::copy_n(at.gregs, thread.size(), thread.begin());
     thread[REG_EFL] &= kComputed;
-    if (pending_.thread != thread || is_stale(pending_)) Importer::drop_pending(pending_);
+    if (pending_.thread != thread || is_stale(pending_)) PendingStores::drop(pending_);
     pending_.thread = thread;
     again_ = std::move(pending_.read);
     written_again_ = std::exchange(pending_.written, 0);
   }
   ~WriteThroughMemory() override {
     if (pending_.request == nullptr && pending_.written == 0) return;
-    if (pending_.import != nullptr && pending_.import->state.load() == ImportState::kGone) {
-      Importer::drop_pending(pending_);
+    if (pending_.import != nullptr && pending_.import->grant.state() == ImportState::kGone) {
+      PendingStores::drop(pending_);
       return;
     }
     pending_.read.assign(read_, read_ + read_len_);
-    importer_.leave_pending(std::move(pending_));
+    importer_.pending_stores().leave(std::move(pending_));
   }
 
   Stop read(uint64_t addr, std::byte* to, size_t len, const uint8_t* wanted) override {

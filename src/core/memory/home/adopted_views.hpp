@@ -11,7 +11,7 @@ namespace cmi::memory {
 
 class AdoptedViews {
  public:
-  AdoptedViews(const KernelFiles& files, ViewTable& views) : files_(files), views_(views) {}
+  AdoptedViews(KernelFiles& files, ViewTable& views) : files_(files), views_(views) {}
 
   // Finds out which pages of the view the client has unmapped or mapped something else over: they
   // go to v.gone. False: the mappings cannot be read, so nothing may be mapped there.
@@ -20,7 +20,7 @@ class AdoptedViews {
   void mapped_over(SegmentTable& segments, const std::byte* addr, size_t len);
 
  private:
-  const KernelFiles& files_;
+  KernelFiles& files_;
   ViewTable& views_;
 };
 

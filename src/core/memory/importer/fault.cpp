@@ -52,7 +52,7 @@ constexpr Nanos kNap = kMilli;
                               imp_.lease_expired.load(std::memory_order_seq_cst),
                               imp_.is_in_flux(index_),
                               imp_.intents,
-                              (imp_.rights.load() & fabric::kWrite) != 0,
+                              imp_.grant.has(fabric::kWrite),
                               Userfault::features().continue_protected};
   return decide_fault(page, access, import);
 }
@@ -210,7 +210,7 @@ Importer::Fault::Outcome Importer::Fault::refuse() {
   if (refusal_ == Exception::kToken && importer_.adopt_token(view_.import, deadline_)) {
     return std::nullopt;
   }
-  if (imp_.state.load() != ImportState::kRemoved) return refusal_;
+  if (imp_.grant.state() != ImportState::kRemoved) return refusal_;
   return importer_.explain(imp_, deadline_);
 }
 

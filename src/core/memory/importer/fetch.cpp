@@ -28,9 +28,8 @@ using fabric::Cause;
 
 // As many absent pages behind the wanted one as the window allows.
 [[gnu::hot]] void Importer::Fetch::claim_window() {
-  const uint32_t end = std::max(std::min(imp_.end_page.load(std::memory_order_acquire),
-                                         imp_.brk.load(std::memory_order_relaxed)),
-                                wanted_ + 1);
+  const uint32_t end = std::max(
+      std::min(imp_.grant.end_page(), imp_.brk.load(std::memory_order_relaxed)), wanted_ + 1);
   const uint32_t window = std::min({imp_.streams.miss(wanted_), end - wanted_,
                                     imp_.cache_limit.load(std::memory_order_relaxed) / 8});
   importer_.make_room(view_.import, window, deadline_);
@@ -179,10 +178,8 @@ class Importer::Delivery {
   Page& page(uint32_t i) { return imp_.table[pages_.first + i]; }
   std::byte* at(uint32_t i) const { return view_->addr + size_t{pages_.first + i} * kPageSize; }
   bool usable_now() const {
-    return imp_.state.load(std::memory_order_seq_cst) == ImportState::kUsable &&
-           !imp_.lease_expired.load(std::memory_order_seq_cst) &&
-           imp_.tokens_notified.load(std::memory_order_seq_cst) ==
-               imp_.tokens_taken.load(std::memory_order_seq_cst);
+    return imp_.grant.state() == ImportState::kUsable && !imp_.grant.is_outdated() &&
+           !imp_.lease_expired.load(std::memory_order_seq_cst);
   }
   bool make_writable(uint32_t i);
   uint32_t length_of_run(uint32_t from, bool marked);

@@ -17,7 +17,7 @@ Exception cause_of(ImportState now) {
 }  // namespace
 
 [[gnu::hot]] Exception Importer::usable(Import& imp, bool write, uint32_t page) {
-  switch (imp.state.load(std::memory_order_acquire)) {
+  switch (imp.grant.state(std::memory_order_acquire)) {
     case ImportState::kNoToken:
     case ImportState::kRevoked:
       return Exception::kToken;
@@ -30,12 +30,9 @@ Exception cause_of(ImportState now) {
       if (imp.link->condemned()) return Exception::kSinval;
       break;
   }
-  if (imp.tokens_notified.load(std::memory_order_acquire) !=
-      imp.tokens_taken.load(std::memory_order_acquire)) {
-    return Exception::kToken;
-  }
-  const uint32_t rights = imp.rights.load(std::memory_order_acquire);
-  const bool allowed = (rights & (write ? fabric::kWrite : fabric::kRead)) != 0 && imp.allows(page);
+  if (imp.grant.is_outdated()) return Exception::kToken;
+  const bool allowed =
+      imp.grant.has(write ? fabric::kWrite : fabric::kRead) && imp.grant.allows(page);
   return allowed ? Exception::kNone : Exception::kAccess;
 }
 
@@ -90,10 +87,8 @@ Exception cause_of(ImportState now) {
     imp.key.store(usable->key, std::memory_order_relaxed);
     imp.key_base.store(usable->base, std::memory_order_relaxed);
     // The home decides; what the token claims is only what it claims.
-    imp.rights.store(granted.rights & imp.token.rights, std::memory_order_release);
-    const uint32_t end = granted.first + granted.count;
-    imp.first_page.store(std::max(imp.first_page.load(), granted.first), std::memory_order_release);
-    imp.end_page.store(std::min(imp.end_page.load(), end), std::memory_order_release);
+    imp.grant.set_rights(granted.rights & imp.token.rights);
+    imp.grant.narrow_pages(granted.first, granted.count);
     if (!imp.extensible) {
       imp.key_generation.store(session.generation(), std::memory_order_release);
     } else if (!key_is_for(imp, brk, session.generation())) {
@@ -129,7 +124,7 @@ bool Importer::await_idle_key(Import& imp, Deadline deadline) {
   if (all_shared()) return true;
   // Who reads in order wants the next ones soon.
   if (n >= Streams::kAheadFrom)
-    to = std::min(to + kRegionsAhead, region_of(std::max(imp.end_page.load(), first + n) - 1));
+    to = std::min(to + kRegionsAhead, region_of(std::max(imp.grant.end_page(), first + n) - 1));
   const uint32_t epoch = imp.acquire_epoch = imp.acquire_epoch % kMaxEpoch + 1;
   for (uint32_t r = from; r <= to; ++r) {
     imp.regions.enter(r);  // not to be let go of before the answer is here
@@ -149,10 +144,10 @@ bool Importer::await_idle_key(Import& imp, Deadline deadline) {
 // Whether the process that imported the segment has set a token since this one last looked: one
 // token serves the whole node. Only asked when an access is about to fail for want of one.
 bool Importer::adopt_token(const std::shared_ptr<Import>& imp, Deadline deadline) {
-  const ImportState state = imp->state.load();
-  const uint32_t told = imp->tokens_notified.load(std::memory_order_acquire);
+  const ImportState state = imp->grant.state();
+  const uint32_t told = imp->grant.notified();
   if (state != ImportState::kNoToken && state != ImportState::kRevoked &&
-      told == imp->tokens_taken.load(std::memory_order_acquire)) {
+      !imp->grant.is_outdated()) {
     return false;
   }
   Guard g(imp->adopt_mu);
@@ -168,14 +163,14 @@ bool Importer::adopt_token(const std::shared_ptr<Import>& imp, Deadline deadline
     if (!ok(set)) return false;
   }
   // Not before: until here nobody accesses anything under the old one.
-  if (imp->tokens_taken.load() != told) imp->tokens_taken.store(told, std::memory_order_release);
-  return imp->state.load() == ImportState::kUsable;
+  imp->grant.took(told);
+  return imp->grant.state() == ImportState::kUsable;
 }
 
 void Importer::token_changed(int32_t id) {
   for (auto& imp : all_imports()) {
     if (imp->id != id || imp->ours) continue;
-    imp->tokens_notified.fetch_add(1, std::memory_order_acq_rel);
+    imp->grant.notify_of_token();
     if (imp->ready.load(std::memory_order_acquire)) invalidate(imp, {0, imp->pages});
   }
 }
@@ -187,7 +182,7 @@ void Importer::took_token(Import& imp, uint64_t version) {
 
 // What the home says about an access that failed. kNone: nothing is wrong (any more).
 Exception Importer::explain(Import& imp, Deadline deadline, Break* brk) {
-  const ImportState state = imp.state.load();
+  const ImportState state = imp.grant.state();
   if (state == ImportState::kGone) return Exception::kSinval;
   if (state == ImportState::kNoToken || state == ImportState::kRevoked) return Exception::kToken;
   const uint64_t token = imp.presented_id.load(std::memory_order_acquire);

@@ -36,7 +36,7 @@ void Import::wait_for_change(uint32_t seen, Nanos span) {
   // Pairs with a revocation and with a new break, which set what is looked at here, and then wait
   // for using_key to be zero.
   using_key.fetch_add(1, std::memory_order_seq_cst);
-  if (state.load(std::memory_order_seq_cst) == ImportState::kUsable &&
+  if (grant.state() == ImportState::kUsable &&
       key_generation.load(std::memory_order_seq_cst) == generation &&
       key.load(std::memory_order_relaxed) == k.key && end <= brk.load(std::memory_order_seq_cst)) {
     return true;

@@ -1,10 +1,10 @@
 // An imported segment in this process: its cache file, its pages, its views, what is dirty, and
 // whether it may be used.
 //
-// Locks, in this order: views_mu, page locks (ascending), then the leaves dirty_mu, ahead_mu,
-// flux_mu, those of `followed`, `streams` and `stores`, and the twin pool's. views_mu is held
-// shared-like and briefly: it only guards the list; a page's mappings in all views change under
-// that page's lock. No lock here is held over a network wait.
+// Locks, in this order: views_mu, page locks (ascending), then the leaves dirty_mu,
+// flux_mu, those of `grant`, `reads`, `subscribed`, `streams` and `stores`, and the twin pool's.
+// views_mu is held shared-like and briefly: it only guards the list; a page's mappings in all views
+// change under that page's lock. No lock here is held over a network wait.
 //
 // No-fault rule: the library touches pages through `service` only, never through a view.
 #pragma once
@@ -19,8 +19,11 @@
 #include "core/base/ids.hpp"
 #include "core/base/lock.hpp"
 #include "core/memory/importer/contended_pages.hpp"
+#include "core/memory/importer/grant.hpp"
 #include "core/memory/importer/hot_pages.hpp"
+#include "core/memory/importer/known_break.hpp"
 #include "core/memory/importer/read_streams.hpp"
+#include "core/memory/importer/reads_under_way.hpp"
 #include "core/memory/importer/store_streams.hpp"
 #include "core/memory/page/directory.hpp"
 #include "core/memory/page/page.hpp"
@@ -32,16 +35,6 @@
 #include "fabric/link.hpp"
 
 namespace cmi::memory {
-
-// Whether accesses may go on. Rises only, but for a new token, which brings kUsable back from
-// kNoToken and kRevoked.
-enum class ImportState : uint8_t {
-  kNoToken,  // none set yet: TOKEN
-  kUsable,
-  kRevoked,  // TOKEN
-  kRemoved,  // marked for deletion at home, which still has it attached: TOKEN
-  kGone,     // home dead or segment gone: SINVAL
-};
 
 // How long who has been refused because of a break that it has not heard of waits for the
 // notification, before it tries again.
@@ -81,17 +74,8 @@ struct Import : std::enable_shared_from_this<Import> {
   std::atomic<bool> ready{false};         // stored with release once the above is there
   std::atomic<bool> taking_break{false};  // a notification about the break is being carried out
 
-  std::atomic<ImportState> state{ImportState::kNoToken};
-  std::atomic<uint32_t> rights{0};
-  // The pages that the token is for: from this one to the one before that.
-  std::atomic<uint32_t> first_page{0}, end_page{0};
-  bool allows(uint32_t page) const {
-    return page >= first_page.load(std::memory_order_acquire) &&
-           page < end_page.load(std::memory_order_acquire);
-  }
-  // How often the process that imported the segment has said that it set another token, and up to
-  // which of these that token is ours: between the two nothing may be accessed.
-  std::atomic<uint32_t> tokens_notified{0}, tokens_taken{0};
+  Grant grant;
+  bool allows(uint32_t page) const { return grant.allows(page); }
   // The home may have declared us dead: nothing may be mapped. Looked at under a page's lock; set
   // first, and the mappings taken after.
   std::atomic<bool> lease_expired{false};
@@ -99,29 +83,9 @@ struct Import : std::enable_shared_from_this<Import> {
   Mutex token_mu;  // held over a request to the home: never taken by the service thread
   access::TokenInfo token CMI_GUARDED_BY(token_mu);
   Mutex adopt_mu;  // outside token_mu; application threads only
-  // A token that ends against one that comes. What a home has said of an older token closes nothing
-  // under a newer one, and under that nothing is accessed before the end of the older one has taken
-  // all pages: else it would take stores of the newer one with it. A leaf.
-  Mutex verdict_mu;
-  uint32_t sweeps CMI_GUARDED_BY(verdict_mu) = 0;  // that take all pages just now
-  std::atomic<uint64_t> token_id{0};  // of `token`, stored under verdict_mu with the state
-  // Of the one that the home has last taken: what it refuses it refuses to that.
+  // Id of the token that the home has last taken: what it refuses, it refuses to that one.
   std::atomic<uint64_t> presented_id{0};
 
-  // While one takes all pages. Counted by who has verdict_mu.
-  class Sweep {
-   public:
-    explicit Sweep(Import& imp) CMI_REQUIRES(imp.verdict_mu) : imp_(imp) { ++imp.sweeps; }
-    ~Sweep() {
-      Guard g(imp_.verdict_mu);
-      --imp_.sweeps;
-    }
-    Sweep(const Sweep&) = delete;
-    Sweep& operator=(const Sweep&) = delete;
-
-   private:
-    Import& imp_;
-  };
   // Of the token in the registry that this process took over last; see Importer::adopt_token.
   uint64_t adopted_version CMI_GUARDED_BY(adopt_mu) = 0;
   uint32_t presented CMI_GUARDED_BY(token_mu) = 0;  // generation of the link that last saw a token
@@ -140,13 +104,8 @@ struct Import : std::enable_shared_from_this<Import> {
   bool begin_use(uint32_t generation, const fabric::RemoteKey& key, uint64_t end);
   void end_use() { using_key.fetch_sub(1, std::memory_order_seq_cst); }
 
-  // Pages before the break: all, unless the segment is extensible. Looked at under a page's lock,
-  // as `lapsed` is.
-  std::atomic<uint32_t> brk{0};
+  KnownBreak brk;  // pages before the break: all, unless the segment is extensible
   bool extensible = false;
-  Mutex brk_mu;
-  uint32_t brk_round CMI_GUARDED_BY(brk_mu) = 0;  // of the newest that was heard of
-  uint32_t brk_high CMI_GUARDED_BY(brk_mu) = 0;   // no page from here on was ever taken in
 
   Mutex views_mu;
   std::vector<std::shared_ptr<const View>> views CMI_GUARDED_BY(views_mu);
@@ -172,19 +131,12 @@ struct Import : std::enable_shared_from_this<Import> {
   std::atomic<uint32_t> cache_limit{UINT32_MAX}, backed{0}, hand{0};
   std::atomic<bool> unreserved{false};  // memory is asked for page by page: it was given back once
 
-  // Reads that nobody waited for when they were started.
-  struct Ahead {
-    PageRange pages;
-    std::weak_ptr<fabric::Session> session;
-    fabric::Op done;  // the pages have left kFetching
-  };
   Streams streams;
   StoreStreams stores;
   // Who stores in order takes home what is behind him: one at a time, and not before then.
   std::atomic<bool> writing_behind{false};
   std::atomic<Nanos> no_room_before{0};
-  Mutex ahead_mu;
-  std::vector<std::shared_ptr<Ahead>> aheads CMI_GUARDED_BY(ahead_mu);
+  ReadsUnderWay reads;
 
   // Waiters for pages that another thread is fetching or writing nap on this word.
   std::atomic<uint32_t> changes{0};
@@ -193,6 +145,8 @@ struct Import : std::enable_shared_from_this<Import> {
   void wait_for_change(uint32_t seen, Nanos span);
 
   std::byte* page_data(uint32_t page) const { return service.data() + size_t{page} * kPageSize; }
+
+  const std::atomic<ImportState>& state = grant.state_word();  // the grant's, for write_back.cpp
 };
 
 }  // namespace cmi::memory

@@ -12,6 +12,12 @@ namespace cmi::memory {
 namespace {
 constexpr uint32_t kBreakSweep = 64;      // pages given back at once
 constexpr int kNapsOfANotification = 20;  // of 1 ms, before the home is asked again
+
+// The key ends at the former break; the next use asks for another. After the break itself: who
+// finds the key in force is waited for, or has seen the new break.
+auto closing_key_of(Import& imp) {
+  return [&imp] { imp.key_generation.store(0, std::memory_order_seq_cst); };
+}
 }  // namespace
 
 // The end of a reply about this import, behind all else. False: malformed; *brk is as it was.
@@ -28,60 +34,31 @@ bool Importer::legal(const Import& imp, const Break& brk) {
 }
 
 bool Importer::take_break(Import& imp, const Break& brk) {
-  Guard g(imp.brk_mu);
-  return take_break_locked(imp, brk);
-}
-
-bool Importer::take_break_locked(Import& imp, const Break& brk) {
-  if (brk.round < imp.brk_round) return false;
-  if (brk.round == imp.brk_round) return true;
-  imp.brk_round = brk.round;
-  const auto pages = static_cast<uint32_t>(brk.bytes / kPageSize);
-  imp.brk_high = std::max(imp.brk_high, pages);
-  imp.brk.store(pages, std::memory_order_seq_cst);
-  // The key ends at the former break; the next use asks for another. After the break itself: who
-  // finds the key in force is waited for, or has seen the new break.
-  imp.key_generation.store(0, std::memory_order_seq_cst);
-  return true;
+  return imp.brk.take(brk, closing_key_of(imp), [] {});
 }
 
 // A key that was granted when the break was this one. It may be used unless there is a newer break.
 bool Importer::key_is_for(Import& imp, const Break& brk, uint32_t generation) {
-  Guard g(imp.brk_mu);
-  if (!take_break_locked(imp, brk)) return false;
-  imp.key_generation.store(generation, std::memory_order_seq_cst);
-  return true;
+  return imp.brk.take(brk, closing_key_of(imp),
+                      [&] { imp.key_generation.store(generation, std::memory_order_seq_cst); });
 }
 
-// For the other processes of the node. Under brk_mu, so that the newest is stored last.
+// For the other processes of the node.
 void Importer::store_break(Import& imp) {
   if (!imp.ours) return;
-  Guard g(imp.brk_mu);
-  (void)parts_.node.store_break(imp.id, size_t{imp.brk.load()} * kPageSize);
+  imp.brk.with_pages(
+      [&](uint32_t pages) { (void)parts_.node.store_break(imp.id, size_t{pages} * kPageSize); });
 }
 
 // False: there is nothing to be waited for.
 bool Importer::on_break(const std::shared_ptr<Import>& owner, const BreakNotification& m,
-                        Revocation* later) {
+                        PendingAnswer* later) {
   Import& imp = *owner;
   const auto& [uid, instance, brk, low] = m;
   if (!imp.extensible || !legal(imp, brk)) return false;
   later->keys = imp.keys.load(std::memory_order_seq_cst);
-  bool late = false;
-  PageRange past;
-  {
-    Guard g(imp.brk_mu);
-    // What we have from `low` on is of before a break that we did not hear of. Nobody uses these
-    // pages until they are dropped and nothing that was stored to them is under way.
-    const bool behind = low < brk.bytes && brk.round > imp.brk_round;
-    late = !take_break_locked(imp, {behind ? low : brk.bytes, brk.round});
-    if (!late) {
-      past.first = imp.brk.load(std::memory_order_relaxed);
-      past.count = imp.brk_high - past.first;
-      imp.brk_high = past.first;
-    }
-    if (behind) later->then = brk;
-  }
+  const auto [late, behind, past] = imp.brk.notified(brk, low, closing_key_of(imp));
+  if (behind && !late) later->then = brk;
   if (late) {
     parts_.server.ack(later->home, later->secret, later->number);
     return false;
@@ -106,13 +83,7 @@ bool Importer::on_break(const std::shared_ptr<Import>& owner, const BreakNotific
 // Nothing of before is left or under way: up to the break that was waiting for that, unless there
 // is a newer one.
 void Importer::grow_to(Import& imp, const Break& brk) {
-  {
-    Guard g(imp.brk_mu);
-    if (brk.round != imp.brk_round) return;
-    const auto pages = static_cast<uint32_t>(brk.bytes / kPageSize);
-    imp.brk_high = std::max(imp.brk_high, pages);
-    imp.brk.store(pages, std::memory_order_seq_cst);
-  }
+  if (!imp.brk.grow(brk)) return;
   imp.changed();
   store_break(imp);
 }

@@ -1,20 +1,17 @@
-// Imports, tokens and views; what the service thread does for them.
+// Imports and tokens; what the service thread does for them.
 #include "core/memory/importer/importer.hpp"
 
-#include <fcntl.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <new>
+#include <utility>
 
 #include "core/base/cause.hpp"
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
 #include "core/base/mutation.hpp"
 #include "core/emulate/emulate.hpp"
-#include "core/segment/map_file.hpp"
 #include "fabric/reach.hpp"
 #include "fabric/routes.hpp"
 
@@ -29,6 +26,21 @@ constexpr Nanos kLookAtListener = 100 * kMilli;
 constexpr Nanos kLeftToOthers = 2 * kMilli;
 constexpr int kRefusals = 3;               // for want of descriptors, a second or two apart
 constexpr Nanos kLastLook = 200 * kMilli;  // over the network, when the time is over
+
+std::shared_ptr<Import> new_import(const access::RsegInfo& rseg, int32_t id, bool ours,
+                                   std::shared_ptr<fabric::Link> link) {
+  auto imp = std::make_shared<Import>();
+  imp->id = id;
+  imp->ours = ours;
+  imp->rseg = rseg;
+  imp->link = std::move(link);
+  imp->pages = static_cast<uint32_t>(rseg.size / kPageSize);
+  imp->extensible = access::extensible(rseg.flags);
+  if (!imp->extensible) imp->brk.fix(imp->pages);
+  imp->write_through = (rseg.attrib & access::kWriteThrough) != 0;
+  imp->intents = !imp->write_through && !access::client_consistent(rseg.flags);
+  return imp;
+}
 }  // namespace
 
 Result<std::unique_ptr<Importer>> Importer::open(Parts parts) {
@@ -47,8 +59,7 @@ Result<std::unique_ptr<Importer>> Importer::open(Parts parts) {
 Importer::~Importer() {
   // A request that was never answered holds its link through its callback: end what is pending
   // while everything that the callbacks touch is still here.
-  Guard g(links_mu_);
-  for (auto& [id, link] : links_) {
+  for (auto& link : links_that([](const fabric::Link&) { return true; })) {
     link->condemn();
     link->advance();
   }
@@ -74,22 +85,19 @@ std::vector<fabric::Route> Importer::routes_to(const access::RsegInfo& rseg) con
 }
 
 std::shared_ptr<fabric::Link> Importer::link_to(const access::RsegInfo& rseg) {
-  Guard g(links_mu_);
-  auto it = links_.find(rseg.home);
-  if (it != links_.end()) return it->second;
-  std::vector<fabric::Route> routes = routes_to(rseg);
-  if (routes.empty()) return nullptr;
-  // A secret of this pair: no other home can speak for this one.
-  fabric::Identity self = parts_.self;
-  self.notification_secret = random_u64();
-  const auto taking = [&server = parts_.server, home = rseg.home,
-                       secret = self.notification_secret](const fabric::Route& r) {
-    return ok(server.add_home(home, r.home_listener, secret, r.via));
-  };
-  auto link = std::make_shared<fabric::Link>(std::move(routes), self, rseg.home,
-                                             parts_.watch.dead_after(), taking);
-  links_.emplace(rseg.home, link);
-  return link;
+  return links_.find_or_make(rseg.home, [&]() -> std::shared_ptr<fabric::Link> {
+    std::vector<fabric::Route> routes = routes_to(rseg);
+    if (routes.empty()) return nullptr;
+    // A secret of this pair: no other home can speak for this one.
+    fabric::Identity self = parts_.self;
+    self.notification_secret = random_u64();
+    const auto taking = [&server = parts_.server, home = rseg.home,
+                         secret = self.notification_secret](const fabric::Route& r) {
+      return ok(server.add_home(home, r.home_listener, secret, r.via));
+    };
+    return std::make_shared<fabric::Link>(std::move(routes), self, rseg.home,
+                                          parts_.watch.dead_after(), taking);
+  });
 }
 
 // The first question to a home, for which there may be no session yet.
@@ -173,11 +181,7 @@ void Importer::take_back(const std::shared_ptr<Import>& imp, Bytes question, boo
   // A context whose listener is gone never comes back. Where it has imports here, the watch finds
   // out.
   if (imports_from(imp->rseg.home)) return;
-  {
-    Guard g(links_mu_);
-    auto it = links_.find(imp->rseg.home);
-    if (it != links_.end() && it->second == link) links_.erase(it);
-  }
+  links_.erase(imp->rseg.home, link);
   link->condemn();
   link->advance();  // ends what nobody will answer
 }
@@ -205,20 +209,11 @@ Result<std::shared_ptr<Import>> Importer::import(const access::RsegInfo& rseg, i
                                                  bool ours, const JoinTime& time) {
   auto link = link_to(rseg);
   if (link == nullptr) return because(Status::kInval, "there is no way to the home");
-  auto imp = std::make_shared<Import>();
-  imp->id = id;
-  imp->ours = ours;
-  imp->rseg = rseg;
-  imp->link = link;
-  imp->pages = static_cast<uint32_t>(rseg.size / kPageSize);
-  imp->extensible = access::extensible(rseg.flags);
-  if (!imp->extensible) imp->brk.store(imp->pages, std::memory_order_relaxed);
-  imp->write_through = (rseg.attrib & access::kWriteThrough) != 0;
+  const std::shared_ptr<Import> imp = new_import(rseg, id, ours, link);
   if (imp->write_through && !emulate::supported()) {
     trace(kFacSeg, kError, "seg_imp: this build or this CPU cannot use write-through segments");
     return Status::kInval;
   }
-  imp->intents = !imp->write_through && !access::client_consistent(rseg.flags);
   {
     // Known before the home knows of it, so that what the home has to tell finds it.
     Guard g(imports_mu_);
@@ -297,7 +292,7 @@ Status Importer::set_token(const std::shared_ptr<Import>& import, const access::
       (token.rights & fabric::kRead) == 0) {
     return because(Status::kInval, "a token with WRITE and without READ");
   }
-  ImportState before = imp.state.load();
+  const ImportState before = imp.grant.state();
   if (before == ImportState::kGone || before == ImportState::kRemoved) {
     return because(Status::kInval, "the segment is gone or was removed");
   }
@@ -308,31 +303,15 @@ Status Importer::set_token(const std::shared_ptr<Import>& import, const access::
       trace(kFacTok, kWarn, "CMI_SEG_TOKEN: stores under the old token were lost");
     }
   }
-  std::optional<Import::Sweep> sweep;
+  std::optional<Grant::Sweep> sweep;
   for (Backoff backoff;; backoff.pause()) {
     Guard g(imp.token_mu);
-    Guard verdict(imp.verdict_mu);
-    if (imp.sweeps != 0 && !mutated("mutate_token_before_sweep")) {
-      if (deadline.passed()) return because(Status::kReconfig, "the former token still ends");
-      continue;
+    if (auto begun = imp.grant.begin(token, imp.pages, imp.key_generation)) {
+      imp.token = token;
+      sweep.emplace(std::move(*begun));
+      break;
     }
-    imp.token = token;
-    imp.key_generation.store(0, std::memory_order_release);  // the next use presents it
-    imp.rights.store(token.rights, std::memory_order_release);
-    const auto first = static_cast<uint32_t>(token.part.offset / kPageSize);
-    imp.first_page.store(first, std::memory_order_release);
-    imp.end_page.store(token.part.size == 0
-                           ? imp.pages
-                           : first + static_cast<uint32_t>(token.part.size / kPageSize),
-                       std::memory_order_release);
-    imp.token_id.store(token.id, std::memory_order_release);
-    // A segment that was removed or lost meanwhile stays so.
-    before = imp.state.load();
-    if (before != ImportState::kRemoved && before != ImportState::kGone) {
-      imp.state.store(ImportState::kUsable);
-    }
-    sweep.emplace(imp);
-    break;
+    if (deadline.passed()) return because(Status::kReconfig, "the former token still ends");
   }
   // What is cached under the old token may be more than the new one allows. Nothing is lost by it.
   if (imp.ready.load(std::memory_order_acquire)) invalidate(import, {0, imp.pages});
@@ -359,13 +338,13 @@ void Importer::thread_enabled(bool enabled) {
       last = enabled_.empty();
     }
   }
-  // Acquire pairs with the end of a Sole: what was sent meanwhile is protected.
+  // Acquire pairs with the end of an ExclusiveAccess: what was sent meanwhile is protected.
   if (enabled && !mutated("mutate_access_meanwhile")) {
     for (Backoff backoff; exclusive_.load(std::memory_order_acquire);) backoff.pause();
   }
   if (!enabled) {
-    PendingStore pending = take_pending();
-    drop_pending(pending);
+    PendingStore pending = pending_.take();
+    PendingStores::drop(pending);
   }
   if (last) {
     // What is being served began when somebody was enabled, or finds that nobody is. Acquire pairs
@@ -392,98 +371,10 @@ bool Importer::begin_serving() {
   return !enabled_.empty();
 }
 
-void Importer::poison(const View& view, const std::byte* addr) {
-  const size_t index = static_cast<size_t>(addr - view.addr) / kPageSize;
-  std::byte* const at = view.addr + index * kPageSize;
-  Page& page = view.import->table[index];
-  page.lock();
-  zap(at, kPageSize);
-  userfault_.poison(at, kPageSize);
-  page.unlock();
-}
-
-void Importer::unpoison(const View& view, const std::byte* addr) {
-  const size_t index = static_cast<size_t>(addr - view.addr) / kPageSize;
-  Page& page = view.import->table[index];
-  page.lock();
-  zap(view.addr + index * kPageSize, kPageSize);
-  page.unlock();
-}
-
-Status Importer::prepare(Import& imp, bool reserve) {
-  if (imp.write_through) return Status::kOk;
-  Guard g(imp.token_mu);
-  if (imp.service) return Status::kOk;
-  const size_t size = size_t{imp.pages} * kPageSize;
-  // A cache with a limit, or of a segment that grows, takes memory as it goes (see back_pages).
-  const bool limited =
-      imp.extensible || imp.cache_limit.load(std::memory_order_relaxed) < imp.pages;
-  auto file = parts_.node.anonymous_file(size, reserve && !limited);
-  if (!file) return file.status();
-  void* service = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file->get(), 0);
-  if (service == MAP_FAILED) return Status::kNoMem;
-  Mapping service_map(service, size);
-  madvise(service, size, MADV_DONTFORK);
-  const size_t table_size = sizeof(Page) * imp.pages;
-  void* table =
-      mmap(nullptr, table_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (table == MAP_FAILED) return Status::kNoMem;
-  if (limited) imp.unreserved.store(true, std::memory_order_release);
-  imp.file = file.take();
-  imp.table_memory = Mapping(table, table_size);
-  imp.table = static_cast<Page*>(table);  // all zero is a valid absent page
-  imp.regions = ImportRegions(regions_of(imp.pages));
-  imp.service = std::move(service_map);
-  imp.ready.store(true, std::memory_order_release);
-  return Status::kOk;
-}
-
-Result<std::shared_ptr<const View>> Importer::attach(const std::shared_ptr<Import>& imp, void* addr,
-                                                     bool read_only) {
-  if (imp->write_through) return attach_write_through(imp, addr, read_only);
-  const size_t size = size_t{imp->pages} * kPageSize;
-  std::byte* const at =
-      segment::map_aligned(imp->file.get(), addr, size, access::page_size_of(imp->rseg.flags));
-  if (at == nullptr) return Status::kNoMem;
-  Mapping map(at, size);
-  // A child that wrote here would do so untracked, and would fill holes with zeros.
-  madvise(at, size, MADV_DONTFORK);
-  if (Status s = userfault_.add(at, size); !ok(s)) return s;
-  zap(at, size);  // under mlockall(MCL_FUTURE) it was mapped whole, before anybody watched
-  auto view = std::make_shared<View>();
-  view->addr = at;
-  view->len = size;
-  view->read_only = read_only;
-  view->segment = imp->id;
-  view->import = imp;
-  {
-    Guard g(imp->views_mu);
-    imp->views.push_back(view);
-  }
-  parts_.views.insert(view);
-  map.release();
-  return std::shared_ptr<const View>(view);
-}
-
-void Importer::detach(const std::shared_ptr<const View>& view, Deadline deadline) {
-  parts_.views.erase(view);
-  {
-    Guard g(view->import->views_mu);
-    std::erase(view->import->views, view);
-  }
-  // Threads that fault here while the client detaches are its mistake, but must not map pages into
-  // what comes to lie at this address next.
-  Backoff backoff;
-  while (view.use_count() > 1 && !deadline.passed()) backoff.pause();
-  munmap(view->addr, view->len);
-  if (!view->write_through)
-    userfault_.wake(view->addr, view->len);  // the end of the mapping does not
-}
-
 int Importer::advance() {
   int events = 0;
   // What was started for later is taken in by those who come to need it, and by the tick.
-  const bool later = later_count_.load() != 0;
+  const bool later = later_count_.load() != 0 || answers_.any();
   Nanos t = 0;
   for (auto& link : links_that([later](const fabric::Link& l) {
          return l.has_pending() || (later && l.has_detached());
@@ -499,13 +390,14 @@ int Importer::advance() {
     }
     events += link->advance();
   }
-  if (later_count_.load(std::memory_order_relaxed) != 0) answer_pending_revocations();
+  if (answers_.any()) answer_pending_revocations();
   return events;
 }
 
 bool Importer::busy() const {
   return dirty_pages_.load() != 0 || open_write_back_count_.load() != 0 || aheads_.load() != 0 ||
-         later_count_.load() != 0 || others_due_.load() != 0 || acked_below_unreported_.load();
+         later_count_.load() != 0 || answers_.any() || others_due_.load() != 0 ||
+         acked_below_unreported_.load();
 }
 
 Nanos Importer::descriptors(std::vector<int>* fds) {

@@ -1,25 +1,28 @@
 // The importing side of the coherence protocol: fetches, twins, write-backs, invalidations, CAS.
 // One per context; doc/design/protocol.md names the rules that the comments refer to.
 //
-// Files: importer.cpp (import, token, views), session.cpp (what the home lets it do), fetch.cpp
-// (faults), ahead.cpp (fetching ahead), dirty_ahead.cpp and write_behind.cpp (stores in order),
-// cache.cpp (its size), collector.cpp and write_back.cpp (batches, barriers, timer), invalidate.cpp
-// (notices), update.cpp (pages that are followed), marks.cpp (pages in flux), losses.cpp (what is
-// told of failures), quiesce.cpp, partings.cpp (the ends of contexts in good order), lapse.cpp
-// (homes that are lost or out of sight), break.cpp (extensible segments), cas.cpp, through.cpp
-// (write-through imports).
+// Files, by what happens: importer.cpp (imports, tokens), import_views.cpp, grant.cpp (what the
+// home lets them do), fault.cpp, fault_service.cpp and fetch.cpp (faults), prefetch.cpp (reads
+// ahead), write_stream.cpp and write_behind.cpp (stores in order), dirty_intents.cpp (pages in
+// flux), cache.cpp (its size), collector.cpp and write_back.cpp (batches, barriers, timer),
+// notifications.cpp and page_drops.cpp (what homes say), updates.cpp (pages that are subscribed
+// to), swap.cpp, write_through.cpp (write-through imports), import_break.cpp (extensible segments),
+// import_quiesce.cpp, losses.cpp (reports of failures), lease.cpp (homes that are lost or out of
+// sight), leave.cpp (the end of imports).
+//
+// Owners of data, each with its lock: links.hpp, loss_reporter.hpp, pending_answers.hpp,
+// pending_stores.hpp; of one import: grant.hpp, known_break.hpp, reads_under_way.hpp,
+// read_streams.hpp, store_streams.hpp.
 //
 // Threads: faults and calls come from application threads, in parallel; notices, ticks and answers
 // to asynchronous requests from the service thread; answers also from whichever application thread
-// polls. Locks, outermost first: links_mu_, imports_mu_, Import's (see import.hpp),
-// write_backs_mu_, and below those only the fabric's. None is held over a network wait but an
-// Import's token_mu and adopt_mu, which application threads alone take.
+// polls. The order of the locks stands in doc/design/locking.md. None is held over a network wait
+// but an Import's token_mu and adopt_mu, which application threads alone take.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <deque>
-#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -30,6 +33,10 @@
 #include "core/base/cpu_share.hpp"
 #include "core/liveness/peer_watch.hpp"
 #include "core/memory/importer/import.hpp"
+#include "core/memory/importer/links.hpp"
+#include "core/memory/importer/loss_reporter.hpp"
+#include "core/memory/importer/pending_answers.hpp"
+#include "core/memory/importer/pending_stores.hpp"
 #include "core/memory/importer/pending_swaps.hpp"
 #include "core/memory/page/local_imports.hpp"
 #include "core/memory/page/observer.hpp"
@@ -46,29 +53,6 @@
 #include "fabric/server.hpp"
 
 namespace cmi::memory {
-
-// Where a thread last looked at the loss counters: a barrier reports each loss to each thread once.
-struct LossMark {
-  uint64_t seen = 0;
-  uint64_t seen_local = 0;  // by faults of this side
-};
-
-// A store or swap of a write-through import whose answer has not come, and the instruction that it
-// is part of: when that is tried again, it is awaited and not repeated.
-struct PendingStore {
-  std::shared_ptr<Import> import;
-  std::shared_ptr<fabric::Request> request;  // null: only what follows is owed
-  RequestType type{};
-  std::vector<std::byte> payload;
-  // How the thread stood at the instruction: R8 to RIP as a signal frame has them, and the flags.
-  std::array<uint64_t, 18> thread{};
-  // The operand as it was read. What is there by now may be what the instruction has stored itself.
-  uint64_t read_at = 0;
-  std::vector<std::byte> read;
-  size_t written = 0;  // bytes at the front of what it writes that are stored already
-  Nanos since = 0;     // when it was left
-  pid_t tid = 0;
-};
 
 // How long who waits for homes goes on: until the deadline, and for `span` after whatever shows
 // that what is waited for moves on. What is given up then is lost, and told.
@@ -172,10 +156,8 @@ class Importer final : public ImportFaults, public LocalImports {
   // taken effect on what is put into `old`, and swap_write_through() will find its answer.
   Exception settle_swap(const View& view, uint64_t offset, std::byte* old, size_t len,
                         PendingStore& pending, bool* happened, Deadline deadline);
-  // What the calling thread's last such access has left, leaving it, and forgetting it.
-  PendingStore take_pending();
-  void leave_pending(PendingStore pending);
-  static void drop_pending(PendingStore& pending);
+  // What the last such accesses of threads have left.
+  PendingStores& pending_stores() { return pending_; }
 
   // With fault_threads: what cannot be served ends in the faulting thread, which gets a SIGBUS when
   // its page is poisoned, and then no longer has it so.
@@ -191,9 +173,7 @@ class Importer final : public ImportFaults, public LocalImports {
   // accessed raises, and its index.
   Status flush(const std::vector<std::pair<std::shared_ptr<const View>, const std::byte*>>& where,
                LossMark& mark, const Patience& patience, Exception* failed, size_t* failed_at);
-  LossMark losses() const {
-    return {losses_.load(std::memory_order_acquire), local_losses_.load(std::memory_order_acquire)};
-  }
+  LossMark losses() const { return losses_.mark(); }
 
   // Homes that segments are imported from, each with a question on its way; see
   // engine/probe_all.hpp.
@@ -267,7 +247,6 @@ class Importer final : public ImportFaults, public LocalImports {
   class Fetch;
   class IntentRequest;
   class ExclusiveAccess;
-  struct Revocation;
   // Pages that changed whole and are written one-sided, a batch of their own. Their twins are kept
   // until the write's fate is known: with them the home can tell whether it arrived.
   struct BulkWrite {
@@ -289,8 +268,11 @@ class Importer final : public ImportFaults, public LocalImports {
   // The first after the one of this instance with pages in its list of dirty ones; null: none. What
   // somebody has taken from such a list is in a batch of his, which is begun before.
   std::shared_ptr<Import> next_dirty(uint32_t after);
+  std::shared_ptr<Import> find_import(const ContextId& home, uint64_t uid, uint32_t instance);
   template <class Predicate>
-  std::vector<std::shared_ptr<fabric::Link>> links_that(Predicate wanted);
+  std::vector<std::shared_ptr<fabric::Link>> links_that(Predicate wanted) {
+    return links_.those_that(wanted);
+  }
 
   // session.cpp
   Exception usable(Import& imp, bool write, uint32_t page);  // kNone, or why not
@@ -438,8 +420,6 @@ class Importer final : public ImportFaults, public LocalImports {
   // `token`: whose end it is, for kRevoked. False: it is not the import's token any more.
   bool end_import(const std::shared_ptr<Import>& imp, ImportState state, uint64_t token = 0);
   void lose_home(const std::shared_ptr<fabric::Link>& link);
-  bool awaited(const ContextId& home, uint64_t number);
-  void answer_later(Revocation later);
   void answer_pending_revocations();
 
   // losses.cpp
@@ -451,9 +431,9 @@ class Importer final : public ImportFaults, public LocalImports {
   static bool read_break(const Import& imp, Bytes in, Break* brk);
   static bool legal(const Import& imp, const Break& brk);
   static bool take_break(Import& imp, const Break& brk);  // false: a newer one has come already
-  static bool take_break_locked(Import& imp, const Break& brk) CMI_REQUIRES(imp.brk_mu);
   static bool key_is_for(Import& imp, const Break& brk, uint32_t generation);
-  bool on_break(const std::shared_ptr<Import>& imp, const BreakNotification& m, Revocation* later);
+  bool on_break(const std::shared_ptr<Import>& imp, const BreakNotification& m,
+                PendingAnswer* later);
   static bool settle_past_break(Import& imp, std::vector<PageRange>* pages);
   void store_break(Import& imp);
   void grow_to(Import& imp, const Break& brk);
@@ -476,8 +456,7 @@ class Importer final : public ImportFaults, public LocalImports {
   TwinPool twins_;
   std::atomic<Nanos> reconf_timeout_{0};  // 0: the client has set none
 
-  Mutex links_mu_;
-  std::map<ContextId, std::shared_ptr<fabric::Link>> links_ CMI_GUARDED_BY(links_mu_);
+  Links links_;
   Mutex imports_mu_;
   std::vector<std::shared_ptr<Import>> imports_ CMI_GUARDED_BY(imports_mu_);  // by instance
   uint32_t next_instance_ CMI_GUARDED_BY(imports_mu_) = 1;
@@ -485,41 +464,20 @@ class Importer final : public ImportFaults, public LocalImports {
 
   std::atomic<uint64_t> dirty_pages_{0}, open_write_back_count_{0}, aheads_{0};
   std::atomic<uint64_t> cleaned_{0};  // counted for fault threads only
-  std::atomic<uint64_t> losses_{0}, local_losses_{0};
+  LossReporter losses_;
   std::atomic<uint64_t> unanswered_{0};  // messages of batches
   Mutex enabled_mu_;
   std::vector<pid_t> enabled_ CMI_GUARDED_BY(enabled_mu_);  // threads with cmi_enb
   std::atomic<bool> exclusive_{false};  // set under enabled_mu_: another one has to wait
   std::atomic<int> serving_{0};
-  Mutex pending_mu_;
-  // By thread: a number that no other thread ever has.
-  std::map<uint64_t, PendingStore> pending_ CMI_GUARDED_BY(pending_mu_);
-  std::atomic<int> pending_count_{0};  // entries
+  PendingStores pending_;
   Mutex write_backs_mu_;
   uint64_t next_write_back_ CMI_GUARDED_BY(write_backs_mu_) = 1;
   std::deque<std::shared_ptr<WriteBack>> write_backs_
       CMI_GUARDED_BY(write_backs_mu_);  // as they began
 
-  // What the observer is to be told once everything is known: when no batch is open that began
-  // before.
-  struct Loss {
-    std::shared_ptr<Import> import;
-    std::vector<uint32_t> pages;
-    bool local = false;
-    uint64_t before = 0;  // batches from this one on have nothing to do with it
-  };
-  struct LostHome {
-    std::shared_ptr<fabric::Link> link;
-    uint64_t before = 0;
-  };
   Mutex observer_mu_;  // held while the observer is told, so that it hears of causes first
-  Mutex reports_mu_;
-  std::vector<Loss> lost_stores_ CMI_GUARDED_BY(reports_mu_);
-  std::vector<LostHome> lost_homes_ CMI_GUARDED_BY(reports_mu_);
-  std::atomic<int> reports_due_{0};
-  // Of segments that another process of this node has imported: the timer sends them to it.
-  std::vector<Loss> losses_of_others_ CMI_GUARDED_BY(reports_mu_);
-  std::atomic<int> others_due_{0};
+  std::atomic<int> others_due_{0};  // losses of neighbours, which the timer sends to them
   std::atomic<bool> acked_below_unreported_{
       false};  // homes may not have heard of what is over with direct acks
 
@@ -529,36 +487,13 @@ class Importer final : public ImportFaults, public LocalImports {
     std::shared_ptr<Import> import;
     uint32_t first, count;
   };
-  struct Revocation {  // or a list of pages in flux, or a break
-    std::shared_ptr<Import> import;
-    ContextId home;
-    uint64_t secret, number;
-    // Of that list: pages with bytes of ours that are not home yet.
-    std::vector<PageRange> unsettled;
-    bool lists = false;
-    // Of a break: pages of before, how many keys had been asked for, and the break to be used once
-    // nothing of before is under way; round 0: it is used already.
-    bool moves_break = false;
-    uint32_t keys = 0;
-    Break then{};
-  };
   Mutex later_mu_;
   std::vector<Stranded> stranded_ CMI_GUARDED_BY(later_mu_);
-  std::vector<Revocation> revocations_ CMI_GUARDED_BY(later_mu_);
-  std::atomic<int> later_count_{0};
+  std::atomic<int> later_count_{0};  // of those
+  PendingAnswers answers_;
   // Of a processor, for write-backs that no thread waits for: 5 %. Service thread alone.
   CpuShare timer_share_{20, 2 * kMilli};
   Nanos hot_links_seen_ = 0;  // the service thread has advanced links that others wait for
 };
-
-template <class Predicate>
-std::vector<std::shared_ptr<fabric::Link>> Importer::links_that(Predicate wanted) {
-  std::vector<std::shared_ptr<fabric::Link>> found;
-  Guard g(links_mu_);
-  for (auto& [id, link] : links_) {
-    if (wanted(*link)) found.push_back(link);
-  }
-  return found;
-}
 
 }  // namespace cmi::memory

@@ -15,9 +15,9 @@ void Importer::report(node::ContextReport* out) {
   for (const auto& imp : all_imports()) {
     node::ImportLine& line = out->imports.emplace_back();
     line.id = imp->id;
-    line.state = static_cast<uint8_t>(imp->state.load(std::memory_order_relaxed));
-    line.rights = imp->rights.load(std::memory_order_relaxed);
-    const uint64_t token = imp->token_id.load(std::memory_order_relaxed);
+    line.state = static_cast<uint8_t>(imp->grant.state());
+    line.rights = imp->grant.rights();
+    const uint64_t token = imp->grant.token_id();
     line.fingerprint = token != 0 ? node::token_fingerprint(token) : 0;
     line.home = imp->rseg.home;
     line.cached = uint64_t{imp->backed.load(std::memory_order_relaxed)} * kPageSize;

@@ -21,7 +21,7 @@ Deadline last_words(const Patience& patience) {
 Importer::Use Importer::end_use(const std::shared_ptr<Import>& imp, const Patience& patience) {
   LossMark lost = losses();
   const bool home = ok(barrier(lost, patience));
-  const ImportState state = imp->state.load();
+  const ImportState state = imp->grant.state();
   if (state == ImportState::kGone || (state == ImportState::kRemoved && home_has_ended(*imp))) {
     return Use::kHomeEnded;
   }

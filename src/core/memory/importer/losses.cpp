@@ -13,72 +13,39 @@ namespace cmi::memory {
 
 void Importer::lose(const std::shared_ptr<Import>& imp, const std::vector<uint32_t>& pages) {
   const bool local = imp->link->local_fault();
-  {
-    Guard batches(write_backs_mu_);
-    Guard g(reports_mu_);
-    auto it = std::find_if(lost_stores_.begin(), lost_stores_.end(),
-                           [&](const Loss& l) { return l.import == imp; });
-    if (it == lost_stores_.end()) {
-      lost_stores_.push_back({imp, {}, false, 0});
-      it = std::prev(lost_stores_.end());
-      reports_due_.fetch_add(1);
-    }
-    it->pages.insert(it->pages.end(), pages.begin(), pages.end());
-    it->local = it->local || local;
-    it->before = next_write_back_;
-  }
-  // Release: who sees the count rise finds the loss.
-  (local ? local_losses_ : losses_).fetch_add(1, std::memory_order_release);
+  Guard batches(write_backs_mu_);
+  losses_.add(imp, pages, local, next_write_back_);
 }
 
 // Called after each thing that a report may have waited for. Who comes while another one tells
 // waits for it: what is due counts as told only then, so a barrier returns after its event, and the
 // end of a home comes after the stores that it took along.
 void Importer::report() {
-  if (reports_due_.load() == 0) return;
+  if (!losses_.due()) return;
   SignalsBlocked quiet;
   // Outside the lock: what these let go of may end a session, and that comes here again.
   std::vector<std::shared_ptr<WriteBack>> open;
   std::vector<std::shared_ptr<Import>> imports;
-  std::vector<Loss> stores;
-  std::vector<LostHome> homes;
+  LossReporter::Reports reports;
   Guard one_at_a_time(observer_mu_);
   open = open_batches();
   imports = all_imports();
-  {
-    Guard g(reports_mu_);
-    // What ends after it was looked at here calls us again.
-    std::erase_if(lost_stores_, [&](Loss& l) {
-      const bool waits = std::any_of(open.begin(), open.end(), [&](auto& b) {
-        return b->import == l.import && b->seq < l.before;
-      });
-      if (!waits) stores.push_back(std::move(l));
-      return !waits;
-    });
-    std::vector<const fabric::Link*> owing;  // of stores that are told first
-    for (const Loss& l : lost_stores_) owing.push_back(l.import->link.get());
-    std::erase_if(lost_homes_, [&](LostHome& h) {
-      const bool waits =
-          std::any_of(open.begin(), open.end(),
-                      [&](auto& b) { return b->import->link == h.link && b->seq < h.before; }) ||
-          std::find(owing.begin(), owing.end(), h.link.get()) != owing.end();
-      if (!waits) homes.push_back(std::move(h));
-      return !waits;
-    });
-  }
+  // What ends after it was looked at here calls us again.
+  std::vector<OpenWriteBack> holding;
+  for (auto& b : open) holding.push_back({b->import.get(), b->import->link.get(), b->seq});
+  reports = losses_.take(holding);
   fault_point("mutation_report_window");
-  const auto told = static_cast<int>(stores.size() + homes.size());
-  for (auto& l : stores) {
+  const size_t told = reports.stores.size() + reports.homes.size();
+  for (auto& l : reports.stores) {
     if (l.import->marked.load()) continue;
     if (l.import->ours) {
       parts_.observer.stores_lost(l.import->id, std::move(l.pages), l.local);
     } else {
-      Guard g(reports_mu_);
-      losses_of_others_.push_back(l);
+      losses_.add_of_neighbour(l);
       others_due_.fetch_add(1);
     }
   }
-  for (auto& h : homes) {
+  for (auto& h : reports.homes) {
     access::NaddrInfo home;
     std::vector<int32_t> segments;
     for (auto& imp : imports) {
@@ -88,18 +55,14 @@ void Importer::report() {
     }
     if (!segments.empty()) parts_.observer.home_down(home, std::move(segments));
   }
-  reports_due_.fetch_sub(told);
+  losses_.reported(told);
 }
 
 // The process that imported a segment for its node is told of the stores that any of them has lost.
 // Service thread. What does not fit into its queue goes with the next tick.
 void Importer::notify_importing_processes() {
   constexpr size_t kAtOnce = 512;  // ranges of one datagram
-  std::vector<Loss> losses;
-  {
-    Guard g(reports_mu_);
-    losses.swap(losses_of_others_);
-  }
+  std::vector<Loss> losses = losses_.take_of_neighbours();
   std::erase_if(losses, [&](Loss& l) {
     const auto info = parts_.node.find(l.import->id, 0);
     if (!info && info.status() == Status::kReconfig) return false;
@@ -133,9 +96,7 @@ void Importer::notify_importing_processes() {
     }
     return true;
   });
-  Guard g(reports_mu_);
-  for (auto& l : losses) losses_of_others_.push_back(std::move(l));
-  others_due_.store(static_cast<int>(losses_of_others_.size()));
+  others_due_.store(static_cast<int>(losses_.put_back(std::move(losses))));
 }
 
 }  // namespace cmi::memory

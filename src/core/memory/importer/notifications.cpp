@@ -14,8 +14,18 @@ namespace cmi::memory {
 
 namespace {
 constexpr size_t kLetGoHead = kWireSize<ReleasedRegions>;
-constexpr ptrdiff_t kMostLater = 1024;  // notices of a home that are answered later
 }  // namespace
+
+// The list is ascending by instance.
+std::shared_ptr<Import> Importer::find_import(const ContextId& home, uint64_t uid,
+                                              uint32_t instance) {
+  Guard g(imports_mu_);
+  const auto it =
+      std::lower_bound(imports_.begin(), imports_.end(), instance,
+                       [](const auto& imp, uint32_t wanted) { return imp->instance < wanted; });
+  if (it == imports_.end() || (*it)->instance != instance) return nullptr;
+  return (*it)->rseg.uid == uid && (*it)->rseg.home == home ? *it : nullptr;
+}
 
 // What is malformed, or of no known type, is let fall: no honest home has sent it.
 void Importer::on_notification(const ContextId& home, uint64_t secret, uint64_t number,
@@ -47,13 +57,7 @@ void Importer::on_notification(const ContextId& home, uint64_t secret, uint64_t 
     on_goodbye(home);
     return parts_.server.ack(home, secret, number);
   }
-  std::shared_ptr<Import> imp;
-  {
-    Guard g(imports_mu_);
-    for (auto& i : imports_) {
-      if (i->instance == head.instance && i->rseg.uid == head.uid && i->rseg.home == home) imp = i;
-    }
-  }
+  const std::shared_ptr<Import> imp = find_import(home, head.uid, head.instance);
   const Notified n{home, secret, number, direct_ack, imp};
   // An import that was left holds nothing; about the home, that it is heard is the answer.
   if (imp == nullptr) return acknowledge_directly(n);
@@ -111,12 +115,9 @@ void Importer::on_revoke(const Notified& n, const RevokeNotification& m) {
     // A late copy of a notification for a token that has been replaced since. Its answer says that
     // nobody loads any more what was cached under that; until that is so, it is let fall and told
     // again.
-    {
-      Guard g(imp->verdict_mu);
-      if (imp->sweeps != 0) return;
-    }
+    if (imp->grant.is_swept()) return;
     // Its key is idle once another one has been asked for.
-    if (imp->presented_id.load() == imp->token_id.load()) return acknowledge(n);
+    if (imp->presented_id.load() == imp->grant.token_id()) return acknowledge(n);
   }
   answer_when_key_idle(n);
 }
@@ -133,18 +134,18 @@ void Importer::on_removed(const Notified& n, const RemovedNotification& m) {
 // Answered when no operation that carries the session key is under way any more, so that the home
 // may close it without breaking our link.
 void Importer::answer_when_key_idle(const Notified& n) {
-  answer_later({n.import, n.home, n.secret, n.number, {}, false});
+  answers_.add({n.import, n.home, n.secret, n.number});
   answer_pending_revocations();
 }
 
 void Importer::on_in_flux(const Notified& n, const InFluxNotification& m) {
-  if (awaited(n.home, n.number)) return;
-  Revocation later{n.import, n.home, n.secret, n.number, {}, true};
+  if (answers_.awaited(n.home, n.number)) return;
+  PendingAnswer later{n.import, n.home, n.secret, n.number, PendingAnswer::To::kInFluxList};
   if (!take_in_flux(n.import, m, &later.unsettled)) return;
   if (!n.import->ready.load(std::memory_order_acquire)) later.unsettled.clear();
   for (const PageRange& r : later.unsettled) invalidate(n.import, r);
   fault_point("in_flux_before_ack");
-  answer_later(std::move(later));  // the service thread's next round answers
+  answers_.add(std::move(later));  // the service thread's next round answers
 }
 
 void Importer::on_break_notice(const Notified& n, const BreakNotification& m) {
@@ -152,11 +153,11 @@ void Importer::on_break_notice(const Notified& n, const BreakNotification& m) {
   // Another thread that polls the listener may be at a copy of it, or at an older one, and has not
   // dropped everything yet: this one is let fall, and told again.
   if (imp->taking_break.exchange(true, std::memory_order_acq_rel)) return;
-  Revocation later{imp, n.home, n.secret, n.number, {}, false, true};
-  const bool taken = !awaited(n.home, n.number) && on_break(imp, m, &later);
+  PendingAnswer later{imp, n.home, n.secret, n.number, PendingAnswer::To::kBreak};
+  const bool taken = !answers_.awaited(n.home, n.number) && on_break(imp, m, &later);
   if (taken) {
     fault_point("break_before_ack");
-    answer_later(std::move(later));
+    answers_.add(std::move(later));
   }
   imp->taking_break.store(false, std::memory_order_release);
   if (taken) answer_pending_revocations();
@@ -167,50 +168,27 @@ void Importer::on_quiesce_notice(const Notified& n, const QuiesceNotification& m
   acknowledge(n);
 }
 
-// So many at once come from no honest home, which repeats what was not taken in.
-void Importer::answer_later(Revocation later) {
-  Guard g(later_mu_);
-  const auto waiting = std::count_if(revocations_.begin(), revocations_.end(),
-                                     [&](const Revocation& r) { return r.home == later.home; });
-  if (waiting >= kMostLater) return;
-  revocations_.push_back(std::move(later));
-  later_count_.fetch_add(1);
-}
-
-// Whether this notification has come before and is to be answered when what it asks for is done.
-bool Importer::awaited(const ContextId& home, uint64_t number) {
-  Guard g(later_mu_);
-  return std::any_of(revocations_.begin(), revocations_.end(),
-                     [&](const Revocation& r) { return r.home == home && r.number == number; });
-}
-
 void Importer::answer_pending_revocations() {
-  std::vector<Revocation> ready;
   std::vector<const Import*> waiting;  // for what a break has to wait for
-  {
-    Guard g(later_mu_);
-    std::erase_if(revocations_, [&](Revocation& r) {
-      if (r.lists) {
-        settle_pages(*r.import, &r.unsettled);
-        if (!r.unsettled.empty()) return false;
-      } else if (r.moves_break) {
-        // No operation with the key that reaches behind the break is under way, and no write-back
-        // of what lay there. One break after the other: a later one may bring those pages back.
-        const bool used = r.import->using_key.load(std::memory_order_seq_cst) != 0 &&
-                          r.import->keys.load(std::memory_order_seq_cst) == r.keys;
-        if (used || std::count(waiting.begin(), waiting.end(), r.import.get()) != 0 ||
-            !settle_past_break(*r.import, &r.unsettled)) {
-          waiting.push_back(r.import.get());
-          return false;
-        }
-      } else if (r.import->using_key.load(std::memory_order_seq_cst) != 0) {
-        return false;
-      }
-      ready.push_back(std::move(r));
-      later_count_.fetch_sub(1);
-      return true;
-    });
-  }
+  const auto ready = answers_.take([&waiting](PendingAnswer& a) {
+    const bool key_in_use = a.import->using_key.load(std::memory_order_seq_cst) != 0;
+    switch (a.to) {
+      case PendingAnswer::To::kRevocation:
+        return !key_in_use;
+      case PendingAnswer::To::kInFluxList:
+        settle_pages(*a.import, &a.unsettled);
+        return a.unsettled.empty();
+      case PendingAnswer::To::kBreak:
+        break;
+    }
+    // No operation with the key that reaches behind the break is under way, and no write-back of
+    // what lay there. One break after the other: a later one may bring those pages back.
+    const bool used = key_in_use && a.import->keys.load(std::memory_order_seq_cst) == a.keys;
+    const bool done = !used && std::count(waiting.begin(), waiting.end(), a.import.get()) == 0 &&
+                      settle_past_break(*a.import, &a.unsettled);
+    if (!done) waiting.push_back(a.import.get());
+    return done;
+  });
   for (auto& r : ready) {
     fault_point("revoke_before_ack");
     if (r.then.round != 0) grow_to(*r.import, r.then);
@@ -221,16 +199,8 @@ void Importer::answer_pending_revocations() {
 bool Importer::end_import(const std::shared_ptr<Import>& imp, ImportState state, uint64_t token) {
   // Begun before anybody can see the new state, so that a report of what is lost waits for us.
   auto batch = begin_write_back(imp);
-  bool ends = true;
-  std::optional<Import::Sweep> sweep;
-  {
-    Guard g(imp->verdict_mu);
-    ends = state != ImportState::kRevoked || token == imp->token_id.load() ||
-           mutated("mutate_verdict_on_any_token");
-    // Only upwards: a removed segment is not merely revoked, a gone one stays gone.
-    if (ends && imp->state.load() < state) imp->state.store(state, std::memory_order_seq_cst);
-    if (ends) sweep.emplace(*imp);
-  }
+  std::optional<Grant::Sweep> sweep = imp->grant.end(state, token);
+  const bool ends = sweep.has_value();
   if (ends) {
     fault_point("end_before_drop");
     if (imp->ready.load(std::memory_order_acquire)) drop_all(imp);
@@ -252,9 +222,7 @@ void Importer::lose_home(const std::shared_ptr<fabric::Link>& link) {
   link->advance();  // ends what was under way as lost
   {
     Guard batches(write_backs_mu_);
-    Guard g(reports_mu_);
-    lost_homes_.push_back({link, next_write_back_});
-    reports_due_.fetch_add(1);
+    losses_.add(link, next_write_back_);
   }
   report();
 }

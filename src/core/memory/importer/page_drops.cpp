@@ -132,7 +132,7 @@ void Importer::drop_all(const std::shared_ptr<Import>& owner) {
     lose(owner, lost);
   }
   // A home that has given us up, or is gone, has none of them any more.
-  if (!intents.empty() && imp.state.load() != ImportState::kGone) unmark(owner, intents);
+  if (!intents.empty() && imp.grant.state() != ImportState::kGone) unmark(owner, intents);
   imp.changed();
   end_part(batch);
 }

@@ -41,8 +41,8 @@ void Importer::read_ahead(const View& view, uint32_t page, bool write, Deadline 
     return;
   }
   for (;;) {
-    PageRange todo = imp.streams.ahead(page, std::min(imp.end_page.load(std::memory_order_acquire),
-                                                      imp.brk.load(std::memory_order_relaxed)));
+    PageRange todo = imp.streams.ahead(
+        page, std::min(imp.grant.end_page(), imp.brk.load(std::memory_order_relaxed)));
     if (todo.count == 0) return;
     make_room(view.import, todo.count, deadline);
     const uint32_t end = todo.first + todo.count;
@@ -68,14 +68,11 @@ bool Importer::start_ahead(const View& view, PageRange pages, bool write, Deadli
   if (!imp->allows(pages.first) || !imp->allows(pages.first + pages.count - 1)) return false;
   if (!imp->begin_use(session->generation(), key, uint64_t{pages.first} + pages.count))
     return false;
-  auto ahead = std::make_shared<Import::Ahead>();
+  auto ahead = std::make_shared<ReadUnderWay>();
   ahead->pages = pages;
   ahead->session = session;
   ahead->done.begin();
-  {
-    Guard g(imp->ahead_mu);
-    imp->aheads.push_back(ahead);
-  }
+  imp->reads.add(ahead);
   aheads_.fetch_add(1);
   // Pages to be stored to are mapped when they are: they would have to be made writable then.
   const auto over = [this, imp, ahead, to = write ? nullptr : &view](fabric::Cause cause) {
@@ -96,10 +93,7 @@ bool Importer::start_ahead(const View& view, PageRange pages, bool write, Deadli
     } else {
       give_up_fetch(imp, r.first, r.count);
     }
-    {
-      Guard g(imp->ahead_mu);
-      std::erase(imp->aheads, ahead);
-    }
+    imp->reads.remove(ahead);
     aheads_.fetch_sub(1);
     ahead->done.complete(cause);
   };
@@ -111,13 +105,7 @@ bool Importer::start_ahead(const View& view, PageRange pages, bool write, Deadli
 
 // Waits for a while for the read that brings this page. False: none does.
 bool Importer::await_ahead(Import& imp, uint32_t page, Deadline deadline) {
-  std::shared_ptr<Import::Ahead> ahead;
-  {
-    Guard g(imp.ahead_mu);
-    for (auto& a : imp.aheads) {
-      if (page >= a->pages.first && page - a->pages.first < a->pages.count) ahead = a;
-    }
-  }
+  const std::shared_ptr<ReadUnderWay> ahead = imp.reads.find(page);
   if (ahead == nullptr) return false;
   auto session = ahead->session.lock();
   if (session != nullptr && !session->broken()) {

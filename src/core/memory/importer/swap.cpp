@@ -32,9 +32,9 @@ Exception Importer::cas(const View& view, const std::byte* addr, uint64_t expect
   for (Exception e = usable(imp, false, index); e != Exception::kNone && e != Exception::kAccess;
        e = usable(imp, false, index)) {
     if (e == Exception::kToken && adopt_token(owner, deadline)) continue;
-    return imp.state.load() == ImportState::kRemoved ? explain(imp, deadline) : e;
+    return imp.grant.state() == ImportState::kRemoved ? explain(imp, deadline) : e;
   }
-  if ((imp.rights.load() & fabric::kAtomic) == 0 || !imp.allows(index)) return Exception::kAccess;
+  if (!imp.grant.has(fabric::kAtomic) || !imp.allows(index)) return Exception::kAccess;
   if (index >= imp.brk.load(std::memory_order_seq_cst)) {
     if (Exception e = past_break(imp, index, deadline); e != Exception::kNone) return e;
   }
@@ -57,7 +57,7 @@ Exception Importer::cas(const View& view, const std::byte* addr, uint64_t expect
   page.unlock();
 
   const Exception e =
-      imp.link->cas() && (imp.rights.load() & kOneSided) == kOneSided
+      imp.link->cas() && imp.grant.has(kOneSided)
           ? swap_by_provider(owner, offset, expected, desired, found, unknown, deadline)
           : swap_by_message(owner, offset, expected, desired, found, pending, unknown, deadline);
   if (e != Exception::kNone) {
@@ -88,7 +88,7 @@ Exception Importer::swap_by_message(const std::shared_ptr<Import>& owner, uint64
       if (deadline.passed()) return Exception::kTransient;
     }
     const auto page = static_cast<uint32_t>(offset / kPageSize);
-    if ((imp.rights.load() & fabric::kAtomic) == 0 || !imp.allows(page)) return Exception::kAccess;
+    if (!imp.grant.has(fabric::kAtomic) || !imp.allows(page)) return Exception::kAccess;
     const CasRequest m{imp.rseg.uid, imp.instance, offset, expected, desired};
     fault_point("cas_before_send");
     *pending = {pending->call, owner,
@@ -169,7 +169,7 @@ Exception Importer::swap_by_provider(const std::shared_ptr<Import>& owner, uint6
   for (;;) {
     session = imp.link->session(deadline);
     if (session != nullptr && session_key(imp, *session, &key, deadline)) {
-      if ((imp.rights.load() & fabric::kAtomic) == 0) return Exception::kAccess;
+      if (!imp.grant.has(fabric::kAtomic)) return Exception::kAccess;
       if (imp.begin_use(session->generation(), key, offset / kPageSize + 1)) break;
     }
     session.reset();
@@ -185,7 +185,7 @@ Exception Importer::swap_by_provider(const std::shared_ptr<Import>& owner, uint6
   if (cause != fabric::Cause::kOk) {
     // A target that refused did not swap; of everything else the fate is open.
     *unknown = cause != fabric::Cause::kRefused;
-    if (imp.state.load() == ImportState::kUsable) imp.link->retire(session);
+    if (imp.grant.state() == ImportState::kUsable) imp.link->retire(session);
     session.reset();
     // It may have happened, and nobody else would ever hear of it.
     if (*unknown) (void)announce_swap(owner, offset);

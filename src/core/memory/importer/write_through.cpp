@@ -7,8 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <cerrno>
 #include <cstring>
 #include <utility>
 
@@ -21,14 +19,6 @@ namespace cmi::memory {
 namespace {
 
 constexpr size_t kMostRuns = 32;  // a masked store has no more; what is longer is one run
-
-// Of the calling thread alone, for ever: the kernel gives its own numbers again.
-uint64_t thread_serial() {
-  static std::atomic<uint64_t> last{0};
-  thread_local uint64_t mine = 0;
-  if (mine == 0) mine = last.fetch_add(1, std::memory_order_relaxed) + 1;
-  return mine;
-}
 
 }  // namespace
 
@@ -70,11 +60,10 @@ Exception Importer::may_write_through(const View& view, uint64_t offset, size_t 
     const Exception e = usable(imp, false, first);
     if (e == Exception::kToken && adopt_token(view.import, deadline)) continue;
     if (e != Exception::kNone && e != Exception::kAccess) {
-      return imp.state.load() == ImportState::kRemoved ? explain(imp, deadline) : e;
+      return imp.grant.state() == ImportState::kRemoved ? explain(imp, deadline) : e;
     }
     const uint32_t needed = (read ? fabric::kRead : 0u) | (write ? fabric::kWrite : 0u);
-    if ((imp.rights.load(std::memory_order_acquire) & needed) != needed || !imp.allows(first) ||
-        !imp.allows(last)) {
+    if (!imp.grant.has(needed) || !imp.allows(first) || !imp.allows(last)) {
       return Exception::kAccess;
     }
     if (last < imp.brk.load(std::memory_order_seq_cst)) return Exception::kNone;
@@ -136,7 +125,7 @@ Exception Importer::ask_write_through(const std::shared_ptr<Import>& owner, Requ
           default:
             if (refused(imp, status, token) == ImportState::kUsable)
               break;  // under another one now
-            return imp.state.load() == ImportState::kGone ? Exception::kSinval : Exception::kToken;
+            return imp.grant.state() == ImportState::kGone ? Exception::kSinval : Exception::kToken;
         }
       } else {
         e = explain(imp, Deadline::in(50 * kMilli));
@@ -284,40 +273,6 @@ Exception Importer::settle_swap(const View& view, uint64_t offset, std::byte* ol
   pending.import->link->forget(pending.request);
   pending.request = nullptr;
   return Exception::kNone;
-}
-
-PendingStore Importer::take_pending() {
-  if (pending_count_.load(std::memory_order_relaxed) == 0) return {};  // else it would be ours
-  Guard g(pending_mu_);
-  auto it = pending_.find(thread_serial());
-  if (it == pending_.end()) return {};
-  PendingStore pending = std::move(it->second);
-  pending_.erase(it);
-  pending_count_.fetch_sub(1);
-  return pending;
-}
-
-void Importer::leave_pending(PendingStore pending) {
-  pending.tid = gettid();
-  pending.since = now();
-  Guard g(pending_mu_);
-  // Threads that have ended do not come back for theirs.
-  for (auto it = pending_.begin(); it != pending_.end();) {
-    if (syscall(SYS_tgkill, getpid(), it->second.tid, 0) == 0 || errno != ESRCH) {
-      ++it;
-      continue;
-    }
-    drop_pending(it->second);
-    it = pending_.erase(it);
-    pending_count_.fetch_sub(1);
-  }
-  if (pending_.insert_or_assign(thread_serial(), std::move(pending)).second)
-    pending_count_.fetch_add(1);
-}
-
-void Importer::drop_pending(PendingStore& pending) {
-  if (pending.request != nullptr) pending.import->link->forget(pending.request);
-  pending = {};
 }
 
 }  // namespace cmi::memory
