@@ -113,7 +113,7 @@ TEST_CASE("an_unknown_kind_and_a_used_reserved_byte_are_refused") {
     kind[kKindAt] = static_cast<std::byte>(v);
     reserved[kZeroAt] = static_cast<std::byte>(v);
     CAPTURE(v);
-    CHECK(refused(kind) == (v < 1 || v > 8));
+    CHECK(refused(kind) == (v < 1 || v > 9));
     CHECK(refused(reserved) == (v != 0));
   }
 }
