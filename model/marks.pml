@@ -4,8 +4,10 @@
    `x` is a thread that stores up to three times; `timer` writes the page back, one write-back at a time. A store
    may change nothing: then the mark goes by a message that nobody waits for. Messages arrive in any order, once.
    The importer may have its answer in receipts, of which the home hears with the next write-back, or by itself.
-   X dies at any time: what it had stored and nobody had published by then must be marked, and what had been
-   published must not be, once the home has found it dead. At rest nothing is. */
+   A page that is stored to after a write-back with changes may become hot: then a write-back leaves it dirty, and its
+   mark at the home, until it cools. X dies at any time: what it had stored and nobody had published by then must be
+   marked, and what had been published must not be, once the home has found it dead, but for a hot page. At rest, when
+   all has cooled, nothing is. */
 
 /* Mutations */
 #define SET_NOT_AWAITED 1
@@ -15,6 +17,7 @@
 #define KEPT_BY_WRITE_BACK 5
 #define NOT_UNMARKED 6
 #define MARKS_OF_RECEIVED_LOST 7
+#define HOT_INTENT_CLEARED 8
 
 #define STORES 3
 
@@ -27,6 +30,7 @@ c_code {
 
 /* the importer's page */
 bool dirty; bool changed; bool held; bool asks; byte epoch;
+bool candidate; bool hot;
 bool in_flight; byte carried; /* a write-back, and the epoch that it clears */
 /* on the wire, sets of epochs */
 byte set; byte granted; byte unmark;
@@ -36,7 +40,12 @@ byte mark; bool applied; byte owed; bool received; bool dead;
 
 active proctype x() {
   byte stores;
+  bool room; /* for hot pages */
   {
+  if
+  :: room = true
+  :: skip
+  fi;
   do
   :: stores < STORES ->
      if
@@ -58,7 +67,8 @@ active proctype x() {
      atomic {
        if /* a write-back may have taken the mark since */
        :: held ->
-          dirty = true;
+          hot = hot || (!dirty && candidate && room);
+          candidate = false; dirty = true;
           if
           :: changed = true
           :: skip
@@ -76,11 +86,11 @@ active proctype timer() {
 end:
   do
   :: atomic { dirty && !in_flight ->
-       dirty = false;
+       dirty = false; hot = false;
        carried = (held -> epoch : 0);
        held = MUTANT(KEPT_BY_WRITE_BACK);
        if
-       :: changed -> changed = false; in_flight = true; publish = true
+       :: changed -> changed = false; candidate = true; in_flight = true; publish = true
        :: else ->
           if
           :: MUTANT(NOT_UNMARKED)
@@ -88,6 +98,10 @@ end:
           fi;
           carried = 0
        fi }
+  /* Or, of a hot page, which has cooled by then. */
+  :: atomic { hot && changed && !in_flight -> /* send_hot */
+       changed = false; in_flight = true; publish = true;
+       carried = (MUTANT(HOT_INTENT_CLEARED) -> epoch : 0) }
   :: atomic { answer -> answer = false; in_flight = false; carried = 0 }
   od
 }

@@ -44,9 +44,12 @@
 #define kAnswered 4
 #define kEnded 5 /* by mistake, see BATCH_ENDED_EARLY */
 
+#define kNotBegun SLOTS /* instead of a batch: of a collector that has nothing to send yet */
+
 typedef Page {
   byte state; byte map;
   bool locked; bool in_flight; bool listed;
+  bool hot; bool candidate; /* Heat: stays writable over its write-backs; will be hot with the next store */
   byte data[2]; byte twin[2];
   byte same; /* threads whose swap is under way and for which the generation was not raised since */
   /* At the importer: the epoch under which it follows the page, 0 when the generation was raised since; the
@@ -60,6 +63,8 @@ typedef Importer {
   Page page[2];
   Batch batch[SLOTS];
   byte dirty; /* the dirty list, a bit for each page */
+  byte hot;   /* the list of hot pages: HotPages::pages_ */
+  bool order; /* HotPages::order_mu_ */
   byte ticks  /* how often the timer may still come */
 };
 typedef Publication {
@@ -75,6 +80,7 @@ typedef Publication {
 
 /* Never changed once chosen, so reading them is a step that concerns nobody else ("local" to spin). */
 local byte test; local byte mutation; local byte node_of[THREADS];
+local bool has_room;     /* for hot pages: without it no page becomes hot */
 Importer imp[N];
 Publication publication[PUBLICATIONS];
 byte memory[4];          /* the home's, by location: page * 2 + byte */
@@ -142,9 +148,8 @@ inline wake(i, b) {
   k = 0
 }
 
-/* Collector::add: the bytes that differ, with their values, into the batch's message. */
-inline add(i, p, b) {
-  d = (P(i, p).data[0] != P(i, p).twin[0]) | ((P(i, p).data[1] != P(i, p).twin[1]) << 1);
+/* The bytes that differ, `d`, with their values, into the batch's message. */
+inline pack(i, p, b, first, second) {
   if
   :: d != 0 ->
      if
@@ -154,30 +159,63 @@ inline add(i, p, b) {
      B(i, b).pages = B(i, b).pages | (1 << (p));
      B(i, b).diff = B(i, b).diff | (d << (2 * (p)));
      if
-     :: d & 1 -> B(i, b).value[2 * (p)] = P(i, p).data[0]
+     :: d & 1 -> B(i, b).value[2 * (p)] = first
      :: else
      fi;
      if
-     :: d & 2 -> B(i, b).value[2 * (p) + 1] = P(i, p).data[1]
+     :: d & 2 -> B(i, b).value[2 * (p) + 1] = second
      :: else
      fi
   :: else
   fi;
-  P(i, p).in_flight = (d != 0);
+  P(i, p).in_flight = (d != 0)
+}
+
+/* Of a page that is protected, or in no view. */
+inline add(i, p, b) {
+  d = (P(i, p).data[0] != P(i, p).twin[0]) | ((P(i, p).data[1] != P(i, p).twin[1]) << 1);
+  pack(i, p, b, P(i, p).data[0], P(i, p).data[1]);
   drop_twin(i, p)
 }
+
+/* Of a hot page, whose first byte has been read into `seen`, and which is stored to meanwhile: what was read
+   becomes the twin. A page without a change cools, sooner or later. */
+inline add_hot(i, p, b) {
+  d = (seen != P(i, p).twin[0]) | ((P(i, p).data[1] != P(i, p).twin[1]) << 1);
+  if
+  :: d != 0
+  :: d == 0 -> cooled = cooled | (1 << p); some_left = true
+  :: d == 0
+  fi;
+  if
+  :: b == kNotBegun && (d != 0 || cooled != 0) -> begin_write_back(i, b)
+  :: else
+  fi;
+  pack(i, p, b, seen, P(i, p).data[1]);
+  if
+  :: d == 0 || MUTANT(HOT_TWIN_KEPT)
+  :: else ->
+     P(i, p).twin[0] = (MUTANT(HOT_READ_AGAIN) -> P(i, p).data[0] : seen); P(i, p).twin[1] = P(i, p).data[1]
+  fi;
+  seen = 0
+}
+
+#define written_back(i, p, changed) P(i, p).hot = false; P(i, p).candidate = (changed) && has_room
+#define taken_away(i, p) P(i, p).hot = false; P(i, p).candidate = false
 
 inline drop_twin(i, p) { P(i, p).twin[0] = 0; P(i, p).twin[1] = 0 }
 
 inline make_absent(i, p) {
-  P(i, p).state = kAbsent; P(i, p).data[0] = 0; P(i, p).data[1] = 0
+  P(i, p).state = kAbsent; P(i, p).data[0] = 0; P(i, p).data[1] = 0;
+  taken_away(i, p)
 }
 
 /* Sends what the batch holds, or ends it. */
 inline flush(i, b) {
   if
-  :: B(i, b).pages != 0 -> B(i, b).status = kSent
-  :: else -> end_part(i, b)
+  :: b == kNotBegun
+  :: b != kNotBegun && B(i, b).pages != 0 -> B(i, b).status = kSent
+  :: b != kNotBegun && B(i, b).pages == 0 -> end_part(i, b)
   fi
 }
 
@@ -208,15 +246,18 @@ inline write_back_page(i, p, b) {
   :: !contains(pages, p)
   :: else ->
      if
-     :: P(i, p).state == kDirty && P(i, p).in_flight ->
+     :: P(i, p).state == kDirty && P(i, p).in_flight && P(i, p).hot -> /* it stands in the other list */
+        P(i, p).listed = P(i, p).listed && MUTANT(HOT_STAYS_LISTED)
+     :: P(i, p).state == kDirty && P(i, p).in_flight && !P(i, p).hot ->
         if
         :: !MUTANT(IN_FLIGHT_FORGOTTEN) -> P(i, p).listed = true; imp[i].dirty = imp[i].dirty | (1 << (p))
         :: else -> P(i, p).listed = false
         fi
      :: P(i, p).state == kDirty && !P(i, p).in_flight ->
-        P(i, p).listed = false;
+        P(i, p).listed = P(i, p).listed && P(i, p).hot && MUTANT(HOT_STAYS_LISTED);
         add(i, p, b);
         raise_generation(i, p);
+        written_back(i, p, P(i, p).in_flight);
         P(i, p).in_flight = P(i, p).in_flight && !MUTANT(CLEAN_WHEN_SENT);
         P(i, p).state = (P(i, p).in_flight -> kWriting : kClean)
      :: P(i, p).state != kDirty -> P(i, p).listed = false
@@ -225,8 +266,8 @@ inline write_back_page(i, p, b) {
   fi
 }
 
-/* Of what was dirty when `pages` was taken, into batch b. */
-inline write_back(i, b) {
+/* Of what was dirty when `pages` was taken, into batch b, which is sent if it is `complete` then. */
+inline write_back(i, b, complete) {
   if
   :: MUTANT(LOCKED_DESCENDING) && pages == 3 -> atomic { lock(i, 1) }
   :: else
@@ -242,7 +283,7 @@ inline write_back(i, b) {
     :: else
     fi;
     if
-    :: MUTANT(PROTECTED_LATE) -> write_back_page(i, 0, b); write_back_page(i, 1, b); flush(i, b); d = 0
+    :: MUTANT(PROTECTED_LATE) -> write_back_page(i, 0, b); write_back_page(i, 1, b); d = 0
     :: !MUTANT(PROTECTED_LATE) &&
        ((contains(pages, 0) && P(i, 0).state == kDirty && !P(i, 0).in_flight) ||
         (contains(pages, 1) && P(i, 1).state == kDirty && !P(i, 1).in_flight)) -> protect(i, 0); protect(i, 1)
@@ -260,22 +301,77 @@ inline write_back(i, b) {
     fi;
     if
     :: MUTANT(PROTECTED_LATE) -> protect(i, 0); protect(i, 1)
-    :: else -> write_back_page(i, 0, b); write_back_page(i, 1, b); flush(i, b)
+    :: else -> write_back_page(i, 0, b); write_back_page(i, 1, b)
     fi;
-    d = 0; pages = 0; b = 0
+    if
+    :: complete -> flush(i, b); b = 0
+    :: !complete
+    fi;
+    d = 0; pages = 0
   }
 }
 
-/* A collector over the dirty list. */
-inline collect(i, b) {
+#define FIRST (hot & 1 -> 0 : 1)
+#define is_hot(i, p) (P(i, p).state == kDirty && P(i, p).hot)
+#define all_hot(i) (!imp[i].order || MUTANT(HOT_COPIED_UNLOCKED))
+
+/* Those of `hot`; what has an earlier write-back out is left in `busy`, what is to be cooled in `cooled`. */
+inline send_hot(i, b) {
+  do
+  :: hot == 0 -> break
+  :: atomic { hot != 0 && !P(i, FIRST).locked && !(is_hot(i, FIRST) && !P(i, FIRST).in_flight) ->
+       if
+       :: is_hot(i, FIRST) -> busy = busy | (1 << FIRST)
+       :: else -> some_left = true
+       fi;
+       hot = hot & (hot - 1) }
+  :: atomic { hot != 0 && !P(i, FIRST).locked && is_hot(i, FIRST) && !P(i, FIRST).in_flight ->
+       P(i, FIRST).locked = true; seen = P(i, FIRST).data[0] };
+     atomic {
+       add_hot(i, FIRST, b);
+       if
+       :: d != 0 -> raise_generation(i, FIRST)
+       :: else
+       fi;
+       d = 0;
+       P(i, FIRST).locked = false;
+       hot = hot & (hot - 1) }
+  od
+}
+
+/* What is hot no more is taken out of the list; what becomes hot meanwhile stays there. */
+inline forget(i) {
+  if
+  :: some_left ->
+     atomic { !imp[i].order -> imp[i].order = true; hot = imp[i].hot; imp[i].hot = 0; some_left = false };
+     atomic { !(contains(hot, 0) && P(i, 0).locked) && !(contains(hot, 1) && P(i, 1).locked) ->
+       imp[i].hot = imp[i].hot | (hot & (is_hot(i, 0) | (is_hot(i, 1) << 1)));
+       hot = 0;
+       imp[i].order = false }
+  :: else
+  fi
+}
+
+inline cool(i, b) {
+  if
+  :: cooled != 0 ->
+     d_step { pages = cooled; cooled = 0 };
+     write_back(i, b, false)
+  :: else
+  fi;
+  forget(i)
+}
+
+/* The dirty list, and the batch for it if none is begun. */
+inline take_listed(i, b, begun) {
   if
   :: MUTANT(LIST_BEFORE_BATCH) ->
      d_step { pages = imp[i].dirty; imp[i].dirty = 0 };
      d_step { begin_write_back(i, b) }
-  :: else ->
+  :: !MUTANT(LIST_BEFORE_BATCH) && !(begun) ->
      d_step { begin_write_back(i, b); pages = imp[i].dirty; imp[i].dirty = 0 }
-  fi;
-  write_back(i, b)
+  :: !MUTANT(LIST_BEFORE_BATCH) && begun -> d_step { pages = imp[i].dirty; imp[i].dirty = 0 }
+  fi
 }
 
 /* One page of send_and_protect, up to its message: it stays writable, and its twin is what has been sent. */
@@ -285,10 +381,12 @@ inline send_page(i, p, b) {
   :: else ->
      !P(i, p).locked;
      if
-     :: P(i, p).state == kDirty && P(i, p).in_flight ->
+     :: P(i, p).state == kDirty && P(i, p).in_flight && P(i, p).hot ->
+        P(i, p).listed = P(i, p).listed && MUTANT(HOT_STAYS_LISTED); pages = pages & ~(1 << (p))
+     :: P(i, p).state == kDirty && P(i, p).in_flight && !P(i, p).hot ->
         P(i, p).listed = true; imp[i].dirty = imp[i].dirty | (1 << (p)); pages = pages & ~(1 << (p))
      :: P(i, p).state == kDirty && !P(i, p).in_flight ->
-        P(i, p).listed = false;
+        P(i, p).listed = P(i, p).listed && P(i, p).hot && MUTANT(HOT_STAYS_LISTED);
         if
         :: MUTANT(SENT_TWIN_KEPT) ->
            value = P(i, p).twin[0]; other = P(i, p).twin[1];
@@ -315,8 +413,13 @@ inline protect_sent_page(i, p) {
         :: (P(i, p).data[0] == P(i, p).twin[0] && P(i, p).data[1] == P(i, p).twin[1]) || MUTANT(SENT_NOT_COMPARED) ->
            drop_twin(i, p);
            raise_generation(i, p);
+           written_back(i, p, true);
            P(i, p).state = (P(i, p).in_flight -> kWriting : kClean)
-        :: else -> P(i, p).listed = true; imp[i].dirty = imp[i].dirty | (1 << (p))
+        :: else ->
+           if
+           :: !P(i, p).hot -> P(i, p).listed = true; imp[i].dirty = imp[i].dirty | (1 << (p))
+           :: else
+           fi
         fi
      :: else
      fi;
@@ -325,8 +428,8 @@ inline protect_sent_page(i, p) {
 }
 
 /* The way of a process with one thread, which it takes here beside other threads, too. */
-inline send_and_protect(i, b) {
-  d_step { begin_write_back(i, b); pages = imp[i].dirty; imp[i].dirty = 0 };
+inline send_and_protect(i, b, begun) {
+  take_listed(i, b, begun);
   atomic { send_page(i, 0, b); send_page(i, 1, b); flush(i, b); d = 0; b = 0 };
   atomic {
     lock_run(i);
@@ -519,9 +622,10 @@ inline invalidate_page(i, p) {
      :: P(i, p).state == kWriting ->
         if
         :: MUTANT(REFETCHED_BEFORE_DELIVERY) -> make_absent(i, p)
-        :: else -> P(i, p).state = kZappedWriting
+        :: else -> P(i, p).state = kZappedWriting; taken_away(i, p)
         fi
      :: P(i, p).state == kDirty && !MUTANT(DIRTY_KEPT) ->
+        taken_away(i, p);
         if
         :: MUTANT(DIRTY_DROPPED) -> drop_twin(i, p); make_absent(i, p)
         :: P(i, p).in_flight && !MUTANT(DIRTY_DROPPED) -> P(i, p).state = kZappedDirty
@@ -577,8 +681,17 @@ inline update(i, p) {
 #define told(f) atomic { contains(publication[f].told, i) -> \
   publication[f].told = publication[f].told & ~(1 << i); pages = publication[f].pages; taken = f }
 
+/* The timer's: its batch begins with the first page that has a change, or is to be cooled. */
+inline take_hot(i, b) {
+  atomic { imp[i].ticks > 0 && imp[i].hot != 0 && all_hot(i) ->
+    imp[i].ticks--; hot = imp[i].hot; b = kNotBegun };
+  send_hot(i, b);
+  atomic { pages = cooled; cooled = 0; busy = 0 }
+}
+
 proctype service(byte i) {
-  byte pages, taken, next, b, d, k;
+  byte pages, taken, next, b, d, k, hot, busy, cooled, seen;
+  bool some_left;
 end:
   do
   :: if
@@ -601,8 +714,13 @@ end:
        fi;
        taken = 0
      }
-  :: atomic { imp[i].ticks > 0 && imp[i].dirty != 0 -> imp[i].ticks-- };
-     collect(i, b)
+  :: if
+     :: atomic { imp[i].ticks > 0 && imp[i].dirty != 0 -> imp[i].ticks-- };
+        take_listed(i, b, false)
+     :: take_hot(i, b)
+     fi;
+     write_back(i, b, true);
+     forget(i)
   od
 }
 
@@ -643,7 +761,10 @@ inline make_dirty(i, p) {
   P(i, p).twin[0] = P(i, p).data[0]; P(i, p).twin[1] = P(i, p).data[1];
   P(i, p).state = kDirty;
   if
-  :: !P(i, p).listed -> P(i, p).listed = true; imp[i].dirty = imp[i].dirty | (1 << (p))
+  :: P(i, p).candidate ->
+     P(i, p).hot = true; P(i, p).candidate = false;
+     imp[i].hot = imp[i].hot | (MUTANT(HOT_UNLISTED) -> 0 : 1 << (p))
+  :: !P(i, p).candidate && !P(i, p).listed -> P(i, p).listed = true; imp[i].dirty = imp[i].dirty | (1 << (p))
   :: else
   fi
 }
@@ -663,8 +784,8 @@ inline publish_swap(t, except) {
 }
 
 proctype application(byte t) {
-  byte i, pc, op, at, value, other, r, pages, b, next, d, f, k;
-  bool quiet;
+  byte i, pc, op, at, value, other, r, pages, b, next, d, f, k, hot, busy, cooled, seen;
+  bool some_left, quiet, second;
   i = node_of[t];
 
 again:
@@ -705,7 +826,8 @@ again:
     :: i < HOME && (op == CAS || op == CAS_BY_PROVIDER) && MUTANT(CAS_WITHOUT_BARRIER) -> goto swap
     :: i < HOME && (op == BARRIER || op == BARRIER_ALONE || ((op == CAS || op == CAS_BY_PROVIDER) && !MUTANT(CAS_WITHOUT_BARRIER))) ->
        goto barrier
-    :: i < HOME && op == CFLUSH -> goto cflush
+    :: i < HOME && op == CFLUSH && MUTANT(CFLUSH_SENDS_NOTHING) -> goto again
+    :: i < HOME && op == CFLUSH && !MUTANT(CFLUSH_SENDS_NOTHING) -> goto collect
     :: i < HOME && (op == LOAD || op == STORE)
     fi
   };
@@ -727,7 +849,10 @@ follow:
 access:
   do
   :: atomic { op == LOAD && PAGE.map != NOTHING -> reg[r] = BYTE; goto again }
-  :: atomic { op == STORE && PAGE.map == WRITABLE -> BYTE = value; goto again }
+  :: atomic { op == STORE && PAGE.map == WRITABLE && !(MUTANT(HOT_UNLISTED) && PAGE.hot) -> BYTE = value; goto again }
+  :: atomic { op == STORE && PAGE.map == WRITABLE && MUTANT(HOT_UNLISTED) && PAGE.hot -> BYTE = value };
+     imp[i].hot = imp[i].hot | (1 << (at / 2));
+     goto again
   /* serve, for what faults */
   :: atomic { PAGE.map == NOTHING && PAGE.state == kAbsent && !PAGE.locked ->
        PAGE.state = kFetching; raise_generation(i, at / 2);
@@ -793,7 +918,7 @@ fetch:
   goto access;
 
 barrier:
-  /* Two looks, one after the other. */
+  /* settled(), in two looks, one after the other */
   if
   :: dirty_pages(i)
   :: !dirty_pages(i) ->
@@ -802,20 +927,42 @@ barrier:
      :: open_batches(i) == 0 -> goto barrier_over
      fi
   fi;
+collect:
+  /* Of a barrier or cflush: first hot pages, all of them or those that were busy, or the one that is named. */
   if
-  :: op == BARRIER_ALONE -> send_and_protect(i, b)
-  :: else -> collect(i, b)
+  :: has_room ->
+     atomic { op == CFLUSH || second || all_hot(i) ->
+       begin_write_back(i, b);
+       hot = (op == CFLUSH -> 1 << (at / 2) : (second -> busy : imp[i].hot));
+       busy = 0 };
+     send_hot(i, b);
+     cool(i, b)
+  :: !has_room
+  fi;
+  if
+  :: op == CFLUSH ->
+     if
+     :: has_room -> atomic { !PAGE.locked -> pages = (is_hot(i, at / 2) -> 0 : 1 << (at / 2)) }
+     :: !has_room -> d_step { begin_write_back(i, b); pages = 1 << (at / 2) }
+     fi;
+     write_back(i, b, true)
+  :: op == BARRIER_ALONE -> send_and_protect(i, b, has_room)
+  :: else -> take_listed(i, b, has_room); write_back(i, b, true)
   fi;
   if
   :: MUTANT(OTHERS_BATCHES_FORGOTTEN) -> goto barrier_over
   :: else -> await_open_batches()
   fi;
+  /* What was in flight before is over now. A barrier takes two looks then, one after the other. */
   if
-  :: dirty_pages(i) && !MUTANT(ONE_ROUND) && op != BARRIER_ALONE -> collect(i, b)
-  :: dirty_pages(i) && op == BARRIER_ALONE -> send_and_protect(i, b)
-  :: else
+  :: atomic { !second && (op == CFLUSH || (dirty_pages(i) && !MUTANT(ONE_ROUND))) ->
+       second = true;
+       busy = (MUTANT(HOT_EARLIER_TRUSTED) -> 0 : busy);
+       goto collect }
+  :: atomic { second -> second = false; busy = 0 }
+  :: atomic { !second && op != CFLUSH && (!dirty_pages(i) || MUTANT(ONE_ROUND)) -> busy = 0 };
+     await_open_batches()
   fi;
-  await_open_batches();
   if
   :: MUTANT(LAST_AWAIT_LEFT_OUT)
   :: else -> await_open_batches()
@@ -825,22 +972,6 @@ barrier_over:
   :: op == CAS || op == CAS_BY_PROVIDER -> goto swap
   :: else -> goto again
   fi;
-
-cflush:
-  if
-  :: MUTANT(CFLUSH_SENDS_NOTHING) -> goto again
-  :: else
-  fi;
-  /* Two rounds over the page that is named. */
-  do
-  :: d_step { other < 2 -> begin_write_back(i, b); pages = 1 << (at / 2) };
-     write_back(i, b);
-     await_open_batches();
-     other++
-  :: other == 2 -> break
-  od;
-  await_open_batches();
-  goto again;
 
 swap:
   atomic { !PAGE.locked ->
@@ -949,6 +1080,12 @@ init {
       now.test = chosen_test();
       now.mutation = chosen_mutation();
       now.armed = !tests[now.test].presented_late;
+      now.has_room = tests[now.test].hot != kNoRoom;
+      if (tests[now.test].hot == kCandidate) { /* cached by importer 0, and a write-back found changes */
+        now.imp[0].page[0].state = kClean;
+        now.imp[0].page[0].map = PROTECTED;
+        now.imp[0].page[0].candidate = 1;
+      }
       for (int i = 0; i < 5; ++i) {
         const struct thread* thread = &tests[now.test].threads[i];
         now.node_of[i] = thread->program == NULL ? NOBODY : thread->node;
