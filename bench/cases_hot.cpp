@@ -18,13 +18,12 @@ namespace {
 // it home. A sample is one MiB or more of stores, as long as the import.
 void hot_store(Bench& b) {
   constexpr int kWarm = 8;  // passes until every page has been written back and stored to again
-  for (const auto& [mib, flags, row] :
-       {std::tuple{1, CMI_SEG_CLIENT_INCONSIST, "hot_store_1M"},
-        {16, CMI_SEG_CLIENT_INCONSIST, "hot_store_16M"},
-        {64, CMI_SEG_CLIENT_INCONSIST, "hot_store_64M"},
-        {1, CMI_SEG_CLIENT_CONSIST, "hot_store_1M_consist"},
-        {16, CMI_SEG_CLIENT_CONSIST, "hot_store_16M_consist"},
-        {64, CMI_SEG_CLIENT_CONSIST, "hot_store_64M_consist"}}) {
+  for (const auto& [mib, flags, row] : {std::tuple{1, CMI_SEG_CLIENT_INCONSIST, "hot_store_1M"},
+                                        {16, CMI_SEG_CLIENT_INCONSIST, "hot_store_16M"},
+                                        {64, CMI_SEG_CLIENT_INCONSIST, "hot_store_64M"},
+                                        {1, CMI_SEG_CLIENT_CONSIST, "hot_store_1M_consist"},
+                                        {16, CMI_SEG_CLIENT_CONSIST, "hot_store_16M_consist"},
+                                        {64, CMI_SEG_CLIENT_CONSIST, "hot_store_64M_consist"}}) {
     const size_t size = static_cast<size_t>(mib) << 20, pages = size / kPage;
     Shared shared(b, pages, 0, flags);
     const PlainMemory plain(size);

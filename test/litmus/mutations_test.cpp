@@ -138,12 +138,13 @@ TEST_SUITE("mutations") {
            [](const Outcome& o) { return o[0] != 5; }});
   }
   TEST_CASE("a_store_behind_the_comparison_of_a_hot_page_is_lost_when_the_page_is_read_again") {
-    check({"mutate_hot_twin_read_again", 2, 0,
-           program({{1, {st(X, 1), wmb(), st(X, 2), wmb(), post(), churn(X, 1), st(X, 5), wmb(),
-                         post()}},
-                    {1, {wait(1), wmb(), wmb(), wmb(), wmb()}},
-                    {0, {wait(2), ld(X, 0)}}}),
-           [](const Outcome& o) { return o[0] != 5; }, "mutation_window=delay:200"});
+    check(
+        {"mutate_hot_twin_read_again", 2, 0,
+         program(
+             {{1, {st(X, 1), wmb(), st(X, 2), wmb(), post(), churn(X, 1), st(X, 5), wmb(), post()}},
+              {1, {wait(1), wmb(), wmb(), wmb(), wmb()}},
+              {0, {wait(2), ld(X, 0)}}}),
+         [](const Outcome& o) { return o[0] != 5; }, "mutation_window=delay:200"});
   }
   // The second thread stores while the first one's comparison is on its way already.
   TEST_CASE("a_barrier_that_trusts_an_earlier_comparison_of_a_hot_page_loses_a_store") {

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks the documents of the tree: no line of a *.md file is longer than WIDTH characters.
+"""Checks the documents of the tree: no line of a *.md file is longer than WIDTH characters, and every source file
+that doc/design/walk.md names is there.
 
   prose.py [ROOT]     ROOT is the checkout, by default the one this file lies in
 
@@ -31,18 +32,30 @@ def offences_of(path, name):
             yield f"{name}:{number}: {len(line)} characters, at most {WIDTH}"
 
 
+def lost_ways(root):
+    walk = root / "doc/design/walk.md"
+    if not walk.is_file():
+        yield "doc/design/walk.md is not there"
+        return
+    sources = [path.relative_to(root).as_posix() for path in (root / "src").rglob("*.[ch]pp")]
+    for name in re.findall(r"`([\w/]+\.[ch]pp)`", walk.read_text(encoding="utf-8")):
+        if not any(source.endswith("/" + name) for source in sources):
+            yield f"doc/design/walk.md: names {name}, which is not there"
+
+
 def main():
     root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[2]).resolve()
     offences, pages = [], 0
     for path in documents(root):
         pages += 1
         offences += offences_of(path, path.relative_to(root).as_posix())
-    for line in offences:
+    lost = list(lost_ways(root))
+    for line in offences + lost:
         print(line)
     if not pages:
         sys.exit(f"{root}: no documents found")
     print(f"prose: {pages} pages, {len(offences)} lines too long")
-    return 1 if offences else 0
+    return 1 if offences or lost else 0
 
 
 if __name__ == "__main__":

@@ -36,3 +36,11 @@ if [[ -n $found ]]; then
   exit 1
 fi
 echo "symbols: none of $(wc -l <<<"$names") fault points and mutations is in it"
+
+# As Debian hardens what it ships: checked stacks and copies, a table of jumps that is read-only from the start.
+hardened=$(readelf -W -d -l "$library")
+for sign in GNU_RELRO BIND_NOW; do
+  grep -q "$sign" <<<"$hardened" || { echo "symbols: the library is built without $sign"; exit 1; }
+done
+nm -D "$library" | grep -q ' U __stack_chk_fail' || { echo "symbols: the library has no stack protector"; exit 1; }
+echo "symbols: hardened"

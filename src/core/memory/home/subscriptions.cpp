@@ -5,6 +5,7 @@
 
 #include "core/base/fault_point.hpp"
 #include "core/memory/vm/guarded_copy.hpp"
+#include "core/memory/wire/notifications.hpp"
 #include "fabric/server.hpp"
 
 namespace cmi::memory {

@@ -16,8 +16,8 @@ class ContendedPages {
   static constexpr size_t kMost = 4096;     // pages; others are due at once
 
   // `generation`: of the page, another one if it has been written back or fetched since. `content`:
-  // a hash of what it holds at time `t`. True: the page was quiet since the last tick, or has waited
-  // for long enough; it is forgotten.
+  // a hash of what it holds at time `t`. True: the page was quiet since the last tick, or has
+  // waited for long enough; it is forgotten.
   bool due(uint32_t page, uint32_t generation, uint64_t content, Nanos t) {
     auto it = pages_.find(page);
     if (it == pages_.end() && pages_.size() >= kMost) return true;

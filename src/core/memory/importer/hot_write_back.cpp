@@ -46,12 +46,13 @@ bool Importer::send_hot(Import& imp, std::span<const uint32_t> pages, Collector&
     p.unlock();
   }
   if (!cooled.empty()) cool(imp, cooled, out);
-  if (!cooled.empty() || some_left) imp.hot.forget([&](uint32_t i) { return !is_hot(imp.table[i]); });
+  if (!cooled.empty() || some_left)
+    imp.hot.forget([&](uint32_t i) { return !is_hot(imp.table[i]); });
   return true;
 }
 
-// Long ranges of hot pages that changed in every byte leave `hot` for `pages`: a bulk write from the
-// pages themselves takes fewer copies than the faults of the next stores cost. Both sorted.
+// Long ranges of hot pages that changed in every byte leave `hot` for `pages`: a bulk write from
+// the pages themselves takes fewer copies than the faults of the next stores cost. Both sorted.
 void Importer::take_dense(Import& imp, std::vector<uint32_t>* hot, std::vector<uint32_t>* pages) {
   const auto dense = [&](uint32_t index) {
     Page& p = imp.table[index];

@@ -84,9 +84,8 @@ void Importer::leave_contended(Import& imp, std::vector<uint32_t>& pages, Nanos 
   std::erase_if(pages, [&](uint32_t index) {
     Page& p = imp.table[index];
     p.lock();
-    const bool wait =
-        p.heat.contended() && p.state == PageState::kDirty &&
-        !imp.contended.due(index, p.generation, hash_page(imp.page_data(index)), t);
+    const bool wait = p.heat.contended() && p.state == PageState::kDirty &&
+                      !imp.contended.due(index, p.generation, hash_page(imp.page_data(index)), t);
     p.unlock();
     if (wait) left.push_back(index);
     return wait;

@@ -102,8 +102,11 @@ size_t Importer::write_back(Import& imp, std::vector<uint32_t>& pages, Collector
 // A page of the dirty list, under its lock: whether it is to be written back now.
 bool Importer::take_listed(Import& imp, uint32_t index) {
   Page& p = imp.table[index];
-  // A hot page stands in a list of its own.
-  if (p.state == PageState::kDirty && p.heat.hot()) return !p.in_flight;
+  // A hot page stands in a list of its own, and this list may enter it again once it has cooled.
+  if (p.state == PageState::kDirty && p.heat.hot()) {
+    p.listed = false;
+    return !p.in_flight;
+  }
   // Back into the list too: a barrier that comes now must find it there.
   p.listed = p.state == PageState::kDirty && p.in_flight;
   if (!p.listed) return p.state == PageState::kDirty;
@@ -447,7 +450,8 @@ Status Importer::flush(
   // Twice, as in the barrier: a page whose earlier write-back was under way goes in the second
   // round.
   for (int round = 0; round < 2; ++round) {
-    for (auto& [imp, pages] : named) {
+    for (auto& [import, pages] : named) {
+      const std::shared_ptr<Import>& imp = import;
       Collector out(*this, imp, begin_write_back(imp));
       std::vector<uint32_t> busy;  // these go in the second round
       good = send_hot(*imp, pages, out, &patience, &busy) && good;

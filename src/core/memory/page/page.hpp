@@ -50,10 +50,10 @@ struct Page {
   bool pinned : 1 = false;     // that write-back reads the page itself: stores to it wait
   bool listed : 1 = false;     // stands in the dirty list
   bool backed : 1 = false;     // its cache file has memory for it
-  bool marker = false;     // clean and not mapped: who comes by asks for more to be fetched ahead
-  IntentState intent;      // at the home, in client-inconsistent segments
-  Heat heat;               // kDirty and hot: stands in the list of hot pages, too (rule 27)
-  uint32_t twin = 0;       // index in the twin pool; != 0 in kDirty and kZappedDirty
+  bool marker = false;  // clean and not mapped: who comes by asks for more to be fetched ahead
+  IntentState intent;   // at the home, in client-inconsistent segments
+  Heat heat;            // kDirty and hot: stands in the list of hot pages, too (rule 27)
+  uint32_t twin = 0;    // index in the twin pool; != 0 in kDirty and kZappedDirty
   uint32_t generation =
       0;  // raised whenever the page may be another one than before (rules 12 and 25)
 

@@ -1,6 +1,6 @@
 // Stacks on which faults are served, so that a fault takes little of the stack of the thread that
-// faults: a coroutine's or a small thread's has no room for a fetch. Each has an unmapped page below.
-// A stack belongs to one fault at a time. Any thread, the fault handler above all; no lock.
+// faults: a coroutine's or a small thread's has no room for a fetch. Each has an unmapped page
+// below. A stack belongs to one fault at a time. Any thread, the fault handler above all; no lock.
 #pragma once
 
 #include <array>

@@ -169,7 +169,8 @@ constexpr bool kOwnStack = true;
 #endif
 
 // The client's alternate stack is in use while its handler, this one, runs; from a stack of ours a
-// nested signal would begin at its top and overwrite it. The return from the handler brings it back.
+// nested signal would begin at its top and overwrite it. The return from the handler brings it
+// back.
 void give_up_alternate_stack(const ucontext_t& uc) {
   if (uc.uc_stack.ss_size == 0 || (uc.uc_stack.ss_flags & SS_DISABLE) != 0) return;
   stack_t none;
@@ -201,8 +202,13 @@ void give_up_alternate_stack(const ucontext_t& uc) {
   if (si->si_code > 0 && end_careful_copy(uc)) return;
   if (si->si_code > 0) leave_guarded_copy(si->si_addr, uc->uc_sigmask);
   if (si->si_code <= 0 && (t_library_thread || t_signals_blocked > 0)) return put_off(si, uc);
-  Fault f{g_target.load(std::memory_order_acquire), si, uc, nullptr,
-          static_cast<const std::byte*>(si->si_addr), Exception::kNotOurs, {}};
+  Fault f{g_target.load(std::memory_order_acquire),
+          si,
+          uc,
+          nullptr,
+          static_cast<const std::byte*>(si->si_addr),
+          Exception::kNotOurs,
+          {}};
   if (f.target != nullptr && si->si_code > 0) f.view = f.target->view_at(si->si_addr);
   if (f.view != nullptr) {
     t_in_fault_handler = true;
