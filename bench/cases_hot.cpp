@@ -4,6 +4,7 @@
 
 #include "cases.hpp"
 #include "pattern.hpp"
+#include "worker.hpp"
 
 namespace bench {
 

@@ -59,7 +59,7 @@ TEST_CASE("an_importer_that_missed_a_break_drops_what_is_of_before") {
 
   const std::jthread serving = service_threads_of(home, peer);
   const Deadline soon = Deadline::in(20 * kSecond);
-  auto imported = peer.importer->import(*handle, 1, false, soon);
+  auto imported = peer.importer->import(*handle, 1, false, {soon, soon});
   REQUIRE(imported);
   Import& imp = **imported;
   REQUIRE(ok(peer.importer->set_token(*imported, *token, soon)));

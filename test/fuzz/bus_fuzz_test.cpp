@@ -107,7 +107,7 @@ void play_datagrams(Choices& choices, uint64_t most) {
 
   const std::jthread serving = service_threads_of(home, peer);
   const Deadline soon = Deadline::in(60 * kSecond);
-  auto imported = peer.importer->import(*handle, 1, false, soon);
+  auto imported = peer.importer->import(*handle, 1, false, {soon, soon});
   REQUIRE(imported);
   REQUIRE(ok(peer.importer->set_token(*imported, *token, soon)));
   REQUIRE(ok(peer.importer->prepare(**imported, false)));

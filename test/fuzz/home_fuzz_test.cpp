@@ -282,7 +282,7 @@ void play_notices(Choices& choices, uint64_t most) {
     while (!over.load()) home.server->poll();
   });
   const Deadline soon = Deadline::in(20 * kSecond);
-  auto imported = peer.importer->import(exported.handle, 1, true, soon);
+  auto imported = peer.importer->import(exported.handle, 1, true, {soon, soon});
   REQUIRE(imported);
   REQUIRE(ok(peer.importer->set_token(*imported, exported.token, soon)));
   REQUIRE(ok(peer.importer->prepare(**imported, false)));

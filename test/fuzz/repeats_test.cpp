@@ -47,7 +47,7 @@ TEST_CASE("what_a_peer_announces_thousands_of_times_over_is_told_once") {
   REQUIRE(token);
   const std::jthread serving = service_threads_of(home, peer);
   const Deadline soon = Deadline::in(20 * kSecond);
-  auto imported = peer.importer->import(*handle, 1, false, soon);
+  auto imported = peer.importer->import(*handle, 1, false, {soon, soon});
   REQUIRE(imported);
   REQUIRE(ok(peer.importer->set_token(*imported, *token, soon)));
   REQUIRE(ok(peer.importer->prepare(**imported, false)));

@@ -45,7 +45,7 @@ void segments_are_shared_and_revoked(const fabric::ProviderModes& modes) {
 
   const std::jthread serving = service_threads_of(home, peer);
   const Deadline soon = Deadline::in(20 * kSecond);
-  auto imported = peer.importer->import(*handle, 1, false, soon);
+  auto imported = peer.importer->import(*handle, 1, false, {soon, soon});
   REQUIRE(imported);
   Import& imp = **imported;
   REQUIRE(ok(peer.importer->set_token(*imported, *token, soon)));
