@@ -194,6 +194,8 @@ class FalseHome final : public fabric::Receiver {
       out.put(region_->key().key);
       out.put(region_->key().base);
       out.put<uint32_t>(7);
+      out.put<uint32_t>(0);  // of which pages
+      out.put<uint32_t>(static_cast<uint32_t>(memory_.size() * 8 / kPageSize));
       out.blob(region_->raw_key());
     } else if (type == static_cast<uint16_t>(RequestType::kCas)) {
       out.put<uint64_t>(0);
