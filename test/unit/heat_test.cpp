@@ -52,6 +52,20 @@ TEST_CASE("a_hot_page_cools_after_31_comparisons_in_a_row_without_a_change") {
   CHECK(!heat.stored());
 }
 
+TEST_CASE("the_timer_takes_a_hot_page_at_the_second_tick_that_finds_it_changed") {
+  Heat heat = hot();
+  CHECK(!heat.is_due());
+  CHECK(heat.is_due());
+  CHECK(!heat.compared(true));  // sent
+  CHECK(!heat.is_due());
+  CHECK(!heat.compared(true));  // by a barrier in between
+  CHECK(!heat.is_due());
+  CHECK(heat.is_due());
+  CHECK(heat.hot());
+  heat.taken_away(true);
+  CHECK(!heat.stored());
+}
+
 TEST_CASE("a_hot_page_that_is_taken_away_is_cold_and_contended_until_it_is_hot_again") {
   Heat heat = hot();
   heat.taken_away(true);

@@ -89,9 +89,13 @@ size_t Importer::Collector::add(uint32_t page, const std::byte* twin, std::byte*
   return bytes;
 }
 
+bool Importer::Collector::differs(uint32_t page, const std::byte* twin) const {
+  return std::memcmp(import_->page_data(page), twin, kPageSize) != 0;
+}
+
 size_t Importer::Collector::add_hot(uint32_t page, std::byte* twin) {
+  if (!differs(page, twin)) return 0;
   const std::byte* const data = import_->page_data(page);
-  if (std::memcmp(data, twin, kPageSize) == 0) return 0;
   // A word that changes between comparison and packing would go as a mixture of two values.
   alignas(kCompareBlock) std::byte seen[kPageSize];
   read_words(data, seen);

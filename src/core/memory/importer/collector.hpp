@@ -38,6 +38,8 @@ class Importer::Collector {
   // The same of a hot page: each word of it is read once, and its dirty intent stays at the home.
   // 0: nothing differs, and nothing is done.
   size_t add_hot(uint32_t page, std::byte* twin);
+  // Whether it has changed since it was sent last.
+  bool differs(uint32_t page, const std::byte* twin) const;
   // Has the home clear the dirty intent of a page that is as the home has it, or whose stores are
   // lost.
   void unmark(uint32_t page);

@@ -22,7 +22,7 @@ class Heat {
 
   // A store finds the page clean or on its way home. True: it stays writable from here on.
   bool stored() {
-    if ((bits_ & kCandidate) == 0) return false;
+    if ((bits_ & (kHot | kCandidate)) != kCandidate) return false;
     bits_ = kHot;
     return true;
   }
@@ -30,10 +30,18 @@ class Heat {
   void written_back(bool changed) {
     bits_ = static_cast<uint8_t>((bits_ & kContended) | (changed ? kCandidate : 0));
   }
-  // A hot page has been compared. True: it is to be written back and protected.
+  // The timer has found changes in a hot page. False: for the first time since it was sent; the
+  // next tick takes it, if no barrier has by then.
+  bool is_due() {
+    if ((bits_ & kAged) != 0) return true;
+    bits_ = static_cast<uint8_t>((bits_ | kAged) & ~kQuietMask);
+    return false;
+  }
+  // A hot page has been compared, and sent if it has changed. True: it is to be written back and
+  // protected.
   bool compared(bool changed) {
     if (changed) {
-      bits_ &= static_cast<uint8_t>(~kQuietMask);
+      bits_ &= static_cast<uint8_t>(~(kQuietMask | kAged));
     } else if ((bits_ & kQuietMask) < kQuiet) {
       ++bits_;
     }
@@ -45,7 +53,8 @@ class Heat {
   }
 
  private:
-  static constexpr uint8_t kHot = 0x80, kCandidate = 0x40, kContended = 0x20, kQuietMask = 0x1f;
+  static constexpr uint8_t kHot = 0x80, kContended = 0x20, kQuietMask = 0x1f;
+  static constexpr uint8_t kCandidate = 0x40, kAged = 0x40;  // not hot; hot
   uint8_t bits_ = 0;
 };
 
