@@ -171,9 +171,7 @@ void Home::close(Deadline deadline) {
   std::vector<RoundPtr> answered;
   {
     Guard g(core_.mu);
-    core_.rounds.table().for_each([&](const Notification& n) {
-      if (n.round->finished) answered.push_back(n.round);
-    });
+    answered = core_.rounds.unanswered();
     core_.ending = true;
   }
   bool heard = true;

@@ -10,12 +10,7 @@ namespace cmi::memory {
 
 bool ImporterWatch::knows(const ContextId& client) {
   Guard g(home_.mu);
-  for (auto& [id, s] : home_.segments) {
-    for (auto& h : s.sharers) {
-      if (h.client == client) return true;
-    }
-  }
-  return false;
+  return imports_any(home_, client);
 }
 
 bool ImporterWatch::imported(const ContextId& client, access::NaddrInfo* who) {

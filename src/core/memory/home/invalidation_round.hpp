@@ -28,7 +28,8 @@ struct InvalidationRound {
   std::vector<DirtyIntent> intents;  // and these are to be cleared when it is over
   std::function<void()> finished;    // run once, with no lock held
   // Rounds that wait for this one as well. Not in `finished`, one around the other: there may be
-  // thousands.
+  // thousands. A round that carries what has waited at the home (Outbox) has those that have
+  // waited; the others have none that have some of their own.
   std::vector<std::shared_ptr<InvalidationRound>> then;
   fabric::Op done;  // for local waiters
 };

@@ -23,7 +23,7 @@ void InvalidationRounds::settle(const RoundPtr& p, Finished* done) {
   std::erase(p->direct_acks == 0 ? stores_ : received_, p);
   if (table_.has_lists()) table_.round_over(p->by, p->born, now(), watch_.dead_after());
   clear_intents(*p);
-  const auto then = std::exchange(p->then, {});  // those have none of their own
+  const auto then = std::exchange(p->then, {});  // two deep at most
   done->push_back([p] {
     if (p->finished) p->finished();
     p->done.complete(fabric::Cause::kOk);
@@ -45,6 +45,45 @@ void InvalidationRounds::over(uint64_t number, Finished* done) {
   const Notification n = table_.take(number);
   if (n.type == NotificationType::kRevoke) on_revocation_heard(n);
   settle(n.round, done);
+  if (n.type != NotificationType::kInvalidate) return;
+  Outbox::Waiting next = outbox_.over(n.to(), n.direct);
+  if (next.pages.empty()) return;
+  table_.end_wait(n.client, next.rounds.size());
+  if (mutated("mutate_waiting_counts_as_told")) {
+    for (auto& round : std::exchange(next.rounds, {})) settle(round, done);
+  }
+  send_waiting(std::move(next));
+}
+
+// Nothing of what waits is sent any more.
+void InvalidationRounds::end_waits(const ContextId& client, const std::vector<RoundPtr>& rounds,
+                                   Finished* done) {
+  table_.end_wait(client, rounds.size());
+  for (const RoundPtr& round : rounds) settle(round, done);
+}
+
+void InvalidationRounds::forget(const ContextId& client, Finished* done) {
+  end_waits(client, outbox_.forget(client), done);
+  over_if([&](const Notification& n) { return n.client == client; }, done);
+  table_.forget(client);
+}
+
+void InvalidationRounds::forget(const SharerKey& gone, Finished* done) {
+  end_waits(gone.client, outbox_.forget(gone), done);
+  over_if([&](const Notification& n) { return n.to() == gone; }, done);
+}
+
+std::vector<RoundPtr> InvalidationRounds::unanswered() const {
+  std::vector<RoundPtr> rounds;
+  const auto add = [&](const RoundPtr& round) {
+    if (round->finished) rounds.push_back(round);
+  };
+  table_.for_each([&](const Notification& n) {
+    add(n.round);
+    for (const RoundPtr& next : n.round->then) add(next);
+  });
+  outbox_.for_each_round(add);
+  return rounds;
 }
 
 // The importer has taken all that it had cached out of use.
@@ -72,6 +111,7 @@ void InvalidationRounds::acknowledged(const ContextId& client, uint64_t number, 
   // None: its publisher may have said that it is over.
   const Notification* const n = table_.find(number);
   if (n == nullptr || n->client != client) return;
+  table_.answered(number, now());
   if (n->type == NotificationType::kBreak) on_break_heard(*n);
   over(number, done);
 }
@@ -94,6 +134,7 @@ void InvalidationRounds::acked_below(const ContextId& client, uint64_t below,
 }
 
 void InvalidationRounds::new_session(const ContextId& client) {
+  table_.new_session(client);
   for (auto& p : received_) {
     if (p->by == client) p->direct_acks = InvalidationRound::kNotSettled;
   }

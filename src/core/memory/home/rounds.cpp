@@ -13,6 +13,8 @@ namespace {
 // Of notifications without an answer, from which on none takes updates along: they are kept until
 // then.
 constexpr size_t kMostKept = size_t{1} << 20;
+
+SharerKey key_of(const Segment& s, const Sharer& h) { return {h.client, s.uid, h.instance}; }
 }  // namespace
 
 void InvalidationRounds::notify(const RoundPtr& p, const ContextId& client, uint64_t uid,
@@ -25,8 +27,15 @@ void InvalidationRounds::notify(const RoundPtr& p, const ContextId& client, uint
 void InvalidationRounds::notify_ranges(const RoundPtr& p, const Segment& s, const Sharer& h,
                                        NotificationType type,
                                        const std::vector<PageRange>& ranges) {
+  // Beside a list of pages in flux nothing waits: its receiver may have to have published first.
+  if (type == NotificationType::kInFlux) {
+    for (auto& waiting : outbox_.take_all()) {
+      table_.end_wait(waiting.to.client, waiting.rounds.size());
+      send_waiting(std::move(waiting));
+    }
+  }
   Sent sent;
-  send_ranges(s, h, type, ranges, {}, &sent);
+  send_ranges(key_of(s, h), type, ranges, {}, &sent);
   keep(p, std::move(sent));
 }
 
@@ -40,6 +49,7 @@ void InvalidationRounds::send(const ContextId& client, uint64_t uid, uint32_t in
   n.type = type;
   n.uid = uid;
   n.instance = instance;
+  n.direct = direct_ack.number != 0;
   n.payload = std::move(payload);
   sent->emplace_back(number, std::move(n));
 }
@@ -48,11 +58,12 @@ void InvalidationRounds::keep(const RoundPtr& p, Sent sent) {
   const Nanos t = now();
   for (auto& [number, n] : sent) {
     n.round = p;
+    if (n.type == NotificationType::kInvalidate) outbox_.sent(n.to(), n.direct);
     if (table_.keep(number, std::move(n), t)) watch_.look();  // its receiver does not read them
   }
 }
 
-void InvalidationRounds::send_ranges(const Segment& s, const Sharer& h, NotificationType type,
+void InvalidationRounds::send_ranges(const SharerKey& to, NotificationType type,
                                      const std::vector<PageRange>& ranges, Bytes updates,
                                      Sent* sent, const fabric::DirectAck& direct_ack) {
   for (size_t at = 0; at < ranges.size() || !updates.empty();) {
@@ -61,12 +72,25 @@ void InvalidationRounds::send_ranges(const Segment& s, const Sharer& h, Notifica
                                updates.size());
     Writer out(buf);
     // An InFluxNotification begins alike.
-    encode(InvalidateNotification{s.uid, h.instance, static_cast<uint16_t>(n), {}}, out);
+    encode(InvalidateNotification{to.uid, to.instance, static_cast<uint16_t>(n), {}}, out);
     for (size_t i = at; i < at + n; ++i) PageRangeList::put(out, ranges[i]);
     out.bytes(std::exchange(updates, {}));
-    send(h.client, s.uid, h.instance, type, std::move(buf), sent, direct_ack);
+    send(to.client, to.uid, to.instance, type, std::move(buf), sent, direct_ack);
     at += n;
   }
+}
+
+// All that waits for one sharer goes out, in a round of its own: those that have waited are over no
+// sooner. As plain ranges: what an update would hold may have changed since.
+void InvalidationRounds::send_waiting(Outbox::Waiting waiting) {
+  const auto p = std::make_shared<InvalidationRound>();
+  p->done.begin();
+  p->then = std::move(waiting.rounds);
+  Sent sent;
+  send_ranges(waiting.to, NotificationType::kInvalidate, waiting.pages.all(), {}, &sent);
+  Segment* const s = segments_.find_uid(waiting.to.uid);
+  if (s != nullptr) s->counts.notifications += sent.size();
+  keep(p, std::move(sent));
 }
 
 std::vector<InvalidationRounds::Addressee> InvalidationRounds::addressees(
@@ -82,6 +106,26 @@ std::vector<InvalidationRounds::Addressee> InvalidationRounds::addressees(
     to.push_back({&h, std::move(shared)});
   }
   return to;
+}
+
+// Takes out of *to those that have not answered what was sent to them before: their pages wait.
+// False: direct acks must not be asked for, since not all are notified now; or, where stores of
+// many may meet, since others have publications under way, and the home has to hear soon when that
+// ends.
+bool InvalidationRounds::let_wait(const Segment& s, std::vector<Addressee>* to, const RoundPtr& p) {
+  if (table_.has_lists()) return true;
+  const size_t sharers = s.sharers.size(), limit = Outbox::limit(sharers);
+  bool direct = true;
+  std::erase_if(*to, [&](const Addressee& a) {
+    const SharerKey key = key_of(s, *a.sharer);
+    if (sharers > Outbox::kFewSharers && !outbox_.idle(key)) direct = false;
+    if (!outbox_.must_wait(key, limit)) return false;
+    outbox_.add(key, limit, a.shared, p);
+    if (table_.begin_wait(key.client)) watch_.look();  // its receiver does not read them
+    direct = false;
+    return true;
+  });
+  return direct;
 }
 
 // Where direct acks to the publisher go, if all of these can give it one: each is notified by one
@@ -117,7 +161,7 @@ InvalidationRounds::Sent InvalidationRounds::send_all(Segment& s, std::vector<Ad
     std::vector<std::byte> updates;
     if (h->token != 0 && kept < kMostKept) updates = updates_for(s, *h, stored, &words, &shared);
     kept += updates.size();
-    send_ranges(s, *h, NotificationType::kInvalidate, shared, updates, &sent, direct_ack);
+    send_ranges(key_of(s, *h), NotificationType::kInvalidate, shared, updates, &sent, direct_ack);
   }
   return sent;
 }
@@ -139,7 +183,8 @@ RoundPtr InvalidationRounds::publish(Segment& s, const ContextId& except, uint32
   }
   std::array<std::byte, fabric::kMaxDirectAckAddress> address;
   fabric::DirectAck direct_ack;
-  if (asked.secret != 0 && !to.empty() && !never_over) {
+  const bool direct = let_wait(s, &to, p);
+  if (direct && asked.secret != 0 && !to.empty() && !never_over) {
     direct_ack.to = receives_from(except, to, address);
   }
   if (!direct_ack.to.empty()) p->direct_acks = direct_ack.number = asked.number;

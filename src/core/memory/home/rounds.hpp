@@ -12,6 +12,7 @@
 
 #include "core/liveness/peer_watch.hpp"
 #include "core/memory/home/notification_table.hpp"
+#include "core/memory/home/outbox.hpp"
 #include "core/memory/home/segment_table.hpp"
 #include "core/memory/home/shared_segments.hpp"
 #include "core/memory/home/subscriptions.hpp"
@@ -29,9 +30,10 @@ class InvalidationRounds {
   struct Asked {
     uint64_t number, secret;  // secret 0: it does not
   };
-  // Notifies all sharers but `except` that may have pages of these ranges. Null: none may, and it
-  // is over. Else the caller may set `finished` before it releases the lock. `stored`: of pages
-  // that somebody follows, what of them is new.
+  // Notifies all sharers but `except` that may have pages of these ranges, some of them once they
+  // have answered what was sent to them before (Outbox). Null: none may, and it is over. Else the
+  // caller may set `finished` before it releases the lock. `stored`: of pages that somebody
+  // follows, what of them is new.
   RoundPtr publish(Segment& s, const ContextId& except, uint32_t instance,
                    const std::vector<PageRange>& ranges, const std::vector<StoredPage>& stored = {},
                    const Asked& asked = {});
@@ -70,14 +72,15 @@ class InvalidationRounds {
   // behind it; nobody waits for the answers.
   void acked_below(const ContextId& client, uint64_t below, std::span<const uint64_t> behind,
                    Finished* done);
-  // The answers to these are not awaited any more.
-  template <class Predicate>
-  void over_if(Predicate which, Finished* done) {
-    for (uint64_t number : table_.matching(which)) over(number, done);
-  }
+  // No answer of this client, or to notifications of this import, is awaited any more, and nothing
+  // waits for it.
+  void forget(const ContextId& client, Finished* done);
+  void forget(const SharerKey& gone, Finished* done);
   // What the client has given up counts as settled from now on, and nobody has said that it was
   // followed.
   void new_session(const ContextId& client);
+  // Those that wait for an answer and whose end somebody else waits for.
+  std::vector<RoundPtr> unanswered() const;
   void resend(Nanos t);  // what is overdue
 
   NotificationTable& table() { return table_; }
@@ -92,17 +95,23 @@ class InvalidationRounds {
   };
   std::vector<Addressee> addressees(Segment& s, const ContextId& except, uint32_t instance,
                                     const std::vector<PageRange>& ranges);
+  bool let_wait(const Segment& s, std::vector<Addressee>* to, const RoundPtr& p);
+  void send_waiting(Outbox::Waiting waiting);
+  void end_waits(const ContextId& client, const std::vector<RoundPtr>& rounds, Finished* done);
   Bytes receives_from(const ContextId& publisher, const std::vector<Addressee>& to,
                       std::span<std::byte> buf);
   Sent send_all(Segment& s, std::vector<Addressee>& to, const std::vector<StoredPage>& stored,
                 fabric::DirectAck direct_ack, uint64_t secret);
   void send(const ContextId& client, uint64_t uid, uint32_t instance, NotificationType type,
             std::vector<std::byte> payload, Sent* sent, const fabric::DirectAck& direct_ack = {});
-  void send_ranges(const Segment& s, const Sharer& h, NotificationType type,
-                   const std::vector<PageRange>& ranges, Bytes updates, Sent* sent,
-                   const fabric::DirectAck& direct_ack = {});
+  void send_ranges(const SharerKey& to, NotificationType type, const std::vector<PageRange>& ranges,
+                   Bytes updates, Sent* sent, const fabric::DirectAck& direct_ack = {});
   void keep(const RoundPtr& p, Sent sent);
   void over(uint64_t number, Finished* done);
+  template <class Predicate>
+  void over_if(Predicate which, Finished* done) {
+    for (uint64_t number : table_.matching(which)) over(number, done);
+  }
   void clear_intents(InvalidationRound& p);
   void on_revocation_heard(const Notification& revocation);
   void on_break_heard(const Notification& n);
@@ -112,6 +121,7 @@ class InvalidationRounds {
   fabric::Server& server_;
   liveness::PeerWatch& watch_;
   NotificationTable table_;
+  Outbox outbox_;
   std::vector<RoundPtr> stores_;
   // Of requests whose senders take direct acks: over when they say so, or all is acknowledged.
   std::vector<RoundPtr> received_;

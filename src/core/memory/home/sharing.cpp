@@ -7,6 +7,14 @@
 
 namespace cmi::memory {
 
+bool imports_any(HomeCore& home, const ContextId& client) {
+  return std::any_of(home.segments.begin(), home.segments.end(), [&](const auto& segment) {
+    const SharerTable& sharers = segment.second.sharers;
+    return std::any_of(sharers.begin(), sharers.end(),
+                       [&](const Sharer& h) { return h.client == client; });
+  });
+}
+
 bool may_import(const Segment& s, bool write_through) {
   if (!(write_through ? s.exported.write_through : s.exported.cached)) return false;
   return std::all_of(s.sharers.begin(), s.sharers.end(),
@@ -23,7 +31,7 @@ Sharer* add_sharer(HomeCore& home, Segment& s, const fabric::ClientInfo& client,
 }
 
 void forget_client(HomeCore& home, const ContextId& client, Finished* done) {
-  home.rounds.over_if([&](const Notification& n) { return n.client == client; }, done);
+  home.rounds.forget(client, done);
   for (auto& [id, s] : home.segments) {
     forget_sharers(home, s, [&](const Sharer& h) { return h.client == client; });
     complete_quiesce(s, done);

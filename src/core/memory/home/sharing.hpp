@@ -7,6 +7,7 @@
 
 namespace cmi::memory {
 
+bool imports_any(HomeCore& home, const ContextId& client) CMI_REQUIRES(home.mu);
 // A segment is imported in one way at a time.
 bool may_import(const Segment& s, bool write_through);
 // Null: there are too many.

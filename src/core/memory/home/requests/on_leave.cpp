@@ -12,16 +12,14 @@ void on_leave(HomeCore& home, const fabric::ClientInfo& client, uint64_t number,
   {
     Guard g(home.mu);
     // It has dropped all that it was to drop.
-    const auto its = [&](const Notification& n) {
-      return n.client == client.id && n.uid == m.uid && n.instance == m.instance;
-    };
-    home.rounds.over_if(its, &done);
+    home.rounds.forget(SharerKey{client.id, m.uid, m.instance}, &done);
     if (Segment* s = home.segments.find_uid(m.uid); s != nullptr) {
       forget_sharers(home, *s, [&](const Sharer& h) {
         return h.client == client.id && h.instance == m.instance;
       });
       complete_quiesce(*s, &done);
     }
+    if (!imports_any(home, client.id)) home.rounds.table().forget(client.id);
   }
   run(done);
   reply(home.parts.server, client.id, number, WireStatus::kOk);
