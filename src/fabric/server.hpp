@@ -135,8 +135,8 @@ class Server : private Receiver, private ServingSink, private ListenerPorts {
   void on_acked_below(Serving& from, const Frame& f);
   bool read_hello(const Frame& f, Hello* hello) const;
   void make_room(const ContextId& newcomer);
-  bool may_come(const Hello& hello);
-  void refuse(const Hello& hello);
+  bool may_come(const Hello& hello) CMI_REQUIRES(hello_mu_);
+  void refuse(const Hello& hello) CMI_REQUIRES(hello_mu_);
   bool open_serving(Serving& serving, const Hello& hello, bool known);
   void drop() { dropped_.fetch_add(1, std::memory_order_relaxed); }
 
