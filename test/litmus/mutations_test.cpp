@@ -138,12 +138,13 @@ TEST_SUITE("mutations") {
            [](const Outcome& o) { return o[0] != 5; }});
   }
   TEST_CASE("a_store_behind_the_comparison_of_a_hot_page_is_lost_when_the_page_is_read_again") {
-    check({"mutate_hot_twin_read_again", 2, 0,
-           program({{1, {st(X, 1), wmb(), st(X, 2), wmb(), post(), churn(X, 1), st(X, 5), wmb(),
-                         post()}},
-                    {1, {wait(1), wmb(), wmb(), wmb(), wmb()}},
-                    {0, {wait(2), ld(X, 0)}}}),
-           [](const Outcome& o) { return o[0] != 5; }, "mutation_window=delay:200"});
+    check(
+        {"mutate_hot_twin_read_again", 2, 0,
+         program(
+             {{1, {st(X, 1), wmb(), st(X, 2), wmb(), post(), churn(X, 1), st(X, 5), wmb(), post()}},
+              {1, {wait(1), wmb(), wmb(), wmb(), wmb()}},
+              {0, {wait(2), ld(X, 0)}}}),
+         [](const Outcome& o) { return o[0] != 5; }, "mutation_window=delay:200"});
   }
   // The second thread stores while the first one's comparison is on its way already.
   TEST_CASE("a_barrier_that_trusts_an_earlier_comparison_of_a_hot_page_loses_a_store") {
@@ -317,6 +318,14 @@ TEST_SUITE("mutations") {
     check({"mutate_swap_without_barrier", 2, 0,
            program({{0, {st(X, 1), cas(Y, 0, 1)}}, {1, {ld(X, 2), await(Y, 1, 0), ld(X, 1)}}}),
            overtaken});
+  }
+  // What is stored before a swap travels in its request.
+  TEST_CASE("a_swap_that_is_made_before_the_stores_in_its_message_are_published_is_seen") {
+    check({"mutate_swap_before_settled", 3, 0,
+           program({{1, {wait(1), st(X, 1), cas(Y, 0, 1)}},
+                    {2, {ld(X, 2), post(), pause(), await(Y, 1, 0), ld(X, 1)}}}),
+           [](const Outcome& o) { return o[0] == 1 && o[1] == 0; },
+           "invalidate_before_zap=delay:3000"});
   }
   TEST_CASE("a_swap_that_is_not_published_is_seen") {
     check({"mutate_cas_unpublished", 3, 0,
