@@ -199,6 +199,9 @@ class FalseHome final : public fabric::Receiver {
       out.blob(region_->raw_key());
     } else if (type == static_cast<uint16_t>(RequestType::kCas)) {
       out.put<uint64_t>(0);
+    } else if (type == static_cast<uint16_t>(RequestType::kPublishSwap)) {
+      out.put<uint8_t>(0);
+      out.put<uint64_t>(0);
     } else if (type == static_cast<uint16_t>(RequestType::kFetchWithIntent)) {
       out.bytes({reinterpret_cast<const std::byte*>(memory_.data()), kPageSize});
     }

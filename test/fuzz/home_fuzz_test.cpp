@@ -161,7 +161,7 @@ bool play_requests(Choices& choices, uint64_t most) {
       present(context, liar, ++number, writable);
     }
     const auto type =
-        static_cast<uint16_t>(choices.one_in(50) ? choices.any() : 1 + choices.below(12));
+        static_cast<uint16_t>(choices.one_in(50) ? choices.any() : 1 + choices.below(15));
     if (type != 2) {
       context.on_request(liar, ++number, type, Reader(payloads.next()));
     } else {

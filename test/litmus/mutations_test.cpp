@@ -319,6 +319,14 @@ TEST_SUITE("mutations") {
            program({{0, {st(X, 1), cas(Y, 0, 1)}}, {1, {ld(X, 2), await(Y, 1, 0), ld(X, 1)}}}),
            overtaken});
   }
+  // What is stored before a swap travels in its request.
+  TEST_CASE("a_swap_that_is_made_before_the_stores_in_its_message_are_published_is_seen") {
+    check({"mutate_swap_before_settled", 3, 0,
+           program({{1, {wait(1), st(X, 1), cas(Y, 0, 1)}},
+                    {2, {ld(X, 2), post(), pause(), await(Y, 1, 0), ld(X, 1)}}}),
+           [](const Outcome& o) { return o[0] == 1 && o[1] == 0; },
+           "invalidate_before_zap=delay:3000"});
+  }
   TEST_CASE("a_swap_that_is_not_published_is_seen") {
     check({"mutate_cas_unpublished", 3, 0,
            program({{1, {cas(X, 0, 1), post()}}, {2, {ld(X, 0), wait(1), ld(X, 1)}}}), kStillOld});

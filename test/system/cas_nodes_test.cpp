@@ -3,10 +3,13 @@
 #include <signal.h>
 
 #include <array>
+#include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "core/base/clock.hpp"
+#include "support/passages.hpp"
 #include "system/calls.hpp"
 
 namespace cmi::test {
@@ -43,7 +46,184 @@ Pending<Tally> start_counting(Process& process, uint64_t at, uint64_t times) {
       at, times);
 }
 
+// A process that counts what it asks of homes, and whose timer takes nothing home.
+struct Counted {
+  Counted(Cluster& cluster, const std::string& name, const std::string& faults = "")
+      : passages(cluster.scratch() + "/" + name),
+        process(cluster.spawn(
+            name, {{"CMI_FAULT_COUNT", passages}, {"CMI_FAULT_POINT", "no_aging=fail" + faults}})) {
+  }
+  // Requests that are over, and pages that were read beside them.
+  uint64_t exchanges() {
+    Passages all = read_passages(passages);
+    return all["link_reply_before_answer"] + all["link_received_before_answer"] +
+           process.run([] { return stats().load_misses; });
+  }
+  const std::string passages;
+  Process& process;
+};
+
+// Takes the lock in the word so many times and adds 1 to the one beside it; how often that worked.
+uint64_t add_locked(Process& process, uint64_t lock, uint64_t times) {
+  return process.run(
+      [](uint64_t at, uint64_t count) {
+        auto* const word = reinterpret_cast<uint64_t*>(at);
+        auto* const beside = reinterpret_cast<volatile uint64_t*>(at + 8);
+        const auto swap = [word](uint64_t from, uint64_t to) {
+          uint64_t found = ~from;
+          return CMIFN(ctxt(), 10, atm_cas)(ctxt(), word, from, to, &found) == 0 && found == from;
+        };
+        uint64_t good = 0;
+        for (uint64_t i = 0; i < count; ++i) {
+          if (!swap(0, 1)) continue;
+          *beside = *beside + 1;
+          good += swap(1, 0) ? 1 : 0;
+        }
+        return good;
+      },
+      lock, times);
+}
+
 TEST_SUITE("cas") {
+  TEST_CASE("a_lock_an_update_and_an_unlock_take_two_requests_once_warm") {
+    constexpr uint64_t kTimes = 20;
+    for (const int32_t flags : {0, CMI_SEG_CLIENT_CONSIST}) {
+      CAPTURE(flags);
+      Cluster cluster;
+      Process& home = cluster.spawn("home");
+      Process& other = cluster.spawn("other");
+      Counted peer(cluster, "peer");
+      const Export exported = export_segment(home, 16 * kPage, kAllRights, flags);
+      const Import import = import_segment(peer.process, exported);
+      const Import elsewhere = import_segment(other, exported);
+      REQUIRE(add_locked(peer.process, import.at, kTimes) == kTimes);
+      const uint64_t before = peer.exchanges();
+      REQUIRE(add_locked(peer.process, import.at, kTimes) == kTimes);
+      CHECK(peer.exchanges() - before <= 2 * kTimes);
+      // With another node that locks, stores and loads in other pages.
+      REQUIRE(add_locked(other, elsewhere.at + 4 * kPage, kTimes) == kTimes);
+      const uint64_t alone = peer.exchanges();
+      for (uint64_t i = 0; i < kTimes; ++i) {
+        REQUIRE(add_locked(peer.process, import.at, 1) == 1);
+        REQUIRE(add_locked(other, elsewhere.at + 4 * kPage, 1) == 1);
+      }
+      CHECK(peer.exchanges() - alone <= 2 * kTimes);
+      CHECK(load(home, exported.at + 8).value == 3 * kTimes);
+      CHECK(load(other, elsewhere.at + 8).value == 3 * kTimes);
+      CHECK(load(peer.process, import.at + 4 * kPage + 8).value == 2 * kTimes);
+    }
+  }
+
+  // The home has taken the token back, of which the importer has not heard.
+  TEST_CASE("a_swap_whose_stores_are_refused_is_not_made_and_says_that_they_are_lost") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Counted peer(cluster, "peer", ";revoke_before_verdict=delay:1000000");
+    const Export exported = export_segment(home);
+    const Import import = import_segment(peer.process, exported);
+    REQUIRE(atm_cas(peer.process, import.at, 0, 1).swapped);
+    REQUIRE(store(peer.process, import.at + kPage, 7).cause() == Fault::kNone);
+    auto revoking = home.start(
+        [](Flat token) { return CMIFN(ctxt(), 10, tok_del)(ctxt(), token.as<cmi_token>()); },
+        exported.token);
+    const Deadline end = Deadline::in(10 * kSecond);
+    while (read_passages(peer.passages)["revoke_before_verdict"] == 0 && !end.passed()) {
+    }
+    const Swap swap = atm_cas(peer.process, import.at, 1, 2);
+    CHECK(swap.answer.failed(CMI_ERR_STORE));
+    CHECK(revoking.get() == 0);
+    CHECK(load(home, exported.at).value == 1);
+    CHECK(load(home, exported.at + kPage).value == 0);
+  }
+
+  // A sharer is slow to drop what was stored. Meanwhile the home is stopped until the importer
+  // comes back with another session: the swap, which is due after that, is made once.
+  TEST_CASE("a_swap_with_stores_is_made_once_though_the_session_is_replaced_before_it_is_due") {
+    Cluster cluster;
+    Counted home(cluster, "home"), peer(cluster, "peer");
+    Counted reader(cluster, "reader", ";invalidate_before_ack=delay:2000000");
+    const Export exported = export_segment(home.process);
+    const Import import = import_segment(peer.process, exported);
+    const Import there = import_segment(reader.process, exported);
+    REQUIRE(load(reader.process, there.at + kPage).value == 0);
+    REQUIRE(load(peer.process, import.at + 2 * kPage).value == 0);
+    REQUIRE(store(peer.process, import.at + kPage, 7).cause() == Fault::kNone);
+    auto swap = peer.process.start(
+        [](uint64_t at) {
+          set_on_fault([](const Fault& f) { return f.error == CMI_ERROR_TRANSIENT; });
+          uint64_t found = 7;
+          int result = -1;
+          auto body = [&] {
+            result =
+                CMIFN(ctxt(), 10, atm_cas)(ctxt(), reinterpret_cast<uint64_t*>(at), 0, 1, &found);
+          };
+          const Fault fault = guarded(body);
+          set_on_fault(nullptr);
+          if (fault.cause() != Fault::kNone && fault.cause() != CMI_ERROR_TRANSIENT)
+            return uint64_t{9};
+          return result == 0 ? found : 8;
+        },
+        import.at);
+    const Deadline end = Deadline::in(20 * kSecond);
+    while (read_passages(reader.passages)["invalidate_before_ack"] == 0 && !end.passed()) {
+    }
+    const auto welcomes = [&] { return read_passages(home.passages)["server_before_welcome"]; };
+    for (const uint64_t before = welcomes(); welcomes() == before && !end.passed();) {
+      home.process.stop();
+      std::this_thread::sleep_for(std::chrono::milliseconds(600));
+      home.process.signal(SIGCONT);
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    CHECK(swap.get(20) == 0);
+    CHECK(load(home.process, exported.at).value == 1);
+    CHECK(load(home.process, exported.at + kPage).value == 7);
+    CHECK(load(peer.process, import.at).value == 1);
+  }
+
+  // Dirty pages, hot ones and others, of two segments, more than a message has room for: whatever
+  // travels with the swap and whatever goes before it, all of it is seen by who sees the swap.
+  TEST_CASE("all_that_was_stored_is_home_when_a_swap_is_seen") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& writer = cluster.spawn("writer");
+    Process& reader = cluster.spawn("reader");
+    constexpr uint64_t kPages = 40;
+    const Export exported = export_segment(home, kPages * kPage);
+    const Export aside = export_segment(home);
+    const Import here = import_segment(writer, exported), beside = import_segment(writer, aside);
+    const Import there = import_segment(reader, exported), across = import_segment(reader, aside);
+    for (uint64_t round = 1; round <= 40; ++round) {
+      CAPTURE(round);
+      const uint64_t pages = round % 4 == 0 ? kPages - 1 : round % 4;
+      const bool whole = round % 3 == 0, both = round % 5 == 0;
+      REQUIRE(reader.run(
+          [](uint64_t at, uint64_t last) {
+            for (uint64_t p = 1; p < kPages; ++p) (void)load64(at + p * kPage);
+            return load64(at).value == last;
+          },
+          there.at, round - 1));
+      REQUIRE(writer.run(
+          [](uint64_t at, uint64_t count, uint64_t value, bool all) {
+            for (uint64_t p = 1; p <= count; ++p) {
+              for (uint64_t w = 0; w < (all ? kPage / 8 : 1); ++w) {
+                *reinterpret_cast<volatile uint64_t*>(at + p * kPage + w * 8) = value;
+              }
+            }
+            return true;
+          },
+          here.at, pages, round, whole));
+      if (both) REQUIRE(store(writer, beside.at + kPage, round).cause() == Fault::kNone);
+      REQUIRE(atm_cas(writer, here.at, round - 1, round).swapped);
+      CHECK(load(reader, there.at).value == round);
+      for (uint64_t p = 1; p <= pages; ++p) {
+        CHECK(load(reader, there.at + p * kPage).value == round);
+        CHECK(load(reader, there.at + (p + 1) * kPage - 8).value ==
+              (whole ? round : load(home, exported.at + (p + 1) * kPage - 8).value));
+      }
+      if (both) CHECK(load(reader, across.at + kPage).value == round);
+    }
+  }
+
   TEST_CASE("atm_cas_on_an_import_swaps_when_equal_and_tells_the_old_value") {
     Cluster cluster;
     Process& home = cluster.spawn("home");

@@ -34,6 +34,10 @@ inline constexpr std::string_view kAnnounce =
     "0807060504030201141312110200000001000000020000007473727101000000";
 inline constexpr std::string_view kCas =
     "080706050403020114131211081000000000000028272625242322213837363534333231";
+inline constexpr std::string_view kPublishSwap =
+    "0807060504030201141312110810000000000000282726252423222138373635343332310200000007000000030100"
+    "10"
+    "000400aabbccdd0900000000010010000400aabbccdd";
 inline constexpr std::string_view kCause = "080706050403020114131211";
 inline constexpr std::string_view kAcquire = "080706050403020114131211030000000200000005000000";
 inline constexpr std::string_view kDirtyIntent = "08070605040302011413121107000000030800000004";
@@ -57,6 +61,7 @@ inline constexpr std::string_view kPresentReply =
 inline constexpr std::string_view kPresentReplyExtensible =
     "282726252423222138373635343332310700000003000000040000000200feed008000000000000003000000";
 inline constexpr std::string_view kCasReply = "2827262524232221";
+inline constexpr std::string_view kPublishSwapReply = "062827262524232221";
 inline constexpr std::string_view kCauseReply = "008000000000000003000000";
 inline constexpr std::string_view kInvalidate =
     "08070605040302011413121102000100000002000000090000000100000007000000050000000600"
@@ -247,6 +252,28 @@ TEST_CASE("the bytes of a publish request, page by page") {
   CHECK(secret == 0x6162636465666768);
 }
 
+TEST_CASE("the bytes of a swap with the stores before it") {
+  const auto pages = body([](Writer& out) {
+    DirtyIntentList::put(out, {7, 3});
+    put_diff(out);
+    DirtyIntentList::put(out, {9, 0});
+    put_diff(out);
+  });
+  const PublishSwapRequest m{kUid, kInstance, 0x1008, kWord, kOther, 2, pages};
+  pin_open_body(m, golden::kPublishSwap);
+
+  PublishedPages in(m.body);
+  DirtyIntent page;
+  for (const uint32_t index : {7u, 9u}) {
+    REQUIRE(in.next(&page));
+    CHECK(page.page == index);
+    CHECK_FALSE(in.end());
+    CHECK(in.diff().bytes(10).size() == 10);
+  }
+  CHECK(in.end());
+  CHECK_FALSE(in.next(&page));
+}
+
 TEST_CASE("a publish request that ends too early, or too late, does not end") {
   const auto pages = body([](Writer& out) {
     DirtyIntentList::put(out, {7, 3});
@@ -423,6 +450,9 @@ TEST_CASE("the bytes of replies") {
   CHECK(hex(back.behind_key()) == golden::kCauseReply);
 
   pin(CasReply{kWord}, golden::kCasReply);
+  pin(PublishSwapReply{static_cast<uint8_t>(WireStatus::kRange), kWord}, golden::kPublishSwapReply);
+  CHECK(PublishSwapReply{64, 0}.check());
+  CHECK_FALSE(PublishSwapReply{65, 0}.check());
   pin(BreakPart{{0x8000, 3}}, golden::kCauseReply);
   CHECK_FALSE(BreakPart{{0x8000, 0}}.check());
   CHECK_FALSE(BreakPart{{0x8001, 3}}.check());

@@ -95,10 +95,25 @@ Status Context::cflush(void* const* addrs, int32_t n, Raised* raised) {
 
 // kHw of a swap means that it may have been made, and so it says kStore of stores that were lost
 // before it, whatever has lost them.
+static Status lost_before_swap(Status s) { return s == Status::kHw ? Status::kStore : s; }
+
 Status Context::barrier_before_swap() {
   if (mutated("mutate_swap_without_barrier")) return Status::kOk;
-  const Status s = barrier();
-  return s == Status::kHw ? Status::kStore : s;
+  return lost_before_swap(barrier());
+}
+
+// What was stored to segments of this node is published first: the swap may travel with the rest.
+Status Context::barrier_before_swap(const memory::View& view, uint64_t* addr, uint64_t expected,
+                                    uint64_t desired, memory::PendingSwap* pending) {
+  if (mutated("mutate_swap_without_barrier")) return Status::kOk;
+  memory::Importer& importer = engine_->importer();
+  if (const Status here = engine_->home().barriers().barrier(longest_wait()); !ok(here)) {
+    const Status there = importer.barrier(t_thread->loss, longest_wait());
+    return lost_before_swap(ok(there) ? here : there);
+  }
+  return lost_before_swap(importer.barrier_before_swap(view, reinterpret_cast<std::byte*>(addr),
+                                                       expected, desired, pending, t_thread->loss,
+                                                       longest_wait()));
 }
 
 Status Context::cas(uint64_t* addr, uint64_t expected, uint64_t desired, const void* call,
@@ -117,7 +132,8 @@ Status Context::cas(uint64_t* addr, uint64_t expected, uint64_t desired, const v
     // Everything before it is globally visible before the swap is. Of one that has been sent
     // already that was so, and whatever has been lost since, it may have been made.
     if (!pending.is_sent(view->import)) {
-      if (Status s = barrier_before_swap(); !ok(s)) return s;
+      const Status s = barrier_before_swap(*view, addr, expected, desired, &pending);
+      if (!ok(s)) return s;
     }
     memory::count(stats.cas_calls);
     bool unknown = false;

@@ -134,6 +134,8 @@ class Context : private events::Host {
  private:
   Status barrier(memory::LossMark& mark);
   Status barrier_before_swap();
+  Status barrier_before_swap(const memory::View& view, uint64_t* addr, uint64_t expected,
+                             uint64_t desired, memory::PendingSwap* pending);
   // What the registry says of a segment. kInval: there is none; kReconfig: the registry was not to
   // be had.
   Result<node::SegmentInfo> known(int32_t seg);

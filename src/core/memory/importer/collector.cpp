@@ -30,19 +30,19 @@ Importer::Collector::~Collector() {
 }
 
 std::span<std::byte> Importer::Collector::buffer() {
-  return large_ != nullptr ? std::span(large_.get(), kMostBytes) : std::span(little_);
+  return large_ != nullptr ? std::span(large_.get(), kFront + kMostBytes) : std::span(little_);
 }
 
 void Importer::Collector::open() {
-  out_.emplace(buffer());
+  out_.emplace(buffer().subspan(kFront));
   encode(PublishRequest{import_->rseg.uid, import_->instance, 0, {}}, *out_);
 }
 
 // The message goes on in a buffer of the full length.
 void Importer::Collector::grow() {
   const Bytes begun = out_->done();
-  large_ = std::make_unique_for_overwrite<std::byte[]>(kMostBytes);
-  out_.emplace(buffer());
+  large_ = std::make_unique_for_overwrite<std::byte[]>(kFront + kMostBytes);
+  out_.emplace(buffer().subspan(kFront));
   out_->bytes(begun);
 }
 
@@ -133,7 +133,7 @@ void Importer::Collector::unmark(uint32_t page) {
 void Importer::Collector::flush() {
   if (!out_ || pages_.empty()) return;
   const auto n = static_cast<uint32_t>(pages_.size());
-  Writer head(buffer());  // now that the number of pages is known
+  Writer head(buffer().subspan(kFront));  // now that the number of pages is known
   encode(PublishRequest{import_->rseg.uid, import_->instance, n, {}}, head);
   fault_point("publish_before_send");
   if (mutated("mutate_live_bytes")) {
@@ -143,6 +143,31 @@ void Importer::Collector::flush() {
       importer_.start_message(batch_, RequestType::kPublish, out_->done(), std::move(pages_)));
   pages_.clear();
   out_.reset();
+}
+
+bool Importer::Collector::fits_swap() const {
+  return sent_.empty() && runs_.empty() && runs_out_.empty() &&
+         (!out_ || kFront + out_->size() <= fabric::kMaxPayload);
+}
+
+std::shared_ptr<fabric::Request> Importer::Collector::flush_with(const CasRequest& swap,
+                                                                 OnAnswer on_answer) {
+  const Bytes whole = buffer().first(kFront + out_->size());
+  Writer head(buffer());
+  encode(PublishSwapRequest{swap.uid,
+                            swap.instance,
+                            swap.offset,
+                            swap.expected,
+                            swap.desired,
+                            static_cast<uint32_t>(pages_.size()),
+                            {}},
+         head);
+  fault_point("cas_before_send");
+  auto request = importer_.start_message(batch_, RequestType::kPublishSwap, whole,
+                                         std::move(pages_), std::move(on_answer));
+  pages_.clear();
+  out_.reset();
+  return request;
 }
 
 bool Importer::Collector::full() {
@@ -251,7 +276,8 @@ void Importer::Collector::start_runs() {
 
 std::shared_ptr<fabric::Request> Importer::start_message(const std::shared_ptr<WriteBack>& batch,
                                                          RequestType type, Bytes payload,
-                                                         std::vector<uint32_t> pages) {
+                                                         std::vector<uint32_t> pages,
+                                                         fabric::Request::Callback on_answer) {
   batch->parts.fetch_add(1, std::memory_order_relaxed);
   count(parts_.stats.publications);
   count(batch->import->stats.publications);
@@ -259,12 +285,14 @@ std::shared_ptr<fabric::Request> Importer::start_message(const std::shared_ptr<W
                 unanswered_.fetch_add(1, std::memory_order_relaxed) + 1);
   return batch->import->link->start(
       static_cast<uint16_t>(type), payload,
-      [this, batch, pages = std::move(pages)](Bytes reply) mutable {
+      [this, batch, pages = std::move(pages),
+       on_answer = std::move(on_answer)](Bytes reply) mutable {
         unanswered_.fetch_sub(1, std::memory_order_relaxed);
         if (fabric::is_direct_acks(reply)) {
           count(parts_.stats.publications_received);
           acked_below_unreported_.store(true);  // before the batch ends, of which busy() tells
         }
+        if (on_answer) on_answer(reply);
         const auto answer = split_reply(reply);
         answered(batch, pages, answer ? std::optional(answer->status) : std::nullopt);
       },

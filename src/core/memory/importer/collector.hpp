@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <list>
 #include <optional>
 #include <span>
@@ -24,6 +25,8 @@ class Importer::Collector {
   // run of them, so there may be those of a run more.
   static constexpr size_t kMostUnanswered = 64;
   static constexpr size_t kMostBytes = fabric::kMaxPayload - sizeof(uint64_t);  // and a secret
+  // Kept free in front of a message, for what a request with a swap has more at its beginning.
+  static constexpr size_t kFront = kWireSize<PublishSwapRequest> - kWireSize<PublishRequest>;
   // Without a batch, one is begun with the first page.
   Collector(Importer& importer, std::shared_ptr<Import> imp, std::shared_ptr<WriteBack> batch = {});
   ~Collector();  // sends the rest and ends the collector's part of the batch
@@ -45,6 +48,13 @@ class Importer::Collector {
   void unmark(uint32_t page);
   // Sends what has been added. No page may be locked.
   void flush();
+  bool empty() const { return pages_.empty(); }
+  // Whether all that was added stands in one message that is not sent yet, with room for a swap.
+  bool fits_swap() const;
+  // Sends it with a swap, which the home makes when it is published. `on_answer` runs first when
+  // the home has answered, with nothing where it never will.
+  using OnAnswer = std::function<void(Bytes)>;
+  std::shared_ptr<fabric::Request> flush_with(const CasRequest& swap, OnAnswer on_answer);
 
   // Whether so many of its messages, or pages of its runs, are unanswered that no more pages should
   // be added for now: what is under way then fits the queues of the provider, and what waits in
@@ -71,7 +81,7 @@ class Importer::Collector {
   size_t pack(uint32_t page, uint8_t epoch, const std::byte* data, const std::byte* twin,
               Bytes* diff);
   void renew(Bytes diff, uint32_t page, std::byte* twin);
-  std::span<std::byte> buffer();
+  std::span<std::byte> buffer();  // kFront and the message
   void open();
   void grow();
   void release_bulk_write();
@@ -79,8 +89,8 @@ class Importer::Collector {
   Importer& importer_;
   std::shared_ptr<Import> import_;
   std::shared_ptr<WriteBack> batch_;
-  std::array<std::byte, 512> little_;   // for the message, while it is short
-  std::unique_ptr<std::byte[]> large_;  // of kMostBytes
+  std::array<std::byte, kFront + 512> little_;  // for the message, while it is short
+  std::unique_ptr<std::byte[]> large_;          // for kFront + kMostBytes
   std::optional<Writer> out_;
   std::vector<uint32_t> pages_;
   // From the first that is not answered on. A list: empty, as it mostly is, it takes no memory.

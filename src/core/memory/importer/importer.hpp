@@ -190,6 +190,12 @@ class Importer final : public ImportFaults, public LocalImports {
   // whether it was made nobody knows; it must not be tried again.
   Exception cas(const View& view, const std::byte* addr, uint64_t expected, uint64_t desired,
                 uint64_t* found, PendingSwap* pending, bool* unknown, Deadline deadline);
+  // Instead of the barrier of the importing side before a swap, and at its first try: where all
+  // that is to be published fits one message to the word's home, the swap is sent along, and is in
+  // *pending when this returns kOk. Anything else than kOk is what the barrier says: the swap was
+  // not made.
+  Status barrier_before_swap(const View& view, const std::byte* addr, uint64_t expected,
+                             uint64_t desired, PendingSwap* pending, LossMark& mark, Nanos span);
 
   void on_notification(const ContextId& home, uint64_t secret, uint64_t number, uint16_t type,
                        Reader in, const fabric::DirectAck& direct_ack = {});
@@ -320,6 +326,9 @@ class Importer final : public ImportFaults, public LocalImports {
                                                            void* addr, bool read_only);
 
   // cas.cpp
+  Exception may_swap(const std::shared_ptr<Import>& imp, uint32_t page, Deadline deadline);
+  Exception take_swap(const std::shared_ptr<Import>& imp, uint64_t* found, PendingSwap* pending,
+                      Deadline deadline);
   Exception swap_by_message(const std::shared_ptr<Import>& imp, uint64_t offset, uint64_t expected,
                             uint64_t desired, uint64_t* found, PendingSwap* pending, bool* unknown,
                             Deadline deadline);
@@ -330,6 +339,13 @@ class Importer final : public ImportFaults, public LocalImports {
                              uint64_t desired, uint64_t* found, bool* unknown, Deadline deadline);
   void patch(const std::shared_ptr<Import>& imp, uint64_t offset, uint64_t word, bool same_page,
              uint32_t generation);
+  static bool swaps_by_provider(const Import& imp);
+  // swap_with_stores.cpp
+  enum class Sent : uint8_t { kNothing, kWithSwap, kNotAll };
+  bool may_send_with_swap(const View& view, uint32_t page);
+  Sent send_with_swap(const std::shared_ptr<Import>& imp, const CasRequest& swap,
+                      PendingSwap* pending, const LossMark& mark);
+  bool nothing_else_to_publish(const Import& imp);
 
   // marks.cpp
   void unmark(const std::shared_ptr<Import>& imp, const std::vector<DirtyIntent>& intents);
@@ -345,7 +361,8 @@ class Importer final : public ImportFaults, public LocalImports {
   // Sends a message about pages of the batch; answered() runs with the home's verdict.
   std::shared_ptr<fabric::Request> start_message(const std::shared_ptr<WriteBack>& batch,
                                                  RequestType type, Bytes payload,
-                                                 std::vector<uint32_t> pages);
+                                                 std::vector<uint32_t> pages,
+                                                 fabric::Request::Callback on_answer = {});
   void answered(const std::shared_ptr<WriteBack>& batch, std::vector<uint32_t>& pages,
                 std::optional<WireStatus> status);
   void came_home(const std::shared_ptr<Import>& imp, const std::vector<uint32_t>& pages);

@@ -5,11 +5,26 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/memory/importer/import.hpp"
+#include "core/memory/wire/wire.hpp"
 
 namespace cmi::memory {
+
+// A swap that what its caller had stored travels with. The answer is filled in before the request
+// counts as answered.
+struct SwapWithStores {
+  std::optional<WireStatus> stores;  // what the home says of them; none: it has said nothing
+  WireStatus swap = WireStatus::kNotPresented;
+  uint64_t found = 0;
+  // The caller's copy of the word's page when it was sent (rule 12).
+  bool cached = false;
+  uint32_t generation = 0;
+
+  bool made() const { return swap != WireStatus::kNotPresented; }  // or refused, for good
+};
 
 // Kept while its caller tries again, so that it is never started twice. It does not keep the
 // import: who has left the call by a jump never comes back for it.
@@ -18,9 +33,13 @@ struct PendingSwap {
   std::weak_ptr<Import> import;
   std::shared_ptr<fabric::Request> request;  // null: not sent
   uint64_t offset = 0;
+  std::shared_ptr<SwapWithStores> with_stores;  // null: it was sent alone
 
   bool is_sent(const std::shared_ptr<Import>& to) const {
     return request != nullptr && import.lock() == to;
+  }
+  bool is_over(const std::shared_ptr<Import>& to) const {
+    return is_sent(to) && request->answered();
   }
 };
 

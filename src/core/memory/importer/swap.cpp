@@ -29,35 +29,32 @@ Exception Importer::cas(const View& view, const std::byte* addr, uint64_t expect
   if (view.read_only) return Exception::kAccess;
   const auto offset = static_cast<uint64_t>(addr - view.addr);
   const auto index = static_cast<uint32_t>(offset / kPageSize);
-  for (Exception e = usable(imp, false, index); e != Exception::kNone && e != Exception::kAccess;
-       e = usable(imp, false, index)) {
-    if (e == Exception::kToken && adopt_token(owner, deadline)) continue;
-    return imp.grant.state() == ImportState::kRemoved ? explain(imp, deadline) : e;
-  }
-  if (!imp.grant.has(fabric::kAtomic) || !imp.allows(index)) return Exception::kAccess;
-  if (index >= imp.brk.load(std::memory_order_seq_cst)) {
-    if (Exception e = past_break(imp, index, deadline); e != Exception::kNone) return e;
+  // What is answered has happened, whatever has become of the import since.
+  if (!pending->is_over(owner)) {
+    if (const Exception e = may_swap(owner, index, deadline); e != Exception::kNone) return e;
   }
   // Nothing is cached, and the home's own swap is one with the stores that it makes for others.
   if (imp.write_through) {
     return swap_by_message(owner, offset, expected, desired, found, pending, unknown, deadline);
   }
-  Page& page = imp.table[index];
-  if (imp.is_in_flux(index)) {
-    if (Exception e = ask_in_flux(imp, index, deadline); e != Exception::kNone) return e;
-  }
 
   // One that an earlier try has sent may have been made before what the page holds by now.
   const bool sent_before = pending->is_sent(owner);
+  const auto with_stores = sent_before ? pending->with_stores : nullptr;
+  Page& page = imp.table[index];
   page.lock();
-  const bool quiet_page = !sent_before &&
-                          (page.state == PageState::kClean || page.state == PageState::kDirty) &&
-                          !page.in_flight;
-  const uint32_t generation = page.generation;
+  bool quiet_page = !sent_before &&
+                    (page.state == PageState::kClean || page.state == PageState::kDirty) &&
+                    !page.in_flight;
+  uint32_t generation = page.generation;
   page.unlock();
+  if (with_stores != nullptr) {
+    quiet_page = with_stores->cached;
+    generation = with_stores->generation;
+  }
 
   const Exception e =
-      imp.link->cas() && imp.grant.has(kOneSided)
+      !sent_before && swaps_by_provider(imp)
           ? swap_by_provider(owner, offset, expected, desired, found, unknown, deadline)
           : swap_by_message(owner, offset, expected, desired, found, pending, unknown, deadline);
   if (e != Exception::kNone) {
@@ -69,6 +66,27 @@ Exception Importer::cas(const View& view, const std::byte* addr, uint64_t expect
   fault_point("cas_before_patch");
   if (mutated("mutate_cas_unpatched")) return Exception::kNone;
   patch(owner, offset, *found == expected ? desired : *found, quiet_page, generation);
+  return Exception::kNone;
+}
+
+bool Importer::swaps_by_provider(const Import& imp) {
+  return imp.link->cas() && imp.grant.has(kOneSided);
+}
+
+// Whether token, rights, break and pages in flux let it be made, as far as it is known here.
+Exception Importer::may_swap(const std::shared_ptr<Import>& owner, uint32_t index,
+                             Deadline deadline) {
+  Import& imp = *owner;
+  for (Exception e = usable(imp, false, index); e != Exception::kNone && e != Exception::kAccess;
+       e = usable(imp, false, index)) {
+    if (e == Exception::kToken && adopt_token(owner, deadline)) continue;
+    return imp.grant.state() == ImportState::kRemoved ? explain(imp, deadline) : e;
+  }
+  if (!imp.grant.has(fabric::kAtomic) || !imp.allows(index)) return Exception::kAccess;
+  if (index >= imp.brk.load(std::memory_order_seq_cst)) {
+    if (Exception e = past_break(imp, index, deadline); e != Exception::kNone) return e;
+  }
+  if (!imp.write_through && imp.is_in_flux(index)) return ask_in_flux(imp, index, deadline);
   return Exception::kNone;
 }
 
@@ -92,7 +110,8 @@ Exception Importer::swap_by_message(const std::shared_ptr<Import>& owner, uint64
     const CasRequest m{imp.rseg.uid, imp.instance, offset, expected, desired};
     fault_point("cas_before_send");
     *pending = {pending->call, owner,
-                imp.link->start(static_cast<uint16_t>(RequestType::kCas), Encoded(m)), offset};
+                imp.link->start(static_cast<uint16_t>(RequestType::kCas), Encoded(m)), offset,
+                nullptr};
   }
   // Its number makes it happen once, however often the link is rebuilt. One that is not answered in
   // time stays pending: the caller who tries again waits for it, and does not repeat it.
@@ -108,13 +127,34 @@ Exception Importer::swap_by_message(const std::shared_ptr<Import>& owner, uint64
     const Exception e = explain(imp, Deadline::in(50 * kMilli));
     return e == Exception::kNone ? Exception::kTransient : e;
   }
+  if (pending->with_stores != nullptr && !pending->with_stores->made()) {
+    // The home has published the stores. The swap came over a session that has been replaced since,
+    // and was not made: it is asked for anew, alone.
+    pending->request = nullptr;
+    pending->with_stores = nullptr;
+    return swap_by_message(owner, offset, expected, desired, found, pending, unknown, deadline);
+  }
+  return take_swap(owner, found, pending, deadline);
+}
+
+// The answer is here.
+Exception Importer::take_swap(const std::shared_ptr<Import>& owner, uint64_t* found,
+                              PendingSwap* pending, Deadline deadline) {
   const std::shared_ptr<fabric::Request> request = std::move(pending->request);
-  const auto reply = split_reply(request->reply());
-  CasReply answer;
-  if (!reply || !decode(reply->body, &answer)) return Exception::kTransient;
-  switch (reply->status) {
+  const auto with_stores = std::move(pending->with_stores);
+  WireStatus status = WireStatus::kOk;
+  if (with_stores != nullptr) {
+    status = with_stores->swap;
+    if (status == WireStatus::kOk) *found = with_stores->found;
+  } else {
+    const auto reply = split_reply(request->reply());
+    CasReply answer;
+    if (!reply || !decode(reply->body, &answer)) return Exception::kTransient;
+    status = reply->status;
+    if (status == WireStatus::kOk) *found = answer.found;
+  }
+  switch (status) {
     case WireStatus::kOk:
-      *found = answer.found;
       return Exception::kNone;
     case WireStatus::kRights:
       return Exception::kAccess;
@@ -128,7 +168,7 @@ Exception Importer::swap_by_message(const std::shared_ptr<Import>& owner, uint64
     case WireStatus::kRange:
       return Exception::kSegBrk;
     case WireStatus::kRemoved:
-      return explain(imp, deadline);
+      return explain(*owner, deadline);
     default:
       return Exception::kToken;
   }

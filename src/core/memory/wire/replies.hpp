@@ -60,4 +60,12 @@ struct CasReply {  // with every status
   static auto fields(auto& m) { return std::tie(m.found); }
 };
 
+// With kOk, which is about the stores: all of them are published.
+struct PublishSwapReply {
+  uint8_t swap = 0;  // WireStatus of the swap. kNotPresented: it was not made, and may be asked for
+  uint64_t found = 0;
+  static auto fields(auto& m) { return std::tie(m.swap, m.found); }
+  bool check() const { return swap <= static_cast<uint8_t>(WireStatus::kImportedOtherwise); }
+};
+
 }  // namespace cmi::memory

@@ -96,7 +96,8 @@ struct PublishRequest {
 // Takes a PublishRequest's body apart, in its order.
 class PublishedPages {
  public:
-  explicit PublishedPages(const PublishRequest& m) : in_(m.body) {}
+  explicit PublishedPages(const PublishRequest& m) : PublishedPages(m.body) {}
+  explicit PublishedPages(Bytes body) : in_(body) {}
   // False: the message ends here. The diff follows: it must be taken from diff() before the next
   // page.
   [[nodiscard]] bool next(DirtyIntent* page) {
@@ -110,6 +111,7 @@ class PublishedPages {
     *secret = in_.get<uint64_t>();
     return in_.done();
   }
+  [[nodiscard]] bool end() const { return in_.done(); }  // where there is no secret
 
  private:
   Reader in_;
@@ -166,6 +168,17 @@ struct CasRequest {  // kCas -> CasReply
   uint64_t offset = 0, expected = 0, desired = 0;
   static auto fields(auto& m) {
     return std::tie(m.uid, m.instance, m.offset, m.expected, m.desired);
+  }
+};
+
+struct PublishSwapRequest {  // kPublishSwap -> PublishSwapReply
+  uint64_t uid = 0;
+  uint32_t instance = 0;
+  uint64_t offset = 0, expected = 0, desired = 0;
+  uint32_t pages = 0;
+  Bytes body;  // PublishedPages, without a secret
+  static auto fields(auto& m) {
+    return std::tie(m.uid, m.instance, m.offset, m.expected, m.desired, m.pages);
   }
 };
 

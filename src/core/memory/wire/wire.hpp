@@ -48,10 +48,14 @@ enum class RequestType : uint16_t {
                      // intent now
   kSubscribe,        // u64 uid, u32 instance, u32 page, u32 epoch -> (nothing): send what is stored
                      // there along with the notification
-  kGoodbye = 32,     // (nothing)                      -> (nothing): this context ends, with all of
-                     // its imports, and nothing of it is under way
-  kReturned,         // u64 uid, u32 instance, u32 round -> (nothing): the client has quiesced
-  kAlive,            // (nothing)                      -> (nothing): can you be reached?
+  kPublishSwap,   // u64 uid, u32 instance, u64 offset, u64 expected, u64 desired, u32 pages, then
+                  // pages as in kPublish, without a secret
+                  //                                    -> u8 status of the swap, u64 found; status
+                  // kOk: everyone has dropped the pages, and then the swap was made
+  kGoodbye = 32,  // (nothing)                      -> (nothing): this context ends, with all of
+                  // its imports, and nothing of it is under way
+  kReturned,      // u64 uid, u32 instance, u32 round -> (nothing): the client has quiesced
+  kAlive,         // (nothing)                      -> (nothing): can you be reached?
   // Of write-through imports, whose loads and stores are made at home.
   kOpenWriteThrough = 64,  // like kOpen
   kLoad,                   // u64 uid, u32 instance, u64 offset, u32 length -> the bytes

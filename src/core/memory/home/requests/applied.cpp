@@ -12,10 +12,10 @@ void Applied::add(const PageRange& r) {
   }
 }
 
-bool publish_applied(HomeCore& home, Segment& s, Sharer& h, const fabric::ClientInfo& client,
-                     uint64_t number, Applied& applied) {
+RoundPtr publish_applied(HomeCore& home, Segment& s, Sharer& h, const fabric::ClientInfo& client,
+                         uint64_t number, Applied& applied) {
   // Applied stores are published even when a later page of the message was malformed.
-  if (applied.ranges.empty() || mutated("mutate_diffs_unpublished")) return false;
+  if (applied.ranges.empty() || mutated("mutate_diffs_unpublished")) return nullptr;
   if (mutated("mutate_marks_cleared_early")) h.intents.clear();
   applied.ranges = each_once(std::move(applied.ranges));
   const WireStatus status = applied.status;
@@ -24,7 +24,7 @@ bool publish_applied(HomeCore& home, Segment& s, Sharer& h, const fabric::Client
                                applied.asked);
   if (p == nullptr || mutated("mutate_acks_not_awaited")) {
     home.rounds.clear_intents(s, h, applied.intents);
-    return false;
+    return nullptr;
   }
   p->uid = s.uid;
   p->instance = h.instance;
@@ -34,7 +34,7 @@ bool publish_applied(HomeCore& home, Segment& s, Sharer& h, const fabric::Client
     const std::byte answer[]{static_cast<std::byte>(status)};
     home.parts.server.reply(id, number, answer, shared);
   };
-  return true;
+  return p;
 }
 
 }  // namespace cmi::memory

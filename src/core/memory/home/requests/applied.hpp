@@ -18,8 +18,13 @@ struct Applied {
   void add(const PageRange& r);
 };
 
-// Publishes it. True: the answer comes when all importers have dropped the pages.
-bool publish_applied(HomeCore& home, Segment& s, Sharer& h, const fabric::ClientInfo& client,
-                     uint64_t number, Applied& applied) CMI_REQUIRES(home.mu);
+// Applies the diffs of `count` pages. The first page that is refused ends it; what was applied
+// before stays. `secret`: of the direct acks, behind the last page; null: there is none.
+void apply_pages(Segment& s, const Sharer& h, uint32_t count, PublishedPages pages,
+                 uint64_t* secret, Applied* applied);
+// Publishes it. The answer comes when all importers have dropped the pages, at the end of the round
+// that is returned; null: it is due now.
+RoundPtr publish_applied(HomeCore& home, Segment& s, Sharer& h, const fabric::ClientInfo& client,
+                         uint64_t number, Applied& applied) CMI_REQUIRES(home.mu);
 
 }  // namespace cmi::memory
