@@ -21,7 +21,7 @@ bool Importer::is_hot(Page& page) {
 }
 
 bool Importer::send_hot(Import& imp, std::span<const uint32_t> pages, Collector& out,
-                        const Patience* patience, std::vector<uint32_t>* busy) {
+                        const Patience* patience, std::vector<uint32_t>* busy, Which which) {
   std::vector<uint32_t> cooled;
   bool some_left = false;
   for (uint32_t index : pages) {
@@ -36,7 +36,7 @@ bool Importer::send_hot(Import& imp, std::span<const uint32_t> pages, Collector&
       some_left = true;
     } else if (p.in_flight) {
       busy->push_back(index);
-    } else if (patience != nullptr || !out.differs(index, twins_.at(p.twin)) || p.heat.is_due()) {
+    } else if (which == Which::kAll || !out.differs(index, twins_.at(p.twin)) || p.heat.is_due()) {
       const bool changed = out.add_hot(index, twins_.at(p.twin)) != 0;
       // The twin is another one than a swap under way may have seen (rule 12).
       if (changed) ++p.generation;

@@ -382,8 +382,9 @@ class Importer final : public ImportFaults, public LocalImports {
   // hot_write_back.cpp
   // Those of `pages` that are hot; the others are left alone. False: not in time. Without patience
   // nothing is waited for.
+  enum class Which { kAll, kDue };  // kDue: those that the timer has found changed once before
   bool send_hot(Import& imp, std::span<const uint32_t> pages, Collector& out,
-                const Patience* patience, std::vector<uint32_t>* busy);
+                const Patience* patience, std::vector<uint32_t>* busy, Which which = Which::kAll);
   void take_dense(Import& imp, std::vector<uint32_t>* hot, std::vector<uint32_t>* pages);
   void cool(Import& imp, std::vector<uint32_t>& pages, Collector& out);
   static bool is_hot(Page& page);

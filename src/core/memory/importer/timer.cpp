@@ -72,7 +72,7 @@ void Importer::take_hot(const std::shared_ptr<Import>& imp) {
     if (out.link_full() || !timer_share_.left(thread_cpu_time())) return;
     const std::vector<uint32_t> pages = imp->hot.some(std::min(left, kAtOnce));
     if (pages.empty()) return;
-    (void)send_hot(*imp, pages, out, nullptr, &busy);
+    (void)send_hot(*imp, pages, out, nullptr, &busy, Which::kDue);
     left -= pages.size();
   }
 }
