@@ -142,11 +142,11 @@ TEST_SUITE("crowd") {
     for (size_t i = 0; i < kProcesses; ++i) {
       CAPTURE(i);
       if (dies[i] >= 0) {
-        CHECK_THROWS_AS(lives[i].get(60), ChildFailed);
+        CHECK_THROWS_AS(lives[i].get(150), ChildFailed);
         CHECK(died_by(crowd[i]->wait_end(), SIGKILL));
         continue;
       }
-      const Tally tally = lives[i].get(60);
+      const Tally tally = lives[i].get(150);
       CHECK(tally.cause == Fault::kNone);
       for (size_t k = 0; k < kShared; ++k) attached[k] += tally.attached[k];
     }
