@@ -42,5 +42,6 @@ hardened=$(readelf -W -d -l "$library")
 for sign in GNU_RELRO BIND_NOW; do
   grep -q "$sign" <<<"$hardened" || { echo "symbols: the library is built without $sign"; exit 1; }
 done
-nm -D "$library" | grep -q ' U __stack_chk_fail' || { echo "symbols: the library has no stack protector"; exit 1; }
+used=$(nm -D --undefined-only "$library")
+grep -q __stack_chk_fail <<<"$used" || { echo "symbols: the library has no stack protector"; exit 1; }
 echo "symbols: hardened"
