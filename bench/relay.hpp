@@ -13,7 +13,7 @@
 
 namespace bench {
 
-// What a sharer does when it is told, before it answers.
+// What a sharer does with a notification before it answers.
 enum class Told : uint32_t {
   kNothing,
   kStore,  // stores the number of the message to a word

@@ -312,7 +312,7 @@ void play_notices(Choices& choices, uint64_t most) {
     peer.importer->on_notification(exported.handle.home, choices.any(), i, type,
                                    Reader(out.done()));
   }
-  CHECK((*imported)->state.load() == ImportState::kUsable);
+  CHECK((*imported)->grant.state() == ImportState::kUsable);
   CHECK((*imported)->brk.load() <= kSize / kPageSize);
 }
 

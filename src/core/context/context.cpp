@@ -145,7 +145,7 @@ void Context::process_exits() {
   g_lifetime.unlock();
 }
 
-// The homes are told that this context ends, so that nobody counts what it holds as lost.
+// Homes learn that this context ends, and count nothing that it holds as lost.
 void Context::leave_imports() {
   std::vector<std::shared_ptr<memory::Import>> imports;
   {

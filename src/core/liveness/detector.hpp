@@ -34,7 +34,7 @@ enum class Reason : uint8_t {
   kUnacknowledged,  // it is heard of, but has owed an answer for so long
   kEnded,           // proof: nobody listens where it did, or its node has released its lock
   kGoodbye,         // it ended in good order
-  kDisowned,        // it holds us for dead, and will have nothing of ours
+  kDisowned,        // the peer counts this context as dead and refuses it
 };
 const char* reason_name(Reason r);
 

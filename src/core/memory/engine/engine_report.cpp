@@ -1,5 +1,5 @@
-// What a context says of itself to who asks over the bus. Runs on the service thread; takes each
-// lock for a look at a list.
+// The report of a context, which other processes ask for over the bus. Runs on the service thread;
+// takes each lock for a look at a list.
 #include <new>
 
 #include "core/base/log.hpp"

@@ -52,7 +52,6 @@ class Grant {
   ImportState state(std::memory_order order = std::memory_order_seq_cst) const {
     return state_.load(order);
   }
-  const std::atomic<ImportState>& state_word() const { return state_; }
   uint32_t rights() const { return rights_.load(std::memory_order_acquire); }
   bool has(uint32_t rights) const { return (this->rights() & rights) == rights; }
   // The pages that the token is for end before this one.

@@ -145,8 +145,6 @@ struct Import : std::enable_shared_from_this<Import> {
   void wait_for_change(uint32_t seen, Nanos span);
 
   std::byte* page_data(uint32_t page) const { return service.data() + size_t{page} * kPageSize; }
-
-  const std::atomic<ImportState>& state = grant.state_word();  // the grant's, for write_back.cpp
 };
 
 }  // namespace cmi::memory

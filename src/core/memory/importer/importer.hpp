@@ -280,7 +280,7 @@ class Importer final : public ImportFaults, public LocalImports {
     return links_.those_that(wanted);
   }
 
-  // session.cpp
+  // grant.cpp
   Exception usable(Import& imp, bool write, uint32_t page);  // kNone, or why not
   bool await_idle_key(Import& imp, Deadline deadline);
   bool acquire(Import& imp, uint32_t first, uint32_t count, Deadline deadline);
@@ -325,7 +325,7 @@ class Importer final : public ImportFaults, public LocalImports {
   Result<std::shared_ptr<const View>> attach_write_through(const std::shared_ptr<Import>& imp,
                                                            void* addr, bool read_only);
 
-  // cas.cpp
+  // swap.cpp, swap_with_stores.cpp
   Exception may_swap(const std::shared_ptr<Import>& imp, uint32_t page, Deadline deadline);
   Exception take_swap(const std::shared_ptr<Import>& imp, uint64_t* found, PendingSwap* pending,
                       Deadline deadline);
@@ -347,7 +347,7 @@ class Importer final : public ImportFaults, public LocalImports {
                       PendingSwap* pending, const LossMark& mark);
   bool nothing_else_to_publish(const Import& imp);
 
-  // marks.cpp
+  // dirty_intents.cpp
   void unmark(const std::shared_ptr<Import>& imp, const std::vector<DirtyIntent>& intents);
   Exception ask_in_flux(Import& imp, uint32_t page, Deadline deadline);
   static void doubt(Import& imp, const std::vector<uint32_t>& pages);
@@ -407,7 +407,7 @@ class Importer final : public ImportFaults, public LocalImports {
   void drop_twin(Page& page);
   void count_fetched(Import& imp, uint32_t pages);
 
-  // invalidate.cpp
+  // notifications.cpp, page_drops.cpp
   // A notification about an import, and where its acknowledgement goes.
   struct Notified {
     const ContextId& home;
@@ -427,7 +427,7 @@ class Importer final : public ImportFaults, public LocalImports {
   void drop(const std::shared_ptr<Import>& imp, PageRange range, Writer* release);
   void invalidate(const std::shared_ptr<Import>& imp, PageRange range);
   void invalidate_page(Import& imp, uint32_t page, uint32_t together, Collector& out);
-  // update.cpp
+  // updates.cpp
   void subscribe(Import& imp, uint32_t page);
   bool update(Import& imp, uint32_t page, uint32_t epoch, uint32_t number, Bytes diff);
   void drop_all(const std::shared_ptr<Import>& imp);
@@ -445,7 +445,7 @@ class Importer final : public ImportFaults, public LocalImports {
   void report();
   void notify_importing_processes();
 
-  // break.cpp
+  // import_break.cpp
   static bool read_break(const Import& imp, Bytes in, Break* brk);
   static bool legal(const Import& imp, const Break& brk);
   static bool take_break(Import& imp, const Break& brk);  // false: a newer one has come already
@@ -459,11 +459,11 @@ class Importer final : public ImportFaults, public LocalImports {
   // not, and the break has moved here by now.
   Exception past_break(Import& imp, uint32_t page, Deadline deadline);
 
-  // quiesce.cpp
+  // import_quiesce.cpp
   void on_quiesce(const std::shared_ptr<Import>& imp, bool on, uint32_t round);
   void end_quiesce(const Import& imp);
 
-  // partings.cpp
+  // leave.cpp
   enum class Use { kOver, kHomeEnded, kUnderWay };
   Use end_use(const std::shared_ptr<Import>& imp, const Patience& patience);
   void forget(const std::shared_ptr<Import>& imp);
@@ -511,6 +511,7 @@ class Importer final : public ImportFaults, public LocalImports {
   PendingAnswers answers_;
   // Of a processor, for write-backs that no thread waits for: 5 %. Service thread alone.
   CpuShare timer_share_{20, 2 * kMilli};
+  size_t timer_turn_ = 0;
   Nanos hot_links_seen_ = 0;  // the service thread has advanced links that others wait for
 };
 

@@ -56,10 +56,19 @@ void Importer::tick() {
   if (fault_point_fails("no_aging") || mutated("mutate_timer_takes_nothing")) return;
   if (dirty_pages_.load(std::memory_order_relaxed) == 0) return;
   timer_share_.begin(now(), thread_cpu_time());
-  for (auto& imp : all_imports()) {
+  // The order changes with each tick, so that no import and neither kind of page takes the
+  // whole share for ever.
+  const size_t turn = timer_turn_++;
+  std::vector<std::shared_ptr<Import>> imports = all_imports();
+  if (!imports.empty()) {
+    const size_t first = turn / 2 % imports.size();
+    std::rotate(imports.begin(), imports.begin() + static_cast<ptrdiff_t>(first), imports.end());
+  }
+  for (auto& imp : imports) {
     if (!imp->ready.load(std::memory_order_acquire)) continue;
-    take_aged(imp);
+    if (turn % 2 == 0) take_aged(imp);
     take_hot(imp);
+    if (turn % 2 != 0) take_aged(imp);
   }
   timer_share_.end(thread_cpu_time());
 }

@@ -227,7 +227,7 @@ void Importer::answered(const std::shared_ptr<WriteBack>& batch, std::vector<uin
   // At the first loss all pages are closed, so that one event can name everything; but broken
   // memory is not the end of the pages beside it.
   if (status != WireStatus::kOk && status != WireStatus::kBroken &&
-      imp.state.load() == ImportState::kUsable) {
+      imp.grant.state() == ImportState::kUsable) {
     // What ends unanswered because the home has been given up ends with it: we may be here before
     // whoever gave it up has closed its imports.
     refused(imp,

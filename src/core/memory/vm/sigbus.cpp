@@ -168,11 +168,14 @@ constexpr bool kOwnStack = true;
 constexpr bool kOwnStack = true;
 #endif
 
+bool has_alternate_stack(const ucontext_t& uc) {
+  return uc.uc_stack.ss_size != 0 && (uc.uc_stack.ss_flags & SS_DISABLE) == 0;
+}
+
 // The client's alternate stack is in use while its handler, this one, runs; from a stack of ours a
-// nested signal would begin at its top and overwrite it. The return from the handler brings it
-// back.
+// nested signal would begin at its top and overwrite it. So it is given up meanwhile.
 void give_up_alternate_stack(const ucontext_t& uc) {
-  if (uc.uc_stack.ss_size == 0 || (uc.uc_stack.ss_flags & SS_DISABLE) != 0) return;
+  if (!has_alternate_stack(uc)) return;
   stack_t none;
   std::memset(&none, 0, sizeof none);
   none.ss_flags = SS_DISABLE;
@@ -190,6 +193,8 @@ void give_up_alternate_stack(const ucontext_t& uc) {
       },
       &f);
   g_stacks.give(stack);
+  // Before a handler of the client's may leave by a jump.
+  if (has_alternate_stack(*f.uc)) sigaltstack(&f.uc->uc_stack, nullptr);
 }
 
 // Who faults may have little stack: what is here takes less than 4 KiB of it, and the rest of the
