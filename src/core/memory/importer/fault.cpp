@@ -183,10 +183,12 @@ Importer::Fault::Outcome Importer::Fault::first_store(bool may_widen) {
 // page's lock.
 bool Importer::Fault::map_and_compare() {
   const PageState before = page_.state;
+  const Heat heat = page_.heat;  // a load heats nothing
   if (!importer_.make_dirty(view_, index_)) return false;
   const bool mapped = importer_.userfault_.map(at_, kPageSize, false);
   if (std::memcmp(imp_.page_data(index_), importer_.twins_.at(page_.twin), kPageSize) == 0) {
     importer_.drop_twin(page_);
+    page_.heat = heat;
     importer_.set_state(imp_, page_, before);
   } else {
     ++page_.generation;

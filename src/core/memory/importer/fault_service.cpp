@@ -1,5 +1,6 @@
 // What faults do to a page under its lock, and the ways to them: see fault.hpp, fetch.hpp. Runs in
 // the SIGBUS handler, all signals blocked.
+#include <cassert>
 #include <cstring>
 
 #include "core/base/fault_point.hpp"
@@ -23,6 +24,7 @@ namespace cmi::memory {
   page.move(to);
   const bool is_dirty = to == PageState::kDirty;
   if (!may_be_mapped(to)) page.heat.taken_away(was_dirty);
+  assert(is_dirty || !page.heat.hot());  // or the next store enters no list (rule 27)
   // Counted up before the store that made it dirty is let go, so that the thread that stored and
   // every thread that has seen the store find the count above zero (the empty barrier's fast path).
   if (is_dirty && !was_dirty) dirty_pages_.fetch_add(1, std::memory_order_seq_cst);
