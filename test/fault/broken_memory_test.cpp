@@ -155,7 +155,7 @@ TEST_SUITE("broken_memory") {
 
   TEST_CASE("cflush_of_stores_to_broken_memory_raises_ue") {
     if (const char* why = why_memory_cannot_break()) return skip(why);
-    Scene scene;
+    Scene scene(0, {{"CMI_FAULT_POINT", "no_aging=fail"}});  // the timer leaves the store to cflush
     REQUIRE(store(scene.peer, at_broken(scene.import), 1).cause() == Fault::kNone);
     scene.break_it();
     const Fault fault = scene.peer.run(
