@@ -8,6 +8,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "core/base/lock.hpp"
 #include "core/base/spin.hpp"
 #include "fabric/fabric.hpp"
@@ -24,8 +26,12 @@ constexpr Nanos kLongestSpin = SpinThenSleep::kLongest;
 // A round trip to one that polls, but for entering the kernel, and how often it does.
 constexpr Nanos kPolledTrip = 6 * kMicro;
 constexpr int kEntriesOfTrip = 8;
-constexpr int kTurns = 2;       // shorter waits after which a longer one is forgotten
-constexpr Nanos kNap = kMilli;  // bound of one sleep, should a provider's descriptor fail us
+constexpr int kTurns = 2;  // shorter waits after which a longer one is forgotten
+// Bounds of one sleep, should a provider's descriptor fail us; on it, and beside a thread that
+// sleeps on it and may leave. In between a sleep is as long as the wait has been so far, and an
+// eighth of that.
+constexpr Nanos kShortestNap = kMilli, kLongestNap = 20 * kMilli;
+constexpr Nanos kShortestNapBeside = 50 * kMicro, kLongestNapBeside = kMilli;
 
 // Counts a thread while it waits. One that is alone need not let others run; where several wait,
 // another may have its answer already, and start its next operation while this one's travels.
@@ -135,14 +141,14 @@ void Op::nap(Nanos at_most) {
       return Cause::kTimeout;
     }
     if (spin.again(t, self.others())) continue;
-    const Nanos nap = std::min(kNap, deadline.at - t);
+    const Nanos waited = t - start, left = deadline.at - t;
     slept = true;
     self.asleep([&] {
       if (wait_fd() >= 0 && !sleeping_.exchange(true, std::memory_order_seq_cst)) {
-        sleep_on_descriptor(op, nap);
+        sleep_on_descriptor(op, std::min(left, std::clamp(waited, kShortestNap, kLongestNap)));
         sleeping_.store(false, std::memory_order_release);
       } else {
-        op.nap(std::min(nap, 50 * kMicro));
+        op.nap(std::min(left, std::clamp(waited / 8, kShortestNapBeside, kLongestNapBeside)));
       }
     });
   }

@@ -231,6 +231,10 @@ struct Config {
 // for an address that is none of this machine's.
 Result<std::unique_ptr<Fabric>> open_fabric(const Config& config);
 
+// The process ends by exit(), and other threads may go on: they keep their signal handlers while
+// the libraries below end.
+void process_ends();
+
 // Where somebody may be reached. Wire data, but for its lengths.
 struct ListenerAddress {
   std::string provider;

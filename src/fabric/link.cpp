@@ -153,6 +153,7 @@ void Link::fail_pending() {
 }
 
 Cause Link::await(const std::shared_ptr<Request>& request, Deadline deadline) {
+  WaitSlices slices(deadline);
   while (!request->answered()) {
     if (deadline.passed()) return Cause::kTimeout;
     auto s = session(deadline);
@@ -160,7 +161,7 @@ Cause Link::await(const std::shared_ptr<Request>& request, Deadline deadline) {
     if (s == nullptr) continue;
     if (request->answered()) break;
     s->pump();
-    s->endpoint().wait(request->op_, Deadline{std::min(deadline.at, now() + 10 * kMilli)});
+    s->endpoint().wait(request->op_, slices.next());
     if (!request->answered()) advance();
   }
   return request->op_.cause();

@@ -116,6 +116,7 @@ std::shared_ptr<Session> Link::current() {
 
 [[gnu::hot]] std::shared_ptr<Session> Link::session(Deadline deadline) {
   Backoff backoff;
+  WaitSlices slices(deadline, 2 * kMilli);
   for (;;) {
     std::shared_ptr<Session> s;
     bool can_sleep = false;
@@ -134,7 +135,7 @@ std::shared_ptr<Session> Link::current() {
     if (can_sleep) {
       Op never;  // waits for the welcome: polls and sleeps on the endpoint's descriptor
       never.begin();
-      s->endpoint().wait(never, Deadline{std::min(deadline.at, now() + 2 * kMilli)});
+      s->endpoint().wait(never, slices.next());
     } else {
       backoff.pause();
     }

@@ -30,6 +30,8 @@ bool short_of_descriptors() {
 
 }  // namespace
 
+void process_ends() { ofi::process_ends(); }
+
 Result<std::unique_ptr<Fabric>> open_fabric(const Config& config) {
   if (ofi::libfabric() == nullptr) return Status::kNotSupp;
   ofi::KeepSignalHandlers keep;

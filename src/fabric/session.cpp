@@ -54,10 +54,11 @@ Cause Session::run(Slot& slot, Deadline deadline, PostFn post,
   // Where others wait here as well, the time is theirs.
   if (meanwhile && !endpoint().awaited()) meanwhile();
   // In slices, so that a session retired by another thread is let go of soon.
+  WaitSlices slices(deadline);
   while (!slot.op.done()) {
     if (deadline.passed()) return Cause::kTimeout;
     if (broken()) return Cause::kCancelled;
-    endpoint().wait(slot.op, Deadline{std::min(deadline.at, now() + 10 * kMilli)});
+    endpoint().wait(slot.op, slices.next());
   }
   if (slot.op.cause() == Cause::kOk) heard_.store(now_or_a_tick_ago(), std::memory_order_relaxed);
   return slot.op.cause();

@@ -2,12 +2,17 @@
 // threads that work, and of its first thread alone.
 #include <dirent.h>
 #include <doctest/doctest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdlib>
 #include <fstream>
 #include <string>
@@ -45,6 +50,21 @@ int in_child(Flat handle, Flat token, Use use) {
   int status = -1;
   ::waitpid(child, &status, 0);
   return status;
+}
+
+// From now on a call of sigaction for SIGBUS by the calling thread ends the process by SIGSYS.
+bool kills_who_changes_the_handler_of_sigbus() {
+  sock_filter code[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_rt_sigaction, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[0])),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SIGBUS, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog filter{sizeof code / sizeof *code, code};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
 }
 
 // The first thread of the process shows nothing in /proc once it has ended.
@@ -154,6 +174,30 @@ TEST_SUITE("ending") {
           exported.handle, exported.token, round);
       CHECK(describe_status(status) == "exit status 0");
     }
+  }
+
+  // One of the libraries below puts back what was there when it was loaded, when it ends.
+  TEST_CASE("the_handler_of_sigbus_is_there_to_the_end_of_the_process") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn_bare("peer");
+    const Export exported = export_segment(home);
+    const int status = peer.run(
+        [](Flat handle, Flat token) {
+          return in_child(handle, token, [](volatile uint64_t* view) {
+            static std::atomic<bool> registered{false};
+            view[0] = 1;
+            std::thread([] {
+              if (CMIFN(ctxt(), 10, ini_th)(ctxt()) != 0) ::_exit(104);
+              registered = true;
+              for (;;) ::pause();
+            }).detach();
+            while (!registered) ::usleep(100);
+            return kills_who_changes_the_handler_of_sigbus() ? 0 : 105;
+          });
+        },
+        exported.handle, exported.token);
+    CHECK(describe_status(status) == "exit status 0");
   }
 
   TEST_CASE("a_context_begins_in_a_process_whose_first_thread_has_ended") {

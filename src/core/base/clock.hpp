@@ -3,6 +3,7 @@
 
 #include <time.h>
 
+#include <algorithm>
 #include <cstdint>
 
 namespace cmi {
@@ -32,6 +33,25 @@ struct Deadline {
     Nanos l = at - now();
     return l > 0 ? l : 0;
   }
+};
+
+// One long wait in slices, between which the thread looks at what its waiting does not show. Each
+// is twice as long as the one before: a crowd that waits must not take the processor from those it
+// waits for.
+class WaitSlices {
+ public:
+  explicit WaitSlices(Deadline whole, Nanos first = 10 * kMilli) : whole_(whole), next_(first) {}
+  // The end of the slice that begins now.
+  Deadline next() {
+    const Deadline end{std::min(whole_.at, now() + next_)};
+    next_ = std::min(2 * next_, kLongest);
+    return end;
+  }
+
+ private:
+  static constexpr Nanos kLongest = 40 * kMilli;  // the delay with which a lost session is noticed
+  Deadline whole_;
+  Nanos next_;
 };
 
 }  // namespace cmi

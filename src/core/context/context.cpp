@@ -16,6 +16,7 @@
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
 #include "core/emulate/emulate.hpp"
+#include "fabric/fabric.hpp"
 #include "fabric/reach.hpp"
 
 namespace cmi::context {
@@ -158,7 +159,10 @@ void Context::leave_imports() {
 namespace {
 // Not an exit handler of cmi_ini: the client's handlers and static destructors from before it may
 // use views, and come later.
-[[gnu::destructor]] void library_ends() { Context::process_exits(); }
+[[gnu::destructor]] void library_ends() {
+  fabric::process_ends();
+  Context::process_exits();
+}
 }  // namespace
 
 void Context::thread_exits(void* thread) {

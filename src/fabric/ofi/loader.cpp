@@ -14,6 +14,8 @@
 namespace cmi::fabric::ofi {
 
 namespace {
+constexpr const char* kNoHandlers = "IPATH_NO_BACKTRACE";
+
 template <class F>
 bool find(void* lib, const char* name, F& to) {
   to = reinterpret_cast<F>(dlsym(lib, name));
@@ -37,7 +39,7 @@ Libfabric load() {
   // what was closed: a revoked key would go on opening memory.
   settings.hold("FI_MR_CACHE_MONITOR", "disabled");
   // libinfinipath's handlers are not installed then.
-  settings.propose("IPATH_NO_BACKTRACE", "1");
+  settings.propose(kNoHandlers, "1");
   settings.propose("HFI_NO_BACKTRACE", "1");
   // Before Linux 5.12 a fork would take pinned pages away from the parent.
   settings.propose("RDMAV_FORK_SAFE", "1");
@@ -84,6 +86,8 @@ const Libfabric* libfabric() {
   static const Libfabric lib = load();
   return lib.getinfo != nullptr ? &lib : nullptr;
 }
+
+void process_ends() { setenv(kNoHandlers, "1", 0); }
 
 const char* error_text(int err) {
   const Libfabric* lib = libfabric();

@@ -25,6 +25,11 @@ struct Libfabric {
 // Null when it is missing or too old; said in the trace the first time.
 const Libfabric* libfabric();
 
+// To be called before the destructors of the libraries below libfabric run. That of libinfinipath
+// puts the dispositions of signals back to what they were when it was loaded, unless its variable
+// is set: threads that still run would lose their handlers.
+void process_ends();
+
 // Why a libfabric call failed, for traces. Takes the negative or the positive number.
 const char* error_text(int err);
 

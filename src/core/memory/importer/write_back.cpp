@@ -299,8 +299,9 @@ void Importer::never_came_home(const std::shared_ptr<Import>& imp,
 // Until the operation is done, if need be because the home has died.
 bool Importer::await(Import& imp, fabric::Op& op, Deadline deadline) {
   fabric::Link& link = *imp.link;
+  WaitSlices slices(deadline);
   while (!op.done() && !deadline.passed()) {
-    const Deadline slice{std::min(deadline.at, now() + 20 * kMilli)};
+    const Deadline slice = slices.next();
     auto session = link.session(slice);
     if (session == nullptr) {
       if (link.condemned() || home_has_ended(imp)) link.advance();
@@ -308,7 +309,7 @@ bool Importer::await(Import& imp, fabric::Op& op, Deadline deadline) {
     }
     if (op.done()) break;
     link.pump(*session);
-    session->endpoint().wait(op, Deadline{std::min(deadline.at, now() + 10 * kMilli)});
+    session->endpoint().wait(op, slice);
     if (!op.done()) link.advance();
   }
   return op.done();
