@@ -108,8 +108,8 @@ void crowd(uint64_t count, uint64_t most) {
 }
 
 TEST_SUITE("crowd") {
-  TEST_CASE("sixteen_importers_that_store_to_the_same_pages_are_sent_what_is_new_together") {
-    crowd(16, 4);
+  TEST_CASE("sixty_importers_that_store_to_the_same_pages_are_sent_what_is_new_together") {
+    crowd(60, 2);
   }
 }
 

@@ -59,6 +59,9 @@ namespace cmi::memory {
 struct Patience {
   Deadline deadline;
   Nanos span = 0;  // 0: the deadline is final, and nothing is given up
+  // A home that answers other requests, or says that it is at work, is given more spans, no more
+  // than these.
+  static constexpr int kMostSpans = 12;
   static Patience of(Nanos span) { return {Deadline::in(span), span}; }
   Deadline next() const {
     return span == 0 ? deadline : Deadline{std::max(deadline.at, now() + span)};

@@ -318,20 +318,28 @@ bool Importer::await(Import& imp, fabric::Op& op, Deadline deadline) {
 // A home that lives and yet does not answer, as far as the watch can tell, must not be waited for
 // without end: what it owes is given up.
 bool Importer::await(Import& imp, fabric::Op& op, const Patience& patience) {
-  if (await(imp, op, patience.next())) return true;
-  if (patience.span != 0) imp.link->give_up(now() - patience.span);
-  return false;
+  for (int spans = 1;; ++spans) {
+    if (await(imp, op, patience.next())) return true;
+    if (patience.span == 0) return false;
+    if (imp.link->heard() > now() - patience.span && spans < Patience::kMostSpans) continue;
+    imp.link->give_up(now() - patience.span);
+    return false;
+  }
 }
 
 bool Importer::await(WriteBack& batch, const Patience& patience) {
   constexpr Nanos kLook = 100 * kMilli;
-  int parts = batch.parts.load();
+  int parts = batch.parts.load(), spans = 1;
   for (Deadline end = patience.next();;) {
     if (await(*batch.import, batch.done, Deadline{std::min(end.at, now() + kLook)})) break;
     if (const int left = batch.parts.load(); left != parts && patience.span != 0) {
       parts = left;
       end = patience.next();
     } else if (end.passed()) {
+      if (batch.import->link->heard() > now() - patience.span && spans++ < Patience::kMostSpans) {
+        end = patience.next();
+        continue;
+      }
       if (patience.span != 0) batch.import->link->give_up(now() - patience.span);
       return false;
     }
