@@ -32,7 +32,7 @@ bool is_loopback(Bytes address);
 bool is_of_this_machine(Bytes address);
 // Whether a peer of who listens at `own` may listen there: an address of the same kind, with a
 // port.
-bool is_door(Bytes own, Bytes theirs);
+bool is_listener(Bytes own, Bytes theirs);
 
 // How the kernel would send to a listener from an address of this machine.
 enum class Distance : uint8_t {

@@ -40,7 +40,7 @@ std::vector<std::pair<size_t, size_t>> routes_between(const std::vector<Listener
     });
     for (size_t j = 0; j < theirs.size(); ++j) {
       if (theirs[j].provider != ours[i].provider) continue;
-      if (!is_door(ours[i].blob, theirs[j].blob)) {
+      if (!is_listener(ours[i].blob, theirs[j].blob)) {
         *why = "an address in its handle is none of this provider's";
         continue;
       }
