@@ -44,6 +44,6 @@ enum class Distance : uint8_t {
 Distance distance(Bytes own, Bytes theirs);
 
 // "10.0.0.1:41234" for a socket address, else its bytes in hexadecimal digits.
-std::string listener_text(Bytes address);
+std::string listener_text(Bytes listener);
 
 }  // namespace cmi::fabric

@@ -66,6 +66,7 @@ std::vector<std::pair<size_t, size_t>> routes_between(const std::vector<Listener
   }
   std::sort(ranks.begin(), ranks.end());
   std::vector<std::pair<size_t, size_t>> routes;
+  routes.reserve(ranks.size());
   for (const Rank& r : ranks) routes.emplace_back(r.ours, r.theirs);
   return routes;
 }
