@@ -723,7 +723,7 @@ typedef int cmi_fn_rseg_del(cmi_ctxt* ctxt, cmi_rseg* rseg);
  * Errors: CMI_ERR_INVAL, damaged handle, removed segment, a conflict of cached with write-through,
  * a write-through segment without CMI_CAP_WRITE_THROUGH here, the home has ended, no provider is
  * common to both sides, or the home cannot be reached: not within the reconfiguration timeout, or,
- * where its door answers, CMI_JOIN_TIMEOUT; CMI_ERR_NOMEM, too many imports, no memory or no
+ * where its listener answers, CMI_JOIN_TIMEOUT; CMI_ERR_NOMEM, too many imports, no memory or no
  * descriptors; CMI_ERR_PERM, not allowed.
  */
 typedef cmi_seg cmi_fn_seg_imp(cmi_ctxt* ctxt, cmi_rseg* rseg);

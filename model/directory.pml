@@ -3,10 +3,10 @@
    The home keeps an epoch for the importer, 0 for "not held". The importer keeps one atomic word: held, its
    epoch, and how many of the region's pages are not absent. A fetch counts its page first and looks at
    `held` in the same step; unless held, it sends a hold request with a new epoch and waits for the reply. A
-   notice that leaves nothing cached and nothing being fetched turns `held` off, and its acknowledgement says
+   notification that leaves nothing cached and nothing being fetched turns `held` off, and its acknowledgement says
    so with the epoch; the home forgets only an epoch that still stands.
 
-   The network keeps no order. What is on its way stays there: a notice or an acknowledgement may come any
+   The network keeps no order. What is on its way stays there: a notification or an acknowledgement may come any
    number of times, however late. A hold request takes effect once (numbers.pml). */
 
 #define PUBLICATIONS 2
@@ -43,11 +43,11 @@ byte evictions = 1;
 /* on the wire */
 byte hold;                /* requests, a bit for each epoch */
 byte reply;
-byte notice[PUBLICATIONS]; /* 1 + page */
+byte notification[PUBLICATIONS]; /* 1 + page */
 byte ack[PUBLICATIONS];   /* what acknowledgements say is over, a bit for each epoch; bit 0: nothing */
 /* home */
 byte memory[2]; byte entry; byte published[2];
-byte open_notices;
+byte open_notifications;
 
 inline let_go(said) {
   if
@@ -128,19 +128,19 @@ end:
   do
   :: atomic {
        if
-       :: notice[0] != 0 -> n = 0
-       :: notice[1] != 0 -> n = 1
+       :: notification[0] != 0 -> n = 0
+       :: notification[1] != 0 -> n = 1
        fi;
        if
-       :: page[notice[n] - 1].state == kClean ->
-          page[notice[n] - 1].state = kAbsent; page[notice[n] - 1].data = 0; count--
-       :: page[notice[n] - 1].state == kFetching -> page[notice[n] - 1].state = kStale
+       :: page[notification[n] - 1].state == kClean ->
+          page[notification[n] - 1].state = kAbsent; page[notification[n] - 1].data = 0; count--
+       :: page[notification[n] - 1].state == kFetching -> page[notification[n] - 1].state = kStale
        :: else
        fi };
      atomic {
        let_go(said);
        if
-       :: contains(open_notices, n) -> ack[n] = ack[n] | (1 << said)
+       :: contains(open_notifications, n) -> ack[n] = ack[n] | (1 << said)
        :: else /* the home takes no acknowledgement of this one any more */
        fi;
        n = 0; said = 0 }
@@ -163,10 +163,10 @@ active proctype home() {
         memory[p] = n + 1;
         atomic {
           if
-          :: entry != 0 -> notice[n] = 1 + p; open_notices = open_notices | (1 << n)
+          :: entry != 0 -> notification[n] = 1 + p; open_notifications = open_notifications | (1 << n)
           :: else
           fi };
-        !contains(open_notices, n)
+        !contains(open_notifications, n)
      fi;
      published[p] = n + 1;
      n++
@@ -175,8 +175,8 @@ active proctype home() {
 }
 
 #define on_hold(e) atomic { contains(hold, e) -> hold = hold & ~(1 << e); entry = e; reply = reply | (1 << e) }
-#define on_ack(n, e) atomic { contains(open_notices, n) && contains(ack[n], e) -> \
-  open_notices = open_notices & ~(1 << n); ack[n] = 0; \
+#define on_ack(n, e) atomic { contains(open_notifications, n) && contains(ack[n], e) -> \
+  open_notifications = open_notifications & ~(1 << n); ack[n] = 0; \
   if \
   :: e != 0 && (entry == e || MUTANT(EPOCH_IGNORED)) -> entry = 0 \
   :: else \

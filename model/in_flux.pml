@@ -6,7 +6,7 @@
    the home takes once, any time later, unless the writer is fenced: it is sent again under its number when a link has
    been rebuilt (numbers.pml). What is written one-sided is a bit on the wire, taken in any order while the session key is open;
    the link breaks at most once. `forget` finds the writer dead or silent, at any time. `application` imports the
-   segment at any time, and loads; `service` takes the notices for it. */
+   segment at any time, and loads; `service` takes the notifications for it. */
 
 /* Mutations */
 #define MARK_NOT_AWAITED 1
@@ -48,7 +48,7 @@ byte ask; byte granted; byte unmark;
 bool announce; bool answer;
 /* the other importer */
 byte z_state; byte z[2]; bool inconsistent; bool joined;
-bool notice; bool ack; bool list_sent; bool list_acked;
+bool notification; bool ack; bool list_sent; bool list_acked;
 
 inline arrive(s, what) {
   atomic {
@@ -108,7 +108,7 @@ end:
   do
   :: on_dirty_intent(1) :: on_dirty_intent(2)
   :: drop_intent(1) :: drop_intent(2)
-  :: atomic { announce && !fenced -> announce = false; notice = true }
+  :: atomic { announce && !fenced -> announce = false; notification = true }
   :: atomic { ack -> ack = false; answer = !fenced }
   od
 }
@@ -185,8 +185,8 @@ proctype forget() {
 active proctype service() {
 end:
   do
-  :: atomic { notice ->
-       notice = false; ack = true;
+  :: atomic { notification ->
+       notification = false; ack = true;
        if
        :: z_state == kClean -> z_state = kAbsent; z[0] = 0; z[1] = 0
        :: z_state == kFetching -> z_state = kStale

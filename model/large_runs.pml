@@ -55,7 +55,7 @@ byte session; bool broken; bool dead; bool revoking; bool lost; bool barrier_ret
 bool key_open[2]; bool endpoint_open[2];
 /* Z */
 byte z_state; byte z[2];
-bool notice; bool ack;
+bool notification; bool ack;
 byte requested; byte answered;
 bool y_stored; byte over;
 
@@ -73,7 +73,7 @@ inline publish(who) {
   (answered & who) != 0
 }
 
-#define take(who) atomic { (requested & who) != 0 -> requested = requested & ~who; taken = who; notice = true }
+#define take(who) atomic { (requested & who) != 0 -> requested = requested & ~who; taken = who; notification = true }
 
 active proctype publisher() {
   byte taken;
@@ -201,8 +201,8 @@ proctype z_application() {
 active proctype z_service() {
 end:
   do
-  :: atomic { notice ->
-       notice = false; ack = true;
+  :: atomic { notification ->
+       notification = false; ack = true;
        if
        :: z_state == kClean -> z_state = kAbsent; z[0] = 0; z[1] = 0
        :: z_state == kFetching -> z_state = kStale

@@ -3,7 +3,7 @@
 
    `x` is a thread that stores up to three times; `timer` writes the page back, one write-back at a time. A store
    may change nothing: then the mark goes by a message that nobody waits for. Messages arrive in any order, once.
-   The importer may have its answer in receipts, of which the home hears with the next write-back, or by itself.
+   The importer may have its answer in direct acks, of which the home hears with the next write-back, or by itself.
    A page that is stored to after a write-back with changes may become hot: then a write-back leaves it dirty, and its
    mark at the home, until it cools. X dies at any time: what it had stored and nobody had published by then must be
    marked, and what had been published must not be, once the home has found it dead, but for a hot page. At rest, when

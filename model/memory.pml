@@ -1,7 +1,7 @@
 /* The coherence of one segment: a home, up to three importers, two pages of two bytes.
 
    Processes: `application` runs one thread's program of memory_tests.inc, at the home or at an importer;
-   each importer has a `service` thread (notices, timer) and a `poller` (answers); `home` takes in publish
+   each importer has a `service` thread (notifications, timer) and a `poller` (answers); `home` takes in publish
    requests. Names are those of src/core/memory; the rules are those of doc/design/protocol.md.
 
    The network keeps no order and delays everything at will: a message is a set bit that its receiver takes
@@ -69,7 +69,7 @@ typedef Importer {
 };
 typedef Publication {
   byte pages;
-  byte told;    /* importers to whom a notice is on its way */
+  byte told;    /* importers to whom a notification is on its way */
   byte waiting; /* importers that have not acknowledged */
   byte origin;  /* the batch to answer, + 1; 0: a thread awaits it itself */
   /* To whom updates go along, by importer and page, and under which epoch and number; locations that are
@@ -506,7 +506,7 @@ inline publish(what, news, except, from, f) {
   fi
 }
 
-/* The home answers, or the last receipt does: either way without a lock that anybody else holds. */
+/* The home answers, or the last direct ack does: either way without a lock that anybody else holds. */
 inline settle(f) {
   if
   :: publication[f].waiting == 0 ->

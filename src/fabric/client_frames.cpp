@@ -21,7 +21,7 @@ std::optional<AdmittedRequest> ClientTable::admit(Serving& from, const Frame& re
   if (c == nullptr || request.number == 0) return std::nullopt;
   c->heard = now();
   admitted.client = c->info;
-  admitted.acked_below = std::min(request.settled, request.number);
+  admitted.acked_below = std::min(request.acked_below, request.number);
   admitted.newly_acked = c->requests.acknowledge(admitted.acked_below);
   admitted.verdict = c->requests.admit(request.number);
   if (admitted.verdict == ReplyCache::Verdict::kUnderWay) {
@@ -44,11 +44,11 @@ std::optional<bool> ClientTable::acknowledge(const Serving& from, const Frame& f
   for (uint64_t number : behind) {
     if (c->requests.finish(number)) c->requests.keep(number, {});
   }
-  return c->requests.acknowledge(f.settled) || !behind.empty();
+  return c->requests.acknowledge(f.acked_below) || !behind.empty();
 }
 
 ClientTable::Answered ClientTable::reply(const ContextId& client, uint64_t number, Bytes payload,
-                                         Shared shared) {
+                                         TokensSent tokens) {
   Guard g(mu_);
   auto it = clients_.find(client);
   if (it == clients_.end() || !it->second.requests.finish(number)) return {};
@@ -56,10 +56,10 @@ ClientTable::Answered ClientTable::reply(const ContextId& client, uint64_t numbe
   // Sent first, then kept: the client waits.
   if (c.serving != nullptr) {
     c.serving->send(
-        {FrameKind::kReply, static_cast<uint16_t>(shared), c.secret, number, 0, payload});
+        {FrameKind::kReply, static_cast<uint16_t>(tokens), c.secret, number, 0, payload});
   }
   c.requests.keep(number, payload);
-  return {c.serving, c.info.via};
+  return {c.serving, c.info.listener_index};
 }
 
 std::optional<size_t> ClientTable::notify(const ContextId& client, Frame frame,
@@ -72,8 +72,8 @@ std::optional<size_t> ClientTable::notify(const ContextId& client, Frame frame,
   frame.secret = c.notification_secret;
   frame.more = frame.payload;
   frame.payload = head;
-  ports_.send(c.info.via, c.at_listener, frame, last);
-  return c.info.via;
+  ports_.send(c.info.listener_index, c.at_listener, frame, last);
+  return c.info.listener_index;
 }
 
 bool ClientTable::may_acknowledge(const ContextId& client, uint64_t secret) {
@@ -90,7 +90,8 @@ Bytes ClientTable::initiator_of(const ContextId& client, std::span<const Context
   const Client& c = it->second;
   for (const ContextId& sender : senders) {
     auto other = clients_.find(sender);
-    if (other == clients_.end() || other->second.fenced || other->second.info.via != c.info.via) {
+    if (other == clients_.end() || other->second.fenced ||
+        other->second.info.listener_index != c.info.listener_index) {
       return {};
     }
   }

@@ -40,11 +40,11 @@ std::optional<uint64_t> ClientTable::begin_session(const Hello& hello, Peer at_l
   Guard g(mu_);
   Client& c = clients_[hello.info.id];
   if (c.fenced) {
-    ports_.remove_peer(hello.info.via, at_listener);
+    ports_.remove_peer(hello.info.listener_index, at_listener);
     return std::nullopt;
   }
   // A stranger may have named the listener of another client, which keeps it.
-  if (c.generation != 0) ports_.remove_peer(c.info.via, c.at_listener);
+  if (c.generation != 0) ports_.remove_peer(c.info.listener_index, c.at_listener);
   c.info = hello.info;
   c.generation = hello.generation;
   c.secret = random_u64();
@@ -109,7 +109,7 @@ void ClientTable::fence(const ContextId& client, bool forever) {
     c.secret = random_u64();
     if (forever) {
       if (!std::exchange(c.fenced, true) && c.generation != 0) {
-        not_needed = {c.info.via, c.at_listener};
+        not_needed = {c.info.listener_index, c.at_listener};
       }
       c.requests.clear();
     }
@@ -144,7 +144,7 @@ void ClientTable::erase_if_closed(const ContextId& client) {
   if (it == clients_.end()) return;
   const Client& c = it->second;
   if (c.serving != nullptr || c.closing != 0 || c.fenced) return;
-  ports_.remove_peer(c.info.via, c.at_listener);
+  ports_.remove_peer(c.info.listener_index, c.at_listener);
   clients_.erase(it);
 }
 
@@ -176,7 +176,7 @@ ClientTable::Answered ClientTable::served(const ContextId& client) {
   Guard g(mu_);
   auto it = clients_.find(client);
   if (it == clients_.end()) return {};
-  return {it->second.serving, it->second.info.via};
+  return {it->second.serving, it->second.info.listener_index};
 }
 
 std::optional<std::pair<size_t, std::vector<std::byte>>> ClientTable::listener_of(
@@ -184,7 +184,7 @@ std::optional<std::pair<size_t, std::vector<std::byte>>> ClientTable::listener_o
   Guard g(mu_);
   auto it = clients_.find(client);
   if (it == clients_.end()) return std::nullopt;
-  return std::pair(it->second.info.via, it->second.listener_address);
+  return std::pair(it->second.info.listener_index, it->second.listener_address);
 }
 
 size_t ClientTable::serving_count() {

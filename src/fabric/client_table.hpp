@@ -70,7 +70,7 @@ class ClientTable {
     std::shared_ptr<Serving> serving;
     size_t index = 0;
   };
-  Answered reply(const ContextId& client, uint64_t number, Bytes payload, Shared shared);
+  Answered reply(const ContextId& client, uint64_t number, Bytes payload, TokensSent tokens);
   // `frame` but for its secret and what stands in front of its payload (`head`, from byte
   // kAckSecretAt of which the secret of acknowledgements goes). Nothing: no such client. Else the
   // listener that it has been sent from.
@@ -116,7 +116,7 @@ class ClientTable {
     uint64_t ack_secret = 0;           // our notifications tell it; their acknowledgements carry it
     Nanos heard = 0;                   // last hello or request
     std::vector<std::byte> listener_address, initiator;
-    Peer at_listener{};  // of our listener info.via
+    Peer at_listener{};  // of our listener info.listener_index
     std::shared_ptr<Serving> serving;
     ReplyCache requests;
     int closing = 0;      // serving endpoints that are being closed

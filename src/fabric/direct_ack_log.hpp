@@ -53,7 +53,7 @@ class DirectAckLog {
   }
   bool has_unreported() const { return !unreported_.empty(); }
   std::span<const uint64_t> unreported() const {
-    return std::span(unreported_).first(std::min(unreported_.size(), kMostSettled));
+    return std::span(unreported_).first(std::min(unreported_.size(), kMostAckedBelow));
   }
   void reported() {
     unreported_.erase(unreported_.begin(),

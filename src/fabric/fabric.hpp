@@ -206,7 +206,7 @@ class Fabric {
                                                           Endpoint* beside = nullptr) = 0;
   // `wanted_key` is honoured where the provider lets us choose; ask Region::key().
   // `through`: the endpoint of this fabric that peers will go to with the key. Where the provider
-  // ties regions to endpoints the key opens nothing at another one, nor here once that is closed,
+  // binds regions to endpoints the key opens nothing at another one, nor here once that is closed,
   // and there is none without (kInval). Elsewhere it opens its memory at each endpoint.
   // kNoMem where a key is taken or limits are hit.
   virtual Result<std::unique_ptr<Region>> register_memory(void* addr, size_t len, uint32_t rights,
@@ -244,7 +244,7 @@ struct ListenerAddress {
 
 // The largest message that every implementation takes and every Endpoint has buffers for.
 inline constexpr size_t kMaxMessage = 32 * 1024;
-// What fits into one request, reply or notice.
+// What fits into one request, reply or notification.
 inline constexpr size_t kMaxPayload = kMaxMessage - 128;
 
 }  // namespace cmi::fabric

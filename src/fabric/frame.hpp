@@ -14,44 +14,46 @@ enum class FrameKind : uint8_t {
   kWelcome = 2,  // serving endpoint -> initiator: your session
   kRequest = 3,  // initiator -> serving endpoint; answered by one reply, or by direct acks
   kReply = 4,
-  kNotice = 5,  // listener -> listener, home to importer; answered by an ack, or by a direct ack
+  kNotification = 5,  // listener -> listener, home to importer; answered by an ack or a direct ack
   kAck = 6,
-  kReceipt = 7,  // listener -> initiator: a notification of what its request did has been followed
-  kSettled = 8,  // initiator -> serving endpoint: what needs no answer any more
-  kRefusal = 9,  // listener -> initiator: no session, the home is short of descriptors
+  kDirectAck = 7,   // listener -> initiator: a notification of what its request did was followed
+  kAckedBelow = 8,  // initiator -> serving endpoint: what needs no answer any more
+  kRefusal = 9,     // listener -> initiator: no session, the home is short of descriptors
 };
 
 struct Frame {
   FrameKind kind{};
-  uint16_t type = 0;    // of the request or notice; meaningless to the fabric. Of a reply: Shared
+  // Of the request or notification; no meaning to the fabric. Of a reply: TokensSent.
+  uint16_t type = 0;
   uint64_t secret = 0;  // proves that the sender was told it by the receiver
-  uint64_t number = 0;  // of the request or notice, counted by its sender from 1
+  uint64_t number = 0;  // of the request or notification, counted by its sender from 1
   // The sender has the answers of all its numbers below this one. Of a notification: the number of
   // the request whose sender is to have a direct ack; 0: nobody is.
-  uint64_t settled = 0;
+  uint64_t acked_below = 0;
   Bytes payload;
   Bytes more = {};  // of a frame to be sent: goes behind the payload, as part of it
 };
 
-// Whether a home has shared out the secret of the request that it answers.
-enum class Shared : uint16_t { kNo = 0, kYes = 1 };
+// Whether a home has sent ack tokens for the request that it answers.
+enum class TokensSent : uint16_t { kNo = 0, kYes = 1 };
 
 // The answer that stands for all direct acks of a request; never on the wire.
 inline constexpr std::array<std::byte, 1> kReceived{};
 inline bool is_direct_acks(Bytes answer) { return answer.data() == kReceived.data(); }
 
-// Of several notices, one to each of so many: who is told what by all of them.
+// Direct acks that may together be the answer to one request: one to each notification.
 inline constexpr size_t kMostDirectAcks = 16;
-// Numbers that a frame kSettled names beside `settled`.
-inline constexpr size_t kMostSettled = 1024;
+// Numbers that a frame kAckedBelow names beside `acked_below`.
+inline constexpr size_t kMostAckedBelow = 1024;
 
 inline constexpr uint32_t kFrameMagic = 0x31494d43;  // "CMI1"
 inline constexpr size_t kFrameHeader = 36;
-inline constexpr size_t kNoticeHeader =
+inline constexpr size_t kNotificationHeader =
     24;  // sender and its secret, in front of a notification's payload
-// Behind those, where somebody is to have a direct ack: the share of his secret, and his address.
+// Behind those, where the client is to have a direct ack: the ack token, and the address.
 inline constexpr size_t kMaxDirectAckAddress = 48;
-inline constexpr size_t kReceiptHeader = sizeof(uint64_t) + sizeof(uint16_t) + kMaxDirectAckAddress;
+inline constexpr size_t kDirectAckHeader =
+    sizeof(uint64_t) + sizeof(uint16_t) + kMaxDirectAckAddress;
 
 // By way of an array whose length the compiler knows, so that nothing is checked value by value.
 inline void encode_frame_header(const Frame& f, Writer& out) {
@@ -63,7 +65,7 @@ inline void encode_frame_header(const Frame& f, Writer& out) {
   to.put<uint16_t>(f.type);
   to.put<uint64_t>(f.secret);
   to.put<uint64_t>(f.number);
-  to.put<uint64_t>(f.settled);
+  to.put<uint64_t>(f.acked_below);
   to.put<uint32_t>(static_cast<uint32_t>(f.payload.size() + f.more.size()));
   out.bytes(header);
 }
@@ -87,7 +89,7 @@ inline bool decode_frame(Bytes message, Frame* f) {
   f->type = in.get<uint16_t>();
   f->secret = in.get<uint64_t>();
   f->number = in.get<uint64_t>();
-  f->settled = in.get<uint64_t>();
+  f->acked_below = in.get<uint64_t>();
   auto length = in.get<uint32_t>();
   f->payload = message.subspan(kFrameHeader);
   return f->payload.size() == length;

@@ -27,10 +27,10 @@ Link::~Link() {
   last.swap(current_);
 }
 
-std::vector<ListenerAddress> Link::home_doors() const {
+std::vector<ListenerAddress> Link::home_listeners() const {
   std::vector<ListenerAddress> all;
   for (const Route& r : routes_.all()) {
-    ListenerAddress at = door_of(r);
+    ListenerAddress at = listener_of(r);
     if (std::find(all.begin(), all.end(), at) == all.end()) all.push_back(std::move(at));
   }
   return all;
@@ -45,8 +45,9 @@ std::shared_ptr<Request> Link::start(uint16_t type, Bytes payload, Request::Call
   r->op_.begin();
   const Nanos t = now();
   Guard g(mu_);
-  r->receipts_ = direct_acks == DirectAcks::kTaken;
-  if (r->receipts_ && direct_acks_.may_ask(t) && !fault_point_fails("receipts_not_asked_for")) {
+  r->takes_direct_acks_ = direct_acks == DirectAcks::kTaken;
+  if (r->takes_direct_acks_ && direct_acks_.may_ask(t) &&
+      !fault_point_fails("direct_acks_not_asked_for")) {
     r->tokens_.expect(secrets_.next());
   }
   window_.add(r, t);
@@ -59,7 +60,7 @@ void Link::send_locked(Session& s, Request& r) {
   const uint64_t tokens_secret = r.tokens_.secret();
   const auto secret = std::as_bytes(std::span(&tokens_secret, 1));
   s.port_->send(s.home_, {FrameKind::kRequest, r.type_, s.secret_, r.number_, acked_below,
-                          r.payload_, r.receipts_ ? Bytes(secret) : Bytes()});
+                          r.payload_, r.takes_direct_acks_ ? Bytes(secret) : Bytes()});
 }
 
 void Link::send_more_locked(Session& s, Nanos t) {
@@ -83,7 +84,7 @@ void Link::replied(Session& s, const Frame& f) {
     Guard g(mu_);
     r = window_.take(f.number);
     if (r == nullptr) return;
-    if (f.type == static_cast<uint16_t>(Shared::kYes) && r->tokens_.expected()) {
+    if (f.type == static_cast<uint16_t>(TokensSent::kYes) && r->tokens_.expected()) {
       direct_acks_.answered_by_home(r->begun_at_, t);
     }
     answered_locked(s, *r, t);
@@ -100,7 +101,7 @@ void Link::received(Session& s, const Frame& f) {
     if (current_.get() != &s) return;
     r = window_.find(f.number);
     if (r == nullptr || !r->tokens_.expected() || !r->tokens_.take(f.secret)) return;
-    if (!r->tokens_.complete() && !mutated("mutate_one_receipt_suffices")) return;
+    if (!r->tokens_.complete() && !mutated("mutate_one_direct_ack_suffices")) return;
     window_.take(f.number);
     direct_acks_.complete(f.number);
     // The home has sent the notifications, so it is there.
@@ -118,7 +119,7 @@ bool Link::report_acked_below() {
   if (!direct_acks_.has_unreported() || !up_locked()) return false;
   Session& s = *current_;
   const uint64_t acked_below = direct_acks_.acked_below(window_.answered_below());
-  s.port_->send(s.home_, {FrameKind::kSettled, 0, s.secret_, 0, acked_below,
+  s.port_->send(s.home_, {FrameKind::kAckedBelow, 0, s.secret_, 0, acked_below,
                           std::as_bytes(direct_acks_.unreported())});
   direct_acks_.reported();
   return true;

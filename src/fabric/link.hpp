@@ -8,7 +8,7 @@
 // Requests have numbers and are sent again, under the same number, on each new Session until they
 // are answered; the home executes each number once.
 //
-// A Link ties its parts to the session that is current: RoutePicker (where to connect),
+// A Link connects its parts with the session that is current: RoutePicker (where to connect),
 // RequestWindow (what is asked), DirectAckLog (what was answered directly) and LinkHealth. mu_
 // guards the first three together, because each of their changes must see one and the same session.
 // It has more public calls than a class should: it is what all of the importer uses of a home.
@@ -55,8 +55,10 @@ class Link {
   const ContextId& home() const { return home_; }
   // The listener of the home that the link goes to, or tries to, at the moment; `next`: of so many
   // routes further on.
-  ListenerAddress home_listener(size_t next = 0) const { return door_of(routes_.current(next)); }
-  std::vector<ListenerAddress> home_doors() const;  // each once
+  ListenerAddress home_listener(size_t next = 0) const {
+    return listener_of(routes_.current(next));
+  }
+  std::vector<ListenerAddress> home_listeners() const;  // each once
   const Route& route() const { return routes_.current(); }
   size_t routes() const { return routes_.count(); }
   // Swaps may go by the provider, whichever route is taken.
@@ -68,10 +70,10 @@ class Link {
   // The session is of no use any more. Its users see broken() and let go.
   void retire(const std::shared_ptr<Session>& session);
 
-  // Queues a request; it is sent now or as soon as there is a session. Receipts::kTaken: behind the
-  // payload goes a secret, u64, or 0. Where the home splits it into tokens for the receivers of its
-  // notifications, and all tokens come back from them, that is the answer: kReceived; the home's
-  // own is not waited for.
+  // Queues a request; it is sent now or as soon as there is a session. DirectAcks::kTaken: behind
+  // the payload goes a secret, u64, or 0. Where the home splits it into tokens for the receivers of
+  // its notifications, and all tokens come back from them, that is the answer: kReceived; the
+  // home's own is not waited for.
   enum class DirectAcks : uint8_t { kNone, kTaken };
   std::shared_ptr<Request> start(uint16_t type, Bytes payload, Request::Callback on_answer = {},
                                  DirectAcks direct_acks = DirectAcks::kNone);
@@ -116,7 +118,7 @@ class Link {
   Nanos took() const { return health_.took(); }
   int refusals() const { return health_.refusals(); }
   bool local_fault() const { return health_.local_fault(); }
-  bool without_door() const { return routes_.without_listener(); }
+  bool without_listener() const { return routes_.without_listener(); }
   // Of requests without an answer; more are sent as these are answered.
   static constexpr size_t kMostUnderWay = RequestWindow::kMostUnderWay;
   // Silence after which a session that owes an answer is rebuilt.
@@ -126,7 +128,7 @@ class Link {
 
  private:
   friend class Session;
-  static ListenerAddress door_of(const Route& r) {
+  static ListenerAddress listener_of(const Route& r) {
     return {r.fabric->traits().provider, r.home_listener};
   }
 

@@ -33,7 +33,7 @@ void Link::connect_locked() {
     return;
   }
   routes_.found_listener();
-  s->door_ = *peer;
+  s->listener_ = *peer;
   say_hello_locked(s);
 }
 
@@ -62,11 +62,11 @@ void Link::say_hello_locked(const std::shared_ptr<Session>& s) {
   out.put(s->generation_);
   out.put(s->nonce_);
   out.blob(s->endpoint().address());
-  out.blob(s->route_.own_door);
+  out.blob(s->route_.own_listener);
   const Frame f{FrameKind::kHello, 0, 0, 0, 0, out.done()};
   if (!out.ok()) return;
   current_ = s;
-  s->port_->send(s->door_, f);
+  s->port_->send(s->listener_, f);
 }
 
 void Link::welcomed(Session& s, const Frame& f) {

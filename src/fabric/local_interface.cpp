@@ -18,9 +18,9 @@ std::vector<std::string> split(const std::string& list) {
   std::vector<std::string> items;
   for (size_t at = 0;;) {
     const size_t comma = list.find(',', at);
-    std::string item = list.substr(at, comma == list.npos ? comma : comma - at);
+    std::string item = list.substr(at, comma == std::string::npos ? comma : comma - at);
     if (std::find(items.begin(), items.end(), item) == items.end()) items.push_back(item);
-    if (comma == list.npos) return items;
+    if (comma == std::string::npos) return items;
     at = comma + 1;
   }
 }
@@ -50,7 +50,7 @@ Result<std::vector<Address>> addresses_of(const std::string& list) {
   return all;
 }
 
-bool is_device(const std::string& provider) { return provider.find("verbs") != provider.npos; }
+bool is_device(const std::string& provider) { return provider.find("verbs") != std::string::npos; }
 
 // What one start of a context has opened.
 class Opening {

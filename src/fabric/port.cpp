@@ -1,4 +1,4 @@
-// Letters: posting, retrying in order per peer, and giving their buffers back.
+// Send buffers: posting, retrying in order per peer, and giving them back.
 #include "fabric/port.hpp"
 
 #include <algorithm>
@@ -52,71 +52,71 @@ void Port::ended(Peer peer) {
   if (it != known_.end() && --it->second.under_way == 0) let_go(peer);
 }
 
-void Port::Letter::sent(Op& op) {
+void Port::SendBuffer::sent(Op& op) {
   // Two listeners that make first contact at the same time reject one of the two connections, and
   // what was posted on it fails: tried again, a few times. Arriving twice does no harm to any of
   // our messages; what is lost without a word is repeated, by number, by who sent it.
-  auto* letter = static_cast<Letter*>(op.user);
+  auto* buffer = static_cast<SendBuffer*>(op.user);
   const bool reached = op.cause() == Cause::kOk;
-  if (reached || --letter->attempts <= 0) {
-    letter->port.give_letter(letter, reached);
+  if (reached || --buffer->attempts <= 0) {
+    buffer->port.release_buffer(buffer, reached);
   } else {
-    letter->port.wait(letter);
+    buffer->port.wait(buffer);
   }
 }
 
-Port::Letter* Port::take_letter() {
+Port::SendBuffer* Port::take_buffer() {
   if (free_.empty()) {
-    all_.push_back(std::make_unique<Letter>(*this));
+    all_.push_back(std::make_unique<SendBuffer>(*this));
     return all_.back().get();
   }
-  Letter* l = free_.back();
+  SendBuffer* l = free_.back();
   free_.pop_back();
   return l;
 }
 
-void Port::put_letter(Letter* letter) {
-  if (auto it = known_.find(letter->peer); it != known_.end()) {
-    --it->second.letters;
-    it->second.bytes -= letter->size;
+void Port::put_buffer(SendBuffer* buffer) {
+  if (auto it = known_.find(buffer->peer); it != known_.end()) {
+    --it->second.buffers;
+    it->second.bytes -= buffer->size;
   }
-  if (free_.size() >= kSpare) letter->bytes = {};
-  free_.push_back(letter);
+  if (free_.size() >= kSpare) buffer->bytes = {};
+  free_.push_back(buffer);
 }
 
-void Port::queue(Letter* letter) {
-  letter->expires = now() + letter->life;
-  waiting_.push_back(letter);
-  ++known_[letter->peer].waiting;
+void Port::queue(SendBuffer* buffer) {
+  buffer->expires = now() + buffer->life;
+  waiting_.push_back(buffer);
+  ++known_[buffer->peer].waiting;
   waiting_count_.store(static_cast<int>(waiting_.size()), std::memory_order_relaxed);
 }
 
-void Port::give_letter(Letter* letter, bool reached) {
+void Port::release_buffer(SendBuffer* buffer, bool reached) {
   Guard g(mu_);
-  put_letter(letter);
-  if (auto it = known_.find(letter->peer); reached && it != known_.end()) {
+  put_buffer(buffer);
+  if (auto it = known_.find(buffer->peer); reached && it != known_.end()) {
     it->second.reached = true;
-    it->second.gone = std::max(it->second.gone, letter->behind);
+    it->second.gone = std::max(it->second.gone, buffer->behind);
   }
-  ended(letter->peer);
+  ended(buffer->peer);
 }
 
-void Port::wait(Letter* letter) {
+void Port::wait(SendBuffer* buffer) {
   Guard g(mu_);
-  if (auto it = known_.find(letter->peer); it == known_.end() || it->second.uses == 0) {
-    put_letter(letter);
+  if (auto it = known_.find(buffer->peer); it == known_.end() || it->second.uses == 0) {
+    put_buffer(buffer);
   } else {
-    queue(letter);
+    queue(buffer);
   }
-  ended(letter->peer);
+  ended(buffer->peer);
 }
 
-Post Port::try_post(Letter& letter) {
-  return endpoint_->send(letter.op, letter.peer, letter.bytes.data(), letter.size);
+Post Port::try_post(SendBuffer& buffer) {
+  return endpoint_->send(buffer.op, buffer.peer, buffer.bytes.data(), buffer.size);
 }
 
 bool Port::send(Peer peer, const Frame& frame, bool last) {
-  Letter* letter;
+  SendBuffer* buffer;
   bool must_wait, reached;
   {
     Guard g(mu_);
@@ -135,36 +135,36 @@ bool Port::send(Peer peer, const Frame& frame, bool last) {
         return true;
       }
     }
-    if (backlog_limited_ && (k.letters >= kMostLetters || k.bytes + size > kMostBytes)) {
+    if (backlog_limited_ && (k.buffers >= kMostBuffers || k.bytes + size > kMostBytes)) {
       return false;
     }
-    letter = take_letter();
-    ++k.letters;
+    buffer = take_buffer();
+    ++k.buffers;
     k.bytes += size;
-    letter->peer = peer;
-    letter->attempts = kAttempts;
-    letter->life = frame.kind == FrameKind::kReceipt ? kReceiptLife : kLetterLife;
-    letter->size = size;
-    if (letter->bytes.size() < size) letter->bytes.resize(size);
-    Writer out(letter->bytes);
+    buffer->peer = peer;
+    buffer->attempts = kAttempts;
+    buffer->life = frame.kind == FrameKind::kDirectAck ? kDirectAckLife : kSendLife;
+    buffer->size = size;
+    if (buffer->bytes.size() < size) buffer->bytes.resize(size);
+    Writer out(buffer->bytes);
     encode_frame(frame, out);
     must_wait = k.waiting > 0;  // in order
     if (must_wait) {
-      queue(letter);
+      queue(buffer);
     } else {
       ++k.under_way;
-      letter->behind = k.injected;
+      buffer->behind = k.injected;
     }
   }
   if (must_wait) return false;
-  switch (try_post(*letter)) {
+  switch (try_post(*buffer)) {
     case Post::kPosted:
       break;
     case Post::kFailed:
-      give_letter(letter);
+      release_buffer(buffer);
       return false;
     case Post::kAgain:
-      wait(letter);
+      wait(buffer);
       return false;
   }
   return reached;
@@ -176,12 +176,12 @@ int Port::pump() {
   const Nanos t = now();
   Guard g(mu_);
   std::vector<Peer> stuck;
-  std::deque<Letter*> keep;
-  for (Letter* l : waiting_) {
+  std::deque<SendBuffer*> keep;
+  for (SendBuffer* l : waiting_) {
     Known& k = known_[l->peer];  // there while a send buffer to it waits
     if (l->expires < t) {
       --k.waiting;
-      put_letter(l);
+      put_buffer(l);
       continue;
     }
     if (std::find(stuck.begin(), stuck.end(), l->peer) == stuck.end()) {
@@ -194,7 +194,7 @@ int Port::pump() {
         continue;
       }
       if (p == Post::kFailed) {
-        put_letter(l);
+        put_buffer(l);
         continue;
       }
       stuck.push_back(l->peer);
@@ -207,11 +207,11 @@ int Port::pump() {
 }
 
 void Port::drop_locked(Peer peer) {
-  std::deque<Letter*> keep;
-  for (Letter* l : waiting_) {
+  std::deque<SendBuffer*> keep;
+  for (SendBuffer* l : waiting_) {
     if (l->peer == peer) {
       --known_[peer].waiting;
-      put_letter(l);
+      put_buffer(l);
     } else {
       keep.push_back(l);
     }

@@ -27,7 +27,7 @@ class Port {
   // The same peer for the same address, which stays until each add() has had its remove().
   Result<Peer> add(Bytes address);
   void remove(Peer peer);
-  // Copies. What cannot be sent within kLetterLife is dropped: the protocol's own deadlines notice.
+  // Copies. What cannot be sent within kSendLife is dropped: the protocol's own deadlines notice.
   // So is what is for a peer that has been removed.
   // From a port with a limited backlog what is short goes without a send buffer, once one has
   // reached the peer: nothing says when it has gone, nor that it was lost with a connection. So at
@@ -46,18 +46,18 @@ class Port {
   bool idle() const { return waiting_count_.load(std::memory_order_relaxed) == 0; }
 
  private:
-  static constexpr Nanos kLetterLife = 10 * kSecond;
+  static constexpr Nanos kSendLife = 10 * kSecond;
   // What a direct ack says the home asks for soon.
-  static constexpr Nanos kReceiptLife = 100 * kMilli;
+  static constexpr Nanos kDirectAckLife = 100 * kMilli;
   static constexpr int kAttempts = 3;  // of one send buffer, when the provider said it failed
   // The backlog of one peer: room for the answers to a link's whole window, and for notifications.
-  static constexpr size_t kMostLetters = 32768, kMostBytes = size_t{64} << 20;
+  static constexpr size_t kMostBuffers = 32768, kMostBytes = size_t{64} << 20;
   static constexpr size_t kSpare = 1024;  // send buffers that keep their memory
   static constexpr size_t kShort = 128;   // bytes
   // Without a send buffer, until one tells that they have gone: a provider's queue may have no end.
   static constexpr uint64_t kMostInjected = 64;
-  struct Letter {
-    explicit Letter(Port& p) : op(&Letter::sent, this), port(p) {}
+  struct SendBuffer {
+    explicit SendBuffer(Port& p) : op(&SendBuffer::sent, this), port(p) {}
     static void sent(Op& op);
     Op op;
     Port& port;
@@ -76,28 +76,28 @@ class Port {
     int under_way = 0;                // send buffers that the provider has, or is given
     bool reached = false;             // by a send buffer
     uint64_t injected = 0, gone = 0;  // so many; and so many of them have gone
-    // Letters to it and their bytes, waiting and under way; and how many of them wait.
-    size_t letters = 0, bytes = 0, waiting = 0;
+    // Send buffers to it and their bytes, waiting and under way; and how many of them wait.
+    size_t buffers = 0, bytes = 0, waiting = 0;
   };
 
   explicit Port() = default;
   void ended(Peer peer) CMI_REQUIRES(mu_);
   void let_go(Peer peer) CMI_REQUIRES(mu_);
   void drop_locked(Peer peer) CMI_REQUIRES(mu_);
-  Letter* take_letter() CMI_REQUIRES(mu_);
-  void put_letter(Letter* letter) CMI_REQUIRES(mu_);
-  void queue(Letter* letter) CMI_REQUIRES(mu_);
-  void give_letter(Letter* letter, bool reached = false);
-  void wait(Letter* letter);
-  Post try_post(Letter& letter);
+  SendBuffer* take_buffer() CMI_REQUIRES(mu_);
+  void put_buffer(SendBuffer* buffer) CMI_REQUIRES(mu_);
+  void queue(SendBuffer* buffer) CMI_REQUIRES(mu_);
+  void release_buffer(SendBuffer* buffer, bool reached = false);
+  void wait(SendBuffer* buffer);
+  Post try_post(SendBuffer& buffer);
 
   std::unique_ptr<Endpoint> endpoint_;
   bool backlog_limited_ = false;  // set before the first send buffer
   Mutex mu_ CMI_ACQUIRED_AFTER(lock_order::after_tables) CMI_ACQUIRED_BEFORE(
       lock_order::after_ports);  // leaf; never held across a call into the provider's poll
-  std::vector<std::unique_ptr<Letter>> all_ CMI_GUARDED_BY(mu_);
-  std::vector<Letter*> free_ CMI_GUARDED_BY(mu_);
-  std::deque<Letter*> waiting_ CMI_GUARDED_BY(mu_);  // in order per peer
+  std::vector<std::unique_ptr<SendBuffer>> all_ CMI_GUARDED_BY(mu_);
+  std::vector<SendBuffer*> free_ CMI_GUARDED_BY(mu_);
+  std::deque<SendBuffer*> waiting_ CMI_GUARDED_BY(mu_);  // in order per peer
   std::unordered_map<Peer, Known> known_ CMI_GUARDED_BY(mu_);
   std::atomic<int> waiting_count_{0};
 };

@@ -27,7 +27,7 @@ struct Attempt {
 Attempt start_attempt(Bytes address) {
   Attempt a;
   sockaddr_storage to{};
-  if (fault_point_fails("door_out_of_reach")) return a;
+  if (fault_point_fails("listener_out_of_reach")) return a;
   if (address.size() > sizeof to || address.size() < sizeof(sockaddr_in)) return a;
   std::memcpy(&to, address.data(), address.size());
   const bool v4 = to.ss_family == AF_INET && address.size() == sizeof(sockaddr_in);
@@ -233,7 +233,7 @@ bool is_of_this_machine(Bytes address) {
   return a.ss_family != AF_UNSPEC && of_this_machine(a);
 }
 
-bool is_door(Bytes own, Bytes theirs) {
+bool is_listener(Bytes own, Bytes theirs) {
   // What addresses of other kinds look like only their provider knows.
   if (host_of(own).ss_family == AF_UNSPEC) return !theirs.empty();
   const sockaddr_storage a = host_of(theirs);

@@ -32,7 +32,7 @@ bool is_loopback(Bytes address);
 bool is_of_this_machine(Bytes address);
 // Whether a peer of who listens at `own` may listen there: an address of the same kind, with a
 // port.
-bool is_door(Bytes own, Bytes theirs);
+bool is_listener(Bytes own, Bytes theirs);
 
 // How the kernel would send to a listener from an address of this machine.
 enum class Distance : uint8_t {
@@ -44,6 +44,6 @@ enum class Distance : uint8_t {
 Distance distance(Bytes own, Bytes theirs);
 
 // "10.0.0.1:41234" for a socket address, else its bytes in hexadecimal digits.
-std::string listener_text(Bytes address);
+std::string listener_text(Bytes listener);
 
 }  // namespace cmi::fabric

@@ -70,9 +70,9 @@ class Request {
   uint16_t type_ = 0;
   // Guarded by Link::mu_ while the request is pending: from here to tokens_.
   Nanos begun_at_ = 0;
-  Nanos sent_at_ = 0;      // the last time
-  bool repeated_ = false;  // the last time was to ask again
-  bool receipts_ = false;  // behind its payload goes the secret of tokens_, or 0
+  Nanos sent_at_ = 0;               // the last time
+  bool repeated_ = false;           // the last time was to ask again
+  bool takes_direct_acks_ = false;  // behind its payload goes the secret of tokens_, or 0
   AckTokens tokens_;
   std::array<std::byte, 192> little_;
   std::pmr::monotonic_buffer_resource memory_{little_.data(), little_.size()};

@@ -62,9 +62,9 @@ bool RoutePicker::not_welcomed() { return try_next(); }
 
 Nanos RoutePicker::patience(Nanos tried) const {
   if (routes_.size() == 1) return std::clamp(tried, kWelcomeWait, longest_wait_);
-  const Nanos share =
+  const Nanos per_route =
       std::clamp(kRound / static_cast<Nanos>(routes_.size()), kLeastRouteWait, kLongestRouteWait);
-  return std::min(share << std::min(in_vain_ / routes_.size(), kMostRounds), longest_wait_);
+  return std::min(per_route << std::min(in_vain_ / routes_.size(), kMostRounds), longest_wait_);
 }
 
 }  // namespace cmi::fabric

@@ -17,10 +17,10 @@ namespace cmi::fabric {
 
 // From one of our listeners to one of the home's, of the same provider.
 struct Route {
-  Fabric* fabric = nullptr;  // operations that we start go by it
-  size_t via = 0;            // index of our listener, as Server counts them
-  bool cas = false;          // its swaps are coherent with the CPU's
-  std::vector<std::byte> own_door, home_listener;
+  Fabric* fabric = nullptr;   // operations that we start go by it
+  size_t listener_index = 0;  // index of our listener, as Server counts them
+  bool cas = false;           // its swaps are coherent with the CPU's
+  std::vector<std::byte> own_listener, home_listener;
 };
 
 class RoutePicker {

@@ -40,7 +40,7 @@ std::vector<std::pair<size_t, size_t>> routes_between(const std::vector<Listener
     });
     for (size_t j = 0; j < theirs.size(); ++j) {
       if (theirs[j].provider != ours[i].provider) continue;
-      if (!is_door(ours[i].blob, theirs[j].blob)) {
+      if (!is_listener(ours[i].blob, theirs[j].blob)) {
         *why = "an address in its handle is none of this provider's";
         continue;
       }
@@ -66,6 +66,7 @@ std::vector<std::pair<size_t, size_t>> routes_between(const std::vector<Listener
   }
   std::sort(ranks.begin(), ranks.end());
   std::vector<std::pair<size_t, size_t>> routes;
+  routes.reserve(ranks.size());
   for (const Rank& r : ranks) routes.emplace_back(r.ours, r.theirs);
   return routes;
 }

@@ -44,7 +44,7 @@ Server::~Server() {
 std::vector<ListenerAddress> Server::listeners() const {
   std::vector<ListenerAddress> all;
   for (size_t i = 0; i < ports_.size(); ++i) {
-    const Bytes at = door_address(i);
+    const Bytes at = listener_address(i);
     all.push_back({fabrics_[i]->traits().provider, {at.begin(), at.end()}});
   }
   return all;
@@ -61,9 +61,10 @@ Result<std::unique_ptr<Region>> Server::register_for(const ContextId& client, vo
                                                  &served.serving->endpoint());
 }
 
-Result<std::unique_ptr<Region>> Server::register_at(size_t via, void* addr, size_t len,
+Result<std::unique_ptr<Region>> Server::register_at(size_t listener_index, void* addr, size_t len,
                                                     uint32_t rights, uint64_t wanted_key) {
-  return fabrics_[via]->register_memory(addr, len, rights, wanted_key, &ports_[via]->endpoint());
+  return fabrics_[listener_index]->register_memory(addr, len, rights, wanted_key,
+                                                   &ports_[listener_index]->endpoint());
 }
 
 size_t Server::index_of(const Endpoint& ep) const {
@@ -79,7 +80,7 @@ void Server::on_message(Endpoint& ep, Bytes message) {
   Reader in(f.payload);
   const ContextId from = read_context(in);
   if (!in.ok()) return drop();
-  if (f.kind == FrameKind::kNotice) return on_notification(from, f, in);
+  if (f.kind == FrameKind::kNotification) return on_notification(from, f, in);
   if (f.kind != FrameKind::kAck || !clients_.may_acknowledge(from, f.secret)) return drop();
   handler_.on_ack(from, f.number, in);
 }
@@ -88,9 +89,9 @@ void Server::on_notification(const ContextId& from, const Frame& f, Reader in) {
   const auto secret = in.get<uint64_t>();
   if (!in.ok() || !homes_.vouches_for(from, f.secret)) return drop();
   DirectAck direct_ack;
-  if (f.settled != 0) {
-    direct_ack.number = f.settled;
-    direct_ack.share = in.get<uint64_t>();
+  if (f.acked_below != 0) {
+    direct_ack.number = f.acked_below;
+    direct_ack.token = in.get<uint64_t>();
     direct_ack.to = in.blob();
     if (!in.ok() || direct_ack.to.size() > kMaxDirectAckAddress) return drop();
   }
@@ -114,7 +115,7 @@ bool Server::read_hello(const Frame& f, Hello* hello) const {
 
 void Server::on_hello(size_t index, const Frame& f) {
   Hello hello;
-  hello.info.via = index;
+  hello.info.listener_index = index;
   const ContextId& id = hello.info.id;
   if (!read_hello(f, &hello) || !handler_.on_hello(hello.info)) return drop();
 
@@ -165,7 +166,7 @@ void Server::refuse(const Hello& hello) {
           "an importer is refused: this process has no descriptors left for it (ulimit -n)");
   }
   drop();
-  Port& listener = *ports_[hello.info.via];
+  Port& listener = *ports_[hello.info.listener_index];
   auto peer = listener.add(hello.initiator);
   if (!peer) return;
   std::byte payload[sizeof hello.generation + sizeof hello.nonce];
@@ -183,8 +184,8 @@ void Server::make_room(const ContextId& newcomer) {
 
 // A client that the handler keeps something for comes before all others.
 bool Server::open_serving(Serving& serving, const Hello& hello, bool known) {
-  Fabric& fabric = *fabrics_[hello.info.via];
-  Port* const beside = ports_[hello.info.via].get();
+  Fabric& fabric = *fabrics_[hello.info.listener_index];
+  Port* const beside = ports_[hello.info.listener_index].get();
   Status s = serving.open(fabric, beside);
   if (s != Status::kOk && close_silent(known ? 0 : kStrangersStay, kMadeRoom, hello.info.id) > 0) {
     s = serving.open(fabric, beside);
@@ -196,7 +197,7 @@ bool Server::open_serving(Serving& serving, const Hello& hello, bool known) {
 
 void Server::on_client_frame(Serving& from, const Frame& f) {
   if (f.kind == FrameKind::kRequest) return on_request(from, f);
-  if (f.kind == FrameKind::kSettled) return on_acked_below(from, f);
+  if (f.kind == FrameKind::kAckedBelow) return on_acked_below(from, f);
   drop();
 }
 
@@ -217,18 +218,18 @@ void Server::on_request(Serving& from, const Frame& f) {
 void Server::on_acked_below(Serving& from, const Frame& f) {
   Reader in(f.payload);
   std::vector<uint64_t> behind(in.left() / sizeof(uint64_t));
-  if (behind.size() > kMostSettled) return drop();
+  if (behind.size() > kMostAckedBelow) return drop();
   for (uint64_t& number : behind) number = in.get<uint64_t>();
   if (!in.done()) return drop();
   std::sort(behind.begin(), behind.end());
   const auto news = clients_.acknowledge(from, f, behind);
   if (!news) return drop();
-  if (*news) handler_.on_acked_below(from.client(), f.settled, behind);
+  if (*news) handler_.on_acked_below(from.client(), f.acked_below, behind);
 }
 
-void Server::reply(const ContextId& client, uint64_t number, Bytes payload, Shared shared) {
+void Server::reply(const ContextId& client, uint64_t number, Bytes payload, TokensSent tokens) {
   fault_point("server_before_reply");
-  const auto answered = clients_.reply(client, number, payload, shared);
+  const auto answered = clients_.reply(client, number, payload, tokens);
   if (answered.serving == nullptr) return;
   Port* const port = answered.serving->port();
   order_.expect(port->endpoint().shares_queue() ? ports_[answered.index].get() : port);
@@ -236,16 +237,16 @@ void Server::reply(const ContextId& client, uint64_t number, Bytes payload, Shar
 
 bool Server::notification(const ContextId& client, uint64_t number, uint16_t type, Bytes payload,
                           bool last, const DirectAck& direct_ack) {
-  std::byte head[kNoticeHeader + kReceiptHeader];
+  std::byte head[kNotificationHeader + kDirectAckHeader];
   Writer out(head);
   out.put(self_.hi);
   out.put(self_.lo);
   out.put<uint64_t>(0);  // the client's secret for acknowledgements: the table knows it
   if (direct_ack.number != 0) {
-    out.put(direct_ack.share);
+    out.put(direct_ack.token);
     out.blob(direct_ack.to);
   }
-  const Frame frame{FrameKind::kNotice, type, 0, number, direct_ack.number, payload};
+  const Frame frame{FrameKind::kNotification, type, 0, number, direct_ack.number, payload};
   const auto index = clients_.notify(client, frame, std::span(head).first(out.done().size()), last);
   if (!index) return false;
   // Where direct acknowledgements go elsewhere, the next message does not come to the listener.
@@ -262,12 +263,12 @@ void Server::ack(const ContextId& home, uint64_t secret, uint64_t number, Bytes 
 }
 
 bool Server::give(const ContextId& home, const DirectAck& direct_ack) {
-  fault_point("receipt_before_send");
-  if (fault_point_fails("receipt_lost")) return true;
+  fault_point("direct_ack_before_send");
+  if (fault_point_fails("direct_ack_lost")) return true;
   const auto index = homes_.listener_of(home);
   if (!index) return false;
   return direct_acks_.send(direct_ack.to, *index,
-                           {FrameKind::kReceipt, 0, direct_ack.share, direct_ack.number, 0, {}},
+                           {FrameKind::kDirectAck, 0, direct_ack.token, direct_ack.number, 0, {}},
                            now_or_a_tick_ago());
 }
 

@@ -57,9 +57,11 @@ class Server : private Receiver, private ServingSink, private ListenerPorts {
                                               ServerHandler& handler);
   ~Server() override;
 
-  Bytes door_address(size_t via = 0) const { return ports_[via]->endpoint().address(); }
+  Bytes listener_address(size_t listener_index = 0) const {
+    return ports_[listener_index]->endpoint().address();
+  }
   std::vector<ListenerAddress> listeners() const;
-  Fabric& fabric(size_t via) const { return *fabrics_[via]; }
+  Fabric& fabric(size_t listener_index) const { return *fabrics_[listener_index]; }
 
   // Memory that the client is to reach, on the fabric that it came by, and at its serving endpoint
   // where registrations are bound to endpoints. Null while it has no such endpoint: no key would be
@@ -67,20 +69,21 @@ class Server : private Receiver, private ServingSink, private ListenerPorts {
   Result<std::unique_ptr<Region>> register_for(const ContextId& client, void* addr, size_t len,
                                                uint32_t rights, uint64_t wanted_key);
   // The same at a listener, for any client.
-  Result<std::unique_ptr<Region>> register_at(size_t via, void* addr, size_t len, uint32_t rights,
-                                              uint64_t wanted_key);
+  Result<std::unique_ptr<Region>> register_at(size_t listener_index, void* addr, size_t len,
+                                              uint32_t rights, uint64_t wanted_key);
 
-  // To a client, on its present session. Kept until the client says that it has it. `shared`: the
+  // To a client, on its present session. Kept until the client says that it has it. `tokens`: the
   // receivers of this request's notifications were asked for direct acknowledgements.
-  void reply(const ContextId& client, uint64_t number, Bytes payload, Shared shared = Shared::kNo);
+  void reply(const ContextId& client, uint64_t number, Bytes payload,
+             TokensSent tokens = TokensSent::kNo);
   // To a client's listener. False when there is no such client. `last`: it is fenced next.
   bool notification(const ContextId& client, uint64_t number, uint16_t type, Bytes payload,
                     bool last = false, const DirectAck& direct_ack = {});
   // Whether all of `givers` can send direct acknowledgements to this client: they are reached over
   // the fabric that it came by. Returns where they go, in `to` (kMaxDirectAckAddress bytes); empty:
   // they cannot.
-  Bytes receives_from(const ContextId& client, std::span<const ContextId> givers,
-                      std::span<std::byte> to) {
+  Bytes direct_ack_address(const ContextId& client, std::span<const ContextId> givers,
+                           std::span<std::byte> to) {
     return clients_.initiator_of(client, givers, to);
   }
   // By the listener that reaches this home. True: over a connection that has carried one before, so
@@ -89,8 +92,9 @@ class Server : private Receiver, private ServingSink, private ListenerPorts {
   // A home whose notifications are heard: its listener as in its handles, and the index of our
   // listener that reaches it. For a home that is known already, the new way to it. `secret` is what
   // our hello tells that home and no other, and what its notifications must carry.
-  Status add_home(const ContextId& home, Bytes listener, uint64_t secret, size_t via = 0) {
-    return homes_.add(home, listener, secret, via);
+  Status add_home(const ContextId& home, Bytes listener, uint64_t secret,
+                  size_t listener_index = 0) {
+    return homes_.add(home, listener, secret, listener_index);
   }
   void ack(const ContextId& home, uint64_t secret, uint64_t number, Bytes payload = {});
 

@@ -14,7 +14,7 @@ namespace cmi::fabric {
 struct ClientInfo {
   ContextId id;
   NodeId node;
-  size_t via = 0;  // index of our listener that its present session came by: Server::fabric()
+  size_t listener_index = 0;  // the listener that its present session came by: Server::fabric()
 };
 
 // A direct acknowledgement that the receiver of a notification owes to the client whose request
@@ -23,8 +23,8 @@ struct ClientInfo {
 // notification. No receiver knows the token of another.
 struct DirectAck {
   uint64_t number = 0;  // of the client's request; 0: no direct acknowledgement is wanted
-  uint64_t share = 0;   // the token
-  Bytes to;             // the client's initiating endpoint
+  uint64_t token = 0;
+  Bytes to;  // the client's initiating endpoint
 };
 
 class ServerHandler {

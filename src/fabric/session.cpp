@@ -184,7 +184,7 @@ void Session::on_message(Endpoint&, Bytes message) {
   if (!decode_frame(message, &f)) return;
   if (f.kind == FrameKind::kWelcome) link_.welcomed(*this, f);
   if (f.kind == FrameKind::kRefusal) link_.refused(*this, f);
-  if (f.kind == FrameKind::kReceipt && up_.load(std::memory_order_acquire)) {
+  if (f.kind == FrameKind::kDirectAck && up_.load(std::memory_order_acquire)) {
     link_.received(*this, f);
   }
   if (f.kind == FrameKind::kReply && up_.load(std::memory_order_acquire)) link_.replied(*this, f);

@@ -91,7 +91,7 @@ class Session : public Receiver, public std::enable_shared_from_this<Session> {
   std::atomic<bool> broken_{false};  // no new operation; users let go
   std::atomic<Nanos> heard_{0};      // last sign of life
   std::atomic<int> swaps_{0};        // compare-and-swaps whose result is waited for
-  Peer door_{}, home_{};
+  Peer listener_{}, home_{};
   uint64_t secret_ = 0;
   Mutex slots_mu_ CMI_ACQUIRED_AFTER(lock_order::after_providers);
   std::vector<std::unique_ptr<Slot>> slots_ CMI_GUARDED_BY(slots_mu_);

@@ -94,7 +94,7 @@ CMI_CONTRACT(a_retired_session_is_replaced_by_a_newer_one, world) {
   CHECK(two.home.handler.most_often() == 1);
 }
 
-CMI_CONTRACT(a_door_that_does_not_answer_gives_way_to_the_next, world) {
+CMI_CONTRACT(a_listener_that_does_not_answer_gives_way_to_the_next, world) {
   Two two(world);
   Buffer gone;
   {
@@ -114,7 +114,7 @@ CMI_CONTRACT(a_door_that_does_not_answer_gives_way_to_the_next, world) {
   CHECK(link.await(asked, Deadline::in(kLong)) == Cause::kOk);
   CHECK(word(asked->reply()) == 42);
   CHECK(link.home_listener().blob == two.home.listener());
-  CHECK(link.home_doors().size() == 2);
+  CHECK(link.home_listeners().size() == 2);
   CHECK(taken.size() >= 2);
   CHECK(taken.front() == gone);
   CHECK(taken.back() == two.home.listener());
@@ -156,7 +156,7 @@ CMI_CONTRACT(a_way_that_opens_no_endpoint_any_more_gives_way_to_the_next, world)
 }
 
 // So many that with half a second each it would take twelve.
-TEST_CASE("many_doors_that_are_silent_share_the_time_of_a_few") {
+TEST_CASE("many_listeners_that_are_silent_share_the_time_of_a_few") {
   constexpr size_t kSilent = 24;
   auto net = FakeNet::make({});
   Two two(*net);
@@ -183,7 +183,7 @@ TEST_CASE("many_doors_that_are_silent_share_the_time_of_a_few") {
   CHECK(link.home_listener().blob == two.home.listener());
 }
 
-CMI_CONTRACT(doors_that_are_no_addresses_are_passed_over, world) {
+CMI_CONTRACT(listeners_that_are_no_addresses_are_passed_over, world) {
   Two two(world);
   const Buffer none(3, std::byte{7});
   const auto route = [&](const Buffer& listener) {
@@ -192,12 +192,12 @@ CMI_CONTRACT(doors_that_are_no_addresses_are_passed_over, world) {
   Link link({route(none), route(two.home.listener())}, two.client.identity(), two.home.id, kLong,
             {});
   CHECK(link.session(Deadline::in(kLong)) != nullptr);
-  CHECK_FALSE(link.without_door());
+  CHECK_FALSE(link.without_listener());
   Link lost({route(none), route(none)}, two.client.identity(), two.home.id, kLong, {});
-  CHECK(comes_true([&] { return lost.advance(), lost.without_door(); }));
+  CHECK(comes_true([&] { return lost.advance(), lost.without_listener(); }));
   Link refused({route(two.home.listener())}, two.client.identity(), two.home.id, kLong,
                [](const fabric::Route&) { return false; });
-  CHECK(comes_true([&] { return refused.advance(), refused.without_door(); }));
+  CHECK(comes_true([&] { return refused.advance(), refused.without_listener(); }));
 }
 
 CMI_CONTRACT(an_answer_that_was_long_in_the_making_arrives_in_a_later_session, world) {

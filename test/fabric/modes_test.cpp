@@ -93,7 +93,7 @@ TEST_CASE("keys_longer_than_64_bits_work") {
   works(with(FI_MR_RAW, 24));
   works(with(FI_MR_RAW | FI_MR_PROV_KEY | FI_MR_VIRT_ADDR | FI_MR_LOCAL, fabric::kMaxRawKey));
 }
-TEST_CASE("regions_are_tied_to_an_endpoint_where_the_provider_wants_that") {
+TEST_CASE("regions_are_bound_to_an_endpoint_where_the_provider_wants_that") {
   works(with(FI_MR_ENDPOINT));
   works(with(FI_MR_ENDPOINT, 4));
   works(with(FI_MR_ENDPOINT | FI_MR_PROV_KEY | FI_MR_ALLOCATED));
@@ -168,7 +168,7 @@ TEST_CASE("a_provider_that_orders_nothing_works") {
   works(modes);
 }
 
-TEST_CASE("a_tied_key_opens_its_memory_at_its_own_endpoint_only") {
+TEST_CASE("a_bound_key_opens_its_memory_at_its_own_endpoint_only") {
   for (int mr_mode : {FI_MR_ENDPOINT, kAllModes}) {
     CAPTURE(mr_mode);
     auto provider = FakeProvider::make(with(mr_mode));
@@ -190,7 +190,7 @@ TEST_CASE("a_tied_key_opens_its_memory_at_its_own_endpoint_only") {
   }
 }
 
-TEST_CASE("a_tied_region_cannot_be_had_without_an_endpoint") {
+TEST_CASE("a_bound_region_cannot_be_had_without_an_endpoint") {
   auto f = FakeProvider::make(with(FI_MR_ENDPOINT))->open();
   REQUIRE(f);
   uint64_t word = 0;
@@ -199,7 +199,7 @@ TEST_CASE("a_tied_region_cannot_be_had_without_an_endpoint") {
 
 // The provider keeps an endpoint open that something is bound to: who is told "again" for good has
 // nobody at the other end.
-TEST_CASE("an_endpoint_closes_though_regions_are_tied_to_it_and_closes_these") {
+TEST_CASE("an_endpoint_closes_though_regions_are_bound_to_it_and_closes_these") {
   for (int mr_mode : {FI_MR_ENDPOINT, kAllModes}) {
     CAPTURE(mr_mode);
     auto provider = FakeProvider::make(with(mr_mode));

@@ -46,7 +46,7 @@ struct Line {
 
 // Of a connection that breaks: a send buffer hears of it and is sent again, what was injected is
 // gone.
-TEST_CASE("what_is_short_goes_without_a_letter_once_its_peer_was_reached_but_for_requests") {
+TEST_CASE("what_is_short_goes_without_a_send_buffer_once_its_peer_was_reached_but_for_requests") {
   for (const bool requests : {false, true}) {
     CAPTURE(requests);
     Line line;
@@ -112,7 +112,7 @@ TEST_CASE("what_is_sent_last_to_a_peer_is_not_lost_when_it_is_removed") {
     Line line;
     (*line.port)->limit_backlog();
     const auto send = [&](uint64_t number, bool is_last) {
-      line.send({fabric::FrameKind::kNotice, 0, 0, number, 0, {}}, is_last);
+      line.send({fabric::FrameKind::kNotification, 0, 0, number, 0, {}}, is_last);
     };
     send(1, false);
     REQUIRE(line.arrive(1));

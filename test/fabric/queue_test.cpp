@@ -105,15 +105,15 @@ CMI_CONTRACT(what_one_with_a_queue_takes_along_when_it_leaves_is_its_own_and_not
   std::vector<std::unique_ptr<Op>> ops;  // outlive the clients
   Guest stays(late);
   auto listener = open(*here, stays);
-  Client to_door(*there, listener->address());
-  meet(to_door, *listener, stays.count);
+  Client to_listener(*there, listener->address());
+  meet(to_listener, *listener, stays.count);
   for (int round = 1; round <= 5; ++round) {
     auto leaves = std::make_unique<Guest>(late);
     auto guest = open(*here, *leaves, listener.get());
     Client to_guest(*there, guest->address());
     meet(to_guest, *guest, leaves->count);
     const int had = stays.count.load();
-    send_unseen(to_door, ops);
+    send_unseen(to_listener, ops);
     send_unseen(to_guest, ops);
     guest.reset();
     CHECK(leaves->count.load() == 1);
@@ -127,7 +127,7 @@ CMI_CONTRACT(what_one_with_a_queue_takes_along_when_it_leaves_is_its_own_and_not
         CHECK(::poll(&p, 1, 1000) == 1);
       }
       listener->poll();
-      to_door.endpoint->poll();
+      to_listener.endpoint->poll();
     }
     CHECK(stays.count.load() == had + kMessages);
   }
@@ -188,16 +188,16 @@ CMI_CONTRACT(one_with_a_queue_may_be_closed_by_who_is_handed_something_of_anothe
   Closer closer;
   auto listener = open(*here, closer);
   closer.victim = open(*here, *leaves, listener.get());
-  Client to_guest(*there, closer.victim->address()), to_door(*there, listener->address());
+  Client to_guest(*there, closer.victim->address()), to_listener(*there, listener->address());
   meet(to_guest, *closer.victim, leaves->count);
-  meet(to_door, *listener, closer.count);
-  send_unseen(to_door, ops);
+  meet(to_listener, *listener, closer.count);
+  send_unseen(to_listener, ops);
   send_unseen(to_guest, ops);
   closer.armed = true;
   const Deadline deadline = Deadline::in(kPatience);
   while (closer.count.load() < 1 + kMessages) {
     REQUIRE(!deadline.passed());
-    to_door.endpoint->poll();
+    to_listener.endpoint->poll();
     listener->poll();
   }
   CHECK(closer.victim == nullptr);

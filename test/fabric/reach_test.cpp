@@ -38,7 +38,7 @@ bool out_of_reach(const std::string& own, const std::string& theirs) {
   return fabric::why_out_of_reach(listener(own), listener(theirs)) != nullptr;
 }
 
-TEST_CASE("a_door_on_loopback_is_told_from_others") {
+TEST_CASE("a_listener_on_loopback_is_told_from_others") {
   CHECK(fabric::is_loopback(listener("127.0.0.1")));
   CHECK(fabric::is_loopback(listener("127.9.9.9")));
   CHECK(fabric::is_loopback(listener("::1")));
@@ -68,7 +68,7 @@ TEST_CASE("nothing_is_said_of_addresses_that_are_none_of_the_internets") {
   CHECK(fabric::why_out_of_reach({}, {}) == nullptr);
 }
 
-TEST_CASE("a_refused_connection_proves_that_a_door_is_gone_where_doors_are_of_tcp") {
+TEST_CASE("a_refused_connection_proves_that_a_listener_is_gone_where_listeners_are_of_tcp") {
   std::vector<std::byte> at = listener("127.0.0.1");
   socklen_t len = sizeof(sockaddr_in);
   auto* address = reinterpret_cast<sockaddr*>(at.data());

@@ -75,7 +75,7 @@ TEST_CASE("elsewhere_the_first_of_our_own_providers_that_the_home_has_is_taken")
   CHECK(routes(ours, theirs, SameMachine::kNo) == Pairs{{1, 1}, {2, 0}});
 }
 
-TEST_CASE("a_door_on_another_machines_loopback_is_no_way") {
+TEST_CASE("a_listener_on_another_machines_loopback_is_no_way") {
   const std::vector<ListenerAddress> ours{at("net", "127.0.0.1"), at("net", "198.51.100.1")};
   std::string why;
   CHECK(routes(ours, {at("net", "127.0.0.1")}, SameMachine::kNo, &why).empty());

@@ -207,19 +207,19 @@ TEST_CASE("what_a_client_calls_over_is_not_executed_again_and_keeps_nothing_out"
   v.home.handler.holding.store(true);
   const auto over = [&](const std::vector<uint64_t>& numbers, uint64_t secret) {
     return v.who.send(serving,
-                      {FrameKind::kSettled, 0, secret, 0, 1, std::as_bytes(std::span(numbers))});
+                      {FrameKind::kAckedBelow, 0, secret, 0, 1, std::as_bytes(std::span(numbers))});
   };
   std::vector<uint64_t> some;
   uint64_t named = 0;
   for (uint64_t n = 1; n <= kMost + 100; ++n) {
     REQUIRE(v.who.request(serving, w.secret, n, 1));
     if (n > 1) some.push_back(n);
-    if (some.size() < fabric::kMostSettled && n % 100 != 0) continue;
+    if (some.size() < fabric::kMostAckedBelow && n % 100 != 0) continue;
     REQUIRE(comes_true([&] { return v.executions() == static_cast<int>(n); }));
-    if (some.size() < fabric::kMostSettled) continue;
+    if (some.size() < fabric::kMostAckedBelow) continue;
     REQUIRE(over(some, w.secret));
     named += some.size();
-    REQUIRE(comes_true([&] { return v.home.handler.settled_behind().size() == named; }));
+    REQUIRE(comes_true([&] { return v.home.handler.acked_behind().size() == named; }));
     some.clear();
   }
   REQUIRE(comes_true([&] { return v.executions() == static_cast<int>(kMost) + 100; }));
@@ -229,12 +229,12 @@ TEST_CASE("what_a_client_calls_over_is_not_executed_again_and_keeps_nothing_out"
   CHECK(v.home.handler.executed(v.who.id, 2) == 1);
   // Not too many, not in part, not by who lacks the secret.
   const uint64_t dropped = v.dropped();
-  REQUIRE(over(std::vector<uint64_t>(fabric::kMostSettled + 1, 3), w.secret));
+  REQUIRE(over(std::vector<uint64_t>(fabric::kMostAckedBelow + 1, 3), w.secret));
   REQUIRE(over({3}, w.secret + 1));
-  REQUIRE(v.who.send(serving, {FrameKind::kSettled, 0, w.secret, 0, 1, Buffer(7)}));
-  REQUIRE(v.who.send(serving, {FrameKind::kReceipt, 0, w.secret, 1, 1, {}}));
+  REQUIRE(v.who.send(serving, {FrameKind::kAckedBelow, 0, w.secret, 0, 1, Buffer(7)}));
+  REQUIRE(v.who.send(serving, {FrameKind::kDirectAck, 0, w.secret, 1, 1, {}}));
   CHECK(v.drops(dropped, 4));
-  CHECK(v.home.handler.settled_behind().size() == named);
+  CHECK(v.home.handler.acked_behind().size() == named);
 }
 
 TEST_CASE("settling_numbers_of_the_future_settles_none_of_them") {
@@ -257,7 +257,7 @@ TEST_CASE("requests_with_a_wrong_secret_or_without_a_number_are_dropped") {
   REQUIRE(v.who.request(serving, 0, 1, 1));
   REQUIRE(v.who.request(serving, w.secret, 0, 0));
   for (FrameKind kind : {FrameKind::kHello, FrameKind::kWelcome, FrameKind::kReply,
-                         FrameKind::kNotice, FrameKind::kAck}) {
+                         FrameKind::kNotification, FrameKind::kAck}) {
     REQUIRE(v.who.send(serving, {kind, 0, w.secret, 1, 1, {}}));
   }
   CHECK(v.drops(before, 8));
@@ -318,7 +318,7 @@ CMI_CONTRACT(a_hello_that_is_not_in_order_is_dropped_and_counted, world) {
   refuse("no generation", [](Hello& h) { h.generation = 0; });
   refuse("meant for another", [](Hello& h) { h.meant.lo ^= 1; });
   refuse("meant for nobody", [](Hello& h) { h.meant = {}; });
-  refuse("another notice secret", [](Hello& h) { h.notification_secret ^= 1; });
+  refuse("another notification secret", [](Hello& h) { h.notification_secret ^= 1; });
   refuse("from nobody", [](Hello& h) { h.id = {}; });
   CHECK(v.home.handler.sessions.load() == sessions);
   // The session that was there has not suffered.
@@ -465,7 +465,7 @@ TEST_CASE("a_swept_client_may_come_back_and_one_fenced_for_ever_may_not") {
 }
 
 // A hello may name any listener: what is kept for it at ours goes with the last who has named it.
-CMI_CONTRACT(a_stranger_that_names_anothers_door_does_not_take_it_along_when_it_goes, world) {
+CMI_CONTRACT(a_stranger_that_names_anothers_listener_does_not_take_it_along_when_it_goes, world) {
   Visit v(world);
   Stranger liar(*v.fabric, v.home), after(*v.fabric, v.home);
   (void)v.who.enter();
@@ -496,7 +496,7 @@ CMI_CONTRACT(a_stranger_that_names_anothers_door_does_not_take_it_along_when_it_
 }
 
 // What was for the former listener is with the provider, or waits, when that listener is forgotten.
-CMI_CONTRACT(a_client_that_comes_back_with_another_door_is_heard_of_there_alone, world) {
+CMI_CONTRACT(a_client_that_comes_back_with_another_listener_is_heard_of_there_alone, world) {
   Visit v(world);
   int heard = 0;
   for (uint32_t generation = 1; generation <= 7; generation += 2) {
@@ -609,11 +609,12 @@ TEST_CASE("forged_notices_and_acks_are_dropped_and_counted") {
   REQUIRE(home.server->notification(client.id, 1, 3, {}));
   REQUIRE(comes_true([&] { return client.handler.notifications().size() == 1; }));
   const uint64_t home_secret = client.handler.notifications().back().secret;
-  refuse(client, at_client, FrameKind::kNotice, client_secret ^ 1, payload(home.id, 24));
-  refuse(client, at_client, FrameKind::kNotice, 0, payload(home.id, 24));
-  refuse(client, at_client, FrameKind::kNotice, client_secret, payload(random_context_id(), 24));
+  refuse(client, at_client, FrameKind::kNotification, client_secret ^ 1, payload(home.id, 24));
+  refuse(client, at_client, FrameKind::kNotification, 0, payload(home.id, 24));
+  refuse(client, at_client, FrameKind::kNotification, client_secret,
+         payload(random_context_id(), 24));
   for (size_t n = 0; n < 24; ++n) {
-    refuse(client, at_client, FrameKind::kNotice, client_secret, payload(home.id, n));
+    refuse(client, at_client, FrameKind::kNotification, client_secret, payload(home.id, n));
   }
   refuse(home, at_home, FrameKind::kAck, home_secret ^ 1, payload(client.id, 16));
   refuse(home, at_home, FrameKind::kAck, home_secret, payload(random_context_id(), 16));

@@ -96,7 +96,7 @@ World::World(Kind kind) : kind_(kind) {
       odd.ordered = false;
       odd.virtual_addresses = true;
       odd.provider_keys = true;
-      odd.tied_regions = true;
+      odd.bound_regions = true;
       odd.breaks_link = false;
       net_ = fabric::FakeNet::make(odd);
       break;

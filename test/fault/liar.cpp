@@ -57,8 +57,8 @@ class Liar final : public fabric::Receiver {
     if (!opened) throw std::runtime_error("no fabric");
     fabric_ = opened.take();
     endpoint_ = open();
-    door_ = peer(readable_.listeners[0].blob);
-    others_door_ = peer(other_.listeners.at(0).blob);
+    listener_ = peer(readable_.listeners[0].blob);
+    others_listener_ = peer(other_.listeners.at(0).blob);
   }
 
   Report run() {
@@ -121,11 +121,11 @@ class Liar final : public fabric::Receiver {
 
   void pump() {
     endpoint_->poll();
-    while (!letters_.empty() && letters_.front()->op.done()) letters_.pop_front();
+    while (!buffers_.empty() && buffers_.front()->op.done()) buffers_.pop_front();
   }
   void drain() {
     const Deadline deadline = Deadline::in(kPatience);
-    while (!letters_.empty() && !deadline.passed()) pump();
+    while (!buffers_.empty() && !deadline.passed()) pump();
     // The home's answers to the last of them.
     const Deadline soon = Deadline::in(50 * kMilli);
     while (!soon.passed()) endpoint_->poll();
@@ -133,16 +133,16 @@ class Liar final : public fabric::Receiver {
   // False when the other side does not take it: it may have cut the connection, and may.
   bool send(fabric::Peer to, Buffer bytes, Nanos patience = 20 * kMilli) {
     if (bytes.empty()) bytes.resize(1);
-    letters_.push_back(std::make_unique<Letter>());
-    Letter& letter = *letters_.back();
-    letter.bytes = std::move(bytes);
+    buffers_.push_back(std::make_unique<SendBuffer>());
+    SendBuffer& buffer = *buffers_.back();
+    buffer.bytes = std::move(bytes);
     const Deadline deadline = Deadline::in(patience);
     for (;;) {
-      const auto post = endpoint_->send(letter.op, to, letter.bytes.data(), letter.bytes.size());
+      const auto post = endpoint_->send(buffer.op, to, buffer.bytes.data(), buffer.bytes.size());
       if (post == fabric::Post::kPosted) break;
       pump();
       if (post == fabric::Post::kFailed || deadline.passed()) {
-        letters_.pop_back();
+        buffers_.pop_back();
         return false;
       }
     }
@@ -165,7 +165,7 @@ class Liar final : public fabric::Receiver {
     Buffer bytes(1024);
     Writer out(bytes);
     for (uint64_t word : {id.hi, id.lo, uint64_t{1}, uint64_t{2}, readable_.home.hi,
-                          readable_.home.lo, notice_secret_}) {
+                          readable_.home.lo, notification_secret_}) {
       out.put(word);
     }
     out.put(generation);
@@ -177,7 +177,7 @@ class Liar final : public fabric::Receiver {
   }
   bool enter(uint32_t generation) {
     welcome_generation_ = 0;
-    send(door_, Frame{FrameKind::kHello, 0, 0, 0, 0, hello(id_, generation)}, kPatience);
+    send(listener_, Frame{FrameKind::kHello, 0, 0, 0, 0, hello(id_, generation)}, kPatience);
     const Deadline deadline = Deadline::in(kPatience);
     while (welcome_generation_ != generation) {
       if (deadline.passed()) return false;
@@ -400,7 +400,7 @@ class Liar final : public fabric::Receiver {
   void tell(uint32_t i) {
     switch (order_.lie) {
       case Lie::kGarbage:
-        send(one_in(2) ? door_ : serving_, garbage());
+        send(one_in(2) ? listener_ : serving_, garbage());
         break;
       case Lie::kFrames: {
         const uint16_t type = some_type();
@@ -410,15 +410,15 @@ class Liar final : public fabric::Receiver {
           bytes = bytes_of({FrameKind::kHello, 0, 0, 0, 0, hello({any(), any()}, 1)});
         }
         damage(&bytes);
-        send(first_contact ? door_ : serving_, bytes);
+        send(first_contact ? listener_ : serving_, bytes);
         break;
       }
       case Lie::kRequests: {
         const auto type = one_in(30) ? static_cast<uint16_t>(any()) : some_type();
         if (one_in(10)) {  // some of its requests are over, it says, and others that never were
-          Buffer numbers(one_of<size_t>({0, 8, 16, 9, 8 * fabric::kMostSettled + 8}));
+          Buffer numbers(one_of<size_t>({0, 8, 16, 9, 8 * fabric::kMostAckedBelow + 8}));
           for (std::byte& b : numbers) b = static_cast<std::byte>(one_in(2) ? 0 : any());
-          send(serving_, Frame{FrameKind::kSettled, 0, secret_, 0,
+          send(serving_, Frame{FrameKind::kAckedBelow, 0, secret_, 0,
                                one_of({uint64_t{0}, number_ / 2, number_}), numbers});
         }
         send(serving_, Frame{FrameKind::kRequest, type, secret_, ++number_, 0, payload(type)});
@@ -442,7 +442,7 @@ class Liar final : public fabric::Receiver {
         const uint16_t type = some_type();
         if (one_in(4)) {
           const auto generation = static_cast<uint32_t>(any() % (generation_ + 1));
-          send(door_, Frame{FrameKind::kHello, 0, 0, 0, 0, hello(id_, generation)});
+          send(listener_, Frame{FrameKind::kHello, 0, 0, 0, 0, hello(id_, generation)});
         } else {
           // To the old endpoint, which is gone, or with the old secret to the one that is there.
           send(one_in(8) ? serving : serving_,
@@ -461,14 +461,14 @@ class Liar final : public fabric::Receiver {
           out.put(static_cast<uint32_t>(any()));
         }
         bytes.resize(out.size());
-        send(door_, Frame{FrameKind::kAck, 0, one_of({secret_, notice_secret_, any()}),
-                          1 + any() % 5000, 0, bytes});
+        send(listener_, Frame{FrameKind::kAck, 0, one_of({secret_, notification_secret_, any()}),
+                              1 + any() % 5000, 0, bytes});
         break;
       }
       case Lie::kStrangers: {
-        const auto kind =
-            one_of({FrameKind::kRequest, FrameKind::kNotice, FrameKind::kAck, FrameKind::kReply,
-                    FrameKind::kWelcome, FrameKind::kReceipt, FrameKind::kSettled});
+        const auto kind = one_of({FrameKind::kRequest, FrameKind::kNotification, FrameKind::kAck,
+                                  FrameKind::kReply, FrameKind::kWelcome, FrameKind::kDirectAck,
+                                  FrameKind::kAckedBelow});
         Buffer bytes(128);
         Writer out(bytes);
         out.put(readable_.home.hi);  // as if the home said it
@@ -480,7 +480,7 @@ class Liar final : public fabric::Receiver {
         out.put<uint32_t>(0);
         out.put<uint32_t>(16);
         bytes.resize(out.size());
-        send(one_of({door_, serving_, others_door_}),
+        send(one_of({listener_, serving_, others_listener_}),
              Frame{kind, static_cast<uint16_t>(1 + any() % 3), one_in(2) ? 0 : any(),
                    1 + any() % 1000, 0, bytes});
         break;
@@ -488,7 +488,7 @@ class Liar final : public fabric::Receiver {
       case Lie::kHellos: {
         // One by one as long as each is welcomed, then as fast as they are taken.
         const uint64_t before = welcomes_;
-        send(door_, Frame{FrameKind::kHello, 0, 0, 0, 0, hello({any(), any()}, 1)});
+        send(listener_, Frame{FrameKind::kHello, 0, 0, 0, 0, hello({any(), any()}, 1)});
         const Deadline deadline = Deadline::in(full_ ? 0 : 5 * kSecond);
         while (welcomes_ == before && !deadline.passed()) pump();
         full_ = welcomes_ == before;
@@ -530,7 +530,7 @@ class Liar final : public fabric::Receiver {
     }
   }
 
-  struct Letter {
+  struct SendBuffer {
     fabric::Op op;
     Buffer bytes;
   };
@@ -541,7 +541,7 @@ class Liar final : public fabric::Receiver {
   const access::RsegInfo readable_, writable_, closed_, other_;
   const access::TokenInfo read_token_, write_token_;
   const ContextId id_;
-  const uint64_t notice_secret_ = random_u64();
+  const uint64_t notification_secret_ = random_u64();
   uint64_t number_ = 0, secret_ = 0;
   uint32_t generation_ = 1;
   uint32_t imports_ = 0, announced_ = 0;  // the former beside the first
@@ -554,9 +554,9 @@ class Liar final : public fabric::Receiver {
   int last_status_ = -1;
   Buffer serving_address_, last_reply_;
   std::unique_ptr<fabric::Fabric> fabric_;
-  std::deque<std::unique_ptr<Letter>> letters_;  // before the endpoint: they outlive it
+  std::deque<std::unique_ptr<SendBuffer>> buffers_;  // before the endpoint: they outlive it
   std::unique_ptr<fabric::Endpoint> endpoint_;
-  fabric::Peer door_{}, serving_{}, others_door_{};
+  fabric::Peer listener_{}, serving_{}, others_listener_{};
 };
 
 }  // namespace

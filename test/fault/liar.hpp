@@ -17,7 +17,7 @@ enum class Lie : uint32_t {
   kReplays,    // numbers again and again, from the past, from far ahead; what is settled
   kOldLife,    // messages of a session that has been replaced, and hellos of old generations
   kAcks,       // acknowledgements of notifications that others were sent
-  kStrangers,  // requests, notices and acknowledgements with no secret, or another's
+  kStrangers,  // requests, notifications and acknowledgements with no secret, or another's
   kHellos,     // first contacts of contexts that nobody has heard of
   kImpostor,   // says to be `other`, and on its lifeline that it has ended
   kDeaf,     // imports a page 256 times, announces it again and again, and answers no notification

@@ -24,7 +24,7 @@ using memory::RequestType;
 using memory::WireStatus;
 using Buffer = std::vector<std::byte>;
 
-constexpr size_t kMostLetters = 64;
+constexpr size_t kMostBuffers = 64;
 
 class FalseHome final : public fabric::Receiver {
  public:
@@ -34,7 +34,7 @@ class FalseHome final : public fabric::Receiver {
     fabric_ = opened.take();
     auto listener = fabric_->open_endpoint(*this);
     if (!listener) throw std::runtime_error("no endpoint");
-    door_ = listener.take();
+    listener_ = listener.take();
     auto region = fabric_->register_memory(memory_.data(), size, fabric::kRead | fabric::kWrite,
                                            random_u64());
     if (!region) throw std::runtime_error("no region");
@@ -51,7 +51,7 @@ class FalseHome final : public fabric::Receiver {
         flags_ == CMI_SEG_CLIENT_CONSIST ? CMI_SEG_CLIENT_INCONSIST : CMI_SEG_CLIENT_CONSIST;
     rseg.home_node = {3, 4};
     rseg.home = id_;
-    const Bytes address = door_->address();
+    const Bytes address = listener_->address();
     rseg.listeners.push_back({provider, {address.begin(), address.end()}});
     access::TokenInfo token;
     token.uid = uid_;
@@ -88,7 +88,7 @@ class FalseHome final : public fabric::Receiver {
         arrived_.pop_front();
         request.hello ? welcome(request.payload) : answer(request);
       }
-      if (lying_ && letters_.size() < kMostLetters && one_in(20)) say_something();
+      if (lying_ && buffers_.size() < kMostBuffers && one_in(20)) say_something();
       ::usleep(20);
     }
     return report_;
@@ -110,7 +110,7 @@ class FalseHome final : public fabric::Receiver {
     uint64_t number;
     Buffer payload;
   };
-  struct Letter {
+  struct SendBuffer {
     fabric::Op op;
     Buffer bytes;
   };
@@ -118,10 +118,10 @@ class FalseHome final : public fabric::Receiver {
   // ---- Sending
 
   void pump() {
-    door_->poll();
+    listener_->poll();
     for (auto& e : serving_) e->poll();
-    while (!letters_.empty() && letters_.front()->op.done()) letters_.pop_front();
-    if (letters_.size() >= kMostLetters) stuck_.splice_from(letters_);
+    while (!buffers_.empty() && buffers_.front()->op.done()) buffers_.pop_front();
+    if (buffers_.size() >= kMostBuffers) stuck_.splice_from(buffers_);
   }
   void send(fabric::Endpoint& from, fabric::Peer to, const Frame& f) {
     Buffer bytes(fabric::frame_size(f));
@@ -131,17 +131,17 @@ class FalseHome final : public fabric::Receiver {
   }
   void send(fabric::Endpoint& from, fabric::Peer to, Buffer bytes) {
     if (bytes.empty()) bytes.resize(1);
-    letters_.push_back(std::make_unique<Letter>());
-    Letter& letter = *letters_.back();
-    letter.bytes = std::move(bytes);
+    buffers_.push_back(std::make_unique<SendBuffer>());
+    SendBuffer& buffer = *buffers_.back();
+    buffer.bytes = std::move(bytes);
     const Deadline deadline = Deadline::in(20 * kMilli);
     for (;;) {
-      const auto post = from.send(letter.op, to, letter.bytes.data(), letter.bytes.size());
+      const auto post = from.send(buffer.op, to, buffer.bytes.data(), buffer.bytes.size());
       if (post == fabric::Post::kPosted) return;
-      door_->poll();
+      listener_->poll();
       for (auto& e : serving_) e->poll();
       if (post == fabric::Post::kFailed || deadline.passed()) {
-        letters_.pop_back();
+        buffers_.pop_back();
         return;
       }
     }
@@ -152,21 +152,21 @@ class FalseHome final : public fabric::Receiver {
   void welcome(const Buffer& payload) {
     Reader in(payload);
     for (int word = 0; word < 6; ++word) in.get<uint64_t>();  // its context, node, and ours
-    notice_secret_ = in.get<uint64_t>();
+    notification_secret_ = in.get<uint64_t>();
     generation_ = in.get<uint32_t>();
     nonce_ = in.get<uint64_t>();
     const Bytes initiator = in.blob(), client_listener = in.blob();
     client_address_.assign(initiator.begin(), initiator.end());
-    client_door_address_.assign(client_listener.begin(), client_listener.end());
+    client_listener_address_.assign(client_listener.begin(), client_listener.end());
     if (!in.done()) return;
     auto opened = fabric_->open_endpoint(*this);
     if (!opened) return;
     serving_.push_back(opened.take());
     auto peer = serving_.back()->add_peer(initiator);
-    auto door_peer = door_->add_peer(client_listener);
-    if (!peer || !door_peer) return;
+    auto listener_peer = listener_->add_peer(client_listener);
+    if (!peer || !listener_peer) return;
     peer_ = *peer;
-    client_door_ = *door_peer;
+    client_listener_ = *listener_peer;
     secret_ = random_u64();
     ++report_.welcomed;
     say_welcome();
@@ -273,7 +273,7 @@ class FalseHome final : public fabric::Receiver {
       change_peace(NotificationType::kResume, 1);
       change_peace(NotificationType::kQuiesce, 2);
       change_peace(NotificationType::kResume, 3);
-    } else if (lie_ == HomeLie::kNotices) {
+    } else if (lie_ == HomeLie::kNotifications) {
       notification();
     } else if (lie_ == HomeLie::kUnasked) {
       switch (any() % 4) {
@@ -294,8 +294,8 @@ class FalseHome final : public fabric::Receiver {
         }
         default:
           send(*serving_.back(), peer_,
-               Frame{one_of({FrameKind::kRequest, FrameKind::kNotice, FrameKind::kAck,
-                             FrameKind::kHello, FrameKind::kReceipt, FrameKind::kSettled}),
+               Frame{one_of({FrameKind::kRequest, FrameKind::kNotification, FrameKind::kAck,
+                             FrameKind::kHello, FrameKind::kDirectAck, FrameKind::kAckedBelow}),
                      static_cast<uint16_t>(any() % 40), secret_, any() % 100, 0, honest_reply(2)});
       }
     }
@@ -312,8 +312,9 @@ class FalseHome final : public fabric::Receiver {
     out.put(instance_);
     out.put(round);
     bytes.resize(out.size());
-    send(*door_, client_door_,
-         Frame{FrameKind::kNotice, static_cast<uint16_t>(type), notice_secret_, round, 0, bytes});
+    send(*listener_, client_listener_,
+         Frame{FrameKind::kNotification, static_cast<uint16_t>(type), notification_secret_, round,
+               0, bytes});
   }
 
   // As an invalidation may carry them, of epochs that may be those of pages that are followed.
@@ -347,7 +348,7 @@ class FalseHome final : public fabric::Receiver {
       out.put(any());
       Buffer to(one_of<size_t>({0, 7, 16, 28, 48, 5000}));
       for (std::byte& b : to) b = static_cast<std::byte>(any());
-      if (one_in(2)) to = one_in(2) ? client_address_ : client_door_address_;
+      if (one_in(2)) to = one_in(2) ? client_address_ : client_listener_address_;
       out.blob(to);
     }
     const auto type = one_in(8) ? static_cast<uint16_t>(any())
@@ -365,17 +366,18 @@ class FalseHome final : public fabric::Receiver {
     if (one_in(5)) size = any() % (size + 1);
     if (one_in(9)) size += any() % 300;
     bytes.resize(size);
-    send(*door_, client_door_,
-         Frame{FrameKind::kNotice, type, notice_secret_, 1 + any() % 1000, direct_ack, bytes});
+    send(*listener_, client_listener_,
+         Frame{FrameKind::kNotification, type, notification_secret_, 1 + any() % 1000, direct_ack,
+               bytes});
   }
 
-  // Letters whose fate is open at the end of a connection: kept until the endpoints are gone.
+  // Send buffers whose fate is open at the end of a connection: kept until the endpoints are gone.
   struct Stuck {
-    void splice_from(std::deque<std::unique_ptr<Letter>>& letters) {
-      for (auto& l : letters) kept.push_back(std::move(l));
-      letters.clear();
+    void splice_from(std::deque<std::unique_ptr<SendBuffer>>& buffers) {
+      for (auto& l : buffers) kept.push_back(std::move(l));
+      buffers.clear();
     }
-    std::vector<std::unique_ptr<Letter>> kept;
+    std::vector<std::unique_ptr<SendBuffer>> kept;
   };
 
   std::mt19937_64 random_;
@@ -388,17 +390,17 @@ class FalseHome final : public fabric::Receiver {
   int32_t flags_ = CMI_SEG_CLIENT_INCONSIST;
   std::deque<Arrived> arrived_;
   // Of the importer that came last.
-  uint64_t notice_secret_ = 0, nonce_ = 0, secret_ = 0;
+  uint64_t notification_secret_ = 0, nonce_ = 0, secret_ = 0;
   uint32_t generation_ = 0, instance_ = 0;
-  fabric::Peer peer_{}, client_door_{};
-  Buffer client_address_, client_door_address_;
+  fabric::Peer peer_{}, client_listener_{};
+  Buffer client_address_, client_listener_address_;
 
   std::vector<uint64_t> memory_;
   std::unique_ptr<fabric::Fabric> fabric_;
   std::unique_ptr<fabric::Region> region_;
-  std::deque<std::unique_ptr<Letter>> letters_;  // before the endpoints: they outlive them
+  std::deque<std::unique_ptr<SendBuffer>> buffers_;  // before the endpoints: they outlive them
   Stuck stuck_;
-  std::unique_ptr<fabric::Endpoint> door_;
+  std::unique_ptr<fabric::Endpoint> listener_;
   std::vector<std::unique_ptr<fabric::Endpoint>> serving_;
 };
 

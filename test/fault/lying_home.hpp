@@ -11,8 +11,9 @@
 namespace cmi::test {
 
 enum class HomeLie : uint32_t {
-  kReplies,  // answers of any status, cut short, too long, with keys and sizes of nothing
-  kNotices,  // notices of any type, about pages outside, segments of others, tokens of nobody
+  kReplies,        // answers of any status, cut short, too long, with keys and sizes of nothing
+  kNotifications,  // notifications of any type, about pages outside, segments of others, tokens of
+                   // nobody
   kUnasked,  // replies to questions that nobody asked, welcomes again, garbage on the connection
   kSilent,   // now and then no answer at all
   kNoPages,  // grants marks for store misses, and leaves out the pages

@@ -140,7 +140,7 @@ TEST_SUITE("liar") {
   }
   TEST_CASE("a_home_whose_notices_lie_does_its_importers_no_harm") {
     Scene scene;
-    scene.bear(HomeLie::kNotices, 2);
+    scene.bear(HomeLie::kNotifications, 2);
   }
   TEST_CASE("a_home_that_answers_what_nobody_asked_does_its_importers_no_harm") {
     Scene scene;

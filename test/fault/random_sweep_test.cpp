@@ -521,12 +521,12 @@ void sweep(int share) {
 }
 
 TEST_SUITE("sweep") {
-  TEST_CASE("random_programs_go_on_from_each_fault_point_first_share") { sweep(0); }
-  TEST_CASE("random_programs_go_on_from_each_fault_point_second_share") { sweep(1); }
-  TEST_CASE("random_programs_go_on_from_each_fault_point_third_share") { sweep(2); }
-  TEST_CASE("random_programs_go_on_from_each_fault_point_fourth_share") { sweep(3); }
-  TEST_CASE("random_programs_go_on_from_each_fault_point_fifth_share") { sweep(4); }
-  TEST_CASE("random_programs_go_on_from_each_fault_point_sixth_share") { sweep(5); }
+  TEST_CASE("random_programs_go_on_from_each_fault_point_first_part") { sweep(0); }
+  TEST_CASE("random_programs_go_on_from_each_fault_point_second_part") { sweep(1); }
+  TEST_CASE("random_programs_go_on_from_each_fault_point_third_part") { sweep(2); }
+  TEST_CASE("random_programs_go_on_from_each_fault_point_fourth_part") { sweep(3); }
+  TEST_CASE("random_programs_go_on_from_each_fault_point_fifth_part") { sweep(4); }
+  TEST_CASE("random_programs_go_on_from_each_fault_point_sixth_part") { sweep(5); }
 }
 
 }  // namespace

@@ -31,13 +31,13 @@ class Polite final : public fabric::Receiver {
   void answer_from(fabric::Port& listener, Bytes home_listener) {
     auto peer = listener.add(home_listener);
     if (!peer) throw std::runtime_error("a bad address");
-    door_ = &listener;
+    listener_ = &listener;
     home_ = *peer;
   }
   void on_message(fabric::Endpoint&, Bytes message) override {
     fabric::Frame notification;
     if (!fabric::decode_frame(message, &notification) ||
-        notification.kind != fabric::FrameKind::kNotice)
+        notification.kind != fabric::FrameKind::kNotification)
       return;
     Reader in(notification.payload);
     in.bytes(sizeof(ContextId));  // of the home
@@ -46,19 +46,20 @@ class Polite final : public fabric::Receiver {
     Writer out(buf);
     out.put(self_.id.hi);
     out.put(self_.id.lo);
-    if (!in.ok() || door_ == nullptr) return;
-    door_->send(home_, {fabric::FrameKind::kAck, 0, secret, notification.number, 0, out.done()});
+    if (!in.ok() || listener_ == nullptr) return;
+    listener_->send(home_,
+                    {fabric::FrameKind::kAck, 0, secret, notification.number, 0, out.done()});
   }
 
  private:
   const fabric::Identity self_;
-  fabric::Port* door_ = nullptr;
+  fabric::Port* listener_ = nullptr;
   fabric::Peer home_{};
 };
 
 // A link of this peer on a provider of its own, so that polling it moves no other.
 struct Line {
-  // `told_at`: of another line, where notices are to go in place of the own listener.
+  // `told_at`: of another line, where notifications are to go in place of the own listener.
   Line(const access::RsegInfo& rseg, const fabric::Identity& self, fabric::Receiver& receiver,
        fabric::Port* told_at = nullptr)
       : fabric(open(rseg)) {

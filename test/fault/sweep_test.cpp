@@ -158,7 +158,7 @@ class Play {
   bool unanswered() const { return point_.name == "publication_never_over"; }
   // What is passed only while the home is silent for longer than its importers' lease.
   bool pauses() const {
-    return point_.name.starts_with("lapse") || point_.name == "door_out_of_reach";
+    return point_.name.starts_with("lapse") || point_.name == "listener_out_of_reach";
   }
 
   // What is passed only when more is to be written back than the home answers in time.
@@ -745,12 +745,12 @@ void sweep(int share) {
 }
 
 TEST_SUITE("sweep") {
-  TEST_CASE("each_fault_point_ends_with_the_right_answer_or_error_first_share") { sweep(0); }
-  TEST_CASE("each_fault_point_ends_with_the_right_answer_or_error_second_share") { sweep(1); }
-  TEST_CASE("each_fault_point_ends_with_the_right_answer_or_error_third_share") { sweep(2); }
-  TEST_CASE("each_fault_point_ends_with_the_right_answer_or_error_fourth_share") { sweep(3); }
-  TEST_CASE("each_fault_point_ends_with_the_right_answer_or_error_fifth_share") { sweep(4); }
-  TEST_CASE("each_fault_point_ends_with_the_right_answer_or_error_sixth_share") { sweep(5); }
+  TEST_CASE("each_fault_point_ends_with_the_right_answer_or_error_first_part") { sweep(0); }
+  TEST_CASE("each_fault_point_ends_with_the_right_answer_or_error_second_part") { sweep(1); }
+  TEST_CASE("each_fault_point_ends_with_the_right_answer_or_error_third_part") { sweep(2); }
+  TEST_CASE("each_fault_point_ends_with_the_right_answer_or_error_fourth_part") { sweep(3); }
+  TEST_CASE("each_fault_point_ends_with_the_right_answer_or_error_fifth_part") { sweep(4); }
+  TEST_CASE("each_fault_point_ends_with_the_right_answer_or_error_sixth_part") { sweep(5); }
 }
 
 }  // namespace

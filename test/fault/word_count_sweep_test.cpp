@@ -194,12 +194,12 @@ TEST_SUITE("sweep") {
     std::printf("%zu of %zu points\n", sweep.passed(), std::size(kPoints));
     CHECK(sweep.passed() >= kLeastReached);
   }
-  TEST_CASE("the_word_count_ends_right_or_says_who_is_lost_first_share") { sweep_words(0); }
-  TEST_CASE("the_word_count_ends_right_or_says_who_is_lost_second_share") { sweep_words(1); }
-  TEST_CASE("the_word_count_ends_right_or_says_who_is_lost_third_share") { sweep_words(2); }
-  TEST_CASE("the_word_count_ends_right_or_says_who_is_lost_fourth_share") { sweep_words(3); }
-  TEST_CASE("the_word_count_ends_right_or_says_who_is_lost_fifth_share") { sweep_words(4); }
-  TEST_CASE("the_word_count_ends_right_or_says_who_is_lost_sixth_share") { sweep_words(5); }
+  TEST_CASE("the_word_count_ends_right_or_says_who_is_lost_first_part") { sweep_words(0); }
+  TEST_CASE("the_word_count_ends_right_or_says_who_is_lost_second_part") { sweep_words(1); }
+  TEST_CASE("the_word_count_ends_right_or_says_who_is_lost_third_part") { sweep_words(2); }
+  TEST_CASE("the_word_count_ends_right_or_says_who_is_lost_fourth_part") { sweep_words(3); }
+  TEST_CASE("the_word_count_ends_right_or_says_who_is_lost_fifth_part") { sweep_words(4); }
+  TEST_CASE("the_word_count_ends_right_or_says_who_is_lost_sixth_part") { sweep_words(5); }
 }
 
 }  // namespace

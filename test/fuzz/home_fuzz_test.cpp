@@ -271,7 +271,7 @@ void play_messages(Choices& choices, uint64_t most) {
   CHECK(closed.untouched());
 }
 
-void play_notices(Choices& choices, uint64_t most) {
+void play_notifications(Choices& choices, uint64_t most) {
   NodeFolder folder;
   auto net = fabric::FakeNet::make({});
   Context home(*net, folder.config("home")), peer(*net, folder.config("peer"));
@@ -334,7 +334,7 @@ TEST_CASE("random_accesses_of_a_write_through_import_stay_within_its_token") {
   CHECK(play_accesses(choices, number_from("CMI_FUZZ_COUNT", 50'000)));
 }
 
-TEST_CASE("random_messages_to_a_door_are_dropped") {
+TEST_CASE("random_messages_to_a_listener_are_dropped") {
   const uint64_t seed = number_from("CMI_TEST_SEED", 2);
   CAPTURE(seed);
   Choices choices(seed);
@@ -345,7 +345,7 @@ TEST_CASE("random_notices_for_an_import_do_no_harm") {
   const uint64_t seed = number_from("CMI_TEST_SEED", 3);
   CAPTURE(seed);
   Choices choices(seed);
-  play_notices(choices, number_from("CMI_FUZZ_COUNT", 100'000));
+  play_notifications(choices, number_from("CMI_FUZZ_COUNT", 100'000));
 }
 
 TEST_CASE("an_import_stays_cached_or_write_through_whatever_it_asks_for") {

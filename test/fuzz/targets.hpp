@@ -16,7 +16,7 @@ bool play_accesses(Choices& choices, uint64_t most);
 // Messages of strangers.
 void play_messages(Choices& choices, uint64_t most);
 // What a home tells an importer.
-void play_notices(Choices& choices, uint64_t most);
+void play_notifications(Choices& choices, uint64_t most);
 // What processes of one node tell each other.
 void play_datagrams(Choices& choices, uint64_t most);
 
@@ -29,7 +29,7 @@ inline constexpr FuzzTarget kFuzzTargets[] = {
     {"requests", [](Choices& choices, uint64_t most) { play_requests(choices, most); }},
     {"accesses", [](Choices& choices, uint64_t most) { play_accesses(choices, most); }},
     {"messages", play_messages},
-    {"notices", play_notices},
+    {"notifications", play_notifications},
     {"datagrams", play_datagrams},
 };
 

@@ -219,7 +219,7 @@ auto patiently(F call) {
 void wander(const node::Config& config, uint32_t seed, int32_t* board, size_t board_size) {
   std::mt19937 rng(seed);
   auto pick = [&](size_t n) { return static_cast<size_t>(rng() % n); };
-  int deaths_door = pick(4) == 0 ? static_cast<int>(pick(kSteps)) : kSteps;
+  int death_at = pick(4) == 0 ? static_cast<int>(pick(kSteps)) : kSteps;
   if (pick(4) == 0) {
     size_t n = std::size(node::kFaultPoints);
     arm(std::string(node::kFaultPoints[pick(n)]) + "#" + std::to_string(1 + pick(8)) + "=kill");
@@ -230,7 +230,7 @@ void wander(const node::Config& config, uint32_t seed, int32_t* board, size_t bo
   std::vector<std::pair<int32_t, Attachment>> attached;
   std::vector<int32_t> made;
   for (int step = 0; step < kSteps; ++step) {
-    if (step == deaths_door) kill(getpid(), SIGKILL);
+    if (step == death_at) kill(getpid(), SIGKILL);
     switch (pick(6)) {
       case 0: {
         const bool home = pick(2) == 0;

@@ -207,10 +207,11 @@ Seen lying_home() {
       liar.run([](Flat honest, size_t size) { return open_false_home(honest, size); },
                s.exported.handle, kSize);
   Board lying(s.cluster);
-  auto serving =
-      liar.start([](Board::Name name,
-                    Flat honest) { return serve_falsely(HomeLie::kNotices, 7, name, honest); },
-                 lying.name(), s.exported.handle);
+  auto serving = liar.start(
+      [](Board::Name name, Flat honest) {
+        return serve_falsely(HomeLie::kNotifications, 7, name, honest);
+      },
+      lying.name(), s.exported.handle);
   const Answer imported = seg_imp(*s.peer, segment.handle);
   lying[0] = 1;
   auto client = s.begin();

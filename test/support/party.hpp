@@ -67,7 +67,7 @@ class RecordingHandler final : public fabric::ServerHandler {
   std::atomic<bool> welcoming{true};
   std::atomic<bool> holding{false};  // answers wait for release()
   std::atomic<bool> sweepable{true};
-  std::atomic<fabric::Shared> shared{fabric::Shared::kNo};  // what release() says
+  std::atomic<fabric::TokensSent> tokens{fabric::TokensSent::kNo};  // what release() says
   std::atomic<int> sessions{0}, executions{0};
   std::function<void(const ContextId&)> during_request;  // set before there are any
   ContextId keeps;                                       // the same; not sweepable
@@ -101,13 +101,13 @@ class RecordingHandler final : public fabric::ServerHandler {
     const Bytes b = payload.rest();
     std::lock_guard g(mu_);
     notifications_.push_back({home, secret, number, type, Buffer(b.begin(), b.end())});
-    receipts_.push_back(
-        {direct_ack.number, direct_ack.share, Buffer(direct_ack.to.begin(), direct_ack.to.end())});
+    direct_acks_.push_back(
+        {direct_ack.number, direct_ack.token, Buffer(direct_ack.to.begin(), direct_ack.to.end())});
   }
   void on_acked_below(const ContextId& client, uint64_t below,
                       std::span<const uint64_t> behind) override {
     std::lock_guard g(mu_);
-    settled_.push_back({client, 0, below, 0, {}});
+    acked_below_.push_back({client, 0, below, 0, {}});
     behind_.insert(behind_.end(), behind.begin(), behind.end());
   }
   bool may_sweep(const ContextId& client) override { return sweepable.load() && client != keeps; }
@@ -123,7 +123,7 @@ class RecordingHandler final : public fabric::ServerHandler {
       std::lock_guard g(mu_);
       held.swap(held_);
     }
-    for (auto& h : held) server->reply(h.from, h.number, h.payload, shared.load());
+    for (auto& h : held) server->reply(h.from, h.number, h.payload, tokens.load());
   }
   int executed(const ContextId& client, uint64_t number) {
     std::lock_guard g(mu_);
@@ -146,25 +146,25 @@ class RecordingHandler final : public fabric::ServerHandler {
   }
   // What the notifications asked for; Server::give takes a view of one.
   struct Wanted {
-    uint64_t number, share;
+    uint64_t number, token;
     Buffer to;
-    fabric::DirectAck direct_ack() const { return {number, share, to}; }
+    fabric::DirectAck direct_ack() const { return {number, token, to}; }
   };
   std::vector<Wanted> direct_acks() {
     std::lock_guard g(mu_);
-    return receipts_;
+    return direct_acks_;
   }
   Buffer last_question() {
     std::lock_guard g(mu_);
     return last_question_;
   }
-  std::vector<uint64_t> settled_behind() {
+  std::vector<uint64_t> acked_behind() {
     std::lock_guard g(mu_);
     return behind_;
   }
-  std::vector<Told> settled() {
+  std::vector<Told> acked_below() {
     std::lock_guard g(mu_);
-    return settled_;
+    return acked_below_;
   }
   std::vector<Told> acks() {
     std::lock_guard g(mu_);
@@ -174,8 +174,8 @@ class RecordingHandler final : public fabric::ServerHandler {
  private:
   std::mutex mu_;
   std::map<std::pair<ContextId, uint64_t>, int> executed_;
-  std::vector<Told> held_, notifications_, acks_, settled_;
-  std::vector<Wanted> receipts_;
+  std::vector<Told> held_, notifications_, acks_, acked_below_;
+  std::vector<Wanted> direct_acks_;
   Buffer last_question_;
   std::vector<uint64_t> behind_;
 };
@@ -199,7 +199,7 @@ class Party {
   Party& operator=(const Party&) = delete;
 
   Buffer listener() const {
-    const Bytes a = server->door_address();
+    const Bytes a = server->listener_address();
     return {a.begin(), a.end()};
   }
   fabric::Identity identity() const { return {id, node, notification_secret, listener()}; }
@@ -251,7 +251,7 @@ class Stranger final : public fabric::Receiver {
     auto ep = f.open_endpoint(*this);
     REQUIRE(ep);
     endpoint_ = ep.take();
-    door_ = peer(to.listener());
+    listener_ = peer(to.listener());
   }
 
   fabric::Endpoint& endpoint() { return *endpoint_; }
@@ -264,7 +264,7 @@ class Stranger final : public fabric::Receiver {
     REQUIRE(p);
     return *p;
   }
-  fabric::Peer listener() const { return door_; }
+  fabric::Peer listener() const { return listener_; }
 
   Hello hello() const { return {id, {1, 2}, meant_, 0x5ec, 1, address(), address()}; }
   static Buffer encode(const Hello& h) {
@@ -281,7 +281,7 @@ class Stranger final : public fabric::Receiver {
     return b;
   }
   bool say(const Hello& h) {
-    return send(door_, {fabric::FrameKind::kHello, 0, 0, 0, 0, encode(h)});
+    return send(listener_, {fabric::FrameKind::kHello, 0, 0, 0, 0, encode(h)});
   }
   // Says hello and waits for the welcome of that generation.
   Welcome enter(uint32_t generation = 1) {
@@ -318,8 +318,8 @@ class Stranger final : public fabric::Receiver {
     return send(to, b, patience);
   }
   bool send(fabric::Peer to, Buffer bytes, Nanos patience = kLong) {
-    letters_.push_back(std::make_unique<Letter>());
-    Letter& l = *letters_.back();
+    buffers_.push_back(std::make_unique<SendBuffer>());
+    SendBuffer& l = *buffers_.back();
     l.bytes = std::move(bytes);
     const Deadline deadline = Deadline::in(patience);
     for (;;) {
@@ -330,10 +330,10 @@ class Stranger final : public fabric::Receiver {
     }
     return endpoint_->wait(l.op, deadline) == fabric::Cause::kOk;
   }
-  bool request(fabric::Peer serving, uint64_t secret, uint64_t number, uint64_t settled,
+  bool request(fabric::Peer serving, uint64_t secret, uint64_t number, uint64_t acked_below,
                Nanos patience = kLong) {
     return send(serving,
-                {fabric::FrameKind::kRequest, 7, secret, number, settled, buffer(number * 10)},
+                {fabric::FrameKind::kRequest, 7, secret, number, acked_below, buffer(number * 10)},
                 patience);
   }
   int replies(uint64_t number) {
@@ -351,7 +351,7 @@ class Stranger final : public fabric::Receiver {
     endpoint_->poll();
     std::lock_guard g(mu_);
     return static_cast<int>(std::count_if(frames_.begin(), frames_.end(), [](auto& f) {
-      return f.first.kind == fabric::FrameKind::kNotice;
+      return f.first.kind == fabric::FrameKind::kNotification;
     }));
   }
 
@@ -365,16 +365,16 @@ class Stranger final : public fabric::Receiver {
   const ContextId id = random_context_id();
 
  private:
-  struct Letter {
+  struct SendBuffer {
     fabric::Op op;
     Buffer bytes;
   };
   const ContextId meant_;
   std::mutex mu_;
   std::vector<std::pair<fabric::Frame, Buffer>> frames_;
-  std::vector<std::unique_ptr<Letter>> letters_;  // before the endpoint: they outlive it
+  std::vector<std::unique_ptr<SendBuffer>> buffers_;  // before the endpoint: they outlive it
   std::unique_ptr<fabric::Endpoint> endpoint_;
-  fabric::Peer door_{};
+  fabric::Peer listener_{};
 };
 
 }  // namespace cmi::test

@@ -407,7 +407,7 @@ TEST_SUITE("events") {
 
   TEST_CASE("a_map_names_the_peers_that_cannot_be_reached_and_no_others") {
     Cluster cluster;
-    const Env cut{{"CMI_FAULT_POINT", "door_out_of_reach=fail"}};
+    const Env cut{{"CMI_FAULT_POINT", "listener_out_of_reach=fail"}};
     Process& home = cluster.spawn("home", cut);
     Process& silent = cluster.spawn("silent");
     Process& peer = cluster.spawn("peer", cut);
@@ -445,7 +445,7 @@ TEST_SUITE("events") {
 
   TEST_CASE("a_partition_is_told_by_a_map_before_the_contexts_that_are_down") {
     Cluster cluster;
-    const Env cut{{"CMI_FAULT_POINT", "door_out_of_reach=fail"}};
+    const Env cut{{"CMI_FAULT_POINT", "listener_out_of_reach=fail"}};
     Process& home = cluster.spawn("home", cut);
     Process& peer = cluster.spawn("peer", cut);
     Process& far = cluster.spawn("far");
@@ -498,7 +498,7 @@ TEST_SUITE("events") {
 
   TEST_CASE("a_cut_is_told_once_of_a_peer_that_is_home_and_importer") {
     Cluster cluster;
-    const Env cut{{"CMI_FAULT_POINT", "door_out_of_reach=fail"}, {"CMI_DEAD_AFTER", "1500"}};
+    const Env cut{{"CMI_FAULT_POINT", "listener_out_of_reach=fail"}, {"CMI_DEAD_AFTER", "1500"}};
     Process& here = cluster.spawn("here", cut);
     Process& far = cluster.spawn("far");
     Process& third =

@@ -27,7 +27,7 @@ constexpr uint64_t kKnock =
     15;  // the home's own store there makes it miss an importer that is dead
 
 // Its invalidation rounds are answered by the home.
-const Env kWithoutReceipts{{"CMI_FAULT_POINT", "receipts_not_asked_for=fail"}};
+const Env kWithoutDirectAcks{{"CMI_FAULT_POINT", "direct_acks_not_asked_for=fail"}};
 // Whatever it stores stays in its cache: the timer's first write-back never gets anywhere, and with
 // it the thread that would answer notices.
 const Env kWritesNothingBack{{"CMI_FAULT_POINT", "publish_before_send=delay:60000000"}};
@@ -260,7 +260,7 @@ TEST_SUITE("consist") {
   }
 
   TEST_CASE("a_write_back_that_is_not_published_is_in_flux") {
-    Scene s{kWithoutReceipts};
+    Scene s{kWithoutDirectAcks};
     const auto [third, other] = dies_beside_who_does_not_hear(s);
     REQUIRE(store(s.home, s.here(kKnock), 1).cause() == Fault::kNone);
     CHECK(cause_until(s.home, s.here(6), CMI_ERROR_CONSIST) == CMI_ERROR_CONSIST);
@@ -272,7 +272,7 @@ TEST_SUITE("consist") {
   }
 
   // With direct acks the home does not know whether the victim was told that it is over.
-  TEST_CASE("a_write_back_that_may_be_over_with_receipts_is_not_in_flux_and_all_hear_of_it") {
+  TEST_CASE("a_write_back_that_may_be_over_with_direct_acks_is_not_in_flux_and_all_hear_of_it") {
     Scene s{Env{}};
     const auto [third, other] = dies_beside_who_does_not_hear(s);
     // The end of its connections tells of the death at once; it is told when the third one has
@@ -289,7 +289,7 @@ TEST_SUITE("consist") {
   }
 
   TEST_CASE("a_write_back_that_is_not_published_is_missed_when_its_mark_is_cleared_early") {
-    Scene s{kWithoutReceipts, Env{{"CMI_FAULT_POINT", "mutate_marks_cleared_early=fail"}}};
+    Scene s{kWithoutDirectAcks, Env{{"CMI_FAULT_POINT", "mutate_marks_cleared_early=fail"}}};
     const auto [third, other] = dies_beside_who_does_not_hear(s);
     REQUIRE(store(s.home, s.here(kKnock), 1).cause() == Fault::kNone);
     REQUIRE(await_happening(s.home).type == CMI_EVENT_RCTXT_DOWN);

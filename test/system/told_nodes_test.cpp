@@ -29,8 +29,8 @@ struct Told : std::vector<std::string> {
 };
 
 // No node that is silent can be reached, as far as these can tell; and silence is soon a death.
-const Env kCut{{"CMI_FAULT_POINT", "door_out_of_reach=fail"}};
-const Env kParted{{"CMI_FAULT_POINT", "door_out_of_reach=fail"}, {"CMI_DEAD_AFTER", "2000"}};
+const Env kCut{{"CMI_FAULT_POINT", "listener_out_of_reach=fail"}};
+const Env kParted{{"CMI_FAULT_POINT", "listener_out_of_reach=fail"}, {"CMI_DEAD_AFTER", "2000"}};
 
 template <class T>
 std::string list(const std::vector<T>& items) {
@@ -317,9 +317,9 @@ TEST_SUITE("events") {
     Process& cut = stage.spawn("cut");
     Process& good = stage.spawn("good");
     // An endpoint for each home, and none to replace one.
-    Process& peer =
-        stage.spawn("peer", {{"CMI_FAULT_POINT", "link_no_endpoint#4+=fail;door_out_of_reach=fail"},
-                             {"CMI_DEAD_AFTER", "2000"}});
+    Process& peer = stage.spawn(
+        "peer", {{"CMI_FAULT_POINT", "link_no_endpoint#4+=fail;listener_out_of_reach=fail"},
+                 {"CMI_DEAD_AFTER", "2000"}});
     const Export one = export_consistent(faulty);
     const Export two = export_segment(cut);
     const Export three = export_segment(good);

@@ -58,7 +58,7 @@ TEST_CASE("a_new_generation_closes_the_old_endpoint_and_keeps_numbers_and_answer
   Fixture f;
   const auto first = f.enter(kOne, 1);
   REQUIRE(f.ask(first, 1)->verdict == Verdict::kExecute);
-  f.table.reply(kOne, 1, {}, Shared::kNo);
+  f.table.reply(kOne, 1, {}, TokensSent::kNo);
   const auto second = f.enter(kOne, 2);
   CHECK(first.expired());
   CHECK(f.table.serving_count() == 1);
@@ -109,7 +109,7 @@ TEST_CASE("what_direct_acknowledgements_have_answered_is_not_executed_again") {
   const auto serving = f.enter(kOne, 1);
   for (uint64_t n : {1, 2, 3}) REQUIRE(f.ask(serving, n)->verdict == Verdict::kExecute);
   const uint64_t behind[] = {3};
-  const Frame report{FrameKind::kSettled, 0, f.secret, 0, 1, {}};
+  const Frame report{FrameKind::kAckedBelow, 0, f.secret, 0, 1, {}};
   CHECK(f.table.acknowledge(*serving.lock(), report, behind) == true);
   CHECK(f.table.acknowledge(*serving.lock(), report, {}) == false);
   CHECK(f.ask(serving, 3)->verdict == Verdict::kAnswered);
@@ -133,14 +133,14 @@ TEST_CASE("a_client_that_is_fenced_for_ever_is_not_welcomed_again_even_in_mid_he
   CHECK(f.ports.peers.empty());
   CHECK(f.ports.wrong_removals == 0);
   std::byte head[ClientTable::kAckSecretAt + 8]{};
-  CHECK(!f.table.notify(kOne, {FrameKind::kNotice, 0, 0, 0, 0, {}}, head, false));
+  CHECK(!f.table.notify(kOne, {FrameKind::kNotification, 0, 0, 0, 0, {}}, head, false));
 }
 
 TEST_CASE("a_notification_carries_the_clients_secret_and_tells_the_one_of_its_acknowledgement") {
   Fixture f;
   f.enter(kOne, 1, 7, 1);
   std::byte head[ClientTable::kAckSecretAt + 8]{};
-  const Frame frame{FrameKind::kNotice, 0, 0, 5, 0, {}};
+  const Frame frame{FrameKind::kNotification, 0, 0, 5, 0, {}};
   CHECK(f.table.notify(kOne, frame, head, true) == 1);
   REQUIRE(f.ports.sent.size() == 1);
   CHECK(f.ports.sent[0].index == 1);

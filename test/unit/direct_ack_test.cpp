@@ -13,7 +13,7 @@ using namespace cmi::fabric;
 
 namespace {
 constexpr Nanos kStart = 100 * kSecond;
-const Frame kAckFrame{FrameKind::kReceipt, 0, 5, 6, 0, {}};
+const Frame kAckFrame{FrameKind::kDirectAck, 0, 5, 6, 0, {}};
 }  // namespace
 
 TEST_CASE("tokens_are_complete_when_all_have_come_once") {
@@ -74,11 +74,11 @@ TEST_CASE("what_a_frame_acknowledges_below_a_number_needs_no_report") {
 
 TEST_CASE("a_report_takes_no_more_than_a_frame_does") {
   DirectAckLog log;
-  for (uint64_t n = 1; n <= kMostSettled + 2; ++n) log.complete(n);
-  CHECK(log.unreported().size() == kMostSettled);
+  for (uint64_t n = 1; n <= kMostAckedBelow + 2; ++n) log.complete(n);
+  CHECK(log.unreported().size() == kMostAckedBelow);
   log.reported();
   REQUIRE(log.unreported().size() == 2);
-  CHECK(log.unreported()[0] == kMostSettled + 1);
+  CHECK(log.unreported()[0] == kMostAckedBelow + 1);
 }
 
 TEST_CASE("nothing_from_a_request_that_was_given_up_is_acknowledged_until_the_next_session") {

@@ -47,7 +47,7 @@ TEST_SUITE("regions") {
     CHECK(regions.release(0, &epoch));
     CHECK(epoch == 9);
     CHECK(!regions.shared(0));
-    // A notice that comes again is told the same.
+    // A notification that comes again is told the same.
     CHECK(regions.release(0, &epoch));
     CHECK(epoch == 9);
   }

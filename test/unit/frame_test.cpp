@@ -37,9 +37,9 @@ Buffer some_bytes(size_t n, unsigned seed) {
   return b;
 }
 
-constexpr FrameKind kKinds[] = {FrameKind::kHello,   FrameKind::kWelcome, FrameKind::kRequest,
-                                FrameKind::kReply,   FrameKind::kNotice,  FrameKind::kAck,
-                                FrameKind::kReceipt, FrameKind::kSettled};
+constexpr FrameKind kKinds[] = {
+    FrameKind::kHello,        FrameKind::kWelcome, FrameKind::kRequest,   FrameKind::kReply,
+    FrameKind::kNotification, FrameKind::kAck,     FrameKind::kDirectAck, FrameKind::kAckedBelow};
 constexpr size_t kKindAt = 4, kZeroAt = 5, kLengthAt = 32;
 
 }  // namespace
@@ -49,7 +49,7 @@ TEST_CASE("what_is_sent_in_two_pieces_arrives_as_one") {
   for (const size_t cut : {size_t{0}, size_t{24}, whole.size()}) {
     const Bytes all(whole);
     const Buffer wire =
-        encoded({FrameKind::kNotice, 5, 6, 7, 0, all.subspan(0, cut), all.subspan(cut)});
+        encoded({FrameKind::kNotification, 5, 6, 7, 0, all.subspan(0, cut), all.subspan(cut)});
     Frame out;
     REQUIRE(decode_frame(wire, &out));
     CHECK(Buffer(out.payload.begin(), out.payload.end()) == whole);
@@ -69,14 +69,14 @@ TEST_CASE("a_frame_of_every_kind_and_size_round_trips") {
       CHECK(out.type == in.type);
       CHECK(out.secret == in.secret);
       CHECK(out.number == in.number);
-      CHECK(out.settled == in.settled);
+      CHECK(out.acked_below == in.acked_below);
       CHECK(Buffer(out.payload.begin(), out.payload.end()) == payload);
     }
   }
 }
 
 TEST_CASE("the_largest_payload_fits_into_one_message") {
-  CHECK(kFrameHeader + kNoticeHeader + kMaxPayload <= kMaxMessage);
+  CHECK(kFrameHeader + kNotificationHeader + kMaxPayload <= kMaxMessage);
 }
 
 TEST_CASE("a_frame_cut_short_anywhere_is_refused") {

@@ -332,7 +332,7 @@ TEST_CASE("fields_outside_their_range_are_refused_in_both_directions") {
 
 TEST_CASE("what_does_not_fit_is_refused_and_leaves_nothing_behind") {
   RsegInfo many = some_rseg();
-  many.listeners.assign(kMaxDoors + 1, {"x", bytes_of("y")});
+  many.listeners.assign(kMaxListeners + 1, {"x", bytes_of("y")});
   Buffer b(kRsegSize);
   CHECK(encode_rseg(many, b) == Status::kNoMem);
 
@@ -342,7 +342,7 @@ TEST_CASE("what_does_not_fit_is_refused_and_leaves_nothing_behind") {
   CHECK(b == Buffer(kRsegSize));
 
   TokenInfo token = some_token();
-  token.keys.assign(kMaxDoors, {std::string(kMaxProvider, 'p'), {1, 2}});
+  token.keys.assign(kMaxListeners, {std::string(kMaxProvider, 'p'), {1, 2}});
   Buffer t(kTokenSize, std::byte{9});
   CHECK(encode_token(token, t) == Status::kNoMem);
   CHECK(t == Buffer(kTokenSize));  // the secret is not left lying about
@@ -352,9 +352,9 @@ TEST_CASE("what_does_not_fit_is_refused_and_leaves_nothing_behind") {
   CHECK(encode_token(some_token(), large_buffer) == Status::kInval);
 }
 
-TEST_CASE("a_full_house_of_doors_and_keys_fits") {
+TEST_CASE("a_full_house_of_listeners_and_keys_fits") {
   RsegInfo rseg = some_rseg();
-  rseg.listeners.assign(kMaxDoors, {"verbs;ofi_rxm", Buffer(48, std::byte{1})});
+  rseg.listeners.assign(kMaxListeners, {"verbs;ofi_rxm", Buffer(48, std::byte{1})});
   auto out = decode_rseg(encoded(rseg).data());
   REQUIRE(out);
   CHECK(*out == rseg);
@@ -363,9 +363,9 @@ TEST_CASE("a_full_house_of_doors_and_keys_fits") {
   CHECK(decode_token(encoded(token).data()));
 }
 
-TEST_CASE("doors_damaged_under_a_good_checksum_are_refused_or_what_they_say") {
+TEST_CASE("listeners_damaged_under_a_good_checksum_are_refused_or_what_they_say") {
   RsegInfo rseg = some_rseg();
-  rseg.listeners.assign(kMaxDoors, {"tcp;ofi_rxm", Buffer(16, std::byte{2})});
+  rseg.listeners.assign(kMaxListeners, {"tcp;ofi_rxm", Buffer(16, std::byte{2})});
   const Buffer good = encoded(rseg);
   std::mt19937_64 rng(3);
   int taken = 0;
@@ -378,7 +378,7 @@ TEST_CASE("doors_damaged_under_a_good_checksum_are_refused_or_what_they_say") {
     const auto out = decode_rseg(bad.data());
     if (!out) continue;
     ++taken;
-    REQUIRE(out->listeners.size() <= kMaxDoors);
+    REQUIRE(out->listeners.size() <= kMaxListeners);
     for (const FabricAddress& listener : out->listeners) {
       REQUIRE((!listener.provider.empty() && listener.provider.size() <= kMaxProvider));
       REQUIRE((!listener.blob.empty() && listener.blob.size() <= kMaxListenerAddress));

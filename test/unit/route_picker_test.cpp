@@ -9,7 +9,7 @@ using namespace cmi::fabric;
 namespace {
 std::vector<Route> routes(size_t n) {
   std::vector<Route> all(n);
-  for (size_t i = 0; i < n; ++i) all[i].via = i;
+  for (size_t i = 0; i < n; ++i) all[i].listener_index = i;
   return all;
 }
 constexpr Nanos kDeadAfter = 10 * kSecond;
@@ -17,13 +17,13 @@ constexpr Nanos kDeadAfter = 10 * kSecond;
 
 TEST_CASE("a_route_that_is_not_welcomed_gives_way_to_the_next_and_the_last_to_the_first") {
   RoutePicker picker(routes(3), kDeadAfter, {});
-  CHECK(picker.current().via == 0);
-  CHECK(picker.current(2).via == 2);
+  CHECK(picker.current().listener_index == 0);
+  CHECK(picker.current(2).listener_index == 2);
   CHECK(picker.not_welcomed());
-  CHECK(picker.current().via == 1);
+  CHECK(picker.current().listener_index == 1);
   CHECK(picker.not_welcomed());
   CHECK(picker.not_welcomed());
-  CHECK(picker.current().via == 0);
+  CHECK(picker.current().listener_index == 0);
 }
 
 TEST_CASE("an_only_route_stays") {
@@ -38,8 +38,8 @@ TEST_CASE("an_only_route_stays") {
 TEST_CASE("a_route_is_announced_before_it_is_taken_and_again_when_it_comes_back") {
   std::vector<size_t> told;
   RoutePicker picker(routes(2), kDeadAfter, [&](const Route& r) {
-    told.push_back(r.via);
-    return r.via != 1;
+    told.push_back(r.listener_index);
+    return r.listener_index != 1;
   });
   CHECK(picker.take());
   CHECK(picker.take());  // known already

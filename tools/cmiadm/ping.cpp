@@ -105,7 +105,7 @@ Result<Answer> ask(fabric::Link& link, uint64_t uid, Deadline deadline) {
   return answer;
 }
 
-int ping_door(const access::RsegInfo& rseg, const access::FabricAddress& listener, Nanos wait) {
+int ping_listener(const access::RsegInfo& rseg, const access::FabricAddress& listener, Nanos wait) {
   const std::string there = fmt::format("{} {}", listener.provider, listener_text(listener.blob));
   const Deadline deadline = Deadline::in(wait);
   switch (fabric::probe_listener(listener, wait)) {
@@ -140,7 +140,7 @@ int ping_door(const access::RsegInfo& rseg, const access::FabricAddress& listene
     return kTrouble;
   }
   self.notification_secret = random_u64();
-  const Bytes own = (*server)->door_address();
+  const Bytes own = (*server)->listener_address();
   self.listener.assign(own.begin(), own.end());
   fabric::Link link(**fabric, self, rseg.home, listener.blob);
   const Nanos begin = now();
@@ -192,7 +192,7 @@ int ping(const Options& options) {
                  listener_text(listener.blob));
       continue;
     }
-    result = std::min(result, ping_door(*rseg, listener, std::max(options.wait, kSecond)));
+    result = std::min(result, ping_listener(*rseg, listener, std::max(options.wait, kSecond)));
   }
   return result;
 }

@@ -180,7 +180,7 @@ size_t page_size_of(int32_t flags) { return large_pages(flags) ? node::kLargePag
 bool reserved(int32_t flags) { return (flags & CMI_SEG_NORESERVE) == 0; }
 
 Status encode_rseg(const RsegInfo& info, std::span<std::byte> out, uint16_t verno) {
-  if (info.listeners.size() > kMaxDoors) return Status::kNoMem;
+  if (info.listeners.size() > kMaxListeners) return Status::kNoMem;
   if (!frame_fits(out, kRsegSize, verno) || !legal(info)) return Status::kInval;
   Writer w(out);
   open_frame(w, Kind::kRseg, kRsegSize, verno);
@@ -214,7 +214,7 @@ Result<RsegInfo> decode_rseg(const void* rseg) {
   info.home = get_id<ContextId>(in);
   info.machine = in.get<uint64_t>();
   const size_t listeners = in.get<uint8_t>();
-  if (listeners > kMaxDoors) return Status::kInval;
+  if (listeners > kMaxListeners) return Status::kInval;
   for (size_t i = 0; i < listeners && in.ok(); ++i) {
     FabricAddress listener;
     listener.provider = get_string(in);
@@ -227,7 +227,7 @@ Result<RsegInfo> decode_rseg(const void* rseg) {
 }
 
 Status encode_token(const TokenInfo& info, std::span<std::byte> out, uint16_t verno) {
-  if (info.keys.size() > kMaxDoors) return Status::kNoMem;
+  if (info.keys.size() > kMaxListeners) return Status::kNoMem;
   if (!frame_fits(out, kTokenSize, verno) || !legal(info)) return Status::kInval;
   Writer w(out);
   open_frame(w, Kind::kToken, kTokenSize, verno);
@@ -267,7 +267,7 @@ Result<TokenInfo> decode_token(const void* token) {
   info.node = get_id<NodeId>(in);
   info.home = get_id<ContextId>(in);
   const size_t keys = in.get<uint8_t>();
-  if (keys > kMaxDoors) return Status::kInval;
+  if (keys > kMaxListeners) return Status::kInval;
   for (size_t i = 0; i < keys && in.ok(); ++i) {
     TokenKey k;
     k.provider = get_string(in);

@@ -25,7 +25,7 @@ inline constexpr size_t kRsegSize = 768;
 inline constexpr size_t kTokenSize = 256;
 inline constexpr size_t kNaddrSize = 64;
 
-inline constexpr size_t kMaxDoors = 8;      // of a handle; also the keys of a token
+inline constexpr size_t kMaxListeners = 8;  // of a handle; also the keys of a token
 inline constexpr size_t kMaxProvider = 63;  // bytes of a provider's name, at least 1, printable
 inline constexpr size_t kMaxListenerAddress = 255;  // bytes of a listener's address, at least 1
 
@@ -41,7 +41,7 @@ struct RsegInfo {
   NodeId home_node;
   ContextId home;
   uint64_t machine = 0;                  // of the home; see node::machine_id()
-  std::vector<FabricAddress> listeners;  // at most kMaxDoors
+  std::vector<FabricAddress> listeners;  // at most kMaxListeners
   bool operator==(const RsegInfo&) const = default;
 };
 
@@ -76,7 +76,7 @@ struct TokenInfo {
   bool any_node = false;
   NodeId node;  // the only node that may use it; all zero if, and only if, any_node
   ContextId home;
-  std::vector<TokenKey> keys;  // at most kMaxDoors
+  std::vector<TokenKey> keys;  // at most kMaxListeners
   TokenPart part;
 };
 

@@ -42,13 +42,13 @@ struct Context_shm {
 static_assert(sizeof(Context_shm) == 32);
 inline constexpr uint64_t kContextFree = 0, kContextMember = 1;
 
-// Of a segment's memory: what lies before `end` and behind the share before it comes from the
-// reservation with this key; 0, or gone: from none. Growth of an extensible one adds shares.
-struct Share_shm {
+// Of a segment's memory: what lies before `end` and behind the portion before it comes from the
+// reservation with this key; 0, or gone: from none. Growth of an extensible one adds portions.
+struct Portion_shm {
   uint64_t key;
-  uint64_t end;  // bytes; 0: no share
+  uint64_t end;  // bytes; 0: no portion
 };
-inline constexpr int kMaxShares = 4;
+inline constexpr int kMaxPortions = 4;
 
 struct Segment_shm {
   Word_shm state;       // SegmentWord; 0 is free
@@ -58,16 +58,16 @@ struct Segment_shm {
   uint64_t charged;             // bytes that count against mem_max
   uint64_t owner_hi, owner_lo;  // ContextId
   int64_t owner_pid;
-  uint64_t brk;                  // bytes; kNoBreak where it is not extensible
-  Share_shm shares[kMaxShares];  // of `charged`, which they add up to
+  uint64_t brk;                        // bytes; kNoBreak where it is not extensible
+  Portion_shm portions[kMaxPortions];  // of `charged`, which they add up to
 };
 static_assert(sizeof(Segment_shm) == 128);
 inline constexpr uint64_t kNoBreak = UINT64_MAX;
 
 // Where the memory of its next growth counts: with this key, or, when it has had many, with the
 // last.
-inline uint64_t next_share(const Segment_shm& s, uint64_t key) {
-  const Share_shm& last = s.shares[kMaxShares - 1];
+inline uint64_t next_portion(const Segment_shm& s, uint64_t key) {
+  const Portion_shm& last = s.portions[kMaxPortions - 1];
   return last.end != 0 ? last.key : key;
 }
 
@@ -76,29 +76,29 @@ inline uint64_t next_share(const Segment_shm& s, uint64_t key) {
 inline void charge(Segment_shm& s, uint64_t charged, uint64_t key) {
   uint64_t end = 0;
   int n = 0;
-  for (const Share_shm share : s.shares) {
-    if (share.end <= end || end == charged) continue;
-    end = share.end < charged ? share.end : charged;
-    s.shares[n++] = {share.key, end};
+  for (const Portion_shm portion : s.portions) {
+    if (portion.end <= end || end == charged) continue;
+    end = portion.end < charged ? portion.end : charged;
+    s.portions[n++] = {portion.key, end};
   }
   if (end < charged) {
-    if (n == 0 || (n < kMaxShares && s.shares[n - 1].key != key)) {
-      s.shares[n++] = {key, charged};
+    if (n == 0 || (n < kMaxPortions && s.portions[n - 1].key != key)) {
+      s.portions[n++] = {key, charged};
     } else {
-      s.shares[n - 1].end = charged;
+      s.portions[n - 1].end = charged;
     }
   }
-  while (n < kMaxShares) s.shares[n++] = {};
+  while (n < kMaxPortions) s.portions[n++] = {};
   s.charged = charged;
 }
 
 // Bytes of it that the reservation with this key has given.
 inline uint64_t charged_to(const Segment_shm& s, uint64_t key) {
   uint64_t sum = 0, before = 0;
-  for (const Share_shm& share : s.shares) {
-    if (share.end <= before) continue;
-    if (share.key == key) sum += share.end - before;
-    before = share.end;
+  for (const Portion_shm& portion : s.portions) {
+    if (portion.end <= before) continue;
+    if (portion.key == key) sum += portion.end - before;
+    before = portion.end;
   }
   return sum;
 }

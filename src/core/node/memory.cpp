@@ -95,7 +95,7 @@ Status Node::raise_break(int32_t id, int fd, uint64_t to, bool reserve, uint64_t
     from = s.brk;
     if (!reserve) return move(lock, s);
     if (reservation != 0 && !of_this_user(r)) return Status::kPerm;
-    const uint64_t key = next_share(s, reservation);
+    const uint64_t key = next_portion(s, reservation);
     reservation = reservation_locked(r, key) != nullptr ? key : 0;
     // More than `from` is charged where a growth failed, and could not say so.
     const uint64_t more = to - std::min(to, std::max(from, s.charged));

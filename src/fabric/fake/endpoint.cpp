@@ -30,7 +30,7 @@ class FakeFabric final : public Fabric {
   Result<std::unique_ptr<Region>> register_memory(void* addr, size_t len, uint32_t rights,
                                                   uint64_t wanted_key, Endpoint* through) override {
     EndpointId only = 0;
-    if (net_->modes().tied_regions) {
+    if (net_->modes().bound_regions) {
       if (through == nullptr) return Status::kInval;
       only = static_cast<FakeEndpoint*>(through)->id();
     }

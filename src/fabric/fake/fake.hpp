@@ -16,7 +16,7 @@ struct FakeModes {
   bool ordered = true;             // false: messages overtake writes, and operations each other
   bool virtual_addresses = false;  // RemoteKey::base is an address
   bool provider_keys = false;      // wanted keys are ignored
-  bool tied_regions = false;       // a key opens its memory at one endpoint of its node only
+  bool bound_regions = false;      // a key opens its memory at one endpoint of its node only
   bool breaks_link = true;  // a refused operation takes those to the same peer with it (net, rxm)
   bool one_sided = false;   // what is not a message runs though nobody polls the target
   bool late_writes = true;  // what a closed endpoint had sent may still arrive

@@ -64,7 +64,7 @@ class Provider final : public FakeProvider, public std::enable_shared_from_this<
     net.wait_fd = m.wait_fd;
     net.ordered = m.ordered;
     net.virtual_addresses = (m.mr_mode & FI_MR_VIRT_ADDR) != 0;
-    net.tied_regions = (m.mr_mode & FI_MR_ENDPOINT) != 0;
+    net.bound_regions = (m.mr_mode & FI_MR_ENDPOINT) != 0;
     net.one_sided = m.automatic;
     net.max_message = net.max_rma = m.max_message;
     net_ = FakeNet::make(net);

@@ -44,7 +44,7 @@ class OfiFabric final : public Fabric {
   // Local buffers must be registered for each operation (FI_MR_LOCAL).
   bool local_registration() const { return local_registration_; }
   // Registrations belong to endpoints, and are closed before these (FI_MR_ENDPOINT).
-  bool tied_to_endpoints() const { return (mr_mode() & FI_MR_ENDPOINT) != 0; }
+  bool bound_to_endpoints() const { return (mr_mode() & FI_MR_ENDPOINT) != 0; }
   int mr_mode() const { return info_->domain_attr->mr_mode; }
 
  private:

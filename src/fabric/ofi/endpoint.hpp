@@ -1,4 +1,4 @@
-// An endpoint over libfabric: one fi_endpoint, its completion queue or a share in another's, its
+// An endpoint over libfabric: one fi_endpoint, its completion queue or a part in another's, its
 // address vector and its receive buffers. Progress is manual: nothing moves but in poll(), whoever
 // calls it. Any thread.
 #pragma once
@@ -47,7 +47,7 @@ class OfiEndpoint final : public Endpoint {
   bool can_cas() const;
   fid_ep* ep() const { return ep_.get(); }
   // A region's registration that was bound to this endpoint: closed before it.
-  void tie(const std::shared_ptr<Registration>& registration) CMI_EXCLUDES(tied_mu_);
+  void bind(const std::shared_ptr<Registration>& registration) CMI_EXCLUDES(bound_mu_);
 
   // For the queue: what it has found. Between take_in_hand() and handed_out() it is not closed.
   void take_in_hand() { in_hand_.fetch_add(1, std::memory_order_relaxed); }
@@ -68,7 +68,7 @@ class OfiEndpoint final : public Endpoint {
   Status start();
   Status open_all();
   void end_accepted() CMI_REQUIRES(queue_->look_lock());
-  void close_registrations() CMI_EXCLUDES(tied_mu_, locals_mu_);
+  void close_registrations() CMI_EXCLUDES(bound_mu_, locals_mu_);
   void post_receive(Slot& slot);
   template <class F>
   Post post(Op& op, F call);
@@ -90,11 +90,11 @@ class OfiEndpoint final : public Endpoint {
       CMI_ACQUIRED_BEFORE(lock_order::after_queues);
   std::vector<std::pair<Peer, std::vector<std::byte>>> book_ CMI_GUARDED_BY(book_lock_);
 
-  Mutex tied_mu_;
-  std::vector<std::weak_ptr<Registration>> tied_ CMI_GUARDED_BY(tied_mu_);
+  Mutex bound_mu_;
+  std::vector<std::weak_ptr<Registration>> bound_ CMI_GUARDED_BY(bound_mu_);
 
   // Closed in reverse: the endpoint first, after which no buffer is written any more; but for
-  // registrations that are tied to it.
+  // registrations that are bound to it.
   Mapping memory_;         // the slots' data
   Fid<fid_mr> memory_mr_;  // null unless the provider wants local buffers registered
   Mutex locals_mu_;

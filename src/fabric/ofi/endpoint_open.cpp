@@ -167,19 +167,19 @@ void OfiEndpoint::end_strangers() {
   if (strangers_.end(address_, Queue::can_be_shared(fabric_)) != 0) queue_->look();
 }
 
-void OfiEndpoint::tie(const std::shared_ptr<Registration>& registration) {
-  Guard g(tied_mu_);
-  std::erase_if(tied_, [](auto& t) { return t.expired(); });
-  tied_.push_back(registration);
+void OfiEndpoint::bind(const std::shared_ptr<Registration>& registration) {
+  Guard g(bound_mu_);
+  std::erase_if(bound_, [](auto& t) { return t.expired(); });
+  bound_.push_back(registration);
 }
 
 // cxi does not close an endpoint that anything is bound to (FI_EBUSY), and closes a registration
 // whose endpoint is open; the manual of libfabric says it the other way round.
 void OfiEndpoint::close_registrations() {
-  if (!fabric_.tied_to_endpoints()) return;
+  if (!fabric_.bound_to_endpoints()) return;
   {
-    Guard g(tied_mu_);
-    for (auto& t : tied_) {
+    Guard g(bound_mu_);
+    for (auto& t : bound_) {
       if (const auto registration = t.lock()) registration->close();
     }
   }

@@ -54,7 +54,7 @@ Info query(const Libfabric& lib, const std::string& provider, const std::string&
         const std::string_view name = i->fabric_attr->prov_name;
         // libfabric has left out what "^x" excludes.
         const bool any = provider[0] == '^';
-        if (!any && (exact ? name != provider : name.find(provider) == name.npos)) continue;
+        if (!any && (exact ? name != provider : name.find(provider) == std::string::npos)) continue;
         return Info(lib.dupinfo(i));
       }
     }
@@ -73,7 +73,7 @@ std::vector<Info> candidates(const std::string& provider, const std::string& add
   std::vector<Info> out;
   if (provider.empty() || provider == "tcp") {
     for (const std::string& name : kBest) {
-      if (!provider.empty() && name.find("verbs") != name.npos) continue;
+      if (!provider.empty() && name.find("verbs") != std::string::npos) continue;
       if (Info i = query(lib, name, address, true)) out.push_back(std::move(i));
     }
     return out;

@@ -25,7 +25,7 @@ Status failed(size_t len, int rc) {
 // One registration for each endpoint: the interface would let it be bound to several, but cxi,
 // whose mode this is, binds it to one.
 int enable(const OfiFabric& fabric, fid_mr* mr, fid_ep* ep) {
-  if (!fabric.tied_to_endpoints()) return 0;
+  if (!fabric.bound_to_endpoints()) return 0;
   Guard g(fabric.gate());
   const int rc = fi_mr_bind(mr, &ep->fid, 0);
   return rc != 0 ? rc : fi_mr_enable(mr);
@@ -47,7 +47,7 @@ Fid<fid_mr> register_local(const OfiFabric& fabric, fid_ep* ep, void* addr, size
 Result<std::unique_ptr<Region>> OfiRegion::open(const OfiFabric& fabric, void* addr, size_t len,
                                                 uint32_t rights, uint64_t wanted_key,
                                                 OfiEndpoint* through) {
-  if (fabric.tied_to_endpoints() && through == nullptr) return Status::kInval;
+  if (fabric.bound_to_endpoints() && through == nullptr) return Status::kInval;
   const fi_domain_attr& domain = *fabric.info()->domain_attr;
   wanted_key = fitting(wanted_key, domain);
   uint64_t access = 0;
@@ -58,7 +58,7 @@ Result<std::unique_ptr<Region>> OfiRegion::open(const OfiFabric& fabric, void* a
   int rc = fi_mr_reg(fabric.domain(), addr, len, access, 0, wanted_key, 0, &mr, nullptr);
   if (rc != 0) return failed(len, rc);
   Fid<fid_mr> owner(mr);
-  if (fabric.tied_to_endpoints()) {
+  if (fabric.bound_to_endpoints()) {
     if (rc = enable(fabric, mr, through->ep()); rc != 0) return failed(len, rc);
   }
   RemoteKey key;  // a provider that chooses it may do so when it is enabled
@@ -79,7 +79,7 @@ Result<std::unique_ptr<Region>> OfiRegion::open(const OfiFabric& fabric, void* a
     key = {0, base};
   }
   auto registration = std::make_shared<Registration>(std::move(owner));
-  if (fabric.tied_to_endpoints()) through->tie(registration);
+  if (fabric.bound_to_endpoints()) through->bind(registration);
   return std::unique_ptr<Region>(new OfiRegion(std::move(registration), key, std::move(raw)));
 }
 

@@ -29,7 +29,7 @@ constexpr unsigned kNowAndThen = 16;
 // For so long after an event or a wake-up the length of a look counts as news of a read: whatever
 // else makes looks longer must not keep the thread awake for ever.
 constexpr Nanos kServesFor = 20 * kMilli;
-constexpr Nanos kRetryLetters = 200 * kMicro;
+constexpr Nanos kRetrySends = 200 * kMicro;
 constexpr unsigned kVainWakes = 64;  // in a row, before the reason is looked for
 constexpr Nanos kVainNap = 5 * kMilli;
 constexpr Nanos kBlindNap = kMilli;  // where the provider has no descriptor that could wake us
@@ -285,8 +285,7 @@ bool Engine::sleep(Nanos until) {
   if (server_->poll(true) > 0) return true;
   if (blind_) until = std::min(until, now() + kBlindNap);
   if (!server_->idle()) {
-    until =
-        std::min(until, now() + kRetryLetters);  // told "again": nothing wakes us when it may go
+    until = std::min(until, now() + kRetrySends);  // told "again": nothing wakes us when it may go
   } else if (!server_->may_sleep()) {
     sched_yield();
     return false;

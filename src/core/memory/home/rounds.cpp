@@ -130,16 +130,16 @@ bool InvalidationRounds::let_wait(const Segment& s, std::vector<Addressee>* to, 
 
 // Where direct acks to the publisher go, if all of these can give it one: each is notified by one
 // message.
-Bytes InvalidationRounds::receives_from(const ContextId& publisher,
-                                        const std::vector<Addressee>& to,
-                                        std::span<std::byte> buf) {
+Bytes InvalidationRounds::direct_ack_address(const ContextId& publisher,
+                                             const std::vector<Addressee>& to,
+                                             std::span<std::byte> buf) {
   if (to.size() > fabric::kMostDirectAcks) return {};
   std::array<ContextId, fabric::kMostDirectAcks> givers;
   for (size_t i = 0; i < to.size(); ++i) {
     if (to[i].shared.size() > kMaxRanges / 2) return {};  // updates may split some
     givers[i] = to[i].sharer->client;
   }
-  return server_.receives_from(publisher, std::span(givers).first(to.size()), buf);
+  return server_.direct_ack_address(publisher, std::span(givers).first(to.size()), buf);
 }
 
 // Each gets a share of the secret: all of them together are the secret, any fewer are noise.
@@ -154,8 +154,8 @@ InvalidationRounds::Sent InvalidationRounds::send_all(Segment& s, std::vector<Ad
   size_t kept = table_.kept_bytes();
   for (auto& [h, shared] : to) {
     if (direct_ack.number != 0) {
-      direct_ack.share = h == to.back().sharer ? left : secrets_.next();
-      left ^= direct_ack.share;
+      direct_ack.token = h == to.back().sharer ? left : secrets_.next();
+      left ^= direct_ack.token;
     }
     // A sharer that has no token any more is sent no values.
     std::vector<std::byte> updates;
@@ -185,7 +185,7 @@ RoundPtr InvalidationRounds::publish(Segment& s, const ContextId& except, uint32
   fabric::DirectAck direct_ack;
   const bool direct = let_wait(s, &to, p);
   if (direct && asked.secret != 0 && !to.empty() && !never_over) {
-    direct_ack.to = receives_from(except, to, address);
+    direct_ack.to = direct_ack_address(except, to, address);
   }
   if (!direct_ack.to.empty()) p->direct_acks = direct_ack.number = asked.number;
   // All are on their way before anything is noted of them: the publisher waits for the last one.

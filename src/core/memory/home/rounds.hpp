@@ -98,8 +98,8 @@ class InvalidationRounds {
   bool let_wait(const Segment& s, std::vector<Addressee>* to, const RoundPtr& p);
   void send_waiting(Outbox::Waiting waiting);
   void end_waits(const ContextId& client, const std::vector<RoundPtr>& rounds, Finished* done);
-  Bytes receives_from(const ContextId& publisher, const std::vector<Addressee>& to,
-                      std::span<std::byte> buf);
+  Bytes direct_ack_address(const ContextId& publisher, const std::vector<Addressee>& to,
+                           std::span<std::byte> buf);
   Sent send_all(Segment& s, std::vector<Addressee>& to, const std::vector<StoredPage>& stored,
                 fabric::DirectAck direct_ack, uint64_t secret);
   void send(const ContextId& client, uint64_t uid, uint32_t instance, NotificationType type,

@@ -93,7 +93,7 @@ std::shared_ptr<fabric::Link> Importer::link_to(const access::RsegInfo& rseg) {
     self.notification_secret = random_u64();
     const auto taking = [&server = parts_.server, home = rseg.home,
                          secret = self.notification_secret](const fabric::Route& r) {
-      return ok(server.add_home(home, r.home_listener, secret, r.via));
+      return ok(server.add_home(home, r.home_listener, secret, r.listener_index));
     };
     return std::make_shared<fabric::Link>(std::move(routes), self, rseg.home,
                                           parts_.watch.dead_after(), taking);
@@ -106,7 +106,7 @@ Result<std::vector<std::byte>> Importer::open(fabric::Link& link, bool write_thr
   // Of several routes, the later rounds take longer: see Link::patience_locked.
   const Nanos rounds = link.routes() > 1 ? 4 * kSecond : 0;
   const Deadline last{std::max(time.reach.at, time.answer.at + rounds)};
-  const std::vector<fabric::ListenerAddress> listeners = link.home_doors();
+  const std::vector<fabric::ListenerAddress> listeners = link.home_listeners();
   const auto type = write_through ? RequestType::kOpenWriteThrough : RequestType::kOpen;
   auto request = link.start(static_cast<uint16_t>(type), question);
   auto cause = fabric::Cause::kTimeout;
@@ -124,7 +124,7 @@ Result<std::vector<std::byte>> Importer::open(fabric::Link& link, bool write_thr
       *why = NoAnswer::kRefused;
       break;
     }
-    const bool no_listener = link.without_door() && link.heard() == 0;
+    const bool no_listener = link.without_listener() && link.heard() == 0;
     const auto reach = no_listener ? fabric::Reach::kRefused
                                    : fabric::probe_any(listeners, over ? kLastLook : kMilli);
     if (reach == fabric::Reach::kRefused) {
@@ -147,7 +147,7 @@ Result<std::vector<std::byte>> Importer::open(fabric::Link& link, bool write_thr
 
 // What was seen, and no more than that.
 void Importer::say_no_answer(const access::RsegInfo& rseg, const fabric::Link& link, NoAnswer why) {
-  const std::vector<fabric::ListenerAddress> listeners = link.home_doors();
+  const std::vector<fabric::ListenerAddress> listeners = link.home_listeners();
   const bool on_loopback = std::all_of(listeners.begin(), listeners.end(), [](auto& listener) {
     return fabric::is_loopback(listener.blob);
   });

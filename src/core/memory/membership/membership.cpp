@@ -310,7 +310,7 @@ bool Membership::out_of_reach(const PeerId& peer) {
   const auto link = peer.role == Role::kHome ? importer_->link_with(peer.context) : nullptr;
   if (link != nullptr && link->local_fault()) return false;
   const std::vector<fabric::ListenerAddress> listeners =
-      link != nullptr ? link->home_doors()
+      link != nullptr ? link->home_listeners()
                       : std::vector{parts_.server.client_listener(peer.context)};
   const Nanos begun = now();
   const auto reach = fabric::probe_any(listeners, std::max<Nanos>(probes_left_, 0));

@@ -110,7 +110,7 @@ enum class WireStatus : uint8_t {
       64,  // imported the other way at present, cached or write-through; or not exported so
 };
 
-// Receipts stand for an answer that begins with kOk.
+// Direct acks stand for an answer that begins with kOk.
 static_assert(fabric::kReceived[0] == std::byte{static_cast<uint8_t>(WireStatus::kOk)});
 
 // Datagrams between contexts of one node.

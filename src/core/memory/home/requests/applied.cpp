@@ -29,7 +29,7 @@ RoundPtr publish_applied(HomeCore& home, Segment& s, Sharer& h, const fabric::Cl
   p->uid = s.uid;
   p->instance = h.instance;
   p->intents = std::move(applied.intents);
-  const auto shared = p->direct_acks != 0 ? fabric::Shared::kYes : fabric::Shared::kNo;
+  const auto shared = p->direct_acks != 0 ? fabric::TokensSent::kYes : fabric::TokensSent::kNo;
   p->finished = [&home, id = client.id, number, status, shared] {
     const std::byte answer[]{static_cast<std::byte>(status)};
     home.parts.server.reply(id, number, answer, shared);

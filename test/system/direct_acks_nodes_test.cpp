@@ -61,8 +61,8 @@ struct Scene {
   uint64_t value = 0;
 };
 
-TEST_SUITE("receipts") {
-  TEST_CASE("a_publication_is_over_with_the_receipts_of_all_who_hold_the_page") {
+TEST_SUITE("direct_acks") {
+  TEST_CASE("a_publication_is_over_with_the_direct_acks_of_all_who_hold_the_page") {
     for (const size_t others : {size_t{1}, size_t{2}, size_t{3}}) {
       CAPTURE(others);
       Scene s({}, std::vector<Env>(others));
@@ -78,8 +78,8 @@ TEST_SUITE("receipts") {
     CHECK(received(s.writer) == 0);
   }
 
-  TEST_CASE("receipts_that_are_lost_are_made_good_by_the_home_which_asks_again") {
-    Scene s({}, {Env{}, Env{{"CMI_FAULT_POINT", "receipt_lost=fail"}}});
+  TEST_CASE("direct_acks_that_are_lost_are_made_good_by_the_home_which_asks_again") {
+    Scene s({}, {Env{}, Env{{"CMI_FAULT_POINT", "direct_ack_lost=fail"}}});
     const auto told = [&] {
       return s.holders[1]->run([] { return stats().invalidations_received; });
     };
@@ -93,8 +93,8 @@ TEST_SUITE("receipts") {
     CHECK(received(s.writer) == 0);
   }
 
-  TEST_CASE("a_holder_that_is_killed_before_it_gives_its_receipt_holds_up_nobody") {
-    Scene s({}, {Env{}, Env{{"CMI_FAULT_POINT", "receipt_before_send=kill"}}});
+  TEST_CASE("a_holder_that_is_killed_before_it_gives_its_direct_ack_holds_up_nobody") {
+    Scene s({}, {Env{}, Env{{"CMI_FAULT_POINT", "direct_ack_before_send=kill"}}});
     REQUIRE(publish(s.writer, s.his.at, ++s.value));
     CHECK(died_by(s.holders.back()->wait_end(), SIGKILL));
     s.holders.pop_back();
@@ -105,7 +105,7 @@ TEST_SUITE("receipts") {
 
   // Killed with all direct acks, of which the home has not heard: what it had published is
   // published.
-  TEST_CASE("a_publisher_that_is_killed_with_its_receipts_leaves_nothing_in_flux") {
+  TEST_CASE("a_publisher_that_is_killed_with_its_direct_acks_leaves_nothing_in_flux") {
     for (const bool broken : {false, true}) {
       CAPTURE(broken);
       const Env mutated{{"CMI_FAULT_POINT", "mutate_marks_of_received_lost=fail"}};
@@ -143,12 +143,12 @@ TEST_SUITE("receipts") {
   }
 
   // One sharer takes a fifth of a second to drop the page or to bring it up to date.
-  TEST_CASE("a_publication_that_is_over_with_one_of_two_receipts_is_seen") {
+  TEST_CASE("a_publication_that_is_over_with_one_of_two_direct_acks_is_seen") {
     const Env slow{
         {"CMI_FAULT_POINT", "invalidate_before_zap=delay:200000;update_before_apply=delay:200000"}};
     for (const bool broken : {false, true}) {
       CAPTURE(broken);
-      const Env mutated{{"CMI_FAULT_POINT", "mutate_one_receipt_suffices=fail"}};
+      const Env mutated{{"CMI_FAULT_POINT", "mutate_one_direct_ack_suffices=fail"}};
       Scene s(broken ? mutated : Env{}, {Env{}, slow});
       int old = 0;
       for (int i = 0; i < 5; ++i) {

@@ -1,4 +1,4 @@
-// Receipts: those who are told of what a request did answer it, instead of the home.
+// Direct acks: those who are told of what a request did answer it, instead of the home.
 #include <array>
 
 #include "core/base/fault_point.hpp"
@@ -10,10 +10,10 @@ namespace {
 
 using fabric::DirectAck;
 using fabric::Link;
-using Shares = std::vector<uint64_t>;
+using Tokens = std::vector<uint64_t>;
 
 // The home's answers are longer.
-bool by_receipts(const fabric::Request& r) {
+bool by_direct_acks(const fabric::Request& r) {
   return Buffer(r.reply().begin(), r.reply().end()) ==
          Buffer(fabric::kReceived.begin(), fabric::kReceived.end());
 }
@@ -47,15 +47,15 @@ struct Scene {
   Buffer where() {
     std::array<std::byte, fabric::kMaxDirectAckAddress> buf;
     const std::array ids{givers[0].id, givers[1].id};
-    const Bytes to = home.server->receives_from(waiter.id, ids, buf);
+    const Bytes to = home.server->direct_ack_address(waiter.id, ids, buf);
     return {to.begin(), to.end()};
   }
-  void tell(const fabric::Request& r, const Shares& shares) {
+  void tell(const fabric::Request& r, const Tokens& tokens) {
     const Buffer to = where();
     REQUIRE(!to.empty());
-    for (size_t i = 0; i < shares.size(); ++i) {
+    for (size_t i = 0; i < tokens.size(); ++i) {
       REQUIRE(home.server->notification(givers[i].id, ++notifications, 1, {}, false,
-                                        {r.number(), shares[i], to}));
+                                        {r.number(), tokens[i], to}));
       auto& handler = givers[i].handler;
       REQUIRE(comes_true([&] {
         return !handler.direct_acks().empty() && handler.direct_acks().back().number == r.number();
@@ -82,7 +82,7 @@ struct Scene {
   uint64_t secret = 0, notifications = 0;
 };
 
-CMI_CONTRACT(the_receipts_of_all_who_were_told_are_the_answer, world) {
+CMI_CONTRACT(the_direct_acks_of_all_who_were_told_are_the_answer, world) {
   Scene s(world);
   auto r = s.ask();
   REQUIRE(s.secret != 0);
@@ -91,22 +91,22 @@ CMI_CONTRACT(the_receipts_of_all_who_were_told_are_the_answer, world) {
   CHECK_FALSE(s.answered(*r, kShort));
   (void)s.give(1);
   REQUIRE(s.answered(*r));
-  CHECK(by_receipts(*r));
+  CHECK(by_direct_acks(*r));
   CHECK_FALSE(s.link->has_pending());
-  CHECK(s.home.handler.settled().empty());
+  CHECK(s.home.handler.acked_below().empty());
 
   // The next request tells the home, before it is executed; the late answer is nobody's.
   s.home.handler.holding.store(false);
   REQUIRE(call_works(*s.link, 30));
-  REQUIRE(s.home.handler.settled().size() == 1);
-  CHECK(s.home.handler.settled()[0].from == s.waiter.id);
-  CHECK(s.home.handler.settled()[0].number > r->number());
+  REQUIRE(s.home.handler.acked_below().size() == 1);
+  CHECK(s.home.handler.acked_below()[0].from == s.waiter.id);
+  CHECK(s.home.handler.acked_below()[0].number > r->number());
   s.home.handler.release();
   REQUIRE(call_works(*s.link, 40));
-  CHECK(by_receipts(*r));
+  CHECK(by_direct_acks(*r));
 }
 
-CMI_CONTRACT(what_ended_with_receipts_is_told_once_when_no_request_tells_it, world) {
+CMI_CONTRACT(what_ended_with_direct_acks_is_told_once_when_no_request_tells_it, world) {
   Scene s(world);
   s.link->report_acked_below();  // nothing has
   auto r = s.ask();
@@ -117,15 +117,15 @@ CMI_CONTRACT(what_ended_with_receipts_is_told_once_when_no_request_tells_it, wor
   s.link->report_acked_below();
   REQUIRE(comes_true([&] {
     s.link->advance();
-    return !s.home.handler.settled().empty();
+    return !s.home.handler.acked_below().empty();
   }));
   s.link->report_acked_below();
   s.home.handler.release();
   REQUIRE(call_works(*s.link, 30));
-  CHECK(s.home.handler.settled().size() == 1);
+  CHECK(s.home.handler.acked_below().size() == 1);
 }
 
-CMI_CONTRACT(shares_that_are_none_answer_nothing_and_the_home_does, world) {
+CMI_CONTRACT(tokens_that_are_none_answer_nothing_and_the_home_does, world) {
   Scene s(world);
   auto r = s.ask();
   REQUIRE(s.secret != 0);
@@ -134,10 +134,10 @@ CMI_CONTRACT(shares_that_are_none_answer_nothing_and_the_home_does, world) {
   CHECK_FALSE(s.answered(*r, kShort));
   s.home.handler.release();
   REQUIRE(s.answered(*r));
-  CHECK_FALSE(by_receipts(*r));
+  CHECK_FALSE(by_direct_acks(*r));
 }
 
-CMI_CONTRACT(a_share_that_comes_twice_counts_once, world) {
+CMI_CONTRACT(a_token_that_comes_twice_counts_once, world) {
   Scene s(world);
   auto r = s.ask();
   s.tell(*r, {0x77, s.secret ^ 0x77});
@@ -148,7 +148,7 @@ CMI_CONTRACT(a_share_that_comes_twice_counts_once, world) {
 }
 
 // More of them than anybody is asked for.
-CMI_CONTRACT(shares_without_end_answer_nothing, world) {
+CMI_CONTRACT(tokens_without_end_answer_nothing, world) {
   Scene s(world);
   auto r = s.ask();
   s.tell(*r, {s.secret ^ 1});
@@ -163,7 +163,7 @@ CMI_CONTRACT(shares_without_end_answer_nothing, world) {
 
 // Something before it has no answer: it is named, and stays known to the home, which must not
 // execute it again.
-CMI_CONTRACT(what_ended_with_receipts_behind_something_that_has_no_answer_is_named, world) {
+CMI_CONTRACT(what_ended_with_direct_acks_behind_something_that_has_no_answer_is_named, world) {
   Scene s(world);
   auto slow = s.ask();
   auto r = s.ask();
@@ -173,9 +173,9 @@ CMI_CONTRACT(what_ended_with_receipts_behind_something_that_has_no_answer_is_nam
   REQUIRE(s.link->report_acked_below());
   REQUIRE(comes_true([&] {
     s.link->advance();
-    return !s.home.handler.settled_behind().empty();
+    return !s.home.handler.acked_behind().empty();
   }));
-  CHECK(s.home.handler.settled_behind() == std::vector{r->number()});
+  CHECK(s.home.handler.acked_behind() == std::vector{r->number()});
   CHECK_FALSE(s.link->report_acked_below());
   CHECK_FALSE(slow->answered());
   s.home.handler.release();
@@ -184,7 +184,7 @@ CMI_CONTRACT(what_ended_with_receipts_behind_something_that_has_no_answer_is_nam
 }
 
 // Answers in direct acks alone are signs of life: the home has told those who give them.
-CMI_CONTRACT(who_has_nothing_but_receipts_for_long_keeps_his_session, world) {
+CMI_CONTRACT(who_has_nothing_but_direct_acks_for_long_keeps_his_session, world) {
   Scene s(world);
   const auto session = s.link->current();
   REQUIRE(session != nullptr);
@@ -204,7 +204,7 @@ CMI_CONTRACT(who_has_nothing_but_receipts_for_long_keeps_his_session, world) {
   CHECK(s.link->current() == session);
 }
 
-CMI_CONTRACT(receipts_for_what_an_earlier_session_asked_answer_nothing, world) {
+CMI_CONTRACT(direct_acks_for_what_an_earlier_session_asked_answer_nothing, world) {
   Scene s(world);
   auto r = s.ask();
   s.tell(*r, {s.secret});
@@ -219,34 +219,34 @@ CMI_CONTRACT(receipts_for_what_an_earlier_session_asked_answer_nothing, world) {
   CHECK_FALSE(s.answered(*r, kShort));
   s.home.handler.release();
   REQUIRE(s.answered(*r));
-  CHECK_FALSE(by_receipts(*r));
+  CHECK_FALSE(by_direct_acks(*r));
   CHECK(s.home.handler.executed(s.waiter.id, r->number()) == 1);
 }
 
-CMI_CONTRACT(nobody_is_asked_for_receipts_for_a_while_after_they_came_late, world) {
+CMI_CONTRACT(nobody_is_asked_for_direct_acks_for_a_while_after_they_came_late, world) {
   Scene s(world);
-  const auto answered_late = [&](fabric::Shared shared) {
+  const auto answered_late = [&](fabric::TokensSent tokens) {
     s.home.handler.holding.store(true);
     auto r = s.ask();
     CHECK_FALSE(s.answered(*r, 20 * kMilli));
-    s.home.handler.shared.store(shared);
+    s.home.handler.tokens.store(tokens);
     s.home.handler.release();
     REQUIRE(s.answered(*r));
   };
   // A home that was slow by itself is no reason.
-  answered_late(fabric::Shared::kNo);
+  answered_late(fabric::TokensSent::kNo);
   REQUIRE(s.secret != 0);
-  answered_late(fabric::Shared::kYes);
+  answered_late(fabric::TokensSent::kYes);
   REQUIRE(s.secret != 0);
-  answered_late(fabric::Shared::kYes);
+  answered_late(fabric::TokensSent::kYes);
   CHECK(s.secret == 0);
   REQUIRE(comes_true([&] {
-    answered_late(fabric::Shared::kNo);
+    answered_late(fabric::TokensSent::kNo);
     return s.secret != 0;
   }));
 }
 
-CMI_CONTRACT(a_receipt_is_relied_on_when_its_connection_has_carried_one, world) {
+CMI_CONTRACT(a_direct_ack_is_relied_on_when_its_connection_has_carried_one, world) {
   Scene s(world);
   bool relied = false;
   for (int i = 0; i < 100 && !relied; ++i) {
@@ -259,20 +259,20 @@ CMI_CONTRACT(a_receipt_is_relied_on_when_its_connection_has_carried_one, world) 
   CHECK(relied);
 }
 
-CMI_CONTRACT(receipts_are_asked_for_only_of_those_who_can_give_them, world) {
+CMI_CONTRACT(direct_acks_are_asked_for_only_of_those_who_can_give_them, world) {
   Scene s(world);
   CHECK_FALSE(s.where().empty());
   std::array<std::byte, fabric::kMaxDirectAckAddress> buf;
   auto& home = *s.home.server;
   const std::array one{s.givers[0].id};
-  CHECK(home.receives_from(random_context_id(), one, buf).empty());
-  CHECK(home.receives_from(s.waiter.id, std::array{random_context_id()}, buf).empty());
-  CHECK(home.receives_from(s.waiter.id, one, std::span(buf).first(1)).empty());
+  CHECK(home.direct_ack_address(random_context_id(), one, buf).empty());
+  CHECK(home.direct_ack_address(s.waiter.id, std::array{random_context_id()}, buf).empty());
+  CHECK(home.direct_ack_address(s.waiter.id, one, std::span(buf).first(1)).empty());
   home.fence(s.givers[1].id, true);
   CHECK(s.where().empty());
-  CHECK_FALSE(home.receives_from(s.waiter.id, one, buf).empty());
+  CHECK_FALSE(home.direct_ack_address(s.waiter.id, one, buf).empty());
   home.fence(s.waiter.id, false);  // it has no session
-  CHECK(home.receives_from(s.waiter.id, one, buf).empty());
+  CHECK(home.direct_ack_address(s.waiter.id, one, buf).empty());
   // Not those who do not know the home.
   CHECK_FALSE(s.waiter.server->give(s.home.id, {1, 2, buf}));
 }

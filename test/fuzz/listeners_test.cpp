@@ -13,7 +13,7 @@ namespace cmi::test {
 
 namespace {
 
-TEST_CASE("a_handle_without_a_good_door_fails_at_once_and_another_of_the_home_is_taken") {
+TEST_CASE("a_handle_without_a_good_listener_fails_at_once_and_another_of_the_home_is_taken") {
   NodeFolder folder;
   auto net = fabric::FakeNet::make({});
   Context home(*net, folder.config("home"));

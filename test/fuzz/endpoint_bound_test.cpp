@@ -1,5 +1,5 @@
-// A home and an importer over a provider that ties regions to endpoints (FI_MR_ENDPOINT), played by
-// the fake, so that what the engine registers is bound to where its clients come.
+// A home and an importer over a provider that binds regions to endpoints (FI_MR_ENDPOINT), played
+// by the fake, so that what the engine registers is bound to where its clients come.
 #include <cmi.h>
 #include <doctest/doctest.h>
 #include <rdma/fi_domain.h>
@@ -83,7 +83,7 @@ void segments_are_shared_and_revoked(const fabric::ProviderModes& modes) {
   peer.importer->detach(*view, soon);
 }
 
-TEST_CASE("segments_are_shared_where_regions_are_tied_to_endpoints") {
+TEST_CASE("segments_are_shared_where_regions_are_bound_to_endpoints") {
   fabric::ProviderModes modes;
   modes.mr_mode = FI_MR_ENDPOINT;
   segments_are_shared_and_revoked(modes);
