@@ -71,6 +71,7 @@ void Link::send_more_locked(Session& s, Nanos t) {
 void Link::answered_locked(Session& s, const Request& r, Nanos t) {
   // Nobody knows which sending of a repeated request an answer belongs to.
   if (!r.repeated_) health_.answered_in(t - r.sent_at_);
+  window_.answered(r, t);
   if (window_.has_unsent() && current_.get() == &s) send_more_locked(s, t);
 }
 

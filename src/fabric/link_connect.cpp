@@ -189,7 +189,11 @@ bool Link::stalled_locked() {
   if (!requests && s.detached_count_.load() == 0) return false;
   const Nanos since = std::max(
       connecting_since_, requests ? window_.unacknowledged_since() : s.detached_since_.load());
-  const Nanos patience = s.swaps_.load(std::memory_order_relaxed) > 0 ? kSwapStall : kStall;
+  // A home that is behind answers late and no sooner on another session. A request that is repeated
+  // brings a sign of life, too.
+  const bool swaps = s.swaps_.load(std::memory_order_relaxed) > 0;
+  const Nanos patience =
+      swaps ? kSwapStall : std::clamp(4 * window_.answer_wait(), kStall, kSwapStall);
   const bool stall = now() - std::max(s.heard_.load(std::memory_order_relaxed), since) > patience;
   // A reply may have been lost, or the home takes its time. It answers a repeated request that it
   // still works on with a sign of life.

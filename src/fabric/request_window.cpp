@@ -80,7 +80,8 @@ Request* RequestWindow::next_to_send(Nanos t) {
 std::vector<Request*> RequestWindow::to_ask_again(Nanos since, Nanos t) {
   if (requests_.empty()) return {};
   Request& oldest = *requests_.front();
-  if (t - std::max({asked_at_, since, oldest.sent_at_}) <= kAskAgain) return {};
+  const Nanos wait = answer_time_.wait();
+  if (t - std::max({asked_at_, since, oldest.sent_at_}) <= wait) return {};
   asked_at_ = t;
   std::vector<Request*> again{&oldest};
   const auto sent = behind(sent_to_);
@@ -91,7 +92,7 @@ std::vector<Request*> RequestWindow::to_ask_again(Nanos since, Nanos t) {
     ++considered;
     Request& r = **next;
     asked_to_ = r.number_;
-    if (t - r.sent_at_ <= kAskAgain) continue;
+    if (t - r.sent_at_ <= wait) continue;
     again.push_back(&r);
     bytes += r.payload_.size();
   }
@@ -99,6 +100,7 @@ std::vector<Request*> RequestWindow::to_ask_again(Nanos since, Nanos t) {
     r->repeated_ = true;
     r->sent_at_ = t;
   }
+  answer_time_.repeated(t);
   return again;
 }
 

@@ -15,6 +15,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/base/answer_time.hpp"
 #include "core/base/clock.hpp"
 #include "fabric/request.hpp"
 
@@ -38,10 +39,16 @@ class RequestWindow {
   // full. It counts as sent at `t`.
   Request* next_to_send(Nanos t);
   // The requests to be asked for again: the oldest, and some of those behind it, in turn, since
-  // replies to these may be lost as well. None before kAskAgain has passed since `since`, since the
-  // oldest was sent, and since the last time. They count as
-  // sent at `t`, and repeated.
+  // replies to these may be lost as well. None before answer_wait() has passed since `since`, since
+  // the oldest was sent, and since the last time. They count as sent at `t`, and repeated.
   std::vector<Request*> to_ask_again(Nanos since, Nanos t);
+
+  // The answer to `r`, which has been taken out, came at `t`.
+  void answered(const Request& r, Nanos t) {
+    if (!r.repeated_) answer_time_.sample(t - r.sent_at_);
+  }
+  // How long an answer is awaited before it is asked for again; kAskAgain at least.
+  Nanos answer_wait() const { return answer_time_.wait(); }
 
   bool empty() const { return requests_.empty(); }
   bool has_unsent() const { return !empty() && requests_.back()->number_ > sent_to_; }
@@ -67,6 +74,7 @@ class RequestWindow {
   uint64_t asked_to_ = 0;  // the last number behind the oldest that was considered for a repeat
   Nanos asked_at_ = 0;     // when the oldest was last asked for again
   Nanos owed_since_ = 0;
+  AnswerTime answer_time_{kAskAgain};
   std::atomic<size_t> count_{0};
 };
 

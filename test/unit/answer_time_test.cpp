@@ -1,10 +1,10 @@
 // How long an importer takes to answer, and after which time a notification is sent to it again.
-#include "core/memory/home/answer_time.hpp"
+#include "core/base/answer_time.hpp"
 
 #include <doctest/doctest.h>
 
 using namespace cmi;
-using namespace cmi::memory;
+using namespace cmi;
 
 namespace {
 constexpr Nanos kStart = 100 * kSecond;

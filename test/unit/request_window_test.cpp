@@ -92,7 +92,7 @@ TEST_CASE("the_oldest_is_asked_for_each_time_and_those_behind_it_in_turn") {
   std::vector<uint64_t> asked;
   Nanos t = kStart;
   for (int round = 0; round < 3; ++round) {
-    t += RequestWindow::kAskAgain + 1;
+    t += window.answer_wait() + 1;
     const auto again = window.to_ask_again(0, t);
     REQUIRE(!again.empty());
     CHECK(again[0]->number() == 1);
@@ -112,6 +112,21 @@ TEST_CASE("a_request_that_was_sent_just_now_is_not_asked_for_with_the_oldest") {
   const auto again = window.to_ask_again(0, kLater);
   REQUIRE(again.size() == 1);
   CHECK(again[0]->number() == 1);
+}
+
+TEST_CASE("a_home_that_answers_late_is_asked_again_later") {
+  RequestWindow window;
+  add(window, 2);
+  send_all(window);
+  window.answered(*window.take(1), kStart + 300 * kMilli);
+  const Nanos measured = window.answer_wait();
+  CHECK(measured >= 300 * kMilli);
+  CHECK(window.to_ask_again(0, kStart + measured).empty());
+  REQUIRE(window.to_ask_again(0, kStart + measured + 1).size() == 1);
+  CHECK(window.answer_wait() == 2 * measured);
+  // The answer to a request that was repeated says nothing of the time.
+  window.answered(*window.take(2), kStart + measured + kMilli);
+  CHECK(window.answer_wait() == 2 * measured);
 }
 
 TEST_CASE("what_was_begun_by_then_is_taken_and_the_rest_stays") {

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/memory/home/answer_time.hpp"
+#include "core/base/answer_time.hpp"
 #include "core/memory/home/outbox.hpp"
 #include "core/memory/wire/notifications.hpp"
 
