@@ -8,8 +8,12 @@
 namespace cmi::memory {
 
 namespace {
+// Of one request: as many as a reader in order has under way. It bounds the time under the lock.
+constexpr uint32_t kMostEntered = 2 * kRegionPages;
+
 // Where a one-sided read of these pages would be let through.
 WireStatus may_enter(const Segment& s, const Sharer& h, uint32_t first, uint32_t count) {
+  if (count > kMostEntered) return WireStatus::kMalformed;
   const uint64_t end = uint64_t{first} + count;
   if (end > s.brk.bytes / kPageSize) return WireStatus::kRange;
   if (end > low_of(s, h) / kPageSize) return WireStatus::kBreakUnacknowledged;
