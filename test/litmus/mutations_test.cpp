@@ -43,6 +43,12 @@ Program alone(Program p) {
   return p;
 }
 
+// The same with a page for each variable.
+Program apart(Program p) {
+  p.again = p.calm = true;
+  return p;
+}
+
 // Node 1 has lost its page and fetches it while node 0 stores to it again; it loads once more
 // when the barrier is over.
 const Program kFetchedMeanwhile =
@@ -240,6 +246,22 @@ TEST_SUITE("mutations") {
            alone(program({{0, {st(Y, 1), wmb(), post(), st(X, 1), wmb(), st(X, 2), wmb(), post()}},
                           {1, {wait(1), pause(), ld(X, 0), wait(2), ld(X, 1)}}})),
            [](const Outcome& o) { return o[1] != 2; }, "invalidate_before_ack=delay:3000"});
+  }
+
+  // Node 1 has other pages of the region, and releases that of X when it is told of X = 1.
+  TEST_CASE("a_released_page_that_is_read_before_its_home_knows_is_seen") {
+    check({"mutate_released_read", 2, 0,
+           apart(program({{0, {wait(1), st(X, 1), wmb(), post(), wait(3), st(X, 2), wmb(), post()}},
+                          {1, {post(), wait(2), ld(X, 0), post(), wait(4), ld(X, 1)}}})),
+           [](const Outcome& o) { return o[0] != 1 || o[1] != 2; }, "never_follow=fail"});
+  }
+  // Node 1 fetches the page while the answer that releases it is on its way.
+  TEST_CASE("a_page_that_is_released_by_an_old_answer_is_seen") {
+    check({"mutate_release_any_number", 2, 0,
+           apart(program({{0, {wait(1), st(X, 1), post(), wmb(), st(X, 2), wmb(), post()}},
+                          {1, {post(), wait(2), pause(), ld(X, 0), wait(3), ld(X, 1)}}})),
+           [](const Outcome& o) { return o[1] != 2; },
+           "invalidate_before_ack=delay:3000;never_follow=fail"});
   }
 
   // ---- Invalidating -----------------------------------------------------------------------

@@ -484,6 +484,7 @@ TEST_SUITE("cmiadm") {
     CHECK(peers["pages_fetched"].number == counted.pages_fetched);
     CHECK(peers["pages_written_back"].number == counted.pages_written_back);
     CHECK(peers["invalidations_received"].number == counted.invalidations_received);
+    CHECK(peers["invalidations_useless"].number == counted.invalidations_useless);
     CHECK(peers["cas_calls"].number == counted.cas_calls);
     CHECK(peers["cas_lost"].number == counted.cas_lost);
     CHECK(peers["exceptions"].number == counted.exceptions);
@@ -532,8 +533,9 @@ TEST_SUITE("cmiadm") {
     CHECK((*two)["exceptions"].number == 1);
     CHECK((*one)["exceptions"].number == 0);
     CHECK((*one)["bytes_written_back"].number == counted.bytes_written_back);
-    for (const char* name : {"load_misses", "store_misses", "bytes_fetched", "bytes_written_back",
-                             "publications", "invalidations_received", "exceptions"}) {
+    for (const char* name :
+         {"load_misses", "store_misses", "bytes_fetched", "bytes_written_back", "publications",
+          "invalidations_received", "invalidations_useless", "exceptions"}) {
       CAPTURE(name);
       CHECK((*one)[name].number + (*two)[name].number == both[name].number);
     }

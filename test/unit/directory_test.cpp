@@ -67,9 +67,9 @@ TEST_SUITE("regions") {
     Directory directory;
     SharedRegions a, b;
     CHECK(directory.shared(5000).empty());
-    CHECK(pairs(directory.hold(a, 1, 2, 1, 5000)) == Pairs{{512, 1024}});
-    CHECK(directory.hold(b, 2, 1, 1, 5000).empty());
-    CHECK(pairs(directory.hold(b, 9, 1, 2, 5000)) == Pairs{{4608, 392}});
+    CHECK(pairs(directory.hold(a, 1, 2, 1, 5000, 1)) == Pairs{{512, 1024}});
+    CHECK(directory.hold(b, 2, 1, 1, 5000, 1).empty());
+    CHECK(pairs(directory.hold(b, 9, 1, 2, 5000, 1)) == Pairs{{4608, 392}});
     CHECK(pairs(directory.shared(5000)) == Pairs{{512, 1024}, {4608, 392}});
     directory.drop_all(a);
     CHECK(a.empty());
@@ -82,9 +82,9 @@ TEST_SUITE("regions") {
   TEST_CASE("an_acknowledgement_of_an_earlier_time_drops_nothing") {
     Directory directory;
     SharedRegions a;
-    directory.hold(a, 3, 1, 1, 5000);
-    directory.hold(a, 3, 1, 2,
-                   5000);  // let go of and back, the acknowledgement is still on its way
+    directory.hold(a, 3, 1, 1, 5000, 1);
+    directory.hold(a, 3, 1, 2, 5000,
+                   1);  // let go of and back, the acknowledgement is still on its way
     directory.drop(a, 3, 1);
     CHECK(pairs(directory.shared(5000)) == Pairs{{1536, 512}});
     directory.drop(a, 4, 2);  // never held
@@ -97,13 +97,94 @@ TEST_SUITE("regions") {
   TEST_CASE("a_holder_is_told_of_its_own_regions_alone") {
     Directory directory;
     SharedRegions a;
-    directory.hold(a, 0, 1, 1, 5000);
-    directory.hold(a, 2, 2, 2, 5000);
-    CHECK(pairs(Directory::shared_of(a, {{0, 5000}})) == Pairs{{0, 512}, {1024, 1024}});
-    CHECK(pairs(Directory::shared_of(a, {{511, 2}})) == Pairs{{511, 1}});
-    CHECK(pairs(Directory::shared_of(a, {{600, 3}, {4000, 1}})).empty());
-    CHECK(pairs(Directory::shared_of(a, {{1500, 100}})) == Pairs{{1500, 100}});
-    CHECK(pairs(Directory::shared_of(a, {{2000, 100}, {5, 1}})) == Pairs{{2000, 48}, {5, 1}});
+    directory.hold(a, 0, 1, 1, 5000, 1);
+    directory.hold(a, 2, 2, 2, 5000, 1);
+    CHECK(pairs(a.of({{0, 5000}})) == Pairs{{0, 512}, {1024, 1024}});
+    CHECK(pairs(a.of({{511, 2}})) == Pairs{{511, 1}});
+    CHECK(pairs(a.of({{600, 3}, {4000, 1}})).empty());
+    CHECK(pairs(a.of({{1500, 100}})) == Pairs{{1500, 100}});
+    CHECK(pairs(a.of({{2000, 100}, {5, 1}})) == Pairs{{2000, 48}, {5, 1}});
+  }
+
+  TEST_CASE("a_released_page_is_not_told_until_it_enters_again") {
+    SharedRegions a;
+    a.hold(1, 1, 10);
+    a.release(600, 10);
+    CHECK(a.refined() == 1);
+    CHECK_FALSE(a.may_have(600));
+    CHECK(a.may_have(599));
+    CHECK(a.may_have(601));
+    CHECK_FALSE(a.may_have(88));  // of a region that is not held
+    CHECK(pairs(a.of({{600, 1}})).empty());
+    CHECK(pairs(a.of({{600, 3}})) == Pairs{{601, 2}});
+    CHECK(pairs(a.of({{598, 3}})) == Pairs{{598, 2}});
+    CHECK(pairs(a.of({{598, 5}})) == Pairs{{598, 5}});  // one range, though not all may be there
+    a.enter({599, 3}, 11);
+    CHECK(a.may_have(600));
+    CHECK(pairs(a.of({{600, 1}})) == Pairs{{600, 1}});
+  }
+
+  TEST_CASE("a_release_of_before_the_page_entered_does_nothing") {
+    SharedRegions a;
+    a.hold(0, 1, 10);
+    a.release(7, 9);  // of an earlier time of the region
+    CHECK(a.may_have(7));
+    CHECK(a.refined() == 0);
+    a.enter({7, 1}, 20);  // nothing of the region is released yet: all its pages enter
+    a.release(7, 19);
+    a.release(8, 19);
+    CHECK(a.may_have(7));
+    CHECK(a.may_have(8));
+    a.release(7, 20);
+    CHECK_FALSE(a.may_have(7));
+    a.release(8, 20);
+    a.enter({7, 1}, 30);
+    a.release(7, 29);  // late, or a copy
+    CHECK(a.may_have(7));
+    CHECK_FALSE(a.may_have(8));
+    a.release(7, 30);
+    CHECK_FALSE(a.may_have(7));
+  }
+
+  TEST_CASE("a_region_that_is_held_anew_has_all_of_its_pages") {
+    SharedRegions a;
+    a.hold(0, 1, 10);
+    a.release(7, 10);
+    CHECK_FALSE(a.hold(0, 2, 40));  // the acknowledgement that drops it is on its way
+    CHECK(a.may_have(7));
+    CHECK(a.refined() == 0);
+    CHECK_FALSE(a.drop(0, 1));
+    a.release(7, 39);
+    CHECK(a.may_have(7));
+    a.release(7, 40);
+    CHECK_FALSE(a.may_have(7));
+    CHECK(a.drop(0, 2));
+    CHECK(a.refined() == 0);
+    CHECK(a.empty());
+    a.release(7, 50);
+    a.enter({7, 1}, 50);
+    CHECK(a.empty());
+    CHECK(a.hold(0, 3, 50));
+    CHECK(a.may_have(7));
+  }
+
+  TEST_CASE("the_memory_for_released_pages_of_a_sharer_is_bounded") {
+    SharedRegions a;
+    for (uint32_t r = 0; r <= SharedRegions::kMaxRefined; ++r) {
+      a.hold(r, 1, 1);
+      a.release(r * kRegionPages, 1);
+    }
+    const auto last = static_cast<uint32_t>(SharedRegions::kMaxRefined) * kRegionPages;
+    CHECK(a.refined() == SharedRegions::kMaxRefined);
+    CHECK_FALSE(a.may_have(0));
+    CHECK(a.may_have(last));
+    CHECK(a.drop(5, 1));  // makes room
+    a.release(last, 1);
+    CHECK_FALSE(a.may_have(last));
+    size_t regions = 0;
+    a.clear([&](uint32_t) { ++regions; });
+    CHECK(regions == SharedRegions::kMaxRefined);
+    CHECK(a.refined() == 0);
   }
 }
 

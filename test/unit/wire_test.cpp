@@ -43,6 +43,7 @@ inline constexpr std::string_view kAcquire = "0807060504030201141312110300000002
 inline constexpr std::string_view kDirtyIntent = "08070605040302011413121107000000030800000004";
 inline constexpr std::string_view kAskFlux = "08070605040302011413121107000000";
 inline constexpr std::string_view kFetchWithIntent = "0807060504030201141312110700000003";
+inline constexpr std::string_view kEnterPages = "0807060504030201141312110700000002000000";
 inline constexpr std::string_view kSubscribe = "0807060504030201141312110700000004030201";
 inline constexpr std::string_view kGoodbye = "";
 inline constexpr std::string_view kReturned = "08070605040302011413121109000000";
@@ -219,6 +220,7 @@ TEST_CASE("the bytes of requests of one length") {
   pin(AcquireRequest{kUid, kInstance, 3, 2, 5}, golden::kAcquire);
   pin(AskFluxRequest{kUid, kInstance, 7}, golden::kAskFlux);
   pin(FetchWithIntentRequest{kUid, kInstance, {7, 3}}, golden::kFetchWithIntent);
+  pin(EnterPagesRequest{kUid, kInstance, 7, 2}, golden::kEnterPages);
   pin(SubscribeRequest{kUid, kInstance, 7, 0x01020304}, golden::kSubscribe);
   pin(GoodbyeRequest{}, golden::kGoodbye);
   pin(ReturnedRequest{kUid, kInstance, 9}, golden::kReturned);
@@ -525,8 +527,8 @@ TEST_CASE("the bytes of an acknowledgement that releases regions") {
   const ReleasedRegions m{kUid, kInstance, regions};
   pin_open_body(m, golden::kReleased);
   REQUIRE(m.size() == 2);
-  CHECK(m.region(1).region == 5);
-  CHECK(m.region(1).epoch == 2);
+  CHECK(m.item(1).index == 5);
+  CHECK(m.item(1).epoch == 2);
   // What is left of one that was cut off counts for nothing.
   const ReleasedRegions cut{kUid, kInstance, Bytes(regions).first(15)};
   CHECK(cut.size() == 1);

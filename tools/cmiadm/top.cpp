@@ -80,7 +80,7 @@ const Line* line_of(const std::vector<Line> node::ContextReport::*lines, const S
 // Per segment: what each import costs, and what each home has told its importers.
 void print_segments(const std::vector<Pair>& all) {
   Table imports({"PID", "IMPORT", "LOAD MISSES", "STORE MISSES", "BYTES IN", "BYTES OUT",
-                 "PUBLISHED", "NOTICES", "EXCEPTIONS"});
+                 "PUBLISHED", "NOTICES", "EXCEPTIONS", "USELESS"});
   Table homes({"PID", "SEGMENT", "PUBLISHED", "NOTICES SENT", "IMPORTERS"});
   for (const Pair& p : all) {
     const Nanos span = p.before != nullptr ? p.now->at - p.before->at : 0;
@@ -140,7 +140,7 @@ void print_samples(const Survey& survey, const Samples& now, const Samples& befo
                    const std::vector<pid_t>& silent) {
   fmt::print("{}\n", rates ? "per second" : "since each context began");
   Table contexts({"PID", "PROGRAM", "LOAD MISSES", "STORE MISSES", "BYTES IN", "BYTES OUT",
-                  "PUBLISHED", "INVALIDATED", "SWAPS", "LOST", "EXCEPTIONS"});
+                  "PUBLISHED", "INVALIDATED", "USELESS", "SWAPS", "LOST", "EXCEPTIONS"});
   std::vector<Pair> all;
   for (const NodeRow& node : survey.nodes) {
     for (const ContextRow& c : node.contexts) {
@@ -154,8 +154,8 @@ void print_samples(const Survey& survey, const Samples& now, const Samples& befo
                     rate(s, base, "load_misses"), rate(s, base, "store_misses"),
                     rate(s, base, "bytes_fetched", true), rate(s, base, "bytes_written_back", true),
                     rate(s, base, "publications"), rate(s, base, "invalidations_received"),
-                    rate(s, base, "cas_calls"), rate(s, base, "cas_lost"),
-                    rate(s, base, "exceptions")});
+                    rate(s, base, "invalidations_useless"), rate(s, base, "cas_calls"),
+                    rate(s, base, "cas_lost"), rate(s, base, "exceptions")});
       all.push_back({c.pid, &s, base});
     }
   }

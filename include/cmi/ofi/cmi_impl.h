@@ -116,7 +116,10 @@ struct cmi_ofi_stats {
   /** those of `publications` that were over with the direct acks of all whom the home had told */
   uint64_t publications_received;
 
-  uint64_t reserved[3]; /**< set to 0 */
+  /** those of `invalidations_received` whose pages were neither cached nor being fetched here */
+  uint64_t invalidations_useless;
+
+  uint64_t reserved[2]; /**< set to 0 */
 };
 
 /**

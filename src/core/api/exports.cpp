@@ -91,6 +91,7 @@ extern "C" int cmi_ofi_stats(cmi_ctxt* ctxt, struct cmi_ofi_stats* out) {
   s.ticks = in.ticks;
   s.pages_updated = in.pages_updated;
   s.publications_received = in.publications_received;
+  s.invalidations_useless = in.invalidations_useless;
   s.publications = in.publications;
   s.invalidations_received = in.invalidations_received;
   s.cas_calls = in.cas_calls;

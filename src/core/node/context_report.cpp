@@ -6,7 +6,7 @@ namespace cmi::node {
 
 namespace {
 
-constexpr uint32_t kReportVersion = 3;
+constexpr uint32_t kReportVersion = 4;
 
 class Growing {
  public:

@@ -33,12 +33,13 @@ inline constexpr std::array kCounterNames{
     "ticks",
     "pages_updated",
     "publications_received",
+    "invalidations_useless",
 };
 
 // In the order of ImportLine::counters.
 inline constexpr std::array kImportCounterNames{
     "load_misses",  "store_misses",           "bytes_fetched", "bytes_written_back",
-    "publications", "invalidations_received", "exceptions",
+    "publications", "invalidations_received", "exceptions",    "invalidations_useless",
 };
 
 // Names a token without giving away what proves it: its secret has no part in it.

@@ -37,7 +37,8 @@ void Engine::answer(const node::Node::Datagram& question) {
                        s.most_unanswered,
                        s.ticks,
                        s.pages_updated,
-                       s.publications_received};
+                       s.publications_received,
+                       s.invalidations_useless};
     for (const auto& listener : listeners())
       report.listeners.push_back(place(listener.provider, listener.blob));
     home_->report(&report);

@@ -96,8 +96,12 @@ void Home::on_ack(const ContextId& client, uint64_t number, Reader released) {
       Segment* s = core_.segments.find_uid(regions.uid);
       Sharer* h = s != nullptr ? s->sharers.find(client, regions.instance) : nullptr;
       for (size_t i = 0; h != nullptr && i < regions.size(); ++i) {
-        const auto [region, epoch] = regions.region(i);
-        s->directory.drop(h->regions, region, epoch);
+        const auto [index, epoch] = regions.item(i);
+        if (epoch == ReleasedRegions::kPage) {
+          h->regions.release(index, number);
+        } else {
+          s->directory.drop(h->regions, index, epoch);
+        }
       }
     }
     core_.rounds.acknowledged(client, number, &done);

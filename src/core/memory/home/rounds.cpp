@@ -100,7 +100,7 @@ std::vector<InvalidationRounds::Addressee> InvalidationRounds::addressees(
   for (auto& h : s.sharers) {
     if (h.client == except && h.instance == instance) continue;
     if (h.token == 0 && (!h.loads() || mutated("mutate_revoked_untold"))) continue;
-    std::vector<PageRange> shared = Directory::shared_of(h.regions, ranges);
+    std::vector<PageRange> shared = h.regions.of(ranges);
     if (shared.empty()) continue;
     if (to.empty()) to.reserve(s.sharers.size());
     to.push_back({&h, std::move(shared)});

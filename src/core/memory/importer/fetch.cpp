@@ -55,13 +55,17 @@ using fabric::Cause;
     return Exception::kNone;
   }
   if (intent_ != nullptr && n_ == 1) return fetch_with_intent();
+  if (n_ == 1 && imp_.table[wanted_].released && !mutated("mutate_released_read")) {
+    return fetch_released();
+  }
   return read(session, key);
 }
 
-// The key, the home's knowledge of the region, and memory.
+// The key, the home's knowledge of the region and of several pages, and memory.
 [[gnu::hot]] bool Importer::Fetch::prepare(fabric::Session& session, fabric::RemoteKey* key) {
   return importer_.session_key(imp_, session, key, deadline_) &&
          (mutated("mutate_hold_late") || importer_.acquire(imp_, wanted_, n_, deadline_)) &&
+         (n_ == 1 || importer_.enter_pages(imp_, {wanted_, n_}, deadline_)) &&
          importer_.back_pages(imp_, {wanted_, n_});
 }
 
@@ -74,6 +78,7 @@ Importer::Fetch::Outcome Importer::Fetch::fetch_with_intent() {
     give_up(wanted_, 1);
     return e;
   }
+  imp_.table[wanted_].released = false;  // entered with it (rule 28)
   importer_.count_fetched(imp_, 1);
   importer_.deliver(imp_, &view_, {wanted_, 1}, wanted_, store_);
   return Exception::kNone;

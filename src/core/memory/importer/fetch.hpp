@@ -35,6 +35,8 @@ class Importer::Fetch {
   Outcome attempt();
   bool prepare(fabric::Session& session, fabric::RemoteKey* key);
   Outcome fetch_with_intent();
+  Outcome fetch_released();
+  Outcome not_entered(WireStatus status, uint32_t seen);
   Outcome read(const std::shared_ptr<fabric::Session>& session, const fabric::RemoteKey& key);
   Exception arrived();
   // After an attempt that brought nothing: none where another one may.

@@ -4,11 +4,11 @@
 // Files, by what happens: importer.cpp (imports, tokens), import_views.cpp, grant.cpp (what the
 // home lets them do), fault.cpp, fault_service.cpp and fetch.cpp (faults), prefetch.cpp (reads
 // ahead), write_stream.cpp and write_behind.cpp (stores in order), dirty_intents.cpp (pages in
-// flux), cache.cpp (its size), collector.cpp and write_back.cpp (batches, barriers, timer),
-// notifications.cpp and page_drops.cpp (what homes say), updates.cpp (pages that are subscribed
-// to), swap.cpp, write_through.cpp (write-through imports), import_break.cpp (extensible segments),
-// import_quiesce.cpp, losses.cpp (reports of failures), lease.cpp (homes that are lost or out of
-// sight), leave.cpp (the end of imports).
+// flux), enter_pages.cpp (pages that were released), cache.cpp (its size), collector.cpp and
+// write_back.cpp (batches, barriers, timer), notifications.cpp and page_drops.cpp (what homes say),
+// updates.cpp (pages that are subscribed to), swap.cpp, write_through.cpp (write-through imports),
+// import_break.cpp (extensible segments), import_quiesce.cpp, losses.cpp (reports of failures),
+// lease.cpp (homes that are lost or out of sight), leave.cpp (the end of imports).
 //
 // Owners of data, each with its lock: links.hpp, loss_reporter.hpp, pending_answers.hpp,
 // pending_stores.hpp; of one import: grant.hpp, known_break.hpp, reads_under_way.hpp,
@@ -287,6 +287,9 @@ class Importer final : public ImportFaults, public LocalImports {
   Exception usable(Import& imp, bool write, uint32_t page);  // kNone, or why not
   bool await_idle_key(Import& imp, Deadline deadline);
   bool acquire(Import& imp, uint32_t first, uint32_t count, Deadline deadline);
+
+  // enter_pages.cpp
+  bool enter_pages(Import& imp, PageRange pages, Deadline deadline);
   bool adopt_token(const std::shared_ptr<Import>& imp, Deadline deadline);
   // *brk: the home's, of an extensible segment that it knows our import of; else round 0.
   Exception explain(Import& imp, Deadline deadline, Break* brk = nullptr);
@@ -427,9 +430,19 @@ class Importer final : public ImportFaults, public LocalImports {
   void answer_when_key_idle(const Notified& n);
   void on_break_notice(const Notified& n, const BreakNotification& m);
   void on_quiesce_notice(const Notified& n, const QuiesceNotification& m, bool on);
-  void drop(const std::shared_ptr<Import>& imp, PageRange range, Writer* release);
-  void invalidate(const std::shared_ptr<Import>& imp, PageRange range);
-  void invalidate_page(Import& imp, uint32_t page, uint32_t together, Collector& out);
+  // One invalidation: what its acknowledgement says, and what it has found.
+  struct Invalidation {
+    Writer released;         // ReleasedRegions
+    bool to_home = false;    // the acknowledgement goes to the home in any case
+    bool few_pages = false;  // it names so few that they may be released one by one (rule 28)
+    bool found = false;      // some page was cached or being fetched
+  };
+  void drop(const std::shared_ptr<Import>& imp, PageRange range, Invalidation* by);
+  void invalidate(const std::shared_ptr<Import>& imp, PageRange range, Invalidation* by = nullptr);
+  void invalidate_page(Import& imp, uint32_t page, uint32_t together, Collector& out,
+                       Invalidation* by);
+  static void release_page(Import& imp, uint32_t page, PageState was, bool loaded_again,
+                           Invalidation* by);
   // updates.cpp
   void subscribe(Import& imp, uint32_t page);
   bool update(Import& imp, uint32_t page, uint32_t epoch, uint32_t number, Bytes diff);

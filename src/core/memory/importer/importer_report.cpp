@@ -23,9 +23,9 @@ void Importer::report(node::ContextReport* out) {
     line.cached = uint64_t{imp->backed.load(std::memory_order_relaxed)} * kPageSize;
     line.limit = imp->cache_bytes.load(std::memory_order_relaxed);
     const SegmentStats& s = imp->stats;
-    line.counters = {s.load_misses,        s.store_misses, s.bytes_fetched,
-                     s.bytes_written_back, s.publications, s.invalidations_received,
-                     s.exceptions};
+    line.counters = {s.load_misses,        s.store_misses,         s.bytes_fetched,
+                     s.bytes_written_back, s.publications,         s.invalidations_received,
+                     s.exceptions,         s.invalidations_useless};
     Guard g(imp->dirty_mu);
     line.dirty = imp->dirty.size();
   }

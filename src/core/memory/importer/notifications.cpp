@@ -14,6 +14,9 @@ namespace cmi::memory {
 
 namespace {
 constexpr size_t kLetGoHead = kWireSize<ReleasedRegions>;
+// An invalidation of more pages than these releases none of them by itself: what stores to so many
+// at once stores to none of them often.
+constexpr uint64_t kReleaseSome = 4;
 }  // namespace
 
 // The list is ascending by instance.
@@ -80,30 +83,41 @@ void Importer::on_invalidate(const Notified& n, const InvalidateNotification& m)
   count(parts_.stats.invalidations_received);
   count(imp->stats.invalidations_received);
   std::byte buf[kLetGoHead + kMaxReleased * ReleasedRegions::kItem];
-  Writer release(buf);
-  encode(ReleasedRegions{m.uid, m.instance, {}}, release);
+  Invalidation by{Writer(buf), n.direct_ack.number == 0};
+  encode(ReleasedRegions{m.uid, m.instance, {}}, by.released);
   if (mutated("mutate_answer_before_zap")) acknowledge_directly(n);
   std::vector<PageRange> ranges;
   const PageRangeList listed = m.ranges();
+  uint64_t pages = 0;
   for (size_t i = 0; i < listed.size(); ++i) {
     PageRange r = listed[i];
     if (r.first >= imp->pages) return;
     r.count = std::min(r.count, imp->pages - r.first);
+    pages += r.count;
     ranges.push_back(r);
   }
+  by.few_pages = pages <= kReleaseSome;
   for (const PageRange& r : each_once(std::move(ranges))) {
     fault_point("invalidate_before_zap");
-    if (imp->ready.load(std::memory_order_acquire)) drop(imp, r, &release);
+    if (imp->ready.load(std::memory_order_acquire)) drop(imp, r, &by);
   }
   for (Reader in = m.updates(); in.left() > 0;) {
     const auto [page, epoch, number, diff] = InvalidateNotification::take_update(in);
     if (page >= imp->pages) return;
     fault_point("update_before_apply");
     if (!imp->ready.load(std::memory_order_acquire)) continue;
-    if (!update(*imp, page, epoch, number, diff)) drop(imp, {page, 1}, &release);
+    if (update(*imp, page, epoch, number, diff)) {
+      by.found = true;
+    } else {
+      drop(imp, {page, 1}, &by);
+    }
+  }
+  if (!by.found) {
+    count(parts_.stats.invalidations_useless);
+    count(imp->stats.invalidations_useless);
   }
   fault_point("invalidate_before_ack");
-  acknowledge_directly(n, release.size() > kLetGoHead ? release.done() : Bytes{});
+  acknowledge_directly(n, by.released.size() > kLetGoHead ? by.released.done() : Bytes{});
 }
 
 void Importer::on_revoke(const Notified& n, const RevokeNotification& m) {

@@ -32,22 +32,22 @@ PageRange lock_pages(Import& imp, uint32_t first, uint32_t n) {
 }  // namespace
 
 // Region by region: one that has nothing cached is let go of instead (rule 10).
-void Importer::drop(const std::shared_ptr<Import>& imp, PageRange range, Writer* release) {
+void Importer::drop(const std::shared_ptr<Import>& imp, PageRange range, Invalidation* by) {
   while (range.count > 0) {
     const uint32_t region = region_of(range.first);
     const uint32_t n = std::min(range.count, (region + 1) * kRegionPages - range.first);
     uint32_t epoch = 0;
-    if (release->room() < ReleasedRegions::kItem || !imp->regions.release(region, &epoch)) {
-      invalidate(imp, {range.first, n});
+    if (by->released.room() < ReleasedRegions::kItem || !imp->regions.release(region, &epoch)) {
+      invalidate(imp, {range.first, n}, by);
     } else if (epoch != 0) {
-      ReleasedRegions::put(*release, {region, epoch});
+      ReleasedRegions::put(by->released, {region, epoch});
     }
     range.first += n;
     range.count -= n;
   }
 }
 
-void Importer::invalidate(const std::shared_ptr<Import>& owner, PageRange range) {
+void Importer::invalidate(const std::shared_ptr<Import>& owner, PageRange range, Invalidation* by) {
   Import& imp = *owner;
   Collector out(*this, owner);
   Guard views(imp.views_mu);
@@ -59,17 +59,20 @@ void Importer::invalidate(const std::shared_ptr<Import>& owner, PageRange range)
     if (mapped.count > 0 && !mutated("mutate_keep_on_invalidate")) {
       zap_everywhere(imp, mapped.first, mapped.count);
     }
-    for (uint32_t k = 0; k < n; ++k) invalidate_page(imp, first + k, range.count, out);
+    for (uint32_t k = 0; k < n; ++k) invalidate_page(imp, first + k, range.count, out, by);
     for (uint32_t k = 0; k < n; ++k) imp.table[first + k].unlock();
   }
   imp.changed();
 }
 
 // One of `together` pages, locked and in no view.
-void Importer::invalidate_page(Import& imp, uint32_t index, uint32_t together, Collector& out) {
+void Importer::invalidate_page(Import& imp, uint32_t index, uint32_t together, Collector& out,
+                               Invalidation* by) {
   Page& p = imp.table[index];
-  if (p.state != PageState::kAbsent) ++p.generation;
-  if (p.state == PageState::kClean && together <= kSubscribeSome) imp.subscribed.dropped(index);
+  const PageState was = p.state;
+  if (was != PageState::kAbsent) ++p.generation;
+  const bool loaded_again =
+      was == PageState::kClean && together <= kSubscribeSome && imp.subscribed.dropped(index);
   const DropDecision drop = decide_drop(p.state, p.in_flight, DropReason::kInvalidated);
   const bool left_out = (p.state == PageState::kFetching && mutated("mutate_fetching_forgotten")) ||
                         (p.state == PageState::kDirty && mutated("mutate_dirty_kept"));
@@ -81,6 +84,21 @@ void Importer::invalidate_page(Import& imp, uint32_t index, uint32_t together, C
     set_state(imp, p, bytes != 0 ? drop.to : PageState::kAbsent);
   }
   if (mutated("mutate_refetch_before_delivery")) mutation::forget_write_back(p);
+  if (by != nullptr) release_page(imp, index, was, loaded_again, by);
+}
+
+// A page of a region that is in use otherwise, locked. What is absent by now may be released (rule
+// 28). A page that this invalidation has dropped goes with it where that takes no message more,
+// unless it is known to be fetched again each time, which then takes a read and no message.
+void Importer::release_page(Import& imp, uint32_t index, PageState was, bool loaded_again,
+                            Invalidation* by) {
+  Page& p = imp.table[index];
+  if (was != PageState::kAbsent) by->found = true;
+  if (!by->few_pages || p.state != PageState::kAbsent || loaded_again) return;
+  if (was != PageState::kAbsent && !(by->to_home && imp.regions.in_use(region_of(index)))) return;
+  if (by->released.room() < ReleasedRegions::kItem) return;
+  p.released = true;
+  ReleasedRegions::put(by->released, {index, ReleasedRegions::kPage});
 }
 
 // Takes pages out of use: those with stores that were not home yet go into *lost, the dirty intents

@@ -62,7 +62,8 @@ bool Importer::start_ahead(const View& view, PageRange pages, bool write, Deadli
   auto session = imp->link->current();
   fabric::RemoteKey key;
   if (session == nullptr || !session_key(*imp, *session, &key, deadline) ||
-      !acquire(*imp, pages.first, pages.count, deadline) || !back_pages(*imp, pages)) {
+      !acquire(*imp, pages.first, pages.count, deadline) || !enter_pages(*imp, pages, deadline) ||
+      !back_pages(*imp, pages)) {
     return false;
   }
   if (!imp->allows(pages.first) || !imp->allows(pages.first + pages.count - 1)) return false;

@@ -43,10 +43,10 @@ void append_region(std::vector<PageRange>* out, uint32_t region, uint32_t pages)
 }  // namespace
 
 std::vector<PageRange> Directory::hold(SharedRegions& holder, uint32_t first, uint32_t count,
-                                       uint32_t epoch, uint32_t pages) {
+                                       uint32_t epoch, uint32_t pages, uint64_t next) {
   std::vector<PageRange> fresh;
   for (uint32_t r = first; r < first + count; ++r) {
-    if (!holder.insert_or_assign(r, epoch).second) continue;
+    if (!holder.hold(r, epoch, next)) continue;
     if (++holders_[r] == 1) append_region(&fresh, r, pages);
   }
   return fresh;
@@ -58,36 +58,16 @@ void Directory::release(uint32_t region) {
 }
 
 void Directory::drop(SharedRegions& holder, uint32_t region, uint32_t epoch) {
-  auto it = holder.find(region);
-  if (it == holder.end()) return;
-  if (it->second != epoch && !mutated("mutate_let_go_any_epoch")) return;
-  holder.erase(it);
-  release(region);
+  if (holder.drop(region, epoch)) release(region);
 }
 
 void Directory::drop_all(SharedRegions& holder) {
-  for (auto& [region, epoch] : holder) release(region);
-  holder.clear();
+  holder.clear([this](uint32_t region) { release(region); });
 }
 
 std::vector<PageRange> Directory::shared(uint32_t pages) const {
   std::vector<PageRange> out;
   for (auto& [region, n] : holders_) append_region(&out, region, pages);
-  return out;
-}
-
-std::vector<PageRange> Directory::shared_of(const SharedRegions& holder,
-                                            const std::vector<PageRange>& ranges) {
-  std::vector<PageRange> out;
-  for (const PageRange& r : ranges) {
-    const uint64_t end = uint64_t{r.first} + r.count;
-    for (auto it = holder.lower_bound(region_of(r.first));
-         it != holder.end() && uint64_t{it->first} * kRegionPages < end; ++it) {
-      const uint64_t from = std::max<uint64_t>(r.first, uint64_t{it->first} * kRegionPages);
-      const uint64_t to = std::min<uint64_t>(end, (uint64_t{it->first} + 1) * kRegionPages);
-      append(&out, static_cast<uint32_t>(from), static_cast<uint32_t>(to - from));
-    }
-  }
   return out;
 }
 

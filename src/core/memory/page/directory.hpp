@@ -12,14 +12,9 @@
 #include <memory>
 #include <vector>
 
-#include "core/memory/wire/wire.hpp"
+#include "core/memory/page/shared_regions.hpp"
 
 namespace cmi::memory {
-
-inline uint32_t region_of(uint32_t page) { return page / kRegionPages; }
-inline uint32_t regions_of(uint64_t pages) {
-  return static_cast<uint32_t>((pages + kRegionPages - 1) / kRegionPages);
-}
 
 // Of one import, in the importer. Each region is one atomic word, so that a fetch that enters it
 // and a notification that wants to let go of it have an order. Any thread, the fault handler too.
@@ -35,6 +30,10 @@ class ImportRegions {
   // Whether the home tells us. Asked after enter(): it stays so until leave().
   bool shared(uint32_t region) const {
     return (word(region).load(std::memory_order_seq_cst) & kHeld) != 0;
+  }
+  // Whether a page of the region is cached or being fetched. It may be otherwise at once.
+  bool in_use(uint32_t region) const {
+    return (word(region).load(std::memory_order_relaxed) & kEntries) != 0;
   }
   // What will be asked for, then that it was granted. Inside enter() and leave().
   void claim(uint32_t region, uint32_t epoch);
@@ -54,22 +53,18 @@ class ImportRegions {
 };
 inline constexpr uint32_t kMaxEpoch = INT32_MAX;
 
-using SharedRegions = std::map<uint32_t, uint32_t>;  // of one sharer: region, epoch
-
 // Of one segment, at its home. Size and time go with what is held. The owner's lock guards it.
 class Directory {
  public:
-  // Returns the pages of those regions that nobody held before.
+  // Returns the pages of those regions that nobody held before. `next`: the number of the next
+  // notification.
   std::vector<PageRange> hold(SharedRegions& holder, uint32_t first, uint32_t count, uint32_t epoch,
-                              uint32_t pages);
+                              uint32_t pages, uint64_t next);
   // The sharer has let go of what it held under this epoch.
   void drop(SharedRegions& holder, uint32_t region, uint32_t epoch);
   void drop_all(SharedRegions& holder);
   // The pages that anybody may have, ascending, none beyond `pages`.
   std::vector<PageRange> shared(uint32_t pages) const;
-  // Those of the ranges that this sharer may have.
-  static std::vector<PageRange> shared_of(const SharedRegions& holder,
-                                          const std::vector<PageRange>& ranges);
 
  private:
   void release(uint32_t region);

@@ -53,7 +53,10 @@ struct Page {
   bool marker = false;  // clean and not mapped: who comes by asks for more to be fetched ahead
   IntentState intent;   // at the home, in client-inconsistent segments
   Heat heat;            // kDirty and hot: stands in the list of hot pages, too (rule 27)
-  uint32_t twin = 0;    // index in the twin pool; != 0 in kDirty and kZappedDirty
+  // The home may have noted that it is not cached here, so it enters by a message (rule 28). Set in
+  // kAbsent alone, under the lock; cleared by the thread for which the page is kFetching.
+  bool released = false;
+  uint32_t twin = 0;  // index in the twin pool; != 0 in kDirty and kZappedDirty
   uint32_t generation =
       0;  // raised whenever the page may be another one than before (rules 12 and 25)
 

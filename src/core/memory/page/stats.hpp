@@ -11,14 +11,14 @@ struct Stats {
   Counter load_misses{0}, store_misses{0}, store_faults{0}, pages_fetched{0}, bytes_fetched{0},
       bytes_written_back{0}, pages_written_back{0}, publications{0}, invalidations_received{0},
       cas_calls{0}, cas_lost{0}, exceptions{0}, pages_evicted{0}, most_unanswered{0}, ticks{0},
-      pages_updated{0}, publications_received{0};
+      pages_updated{0}, publications_received{0}, invalidations_useless{0};
 };
 
 // The same of one imported segment.
 struct SegmentStats {
   using Counter = Stats::Counter;
   Counter load_misses{0}, store_misses{0}, bytes_fetched{0}, bytes_written_back{0}, publications{0},
-      invalidations_received{0}, exceptions{0};
+      invalidations_received{0}, exceptions{0}, invalidations_useless{0};
 };
 
 inline void count(Stats::Counter& c, uint64_t n = 1) { c.fetch_add(n, std::memory_order_relaxed); }

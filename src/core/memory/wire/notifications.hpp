@@ -99,11 +99,13 @@ struct BreakNotification {  // kBreak
 
 // ---- Acknowledgements ----
 
-// Regions that the importer has released, behind the acknowledgement of an invalidation. Ends where
-// the message ends: what is left of an item that was cut off counts for nothing.
+// Regions, and pages of regions that it goes on holding, that the importer has released, behind the
+// acknowledgement of an invalidation. Ends where the message ends: what is left of an item that was
+// cut off counts for nothing.
 struct ReleasedRegions {
-  struct Region {
-    uint32_t region = 0, epoch = 0;
+  static constexpr uint32_t kPage = 0;  // in place of the epoch, which no region has
+  struct Item {
+    uint32_t index = 0, epoch = 0;  // of a region; or of a page, and kPage
   };
   static constexpr size_t kItem = 2 * sizeof(uint32_t);
   uint64_t uid = 0;
@@ -111,15 +113,15 @@ struct ReleasedRegions {
   Bytes body;
   static auto fields(auto& m) { return std::tie(m.uid, m.instance); }
   size_t size() const { return body.size() / kItem; }
-  Region region(size_t i) const {
+  Item item(size_t i) const {
     Reader in(body.subspan(i * kItem, kItem));
-    Region r;
-    r.region = in.get<uint32_t>();
+    Item r;
+    r.index = in.get<uint32_t>();
     r.epoch = in.get<uint32_t>();
     return r;
   }
-  static void put(Writer& out, const Region& r) {
-    out.put(r.region);
+  static void put(Writer& out, const Item& r) {
+    out.put(r.index);
     out.put(r.epoch);
   }
 };

@@ -219,6 +219,14 @@ struct FetchWithIntentRequest {  // kFetchWithIntent -> the page
   bool check() const { return intent.epoch != 0; }
 };
 
+struct EnterPagesRequest {  // kEnterPages -> the page, where it is one
+  uint64_t uid = 0;
+  uint32_t instance = 0;
+  uint32_t first = 0, count = 0;
+  static auto fields(auto& m) { return std::tie(m.uid, m.instance, m.first, m.count); }
+  bool check() const { return count != 0; }
+};
+
 struct SubscribeRequest {  // kSubscribe
   uint64_t uid = 0;
   uint32_t instance = 0;

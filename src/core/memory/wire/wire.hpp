@@ -48,10 +48,12 @@ enum class RequestType : uint16_t {
                      // intent now
   kSubscribe,        // u64 uid, u32 instance, u32 page, u32 epoch -> (nothing): send what is stored
                      // there along with the notification
-  kPublishSwap,   // u64 uid, u32 instance, u64 offset, u64 expected, u64 desired, u32 pages, then
-                  // pages as in kPublish, without a secret
-                  //                                    -> u8 status of the swap, u64 found; status
-                  // kOk: everyone has dropped the pages, and then the swap was made
+  kPublishSwap,  // u64 uid, u32 instance, u64 offset, u64 expected, u64 desired, u32 pages, then
+                 // pages as in kPublish, without a secret
+                 //                                    -> u8 status of the swap, u64 found; status
+                 // kOk: everyone has dropped the pages, and then the swap was made
+  kEnterPages,   // u64 uid, u32 instance, u32 first, u32 pages -> tell us of these pages again that
+                 // we have released; and the page, where it is one
   kGoodbye = 32,  // (nothing)                      -> (nothing): this context ends, with all of
                   // its imports, and nothing of it is under way
   kReturned,      // u64 uid, u32 instance, u32 round -> (nothing): the client has quiesced
@@ -160,7 +162,7 @@ inline constexpr size_t kMaxWriteThrough = kPageSize;  // bytes of one load or s
 inline constexpr uint32_t kMaxRanges = 2048;   // of one notification
 inline constexpr uint32_t kRegionPages = 512;  // 2 MiB: what the directory knows one by one
 // Of one acknowledgement, behind u64 uid, u32 instance: regions that the importer has let go of,
-// u32 region, u32 epoch each.
+// u32 region, u32 epoch each; and pages, u32 page, u32 0 each.
 inline constexpr uint32_t kMaxReleased = 1024;
 
 }  // namespace cmi::memory

@@ -43,6 +43,7 @@ constexpr Table kTable = [] {
   t.on<DirtyIntentRequest, with<DirtyIntentRequest, on_dirty_intent, false>>(Type::kDropIntent);
   t.on<AskFluxRequest, on_ask_flux>(Type::kAskFlux);
   t.on<FetchWithIntentRequest, on_fetch_with_intent>(Type::kFetchWithIntent);
+  t.on<EnterPagesRequest, on_enter_pages>(Type::kEnterPages);
   t.on<SubscribeRequest, on_subscribe>(Type::kSubscribe);
   t.on<GoodbyeRequest, on_goodbye>(Type::kGoodbye);
   t.on<ReturnedRequest, on_returned>(Type::kReturned);

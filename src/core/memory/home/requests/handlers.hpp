@@ -29,6 +29,8 @@ void on_dirty_intent(HomeCore& home, const ClientInfo& client, uint64_t number,
                      const DirtyIntentRequest& m, bool set);
 void on_fetch_with_intent(HomeCore& home, const ClientInfo& client, uint64_t number,
                           const FetchWithIntentRequest& m);
+void on_enter_pages(HomeCore& home, const ClientInfo& client, uint64_t number,
+                    const EnterPagesRequest& m);
 void on_ask_flux(HomeCore& home, const ClientInfo& client, uint64_t number,
                  const AskFluxRequest& m);
 void on_subscribe(HomeCore& home, const ClientInfo& client, uint64_t number,

@@ -24,7 +24,8 @@ void on_acquire(HomeCore& home, const fabric::ClientInfo& client, uint64_t numbe
       } else {
         // What was stored there while nobody held it needs no invalidation round: the importer
         // fetches after this.
-        home.tracker.forget(*s, s->directory.hold(h->regions, first, n, epoch, pages));
+        const uint64_t next = home.rounds.table().next_number();
+        home.tracker.forget(*s, s->directory.hold(h->regions, first, n, epoch, pages, next));
       }
     }
   }

@@ -23,6 +23,8 @@ void on_fetch_with_intent(HomeCore& home, const fabric::ClientInfo& client, uint
     if (status == WireStatus::kOk) status = may_intend(*s, *h, mark.page);
     if (status == WireStatus::kOk) {
       const std::byte* const at = s->service.data() + size_t{mark.page} * kPageSize;
+      // Before it is read (rule 28).
+      h->regions.enter({mark.page, 1}, home.rounds.table().next_number());
       const auto copy = [&] { std::memcpy(answer + 1, at, kPageSize); };
       if (unless_broken(at, kPageSize, copy)) {
         h->intents[mark.page] = mark.epoch;
