@@ -1,4 +1,6 @@
 # Installation: headers, library, CMake package, pkg-config file, cmiadm, manual.
+# Files are copied whatever lies there: a stripped one may be as old as the one that it was made from.
+install(CODE "set(ENV{CMAKE_INSTALL_ALWAYS} 1)")
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILES_MATCHING PATTERN "*.h")
 install(TARGETS cmi EXPORT cmiTargets
@@ -21,9 +23,13 @@ file(RELATIVE_PATH CMI_PC_TO_PREFIX
 configure_file(${PROJECT_SOURCE_DIR}/cmake/cmi.pc.in ${PROJECT_BINARY_DIR}/cmi.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/cmi.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
-# The administrator's program, its completion, and the manual.
+# The administrator's program, its completion, and the manual. Where a part of the targets has been built, as by
+# ./run demo, the library is installed without the program.
 if(CMI_BUILD_TOOLS)
-  install(TARGETS cmiadm RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(TARGETS cmiadm RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} OPTIONAL)
+  install(CODE "if(NOT EXISTS \"$<TARGET_FILE:cmiadm>\")
+    message(STATUS \"Left out: cmiadm, which has not been built (target cmiadm)\")
+  endif()")
   install(FILES ${PROJECT_SOURCE_DIR}/tools/cmiadm/cmiadm.bash
     DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME cmiadm)
 endif()
@@ -31,3 +37,11 @@ foreach(section 3 7 8)
   file(GLOB pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/doc/man/*.${section})
   install(FILES ${pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${section})
 endforeach()
+
+# What debuggers read lies beside what programs load: a fifteenth of the size is left.
+if(CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo" AND CMAKE_OBJCOPY)
+  install(CODE "set(CMI_OBJCOPY \"${CMAKE_OBJCOPY}\")
+    set(CMI_BINARIES \"${CMAKE_INSTALL_LIBDIR}/$<TARGET_FILE_NAME:cmi>\"
+      \"${CMAKE_INSTALL_BINDIR}/cmiadm\")")
+  install(SCRIPT ${PROJECT_SOURCE_DIR}/cmake/debug_symbols.cmake)
+endif()

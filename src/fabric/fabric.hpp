@@ -224,6 +224,7 @@ struct Config {
   std::string provider;                 // empty: the best that works here
   std::string address;                  // local address or interface name; empty: loopback; "auto"
   std::vector<std::string> tried = {};  // opened by this process and found good: not tried again
+  bool may_fail = false;                // one of several: a failure is traced, and is no error
 };
 
 // Opens the provider asked for, or the best one, and tries what it can really do. kNotSupp with a

@@ -55,8 +55,8 @@ bool is_device(const std::string& provider) { return provider.find("verbs") != s
 // What one start of a context has opened.
 class Opening {
  public:
-  Result<std::string> open(const std::string& provider, const std::string& address) {
-    Config config{provider, address, {}};
+  Result<std::string> open(const std::string& provider, const std::string& address, bool may_fail) {
+    Config config{provider, address, {}, may_fail};
     // What holds of one address holds of all where the kernel moves the bytes; devices differ.
     for (auto& [name, cas] : tried_) {
       if (!is_device(name)) config.tried.push_back(name);
@@ -67,7 +67,7 @@ class Opening {
     const auto found = tried_.try_emplace(name, (*serving)->traits().cas).first;
     // The best at an address may be one that was asked for by name as well.
     if (!opened_.insert({name, address}).second) return name;
-    auto linking = open_fabric({name, address, {name}});
+    auto linking = open_fabric({name, address, {name}, may_fail});
     if (!linking) return linking.status();
     const bool cas = found->second && (*serving)->traits().cas && (*linking)->traits().cas;
     interfaces_.push_back({serving.take(), linking.take(), cas});
@@ -109,7 +109,7 @@ Tried open_at_each(Opening& opening, const std::string& provider, const std::vec
       }
       trace(kFacIni, kWarn, "more than {} ways to be reached: not at {}", kMaxWays, a.text);
     } else {
-      auto opened = opening.open(provider, a.text);
+      auto opened = opening.open(provider, a.text, a.found && several);
       if (!opened) {
         tried.why = opened.status();
         tried.fatal = opened.status() == Status::kNoMem || !several;

@@ -66,7 +66,12 @@ Result<std::unique_ptr<Fabric>> ofi::open_first(std::vector<Info> found, const C
     alert(kFacIni, "no libfabric provider opens: too many open files");
     return Status::kNoMem;
   }
-  alert(kFacIni, "no usable libfabric provider on {} (asked for: {})", address, wanted);
+  constexpr const char* kNone = "no usable libfabric provider on {} (asked for: {})";
+  if (config.may_fail) {
+    trace(kFacIni, kWarn, kNone, address, wanted);
+  } else {
+    alert(kFacIni, kNone, address, wanted);
+  }
   return Status::kNotSupp;
 }
 

@@ -7,12 +7,17 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <map>
 
 #include "core/base/log.hpp"
 #include "fabric/far_node.hpp"
+#include "fabric/ofi/call_table.hpp"
 #include "fabric/ofi/info.hpp"
+#include "fabric/ofi/kernel_symbols.hpp"
 #include "fabric/world.hpp"
 #include "support/skip.hpp"
 
@@ -79,6 +84,67 @@ TEST_CASE("a_clients_signal_handlers_are_not_displaced_by_opening_a_fabric") {
 
 TEST_CASE("signals_without_a_handler_still_have_none_after_opening_a_fabric") {
   run_in_a_process_of_its_own("child_opens_every_provider_and_compares_its_handlers", "none");
+}
+
+// Counted from outside of any library: calls of read() of this process and bytes that they brought.
+struct Reads {
+  uint64_t calls = 0, bytes = 0;
+};
+Reads reads_so_far() {
+  std::ifstream io("/proc/self/io");
+  Reads r;
+  std::string name;
+  for (uint64_t value = 0; io >> name >> value;) {
+    if (name == "rchar:") r.bytes = value;
+    if (name == "syscr:") r.calls = value;
+  }
+  return r;
+}
+
+TEST_CASE("child_opens_a_fabric_and_counts_what_it_reads" * doctest::skip()) {
+  const Reads before = reads_so_far();
+  auto f = fabric::open_fabric({std::getenv(kCaseArgument), ""});
+  const Reads after = reads_so_far();
+  REQUIRE(f);
+  // With the kernel's symbols, over 10,000 calls and 14 MB.
+  CHECK(after.calls - before.calls < 2000);
+  CHECK(after.bytes - before.bytes < (4u << 20));
+  use_everything(**f);
+  // Others in the process open that file as ever.
+  std::FILE* symbols = std::fopen("/proc/kallsyms", "r");
+  CHECK(symbols != nullptr);
+  if (symbols != nullptr) std::fclose(symbols);
+}
+
+TEST_CASE("where_there_is_no_rdma_device_the_kernels_symbols_are_not_read") {
+  if (reads_so_far().calls == 0) return skip("this kernel does not count what a process reads");
+  if (fabric::ofi::has_rdma_device()) return skip("this machine has an RDMA device");
+  auto found = fabric::open_fabric({});
+  if (!found) return skip("libfabric opens no provider on this machine");
+  if (!fabric::ofi::may_patch_calls(fabric::ofi::libfabric()->version())) {
+    return skip("the calls of this libfabric are left alone");
+  }
+  run_in_a_process_of_its_own("child_opens_a_fabric_and_counts_what_it_reads", "");
+  if (!fabric::open_fabric({"tcp;ofi_rxm", ""})) return skip("this libfabric has no rxm");
+  run_in_a_process_of_its_own("child_opens_a_fabric_and_counts_what_it_reads", "tcp;ofi_rxm");
+}
+
+TEST_CASE("an_rdma_device_is_seen_by_its_folders") {
+  char scratch[] = "/tmp/cmi-devices.XXXXXX";
+  REQUIRE(mkdtemp(scratch) != nullptr);
+  const std::string sys = std::string(scratch) + "/sys", dev = std::string(scratch) + "/dev";
+  const auto seen = [&] { return fabric::ofi::has_rdma_device(sys, dev); };
+  CHECK_FALSE(seen());
+  std::filesystem::create_directories(sys);
+  std::filesystem::create_directories(dev + "/rdma_cm");
+  CHECK_FALSE(seen());
+  std::filesystem::create_directories(dev + "/uverbs0");
+  CHECK(seen());
+  std::filesystem::remove_all(dev);
+  CHECK_FALSE(seen());
+  std::filesystem::create_directories(sys + "/rxe0");
+  CHECK(seen());
+  std::filesystem::remove_all(scratch);
 }
 
 TEST_CASE("child_opens_every_provider_and_compares_its_environment" * doctest::skip()) {

@@ -604,7 +604,8 @@ TEST_SUITE("cmiadm") {
     const Ran ran = cmiadm(cluster, {"doctor", "--json"});
     CHECK_MESSAGE(ran.status == 0, ran.out);
     const Value report = parse_json(ran.out);
-    for (const char* what : {"environment", "kernel", "userfaultfd", "provider", "transfer"}) {
+    for (const char* what :
+         {"environment", "kernel", "userfaultfd", "provider", "transfer", "cmi_ini"}) {
       const Value* finding = report["findings"].find("what", std::string(what));
       REQUIRE_MESSAGE(finding != nullptr, what);
       CHECK_MESSAGE((*finding)["health"].text == "ok", what, ": ", (*finding)["found"].text);

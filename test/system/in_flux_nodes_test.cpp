@@ -524,6 +524,59 @@ TEST_SUITE("consist") {
     CHECK(s.home.run(flushed, s.here(4)).cause() == Fault::kNone);
   }
 
+  TEST_CASE("cflush_of_an_address_in_flux_fails_where_the_handler_returns_without_recovering_it") {
+    Scene s;
+    s.victim_stores(5);
+    s.dies();
+    REQUIRE(cause_until(s.home, s.here(5), CMI_ERROR_CONSIST) == CMI_ERROR_CONSIST);
+    const auto flush = [](uint64_t at) {
+      static uint64_t raised;
+      raised = 0;
+      set_on_fault([](const Fault& fault) {
+        ++raised;
+        return fault.error == CMI_ERROR_CONSIST;
+      });
+      void* addresses[] = {reinterpret_cast<void*>(at)};
+      int64_t result = 0;
+      auto body = [&] { result = CMIFN(ctxt(), 10, cflush)(ctxt(), addresses, 1); };
+      guarded(body);
+      const Answer a = answer(raised == 1 ? result : -2, result != 0);
+      set_on_fault(nullptr);
+      return a;
+    };
+    CHECK(s.home.run(flush, s.here(5)).failed(CMI_ERR_STORE));
+    // Where it does recover the line, the call ends well.
+    const auto mend = [](uint64_t at, cmi_seg seg) {
+      static uint64_t line;
+      static cmi_seg segment;
+      line = at;
+      segment = seg;
+      set_on_fault([](const Fault&) {
+        cmi_ds ds{};
+        ds.reco.reco_addr = reinterpret_cast<void*>(line);
+        ds.reco.reco_size = kPage;
+        return CMIFN(ctxt(), 10, seg_ctl)(ctxt(), segment, CMI_SEG_RECO, &ds) == 0;
+      });
+      void* addresses[] = {reinterpret_cast<void*>(at)};
+      int64_t result = -2;
+      auto body = [&] { result = CMIFN(ctxt(), 10, cflush)(ctxt(), addresses, 1); };
+      guarded(body);
+      set_on_fault(nullptr);
+      return answer(result, result != 0);
+    };
+    CHECK(s.home.run(mend, s.here(5), s.exported.seg).ok());
+    CHECK(s.check().size == 0);
+  }
+
+  TEST_CASE("the_empty_range_that_check_answers_can_be_given_to_reco") {
+    Scene s;
+    const Recovery nothing = s.check();
+    REQUIRE(nothing.answer.ok());
+    REQUIRE(nothing.size == 0);
+    CHECK(seg_reco(s.home, s.exported.seg, nothing.at, nothing.size).ok());
+    CHECK(seg_reco(s.victim, s.import.seg, nothing.at, 0).failed(CMI_ERR_PERM));
+  }
+
   TEST_CASE("stores_of_living_importers_to_a_page_in_flux_come_home") {
     Scene s;
     Process& fourth = s.cluster.spawn("fourth");

@@ -71,11 +71,13 @@ int doctor(const Options& options) {
   }
   if (env) {
     env->runtime_dir = options.runtime_dir;
+    examine_proc(report);
     examine_kernel(report, env->kernel);
     examine_memory(report, *env);
     examine_limits(report);
     examine_fabric(report, *env);
     examine_nodes(report, options.look());
+    examine_start(report, *env);
   }
   Health worst = Health::kGood;
   for (const Finding& f : report) worst = std::max(worst, f.health);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "command.hpp"
+#include "core/base/descriptors_left.hpp"
 #include "core/context/environment.hpp"
 
 namespace cmi::adm {
@@ -24,11 +25,18 @@ struct Finding {
 
 using Report = std::vector<Finding>;
 
+void examine_proc(Report& report);
 void examine_kernel(Report& report, uint32_t newest);
 void examine_memory(Report& report, const context::Environment& env);
 void examine_limits(Report& report);
 void examine_fabric(Report& report, const context::Environment& env);
 void examine_nodes(Report& report, const Survey& survey);
+// Makes a context of the environment's node and ends it again: whatever the others have found, here
+// shows whether cmi_ini() succeeds, and if not, in which of its stages it ends.
+void examine_start(Report& report, const context::Environment& env);
+
+// What mends a want of descriptors.
+inline constexpr const char* kMoreFiles = "ulimit -n 65536";
 
 // Lines of the library's trace while the object lives: what it says about a failure.
 class Overheard {

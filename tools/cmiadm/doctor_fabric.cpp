@@ -13,6 +13,8 @@ namespace {
 
 constexpr Nanos kTransfer = 5 * kSecond;
 
+bool contains(const std::string& text, const char* words) { return text.find(words) != text.npos; }
+
 class Deaf : public fabric::Receiver {
  public:
   void on_message(fabric::Endpoint&, Bytes) override {}
@@ -47,6 +49,23 @@ fabric::Cause read_across(fabric::Fabric& fabric) {
   return std::memcmp(here, there, sizeof here) == 0 ? fabric::Cause::kOk : fabric::Cause::kLocal;
 }
 
+// What to do where open_ways() has failed, with these words last.
+std::string mend_of(const std::string& why, bool address, const context::Environment& env) {
+  if (contains(why, "too many open files") || !descriptors_left(40)) return kMoreFiles;
+  if (contains(why, "loopback")) return "ip link set lo up; or name an address with CMI_ADDRESS";
+  if (address) {
+    return "set CMI_ADDRESS to an address or an interface that \"ip addr\" shows, or to auto";
+  }
+  if (contains(why, "libfabric cannot be loaded") || contains(why, "is older than")) {
+    return "apt-get install libfabric1";
+  }
+  if (!env.provider.empty()) {
+    return "unset CMI_PROVIDER, or choose one of those that \"fi_info -l\" shows";
+  }
+  return "look at the firewall's rules for this machine's own addresses; CMI_TRACE=ini:debug makes "
+         "a program say what each provider answers";
+}
+
 }  // namespace
 
 void examine_fabric(Report& report, const context::Environment& env) {
@@ -55,12 +74,9 @@ void examine_fabric(Report& report, const context::Environment& env) {
   if (!interfaces) {
     std::string why = trace.last_alert();
     if (why.empty()) why = status_name(interfaces.status());
-    const bool address = interfaces.status() == Status::kInval;
-    report.push_back({Health::kBroken, address ? "address" : "provider", why,
-                      address ? "set CMI_ADDRESS to an address or an interface that \"ip addr\" "
-                                "shows, or to auto"
-                              : "apt-get install libfabric1; unset CMI_PROVIDER, or choose one of "
-                                "those that \"fi_info -l\" shows"});
+    const bool address = interfaces.status() == Status::kInval || contains(why, "loopback");
+    report.push_back(
+        {Health::kBroken, address ? "address" : "provider", why, mend_of(why, address, env)});
     return;
   }
   for (const fabric::LocalInterface& way : *interfaces) {

@@ -20,6 +20,19 @@ namespace cmi::adm {
 
 using memory::Userfault;
 
+namespace {
+bool proc_is_there() { return access("/proc/thread-self/pagemap", F_OK) == 0; }
+constexpr const char* kMountProc = "mount -t proc proc /proc";
+}  // namespace
+
+void examine_proc(Report& report) {
+  if (proc_is_there()) return;
+  report.push_back({Health::kBroken, "/proc",
+                    "is not mounted, or shows nothing of this process: sockets of the node are "
+                    "reached through it, and stores at home are noted there",
+                    kMountProc});
+}
+
 void examine_kernel(Report& report, uint32_t newest) {
   utsname name{};
   uname(&name);
@@ -41,14 +54,20 @@ void examine_kernel(Report& report, uint32_t newest) {
     report.push_back(
         {Health::kGood, "userfaultfd", "faults on imported segments can be taken", ""});
   } else {
-    report.push_back({Health::kBroken, "userfaultfd", why,
-                      "in a container: docker run --device /dev/userfaultfd (Linux 6.1), or allow "
-                      "userfaultfd in its seccomp profile (--security-opt seccomp=...); elsewhere: "
-                      "boot a kernel with CONFIG_USERFAULTFD"});
+    report.push_back(
+        {Health::kBroken, "userfaultfd", why,
+         !descriptors_left(4)
+             ? kMoreFiles
+             : "in a container: docker run --device /dev/userfaultfd (Linux 6.1), or allow "
+               "userfaultfd in its seccomp profile (--security-opt seccomp=...); elsewhere: "
+               "boot a kernel with CONFIG_USERFAULTFD"});
   }
   const auto feature = [&](bool there, const char* what, const char* with, const char* without) {
+    const char* mend = "boot Linux 6.7 or later; unset CMI_KERNEL";
+    if (!proc_is_there()) mend = kMountProc;
+    if (!descriptors_left(4)) mend = kMoreFiles;
     report.push_back({there ? Health::kGood : Health::kLimited, what, there ? with : without,
-                      there ? "" : "boot Linux 6.7 or later; unset CMI_KERNEL"});
+                      there ? "" : mend});
   };
   feature(has.async_tracking && opened(Userfault::Kind::kTracked), "stores at home",
           "noted by the kernel at no cost",
@@ -166,8 +185,7 @@ void examine_limits(Report& report) {
   getrlimit(RLIMIT_FSIZE, &largest);
   const bool few = files.rlim_cur < kFewFiles;
   report.push_back({few ? Health::kLimited : Health::kGood, "open files",
-                    fmt::format("{} for each process", files.rlim_cur),
-                    few ? "ulimit -n 65536" : ""});
+                    fmt::format("{} for each process", files.rlim_cur), few ? kMoreFiles : ""});
   const bool bound = space.rlim_cur != RLIM_INFINITY || largest.rlim_cur != RLIM_INFINITY;
   report.push_back(
       {bound ? Health::kLimited : Health::kGood, "address space",
@@ -178,6 +196,7 @@ void examine_limits(Report& report) {
              : "no limit",
        bound ? "ulimit -v unlimited -f unlimited" : ""});
   constexpr uint64_t kFewMaps = 65530;  // the kernel's own default
+  if (!proc_is_there()) return;
   const uint64_t maps = number_in("/proc/sys/vm/max_map_count");
   report.push_back({maps < kFewMaps ? Health::kLimited : Health::kGood, "mappings",
                     fmt::format("{} for each process", maps),

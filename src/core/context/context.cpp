@@ -15,6 +15,7 @@
 #include "core/base/cause.hpp"
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
+#include "core/context/start_stage.hpp"
 #include "core/emulate/emulate.hpp"
 #include "fabric/fabric.hpp"
 #include "fabric/reach.hpp"
@@ -198,6 +199,7 @@ Result<Context*> Context::start(uint16_t verno, const cmi_cbs* callbacks,
                                callbacks->trace_level > CMI_TRACE_LVL_HIGHEST)) {
     return because(Status::kInval, "an unknown trace facility or level");
   }
+  t_stage = Stage::kArguments;
   Lifetime one;
   if (Context* c = current(); c != nullptr) {
     if (Status s = c->join_thread(); !ok(s)) return s;
@@ -208,6 +210,7 @@ Result<Context*> Context::start(uint16_t verno, const cmi_cbs* callbacks,
   if (callbacks != nullptr) sink = {callbacks->alert, callbacks->log, callbacks->arg, 2};
   Trace::get().configure(callbacks != nullptr ? callbacks->trace_facilities : 0,
                          callbacks != nullptr ? callbacks->trace_level : 0, sink);
+  t_stage = Stage::kEnvironment;
   auto environment = read_environment();
   if (!environment) {
     Trace::get().configure(0, 0, {});  // the callbacks are good for this call only
@@ -239,6 +242,7 @@ Result<Context*> Context::start(uint16_t verno, const cmi_cbs* callbacks,
   c.handle_ = &handle->ctxt;
   std::memset(handle, 0, sizeof *handle);
   c.id_ = random_context_id();
+  t_stage = Stage::kNode;
   auto node = node::Node::join(
       {c.environment_.runtime_dir, c.environment_.node_name, c.environment_.mem_max}, c.id_);
   // Asked when the folder is there, and first: such a file system may have failed the join, too.
@@ -259,9 +263,11 @@ Result<Context*> Context::start(uint16_t verno, const cmi_cbs* callbacks,
   auto told = events::Events::open(c);
   if (!told) return told.status();
   c.events_ = told.take();
+  t_stage = Stage::kNetwork;
   memory::Userfault::probe(c.environment_.kernel);
   auto interfaces = fabric::open_ways(c.environment_.provider, c.environment_.address);
   if (!interfaces) return interfaces.status();
+  t_stage = Stage::kMemory;
   auto engine = memory::Engine::start(*c.node_, interfaces.take(), c.id_,
                                       c.environment_.fault == Environment::FaultMode::kThread,
                                       c.environment_.dead_after, *c.events_);

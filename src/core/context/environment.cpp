@@ -10,11 +10,14 @@
 #include <string_view>
 
 #include "core/base/log.hpp"
+#include "core/context/start_stage.hpp"
 #include "core/memory/vm/userfault.hpp"
 #include "core/node/node.hpp"
 #include "core/segment/placement.hpp"
 
 namespace cmi::context {
+
+constinit thread_local Stage t_stage = Stage::kArguments;
 
 namespace {
 

@@ -1,4 +1,6 @@
 // Segments as clients see them: making, attaching, detaching, removing, asking.
+#include <sys/vfs.h>
+
 #include <algorithm>
 
 #include "core/base/cause.hpp"
@@ -276,6 +278,7 @@ Status Context::seg_check(int32_t seg, cmi_ds* ds) {
 Status Context::seg_recover(int32_t seg, const cmi_ds& ds) {
   if (Status s = known(seg).status(); !ok(s)) return s;
   if (!engine_->home().owns(seg)) return because(Status::kPerm, "another process made it");
+  if (ds.reco.reco_size == 0) return Status::kOk;  // CHECK answers so where nothing is in flux
   return engine_->home().recovery().recover(seg, static_cast<std::byte*>(ds.reco.reco_addr),
                                             ds.reco.reco_size, Deadline::in(call_timeout()));
 }
@@ -320,13 +323,29 @@ Status Context::attribute(int32_t seg, int32_t cmd, size_t* size) {
   return known(seg).status();
 }
 
+namespace {
+// What the file system of this folder has free; unbounded where it does not say, as a tmpfs without
+// a size.
+uint64_t free_bytes(const std::string& folder) {
+  struct statfs fs {};
+  if (::statfs(folder.c_str(), &fs) != 0 || fs.f_blocks == 0) return UINT64_MAX;
+  return static_cast<uint64_t>(fs.f_bavail) * static_cast<uint64_t>(fs.f_bsize);
+}
+}  // namespace
+
 void Context::info(cmi_ctl_cfg* cfg) {
   const uint64_t in_use = node_->memory_in_use();
   const uint64_t most = environment_.mem_max;
+  // The file system may be smaller than the limit, and others may take of it, such as further
+  // nodes.
+  const uint64_t free = free_bytes(environment_.runtime_dir);
+  const uint64_t left = std::min(most > in_use ? most - in_use : 0, free);
+  const uint64_t room = free > UINT64_MAX - in_use ? UINT64_MAX : free + in_use;
   cmi_ctl_cfg c{};
   c.info.max_mem_cfg = most;
-  c.info.max_mem_avail = most > in_use ? (most - in_use) / kPageSize * kPageSize : 0;
-  c.info.max_seg_sz = std::min<size_t>(kMaxSegmentSize, most / kPageSize * kPageSize);
+  c.info.max_mem_avail = left / kPageSize * kPageSize;
+  c.info.max_seg_sz =
+      std::min<size_t>(kMaxSegmentSize, std::min(most, room) / kPageSize * kPageSize);
   c.info.max_exp_segs = memory::kMaxExports;
   c.info.max_imp_segs = node::kMaxSegments;
   c.info.max_write_through_segs = emulate::supported() ? memory::kMaxExports : 0;

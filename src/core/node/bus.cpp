@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "core/base/cause.hpp"
 #include "core/node/node_impl.hpp"
 
 namespace cmi::node {
@@ -67,6 +68,9 @@ struct Ancillary {
 Result<Fd> open_bus(const Folder& folder, uint32_t slot) {
   Fd fd(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return status_of_errno(errno);
+  if (access("/proc/thread-self/fd", F_OK) != 0) {
+    return because(Status::kNotSupp, "/proc is not mounted (mount -t proc proc /proc)");
+  }
   int on = 1;
   unlinkat(folder.dir.get(), bus_file_name(slot).text, 0);
   sockaddr_un a = bus_address(folder, slot);

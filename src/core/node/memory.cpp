@@ -58,6 +58,7 @@ Status Node::Impl::allocate(int fd, uint64_t from, uint64_t to, uint64_t reserva
 
 uint64_t Node::memory_in_use() {
   Exclusive lock(impl_->registry->lock(), Deadline::in(kLockWait));
+  if (lock) reap_locked(*impl_->registry, lock);  // what the dead have used is used no more
   // Without the lock the sum may mix old and new: still the best answer there is.
   return charged_locked(*impl_->registry);
 }

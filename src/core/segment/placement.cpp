@@ -5,6 +5,7 @@
 #include <hwloc.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <memory>
 
 #include "core/base/log.hpp"
@@ -18,9 +19,28 @@ struct FreeBitmap {
 };
 using Bitmap = std::unique_ptr<hwloc_bitmap_s, FreeBitmap>;
 
+// hwloc writes to the client's standard error where there is no /sys, unless this variable hides
+// that. Read once, in the first topology; like every setenv it races with other threads' getenv.
+class QuietHwloc {
+ public:
+  QuietHwloc() {
+    if (set_) ::setenv(kName, "2", 1);
+  }
+  ~QuietHwloc() {
+    if (set_) ::unsetenv(kName);
+  }
+  QuietHwloc(const QuietHwloc&) = delete;
+  QuietHwloc& operator=(const QuietHwloc&) = delete;
+
+ private:
+  static constexpr const char* kName = "HWLOC_HIDE_ERRORS";
+  const bool set_ = std::getenv(kName) == nullptr;
+};
+
 // NUMA nodes and processors alone: no caches, distances or processor kinds, and not the backend
 // that moves the calling thread over all processors. Devices take time: only if they are wanted.
 hwloc_topology_t load_topology(bool devices) {
+  const QuietHwloc quiet;
   hwloc_topology_t t = nullptr;
   if (hwloc_topology_init(&t) != 0) return nullptr;
 #if HWLOC_API_VERSION >= 0x00020800

@@ -6,10 +6,12 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <memory>
 #include <set>
@@ -119,6 +121,33 @@ const Local* reached_by_others(const std::vector<Local>& all) {
   return l != nullptr ? l : pick(all, [](const Local& x) { return !x.loopback; });
 }
 
+// Whether a socket can listen at the address of loopback. Where there are no sockets to ask with,
+// what needs them next says so better.
+bool has_loopback(int family) {
+  const Fd fd(socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!fd) return errno != EAFNOSUPPORT;
+  // An interface that was up and is down again keeps its IPv4 address, and sockets take it.
+  ifreq lo{};
+  std::strcpy(lo.ifr_name, "lo");
+  if (ioctl(fd.get(), SIOCGIFFLAGS, &lo) == 0 && (lo.ifr_flags & IFF_UP) == 0) return false;
+  sockaddr_storage a{};
+  a.ss_family = static_cast<sa_family_t>(family);
+  socklen_t len = sizeof(sockaddr_in);
+  if (family == AF_INET) {
+    reinterpret_cast<sockaddr_in&>(a).sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  } else {
+    reinterpret_cast<sockaddr_in6&>(a).sin6_addr = in6addr_loopback;
+    len = sizeof(sockaddr_in6);
+  }
+  return bind(fd.get(), reinterpret_cast<sockaddr*>(&a), len) == 0;
+}
+
+// The machine may have IPv6 alone. Empty: lo is down.
+std::string loopback_address() {
+  if (has_loopback(AF_INET)) return "127.0.0.1";
+  return has_loopback(AF_INET6) ? "::1" : "";
+}
+
 // The canonical text of a numeric address, or empty.
 std::string canonical(const std::string& text) {
   unsigned char raw[sizeof(in6_addr)];
@@ -131,7 +160,12 @@ std::string canonical(const std::string& text) {
 }  // namespace
 
 Result<std::string> local_address(const std::string& wish) {
-  if (wish.empty()) return std::string("127.0.0.1");
+  if (wish.empty()) {
+    if (std::string loopback = loopback_address(); !loopback.empty()) return loopback;
+    alert(kFacIni,
+          "the loopback interface is down (ip link set lo up), and CMI_ADDRESS names no other");
+    return Status::kNotSupp;
+  }
   const std::vector<Local> all = all_local();
   if (wish == "auto") {
     const Local* l = reached_by_others(all);
@@ -166,7 +200,7 @@ Result<std::vector<std::string>> reachable_addresses() {
     if (l.loopback || (devices && !has_device(l))) continue;
     if (taken.insert({l.interface, l.v6}).second) found.push_back(l.address);
   }
-  found.push_back(*local_address(""));
+  if (std::string loopback = loopback_address(); !loopback.empty()) found.push_back(loopback);
   return found;
 }
 

@@ -2,9 +2,9 @@
 // linker fills it and, where the library asks for that, makes it read-only. It is changed before
 // the library has other threads that call what is replaced.
 //
-// It is changed in libfabric 1.17 (Debian 12), which has the faults that send_guard.hpp and
-// settings.hpp name, and in 2.1 (Debian 13), which the tests were run with. In any other version
-// nothing is replaced: it may call these functions for something else.
+// It is changed in libfabric 1.17 (Debian 12), which has the faults that send_guard.hpp,
+// settings.hpp and kernel_symbols.hpp name, and in 2.1 (Debian 13), which the tests were run with.
+// In any other version nothing is replaced: it may call these functions for something else.
 #pragma once
 
 #include <elf.h>

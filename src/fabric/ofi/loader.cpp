@@ -8,6 +8,7 @@
 
 #include "core/base/log.hpp"
 #include "fabric/ofi/call_table.hpp"
+#include "fabric/ofi/kernel_symbols.hpp"
 #include "fabric/ofi/send_guard.hpp"
 #include "fabric/ofi/settings.hpp"
 
@@ -73,6 +74,8 @@ Libfabric load() {
   }
   // The provider plugins, and with them the libraries that take signals, come with the first query,
   // and read their variables in it.
+  const WithoutKernelSymbols quick(reinterpret_cast<const void*>(l.getinfo),
+                                   patch && !has_rdma_device());
   fi_info* infos = nullptr;
   if (l.getinfo(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), nullptr, nullptr, 0, nullptr,
                 &infos) == 0) {

@@ -1,0 +1,16 @@
+// How far the last start of a context by this thread has come: for who has to say where it ended.
+#pragma once
+
+namespace cmi::context {
+
+enum class Stage {
+  kArguments,
+  kEnvironment,
+  kNode,     // and events
+  kNetwork,  // and what the kernel offers
+  kMemory,   // faults, the service thread, and the calling thread's registration
+};
+
+extern constinit thread_local Stage t_stage;
+
+}  // namespace cmi::context

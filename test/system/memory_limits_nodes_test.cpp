@@ -1,0 +1,67 @@
+// What CMI_CTL_INFO says of memory is what there is: on a small file system, beside another node on
+// the same one, and after the death of a process that had some.
+#include <doctest/doctest.h>
+
+#include "core/base/clock.hpp"
+#include "support/skip.hpp"
+#include "system/calls.hpp"
+#include "system/small_tmpfs.hpp"
+
+namespace cmi::test {
+namespace {
+
+constexpr size_t kMiB = 1u << 20;
+
+TEST_SUITE("memory_limits") {
+  TEST_CASE("on_a_small_tmpfs_what_info_says_is_what_seg_get_gets") {
+    Cluster cluster;
+    SmallTmpfs small(cluster.scratch() + "/small", 16 * kMiB);
+    if (!small.mounted()) return skip(small.reason());
+    Process& process = cluster.spawn("node", {{"CMI_RUNTIME_DIR", small.folder()}});
+    const cmi_cfg_info before = ctl_info(process).info;
+    CHECK(before.max_mem_cfg > 16 * kMiB);
+    CHECK(before.max_mem_avail <= 16 * kMiB);
+    CHECK(before.max_mem_avail > 8 * kMiB);
+    CHECK(before.max_seg_sz == before.max_mem_avail);
+    const Answer largest = seg_get(process, before.max_seg_sz);
+    REQUIRE(largest.ok());
+    const cmi_cfg_info full = ctl_info(process).info;
+    CHECK(full.max_mem_avail == 0);
+    CHECK(full.max_seg_sz == before.max_seg_sz);
+    CHECK(seg_get(process, kPage).failed(CMI_ERR_NOMEM));
+    REQUIRE(seg_rm(process, largest.seg()).ok());
+    CHECK(ctl_info(process).info.max_mem_avail == before.max_mem_avail);
+    process.end();
+  }
+
+  TEST_CASE("what_one_node_has_taken_of_a_file_system_is_not_there_for_another") {
+    Cluster cluster;
+    SmallTmpfs small(cluster.scratch() + "/small", 16 * kMiB);
+    if (!small.mounted()) return skip(small.reason());
+    Process& one = cluster.spawn("one", {{"CMI_RUNTIME_DIR", small.folder()}});
+    Process& two = cluster.spawn("two", {{"CMI_RUNTIME_DIR", small.folder()}});
+    const size_t before = ctl_info(two).info.max_mem_avail;
+    REQUIRE(seg_get(one, 4 * kMiB).ok());
+    const size_t after = ctl_info(two).info.max_mem_avail;
+    CHECK(before - after == 4 * kMiB);
+    CHECK(ctl_info(two).info.max_seg_sz == after);
+    CHECK(seg_get(two, after + kPage).failed(CMI_ERR_NOMEM));
+    CHECK(seg_get(two, after).ok());
+    one.end();
+    two.end();
+  }
+
+  TEST_CASE("the_memory_of_a_killed_process_is_available_without_another_join") {
+    Cluster cluster;
+    const Env env{{"CMI_MEM_MAX", "8M"}};
+    Process& stays = cluster.spawn("node", env);
+    Process& dies = cluster.spawn("node", env);
+    REQUIRE(seg_get(dies, 5 * kMiB).ok());
+    REQUIRE(ctl_info(stays).info.max_mem_avail == 3 * kMiB);
+    dies.kill();
+    CHECK(ctl_info(stays).info.max_mem_avail == 8 * kMiB);
+  }
+}
+
+}  // namespace
+}  // namespace cmi::test
