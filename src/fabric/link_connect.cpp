@@ -193,7 +193,7 @@ bool Link::stalled_locked() {
   // brings a sign of life, too.
   const bool swaps = s.swaps_.load(std::memory_order_relaxed) > 0;
   const Nanos patience =
-      swaps ? kSwapStall : std::clamp(4 * window_.answer_wait(), kStall, kSwapStall);
+      swaps ? kSwapStall : std::max(kStall, requests ? 2 * window_.answer_wait() : 0);
   const bool stall = now() - std::max(s.heard_.load(std::memory_order_relaxed), since) > patience;
   // A reply may have been lost, or the home takes its time. It answers a repeated request that it
   // still works on with a sign of life.

@@ -80,7 +80,7 @@ Request* RequestWindow::next_to_send(Nanos t) {
 std::vector<Request*> RequestWindow::to_ask_again(Nanos since, Nanos t) {
   if (requests_.empty()) return {};
   Request& oldest = *requests_.front();
-  const Nanos wait = answer_time_.wait();
+  const Nanos wait = answer_wait();
   if (t - std::max({asked_at_, since, oldest.sent_at_}) <= wait) return {};
   asked_at_ = t;
   std::vector<Request*> again{&oldest};

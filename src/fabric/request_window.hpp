@@ -17,6 +17,7 @@
 
 #include "core/base/answer_time.hpp"
 #include "core/base/clock.hpp"
+#include "core/base/fault_point.hpp"
 #include "fabric/request.hpp"
 
 namespace cmi::fabric {
@@ -48,7 +49,9 @@ class RequestWindow {
     if (!r.repeated_) answer_time_.sample(t - r.sent_at_);
   }
   // How long an answer is awaited before it is asked for again; kAskAgain at least.
-  Nanos answer_wait() const { return answer_time_.wait(); }
+  Nanos answer_wait() const {
+    return fault_point_fails("answer_time_unknown") ? kAskAgain : answer_time_.wait();
+  }
 
   bool empty() const { return requests_.empty(); }
   bool has_unsent() const { return !empty() && requests_.back()->number_ > sent_to_; }

@@ -476,7 +476,7 @@ TEST_SUITE("cas") {
       Cluster cluster;
       Process& home = cluster.spawn(
           "home", {{"CMI_FAULT_POINT", "server_before_reply=delay:100000" + mutation}});
-      Process& peer = cluster.spawn("peer");
+      Process& peer = cluster.spawn("peer", {{"CMI_FAULT_POINT", "answer_time_unknown=fail"}});
       const Export exported = export_segment(home);
       const Import import = import_segment(peer, exported);
       auto swaps = peer.start(
