@@ -158,6 +158,10 @@ static void whole_lines(int32_t command) {
     memset(&ds, 0, sizeof ds);
     ds.reco.reco_addr = s.near + bad[i].from;
     ds.reco.reco_size = bad[i].bytes;
+    if (command == CMI_SEG_RECO && bad[i].bytes == 0) { /* as CHECK answers where all is well */
+      EXPECT(CALL(seg_ctl, s.home, command, &ds) == 0);
+      continue;
+    }
     FAILS(CALL(seg_ctl, s.home, command, &ds), -1, CMI_ERR_INVAL);
   }
 }
