@@ -57,6 +57,8 @@ class RoutePicker {
 
   // How long a hello may go unanswered, if there has been no session for the span `tried`.
   Nanos patience(Nanos tried) const;
+  // So that a home is tried several times before it counts as dead.
+  Nanos longest_wait() const { return longest_wait_; }
 
  private:
   bool try_next();

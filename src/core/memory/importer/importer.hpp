@@ -61,7 +61,7 @@ struct Patience {
   Nanos span = 0;  // 0: the deadline is final, and nothing is given up
   // A home that answers other requests, or says that it is at work, is given more spans, no more
   // than these.
-  static constexpr int kMostSpans = 12;
+  static constexpr int kMostSpans = 3;
   static Patience of(Nanos span) { return {Deadline::in(span), span}; }
   Deadline next() const {
     return span == 0 ? deadline : Deadline{std::max(deadline.at, now() + span)};
