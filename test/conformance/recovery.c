@@ -72,7 +72,7 @@ static struct scene in_flux(void) {
   struct scene s = scene(0);
   int tries = 0;
   do {
-    NEED(tries++ < 10);
+    NEED(tries++ < 40);
     one_dies(&s);
   } while (check(s.home, s.near, UNITS(4)).reco.reco_size == 0);
   return s;
