@@ -190,8 +190,8 @@ bool Link::stalled_locked() {
   const Nanos since = std::max(
       connecting_since_, requests ? window_.unacknowledged_since() : s.detached_since_.load());
   // A home that is behind answers late and no sooner on another session. A request that is repeated
-  // brings a sign of life, too. But what a new session shows, such as a fault of this side, is to be
-  // seen before the home counts as dead.
+  // brings a sign of life, too. But what a new session shows, such as a fault of this side, is to
+  // be seen before the home counts as dead.
   const bool swaps = s.swaps_.load(std::memory_order_relaxed) > 0;
   const Nanos late = requests ? std::min(2 * window_.answer_wait(), routes_.longest_wait()) : 0;
   const Nanos patience = swaps ? kSwapStall : std::max(kStall, late);
