@@ -1,4 +1,4 @@
-// Direct acks: those who are told of what a request did answer it, instead of the home.
+// Direct acks: the receivers of a request's notifications answer it, instead of the home.
 #include <array>
 
 #include "core/base/fault_point.hpp"

@@ -248,7 +248,7 @@ TEST_SUITE("mutations") {
            [](const Outcome& o) { return o[1] != 2; }, "invalidate_before_ack=delay:3000"});
   }
 
-  // Node 1 has other pages of the region, and releases that of X when it is told of X = 1.
+  // Node 1 has other pages of the region, and releases that of X with the notification of X = 1.
   TEST_CASE("a_released_page_that_is_read_before_its_home_knows_is_seen") {
     check({"mutate_released_read", 2, 0,
            apart(program({{0, {wait(1), st(X, 1), wmb(), post(), wait(3), st(X, 2), wmb(), post()}},

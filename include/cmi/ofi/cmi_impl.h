@@ -113,7 +113,7 @@ struct cmi_ofi_stats {
   /** cached pages that were brought up to date by such a message, instead of dropped */
   uint64_t pages_updated;
 
-  /** those of `publications` that were over with the direct acks of all whom the home had told */
+  /** those of `publications` that ended with the direct acks of all notified importers */
   uint64_t publications_received;
 
   /** those of `invalidations_received` whose pages were neither cached nor being fetched here */

@@ -87,31 +87,31 @@ int attr_get(cmi_ctxt* ctxt, cmi_seg seg, int32_t cmd, void* optval, size_t* opt
 
 // The lines of a cflush that has raised an exception. One that still may not be accessed is not
 // flushed.
-static int flush_once_more(Context* c, const std::vector<void*>& addrs) {
+static int flush_once_more(Context* c, void** vaddr, int32_t addrcnt) {
   return finish(
       kFacMem,
       [&] {
+        std::vector<void*> addrs(vaddr, vaddr + addrcnt);
         SignalsBlocked quiet;
         Context::Raised raised;
-        const Status s = c->cflush(addrs.data(), static_cast<int32_t>(addrs.size()), &raised);
+        const Status s = c->cflush(addrs.data(), addrcnt, &raised);
         if (!ok(s) || raised.exception == memory::Exception::kNone) return s;
         return because(Status::kStore, "a line may not be accessed");
       },
-      "cflush({} addresses, once more)", addrs.size());
+      "cflush({} addresses, once more)", addrcnt);
 }
 
 int cflush(cmi_ctxt* ctxt, void* vaddr[], int32_t addrcnt) {
   Context* c = enter(ctxt, kFacMem, "cflush");
   if (c == nullptr) return -1;
   Context::Raised raised;
-  std::vector<void*> addrs;
   int rc = finish(
       kFacMem,
       [&] {
         if (addrcnt < 0 || (vaddr == nullptr && addrcnt > 0)) {
           return because(Status::kInval, "no addresses, or a negative number of them");
         }
-        addrs.assign(vaddr, vaddr + addrcnt);
+        std::vector<void*> addrs(vaddr, vaddr + addrcnt);
         SignalsBlocked quiet;
         return c->cflush(addrs.data(), addrcnt, &raised);
       },
@@ -122,8 +122,9 @@ int cflush(cmi_ctxt* ctxt, void* vaddr[], int32_t addrcnt) {
     memory::raise_in_call(raised.exception, raised.addr, raised.segment,
                           __builtin_return_address(0));
     context::t_error = error;
-    // The client's handler has returned: it may have mended the line, or not.
-    if (rc == 0) rc = flush_once_more(c, addrs);
+    // The client's handler has returned: it may have mended the line, or not. It may have left by a
+    // jump as well, so nothing with a destructor is alive here.
+    if (rc == 0) rc = flush_once_more(c, vaddr, addrcnt);
   }
   return rc;
 }

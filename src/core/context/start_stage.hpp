@@ -1,4 +1,5 @@
-// How far the last start of a context by this thread has come: for who has to say where it ended.
+// How far the last start of a context by this thread has come. cmiadm doctor names the stage in
+// which a start failed.
 #pragma once
 
 namespace cmi::context {

@@ -16,7 +16,8 @@ int enable(const OfiFabric& fabric, fid_mr* mr, fid_ep* ep);
 // (FI_MR_LOCAL). Null, with a trace line, where it fails.
 Fid<fid_mr> register_local(const OfiFabric& fabric, fid_ep* ep, void* addr, size_t len);
 
-// What a region and, where it is bound to one, its endpoint hold: whoever goes first closes it.
+// What a region and, where it is bound to one, its endpoint hold. The first of the two to end
+// closes it.
 class Registration {
  public:
   explicit Registration(Fid<fid_mr> mr) : mr_(std::move(mr)) {}
