@@ -57,7 +57,8 @@ int atm_cas(cmi_ctxt* ctxt, uint64_t* addr, uint64_t cmpval, uint64_t swpval, ui
                           __builtin_return_address(0));
     if (raised
             .final) {  // whether it happened is not known: only the client can decide to repeat it
-      context::t_error = CMI_ERR_HW;
+      fail(kFacMem, CMI_ERR_HW, "atm_cas({}): CMI_ERR_HW, whether it was made is not known",
+           fmt::ptr(addr));
       return -1;
     }
   }
@@ -262,8 +263,8 @@ cmi_event* evt_get(cmi_ctxt* ctxt) {
 void evt_ret(cmi_event* event, cmi_event_ret status) {
   Context* c = Context::current();
   if (c == nullptr || context::t_thread == nullptr || context::t_thread->context != c) {
-    context::t_error = CMI_ERR_INIT;
-    trace(kFacEvt, kError, "evt_ret({}): the calling thread is not registered", fmt::ptr(event));
+    fail(kFacEvt, CMI_ERR_INIT, "evt_ret({}): CMI_ERR_INIT, this thread is not registered",
+         fmt::ptr(event));
     return;
   }
   const bool ours = c->return_event(event, status);

@@ -17,6 +17,7 @@
 #include "core/base/log.hpp"
 #include "core/context/start_stage.hpp"
 #include "core/emulate/emulate.hpp"
+#include "core/memory/vm/fatal_line.hpp"
 #include "fabric/fabric.hpp"
 #include "fabric/reach.hpp"
 
@@ -225,6 +226,7 @@ Result<Context*> Context::start(uint16_t verno, const cmi_cbs* callbacks,
   } made{new Context};
   Context& c = *made.context;
   c.environment_ = environment.take();
+  memory::enable_fatal_line(c.environment_.fatal_line);
   if (c.environment_.trace_fd) sink.fd = c.environment_.trace_fd.get();
   if (c.environment_.trace) {
     Trace::get().configure(c.environment_.trace->facilities, c.environment_.trace->level, sink);

@@ -161,6 +161,11 @@ Result<Environment> read_environment() {
     env.join_timeout = *span;
   }
 
+  if (auto v = variable("CMI_FATAL_LINE"); v && *v != "on") {
+    if (*v != "off") return bad_value("CMI_FATAL_LINE", *v, "neither on nor off");
+    env.fatal_line = false;
+  }
+
   if (auto v = variable("CMI_TRACE")) {
     Environment::TraceWish wish;
     if (!Trace::parse(*v, &wish.facilities, &wish.level)) {
