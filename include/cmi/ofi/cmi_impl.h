@@ -125,6 +125,38 @@ CMI_EXPORT int cmi_ofi_format(const void* object, char* text, size_t* len);
  */
 CMI_EXPORT int cmi_ofi_parse(const char* text, void* object, size_t* len);
 
+/* ---- Finding each other --------------------------------------------------------------------- */
+
+/**
+ * Leaves a handle and a token in a folder, for cmi_ofi_find() of other processes of the same user
+ * on any node that sees the folder. It is one file, `name`.cmi, which nobody else may read; an
+ * earlier one of the name is replaced. Nothing takes it away but the client.
+ *   where  path of the folder
+ *   name   1 to 200 letters, digits, '.', '-' and '_', no '.' first
+ *   rseg   of seg_exp(), and
+ *   tok    of tok_new() for the same segment; both NULL: takes the offer away, if there is one
+ * Returns: 0, or -1 with cmi_get_error().
+ * Errors: CMI_ERR_INVAL, not this process's context, no such folder, no such name, or no handle and
+ * token of one segment; CMI_ERR_INIT, the calling thread is not registered; CMI_ERR_PERM, the
+ * folder may not be written to; CMI_ERR_NOMEM, no memory, no descriptors, or no room.
+ */
+CMI_EXPORT int cmi_ofi_offer(cmi_ctxt* ctxt, const char* where, const char* name,
+                             const cmi_rseg* rseg, const cmi_token* tok);
+
+/**
+ * Waits for such an offer, imports its segment as seg_imp() does, and sets its token as
+ * CMI_SEG_TOKEN does; seg_at() and cmi_enb() follow. An offer whose home is gone is passed over
+ * until another takes its place. The thread's signals are not blocked while it waits.
+ *   where, name  as for cmi_ofi_offer()
+ *   timeout_ms   how long to wait, in milliseconds; 0: one look
+ * Returns: the imported segment, or CMI_SEG_INVALID with cmi_get_error().
+ * Errors: CMI_ERR_RECONFIG, there is no offer by then, or its home is gone; CMI_ERR_PERM, the file
+ * is another user's, or the token is another node's; CMI_ERR_INVAL, no such name, or the file is
+ * damaged; CMI_ERR_INIT, the calling thread is not registered; and as seg_imp().
+ */
+CMI_EXPORT cmi_seg cmi_ofi_find(cmi_ctxt* ctxt, const char* where, const char* name,
+                                uint32_t timeout_ms);
+
 /* ---- Counters ------------------------------------------------------------------------------- */
 
 /*
