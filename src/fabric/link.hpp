@@ -43,6 +43,8 @@ struct Identity {
   std::vector<std::byte> listener;   // our listener's address; for a link with one route
 };
 
+// Size: it is the one face of its parts toward the layers above, which ask it for a request's end
+// and for the home's health. The data lies in RequestWindow, RoutePicker, DirectAckLog, LinkHealth.
 class Link {
  public:
   using Taking = RoutePicker::Taking;

@@ -11,8 +11,7 @@
 // closes the keys of that client's old session in on_new_session, which runs in between.
 //
 // A Server owns no state but its ports; its parts do: ClientTable, KnownHomes, DirectAckSender,
-// PollOrder. It has more public calls than a class should, because it is the one face of these
-// parts toward the engine, and each call is one step of the protocol.
+// PollOrder.
 //
 // Threads: any; poll() by several at once. No lock is held while the handler runs or while an
 // endpoint is polled or closed. Handlers must not block.
@@ -47,6 +46,8 @@ inline constexpr Nanos kStrangersStay = kSecond;
 inline constexpr int kDescriptorsOfClient = 12;
 inline constexpr Nanos kComingIn = 2 * kSecond;
 
+// Size: it is the one face of its parts toward the engine, and each call is one step of the
+// protocol.
 class Server : private Receiver, private ServingSink, private ListenerPorts {
  public:
   static Result<std::unique_ptr<Server>> open(Fabric& fabric, ContextId self,

@@ -37,6 +37,7 @@ inline uint64_t load64(const std::byte* at) {
   return v;
 }
 
+// Size: all kinds of instruction work on the same state of the thread; each kind has its own file.
 class Machine {
  public:
   Machine(ucontext_t& uc, Memory& memory, Bench& bench)

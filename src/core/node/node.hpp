@@ -88,6 +88,8 @@ struct ReservationInfo {
 // One entry per seg_at, counted in the registry until detach() or the context's end.
 enum class Attachment : uint32_t {};
 
+// Size: it is the one face of the registry toward the layers above. The data lies in Registry,
+// LockFile, Folder and the slots of layout.hpp; each kind of slot has its own file here.
 class Node {
  public:
   // Makes folder and registry where they are missing, reaps what dead contexts left, takes a slot.
