@@ -38,12 +38,7 @@ RATCHET = {
     "src/core/memory/importer/importer.hpp: lines of class Importer": 3453,
     "src/core/memory/membership/membership.hpp: lines of class Membership": 622,
     # Of this list, what src/core/context, tools and bench are still to be freed of.
-    "src/core/context/context.cpp: lines": 404,
-    "src/core/context/barriers.cpp: lines of Context::cas()": 62,
     "src/core/context/environment.cpp: lines of context::read_environment()": 91,
-    "src/core/context/context.cpp: lines of Context::start()": 120,
-    "src/core/context/context.hpp: public methods of Context": 48,
-    "src/core/context/context.hpp: lines of class Context": 1230,
     "bench/cases_floor.cpp: lines of bench::floors()": 65,
     "bench/cases_publish.cpp: lines of publish_row()": 62,
     "bench/cases_publish.cpp: lines of wakeup_row()": 68,

@@ -23,7 +23,7 @@ int attr_get(cmi_ctxt* ctxt, cmi_seg seg, int32_t cmd, void* optval, size_t* opt
       [&] {
         SignalsBlocked quiet;
         if (optlen == nullptr) return because(Status::kInval, "optlen is null");
-        if (Status s = c->attribute(seg, cmd, &size); !ok(s)) return s;
+        if (Status s = c->segments().attribute(seg, cmd, &size); !ok(s)) return s;
         if (room < sizeof(size_t)) return because(Status::kNoMem, "the buffer is too small");
         return optval == nullptr ? because(Status::kInval, "optval is null") : Status::kOk;
       },
@@ -58,16 +58,16 @@ int cmi_ctl(cmi_ctxt* ctxt, int32_t cmd, cmi_ctl_cfg* cfg) {
             copy = true;
             return Status::kOk;
           case CMI_CTL_CACHE_RSEG_SET:
-            return c->set_cache_size(out.cache.seg_hndl, out.cache.mpool_sz);
+            return c->cache_sizes().set(out.cache.seg_hndl, out.cache.mpool_sz);
           case CMI_CTL_CACHE_RSEG_GET: {
-            auto size = c->cache_size(out.cache.seg_hndl);
+            auto size = c->cache_sizes().get(out.cache.seg_hndl);
             if (!size) return size.status();
             out.cache.mpool_sz = *size;
             copy = true;
             return Status::kOk;
           }
           case CMI_CTL_CLIENT_CONSIST:
-            c->assume_client_consistent();
+            c->segments().assume_client_consistent();
             return Status::kOk;
           case CMI_CTL_RECONF_TOUT:
             return c->set_reconf_timeout(out.rcfg.rcfg_tout);
@@ -75,11 +75,11 @@ int cmi_ctl(cmi_ctxt* ctxt, int32_t cmd, cmi_ctl_cfg* cfg) {
             return c->request_map(out.cmap.cmap_reqid);
           case CMI_CTL_MEM_RESERVE:
             always = true;
-            return c->reserve_memory(&out.mreq);
+            return c->reservation().reserve(&out.mreq);
           case CMI_CTL_MEM_RESERVE_SET:
-            return c->use_reservation(out.mreq.rsv_key);
+            return c->reservation().use(out.mreq.rsv_key);
           case CMI_CTL_MEM_RESERVE_DEL:
-            return c->delete_reservation();
+            return c->reservation().remove();
           default:
             return because(Status::kInval, "the command is unknown");
         }
@@ -102,23 +102,25 @@ int seg_ctl(cmi_ctxt* ctxt, cmi_seg seg, int32_t cmd, cmi_ds* ds) {
   const int rc = finish(
       kFacCtrl,
       [&] {
-        if (cmd == CMI_SEG_TOKEN) return c->set_token(seg, token);  // reads the token first
+        if (cmd == CMI_SEG_TOKEN)
+          return c->sharing().set_token(seg, token);  // reads the token first
         SignalsBlocked quiet;
         switch (cmd) {
           case CMI_SEG_RM:
-            return c->seg_remove(seg);
+            return c->segments().remove(seg);
           case CMI_SEG_STATUS:
           case CMI_SEG_INFO:
             if (ds == nullptr) return because(Status::kInval, "the operand is null");
             copy = true;
-            return cmd == CMI_SEG_STATUS ? c->seg_status(seg, &out) : c->seg_info(seg, &out);
+            return cmd == CMI_SEG_STATUS ? c->segments().status(seg, &out)
+                                         : c->segments().info(seg, &out);
           case CMI_SEG_CHECK:
           case CMI_SEG_RECO:
             if (ds == nullptr) return because(Status::kInval, "the operand is null");
             copy = cmd == CMI_SEG_CHECK;
-            return copy ? c->seg_check(seg, &out) : c->seg_recover(seg, out);
+            return copy ? c->segments().check(seg, &out) : c->segments().recover(seg, out);
           case CMI_SEG_BRK:
-            return ds != nullptr ? c->set_break(seg, brk) : Status::kInval;
+            return ds != nullptr ? c->segments().set_break(seg, brk) : Status::kInval;
           default:
             return because(Status::kInval, "the command is unknown");
         }
@@ -133,7 +135,7 @@ cmi_event* evt_get(cmi_ctxt* ctxt) {
   if (c == nullptr) return nullptr;
   // Signals stay as they are: the event is made with the client's allocator, in its memory.
   cmi_event* event = finish_object<cmi_event*>(
-      kFacEvt, nullptr, [&] { return c->next_event(); }, "evt_get()");
+      kFacEvt, nullptr, [&] { return c->events().get(); }, "evt_get()");
   if (event != nullptr)
     trace(kFacEvt, kInfo, "evt_get: event of type {}", static_cast<int>(event->type));
   return event;
@@ -146,7 +148,7 @@ void evt_ret(cmi_event* event, cmi_event_ret status) {
     trace(kFacEvt, kError, "evt_ret({}): the calling thread is not registered", fmt::ptr(event));
     return;
   }
-  const bool ours = c->return_event(event, status);
+  const bool ours = c->events().give_back(event, status);
   trace(kFacEvt, ours ? kDebug : kWarn, "evt_ret({}, status {}): {}", fmt::ptr(event),
         static_cast<int>(status), ours ? "ok" : "no event of this context that is out");
 }

@@ -19,14 +19,15 @@ int atm_cas(cmi_ctxt* ctxt, uint64_t* addr, uint64_t cmpval, uint64_t swpval, ui
   for (bool again = false;; again = true) {
     Context* c = enter(ctxt, kFacMem, "atm_cas");
     if (c == nullptr) return -1;
-    Context::Raised raised;
+    context::Raised raised;
     uint64_t found = 0;
     const int rc = finish(
         kFacMem,
         [&] {
           SignalsBlocked quiet;
-          return rval == nullptr ? because(Status::kInval, "rval is null")
-                                 : c->cas(addr, cmpval, swpval, &again, again, &found, &raised);
+          return rval == nullptr
+                     ? because(Status::kInval, "rval is null")
+                     : c->barriers().cas({addr, cmpval, swpval, &again, again}, &found, &raised);
         },
         "atm_cas({}, {:#x}, {:#x})", fmt::ptr(addr), cmpval, swpval);
     if (rc != 0) return rc;
@@ -54,8 +55,8 @@ static int flush_once_more(Context* c, void** vaddr, int32_t addrcnt) {
       [&] {
         std::vector<void*> addrs(vaddr, vaddr + addrcnt);
         SignalsBlocked quiet;
-        Context::Raised raised;
-        const Status s = c->cflush(addrs.data(), addrcnt, &raised);
+        context::Raised raised;
+        const Status s = c->barriers().cflush(addrs.data(), addrcnt, &raised);
         if (!ok(s) || raised.exception == memory::Exception::kNone) return s;
         return because(Status::kStore, "a line may not be accessed");
       },
@@ -65,7 +66,7 @@ static int flush_once_more(Context* c, void** vaddr, int32_t addrcnt) {
 int cflush(cmi_ctxt* ctxt, void* vaddr[], int32_t addrcnt) {
   Context* c = enter(ctxt, kFacMem, "cflush");
   if (c == nullptr) return -1;
-  Context::Raised raised;
+  context::Raised raised;
   int rc = finish(
       kFacMem,
       [&] {
@@ -74,7 +75,7 @@ int cflush(cmi_ctxt* ctxt, void* vaddr[], int32_t addrcnt) {
         }
         std::vector<void*> addrs(vaddr, vaddr + addrcnt);
         SignalsBlocked quiet;
-        return c->cflush(addrs.data(), addrcnt, &raised);
+        return c->barriers().cflush(addrs.data(), addrcnt, &raised);
       },
       "cflush({} addresses)", addrcnt);
   if (raised.exception != memory::Exception::kNone) {
@@ -94,21 +95,21 @@ cmi_fb open_fb(cmi_ctxt* ctxt) {
   Context* c = enter(ctxt, kFacMem, "open_fb");
   if (c == nullptr) return nullptr;
   return finish_object<cmi_fb>(
-      kFacMem, nullptr, [&] { return c->open_epoch(); }, "open_fb()");
+      kFacMem, nullptr, [&] { return c->barriers().open_epoch(); }, "open_fb()");
 }
 
 int flush_fb(cmi_ctxt* ctxt, cmi_fb epoch) {
   Context* c = enter(ctxt, kFacMem, "flush_fb");
   if (c == nullptr) return -1;
   return finish(
-      kFacMem, [&] { return c->flush_epoch(epoch); }, "flush_fb({})", fmt::ptr(epoch));
+      kFacMem, [&] { return c->barriers().flush_epoch(epoch); }, "flush_fb({})", fmt::ptr(epoch));
 }
 
 int close_fb(cmi_ctxt* ctxt, cmi_fb epoch) {
   Context* c = enter(ctxt, kFacMem, "close_fb");
   if (c == nullptr) return -1;
   return finish(
-      kFacMem, [&] { return c->close_epoch(epoch); }, "close_fb({})", fmt::ptr(epoch));
+      kFacMem, [&] { return c->barriers().close_epoch(epoch); }, "close_fb({})", fmt::ptr(epoch));
 }
 
 static int barrier_call(cmi_ctxt* ctxt, const char* call) {
@@ -118,7 +119,7 @@ static int barrier_call(cmi_ctxt* ctxt, const char* call) {
   trace(kFacMem, kHighest, "{}()", call);
   Status s = Status::kNoMem;
   try {
-    s = c->barrier();
+    s = c->barriers().barrier();
   } catch (const std::bad_alloc&) {
   }
   if (ok(s)) return 0;

@@ -11,7 +11,7 @@ cmi_seg seg_get(cmi_ctxt* ctxt, size_t size, int32_t flags) {
       kFacSeg, CMI_SEG_INVALID,
       [&] {
         SignalsBlocked quiet;
-        return c->seg_get(size, flags);
+        return c->segments().make(size, flags);
       },
       "seg_get({} bytes, flags {:#x})", size, flags);
 }
@@ -23,7 +23,7 @@ cmi_seg seg_getva(cmi_ctxt* ctxt, void* va, size_t size, int32_t flags) {
       kFacSeg, CMI_SEG_INVALID,
       [&] {
         SignalsBlocked quiet;
-        return c->seg_getva(va, size, flags);
+        return c->segments().make_in_place(va, size, flags);
       },
       "seg_getva({}, {} bytes, flags {:#x})", va, size, flags);
 }
@@ -35,7 +35,7 @@ void* seg_at(cmi_ctxt* ctxt, cmi_seg seg, void* addr, int32_t flags) {
       kFacSeg, nullptr,
       [&] {
         SignalsBlocked quiet;
-        return c->seg_at(seg, addr, flags);
+        return c->segments().attach(seg, addr, flags);
       },
       "seg_at(segment {}, {}, flags {:#x})", seg, addr, flags);
 }
@@ -47,7 +47,7 @@ int seg_dt(cmi_ctxt* ctxt, cmi_seg seg, void* addr) {
       kFacSeg,
       [&] {
         SignalsBlocked quiet;
-        return c->seg_dt(seg, addr);
+        return c->segments().detach(seg, addr);
       },
       "seg_dt(segment {}, {})", seg, addr);
 }

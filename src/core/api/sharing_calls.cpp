@@ -14,7 +14,7 @@ cmi_rseg* seg_exp(cmi_ctxt* ctxt, cmi_seg seg, int32_t attrib) {
       kFacSeg, nullptr,
       [&] {
         SignalsBlocked quiet;
-        return c->seg_exp(seg, attrib);
+        return c->sharing().export_segment(seg, attrib);
       },
       "seg_exp(segment {}, attributes {:#x})", seg, attrib);
 }
@@ -25,7 +25,7 @@ int rseg_del(cmi_ctxt* ctxt, cmi_rseg* rseg) {
   return finish(
       kFacSeg,
       [&] {
-        return c->rseg_del(rseg);  // blocks signals once it has read the object
+        return c->sharing().delete_handle(rseg);  // blocks signals once it has read the object
       },
       "rseg_del({})", fmt::ptr(rseg));
 }
@@ -36,7 +36,7 @@ cmi_seg seg_imp(cmi_ctxt* ctxt, cmi_rseg* rseg) {
   return finish_object<cmi_seg>(
       kFacSeg, CMI_SEG_INVALID,
       [&] {
-        return c->seg_imp(rseg);  // blocks signals once it has read the object
+        return c->sharing().import_segment(rseg);  // blocks signals once it has read the object
       },
       "seg_imp({})", fmt::ptr(rseg));
 }
@@ -47,7 +47,8 @@ cmi_token* tok_new(cmi_ctxt* ctxt, cmi_seg seg, cmi_naddr* naddr, cmi_acc flags)
   return finish_object<cmi_token*>(
       kFacTok, nullptr,
       [&] {
-        return c->tok_new(seg, naddr, flags);  // blocks signals once it has read the object
+        return c->sharing().new_token(seg, naddr,
+                                      flags);  // blocks signals once it has read the object
       },
       "tok_new(segment {}, {}, rights {:#x})", seg, fmt::ptr(naddr), flags);
 }
@@ -59,7 +60,7 @@ cmi_token* tok_newva(cmi_ctxt* ctxt, cmi_seg seg, void* va, size_t size, cmi_nad
   return finish_object<cmi_token*>(
       kFacTok, nullptr,
       [&] {
-        return c->tok_newva(seg, va, size, naddr, flags);  // as tok_new
+        return c->sharing().new_token_of_part(seg, va, size, naddr, flags);  // as tok_new
       },
       "tok_newva(segment {}, {}, {} bytes, {}, rights {:#x})", seg, va, size, fmt::ptr(naddr),
       flags);
@@ -71,7 +72,7 @@ int tok_del(cmi_ctxt* ctxt, cmi_token* tok) {
   return finish(
       kFacTok,
       [&] {
-        return c->tok_del(tok);  // blocks signals once it has read the object
+        return c->sharing().delete_token(tok);  // blocks signals once it has read the object
       },
       "tok_del({})", fmt::ptr(tok));
 }
