@@ -2,8 +2,8 @@
 # Files are copied whatever lies there: a stripped one may be as old as the one that it was made from.
 install(CODE "set(ENV{CMAKE_INSTALL_ALWAYS} 1)")
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
-  FILES_MATCHING PATTERN "*.h")
-install(TARGETS cmi EXPORT cmiTargets
+  FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
+install(TARGETS cmi cpp EXPORT cmiTargets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 
 set(CMI_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/cmi)

@@ -1,7 +1,7 @@
 /*
- * hello_home DIR: the home node. Makes a segment with a greeting in it, leaves the handle and a
- * token as two files in DIR, waits until the other node has stored an answer into the segment, and
- * prints it. The other half is hello_peer.c; run-hello starts both.
+ * hello_home DIR: the home node. Makes a segment with a greeting in it, offers it in DIR, waits
+ * until the other node has stored an answer into the segment, and prints it. The other half is
+ * hello_peer.c; run-hello starts both.
  */
 #define _DEFAULT_SOURCE /* usleep */
 #include <cmi.h>
@@ -22,18 +22,8 @@ static cmi_ctxt* ctxt;
 
 static void must(int ok, const char* what) {
   if (ok) return;
-  fprintf(stderr, "hello_home: %s failed, error %d\n", what, (int)cmi_get_error(ctxt));
+  fprintf(stderr, "hello_home: %s failed: %s\n", what, cmi_ofi_error_text(ctxt));
   exit(1);
-}
-
-/* A file appears under its name only when it is whole. */
-static void leave_file(const char* dir, const char* name, const void* bytes, size_t size) {
-  char part[4096], path[4096];
-  snprintf(part, sizeof part, "%s/%s.part", dir, name);
-  snprintf(path, sizeof path, "%s/%s", dir, name);
-  FILE* file = fopen(part, "wb");
-  must(file != NULL && fwrite(bytes, 1, size, file) == size && fclose(file) == 0, "writing a file");
-  must(rename(part, path) == 0, "renaming a file");
 }
 
 int main(int argc, char** argv) {
@@ -55,12 +45,7 @@ int main(int argc, char** argv) {
   cmi_token* token =
       CMIFN(ctxt, 10, tok_new)(ctxt, seg, CMI_NADDR_ANY, CMI_ACC_READ | CMI_ACC_WRITE);
   must(token != NULL, "tok_new");
-  size_t handle_size = 0, token_size = 0, length = sizeof(size_t);
-  must(CMIFN(ctxt, 10, attr_get)(ctxt, seg, CMI_ATTR_RSEG_SIZE, &handle_size, &length) == 0 &&
-           CMIFN(ctxt, 10, attr_get)(ctxt, seg, CMI_ATTR_TOKEN_SIZE, &token_size, &length) == 0,
-       "attr_get");
-  leave_file(argv[1], "handle", handle, handle_size);
-  leave_file(argv[1], "token", token, token_size);
+  must(cmi_ofi_offer(ctxt, argv[1], "greeting", handle, token) == 0, "cmi_ofi_offer");
 
   volatile uint64_t* answered = &page->answered;
   for (int tries = 0; *answered == 0 && tries < 1500; tries++) usleep(10000);
@@ -68,6 +53,7 @@ int main(int argc, char** argv) {
   if (got) printf("home: the peer answers \"%.64s\"\n", page->answer);
   if (!got) fprintf(stderr, "hello_home: no answer within 15 seconds\n");
 
+  must(cmi_ofi_offer(ctxt, argv[1], "greeting", NULL, NULL) == 0, "cmi_ofi_offer");
   must(CMIFN(ctxt, 10, tok_del)(ctxt, token) == 0, "tok_del");
   must(CMIFN(ctxt, 10, rseg_del)(ctxt, handle) == 0, "rseg_del");
   must(CMIFN(ctxt, 10, seg_dt)(ctxt, seg, page) == 0, "seg_dt");

@@ -407,6 +407,16 @@ int every_extension(cmi_ctxt* ctxt, struct cmi_ofi_stats* stats) {
   IS(cmi_ofi_mb, int, (void));
   IS(cmi_ofi_wmb, int, (void));
   IS(cmi_ofi_stats, int, (cmi_ctxt*, struct cmi_ofi_stats*));
+  IS(cmi_ofi_strerror, const char*, (cmi_error));
+  IS(cmi_ofi_error_name, const char*, (cmi_error));
+  IS(cmi_ofi_exception_name, const char*, (int));
+  IS(cmi_ofi_event_name, const char*, (cmi_event_type));
+  IS(cmi_ofi_error_text, const char*, (cmi_ctxt*));
+  IS(cmi_ofi_format, int, (const void*, char*, size_t*));
+  IS(cmi_ofi_parse, int, (const char*, void*, size_t*));
+  IS(cmi_ofi_offer, int, (cmi_ctxt*, const char*, const char*, const cmi_rseg*, const cmi_token*));
+  IS(cmi_ofi_find, cmi_seg, (cmi_ctxt*, const char*, const char*, uint32_t));
+  static_assert(CMI_OFI_TEXT_SIZE == 1056, "buffers of clients have it");
 
   static_assert(offsetof(struct cmi_ofi_stats, size) == 0, "the size comes first");
   stats->size = sizeof *stats;

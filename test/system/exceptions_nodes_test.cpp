@@ -1,14 +1,18 @@
 // CMI exceptions as the client's own SIGSEGV handler sees them.
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <pthread.h>
+#include <sys/mman.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <thread>
 
 #include "core/base/clock.hpp"
+#include "core/base/fd.hpp"
 #include "system/calls.hpp"
 
 namespace cmi::test {
@@ -251,6 +255,42 @@ TEST_SUITE("fault") {
           static_cast<int>(how), import.at);
       const int status = peer.wait_end();
       CHECK_MESSAGE(died_by(status, SIGSEGV), describe_status(status));
+    }
+  }
+
+  TEST_CASE("a_process_that_dies_of_an_exception_says_so_in_one_line_unless_it_shall_not") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    const Export exported = export_segment(home);
+    for (const bool on : {true, false}) {
+      CAPTURE(on);
+      const Fd errors(::memfd_create("errors", MFD_CLOEXEC));
+      REQUIRE(errors);
+      Process& peer = cluster.spawn_bare("peer", {{"CMI_FATAL_LINE", on ? "on" : "off"}});
+      peer.run([] { ::signal(SIGSEGV, SIG_DFL); });
+      REQUIRE(ini(peer).ok());
+      const Import import = import_bare(peer, exported);
+      peer.start(
+          [](int owner, int fd, uint64_t at) {
+            const std::string path = fmt::format("/proc/{}/fd/{}", owner, fd);
+            ::dup2(::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC), STDERR_FILENO);
+            return *reinterpret_cast<volatile uint64_t*>(at);
+          },
+          static_cast<int>(::getpid()), errors.get(), import.at + 8);
+      const int status = peer.wait_end();
+      CHECK_MESSAGE(died_by(status, SIGSEGV), describe_status(status));
+      char line[1024];
+      const ssize_t n = ::pread(errors.get(), line, sizeof line, 0);
+      REQUIRE(n >= 0);
+      const std::string said(line, static_cast<size_t>(n));
+      if (!on) {
+        CHECK(said.find("CMI_ERROR") == std::string::npos);
+        continue;
+      }
+      const std::string wanted = fmt::format(
+          "libcmi: CMI_ERROR_ENABLE at {:#x} in segment {}: ", import.at + 8, import.seg);
+      CHECK_MESSAGE(said.starts_with(wanted), said);
+      CHECK(std::count(said.begin(), said.end(), '\n') == 1);
     }
   }
 

@@ -20,10 +20,10 @@ using cmi::context::read_environment;
 
 namespace {
 
-const char* const kVariables[] = {"CMI_PROVIDER",   "CMI_ADDRESS",     "CMI_FAULT",
-                                  "CMI_KERNEL",     "CMI_NODE",        "CMI_RUNTIME_DIR",
-                                  "CMI_MEM_MAX",    "CMI_TRACE",       "CMI_TRACE_FILE",
-                                  "CMI_DEAD_AFTER", "CMI_JOIN_TIMEOUT"};
+const char* const kVariables[] = {"CMI_PROVIDER",   "CMI_ADDRESS",      "CMI_FAULT",
+                                  "CMI_KERNEL",     "CMI_NODE",         "CMI_RUNTIME_DIR",
+                                  "CMI_MEM_MAX",    "CMI_TRACE",        "CMI_TRACE_FILE",
+                                  "CMI_DEAD_AFTER", "CMI_JOIN_TIMEOUT", "CMI_FATAL_LINE"};
 
 // None of the variables set, and alerts collected, while it lives; then all as it was.
 class Clean {
@@ -220,6 +220,23 @@ TEST_CASE("times_are_given_in_milliseconds_from_a_second_to_an_hour") {
       CHECK(read_environment());
     }
     unsetenv(name);
+  }
+}
+
+TEST_CASE("the_fatal_line_is_on_or_off") {
+  Clean clean;
+  auto env = read_environment();
+  REQUIRE(env);
+  CHECK(env->fatal_line);
+  for (const char* value : {"on", "off"}) {
+    setenv("CMI_FATAL_LINE", value, 1);
+    env = read_environment();
+    REQUIRE(env);
+    CHECK(env->fatal_line == (std::string(value) == "on"));
+  }
+  for (const char* bad : {"", "1", "On", "offf", "quiet"}) {
+    CAPTURE(bad);
+    CHECK(clean.refuses("CMI_FATAL_LINE", bad));
   }
 }
 

@@ -1,5 +1,6 @@
 #!/bin/bash
-# Compiles each installed header alone, twice included, as C11 and as C++17, with every compiler found.
+# Compiles each installed header alone, twice included, as C11 and as C++17, those of C++ as C++20, with
+# every compiler found.
 #   headers.sh [INCLUDE_DIR]
 set -euo pipefail
 include=$(cd "${1:-$(dirname "$0")/../../include}" && pwd)
@@ -18,6 +19,7 @@ pedantic() {
 
 compilers=0 failures=0
 mapfile -t headers < <(cd "$include" && find . -name '*.h' -printf '%P\n' | sort)
+mapfile -t cpp_headers < <(cd "$include" && find . -name '*.hpp' -printf '%P\n' | sort)
 [[ ${#headers[@]} -gt 0 ]] || { echo "no headers in $include"; exit 1; }
 for pair in gcc:g++ clang:clang++; do
   command -v "${pair%:*}" >/dev/null && command -v "${pair#*:}" >/dev/null || continue
@@ -28,7 +30,10 @@ for pair in gcc:g++ clang:clang++; do
     done
     pedantic c++ c++17 "${pair#*:}" "$header" || failures=$((failures + 1))
   done
+  for header in "${cpp_headers[@]}"; do
+    pedantic c++ c++20 "${pair#*:}" "$header" || failures=$((failures + 1))
+  done
 done
 [[ $compilers -gt 0 ]] || { echo "no compiler found"; exit 1; }
 [[ $failures -eq 0 ]] || exit 1
-echo "headers: ${#headers[@]} compile alone with $compilers compiler(s)"
+echo "headers: $((${#headers[@]} + ${#cpp_headers[@]})) compile alone with $compilers compiler(s)"

@@ -112,7 +112,9 @@ def check_functions(functions, pages, problems):
 def check_names(root, pages, problems):
     header = (root / "include/cmi.h").read_text()
     code = re.sub(r"/\*.*?\*/", "", header, flags=re.DOTALL)
-    constants = {name for name in CONSTANT.findall(code)} - INTERNAL
+    extension = re.sub(r"/\*.*?\*/", "", (root / "include/cmi/ofi/cmi_impl.h").read_text(),
+                       flags=re.DOTALL)
+    constants = {name for name in CONSTANT.findall(code + extension)} - INTERNAL
     types = {name for groups in TYPE.findall(code) for name in groups if name} - INTERNAL_TYPES
     manual = "\n".join(pages.values())
     words = set(re.findall(r"\w+", manual))

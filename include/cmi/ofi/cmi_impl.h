@@ -1,8 +1,8 @@
 /*
  * cmi/ofi/cmi_impl.h: what this implementation of CMI adds to <cmi.h>: the memory barriers of the
  * specification as macros [cmi(5), CMI Memory Model], a descriptor that says that an event waits,
- * and counters of what the library did. C11,
- * and valid C++17. Clients that use nothing from here run on every implementation.
+ * errors in words, handles and tokens as text, and counters of what the library did. C11, and valid
+ * C++17. Clients that use nothing from here run on every implementation.
  */
 #ifndef CMI_OFI_CMI_IMPL_H
 #define CMI_OFI_CMI_IMPL_H
@@ -66,6 +66,96 @@ static inline int cmi_ofi_rmb_inline(void) {
  * registered.
  */
 CMI_EXPORT int cmi_ofi_evt_fd(cmi_ctxt* ctxt);
+
+/* ---- Errors in words ------------------------------------------------------------------------ */
+
+/**
+ * What an error, an exception or an event is called, as "CMI_ERR_INVAL", "CMI_ERROR_TOKEN" or
+ * "CMI_EVENT_HW", and for cmi_ofi_strerror() what the error means, as "the calling thread is not
+ * registered". Any value is taken: one that is unknown gets words that say so.
+ *   exception  si_errno of a SIGSEGV whose si_code is SEGV_CMI
+ *   type       cmi_event.type
+ * Any thread may call them at any time, in a signal handler as well. Returns: a string that lives
+ * as long as the process.
+ */
+CMI_EXPORT const char* cmi_ofi_strerror(cmi_error error);
+/** The name of an error; see cmi_ofi_strerror(). */
+CMI_EXPORT const char* cmi_ofi_error_name(cmi_error error);
+/** The name of an exception; see cmi_ofi_strerror(). */
+CMI_EXPORT const char* cmi_ofi_exception_name(int exception);
+/** The name of an event; see cmi_ofi_strerror(). */
+CMI_EXPORT const char* cmi_ofi_event_name(cmi_event_type type);
+
+/**
+ * Why the last call of the calling thread failed, in one sentence: the call with its arguments, the
+ * error's name, and the cause, as "seg_get(1 bytes, flags 0x0): CMI_ERR_INVAL, the size is not a
+ * multiple of the page size". It is what a trace of level ERROR shows, kept without a trace.
+ *   ctxt  not looked at; may be NULL, for instance after cmi_ini() has failed
+ * Returns: the sentence, "" if nothing failed. It is the thread's, and valid until its next call.
+ */
+CMI_EXPORT const char* cmi_ofi_error_text(cmi_ctxt* ctxt);
+
+/* ---- Objects as text ------------------------------------------------------------------------ */
+
+/** Bytes that hold the text of any object, its NUL included. */
+#define CMI_OFI_TEXT_SIZE 1056
+
+/**
+ * The text of a handle of seg_exp(), a token of tok_new() or a node address: one word of letters,
+ * digits, '-' and '_' that names its version and carries a checksum, for a command line, a file or
+ * the environment. Whoever reads the text of a token has the token.
+ *   object  the handle, token or node address
+ *   text    gets the word with its NUL; CMI_OFI_TEXT_SIZE bytes suffice
+ *   len     in: bytes at text; out: bytes that the word takes, its NUL included
+ * Needs no context; any thread may call it. Returns: 0, or -1 with cmi_get_error().
+ * Errors: CMI_ERR_INVAL, object is not valid, or a pointer is NULL; CMI_ERR_NOMEM, text is too
+ * short or there is no memory, and *len says how much it takes.
+ */
+CMI_EXPORT int cmi_ofi_format(const void* object, char* text, size_t* len);
+
+/**
+ * The object that a text stands for, byte by byte what cmi_ofi_format() was given. Calls that take
+ * a handle refuse a token and the reverse, so a mixed up text is noticed there.
+ *   text    what cmi_ofi_format() made, with its NUL
+ *   object  gets the object; as many bytes as attr_get() tells for its kind suffice
+ *   len     in: bytes at object; out: bytes of the object
+ * Needs no context; any thread may call it. Returns: 0, or -1 with cmi_get_error().
+ * Errors: CMI_ERR_INVAL, text is damaged, cut, of another version or no such text, or a pointer is
+ * NULL; CMI_ERR_NOMEM, object is too short or there is no memory, and *len says how much it takes.
+ */
+CMI_EXPORT int cmi_ofi_parse(const char* text, void* object, size_t* len);
+
+/* ---- Finding each other --------------------------------------------------------------------- */
+
+/**
+ * Leaves a handle and a token in a folder, for cmi_ofi_find() of other processes of the same user
+ * on any node that sees the folder. It is one file, `name`.cmi, which nobody else may read; an
+ * earlier one of the name is replaced. Nothing takes it away but the client.
+ *   where  path of the folder
+ *   name   1 to 200 letters, digits, '.', '-' and '_', no '.' first
+ *   rseg   of seg_exp(), and
+ *   tok    of tok_new() for the same segment; both NULL: takes the offer away, if there is one
+ * Returns: 0, or -1 with cmi_get_error().
+ * Errors: CMI_ERR_INVAL, not this process's context, no such folder, no such name, or no handle and
+ * token of one segment; CMI_ERR_INIT, the calling thread is not registered; CMI_ERR_PERM, the
+ * folder may not be written to; CMI_ERR_NOMEM, no memory, no descriptors, or no room.
+ */
+CMI_EXPORT int cmi_ofi_offer(cmi_ctxt* ctxt, const char* where, const char* name,
+                             const cmi_rseg* rseg, const cmi_token* tok);
+
+/**
+ * Waits for such an offer, imports its segment as seg_imp() does, and sets its token as
+ * CMI_SEG_TOKEN does; seg_at() and cmi_enb() follow. An offer whose home is gone is passed over
+ * until another takes its place. The thread's signals are not blocked while it waits.
+ *   where, name  as for cmi_ofi_offer()
+ *   timeout_ms   how long to wait, in milliseconds; 0: one look
+ * Returns: the imported segment, or CMI_SEG_INVALID with cmi_get_error().
+ * Errors: CMI_ERR_RECONFIG, there is no offer by then, or its home is gone; CMI_ERR_PERM, the file
+ * is another user's, or the token is another node's; CMI_ERR_INVAL, no such name, or the file is
+ * damaged; CMI_ERR_INIT, the calling thread is not registered; and as seg_imp().
+ */
+CMI_EXPORT cmi_seg cmi_ofi_find(cmi_ctxt* ctxt, const char* where, const char* name,
+                                uint32_t timeout_ms);
 
 /* ---- Counters ------------------------------------------------------------------------------- */
 

@@ -173,6 +173,53 @@ bool only_filler_left(Reader& in) {
 
 }  // namespace
 
+namespace {
+
+template <size_t kSize>
+Result<ObjectBytes> copied(const void* object, Kind kind, ObjectKind as) {
+  Copy<kSize> copy;
+  if (!copy.take(object, kind)) return Status::kInval;
+  ObjectBytes out{as, {copy.bytes.begin(), copy.bytes.begin() + copy.length}, copy.length};
+  while (out.content > kHeadSize && out.bytes[out.content - 1] == kFiller) --out.content;
+  return out;
+}
+
+bool decodes(ObjectKind kind, const void* object) {
+  switch (kind) {
+    case ObjectKind::kRseg:
+      return static_cast<bool>(decode_rseg(object));
+    case ObjectKind::kToken:
+      return static_cast<bool>(decode_token(object));
+    case ObjectKind::kNaddr:
+      return static_cast<bool>(decode_naddr(object));
+  }
+  return false;
+}
+
+}  // namespace
+
+Result<ObjectBytes> copy_object(const void* object) {
+  auto r = copied<kRsegSize>(object, Kind::kRseg, ObjectKind::kRseg);
+  if (!r) r = copied<kTokenSize>(object, Kind::kToken, ObjectKind::kToken);
+  if (!r) r = copied<kNaddrSize>(object, Kind::kNaddr, ObjectKind::kNaddr);
+  if (r && !decodes(r->kind, r->bytes.data())) return Status::kInval;
+  return r;
+}
+
+Result<ObjectBytes> complete_object(ObjectKind kind, Bytes content) {
+  const size_t most = kind == ObjectKind::kRseg    ? kRsegSize
+                      : kind == ObjectKind::kToken ? kTokenSize
+                                                   : kNaddrSize;
+  if (content.size() < kHeadSize || content.size() > most) return Status::kInval;
+  uint32_t length;
+  std::memcpy(&length, content.data() + kLengthEnd - sizeof length, sizeof length);
+  if (length < content.size() || length > most) return Status::kInval;
+  ObjectBytes out{kind, {content.begin(), content.end()}, content.size()};
+  out.bytes.resize(length, kFiller);
+  if (!decodes(kind, out.bytes.data())) return Status::kInval;
+  return out;
+}
+
 bool client_consistent(int32_t flags) { return (flags & CMI_SEG_CLIENT_CONSIST) != 0; }
 bool extensible(int32_t flags) { return (flags & CMI_SEG_EXTENSIBLE) != 0; }
 bool large_pages(int32_t flags) { return (flags & CMI_SEG_LARGE_PAGES) != 0; }

@@ -93,6 +93,18 @@ Status encode_rseg(const RsegInfo& info, std::span<std::byte> out, uint16_t vern
 Status encode_token(const TokenInfo& info, std::span<std::byte> out, uint16_t verno = 10);
 Status encode_naddr(const NaddrInfo& info, std::span<std::byte> out, uint16_t verno = 10);
 
+// Any of the three, as bytes.
+enum class ObjectKind : uint8_t { kRseg, kToken, kNaddr };
+struct ObjectBytes {
+  ObjectKind kind;
+  std::vector<std::byte> bytes;  // as long as the object says
+  size_t content = 0;            // of the bytes: what precedes the filler at the end
+};
+// A copy of an object of any kind, which is looked at as decode_ does below. kInval: as there.
+Result<ObjectBytes> copy_object(const void* object);
+// The reverse: the object of this kind whose content this is. kInval: there is none.
+Result<ObjectBytes> complete_object(ObjectKind kind, Bytes content);
+
 // Each reads the 8 bytes of the base, then 16 more, then as many as these claim and the kind
 // allows. kInval: not such an object, damaged, truncated, or of a version this library does not
 // know.

@@ -144,8 +144,8 @@ cmi_event* evt_get(cmi_ctxt* ctxt) {
 void evt_ret(cmi_event* event, cmi_event_ret status) {
   Context* c = Context::current();
   if (c == nullptr || context::t_thread == nullptr || context::t_thread->context != c) {
-    context::t_error = CMI_ERR_INIT;
-    trace(kFacEvt, kError, "evt_ret({}): the calling thread is not registered", fmt::ptr(event));
+    fail(kFacEvt, CMI_ERR_INIT, "evt_ret({}): CMI_ERR_INIT, this thread is not registered",
+         fmt::ptr(event));
     return;
   }
   const bool ours = c->events().give_back(event, status);

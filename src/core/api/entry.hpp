@@ -11,6 +11,7 @@
 #include <new>
 #include <type_traits>
 
+#include "core/api/last_error.hpp"
 #include "core/base/cause.hpp"
 #include "core/base/log.hpp"
 #include "core/context/context.hpp"
@@ -71,20 +72,27 @@ inline const char* error_name(cmi_error error) {
   return "an unknown error";
 }
 
+// The error of the calling thread, with a sentence, which is its trace line, too.
+template <class... Args>
+void fail(Facility facility, cmi_error error, fmt::format_string<const Args&...> words,
+          const Args&... args) {
+  context::t_error = error;
+  set_error_text(words, args...);
+  trace(facility, kError, "{}", error_text());
+}
+
 // The context, or null with the thread's error set. `registered`: the thread must be.
 inline Context* enter(const cmi_ctxt* ctxt, Facility facility, const char* call,
                       bool registered = true) {
   bool forked = false;
   Context* c = Context::find(ctxt, &forked);
   if (c == nullptr) {
-    context::t_error = forked ? CMI_ERR_INIT : CMI_ERR_INVAL;
-    trace(facility, kError, "{}: {}, not the context of this process", call,
-          error_name(context::t_error));
+    const cmi_error error = forked ? CMI_ERR_INIT : CMI_ERR_INVAL;
+    fail(facility, error, "{}: {}, not the context of this process", call, error_name(error));
     return nullptr;
   }
   if (registered && (context::t_thread == nullptr || context::t_thread->context != c)) {
-    context::t_error = CMI_ERR_INIT;
-    trace(facility, kError, "{}: CMI_ERR_INIT, this thread is not registered", call);
+    fail(facility, CMI_ERR_INIT, "{}: CMI_ERR_INIT, this thread is not registered", call);
     return nullptr;
   }
   context::t_error = CMI_ERR_NONE;
@@ -92,18 +100,19 @@ inline Context* enter(const cmi_ctxt* ctxt, Facility facility, const char* call,
   return c;
 }
 
-// One line: the call with its arguments, and what it gave. Costs a branch where nobody listens.
+// One line: the call with its arguments, and what it gave. Costs a branch for a call that succeeds
+// where nobody listens. The line of a failure becomes the thread's sentence.
 template <class Value, class... Args>
 void trace_call(Facility facility, Status status, Value value,
                 fmt::format_string<const Args&...> call, const Args&... args) {
   const Level level = ok(status) ? kDebug : kError;
-  if (!Trace::get().on(facility, level)) return;
+  if (ok(status) && !Trace::get().on(facility, level)) return;
   char line[256];
   *fmt::format_to_n(line, sizeof line - 1, call, args...).out = '\0';
   if (!ok(status)) {
     const char* cause = take_cause(status);
-    trace(facility, level, "{}: {}, {}", line, error_name(translate(status)),
-          cause != nullptr ? cause : status_name(status));
+    fail(facility, translate(status), "{}: {}, {}", line, error_name(translate(status)),
+         cause != nullptr ? cause : status_name(status));
   } else if constexpr (std::is_pointer_v<Value> && !std::is_same_v<Value, const char*>) {
     trace(facility, level, "{}: {}", line, fmt::ptr(value));
   } else {

@@ -72,7 +72,8 @@ extern "C" int cmi_ofi_stats(cmi_ctxt* ctxt, struct cmi_ofi_stats* out) {
   context::Context* c = api::enter(ctxt, kFacCtrl, "cmi_ofi_stats");
   if (c == nullptr) return -1;
   if (out == nullptr || out->size != sizeof *out) {
-    context::t_error = CMI_ERR_INVAL;
+    api::fail(kFacCtrl, CMI_ERR_INVAL, "cmi_ofi_stats: CMI_ERR_INVAL, {}",
+              out == nullptr ? "stats is null" : "its size is none that is known");
     return -1;
   }
   const memory::Stats& in = c->engine().stats();

@@ -41,7 +41,8 @@ int atm_cas(cmi_ctxt* ctxt, uint64_t* addr, uint64_t cmpval, uint64_t swpval, ui
                           __builtin_return_address(0));
     if (raised
             .final) {  // whether it happened is not known: only the client can decide to repeat it
-      context::t_error = CMI_ERR_HW;
+      fail(kFacMem, CMI_ERR_HW, "atm_cas({}): CMI_ERR_HW, whether it was made is not known",
+           fmt::ptr(addr));
       return -1;
     }
   }

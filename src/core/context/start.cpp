@@ -14,6 +14,7 @@
 #include "core/context/lifetime.hpp"
 #include "core/context/start_stage.hpp"
 #include "core/emulate/emulate.hpp"
+#include "core/memory/vm/fatal_line.hpp"
 #include "fabric/reach.hpp"
 
 namespace cmi::context {
@@ -85,6 +86,7 @@ Result<Context*> Context::start(uint16_t verno, const cmi_cbs* callbacks,
   } made{new Context};
   Context& c = *made.context;
   c.environment_ = environment.take();
+  memory::enable_fatal_line(c.environment_.fatal_line);
   c.trace_by_environment(callbacks, sink);
   if (callbacks != nullptr) c.allocator_ = {callbacks->alloc, callbacks->free, callbacks->arg};
   const uint16_t version = std::min<uint16_t>(verno, CMI_VERNO);

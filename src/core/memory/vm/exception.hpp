@@ -16,4 +16,9 @@ enum class Exception : int {
   kConsist = 8,
 };
 
+// Of one of CMI_ERROR_, as si_errno has it: its name, and a clause that says what it means. Any
+// number is taken. Async-signal-safe.
+const char* exception_name(int number);
+const char* exception_meaning(int number);
+
 }  // namespace cmi::memory

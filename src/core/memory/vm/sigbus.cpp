@@ -14,6 +14,7 @@
 #include "core/base/careful_copy.hpp"
 #include "core/base/library_thread.hpp"
 #include "core/base/log.hpp"
+#include "core/memory/vm/fatal_line.hpp"
 #include "core/memory/vm/fault_stacks.hpp"
 #include "core/memory/vm/guarded_copy.hpp"
 
@@ -62,6 +63,13 @@ bool must_die(const sigset_t& mask, int signo) {
   sigaction(signo, nullptr, &now_set);
   return sigismember(&mask, signo) == 1 ||
          ((now_set.sa_flags & SA_SIGINFO) == 0 && now_set.sa_handler == SIG_IGN);
+}
+
+bool has_handler(int signo) {
+  struct sigaction now_set;
+  sigaction(signo, nullptr, &now_set);
+  return (now_set.sa_flags & SA_SIGINFO) != 0 ||
+         (now_set.sa_handler != SIG_DFL && now_set.sa_handler != SIG_IGN);
 }
 
 void set_default(int signo) {
@@ -228,6 +236,7 @@ void give_up_alternate_stack(const ucontext_t& uc) {
   }
   if (f.e != Exception::kNone) {
     die_if_blocked(*uc, SIGSEGV);
+    if (!has_handler(SIGSEGV)) write_fatal_line(f.e, f.addr, f.view->segment);
     queue_segv(f.e, f.addr, f.view->segment,
                reinterpret_cast<const void*>(uc->uc_mcontext.gregs[REG_RIP]));
   } else if (f.stop.why == emulate::Stop::Why::kSignal) {
@@ -288,6 +297,7 @@ void raise_in_call(Exception e, const void* addr, int32_t segment, const void* p
     sigaddset(&segv, SIGSEGV);
     pthread_sigmask(SIG_UNBLOCK, &segv, nullptr);
   }
+  if (!has_handler(SIGSEGV)) write_fatal_line(e, addr, segment);
   queue_segv(e, addr, segment, pc);  // delivered before this system call returns
 }
 
