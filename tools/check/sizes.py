@@ -37,12 +37,6 @@ RATCHET = {
     "src/core/memory/importer/importer.hpp: public methods of Importer": 52,
     "src/core/memory/importer/importer.hpp: lines of class Importer": 3453,
     "src/core/memory/membership/membership.hpp: lines of class Membership": 622,
-    # Of this list, what tools and bench are still to be freed of.
-    "bench/cases_floor.cpp: lines of bench::floors()": 65,
-    "bench/cases_publish.cpp: lines of publish_row()": 62,
-    "bench/cases_publish.cpp: lines of wakeup_row()": 68,
-    "bench/main.cpp: lines of run_peer()": 62,
-    "tools/cmiadm/ping.cpp: lines of ping_listener()": 71,
 }
 
 SIZE = re.compile(r"^\s*(?://|#)\s*Size: \S")
