@@ -221,7 +221,7 @@ void Lifelines::ready(int fd, uint32_t events, Nanos t) {
   if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) read(fd, t);
 }
 
-// Who we are, whom we mean, and the secret; none for a probe.
+// Our id, the id of the peer that is meant, and the secret; none for a probe.
 bool Lifelines::say_who(int fd, const Line& line) {
   std::byte bytes[kGreetingSize] = {};
   Writer out(bytes);

@@ -93,9 +93,9 @@ class Lifelines {
 
  private:
   enum class Stage : uint8_t {
-    kCaller,      // accepted, has not said who it is
+    kCaller,      // accepted, has not sent its greeting
     kConnecting,  // ours, on its way up
-    kGreeted,     // the same, has said who we are
+    kGreeted,     // the same, has sent our greeting
     kUp,
     kProbing,  // asks, connects first
     kProbed,   // has asked

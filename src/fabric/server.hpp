@@ -88,7 +88,7 @@ class Server : private Receiver, private ServingSink, private ListenerPorts {
     return clients_.initiator_of(client, givers, to);
   }
   // By the listener that reaches this home. True: over a connection that has carried one before, so
-  // the home need not be told as well.
+  // no report to the home is needed as well.
   bool give(const ContextId& home, const DirectAck& direct_ack);
   // A home whose notifications are heard: its listener as in its handles, and the index of our
   // listener that reaches it. For a home that is known already, the new way to it. `secret` is what
@@ -169,7 +169,7 @@ class Server : private Receiver, private ServingSink, private ListenerPorts {
   KnownHomes homes_{*this};
   DirectAckSender direct_acks_{*this};
   Nanos newcomer_ CMI_GUARDED_BY(hello_mu_) = 0;  // when the last one was let in
-  Nanos refused_ CMI_GUARDED_BY(hello_mu_) = 0;   // when that was last told
+  Nanos refused_ CMI_GUARDED_BY(hello_mu_) = 0;   // when such a refusal was last sent
   PollOrder order_;
   std::atomic<uint64_t> dropped_{0};
 };

@@ -42,8 +42,8 @@ Context* Context::find(const cmi_ctxt* ctxt, bool* forked) {
 
 // A context that another thread makes or ends just now has locks and descriptors that the child
 // would keep without knowing of them, and its node would take the parent for alive as long as the
-// child is. So the fork comes before or after that. Not for ever: who makes it may wait for a
-// child.
+// child is. So the fork comes before or after that. The wait has a bound: the thread that makes
+// the context may itself wait for a child.
 void Context::before_fork() {
   if (t_forks++ > 0) return;
   g_forks.fetch_add(1);

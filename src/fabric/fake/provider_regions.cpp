@@ -69,8 +69,8 @@ int mr_control(fid* f, int command, void* arg) {
   return 0;
 }
 
-// All of it: mincore() fails where something is not. (What is there need not be in memory yet: who
-// pins pages brings them in.)
+// All of it: mincore() fails where something is not. (A mapped page need not be in memory yet:
+// pinning brings it in.)
 bool is_mapped(const void* buffer, size_t len) {
   const auto from = reinterpret_cast<uintptr_t>(buffer) / kPageSize * kPageSize;
   const size_t whole = reinterpret_cast<uintptr_t>(buffer) + len - from;
