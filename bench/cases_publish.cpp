@@ -59,6 +59,21 @@ void publish_bare(Trap& trap, Messages messages) {
   messages([&trap] { trap.protect(0); });
 }
 
+// The floor of a row whose messages a relay plays, and the floor of these messages alone.
+std::vector<FloorSide> relayed(Trap& trap, Relay& relay, std::function<double()> row,
+                               std::function<double()> messages) {
+  const auto begin = [&trap, &relay] {
+    trap.install();
+    relay.begin();
+  };
+  const auto end = [&trap, &relay] {
+    relay.end();
+    trap.restore();
+  };
+  return {{{std::move(row), begin, end}, RawMode::kRelay},
+          {{std::move(messages), begin, end}, RawMode::kRelay}};
+}
+
 // Others import the segment; if `holding`, each has loaded the page before each barrier, and it is
 // checked that it saw the last store, by a miss or by one update.
 void publish_row(Bench& b, const std::string& name, int others, bool holding, int round_trips,
@@ -94,14 +109,6 @@ void publish_row(Bench& b, const std::string& name, int others, bool holding, in
     }));
   } else if (trap != nullptr && holding) {
     relay.emplace(b.control, b.raw, others);
-    const auto begin = [&] {
-      trap->install();
-      relay->begin();
-    };
-    const auto end = [&] {
-      relay->end();
-      trap->restore();
-    };
     const auto told = [&] {
       return publish_to([&](auto protect) { relay->once(Told::kStore, protect); });
     };
@@ -110,8 +117,7 @@ void publish_row(Bench& b, const std::string& name, int others, bool holding, in
       relay->once(Told::kNothing);
       return (now() - begun) / kMicro;
     };
-    floors.push_back({{told, begin, end}, RawMode::kRelay});
-    floors.push_back({{only_told, begin, end}, RawMode::kRelay});
+    floors = relayed(*trap, *relay, told, only_told);
   }
   const Measured m = alternate(b, ours, pings(b, round_trips), count, 32, RawMode::kPoll, floors);
   shared.check_home(1, static_cast<int>(Pattern::kWord), version);
@@ -185,14 +191,6 @@ void wakeup_row(Bench& b, const std::string& name, bool since_store) {
   uint64_t bare = 0;
   if (trap != nullptr) {
     spinning.emplace(b.control, b.raw, 1, true);
-    const auto begin = [&] {
-      trap->install();
-      spinning->begin();
-    };
-    const auto end = [&] {
-      spinning->end();
-      trap->restore();
-    };
     const auto woken = [&] {
       double begun = now();
       word(trap->page(0), 1) = ++bare;
@@ -207,8 +205,7 @@ void wakeup_row(Bench& b, const std::string& name, bool since_store) {
       spinning->await_seen();
       return (b.control.seen_at.load() - begun) / kMicro;
     };
-    floors.push_back({{woken, begin, end}, RawMode::kRelay});
-    floors.push_back({{only_told, begin, end}, RawMode::kRelay});
+    floors = relayed(*trap, *spinning, woken, only_told);
   }
   const Measured m = alternate(b, ours, raw, b.scaled(1500, 200), 32, RawMode::kPoll, floors);
   b.report.row({name, "us", spread_of(m.ours), spread_of(m.raw),

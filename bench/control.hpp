@@ -76,6 +76,7 @@ struct Outcome {
 };
 inline constexpr uint32_t kMaxOutcomes = 128;
 
+// Size: it is the shared memory of a run, made once as a whole.
 struct Control {
   Mailbox mail[kRoles];
   std::atomic<uint32_t> ready[kRoles];

@@ -48,12 +48,8 @@ Placement place() {
   return p;
 }
 
-// The measuring process. 0: every case went well.
-int run_peer(Control& control, const Options& o, const Placement& placement,
-             const std::string& machine) {
-  const std::string provider = choose_provider();
-  const size_t raw_size = o.quick ? kReadSeqBytesQuick : kReadSeqBytes;
-  const PlainMemory buffer(raw_size);
+// Until the other processes can be measured against.
+void await_others(Control& control) {
   for (int role = 0; role < kRoles; ++role) {
     const double give_up = now() + 30 * kSecond;
     while (role != kPeer && control.ready[role].load() == 0) {
@@ -61,6 +57,15 @@ int run_peer(Control& control, const Options& o, const Placement& placement,
       futex_wait(control.ready[role], 0, 50 * kMilli);
     }
   }
+}
+
+// The measuring process. 0: every case went well.
+int run_peer(Control& control, const Options& o, const Placement& placement,
+             const std::string& machine) {
+  const std::string provider = choose_provider();
+  const size_t raw_size = o.quick ? kReadSeqBytesQuick : kReadSeqBytes;
+  const PlainMemory buffer(raw_size);
+  await_others(control);
   RawEndpoint endpoint(provider, nullptr, 0, false);
   RawEndpoint fetching(provider, nullptr, 0, false, 0);
   RawTarget self;

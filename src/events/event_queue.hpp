@@ -26,7 +26,7 @@ class Queue {
   // Takes the next event if it needs no more than that (it may have grown); else null.
   std::unique_ptr<Event> take(size_t room);
   size_t waiting(Event::Rank rank);
-  // The segment is marked for deletion: nothing is told of it any more.
+  // The segment is marked for deletion: no event names it any more.
   void forget(int32_t segment);
 
  private:

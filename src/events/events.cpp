@@ -36,7 +36,7 @@ Result<cmi_event*> Events::get() {
       event = queue_->take(room);
       if (event != nullptr) {
         segment = event->view_of();
-        // In one step with the taking: what is lost from here on is not told again.
+        // In one step with the taking: a loss from here on makes no further event.
         if (segment != 0) failed_.insert(segment);
         out_[out] = {event->type, std::move(event->returned)};
       }

@@ -1,5 +1,5 @@
-// What clients are told asynchronously: takes what the engine observes, keeps it in the queue, and
-// hands it out as the client's objects, in the client's memory, until they come back.
+// What clients are notified of asynchronously: takes what the engine observes, keeps it in the
+// queue, and hands it out as the client's objects, in the client's memory, until they come back.
 //
 // Threads: any. What the engine calls (Observer) takes leaf locks alone and calls nothing of the
 // client's; the client's allocator is called by get() and give_back() on the client's own threads,
@@ -42,7 +42,7 @@ class Events final : public memory::Observer {
 
   void map(uint64_t request, const std::vector<access::NaddrInfo>& cut_off);
   size_t maps_waiting() { return queue_->waiting(Event::kConnectivity); }
-  // The client has given the segment a new token: its next failure is told again.
+  // The client has given the segment a new token: its next failure is an event again.
   void recovered(int32_t segment);
   // The segment is marked for deletion.
   void forget(int32_t segment);
@@ -67,7 +67,7 @@ class Events final : public memory::Observer {
   const std::unique_ptr<Queue> queue_;
   Mutex mu_;  // a leaf, except that the queue is pushed to under it
   std::map<cmi_event*, Out> out_ CMI_GUARDED_BY(mu_);
-  // Segments whose store failure the client has taken and not mended: no more of them are told.
+  // Segments whose store failure the client has taken and not mended: no further event names them.
   std::set<int32_t> failed_ CMI_GUARDED_BY(mu_);
   // Peers that an unsolicited map has named since they were last reached.
   std::set<ContextId> cut_off_ CMI_GUARDED_BY(mu_);

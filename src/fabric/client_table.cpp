@@ -1,5 +1,5 @@
-// Sessions of clients: how they begin, how they end, and who has one. What goes to and fro in them:
-// client_frames.cpp.
+// Sessions of clients: how they begin and end, and which client has one. What goes to and fro in
+// them: client_frames.cpp.
 #include "fabric/client_table.hpp"
 
 #include <algorithm>

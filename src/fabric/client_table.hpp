@@ -62,7 +62,7 @@ class ClientTable {
   // Nothing: not from the session that is served. Repeated requests are answered here.
   std::optional<AdmittedRequest> admit(Serving& from, const Frame& request);
   // The client has had direct acknowledgements for the requests in `behind` as well.
-  // Nothing: not from the session that is served. True: the handler must hear of it.
+  // Nothing: not from the session that is served. True: it must be passed on to the handler.
   std::optional<bool> acknowledge(const Serving& from, const Frame& f,
                                   std::span<const uint64_t> behind);
   // Answers an open request. Returns where the client is served and what it came by, if it is.

@@ -1,8 +1,9 @@
 // What a Link knows of its requests that direct acknowledgements have answered (protocol rule 26):
-// which the home has not been told of, and whether it is worth asking for more.
+// which of them the home has no report of, and whether it is worth asking for more.
 //
 // Invariants:
-//  1. A request that direct acknowledgements have answered is listed until the home has been told,
+//  1. A request that direct acknowledgements have answered is listed until it is reported to the
+//  home,
 //     or the session ends: then the home asks the receivers itself.
 //  2. Nothing from the first request that was given up without all its tokens on is reported as
 //     acknowledged on that session, since that would say that it had them.

@@ -25,7 +25,7 @@ class DirectAckSender {
   explicit DirectAckSender(ListenerPorts& ports) : ports_(ports) {}
 
   // From our listener `index`, at the time `t`. True: over a connection that has carried one
-  // before, so the home need not be told as well.
+  // before, so no report to the home is needed as well.
   bool send(Bytes to, size_t index, const Frame& frame, Nanos t);
   // Drops addresses that have not been used for longer than `silence`.
   void sweep(Nanos silence, Nanos t);

@@ -129,7 +129,7 @@ class Endpoint {
                    const uint64_t* desired, RemoteKey at, uint64_t offset) = 0;
   // len <= traits().max_message. The buffer is free again when the op is done.
   virtual Post send(Op& op, Peer peer, const void* message, size_t len) = 0;
-  // The same for a short message, which is copied, and whose end, good or bad, nobody hears of.
+  // The same for a short message, which is copied. Its end, good or bad, is not reported.
   // False: nothing was sent; it is too long for that, or cannot go at once.
   virtual bool inject(Peer peer, const void* message, size_t len) = 0;
 
@@ -137,14 +137,14 @@ class Endpoint {
   // may call it; where another thread is at it already, it returns 0 at once.
   virtual int poll() = 0;
   // It was opened beside another one and shares its queue: poll() of either hands out what has come
-  // for both, and who looks after both need poll one.
+  // for both, so one of the two need be polled.
   virtual bool shares_queue() const { return false; }
   // A descriptor that polls readable when poll() has something to do, or -1. Only to be trusted
   // between may_sleep() == true and the next poll().
   virtual int wait_fd() const = 0;
   virtual bool may_sleep() = 0;
-  // Ends connections to this endpoint of who has said nothing for a while, or has gone, and that
-  // the provider has not ended itself. To be called every few seconds.
+  // Ends connections to this endpoint whose other side has sent nothing for a while, or has gone,
+  // and that the provider has not ended itself. To be called every few seconds.
   virtual void end_strangers() {}
   // A connection that was in use went away (operations may still be found in flight).
   virtual bool broken() const = 0;
@@ -212,7 +212,7 @@ class Fabric {
   virtual Result<std::unique_ptr<Region>> register_memory(void* addr, size_t len, uint32_t rights,
                                                           uint64_t wanted_key,
                                                           Endpoint* through = nullptr) = 0;
-  // What operations toward a region are to be given, of what its home told of it: key() and
+  // What operations toward a region are to be given, from what its home sent about it: key() and
   // raw_key(). kInval: no such key can be.
   virtual Result<RemoteKey> map_key(RemoteKey told, Bytes raw) {
     if (!raw.empty()) return Status::kInval;

@@ -25,7 +25,7 @@ struct Frame {
   FrameKind kind{};
   // Of the request or notification; no meaning to the fabric. Of a reply: TokensSent.
   uint16_t type = 0;
-  uint64_t secret = 0;  // proves that the sender was told it by the receiver
+  uint64_t secret = 0;  // proves that the sender has it from the receiver
   uint64_t number = 0;  // of the request or notification, counted by its sender from 1
   // The sender has the answers of all its numbers below this one. Of a notification: the number of
   // the request whose sender is to have a direct ack; 0: nobody is.

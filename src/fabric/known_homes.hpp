@@ -1,4 +1,4 @@
-// The homes whose notifications a Server hears, and where its acknowledgements go.
+// The homes whose notifications a Server takes, and where its acknowledgements go.
 // Invariant: each home that is listed has been added to the address book of one listener, once.
 // Threads: any.
 #pragma once

@@ -1,8 +1,6 @@
-// Sockets of the lifelines.
+// Lines: how they come up, what they carry, how they end.
 #include "fabric/lifeline.hpp"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
@@ -22,84 +20,22 @@ constexpr uint32_t kSign = 0x534c4d43;                 // "CMLS"
 constexpr size_t kGreetingSize = 64, kSignSize = 16;
 constexpr Nanos kNothingDue = 3600 * kSecond;
 constexpr int kBatch = 32;
-constexpr int kPortTries = 20;  // for a port that is free at all addresses
-
-// The IP address of a listener with another port. Length 0: it is none.
-socklen_t beside(Bytes listener, uint16_t port, sockaddr_storage* to) {
-  if (listener.size() > sizeof *to || listener.size() < sizeof(sockaddr_in)) return 0;
-  std::memcpy(to, listener.data(), listener.size());
-  if (to->ss_family == AF_INET && listener.size() == sizeof(sockaddr_in)) {
-    reinterpret_cast<sockaddr_in*>(to)->sin_port = htons(port);
-    return sizeof(sockaddr_in);
-  }
-  if (to->ss_family == AF_INET6 && listener.size() == sizeof(sockaddr_in6)) {
-    reinterpret_cast<sockaddr_in6*>(to)->sin6_port = htons(port);
-    return sizeof(sockaddr_in6);
-  }
-  return 0;
-}
-
-bool short_of_descriptors(int error) {
-  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
-}
-
-void quick(int fd) {
-  const int on = 1;
-  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-}
 
 }  // namespace
-
-// One socket for each address, all at one port: that of the first, which the kernel chooses.
-// kInval: somebody else has it at another address.
-Result<std::vector<Fd>> Lifelines::listen_at(const std::vector<Bytes>& listeners, uint16_t* port) {
-  std::vector<Fd> all_listening;
-  std::vector<sockaddr_storage> taken;
-  *port = 0;
-  for (const Bytes listener : listeners) {
-    sockaddr_storage at{};
-    socklen_t len = beside(listener, *port, &at);
-    const auto same = [&](const sockaddr_storage& t) { return std::memcmp(&t, &at, len) == 0; };
-    if (len == 0 || std::any_of(taken.begin(), taken.end(), same)) continue;
-    auto* address = reinterpret_cast<sockaddr*>(&at);
-    Fd fd(::socket(at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!fd) return Status::kNoMem;
-    if (::bind(fd.get(), address, len) != 0 || ::listen(fd.get(), SOMAXCONN) != 0 ||
-        ::getsockname(fd.get(), address, &len) != 0) {
-      const bool again = errno == EADDRINUSE && *port != 0;
-      if (!again) trace(kFacIni, kError, "lifelines: cannot listen: {}", std::strerror(errno));
-      return again ? Status::kInval : Status::kHw;
-    }
-    *port = ntohs(at.ss_family == AF_INET ? reinterpret_cast<sockaddr_in*>(&at)->sin_port
-                                          : reinterpret_cast<sockaddr_in6*>(&at)->sin6_port);
-    taken.push_back(at);
-    all_listening.push_back(std::move(fd));
-  }
-  return all_listening;
-}
 
 Result<std::unique_ptr<Lifelines>> Lifelines::open(const std::vector<Bytes>& listeners,
                                                    const ContextId& self, Nanos dead_after,
                                                    LifelineOwner& owner) {
   std::unique_ptr<Lifelines> l(new Lifelines(self, dead_after, owner));
-  auto all_listening = listen_at(listeners, &l->port_);
-  for (int tries = 1; all_listening.status() == Status::kInval && tries < kPortTries; ++tries) {
-    all_listening = listen_at(listeners, &l->port_);
-  }
-  if (!all_listening)
-    return all_listening.status() == Status::kInval ? Status::kHw : all_listening.status();
-  if (all_listening->empty()) return Status::kNotSupp;
-  l->listeners_ = all_listening.take();
+  if (Status s = l->listeners_.open(listeners); !ok(s)) return s;
   l->epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
   l->waker_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  l->spare_.reset(::eventfd(0, EFD_CLOEXEC));
-  if (!l->epoll_ || !l->waker_ || !l->spare_) return Status::kNoMem;
+  if (!l->epoll_ || !l->waker_) return Status::kNoMem;
   epoll_event e{};
   e.events = EPOLLIN;
   e.data.fd = l->waker_.get();
   if (::epoll_ctl(l->epoll_.get(), EPOLL_CTL_ADD, l->waker_.get(), &e) != 0) return Status::kNoMem;
-  l->listen_again();
-  if (l->deaf_) return Status::kNoMem;
+  if (!l->listeners_.watch(l->epoll_.get())) return Status::kNoMem;
   l->due_ = now() + kNothingDue;
   return l;
 }
@@ -117,8 +53,8 @@ void Lifelines::forget_in_child() {
   for (auto& fd : open_) {
     if (const int open = fd.load(std::memory_order_relaxed); open != 0) ::close(open - 1);
   }
-  for (const Fd& fd : listeners_) ::close(fd.get());
-  for (Fd* fd : {&epoll_, &waker_, &spare_}) ::close(fd->get());
+  listeners_.forget_in_child();
+  for (Fd* fd : {&epoll_, &waker_}) ::close(fd->get());
 }
 
 Lifelines::Line* Lifelines::add(Fd fd, uint32_t events, Nanos t) {
@@ -165,11 +101,11 @@ bool Lifelines::trying(const ContextId& home) const {
 int Lifelines::start(Bytes listener, uint16_t port, bool* refused) {
   *refused = false;
   sockaddr_storage to{};
-  const socklen_t len = beside(listener, port, &to);
+  const socklen_t len = LifelineListeners::beside(listener, port, &to);
   if (len == 0 || port == 0) return -1;
   Fd fd(::socket(to.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return -1;
-  quick(fd.get());
+  LifelineListeners::send_at_once(fd.get());
   if (::connect(fd.get(), reinterpret_cast<sockaddr*>(&to), len) != 0 && errno != EINPROGRESS) {
     *refused = errno == ECONNREFUSED;
     return -1;
@@ -244,7 +180,7 @@ int Lifelines::advance(Nanos t) {
     if (fd == waker_.get()) {
       uint64_t count;
       [[maybe_unused]] ssize_t got = ::read(fd, &count, sizeof count);
-    } else if (listens(fd)) {
+    } else if (listeners_.has(fd)) {
       accept_callers(fd, t);
     } else if (lines_.count(fd) != 0) {  // closed meanwhile otherwise
       ready(fd, events[i].events, t);
@@ -254,35 +190,20 @@ int Lifelines::advance(Nanos t) {
   return std::max(n, 0);
 }
 
-bool Lifelines::listens(int fd) const {
-  return std::any_of(listeners_.begin(), listeners_.end(),
-                     [&](const Fd& l) { return l.get() == fd; });
-}
-
-// The listeners would stay readable: not looked at until some line has had its time.
-void Lifelines::become_deaf(Nanos t) {
-  trace(kFacMem, kWarn, "lifelines: no descriptor for a caller");
-  for (const Fd& l : listeners_) {
-    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, l.get(), nullptr);
-  }
-  deaf_ = true;
-  due_ = std::min(due_, t + kPatience);
-}
-
 void Lifelines::accept_callers(int listening, Nanos t) {
   for (int i = 0; i < kBatch; ++i) {
-    Fd fd(::accept4(listening, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!fd && short_of_descriptors(errno) && spare_) {
-      spare_.reset();
-      fd.reset(::accept4(listening, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    }
-    if (!spare_) spare_.reset(::eventfd(0, EFD_CLOEXEC));
+    bool short_of_descriptors = false;
+    Fd fd = listeners_.accept(listening, &short_of_descriptors);
     if (!fd) {
-      if (short_of_descriptors(errno)) become_deaf(t);
+      // The listeners would stay readable: not looked at until some line has had its time.
+      if (short_of_descriptors) {
+        trace(kFacMem, kWarn, "lifelines: no descriptor for a caller");
+        listeners_.ignore(epoll_.get());
+        due_ = std::min(due_, t + kPatience);
+      }
       return;
     }
-    quick(fd.get());
-    // Who says nothing must not keep out those who do.
+    // A caller that says nothing must not keep out those that do.
     int oldest = -1;
     size_t callers = 0;
     for (auto& [other, line] : lines_) {
@@ -294,24 +215,13 @@ void Lifelines::accept_callers(int listening, Nanos t) {
   }
 }
 
-void Lifelines::listen_again() {
-  deaf_ = false;
-  for (const Fd& l : listeners_) {
-    epoll_event e{};
-    e.events = EPOLLIN;
-    e.data.fd = l.get();
-    const bool added = ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, l.get(), &e) == 0;
-    deaf_ = deaf_ || !(added || errno == EEXIST);
-  }
-}
-
 void Lifelines::ready(int fd, uint32_t events, Nanos t) {
   const Stage stage = lines_.at(fd).stage;
   if (stage == Stage::kConnecting || stage == Stage::kProbing) return connected(fd, t);
   if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) read(fd, t);
 }
 
-// Who we are, whom we mean, and the secret; none for a probe.
+// Our id, the id of the peer that is meant, and the secret; none for a probe.
 bool Lifelines::say_who(int fd, const Line& line) {
   std::byte bytes[kGreetingSize] = {};
   Writer out(bytes);
@@ -321,7 +231,7 @@ bool Lifelines::say_who(int fd, const Line& line) {
     out.put(id->lo);
   }
   out.put(line.secret);
-  out.put(port_);
+  out.put(port());
   epoll_event e{};
   e.events = EPOLLIN;
   e.data.fd = fd;
@@ -424,7 +334,7 @@ void Lifelines::lose(int fd) {
 }
 
 void Lifelines::expire(Nanos t) {
-  if (deaf_) listen_again();
+  if (listeners_.ignored()) listeners_.watch(epoll_.get());
   due_ = t + kNothingDue;
   std::vector<int> over;
   for (auto& [fd, line] : lines_) {

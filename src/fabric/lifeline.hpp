@@ -3,17 +3,15 @@
 // kernel does, by closing what a process had open. And they carry the heartbeats.
 //
 // A context listens for lifelines at its own port, next to each of its listeners: the same for all.
-// Who wants one connects and says who it is and whom it means, with the secret that it was told
-// over its link; it is answered, and from then on either side sends signs of 16 bytes. A line that
-// ends without a goodbye proves nothing yet; that nobody listens any more where the peer did is the
-// proof.
+// An importer connects and sends its own id, the home's id, and the secret that it got over its
+// link; the home answers, and from then on either side sends signs of 16 bytes. A line that ends
+// without a goodbye proves nothing yet. The proof of a death is that nobody listens any more where
+// the peer did.
 //
 // What a fork leaves in the child would keep a dead parent's lines open; hence forget_in_child().
 //
 // Threads: one, the service thread, but for wake(). Nothing blocks.
 #pragma once
-
-#include <sys/socket.h>
 
 #include <array>
 #include <atomic>
@@ -26,6 +24,7 @@
 #include "core/base/fd.hpp"
 #include "core/base/ids.hpp"
 #include "core/base/status.hpp"
+#include "fabric/lifeline_listeners.hpp"
 
 namespace cmi::fabric {
 
@@ -48,7 +47,7 @@ enum class Side : uint8_t {
 class LifelineOwner {
  public:
   virtual ~LifelineOwner() = default;
-  // Somebody says to be this peer. False: it is told that all is over.
+  // A caller says that it is this peer. False: it is answered that all is over.
   virtual bool admits(const ContextId& peer, uint64_t secret) = 0;
   // A home that lost our line asks whether we are still there. False: as above.
   virtual bool follows(const ContextId& home) = 0;
@@ -70,7 +69,7 @@ class Lifelines {
                                                  LifelineOwner& owner);
   ~Lifelines();
 
-  uint16_t port() const { return port_; }
+  uint16_t port() const { return listeners_.port(); }
   int descriptor() const { return epoll_.get(); }  // readable: advance() has something to do
   void wake();                                     // makes it readable; any thread
 
@@ -94,9 +93,9 @@ class Lifelines {
 
  private:
   enum class Stage : uint8_t {
-    kCaller,      // accepted, has not said who it is
+    kCaller,      // accepted, has not sent its greeting
     kConnecting,  // ours, on its way up
-    kGreeted,     // the same, has said who we are
+    kGreeted,     // the same, has sent our greeting
     kUp,
     kProbing,  // asks, connects first
     kProbed,   // has asked
@@ -123,10 +122,7 @@ class Lifelines {
   bool say_who(int fd, const Line& line);
   int find(const ContextId& peer, Side side) const;  // up, or -1
   int start(Bytes listener, uint16_t port, bool* refused);
-  static Result<std::vector<Fd>> listen_at(const std::vector<Bytes>& listeners, uint16_t* port);
   void accept_callers(int listening, Nanos t);
-  void become_deaf(Nanos t);
-  bool listens(int fd) const;
   void ready(int fd, uint32_t events, Nanos t);
   void connected(int fd, Nanos t);
   void read(int fd, Nanos t);
@@ -134,17 +130,13 @@ class Lifelines {
   void on_sign(int fd, Bytes bytes, Nanos t);
   void lose(int fd);
   void expire(Nanos t);
-  void listen_again();
   static bool write(int fd, Sign sign, uint64_t value);
 
   const ContextId self_;
   const Nanos dead_after_;
   LifelineOwner& owner_;
-  uint16_t port_ = 0;
-  std::vector<Fd> listeners_;  // one for each IP address
+  LifelineListeners listeners_;
   Fd epoll_, waker_;
-  Fd spare_;                   // makes room for a caller where no descriptor is left
-  bool deaf_ = false;          // no descriptors were left for callers; listeners are not watched
   std::map<int, Line> lines_;  // by descriptor
   Nanos due_ = 0;
   // The descriptors of lines_ plus one, 0 for none: what a forked child closes, whatever the

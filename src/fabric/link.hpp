@@ -43,6 +43,8 @@ struct Identity {
   std::vector<std::byte> listener;   // our listener's address; for a link with one route
 };
 
+// Size: it is the one face of its parts toward the layers above, which ask it for a request's end
+// and for the home's health. The data lies in RequestWindow, RoutePicker, DirectAckLog, LinkHealth.
 class Link {
  public:
   using Taking = RoutePicker::Taking;
@@ -97,8 +99,8 @@ class Link {
   bool condemned() const { return condemned_.load(std::memory_order_acquire); }
 
   // Tells the home which requests direct acknowledgements have answered. The next request says so
-  // as well, unless an earlier one has no answer. To be called from time to time: a home that does
-  // not hear of it asks the receivers. False: there is nothing to tell.
+  // as well, unless an earlier one has no answer. To be called from time to time: a home that gets
+  // no report asks the receivers. False: there is nothing to report.
   bool report_acked_below();
   // Non-blocking progress: connects if something is queued, polls, pumps, notices stalls.
   // Returns how many events there were.

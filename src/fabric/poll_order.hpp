@@ -24,8 +24,8 @@ class PollOrder {
   const void* hot() const { return hot_.load(std::memory_order_relaxed); }
 
   // After a look at the hot port that found so many events: how many of `ports` are to be looked at
-  // besides. A round that found something may end there, since whoever has just been told or
-  // answered comes before another look.
+  // besides. A round that found something may end there, since what has come may be acted on
+  // before the other ports are looked at.
   size_t others(int events, size_t ports) {
     if (events > 0 && busy_rounds_.fetch_add(1, std::memory_order_relaxed) % kBusyRounds != 0) {
       return 0;

@@ -55,7 +55,7 @@ void Port::ended(Peer peer) {
 void Port::SendBuffer::sent(Op& op) {
   // Two listeners that make first contact at the same time reject one of the two connections, and
   // what was posted on it fails: tried again, a few times. Arriving twice does no harm to any of
-  // our messages; what is lost without a word is repeated, by number, by who sent it.
+  // our messages; what is lost without an error is repeated by its sender, by number.
   auto* buffer = static_cast<SendBuffer*>(op.user);
   const bool reached = op.cause() == Cause::kOk;
   if (reached || --buffer->attempts <= 0) {

@@ -1,8 +1,8 @@
 // An Endpoint together with the send buffers that are on their way from it: send and forget, with a
-// retry for as long as the provider says "again", up to a bound. And with whom they go to: a peer
-// leaves the endpoint's address book when nobody has it any more and no send buffer to it is with
-// the provider, which must not meet an address that it has forgotten. Threads: any; a send buffer
-// is owned by the port from send() until the provider is done with it.
+// retry for as long as the provider says "again", up to a bound. It also keeps the peers that they
+// go to: a peer leaves the endpoint's address book when nobody has it any more and no send buffer
+// to it is with the provider, which must not meet an address that it has forgotten. Threads: any; a
+// send buffer is owned by the port from send() until the provider is done with it.
 #pragma once
 
 #include <deque>
@@ -32,16 +32,17 @@ class Port {
   // From a port with a limited backlog what is short goes without a send buffer, once one has
   // reached the peer: nothing says when it has gone, nor that it was lost with a connection. So at
   // most kMostInjected before the next send buffer: once that has gone they have, as a peer's go in
-  // order. Who misses one asks for it again, as the home for the answer to a notification. A
+  // order. What is lost is asked for again, as by the home for the answer to a notification. A
   // request's end is news: a failed one tells its link that the connection is broken. `last`: the
   // peer is going to be removed, which a send buffer puts off until it has gone. Returns whether
   // something had gone to this peer before, and nothing waits to.
   bool send(Peer peer, const Frame& frame, bool last = false);
-  // From here on what is for a peer who does not read is dropped as well: what he asks for anew,
-  // again and again, would be copied as often. Not for a port of requests: their number is bounded
-  // by the link's window, and what is dropped would be asked again one by one.
+  // From here on what is for a peer that does not read is dropped as well: what such a peer asks
+  // for again and again would be copied as often. Not for a port of requests: their number is
+  // bounded by the link's window, and what is dropped would be asked again one by one.
   void limit_backlog() { backlog_limited_ = true; }
-  // Retries what was told "again". Cheap when there is nothing. Returns send buffers accepted.
+  // Retries what the provider answered with "again". Cheap when there is nothing. Returns send
+  // buffers accepted.
   int pump();
   bool idle() const { return waiting_count_.load(std::memory_order_relaxed) == 0; }
 
@@ -72,7 +73,7 @@ class Port {
 
   struct Known {
     std::vector<std::byte> address;
-    int uses = 0;                     // by who sends to it
+    int uses = 0;                     // by its senders
     int under_way = 0;                // send buffers that the provider has, or is given
     bool reached = false;             // by a send buffer
     uint64_t injected = 0, gone = 0;  // so many; and so many of them have gone

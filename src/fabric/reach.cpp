@@ -136,8 +136,8 @@ bool same_host(const sockaddr_storage& a, const sockaddr_storage& b) {
   return a.ss_family == b.ss_family && std::ranges::equal(host_bytes(a), host_bytes(b));
 }
 
-// Who sends to an address of his own does it from there. Binding does not tell: machines may be set
-// up to let everybody bind to any address (ip_nonlocal_bind).
+// A machine sends to an address of its own from that same address. That a socket can be bound to it
+// proves nothing: a machine may be set up to allow any address there (ip_nonlocal_bind).
 bool of_this_machine(const sockaddr_storage& a) {
   const Fd fd(socket(a.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   sockaddr_storage to = a, from{};

@@ -1,6 +1,6 @@
 // Is anybody listening at a listener? A refused connection proves that the context behind the
 // address is gone: a listener lives exactly as long as its context. Everything else proves nothing.
-// Threads: any; it waits no longer than told, the service thread tells it 2 ms.
+// Threads: any; it waits no longer than its argument says, on the service thread 2 ms.
 #pragma once
 
 #include <string>
@@ -30,8 +30,8 @@ const char* why_out_of_reach(Bytes own, Bytes theirs);
 bool is_loopback(Bytes address);
 // An address of the internet that this machine has itself.
 bool is_of_this_machine(Bytes address);
-// Whether a peer of who listens at `own` may listen there: an address of the same kind, with a
-// port.
+// Whether a peer of a context that listens at `own` may listen there: an address of the same kind,
+// with a port.
 bool is_listener(Bytes own, Bytes theirs);
 
 // How the kernel would send to a listener from an address of this machine.

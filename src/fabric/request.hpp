@@ -22,10 +22,10 @@ namespace cmi::fabric {
 class AckTokens {
  public:
   void expect(uint64_t secret) { secret_ = missing_ = secret; }
-  // The session on which the secret was told has gone, and some tokens with it.
+  // The session over which the secret went has gone, and some tokens with it.
   void expect_none() { secret_ = missing_ = 0; }
   bool expected() const { return secret_ != 0; }
-  uint64_t secret() const { return secret_; }  // 0: none is told
+  uint64_t secret() const { return secret_; }  // 0: none is sent
   bool complete() const { return missing_ == 0; }
   // False: it has come before, or there cannot be so many.
   bool take(uint64_t token) {

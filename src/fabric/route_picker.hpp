@@ -68,7 +68,7 @@ class RoutePicker {
   const Nanos longest_wait_;  // for the answer to one hello
   const Taking taking_;
   std::atomic<size_t> index_{0};
-  bool taken_ = false;                    // the current route was told to taking_
+  bool taken_ = false;                    // taking_ was called for the current route
   size_t in_vain_ = 0;                    // tries since there was a session
   size_t without_endpoint_in_a_row_ = 0;  // routes on which we got none
   size_t without_listener_in_a_row_ = 0;  // routes whose listener is no address

@@ -11,8 +11,7 @@
 // closes the keys of that client's old session in on_new_session, which runs in between.
 //
 // A Server owns no state but its ports; its parts do: ClientTable, KnownHomes, DirectAckSender,
-// PollOrder. It has more public calls than a class should, because it is the one face of these
-// parts toward the engine, and each call is one step of the protocol.
+// PollOrder.
 //
 // Threads: any; poll() by several at once. No lock is held while the handler runs or while an
 // endpoint is polled or closed. Handlers must not block.
@@ -47,6 +46,8 @@ inline constexpr Nanos kStrangersStay = kSecond;
 inline constexpr int kDescriptorsOfClient = 12;
 inline constexpr Nanos kComingIn = 2 * kSecond;
 
+// Size: it is the one face of its parts toward the engine, and each call is one step of the
+// protocol.
 class Server : private Receiver, private ServingSink, private ListenerPorts {
  public:
   static Result<std::unique_ptr<Server>> open(Fabric& fabric, ContextId self,
@@ -87,7 +88,7 @@ class Server : private Receiver, private ServingSink, private ListenerPorts {
     return clients_.initiator_of(client, givers, to);
   }
   // By the listener that reaches this home. True: over a connection that has carried one before, so
-  // the home need not be told as well.
+  // no report to the home is needed as well.
   bool give(const ContextId& home, const DirectAck& direct_ack);
   // A home whose notifications are heard: its listener as in its handles, and the index of our
   // listener that reaches it. For a home that is known already, the new way to it. `secret` is what
@@ -168,7 +169,7 @@ class Server : private Receiver, private ServingSink, private ListenerPorts {
   KnownHomes homes_{*this};
   DirectAckSender direct_acks_{*this};
   Nanos newcomer_ CMI_GUARDED_BY(hello_mu_) = 0;  // when the last one was let in
-  Nanos refused_ CMI_GUARDED_BY(hello_mu_) = 0;   // when that was last told
+  Nanos refused_ CMI_GUARDED_BY(hello_mu_) = 0;   // when such a refusal was last sent
   PollOrder order_;
   std::atomic<uint64_t> dropped_{0};
 };

@@ -1,4 +1,4 @@
-// What a Server tells the code above it: who comes, what is asked, and what is acknowledged.
+// What a Server reports to the code above it: clients that come, requests, acknowledgements.
 // Threads: any thread that polls the Server; no lock of the Server is held. No call may block.
 #pragma once
 

@@ -8,7 +8,7 @@ namespace cmi::fabric {
 
 Session::~Session() {
   // Order matters: the endpoint is closed before the slots its operations point into are freed, and
-  // before anybody hears that an operation is over.
+  // before the end of an operation is reported.
   port_.reset();
   std::list<Detached> lost;
   {
@@ -102,7 +102,7 @@ void Session::Detached::over(Op& op) {
   auto* d = static_cast<Detached*>(op.user);
   Session& s = d->session;
   // Pollers hold the session, so the last reference is not dropped in here. Without one it is being
-  // destroyed, and what is still in the list is told then.
+  // destroyed, and its destructor reports what is still in the list.
   const std::shared_ptr<Session> alive = s.weak_from_this().lock();
   if (alive == nullptr) return;
   const bool good = op.cause() == Cause::kOk && !fault_point_fails("completion_lost");

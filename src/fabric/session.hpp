@@ -86,7 +86,7 @@ class Session : public Receiver, public std::enable_shared_from_this<Session> {
   const Route& route_;  // one of the link's
   const uint32_t generation_;
   const uint64_t nonce_ =
-      random_u64();                  // told in the hello; only the home's listener can welcome us
+      random_u64();                  // sent in the hello; only the home's listener can welcome us
   std::atomic<bool> up_{false};      // release: home_ and secret_ are set
   std::atomic<bool> broken_{false};  // no new operation; users let go
   std::atomic<Nanos> heard_{0};      // last sign of life
@@ -96,7 +96,7 @@ class Session : public Receiver, public std::enable_shared_from_this<Session> {
   Mutex slots_mu_ CMI_ACQUIRED_AFTER(lock_order::after_providers);
   std::vector<std::unique_ptr<Slot>> slots_ CMI_GUARDED_BY(slots_mu_);
   std::vector<Slot*> free_slots_ CMI_GUARDED_BY(slots_mu_);
-  std::atomic<Slot*> spare_{nullptr};  // a free one, for who is alone: no lock
+  std::atomic<Slot*> spare_{nullptr};  // a free one, for a single thread: no lock
   std::shared_ptr<void> life_ = std::make_shared<char>();
   Mutex detached_mu_ CMI_ACQUIRED_AFTER(lock_order::after_sessions)
       CMI_ACQUIRED_BEFORE(lock_order::after_tables);

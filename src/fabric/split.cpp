@@ -119,8 +119,9 @@ class SplitEndpoint final : public Endpoint, private Receiver {
                : inner_->read(part.op, w.peer, w.local + part.at, len, w.key, w.offset + part.at);
   }
 
-  // Posts what the provider has room for. Posting calls nobody back, as who posts may hold locks
-  // that who is called back takes: completions come from poll(), those of what ends here as well.
+  // Posts what the provider has room for. Posting calls no completion: its caller may hold
+  // locks that the completion takes. All completions come from poll(), those of what ends here,
+  // too.
   void advance() {
     if (unposted_.load() == 0) return;
     Guard g(mu_);
@@ -163,7 +164,7 @@ class SplitEndpoint final : public Endpoint, private Receiver {
     w.next = w.what.len;
   }
   static bool finished(const Whole& w) { return w.next == w.what.len && w.flying == 0; }
-  // Who calls it completes the operation, without the lock.
+  // The caller completes the operation, without the lock.
   std::pair<Op*, Cause> finish(Whole& w) CMI_REQUIRES(mu_) {
     const std::pair<Op*, Cause> over{&w.op, w.cause};
     wholes_.erase(w.self);

@@ -105,25 +105,30 @@ Result<Answer> ask(fabric::Link& link, uint64_t uid, Deadline deadline) {
   return answer;
 }
 
-int ping_listener(const access::RsegInfo& rseg, const access::FabricAddress& listener, Nanos wait) {
-  const std::string there = fmt::format("{} {}", listener.provider, listener_text(listener.blob));
+// False, and it is said why: no process listens there, or none answers in time.
+bool may_listen(const access::FabricAddress& listener, const std::string& there, Nanos wait) {
   const Deadline deadline = Deadline::in(wait);
   switch (fabric::probe_listener(listener, wait)) {
     case fabric::Reach::kRefused:
       complain("{}: refused: the home's context has ended, and its segments with it", there);
-      return kTrouble;
+      return false;
     case fabric::Reach::kUnknown:
-      if (deadline.passed()) {
-        complain(
-            "{}: nobody answers within {}: look at the network between here and there, and "
-            "at firewalls",
-            there, human_time(static_cast<uint64_t>(wait)));
-        return kTrouble;
-      }
-      break;  // not an address that can be probed
+      if (!deadline.passed()) return true;  // not an address that can be probed
+      complain(
+          "{}: nobody answers within {}: look at the network between here and there, and "
+          "at firewalls",
+          there, human_time(static_cast<uint64_t>(wait)));
+      return false;
     case fabric::Reach::kListening:
       break;
   }
+  return true;
+}
+
+int ping_listener(const access::RsegInfo& rseg, const access::FabricAddress& listener, Nanos wait) {
+  const std::string there = fmt::format("{} {}", listener.provider, listener_text(listener.blob));
+  const Deadline deadline = Deadline::in(wait);
+  if (!may_listen(listener, there, wait)) return kTrouble;
   auto fabric = fabric::open_fabric({listener.provider, own_address_toward(listener.blob)});
   if (!fabric) {
     complain("{}: this machine cannot open the provider {}; see \"cmiadm doctor\"", there,

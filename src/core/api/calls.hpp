@@ -1,4 +1,12 @@
-// The C entries of the function tables; documented in <cmi.h>.
+// The C entries of the function tables; documented in <cmi.h>. They lie in memory_calls.cpp,
+// control_calls.cpp, segment_calls.cpp and sharing_calls.cpp.
+//
+// Arguments that are flat values are checked in the entry or in the context. Pointers of clients
+// are read and written with no lock of the library held, because they may lie in a view.
+//
+// Calls that read an object of the client's do so before they block signals: it may lie in a view.
+// Calls that may take a lock block the thread's signals: a client's handler that touched a view in
+// the middle of one would wait for its own thread.
 #pragma once
 
 #include <cmi.h>

@@ -65,7 +65,7 @@ extern "C" int cmi_ofi_wmb(void) { return barrier_of_process("cmi_wmb"); }
 
 extern "C" int cmi_ofi_evt_fd(cmi_ctxt* ctxt) {
   context::Context* c = api::enter(ctxt, kFacEvt, "cmi_ofi_evt_fd");
-  return c != nullptr ? c->event_descriptor() : -1;
+  return c != nullptr ? c->events().descriptor() : -1;
 }
 
 extern "C" int cmi_ofi_stats(cmi_ctxt* ctxt, struct cmi_ofi_stats* out) {

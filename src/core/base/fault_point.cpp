@@ -35,7 +35,7 @@ struct Point {
 std::array<Point, 8> points;
 int count = 0;
 
-// Where passages are counted, and whose each place is: literals, told apart by where they lie.
+// Where passages are counted, and by which point: names are literals, compared by their addresses.
 FaultCount* counts = nullptr;
 std::array<std::atomic<const char*>, kFaultCounts> counted;
 

@@ -26,7 +26,8 @@ inline constexpr uint32_t raw(PageIndex p) { return static_cast<uint32_t>(p); }
 
 uint64_t random_u64();  // from the kernel, never zero
 
-// The same, fetched many at a time: for who draws one with each message. One thread at a time.
+// The same, fetched many at a time: for a caller that needs one with each message. One thread at a
+// time.
 class Secrets {
  public:
   uint64_t next();

@@ -1,5 +1,5 @@
-// Bringing a page to the processor's caches while something else is waited for: who copies into it
-// then does not wait for each of its lines, 1 us of a miss.
+// Bringing a page to the processor's caches while something else is waited for. A copy into the
+// page then does not wait for each of its lines, 1 us of a miss.
 #pragma once
 
 #include <cstddef>

@@ -12,9 +12,10 @@
 
 namespace cmi {
 
-// What it takes here to enter the kernel and come back: a tenth of a microsecond, or a whole one
-// where page tables are changed for it, as under some hypervisors. Measured when it is first asked
-// for, which an engine does as it starts: a signal handler may interrupt who measures, and ask too.
+// The time to enter the kernel and come back: a tenth of a microsecond, or a whole one where each
+// entry changes page tables, as under some hypervisors. Measured by the first call. An engine makes
+// that call as it starts: a call from a signal handler in the middle of the first one would not
+// end.
 inline Nanos kernel_entry() {
   static const Nanos least = [] {
     Nanos shortest = kSecond;
@@ -28,8 +29,8 @@ inline Nanos kernel_entry() {
   return least;
 }
 
-// Which other threads run on a thread's processor, as its yields tell by how long they take. What
-// SpinThenSleep goes by; one for each thread, since all waits of the thread learn from each other.
+// Whether other threads run on a thread's processor, judged by how long the thread's yields take.
+// SpinThenSleep uses it. Each thread has one, since all its waits learn from each other.
 class ProcessorNeighbours {
  public:
   // A yield that ended at `t` took so long, without what it takes to enter the kernel. `others`:
@@ -122,11 +123,11 @@ class SpinThenSleep {
   }
 
   // Whether a look at the endpoints, which took so long, has served a read or a write of a peer.
-  // The provider does not tell of those, but such a look takes many times as long as the others.
+  // The provider does not report those, but such a look takes many times as long as the others.
   bool served(Nanos took) {
     const bool longer = usual_look_ != 0 && took > kTimes * usual_look_;
-    // Follows at once when looks become longer, which is told once, and slowly when they become
-    // shorter: where every few looks are at a slower endpoint, those do not count as longer.
+    // The usual length follows at once when looks become longer, so that only the first of them
+    // counts, and slowly when they become shorter: every few looks may be at a slower endpoint.
     usual_look_ = std::max(took, usual_look_ - usual_look_ / kSlowly);
     return longer;
   }

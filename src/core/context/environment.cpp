@@ -86,11 +86,7 @@ Fd open_for_appending(const std::string& path) {
                    0600));
 }
 
-}  // namespace
-
-Result<Environment> read_environment() {
-  Environment env;
-
+Status read_network(Environment& env) {
   if (auto v = variable("CMI_PROVIDER")) {
     if (empty_item(*v)) return bad_value("CMI_PROVIDER", *v, "not the name of a provider");
     env.provider = std::move(*v);
@@ -101,7 +97,10 @@ Result<Environment> read_environment() {
     }
     env.address = std::move(*v);
   }
+  return Status::kOk;
+}
 
+Status read_faults(Environment& env) {
   if (auto v = variable("CMI_FAULT"); !v || *v == "signal") {
     env.fault = Environment::FaultMode::kSignal;
   } else if (*v == "thread") {
@@ -117,7 +116,10 @@ Result<Environment> read_environment() {
     }
     env.kernel = *version;
   }
+  return Status::kOk;
+}
 
+Status read_node(Environment& env) {
   if (auto v = variable("CMI_NODE")) {
     if (v->empty() || v->size() > kMaxNodeName) {
       return bad_value("CMI_NODE", *v, "not a name of 1 to 255 bytes");
@@ -144,7 +146,10 @@ Result<Environment> read_environment() {
   } else {
     env.mem_max = segment::machine().ram_bytes / 2;
   }
+  return Status::kOk;
+}
 
+Status read_times(Environment& env) {
   if (auto v = variable("CMI_DEAD_AFTER")) {
     const auto span = parse_millis(*v, kSecond, 3600 * kSecond);
     if (!span) {
@@ -160,7 +165,10 @@ Result<Environment> read_environment() {
     }
     env.join_timeout = *span;
   }
+  return Status::kOk;
+}
 
+Status read_trace(Environment& env) {
   if (auto v = variable("CMI_FATAL_LINE"); v && *v != "on") {
     if (*v != "off") return bad_value("CMI_FATAL_LINE", *v, "neither on nor off");
     env.fatal_line = false;
@@ -181,6 +189,16 @@ Result<Environment> read_environment() {
       return bad_value("CMI_TRACE_FILE", *v, std::strerror(cause));
     }
     env.trace_file = std::move(*v);
+  }
+  return Status::kOk;
+}
+
+}  // namespace
+
+Result<Environment> read_environment() {
+  Environment env;
+  for (const auto read : {read_network, read_faults, read_node, read_times, read_trace}) {
+    if (Status s = read(env); !ok(s)) return s;
   }
   return env;
 }

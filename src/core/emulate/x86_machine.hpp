@@ -1,11 +1,13 @@
 // One instruction while it is executed: what it is, whose registers it works on, where its operands
-// lie. The files x86_*.cpp each have a kind of instruction: x86_step.cpp those with one operand in
-// memory that its ModRM byte names, which is nearly all of them; x86_stack.cpp those that also use
-// the stack or name their operand in another way; x86_strings.cpp; x86_vector.cpp gathers, scatters
-// and masked bytes.
+// lie. x86_step.cpp decodes it; the other files x86_*.cpp each have a kind of instruction:
+// x86_operand.cpp those with one operand in memory that its ModRM byte names, which is nearly all
+// of them; x86_stack.cpp those that also use the stack or name their operand in another way;
+// x86_strings.cpp; x86_vector.cpp gathers, scatters and masked bytes.
 #pragma once
 
 #include <Zydis/Zydis.h>
+
+#include <cstring>
 
 #include "core/emulate/emulate.hpp"
 #include "core/emulate/x86_enter.hpp"
@@ -17,6 +19,25 @@ inline unsigned number_of(ZydisRegister r) {
   return static_cast<unsigned>(ZydisRegisterGetId(r)) & 0x1f;
 }
 
+inline bool is_vex_like(const ZydisDecodedInstruction& i) {
+  return i.encoding == ZYDIS_INSTRUCTION_ENCODING_VEX ||
+         i.encoding == ZYDIS_INSTRUCTION_ENCODING_EVEX ||
+         i.encoding == ZYDIS_INSTRUCTION_ENCODING_XOP;
+}
+
+// Fields of an XSAVE image.
+inline uint32_t load32(const std::byte* at) {
+  uint32_t v;
+  std::memcpy(&v, at, sizeof v);
+  return v;
+}
+inline uint64_t load64(const std::byte* at) {
+  uint64_t v;
+  std::memcpy(&v, at, sizeof v);
+  return v;
+}
+
+// Size: all kinds of instruction work on the same state of the thread; each kind has its own file.
 class Machine {
  public:
   Machine(ucontext_t& uc, Memory& memory, Bench& bench)
@@ -44,6 +65,10 @@ class Machine {
   bool reads(const ZydisDecodedOperand& op) const;
   bool writes(const ZydisDecodedOperand& op) const;
   bool locked(const ZydisDecodedOperand& op) const;
+  std::byte* client_state() const { return reinterpret_cast<std::byte*>(uc_.uc_mcontext.fpregs); }
+  bool client_state_is_whole() const;
+
+  // x86_operand.cpp
   Stop with_one_operand();
   Stop change_atomically(uint64_t addr, std::byte* operand, size_t size);
   Stop would_trap(const ZydisDecodedOperand& op, const std::byte* operand) const;
@@ -53,8 +78,6 @@ class Machine {
   bool place(const std::byte* operand);
   void commit(uint64_t addr, const std::byte* operand);
   void commit_state();
-  std::byte* client_state() const { return reinterpret_cast<std::byte*>(uc_.uc_mcontext.fpregs); }
-  bool client_state_is_whole() const;
 
   // x86_stack.cpp
   Stop push();
@@ -65,9 +88,14 @@ class Machine {
   Stop move_64();
 
   // x86_strings.cpp
+  struct StringStep;
   Stop string();
+  Stop do_elements(StringStep& step);
+  bool compare(uint64_t a, uint64_t b, unsigned size);
 
   // x86_vector.cpp
+  struct GatherOperands;
+  GatherOperands gather_operands() const;
   Stop gather_or_scatter();
   Stop move_masked_bytes();
   // Which bytes of the operand a masked load looks at; false: all.

@@ -52,22 +52,69 @@ unsigned data_size(ZydisMnemonic m) {
   }
 }
 
+// Bytes of an element of a move under a vector's signs; 0: it is no such move.
+unsigned masked_move_element(ZydisMnemonic m) {
+  switch (m) {
+    case ZYDIS_MNEMONIC_VMASKMOVPS:
+    case ZYDIS_MNEMONIC_VPMASKMOVD:
+      return 4;
+    case ZYDIS_MNEMONIC_VMASKMOVPD:
+    case ZYDIS_MNEMONIC_VPMASKMOVQ:
+      return 8;
+    default:
+      return 0;
+  }
+}
+
+// The same of a move under a mask register. *contiguous: the elements follow each other in memory,
+// as many as the mask has bits set.
+unsigned opmask_move_element(ZydisMnemonic m, bool* contiguous) {
+  *contiguous = m == ZYDIS_MNEMONIC_VEXPANDPS || m == ZYDIS_MNEMONIC_VPEXPANDD ||
+                m == ZYDIS_MNEMONIC_VEXPANDPD || m == ZYDIS_MNEMONIC_VPEXPANDQ;
+  switch (m) {
+    case ZYDIS_MNEMONIC_VMOVDQU8:
+      return 1;
+    case ZYDIS_MNEMONIC_VMOVDQU16:
+      return 2;
+    case ZYDIS_MNEMONIC_VMOVDQA32:
+    case ZYDIS_MNEMONIC_VMOVDQU32:
+    case ZYDIS_MNEMONIC_VMOVAPS:
+    case ZYDIS_MNEMONIC_VMOVUPS:
+    case ZYDIS_MNEMONIC_VEXPANDPS:
+    case ZYDIS_MNEMONIC_VPEXPANDD:
+      return 4;
+    case ZYDIS_MNEMONIC_VMOVDQA64:
+    case ZYDIS_MNEMONIC_VMOVDQU64:
+    case ZYDIS_MNEMONIC_VMOVAPD:
+    case ZYDIS_MNEMONIC_VMOVUPD:
+    case ZYDIS_MNEMONIC_VEXPANDPD:
+    case ZYDIS_MNEMONIC_VPEXPANDQ:
+      return 8;
+    default:
+      return 0;
+  }
+}
+
 }  // namespace
 
-Stop Machine::gather_or_scatter() {
-  const unsigned index_bytes = index_size(insn_.mnemonic), bytes = data_size(insn_.mnemonic);
-  const ZydisDecodedOperand* op = nullptr;
+// The addresses, the vector that is gathered or scattered, and what chooses its elements.
+struct Machine::GatherOperands {
+  const ZydisDecodedOperand* at = nullptr;
   const ZydisDecodedOperand* data = nullptr;
   const ZydisDecodedOperand* mask = nullptr;
+};
+
+Machine::GatherOperands Machine::gather_operands() const {
+  GatherOperands found;
   for (unsigned i = 0; i < insn_.operand_count_visible; ++i) {
     if (ops_[i].type == ZYDIS_OPERAND_TYPE_MEMORY) {
-      op = &ops_[i];
+      found.at = &ops_[i];
     } else if (ops_[i].type == ZYDIS_OPERAND_TYPE_REGISTER) {
       // A vector before the mask is the data; of the AVX2 forms the last one is the mask.
-      if (is_mask(ops_[i].reg.value) || data != nullptr) {
-        mask = &ops_[i];
+      if (is_mask(ops_[i].reg.value) || found.data != nullptr) {
+        found.mask = &ops_[i];
       } else {
-        data = &ops_[i];
+        found.data = &ops_[i];
       }
     }
   }
@@ -75,9 +122,15 @@ Stop Machine::gather_or_scatter() {
   if (insn_.encoding == ZYDIS_INSTRUCTION_ENCODING_EVEX) {
     for (unsigned i = 0; i < insn_.operand_count_visible; ++i) {
       if (ops_[i].type != ZYDIS_OPERAND_TYPE_REGISTER) continue;
-      (is_mask(ops_[i].reg.value) ? mask : data) = &ops_[i];
+      (is_mask(ops_[i].reg.value) ? found.mask : found.data) = &ops_[i];
     }
   }
+  return found;
+}
+
+Stop Machine::gather_or_scatter() {
+  const unsigned index_bytes = index_size(insn_.mnemonic), bytes = data_size(insn_.mnemonic);
+  const auto [op, data, mask] = gather_operands();
   if (index_bytes == 0 || op == nullptr || data == nullptr || mask == nullptr ||
       op->mem.type != ZYDIS_MEMOP_TYPE_VSIB) {
     return Stop::cannot(rip());
@@ -160,55 +213,17 @@ Stop Machine::move_masked_bytes() {
 bool Machine::wanted_bytes(const ZydisDecodedOperand& op, uint8_t* wanted) const {
   const size_t size = op.size / 8;
   const std::byte* state = client_state();
-  unsigned bytes = 0;  // of an element
-  bool contiguous = false;
-  switch (insn_.mnemonic) {
-    case ZYDIS_MNEMONIC_VMASKMOVPS:
-    case ZYDIS_MNEMONIC_VPMASKMOVD:
-    case ZYDIS_MNEMONIC_VMASKMOVPD:
-    case ZYDIS_MNEMONIC_VPMASKMOVQ: {
-      bytes =
-          insn_.mnemonic == ZYDIS_MNEMONIC_VMASKMOVPS || insn_.mnemonic == ZYDIS_MNEMONIC_VPMASKMOVD
-              ? 4
-              : 8;
-      std::byte mask[64];
-      get_vector(state, number_of(ops_[1].reg.value), mask);
-      for (size_t i = 0; i < size; ++i) {
-        wanted[i] = static_cast<uint8_t>(mask[i / bytes * bytes + bytes - 1]) >> 7;
-      }
-      return true;
+  if (const unsigned bytes = masked_move_element(insn_.mnemonic); bytes != 0) {
+    std::byte mask[64];
+    get_vector(state, number_of(ops_[1].reg.value), mask);
+    for (size_t i = 0; i < size; ++i) {
+      wanted[i] = static_cast<uint8_t>(mask[i / bytes * bytes + bytes - 1]) >> 7;
     }
-    case ZYDIS_MNEMONIC_VMOVDQU8:
-      bytes = 1;
-      break;
-    case ZYDIS_MNEMONIC_VMOVDQU16:
-      bytes = 2;
-      break;
-    case ZYDIS_MNEMONIC_VMOVDQA32:
-    case ZYDIS_MNEMONIC_VMOVDQU32:
-    case ZYDIS_MNEMONIC_VMOVAPS:
-    case ZYDIS_MNEMONIC_VMOVUPS:
-      bytes = 4;
-      break;
-    case ZYDIS_MNEMONIC_VMOVDQA64:
-    case ZYDIS_MNEMONIC_VMOVDQU64:
-    case ZYDIS_MNEMONIC_VMOVAPD:
-    case ZYDIS_MNEMONIC_VMOVUPD:
-      bytes = 8;
-      break;
-    case ZYDIS_MNEMONIC_VEXPANDPS:
-    case ZYDIS_MNEMONIC_VPEXPANDD:
-      bytes = 4;
-      contiguous = true;
-      break;
-    case ZYDIS_MNEMONIC_VEXPANDPD:
-    case ZYDIS_MNEMONIC_VPEXPANDQ:
-      bytes = 8;
-      contiguous = true;
-      break;
-    default:
-      return false;
+    return true;
   }
+  bool contiguous = false;
+  const unsigned bytes = opmask_move_element(insn_.mnemonic, &contiguous);
+  if (bytes == 0) return false;
   if (insn_.encoding != ZYDIS_INSTRUCTION_ENCODING_EVEX ||
       insn_.avx.mask.reg == ZYDIS_REGISTER_NONE || insn_.avx.mask.reg == ZYDIS_REGISTER_K0) {
     return false;

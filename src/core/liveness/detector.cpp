@@ -101,7 +101,7 @@ bool Detector::answers(const Peer& p, Nanos t) const {
   return p.shares && p.line && t - p.heard <= limits_.unreachable;
 }
 
-// Who could not be reached for a while gets the whole time once it can; but not again and again.
+// A peer that was out of reach for a while gets the whole time once it is back; but not each time.
 Nanos Detector::unacknowledged_from(const Peer& p) const {
   const Nanos owed = p.owed + p.pardon;
   return std::max(owed, std::min(p.back, owed + 2 * limits_.dead));

@@ -1,5 +1,5 @@
-// The one judge of who is alive: evidence goes in, verdicts come out. Pure logic; the time is an
-// argument, so that nothing here waits.
+// Decides alone which peers are alive: evidence goes in, verdicts come out. Pure logic; the time is
+// an argument, so that nothing here waits.
 //
 // A peer is judged in two ways. By its silence: only while it shares a segment with us, because
 // only then does it answer heartbeats. And by an answer that it owes: a peer that is heard of but
@@ -8,8 +8,8 @@
 // once, and death is final.
 //
 // A context is judged as our home and as our importer apart, each by what was seen of it as that.
-// Who speaks as an importer has said who it is and has not proven it: whatever it says, no home
-// ends by it, nor is one that has ended kept alive.
+// A context that speaks as an importer has named itself and has not proven the name. Whatever it
+// says, no home is declared dead by it, nor a dead one kept alive.
 //
 // Time that passed while nobody judged (this process was stopped) does not count against anybody:
 // what the peers said meanwhile still lies unread.
@@ -99,7 +99,7 @@ class Detector {
 
   PeerState state(const PeerId& peer) const;  // kAlive for those it never heard of
 
-  // What has become of the peers since it was called last, and who is to be asked for a sign of
+  // What has become of the peers since it was called last, and which are to be asked for a sign of
   // life. The dead are forgotten with their verdict. Returns when it wants to be called again.
   Nanos judge(Nanos t, std::vector<Verdict>* verdicts, std::vector<PeerId>* ask);
 

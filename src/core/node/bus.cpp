@@ -1,8 +1,8 @@
 // The bus: one datagram socket per context in the node's folder. Addresses go through the folder's
 // descriptor in /proc, so that they fit whatever the runtime folder's path is: that of the calling
 // thread, since /proc/self shows nothing once the first thread has ended.
-// Who sent a datagram stands in its head and is believed when the kernel says that the user is ours
-// and the registry says that this context sits there. Threads: any; nothing here takes the lock.
+// A datagram's head names its sender. The name is believed when the kernel says that the user is
+// ours and the registry has this context in that slot. Threads: any; nothing here takes the lock.
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>

@@ -1,5 +1,5 @@
-// What a context tells who asks it over the bus: its counters, tokens by fingerprint, importers,
-// imports and links. No secret is in there. Pure; decoding trusts nothing.
+// What a context answers to a question over the bus: its counters, tokens by fingerprint,
+// importers, imports and links. No secret is in there. Pure; decoding trusts nothing.
 #pragma once
 
 #include <array>
@@ -65,8 +65,7 @@ struct HomeLine {
   int32_t id = 0;
   std::vector<TokenLine> tokens;
   std::vector<SharerLine> sharers;
-  // Since it was made: times that some of its pages were published, and notifications that told of
-  // it.
+  // Since it was made: times that some of its pages were published, and notifications about it.
   uint64_t publications = 0, notifications = 0;
 };
 

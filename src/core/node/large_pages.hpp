@@ -1,7 +1,7 @@
 // Files of large pages (CMI_SEG_LARGE_PAGES): memory from the kernel's pool of 2 MiB pages. Such a
-// file has no name, because a named one would ask for a mounted hugetlbfs: who has it passes its
-// descriptor on, and it goes with the last mapping and descriptor, however their processes end.
-// Any thread, but not the fault handler.
+// file has no name, because a named one would ask for a mounted hugetlbfs: its maker passes the
+// descriptor on, and the file goes with the last mapping and descriptor, however their processes
+// end. Any thread, but not the fault handler.
 #pragma once
 
 #include <cstdint>

@@ -76,7 +76,7 @@ Exclusive::Exclusive(LockFile& file, Deadline deadline) : file_(file) {
     }
     signals_.reset();
     if (!sleeper.sleep(deadline)) {
-      // Who only tries once does so again.
+      // A caller that tries only once will try again.
       if (deadline.at != 0) {
         trace(kFacIni, kWarn, "node: the registry's lock was not had in time: errno {}", err);
       }

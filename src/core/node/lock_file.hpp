@@ -1,4 +1,4 @@
-// Locks that the kernel gives back when their sharer dies: OFD locks on single bytes, far behind
+// Locks that the kernel gives back when their holder dies: OFD locks on single bytes, far behind
 // the end of the registry file. One byte is the exclusive lock, one byte per context slot says that
 // its context lives.
 // An OFD lock belongs to an open file description: threads share it (hence the mutex), a forked
@@ -21,10 +21,10 @@ inline constexpr Nanos kLockWait = 5 * kSecond;
 
 bool try_lock_byte(int fd, off_t byte);
 void unlock_byte(int fd, off_t byte);
-// Held through another description than fd's; a lock of fd's own does not show.
-// Whether anybody else holds a lock on any byte of the file.
-bool locked_elsewhere(int fd);
+// Whether another description than fd's holds a lock on the byte, or on any byte of the file. A
+// lock of fd's own does not show. True where the kernel does not answer.
 bool byte_locked_elsewhere(int fd, off_t byte);
+bool locked_elsewhere(int fd);
 
 struct LockFile {
   int fd = -1;  // not owned

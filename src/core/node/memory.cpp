@@ -11,7 +11,7 @@
 namespace cmi::node {
 
 namespace {
-constexpr Nanos kShortly = 2 * kMilli;  // for who holds a lock, or is the service thread
+constexpr Nanos kShortly = 2 * kMilli;  // with a lock held, or on the service thread
 }  // namespace
 
 uint64_t charged_locked(Registry& r) {
@@ -135,8 +135,8 @@ Status Node::lower_break(int32_t id, uint64_t to) {
   });
 }
 
-// Whoever had the lock before the break was lowered has given it back, and who has it now sees
-// that: so the end can move without it.
+// A process that held the lock before the break was lowered has given it back, and one that takes
+// it now sees the lower break: so the file's end can move without the lock.
 Status Node::cut(int32_t id, int fd, uint64_t to) {
   if (ftruncate(fd, static_cast<off_t>(to)) != 0) return Status::kNoMem;
   fault_point("node.break.cut");

@@ -31,7 +31,7 @@ struct Config {
   std::string runtime_dir;  // exists or can be made; 0700; never created world-readable
   std::string name;         // CMI_NODE or the default name; any bytes
   uint64_t mem_max = 0;     // bytes all segments of the node may take; 0 is none
-  NodeId id = {};           // for who found a node's folder and knows no name; none: name says
+  NodeId id = {};           // where a folder was found and no name is known; none: name says
 };
 
 // The machine's identity: CMI_NODE's default, and part of every node id. One per network namespace.
@@ -88,6 +88,8 @@ struct ReservationInfo {
 // One entry per seg_at, counted in the registry until detach() or the context's end.
 enum class Attachment : uint32_t {};
 
+// Size: it is the one face of the registry toward the layers above. The data lies in Registry,
+// LockFile, Folder and the slots of layout.hpp; each kind of slot has its own file here.
 class Node {
  public:
   // Makes folder and registry where they are missing, reaps what dead contexts left, takes a slot.
@@ -133,14 +135,14 @@ class Node {
   Status cut(int32_t id, int fd, uint64_t to);
   // Whether so much more may count against mem_max: kNoMem.
   Status has_room(uint64_t bytes);
-  // The break of a proxy, as its home told it; it counts as much.
+  // The break of a proxy, as its home sent it; it counts as much.
   Status store_break(int32_t id, uint64_t to);
   // Runs `use` with the segment's break, or more where it has none, while none of the node is
   // lowered. kReconfig: it did not run.
   Status while_steady(int32_t id, const std::function<void(uint64_t brk)>& use);
   Result<Fd> open_segment_file(int32_t id);  // kInval: unknown id or a proxy
   // kInval: unknown id. A removed one is found while it exists. kReconfig: the registry's lock was
-  // not had for so long; 0: it is tried once, which is all that who must not wait may do.
+  // not had for so long; 0: it is tried once, for callers that must not wait.
   static constexpr Nanos kUsualWait = 5 * kSecond;
   Result<SegmentInfo> find(int32_t id, Nanos wait = kUsualWait);
   Result<std::vector<std::byte>> proxy_blob(int32_t id);
@@ -149,7 +151,8 @@ class Node {
   Status store_proxy_token(int32_t id, Bytes token);
   Result<std::vector<std::byte>> proxy_token(int32_t id, uint64_t* version);
   Status set_marks(int32_t id, uint32_t set, uint32_t clear);
-  // For who must not wait, or holds a lock: noted now, made by settle_marks() in this order.
+  // For callers that must not wait, or hold a lock: noted now, made by settle_marks() in this
+  // order.
   void note_marks(int32_t id, uint32_t set, uint32_t clear);
   // False: the lock was not had in time, and some are left.
   bool settle_marks(Nanos wait);
@@ -185,7 +188,7 @@ class Node {
   void refill_reservations();
 
   bool alive(ContextSlot slot, ContextId id);  // false when another context sits there by now
-  // The same as far as the registry says: who was killed is one until the next reaper has come by.
+  // The same as far as the registry says: a killed one stays a member until the next reap().
   bool member(ContextSlot slot, ContextId id) const;
   // Living member with this context id; kInval when there is none here.
   Result<ContextSlot> find_context(ContextId id);

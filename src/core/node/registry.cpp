@@ -84,8 +84,8 @@ Status Registry::prepare_locked(Open how) {
   return Status::kOk;
 }
 
-// A registry that nobody can use. Who lives in it holds a lock on it, of whatever version it is.
-// Without anybody it is emptied, as if nobody had ever made it.
+// A registry that cannot be used. A living member holds a lock on it, of whatever version it is.
+// Without any member it is emptied, as if it had just been made.
 Status Registry::renew_locked(Open how, off_t size) {
   const bool of_its_size = shm_ != nullptr;
   const bool another = of_its_size &&

@@ -46,7 +46,7 @@ Result<SegmentWord> Node::Impl::claim_locked(const Exclusive& lock, SegmentKind 
   s.generation = next_generation(s.generation);
   s.flags = flags;
   s.size = size;
-  charge(s, 0, 0);  // nothing of who had the slot before
+  charge(s, 0, 0);  // nothing of the slot's last segment
   charge(s, charged, reservation);
   s.brk = extensible ? 0 : kNoBreak;
   s.owner_hi = self.hi;

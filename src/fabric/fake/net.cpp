@@ -59,7 +59,7 @@ void Net::leave(FakeEndpoint& ep) {
   Guard g(mu_);
   endpoints_.erase(ep.id_);
   // What it has sent may still take effect, as bytes in a socket do; its buffers are not touched
-  // any more, and nobody hears of the outcome.
+  // any more, and its outcome is not reported.
   for (auto& [id, other] : endpoints_) {
     for (Packet& p : other->inbox_) {
       if (p.from != ep.id_) continue;
@@ -174,7 +174,7 @@ bool Net::execute(FakeEndpoint& target, Packet p, std::vector<Packet>* out) {
       device_copy(p.bytes.data(), memory, p.len);
       break;
     case Packet::Kind::kWrite:
-      // Taken from the source only now: who changes it while the write is in flight will notice.
+      // Taken from the source only now: a change while the write is in flight shows.
       device_copy(memory, p.op != nullptr ? p.local : p.bytes.data(), p.len);
       break;
     case Packet::Kind::kCas: {

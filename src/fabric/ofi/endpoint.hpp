@@ -19,6 +19,7 @@ namespace cmi::fabric::ofi {
 
 class Registration;
 
+// Size: it implements each operation of Endpoint, by which all code above uses a provider.
 class OfiEndpoint final : public Endpoint {
  public:
   static Result<std::unique_ptr<OfiEndpoint>> open(const OfiFabric& fabric, Receiver& receiver,

@@ -151,7 +151,7 @@ Queue::Event Queue::error_event() {
     look();
   }
   // As many as there are now are this thread's to hand out, or another's that has them from here;
-  // not what others find meanwhile, with whom it might never come back.
+  // not what others find meanwhile: with that it might never return.
   const size_t mine = due_count_.load(std::memory_order_relaxed);
   // Before the lock goes, without which nobody finds the queue empty and goes to sleep.
   if (mine != 0) dispatching_.fetch_add(1, std::memory_order_acq_rel);
@@ -213,7 +213,7 @@ void Queue::leave(OfiEndpoint& ep, int unposted) {
   }
   std::erase(endpoints_, &ep);
   unposted_.fetch_sub(unposted, std::memory_order_relaxed);
-  // Who sleeps on the descriptor would not hear of it.
+  // A thread that sleeps on the descriptor would not wake up for them.
   if (due_count_.load(std::memory_order_relaxed) != 0) fi_cq_signal(queue_.get());
 }
 

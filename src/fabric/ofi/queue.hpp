@@ -51,7 +51,7 @@ class Queue {
 
   void join(OfiEndpoint& ep) CMI_EXCLUDES(look_lock_);
   // How an endpoint leaves. First nothing of it is handed out any more, nor in the hands of another
-  // thread; then it is closed by who holds look_lock() and, taken after that, the gate; what has
+  // thread; then it is closed under look_lock() and, taken after that, the gate; what has
   // ended with it is dropped by leave(), and what that finds for others kept for their next poll.
   void quiet(OfiEndpoint& ep) CMI_EXCLUDES(due_lock_);
   Mutex& look_lock() CMI_TSA(lock_returned(look_lock_)) { return look_lock_; }

@@ -120,7 +120,7 @@ Exception Engine::try_home_access(const View& view, const std::byte* addr, bool 
   }
   if (home_->breaks().past_break(view, addr)) return Exception::kSegBrk;
   if (home_->recovery().in_flux(view, addr)) return Exception::kConsist;
-  // After that: who uncovers the page counts before it is no longer in flux.
+  // Read after that: uncovering a page is counted before the page is no longer in flux.
   const uint64_t uncovered = home_->recovery().uncovered();
   if (write && view.stores != nullptr) {
     return view.stores->note(addr) ? Exception::kNone : Exception::kUe;
@@ -155,8 +155,8 @@ Exception Engine::try_home_access(const View& view, const std::byte* addr, bool 
   if (view.import != nullptr) {
     __builtin_prefetch(view.import->table + static_cast<size_t>(addr - view.addr) / kPageSize, 1);
   }
-  // Who touches broken memory of its own node dies of it, as it would without us. On a view of an
-  // import it may be what fault threads say that an access failed with.
+  // An access to broken memory of its own node is fatal, as it would be without the library. On a
+  // view of an import, broken memory may be how fault threads report that an access has failed.
   if (broken && (view.import == nullptr || fault_threads_ == nullptr)) return Exception::kNotOurs;
   // With fault threads this is a page that one of them has poisoned.
   const bool poisoned = fault_threads_ != nullptr && view.import != nullptr;
@@ -196,13 +196,13 @@ void Engine::on_ack(const ContextId& client, uint64_t number, Reader payload) {
 
 Nanos Engine::keep_time(Nanos t, bool woken) {
   const Nanos watch_due = watch_->advance(t, woken);
-  // Goes on for a while after the last need, so that who stores now and then wakes nobody.
+  // Ticks go on for a while after the last need, so that a rare store need not wake this thread.
   const bool busy = importer_->busy() || home_->busy();
   if (busy) times_.tick_until = t + kTickOn;
   const bool ticking = t < times_.tick_until;
   if (ticking != ticking_.load(std::memory_order_relaxed)) {
     ticking_.store(ticking, std::memory_order_seq_cst);
-    if (!ticking && importer_->busy()) return t;  // who has just stored woke nobody
+    if (!ticking && importer_->busy()) return t;  // a store just before saw ticks, and woke nobody
   }
   if (ticking && t - times_.tick >= kTick) {
     times_.tick = t;
@@ -252,7 +252,7 @@ void Engine::serve() {
     if (events > 0) renewed_until = t + kServesFor;
     if (events > 0 || served) {
       look(t);
-      // Whoever takes turns with us here may be the one whom we have just told or answered.
+      // A thread that shares this processor may be the one that waits for what was just sent.
       auto& neighbours = spin.neighbours();
       if (neighbours.shared(t)) neighbours.give_way(now());
       continue;
@@ -273,7 +273,7 @@ void Engine::serve() {
   }
 }
 
-// Where no descriptor is left a listener cannot accept who calls, and stays readable. (Reads that
+// A listener that has no descriptor left cannot accept a caller, and stays readable. (Reads that
 // the provider serves by itself are no events either.)
 void Engine::nap_if_vain() {
   if (++vain_ % kVainWakes != 0 || descriptors_left(1)) return;
@@ -285,7 +285,8 @@ bool Engine::sleep(Nanos until) {
   if (server_->poll(true) > 0) return true;
   if (blind_) until = std::min(until, now() + kBlindNap);
   if (!server_->idle()) {
-    until = std::min(until, now() + kRetrySends);  // told "again": nothing wakes us when it may go
+    until =
+        std::min(until, now() + kRetrySends);  // the provider said "again", and does not say when
   } else if (!server_->may_sleep()) {
     sched_yield();
     return false;

@@ -1,4 +1,4 @@
-// Claims, grants and what is held by whom.
+// Claims, grants, and which importers hold what.
 #include "core/memory/page/directory.hpp"
 
 #include <algorithm>

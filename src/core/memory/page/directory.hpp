@@ -1,9 +1,10 @@
 // The directory by region (protocol rule 10), both halves. A region is 2 MiB of a segment. Before
 // an importer fetches the first page of one, its home notes that it holds the region, under an
-// epoch of the importer's choosing; from then on it is told of invalidation rounds there. A notice
-// that finds nothing of the region cached is the last one: the importer lets go and says so, with
-// the epoch, in its acknowledgement. An acknowledgement that arrives after the importer has come
-// back names an older epoch and changes nothing. Pure: no system calls, no network.
+// epoch of the importer's choosing; from then on it is notified of invalidation rounds there. A
+// notification that finds nothing of the region cached is the last one: the importer lets go and
+// says so, with the epoch, in its acknowledgement. An acknowledgement that arrives after the
+// importer has come back names an older epoch and changes nothing. Pure: no system calls, no
+// network.
 #pragma once
 
 #include <atomic>
@@ -39,8 +40,8 @@ class ImportRegions {
   void claim(uint32_t region, uint32_t epoch);
   void granted(uint32_t region);
 
-  // A notice came. True: nothing is cached here, the region is let go of, and the home may be told
-  // the epoch. False: something is; nothing has changed.
+  // A notification came. True: nothing is cached here, the region is released, and the home may be
+  // sent the epoch. False: something is cached; nothing has changed.
   bool release(uint32_t region, uint32_t* epoch);
 
  private:

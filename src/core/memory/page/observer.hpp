@@ -1,5 +1,5 @@
-// What the engine tells of peers and stores: who ended, what was lost, what is quiesced. The events
-// of the client are made of it (src/events).
+// What the engine reports of peers and stores: peers that ended, losses, quiesced segments. The
+// client's events are made of it (src/events).
 //
 // Calls come from any thread, the fault handler included, with no lock of the engine held but those
 // that only application threads take over a wait (token_mu, acquire_mu). So an implementation takes

@@ -31,7 +31,7 @@ inline bool may_be_mapped(PageState s) {
   return s == PageState::kClean || s == PageState::kDirty || s == PageState::kWriting;
 }
 
-// Who may move a page from one state to another; everything else is a bug (asserted).
+// Which moves from one state to another there are; any other is a bug (asserted).
 bool legal_move(PageState from, PageState to);
 const char* page_state_name(PageState s);
 
@@ -50,9 +50,9 @@ struct Page {
   bool pinned : 1 = false;     // that write-back reads the page itself: stores to it wait
   bool listed : 1 = false;     // stands in the dirty list
   bool backed : 1 = false;     // its cache file has memory for it
-  bool marker = false;  // clean and not mapped: who comes by asks for more to be fetched ahead
-  IntentState intent;   // at the home, in client-inconsistent segments
-  Heat heat;            // kDirty and hot: stands in the list of hot pages, too (rule 27)
+  bool marker = false;         // clean, not mapped: an access has more pages fetched ahead
+  IntentState intent;          // at the home, in client-inconsistent segments
+  Heat heat;                   // kDirty and hot: stands in the list of hot pages, too (rule 27)
   // The home may have noted that it is not cached here, so it enters by a message (rule 28). Set in
   // kAbsent alone, under the lock; cleared by the thread for which the page is kFetching.
   bool released = false;
@@ -68,8 +68,8 @@ struct Page {
   void unlock() { locked.store(0, std::memory_order_release); }
   void move(PageState to);
   PageSeen seen() const { return {generation, state == PageState::kDirty}; }
-  // Whether it may have become dirty since, or been it then, and is so no more: who waited to store
-  // to it may have done so and gone on.
+  // Whether it may have become dirty since, or was dirty then, and is clean now: the thread that
+  // waited to store to it may have stored and gone on.
   bool may_have_been_dirty_since(const PageSeen& then) const {
     return state != PageState::kDirty && (then.dirty || generation != then.generation);
   }

@@ -6,6 +6,7 @@
 
 namespace cmi::memory {
 
+// Size: one counter for each that cmi_ofi_stats() reports.
 struct Stats {
   using Counter = std::atomic<uint64_t>;
   Counter load_misses{0}, store_misses{0}, store_faults{0}, pages_fetched{0}, bytes_fetched{0},

@@ -1,7 +1,7 @@
 // A pool of 4 KiB twins named by 32-bit indices, so that a page's state has room for one. Its
 // memory is touched when it is made, because a twin is taken inside the fault handler, where a page
 // fault more would double the cost. It grows as needed and never shrinks. Any thread, the fault
-// handler too: no malloc. Who holds an index owns its 4 KiB alone.
+// handler too: no malloc. The holder of an index owns its 4 KiB alone.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// Both halves of following a page, and what goes to who follows: whole words, as a diff.
+// Both halves of a subscription to a page, and what goes to a subscriber: whole words, as a diff.
 #include "core/memory/page/update_protocol.hpp"
 
 #include <algorithm>

@@ -26,8 +26,8 @@ namespace cmi::memory {
 inline constexpr uint32_t kSubscriptionSlots = 64;  // a bit for each in Segment::subscribed
 inline constexpr int kSubscribeFrom =
     2;  // times that it was fetched again after it had been dropped
-// Updates of one epoch. The page is dropped then, so that who does not load it any more is not told
-// for ever; who does asks anew.
+// Updates of one epoch. The page is dropped then, so that a subscriber that no longer loads it does
+// not get updates for ever; one that does subscribes anew.
 inline constexpr uint32_t kSubscribeFor = 64;
 
 // Of one import, in the importer; each call under the page's lock. Any thread, the fault handler

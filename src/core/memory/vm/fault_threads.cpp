@@ -21,7 +21,7 @@ constexpr int kFree = 4;      // wait for faults at the same time; each of them 
 constexpr size_t kMost = 64;  // with those that are held up, and spare ones
 constexpr Nanos kHeldUp = 5 * kMilli;  // for so long nobody is free before a spare one comes in
 constexpr Nanos kPoisonedFor = 100 * kMilli;
-// The handler of who has been waited for comes so soon; what comes later is another access.
+// The handler of the thread whose fault failed comes so soon; a later one is another access.
 constexpr Nanos kPromptly = 10 * kMilli;
 
 uintptr_t page_of(const std::byte* addr) { return reinterpret_cast<uintptr_t>(addr) / kPageSize; }
@@ -140,7 +140,7 @@ FaultThreads::Served::~Served() {
 void FaultThreads::serve(const Served& served) {
   const Userfault::Fault& fault = served.fault;
   fault_point("mutation_fault_read");
-  // Who is not in a view any more is woken by the end of detach(). Another one may be there by now.
+  // A thread whose view has ended is woken by the end of detach(). Another view may be there now.
   const auto view = target_.view_at(fault.addr);
   if (view == nullptr || view->import == nullptr || view->write_through) {
     return fault_point("mutation_fault_of_no_view");
@@ -165,7 +165,7 @@ void FaultThreads::serve(const Served& served) {
   fault_point("mutation_fault_failed");
   const bool in_vain = e == Exception::kTransient && over - begun >= importer_.reconf_timeout();
   Guard g(mu_);
-  // Told now, the next access of its thread would take it for its own.
+  // Reported now, the next access of its thread would take the failure for its own.
   if (served.of_before) return;
   // The end of an earlier poison must not be that of this one; what another thread has not heard of
   // yet stays.

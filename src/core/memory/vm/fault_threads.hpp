@@ -44,8 +44,8 @@ class FaultThreads {
     pid_t in_vain;  // the thread that it was waited for in vain for, or 0
     bool write;
   };
-  // A fault that is being served. Who is woken while it waits, as by the late end of an earlier
-  // fault, faults anew: of a thread's faults only the last one is waited for.
+  // A fault that is being served. A thread that is woken while it waits, as by the late end of
+  // an earlier fault, faults anew: of a thread's faults only the last one is waited for.
   struct Served {
     explicit Served(FaultThreads& threads) : by(threads) {}
     ~Served() CMI_EXCLUDES(by.mu_);

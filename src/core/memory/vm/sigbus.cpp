@@ -205,7 +205,7 @@ void give_up_alternate_stack(const ucontext_t& uc) {
   if (has_alternate_stack(*f.uc)) sigaltstack(&f.uc->uc_stack, nullptr);
 }
 
-// Who faults may have little stack: what is here takes less than 4 KiB of it, and the rest of the
+// The faulting thread may have little stack: this takes less than 4 KiB of it, and the rest of the
 // work is done on a stack of the library's own.
 [[gnu::hot]] void on_sigbus(int sig, siginfo_t* si, void* context) {
   const int saved_errno = errno;

@@ -63,7 +63,7 @@ class Userfault {
   };
   bool next_fault(Fault* fault);  // false: none is waiting; see fd()
   int fd() const { return fd_.get(); }
-  void wake(void* addr, size_t len);  // who waits there tries again
+  void wake(void* addr, size_t len);  // threads that wait there try again
   // Whoever touches a page of the range next gets SIGBUS, or EFAULT from its system call, until it
   // is zapped; wakes, once. Pages that are mapped stay as they are.
   void poison(void* addr, size_t len);

@@ -12,7 +12,7 @@ namespace cmi::memory {
 
 enum class Dispatched : uint8_t { kHandled, kUnknown, kMalformed };
 
-// Types below kTypes. Target: the handlers' object; Origin: what they are told beside the message.
+// Types below kTypes. Target: the handlers' object; Origin: what they get beside the message.
 template <size_t kTypes, class Target, class... Origin>
 class DispatchTable {
  public:

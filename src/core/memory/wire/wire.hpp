@@ -69,7 +69,7 @@ enum class RequestType : uint16_t {
   kLast = kPresentTokenWriteThrough,
 };
 
-// Notifications, home to importer. Acknowledged when the importer has done as told.
+// Notifications, home to importer. Acknowledged when the importer has carried it out.
 enum class NotificationType : uint16_t {
   kInvalidate = 1,  // u64 uid, u32 instance, u16 ranges, then per range: u32 first, u32 count; then
                     // updates, each: u32 page, u32 epoch, u32 number, u16 length, diff

@@ -1,0 +1,40 @@
+// How large the client wants the caches of imported segments: CMI_CTL_CACHE_RSEG_SET and
+// CMI_CTL_CACHE_RSEG_GET.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "core/base/lock.hpp"
+#include "core/context/imported_segments.hpp"
+#include "core/context/services.hpp"
+
+namespace cmi::context {
+
+// Any thread. Its lock lies outside of that of ImportedSegments.
+class CacheSizes {
+ public:
+  CacheSizes(const Services& services, ImportedSegments& imports)
+      : services_(services), imports_(imports) {}
+
+  // Of one segment, or of all that there are and will be (CMI_SEG_ALL). kInval: 0 bytes, or no such
+  // segment; kPerm: another process made or imported it.
+  Status set(int32_t seg, size_t bytes);
+  // In bytes; the segment's size where there is no limit.
+  Result<size_t> get(int32_t seg);
+  // To a new import, which must be among the imports already, so that a size set for all from now
+  // on reaches it.
+  void start(const std::shared_ptr<memory::Import>& import);
+  void forget(int32_t seg);  // a segment at home that was removed
+
+ private:
+  const Services& services_;
+  ImportedSegments& imports_;
+  Mutex mu_;
+  size_t default_ CMI_GUARDED_BY(mu_) = 0;                 // for imports to come; 0: never set
+  std::map<int32_t, size_t> at_home_ CMI_GUARDED_BY(mu_);  // what was said of own segments
+};
+
+}  // namespace cmi::context

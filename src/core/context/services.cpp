@@ -1,0 +1,27 @@
+#include "core/context/services.hpp"
+
+#include <algorithm>
+
+#include "core/base/cause.hpp"
+
+namespace cmi::context {
+
+Result<node::SegmentInfo> Services::known(int32_t seg) const {
+  auto info = node.find(seg);
+  if (info) return info;
+  return because(info.status(),
+                 info.status() == Status::kInval ? "no such segment on this node" : kRegistryHeld);
+}
+
+// The client's own timeout, where it has set one.
+memory::JoinTime Services::join_time() const {
+  const bool set = engine.importer().reconf_timeout_set();
+  const Nanos answer = set ? std::max(call_timeout(), kFirstContact) : environment.join_timeout;
+  return {Deadline::in(call_timeout()), Deadline::in(answer)};
+}
+
+Nanos Services::longest_wait() const {
+  return std::max(environment.dead_after, call_timeout()) + kAfterVerdict;
+}
+
+}  // namespace cmi::context
