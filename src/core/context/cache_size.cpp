@@ -56,7 +56,7 @@ Result<size_t> Context::cache_size(int32_t seg) {
   auto it = imported_.find(seg);
   if (it == imported_.end() || !it->second.ours)
     return because(Status::kPerm, "another process made or imported it");
-  const size_t set = it->second.import->cache_bytes.load();
+  const size_t set = it->second.import->cache.use.size();
   return set != 0 ? set : bytes;
 }
 

@@ -242,7 +242,7 @@ Status Context::seg_remove(int32_t seg) {
       Guard g(mu_);
       if (auto it = imported_.find(seg); it != imported_.end()) {
         it->second.removed = true;
-        it->second.import->marked.store(true);
+        it->second.import->events.marked.store(true);
       }
     }
     leave_import_if_unused(seg);

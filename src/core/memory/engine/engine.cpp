@@ -153,7 +153,7 @@ Exception Engine::try_home_access(const View& view, const std::byte* addr, bool 
   // What is known of a page that has not been touched for long comes from memory: meanwhile the
   // rest is done that does not need it.
   if (view.import != nullptr) {
-    __builtin_prefetch(view.import->table + static_cast<size_t>(addr - view.addr) / kPageSize, 1);
+    __builtin_prefetch(&view.import->page(static_cast<size_t>(addr - view.addr) / kPageSize), 1);
   }
   // Who touches broken memory of its own node dies of it, as it would without us. On a view of an
   // import it may be what fault threads say that an access failed with.

@@ -9,7 +9,8 @@ namespace cmi::memory {
 std::vector<Importer::Asked> Importer::ask_homes() {
   std::vector<Asked> asked;
   for (auto& imp : all_imports()) {
-    if (!imp->ours || !imp->made.load() || imp->marked.load()) continue;  // not to be told of
+    if (!imp->ours || !imp->events.made.load() || imp->events.marked.load())
+      continue;  // not to be told of
     if (std::any_of(asked.begin(), asked.end(),
                     [&](const Asked& a) { return a.link == imp->link; })) {
       continue;

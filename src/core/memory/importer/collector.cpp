@@ -76,7 +76,7 @@ size_t Importer::Collector::pack(uint32_t page, uint8_t epoch, const std::byte* 
 }
 
 size_t Importer::Collector::add(uint32_t page, const std::byte* twin, std::byte* renewed) {
-  IntentState& intent = import_->table[page].intent;
+  IntentState& intent = import_->page(page).intent;
   Bytes diff;
   const size_t bytes = pack(page, intent.held() ? intent.epoch() : uint8_t{0},
                             import_->page_data(page), twin, &diff);
@@ -99,7 +99,7 @@ size_t Importer::Collector::add_hot(uint32_t page, std::byte* twin) {
   // A word that changes between comparison and packing would go as a mixture of two values.
   alignas(kCompareBlock) std::byte seen[kPageSize];
   read_words(data, seen);
-  IntentState& intent = import_->table[page].intent;
+  IntentState& intent = import_->page(page).intent;
   uint8_t epoch = 0;
   if (mutated("mutate_hot_intent_cleared") && intent.held()) epoch = intent.epoch();
   Bytes diff;
@@ -122,7 +122,7 @@ void Importer::Collector::renew(Bytes diff, uint32_t page, std::byte* twin) {
 }
 
 void Importer::Collector::unmark(uint32_t page) {
-  IntentState& mark = import_->table[page].intent;
+  IntentState& mark = import_->page(page).intent;
   // Whether it is held here or has gone with a message that was refused: the home has it under this
   // epoch. One that is being asked for is another thread's.
   if (mark.asked() || mark.epoch() == 0) return;
@@ -208,12 +208,10 @@ bool Importer::Collector::await_room(const Patience& patience) {
 
 void Importer::Collector::allow_runs() {
   auto session = import_->link->current();
-  if (session == nullptr ||
-      import_->key_generation.load(std::memory_order_acquire) != session->generation()) {
+  if (session == nullptr || import_->key.generation() != session->generation()) {
     return;
   }
-  key_ = {import_->key.load(std::memory_order_relaxed),
-          import_->key_base.load(std::memory_order_relaxed)};
+  key_ = import_->key.key();
   session_ = std::move(session);
 }
 
@@ -222,7 +220,7 @@ uint32_t Importer::Collector::run_at(uint32_t page, uint32_t end) {
   const size_t most = session_->fabric().traits().max_rma / kPageSize;
   uint32_t n = 0;
   while (page + n < end && n < most) {
-    const Page& p = import_->table[page + n];
+    const Page& p = import_->page(page + n);
     if (p.state != PageState::kDirty || p.in_flight ||
         !all_differ(import_->page_data(page + n), importer_.twins_.at(p.twin))) {
       break;
@@ -241,7 +239,7 @@ void Importer::Collector::add_run(uint32_t first, uint32_t n) {
   run->first = first;
   run->twins.reserve(n);
   for (uint32_t i = 0; i < n; ++i) {
-    Page& p = import_->table[first + i];
+    Page& p = import_->page(first + i);
     run->twins.push_back(p.twin);
     p.twin = 0;
     ++p.generation;
@@ -267,7 +265,7 @@ void Importer::Collector::start_runs() {
     session_->start_write(import_->page_data(run->first), run->twins.size() * kPageSize, key_,
                           uint64_t{run->first} * kPageSize,
                           [importer = &importer_, run](fabric::Cause cause) {
-                            run->batch->import->end_use();
+                            run->batch->import->key.end_use();
                             importer->written(run, cause == fabric::Cause::kOk);
                           });
   }

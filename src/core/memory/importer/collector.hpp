@@ -63,7 +63,7 @@ class Importer::Collector {
   // The same for who does not wait but begins a new collector soon: whoever's messages they are.
   bool link_full() const;
   // Waits until half of them are answered; false when they are not in time. No page may be locked,
-  // nor Import::views_mu. Runs that were added must have been started.
+  // nor ImportViewList::mu. Runs that were added must have been started.
   bool await_room(const Patience& patience);
 
   // Lets runs go one-sided: with the session key, where it is at hand. Waits for nothing.

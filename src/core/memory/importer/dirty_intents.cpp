@@ -22,7 +22,7 @@ Importer::IntentRequest::~IntentRequest() {
 void Importer::IntentRequest::end(bool granted) {
   std::vector<DirtyIntent> unused;
   for (uint32_t i = 0; i < count_; ++i) {
-    Page& page = imp_.table[page_ + i];
+    Page& page = imp_.page(page_ + i);
     page.lock();
     bool shared = false;
     if (granted || i == 0) shared = page.intent.answered(granted);
@@ -32,7 +32,7 @@ void Importer::IntentRequest::end(bool granted) {
     if (!shared && epoch != 0) unused.push_back({page_ + i, epoch});
   }
   ended_ = true;
-  imp_.changed();
+  imp_.changes.notify();
   if (!unused.empty()) importer_.unmark(imp_.shared_from_this(), unused);
 }
 
@@ -40,10 +40,10 @@ void Importer::IntentRequest::widen(uint32_t count) {
   for (; count_ < count; ++count_) {
     const uint32_t index = page_ + count_;
     if (index >= imp_.brk.load(std::memory_order_relaxed) || !imp_.allows(index)) return;
-    Page& page = imp_.table[index];
+    Page& page = imp_.page(index);
     page.lock();
     const bool asks = page.state == PageState::kClean && !page.pinned && !page.marker &&
-                      !page.intent.held() && !page.intent.asked() && !imp_.is_in_flux(index);
+                      !page.intent.held() && !page.intent.asked() && !imp_.flux.contains(index);
     if (asks) epochs_[count_] = page.intent.ask();
     page.unlock();
     if (!asks) return;
@@ -80,7 +80,7 @@ Exception Importer::IntentRequest::fetch(std::byte* content, Deadline deadline,
 
 Exception Importer::IntentRequest::take_answer(std::byte* content, Deadline deadline) {
   auto status = WireStatus::kMalformed;
-  const uint32_t seen = imp_.changes.load(std::memory_order_seq_cst);
+  const uint32_t seen = imp_.changes.seen();
   if (imp_.link->await(request_, deadline) == fabric::Cause::kOk) {
     const auto reply = split_reply(request_->reply());
     const Bytes page = reply ? reply->body : Bytes();
@@ -95,7 +95,7 @@ Exception Importer::IntentRequest::take_answer(std::byte* content, Deadline dead
     request_.reset();
   }
   // Before others may ask, who would be told the same.
-  if (status == WireStatus::kBreakUnacknowledged) imp_.wait_for_change(seen, kBreakNap);
+  if (status == WireStatus::kBreakUnacknowledged) imp_.changes.wait(seen, kBreakNap);
   end(false);
   // Of several pages nobody knows which one it is: the first is asked for alone.
   const bool refused = status == WireStatus::kInFlux || status == WireStatus::kRange;
@@ -106,7 +106,7 @@ Exception Importer::IntentRequest::take_answer(std::byte* content, Deadline dead
     case WireStatus::kRange:
       return Exception::kSegBrk;
     case WireStatus::kBroken:
-      importer_.doubt(imp_, {page_});  // asked about before it is fetched again, and not read ahead
+      imp_.flux.doubt({&page_, 1});  // asked about before it is fetched again, and not read ahead
       return Exception::kUe;
     case WireStatus::kBreakUnacknowledged:
       return deadline.passed() ? Exception::kTransient : Exception::kNone;
@@ -131,22 +131,10 @@ void Importer::unmark(const std::shared_ptr<Import>& imp, const std::vector<Dirt
   }
 }
 
-// Lists pages, so that the home is asked about them before they are accessed again.
-void Importer::doubt(Import& imp, const std::vector<uint32_t>& pages) {
-  Guard g(imp.flux_mu);
-  for (uint32_t page : pages) imp.in_flux.add({page, 1});
-  ++imp.flux_notices;
-  imp.any_in_flux.store(true, std::memory_order_seq_cst);
-}
-
 // Whether a page that was listed still is, or is broken. kNone: it is not, or the access is to be
 // tried again.
 Exception Importer::ask_in_flux(Import& imp, uint32_t page, Deadline deadline) {
-  uint64_t notifications;
-  {
-    Guard g(imp.flux_mu);
-    notifications = imp.flux_notices;
-  }
+  const uint64_t lists = imp.flux.lists();
   const AskFluxRequest m{imp.rseg.uid, imp.instance, page};
   auto answer = imp.link->call(static_cast<uint16_t>(RequestType::kAskFlux), Encoded(m), deadline);
   const auto reply = split_reply(answer ? Bytes(*answer) : Bytes());
@@ -154,14 +142,11 @@ Exception Importer::ask_in_flux(Import& imp, uint32_t page, Deadline deadline) {
   if (status == WireStatus::kInFlux) return Exception::kConsist;
   if (status == WireStatus::kRange && imp.extensible) return Exception::kSegBrk;
   if (status == WireStatus::kBroken) {
-    doubt(imp, {page});  // asked about before it is fetched again, and not read ahead
+    imp.flux.doubt({&page, 1});  // asked about before it is fetched again, and not read ahead
     return Exception::kUe;
   }
   if (status == WireStatus::kOk) {
-    Guard g(imp.flux_mu);
-    // A list that has come meanwhile may be newer than the answer: the next try asks again.
-    if (imp.flux_notices == notifications) imp.in_flux.remove({page, 1});
-    imp.any_in_flux.store(!imp.in_flux.empty(), std::memory_order_seq_cst);
+    imp.flux.recovered(page, lists);  // where it still counts as listed, the next try asks again
     return Exception::kNone;
   }
   const Exception e = explain(imp, deadline);
@@ -179,10 +164,7 @@ bool Importer::take_in_flux(const std::shared_ptr<Import>& imp, const InFluxNoti
   }
   *pages = each_once(std::move(*pages));
   trace(kFacMem, kInfo, "segment {}: {} ranges of pages are in flux", imp->id, m.count);
-  Guard g(imp->flux_mu);
-  for (const PageRange& r : *pages) imp->in_flux.add(r);
-  ++imp->flux_notices;
-  imp->any_in_flux.store(!imp->in_flux.empty(), std::memory_order_seq_cst);
+  imp->flux.add(*pages);
   return true;
 }
 
@@ -196,9 +178,9 @@ void Importer::settle_pages(Import& imp, std::vector<PageRange>* pages) {
   while (!pages->empty()) {
     PageRange& r = pages->back();
     for (; r.count > 0; --r.count) {
-      Page& p = imp.table[r.first + r.count - 1];
+      Page& p = imp.page(r.first + r.count - 1);
       p.lock();
-      const bool home = settled(p) || !imp.is_in_flux(r.first + r.count - 1);
+      const bool home = settled(p) || !imp.flux.contains(r.first + r.count - 1);
       p.unlock();
       if (!home) return;
     }

@@ -26,7 +26,7 @@ constexpr Nanos kNap = kMilli;
 }
 
 [[gnu::hot]] Importer::Fault::Outcome Importer::Fault::try_once() {
-  changes_ = imp_.changes.load(std::memory_order_seq_cst);
+  changes_ = imp_.changes.seen();
   page_.lock();
   const FaultDecision decision = decide();
   if (decision.action == FaultAction::kAwait && page_.state == PageState::kFetching &&
@@ -50,7 +50,7 @@ constexpr Nanos kNap = kMilli;
   const ImportSnapshot import{refusal_,
                               index_ >= brk_,
                               imp_.lease_expired.load(std::memory_order_seq_cst),
-                              imp_.is_in_flux(index_),
+                              imp_.flux.contains(index_),
                               imp_.intents,
                               imp_.grant.has(fabric::kWrite),
                               Userfault::features().continue_protected};
@@ -90,8 +90,8 @@ constexpr Nanos kNap = kMilli;
 }
 
 [[gnu::hot]] Importer::Fault::Outcome Importer::Fault::fetch(bool asks_intent) {
-  if (store_ && !std::exchange(alone_, true) && imp_.stores.store(index_) > 1) {
-    imp_.stores.taken(index_, index_ + 1);
+  if (store_ && !std::exchange(alone_, true) && imp_.in_order.stores.store(index_) > 1) {
+    imp_.in_order.stores.taken(index_, index_ + 1);
   }
   page_.marker = false;
   ++page_.generation;
@@ -110,7 +110,8 @@ constexpr Nanos kNap = kMilli;
 // How many pages to make writable for a store, from this one on.
 uint32_t Importer::Fault::store_window(bool may_widen) {
   if (!may_widen || alone_) return 1;
-  const uint32_t window = fault_point_fails("always_in_order") ? 4 : imp_.stores.store(index_);
+  const uint32_t window =
+      fault_point_fails("always_in_order") ? 4 : imp_.in_order.stores.store(index_);
   return std::min(window, brk_ - index_);
 }
 
@@ -122,7 +123,7 @@ Importer::Fault::Outcome Importer::Fault::ask_intent(bool may_widen) {
   IntentRequest request(importer_, imp_, index_, epoch);
   request.widen(wanted);
   const uint32_t window = request.pages().count;
-  imp_.stores.taken(index_, index_ + 1);
+  imp_.in_order.stores.taken(index_, index_ + 1);
   request.start();
   // Copied when the answer is here, and mostly in no cache.
   prefetch_page(imp_.page_data(index_));
@@ -228,7 +229,7 @@ Importer::Fault::Outcome Importer::Fault::ask_in_flux() {
 
 Importer::Fault::Outcome Importer::Fault::await_lease() {
   if (deadline_.passed()) return Exception::kTransient;
-  imp_.wait_for_change(changes_, kNap);
+  imp_.changes.wait(changes_, kNap);
   return std::nullopt;
 }
 
@@ -238,7 +239,7 @@ Importer::Fault::Outcome Importer::Fault::await_change() {
   if (deadline_.passed()) return Exception::kTransient;
   if (importer_.await_ahead(imp_, index_, deadline_)) return std::nullopt;
   if (auto s = imp_.link->current(); s != nullptr && s->endpoint().poll() > 0) return std::nullopt;
-  imp_.wait_for_change(changes_, kNap);
+  imp_.changes.wait(changes_, kNap);
   return std::nullopt;
 }
 

@@ -19,7 +19,7 @@ class Importer::Fault {
         imp_(*view.import),
         index_(static_cast<uint32_t>(static_cast<size_t>(addr - view.addr) / kPageSize)),
         at_(view.addr + size_t{index_} * kPageSize),
-        page_(imp_.table[index_]),
+        page_(imp_.page(index_)),
         store_(store),
         seen_(seen),
         deadline_(deadline) {}

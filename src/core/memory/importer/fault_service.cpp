@@ -13,11 +13,11 @@ namespace cmi::memory {
 [[gnu::hot]] void Importer::set_state(Import& imp, Page& page, PageState to) {
   const bool was_absent = page.state == PageState::kAbsent;
   if (was_absent != (to == PageState::kAbsent)) {
-    const uint32_t region = region_of(static_cast<uint32_t>(&page - imp.table));
-    was_absent ? imp.regions.enter(region) : imp.regions.leave(region);
+    const uint32_t region = region_of(imp.cache.index_of(page));
+    was_absent ? imp.regions.known.enter(region) : imp.regions.known.leave(region);
     if (was_absent && !page.backed) {
       page.backed = true;
-      imp.backed.fetch_add(1, std::memory_order_relaxed);
+      imp.cache.use.back_one();
     }
   }
   const bool was_dirty = page.state == PageState::kDirty;
@@ -43,19 +43,18 @@ bool Importer::make_dirty(const View& view, uint32_t index) {
   // Under the page's lock; the page is write-protected or in no view, so its content is stable
   // while the twin is copied (rule 4).
   Import& imp = *view.import;
-  Page& page = imp.table[index];
+  Page& page = imp.page(index);
   const uint32_t twin = twins_.take();
   if (twin == 0) return false;
   if (mutated("mutate_twin_late")) mutation::open_without_twin(userfault_, view, index);
   std::memcpy(twins_.at(twin), imp.page_data(index), kPageSize);
   page.twin = twin;
   set_state(imp, page, PageState::kDirty);
-  if (imp.hot.has_room() && !fault_point_fails("never_hot") && page.heat.stored()) {
-    imp.hot.add(index);
+  if (imp.dirty.hot.has_room() && !fault_point_fails("never_hot") && page.heat.stored()) {
+    imp.dirty.hot.add(index);
   } else if (!page.listed) {
     page.listed = true;
-    Guard g(imp.dirty_mu);
-    imp.dirty.push_back(index);
+    imp.dirty.listed.add(index);
   }
   fault_point("store_before_unprotect");
   return true;
@@ -63,7 +62,7 @@ bool Importer::make_dirty(const View& view, uint32_t index) {
 
 std::optional<PageSeen> Importer::snapshot(const View& view, const std::byte* addr,
                                            uint64_t cleaned) const {
-  Page& page = view.import->table[static_cast<size_t>(addr - view.addr) / kPageSize];
+  Page& page = view.import->page(static_cast<size_t>(addr - view.addr) / kPageSize);
   page.lock();
   const PageSeen seen = page.seen();
   page.unlock();

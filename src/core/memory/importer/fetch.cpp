@@ -30,11 +30,11 @@ using fabric::Cause;
 [[gnu::hot]] void Importer::Fetch::claim_window() {
   const uint32_t end = std::max(
       std::min(imp_.grant.end_page(), imp_.brk.load(std::memory_order_relaxed)), wanted_ + 1);
-  const uint32_t window = std::min({imp_.streams.miss(wanted_), end - wanted_,
-                                    imp_.cache_limit.load(std::memory_order_relaxed) / 8});
+  const uint32_t window =
+      std::min({imp_.in_order.loads.miss(wanted_), end - wanted_, imp_.cache.use.limit() / 8});
   importer_.make_room(view_.import, window, deadline_);
   if (window > 1) n_ += importer_.claim(imp_, {wanted_ + 1, window - 1}, false).count;
-  if (n_ > 1) imp_.streams.taken(wanted_, wanted_ + n_);
+  if (n_ > 1) imp_.in_order.loads.taken(wanted_, wanted_ + n_);
 }
 
 // While the bytes travel.
@@ -55,7 +55,7 @@ using fabric::Cause;
     return Exception::kNone;
   }
   if (intent_ != nullptr && n_ == 1) return fetch_with_intent();
-  if (n_ == 1 && imp_.table[wanted_].released && !mutated("mutate_released_read")) {
+  if (n_ == 1 && imp_.page(wanted_).released && !mutated("mutate_released_read")) {
     return fetch_released();
   }
   return read(session, key);
@@ -78,7 +78,7 @@ Importer::Fetch::Outcome Importer::Fetch::fetch_with_intent() {
     give_up(wanted_, 1);
     return e;
   }
-  imp_.table[wanted_].released = false;  // entered with it (rule 28)
+  imp_.page(wanted_).released = false;  // entered with it (rule 28)
   importer_.count_fetched(imp_, 1);
   importer_.deliver(imp_, &view_, {wanted_, 1}, wanted_, store_);
   return Exception::kNone;
@@ -94,7 +94,7 @@ Importer::Fetch::Outcome Importer::Fetch::fetch_with_intent() {
     const auto meanwhile = [this] { overlap(); };
     cause = session->read(imp_.page_data(wanted_), size_t{n_} * kPageSize, key,
                           uint64_t{wanted_} * kPageSize, deadline_, std::ref(meanwhile));
-    imp_.end_use();
+    imp_.key.end_use();
   }
   if (mutated_late("mutate_hold_late")) (void)importer_.acquire(imp_, wanted_, n_, deadline_);
   if (cause == Cause::kOk) return arrived();
@@ -180,7 +180,7 @@ class Importer::Delivery {
   void run();
 
  private:
-  Page& page(uint32_t i) { return imp_.table[pages_.first + i]; }
+  Page& page(uint32_t i) { return imp_.page(pages_.first + i); }
   std::byte* at(uint32_t i) const { return view_->addr + size_t{pages_.first + i} * kPageSize; }
   bool usable_now() const {
     return imp_.grant.state() == ImportState::kUsable && !imp_.grant.is_outdated() &&
@@ -207,7 +207,7 @@ class Importer::Delivery {
       ++i;
       continue;
     }
-    if (p.state == PageState::kStale || !usable || imp_.is_in_flux(pages_.first + i)) {
+    if (p.state == PageState::kStale || !usable || imp_.flux.contains(pages_.first + i)) {
       importer_.set_state(imp_, p, PageState::kAbsent);
       ++i;
       continue;
@@ -238,7 +238,7 @@ class Importer::Delivery {
 [[gnu::hot]] uint32_t Importer::Delivery::length_of_run(uint32_t from, bool marked) {
   uint32_t n = 0;
   while (from + n < pages_.count && page(from + n).state == PageState::kFetching &&
-         !imp_.is_in_flux(pages_.first + from + n) &&
+         !imp_.flux.contains(pages_.first + from + n) &&
          !(n > 0 && (marked || (store_ && pages_.first + from + n == wanted_)))) {
     ++n;
   }
@@ -263,24 +263,24 @@ class Importer::Delivery {
                                     bool write) {
   fault_point("fetch_before_deliver");
   const uint32_t first = pages.first, n = pages.count;
-  for (uint32_t i = 0; i < n; ++i) imp.table[first + i].lock();
+  for (uint32_t i = 0; i < n; ++i) imp.page(first + i).lock();
   if (view != nullptr && mutated("mutate_stale_checked_late"))
     mutation::show_unchecked(userfault_, *view, pages);
   Delivery(*this, imp, view, pages, wanted, write).run();
-  for (uint32_t i = 0; i < n; ++i) imp.table[first + i].unlock();
+  for (uint32_t i = 0; i < n; ++i) imp.page(first + i).unlock();
   if (view != nullptr && mutated_late("mutate_map_outside_lock"))
     userfault_.map(view->addr + size_t{first} * kPageSize, size_t{n} * kPageSize, false);
-  imp.changed();
+  imp.changes.notify();
 }
 
 void Importer::give_up_fetch(const std::shared_ptr<Import>& imp, uint32_t first, uint32_t n) {
   for (uint32_t i = 0; i < n; ++i) {
-    Page& p = imp->table[first + i];
+    Page& p = imp->page(first + i);
     p.lock();
     set_state(*imp, p, PageState::kAbsent);
     p.unlock();
   }
-  imp->changed();
+  imp->changes.notify();
 }
 
 }  // namespace cmi::memory

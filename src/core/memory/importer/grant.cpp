@@ -38,22 +38,21 @@ Exception cause_of(ImportState now) {
 
 [[gnu::hot]] bool Importer::session_key(Import& imp, fabric::Session& session,
                                         fabric::RemoteKey* key, Deadline deadline) {
-  // Fast path: the key was presented in this generation. key_generation is stored last, with
-  // release.
-  if (imp.key_generation.load(std::memory_order_acquire) == session.generation()) {
-    *key = {imp.key.load(std::memory_order_relaxed), imp.key_base.load(std::memory_order_relaxed)};
+  // Fast path: the key was presented in this generation.
+  if (imp.key.generation() == session.generation()) {
+    *key = imp.key.key();
     return true;
   }
-  Guard g(imp.token_mu);
-  if (imp.key_generation.load(std::memory_order_acquire) != session.generation()) {
+  Guard g(imp.token.mu);
+  if (imp.key.generation() != session.generation()) {
     // Presenting closes the key of a token that was presented before on this connection; what uses
     // it would break the connection.
-    if (imp.presented == session.generation() && !await_idle_key(imp, deadline)) return false;
-    imp.presented = session.generation();
-    imp.keys.fetch_add(1, std::memory_order_seq_cst);
-    const uint32_t seen = imp.changes.load(std::memory_order_seq_cst);
-    const PresentTokenRequest m{imp.rseg.uid,     imp.instance,        imp.token.id,
-                                imp.token.secret, parts_.self.node.hi, parts_.self.node.lo};
+    if (imp.token.presented == session.generation() && !await_idle_key(imp, deadline)) return false;
+    imp.token.presented = session.generation();
+    imp.key.ask();
+    const uint32_t seen = imp.changes.seen();
+    const PresentTokenRequest m{imp.rseg.uid,          imp.instance,        imp.token.info.id,
+                                imp.token.info.secret, parts_.self.node.hi, parts_.self.node.lo};
     const auto type =
         imp.write_through ? RequestType::kPresentTokenWriteThrough : RequestType::kPresentToken;
     auto answer = imp.link->call(static_cast<uint16_t>(type), Encoded(m), deadline);
@@ -61,16 +60,16 @@ Exception cause_of(ImportState now) {
     if (!reply) return false;
     const WireStatus status = reply->status;
     if (status == WireStatus::kOk || status == WireStatus::kBreakUnacknowledged) {
-      imp.presented_id.store(imp.token.id, std::memory_order_release);
+      imp.token.presented_id.store(imp.token.info.id, std::memory_order_release);
     }
     if (status == WireStatus::kBreakUnacknowledged) {
-      imp.wait_for_change(seen, kBreakNap);  // the notification is on its way
+      imp.changes.wait(seen, kBreakNap);  // the notification is on its way
       return false;
     }
     if (status != WireStatus::kOk) {
       trace(kFacTok, kInfo, "the home refuses the token of segment {}: {}", imp.id,
             static_cast<int>(status));
-      refused(imp, status, imp.token.id);
+      refused(imp, status, imp.token.info.id);
       return false;
     }
     PresentTokenReply granted;
@@ -84,24 +83,23 @@ Exception cause_of(ImportState now) {
     const Result<fabric::RemoteKey> usable =
         imp.extensible && raw.empty() ? named : session.fabric().map_key(named, raw);
     if (!usable) return false;
-    imp.key.store(usable->key, std::memory_order_relaxed);
-    imp.key_base.store(usable->base, std::memory_order_relaxed);
+    imp.key.set(*usable);
     // The home decides; what the token claims is only what it claims.
-    imp.grant.set_rights(granted.rights & imp.token.rights);
+    imp.grant.set_rights(granted.rights & imp.token.info.rights);
     imp.grant.narrow_pages(granted.first, granted.count);
     if (!imp.extensible) {
-      imp.key_generation.store(session.generation(), std::memory_order_release);
+      imp.key.open(session.generation());
     } else if (!key_is_for(imp, brk, session.generation())) {
       return false;  // there is a newer one
     }
   }
-  *key = {imp.key.load(std::memory_order_relaxed), imp.key_base.load(std::memory_order_relaxed)};
-  return imp.key_generation.load(std::memory_order_acquire) == session.generation();
+  *key = imp.key.key();
+  return imp.key.generation() == session.generation();
 }
 
 // Until no operation with the session key is under way; false when some still are at the deadline.
 bool Importer::await_idle_key(Import& imp, Deadline deadline) {
-  for (Backoff backoff; imp.using_key.load(std::memory_order_seq_cst) != 0; backoff.pause()) {
+  for (Backoff backoff; imp.key.in_use(); backoff.pause()) {
     if (deadline.passed()) return false;
     imp.link->advance();
   }
@@ -115,28 +113,28 @@ bool Importer::await_idle_key(Import& imp, Deadline deadline) {
   uint32_t to = region_of(first + n - 1);
   const auto all_shared = [&] {
     for (uint32_t r = from; r <= to; ++r) {
-      if (!imp.regions.shared(r)) return false;
+      if (!imp.regions.known.shared(r)) return false;
     }
     return true;
   };
   if (all_shared()) return true;
-  Guard g(imp.acquire_mu);
+  Guard g(imp.regions.mu);
   if (all_shared()) return true;
   // Who reads in order wants the next ones soon.
   if (n >= Streams::kAheadFrom)
     to = std::min(to + kRegionsAhead, region_of(std::max(imp.grant.end_page(), first + n) - 1));
-  const uint32_t epoch = imp.acquire_epoch = imp.acquire_epoch % kMaxEpoch + 1;
+  const uint32_t epoch = imp.regions.epoch = imp.regions.epoch % kMaxEpoch + 1;
   for (uint32_t r = from; r <= to; ++r) {
-    imp.regions.enter(r);  // not to be let go of before the answer is here
-    imp.regions.claim(r, epoch);
+    imp.regions.known.enter(r);  // not to be let go of before the answer is here
+    imp.regions.known.claim(r, epoch);
   }
   const AcquireRequest m{imp.rseg.uid, imp.instance, from, to - from + 1, epoch};
   auto answer = imp.link->call(static_cast<uint16_t>(RequestType::kAcquire), Encoded(m), deadline);
   const auto reply = split_reply(answer ? Bytes(*answer) : Bytes());
   const bool good = reply && reply->status == WireStatus::kOk;
   for (uint32_t r = from; r <= to; ++r) {
-    if (good) imp.regions.granted(r);
-    imp.regions.leave(r);
+    if (good) imp.regions.known.granted(r);
+    imp.regions.known.leave(r);
   }
   return good;
 }
@@ -150,16 +148,16 @@ bool Importer::adopt_token(const std::shared_ptr<Import>& imp, Deadline deadline
       !imp->grant.is_outdated()) {
     return false;
   }
-  Guard g(imp->adopt_mu);
+  Guard g(imp->token.adopt_mu);
   uint64_t version = 0;
   auto bytes = parts_.node.proxy_token(imp->id, &version);
   if (!bytes || bytes->size() < access::kTokenSize) return false;
-  if (version != imp->adopted_version) {
+  if (version != imp->token.adopted_version) {
     auto token = access::decode_token(bytes->data());
     if (!token) return false;
     const Status set = set_token(imp, *token, deadline);
     if (set == Status::kReconfig) return false;  // not yet
-    imp->adopted_version = version;
+    imp->token.adopted_version = version;
     if (!ok(set)) return false;
   }
   // Not before: until here nobody accesses anything under the old one.
@@ -171,13 +169,13 @@ void Importer::token_changed(int32_t id) {
   for (auto& imp : all_imports()) {
     if (imp->id != id || imp->ours) continue;
     imp->grant.notify_of_token();
-    if (imp->ready.load(std::memory_order_acquire)) invalidate(imp, {0, imp->pages});
+    if (imp->cache.ready()) invalidate(imp, {0, imp->pages});
   }
 }
 
 void Importer::took_token(Import& imp, uint64_t version) {
-  Guard g(imp.adopt_mu);
-  imp.adopted_version = version;
+  Guard g(imp.token.adopt_mu);
+  imp.token.adopted_version = version;
 }
 
 // What the home says about an access that failed. kNone: nothing is wrong (any more).
@@ -185,7 +183,7 @@ Exception Importer::explain(Import& imp, Deadline deadline, Break* brk) {
   const ImportState state = imp.grant.state();
   if (state == ImportState::kGone) return Exception::kSinval;
   if (state == ImportState::kNoToken || state == ImportState::kRevoked) return Exception::kToken;
-  const uint64_t token = imp.presented_id.load(std::memory_order_acquire);
+  const uint64_t token = imp.token.presented_id.load(std::memory_order_acquire);
   const CauseRequest m{imp.rseg.uid, imp.instance};
   const Deadline soon{std::max(deadline.at, now() + 50 * kMilli)};
   auto answer = imp.link->call(static_cast<uint16_t>(RequestType::kCause), Encoded(m), soon);
@@ -212,7 +210,7 @@ ImportState Importer::refused(Import& imp, WireStatus status, uint64_t token) {
   if (status == WireStatus::kGone || status == WireStatus::kEnding) to = ImportState::kGone;
   if (status == WireStatus::kRemoved) to = ImportState::kRemoved;
   // A home that lives and no longer has the segment has marked it for deletion.
-  if (status == WireStatus::kGone || status == WireStatus::kRemoved) imp.marked.store(true);
+  if (status == WireStatus::kGone || status == WireStatus::kRemoved) imp.events.marked.store(true);
   return end_import(imp.shared_from_this(), to, token) ? to : ImportState::kUsable;
 }
 

@@ -29,7 +29,7 @@ bool Importer::send_hot(Import& imp, std::span<const uint32_t> pages, Collector&
       if (patience == nullptr) break;
       if (!out.await_room(*patience)) return false;
     }
-    Page& p = imp.table[index];
+    Page& p = imp.page(index);
     // The lock is a full fence: what the calling thread stored before is compared.
     p.lock();
     if (p.state != PageState::kDirty || !p.heat.hot()) {
@@ -47,7 +47,7 @@ bool Importer::send_hot(Import& imp, std::span<const uint32_t> pages, Collector&
   }
   if (!cooled.empty()) cool(imp, cooled, out);
   if (!cooled.empty() || some_left)
-    imp.hot.forget([&](uint32_t i) { return !is_hot(imp.table[i]); });
+    imp.dirty.hot.forget([&](uint32_t i) { return !is_hot(imp.page(i)); });
   return true;
 }
 
@@ -55,7 +55,7 @@ bool Importer::send_hot(Import& imp, std::span<const uint32_t> pages, Collector&
 // the pages themselves takes fewer copies than the faults of the next stores cost. Both sorted.
 void Importer::take_dense(Import& imp, std::vector<uint32_t>* hot, std::vector<uint32_t>* pages) {
   const auto dense = [&](uint32_t index) {
-    Page& p = imp.table[index];
+    Page& p = imp.page(index);
     p.lock();
     const bool whole = p.state == PageState::kDirty && p.heat.hot() && !p.in_flight &&
                        all_differ(imp.page_data(index), twins_.at(p.twin));
@@ -80,7 +80,7 @@ void Importer::take_dense(Import& imp, std::vector<uint32_t>* hot, std::vector<u
 // difference.
 void Importer::cool(Import& imp, std::vector<uint32_t>& pages, Collector& out) {
   std::sort(pages.begin(), pages.end());
-  Guard views(imp.views_mu);
+  Guard views(imp.views.mu);
   for (std::span<const uint32_t> rest = pages; !rest.empty();) {
     rest = rest.subspan(write_back_run(imp, rest, out));
   }

@@ -16,7 +16,7 @@ constexpr int kNapsOfANotification = 20;  // of 1 ms, before the home is asked a
 // The key ends at the former break; the next use asks for another. After the break itself: who
 // finds the key in force is waited for, or has seen the new break.
 auto closing_key_of(Import& imp) {
-  return [&imp] { imp.key_generation.store(0, std::memory_order_seq_cst); };
+  return [&imp] { imp.key.close(); };
 }
 }  // namespace
 
@@ -39,8 +39,7 @@ bool Importer::take_break(Import& imp, const Break& brk) {
 
 // A key that was granted when the break was this one. It may be used unless there is a newer break.
 bool Importer::key_is_for(Import& imp, const Break& brk, uint32_t generation) {
-  return imp.brk.take(brk, closing_key_of(imp),
-                      [&] { imp.key_generation.store(generation, std::memory_order_seq_cst); });
+  return imp.brk.take(brk, closing_key_of(imp), [&] { imp.key.open(generation); });
 }
 
 // For the other processes of the node.
@@ -56,7 +55,7 @@ bool Importer::on_break(const std::shared_ptr<Import>& owner, const BreakNotific
   Import& imp = *owner;
   const auto& [uid, instance, brk, low] = m;
   if (!imp.extensible || !legal(imp, brk)) return false;
-  later->keys = imp.keys.load(std::memory_order_seq_cst);
+  later->keys = imp.key.asked();
   const auto [late, behind, past] = imp.brk.notified(brk, low, closing_key_of(imp));
   if (behind && !late) later->then = brk;
   if (late) {
@@ -66,7 +65,7 @@ bool Importer::on_break(const std::shared_ptr<Import>& owner, const BreakNotific
   trace(kFacSeg, kInfo, "segment {}: the break is at {}", imp.id, brk.bytes);
   store_break(imp);
   // Looked at when the break is set: a first attach that comes later sees it.
-  if (!imp.ready.load(std::memory_order_seq_cst) || past.count == 0) return true;
+  if (!imp.cache.ready(std::memory_order_seq_cst) || past.count == 0) return true;
   fault_point("break_before_zap");
   // What was stored there goes with the memory, and with it the home's marks.
   std::vector<uint32_t> lost;
@@ -84,7 +83,7 @@ bool Importer::on_break(const std::shared_ptr<Import>& owner, const BreakNotific
 // is a newer one.
 void Importer::grow_to(Import& imp, const Break& brk) {
   if (!imp.brk.grow(brk)) return;
-  imp.changed();
+  imp.changes.notify();
   store_break(imp);
 }
 
@@ -94,7 +93,7 @@ bool Importer::settle_past_break(Import& imp, std::vector<PageRange>* pages) {
   while (!pages->empty()) {
     PageRange& r = pages->back();
     for (; r.count > 0; --r.count) {
-      Page& p = imp.table[r.first + r.count - 1];
+      Page& p = imp.page(r.first + r.count - 1);
       p.lock();
       const bool settled = !p.in_flight;
       p.unlock();
@@ -114,10 +113,10 @@ Exception Importer::past_break(Import& imp, uint32_t page, Deadline deadline) {
     if (e != Exception::kNone) return e;
     if (brk.round != 0 && page >= brk.bytes / kPageSize) return Exception::kSegBrk;
     for (int naps = 0; naps < kNapsOfANotification; ++naps) {
-      const uint32_t seen = imp.changes.load(std::memory_order_seq_cst);
+      const uint32_t seen = imp.changes.seen();
       if (page < imp.brk.load(std::memory_order_seq_cst)) return Exception::kNone;
       if (deadline.passed()) return Exception::kTransient;
-      imp.wait_for_change(seen, kMilli);
+      imp.changes.wait(seen, kMilli);
     }
   }
 }

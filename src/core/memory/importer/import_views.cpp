@@ -11,7 +11,7 @@ namespace cmi::memory {
 void Importer::poison(const View& view, const std::byte* addr) {
   const size_t index = static_cast<size_t>(addr - view.addr) / kPageSize;
   std::byte* const at = view.addr + index * kPageSize;
-  Page& page = view.import->table[index];
+  Page& page = view.import->page(index);
   page.lock();
   zap(at, kPageSize);
   userfault_.poison(at, kPageSize);
@@ -20,7 +20,7 @@ void Importer::poison(const View& view, const std::byte* addr) {
 
 void Importer::unpoison(const View& view, const std::byte* addr) {
   const size_t index = static_cast<size_t>(addr - view.addr) / kPageSize;
-  Page& page = view.import->table[index];
+  Page& page = view.import->page(index);
   page.lock();
   zap(view.addr + index * kPageSize, kPageSize);
   page.unlock();
@@ -28,12 +28,11 @@ void Importer::unpoison(const View& view, const std::byte* addr) {
 
 Status Importer::prepare(Import& imp, bool reserve) {
   if (imp.write_through) return Status::kOk;
-  Guard g(imp.token_mu);
-  if (imp.service) return Status::kOk;
+  Guard g(imp.token.mu);
+  if (imp.cache.ready()) return Status::kOk;
   const size_t size = size_t{imp.pages} * kPageSize;
   // A cache with a limit, or of a segment that grows, takes memory as it goes (see back_pages).
-  const bool limited =
-      imp.extensible || imp.cache_limit.load(std::memory_order_relaxed) < imp.pages;
+  const bool limited = imp.extensible || imp.cache.use.limit() < imp.pages;
   auto file = parts_.node.anonymous_file(size, reserve && !limited);
   if (!file) return file.status();
   void* service = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file->get(), 0);
@@ -44,13 +43,9 @@ Status Importer::prepare(Import& imp, bool reserve) {
   void* table =
       mmap(nullptr, table_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (table == MAP_FAILED) return Status::kNoMem;
-  if (limited) imp.unreserved.store(true, std::memory_order_release);
-  imp.file = file.take();
-  imp.table_memory = Mapping(table, table_size);
-  imp.table = static_cast<Page*>(table);  // all zero is a valid absent page
-  imp.regions = ImportRegions(regions_of(imp.pages));
-  imp.service = std::move(service_map);
-  imp.ready.store(true, std::memory_order_release);
+  if (limited) imp.cache.use.end_reservation();
+  imp.regions.known = ImportRegions(regions_of(imp.pages));
+  imp.cache.fill(file.take(), std::move(service_map), Mapping(table, table_size));
   return Status::kOk;
 }
 
@@ -59,7 +54,7 @@ Result<std::shared_ptr<const View>> Importer::attach(const std::shared_ptr<Impor
   if (imp->write_through) return attach_write_through(imp, addr, read_only);
   const size_t size = size_t{imp->pages} * kPageSize;
   std::byte* const at =
-      segment::map_aligned(imp->file.get(), addr, size, access::page_size_of(imp->rseg.flags));
+      segment::map_aligned(imp->cache.file(), addr, size, access::page_size_of(imp->rseg.flags));
   if (at == nullptr) return Status::kNoMem;
   Mapping map(at, size);
   // A child that wrote here would do so untracked, and would fill holes with zeros.
@@ -73,8 +68,8 @@ Result<std::shared_ptr<const View>> Importer::attach(const std::shared_ptr<Impor
   view->segment = imp->id;
   view->import = imp;
   {
-    Guard g(imp->views_mu);
-    imp->views.push_back(view);
+    Guard g(imp->views.mu);
+    imp->views.list.push_back(view);
   }
   parts_.views.insert(view);
   map.release();
@@ -84,8 +79,8 @@ Result<std::shared_ptr<const View>> Importer::attach(const std::shared_ptr<Impor
 void Importer::detach(const std::shared_ptr<const View>& view, Deadline deadline) {
   parts_.views.erase(view);
   {
-    Guard g(view->import->views_mu);
-    std::erase(view->import->views, view);
+    Guard g(view->import->views.mu);
+    std::erase(view->import->views.list, view);
   }
   // Threads that fault here while the client detaches are its mistake, but must not map pages into
   // what comes to lie at this address next.

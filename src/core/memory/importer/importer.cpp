@@ -29,16 +29,17 @@ constexpr Nanos kLastLook = 200 * kMilli;  // over the network, when the time is
 
 std::shared_ptr<Import> new_import(const access::RsegInfo& rseg, int32_t id, bool ours,
                                    std::shared_ptr<fabric::Link> link) {
-  auto imp = std::make_shared<Import>();
-  imp->id = id;
-  imp->ours = ours;
-  imp->rseg = rseg;
-  imp->link = std::move(link);
-  imp->pages = static_cast<uint32_t>(rseg.size / kPageSize);
-  imp->extensible = access::extensible(rseg.flags);
+  ImportFacts facts;
+  facts.id = id;
+  facts.ours = ours;
+  facts.rseg = rseg;
+  facts.link = std::move(link);
+  facts.pages = static_cast<uint32_t>(rseg.size / kPageSize);
+  facts.extensible = access::extensible(rseg.flags);
+  facts.write_through = (rseg.attrib & access::kWriteThrough) != 0;
+  facts.intents = !facts.write_through && !access::client_consistent(rseg.flags);
+  auto imp = std::make_shared<Import>(std::move(facts));
   if (!imp->extensible) imp->brk.fix(imp->pages);
-  imp->write_through = (rseg.attrib & access::kWriteThrough) != 0;
-  imp->intents = !imp->write_through && !access::client_consistent(rseg.flags);
   return imp;
 }
 }  // namespace
@@ -200,7 +201,7 @@ std::vector<std::shared_ptr<Import>> Importer::all_imports() {
 uint32_t Importer::pages_of_ours(int32_t id) {
   Guard g(imports_mu_);
   for (auto& imp : imports_) {
-    if (imp->id == id && imp->ours && !imp->marked.load()) return imp->pages;
+    if (imp->id == id && imp->ours && !imp->events.marked.load()) return imp->pages;
   }
   return 0;
 }
@@ -266,9 +267,9 @@ Result<std::shared_ptr<Import>> Importer::import(const access::RsegInfo& rseg, i
     // Either the end of its home is told with this import, or the import fails.
     SignalsBlocked quiet;
     Guard g(observer_mu_);
-    imp->made.store(!link->condemned());
+    imp->events.made.store(!link->condemned());
   }
-  if (!imp->made.load()) {
+  if (!imp->events.made.load()) {
     forget(imp);
     return Status::kInval;
   }
@@ -305,16 +306,16 @@ Status Importer::set_token(const std::shared_ptr<Import>& import, const access::
   }
   std::optional<Grant::Sweep> sweep;
   for (Backoff backoff;; backoff.pause()) {
-    Guard g(imp.token_mu);
-    if (auto begun = imp.grant.begin(token, imp.pages, imp.key_generation)) {
-      imp.token = token;
+    Guard g(imp.token.mu);
+    if (auto begun = imp.grant.begin(token, imp.pages, imp.key)) {
+      imp.token.info = token;
       sweep.emplace(std::move(*begun));
       break;
     }
     if (deadline.passed()) return because(Status::kReconfig, "the former token still ends");
   }
   // What is cached under the old token may be more than the new one allows. Nothing is lost by it.
-  if (imp.ready.load(std::memory_order_acquire)) invalidate(import, {0, imp.pages});
+  if (imp.cache.ready()) invalidate(import, {0, imp.pages});
   sweep.reset();
   // Presented now, so that a revoked token is known at the first access, cached pages or not; an
   // unreachable home is that access's business.
@@ -353,8 +354,8 @@ void Importer::thread_enabled(bool enabled) {
     // Nobody may access anything: the next access of each page faults again. Only the mappings go,
     // pages keep their states and come back without asking the home.
     for (auto& imp : all_imports()) {
-      Guard views(imp->views_mu);
-      for (auto& v : imp->views) zap(v->addr, v->len);
+      Guard views(imp->views.mu);
+      for (auto& v : imp->views.list) zap(v->addr, v->len);
     }
   }
 }

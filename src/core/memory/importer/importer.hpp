@@ -17,7 +17,7 @@
 // Threads: faults and calls come from application threads, in parallel; notices, ticks and answers
 // to asynchronous requests from the service thread; answers also from whichever application thread
 // polls. The order of the locks stands in doc/design/locking.md. None is held over a network wait
-// but an Import's token_mu and adopt_mu, which application threads alone take.
+// but TokenInUse::mu, its adopt_mu and RegionClaims::mu, which application threads alone take.
 #pragma once
 
 #include <algorithm>
@@ -356,7 +356,6 @@ class Importer final : public ImportFaults, public LocalImports {
   // dirty_intents.cpp
   void unmark(const std::shared_ptr<Import>& imp, const std::vector<DirtyIntent>& intents);
   Exception ask_in_flux(Import& imp, uint32_t page, Deadline deadline);
-  static void doubt(Import& imp, const std::vector<uint32_t>& pages);
   static bool take_in_flux(const std::shared_ptr<Import>& imp, const InFluxNotification& m,
                            std::vector<PageRange>* pages);
   static void settle_pages(Import& imp, std::vector<PageRange>* pages);
@@ -378,10 +377,10 @@ class Importer final : public ImportFaults, public LocalImports {
   size_t write_back(Import& imp, std::vector<uint32_t>& pages, Collector& out,
                     const Patience& patience);
   uint32_t write_back_run(Import& imp, std::span<const uint32_t> pages, Collector& out)
-      CMI_REQUIRES(imp.views_mu);
+      CMI_REQUIRES(imp.views.mu);
   static bool take_listed(Import& imp, uint32_t page);
   void send_and_protect(Import& imp, std::span<const uint32_t> pages, Collector& out);
-  void protect_sent(Import& imp, PageRange sent) CMI_REQUIRES(imp.views_mu);
+  void protect_sent(Import& imp, PageRange sent) CMI_REQUIRES(imp.views.mu);
   // Hot pages that a barrier found with an earlier write-back under way.
   using BusyPages = std::map<std::shared_ptr<Import>, std::vector<uint32_t>>;
   bool collect(BusyPages* busy, bool again, const Patience& patience);
@@ -407,8 +406,8 @@ class Importer final : public ImportFaults, public LocalImports {
   bool await(Import& imp, fabric::Op& op, const Patience& patience);
   bool await(WriteBack& batch, const Patience& patience);
   bool await(const std::vector<std::shared_ptr<WriteBack>>& batches, const Patience& patience);
-  void protect_everywhere(Import& imp, uint32_t first, uint32_t count) CMI_REQUIRES(imp.views_mu);
-  void zap_everywhere(Import& imp, uint32_t first, uint32_t count) CMI_REQUIRES(imp.views_mu);
+  void protect_everywhere(Import& imp, uint32_t first, uint32_t count) CMI_REQUIRES(imp.views.mu);
+  void zap_everywhere(Import& imp, uint32_t first, uint32_t count) CMI_REQUIRES(imp.views.mu);
   void set_state(Import& imp, Page& page, PageState to);
   void drop_twin(Page& page);
   void count_fetched(Import& imp, uint32_t pages);

@@ -24,7 +24,8 @@ bool Importer::imports_from(const ContextId& home) {
 bool Importer::concerned_with(const ContextId& home) {
   Guard g(imports_mu_);
   return std::any_of(imports_.begin(), imports_.end(), [&](auto& imp) {
-    return imp->rseg.home == home && imp->ours && imp->made.load() && !imp->marked.load();
+    return imp->rseg.home == home && imp->ours && imp->events.made.load() &&
+           !imp->events.marked.load();
   });
 }
 
@@ -58,21 +59,21 @@ void Importer::set_lease_expired(const ContextId& home, bool lease_expired) {
     }
   }
   for (auto& imp : imports) {
-    if (lease_expired && imp->ready.load(std::memory_order_acquire)) {
-      Guard views(imp->views_mu);
+    if (lease_expired && imp->cache.ready()) {
+      Guard views(imp->views.mu);
       for (uint32_t first = 0; first < imp->pages; first += kLeaseRun) {
         const uint32_t n = std::min(kLeaseRun, imp->pages - first);
         bool any = false;
         for (uint32_t k = 0; k < n; ++k) {
-          imp->table[first + k].lock();
-          any = any || may_be_mapped(imp->table[first + k].state);
+          imp->page(first + k).lock();
+          any = any || may_be_mapped(imp->page(first + k).state);
         }
         // Under the locks: who served an access before has mapped it, who comes now sees `lapsed`.
         if (any && !mutated("mutate_lapse_kept")) zap_everywhere(*imp, first, n);
-        for (uint32_t k = 0; k < n; ++k) imp->table[first + k].unlock();
+        for (uint32_t k = 0; k < n; ++k) imp->page(first + k).unlock();
       }
     }
-    imp->changed();
+    imp->changes.notify();
   }
   if (lease_expired) {
     fault_point("lapsed");
@@ -93,7 +94,7 @@ bool Importer::home_has_ended(Import& imp) {
   if (imp.link->condemned()) return true;
   parts_.watch.suspect(imp.rseg.home);
   for (const Deadline soon = Deadline::in(kLeaseLook); !soon.passed() && !imp.link->condemned();) {
-    imp.wait_for_change(imp.changes.load(std::memory_order_seq_cst), kLeaseNap);
+    imp.changes.wait(imp.changes.seen(), kLeaseNap);
   }
   return imp.link->condemned();
 }

@@ -32,7 +32,7 @@ Importer::Use Importer::end_use(const std::shared_ptr<Import>& imp, const Patien
 }
 
 void Importer::forget(const std::shared_ptr<Import>& imp) {
-  if (imp->ready.load(std::memory_order_acquire)) drop_all(imp);
+  if (imp->cache.ready()) drop_all(imp);
   Guard g(imports_mu_);
   std::erase(imports_, imp);
 }

@@ -37,7 +37,7 @@ void Importer::report() {
   fault_point("mutation_report_window");
   const size_t told = reports.stores.size() + reports.homes.size();
   for (auto& l : reports.stores) {
-    if (l.import->marked.load()) continue;
+    if (l.import->events.marked.load()) continue;
     if (l.import->ours) {
       parts_.observer.stores_lost(l.import->id, std::move(l.pages), l.local);
     } else {
@@ -49,7 +49,9 @@ void Importer::report() {
     access::NaddrInfo home;
     std::vector<int32_t> segments;
     for (auto& imp : imports) {
-      if (imp->link != h.link || !imp->ours || !imp->made.load() || imp->marked.load()) continue;
+      if (imp->link != h.link || !imp->ours || !imp->events.made.load() ||
+          imp->events.marked.load())
+        continue;
       home = {imp->rseg.home_node, imp->rseg.home};
       segments.push_back(imp->id);
     }

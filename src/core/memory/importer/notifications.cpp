@@ -99,13 +99,13 @@ void Importer::on_invalidate(const Notified& n, const InvalidateNotification& m)
   by.few_pages = pages <= kReleaseSome;
   for (const PageRange& r : each_once(std::move(ranges))) {
     fault_point("invalidate_before_zap");
-    if (imp->ready.load(std::memory_order_acquire)) drop(imp, r, &by);
+    if (imp->cache.ready()) drop(imp, r, &by);
   }
   for (Reader in = m.updates(); in.left() > 0;) {
     const auto [page, epoch, number, diff] = InvalidateNotification::take_update(in);
     if (page >= imp->pages) return;
     fault_point("update_before_apply");
-    if (!imp->ready.load(std::memory_order_acquire)) continue;
+    if (!imp->cache.ready()) continue;
     if (update(*imp, page, epoch, number, diff)) {
       by.found = true;
     } else {
@@ -131,14 +131,14 @@ void Importer::on_revoke(const Notified& n, const RevokeNotification& m) {
     // again.
     if (imp->grant.is_swept()) return;
     // Its key is idle once another one has been asked for.
-    if (imp->presented_id.load() == imp->grant.token_id()) return acknowledge(n);
+    if (imp->token.presented_id.load() == imp->grant.token_id()) return acknowledge(n);
   }
   answer_when_key_idle(n);
 }
 
 void Importer::on_removed(const Notified& n, const RemovedNotification& m) {
   const std::shared_ptr<Import>& imp = n.import;
-  if ((m.how & kRemovedEnding) == 0) imp->marked.store(true);
+  if ((m.how & kRemovedEnding) == 0) imp->events.marked.store(true);
   end_import(imp, (m.how & kRemovedGone) != 0 ? ImportState::kGone : ImportState::kRemoved);
   end_quiesce(*imp);
   (void)parts_.node.settle_marks(2 * kMilli);
@@ -156,7 +156,7 @@ void Importer::on_in_flux(const Notified& n, const InFluxNotification& m) {
   if (answers_.awaited(n.home, n.number)) return;
   PendingAnswer later{n.import, n.home, n.secret, n.number, PendingAnswer::To::kInFluxList};
   if (!take_in_flux(n.import, m, &later.unsettled)) return;
-  if (!n.import->ready.load(std::memory_order_acquire)) later.unsettled.clear();
+  if (!n.import->cache.ready()) later.unsettled.clear();
   for (const PageRange& r : later.unsettled) invalidate(n.import, r);
   fault_point("in_flux_before_ack");
   answers_.add(std::move(later));  // the service thread's next round answers
@@ -166,14 +166,14 @@ void Importer::on_break_notice(const Notified& n, const BreakNotification& m) {
   const std::shared_ptr<Import>& imp = n.import;
   // Another thread that polls the listener may be at a copy of it, or at an older one, and has not
   // dropped everything yet: this one is let fall, and told again.
-  if (imp->taking_break.exchange(true, std::memory_order_acq_rel)) return;
+  if (!imp->brk.begin_notified()) return;
   PendingAnswer later{imp, n.home, n.secret, n.number, PendingAnswer::To::kBreak};
   const bool taken = !answers_.awaited(n.home, n.number) && on_break(imp, m, &later);
   if (taken) {
     fault_point("break_before_ack");
     answers_.add(std::move(later));
   }
-  imp->taking_break.store(false, std::memory_order_release);
+  imp->brk.end_notified();
   if (taken) answer_pending_revocations();
 }
 
@@ -185,7 +185,7 @@ void Importer::on_quiesce_notice(const Notified& n, const QuiesceNotification& m
 void Importer::answer_pending_revocations() {
   std::vector<const Import*> waiting;  // for what a break has to wait for
   const auto ready = answers_.take([&waiting](PendingAnswer& a) {
-    const bool key_in_use = a.import->using_key.load(std::memory_order_seq_cst) != 0;
+    const bool key_in_use = a.import->key.in_use();
     switch (a.to) {
       case PendingAnswer::To::kRevocation:
         return !key_in_use;
@@ -197,7 +197,7 @@ void Importer::answer_pending_revocations() {
     }
     // No operation with the key that reaches behind the break is under way, and no write-back of
     // what lay there. One break after the other: a later one may bring those pages back.
-    const bool used = key_in_use && a.import->keys.load(std::memory_order_seq_cst) == a.keys;
+    const bool used = key_in_use && a.import->key.asked() == a.keys;
     const bool done = !used && std::count(waiting.begin(), waiting.end(), a.import.get()) == 0 &&
                       settle_past_break(*a.import, &a.unsettled);
     if (!done) waiting.push_back(a.import.get());
@@ -217,7 +217,7 @@ bool Importer::end_import(const std::shared_ptr<Import>& imp, ImportState state,
   const bool ends = sweep.has_value();
   if (ends) {
     fault_point("end_before_drop");
-    if (imp->ready.load(std::memory_order_acquire)) drop_all(imp);
+    if (imp->cache.ready()) drop_all(imp);
     sweep.reset();
   }
   end_part(batch);

@@ -21,7 +21,7 @@ constexpr uint32_t kSubscribeSome = 4;  // who changes more pages at once change
 PageRange lock_pages(Import& imp, uint32_t first, uint32_t n) {
   uint32_t from = n, to = 0;
   for (uint32_t k = 0; k < n; ++k) {
-    Page& p = imp.table[first + k];
+    Page& p = imp.page(first + k);
     p.lock();
     if (!may_be_mapped(p.state)) continue;
     from = std::min(from, k);
@@ -37,7 +37,8 @@ void Importer::drop(const std::shared_ptr<Import>& imp, PageRange range, Invalid
     const uint32_t region = region_of(range.first);
     const uint32_t n = std::min(range.count, (region + 1) * kRegionPages - range.first);
     uint32_t epoch = 0;
-    if (by->released.room() < ReleasedRegions::kItem || !imp->regions.release(region, &epoch)) {
+    if (by->released.room() < ReleasedRegions::kItem ||
+        !imp->regions.known.release(region, &epoch)) {
       invalidate(imp, {range.first, n}, by);
     } else if (epoch != 0) {
       ReleasedRegions::put(by->released, {region, epoch});
@@ -50,7 +51,7 @@ void Importer::drop(const std::shared_ptr<Import>& imp, PageRange range, Invalid
 void Importer::invalidate(const std::shared_ptr<Import>& owner, PageRange range, Invalidation* by) {
   Import& imp = *owner;
   Collector out(*this, owner);
-  Guard views(imp.views_mu);
+  Guard views(imp.views.mu);
   for (uint32_t done = 0; done < range.count; done += kDropRun) {
     const uint32_t first = range.first + done;
     const uint32_t n = std::min(kDropRun, range.count - done);
@@ -60,15 +61,15 @@ void Importer::invalidate(const std::shared_ptr<Import>& owner, PageRange range,
       zap_everywhere(imp, mapped.first, mapped.count);
     }
     for (uint32_t k = 0; k < n; ++k) invalidate_page(imp, first + k, range.count, out, by);
-    for (uint32_t k = 0; k < n; ++k) imp.table[first + k].unlock();
+    for (uint32_t k = 0; k < n; ++k) imp.page(first + k).unlock();
   }
-  imp.changed();
+  imp.changes.notify();
 }
 
 // One of `together` pages, locked and in no view.
 void Importer::invalidate_page(Import& imp, uint32_t index, uint32_t together, Collector& out,
                                Invalidation* by) {
-  Page& p = imp.table[index];
+  Page& p = imp.page(index);
   const PageState was = p.state;
   if (was != PageState::kAbsent) ++p.generation;
   const bool loaded_again =
@@ -92,10 +93,11 @@ void Importer::invalidate_page(Import& imp, uint32_t index, uint32_t together, C
 // unless it is known to be fetched again each time, which then takes a read and no message.
 void Importer::release_page(Import& imp, uint32_t index, PageState was, bool loaded_again,
                             Invalidation* by) {
-  Page& p = imp.table[index];
+  Page& p = imp.page(index);
   if (was != PageState::kAbsent) by->found = true;
   if (!by->few_pages || p.state != PageState::kAbsent || loaded_again) return;
-  if (was != PageState::kAbsent && !(by->to_home && imp.regions.in_use(region_of(index)))) return;
+  if (was != PageState::kAbsent && !(by->to_home && imp.regions.known.in_use(region_of(index))))
+    return;
   if (by->released.room() < ReleasedRegions::kItem) return;
   p.released = true;
   ReleasedRegions::put(by->released, {index, ReleasedRegions::kPage});
@@ -105,7 +107,7 @@ void Importer::release_page(Import& imp, uint32_t index, PageState was, bool loa
 // that the home has of them into *intents.
 void Importer::drop_pages(Import& imp, PageRange range, std::vector<uint32_t>* lost,
                           std::vector<DirtyIntent>* intents) {
-  Guard views(imp.views_mu);
+  Guard views(imp.views.mu);
   const uint32_t end = range.first + range.count;
   for (uint32_t first = range.first; first < end; first += kDropRun) {
     const uint32_t n = std::min(kDropRun, end - first);
@@ -113,7 +115,7 @@ void Importer::drop_pages(Import& imp, PageRange range, std::vector<uint32_t>* l
     if (mapped.count > 0) zap_everywhere(imp, mapped.first, mapped.count);
     for (uint32_t k = 0; k < n; ++k) {
       drop_page(imp, first + k, lost, intents);
-      imp.table[first + k].unlock();
+      imp.page(first + k).unlock();
     }
   }
 }
@@ -121,7 +123,7 @@ void Importer::drop_pages(Import& imp, PageRange range, std::vector<uint32_t>* l
 // One of them, locked and in no view.
 void Importer::drop_page(Import& imp, uint32_t index, std::vector<uint32_t>* lost,
                          std::vector<DirtyIntent>* intents) {
-  Page& p = imp.table[index];
+  Page& p = imp.page(index);
   if (p.state != PageState::kAbsent) ++p.generation;
   if (const uint8_t epoch = p.pinned ? 0 : p.intent.drop(); epoch != 0) {
     intents->push_back({index, epoch});
@@ -151,7 +153,7 @@ void Importer::drop_all(const std::shared_ptr<Import>& owner) {
   }
   // A home that has given us up, or is gone, has none of them any more.
   if (!intents.empty() && imp.grant.state() != ImportState::kGone) unmark(owner, intents);
-  imp.changed();
+  imp.changes.notify();
   end_part(batch);
 }
 

@@ -14,9 +14,9 @@ namespace cmi::memory {
 PageRange Importer::claim(Import& imp, PageRange range, bool pass_over) {
   PageRange out{range.first, 0};
   for (uint32_t i = 0; i < range.count; ++i) {
-    Page& p = imp.table[range.first + i];
+    Page& p = imp.page(range.first + i);
     p.lock();
-    const bool absent = p.state == PageState::kAbsent && !imp.is_in_flux(range.first + i);
+    const bool absent = p.state == PageState::kAbsent && !imp.flux.contains(range.first + i);
     if (absent) {
       ++p.generation;
       set_state(imp, p, PageState::kFetching);
@@ -37,11 +37,11 @@ PageRange Importer::claim(Import& imp, PageRange range, bool pass_over) {
 void Importer::read_ahead(const View& view, uint32_t page, bool write, Deadline deadline) {
   Import& imp = *view.import;
   // A small cache would lose what was fetched ahead before it is read.
-  if (imp.cache_limit.load(std::memory_order_relaxed) < std::min(imp.pages, 2 * Streams::kDepth)) {
+  if (imp.cache.use.limit() < std::min(imp.pages, 2 * Streams::kDepth)) {
     return;
   }
   for (;;) {
-    PageRange todo = imp.streams.ahead(
+    PageRange todo = imp.in_order.loads.ahead(
         page, std::min(imp.grant.end_page(), imp.brk.load(std::memory_order_relaxed)));
     if (todo.count == 0) return;
     make_room(view.import, todo.count, deadline);
@@ -73,20 +73,20 @@ bool Importer::start_ahead(const View& view, PageRange pages, bool write, Deadli
   ahead->pages = pages;
   ahead->session = session;
   ahead->done.begin();
-  imp->reads.add(ahead);
+  imp->in_order.reads.add(ahead);
   aheads_.fetch_add(1);
   // Pages to be stored to are mapped when they are: they would have to be made writable then.
   const auto over = [this, imp, ahead, to = write ? nullptr : &view](fabric::Cause cause) {
     SignalsBlocked quiet;
-    imp->end_use();
+    imp->key.end_use();
     const PageRange r = ahead->pages;
     if (cause == fabric::Cause::kOk) {
       count_fetched(*imp, r.count);
       // The view may have been detached since; while it is in the list, it is not.
       const bool enabled = begin_serving();
       {
-        Guard views(imp->views_mu);
-        const bool attached = std::any_of(imp->views.begin(), imp->views.end(),
+        Guard views(imp->views.mu);
+        const bool attached = std::any_of(imp->views.list.begin(), imp->views.list.end(),
                                           [&](auto& v) { return v.get() == to; });
         deliver(*imp, enabled && attached ? to : nullptr, r, kNoPage, false);
       }
@@ -94,7 +94,7 @@ bool Importer::start_ahead(const View& view, PageRange pages, bool write, Deadli
     } else {
       give_up_fetch(imp, r.first, r.count);
     }
-    imp->reads.remove(ahead);
+    imp->in_order.reads.remove(ahead);
     aheads_.fetch_sub(1);
     ahead->done.complete(cause);
   };
@@ -106,7 +106,7 @@ bool Importer::start_ahead(const View& view, PageRange pages, bool write, Deadli
 
 // Waits for a while for the read that brings this page. False: none does.
 bool Importer::await_ahead(Import& imp, uint32_t page, Deadline deadline) {
-  const std::shared_ptr<ReadUnderWay> ahead = imp.reads.find(page);
+  const std::shared_ptr<ReadUnderWay> ahead = imp.in_order.reads.find(page);
   if (ahead == nullptr) return false;
   auto session = ahead->session.lock();
   if (session != nullptr && !session->broken()) {

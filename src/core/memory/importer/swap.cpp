@@ -41,7 +41,7 @@ Exception Importer::cas(const View& view, const std::byte* addr, uint64_t expect
   // One that an earlier try has sent may have been made before what the page holds by now.
   const bool sent_before = pending->is_sent(owner);
   const auto with_stores = sent_before ? pending->with_stores : nullptr;
-  Page& page = imp.table[index];
+  Page& page = imp.page(index);
   page.lock();
   bool quiet_page = !sent_before &&
                     (page.state == PageState::kClean || page.state == PageState::kDirty) &&
@@ -86,7 +86,7 @@ Exception Importer::may_swap(const std::shared_ptr<Import>& owner, uint32_t inde
   if (index >= imp.brk.load(std::memory_order_seq_cst)) {
     if (Exception e = past_break(imp, index, deadline); e != Exception::kNone) return e;
   }
-  if (!imp.write_through && imp.is_in_flux(index)) return ask_in_flux(imp, index, deadline);
+  if (!imp.write_through && imp.flux.contains(index)) return ask_in_flux(imp, index, deadline);
   return Exception::kNone;
 }
 
@@ -221,7 +221,7 @@ Exception Importer::swap_by_provider(const std::shared_ptr<Import>& owner, uint6
     if (deadline.passed()) return Exception::kTransient;
   }
   const fabric::Cause cause = session->cas(found, expected, desired, key, offset, deadline);
-  imp.end_use();
+  imp.key.end_use();
   if (cause != fabric::Cause::kOk) {
     // A target that refused did not swap; of everything else the fate is open.
     *unknown = cause != fabric::Cause::kRefused;
@@ -246,7 +246,7 @@ void Importer::patch(const std::shared_ptr<Import>& owner, uint64_t offset, uint
   Import& imp = *owner;
   const auto index = static_cast<uint32_t>(offset / kPageSize);
   const size_t in_page = offset % kPageSize;
-  Page& page = imp.table[index];
+  Page& page = imp.page(index);
   page.lock();
   if (mutated("mutate_cas_any_generation")) generation = page.generation;
   const bool same = same_page && page.generation == generation && !page.in_flight;

@@ -59,17 +59,15 @@ bool Importer::may_send_with_swap(const View& view, uint32_t index) {
   if (open_write_back_count_.load(std::memory_order_seq_cst) != 0) return false;
   if (usable(imp, false, index) != Exception::kNone || !imp.grant.has(fabric::kAtomic) ||
       !imp.allows(index) || index >= imp.brk.load(std::memory_order_seq_cst) ||
-      imp.is_in_flux(index)) {
+      imp.flux.contains(index)) {
     return false;
   }
   // The home must have heard of this import.
   const auto session = imp.link->current();
-  if (session == nullptr ||
-      imp.key_generation.load(std::memory_order_acquire) != session->generation()) {
+  if (session == nullptr || imp.key.generation() != session->generation()) {
     return false;
   }
-  Guard g(imp.dirty_mu);
-  return imp.dirty.size() < Collector::kMinRun;
+  return imp.dirty.listed.size() < Collector::kMinRun;
 }
 
 Importer::Sent Importer::send_with_swap(const std::shared_ptr<Import>& owner,
@@ -78,23 +76,17 @@ Importer::Sent Importer::send_with_swap(const std::shared_ptr<Import>& owner,
   Import& imp = *owner;
   // As in a barrier: the batch is begun before the lists are taken.
   Collector out(*this, owner, begin_write_back(owner));
-  std::vector<uint32_t> pages, busy, hot = imp.hot.all();
+  std::vector<uint32_t> pages, busy, hot = imp.dirty.hot.all();
   if (hot.size() >= Collector::kMinRun) {
     std::sort(hot.begin(), hot.end());
     take_dense(imp, &hot, &pages);
     if (!pages.empty()) return Sent::kNotAll;
   }
   (void)send_hot(imp, hot, out, nullptr, &busy);
-  {
-    Guard g(imp.dirty_mu);
-    if (imp.dirty.size() >= Collector::kMinRun) return Sent::kNotAll;
-    pages.assign(imp.dirty.begin(), imp.dirty.end());
-    imp.dirty.clear();
-    imp.aged = 0;
-  }
+  if (!imp.dirty.listed.take_fewer_than(Collector::kMinRun, &pages)) return Sent::kNotAll;
   {
     std::sort(pages.begin(), pages.end());
-    Guard views(imp.views_mu);
+    Guard views(imp.views.mu);
     for (std::span<const uint32_t> rest = pages; !rest.empty();) {
       rest = rest.subspan(write_back_run(imp, rest, out));
     }
@@ -102,7 +94,7 @@ Importer::Sent Importer::send_with_swap(const std::shared_ptr<Import>& owner,
   if (!busy.empty() || !out.fits_swap()) return Sent::kNotAll;
   auto with_stores = std::make_shared<SwapWithStores>();
   // What is stored to the page, or takes it away, from here on raises its generation.
-  Page& page = imp.table[swap.offset / kPageSize];
+  Page& page = imp.page(swap.offset / kPageSize);
   page.lock();
   with_stores->cached = may_be_mapped(page.state);
   with_stores->generation = page.generation;
@@ -126,9 +118,8 @@ bool Importer::nothing_else_to_publish(const Import& imp) {
     return open_write_back_count_.load(std::memory_order_seq_cst) == 1;
   };
   const auto listed = [&imp](const std::shared_ptr<Import>& other) {
-    if (other.get() != &imp && !other->hot.empty()) return true;
-    Guard d(other->dirty_mu);
-    return !other->dirty.empty();
+    if (other.get() != &imp && !other->dirty.hot.empty()) return true;
+    return !other->dirty.listed.empty();
   };
   if (!one_batch()) return false;
   {

@@ -65,7 +65,7 @@ void Importer::tick() {
     std::rotate(imports.begin(), imports.begin() + static_cast<ptrdiff_t>(first), imports.end());
   }
   for (auto& imp : imports) {
-    if (!imp->ready.load(std::memory_order_acquire)) continue;
+    if (!imp->cache.ready()) continue;
     if (turn % 2 == 0) take_aged(imp);
     take_hot(imp);
     if (turn % 2 != 0) take_aged(imp);
@@ -77,9 +77,9 @@ void Importer::tick() {
 void Importer::take_hot(const std::shared_ptr<Import>& imp) {
   Collector out(*this, imp);
   std::vector<uint32_t> busy;
-  for (size_t left = imp->hot.size(); left > 0;) {
+  for (size_t left = imp->dirty.hot.size(); left > 0;) {
     if (out.link_full() || !timer_share_.left(thread_cpu_time())) return;
-    const std::vector<uint32_t> pages = imp->hot.some(std::min(left, kAtOnce));
+    const std::vector<uint32_t> pages = imp->dirty.hot.some(std::min(left, kAtOnce));
     if (pages.empty()) return;
     (void)send_hot(*imp, pages, out, nullptr, &busy, Which::kDue);
     left -= pages.size();
@@ -91,28 +91,22 @@ void Importer::take_hot(const std::shared_ptr<Import>& imp) {
 void Importer::leave_contended(Import& imp, std::vector<uint32_t>& pages, Nanos t) {
   std::vector<uint32_t> left;
   std::erase_if(pages, [&](uint32_t index) {
-    Page& p = imp.table[index];
+    Page& p = imp.page(index);
     p.lock();
-    const bool wait = p.heat.contended() && p.state == PageState::kDirty &&
-                      !imp.contended.due(index, p.generation, hash_page(imp.page_data(index)), t);
+    const bool wait =
+        p.heat.contended() && p.state == PageState::kDirty &&
+        !imp.dirty.contended.due(index, p.generation, hash_page(imp.page_data(index)), t);
     p.unlock();
     if (wait) left.push_back(index);
     return wait;
   });
-  if (left.empty()) return;
-  Guard g(imp.dirty_mu);
-  imp.dirty.insert(imp.dirty.end(), left.begin(), left.end());
+  if (!left.empty()) imp.dirty.listed.put_back(left);
 }
 
 // Only pages that were dirty a tick ago: a store in a tight loop with write-backs must not starve.
 void Importer::take_aged(const std::shared_ptr<Import>& imp) {
-  size_t left;
-  {
-    Guard g(imp->dirty_mu);
-    left = imp->aged;
-    if (left == 0) imp->aged = imp->dirty.size();
-    if (imp->dirty.empty()) imp->contended.forget_all();
-  }
+  size_t left = imp->dirty.listed.tick();
+  if (imp->dirty.listed.empty()) imp->dirty.contended.forget_all();
   if (left == 0) return;
   // Some at a time, and none is taken that does not go: what is too much waits in the list, where a
   // barrier finds it, for the next tick.
@@ -120,19 +114,12 @@ void Importer::take_aged(const std::shared_ptr<Import>& imp) {
   const Nanos t = now();
   while (left > 0 && !out.link_full() && timer_share_.left(thread_cpu_time())) {
     std::vector<uint32_t> pages;
-    {
-      Guard g(imp->dirty_mu);
-      const size_t n = std::min({left, imp->dirty.size(), kAtOnce});
-      const auto end = imp->dirty.begin() + static_cast<ptrdiff_t>(n);
-      pages.assign(imp->dirty.begin(), end);
-      imp->dirty.erase(imp->dirty.begin(), end);
-      imp->aged = imp->dirty.size();
-    }
+    imp->dirty.listed.take_aged(std::min(left, kAtOnce), &pages);
     if (pages.empty()) break;
     left -= pages.size();
     std::sort(pages.begin(), pages.end());
     leave_contended(*imp, pages, t);
-    Guard views(imp->views_mu);
+    Guard views(imp->views.mu);
     for (std::span<const uint32_t> rest = pages; !rest.empty();) {
       rest = rest.subspan(write_back_run(*imp, rest, out));
     }

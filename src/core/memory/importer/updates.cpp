@@ -14,7 +14,7 @@ constexpr size_t kMostPending = 64;  // requests without an answer, from which o
 // drop the page.
 void Importer::subscribe(Import& imp, uint32_t index) {
   if (imp.link->pending() >= kMostPending) return;
-  Page& page = imp.table[index];
+  Page& page = imp.page(index);
   page.lock();
   const uint32_t epoch =
       page.state == PageState::kClean ? imp.subscribed.fetched(index, page.generation) : 0;
@@ -28,7 +28,7 @@ void Importer::subscribe(Import& imp, uint32_t index) {
 // False: the page is to be dropped.
 bool Importer::update(Import& imp, uint32_t index, uint32_t epoch, uint32_t number, Bytes diff) {
   using Verdict = SubscribedPages::Verdict;
-  Page& page = imp.table[index];
+  Page& page = imp.page(index);
   page.lock();
   auto verdict = Verdict::kDrop;
   if (page.state == PageState::kClean) {

@@ -25,7 +25,7 @@ std::shared_ptr<Importer::WriteBack> Importer::begin_write_back(
   fault_point("batch_begun");
   auto b = std::make_shared<WriteBack>();
   b->import = imp;
-  b->token = imp->presented_id.load(std::memory_order_acquire);
+  b->token = imp->token.presented_id.load(std::memory_order_acquire);
   b->done.begin();
   Guard g(write_backs_mu_);
   b->seq = next_write_back_++;
@@ -50,11 +50,8 @@ std::shared_ptr<Import> Importer::next_dirty(uint32_t after) {
   const auto first =
       std::upper_bound(imports_.begin(), imports_.end(), after,
                        [](uint32_t instance, auto& imp) { return instance < imp->instance; });
-  const auto found = std::find_if(first, imports_.end(), [](auto& imp) {
-    if (!imp->hot.empty()) return true;
-    Guard d(imp->dirty_mu);
-    return !imp->dirty.empty();
-  });
+  const auto found =
+      std::find_if(first, imports_.end(), [](auto& imp) { return !imp->dirty.none(); });
   return found != imports_.end() ? *found : nullptr;
 }
 
@@ -65,13 +62,13 @@ std::vector<std::shared_ptr<Importer::WriteBack>> Importer::open_batches() {
 
 void Importer::protect_everywhere(Import& imp, uint32_t first, uint32_t n) {
   if (mutated("mutate_protect_missing")) return;
-  for (auto& v : imp.views) {
+  for (auto& v : imp.views.list) {
     userfault_.protect(v->addr + size_t{first} * kPageSize, size_t{n} * kPageSize);
   }
 }
 
 void Importer::zap_everywhere(Import& imp, uint32_t first, uint32_t n) {
-  for (auto& v : imp.views) zap(v->addr + size_t{first} * kPageSize, size_t{n} * kPageSize);
+  for (auto& v : imp.views.list) zap(v->addr + size_t{first} * kPageSize, size_t{n} * kPageSize);
 }
 
 // Writes back the dirty ones of `pages` (sorted here), and waits for answers in between where the
@@ -89,7 +86,7 @@ size_t Importer::write_back(Import& imp, std::vector<uint32_t>& pages, Collector
   }
   for (size_t done = 0;;) {
     {
-      Guard views(imp.views_mu);
+      Guard views(imp.views.mu);
       while (done < pages.size() && !out.full()) {
         done += write_back_run(imp, std::span(pages).subspan(done), out);
       }
@@ -101,7 +98,7 @@ size_t Importer::write_back(Import& imp, std::vector<uint32_t>& pages, Collector
 
 // A page of the dirty list, under its lock: whether it is to be written back now.
 bool Importer::take_listed(Import& imp, uint32_t index) {
-  Page& p = imp.table[index];
+  Page& p = imp.page(index);
   // A hot page stands in a list of its own, and this list may enter it again once it has cooled.
   if (p.state == PageState::kDirty && p.heat.hot()) {
     p.listed = false;
@@ -110,8 +107,7 @@ bool Importer::take_listed(Import& imp, uint32_t index) {
   // Back into the list too: a barrier that comes now must find it there.
   p.listed = p.state == PageState::kDirty && p.in_flight;
   if (!p.listed) return p.state == PageState::kDirty;
-  Guard d(imp.dirty_mu);
-  imp.dirty.push_back(index);
+  imp.dirty.listed.add(index);
   return false;
 }
 
@@ -122,7 +118,7 @@ void Importer::send_and_protect(Import& imp, std::span<const uint32_t> pages, Co
   std::array<uint32_t, Collector::kMinRun> sent;
   size_t n = 0;
   for (uint32_t index : pages) {
-    Page& p = imp.table[index];
+    Page& p = imp.page(index);
     p.lock();
     if (take_listed(imp, index)) {
       p.in_flight = out.add_and_renew(index, twins_.at(p.twin)) != 0;
@@ -133,7 +129,7 @@ void Importer::send_and_protect(Import& imp, std::span<const uint32_t> pages, Co
   }
   out.flush();
   fault_point("sent_before_protect");
-  Guard views(imp.views_mu);
+  Guard views(imp.views.mu);
   for (size_t at = 0, run; at < n; at += run) {
     run = 1;
     while (at + run < n && sent[at + run] == sent[at] + run) ++run;
@@ -146,14 +142,14 @@ void Importer::send_and_protect(Import& imp, std::span<const uint32_t> pages, Co
 void Importer::protect_sent(Import& imp, PageRange sent) {
   bool any = false;
   for (uint32_t k = 0; k < sent.count; ++k) {
-    Page& p = imp.table[sent.first + k];
+    Page& p = imp.page(sent.first + k);
     p.lock();
     any = any || p.state == PageState::kDirty;
   }
   if (any) protect_everywhere(imp, sent.first, sent.count);
   for (uint32_t k = 0; k < sent.count; ++k) {
     const uint32_t index = sent.first + k;
-    Page& p = imp.table[index];
+    Page& p = imp.page(index);
     if (p.state == PageState::kDirty) {
       if (std::memcmp(imp.page_data(index), twins_.at(p.twin), kPageSize) == 0 ||
           mutated("mutate_sent_not_compared")) {
@@ -163,8 +159,7 @@ void Importer::protect_sent(Import& imp, PageRange sent) {
         set_state(imp, p, p.in_flight ? PageState::kWriting : PageState::kClean);
       } else if (!p.listed && !p.heat.hot()) {
         p.listed = true;
-        Guard d(imp.dirty_mu);
-        imp.dirty.push_back(index);
+        imp.dirty.listed.add(index);
       }
     }
     p.unlock();
@@ -178,23 +173,23 @@ uint32_t Importer::write_back_run(Import& imp, std::span<const uint32_t> pages, 
   const uint32_t first = pages[0];
   bool any = false;
   for (uint32_t k = 0; k < n; ++k) {
-    Page& p = imp.table[first + k];
+    Page& p = imp.page(first + k);
     p.lock();
     any = any || (p.state == PageState::kDirty && !p.in_flight);
   }
   // One shootdown for the run. Protecting a page that is clean or stays dirty only costs it a
   // fault.
   if (any && !mutated("mutate_protect_late")) protect_everywhere(imp, first, n);
-  if (mutated("mutate_protect_unlocked")) mutation::unlock_meanwhile(imp.table + first, n);
+  if (mutated("mutate_protect_unlocked")) mutation::unlock_meanwhile(&imp.page(first), n);
   for (uint32_t k = 0; k < n; ++k) {
     if (const uint32_t run = out.run_at(first + k, first + n); run != 0) {
-      for (uint32_t r = 0; r < run; ++r) imp.table[first + k + r].listed = false;
+      for (uint32_t r = 0; r < run; ++r) imp.page(first + k + r).listed = false;
       out.add_run(first + k, run);
       k += run - 1;
       continue;
     }
     if (!take_listed(imp, first + k)) continue;
-    Page& p = imp.table[first + k];
+    Page& p = imp.page(first + k);
     const size_t bytes = out.add(first + k, twins_.at(p.twin));
     drop_twin(p);
     ++p.generation;
@@ -203,7 +198,7 @@ uint32_t Importer::write_back_run(Import& imp, std::span<const uint32_t> pages, 
     set_state(imp, p, p.in_flight ? PageState::kWriting : PageState::kClean);
   }
   if (any && mutated_late("mutate_protect_late")) protect_everywhere(imp, first, n);
-  for (uint32_t k = 0; k < n; ++k) imp.table[first + k].unlock();
+  for (uint32_t k = 0; k < n; ++k) imp.page(first + k).unlock();
   return n;
 }
 
@@ -220,10 +215,10 @@ void Importer::answered(const std::shared_ptr<WriteBack>& batch, std::vector<uin
           pages.size(), status ? static_cast<int>(*status) : -1);
     batch->failed.store(true);
     lose(batch->import, pages);
-    if (status == WireStatus::kBroken) doubt(imp, pages);  // some of them are
+    if (status == WireStatus::kBroken) imp.flux.doubt(pages);  // some of them are
     never_came_home(batch->import, pages, status.has_value());
   }
-  imp.changed();
+  imp.changes.notify();
   // At the first loss all pages are closed, so that one event can name everything; but broken
   // memory is not the end of the pages beside it.
   if (status != WireStatus::kOk && status != WireStatus::kBroken &&
@@ -243,7 +238,7 @@ void Importer::came_home(const std::shared_ptr<Import>& imp, const std::vector<u
   std::optional<Collector> next;
   const auto collector = [&]() -> Collector& { return next ? *next : next.emplace(*this, imp); };
   for (uint32_t index : pages) {
-    Page& p = imp->table[index];
+    Page& p = imp->page(index);
     p.lock();
     if (p.pinned) collector().unmark(index);  // a run's mark did not travel with it
     p.in_flight = p.pinned = false;
@@ -267,9 +262,9 @@ void Importer::came_home(const std::shared_ptr<Import>& imp, const std::vector<u
 void Importer::never_came_home(const std::shared_ptr<Import>& imp,
                                const std::vector<uint32_t>& pages, bool refused) {
   Collector unmarking(*this, imp);
-  Guard views(imp->views_mu);
+  Guard views(imp->views.mu);
   for (uint32_t index : pages) {
-    Page& p = imp->table[index];
+    Page& p = imp->page(index);
     p.lock();
     // A refused message's mark has not been cleared by it. What may have arrived, in part or
     // without a word, keeps its dirty intent at home, should we die; here it counts no more, so
@@ -375,33 +370,24 @@ bool Importer::collect(BusyPages* busy, bool again, const Patience& patience) {
   bool good = true;
   for (auto imp = next_dirty(0); imp != nullptr; imp = next_dirty(imp->instance)) {
     std::vector<uint32_t>& of_import = (*busy)[imp];
-    if (again && of_import.empty()) {
-      Guard g(imp->dirty_mu);
-      if (imp->dirty.empty()) continue;
-    }
+    if (again && of_import.empty() && imp->dirty.listed.empty()) continue;
     // The batch is begun before the list is taken: another barrier that finds the list empty finds
     // it.
     Collector out(*this, imp, begin_write_back(imp));
     std::vector<uint32_t> pages;
-    std::vector<uint32_t> hot = again ? std::exchange(of_import, {}) : imp->hot.all();
+    std::vector<uint32_t> hot = again ? std::exchange(of_import, {}) : imp->dirty.hot.all();
     if (hot.size() >= Collector::kMinRun) {
       std::sort(hot.begin(), hot.end());
       take_dense(*imp, &hot, &pages);
     }
     good = send_hot(*imp, hot, out, &patience, &of_import) && good;
-    {
-      Guard g(imp->dirty_mu);
-      pages.insert(pages.end(), imp->dirty.begin(), imp->dirty.end());
-      imp->dirty.clear();
-      imp->aged = 0;
-    }
+    imp->dirty.listed.take_all(&pages);
     if (pages.size() >= Collector::kMinRun) out.allow_runs();
     const size_t done = write_back(*imp, pages, out, patience);
     if (done == pages.size()) continue;
     // Before the batch ends, so that another barrier that waits for it finds them.
     good = false;
-    Guard g(imp->dirty_mu);
-    imp->dirty.insert(imp->dirty.end(), pages.begin() + static_cast<ptrdiff_t>(done), pages.end());
+    imp->dirty.listed.put_back(std::span(pages).subspan(done));
   }
   return good;
 }
@@ -446,7 +432,7 @@ Status Importer::flush(
     if (e == Exception::kNone && page >= view->import->brk.load(std::memory_order_seq_cst)) {
       e = past_break(*view->import, page, patience.deadline);
     }
-    if (e == Exception::kNone && view->import->is_in_flux(page)) {
+    if (e == Exception::kNone && view->import->flux.contains(page)) {
       e = ask_in_flux(*view->import, page, patience.deadline);
     }
     if (e != Exception::kNone && *failed == Exception::kNone) {
@@ -465,7 +451,7 @@ Status Importer::flush(
       std::vector<uint32_t> busy;  // these go in the second round
       good = send_hot(*imp, pages, out, &patience, &busy) && good;
       std::vector<uint32_t> cold = pages;
-      std::erase_if(cold, [&](uint32_t page) { return is_hot(imp->table[page]); });
+      std::erase_if(cold, [&](uint32_t page) { return is_hot(imp->page(page)); });
       good = write_back(*imp, cold, out, patience) == cold.size() && good;
     }
     good = await(open_batches(), patience) && good;
@@ -475,7 +461,7 @@ Status Importer::flush(
   for (size_t i = 0; i < where.size() && !good && *failed == Exception::kNone; ++i) {
     auto& [view, addr] = where[i];
     const auto page = static_cast<uint32_t>(static_cast<size_t>(addr - view->addr) / kPageSize);
-    if (!view->import->is_in_flux(page)) continue;
+    if (!view->import->flux.contains(page)) continue;
     *failed = ask_in_flux(*view->import, page, patience.deadline);
     *failed_at = i;
   }

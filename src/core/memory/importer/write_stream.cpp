@@ -20,26 +20,26 @@ uint32_t Importer::dirty_ahead(const View& view, PageRange pages, const PageSeen
   Import& imp = *view.import;
   const uint32_t first = pages.first, last = pages.first + pages.count;
   std::byte* const at = view.addr + size_t{first} * kPageSize;
-  for (uint32_t i = first; i < last; ++i) imp.table[i].lock();
+  for (uint32_t i = first; i < last; ++i) imp.page(i).lock();
   const auto ready = [&](uint32_t i) {
-    const Page& p = imp.table[i];
+    const Page& p = imp.page(i);
     const bool clean = p.state == PageState::kClean && (i == first || !p.marker);
     return (clean || (i == first && p.state == PageState::kWriting)) && !p.pinned &&
            (!imp.intents || p.intent.held()) && usable(imp, true, i) == Exception::kNone &&
            i < imp.brk.load(std::memory_order_seq_cst) &&
-           !imp.lease_expired.load(std::memory_order_seq_cst) && !imp.is_in_flux(i);
+           !imp.lease_expired.load(std::memory_order_seq_cst) && !imp.flux.contains(i);
   };
   uint32_t n = 0;
-  if (seen != nullptr && imp.table[first].may_have_been_dirty_since(*seen)) pages.count = 0;
+  if (seen != nullptr && imp.page(first).may_have_been_dirty_since(*seen)) pages.count = 0;
   while (n < pages.count && ready(first + n) && make_dirty(view, first + n)) {
-    ++imp.table[first + n].generation;
+    ++imp.page(first + n).generation;
     ++n;
   }
   // Before the store goes on, and the stream with it.
-  imp.stores.taken(first, first + std::max(n, 1u));
+  imp.in_order.stores.taken(first, first + std::max(n, 1u));
   if (n > 0) {
     count(parts_.stats.store_faults);
-    *readahead = std::exchange(imp.table[first].marker, false);
+    *readahead = std::exchange(imp.page(first).marker, false);
     // Those that were fetched for stores are in no view yet, and need no second fault, by which the
     // kernel makes a page writable that was mapped protected. Where some are and others not, the
     // latter fault once more.
@@ -49,14 +49,14 @@ uint32_t Importer::dirty_ahead(const View& view, PageRange pages, const PageSeen
   }
   std::vector<DirtyIntent> unused;
   for (uint32_t i = first + std::max(n, 1u); i < last && imp.intents; ++i) {
-    Page& p = imp.table[i];
+    Page& p = imp.page(i);
     // Another thread may have stored to it by now. One that fetches it for a store looks again.
     const bool in_use = p.state != PageState::kClean && p.state != PageState::kAbsent &&
                         p.state != PageState::kFetching && p.state != PageState::kStale;
     const uint8_t epoch = in_use ? 0 : p.intent.take();
     if (epoch != 0) unused.push_back({i, epoch});
   }
-  for (uint32_t i = first; i < last; ++i) imp.table[i].unlock();
+  for (uint32_t i = first; i < last; ++i) imp.page(i).unlock();
   if (!unused.empty()) unmark(view.import, unused);
   return n;
 }

@@ -42,8 +42,8 @@ Result<std::shared_ptr<const View>> Importer::attach_write_through(
   view->segment = imp->id;
   view->import = imp;
   {
-    Guard g(imp->views_mu);
-    imp->views.push_back(view);
+    Guard g(imp->views.mu);
+    imp->views.list.push_back(view);
   }
   parts_.views.insert(view);
   map.release();
@@ -82,7 +82,7 @@ Exception Importer::ask_write_through(const std::shared_ptr<Import>& owner, Requ
     fabric::RemoteKey key;
     // The home takes accesses of those alone who have presented a token.
     if (session != nullptr && session_key(imp, *session, &key, deadline)) {
-      const uint64_t token = imp.presented_id.load(std::memory_order_acquire);
+      const uint64_t token = imp.token.presented_id.load(std::memory_order_acquire);
       std::shared_ptr<fabric::Request> request;
       if (pending != nullptr && pending->request != nullptr) {
         // One that has ended without an answer has no more to say, and is made again.
@@ -120,7 +120,7 @@ Exception Importer::ask_write_through(const std::shared_ptr<Import>& owner, Requ
           case WireStatus::kRemoved:
             return explain(imp, deadline);
           case WireStatus::kNotPresented:
-            imp.key_generation.store(0, std::memory_order_release);  // it has forgotten us
+            imp.key.close();  // it has forgotten us
             break;
           default:
             if (refused(imp, status, token) == ImportState::kUsable)
