@@ -16,7 +16,7 @@ Nanos Context::longest_wait() const {
 Status Context::barrier(memory::LossMark& mark) {
   // Stores to imported segments and stores to this node's own segments are published both; each is
   // a couple of loads when there is nothing to do, without a look at the clock.
-  const Status there = engine_->importer().barrier(mark, longest_wait());
+  const Status there = engine_->importer().publishing().barrier(mark, longest_wait());
   const Status here = engine_->home().barriers().barrier(longest_wait());
   return ok(there) ? here : there;
 }
@@ -31,7 +31,7 @@ Result<cmi_fb> Context::open_epoch() {
   if (t_thread->epoch != nullptr) return because(Status::kBound, "the thread has an epoch open");
   void* p = allocator_.get(sizeof(Epoch));
   if (p == nullptr) return Status::kNoMem;
-  auto* e = new (p) Epoch{t_thread, engine_->importer().losses()};
+  auto* e = new (p) Epoch{t_thread, engine_->importer().publishing().losses()};
   t_thread->epoch = e;
   return reinterpret_cast<cmi_fb>(e);
 }
@@ -83,8 +83,8 @@ Status Context::cflush(void* const* addrs, int32_t n, Raised* raised) {
   if (!imported.empty()) {
     memory::Exception e = memory::Exception::kNone;
     size_t at = 0;
-    const Status s = engine_->importer().flush(imported, t_thread->loss,
-                                               memory::Patience::of(longest_wait()), &e, &at);
+    const Status s = engine_->importer().publishing().flush(
+        imported, t_thread->loss, memory::Patience::of(longest_wait()), &e, &at);
     if (e != memory::Exception::kNone && raised->exception == memory::Exception::kNone) {
       *raised = {e, true, imported[at].second, imported[at].first->segment};
     }
@@ -108,12 +108,12 @@ Status Context::barrier_before_swap(const memory::View& view, uint64_t* addr, ui
   if (mutated("mutate_swap_without_barrier")) return Status::kOk;
   memory::Importer& importer = engine_->importer();
   if (const Status here = engine_->home().barriers().barrier(longest_wait()); !ok(here)) {
-    const Status there = importer.barrier(t_thread->loss, longest_wait());
+    const Status there = importer.publishing().barrier(t_thread->loss, longest_wait());
     return lost_before_swap(ok(there) ? here : there);
   }
-  return lost_before_swap(importer.barrier_before_swap(view, reinterpret_cast<std::byte*>(addr),
-                                                       expected, desired, pending, t_thread->loss,
-                                                       longest_wait()));
+  return lost_before_swap(
+      importer.swaps().barrier_before_swap(view, reinterpret_cast<std::byte*>(addr), expected,
+                                           desired, pending, t_thread->loss, longest_wait()));
 }
 
 Status Context::cas(uint64_t* addr, uint64_t expected, uint64_t desired, const void* call,
@@ -140,8 +140,9 @@ Status Context::cas(uint64_t* addr, uint64_t expected, uint64_t desired, const v
     memory::Exception e;
     try {
       do {
-        e = engine_->importer().cas(*view, reinterpret_cast<std::byte*>(addr), expected, desired,
-                                    found, &pending, &unknown, Deadline::in(call_timeout()));
+        e = engine_->importer().swaps().cas(*view, reinterpret_cast<std::byte*>(addr), expected,
+                                            desired, found, &pending, &unknown,
+                                            Deadline::in(call_timeout()));
       } while (e == memory::Exception::kTransient && !unknown &&
                engine_->importer().waits_on(*view->import));
     } catch (const std::bad_alloc&) {

@@ -5,7 +5,7 @@
 namespace cmi::context {
 
 void Context::start_cache(const std::shared_ptr<memory::Import>& import) {
-  if (default_cache_ != 0) engine_->importer().set_cache_size(import, default_cache_);
+  if (default_cache_ != 0) engine_->importer().views().set_cache_size(import, default_cache_);
 }
 
 Status Context::set_cache_size(int32_t seg, size_t bytes) {
@@ -34,7 +34,7 @@ Status Context::set_cache_size(int32_t seg, size_t bytes) {
       return because(Status::kPerm, "another process made or imported it");
     }
   }
-  for (auto& i : imports) engine_->importer().set_cache_size(i, bytes);
+  for (auto& i : imports) engine_->importer().views().set_cache_size(i, bytes);
   return Status::kOk;
 }
 

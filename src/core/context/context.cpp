@@ -128,8 +128,8 @@ void Context::process_exits() {
       const bool registered = t_thread != nullptr && t_thread->context == c;
       alone = c->thread_count_ == (registered ? 1 : 0);
     }
-    memory::LossMark ignored = c->engine_->importer().losses();
-    (void)c->engine_->importer().barrier(ignored, kRevokeTimeout);
+    memory::LossMark ignored = c->engine_->importer().publishing().losses();
+    (void)c->engine_->importer().publishing().barrier(ignored, kRevokeTimeout);
     if (alone) c->leave_imports();
     memory::process_ends();
     g_handle.store(nullptr);
@@ -154,7 +154,7 @@ void Context::leave_imports() {
     Guard g(mu_);
     for (auto& [id, i] : imported_) imports.push_back(i.import);
   }
-  engine_->importer().leave_all(imports, {Deadline::in(kRevokeTimeout), kRevokeTimeout});
+  engine_->importer().leaving().leave_all(imports, {Deadline::in(kRevokeTimeout), kRevokeTimeout});
 }
 
 namespace {
@@ -328,7 +328,7 @@ Status Context::join_thread() {
   if (t == nullptr) return Status::kNoMem;
   new (t) Thread;
   t->context = this;
-  t->loss = engine_->importer().losses();
+  t->loss = engine_->importer().publishing().losses();
   if (pthread_setspecific(g_thread_key, t) != 0) {
     allocator_.put(t);
     return Status::kNoMem;
@@ -382,13 +382,13 @@ void Context::end() {
     attached.swap(attached_);
     imported.swap(imported_);
   }
-  memory::LossMark ignored = engine_->importer().losses();
+  memory::LossMark ignored = engine_->importer().publishing().losses();
   // As long as homes answer; nobody is left to be told of what a silent one does not take.
-  (void)engine_->importer().barrier(ignored, kRevokeTimeout);
+  (void)engine_->importer().publishing().barrier(ignored, kRevokeTimeout);
   const Deadline soon = Deadline::in(kRevokeTimeout);
   for (auto& [addr, a] : attached) {
     if (a.imported != nullptr) {
-      engine_->importer().detach(a.imported, soon);
+      engine_->importer().views().detach(a.imported, soon);
     } else {
       (void)engine_->home().views().detach(a.segment, addr, soon, true);
     }
@@ -397,7 +397,7 @@ void Context::end() {
   }
   std::vector<std::shared_ptr<memory::Import>> imports;
   for (auto& [id, i] : imported) imports.push_back(std::move(i.import));
-  engine_->importer().leave_all(imports, {Deadline::in(kRevokeTimeout), kRevokeTimeout});
+  engine_->importer().leaving().leave_all(imports, {Deadline::in(kRevokeTimeout), kRevokeTimeout});
   engine_->home().close(Deadline::in(kRevokeTimeout));
 }
 

@@ -176,7 +176,7 @@ class Context : private events::Host {
   Result<cmi_token*> make_token(int32_t seg, const access::TokenPart* part, const cmi_naddr* naddr,
                                 uint32_t rights);
   bool revoke_issued(const void* object, Bytes content, bool token);
-  Nanos call_timeout() const { return engine_->importer().reconf_timeout(); }
+  Nanos call_timeout() const { return engine_->importer().reconf_timeout().get(); }
   memory::JoinTime join_time() const;
   // For a home that lives: what waits for it goes on for so long.
   Nanos longest_wait() const;

@@ -21,7 +21,7 @@ Status Context::request_map(uint64_t id) {
 Status Context::set_reconf_timeout(uint32_t milliseconds) {
   // With none at all no access could ever succeed.
   if (milliseconds == 0) return because(Status::kInval, "a timeout of 0");
-  engine_->importer().set_reconf_timeout(milliseconds * kMilli);
+  engine_->importer().reconf_timeout().set(milliseconds * kMilli);
   return Status::kOk;
 }
 

@@ -80,14 +80,14 @@ Result<std::shared_ptr<memory::Import>> Context::import_of(int32_t seg) {
   if (blob->size() < access::kRsegSize) return Status::kInval;
   auto rseg = access::decode_rseg(blob->data());
   if (!rseg) return rseg.status();
-  auto import = engine_->importer().import(*rseg, seg, false, join_time());
+  auto import = engine_->importer().joining().import(*rseg, seg, false, join_time());
   if (!import) return import.status();
   uint64_t version = 0;
   auto token = node_->proxy_token(seg, &version);
   if (token && token->size() >= access::kTokenSize) {
     if (auto t = access::decode_token(token->data()); t) {
-      (void)engine_->importer().set_token(*import, *t, Deadline::in(call_timeout()));
-      engine_->importer().took_token(**import, version);
+      (void)engine_->importer().tokens().set(*import, *t, Deadline::in(call_timeout()));
+      engine_->importer().tokens().took(**import, version);
     }
   }
   std::shared_ptr<memory::Import> kept;
@@ -102,7 +102,7 @@ Result<std::shared_ptr<memory::Import>> Context::import_of(int32_t seg) {
     kept = it->second.import;
   }
   // Another thread made one at the same time: one is enough.
-  if (kept != *import) engine_->importer().leave(*import, {Deadline::in(call_timeout())});
+  if (kept != *import) engine_->importer().leaving().leave(*import, {Deadline::in(call_timeout())});
   return kept;
 }
 
@@ -145,9 +145,10 @@ Result<void*> Context::seg_at(int32_t seg, void* addr, int32_t flags) {
     status = import.status();
     counted = ok(status);
     if (import)
-      status = engine_->importer().prepare(**import, (info->flags & CMI_SEG_NORESERVE) == 0);
+      status =
+          engine_->importer().views().prepare(**import, (info->flags & CMI_SEG_NORESERVE) == 0);
     if (ok(status)) {
-      auto view = engine_->importer().attach(*import, addr, read_only);
+      auto view = engine_->importer().views().attach(*import, addr, read_only);
       status = view.status();
       if (view) {
         entry.imported = *view;
@@ -184,11 +185,11 @@ Status Context::seg_dt(int32_t seg, void* addr) {
   if (entry.imported != nullptr) {
     // What was stored through this view must not go with it: as long as the home answers it is
     // written back, and what is lost has been told when this returns.
-    memory::LossMark ignored = engine_->importer().losses();
+    memory::LossMark ignored = engine_->importer().publishing().losses();
     if (!mutated("mutate_detach_publishes_nothing")) {
-      (void)engine_->importer().barrier(ignored, longest_wait());
+      (void)engine_->importer().publishing().barrier(ignored, longest_wait());
     }
-    engine_->importer().detach(entry.imported, Deadline::in(call_timeout() + kSecond));
+    engine_->importer().views().detach(entry.imported, Deadline::in(call_timeout() + kSecond));
     entry.imported.reset();
     {
       Guard g(mu_);
@@ -220,7 +221,7 @@ void Context::leave_import_if_unused(int32_t seg) {
     import = std::move(it->second.import);
     imported_.erase(it);
   }
-  engine_->importer().leave(import, {Deadline::in(call_timeout()), longest_wait()});
+  engine_->importer().leaving().leave(import, {Deadline::in(call_timeout()), longest_wait()});
 }
 
 Status Context::seg_remove(int32_t seg) {

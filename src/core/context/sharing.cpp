@@ -82,7 +82,7 @@ Status Context::rseg_del(const cmi_rseg* rseg) {
 
 // The client's own timeout, where it has set one.
 memory::JoinTime Context::join_time() const {
-  const bool set = engine_->importer().reconf_timeout_set();
+  const bool set = engine_->importer().reconf_timeout().is_set();
   const Nanos answer = set ? std::max(call_timeout(), kFirstContact) : environment_.join_timeout;
   return {Deadline::in(call_timeout()), Deadline::in(answer)};
 }
@@ -97,7 +97,7 @@ Result<int32_t> Context::seg_imp(const cmi_rseg* rseg) {
   if (Status s = access::encode_rseg(*info, blob); !ok(s)) return s;
   auto id = node_->create_proxy(info->size, info->flags, blob, access::extensible(info->flags));
   if (!id) return id.status();
-  auto import = engine_->importer().import(*info, *id, true, join_time());
+  auto import = engine_->importer().joining().import(*info, *id, true, join_time());
   if (!import) {
     (void)node_->remove(*id);
     return import.status();
@@ -130,14 +130,14 @@ Status Context::set_token(int32_t seg, const cmi_token* token) {
     import = it->second.import;
   }
   events_->recovered(seg);  // first, so that what the new token fails in is told
-  if (Status s = engine_->importer().set_token(import, *info, Deadline::in(call_timeout()));
+  if (Status s = engine_->importer().tokens().set(import, *info, Deadline::in(call_timeout()));
       !ok(s)) {
     return s;
   }
   std::byte bytes[access::kTokenSize] = {};
   if (ok(access::encode_token(*info, bytes))) (void)node_->store_proxy_token(seg, bytes);
   uint64_t version = 0;
-  if (node_->proxy_token(seg, &version)) engine_->importer().took_token(*import, version);
+  if (node_->proxy_token(seg, &version)) engine_->importer().tokens().took(*import, version);
   int views = 0;
   {
     Guard g(mu_);

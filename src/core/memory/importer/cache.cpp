@@ -1,5 +1,6 @@
-// The size of an import's cache: pages go, least recently swept over first, when a fetch would
-// exceed it. The limit is kept but for pages that are being fetched or written back at that moment.
+// Giving pages back, and taking memory for others.
+#include "core/memory/importer/cache.hpp"
+
 #include <fcntl.h>
 
 #include <algorithm>
@@ -7,8 +8,10 @@
 
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
+#include "core/memory/importer/await_home.hpp"
 #include "core/memory/importer/collector.hpp"
-#include "core/memory/importer/importer.hpp"
+#include "core/memory/importer/page_moves.hpp"
+#include "core/memory/importer/write_back.hpp"
 
 namespace cmi::memory {
 
@@ -23,17 +26,16 @@ bool can_go(const Page& p) {
 }
 }  // namespace
 
-void Importer::set_cache_size(const std::shared_ptr<Import>& imp, size_t bytes) {
+void set_cache_size(ImporterCore& core, const std::shared_ptr<Import>& imp, size_t bytes) {
   const size_t pages = std::max<size_t>(bytes / kPageSize, kMinCache);
   imp->cache.use.set_size(bytes, pages);
   if (pages >= imp->pages || !imp->cache.ready()) return;
   SignalsBlocked quiet;
-  make_room(imp, 0, Deadline::in(kSecond));
+  make_room(core, imp, 0, Deadline::in(kSecond));
 }
 
-// Before `n` more pages are taken. Gives up at the deadline: a little too many is better than none.
-[[gnu::hot]] void Importer::make_room(const std::shared_ptr<Import>& owner, uint32_t n,
-                                      Deadline deadline) {
+[[gnu::hot]] void make_room(ImporterCore& core, const std::shared_ptr<Import>& owner, uint32_t n,
+                            Deadline deadline) {
   Import& imp = *owner;
   const uint32_t limit = imp.cache.use.limit();
   const auto too_many = [&] { return !imp.cache.use.has_room(n); };
@@ -45,20 +47,19 @@ void Importer::set_cache_size(const std::shared_ptr<Import>& imp, size_t bytes) 
     for (uint32_t seen = 0; seen < imp.pages && too_many(); seen += kCacheSweep) {
       const uint32_t first =
           imp.cache.use.sweep(kCacheSweep) % imp.pages / kCacheSweep * kCacheSweep;
-      evict(imp, first, std::min(kCacheSweep, imp.pages - first), &dirty);
+      evict(core, imp, first, std::min(kCacheSweep, imp.pages - first), &dirty);
     }
     if (dirty.empty()) continue;
     {
-      Collector out(*this, owner, begin_write_back(owner));
-      write_back(imp, dirty, out, {deadline});
+      Collector out(core, owner, core.write_backs.begin(owner));
+      write_back(core, imp, dirty, out, {deadline});
     }
-    await(open_batches(), {deadline});
+    await(core, core.write_backs.open(), {deadline});
   }
 }
 
-// Takes clean pages out of all views and gives their memory back, and that of absent ones; collects
-// those to be written.
-void Importer::evict(Import& imp, uint32_t first, uint32_t n, std::vector<uint32_t>* dirty) {
+void evict(ImporterCore& core, Import& imp, uint32_t first, uint32_t n,
+           std::vector<uint32_t>* dirty) {
   for (uint32_t i = 0; i < n; ++i) imp.page(first + i).lock();
   for (uint32_t i = 0; i < n;) {
     Page& p = imp.page(first + i);
@@ -77,19 +78,17 @@ void Importer::evict(Import& imp, uint32_t first, uint32_t n, std::vector<uint32
       Page& q = imp.page(first + i + k);
       ++q.generation;
       q.marker = q.backed = false;
-      if (q.state == PageState::kClean) set_state(imp, q, PageState::kAbsent);
+      if (q.state == PageState::kClean) set_state(core, imp, q, PageState::kAbsent);
     }
     imp.cache.use.gave_back(run);
-    count(parts_.stats.pages_evicted, run);
+    count(core.parts.stats.pages_evicted, run);
     i += run;
   }
   for (uint32_t i = 0; i < n; ++i) imp.page(first + i).unlock();
   imp.changes.notify();
 }
 
-// Memory for pages that are about to be fetched: where the file's reservation is gone, storing into
-// a page that cannot be had would raise SIGBUS inside the provider.
-[[gnu::hot]] bool Importer::back_pages(Import& imp, PageRange pages) {
+[[gnu::hot]] bool back_pages(Import& imp, PageRange pages) {
   if (!imp.cache.use.unreserved()) return true;
   if (fault_point_fails("cache_no_memory")) return false;
   while (fallocate(imp.cache.file(), FALLOC_FL_KEEP_SIZE,

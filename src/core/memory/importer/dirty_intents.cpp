@@ -1,16 +1,18 @@
-// Pages in flux, at an importer (rule 21): the dirty intents at the home of pages that are about to
-// be stored to, and the lists of those that another importer's death has left behind.
+// Asking for dirty intents, giving them back, and lists of pages in flux.
+#include "core/memory/importer/dirty_intents.hpp"
+
 #include <algorithm>
 #include <cstring>
 
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
 #include "core/base/mutation.hpp"
+#include "core/memory/importer/import_access.hpp"
 #include "core/memory/importer/intent_request.hpp"
 
 namespace cmi::memory {
 
-Importer::IntentRequest::~IntentRequest() {
+IntentRequest::~IntentRequest() {
   // One that was not answered may be set at the home all the same: the next one of this page
   // replaces it.
   if (!ended_) end(false);
@@ -19,7 +21,7 @@ Importer::IntentRequest::~IntentRequest() {
 
 // Nobody waits for those behind the first: where they are not granted, or may have been and nobody
 // knows, they are given back, as is what was granted to a page that has been dropped meanwhile.
-void Importer::IntentRequest::end(bool granted) {
+void IntentRequest::end(bool granted) {
   std::vector<DirtyIntent> unused;
   for (uint32_t i = 0; i < count_; ++i) {
     Page& page = imp_.page(page_ + i);
@@ -33,10 +35,10 @@ void Importer::IntentRequest::end(bool granted) {
   }
   ended_ = true;
   imp_.changes.notify();
-  if (!unused.empty()) importer_.unmark(imp_.shared_from_this(), unused);
+  if (!unused.empty()) give_back_intents(imp_, unused);
 }
 
-void Importer::IntentRequest::widen(uint32_t count) {
+void IntentRequest::widen(uint32_t count) {
   for (; count_ < count; ++count_) {
     const uint32_t index = page_ + count_;
     if (index >= imp_.brk.load(std::memory_order_relaxed) || !imp_.allows(index)) return;
@@ -50,11 +52,11 @@ void Importer::IntentRequest::widen(uint32_t count) {
   }
 }
 
-void Importer::IntentRequest::start() {
+void IntentRequest::start() {
   if (request_ == nullptr) start(RequestType::kDirtyIntent);
 }
 
-void Importer::IntentRequest::start(RequestType type) {
+void IntentRequest::start(RequestType type) {
   std::byte buf[16 + StoreStreams::kMaxWindow * kDirtyIntentSize];
   Writer out(buf);
   encode(DirtyIntentRequest{imp_.rseg.uid, imp_.instance, {}}, out);
@@ -65,20 +67,20 @@ void Importer::IntentRequest::start(RequestType type) {
   if (mutated("mutate_mark_not_awaited")) end(true);
 }
 
-Exception Importer::IntentRequest::await(Deadline deadline) {
+Exception IntentRequest::await(Deadline deadline) {
   start();
   return ended_ ? Exception::kNone : take_answer(nullptr, deadline);
 }
 
-Exception Importer::IntentRequest::fetch(std::byte* content, Deadline deadline,
-                                         const std::function<void()>& meanwhile) {
+Exception IntentRequest::fetch(std::byte* content, Deadline deadline,
+                               const std::function<void()>& meanwhile) {
   if (request_ != nullptr) imp_.link->forget(request_);  // of a read of several pages that failed
   start(RequestType::kFetchWithIntent);
   meanwhile();
   return take_answer(content, deadline);
 }
 
-Exception Importer::IntentRequest::take_answer(std::byte* content, Deadline deadline) {
+Exception IntentRequest::take_answer(std::byte* content, Deadline deadline) {
   auto status = WireStatus::kMalformed;
   const uint32_t seen = imp_.changes.seen();
   if (imp_.link->await(request_, deadline) == fabric::Cause::kOk) {
@@ -113,27 +115,24 @@ Exception Importer::IntentRequest::take_answer(std::byte* content, Deadline dead
     default:
       break;
   }
-  const Exception e = importer_.explain(imp_, deadline);
+  const Exception e = explain(core_, imp_, deadline);
   return e == Exception::kNone && deadline.passed() ? Exception::kTransient : e;
 }
 
-// Nobody waits for it: the next mark of the same page has another epoch.
-void Importer::unmark(const std::shared_ptr<Import>& imp, const std::vector<DirtyIntent>& intents) {
+void give_back_intents(const Import& imp, const std::vector<DirtyIntent>& intents) {
   constexpr size_t kAtOnce = (fabric::kMaxPayload - 64) / kDirtyIntentSize;
   std::vector<std::byte> buf(64 + std::min(kAtOnce, intents.size()) * kDirtyIntentSize);
   for (size_t at = 0; at < intents.size(); at += kAtOnce) {
     Writer out(buf);
-    encode(DirtyIntentRequest{imp->rseg.uid, imp->instance, {}}, out);
+    encode(DirtyIntentRequest{imp.rseg.uid, imp.instance, {}}, out);
     for (size_t i = at; i < std::min(at + kAtOnce, intents.size()); ++i) {
       DirtyIntentList::put(out, intents[i]);
     }
-    imp->link->start(static_cast<uint16_t>(RequestType::kDropIntent), out.done());
+    imp.link->start(static_cast<uint16_t>(RequestType::kDropIntent), out.done());
   }
 }
 
-// Whether a page that was listed still is, or is broken. kNone: it is not, or the access is to be
-// tried again.
-Exception Importer::ask_in_flux(Import& imp, uint32_t page, Deadline deadline) {
+Exception ask_in_flux(ImporterCore& core, Import& imp, uint32_t page, Deadline deadline) {
   const uint64_t lists = imp.flux.lists();
   const AskFluxRequest m{imp.rseg.uid, imp.instance, page};
   auto answer = imp.link->call(static_cast<uint16_t>(RequestType::kAskFlux), Encoded(m), deadline);
@@ -149,28 +148,24 @@ Exception Importer::ask_in_flux(Import& imp, uint32_t page, Deadline deadline) {
     imp.flux.recovered(page, lists);  // where it still counts as listed, the next try asks again
     return Exception::kNone;
   }
-  const Exception e = explain(imp, deadline);
+  const Exception e = explain(core, imp, deadline);
   return e == Exception::kNone && deadline.passed() ? Exception::kTransient : e;
 }
 
-// Takes a list. False: it names pages that the segment does not have.
-bool Importer::take_in_flux(const std::shared_ptr<Import>& imp, const InFluxNotification& m,
-                            std::vector<PageRange>* pages) {
+bool take_in_flux(Import& imp, const InFluxNotification& m, std::vector<PageRange>* pages) {
   const PageRangeList listed = m.ranges();
   for (size_t i = 0; i < listed.size(); ++i) {
     const PageRange r = listed[i];
-    if (r.first >= imp->pages || r.count > imp->pages - r.first) return false;
+    if (r.first >= imp.pages || r.count > imp.pages - r.first) return false;
     pages->push_back(r);
   }
   *pages = each_once(std::move(*pages));
-  trace(kFacMem, kInfo, "segment {}: {} ranges of pages are in flux", imp->id, m.count);
-  imp->flux.add(*pages);
+  trace(kFacMem, kInfo, "segment {}: {} ranges of pages are in flux", imp.id, m.count);
+  imp.flux.add(*pages);
   return true;
 }
 
-// Lets go of the pages that hold nothing of ours any more: what leaves a listed page does not come
-// back. One that is not listed any more has been recovered meanwhile.
-void Importer::settle_pages(Import& imp, std::vector<PageRange>* pages) {
+void settle_pages(Import& imp, std::vector<PageRange>* pages) {
   const auto settled = [](const Page& p) {
     return !p.in_flight && (p.state == PageState::kAbsent || p.state == PageState::kFetching ||
                             p.state == PageState::kStale);

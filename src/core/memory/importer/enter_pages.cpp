@@ -7,13 +7,11 @@
 #include "core/base/fault_point.hpp"
 #include "core/base/mutation.hpp"
 #include "core/memory/importer/fetch.hpp"
+#include "core/memory/importer/import_access.hpp"
 
 namespace cmi::memory {
 
-// Whether none of these pages, which are kFetching by this thread, is released any more: the home
-// is asked to note those that are. What it has not answered, it may have done: they stay released
-// here.
-bool Importer::enter_pages(Import& imp, PageRange pages, Deadline deadline) {
+bool enter_pages(Import& imp, PageRange pages, Deadline deadline) {
   Page* const first = &imp.page(pages.first);
   Page* const end = first + pages.count;
   const auto released = [](const Page& p) { return p.released; };
@@ -28,7 +26,7 @@ bool Importer::enter_pages(Import& imp, PageRange pages, Deadline deadline) {
 }
 
 // The wanted page alone, by a message instead of a read.
-Importer::Fetch::Outcome Importer::Fetch::fetch_released() {
+Fetch::Outcome Fetch::fetch_released() {
   fault_point("fetch_before_read");
   const uint32_t seen = imp_.changes.seen();
   const EnterPagesRequest m{imp_.rseg.uid, imp_.instance, wanted_, 1};
@@ -49,7 +47,7 @@ Importer::Fetch::Outcome Importer::Fetch::fetch_released() {
 }
 
 // The home's answer was another one. `seen`: Import::changes before it was asked.
-Importer::Fetch::Outcome Importer::Fetch::not_entered(WireStatus status, uint32_t seen) {
+Fetch::Outcome Fetch::not_entered(WireStatus status, uint32_t seen) {
   switch (status) {
     case WireStatus::kBroken:
       give_up(wanted_, 1);

@@ -63,6 +63,8 @@ struct ImportEvents {
   // Marked for deletion, here or at home: no event names it any more.
   std::atomic<bool> marked{false};
   QuiesceRounds quiesce;
+
+  bool named() const { return made.load() && !marked.load(); }
 };
 
 // Which regions the home notes as cached here, and how it is asked to note more.

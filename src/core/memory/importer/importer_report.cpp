@@ -12,7 +12,7 @@ std::string place(const std::string& provider, Bytes listener) {
 }  // namespace
 
 void Importer::report(node::ContextReport* out) {
-  for (const auto& imp : all_imports()) {
+  for (const auto& imp : core_.imports.all()) {
     node::ImportLine& line = out->imports.emplace_back();
     line.id = imp->id;
     line.state = static_cast<uint8_t>(imp->grant.state());
@@ -30,7 +30,7 @@ void Importer::report(node::ContextReport* out) {
   }
   const Nanos t = now();
   const auto since = [&](Nanos then) { return then == 0 ? 0 : static_cast<uint64_t>(t - then); };
-  for (const auto& link : links_that([](fabric::Link&) { return true; })) {
+  for (const auto& link : core_.links.those_that([](fabric::Link&) { return true; })) {
     const fabric::Route& route = link->route();
     out->links.push_back({link->home(), link->condemned(), since(link->heard()),
                           since(link->unreachable_since()), static_cast<uint64_t>(link->took()),

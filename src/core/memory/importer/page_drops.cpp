@@ -1,13 +1,15 @@
-// Cached pages that are taken out of use: by notifications that others have stored to them, or that
-// they are in flux, and by the end of a token, an import or a part of a segment. Runs in whatever
-// thread polls the listener, the service thread mostly, and never waits.
+// Taking pages out of use.
+#include "core/memory/importer/page_drops.hpp"
+
 #include <algorithm>
 #include <cstring>
 
 #include "core/base/fault_point.hpp"
 #include "core/base/mutation.hpp"
 #include "core/memory/importer/collector.hpp"
-#include "core/memory/importer/importer.hpp"
+#include "core/memory/importer/dirty_intents.hpp"
+#include "core/memory/importer/page_moves.hpp"
+#include "core/memory/importer/write_back.hpp"
 #include "core/memory/page/drop_decision.hpp"
 #include "core/memory/page/page_mutations.hpp"
 
@@ -29,70 +31,11 @@ PageRange lock_pages(Import& imp, uint32_t first, uint32_t n) {
   }
   return from < to ? PageRange{first + from, to - from} : PageRange{first, 0};
 }
-}  // namespace
-
-// Region by region: one that has nothing cached is let go of instead (rule 10).
-void Importer::drop(const std::shared_ptr<Import>& imp, PageRange range, Invalidation* by) {
-  while (range.count > 0) {
-    const uint32_t region = region_of(range.first);
-    const uint32_t n = std::min(range.count, (region + 1) * kRegionPages - range.first);
-    uint32_t epoch = 0;
-    if (by->released.room() < ReleasedRegions::kItem ||
-        !imp->regions.known.release(region, &epoch)) {
-      invalidate(imp, {range.first, n}, by);
-    } else if (epoch != 0) {
-      ReleasedRegions::put(by->released, {region, epoch});
-    }
-    range.first += n;
-    range.count -= n;
-  }
-}
-
-void Importer::invalidate(const std::shared_ptr<Import>& owner, PageRange range, Invalidation* by) {
-  Import& imp = *owner;
-  Collector out(*this, owner);
-  Guard views(imp.views.mu);
-  for (uint32_t done = 0; done < range.count; done += kDropRun) {
-    const uint32_t first = range.first + done;
-    const uint32_t n = std::min(kDropRun, range.count - done);
-    const PageRange mapped = lock_pages(imp, first, n);
-    // Zapped before anything else is decided: from here on the pages are stable (rule 9).
-    if (mapped.count > 0 && !mutated("mutate_keep_on_invalidate")) {
-      zap_everywhere(imp, mapped.first, mapped.count);
-    }
-    for (uint32_t k = 0; k < n; ++k) invalidate_page(imp, first + k, range.count, out, by);
-    for (uint32_t k = 0; k < n; ++k) imp.page(first + k).unlock();
-  }
-  imp.changes.notify();
-}
-
-// One of `together` pages, locked and in no view.
-void Importer::invalidate_page(Import& imp, uint32_t index, uint32_t together, Collector& out,
-                               Invalidation* by) {
-  Page& p = imp.page(index);
-  const PageState was = p.state;
-  if (was != PageState::kAbsent) ++p.generation;
-  const bool loaded_again =
-      was == PageState::kClean && together <= kSubscribeSome && imp.subscribed.dropped(index);
-  const DropDecision drop = decide_drop(p.state, p.in_flight, DropReason::kInvalidated);
-  const bool left_out = (p.state == PageState::kFetching && mutated("mutate_fetching_forgotten")) ||
-                        (p.state == PageState::kDirty && mutated("mutate_dirty_kept"));
-  if (!left_out && drop.action == DropAction::kMove) set_state(imp, p, drop.to);
-  if (!left_out && drop.action == DropAction::kWriteBack) {
-    const size_t bytes = mutated("mutate_dirty_dropped") ? 0 : out.add(index, twins_.at(p.twin));
-    drop_twin(p);
-    p.in_flight = bytes != 0;
-    set_state(imp, p, bytes != 0 ? drop.to : PageState::kAbsent);
-  }
-  if (mutated("mutate_refetch_before_delivery")) mutation::forget_write_back(p);
-  if (by != nullptr) release_page(imp, index, was, loaded_again, by);
-}
 
 // A page of a region that is in use otherwise, locked. What is absent by now may be released (rule
 // 28). A page that this invalidation has dropped goes with it where that takes no message more,
 // unless it is known to be fetched again each time, which then takes a read and no message.
-void Importer::release_page(Import& imp, uint32_t index, PageState was, bool loaded_again,
-                            Invalidation* by) {
+void release_page(Import& imp, uint32_t index, PageState was, bool loaded_again, Invalidation* by) {
   Page& p = imp.page(index);
   if (was != PageState::kAbsent) by->found = true;
   if (!by->few_pages || p.state != PageState::kAbsent || loaded_again) return;
@@ -103,26 +46,32 @@ void Importer::release_page(Import& imp, uint32_t index, PageState was, bool loa
   ReleasedRegions::put(by->released, {index, ReleasedRegions::kPage});
 }
 
-// Takes pages out of use: those with stores that were not home yet go into *lost, the dirty intents
-// that the home has of them into *intents.
-void Importer::drop_pages(Import& imp, PageRange range, std::vector<uint32_t>* lost,
-                          std::vector<DirtyIntent>* intents) {
-  Guard views(imp.views.mu);
-  const uint32_t end = range.first + range.count;
-  for (uint32_t first = range.first; first < end; first += kDropRun) {
-    const uint32_t n = std::min(kDropRun, end - first);
-    const PageRange mapped = lock_pages(imp, first, n);
-    if (mapped.count > 0) zap_everywhere(imp, mapped.first, mapped.count);
-    for (uint32_t k = 0; k < n; ++k) {
-      drop_page(imp, first + k, lost, intents);
-      imp.page(first + k).unlock();
-    }
+// One of `together` pages, locked and in no view.
+void invalidate_page(ImporterCore& core, Import& imp, uint32_t index, uint32_t together,
+                     Collector& out, Invalidation* by) {
+  Page& p = imp.page(index);
+  const PageState was = p.state;
+  if (was != PageState::kAbsent) ++p.generation;
+  const bool loaded_again =
+      was == PageState::kClean && together <= kSubscribeSome && imp.subscribed.dropped(index);
+  const DropDecision drop = decide_drop(p.state, p.in_flight, DropReason::kInvalidated);
+  const bool left_out = (p.state == PageState::kFetching && mutated("mutate_fetching_forgotten")) ||
+                        (p.state == PageState::kDirty && mutated("mutate_dirty_kept"));
+  if (!left_out && drop.action == DropAction::kMove) set_state(core, imp, p, drop.to);
+  if (!left_out && drop.action == DropAction::kWriteBack) {
+    const size_t bytes =
+        mutated("mutate_dirty_dropped") ? 0 : out.add(index, core.twins.at(p.twin));
+    drop_twin(core, p);
+    p.in_flight = bytes != 0;
+    set_state(core, imp, p, bytes != 0 ? drop.to : PageState::kAbsent);
   }
+  if (mutated("mutate_refetch_before_delivery")) mutation::forget_write_back(p);
+  if (by != nullptr) release_page(imp, index, was, loaded_again, by);
 }
 
 // One of them, locked and in no view.
-void Importer::drop_page(Import& imp, uint32_t index, std::vector<uint32_t>* lost,
-                         std::vector<DirtyIntent>* intents) {
+void drop_page(ImporterCore& core, Import& imp, uint32_t index, std::vector<uint32_t>* lost,
+               std::vector<DirtyIntent>* intents) {
   Page& p = imp.page(index);
   if (p.state != PageState::kAbsent) ++p.generation;
   if (const uint8_t epoch = p.pinned ? 0 : p.intent.drop(); epoch != 0) {
@@ -131,30 +80,83 @@ void Importer::drop_page(Import& imp, uint32_t index, std::vector<uint32_t>* los
   const DropDecision drop = decide_drop(p.state, p.in_flight, DropReason::kEnded);
   if (drop.action == DropAction::kKeep) return;
   if (drop.action == DropAction::kLose) {
-    if (std::memcmp(imp.page_data(index), twins_.at(p.twin), kPageSize) != 0) {
+    if (std::memcmp(imp.page_data(index), core.twins.at(p.twin), kPageSize) != 0) {
       lost->push_back(index);
     }
-    drop_twin(p);
+    drop_twin(core, p);
   }
-  set_state(imp, p, drop.to);
+  set_state(core, imp, p, drop.to);
+}
+}  // namespace
+
+void drop(ImporterCore& core, const std::shared_ptr<Import>& imp, PageRange range,
+          Invalidation* by) {
+  while (range.count > 0) {
+    const uint32_t region = region_of(range.first);
+    const uint32_t n = std::min(range.count, (region + 1) * kRegionPages - range.first);
+    uint32_t epoch = 0;
+    if (by->released.room() < ReleasedRegions::kItem ||
+        !imp->regions.known.release(region, &epoch)) {
+      invalidate(core, imp, {range.first, n}, by);
+    } else if (epoch != 0) {
+      ReleasedRegions::put(by->released, {region, epoch});
+    }
+    range.first += n;
+    range.count -= n;
+  }
 }
 
-// Takes every page out of use; what was not home yet is lost. A batch stands for it meanwhile, so
-// that a barrier that no longer finds the pages dirty waits for the loss to be known (rule 8).
-void Importer::drop_all(const std::shared_ptr<Import>& owner) {
+void invalidate(ImporterCore& core, const std::shared_ptr<Import>& owner, PageRange range,
+                Invalidation* by) {
   Import& imp = *owner;
-  auto batch = begin_write_back(owner);
+  Collector out(core, owner);
+  Guard views(imp.views.mu);
+  for (uint32_t done = 0; done < range.count; done += kDropRun) {
+    const uint32_t first = range.first + done;
+    const uint32_t n = std::min(kDropRun, range.count - done);
+    const PageRange mapped = lock_pages(imp, first, n);
+    // Zapped before anything else is decided: from here on the pages are stable (rule 9).
+    if (mapped.count > 0 && !mutated("mutate_keep_on_invalidate")) {
+      zap_everywhere(imp, mapped.first, mapped.count);
+    }
+    for (uint32_t k = 0; k < n; ++k) invalidate_page(core, imp, first + k, range.count, out, by);
+    for (uint32_t k = 0; k < n; ++k) imp.page(first + k).unlock();
+  }
+  imp.changes.notify();
+}
+
+void drop_pages(ImporterCore& core, Import& imp, PageRange range, std::vector<uint32_t>* lost,
+                std::vector<DirtyIntent>* intents) {
+  Guard views(imp.views.mu);
+  const uint32_t end = range.first + range.count;
+  for (uint32_t first = range.first; first < end; first += kDropRun) {
+    const uint32_t n = std::min(kDropRun, end - first);
+    const PageRange mapped = lock_pages(imp, first, n);
+    if (mapped.count > 0) zap_everywhere(imp, mapped.first, mapped.count);
+    for (uint32_t k = 0; k < n; ++k) {
+      drop_page(core, imp, first + k, lost, intents);
+      imp.page(first + k).unlock();
+    }
+  }
+}
+
+// What was not home yet is lost. A batch stands for it meanwhile, so that a barrier that no longer
+// finds the pages dirty waits for the loss to be known (rule 8).
+void drop_all(ImporterCore& core, const std::shared_ptr<Import>& owner) {
+  Import& imp = *owner;
+  auto batch = core.write_backs.begin(owner);
   std::vector<uint32_t> lost;
   std::vector<DirtyIntent> intents;
-  drop_pages(imp, {0, imp.pages}, &lost, &intents);
+  drop_pages(core, imp, {0, imp.pages}, &lost, &intents);
   if (!lost.empty()) {
     batch->failed.store(true);
-    lose(owner, lost);
+    core.losses.lose(owner, lost);
   }
   // A home that has given us up, or is gone, has none of them any more.
-  if (!intents.empty() && imp.grant.state() != ImportState::kGone) unmark(owner, intents);
+  if (!intents.empty() && imp.grant.state() != ImportState::kGone)
+    give_back_intents(*owner, intents);
   imp.changes.notify();
-  end_part(batch);
+  end_part(core, batch);
 }
 
 }  // namespace cmi::memory

@@ -5,8 +5,9 @@
 #include <vector>
 
 #include "core/base/fault_point.hpp"
+#include "core/memory/importer/await_home.hpp"
 #include "core/memory/importer/collector.hpp"
-#include "core/memory/importer/importer.hpp"
+#include "core/memory/importer/write_back.hpp"
 
 namespace cmi::memory {
 
@@ -15,15 +16,14 @@ namespace {
 constexpr size_t kMostDirty = 2048, kBehind = 512;
 constexpr size_t kMostBatches = 8;  // that are not over: those of runs have a message each
 constexpr Nanos kWaitForRoom = 100 * kMilli;
-
 }  // namespace
 
-// Who stores a lot takes home what is behind him, so that the twins in use, and what is left to the
-// next barrier, do not grow with it: stores are faster than the timer, and may be faster than the
-// wire, which is waited for, but not in vain again and again. One thread at a time; what it has
-// taken from the list goes, since a barrier that no longer finds it there waits for its batch alone
-// (rule 8).
-void Importer::write_behind(const std::shared_ptr<Import>& imp) {
+// A thread that stores a lot takes home what is behind it, so that the twins in use, and what is
+// left to the next barrier, do not grow with it: stores are faster than the timer, and may be
+// faster than the wire, which is waited for, but not in vain again and again. One thread at a time;
+// what it has taken from the list goes, since a barrier that no longer finds it there waits for its
+// batch alone (rule 8).
+void write_behind(ImporterCore& core, const std::shared_ptr<Import>& imp) {
   if (fault_point_fails("no_write_behind")) return;
   const bool soon = fault_point_fails("write_behind_soon");
   const size_t most = soon ? 4 : kMostDirty, behind = soon ? 2 : kBehind;
@@ -33,30 +33,25 @@ void Importer::write_behind(const std::shared_ptr<Import>& imp) {
   const WriteBehindTurn::Taken turn(turns);
   if (!turn.mine()) return;
   for (const Deadline deadline = Deadline::in(kWaitForRoom);;) {
-    auto open = open_batches();
+    auto open = core.write_backs.open();
     std::erase_if(open, [&](auto& batch) { return batch->import != imp; });
     if (open.empty() ||
         (open.size() < kMostBatches && imp->link->pending() < Collector::kMostUnanswered)) {
       break;
     }
-    (void)await(*open.front(), {deadline});
+    (void)await(core, *open.front(), {deadline});
     if (open.front()->done.done()) continue;
     turns.no_room_before(now() + kSecond);
     return;
   }
   // The batch is begun before pages leave the list, as in barrier().
-  Collector out(*this, imp, begin_write_back(imp));
+  Collector out(core, imp, core.write_backs.begin(imp));
   std::vector<uint32_t> pages;
   if (!imp->dirty.listed.take_oldest(behind, most, &pages)) return;  // others have been here
   fault_point("mutation_behind_taken");
   out.allow_runs();
   std::sort(pages.begin(), pages.end());
-  {
-    Guard views(imp->views.mu);
-    for (std::span<const uint32_t> rest = pages; !rest.empty();) {
-      rest = rest.subspan(write_back_run(*imp, rest, out));
-    }
-  }
+  write_back_sorted(core, *imp, pages, out);
   out.start_runs();
 }
 

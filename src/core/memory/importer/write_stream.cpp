@@ -2,21 +2,21 @@
 // request for their dirty intents and one system call. Those that are not stored to after all are
 // found equal to their twins when they are written back. Runs in the SIGBUS handler, all signals
 // blocked.
+#include "core/memory/importer/write_stream.hpp"
+
 #include <algorithm>
 #include <utility>
 #include <vector>
 
-#include "core/memory/importer/importer.hpp"
+#include "core/memory/importer/dirty_intents.hpp"
+#include "core/memory/importer/import_access.hpp"
+#include "core/memory/importer/page_moves.hpp"
 
 namespace cmi::memory {
 
-// The pages at the front of a range whose turn it is, all of them under their locks: their dirty
-// intents are held (rule 21), and nothing is in the way of a store to them (as in serve()). Returns
-// how many, 0 where the first is another one by now. The marks of the others are given back, but
-// for the first page's, whose store is tried again. `seen`: see serve(). *readahead: see
-// Page::marker.
-uint32_t Importer::dirty_ahead(const View& view, PageRange pages, const PageSeen* seen,
-                               bool* readahead) {
+// All of the pages under their locks, as one page in Fault.
+uint32_t dirty_ahead(ImporterCore& core, const View& view, PageRange pages, const PageSeen* seen,
+                     bool* readahead) {
   Import& imp = *view.import;
   const uint32_t first = pages.first, last = pages.first + pages.count;
   std::byte* const at = view.addr + size_t{first} * kPageSize;
@@ -31,21 +31,21 @@ uint32_t Importer::dirty_ahead(const View& view, PageRange pages, const PageSeen
   };
   uint32_t n = 0;
   if (seen != nullptr && imp.page(first).may_have_been_dirty_since(*seen)) pages.count = 0;
-  while (n < pages.count && ready(first + n) && make_dirty(view, first + n)) {
+  while (n < pages.count && ready(first + n) && make_dirty(core, view, first + n)) {
     ++imp.page(first + n).generation;
     ++n;
   }
   // Before the store goes on, and the stream with it.
   imp.in_order.stores.taken(first, first + std::max(n, 1u));
   if (n > 0) {
-    count(parts_.stats.store_faults);
+    count(core.parts.stats.store_faults);
     *readahead = std::exchange(imp.page(first).marker, false);
     // Those that were fetched for stores are in no view yet, and need no second fault, by which the
     // kernel makes a page writable that was mapped protected. Where some are and others not, the
     // latter fault once more.
-    const size_t mapped = userfault_.map_absent(at, size_t{n} * kPageSize);
+    const size_t mapped = core.userfault.map_absent(at, size_t{n} * kPageSize);
     const size_t left = size_t{n} * kPageSize - mapped;
-    if (left > 0) userfault_.unprotect(at + mapped, left);
+    if (left > 0) core.userfault.unprotect(at + mapped, left);
   }
   std::vector<DirtyIntent> unused;
   for (uint32_t i = first + std::max(n, 1u); i < last && imp.intents; ++i) {
@@ -57,7 +57,7 @@ uint32_t Importer::dirty_ahead(const View& view, PageRange pages, const PageSeen
     if (epoch != 0) unused.push_back({i, epoch});
   }
   for (uint32_t i = first; i < last; ++i) imp.page(i).unlock();
-  if (!unused.empty()) unmark(view.import, unused);
+  if (!unused.empty()) give_back_intents(*view.import, unused);
   return n;
 }
 
