@@ -41,7 +41,7 @@ void MapMaker::run() {
       if (!running_) return;
     }
     const auto cut_off = memory::unreachable_peers(
-        engine_, Deadline::in(engine_.importer().reconf_timeout()), stop_);
+        engine_, Deadline::in(engine_.importer().reconf_timeout().get()), stop_);
     if (stop_.load()) continue;
     for (uint64_t id : now_asked) events_.map(id, cut_off);
   }

@@ -59,16 +59,16 @@ TEST_CASE("an_importer_that_missed_a_break_drops_what_is_of_before") {
 
   const std::jthread serving = service_threads_of(home, peer);
   const Deadline soon = Deadline::in(20 * kSecond);
-  auto imported = peer.importer->import(*handle, 1, false, {soon, soon});
+  auto imported = peer.importer->joining().import(*handle, 1, false, {soon, soon});
   REQUIRE(imported);
   Import& imp = **imported;
-  REQUIRE(ok(peer.importer->set_token(*imported, *token, soon)));
-  REQUIRE(ok(peer.importer->prepare(imp, false)));
-  auto view = peer.importer->attach(*imported, nullptr, false);
+  REQUIRE(ok(peer.importer->tokens().set(*imported, *token, soon)));
+  REQUIRE(ok(peer.importer->views().prepare(imp, false)));
+  auto view = peer.importer->views().attach(*imported, nullptr, false);
   REQUIRE(view);
   const auto access = [&](uint32_t page, bool write) {
-    return peer.importer->serve(**view, (*view)->addr + size_t{page} * kPageSize, write, nullptr,
-                                Deadline::in(5 * kSecond));
+    return peer.importer->faults().serve(**view, (*view)->addr + size_t{page} * kPageSize, write,
+                                         nullptr, Deadline::in(5 * kSecond));
   };
   for (uint32_t page = 0; page < kPages; ++page) {
     REQUIRE(access(page, page % 2 != 0) == Exception::kNone);
@@ -88,7 +88,7 @@ TEST_CASE("an_importer_that_missed_a_break_drops_what_is_of_before") {
     CHECK(imp.brk.load() == kPages);
     // Of before are pages that lie before the new break: nothing of them comes home.
     LossMark mark;
-    CHECK(ok(peer.importer->barrier(mark, {soon})));
+    CHECK(ok(peer.importer->publishing().barrier(mark, {soon})));
     for (uint32_t page = 1; page < kPages; ++page) {
       CAPTURE(page);
       CHECK(at_home[page * kPageSize + 9] == std::byte(page == 1 ? 9 : 0));
@@ -105,13 +105,13 @@ TEST_CASE("an_importer_that_missed_a_break_drops_what_is_of_before") {
   }
   // Nor does what it stored come home.
   LossMark mark;
-  CHECK(ok(peer.importer->barrier(mark, {soon})));
+  CHECK(ok(peer.importer->publishing().barrier(mark, {soon})));
   for (uint32_t page = 0; page < 12; ++page) {
     CAPTURE(page);
     CHECK(at_home[page * kPageSize + 5] == std::byte(page < 2 ? 7 : 0));
     CHECK(at_home[page * kPageSize + 9] == std::byte(page == 1 ? 9 : page == 0 ? 7 : 0));
   }
-  peer.importer->detach(*view, soon);
+  peer.importer->views().detach(*view, soon);
 }
 
 }  // namespace

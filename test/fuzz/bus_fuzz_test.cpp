@@ -107,15 +107,15 @@ void play_datagrams(Choices& choices, uint64_t most) {
 
   const std::jthread serving = service_threads_of(home, peer);
   const Deadline soon = Deadline::in(60 * kSecond);
-  auto imported = peer.importer->import(*handle, 1, false, {soon, soon});
+  auto imported = peer.importer->joining().import(*handle, 1, false, {soon, soon});
   REQUIRE(imported);
-  REQUIRE(ok(peer.importer->set_token(*imported, *token, soon)));
-  REQUIRE(ok(peer.importer->prepare(**imported, false)));
-  auto view = peer.importer->attach(*imported, nullptr, false);
+  REQUIRE(ok(peer.importer->tokens().set(*imported, *token, soon)));
+  REQUIRE(ok(peer.importer->views().prepare(**imported, false)));
+  auto view = peer.importer->views().attach(*imported, nullptr, false);
   REQUIRE(view);
   const auto loaded = [&](uint32_t page) {
     const std::byte* const at = (*view)->addr + size_t{page} * kPageSize;
-    REQUIRE(peer.importer->serve(**view, at, false, nullptr, soon) == Exception::kNone);
+    REQUIRE(peer.importer->faults().serve(**view, at, false, nullptr, soon) == Exception::kNone);
     return (*imported)->page_data(page)[7];
   };
 
@@ -131,15 +131,15 @@ void play_datagrams(Choices& choices, uint64_t most) {
   CHECK(ok(home.home->barriers().barrier(20 * kSecond)));
   for (uint32_t page = 0; page < kPages; ++page) {
     std::byte* const at = (*view)->addr + size_t{page} * kPageSize;
-    REQUIRE(peer.importer->serve(**view, at, true, nullptr, soon) == Exception::kNone);
+    REQUIRE(peer.importer->faults().serve(**view, at, true, nullptr, soon) == Exception::kNone);
     (*imported)->page_data(page)[7] = std::byte(page + 1);
   }
   LossMark mark;
-  CHECK(ok(peer.importer->barrier(mark, {soon})));
+  CHECK(ok(peer.importer->publishing().barrier(mark, {soon})));
   for (uint32_t page = 0; page < kPages; ++page) {
     CHECK(at_home[page * kPageSize + 7] == std::byte(page + 1));
   }
-  peer.importer->detach(*view, soon);
+  peer.importer->views().detach(*view, soon);
 }
 
 namespace {

@@ -75,7 +75,7 @@ class Context : public fabric::ServerHandler {
   }
   void on_notification(const ContextId& from, uint64_t secret, uint64_t number, uint16_t type,
                        Reader payload, const fabric::DirectAck& direct_ack) override {
-    importer->on_notification(from, secret, number, type, payload, direct_ack);
+    importer->notifications().on_notification(from, secret, number, type, payload, direct_ack);
   }
   void on_acked_below(const ContextId& client, uint64_t below,
                       std::span<const uint64_t> behind) override {

@@ -45,23 +45,23 @@ void segments_are_shared_and_revoked(const fabric::ProviderModes& modes) {
 
   const std::jthread serving = service_threads_of(home, peer);
   const Deadline soon = Deadline::in(20 * kSecond);
-  auto imported = peer.importer->import(*handle, 1, false, {soon, soon});
+  auto imported = peer.importer->joining().import(*handle, 1, false, {soon, soon});
   REQUIRE(imported);
   Import& imp = **imported;
-  REQUIRE(ok(peer.importer->set_token(*imported, *token, soon)));
-  REQUIRE(ok(peer.importer->prepare(imp, false)));
-  auto view = peer.importer->attach(*imported, nullptr, false);
+  REQUIRE(ok(peer.importer->tokens().set(*imported, *token, soon)));
+  REQUIRE(ok(peer.importer->views().prepare(imp, false)));
+  auto view = peer.importer->views().attach(*imported, nullptr, false);
   REQUIRE(view);
   const auto access = [&](uint32_t page, bool write) {
-    return peer.importer->serve(**view, (*view)->addr + size_t{page} * kPageSize, write, nullptr,
-                                soon);
+    return peer.importer->faults().serve(**view, (*view)->addr + size_t{page} * kPageSize, write,
+                                         nullptr, soon);
   };
   const auto stored_comes_home = [&](uint32_t page) {
     REQUIRE(access(page, true) == Exception::kNone);
     CHECK(imp.page_data(page)[5] == std::byte{7});
     imp.page_data(page)[9] = std::byte{9};
     LossMark mark;
-    REQUIRE(ok(peer.importer->barrier(mark, {soon})));
+    REQUIRE(ok(peer.importer->publishing().barrier(mark, {soon})));
     CHECK(at_home[page * kPageSize + 9] == std::byte{9});
   };
   stored_comes_home(0);
@@ -77,10 +77,10 @@ void segments_are_shared_and_revoked(const fabric::ProviderModes& modes) {
     CHECK(access(3, false) == Exception::kToken);
     token = home.home->exports().new_token(*made, true, {}, kRights, nullptr);
     REQUIRE(token);
-    REQUIRE(ok(peer.importer->set_token(*imported, *token, soon)));
+    REQUIRE(ok(peer.importer->tokens().set(*imported, *token, soon)));
     stored_comes_home(4);
   }
-  peer.importer->detach(*view, soon);
+  peer.importer->views().detach(*view, soon);
 }
 
 TEST_CASE("segments_are_shared_where_regions_are_bound_to_endpoints") {

@@ -282,10 +282,10 @@ void play_notifications(Choices& choices, uint64_t most) {
     while (!over.load()) home.server->poll();
   });
   const Deadline soon = Deadline::in(20 * kSecond);
-  auto imported = peer.importer->import(exported.handle, 1, true, {soon, soon});
+  auto imported = peer.importer->joining().import(exported.handle, 1, true, {soon, soon});
   REQUIRE(imported);
-  REQUIRE(ok(peer.importer->set_token(*imported, exported.token, soon)));
-  REQUIRE(ok(peer.importer->prepare(**imported, false)));
+  REQUIRE(ok(peer.importer->tokens().set(*imported, exported.token, soon)));
+  REQUIRE(ok(peer.importer->views().prepare(**imported, false)));
   over.store(true);
   serving.join();
   Payloads payloads(choices, {exported.handle.uid});
@@ -309,8 +309,8 @@ void play_notifications(Choices& choices, uint64_t most) {
                                                           : 1);
     if (type == static_cast<uint16_t>(NotificationType::kGoodbye)) type = 1;
     if (moves) type = static_cast<uint16_t>(NotificationType::kBreak);
-    peer.importer->on_notification(exported.handle.home, choices.any(), i, type,
-                                   Reader(out.done()));
+    peer.importer->notifications().on_notification(exported.handle.home, choices.any(), i, type,
+                                                   Reader(out.done()));
   }
   CHECK((*imported)->grant.state() == ImportState::kUsable);
   CHECK((*imported)->brk.load() <= kSize / kPageSize);

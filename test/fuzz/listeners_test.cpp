@@ -28,9 +28,9 @@ TEST_CASE("a_handle_without_a_good_listener_fails_at_once_and_another_of_the_hom
   bad.listeners[0].blob.resize(3);
   bad.listeners.push_back(bad.listeners[0]);
   const Deadline late = Deadline::in(60 * kSecond);
-  CHECK(peer.importer->import(bad, 1, false, {late, late}).status() == Status::kInval);
+  CHECK(peer.importer->joining().import(bad, 1, false, {late, late}).status() == Status::kInval);
   CHECK_FALSE(late.passed());
-  CHECK(peer.importer->import(*handle, 1, false, {late, late}));
+  CHECK(peer.importer->joining().import(*handle, 1, false, {late, late}));
 }
 
 }  // namespace

@@ -47,15 +47,15 @@ TEST_CASE("what_a_peer_announces_thousands_of_times_over_is_told_once") {
   REQUIRE(token);
   const std::jthread serving = service_threads_of(home, peer);
   const Deadline soon = Deadline::in(20 * kSecond);
-  auto imported = peer.importer->import(*handle, 1, false, {soon, soon});
+  auto imported = peer.importer->joining().import(*handle, 1, false, {soon, soon});
   REQUIRE(imported);
-  REQUIRE(ok(peer.importer->set_token(*imported, *token, soon)));
-  REQUIRE(ok(peer.importer->prepare(**imported, false)));
-  auto view = peer.importer->attach(*imported, nullptr, false);
+  REQUIRE(ok(peer.importer->tokens().set(*imported, *token, soon)));
+  REQUIRE(ok(peer.importer->views().prepare(**imported, false)));
+  auto view = peer.importer->views().attach(*imported, nullptr, false);
   REQUIRE(view);
   const auto load = [&](uint32_t page) {
-    return peer.importer->serve(**view, (*view)->addr + size_t{page} * kPageSize, false, nullptr,
-                                soon);
+    return peer.importer->faults().serve(**view, (*view)->addr + size_t{page} * kPageSize, false,
+                                         nullptr, soon);
   };
   REQUIRE(load(3) == Exception::kNone);
 
@@ -80,7 +80,7 @@ TEST_CASE("what_a_peer_announces_thousands_of_times_over_is_told_once") {
   CHECK(ok(home.home->barriers().barrier(20 * kSecond)));
   CHECK(peer.told.load() == 1);
   CHECK(load(3) == Exception::kNone);
-  peer.importer->detach(*view, soon);
+  peer.importer->views().detach(*view, soon);
 }
 
 }  // namespace

@@ -31,10 +31,11 @@ TEST_SUITE("grant") {
 
   TEST_CASE("a_token_allows_its_part_and_its_rights") {
     Grant grant;
-    std::atomic<uint32_t> key{7};
+    SessionKey key;
+    key.open(7);
     REQUIRE(grant.begin(token_of(5, 3, 4, 2), kPages, key));
     CHECK(grant.state() == ImportState::kUsable);
-    CHECK(key == 0);  // it has to be presented
+    CHECK(key.generation() == 0);  // it has to be presented
     CHECK(grant.token_id() == 5);
     CHECK_FALSE(grant.allows(3));
     CHECK(grant.allows(4));
@@ -50,7 +51,7 @@ TEST_SUITE("grant") {
 
   TEST_CASE("a_token_without_a_part_is_for_all_pages") {
     Grant grant;
-    std::atomic<uint32_t> key{0};
+    SessionKey key;
     REQUIRE(grant.begin(token_of(5, 3), kPages, key));
     CHECK(grant.end_page() == kPages);
     CHECK(grant.allows(0));
@@ -59,16 +60,16 @@ TEST_SUITE("grant") {
 
   TEST_CASE("no_token_begins_while_pages_of_a_former_one_are_taken") {
     Grant grant;
-    std::atomic<uint32_t> key{0};
+    SessionKey key;
     {
       const auto sweep = grant.begin(token_of(5, 3), kPages, key);
       REQUIRE(sweep);
       CHECK(grant.is_swept());
-      key = 9;
+      key.open(9);
       CHECK_FALSE(grant.begin(token_of(6, 1), kPages, key));
       CHECK(grant.token_id() == 5);
       CHECK(grant.has(3));
-      CHECK(key == 9);
+      CHECK(key.generation() == 9);
     }
     CHECK_FALSE(grant.is_swept());
     {
@@ -93,7 +94,7 @@ TEST_SUITE("grant") {
 
   TEST_CASE("what_is_said_of_another_token_ends_nothing") {
     Grant grant;
-    std::atomic<uint32_t> key{0};
+    SessionKey key;
     REQUIRE(grant.begin(token_of(6, 3), kPages, key));
     CHECK_FALSE(grant.end(ImportState::kRevoked, 5));
     CHECK(grant.state() == ImportState::kUsable);
@@ -104,7 +105,7 @@ TEST_SUITE("grant") {
 
   TEST_CASE("the_state_rises_only_and_no_token_brings_back_what_is_removed_or_gone") {
     Grant grant;
-    std::atomic<uint32_t> key{0};
+    SessionKey key;
     REQUIRE(grant.begin(token_of(6, 3), kPages, key));
     REQUIRE(grant.end(ImportState::kRemoved, 0));
     REQUIRE(grant.end(ImportState::kRevoked, 6));

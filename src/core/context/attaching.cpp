@@ -17,22 +17,23 @@ Result<std::shared_ptr<memory::Import>> Segments::import_of(int32_t seg) {
   if (blob->size() < access::kRsegSize) return Status::kInval;
   auto rseg = access::decode_rseg(blob->data());
   if (!rseg) return rseg.status();
-  auto import = services_.engine.importer().import(*rseg, seg, false, services_.join_time());
+  auto import =
+      services_.engine.importer().joining().import(*rseg, seg, false, services_.join_time());
   if (!import) return import.status();
   uint64_t version = 0;
   auto token = services_.node.proxy_token(seg, &version);
   if (token && token->size() >= access::kTokenSize) {
     if (auto t = access::decode_token(token->data()); t) {
-      (void)services_.engine.importer().set_token(*import, *t,
-                                                  Deadline::in(services_.call_timeout()));
-      services_.engine.importer().took_token(**import, version);
+      (void)services_.engine.importer().tokens().set(*import, *t,
+                                                     Deadline::in(services_.call_timeout()));
+      services_.engine.importer().tokens().took(**import, version);
     }
   }
   auto kept = imports_.begin_view(seg, *import);
   if (kept == *import) {
     cache_sizes_.start(kept);
   } else {  // another thread made one at the same time: one is enough
-    services_.engine.importer().leave(*import, {Deadline::in(services_.call_timeout())});
+    services_.engine.importer().leaving().leave(*import, {Deadline::in(services_.call_timeout())});
   }
   return kept;
 }
@@ -82,9 +83,9 @@ Status Segments::attach_import(const node::SegmentInfo& info, void** at, bool re
   auto import = import_of(info.id);
   if (!import) return import.status();
   memory::Importer& importer = services_.engine.importer();
-  Status status = importer.prepare(**import, (info.flags & CMI_SEG_NORESERVE) == 0);
+  Status status = importer.views().prepare(**import, (info.flags & CMI_SEG_NORESERVE) == 0);
   if (ok(status)) {
-    auto view = importer.attach(*import, *at, read_only);
+    auto view = importer.views().attach(*import, *at, read_only);
     status = view.status();
     if (view) {
       entry->imported = *view;
@@ -103,12 +104,12 @@ Status Segments::detach(int32_t seg, void* addr) {
   if (entry.imported != nullptr) {
     // What was stored through this view must not go with it: as long as the home answers it is
     // written back, and a loss has been reported when this returns.
-    memory::LossMark ignored = services_.engine.importer().losses();
+    memory::LossMark ignored = services_.engine.importer().publishing().losses();
     if (!mutated("mutate_detach_publishes_nothing")) {
-      (void)services_.engine.importer().barrier(ignored, services_.longest_wait());
+      (void)services_.engine.importer().publishing().barrier(ignored, services_.longest_wait());
     }
-    services_.engine.importer().detach(entry.imported,
-                                       Deadline::in(services_.call_timeout() + kSecond));
+    services_.engine.importer().views().detach(entry.imported,
+                                               Deadline::in(services_.call_timeout() + kSecond));
     entry.imported.reset();
     imports_.end_view(seg);
   } else {
@@ -129,14 +130,14 @@ Status Segments::detach(int32_t seg, void* addr) {
 void Segments::leave_import_if_unused(int32_t seg) {
   const auto import = imports_.take_unused(seg);
   if (import == nullptr) return;
-  services_.engine.importer().leave(
+  services_.engine.importer().leaving().leave(
       import, {Deadline::in(services_.call_timeout()), services_.longest_wait()});
 }
 
 void Segments::detach_all(Deadline deadline) {
   for (auto& [addr, view] : attached_.take_all()) {
     if (view.imported != nullptr) {
-      services_.engine.importer().detach(view.imported, deadline);
+      services_.engine.importer().views().detach(view.imported, deadline);
     } else {
       (void)services_.engine.home().views().detach(view.segment, addr, deadline, true);
     }

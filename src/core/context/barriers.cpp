@@ -14,7 +14,8 @@ namespace cmi::context {
 Status Barriers::barrier(memory::LossMark& mark) {
   // Stores to imported segments and stores to this node's own segments are published both; each is
   // a couple of loads when there is nothing to do, without a look at the clock.
-  const Status there = services_.engine.importer().barrier(mark, services_.longest_wait());
+  const Status there =
+      services_.engine.importer().publishing().barrier(mark, services_.longest_wait());
   const Status here = services_.engine.home().barriers().barrier(services_.longest_wait());
   return ok(there) ? here : there;
 }
@@ -29,7 +30,7 @@ Result<cmi_fb> Barriers::open_epoch() {
   if (t_thread->epoch != nullptr) return because(Status::kBound, "the thread has an epoch open");
   void* p = services_.allocator.get(sizeof(Epoch));
   if (p == nullptr) return Status::kNoMem;
-  auto* e = new (p) Epoch{t_thread, services_.engine.importer().losses()};
+  auto* e = new (p) Epoch{t_thread, services_.engine.importer().publishing().losses()};
   t_thread->epoch = e;
   return reinterpret_cast<cmi_fb>(e);
 }
@@ -91,8 +92,8 @@ Status Barriers::cflush(void* const* addrs, int32_t n, Raised* raised) {
   if (!f.imported.empty()) {
     memory::Exception e = memory::Exception::kNone;
     size_t at = 0;
-    const Status s = services_.engine.importer().flush(f.imported, t_thread->loss,
-                                                       memory::Patience::of(wait), &e, &at);
+    const Status s = services_.engine.importer().publishing().flush(
+        f.imported, t_thread->loss, memory::Patience::of(wait), &e, &at);
     if (e != memory::Exception::kNone && raised->exception == memory::Exception::kNone) {
       *raised = {e, true, f.imported[at].second, f.imported[at].first->segment};
     }

@@ -9,7 +9,7 @@ namespace cmi::context {
 
 void CacheSizes::start(const std::shared_ptr<memory::Import>& import) {
   Guard g(mu_);
-  if (default_ != 0) services_.engine.importer().set_cache_size(import, default_);
+  if (default_ != 0) services_.engine.importer().views().set_cache_size(import, default_);
 }
 
 void CacheSizes::forget(int32_t seg) {
@@ -41,7 +41,7 @@ Status CacheSizes::set(int32_t seg, size_t bytes) {
       return because(Status::kPerm, "another process made or imported it");
     }
   }
-  for (auto& i : imports) services_.engine.importer().set_cache_size(i, bytes);
+  for (auto& i : imports) services_.engine.importer().views().set_cache_size(i, bytes);
   return Status::kOk;
 }
 
@@ -62,7 +62,7 @@ Result<size_t> CacheSizes::get(int32_t seg) {
   }
   const auto import = imports_.ours(seg);
   if (import == nullptr) return because(Status::kPerm, "another process made or imported it");
-  const size_t set = import->cache_bytes.load();
+  const size_t set = import->cache.use.size();
   return set != 0 ? set : bytes;
 }
 

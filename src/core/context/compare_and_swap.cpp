@@ -23,10 +23,10 @@ Status Barriers::barrier_before_swap(const memory::View& view, const SwapCall& s
   memory::Importer& importer = services_.engine.importer();
   if (const Status here = services_.engine.home().barriers().barrier(services_.longest_wait());
       !ok(here)) {
-    const Status there = importer.barrier(t_thread->loss, services_.longest_wait());
+    const Status there = importer.publishing().barrier(t_thread->loss, services_.longest_wait());
     return lost_before_swap(ok(there) ? here : there);
   }
-  return lost_before_swap(importer.barrier_before_swap(
+  return lost_before_swap(importer.swaps().barrier_before_swap(
       view, reinterpret_cast<std::byte*>(swap.addr), swap.expected, swap.desired, pending,
       t_thread->loss, services_.longest_wait()));
 }
@@ -69,8 +69,9 @@ Status Barriers::swap_imported(const memory::View& view, const SwapCall& swap, u
   memory::Exception e;
   try {
     do {
-      e = importer.cas(view, reinterpret_cast<std::byte*>(swap.addr), swap.expected, swap.desired,
-                       found, &pending, &unknown, Deadline::in(services_.call_timeout()));
+      e = importer.swaps().cas(view, reinterpret_cast<std::byte*>(swap.addr), swap.expected,
+                               swap.desired, found, &pending, &unknown,
+                               Deadline::in(services_.call_timeout()));
     } while (e == memory::Exception::kTransient && !unknown && importer.waits_on(*view.import));
   } catch (const std::bad_alloc&) {
     return Status::kHw;  // it may have been made

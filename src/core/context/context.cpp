@@ -56,7 +56,7 @@ Status Context::join_thread() {
   if (t == nullptr) return Status::kNoMem;
   new (t) Thread;
   t->context = this;
-  t->loss = engine_->importer().losses();
+  t->loss = engine_->importer().publishing().losses();
   if (pthread_setspecific(g_thread_key, t) != 0) {
     allocator_.put(t);
     return Status::kNoMem;
@@ -93,14 +93,14 @@ Status Context::leave_thread() {
 
 // Homes learn that this context ends, and count nothing that it holds as lost.
 void Context::leave_imports(const std::vector<ImportedSegments::Import>& imports) {
-  engine_->importer().leave_all(imports, {Deadline::in(kRevokeTimeout), kRevokeTimeout});
+  engine_->importer().leaving().leave_all(imports, {Deadline::in(kRevokeTimeout), kRevokeTimeout});
 }
 
 void Context::end() {
   map_maker_->stop();
-  memory::LossMark ignored = engine_->importer().losses();
+  memory::LossMark ignored = engine_->importer().publishing().losses();
   // As long as homes answer; no thread is left that could take the report of a loss.
-  (void)engine_->importer().barrier(ignored, kRevokeTimeout);
+  (void)engine_->importer().publishing().barrier(ignored, kRevokeTimeout);
   parts_->segments.detach_all(Deadline::in(kRevokeTimeout));
   leave_imports(parts_->imports.take_all());
   engine_->home().close(Deadline::in(kRevokeTimeout));
@@ -114,7 +114,7 @@ Status Context::request_map(uint64_t id) {
 Status Context::set_reconf_timeout(uint32_t milliseconds) {
   // With none at all no access could ever succeed.
   if (milliseconds == 0) return because(Status::kInval, "a timeout of 0");
-  engine_->importer().set_reconf_timeout(milliseconds * kMilli);
+  engine_->importer().reconf_timeout().set(milliseconds * kMilli);
   return Status::kOk;
 }
 

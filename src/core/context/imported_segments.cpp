@@ -46,7 +46,7 @@ void ImportedSegments::mark_removed(int32_t seg) {
   auto it = entries_.find(seg);
   if (it == entries_.end()) return;
   it->second.removed = true;
-  it->second.import->marked.store(true);
+  it->second.import->events.marked.store(true);
 }
 
 ImportedSegments::Import ImportedSegments::take_unused(int32_t seg) {

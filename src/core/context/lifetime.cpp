@@ -91,8 +91,8 @@ void Context::process_exits() {
     // Of the registered threads only the calling one: others may be in a view or in a call.
     const bool registered = t_thread != nullptr && t_thread->context == c;
     const bool alone = c->threads_.count() == (registered ? 1 : 0);
-    memory::LossMark ignored = c->engine_->importer().losses();
-    (void)c->engine_->importer().barrier(ignored, kRevokeTimeout);
+    memory::LossMark ignored = c->engine_->importer().publishing().losses();
+    (void)c->engine_->importer().publishing().barrier(ignored, kRevokeTimeout);
     if (alone) c->leave_imports(c->parts_->imports.all());
     memory::process_ends();
     process::handle.store(nullptr);

@@ -15,7 +15,7 @@ Result<node::SegmentInfo> Services::known(int32_t seg) const {
 
 // The client's own timeout, where it has set one.
 memory::JoinTime Services::join_time() const {
-  const bool set = engine.importer().reconf_timeout_set();
+  const bool set = engine.importer().reconf_timeout().is_set();
   const Nanos answer = set ? std::max(call_timeout(), kFirstContact) : environment.join_timeout;
   return {Deadline::in(call_timeout()), Deadline::in(answer)};
 }

@@ -35,7 +35,7 @@ struct Services {
   // be had.
   Result<node::SegmentInfo> known(int32_t seg) const;
 
-  Nanos call_timeout() const { return engine.importer().reconf_timeout(); }
+  Nanos call_timeout() const { return engine.importer().reconf_timeout().get(); }
   memory::JoinTime join_time() const;
   // For a home that lives: what waits for it goes on for so long.
   Nanos longest_wait() const;

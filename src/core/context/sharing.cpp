@@ -56,7 +56,8 @@ Result<int32_t> Sharing::import_segment(const cmi_rseg* rseg) {
   auto id =
       services_.node.create_proxy(info->size, info->flags, blob, access::extensible(info->flags));
   if (!id) return id.status();
-  auto import = services_.engine.importer().import(*info, *id, true, services_.join_time());
+  auto import =
+      services_.engine.importer().joining().import(*info, *id, true, services_.join_time());
   if (!import) {
     (void)services_.node.remove(*id);
     return import.status();
@@ -80,8 +81,8 @@ Status Sharing::set_token(int32_t seg, const cmi_token* token) {
   if (import == nullptr) return because(Status::kPerm, "another process imported it");
   services_.events.recovered(
       seg);  // first, so that a failure under the new token is an event again
-  if (Status s = services_.engine.importer().set_token(import, *info,
-                                                       Deadline::in(services_.call_timeout()));
+  if (Status s = services_.engine.importer().tokens().set(import, *info,
+                                                          Deadline::in(services_.call_timeout()));
       !ok(s)) {
     return s;
   }
@@ -89,7 +90,7 @@ Status Sharing::set_token(int32_t seg, const cmi_token* token) {
   if (ok(access::encode_token(*info, bytes))) (void)services_.node.store_proxy_token(seg, bytes);
   uint64_t version = 0;
   if (services_.node.proxy_token(seg, &version))
-    services_.engine.importer().took_token(*import, version);
+    services_.engine.importer().tokens().took(*import, version);
   // A process that attaches from now on finds the new one.
   const int views = imports_.views(seg);
   auto all = services_.node.find(seg);

@@ -81,7 +81,7 @@ Result<std::unique_ptr<Engine>> Engine::start(node::Node& node,
 
   set_fault_target(e.get());
   if (fault_threads) {
-    e->fault_threads_ = std::make_unique<FaultThreads>(*e->importer_, *e);
+    e->fault_threads_ = std::make_unique<FaultThreads>(e->importer_->faults(), *e);
     if (Status s = e->fault_threads_->start(); !ok(s)) return s;
   }
   SignalsBlocked inherited_by_the_thread;
@@ -139,8 +139,8 @@ Exception Engine::try_home_access(const View& view, const std::byte* addr, bool 
   Exception e;
   Deadline deadline;
   do {
-    deadline = Deadline::in(importer_->reconf_timeout());
-    e = importer_->serve(view, addr, write, seen, deadline);
+    deadline = Deadline::in(importer_->reconf_timeout().get());
+    e = importer_->faults().serve(view, addr, write, seen, deadline);
   } while (e == Exception::kTransient && deadline.passed() && importer_->waits_on(*view.import));
   // The timer that publishes what no barrier does starts with the first dirty page. seq_cst, as in
   // keep_time(): either it is seen to have stopped here, or it sees the page.
@@ -153,14 +153,14 @@ Exception Engine::try_home_access(const View& view, const std::byte* addr, bool 
   // What is known of a page that has not been touched for long comes from memory: meanwhile the
   // rest is done that does not need it.
   if (view.import != nullptr) {
-    __builtin_prefetch(view.import->table + static_cast<size_t>(addr - view.addr) / kPageSize, 1);
+    __builtin_prefetch(&view.import->page(static_cast<size_t>(addr - view.addr) / kPageSize), 1);
   }
   // An access to broken memory of its own node is fatal, as it would be without the library. On a
   // view of an import, broken memory may be how fault threads report that an access has failed.
   if (broken && (view.import == nullptr || fault_threads_ == nullptr)) return Exception::kNotOurs;
   // With fault threads this is a page that one of them has poisoned.
   const bool poisoned = fault_threads_ != nullptr && view.import != nullptr;
-  if (poisoned) importer_->unpoison(view, addr);
+  if (poisoned) importer_->faults().unpoison(view, addr);
   const Exception e = poisoned && t_access_enabled && fault_threads_->waited_in_vain(addr, write)
                           ? Exception::kTransient
                           : try_access(view, addr, write, nullptr);
@@ -182,7 +182,7 @@ void Engine::on_request(const fabric::ClientInfo& client, uint64_t number, uint1
 
 void Engine::on_notification(const ContextId& home, uint64_t secret, uint64_t number, uint16_t type,
                              Reader payload, const fabric::DirectAck& direct_ack) {
-  importer_->on_notification(home, secret, number, type, payload, direct_ack);
+  importer_->notifications().on_notification(home, secret, number, type, payload, direct_ack);
 }
 
 void Engine::on_acked_below(const ContextId& client, uint64_t below,
@@ -206,10 +206,10 @@ Nanos Engine::keep_time(Nanos t, bool woken) {
   }
   if (ticking && t - times_.tick >= kTick) {
     times_.tick = t;
-    importer_->report_acked_below();
+    importer_->timer().report_acked_below();
     if (busy) {
       count(stats_.ticks);
-      importer_->tick();
+      importer_->timer().tick();
       home_->tick(t);
     }
   }

@@ -15,13 +15,13 @@ std::vector<access::NaddrInfo> unreachable_peers(Engine& engine, Deadline deadli
                                                  const std::atomic<bool>& stop) {
   Importer& importer = engine.importer();
   Home& home = engine.home();
-  std::vector<Importer::Asked> homes = importer.ask_homes();
+  std::vector<ImportedHomes::Asked> homes = importer.homes().ask();
   const uint64_t call = home.importers().ask_importers();
   engine.wake();
-  const auto answered = [](const Importer::Asked& a) {
+  const auto answered = [](const ImportedHomes::Asked& a) {
     return a.request != nullptr && a.request->answered() && !a.link->condemned();
   };
-  const auto waits_for = [&](const Importer::Asked& a) {
+  const auto waits_for = [&](const ImportedHomes::Asked& a) {
     if (!a.link->condemned()) a.link->advance();
     return !a.link->condemned() && !answered(a);
   };

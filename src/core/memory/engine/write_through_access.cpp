@@ -27,7 +27,7 @@ class WriteThroughMemory final : public emulate::Memory {
       : importer_(importer),
         target_(target),
         deadline_(deadline),
-        pending_(importer.pending_stores().take()) {
+        pending_(importer.write_through().pending_stores().take()) {
     std::array<uint64_t, 18> thread{};
     static_assert(REG_R8 == 0 && REG_RIP == 16 && REG_EFL == 17);
     std::copy_n(at.gregs, thread.size(), thread.begin());
@@ -44,7 +44,7 @@ class WriteThroughMemory final : public emulate::Memory {
       return;
     }
     pending_.read.assign(read_, read_ + read_len_);
-    importer_.pending_stores().leave(std::move(pending_));
+    importer_.write_through().pending_stores().leave(std::move(pending_));
   }
 
   Stop read(uint64_t addr, std::byte* to, size_t len, const uint8_t* wanted) override {
@@ -65,8 +65,8 @@ class WriteThroughMemory final : public emulate::Memory {
     // Nothing is stored if it is known that not all may be.
     Stop s = pieces(addr, len, written, [&](const View* view, uint64_t at, size_t, size_t n) {
       if (view == nullptr) return Stop{};
-      return stop(importer_.may_write_through(*view, at - begin(*view), n, false, true, deadline_),
-                  at);
+      return stop(
+          importer_.write_through().may(*view, at - begin(*view), n, false, true, deadline_), at);
     });
     pending_.written = std::exchange(written_again_, 0);
     if (s) return s;
@@ -84,8 +84,8 @@ class WriteThroughMemory final : public emulate::Memory {
   Stop read_for_swap(uint64_t addr, std::byte* to, size_t len) override {
     if (const auto view = write_through_view(addr, len); view != nullptr) {
       bool happened = false;
-      const Exception e = importer_.settle_swap(*view, addr - begin(*view), to, len, pending_,
-                                                &happened, deadline_);
+      const Exception e = importer_.write_through().settle_swap(*view, addr - begin(*view), to, len,
+                                                                pending_, &happened, deadline_);
       if (e != Exception::kNone) return stop(e, addr);
       if (happened) return {};  // swap() will ask for the same, and have its answer
     }
@@ -96,8 +96,8 @@ class WriteThroughMemory final : public emulate::Memory {
             size_t len) override {
     const auto view = write_through_view(addr, len);
     if (view == nullptr) return Stop::cannot(addr);
-    return stop(importer_.swap_write_through(*view, addr - begin(*view), expected, desired, len,
-                                             found, &pending_, deadline_),
+    return stop(importer_.write_through().swap(*view, addr - begin(*view), expected, desired, len,
+                                               found, &pending_, deadline_),
                 addr);
   }
 
@@ -129,8 +129,8 @@ class WriteThroughMemory final : public emulate::Memory {
 
   Stop read_now(uint64_t addr, std::byte* to, size_t len, const uint8_t* wanted) {
     return pieces(addr, len, wanted, [&](const View* view, uint64_t at, size_t from, size_t n) {
-      return view != nullptr ? stop(importer_.load_write_through(*view, at - begin(*view),
-                                                                 to + from, n, deadline_),
+      return view != nullptr ? stop(importer_.write_through().load(*view, at - begin(*view),
+                                                                   to + from, n, deadline_),
                                     at)
                              : elsewhere(at, to + from, n, false);
     });
@@ -139,8 +139,8 @@ class WriteThroughMemory final : public emulate::Memory {
   Stop write_piece(const View* view, uint64_t at, const std::byte* from, size_t n,
                    const uint8_t* mask) {
     if (view != nullptr) {
-      return stop(importer_.store_write_through(*view, at - begin(*view), from, n, mask, &pending_,
-                                                deadline_),
+      return stop(importer_.write_through().store(*view, at - begin(*view), from, n, mask,
+                                                  &pending_, deadline_),
                   at);
     }
     for (size_t i = 0; i < n;) {
@@ -240,7 +240,7 @@ Stop Engine::on_write_through(const View& view, const std::byte* addr, ucontext_
   Stop s;
   Deadline deadline;
   do {
-    deadline = Deadline::in(importer_->reconf_timeout());
+    deadline = Deadline::in(importer_->reconf_timeout().get());
     s = t_access_enabled ? step_write_through(addr, uc, deadline) : exception(Exception::kEnable);
     // Tried again, it goes on with what it has sent: see PendingStore.
   } while (s.why == Stop::Why::kException && s.code == static_cast<int>(Exception::kTransient) &&

@@ -1,5 +1,6 @@
-// The size of an import's cache: pages go, least recently swept over first, when a fetch would
-// exceed it. The limit is kept but for pages that are being fetched or written back at that moment.
+// Giving pages back, and taking memory for others.
+#include "core/memory/importer/cache.hpp"
+
 #include <fcntl.h>
 
 #include <algorithm>
@@ -7,8 +8,10 @@
 
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
+#include "core/memory/importer/await_home.hpp"
 #include "core/memory/importer/collector.hpp"
-#include "core/memory/importer/importer.hpp"
+#include "core/memory/importer/page_moves.hpp"
+#include "core/memory/importer/write_back.hpp"
 
 namespace cmi::memory {
 
@@ -23,78 +26,72 @@ bool can_go(const Page& p) {
 }
 }  // namespace
 
-void Importer::set_cache_size(const std::shared_ptr<Import>& imp, size_t bytes) {
+void set_cache_size(ImporterCore& core, const std::shared_ptr<Import>& imp, size_t bytes) {
   const size_t pages = std::max<size_t>(bytes / kPageSize, kMinCache);
-  imp->cache_bytes.store(bytes, std::memory_order_relaxed);
-  imp->cache_limit.store(static_cast<uint32_t>(std::min<size_t>(pages, UINT32_MAX)),
-                         std::memory_order_release);
-  if (pages >= imp->pages || !imp->ready.load(std::memory_order_acquire)) return;
+  imp->cache.use.set_size(bytes, pages);
+  if (pages >= imp->pages || !imp->cache.ready()) return;
   SignalsBlocked quiet;
-  make_room(imp, 0, Deadline::in(kSecond));
+  make_room(core, imp, 0, Deadline::in(kSecond));
 }
 
-// Before `n` more pages are taken. Gives up at the deadline: a little too many is better than none.
-[[gnu::hot]] void Importer::make_room(const std::shared_ptr<Import>& owner, uint32_t n,
-                                      Deadline deadline) {
+[[gnu::hot]] void make_room(ImporterCore& core, const std::shared_ptr<Import>& owner, uint32_t n,
+                            Deadline deadline) {
   Import& imp = *owner;
-  const uint32_t limit = imp.cache_limit.load(std::memory_order_acquire);
-  const auto too_many = [&] { return imp.backed.load(std::memory_order_relaxed) + n > limit; };
+  const uint32_t limit = imp.cache.use.limit();
+  const auto too_many = [&] { return !imp.cache.use.has_room(n); };
   if (limit >= imp.pages || !too_many()) return;
-  imp.unreserved.store(true, std::memory_order_release);
+  imp.cache.use.end_reservation();
   // Dirty pages are written back on the first round and clean on the second.
   for (int round = 0; round < 3 && too_many() && !deadline.passed(); ++round) {
     std::vector<uint32_t> dirty;
     for (uint32_t seen = 0; seen < imp.pages && too_many(); seen += kCacheSweep) {
-      const uint32_t first = imp.hand.fetch_add(kCacheSweep, std::memory_order_relaxed) %
-                             imp.pages / kCacheSweep * kCacheSweep;
-      evict(imp, first, std::min(kCacheSweep, imp.pages - first), &dirty);
+      const uint32_t first =
+          imp.cache.use.sweep(kCacheSweep) % imp.pages / kCacheSweep * kCacheSweep;
+      evict(core, imp, first, std::min(kCacheSweep, imp.pages - first), &dirty);
     }
     if (dirty.empty()) continue;
     {
-      Collector out(*this, owner, begin_write_back(owner));
-      write_back(imp, dirty, out, {deadline});
+      Collector out(core, owner, core.write_backs.begin(owner));
+      write_back(core, imp, dirty, out, {deadline});
     }
-    await(open_batches(), {deadline});
+    await(core, core.write_backs.open(), {deadline});
   }
 }
 
-// Takes clean pages out of all views and gives their memory back, and that of absent ones; collects
-// those to be written.
-void Importer::evict(Import& imp, uint32_t first, uint32_t n, std::vector<uint32_t>* dirty) {
-  for (uint32_t i = 0; i < n; ++i) imp.table[first + i].lock();
+void evict(ImporterCore& core, Import& imp, uint32_t first, uint32_t n,
+           std::vector<uint32_t>* dirty) {
+  for (uint32_t i = 0; i < n; ++i) imp.page(first + i).lock();
   for (uint32_t i = 0; i < n;) {
-    Page& p = imp.table[first + i];
+    Page& p = imp.page(first + i);
     if (p.state == PageState::kDirty && !p.in_flight) dirty->push_back(first + i);
     uint32_t run = 0;
-    while (i + run < n && can_go(imp.table[first + i + run])) ++run;
+    while (i + run < n && can_go(imp.page(first + i + run))) ++run;
     if (run == 0) {
       ++i;
       continue;
     }
     // Takes the pages from every mapping of the file, and then their memory.
-    fallocate(imp.file.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+    fallocate(imp.cache.file(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
               static_cast<off_t>(size_t{first + i} * kPageSize),
               static_cast<off_t>(size_t{run} * kPageSize));
     for (uint32_t k = 0; k < run; ++k) {
-      Page& q = imp.table[first + i + k];
+      Page& q = imp.page(first + i + k);
       ++q.generation;
       q.marker = q.backed = false;
-      if (q.state == PageState::kClean) set_state(imp, q, PageState::kAbsent);
+      if (q.state == PageState::kClean) set_state(core, imp, q, PageState::kAbsent);
     }
-    imp.backed.fetch_sub(run, std::memory_order_relaxed);
-    count(parts_.stats.pages_evicted, run);
+    imp.cache.use.gave_back(run);
+    count(core.parts.stats.pages_evicted, run);
     i += run;
   }
-  for (uint32_t i = 0; i < n; ++i) imp.table[first + i].unlock();
-  imp.changed();
+  for (uint32_t i = 0; i < n; ++i) imp.page(first + i).unlock();
+  imp.changes.notify();
 }
 
-// Memory for pages that are about to be fetched: where the file's reservation is gone, storing into
-// a page that cannot be had would raise SIGBUS inside the provider.
-[[gnu::hot]] bool Importer::back_pages(Import& imp, PageRange pages) {
-  if (!imp.unreserved.load(std::memory_order_acquire)) return true;
+[[gnu::hot]] bool back_pages(Import& imp, PageRange pages) {
+  if (!imp.cache.use.unreserved()) return true;
   if (fault_point_fails("cache_no_memory")) return false;
-  while (fallocate(imp.file.get(), FALLOC_FL_KEEP_SIZE,
+  while (fallocate(imp.cache.file(), FALLOC_FL_KEEP_SIZE,
                    static_cast<off_t>(size_t{pages.first} * kPageSize),
                    static_cast<off_t>(size_t{pages.count} * kPageSize)) != 0) {
     if (errno != EINTR) return false;

@@ -1,6 +1,6 @@
 // Takes the changes of pages into one batch: diffs are packed into publish messages; runs of pages
 // that changed in every byte, too long for one message, are written one-sided from the pages
-// themselves. Private to the Importer. One thread; signals blocked; the pages added are locked by
+// themselves. One thread; signals blocked; the pages added are locked by
 // the caller.
 #pragma once
 
@@ -11,12 +11,22 @@
 #include <span>
 #include <vector>
 
-#include "core/memory/importer/importer.hpp"
+#include "core/memory/importer/importer_core.hpp"
+#include "core/memory/importer/patience.hpp"
 #include "core/memory/page/diff.hpp"
+#include "core/memory/wire/requests.hpp"
 
 namespace cmi::memory {
 
-class Importer::Collector {
+// Pages that changed whole and are written one-sided, a batch of their own. Their twins are kept
+// until the write's fate is known: with them the home can tell whether it arrived.
+struct BulkWrite {
+  WriteBackPtr batch;
+  uint32_t first = 0;
+  std::vector<uint32_t> twins;  // of the pages from `first` on
+};
+
+class Collector {
  public:
   // Fewer fit into one message, which the home publishes as it takes them: one round trip, where a
   // write and its announcement are two.
@@ -28,7 +38,7 @@ class Importer::Collector {
   // Kept free in front of a message, for what a request with a swap has more at its beginning.
   static constexpr size_t kFront = kWireSize<PublishSwapRequest> - kWireSize<PublishRequest>;
   // Without a batch, one is begun with the first page.
-  Collector(Importer& importer, std::shared_ptr<Import> imp, std::shared_ptr<WriteBack> batch = {});
+  Collector(ImporterCore& core, std::shared_ptr<Import> imp, WriteBackPtr batch = {});
   ~Collector();  // sends the rest and ends the collector's part of the batch
   Collector(const Collector&) = delete;
   Collector& operator=(const Collector&) = delete;
@@ -63,7 +73,7 @@ class Importer::Collector {
   // The same for who does not wait but begins a new collector soon: whoever's messages they are.
   bool link_full() const;
   // Waits until half of them are answered; false when they are not in time. No page may be locked,
-  // nor Import::views_mu. Runs that were added must have been started.
+  // nor ImportViewList::mu. Runs that were added must have been started.
   bool await_room(const Patience& patience);
 
   // Lets runs go one-sided: with the session key, where it is at hand. Waits for nothing.
@@ -86,9 +96,9 @@ class Importer::Collector {
   void grow();
   void release_bulk_write();
 
-  Importer& importer_;
+  ImporterCore& core_;
   std::shared_ptr<Import> import_;
-  std::shared_ptr<WriteBack> batch_;
+  WriteBackPtr batch_;
   std::array<std::byte, kFront + 512> little_;  // for the message, while it is short
   std::unique_ptr<std::byte[]> large_;          // for kFront + kMostBytes
   std::optional<Writer> out_;

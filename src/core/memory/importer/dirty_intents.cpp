@@ -1,16 +1,18 @@
-// Pages in flux, at an importer (rule 21): the dirty intents at the home of pages that are about to
-// be stored to, and the lists of those that another importer's death has left behind.
+// Asking for dirty intents, giving them back, and lists of pages in flux.
+#include "core/memory/importer/dirty_intents.hpp"
+
 #include <algorithm>
 #include <cstring>
 
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
 #include "core/base/mutation.hpp"
+#include "core/memory/importer/import_access.hpp"
 #include "core/memory/importer/intent_request.hpp"
 
 namespace cmi::memory {
 
-Importer::IntentRequest::~IntentRequest() {
+IntentRequest::~IntentRequest() {
   // One that was not answered may be set at the home all the same: the next one of this page
   // replaces it.
   if (!ended_) end(false);
@@ -19,10 +21,10 @@ Importer::IntentRequest::~IntentRequest() {
 
 // Nobody waits for those behind the first: where they are not granted, or may have been and nobody
 // knows, they are given back, as is what was granted to a page that has been dropped meanwhile.
-void Importer::IntentRequest::end(bool granted) {
+void IntentRequest::end(bool granted) {
   std::vector<DirtyIntent> unused;
   for (uint32_t i = 0; i < count_; ++i) {
-    Page& page = imp_.table[page_ + i];
+    Page& page = imp_.page(page_ + i);
     page.lock();
     bool shared = false;
     if (granted || i == 0) shared = page.intent.answered(granted);
@@ -32,29 +34,29 @@ void Importer::IntentRequest::end(bool granted) {
     if (!shared && epoch != 0) unused.push_back({page_ + i, epoch});
   }
   ended_ = true;
-  imp_.changed();
-  if (!unused.empty()) importer_.unmark(imp_.shared_from_this(), unused);
+  imp_.changes.notify();
+  if (!unused.empty()) give_back_intents(imp_, unused);
 }
 
-void Importer::IntentRequest::widen(uint32_t count) {
+void IntentRequest::widen(uint32_t count) {
   for (; count_ < count; ++count_) {
     const uint32_t index = page_ + count_;
     if (index >= imp_.brk.load(std::memory_order_relaxed) || !imp_.allows(index)) return;
-    Page& page = imp_.table[index];
+    Page& page = imp_.page(index);
     page.lock();
     const bool asks = page.state == PageState::kClean && !page.pinned && !page.marker &&
-                      !page.intent.held() && !page.intent.asked() && !imp_.is_in_flux(index);
+                      !page.intent.held() && !page.intent.asked() && !imp_.flux.contains(index);
     if (asks) epochs_[count_] = page.intent.ask();
     page.unlock();
     if (!asks) return;
   }
 }
 
-void Importer::IntentRequest::start() {
+void IntentRequest::start() {
   if (request_ == nullptr) start(RequestType::kDirtyIntent);
 }
 
-void Importer::IntentRequest::start(RequestType type) {
+void IntentRequest::start(RequestType type) {
   std::byte buf[16 + StoreStreams::kMaxWindow * kDirtyIntentSize];
   Writer out(buf);
   encode(DirtyIntentRequest{imp_.rseg.uid, imp_.instance, {}}, out);
@@ -65,22 +67,22 @@ void Importer::IntentRequest::start(RequestType type) {
   if (mutated("mutate_mark_not_awaited")) end(true);
 }
 
-Exception Importer::IntentRequest::await(Deadline deadline) {
+Exception IntentRequest::await(Deadline deadline) {
   start();
   return ended_ ? Exception::kNone : take_answer(nullptr, deadline);
 }
 
-Exception Importer::IntentRequest::fetch(std::byte* content, Deadline deadline,
-                                         const std::function<void()>& meanwhile) {
+Exception IntentRequest::fetch(std::byte* content, Deadline deadline,
+                               const std::function<void()>& meanwhile) {
   if (request_ != nullptr) imp_.link->forget(request_);  // of a read of several pages that failed
   start(RequestType::kFetchWithIntent);
   meanwhile();
   return take_answer(content, deadline);
 }
 
-Exception Importer::IntentRequest::take_answer(std::byte* content, Deadline deadline) {
+Exception IntentRequest::take_answer(std::byte* content, Deadline deadline) {
   auto status = WireStatus::kMalformed;
-  const uint32_t seen = imp_.changes.load(std::memory_order_seq_cst);
+  const uint32_t seen = imp_.changes.seen();
   if (imp_.link->await(request_, deadline) == fabric::Cause::kOk) {
     const auto reply = split_reply(request_->reply());
     const Bytes page = reply ? reply->body : Bytes();
@@ -95,7 +97,7 @@ Exception Importer::IntentRequest::take_answer(std::byte* content, Deadline dead
     request_.reset();
   }
   // Before others may ask, who would be told the same.
-  if (status == WireStatus::kBreakUnacknowledged) imp_.wait_for_change(seen, kBreakNap);
+  if (status == WireStatus::kBreakUnacknowledged) imp_.changes.wait(seen, kBreakNap);
   end(false);
   // Of several pages nobody knows which one it is: the first is asked for alone.
   const bool refused = status == WireStatus::kInFlux || status == WireStatus::kRange;
@@ -106,47 +108,32 @@ Exception Importer::IntentRequest::take_answer(std::byte* content, Deadline dead
     case WireStatus::kRange:
       return Exception::kSegBrk;
     case WireStatus::kBroken:
-      importer_.doubt(imp_, {page_});  // asked about before it is fetched again, and not read ahead
+      imp_.flux.doubt({&page_, 1});  // asked about before it is fetched again, and not read ahead
       return Exception::kUe;
     case WireStatus::kBreakUnacknowledged:
       return deadline.passed() ? Exception::kTransient : Exception::kNone;
     default:
       break;
   }
-  const Exception e = importer_.explain(imp_, deadline);
+  const Exception e = explain(core_, imp_, deadline);
   return e == Exception::kNone && deadline.passed() ? Exception::kTransient : e;
 }
 
-// Nobody waits for it: the next mark of the same page has another epoch.
-void Importer::unmark(const std::shared_ptr<Import>& imp, const std::vector<DirtyIntent>& intents) {
+void give_back_intents(const Import& imp, const std::vector<DirtyIntent>& intents) {
   constexpr size_t kAtOnce = (fabric::kMaxPayload - 64) / kDirtyIntentSize;
   std::vector<std::byte> buf(64 + std::min(kAtOnce, intents.size()) * kDirtyIntentSize);
   for (size_t at = 0; at < intents.size(); at += kAtOnce) {
     Writer out(buf);
-    encode(DirtyIntentRequest{imp->rseg.uid, imp->instance, {}}, out);
+    encode(DirtyIntentRequest{imp.rseg.uid, imp.instance, {}}, out);
     for (size_t i = at; i < std::min(at + kAtOnce, intents.size()); ++i) {
       DirtyIntentList::put(out, intents[i]);
     }
-    imp->link->start(static_cast<uint16_t>(RequestType::kDropIntent), out.done());
+    imp.link->start(static_cast<uint16_t>(RequestType::kDropIntent), out.done());
   }
 }
 
-// Lists pages, so that the home is asked about them before they are accessed again.
-void Importer::doubt(Import& imp, const std::vector<uint32_t>& pages) {
-  Guard g(imp.flux_mu);
-  for (uint32_t page : pages) imp.in_flux.add({page, 1});
-  ++imp.flux_notices;
-  imp.any_in_flux.store(true, std::memory_order_seq_cst);
-}
-
-// Whether a page that was listed still is, or is broken. kNone: it is not, or the access is to be
-// tried again.
-Exception Importer::ask_in_flux(Import& imp, uint32_t page, Deadline deadline) {
-  uint64_t notifications;
-  {
-    Guard g(imp.flux_mu);
-    notifications = imp.flux_notices;
-  }
+Exception ask_in_flux(ImporterCore& core, Import& imp, uint32_t page, Deadline deadline) {
+  const uint64_t lists = imp.flux.lists();
   const AskFluxRequest m{imp.rseg.uid, imp.instance, page};
   auto answer = imp.link->call(static_cast<uint16_t>(RequestType::kAskFlux), Encoded(m), deadline);
   const auto reply = split_reply(answer ? Bytes(*answer) : Bytes());
@@ -154,41 +141,31 @@ Exception Importer::ask_in_flux(Import& imp, uint32_t page, Deadline deadline) {
   if (status == WireStatus::kInFlux) return Exception::kConsist;
   if (status == WireStatus::kRange && imp.extensible) return Exception::kSegBrk;
   if (status == WireStatus::kBroken) {
-    doubt(imp, {page});  // asked about before it is fetched again, and not read ahead
+    imp.flux.doubt({&page, 1});  // asked about before it is fetched again, and not read ahead
     return Exception::kUe;
   }
   if (status == WireStatus::kOk) {
-    Guard g(imp.flux_mu);
-    // A list that has come meanwhile may be newer than the answer: the next try asks again.
-    if (imp.flux_notices == notifications) imp.in_flux.remove({page, 1});
-    imp.any_in_flux.store(!imp.in_flux.empty(), std::memory_order_seq_cst);
+    imp.flux.recovered(page, lists);  // where it still counts as listed, the next try asks again
     return Exception::kNone;
   }
-  const Exception e = explain(imp, deadline);
+  const Exception e = explain(core, imp, deadline);
   return e == Exception::kNone && deadline.passed() ? Exception::kTransient : e;
 }
 
-// Takes a list. False: it names pages that the segment does not have.
-bool Importer::take_in_flux(const std::shared_ptr<Import>& imp, const InFluxNotification& m,
-                            std::vector<PageRange>* pages) {
+bool take_in_flux(Import& imp, const InFluxNotification& m, std::vector<PageRange>* pages) {
   const PageRangeList listed = m.ranges();
   for (size_t i = 0; i < listed.size(); ++i) {
     const PageRange r = listed[i];
-    if (r.first >= imp->pages || r.count > imp->pages - r.first) return false;
+    if (r.first >= imp.pages || r.count > imp.pages - r.first) return false;
     pages->push_back(r);
   }
   *pages = each_once(std::move(*pages));
-  trace(kFacMem, kInfo, "segment {}: {} ranges of pages are in flux", imp->id, m.count);
-  Guard g(imp->flux_mu);
-  for (const PageRange& r : *pages) imp->in_flux.add(r);
-  ++imp->flux_notices;
-  imp->any_in_flux.store(!imp->in_flux.empty(), std::memory_order_seq_cst);
+  trace(kFacMem, kInfo, "segment {}: {} ranges of pages are in flux", imp.id, m.count);
+  imp.flux.add(*pages);
   return true;
 }
 
-// Lets go of the pages that hold nothing of ours any more: what leaves a listed page does not come
-// back. One that is not listed any more has been recovered meanwhile.
-void Importer::settle_pages(Import& imp, std::vector<PageRange>* pages) {
+void settle_pages(Import& imp, std::vector<PageRange>* pages) {
   const auto settled = [](const Page& p) {
     return !p.in_flight && (p.state == PageState::kAbsent || p.state == PageState::kFetching ||
                             p.state == PageState::kStale);
@@ -196,9 +173,9 @@ void Importer::settle_pages(Import& imp, std::vector<PageRange>* pages) {
   while (!pages->empty()) {
     PageRange& r = pages->back();
     for (; r.count > 0; --r.count) {
-      Page& p = imp.table[r.first + r.count - 1];
+      Page& p = imp.page(r.first + r.count - 1);
       p.lock();
-      const bool home = settled(p) || !imp.is_in_flux(r.first + r.count - 1);
+      const bool home = settled(p) || !imp.flux.contains(r.first + r.count - 1);
       p.unlock();
       if (!home) return;
     }

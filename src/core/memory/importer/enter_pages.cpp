@@ -7,14 +7,12 @@
 #include "core/base/fault_point.hpp"
 #include "core/base/mutation.hpp"
 #include "core/memory/importer/fetch.hpp"
+#include "core/memory/importer/import_access.hpp"
 
 namespace cmi::memory {
 
-// Whether none of these pages, which are kFetching by this thread, is released any more: the home
-// is asked to note those that are. What it has not answered, it may have done: they stay released
-// here.
-bool Importer::enter_pages(Import& imp, PageRange pages, Deadline deadline) {
-  Page* const first = imp.table + pages.first;
+bool enter_pages(Import& imp, PageRange pages, Deadline deadline) {
+  Page* const first = &imp.page(pages.first);
   Page* const end = first + pages.count;
   const auto released = [](const Page& p) { return p.released; };
   if (std::none_of(first, end, released) || mutated("mutate_released_read")) return true;
@@ -28,9 +26,9 @@ bool Importer::enter_pages(Import& imp, PageRange pages, Deadline deadline) {
 }
 
 // The wanted page alone, by a message instead of a read.
-Importer::Fetch::Outcome Importer::Fetch::fetch_released() {
+Fetch::Outcome Fetch::fetch_released() {
   fault_point("fetch_before_read");
-  const uint32_t seen = imp_.changes.load(std::memory_order_seq_cst);
+  const uint32_t seen = imp_.changes.seen();
   const EnterPagesRequest m{imp_.rseg.uid, imp_.instance, wanted_, 1};
   const auto request =
       imp_.link->start(static_cast<uint16_t>(RequestType::kEnterPages), Encoded(m));
@@ -44,22 +42,22 @@ Importer::Fetch::Outcome Importer::Fetch::fetch_released() {
     return not_entered(reply ? reply->status : WireStatus::kMalformed, seen);
   }
   std::memcpy(imp_.page_data(wanted_), reply->body.data(), kPageSize);
-  imp_.table[wanted_].released = false;
+  imp_.page(wanted_).released = false;
   return arrived();
 }
 
 // The home's answer was another one. `seen`: Import::changes before it was asked.
-Importer::Fetch::Outcome Importer::Fetch::not_entered(WireStatus status, uint32_t seen) {
+Fetch::Outcome Fetch::not_entered(WireStatus status, uint32_t seen) {
   switch (status) {
     case WireStatus::kBroken:
       give_up(wanted_, 1);
-      importer_.doubt(imp_, {wanted_});  // asked about before it is fetched again
+      imp_.flux.doubt({&wanted_, 1});  // asked about before it is fetched again
       return Exception::kUe;
     case WireStatus::kRange:
       give_up(wanted_, 1);
       return Exception::kSegBrk;
     case WireStatus::kBreakUnacknowledged:
-      imp_.wait_for_change(seen, kBreakNap);
+      imp_.changes.wait(seen, kBreakNap);
       break;
     default:
       break;

@@ -7,8 +7,16 @@
 #include "core/base/fault_point.hpp"
 #include "core/base/mutation.hpp"
 #include "core/base/prefetch.hpp"
+#include "core/memory/importer/dirty_intents.hpp"
 #include "core/memory/importer/fetch.hpp"
+#include "core/memory/importer/import_access.hpp"
+#include "core/memory/importer/import_break.hpp"
 #include "core/memory/importer/intent_request.hpp"
+#include "core/memory/importer/page_moves.hpp"
+#include "core/memory/importer/prefetch.hpp"
+#include "core/memory/importer/tokens.hpp"
+#include "core/memory/importer/write_back.hpp"
+#include "core/memory/importer/write_stream.hpp"
 
 namespace cmi::memory {
 
@@ -16,7 +24,7 @@ namespace {
 constexpr Nanos kNap = kMilli;
 }  // namespace
 
-[[gnu::hot]] Exception Importer::Fault::serve() {
+[[gnu::hot]] Exception Fault::serve() {
   if (store_ && view_.read_only && index_ < imp_.brk.load(std::memory_order_relaxed)) {
     return Exception::kAccess;
   }
@@ -25,14 +33,14 @@ constexpr Nanos kNap = kMilli;
   }
 }
 
-[[gnu::hot]] Importer::Fault::Outcome Importer::Fault::try_once() {
-  changes_ = imp_.changes.load(std::memory_order_seq_cst);
+[[gnu::hot]] Fault::Outcome Fault::try_once() {
+  changes_ = imp_.changes.seen();
   page_.lock();
   const FaultDecision decision = decide();
   if (decision.action == FaultAction::kAwait && page_.state == PageState::kFetching &&
       mutated("mutate_fetched_twice")) {
     page_.unlock();
-    return Fetch(importer_, view_, index_, store_, nullptr, deadline_).run();
+    return Fetch(core_, view_, index_, store_, nullptr, deadline_).run();
   }
   return carry_out(decision);
 }
@@ -40,8 +48,8 @@ constexpr Nanos kNap = kMilli;
 // Looked at under the page's lock: a revocation, a break, a lease that is over and a list of pages
 // in flux are noted first, and take the pages after. So whatever is mapped here under an older
 // state is taken by them.
-[[gnu::hot]] FaultDecision Importer::Fault::decide() {
-  refusal_ = importer_.usable(imp_, store_, index_);
+[[gnu::hot]] FaultDecision Fault::decide() {
+  refusal_ = usable(imp_, store_, index_);
   brk_ = imp_.brk.load(std::memory_order_seq_cst);
   const FaultAccess access{store_,
                            store_ && seen_ != nullptr && page_.may_have_been_dirty_since(*seen_),
@@ -50,14 +58,14 @@ constexpr Nanos kNap = kMilli;
   const ImportSnapshot import{refusal_,
                               index_ >= brk_,
                               imp_.lease_expired.load(std::memory_order_seq_cst),
-                              imp_.is_in_flux(index_),
+                              imp_.flux.contains(index_),
                               imp_.intents,
                               imp_.grant.has(fabric::kWrite),
                               Userfault::features().continue_protected};
   return decide_fault(page, access, import);
 }
 
-[[gnu::hot]] Importer::Fault::Outcome Importer::Fault::carry_out(const FaultDecision& decision) {
+[[gnu::hot]] Fault::Outcome Fault::carry_out(const FaultDecision& decision) {
   switch (decision.action) {
     case FaultAction::kFetch:
       return fetch(decision.asks_intent);
@@ -81,7 +89,7 @@ constexpr Nanos kNap = kMilli;
     case FaultAction::kAwaitLease:
       return await_lease();
     case FaultAction::kAskInFlux:
-      return ask_in_flux();
+      return ask_flux();
     case FaultAction::kAwait:
       return await_change();
     default:
@@ -89,55 +97,56 @@ constexpr Nanos kNap = kMilli;
   }
 }
 
-[[gnu::hot]] Importer::Fault::Outcome Importer::Fault::fetch(bool asks_intent) {
-  if (store_ && !std::exchange(alone_, true) && imp_.stores.store(index_) > 1) {
-    imp_.stores.taken(index_, index_ + 1);
+[[gnu::hot]] Fault::Outcome Fault::fetch(bool asks_intent) {
+  if (store_ && !std::exchange(alone_, true) && imp_.in_order.stores.store(index_) > 1) {
+    imp_.in_order.stores.taken(index_, index_ + 1);
   }
   page_.marker = false;
   ++page_.generation;
-  importer_.set_state(imp_, page_, PageState::kFetching);
+  set_state(core_, imp_, page_, PageState::kFetching);
   const uint8_t epoch = asks_intent ? page_.intent.ask() : 0;
   page_.unlock();
   seen_ = nullptr;
-  if (!asks_intent) return Fetch(importer_, view_, index_, store_, nullptr, deadline_).run();
-  IntentRequest request(importer_, imp_, index_, epoch);
-  const Exception e = Fetch(importer_, view_, index_, store_, &request, deadline_).run();
+  if (!asks_intent) return Fetch(core_, view_, index_, store_, nullptr, deadline_).run();
+  IntentRequest request(core_, imp_, index_, epoch);
+  const Exception e = Fetch(core_, view_, index_, store_, &request, deadline_).run();
   if (e != Exception::kNone || request.granted()) return e;
   if (deadline_.passed()) return Exception::kTransient;
   return std::nullopt;
 }
 
 // How many pages to make writable for a store, from this one on.
-uint32_t Importer::Fault::store_window(bool may_widen) {
+uint32_t Fault::store_window(bool may_widen) {
   if (!may_widen || alone_) return 1;
-  const uint32_t window = fault_point_fails("always_in_order") ? 4 : imp_.stores.store(index_);
+  const uint32_t window =
+      fault_point_fails("always_in_order") ? 4 : imp_.in_order.stores.store(index_);
   return std::min(window, brk_ - index_);
 }
 
-Importer::Fault::Outcome Importer::Fault::ask_intent(bool may_widen) {
+Fault::Outcome Fault::ask_intent(bool may_widen) {
   const uint32_t wanted = store_window(may_widen);
   const uint8_t epoch = page_.intent.ask();
   page_.unlock();
   seen_ = nullptr;
-  IntentRequest request(importer_, imp_, index_, epoch);
+  IntentRequest request(core_, imp_, index_, epoch);
   request.widen(wanted);
   const uint32_t window = request.pages().count;
-  imp_.stores.taken(index_, index_ + 1);
+  imp_.in_order.stores.taken(index_, index_ + 1);
   request.start();
   // Copied when the answer is here, and mostly in no cache.
   prefetch_page(imp_.page_data(index_));
-  importer_.twins_.prefetch();
+  core_.twins.prefetch();
   if (Exception e = request.await(deadline_); e != Exception::kNone) return e;
   alone_ = true;
   if (!request.granted() || window == 1) return std::nullopt;
   return open_window(window);
 }
 
-Importer::Fault::Outcome Importer::Fault::first_store(bool may_widen) {
+Fault::Outcome Fault::first_store(bool may_widen) {
   // Copied next, and mostly in no cache. Where a dirty intent was waited for, they came meanwhile.
   if (!imp_.intents) {
     prefetch_page(imp_.page_data(index_));
-    importer_.twins_.prefetch();
+    core_.twins.prefetch();
   }
   if (const uint32_t window = store_window(may_widen); window > 1) {
     page_.unlock();
@@ -146,50 +155,50 @@ Importer::Fault::Outcome Importer::Fault::first_store(bool may_widen) {
   const bool readahead = std::exchange(page_.marker, false);
   const bool writable =
       (page_.state == PageState::kWriting && mutated("mutate_writing_stored_to")) ||
-      importer_.make_dirty(view_, index_);
+      make_dirty(core_, view_, index_);
   if (writable) {
-    count(importer_.parts_.stats.store_faults);
+    count(core_.parts.stats.store_faults);
     // Mapped here in most cases; where it is not, the next fault finds it dirty.
-    importer_.userfault_.unprotect(at_, kPageSize);
+    core_.userfault.unprotect(at_, kPageSize);
     ++page_.generation;
   }
   page_.unlock();
   return mapped(writable, readahead);
 }
 
-[[gnu::hot]] Importer::Fault::Outcome Importer::Fault::map(FaultAction how) {
+[[gnu::hot]] Fault::Outcome Fault::map(FaultAction how) {
   const bool readahead = std::exchange(page_.marker, false);
   bool good = false;
   if (how == FaultAction::kMapProtected) {
-    good = importer_.userfault_.map(at_, kPageSize, false);
+    good = core_.userfault.map(at_, kPageSize, false);
   } else if (how == FaultAction::kMapCompared) {
     good = map_and_compare();
   } else {
-    if (store_) importer_.userfault_.unprotect(at_, kPageSize);
-    good = importer_.userfault_.map(at_, kPageSize, !view_.read_only);
+    if (store_) core_.userfault.unprotect(at_, kPageSize);
+    good = core_.userfault.map(at_, kPageSize, !view_.read_only);
   }
   page_.unlock();
   return mapped(good, readahead);
 }
 
-[[gnu::hot]] Importer::Fault::Outcome Importer::Fault::mapped(bool mapped, bool readahead) {
+[[gnu::hot]] Fault::Outcome Fault::mapped(bool mapped, bool readahead) {
   if (!mapped) return Exception::kTransient;  // no memory, or no twin
-  if (readahead) importer_.read_ahead(view_, index_, store_, deadline_);
+  if (readahead) read_ahead(core_, view_, index_, store_, deadline_);
   return Exception::kNone;
 }
 
 // For a load before Linux 6.4, where a page is first mapped and then protected: a store between the
 // two is found by the twin, so the page counts as dirty until that has been looked at. Under the
 // page's lock.
-bool Importer::Fault::map_and_compare() {
+bool Fault::map_and_compare() {
   const PageState before = page_.state;
   const Heat heat = page_.heat;  // a load heats nothing
-  if (!importer_.make_dirty(view_, index_)) return false;
-  const bool mapped = importer_.userfault_.map(at_, kPageSize, false);
-  if (std::memcmp(imp_.page_data(index_), importer_.twins_.at(page_.twin), kPageSize) == 0) {
-    importer_.drop_twin(page_);
+  if (!make_dirty(core_, view_, index_)) return false;
+  const bool mapped = core_.userfault.map(at_, kPageSize, false);
+  if (std::memcmp(imp_.page_data(index_), core_.twins.at(page_.twin), kPageSize) == 0) {
+    drop_twin(core_, page_);
     page_.heat = heat;
-    importer_.set_state(imp_, page_, before);
+    set_state(core_, imp_, page_, before);
   } else {
     ++page_.generation;
   }
@@ -197,48 +206,48 @@ bool Importer::Fault::map_and_compare() {
 }
 
 // Makes the page and those behind it writable, whose dirty intents are held.
-Importer::Fault::Outcome Importer::Fault::open_window(uint32_t window) {
+Fault::Outcome Fault::open_window(uint32_t window) {
   // First, since it may take some time: what is writable may be taken back meanwhile.
   if (window == StoreStreams::kMaxWindow || fault_point_fails("write_behind_soon")) {
-    importer_.write_behind(view_.import);
+    write_behind(core_, view_.import);
   }
   bool readahead = false;
-  alone_ = importer_.dirty_ahead(view_, {index_, window}, seen_, &readahead) == 0;
+  alone_ = dirty_ahead(core_, view_, {index_, window}, seen_, &readahead) == 0;
   if (alone_) return std::nullopt;
   return mapped(true, readahead);
 }
 
-Importer::Fault::Outcome Importer::Fault::refuse() {
-  if (refusal_ == Exception::kToken && importer_.adopt_token(view_.import, deadline_)) {
+Fault::Outcome Fault::refuse() {
+  if (refusal_ == Exception::kToken && Tokens(core_).adopt(view_.import, deadline_)) {
     return std::nullopt;
   }
   if (imp_.grant.state() != ImportState::kRemoved) return refusal_;
-  return importer_.explain(imp_, deadline_);
+  return explain(core_, imp_, deadline_);
 }
 
-Importer::Fault::Outcome Importer::Fault::ask_break() {
-  const Exception e = importer_.past_break(imp_, index_, deadline_);
+Fault::Outcome Fault::ask_break() {
+  const Exception e = past_break(core_, imp_, index_, deadline_);
   return e == Exception::kNone ? Outcome() : Outcome(e);
 }
 
-Importer::Fault::Outcome Importer::Fault::ask_in_flux() {
-  const Exception e = importer_.ask_in_flux(imp_, index_, deadline_);
+Fault::Outcome Fault::ask_flux() {
+  const Exception e = ask_in_flux(core_, imp_, index_, deadline_);
   return e == Exception::kNone ? Outcome() : Outcome(e);
 }
 
-Importer::Fault::Outcome Importer::Fault::await_lease() {
+Fault::Outcome Fault::await_lease() {
   if (deadline_.passed()) return Exception::kTransient;
-  imp_.wait_for_change(changes_, kNap);
+  imp_.changes.wait(changes_, kNap);
   return std::nullopt;
 }
 
 // The thread that fetches or the answer to a write-back will change the page. Answers are taken in
 // by whoever polls the link, so it is polled here.
-Importer::Fault::Outcome Importer::Fault::await_change() {
+Fault::Outcome Fault::await_change() {
   if (deadline_.passed()) return Exception::kTransient;
-  if (importer_.await_ahead(imp_, index_, deadline_)) return std::nullopt;
+  if (await_ahead(imp_, index_, deadline_)) return std::nullopt;
   if (auto s = imp_.link->current(); s != nullptr && s->endpoint().poll() > 0) return std::nullopt;
-  imp_.wait_for_change(changes_, kNap);
+  imp_.changes.wait(changes_, kNap);
   return std::nullopt;
 }
 

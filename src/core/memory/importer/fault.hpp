@@ -1,25 +1,27 @@
 // One fault of an application thread on a view: a load miss, a store miss, a first store, or a
 // mapping that is missing. Each try takes a snapshot under the page's lock, decides
-// (fault_decision.hpp) and carries the decision out. Private to the Importer. One thread, all
+// (fault_decision.hpp) and carries the decision out. One thread, all
 // signals blocked; what a miss runs through is [[gnu::hot]], so that it lies on a few pages of
 // code, which after a pause are in no cache (performance.md, load_miss_idle).
 #pragma once
 
+#include <optional>
+
 #include "core/memory/importer/fault_decision.hpp"
-#include "core/memory/importer/importer.hpp"
+#include "core/memory/importer/importer_core.hpp"
 
 namespace cmi::memory {
 
-class Importer::Fault {
+class Fault {
  public:
-  Fault(Importer& importer, const View& view, const std::byte* addr, bool store,
+  Fault(ImporterCore& core, const View& view, const std::byte* addr, bool store,
         const PageSeen* seen, Deadline deadline)
-      : importer_(importer),
+      : core_(core),
         view_(view),
         imp_(*view.import),
         index_(static_cast<uint32_t>(static_cast<size_t>(addr - view.addr) / kPageSize)),
         at_(view.addr + size_t{index_} * kPageSize),
-        page_(imp_.table[index_]),
+        page_(imp_.page(index_)),
         store_(store),
         seen_(seen),
         deadline_(deadline) {}
@@ -44,7 +46,7 @@ class Importer::Fault {
   // The rest begin and end without it.
   Outcome refuse();
   Outcome ask_break();
-  Outcome ask_in_flux();
+  Outcome ask_flux();
   Outcome await_lease();
   Outcome await_change();
   Outcome open_window(uint32_t window);
@@ -53,7 +55,7 @@ class Importer::Fault {
   uint32_t store_window(bool may_widen);
   bool map_and_compare();
 
-  Importer& importer_;
+  ImporterCore& core_;
   const View& view_;
   Import& imp_;
   const uint32_t index_;

@@ -1,69 +1,13 @@
-// What faults do to a page under its lock, and the ways to them: see fault.hpp, fetch.hpp. Runs in
-// the SIGBUS handler, all signals blocked.
-#include <cassert>
-#include <cstring>
+// Faults of application threads, and what other threads need to serve them.
+#include "core/memory/importer/fault_service.hpp"
 
-#include "core/base/fault_point.hpp"
-#include "core/base/mutation.hpp"
 #include "core/memory/importer/fault.hpp"
-#include "core/memory/importer/importer_mutations.hpp"
 
 namespace cmi::memory {
 
-[[gnu::hot]] void Importer::set_state(Import& imp, Page& page, PageState to) {
-  const bool was_absent = page.state == PageState::kAbsent;
-  if (was_absent != (to == PageState::kAbsent)) {
-    const uint32_t region = region_of(static_cast<uint32_t>(&page - imp.table));
-    was_absent ? imp.regions.enter(region) : imp.regions.leave(region);
-    if (was_absent && !page.backed) {
-      page.backed = true;
-      imp.backed.fetch_add(1, std::memory_order_relaxed);
-    }
-  }
-  const bool was_dirty = page.state == PageState::kDirty;
-  page.move(to);
-  const bool is_dirty = to == PageState::kDirty;
-  if (!may_be_mapped(to)) page.heat.taken_away(was_dirty);
-  assert(is_dirty || !page.heat.hot());  // or the next store enters no list (rule 27)
-  // Counted up before the store that made it dirty is let go, so that the thread that stored and
-  // every thread that has seen the store find the count above zero (the empty barrier's fast path).
-  if (is_dirty && !was_dirty) dirty_pages_.fetch_add(1, std::memory_order_seq_cst);
-  if (was_dirty && !is_dirty) {
-    dirty_pages_.fetch_sub(1, std::memory_order_seq_cst);
-    if (parts_.fault_threads) cleaned_.fetch_add(1, std::memory_order_release);
-  }
-}
-
-void Importer::drop_twin(Page& page) {
-  twins_.give(page.twin);
-  page.twin = 0;
-}
-
-bool Importer::make_dirty(const View& view, uint32_t index) {
-  // Under the page's lock; the page is write-protected or in no view, so its content is stable
-  // while the twin is copied (rule 4).
-  Import& imp = *view.import;
-  Page& page = imp.table[index];
-  const uint32_t twin = twins_.take();
-  if (twin == 0) return false;
-  if (mutated("mutate_twin_late")) mutation::open_without_twin(userfault_, view, index);
-  std::memcpy(twins_.at(twin), imp.page_data(index), kPageSize);
-  page.twin = twin;
-  set_state(imp, page, PageState::kDirty);
-  if (imp.hot.has_room() && !fault_point_fails("never_hot") && page.heat.stored()) {
-    imp.hot.add(index);
-  } else if (!page.listed) {
-    page.listed = true;
-    Guard g(imp.dirty_mu);
-    imp.dirty.push_back(index);
-  }
-  fault_point("store_before_unprotect");
-  return true;
-}
-
-std::optional<PageSeen> Importer::snapshot(const View& view, const std::byte* addr,
-                                           uint64_t cleaned) const {
-  Page& page = view.import->table[static_cast<size_t>(addr - view.addr) / kPageSize];
+std::optional<PageSeen> FaultService::snapshot(const View& view, const std::byte* addr,
+                                               uint64_t cleaned) const {
+  Page& page = view.import->page(static_cast<size_t>(addr - view.addr) / kPageSize);
   page.lock();
   const PageSeen seen = page.seen();
   page.unlock();
@@ -72,9 +16,27 @@ std::optional<PageSeen> Importer::snapshot(const View& view, const std::byte* ad
   return seen;
 }
 
-[[gnu::hot]] Exception Importer::serve(const View& view, const std::byte* addr, bool write,
-                                       const PageSeen* seen, Deadline deadline) {
-  return Fault(*this, view, addr, write, seen, deadline).serve();
+[[gnu::hot]] Exception FaultService::serve(const View& view, const std::byte* addr, bool write,
+                                           const PageSeen* seen, Deadline deadline) {
+  return Fault(core_, view, addr, write, seen, deadline).serve();
+}
+
+void FaultService::poison(const View& view, const std::byte* addr) {
+  const size_t index = static_cast<size_t>(addr - view.addr) / kPageSize;
+  std::byte* const at = view.addr + index * kPageSize;
+  Page& page = view.import->page(index);
+  page.lock();
+  zap(at, kPageSize);
+  core_.userfault.poison(at, kPageSize);
+  page.unlock();
+}
+
+void FaultService::unpoison(const View& view, const std::byte* addr) {
+  const size_t index = static_cast<size_t>(addr - view.addr) / kPageSize;
+  Page& page = view.import->page(index);
+  page.lock();
+  zap(view.addr + index * kPageSize, kPageSize);
+  page.unlock();
 }
 
 }  // namespace cmi::memory

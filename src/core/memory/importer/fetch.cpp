@@ -8,16 +8,22 @@
 #include "core/base/log.hpp"
 #include "core/base/mutation.hpp"
 #include "core/base/prefetch.hpp"
+#include "core/memory/importer/cache.hpp"
+#include "core/memory/importer/dirty_intents.hpp"
+#include "core/memory/importer/import_access.hpp"
 #include "core/memory/importer/importer_mutations.hpp"
 #include "core/memory/importer/intent_request.hpp"
+#include "core/memory/importer/page_moves.hpp"
+#include "core/memory/importer/prefetch.hpp"
+#include "core/memory/importer/updates.hpp"
 #include "core/memory/page/page_mutations.hpp"
 
 namespace cmi::memory {
 
 using fabric::Cause;
 
-[[gnu::hot]] Exception Importer::Fetch::run() {
-  count(store_ ? importer_.parts_.stats.store_misses : importer_.parts_.stats.load_misses);
+[[gnu::hot]] Exception Fetch::run() {
+  count(store_ ? core_.parts.stats.store_misses : core_.parts.stats.load_misses);
   count(store_ ? imp_.stats.store_misses : imp_.stats.load_misses);
   claim_window();
   for (;;) {
@@ -27,24 +33,24 @@ using fabric::Cause;
 }
 
 // As many absent pages behind the wanted one as the window allows.
-[[gnu::hot]] void Importer::Fetch::claim_window() {
+[[gnu::hot]] void Fetch::claim_window() {
   const uint32_t end = std::max(
       std::min(imp_.grant.end_page(), imp_.brk.load(std::memory_order_relaxed)), wanted_ + 1);
-  const uint32_t window = std::min({imp_.streams.miss(wanted_), end - wanted_,
-                                    imp_.cache_limit.load(std::memory_order_relaxed) / 8});
-  importer_.make_room(view_.import, window, deadline_);
-  if (window > 1) n_ += importer_.claim(imp_, {wanted_ + 1, window - 1}, false).count;
-  if (n_ > 1) imp_.streams.taken(wanted_, wanted_ + n_);
+  const uint32_t window =
+      std::min({imp_.in_order.loads.miss(wanted_), end - wanted_, imp_.cache.use.limit() / 8});
+  make_room(core_, view_.import, window, deadline_);
+  if (window > 1) n_ += claim(core_, imp_, {wanted_ + 1, window - 1}, false).count;
+  if (n_ > 1) imp_.in_order.loads.taken(wanted_, wanted_ + n_);
 }
 
 // While the bytes travel.
-[[gnu::hot]] void Importer::Fetch::overlap() {
+[[gnu::hot]] void Fetch::overlap() {
   if (n_ != 1) return;
   prefetch_page(imp_.page_data(wanted_));
-  if (store_) importer_.twins_.prefetch();
+  if (store_) core_.twins.prefetch();
 }
 
-[[gnu::hot]] Importer::Fetch::Outcome Importer::Fetch::attempt() {
+[[gnu::hot]] Fetch::Outcome Fetch::attempt() {
   failed_ = false;
   session_life_.reset();
   const auto session = imp_.link->session(deadline_);
@@ -55,22 +61,22 @@ using fabric::Cause;
     return Exception::kNone;
   }
   if (intent_ != nullptr && n_ == 1) return fetch_with_intent();
-  if (n_ == 1 && imp_.table[wanted_].released && !mutated("mutate_released_read")) {
+  if (n_ == 1 && imp_.page(wanted_).released && !mutated("mutate_released_read")) {
     return fetch_released();
   }
   return read(session, key);
 }
 
 // The key, the home's knowledge of the region and of several pages, and memory.
-[[gnu::hot]] bool Importer::Fetch::prepare(fabric::Session& session, fabric::RemoteKey* key) {
-  return importer_.session_key(imp_, session, key, deadline_) &&
-         (mutated("mutate_hold_late") || importer_.acquire(imp_, wanted_, n_, deadline_)) &&
-         (n_ == 1 || importer_.enter_pages(imp_, {wanted_, n_}, deadline_)) &&
-         importer_.back_pages(imp_, {wanted_, n_});
+[[gnu::hot]] bool Fetch::prepare(fabric::Session& session, fabric::RemoteKey* key) {
+  return session_key(core_, imp_, session, key, deadline_) &&
+         (mutated("mutate_hold_late") || acquire(imp_, wanted_, n_, deadline_)) &&
+         (n_ == 1 || enter_pages(imp_, {wanted_, n_}, deadline_)) &&
+         back_pages(imp_, {wanted_, n_});
 }
 
 // One request, whose answer brings the dirty intent and the page.
-Importer::Fetch::Outcome Importer::Fetch::fetch_with_intent() {
+Fetch::Outcome Fetch::fetch_with_intent() {
   fault_point("fetch_before_read");
   const auto meanwhile = [this] { overlap(); };
   const Exception e = intent_->fetch(imp_.page_data(wanted_), deadline_, std::ref(meanwhile));
@@ -78,14 +84,14 @@ Importer::Fetch::Outcome Importer::Fetch::fetch_with_intent() {
     give_up(wanted_, 1);
     return e;
   }
-  imp_.table[wanted_].released = false;  // entered with it (rule 28)
-  importer_.count_fetched(imp_, 1);
-  importer_.deliver(imp_, &view_, {wanted_, 1}, wanted_, store_);
+  imp_.page(wanted_).released = false;  // entered with it (rule 28)
+  count_fetched(core_, imp_, 1);
+  deliver(core_, imp_, &view_, {wanted_, 1}, wanted_, store_);
   return Exception::kNone;
 }
 
-[[gnu::hot]] Importer::Fetch::Outcome Importer::Fetch::read(
-    const std::shared_ptr<fabric::Session>& session, const fabric::RemoteKey& key) {
+[[gnu::hot]] Fetch::Outcome Fetch::read(const std::shared_ptr<fabric::Session>& session,
+                                        const fabric::RemoteKey& key) {
   Cause cause = Cause::kTimeout;
   const bool posted = imp_.begin_use(session->generation(), key, uint64_t{wanted_} + n_);
   if (posted) {
@@ -94,9 +100,9 @@ Importer::Fetch::Outcome Importer::Fetch::fetch_with_intent() {
     const auto meanwhile = [this] { overlap(); };
     cause = session->read(imp_.page_data(wanted_), size_t{n_} * kPageSize, key,
                           uint64_t{wanted_} * kPageSize, deadline_, std::ref(meanwhile));
-    imp_.end_use();
+    imp_.key.end_use();
   }
-  if (mutated_late("mutate_hold_late")) (void)importer_.acquire(imp_, wanted_, n_, deadline_);
+  if (mutated_late("mutate_hold_late")) (void)acquire(imp_, wanted_, n_, deadline_);
   if (cause == Cause::kOk) return arrived();
   if (posted) {
     // Whatever the reason, the provider may hold on to the pages until the session is closed.
@@ -109,33 +115,31 @@ Importer::Fetch::Outcome Importer::Fetch::fetch_with_intent() {
   return std::nullopt;
 }
 
-[[gnu::hot]] Exception Importer::Fetch::arrived() {
-  importer_.count_fetched(imp_, n_);
+[[gnu::hot]] Exception Fetch::arrived() {
+  count_fetched(core_, imp_, n_);
   const Exception unmarked = intent_ == nullptr ? Exception::kNone : intent_->await(deadline_);
-  importer_.deliver(imp_, &view_, {wanted_, n_}, wanted_,
-                    store_ && (intent_ == nullptr || intent_->granted()));
+  deliver(core_, imp_, &view_, {wanted_, n_}, wanted_,
+          store_ && (intent_ == nullptr || intent_->granted()));
   if (!store_ && imp_.subscribed.any() && !fault_point_fails("never_follow")) {
-    importer_.subscribe(imp_, wanted_);
+    subscribe(imp_, wanted_);
   }
-  if (n_ >= Streams::kAheadFrom) importer_.read_ahead(view_, wanted_, store_, deadline_);
+  if (n_ >= Streams::kAheadFrom) read_ahead(core_, view_, wanted_, store_, deadline_);
   // Wanted may be stale by now; the access is simply tried again and fetches anew.
   return unmarked;
 }
 
 // Others let go of a retired session within milliseconds; until then the provider may still write
 // to these pages. True: somebody has not by the deadline, and the pages are left to the tick.
-bool Importer::Fetch::strand() {
+bool Fetch::strand() {
   for (Backoff backoff; !session_life_.expired() && !deadline_.passed();) backoff.pause();
   if (session_life_.expired()) return false;
-  Guard g(importer_.later_mu_);
-  importer_.stranded_.push_back({session_life_, view_.import, wanted_, n_});
-  importer_.later_count_.fetch_add(1);
+  core_.stranded.add({session_life_, view_.import, {wanted_, n_}});
   return true;
 }
 
-Importer::Fetch::Outcome Importer::Fetch::recover() {
+Fetch::Outcome Fetch::recover() {
   const bool stranded = strand();
-  Exception e = importer_.explain(imp_, deadline_);
+  Exception e = explain(core_, imp_, deadline_);
   if (stranded) return e == Exception::kNone ? Exception::kTransient : e;
   // A break may have come before the last pages, or before all.
   const uint32_t brk = std::max(imp_.brk.load(std::memory_order_seq_cst), wanted_);
@@ -150,37 +154,28 @@ Importer::Fetch::Outcome Importer::Fetch::recover() {
     give_up(wanted_ + 1, n_ - 1);
     n_ = 1;
   } else if (e == Exception::kNone && failed_) {
-    e = importer_.ask_in_flux(imp_, wanted_, deadline_);
+    e = ask_in_flux(core_, imp_, wanted_, deadline_);
   }
   if (e == Exception::kNone && !deadline_.passed()) return std::nullopt;
   give_up(wanted_, n_);
   return e == Exception::kNone ? Exception::kTransient : e;
 }
 
-[[gnu::hot]] void Importer::count_fetched(Import& imp, uint32_t pages) {
-  count(parts_.stats.pages_fetched, pages);
-  count(parts_.stats.bytes_fetched, size_t{pages} * kPageSize);
-  count(imp.stats.bytes_fetched, size_t{pages} * kPageSize);
-}
+namespace {
 
 // Pages that have arrived leave kFetching: mapped and made kClean, or kDirty for a store, in one
 // locked step; a stale page is not mapped (rule 3). Runs of good pages go into one call.
-class Importer::Delivery {
+class Delivery {
  public:
-  Delivery(Importer& importer, Import& imp, const View* view, PageRange pages, uint32_t wanted,
+  Delivery(ImporterCore& core, Import& imp, const View* view, PageRange pages, uint32_t wanted,
            bool store)
-      : importer_(importer),
-        imp_(imp),
-        view_(view),
-        pages_(pages),
-        wanted_(wanted),
-        store_(store) {}
+      : core_(core), imp_(imp), view_(view), pages_(pages), wanted_(wanted), store_(store) {}
 
   // All of the pages are locked.
   void run();
 
  private:
-  Page& page(uint32_t i) { return imp_.table[pages_.first + i]; }
+  Page& page(uint32_t i) { return imp_.page(pages_.first + i); }
   std::byte* at(uint32_t i) const { return view_->addr + size_t{pages_.first + i} * kPageSize; }
   bool usable_now() const {
     return imp_.grant.state() == ImportState::kUsable && !imp_.grant.is_outdated() &&
@@ -190,7 +185,7 @@ class Importer::Delivery {
   uint32_t length_of_run(uint32_t from, bool marked);
   void make_clean(uint32_t from, uint32_t n);
 
-  Importer& importer_;
+  ImporterCore& core_;
   Import& imp_;
   const View* const view_;
   const PageRange pages_;
@@ -198,7 +193,7 @@ class Importer::Delivery {
   const bool store_;
 };
 
-[[gnu::hot]] void Importer::Delivery::run() {
+[[gnu::hot]] void Delivery::run() {
   const bool usable = usable_now();
   for (uint32_t i = 0; i < pages_.count;) {
     Page& p = page(i);
@@ -207,8 +202,8 @@ class Importer::Delivery {
       ++i;
       continue;
     }
-    if (p.state == PageState::kStale || !usable || imp_.is_in_flux(pages_.first + i)) {
-      importer_.set_state(imp_, p, PageState::kAbsent);
+    if (p.state == PageState::kStale || !usable || imp_.flux.contains(pages_.first + i)) {
+      set_state(core_, imp_, p, PageState::kAbsent);
       ++i;
       continue;
     }
@@ -225,62 +220,65 @@ class Importer::Delivery {
 
 // The page that is stored to next, where its dirty intent, if it needs one, is still held: one that
 // was held when the page was claimed may have been given back since.
-[[gnu::hot]] bool Importer::Delivery::make_writable(uint32_t i) {
+[[gnu::hot]] bool Delivery::make_writable(uint32_t i) {
   Page& p = page(i);
   if (pages_.first + i != wanted_ || !store_ || (imp_.intents && !p.intent.held())) return false;
-  if (!importer_.make_dirty(*view_, wanted_)) return false;
-  importer_.userfault_.map(at(i), kPageSize, true);
+  if (!make_dirty(core_, *view_, wanted_)) return false;
+  core_.userfault.map(at(i), kPageSize, true);
   ++p.generation;
   return true;
 }
 
 // Good pages from this one on that are mapped alike.
-[[gnu::hot]] uint32_t Importer::Delivery::length_of_run(uint32_t from, bool marked) {
+[[gnu::hot]] uint32_t Delivery::length_of_run(uint32_t from, bool marked) {
   uint32_t n = 0;
   while (from + n < pages_.count && page(from + n).state == PageState::kFetching &&
-         !imp_.is_in_flux(pages_.first + from + n) &&
+         !imp_.flux.contains(pages_.first + from + n) &&
          !(n > 0 && (marked || (store_ && pages_.first + from + n == wanted_)))) {
     ++n;
   }
   return n;
 }
 
-[[gnu::hot]] void Importer::Delivery::make_clean(uint32_t from, uint32_t n) {
+[[gnu::hot]] void Delivery::make_clean(uint32_t from, uint32_t n) {
   // Before Linux 6.4 a page cannot be mapped and write-protected in one step; the access faults
   // once more then, and is served as one to a clean page.
   if (view_ != nullptr && !page(from).marker && Userfault::features().continue_protected &&
       !mutated("mutate_map_outside_lock")) {
-    importer_.userfault_.map(at(from), size_t{n} * kPageSize, false);
+    core_.userfault.map(at(from), size_t{n} * kPageSize, false);
   }
   for (uint32_t k = 0; k < n; ++k) {
     Page& p = page(from + k);
     ++p.generation;
-    importer_.set_state(imp_, p, PageState::kClean);
+    set_state(core_, imp_, p, PageState::kClean);
   }
 }
 
-[[gnu::hot]] void Importer::deliver(Import& imp, const View* view, PageRange pages, uint32_t wanted,
-                                    bool write) {
+}  // namespace
+
+[[gnu::hot]] void deliver(ImporterCore& core, Import& imp, const View* view, PageRange pages,
+                          uint32_t wanted, bool write) {
   fault_point("fetch_before_deliver");
   const uint32_t first = pages.first, n = pages.count;
-  for (uint32_t i = 0; i < n; ++i) imp.table[first + i].lock();
+  for (uint32_t i = 0; i < n; ++i) imp.page(first + i).lock();
   if (view != nullptr && mutated("mutate_stale_checked_late"))
-    mutation::show_unchecked(userfault_, *view, pages);
-  Delivery(*this, imp, view, pages, wanted, write).run();
-  for (uint32_t i = 0; i < n; ++i) imp.table[first + i].unlock();
+    mutation::show_unchecked(core.userfault, *view, pages);
+  Delivery(core, imp, view, pages, wanted, write).run();
+  for (uint32_t i = 0; i < n; ++i) imp.page(first + i).unlock();
   if (view != nullptr && mutated_late("mutate_map_outside_lock"))
-    userfault_.map(view->addr + size_t{first} * kPageSize, size_t{n} * kPageSize, false);
-  imp.changed();
+    core.userfault.map(view->addr + size_t{first} * kPageSize, size_t{n} * kPageSize, false);
+  imp.changes.notify();
 }
 
-void Importer::give_up_fetch(const std::shared_ptr<Import>& imp, uint32_t first, uint32_t n) {
+void give_up_fetch(ImporterCore& core, const std::shared_ptr<Import>& imp, uint32_t first,
+                   uint32_t n) {
   for (uint32_t i = 0; i < n; ++i) {
-    Page& p = imp->table[first + i];
+    Page& p = imp->page(first + i);
     p.lock();
-    set_state(*imp, p, PageState::kAbsent);
+    set_state(core, *imp, p, PageState::kAbsent);
     p.unlock();
   }
-  imp->changed();
+  imp->changes.notify();
 }
 
 }  // namespace cmi::memory

@@ -1,20 +1,32 @@
 // The read of a page that was missed, and of absent ones behind it as far as the reader's window
-// goes. Private to the Importer. One thread, the one that faulted, all signals blocked.
+// goes. One thread, the one that faulted, all signals blocked.
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <optional>
 
-#include "core/memory/importer/importer.hpp"
+#include "core/memory/importer/importer_core.hpp"
 
 namespace cmi::memory {
 
-class Importer::Fetch {
+class IntentRequest;
+
+// Pages that arrived leave kFetching. `view`: where to map them, null for nowhere. `wanted`: the
+// one that faulted; kNoPage: none did, and the first is left unmapped, so that the reader that
+// comes to it asks for more (Page::marker). `write`: the wanted one is stored to next.
+void deliver(ImporterCore& core, Import& imp, const View* view, PageRange pages, uint32_t wanted,
+             bool write);
+void give_up_fetch(ImporterCore& core, const std::shared_ptr<Import>& imp, uint32_t first,
+                   uint32_t count);
+
+class Fetch {
  public:
   // `wanted` is kFetching, by this thread. `intent`: for a store that needs the page's dirty
   // intent, which is asked for beside the read; null: none is needed.
-  Fetch(Importer& importer, const View& view, uint32_t wanted, bool store, IntentRequest* intent,
+  Fetch(ImporterCore& core, const View& view, uint32_t wanted, bool store, IntentRequest* intent,
         Deadline deadline)
-      : importer_(importer),
+      : core_(core),
         view_(view),
         imp_(*view.import),
         wanted_(wanted),
@@ -42,11 +54,9 @@ class Importer::Fetch {
   // After an attempt that brought nothing: none where another one may.
   Outcome recover();
   bool strand();
-  void give_up(uint32_t first, uint32_t count) {
-    importer_.give_up_fetch(view_.import, first, count);
-  }
+  void give_up(uint32_t first, uint32_t count) { give_up_fetch(core_, view_.import, first, count); }
 
-  Importer& importer_;
+  ImporterCore& core_;
   const View& view_;
   Import& imp_;
   const uint32_t wanted_;

@@ -17,6 +17,7 @@
 #include "core/base/ids.hpp"
 #include "core/base/lock.hpp"
 #include "core/base/mutation.hpp"
+#include "core/memory/importer/session_key.hpp"
 
 namespace cmi::memory {
 
@@ -81,11 +82,10 @@ class Grant {
   // Brings the token into force; an import that was removed or lost stays so. `pages`: of the
   // segment. The key is closed before accesses may go on: the next use presents the token. None:
   // the pages of a former token are still being taken.
-  std::optional<Sweep> begin(const access::TokenInfo& token, uint32_t pages,
-                             std::atomic<uint32_t>& key_generation) {
+  std::optional<Sweep> begin(const access::TokenInfo& token, uint32_t pages, SessionKey& key) {
     Guard g(mu_);
     if (sweeps_ != 0 && !mutated("mutate_token_before_sweep")) return std::nullopt;
-    key_generation.store(0, std::memory_order_release);
+    key.close();
     rights_.store(token.rights, std::memory_order_release);
     const auto first = static_cast<uint32_t>(token.part.offset / kPageSize);
     const auto count = static_cast<uint32_t>(token.part.size / kPageSize);

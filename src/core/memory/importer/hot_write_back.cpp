@@ -8,20 +8,31 @@
 #include "core/base/fault_point.hpp"
 #include "core/base/mutation.hpp"
 #include "core/memory/importer/collector.hpp"
-#include "core/memory/importer/importer.hpp"
+#include "core/memory/importer/write_back.hpp"
 #include "core/memory/page/compare.hpp"
 
 namespace cmi::memory {
 
-bool Importer::is_hot(Page& page) {
+namespace {
+
+// They are written back like pages that are stored to for the first time, most of them without a
+// difference.
+void cool(ImporterCore& core, Import& imp, std::vector<uint32_t>& pages, Collector& out) {
+  std::sort(pages.begin(), pages.end());
+  write_back_sorted(core, imp, pages, out);
+}
+
+}  // namespace
+
+bool is_hot(Page& page) {
   page.lock();
   const bool hot = page.state == PageState::kDirty && page.heat.hot();
   page.unlock();
   return hot;
 }
 
-bool Importer::send_hot(Import& imp, std::span<const uint32_t> pages, Collector& out,
-                        const Patience* patience, std::vector<uint32_t>* busy, Which which) {
+bool send_hot(ImporterCore& core, Import& imp, std::span<const uint32_t> pages, Collector& out,
+              const Patience* patience, std::vector<uint32_t>* busy, Which which) {
   std::vector<uint32_t> cooled;
   bool some_left = false;
   for (uint32_t index : pages) {
@@ -29,15 +40,16 @@ bool Importer::send_hot(Import& imp, std::span<const uint32_t> pages, Collector&
       if (patience == nullptr) break;
       if (!out.await_room(*patience)) return false;
     }
-    Page& p = imp.table[index];
+    Page& p = imp.page(index);
     // The lock is a full fence: what the calling thread stored before is compared.
     p.lock();
     if (p.state != PageState::kDirty || !p.heat.hot()) {
       some_left = true;
     } else if (p.in_flight) {
       busy->push_back(index);
-    } else if (which == Which::kAll || !out.differs(index, twins_.at(p.twin)) || p.heat.is_due()) {
-      const bool changed = out.add_hot(index, twins_.at(p.twin)) != 0;
+    } else if (which == Which::kAll || !out.differs(index, core.twins.at(p.twin)) ||
+               p.heat.is_due()) {
+      const bool changed = out.add_hot(index, core.twins.at(p.twin)) != 0;
       // The twin is another one than a swap under way may have seen (rule 12).
       if (changed) ++p.generation;
       p.in_flight = changed;
@@ -45,20 +57,19 @@ bool Importer::send_hot(Import& imp, std::span<const uint32_t> pages, Collector&
     }
     p.unlock();
   }
-  if (!cooled.empty()) cool(imp, cooled, out);
+  if (!cooled.empty()) cool(core, imp, cooled, out);
   if (!cooled.empty() || some_left)
-    imp.hot.forget([&](uint32_t i) { return !is_hot(imp.table[i]); });
+    imp.dirty.hot.forget([&](uint32_t i) { return !is_hot(imp.page(i)); });
   return true;
 }
 
-// Long ranges of hot pages that changed in every byte leave `hot` for `pages`: a bulk write from
-// the pages themselves takes fewer copies than the faults of the next stores cost. Both sorted.
-void Importer::take_dense(Import& imp, std::vector<uint32_t>* hot, std::vector<uint32_t>* pages) {
+void take_dense(ImporterCore& core, Import& imp, std::vector<uint32_t>* hot,
+                std::vector<uint32_t>* pages) {
   const auto dense = [&](uint32_t index) {
-    Page& p = imp.table[index];
+    Page& p = imp.page(index);
     p.lock();
     const bool whole = p.state == PageState::kDirty && p.heat.hot() && !p.in_flight &&
-                       all_differ(imp.page_data(index), twins_.at(p.twin));
+                       all_differ(imp.page_data(index), core.twins.at(p.twin));
     p.unlock();
     return whole;
   };
@@ -74,16 +85,6 @@ void Importer::take_dense(Import& imp, std::vector<uint32_t>* hot, std::vector<u
     }
   }
   hot->swap(left);
-}
-
-// They are written back like pages that are stored to for the first time, most of them without a
-// difference.
-void Importer::cool(Import& imp, std::vector<uint32_t>& pages, Collector& out) {
-  std::sort(pages.begin(), pages.end());
-  Guard views(imp.views_mu);
-  for (std::span<const uint32_t> rest = pages; !rest.empty();) {
-    rest = rest.subspan(write_back_run(imp, rest, out));
-  }
 }
 
 }  // namespace cmi::memory

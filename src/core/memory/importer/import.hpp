@@ -1,33 +1,35 @@
-// An imported segment in this process: its cache file, its pages, its views, what is dirty, and
-// whether it may be used.
+// An imported segment in this process: its cache, its views, what is dirty, and whether it may be
+// used. Each member owns its data and keeps its own invariant.
 //
-// Locks, in this order: views_mu, page locks (ascending), then the leaves dirty_mu,
-// flux_mu, those of `grant`, `reads`, `subscribed`, `streams` and `stores`, and the twin pool's.
-// views_mu is held shared-like and briefly: it only guards the list; a page's mappings in all views
-// change under that page's lock. No lock here is held over a network wait.
-//
-// No-fault rule: the library touches pages through `service` only, never through a view.
+// Locks, in this order: views.mu, page locks (ascending), then the leaves: those of `dirty`,
+// `flux`, `grant`, `subscribed` and `in_order`, and the twin pool's. views.mu is held briefly: it
+// only guards the list; a page's mappings in all views change under that page's lock. No lock here
+// is held over a network wait but those of `token` and `regions`, which application threads alone
+// take.
 #pragma once
 
 #include <atomic>
-#include <deque>
 #include <memory>
 #include <vector>
 
 #include "core/access/handles.hpp"
-#include "core/base/fd.hpp"
 #include "core/base/ids.hpp"
 #include "core/base/lock.hpp"
+#include "core/memory/importer/cache_file.hpp"
+#include "core/memory/importer/change_wait.hpp"
 #include "core/memory/importer/contended_pages.hpp"
+#include "core/memory/importer/dirty_list.hpp"
+#include "core/memory/importer/flux_pages.hpp"
 #include "core/memory/importer/grant.hpp"
 #include "core/memory/importer/hot_pages.hpp"
 #include "core/memory/importer/known_break.hpp"
+#include "core/memory/importer/quiesce_rounds.hpp"
 #include "core/memory/importer/read_streams.hpp"
 #include "core/memory/importer/reads_under_way.hpp"
+#include "core/memory/importer/session_key.hpp"
 #include "core/memory/importer/store_streams.hpp"
+#include "core/memory/importer/write_behind_turn.hpp"
 #include "core/memory/page/directory.hpp"
-#include "core/memory/page/page.hpp"
-#include "core/memory/page/page_set.hpp"
 #include "core/memory/page/stats.hpp"
 #include "core/memory/page/update_protocol.hpp"
 #include "core/memory/vm/view_table.hpp"
@@ -36,115 +38,109 @@
 
 namespace cmi::memory {
 
-// How long who has been refused because of a break that it has not heard of waits for the
+// How long an access that was refused because of a break that is not known here waits for the
 // notification, before it tries again.
 inline constexpr Nanos kBreakNap = 10 * kMilli;
 
-struct Import : std::enable_shared_from_this<Import> {
-  Import() = default;
-  ~Import();
-  Import(const Import&) = delete;
-  Import& operator=(const Import&) = delete;
-
+// Set before anybody else knows the import, and never changed.
+struct ImportFacts {
   int32_t id = 0;         // proxy's segment id on this node
   uint32_t instance = 0;  // names this import toward the home; unique in this process
   access::RsegInfo rseg;
   uint32_t pages = 0;
-  bool write_through = false;  // write-through: nothing is cached, `ready` stays false
+  bool write_through = false;  // nothing is cached, `cache` is never ready
+  bool extensible = false;
   bool intents = false;  // client-inconsistent: the home knows which pages are stored to (rule 21)
+  bool ours = false;     // imported by this process for its node; others of the node only attach it
   std::shared_ptr<fabric::Link> link;
-  bool ours = false;  // imported by this process for its node; others of the node only attach it
-  // seg_imp has succeeded, or will: from then on events name it. Stored under
-  // Importer::observer_mu_, before the end of the home is told.
+};
+
+// Whether events of this context name the import, and what they say of peace on it.
+struct ImportEvents {
+  // seg_imp has succeeded, or will: from then on events name it. Stored under the lock of Losses,
+  // before the end of the home is reported.
   std::atomic<bool> made{false};
   // Marked for deletion, here or at home: no event names it any more.
   std::atomic<bool> marked{false};
-  std::atomic<uint32_t> quiesce_round{0};  // the newest that the home told; service thread alone
-  std::atomic<bool> quiesced{false};       // since that round; service thread alone
+  QuiesceRounds quiesce;
 
-  SegmentStats stats;
+  bool named() const { return made.load() && !marked.load(); }
+};
 
-  // Set by the first attach, then constant.
-  Fd file;
-  Mapping service;
-  Page* table = nullptr;  // `pages` entries, zero pages of an anonymous mapping at first
-  Mapping table_memory;
-  ImportRegions regions;
-  SubscribedPages subscribed;
-  std::atomic<bool> ready{false};         // stored with release once the above is there
-  std::atomic<bool> taking_break{false};  // a notification about the break is being carried out
+// Which regions the home notes as cached here, and how it is asked to note more.
+struct RegionClaims {
+  ImportRegions known;
+  Mutex mu;  // held over a request; application threads only
+  uint32_t epoch CMI_GUARDED_BY(mu) = 0;
+};
 
-  Grant grant;
-  bool allows(uint32_t page) const { return grant.allows(page); }
-  // The home may have declared us dead: nothing may be mapped. Looked at under a page's lock; set
-  // first, and the mappings taken after.
-  std::atomic<bool> lease_expired{false};
-
-  Mutex token_mu;  // held over a request to the home: never taken by the service thread
-  access::TokenInfo token CMI_GUARDED_BY(token_mu);
-  Mutex adopt_mu;  // outside token_mu; application threads only
+// The token of an import, and how it was presented.
+struct TokenInUse {
+  Mutex mu;  // held over a request to the home: never taken by the service thread
+  access::TokenInfo info CMI_GUARDED_BY(mu);
+  uint32_t presented CMI_GUARDED_BY(mu) = 0;  // generation of the link that last saw a token
   // Id of the token that the home has last taken: what it refuses, it refuses to that one.
   std::atomic<uint64_t> presented_id{0};
-
-  // Of the token in the registry that this process took over last; see Importer::adopt_token.
+  Mutex adopt_mu;  // outside mu; application threads only
+  // Of the token in the registry that this process took over last; see adopt_token().
   uint64_t adopted_version CMI_GUARDED_BY(adopt_mu) = 0;
-  uint32_t presented CMI_GUARDED_BY(token_mu) = 0;  // generation of the link that last saw a token
-  // The session key, valid in one generation of the link.
-  std::atomic<uint32_t> key_generation{0};
-  std::atomic<uint64_t> key{0}, key_base{0};
+};
 
-  Mutex acquire_mu;  // held over a request, as token_mu; application threads only
-  uint32_t acquire_epoch CMI_GUARDED_BY(acquire_mu) = 0;
+struct ImportViewList {
+  Mutex mu;
+  std::vector<std::shared_ptr<const View>> list CMI_GUARDED_BY(mu);
+};
 
-  // Operations that carry the session key; a revocation is answered when it has fallen to zero, and
-  // a new key is only asked for then. `keys` counts those that were asked for.
-  std::atomic<int> using_key{0};
-  std::atomic<uint32_t> keys{0};
-  // Around one that uses pages before `end`. False: not with this key, not now, or past the break.
-  bool begin_use(uint32_t generation, const fabric::RemoteKey& key, uint64_t end);
-  void end_use() { using_key.fetch_sub(1, std::memory_order_seq_cst); }
-
-  KnownBreak brk;  // pages before the break: all, unless the segment is extensible
-  bool extensible = false;
-
-  Mutex views_mu;
-  std::vector<std::shared_ptr<const View>> views CMI_GUARDED_BY(views_mu);
-
-  Mutex dirty_mu;
-  // Pages that are protected when they are written back, in order of first store.
-  std::deque<uint32_t> dirty CMI_GUARDED_BY(dirty_mu);
-  size_t aged CMI_GUARDED_BY(dirty_mu) = 0;  // the first so many were there a tick ago
+// A page that is dirty, and no thread's to write back, is in `listed` or in `hot`.
+struct DirtyPages {
+  DirtyList listed;  // protected when they are written back
   HotPages hot;
   ContendedPages contended;  // service thread alone
 
-  // Pages that the home has told to be in flux. Before one of them is accessed the home is asked
-  // whether it has been recovered since, so nothing has to tell us that.
-  Mutex flux_mu;
-  PageSet in_flux CMI_GUARDED_BY(flux_mu);
-  uint64_t flux_notices CMI_GUARDED_BY(flux_mu) = 0;
-  std::atomic<bool> any_in_flux{false};  // stored under flux_mu
-  bool is_in_flux(uint32_t page);
+  bool none() { return hot.empty() && listed.empty(); }
+};
 
-  // The cache: its size as it was set, the same in pages (UINT32_MAX: no limit), pages that take
-  // memory, and where the sweep for those to give back goes on.
-  std::atomic<size_t> cache_bytes{0};
-  std::atomic<uint32_t> cache_limit{UINT32_MAX}, backed{0}, hand{0};
-  std::atomic<bool> unreserved{false};  // memory is asked for page by page: it was given back once
-
-  Streams streams;
-  StoreStreams stores;
-  // Who stores in order takes home what is behind him: one at a time, and not before then.
-  std::atomic<bool> writing_behind{false};
-  std::atomic<Nanos> no_room_before{0};
+// Loads and stores that go on in order, and what is done ahead of them and behind.
+struct InOrder {
+  Streams loads;
   ReadsUnderWay reads;
+  StoreStreams stores;
+  WriteBehindTurn write_behind;
+};
 
-  // Waiters for pages that another thread is fetching or writing nap on this word.
-  std::atomic<uint32_t> changes{0};
-  std::atomic<int> change_waiters{0};
-  void changed();
-  void wait_for_change(uint32_t seen, Nanos span);
+struct Import : ImportFacts, std::enable_shared_from_this<Import> {
+  explicit Import(ImportFacts facts = {}) : ImportFacts(std::move(facts)) {}
+  Import(const Import&) = delete;
+  Import& operator=(const Import&) = delete;
 
-  std::byte* page_data(uint32_t page) const { return service.data() + size_t{page} * kPageSize; }
+  SegmentStats stats;
+  ImportEvents events;
+  CacheFile cache;
+  RegionClaims regions;
+  SubscribedPages subscribed;
+  Grant grant;
+  // The home may have declared us dead: nothing may be mapped. Looked at under a page's lock; set
+  // first, and the mappings taken after.
+  std::atomic<bool> lease_expired{false};
+  TokenInUse token;
+  SessionKey key;
+  KnownBreak brk;  // pages before the break: all, unless the segment is extensible
+  ImportViewList views;
+  DirtyPages dirty;
+  FluxPages flux;
+  InOrder in_order;
+  ChangeWait changes;
+
+  bool allows(uint32_t page) const { return grant.allows(page); }
+  Page& page(uint32_t index) const { return cache.page(index); }
+  std::byte* page_data(uint32_t page) const { return cache.data(page); }
+  // Around an operation with the session key on pages before `end`. False: not with this key, not
+  // now, or past the break.
+  [[gnu::hot]] bool begin_use(uint32_t generation, const fabric::RemoteKey& k, uint64_t end) {
+    return key.begin_use(generation, k, [&] {
+      return grant.state() == ImportState::kUsable && end <= brk.load(std::memory_order_seq_cst);
+    });
+  }
 };
 
 }  // namespace cmi::memory

@@ -1,16 +1,12 @@
 // A home asks for peace on a segment that is imported here: seg_at refuses it on this node, and the
 // client is told. Service thread.
 #include "core/base/log.hpp"
-#include "core/memory/importer/importer.hpp"
+#include "core/memory/importer/import_end.hpp"
 
 namespace cmi::memory {
 
-void Importer::on_quiesce(const std::shared_ptr<Import>& imp, bool on, uint32_t round) {
-  // Notifications may come twice, and late.
-  if (round <= imp->quiesce_round.load(std::memory_order_relaxed)) return;
-  imp->quiesce_round.store(round, std::memory_order_relaxed);
-  // A resume alone does nothing: its quiesce was overtaken, or the home never asked for one.
-  if (!imp->quiesced.exchange(on, std::memory_order_relaxed) && !on) return;
+void on_quiesce(ImporterCore& core, const std::shared_ptr<Import>& imp, bool on, uint32_t round) {
+  if (!imp->events.quiesce.take(round, on)) return;
   // Other processes of the node that have it attached are told by their own imports; the dirty
   // intent and the client are the importing process's business.
   const auto returned = [to = std::weak_ptr(imp->link), uid = imp->rseg.uid,
@@ -20,23 +16,21 @@ void Importer::on_quiesce(const std::shared_ptr<Import>& imp, bool on, uint32_t 
     link->start(static_cast<uint16_t>(RequestType::kReturned),
                 Encoded(ReturnedRequest{uid, instance, round}));
   };
-  if (!imp->ours || imp->marked.load()) return on ? returned() : void();
+  if (!imp->ours || imp->events.marked.load()) return on ? returned() : void();
   constexpr uint32_t kDirtyIntent = node::kMarkQuiesced;
-  parts_.node.note_marks(imp->id, on ? kDirtyIntent : 0, on ? 0 : kDirtyIntent);
-  (void)parts_.node.settle_marks(2 * kMilli);
+  core.parts.node.note_marks(imp->id, on ? kDirtyIntent : 0, on ? 0 : kDirtyIntent);
+  (void)core.parts.node.settle_marks(2 * kMilli);
   trace(kFacEvt, kInfo, "segment {}: {}", imp->id, on ? "quiesced" : "resumed");
   if (on) {
-    parts_.observer.quiesced(imp->id, returned);
+    core.parts.observer.quiesced(imp->id, returned);
   } else {
-    parts_.observer.resumed(imp->id);
+    core.parts.observer.resumed(imp->id);
   }
 }
 
-// No resume will come. The segment raises exceptions from now on, whoever attaches it. Settling the
-// marks is left to the caller.
-void Importer::end_quiesce(const Import& imp) {
-  if (!imp.ours || imp.quiesce_round.load() == 0) return;
-  parts_.node.note_marks(imp.id, 0, node::kMarkQuiesced);
+void end_quiesce(ImporterCore& core, const Import& imp) {
+  if (!imp.ours || !imp.events.quiesce.any()) return;
+  core.parts.node.note_marks(imp.id, 0, node::kMarkQuiesced);
 }
 
 }  // namespace cmi::memory

@@ -1,40 +1,25 @@
 // The cache file of an import, and the views of it.
+#include "core/memory/importer/import_views.hpp"
+
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <utility>
 
-#include "core/memory/importer/importer.hpp"
+#include "core/memory/importer/cache.hpp"
 #include "core/segment/map_file.hpp"
 
 namespace cmi::memory {
 
-void Importer::poison(const View& view, const std::byte* addr) {
-  const size_t index = static_cast<size_t>(addr - view.addr) / kPageSize;
-  std::byte* const at = view.addr + index * kPageSize;
-  Page& page = view.import->table[index];
-  page.lock();
-  zap(at, kPageSize);
-  userfault_.poison(at, kPageSize);
-  page.unlock();
-}
-
-void Importer::unpoison(const View& view, const std::byte* addr) {
-  const size_t index = static_cast<size_t>(addr - view.addr) / kPageSize;
-  Page& page = view.import->table[index];
-  page.lock();
-  zap(view.addr + index * kPageSize, kPageSize);
-  page.unlock();
-}
-
-Status Importer::prepare(Import& imp, bool reserve) {
+Status ImportViews::prepare(Import& imp, bool reserve) {
   if (imp.write_through) return Status::kOk;
-  Guard g(imp.token_mu);
-  if (imp.service) return Status::kOk;
+  Guard g(imp.token.mu);
+  if (imp.cache.ready()) return Status::kOk;
   const size_t size = size_t{imp.pages} * kPageSize;
   // A cache with a limit, or of a segment that grows, takes memory as it goes (see back_pages).
-  const bool limited =
-      imp.extensible || imp.cache_limit.load(std::memory_order_relaxed) < imp.pages;
-  auto file = parts_.node.anonymous_file(size, reserve && !limited);
+  const bool limited = imp.extensible || imp.cache.use.limit() < imp.pages;
+  auto file = core_.parts.node.anonymous_file(size, reserve && !limited);
   if (!file) return file.status();
   void* service = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file->get(), 0);
   if (service == MAP_FAILED) return Status::kNoMem;
@@ -44,48 +29,68 @@ Status Importer::prepare(Import& imp, bool reserve) {
   void* table =
       mmap(nullptr, table_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (table == MAP_FAILED) return Status::kNoMem;
-  if (limited) imp.unreserved.store(true, std::memory_order_release);
-  imp.file = file.take();
-  imp.table_memory = Mapping(table, table_size);
-  imp.table = static_cast<Page*>(table);  // all zero is a valid absent page
-  imp.regions = ImportRegions(regions_of(imp.pages));
-  imp.service = std::move(service_map);
-  imp.ready.store(true, std::memory_order_release);
+  if (limited) imp.cache.use.end_reservation();
+  imp.regions.known = ImportRegions(regions_of(imp.pages));
+  imp.cache.fill(file.take(), std::move(service_map), Mapping(table, table_size));
   return Status::kOk;
 }
 
-Result<std::shared_ptr<const View>> Importer::attach(const std::shared_ptr<Import>& imp, void* addr,
-                                                     bool read_only) {
+std::shared_ptr<const View> ImportViews::enter(const std::shared_ptr<Import>& imp, std::byte* at,
+                                               bool read_only) {
+  auto view = std::make_shared<View>();
+  view->addr = at;
+  view->len = size_t{imp->pages} * kPageSize;
+  view->read_only = read_only;
+  view->write_through = imp->write_through;
+  view->segment = imp->id;
+  view->import = imp;
+  {
+    Guard g(imp->views.mu);
+    imp->views.list.push_back(view);
+  }
+  core_.parts.views.insert(view);
+  return view;
+}
+
+// Mapped from an empty file: an access raises SIGBUS, whatever takes the faults of other views, and
+// there is nothing that could be mapped.
+Result<std::shared_ptr<const View>> ImportViews::attach_write_through(
+    const std::shared_ptr<Import>& imp, void* addr, bool read_only) {
+  const size_t size = size_t{imp->pages} * kPageSize;
+  const Fd empty(static_cast<int>(syscall(SYS_memfd_create, "cmi-through", 1u)));  // MFD_CLOEXEC
+  if (!empty) return Status::kNoMem;
+  std::byte* const at =
+      segment::map_aligned(empty.get(), addr, size, access::page_size_of(imp->rseg.flags));
+  if (at == nullptr) return Status::kNoMem;
+  Mapping map(at, size);
+  madvise(at, size, MADV_DONTFORK);
+  auto view = enter(imp, at, read_only);
+  map.release();
+  return view;
+}
+
+Result<std::shared_ptr<const View>> ImportViews::attach(const std::shared_ptr<Import>& imp,
+                                                        void* addr, bool read_only) {
   if (imp->write_through) return attach_write_through(imp, addr, read_only);
   const size_t size = size_t{imp->pages} * kPageSize;
   std::byte* const at =
-      segment::map_aligned(imp->file.get(), addr, size, access::page_size_of(imp->rseg.flags));
+      segment::map_aligned(imp->cache.file(), addr, size, access::page_size_of(imp->rseg.flags));
   if (at == nullptr) return Status::kNoMem;
   Mapping map(at, size);
   // A child that wrote here would do so untracked, and would fill holes with zeros.
   madvise(at, size, MADV_DONTFORK);
-  if (Status s = userfault_.add(at, size); !ok(s)) return s;
+  if (Status s = core_.userfault.add(at, size); !ok(s)) return s;
   zap(at, size);  // under mlockall(MCL_FUTURE) it was mapped whole, before anybody watched
-  auto view = std::make_shared<View>();
-  view->addr = at;
-  view->len = size;
-  view->read_only = read_only;
-  view->segment = imp->id;
-  view->import = imp;
-  {
-    Guard g(imp->views_mu);
-    imp->views.push_back(view);
-  }
-  parts_.views.insert(view);
+  auto view = enter(imp, at, read_only);
   map.release();
-  return std::shared_ptr<const View>(view);
+  return view;
 }
 
-void Importer::detach(const std::shared_ptr<const View>& view, Deadline deadline) {
-  parts_.views.erase(view);
+void ImportViews::detach(const std::shared_ptr<const View>& view, Deadline deadline) {
+  core_.parts.views.erase(view);
   {
-    Guard g(view->import->views_mu);
-    std::erase(view->import->views, view);
+    Guard g(view->import->views.mu);
+    std::erase(view->import->views.list, view);
   }
   // Threads that fault here while the client detaches are its mistake, but must not map pages into
   // what comes to lie at this address next.
@@ -93,7 +98,18 @@ void Importer::detach(const std::shared_ptr<const View>& view, Deadline deadline
   while (view.use_count() > 1 && !deadline.passed()) backoff.pause();
   munmap(view->addr, view->len);
   if (!view->write_through)
-    userfault_.wake(view->addr, view->len);  // the end of the mapping does not
+    core_.userfault.wake(view->addr, view->len);  // the end of the mapping does not
+}
+
+void ImportViews::set_cache_size(const std::shared_ptr<Import>& imp, size_t bytes) {
+  memory::set_cache_size(core_, imp, bytes);
+}
+
+void ImportViews::close_all() {
+  for (auto& imp : core_.imports.all()) {
+    Guard views(imp->views.mu);
+    for (auto& v : imp->views.list) zap(v->addr, v->len);
+  }
 }
 
 }  // namespace cmi::memory

@@ -12,7 +12,7 @@ std::string place(const std::string& provider, Bytes listener) {
 }  // namespace
 
 void Importer::report(node::ContextReport* out) {
-  for (const auto& imp : all_imports()) {
+  for (const auto& imp : core_.imports.all()) {
     node::ImportLine& line = out->imports.emplace_back();
     line.id = imp->id;
     line.state = static_cast<uint8_t>(imp->grant.state());
@@ -20,18 +20,17 @@ void Importer::report(node::ContextReport* out) {
     const uint64_t token = imp->grant.token_id();
     line.fingerprint = token != 0 ? node::token_fingerprint(token) : 0;
     line.home = imp->rseg.home;
-    line.cached = uint64_t{imp->backed.load(std::memory_order_relaxed)} * kPageSize;
-    line.limit = imp->cache_bytes.load(std::memory_order_relaxed);
+    line.cached = uint64_t{imp->cache.use.backed()} * kPageSize;
+    line.limit = imp->cache.use.size();
     const SegmentStats& s = imp->stats;
     line.counters = {s.load_misses,        s.store_misses,         s.bytes_fetched,
                      s.bytes_written_back, s.publications,         s.invalidations_received,
                      s.exceptions,         s.invalidations_useless};
-    Guard g(imp->dirty_mu);
-    line.dirty = imp->dirty.size();
+    line.dirty = imp->dirty.listed.size();
   }
   const Nanos t = now();
   const auto since = [&](Nanos then) { return then == 0 ? 0 : static_cast<uint64_t>(t - then); };
-  for (const auto& link : links_that([](fabric::Link&) { return true; })) {
+  for (const auto& link : core_.links.those_that([](fabric::Link&) { return true; })) {
     const fabric::Route& route = link->route();
     out->links.push_back({link->home(), link->condemned(), since(link->heard()),
                           since(link->unreachable_since()), static_cast<uint64_t>(link->took()),

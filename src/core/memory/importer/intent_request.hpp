@@ -1,17 +1,21 @@
 // The request that sets the dirty intent of a page in the home's map of pages in flux, while a
-// store waits for it, and of those behind it where stores go on in order. Private to the Importer.
+// store waits for it, and of those behind it where stores go on in order.
 // One thread, the one that faulted, all signals blocked.
 #pragma once
 
-#include "core/memory/importer/importer.hpp"
+#include <array>
+#include <functional>
+#include <memory>
+
+#include "core/memory/importer/importer_core.hpp"
 
 namespace cmi::memory {
 
-class Importer::IntentRequest {
+class IntentRequest {
  public:
   // The page's mark has just been asked for, under its lock.
-  IntentRequest(Importer& importer, Import& imp, uint32_t page, uint8_t epoch)
-      : importer_(importer), imp_(imp), page_(page), epochs_{epoch} {}
+  IntentRequest(ImporterCore& core, Import& imp, uint32_t page, uint8_t epoch)
+      : core_(core), imp_(imp), page_(page), epochs_{epoch} {}
   ~IntentRequest();  // the dirty intent is not being asked for any more
   IntentRequest(const IntentRequest&) = delete;
   IntentRequest& operator=(const IntentRequest&) = delete;
@@ -32,7 +36,7 @@ class Importer::IntentRequest {
   Exception take_answer(std::byte* content, Deadline deadline);
   void end(bool granted);
 
-  Importer& importer_;
+  ImporterCore& core_;
   Import& imp_;
   const uint32_t page_;
   uint32_t count_ = 1;

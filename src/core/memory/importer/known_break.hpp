@@ -38,6 +38,9 @@ class KnownBreak {
     bool behind = false;   // to be used by grow(), once nothing of before is under way
     PageRange past{0, 0};  // pages that were before a break once and are not now
   };
+  // Around what a notification of a break entails; one at a time. False: another thread is at one.
+  bool begin_notified() { return !taking_.exchange(true, std::memory_order_acq_rel); }
+  void end_notified() { taking_.store(false, std::memory_order_release); }
   // A notification. What was taken in from `low` (bytes) on is of before a break that was not heard
   // of here. Nobody uses these pages until they are dropped and nothing that was stored to them is
   // under way: until then the break is at `low`.
@@ -85,6 +88,7 @@ class KnownBreak {
   }
 
   std::atomic<uint32_t> pages_{0};
+  std::atomic<bool> taking_{false};
   Mutex mu_;
   uint32_t round_ CMI_GUARDED_BY(mu_) = 0;  // of the newest that was heard of
   uint32_t high_ CMI_GUARDED_BY(mu_) = 0;   // no page from here on was ever taken in

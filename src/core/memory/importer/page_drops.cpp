@@ -1,13 +1,15 @@
-// Cached pages that are taken out of use: by notifications that others have stored to them, or that
-// they are in flux, and by the end of a token, an import or a part of a segment. Runs in whatever
-// thread polls the listener, the service thread mostly, and never waits.
+// Taking pages out of use.
+#include "core/memory/importer/page_drops.hpp"
+
 #include <algorithm>
 #include <cstring>
 
 #include "core/base/fault_point.hpp"
 #include "core/base/mutation.hpp"
 #include "core/memory/importer/collector.hpp"
-#include "core/memory/importer/importer.hpp"
+#include "core/memory/importer/dirty_intents.hpp"
+#include "core/memory/importer/page_moves.hpp"
+#include "core/memory/importer/write_back.hpp"
 #include "core/memory/page/drop_decision.hpp"
 #include "core/memory/page/page_mutations.hpp"
 
@@ -21,7 +23,7 @@ constexpr uint32_t kSubscribeSome = 4;  // who changes more pages at once change
 PageRange lock_pages(Import& imp, uint32_t first, uint32_t n) {
   uint32_t from = n, to = 0;
   for (uint32_t k = 0; k < n; ++k) {
-    Page& p = imp.table[first + k];
+    Page& p = imp.page(first + k);
     p.lock();
     if (!may_be_mapped(p.state)) continue;
     from = std::min(from, k);
@@ -29,16 +31,73 @@ PageRange lock_pages(Import& imp, uint32_t first, uint32_t n) {
   }
   return from < to ? PageRange{first + from, to - from} : PageRange{first, 0};
 }
+
+// A page of a region that is in use otherwise, locked. What is absent by now may be released (rule
+// 28). A page that this invalidation has dropped goes with it where that takes no message more,
+// unless it is known to be fetched again each time, which then takes a read and no message.
+void release_page(Import& imp, uint32_t index, PageState was, bool loaded_again, Invalidation* by) {
+  Page& p = imp.page(index);
+  if (was != PageState::kAbsent) by->found = true;
+  if (!by->few_pages || p.state != PageState::kAbsent || loaded_again) return;
+  if (was != PageState::kAbsent && !(by->to_home && imp.regions.known.in_use(region_of(index))))
+    return;
+  if (by->released.room() < ReleasedRegions::kItem) return;
+  p.released = true;
+  ReleasedRegions::put(by->released, {index, ReleasedRegions::kPage});
+}
+
+// One of `together` pages, locked and in no view.
+void invalidate_page(ImporterCore& core, Import& imp, uint32_t index, uint32_t together,
+                     Collector& out, Invalidation* by) {
+  Page& p = imp.page(index);
+  const PageState was = p.state;
+  if (was != PageState::kAbsent) ++p.generation;
+  const bool loaded_again =
+      was == PageState::kClean && together <= kSubscribeSome && imp.subscribed.dropped(index);
+  const DropDecision drop = decide_drop(p.state, p.in_flight, DropReason::kInvalidated);
+  const bool left_out = (p.state == PageState::kFetching && mutated("mutate_fetching_forgotten")) ||
+                        (p.state == PageState::kDirty && mutated("mutate_dirty_kept"));
+  if (!left_out && drop.action == DropAction::kMove) set_state(core, imp, p, drop.to);
+  if (!left_out && drop.action == DropAction::kWriteBack) {
+    const size_t bytes =
+        mutated("mutate_dirty_dropped") ? 0 : out.add(index, core.twins.at(p.twin));
+    drop_twin(core, p);
+    p.in_flight = bytes != 0;
+    set_state(core, imp, p, bytes != 0 ? drop.to : PageState::kAbsent);
+  }
+  if (mutated("mutate_refetch_before_delivery")) mutation::forget_write_back(p);
+  if (by != nullptr) release_page(imp, index, was, loaded_again, by);
+}
+
+// One of them, locked and in no view.
+void drop_page(ImporterCore& core, Import& imp, uint32_t index, std::vector<uint32_t>* lost,
+               std::vector<DirtyIntent>* intents) {
+  Page& p = imp.page(index);
+  if (p.state != PageState::kAbsent) ++p.generation;
+  if (const uint8_t epoch = p.pinned ? 0 : p.intent.drop(); epoch != 0) {
+    intents->push_back({index, epoch});
+  }
+  const DropDecision drop = decide_drop(p.state, p.in_flight, DropReason::kEnded);
+  if (drop.action == DropAction::kKeep) return;
+  if (drop.action == DropAction::kLose) {
+    if (std::memcmp(imp.page_data(index), core.twins.at(p.twin), kPageSize) != 0) {
+      lost->push_back(index);
+    }
+    drop_twin(core, p);
+  }
+  set_state(core, imp, p, drop.to);
+}
 }  // namespace
 
-// Region by region: one that has nothing cached is let go of instead (rule 10).
-void Importer::drop(const std::shared_ptr<Import>& imp, PageRange range, Invalidation* by) {
+void drop(ImporterCore& core, const std::shared_ptr<Import>& imp, PageRange range,
+          Invalidation* by) {
   while (range.count > 0) {
     const uint32_t region = region_of(range.first);
     const uint32_t n = std::min(range.count, (region + 1) * kRegionPages - range.first);
     uint32_t epoch = 0;
-    if (by->released.room() < ReleasedRegions::kItem || !imp->regions.release(region, &epoch)) {
-      invalidate(imp, {range.first, n}, by);
+    if (by->released.room() < ReleasedRegions::kItem ||
+        !imp->regions.known.release(region, &epoch)) {
+      invalidate(core, imp, {range.first, n}, by);
     } else if (epoch != 0) {
       ReleasedRegions::put(by->released, {region, epoch});
     }
@@ -47,10 +106,11 @@ void Importer::drop(const std::shared_ptr<Import>& imp, PageRange range, Invalid
   }
 }
 
-void Importer::invalidate(const std::shared_ptr<Import>& owner, PageRange range, Invalidation* by) {
+void invalidate(ImporterCore& core, const std::shared_ptr<Import>& owner, PageRange range,
+                Invalidation* by) {
   Import& imp = *owner;
-  Collector out(*this, owner);
-  Guard views(imp.views_mu);
+  Collector out(core, owner);
+  Guard views(imp.views.mu);
   for (uint32_t done = 0; done < range.count; done += kDropRun) {
     const uint32_t first = range.first + done;
     const uint32_t n = std::min(kDropRun, range.count - done);
@@ -59,100 +119,44 @@ void Importer::invalidate(const std::shared_ptr<Import>& owner, PageRange range,
     if (mapped.count > 0 && !mutated("mutate_keep_on_invalidate")) {
       zap_everywhere(imp, mapped.first, mapped.count);
     }
-    for (uint32_t k = 0; k < n; ++k) invalidate_page(imp, first + k, range.count, out, by);
-    for (uint32_t k = 0; k < n; ++k) imp.table[first + k].unlock();
+    for (uint32_t k = 0; k < n; ++k) invalidate_page(core, imp, first + k, range.count, out, by);
+    for (uint32_t k = 0; k < n; ++k) imp.page(first + k).unlock();
   }
-  imp.changed();
+  imp.changes.notify();
 }
 
-// One of `together` pages, locked and in no view.
-void Importer::invalidate_page(Import& imp, uint32_t index, uint32_t together, Collector& out,
-                               Invalidation* by) {
-  Page& p = imp.table[index];
-  const PageState was = p.state;
-  if (was != PageState::kAbsent) ++p.generation;
-  const bool loaded_again =
-      was == PageState::kClean && together <= kSubscribeSome && imp.subscribed.dropped(index);
-  const DropDecision drop = decide_drop(p.state, p.in_flight, DropReason::kInvalidated);
-  const bool left_out = (p.state == PageState::kFetching && mutated("mutate_fetching_forgotten")) ||
-                        (p.state == PageState::kDirty && mutated("mutate_dirty_kept"));
-  if (!left_out && drop.action == DropAction::kMove) set_state(imp, p, drop.to);
-  if (!left_out && drop.action == DropAction::kWriteBack) {
-    const size_t bytes = mutated("mutate_dirty_dropped") ? 0 : out.add(index, twins_.at(p.twin));
-    drop_twin(p);
-    p.in_flight = bytes != 0;
-    set_state(imp, p, bytes != 0 ? drop.to : PageState::kAbsent);
-  }
-  if (mutated("mutate_refetch_before_delivery")) mutation::forget_write_back(p);
-  if (by != nullptr) release_page(imp, index, was, loaded_again, by);
-}
-
-// A page of a region that is in use otherwise, locked. What is absent by now may be released (rule
-// 28). A page that this invalidation has dropped goes with it where that takes no message more,
-// unless it is known to be fetched again each time, which then takes a read and no message.
-void Importer::release_page(Import& imp, uint32_t index, PageState was, bool loaded_again,
-                            Invalidation* by) {
-  Page& p = imp.table[index];
-  if (was != PageState::kAbsent) by->found = true;
-  if (!by->few_pages || p.state != PageState::kAbsent || loaded_again) return;
-  if (was != PageState::kAbsent && !(by->to_home && imp.regions.in_use(region_of(index)))) return;
-  if (by->released.room() < ReleasedRegions::kItem) return;
-  p.released = true;
-  ReleasedRegions::put(by->released, {index, ReleasedRegions::kPage});
-}
-
-// Takes pages out of use: those with stores that were not home yet go into *lost, the dirty intents
-// that the home has of them into *intents.
-void Importer::drop_pages(Import& imp, PageRange range, std::vector<uint32_t>* lost,
-                          std::vector<DirtyIntent>* intents) {
-  Guard views(imp.views_mu);
+void drop_pages(ImporterCore& core, Import& imp, PageRange range, std::vector<uint32_t>* lost,
+                std::vector<DirtyIntent>* intents) {
+  Guard views(imp.views.mu);
   const uint32_t end = range.first + range.count;
   for (uint32_t first = range.first; first < end; first += kDropRun) {
     const uint32_t n = std::min(kDropRun, end - first);
     const PageRange mapped = lock_pages(imp, first, n);
     if (mapped.count > 0) zap_everywhere(imp, mapped.first, mapped.count);
     for (uint32_t k = 0; k < n; ++k) {
-      drop_page(imp, first + k, lost, intents);
-      imp.table[first + k].unlock();
+      drop_page(core, imp, first + k, lost, intents);
+      imp.page(first + k).unlock();
     }
   }
 }
 
-// One of them, locked and in no view.
-void Importer::drop_page(Import& imp, uint32_t index, std::vector<uint32_t>* lost,
-                         std::vector<DirtyIntent>* intents) {
-  Page& p = imp.table[index];
-  if (p.state != PageState::kAbsent) ++p.generation;
-  if (const uint8_t epoch = p.pinned ? 0 : p.intent.drop(); epoch != 0) {
-    intents->push_back({index, epoch});
-  }
-  const DropDecision drop = decide_drop(p.state, p.in_flight, DropReason::kEnded);
-  if (drop.action == DropAction::kKeep) return;
-  if (drop.action == DropAction::kLose) {
-    if (std::memcmp(imp.page_data(index), twins_.at(p.twin), kPageSize) != 0) {
-      lost->push_back(index);
-    }
-    drop_twin(p);
-  }
-  set_state(imp, p, drop.to);
-}
-
-// Takes every page out of use; what was not home yet is lost. A batch stands for it meanwhile, so
-// that a barrier that no longer finds the pages dirty waits for the loss to be known (rule 8).
-void Importer::drop_all(const std::shared_ptr<Import>& owner) {
+// What was not home yet is lost. A batch stands for it meanwhile, so that a barrier that no longer
+// finds the pages dirty waits for the loss to be known (rule 8).
+void drop_all(ImporterCore& core, const std::shared_ptr<Import>& owner) {
   Import& imp = *owner;
-  auto batch = begin_write_back(owner);
+  auto batch = core.write_backs.begin(owner);
   std::vector<uint32_t> lost;
   std::vector<DirtyIntent> intents;
-  drop_pages(imp, {0, imp.pages}, &lost, &intents);
+  drop_pages(core, imp, {0, imp.pages}, &lost, &intents);
   if (!lost.empty()) {
     batch->failed.store(true);
-    lose(owner, lost);
+    core.losses.lose(owner, lost);
   }
   // A home that has given us up, or is gone, has none of them any more.
-  if (!intents.empty() && imp.grant.state() != ImportState::kGone) unmark(owner, intents);
-  imp.changed();
-  end_part(batch);
+  if (!intents.empty() && imp.grant.state() != ImportState::kGone)
+    give_back_intents(*owner, intents);
+  imp.changes.notify();
+  end_part(core, batch);
 }
 
 }  // namespace cmi::memory

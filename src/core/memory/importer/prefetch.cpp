@@ -1,25 +1,80 @@
-// Fetching ahead of those who read in order: reads that nobody waits for yet. A read is taken in by
-// whoever polls its session, mostly the reader when it comes to pages that are still under way. The
-// first page of each is left unmapped: the fault there is what asks for more. Of who stores all
-// are: they are mapped writable when their turn comes (dirty_ahead.cpp).
+// Fetching ahead. A read is taken in by whatever thread polls its session, mostly the reader when
+// it comes to pages that are still under way. The first page of each is left unmapped: the fault
+// there is what asks for more. Ahead of stores all pages are left unmapped: they are mapped
+// writable when their turn comes (write_stream.cpp).
+#include "core/memory/importer/prefetch.hpp"
+
 #include <algorithm>
 
 #include "core/base/fault_point.hpp"
-#include "core/memory/importer/importer.hpp"
+#include "core/memory/importer/cache.hpp"
+#include "core/memory/importer/fetch.hpp"
+#include "core/memory/importer/import_access.hpp"
+#include "core/memory/importer/page_moves.hpp"
 
 namespace cmi::memory {
 
-// Takes the absent pages at the front of a range, those behind the first that is not absent, or
-// that the home must be asked about, excluded; passes over pages in front of them if asked to.
-PageRange Importer::claim(Import& imp, PageRange range, bool pass_over) {
+namespace {
+
+bool start_ahead(ImporterCore& core, const View& view, PageRange pages, bool write,
+                 Deadline deadline) {
+  const std::shared_ptr<Import>& imp = view.import;
+  auto session = imp->link->current();
+  fabric::RemoteKey key;
+  if (session == nullptr || !session_key(core, *imp, *session, &key, deadline) ||
+      !acquire(*imp, pages.first, pages.count, deadline) || !enter_pages(*imp, pages, deadline) ||
+      !back_pages(*imp, pages)) {
+    return false;
+  }
+  if (!imp->allows(pages.first) || !imp->allows(pages.first + pages.count - 1)) return false;
+  if (!imp->begin_use(session->generation(), key, uint64_t{pages.first} + pages.count))
+    return false;
+  auto ahead = std::make_shared<ReadUnderWay>();
+  ahead->pages = pages;
+  ahead->session = session;
+  ahead->done.begin();
+  imp->in_order.reads.add(ahead);
+  core.traffic.reads_ahead.fetch_add(1);
+  // Pages to be stored to are mapped when they are: they would have to be made writable then.
+  const auto over = [&core, imp, ahead, to = write ? nullptr : &view](fabric::Cause cause) {
+    SignalsBlocked quiet;
+    imp->key.end_use();
+    const PageRange r = ahead->pages;
+    if (cause == fabric::Cause::kOk) {
+      count_fetched(core, *imp, r.count);
+      // The view may have been detached since; while it is in the list, it is not.
+      const bool enabled = core.enabled.begin_serving();
+      {
+        Guard views(imp->views.mu);
+        const bool attached = std::any_of(imp->views.list.begin(), imp->views.list.end(),
+                                          [&](auto& v) { return v.get() == to; });
+        deliver(core, *imp, enabled && attached ? to : nullptr, r, kNoPage, false);
+      }
+      core.enabled.end_serving();
+    } else {
+      give_up_fetch(core, imp, r.first, r.count);
+    }
+    imp->in_order.reads.remove(ahead);
+    core.traffic.reads_ahead.fetch_sub(1);
+    ahead->done.complete(cause);
+  };
+  fault_point("ahead_before_read");
+  session->start_read(imp->page_data(pages.first), size_t{pages.count} * kPageSize, key,
+                      uint64_t{pages.first} * kPageSize, over);
+  return true;
+}
+
+}  // namespace
+
+PageRange claim(ImporterCore& core, Import& imp, PageRange range, bool pass_over) {
   PageRange out{range.first, 0};
   for (uint32_t i = 0; i < range.count; ++i) {
-    Page& p = imp.table[range.first + i];
+    Page& p = imp.page(range.first + i);
     p.lock();
-    const bool absent = p.state == PageState::kAbsent && !imp.is_in_flux(range.first + i);
+    const bool absent = p.state == PageState::kAbsent && !imp.flux.contains(range.first + i);
     if (absent) {
       ++p.generation;
-      set_state(imp, p, PageState::kFetching);
+      set_state(core, imp, p, PageState::kFetching);
     }
     p.unlock();
     if (absent) {
@@ -33,80 +88,32 @@ PageRange Importer::claim(Import& imp, PageRange range, bool pass_over) {
   return out;
 }
 
-// A reader has come to `page`, or with `write` who stores.
-void Importer::read_ahead(const View& view, uint32_t page, bool write, Deadline deadline) {
+void read_ahead(ImporterCore& core, const View& view, uint32_t page, bool write,
+                Deadline deadline) {
   Import& imp = *view.import;
   // A small cache would lose what was fetched ahead before it is read.
-  if (imp.cache_limit.load(std::memory_order_relaxed) < std::min(imp.pages, 2 * Streams::kDepth)) {
+  if (imp.cache.use.limit() < std::min(imp.pages, 2 * Streams::kDepth)) {
     return;
   }
   for (;;) {
-    PageRange todo = imp.streams.ahead(
+    PageRange todo = imp.in_order.loads.ahead(
         page, std::min(imp.grant.end_page(), imp.brk.load(std::memory_order_relaxed)));
     if (todo.count == 0) return;
-    make_room(view.import, todo.count, deadline);
+    make_room(core, view.import, todo.count, deadline);
     const uint32_t end = todo.first + todo.count;
     while (todo.first < end) {
-      const PageRange r = claim(imp, {todo.first, end - todo.first}, true);
-      if (r.count != 0 && !start_ahead(view, r, write, deadline)) {
+      const PageRange r = claim(core, imp, {todo.first, end - todo.first}, true);
+      if (r.count != 0 && !start_ahead(core, view, r, write, deadline)) {
         // The reader will miss these pages and hear why.
-        return give_up_fetch(view.import, r.first, r.count);
+        return give_up_fetch(core, view.import, r.first, r.count);
       }
       todo.first = r.first + r.count;
     }
   }
 }
 
-bool Importer::start_ahead(const View& view, PageRange pages, bool write, Deadline deadline) {
-  const std::shared_ptr<Import>& imp = view.import;
-  auto session = imp->link->current();
-  fabric::RemoteKey key;
-  if (session == nullptr || !session_key(*imp, *session, &key, deadline) ||
-      !acquire(*imp, pages.first, pages.count, deadline) || !enter_pages(*imp, pages, deadline) ||
-      !back_pages(*imp, pages)) {
-    return false;
-  }
-  if (!imp->allows(pages.first) || !imp->allows(pages.first + pages.count - 1)) return false;
-  if (!imp->begin_use(session->generation(), key, uint64_t{pages.first} + pages.count))
-    return false;
-  auto ahead = std::make_shared<ReadUnderWay>();
-  ahead->pages = pages;
-  ahead->session = session;
-  ahead->done.begin();
-  imp->reads.add(ahead);
-  aheads_.fetch_add(1);
-  // Pages to be stored to are mapped when they are: they would have to be made writable then.
-  const auto over = [this, imp, ahead, to = write ? nullptr : &view](fabric::Cause cause) {
-    SignalsBlocked quiet;
-    imp->end_use();
-    const PageRange r = ahead->pages;
-    if (cause == fabric::Cause::kOk) {
-      count_fetched(*imp, r.count);
-      // The view may have been detached since; while it is in the list, it is not.
-      const bool enabled = begin_serving();
-      {
-        Guard views(imp->views_mu);
-        const bool attached = std::any_of(imp->views.begin(), imp->views.end(),
-                                          [&](auto& v) { return v.get() == to; });
-        deliver(*imp, enabled && attached ? to : nullptr, r, kNoPage, false);
-      }
-      end_serving();
-    } else {
-      give_up_fetch(imp, r.first, r.count);
-    }
-    imp->reads.remove(ahead);
-    aheads_.fetch_sub(1);
-    ahead->done.complete(cause);
-  };
-  fault_point("ahead_before_read");
-  session->start_read(imp->page_data(pages.first), size_t{pages.count} * kPageSize, key,
-                      uint64_t{pages.first} * kPageSize, over);
-  return true;
-}
-
-// Waits for a while for the read that brings this page. False: none does.
-bool Importer::await_ahead(Import& imp, uint32_t page, Deadline deadline) {
-  const std::shared_ptr<ReadUnderWay> ahead = imp.reads.find(page);
+bool await_ahead(Import& imp, uint32_t page, Deadline deadline) {
+  const std::shared_ptr<ReadUnderWay> ahead = imp.in_order.reads.find(page);
   if (ahead == nullptr) return false;
   auto session = ahead->session.lock();
   if (session != nullptr && !session->broken()) {

@@ -6,7 +6,14 @@
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
 #include "core/base/mutation.hpp"
-#include "core/memory/importer/importer.hpp"
+#include "core/memory/importer/await_home.hpp"
+#include "core/memory/importer/dirty_intents.hpp"
+#include "core/memory/importer/import_access.hpp"
+#include "core/memory/importer/import_break.hpp"
+#include "core/memory/importer/page_drops.hpp"
+#include "core/memory/importer/swaps.hpp"
+#include "core/memory/importer/tokens.hpp"
+#include "core/memory/importer/write_back.hpp"
 #include "core/memory/page/diff.hpp"
 
 namespace cmi::memory {
@@ -20,9 +27,8 @@ void store_word(std::byte* at, uint64_t value) {
 constexpr uint32_t kOneSided = fabric::kRead | fabric::kWrite | fabric::kAtomic;
 }  // namespace
 
-Exception Importer::cas(const View& view, const std::byte* addr, uint64_t expected,
-                        uint64_t desired, uint64_t* found, PendingSwap* pending, bool* unknown,
-                        Deadline deadline) {
+Exception Swaps::cas(const View& view, const std::byte* addr, uint64_t expected, uint64_t desired,
+                     uint64_t* found, PendingSwap* pending, bool* unknown, Deadline deadline) {
   SignalsBlocked quiet;
   const std::shared_ptr<Import>& owner = view.import;
   Import& imp = *owner;
@@ -41,7 +47,7 @@ Exception Importer::cas(const View& view, const std::byte* addr, uint64_t expect
   // One that an earlier try has sent may have been made before what the page holds by now.
   const bool sent_before = pending->is_sent(owner);
   const auto with_stores = sent_before ? pending->with_stores : nullptr;
-  Page& page = imp.table[index];
+  Page& page = imp.page(index);
   page.lock();
   bool quiet_page = !sent_before &&
                     (page.state == PageState::kClean || page.state == PageState::kDirty) &&
@@ -59,52 +65,56 @@ Exception Importer::cas(const View& view, const std::byte* addr, uint64_t expect
           : swap_by_message(owner, offset, expected, desired, found, pending, unknown, deadline);
   if (e != Exception::kNone) {
     // It may have been made, and whoever made it is told by nobody.
-    if (*unknown) invalidate(owner, {index, 1});
+    if (*unknown) invalidate(core_, owner, {index, 1});
     return e;
   }
-  if (*found != expected) count(parts_.stats.cas_lost);
+  if (*found != expected) count(core_.parts.stats.cas_lost);
   fault_point("cas_before_patch");
   if (mutated("mutate_cas_unpatched")) return Exception::kNone;
   patch(owner, offset, *found == expected ? desired : *found, quiet_page, generation);
   return Exception::kNone;
 }
 
-bool Importer::swaps_by_provider(const Import& imp) {
-  return imp.link->cas() && imp.grant.has(kOneSided);
-}
+bool swaps_by_provider(const Import& imp) { return imp.link->cas() && imp.grant.has(kOneSided); }
 
 // Whether token, rights, break and pages in flux let it be made, as far as it is known here.
-Exception Importer::may_swap(const std::shared_ptr<Import>& owner, uint32_t index,
-                             Deadline deadline) {
+Exception Swaps::may_swap(const std::shared_ptr<Import>& owner, uint32_t index, Deadline deadline) {
   Import& imp = *owner;
   for (Exception e = usable(imp, false, index); e != Exception::kNone && e != Exception::kAccess;
        e = usable(imp, false, index)) {
-    if (e == Exception::kToken && adopt_token(owner, deadline)) continue;
-    return imp.grant.state() == ImportState::kRemoved ? explain(imp, deadline) : e;
+    if (e == Exception::kToken && Tokens(core_).adopt(owner, deadline)) continue;
+    return imp.grant.state() == ImportState::kRemoved ? explain(core_, imp, deadline) : e;
   }
   if (!imp.grant.has(fabric::kAtomic) || !imp.allows(index)) return Exception::kAccess;
   if (index >= imp.brk.load(std::memory_order_seq_cst)) {
-    if (Exception e = past_break(imp, index, deadline); e != Exception::kNone) return e;
+    if (Exception e = past_break(core_, imp, index, deadline); e != Exception::kNone) return e;
   }
-  if (!imp.write_through && imp.is_in_flux(index)) return ask_in_flux(imp, index, deadline);
+  if (!imp.write_through && imp.flux.contains(index))
+    return ask_in_flux(core_, imp, index, deadline);
   return Exception::kNone;
 }
 
-Exception Importer::swap_by_message(const std::shared_ptr<Import>& owner, uint64_t offset,
-                                    uint64_t expected, uint64_t desired, uint64_t* found,
-                                    PendingSwap* pending, bool* unknown, Deadline deadline) {
+// The home must have heard of this import before it takes its swaps.
+Exception Swaps::await_presented(Import& imp, Deadline deadline) {
+  for (;;) {
+    auto session = imp.link->session(deadline);
+    fabric::RemoteKey key;
+    if (session != nullptr && session_key(core_, imp, *session, &key, deadline)) {
+      return Exception::kNone;
+    }
+    session.reset();
+    if (const Exception e = explain(core_, imp, deadline); e != Exception::kNone) return e;
+    if (deadline.passed()) return Exception::kTransient;
+  }
+}
+
+Exception Swaps::swap_by_message(const std::shared_ptr<Import>& owner, uint64_t offset,
+                                 uint64_t expected, uint64_t desired, uint64_t* found,
+                                 PendingSwap* pending, bool* unknown, Deadline deadline) {
   Import& imp = *owner;
   if (!pending->is_sent(owner) || pending->offset != offset) {
     pending->request = nullptr;
-    // The home must have heard of this import before it takes its swaps.
-    for (;;) {
-      auto session = imp.link->session(deadline);
-      fabric::RemoteKey key;
-      if (session != nullptr && session_key(imp, *session, &key, deadline)) break;
-      session.reset();
-      if (const Exception e = explain(imp, deadline); e != Exception::kNone) return e;
-      if (deadline.passed()) return Exception::kTransient;
-    }
+    if (const Exception e = await_presented(imp, deadline); e != Exception::kNone) return e;
     const auto page = static_cast<uint32_t>(offset / kPageSize);
     if (!imp.grant.has(fabric::kAtomic) || !imp.allows(page)) return Exception::kAccess;
     const CasRequest m{imp.rseg.uid, imp.instance, offset, expected, desired};
@@ -124,7 +134,7 @@ Exception Importer::swap_by_message(const std::shared_ptr<Import>& owner, uint64
       pending->request = nullptr;
       *unknown = true;
     }
-    const Exception e = explain(imp, Deadline::in(50 * kMilli));
+    const Exception e = explain(core_, imp, Deadline::in(50 * kMilli));
     return e == Exception::kNone ? Exception::kTransient : e;
   }
   if (pending->with_stores != nullptr && !pending->with_stores->made()) {
@@ -138,8 +148,8 @@ Exception Importer::swap_by_message(const std::shared_ptr<Import>& owner, uint64
 }
 
 // The answer is here.
-Exception Importer::take_swap(const std::shared_ptr<Import>& owner, uint64_t* found,
-                              PendingSwap* pending, Deadline deadline) {
+Exception Swaps::take_swap(const std::shared_ptr<Import>& owner, uint64_t* found,
+                           PendingSwap* pending, Deadline deadline) {
   const std::shared_ptr<fabric::Request> request = std::move(pending->request);
   const auto with_stores = std::move(pending->with_stores);
   WireStatus status = WireStatus::kOk;
@@ -168,7 +178,7 @@ Exception Importer::take_swap(const std::shared_ptr<Import>& owner, uint64_t* fo
     case WireStatus::kRange:
       return Exception::kSegBrk;
     case WireStatus::kRemoved:
-      return explain(*owner, deadline);
+      return explain(core_, *owner, deadline);
     default:
       return Exception::kToken;
   }
@@ -176,52 +186,52 @@ Exception Importer::take_swap(const std::shared_ptr<Import>& owner, uint64_t* fo
 
 // The caller need not come back for the answer, and the home tells all but him of the swap: his own
 // copy goes when it has been made.
-void Importer::swapped_late(const std::shared_ptr<Import>& owner,
-                            const std::shared_ptr<fabric::Request>& request, uint32_t index) {
+void Swaps::swapped_late(const std::shared_ptr<Import>& owner,
+                         const std::shared_ptr<fabric::Request>& request, uint32_t index) {
   if (owner->write_through || mutated("mutate_late_swap_kept")) return;
-  const auto drop_it = [this, owner, index] {
+  const auto drop_it = [&core = core_, owner, index] {
     const SignalsBlocked quiet;
-    invalidate(owner, {index, 1});
+    invalidate(core, owner, {index, 1});
   };
   if (!owner->link->when_late(request, drop_it)) drop_it();
 }
 
 // A batch of its own, so that, should the home not answer in time, every later barrier waits for
 // it.
-std::shared_ptr<Importer::WriteBack> Importer::announce_swap(const std::shared_ptr<Import>& owner,
-                                                             uint64_t offset) {
+WriteBackPtr Swaps::announce_swap(const std::shared_ptr<Import>& owner, uint64_t offset) {
   std::byte buf[kWireSize<AnnounceRequest> + PageRangeList::kItem];
   Writer out(buf);
   encode(AnnounceRequest{owner->rseg.uid, owner->instance, 1, {}}, out);
   PageRangeList::put(out, {static_cast<uint32_t>(offset / kPageSize), 1});
-  auto batch = begin_write_back(owner);
+  auto batch = core_.write_backs.begin(owner);
   owner->link->start(static_cast<uint16_t>(RequestType::kAnnounce), out.done(),
-                     [this, batch](Bytes) { end_part(batch); });
+                     [&core = core_, batch](Bytes) { end_part(core, batch); });
   return batch;
 }
 
-Exception Importer::swap_by_provider(const std::shared_ptr<Import>& owner, uint64_t offset,
-                                     uint64_t expected, uint64_t desired, uint64_t* found,
-                                     bool* unknown, Deadline deadline) {
+Exception Swaps::swap_by_provider(const std::shared_ptr<Import>& owner, uint64_t offset,
+                                  uint64_t expected, uint64_t desired, uint64_t* found,
+                                  bool* unknown, Deadline deadline) {
   Import& imp = *owner;
   std::shared_ptr<fabric::Session> session;
   fabric::RemoteKey key;
   for (;;) {
     session = imp.link->session(deadline);
-    if (session != nullptr && session_key(imp, *session, &key, deadline)) {
+    if (session != nullptr && session_key(core_, imp, *session, &key, deadline)) {
       if (!imp.grant.has(fabric::kAtomic)) return Exception::kAccess;
       if (imp.begin_use(session->generation(), key, offset / kPageSize + 1)) break;
     }
     session.reset();
-    if (const Exception e = explain(imp, deadline); e != Exception::kNone) return e;
+    if (const Exception e = explain(core_, imp, deadline); e != Exception::kNone) return e;
     const auto page = static_cast<uint32_t>(offset / kPageSize);
     if (page >= imp.brk.load(std::memory_order_seq_cst)) {
-      if (const Exception e = past_break(imp, page, deadline); e != Exception::kNone) return e;
+      if (const Exception e = past_break(core_, imp, page, deadline); e != Exception::kNone)
+        return e;
     }
     if (deadline.passed()) return Exception::kTransient;
   }
   const fabric::Cause cause = session->cas(found, expected, desired, key, offset, deadline);
-  imp.end_use();
+  imp.key.end_use();
   if (cause != fabric::Cause::kOk) {
     // A target that refused did not swap; of everything else the fate is open.
     *unknown = cause != fabric::Cause::kRefused;
@@ -229,24 +239,24 @@ Exception Importer::swap_by_provider(const std::shared_ptr<Import>& owner, uint6
     session.reset();
     // It may have happened, and nobody else would ever hear of it.
     if (*unknown) (void)announce_swap(owner, offset);
-    const Exception e = explain(imp, deadline);
+    const Exception e = explain(core_, imp, deadline);
     return e == Exception::kNone ? Exception::kTransient : e;
   }
   if (*found != expected) return Exception::kNone;  // nothing changed, nobody needs to know
   if (mutated("mutate_cas_unpublished")) return Exception::kNone;
   // The swap has happened; others must drop their copies before the call returns.
-  if (!await({announce_swap(owner, offset)}, {deadline})) {
+  if (!await(core_, {announce_swap(owner, offset)}, {deadline})) {
     trace(kFacMem, kWarn, "atm_cas: the home did not confirm the publication in time");
   }
   return Exception::kNone;
 }
 
-void Importer::patch(const std::shared_ptr<Import>& owner, uint64_t offset, uint64_t word,
-                     bool same_page, uint32_t generation) {
+void Swaps::patch(const std::shared_ptr<Import>& owner, uint64_t offset, uint64_t word,
+                  bool same_page, uint32_t generation) {
   Import& imp = *owner;
   const auto index = static_cast<uint32_t>(offset / kPageSize);
   const size_t in_page = offset % kPageSize;
-  Page& page = imp.table[index];
+  Page& page = imp.page(index);
   page.lock();
   if (mutated("mutate_cas_any_generation")) generation = page.generation;
   const bool same = same_page && page.generation == generation && !page.in_flight;
@@ -259,7 +269,7 @@ void Importer::patch(const std::shared_ptr<Import>& owner, uint64_t offset, uint
   if (same && page.state == PageState::kDirty) {
     // Bytes that differ from the twin were stored by a thread of ours since and are newer; the rest
     // and the twin take the result. The page is writable while we do it, hence the loop.
-    std::byte* twin = twins_.at(page.twin) + in_page;
+    std::byte* twin = core_.twins.at(page.twin) + in_page;
     auto* cached = reinterpret_cast<uint64_t*>(imp.page_data(index) + in_page);
     uint64_t old;
     std::memcpy(&old, twin, sizeof old);
@@ -275,7 +285,7 @@ void Importer::patch(const std::shared_ptr<Import>& owner, uint64_t offset, uint
   }
   const bool absent = page.state == PageState::kAbsent;
   page.unlock();
-  if (!absent) invalidate(owner, {index, 1});
+  if (!absent) invalidate(core_, owner, {index, 1});
 }
 
 }  // namespace cmi::memory

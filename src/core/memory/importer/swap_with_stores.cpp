@@ -5,8 +5,12 @@
 #include <span>
 #include <vector>
 
+#include "core/memory/importer/await_home.hpp"
 #include "core/memory/importer/collector.hpp"
-#include "core/memory/importer/importer.hpp"
+#include "core/memory/importer/import_access.hpp"
+#include "core/memory/importer/publishing.hpp"
+#include "core/memory/importer/swaps.hpp"
+#include "core/memory/importer/write_back.hpp"
 #include "core/memory/wire/replies.hpp"
 
 namespace cmi::memory {
@@ -23,92 +27,78 @@ void take_answer(SwapWithStores& to, Bytes answer) {
 }
 }  // namespace
 
-Status Importer::barrier_before_swap(const View& view, const std::byte* addr, uint64_t expected,
-                                     uint64_t desired, PendingSwap* pending, LossMark& mark,
-                                     Nanos span) {
-  if (settled()) return judge(mark, true);
+Status Swaps::barrier_before_swap(const View& view, const std::byte* addr, uint64_t expected,
+                                  uint64_t desired, PendingSwap* pending, LossMark& mark,
+                                  Nanos span) {
+  if (all_published(core_)) return verdict(core_, mark, true);
   const SignalsBlocked quiet;
   const Patience patience{{}, span};
   Import& imp = *view.import;
   const auto offset = static_cast<uint64_t>(addr - view.addr);
   if (!may_send_with_swap(view, static_cast<uint32_t>(offset / kPageSize))) {
-    return barrier(mark, patience);
+    return Publishing(core_).barrier(mark, patience);
   }
   const CasRequest swap{imp.rseg.uid, imp.instance, offset, expected, desired};
   switch (send_with_swap(view.import, swap, pending, mark)) {
     case Sent::kNotAll:
-      return barrier(mark, patience);
+      return Publishing(core_).barrier(mark, patience);
     case Sent::kNothing:
-      return judge(mark, true);
+      return verdict(core_, mark, true);
     case Sent::kWithSwap:
       break;
   }
-  (void)await(imp, pending->request->op(), patience);
+  (void)await(core_, imp, pending->request->op(), patience);
   const auto& stores = pending->with_stores->stores;
   if (!pending->request->answered() || !stores || *stores == WireStatus::kOk) return Status::kOk;
   // Refused, and lost. The home has made no swap.
   pending->request = nullptr;
   pending->with_stores = nullptr;
-  return judge(mark, false);
+  return verdict(core_, mark, false);
 }
 
 // What is known here without waiting; where it is wrong the home refuses.
-bool Importer::may_send_with_swap(const View& view, uint32_t index) {
+bool Swaps::may_send_with_swap(const View& view, uint32_t index) {
   Import& imp = *view.import;
   if (view.read_only || imp.write_through || swaps_by_provider(imp)) return false;
-  if (open_write_back_count_.load(std::memory_order_seq_cst) != 0) return false;
+  if (core_.write_backs.count() != 0) return false;
   if (usable(imp, false, index) != Exception::kNone || !imp.grant.has(fabric::kAtomic) ||
       !imp.allows(index) || index >= imp.brk.load(std::memory_order_seq_cst) ||
-      imp.is_in_flux(index)) {
+      imp.flux.contains(index)) {
     return false;
   }
   // The home must have heard of this import.
   const auto session = imp.link->current();
-  if (session == nullptr ||
-      imp.key_generation.load(std::memory_order_acquire) != session->generation()) {
+  if (session == nullptr || imp.key.generation() != session->generation()) {
     return false;
   }
-  Guard g(imp.dirty_mu);
-  return imp.dirty.size() < Collector::kMinRun;
+  return imp.dirty.listed.size() < Collector::kMinRun;
 }
 
-Importer::Sent Importer::send_with_swap(const std::shared_ptr<Import>& owner,
-                                        const CasRequest& swap, PendingSwap* pending,
-                                        const LossMark& mark) {
+Swaps::Sent Swaps::send_with_swap(const std::shared_ptr<Import>& owner, const CasRequest& swap,
+                                  PendingSwap* pending, const LossMark& mark) {
   Import& imp = *owner;
   // As in a barrier: the batch is begun before the lists are taken.
-  Collector out(*this, owner, begin_write_back(owner));
-  std::vector<uint32_t> pages, busy, hot = imp.hot.all();
+  Collector out(core_, owner, core_.write_backs.begin(owner));
+  std::vector<uint32_t> pages, busy, hot = imp.dirty.hot.all();
   if (hot.size() >= Collector::kMinRun) {
     std::sort(hot.begin(), hot.end());
-    take_dense(imp, &hot, &pages);
+    take_dense(core_, imp, &hot, &pages);
     if (!pages.empty()) return Sent::kNotAll;
   }
-  (void)send_hot(imp, hot, out, nullptr, &busy);
-  {
-    Guard g(imp.dirty_mu);
-    if (imp.dirty.size() >= Collector::kMinRun) return Sent::kNotAll;
-    pages.assign(imp.dirty.begin(), imp.dirty.end());
-    imp.dirty.clear();
-    imp.aged = 0;
-  }
-  {
-    std::sort(pages.begin(), pages.end());
-    Guard views(imp.views_mu);
-    for (std::span<const uint32_t> rest = pages; !rest.empty();) {
-      rest = rest.subspan(write_back_run(imp, rest, out));
-    }
-  }
+  (void)send_hot(core_, imp, hot, out, nullptr, &busy);
+  if (!imp.dirty.listed.take_fewer_than(Collector::kMinRun, &pages)) return Sent::kNotAll;
+  std::sort(pages.begin(), pages.end());
+  write_back_sorted(core_, imp, pages, out);
   if (!busy.empty() || !out.fits_swap()) return Sent::kNotAll;
   auto with_stores = std::make_shared<SwapWithStores>();
   // What is stored to the page, or takes it away, from here on raises its generation.
-  Page& page = imp.table[swap.offset / kPageSize];
+  Page& page = imp.page(swap.offset / kPageSize);
   page.lock();
   with_stores->cached = may_be_mapped(page.state);
   with_stores->generation = page.generation;
   page.unlock();
   if (!nothing_else_to_publish(imp)) return Sent::kNotAll;
-  const LossMark lost = losses();
+  const LossMark lost = core_.losses.mark();
   if (lost.seen != mark.seen || lost.seen_local != mark.seen_local) return Sent::kNotAll;
   if (out.empty()) return Sent::kNothing;
   *pending = {pending->call, owner,
@@ -121,21 +111,14 @@ Importer::Sent Importer::send_with_swap(const std::shared_ptr<Import>& owner,
 // in a list is in another thread's batch, which is open until the page is home or in a list again
 // (rule 8). So with no other batch open before and after, and nothing in the lists between, it is
 // nowhere else.
-bool Importer::nothing_else_to_publish(const Import& imp) {
-  const auto one_batch = [this] {
-    return open_write_back_count_.load(std::memory_order_seq_cst) == 1;
-  };
+bool Swaps::nothing_else_to_publish(const Import& imp) {
+  const auto one_batch = [this] { return core_.write_backs.count() == 1; };
   const auto listed = [&imp](const std::shared_ptr<Import>& other) {
-    if (other.get() != &imp && !other->hot.empty()) return true;
-    Guard d(other->dirty_mu);
-    return !other->dirty.empty();
+    if (other.get() != &imp && !other->dirty.hot.empty()) return true;
+    return !other->dirty.listed.empty();
   };
   if (!one_batch()) return false;
-  {
-    Guard g(imports_mu_);
-    if (std::any_of(imports_.begin(), imports_.end(), listed)) return false;
-  }
-  return one_batch();
+  return !core_.imports.any(listed) && one_batch();
 }
 
 }  // namespace cmi::memory

@@ -1,12 +1,14 @@
-// The timer of the importing side: what no barrier publishes goes home in the background, with a
-// bounded share of a processor. Service thread, which never waits.
+// What the timer takes home, and when it stops.
+#include "core/memory/importer/timer.hpp"
+
 #include <algorithm>
 #include <cstring>
 
 #include "core/base/fault_point.hpp"
 #include "core/base/mutation.hpp"
 #include "core/memory/importer/collector.hpp"
-#include "core/memory/importer/importer.hpp"
+#include "core/memory/importer/fetch.hpp"
+#include "core/memory/importer/write_back.hpp"
 
 namespace cmi::memory {
 
@@ -25,11 +27,11 @@ uint64_t hash_page(const std::byte* page) {
 }
 }  // namespace
 
-void Importer::report_acked_below() {
-  if (!acked_below_unreported_.exchange(false)) return;
-  for (auto& link : links_that([](const fabric::Link&) { return true; })) {
+void WriteBackTimer::report_acked_below() {
+  if (!core_.traffic.acked_below_unreported.exchange(false)) return;
+  for (auto& link : core_.links.those_that([](const fabric::Link&) { return true; })) {
     // Once more: there may be more than one message has room for, and it may have to wait.
-    if (link->report_acked_below()) acked_below_unreported_.store(true);
+    if (link->report_acked_below()) core_.traffic.acked_below_unreported.store(true);
     if (auto session = link->current(); session != nullptr) {
       link->pump(*session);
       session->endpoint().poll();
@@ -37,105 +39,82 @@ void Importer::report_acked_below() {
   }
 }
 
-void Importer::tick() {
-  {
-    std::vector<Stranded> free_again;
-    Guard g(later_mu_);
-    std::erase_if(stranded_, [&](Stranded& s) {
-      if (!s.session.expired()) return false;
-      free_again.push_back(s);
-      later_count_.fetch_sub(1);
-      return true;
-    });
-    for (auto& s : free_again) give_up_fetch(s.import, s.first, s.count);
+void WriteBackTimer::tick() {
+  for (auto& s : core_.stranded.take_free()) {
+    give_up_fetch(core_, s.import, s.pages.first, s.pages.count);
   }
-  for (auto& link : links_that([](const fabric::Link& l) { return l.has_detached(); })) {
+  for (auto& link :
+       core_.links.those_that([](const fabric::Link& l) { return l.has_detached(); })) {
     link->advance();
   }
-  if (others_due_.load() != 0) notify_importing_processes();
+  if (core_.losses.neighbours_due()) core_.losses.notify_importing_processes();
   if (fault_point_fails("no_aging") || mutated("mutate_timer_takes_nothing")) return;
-  if (dirty_pages_.load(std::memory_order_relaxed) == 0) return;
-  timer_share_.begin(now(), thread_cpu_time());
+  if (!core_.dirty.any()) return;
+  share_.begin(now(), thread_cpu_time());
   // The order changes with each tick, so that no import and neither kind of page takes the
   // whole share for ever.
-  const size_t turn = timer_turn_++;
-  std::vector<std::shared_ptr<Import>> imports = all_imports();
+  const size_t turn = turn_++;
+  std::vector<std::shared_ptr<Import>> imports = core_.imports.all();
   if (!imports.empty()) {
     const size_t first = turn / 2 % imports.size();
     std::rotate(imports.begin(), imports.begin() + static_cast<ptrdiff_t>(first), imports.end());
   }
   for (auto& imp : imports) {
-    if (!imp->ready.load(std::memory_order_acquire)) continue;
+    if (!imp->cache.ready()) continue;
     if (turn % 2 == 0) take_aged(imp);
     take_hot(imp);
     if (turn % 2 != 0) take_aged(imp);
   }
-  timer_share_.end(thread_cpu_time());
+  share_.end(thread_cpu_time());
 }
 
 // In turns, so that each has its own where the share does not reach for all.
-void Importer::take_hot(const std::shared_ptr<Import>& imp) {
-  Collector out(*this, imp);
+void WriteBackTimer::take_hot(const std::shared_ptr<Import>& imp) {
+  Collector out(core_, imp);
   std::vector<uint32_t> busy;
-  for (size_t left = imp->hot.size(); left > 0;) {
-    if (out.link_full() || !timer_share_.left(thread_cpu_time())) return;
-    const std::vector<uint32_t> pages = imp->hot.some(std::min(left, kAtOnce));
+  for (size_t left = imp->dirty.hot.size(); left > 0;) {
+    if (out.link_full() || !share_.left(thread_cpu_time())) return;
+    const std::vector<uint32_t> pages = imp->dirty.hot.some(std::min(left, kAtOnce));
     if (pages.empty()) return;
-    (void)send_hot(*imp, pages, out, nullptr, &busy, Which::kDue);
+    (void)send_hot(core_, *imp, pages, out, nullptr, &busy, Which::kDue);
     left -= pages.size();
   }
 }
 
 // Sorts out pages that other nodes store to as well and that are being stored to just now: they
 // stay in the list.
-void Importer::leave_contended(Import& imp, std::vector<uint32_t>& pages, Nanos t) {
+void WriteBackTimer::leave_contended(Import& imp, std::vector<uint32_t>& pages, Nanos t) {
   std::vector<uint32_t> left;
   std::erase_if(pages, [&](uint32_t index) {
-    Page& p = imp.table[index];
+    Page& p = imp.page(index);
     p.lock();
-    const bool wait = p.heat.contended() && p.state == PageState::kDirty &&
-                      !imp.contended.due(index, p.generation, hash_page(imp.page_data(index)), t);
+    const bool wait =
+        p.heat.contended() && p.state == PageState::kDirty &&
+        !imp.dirty.contended.due(index, p.generation, hash_page(imp.page_data(index)), t);
     p.unlock();
     if (wait) left.push_back(index);
     return wait;
   });
-  if (left.empty()) return;
-  Guard g(imp.dirty_mu);
-  imp.dirty.insert(imp.dirty.end(), left.begin(), left.end());
+  if (!left.empty()) imp.dirty.listed.put_back(left);
 }
 
 // Only pages that were dirty a tick ago: a store in a tight loop with write-backs must not starve.
-void Importer::take_aged(const std::shared_ptr<Import>& imp) {
-  size_t left;
-  {
-    Guard g(imp->dirty_mu);
-    left = imp->aged;
-    if (left == 0) imp->aged = imp->dirty.size();
-    if (imp->dirty.empty()) imp->contended.forget_all();
-  }
+void WriteBackTimer::take_aged(const std::shared_ptr<Import>& imp) {
+  size_t left = imp->dirty.listed.tick();
+  if (imp->dirty.listed.empty()) imp->dirty.contended.forget_all();
   if (left == 0) return;
   // Some at a time, and none is taken that does not go: what is too much waits in the list, where a
   // barrier finds it, for the next tick.
-  Collector out(*this, imp, begin_write_back(imp));
+  Collector out(core_, imp, core_.write_backs.begin(imp));
   const Nanos t = now();
-  while (left > 0 && !out.link_full() && timer_share_.left(thread_cpu_time())) {
+  while (left > 0 && !out.link_full() && share_.left(thread_cpu_time())) {
     std::vector<uint32_t> pages;
-    {
-      Guard g(imp->dirty_mu);
-      const size_t n = std::min({left, imp->dirty.size(), kAtOnce});
-      const auto end = imp->dirty.begin() + static_cast<ptrdiff_t>(n);
-      pages.assign(imp->dirty.begin(), end);
-      imp->dirty.erase(imp->dirty.begin(), end);
-      imp->aged = imp->dirty.size();
-    }
+    imp->dirty.listed.take_aged(std::min(left, kAtOnce), &pages);
     if (pages.empty()) break;
     left -= pages.size();
     std::sort(pages.begin(), pages.end());
     leave_contended(*imp, pages, t);
-    Guard views(imp->views_mu);
-    for (std::span<const uint32_t> rest = pages; !rest.empty();) {
-      rest = rest.subspan(write_back_run(*imp, rest, out));
-    }
+    write_back_sorted(core_, *imp, pages, out);
   }
 }
 

@@ -1,7 +1,7 @@
-// Pages that an importer follows (protocol rule 25): asked for once they are fetched, and kept up
-// to date where they are cached by what comes with the notifications.
+// Asking for updates, and applying them.
+#include "core/memory/importer/updates.hpp"
+
 #include "core/base/fault_point.hpp"
-#include "core/memory/importer/importer.hpp"
 #include "core/memory/page/diff.hpp"
 
 namespace cmi::memory {
@@ -10,11 +10,9 @@ namespace {
 constexpr size_t kMostPending = 64;  // requests without an answer, from which on no more is asked
 }  // namespace
 
-// The page has been fetched. Nobody waits for the answer: until the home has heard of it, notices
-// drop the page.
-void Importer::subscribe(Import& imp, uint32_t index) {
+void subscribe(Import& imp, uint32_t index) {
   if (imp.link->pending() >= kMostPending) return;
-  Page& page = imp.table[index];
+  Page& page = imp.page(index);
   page.lock();
   const uint32_t epoch =
       page.state == PageState::kClean ? imp.subscribed.fetched(index, page.generation) : 0;
@@ -25,10 +23,10 @@ void Importer::subscribe(Import& imp, uint32_t index) {
   imp.link->start(static_cast<uint16_t>(RequestType::kSubscribe), Encoded(m));
 }
 
-// False: the page is to be dropped.
-bool Importer::update(Import& imp, uint32_t index, uint32_t epoch, uint32_t number, Bytes diff) {
+bool update(ImporterCore& core, Import& imp, uint32_t index, uint32_t epoch, uint32_t number,
+            Bytes diff) {
   using Verdict = SubscribedPages::Verdict;
-  Page& page = imp.table[index];
+  Page& page = imp.page(index);
   page.lock();
   auto verdict = Verdict::kDrop;
   if (page.state == PageState::kClean) {
@@ -41,7 +39,7 @@ bool Importer::update(Import& imp, uint32_t index, uint32_t epoch, uint32_t numb
     Reader in(diff);
     if (apply_diff(in, imp.page_data(index)) && in.done()) {
       imp.subscribed.applied(index, ++page.generation);
-      count(parts_.stats.pages_updated);
+      count(core.parts.stats.pages_updated);
     } else {
       verdict = Verdict::kDrop;
     }

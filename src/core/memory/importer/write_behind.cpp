@@ -1,13 +1,13 @@
 // Stores in order that are many: the thread that makes them takes home what is behind it. Runs in
 // the SIGBUS handler or in a fault thread, all signals blocked, no page locked.
 #include <algorithm>
-#include <atomic>
 #include <span>
 #include <vector>
 
 #include "core/base/fault_point.hpp"
+#include "core/memory/importer/await_home.hpp"
 #include "core/memory/importer/collector.hpp"
-#include "core/memory/importer/importer.hpp"
+#include "core/memory/importer/write_back.hpp"
 
 namespace cmi::memory {
 
@@ -16,69 +16,42 @@ namespace {
 constexpr size_t kMostDirty = 2048, kBehind = 512;
 constexpr size_t kMostBatches = 8;  // that are not over: those of runs have a message each
 constexpr Nanos kWaitForRoom = 100 * kMilli;
-
-// Taken by one thread at a time; who does not get it does without.
-struct Turn {
-  explicit Turn(std::atomic<bool>& taken_by_one)
-      : taken(taken_by_one), mine(!taken.exchange(true, std::memory_order_acquire)) {}
-  ~Turn() {
-    if (mine) taken.store(false, std::memory_order_release);
-  }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
-  std::atomic<bool>& taken;
-  const bool mine;
-};
 }  // namespace
 
-// Who stores a lot takes home what is behind him, so that the twins in use, and what is left to the
-// next barrier, do not grow with it: stores are faster than the timer, and may be faster than the
-// wire, which is waited for, but not in vain again and again. One thread at a time; what it has
-// taken from the list goes, since a barrier that no longer finds it there waits for its batch alone
-// (rule 8).
-void Importer::write_behind(const std::shared_ptr<Import>& imp) {
+// A thread that stores a lot takes home what is behind it, so that the twins in use, and what is
+// left to the next barrier, do not grow with it: stores are faster than the timer, and may be
+// faster than the wire, which is waited for, but not in vain again and again. One thread at a time;
+// what it has taken from the list goes, since a barrier that no longer finds it there waits for its
+// batch alone (rule 8).
+void write_behind(ImporterCore& core, const std::shared_ptr<Import>& imp) {
   if (fault_point_fails("no_write_behind")) return;
   const bool soon = fault_point_fails("write_behind_soon");
   const size_t most = soon ? 4 : kMostDirty, behind = soon ? 2 : kBehind;
-  {
-    Guard g(imp->dirty_mu);
-    if (imp->dirty.size() < most) return;
-  }
-  if (now() < imp->no_room_before.load(std::memory_order_relaxed)) return;
-  const Turn turn(imp->writing_behind);
-  if (!turn.mine) return;
+  if (imp->dirty.listed.size() < most) return;
+  WriteBehindTurn& turns = imp->in_order.write_behind;
+  if (!turns.may_try(now())) return;
+  const WriteBehindTurn::Taken turn(turns);
+  if (!turn.mine()) return;
   for (const Deadline deadline = Deadline::in(kWaitForRoom);;) {
-    auto open = open_batches();
+    auto open = core.write_backs.open();
     std::erase_if(open, [&](auto& batch) { return batch->import != imp; });
     if (open.empty() ||
         (open.size() < kMostBatches && imp->link->pending() < Collector::kMostUnanswered)) {
       break;
     }
-    (void)await(*open.front(), {deadline});
+    (void)await(core, *open.front(), {deadline});
     if (open.front()->done.done()) continue;
-    imp->no_room_before.store(now() + kSecond, std::memory_order_relaxed);
+    turns.no_room_before(now() + kSecond);
     return;
   }
   // The batch is begun before pages leave the list, as in barrier().
-  Collector out(*this, imp, begin_write_back(imp));
+  Collector out(core, imp, core.write_backs.begin(imp));
   std::vector<uint32_t> pages;
-  {
-    Guard g(imp->dirty_mu);
-    if (imp->dirty.size() < most) return;  // others have been here
-    const auto end = imp->dirty.begin() + static_cast<ptrdiff_t>(behind);
-    pages.assign(imp->dirty.begin(), end);
-    imp->dirty.erase(imp->dirty.begin(), end);
-    imp->aged -= std::min(imp->aged, behind);
-  }
+  if (!imp->dirty.listed.take_oldest(behind, most, &pages)) return;  // others have been here
   fault_point("mutation_behind_taken");
   out.allow_runs();
   std::sort(pages.begin(), pages.end());
-  {
-    Guard views(imp->views_mu);
-    for (std::span<const uint32_t> rest = pages; !rest.empty();) {
-      rest = rest.subspan(write_back_run(*imp, rest, out));
-    }
-  }
+  write_back_sorted(core, *imp, pages, out);
   out.start_runs();
 }
 

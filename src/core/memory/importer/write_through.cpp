@@ -1,18 +1,14 @@
-// Write-through imports: nothing is cached, each load and each store is a request to the home,
-// which makes it in its own memory and answers then. Runs in the SIGBUS handler of the thread that
-// accesses, all signals blocked.
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
+// Requests for loads, stores and swaps.
+#include "core/memory/importer/write_through.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <utility>
 
-#include "core/base/log.hpp"
-#include "core/memory/importer/importer.hpp"
-#include "core/segment/map_file.hpp"
+#include "core/memory/importer/import_access.hpp"
+#include "core/memory/importer/import_break.hpp"
+#include "core/memory/importer/tokens.hpp"
 
 namespace cmi::memory {
 
@@ -22,149 +18,132 @@ constexpr size_t kMostRuns = 32;  // a masked store has no more; what is longer 
 
 }  // namespace
 
-// Mapped from an empty file: whoever touches it gets SIGBUS, whatever takes the faults of other
-// views, and there is nothing that could be mapped.
-Result<std::shared_ptr<const View>> Importer::attach_write_through(
-    const std::shared_ptr<Import>& imp, void* addr, bool read_only) {
-  const size_t size = size_t{imp->pages} * kPageSize;
-  const Fd empty(static_cast<int>(syscall(SYS_memfd_create, "cmi-through", 1u)));  // MFD_CLOEXEC
-  if (!empty) return Status::kNoMem;
-  std::byte* const at =
-      segment::map_aligned(empty.get(), addr, size, access::page_size_of(imp->rseg.flags));
-  if (at == nullptr) return Status::kNoMem;
-  Mapping map(at, size);
-  madvise(at, size, MADV_DONTFORK);
-  auto view = std::make_shared<View>();
-  view->addr = at;
-  view->len = size;
-  view->read_only = read_only;
-  view->write_through = true;
-  view->segment = imp->id;
-  view->import = imp;
-  {
-    Guard g(imp->views_mu);
-    imp->views.push_back(view);
-  }
-  parts_.views.insert(view);
-  map.release();
-  return std::shared_ptr<const View>(view);
-}
-
-Exception Importer::may_write_through(const View& view, uint64_t offset, size_t len, bool read,
-                                      bool write, Deadline deadline) {
+Exception WriteThrough::may(const View& view, uint64_t offset, size_t len, bool read, bool write,
+                            Deadline deadline) {
   Import& imp = *view.import;
   if (write && view.read_only) return Exception::kAccess;
   const auto first = static_cast<uint32_t>(offset / kPageSize);
   const auto last = static_cast<uint32_t>((offset + len - 1) / kPageSize);
   for (;;) {
     const Exception e = usable(imp, false, first);
-    if (e == Exception::kToken && adopt_token(view.import, deadline)) continue;
+    if (e == Exception::kToken && Tokens(core_).adopt(view.import, deadline)) continue;
     if (e != Exception::kNone && e != Exception::kAccess) {
-      return imp.grant.state() == ImportState::kRemoved ? explain(imp, deadline) : e;
+      return imp.grant.state() == ImportState::kRemoved ? explain(core_, imp, deadline) : e;
     }
     const uint32_t needed = (read ? fabric::kRead : 0u) | (write ? fabric::kWrite : 0u);
     if (!imp.grant.has(needed) || !imp.allows(first) || !imp.allows(last)) {
       return Exception::kAccess;
     }
     if (last < imp.brk.load(std::memory_order_seq_cst)) return Exception::kNone;
-    return past_break(imp, last, deadline);
+    return past_break(core_, imp, last, deadline);
   }
 }
 
-// kNone: *reply is what follows the status. What must happen once has `owed`.
-Exception Importer::ask_write_through(const std::shared_ptr<Import>& owner, RequestType type,
-                                      Bytes payload, PendingStore* pending,
-                                      std::vector<std::byte>* reply, Deadline deadline) {
+// The request that *pending has left, if it is the same; null: there is none. One that has ended
+// without an answer has no more to say, and is made again.
+std::shared_ptr<fabric::Request> WriteThrough::take_pending(const std::shared_ptr<Import>& imp,
+                                                            RequestType type, Bytes payload,
+                                                            PendingStore* pending) {
+  if (pending == nullptr || pending->request == nullptr) return nullptr;
+  const auto request = std::exchange(pending->request, nullptr);
+  const bool lost = request->answered() && request->op().cause() != fabric::Cause::kOk;
+  if (!lost && pending->import == imp && pending->type == type &&
+      std::equal(payload.begin(), payload.end(), pending->payload.begin(),
+                 pending->payload.end())) {
+    return request;
+  }
+  pending->import->link->forget(request);
+  return nullptr;
+}
+
+// `token`: that had been presented when it was asked.
+WriteThrough::Outcome WriteThrough::take_answer(Import& imp, Bytes answer, uint64_t token,
+                                                std::vector<std::byte>* reply, Deadline deadline) {
+  const auto parts = split_reply(answer);
+  if (!parts) return Exception::kTransient;
+  switch (parts->status) {
+    case WireStatus::kOk:
+      reply->assign(parts->body.begin(), parts->body.end());
+      return Exception::kNone;
+    case WireStatus::kRights:
+      return Exception::kAccess;
+    case WireStatus::kInFlux:
+      return Exception::kConsist;
+    case WireStatus::kRange:
+      return Exception::kSegBrk;
+    case WireStatus::kBroken:
+      return Exception::kUe;
+    case WireStatus::kRemoved:
+      return explain(core_, imp, deadline);
+    case WireStatus::kNotPresented:
+      imp.key.close();  // it has forgotten us
+      return std::nullopt;
+    default:
+      if (refused(core_, imp, parts->status, token) == ImportState::kUsable) {
+        return std::nullopt;  // under another one now
+      }
+      return imp.grant.state() == ImportState::kGone ? Exception::kSinval : Exception::kToken;
+  }
+}
+
+// There was no answer in time. What may still happen is left in *pending.
+Exception WriteThrough::leave_pending(const std::shared_ptr<Import>& imp, RequestType type,
+                                      Bytes payload, std::shared_ptr<fabric::Request> request,
+                                      PendingStore* pending) {
+  const Exception e = explain(core_, *imp, Deadline::in(50 * kMilli));
+  if (pending != nullptr && (e == Exception::kNone || e == Exception::kTransient)) {
+    pending->import = imp;
+    pending->request = std::move(request);
+    pending->type = type;
+    pending->payload.assign(payload.begin(), payload.end());
+  } else {
+    imp->link->forget(request);
+  }
+  return e == Exception::kNone ? Exception::kTransient : e;
+}
+
+// kNone: *reply is what follows the status. What must happen once has `pending`.
+Exception WriteThrough::ask(const std::shared_ptr<Import>& owner, RequestType type, Bytes payload,
+                            PendingStore* pending, std::vector<std::byte>* reply,
+                            Deadline deadline) {
   Import& imp = *owner;
   for (;;) {
-    Exception e = Exception::kNone;
     auto session = imp.link->session(deadline);
     fabric::RemoteKey key;
-    // The home takes accesses of those alone who have presented a token.
-    if (session != nullptr && session_key(imp, *session, &key, deadline)) {
-      const uint64_t token = imp.presented_id.load(std::memory_order_acquire);
-      std::shared_ptr<fabric::Request> request;
-      if (pending != nullptr && pending->request != nullptr) {
-        // One that has ended without an answer has no more to say, and is made again.
-        const bool lost =
-            pending->request->answered() && pending->request->op().cause() != fabric::Cause::kOk;
-        const bool same = !lost && pending->import == owner && pending->type == type &&
-                          std::equal(payload.begin(), payload.end(), pending->payload.begin(),
-                                     pending->payload.end());
-        if (same) {
-          request = pending->request;
-        } else {
-          pending->import->link->forget(pending->request);
-        }
-        pending->request = nullptr;
-      }
+    // The home takes accesses only of importers that have presented a token.
+    if (session != nullptr && session_key(core_, imp, *session, &key, deadline)) {
+      const uint64_t token = imp.token.presented_id.load(std::memory_order_acquire);
+      auto request = take_pending(owner, type, payload, pending);
       if (request == nullptr) {
         request = imp.link->start(static_cast<uint16_t>(type), payload);
       }
-      if (imp.link->await(request, deadline) == fabric::Cause::kOk) {
-        const auto answer = split_reply(request->reply());
-        if (!answer) return Exception::kTransient;
-        const WireStatus status = answer->status;
-        switch (status) {
-          case WireStatus::kOk:
-            reply->assign(answer->body.begin(), answer->body.end());
-            return Exception::kNone;
-          case WireStatus::kRights:
-            return Exception::kAccess;
-          case WireStatus::kInFlux:
-            return Exception::kConsist;
-          case WireStatus::kRange:
-            return Exception::kSegBrk;
-          case WireStatus::kBroken:
-            return Exception::kUe;
-          case WireStatus::kRemoved:
-            return explain(imp, deadline);
-          case WireStatus::kNotPresented:
-            imp.key_generation.store(0, std::memory_order_release);  // it has forgotten us
-            break;
-          default:
-            if (refused(imp, status, token) == ImportState::kUsable)
-              break;  // under another one now
-            return imp.grant.state() == ImportState::kGone ? Exception::kSinval : Exception::kToken;
-        }
-      } else {
-        e = explain(imp, Deadline::in(50 * kMilli));
-        if (pending != nullptr && (e == Exception::kNone || e == Exception::kTransient)) {
-          pending->import = owner;
-          pending->request = std::move(request);
-          pending->type = type;
-          pending->payload.assign(payload.begin(), payload.end());
-        } else {
-          imp.link->forget(request);
-        }
-        return e == Exception::kNone ? Exception::kTransient : e;
+      if (imp.link->await(request, deadline) != fabric::Cause::kOk) {
+        return leave_pending(owner, type, payload, std::move(request), pending);
       }
-    } else {
-      e = explain(imp, deadline);
+      const Outcome done = take_answer(imp, request->reply(), token, reply, deadline);
+      if (done) return *done;
+    } else if (const Exception e = explain(core_, imp, deadline); e != Exception::kNone) {
+      return e;
     }
-    if (e != Exception::kNone) return e;
     if (deadline.passed()) return Exception::kTransient;
   }
 }
 
-Exception Importer::load_write_through(const View& view, uint64_t offset, std::byte* to, size_t len,
-                                       Deadline deadline) {
-  if (Exception e = may_write_through(view, offset, len, true, false, deadline);
-      e != Exception::kNone)
-    return e;
-  count(parts_.stats.load_misses);
+Exception WriteThrough::load(const View& view, uint64_t offset, std::byte* to, size_t len,
+                             Deadline deadline) {
+  if (Exception e = may(view, offset, len, true, false, deadline); e != Exception::kNone) return e;
+  count(core_.parts.stats.load_misses);
   count(view.import->stats.load_misses);
   while (len > 0) {
     const size_t n = std::min(len, kMaxWriteThrough);
     const LoadRequest m{view.import->rseg.uid, view.import->instance, offset,
                         static_cast<uint32_t>(n)};
     std::vector<std::byte> reply;
-    const Exception e =
-        ask_write_through(view.import, RequestType::kLoad, Encoded(m), nullptr, &reply, deadline);
+    const Exception e = ask(view.import, RequestType::kLoad, Encoded(m), nullptr, &reply, deadline);
     if (e != Exception::kNone) return e;
     if (reply.size() != n) return Exception::kTransient;
     std::memcpy(to, reply.data(), n);
-    count(parts_.stats.bytes_fetched, n);
+    count(core_.parts.stats.bytes_fetched, n);
     count(view.import->stats.bytes_fetched, n);
     offset += n;
     to += n;
@@ -173,13 +152,10 @@ Exception Importer::load_write_through(const View& view, uint64_t offset, std::b
   return Exception::kNone;
 }
 
-Exception Importer::store_write_through(const View& view, uint64_t offset, const std::byte* from,
-                                        size_t len, const uint8_t* written, PendingStore* pending,
-                                        Deadline deadline) {
-  if (Exception e = may_write_through(view, offset, len, false, true, deadline);
-      e != Exception::kNone)
-    return e;
-  count(parts_.stats.store_misses);
+Exception WriteThrough::store(const View& view, uint64_t offset, const std::byte* from, size_t len,
+                              const uint8_t* written, PendingStore* pending, Deadline deadline) {
+  if (Exception e = may(view, offset, len, false, true, deadline); e != Exception::kNone) return e;
+  count(core_.parts.stats.store_misses);
   count(view.import->stats.store_misses);
   std::array<std::byte, kWireSize<StoreRequest> + kMaxWriteThrough + kMostRuns * 4> buf;
   for (size_t done = 0; done < len;) {
@@ -207,8 +183,8 @@ Exception Importer::store_write_through(const View& view, uint64_t offset, const
     encode(m, head);
     if (runs != 0) {
       std::vector<std::byte> reply;
-      const Exception e = ask_write_through(view.import, RequestType::kStore, out.done(), pending,
-                                            &reply, deadline);
+      const Exception e =
+          ask(view.import, RequestType::kStore, out.done(), pending, &reply, deadline);
       if (e != Exception::kNone) return e;
     }
     done += i;
@@ -216,12 +192,10 @@ Exception Importer::store_write_through(const View& view, uint64_t offset, const
   return Exception::kNone;
 }
 
-Exception Importer::swap_write_through(const View& view, uint64_t offset, const std::byte* expected,
-                                       const std::byte* desired, size_t len, std::byte* found,
-                                       PendingStore* pending, Deadline deadline) {
-  if (Exception e = may_write_through(view, offset, len, true, true, deadline);
-      e != Exception::kNone)
-    return e;
+Exception WriteThrough::swap(const View& view, uint64_t offset, const std::byte* expected,
+                             const std::byte* desired, size_t len, std::byte* found,
+                             PendingStore* pending, Deadline deadline) {
+  if (Exception e = may(view, offset, len, true, true, deadline); e != Exception::kNone) return e;
   std::array<std::byte, kWireSize<SwapRequest> + 2 * SwapRequest::kMost> buf;
   Writer out(buf);
   encode(
@@ -231,22 +205,19 @@ Exception Importer::swap_write_through(const View& view, uint64_t offset, const 
   out.bytes({expected, len});
   out.bytes({desired, len});
   std::vector<std::byte> reply;
-  const Exception e =
-      ask_write_through(view.import, RequestType::kSwap, out.done(), pending, &reply, deadline);
+  const Exception e = ask(view.import, RequestType::kSwap, out.done(), pending, &reply, deadline);
   if (e != Exception::kNone) return e;
   if (reply.size() != len) return Exception::kTransient;
   std::memcpy(found, reply.data(), len);
   return Exception::kNone;
 }
 
-Exception Importer::settle_swap(const View& view, uint64_t offset, std::byte* old, size_t len,
-                                PendingStore& pending, bool* happened, Deadline deadline) {
+Exception WriteThrough::settle_swap(const View& view, uint64_t offset, std::byte* old, size_t len,
+                                    PendingStore& pending, bool* happened, Deadline deadline) {
   *happened = false;
   if (pending.request == nullptr || pending.type != RequestType::kSwap) return Exception::kNone;
   // What is known here to be over is not waited for.
-  if (Exception e = may_write_through(view, offset, len, true, true, deadline);
-      e != Exception::kNone)
-    return e;
+  if (Exception e = may(view, offset, len, true, true, deadline); e != Exception::kNone) return e;
   std::array<std::byte, kWireSize<SwapRequest>> head;
   Writer out(head);
   encode(
@@ -266,7 +237,7 @@ Exception Importer::settle_swap(const View& view, uint64_t offset, std::byte* ol
       return Exception::kNone;
     }
   } else if (same && !pending.request->answered()) {
-    const Exception e = explain(*view.import, Deadline::in(50 * kMilli));
+    const Exception e = explain(core_, *view.import, Deadline::in(50 * kMilli));
     return e == Exception::kNone ? Exception::kTransient : e;
   }
   // Not this one, or it has not taken effect, or nobody will ever know.

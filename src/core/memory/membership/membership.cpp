@@ -199,7 +199,7 @@ void Membership::take_in() {
     Peer* p = find(id);
     // A line that was up stays, as after the last import; one that another import waits for, too.
     if (p == nullptr || !p->home || p->home->up_since != 0 || p->home->lease != 0 ||
-        importer_->imports_from(id)) {
+        importer_->homes().imports_from(id)) {
       continue;
     }
     p->home.reset();
@@ -218,8 +218,8 @@ void Membership::take_in() {
 void Membership::gather(Nanos t) {
   due_ = t + kNothingDue;
   probes_left_ = kLastProbes;
-  if (importer_->reconf_timeout_set()) {
-    detector_.set_unreachable_after(importer_->reconf_timeout());
+  if (importer_->reconf_timeout().is_set()) {
+    detector_.set_unreachable_after(importer_->reconf_timeout().get());
   }
   std::map<ContextId, Nanos> unacknowledged;
   home_->importers().unacknowledged_since(&unacknowledged);
@@ -266,13 +266,13 @@ void Membership::short_of_descriptors(std::map<ContextId, Nanos>* unacknowledged
 void Membership::gather(const ContextId& id, AsHome& home, Nanos t) {
   const PeerId peer{id, Role::kHome};
   // A line that was up and is lost is waited for like a sign of life.
-  if (home.lease != 0 && (home.retry.lost || importer_->imports_from(id))) {
+  if (home.lease != 0 && (home.retry.lost || importer_->homes().imports_from(id))) {
     detector_.share(peer, detector_.limits().beat, t);
   } else {
     detector_.part(peer);
   }
   Nanos unlinked = 0;
-  if (auto link = importer_->link_with(id); link != nullptr) {
+  if (auto link = importer_->homes().link_with(id); link != nullptr) {
     // A link that could not be had is tried again even when nobody asks for it at the moment.
     if (link->unreachable_since() != 0 || link->local_fault()) link->advance();
     detector_.heard(peer, link->heard());
@@ -280,7 +280,7 @@ void Membership::gather(const ContextId& id, AsHome& home, Nanos t) {
   }
   detector_.unlinked(peer, unlinked, home.up_since != 0);
   // A link tells nobody that it cannot be had; where there is a lifeline, that tells.
-  const bool links_alone = home.port == 0 && importer_->imports_from(id);
+  const bool links_alone = home.port == 0 && importer_->homes().imports_from(id);
   if (unlinked != 0 || links_alone) look_again_at(t + detector_.limits().beat);
 }
 
@@ -307,7 +307,7 @@ void Membership::gather(const ContextId& id, AsImporter& importer, Nanos unackno
 
 // Of one that is silent: a context that is only stopped still has a node that lets us in.
 bool Membership::out_of_reach(const PeerId& peer) {
-  const auto link = peer.role == Role::kHome ? importer_->link_with(peer.context) : nullptr;
+  const auto link = peer.role == Role::kHome ? importer_->homes().link_with(peer.context) : nullptr;
   if (link != nullptr && link->local_fault()) return false;
   const std::vector<fabric::ListenerAddress> listeners =
       link != nullptr ? link->home_listeners()
@@ -326,9 +326,9 @@ void Membership::notify_unreachable(const PeerId& peer, Peer* p) {
   if (peer.role == Role::kImporter) {
     concerns = home_->importers().imported(peer.context, &who);
   } else {
-    const auto link = importer_->link_with(peer.context);
+    const auto link = importer_->homes().link_with(peer.context);
     concerns = p != nullptr && p->home && link != nullptr && !link->condemned() &&
-               importer_->concerned_with(peer.context);
+               importer_->homes().concerned_with(peer.context);
     if (concerns) who = {p->home->node, peer.context};
   }
   if (!concerns || (p != nullptr && p->notified_unreachable)) return;
@@ -362,7 +362,7 @@ void Membership::carry_out(const Verdict& v) {
     if (!home) {
       home_->importers().forget(id, v.reason == Reason::kGoodbye);
     } else if (p != nullptr && p->home) {
-      importer_->lose_home(id);
+      importer_->homes().lose(id);
     }
     // Only now, when nothing of it is in use here any more, nor can be.
     const Side side = home ? Side::kOurs : Side::kTheirs;
@@ -405,7 +405,7 @@ void Membership::ask(const PeerId& peer) {
 // rarely by the kernel: a line that stays silent is replaced, so that it is found out soon when the
 // network is back.
 void Membership::keep_line(const ContextId& id, AsHome& home) {
-  if (home.up_since != 0 && importer_->imports_from(id)) {
+  if (home.up_since != 0 && importer_->homes().imports_from(id)) {
     const Nanos quiet_since = std::max(home.up_since, home.heard);
     if (t_ - quiet_since > kSecond &&
         detector_.state({id, Role::kHome}) == PeerState::kUnreachable) {
@@ -419,7 +419,7 @@ void Membership::keep_line(const ContextId& id, AsHome& home) {
     home.retry.next(t_);
     home.asked = t_;  // a greeting is answered, too
     // Where it has several listeners, they are tried one after the other.
-    if (const auto link = importer_->link_with(id))
+    if (const auto link = importer_->homes().link_with(id))
       home.listener = link->home_listener(home.tries++);
     lines_->connect(id, home.listener.blob, home.port, home.secret, t_);
   }
@@ -427,7 +427,7 @@ void Membership::keep_line(const ContextId& id, AsHome& home) {
 }
 
 void Membership::keep_lease(const ContextId& id, AsHome& home) {
-  if (home.lease == 0 || !importer_->imports_from(id)) return;
+  if (home.lease == 0 || !importer_->homes().imports_from(id)) return;
   const Nanos ends = home.vouched + home.lease;
   if (t_ < ends) {
     look_again_at(ends);
@@ -435,7 +435,7 @@ void Membership::keep_lease(const ContextId& id, AsHome& home) {
     home.lease_expired = true;
     trace(kFacMem, kWarn, "context {:016x} has not vouched for us: its pages are out of use",
           id.hi);
-    importer_->set_lease_expired(id, true);
+    importer_->homes().set_lease_expired(id, true);
   }
   // Asked for in time even when there is so much traffic that no heartbeat is due.
   const Nanos every = home.lease_expired ? detector_.limits().beat : home.lease / 4;
@@ -485,7 +485,7 @@ void Membership::on_up(const ContextId& id, Side side, uint16_t listener_port, u
     h.met.insert(h.listener.blob);
     h.tries = 0;
     // The way that the link takes may have gone with the former line, without a word.
-    if (h.vouched != 0) importer_->try_link(id);
+    if (h.vouched != 0) importer_->homes().try_link(id);
     const auto dead = static_cast<Nanos>(std::min<uint64_t>(value, 3600 * kSecond));
     h.lease = std::max<Nanos>(liveness::lease_of(dead), 1);
     if (h.vouched == 0) h.vouched = h.asked;
@@ -516,7 +516,7 @@ void Membership::on_sign(const ContextId& id, Side side, Sign sign, uint64_t val
   if (side == Side::kOurs && p->home) {
     p->home->heard = t_;
     p->home->retry.pause = 0;
-    if (const auto link = importer_->link_with(id); link != nullptr) link->alive_at(t_);
+    if (const auto link = importer_->homes().link_with(id); link != nullptr) link->alive_at(t_);
   }
   switch (sign) {
     case Sign::kAsk: {
@@ -535,7 +535,7 @@ void Membership::on_sign(const ContextId& id, Side side, Sign sign, uint64_t val
         h.vouched = std::max(h.vouched, asked);
         if (h.lease_expired && t_ < h.vouched + h.lease) {
           h.lease_expired = false;
-          importer_->set_lease_expired(id, false);
+          importer_->homes().set_lease_expired(id, false);
         }
         look_again_at(h.vouched + h.lease);
       }
@@ -551,7 +551,7 @@ void Membership::on_sign(const ContextId& id, Side side, Sign sign, uint64_t val
       // the link takes has gone without a word.
       if (side == Side::kOurs && p->home && t_ >= p->home->try_link_from) {
         p->home->try_link_from = t_ + kTryLinkEvery;
-        importer_->try_link(id);
+        importer_->homes().try_link(id);
       }
       break;
     case Sign::kWelcome:

@@ -2,8 +2,9 @@
 // client's events are made of it (src/events).
 //
 // Calls come from any thread, the fault handler included, with no lock of the engine held but those
-// that only application threads take over a wait (token_mu, acquire_mu). So an implementation takes
-// nothing but a leaf lock, does not wait, does not call back, and calls nothing of the client's.
+// that only application threads take over a wait (TokenInUse::mu, RegionClaims::mu). So an
+// implementation takes nothing but a leaf lock, does not wait, does not call back, and calls
+// nothing of the client's.
 #pragma once
 
 #include <cstdint>

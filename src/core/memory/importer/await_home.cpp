@@ -1,0 +1,64 @@
+// Waiting for what a home owes.
+#include "core/memory/importer/await_home.hpp"
+
+#include <algorithm>
+
+#include "core/memory/importer/import_access.hpp"
+
+namespace cmi::memory {
+
+bool await(ImporterCore& core, Import& imp, fabric::Op& op, Deadline deadline) {
+  fabric::Link& link = *imp.link;
+  WaitSlices slices(deadline);
+  while (!op.done() && !deadline.passed()) {
+    const Deadline slice = slices.next();
+    auto session = link.session(slice);
+    if (session == nullptr) {
+      if (link.condemned() || home_has_ended(core, imp)) link.advance();
+      continue;
+    }
+    if (op.done()) break;
+    link.pump(*session);
+    session->endpoint().wait(op, slice);
+    if (!op.done()) link.advance();
+  }
+  return op.done();
+}
+
+bool await(ImporterCore& core, Import& imp, fabric::Op& op, const Patience& patience) {
+  for (int spans = 1;; ++spans) {
+    if (await(core, imp, op, patience.next())) return true;
+    if (patience.span == 0) return false;
+    if (imp.link->heard() > now() - patience.span && spans < Patience::kMostSpans) continue;
+    imp.link->give_up(now() - patience.span);
+    return false;
+  }
+}
+
+bool await(ImporterCore& core, WriteBack& batch, const Patience& patience) {
+  constexpr Nanos kLook = 100 * kMilli;
+  int parts = batch.parts.load(), spans = 1;
+  for (Deadline end = patience.next();;) {
+    if (await(core, *batch.import, batch.done, Deadline{std::min(end.at, now() + kLook)})) break;
+    if (const int left = batch.parts.load(); left != parts && patience.span != 0) {
+      parts = left;
+      end = patience.next();
+    } else if (end.passed()) {
+      if (batch.import->link->heard() > now() - patience.span && spans++ < Patience::kMostSpans) {
+        end = patience.next();
+        continue;
+      }
+      if (patience.span != 0) batch.import->link->give_up(now() - patience.span);
+      return false;
+    }
+  }
+  return batch.done.cause() == fabric::Cause::kOk;
+}
+
+bool await(ImporterCore& core, const std::vector<WriteBackPtr>& batches, const Patience& patience) {
+  bool good = true;
+  for (auto& b : batches) good = await(core, *b, patience) && good;
+  return good;
+}
+
+}  // namespace cmi::memory

@@ -1,0 +1,72 @@
+// Looking up imports.
+#include "core/memory/importer/import_table.hpp"
+
+namespace cmi::memory {
+
+void ImportTable::add(const ImportPtr& imp) {
+  Guard g(mu_);
+  imp->instance = next_instance_++;
+  imp->lease_expired.store(leases_expired_.count(imp->rseg.home) != 0, std::memory_order_relaxed);
+  imports_.push_back(imp);
+}
+
+void ImportTable::remove(const ImportPtr& imp) {
+  Guard g(mu_);
+  std::erase(imports_, imp);
+}
+
+std::vector<ImportTable::ImportPtr> ImportTable::all() {
+  Guard g(mu_);
+  return imports_;
+}
+
+ImportTable::ImportPtr ImportTable::find(const ContextId& home, uint64_t uid, uint32_t instance) {
+  Guard g(mu_);
+  const auto it =
+      std::lower_bound(imports_.begin(), imports_.end(), instance,
+                       [](const auto& imp, uint32_t wanted) { return imp->instance < wanted; });
+  if (it == imports_.end() || (*it)->instance != instance) return nullptr;
+  return (*it)->rseg.uid == uid && (*it)->rseg.home == home ? *it : nullptr;
+}
+
+ImportTable::ImportPtr ImportTable::next_dirty(uint32_t after) {
+  Guard g(mu_);
+  const auto first =
+      std::upper_bound(imports_.begin(), imports_.end(), after,
+                       [](uint32_t instance, auto& imp) { return instance < imp->instance; });
+  const auto found =
+      std::find_if(first, imports_.end(), [](auto& imp) { return !imp->dirty.none(); });
+  return found != imports_.end() ? *found : nullptr;
+}
+
+uint32_t ImportTable::pages_of_ours(int32_t id) {
+  Guard g(mu_);
+  for (auto& imp : imports_) {
+    if (imp->id == id && imp->ours && !imp->events.marked.load()) return imp->pages;
+  }
+  return 0;
+}
+
+std::vector<ImportTable::ImportPtr> ImportTable::set_lease_expired(const ContextId& home,
+                                                                   bool lease_expired) {
+  std::vector<ImportPtr> imports;
+  Guard g(mu_);
+  if (lease_expired) {
+    leases_expired_.insert(home);
+  } else {
+    leases_expired_.erase(home);
+  }
+  for (auto& imp : imports_) {
+    if (imp->rseg.home != home) continue;
+    imp->lease_expired.store(lease_expired, std::memory_order_seq_cst);
+    imports.push_back(imp);
+  }
+  return imports;
+}
+
+void ImportTable::forget_lease(const ContextId& home) {
+  Guard g(mu_);
+  leases_expired_.erase(home);
+}
+
+}  // namespace cmi::memory

@@ -1,0 +1,240 @@
+// The link to a home, and its first answer.
+#include "core/memory/importer/joining.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/cause.hpp"
+#include "core/base/log.hpp"
+#include "core/emulate/emulate.hpp"
+#include "core/memory/importer/import_break.hpp"
+#include "core/memory/importer/import_end.hpp"
+#include "core/memory/importer/imported_homes.hpp"
+#include "fabric/reach.hpp"
+#include "fabric/routes.hpp"
+
+namespace cmi::memory {
+
+namespace {
+constexpr Nanos kLineWait = 5 * kSecond;
+// Whether anybody listens at its listener is looked at after so long, and then every second: it
+// leaves a connection behind there (see membership.cpp).
+constexpr Nanos kLookAtListener = 100 * kMilli;
+constexpr int kRefusals = 3;               // for want of descriptors, a second or two apart
+constexpr Nanos kLastLook = 200 * kMilli;  // over the network, when the time is over
+
+std::shared_ptr<Import> new_import(const access::RsegInfo& rseg, int32_t id, bool ours,
+                                   std::shared_ptr<fabric::Link> link) {
+  ImportFacts facts;
+  facts.id = id;
+  facts.ours = ours;
+  facts.rseg = rseg;
+  facts.link = std::move(link);
+  facts.pages = static_cast<uint32_t>(rseg.size / kPageSize);
+  facts.extensible = access::extensible(rseg.flags);
+  facts.write_through = (rseg.attrib & access::kWriteThrough) != 0;
+  facts.intents = !facts.write_through && !access::client_consistent(rseg.flags);
+  auto imp = std::make_shared<Import>(std::move(facts));
+  if (!imp->extensible) imp->brk.fix(imp->pages);
+  return imp;
+}
+}  // namespace
+
+std::vector<fabric::Route> Joining::routes_to(const access::RsegInfo& rseg) const {
+  const uint64_t machine = node::machine_id();
+  const auto same = machine == 0 || rseg.machine == 0 ? fabric::SameMachine::kUnknown
+                    : machine == rseg.machine         ? fabric::SameMachine::kYes
+                                                      : fabric::SameMachine::kNo;
+  const std::vector<fabric::ListenerAddress> own = core_.parts.server.listeners();
+  const char* why = nullptr;
+  std::vector<fabric::Route> routes;
+  for (const auto& [ours, theirs] : fabric::routes_between(own, rseg.listeners, same, &why)) {
+    const fabric::LocalInterface& way = core_.parts.interfaces[ours];
+    routes.push_back(
+        {way.linking.get(), ours, way.cas, own[ours].blob, rseg.listeners[theirs].blob});
+  }
+  if (routes.empty()) {
+    alert(kFacSeg, "seg_imp: no way to the home over {}: {}", own[0].provider, why);
+  }
+  return routes;
+}
+
+std::shared_ptr<fabric::Link> Joining::link_to(const access::RsegInfo& rseg) {
+  return core_.links.find_or_make(rseg.home, [&]() -> std::shared_ptr<fabric::Link> {
+    std::vector<fabric::Route> routes = routes_to(rseg);
+    if (routes.empty()) return nullptr;
+    // A secret of this pair: no other home can speak for this one.
+    fabric::Identity self = core_.parts.self;
+    self.notification_secret = random_u64();
+    const auto taking = [&server = core_.parts.server, home = rseg.home,
+                         secret = self.notification_secret](const fabric::Route& r) {
+      return ok(server.add_home(home, r.home_listener, secret, r.listener_index));
+    };
+    return std::make_shared<fabric::Link>(std::move(routes), self, rseg.home,
+                                          core_.parts.watch.dead_after(), taking);
+  });
+}
+
+// The first question to a home, for which there may be no session yet.
+Result<std::vector<std::byte>> Joining::open(fabric::Link& link, bool write_through, Bytes question,
+                                             NoAnswer* why, const JoinTime& time) {
+  // Of several routes, the later rounds take longer: see Link::patience_locked.
+  const Nanos rounds = link.routes() > 1 ? 4 * kSecond : 0;
+  const Deadline last{std::max(time.reach.at, time.answer.at + rounds)};
+  const auto type = write_through ? RequestType::kOpenWriteThrough : RequestType::kOpen;
+  auto request = link.start(static_cast<uint16_t>(type), question);
+  auto cause = fabric::Cause::kTimeout;
+  *why = NoAnswer::kBusy;
+  const int refusals = link.refusals();
+  for (Nanos look = kLookAtListener; !last.passed(); look = kSecond) {
+    cause = link.await(request, Deadline{std::min(last.at, now() + look)});
+    if (cause != fabric::Cause::kTimeout) break;
+    *why = look_for_home(link, refusals, time);
+    if (*why != NoAnswer::kBusy) break;
+  }
+  if (cause == fabric::Cause::kOk) {
+    return std::vector<std::byte>(request->reply().begin(), request->reply().end());
+  }
+  link.forget(request);
+  if (cause == fabric::Cause::kPeerLost) *why = NoAnswer::kEnded;
+  return *why == NoAnswer::kLocal ? Status::kNoMem : Status::kInval;
+}
+
+Joining::NoAnswer Joining::look_for_home(fabric::Link& link, int refusals, const JoinTime& time) {
+  const bool over = time.reach.passed();
+  if (link.local_fault() && over) return NoAnswer::kLocal;
+  if (link.refusals() >= refusals + kRefusals) return NoAnswer::kRefused;
+  const std::vector<fabric::ListenerAddress> listeners = link.home_listeners();
+  const bool no_listener = link.without_listener() && link.heard() == 0;
+  const auto reach = no_listener ? fabric::Reach::kRefused
+                                 : fabric::probe_any(listeners, over ? kLastLook : kMilli);
+  if (reach == fabric::Reach::kRefused) return NoAnswer::kEnded;
+  if (over && reach == fabric::Reach::kUnknown &&
+      std::all_of(listeners.begin(), listeners.end(), fabric::may_be_probed)) {
+    return NoAnswer::kOutOfReach;
+  }
+  return NoAnswer::kBusy;
+}
+
+// What was seen, and no more than that.
+void Joining::say_no_answer(const access::RsegInfo& rseg, const fabric::Link& link, NoAnswer why) {
+  const std::vector<fabric::ListenerAddress> listeners = link.home_listeners();
+  const bool on_loopback = std::all_of(listeners.begin(), listeners.end(), [](auto& listener) {
+    return fabric::is_loopback(listener.blob);
+  });
+  const uint64_t machine = node::machine_id();
+  const bool same_machine = machine != 0 && machine == rseg.machine;
+  const bool met = why == NoAnswer::kLocal || why == NoAnswer::kRefused;
+  if (on_loopback && !same_machine && !met) {
+    return alert(kFacSeg,
+                 "seg_imp: the home cannot be reached; it listens on loopback only, which no other "
+                 "machine reaches: CMI_ADDRESS there");
+  }
+  const char* words =
+      "the home is busy, or stopped: it listens, and has not answered in time (CMI_JOIN_TIMEOUT)";
+  if (why == NoAnswer::kEnded) words = "the home has ended: nobody listens at its address any more";
+  if (why == NoAnswer::kOutOfReach) words = "the home cannot be reached: no way to its address";
+  if (why == NoAnswer::kRefused) words = "the home has no descriptors left for another importer";
+  if (why == NoAnswer::kLocal) words = "this process has no descriptors or no memory left for it";
+  alert(kFacSeg, "seg_imp: {}", words);
+}
+
+const char* Joining::cause_of(NoAnswer why) {
+  switch (why) {
+    case NoAnswer::kEnded:
+      return "the home has ended";
+    case NoAnswer::kBusy:
+      return "the home is busy";
+    case NoAnswer::kRefused:
+      return "the home is full";
+    default:
+      return "the home cannot be reached";
+  }
+}
+
+// An import that came to nothing, of which the home may have heard all the same.
+void Joining::take_back(const std::shared_ptr<Import>& imp, Bytes question, bool refused) {
+  forget(core_, imp);
+  core_.parts.watch.unwatch_home(imp->rseg.home);
+  const auto& link = imp->link;
+  if (!refused) {
+    // Who has never welcomed us was never asked anything.
+    if (link->heard() != 0) link->start(static_cast<uint16_t>(RequestType::kLeave), question);
+    return;
+  }
+  // A context whose listener is gone never comes back. Where it has imports here, the watch finds
+  // out.
+  if (ImportedHomes(core_).imports_from(imp->rseg.home)) return;
+  core_.links.erase(imp->rseg.home, link);
+  link->condemn();
+  link->advance();  // ends what nobody will answer
+}
+
+Result<Joining::Opened> Joining::take_answer(const std::shared_ptr<Import>& imp, Bytes answer) {
+  const auto reply = split_reply(answer);
+  const WireStatus status = reply ? reply->status : WireStatus::kMalformed;
+  Opened opened;
+  if (status == WireStatus::kOk && decode(reply->body, &opened.reply) &&
+      (!imp->extensible || read_break(*imp, opened.reply.break_part(), &opened.brk)) &&
+      opened.reply.size == imp->rseg.size && opened.reply.size % kPageSize == 0 &&
+      opened.reply.size / kPageSize <= UINT32_MAX) {
+    return opened;
+  }
+  forget(core_, imp);
+  return because(Status::kInval,
+                 status == WireStatus::kImportedOtherwise
+                     ? "the segment is imported the other way now, cached or write-through"
+                     : "the home no longer has the segment");
+}
+
+// The home is watched, and the break is known to the node.
+Status Joining::watch(const std::shared_ptr<Import>& imp, const Opened& opened,
+                      const JoinTime& time) {
+  // It has just answered.
+  const Deadline line{std::max({time.reach.at, time.answer.at, now() + kLineWait})};
+  if (!core_.parts.watch.watch_home(imp->rseg, *imp->link, opened.reply.lifeline_port,
+                                    opened.reply.lifeline_secret, line)) {
+    return because(Status::kInval, "the home has gone, or its lifelines cannot be reached");
+  }
+  if (!imp->extensible) return Status::kOk;
+  if (imp->ours && core_.parts.node.has_room(opened.brk.bytes) == Status::kNoMem) {
+    return because(Status::kNoMem, "the node's memory is used up");
+  }
+  (void)take_break(*imp, opened.brk);
+  store_break(core_, *imp);
+  return Status::kOk;
+}
+
+Result<std::shared_ptr<Import>> Joining::import(const access::RsegInfo& rseg, int32_t id, bool ours,
+                                                const JoinTime& time) {
+  auto link = link_to(rseg);
+  if (link == nullptr) return because(Status::kInval, "there is no way to the home");
+  const std::shared_ptr<Import> imp = new_import(rseg, id, ours, link);
+  if (imp->write_through && !emulate::supported()) {
+    trace(kFacSeg, kError, "seg_imp: this build or this CPU cannot use write-through segments");
+    return Status::kInval;
+  }
+  core_.imports.add(imp);  // before the home knows of it, so that its notifications find it
+  const Encoded question(OpenRequest{rseg.uid, imp->instance});
+  auto no_answer = NoAnswer::kBusy;
+  auto answer = open(*link, imp->write_through, question, &no_answer, time);
+  if (!answer) {
+    say_no_answer(rseg, *link, no_answer);
+    take_back(imp, question, no_answer == NoAnswer::kEnded);
+    return because(answer.status(), cause_of(no_answer));
+  }
+  const auto opened = take_answer(imp, *answer);
+  if (!opened) return opened.status();
+  if (const Status watched = watch(imp, *opened, time); !ok(watched)) {
+    take_back(imp, question, false);
+    return watched;
+  }
+  core_.parts.watch.look();
+  if (!core_.losses.confirm(*imp)) {
+    forget(core_, imp);
+    return Status::kInval;
+  }
+  return imp;
+}
+
+}  // namespace cmi::memory

@@ -1,0 +1,48 @@
+// What homes notify us of: drop these pages, this token is gone, this segment is gone. Runs in
+// whatever thread polls the listener, the service thread mostly, and never waits: a publisher
+// somewhere is waiting for our answer.
+#pragma once
+
+#include "core/memory/importer/importer_core.hpp"
+#include "core/memory/importer/page_drops.hpp"
+#include "core/memory/wire/notifications.hpp"
+
+namespace cmi::memory {
+
+class Notifications {
+ public:
+  explicit Notifications(ImporterCore& core) : core_(core) {}
+
+  // What is malformed, or of no known type, is let fall: no honest home has sent it.
+  void on_notification(const ContextId& home, uint64_t secret, uint64_t number, uint16_t type,
+                       Reader in, const fabric::DirectAck& direct_ack = {});
+  // Those that waited for something which is over are acknowledged.
+  void answer_pending();
+
+ private:
+  // A notification about an import, and where its acknowledgement goes.
+  struct Notified {
+    const ContextId& home;
+    uint64_t secret, number;
+    const fabric::DirectAck& direct_ack;
+    const std::shared_ptr<Import>& import;
+  };
+  void acknowledge(const Notified& n, Bytes release = {});
+  void acknowledge_directly(const Notified& n, Bytes release = {});
+  void answer_when_key_idle(const Notified& n);
+  void on_goodbye(const ContextId& home);
+  void on_invalidate(const Notified& n, const InvalidateNotification& m);
+  bool drop_listed(const std::shared_ptr<Import>& imp, const InvalidateNotification& m,
+                   Invalidation* by);
+  bool apply_updates(const std::shared_ptr<Import>& imp, const InvalidateNotification& m,
+                     Invalidation* by);
+  void on_revoke(const Notified& n, const RevokeNotification& m);
+  void on_removed(const Notified& n, const RemovedNotification& m);
+  void on_in_flux(const Notified& n, const InFluxNotification& m);
+  void on_break_notice(const Notified& n, const BreakNotification& m);
+  void on_quiesce_notice(const Notified& n, const QuiesceNotification& m, bool on);
+
+  ImporterCore& core_;
+};
+
+}  // namespace cmi::memory

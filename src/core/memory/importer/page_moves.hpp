@@ -1,0 +1,23 @@
+// What faults, write-backs and notifications do to single pages. Any thread, the fault handler
+// included.
+#pragma once
+
+#include "core/memory/importer/importer_core.hpp"
+
+namespace cmi::memory {
+
+// The page's lock is held. Keeps the counts: dirty pages, cached pages of the region, pages that
+// take memory.
+void set_state(ImporterCore& core, Import& imp, Page& page, PageState to);
+void drop_twin(ImporterCore& core, Page& page);
+// False: there is no memory for a twin.
+bool make_dirty(ImporterCore& core, const View& view, uint32_t index);
+
+// In all views of the import; the pages are locked.
+void protect_everywhere(ImporterCore& core, Import& imp, uint32_t first, uint32_t count)
+    CMI_REQUIRES(imp.views.mu);
+void zap_everywhere(Import& imp, uint32_t first, uint32_t count) CMI_REQUIRES(imp.views.mu);
+
+void count_fetched(ImporterCore& core, Import& imp, uint32_t pages);
+
+}  // namespace cmi::memory

@@ -1,0 +1,16 @@
+// Pages that an importer follows (protocol rule 25): asked for once they are fetched, and kept up
+// to date where they are cached by what comes with the notifications. Any thread; never waits.
+#pragma once
+
+#include "core/memory/importer/importer_core.hpp"
+
+namespace cmi::memory {
+
+// The page has been fetched. Nobody waits for the answer: until the home has heard of it,
+// notifications drop the page.
+void subscribe(Import& imp, uint32_t page);
+// False: the page is to be dropped.
+bool update(ImporterCore& core, Import& imp, uint32_t page, uint32_t epoch, uint32_t number,
+            Bytes diff);
+
+}  // namespace cmi::memory

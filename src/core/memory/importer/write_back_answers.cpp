@@ -1,0 +1,108 @@
+// What becomes of pages when the messages that wrote them back are answered. Runs in whatever
+// thread polls the link.
+#include <optional>
+#include <vector>
+
+#include "core/base/fault_point.hpp"
+#include "core/base/log.hpp"
+#include "core/base/mutation.hpp"
+#include "core/memory/importer/collector.hpp"
+#include "core/memory/importer/import_access.hpp"
+#include "core/memory/importer/page_moves.hpp"
+#include "core/memory/importer/write_back.hpp"
+
+namespace cmi::memory {
+
+namespace {
+
+void came_home(ImporterCore& core, const std::shared_ptr<Import>& imp,
+               const std::vector<uint32_t>& pages) {
+  // Sends what became free to go, if anything did; begun before the batch of these ends, so that a
+  // barrier that waits for that one finds the next.
+  std::optional<Collector> next;
+  const auto collector = [&]() -> Collector& { return next ? *next : next.emplace(core, imp); };
+  for (uint32_t index : pages) {
+    Page& p = imp->page(index);
+    p.lock();
+    if (p.pinned) collector().unmark(index);  // a run's mark did not travel with it
+    p.in_flight = p.pinned = false;
+    if (p.state == PageState::kWriting) {
+      set_state(core, *imp, p, PageState::kClean);
+    } else if (p.state == PageState::kZappedWriting) {
+      set_state(core, *imp, p, PageState::kAbsent);
+    } else if (p.state == PageState::kZappedDirty) {
+      const size_t bytes = collector().add(index, core.twins.at(p.twin));
+      drop_twin(core, p);
+      p.in_flight = bytes != 0;
+      set_state(core, *imp, p, PageState::kZappedWriting);
+      if (bytes == 0) set_state(core, *imp, p, PageState::kAbsent);
+    }
+    p.unlock();
+  }
+}
+
+// What was stored to these never reached the home: nobody may go on reading it. `refused`: it said
+// so.
+void never_came_home(ImporterCore& core, const std::shared_ptr<Import>& imp,
+                     const std::vector<uint32_t>& pages, bool refused) {
+  Collector unmarking(core, imp);
+  Guard views(imp->views.mu);
+  for (uint32_t index : pages) {
+    Page& p = imp->page(index);
+    p.lock();
+    // A refused message's mark has not been cleared by it. What may have arrived, in part or
+    // without a word, keeps its dirty intent at home, should we die; here it counts no more, so
+    // that nothing takes it back, and a new token's stores ask for their own.
+    if (!p.pinned && refused) {
+      unmarking.unmark(index);
+    } else if (!mutated("mutate_mark_of_unknown_taken_back")) {
+      p.intent.take();
+    }
+    p.in_flight = p.pinned = false;
+    if (p.state == PageState::kWriting || p.state == PageState::kDirty) {
+      zap_everywhere(*imp, index, 1);
+      drop_twin(core, p);
+      ++p.generation;
+      set_state(core, *imp, p, PageState::kAbsent);
+    } else if (p.state == PageState::kZappedWriting) {
+      set_state(core, *imp, p, PageState::kAbsent);
+    } else if (p.state == PageState::kZappedDirty) {
+      drop_twin(core, p);
+      set_state(core, *imp, p, PageState::kZappedWriting);
+      set_state(core, *imp, p, PageState::kAbsent);
+    }
+    p.unlock();
+  }
+}
+
+}  // namespace
+
+void answered(ImporterCore& core, const WriteBackPtr& batch, std::vector<uint32_t>& pages,
+              std::optional<WireStatus> status) {
+  SignalsBlocked quiet;
+  Import& imp = *batch->import;
+  if (status == WireStatus::kOk) {
+    came_home(core, batch->import, pages);
+  } else {
+    trace(kFacMem, kWarn, "segment {}: the home refused stores to {} pages ({})", imp.id,
+          pages.size(), status ? static_cast<int>(*status) : -1);
+    batch->failed.store(true);
+    core.losses.lose(batch->import, pages);
+    if (status == WireStatus::kBroken) imp.flux.doubt(pages);  // some of them are
+    never_came_home(core, batch->import, pages, status.has_value());
+  }
+  imp.changes.notify();
+  // At the first loss all pages are closed, so that one event can name everything; but broken
+  // memory is not the end of the pages beside it.
+  if (status != WireStatus::kOk && status != WireStatus::kBroken &&
+      imp.grant.state() == ImportState::kUsable) {
+    // What ends unanswered because the home has been given up ends with it: we may be here before
+    // whoever gave it up has closed its imports.
+    refused(core, imp,
+            status.value_or(imp.link->condemned() ? WireStatus::kEnding : WireStatus::kMalformed),
+            batch->token);
+  }
+  end_part(core, batch);
+}
+
+}  // namespace cmi::memory

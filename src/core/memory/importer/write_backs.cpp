@@ -1,0 +1,36 @@
+// Beginning and ending write-backs.
+#include "core/memory/importer/write_backs.hpp"
+
+#include <algorithm>
+
+#include "core/base/fault_point.hpp"
+
+namespace cmi::memory {
+
+WriteBackPtr WriteBacks::begin(const std::shared_ptr<Import>& imp) {
+  fault_point("batch_begun");
+  auto b = std::make_shared<WriteBack>();
+  b->import = imp;
+  b->token = imp->token.presented_id.load(std::memory_order_acquire);
+  b->done.begin();
+  Guard g(mu_);
+  b->seq = next_++;
+  open_.push_back(b);
+  count_.fetch_add(1, std::memory_order_seq_cst);
+  return b;
+}
+
+bool WriteBacks::end_part(const WriteBackPtr& batch) {
+  if (batch->parts.fetch_sub(1, std::memory_order_acq_rel) != 1) return false;
+  Guard g(mu_);
+  open_.erase(std::find(open_.begin(), open_.end(), batch));
+  count_.fetch_sub(1, std::memory_order_seq_cst);
+  return true;
+}
+
+std::vector<WriteBackPtr> WriteBacks::open() {
+  Guard g(mu_);
+  return {open_.begin(), open_.end()};
+}
+
+}  // namespace cmi::memory
