@@ -118,7 +118,7 @@ void scatter(Bench& b) {
   for (size_t n : {2, 4}) {
     Measured messages, misses;
     double least = kWords;
-    for (size_t i = 0; i < b.scaled(3, 1); ++i) {
+    for (size_t i = 0; i < b.scaled(2, 1); ++i) {
       const Sum without = crew_works(b, CrewJob::kScatter, n, kPages, kPages, true);
       const Sum with = crew_works(b, CrewJob::kScatter, n, kPages, kPages);
       must(without.operations == kWords, "without a timer not all words could be stored");
