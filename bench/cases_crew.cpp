@@ -150,7 +150,7 @@ void crowd_rows(Bench& b, CrewJob job, size_t members, const std::string& suffix
                 spread_of({s.nanos / s.operations / kMilli}),
                 {},
                 "mean of " + std::to_string(static_cast<uint64_t>(s.operations)) + " barriers in " +
-                    std::to_string(millis / 1000) + " s, no error",
+                    number(static_cast<double>(millis) / 1e3) + " s, no error",
                 0});
   b.report.row({name + "_messages" + suffix,
                 "msgs",
