@@ -13,18 +13,19 @@ const std::vector<Case>& all_cases() {
   static const std::vector<Case> cases{
       {"load_hit", load_hit, {"load_hit"}},
       {"store_hit", store_hit, {"store_hit"}},
-      {"load_miss_4k", load_miss, {"load_miss_4k"}},
+      {"load_miss_4k", load_miss, {"load_miss_4k", "load_miss_16G"}},
       {"load_miss_idle", load_miss_idle, {"load_miss_idle"}},
       {"load_miss_asleep", load_miss_asleep, {"load_miss_asleep"}},
       {"load_miss_busy", load_miss_busy, {"load_miss_busy"}},
       {"store_first", store_first_case, {"store_first", "store_first_inconsist"}},
-      {"store_miss_4k", store_miss, {"store_miss_4k", "store_miss_consist"}},
+      {"store_miss_4k", store_miss, {"store_miss_4k", "store_miss_consist", "store_first_sparse"}},
       {"read_seq", read_seq, {"read_seq"}},
       {"write_seq", write_seq, {"write_seq", "write_seq_cached", "write_seq_consist"}},
       {"hot_store",
        hot_store,
        {"hot_store_1M", "hot_store_16M", "hot_store_64M", "hot_store_1M_consist",
         "hot_store_16M_consist", "hot_store_64M_consist"}},
+      {"hot_store_read", hot_store_read, {"hot_store_16M_read"}},
       {"publish_hot", publish_hot, {"publish_hot_1"}},
       {"flush_sparse", flush_sparse, {"flush_sparse"}},
       {"flush_scattered", flush_scattered, {"flush_scattered"}},
@@ -50,15 +51,28 @@ const std::vector<Case>& all_cases() {
        {"floor_trap_map", "floor_trap_store", "floor_protect", "floor_zap", "floor_protect_beside",
         "floor_zap_beside", "floor_mask"}},
       {"threads", threads, {"threads_1", "threads_2", "threads_4", "threads_8"}},
-      {"idle_cpu", idle_cpu, {"idle_cpu_home", "idle_cpu_importer"}},
+      {"idle_cpu", idle_cpu, {"idle_cpu_home", "idle_cpu_importer", "home_idle_8G"}},
+      {"kv",
+       kv,
+       {"kv_1", "kv_2", "kv_3", "kv_3_growth", "useless_notices", "kv_1_time", "kv_2_time",
+        "kv_3_time"}},
+      {"scatter", scatter, {"scatter_2", "scatter_2_misses", "scatter_4", "scatter_4_misses"}},
+      {"crowd",
+       crowd,
+       {"crowd_4", "crowd_16", "crowd_32", "crowd_64", "crowd_4_messages", "crowd_16_messages",
+        "crowd_32_messages", "crowd_64_messages", "crowd_4_at_once", "crowd_16_at_once",
+        "crowd_32_at_once", "crowd_64_at_once", "crowd_4_messages_at_once",
+        "crowd_16_messages_at_once", "crowd_32_messages_at_once", "crowd_64_messages_at_once"}},
       {"peers", peers, {"peers"}},
   };
   return cases;
 }
 
-Shared::Shared(Bench& bench, size_t pages, int others, int32_t flags)
-    : bench_(bench), pages_(pages), others_(others) {
-  call(bench.control, kHome, Command::kMakeSegment, pages * kPage, 1, static_cast<uint64_t>(flags));
+Shared::Shared(Bench& bench, size_t pages, int others, int32_t flags, size_t stride)
+    : bench_(bench), pages_(pages), others_(others), stride_(stride) {
+  bench.control.stride = stride;
+  call(bench.control, kHome, Command::kMakeSegment, pages * stride * kPage, 1,
+       static_cast<uint64_t>(flags));
   renew();
   import_ = std::make_unique<Imported>(bench.node, bench.control);
   for (int i = 0; i < others; ++i) call(bench.control, kOther1 + i, Command::kImport);

@@ -23,6 +23,7 @@ struct Bench {
   const Raw& raw;
   Report& report;
   bool quick;
+  bool longest;  // what shows only after a while gets its time, which not each sitting does
   std::vector<int> cpus;  // for threads of the measuring process; empty: the kernel's choice
   int home_cpu;           // -1: the kernel's choice
 
@@ -41,12 +42,13 @@ inline constexpr size_t kReadSeqBytes = size_t{256} << 20, kReadSeqBytesQuick = 
 // without any it is client-inconsistent.
 class Shared {
  public:
-  Shared(Bench& bench, size_t pages, int others = 0, int32_t flags = 0);
+  // Its pages are `stride` pages of the segment apart; what lies between is not touched.
+  Shared(Bench& bench, size_t pages, int others = 0, int32_t flags = 0, size_t stride = 1);
   ~Shared();
   Shared(const Shared&) = delete;
   Shared& operator=(const Shared&) = delete;
 
-  std::byte* page(uint64_t index) const { return import_->page(index); }
+  std::byte* page(uint64_t index) const { return import_->page(index * stride_); }
   size_t pages() const { return pages_; }
   // The home stores to each page: whatever is cached is dropped, and pages are as at(version).
   void renew();
@@ -59,6 +61,7 @@ class Shared {
   Bench& bench_;
   const size_t pages_;
   const int others_;
+  const size_t stride_;
   uint64_t version_ = 0;
   std::unique_ptr<Imported> import_;
 };
@@ -116,11 +119,13 @@ void read_seq(Bench& b);
 void store_hit(Bench& b);
 void store_first_case(Bench& b);
 void store_miss(Bench& b);
-void write_seq(Bench& b);
 void home_store(Bench& b);
 void home_wmb(Bench& b);
+// cases_rewrite.cpp
+void write_seq(Bench& b);
 // cases_hot.cpp
 void hot_store(Bench& b);
+void hot_store_read(Bench& b);
 void publish_hot(Bench& b);
 // cases_flush.cpp
 void flush_sparse(Bench& b);
@@ -139,11 +144,15 @@ void threads(Bench& b);
 void idle_cpu(Bench& b);
 // cases_floor.cpp
 // Null where the kernel cannot: rows have no floor.
-std::unique_ptr<Trap> make_trap(size_t pages, size_t window = 1);
+std::unique_ptr<Trap> make_trap(size_t pages, size_t window = 1, bool twins = true);
 // SIGBUS is the trap's during the blocks of this side.
 FloorSide trapped(Trap& trap, std::function<double()> once, RawMode mode = RawMode::kPoll);
 std::optional<Spread> floor_of(const Measured& m);  // the first of m.floors
 void floors(Bench& b);
+// cases_crew.cpp
+void kv(Bench& b);
+void scatter(Bench& b);
+void crowd(Bench& b);
 // cases_peers.cpp
 void peers(Bench& b);
 

@@ -55,9 +55,9 @@ double timed(F f) {
 
 }  // namespace
 
-std::unique_ptr<Trap> make_trap(size_t pages, size_t window) {
+std::unique_ptr<Trap> make_trap(size_t pages, size_t window, bool twins) {
   try {
-    return std::make_unique<Trap>(pages, window);
+    return std::make_unique<Trap>(pages, window, twins);
   } catch (const Failure&) {
     return nullptr;
   }

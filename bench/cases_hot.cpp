@@ -53,6 +53,53 @@ void hot_store(Bench& b) {
   }
 }
 
+// The same of 16 MiB while another importer loads a word of it each millisecond, of a page by
+// chance: what the timer takes home, that importer is told of.
+void hot_store_read(Bench& b) {
+  constexpr size_t kSize = size_t{16} << 20, kPages = kSize / kPage;
+  constexpr int kWarm = 8;
+  Shared shared(b, kPages, 1);
+  const PlainMemory plain(kSize);
+  shared.load_all();
+  uint64_t value = 1;  // words of pages hold 0 at first
+  for (size_t p = 0; p < kPages; ++p) must(word(shared.page(p), 1) == 0, "a page is not as made");
+  const auto timed = [&](std::byte* at) {
+    const double begun = now();
+    fill_words(at, kSize, ++value);
+    return (now() - begun) / (kSize / 8.0);
+  };
+  Answer loaded{0, 0};
+  const auto begin = [&] {
+    b.control.stop_spinning.store(0);
+    ask(b.control, kOther1, Command::kSample, kPages);
+  };
+  const auto end = [&] {
+    b.control.stop_spinning.store(1);
+    const Answer a = await(b.control, kOther1);
+    loaded.first += a.first;
+    loaded.second += a.second;
+  };
+  for (int i = 0; i < kWarm; ++i) {
+    (void)timed(shared.page(0));
+    barrier();
+  }
+  const uint64_t before = b.node.stats().pages_written_back;
+  const size_t samples = b.scaled(192, 24);
+  // The other importer is at work beside ordinary memory as well: it takes a CPU's time, too.
+  const Measured m =
+      alternate(b, {[&] { return timed(shared.page(0)); }, begin, end},
+                {[&] { return timed(plain.at); }, begin, end}, samples, 12, RawMode::kOff);
+  must(b.node.stats().pages_written_back > before, "the timer took nothing home");
+  must(loaded.second > 0, "the other importer never loaded anything new");
+  for (size_t p = 0; p < kPages; ++p) word(shared.page(p), 1) = stamp(p, 1);
+  barrier();
+  shared.check_home(kPages, static_cast<int>(Pattern::kWord), 1);
+  b.report.row({"hot_store_16M_read", "ns", spread_of(m.ours), spread_of(m.raw),
+                "ordinary memory, 8-byte stores in order; " + std::to_string(loaded.first) +
+                    " loads elsewhere, " + std::to_string(loaded.second) + " of them of new values",
+                m.discarded});
+}
+
 // The same page is stored to and published, and both are timed.
 void publish_hot(Bench& b) {
   Shared shared(b, 16);

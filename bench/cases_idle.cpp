@@ -25,11 +25,29 @@ Taken taken_while_idle(Control& control) {
           rate(static_cast<double>(after.second - before.second)), rate(own_taken)};
 }
 
-}  // namespace
+// What an idle importer has of the segment of a home costs that home while both are idle.
+void home_idle_row(Bench& b) {
+  constexpr size_t kStride = 64;  // one page in so many is held
+  const size_t size = b.scaled(8, 1), pages = (size << 30) / kPage / kStride;
+  const Shared shared(b, pages, 0, CMI_SEG_NORESERVE, kStride);
+  shared.load_all();
+  const uint64_t misses = b.node.stats().load_misses;
+  std::vector<double> home;
+  sleep_for(kSettle);
+  for (size_t i = 0; i < b.scaled(3, 1); ++i) home.push_back(taken_while_idle(b.control).home);
+  shared.load_all();
+  must(b.node.stats().load_misses == misses, "what was cached did not stay cached");
+  b.report.row({"home_idle_8G",
+                "ms/s",
+                spread_of(home),
+                {},
+                "an idle importer has one page in 64 of " + std::to_string(size) + " GiB",
+                0});
+}
 
 // The raw side is the one thread that an idle target needs: it waits in fi_cq_sread. An idle
 // initiator needs none.
-void idle_cpu(Bench& b) {
+void idle_rows(Bench& b) {
   constexpr size_t kPages = 256;
   const Shared shared(b, kPages);
   shared.load_all();
@@ -51,6 +69,13 @@ void idle_cpu(Bench& b) {
                 "one thread in fi_cq_sread, at most 20 ms each", 0});
   b.report.row(
       {"idle_cpu_importer", "ms/s", spread_of(importer), {}, "1 MiB attached and cached", 0});
+}
+
+}  // namespace
+
+void idle_cpu(Bench& b) {
+  idle_rows(b);
+  home_idle_row(b);
 }
 
 }  // namespace bench

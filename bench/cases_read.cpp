@@ -34,8 +34,8 @@ uint64_t sum_of_stamps(size_t pages, uint64_t version) {
 // that the memory for it is there, as is the raw side's.
 class Misses {
  public:
-  Misses(Bench& bench, size_t pages)
-      : bench_(bench), shared_(bench, pages), order_(random_order(pages, 7)) {
+  Misses(Bench& bench, size_t pages, int32_t flags = 0, size_t stride = 1)
+      : bench_(bench), shared_(bench, pages, 0, flags, stride), order_(random_order(pages, 7)) {
     shared_.load_all();
     shared_.renew();
     before_ = bench.node.stats();
@@ -150,17 +150,29 @@ void load_hit(Bench& b) {
                 "an ordinary array, 8-byte loads in order", m.discarded});
 }
 
-void load_miss(Bench& b) {
-  Misses misses(b, b.scaled(4096, 1024));
+namespace {
+void miss_row(Bench& b, const std::string& name, int32_t flags, size_t stride,
+              const std::string& against) {
+  const size_t pages = b.scaled(4096, 1024);
+  Misses misses(b, pages, flags, stride);
   const Raw& r = b.raw;
   Side ours{[&] { return misses.once(); }};
   Side raw{[&] { return misses.read_raw(r.polling_peer, r.polling); }};
-  BareMisses bare(r, r.polling_peer, r.polling, b.scaled(4096, 1024));
+  BareMisses bare(r, r.polling_peer, r.polling, pages);
   const Measured m =
       alternate(b, ours, raw, b.scaled(12000, 1500), 64, RawMode::kPoll, bare.side(RawMode::kPoll));
   misses.check();
-  b.report.row({"load_miss_4k", "us", spread_of(m.ours), spread_of(m.raw), "fi_read of 4 KiB",
-                m.discarded, floor_of(m)});
+  b.report.row(
+      {name, "us", spread_of(m.ours), spread_of(m.raw), against, m.discarded, floor_of(m)});
+}
+}  // namespace
+
+void load_miss(Bench& b) {
+  miss_row(b, "load_miss_4k", 0, 1, "fi_read of 4 KiB");
+  // As many pages, all over a segment that is larger than the memory.
+  const size_t stride = (size_t{16} << 30) / kPage / b.scaled(4096, 1024);
+  miss_row(b, "load_miss_16G", CMI_SEG_NORESERVE, stride,
+           "the same; a page in each " + std::to_string(stride * kPage >> 20) + " MiB of 16 GiB");
 }
 
 namespace {
@@ -244,7 +256,7 @@ constexpr size_t kChunk = size_t{1} << 20, kInFlight = 16;
 class BareSequence {
  public:
   BareSequence(const Raw& raw, size_t pages)
-      : raw_(raw), pages_(pages), trap_(make_trap(pages, kWindow)), reads_(pages / kWindow) {
+      : raw_(raw), pages_(pages), trap_(make_trap(pages, kWindow, false)), reads_(pages / kWindow) {
     if (trap_ == nullptr) return;
     trap_->set_fetch([this](size_t page, const Trap::Meanwhile& map) {
       const size_t window = page / kWindow;

@@ -1,5 +1,5 @@
-// Stores: to pages that are dirty, cached or absent, in order, and at home.
-#include <tuple>
+// Stores: to pages that are dirty, cached or absent, and at home.
+#include <utility>
 
 #include "cases.hpp"
 #include "pattern.hpp"
@@ -21,9 +21,9 @@ struct FirstStores {
   size_t next = 0, stores = 0;
   uint64_t version = 1;
 
-  FirstStores(Bench& b, size_t pages, int32_t flags)
-      : bench(b), shared(b, pages, 0, flags), order(random_order(pages, 9)) {
-    shared.load_all();
+  FirstStores(Bench& b, size_t pages, int32_t flags, size_t stride = 1)
+      : bench(b), shared(b, pages, 0, flags, stride), order(random_order(pages, 9)) {
+    if (stride == 1) shared.load_all();
   }
   double once() {
     const uint32_t p = order[next++];
@@ -190,6 +190,37 @@ void store_first_case(Bench& b) {
   }
 }
 
+namespace {
+// Each page is stored to once, and neither side has had it before: memory for it, for its twin and
+// for tables of pages and regions is taken for the first time.
+void store_first_sparse(Bench& b) {
+  const size_t pages = b.scaled(12288, 2048);  // one in each MiB
+  constexpr size_t kBlock = 64, kWarm = 4;
+  FirstStores sparse(b, pages, CMI_SEG_NORESERVE, (size_t{1} << 20) / kPage);
+  const auto before = b.node.stats();
+  size_t reads = 0;
+  Side ours{[&] { return sparse.once(); }, [] {}, [] { barrier(); }, kWarm};
+  Side raw{[&] {
+    const size_t at = reads++ % (b.raw.size / kPage) * kPage;
+    const double begun = now();
+    b.raw.endpoint.read(b.raw.polling_peer, b.raw.polling, b.raw.buffer + at, kPage, at);
+    return (now() - begun) / kMicro;
+  }};
+  const size_t blocks = pages / (kBlock + kWarm);
+  const Measured m = alternate(b, ours, raw, blocks * kBlock, kBlock);
+  const auto after = b.node.stats();
+  must(after.store_misses - before.store_misses == sparse.stores,
+       std::to_string(sparse.stores) + " stores, but " +
+           std::to_string(after.store_misses - before.store_misses) + " misses");
+  for (size_t i = 0; i < sparse.next; ++i) {
+    sparse.shared.check_home(1, static_cast<int>(Pattern::kWord), sparse.version, sparse.order[i]);
+  }
+  b.report.row({"store_first_sparse", "us", spread_of(m.ours), spread_of(m.raw),
+                "fi_read of 4 KiB; one page in each MiB of " + std::to_string(pages >> 10) + " GiB",
+                m.discarded});
+}
+}  // namespace
+
 void store_miss(Bench& b) {
   for (const auto& [row, flags] : {std::pair{"store_miss_4k", CMI_SEG_CLIENT_INCONSIST},
                                    {"store_miss_consist", CMI_SEG_CLIENT_CONSIST}}) {
@@ -215,41 +246,7 @@ void store_miss(Bench& b) {
     b.report.row({row, "us", spread_of(m.ours), spread_of(m.raw), "fi_read of 4 KiB", m.discarded,
                   floor_of(m)});
   }
-}
-
-// Memory that is rewritten in order, absent or cached at first, and taken home by a barrier.
-void write_seq(Bench& b) {
-  const size_t size = b.quick ? kReadSeqBytesQuick : kReadSeqBytes, pages = size / kPage;
-  constexpr size_t kChunk = size_t{1} << 20;
-  const auto speed = [&](double nanos) { return static_cast<double>(size) / nanos * 1e3; };  // MB/s
-  for (const auto& [row, flags, cached] : {std::tuple{"write_seq", CMI_SEG_CLIENT_INCONSIST, false},
-                                           {"write_seq_cached", CMI_SEG_CLIENT_INCONSIST, true},
-                                           {"write_seq_consist", CMI_SEG_CLIENT_CONSIST, false}}) {
-    Shared shared(b, pages, 0, flags);
-    uint64_t version = 0;
-    Side ours{[&, from_cache = cached] {
-      shared.renew();
-      if (from_cache) shared.load_all();
-      ++version;
-      const double begun = now();
-      for (size_t p = 0; p < pages; ++p) store(shared.page(p), p, Pattern::kDense, version);
-      barrier();
-      const double took = now() - begun;
-      shared.check_home(pages, static_cast<int>(Pattern::kDense), version);
-      return speed(took);
-    }};
-    Side raw{[&] {
-      const double begun = now();
-      b.raw.endpoint.write_many(b.raw.polling_peer, b.raw.polling, b.raw.buffer, kChunk, kChunk,
-                                size / kChunk, 16);
-      return speed(now() - begun);
-    }};
-    ours.warm = raw.warm = 1;
-    const Measured m = alternate(b, ours, raw, b.scaled(9, 5), 1);
-    b.report.row({row, "MB/s", spread_of(m.ours), spread_of(m.raw),
-                  std::to_string(size >> 20) + " MiB by fi_writes of 1 MiB, 16 in flight",
-                  m.discarded});
-  }
+  store_first_sparse(b);
 }
 
 void home_store(Bench& b) {

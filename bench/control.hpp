@@ -12,9 +12,9 @@
 
 namespace bench {
 
-// The processes, each a CMI node of its own.
-enum Role : int { kHome, kPeer, kOther1, kOther2, kOther3 };
-inline constexpr int kRoles = 5, kOthers = kRoles - kOther1;
+// The processes, each a CMI node of its own, but for the crew: it starts the members of crew.hpp.
+enum Role : int { kHome, kPeer, kOther1, kOther2, kOther3, kCrew };
+inline constexpr int kRoles = 6, kOthers = kCrew - kOther1;
 const char* role_name(int role);
 
 enum class Command : uint32_t {
@@ -25,6 +25,9 @@ enum class Command : uint32_t {
   kCheck,       // pages, version, pattern, first page: whether the importer's stores are there
   kStoreFirst,  // pages, rounds, what to store to (StoreTo): fills Control::samples
   kBarrier,     // pages to store to first, version -> nanoseconds that the barrier took
+  kCheckWords,  // pages, members, n: word w of them is CrewMember::last of member w % members, but
+                // for n words that are 0
+  kPeek,        // page -> its word 0
   kCompute,     // 1: a thread computes for each CPU of the home, 0: no more
   kConnectRaw,  // takes in the addresses of the measuring process
   kCpuTime,     // -> nanoseconds of CPU of the process so far, and of its raw thread
@@ -33,8 +36,12 @@ enum class Command : uint32_t {
   kLeave,
   kLoad,       // page -> word 1 of it; load misses of this process so far in the second result
   kSpin,       // page: publishes each new value of word 1 in Control::seen until stop_spinning
+  kSample,     // pages: loads word 1 of one of them each ms until stop_spinning -> loads, and how
+               // many of them found a later value than the one before of that page
   kOpenRelay,  // its address goes to Control
   kRelay,      // whether a thread spins: answers relayed messages until stop_relay (relay.hpp)
+  // For the crew.
+  kWork,  // CrewJob, members, how much, whether without timers: fills Control::crew
   // For all.
   kQuit,
 };
@@ -47,6 +54,23 @@ struct Mailbox {
   uint64_t args[4]{};
   uint64_t results[2]{};
   char error[256]{};  // empty: done
+};
+
+// What the members of the crew do with the segment that the home has made; see crew.hpp.
+enum class CrewJob : uint64_t { kTable, kScatter, kTurns, kCrowd };
+inline constexpr size_t kCrewMost = 64;
+// One of them. What is counted is counted from the beginning of the work until all have finished.
+struct CrewMember {
+  std::atomic<uint32_t> step{0};  // of CrewStep
+  std::atomic<uint32_t> turn{0};  // a futex: what the member before this one has left to it
+  uint64_t operations, last;      // how many, and the value that was stored last
+  double nanos;                   // of all operations
+  uint64_t misses;                // loads and stores
+  uint64_t requests;              // to the home, whose answers were waited for
+  uint64_t publications;          // those of them that told the home of stores
+  uint64_t notices, useless;      // from the home, and those that found nothing
+  uint64_t segments;              // of TCP with data, sent by this process; 0: not over TCP
+  char error[160];
 };
 
 // What the thread that serves raw libfabric does.
@@ -74,7 +98,7 @@ struct Outcome {
   char name[48], unit[8], provider[64];
   double value, raw, floor;  // 0 where there is none
 };
-inline constexpr uint32_t kMaxOutcomes = 128;
+inline constexpr uint32_t kMaxOutcomes = 192;
 
 // Size: it is the shared memory of a run, made once as a whole.
 struct Control {
@@ -88,6 +112,7 @@ struct Control {
 
   Blob handle, token;
   uint64_t segment_size = 0;
+  uint64_t stride = 1;  // of kStamp and kCheck: their pages are so many pages apart
 
   std::atomic<uint64_t> seen_value{0};
   std::atomic<double> seen_at{0};
@@ -95,6 +120,9 @@ struct Control {
 
   Blob relay_address[kOthers];
   std::atomic<uint32_t> relays_ready{0}, stop_relay{0};
+
+  std::atomic<uint32_t> crew_step{0};  // a futex: how far the members may go
+  CrewMember crew[kCrewMost]{};
 
   PeerStack peers[kPeerStacks]{};
 
@@ -108,6 +136,8 @@ struct Control {
 void futex_wait(std::atomic<uint32_t>& word, uint32_t while_value, double nanos);
 void futex_wake(std::atomic<uint32_t>& word);
 
+inline constexpr double kAnswerWithin = 60 * kSecond;
+
 // Measuring process: gives a command, waits for the answer. Fails when it says so or is not there
 // within a minute.
 struct Answer {
@@ -118,7 +148,7 @@ Answer call(Control& control, int role, Command command, uint64_t a = 0, uint64_
 // The two halves of call().
 void ask(Control& control, int role, Command command, uint64_t a = 0, uint64_t b = 0,
          uint64_t c = 0, uint64_t d = 0);
-Answer await(Control& control, int role);
+Answer await(Control& control, int role, double within = kAnswerWithin);
 
 // While it lives the home's raw thread serves; on the measuring process. Both ends of it wait until
 // that thread has changed over, so that it takes no CPU from what is measured next.

@@ -17,6 +17,7 @@
 
 #include "cases.hpp"
 #include "check.hpp"
+#include "crew.hpp"
 #include "options.hpp"
 #include "worker.hpp"
 
@@ -41,9 +42,9 @@ Placement place() {
   const size_t n = cpus.size();
   for (int role = 0; role < kRoles; ++role) {
     const auto at = static_cast<size_t>(role < kOther1 ? role : role - kOther1);
-    p.cpu[role] = n < 2 ? -1 : cpus[role < kOther1 ? at : n - 1 - at % n];
+    p.cpu[role] = n < 2 || role == kCrew ? -1 : cpus[role < kOther1 ? at : n - 1 - at % n];
   }
-  p.others_share = cpus.size() < kRoles;
+  p.others_share = cpus.size() < kCrew;
   if (cpus.size() >= 2) p.peer_threads.assign(cpus.begin() + 1, cpus.end());
   return p;
 }
@@ -88,7 +89,7 @@ int run_peer(Control& control, const Options& o, const Placement& placement,
     const RawServing serving(control, RawMode::kPoll);
     endpoint.ping(raw.polling_peer);
   }
-  Node node(kPeer, provider);
+  Node node(role_name(kPeer), provider);
   Report report(control, provider,
                 o.check ? "" : o.json);  // --check writes the medians of its runs
   const std::string where =
@@ -99,7 +100,8 @@ int run_peer(Control& control, const Options& o, const Placement& placement,
                         placement.cpu[kOther1 + 1], placement.cpu[kOther1 + 2]);
   report.header(fmt::format("{}\nlibfabric {}, provider {}; {}{}", machine, libfabric_version(),
                             provider, where, o.quick ? "; quick: fewer samples" : ""));
-  Bench b{control, node, raw, report, o.quick, placement.peer_threads, placement.cpu[kHome]};
+  Bench b{
+      control, node, raw, report, o.quick, o.longest, placement.peer_threads, placement.cpu[kHome]};
   bool good = true;
   for (const Case& c : all_cases()) {
     if (!wanted(o, c)) continue;
@@ -128,6 +130,9 @@ int run_process(int role, Control& control, const Options& o, const Placement& p
         return 0;
       case kPeer:
         return run_peer(control, o, placement, machine);
+      case kCrew:
+        run_crew(control, choose_provider());
+        return 0;
       default:
         run_other(control, role, choose_provider(), placement.others_share);
         return 0;
@@ -256,6 +261,7 @@ int supervise(const Options& o, double give_up, const sigset_t& watched, const s
   const Placement placement = place();
   const Folder runtime{"/dev/shm", "/tmp"}, scratch{"/tmp", "/var/tmp"};
   setenv("CMI_RUNTIME_DIR", runtime.path().c_str(), 1);
+  setenv("CMI_MEM_MAX", "64G", 1);  // an import counts in whole, however little of it is there
   const SharedControl control;
 
   const auto& cases = all_cases();
@@ -286,7 +292,9 @@ int run(const Options& o) {
   const double give_up = now() + o.seconds * kSecond;
   std::vector<std::vector<Outcome>> sittings(o.check ? kRuns * kSittings : 1);
   for (auto& outcomes : sittings) {
-    if (const int status = supervise(o, give_up, watched, before, &outcomes); status != 0)
+    Options sitting = o;
+    sitting.longest = !o.quick && &outcomes == &sittings.front();
+    if (const int status = supervise(sitting, give_up, watched, before, &outcomes); status != 0)
       return status;
   }
   if (o.check && !o.json.empty()) write_json(o.json, sittings);

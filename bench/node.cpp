@@ -33,10 +33,15 @@ void Node::on_trace(void* self, const char* line) {
   while (!provider.empty() && provider.back() <= ' ') provider.pop_back();
 }
 
-Node::Node(int role, const std::string& provider) {
-  setenv("CMI_NODE", role_name(role), 1);
+void Node::on_alert(void* self, const char* line) {
+  std::fprintf(stderr, "libcmi: %s\n", line);
+  static_cast<Node*>(self)->alerts_.fetch_add(1);
+}
+
+Node::Node(const std::string& name, const std::string& provider) {
+  setenv("CMI_NODE", name.c_str(), 1);
   cmi_cbs callbacks{};
-  callbacks.alert = [](void*, const char* line) { std::fprintf(stderr, "libcmi: %s\n", line); };
+  callbacks.alert = &Node::on_alert;
   callbacks.log = &Node::on_trace;
   callbacks.arg = this;
   callbacks.trace_facilities = CMI_TRACE_FAC_INI;
@@ -73,7 +78,8 @@ HomeSegment::HomeSegment(Node& node, size_t size, bool exported, int32_t flags, 
   called(segment_ != CMI_SEG_INVALID, "seg_get");
   at_ = static_cast<std::byte*>(CMIFN(ctxt, 10, seg_at)(ctxt, segment_, nullptr, 0));
   called(at_ != nullptr, "seg_at");
-  for (size_t i = 0; i < size; i += kPage) at_[i] = std::byte{0};
+  const bool sparse = (flags & CMI_SEG_NORESERVE) != 0;
+  for (size_t i = 0; i < size && !sparse; i += kPage) at_[i] = std::byte{0};
   control.segment_size = size;
   if (!exported) return;
   handle_ = CMIFN(ctxt, 10, seg_exp)(ctxt, segment_, 0);

@@ -5,6 +5,7 @@
 #include <cmi.h>
 #include <cmi/ofi/cmi_impl.h>
 
+#include <atomic>
 #include <string>
 
 #include "control.hpp"
@@ -16,18 +17,21 @@ using Stats = struct ::cmi_ofi_stats;  // the function of that name hides the st
 class Node {
  public:
   // Fails if the library does not take this provider.
-  Node(int role, const std::string& provider);
+  Node(const std::string& name, const std::string& provider);
   ~Node();
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
 
   cmi_ctxt* ctxt() const { return ctxt_; }
   Stats stats() const;
+  uint64_t alerts() const { return alerts_.load(); }  // lines in which the library complained
 
  private:
+  static void on_alert(void* self, const char* line);
   static void on_trace(void* self, const char* line);
   cmi_ctxt* ctxt_;
   std::string provider_;  // as the library's trace names it
+  std::atomic<uint64_t> alerts_{0};
 };
 
 // A thread beside the one that made the Node: registered, with access, while this lives in it.
@@ -44,7 +48,8 @@ class OtherThread {
 
 void barrier();  // cmi_wmb()
 
-// On the home: made, touched and, if so wanted, exported.
+// On the home: made, touched unless CMI_SEG_NORESERVE is among the flags and, if so wanted,
+// exported.
 class HomeSegment {
  public:
   HomeSegment(Node& node, size_t size, bool exported, int32_t flags, Control& control);

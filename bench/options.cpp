@@ -59,7 +59,7 @@ std::optional<int> parse(int argc, char** argv, Options* options) {
                  "NAME_floor; with --check, the medians of the runs")
       ->type_name("FILE");
   app.add_option("--seconds", o.seconds,
-                 "bound on the whole run (600; with --quick 180; with --check 1200 for all)")
+                 "bound on the whole run (900; with --quick 240; with --check 2400 for all)")
       ->type_name("N")
       ->check(CLI::Range(0, 1000000, ""));
   app.add_flag("--list", list, "names of cases and rows");
@@ -78,7 +78,7 @@ std::optional<int> parse(int argc, char** argv, Options* options) {
     list_cases();
     return 0;
   }
-  if (o.seconds == 0) o.seconds = o.check ? 1200 : o.quick ? 180 : 600;
+  if (o.seconds == 0) o.seconds = o.check ? 2400 : o.quick ? 240 : 900;
   return std::nullopt;
 }
 

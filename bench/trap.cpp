@@ -36,8 +36,8 @@ std::byte* map_file(int file, size_t size) {
 }
 }  // namespace
 
-Trap::Trap(size_t pages, size_t window)
-    : pages_(pages), window_(window), twins_(window == 1 ? pages * kPage : 0), mapped_(pages) {
+Trap::Trap(size_t pages, size_t window, bool twins)
+    : pages_(pages), window_(window), twins_(twins ? pages * kPage : 0), mapped_(pages) {
   const size_t size = pages * kPage;
   fd_ = static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY));
   file_ = memfd_create("cmi-bench-trap", MFD_CLOEXEC);
@@ -121,7 +121,7 @@ void Trap::on_sigbus(int, siginfo_t* info, void* context) {
 void Trap::serve(size_t index, bool store) {
   const uint64_t at = reinterpret_cast<uint64_t>(page(index));
   const bool absent = !mapped_[index];
-  must(!store || window_ == 1, "a store to a view whose pages have no twins");
+  must(!store || !twins_.empty(), "a store to a view whose pages have no twins");
   const size_t count = std::min(window_, pages_ - index);
   const auto map = [&] {
     uffdio_continue arg{};
@@ -148,7 +148,9 @@ void Trap::serve(size_t index, bool store) {
     prefetch();
     mark_(index);
   }
-  if (store) std::memcpy(twins_.data() + index * kPage, content(index), kPage);
+  if (store) {
+    std::memcpy(twins_.data() + index * kPage, content(index), absent ? count * kPage : kPage);
+  }
   if (!absent) {
     uffdio_writeprotect allow{};
     allow.range = {at, kPage};

@@ -17,9 +17,9 @@ namespace bench {
 
 class Trap {
  public:
-  // Fails where the kernel has not what it takes (Linux 6.4). A load of an absent page maps
-  // `window` pages from it on; with more than one nothing may be stored to the view.
-  explicit Trap(size_t pages, size_t window = 1);
+  // Fails where the kernel has not what it takes (Linux 6.4). An access to an absent page maps
+  // `window` pages from it on. Without twins nothing may be stored to the view.
+  explicit Trap(size_t pages, size_t window = 1, bool twins = true);
   ~Trap();
   Trap(const Trap&) = delete;
   Trap& operator=(const Trap&) = delete;
@@ -30,8 +30,8 @@ class Trap {
 
   // Who touches an absent page of the view faults: `fetch`, if set, fills its content and runs what
   // it is given meanwhile or afterwards, which maps it; at a load protected from stores, at a store
-  // with its twin copied afterwards. Who stores to a protected one faults: after `mark`, if set,
-  // its twin is copied and the protection taken away.
+  // with the twins of what is mapped copied afterwards. Who stores to a protected one faults: after
+  // `mark`, if set, its twin is copied and the protection taken away.
   std::byte* page(size_t index) const { return view_ + index * kPage; }
   std::byte* content(size_t index) const { return service_ + index * kPage; }
   using Meanwhile = std::function<void()>;

@@ -24,30 +24,6 @@ namespace bench {
 
 namespace {
 
-using Execute = std::function<void(Mailbox&)>;
-
-void command_loop(Control& control, int role, const Execute& execute) {
-  Mailbox& m = control.mail[role];
-  control.ready[role].store(1);
-  futex_wake(control.ready[role]);
-  for (uint32_t done = 0;;) {
-    while (m.asked.load(std::memory_order_acquire) == done) {
-      futex_wait(m.asked, done, kSecond);
-    }
-    ++done;
-    m.error[0] = 0;
-    const bool quit = m.command == Command::kQuit;
-    try {
-      if (!quit) execute(m);
-    } catch (const std::exception& e) {
-      std::snprintf(m.error, sizeof m.error, "%s", e.what());
-    }
-    m.answered.store(done, std::memory_order_release);  // pairs with await()
-    futex_wake(m.answered);
-    if (quit) return;
-  }
-}
-
 // Serves raw libfabric in the home process. Everything of libfabric that it uses is its own.
 class RawThread {
  public:
@@ -189,6 +165,40 @@ void store_first(Control& control, const Mailbox& m, HomeSegment* segment) {
   }
 }
 
+// Loads by one importer while another one stores: each page holds what was stored last or before,
+// and never what was before that.
+void sample(Control& control, const Imported& import, Mailbox& m) {
+  const size_t pages = m.args[0];
+  std::vector<uint64_t> last(pages, 0);
+  std::mt19937 random(3);
+  m.results[0] = m.results[1] = 0;
+  for (double due = now(); control.stop_spinning.load(std::memory_order_relaxed) == 0;) {
+    const size_t p = random() % pages;
+    const uint64_t value = word(import.page(p), 1);
+    must(value >= last[p], "a load found an older value than the one before it");
+    m.results[1] += value > last[p] ? 1 : 0;
+    last[p] = value;
+    ++m.results[0];
+    due = std::max(due + kMilli, now());
+    sleep_for(std::max(due - now(), 0.0));
+  }
+}
+
+// With `zeros` so many words in all may have been left out.
+void check_words(const Control& control, const std::byte* at, size_t pages, size_t members,
+                 size_t zeros) {
+  const auto* words = reinterpret_cast<const volatile uint64_t*>(at);
+  for (size_t w = 0; w < pages * kPage / 8; ++w) {
+    const uint64_t value = words[w];
+    if (value == 0 && zeros > 0) {
+      --zeros;
+      continue;
+    }
+    must(value == control.crew[w % members].last,
+         "word " + std::to_string(w) + " is not what its importer stored last");
+  }
+}
+
 void spin(Control& control, std::byte* page, bool yield) {
   // The first value is published too: whoever waits for it knows that the page is cached here.
   volatile uint64_t& watched = word(page, 1);
@@ -205,6 +215,28 @@ void spin(Control& control, std::byte* page, bool yield) {
 
 }  // namespace
 
+void command_loop(Control& control, int role, const std::function<void(Mailbox&)>& execute) {
+  Mailbox& m = control.mail[role];
+  control.ready[role].store(1);
+  futex_wake(control.ready[role]);
+  for (uint32_t done = 0;;) {
+    while (m.asked.load(std::memory_order_acquire) == done) {
+      futex_wait(m.asked, done, kSecond);
+    }
+    ++done;
+    m.error[0] = 0;
+    const bool quit = m.command == Command::kQuit;
+    try {
+      if (!quit) execute(m);
+    } catch (const std::exception& e) {
+      std::snprintf(m.error, sizeof m.error, "%s", e.what());
+    }
+    m.answered.store(done, std::memory_order_release);  // pairs with await()
+    futex_wake(m.answered);
+    if (quit) return;
+  }
+}
+
 PlainMemory::PlainMemory(size_t n)
     : at(static_cast<std::byte*>(
           mmap(nullptr, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))),
@@ -218,7 +250,7 @@ PlainMemory::~PlainMemory() { munmap(at, size); }
 
 void run_home(Control& control, const std::string& provider, size_t raw_size) {
   RawThread raw(control, provider, raw_size);
-  Node node(kHome, provider);
+  Node node(role_name(kHome), provider);
   std::unique_ptr<HomeSegment> segment;
   std::optional<Computing> computing;
   command_loop(control, kHome, [&](Mailbox& m) {
@@ -240,13 +272,15 @@ void run_home(Control& control, const std::string& provider, size_t raw_size) {
         segment.reset();
         break;
       case Command::kStamp:
-        for (uint64_t p = 0; p < pages; ++p) store(segment->page(p), p, Pattern::kHome, version);
+        for (uint64_t p = 0; p < pages; ++p)
+          store(segment->page(p * control.stride), p, Pattern::kHome, version);
         barrier();
         break;
       case Command::kCheck:
         for (uint64_t p = m.args[3]; p < m.args[3] + pages; ++p) {
-          must(holds(segment->page(p), p, static_cast<Pattern>(m.args[2]), version),
-               "page " + std::to_string(p) + " does not hold what was stored last");
+          must(
+              holds(segment->page(p * control.stride), p, static_cast<Pattern>(m.args[2]), version),
+              "page " + std::to_string(p) + " does not hold what was stored last");
         }
         break;
       case Command::kBarrier: {
@@ -256,6 +290,12 @@ void run_home(Control& control, const std::string& provider, size_t raw_size) {
         m.results[0] = static_cast<uint64_t>(now() - begun);
         break;
       }
+      case Command::kCheckWords:
+        check_words(control, segment->page(0), pages, m.args[1], m.args[2]);
+        break;
+      case Command::kPeek:
+        m.results[0] = word(segment->page(m.args[0]), 0);
+        break;
       case Command::kCompute:
         computing.reset();
         if (m.args[0] != 0) computing.emplace();
@@ -276,7 +316,7 @@ void run_other(Control& control, int role, const std::string& provider, bool sha
   command_loop(control, role, [&](Mailbox& m) {
     switch (m.command) {
       case Command::kImport:
-        if (!node) node.emplace(role, provider);
+        if (!node) node.emplace(role_name(role), provider);
         import = std::make_unique<Imported>(*node, control);
         break;
       case Command::kLeave:
@@ -288,6 +328,9 @@ void run_other(Control& control, int role, const std::string& provider, bool sha
         break;
       case Command::kSpin:
         spin(control, import->page(m.args[0]), shares_cpu);
+        break;
+      case Command::kSample:
+        sample(control, *import, m);
         break;
       case Command::kOpenRelay:
         if (!relay) relay.emplace(control, role, provider);

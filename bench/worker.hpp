@@ -2,6 +2,7 @@
 // libfabric beside it, and the other importers.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "control.hpp"
@@ -17,6 +18,9 @@ struct PlainMemory {
   std::byte* const at;
   const size_t size;
 };
+
+// Executes commands until Command::kQuit; what one fails with is its answer.
+void command_loop(Control& control, int role, const std::function<void(Mailbox&)>& execute);
 
 // Runs until Command::kQuit; what a command fails with is its answer.
 void run_home(Control& control, const std::string& provider, size_t raw_size);
