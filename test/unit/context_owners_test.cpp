@@ -80,7 +80,7 @@ TEST_SUITE("imported_segments") {
     CHECK(imports.take_unused(1) == nullptr);
     REQUIRE(imports.begin_view(1) == import);
     imports.mark_removed(1);
-    CHECK(import->marked.load());
+    CHECK(import->events.marked.load());
     CHECK(imports.take_unused(1) == nullptr);
     imports.end_view(1);
     CHECK(imports.take_unused(1) == import);
