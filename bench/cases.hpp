@@ -104,7 +104,7 @@ struct Measured {
   std::vector<std::vector<double>> floors;  // as they were given
   size_t discarded = 0;
 };
-// Blocks of all sides in turn until each has `count` samples.
+// Blocks of all sides in turn until each has `count` samples, or fewer after 40 s.
 Measured alternate(Bench& bench, const Side& ours, const Side& raw, size_t count, size_t block,
                    RawMode mode = RawMode::kPoll, const std::vector<FloorSide>& floors = {});
 

@@ -1,5 +1,6 @@
 // CPU time that a home and its importer take while their clients do nothing.
 #include "cases.hpp"
+#include "pattern.hpp"
 
 namespace bench {
 
@@ -30,19 +31,29 @@ void home_idle_row(Bench& b) {
   constexpr size_t kStride = 64;  // one page in so many is held
   const size_t size = b.scaled(8, 1), pages = (size << 30) / kPage / kStride;
   const Shared shared(b, pages, 0, CMI_SEG_NORESERVE, kStride);
-  shared.load_all();
+  // What is not there after a while costs the home nothing yet: its CPU time is then the least.
+  constexpr double kLongest = 30 * kSecond;
+  size_t held = 0;
+  for (const double enough = now() + kLongest; held < pages && now() < enough; ++held) {
+    touch(shared.page(held));
+  }
   const uint64_t misses = b.node.stats().load_misses;
   std::vector<double> home;
   sleep_for(kSettle);
   for (size_t i = 0; i < b.scaled(3, 1); ++i) home.push_back(taken_while_idle(b.control).home);
-  shared.load_all();
+  for (size_t p = 0; p < held; ++p) {
+    must(word(shared.page(p), 0) == stamp(p, shared.version()), "a page is not what was stored");
+  }
   must(b.node.stats().load_misses == misses, "what was cached did not stay cached");
-  b.report.row({"home_idle_8G",
-                "ms/s",
-                spread_of(home),
-                {},
-                "an idle importer has one page in 64 of " + std::to_string(size) + " GiB",
-                0});
+  b.report.row(
+      {"home_idle_8G",
+       "ms/s",
+       spread_of(home),
+       {},
+       "an idle importer has one page in 64 of " + std::to_string(size) + " GiB" +
+           (held < pages ? ", but no more than " + std::to_string(held) + " after 30 s of loading"
+                         : ""),
+       0});
 }
 
 // The raw side is the one thread that an idle target needs: it waits in fi_cq_sread. An idle

@@ -216,7 +216,8 @@ void store_first_sparse(Bench& b) {
     sparse.shared.check_home(1, static_cast<int>(Pattern::kWord), sparse.version, sparse.order[i]);
   }
   b.report.row({"store_first_sparse", "us", spread_of(m.ours), spread_of(m.raw),
-                "fi_read of 4 KiB; one page in each MiB of " + std::to_string(pages >> 10) + " GiB",
+                "fi_read of 4 KiB; " + std::to_string(sparse.stores) +
+                    " pages, each in another MiB of " + std::to_string(pages >> 10) + " GiB",
                 m.discarded});
 }
 }  // namespace
