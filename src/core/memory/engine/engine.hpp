@@ -48,7 +48,7 @@ class Engine : public fabric::ServerHandler, public FaultTarget {
   Exception try_access(const View& view, const std::byte* addr, bool write,
                        const PageSeen* seen) override;
   emulate::Stop on_write_through(const View& view, const std::byte* addr,
-                                 ucontext_t& uc) override;  // through_access.cpp
+                                 ucontext_t& uc) override;  // write_through_access.cpp
 
   bool on_hello(const fabric::ClientInfo&) override { return true; }
   void on_new_session(const fabric::ClientInfo& client) override;
@@ -67,7 +67,7 @@ class Engine : public fabric::ServerHandler, public FaultTarget {
   explicit Engine(node::Node& node) : node_(node) {}
   void serve();
   Nanos keep_time(Nanos t, bool woken);               // what is due; returns when there is more
-  void answer(const node::Node::Datagram& question);  // report.cpp
+  void answer(const node::Node::Datagram& question);  // engine_report.cpp
   bool sleep(Nanos until);                            // true: woken by a descriptor
   void nap_if_vain();
 

@@ -123,7 +123,7 @@ size_t Collector::pack(uint32_t page, uint8_t epoch, const std::byte* data, cons
     if (bytes != kDiffNoRoom && trial.ok()) {
       *out_ = trial;
       *diff = trial.done().subspan(diff_at);
-      // Registered before the caller lets go of the page's lock (see WriteBack).
+      // Registered before the caller lets go of the page's lock (see WriteBacks).
       if (batch_ == nullptr) batch_ = core_.write_backs.begin(import_);
       pages_.push_back(page);
       count(core_.parts.stats.pages_written_back);
@@ -297,7 +297,7 @@ uint32_t Collector::run_at(uint32_t page, uint32_t end) {
 
 void Collector::add_run(uint32_t first, uint32_t n) {
   auto run = std::make_shared<BulkWrite>();
-  // Registered before the caller lets go of the pages' locks (see Batch).
+  // Registered before the caller lets go of the pages' locks (see WriteBacks).
   run->batch = core_.write_backs.begin(import_);
   run->first = first;
   run->twins.reserve(n);

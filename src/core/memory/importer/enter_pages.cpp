@@ -46,7 +46,7 @@ Fetch::Outcome Fetch::fetch_released() {
   return arrived();
 }
 
-// The home's answer was another one. `seen`: Import::changes before it was asked.
+// The home's answer was another one. `seen`: ChangeWait::seen() before it was asked.
 Fetch::Outcome Fetch::not_entered(WireStatus status, uint32_t seen) {
   switch (status) {
     case WireStatus::kBroken:

@@ -82,7 +82,7 @@ struct TokenInUse {
   // Id of the token that the home has last taken: what it refuses, it refuses to that one.
   std::atomic<uint64_t> presented_id{0};
   Mutex adopt_mu;  // outside mu; application threads only
-  // Of the token in the registry that this process took over last; see adopt_token().
+  // Of the token in the registry that this process took over last; see Tokens::adopt().
   uint64_t adopted_version CMI_GUARDED_BY(adopt_mu) = 0;
 };
 

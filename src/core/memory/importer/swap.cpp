@@ -209,27 +209,37 @@ WriteBackPtr Swaps::announce_swap(const std::shared_ptr<Import>& owner, uint64_t
   return batch;
 }
 
+// kNone: *session may be used with *key, which counts as in use.
+Exception Swaps::begin_use_of_word(Import& imp, uint64_t offset,
+                                   std::shared_ptr<fabric::Session>* session,
+                                   fabric::RemoteKey* key, Deadline deadline) {
+  const auto page = static_cast<uint32_t>(offset / kPageSize);
+  for (;;) {
+    *session = imp.link->session(deadline);
+    if (*session != nullptr && session_key(core_, imp, **session, key, deadline)) {
+      if (!imp.grant.has(fabric::kAtomic)) return Exception::kAccess;
+      if (imp.begin_use((*session)->generation(), *key, uint64_t{page} + 1)) {
+        return Exception::kNone;
+      }
+    }
+    session->reset();
+    if (const Exception e = explain(core_, imp, deadline); e != Exception::kNone) return e;
+    if (page >= imp.brk.load(std::memory_order_seq_cst)) {
+      const Exception e = past_break(core_, imp, page, deadline);
+      if (e != Exception::kNone) return e;
+    }
+    if (deadline.passed()) return Exception::kTransient;
+  }
+}
+
 Exception Swaps::swap_by_provider(const std::shared_ptr<Import>& owner, uint64_t offset,
                                   uint64_t expected, uint64_t desired, uint64_t* found,
                                   bool* unknown, Deadline deadline) {
   Import& imp = *owner;
   std::shared_ptr<fabric::Session> session;
   fabric::RemoteKey key;
-  for (;;) {
-    session = imp.link->session(deadline);
-    if (session != nullptr && session_key(core_, imp, *session, &key, deadline)) {
-      if (!imp.grant.has(fabric::kAtomic)) return Exception::kAccess;
-      if (imp.begin_use(session->generation(), key, offset / kPageSize + 1)) break;
-    }
-    session.reset();
-    if (const Exception e = explain(core_, imp, deadline); e != Exception::kNone) return e;
-    const auto page = static_cast<uint32_t>(offset / kPageSize);
-    if (page >= imp.brk.load(std::memory_order_seq_cst)) {
-      if (const Exception e = past_break(core_, imp, page, deadline); e != Exception::kNone)
-        return e;
-    }
-    if (deadline.passed()) return Exception::kTransient;
-  }
+  const Exception begun = begin_use_of_word(imp, offset, &session, &key, deadline);
+  if (begun != Exception::kNone) return begun;
   const fabric::Cause cause = session->cas(found, expected, desired, key, offset, deadline);
   imp.key.end_use();
   if (cause != fabric::Cause::kOk) {

@@ -39,6 +39,9 @@ class Swaps {
   void swapped_late(const ImportPtr& owner, const std::shared_ptr<fabric::Request>& request,
                     uint32_t index);
   WriteBackPtr announce_swap(const ImportPtr& imp, uint64_t offset);
+  Exception begin_use_of_word(Import& imp, uint64_t offset,
+                              std::shared_ptr<fabric::Session>* session, fabric::RemoteKey* key,
+                              Deadline deadline);
   Exception swap_by_provider(const ImportPtr& imp, uint64_t offset, uint64_t expected,
                              uint64_t desired, uint64_t* found, bool* unknown, Deadline deadline);
   void patch(const ImportPtr& imp, uint64_t offset, uint64_t word, bool same_page,

@@ -44,7 +44,7 @@ void write_behind(ImporterCore& core, const std::shared_ptr<Import>& imp) {
     turns.no_room_before(now() + kSecond);
     return;
   }
-  // The batch is begun before pages leave the list, as in barrier().
+  // The batch is begun before pages leave the list, as in Publishing::collect().
   Collector out(core, imp, core.write_backs.begin(imp));
   std::vector<uint32_t> pages;
   if (!imp->dirty.listed.take_oldest(behind, most, &pages)) return;  // others have been here
