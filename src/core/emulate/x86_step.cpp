@@ -1,6 +1,7 @@
 // Decoding: what an instruction is, which file executes its kind, which registers and addresses it
 // names.
 #include <asm/prctl.h>
+#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
