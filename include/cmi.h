@@ -121,7 +121,11 @@ typedef struct cmi_naddr {
 } cmi_naddr;
 
 /** For tok_new(): a token for every node. A constant to pass on, never to follow. */
+#ifdef __cplusplus
+#define CMI_NADDR_ANY (reinterpret_cast<cmi_naddr*>(static_cast<uintptr_t>(1)))
+#else
 #define CMI_NADDR_ANY ((cmi_naddr*)(uintptr_t)1)
+#endif
 
 /** Segment id, > 0 when valid. One for the whole node; not reused while it is attached anywhere. */
 typedef int32_t cmi_seg;

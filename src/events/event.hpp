@@ -20,6 +20,7 @@ class Block {
   explicit Block(std::byte* at) : at_(at) {}
   template <class T>
   static constexpr size_t room(size_t n) {
+    // NOLINTNEXTLINE(bugprone-sizeof-expression): the pieces may be pointers
     return (n * sizeof(T) + kAlign - 1) / kAlign * kAlign;
   }
   template <class T>

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "core/access/offer.hpp"
 #include "core/api/calls.hpp"
@@ -118,6 +119,6 @@ extern "C" cmi_seg cmi_ofi_find(cmi_ctxt* ctxt, const char* where, const char* n
     if (found != 0) return CMI_SEG_INVALID;
     const cmi_seg seg = import_offer(ctxt, *offer);
     if (seg != CMI_SEG_INVALID || !home_is_gone() || deadline.passed()) return seg;
-    gone = std::move(offer);
+    gone = std::exchange(offer, std::nullopt);
   }
 }

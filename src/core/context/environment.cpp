@@ -41,7 +41,8 @@ std::optional<std::string> variable(const char* name) {
 
 // Of a list with commas between its items.
 bool empty_item(std::string_view list) {
-  return list.empty() || list.front() == ',' || list.back() == ',' || list.find(",,") != list.npos;
+  return list.empty() || list.front() == ',' || list.back() == ',' ||
+         list.find(",,") != std::string_view::npos;
 }
 
 // Decimal digits, then at most one of K, M, G, T. Nullopt: malformed, zero, or beyond 64 bits.

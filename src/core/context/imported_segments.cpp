@@ -85,6 +85,7 @@ std::vector<ImportedSegments::Import> ImportedSegments::all() {
 std::vector<ImportedSegments::Import> ImportedSegments::take_all() {
   Guard g(mu_);
   std::vector<Import> imports;
+  imports.reserve(entries_.size());
   for (auto& [seg, entry] : entries_) imports.push_back(std::move(entry.import));
   entries_.clear();
   return imports;

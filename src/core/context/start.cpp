@@ -80,9 +80,7 @@ Result<Context*> Context::start(uint16_t verno, const cmi_cbs* callbacks,
 
   struct Unmade {  // undoes a start that failed half way
     Context* context;
-    ~Unmade() {
-      if (context != nullptr) delete context;
-    }
+    ~Unmade() { delete context; }
   } made{new Context};
   Context& c = *made.context;
   c.environment_ = environment.take();

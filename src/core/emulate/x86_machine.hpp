@@ -56,7 +56,7 @@ class Machine {
   uint64_t next() const { return rip() + insn_.length; }
   void advance() { greg_[REG_RIP] = static_cast<greg_t>(next()); }
   uint64_t gpr(unsigned n) const;
-  void set_gpr(unsigned n, uint64_t value, unsigned bytes);  // as a store of that width does
+  void set_gpr(unsigned n, uint64_t value, unsigned size);  // as a store of that width does
   uint64_t flags() const { return static_cast<uint64_t>(greg_[REG_EFL]); }
   void set_flags(uint64_t value, uint64_t which);
   uint64_t segment_base(ZydisRegister segment) const;

@@ -80,7 +80,7 @@ std::string nth_default(int n) {
 std::string default_runtime_dir() {
   int unused = -1;
   for (int n = 0; n < kMostDefaults; ++n) {
-    const std::string dir = nth_default(n);
+    std::string dir = nth_default(n);
     struct stat st;
     if (lstat(dir.c_str(), &st) == 0) {
       if (st.st_uid == geteuid()) return dir;

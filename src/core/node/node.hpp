@@ -177,9 +177,9 @@ class Node {
   // Reservations: memory that is really there, held until segments are made within it; they outlive
   // their makers, and keep the node's folder. What segments give back they hold again.
   // kNoMem: there is not so much. A size that is no whole number of pages is raised to one.
-  Result<uint64_t> reserve(uint64_t size);  // the key
+  Result<uint64_t> reserve(uint64_t asked);  // the key
   // kInval: no such reservation, or less than is in use.
-  Status resize_reservation(uint64_t key, uint64_t size);
+  Status resize_reservation(uint64_t key, uint64_t asked);
   // Its segments stay, what it held is free.
   Status delete_reservation(uint64_t key);
   Result<ReservationInfo> find_reservation(uint64_t key);

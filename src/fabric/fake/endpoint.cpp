@@ -157,7 +157,7 @@ int FakeEndpoint::poll() {
     }
   }
   dispatching_.fetch_sub(1, std::memory_order_acq_rel);
-  if (events.size() > 0) wake_sleeper();
+  if (!events.empty()) wake_sleeper();
   return static_cast<int>(events.size());
 }
 

@@ -253,7 +253,7 @@ void Engine::serve() {
     if (events > 0 || served) {
       look(t);
       // A thread that shares this processor may be the one that waits for what was just sent.
-      auto& neighbours = spin.neighbours();
+      auto& neighbours = SpinThenSleep::neighbours();
       if (neighbours.shared(t)) neighbours.give_way(now());
       continue;
     }

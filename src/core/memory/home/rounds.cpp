@@ -54,6 +54,7 @@ void InvalidationRounds::send(const ContextId& client, uint64_t uid, uint32_t in
   sent->emplace_back(number, std::move(n));
 }
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): its items are moved on
 void InvalidationRounds::keep(const RoundPtr& p, Sent sent) {
   const Nanos t = now();
   for (auto& [number, n] : sent) {

@@ -79,7 +79,7 @@ class Membership final : public liveness::PeerWatch, private fabric::LifelineOwn
     void next(Nanos t);
   };
   struct AsHome {  // we import from it
-    AsHome() {}
+    AsHome() {}    // NOLINT(modernize-use-equals-default): see above
     NodeId node;
     fabric::ListenerAddress listener;      // the one that its line goes to, or tries
     size_t tries = 0;                      // for a line since there was one
@@ -94,7 +94,7 @@ class Membership final : public liveness::PeerWatch, private fabric::LifelineOwn
     Retry retry;
   };
   struct AsImporter {  // it imports from us
-    AsImporter() {}
+    AsImporter() {}    // NOLINT(modernize-use-equals-default): see above
     bool greeted = false;
     uint16_t listener_port = 0;
     std::optional<node::ContextSlot> slot;  // it is of our node
