@@ -45,7 +45,7 @@ bool Machine::place(const std::byte* operand) {
     }
   }
   if ((insn_.attributes & ZYDIS_ATTRIB_HAS_REX) != 0) {
-    out[n++] = bytes_[insn_.raw.rex.offset] & ~3u;
+    out[n++] = static_cast<uint8_t>(bytes_[insn_.raw.rex.offset] & ~3u);
   }
   const size_t opcode = n;
   const size_t modrm = insn_.raw.modrm.offset;

@@ -153,7 +153,8 @@ Exception Engine::try_home_access(const View& view, const std::byte* addr, bool 
   // What is known of a page that has not been touched for long comes from memory: meanwhile the
   // rest is done that does not need it.
   if (view.import != nullptr) {
-    __builtin_prefetch(&view.import->page(static_cast<size_t>(addr - view.addr) / kPageSize), 1);
+    __builtin_prefetch(&view.import->page(static_cast<uint32_t>((addr - view.addr) / kPageSize)),
+                       1);
   }
   // An access to broken memory of its own node is fatal, as it would be without the library. On a
   // view of an import, broken memory may be how fault threads report that an access has failed.

@@ -76,7 +76,9 @@ void take_dense(ImporterCore& core, Import& imp, std::vector<uint32_t>* hot,
   std::vector<uint32_t> left;
   for (size_t at = 0, n = 0; at < hot->size(); at += n) {
     const uint32_t first = (*hot)[at];
-    for (n = 0; at + n < hot->size() && (*hot)[at + n] == first + n && dense(first + n);) ++n;
+    for (n = 0; at + n < hot->size() && (*hot)[at + n] == first + n &&
+                dense(static_cast<uint32_t>(first + n));)
+      ++n;
     if (n >= Collector::kMinRun) {
       for (size_t i = 0; i < n; ++i) pages->push_back((*hot)[at + i]);
     } else {
