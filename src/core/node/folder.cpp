@@ -103,6 +103,29 @@ Status make_dir(int at, const char* path) {
   if (err == ENOENT) return because(Status::kInval, "the folder above it does not exist");
   return status_of_errno(err);
 }
+
+// One try. False: the last member of the node took the folder away under our hands.
+Result<bool> try_open(bool create, Folder* f) {
+  if (create) {
+    if (Status s = make_dir(AT_FDCWD, f->runtime_dir.c_str()); !ok(s)) return s;
+  }
+  Result<Fd> parent = open_dir(AT_FDCWD, f->runtime_dir.c_str());
+  if (!parent) {
+    if (parent.status() != Status::kReconfig) return parent.status();
+    return !create;
+  }
+  if (create && mkdirat(parent->get(), f->name.text, 0700) == 0) {
+    fault_point("node.join.folder_made");
+  } else if (create && errno != EEXIST && errno != ENOENT) {
+    return status_of_errno(errno);
+  }
+  Result<Fd> dir = open_dir(parent->get(), f->name.text);
+  if (!dir && dir.status() != Status::kReconfig) return dir.status();
+  if (!dir && create) return false;
+  if (dir) f->dir = dir.take();
+  f->parent = parent.take();
+  return true;
+}
 }  // namespace
 
 Result<Folder> open_folder(const Config& config, bool create, Deadline deadline) {
@@ -115,29 +138,9 @@ Result<Folder> open_folder(const Config& config, bool create, Deadline deadline)
   f.default_dir = is_default_runtime_dir(f.runtime_dir);
   f.name = folder_name(node_id_of(config));
   for (;;) {
-    if (create) {
-      if (Status s = make_dir(AT_FDCWD, f.runtime_dir.c_str()); !ok(s)) return s;
-    }
-    Result<Fd> parent = open_dir(AT_FDCWD, f.runtime_dir.c_str());
-    if (parent) {
-      if (create && mkdirat(parent->get(), f.name.text, 0700) == 0) {
-        fault_point("node.join.folder_made");
-      } else if (create && errno != EEXIST && errno != ENOENT) {
-        return status_of_errno(errno);
-      }
-      Result<Fd> dir = open_dir(parent->get(), f.name.text);
-      if (dir) f.dir = dir.take();
-      if (dir || (!create && dir.status() == Status::kReconfig)) {
-        f.parent = parent.take();
-        return f;
-      }
-      if (dir.status() != Status::kReconfig) return dir.status();
-    } else if (parent.status() != Status::kReconfig) {
-      return parent.status();
-    } else if (!create) {
-      return f;
-    }
-    // The last member of the node took it away under our hands: again.
+    const Result<bool> opened = try_open(create, &f);
+    if (!opened) return opened.status();
+    if (*opened) return f;
     if (deadline.passed()) return Status::kReconfig;
   }
 }

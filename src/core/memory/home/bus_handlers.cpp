@@ -178,8 +178,8 @@ void BusHandlers::on_quiesce(const BusFrom& from, const BusQuiesce& m) {
 }
 
 // The service thread's, which does not wait for the registry.
-void BusHandlers::on_lost(const BusFrom& bus, const BusLost& m) {
-  const ContextId sender = bus.datagram.sender;
+void BusHandlers::on_lost(const BusFrom& from, const BusLost& m) {
+  const ContextId sender = from.datagram.sender;
   const int32_t segment = m.segment;
   const uint64_t size =
       home_.parts.importer != nullptr ? home_.parts.importer->pages_of_ours(segment) : 0;
