@@ -30,12 +30,12 @@ Token token(uint64_t id, uint64_t secret, bool any_node, NodeId node = {}) {
 
 TEST_CASE("segments_are_found_by_id_and_those_of_this_process_by_uid") {
   SegmentTable table;
-  Segment& own = table.add(facts(1, 100));
-  Segment& attached = table.add(facts(2, 0));
-  CHECK(table.find(1) == &own);
-  CHECK(table.find_uid(100) == &own);
-  CHECK(table.find_owned(1) == &own);
-  CHECK(table.find(2) == &attached);
+  const SegmentPtr own = table.add(facts(1, 100));
+  const SegmentPtr attached = table.add(facts(2, 0));
+  CHECK(table.find(1) == own);
+  CHECK(table.find_uid(100) == own);
+  CHECK(table.find_owned(1) == own);
+  CHECK(table.find(2) == attached);
   CHECK(table.find_owned(2) == nullptr);
   CHECK(table.find_uid(0) == nullptr);
   CHECK(table.find(3) == nullptr);
@@ -44,11 +44,11 @@ TEST_CASE("segments_are_found_by_id_and_those_of_this_process_by_uid") {
 
 TEST_CASE("a_segment_that_takes_the_id_of_another_is_not_found_under_its_uid") {
   SegmentTable table;
-  table.add(facts(1, 100)).exported.any = true;
+  table.add(facts(1, 100))->exported.any = true;
   CHECK(table.exports() == 1);
-  Segment& next = table.add(facts(1, 200));
+  const SegmentPtr next = table.add(facts(1, 200));
   CHECK(table.find_uid(100) == nullptr);
-  CHECK(table.find_uid(200) == &next);
+  CHECK(table.find_uid(200) == next);
   CHECK(table.exports() == 0);
   table.erase(1);
   table.erase(1);
@@ -58,9 +58,9 @@ TEST_CASE("a_segment_that_takes_the_id_of_another_is_not_found_under_its_uid") {
 
 TEST_CASE("exports_and_tokens_are_counted_over_all_segments") {
   SegmentTable table;
-  table.add(facts(1, 100)).exported.any = true;
-  Segment& removed = table.add(facts(2, 200));
-  removed.exported.any = removed.removed = true;
+  table.add(facts(1, 100))->exported.any = true;
+  const SegmentPtr removed = table.add(facts(2, 200));
+  removed->exported.any = removed->removed = true;
   table.find(1)->tokens.add(token(1, 1, true));
   table.find(2)->tokens.add(token(2, 2, true));
   CHECK(table.exports() == 1);

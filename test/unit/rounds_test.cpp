@@ -54,7 +54,7 @@ struct Scene {
     facts.uid = kUid;
     facts.size = 16 * kPageSize;
     facts.owned = true;
-    segment = &segments.add(facts);
+    segment = segments.add(facts);
     for (size_t i = 1; i <= sharers; ++i) {
       Sharer* const h = segment->sharers.add({client(i), NodeId{}, 1, false});
       h->token = 1;
@@ -106,7 +106,7 @@ struct Scene {
   SegmentTable segments;
   SharedSegments shared;
   std::optional<InvalidationRounds> rounds;
-  Segment* segment = nullptr;
+  SegmentPtr segment;
 };
 
 constexpr size_t kCrowd = 12;

@@ -12,7 +12,7 @@ void reply(fabric::Server& server, const ContextId& client, uint64_t number, Wir
 }
 
 WireStatus why_gone(HomeCore& home, const Segment* s) {
-  if (home.ending) return WireStatus::kEnding;
+  if (home.ending.load()) return WireStatus::kEnding;
   if (s == nullptr || !s->removed) return WireStatus::kGone;
   // Who asks while the registry is locked asks again.
   auto info = home.parts.node.find(s->id, 2 * kMilli);
@@ -20,28 +20,30 @@ WireStatus why_gone(HomeCore& home, const Segment* s) {
   return there ? WireStatus::kRemoved : WireStatus::kGone;
 }
 
-// Whether this import may do this. kOk sets both.
-WireStatus check(HomeCore& home, const ContextId& client, uint64_t uid, uint32_t instance,
-                 uint32_t right, Segment** segment, Sharer** sharer) {
-  Segment* s = home.segments.find_uid(uid);
+uint64_t low_for(HomeCore& home, const Segment& s, const Sharer& h) {
+  if (!access::extensible(s.flags)) return s.brk.bytes;
+  Guard g(home.mu);
+  return low_of(s, h);
+}
+
+WireStatus check(HomeCore& home, Segment* s, const ContextId& client, uint32_t instance,
+                 uint32_t right, Sharer** sharer) {
   if (s == nullptr || !s->exported.any || s->removed) return why_gone(home, s);
   Sharer* h = s->sharers.find(client, instance);
   if (h == nullptr || !h->presented) return WireStatus::kNotPresented;
   if (h->token == 0) return WireStatus::kToken;
   if ((h->rights & right) != right) return WireStatus::kRights;
-  *segment = s;
   *sharer = h;
   return WireStatus::kOk;
 }
 
-WireStatus check_write_through(HomeCore& home, const fabric::ClientInfo& client, uint64_t uid,
-                               uint32_t instance, uint64_t offset, size_t len, uint32_t rights,
-                               Segment** segment) {
+WireStatus check_write_through(HomeCore& home, Segment* segment, const fabric::ClientInfo& client,
+                               uint32_t instance, uint64_t offset, size_t len, uint32_t rights) {
   Sharer* h = nullptr;
-  const WireStatus status = check(home, client.id, uid, instance, rights, segment, &h);
+  const WireStatus status = check(home, segment, client.id, instance, rights, &h);
   if (status != WireStatus::kOk) return status;
   if (!h->write_through) return WireStatus::kToken;
-  const Segment& s = **segment;
+  const Segment& s = *segment;
   if (len == 0 || offset >= s.brk.bytes || len > s.brk.bytes - offset) return WireStatus::kRange;
   const uint64_t first = offset / kPageSize, last = (offset + len - 1) / kPageSize;
   if (!h->covers(first, last - first + 1)) return WireStatus::kRights;

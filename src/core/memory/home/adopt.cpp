@@ -9,6 +9,7 @@
 #include "core/base/log.hpp"
 #include "core/memory/home/home_views.hpp"
 #include "core/memory/home/private_memory.hpp"
+#include "core/memory/home/segment_lock.hpp"
 #include "core/memory/vm/store_log.hpp"
 #include "core/segment/mappings.hpp"
 
@@ -32,23 +33,32 @@ bool copy_into(int file, const std::byte* from, size_t len) {
 }
 }  // namespace
 
+// False: it is not known what is left of memory that became a segment there before.
+bool HomeViews::look_at_adopted(const std::byte* at, size_t size) {
+  for (const auto& view : home_.parts.views.within(at, size)) {
+    if (!view->adopted) continue;
+    const SegmentLock s(home_, view->segment, SegmentLock::kViews);
+    if (!s) continue;
+    for (auto& v : s->views) {
+      if (!v.adopted || v.addr >= at + size || at >= v.addr + v.len) continue;
+      if (!home_.adopted.look(*s, v)) return false;
+    }
+  }
+  return true;
+}
+
 // The memory becomes the segment's first view, while it is still being moved.
 Status HomeViews::enter_adopted(int32_t id, const std::shared_ptr<View>& view, int* file,
                                 const std::byte** content) {
-  Guard g(home_.mu);
-  Segment* s = home_.segments.find_owned(id);
-  if (s == nullptr || !s->views.empty()) return Status::kInval;
+  const SegmentPtr own = home_.segments.find_owned(id);
+  // A part that was freed may become a segment again.
+  if (own != nullptr && !look_at_adopted(view->addr, own->size)) return Status::kNoMem;
+  const SegmentLock s(home_, id, SegmentLock::kViews);
+  if (!s || !s->owned || !s->views.empty()) return Status::kInval;
   *file = s->file.get();
   *content = s->service.data();
   std::byte* const at = view->addr;
   view->len = s->size;
-  // A part that was freed may become a segment again.
-  for (auto& [other, seg] : home_.segments) {
-    for (auto& v : seg.views) {
-      if (!v.adopted || v.addr >= at + s->size || at >= v.addr + v.len) continue;
-      if (!home_.adopted.look(seg, v)) return Status::kNoMem;
-    }
-  }
   view->segment = id;
   view->adopted = true;
   if (!home_.tracker.by_kernel()) {
@@ -77,8 +87,7 @@ Status HomeViews::adopt(int32_t id, void* va) {
   if (ok(status) && locked && mlock(va, size) != 0) {
     trace(kFacSeg, kWarn, "seg_getva: {} bytes at {} are not locked any more", size, va);
   }
-  Guard g(home_.mu);
-  Segment* s = home_.segments.find(id);
+  const SegmentLock s(home_, id, SegmentLock::kViews);
   s->views.front().moving = false;
   s->views.front().locked = locked;
   if (!ok(status)) {
@@ -123,11 +132,9 @@ Status HomeViews::move_onto(int file, const std::byte* content, std::byte* at, s
 }
 
 bool HomeViews::being_moved(const View& view) {
-  Guard g(home_.mu);
-  Segment* s = home_.segments.find(view.segment);
-  return s != nullptr && std::any_of(s->views.begin(), s->views.end(), [&](const HomeView& v) {
-           return v.view.get() == &view && v.moving;
-         });
+  const SegmentLock s(home_, view.segment, SegmentLock::kViews);
+  return s && std::any_of(s->views.begin(), s->views.end(),
+                          [&](const HomeView& v) { return v.view.get() == &view && v.moving; });
 }
 
 bool HomeViews::still_adopted(Segment& s, HomeView& v, size_t offset) {
@@ -139,10 +146,10 @@ bool HomeViews::still_adopted(Segment& s, HomeView& v, size_t offset) {
 }
 
 void HomeViews::stop_watching_adopted() {
-  Guard g(home_.mu);
   if (home_.tracker.by_kernel()) return;
-  for (auto& [id, s] : home_.segments) {
-    for (auto& v : s.views) {
+  for (SegmentPtr s = home_.segments.first(); s != nullptr; s = home_.segments.after(s->id)) {
+    const SegmentLock locked(home_, s, SegmentLock::kViews);
+    for (auto& v : s->views) {
       if (v.adopted && !v.moving) home_.tracker.guarded().remove(v.addr, v.len);
     }
   }

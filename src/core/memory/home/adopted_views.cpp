@@ -15,10 +15,13 @@ PageRange pages_of(const segment::Part& part) {
 bool AdoptedViews::look(const Segment& s, HomeView& v) {
   if (v.moving) return true;
   if (fault_point_fails("adopted_unseen")) return false;
-  if (!segment::maps_readable(files_.maps)) files_.maps = segment::open_maps();
-  auto ours =
-      segment::still_mapped(files_.maps.get(), v.addr, v.len,
-                            {segment::file_id(s.file.get()), segment::file_id(files_.hole.get())});
+  const auto ours = [&] {
+    Guard g(maps_mu_);
+    if (!segment::maps_readable(files_.maps)) files_.maps = segment::open_maps();
+    return segment::still_mapped(
+        files_.maps.get(), v.addr, v.len,
+        {segment::file_id(s.file.get()), segment::file_id(files_.hole.get())});
+  }();
   if (!ours) return false;
   PageSet gone;
   gone.add({0, static_cast<uint32_t>(v.len / kPageSize)});
@@ -28,15 +31,6 @@ bool AdoptedViews::look(const Segment& s, HomeView& v) {
     views_.cut(v.view, v.addr + size_t{r.first} * kPageSize, size_t{r.count} * kPageSize);
   }
   return true;
-}
-
-void AdoptedViews::mapped_over(SegmentTable& segments, const std::byte* addr, size_t len) {
-  for (auto& [id, s] : segments) {
-    for (auto& v : s.views) {
-      // Where that fails, the view table knows all the same; a scan looks again.
-      if (v.adopted && v.addr < addr + len && addr < v.addr + v.len) (void)look(s, v);
-    }
-  }
 }
 
 }  // namespace cmi::memory

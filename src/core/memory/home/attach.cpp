@@ -8,6 +8,7 @@
 #include "core/base/cause.hpp"
 #include "core/base/mutation.hpp"
 #include "core/memory/home/home_views.hpp"
+#include "core/memory/home/segment_lock.hpp"
 #include "core/memory/home/session_keys.hpp"
 #include "core/memory/home/store_publishing.hpp"
 #include "core/memory/node_bus/await.hpp"
@@ -19,13 +20,14 @@
 namespace cmi::memory {
 
 HomeViews::~HomeViews() {
-  Guard g(home_.mu);
-  for (auto& [id, s] : home_.segments) {
-    for (auto& v : s.views) {
+  for (SegmentPtr s = home_.segments.first(); s != nullptr; s = home_.segments.after(s->id)) {
+    const SegmentLock locked(home_, s, SegmentLock::kViews);
+    for (auto& v : s->views) {
       // What could not be given back stays with the client.
       if (!v.adopted) munmap(v.addr, v.mapped());
     }
   }
+  Guard g(home_.mu);
   for (auto& [question, detach] : home_.pending_detaches) munmap(detach.addr, detach.mapped);
 }
 
@@ -47,9 +49,8 @@ Result<Fd> HomeViews::file_of(int32_t id, const Result<node::SegmentInfo>& info,
     return home_.parts.node.open_segment_file(id);
   }
   {
-    Guard g(home_.mu);
     // It may be gone again before the caller looks: so it gets a descriptor of its own here too.
-    if (const Segment* s = home_.segments.find(id); s != nullptr && s->service) {
+    if (const SegmentLock s(home_, id, SegmentLock::kViews); s && s->service) {
       Fd again(fcntl(s->file.get(), F_DUPFD_CLOEXEC, 0));
       if (!again) return Status::kNoMem;
       return again;
@@ -69,9 +70,10 @@ Result<Fd> HomeViews::file_of(int32_t id, const Result<node::SegmentInfo>& info,
   return file;
 }
 
-Result<Segment*> HomeViews::segment_for(int32_t id, uint64_t size,
-                                        const Result<node::SegmentInfo>& info, Result<Fd> file) {
-  Segment* s = home_.segments.find(id);
+Result<SegmentPtr> HomeViews::segment_for(int32_t id, uint64_t size,
+                                          const Result<node::SegmentInfo>& info, Result<Fd> file) {
+  Guard g(home_.mu);
+  SegmentPtr s = home_.segments.find(id);
   if (s != nullptr && s->service) return s;
   // One without memory is a removed one of ours that had this id.
   home_.segments.erase(id);
@@ -82,12 +84,11 @@ Result<Segment*> HomeViews::segment_for(int32_t id, uint64_t size,
   facts.size = size;
   facts.flags = info->flags;
   facts.owner = info->owner;
-  s = &home_.segments.add(facts);
+  s = std::make_shared<Segment>();
+  static_cast<SegmentFacts&>(*s) = facts;
   s->file = file.take();
-  if (Status st = map_service(*s); !ok(st)) {
-    home_.segments.erase(id);
-    return st;
-  }
+  if (Status st = map_service(*s); !ok(st)) return st;
+  home_.segments.insert(s);
   return s;
 }
 
@@ -100,13 +101,20 @@ Status HomeViews::watch_view(const Segment& s, HomeView* view) {
     guarded.protect(view->addr, view->mapped(), view->page);
     return Status::kOk;
   }
-  // Before an importer's first fetch, or an early store would go unnoticed (rule 17).
-  if (!s.owned || s.shared()) home_.tracker.arm(*view);
+  // Before an importer's first fetch, or an early store would go unnoticed (rule 17). An importer
+  // that enters after this arms the view itself.
+  bool shared = false;
+  {
+    Guard g(home_.mu);
+    shared = s.shared();
+  }
+  if (!s.owned || shared) home_.tracker.arm(*view);
   // The stores of another process than the owner would be noted by nobody.
   return s.owned || view->armed ? Status::kOk : Status::kNoMem;
 }
 
-Status HomeViews::map_view(Segment& s, void* addr, bool read_only, HomeView* view) {
+Status HomeViews::map_view(Segment& s, void* addr, bool read_only, HomeView* view,
+                           Overlaid* overlaid) {
   view->len = s.size;
   view->page = s.page_size();
   view->read_only = read_only;
@@ -127,45 +135,72 @@ Status HomeViews::map_view(Segment& s, void* addr, bool read_only, HomeView* vie
   view->view = v;
   if (Status st = watch_view(s, view); !ok(st)) return st;
   map.release();
-  home_.adopted.mapped_over(home_.segments, at, view->mapped());
+  *overlaid = home_.parts.views.within(at, view->mapped());
   home_.parts.views.insert(view->view);
   s.views.push_back(*view);
+  return Status::kOk;
+}
+
+// What another view has been mapped over, of memory of the client's own, is that segment's no more.
+void HomeViews::look_at_overlaid(const Overlaid& overlaid, const HomeView& by) {
+  for (const auto& view : overlaid) {
+    if (!view->adopted) continue;
+    const SegmentLock s(home_, view->segment, SegmentLock::kViews);
+    if (!s) continue;
+    for (auto& v : s->views) {
+      // Where that fails, the view table knows all the same; a scan looks again.
+      if (v.adopted && v.addr < by.addr + by.mapped() && by.addr < v.addr + v.len) {
+        (void)home_.adopted.look(*s, v);
+      }
+    }
+  }
+}
+
+Status HomeViews::enter_view(Segment& s, void* addr, bool read_only, HomeView* view,
+                             Overlaid* overlaid, bool* covered) {
+  if (Status st = map_view(s, addr, read_only, view, overlaid); !ok(st)) {
+    // A process that has no view of another's segment keeps none of its memory, either.
+    if (!s.owned && s.views.empty()) {
+      Guard g(home_.mu);
+      home_.segments.erase(s.id);
+    }
+    return st;
+  }
+  if (!s.owned && !read_only) home_.shared_segments.add();
+  for (const PageRange& r : s.flux.pages.all()) {
+    *covered = home_.covers.cover(s.views.back(), r) && *covered;
+  }
   return Status::kOk;
 }
 
 Result<void*> HomeViews::attach(int32_t id, uint64_t size, void* addr, bool read_only,
                                 Deadline deadline) {
   HomeView view;
-  bool foreign = false, look = false, covered = true;
-  node::ContextSlot owner{};
-  const auto info = home_.parts.node.find(id);  // these may wait
-  auto file = file_of(id, info, deadline);
-  {
-    Guard g(home_.mu);
-    auto segment = segment_for(id, size, info, std::move(file));
+  Overlaid overlaid;
+  bool entered = false, covered = true;
+  SegmentFacts facts;
+  while (!entered) {
+    const auto info = home_.parts.node.find(id);  // these may wait
+    auto segment = segment_for(id, size, info, file_of(id, info, deadline));
     if (!segment) return segment.status();
-    Segment& s = **segment;
-    if (Status st = map_view(s, addr, read_only, &view); !ok(st)) {
-      // A process that has no view of another's segment keeps none of its memory, either.
-      if (!s.owned && s.views.empty()) home_.segments.erase(id);
-      return st;
-    }
-    owner = s.owner;
-    foreign = !s.owned && !read_only;
-    if (foreign) home_.shared_segments.add();
-    for (const PageRange& r : s.flux.pages.all()) {
-      covered = home_.covers.cover(s.views.back(), r) && covered;
-    }
-    look = !s.owned && !access::client_consistent(s.flags);
+    const SegmentLock s(home_, *segment, SegmentLock::kViews);
+    if (!s) continue;  // another thread's attach has failed, and has taken it out of the table
+    facts = *s;
+    const Status st = enter_view(*s, addr, read_only, &view, &overlaid, &covered);
+    if (!ok(st)) return st;
+    entered = true;
   }
+  look_at_overlaid(overlaid, view);
+  const bool foreign = !facts.owned && !read_only;
+  const bool look = !facts.owned && !access::client_consistent(facts.flags);
   // Before this returns, what is in flux is covered.
-  if (!covered || (look && !home_.channel.ask(owner, BusLook{kBusLook, id}, -1, deadline))) {
+  if (!covered || (look && !home_.channel.ask(facts.owner, BusLook{kBusLook, id}, -1, deadline))) {
     (void)detach(id, view.addr, deadline);
     return covered ? Status::kReconfig : Status::kNoMem;
   }
   const auto address = reinterpret_cast<uint64_t>(view.addr);
   const BusView shown{kBusView, id, 0, address, view.len};
-  if (foreign && !home_.channel.ask(owner, shown, home_.files.pagemap.get(), deadline)) {
+  if (foreign && !home_.channel.ask(facts.owner, shown, home_.files.pagemap.get(), deadline)) {
     // An owner that does not know of the view would never publish what is stored through it.
     (void)detach(id, view.addr, deadline);
     return Status::kReconfig;
@@ -173,20 +208,27 @@ Result<void*> HomeViews::attach(int32_t id, uint64_t size, void* addr, bool read
   return static_cast<void*>(view.addr);
 }
 
+// Null: nothing is attached at exactly this address that could be detached.
+HomeView* HomeViews::view_at(Segment& s, const void* addr) {
+  const auto it = std::find_if(s.views.begin(), s.views.end(),
+                               [&](const HomeView& v) { return v.addr == addr; });
+  return it == s.views.end() || it->moving || it->leaving ? nullptr : &*it;
+}
+
 // Finds the view, and takes it out of the segment.
 Status HomeViews::take_view(int32_t id, void* addr, HomeView* view, SegmentFacts* facts,
-                            RoundPtr* last) {
-  Segment* s = home_.segments.find(id);
-  if (s == nullptr) return Status::kInval;
-  auto it = std::find_if(s->views.begin(), s->views.end(),
-                         [&](const HomeView& v) { return v.addr == addr; });
-  if (it == s->views.end() || it->moving || it->leaving) return Status::kInval;
-  *view = *it;
+                            RoundPtr* last, Finished* done) {
+  const SegmentLock s(home_, id, SegmentLock::kViews);
+  if (!s || view_at(*s, addr) == nullptr) return Status::kInval;
   *facts = *s;
   // What was stored through this view and not published would never be found again (rule 17).
-  if (s->owned && s->shared() && !mutated("mutate_unmap_unscanned")) {
-    *last = scan_and_publish(home_, *s);
+  if (s->owned && !mutated("mutate_unmap_unscanned")) {
+    *last = scan_and_publish(home_, *s, {}, done);
   }
+  // Once more: between parts of the scan another thread may have been here.
+  const HomeView* const found = view_at(*s, addr);
+  if (found == nullptr) return Status::kInval;
+  *view = *found;
   // One of the client's memory stays until that has been given back, and with it the segment.
   if (!view->adopted) {
     std::erase_if(s->views, [&](const HomeView& v) { return v.view == view->view; });
@@ -199,10 +241,10 @@ Status HomeViews::detach(int32_t id, void* addr, Deadline deadline, bool ending)
   SegmentFacts facts;
   RoundPtr last;
   notify_stored(home_, id, deadline);
-  {
-    Guard g(home_.mu);
-    if (Status st = take_view(id, addr, &view, &facts, &last); !ok(st)) return st;
-  }
+  Finished done;
+  const Status taken = take_view(id, addr, &view, &facts, &last, &done);
+  run(done);
+  if (!ok(taken)) return taken;
   if (last != nullptr) await(last->done, home_.parts.server, deadline);
   bool heard = true;
   if (!facts.owned && !view.read_only) {
@@ -227,9 +269,10 @@ Status HomeViews::detach(int32_t id, void* addr, Deadline deadline, bool ending)
 // What goes with the last view of a segment.
 void HomeViews::view_gone(int32_t id) {
   {
+    const SegmentLock s(home_, id, SegmentLock::kBoth);
+    if (!s || !s->views.empty()) return;
+    if (s->owned && s->removed) bury(home_, *s);
     Guard g(home_.mu);
-    Segment* s = home_.segments.find(id);
-    if (s == nullptr || !s->views.empty()) return;
     if (!s->owned) {
       home_.segments.erase(id);
     } else if (s->removed) {
@@ -237,7 +280,6 @@ void HomeViews::view_gone(int32_t id) {
       // the entry stays for asking the registry, its memory goes.
       s->sharers.clear();
       s->tokens.clear();
-      bury(home_, *s);
       s->file.reset();
     }
   }
@@ -259,16 +301,16 @@ void HomeViews::detach_later(PendingDetach detach) {
 
 int32_t HomeViews::segment_at(const void* addr, size_t* offset, bool* read_only) {
   auto* a = static_cast<const std::byte*>(addr);
-  Guard g(home_.mu);
-  for (auto& [id, s] : home_.segments) {
-    for (auto& v : s.views) {
-      if (a >= v.addr && a < v.addr + v.len) {
-        *offset = static_cast<size_t>(a - v.addr);
-        if (v.adopted && !still_adopted(s, v, *offset)) continue;
-        *read_only = v.read_only;
-        return id;
-      }
-    }
+  const auto known = home_.parts.views.find(addr);
+  if (known == nullptr || known->import != nullptr) return 0;
+  const SegmentLock s(home_, known->segment, SegmentLock::kViews);
+  if (!s) return 0;
+  for (auto& v : s->views) {
+    if (a < v.addr || a >= v.addr + v.len) continue;
+    *offset = static_cast<size_t>(a - v.addr);
+    if (v.adopted && !still_adopted(*s, v, *offset)) continue;
+    *read_only = v.read_only;
+    return s->id;
   }
   return 0;
 }

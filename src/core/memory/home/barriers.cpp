@@ -6,6 +6,7 @@
 #include "core/base/log.hpp"
 #include "core/base/mutation.hpp"
 #include "core/memory/home/breaks.hpp"
+#include "core/memory/home/segment_lock.hpp"
 #include "core/memory/home/store_publishing.hpp"
 #include "core/memory/node_bus/await.hpp"
 
@@ -18,28 +19,39 @@ Status Barriers::barrier(Nanos within, const Lines& named) {
   const Deadline deadline = Deadline::in(within);
   SignalsBlocked quiet;
   std::vector<RoundPtr> waits;
-  std::vector<std::pair<node::ContextSlot, int32_t>> owners;
-  {
+  Owners owners;
+  Finished done;
+  for (SegmentPtr s = home_.segments.first(); s != nullptr; s = home_.segments.after(s->id)) {
+    scan(s, named, &owners, &done);
+    run(done);
+  }
+  if (!mutated("mutate_acks_not_awaited")) {
     Guard g(home_.mu);
-    for (auto& [id, s] : home_.segments) {
-      if (s.owned && s.shared()) {
-        const auto lines = named.find(id);
-        const bool only_scanned = lines == named.end() || mutated("mutate_named_lines_scanned");
-        scan_and_publish(home_, s, only_scanned ? nullptr : &lines->second);
-      } else if (!s.owned && !s.views.empty() && !mutated("mutate_neighbour_not_asked")) {
-        owners.emplace_back(s.owner, id);
-      }
-    }
-    if (!mutated("mutate_acks_not_awaited")) waits = home_.rounds.of_stores();
+    waits = home_.rounds.of_stores();
   }
   bool good = ask_owners(owners, named, deadline);
   for (auto& p : waits) good = await(p->done, home_.parts.server, deadline) && good;
   return good ? Status::kOk : Status::kStore;
 }
 
+void Barriers::scan(const SegmentPtr& segment, const Lines& named, Owners* owners, Finished* done) {
+  if (segment->owned) {
+    Guard g(home_.mu);
+    if (!segment->shared()) return;
+  }
+  const SegmentLock s(home_, segment, SegmentLock::kViews);
+  if (!s) return;
+  if (s->owned) {
+    const auto lines = named.find(s->id);
+    const bool only_scanned = lines == named.end() || mutated("mutate_named_lines_scanned");
+    (void)scan_and_publish(home_, *s, {only_scanned ? nullptr : &lines->second, false}, done);
+  } else if (!s->views.empty() && !mutated("mutate_neighbour_not_asked")) {
+    owners->emplace_back(s->owner, s->id);
+  }
+}
+
 // Other processes of the node publish what was stored here to their segments.
-bool Barriers::ask_owners(const std::vector<std::pair<node::ContextSlot, int32_t>>& owners,
-                          const Lines& named, Deadline deadline) {
+bool Barriers::ask_owners(const Owners& owners, const Lines& named, Deadline deadline) {
   bool good = true;
   for (auto& [owner, id] : owners) {
     good = notify_stored(home_, id, deadline) && good;
@@ -84,9 +96,8 @@ Result<uint64_t> Barriers::cas(int32_t id, size_t offset, uint64_t expected, uin
 Status Barriers::swap_at_home(Swap* swap, const Deadline& deadline) {
   const size_t offset = swap->offset;
   for (Backoff backoff;; backoff.pause()) {
-    Guard g(home_.mu);
-    Segment* s = home_.segments.find(swap->id);
-    if (s == nullptr || !s->service || offset % 8 != 0 || offset > s->size - 8) {
+    const SegmentLock s(home_, swap->id, SegmentLock::kViews);
+    if (!s || !s->service || offset % 8 != 0 || offset > s->size - 8) {
       return Status::kInval;
     }
     if (s->flux.pages.contains(static_cast<uint32_t>(offset / kPageSize))) {
@@ -104,7 +115,7 @@ Status Barriers::swap_at_home(Swap* swap, const Deadline& deadline) {
     if (s->owned || !access::extensible(s->flags)) {
       try_swap(s->size);
     } else if (!ok(home_.parts.node.while_steady(swap->id, try_swap))) {
-      // Another process has the node's lock, perhaps a stopped one: not waited for under the lock.
+      // Another process has the node's lock, perhaps a stopped one: not waited for under ours.
       if (!deadline.passed()) continue;
       return Status::kNoMem;
     }
@@ -113,10 +124,13 @@ Status Barriers::swap_at_home(Swap* swap, const Deadline& deadline) {
     swap->owner = s->owner;
     if (mutated("mutate_home_cas_unpublished")) {
       swap->swapped = false;
-    } else if (swap->swapped && s->owned && s->shared()) {
+    } else if (swap->swapped && s->owned) {
       // The tracking does not see stores through the service view (rule 16).
       const PageRange page{static_cast<uint32_t>(offset / kPageSize), 1};
-      swap->published = home_.rounds.publish_stores(*s, {page}, word_of(*s, offset));
+      Guard g(home_.mu);
+      if (s->shared()) {
+        swap->published = home_.rounds.publish_stores(*s, {page}, word_of(*s, offset));
+      }
     }
     return Status::kOk;
   }

@@ -27,8 +27,10 @@ class Barriers {
  private:
   struct Swap;
   Status swap_at_home(Swap* swap, const Deadline& deadline);
-  bool ask_owners(const std::vector<std::pair<node::ContextSlot, int32_t>>& owners,
-                  const Lines& named, Deadline deadline);
+  using Owners = std::vector<std::pair<node::ContextSlot, int32_t>>;  // and the segment
+  void scan(const SegmentPtr& segment, const Lines& named, Owners* owners, Finished* done)
+      CMI_EXCLUDES(home_.mu);
+  bool ask_owners(const Owners& owners, const Lines& named, Deadline deadline);
 
   HomeCore& home_;
 };

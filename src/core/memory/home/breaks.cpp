@@ -8,6 +8,7 @@
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
 #include "core/base/mutation.hpp"
+#include "core/memory/home/segment_lock.hpp"
 #include "core/memory/home/session_keys.hpp"
 #include "core/memory/home/sharing.hpp"
 #include "core/memory/node_bus/await.hpp"
@@ -28,15 +29,13 @@ uint64_t break_of(const Segment& s) {
 }
 
 bool Breaks::past_break(int32_t id, size_t offset) {
-  Guard g(home_.mu);
-  Segment* s = home_.segments.find(id);
-  return s != nullptr && offset >= break_of(*s);
+  const SegmentLock s(home_, id, SegmentLock::kViews);
+  return s && offset >= break_of(*s);
 }
 
 bool Breaks::past_break(const View& view, const std::byte* addr) {
-  Guard g(home_.mu);
-  Segment* s = home_.segments.find(view.segment);
-  if (s == nullptr || !access::extensible(s->flags)) return false;
+  const SegmentLock s(home_, view.segment, SegmentLock::kViews);
+  if (!s || !access::extensible(s->flags)) return false;
   // The file's end, not what is decided on: a break that moves up is there before anybody hears of
   // it.
   struct stat st {};
@@ -49,8 +48,7 @@ bool Breaks::past_break(const View& view, const std::byte* addr) {
 }
 
 bool Breaks::may_have_moved(const View& view, const std::byte* addr) {
-  Guard g(home_.mu);
-  Segment* s = home_.segments.find(view.segment);
+  const SegmentPtr s = home_.segments.find(view.segment);
   if (s == nullptr || !access::extensible(s->flags)) return false;
   t_tries = t_tried == addr ? t_tries + 1 : 0;
   t_tried = addr;
@@ -73,14 +71,13 @@ void Breaks::notify_break(const RoundPtr& p, Segment& s) {
 // for until then it has them. Whether there were any; *p is settled when everybody knows.
 bool Breaks::uncover_past_break(Segment& s, const RoundPtr& p) {
   const auto first = static_cast<uint32_t>(s.brk.bytes / kPageSize);
-  bool changed = false;
-  for (const PageRange& r : s.flux.pages.in({first, s.pages() - first})) {
-    if (!home_.covers.uncover(s, r)) continue;
-    s.flux.pages.remove(r);
-    changed = true;
-  }
-  if (changed) home_.flux.changed(s, p);
-  return changed;
+  std::vector<PageRange> over = s.flux.pages.in({first, s.pages() - first});
+  std::erase_if(over, [&](const PageRange& r) { return !home_.covers.uncover(s, r); });
+  if (over.empty()) return false;
+  Guard g(home_.mu);
+  for (const PageRange& r : over) s.flux.pages.remove(r);
+  home_.flux.changed(s, p);
+  return true;
 }
 
 // Tokens keep their keys, which now open what lies before the break.
@@ -108,9 +105,8 @@ struct Breaks::Move {
 };
 
 Status Breaks::begin(Move* move) {
-  Guard g(home_.mu);
-  Segment* s = home_.segments.find(move->id);
-  if (s == nullptr || !s->owned) return Status::kPerm;
+  const SegmentLock s(home_, move->id, SegmentLock::kMemory);
+  if (!s || !s->owned) return Status::kPerm;
   if (s->removed || !access::extensible(s->flags) || move->to % s->page_size() != 0 ||
       move->to > s->size) {
     return Status::kInval;
@@ -134,9 +130,8 @@ Status Breaks::make_room(const Move& move) {
   if (!ok(st)) return st == Status::kReconfig ? Status::kNoMem : st;
   if (!move.grows()) return Status::kOk;
   {
-    Guard g(home_.mu);
-    Segment* s = home_.segments.find_uid(move.uid);
-    if (s != nullptr && s->service) {
+    const SegmentLock s(home_, Uid{move.uid}, SegmentLock::kMemory);
+    if (s && s->service) {
       st = lock_memory(s->flags, s->service.data() + move.from, move.to - move.from);
     }
   }
@@ -147,20 +142,23 @@ Status Breaks::make_room(const Move& move) {
   return Status::kNoMem;
 }
 
+void Breaks::set(Segment& s, const Move& move) {
+  Guard g(home_.mu);
+  s.brk = {move.to, s.brk.round + 1};
+  if (move.grows()) return;
+  const auto first = static_cast<uint32_t>(move.to / kPageSize);
+  for (auto& h : s.sharers) h.intents.erase(h.intents.lower_bound(first), h.intents.end());
+}
+
 Status Breaks::notify_importers(Move* move, RoundPtr* notified) {
   const RoundPtr p = begin_round();
   Finished done;
   {
+    const SegmentLock s(home_, Uid{move->uid}, SegmentLock::kBoth);
+    if (!s || s->removed) return Status::kInval;
+    set(*s, *move);
+    if (move->grows()) renew_tokens(*s);
     Guard g(home_.mu);
-    Segment* s = home_.segments.find_uid(move->uid);
-    if (s == nullptr || s->removed) return Status::kInval;
-    s->brk = {move->to, s->brk.round + 1};
-    if (move->grows()) {
-      renew_tokens(*s);
-    } else {
-      const auto first = static_cast<uint32_t>(move->to / kPageSize);
-      for (auto& h : s->sharers) h.intents.erase(h.intents.lower_bound(first), h.intents.end());
-    }
     notify_break(p, *s);
     home_.rounds.settle(p, &done);
   }
@@ -192,6 +190,13 @@ Status Breaks::set_break(int32_t id, uint64_t to, uint64_t reservation, Nanos pa
   return Status::kOk;
 }
 
+void Breaks::close_sessions(Segment& s, uint64_t past) {
+  Guard g(home_.mu);
+  for (auto& h : s.sharers) {
+    if (h.session_end > past && !mutated("mutate_session_key_kept")) h.session.reset();
+  }
+}
+
 Status Breaks::shrink(const Move& move, const RoundPtr& notified, bool heard) {
   if (!heard) {
     trace(kFacSeg, kWarn, "CMI_SEG_BRK: an importer did not answer; it is cut off");
@@ -199,11 +204,9 @@ Status Breaks::shrink(const Move& move, const RoundPtr& notified, bool heard) {
   }
   {
     // No importer uses the keys that reach further any more.
-    Guard g(home_.mu);
-    if (Segment* s = home_.segments.find_uid(move.uid); s != nullptr && s->service) {
-      for (auto& h : s->sharers) {
-        if (h.session_end > move.to && !mutated("mutate_session_key_kept")) h.session.reset();
-      }
+    const SegmentLock s(home_, Uid{move.uid}, SegmentLock::kMemory);
+    if (s && s->service) {
+      close_sessions(*s, move.to);
       renew_tokens(*s);
     }
   }
@@ -214,9 +217,9 @@ Status Breaks::shrink(const Move& move, const RoundPtr& notified, bool heard) {
   Finished done;
   bool uncovered = false;
   {
+    const SegmentLock s(home_, Uid{move.uid}, SegmentLock::kBoth);
+    if (s) uncovered = uncover_past_break(*s, known);
     Guard g(home_.mu);
-    Segment* s = home_.segments.find_uid(move.uid);
-    if (s != nullptr) uncovered = uncover_past_break(*s, known);
     home_.rounds.settle(known, &done);
   }
   run(done);
@@ -230,9 +233,8 @@ Status Breaks::shrink(const Move& move, const RoundPtr& notified, bool heard) {
 // In the processes of the node that have attached it, too.
 void Breaks::watch_again_everywhere(const Move& move) {
   {
-    Guard g(home_.mu);
-    Segment* s = home_.segments.find_uid(move.uid);
-    if (s != nullptr) home_.tracker.watch_again(*s, move.to);
+    const SegmentLock s(home_, Uid{move.uid}, SegmentLock::kViews);
+    if (s) home_.tracker.watch_again(*s, move.to);
   }
   const Deadline deadline = Deadline::in(move.patience);
   for (node::ContextSlot slot : home_.parts.node.attached(move.id)) {

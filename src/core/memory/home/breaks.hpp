@@ -33,8 +33,11 @@ class Breaks {
   Status notify_importers(Move* move, RoundPtr* notified);
   Status shrink(const Move& move, const RoundPtr& notified, bool heard);
   void notify_break(const RoundPtr& p, Segment& s) CMI_REQUIRES(home_.mu);
-  bool uncover_past_break(Segment& s, const RoundPtr& p) CMI_REQUIRES(home_.mu);
-  void renew_tokens(Segment& s) CMI_REQUIRES(home_.mu);
+  // Each under the segment's own locks.
+  void set(Segment& s, const Move& move) CMI_EXCLUDES(home_.mu);
+  void close_sessions(Segment& s, uint64_t past) CMI_EXCLUDES(home_.mu);
+  bool uncover_past_break(Segment& s, const RoundPtr& p) CMI_EXCLUDES(home_.mu);
+  void renew_tokens(Segment& s) CMI_EXCLUDES(home_.mu);
   void watch_again_everywhere(const Move& move);
 
   HomeCore& home_;

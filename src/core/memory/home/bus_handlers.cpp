@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/memory/home/segment_lock.hpp"
 #include "core/memory/home/store_publishing.hpp"
 #include "core/memory/wire/dispatch.hpp"
 
@@ -35,42 +36,46 @@ void BusHandlers::on_datagram(node::Node::Datagram d) {
 }
 
 void BusHandlers::on_view(const BusFrom& from, const BusView& m) {
-  Guard g(home_.mu);
-  Segment* s = home_.segments.find_owned(m.segment);
-  if (s != nullptr) drop_dead_views(home_, *s);
-  Fd& pagemap = from.datagram.fd;
-  if (s != nullptr && m.length == s->size && pagemap &&
-      std::none_of(s->foreign.begin(), s->foreign.end(), [&](const ForeignView& v) {
-        return v.slot == from.slot() && v.addr == m.address;
-      })) {
-    s->foreign.push_back(
-        {from.slot(), from.datagram.sender, m.address, m.length, std::move(pagemap)});
+  const SegmentLock s(home_, m.segment, SegmentLock::kViews);
+  if (s && s->owned) {
+    drop_dead_views(home_, *s);
+    Fd& pagemap = from.datagram.fd;
+    if (m.length == s->size && pagemap &&
+        std::none_of(s->foreign.begin(), s->foreign.end(), [&](const ForeignView& v) {
+          return v.slot == from.slot() && v.addr == m.address;
+        })) {
+      s->foreign.push_back(
+          {from.slot(), from.datagram.sender, m.address, m.length, std::move(pagemap)});
+    }
   }
   answer_when_done(from, m);
 }
 
 void BusHandlers::on_unview(const BusFrom& from, const BusUnview& m) {
-  Guard g(home_.mu);
-  scan_and_answer(from, m.segment, m.question, home_.segments.find_owned(m.segment), &m);
+  scan_and_answer(from, m.segment, m.question, &m);
 }
 
 void BusHandlers::on_barrier(const BusFrom& from, const BusBarrier& m) {
-  Guard g(home_.mu);
-  scan_and_answer(from, m.segment, m.question, home_.segments.find_owned(m.segment), nullptr);
+  scan_and_answer(from, m.segment, m.question, nullptr);
 }
 
 // `view`: ends, once it has been looked at.
 void BusHandlers::scan_and_answer(const BusFrom& from, int32_t segment, uint64_t question,
-                                  Segment* own, const BusUnview* view) {
-  // Asked again while the first answer is still to come: that one will do.
+                                  const BusUnview* view) {
   const Asker asked{from.slot(), question};
-  if (std::count(awaited_.begin(), awaited_.end(), asked) != 0) return;
-  awaited_.push_back(asked);
-  if (own != nullptr && own->shared()) scan_and_publish(home_, *own);
-  if (own != nullptr && view != nullptr) {
-    std::erase_if(own->foreign, [&](const ForeignView& v) {
-      return v.slot == from.slot() && v.addr == view->address;
-    });
+  {
+    Guard g(home_.mu);
+    // Asked again while the first answer is still to come: that one will do.
+    if (std::count(awaited_.begin(), awaited_.end(), asked) != 0) return;
+    awaited_.push_back(asked);
+  }
+  if (const SegmentLock own(home_, segment, SegmentLock::kViews); own && own->owned) {
+    (void)scan_and_publish(home_, *own, {nullptr, true}, &from.done);
+    if (view != nullptr) {
+      std::erase_if(own->foreign, [&](const ForeignView& v) {
+        return v.slot == from.slot() && v.addr == view->address;
+      });
+    }
   }
   // Another barrier's invalidation round may carry what this one no longer finds: answer after all.
   const auto over = [this, asked, segment] {
@@ -80,12 +85,13 @@ void BusHandlers::scan_and_answer(const BusFrom& from, int32_t segment, uint64_t
     }
     home_.channel.answer(asked.first, segment, asked.second);
   };
+  Guard g(home_.mu);
   home_.rounds.after_stores(over, &from.done);
 }
 
 void BusHandlers::on_publish(const BusFrom& from, const BusPublish& m) {
   Guard g(home_.mu);
-  Segment* s = home_.segments.find_owned(m.segment);
+  const SegmentPtr s = home_.segments.find_owned(m.segment);
   const uint64_t all = s != nullptr ? s->size / kPageSize : 0;
   if (s != nullptr && s->shared() && m.first < all && m.count != 0 && m.count <= all - m.first) {
     const PageRange pages{static_cast<uint32_t>(m.first), static_cast<uint32_t>(m.count)};
@@ -102,7 +108,7 @@ void BusHandlers::on_publish(const BusFrom& from, const BusPublish& m) {
 
 void BusHandlers::on_stored(const BusFrom&, const BusStored& m) {
   Guard g(home_.mu);
-  Segment* s = home_.segments.find_owned(m.segment);
+  const SegmentPtr s = home_.segments.find_owned(m.segment);
   if (s == nullptr || !s->shared()) return;
   std::vector<PageRange> stored;
   const PageRangeList ranges = m.ranges();
@@ -119,32 +125,28 @@ void BusHandlers::on_token(const BusFrom& from, const BusToken& m) {
 }
 
 void BusHandlers::on_shrunk(const BusFrom& from, const BusShrunk& m) {
-  Guard g(home_.mu);
-  Segment* s = home_.segments.find(m.segment);
-  if (s != nullptr && !s->owned && s->owner == from.slot() && m.bytes % kPageSize == 0) {
+  const SegmentLock s(home_, m.segment, SegmentLock::kViews);
+  if (s && !s->owned && s->owner == from.slot() && m.bytes % kPageSize == 0) {
     home_.tracker.watch_again(*s, m.bytes);
   }
   answer_when_done(from, m);
 }
 
 void BusHandlers::on_file(const BusFrom& from, const BusFile& m) {
-  Guard g(home_.mu);  // keeps the descriptor
-  Segment* s = home_.segments.find_owned(m.segment);
+  const SegmentLock s(home_, m.segment, SegmentLock::kViews);  // keeps the descriptor
   // Without one: it is not ours any more.
-  const int file = s != nullptr && access::large_pages(s->flags) ? s->file.get() : -1;
+  const int file = s && s->owned && access::large_pages(s->flags) ? s->file.get() : -1;
   home_.channel.answer(from.slot(), m.segment, m.question, Status::kOk, file);
 }
 
 void BusHandlers::on_look(const BusFrom& from, const BusLook& m) {
-  Guard g(home_.mu);
-  Segment* s = home_.segments.find_owned(m.segment);
-  if (s == nullptr || home_.flux.add_watcher(*s, from.slot())) answer_when_done(from, m);
+  const SegmentLock s(home_, m.segment, SegmentLock::kViews);
+  if (!s || !s->owned || home_.flux.add_watcher(*s, from.slot())) answer_when_done(from, m);
 }
 
 void BusHandlers::on_in_flux(const BusFrom& from, const BusInFlux& m) {
-  Guard g(home_.mu);
-  Segment* s = home_.segments.find(m.segment);
-  if (s != nullptr && !s->owned && s->owner == from.slot() && from.datagram.fd) {
+  const SegmentLock s(home_, m.segment, SegmentLock::kViews);
+  if (s && !s->owned && s->owner == from.slot() && from.datagram.fd) {
     home_.flux.take_list(*s, m.version, from.datagram.fd);
     s->flux.unreported = m.version;
     // Under the lock: before any barrier of what is stored there next.
@@ -159,9 +161,8 @@ void BusHandlers::on_in_flux(const BusFrom& from, const BusInFlux& m) {
 }
 
 void BusHandlers::on_in_flux_seen(const BusFrom& from, const BusInFluxSeen& m) {
-  Guard g(home_.mu);
-  Segment* s = home_.segments.find_owned(m.segment);
-  if (s != nullptr) home_.flux.seen(*s, from.slot(), m.version, &from.done);
+  const SegmentLock s(home_, m.segment, SegmentLock::kViews);
+  if (s && s->owned) home_.flux.seen(*s, from.slot(), m.version, &from.done);
 }
 
 void BusHandlers::on_answer(const BusFrom& from, const BusAnswer& m) {

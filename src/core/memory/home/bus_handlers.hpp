@@ -32,8 +32,8 @@ class BusHandlers {
       home_.channel.answer(to, segment, question);
     });
   }
-  void scan_and_answer(const BusFrom& from, int32_t segment, uint64_t question, Segment* own,
-                       const BusUnview* view) CMI_REQUIRES(home_.mu);
+  void scan_and_answer(const BusFrom& from, int32_t segment, uint64_t question,
+                       const BusUnview* view) CMI_EXCLUDES(home_.mu);
   void on_view(const BusFrom& from, const BusView& m);
   void on_unview(const BusFrom& from, const BusUnview& m);
   void on_barrier(const BusFrom& from, const BusBarrier& m);

@@ -7,6 +7,7 @@
 #include "core/base/log.hpp"
 #include "core/base/mutation.hpp"
 #include "core/memory/home/quiescing.hpp"
+#include "core/memory/home/segment_lock.hpp"
 #include "core/memory/home/session_keys.hpp"
 #include "core/memory/home/sharing.hpp"
 #include "core/memory/node_bus/await.hpp"
@@ -21,10 +22,10 @@ uint32_t Exports::count() {
 Result<access::RsegInfo> Exports::export_segment(int32_t id, int32_t flags, int32_t attrib) {
   access::RsegInfo r;
   {
-    Guard g(home_.mu);
-    Segment* s = home_.segments.find(id);
-    if (s == nullptr || s->removed) return Status::kInval;
+    const SegmentLock s(home_, id, SegmentLock::kBoth);
+    if (!s || s->removed) return Status::kInval;
     if (!s->owned) return Status::kPerm;
+    Guard g(home_.mu);
     if (!s->exported.any) {
       if (home_.segments.exports() >= kMaxExports) {
         return because(Status::kNoMem, "as many segments are exported as can be");
@@ -47,15 +48,17 @@ Result<access::RsegInfo> Exports::export_segment(int32_t id, int32_t flags, int3
   return r;
 }
 
+bool Exports::too_many_tokens(const Segment& s) {
+  Guard g(home_.mu);
+  return home_.segments.tokens() >= kMaxTokens || s.tokens.full();
+}
+
 Result<access::TokenInfo> Exports::new_token(int32_t id, bool any_node, NodeId node,
                                              uint32_t rights, const access::TokenPart* part) {
-  Guard g(home_.mu);
-  Segment* s = home_.segments.find(id);
-  if (s == nullptr || s->removed) return Status::kInval;
+  const SegmentLock s(home_, id, SegmentLock::kMemory);
+  if (!s || s->removed) return Status::kInval;
   if (!s->owned) return Status::kPerm;
-  if (home_.segments.tokens() >= kMaxTokens || s->tokens.full()) {
-    return because(Status::kNoMem, "as many tokens are in force as can be");
-  }
+  if (too_many_tokens(*s)) return because(Status::kNoMem, "as many tokens are in force as can be");
   if (!any_node && s->tokens.has_for(node)) {
     return because(Status::kBound, "the node has a token already");
   }
@@ -75,6 +78,7 @@ Result<access::TokenInfo> Exports::new_token(int32_t id, bool any_node, NodeId n
   auto key = *region != nullptr ? (*region)->key() : fabric::RemoteKey{wanted, 0};
   key.base -= info.part.offset;  // of the segment's first byte, reachable or not
   info.keys.push_back({home_.parts.server.fabric(kTokensListener).traits().provider, key});
+  Guard g(home_.mu);
   s->tokens.add({info, region.take(), false});
   return info;
 }
@@ -83,9 +87,9 @@ Result<access::TokenInfo> Exports::new_token(int32_t id, bool any_node, NodeId n
 Status Exports::revoke(const access::TokenInfo& token, const RoundPtr& p) {
   Finished done;
   {
+    const SegmentLock s(home_, Uid{token.uid}, SegmentLock::kMemory);
     Guard g(home_.mu);
-    Segment* s = home_.segments.find_uid(token.uid);
-    Token* const t = s != nullptr ? s->tokens.in_force(token.id, token.secret) : nullptr;
+    Token* const t = s ? s->tokens.in_force(token.id, token.secret) : nullptr;
     if (t == nullptr) return because(Status::kInval, "the token is not in force");
     t->revoked = true;
     const bool was_shared = s->shared();
@@ -118,9 +122,9 @@ Status Exports::delete_token(const access::TokenInfo& token, Deadline deadline) 
   }
   fault_point("revoke_before_close");
   // Last: the registrations, its own and those made from it.
+  const SegmentLock s(home_, Uid{token.uid}, SegmentLock::kMemory);
+  if (!s || mutated("mutate_revocation_unfenced")) return Status::kOk;
   Guard g(home_.mu);
-  Segment* s = home_.segments.find_uid(token.uid);
-  if (s == nullptr || mutated("mutate_revocation_unfenced")) return Status::kOk;
   for (auto& h : s->sharers) {
     if (h.token == 0 && !mutated("mutate_session_key_kept")) h.session.reset();
   }
@@ -132,9 +136,9 @@ Status Exports::delete_token(const access::TokenInfo& token, Deadline deadline) 
 bool Exports::notify_removed(int32_t id, bool gone, uint64_t* uid, const RoundPtr& p) {
   Finished done;
   {
+    const SegmentLock s(home_, id, SegmentLock::kBoth);
+    if (!s || !s->owned || s->removed) return false;
     Guard g(home_.mu);
-    Segment* s = home_.segments.find_owned(id);
-    if (s == nullptr || s->removed) return false;
     const bool was_shared = s->shared();
     s->removed = true;
     *uid = s->uid;
@@ -170,16 +174,15 @@ void Exports::removed(int32_t id, Deadline deadline) {
   }
   const bool known = home_.parts.node.find(id).status() != Status::kInval;
   {
+    const SegmentLock s(home_, id, SegmentLock::kBoth);
+    if (!s) return;
+    // While anyone of this node has it attached, importers get TOKEN, not SINVAL: it stays known.
+    const bool gone = s->views.empty() && !known;
+    if (gone) bury(home_, *s);
     Guard g(home_.mu);
-    Segment* s = home_.segments.find(id);
-    if (s == nullptr) return;
     for (auto& h : s->sharers) h.session.reset();
     s->tokens.clear();
-    // While anyone of this node has it attached, importers get TOKEN, not SINVAL: it stays known.
-    if (s->views.empty() && !known) {
-      bury(home_, *s);
-      home_.segments.erase(id);
-    }
+    if (gone) home_.segments.erase(id);
   }
   unbury(home_);
 }

@@ -22,6 +22,7 @@ class Exports {
   void removed(int32_t id, Deadline deadline);
 
  private:
+  bool too_many_tokens(const Segment& s) CMI_EXCLUDES(home_.mu);
   Status revoke(const access::TokenInfo& token, const RoundPtr& p);
   bool notify_removed(int32_t id, bool gone, uint64_t* uid, const RoundPtr& p);
 

@@ -12,12 +12,15 @@ namespace cmi::memory {
 
 void FluxTracker::lose_intents(Segment& s, const ContextId& client, uint32_t instance,
                                const RoundPtr& p) {
-  rounds_.close_received(s, client, instance, p);
   PageSet lost;
-  for (auto& h : s.sharers) {
-    if (h.client != client || (instance != 0 && h.instance != instance)) continue;
-    for (auto& [page, epoch] : h.intents) lost.add({page, 1});
-    h.intents.clear();
+  {
+    Guard g(mu_);
+    rounds_.close_received(s, client, instance, p);
+    for (auto& h : s.sharers) {
+      if (h.client != client || (instance != 0 && h.instance != instance)) continue;
+      for (auto& [page, epoch] : h.intents) lost.add({page, 1});
+      h.intents.clear();
+    }
   }
   // The other imports of a client that lives on are notified like any.
   if (!lost.empty()) put_in_flux(s, instance == 0 ? client : ContextId{}, lost.all(), p);
@@ -36,6 +39,7 @@ void FluxTracker::put_in_flux(Segment& s, const ContextId& except, std::vector<P
       alert(kFacSeg, "segment {}: its pages in flux stay accessible here", s.id);
     }
   }
+  Guard g(mu_);
   for (const PageRange& r : pages) s.flux.pages.add(r);
   fault_point("in_flux_before_told");
   for (auto& h : s.sharers) {
@@ -47,7 +51,7 @@ void FluxTracker::put_in_flux(Segment& s, const ContextId& except, std::vector<P
 
 void FluxTracker::changed(Segment& s, const RoundPtr& p) {
   s.flux.list.reset();
-  if (!s.flux.watchers.empty()) unseen_ = true;
+  if (!s.flux.watchers.empty()) set_unseen();
   s.flux.watchers.changed(s.flux.pages, p, now(),
                           [&](node::ContextSlot slot) { return send_list(s, slot); });
 }
@@ -70,17 +74,13 @@ FluxWatchers::Sent FluxTracker::send_list(Segment& s, node::ContextSlot slot) {
   return ok(sent) ? FluxWatchers::Sent::kYes : FluxWatchers::Sent::kNo;
 }
 
-void FluxTracker::remind(SegmentTable& segments, Nanos t, Finished* done) {
-  if (!unseen_) return;
-  unseen_ = false;
-  for (auto& [id, s] : segments) {
-    std::vector<RoundPtr> over;
-    const auto send = [this, &segment = s](node::ContextSlot slot) {
-      return send_list(segment, slot);
-    };
-    unseen_ = s.flux.watchers.remind(t, send, &over) || unseen_;
-    for (auto& p : over) rounds_.settle(p, done);
-  }
+bool FluxTracker::remind(Segment& s, Nanos t, Finished* done) {
+  std::vector<RoundPtr> over;
+  const auto send = [this, &s](node::ContextSlot slot) { return send_list(s, slot); };
+  const bool unseen = s.flux.watchers.remind(t, send, &over);
+  Guard g(mu_);
+  for (auto& p : over) rounds_.settle(p, done);
+  return unseen;
 }
 
 bool FluxTracker::add_watcher(Segment& s, node::ContextSlot slot) {
@@ -91,6 +91,7 @@ bool FluxTracker::add_watcher(Segment& s, node::ContextSlot slot) {
 void FluxTracker::seen(Segment& s, node::ContextSlot slot, uint64_t version, Finished* done) {
   std::vector<RoundPtr> over;
   const auto back = s.flux.watchers.seen(slot, version, s.flux.pages, &over);
+  Guard g(mu_);
   // What it stored to pages that it has uncovered, before they were watched again.
   if (!back.empty() && s.shared()) rounds_.publish_stores(s, back);
   for (auto& p : over) rounds_.settle(p, done);
@@ -115,6 +116,7 @@ void FluxTracker::take_list(Segment& s, uint64_t version, const Fd& list) {
   for (const PageRange& r : next.missing(s.flux.pages.all())) {
     if (!covers_.uncover(s, r)) next.add(r);  // stays in flux here
   }
+  Guard g(mu_);
   s.flux.pages = std::move(next);
   s.flux.version = version;
 }

@@ -3,7 +3,8 @@
 // that no order of datagrams matters. What changed is known to all when each watcher has acted on
 // the last version, or has ended.
 //
-// Pure: the sending is the caller's. The lock of the home guards it.
+// Pure: the sending is the caller's. The segment's `views_mu` guards it, and where rounds are
+// changed HomeCore::mu is held as well.
 #pragma once
 
 #include <functional>

@@ -5,6 +5,7 @@
 #include "core/base/fault_point.hpp"
 #include "core/memory/home/home_views.hpp"
 #include "core/memory/home/private_memory.hpp"
+#include "core/memory/home/segment_lock.hpp"
 
 namespace cmi::memory {
 
@@ -13,15 +14,14 @@ namespace cmi::memory {
 Status HomeViews::give_back(int32_t id, const View& view, bool leave_broken) {
   const std::byte* content = nullptr;
   bool locked = false;
-  const auto entry = [&]() CMI_REQUIRES(home_.mu) -> std::pair<Segment*, HomeView*> {
-    Segment* s =
-        home_.segments.find(id);  // as long as it has a view it is there, and its service view
-    return {s, &*std::find_if(s->views.begin(), s->views.end(),
-                              [&](const HomeView& v) { return v.view.get() == &view; })};
+  // As long as the segment has a view it is there, and its service view.
+  const auto entry = [&](Segment& s) {
+    return &*std::find_if(s.views.begin(), s.views.end(),
+                          [&](const HomeView& v) { return v.view.get() == &view; });
   };
   const auto left = [&]() -> Result<std::vector<PageRange>> {
-    Guard g(home_.mu);
-    const auto [s, v] = entry();
+    const SegmentLock s(home_, id, SegmentLock::kViews);
+    HomeView* const v = entry(*s);
     v->leaving = true;
     content = s->service.data();
     locked = v->locked;
@@ -43,8 +43,8 @@ Status HomeViews::give_back(int32_t id, const View& view, bool leave_broken) {
     return move_pages(copy, view.addr, broken.missing(*pages), locked);
   };
   const Status status = copy_and_move();
-  Guard g(home_.mu);
-  const auto [s, v] = entry();
+  const SegmentLock s(home_, id, SegmentLock::kViews);
+  HomeView* const v = entry(*s);
   if (ok(status)) {
     s->views.erase(s->views.begin() + (v - s->views.data()));
     return status;

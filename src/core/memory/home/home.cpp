@@ -4,6 +4,7 @@
 
 #include "core/base/log.hpp"
 #include "core/base/mutation.hpp"
+#include "core/memory/home/segment_lock.hpp"
 #include "core/memory/home/store_publishing.hpp"
 #include "core/memory/node_bus/await.hpp"
 #include "core/memory/vm/lock_memory.hpp"
@@ -23,10 +24,7 @@ Result<std::unique_ptr<Home>> Home::open(Parts parts) {
   return h;
 }
 
-bool Home::owns(int32_t id) {
-  Guard g(core_.mu);
-  return core_.segments.find_owned(id) != nullptr;
-}
+bool Home::owns(int32_t id) { return core_.segments.find_owned(id) != nullptr; }
 
 Result<int32_t> Home::create(uint64_t size, int32_t flags, uint64_t reservation) {
   node::Node& node = core_.parts.node;
@@ -43,17 +41,17 @@ Result<int32_t> Home::create(uint64_t size, int32_t flags, uint64_t reservation)
 }
 
 Status Home::begin_segment(int32_t id, uint64_t size, int32_t flags, Fd file) {
+  // Nobody knows of it until it is complete.
+  const auto s = std::make_shared<Segment>();
+  static_cast<SegmentFacts&>(*s) = {id, random_u64(), size, flags, core_.parts.node.slot(), true};
+  s->brk = {access::extensible(flags) ? 0 : size, 1};
+  s->file = std::move(file);
+  if (Status st = map_service(*s); !ok(st)) return st;
+  segment::place_memory(s->service.data(), size, device());
+  if (Status st = lock_memory(flags, s->service.data(), s->brk.bytes); !ok(st)) return st;
   Guard g(core_.mu);
-  Segment& s = core_.segments.add({id, random_u64(), size, flags, core_.parts.node.slot(), true});
-  s.brk = {access::extensible(flags) ? 0 : size, 1};
-  s.file = std::move(file);
-  Status st = map_service(s);
-  if (ok(st)) {
-    segment::place_memory(s.service.data(), size, device());
-    st = lock_memory(flags, s.service.data(), s.brk.bytes);
-  }
-  if (!ok(st)) core_.segments.erase(id);
-  return st;
+  core_.segments.insert(s);
+  return Status::kOk;
 }
 
 // What most of the traffic with other machines goes through.
@@ -68,11 +66,11 @@ void Home::on_new_session(const fabric::ClientInfo& client) {
   // Its registrations are what its old connection may still be using.
   if (mutated("mutate_rebuild_unfenced")) return;
   Guard g(core_.mu);
-  for (auto& [id, s] : core_.segments) {
+  core_.segments.each([&](Segment& s) {
     for (auto& h : s.sharers) {
       if (h.client == client.id) h.session.reset();
     }
-  }
+  });
   core_.rounds.new_session(client.id);
 }
 
@@ -93,7 +91,7 @@ void Home::on_ack(const ContextId& client, uint64_t number, Reader released) {
     // Whatever has become of the notification: its publisher may have said that it is over.
     ReleasedRegions regions;
     if (decode(released, &regions)) {
-      Segment* s = core_.segments.find_uid(regions.uid);
+      const SegmentPtr s = core_.segments.find_uid(regions.uid);
       Sharer* h = s != nullptr ? s->sharers.find(client, regions.instance) : nullptr;
       for (size_t i = 0; h != nullptr && i < regions.size(); ++i) {
         const auto [index, epoch] = regions.item(i);
@@ -121,23 +119,43 @@ void Home::remind_owners(Nanos t, Finished* done) {
   });
 }
 
+// Stores that no barrier published (rule 11's counterpart at home).
+bool Home::scan_is_due(const Segment& s) {
+  if (mutated("mutate_timer_takes_nothing")) return false;
+  Guard g(core_.mu);
+  // While many are under way somebody is slow; what is written meanwhile goes with the next.
+  return s.shared() && core_.rounds.of_stores().size() < kMaxTimerScans;
+}
+
+// The service thread waits for no scan of another thread: what that one leaves goes with the next
+// tick. False: a list of pages in flux may have to be sent again.
+bool Home::tick_segment(const SegmentPtr& segment, bool lists, Nanos t, Finished* done) {
+  const bool due = segment->owned && scan_is_due(*segment);
+  if (segment->owned && !due && !lists) return true;
+  const SegmentLock s(core_, segment, SegmentLock::kTriedViews);
+  if (!s) return false;
+  if (!s->owned) {
+    // What does not fit goes with the next.
+    if (core_.flux.report_seen(*s)) send_stored(core_, *s);
+    return true;
+  }
+  if (due) (void)scan_and_publish(core_, *s, {nullptr, true}, done);
+  return !lists || !core_.flux.remind(*s, t, done);
+}
+
 void Home::tick(Nanos t) {
   Finished done;
   {
     Guard g(core_.mu);
     core_.rounds.resend(t);
-    // Stores that no barrier published (rule 11's counterpart at home).
-    for (auto& [id, s] : core_.segments) {
-      if (mutated("mutate_timer_takes_nothing")) break;
-      // While many are under way somebody is slow; what is written meanwhile goes with the next.
-      const bool more = core_.rounds.of_stores().size() < kMaxTimerScans;
-      if (s.owned && s.shared() && more) scan_and_publish(core_, s);
-      // What does not fit goes with the next.
-      if (!s.owned && core_.flux.report_seen(s)) send_stored(core_, s);
-    }
     remind_owners(t, &done);
-    core_.flux.remind(core_.segments, t, &done);
   }
+  const bool lists = core_.flux.take_unseen();
+  bool seen = true;
+  for (SegmentPtr s = core_.segments.first(); s != nullptr; s = core_.segments.after(s->id)) {
+    seen = tick_segment(s, lists, t, &done) && seen;
+  }
+  if (lists && !seen) core_.flux.set_unseen();
   run(done);
 }
 
@@ -162,11 +180,11 @@ void Home::close(Deadline deadline) {
   std::vector<ContextId> importers;
   {
     Guard g(core_.mu);
-    for (auto& [id, s] : core_.segments) {
-      if (!s.owned || !s.exported.any || s.removed) continue;
-      owned.push_back(id);
+    core_.segments.each([&](const Segment& s) {
+      if (!s.owned || !s.exported.any || s.removed) return;
+      owned.push_back(s.id);
       for (auto& h : s.sharers) importers.push_back(h.client);
-    }
+    });
   }
   (void)barriers_.barrier(deadline.left());
   // Importers whose stores and swaps are being published are answered before they are notified of
@@ -201,17 +219,17 @@ void Home::close(Deadline deadline) {
 // What the home's side says of itself to a process that asks over the bus, on the service thread.
 void Home::report(node::ContextReport* out) {
   Guard g(core_.mu);
-  for (const auto& [id, s] : core_.segments) {
-    if (!s.owned) continue;
+  core_.segments.each([&](const Segment& s) {
+    if (!s.owned) return;
     node::HomeLine& line = out->homes.emplace_back();
-    line.id = id;
+    line.id = s.id;
     line.publications = s.counts.publications;
     line.notifications = s.counts.notifications;
     for (const auto& [name, t] : s.tokens) {
       line.tokens.push_back({node::token_fingerprint(name), t.info.rights, t.info.node, t.revoked});
     }
     for (const Sharer& h : s.sharers) line.sharers.push_back({h.client, h.instance, h.rights});
-  }
+  });
 }
 
 }  // namespace cmi::memory

@@ -10,9 +10,9 @@
 // the same file; they register their views with the owner over the node bus, and their barriers and
 // swaps ask it to publish.
 //
-// Threads: any; requests and acknowledgements come from the thread that polls the server. One lock,
-// HomeCore::mu; it is never held over a wait, and answers that call back go out after it is
-// released.
+// Threads: any; requests and acknowledgements come from the thread that polls the server. Each
+// segment has its own locks (segment.hpp), before HomeCore::mu; none is held over a wait for a
+// peer, and answers that call back go out after they are released.
 #pragma once
 
 #include <memory>
@@ -71,6 +71,9 @@ class Home {
   explicit Home(Parts parts) : core_(parts) {}
   Status begin_segment(int32_t id, uint64_t size, int32_t flags, Fd file);
   const std::string& device() const;
+  bool scan_is_due(const Segment& s) CMI_EXCLUDES(core_.mu);
+  bool tick_segment(const SegmentPtr& segment, bool lists, Nanos t, Finished* done)
+      CMI_EXCLUDES(core_.mu);
   void remind_owners(Nanos t, Finished* done) CMI_REQUIRES(core_.mu);
 
   HomeCore core_;

@@ -1,9 +1,13 @@
-// What the parts of a home share: the lock, and what it guards. Each class here owns its data and
-// keeps its own invariant; operations that span several take the lock, call them, and run what
-// finished once the lock is free.
+// What the parts of a home share: the table of segments, and the lock of the rounds with what it
+// guards. Each class here owns its data and keeps its own invariant; operations that span several
+// take the locks, call them, and run what finished once the locks are free.
 //
-// The lock is never held over a wait for a peer. Classes with a lock of their own are leaves.
+// Each segment has locks of its own, which stand before `mu` (segment_lock.hpp): what takes long is
+// done under one of those, and `mu` is held over looking at the rounds and sending. No lock is held
+// over a wait for a peer. Classes with a lock of their own are leaves.
 #pragma once
+
+#include <atomic>
 
 #include "core/base/lock.hpp"
 #include "core/liveness/peer_watch.hpp"
@@ -22,6 +26,7 @@
 #include "core/memory/page/observer.hpp"
 #include "core/memory/page/stats.hpp"
 #include "core/node/node.hpp"
+#include "fabric/lock_order.hpp"
 #include "fabric/server.hpp"
 
 namespace cmi::memory {
@@ -51,16 +56,18 @@ struct HomeCore {
   NodeChannel channel{parts.node, parts.server};
   Quarantine quarantine;
 
-  Mutex mu;
-  SegmentTable segments CMI_GUARDED_BY(mu);
-  AdoptedViews adopted CMI_GUARDED_BY(mu){files, parts.views};
-  StoreTracker tracker{files, adopted, parts.node};  // its userfaultfds: without the lock, too
+  SegmentTable segments;
+  AdoptedViews adopted{files, parts.views};
+  StoreTracker tracker{files, adopted, parts.node};
+  PageCovers covers{files, adopted, tracker};
+
+  Mutex mu CMI_ACQUIRED_AFTER(lock_order::after_views)
+      CMI_ACQUIRED_BEFORE(lock_order::after_rounds, fabric::lock_order::after_sessions);
   InvalidationRounds rounds CMI_GUARDED_BY(mu){segments, shared_segments, parts.server,
                                                parts.watch};
-  PageCovers covers{files, adopted, tracker};  // uncovered(): without the lock, too
-  FluxTracker flux CMI_GUARDED_BY(mu){rounds, covers, channel};
+  FluxTracker flux{mu, rounds, covers, channel};
   PendingDetaches pending_detaches CMI_GUARDED_BY(mu);
-  bool ending CMI_GUARDED_BY(mu) = false;  // Home::close() has begun
+  std::atomic<bool> ending{false};  // Home::close() has begun; set under mu
 };
 
 }  // namespace cmi::memory

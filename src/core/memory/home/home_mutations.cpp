@@ -11,7 +11,7 @@ namespace cmi::memory {
 
 void HomeMutations::publish_before_data(HomeCore& home, const fabric::ClientInfo& client,
                                         uint64_t number, const PublishRequest& m) {
-  Segment* s;
+  const SegmentPtr s = home.segments.find_uid(m.uid);
   const auto store = [&home, pages = m.pages, id = client.id, number,
                       diffs = std::vector(m.body.begin(), m.body.end())](Segment& to) {
     PublishRequest late;
@@ -25,7 +25,6 @@ void HomeMutations::publish_before_data(HomeCore& home, const fabric::ClientInfo
   };
   {
     Guard g(home.mu);
-    s = home.segments.find_uid(m.uid);
     const PageRange all{0, s->pages()};
     if (auto p = home.rounds.publish(*s, client.id, m.instance, {all}); p != nullptr) {
       p->finished = [store, s] { store(*s); };
@@ -37,7 +36,7 @@ void HomeMutations::publish_before_data(HomeCore& home, const fabric::ClientInfo
 
 void HomeMutations::keep_keys(HomeCore& home, const ContextId& client) {
   Guard g(home.mu);
-  for (auto& [id, s] : home.segments) {
+  home.segments.each([&](Segment& s) {
     for (auto& h : s.sharers) {
       if (h.client != client) continue;
       Token kept;
@@ -46,12 +45,12 @@ void HomeMutations::keep_keys(HomeCore& home, const ContextId& client) {
       kept.revoked = true;
       s.tokens.add(std::move(kept));
     }
-  }
+  });
 }
 
 namespace mutation {
 
-void let_others_in(Mutex& mu) {
+void let_others_in(HandoverMutex& mu) {
   mu.unlock();
   fault_point("mutation_window");
   mu.lock();

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "core/base/codec.hpp"
-#include "core/base/lock.hpp"
+#include "core/base/handover_mutex.hpp"
 #include "core/memory/home/home_core.hpp"
 #include "core/memory/wire/requests.hpp"
 
@@ -21,7 +21,7 @@ struct HomeMutations {
 namespace mutation {
 
 // Gives a lock away for a while.
-void let_others_in(Mutex& mu) CMI_REQUIRES(mu);
+void let_others_in(HandoverMutex& mu) CMI_REQUIRES(mu);
 
 }  // namespace mutation
 }  // namespace cmi::memory

@@ -37,20 +37,28 @@ class HomeViews {
   int32_t segment_at(const void* addr, size_t* offset, bool* read_only);
 
  private:
+  using Overlaid = std::vector<std::shared_ptr<const View>>;  // views that another is mapped over
   Result<Fd> file_of(int32_t id, const Result<node::SegmentInfo>& info, Deadline deadline);
-  Result<Segment*> segment_for(int32_t id, uint64_t size, const Result<node::SegmentInfo>& info,
-                               Result<Fd> file) CMI_REQUIRES(home_.mu);
-  Status map_view(Segment& s, void* addr, bool read_only, HomeView* view) CMI_REQUIRES(home_.mu);
-  Status watch_view(const Segment& s, HomeView* view) CMI_REQUIRES(home_.mu);
-  Status take_view(int32_t id, void* addr, HomeView* view, SegmentFacts* facts, RoundPtr* last)
-      CMI_REQUIRES(home_.mu);
+  Result<SegmentPtr> segment_for(int32_t id, uint64_t size, const Result<node::SegmentInfo>& info,
+                                 Result<Fd> file) CMI_EXCLUDES(home_.mu);
+  // Those that are given a segment run under its `views_mu`.
+  Status enter_view(Segment& s, void* addr, bool read_only, HomeView* view, Overlaid* overlaid,
+                    bool* covered) CMI_EXCLUDES(home_.mu);
+  Status map_view(Segment& s, void* addr, bool read_only, HomeView* view, Overlaid* overlaid)
+      CMI_EXCLUDES(home_.mu);
+  Status watch_view(const Segment& s, HomeView* view) CMI_EXCLUDES(home_.mu);
+  static HomeView* view_at(Segment& s, const void* addr);
+  void look_at_overlaid(const Overlaid& overlaid, const HomeView& by) CMI_EXCLUDES(home_.mu);
+  Status take_view(int32_t id, void* addr, HomeView* view, SegmentFacts* facts, RoundPtr* last,
+                   Finished* done) CMI_EXCLUDES(home_.mu);
   void view_gone(int32_t id);
   void detach_later(PendingDetach detach);
 
   Status enter_adopted(int32_t id, const std::shared_ptr<View>& view, int* file,
                        const std::byte** content);
+  bool look_at_adopted(const std::byte* at, size_t size) CMI_EXCLUDES(home_.mu);
   Status move_onto(int file, const std::byte* content, std::byte* at, size_t size);
-  bool still_adopted(Segment& s, HomeView& v, size_t offset) CMI_REQUIRES(home_.mu);
+  bool still_adopted(Segment& s, HomeView& v, size_t offset);
   Status give_back(int32_t id, const View& view, bool leave_broken) CMI_EXCLUDES(home_.mu);
 
   HomeCore& home_;

@@ -43,9 +43,9 @@ bool ImporterWatch::say_goodbye(const ContextId& client, bool goodbye) {
   bool had_something = false;
   home_.rounds.table().for_each(
       [&](const Notification& n) { had_something = had_something || n.client == client; });
-  for (auto& [id, s] : home_.segments) {
+  home_.segments.each([&](const Segment& s) {
     for (auto& h : s.sharers) had_something |= h.client == client && h.presented;
-  }
+  });
   if (!goodbye) {
     home_.parts.server.notification(client, home_.rounds.table().new_number(),
                                     static_cast<uint16_t>(NotificationType::kGoodbye), kAboutHome,
@@ -77,12 +77,19 @@ void ImporterWatch::forget(const ContextId& client, bool goodbye) {
         home_.parts.observer.importer_down(who, segments);
       };
     }
-    for (auto& [id, s] : home_.segments) {
-      if (!s.owned) continue;
-      home_.flux.lose_intents(s, client, 0, known);
-      forget_content(home_, s, client, 0);
+    // Of what it imports no longer, rounds may be left.
+    for (SegmentPtr s = home_.segments.first(); s != nullptr; s = home_.segments.after(s->id)) {
+      if (s->owned && !has_import(*s, client)) home_.rounds.close_received(*s, client, 0, known);
     }
-    forget_client(home_, client, &done);
+  }
+  each_imported(home_, client, [&](Segment& s) {
+    home_.flux.lose_intents(s, client, 0, known);
+    Guard g(home_.mu);
+    forget_content(home_, s, client, 0);
+  });
+  forget_client(home_, client, &done);
+  {
+    Guard g(home_.mu);
     home_.rounds.settle(known, &done);
   }
   run(done);
@@ -92,10 +99,10 @@ uint64_t ImporterWatch::ask_importers() {
   Guard g(home_.mu);
   const RoundPtr p = begin_round();  // never settled: end_call() takes it away
   std::vector<ContextId> importers;
-  for (auto& [id, s] : home_.segments) {
-    if (!s.owned || s.removed) continue;
+  home_.segments.each([&](const Segment& s) {
+    if (!s.owned || s.removed) return;
     for (auto& h : s.sharers) importers.push_back(h.client);
-  }
+  });
   std::sort(importers.begin(), importers.end());
   importers.erase(std::unique(importers.begin(), importers.end()), importers.end());
   for (auto& c : importers) {

@@ -9,7 +9,7 @@ namespace cmi::memory {
 struct KernelFiles {
   Fd hole;     // an empty file: an access to a page that is mapped from it gets SIGBUS
   Fd pagemap;  // of this process
-  Fd maps;  // segment::open_maps(); one reader at a time, under the home's lock, gets whole lines
+  Fd maps;     // segment::open_maps(); one reader at a time gets whole lines (AdoptedViews)
 
   // kNoMem: there is no descriptor or memory. kNotSupp: /proc is not there or not ours.
   Status open();

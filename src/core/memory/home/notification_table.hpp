@@ -8,7 +8,7 @@
 // wait for other importers: meanwhile its receiver owes nothing. But a receiver that makes no
 // progress is not waited for without end.
 //
-// Pure: the time is given by the caller. The lock of the owner guards it.
+// Pure: the time is given by the caller. HomeCore::mu guards it.
 #pragma once
 
 #include <algorithm>

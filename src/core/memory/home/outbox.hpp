@@ -6,7 +6,7 @@
 // Invariant: something waits for a sharer only while an invalidation of that sharer is under way
 // that it acknowledges to the home, so each end of such a one, over() or forget(), settles it.
 //
-// Pure: the sending is the caller's. The lock of the home guards it.
+// Pure: the sending is the caller's. HomeCore::mu guards it.
 #pragma once
 
 #include <compare>

@@ -3,7 +3,7 @@
 // A covered page is mapped from an empty file: an access to it gets SIGBUS, and with it CONSIST.
 // That takes no userfaultfd, needs no page to be watched beforehand, and reaches loads and stores
 // alike. The library's own accesses go through service views, which stay as they are.
-// The lock of the home guards it, uncovered() excepted.
+// Under the segment's `views_mu`; uncovered() without it, too.
 #pragma once
 
 #include <atomic>

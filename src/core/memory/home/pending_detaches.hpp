@@ -3,7 +3,7 @@
 // process's page tables and would take the stores to whatever lies at their addresses by then for
 // stores to its segment. So the addresses stay taken until the owner has answered or has ended.
 //
-// Pure: mapping and sending are the caller's. The lock of the home guards it.
+// Pure: mapping and sending are the caller's. HomeCore::mu guards it.
 #pragma once
 
 #include <algorithm>

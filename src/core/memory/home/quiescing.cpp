@@ -38,7 +38,7 @@ Status Quiescing::quiesce(int32_t id, std::function<void()> settled) {
   uint32_t round = 0;
   {
     Guard g(home_.mu);
-    Segment* s = home_.segments.find(id);
+    const SegmentPtr s = home_.segments.find(id);
     if (s == nullptr || s->removed) return Status::kInval;
     if (!s->owned) return Status::kPerm;
     if (s->quiesce.settled.size() >= kMaxAskers) return Status::kNoMem;
@@ -66,7 +66,7 @@ Status Quiescing::resume(int32_t id) {
   Finished done;
   {
     Guard g(home_.mu);
-    Segment* s = home_.segments.find(id);
+    const SegmentPtr s = home_.segments.find(id);
     if (s == nullptr || s->removed) return Status::kInval;
     if (!s->owned) return Status::kPerm;
     if (!s->quiesce.on) return Status::kOk;
@@ -88,7 +88,7 @@ void Quiescing::own_client_returned(int32_t id, uint32_t round) {
   Finished done;
   {
     Guard g(home_.mu);
-    Segment* s = home_.segments.find(id);
+    const SegmentPtr s = home_.segments.find(id);
     if (s == nullptr || s->quiesce.round != round) return;
     s->quiesce.unacknowledged = false;
     complete_quiesce(*s, &done);

@@ -10,7 +10,7 @@
 namespace cmi::memory {
 
 void notify_quiesce(HomeCore& home, Segment& s, Sharer& h, Finished* done) CMI_REQUIRES(home.mu);
-// Runs what waited for the clients if none owes anything any more.
+// Runs what waited for the clients if none owes anything any more. Under HomeCore::mu.
 void complete_quiesce(Segment& s, Finished* done);
 
 class Quiescing {

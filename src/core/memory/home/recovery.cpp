@@ -5,29 +5,27 @@
 #include "core/base/cause.hpp"
 #include "core/base/log.hpp"
 #include "core/memory/home/large_segment.hpp"
+#include "core/memory/home/segment_lock.hpp"
 #include "core/memory/node_bus/await.hpp"
 
 namespace cmi::memory {
 
 bool Recovery::any_in_flux(int32_t id) {
-  Guard g(home_.mu);
-  Segment* s = home_.segments.find(id);
-  return s != nullptr && !s->flux.pages.empty();
+  const SegmentLock s(home_, id, SegmentLock::kViews);
+  return s && !s->flux.pages.empty();
 }
 
 bool Recovery::in_flux(int32_t id, size_t offset) {
-  Guard g(home_.mu);
-  Segment* s = home_.segments.find(id);
-  return s != nullptr && s->flux.pages.contains(static_cast<uint32_t>(offset / kPageSize));
+  const SegmentLock s(home_, id, SegmentLock::kViews);
+  return s && s->flux.pages.contains(static_cast<uint32_t>(offset / kPageSize));
 }
 
 bool Recovery::in_flux(const View& view, const std::byte* addr) {
   return in_flux(view.segment, view.offset + static_cast<size_t>(addr - view.addr));
 }
 
-Status Recovery::recovery_range(int32_t id, const std::byte* addr, size_t size, Segment** segment,
-                                HomeView** view, PageRange* pages) {
-  Segment* s = home_.segments.find(id);
+Status Recovery::recovery_range(Segment* s, const std::byte* addr, size_t size, HomeView** view,
+                                PageRange* pages) {
   if (s == nullptr) return Status::kInval;
   if (!s->owned) return Status::kPerm;
   const auto v = std::find_if(s->views.begin(), s->views.end(), [&](const HomeView& w) {
@@ -38,18 +36,16 @@ Status Recovery::recovery_range(int32_t id, const std::byte* addr, size_t size, 
   if (offset % kPageSize != 0 || size % kPageSize != 0 || size > v->len - offset) {
     return Status::kInval;
   }
-  *segment = s;
   *view = &*v;
   *pages = {static_cast<uint32_t>(offset / kPageSize), static_cast<uint32_t>(size / kPageSize)};
   return Status::kOk;
 }
 
 Status Recovery::check_in_flux(int32_t id, std::byte** addr, size_t* size) {
-  Guard g(home_.mu);
-  Segment* s = nullptr;
+  const SegmentLock s(home_, id, SegmentLock::kViews);
   HomeView* v = nullptr;
   PageRange pages;
-  if (Status st = recovery_range(id, *addr, *size, &s, &v, &pages); !ok(st)) return st;
+  if (Status st = recovery_range(s.get(), *addr, *size, &v, &pages); !ok(st)) return st;
   // What is reported can be recovered, which takes whole pages of the memory.
   const PageRange lowest = s->flux.pages.first_in(outward(*s, {pages}).front());
   *size = std::min(size_t{lowest.count} * kPageSize, kMaxRecovery);
@@ -63,11 +59,10 @@ Status Recovery::recover(int32_t id, std::byte* addr, size_t size, Deadline dead
   RoundPtr published;
   Finished done;
   {
-    Guard g(home_.mu);
-    Segment* s = nullptr;
+    const SegmentLock s(home_, id, SegmentLock::kBoth);
     HomeView* v = nullptr;
     PageRange pages;
-    if (Status st = recovery_range(id, addr, size, &s, &v, &pages); !ok(st)) return st;
+    if (Status st = recovery_range(s.get(), addr, size, &v, &pages); !ok(st)) return st;
     const PageRange whole = outward(*s, {pages}).front();
     if (whole.first != pages.first || whole.count != pages.count) {
       return because(Status::kInval, "large pages are recovered as a whole");
@@ -79,8 +74,9 @@ Status Recovery::recover(int32_t id, std::byte* addr, size_t size, Deadline dead
         back.resize(i);
         break;
       }
-      s->flux.pages.remove(back[i]);
     }
+    Guard g(home_.mu);
+    for (const PageRange& r : back) s->flux.pages.remove(r);
     if (!back.empty()) {
       // Importers ask before they access what was in flux; nobody has a page of it.
       published = home_.rounds.publish_stores(*s, back);

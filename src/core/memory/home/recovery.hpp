@@ -23,8 +23,9 @@ class Recovery {
   uint64_t uncovered() const { return home_.covers.uncovered(); }
 
  private:
-  Status recovery_range(int32_t id, const std::byte* addr, size_t size, Segment** s,
-                        HomeView** view, PageRange* pages) CMI_REQUIRES(home_.mu);
+  // Under the segment's `views_mu`; null: there is none.
+  static Status recovery_range(Segment* s, const std::byte* addr, size_t size, HomeView** view,
+                               PageRange* pages);
 
   HomeCore& home_;
 };

@@ -23,7 +23,7 @@ void InvalidationRounds::settle(const RoundPtr& p, Finished* done) {
   std::erase(p->direct_acks == 0 ? stores_ : received_, p);
   if (table_.has_lists()) table_.round_over(p->by, p->born, now(), watch_.dead_after());
   clear_intents(*p);
-  const auto then = std::exchange(p->then, {});  // two deep at most
+  const auto then = std::exchange(p->then, {});  // a few deep at most
   done->push_back([p] {
     if (p->finished) p->finished();
     p->done.complete(fabric::Cause::kOk);
@@ -88,7 +88,7 @@ std::vector<RoundPtr> InvalidationRounds::unanswered() const {
 
 // The importer has taken all that it had cached out of use.
 void InvalidationRounds::on_revocation_heard(const Notification& revocation) {
-  Segment* s = segments_.find_uid(revocation.uid);
+  const SegmentPtr s = segments_.find_uid(revocation.uid);
   if (s == nullptr) return;
   Sharer* h = s->sharers.find(revocation.client, revocation.instance);
   if (h == nullptr || h->unacknowledged_revocations == 0) return;
@@ -99,7 +99,7 @@ void InvalidationRounds::on_revocation_heard(const Notification& revocation) {
 
 // It has nothing of before any more. That of an older break says nothing of the newest.
 void InvalidationRounds::on_break_heard(const Notification& n) {
-  Segment* s = segments_.find_uid(n.uid);
+  const SegmentPtr s = segments_.find_uid(n.uid);
   Sharer* h = s != nullptr ? s->sharers.find(n.client, n.instance) : nullptr;
   BreakNotification notified;  // by this home itself
   if (h == nullptr || !decode(n.payload, &notified) || notified.brk.round != s->brk.round) return;
@@ -154,7 +154,7 @@ void InvalidationRounds::close_received(const Segment& s, const ContextId& clien
 void InvalidationRounds::clear_intents(InvalidationRound& p) {
   const auto intents = std::exchange(p.intents, {});
   if (intents.empty()) return;
-  Segment* s = segments_.find_uid(p.uid);
+  const SegmentPtr s = segments_.find_uid(p.uid);
   Sharer* h = s != nullptr ? s->sharers.find(p.by, p.instance) : nullptr;
   if (h != nullptr) clear_intents(*s, *h, intents);  // else declared dead meanwhile
 }

@@ -89,7 +89,7 @@ void InvalidationRounds::send_waiting(Outbox::Waiting waiting) {
   p->then = std::move(waiting.rounds);
   Sent sent;
   send_ranges(waiting.to, NotificationType::kInvalidate, waiting.pages.all(), {}, &sent);
-  Segment* const s = segments_.find_uid(waiting.to.uid);
+  const SegmentPtr s = segments_.find_uid(waiting.to.uid);
   if (s != nullptr) s->counts.notifications += sent.size();
   keep(p, std::move(sent));
 }
@@ -216,6 +216,14 @@ RoundPtr InvalidationRounds::publish_stores(Segment& s, const std::vector<PageRa
   auto p = publish(s, ContextId{}, 0, ranges, stored);
   if (p != nullptr) stores_.push_back(p);  // somebody has yet to answer
   return p;
+}
+
+RoundPtr InvalidationRounds::begin_stores() { return stores_.emplace_back(begin_round()); }
+
+void InvalidationRounds::end_stores(const RoundPtr& scan, const RoundPtr& published,
+                                    Finished* done) {
+  if (published == nullptr) return settle(scan, done);
+  published->then.push_back(scan);
 }
 
 }  // namespace cmi::memory

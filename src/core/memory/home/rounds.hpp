@@ -3,7 +3,7 @@
 // home sends and waits for.
 //
 // Functions that take `done` collect there what finished: the caller runs it without the lock.
-// The lock of the home guards it. Files: rounds.cpp (sending), round_answers.cpp.
+// HomeCore::mu guards it. Files: rounds.cpp (sending), round_answers.cpp.
 #pragma once
 
 #include <functional>
@@ -41,6 +41,11 @@ class InvalidationRounds {
   RoundPtr publish_stores(Segment& s, const std::vector<PageRange>& ranges);
   RoundPtr publish_stores(Segment& s, const std::vector<PageRange>& ranges,
                           const std::vector<StoredPage>& stored);
+  // A scan in parts has begun that will publish: a round that ends when its publication, if there
+  // is one, is over. Barriers wait for it.
+  RoundPtr begin_stores();
+  // The scan is over; null: nothing was to be published.
+  void end_stores(const RoundPtr& scan, const RoundPtr& published, Finished* done);
   // Those that are not over: a barrier that finds nothing written because another one was faster
   // waits for that one's (rule 15).
   const std::vector<RoundPtr>& of_stores() const { return stores_; }

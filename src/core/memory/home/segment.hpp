@@ -1,11 +1,16 @@
 // A segment of this node in this process, as the home's side knows it, and its views.
 //
 // The owner is the process that made the segment. Other processes of the node attach the same file;
-// they register their views with the owner over the node bus. The lock of the home guards all of
-// it.
+// they register their views with the owner over the node bus.
+//
+// Three locks, in this order: `mu`, `views_mu`, HomeCore::mu (doc/design/locking.md). Long work,
+// such as applying diffs and scanning, holds one of the first two alone. What each member says:
+//   [all]     changed under all three, so that each of them is enough to read it
+//   [memory]  mu, also for its changes;  [views]  views_mu;  [rounds]  HomeCore::mu
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -13,7 +18,9 @@
 
 #include "core/access/handles.hpp"
 #include "core/base/fd.hpp"
+#include "core/base/handover_mutex.hpp"
 #include "core/memory/home/flux_watchers.hpp"
+#include "core/memory/home/lock_order.hpp"
 #include "core/memory/home/sharer_table.hpp"
 #include "core/memory/home/token_table.hpp"
 #include "core/memory/page/directory.hpp"
@@ -61,42 +68,51 @@ struct SegmentFacts {
 };
 
 struct Segment : SegmentFacts {
-  bool removed = false;
+  // Held over what importers ask for, with the application of their diffs.
+  Mutex mu CMI_ACQUIRED_BEFORE(lock_order::after_memory);
+  // Held over scans, faults on views at home, covering of pages.
+  HandoverMutex views_mu CMI_ACQUIRED_AFTER(lock_order::after_memory)
+      CMI_ACQUIRED_BEFORE(lock_order::after_views);
+
+  // Out of the table: a thread that has waited for a lock looks again.
+  std::atomic<bool> erased{false};
+  bool removed = false;  // [all]
   struct {
     bool any = false;
     bool cached = false, write_through = false;  // how it may be imported
-  } exported;
-  // At the owner; elsewhere the file's end is the break. Service views are accessed before it
-  // alone, which the home's lock orders at the owner, and the node's lock elsewhere.
+  } exported;                                    // [all]
+  // [all] At the owner; elsewhere the file's end is the break. Service views are accessed before it
+  // alone, under one of the locks at the owner, and under the node's lock elsewhere.
   Break brk;
-  Fd file;
-  Mapping service;
-  TokenTable tokens;
-  SharerTable sharers;
-  std::vector<ContextId> keyed;  // clients that have had a session key
-  uint64_t subscribed = 0;       // slots of pages that some importer follows, or has
-  Directory directory;
-  std::vector<HomeView> views;
-  std::vector<ForeignView> foreign;
+  Fd file;                       // [all]
+  Mapping service;               // [all]
+  TokenTable tokens;             // [memory] and [rounds]: either is enough to read it
+  SharerTable sharers;           // [memory] and [rounds], but for what Sharer says
+  std::vector<ContextId> keyed;  // [memory] clients that have had a session key
+  // [memory] and [rounds]: slots of pages that some importer follows, or has
+  uint64_t subscribed = 0;
+  Directory directory;               // [rounds]
+  std::vector<HomeView> views;       // [views]
+  std::vector<ForeignView> foreign;  // [views]
   struct {
-    PageSet pages;          // covered in our views; at the owner the truth
-    FluxWatchers watchers;  // at the owner
-    Fd list;                // of that version, for the watchers
-    // Elsewhere: the version that `pages` is of, and the one of which the owner is yet to hear;
-    // 0: none.
+    PageSet pages;          // [all] covered in our views; at the owner the truth
+    FluxWatchers watchers;  // [views] at the owner
+    Fd list;                // [views] of that version, for the watchers
+    // [views] Elsewhere: the version that `pages` is of, and the one of which the owner is yet to
+    // hear; 0: none.
     uint64_t version = 0, unreported = 0;
   } flux;
   struct {
     uint64_t publications = 0, notifications = 0;  // so far: of its pages, and messages of them
-  } counts;
+  } counts;                                        // [rounds]
   struct {
     bool on = false;
     bool unacknowledged = false;                 // our own client has not said that it stopped
     uint32_t round = 0;                          // raised by each change
     std::vector<std::function<void()>> settled;  // to run when nobody owes anything
-  } quiesce;
+  } quiesce;                                     // [rounds]
 
-  // Somebody may have cached pages of it.
+  // Somebody may have cached pages of it. Under HomeCore::mu.
   bool shared() const {
     return !removed && std::any_of(sharers.begin(), sharers.end(),
                                    [](const Sharer& h) { return h.loads() && !h.write_through; });
@@ -106,9 +122,11 @@ struct Segment : SegmentFacts {
 
 // From where on this import has to drop what it has, though it lies before the break: it did not
 // hear of a lower one in time. The break itself: there is nothing. Until it has acknowledged the
-// newest, it gets no key, and what it stored from there on is of before.
+// newest, it gets no key, and what it stored from there on is of before. Under HomeCore::mu.
 inline uint64_t low_of(const Segment& s, const Sharer& h) {
   return std::min(h.brk_low, s.brk.bytes);
 }
+
+using SegmentPtr = std::shared_ptr<Segment>;
 
 }  // namespace cmi::memory

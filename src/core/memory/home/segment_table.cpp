@@ -1,43 +1,63 @@
 #include "core/memory/home/segment_table.hpp"
 
-#include <algorithm>
+#include <utility>
 
 namespace cmi::memory {
 
-Segment& SegmentTable::add(const SegmentFacts& facts) {
-  erase(facts.id);
-  Segment& s = segments_[facts.id];
-  static_cast<SegmentFacts&>(s) = facts;
-  if (facts.uid != 0) by_uid_[facts.uid] = &s;
+void SegmentTable::insert(const SegmentPtr& segment) {
+  Guard g(mu_);
+  erase_locked(segment->id);
+  segments_[segment->id] = segment;
+  if (segment->uid != 0) by_uid_[segment->uid] = segment;
+}
+
+SegmentPtr SegmentTable::add(const SegmentFacts& facts) {
+  auto s = std::make_shared<Segment>();
+  static_cast<SegmentFacts&>(*s) = facts;
+  insert(s);
   return s;
 }
 
 void SegmentTable::erase(int32_t id) {
+  Guard g(mu_);
+  erase_locked(id);
+}
+
+void SegmentTable::erase_locked(int32_t id) {
   const auto it = segments_.find(id);
   if (it == segments_.end()) return;
-  by_uid_.erase(it->second.uid);
+  it->second->erased = true;
+  by_uid_.erase(it->second->uid);
   segments_.erase(it);
 }
 
-Segment* SegmentTable::find(int32_t id) {
+SegmentPtr SegmentTable::find(int32_t id) {
+  Guard g(mu_);
   const auto it = segments_.find(id);
-  return it == segments_.end() ? nullptr : &it->second;
+  return it == segments_.end() ? nullptr : it->second;
 }
 
-Segment* SegmentTable::find_uid(uint64_t uid) {
+SegmentPtr SegmentTable::find_uid(uint64_t uid) {
+  Guard g(mu_);
   const auto it = by_uid_.find(uid);
   return it == by_uid_.end() ? nullptr : it->second;
 }
 
-uint32_t SegmentTable::exports() const {
-  return static_cast<uint32_t>(std::count_if(segments_.begin(), segments_.end(), [](auto& e) {
-    return e.second.exported.any && !e.second.removed;
-  }));
+SegmentPtr SegmentTable::after(int32_t id) {
+  Guard g(mu_);
+  const auto it = segments_.upper_bound(id);
+  return it == segments_.end() ? nullptr : it->second;
 }
 
-size_t SegmentTable::tokens() const {
+uint32_t SegmentTable::exports() {
+  uint32_t all = 0;
+  each([&](const Segment& s) { all += s.exported.any && !s.removed ? 1 : 0; });
+  return all;
+}
+
+size_t SegmentTable::tokens() {
   size_t all = 0;
-  for (const auto& [id, s] : segments_) all += s.tokens.size();
+  each([&](const Segment& s) { all += s.tokens.size(); });
   return all;
 }
 

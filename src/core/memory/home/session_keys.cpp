@@ -1,6 +1,7 @@
 #include "core/memory/home/session_keys.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/base/log.hpp"
 #include "core/base/mutation.hpp"
@@ -31,17 +32,18 @@ void note_key(HomeCore& home, Segment& s, const ContextId& client) {
 }
 
 void bury(HomeCore& home, Segment& s) {
-  if (!s.service) return;
-  if (!s.tokens.ever() || mutated("mutate_memory_not_buried")) {
-    s.service.reset();
-    return;
+  Mapping memory;
+  {
+    Guard g(home.mu);
+    memory = std::move(s.service);
   }
+  if (!memory || !s.tokens.ever() || mutated("mutate_memory_not_buried")) return;
   Quarantine::Sessions sessions;
   for (const ContextId& client : s.keyed) {
     const uint32_t session = home.parts.server.session_of(client);
     if (session != 0) sessions.emplace_back(client, session);
   }
-  if (!home.quarantine.add(std::move(s.service), std::move(sessions))) {
+  if (!home.quarantine.add(std::move(memory), std::move(sessions))) {
     alert(kFacSeg, "segment {}: its memory cannot be closed yet", s.id);
   }
 }

@@ -1,5 +1,6 @@
 // The importers of one segment, at its home: a sharer is one import of one client.
-// The lock of the home guards them.
+// They are changed under the segment's lock `mu` and HomeCore::mu, so that either is enough to read
+// them: a request is served under the first alone. What says [rounds] is HomeCore::mu's.
 #pragma once
 
 #include <algorithm>
@@ -27,11 +28,11 @@ struct SharerId {
 struct Sharer : SharerId {
   bool presented = false;  // a token, once
   struct {
-    bool awaited = false;   // its client has not said that it stopped
-    uint32_t notified = 0;  // the last round that it was notified of
-  } quiesce;
+    bool awaited = false;                   // its client has not said that it stopped
+    uint32_t notified = 0;                  // the last round that it was notified of
+  } quiesce;                                // [rounds]
   uint64_t token = 0;                       // id; 0: none presented, or revoked
-  uint32_t unacknowledged_revocations = 0;  // revocations that it has not answered
+  uint32_t unacknowledged_revocations = 0;  // [rounds] revocations that it has not answered
   // Until it has heard that its token is revoked, it loads what it has cached, and is notified of
   // what is published like any other.
   bool loads() const { return token != 0 || unacknowledged_revocations != 0; }
@@ -41,17 +42,18 @@ struct Sharer : SharerId {
     return first >= pages.first && first + count <= pages.first + uint64_t{pages.count};
   }
   bool could_write = false;  // once, with some token
-  // Its own registration (a fence closes it), and how many bytes of the segment that covers.
+  // [rounds] Its own registration (a fence closes it), and how many bytes of the segment that
+  // covers.
   std::unique_ptr<fabric::Region> session;
   uint64_t session_end = 0;
-  // Bytes. The highest break that it may have used since it acknowledged one last, and the lowest
-  // that has come below that: what it has from there on is of before. kNoLow: none has.
+  // [rounds] Bytes. The highest break that it may have used since it acknowledged one last, and the
+  // lowest that has come below that: what it has from there on is of before. kNoLow: none has.
   static constexpr uint64_t kNoLow = UINT64_MAX;
   uint64_t brk_peak = 0, brk_low = kNoLow;
-  SharedRegions regions;
+  SharedRegions regions;  // [rounds]
   SharerSubscriptions subscriptions;
-  // Pages that it stores to, or whose stores are not published: the map of pages in flux, should
-  // it die. Client-inconsistent segments only; page, epoch (IntentState).
+  // [rounds] Pages that it stores to, or whose stores are not published: the map of pages in flux,
+  // should it die. Client-inconsistent segments only; page, epoch (IntentState).
   std::map<uint32_t, uint8_t> intents;
 };
 

@@ -7,12 +7,20 @@
 
 namespace cmi::memory {
 
+bool has_import(const Segment& s, const ContextId& client) {
+  return std::any_of(s.sharers.begin(), s.sharers.end(),
+                     [&](const Sharer& h) { return h.client == client; });
+}
+
+bool imports(HomeCore& home, const Segment& s, const ContextId& client) {
+  Guard g(home.mu);
+  return has_import(s, client);
+}
+
 bool imports_any(HomeCore& home, const ContextId& client) {
-  return std::any_of(home.segments.begin(), home.segments.end(), [&](const auto& segment) {
-    const SharerTable& sharers = segment.second.sharers;
-    return std::any_of(sharers.begin(), sharers.end(),
-                       [&](const Sharer& h) { return h.client == client; });
-  });
+  bool any = false;
+  home.segments.each([&](const Segment& s) { any = any || has_import(s, client); });
+  return any;
 }
 
 bool may_import(const Segment& s, bool write_through) {
@@ -31,11 +39,13 @@ Sharer* add_sharer(HomeCore& home, Segment& s, const fabric::ClientInfo& client,
 }
 
 void forget_client(HomeCore& home, const ContextId& client, Finished* done) {
-  home.rounds.forget(client, done);
-  for (auto& [id, s] : home.segments) {
+  each_imported(home, client, [&](Segment& s) {
+    Guard g(home.mu);
     forget_sharers(home, s, [&](const Sharer& h) { return h.client == client; });
     complete_quiesce(s, done);
-  }
+  });
+  Guard g(home.mu);
+  home.rounds.forget(client, done);
 }
 
 // What a fenced client wrote one-sided and has not announced is at home already: everyone drops
@@ -49,14 +59,14 @@ void forget_content(HomeCore& home, Segment& s, const ContextId& client, uint32_
 
 std::vector<int32_t> imported_by(HomeCore& home, const ContextId& client, access::NaddrInfo* who) {
   std::vector<int32_t> ids;
-  for (auto& [id, s] : home.segments) {
-    if (!s.owned || s.removed) continue;
+  home.segments.each([&](const Segment& s) {
+    if (!s.owned || s.removed) return;
     auto h = std::find_if(s.sharers.begin(), s.sharers.end(),
                           [&](const Sharer& sharer) { return sharer.client == client; });
-    if (h == s.sharers.end()) continue;
+    if (h == s.sharers.end()) return;
     *who = {h->node, client};
-    ids.push_back(id);
-  }
+    ids.push_back(s.id);
+  });
   return ids;
 }
 
@@ -79,25 +89,24 @@ void cut_off_silent(HomeCore& home, const RoundPtr& p, uint64_t uid) {
   }
   // What has arrived of it, and it may never announce.
   Finished done;
-  {
-    Guard g(home.mu);
-    if (Segment* s = home.segments.find_uid(uid); s != nullptr) {
-      // Its dirty intents stand for stores that nobody will publish.
-      const RoundPtr known = begin_round();
-      for (auto& [client, instance, type] : silent) {
-        // A break takes nothing from it but what lies behind that: should it live, it publishes the
-        // rest as always, and repairs what it was writing; should it not, forget()
-        // takes it.
-        if (type == NotificationType::kBreak) continue;
-        // One that has a new token by now has dropped its pages, and has new intents for
-        // what it stores to.
-        const Sharer* h = s->sharers.find(client, instance);
-        if (type == NotificationType::kRevoke && h != nullptr && h->token != 0) continue;
-        home.flux.lose_intents(*s, client, instance, known);
-        forget_content(home, *s, client, instance);
-      }
-      home.rounds.settle(known, &done);
+  if (const SegmentLock s(home, Uid{uid}, SegmentLock::kBoth); s) {
+    // Its dirty intents stand for stores that nobody will publish.
+    const RoundPtr known = begin_round();
+    for (auto& [client, instance, type] : silent) {
+      // A break takes nothing from it but what lies behind that: should it live, it publishes the
+      // rest as always, and repairs what it was writing; should it not, forget()
+      // takes it.
+      if (type == NotificationType::kBreak) continue;
+      // One that has a new token by now has dropped its pages, and has new intents for
+      // what it stores to.
+      const Sharer* h = s->sharers.find(client, instance);
+      if (type == NotificationType::kRevoke && h != nullptr && h->token != 0) continue;
+      home.flux.lose_intents(*s, client, instance, known);
+      Guard g(home.mu);
+      forget_content(home, *s, client, instance);
     }
+    Guard g(home.mu);
+    home.rounds.settle(known, &done);
   }
   run(done);
 }

@@ -6,16 +6,28 @@
 
 namespace cmi::memory {
 
-// At the owner. `named`: pages to publish whether or not they were stored to; null: none. Null:
-// nobody has to hear of anything.
-RoundPtr scan_and_publish(HomeCore& home, Segment& s, const PageSet* named = nullptr)
-    CMI_REQUIRES(home.mu);
+// What the processes of the node have stored to a segment, at its owner.
+//
+// A scan of many pages is cut into parts, between which the lock of the views is given to whoever
+// waits for it. Rule 15 holds for all of them together: what a part has found is taken from the
+// kernel, and another barrier that finds nothing any more waits for this scan's round.
+struct Scan {
+  static constexpr uint32_t kPart = 8192;  // pages of one part: 32 MiB
+  // Pages to publish whether or not they were stored to; null: none.
+  const PageSet* named = nullptr;
+  // By the service thread: between parts it serves what has come.
+  bool serves = false;
+};
+// Under `views_mu` of the segment, which is released and taken again between parts: the segment may
+// have left the table when this returns. Null: nobody has to hear of anything.
+RoundPtr scan_and_publish(HomeCore& home, Segment& s, const Scan& scan, Finished* done)
+    CMI_EXCLUDES(home.mu);
 // Of processes that have ended. A scan finds them as well, but there is none while nobody holds a
-// page, and each keeps what is left of its process.
-void drop_dead_views(HomeCore& home, Segment& s) CMI_REQUIRES(home.mu);
+// page, and each keeps what is left of its process. Under `views_mu`.
+void drop_dead_views(HomeCore& home, Segment& s) CMI_EXCLUDES(home.mu);
 
-// Elsewhere. False: it did not all fit into the owner's queue.
-bool send_stored(HomeCore& home, Segment& s) CMI_REQUIRES(home.mu);
+// Elsewhere, under `views_mu`. False: it did not all fit into the owner's queue.
+bool send_stored(HomeCore& home, Segment& s);
 // The same until the owner has been sent all of it. False: not by the deadline.
 bool notify_stored(HomeCore& home, int32_t id, Deadline deadline) CMI_EXCLUDES(home.mu);
 

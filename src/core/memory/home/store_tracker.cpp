@@ -170,7 +170,8 @@ void StoreTracker::scan_views(Segment& s, const std::vector<PageRange>& ranges,
   }
 }
 
-std::vector<PageRange> StoreTracker::scan(Segment& s, const std::vector<PageRange>& ranges) {
+std::vector<PageRange> StoreTracker::scan(Segment& s, const std::vector<PageRange>& ranges,
+                                          const std::vector<PageRange>& shared) {
   std::vector<PageRange> written;
   if (ranges.empty()) return written;
   scan_views(s, ranges, &written);
@@ -185,7 +186,7 @@ std::vector<PageRange> StoreTracker::scan(Segment& s, const std::vector<PageRang
     }
     // The process is gone, and with it what the kernel knew of its stores (rule 17).
     if (!mutated("mutate_dead_writer_forgotten")) {
-      written.insert(written.end(), ranges.begin(), ranges.end());
+      written.insert(written.end(), shared.begin(), shared.end());
     }
     it = s.foreign.erase(it);
   }

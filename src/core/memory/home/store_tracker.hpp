@@ -1,6 +1,7 @@
 // Finds what processes of the home's node have stored to its segments: the kernel tracks the stores
 // of this process and of others by their page tables; before Linux 6.7 the first store to a page
-// faults, and each process reports its own. The lock of the home guards it.
+// faults, and each process reports its own. What is done with a segment is done under its
+// `views_mu`.
 #pragma once
 
 #include <vector>
@@ -21,7 +22,7 @@ class StoreTracker {
 
   bool by_kernel() const { return static_cast<bool>(tracked_); }
   // What notes stores, and what keeps stores away from read-only views and from memory that moves.
-  // Both may be used without the lock.
+  // Both may be used without a lock.
   Userfault& tracker() { return tracked_ ? tracked_ : guarded_; }
   Userfault& guarded() { return guarded_; }
 
@@ -29,8 +30,10 @@ class StoreTracker {
   void arm(HomeView& v);
   void arm(Segment& s);
   // The pages of these ranges that this node has stored to since they were looked at last,
-  // ascending. Views of processes that have ended are dropped.
-  std::vector<PageRange> scan(Segment& s, const std::vector<PageRange>& ranges);
+  // ascending. Views of processes that have ended are dropped, and all pages of `shared`, of which
+  // the ranges are a part, count as stored to by them.
+  std::vector<PageRange> scan(Segment& s, const std::vector<PageRange>& ranges,
+                              const std::vector<PageRange>& shared);
   // Nobody needs to hear of what was stored to these pages until now.
   void forget(Segment& s, const std::vector<PageRange>& ranges);
   // The file was cut at `from`, in bytes: what lies behind that is protected again.

@@ -50,6 +50,12 @@ bool subscribed(Segment& s, uint32_t page) {
                      [&](Sharer& h) { return h.subscriptions.has(page); });
 }
 
+bool may_be_subscribed(const Segment& s, uint32_t page) {
+  return (s.subscribed >> page % kSubscriptionSlots & 1) != 0 &&
+         std::any_of(s.sharers.begin(), s.sharers.end(),
+                     [&](const Sharer& h) { return h.subscriptions.may_have(page); });
+}
+
 std::vector<StoredPage> word_of(Segment& s, uint64_t offset) {
   const auto page = static_cast<uint32_t>(offset / kPageSize);
   if (!subscribed(s, page)) return {};

@@ -1,5 +1,5 @@
 // Pages that importers follow (protocol rule 25): what goes to them along with the notification.
-// Under the home's lock, like the notification: what has a higher number was read later.
+// Under HomeCore::mu, like the notification: what has a higher number was read later.
 #pragma once
 
 #include <optional>
@@ -12,6 +12,8 @@ namespace cmi::memory {
 
 // Whether any importer follows the page.
 bool subscribed(Segment& s, uint32_t page);
+// Whether any may: true for longer. Under the segment's lock `mu`, or HomeCore::mu.
+bool may_be_subscribed(const Segment& s, uint32_t page);
 // What is new when this word is, or these whole pages may be; of those that are followed.
 std::vector<StoredPage> word_of(Segment& s, uint64_t offset);
 std::vector<StoredPage> whole_pages(Segment& s, const std::vector<PageRange>& ranges);

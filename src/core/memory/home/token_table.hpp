@@ -1,5 +1,5 @@
 // The tokens of one segment, at its home. At most one of them is for any given node.
-// The lock of the home guards them.
+// They are changed under the segment's lock `mu` and HomeCore::mu.
 #pragma once
 
 #include <algorithm>

@@ -81,6 +81,11 @@ class SharerSubscriptions {
   // Null: the sharer does not follow it, or has for long enough.
   Slot* find(uint32_t page);
   bool has(uint32_t page) { return find(page) != nullptr; }
+  // Whether it may follow the page: true for longer than has(). It reads what subscribe() writes
+  // and nothing else, so numbering may go on meanwhile.
+  bool may_have(uint32_t page) const {
+    return !slots_.empty() && slots_[page % kSubscriptionSlots].page == page;
+  }
 
  private:
   std::vector<Slot> slots_;  // none while there is nothing

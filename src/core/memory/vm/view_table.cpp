@@ -20,6 +20,15 @@ namespace cmi::memory {
   return found;
 }
 
+std::vector<std::shared_ptr<const View>> ViewTable::within(const std::byte* addr, size_t len) {
+  Guard g(mu_);
+  Table found;
+  for (const auto& v : *current_.load()) {
+    if (v->addr < addr + len && addr < v->addr + v->len) found.push_back(v);
+  }
+  return found;
+}
+
 void ViewTable::publish(std::unique_ptr<Table> next) {
   std::unique_ptr<Table> old(current_.exchange(next.release(), std::memory_order_seq_cst));
   // Readers that came later use the new table; waiting for zero may wait for a few of those too.

@@ -38,6 +38,8 @@ class ViewTable {
   std::shared_ptr<const View> find(const void* addr);
   // What others have there goes: they are mapped there no longer.
   void insert(std::shared_ptr<const View> view);
+  // The views that have some of this range.
+  std::vector<std::shared_ptr<const View>> within(const std::byte* addr, size_t len);
   bool insert_if_free(std::shared_ptr<const View> view);  // false: some of it is a view's
   void erase(const std::shared_ptr<const View>& view);    // what is left of it
   // The client has unmapped this part of a view, or mapped something else there.

@@ -1,5 +1,6 @@
 // Diffs of published pages, into the memory of a segment.
 #include "core/base/fault_point.hpp"
+#include "core/memory/home/access_check.hpp"
 #include "core/memory/home/requests/applied.hpp"
 #include "core/memory/page/diff.hpp"
 #include "core/memory/vm/guarded_copy.hpp"
@@ -21,17 +22,17 @@ WireStatus store_diff(Reader& in, std::byte* page) {
 }
 
 // Applies the next page of the message. kOk, also where the memory is broken (*broken) or gone.
-WireStatus apply_next(Segment& s, const Sharer& h, PublishedPages* pages, Applied* applied,
-                      bool* broken) {
+WireStatus apply_next(Segment& s, const Sharer& h, uint64_t low, PublishedPages* pages,
+                      Applied* applied, bool* broken) {
   DirtyIntent intent;
   if (!pages->next(&intent) || intent.page >= s.pages()) return WireStatus::kRange;
   const uint32_t page = intent.page;
   if (!h.covers(page, 1)) return WireStatus::kRights;
   // What was stored behind the break, before its importer heard of it, is gone with the memory.
-  const bool gone = page >= low_of(s, h) / kPageSize;
+  const bool gone = page >= low / kPageSize;
   std::byte past_break[kPageSize];
   std::byte* const at = gone ? past_break : s.service.data() + size_t{page} * kPageSize;
-  if (!gone && subscribed(s, page)) {
+  if (!gone && may_be_subscribed(s, page)) {
     (void)words_of(pages->diff(), words_in(page, &applied->of_subscribed));
   }
   const WireStatus stored = store_diff(pages->diff(), at);
@@ -45,13 +46,14 @@ WireStatus apply_next(Segment& s, const Sharer& h, PublishedPages* pages, Applie
 
 }  // namespace
 
-void apply_pages(Segment& s, const Sharer& h, uint32_t count, PublishedPages pages,
+void apply_pages(HomeCore& home, Segment& s, const Sharer& h, uint32_t count, PublishedPages pages,
                  uint64_t* secret, Applied* applied) {
   WireStatus& status = applied->status;
+  const uint64_t low = low_for(home, s, h);
   bool broken = false;
   for (uint32_t i = 0; i < count && status == WireStatus::kOk; ++i) {
     fault_point("publish_before_page");
-    status = apply_next(s, h, &pages, applied, &broken);
+    status = apply_next(s, h, low, &pages, applied, &broken);
   }
   if (status == WireStatus::kOk && !(secret != nullptr ? pages.end(secret) : pages.end())) {
     status = WireStatus::kMalformed;

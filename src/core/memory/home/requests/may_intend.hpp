@@ -1,4 +1,5 @@
-// Whether an importer may say that it will store to a page (rule 21).
+// Whether an importer may say that it will store to a page (rule 21). Under the lock `mu` of the
+// segment and HomeCore::mu.
 #pragma once
 
 #include "core/memory/home/home_core.hpp"

@@ -1,18 +1,36 @@
 // Before an importer fetches the first page of a region it is noted in the directory (rule 10).
 #include "core/memory/home/access_check.hpp"
 #include "core/memory/home/requests/handlers.hpp"
+#include "core/memory/home/segment_lock.hpp"
 
 namespace cmi::memory {
+
+namespace {
+// What was stored there while nobody held it needs no invalidation round: the importer fetches
+// after this. Another one that acquires it meanwhile waits for the segment's lock: once it has
+// fetched, nothing is to be forgotten any more.
+void hold_regions(HomeCore& home, Segment& s, Sharer& h, const AcquireRequest& m) {
+  std::vector<PageRange> fresh;
+  {
+    Guard g(home.mu);
+    const uint64_t next = home.rounds.table().next_number();
+    fresh = s.directory.hold(h.regions, m.first, m.count, m.epoch, s.pages(), next);
+  }
+  if (fresh.empty()) return;
+  s.views_mu.lock();
+  home.tracker.forget(s, fresh);
+  s.views_mu.unlock();
+}
+}  // namespace
 
 void on_acquire(HomeCore& home, const fabric::ClientInfo& client, uint64_t number,
                 const AcquireRequest& m) {
   const uint32_t first = m.first, n = m.count, epoch = m.epoch;
   WireStatus status = WireStatus::kMalformed;
   {
-    Guard g(home.mu);
-    Segment* s = nullptr;
+    const SegmentLock s(home, Uid{m.uid}, SegmentLock::kMemory);
     Sharer* h = nullptr;
-    status = check(home, client.id, m.uid, m.instance, 0, &s, &h);
+    status = check(home, s.get(), client.id, m.instance, 0, &h);
     if (status == WireStatus::kOk) {
       const auto pages = s->pages();
       const uint32_t all = regions_of(pages);
@@ -22,10 +40,7 @@ void on_acquire(HomeCore& home, const fabric::ClientInfo& client, uint64_t numbe
                  first + n - 1 > region_of(h->pages.first + h->pages.count - 1)) {
         status = WireStatus::kRights;
       } else {
-        // What was stored there while nobody held it needs no invalidation round: the importer
-        // fetches after this.
-        const uint64_t next = home.rounds.table().next_number();
-        home.tracker.forget(*s, s->directory.hold(h->regions, first, n, epoch, pages, next));
+        hold_regions(home, *s, *h, m);
       }
     }
   }

@@ -7,6 +7,7 @@
 #include "core/memory/home/access_check.hpp"
 #include "core/memory/home/requests/applied.hpp"
 #include "core/memory/home/requests/handlers.hpp"
+#include "core/memory/home/segment_lock.hpp"
 #include "core/memory/vm/guarded_copy.hpp"
 
 namespace cmi::memory {
@@ -30,10 +31,10 @@ void on_announce(HomeCore& home, const fabric::ClientInfo& client, uint64_t numb
   applied.asked = {number, 0};
   WireStatus& status = applied.status;
   {
-    Guard g(home.mu);
-    Segment* s = home.segments.find_uid(m.uid);
-    Sharer* const h = s != nullptr ? s->sharers.find(client.id, m.instance) : nullptr;
-    status = h != nullptr ? WireStatus::kOk : why_gone(home, s);
+    const SegmentLock s(home, Uid{m.uid}, SegmentLock::kMemory);
+    Sharer* const h = s ? s->sharers.find(client.id, m.instance) : nullptr;
+    status = h != nullptr ? WireStatus::kOk : why_gone(home, s.get());
+    const uint64_t in_use = h != nullptr ? low_for(home, *s, *h) / kPageSize : 0;
     bool broken = false;
     const PageRangeList ranges = m.ranges();
     for (size_t i = 0; i < m.count && status == WireStatus::kOk; ++i) {
@@ -44,7 +45,6 @@ void on_announce(HomeCore& home, const fabric::ClientInfo& client, uint64_t numb
         status = WireStatus::kRange;
         break;
       }
-      const uint64_t in_use = low_of(*s, *h) / kPageSize;
       if (r.first >= in_use) continue;
       r.count = static_cast<uint32_t>(std::min<uint64_t>(r.count, in_use - r.first));
       const std::byte* const at = s->service.data() + size_t{r.first} * kPageSize;
@@ -53,7 +53,10 @@ void on_announce(HomeCore& home, const fabric::ClientInfo& client, uint64_t numb
     }
     if (status == WireStatus::kOk && !m.exact()) status = WireStatus::kMalformed;
     if (status == WireStatus::kOk && broken) status = WireStatus::kBroken;
-    if (h != nullptr && publish_applied(home, *s, *h, client, number, applied)) return;
+    if (h != nullptr) {
+      Guard g(home.mu);
+      if (publish_applied(home, *s, *h, client, number, applied)) return;
+    }
   }
   reply(home.parts.server, client.id, number, status);
 }

@@ -1,6 +1,7 @@
 // Whether a page that an importer has listed as in flux still is.
 #include "core/memory/home/access_check.hpp"
 #include "core/memory/home/requests/handlers.hpp"
+#include "core/memory/home/segment_lock.hpp"
 #include "core/memory/vm/guarded_copy.hpp"
 
 namespace cmi::memory {
@@ -10,10 +11,9 @@ void on_ask_flux(HomeCore& home, const fabric::ClientInfo& client, uint64_t numb
   const uint32_t page = m.page;
   WireStatus status = WireStatus::kMalformed;
   {
-    Guard g(home.mu);
-    Segment* s = nullptr;
+    const SegmentLock s(home, Uid{m.uid}, SegmentLock::kMemory);
     Sharer* h = nullptr;
-    status = check(home, client.id, m.uid, m.instance, 0, &s, &h);
+    status = check(home, s.get(), client.id, m.instance, 0, &h);
     if (status == WireStatus::kOk && page >= s->brk.bytes / kPageSize) {
       status = WireStatus::kRange;
     } else if (status == WireStatus::kOk && !h->covers(page, 1)) {

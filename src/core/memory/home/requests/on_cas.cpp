@@ -2,6 +2,7 @@
 #include "core/memory/home/access_check.hpp"
 #include "core/memory/home/requests/handlers.hpp"
 #include "core/memory/home/requests/swap_word.hpp"
+#include "core/memory/home/segment_lock.hpp"
 
 namespace cmi::memory {
 
@@ -13,12 +14,15 @@ void on_cas(HomeCore& home, const fabric::ClientInfo& client, uint64_t number,
     reply(home.parts.server, id, number, st, Encoded(CasReply{word}));
   };
   {
-    Guard g(home.mu);
-    RoundPtr published;
-    status = swap_word(home, client.id, m, &found, &published);
-    if (published != nullptr) {
-      published->finished = [answer, found] { answer(WireStatus::kOk, found); };
-      return;
+    const SegmentLock s(home, Uid{m.uid}, SegmentLock::kMemory);
+    bool publish = false;
+    status = make_swap(home, s.get(), client.id, m, &found, &publish);
+    if (publish) {
+      Guard g(home.mu);
+      if (const RoundPtr published = publish_swap(home, *s, client.id, m)) {
+        published->finished = [answer, found] { answer(WireStatus::kOk, found); };
+        return;
+      }
     }
   }
   answer(status, found);

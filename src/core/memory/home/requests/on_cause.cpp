@@ -1,5 +1,6 @@
 #include "core/memory/home/access_check.hpp"
 #include "core/memory/home/requests/handlers.hpp"
+#include "core/memory/home/segment_lock.hpp"
 
 namespace cmi::memory {
 
@@ -11,12 +12,11 @@ void on_cause(HomeCore& home, const fabric::ClientInfo& client, uint64_t number,
   std::byte buf[16];
   Writer out(buf);
   {
-    Guard g(home.mu);
-    Segment* s = nullptr;
+    const SegmentLock s(home, Uid{m.uid}, SegmentLock::kMemory);
     Sharer* h = nullptr;
-    status = check(home, client.id, m.uid, m.instance, 0, &s, &h);
-    s = home.segments.find_uid(m.uid);
-    h = s != nullptr ? s->sharers.find(client.id, m.instance) : nullptr;
+    status = check(home, s.get(), client.id, m.instance, 0, &h);
+    h = s ? s->sharers.find(client.id, m.instance) : nullptr;
+    Guard g(home.mu);
     if (h != nullptr && access::extensible(s->flags)) {
       encode(BreakPart{s->brk}, out);
       const auto its_break = [&](const Notification& n) {

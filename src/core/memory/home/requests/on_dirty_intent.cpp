@@ -3,6 +3,7 @@
 #include "core/memory/home/access_check.hpp"
 #include "core/memory/home/requests/handlers.hpp"
 #include "core/memory/home/requests/may_intend.hpp"
+#include "core/memory/home/segment_lock.hpp"
 
 namespace cmi::memory {
 
@@ -21,12 +22,11 @@ void on_dirty_intent(HomeCore& home, const fabric::ClientInfo& client, uint64_t 
   WireStatus status = WireStatus::kMalformed;
   std::vector<DirtyIntent> intents;
   {
-    Guard g(home.mu);
-    Segment* s = nullptr;
+    const SegmentLock s(home, Uid{m.uid}, SegmentLock::kMemory);
     Sharer* h = nullptr;
     if (set) {
-      status = check(home, client.id, m.uid, m.instance, fabric::kWrite, &s, &h);
-    } else if (s = home.segments.find_uid(m.uid); s != nullptr) {
+      status = check(home, s.get(), client.id, m.instance, fabric::kWrite, &h);
+    } else if (s) {
       // No right is needed to say that nothing is in flux.
       h = s->sharers.find(client.id, m.instance);
       status = h != nullptr ? WireStatus::kOk : WireStatus::kNotPresented;
@@ -34,6 +34,7 @@ void on_dirty_intent(HomeCore& home, const fabric::ClientInfo& client, uint64_t 
     if (status == WireStatus::kOk && access::client_consistent(s->flags)) {
       status = WireStatus::kMalformed;
     }
+    Guard g(home.mu);
     const DirtyIntentList all = m.intents();
     for (size_t i = 0; status == WireStatus::kOk && i < all.size(); ++i) {
       const DirtyIntent mark = all[i];

@@ -3,12 +3,13 @@
 #include "core/base/fault_point.hpp"
 #include "core/memory/home/access_check.hpp"
 #include "core/memory/home/requests/handlers.hpp"
+#include "core/memory/home/segment_lock.hpp"
 #include "core/memory/vm/guarded_copy.hpp"
 
 namespace cmi::memory {
 
 namespace {
-// Of one request: as many as a reader in order has under way. It bounds the time under the lock.
+// Of one request: as many as a reader in order has under way. It bounds the time under the locks.
 constexpr uint32_t kMostEntered = 2 * kRegionPages;
 
 // Where a one-sided read of these pages would be let through.
@@ -29,14 +30,16 @@ void on_enter_pages(HomeCore& home, const fabric::ClientInfo& client, uint64_t n
   size_t content = 0;
   WireStatus status = WireStatus::kMalformed;
   {
-    Guard g(home.mu);
-    Segment* s = nullptr;
+    const SegmentLock s(home, Uid{m.uid}, SegmentLock::kMemory);
     Sharer* h = nullptr;
-    status = check(home, client.id, m.uid, m.instance, fabric::kRead, &s, &h);
-    if (status == WireStatus::kOk) status = may_enter(*s, *h, m.first, m.count);
+    status = check(home, s.get(), client.id, m.instance, fabric::kRead, &h);
     if (status == WireStatus::kOk) {
+      Guard g(home.mu);
+      status = may_enter(*s, *h, m.first, m.count);
       // First: what is published after the page was read goes to this sharer.
-      h->regions.enter({m.first, m.count}, home.rounds.table().next_number());
+      if (status == WireStatus::kOk) {
+        h->regions.enter({m.first, m.count}, home.rounds.table().next_number());
+      }
     }
     if (status == WireStatus::kOk && m.count == 1) {
       const std::byte* const at = s->service.data() + size_t{m.first} * kPageSize;

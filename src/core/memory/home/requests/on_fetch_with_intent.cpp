@@ -1,12 +1,40 @@
 #include <cstring>
+#include <utility>
 
 #include "core/base/fault_point.hpp"
 #include "core/memory/home/access_check.hpp"
 #include "core/memory/home/requests/handlers.hpp"
 #include "core/memory/home/requests/may_intend.hpp"
+#include "core/memory/home/segment_lock.hpp"
 #include "core/memory/vm/guarded_copy.hpp"
 
 namespace cmi::memory {
+
+namespace {
+// The page is entered, and the dirty intent set, before it is read (rule 28). *before: the intent
+// that the page had; 0: none.
+WireStatus enter_with_intent(HomeCore& home, Segment& s, Sharer& h, const DirtyIntent& intent,
+                             uint8_t* before) CMI_EXCLUDES(home.mu) {
+  Guard g(home.mu);
+  const WireStatus status = may_intend(s, h, intent.page);
+  if (status != WireStatus::kOk) return status;
+  h.regions.enter({intent.page, 1}, home.rounds.table().next_number());
+  *before = std::exchange(h.intents[intent.page], intent.epoch);
+  return status;
+}
+
+void take_back(HomeCore& home, Sharer& h, const DirtyIntent& intent, uint8_t before)
+    CMI_EXCLUDES(home.mu) {
+  Guard g(home.mu);
+  const auto it = h.intents.find(intent.page);
+  if (it == h.intents.end() || it->second != intent.epoch) return;
+  if (before == 0) {
+    h.intents.erase(it);
+  } else {
+    it->second = before;
+  }
+}
+}  // namespace
 
 // A store miss in one exchange. What is read here is what a one-sided read would find between the
 // request and the answer.
@@ -16,19 +44,16 @@ void on_fetch_with_intent(HomeCore& home, const fabric::ClientInfo& client, uint
   std::byte answer[1 + kPageSize];
   WireStatus status = WireStatus::kMalformed;
   {
-    Guard g(home.mu);
-    Segment* s = nullptr;
+    const SegmentLock s(home, Uid{m.uid}, SegmentLock::kMemory);
     Sharer* h = nullptr;
-    status = check(home, client.id, m.uid, m.instance, fabric::kRead | fabric::kWrite, &s, &h);
-    if (status == WireStatus::kOk) status = may_intend(*s, *h, mark.page);
+    uint8_t before = 0;
+    status = check(home, s.get(), client.id, m.instance, fabric::kRead | fabric::kWrite, &h);
+    if (status == WireStatus::kOk) status = enter_with_intent(home, *s, *h, mark, &before);
     if (status == WireStatus::kOk) {
       const std::byte* const at = s->service.data() + size_t{mark.page} * kPageSize;
-      // Before it is read (rule 28).
-      h->regions.enter({mark.page, 1}, home.rounds.table().next_number());
       const auto copy = [&] { std::memcpy(answer + 1, at, kPageSize); };
-      if (unless_broken(at, kPageSize, copy)) {
-        h->intents[mark.page] = mark.epoch;
-      } else {
+      if (!unless_broken(at, kPageSize, copy)) {
+        take_back(home, *h, mark, before);
         status = WireStatus::kBroken;
       }
     }

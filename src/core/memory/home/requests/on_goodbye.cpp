@@ -13,8 +13,8 @@ void on_goodbye(HomeCore& home, const fabric::ClientInfo& client, uint64_t numbe
   {
     Guard g(home.mu);
     segments = imported_by(home, client.id, &who);
-    forget_client(home, client.id, &done);
   }
+  forget_client(home, client.id, &done);
   run(done);
   if (!segments.empty()) home.parts.observer.importer_down(who, std::move(segments));
   reply(home.parts.server, client.id, number, WireStatus::kOk);

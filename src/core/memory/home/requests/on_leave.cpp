@@ -2,6 +2,7 @@
 #include "core/memory/home/access_check.hpp"
 #include "core/memory/home/quiescing.hpp"
 #include "core/memory/home/requests/handlers.hpp"
+#include "core/memory/home/segment_lock.hpp"
 #include "core/memory/home/sharing.hpp"
 
 namespace cmi::memory {
@@ -10,10 +11,11 @@ void on_leave(HomeCore& home, const fabric::ClientInfo& client, uint64_t number,
               const LeaveRequest& m) {
   Finished done;
   {
+    const SegmentLock s(home, Uid{m.uid}, SegmentLock::kMemory);
     Guard g(home.mu);
     // It has dropped all that it was to drop.
     home.rounds.forget(SharerKey{client.id, m.uid, m.instance}, &done);
-    if (Segment* s = home.segments.find_uid(m.uid); s != nullptr) {
+    if (s) {
       forget_sharers(home, *s, [&](const Sharer& h) {
         return h.client == client.id && h.instance == m.instance;
       });

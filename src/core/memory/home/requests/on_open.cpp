@@ -2,9 +2,33 @@
 #include "core/memory/home/access_check.hpp"
 #include "core/memory/home/quiescing.hpp"
 #include "core/memory/home/requests/handlers.hpp"
+#include "core/memory/home/segment_lock.hpp"
 #include "core/memory/home/sharing.hpp"
 
 namespace cmi::memory {
+
+namespace {
+WireStatus open(HomeCore& home, Segment& s, const fabric::ClientInfo& client, uint32_t instance,
+                bool write_through, Writer& out, Finished* done) CMI_EXCLUDES(home.mu) {
+  Guard g(home.mu);
+  Sharer* h = s.sharers.find(client.id, instance);
+  if (h == nullptr ? !may_import(s, write_through) : h->write_through != write_through) {
+    return WireStatus::kImportedOtherwise;
+  }
+  if (h == nullptr) h = add_sharer(home, s, client, instance, write_through);
+  if (h == nullptr) return WireStatus::kNoMem;
+  if (s.quiesce.on && h->quiesce.notified != s.quiesce.round) notify_quiesce(home, s, *h, done);
+  OpenReply answer;
+  answer.size = s.size;
+  answer.flags = s.flags;
+  answer.lifeline_port = home.parts.watch.port();
+  // A lifeline is for a process that has an import here.
+  answer.lifeline_secret = home.parts.watch.expect(client.id);
+  encode(answer, out);
+  if (access::extensible(s.flags)) encode(BreakPart{s.brk}, out);
+  return WireStatus::kOk;
+}
+}  // namespace
 
 void on_open(HomeCore& home, const fabric::ClientInfo& client, uint64_t number,
              const OpenRequest& m, bool write_through) {
@@ -13,27 +37,11 @@ void on_open(HomeCore& home, const fabric::ClientInfo& client, uint64_t number,
   WireStatus status = WireStatus::kOk;
   Finished done;
   {
-    Guard g(home.mu);
-    Segment* s = home.segments.find_uid(m.uid);
-    Sharer* h = s != nullptr ? s->sharers.find(client.id, m.instance) : nullptr;
-    if (s == nullptr || !s->exported.any || s->removed) {
-      status = why_gone(home, s);
-    } else if (h == nullptr ? !may_import(*s, write_through) : h->write_through != write_through) {
-      status = WireStatus::kImportedOtherwise;
-    } else if (h == nullptr &&
-               (h = add_sharer(home, *s, client, m.instance, write_through)) == nullptr) {
-      status = WireStatus::kNoMem;
+    const SegmentLock s(home, Uid{m.uid}, SegmentLock::kMemory);
+    if (!s || !s->exported.any || s->removed) {
+      status = why_gone(home, s.get());
     } else {
-      if (s->quiesce.on && h->quiesce.notified != s->quiesce.round)
-        notify_quiesce(home, *s, *h, &done);
-      OpenReply answer;
-      answer.size = s->size;
-      answer.flags = s->flags;
-      answer.lifeline_port = home.parts.watch.port();
-      // A lifeline is for a process that has an import here.
-      answer.lifeline_secret = home.parts.watch.expect(client.id);
-      encode(answer, out);
-      if (access::extensible(s->flags)) encode(BreakPart{s->brk}, out);
+      status = open(home, *s, client, m.instance, write_through, out, &done);
     }
   }
   run(done);

@@ -3,6 +3,7 @@
 #include "core/base/mutation.hpp"
 #include "core/memory/home/access_check.hpp"
 #include "core/memory/home/requests/handlers.hpp"
+#include "core/memory/home/segment_lock.hpp"
 #include "core/memory/home/session_keys.hpp"
 #include "core/memory/home/sharing.hpp"
 
@@ -12,43 +13,67 @@ namespace {
 constexpr size_t kMaxGrant = 68 + fabric::kMaxRawKey;  // bytes, no more than reply() takes
 
 WireStatus find_token(HomeCore& home, const fabric::ClientInfo& client,
-                      const PresentTokenRequest& m, Segment** segment, Token** token)
-    CMI_REQUIRES(home.mu) {
-  Segment* const s = home.segments.find_uid(m.uid);
+                      const PresentTokenRequest& m, Segment* s, Token** token) {
   if (s == nullptr || !s->exported.any || s->removed) return why_gone(home, s);
   Token* const t = s->tokens.in_force(m.token, m.secret);
   if (t == nullptr) return WireStatus::kToken;
   const NodeId node{m.node_hi, m.node_lo};
   if (!t->info.any_node && (t->info.node != node || node != client.node)) return WireStatus::kNode;
-  *segment = s;
   *token = t;
   return WireStatus::kOk;
 }
 
-// From here on it is notified of every invalidation round; its key goes out after that.
-void enter(HomeCore& home, Segment& s, Sharer& h, const access::TokenInfo& token)
-    CMI_REQUIRES(home.mu) {
-  const bool was_shared = s.shared();
-  const access::TokenPart& part = token.part;
-  h.presented = true;
-  h.token = token.id;
-  h.rights = token.rights;
-  h.pages = {static_cast<uint32_t>(part.offset / kPageSize),
-             static_cast<uint32_t>((part.size != 0 ? part.size : s.size) / kPageSize)};
-  h.could_write = h.could_write || (h.rights & fabric::kWrite) != 0;
-  if (was_shared || !s.shared()) return;
-  home.shared_segments.add();
-  if (!mutated("mutate_late_arming")) home.tracker.arm(s);
+PageRange pages_of(const Segment& s, const access::TokenPart& part) {
+  return {static_cast<uint32_t>(part.offset / kPageSize),
+          static_cast<uint32_t>((part.size != 0 ? part.size : s.size) / kPageSize)};
 }
 
-void encode_grant(const Segment& s, const Sharer& h, const access::TokenPart& part, Writer& out) {
+// From here on it is notified of every invalidation round; its key goes out after that. The views
+// are armed in the same step, under their lock: one that is attached later finds it shared.
+void enter(HomeCore& home, Segment& s, Sharer& h, const access::TokenInfo& token)
+    CMI_EXCLUDES(home.mu) {
+  bool begins = false;
+  {
+    Guard g(home.mu);
+    const bool was_shared = s.shared();
+    h.presented = true;
+    h.token = token.id;
+    h.rights = token.rights;
+    h.pages = pages_of(s, token.part);
+    h.could_write = h.could_write || (h.rights & fabric::kWrite) != 0;
+    begins = !was_shared && s.shared();
+    if (begins) home.shared_segments.add();
+  }
+  if (begins && !mutated("mutate_late_arming")) home.tracker.arm(s);
+}
+
+// A sharer of this segment, as it was or new.
+WireStatus sharer_for(HomeCore& home, Segment& s, const fabric::ClientInfo& client,
+                      uint32_t instance, bool write_through, Sharer** sharer, bool* break_unheard)
+    CMI_EXCLUDES(home.mu) {
+  Guard g(home.mu);
+  Sharer* h = s.sharers.find(client.id, instance);
+  // One that has been forgotten comes back as what it was.
+  if (h == nullptr ? !may_import(s, write_through) : h->write_through != write_through) {
+    return WireStatus::kToken;
+  }
+  if (h == nullptr) h = add_sharer(home, s, client, instance, write_through);
+  if (h == nullptr) return WireStatus::kNoMem;
+  h->session.reset();
+  *break_unheard = !write_through && low_of(s, *h) < s.brk.bytes;
+  *sharer = h;
+  return WireStatus::kOk;
+}
+
+void encode_grant(const Segment& s, const Sharer& h, const access::TokenInfo& token, Writer& out) {
   const fabric::RemoteKey key = h.session != nullptr ? h.session->key() : fabric::RemoteKey{};
+  const PageRange pages = pages_of(s, token.part);
   PresentTokenReply answer;
   answer.key = key.key;
-  answer.base = key.base - part.offset;  // of the segment's first byte, reachable or not
-  answer.rights = h.rights;
-  answer.first = h.pages.first;
-  answer.count = h.pages.count;
+  answer.base = key.base - token.part.offset;  // of the segment's first byte, reachable or not
+  answer.rights = token.rights;
+  answer.first = pages.first;
+  answer.count = pages.count;
   answer.body = h.session != nullptr ? h.session->raw_key() : Bytes();
   answer.raw_key_size = static_cast<uint16_t>(answer.body.size());
   encode(answer, out);
@@ -57,7 +82,8 @@ void encode_grant(const Segment& s, const Sharer& h, const access::TokenPart& pa
 
 // What is in flux is known to the importer before it gets its key.
 void grant_when_listed(HomeCore& home, Segment& s, Sharer& h, uint64_t number, Bytes granted,
-                       Finished* done) CMI_REQUIRES(home.mu) {
+                       Finished* done) CMI_EXCLUDES(home.mu) {
+  Guard g(home.mu);
   const RoundPtr listed = begin_round();
   listed->finished = [server = &home.parts.server, id = h.client, number,
                       copy = std::vector(granted.begin(), granted.end())] {
@@ -70,32 +96,31 @@ void grant_when_listed(HomeCore& home, Segment& s, Sharer& h, uint64_t number, B
 }
 
 // *granted: the answer goes out with `done` or later. Else it is the status, with *out if kOk.
+// Registering the memory may take long, which the segment's locks alone are held over.
 WireStatus grant(HomeCore& home, const fabric::ClientInfo& client, uint64_t number,
-                 const PresentTokenRequest& m, bool write_through, Writer& out, Finished* done,
-                 bool* granted) CMI_REQUIRES(home.mu) {
-  Segment* s = nullptr;
+                 const PresentTokenRequest& m, bool write_through, Segment* s, Writer& out,
+                 Finished* done, bool* granted) CMI_EXCLUDES(home.mu) {
   Token* t = nullptr;
-  const WireStatus status = find_token(home, client, m, &s, &t);
+  WireStatus status = find_token(home, client, m, s, &t);
   if (status != WireStatus::kOk) return status;
-  Sharer* h = s->sharers.find(client.id, m.instance);
-  // One that has been forgotten comes back as what it was.
-  if (h == nullptr ? !may_import(*s, write_through) : h->write_through != write_through) {
-    return WireStatus::kToken;
-  }
-  if (h == nullptr) h = add_sharer(home, *s, client, m.instance, write_through);
-  if (h == nullptr) return WireStatus::kNoMem;
-  h->session.reset();
-  if (!write_through && low_of(*s, *h) < s->brk.bytes) {
+  Sharer* h = nullptr;
+  bool break_unheard = false;
+  status = sharer_for(home, *s, client, m.instance, write_through, &h, &break_unheard);
+  if (status != WireStatus::kOk) return status;
+  if (break_unheard) {
     enter(home, *s, *h, t->info);  // its token is good, and only the key has to wait
     return WireStatus::kBreakUnacknowledged;
   }
   auto region = register_for(home, *s, t->info, random_u64(), &client.id);
   if (!region) return WireStatus::kNoMem;
-  h->session = region.take();
   note_key(home, *s, client.id);
-  h->session_end = s->brk.bytes;
+  {
+    Guard g(home.mu);
+    h->session = region.take();
+    h->session_end = s->brk.bytes;
+    encode_grant(*s, *h, t->info, out);
+  }
   enter(home, *s, *h, t->info);
-  encode_grant(*s, *h, t->info.part, out);
   if (s->flux.pages.empty()) return WireStatus::kOk;
   grant_when_listed(home, *s, *h, number, out.done(), done);
   *granted = true;
@@ -111,8 +136,8 @@ void on_present_token(HomeCore& home, const ClientInfo& client, uint64_t number,
   Finished done;
   bool granted = false;
   {
-    Guard g(home.mu);
-    status = grant(home, client, number, m, write_through, out, &done, &granted);
+    const SegmentLock s(home, Uid{m.uid}, SegmentLock::kBoth);
+    status = grant(home, client, number, m, write_through, s.get(), out, &done, &granted);
   }
   fault_point("present_before_reply");
   if (!granted) return reply(home.parts.server, client.id, number, status, out.done());

@@ -5,6 +5,7 @@
 #include "core/memory/home/home_mutations.hpp"
 #include "core/memory/home/requests/applied.hpp"
 #include "core/memory/home/requests/handlers.hpp"
+#include "core/memory/home/segment_lock.hpp"
 
 namespace cmi::memory {
 
@@ -16,12 +17,12 @@ void on_publish(HomeCore& home, const ClientInfo& client, uint64_t number,
   Applied applied;
   applied.asked = {number, 0};
   {
-    Guard g(home.mu);
-    Segment* s = nullptr;
+    const SegmentLock s(home, Uid{m.uid}, SegmentLock::kMemory);
     Sharer* h = nullptr;
-    applied.status = check(home, client.id, m.uid, m.instance, fabric::kWrite, &s, &h);
+    applied.status = check(home, s.get(), client.id, m.instance, fabric::kWrite, &h);
     if (applied.status == WireStatus::kOk) {
-      apply_pages(*s, *h, m.pages, PublishedPages(m), &applied.asked.secret, &applied);
+      apply_pages(home, *s, *h, m.pages, PublishedPages(m), &applied.asked.secret, &applied);
+      Guard g(home.mu);
       if (publish_applied(home, *s, *h, client, number, applied)) return;
     }
   }

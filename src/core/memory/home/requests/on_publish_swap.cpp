@@ -7,6 +7,7 @@
 #include "core/memory/home/requests/applied.hpp"
 #include "core/memory/home/requests/handlers.hpp"
 #include "core/memory/home/requests/swap_word.hpp"
+#include "core/memory/home/segment_lock.hpp"
 
 namespace cmi::memory {
 
@@ -26,16 +27,19 @@ struct SwapToMake {
   // The stores before it are published. An importer that has another session by now may have given
   // the request up, and counts on it that what was not made before never will be (rule 20): it asks
   // for the swap anew, if it still waits.
+  // The session is looked at and the swap made under HomeCore::mu: a new session, which takes that
+  // lock before it is welcomed, is later than both.
   void make() const {
     uint64_t found = 0;
     auto made = WireStatus::kNotPresented;
     {
+      const SegmentLock s(home, Uid{swap.uid}, SegmentLock::kMemory);
       Guard g(home.mu);
-      RoundPtr published;
+      bool publish = false;
       if (home.parts.server.session_of(client) == session) {
-        made = swap_word(home, client, swap, &found, &published);
+        made = make_swap(home, s.get(), client, swap, &found, &publish);
       }
-      if (published != nullptr) {
+      if (const RoundPtr published = publish ? publish_swap(home, *s, client, swap) : nullptr) {
         published->finished = [to_make = *this, found] { to_make.answer(WireStatus::kOk, found); };
         return;
       }
@@ -55,12 +59,12 @@ void on_publish_swap(HomeCore& home, const ClientInfo& client, uint64_t number,
   Applied applied;
   applied.asked = {number, 0};
   {
-    Guard g(home.mu);
-    Segment* s = nullptr;
+    const SegmentLock s(home, Uid{m.uid}, SegmentLock::kMemory);
     Sharer* h = nullptr;
-    applied.status = check(home, client.id, m.uid, m.instance, fabric::kWrite, &s, &h);
+    applied.status = check(home, s.get(), client.id, m.instance, fabric::kWrite, &h);
     if (applied.status == WireStatus::kOk) {
-      apply_pages(*s, *h, m.pages, PublishedPages(m.body), nullptr, &applied);
+      apply_pages(home, *s, *h, m.pages, PublishedPages(m.body), nullptr, &applied);
+      Guard g(home.mu);
       RoundPtr stores = publish_applied(home, *s, *h, client, number, applied);
       if (stores != nullptr && applied.status == WireStatus::kOk) {
         stores->finished = [then] { then.make(); };

@@ -10,7 +10,7 @@ void on_returned(HomeCore& home, const fabric::ClientInfo& client, uint64_t numb
   Finished done;
   {
     Guard g(home.mu);
-    Segment* s = home.segments.find_uid(m.uid);
+    const SegmentPtr s = home.segments.find_uid(m.uid);
     Sharer* h = s != nullptr ? s->sharers.find(client.id, m.instance) : nullptr;
     if (h != nullptr && s->quiesce.round == m.round) {
       h->quiesce.awaited = false;

@@ -5,6 +5,7 @@
 #include "core/base/fault_point.hpp"
 #include "core/memory/home/access_check.hpp"
 #include "core/memory/home/requests/handlers.hpp"
+#include "core/memory/home/segment_lock.hpp"
 #include "core/memory/home/shared_access.hpp"
 #include "core/memory/vm/guarded_copy.hpp"
 
@@ -15,10 +16,9 @@ void on_store(HomeCore& home, const fabric::ClientInfo& client, uint64_t number,
               const StoreRequest& m) {
   WireStatus status = WireStatus::kMalformed;
   {
-    Guard g(home.mu);
-    Segment* s = nullptr;
+    const SegmentLock s(home, Uid{m.uid}, SegmentLock::kMemory);
     status =
-        check_write_through(home, client, m.uid, m.instance, m.offset, m.end(), fabric::kWrite, &s);
+        check_write_through(home, s.get(), client, m.instance, m.offset, m.end(), fabric::kWrite);
     if (status == WireStatus::kOk) {
       m.each_run([&](const StoreRequest::Run& run) {
         std::byte* to = s->service.data() + m.offset + run.at;

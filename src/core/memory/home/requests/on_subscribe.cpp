@@ -1,6 +1,7 @@
 // An importer follows a page (rule 25).
 #include "core/memory/home/access_check.hpp"
 #include "core/memory/home/requests/handlers.hpp"
+#include "core/memory/home/segment_lock.hpp"
 
 namespace cmi::memory {
 
@@ -9,10 +10,10 @@ void on_subscribe(HomeCore& home, const fabric::ClientInfo& client, uint64_t num
   const uint32_t page = m.page;
   WireStatus status = WireStatus::kMalformed;
   {
-    Guard g(home.mu);
-    Segment* s = nullptr;
+    const SegmentLock s(home, Uid{m.uid}, SegmentLock::kMemory);
     Sharer* h = nullptr;
-    status = check(home, client.id, m.uid, m.instance, fabric::kRead, &s, &h);
+    status = check(home, s.get(), client.id, m.instance, fabric::kRead, &h);
+    Guard g(home.mu);
     if (status == WireStatus::kOk && page >= s->brk.bytes / kPageSize) {
       status = WireStatus::kRange;
     } else if (status == WireStatus::kOk && !h->covers(page, 1)) {

@@ -4,6 +4,7 @@
 #include "core/base/fault_point.hpp"
 #include "core/memory/home/access_check.hpp"
 #include "core/memory/home/requests/handlers.hpp"
+#include "core/memory/home/segment_lock.hpp"
 #include "core/memory/home/shared_access.hpp"
 #include "core/memory/vm/guarded_copy.hpp"
 
@@ -15,10 +16,9 @@ void on_swap(HomeCore& home, const fabric::ClientInfo& client, uint64_t number,
   std::byte found[SwapRequest::kMost] = {};
   WireStatus status = WireStatus::kMalformed;
   {
-    Guard g(home.mu);
-    Segment* s = nullptr;
-    status = check_write_through(home, client, m.uid, m.instance, m.offset, size,
-                                 fabric::kRead | fabric::kWrite, &s);
+    const SegmentLock s(home, Uid{m.uid}, SegmentLock::kMemory);
+    status = check_write_through(home, s.get(), client, m.instance, m.offset, size,
+                                 fabric::kRead | fabric::kWrite);
     if (status == WireStatus::kOk) {
       std::memcpy(found, m.expected().data(), size);
       std::byte* at = s->service.data() + m.offset;

@@ -6,13 +6,12 @@
 
 namespace cmi::memory {
 
-WireStatus swap_word(HomeCore& home, const ContextId& client, const CasRequest& m, uint64_t* found,
-                     RoundPtr* published) {
-  Segment* s = nullptr;
+WireStatus make_swap(HomeCore& home, Segment* s, const ContextId& client, const CasRequest& m,
+                     uint64_t* found, bool* publish) {
   Sharer* h = nullptr;
   const uint64_t offset = m.offset;
   const auto index = static_cast<uint32_t>(offset / kPageSize);
-  const WireStatus status = check(home, client, m.uid, m.instance, fabric::kAtomic, &s, &h);
+  const WireStatus status = check(home, s, client, m.instance, fabric::kAtomic, &h);
   if (status != WireStatus::kOk) return status;
   if (offset % 8 != 0 || s->brk.bytes < 8 || offset > s->brk.bytes - 8) return WireStatus::kRange;
   if (!h->covers(index, 1)) return WireStatus::kRights;
@@ -27,11 +26,13 @@ WireStatus swap_word(HomeCore& home, const ContextId& client, const CasRequest& 
   };
   if (!unless_broken(s->service.data() + offset, sizeof *word, swap)) return WireStatus::kBroken;
   *found = expected;  // in both cases
-  if (swapped && !mutated("mutate_cas_unpublished")) {
-    *published =
-        home.rounds.publish(*s, client, m.instance, {PageRange{index, 1}}, word_of(*s, offset));
-  }
+  *publish = swapped && !mutated("mutate_cas_unpublished");
   return WireStatus::kOk;
+}
+
+RoundPtr publish_swap(HomeCore& home, Segment& s, const ContextId& client, const CasRequest& m) {
+  const auto index = static_cast<uint32_t>(m.offset / kPageSize);
+  return home.rounds.publish(s, client, m.instance, {PageRange{index, 1}}, word_of(s, m.offset));
 }
 
 }  // namespace cmi::memory

@@ -6,9 +6,12 @@
 
 namespace cmi::memory {
 
-// Makes the swap and publishes it. *found: what stood there; 0 unless kOk is returned. *published:
-// the round at whose end other importers have dropped the page; null: nothing is to be waited for.
-WireStatus swap_word(HomeCore& home, const ContextId& client, const CasRequest& m, uint64_t* found,
-                     RoundPtr* published) CMI_REQUIRES(home.mu);
+// Makes the swap, under the lock `mu` of the segment (null: there is none). *found: what stood
+// there; 0 unless kOk is returned. *publish: it is to be published.
+WireStatus make_swap(HomeCore& home, Segment* s, const ContextId& client, const CasRequest& m,
+                     uint64_t* found, bool* publish);
+// Null: no other importer has the page.
+RoundPtr publish_swap(HomeCore& home, Segment& s, const ContextId& client, const CasRequest& m)
+    CMI_REQUIRES(home.mu);
 
 }  // namespace cmi::memory
