@@ -200,8 +200,8 @@ void BusHandlers::on_lost(const BusFrom& from, const BusLost& m) {
     all.swap(pages);
     // And what others had begun to tell of it when they were killed.
     std::erase_if(lost_beside_, [&](auto& part) {
-      const auto& [from, of] = part.first;
-      if (of != segment || (from != sender && home_.parts.node.find_context(from))) return false;
+      const auto& [who, of] = part.first;
+      if (of != segment || (who != sender && home_.parts.node.find_context(who))) return false;
       all.insert(all.end(), part.second.begin(), part.second.end());
       return true;
     });

@@ -48,7 +48,7 @@ class BusHandlers {
   void on_answer(const BusFrom& from, const BusAnswer& m);
   void on_quiesce(const BusFrom& from, const BusQuiesce& m);
   // For the importing side of this process: what a neighbour lost of a segment that we imported.
-  void on_lost(const BusFrom& bus, const BusLost& m);
+  void on_lost(const BusFrom& from, const BusLost& m);
 
   HomeCore& home_;
   Quiescing& quiescing_;

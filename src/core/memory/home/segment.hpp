@@ -67,6 +67,8 @@ struct SegmentFacts {
   size_t page_size() const { return access::page_size_of(flags); }  // of its memory
 };
 
+// Size: what is known of a segment is divided by the lock that guards it, and most of it is used
+// together; the parts with an invariant of their own are classes.
 struct Segment : SegmentFacts {
   // Held over what importers ask for, with the application of their diffs.
   Mutex mu CMI_ACQUIRED_BEFORE(lock_order::after_memory);

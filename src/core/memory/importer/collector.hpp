@@ -82,7 +82,7 @@ class Collector {
   // are too few to go one-sided.
   uint32_t run_at(uint32_t page, uint32_t end);
   // They leave kDirty, with their twins.
-  void add_run(uint32_t first, uint32_t count);
+  void add_run(uint32_t first, uint32_t n);
   // Starts the writes of the runs added. No page may be locked.
   void start_runs();
 

@@ -5,9 +5,13 @@
 
 namespace cmi::memory {
 
+static uint32_t page_of(const View& view, const std::byte* addr) {
+  return static_cast<uint32_t>(static_cast<size_t>(addr - view.addr) / kPageSize);
+}
+
 std::optional<PageSeen> FaultService::snapshot(const View& view, const std::byte* addr,
                                                uint64_t cleaned) const {
-  Page& page = view.import->page(static_cast<size_t>(addr - view.addr) / kPageSize);
+  Page& page = view.import->page(page_of(view, addr));
   page.lock();
   const PageSeen seen = page.seen();
   page.unlock();
@@ -22,8 +26,8 @@ std::optional<PageSeen> FaultService::snapshot(const View& view, const std::byte
 }
 
 void FaultService::poison(const View& view, const std::byte* addr) {
-  const size_t index = static_cast<size_t>(addr - view.addr) / kPageSize;
-  std::byte* const at = view.addr + index * kPageSize;
+  const uint32_t index = page_of(view, addr);
+  std::byte* const at = view.addr + size_t{index} * kPageSize;
   Page& page = view.import->page(index);
   page.lock();
   zap(at, kPageSize);
@@ -32,10 +36,10 @@ void FaultService::poison(const View& view, const std::byte* addr) {
 }
 
 void FaultService::unpoison(const View& view, const std::byte* addr) {
-  const size_t index = static_cast<size_t>(addr - view.addr) / kPageSize;
+  const uint32_t index = page_of(view, addr);
   Page& page = view.import->page(index);
   page.lock();
-  zap(view.addr + index * kPageSize, kPageSize);
+  zap(view.addr + size_t{index} * kPageSize, kPageSize);
   page.unlock();
 }
 

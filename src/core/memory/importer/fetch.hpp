@@ -18,7 +18,7 @@ class IntentRequest;
 void deliver(ImporterCore& core, Import& imp, const View* view, PageRange pages, uint32_t wanted,
              bool write);
 void give_up_fetch(ImporterCore& core, const std::shared_ptr<Import>& imp, uint32_t first,
-                   uint32_t count);
+                   uint32_t n);
 
 class Fetch {
  public:

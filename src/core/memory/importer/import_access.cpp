@@ -76,7 +76,6 @@ bool present_token(ImporterCore& core, Import& imp, fabric::Session& session, De
   switch (imp.grant.state(std::memory_order_acquire)) {
     case ImportState::kNoToken:
     case ImportState::kRevoked:
-      return Exception::kToken;
     case ImportState::kRemoved:
       return Exception::kToken;
     case ImportState::kGone:

@@ -16,7 +16,7 @@ bool session_key(ImporterCore& core, Import& imp, fabric::Session& session, fabr
 bool await_idle_key(Import& imp, Deadline deadline);
 // Whether the home notes the regions of these pages, which are kFetching: it is asked to, if it
 // does not.
-bool acquire(Import& imp, uint32_t first, uint32_t count, Deadline deadline);
+bool acquire(Import& imp, uint32_t first, uint32_t n, Deadline deadline);
 // Whether none of these pages, which are kFetching by this thread, is released any more: the home
 // is asked to note those that are (rule 28). What it has not answered, it may have done: they stay
 // released here.

@@ -18,7 +18,7 @@ bool key_is_for(Import& imp, const Break& brk, uint32_t generation);
 // For the other processes of the node.
 void store_break(ImporterCore& core, Import& imp);
 // A notification. False: there is nothing to be waited for.
-bool on_break(ImporterCore& core, const std::shared_ptr<Import>& imp, const BreakNotification& m,
+bool on_break(ImporterCore& core, const std::shared_ptr<Import>& owner, const BreakNotification& m,
               PendingAnswer* later);
 // Nothing of before is left or under way: up to the break that was waiting for that, unless there
 // is a newer one.

@@ -37,6 +37,7 @@ void Losses::report() {
   imports = imports_.all();
   // What ends after it was looked at here calls us again.
   std::vector<OpenWriteBack> holding;
+  holding.reserve(open.size());
   for (auto& b : open) holding.push_back({b->import.get(), b->import->link.get(), b->seq});
   reports = losses_.take(holding);
   fault_point("mutation_report_window");

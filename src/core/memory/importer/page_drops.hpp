@@ -23,13 +23,13 @@ struct Invalidation {
 void drop(ImporterCore& core, const std::shared_ptr<Import>& imp, PageRange range,
           Invalidation* by);
 // Dirty pages are written back (rule 9).
-void invalidate(ImporterCore& core, const std::shared_ptr<Import>& imp, PageRange range,
+void invalidate(ImporterCore& core, const std::shared_ptr<Import>& owner, PageRange range,
                 Invalidation* by = nullptr);
 // Takes pages out of use: those with stores that were not home yet go into *lost, the dirty intents
 // that the home has of them into *intents.
 void drop_pages(ImporterCore& core, Import& imp, PageRange range, std::vector<uint32_t>* lost,
                 std::vector<DirtyIntent>* intents);
 // Takes every page out of use; what was not home yet is lost.
-void drop_all(ImporterCore& core, const std::shared_ptr<Import>& imp);
+void drop_all(ImporterCore& core, const std::shared_ptr<Import>& owner);
 
 }  // namespace cmi::memory

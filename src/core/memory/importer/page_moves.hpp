@@ -14,9 +14,9 @@ void drop_twin(ImporterCore& core, Page& page);
 bool make_dirty(ImporterCore& core, const View& view, uint32_t index);
 
 // In all views of the import; the pages are locked.
-void protect_everywhere(ImporterCore& core, Import& imp, uint32_t first, uint32_t count)
+void protect_everywhere(ImporterCore& core, Import& imp, uint32_t first, uint32_t n)
     CMI_REQUIRES(imp.views.mu);
-void zap_everywhere(Import& imp, uint32_t first, uint32_t count) CMI_REQUIRES(imp.views.mu);
+void zap_everywhere(Import& imp, uint32_t first, uint32_t n) CMI_REQUIRES(imp.views.mu);
 
 void count_fetched(ImporterCore& core, Import& imp, uint32_t pages);
 

@@ -92,7 +92,7 @@ Swaps::Sent Swaps::send_with_swap(const std::shared_ptr<Import>& owner, const Ca
   if (!busy.empty() || !out.fits_swap()) return Sent::kNotAll;
   auto with_stores = std::make_shared<SwapWithStores>();
   // What is stored to the page, or takes it away, from here on raises its generation.
-  Page& page = imp.page(swap.offset / kPageSize);
+  Page& page = imp.page(static_cast<uint32_t>(swap.offset / kPageSize));
   page.lock();
   with_stores->cached = may_be_mapped(page.state);
   with_stores->generation = page.generation;

@@ -28,29 +28,29 @@ class Swaps {
   using ImportPtr = std::shared_ptr<Import>;
 
   // swap.cpp
-  Exception may_swap(const ImportPtr& imp, uint32_t page, Deadline deadline);
-  Exception take_swap(const ImportPtr& imp, uint64_t* found, PendingSwap* pending,
+  Exception may_swap(const ImportPtr& owner, uint32_t index, Deadline deadline);
+  Exception take_swap(const ImportPtr& owner, uint64_t* found, PendingSwap* pending,
                       Deadline deadline);
   // kNone: the home takes swaps of this import.
   Exception await_presented(Import& imp, Deadline deadline);
-  Exception swap_by_message(const ImportPtr& imp, uint64_t offset, uint64_t expected,
+  Exception swap_by_message(const ImportPtr& owner, uint64_t offset, uint64_t expected,
                             uint64_t desired, uint64_t* found, PendingSwap* pending, bool* unknown,
                             Deadline deadline);
   void swapped_late(const ImportPtr& owner, const std::shared_ptr<fabric::Request>& request,
                     uint32_t index);
-  WriteBackPtr announce_swap(const ImportPtr& imp, uint64_t offset);
+  WriteBackPtr announce_swap(const ImportPtr& owner, uint64_t offset);
   Exception begin_use_of_word(Import& imp, uint64_t offset,
                               std::shared_ptr<fabric::Session>* session, fabric::RemoteKey* key,
                               Deadline deadline);
-  Exception swap_by_provider(const ImportPtr& imp, uint64_t offset, uint64_t expected,
+  Exception swap_by_provider(const ImportPtr& owner, uint64_t offset, uint64_t expected,
                              uint64_t desired, uint64_t* found, bool* unknown, Deadline deadline);
-  void patch(const ImportPtr& imp, uint64_t offset, uint64_t word, bool same_page,
+  void patch(const ImportPtr& owner, uint64_t offset, uint64_t word, bool same_page,
              uint32_t generation);
 
   // swap_with_stores.cpp
   enum class Sent : uint8_t { kNothing, kWithSwap, kNotAll };
-  bool may_send_with_swap(const View& view, uint32_t page);
-  Sent send_with_swap(const ImportPtr& imp, const CasRequest& swap, PendingSwap* pending,
+  bool may_send_with_swap(const View& view, uint32_t index);
+  Sent send_with_swap(const ImportPtr& owner, const CasRequest& swap, PendingSwap* pending,
                       const LossMark& mark);
   bool nothing_else_to_publish(const Import& imp);
 

@@ -8,9 +8,9 @@ namespace cmi::memory {
 
 // The page has been fetched. Nobody waits for the answer: until the home has heard of it,
 // notifications drop the page.
-void subscribe(Import& imp, uint32_t page);
+void subscribe(Import& imp, uint32_t index);
 // False: the page is to be dropped.
-bool update(ImporterCore& core, Import& imp, uint32_t page, uint32_t epoch, uint32_t number,
+bool update(ImporterCore& core, Import& imp, uint32_t index, uint32_t epoch, uint32_t number,
             Bytes diff);
 
 }  // namespace cmi::memory

@@ -45,7 +45,7 @@ std::shared_ptr<fabric::Request> WriteThrough::take_pending(const std::shared_pt
                                                             RequestType type, Bytes payload,
                                                             PendingStore* pending) {
   if (pending == nullptr || pending->request == nullptr) return nullptr;
-  const auto request = std::exchange(pending->request, nullptr);
+  auto request = std::exchange(pending->request, nullptr);
   const bool lost = request->answered() && request->op().cause() != fabric::Cause::kOk;
   if (!lost && pending->import == imp && pending->type == type &&
       std::equal(payload.begin(), payload.end(), pending->payload.begin(),

@@ -37,7 +37,7 @@ class WriteThrough {
  private:
   using Outcome = std::optional<Exception>;  // none: to be asked again
 
-  Exception ask(const std::shared_ptr<Import>& imp, RequestType type, Bytes payload,
+  Exception ask(const std::shared_ptr<Import>& owner, RequestType type, Bytes payload,
                 PendingStore* pending, std::vector<std::byte>* reply, Deadline deadline);
   Outcome take_answer(Import& imp, Bytes answer, uint64_t token, std::vector<std::byte>* reply,
                       Deadline deadline);
