@@ -5,10 +5,6 @@
 
 namespace cmi::memory {
 
-static uint32_t page_of(const View& view, const std::byte* addr) {
-  return static_cast<uint32_t>(static_cast<size_t>(addr - view.addr) / kPageSize);
-}
-
 std::optional<PageSeen> FaultService::snapshot(const View& view, const std::byte* addr,
                                                uint64_t cleaned) const {
   Page& page = view.import->page(page_of(view, addr));

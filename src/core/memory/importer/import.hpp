@@ -143,4 +143,9 @@ struct Import : ImportFacts, std::enable_shared_from_this<Import> {
   }
 };
 
+// The page of the import that an address of its view lies on.
+inline uint32_t page_of(const View& view, const std::byte* addr) {
+  return static_cast<uint32_t>(static_cast<size_t>(addr - view.addr) / kPageSize);
+}
+
 }  // namespace cmi::memory

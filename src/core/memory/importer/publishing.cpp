@@ -15,13 +15,7 @@
 
 namespace cmi::memory {
 
-namespace {
-
-uint32_t page_of(const View& view, const std::byte* addr) {
-  return static_cast<uint32_t>(static_cast<size_t>(addr - view.addr) / kPageSize);
-}
-
-}  // namespace
+namespace {}  // namespace
 
 Status verdict(ImporterCore& core, LossMark& mark, bool good) {
   const LossMark before = std::exchange(mark, core.losses.mark());
