@@ -90,6 +90,28 @@ int cmi_ctl(cmi_ctxt* ctxt, int32_t cmd, cmi_ctl_cfg* cfg) {
   return rc;
 }
 
+// What seg_ctl() does with everything but a token. *copy: `out` goes to the client.
+static Status control(Context* c, cmi_seg seg, int32_t cmd, bool has_operand, size_t brk,
+                      cmi_ds* out, bool* copy) {
+  if (cmd == CMI_SEG_RM) return c->segments().remove(seg);
+  if (!has_operand) return because(Status::kInval, "the operand is null, or no such command");
+  *copy = cmd == CMI_SEG_STATUS || cmd == CMI_SEG_INFO || cmd == CMI_SEG_CHECK;
+  switch (cmd) {
+    case CMI_SEG_STATUS:
+      return c->segments().status(seg, out);
+    case CMI_SEG_INFO:
+      return c->segments().info(seg, out);
+    case CMI_SEG_CHECK:
+      return c->segments().check(seg, out);
+    case CMI_SEG_RECO:
+      return c->segments().recover(seg, *out);
+    case CMI_SEG_BRK:
+      return c->segments().set_break(seg, brk);
+    default:
+      return because(Status::kInval, "the command is unknown");
+  }
+}
+
 int seg_ctl(cmi_ctxt* ctxt, cmi_seg seg, int32_t cmd, cmi_ds* ds) {
   Context* c = enter(ctxt, kFacCtrl, "seg_ctl");
   if (c == nullptr) return -1;
@@ -102,28 +124,10 @@ int seg_ctl(cmi_ctxt* ctxt, cmi_seg seg, int32_t cmd, cmi_ds* ds) {
   const int rc = finish(
       kFacCtrl,
       [&] {
-        if (cmd == CMI_SEG_TOKEN)
-          return c->sharing().set_token(seg, token);  // reads the token first
+        // Reads the token first.
+        if (cmd == CMI_SEG_TOKEN) return c->sharing().set_token(seg, token);
         SignalsBlocked quiet;
-        switch (cmd) {
-          case CMI_SEG_RM:
-            return c->segments().remove(seg);
-          case CMI_SEG_STATUS:
-          case CMI_SEG_INFO:
-            if (ds == nullptr) return because(Status::kInval, "the operand is null");
-            copy = true;
-            return cmd == CMI_SEG_STATUS ? c->segments().status(seg, &out)
-                                         : c->segments().info(seg, &out);
-          case CMI_SEG_CHECK:
-          case CMI_SEG_RECO:
-            if (ds == nullptr) return because(Status::kInval, "the operand is null");
-            copy = cmd == CMI_SEG_CHECK;
-            return copy ? c->segments().check(seg, &out) : c->segments().recover(seg, out);
-          case CMI_SEG_BRK:
-            return ds != nullptr ? c->segments().set_break(seg, brk) : Status::kInval;
-          default:
-            return because(Status::kInval, "the command is unknown");
-        }
+        return control(c, seg, cmd, ds != nullptr, brk, &out, &copy);
       },
       "seg_ctl(segment {}, {} {:#x})", seg, command_name(cmd), cmd);
   if (rc == 0 && copy) *ds = out;

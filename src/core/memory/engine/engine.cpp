@@ -223,6 +223,15 @@ Nanos Engine::keep_time(Nanos t, bool woken) {
   return times_.marks_due != 0 ? std::min(next, times_.marks_due) : next;
 }
 
+// What processes of the node have sent; how many.
+int Engine::take_datagrams() {
+  int taken = 0;
+  for (auto d = node_.bus_receive(); d; d = node_.bus_receive(), ++taken) {
+    d->question ? answer(*d) : home_->on_datagram(d.take());
+  }
+  return taken;
+}
+
 void Engine::serve() {
   pthread_setname_np(pthread_self(), "cmi-service");
   const LibraryThread here;
@@ -242,12 +251,9 @@ void Engine::serve() {
     const bool served = spin.served(t - before) && t < renewed_until && server_->serves();
     const bool now_and_then = round++ % kNowAndThen == 0;
     if (now_and_then) {
-      const int others = events;
-      for (auto d = node_.bus_receive(); d; d = node_.bus_receive()) {
-        d->question ? answer(*d) : home_->on_datagram(d.take());
-        ++events;
-      }
-      if (events != others) t = now();
+      const int others = take_datagrams();
+      events += others;
+      if (others > 0) t = now();
     }
     if (now_and_then || t >= due) due = keep_time(t, round == 1);
     if (events > 0) renewed_until = t + kServesFor;

@@ -66,6 +66,7 @@ class Engine : public fabric::ServerHandler, public FaultTarget {
   Exception try_home_access(const View& view, const std::byte* addr, bool write);
   explicit Engine(node::Node& node) : node_(node) {}
   void serve();
+  int take_datagrams();
   Nanos keep_time(Nanos t, bool woken);               // what is due; returns when there is more
   void answer(const node::Node::Datagram& question);  // engine_report.cpp
   bool sleep(Nanos until);                            // true: woken by a descriptor

@@ -28,14 +28,11 @@ constexpr Nanos kFirstPause = 5 * kMilli, kLastPause = kSecond;
 // An importer need not ask its home while the home asks it.
 constexpr Nanos kHomesBeat = 400 * kMilli;
 constexpr Nanos kNothingDue = 3600 * kSecond;
-constexpr Nanos kTryLinkEvery = kSecond;
 // A listener is probed where there is no lifeline. That leaves a connection behind at its target
 // until that context ends: rarely, and only when an answer is overdue.
 constexpr Nanos kProbeListenerAfter = 250 * kMilli, kProbeListenerEvery = kSecond;
 // When a verdict has fallen; all those of one round together, since nothing else is done meanwhile.
 constexpr Nanos kLastProbes = 50 * kMilli;
-
-Role role_of(Side side) { return side == Side::kOurs ? Role::kHome : Role::kImporter; }
 }  // namespace
 
 void Membership::Retry::lose(Nanos t) {
@@ -48,15 +45,16 @@ void Membership::Retry::next(Nanos t) {
   at = t + pause;
 }
 
-Membership::Membership(Parts parts)
-    : parts_(std::move(parts)), detector_(liveness::Limits{.dead = parts_.dead_after}) {}
+Membership::Membership(const Parts& parts)
+    : parts_(parts), detector_(liveness::Limits{.dead = parts_.dead_after}) {}
 
-Result<std::unique_ptr<Membership>> Membership::open(Parts parts) {
-  std::unique_ptr<Membership> w(new Membership(std::move(parts)));
+Result<std::unique_ptr<Membership>> Membership::open(const Parts& parts) {
+  std::unique_ptr<Membership> w(new Membership(parts));
   if (fault_point_fails("watch_no_lifelines")) return w;
   const std::vector<fabric::ListenerAddress> listeners = w->parts_.server.listeners();
   std::vector<Bytes> at;
-  for (const auto& listener : listeners) at.push_back(listener.blob);
+  at.reserve(listeners.size());
+  for (const auto& listener : listeners) at.emplace_back(listener.blob);
   auto lines = fabric::Lifelines::open(at, w->parts_.self, w->parts_.dead_after, *w);
   if (lines) {
     w->lines_ = lines.take();
@@ -305,88 +303,6 @@ void Membership::gather(const ContextId& id, AsImporter& importer, Nanos unackno
   }
 }
 
-// Of one that is silent: a context that is only stopped still has a node that lets us in.
-bool Membership::out_of_reach(const PeerId& peer) {
-  const auto link = peer.role == Role::kHome ? importer_->homes().link_with(peer.context) : nullptr;
-  if (link != nullptr && link->local_fault()) return false;
-  const std::vector<fabric::ListenerAddress> listeners =
-      link != nullptr ? link->home_listeners()
-                      : std::vector{parts_.server.client_listener(peer.context)};
-  const Nanos begun = now();
-  const auto reach = fabric::probe_any(listeners, std::max<Nanos>(probes_left_, 0));
-  probes_left_ -= now() - begun;
-  return reach == fabric::Reach::kUnknown;
-}
-
-// Before all that follows from its death, and once, whatever it was to us. Not of one whose end has
-// been told.
-void Membership::notify_unreachable(const PeerId& peer, Peer* p) {
-  access::NaddrInfo who;
-  bool concerns;
-  if (peer.role == Role::kImporter) {
-    concerns = home_->importers().imported(peer.context, &who);
-  } else {
-    const auto link = importer_->homes().link_with(peer.context);
-    concerns = p != nullptr && p->home && link != nullptr && !link->condemned() &&
-               importer_->homes().concerned_with(peer.context);
-    if (concerns) who = {p->home->node, peer.context};
-  }
-  if (!concerns || (p != nullptr && p->notified_unreachable)) return;
-  if (p != nullptr) p->notified_unreachable = true;
-  parts_.observer.unreachable(who);
-}
-
-void Membership::carry_out(const Verdict& v) {
-  const ContextId& id = v.peer.context;
-  const bool home = v.peer.role == Role::kHome;
-  Peer* p = find(id);
-  trace(kFacMem, v.state == PeerState::kAlive ? kInfo : kWarn, "context {:016x}, our {}, is {}: {}",
-        id.hi, home ? "home" : "importer",
-        v.state == PeerState::kAlive         ? "reachable again"
-        : v.state == PeerState::kUnreachable ? "unreachable"
-                                             : "gone",
-        liveness::reason_name(v.reason));
-  if (v.state == PeerState::kAlive && p != nullptr) p->notified_unreachable = false;
-  if (v.state == PeerState::kDead) {
-    {
-      // Should it greet us again it is told that all is over.
-      Guard g(mu_);
-      if (home) {
-        watched_.erase(id);
-      } else {
-        expected_.erase(id);
-      }
-    }
-    const bool quiet = v.reason == Reason::kSilent || v.reason == Reason::kUnacknowledged;
-    if (quiet && out_of_reach(v.peer)) notify_unreachable(v.peer, p);
-    if (!home) {
-      home_->importers().forget(id, v.reason == Reason::kGoodbye);
-    } else if (p != nullptr && p->home) {
-      importer_->homes().lose(id);
-    }
-    // Only now, when nothing of it is in use here any more, nor can be.
-    const Side side = home ? Side::kOurs : Side::kTheirs;
-    if (lines_ != nullptr) {
-      lines_->send(id, side, Sign::kOver, 0);
-      lines_->hang_up(id, side);
-    }
-    if (p != nullptr) {
-      if (home) {
-        p->home.reset();
-      } else {
-        p->importer.reset();
-      }
-      if (!p->home && !p->importer) peers_.erase(id);
-    }
-  }
-  fault_point("watch_carried_out");
-}
-
-void Membership::prove_end(const PeerId& peer, Reason proof) {
-  detector_.ended(peer, proof);
-  look_again_at(t_);
-}
-
 void Membership::ask(const PeerId& peer) {
   Peer* p = find(peer.context);
   if (p == nullptr) return;
@@ -457,125 +373,6 @@ void Membership::look_for(const ContextId& id, AsImporter& importer) {
     lines_->probe(id, parts_.server.client_listener(id).blob, importer.listener_port, t_);
   }
   look_again_at(std::max(importer.retry.at, t_ + kMilli));
-}
-
-bool Membership::admits(const ContextId& peer, uint64_t secret) {
-  if (left_.load(std::memory_order_acquire)) take_in();
-  Guard g(mu_);
-  auto it = expected_.find(peer);
-  if (it == expected_.end() || it->second.secret != secret) return false;
-  Peer& p = peers_[peer];  // may have been let go of since it was told the secret
-  if (!p.importer) p.importer.emplace();
-  return true;
-}
-
-bool Membership::follows(const ContextId& home) {
-  const Peer* p = find(home);
-  return p != nullptr && p->home.has_value();
-}
-
-void Membership::on_up(const ContextId& id, Side side, uint16_t listener_port, uint64_t value) {
-  Peer* p = find(id);
-  if (p == nullptr) return lines_->hang_up(id, side);
-  trace(kFacMem, kDebug, "lifeline {} {:016x} is up", side == Side::kOurs ? "to" : "from", id.hi);
-  if (side == Side::kOurs && p->home) {
-    AsHome& h = *p->home;
-    h.up_since = t_;
-    h.retry.lost = false;
-    h.met.insert(h.listener.blob);
-    h.tries = 0;
-    // The way that the link takes may have gone with the former line, without a word.
-    if (h.vouched != 0) importer_->homes().try_link(id);
-    const auto dead = static_cast<Nanos>(std::min<uint64_t>(value, 3600 * kSecond));
-    h.lease = std::max<Nanos>(liveness::lease_of(dead), 1);
-    if (h.vouched == 0) h.vouched = h.asked;
-    Guard g(mu_);
-    watched_.insert(id);
-    look_again_at(t_);
-  }
-  if (side == Side::kTheirs && p->importer) {
-    AsImporter& i = *p->importer;
-    i.listener_port = listener_port;
-    i.retry = {};
-    if (!i.greeted) {
-      i.greeted = true;
-      if (auto slot = parts_.node.find_context(id); slot) i.slot = *slot;
-    }
-    look_again_at(t_);
-  }
-  detector_.heard({id, role_of(side)}, t_);
-}
-
-void Membership::on_sign(const ContextId& id, Side side, Sign sign, uint64_t value) {
-  Peer* p = find(id);
-  if (p == nullptr) return;
-  // Somebody at an address where the home was never met says that we are none of his.
-  if (side == Side::kOurs && sign == Sign::kOver && in_doubt(*p)) return;
-  const PeerId peer{id, role_of(side)};
-  detector_.heard(peer, t_);
-  if (side == Side::kOurs && p->home) {
-    p->home->heard = t_;
-    p->home->retry.pause = 0;
-    if (const auto link = importer_->homes().link_with(id); link != nullptr) link->alive_at(t_);
-  }
-  switch (sign) {
-    case Sign::kAsk: {
-      const bool vouches =
-          side == Side::kTheirs && liveness::may_vouch(home_->importers().unacknowledged_since(id),
-                                                       t_, detector_.limits().dead);
-      lines_->send(id, side, vouches ? Sign::kVouch : Sign::kAnswer, value);
-      break;
-    }
-    case Sign::kVouch:
-      if (side == Side::kOurs && p->home) {
-        AsHome& h = *p->home;
-        // For what we asked, and no more than that.
-        const Nanos asked =
-            std::min(static_cast<Nanos>(std::min<uint64_t>(value, INT64_MAX)), h.asked);
-        h.vouched = std::max(h.vouched, asked);
-        if (h.lease_expired && t_ < h.vouched + h.lease) {
-          h.lease_expired = false;
-          importer_->homes().set_lease_expired(id, false);
-        }
-        look_again_at(h.vouched + h.lease);
-      }
-      break;
-    case Sign::kGoodbye:
-      prove_end(peer, Reason::kGoodbye);
-      break;
-    case Sign::kOver:
-      prove_end(peer, Reason::kDisowned);
-      break;
-    case Sign::kAnswer:
-      // It does not vouch: what it told us has not been acknowledged, perhaps because the way that
-      // the link takes has gone without a word.
-      if (side == Side::kOurs && p->home && t_ >= p->home->try_link_from) {
-        p->home->try_link_from = t_ + kTryLinkEvery;
-        importer_->homes().try_link(id);
-      }
-      break;
-    case Sign::kWelcome:
-      break;
-  }
-  if (detector_.state(peer) == PeerState::kUnreachable) look_again_at(t_);
-}
-
-void Membership::on_lost(const ContextId& id, Side side) {
-  Peer* p = find(id);
-  if (p == nullptr) return;
-  trace(kFacMem, kDebug, "lifeline {} {:016x} is lost", side == Side::kOurs ? "to" : "from", id.hi);
-  if (side == Side::kOurs && p->home) {
-    p->home->up_since = 0;
-    p->home->retry.lose(t_);
-  }
-  if (side == Side::kTheirs && p->importer) p->importer->retry.lose(t_);
-  look_again_at(t_);
-}
-
-void Membership::on_refused(const ContextId& id, Side side) {
-  const Peer* p = find(id);
-  if (p == nullptr || (side == Side::kOurs && in_doubt(*p))) return;
-  prove_end({id, role_of(side)}, Reason::kEnded);
 }
 
 }  // namespace cmi::memory

@@ -35,6 +35,8 @@ namespace cmi::memory {
 class Home;
 class Importer;
 
+// Size: it judges each peer from what all of its parts say, by one thread; lines, the detector and
+// the roll are classes of their own.
 class Membership final : public liveness::PeerWatch, private fabric::LifelineOwner {
  public:
   struct Parts {
@@ -46,7 +48,7 @@ class Membership final : public liveness::PeerWatch, private fabric::LifelineOwn
   };
   // Without an IP address (a provider with other ones) there are no lifelines: then only overdue
   // answers are evidence.
-  static Result<std::unique_ptr<Membership>> open(Parts parts);
+  static Result<std::unique_ptr<Membership>> open(const Parts& parts);
   // Before the service thread runs. Both must stay until stop().
   void start(Home& home, Importer& importer);
   // After the service thread has ended: tells the peers that this is the end.
@@ -119,17 +121,16 @@ class Membership final : public liveness::PeerWatch, private fabric::LifelineOwn
   };
   static constexpr size_t kMaxExpected = 4 * fabric::kMaxClients;
 
-  explicit Membership(Parts parts);
+  explicit Membership(const Parts& parts);
 
   // fabric::LifelineOwner
   bool admits(const ContextId& peer, uint64_t secret) override;
   bool follows(const ContextId& home) override;
-  void on_up(const ContextId& peer, fabric::Side side, uint16_t listener_port,
+  void on_up(const ContextId& id, fabric::Side side, uint16_t listener_port,
              uint64_t value) override;
-  void on_sign(const ContextId& peer, fabric::Side side, fabric::Sign sign,
-               uint64_t value) override;
-  void on_lost(const ContextId& peer, fabric::Side side) override;
-  void on_refused(const ContextId& peer, fabric::Side side) override;
+  void on_sign(const ContextId& id, fabric::Side side, fabric::Sign sign, uint64_t value) override;
+  void on_lost(const ContextId& id, fabric::Side side) override;
+  void on_refused(const ContextId& id, fabric::Side side) override;
 
   Peer* find(const ContextId& id);
   // A line is tried at an address where the home was never met: who is there may be another.
@@ -142,6 +143,7 @@ class Membership final : public liveness::PeerWatch, private fabric::LifelineOwn
   void gather(const ContextId& id, AsHome& home, Nanos t);
   void gather(const ContextId& id, AsImporter& importer, Nanos unacknowledged, Nanos t);
   void carry_out(const liveness::Verdict& v);
+  void carry_out_death(const liveness::Verdict& v, Peer* p);
   bool out_of_reach(const liveness::PeerId& peer);
   void notify_unreachable(const liveness::PeerId& peer, Peer* p);
   void ask(const liveness::PeerId& peer);
