@@ -26,7 +26,7 @@ Result<std::shared_ptr<memory::Import>> Segments::import_of(int32_t seg) {
     if (auto t = access::decode_token(token->data()); t) {
       (void)services_.engine.importer().tokens().set(*import, *t,
                                                      Deadline::in(services_.call_timeout()));
-      services_.engine.importer().tokens().took(**import, version);
+      memory::Tokens::took(**import, version);
     }
   }
   auto kept = imports_.begin_view(seg, *import);

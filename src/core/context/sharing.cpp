@@ -89,8 +89,7 @@ Status Sharing::set_token(int32_t seg, const cmi_token* token) {
   std::byte bytes[access::kTokenSize] = {};
   if (ok(access::encode_token(*info, bytes))) (void)services_.node.store_proxy_token(seg, bytes);
   uint64_t version = 0;
-  if (services_.node.proxy_token(seg, &version))
-    services_.engine.importer().tokens().took(*import, version);
+  if (services_.node.proxy_token(seg, &version)) memory::Tokens::took(*import, version);
   // A process that attaches from now on finds the new one.
   const int views = imports_.views(seg);
   auto all = services_.node.find(seg);
