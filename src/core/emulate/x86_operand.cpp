@@ -152,6 +152,8 @@ void Machine::commit(uint64_t addr, const std::byte* operand) {
 }
 
 // What would raise an exception in the CPU must not be tried.
+// Complexity: one case for each way in which the CPU refuses.
+// NOLINTNEXTLINE(readability-function-cognitive-complexity)
 Stop Machine::would_trap(const ZydisDecodedOperand& op, const std::byte* operand) const {
   const unsigned size = op.size / 8;
   if (insn_.mnemonic == ZYDIS_MNEMONIC_DIV || insn_.mnemonic == ZYDIS_MNEMONIC_IDIV) {
@@ -213,6 +215,8 @@ Stop Machine::change_atomically(uint64_t addr, std::byte* operand, size_t size) 
   return {};
 }
 
+// Complexity: one case for each instruction.
+// NOLINTNEXTLINE(readability-function-cognitive-complexity)
 Stop Machine::with_one_operand() {
   const ZydisDecodedOperand* op = memory_operand();
   if (op == nullptr || op->mem.type != ZYDIS_MEMOP_TYPE_MEM ||

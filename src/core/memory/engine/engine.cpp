@@ -232,6 +232,12 @@ int Engine::take_datagrams() {
   return taken;
 }
 
+// A thread that shares this processor may be the one that waits for what was just sent.
+static void give_way(Nanos t) {
+  auto& neighbours = SpinThenSleep::neighbours();
+  if (neighbours.shared(t)) neighbours.give_way(now());
+}
+
 void Engine::serve() {
   pthread_setname_np(pthread_self(), "cmi-service");
   const LibraryThread here;
@@ -259,9 +265,7 @@ void Engine::serve() {
     if (events > 0) renewed_until = t + kServesFor;
     if (events > 0 || served) {
       look(t);
-      // A thread that shares this processor may be the one that waits for what was just sent.
-      auto& neighbours = SpinThenSleep::neighbours();
-      if (neighbours.shared(t)) neighbours.give_way(now());
+      give_way(t);
       continue;
     }
     if (spin.again(t)) continue;
