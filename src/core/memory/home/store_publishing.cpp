@@ -90,7 +90,7 @@ RoundPtr scan_and_publish(HomeCore& home, Segment& s, const Scan& scan, Finished
   fault_point("home_scanned_before_publish");
   if (mutated("mutate_scan_unlocked")) mutation::let_others_in(s.views_mu);
   Guard g(home.mu);
-  const RoundPtr published = ranges.empty() ? nullptr : home.rounds.publish_stores(s, ranges);
+  RoundPtr published = ranges.empty() ? nullptr : home.rounds.publish_stores(s, ranges);
   if (whole == nullptr) return published;
   home.rounds.end_stores(whole, published, done);
   return published != nullptr ? whole : nullptr;
