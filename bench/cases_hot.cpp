@@ -54,7 +54,7 @@ void hot_store(Bench& b) {
 }
 
 // The same of 16 MiB while another importer loads a word of it each millisecond, of a page by
-// chance: what the timer takes home, that importer is told of.
+// chance. The home notifies that importer of what the timer publishes.
 void hot_store_read(Bench& b) {
   constexpr size_t kSize = size_t{16} << 20, kPages = kSize / kPage;
   constexpr int kWarm = 8;

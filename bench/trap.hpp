@@ -28,10 +28,10 @@ class Trap {
   void install();
   void restore();
 
-  // Who touches an absent page of the view faults: `fetch`, if set, fills its content and runs what
-  // it is given meanwhile or afterwards, which maps it; at a load protected from stores, at a store
-  // with the twins of what is mapped copied afterwards. Who stores to a protected one faults: after
-  // `mark`, if set, its twin is copied and the protection taken away.
+  // An access to an absent page of the view faults: `fetch`, if set, fills its content and runs
+  // what it is given meanwhile or afterwards, which maps it; at a load protected from stores, at a
+  // store with the twins of what is mapped copied afterwards. A store to a protected page faults as
+  // well: `mark`, if set, runs; then its twin is copied and the protection taken away.
   std::byte* page(size_t index) const { return view_ + index * kPage; }
   std::byte* content(size_t index) const { return service_ + index * kPage; }
   using Meanwhile = std::function<void()>;

@@ -119,7 +119,7 @@ class token {
   }
   ~token() { reset(); }
   cmi_token* get() const noexcept { return token_.get(); }
-  /** One printable word; who has it has the token. See cmi_ofi_format(). */
+  /** One printable word. It grants what the token grants. See cmi_ofi_format(). */
   std::string text() const {
     std::error_code code;
     std::string word = detail::text_of(get(), code);

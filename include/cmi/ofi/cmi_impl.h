@@ -103,7 +103,7 @@ CMI_EXPORT const char* cmi_ofi_error_text(cmi_ctxt* ctxt);
 /**
  * The text of a handle of seg_exp(), a token of tok_new() or a node address: one word of letters,
  * digits, '-' and '_' that names its version and carries a checksum, for a command line, a file or
- * the environment. Whoever reads the text of a token has the token.
+ * the environment. The text of a token grants what the token grants.
  *   object  the handle, token or node address
  *   text    gets the word with its NUL; CMI_OFI_TEXT_SIZE bytes suffice
  *   len     in: bytes at text; out: bytes that the word takes, its NUL included
@@ -148,7 +148,8 @@ CMI_EXPORT int cmi_ofi_offer(cmi_ctxt* ctxt, const char* where, const char* name
  * CMI_SEG_TOKEN does; seg_at() and cmi_enb() follow. An offer whose home is gone is passed over
  * until another takes its place. The thread's signals are not blocked while it waits.
  *   where, name  as for cmi_ofi_offer()
- *   timeout_ms   how long to wait, in milliseconds; 0: one look
+ *   timeout_ms   how long to wait for an offer, in milliseconds; 0: one look
+ * An import that has begun by then takes as long as seg_imp() may.
  * Returns: the imported segment, or CMI_SEG_INVALID with cmi_get_error().
  * Errors: CMI_ERR_RECONFIG, there is no offer by then, or its home is gone; CMI_ERR_PERM, the file
  * is another user's, or the token is another node's; CMI_ERR_INVAL, no such name, or the file is

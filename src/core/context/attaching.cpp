@@ -8,8 +8,8 @@
 namespace cmi::context {
 
 // The import behind a proxy's id: ours, or made here for one that another process of the node
-// imported, with that process's token (each process has its own cache: rule 13). Counted as a view,
-// so that the last seg_dt beside us does not let go of it.
+// imported, with that process's token (each process has its own cache: rule 13). It counts as a
+// view, so that the last seg_dt of another thread does not end it.
 Result<std::shared_ptr<memory::Import>> Segments::import_of(int32_t seg) {
   if (auto import = imports_.begin_view(seg); import != nullptr) return import;
   auto blob = services_.node.proxy_blob(seg);

@@ -1,6 +1,6 @@
 // The segments of this node in this process, by id, and those that this process owns by uid, the
-// name that importers use. Look-ups take the table's own lock, a leaf; whoever has found a segment
-// takes that segment's locks (segment_lock.hpp).
+// name that importers use. Look-ups take the table's own lock, a leaf; the
+// locks of a segment that was found are taken afterwards (segment_lock.hpp).
 //
 // Segments enter and leave the table under HomeCore::mu, so what is found under that lock stays in
 // the table until it is released.

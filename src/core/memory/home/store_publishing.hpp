@@ -8,8 +8,8 @@ namespace cmi::memory {
 
 // What the processes of the node have stored to a segment, at its owner.
 //
-// A scan of many pages is cut into parts, between which the lock of the views is given to whoever
-// waits for it. Rule 15 holds for all of them together: what a part has found is taken from the
+// A scan of many pages is cut into parts. Between two parts a thread that waits for the lock of the
+// views gets it. Rule 15 holds for all of them together: what a part has found is taken from the
 // kernel, and another barrier that finds nothing any more waits for this scan's round.
 struct Scan {
   static constexpr uint32_t kPart = 8192;  // pages of one part: 32 MiB
