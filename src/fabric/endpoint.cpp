@@ -58,6 +58,7 @@ class Waiting {
 };
 
 void futex_wait(std::atomic<uint32_t>& word, uint32_t while_value, Nanos span) {
+  if (Schedule* s = schedule(); s != nullptr) return s->idle(span);
   timespec t{span / kSecond, span % kSecond};
   syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, while_value, &t, nullptr, 0);
 }

@@ -8,7 +8,7 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
 
   # cmi_discover_tests(target kind): uses CMI_TEST_TIMEOUT, CMI_TEST_ENVIRONMENT,
   # CMI_TEST_VARIANTS, CMI_TEST_BRIEF_VARIANTS, CMI_TEST_BETWEEN_VARIANTS, CMI_TEST_THREADS_VARIANTS,
-  # CMI_TEST_SHORT_VARIANTS, CMI_TEST_LONG_CASES and CMI_TEST_PROVIDERS.
+  # CMI_TEST_SHORT_VARIANTS, CMI_TEST_LONG_CASES, CMI_TEST_LONG_SUITES and CMI_TEST_PROVIDERS.
   function(cmi_discover_tests target kind)
     set(cases ${CMAKE_CURRENT_BINARY_DIR}/${target}_cases.cmake)
     add_custom_command(TARGET ${target} POST_BUILD
@@ -22,6 +22,7 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
         -D "THREADS_VARIANTS=${CMI_TEST_THREADS_VARIANTS}"
         -D "THREADS_SUITES=${CMI_TEST_THREADS_SUITES}"
         -D "SHORT_VARIANTS=${CMI_TEST_SHORT_VARIANTS}" -D "LONG_CASES=${CMI_TEST_LONG_CASES}"
+        -D "LONG_SUITES=${CMI_TEST_LONG_SUITES}"
         -D "PROVIDERS=${CMI_TEST_PROVIDERS}" -D "PROVIDER_CASES=${CMI_TEST_PROVIDER_CASES}"
         -D CASES=${cases} -P ${CMI_DISCOVER_SCRIPT}
       BYPRODUCTS ${cases} VERBATIM)
@@ -49,7 +50,7 @@ endif()
 # given to what LONG_CASES names, beside what has it already.
 macro(add_case test given environment)
   set(labels_of_test ${given})
-  if("${test}" MATCHES "${LONG_CASES}")
+  if("${test}" MATCHES "${LONG_CASES}" OR "${KIND}=${suite}" IN_LIST LONG_SUITES)
     list(APPEND labels_of_test long)
     list(REMOVE_DUPLICATES labels_of_test)
   endif()
@@ -115,7 +116,7 @@ foreach(line IN LISTS lines)
       add_case("provider/${prefix}/${name}" provider "${TEST_ENVIRONMENT};${value}")
     endforeach()
   endif()
-  if(KIND MATCHES "^(litmus|fault|through)$" OR line MATCHES " filename=\"[^\"]*_nodes_test\\.cpp\"")
+  if(KIND MATCHES "^(sim|litmus|fault|through)$" OR line MATCHES " filename=\"[^\"]*_nodes_test\\.cpp\"")
     foreach(which VARIANT BRIEF BETWEEN THREADS)
       if(NOT suite IN_LIST ${which}_SUITES)
         continue()
@@ -125,6 +126,12 @@ foreach(line IN LISTS lines)
         set(prefix "${CMAKE_MATCH_1}")
         string(REPLACE "<semicolon>" ";" value "${CMAKE_MATCH_2}")
         set(variant_labels ${prefix})
+        if(KIND STREQUAL "sim")
+          if(value MATCHES "CMI_TEST_FAULT")
+            continue()  # simulated nodes take faults in signals alone
+          endif()
+          string(PREPEND prefix "sim-")
+        endif()
         if(NOT "${prefix}=${suite}" IN_LIST SHORT_VARIANTS)
           list(APPEND variant_labels long)
         endif()

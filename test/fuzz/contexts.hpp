@@ -34,14 +34,15 @@ class Unconcerned final : public Observer {
 // One context without its threads: whoever runs the case calls what they would. One node each.
 class Context : public fabric::ServerHandler {
  public:
-  Context(fabric::FakeNet& net, const node::Config& config)
-      : Context(fabric::LocalInterface{net.open(), net.open(), false}, config) {}
-  Context(fabric::LocalInterface way, const node::Config& config) {
+  // `kernel`: as on this version of Linux (Userfault::probe); 0: the oldest.
+  Context(fabric::FakeNet& net, const node::Config& config, uint32_t kernel = 0)
+      : Context(fabric::LocalInterface{net.open(), net.open(), false}, config, kernel) {}
+  Context(fabric::LocalInterface way, const node::Config& config, uint32_t kernel = 0) {
     interfaces_.push_back(std::move(way));
     auto joined = node::Node::join(config, id);
     REQUIRE(joined);
     node_ = joined.take();
-    Userfault::probe({});
+    Userfault::probe(kernel);
     auto opened = fabric::Server::open({interfaces_[0].serving.get()}, id, *this);
     REQUIRE(opened);
     server = opened.take();
@@ -85,6 +86,8 @@ class Context : public fabric::ServerHandler {
     home->on_ack(client, number, payload);
   }
   bool may_sweep(const ContextId&) override { return false; }
+
+  ViewTable& views() { return views_; }
 
   const ContextId id = random_context_id();
   std::unique_ptr<fabric::Server> server;

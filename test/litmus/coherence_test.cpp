@@ -95,7 +95,10 @@ void check_back_when_broken(const std::vector<int>& homes) {
     std::string broken;
     for (const Shape& s : shapes(nothing(), home)) {
       const std::string& mutation = home == 0 ? s.at_home : s.mutation;
-      if (mutation != broken) lab = std::make_unique<Lab>(Placement{5, {home}}, mutation);
+      if (mutation != broken) {
+        lab.reset();  // first: one at a time
+        lab = std::make_unique<Lab>(Placement{5, {home}}, mutation);
+      }
       broken = mutation;
       const Histogram seen = lab->run(s.program, 6000, s.forbidden);
       CHECK_MESSAGE(seen.count(s.forbidden) > 0, s.name, ", home on node ", home,
@@ -108,9 +111,6 @@ TEST_SUITE("coherence") {
   TEST_CASE("one_location_never_goes_back_where_its_home_stores") { check_never_back({0, 1}); }
   TEST_CASE("one_location_never_goes_back_where_its_home_loads") { check_never_back({2, 3}); }
   TEST_CASE("one_location_never_goes_back_for_anybody") { check_never_back({4}); }
-  TEST_CASE("one_location_never_goes_back_between_two_that_share_an_import") {
-    check_never_back({4}, 1);
-  }
   TEST_CASE("one_location_goes_back_when_the_protocol_is_broken") { check_back_when_broken({4}); }
 }
 
@@ -123,6 +123,14 @@ TEST_SUITE("placements") {
     check_back_when_broken({2, 3});
   }
 }
+
+#ifndef CMI_TEST_SIMULATED
+TEST_SUITE("contexts") {
+  TEST_CASE("one_location_never_goes_back_between_two_that_share_an_import") {
+    check_never_back({4}, 1);
+  }
+}
+#endif
 
 }  // namespace
 

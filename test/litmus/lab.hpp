@@ -1,144 +1,28 @@
-// Litmus tests: small programs of a few threads on several nodes, run again and again, with a
-// histogram of what their loads gave. A test says which outcome is forbidden, or which one is
-// allowed and has to be seen.
+// Litmus tests on processes: each node of a program is one, with the shared library as it is used.
 //
 //   Lab lab({3, {2}});                            // three nodes, one segment whose home is node 2
-//   const Program mp = program({{0, {st(X, 1), wmb(), st(Y, 1), wmb()}},
-//                               {1, {await(Y, 1, 0), rmb(), ld(X, 1)}}});
+//   const Program mp = program(...);
 //   CHECK(lab.run(mp, 500).count([](const Outcome& o) { return o[0] == 1 && o[1] == 0; }) == 0);
 //
-// Each round has variables of its own, which are 0, in pages that many rounds share: what earlier
-// rounds left (cached, dirty, on its way) is there, and threads load and store around the variables
-// before the round begins. Rounds and threads are kept together through a page of shared memory,
-// not by the library under test.
+// Rounds and threads are kept together through a page of shared memory, not by the library under
+// test. Compiled with CMI_TEST_SIMULATED, Lab is the one of sim/lab.hpp: the same tests over nodes
+// of one process, whose interleavings a seed chooses.
 #pragma once
+
+#ifdef CMI_TEST_SIMULATED
+#include "sim/lab.hpp"
+#else
 
 #include <array>
 #include <cstdint>
-#include <functional>
-#include <initializer_list>
-#include <map>
-#include <ostream>
 #include <string>
 #include <vector>
 
+#include "litmus/play.hpp"
+#include "litmus/program.hpp"
 #include "system/calls.hpp"
 
 namespace cmi::test {
-
-// ---- Programs -------------------------------------------------------------------------------
-
-enum Variable : uint8_t { X, Y, Z, U, V };
-inline constexpr int kVariables = 5, kRegisters = 8, kMaxSteps = 10, kMaxThreads = 6;
-
-enum class Act : uint8_t {
-  kNothing,  // the barrier that is left out
-  kStore,
-  kLoad,
-  kAwait,  // loads until the value is seen, for some milliseconds at most
-  kCas,
-  kWmb,
-  kMb,
-  kRmb,
-  kFlush,
-  kClose,   // close_fb, and the next epoch is opened
-  kCflush,  // of one variable
-  kWatch,   // loads for a while; the register tells whether the value was ever less than before
-  kChurn,   // for a while stores the next value and the value in turn
-  kPause,   // for some time, a millisecond at most
-  kPost,    // tells other threads, outside the library
-  kWait,    // until so many of this round have told
-};
-struct Step {
-  Act act = Act::kNothing;
-  uint8_t variable = 0;
-  uint8_t value = 0;         // stored, awaited, or swapped in
-  uint8_t expected = 0;      // of a swap
-  uint8_t reg = kRegisters;  // where what was loaded goes; kRegisters: nowhere
-};
-constexpr Step nothing() { return {}; }
-constexpr Step st(Variable v, uint8_t value) { return {Act::kStore, v, value}; }
-constexpr Step ld(Variable v, uint8_t reg) { return {Act::kLoad, v, 0, 0, reg}; }
-constexpr Step await(Variable v, uint8_t value, uint8_t reg) {
-  return {Act::kAwait, v, value, 0, reg};
-}
-constexpr Step cas(Variable v, uint8_t expected, uint8_t desired, uint8_t reg = kRegisters) {
-  return {Act::kCas, v, desired, expected, reg};
-}
-constexpr Step wmb() { return {Act::kWmb}; }
-constexpr Step mb() { return {Act::kMb}; }
-constexpr Step rmb() { return {Act::kRmb}; }
-constexpr Step flush_fb() { return {Act::kFlush}; }
-constexpr Step close_fb() { return {Act::kClose}; }
-constexpr Step cflush(Variable v) { return {Act::kCflush, v}; }
-constexpr Step watch(Variable v, uint8_t at_least, uint8_t reg) {
-  return {Act::kWatch, v, at_least, 0, reg};
-}
-constexpr Step churn(Variable v, uint8_t value) { return {Act::kChurn, v, value}; }
-constexpr Step pause() { return {Act::kPause}; }
-constexpr Step post() { return {Act::kPost}; }
-constexpr Step wait(uint8_t posts) { return {Act::kWait, 0, posts}; }
-
-struct Thread {
-  uint8_t process = 0;
-  uint8_t count = 0;
-  std::array<Step, kMaxSteps> steps{};
-  Thread() = default;
-  Thread(int process, std::initializer_list<Step> steps);
-};
-
-struct Program {
-  uint8_t count = 0;
-  std::array<Thread, kMaxThreads> threads{};
-  bool one_page = false;  // all variables lie in one page; else each in another one
-  bool again = false;     // all rounds have the same variables; the last thread sets them to 0
-  bool finals = false;    // after each round everybody publishes, and all variables are loaded
-  bool calm = false;      // no loads, stores and pauses of the lab's own
-};
-Program program(std::initializer_list<Thread> threads);
-
-// ---- Outcomes -------------------------------------------------------------------------------
-
-// The registers, then the variables at the end where finals are asked for.
-using Outcome = std::array<uint8_t, kRegisters + kVariables>;
-inline constexpr uint8_t kDisagree = 255;  // a final value that is not the same on all nodes
-constexpr uint8_t final_of(const Outcome& o, Variable v) {
-  return o[static_cast<size_t>(kRegisters + v)];
-}
-using Predicate = std::function<bool(const Outcome&)>;
-
-class Histogram {
- public:
-  void add(const Outcome& o) { ++counts_[o]; }
-  uint64_t count(const Predicate& matches) const;
-  uint64_t rounds() const;
-  friend std::ostream& operator<<(std::ostream& out, const Histogram& histogram);
-
- private:
-  std::map<Outcome, uint64_t> counts_;
-};
-
-// Whether the tests run once more, in other circumstances (CMI_TEST_KERNEL, CMI_TEST_FAULT).
-bool runs_again();
-// Whether each litmus test plays all of its rounds, placements and delays: in the long run, where
-// it does not run once more.
-bool plays_all();
-// How many rounds show that an outcome is never seen: a quarter of `rounds` unless all are played.
-uint32_t share_of(uint32_t rounds);
-
-// ---- The laboratory -------------------------------------------------------------------------
-
-// Processes 0 to processes-1, on a node each. The variables X, Z and V lie in the first segment, Y
-// and U in the last.
-struct Placement {
-  int processes = 2;
-  std::vector<int> homes{0};  // of one segment or two
-  std::string name = "";
-  int beside = -1;   // this process is on the node of the first home
-  int sharing = -1;  // this process is on the node of process 0, and shares its imports
-};
-
-struct Control;
 
 // In the child: returns when so many threads are here; false when one of them never came. For tests
 // whose work is not a program of steps.
@@ -170,3 +54,5 @@ class Lab {
 };
 
 }  // namespace cmi::test
+
+#endif

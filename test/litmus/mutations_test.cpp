@@ -208,21 +208,6 @@ TEST_SUITE("mutations") {
            program({{1, {st(X, 1), wmb(), post()}}, {2, {wait(1), ld(X, 1)}}}), kStillOld});
   }
 
-  // What a barrier must send, another node loads when it is over.
-  TEST_CASE("a_flush_epoch_that_is_not_flushed_is_seen") {
-    for (const Step flush : {flush_fb(), close_fb()}) {
-      check({"mutate_epoch_not_flushed", 2, 0,
-             program({{1, {st(X, 1), flush, post()}}, {0, {wait(1), ld(X, 1)}}}), kStillOld});
-    }
-  }
-  TEST_CASE("a_cflush_that_sends_nothing_is_seen") {
-    check({"mutate_cflush_sends_nothing", 2, 0,
-           program({{1, {st(X, 1), cflush(X), post()}}, {0, {wait(1), ld(X, 1)}}}), kStillOld});
-    check({"mutate_cflush_sends_nothing", 2, 0,
-           program({{0, {st(X, 1), cflush(X), post()}}, {1, {ld(X, 0), wait(1), ld(X, 1)}}}),
-           kStillOld});
-  }
-
   // ---- The directory ----------------------------------------------------------------------
 
   // Node 1 has no page of the region, and has let go of it: told of Y = 1 it dropped the only one,
@@ -326,21 +311,6 @@ TEST_SUITE("mutations") {
 
   // ---- Swaps ------------------------------------------------------------------------------
 
-  // Message passing: who sees the swap, by a load or by a swap of his own, sees what was stored
-  // before it.
-  TEST_CASE("a_swap_that_overtakes_the_stores_before_it_is_seen") {
-    const Predicate overtaken = [](const Outcome& o) { return o[0] == 1 && o[1] == 0; };
-    const Thread released(1, {st(X, 1), cas(Y, 0, 1)});
-    check({"mutate_swap_without_barrier", 2, 0,
-           program({released, {0, {await(Y, 1, 0), ld(X, 1)}}}), overtaken});
-    check({"mutate_swap_without_barrier", 3, 0,
-           program({released, {2, {ld(X, 2), await(Y, 1, 0), ld(X, 1)}}}), overtaken});
-    check({"mutate_swap_without_barrier", 3, 0,
-           program({released, {2, {ld(X, 2), pause(), cas(Y, 1, 2, 0), ld(X, 1)}}}), overtaken});
-    check({"mutate_swap_without_barrier", 2, 0,
-           program({{0, {st(X, 1), cas(Y, 0, 1)}}, {1, {ld(X, 2), await(Y, 1, 0), ld(X, 1)}}}),
-           overtaken});
-  }
   // What is stored before a swap travels in its request.
   TEST_CASE("a_swap_that_is_made_before_the_stores_in_its_message_are_published_is_seen") {
     check({"mutate_swap_before_settled", 3, 0,
@@ -378,6 +348,42 @@ TEST_SUITE("mutations") {
            1});
   }
 }
+
+#ifndef CMI_TEST_SIMULATED
+// What a context does itself, which simulated nodes do without.
+TEST_SUITE("contexts") {
+  // What a barrier must send, another node loads when it is over.
+  TEST_CASE("a_flush_epoch_that_is_not_flushed_is_seen") {
+    for (const Step flush : {flush_fb(), close_fb()}) {
+      check({"mutate_epoch_not_flushed", 2, 0,
+             program({{1, {st(X, 1), flush, post()}}, {0, {wait(1), ld(X, 1)}}}), kStillOld});
+    }
+  }
+  TEST_CASE("a_cflush_that_sends_nothing_is_seen") {
+    check({"mutate_cflush_sends_nothing", 2, 0,
+           program({{1, {st(X, 1), cflush(X), post()}}, {0, {wait(1), ld(X, 1)}}}), kStillOld});
+    check({"mutate_cflush_sends_nothing", 2, 0,
+           program({{0, {st(X, 1), cflush(X), post()}}, {1, {ld(X, 0), wait(1), ld(X, 1)}}}),
+           kStillOld});
+  }
+
+  // Message passing: who sees the swap, by a load or by a swap of his own, sees what was stored
+  // before it.
+  TEST_CASE("a_swap_that_overtakes_the_stores_before_it_is_seen") {
+    const Predicate overtaken = [](const Outcome& o) { return o[0] == 1 && o[1] == 0; };
+    const Thread released(1, {st(X, 1), cas(Y, 0, 1)});
+    check({"mutate_swap_without_barrier", 2, 0,
+           program({released, {0, {await(Y, 1, 0), ld(X, 1)}}}), overtaken});
+    check({"mutate_swap_without_barrier", 3, 0,
+           program({released, {2, {ld(X, 2), await(Y, 1, 0), ld(X, 1)}}}), overtaken});
+    check({"mutate_swap_without_barrier", 3, 0,
+           program({released, {2, {ld(X, 2), pause(), cas(Y, 1, 2, 0), ld(X, 1)}}}), overtaken});
+    check({"mutate_swap_without_barrier", 2, 0,
+           program({{0, {st(X, 1), cas(Y, 0, 1)}}, {1, {ld(X, 2), await(Y, 1, 0), ld(X, 1)}}}),
+           overtaken});
+  }
+}
+#endif
 
 }  // namespace
 

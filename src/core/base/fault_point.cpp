@@ -15,6 +15,7 @@
 #include <string>
 
 #include "core/base/fault_count.hpp"
+#include "core/base/schedule.hpp"
 
 namespace cmi {
 
@@ -40,6 +41,10 @@ FaultCount* counts = nullptr;
 std::array<std::atomic<const char*>, kFaultCounts> counted;
 
 void sleep_micros(long micros) {
+  if (Schedule* s = schedule(); s != nullptr) {
+    for (const int64_t end = s->now() + micros * 1000; s->now() < end;) s->idle(end - s->now());
+    return;
+  }
   timespec t{micros / 1000000, micros % 1000000 * 1000};
   while (nanosleep(&t, &t) != 0) {
   }
@@ -126,6 +131,10 @@ void arm_fault_points() {
 }
 
 void fault_point_reached(const char* name) {
+  if (Schedule* s = schedule(); s != nullptr) {
+    s->pass(name);
+    if (!s->faults_here()) return;
+  }
   count_passage(name);
   for (int i = 0; i < count; ++i) {
     Point& p = points[static_cast<size_t>(i)];
@@ -155,6 +164,7 @@ void fault_point_reached(const char* name) {
 }
 
 bool fault_point_fails_slow(const char* name) {
+  if (Schedule* s = schedule(); s != nullptr && !s->faults_here()) return false;
   count_passage(name);
   bool fails = false;  // each item counts the passage, whatever the others say
   for (int i = 0; i < count; ++i) {

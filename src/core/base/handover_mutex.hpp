@@ -16,7 +16,7 @@ class CMI_TSA(capability("mutex")) HandoverMutex {
   void lock() CMI_TSA(acquire_capability()) {
     if (m_.try_lock()) return;
     waiting_.fetch_add(1, std::memory_order_seq_cst);
-    m_.lock();
+    lock_scheduled(m_);
     waiting_.fetch_sub(1, std::memory_order_seq_cst);
     entered_.fetch_add(1, std::memory_order_seq_cst);
   }
@@ -36,7 +36,7 @@ class CMI_TSA(capability("mutex")) HandoverMutex {
     for (Backoff backoff; awaited() && entered_.load(std::memory_order_seq_cst) == before;) {
       backoff.pause();
     }
-    m_.lock();
+    lock_scheduled(m_);
   }
 
  private:

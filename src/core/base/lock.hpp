@@ -12,6 +12,7 @@
 #include <mutex>
 
 #include "core/base/mutation.hpp"
+#include "core/base/schedule.hpp"
 
 #if defined(__clang__)
 #define CMI_TSA(x) __attribute__((x))
@@ -29,7 +30,7 @@ namespace cmi {
 
 class CMI_TSA(capability("mutex")) Mutex {
  public:
-  void lock() CMI_TSA(acquire_capability()) { m_.lock(); }
+  void lock() CMI_TSA(acquire_capability()) { lock_scheduled(m_); }
   void unlock() CMI_TSA(release_capability()) { m_.unlock(); }
   bool try_lock() CMI_TSA(try_acquire_capability(true)) { return m_.try_lock(); }
 
@@ -55,10 +56,10 @@ inline void cpu_pause() { __builtin_ia32_pause(); }
 class Backoff {
  public:
   void pause() {
-    if (++n_ < 32) {
+    if (++n_ < 32 && schedule() == nullptr) {
       cpu_pause();
     } else {
-      sched_yield();
+      yield_processor();
     }
   }
 

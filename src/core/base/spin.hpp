@@ -2,7 +2,6 @@
 // thread, signal handlers too.
 #pragma once
 
-#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -48,7 +47,7 @@ class ProcessorNeighbours {
   }
   // Lets others run, at `t`, the present time.
   void give_way(Nanos t, int others = 0) {
-    sched_yield();
+    yield_processor();
     const Nanos after = now();
     yielded(after, after - t - kernel_entry(), others);
   }

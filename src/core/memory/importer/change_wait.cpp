@@ -17,6 +17,11 @@ namespace cmi::memory {
 
 void ChangeWait::wait(uint32_t seen, Nanos span) {
   waiters_.fetch_add(1, std::memory_order_seq_cst);
+  if (Schedule* s = schedule(); s != nullptr) {
+    s->idle(span);
+    waiters_.fetch_sub(1, std::memory_order_relaxed);
+    return;
+  }
   timespec t{span / kSecond, span % kSecond};
   syscall(SYS_futex, &changes_, FUTEX_WAIT_PRIVATE, seen, &t, nullptr, 0);
   waiters_.fetch_sub(1, std::memory_order_relaxed);

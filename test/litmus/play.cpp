@@ -1,0 +1,243 @@
+// The shared page that keeps threads together, where variables lie, and the steps.
+#include "litmus/play.hpp"
+
+#include <random>
+
+#include "core/base/schedule.hpp"
+
+namespace cmi::test {
+
+namespace {
+
+constexpr uint64_t kPage = 4096;
+constexpr uint32_t kGroup = 100;  // rounds whose variables lie in the same kSpread sets of pages
+constexpr uint32_t kSpread = 4;
+constexpr uint32_t kPages = 2 * (kMaxRounds / kGroup + 1) * kSpread * kVariables;
+constexpr uint32_t kSpareWord = kGroup * kVariables;  // from here on: a word of each thread
+static_assert((kSpareWord + kMaxThreads) * sizeof(uint64_t) <= kPage);
+constexpr Nanos kPatience = 20 * kSecond, kAwaitFor = 40 * kMilli, kWatchFor = kMilli;
+constexpr uint8_t kUnset = 254;
+
+// False when it never came to be.
+template <class Condition>
+bool wait_until(Control& control, Condition condition) {
+  const Deadline deadline = Deadline::in(kPatience);
+  while (!condition() && !control.over.load()) {
+    if (deadline.passed()) control.over.store(true);
+    yield_processor();
+  }
+  return !control.over.load();
+}
+
+// Between two accesses: others may go first where a seed chooses who does.
+void between_accesses() {
+  if (Schedule* s = schedule(); s != nullptr) s->pass("access");
+}
+
+void pause_for(Nanos span) {
+  const Deadline deadline = Deadline::in(span);
+  while (!deadline.passed()) yield_processor();
+}
+
+struct Place {
+  uint64_t page;  // offset in the segment
+  uint64_t word;
+};
+
+Place place_of(const Program& program, uint32_t round, uint32_t variable) {
+  if (program.again) round = 0;
+  const uint32_t set = round / kGroup * kSpread + (round * 2654435761u >> 16) % kSpread;
+  // Not side by side: neighbours would be dropped in one step.
+  const uint32_t page = 2 * (set * kVariables + (program.one_page ? 0 : variable));
+  return {page * kPage, page * kPage + (round % kGroup * kVariables + variable) * 8};
+}
+
+class Runner {
+ public:
+  Runner(const Program& program, uint32_t me, const Bases& bases, Control& control, Calls& calls)
+      : program_(program), me_(me), bases_(bases), control_(control), calls_(calls) {}
+
+  uint64_t run(uint32_t first, uint32_t count) {
+    failed_ += calls_.open();
+    for (uint32_t i = 0; i < count && !over_; ++i) one_round(first + i);
+    failed_ += calls_.close();
+    return failed_ + (over_ ? 1 : 0);
+  }
+
+ private:
+  void one_round(uint32_t round) {
+    round_ = round;
+    random_.seed(round * kMaxThreads + me_);
+    if (program_.again) {
+      failed_ += calls_.mb();  // so that what the last thread caches is what there is
+      gather();
+      if (me_ + 1u == program_.count) {
+        for (uint32_t v = 0; v < kVariables; ++v) *word(v) = 0;
+        failed_ += calls_.mb();
+      }
+      gather();
+    }
+    if (!program_.calm) stir();
+    gather();
+    const Thread& thread = program_.threads[me_];
+    for (uint32_t i = 0; i < thread.count && !over_; ++i) {
+      if (!program_.calm && random_() % 2 == 0) pause_for(random_() % (64 * kMicro));
+      between_accesses();
+      step(thread.steps[i]);
+    }
+    if (!program_.finals) return;
+    gather();
+    failed_ += calls_.mb();
+    gather();
+    for (uint32_t v = 0; v < kVariables; ++v) {
+      const auto value = static_cast<uint8_t>(*word(v));
+      auto& cell = control_.outcomes[round_][kRegisters + v];
+      uint8_t unset = kUnset;
+      if (!cell.compare_exchange_strong(unset, value) && unset != value) cell = kDisagree;
+    }
+    gather();
+  }
+
+  // Some pages are cached, and some of them dirty, when the round begins.
+  void stir() {
+    for (uint32_t v = 0; v < kVariables; ++v) {
+      const uint32_t what = static_cast<uint32_t>(random_()) % 4;
+      if (what < 2) (void)*word(v);
+      if (what == 0) {
+        *reinterpret_cast<volatile uint64_t*>(base(v) + place_of(program_, round_, v).page +
+                                              (kSpareWord + me_) * 8) = round_;
+      }
+    }
+  }
+
+  void gather() { over_ = over_ || !meet_all(control_, program_.count); }
+  uint64_t base(uint32_t variable) const { return bases_[variable % 2]; }
+  volatile uint64_t* word(uint32_t v) const {
+    return reinterpret_cast<volatile uint64_t*>(base(v) + place_of(program_, round_, v).word);
+  }
+  void record(uint8_t reg, uint64_t value) {
+    if (reg < kRegisters) control_.outcomes[round_][reg] = static_cast<uint8_t>(value);
+  }
+
+  void step(const Step& s) {
+    volatile uint64_t* const at = word(s.variable);
+    switch (s.act) {
+      case Act::kNothing:
+        break;
+      case Act::kStore:
+        *at = s.value;
+        break;
+      case Act::kLoad:
+        record(s.reg, *at);
+        break;
+      case Act::kAwait: {
+        uint64_t seen = *at;
+        for (const Deadline end = Deadline::in(kAwaitFor); seen != s.value && !end.passed();) {
+          yield_processor();
+          seen = *at;
+        }
+        record(s.reg, seen);
+        break;
+      }
+      case Act::kCas: {
+        uint64_t old = 0;
+        failed_ += calls_.cas(at, s.expected, s.value, &old);
+        record(s.reg, old);
+        break;
+      }
+      case Act::kWmb:
+        failed_ += calls_.wmb();
+        break;
+      case Act::kMb:
+        failed_ += calls_.mb();
+        break;
+      case Act::kRmb:
+        failed_ += calls_.rmb();
+        break;
+      case Act::kFlush:
+        failed_ += calls_.flush();
+        break;
+      case Act::kClose:
+        failed_ += calls_.close() + calls_.open();
+        break;
+      case Act::kCflush:
+        failed_ += calls_.cflush(at);
+        break;
+      case Act::kWatch: {
+        uint64_t least = s.value;
+        for (const Deadline end = Deadline::in(kWatchFor); !end.passed();) {
+          const uint64_t seen = *at;
+          if (seen < least) record(s.reg, 1);
+          least = seen;
+          between_accesses();
+        }
+        break;
+      }
+      case Act::kChurn: {
+        // Each value for as long as the clock takes: two stores in a row may become one before
+        // anybody sees the first.
+        for (const Deadline end = Deadline::in(kWatchFor); !end.passed();) {
+          *at = s.value + 1;
+          (void)end.passed();
+          between_accesses();
+          *at = s.value;
+          between_accesses();
+        }
+        break;
+      }
+      case Act::kPause:
+        pause_for(random_() % kMilli);
+        break;
+      case Act::kPost:
+        control_.posts[round_].fetch_add(1);
+        break;
+      case Act::kWait:
+        over_ = over_ ||
+                !wait_until(control_, [&] { return control_.posts[round_].load() >= s.value; });
+        break;
+    }
+  }
+
+  const Program& program_;
+  const uint32_t me_;
+  const Bases bases_;
+  Control& control_;
+  Calls& calls_;
+  std::minstd_rand random_;
+  uint32_t round_ = 0;
+  uint64_t failed_ = 0;
+  bool over_ = false;
+};
+
+}  // namespace
+
+const size_t kLabBytes = kPages * kPage;
+
+void Control::clear(const Program& program, uint32_t round) {
+  for (size_t i = 0; i < kRegisters + kVariables; ++i) {
+    outcomes[round][i] = i < kRegisters || !program.finals ? 0 : kUnset;
+  }
+}
+
+Outcome Control::outcome(uint32_t round) const {
+  Outcome found;
+  for (size_t i = 0; i < found.size(); ++i) found[i] = outcomes[round][i];
+  return found;
+}
+
+bool meet_all(Control& c, uint32_t threads) {
+  const uint32_t phase = c.phase.load();
+  if (c.arrived.fetch_add(1) + 1 == threads) {
+    c.arrived.store(0);
+    c.phase.fetch_add(1);
+    return !c.over.load();
+  }
+  return wait_until(c, [&] { return c.phase.load() != phase; });
+}
+
+uint64_t play(const Program& program, uint32_t me, const Bases& bases, uint32_t first,
+              uint32_t count, Control& control, Calls& calls) {
+  return Runner(program, me, bases, control, calls).run(first, count);
+}
+
+}  // namespace cmi::test
