@@ -14,16 +14,10 @@ namespace {
 
 uint32_t seed() { return static_cast<uint32_t>(number_from("CMI_SIM_SEED", 1)); }
 
-fabric::FakeModes modes() {
-  fabric::FakeModes modes;
-  modes.wait_fd = false;  // nobody sleeps on descriptors
-  return modes;
-}
-
 }  // namespace
 
 Lab::Lab(const Placement& where, const std::string& faults, int at)
-    : simulation_(seed()), net_(fabric::FakeNet::make(modes())) {
+    : simulation_(seed()), net_(make_net()) {
   REQUIRE(where.beside == -1);
   REQUIRE(where.sharing == -1);
   ::setenv("CMI_FAULT_POINT", faults.c_str(), 1);

@@ -85,6 +85,12 @@ uint64_t failed(Status status) { return ok(status) ? 0 : 1; }
 
 }  // namespace
 
+std::shared_ptr<fabric::FakeNet> make_net() {
+  fabric::FakeModes modes;
+  modes.wait_fd = false;
+  return fabric::FakeNet::make(modes);
+}
+
 Node::Node(Simulation& simulation, fabric::FakeNet& net, const NodeFolder& folder, int number)
     : simulation_(simulation),
       context_(net, folder.config("node" + std::to_string(number)), kernel()) {
@@ -110,12 +116,12 @@ void Node::serve(const bool& stop) {
   }
 }
 
-Exported Node::export_segment(size_t bytes) {
+Exported Node::export_segment(size_t bytes, int32_t flags) {
   Exported e;
-  e.id = must(home().create(bytes, 0, 0), "create");
+  e.id = must(home().create(bytes, flags, 0), "create");
   e.at = static_cast<std::byte*>(
       must(home().views().attach(e.id, bytes, nullptr, false, Deadline::in(kLong)), "attach"));
-  e.handle = must(home().exports().export_segment(e.id, 0, 0), "export");
+  e.handle = must(home().exports().export_segment(e.id, flags, 0), "export");
   e.token = must(home().exports().new_token(
                      e.id, true, {}, fabric::kRead | fabric::kWrite | fabric::kAtomic, nullptr),
                  "token");

@@ -22,6 +22,9 @@ struct Exported {
   access::TokenInfo token{};
 };
 
+// The network of the nodes, on whose descriptors nobody sleeps.
+std::shared_ptr<fabric::FakeNet> make_net();
+
 class Node {
  public:
   // Its service thread begins with the simulation.
@@ -31,7 +34,7 @@ class Node {
   Node& operator=(const Node&) = delete;
 
   // In threads of the simulation. Both throw std::runtime_error.
-  Exported export_segment(size_t bytes);
+  Exported export_segment(size_t bytes, int32_t flags = 0);
   // Where its view lies.
   std::byte* import_segment(const Exported& exported);
   // In a thread that is going to use imports, and when it has done so.

@@ -1,7 +1,8 @@
-// Fibers by ucontext, and the choice of the next one.
+// Fibers, and the choice of the next one.
 #include "sim/simulation.hpp"
 
 #include <sys/mman.h>
+#include <ucontext.h>
 
 #include <algorithm>
 #include <stdexcept>
@@ -33,10 +34,11 @@ struct ThreadLocals {
 
 struct Simulation::Fiber {
   int node = 0;
-  bool service = false, ended = false;
+  bool service = false, begun = false, ended = false;
   uint32_t weight = 1;
   Body body;
-  ucontext_t context{};
+  ucontext_t context{};  // where it begins
+  jmp_buf here{};        // where it goes on
   std::byte* stack = nullptr;
   ThreadLocals locals;
 
@@ -169,8 +171,12 @@ void Simulation::switch_to(Fiber* next) {
   if (before != nullptr) before->locals.swap_with_thread();
   running_ = next;
   if (next != nullptr) next->locals.swap_with_thread();
-  ::swapcontext(before != nullptr ? &before->context : &outside_,
-                next != nullptr ? &next->context : &outside_);
+  // Not swapcontext, which asks the kernel for the signal mask each time: none of these threads
+  // cares.
+  if (_setjmp(before != nullptr ? before->here : outside_) != 0) return;
+  if (next == nullptr) _longjmp(outside_, 1);
+  if (std::exchange(next->begun, true)) _longjmp(next->here, 1);
+  ::setcontext(&next->context);
 }
 
 void Simulation::pass(const char* where) {

@@ -12,9 +12,8 @@
 // late.
 #pragma once
 
-#include <ucontext.h>
-
 #include <array>
+#include <csetjmp>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -75,7 +74,7 @@ class Simulation final : public Schedule {
   std::minstd_rand random_;
   std::vector<std::unique_ptr<Fiber>> fibers_;
   Fiber* running_ = nullptr;
-  ucontext_t outside_{};
+  jmp_buf outside_{};
   int64_t time_ = kSecond;
   uint64_t turns_ = 0, end_of_turns_ = 0;
   uint32_t idles_ = 0;          // in a row
