@@ -11,6 +11,7 @@
 #include "core/base/fault_point.hpp"
 #include "core/node/fault_points.hpp"
 #include "node_support.hpp"
+#include "support/long_run.hpp"
 
 TEST_SUITE_BEGIN("fault");
 
@@ -198,7 +199,7 @@ TEST_CASE("a reaper that is killed at any of its steps leaves its work to the ne
   }
 }
 
-constexpr int kSteps = 1000;
+const int kSteps = long_run() ? 1000 : 300;
 
 Status status_of(Status s) { return s; }
 template <class T>

@@ -120,7 +120,7 @@ TEST_SUITE("crowd") {
     const std::string folder = std::filesystem::path(*registry).parent_path();
     CHECK(walk_registry_in(folder, true) == "");
 
-    constexpr int kSteps = 40;
+    constexpr int kSteps = 20;
     std::mt19937 random(20261122);
     std::vector<int> dies(kProcesses, -1);
     for (size_t i = kShared; i < kProcesses; ++i) {

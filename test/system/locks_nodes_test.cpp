@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint32_t kNodes = 3;
 constexpr uint32_t kThreads = 3;  // of each node
-constexpr uint64_t kRounds = 150;
+constexpr uint64_t kRounds = 60;
 constexpr size_t kCells = 4;  // few, so that the queue is often full and often empty
 
 struct Item {

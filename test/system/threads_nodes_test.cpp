@@ -17,7 +17,7 @@ constexpr uint32_t kProcesses = 3;
 constexpr uint32_t kThreads = 3;  // of each process
 constexpr uint32_t kPages = 4;
 constexpr uint32_t kWriters = kProcesses * kThreads;  // each has a word in each page
-constexpr uint64_t kRounds = 3000;
+constexpr uint64_t kRounds = 1500;
 
 using Counts = std::array<uint64_t, kPages * kThreads>;
 struct Result {
