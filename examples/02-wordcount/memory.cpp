@@ -148,10 +148,10 @@ void SharedMemory::close_epoch() {
   check(CMIFN(context_, 10, close_fb)(context_, std::exchange(epoch_, nullptr)) == 0, "close_fb");
 }
 
-struct cmi_ofi_stats SharedMemory::library_counters() const {
-  struct cmi_ofi_stats counters = {};
+cmi_ofi_stats SharedMemory::library_counters() const {
+  cmi_ofi_stats counters = {};
   counters.size = sizeof(counters);
-  check(cmi_ofi_stats(context_, &counters) == 0, "cmi_ofi_stats");
+  check(cmi_ofi_get_stats(context_, &counters) == 0, "cmi_ofi_get_stats");
   return counters;
 }
 

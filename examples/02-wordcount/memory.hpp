@@ -83,7 +83,7 @@ class SharedMemory {
   [[nodiscard]] uint64_t loads() const { return loads_; }
   [[nodiscard]] uint64_t stores() const { return stores_; }
   [[nodiscard]] uint64_t swaps() const { return swaps_; }
-  [[nodiscard]] struct cmi_ofi_stats library_counters() const;
+  [[nodiscard]] cmi_ofi_stats library_counters() const;
 
  private:
   SharedMemory() = default;

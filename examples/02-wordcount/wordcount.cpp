@@ -163,7 +163,7 @@ void count_share(SharedMemory& memory, SharedTable& table, const std::function<v
   }
   if (!batch.empty()) merge();
 
-  const struct cmi_ofi_stats library = memory.library_counters();
+  const cmi_ofi_stats library = memory.library_counters();
   mine.loads = memory.loads();
   mine.load_misses = library.load_misses;
   mine.stores = memory.stores();
