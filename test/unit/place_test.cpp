@@ -46,6 +46,10 @@ TEST_CASE("a_place_is_a_folder_a_host_and_port_or_pmix") {
   const auto pmix = parse_place("pmix:", "s");
   REQUIRE(pmix);
   CHECK(pmix->kind == Place::Kind::kPmix);
+  CHECK_FALSE(pmix->rank);
+  const auto third = parse_place("pmix:3", "");
+  REQUIRE(third);
+  CHECK(third->rank == 3);
 }
 
 TEST_CASE("what_is_no_place_is_refused") {
@@ -71,6 +75,10 @@ TEST_CASE("what_is_no_place_is_refused") {
                           "tcp://host:1?secret=",
                           "tcp://host:1?token=x",
                           "pmix:x",
+                          "pmix:-1",
+                          "pmix:1x",
+                          "pmix:4294967295",
+                          "pmix:99999999999",
                           "tcp://host:1?secret=/nonexistent",
                           "tcp://host:1?secret=/tmp"}) {
     CAPTURE(bad);

@@ -129,12 +129,15 @@ CMI_EXPORT int cmi_ofi_parse(const char* text, void* object, size_t* len);
 
 /**
  * Leaves a handle and a token at a place, under a name, for cmi_ofi_find() of other processes.
- *   where  the path of a folder that both see: one file, `name`.cmi, for processes of the same
- * user; it appears whole, an earlier one is replaced, and nothing takes it away but the client.
+ *   where  the path of a folder that both see: one file, `name`.cmi, for processes of one user; it
+ *          appears whole, an earlier one is replaced, and nothing takes it away but the client.
  *          "tcp://HOST:PORT": the context itself listens there, and answers until fini() or the end
  *          of the process. "tcp://HOST:PORT?secret=FILE", or CMI_SECRET: for those alone that know
  *          the same secret, which does not travel; handle and token are not hidden from those that
- *          can listen to the network
+ *          can listen to the network.
+ *          "pmix:": for the other processes of a job that a launcher with PMIx has started; they
+ *          find it at "pmix:RANK", the rank of this process, where "pmix:" is rank 0. libpmix is
+ *          loaded then. A name is offered once by a process, until the job's end
  *   name   1 to 200 letters, digits, '.', '-' and '_', no '.' first
  *   rseg   of seg_exp(), and
  *   tok    of tok_new() for the same segment; both NULL: takes the offer away, if there is one
@@ -145,7 +148,8 @@ CMI_EXPORT int cmi_ofi_parse(const char* text, void* object, size_t* len);
  * registered; CMI_ERR_PERM, the folder may not be written to, the port is not for every user, or
  * the file of the secret may not be read; CMI_ERR_NOMEM, no memory, no descriptors, no room, or too
  * many offers (1024 names, 16 ports); CMI_ERR_RECONFIG, whether there is such a host is not known
- * now.
+ * now; CMI_ERR_NOTSUPP, no libpmix or no launcher with PMIx, or an offer there is to be changed or
+ * taken away; CMI_ERR_HW, its server refuses.
  */
 CMI_EXPORT int cmi_ofi_offer(cmi_ctxt* ctxt, const char* where, const char* name,
                              const cmi_rseg* rseg, const cmi_token* tok);
@@ -156,13 +160,14 @@ CMI_EXPORT int cmi_ofi_offer(cmi_ctxt* ctxt, const char* where, const char* name
  * until another takes its place. The thread's signals are not blocked while it waits.
  *   where, name  as for cmi_ofi_offer()
  *   timeout_ms   how long to wait for an offer, in milliseconds; 0: one look
- * A look over tcp that has begun by then may take 2 s longer, and the system's resolver its own
- * time; an import that has begun takes as long as seg_imp() may.
+ * A look over tcp that has begun by then may take 2 s longer, one with PMIx 1 s, and the system's
+ * resolver its own time; an import that has begun takes as long as seg_imp() may.
  * Returns: the imported segment, or CMI_SEG_INVALID with cmi_get_error().
  * Errors: CMI_ERR_RECONFIG, there is no offer by then, or its home is gone; CMI_ERR_PERM, the file
  * is another user's, the secrets are not the same, or the token is another node's; CMI_ERR_INVAL,
  * no such place, host or name, the offer is damaged, or what answers by then is no offer;
- * CMI_ERR_INIT, the calling thread is not registered; and as seg_imp().
+ * CMI_ERR_INIT, the calling thread is not registered; CMI_ERR_NOTSUPP, no libpmix, or no launcher
+ * with PMIx; and as seg_imp().
  */
 CMI_EXPORT cmi_seg cmi_ofi_find(cmi_ctxt* ctxt, const char* where, const char* name,
                                 uint32_t timeout_ms);

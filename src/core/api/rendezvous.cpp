@@ -36,18 +36,30 @@ Result<Named> named(context::Context& c, const char* where, const char* name) {
   return n;
 }
 
+using Kind = rendezvous::Place::Kind;
+
 Status offer_at(context::Context& c, const Named& at, const rendezvous::Offer& offer) {
-  if (at.place.kind == rendezvous::Place::Kind::kFolder) {
-    return rendezvous::write_offer(at.place.folder, at.name, offer);
+  switch (at.place.kind) {
+    case Kind::kFolder:
+      return rendezvous::write_offer(at.place.folder, at.name, offer);
+    case Kind::kTcp:
+      return c.tcp_offers().put(at.place, at.name, offer);
+    case Kind::kPmix:
+      return c.pmix_offers().put(at.place.rank, at.name, offer);
   }
-  return c.tcp_offers().put(at.place, at.name, offer);
+  return Status::kInval;
 }
 
 Status take_back(context::Context& c, const Named& at) {
-  if (at.place.kind == rendezvous::Place::Kind::kFolder) {
-    return rendezvous::remove_offer(at.place.folder, at.name);
+  switch (at.place.kind) {
+    case Kind::kFolder:
+      return rendezvous::remove_offer(at.place.folder, at.name);
+    case Kind::kTcp:
+      return c.tcp_offers().remove(at.place, at.name);
+    case Kind::kPmix:
+      return because(Status::kNotSupp, "what is offered with PMIx stays until the job's end");
   }
-  return c.tcp_offers().remove(at.place, at.name);
+  return Status::kInval;
 }
 
 const char* shown(const char* text) { return text != nullptr ? text : "null"; }
@@ -110,7 +122,7 @@ extern "C" cmi_seg cmi_ofi_find(cmi_ctxt* ctxt, const char* where, const char* n
           if (!search) {
             auto at = named(*c, where, name);
             if (!at) return at.status();
-            search.emplace(std::move(at->place), std::move(at->name));
+            search.emplace(std::move(at->place), std::move(at->name), c->pmix_offers());
           }
           auto awaited = search->await(gone, deadline);
           if (awaited) offer = awaited.take();

@@ -18,6 +18,7 @@
 #include "core/context/segments.hpp"
 #include "core/context/sharing.hpp"
 #include "core/context/threads.hpp"
+#include "core/rendezvous/pmix_offers.hpp"
 #include "core/rendezvous/tcp_offers.hpp"
 #include "events/map_maker.hpp"
 
@@ -50,6 +51,7 @@ class Context : private events::Host {
   CacheSizes& cache_sizes() { return parts_->cache_sizes; }
   Reservation& reservation() { return parts_->reservation; }
   rendezvous::TcpOffers& tcp_offers() { return tcp_offers_; }
+  rendezvous::PmixOffers& pmix_offers() { return pmix_offers_; }
   const std::string& secret() const { return environment_.secret; }
 
   void info(cmi_ctl_cfg* cfg);
@@ -104,6 +106,7 @@ class Context : private events::Host {
   std::unique_ptr<events::MapMaker> map_maker_;
   std::unique_ptr<Parts> parts_;
   rendezvous::TcpOffers tcp_offers_;
+  rendezvous::PmixOffers pmix_offers_;
   ThreadList threads_;
 };
 

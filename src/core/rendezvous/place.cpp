@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 
 #include "core/base/cause.hpp"
 #include "core/base/fd.hpp"
@@ -88,18 +89,28 @@ Result<Place> parse_tcp(std::string_view at, const std::string& secret) {
   return place;
 }
 
+Result<Place> parse_pmix(std::string_view rank) {
+  constexpr uint32_t kMaxRank = 1 << 30;
+  Place place;
+  place.kind = Place::Kind::kPmix;
+  if (rank.empty()) return place;
+  uint32_t number = 0;
+  const auto [end, error] = std::from_chars(rank.data(), rank.data() + rank.size(), number);
+  if (error != std::errc{} || end != rank.data() + rank.size() || number > kMaxRank) {
+    return because(Status::kInval, "a rank is a number of a process of the job");
+  }
+  place.rank = number;
+  return place;
+}
+
 }  // namespace
 
 Result<Place> parse_place(std::string_view where, const std::string& secret) {
   if (where.empty() || where.size() > kMaxWhere) return no_place();
   if (where.starts_with(kTcp)) return parse_tcp(where.substr(kTcp.size()), secret);
-  Place place;
-  if (where.starts_with(kPmix)) {
-    if (where.size() != kPmix.size()) return no_place();
-    place.kind = Place::Kind::kPmix;
-    return place;
-  }
+  if (where.starts_with(kPmix)) return parse_pmix(where.substr(kPmix.size()));
   if (where.find("://") != std::string_view::npos) return no_place();
+  Place place;
   place.folder = where;
   return place;
 }

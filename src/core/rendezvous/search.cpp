@@ -24,12 +24,14 @@ void nap(Nanos span) {
 
 }  // namespace
 
-Search::Search(Place at, std::string name) : at_(std::move(at)), name_(std::move(name)) {
+Search::Search(Place at, std::string name, PmixOffers& pmix)
+    : at_(std::move(at)), name_(std::move(name)), pmix_(pmix) {
   if (at_.kind == Place::Kind::kTcp) tcp_ = std::make_unique<TcpFinder>(at_, name_);
 }
 
 Result<Offer> Search::look(Deadline deadline) {
   if (tcp_ != nullptr) return tcp_->ask(std::clamp(deadline.left(), kOneLook, kLongestLook));
+  if (at_.kind == Place::Kind::kPmix) return pmix_.find(at_.rank.value_or(0), name_, deadline);
   return read_offer(at_.folder, name_);
 }
 
@@ -40,10 +42,9 @@ Result<Offer> Search::await(const std::optional<Offer>& gone, Deadline deadline)
       offer = because(Status::kReconfig, "the home of what is offered is gone");
     }
     const Status s = offer.status();
+    const bool final = s == Status::kPerm || s == Status::kNoMem || s == Status::kNotSupp;
     const bool hopeless = tcp_ != nullptr && tcp_->hopeless();
-    if (ok(s) || s == Status::kPerm || s == Status::kNoMem || hopeless || deadline.passed()) {
-      return offer;
-    }
+    if (ok(s) || final || hopeless || deadline.passed()) return offer;
     nap(std::min(span, deadline.left()));
   }
 }
