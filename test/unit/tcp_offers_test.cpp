@@ -33,7 +33,10 @@ std::string free_port() {
 }
 
 Place place(const std::string& port, const std::string& secret = {}) {
-  return {Place::Kind::kTcp, {}, "127.0.0.1", port, secret};
+  return {Place::Kind::kTcp, {}, "127.0.0.1", port, secret, {}};
+}
+Place place_of(const std::string& host, const std::string& port) {
+  return {Place::Kind::kTcp, {}, host, port, {}, {}};
 }
 
 Result<Offer> find(const Place& at, const std::string& name, Nanos patience = kPatience) {
@@ -127,11 +130,9 @@ TEST_CASE("a_port_that_is_taken_and_a_host_that_is_not_ours_are_said_so") {
   CHECK(second.put(place(port), "a", some_offer()) == Status::kInval);
   CHECK(std::string(take_cause(Status::kInval)) == "another socket is at this port");
   // 192.0.2.0/24 is nobody's (RFC 5737).
-  CHECK(second.put({Place::Kind::kTcp, {}, "192.0.2.1", port, {}}, "a", some_offer()) ==
-        Status::kInval);
+  CHECK(second.put(place_of("192.0.2.1", port), "a", some_offer()) == Status::kInval);
   CHECK(std::string(take_cause(Status::kInval)) == "the host is not this machine");
-  CHECK(second.put({Place::Kind::kTcp, {}, "no..host", port, {}}, "a", some_offer()) ==
-        Status::kInval);
+  CHECK(second.put(place_of("no..host", port), "a", some_offer()) == Status::kInval);
   CHECK(std::string(take_cause(Status::kInval)) == "there is no such host");
   CHECK(second.put(place(port), "a", some_offer(7, 8)) == Status::kInval);
   // None of that has left anything behind.
