@@ -58,7 +58,7 @@ Node::~Node() { CMIFN(ctxt_, 10, fini)(ctxt_); }
 Stats Node::stats() const {
   Stats stats{};
   stats.size = sizeof stats;
-  called(::cmi_ofi_stats(ctxt_, &stats) == 0, "cmi_ofi_stats");
+  called(::cmi_ofi_get_stats(ctxt_, &stats) == 0, "cmi_ofi_get_stats");
   return stats;
 }
 

@@ -12,7 +12,7 @@
 
 namespace bench {
 
-using Stats = struct ::cmi_ofi_stats;  // the function of that name hides the structure
+using Stats = ::cmi_ofi_stats;
 
 class Node {
  public:

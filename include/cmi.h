@@ -46,6 +46,8 @@
  *   CMI_JOIN_TIMEOUT the same that seg_imp() waits for a home that listens; default: 30000
  *   CMI_FATAL_LINE   "on" (default) or "off": one line on standard error where a process dies of a
  *                    CMI exception that it has no handler for
+ *   CMI_SECRET       what offerer and finder of cmi_ofi_offer() know where they meet over tcp, 1 to
+ *                    1024 bytes; default: none
  *   CMI_TRACE        facility[,facility]:level, as if set in cmi_cbs; default: off
  *   CMI_TRACE_FILE   where trace lines go without callbacks; default: standard error
  * For its own tests, and read by a library alone that was built for them (CMI_FAULT_INJECTION)

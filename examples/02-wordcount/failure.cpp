@@ -2,7 +2,7 @@
 // handlers, installed with plain sigaction.
 #include "failure.hpp"
 
-#include <cmi.h>
+#include <cmi/ofi/cmi_impl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -12,29 +12,6 @@
 
 namespace wordcount {
 namespace {
-
-const char* exception_name(int number) {
-  switch (number) {
-    case CMI_ERROR_ENABLE:
-      return "access is not enabled";
-    case CMI_ERROR_TOKEN:
-      return "no valid token";
-    case CMI_ERROR_ACCESS:
-      return "no right to this access";
-    case CMI_ERROR_SINVAL:
-      return "the segment is gone";
-    case CMI_ERROR_UE:
-      return "the memory is lost";
-    case CMI_ERROR_TRANSIENT:
-      return "transient error";
-    case CMI_ERROR_SEG_BRK:
-      return "beyond the break";
-    case CMI_ERROR_CONSIST:
-      return "inconsistent memory";
-    default:
-      return "unknown exception";
-  }
-}
 
 // A line in the making, on the stack: signal handlers use it, so nothing is allocated.
 class Line {
@@ -112,8 +89,8 @@ void on_exception(int, siginfo_t* info, void*) {
   // The access is tried again, and waits for the home meanwhile.
   if (info->si_errno == CMI_ERROR_TRANSIENT && Clock::now() < deadline) return;
   Line line;
-  line.add("exception {} ({}) at {} in segment {}", info->si_errno, exception_name(info->si_errno),
-           info->si_addr, info->si_id);
+  line.add("exception {} ({}) at {} in segment {}", info->si_errno,
+           cmi_ofi_exception_name(info->si_errno), info->si_addr, info->si_id);
   give_up_for_loss(line.text());
 }
 

@@ -1,5 +1,5 @@
 // The processes of a job that mpirun, prterun or srun has started, as PMIx knows them: their ranks,
-// bytes that each leaves for the others, and meetings of all. Takes the place of rendezvous.hpp
+// bytes that each leaves for the others, and meetings of all. Takes the place of links.hpp
 // with --pmix. Built where PMIx was found; elsewhere joining fails. Single-threaded.
 #pragma once
 

@@ -19,35 +19,17 @@ SharedMemory::SharedMemory(SharedMemory&& other) noexcept
 
 namespace {
 
-const char* error_name(cmi_error error) {
-  switch (error) {
-    case CMI_ERR_NOMEM:
-      return "no memory";
-    case CMI_ERR_PERM:
-      return "not permitted";
-    case CMI_ERR_NOTSUPP:
-      return "not supported here";
-    case CMI_ERR_INVAL:
-      return "not valid, or gone";
-    case CMI_ERR_HW:
-      return "a fault of this side";
-    case CMI_ERR_STORE:
-      return "stores were lost on the way to the home";
-    case CMI_ERR_RECONFIG:
-      return "the home does not answer";
-    default:
-      return "unexpected";
-  }
-}
+// The home offers the segment before it says so: it is found at once, or the home has ended.
+constexpr uint32_t kFindMilliseconds = 5000;
 
 }  // namespace
 
 void SharedMemory::check(bool worked, const char* call) const {
   if (worked) return;
-  const cmi_error error = cmi_get_error(context_);
   std::fflush(nullptr);
-  give_up_for_loss(fmt::format("{} failed with error {} ({})", call, static_cast<int>(error),
-                               error_name(error)));
+  give_up_for_loss(fmt::format("{} failed with error {}: {}", call,
+                               static_cast<int>(cmi_get_error(context_)),
+                               cmi_ofi_error_text(context_)));
 }
 
 void SharedMemory::begin(size_t size) {
@@ -73,17 +55,12 @@ SharedMemory SharedMemory::make(size_t size) {
   return memory;
 }
 
-SharedMemory SharedMemory::import(std::string handle, std::string token, size_t size) {
+SharedMemory SharedMemory::find(const std::string& where, size_t size) {
   SharedMemory memory;
   memory.begin(size);
   cmi_ctxt* context = memory.context_;
-  memory.segment_ =
-      CMIFN(context, 10, seg_imp)(context, reinterpret_cast<cmi_rseg*>(handle.data()));
-  memory.check(memory.segment_ != CMI_SEG_INVALID, "seg_imp");
-  cmi_ds set = {};
-  set.op.token.tok = reinterpret_cast<cmi_token*>(token.data());
-  memory.check(CMIFN(context, 10, seg_ctl)(context, memory.segment_, CMI_SEG_TOKEN, &set) == 0,
-               "seg_ctl(CMI_SEG_TOKEN)");
+  memory.segment_ = cmi_ofi_find(context, where.c_str(), "wordcount", kFindMilliseconds);
+  memory.check(memory.segment_ != CMI_SEG_INVALID, "cmi_ofi_find");
   memory.view_ =
       static_cast<char*>(CMIFN(context, 10, seg_at)(context, memory.segment_, nullptr, 0));
   memory.check(memory.view_ != nullptr, "seg_at");
@@ -106,20 +83,8 @@ void SharedMemory::close() {
   context_ = nullptr;
 }
 
-std::string SharedMemory::handle() const {
-  size_t size = 0;
-  size_t length = sizeof(size);
-  check(CMIFN(context_, 10, attr_get)(context_, segment_, CMI_ATTR_RSEG_SIZE, &size, &length) == 0,
-        "attr_get(CMI_ATTR_RSEG_SIZE)");
-  return {reinterpret_cast<const char*>(handle_), size};
-}
-
-std::string SharedMemory::token() const {
-  size_t size = 0;
-  size_t length = sizeof(size);
-  check(CMIFN(context_, 10, attr_get)(context_, segment_, CMI_ATTR_TOKEN_SIZE, &size, &length) == 0,
-        "attr_get(CMI_ATTR_TOKEN_SIZE)");
-  return {reinterpret_cast<const char*>(token_), size};
+bool SharedMemory::offer(const std::string& where) {
+  return cmi_ofi_offer(context_, where.c_str(), "wordcount", handle_, token_) == 0;
 }
 
 bool SharedMemory::compare_and_swap(Offset at, uint64_t& expected, uint64_t desired) {
@@ -148,10 +113,10 @@ void SharedMemory::close_epoch() {
   check(CMIFN(context_, 10, close_fb)(context_, std::exchange(epoch_, nullptr)) == 0, "close_fb");
 }
 
-struct cmi_ofi_stats SharedMemory::library_counters() const {
-  struct cmi_ofi_stats counters = {};
+cmi_ofi_stats SharedMemory::library_counters() const {
+  cmi_ofi_stats counters = {};
   counters.size = sizeof(counters);
-  check(cmi_ofi_stats(context_, &counters) == 0, "cmi_ofi_stats");
+  check(cmi_ofi_get_stats(context_, &counters) == 0, "cmi_ofi_get_stats");
   return counters;
 }
 

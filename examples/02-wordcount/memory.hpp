@@ -24,8 +24,8 @@ class SharedMemory {
  public:
   // The home node: makes a segment of zeros and exports it.
   static SharedMemory make(size_t size);
-  // Any other node: imports what the home's handle() names, with its token().
-  static SharedMemory import(std::string handle, std::string token, size_t size);
+  // Any other node: imports what the home offers there.
+  static SharedMemory find(const std::string& where, size_t size);
 
   SharedMemory(SharedMemory&& other) noexcept;
   SharedMemory& operator=(SharedMemory&&) = delete;
@@ -34,9 +34,11 @@ class SharedMemory {
   // Detaches, takes back what was exported, and ends the context.
   void close();
 
-  // Bytes for the other nodes. Whoever has the token can read and write the segment.
-  [[nodiscard]] std::string handle() const;
-  [[nodiscard]] std::string token() const;
+  // At the home: lets the other nodes find it there, as long as it is open. False: it cannot be
+  // offered there. `where` is a place of cmi_ofi_offer().
+  [[nodiscard]] bool offer(const std::string& where);
+  // The same, but for the end of the run where it cannot be.
+  void must_offer(const std::string& where) { check(offer(where), "cmi_ofi_offer"); }
   [[nodiscard]] size_t size() const { return size_; }
 
   // A word that another node may be writing.
@@ -83,7 +85,7 @@ class SharedMemory {
   [[nodiscard]] uint64_t loads() const { return loads_; }
   [[nodiscard]] uint64_t stores() const { return stores_; }
   [[nodiscard]] uint64_t swaps() const { return swaps_; }
-  [[nodiscard]] struct cmi_ofi_stats library_counters() const;
+  [[nodiscard]] cmi_ofi_stats library_counters() const;
 
  private:
   SharedMemory() = default;

@@ -25,8 +25,8 @@
 #include "failure.hpp"
 #include "input.hpp"
 #include "launcher.hpp"
+#include "links.hpp"
 #include "memory.hpp"
-#include "rendezvous.hpp"
 #include "report.hpp"
 #include "table.hpp"
 #include "verify.hpp"
@@ -163,7 +163,7 @@ void count_share(SharedMemory& memory, SharedTable& table, const std::function<v
   }
   if (!batch.empty()) merge();
 
-  const struct cmi_ofi_stats library = memory.library_counters();
+  const cmi_ofi_stats library = memory.library_counters();
   mine.loads = memory.loads();
   mine.load_misses = library.load_misses;
   mine.stores = memory.stores();
@@ -180,17 +180,16 @@ int run_node(const Options& options) {
   Link home = connect_to(options.address);
   home.send(kHello);
   const std::string join = home.expect("join");
-  char handle[32 * 1024];
-  char token[32 * 1024];
-  unsigned node = 0;
+  unsigned node = 0, port = 0;
   size_t size = 0;
-  if (std::sscanf(join.c_str(), "%u %zu %32767s %32767s", &node, &size, handle, token) != 4) {
+  if (std::sscanf(join.c_str(), "%u %zu %u", &node, &size, &port) != 3) {
     fail("the home sent a line that cannot be read: join {}", join);
   }
   self = fmt::format("node {}", node);
   partners.push_back({home.fd(), home.name()});
 
-  SharedMemory memory = SharedMemory::import(from_hex(handle), from_hex(token), size);
+  const std::string where = fmt::format("tcp://{}:{}", split(options.address).host, port);
+  SharedMemory memory = SharedMemory::find(where, size);
   home.send("ready");
   home.expect("go");
   SharedTable table(memory, node);
@@ -225,7 +224,7 @@ int run_job_node(Launcher& job) {
   self = fmt::format("node {}", node);
   job.meet();
   const size_t size = number(job.take(0, "size"), 1, SIZE_MAX);
-  SharedMemory memory = SharedMemory::import(job.take(0, "handle"), job.take(0, "token"), size);
+  SharedMemory memory = SharedMemory::find("pmix:", size);
   job.meet();
   SharedTable table(memory, node);
   count_share(memory, table, [] {});
@@ -255,10 +254,9 @@ bool read_verdict(const char* text, Verdict& verdict) {
 // The other processes of the job, as the home sees them.
 class JobNodes {
  public:
-  JobNodes(Launcher& job, const SharedMemory& memory) : job_(job) {
+  JobNodes(Launcher& job, SharedMemory& memory) : job_(job) {
+    memory.must_offer("pmix:");
     job.leave("size", std::to_string(memory.size()));
-    job.leave("handle", memory.handle());
-    job.leave("token", memory.token());
     job.meet();  // now the others can import
   }
   void go() { job_.meet(); }
@@ -281,13 +279,12 @@ class JobNodes {
 // The other nodes, as the home sees them.
 class Nodes {
  public:
-  Nodes(const Options& options, const SharedMemory& memory) {
+  Nodes(const Options& options, SharedMemory& memory) {
     Listener listener(options.address);
     const std::string address = listener.address();
     fmt::print(stderr, "waiting for {} nodes on {}\n", options.nodes - 1, address);
+    const unsigned port = offer_beside(address, memory);
     if (!options.announce.empty()) announce(options.announce, address);
-    const std::string handle = to_hex(memory.handle());
-    const std::string token = to_hex(memory.token());
     while (links_.size() + 1 < options.nodes) {
       Link link = listener.accept();
       std::string line;
@@ -297,8 +294,7 @@ class Nodes {
       link.rename(fmt::format("node {}", links_.size() + 2));
       partners.push_back({link.fd(), link.name()});
       links_.push_back(std::move(link));
-      links_.back().send(
-          fmt::format("join {} {} {} {}", links_.size() + 1, memory.size(), handle, token));
+      links_.back().send(fmt::format("join {} {} {}", links_.size() + 1, memory.size(), port));
     }
     done_.assign(links_.size(), false);
     for (Link& link : links_) link.expect("ready");
@@ -344,6 +340,17 @@ class Nodes {
   }
 
  private:
+  // Offers the memory at one of the ports behind that of the links, and tells which.
+  static unsigned offer_beside(const std::string& address, SharedMemory& memory) {
+    const auto [host, listening] = split(address);
+    const unsigned first = static_cast<unsigned>(number(listening, 1, 65535)) + 1;
+    const unsigned last = std::min(first + 20, 65535U);
+    unsigned port = first;
+    while (port < last && !memory.offer(fmt::format("tcp://{}:{}", host, port))) port++;
+    if (port >= last) memory.must_offer(fmt::format("tcp://{}:{}", host, port));
+    return port;
+  }
+
   void tell_all(std::string_view line) {
     for (Link& link : links_) link.send(line);
   }
@@ -453,13 +460,13 @@ int run_in_job(Options options) {
   if (job.size() < 2 || job.size() > 64) fail("2 to 64 processes are wanted, not {}", job.size());
   ::setenv("CMI_NODE", fmt::format("wordcount-{}", job.rank()).c_str(), 0);
   if (job.rank() != 0) return run_job_node(job);
-  return run_home(options, [&](const SharedMemory& memory) { return JobNodes(job, memory); });
+  return run_home(options, [&](SharedMemory& memory) { return JobNodes(job, memory); });
 }
 
 int run(const Options& options) {
   if (options.role == "--pmix") return run_in_job(options);
   if (options.role == "node") return run_node(options);
-  return run_home(options, [&](const SharedMemory& memory) { return Nodes(options, memory); });
+  return run_home(options, [&](SharedMemory& memory) { return Nodes(options, memory); });
 }
 
 }  // namespace

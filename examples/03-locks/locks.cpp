@@ -1,7 +1,7 @@
 // locks: threads of several nodes take turns under a spin lock and a ticket lock, then pass items
 // through a queue; the home says whether all came out exact.
 //
-//   locks home DIR NODES THREADS ROUNDS    the first node; leaves a handle and a token in DIR
+//   locks home DIR NODES THREADS ROUNDS    the first node; offers the segment in DIR
 //   locks node DIR                         each of the others, with a CMI_NODE of its own
 //
 // DIR is how they find each other, as in 01-hello; run-locks starts them all on this machine.
@@ -14,8 +14,6 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
@@ -68,7 +66,7 @@ std::string self = "locks";
   ::_exit(1);
 }
 void must(bool ok, const char* what) {
-  if (!ok) fail(std::string(what) + " failed, error " + std::to_string(cmi_get_error(context)));
+  if (!ok) fail(std::string(what) + " failed: " + cmi_ofi_error_text(context));
 }
 
 // An access that could not be done, say because the home has gone; and a run that does not end.
@@ -94,19 +92,9 @@ void install_handlers() {
   ::alarm(kSeconds);
 }
 
-// A file appears under its name only when it is whole.
-void leave_file(const std::string& path, const void* bytes, size_t size) {
-  std::ofstream(path + ".part", std::ios::binary)
-      .write(static_cast<const char*>(bytes), static_cast<std::streamsize>(size));
-  std::filesystem::rename(path + ".part", path);
-}
-std::string take_file(const std::string& path) {
-  while (!std::filesystem::exists(path)) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-std::string left_file(const std::string& folder, uint64_t node) {
+// The sign that a node has left: outside of the segment, where it would be seen before the call
+// that left it there has returned.
+std::string left_sign(const std::string& folder, uint64_t node) {
   return folder + "/left-" + std::to_string(node);
 }
 
@@ -262,19 +250,16 @@ int run_home(const std::string& folder, uint64_t nodes, uint64_t threads, uint64
   cmi_token* token = CMIFN(context, 10, tok_new)(context, seg, CMI_NADDR_ANY,
                                                  CMI_ACC_READ | CMI_ACC_WRITE | CMI_ACC_ATOMIC);
   must(token != nullptr, "tok_new");
-  size_t handle_size = 0, token_size = 0, length = sizeof(size_t);
-  must(CMIFN(context, 10, attr_get)(context, seg, CMI_ATTR_RSEG_SIZE, &handle_size, &length) == 0 &&
-           CMIFN(context, 10, attr_get)(context, seg, CMI_ATTR_TOKEN_SIZE, &token_size, &length) ==
-               0,
-       "attr_get");
-  leave_file(folder + "/token", token, token_size);
-  leave_file(folder + "/handle", handle, handle_size);
+  must(cmi_ofi_offer(context, folder.c_str(), "locks", handle, token) == 0, "cmi_ofi_offer");
 
   const bool exact = report(*shared, work(shared, 0));
 
-  // Not before all have left: a word of the segment would be seen here before the call that changed
-  // it there has returned.
-  for (uint64_t node = 1; node < nodes; ++node) take_file(left_file(folder, node));
+  for (uint64_t node = 1; node < nodes; ++node) {
+    while (!std::filesystem::exists(left_sign(folder, node))) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  }
+  must(cmi_ofi_offer(context, folder.c_str(), "locks", nullptr, nullptr) == 0, "cmi_ofi_offer");
   must(CMIFN(context, 10, tok_del)(context, token) == 0, "tok_del");
   must(CMIFN(context, 10, rseg_del)(context, handle) == 0, "rseg_del");
   must(CMIFN(context, 10, seg_dt)(context, seg, shared) == 0, "seg_dt");
@@ -283,13 +268,8 @@ int run_home(const std::string& folder, uint64_t nodes, uint64_t threads, uint64
 }
 
 int run_node(const std::string& folder) {
-  std::string handle = take_file(folder + "/handle");
-  std::string token = take_file(folder + "/token");
-  cmi_seg seg = CMIFN(context, 10, seg_imp)(context, reinterpret_cast<cmi_rseg*>(handle.data()));
-  must(seg != CMI_SEG_INVALID, "seg_imp");
-  cmi_ds set = {};
-  set.op.token.tok = reinterpret_cast<cmi_token*>(token.data());
-  must(CMIFN(context, 10, seg_ctl)(context, seg, CMI_SEG_TOKEN, &set) == 0, "CMI_SEG_TOKEN");
+  cmi_seg seg = cmi_ofi_find(context, folder.c_str(), "locks", kSeconds * 1000);
+  must(seg != CMI_SEG_INVALID, "cmi_ofi_find");
   auto* shared = static_cast<Shared*>(CMIFN(context, 10, seg_at)(context, seg, nullptr, 0));
   must(shared != nullptr, "seg_at");
   must(CMIFN(context, 10, cmi_enb)(context, 1) == 0, "cmi_enb");
@@ -299,7 +279,7 @@ int run_node(const std::string& folder) {
   if (node >= shared->nodes) fail("more nodes than were asked for");
   work(shared, node);
   must(CMIFN(context, 10, seg_dt)(context, seg, shared) == 0, "seg_dt");
-  leave_file(left_file(folder, node), "", 0);
+  std::filesystem::create_directory(left_sign(folder, node));
   return 0;
 }
 

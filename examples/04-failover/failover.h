@@ -16,8 +16,9 @@
 
 #define LEDGER_SIZE 4096 /* segments come in whole pages */
 struct ledger {
-  uint64_t serving; /* by the standby: it has taken over */
-  uint64_t filled;  /* entries that are complete, published after them */
+  uint64_t serving;  /* by the standby, in its own: it has taken over */
+  uint64_t followed; /* by the standby, in the primary's: from here on the primary may die */
+  uint64_t filled;   /* entries that are complete, published after them */
   uint64_t entry[ENTRIES];
 };
 
@@ -28,19 +29,15 @@ extern const char* program; /* for messages */
 
 void must(int ok, const char* what);
 
-/* Makes a segment for a ledger and leaves its handle and a token in DIR under this name. */
+/* Makes a segment for a ledger and offers it in DIR under this name. */
 volatile struct ledger* offer(const char* dir, const char* name);
 
-/* Imports and attaches what was left there, waiting for it. */
+/* Imports and attaches what is offered there, waiting for it. */
 struct found {
   cmi_seg seg;
   volatile struct ledger* ledger;
 };
 struct found find(const char* dir, const char* name);
-
-/* Leaves a file of this name in DIR, and waits for it. */
-void leave_sign(const char* dir, const char* name);
-void await_sign(const char* dir, const char* name);
 
 /* While `on_loss` is set, an access that cannot be served goes there with its CMI_ERROR_ code. One
  * to a home that is only silent is tried again until it can, or until the home is lost. */

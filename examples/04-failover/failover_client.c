@@ -53,7 +53,10 @@ int main(int argc, char** argv) {
   must(ctxt != NULL, "cmi_ini");
   catch_losses();
   struct found primary = find(argv[1], "primary");
-  await_sign(argv[1], "followed"); /* nobody could import from a primary that is dead already */
+  for (int tries = 0; primary.ledger->followed == 0; tries++) {
+    must(tries < 15000, "waiting for the standby to follow the primary");
+    usleep(1000); /* nobody could import from a primary that is dead already */
+  }
   const int cause = sigsetjmp(on_loss, 1);
   if (cause == 0) {
     fill(primary.ledger, 0);

@@ -22,7 +22,8 @@ int main(int argc, char** argv) {
   volatile uint64_t copied = 0; /* set between sigsetjmp and siglongjmp */
   if (sigsetjmp(on_loss, 1) == 0) {
     volatile struct ledger* followed = find(argv[1], "primary").ledger;
-    leave_sign(argv[1], "followed"); /* from here on the primary may die */
+    followed->followed = 1;
+    must(cmi_wmb() == 0, "cmi_wmb");
     for (int tries = 0; tries < 15000; tries++) {
       for (const uint64_t filled = followed->filled; copied < filled && copied < ENTRIES;) {
         own->entry[copied] = followed->entry[copied];

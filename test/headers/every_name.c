@@ -406,6 +406,7 @@ int every_extension(cmi_ctxt* ctxt, struct cmi_ofi_stats* stats);
 int every_extension(cmi_ctxt* ctxt, struct cmi_ofi_stats* stats) {
   IS(cmi_ofi_mb, int, (void));
   IS(cmi_ofi_wmb, int, (void));
+  IS(cmi_ofi_get_stats, int, (cmi_ctxt*, struct cmi_ofi_stats*));
   IS(cmi_ofi_stats, int, (cmi_ctxt*, struct cmi_ofi_stats*));
   IS(cmi_ofi_strerror, const char*, (cmi_error));
   IS(cmi_ofi_error_name, const char*, (cmi_error));

@@ -30,9 +30,9 @@ Counts store_stripes(Process& process, uint64_t at, uint64_t value) {
             for (uint64_t p = 0; p < kPages; ++p) (void)words[p * kPage / 8];
             for (uint64_t i = 0; i < kPages * kPage / 8; ++i) words[i] = to * 0x0001000100010001;
             const bool good = CMIFN(ctxt(), 10, wmb_fn)(ctxt()) == 0;
-            struct cmi_ofi_stats stats {};
+            cmi_ofi_stats stats{};
             stats.size = sizeof stats;
-            if (::cmi_ofi_stats(ctxt(), &stats) != 0) return Counts{};
+            if (::cmi_ofi_get_stats(ctxt(), &stats) != 0) return Counts{};
             return Counts{good, stats.publications, stats.most_unanswered};
           },
           at, value)
@@ -126,9 +126,9 @@ TEST_SUITE("back-pressure") {
           }
           const int result =
               CMIFN(ctxt(), 10, cflush)(ctxt(), named.data(), static_cast<int32_t>(named.size()));
-          struct cmi_ofi_stats stats {};
+          cmi_ofi_stats stats{};
           stats.size = sizeof stats;
-          const bool known = ::cmi_ofi_stats(ctxt(), &stats) == 0;
+          const bool known = ::cmi_ofi_get_stats(ctxt(), &stats) == 0;
           return Counts{result == 0 && known, stats.publications, stats.most_unanswered};
         },
         import.at);

@@ -87,13 +87,13 @@ Work store_and_flush(Process& process, uint64_t at, uint64_t pages) {
             const uint64_t value = load64(place).value + time;
             if (store64(place, value).cause() != Fault::kNone) return Work{};
           }
-          const struct cmi_ofi_stats before = stats();
+          const cmi_ofi_stats before = stats();
           const bool noted = forget_used_pages();
           const KernelWork kernel = kernel_work();
           work.ok = cmi_wmb() == 0;
           work.kernel = kernel_work() - kernel;
           work.used = noted ? used_pages() : 0;
-          const struct cmi_ofi_stats after = stats();
+          const cmi_ofi_stats after = stats();
           work.publications = after.publications - before.publications;
           work.pages = after.pages_written_back - before.pages_written_back;
           work.bytes = after.bytes_written_back - before.bytes_written_back;

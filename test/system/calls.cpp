@@ -20,10 +20,10 @@ std::ostream& operator<<(std::ostream& out, const Answer& answer) {
 }
 
 cmi_ctxt* ctxt() { return g_ctxt; }
-struct cmi_ofi_stats stats() {
-  struct cmi_ofi_stats s {};
+cmi_ofi_stats stats() {
+  cmi_ofi_stats s{};
   s.size = sizeof s;
-  ::cmi_ofi_stats(ctxt(), &s);
+  ::cmi_ofi_get_stats(ctxt(), &s);
   return s;
 }
 

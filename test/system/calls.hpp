@@ -53,7 +53,7 @@ Answer answer(int64_t value, bool failed);
 // A copy of an object of the library's.
 Flat copy_of(const void* object, cmi_seg seg, int32_t size_attribute);
 // The process's counters.
-struct cmi_ofi_stats stats();
+cmi_ofi_stats stats();
 // An epoch of the main thread, for open_fb() below.
 cmi_fb& epoch();
 

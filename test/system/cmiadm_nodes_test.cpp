@@ -473,7 +473,7 @@ TEST_SUITE("cmiadm") {
     REQUIRE(load(peer, import.at + 24 * kPage).cause() == Fault::kNone);
     const Value all = look();
     const Value peers = of(all, peer);
-    const struct cmi_ofi_stats counted = peer.run([] { return stats(); });
+    const cmi_ofi_stats counted = peer.run([] { return stats(); });
     CHECK(peers["store_misses"].number == counted.store_misses);
     CHECK(peers["bytes_fetched"].number == counted.bytes_fetched);
     CHECK(peers["bytes_written_back"].number == counted.bytes_written_back);

@@ -471,11 +471,11 @@ TEST_SUITE("stores_in_order") {
     const auto rewrite = [&](uint64_t value) {
       return s.peer.run(
           [](uint64_t at, uint64_t n, uint64_t v) {
-            const struct cmi_ofi_stats before = stats();
+            const cmi_ofi_stats before = stats();
             for (uint64_t p = 0; p < n; ++p) {
               *reinterpret_cast<volatile uint64_t*>(at + p * kPage) = v;
             }
-            const struct cmi_ofi_stats after = stats();
+            const cmi_ofi_stats after = stats();
             return std::array<uint64_t, 2>{after.pages_written_back - before.pages_written_back,
                                            after.store_faults - before.store_faults};
           },

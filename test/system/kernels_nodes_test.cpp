@@ -18,18 +18,18 @@ namespace {
 const Env kOld{{"CMI_KERNEL", "6.1"}, {"CMI_FAULT", "signal"}};
 constexpr uint64_t kPages = 16;  // of the segment
 
-struct cmi_ofi_stats stats_of(Process& process) {
+cmi_ofi_stats stats_of(Process& process) {
   return process.run([] {
-    struct cmi_ofi_stats stats {};
+    cmi_ofi_stats stats{};
     stats.size = sizeof stats;
-    cmi_ofi_stats(ctxt(), &stats);
+    cmi_ofi_get_stats(ctxt(), &stats);
     return stats;
   });
 }
 
 // Fetched, or brought up to date.
 uint64_t pages_renewed(Process& process) {
-  const struct cmi_ofi_stats stats = stats_of(process);
+  const cmi_ofi_stats stats = stats_of(process);
   return stats.pages_fetched + stats.pages_updated;
 }
 

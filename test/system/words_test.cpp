@@ -1,5 +1,6 @@
 // Errors in words, and objects as text, as a client calls for them.
 #include <cmi/ofi/cmi_impl.h>
+#include <dlfcn.h>
 
 #include <set>
 #include <string>
@@ -58,13 +59,35 @@ TEST_SUITE("api") {
     cmi_ctxt other{};
     CHECK_FAILS(CMIFN(ctxt, 11, seg_get)(&other, unit(), 0), CMI_SEG_INVALID, CMI_ERR_INVAL);
     CHECK(has(text(), "not the context of this process"));
-    struct cmi_ofi_stats stats {};
-    CHECK_FAILS(cmi_ofi_stats(ctxt, &stats), -1, CMI_ERR_INVAL);
-    CHECK(has(text(), "cmi_ofi_stats: CMI_ERR_INVAL"));
+    cmi_ofi_stats stats{};
+    CHECK_FAILS(cmi_ofi_get_stats(ctxt, &stats), -1, CMI_ERR_INVAL);
+    CHECK(has(text(), "cmi_ofi_get_stats: CMI_ERR_INVAL"));
     CHECK_FAILS(CALL(tok_del, nullptr), -1, CMI_ERR_INVAL);
     CHECK(has(text(), "tok_del"));
     CHECK_FAILS(CALL(ini_th), -1, CMI_ERR_BOUND);
     CHECK(has(text(), "CMI_ERR_BOUND"));
+  }
+
+  TEST_CASE_FIXTURE(Process, "the_counters_have_two_names_and_one_structure") {
+    ini();
+    (void)segment();
+    cmi_ofi_stats stats{};
+    stats.size = sizeof stats;
+    CHECK(cmi_ofi_get_stats(ctxt, &stats) == 0);
+    cmi_ofi_stats again{};
+    again.size = sizeof again;
+    CHECK(cmi_ofi_stats(ctxt, &again) == 0);
+    CHECK(again.cas_calls == stats.cas_calls);
+    // What programs in C link to.
+    using Function = int (*)(cmi_ctxt*, cmi_ofi_stats*);
+    const auto linked = reinterpret_cast<Function>(::dlsym(RTLD_DEFAULT, "cmi_ofi_stats"));
+    REQUIRE(bool{linked != nullptr});
+    struct cmi_ofi_stats of_c {};
+    of_c.size = sizeof of_c;
+    CHECK(linked(ctxt, &of_c) == 0);
+    CHECK(of_c.ticks >= stats.ticks);
+    of_c.size = 1;
+    CHECK_FAILS(linked(ctxt, &of_c), -1, CMI_ERR_INVAL);
   }
 
   TEST_CASE("errors_exceptions_and_events_have_names_and_meanings") {

@@ -20,10 +20,10 @@ using cmi::context::read_environment;
 
 namespace {
 
-const char* const kVariables[] = {"CMI_PROVIDER",   "CMI_ADDRESS",      "CMI_FAULT",
-                                  "CMI_KERNEL",     "CMI_NODE",         "CMI_RUNTIME_DIR",
-                                  "CMI_MEM_MAX",    "CMI_TRACE",        "CMI_TRACE_FILE",
-                                  "CMI_DEAD_AFTER", "CMI_JOIN_TIMEOUT", "CMI_FATAL_LINE"};
+const char* const kVariables[] = {
+    "CMI_PROVIDER",     "CMI_ADDRESS",    "CMI_FAULT", "CMI_KERNEL",     "CMI_NODE",
+    "CMI_RUNTIME_DIR",  "CMI_MEM_MAX",    "CMI_TRACE", "CMI_TRACE_FILE", "CMI_DEAD_AFTER",
+    "CMI_JOIN_TIMEOUT", "CMI_FATAL_LINE", "CMI_SECRET"};
 
 // None of the variables set, and alerts collected, while it lives; then all as it was.
 class Clean {
@@ -221,6 +221,20 @@ TEST_CASE("times_are_given_in_milliseconds_from_a_second_to_an_hour") {
     }
     unsetenv(name);
   }
+}
+
+TEST_CASE("a_secret_has_bytes_and_is_not_shown") {
+  Clean clean;
+  auto env = read_environment();
+  REQUIRE(env);
+  CHECK(env->secret.empty());
+  setenv("CMI_SECRET", "hush", 1);
+  env = read_environment();
+  REQUIRE(env);
+  CHECK(env->secret == "hush");
+  CHECK(clean.refuses("CMI_SECRET", ""));
+  CHECK(clean.refuses("CMI_SECRET", std::string(1025, 'h')));
+  CHECK(clean.alerts().find("hhh") == std::string::npos);
 }
 
 TEST_CASE("the_fatal_line_is_on_or_off") {

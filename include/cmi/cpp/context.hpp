@@ -90,7 +90,7 @@ class context {
     return made;
   }
 
-  /** Leaves handle and token in a folder under a name, for find(); see cmi_ofi_offer(). */
+  /** Leaves handle and token at a place under a name, for find(); see cmi_ofi_offer(). */
   cmi::offer offer(const std::string& where, const std::string& name, const handle& rseg,
                    const token& tok) const {
     std::error_code code;

@@ -236,7 +236,7 @@ class segment {
   cmi_ctxt* ctxt_ = nullptr;
 };
 
-/** A segment under a name in a folder; see cmi_ofi_offer(). Withdrawn by the destructor. */
+/** A segment under a name at a place; see cmi_ofi_offer(). Withdrawn by the destructor. */
 class offer {
  public:
   offer() = default;

@@ -128,17 +128,28 @@ CMI_EXPORT int cmi_ofi_parse(const char* text, void* object, size_t* len);
 /* ---- Finding each other --------------------------------------------------------------------- */
 
 /**
- * Leaves a handle and a token in a folder, for cmi_ofi_find() of other processes of the same user
- * on any node that sees the folder. It is one file, `name`.cmi, which nobody else may read; an
- * earlier one of the name is replaced. Nothing takes it away but the client.
- *   where  path of the folder
+ * Leaves a handle and a token at a place, under a name, for cmi_ofi_find() of other processes.
+ *   where  the path of a folder that both see: one file, `name`.cmi, for processes of one user; it
+ *          appears whole, an earlier one is replaced, and nothing takes it away but the client.
+ *          "tcp://HOST:PORT": the context itself listens there, and answers until fini() or the end
+ *          of the process. "tcp://HOST:PORT?secret=FILE", or CMI_SECRET: for those alone that know
+ *          the same secret, which does not travel; handle and token are not hidden from those that
+ *          can listen to the network.
+ *          "pmix:": for the other processes of a job that a launcher with PMIx has started; they
+ *          find it at "pmix:RANK", the rank of this process, where "pmix:" is rank 0. libpmix is
+ *          loaded then. A name is offered once by a process, until the job's end
  *   name   1 to 200 letters, digits, '.', '-' and '_', no '.' first
  *   rseg   of seg_exp(), and
  *   tok    of tok_new() for the same segment; both NULL: takes the offer away, if there is one
+ * All names at one host and port share the listener, which goes with the last of them.
  * Returns: 0, or -1 with cmi_get_error().
- * Errors: CMI_ERR_INVAL, not this process's context, no such folder, no such name, or no handle and
- * token of one segment; CMI_ERR_INIT, the calling thread is not registered; CMI_ERR_PERM, the
- * folder may not be written to; CMI_ERR_NOMEM, no memory, no descriptors, or no room.
+ * Errors: CMI_ERR_INVAL, not this process's context, no such place, another socket is at the port,
+ * no such name, or no handle and token of one segment; CMI_ERR_INIT, the calling thread is not
+ * registered; CMI_ERR_PERM, the folder may not be written to, the port is not for every user, or
+ * the file of the secret may not be read; CMI_ERR_NOMEM, no memory, no descriptors, no room, or too
+ * many offers (1024 names, 16 ports); CMI_ERR_RECONFIG, whether there is such a host is not known
+ * now; CMI_ERR_NOTSUPP, no libpmix or no launcher with PMIx, or an offer there is to be changed or
+ * taken away; CMI_ERR_HW, its server refuses.
  */
 CMI_EXPORT int cmi_ofi_offer(cmi_ctxt* ctxt, const char* where, const char* name,
                              const cmi_rseg* rseg, const cmi_token* tok);
@@ -149,25 +160,19 @@ CMI_EXPORT int cmi_ofi_offer(cmi_ctxt* ctxt, const char* where, const char* name
  * until another takes its place. The thread's signals are not blocked while it waits.
  *   where, name  as for cmi_ofi_offer()
  *   timeout_ms   how long to wait for an offer, in milliseconds; 0: one look
- * An import that has begun by then takes as long as seg_imp() may.
+ * A look over tcp that has begun by then may take 2 s longer, one with PMIx 1 s, and the system's
+ * resolver its own time; an import that has begun takes as long as seg_imp() may.
  * Returns: the imported segment, or CMI_SEG_INVALID with cmi_get_error().
  * Errors: CMI_ERR_RECONFIG, there is no offer by then, or its home is gone; CMI_ERR_PERM, the file
- * is another user's, or the token is another node's; CMI_ERR_INVAL, no such name, or the file is
- * damaged; CMI_ERR_INIT, the calling thread is not registered; and as seg_imp().
+ * is another user's, the secrets are not the same, or the token is another node's; CMI_ERR_INVAL,
+ * no such place, host or name, the offer is damaged, or what answers by then is no offer;
+ * CMI_ERR_INIT, the calling thread is not registered; CMI_ERR_NOTSUPP, no libpmix, or no launcher
+ * with PMIx; and as seg_imp().
  */
 CMI_EXPORT cmi_seg cmi_ofi_find(cmi_ctxt* ctxt, const char* where, const char* name,
                                 uint32_t timeout_ms);
 
 /* ---- Counters ------------------------------------------------------------------------------- */
-
-/*
- * The structure and the function share a name, as struct stat and stat() do; g++ -Wshadow complains
- * about that, without need.
- */
-#if defined(__cplusplus) && defined(__GNUC__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wshadow"
-#endif
 
 /**
  * What the library did for the calling process since cmi_ini() made its context. Counters only
@@ -220,10 +225,17 @@ struct cmi_ofi_stats {
  * Errors: CMI_ERR_INVAL, not this process's context, or stats is NULL or its size is not one that
  * the library knows; CMI_ERR_INIT, the calling thread is not registered.
  */
-CMI_EXPORT int cmi_ofi_stats(cmi_ctxt* ctxt, struct cmi_ofi_stats* stats);
+CMI_EXPORT int cmi_ofi_get_stats(cmi_ctxt* ctxt, struct cmi_ofi_stats* stats);
 
-#if defined(__cplusplus) && defined(__GNUC__)
-#pragma GCC diagnostic pop
+/*
+ * The first name of cmi_ofi_get_stats(). In C++ a function would hide the structure of its name, so
+ * that `cmi_ofi_stats stats{}` would not compile; there the name is a macro that takes arguments.
+ */
+#ifdef __cplusplus
+#define cmi_ofi_stats(ctxt, stats) cmi_ofi_get_stats(ctxt, stats)
+#else
+/** As cmi_ofi_get_stats(). Errors: as cmi_ofi_get_stats(). */
+CMI_EXPORT int cmi_ofi_stats(cmi_ctxt* ctxt, struct cmi_ofi_stats* stats);
 #endif
 
 #ifdef __cplusplus

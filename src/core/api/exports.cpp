@@ -68,16 +68,16 @@ extern "C" int cmi_ofi_evt_fd(cmi_ctxt* ctxt) {
   return c != nullptr ? c->events().descriptor() : -1;
 }
 
-extern "C" int cmi_ofi_stats(cmi_ctxt* ctxt, struct cmi_ofi_stats* out) {
-  context::Context* c = api::enter(ctxt, kFacCtrl, "cmi_ofi_stats");
+extern "C" int cmi_ofi_get_stats(cmi_ctxt* ctxt, cmi_ofi_stats* out) {
+  context::Context* c = api::enter(ctxt, kFacCtrl, "cmi_ofi_get_stats");
   if (c == nullptr) return -1;
   if (out == nullptr || out->size != sizeof *out) {
-    api::fail(kFacCtrl, CMI_ERR_INVAL, "cmi_ofi_stats: CMI_ERR_INVAL, {}",
+    api::fail(kFacCtrl, CMI_ERR_INVAL, "cmi_ofi_get_stats: CMI_ERR_INVAL, {}",
               out == nullptr ? "stats is null" : "its size is none that is known");
     return -1;
   }
   const memory::Stats& in = c->engine().stats();
-  struct cmi_ofi_stats s;
+  cmi_ofi_stats s;
   std::memset(&s, 0, sizeof s);
   s.size = sizeof s;
   s.load_misses = in.load_misses;
@@ -101,4 +101,12 @@ extern "C" int cmi_ofi_stats(cmi_ctxt* ctxt, struct cmi_ofi_stats* out) {
   s.messages_dropped = c->engine().messages_dropped();
   *out = s;
   return 0;
+}
+
+// The symbol of clients in C, and of those that were built when C++ had the function as well. It is
+// declared by its label: a function of this name would hide the structure.
+extern "C" CMI_EXPORT int cmi_ofi_stats_of_c(cmi_ctxt* ctxt,
+                                             cmi_ofi_stats* out) __asm__("cmi_ofi_stats");
+extern "C" int cmi_ofi_stats_of_c(cmi_ctxt* ctxt, cmi_ofi_stats* out) {
+  return cmi_ofi_get_stats(ctxt, out);
 }

@@ -1,67 +1,71 @@
-// cmi_ofi_offer, cmi_ofi_find: how processes that share a folder find each other's segments.
+// cmi_ofi_offer, cmi_ofi_find: how processes find each other's segments.
 #include <cmi/ofi/cmi_impl.h>
-#include <time.h>
 
-#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <string>
 #include <utility>
 
-#include "core/access/offer.hpp"
+#include "core/access/handles.hpp"
 #include "core/api/calls.hpp"
 #include "core/api/entry.hpp"
 #include "core/base/clock.hpp"
+#include "core/rendezvous/folder_offers.hpp"
+#include "core/rendezvous/search.hpp"
 
 using namespace cmi;  // NOLINT: the C names live outside of any namespace
 
 namespace {
 
-constexpr size_t kMaxFolder = 4000;  // characters of a path
-// Between looks at the folder, growing.
-constexpr Nanos kFirstNap = kMilli, kLongestNap = 50 * kMilli;
-
-struct Place {
-  std::string folder, name;
+struct Named {
+  rendezvous::Place place;
+  std::string name;
 };
 
 // Copies of what the client names, or why it is not taken.
-Result<Place> place(const char* where, const char* name) {
+Result<Named> named(context::Context& c, const char* where, const char* name) {
   if (where == nullptr || name == nullptr) return because(Status::kInval, "a pointer is null");
-  Place p{{where, ::strnlen(where, kMaxFolder + 1)}, {name, ::strnlen(name, kMaxFolder)}};
-  if (p.folder.empty() || p.folder.size() > kMaxFolder ||
-      p.folder.find("://") != std::string::npos) {
-    return because(Status::kInval, "where is not the path of a folder");
-  }
-  if (!access::legal_offer_name(p.name)) {
+  const std::string place(where, ::strnlen(where, rendezvous::kMaxWhere + 1));
+  Named n{{}, {name, ::strnlen(name, rendezvous::kMaxWhere)}};
+  if (!rendezvous::legal_offer_name(n.name)) {
     return because(Status::kInval, "a name is 1 to 200 letters, digits, '.', '-' and '_'");
   }
-  return p;
+  auto parsed = rendezvous::parse_place(place, c.secret());
+  if (!parsed) return parsed.status();
+  n.place = parsed.take();
+  return n;
+}
+
+using Kind = rendezvous::Place::Kind;
+
+Status offer_at(context::Context& c, const Named& at, const rendezvous::Offer& offer) {
+  switch (at.place.kind) {
+    case Kind::kFolder:
+      return rendezvous::write_offer(at.place.folder, at.name, offer);
+    case Kind::kTcp:
+      return c.tcp_offers().put(at.place, at.name, offer);
+    case Kind::kPmix:
+      return c.pmix_offers().put(at.place.rank, at.name, offer);
+  }
+  return Status::kInval;
+}
+
+Status take_back(context::Context& c, const Named& at) {
+  switch (at.place.kind) {
+    case Kind::kFolder:
+      return rendezvous::remove_offer(at.place.folder, at.name);
+    case Kind::kTcp:
+      return c.tcp_offers().remove(at.place, at.name);
+    case Kind::kPmix:
+      return because(Status::kNotSupp, "what is offered with PMIx stays until the job's end");
+  }
+  return Status::kInval;
 }
 
 const char* shown(const char* text) { return text != nullptr ? text : "null"; }
 
-void nap(Nanos span) {
-  const timespec t{static_cast<time_t>(span / kSecond), static_cast<long>(span % kSecond)};
-  ::nanosleep(&t, nullptr);
-}
-
-// An offer other than `gone`, whose home is not there any more. kReconfig, kInval: none by then.
-Result<access::Offer> await_offer(const Place& at, const std::optional<access::Offer>& gone,
-                                  Deadline deadline) {
-  for (Nanos span = kFirstNap;; span = std::min(2 * span, kLongestNap)) {
-    auto offer = access::read_offer(at.folder, at.name);
-    if (offer && gone && *offer == *gone) {
-      offer = because(Status::kReconfig, "the home of what is offered is gone");
-    }
-    const Status s = offer.status();
-    if (ok(s) || s == Status::kPerm || s == Status::kNoMem || deadline.passed()) return offer;
-    nap(std::min(span, deadline.left()));
-  }
-}
-
 // The segment that is offered, imported, with its token set.
-cmi_seg import_offer(cmi_ctxt* ctxt, access::Offer& offer) {
+cmi_seg import_offer(cmi_ctxt* ctxt, rendezvous::Offer& offer) {
   const cmi_seg seg = api::seg_imp(ctxt, reinterpret_cast<cmi_rseg*>(offer.rseg.data()));
   if (seg == CMI_SEG_INVALID) return seg;
   cmi_ds ds;
@@ -85,33 +89,42 @@ bool home_is_gone() {
 
 extern "C" int cmi_ofi_offer(cmi_ctxt* ctxt, const char* where, const char* name,
                              const cmi_rseg* rseg, const cmi_token* tok) {
-  if (api::enter(ctxt, kFacSeg, "cmi_ofi_offer") == nullptr) return -1;
+  context::Context* const c = api::enter(ctxt, kFacSeg, "cmi_ofi_offer");
+  if (c == nullptr) return -1;
   return api::finish(
       kFacSeg,
       [&]() -> Status {
-        const auto at = place(where, name);
+        const auto at = named(*c, where, name);
         if (!at) return at.status();
-        if (rseg == nullptr && tok == nullptr) return access::remove_offer(at->folder, at->name);
+        if (rseg == nullptr && tok == nullptr) {
+          SignalsBlocked quiet;
+          return take_back(*c, *at);
+        }
         const auto handle = access::copy_object(rseg), token = access::copy_object(tok);
         if (!handle || !token) return because(Status::kInval, "not a handle and a token");
         SignalsBlocked quiet;
-        return access::write_offer(at->folder, at->name, {handle->bytes, token->bytes});
+        return offer_at(*c, *at, {handle->bytes, token->bytes});
       },
       "cmi_ofi_offer({}, {})", shown(where), shown(name));
 }
 
 extern "C" cmi_seg cmi_ofi_find(cmi_ctxt* ctxt, const char* where, const char* name,
                                 uint32_t timeout_ms) {
-  if (api::enter(ctxt, kFacSeg, "cmi_ofi_find") == nullptr) return CMI_SEG_INVALID;
+  context::Context* const c = api::enter(ctxt, kFacSeg, "cmi_ofi_find");
+  if (c == nullptr) return CMI_SEG_INVALID;
   const Deadline deadline = Deadline::in(timeout_ms * kMilli);
-  std::optional<access::Offer> offer, gone;
+  std::optional<rendezvous::Search> search;
+  std::optional<rendezvous::Offer> offer, gone;
   for (;;) {
     const int found = api::finish(
         kFacSeg,
-        [&] {
-          const auto at = place(where, name);
-          if (!at) return at.status();
-          auto awaited = await_offer(*at, gone, deadline);
+        [&]() -> Status {
+          if (!search) {
+            auto at = named(*c, where, name);
+            if (!at) return at.status();
+            search.emplace(std::move(at->place), std::move(at->name), c->pmix_offers());
+          }
+          auto awaited = search->await(gone, deadline);
           if (awaited) offer = awaited.take();
           return awaited.status();
         },

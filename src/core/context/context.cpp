@@ -97,6 +97,7 @@ void Context::leave_imports(const std::vector<ImportedSegments::Import>& imports
 }
 
 void Context::end() {
+  tcp_offers_.stop();  // nobody is sent to segments that end
   map_maker_->stop();
   memory::LossMark ignored = engine_->importer().publishing().losses();
   // As long as homes answer; no thread is left that could take the report of a loss.

@@ -10,6 +10,7 @@
 #include <cmi.h>
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/base/log.hpp"
@@ -17,6 +18,8 @@
 #include "core/context/segments.hpp"
 #include "core/context/sharing.hpp"
 #include "core/context/threads.hpp"
+#include "core/rendezvous/pmix_offers.hpp"
+#include "core/rendezvous/tcp_offers.hpp"
 #include "events/map_maker.hpp"
 
 namespace cmi::context {
@@ -47,6 +50,9 @@ class Context : private events::Host {
   Barriers& barriers() { return parts_->barriers; }
   CacheSizes& cache_sizes() { return parts_->cache_sizes; }
   Reservation& reservation() { return parts_->reservation; }
+  rendezvous::TcpOffers& tcp_offers() { return tcp_offers_; }
+  rendezvous::PmixOffers& pmix_offers() { return pmix_offers_; }
+  const std::string& secret() const { return environment_.secret; }
 
   void info(cmi_ctl_cfg* cfg);
   Status request_map(uint64_t id);
@@ -99,6 +105,8 @@ class Context : private events::Host {
   std::unique_ptr<memory::Engine> engine_;
   std::unique_ptr<events::MapMaker> map_maker_;
   std::unique_ptr<Parts> parts_;
+  rendezvous::TcpOffers tcp_offers_;
+  rendezvous::PmixOffers pmix_offers_;
   ThreadList threads_;
 };
 

@@ -13,6 +13,7 @@
 #include "core/context/start_stage.hpp"
 #include "core/memory/vm/userfault.hpp"
 #include "core/node/node.hpp"
+#include "core/rendezvous/place.hpp"
 #include "core/segment/placement.hpp"
 
 namespace cmi::context {
@@ -169,6 +170,17 @@ Status read_times(Environment& env) {
   return Status::kOk;
 }
 
+// Its value is not shown, whatever it is.
+Status read_secret(Environment& env) {
+  auto v = variable("CMI_SECRET");
+  if (!v) return Status::kOk;
+  if (v->empty() || v->size() > rendezvous::kMaxSecret) {
+    return bad_value("CMI_SECRET", "", "a secret has 1 to 1024 bytes");
+  }
+  env.secret = std::move(*v);
+  return Status::kOk;
+}
+
 Status read_trace(Environment& env) {
   if (auto v = variable("CMI_FATAL_LINE"); v && *v != "on") {
     if (*v != "off") return bad_value("CMI_FATAL_LINE", *v, "neither on nor off");
@@ -198,7 +210,8 @@ Status read_trace(Environment& env) {
 
 Result<Environment> read_environment() {
   Environment env;
-  for (const auto read : {read_network, read_faults, read_node, read_times, read_trace}) {
+  for (const auto read :
+       {read_network, read_faults, read_node, read_times, read_secret, read_trace}) {
     if (Status s = read(env); !ok(s)) return s;
   }
   return env;

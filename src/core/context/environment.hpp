@@ -29,6 +29,7 @@ struct Environment {
   FaultMode fault = FaultMode::kSignal;
   uint32_t kernel = UINT32_MAX;    // CMI_KERNEL, as kernel_version(); the newest to make use of
   std::optional<TraceWish> trace;  // CMI_TRACE
+  std::string secret;              // CMI_SECRET, of offers over tcp; empty: none
   bool fatal_line = true;          // CMI_FATAL_LINE; see memory::write_fatal_line()
   std::string trace_file;          // CMI_TRACE_FILE; empty: none
   Fd trace_fd;                     // open for appending where there is a trace_file

@@ -72,6 +72,7 @@ void Context::child_after_fork() {
   memory::set_fault_target(nullptr);
   c->node_->forget_in_child();
   c->engine_->forget_in_child();
+  c->tcp_offers_.forget_in_child();
   t_thread = nullptr;
   // The rest is left as it is: its threads are gone and its descriptors are the parent's as well.
 }
@@ -97,6 +98,7 @@ void Context::process_exits() {
     memory::process_ends();
     process::handle.store(nullptr);
     g_handle_at_end.store(c->handle_);
+    c->tcp_offers_.stop();
     c->map_maker_->stop();
     c->engine_->stop();
     c->engine_->home().views().stop_watching_adopted();

@@ -1,5 +1,5 @@
 // Sockets, addresses and lines. Nothing blocks outside poll().
-#include "rendezvous.hpp"
+#include "links.hpp"
 
 #include <fcntl.h>
 #include <netdb.h>
@@ -37,17 +37,15 @@ bool wait_for(int fd, short events, milliseconds wait) {
 using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
 Addresses resolve(const std::string& address, int flags) {
-  const size_t colon = address.rfind(':');
-  if (colon == std::string::npos) fail("{}: expected HOST:PORT", address);
-  std::string host = address.substr(0, colon);
+  auto [host, port] = split(address);
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
   addrinfo hints = {};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = flags;
   addrinfo* found = nullptr;
-  const int result = ::getaddrinfo(host.empty() ? nullptr : host.c_str(),
-                                   address.c_str() + colon + 1, &hints, &found);
+  const int result =
+      ::getaddrinfo(host.empty() ? nullptr : host.c_str(), port.c_str(), &hints, &found);
   if (result != 0) fail("{}: {}", address, ::gai_strerror(result));
   return {found, ::freeaddrinfo};
 }
@@ -195,24 +193,10 @@ Link connect_to(const std::string& address) {
   fail("nobody listens on {}", address);
 }
 
-std::string to_hex(std::string_view bytes) {
-  std::string text;
-  for (const char c : bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(c));
-  return text;
-}
-
-std::string from_hex(std::string_view text) {
-  const auto digit = [&](char c) -> int {
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    fail("not a hexadecimal number: {}", text);
-  };
-  if (text.size() % 2 != 0) fail("not a hexadecimal number: {}", text);
-  std::string bytes;
-  for (size_t i = 0; i < text.size(); i += 2) {
-    bytes += static_cast<char>(digit(text[i]) * 16 + digit(text[i + 1]));
-  }
-  return bytes;
+HostPort split(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  if (colon == std::string::npos) fail("{}: expected HOST:PORT", address);
+  return {address.substr(0, colon), address.substr(colon + 1)};
 }
 
 }  // namespace wordcount

@@ -1,7 +1,6 @@
-// How the processes find each other before they share memory: short lines over TCP, from each node
-// to the home. It carries the handle and the token, the start, the end and what one node reports;
-// no words and no counts. Anybody who can listen to it can use the segment: on a network that is
-// not trusted, run it through a tunnel.
+// How the home leads a run: short lines over TCP, from each node to the home. They carry the start,
+// the end and what one node reports, and their end says that a process has ended; no words and no
+// counts, and nothing of the segment but where it is offered (memory.hpp).
 #pragma once
 
 #include <chrono>
@@ -64,7 +63,10 @@ class Listener {
 // Tries again until the home listens or the deadline has passed.
 Link connect_to(const std::string& address);
 
-std::string to_hex(std::string_view bytes);
-std::string from_hex(std::string_view text);
+// The two parts of HOST:PORT.
+struct HostPort {
+  std::string host, port;
+};
+HostPort split(const std::string& address);
 
 }  // namespace wordcount

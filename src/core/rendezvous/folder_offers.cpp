@@ -1,28 +1,26 @@
-#include "core/access/offer.hpp"
+#include "core/rendezvous/folder_offers.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <string_view>
 
-#include "core/access/handles.hpp"
-#include "core/access/text_form.hpp"
 #include "core/base/cause.hpp"
 #include "core/base/fd.hpp"
 
-namespace cmi::access {
+namespace cmi::rendezvous {
 
 namespace {
 
-constexpr size_t kMaxName = 200;
-constexpr size_t kMaxFile = 2 * (kMaxText + 1);
+constexpr int kTries = 100;  // of a replacement, while others replace the same offer
 
 std::string path_of(const std::string& folder, const std::string& name) {
   return folder + "/" + name + ".cmi";
+}
+std::string part_of(const std::string& folder, const std::string& name) {
+  return folder + "/." + name + ".part";
 }
 
 Status status_of(int error) {
@@ -41,12 +39,6 @@ Status status_of(int error) {
   }
 }
 
-bool of_one_segment(const Offer& offer) {
-  const auto rseg = decode_rseg(offer.rseg.data());
-  const auto token = decode_token(offer.token.data());
-  return rseg && token && rseg->uid == token->uid;
-}
-
 // A file that goes away again unless it gets its name.
 struct Part {
   explicit Part(std::string p) : path(std::move(p)) {}
@@ -58,7 +50,7 @@ struct Part {
   std::string path;
 };
 
-// Up to `most` bytes; nullopt: it cannot be read, or there are more.
+// Up to `most` bytes. kInval: there are more.
 Result<std::string> read_bounded(int fd, size_t most) {
   std::string text(most + 1, '\0');
   size_t got = 0;
@@ -74,46 +66,61 @@ Result<std::string> read_bounded(int fd, size_t most) {
   return text;
 }
 
-// The two words, each with the end of its line.
-Result<Offer> parse(std::string_view text) {
-  const size_t end = text.find('\n');
-  if (end != std::string_view::npos && text.ends_with('\n') && end + 1 < text.size()) {
-    const auto rseg = from_text(text.substr(0, end));
-    const auto token = from_text(text.substr(end + 1, text.size() - end - 2));
-    if (rseg && token && rseg->kind == ObjectKind::kRseg && token->kind == ObjectKind::kToken) {
-      Offer offer{rseg->bytes, token->bytes};
-      if (of_one_segment(offer)) return offer;
-    }
-  }
-  return because(Status::kInval, "the offer is damaged");
+// Gives a nameless file its name. 0, or an errno.
+int name_file(int fd, const std::string& path) {
+  const std::string nameless = fmt::format("/proc/self/fd/{}", fd);
+  return ::linkat(AT_FDCWD, nameless.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) == 0
+             ? 0
+             : errno;
 }
 
-}  // namespace
-
-bool legal_offer_name(const std::string& name) {
-  return !name.empty() && name.size() <= kMaxName && name.front() != '.' &&
-         std::all_of(name.begin(), name.end(), [](char c) {
-           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                  c == '.' || c == '-' || c == '_';
-         });
+// The same over an offer that is there. Others may replace it at the same time, and then one of
+// them is the last.
+int name_over(int fd, const std::string& part, const std::string& path) {
+  for (int i = 0; i < kTries; ++i) {
+    ::unlink(part.c_str());
+    int error = name_file(fd, part);
+    if (error == EEXIST) continue;
+    if (error != 0) return error;
+    if (::rename(part.c_str(), path.c_str()) == 0) return 0;
+    error = errno;
+    ::unlink(part.c_str());
+    if (error != ENOENT) return error;
+  }
+  return EBUSY;
 }
 
-Status write_offer(const std::string& folder, const std::string& name, const Offer& offer) {
-  if (!of_one_segment(offer)) {
-    return because(Status::kInval, "not a handle and a token of the same segment");
-  }
-  const auto rseg = to_text(offer.rseg.data());
-  const auto token = to_text(offer.token.data());
-  if (!rseg || !token) return Status::kInval;
+// Without nameless files.
+Status write_under_a_random_name(const std::string& folder, const std::string& name,
+                                 const std::string& text) {
   std::string pattern = fmt::format("{}/.{}.XXXXXX", folder, name);
   const Fd fd(::mkostemp(pattern.data(), O_CLOEXEC));  // with mode 0600
   if (!fd) return status_of(errno);
   Part part(std::move(pattern));
-  const std::string text = *rseg + "\n" + *token + "\n";
   if (!write_all(fd.get(), text.data(), text.size(), 0)) return status_of(ENOSPC);
   if (::rename(part.path.c_str(), path_of(folder, name).c_str()) != 0) return status_of(errno);
   part.path.clear();
   return Status::kOk;
+}
+
+}  // namespace
+
+Status write_offer(const std::string& folder, const std::string& name, const Offer& offer) {
+  const auto text = offer_text(offer);
+  if (!text) return text.status();
+  const Fd fd(::open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600));
+  // Kernels and file systems that know none of it say so in one of these ways.
+  if (!fd && errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL) return status_of(errno);
+  if (!fd) return write_under_a_random_name(folder, name, *text);
+  if (!write_all(fd.get(), text->data(), text->size(), 0)) return status_of(ENOSPC);
+  const std::string path = path_of(folder, name);
+  const int error = name_file(fd.get(), path);
+  if (error == 0) return Status::kOk;
+  // Without /proc there is no way to the file.
+  if (error == ENOENT) return write_under_a_random_name(folder, name, *text);
+  if (error != EEXIST) return status_of(error);
+  const int over = name_over(fd.get(), part_of(folder, name), path);
+  return over == 0 ? Status::kOk : status_of(over);
 }
 
 Result<Offer> read_offer(const std::string& folder, const std::string& name) {
@@ -127,14 +134,15 @@ Result<Offer> read_offer(const std::string& folder, const std::string& name) {
   if (!S_ISREG(file.st_mode) || file.st_uid != ::geteuid()) {
     return because(Status::kPerm, "the offer is another user's, or no file");
   }
-  const auto text = read_bounded(fd.get(), kMaxFile);
+  const auto text = read_bounded(fd.get(), kMaxOfferText);
   if (!text) return text.status();
-  return parse(*text);
+  return parse_offer(*text);
 }
 
 Status remove_offer(const std::string& folder, const std::string& name) {
+  ::unlink(part_of(folder, name).c_str());
   if (::unlink(path_of(folder, name).c_str()) == 0 || errno == ENOENT) return Status::kOk;
   return status_of(errno);
 }
 
-}  // namespace cmi::access
+}  // namespace cmi::rendezvous

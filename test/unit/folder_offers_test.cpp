@@ -1,18 +1,21 @@
 // Offers in a folder: what is left there is found, and nothing else is.
-#include "core/access/offer.hpp"
+#include "core/rendezvous/folder_offers.hpp"
 
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
-#include "core/access/handles.hpp"
+#include "unit/some_offer.hpp"
 
 using namespace cmi;
-using namespace cmi::access;
+using namespace cmi::rendezvous;
+using cmi::test::some_offer;
 
 namespace {
 
@@ -37,27 +40,6 @@ struct Folder {
   }
   std::string path;
 };
-
-Offer some_offer(uint64_t uid = 7, uint64_t token_uid = 7) {
-  RsegInfo r;
-  r.uid = uid;
-  r.home_seg = 42;
-  r.size = 3 << 20;
-  r.home_node = {1, 2};
-  r.home = {3, 4};
-  r.listeners = {{"tcp", std::vector<std::byte>(16)}};
-  TokenInfo t;
-  t.uid = token_uid;
-  t.id = 6;
-  t.secret = 8;
-  t.rights = fabric::kRead;
-  t.any_node = true;
-  t.home = {3, 4};
-  Offer offer{std::vector<std::byte>(kRsegSize), std::vector<std::byte>(kTokenSize)};
-  REQUIRE(encode_rseg(r, offer.rseg) == Status::kOk);
-  REQUIRE(encode_token(t, offer.token) == Status::kOk);
-  return offer;
-}
 
 }  // namespace
 
@@ -86,6 +68,45 @@ TEST_CASE("an_offer_is_a_file_that_nobody_else_reads") {
   struct stat file;
   REQUIRE(::stat((folder.path + "/a.cmi").c_str(), &file) == 0);
   CHECK((file.st_mode & 07777) == 0600);
+}
+
+TEST_CASE("a_process_that_is_killed_while_it_writes_leaves_nothing") {
+  Folder folder;
+  for (const bool replaces : {false, true}) {
+    CAPTURE(replaces);
+    if (replaces) REQUIRE(write_offer(folder.path, "a", some_offer(9, 9)) == Status::kOk);
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      // The first byte of a file kills, by SIGXFSZ.
+      const rlimit none{0, 0};
+      ::setrlimit(RLIMIT_FSIZE, &none);
+      ::setrlimit(RLIMIT_CORE, &none);
+      (void)write_offer(folder.path, "a", some_offer());
+      ::_exit(0);
+    }
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(WIFSIGNALED(status));
+    CHECK(folder.entries() == (replaces ? 1 : 0));
+  }
+  const auto earlier = read_offer(folder.path, "a");
+  REQUIRE(earlier);
+  CHECK(*earlier == some_offer(9, 9));
+}
+
+TEST_CASE("what_a_killed_process_left_of_a_replacement_goes_with_the_next") {
+  Folder folder;
+  REQUIRE(write_offer(folder.path, "a", some_offer()) == Status::kOk);
+  folder.put(".a.part", "half of it");
+  REQUIRE(write_offer(folder.path, "a", some_offer(9, 9)) == Status::kOk);
+  CHECK(folder.entries() == 1);
+  const auto found = read_offer(folder.path, "a");
+  REQUIRE(found);
+  CHECK(*found == some_offer(9, 9));
+  folder.put(".a.part", "half of it");
+  CHECK(remove_offer(folder.path, "a") == Status::kOk);
+  CHECK(folder.entries() == 0);
 }
 
 TEST_CASE("a_damaged_offer_is_refused") {

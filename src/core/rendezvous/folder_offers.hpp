@@ -1,24 +1,17 @@
-// What a process leaves in a folder for others to find under a name: the handle of a segment and a
-// token, each as its word of text_form.hpp on a line of its own, in the file NAME.cmi of mode 0600.
-// The file appears whole or not at all, and takes the place of an earlier one.
+// Offers as files of a folder: NAME.cmi, of mode 0600. A file appears whole or not at all, and
+// takes the place of an earlier one. It is written without a name, so that a process that is killed
+// meanwhile leaves nothing; where it replaces another, it is .NAME.part for a moment, which the
+// next offer or removal of the name takes away. A file system without nameless files (NFS) has it
+// under a random name meanwhile.
 //
 // Any thread, without locks. A file is trusted only if it is a regular one of the effective user.
 #pragma once
 
 #include <string>
-#include <vector>
 
-#include "core/base/status.hpp"
+#include "core/rendezvous/offer.hpp"
 
-namespace cmi::access {
-
-struct Offer {
-  std::vector<std::byte> rseg, token;  // whole objects
-  bool operator==(const Offer&) const = default;
-};
-
-// Whether a name can be offered: 1 to 200 letters, digits, '.', '-' and '_', no '.' first.
-bool legal_offer_name(const std::string& name);
+namespace cmi::rendezvous {
 
 // All three take an absolute or relative path of a folder, and a legal name.
 
@@ -31,4 +24,4 @@ Result<Offer> read_offer(const std::string& folder, const std::string& name);
 // No offer is left there; that there was none is kOk, too. kPerm, kInval: as write_offer().
 Status remove_offer(const std::string& folder, const std::string& name);
 
-}  // namespace cmi::access
+}  // namespace cmi::rendezvous
