@@ -170,10 +170,10 @@ void StoreTracker::scan_views(Segment& s, const std::vector<PageRange>& ranges,
   }
 }
 
-std::vector<PageRange> StoreTracker::scan(Segment& s, const std::vector<PageRange>& ranges,
-                                          const std::vector<PageRange>& shared) {
-  std::vector<PageRange> written;
-  if (ranges.empty()) return written;
+StoreTracker::Found StoreTracker::scan(Segment& s, const std::vector<PageRange>& ranges) {
+  Found found;
+  if (ranges.empty()) return found;
+  std::vector<PageRange>& written = found.pages;
   scan_views(s, ranges, &written);
   for (auto it = s.foreign.begin(); it != s.foreign.end();) {
     // Without tracking, they tell their stores themselves, as long as they live. A process may live
@@ -185,16 +185,14 @@ std::vector<PageRange> StoreTracker::scan(Segment& s, const std::vector<PageRang
       continue;
     }
     // The process is gone, and with it what the kernel knew of its stores (rule 17).
-    if (!mutated("mutate_dead_writer_forgotten")) {
-      written.insert(written.end(), shared.begin(), shared.end());
-    }
+    found.writer_ended = found.writer_ended || !mutated("mutate_dead_writer_forgotten");
     it = s.foreign.erase(it);
   }
   if (written.size() > 1) {
     std::sort(written.begin(), written.end(),
               [](const PageRange& a, const PageRange& b) { return a.first < b.first; });
   }
-  return written;
+  return found;
 }
 
 void StoreTracker::forget(Segment& s, const std::vector<PageRange>& ranges) {

@@ -29,11 +29,14 @@ class StoreTracker {
   // From now on stores through these views are noted. A view stays unarmed where that fails.
   void arm(HomeView& v);
   void arm(Segment& s);
-  // The pages of these ranges that this node has stored to since they were looked at last,
-  // ascending. Views of processes that have ended are dropped, and all pages of `shared`, of which
-  // the ranges are a part, count as stored to by them.
-  std::vector<PageRange> scan(Segment& s, const std::vector<PageRange>& ranges,
-                              const std::vector<PageRange>& shared);
+  struct Found {
+    std::vector<PageRange> pages;  // ascending; more than was asked for, it may be
+    // A process that had a view has ended, and the view was dropped: what it had stored anywhere in
+    // the segment is not known (rule 17).
+    bool writer_ended = false;
+  };
+  // The pages of these ranges that this node has stored to since they were looked at last.
+  Found scan(Segment& s, const std::vector<PageRange>& ranges);
   // Nobody needs to hear of what was stored to these pages until now.
   void forget(Segment& s, const std::vector<PageRange>& ranges);
   // The file was cut at `from`, in bytes: what lies behind that is protected again.
