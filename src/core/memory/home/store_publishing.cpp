@@ -123,6 +123,23 @@ ScannedPart scan_part(HomeCore& home, Segment& s, uint32_t from, uint32_t most) 
   return part;
 }
 
+bool arm_foreign(HomeCore& home, Segment& s, const ForeignView& v) {
+  s.views_mu.assume_held();
+  if (!home.tracker.by_region(s)) return true;  // its process has
+  uint32_t next = 0;
+  while (next != kNoPage) {
+    std::vector<PageRange> held;
+    {
+      Guard g(home.mu);
+      held = s.directory.shared(s.pages(), next, Scan::kArmed, &next);
+    }
+    StoreTracker::protect(v, held);
+    if (next != kNoPage) s.views_mu.give_way([&] { (void)home.parts.server.poll(); });
+    if (s.erased.load(std::memory_order_relaxed)) return false;
+  }
+  return true;
+}
+
 void drop_dead_views(HomeCore& home, Segment& s) {
   const size_t before = s.foreign.size();
   std::erase_if(s.foreign,

@@ -15,6 +15,8 @@ namespace cmi::memory {
 struct Scan {
   // Pages of one part, 32 MiB, of all views together.
   static constexpr uint32_t kPart = 8192;
+  // The same of a part that is protected for the first time.
+  static constexpr uint32_t kArmed = 4 * kRegionPages;
   // Pages to publish whether or not they were stored to; null: none.
   const PageSet* named = nullptr;
   // By the service thread: between parts it serves what has come.
@@ -33,6 +35,10 @@ struct ScannedPart {
 };
 ScannedPart scan_part(HomeCore& home, Segment& s, uint32_t from, uint32_t most)
     CMI_EXCLUDES(home.mu);
+// A view of another process, before it is scanned for the first time: nobody has stored through it.
+// Under `views_mu`, which is released and taken again between parts; the service thread serves
+// importers meanwhile. False: the segment has left the table.
+bool arm_foreign(HomeCore& home, Segment& s, const ForeignView& v) CMI_EXCLUDES(home.mu);
 // Of processes that have ended. A scan finds them as well, but there is none while nobody holds a
 // page, and each keeps what is left of its process. Under `views_mu`.
 void drop_dead_views(HomeCore& home, Segment& s) CMI_EXCLUDES(home.mu);
