@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/memory/page/page.hpp"
+
 namespace cmi::memory {
 
 namespace {
@@ -77,6 +79,25 @@ TEST_SUITE("regions") {
     directory.drop(b, 2, 1);
     directory.drop(b, 9, 2);
     CHECK(directory.shared(5000).empty());
+  }
+
+  TEST_CASE("the_directory_is_gone_through_in_parts") {
+    Directory directory;
+    SharedRegions a;
+    directory.hold(a, 1, 3, 1, 5000, 1);
+    directory.hold(a, 7, 1, 1, 5000, 1);
+    directory.hold(a, 9, 1, 1, 5000, 1);
+    uint32_t next = 0;
+    CHECK(pairs(directory.shared(5000, 0, 1024, &next)) == Pairs{{512, 1024}});
+    REQUIRE(next == 1536);
+    CHECK(pairs(directory.shared(5000, next, 1535, &next)) == Pairs{{1536, 512}, {3584, 512}});
+    REQUIRE(next == 4608);
+    CHECK(pairs(directory.shared(5000, next, 1, &next)) == Pairs{{4608, 392}});
+    CHECK(next == kNoPage);
+    CHECK(directory.shared(5000, 4999, 512, &next).size() == 1);  // of its whole region
+    directory.drop(a, 9, 1);
+    CHECK(directory.shared(5000, 4608, 512, &next).empty());
+    CHECK(next == kNoPage);
   }
 
   TEST_CASE("an_acknowledgement_of_an_earlier_time_drops_nothing") {

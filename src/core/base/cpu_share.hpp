@@ -20,6 +20,8 @@ class CpuShare {
   // One part in `part` of a processor. `most`: what can be saved up for one piece of work.
   constexpr CpuShare(Nanos part, Nanos most) : part_(part), most_(most), balance_(most) {}
 
+  // From the last begin() on, the balance grows by this part.
+  void set_part(Nanos part) { part_ = part; }
   // Work begins. `t`: the time; `cpu`: the thread's.
   void begin(Nanos t, Nanos cpu) {
     balance_ = std::min(most_, balance_ + (t - last_) / part_);
@@ -32,7 +34,8 @@ class CpuShare {
   void end(Nanos cpu) { balance_ -= cpu - began_; }
 
  private:
-  const Nanos part_, most_;
+  Nanos part_;
+  const Nanos most_;
   Nanos balance_;
   Nanos last_ = 0, began_ = 0;
 };

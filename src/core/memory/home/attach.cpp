@@ -104,11 +104,13 @@ Status HomeViews::watch_view(const Segment& s, HomeView* view) {
   // Before an importer's first fetch, or an early store would go unnoticed (rule 17). An importer
   // that enters after this arms the view itself.
   bool shared = false;
+  std::vector<PageRange> held;  // elsewhere the owner protects what is (arm_foreign)
   {
     Guard g(home_.mu);
     shared = s.shared();
+    if (shared) held = s.directory.shared(s.pages());
   }
-  if (!s.owned || shared) home_.tracker.arm(*view);
+  if (!s.owned || shared) home_.tracker.arm(s, *view, held);
   // The stores of another process than the owner would be noted by nobody.
   return s.owned || view->armed ? Status::kOk : Status::kNoMem;
 }

@@ -147,7 +147,7 @@ void Breaks::set(Segment& s, const Move& move) {
   s.brk = {move.to, s.brk.round + 1};
   if (move.grows()) return;
   const auto first = static_cast<uint32_t>(move.to / kPageSize);
-  for (auto& h : s.sharers) h.intents.erase(h.intents.lower_bound(first), h.intents.end());
+  for (auto& h : s.sharers) h.intents.cut(first);
 }
 
 Status Breaks::notify_importers(Move* move, RoundPtr* notified) {

@@ -44,8 +44,8 @@ void BusHandlers::on_view(const BusFrom& from, const BusView& m) {
         std::none_of(s->foreign.begin(), s->foreign.end(), [&](const ForeignView& v) {
           return v.slot == from.slot() && v.addr == m.address;
         })) {
-      s->foreign.push_back(
-          {from.slot(), from.datagram.sender, m.address, m.length, std::move(pagemap)});
+      ForeignView v{from.slot(), from.datagram.sender, m.address, m.length, std::move(pagemap)};
+      if (arm_foreign(home_, *s, v)) s->foreign.push_back(std::move(v));
     }
   }
   answer_when_done(from, m);

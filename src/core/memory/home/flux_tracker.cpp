@@ -18,7 +18,7 @@ void FluxTracker::lose_intents(Segment& s, const ContextId& client, uint32_t ins
     rounds_.close_received(s, client, instance, p);
     for (auto& h : s.sharers) {
       if (h.client != client || (instance != 0 && h.instance != instance)) continue;
-      for (auto& [page, epoch] : h.intents) lost.add({page, 1});
+      h.intents.each([&lost](uint32_t page, uint8_t) { lost.add({page, 1}); });
       h.intents.clear();
     }
   }

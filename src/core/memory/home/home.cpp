@@ -13,10 +13,6 @@
 
 namespace cmi::memory {
 
-namespace {
-constexpr size_t kMaxTimerScans = 32;
-}  // namespace
-
 Result<std::unique_ptr<Home>> Home::open(Parts parts) {
   std::unique_ptr<Home> h(new Home(parts));
   if (Status st = h->core_.files.open(); !ok(st)) return st;
@@ -119,19 +115,11 @@ void Home::remind_owners(Nanos t, Finished* done) {
   });
 }
 
-// Stores that no barrier published (rule 11's counterpart at home).
-bool Home::scan_is_due(const Segment& s) {
-  if (mutated("mutate_timer_takes_nothing")) return false;
-  Guard g(core_.mu);
-  // While many are under way somebody is slow; what is written meanwhile goes with the next.
-  return s.shared() && core_.rounds.of_stores().size() < kMaxTimerScans;
-}
-
-// The service thread waits for no scan of another thread: what that one leaves goes with the next
-// tick. False: a list of pages in flux may have to be sent again.
-bool Home::tick_segment(const SegmentPtr& segment, bool lists, Nanos t, Finished* done) {
-  const bool due = segment->owned && scan_is_due(*segment);
-  if (segment->owned && !due && !lists) return true;
+// Of another's segment: what was stored here is sent to its owner. The service thread waits for no
+// thread that has the views: what that one leaves goes with the next tick. False: a list of pages
+// in flux may have to be sent again.
+bool Home::remind_processes(const SegmentPtr& segment, bool lists, Nanos t, Finished* done) {
+  if (segment->owned && !lists) return true;
   const SegmentLock s(core_, segment, SegmentLock::kTriedViews);
   if (!s) return false;
   if (!s->owned) {
@@ -139,8 +127,7 @@ bool Home::tick_segment(const SegmentPtr& segment, bool lists, Nanos t, Finished
     if (core_.flux.report_seen(*s)) send_stored(core_, *s);
     return true;
   }
-  if (due) (void)scan_and_publish(core_, *s, {nullptr, true}, done);
-  return !lists || !core_.flux.remind(*s, t, done);
+  return !core_.flux.remind(*s, t, done);
 }
 
 void Home::tick(Nanos t) {
@@ -153,10 +140,12 @@ void Home::tick(Nanos t) {
   const bool lists = core_.flux.take_unseen();
   bool seen = true;
   for (SegmentPtr s = core_.segments.first(); s != nullptr; s = core_.segments.after(s->id)) {
-    seen = tick_segment(s, lists, t, &done) && seen;
+    seen = remind_processes(s, lists, t, &done) && seen;
   }
   if (lists && !seen) core_.flux.set_unseen();
   run(done);
+  // Stores that no barrier published (rule 11's counterpart at home).
+  timer_scans_.tick(t);
 }
 
 bool Home::busy() {

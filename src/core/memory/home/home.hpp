@@ -28,6 +28,7 @@
 #include "core/memory/home/importer_watch.hpp"
 #include "core/memory/home/quiescing.hpp"
 #include "core/memory/home/recovery.hpp"
+#include "core/memory/home/timer_scans.hpp"
 #include "core/node/context_report.hpp"
 
 namespace cmi::memory {
@@ -71,8 +72,7 @@ class Home {
   explicit Home(Parts parts) : core_(parts) {}
   Status begin_segment(int32_t id, uint64_t size, int32_t flags, Fd file);
   const std::string& device() const;
-  bool scan_is_due(const Segment& s) CMI_EXCLUDES(core_.mu);
-  bool tick_segment(const SegmentPtr& segment, bool lists, Nanos t, Finished* done)
+  bool remind_processes(const SegmentPtr& segment, bool lists, Nanos t, Finished* done)
       CMI_EXCLUDES(core_.mu);
   void remind_owners(Nanos t, Finished* done) CMI_REQUIRES(core_.mu);
 
@@ -84,6 +84,7 @@ class Home {
   Barriers barriers_{core_};
   Quiescing quiescing_{core_};
   ImporterWatch importers_{core_};
+  TimerScans timer_scans_{core_};
   BusHandlers bus_{core_, quiescing_};
 };
 

@@ -8,16 +8,6 @@
 
 namespace cmi::memory {
 
-namespace {
-bool drop_intent(std::map<uint32_t, uint8_t>* intents, const DirtyIntent& intent) {
-  auto it = intents->find(intent.page);
-  // Of an earlier epoch: there has been another intent for the page since.
-  if (it == intents->end() || it->second != intent.epoch) return false;
-  intents->erase(it);
-  return true;
-}
-}  // namespace
-
 void InvalidationRounds::settle(const RoundPtr& p, Finished* done) {
   if (--p->waiting > 0) return;
   std::erase(p->direct_acks == 0 ? stores_ : received_, p);
@@ -163,8 +153,10 @@ void InvalidationRounds::clear_intents(Segment& s, Sharer& h,
                                        const std::vector<DirtyIntent>& intents) {
   bool progress = false;
   for (const DirtyIntent& m : intents) {
-    // There is no new intent for a page in flux.
-    if (drop_intent(&h.intents, m)) progress = progress || s.flux.pages.contains(m.page);
+    // Of an earlier epoch: there has been another intent for the page since. There is no new intent
+    // for a page in flux.
+    if (h.intents.drop_intent(m.page, m.epoch))
+      progress = progress || s.flux.pages.contains(m.page);
   }
   if (progress) table_.made_progress(h.client, now());
 }

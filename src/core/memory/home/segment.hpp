@@ -96,6 +96,7 @@ struct Segment : SegmentFacts {
   Directory directory;               // [rounds]
   std::vector<HomeView> views;       // [views]
   std::vector<ForeignView> foreign;  // [views]
+  uint32_t timer_at = 0;             // page where the timer's scan goes on; the service thread's
   struct {
     PageSet pages;          // [all] covered in our views; at the owner the truth
     FluxWatchers watchers;  // [views] at the owner

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/memory/page/directory.hpp"
+#include "core/memory/page/intent_map.hpp"
 #include "core/memory/page/update_protocol.hpp"
 #include "fabric/server.hpp"
 
@@ -53,8 +54,8 @@ struct Sharer : SharerId {
   SharedRegions regions;  // [rounds]
   SharerSubscriptions subscriptions;
   // [rounds] Pages that it stores to, or whose stores are not published: the map of pages in flux,
-  // should it die. Client-inconsistent segments only; page, epoch (IntentState).
-  std::map<uint32_t, uint8_t> intents;
+  // should it die. Client-inconsistent segments only.
+  IntentMap intents;
 };
 
 // In the order in which they came. References are valid until a sharer is added or erased.

@@ -11,58 +11,70 @@
 namespace cmi::memory {
 
 namespace {
-// The ranges in parts of so many pages at most.
-std::vector<std::vector<PageRange>> parts_of(const std::vector<PageRange>& ranges, uint32_t most) {
-  std::vector<std::vector<PageRange>> parts;
-  uint32_t room = 0;
-  for (PageRange left : ranges) {
-    while (left.count > 0) {
-      if (room == 0) {
-        parts.emplace_back();
-        room = most;
-      }
-      const uint32_t n = std::min(room, left.count);
-      parts.back().push_back({left.first, n});
-      left = {left.first + n, left.count - n};
-      room -= n;
-    }
-  }
-  return parts;
-}
-
 void append(std::vector<PageRange>* to, const std::vector<PageRange>& more) {
   to->insert(to->end(), more.begin(), more.end());
 }
 
-// What was stored, ascending. *whole: of a scan in parts, the round that other barriers wait for.
-std::vector<PageRange> scan_in_parts(HomeCore& home, Segment& s,
-                                     const std::vector<PageRange>& shared, bool serves,
-                                     RoundPtr* whole) {
+uint32_t pages_in(const std::vector<PageRange>& ranges) {
+  uint32_t pages = 0;
+  for (const PageRange& r : ranges) pages += r.count;
+  return pages;
+}
+
+// What a scan goes through, part by part. What nobody holds is left alone: its stores stay noted by
+// the kernel until somebody does.
+class Parts {
+ public:
+  explicit Parts(Segment& s) : s_(s) {
+    const auto views = static_cast<uint32_t>(s.views.size() + s.foreign.size());
+    most_ = Scan::kPart / std::max(views, 1U);
+  }
+  std::vector<PageRange> next(HomeCore& home) CMI_REQUIRES(home.mu) {
+    (void)home;
+    return s_.directory.shared(s_.pages(), from_, most_, &from_);
+  }
+  bool more() const { return from_ != kNoPage; }
+
+ private:
+  Segment& s_;
+  uint32_t from_ = 0, most_ = 0;
+};
+
+// The parts behind the first one.
+void scan_further(HomeCore& home, Segment& s, Parts& parts, bool serves,
+                  StoreTracker::Found* found) {
   s.views_mu.assume_held();
-  std::vector<PageRange> written;
   const auto serve = [&] {
     fault_point("home_scan_between_parts");
     if (serves) (void)home.parts.server.poll();
   };
-  for (const auto& part : parts_of(shared, Scan::kPart)) {
-    if (*whole == nullptr) {
+  while (parts.more()) {
+    s.views_mu.give_way(serve);
+    if (s.erased.load(std::memory_order_relaxed)) return;
+    std::vector<PageRange> part;
+    {
       Guard g(home.mu);
-      *whole = home.rounds.begin_stores();
-    } else {
-      s.views_mu.give_way(serve);
+      part = parts.next(home);
     }
-    if (s.erased.load(std::memory_order_relaxed)) break;
-    append(&written, home.tracker.scan(s, part, shared));
+    const StoreTracker::Found more = home.tracker.scan(s, part);
+    append(&found->pages, more.pages);
+    found->writer_ended = found->writer_ended || more.writer_ended;
   }
-  std::sort(written.begin(), written.end(),
-            [](const PageRange& a, const PageRange& b) { return a.first < b.first; });
-  return written;
 }
 
-uint64_t pages_in(const std::vector<PageRange>& ranges) {
-  uint64_t pages = 0;
-  for (const PageRange& r : ranges) pages += r.count;
-  return pages;
+// What was found is known here alone, until it is published.
+void found_unpublished(Segment& s) {
+  fault_point("home_scanned_before_publish");
+  s.views_mu.assume_held();
+  if (mutated("mutate_scan_unlocked")) mutation::let_others_in(s.views_mu);
+}
+
+// Null: nothing was stored, or nobody has to hear of it.
+RoundPtr publish_found(HomeCore& home, Segment& s, StoreTracker::Found found)
+    CMI_REQUIRES(home.mu) {
+  if (found.writer_ended) append(&found.pages, s.directory.shared(s.pages()));
+  if (found.pages.empty()) return nullptr;
+  return home.rounds.publish_stores(s, each_once(std::move(found.pages)));
 }
 }  // namespace
 
@@ -70,30 +82,62 @@ RoundPtr scan_and_publish(HomeCore& home, Segment& s, const Scan& scan, Finished
   s.views_mu.assume_held();
   // Full fence: stores before the barrier are in the page tables' sight before they are read.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  std::vector<PageRange> shared;
+  Parts parts(s);
+  std::vector<PageRange> first;
+  RoundPtr whole;  // of a scan in parts: the round that other barriers wait for
   {
     Guard g(home.mu);
     if (!s.shared()) return nullptr;
-    // What nobody holds is left alone: its stores stay noted by the kernel until somebody does.
-    shared = s.directory.shared(s.pages());
+    first = parts.next(home);
+    if (parts.more()) whole = home.rounds.begin_stores();
   }
-  RoundPtr whole;
-  auto ranges = pages_in(shared) <= Scan::kPart
-                    ? home.tracker.scan(s, shared, shared)
-                    : scan_in_parts(home, s, shared, scan.serves, &whole);
-  if (scan.named != nullptr) {
-    PageSet pages = *scan.named;
-    for (const PageRange& r : ranges) pages.add(r);
-    ranges = pages.all();
-  }
-  if (ranges.empty() && whole == nullptr) return nullptr;
-  fault_point("home_scanned_before_publish");
-  if (mutated("mutate_scan_unlocked")) mutation::let_others_in(s.views_mu);
+  StoreTracker::Found found = home.tracker.scan(s, first);
+  scan_further(home, s, parts, scan.serves, &found);
+  if (scan.named != nullptr) append(&found.pages, scan.named->all());
+  if (found.pages.empty() && !found.writer_ended && whole == nullptr) return nullptr;
+  found_unpublished(s);
   Guard g(home.mu);
-  RoundPtr published = ranges.empty() ? nullptr : home.rounds.publish_stores(s, ranges);
+  RoundPtr published = publish_found(home, s, std::move(found));
   if (whole == nullptr) return published;
   home.rounds.end_stores(whole, published, done);
   return published != nullptr ? whole : nullptr;
+}
+
+ScannedPart scan_part(HomeCore& home, Segment& s, uint32_t from, uint32_t most) {
+  s.views_mu.assume_held();
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  ScannedPart part;
+  std::vector<PageRange> ranges;
+  {
+    Guard g(home.mu);
+    if (!s.shared()) return part;
+    ranges = s.directory.shared(s.pages(), from, most, &part.next);
+  }
+  part.pages = pages_in(ranges);
+  StoreTracker::Found found = home.tracker.scan(s, ranges);
+  part.found = !found.pages.empty() || found.writer_ended;
+  if (!part.found) return part;
+  found_unpublished(s);
+  Guard g(home.mu);
+  (void)publish_found(home, s, std::move(found));
+  return part;
+}
+
+bool arm_foreign(HomeCore& home, Segment& s, const ForeignView& v) {
+  s.views_mu.assume_held();
+  if (!home.tracker.by_region(s)) return true;  // its process has
+  uint32_t next = 0;
+  while (next != kNoPage) {
+    std::vector<PageRange> held;
+    {
+      Guard g(home.mu);
+      held = s.directory.shared(s.pages(), next, Scan::kArmed, &next);
+    }
+    StoreTracker::protect(v, held);
+    if (next != kNoPage) s.views_mu.give_way([&] { (void)home.parts.server.poll(); });
+    if (s.erased.load(std::memory_order_relaxed)) return false;
+  }
+  return true;
 }
 
 void drop_dead_views(HomeCore& home, Segment& s) {

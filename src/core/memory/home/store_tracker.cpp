@@ -13,6 +13,8 @@ namespace cmi::memory {
 
 namespace {
 constexpr int kScanBatch = 64;
+// A view of up to this size is protected as a whole when it is armed, in some 10 ms.
+constexpr uint64_t kProtectedAtOnce = uint64_t{1} << 30;
 
 void add_range(std::vector<PageRange>* out, uint64_t first, uint64_t count) {
   if (!out->empty() && out->back().first + out->back().count == first) {
@@ -53,6 +55,13 @@ bool scan_view(const Scanned& v, const std::vector<PageRange>& ranges,
   return true;
 }
 
+void protect_view(const Scanned& v, const std::vector<PageRange>& ranges) {
+  for (const PageRange& r : ranges) {
+    (void)forget_written(v.pagemap, v.addr + uint64_t{r.first} * kPageSize,
+                         uint64_t{r.count} * kPageSize);
+  }
+}
+
 // False when the process has ended: its pages cannot be looked at any more.
 bool has_pages(int pagemap, uint64_t addr) {
   uint64_t entry;
@@ -89,15 +98,28 @@ Status StoreTracker::open() {
   return Status::kOk;
 }
 
-void StoreTracker::arm(HomeView& v) {
+bool StoreTracker::by_region(const Segment& s) const {
+  return by_kernel() && s.page_size() == kPageSize && s.size > kProtectedAtOnce;
+}
+
+void StoreTracker::arm(const Segment& s, HomeView& v, const std::vector<PageRange>& held) {
   if (v.read_only || v.armed) return;
   if (!ok(tracker().add(v.addr, v.mapped()))) return;
-  tracker().protect(v.addr, v.mapped(), v.page);
+  if (by_region(s)) {
+    protect_view({files_.pagemap.get(), reinterpret_cast<uint64_t>(v.addr), s.size, v.page},
+                 s.flux.pages.missing(held));
+  } else {
+    tracker().protect(v.addr, v.mapped(), v.page);
+  }
   v.armed = true;
 }
 
-void StoreTracker::arm(Segment& s) {
-  for (auto& v : s.views) arm(v);
+void StoreTracker::arm(Segment& s, const std::vector<PageRange>& held) {
+  for (auto& v : s.views) arm(s, v, held);
+}
+
+void StoreTracker::protect(const ForeignView& v, const std::vector<PageRange>& pages) {
+  protect_view({v.pagemap.get(), v.addr, v.len, kPageSize}, pages);
 }
 
 // False: the scan broke off, and not all that it had found is in *out.
@@ -156,7 +178,7 @@ void StoreTracker::scan_views(Segment& s, const std::vector<PageRange>& ranges,
   // What is covered is no view's: it is published when it has been recovered.
   const auto open = s.flux.pages.missing(ranges);
   for (auto& v : s.views) {
-    if (mutated("mutate_late_arming")) arm(v);
+    if (mutated("mutate_late_arming")) arm(s, v, ranges);
     if (!v.armed && !v.read_only) {
       written->insert(written->end(), ranges.begin(), ranges.end());  // nothing is known of it
     } else if (v.armed && !tracked_) {
@@ -170,10 +192,10 @@ void StoreTracker::scan_views(Segment& s, const std::vector<PageRange>& ranges,
   }
 }
 
-std::vector<PageRange> StoreTracker::scan(Segment& s, const std::vector<PageRange>& ranges,
-                                          const std::vector<PageRange>& shared) {
-  std::vector<PageRange> written;
-  if (ranges.empty()) return written;
+StoreTracker::Found StoreTracker::scan(Segment& s, const std::vector<PageRange>& ranges) {
+  Found found;
+  if (ranges.empty()) return found;
+  std::vector<PageRange>& written = found.pages;
   scan_views(s, ranges, &written);
   for (auto it = s.foreign.begin(); it != s.foreign.end();) {
     // Without tracking, they tell their stores themselves, as long as they live. A process may live
@@ -185,29 +207,41 @@ std::vector<PageRange> StoreTracker::scan(Segment& s, const std::vector<PageRang
       continue;
     }
     // The process is gone, and with it what the kernel knew of its stores (rule 17).
-    if (!mutated("mutate_dead_writer_forgotten")) {
-      written.insert(written.end(), shared.begin(), shared.end());
-    }
+    found.writer_ended = found.writer_ended || !mutated("mutate_dead_writer_forgotten");
     it = s.foreign.erase(it);
   }
   if (written.size() > 1) {
     std::sort(written.begin(), written.end(),
               [](const PageRange& a, const PageRange& b) { return a.first < b.first; });
   }
-  return written;
+  return found;
+}
+
+void StoreTracker::forget_own(Segment& s, HomeView& v, const std::vector<PageRange>& ranges) {
+  if (by_region(s) && !v.adopted) {
+    protect_view({files_.pagemap.get(), reinterpret_cast<uint64_t>(v.addr), s.size, v.page},
+                 ranges);
+    return;
+  }
+  std::vector<PageRange> ignored;
+  scan_own(s, v, ranges, &ignored);
 }
 
 void StoreTracker::forget(Segment& s, const std::vector<PageRange>& ranges) {
   if (!tracked_) return;  // what was noted is published once for nothing
-  std::vector<PageRange> ignored;
   const auto open = s.flux.pages.missing(ranges);
   for (auto& v : s.views) {
-    if (v.armed) scan_own(s, v, open, &ignored);
+    if (v.armed) forget_own(s, v, open);
   }
   for (auto& f : s.foreign) {
     if (!node_.member(f.slot, f.process)) continue;
-    scan_view({f.pagemap.get(), f.addr, s.size, s.page_size()}, not_covered(s, f, ranges),
-              &ignored);
+    const auto left = not_covered(s, f, ranges);
+    if (by_region(s)) {
+      protect(f, left);
+      continue;
+    }
+    std::vector<PageRange> ignored;
+    scan_view({f.pagemap.get(), f.addr, s.size, s.page_size()}, left, &ignored);
   }
 }
 
@@ -215,11 +249,13 @@ void StoreTracker::forget(Segment& s, const std::vector<PageRange>& ranges) {
 // its protection, which outlives the cut in tmpfs (hugetlbfs drops it): once the file has grown
 // again, a store there would go unseen, or through a read-only view. Where the kernel notes stores
 // by itself such a page counts as stored to, so nothing is lost; and in another process than the
-// owner this may come late, when what was noted since must not be forgotten.
+// owner this may come late, when what was noted since must not be forgotten. Of a view that is
+// protected region by region, most is not.
 void StoreTracker::watch_again(Segment& s, uint64_t from) {
   for (HomeView& v : s.views) {
     const bool kernel_notes = v.armed && v.view->stores == nullptr;
-    if (from >= v.len || !(v.read_only || v.armed) || (kernel_notes && !s.owned)) continue;
+    if (from >= v.len || !(v.read_only || v.armed)) continue;
+    if (kernel_notes && (!s.owned || by_region(s))) continue;
     if (v.view->stores != nullptr && s.owned) {
       v.view->stores->forget({static_cast<uint32_t>(from / kPageSize), kNoPage});
     }

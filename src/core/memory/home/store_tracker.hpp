@@ -27,13 +27,22 @@ class StoreTracker {
   Userfault& guarded() { return guarded_; }
 
   // From now on stores through these views are noted. A view stays unarmed where that fails.
-  void arm(HomeView& v);
-  void arm(Segment& s);
-  // The pages of these ranges that this node has stored to since they were looked at last,
-  // ascending. Views of processes that have ended are dropped, and all pages of `shared`, of which
-  // the ranges are a part, count as stored to by them.
-  std::vector<PageRange> scan(Segment& s, const std::vector<PageRange>& ranges,
-                              const std::vector<PageRange>& shared);
+  // `held`: the pages that importers may have.
+  void arm(const Segment& s, HomeView& v, const std::vector<PageRange>& held);
+  void arm(Segment& s, const std::vector<PageRange>& held);
+  // Whether views of the segment are protected region by region, as these come to be held: a page
+  // table for each region that is. The kernel takes what is not protected for stored to.
+  bool by_region(const Segment& s) const;
+  // Of a view that is not scanned yet, of such a segment.
+  static void protect(const ForeignView& v, const std::vector<PageRange>& pages);
+  struct Found {
+    std::vector<PageRange> pages;  // ascending; more than was asked for, it may be
+    // A process that had a view has ended, and the view was dropped: what it had stored anywhere in
+    // the segment is not known (rule 17).
+    bool writer_ended = false;
+  };
+  // The pages of these ranges that this node has stored to since they were looked at last.
+  Found scan(Segment& s, const std::vector<PageRange>& ranges);
   // Nobody needs to hear of what was stored to these pages until now.
   void forget(Segment& s, const std::vector<PageRange>& ranges);
   // The file was cut at `from`, in bytes: what lies behind that is protected again.
@@ -42,6 +51,7 @@ class StoreTracker {
  private:
   bool scan_own(Segment& s, HomeView& v, const std::vector<PageRange>& ranges,
                 std::vector<PageRange>* out);
+  void forget_own(Segment& s, HomeView& v, const std::vector<PageRange>& ranges);
   void scan_views(Segment& s, const std::vector<PageRange>& ranges,
                   std::vector<PageRange>* written);
   bool scan_foreign(Segment& s, const ForeignView& v, const std::vector<PageRange>& ranges,

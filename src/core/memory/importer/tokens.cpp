@@ -46,8 +46,10 @@ Status Tokens::set(const std::shared_ptr<Import>& import, const access::TokenInf
     }
   }
   std::optional<Grant::Sweep> sweep;
+  bool first = false;  // nothing was ever accessed, so nothing is cached
   for (Backoff backoff;; backoff.pause()) {
     Guard g(imp.token.mu);
+    first = imp.grant.state() == ImportState::kNoToken;
     if (auto begun = imp.grant.begin(token, imp.pages, imp.key)) {
       imp.token.info = token;
       sweep.emplace(std::move(*begun));
@@ -56,7 +58,7 @@ Status Tokens::set(const std::shared_ptr<Import>& import, const access::TokenInf
     if (deadline.passed()) return because(Status::kReconfig, "the former token still ends");
   }
   // What is cached under the old token may be more than the new one allows. Nothing is lost by it.
-  if (imp.cache.ready()) invalidate(core_, import, {0, imp.pages});
+  if (imp.cache.ready() && !first) invalidate(core_, import, {0, imp.pages});
   sweep.reset();
   // Presented now, so that a revoked token is known at the first access, cached pages or not; an
   // unreachable home is that access's business.

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/base/mutation.hpp"
+#include "core/memory/page/page.hpp"
 
 namespace cmi::memory {
 
@@ -66,8 +67,20 @@ void Directory::drop_all(SharedRegions& holder) {
 }
 
 std::vector<PageRange> Directory::shared(uint32_t pages) const {
+  uint32_t next;
+  return shared(pages, 0, UINT32_MAX, &next);
+}
+
+std::vector<PageRange> Directory::shared(uint32_t pages, uint32_t from, uint32_t most,
+                                         uint32_t* next) const {
   std::vector<PageRange> out;
-  for (auto& [region, n] : holders_) append_region(&out, region, pages);
+  auto it = holders_.lower_bound(region_of(from));
+  for (uint32_t left = std::max(most / kRegionPages, 1U); left > 0 && it != holders_.end();
+       --left) {
+    append_region(&out, it->first, pages);
+    ++it;
+  }
+  *next = it == holders_.end() ? kNoPage : it->first * kRegionPages;
   return out;
 }
 

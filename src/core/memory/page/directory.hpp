@@ -66,6 +66,9 @@ class Directory {
   void drop_all(SharedRegions& holder);
   // The pages that anybody may have, ascending, none beyond `pages`.
   std::vector<PageRange> shared(uint32_t pages) const;
+  // A part of them: of whole regions from the one of page `from` on, at least one of them, and no
+  // more than there are in `most` pages. *next: where the next part begins; kNoPage: nowhere.
+  std::vector<PageRange> shared(uint32_t pages, uint32_t from, uint32_t most, uint32_t* next) const;
 
  private:
   void release(uint32_t region);

@@ -301,14 +301,19 @@ void zap(void* addr, size_t len) {
   if (madvise(addr, len, MADV_DONTNEED) != 0) madvise(addr, len, MADV_DONTNEED_LOCKED);
 }
 
-int scan_written(int pagemap, uint64_t addr, uint64_t len, WrittenRange* out, int max,
-                 uint64_t* next) {
-  ScanRegion regions[64];
+static ScanArg protecting_scan(uint64_t addr, uint64_t len) {
   ScanArg arg{};
   arg.size = sizeof arg;
   arg.flags = kScanWpMatching | kScanCheckWpAsync;
   arg.start = addr;
   arg.end = addr + len;
+  return arg;
+}
+
+int scan_written(int pagemap, uint64_t addr, uint64_t len, WrittenRange* out, int max,
+                 uint64_t* next) {
+  ScanRegion regions[64];
+  ScanArg arg = protecting_scan(addr, len);
   arg.vec = reinterpret_cast<uint64_t>(regions);
   arg.vec_len = static_cast<uint64_t>(std::min<int>(max, std::size(regions)));
   arg.category_mask = kPageIsWritten;
@@ -318,6 +323,11 @@ int scan_written(int pagemap, uint64_t addr, uint64_t len, WrittenRange* out, in
   for (int i = 0; i < n; ++i) out[i] = {regions[i].start, regions[i].end};
   *next = arg.walk_end;
   return n;
+}
+
+bool forget_written(int pagemap, uint64_t addr, uint64_t len) {
+  ScanArg arg = protecting_scan(addr, len);  // of any category, without a list
+  return ioctl(pagemap, kPagemapScan, &arg) >= 0;
 }
 
 }  // namespace cmi::memory

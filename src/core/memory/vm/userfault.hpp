@@ -89,5 +89,8 @@ struct WrittenRange {
 };
 int scan_written(int pagemap, uint64_t addr, uint64_t len, WrittenRange* out, int max,
                  uint64_t* next);
+// Protects all of these pages, also those that nobody has touched yet, and forgets what was stored
+// to them. False: not all of them are watched.
+bool forget_written(int pagemap, uint64_t addr, uint64_t len);
 
 }  // namespace cmi::memory

@@ -50,7 +50,7 @@ void on_dirty_intent(HomeCore& home, const fabric::ClientInfo& client, uint64_t 
     if (status != WireStatus::kOk) {
       // None of them.
     } else if (set) {
-      for (const DirtyIntent& mark : intents) h->intents[mark.page] = mark.epoch;
+      for (const DirtyIntent& mark : intents) (void)h->intents.set(mark.page, mark.epoch);
     } else {
       home.rounds.clear_intents(*s, *h, intents);
     }

@@ -1,5 +1,4 @@
 #include <cstring>
-#include <utility>
 
 #include "core/base/fault_point.hpp"
 #include "core/memory/home/access_check.hpp"
@@ -19,20 +18,14 @@ WireStatus enter_with_intent(HomeCore& home, Segment& s, Sharer& h, const DirtyI
   const WireStatus status = may_intend(s, h, intent.page);
   if (status != WireStatus::kOk) return status;
   h.regions.enter({intent.page, 1}, home.rounds.table().next_number());
-  *before = std::exchange(h.intents[intent.page], intent.epoch);
+  *before = h.intents.set(intent.page, intent.epoch);
   return status;
 }
 
 void take_back(HomeCore& home, Sharer& h, const DirtyIntent& intent, uint8_t before)
     CMI_EXCLUDES(home.mu) {
   Guard g(home.mu);
-  const auto it = h.intents.find(intent.page);
-  if (it == h.intents.end() || it->second != intent.epoch) return;
-  if (before == 0) {
-    h.intents.erase(it);
-  } else {
-    it->second = before;
-  }
+  if (h.intents.epoch(intent.page) == intent.epoch) (void)h.intents.set(intent.page, before);
 }
 }  // namespace
 

@@ -33,6 +33,7 @@ PageRange pages_of(const Segment& s, const access::TokenPart& part) {
 void enter(HomeCore& home, Segment& s, Sharer& h, const access::TokenInfo& token)
     CMI_EXCLUDES(home.mu) {
   bool begins = false;
+  std::vector<PageRange> held;
   {
     Guard g(home.mu);
     const bool was_shared = s.shared();
@@ -42,9 +43,12 @@ void enter(HomeCore& home, Segment& s, Sharer& h, const access::TokenInfo& token
     h.pages = pages_of(s, token.part);
     h.could_write = h.could_write || (h.rights & fabric::kWrite) != 0;
     begins = !was_shared && s.shared();
-    if (begins) home.shared_segments.add();
+    if (begins) {
+      home.shared_segments.add();
+      held = s.directory.shared(s.pages());
+    }
   }
-  if (begins && !mutated("mutate_late_arming")) home.tracker.arm(s);
+  if (begins && !mutated("mutate_late_arming")) home.tracker.arm(s, held);
 }
 
 // A sharer of this segment, as it was or new.

@@ -1,0 +1,139 @@
+// Segments larger than any memory, of which little is used: a miss costs what it costs in a small
+// segment, and page tables grow with what is held. Counted, not timed.
+#include <cmi/ofi/cmi_impl.h>
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <string>
+
+#include "support/sanitized.hpp"
+#include "system/calls.hpp"
+#include "system/kernel_work.hpp"
+
+namespace cmi::test {
+
+namespace {
+
+constexpr uint64_t kMiB = uint64_t{1} << 20, kLarge = kMiB << 16;
+constexpr uint64_t kRegionPages = 512;
+constexpr char kNoTimer[] = "mutate_timer_takes_nothing=fail";
+
+// KiB, of the process's.
+uint64_t page_tables_here() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmPTE:")) return std::stoull(line.substr(6));
+  }
+  return 0;
+}
+
+uint64_t page_tables(Process& process) {
+  return process.run([] { return page_tables_here(); });
+}
+KernelWork work_of(Process& process) {
+  return process.run([] { return kernel_work(); });
+}
+
+struct Work {
+  KernelWork home, reader;
+  bool operator==(const Work&) const = default;
+};
+
+struct Scene {
+  explicit Scene(uint64_t size, const std::string& points = kNoTimer)
+      : env{{"CMI_FAULT_POINT", points}, {"CMI_MEM_MAX", "4T"}},
+        home(cluster.spawn("home", env)),
+        reader(cluster.spawn("reader", env)),
+        before(page_tables(home)),
+        exported(export_segment(home, size, kAllRights, CMI_SEG_NORESERVE)),
+        import(import_segment(reader, exported)) {}
+  uint64_t grown() const { return page_tables(home) - before; }
+  // The work of one load; REQUIREs the value.
+  Work load_of(uint64_t offset, uint64_t value) const {
+    const KernelWork at_home = work_of(home), here = work_of(reader);
+    REQUIRE(load(reader, import.at + offset).value == value);
+    return {work_of(home) - at_home, work_of(reader) - here};
+  }
+  const Env env;
+  Cluster cluster;
+  Process &home, &reader;
+  const uint64_t before;
+  const Export exported;
+  const Import import;
+};
+
+TEST_SUITE("sparse") {
+  TEST_CASE("a_miss_in_a_segment_of_64_GiB_is_the_work_of_one_in_a_segment_of_1_MiB") {
+    Scene small(kMiB), large(kLarge);
+    uint64_t value = 0;
+    // Of a page that is absent, in a region that is not held yet, and in one that is.
+    for (const uint64_t behind : {3, 7, 11}) {
+      CAPTURE(behind);
+      ++value;
+      const auto missed = [&](const Scene& s) {
+        const uint64_t offset = s.exported.size - behind * kPage;
+        REQUIRE(store(s.home, s.exported.at + offset, value).cause() == Fault::kNone);
+        return s.load_of(offset, value);
+      };
+      const Work in_small = missed(small), in_large = missed(large);
+      CHECK(in_large.reader == in_small.reader);
+      CHECK(in_large.home.scans == in_small.home.scans);
+      CHECK(in_large.home.scanned_pages <= kRegionPages);
+      CHECK(in_large.home.protections == in_small.home.protections);
+      CHECK(in_large.home.others == in_small.home.others);
+      if (value > 1) CHECK(in_large.home == KernelWork{});
+    }
+    if (!kernel_notes_stores()) return;
+    // A region's page table in each of two views, and what leads there.
+    if (!kSanitized) CHECK(large.grown() <= small.grown() + 128);
+  }
+
+  TEST_CASE("in_a_segment_of_64_GiB_what_is_stored_at_home_is_published_and_nothing_else") {
+    Scene s(kLarge, "");
+    constexpr uint64_t kApart = 100 * kMiB;  // of other regions
+    constexpr uint64_t kPages = 8;
+    const auto at = [](uint64_t i) { return kLarge / 2 + i * kApart; };
+    for (uint64_t i = 0; i < kPages; ++i) REQUIRE(load(s.reader, s.import.at + at(i)).value == 0);
+    const auto misses = [&s] { return s.reader.run([] { return stats().load_misses; }); };
+    const uint64_t before = misses();
+    // By the barrier, and by the timer.
+    REQUIRE(publish(s.home, s.exported.at + at(3), 5));
+    CHECK(load(s.reader, s.import.at + at(3)).value == 5);
+    REQUIRE(store(s.home, s.exported.at + at(6), 7).cause() == Fault::kNone);
+    CHECK(load_until(s.reader, s.import.at + at(6), 7) == 7);
+    for (uint64_t i = 0; i < kPages; ++i) {
+      CHECK(load(s.reader, s.import.at + at(i)).cause() == Fault::kNone);
+      // Loads at home are no stores.
+      CHECK(load(s.home, s.exported.at + at(i) + kPage).cause() == Fault::kNone);
+    }
+    REQUIRE(wmb(s.home).ok());
+    for (uint64_t i = 0; i < kPages; ++i) {
+      CHECK(load(s.reader, s.import.at + at(i)).cause() == Fault::kNone);
+    }
+    CHECK(misses() == before + 2);
+  }
+
+  TEST_CASE("a_process_that_attaches_a_segment_of_64_GiB_late_has_its_stores_published") {
+    Scene s(kLarge, "");
+    constexpr uint64_t kAt = kLarge / 3 / kMiB * kMiB;
+    REQUIRE(load(s.reader, s.import.at + kAt).value == 0);
+    REQUIRE(load(s.reader, s.import.at + kAt + kPage).value == 0);
+    const auto misses = [&s] { return s.reader.run([] { return stats().load_misses; }); };
+    const uint64_t before = misses();
+    Process& neighbour = s.cluster.spawn("home", s.env);
+    const uint64_t view = seg_at(neighbour, s.exported.seg).at();
+    REQUIRE(load(neighbour, view + kAt).value == 0);
+    REQUIRE(wmb(neighbour).ok());
+    REQUIRE(store(neighbour, view + kAt, 9).cause() == Fault::kNone);
+    CHECK(load_until(s.reader, s.import.at + kAt, 9) == 9);
+    REQUIRE(publish(neighbour, view + kAt, 10));
+    CHECK(load(s.reader, s.import.at + kAt).value == 10);
+    // What nobody has stored to is published neither by the attachment nor by loads.
+    CHECK(load(s.reader, s.import.at + kAt + kPage).value == 0);
+    CHECK(misses() == before + 2);
+  }
+}
+
+}  // namespace
+
+}  // namespace cmi::test
