@@ -689,14 +689,16 @@ typedef int cmi_fn_seg_dt(cmi_ctxt* ctxt, cmi_seg seg, void* addr);
  * CMI_ERROR_SINVAL once the last view at home is gone. Views on the home node work until detached.
  * TOKEN: the rights take effect for all processes of the node. A revoked token is accepted, and the
  * access raises CMI_ERROR_TOKEN. RECO: what is in the range counts as consistent again. BRK: when
- * it has returned, every node sees the new break; memory that a higher break adds is 0.
+ * it has returned 0, every node sees the new break; memory that a higher break adds is 0. RM, BRK:
+ * of who may still load what, and of a process that was stopped, the same holds as for tok_del().
  * Errors: CMI_ERR_INVAL, unknown segment or command, ds is NULL, the token is damaged or another
  * segment's, seg is not an import (TOKEN), not extensible (BRK), beyond its size (BRK), or a range
  * is misaligned, too long or not in a view (CHECK, RECO); CMI_ERR_PERM, another process's segment,
  * or the token is for another node; CMI_ERR_NOMEM, no memory for the new break, or the node's
  * registry was held from the middle of the call on: the break is as before (BRK); or no memory to
  * open what was recovered, of which CHECK tells the rest (RECO); CMI_ERR_RECONFIG, the former token
- * has not ended within CMI_CTL_RECONF_TOUT, the new one is not set (TOKEN); or as for all calls.
+ * has not ended within CMI_CTL_RECONF_TOUT, the new one is not set (TOKEN); it is done, but an
+ * importer may still load what it has cached, as for tok_del() (RM, BRK); or as for all calls.
  */
 typedef int cmi_fn_seg_ctl(cmi_ctxt* ctxt, cmi_seg seg, int32_t cmd, cmi_ds* ds);
 
@@ -753,11 +755,16 @@ typedef cmi_seg cmi_fn_seg_imp(cmi_ctxt* ctxt, cmi_rseg* rseg);
 typedef cmi_token* cmi_fn_tok_new(cmi_ctxt* ctxt, cmi_seg seg, cmi_naddr* naddr, cmi_acc flags);
 
 /**
- * Revokes a token, found by its content, and frees the library's copy. When it has returned, every
- * access with it raises CMI_ERROR_TOKEN. Stores not yet written back are not applied: the
- * importer's flush says CMI_ERR_STORE. Other tokens of the segment are not affected.
+ * Revokes a token, found by its content, and frees the library's copy. When it has returned 0,
+ * every access with it raises CMI_ERROR_TOKEN, on every node: each importer has answered, or its
+ * lease is over, or it is dead. A process that was stopped as a whole may, for the moment between
+ * its waking and its service thread's, load what it had cached. Stores not yet written back are not
+ * applied: the importer's flush says CMI_ERR_STORE. Other tokens of the segment are not affected.
  * [libcmi(3), tok_del]
- * Errors: CMI_ERR_INVAL, not a token, or not in force; CMI_ERR_PERM, another context's.
+ * Errors: CMI_ERR_INVAL, not a token, or not in force; CMI_ERR_PERM, another context's;
+ * CMI_ERR_RECONFIG, it is revoked, but an importer that does not answer may still load what it has
+ * cached: within CMI_CTL_RECONF_TOUT (5 s at least), where that is set, it has neither answered nor
+ * been declared dead. That comes by itself; the same call once more waits for it.
  */
 typedef int cmi_fn_tok_del(cmi_ctxt* ctxt, cmi_token* tok);
 

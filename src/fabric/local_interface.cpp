@@ -69,7 +69,10 @@ class Opening {
     if (!opened_.insert({name, address}).second) return name;
     auto linking = open_fabric({name, address, {name}, may_fail});
     if (!linking) return linking.status();
-    const bool cas = found->second && (*serving)->traits().cas && (*linking)->traits().cas;
+    // A software provider's swap whose answer is lost is one of unknown fate, and by its atomics
+    // the home's CPU makes it all the same: by message it is made exactly once.
+    const bool cas =
+        is_device(name) && found->second && (*serving)->traits().cas && (*linking)->traits().cas;
     interfaces_.push_back({serving.take(), linking.take(), cas});
     return name;
   }

@@ -18,7 +18,7 @@ inline constexpr size_t kMaxWays = 8;  // as many listeners as a handle has room
 // start, driven by the threads that wait, so that neither wakes the other.
 struct LocalInterface {
   std::unique_ptr<Fabric> serving, linking;
-  bool cas = false;  // its swaps were found to be coherent with the CPU's
+  bool cas = false;  // swaps go by it: a device's, found to be coherent with the CPU's
 };
 
 // Takes lists, separated by commas, of providers and of addresses: each provider at each address

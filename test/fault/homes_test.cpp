@@ -222,7 +222,7 @@ TEST_SUITE("homes") {
       views.emplace_back(&peer, import.at);
     }
     share(views);
-    // By messages, by the providers' own swaps, and by the home's CPU.
+    // By messages that came by each provider, and by a process at home.
     constexpr uint64_t kTimes = 100;
     const uint64_t word = 8 * kPage;
     std::vector<Pending<uint64_t>> counting;

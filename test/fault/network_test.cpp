@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -83,7 +84,132 @@ bool store_unanswered(Network& net, Process& peer, uint64_t at, uint64_t value) 
   return false;
 }
 
+// In the child: how the call that ends something ended, and when.
+struct Ended {
+  Answer answer;
+  Nanos at = 0;
+};
+enum class Ends : uint8_t { kToken, kSegment, kBreak };
+constexpr const char* kNames[] = {"tok_del", "CMI_SEG_RM", "CMI_SEG_BRK"};
+
+Pending<Ended> start_ending(Process& home, Ends what, const Export& exported) {
+  return home.start(
+      [](Ends ends, cmi_seg seg, Flat token) {
+        int result = 0;
+        cmi_ds ds{};
+        ds.brk.seg_brksz = kPage;
+        if (ends == Ends::kToken) {
+          result = CMIFN(ctxt(), 10, tok_del)(ctxt(), token.as<cmi_token>());
+        } else {
+          const int32_t cmd = ends == Ends::kSegment ? CMI_SEG_RM : CMI_SEG_BRK;
+          result = CMIFN(ctxt(), 10, seg_ctl)(ctxt(), seg, cmd, &ds);
+        }
+        return Ended{answer(result, result != 0), now()};
+      },
+      what, exported.seg, exported.token);
+}
+
+// Loads one word until that raises something; words[0]: when the last good load began.
+Pending<int> start_reading(Process& peer, const Board& board, uint64_t at) {
+  return peer.start(
+      [](Board::Name name, uint64_t address) {
+        Board::Word* const last = Board::open(name);
+        for (const Deadline deadline = Deadline::in(60 * kSecond); !deadline.passed();) {
+          const Nanos begun = now();
+          const Access access = load64(address);
+          if (access.cause() != Fault::kNone) return access.cause();
+          last->store(static_cast<uint64_t>(begun));
+        }
+        return Fault::kNone;
+      },
+      board.name(), at);
+}
+
+// An importer that reads a page it has cached all the time, behind a cable that is pulled.
+struct Reading {
+  Reading(Cluster& cluster, Network& net, Ends what, const Env& env)
+      : home(spawn(cluster, net, "home", env)),
+        peer(spawn(cluster, net, "peer", env)),
+        exported(export_segment(home, 4 * kPage, kAllRights,
+                                what == Ends::kBreak ? CMI_SEG_EXTENSIBLE : 0)),
+        board(cluster) {
+    if (what == Ends::kBreak) REQUIRE(seg_brk(home, exported.seg, 4 * kPage).ok());
+    const Import import = import_segment(peer, exported);
+    REQUIRE(load(peer, import.at + 2 * kPage).cause() == Fault::kNone);
+    reading.emplace(start_reading(peer, board, import.at + 2 * kPage));
+    REQUIRE(board.reaches(0, 1));
+    net.pull("peer");
+    pulled = now();
+  }
+  static Process& spawn(Cluster& cluster, Network& net, const char* node, const Env& env) {
+    net.join(node);
+    return cluster.spawn(node, env);
+  }
+  // Whether the page was read after the call had returned.
+  bool read_after(const Ended& ended) {
+    CHECK(reading->get(60) != Fault::kNone);
+    const auto last = static_cast<Nanos>(board[0].load());
+    CHECK(last > pulled);  // or there was nothing to end
+    return last > ended.at;
+  }
+
+  Process &home, &peer;
+  const Export exported;
+  Board board;
+  std::optional<Pending<int>> reading;
+  Nanos pulled = 0;
+};
+
 TEST_SUITE("network") {
+  TEST_CASE("what_a_call_has_ended_is_read_by_nobody_when_it_returns_0_behind_a_cut_either") {
+    for (const Ends what : {Ends::kToken, Ends::kSegment, Ends::kBreak}) {
+      CAPTURE(kNames[static_cast<int>(what)]);
+      Cluster cluster;
+      Network net(cluster);
+      if (!net.here()) return skip(net.reason());
+      Reading s(cluster, net, what,
+                {{"CMI_TEST_DEFAULT_TIMEOUT", "1"}, {"CMI_DEAD_AFTER", "6000"}});
+      const Ended ended = start_ending(s.home, what, s.exported).get(60);
+      CHECK_MESSAGE(ended.answer.ok(), ended.answer);
+      CHECK_FALSE(s.read_after(ended));
+    }
+  }
+
+  TEST_CASE("what_a_call_has_ended_is_read_on_when_it_waits_for_no_verdict") {
+    for (const Ends what : {Ends::kToken, Ends::kSegment, Ends::kBreak}) {
+      CAPTURE(kNames[static_cast<int>(what)]);
+      Cluster cluster;
+      Network net(cluster);
+      if (!net.here()) return skip(net.reason());
+      Reading s(cluster, net, what,
+                {{"CMI_TEST_DEFAULT_TIMEOUT", "1"},
+                 {"CMI_DEAD_AFTER", "6000"},
+                 {"CMI_FAULT_POINT", "mutate_end_before_verdict=fail"}});
+      const Ended ended = start_ending(s.home, what, s.exported).get(60);
+      CHECK_MESSAGE(ended.answer.ok(), ended.answer);
+      CHECK(s.read_after(ended));
+    }
+  }
+
+  TEST_CASE("a_call_that_ends_before_the_reading_says_so_and_once_more_waits_for_the_rest") {
+    for (const Ends what : {Ends::kToken, Ends::kSegment, Ends::kBreak}) {
+      CAPTURE(kNames[static_cast<int>(what)]);
+      Cluster cluster;
+      Network net(cluster);
+      if (!net.here()) return skip(net.reason());
+      // The client has a timeout of its own.
+      Reading s(cluster, net, what, {{"CMI_DEAD_AFTER", "8000"}});
+      Ended ended = start_ending(s.home, what, s.exported).get(60);
+      CHECK_MESSAGE(ended.answer.failed(CMI_ERR_RECONFIG), ended.answer);
+      const Deadline deadline = Deadline::in(40 * kSecond);
+      while (ended.answer.failed(CMI_ERR_RECONFIG) && !deadline.passed()) {
+        ended = start_ending(s.home, what, s.exported).get(60);
+      }
+      CHECK_MESSAGE(ended.answer.ok(), ended.answer);
+      CHECK_FALSE(s.read_after(ended));
+    }
+  }
+
   TEST_CASE("a_load_behind_a_pulled_cable_raises_transient_and_succeeds_when_it_is_back") {
     Cluster cluster;
     Network net(cluster);

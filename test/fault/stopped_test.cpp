@@ -2,11 +2,13 @@
 // declared dead; who goes on after its verdict changes nothing any more. In both cases what lay in
 // sockets meanwhile never undoes what was stored later (rules 19 and 20 of the protocol).
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <thread>
 
 #include "fault/patience.hpp"
+#include "system/each_provider.hpp"
 
 namespace cmi::test {
 
@@ -122,6 +124,62 @@ TEST_SUITE("stopped") {
       CHECK(others_than(home, exported.at, newest) == 0);
       CHECK(others_than(other, second.at, newest) == 0);
     }
+  }
+
+  // The same over each provider: the call says what it knows, and the swap is made once.
+  TEST_CASE("a_swap_towards_a_silent_home_raises_transient_and_is_made_once") {
+    with_each_provider([](Cluster& cluster, Process& home, Env env) {
+      env.emplace_back("CMI_TEST_DEFAULT_TIMEOUT", "1");
+      Process& peer = cluster.spawn("peer", env);
+      const Export exported = export_segment(home, 4 * kPage);
+      const Import import = import_segment(peer, exported);
+      REQUIRE(load(peer, import.at).cause() == Fault::kNone);
+      REQUIRE(peer.run([] {
+        cmi_ctl_cfg cfg{};
+        cfg.rcfg.rcfg_tout = 300;
+        return CMIFN(ctxt(), 10, cmi_ctl)(ctxt(), CMI_CTL_RECONF_TOUT, &cfg) == 0;
+      }));
+      Board board(cluster);
+      home.stop();
+      struct Swapped {
+        Answer last;
+        uint64_t old = 0;
+        int cause = 0;  // of the last exception, which was returned from
+      };
+      // The handler returns once the home runs again: the same swap goes on.
+      auto swapping = peer.start(
+          [](Board::Name name, uint64_t at) {
+            static Board::Word* words;
+            words = Board::open(name);
+            set_on_fault([](const Fault& fault) {
+              if (fault.error != CMI_ERROR_TRANSIENT) return false;
+              words[0].fetch_add(1);
+              const Deadline deadline = Deadline::in(20 * kSecond);
+              while (words[1].load() == 0 && !deadline.passed()) ::usleep(1000);
+              return words[1].load() != 0;
+            });
+            uint64_t old = 77;
+            Answer last;
+            auto body = [&] {
+              const int result =
+                  CMIFN(ctxt(), 10, atm_cas)(ctxt(), reinterpret_cast<uint64_t*>(at), 0, 1, &old);
+              last = answer(result, result == -1);
+            };
+            const int cause = guarded(body).cause();
+            set_on_fault(nullptr);
+            return Swapped{last, old, cause};
+          },
+          board.name(), import.at);
+      CHECK(board.reaches(0, 1));
+      home.signal(SIGCONT);
+      board[1] = 1;
+      const auto [last, old, cause] = swapping.get();
+      CHECK_MESSAGE(last.ok(), last);
+      CHECK(cause == CMI_ERROR_TRANSIENT);
+      CHECK(old == 0);  // not what the swap itself has put there
+      CHECK(load(home, exported.at).value == 1);
+      CHECK(load(peer, import.at).value == 1);
+    });
   }
 
   TEST_CASE("an_importer_stopped_for_less_than_the_verdict_loses_nothing") {

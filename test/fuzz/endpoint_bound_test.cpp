@@ -73,7 +73,7 @@ void segments_are_shared_and_revoked(const fabric::ProviderModes& modes) {
     CHECK(imp.page_data(2)[5] == std::byte{7});
   }
   SUBCASE("by a token that was revoked") {
-    REQUIRE(ok(home.home->exports().delete_token(*token, soon)));
+    REQUIRE(ok(home.home->exports().delete_token(*token, {20 * kSecond, 20 * kSecond})));
     CHECK(access(3, false) == Exception::kToken);
     token = home.home->exports().new_token(*made, true, {}, kRights, nullptr);
     REQUIRE(token);

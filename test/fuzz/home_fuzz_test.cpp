@@ -34,7 +34,7 @@ struct Exported {
     REQUIRE(made);
     id = *made;
     if (access::extensible(flags))
-      REQUIRE(ok(context.home->breaks().set_break(id, kSize, 0, kSecond)));
+      REQUIRE(ok(context.home->breaks().set_break(id, kSize, 0, {kSecond, kSecond})));
     auto attached = context.home->views().attach(id, kSize, nullptr, false, Deadline::in(kSecond));
     REQUIRE(attached);
     view = static_cast<std::byte*>(*attached);

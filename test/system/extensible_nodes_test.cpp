@@ -359,9 +359,14 @@ TEST_SUITE("extensible") {
     REQUIRE(seg_brk(home, exported.seg, 4 * kPage).ok());
     REQUIRE(publish(peer, import.at + 3 * kPage, 4));
     REQUIRE(load(other, second.at + 3 * kPage).value == 4);
-    SUBCASE("killed") { peer.kill(); }
-    SUBCASE("stopped") { peer.stop(); }
-    REQUIRE(seg_brk(home, exported.seg, kPage).ok());
+    SUBCASE("killed") {
+      peer.kill();
+      REQUIRE(seg_brk(home, exported.seg, kPage).ok());
+    }
+    SUBCASE("stopped") {
+      peer.stop();
+      REQUIRE(seg_brk(home, exported.seg, kPage).failed(CMI_ERR_RECONFIG));
+    }
     CHECK(loads(other, second.at + 3 * kPage) == CMI_ERROR_SEG_BRK);
     CHECK(loads(other, second.at) == Fault::kNone);
     CHECK(memory_of(cluster, exported.seg) == kPage);
@@ -388,7 +393,7 @@ TEST_SUITE("extensible") {
       REQUIRE(store(peer, import.at + page * kPage + 8, 5).cause() == Fault::kNone);
     }
     peer.stop();
-    REQUIRE(seg_brk(home, exported.seg, 2 * kPage).ok());
+    REQUIRE(seg_brk(home, exported.seg, 2 * kPage).failed(CMI_ERR_RECONFIG));
     REQUIRE(seg_brk(home, exported.seg, 16 * kPage).ok());
     peer.signal(SIGCONT);
     // Where it has been declared dead meanwhile, it accesses nothing.
@@ -421,7 +426,7 @@ TEST_SUITE("extensible") {
     const Import third = import_segment(silent, exported);
     auto storing = silent.start([](uint64_t at) { return store64(at, 6).cause(); }, third.at);
     REQUIRE(await_stopped(silent));  // the timer publishes it
-    REQUIRE(seg_brk(home, exported.seg, kPage).ok());
+    REQUIRE(seg_brk(home, exported.seg, kPage).failed(CMI_ERR_RECONFIG));
     CHECK(load(home, exported.at).cause() == Fault::kNone);
     silent.signal(SIGCONT);
     CHECK(storing.get() == Fault::kNone);

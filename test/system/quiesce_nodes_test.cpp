@@ -223,11 +223,62 @@ TEST_SUITE("quiesce") {
     Process& late = cluster.spawn("late");
     const Answer seg = seg_imp(late, exported.handle);
     REQUIRE(seg.ok());
+    CHECK(seg_at(late, seg.seg()).failed(CMI_ERR_RECONFIG));
     CHECK(is(await_happening(late), CMI_EVENT_QUIESCE, seg.seg()));
     CHECK(seg_at(late, seg.seg()).failed(CMI_ERR_RECONFIG));
     CHECK(ask(tool, folder, exported.seg, false) == cmi::Status::kOk);
     CHECK(is(await_happening(late), CMI_EVENT_RESUME, seg.seg()));
     CHECK(seg_at(late, seg.seg()).ok());
+  }
+
+  TEST_CASE_FIXTURE(Scene, "a_quiesced_segment_is_attached_by_nobody_who_imports_it_meanwhile") {
+    auto asked = start_asking(tool, folder, exported.seg, true);
+    CHECK(is(await_happening(home), CMI_EVENT_QUIESCE, exported.seg));
+    CHECK(is(await_happening(peer), CMI_EVENT_QUIESCE, import.seg));
+    CHECK(asked.get() == cmi::Status::kOk);
+    Process& late = cluster.spawn("late");
+    struct Tries {
+      int imported, refused;
+    };
+    // Nobody takes the event meanwhile: the answer to the import says it.
+    const Tries tries = late.run(
+        [](Flat handle) {
+          Tries all{0, 0};
+          for (int i = 0; i < 60; ++i) {
+            const cmi_seg seg = CMIFN(ctxt(), 10, seg_imp)(ctxt(), handle.as<cmi_rseg>());
+            if (seg == CMI_SEG_INVALID) continue;
+            ++all.imported;
+            const void* at = CMIFN(ctxt(), 10, seg_at)(ctxt(), seg, nullptr, 0);
+            all.refused += at == nullptr && cmi_get_error(ctxt()) == CMI_ERR_RECONFIG;
+          }
+          return all;
+        },
+        exported.handle);
+    CHECK(tries.imported == 60);
+    CHECK(tries.refused == 60);
+  }
+
+  TEST_CASE("the_home_is_told_of_quiesce_and_resume_when_importers_have_taken_it_in") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    // The first copy of each is taken in late, the next ones not.
+    Process& slow = cluster.spawn(
+        "slow",
+        {{"CMI_FAULT_POINT",
+          "mutation_quiesce_window#1=delay:1000000;mutation_resume_window#1=delay:1000000"}});
+    Process& tool = cluster.spawn_bare("home");
+    const Folder folder = folder_of(cluster, "home");
+    const Export exported = export_segment(home);
+    const Import import = import_segment(slow, exported);
+    auto asked = start_asking(tool, folder, exported.seg, true);
+    CHECK(is(await_happening(home), CMI_EVENT_QUIESCE, exported.seg));
+    CHECK(seg_at(slow, import.seg).failed(CMI_ERR_RECONFIG));
+    CHECK(is(await_happening(slow), CMI_EVENT_QUIESCE, import.seg));
+    CHECK(asked.get() == cmi::Status::kOk);
+    CHECK(ask(tool, folder, exported.seg, false) == cmi::Status::kOk);
+    CHECK(is(await_happening(home), CMI_EVENT_RESUME, exported.seg));
+    CHECK(seg_at(slow, import.seg).ok());
+    CHECK(is(await_happening(slow), CMI_EVENT_RESUME, import.seg));
   }
 
   TEST_CASE_FIXTURE(Scene, "the_end_of_an_importer_does_not_hold_up_a_quiesce") {

@@ -186,7 +186,7 @@ TEST_SUITE("shrinking") {
     REQUIRE(store(home, exported.at, 1).cause() == Fault::kNone);
     // When others have been told of it, what slow is told from then on comes behind that.
     REQUIRE(load_until(other, others.at, 1) == 1);
-    REQUIRE(seg_brk(home, exported.seg, 2 * kPage).ok());
+    REQUIRE(seg_brk(home, exported.seg, 2 * kPage).failed(CMI_ERR_RECONFIG));
     REQUIRE(seg_brk(home, exported.seg, 8 * kPage).ok());
     CHECK(store(slow, import.at + 3 * kPage, 1).cause() == CMI_ERROR_TRANSIENT);
     // It asks a hundred times a second at most, and the home, which counts, lives.

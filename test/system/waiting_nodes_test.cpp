@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -20,6 +21,7 @@
 #include "core/base/fd.hpp"
 #include "support/skip.hpp"
 #include "system/calls.hpp"
+#include "system/each_provider.hpp"
 
 namespace cmi::test {
 
@@ -87,7 +89,129 @@ void limit_descriptors(const Process& process, size_t most) {
   REQUIRE(::prlimit(process.pid(), RLIMIT_NOFILE, &limit, nullptr) == 0);
 }
 
+// Nodes that import each other's segments, and what each of them met while it worked.
+constexpr size_t kMostNodes = 6;
+struct Neighbours {
+  uint64_t n = 0;
+  std::array<Flat, kMostNodes> handles{}, tokens{};
+};
+struct Met {
+  uint64_t errors = 0, exceptions = 0;
+  int first = 0;  // error, or negative: cause
+  void error() {
+    if (errors++ + exceptions == 0) first = cmi_get_error(ctxt());
+  }
+  bool ok(const Access& access) {
+    if (access.cause() == Fault::kNone) return true;
+    if (errors + exceptions++ == 0) first = -access.cause();
+    return false;
+  }
+};
+
+// In the child: imports all of them; views[i]: 0 where that failed.
+std::array<uint64_t, kMostNodes> import_all(Neighbours& of, Met* met) {
+  std::array<uint64_t, kMostNodes> views{};
+  for (size_t i = 0; i < of.n; ++i) {
+    cmi_ds ds{};
+    ds.token.tok = of.tokens[i].as<cmi_token>();
+    const cmi_seg seg = CMIFN(ctxt(), 10, seg_imp)(ctxt(), of.handles[i].as<cmi_rseg>());
+    if (seg == CMI_SEG_INVALID ||
+        CMIFN(ctxt(), 10, seg_ctl)(ctxt(), seg, CMI_SEG_TOKEN, &ds) != 0) {
+      met->error();
+      continue;
+    }
+    views[i] = reinterpret_cast<uint64_t>(CMIFN(ctxt(), 10, seg_at)(ctxt(), seg, nullptr, 0));
+    if (views[i] == 0) met->error();
+  }
+  return views;
+}
+
+// In the child: counts the first word up by a swap, stores and loads the words beside it.
+void count_up(uint64_t at, uint64_t me, uint64_t round, Met* met) {
+  auto* const counter = reinterpret_cast<uint64_t*>(at);
+  uint64_t was = 0, found = 0;
+  int result = 0;
+  auto swap = [&] { result = CMIFN(ctxt(), 10, atm_cas)(ctxt(), counter, was, was + 1, &found); };
+  do {
+    was = found;
+    if (!met->ok(Access{0, guarded(swap)})) return;
+    if (result != 0) return met->error();
+  } while (found != was);
+  (void)met->ok(store64(at + kPage + 64 * me, round));
+  (void)met->ok(load64(at + 2 * kPage + 64 * me));
+}
+
+Pending<Met> start_working(Process& node, const Neighbours& others, uint64_t me, uint64_t rounds) {
+  return node.start(
+      [](Neighbours of, uint64_t number, uint64_t times) {
+        Met met;
+        CMIFN(ctxt(), 10, cmi_enb)(ctxt(), 1);
+        const auto views = import_all(of, &met);
+        for (uint64_t round = 1; round <= times && met.errors == 0; ++round) {
+          for (size_t i = 0; i < of.n; ++i) count_up(views[i], number, round, &met);
+          if (CMIFN(ctxt(), 10, wmb_fn)(ctxt()) != 0) met.error();
+        }
+        return met;
+      },
+      others, me, rounds);
+}
+
+// Beside so many processes that never rest nobody is stopped, killed or cut off: what takes long
+// is no failure.
+void work_beside_spinning(size_t nodes, size_t spinners, uint64_t rounds) {
+  with_each_provider([&](Cluster& cluster, Process&, Env env) {
+    env.push_back(kDefaults);
+    std::vector<Process*> at_work, spinning;
+    std::vector<Export> exported;
+    for (size_t i = 0; i < nodes; ++i) {
+      at_work.push_back(&cluster.spawn("node" + std::to_string(i), env));
+      exported.push_back(export_segment(*at_work.back(), 4 * kPage));
+    }
+    std::vector<Pending<void>> spins;
+    for (size_t i = 0; i < spinners; ++i) {
+      spinning.push_back(&cluster.spawn_bare("spin"));
+      spins.push_back(spinning.back()->start([] {
+        for (uint64_t n = 1; n % 1'000'000 != 0 || !called_back(); ++n) {
+          asm volatile("" ::: "memory");
+        }
+      }));
+    }
+    std::vector<Pending<Met>> works;
+    for (size_t i = 0; i < nodes; ++i) {
+      Neighbours others;
+      for (size_t k = 0; k < nodes; ++k) {
+        if (k == i) continue;
+        others.handles[others.n] = exported[k].handle;
+        others.tokens[others.n++] = exported[k].token;
+      }
+      works.push_back(start_working(*at_work[i], others, i, rounds));
+    }
+    for (size_t i = 0; i < nodes; ++i) {
+      CAPTURE(i);
+      const Met met = works[i].get(300);
+      CAPTURE(met.first);
+      CHECK(met.errors == 0);
+      CHECK(met.exceptions == 0);
+    }
+    for (auto& spin : spins) spin.finish();
+    for (size_t i = 0; i < nodes; ++i) {
+      CHECK(load(*at_work[i], exported[i].at).value == (nodes - 1) * rounds);
+      for (size_t k = 0; k < nodes; ++k) {
+        if (k == i) continue;
+        CHECK(load(*at_work[i], exported[i].at + kPage + 64 * k).value == rounds);
+      }
+    }
+  });
+}
+
 TEST_SUITE("waiting") {
+  TEST_CASE("nodes_that_import_each_other_beside_spinning_processes_meet_no_error") {
+    work_beside_spinning(3, 8, 10);
+  }
+  TEST_CASE("six_nodes_that_import_each_other_beside_spinning_processes_meet_no_error") {
+    work_beside_spinning(6, 24, 5);
+  }
+
   TEST_CASE("by_default_accesses_and_swaps_wait_for_a_home_that_is_silent_for_seconds") {
     Cluster cluster;
     Process& home = cluster.spawn("home");

@@ -174,13 +174,17 @@ TEST_SUITE("cache_use") {
 TEST_SUITE("quiesce_rounds") {
   TEST_CASE("only_the_newest_round_counts") {
     QuiesceRounds rounds;
-    CHECK_FALSE(rounds.any());
+    CHECK_FALSE(rounds.end());
     CHECK(rounds.take(1, true));
+    CHECK(rounds.on());
     CHECK_FALSE(rounds.take(1, true));
     CHECK(rounds.take(2, true));
     CHECK_FALSE(rounds.take(1, false));  // late
     CHECK(rounds.take(3, false));
-    CHECK(rounds.any());
+    CHECK_FALSE(rounds.on());
+    CHECK(rounds.take(4, true));
+    CHECK(rounds.end());
+    CHECK_FALSE(rounds.on());
   }
   TEST_CASE("a_resume_alone_changes_nothing") {
     QuiesceRounds rounds;

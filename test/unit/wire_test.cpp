@@ -57,6 +57,10 @@ inline constexpr std::string_view kOpenReply =
     "000001000000000040000000feffffff34122827262524232221";
 inline constexpr std::string_view kOpenReplyExtensible =
     "000001000000000040000000feffffff34122827262524232221008000000000000003000000";
+inline constexpr std::string_view kOpenReplyQuiesced =
+    "000001000000000040000000feffffff341228272625242322210900000001";
+inline constexpr std::string_view kOpenReplyExtensibleQuiesced =
+    "000001000000000040000000feffffff341228272625242322210080000000000000030000000900000001";
 inline constexpr std::string_view kPresentReply =
     "282726252423222138373635343332310700000003000000040000000200feed";
 inline constexpr std::string_view kPresentReplyExtensible =
@@ -424,6 +428,34 @@ TEST_CASE("requests with values that no importer sends are refused") {
   CHECK_FALSE(FetchWithIntentRequest{kUid, kInstance, {7, 0}}.check());
   CHECK_FALSE(SubscribeRequest{kUid, kInstance, 7, 0}.check());
   CHECK_FALSE(LoadRequest{kUid, kInstance, 0, kMaxWriteThrough + 1}.check());
+}
+
+// What homes say behind the answer of before, which importers of before do not look at.
+TEST_CASE("the answer to an open says whether the segment is quiesced, if anything") {
+  for (const bool extensible : {false, true}) {
+    CAPTURE(extensible);
+    const auto wire =
+        unhex(extensible ? golden::kOpenReplyExtensibleQuiesced : golden::kOpenReplyQuiesced);
+    OpenReply reply;
+    REQUIRE(decode(Bytes(wire), &reply));
+    QuiescePart part;
+    REQUIRE(decode(reply.quiesce_part(extensible), &part));
+    CHECK(part.round == 9);
+    CHECK(part.on == 1);
+    const auto again = body([&](Writer& out) {
+      if (extensible) encode(BreakPart{{0x8000, 3}}, out);
+      encode(part, out);
+    });
+    OpenReply said{0x10000, 0x40, -2, 0x1234, kWord, again};
+    CHECK(encoded(said) ==
+          (extensible ? golden::kOpenReplyExtensibleQuiesced : golden::kOpenReplyQuiesced));
+    BreakPart brk;
+    CHECK(decode(reply.break_part(), &brk) == extensible);
+    const auto before = unhex(extensible ? golden::kOpenReplyExtensible : golden::kOpenReply);
+    REQUIRE(decode(Bytes(before), &reply));
+    CHECK_FALSE(decode(reply.quiesce_part(extensible), &part));
+  }
+  CHECK_FALSE(QuiescePart{1, 2}.check());
 }
 
 TEST_CASE("the bytes of replies") {

@@ -7,6 +7,10 @@
 
 namespace cmi::context {
 
+namespace {
+constexpr const char* kQuiesced = "the segment is quiesced";
+}  // namespace
+
 // The import behind a proxy's id: ours, or made here for one that another process of the node
 // imported, with that process's token (each process has its own cache: rule 13). It counts as a
 // view, so that the last seg_dt of another thread does not end it.
@@ -49,7 +53,7 @@ Result<void*> Segments::attach(int32_t seg, void* addr, int32_t flags) {
                                        : "the address is not a multiple of seg_alignment");
   }
   if ((info->marks & node::kMarkQuiesced) != 0) {
-    return because(Status::kReconfig, "the segment is quiesced");
+    return because(Status::kReconfig, kQuiesced);
   }
   const bool read_only = (flags & CMI_SEG_READ) != 0;
   auto attachment = services_.node.attach(seg);
@@ -83,7 +87,10 @@ Status Segments::attach_import(const node::SegmentInfo& info, void** at, bool re
   auto import = import_of(info.id);
   if (!import) return import.status();
   memory::Importer& importer = services_.engine.importer();
-  Status status = importer.views().prepare(**import, (info.flags & CMI_SEG_NORESERVE) == 0);
+  // The registry may say it later than the home's answer did.
+  Status status = (*import)->events.quiesce.on()
+                      ? because(Status::kReconfig, kQuiesced)
+                      : importer.views().prepare(**import, (info.flags & CMI_SEG_NORESERVE) == 0);
   if (ok(status)) {
     auto view = importer.views().attach(*import, *at, read_only);
     status = view.status();

@@ -58,20 +58,23 @@ Result<int32_t> Segments::make(size_t size, int32_t flags) {
 Status Segments::remove(int32_t seg) {
   const auto info = services_.known(seg);
   // Gone: the node knows whether it was ours, and a second time is fine.
-  if (info.status() == Status::kInval) return services_.node.remove(seg);
+  if (info.status() == Status::kInval) {
+    const Status again = services_.node.remove(seg);
+    return ok(again) ? services_.engine.home().exports().removed(seg, services_.end_wait()) : again;
+  }
   if (!info) return info.status();
   if (Status s = services_.node.remove(seg); !ok(s)) {
     return because(s, s == Status::kPerm ? "another process made it" : kRegistryHeld);
   }
   services_.events.forget(seg);
   if (info->kind == node::SegmentKind::kHome) {
-    services_.engine.home().exports().removed(seg, Deadline::in(kRevokeTimeout));
+    const Status ended = services_.engine.home().exports().removed(seg, services_.end_wait());
     services_.node.refill_reservations();
     cache_sizes_.forget(seg);
-  } else {
-    imports_.mark_removed(seg);
-    leave_import_if_unused(seg);
+    return ended;
   }
+  imports_.mark_removed(seg);
+  leave_import_if_unused(seg);
   return Status::kOk;
 }
 
@@ -123,7 +126,8 @@ Status Segments::info(int32_t seg, cmi_ds* ds) {
 
 Status Segments::set_break(int32_t seg, size_t to) {
   if (Status s = services_.known(seg).status(); !ok(s)) return s;
-  return services_.engine.home().breaks().set_break(seg, to, reservation_.key(), kRevokeTimeout);
+  return services_.engine.home().breaks().set_break(seg, to, reservation_.key(),
+                                                    services_.end_wait());
 }
 
 Status Segments::attribute(int32_t seg, int32_t cmd, size_t* size) {

@@ -24,4 +24,9 @@ Nanos Services::longest_wait() const {
   return std::max(environment.dead_after, call_timeout()) + kAfterVerdict;
 }
 
+memory::EndWait Services::end_wait() const {
+  const bool set = engine.importer().reconf_timeout().is_set();
+  return {kRevokeTimeout, set ? std::max(call_timeout(), kLeastEnd) : longest_wait()};
+}
+
 }  // namespace cmi::context

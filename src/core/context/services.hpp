@@ -19,7 +19,11 @@ inline constexpr Nanos kFirstContact = 5 * kSecond;
 // A barrier waits for homes and importers as long as they answer. One that does not is declared
 // dead first; what it owes for so much longer counts as lost.
 inline constexpr Nanos kAfterVerdict = 5 * kSecond;
+// Importers and homes have so long for their answers to what ends; then they are cut off.
 inline constexpr Nanos kRevokeTimeout = 2 * kSecond;
+// The least that a call waits for importers to end their reading, however short the client's own
+// timeout is.
+inline constexpr Nanos kLeastEnd = 5 * kSecond;
 
 // All of it lives as long as the context.
 struct Services {
@@ -39,6 +43,9 @@ struct Services {
   memory::JoinTime join_time() const;
   // For a home that lives: what waits for it goes on for so long.
   Nanos longest_wait() const;
+  // For importers, in a call that ends something: until the verdict, or for the client's own
+  // timeout where it has set one.
+  memory::EndWait end_wait() const;
 };
 
 // The cause of a call that failed with kReconfig for the registry's sake.

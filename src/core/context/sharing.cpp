@@ -165,8 +165,7 @@ Status Sharing::delete_token(const cmi_token* token) {
   SignalsBlocked quiet;
   std::byte content[access::kTokenSize];
   if (Status s = access::encode_token(*info, content, services_.version); !ok(s)) return s;
-  const Status status =
-      services_.engine.home().exports().delete_token(*info, Deadline::in(kRevokeTimeout));
+  const Status status = services_.engine.home().exports().delete_token(*info, services_.end_wait());
   // A token that went with its removed segment has nothing left to revoke; its bytes are still
   // ours.
   const bool ours = (ok(status) || (status == Status::kInval && info->home == services_.id)) &&

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "core/base/cause.hpp"
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
 #include "core/base/mutation.hpp"
@@ -97,8 +98,10 @@ void Breaks::renew_tokens(Segment& s) {
 struct Breaks::Move {
   int32_t id;
   uint64_t to, reservation;
-  Nanos patience;
+  EndWait wait;
   Fd file;
+  RoundPtr notified{};  // null: nobody had to be
+  Nanos notified_at = 0;
   uint64_t uid = 0, from = 0;
   bool reserve = false, large = false;
   bool grows() const { return to > from; }
@@ -150,7 +153,7 @@ void Breaks::set(Segment& s, const Move& move) {
   for (auto& h : s.sharers) h.intents.cut(first);
 }
 
-Status Breaks::notify_importers(Move* move, RoundPtr* notified) {
+Status Breaks::notify_importers(Move* move) {
   const RoundPtr p = begin_round();
   Finished done;
   {
@@ -163,25 +166,46 @@ Status Breaks::notify_importers(Move* move, RoundPtr* notified) {
     home_.rounds.settle(p, &done);
   }
   run(done);
-  *notified = p;
+  move->notified = p;
+  move->notified_at = now();
   return Status::kOk;
 }
 
-Status Breaks::set_break(int32_t id, uint64_t to, uint64_t reservation, Nanos patience) {
+// The last wait of a shrinking is without the lock: other segments' breaks move meanwhile.
+Status Breaks::set_break(int32_t id, uint64_t to, uint64_t reservation, const EndWait& wait) {
   SignalsBlocked quiet;
-  Guard one(resize_mu_);
-  Move move{id, to, reservation, patience, {}};
+  Move move{.id = id, .to = to, .reservation = reservation, .wait = wait, .file = {}};
+  {
+    Guard one(resize_mu_);
+    if (Status st = move_break(&move); !ok(st)) return st;
+  }
+  if (move.grows()) return Status::kOk;
+  const auto what = static_cast<uint32_t>(id);
+  const bool anew = move.notified != nullptr;
+  // Where the break was there already, an earlier call may have left something.
+  const RoundPtr lowered = anew ? move.notified : unfinished_.find(what);
+  const Nanos from = anew ? move.notified_at : now();
+  if (lowered == nullptr || await_end(home_, lowered, Deadline{from + wait.answer})) {
+    return Status::kOk;
+  }
+  if (anew) unfinished_.add(what, lowered);
+  return because(Status::kReconfig,
+                 "an importer may still read what it has cached behind the break: it has neither "
+                 "answered nor been declared dead");
+}
+
+Status Breaks::move_break(Move* to_make) {
+  Move& move = *to_make;
   if (Status st = begin(&move); !ok(st)) return st;
   struct stat end {};
   if (!move.file || ::fstat(move.file.get(), &end) != 0) return Status::kNoMem;
-  if (to == move.from && static_cast<uint64_t>(end.st_size) == to) return Status::kOk;
+  if (move.to == move.from && static_cast<uint64_t>(end.st_size) == move.to) return Status::kOk;
   if (Status st = make_room(move); !ok(st)) return st;
-  RoundPtr notified;
-  if (Status st = notify_importers(&move, &notified); !ok(st)) return st;
+  if (Status st = notify_importers(&move); !ok(st)) return st;
   fault_point("break_told");
   // From now on, however long the memory took.
-  const bool heard = await(notified->done, home_.parts.server, Deadline::in(patience));
-  if (!move.grows()) return shrink(move, notified, heard);
+  const bool heard = await(move.notified->done, home_.parts.server, Deadline::in(move.wait.fence));
+  if (!move.grows()) return shrink(move, heard);
   // A silent importer is notified again and again, and asks before it raises SEG_BRK.
   if (!heard) trace(kFacSeg, kWarn, "CMI_SEG_BRK: an importer has not heard of it yet");
   // hugetlbfs forgets what it had protected behind a file's end whenever that end is set, which
@@ -197,10 +221,10 @@ void Breaks::close_sessions(Segment& s, uint64_t past) {
   }
 }
 
-Status Breaks::shrink(const Move& move, const RoundPtr& notified, bool heard) {
+Status Breaks::shrink(const Move& move, bool heard) {
   if (!heard) {
     trace(kFacSeg, kWarn, "CMI_SEG_BRK: an importer did not answer; it is cut off");
-    cut_off_silent(home_, notified, move.uid);
+    cut_off_silent(home_, move.notified, move.uid);
   }
   {
     // No importer uses the keys that reach further any more.
@@ -224,7 +248,7 @@ Status Breaks::shrink(const Move& move, const RoundPtr& notified, bool heard) {
   }
   run(done);
   if (uncovered) {
-    (void)await(known->done, home_.parts.server, Deadline::in(move.patience));
+    (void)await(known->done, home_.parts.server, Deadline::in(move.wait.fence));
   }
   watch_again_everywhere(move);
   return Status::kOk;
@@ -236,7 +260,7 @@ void Breaks::watch_again_everywhere(const Move& move) {
     const SegmentLock s(home_, Uid{move.uid}, SegmentLock::kViews);
     if (s) home_.tracker.watch_again(*s, move.to);
   }
-  const Deadline deadline = Deadline::in(move.patience);
+  const Deadline deadline = Deadline::in(move.wait.fence);
   for (node::ContextSlot slot : home_.parts.node.attached(move.id)) {
     if (slot == home_.parts.node.slot()) continue;
     if (!home_.channel.ask(slot, BusShrunk{kBusShrunk, move.id, 0, move.to}, -1, deadline)) {

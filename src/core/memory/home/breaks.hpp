@@ -7,6 +7,7 @@
 #pragma once
 
 #include "core/memory/home/home_core.hpp"
+#include "core/memory/home/unfinished_ends.hpp"
 
 namespace cmi::memory {
 
@@ -15,11 +16,12 @@ uint64_t break_of(const Segment& s);  // as it is now; bytes
 class Breaks {
  public:
   explicit Breaks(HomeCore& home) : home_(home) {}
-  // CMI_SEG_BRK: when it returns, nobody anywhere accesses what lies behind `to`, or everybody may
-  // access what lies before it. An importer has `patience` for its answer, from when it is asked.
-  // kPerm: another process's segment. kInval: no such break. kNoMem: there is no memory, or no
-  // lock.
-  Status set_break(int32_t id, uint64_t to, uint64_t reservation, Nanos patience);
+  // CMI_SEG_BRK. kOk: nobody anywhere accesses what lies behind `to`, or everybody may access what
+  // lies before it, though of a higher break an importer may hear later, by asking. kReconfig: the
+  // break is lower, but an importer has neither answered nor been declared dead; once more waits
+  // for that. kPerm: another process's segment. kInval: no such break. kNoMem: there is no memory,
+  // or no lock.
+  Status set_break(int32_t id, uint64_t to, uint64_t reservation, const EndWait& wait);
   // Fault handler: whether the page lies past the break; and of one that does not, whether it may
   // have when it was accessed.
   bool past_break(const View& view, const std::byte* addr);
@@ -28,10 +30,11 @@ class Breaks {
 
  private:
   struct Move;  // of one break
+  Status move_break(Move* move);
   Status begin(Move* move);
   Status make_room(const Move& move);
-  Status notify_importers(Move* move, RoundPtr* notified);
-  Status shrink(const Move& move, const RoundPtr& notified, bool heard);
+  Status notify_importers(Move* move);
+  Status shrink(const Move& move, bool heard);
   void notify_break(const RoundPtr& p, Segment& s) CMI_REQUIRES(home_.mu);
   // Each under the segment's own locks.
   void set(Segment& s, const Move& move) CMI_EXCLUDES(home_.mu);
@@ -42,6 +45,7 @@ class Breaks {
 
   HomeCore& home_;
   Mutex resize_mu_;
+  UnfinishedEnds unfinished_;
 };
 
 }  // namespace cmi::memory

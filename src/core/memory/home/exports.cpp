@@ -14,6 +14,11 @@
 
 namespace cmi::memory {
 
+namespace {
+constexpr const char* kStillReads =
+    "an importer may still read what it has cached: it has neither answered nor been declared dead";
+}  // namespace
+
 uint32_t Exports::count() {
   Guard g(home_.mu);
   return home_.segments.exports();
@@ -108,28 +113,47 @@ Status Exports::revoke(const access::TokenInfo& token, const RoundPtr& p) {
   return Status::kOk;
 }
 
-Status Exports::delete_token(const access::TokenInfo& token, Deadline deadline) {
+// What an earlier call has left; kOk where it has left nothing.
+Status Exports::await_rest(uint64_t what, const EndWait& wait) {
+  const RoundPtr p = unfinished_.find(what);
+  if (p == nullptr || await_end(home_, p, Deadline::in(wait.answer))) return Status::kOk;
+  return because(Status::kReconfig, kStillReads);
+}
+
+Status Exports::delete_token(const access::TokenInfo& token, const EndWait& wait) {
   if (token.home != home_.parts.self) {
     return because(Status::kPerm, "another context made the token");
   }
   const RoundPtr p = begin_round();
-  if (Status st = revoke(token, p); !ok(st)) return st;
+  if (Status st = revoke(token, p); !ok(st)) {
+    for (const uint64_t what : {token.id, token.uid}) {
+      if (Status rest = await_rest(what, wait); !ok(rest)) return rest;
+    }
+    return unfinished_.find(token.id) != nullptr ? Status::kOk : st;
+  }
   fault_point("revoke_told");
+  const Deadline last = Deadline::in(wait.answer);
   // Then: every importer that used it has stopped, so that closing its key breaks nobody's link.
-  if (!await(p->done, home_.parts.server, deadline)) {
+  if (!await(p->done, home_.parts.server, Deadline::in(wait.fence))) {
     trace(kFacTok, kWarn, "tok_del: an importer did not answer; it is cut off");
     cut_off_silent(home_, p, token.uid);
   }
   fault_point("revoke_before_close");
-  // Last: the registrations, its own and those made from it.
+  close_keys(token);
+  if (await_end(home_, p, last)) return Status::kOk;
+  unfinished_.add(token.id, p);
+  return because(Status::kReconfig, kStillReads);
+}
+
+// Last: the registrations, its own and those made from it.
+void Exports::close_keys(const access::TokenInfo& token) {
   const SegmentLock s(home_, Uid{token.uid}, SegmentLock::kMemory);
-  if (!s || mutated("mutate_revocation_unfenced")) return Status::kOk;
+  if (!s || mutated("mutate_revocation_unfenced")) return;
   Guard g(home_.mu);
   for (auto& h : s->sharers) {
     if (h.token == 0 && !mutated("mutate_session_key_kept")) h.session.reset();
   }
   s->tokens.erase(token.id);
-  return Status::kOk;
 }
 
 // False: there is nobody to notify, for it is not ours or was removed before.
@@ -163,15 +187,26 @@ bool Exports::notify_removed(int32_t id, bool gone, uint64_t* uid, const RoundPt
   return true;
 }
 
-void Exports::removed(int32_t id, Deadline deadline) {
+Status Exports::removed(int32_t id, const EndWait& wait) {
   const RoundPtr p = begin_round();
   uint64_t uid = 0;
   const auto info = home_.parts.node.find(id);  // may wait
-  if (!notify_removed(id, !info || info->attachments == 0, &uid, p)) return;
-  if (!await(p->done, home_.parts.server, deadline)) {
+  if (!notify_removed(id, !info || info->attachments == 0, &uid, p)) {
+    return await_rest(static_cast<uint32_t>(id), wait);
+  }
+  const Deadline last = Deadline::in(wait.answer);
+  unfinished_.add(static_cast<uint32_t>(id), p);
+  unfinished_.add(uid, p);  // of its tokens
+  if (!await(p->done, home_.parts.server, Deadline::in(wait.fence))) {
     trace(kFacSeg, kWarn, "segment {} is removed: an importer did not answer; it is cut off", id);
     cut_off_silent(home_, p, uid);
   }
+  end_segment(id);
+  if (await_end(home_, p, last)) return Status::kOk;
+  return because(Status::kReconfig, kStillReads);
+}
+
+void Exports::end_segment(int32_t id) {
   const bool known = home_.parts.node.find(id).status() != Status::kInval;
   {
     const SegmentLock s(home_, id, SegmentLock::kBoth);

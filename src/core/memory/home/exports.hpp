@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/memory/home/home_core.hpp"
+#include "core/memory/home/unfinished_ends.hpp"
 
 namespace cmi::memory {
 
@@ -15,18 +16,23 @@ class Exports {
   // `part`: nullptr for the whole segment. kBound: the node has a token already. Else as above.
   Result<access::TokenInfo> new_token(int32_t id, bool any_node, NodeId node, uint32_t rights,
                                       const access::TokenPart* part);
-  // When it returns, nobody uses the token any more. kPerm: another context made it. kInval: it is
-  // not in force.
-  Status delete_token(const access::TokenInfo& token, Deadline deadline);
-  // Tells importers that the segment is marked for deletion.
-  void removed(int32_t id, Deadline deadline);
+  // kOk: nobody uses the token any more, on any node. kReconfig: nothing of it is in force here,
+  // but an importer has neither answered nor been declared dead; once more waits for that. kPerm:
+  // another context made it. kInval: it is not in force.
+  Status delete_token(const access::TokenInfo& token, const EndWait& wait);
+  // Tells importers that the segment is marked for deletion. kOk, kReconfig: as above.
+  Status removed(int32_t id, const EndWait& wait);
 
  private:
   bool too_many_tokens(const Segment& s) CMI_EXCLUDES(home_.mu);
   Status revoke(const access::TokenInfo& token, const RoundPtr& p);
   bool notify_removed(int32_t id, bool gone, uint64_t* uid, const RoundPtr& p);
+  void close_keys(const access::TokenInfo& token);
+  void end_segment(int32_t id);
+  Status await_rest(uint64_t what, const EndWait& wait);
 
   HomeCore& home_;
+  UnfinishedEnds unfinished_;
 };
 
 }  // namespace cmi::memory

@@ -188,7 +188,7 @@ void Home::close(Deadline deadline) {
   bool heard = true;
   fabric::Server& server = core_.parts.server;
   for (auto& p : answered) heard = await(p->done, server, deadline) && heard;
-  for (int32_t id : owned) exports_.removed(id, deadline);
+  for (int32_t id : owned) (void)exports_.removed(id, {deadline.left(), 0});
   std::sort(importers.begin(), importers.end());
   importers.erase(std::unique(importers.begin(), importers.end()), importers.end());
   const RoundPtr p = begin_round();

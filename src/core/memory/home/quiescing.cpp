@@ -10,14 +10,12 @@ namespace {
 constexpr size_t kMaxAskers = 64;  // that wait for one segment to be quiesced
 }  // namespace
 
-void notify_quiesce(HomeCore& home, Segment& s, Sharer& h, Finished* done) {
+void notify_quiesce(HomeCore& home, Segment& s, Sharer& h, const RoundPtr& p) {
   h.quiesce.awaited = s.quiesce.on;
   h.quiesce.notified = s.quiesce.round;
-  const RoundPtr p = begin_round();
   const QuiesceNotification m{s.uid, h.instance, s.quiesce.round};
   home.rounds.notify(p, s, h, s.quiesce.on ? NotificationType::kQuiesce : NotificationType::kResume,
                      Encoded(m));
-  home.rounds.settle(p, done);
 }
 
 void complete_quiesce(Segment& s, Finished* done) {
@@ -35,7 +33,6 @@ Status Quiescing::quiesce(int32_t id, std::function<void()> settled) {
   SignalsBlocked quiet;
   Finished done;
   bool begins = false;
-  uint32_t round = 0;
   {
     Guard g(home_.mu);
     const SegmentPtr s = home_.segments.find(id);
@@ -46,19 +43,42 @@ Status Quiescing::quiesce(int32_t id, std::function<void()> settled) {
     begins = !s->quiesce.on;
     if (begins) {
       s->quiesce.on = s->quiesce.unacknowledged = true;
-      round = ++s->quiesce.round;
+      ++s->quiesce.round;
       home_.parts.node.note_marks(id, node::kMarkQuiesced, 0);
-      for (auto& h : s->sharers) notify_quiesce(home_, *s, h, &done);
+      notify_importers(*s, &done);
     }
     complete_quiesce(*s, &done);
   }
   (void)home_.parts.node.settle_marks(2 * kMilli);
+  if (begins) trace(kFacEvt, kInfo, "segment {}: quiesced", id);
   run(done);
-  if (begins) {
-    trace(kFacEvt, kInfo, "segment {}: quiesced", id);
-    home_.parts.observer.quiesced(id, [this, id, round] { own_client_returned(id, round); });
-  }
   return Status::kOk;
+}
+
+void Quiescing::notify_importers(Segment& s, Finished* done) {
+  const RoundPtr p = begin_round();
+  p->finished = [this, id = s.id, round = s.quiesce.round] { tell_own_client(id, round); };
+  for (auto& h : s.sharers) notify_quiesce(home_, s, h, p);
+  home_.rounds.settle(p, done);
+}
+
+// Of a round that a newer one has overtaken nothing is told, nor of a resume whose quiesce was.
+void Quiescing::tell_own_client(int32_t id, uint32_t round) {
+  bool on = false;
+  {
+    Guard g(home_.mu);
+    const SegmentPtr s = home_.segments.find(id);
+    if (s == nullptr || s->removed || s->quiesce.round != round) return;
+    on = s->quiesce.on;
+    if (!on && !s->quiesce.told) return;
+    s->quiesce.told = on;
+  }
+  (void)home_.parts.node.settle_marks(2 * kMilli);  // where the registry was not to be had before
+  if (on) {
+    home_.parts.observer.quiesced(id, [this, id, round] { own_client_returned(id, round); });
+  } else {
+    home_.parts.observer.resumed(id);
+  }
 }
 
 Status Quiescing::resume(int32_t id) {
@@ -74,13 +94,12 @@ Status Quiescing::resume(int32_t id) {
     ++s->quiesce.round;
     home_.parts.node.note_marks(id, 0, node::kMarkQuiesced);
     // Quiesce notifications that were not taken in yet are void: their round is over.
-    for (auto& h : s->sharers) notify_quiesce(home_, *s, h, &done);
+    notify_importers(*s, &done);
     complete_quiesce(*s, &done);
   }
   (void)home_.parts.node.settle_marks(2 * kMilli);
-  run(done);
   trace(kFacEvt, kInfo, "segment {}: resumed", id);
-  home_.parts.observer.resumed(id);
+  run(done);
   return Status::kOk;
 }
 

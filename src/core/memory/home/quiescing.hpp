@@ -1,6 +1,7 @@
 // Quiescing segments of this node: their clients are asked to stop, here and wherever they are
 // imported, and seg_at refuses them until they are resumed. Rounds are numbered, so that what comes
-// late is recognized. Nothing here waits for a client.
+// late is recognized. Nothing here waits for a client. The home's own client is told of each change
+// when all importers have taken it in, or are dead: what it then does finds the change everywhere.
 #pragma once
 
 #include <functional>
@@ -9,7 +10,8 @@
 
 namespace cmi::memory {
 
-void notify_quiesce(HomeCore& home, Segment& s, Sharer& h, Finished* done) CMI_REQUIRES(home.mu);
+// Notifies one importer of the state as it is, as a part of the round.
+void notify_quiesce(HomeCore& home, Segment& s, Sharer& h, const RoundPtr& p) CMI_REQUIRES(home.mu);
 // Runs what waited for the clients if none owes anything any more. Under HomeCore::mu.
 void complete_quiesce(Segment& s, Finished* done);
 
@@ -24,6 +26,8 @@ class Quiescing {
   Status resume(int32_t id);
 
  private:
+  void notify_importers(Segment& s, Finished* done) CMI_REQUIRES(home_.mu);
+  void tell_own_client(int32_t id, uint32_t round);
   void own_client_returned(int32_t id, uint32_t round);
 
   HomeCore& home_;

@@ -111,6 +111,7 @@ struct Segment : SegmentFacts {
   struct {
     bool on = false;
     bool unacknowledged = false;                 // our own client has not said that it stopped
+    bool told = false;                           // our own client, and of no resume since
     uint32_t round = 0;                          // raised by each change
     std::vector<std::function<void()>> settled;  // to run when nobody owes anything
   } quiesce;                                     // [rounds]

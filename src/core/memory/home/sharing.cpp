@@ -4,6 +4,7 @@
 
 #include "core/base/mutation.hpp"
 #include "core/memory/home/quiescing.hpp"
+#include "core/memory/node_bus/await.hpp"
 
 namespace cmi::memory {
 
@@ -109,6 +110,10 @@ void cut_off_silent(HomeCore& home, const RoundPtr& p, uint64_t uid) {
     home.rounds.settle(known, &done);
   }
   run(done);
+}
+
+bool await_end(HomeCore& home, const RoundPtr& p, Deadline deadline) {
+  return mutated("mutate_end_before_verdict") || await(p->done, home.parts.server, deadline);
 }
 
 }  // namespace cmi::memory

@@ -49,5 +49,8 @@ std::vector<int32_t> imported_by(HomeCore& home, const ContextId& client, access
 // Importers that have not acknowledged what the round sent: they are fenced, and others notified
 // of what they may have stored.
 void cut_off_silent(HomeCore& home, const RoundPtr& p, uint64_t uid) CMI_EXCLUDES(home.mu);
+// What is cut off writes nothing any more, and reads what it has cached until it has answered, or
+// its lease is over, which is before it is declared dead. True: it reads nothing any more.
+bool await_end(HomeCore& home, const RoundPtr& p, Deadline deadline) CMI_EXCLUDES(home.mu);
 
 }  // namespace cmi::memory

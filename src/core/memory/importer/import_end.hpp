@@ -18,6 +18,6 @@ void forget(ImporterCore& core, const std::shared_ptr<Import>& imp);
 void on_quiesce(ImporterCore& core, const std::shared_ptr<Import>& imp, bool on, uint32_t round);
 // No resume will come. The segment raises exceptions from now on, whoever attaches it. Settling the
 // marks is left to the caller.
-void end_quiesce(ImporterCore& core, const Import& imp);
+void end_quiesce(ImporterCore& core, Import& imp);
 
 }  // namespace cmi::memory

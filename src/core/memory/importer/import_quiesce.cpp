@@ -1,5 +1,5 @@
 // A home asks for peace on a segment that is imported here: seg_at refuses it on this node, and the
-// client is told. Service thread.
+// client is told. Service thread, or the thread that imports.
 #include "core/base/log.hpp"
 #include "core/memory/importer/import_end.hpp"
 
@@ -28,8 +28,8 @@ void on_quiesce(ImporterCore& core, const std::shared_ptr<Import>& imp, bool on,
   }
 }
 
-void end_quiesce(ImporterCore& core, const Import& imp) {
-  if (!imp.ours || !imp.events.quiesce.any()) return;
+void end_quiesce(ImporterCore& core, Import& imp) {
+  if (!imp.events.quiesce.end() || !imp.ours) return;
   core.parts.node.note_marks(imp.id, 0, node::kMarkQuiesced);
 }
 

@@ -178,6 +178,7 @@ Result<Joining::Opened> Joining::take_answer(const std::shared_ptr<Import>& imp,
       (!imp->extensible || read_break(*imp, opened.reply.break_part(), &opened.brk)) &&
       opened.reply.size == imp->rseg.size && opened.reply.size % kPageSize == 0 &&
       opened.reply.size / kPageSize <= UINT32_MAX) {
+    (void)decode(opened.reply.quiesce_part(imp->extensible), &opened.quiesce);
     return opened;
   }
   forget(core_, imp);
@@ -234,6 +235,9 @@ Result<std::shared_ptr<Import>> Joining::import(const access::RsegInfo& rseg, in
     forget(core_, imp);
     return Status::kInval;
   }
+  if (opened->quiesce.on != 0) on_quiesce(core_, imp, true, opened->quiesce.round);
+  // By the notification, too, which may be the faster one: no seg_at comes before it is known.
+  if (ours) (void)core_.parts.node.settle_marks(node::Node::kUsualWait);
   return imp;
 }
 

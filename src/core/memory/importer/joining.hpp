@@ -27,6 +27,7 @@ class Joining {
   struct Opened {
     OpenReply reply;
     Break brk;
+    QuiescePart quiesce;
   };
 
   std::vector<fabric::Route> routes_to(const access::RsegInfo& rseg) const;

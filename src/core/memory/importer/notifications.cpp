@@ -187,6 +187,11 @@ void Notifications::on_break_notice(const Notified& n, const BreakNotification& 
 }
 
 void Notifications::on_quiesce_notice(const Notified& n, const QuiesceNotification& m, bool on) {
+  if (on) {
+    fault_point("mutation_quiesce_window");
+  } else {
+    fault_point("mutation_resume_window");
+  }
   on_quiesce(core_, n.import, on, m.round);
   acknowledge(n);
 }

@@ -27,17 +27,29 @@ struct BreakPart {
   bool check() const { return legal_break(brk); }
 };
 
+// Whether the segment is quiesced, at the end of the answer to *open*.
+struct QuiescePart {
+  uint32_t round = 0;
+  uint8_t on = 0;
+  static auto fields(auto& m) { return std::tie(m.round, m.on); }
+  bool check() const { return on <= 1; }
+};
+
 struct OpenReply {
   uint64_t size = 0;
   int32_t flags = 0, attrib = 0;
   uint16_t lifeline_port = 0;
   uint64_t lifeline_secret = 0;
-  Bytes body;  // BreakPart of an extensible segment
+  Bytes body;  // BreakPart of an extensible segment, QuiescePart
   static auto fields(auto& m) {
     return std::tie(m.size, m.flags, m.attrib, m.lifeline_port, m.lifeline_secret);
   }
-  // What stands behind that is ignored.
   Bytes break_part() const { return body.first(std::min(body.size(), kWireSize<BreakPart>)); }
+  // What stands behind that is ignored. Homes of before say nothing here.
+  Bytes quiesce_part(bool extensible) const {
+    const Bytes rest = body.subspan(extensible ? break_part().size() : 0);
+    return rest.first(std::min(rest.size(), kWireSize<QuiescePart>));
+  }
 };
 
 struct PresentTokenReply {

@@ -17,7 +17,11 @@ WireStatus open(HomeCore& home, Segment& s, const fabric::ClientInfo& client, ui
   }
   if (h == nullptr) h = add_sharer(home, s, client, instance, write_through);
   if (h == nullptr) return WireStatus::kNoMem;
-  if (s.quiesce.on && h->quiesce.notified != s.quiesce.round) notify_quiesce(home, s, *h, done);
+  if (s.quiesce.on && h->quiesce.notified != s.quiesce.round) {
+    const RoundPtr p = begin_round();
+    notify_quiesce(home, s, *h, p);
+    home.rounds.settle(p, done);
+  }
   OpenReply answer;
   answer.size = s.size;
   answer.flags = s.flags;
@@ -26,13 +30,15 @@ WireStatus open(HomeCore& home, Segment& s, const fabric::ClientInfo& client, ui
   answer.lifeline_secret = home.parts.watch.expect(client.id);
   encode(answer, out);
   if (access::extensible(s.flags)) encode(BreakPart{s.brk}, out);
+  // The notification may come later than the importer's first seg_at.
+  encode(QuiescePart{s.quiesce.round, static_cast<uint8_t>(s.quiesce.on)}, out);
   return WireStatus::kOk;
 }
 }  // namespace
 
 void on_open(HomeCore& home, const fabric::ClientInfo& client, uint64_t number,
              const OpenRequest& m, bool write_through) {
-  std::byte buf[48];
+  std::byte buf[kWireSize<OpenReply> + kWireSize<BreakPart> + kWireSize<QuiescePart>];
   Writer out(buf);
   WireStatus status = WireStatus::kOk;
   Finished done;
