@@ -13,7 +13,7 @@
 #include "core/api/entry.hpp"
 #include "core/base/clock.hpp"
 
-using namespace cmi;  // NOLINT: the C names live outside of any namespace
+using namespace cmi;  // the C names live outside of any namespace
 
 namespace {
 
