@@ -58,7 +58,7 @@ struct Scene {
     for (size_t i = 1; i <= sharers; ++i) {
       Sharer* const h = segment->sharers.add({client(i), NodeId{}, 1, false});
       h->token = 1;
-      segment->directory.hold(h->regions, 0, 1, 1, segment->pages(), 1);
+      segment->directory.acquire(h->regions, 0, 1, 1, segment->pages(), 1);
     }
   }
 
