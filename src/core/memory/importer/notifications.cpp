@@ -45,8 +45,8 @@ void Notifications::on_notification(const ContextId& home, uint64_t secret, uint
       i.on_quiesce_round(n, m, false);
     };
     Table t;
-    const auto of_import = [&t]<class Message, auto handler>(Type type) {
-      t.on<Message, &about_import<Message, handler>>(type);
+    const auto of_import = [&t]<class Message, auto handler>(Type of) {
+      t.on<Message, &about_import<Message, handler>>(of);
     };
     of_import.operator()<InvalidateNotification, &Self::on_invalidate>(Type::kInvalidate);
     of_import.operator()<RevokeNotification, &Self::on_revoke>(Type::kRevoke);
@@ -151,7 +151,7 @@ void Notifications::on_revoke(const Notified& n, const RevokeNotification& m) {
     // home repeats it.
     if (imp->grant.is_swept()) return;
     // Its key is idle once another one has been asked for.
-    if (imp->token.presented_id.load() == imp->grant.token_id()) return acknowledge(n);
+    if (imp->token.taken() == imp->grant.token_id()) return acknowledge(n);
   }
   answer_when_key_idle(n);
 }
