@@ -53,7 +53,7 @@ constexpr Bar kBars[] = {
     {"kv_2", Bar::kValueAtMost, 3},
     {"kv_3", Bar::kValueAtMost, 3},
     {"kv_3_growth", Bar::kValueAtMost, 1.5},
-    {"useless_notices", Bar::kValueAtMost, 1},
+    {"useless_notifications", Bar::kValueAtMost, 1},
     {"scatter_2", Bar::kRatioAtMost, 1.2},
     {"scatter_2_misses", Bar::kRatioAtMost, 1.2},
     {"scatter_4", Bar::kRatioAtMost, 1.2},

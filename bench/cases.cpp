@@ -54,7 +54,7 @@ const std::vector<Case>& all_cases() {
       {"idle_cpu", idle_cpu, {"idle_cpu_home", "idle_cpu_importer", "home_idle_8G"}},
       {"kv",
        kv,
-       {"kv_1", "kv_2", "kv_3", "kv_3_growth", "useless_notices", "kv_1_time", "kv_2_time",
+       {"kv_1", "kv_2", "kv_3", "kv_3_growth", "useless_notifications", "kv_1_time", "kv_2_time",
         "kv_3_time"}},
       {"scatter", scatter, {"scatter_2", "scatter_2_misses", "scatter_4", "scatter_4_misses"}},
       {"crowd",

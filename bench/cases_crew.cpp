@@ -13,9 +13,9 @@ namespace {
 
 // What the members did together.
 struct Sum {
-  double operations = 0, nanos = 0, misses = 0, requests = 0, publications = 0, notices = 0,
+  double operations = 0, nanos = 0, misses = 0, requests = 0, publications = 0, notifications = 0,
          useless = 0, segments = 0;
-  double messages() const { return requests + notices; }
+  double messages() const { return requests + notifications; }
 };
 
 // A segment, which nobody else imports, and a crew's work on it.
@@ -45,7 +45,7 @@ Sum crew_works(Bench& b, CrewJob job, size_t members, size_t pages, uint64_t amo
     sum.misses += static_cast<double>(m.misses);
     sum.requests += static_cast<double>(m.requests);
     sum.publications += static_cast<double>(m.publications);
-    sum.notices += static_cast<double>(m.notices);
+    sum.notifications += static_cast<double>(m.notifications);
     sum.useless += static_cast<double>(m.useless);
     sum.segments += static_cast<double>(m.segments);
     if (job != CrewJob::kTable) continue;
@@ -80,27 +80,27 @@ void kv(Bench& b) {
       times[n - 1].push_back(s.nanos / s.operations / kMicro);
       said[n - 1] = "round trips of an operation, " + std::to_string(n) +
                     (n == 1 ? " node; " : " nodes; ") + per(s.misses, s.operations, "misses, ") +
-                    per(s.notices, s.operations, "notices, ") +
+                    per(s.notifications, s.operations, "notifications, ") +
                     per(s.segments, s.operations, "TCP segments sent");
       // Nobody else is there to be told or to be answered: a segment is a request.
       must(n > 1 || s.segments == 0 ||
                (s.segments >= 0.8 * s.requests && s.segments <= 1.2 * s.requests),
            "what was sent is not what was counted: " + said[0]);
       if (n < kMost) continue;
-      must(s.notices > 0, "no member was told of another one's stores");
+      must(s.notifications > 0, "no member was told of another one's stores");
       growth.push_back(trips[kMost - 1].back() / trips[0].back());
-      useless.push_back(100 * s.useless / s.notices);
+      useless.push_back(100 * s.useless / s.notifications);
     }
   }
   for (size_t n = 1; n <= kMost; ++n) {
     b.report.row({"kv_" + std::to_string(n), "trips", spread_of(trips[n - 1]), {}, said[n - 1], 0});
   }
   b.report.row({"kv_3_growth", "x", spread_of(growth), {}, "round trips of kv_3 to kv_1", 0});
-  b.report.row({"useless_notices",
+  b.report.row({"useless_notifications",
                 "%",
                 spread_of(useless),
                 {},
-                "of the notices in kv_3: those that found none of their pages",
+                "of the notifications in kv_3: those that found none of their pages",
                 0});
   for (size_t n = 1; n <= kMost; ++n) {
     b.report.row({"kv_" + std::to_string(n) + "_time",
@@ -129,7 +129,8 @@ void scatter(Bench& b) {
       misses.raw.push_back(without.misses);
     }
     const std::string name = "scatter_" + std::to_string(n);
-    std::string said = "the same without the timer, whose thread is stopped; requests and notices";
+    std::string said =
+        "the same without the timer, whose thread is stopped; requests and notifications";
     if (least < kWords) {
       said += fmt::format("; GAVE UP when {:.0f} % of the words were stored: at least so many",
                           100 * least / kWords);
@@ -154,10 +155,10 @@ void crowd_rows(Bench& b, CrewJob job, size_t members, const std::string& suffix
                 0});
   b.report.row({name + "_messages" + suffix,
                 "msgs",
-                spread_of({(s.publications + s.notices) / s.operations}),
+                spread_of({(s.publications + s.notifications) / s.operations}),
                 {},
                 "of a barrier: " + per(s.publications, s.operations, "to the home, ") +
-                    per(s.notices, s.operations, "by it; ") +
+                    per(s.notifications, s.operations, "by it; ") +
                     per(s.requests - s.publications, s.operations, "of the stores before it, ") +
                     per(s.misses, s.operations, "of them misses; ") +
                     per(s.segments, s.operations, "TCP segments sent by importers"),

@@ -110,11 +110,11 @@ void publish_row(Bench& b, const std::string& name, int others, bool holding, in
   } else if (trap != nullptr && holding) {
     relay.emplace(b.control, b.raw, others);
     const auto told = [&] {
-      return publish_to([&](auto protect) { relay->once(Told::kStore, protect); });
+      return publish_to([&](auto protect) { relay->once(NotifyOf::kStore, protect); });
     };
     const auto only_told = [&] {
       const double begun = now();
-      relay->once(Told::kNothing);
+      relay->once(NotifyOf::kNothing);
       return (now() - begun) / kMicro;
     };
     floors = relayed(*trap, *relay, told, only_told);
@@ -195,13 +195,13 @@ void wakeup_row(Bench& b, const std::string& name, bool since_store) {
       double begun = now();
       word(trap->page(0), 1) = ++bare;
       if (!since_store) begun = now();
-      publish_bare(*trap, [&](auto protect) { spinning->once(Told::kWake, protect); });
+      publish_bare(*trap, [&](auto protect) { spinning->once(NotifyOf::kWake, protect); });
       spinning->await_seen();
       return (b.control.seen_at.load() - begun) / kMicro;
     };
     const auto only_told = [&] {
       const double begun = now();
-      spinning->once(Told::kWake);
+      spinning->once(NotifyOf::kWake);
       spinning->await_seen();
       return (b.control.seen_at.load() - begun) / kMicro;
     };

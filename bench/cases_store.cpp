@@ -274,8 +274,8 @@ void home_store(Bench& b) {
     Shared shared(b, pages, 1);
     shared.load_all();
     const uint64_t told = b.node.stats().invalidations_received;
-    Spinner holder(b);  // or the region would be nobody's after the first barrier
-    holder.start();
+    Spinner sharer(b);  // or the region would be nobody's after the first barrier
+    sharer.start();
     measure("home_store", "ordinary memory, random pages", StoreTo::kHeldSegment);
     must(b.node.stats().invalidations_received > told && word(shared.page(0), 3) == rounds,
          "the home's barriers published nothing: its stores were not tracked");

@@ -61,15 +61,15 @@ enum class CrewJob : uint64_t { kTable, kScatter, kTurns, kCrowd };
 inline constexpr size_t kCrewMost = 64;
 // One of them. What is counted is counted from the beginning of the work until all have finished.
 struct CrewMember {
-  std::atomic<uint32_t> step{0};  // of CrewStep
-  std::atomic<uint32_t> turn{0};  // a futex: what the member before this one has left to it
-  uint64_t operations, last;      // how many, and the value that was stored last
-  double nanos;                   // of all operations
-  uint64_t misses;                // loads and stores
-  uint64_t requests;              // to the home, whose answers were waited for
-  uint64_t publications;          // those of them that told the home of stores
-  uint64_t notices, useless;      // from the home, and those that found nothing
-  uint64_t segments;              // of TCP with data, sent by this process; 0: not over TCP
+  std::atomic<uint32_t> step{0};    // of CrewStep
+  std::atomic<uint32_t> turn{0};    // a futex: what the member before this one has left to it
+  uint64_t operations, last;        // how many, and the value that was stored last
+  double nanos;                     // of all operations
+  uint64_t misses;                  // loads and stores
+  uint64_t requests;                // to the home, whose answers were waited for
+  uint64_t publications;            // those of them that told the home of stores
+  uint64_t notifications, useless;  // from the home, and those that found nothing
+  uint64_t segments;                // of TCP with data, sent by this process; 0: not over TCP
   char error[160];
 };
 

@@ -51,46 +51,47 @@ uint64_t requests(const Stats& s) {
 }
 
 void serve(Control& control, const std::string& provider, const Mailbox& m, size_t self) {
-  CrewMember& told = control.crew[self];
+  CrewMember& results = control.crew[self];
   Node node("crew" + std::to_string(self), provider);
   const Imported import(node, control);
   const auto work = make_work(
       static_cast<CrewJob>(m.args[0]),
-      {node, import, self, m.args[1], m.args[2], told, control.crew[(self + 1) % m.args[1]]});
+      {node, import, self, m.args[1], m.args[2], results, control.crew[(self + 1) % m.args[1]]});
   work->prepare();
-  told.step.store(kReady);
+  results.step.store(kReady);
   await_step(control, kReady);
-  told.requests = 0;
+  results.requests = 0;
   const Stats before = node.stats();
   const uint64_t segments = segments_sent(), alerts = node.alerts();
   work->work();
-  told.step.store(kWorked);
+  results.step.store(kWorked);
   await_step(control, kWorked);
   work->finish();
-  told.step.store(kFinished);
+  results.step.store(kFinished);
   await_step(control, kFinished);
   const Stats after = node.stats();
   must(node.alerts() == alerts, "the library complained");
-  told.misses = after.load_misses + after.store_misses - before.load_misses - before.store_misses;
-  told.requests = requests(after) - requests(before) - told.requests;
-  told.publications = after.publications - before.publications;
-  told.notices = after.invalidations_received - before.invalidations_received;
-  told.useless = after.invalidations_useless - before.invalidations_useless;
-  told.segments = segments_sent() - segments;
+  results.misses =
+      after.load_misses + after.store_misses - before.load_misses - before.store_misses;
+  results.requests = requests(after) - requests(before) - results.requests;
+  results.publications = after.publications - before.publications;
+  results.notifications = after.invalidations_received - before.invalidations_received;
+  results.useless = after.invalidations_useless - before.invalidations_useless;
+  results.segments = segments_sent() - segments;
 }
 
 // In the child.
 [[noreturn]] void be_member(Control& control, const std::string& provider, const Mailbox& m,
                             size_t self) {
-  CrewMember& told = control.crew[self];
+  CrewMember& results = control.crew[self];
   try {
     serve(control, provider, m, self);
   } catch (const std::exception& e) {
-    std::snprintf(told.error, sizeof told.error, "%s", e.what());
-    told.step.store(kFailed);
+    std::snprintf(results.error, sizeof results.error, "%s", e.what());
+    results.step.store(kFailed);
   }
   std::fflush(nullptr);
-  _exit(told.error[0] != 0 ? 1 : 0);
+  _exit(results.error[0] != 0 ? 1 : 0);
 }
 
 // The thread of a member that has the library's timer does not run while this lives. It must be
@@ -137,7 +138,7 @@ class Crew {
       CrewMember& c = control.crew[i];
       c.step.store(kStarting);
       c.turn.store(0);
-      c.operations = c.last = c.misses = c.requests = c.publications = c.notices = c.useless =
+      c.operations = c.last = c.misses = c.requests = c.publications = c.notifications = c.useless =
           c.segments = 0;
       c.nanos = 0;
       c.error[0] = 0;

@@ -32,8 +32,8 @@ struct CrewPlace {
   const Imported& import;
   size_t self, members;
   uint64_t amount;
-  CrewMember& told;  // where operations, last and nanos go, and of requests those to be left out
-  CrewMember& next;  // whose turn it is after this one's
+  CrewMember& results;  // where operations, last and nanos go, and of requests those to be left out
+  CrewMember& next;     // whose turn it is after this one's
 };
 std::unique_ptr<CrewWork> make_work(CrewJob job, const CrewPlace& place);
 

@@ -30,10 +30,10 @@ class Table final : public CrewWork {
       operate();
       ++n;
     }
-    p_.told.nanos = now() - begun;
-    p_.told.operations = n;
-    p_.told.last = done_;
-    p_.told.requests = twice_ - counted;
+    p_.results.nanos = now() - begun;
+    p_.results.operations = n;
+    p_.results.last = done_;
+    p_.results.requests = twice_ - counted;
   }
   void finish() override { barrier(); }
 
@@ -97,9 +97,9 @@ class Scatter final : public CrewWork {
       word(p_.import.page(0), w) = value;
       if (++done % 64 == 0 && now() - begun > kGiveUp) break;
     }
-    p_.told.nanos = now() - begun;
-    p_.told.operations = done;
-    p_.told.last = value;
+    p_.results.nanos = now() - begun;
+    p_.results.operations = done;
+    p_.results.last = value;
   }
   void finish() override { barrier(); }
 
@@ -118,8 +118,8 @@ class Crowd final : public CrewWork {
   void work() override {
     const double until = now() + static_cast<double>(p_.amount) * kMilli;
     for (uint32_t turns = 0; !in_turn_ || my_turn(turns, until); ++turns) {
-      p_.told.nanos += round();
-      ++p_.told.operations;
+      p_.results.nanos += round();
+      ++p_.results.operations;
       if (in_turn_) {
         leave_turn(turns);
       } else if (now() >= until) {
@@ -133,9 +133,9 @@ class Crowd final : public CrewWork {
 
   // ns of the barrier.
   double round() {
-    ++p_.told.last;
+    ++p_.results.last;
     for (size_t w = p_.self; w < kPages * kWordsOfPage; w += p_.members) {
-      word(p_.import.page(0), w) = p_.told.last;
+      word(p_.import.page(0), w) = p_.results.last;
     }
     const double begun = now();
     barrier();
@@ -144,9 +144,9 @@ class Crowd final : public CrewWork {
   // False: the time is over.
   bool my_turn(uint32_t turns, double until) {
     const uint32_t before = p_.self == 0 ? turns : turns + 1;
-    for (uint32_t seen; (seen = p_.told.turn.load()) < before;) {
+    for (uint32_t seen; (seen = p_.results.turn.load()) < before;) {
       if (now() >= until) return false;
-      futex_wait(p_.told.turn, seen, 100 * kMilli);
+      futex_wait(p_.results.turn, seen, 100 * kMilli);
     }
     return now() < until;
   }

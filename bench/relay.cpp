@@ -14,8 +14,8 @@ constexpr double kWithin = 20 * kSecond;  // first contact included
 
 struct Message {
   uint64_t number;
-  uint32_t holders;  // 0: from one
-  Told what;
+  uint32_t sharers;  // 0: from one
+  NotifyOf what;
   std::byte rest[kPingSize - 16];
 };
 static_assert(sizeof(Message) == kPingSize);
@@ -34,14 +34,14 @@ void RelayHome::step() {
     sched_yield();
     return;
   }
-  must(m.holders <= kOthers, "a relay to more holders than there are");
-  for (uint32_t i = 0; i < m.holders; ++i) {
-    if (!holders_[i]) holders_[i] = endpoint_.add_peer(control_.relay_address[i]);
-    send(endpoint_, *holders_[i], m);
+  must(m.sharers <= kOthers, "a relay to more sharers than there are");
+  for (uint32_t i = 0; i < m.sharers; ++i) {
+    if (!sharers_[i]) sharers_[i] = endpoint_.add_peer(control_.relay_address[i]);
+    send(endpoint_, *sharers_[i], m);
   }
 }
 
-RelayHolder::RelayHolder(Control& control, int role, const std::string& provider)
+RelaySharer::RelaySharer(Control& control, int role, const std::string& provider)
     : control_(control), endpoint_(provider, nullptr, 0, false) {
   RawTarget self;
   endpoint_.describe(&self);
@@ -50,12 +50,12 @@ RelayHolder::RelayHolder(Control& control, int role, const std::string& provider
   endpoint_.set_yields(true);
 }
 
-void RelayHolder::be_told(Told what, uint64_t number) {
-  if (what != Told::kNothing) word_.store(number, std::memory_order_release);
+void RelaySharer::on_notified(NotifyOf what, uint64_t number) {
+  if (what != NotifyOf::kNothing) word_.store(number, std::memory_order_release);
 }
 
 // As the library's row has it: the value is looked at again and again, by an ordinary load.
-void RelayHolder::spin() {
+void RelaySharer::spin() {
   for (uint64_t last = word_.load(); !stop_spinning_.load(std::memory_order_relaxed);) {
     const uint64_t value = word_.load(std::memory_order_acquire);
     if (value != last) {
@@ -67,7 +67,7 @@ void RelayHolder::spin() {
   }
 }
 
-void RelayHolder::serve(bool spinning) {
+void RelaySharer::serve(bool spinning) {
   struct Spinning {
     std::atomic<bool>& stop;
     std::thread thread;
@@ -85,19 +85,19 @@ void RelayHolder::serve(bool spinning) {
       sched_yield();
       continue;
     }
-    be_told(m.what, m.number);
-    m.holders = 0;
+    on_notified(m.what, m.number);
+    m.sharers = 0;
     send(endpoint_, publisher_, m);
   }
 }
 
-Relay::Relay(Control& control, const Raw& raw, int holders, bool spinning)
+Relay::Relay(Control& control, const Raw& raw, int sharers, bool spinning)
     : control_(control),
       raw_(raw),
-      holders_(holders),
+      sharers_(sharers),
       spinning_(spinning),
       number_(static_cast<uint64_t>(now())) {
-  for (int i = 0; i < holders; ++i) call(control, kOther1 + i, Command::kOpenRelay);
+  for (int i = 0; i < sharers; ++i) call(control, kOther1 + i, Command::kOpenRelay);
 }
 
 Relay::~Relay() {
@@ -110,11 +110,11 @@ Relay::~Relay() {
 void Relay::begin() {
   control_.stop_relay.store(0);
   control_.relays_ready.store(0);
-  for (int i = 0; i < holders_; ++i) ask(control_, kOther1 + i, Command::kRelay, spinning_ ? 1 : 0);
+  for (int i = 0; i < sharers_; ++i) ask(control_, kOther1 + i, Command::kRelay, spinning_ ? 1 : 0);
   serving_ = true;
   const double give_up = now() + kWithin;
-  while (control_.relays_ready.load() < static_cast<uint32_t>(holders_)) {
-    must(now() < give_up, "a holder does not begin to serve");
+  while (control_.relays_ready.load() < static_cast<uint32_t>(sharers_)) {
+    must(now() < give_up, "a sharer does not begin to serve");
     sched_yield();
   }
 }
@@ -123,15 +123,15 @@ void Relay::end() {
   if (!serving_) return;
   serving_ = false;
   control_.stop_relay.store(1);
-  for (int i = 0; i < holders_; ++i) await(control_, kOther1 + i);
+  for (int i = 0; i < sharers_; ++i) await(control_, kOther1 + i);
 }
 
-void Relay::once(Told what, const std::function<void()>& meanwhile) {
-  Message m{++number_, static_cast<uint32_t>(holders_), what, {}};
+void Relay::once(NotifyOf what, const std::function<void()>& meanwhile) {
+  Message m{++number_, static_cast<uint32_t>(sharers_), what, {}};
   send(raw_.endpoint, raw_.polling_peer, m);
   if (meanwhile) meanwhile();
   const double give_up = now() + kWithin;
-  for (int missing = holders_; missing > 0; --missing) {
+  for (int missing = sharers_; missing > 0; --missing) {
     for (unsigned idle = 0; !receive(raw_.endpoint, &m);) {
       sched_yield();
       if (++idle % 4096 == 0) must(now() < give_up, "a relayed message is not answered");

@@ -14,7 +14,7 @@
 namespace bench {
 
 // What a sharer does with a notification before it answers.
-enum class Told : uint32_t {
+enum class NotifyOf : uint32_t {
   kNothing,
   kStore,  // stores the number of the message to a word
   kWake,   // to the one that its second thread loads again and again: Control::seen_at says when
@@ -30,18 +30,18 @@ class RelayHome {
  private:
   Control& control_;
   RawEndpoint& endpoint_;
-  std::optional<fi_addr_t> holders_[kOthers];
+  std::optional<fi_addr_t> sharers_[kOthers];
 };
 
 // A sharer's side; in the thread that takes commands.
-class RelayHolder {
+class RelaySharer {
  public:
-  RelayHolder(Control& control, int role, const std::string& provider);
+  RelaySharer(Control& control, int role, const std::string& provider);
   // Until Control::stop_relay. `spinning`: a second thread loads the word all the time, yielding.
   void serve(bool spinning);
 
  private:
-  void be_told(Told what, uint64_t number);
+  void on_notified(NotifyOf what, uint64_t number);
   void spin();
 
   Control& control_;
@@ -51,22 +51,22 @@ class RelayHolder {
   alignas(64) std::atomic<bool> stop_spinning_{false};
 };
 
-// The publisher's side. Holders serve from begin() to end().
+// The publisher's side. Sharers serve from begin() to end().
 class Relay {
  public:
-  Relay(Control& control, const Raw& raw, int holders, bool spinning = false);
+  Relay(Control& control, const Raw& raw, int sharers, bool spinning = false);
   ~Relay();
   Relay(const Relay&) = delete;
   Relay& operator=(const Relay&) = delete;
   void begin();
   void end();
-  void once(Told what, const std::function<void()>& meanwhile = {});
+  void once(NotifyOf what, const std::function<void()>& meanwhile = {});
   void await_seen() const;  // until the spinning thread has seen what kWake told
 
  private:
   Control& control_;
   const Raw& raw_;
-  const int holders_;
+  const int sharers_;
   const bool spinning_;
   bool serving_ = false;
   uint64_t number_;

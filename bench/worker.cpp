@@ -122,7 +122,7 @@ class Computing {
 void await_seen(const Control& control, uint64_t value) {
   const double give_up = now() + 10 * kSecond;
   while (control.seen_value.load(std::memory_order_acquire) != value) {
-    must(now() < give_up, "the holder does not see the store");
+    must(now() < give_up, "the sharer does not see the store");
     sched_yield();
   }
 }
@@ -312,7 +312,7 @@ void run_home(Control& control, const std::string& provider, size_t raw_size) {
 void run_other(Control& control, int role, const std::string& provider, bool shares_cpu) {
   std::optional<Node> node;  // made when first needed, so that it disturbs nothing before
   std::unique_ptr<Imported> import;
-  std::optional<RelayHolder> relay;
+  std::optional<RelaySharer> relay;
   command_loop(control, role, [&](Mailbox& m) {
     switch (m.command) {
       case Command::kImport:

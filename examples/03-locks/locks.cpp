@@ -20,7 +20,7 @@
 
 namespace {
 
-using namespace locks;  // NOLINT: the program is about nothing else
+using namespace locks;  // the program is about nothing else
 using Clock = std::chrono::steady_clock;
 
 constexpr unsigned kSeconds = 60;  // bound on the whole run

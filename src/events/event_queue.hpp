@@ -15,6 +15,11 @@
 
 namespace cmi::events {
 
+// The level between the locks of Events and Queue, as those of core/memory/importer/lock_order.hpp.
+namespace lock_order {
+extern Mutex after_events;
+}
+
 class Queue {
  public:
   static Result<std::unique_ptr<Queue>> open();  // kNoMem: no descriptor
@@ -36,7 +41,7 @@ class Queue {
   void show() CMI_REQUIRES(mu_);         // makes the descriptor say whether one waits
 
   Fd ready_;
-  Mutex mu_;
+  Mutex mu_ CMI_ACQUIRED_AFTER(lock_order::after_events);
   List waiting_[Event::kRanks] CMI_GUARDED_BY(mu_);
   bool shown_ CMI_GUARDED_BY(mu_) = false;
 };

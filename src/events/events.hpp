@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/base/lock.hpp"
+#include "core/memory/importer/lock_order.hpp"
 #include "core/memory/page/observer.hpp"
 #include "events/event_queue.hpp"
 
@@ -65,7 +66,9 @@ class Events final : public memory::Observer {
 
   Host& host_;
   const std::unique_ptr<Queue> queue_;
-  Mutex mu_;  // a leaf, except that the queue is pushed to under it
+  // A leaf, except that the queue is pushed to under it.
+  Mutex mu_ CMI_ACQUIRED_AFTER(memory::lock_order::after_reports)
+      CMI_ACQUIRED_BEFORE(lock_order::after_events);
   std::map<cmi_event*, Out> out_ CMI_GUARDED_BY(mu_);
   // Segments whose store failure the client has taken and not mended: no further event names them.
   std::set<int32_t> failed_ CMI_GUARDED_BY(mu_);

@@ -9,7 +9,8 @@
 //   ports      Port::mu_
 //   queues     ofi::Queue::look_lock_, OfiEndpoint::book_lock_, locks of the splitting endpoint
 //   providers  OfiFabric::gate_
-//   leaves     everything that is held for a few instructions only
+//   bound      ofi::OfiEndpoint::bound_mu_
+//   leaves     ofi::Registration::mu_, everything that is held for a few instructions only
 #pragma once
 
 #include "core/base/lock.hpp"
@@ -22,5 +23,6 @@ extern Mutex after_tables CMI_ACQUIRED_AFTER(after_sessions);
 extern Mutex after_ports CMI_ACQUIRED_AFTER(after_tables);
 extern Mutex after_queues CMI_ACQUIRED_AFTER(after_ports);
 extern Mutex after_providers CMI_ACQUIRED_AFTER(after_queues);
+extern Mutex after_bound CMI_ACQUIRED_AFTER(after_providers);
 
 }  // namespace cmi::fabric::lock_order

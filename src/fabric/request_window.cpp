@@ -15,7 +15,7 @@ void RequestWindow::add(std::shared_ptr<Request> request, Nanos t) {
   request->begun_at_ = t;
   requests_.push_back(std::move(request));
   counted();
-  if (requests_.size() == 1) owed_since_ = t;
+  if (requests_.size() == 1) unacknowledged_since_ = t;
 }
 
 RequestWindow::Requests::iterator RequestWindow::behind(uint64_t number) {

@@ -58,7 +58,7 @@ class RequestWindow {
   // The sender has the answers of all numbers below this one.
   uint64_t answered_below() const { return empty() ? next_number_ : requests_.front()->number_; }
   // When the first request came after there was none: a session that was idle owes nothing before.
-  Nanos unacknowledged_since() const { return owed_since_; }
+  Nanos unacknowledged_since() const { return unacknowledged_since_; }
   size_t pending() const { return count_.load(std::memory_order_relaxed); }
   template <class F>
   void each(F f) {
@@ -76,7 +76,7 @@ class RequestWindow {
   uint64_t sent_to_ = 0;   // the last number that was sent on this session
   uint64_t asked_to_ = 0;  // the last number behind the oldest that was considered for a repeat
   Nanos asked_at_ = 0;     // when the oldest was last asked for again
-  Nanos owed_since_ = 0;
+  Nanos unacknowledged_since_ = 0;
   AnswerTime answer_time_{kAskAgain};
   std::atomic<size_t> count_{0};
 };

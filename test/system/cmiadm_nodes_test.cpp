@@ -380,7 +380,7 @@ TEST_SUITE("cmiadm") {
     const Value before = shown();
     CHECK(before["kind"].text == "import");
     CHECK(before["home segment"].text == std::to_string(exported.seg));
-    CHECK(before["home door"].items.at(0).text.find("127.0.0.1:") != std::string::npos);
+    CHECK(before["home listener"].items.at(0).text.find("127.0.0.1:") != std::string::npos);
     CHECK(before["token"].text == "none set");
     const Value all = list(cluster);
     CHECK(before["home node"].text == (*node_of(all, home.pid()))["node"].text);
@@ -499,9 +499,9 @@ TEST_SUITE("cmiadm") {
     REQUIRE(peers["links"].items.size() == 1);
     CHECK(peers["links"].items[0]["state"].text == "up");
     CHECK(peers["links"].items[0]["took_ns"].number > 0);
-    REQUIRE(of(all, home)["doors"].items.size() == 1);
-    CHECK(of(all, home)["doors"].items[0].text.find("127.0.0.1:") != std::string::npos);
-    CHECK(peers["links"].items[0]["over"].text == of(all, home)["doors"].items[0].text);
+    REQUIRE(of(all, home)["listeners"].items.size() == 1);
+    CHECK(of(all, home)["listeners"].items[0].text.find("127.0.0.1:") != std::string::npos);
+    CHECK(peers["links"].items[0]["over"].text == of(all, home)["listeners"].items[0].text);
     CHECK(of(all, home)["links"].items.empty());
     CHECK(all["silent"].items.empty());
 
@@ -544,8 +544,8 @@ TEST_SUITE("cmiadm") {
     REQUIRE(at_home != nullptr);
     CHECK((*at_home)["publications"].number >= 1);
     // One that is answered late is told again, and counts there as often as it comes.
-    CHECK((*at_home)["notices"].number >= 1);
-    CHECK((*at_home)["notices"].number <= (*two)["invalidations_received"].number);
+    CHECK((*at_home)["notifications"].number >= 1);
+    CHECK((*at_home)["notifications"].number <= (*two)["invalidations_received"].number);
     CHECK((*at_home)["importers"].number == 1);
     CHECK(cmiadm(cluster, {"top", "--wait", "20"}).says("NOTICES SENT"));
 

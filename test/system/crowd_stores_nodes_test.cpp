@@ -39,7 +39,7 @@ Counted counted(const Cluster& cluster, const Process& home, const Export& expor
   REQUIRE(context != nullptr);
   const Value* const segment = (*context)["homes"].find("id", static_cast<uint64_t>(exported.seg));
   REQUIRE(segment != nullptr);
-  return {(*segment)["publications"].number, (*segment)["notices"].number};
+  return {(*segment)["publications"].number, (*segment)["notifications"].number};
 }
 
 // So many importers, each on a node of its own, store to their words of all pages, every `count`th

@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-// NOLINTBEGIN: assembly
+// NOLINTBEGIN(bugprone-macro-parentheses): strings that are joined
 #define FORM(section, text)                                             \
   ".pushsection .rodata\n9: .asciz \"" text "\"\n.popsection\n8: " text \
   "\n jmp form_end\n"                                                   \
@@ -297,7 +297,7 @@ form_end:
   ret
 .size form_run, .-form_run
 )");
-// NOLINTEND
+// NOLINTEND(bugprone-macro-parentheses)
 
 extern "C" {
 void form_run(const void* code, void* registers);

@@ -69,9 +69,9 @@ TEST_SUITE("regions") {
     Directory directory;
     SharedRegions a, b;
     CHECK(directory.shared(5000).empty());
-    CHECK(pairs(directory.hold(a, 1, 2, 1, 5000, 1)) == Pairs{{512, 1024}});
-    CHECK(directory.hold(b, 2, 1, 1, 5000, 1).empty());
-    CHECK(pairs(directory.hold(b, 9, 1, 2, 5000, 1)) == Pairs{{4608, 392}});
+    CHECK(pairs(directory.acquire(a, 1, 2, 1, 5000, 1)) == Pairs{{512, 1024}});
+    CHECK(directory.acquire(b, 2, 1, 1, 5000, 1).empty());
+    CHECK(pairs(directory.acquire(b, 9, 1, 2, 5000, 1)) == Pairs{{4608, 392}});
     CHECK(pairs(directory.shared(5000)) == Pairs{{512, 1024}, {4608, 392}});
     directory.drop_all(a);
     CHECK(a.empty());
@@ -103,9 +103,9 @@ TEST_SUITE("regions") {
   TEST_CASE("an_acknowledgement_of_an_earlier_time_drops_nothing") {
     Directory directory;
     SharedRegions a;
-    directory.hold(a, 3, 1, 1, 5000, 1);
-    directory.hold(a, 3, 1, 2, 5000,
-                   1);  // let go of and back, the acknowledgement is still on its way
+    directory.acquire(a, 3, 1, 1, 5000, 1);
+    directory.acquire(a, 3, 1, 2, 5000,
+                      1);  // let go of and back, the acknowledgement is still on its way
     directory.drop(a, 3, 1);
     CHECK(pairs(directory.shared(5000)) == Pairs{{1536, 512}});
     directory.drop(a, 4, 2);  // never held
@@ -118,8 +118,8 @@ TEST_SUITE("regions") {
   TEST_CASE("a_holder_is_told_of_its_own_regions_alone") {
     Directory directory;
     SharedRegions a;
-    directory.hold(a, 0, 1, 1, 5000, 1);
-    directory.hold(a, 2, 2, 2, 5000, 1);
+    directory.acquire(a, 0, 1, 1, 5000, 1);
+    directory.acquire(a, 2, 2, 2, 5000, 1);
     CHECK(pairs(a.of({{0, 5000}})) == Pairs{{0, 512}, {1024, 1024}});
     CHECK(pairs(a.of({{511, 2}})) == Pairs{{511, 1}});
     CHECK(pairs(a.of({{600, 3}, {4000, 1}})).empty());
@@ -129,7 +129,7 @@ TEST_SUITE("regions") {
 
   TEST_CASE("a_released_page_is_not_told_until_it_enters_again") {
     SharedRegions a;
-    a.hold(1, 1, 10);
+    a.acquire(1, 1, 10);
     a.release(600, 10);
     CHECK(a.refined() == 1);
     CHECK_FALSE(a.may_have(600));
@@ -147,7 +147,7 @@ TEST_SUITE("regions") {
 
   TEST_CASE("a_release_of_before_the_page_entered_does_nothing") {
     SharedRegions a;
-    a.hold(0, 1, 10);
+    a.acquire(0, 1, 10);
     a.release(7, 9);  // of an earlier time of the region
     CHECK(a.may_have(7));
     CHECK(a.refined() == 0);
@@ -169,9 +169,9 @@ TEST_SUITE("regions") {
 
   TEST_CASE("a_region_that_is_held_anew_has_all_of_its_pages") {
     SharedRegions a;
-    a.hold(0, 1, 10);
+    a.acquire(0, 1, 10);
     a.release(7, 10);
-    CHECK_FALSE(a.hold(0, 2, 40));  // the acknowledgement that drops it is on its way
+    CHECK_FALSE(a.acquire(0, 2, 40));  // the acknowledgement that drops it is on its way
     CHECK(a.may_have(7));
     CHECK(a.refined() == 0);
     CHECK_FALSE(a.drop(0, 1));
@@ -185,14 +185,14 @@ TEST_SUITE("regions") {
     a.release(7, 50);
     a.enter({7, 1}, 50);
     CHECK(a.empty());
-    CHECK(a.hold(0, 3, 50));
+    CHECK(a.acquire(0, 3, 50));
     CHECK(a.may_have(7));
   }
 
   TEST_CASE("the_memory_for_released_pages_of_a_sharer_is_bounded") {
     SharedRegions a;
     for (uint32_t r = 0; r <= SharedRegions::kMaxRefined; ++r) {
-      a.hold(r, 1, 1);
+      a.acquire(r, 1, 1);
       a.release(r * kRegionPages, 1);
     }
     const auto last = static_cast<uint32_t>(SharedRegions::kMaxRefined) * kRegionPages;

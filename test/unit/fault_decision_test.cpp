@@ -29,16 +29,23 @@ struct Row {
   FaultDecision decision;
   std::vector<S> states;
   Is store = kAny, intents = kAny, held = kAny, asked = kAny, pinned = kAny, exact = kAny;
+  Is forbidden = kNo;  // a store through a view that may only be read
 };
+
+bool forbidden(const Case& c) { return c.access.store && c.access.view_read_only; }
 
 const std::vector<S> kAbsentOnly{S::kAbsent};
 const std::vector<S> kCached{S::kClean, S::kWriting};
 const std::vector<S> kDirtyOnly{S::kDirty};
 const std::vector<S> kUnderWay{S::kFetching, S::kStale, S::kZappedDirty, S::kZappedWriting};
+const std::vector<S> kEach{S::kAbsent,   S::kClean, S::kWriting,     S::kDirty,
+                           S::kFetching, S::kStale, S::kZappedDirty, S::kZappedWriting};
 
 // `exact`: a load can map the page so that no store gets through unseen: the kernel protects as it
 // maps, or nothing may be stored through the view.
 const std::vector<Row> kRows{
+    {"the view may only be read", {A::kForbid}, kEach, kYes, kAny, kAny, kAny, kAny, kAny, kYes},
+
     {"2, 9: somebody else changes it", {A::kAwait}, kUnderWay},
 
     {"2: a load misses", {A::kFetch}, kAbsentOnly, kNo},
@@ -73,7 +80,8 @@ bool describes(const Row& row, const Case& c) {
   for (const S s : row.states) state = state || s == c.page.state;
   return state && fits(row.store, c.access.store) && fits(row.intents, c.import.intents) &&
          fits(row.held, c.page.intent_held) && fits(row.asked, c.page.intent_asked) &&
-         fits(row.pinned, c.page.pinned) && fits(row.exact, c.import.protects_when_maps);
+         fits(row.pinned, c.page.pinned) && fits(row.exact, c.import.protects_when_maps) &&
+         fits(row.forbidden, forbidden(c));
 }
 
 // What older kernels do with a load of a cached page, which no row above describes.
@@ -134,10 +142,18 @@ TEST_SUITE("fault_decision") {
   TEST_CASE("what_forbids_an_access_comes_before_the_state_of_the_page") {
     for_each_case([&](Case c) {
       CAPTURE(text(c));
+      // A view that may only be read forbids stores whatever else is so, up to the break.
+      const auto unless_forbidden = [&c](A action) { return forbidden(c) ? A::kForbid : action; };
       c.import.in_flux = true;
-      CHECK(decide_fault(c.page, c.access, c.import).action == A::kAskInFlux);
+      CHECK(decide_fault(c.page, c.access, c.import).action == unless_forbidden(A::kAskInFlux));
       c.import.lease_expired = true;
-      CHECK(decide_fault(c.page, c.access, c.import).action == A::kAwaitLease);
+      CHECK(decide_fault(c.page, c.access, c.import).action == unless_forbidden(A::kAwaitLease));
+      c.import.refusal = Exception::kToken;
+      CHECK(decide_fault(c.page, c.access, c.import).action == unless_forbidden(A::kRefuse));
+      c.access.over = true;
+      CHECK(decide_fault(c.page, c.access, c.import).action == unless_forbidden(A::kOver));
+      c.access.over = false;
+      c.import.refusal = Exception::kNone;
       c.import.past_break = true;
       CHECK(decide_fault(c.page, c.access, c.import).action == A::kAskBreak);
       for (const Exception e : {Exception::kToken, Exception::kAccess, Exception::kSinval}) {
@@ -156,7 +172,8 @@ TEST_SUITE("fault_decision") {
         return;
       }
       CAPTURE(text(c));
-      CHECK(decide_fault(c.page, c.access, c.import) == FaultDecision{A::kAwait});
+      CHECK(decide_fault(c.page, c.access, c.import) ==
+            FaultDecision{forbidden(c) ? A::kForbid : A::kAwait});
     });
   }
 

@@ -151,9 +151,9 @@ TEST_SUITE("write_backs") {
   TEST_CASE("it_names_the_token_that_was_presented_when_it_began") {
     WriteBacks table;
     const auto imp = import_of(kHome, 1);
-    imp->token.presented_id.store(5);
+    imp->token.set_taken(5);
     const auto batch = table.begin(imp);
-    imp->token.presented_id.store(6);
+    imp->token.set_taken(6);
     CHECK(batch->token == 5);
     CHECK(table.end_part(batch));
   }

@@ -8,39 +8,15 @@
 #include <cstdlib>
 
 #include "core/base/fault_point.hpp"
-#include "core/liveness/peer_watch.hpp"
 #include "fabric/fake/fake.hpp"
+#include "unit/deaf_home.hpp"
 
 using namespace cmi;
 using namespace cmi::memory;
+using test::Deaf;
+using test::NoWatch;
 
 namespace {
-
-class Deaf final : public fabric::ServerHandler {
- public:
-  bool on_hello(const fabric::ClientInfo&) override { return true; }
-  void on_new_session(const fabric::ClientInfo&) override {}
-  void on_request(const fabric::ClientInfo&, uint64_t, uint16_t, Reader) override {}
-  void on_notification(const ContextId&, uint64_t, uint64_t, uint16_t, Reader,
-                       const fabric::DirectAck&) override {}
-  void on_acked_below(const ContextId&, uint64_t, std::span<const uint64_t>) override {}
-  void on_ack(const ContextId&, uint64_t, Reader) override {}
-  bool may_sweep(const ContextId&) override { return false; }
-};
-
-class NoWatch final : public liveness::PeerWatch {
- public:
-  uint16_t port() const override { return 0; }
-  uint64_t expect(const ContextId&) override { return 0; }
-  bool watch_home(const access::RsegInfo&, const fabric::Link&, uint16_t, uint64_t,
-                  Deadline) override {
-    return false;
-  }
-  void unwatch_home(const ContextId&) override {}
-  Nanos dead_after() const override { return 10 * kSecond; }
-  void look() override {}
-  void suspect(const ContextId&) override {}
-};
 
 // A home of one segment of 16 pages with so many sharers, all of which may have any of its pages.
 struct Scene {
@@ -58,7 +34,7 @@ struct Scene {
     for (size_t i = 1; i <= sharers; ++i) {
       Sharer* const h = segment->sharers.add({client(i), NodeId{}, 1, false});
       h->token = 1;
-      segment->directory.hold(h->regions, 0, 1, 1, segment->pages(), 1);
+      segment->directory.acquire(h->regions, 0, 1, 1, segment->pages(), 1);
     }
   }
 

@@ -17,7 +17,7 @@ using namespace cmi::memory;
 namespace {
 
 using Content = std::array<std::byte, kPageSize>;
-using Verdict = SubscribedPages::Verdict;
+using Match = UpdateMatch;
 
 // Dropped and fetched until it is followed; the epoch.
 uint32_t subscribe(SubscribedPages& pages, uint32_t page, uint32_t generation) {
@@ -70,27 +70,28 @@ TEST_SUITE("follow") {
   TEST_CASE("updates_are_taken_in_in_order_and_once_and_into_the_page_that_was_fetched") {
     SubscribedPages pages;
     const uint32_t epoch = subscribe(pages, 7, 10);
-    CHECK(pages.told(7, epoch, 1, 10) == Verdict::kDrop);  // one is missing
-    CHECK(pages.told(7, epoch + 1, 0, 10) == Verdict::kDrop);
-    CHECK(pages.told(7, 0, 0, 10) == Verdict::kDrop);
-    CHECK(pages.told(7 + kSubscriptionSlots, epoch, 0, 10) == Verdict::kDrop);
-    CHECK(pages.told(7, epoch, 0, 10) == Verdict::kApply);
+    CHECK(pages.match(7, epoch, 1, 10) == Match::kUnknown);  // one is missing
+    CHECK(pages.match(7, epoch + 1, 0, 10) == Match::kUnknown);
+    CHECK(pages.match(7, 0, 0, 10) == Match::kUnknown);
+    CHECK(pages.match(7 + kSubscriptionSlots, epoch, 0, 10) == Match::kUnknown);
+    CHECK(pages.match(7, epoch, 0, 10) == Match::kNext);
     pages.applied(7, 11);
-    CHECK(pages.told(7, epoch, 0, 11) == Verdict::kAgain);
-    CHECK(pages.told(7, epoch, 1, 11) == Verdict::kApply);
+    CHECK(pages.match(7, epoch, 0, 11) == Match::kRepeated);
+    CHECK(pages.match(7, epoch, 1, 11) == Match::kNext);
     pages.applied(7, 12);
-    CHECK(pages.told(7, epoch, 2, 13) == Verdict::kDrop);  // not the page that was fetched
-    CHECK(pages.told(7, epoch, 2, 12) == Verdict::kDrop);  // and that was its end
+    CHECK(pages.match(7, epoch, 2, 13) == Match::kChanged);  // not the page that was fetched
+    pages.stored_to(7);
+    CHECK(pages.match(7, epoch, 2, 12) == Match::kUnknown);  // and that was its end
     const uint32_t next = subscribe(pages, 7, 20);
     pages.dropped(7);
-    CHECK(pages.told(7, next, 0, 20) == Verdict::kDrop);
+    CHECK(pages.match(7, next, 0, 20) == Match::kUnknown);
   }
 
   TEST_CASE("a_page_that_is_stored_to_here_is_not_followed_for_a_while") {
     SubscribedPages pages;
     const uint32_t epoch = subscribe(pages, 7, 10);
     pages.stored_to(7);
-    CHECK(pages.told(7, epoch, 0, 10) == Verdict::kDrop);
+    CHECK(pages.match(7, epoch, 0, 10) == Match::kUnknown);
     for (int i = 0; i < 4; ++i) {
       pages.dropped(7);
       CHECK(pages.fetched(7, 10) == 0);

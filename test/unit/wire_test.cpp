@@ -534,13 +534,14 @@ TEST_CASE("the bytes of an invalidation, with what comes for subscribers") {
           (cut == kRangesEnd || cut == wire.size()));
   }
   size_t updates = 0;
-  m.each_update([&](const InvalidateNotification::Update& u) {
-    ++updates;
+  PageUpdates in(m);
+  for (InvalidateNotification::Update u; in.next(&u); ++updates) {
     CHECK(u.page == 7);
     CHECK(u.epoch == 5);
     CHECK(u.number == 6);
     CHECK(hex(u.diff) == hex(diff));
-  });
+  }
+  CHECK(in.end());
   CHECK(updates == 1);
   refuses_other_counts<InvalidateNotification, uint16_t>(golden::kInvalidate, 12);
   const std::vector<std::byte> many((kMaxRanges + 1) * PageRangeList::kItem);

@@ -67,7 +67,7 @@ Reports ask_contexts(const std::string& runtime_dir, const NodeRow& node, Nanos 
   return out;
 }
 
-const node::HomeLine* told_of(const Reports& reports, const SegmentRow& s) {
+const node::HomeLine* report_of(const Reports& reports, const SegmentRow& s) {
   const auto owner = reports.by_slot.find(s.owner);
   if (owner == reports.by_slot.end() || s.kind != node::SegmentKind::kHome || !s.owner_alive) {
     return nullptr;

@@ -17,7 +17,7 @@ struct Reports {
 Reports ask_contexts(const std::string& runtime_dir, const NodeRow& node, Nanos wait);
 
 // What the owner of a home segment said of it, or null.
-const node::HomeLine* told_of(const Reports& reports, const SegmentRow& s);
+const node::HomeLine* report_of(const Reports& reports, const SegmentRow& s);
 
 // "usable", "revoked" and so on, for ImportLine::state.
 const char* import_state_name(uint8_t state);

@@ -34,12 +34,12 @@ std::string node_text(const NodeId& node) { return node ? hex16(node.hi) : "any"
 void print_tokens(const NodeRow& node, const Reports& reports) {
   Table tokens({"TOKEN", "SEGMENT", "RIGHTS", "FOR NODE", "STATE", "IMPORTS"});
   for (const SegmentRow& s : node.segments) {
-    const node::HomeLine* told = told_of(reports, s);
-    if (told == nullptr) continue;
-    for (const node::TokenLine& t : told->tokens) {
+    const node::HomeLine* home = report_of(reports, s);
+    if (home == nullptr) continue;
+    for (const node::TokenLine& t : home->tokens) {
       tokens.row({fingerprint(t.fingerprint), std::to_string(s.id), rights_text(t.rights),
                   node_text(t.node), t.revoked ? "revoked" : "in force",
-                  std::to_string(told->sharers.size())});
+                  std::to_string(home->sharers.size())});
     }
   }
   if (tokens.empty()) return;
@@ -141,7 +141,7 @@ Json json_of(const node::SharerLine& h) {
   return {{"context", hex32(h.client)}, {"rights", rights_text(h.rights)}};
 }
 
-Json json_of(const NodeRow& node, const SegmentRow& s, const node::HomeLine* told) {
+Json json_of(const NodeRow& node, const SegmentRow& s, const node::HomeLine* home) {
   const auto each = [](const auto& row) { return json_of(row); };
   Json views = Json::array();
   for (const ContextRow& c : node.contexts) {
@@ -160,8 +160,8 @@ Json json_of(const NodeRow& node, const SegmentRow& s, const node::HomeLine* tol
           {"owner", s.owner_pid},
           {"owner_alive", s.owner_alive},
           {"views", std::move(views)},
-          {"tokens", told != nullptr ? list_of(told->tokens, each) : Json()},
-          {"importers", told != nullptr ? list_of(told->sharers, each) : Json()},
+          {"tokens", home != nullptr ? list_of(home->tokens, each) : Json()},
+          {"importers", home != nullptr ? list_of(home->sharers, each) : Json()},
           {"trouble", text_or_null(s.trouble)}};
 }
 
@@ -176,7 +176,7 @@ Json json_of(const NodeRow& node, const Reports& reports) {
           {"reservations", list_of(node.reservations, each)},
           {"contexts", list_of(node.contexts, each)},
           {"segments", list_of(node.segments, [&](const SegmentRow& s) {
-             return json_of(node, s, told_of(reports, s));
+             return json_of(node, s, report_of(reports, s));
            })}};
 }
 

@@ -187,7 +187,7 @@ int ping_listener(const access::RsegInfo& rseg, const access::FabricAddress& lis
 int ping(const Options& options) {
   const Result<access::RsegInfo> rseg = read_handle(options.file);
   if (!rseg) return kTrouble;
-  if (rseg->listeners.empty()) complain("the handle names no door");
+  if (rseg->listeners.empty()) complain("the handle names no listener");
   // An importer takes one that answers.
   int result = kTrouble;
   const bool elsewhere = rseg->machine != 0 && rseg->machine != node::machine_id();

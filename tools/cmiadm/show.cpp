@@ -84,7 +84,7 @@ void add_import(Facts& facts, const std::string& runtime_dir, const NodeRow& nod
   facts.add("home context", hex32(rseg->home));
   facts.add("home segment", std::to_string(rseg->home_seg));
   for (const access::FabricAddress& listener : rseg->listeners) {
-    facts.add_item("home door",
+    facts.add_item("home listener",
                    fmt::format("{} {}", listener.provider, listener_text(listener.blob)));
   }
   uint64_t version = 0;
@@ -101,16 +101,16 @@ void add_import(Facts& facts, const std::string& runtime_dir, const NodeRow& nod
 // What the owner of a segment at home knows of its users.
 void add_export(Facts& facts, const Reports& reports, const SegmentRow& s) {
   facts.add("exported", s.exported() ? "yes" : "no");
-  const node::HomeLine* told = told_of(reports, s);
-  if (told == nullptr)
+  const node::HomeLine* home = report_of(reports, s);
+  if (home == nullptr)
     return facts.add("not known", "tokens and importers: its owner does not answer");
-  for (const node::TokenLine& t : told->tokens) {
+  for (const node::TokenLine& t : home->tokens) {
     facts.add_item(
         "tokens", fmt::format("{} ({}) for {}{}", fingerprint(t.fingerprint), rights_text(t.rights),
                               t.node ? "node " + hex16(t.node.hi) : "any node",
                               t.revoked ? ", revoked" : ""));
   }
-  for (const node::SharerLine& h : told->sharers) {
+  for (const node::SharerLine& h : home->sharers) {
     facts.add_item("imported by",
                    fmt::format("context {} ({})", hex32(h.client),
                                h.rights == 0 ? "no token presented" : rights_text(h.rights)));

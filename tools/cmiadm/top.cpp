@@ -177,7 +177,7 @@ Json json_of(const node::ImportLine& i) {
 Json json_of(const node::HomeLine& h) {
   return {{"id", h.id},
           {"publications", h.publications},
-          {"notices", h.notifications},
+          {"notifications", h.notifications},
           {"importers", h.sharers.size()}};
 }
 
@@ -196,7 +196,7 @@ Json json_of(const std::string& node, pid_t pid, const node::ContextReport& r) {
   add("imports", r.imports);
   add("homes", r.homes);
   add("links", r.links);
-  json["doors"] = r.listeners;
+  json["listeners"] = r.listeners;
   return json;
 }
 

@@ -7,7 +7,7 @@
 #include "core/api/calls.hpp"
 #include "core/api/entry.hpp"
 
-using namespace cmi;  // NOLINT: the C names live outside of any namespace
+using namespace cmi;  // the C names live outside of any namespace
 
 namespace {
 

@@ -13,7 +13,7 @@
 #include "core/rendezvous/folder_offers.hpp"
 #include "core/rendezvous/search.hpp"
 
-using namespace cmi;  // NOLINT: the C names live outside of any namespace
+using namespace cmi;  // the C names live outside of any namespace
 
 namespace {
 

@@ -8,7 +8,7 @@
 
 #include "core/api/entry.hpp"
 
-using namespace cmi;  // NOLINT: the C names live outside of any namespace
+using namespace cmi;  // the C names live outside of any namespace
 
 static_assert(CMI_OFI_TEXT_SIZE > access::kMaxText);
 

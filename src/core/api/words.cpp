@@ -5,7 +5,7 @@
 #include "core/api/entry.hpp"
 #include "core/memory/vm/exception.hpp"
 
-using namespace cmi;  // NOLINT: the C names live outside of any namespace
+using namespace cmi;  // the C names live outside of any namespace
 
 extern "C" const char* cmi_ofi_strerror(cmi_error error) {
   switch (error) {

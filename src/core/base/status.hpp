@@ -28,8 +28,8 @@ const char* status_name(Status s);
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(Status error) : status_(error) {}  // NOLINT: implicit on purpose, error must not be kOk
-  Result(T value) : status_(Status::kOk), value_(std::move(value)) {}  // NOLINT
+  Result(Status error) : status_(error) {}  // implicit on purpose; error must not be kOk
+  Result(T value) : status_(Status::kOk), value_(std::move(value)) {}
   explicit operator bool() const { return status_ == Status::kOk; }
   Status status() const { return status_; }
   T& operator*() { return *value_; }

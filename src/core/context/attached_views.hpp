@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/lock.hpp"
+#include "core/context/lock_order.hpp"
 #include "core/memory/vm/view_table.hpp"
 #include "core/node/node.hpp"
 
@@ -49,7 +50,7 @@ class AttachedViews {
   }
 
  private:
-  Mutex mu_;
+  Mutex mu_ CMI_ACQUIRED_AFTER(lock_order::after_sizes);
   std::map<void*, AttachedView> views_ CMI_GUARDED_BY(mu_);
 };
 

@@ -9,12 +9,13 @@ namespace cmi::context {
 
 void CacheSizes::start(const std::shared_ptr<memory::Import>& import) {
   Guard g(mu_);
-  if (default_ != 0) services_.engine.importer().views().set_cache_size(import, default_);
+  const size_t bytes = chosen_.of_new();
+  if (bytes != 0) services_.engine.importer().views().set_cache_size(import, bytes);
 }
 
 void CacheSizes::forget(int32_t seg) {
   Guard g(mu_);
-  at_home_.erase(seg);
+  chosen_.forget(seg);
 }
 
 Status CacheSizes::set(int32_t seg, size_t bytes) {
@@ -22,8 +23,7 @@ Status CacheSizes::set(int32_t seg, size_t bytes) {
   std::vector<std::shared_ptr<memory::Import>> imports;
   if (seg == CMI_SEG_ALL) {
     Guard g(mu_);
-    default_ = bytes;
-    at_home_.clear();
+    chosen_.set_all(bytes);
     imports = imports_.all_ours();
   } else {
     const auto info = services_.known(seg);
@@ -34,7 +34,7 @@ Status CacheSizes::set(int32_t seg, size_t bytes) {
       return because(Status::kPerm, "another process made or imported it");
     if (home) {
       Guard g(mu_);
-      at_home_[seg] = bytes;
+      chosen_.set(seg, bytes);
     } else if (auto import = imports_.ours(seg); import != nullptr) {
       imports.push_back(std::move(import));
     } else {
@@ -50,20 +50,17 @@ Result<size_t> CacheSizes::get(int32_t seg) {
   const auto info = services_.known(seg);
   if (!info) return info.status();
   if (info->removed) return because(Status::kInval, "the segment was removed");
-  size_t bytes = info->size;  // no limit
   const bool home = info->kind == node::SegmentKind::kHome;
   if (home && !services_.engine.home().owns(seg))
     return because(Status::kPerm, "another process made or imported it");
   if (home) {
     Guard g(mu_);
-    if (default_ != 0) bytes = default_;
-    if (auto it = at_home_.find(seg); it != at_home_.end()) bytes = it->second;
-    return bytes;
+    return chosen_.of(seg, info->size);
   }
   const auto import = imports_.ours(seg);
   if (import == nullptr) return because(Status::kPerm, "another process made or imported it");
   const size_t set = import->cache.use.size();
-  return set != 0 ? set : bytes;
+  return set != 0 ? set : size_t{info->size};  // no limit
 }
 
 }  // namespace cmi::context

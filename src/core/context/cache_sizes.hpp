@@ -4,11 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 
 #include "core/base/lock.hpp"
+#include "core/context/chosen_sizes.hpp"
 #include "core/context/imported_segments.hpp"
+#include "core/context/lock_order.hpp"
 #include "core/context/services.hpp"
 
 namespace cmi::context {
@@ -32,9 +33,9 @@ class CacheSizes {
  private:
   const Services& services_;
   ImportedSegments& imports_;
-  Mutex mu_;
-  size_t default_ CMI_GUARDED_BY(mu_) = 0;                 // for imports to come; 0: never set
-  std::map<int32_t, size_t> at_home_ CMI_GUARDED_BY(mu_);  // what was said of own segments
+  Mutex mu_ CMI_ACQUIRED_AFTER(lock_order::after_lifetime)
+      CMI_ACQUIRED_BEFORE(lock_order::after_sizes);
+  ChosenSizes chosen_ CMI_GUARDED_BY(mu_);
 };
 
 }  // namespace cmi::context

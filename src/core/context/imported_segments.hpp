@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/lock.hpp"
+#include "core/context/lock_order.hpp"
 
 namespace cmi::memory {
 struct Import;
@@ -52,7 +53,7 @@ class ImportedSegments {
     bool removed = false;
     int views = 0;
   };
-  Mutex mu_;
+  Mutex mu_ CMI_ACQUIRED_AFTER(lock_order::after_sizes);
   std::map<int32_t, Entry> entries_ CMI_GUARDED_BY(mu_);
 };
 

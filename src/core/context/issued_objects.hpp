@@ -8,6 +8,7 @@
 #include "core/base/codec.hpp"
 #include "core/base/lock.hpp"
 #include "core/context/allocator.hpp"
+#include "core/context/lock_order.hpp"
 
 namespace cmi::context {
 
@@ -33,7 +34,7 @@ class IssuedObjects {
     Kind kind{};
   };
   const Allocator& allocator_;
-  Mutex mu_;
+  Mutex mu_ CMI_ACQUIRED_AFTER(lock_order::after_sizes);
   std::vector<Issued> issued_ CMI_GUARDED_BY(mu_);
 };
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/context/context.hpp"
+#include "core/context/lock_order.hpp"
 #include "fabric/fabric.hpp"
 
 namespace cmi::context {
@@ -18,7 +19,7 @@ std::atomic<const cmi_ctxt*> handle{nullptr};
 namespace {
 std::atomic<const cmi_ctxt*> g_parents_handle{nullptr};  // in a forked child
 std::atomic<const cmi_ctxt*> g_handle_at_end{nullptr};   // while the process ends
-Mutex g_lifetime;
+Mutex g_lifetime CMI_ACQUIRED_BEFORE(lock_order::after_lifetime);
 thread_local bool t_in_lifetime = false;  // this thread has it
 thread_local bool t_fork_has_it = false;  // between the two sides of a fork
 thread_local int t_forks = 0;             // a signal handler may fork in between

@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "core/base/lock.hpp"
+#include "core/context/lock_order.hpp"
 #include "core/node/node.hpp"
 
 namespace cmi::context {
@@ -26,7 +27,9 @@ class Reservation {
 
  private:
   node::Node& node_;
-  Mutex mu_;  // over making, choosing and deleting
+  // Over making, choosing and deleting.
+  Mutex mu_ CMI_ACQUIRED_AFTER(lock_order::after_lifetime)
+      CMI_ACQUIRED_BEFORE(lock_order::after_sizes);
   std::atomic<uint64_t> key_{0};
 };
 

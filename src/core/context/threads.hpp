@@ -4,6 +4,7 @@
 #include <cmi.h>
 
 #include "core/base/lock.hpp"
+#include "core/context/lock_order.hpp"
 #include "core/memory/importer/importer.hpp"
 
 namespace cmi::context {
@@ -51,7 +52,7 @@ class ThreadList {
   }
 
  private:
-  Mutex mu_;
+  Mutex mu_ CMI_ACQUIRED_AFTER(lock_order::after_sizes);
   Thread* first_ CMI_GUARDED_BY(mu_) = nullptr;
   int count_ CMI_GUARDED_BY(mu_) = 0;
 };

@@ -15,7 +15,6 @@ static_assert(offsetof(Frame, flags) == 128 && offsetof(Frame, entry) == 136 &&
               offsetof(Frame, state_out) == 160 && offsetof(Frame, mask) == 168 &&
               offsetof(Frame, mxcsr) == 172 && offsetof(Frame, resume) == 176);
 
-// NOLINTBEGIN: assembly
 asm(R"(
 .text
 .p2align 4
@@ -97,7 +96,6 @@ cmi_emulate_resume:
   ret
 .size cmi_emulate_resume, .-cmi_emulate_resume
 )");
-// NOLINTEND
 
 extern "C" void cmi_emulate_enter(Frame* frame);
 extern "C" void cmi_emulate_resume();

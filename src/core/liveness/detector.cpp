@@ -56,8 +56,8 @@ void Detector::owes(const PeerId& peer, Nanos since) {
     if (since == 0) return;
     it = peers_.try_emplace(peer).first;
   }
-  if (it->second.owed == since) return;
-  it->second.owed = since;
+  if (it->second.unacknowledged == since) return;
+  it->second.unacknowledged = since;
   it->second.pardon = 0;
 }
 
@@ -92,7 +92,7 @@ PeerState Detector::state(const PeerId& peer) const {
 void Detector::pardon(Nanos pause, Nanos t) {
   for (auto& [id, p] : peers_) {
     p.heard = std::min(t, p.heard + pause);
-    if (p.owed != 0) p.pardon += pause;
+    if (p.unacknowledged != 0) p.pardon += pause;
     if (p.unlinked != 0) p.unlinked_pardon += pause;
   }
 }
@@ -103,8 +103,8 @@ bool Detector::answers(const Peer& p, Nanos t) const {
 
 // A peer that was out of reach for a while gets the whole time once it is back; but not each time.
 Nanos Detector::unacknowledged_from(const Peer& p) const {
-  const Nanos owed = p.owed + p.pardon;
-  return std::max(owed, std::min(p.back, owed + 2 * limits_.dead));
+  const Nanos since = p.unacknowledged + p.pardon;
+  return std::max(since, std::min(p.back, since + 2 * limits_.dead));
 }
 
 PeerState Detector::look(const Peer& p, Nanos t, Reason* why) const {
@@ -114,7 +114,7 @@ PeerState Detector::look(const Peer& p, Nanos t, Reason* why) const {
     return PeerState::kDead;
   }
   const Nanos quiet = p.shares ? t - p.heard : 0;
-  const Nanos owing = p.owed != 0 ? t - unacknowledged_from(p) : 0;
+  const Nanos owing = p.unacknowledged != 0 ? t - unacknowledged_from(p) : 0;
   const Nanos unlinked =
       p.unlinked != 0 && !answers(p, t) ? t - std::max(p.unlinked + p.unlinked_pardon, p.back) : 0;
   if (quiet > limits_.dead) {
@@ -140,7 +140,7 @@ Nanos Detector::due(const Peer& p, Nanos t) const {
     at = std::min(at, p.heard + limits_.dead + 1);
     if (p.state == PeerState::kAlive) at = std::min(at, p.heard + limits_.unreachable + 1);
   }
-  if (p.owed != 0) at = std::min(at, unacknowledged_from(p) + limits_.dead + 1);
+  if (p.unacknowledged != 0) at = std::min(at, unacknowledged_from(p) + limits_.dead + 1);
   if (p.unlinked != 0) {
     const Nanos over = std::max(p.unlinked + p.unlinked_pardon, p.back) + limits_.dead + 1;
     const Nanos silent = answers(p, t) ? p.heard + limits_.unreachable + 1 : 0;

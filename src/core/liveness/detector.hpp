@@ -31,7 +31,7 @@ enum class PeerState : uint8_t { kAlive, kUnreachable, kDead };
 enum class Reason : uint8_t {
   kHeard,           // it was unreachable and was heard of again
   kSilent,          // nothing was heard of it for so long
-  kUnacknowledged,  // it is heard of, but has owed an answer for so long
+  kUnacknowledged,  // it is heard of, but an answer has been due for so long
   kEnded,           // proof: nobody listens where it did, or its node has released its lock
   kGoodbye,         // it ended in good order
   kDisowned,        // the peer counts this context as dead and refuses it
@@ -111,7 +111,7 @@ class Detector {
     Nanos beat = 0;
     Nanos heard = 0;                          // last; silence counts from here
     Nanos asked = 0;                          // the last heartbeat to it
-    Nanos owed = 0;                           // an answer is due since; 0: none is
+    Nanos unacknowledged = 0;                 // an answer is due since; 0: none is
     Nanos pardon = 0;                         // of that time, what passed while nobody judged
     Nanos unlinked = 0, unlinked_pardon = 0;  // the same for a link that cannot be had
     bool line = false;

@@ -91,7 +91,8 @@ class OfiEndpoint final : public Endpoint {
       CMI_ACQUIRED_BEFORE(lock_order::after_queues);
   std::vector<std::pair<Peer, std::vector<std::byte>>> book_ CMI_GUARDED_BY(book_lock_);
 
-  Mutex bound_mu_;
+  Mutex bound_mu_ CMI_ACQUIRED_AFTER(lock_order::after_providers)
+      CMI_ACQUIRED_BEFORE(lock_order::after_bound);
   std::vector<std::weak_ptr<Registration>> bound_ CMI_GUARDED_BY(bound_mu_);
 
   // Closed in reverse: the endpoint first, after which no buffer is written any more; but for

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/base/lock.hpp"
+#include "fabric/lock_order.hpp"
 #include "fabric/ofi/domain.hpp"
 
 namespace cmi::fabric::ofi {
@@ -27,7 +28,8 @@ class Registration {
   }
 
  private:
-  Mutex mu_;  // over closing: neither the region nor the endpoint is gone before it is closed
+  // Over closing: neither the region nor the endpoint is gone before it is closed.
+  Mutex mu_ CMI_ACQUIRED_AFTER(lock_order::after_bound);
   Fid<fid_mr> mr_ CMI_GUARDED_BY(mu_);
 };
 

@@ -21,7 +21,7 @@ namespace {
 constexpr Nanos kTick = 10 * kMilli;  // what no barrier asked for is published within two of these
 constexpr Nanos kTickOn = kSecond;
 constexpr Nanos kIdleSleep = kSecond;  // nothing is due: woken by traffic or wake()
-// Where somebody computes on our processor a home looks for this part of its vigil for the next
+// Where somebody computes on our processor a home spins for this part of its time for the next
 // request of a peer that waits for it, which comes within a round trip.
 constexpr Nanos kCrowdedPart = 5;
 // What is a system call, or takes the lock of another thread, is done once in so many rounds.

@@ -1,9 +1,9 @@
 // Puts the two sides of the protocol together in one context: fabrics, server, importer, home, the
 // fault target and the service thread.
 //
-// The service thread polls the server (requests, notices, acknowledgements), the links that owe an
-// answer nobody waits for, the node bus and the watch over the peers; it runs the timers. It spins
-// for a short while after work came in, then sleeps in poll. It never waits for a peer.
+// The service thread polls the server (requests, notifications, acknowledgements), the links that
+// owe an answer nobody waits for, the node bus and the watch over the peers; it runs the timers. It
+// spins for a short while after work came in, then sleeps in poll. It never waits for a peer.
 #pragma once
 
 #include <memory>

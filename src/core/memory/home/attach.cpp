@@ -273,7 +273,7 @@ void HomeViews::view_gone(int32_t id) {
   {
     const SegmentLock s(home_, id, SegmentLock::kBoth);
     if (!s || !s->views.empty()) return;
-    if (s->owned && s->removed) bury(home_, *s);
+    if (s->owned && s->removed) quarantine_memory(home_, *s);
     Guard g(home_.mu);
     if (!s->owned) {
       home_.segments.erase(id);
@@ -285,7 +285,7 @@ void HomeViews::view_gone(int32_t id) {
       s->file.reset();
     }
   }
-  unbury(home_);
+  trim_quarantine(home_);
 }
 
 void HomeViews::detach_later(PendingDetach detach) {

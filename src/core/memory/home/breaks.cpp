@@ -64,7 +64,7 @@ void Breaks::notify_break(const RoundPtr& p, Segment& s) {
       h.brk_peak = s.brk.bytes;
     }
     const BreakNotification m{s.uid, h.instance, s.brk, low_of(s, h)};
-    home_.rounds.notify(p, s, h, NotificationType::kBreak, Encoded(m));
+    home_.rounds.notify_break(p, s, h, m);
   }
 }
 

@@ -213,13 +213,13 @@ void Exports::end_segment(int32_t id) {
     if (!s) return;
     // While anyone of this node has it attached, importers get TOKEN, not SINVAL: it stays known.
     const bool gone = s->views.empty() && !known;
-    if (gone) bury(home_, *s);
+    if (gone) quarantine_memory(home_, *s);
     Guard g(home_.mu);
     for (auto& h : s->sharers) h.session.reset();
     s->tokens.clear();
     if (gone) home_.segments.erase(id);
   }
-  unbury(home_);
+  trim_quarantine(home_);
 }
 
 }  // namespace cmi::memory

@@ -8,6 +8,7 @@
 #include "core/memory/home/store_publishing.hpp"
 #include "core/memory/node_bus/await.hpp"
 #include "core/memory/vm/lock_memory.hpp"
+#include "core/memory/wire/dispatch.hpp"
 #include "core/segment/placement.hpp"
 #include "fabric/reach.hpp"
 
@@ -80,24 +81,27 @@ void Home::on_acked_below(const ContextId& client, uint64_t below,
   run(done);
 }
 
+// Behind an acknowledgement, if it says so: what the importer has released.
+static void on_released(HomeCore& core, const ContextId& client, uint64_t number,
+                        const ReleasedRegions& m) CMI_REQUIRES(core.mu) {
+  const SegmentPtr s = core.segments.find_uid(m.uid);
+  Sharer* h = s != nullptr ? s->sharers.find(client, m.instance) : nullptr;
+  for (size_t i = 0; h != nullptr && i < m.size(); ++i) {
+    const auto [index, epoch] = m.item(i);
+    if (epoch == ReleasedRegions::kPage) {
+      h->regions.release(index, number);
+    } else {
+      s->directory.drop(h->regions, index, epoch);
+    }
+  }
+}
+
 void Home::on_ack(const ContextId& client, uint64_t number, Reader released) {
   Finished done;
   {
     Guard g(core_.mu);
     // Whatever has become of the notification: its publisher may have said that it is over.
-    ReleasedRegions regions;
-    if (decode(released, &regions)) {
-      const SegmentPtr s = core_.segments.find_uid(regions.uid);
-      Sharer* h = s != nullptr ? s->sharers.find(client, regions.instance) : nullptr;
-      for (size_t i = 0; h != nullptr && i < regions.size(); ++i) {
-        const auto [index, epoch] = regions.item(i);
-        if (epoch == ReleasedRegions::kPage) {
-          h->regions.release(index, number);
-        } else {
-          s->directory.drop(h->regions, index, epoch);
-        }
-      }
-    }
+    (void)dispatch_as<ReleasedRegions, on_released>(released, core_, client, number);
     core_.rounds.acknowledged(client, number, &done);
   }
   run(done);

@@ -20,7 +20,7 @@ class ImporterWatch {
   // answer before others have answered it owes nothing meanwhile.
   void unacknowledged_since(std::map<ContextId, Nanos>* since);
   Nanos unacknowledged_since(const ContextId& client);
-  // Nothing has been owed until now: this side could not ask.
+  // All answers are due from now on: this side could not ask before.
   void extend_deadlines();
   // It is dead, or has said goodbye: fenced, and nobody waits for it any more.
   void forget(const ContextId& client, bool goodbye);

@@ -76,7 +76,7 @@ void NotificationTable::round_over(const ContextId& by, Nanos begun, Nanos t, Na
   for (auto& [number, n] : notifications_) {
     if (n.type != NotificationType::kInFlux || n.client != by) continue;
     if (begun <= n.born) n.progress_at = t;
-    if (excuses(begun, n, dead_after)) n.due = t;
+    if (extends_deadline(begun, n, dead_after)) n.due = t;
   }
 }
 
@@ -109,9 +109,9 @@ void NotificationTable::unacknowledged_since(std::map<ContextId, Nanos>* since,
   for (const auto& [number, n] : notifications_) {
     if (n.type == NotificationType::kInFlux) {
       const auto it = begun.find(n.client);
-      if (it != begun.end() && excuses(it->second, n, dead_after)) continue;
+      if (it != begun.end() && extends_deadline(it->second, n, dead_after)) continue;
     }
-    // progress_at: when it was sent, or its receiver has come nearer to its answer.
+    // progress_at: when it was sent, or its receiver has made progress.
     const Nanos latest = n.progress_at + kDeadlineExtension * dead_after;
     const Nanos alive = std::min(importers_.at(n.client).answered_at, latest);
     const Nanos due = std::max(n.due, alive);

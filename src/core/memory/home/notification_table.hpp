@@ -31,13 +31,14 @@ struct Notification {
   NotificationType type{};
   uint64_t uid = 0;  // of the segment, and which import of it
   uint32_t instance = 0;
-  bool direct = false;    // asks for a direct ack, when it is sent first
-  bool repeated = false;  // or else the time of its answer is not known
+  bool direct = false;       // asks for a direct ack, when it is sent first
+  bool repeated = false;     // or else the time of its answer is not known
+  uint32_t break_round = 0;  // of kBreak: Break::round of what it says
   std::vector<std::byte> payload;
   RoundPtr round;  // that waits for the answer
   Nanos born = 0, sent = 0;
   Nanos due = 0;          // since when its answer is awaited
-  Nanos progress_at = 0;  // of a list: when its receiver has come nearer to its answer last
+  Nanos progress_at = 0;  // of a list: when its receiver has made progress towards its answer last
   SharerKey to() const { return {client, uid, instance}; }
 };
 
@@ -85,12 +86,12 @@ class NotificationTable {
   // A round of this importer, begun then, is over: the time to answer lists begins anew with the
   // end of each round that kept it from answering. `dead_after`: how long a peer may owe an answer.
   void round_over(const ContextId& by, Nanos begun, Nanos t, Nanos dead_after);
-  // An importer that is to answer a list has come nearer to its answer.
+  // An importer that is to answer a list has made progress.
   void made_progress(const ContextId& client, Nanos t);
   // Since when importers owe answers; kOwesTooMany for one that owes kMaxNotifications.
   void unacknowledged_since(std::map<ContextId, Nanos>* since, Nanos dead_after) const;
   static constexpr Nanos kOwesTooMany = INT64_MIN / 4;
-  // Nothing has been owed until now: this side could not ask.
+  // All answers are due from now on: this side could not ask before.
   void extend_deadlines(Nanos t);
   // Sends those again whose answers are overdue by what is known of their receiver (AnswerTime):
   // send(number, notification).
@@ -124,7 +125,7 @@ class NotificationTable {
     return std::min(std::max(wait, n.sent - n.born), AnswerTime::kMost);
   }
   // Whether a round of its receiver that was begun then keeps it from answering a list.
-  static bool excuses(Nanos begun, const Notification& list, Nanos dead_after) {
+  static bool extends_deadline(Nanos begun, const Notification& list, Nanos dead_after) {
     return begun < list.progress_at + kDeadlineExtension * dead_after;
   }
   std::map<ContextId, Nanos> first_rounds() const;

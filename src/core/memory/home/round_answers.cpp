@@ -91,8 +91,7 @@ void InvalidationRounds::on_revocation_heard(const Notification& revocation) {
 void InvalidationRounds::on_break_heard(const Notification& n) {
   const SegmentPtr s = segments_.find_uid(n.uid);
   Sharer* h = s != nullptr ? s->sharers.find(n.client, n.instance) : nullptr;
-  BreakNotification notified;  // by this home itself
-  if (h == nullptr || !decode(n.payload, &notified) || notified.brk.round != s->brk.round) return;
+  if (h == nullptr || n.break_round != s->brk.round) return;
   h->brk_peak = s->brk.bytes;
   h->brk_low = Sharer::kNoLow;
 }

@@ -24,6 +24,17 @@ void InvalidationRounds::notify(const RoundPtr& p, const ContextId& client, uint
   keep(p, std::move(sent));
 }
 
+void InvalidationRounds::notify_break(const RoundPtr& p, const Segment& s, const Sharer& h,
+                                      const BreakNotification& m) {
+  const Encoded encoded(m);
+  const Bytes payload = encoded;
+  Sent sent;
+  send(h.client, s.uid, h.instance, NotificationType::kBreak, {payload.begin(), payload.end()},
+       &sent);
+  sent.back().second.break_round = m.brk.round;
+  keep(p, std::move(sent));
+}
+
 void InvalidationRounds::notify_ranges(const RoundPtr& p, const Segment& s, const Sharer& h,
                                        NotificationType type,
                                        const std::vector<PageRange>& ranges) {

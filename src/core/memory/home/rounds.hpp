@@ -58,6 +58,8 @@ class InvalidationRounds {
   }
   void notify(const RoundPtr& p, const ContextId& client, uint64_t uid, uint32_t instance,
               NotificationType type, Bytes payload);
+  void notify_break(const RoundPtr& p, const Segment& s, const Sharer& h,
+                    const BreakNotification& m);
   void notify_ranges(const RoundPtr& p, const Segment& s, const Sharer& h, NotificationType type,
                      const std::vector<PageRange>& ranges);
   // One thing less that the round waits for.

@@ -31,7 +31,7 @@ void note_key(HomeCore& home, Segment& s, const ContextId& client) {
   s.keyed.push_back(client);
 }
 
-void bury(HomeCore& home, Segment& s) {
+void quarantine_memory(HomeCore& home, Segment& s) {
   Mapping memory;
   {
     Guard g(home.mu);
@@ -48,7 +48,7 @@ void bury(HomeCore& home, Segment& s) {
   }
 }
 
-void unbury(HomeCore& home) {
+void trim_quarantine(HomeCore& home) {
   while (const auto oldest = home.quarantine.take_excess()) {
     for (auto& [client, session] : oldest->sessions) {
       if (home.parts.server.session_of(client) == session) home.parts.server.fence(client, false);

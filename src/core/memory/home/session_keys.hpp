@@ -18,9 +18,9 @@ Result<std::unique_ptr<fabric::Region>> register_for(HomeCore& home, Segment& s,
 void note_key(HomeCore& home, Segment& s, const ContextId& client);
 // The segment goes: its addresses are quarantined where somebody may still reach them.
 // Under both of its locks.
-void bury(HomeCore& home, Segment& s) CMI_EXCLUDES(home.mu);
+void quarantine_memory(HomeCore& home, Segment& s) CMI_EXCLUDES(home.mu);
 // Frees the oldest addresses in quarantine, where there are too many. An honest importer that is
 // still there connects anew.
-void unbury(HomeCore& home) CMI_EXCLUDES(home.mu);
+void trim_quarantine(HomeCore& home) CMI_EXCLUDES(home.mu);
 
 }  // namespace cmi::memory

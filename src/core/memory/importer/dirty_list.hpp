@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/base/lock.hpp"
+#include "core/memory/importer/lock_order.hpp"
 
 namespace cmi::memory {
 
@@ -81,7 +82,7 @@ class DirtyList {
     aged_ = 0;
   }
 
-  Mutex mu_;
+  Mutex mu_ CMI_ACQUIRED_AFTER(lock_order::after_write_backs);
   std::deque<uint32_t> pages_ CMI_GUARDED_BY(mu_);
   size_t aged_ CMI_GUARDED_BY(mu_) = 0;
 };

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/base/lock.hpp"
+#include "core/memory/importer/lock_order.hpp"
 
 namespace cmi::memory {
 
@@ -33,7 +34,7 @@ class EnabledThreads {
  private:
   friend class ExclusiveAccess;
 
-  Mutex mu_;
+  Mutex mu_ CMI_ACQUIRED_AFTER(lock_order::after_write_backs);
   std::vector<pid_t> threads_ CMI_GUARDED_BY(mu_);
   std::atomic<bool> exclusive_{false};  // set under mu_: another thread has to wait
   std::atomic<int> serving_{0};

@@ -25,9 +25,6 @@ constexpr Nanos kNap = kMilli;
 }  // namespace
 
 [[gnu::hot]] Exception Fault::serve() {
-  if (store_ && view_.read_only && index_ < imp_.brk.load(std::memory_order_relaxed)) {
-    return Exception::kAccess;
-  }
   for (;;) {
     if (const Outcome done = try_once()) return *done;
   }
@@ -82,6 +79,8 @@ constexpr Nanos kNap = kMilli;
   }
   page_.unlock();
   switch (decision.action) {
+    case FaultAction::kForbid:
+      return Exception::kAccess;
     case FaultAction::kRefuse:
       return refuse();
     case FaultAction::kAskBreak:

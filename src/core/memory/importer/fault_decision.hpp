@@ -10,6 +10,7 @@ namespace cmi::memory {
 
 enum class FaultAction : uint8_t {
   kOver,        // the store may have been made already: its thread faults again if it was not
+  kForbid,      // a store through a view that may only be read
   kRefuse,      // the import may not be used like this: ImportSnapshot::refusal
   kAskBreak,    // the page lies past the break that is known here: the home is asked
   kAwaitLease,  // the home may have declared this context dead: nothing is mapped until it is seen
@@ -97,10 +98,11 @@ constexpr FaultDecision of_page(const PageSnapshot& page, const FaultAccess& acc
 
 }  // namespace fault_table
 
-// What forbids the access comes first, in this order: a refusal by what is known here, a break, a
-// lease that is over, pages in flux.
+// What forbids the access comes first, in this order: the view, a refusal by what is known here, a
+// break, a lease that is over, pages in flux.
 constexpr FaultDecision decide_fault(const PageSnapshot& page, const FaultAccess& access,
                                      const ImportSnapshot& imp) {
+  if (access.store && access.view_read_only && !imp.past_break) return {FaultAction::kForbid};
   if (access.over) return {FaultAction::kOver};
   if (imp.refusal != Exception::kNone) return {FaultAction::kRefuse};
   if (imp.past_break) return {FaultAction::kAskBreak};

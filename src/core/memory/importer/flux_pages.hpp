@@ -11,6 +11,7 @@
 #include <span>
 
 #include "core/base/lock.hpp"
+#include "core/memory/importer/lock_order.hpp"
 #include "core/memory/page/page_set.hpp"
 #include "core/memory/wire/wire.hpp"
 
@@ -54,7 +55,7 @@ class FluxPages {
     any_.store(!pages_.empty(), std::memory_order_seq_cst);
   }
 
-  Mutex mu_;
+  Mutex mu_ CMI_ACQUIRED_AFTER(lock_order::after_write_backs);
   PageSet pages_ CMI_GUARDED_BY(mu_);
   uint64_t lists_ CMI_GUARDED_BY(mu_) = 0;
   std::atomic<bool> any_{false};  // stored under mu_

@@ -17,6 +17,7 @@
 #include "core/base/ids.hpp"
 #include "core/base/lock.hpp"
 #include "core/base/mutation.hpp"
+#include "core/memory/importer/lock_order.hpp"
 #include "core/memory/importer/session_key.hpp"
 
 namespace cmi::memory {
@@ -121,7 +122,8 @@ class Grant {
   // token in force is that one.
   std::atomic<uint32_t> notified_{0}, taken_{0};
   std::atomic<uint64_t> token_id_{0};  // of the token in force; stored under mu_, with the state
-  Mutex mu_;
+  Mutex mu_ CMI_ACQUIRED_AFTER(lock_order::after_answers)
+      CMI_ACQUIRED_BEFORE(lock_order::after_write_backs);
   uint32_t sweeps_ CMI_GUARDED_BY(mu_) = 0;
 };
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/base/lock.hpp"
+#include "core/memory/importer/lock_order.hpp"
 
 namespace cmi::memory {
 
@@ -67,8 +68,9 @@ class HotPages {
   }
 
  private:
-  Mutex order_mu_ CMI_ACQUIRED_BEFORE(mu_);
-  Mutex mu_;
+  Mutex order_mu_ CMI_ACQUIRED_AFTER(lock_order::after_tables)
+      CMI_ACQUIRED_BEFORE(lock_order::after_import_views);
+  Mutex mu_ CMI_ACQUIRED_AFTER(lock_order::after_write_backs);
   std::vector<uint32_t> pages_ CMI_GUARDED_BY(mu_);
   size_t cursor_ CMI_GUARDED_BY(mu_) = 0;
   std::atomic<size_t> size_{0};  // of pages_, but while forget() runs

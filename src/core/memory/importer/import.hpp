@@ -23,13 +23,15 @@
 #include "core/memory/importer/grant.hpp"
 #include "core/memory/importer/hot_pages.hpp"
 #include "core/memory/importer/known_break.hpp"
+#include "core/memory/importer/lock_order.hpp"
 #include "core/memory/importer/quiesce_rounds.hpp"
 #include "core/memory/importer/read_streams.hpp"
 #include "core/memory/importer/reads_under_way.hpp"
+#include "core/memory/importer/region_claims.hpp"
 #include "core/memory/importer/session_key.hpp"
 #include "core/memory/importer/store_streams.hpp"
+#include "core/memory/importer/token_in_use.hpp"
 #include "core/memory/importer/write_behind_turn.hpp"
-#include "core/memory/page/directory.hpp"
 #include "core/memory/page/stats.hpp"
 #include "core/memory/page/update_protocol.hpp"
 #include "core/memory/vm/view_table.hpp"
@@ -67,27 +69,9 @@ struct ImportEvents {
   bool named() const { return made.load() && !marked.load(); }
 };
 
-// Which regions the home notes as cached here, and how it is asked to note more.
-struct RegionClaims {
-  ImportRegions known;
-  Mutex mu;  // held over a request; application threads only
-  uint32_t epoch CMI_GUARDED_BY(mu) = 0;
-};
-
-// The token of an import, and how it was presented.
-struct TokenInUse {
-  Mutex mu;  // held over a request to the home: never taken by the service thread
-  access::TokenInfo info CMI_GUARDED_BY(mu);
-  uint32_t presented CMI_GUARDED_BY(mu) = 0;  // generation of the link that last saw a token
-  // Id of the token that the home has last taken: what it refuses, it refuses to that one.
-  std::atomic<uint64_t> presented_id{0};
-  Mutex adopt_mu;  // outside mu; application threads only
-  // Of the token in the registry that this process took over last; see Tokens::adopt().
-  uint64_t adopted_version CMI_GUARDED_BY(adopt_mu) = 0;
-};
-
 struct ImportViewList {
-  Mutex mu;
+  Mutex mu CMI_ACQUIRED_AFTER(lock_order::after_tables)
+      CMI_ACQUIRED_BEFORE(lock_order::after_import_views);
   std::vector<std::shared_ptr<const View>> list CMI_GUARDED_BY(mu);
 };
 

@@ -41,8 +41,8 @@ bool present_token(ImporterCore& core, Import& imp, fabric::Session& session, De
     CMI_REQUIRES(imp.token.mu) {
   // Presenting closes the key of a token that was presented before on this connection; what uses
   // it would break the connection.
-  if (imp.token.presented == session.generation() && !await_idle_key(imp, deadline)) return false;
-  imp.token.presented = session.generation();
+  if (imp.token.presented_in(session.generation()) && !await_idle_key(imp, deadline)) return false;
+  imp.token.present_in(session.generation());
   imp.key.ask();
   const uint32_t seen = imp.changes.seen();
   const NodeId& node = core.parts.self.node;
@@ -55,7 +55,7 @@ bool present_token(ImporterCore& core, Import& imp, fabric::Session& session, De
   if (!reply) return false;
   const WireStatus status = reply->status;
   if (status == WireStatus::kOk || status == WireStatus::kBreakUnacknowledged) {
-    imp.token.presented_id.store(token.id, std::memory_order_release);
+    imp.token.set_taken(token.id);
   }
   if (status == WireStatus::kBreakUnacknowledged) {
     imp.changes.wait(seen, kBreakNap);  // the notification is on its way
@@ -118,31 +118,18 @@ bool await_idle_key(Import& imp, Deadline deadline) {
 [[gnu::hot]] bool acquire(Import& imp, uint32_t first, uint32_t n, Deadline deadline) {
   const uint32_t from = region_of(first);
   uint32_t to = region_of(first + n - 1);
-  const auto all_shared = [&] {
-    for (uint32_t r = from; r <= to; ++r) {
-      if (!imp.regions.known.shared(r)) return false;
-    }
-    return true;
-  };
-  if (all_shared()) return true;
+  if (imp.regions.all_shared(from, to)) return true;
   Guard g(imp.regions.mu);
-  if (all_shared()) return true;
+  if (imp.regions.all_shared(from, to)) return true;
   // Who reads in order wants the next ones soon.
   if (n >= Streams::kAheadFrom)
     to = std::min(to + kRegionsAhead, region_of(std::max(imp.grant.end_page(), first + n) - 1));
-  const uint32_t epoch = imp.regions.epoch = imp.regions.epoch % kMaxEpoch + 1;
-  for (uint32_t r = from; r <= to; ++r) {
-    imp.regions.known.enter(r);  // not to be let go of before the answer is here
-    imp.regions.known.claim(r, epoch);
-  }
+  const uint32_t epoch = imp.regions.begin(from, to);
   const AcquireRequest m{imp.rseg.uid, imp.instance, from, to - from + 1, epoch};
   auto answer = imp.link->call(static_cast<uint16_t>(RequestType::kAcquire), Encoded(m), deadline);
   const auto reply = split_reply(answer ? Bytes(*answer) : Bytes());
   const bool good = reply && reply->status == WireStatus::kOk;
-  for (uint32_t r = from; r <= to; ++r) {
-    if (good) imp.regions.known.granted(r);
-    imp.regions.known.leave(r);
-  }
+  imp.regions.end(from, to, good);
   return good;
 }
 
@@ -150,7 +137,7 @@ Exception explain(ImporterCore& core, Import& imp, Deadline deadline, Break* brk
   const ImportState state = imp.grant.state();
   if (state == ImportState::kGone) return Exception::kSinval;
   if (state == ImportState::kNoToken || state == ImportState::kRevoked) return Exception::kToken;
-  const uint64_t token = imp.token.presented_id.load(std::memory_order_acquire);
+  const uint64_t token = imp.token.taken();
   const CauseRequest m{imp.rseg.uid, imp.instance};
   const Deadline soon{std::max(deadline.at, now() + 50 * kMilli)};
   auto answer = imp.link->call(static_cast<uint16_t>(RequestType::kCause), Encoded(m), soon);

@@ -12,6 +12,7 @@
 #include "core/base/ids.hpp"
 #include "core/base/lock.hpp"
 #include "core/memory/importer/import.hpp"
+#include "core/memory/importer/lock_order.hpp"
 
 namespace cmi::memory {
 
@@ -43,7 +44,8 @@ class ImportTable {
   void forget_lease(const ContextId& home);
 
  private:
-  Mutex mu_;
+  Mutex mu_ CMI_ACQUIRED_AFTER(lock_order::after_reports)
+      CMI_ACQUIRED_BEFORE(lock_order::after_tables);
   std::vector<ImportPtr> imports_ CMI_GUARDED_BY(mu_);  // ascending by instance
   uint32_t next_instance_ CMI_GUARDED_BY(mu_) = 1;
   std::set<ContextId> leases_expired_ CMI_GUARDED_BY(mu_);

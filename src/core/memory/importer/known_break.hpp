@@ -9,6 +9,7 @@
 
 #include "core/base/ids.hpp"
 #include "core/base/lock.hpp"
+#include "core/memory/importer/lock_order.hpp"
 #include "core/memory/wire/wire.hpp"
 
 namespace cmi::memory {
@@ -89,7 +90,8 @@ class KnownBreak {
 
   std::atomic<uint32_t> pages_{0};
   std::atomic<bool> taking_{false};
-  Mutex mu_;
+  Mutex mu_ CMI_ACQUIRED_AFTER(lock_order::after_answers)
+      CMI_ACQUIRED_BEFORE(lock_order::after_write_backs);
   uint32_t round_ CMI_GUARDED_BY(mu_) = 0;  // of the newest that was heard of
   uint32_t high_ CMI_GUARDED_BY(mu_) = 0;   // no page from here on was ever taken in
 };

@@ -9,6 +9,7 @@
 
 #include "core/base/ids.hpp"
 #include "core/base/lock.hpp"
+#include "core/memory/importer/lock_order.hpp"
 #include "fabric/link.hpp"
 
 namespace cmi::memory {
@@ -49,7 +50,8 @@ class Links {
   }
 
  private:
-  Mutex mu_;
+  Mutex mu_ CMI_ACQUIRED_AFTER(lock_order::after_reports)
+      CMI_ACQUIRED_BEFORE(lock_order::after_tables);
   std::map<ContextId, LinkPtr> links_ CMI_GUARDED_BY(mu_);
 };
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/lock.hpp"
+#include "core/memory/importer/lock_order.hpp"
 #include "fabric/link.hpp"
 
 namespace cmi::memory {
@@ -68,7 +69,7 @@ class LossReporter {
   size_t put_back(std::vector<Loss> losses);
 
  private:
-  Mutex mu_;
+  Mutex mu_ CMI_ACQUIRED_AFTER(lock_order::after_write_backs);
   std::vector<Loss> stores_ CMI_GUARDED_BY(mu_);
   std::vector<LostHome> homes_ CMI_GUARDED_BY(mu_);
   std::vector<Loss> of_neighbours_ CMI_GUARDED_BY(mu_);

@@ -12,6 +12,7 @@
 
 #include "core/base/lock.hpp"
 #include "core/memory/importer/import_table.hpp"
+#include "core/memory/importer/lock_order.hpp"
 #include "core/memory/importer/loss_reporter.hpp"
 #include "core/memory/importer/write_backs.hpp"
 #include "core/memory/page/observer.hpp"
@@ -54,7 +55,9 @@ class Losses {
   ImportTable& imports_;
   WriteBacks& write_backs_;
   LossReporter losses_;
-  Mutex mu_;  // held while the observer is notified, so that it hears of causes first
+  // Held while the observer is notified, so that it hears of causes first.
+  Mutex mu_ CMI_ACQUIRED_AFTER(lock_order::after_requests)
+      CMI_ACQUIRED_BEFORE(lock_order::after_reports);
   std::atomic<int> of_neighbours_{0};
 };
 

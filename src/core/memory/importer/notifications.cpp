@@ -2,7 +2,7 @@
 #include "core/memory/importer/notifications.hpp"
 
 #include <algorithm>
-#include <optional>
+#include <functional>
 
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
@@ -16,51 +16,62 @@
 namespace cmi::memory {
 
 namespace {
-constexpr size_t kLetGoHead = kWireSize<ReleasedRegions>;
+constexpr size_t kReleasedHead = kWireSize<ReleasedRegions>;
 // An invalidation of more pages than these releases none of them by itself: what stores to so many
 // at once stores to none of them often.
 constexpr uint64_t kReleaseSome = 4;
 }  // namespace
 
+// An import that was left holds nothing: its notification is acknowledged, and that is all.
+template <class Message, auto handler>
+void Notifications::about_import(Notifications& self, const Notified& from, const Message& m) {
+  Notified n = from;
+  n.import = self.core_.imports.find(n.home, m.uid, m.instance);
+  if (n.import == nullptr) return self.acknowledge_directly(n);
+  std::invoke(handler, self, n, m);
+}
+
 void Notifications::on_notification(const ContextId& home, uint64_t secret, uint64_t number,
                                     uint16_t type, Reader in, const fabric::DirectAck& direct_ack) {
-  using Table = DispatchTable<size_t{static_cast<uint16_t>(NotificationType::kLast)} + 1,
-                              Notifications, const Notified&>;
+  using Self = Notifications;
+  using Table = DispatchTable<size_t{static_cast<uint16_t>(NotificationType::kLast)} + 1, Self,
+                              const Notified&>;
   using Type = NotificationType;
   static constexpr auto kTable = [] {
-    constexpr auto quiesce = [](Notifications& i, const Notified& n, const QuiesceNotification& m) {
-      i.on_quiesce_notice(n, m, true);
+    constexpr auto quiesce = [](Self& i, const Notified& n, const QuiesceNotification& m) {
+      i.on_quiesce_round(n, m, true);
     };
-    constexpr auto resume = [](Notifications& i, const Notified& n, const QuiesceNotification& m) {
-      i.on_quiesce_notice(n, m, false);
+    constexpr auto resume = [](Self& i, const Notified& n, const QuiesceNotification& m) {
+      i.on_quiesce_round(n, m, false);
     };
     Table t;
-    t.on<InvalidateNotification, &Notifications::on_invalidate>(Type::kInvalidate);
-    t.on<RevokeNotification, &Notifications::on_revoke>(Type::kRevoke);
-    t.on<RemovedNotification, &Notifications::on_removed>(Type::kRemoved);
-    t.on<InFluxNotification, &Notifications::on_in_flux>(Type::kInFlux);
-    t.on<BreakNotification, &Notifications::on_break_notice>(Type::kBreak);
-    t.on<QuiesceNotification, quiesce>(Type::kQuiesce);
-    t.on<QuiesceNotification, resume>(Type::kResume);
+    const auto of_import = [&t]<class Message, auto handler>(Type of) {
+      t.on<Message, &about_import<Message, handler>>(of);
+    };
+    of_import.operator()<InvalidateNotification, &Self::on_invalidate>(Type::kInvalidate);
+    of_import.operator()<RevokeNotification, &Self::on_revoke>(Type::kRevoke);
+    of_import.operator()<RemovedNotification, &Self::on_removed>(Type::kRemoved);
+    of_import.operator()<InFluxNotification, &Self::on_in_flux>(Type::kInFlux);
+    of_import.operator()<BreakNotification, &Self::on_break_moved>(Type::kBreak);
+    of_import.operator()<QuiesceNotification, quiesce>(Type::kQuiesce);
+    of_import.operator()<QuiesceNotification, resume>(Type::kResume);
+    t.on<HomeNotification, &Self::on_goodbye>(Type::kGoodbye);
+    t.on<HomeNotification, &Self::on_alive>(Type::kAlive);
     return t;
   }();
   SignalsBlocked quiet;
-  NotificationHead head;
-  if (!decode(in, &head)) return;
-  if (static_cast<NotificationType>(type) == NotificationType::kGoodbye) {
-    on_goodbye(home);
-    return core_.parts.server.ack(home, secret, number);
-  }
-  const std::shared_ptr<Import> imp = core_.imports.find(home, head.uid, head.instance);
-  const Notified n{home, secret, number, direct_ack, imp};
-  // An import that was left holds nothing; about the home, that it is heard is the answer.
-  if (imp == nullptr) return acknowledge_directly(n);
-  (void)kTable.dispatch(type, *this, n, in);
+  (void)kTable.dispatch(type, *this, Notified{home, secret, number, direct_ack, nullptr}, in);
 }
 
-void Notifications::on_goodbye(const ContextId& home) {
-  auto links = core_.links.those_that([&](const fabric::Link& l) { return l.home() == home; });
+void Notifications::on_goodbye(const Notified& n, const HomeNotification&) {
+  auto links = core_.links.those_that([&](const fabric::Link& l) { return l.home() == n.home; });
   for (auto& link : links) lose_home(core_, link);
+  acknowledge(n);
+}
+
+// That it is heard is the answer.
+void Notifications::on_alive(const Notified& n, const HomeNotification&) {
+  acknowledge_directly(n);
 }
 
 void Notifications::acknowledge(const Notified& n, Bytes release) {
@@ -98,15 +109,15 @@ bool Notifications::drop_listed(const std::shared_ptr<Import>& imp, const Invali
 // The same.
 bool Notifications::apply_updates(const std::shared_ptr<Import>& imp,
                                   const InvalidateNotification& m, Invalidation* by) {
-  for (Reader in = m.updates(); in.left() > 0;) {
-    const auto [page, epoch, number, diff] = InvalidateNotification::take_update(in);
-    if (page >= imp->pages) return false;
+  PageUpdates updates(m);
+  for (InvalidateNotification::Update u; updates.next(&u);) {
+    if (u.page >= imp->pages) return false;
     fault_point("update_before_apply");
     if (!imp->cache.ready()) continue;
-    if (update(core_, *imp, page, epoch, number, diff)) {
+    if (update(core_, *imp, u)) {
       by->found = true;
     } else {
-      drop(core_, imp, {page, 1}, by);
+      drop(core_, imp, {u.page, 1}, by);
     }
   }
   return true;
@@ -116,7 +127,7 @@ void Notifications::on_invalidate(const Notified& n, const InvalidateNotificatio
   const std::shared_ptr<Import>& imp = n.import;
   count(core_.parts.stats.invalidations_received);
   count(imp->stats.invalidations_received);
-  std::byte buf[kLetGoHead + kMaxReleased * ReleasedRegions::kItem];
+  std::byte buf[kReleasedHead + kMaxReleased * ReleasedRegions::kItem];
   Invalidation by{Writer(buf), n.direct_ack.number == 0};
   encode(ReleasedRegions{m.uid, m.instance, {}}, by.released);
   if (mutated("mutate_answer_before_zap")) acknowledge_directly(n);
@@ -126,7 +137,7 @@ void Notifications::on_invalidate(const Notified& n, const InvalidateNotificatio
     count(imp->stats.invalidations_useless);
   }
   fault_point("invalidate_before_ack");
-  acknowledge_directly(n, by.released.size() > kLetGoHead ? by.released.done() : Bytes{});
+  acknowledge_directly(n, by.released.size() > kReleasedHead ? by.released.done() : Bytes{});
 }
 
 void Notifications::on_revoke(const Notified& n, const RevokeNotification& m) {
@@ -136,11 +147,11 @@ void Notifications::on_revoke(const Notified& n, const RevokeNotification& m) {
     trace(kFacTok, kInfo, "segment {}: token revoked", imp->id);
   } else {
     // A late copy of a notification for a token that has been replaced since. Its answer says that
-    // nobody loads any more what was cached under that; until that is so, it is let fall and told
-    // again.
+    // nobody loads any more what was cached under that; until that is so, it is dropped, and the
+    // home repeats it.
     if (imp->grant.is_swept()) return;
     // Its key is idle once another one has been asked for.
-    if (imp->token.presented_id.load() == imp->grant.token_id()) return acknowledge(n);
+    if (imp->token.taken() == imp->grant.token_id()) return acknowledge(n);
   }
   answer_when_key_idle(n);
 }
@@ -171,10 +182,10 @@ void Notifications::on_in_flux(const Notified& n, const InFluxNotification& m) {
   core_.answers.add(std::move(later));  // the service thread's next round answers
 }
 
-void Notifications::on_break_notice(const Notified& n, const BreakNotification& m) {
+void Notifications::on_break_moved(const Notified& n, const BreakNotification& m) {
   const std::shared_ptr<Import>& imp = n.import;
   // Another thread that polls the listener may be at a copy of it, or at an older one, and has not
-  // dropped everything yet: this one is let fall, and told again.
+  // dropped everything yet: this one is dropped, and the home repeats it.
   if (!imp->brk.begin_notified()) return;
   PendingAnswer later{imp, n.home, n.secret, n.number, PendingAnswer::To::kBreak};
   const bool taken = !core_.answers.awaited(n.home, n.number) && on_break(core_, imp, m, &later);
@@ -186,7 +197,7 @@ void Notifications::on_break_notice(const Notified& n, const BreakNotification& 
   if (taken) answer_pending();
 }
 
-void Notifications::on_quiesce_notice(const Notified& n, const QuiesceNotification& m, bool on) {
+void Notifications::on_quiesce_round(const Notified& n, const QuiesceNotification& m, bool on) {
   if (on) {
     fault_point("mutation_quiesce_window");
   } else {

@@ -12,6 +12,7 @@
 
 #include "core/base/ids.hpp"
 #include "core/base/lock.hpp"
+#include "core/memory/importer/lock_order.hpp"
 #include "core/memory/wire/wire.hpp"
 
 namespace cmi::memory {
@@ -68,7 +69,8 @@ class PendingAnswers {
   }
 
  private:
-  Mutex mu_;
+  Mutex mu_ CMI_ACQUIRED_AFTER(lock_order::after_import_views)
+      CMI_ACQUIRED_BEFORE(lock_order::after_answers);
   std::vector<PendingAnswer> answers_ CMI_GUARDED_BY(mu_);
   std::atomic<int> count_{0};
 };

@@ -13,6 +13,7 @@
 
 #include "core/base/clock.hpp"
 #include "core/base/lock.hpp"
+#include "core/memory/importer/lock_order.hpp"
 #include "core/memory/wire/wire.hpp"
 #include "fabric/link.hpp"
 
@@ -49,7 +50,7 @@ class PendingStores {
   size_t size() const { return count_.load(std::memory_order_relaxed); }
 
  private:
-  Mutex mu_;
+  Mutex mu_ CMI_ACQUIRED_AFTER(lock_order::after_write_backs);
   // By thread: a number that no other thread ever has.
   std::map<uint64_t, PendingStore> stores_ CMI_GUARDED_BY(mu_);
   std::atomic<size_t> count_{0};  // entries

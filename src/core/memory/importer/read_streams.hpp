@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "core/base/lock.hpp"
+#include "core/memory/importer/lock_order.hpp"
 #include "core/memory/wire/wire.hpp"
 
 namespace cmi::memory {
@@ -31,7 +32,7 @@ class Streams {
     uint32_t end = UINT32_MAX;  // everything before has been asked for
     uint32_t window = 0;
   };
-  Mutex mu_;
+  Mutex mu_ CMI_ACQUIRED_AFTER(lock_order::after_write_backs);
   std::array<Stream, 4> streams_ CMI_GUARDED_BY(mu_);
   uint32_t victim_ CMI_GUARDED_BY(mu_) = 0;
 };

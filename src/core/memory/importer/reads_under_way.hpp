@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/lock.hpp"
+#include "core/memory/importer/lock_order.hpp"
 #include "core/memory/wire/wire.hpp"
 #include "fabric/link.hpp"
 
@@ -39,7 +40,7 @@ class ReadsUnderWay {
   }
 
  private:
-  Mutex mu_;
+  Mutex mu_ CMI_ACQUIRED_AFTER(lock_order::after_write_backs);
   std::vector<std::shared_ptr<ReadUnderWay>> reads_ CMI_GUARDED_BY(mu_);
 };
 

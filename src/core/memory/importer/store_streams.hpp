@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "core/base/lock.hpp"
+#include "core/memory/importer/lock_order.hpp"
 
 namespace cmi::memory {
 
@@ -29,7 +30,7 @@ class StoreStreams {
     uint32_t end = UINT32_MAX;  // what is before is writable: the next first store of the stream
     uint32_t length = 0;        // pages in front of `at`
   };
-  Mutex mu_;
+  Mutex mu_ CMI_ACQUIRED_AFTER(lock_order::after_write_backs);
   std::array<Stream, 4> streams_ CMI_GUARDED_BY(mu_);
   uint32_t victim_ CMI_GUARDED_BY(mu_) = 0;
 };

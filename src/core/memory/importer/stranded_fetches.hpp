@@ -9,6 +9,7 @@
 
 #include "core/base/lock.hpp"
 #include "core/memory/importer/import.hpp"
+#include "core/memory/importer/lock_order.hpp"
 
 namespace cmi::memory {
 
@@ -40,7 +41,7 @@ class StrandedFetches {
   }
 
  private:
-  Mutex mu_;
+  Mutex mu_ CMI_ACQUIRED_AFTER(lock_order::after_write_backs);
   std::vector<StrandedFetch> fetches_ CMI_GUARDED_BY(mu_);
   std::atomic<int> count_{0};
 };

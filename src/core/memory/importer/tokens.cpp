@@ -80,12 +80,12 @@ bool Tokens::adopt(const std::shared_ptr<Import>& imp, Deadline deadline) {
   uint64_t version = 0;
   auto bytes = core_.parts.node.proxy_token(imp->id, &version);
   if (!bytes || bytes->size() < access::kTokenSize) return false;
-  if (version != imp->token.adopted_version) {
+  if (!imp->token.has_adopted(version)) {
     auto token = access::decode_token(bytes->data());
     if (!token) return false;
     const Status status = set(imp, *token, deadline);
     if (status == Status::kReconfig) return false;  // not yet
-    imp->token.adopted_version = version;
+    imp->token.set_adopted(version);
     if (!ok(status)) return false;
   }
   // Not before: until here nobody accesses anything under the old one.
@@ -103,7 +103,7 @@ void Tokens::changed(int32_t id) {
 
 void Tokens::took(Import& imp, uint64_t version) {
   Guard g(imp.token.adopt_mu);
-  imp.token.adopted_version = version;
+  imp.token.set_adopted(version);
 }
 
 }  // namespace cmi::memory

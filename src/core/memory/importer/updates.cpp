@@ -23,29 +23,27 @@ void subscribe(Import& imp, uint32_t index) {
   imp.link->start(static_cast<uint16_t>(RequestType::kSubscribe), Encoded(m));
 }
 
-bool update(ImporterCore& core, Import& imp, uint32_t index, uint32_t epoch, uint32_t number,
-            Bytes diff) {
-  using Verdict = SubscribedPages::Verdict;
-  Page& page = imp.page(index);
+namespace {
+// Through the service view, word by word: threads of the client may be loading them. Under the
+// page's lock. False: malformed.
+bool apply(ImporterCore& core, Import& imp, Page& page, const InvalidateNotification::Update& u) {
+  Reader in(u.diff);
+  if (!apply_diff(in, imp.page_data(u.page)) || !in.done()) return false;
+  imp.subscribed.applied(u.page, ++page.generation);
+  count(core.parts.stats.pages_updated);
+  return true;
+}
+}  // namespace
+
+bool update(ImporterCore& core, Import& imp, const InvalidateNotification::Update& u) {
+  Page& page = imp.page(u.page);
   page.lock();
-  auto verdict = Verdict::kDrop;
-  if (page.state == PageState::kClean) {
-    verdict = imp.subscribed.told(index, epoch, number, page.generation);
-  } else if (may_be_mapped(page.state)) {
-    imp.subscribed.stored_to(index);
-  }
-  if (verdict == Verdict::kApply) {
-    // Through the service view, word by word: threads of the client may be loading them.
-    Reader in(diff);
-    if (apply_diff(in, imp.page_data(index)) && in.done()) {
-      imp.subscribed.applied(index, ++page.generation);
-      count(core.parts.stats.pages_updated);
-    } else {
-      verdict = Verdict::kDrop;
-    }
-  }
+  const UpdateMatch match = imp.subscribed.match(u.page, u.epoch, u.number, page.generation);
+  UpdateAction action = decide_update(page.state, match);
+  if (action == UpdateAction::kApply && !apply(core, imp, page, u)) action = UpdateAction::kDrop;
+  if (action == UpdateAction::kUnsubscribe) imp.subscribed.stored_to(u.page);
   page.unlock();
-  return verdict != Verdict::kDrop;
+  return action == UpdateAction::kApply || action == UpdateAction::kKeep;
 }
 
 }  // namespace cmi::memory

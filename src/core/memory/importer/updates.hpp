@@ -1,8 +1,10 @@
-// Pages that an importer follows (protocol rule 25): asked for once they are fetched, and kept up
-// to date where they are cached by what comes with the notifications. Any thread; never waits.
+// Pages that an importer subscribes to (protocol rule 25): asked for once they are fetched, and
+// kept up to date where they are cached by what comes with the notifications. Any thread; never
+// waits.
 #pragma once
 
 #include "core/memory/importer/importer_core.hpp"
+#include "core/memory/wire/notifications.hpp"
 
 namespace cmi::memory {
 
@@ -10,7 +12,6 @@ namespace cmi::memory {
 // notifications drop the page.
 void subscribe(Import& imp, uint32_t index);
 // False: the page is to be dropped.
-bool update(ImporterCore& core, Import& imp, uint32_t index, uint32_t epoch, uint32_t number,
-            Bytes diff);
+bool update(ImporterCore& core, Import& imp, const InvalidateNotification::Update& u);
 
 }  // namespace cmi::memory

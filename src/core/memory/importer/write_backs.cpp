@@ -11,7 +11,7 @@ WriteBackPtr WriteBacks::begin(const std::shared_ptr<Import>& imp) {
   fault_point("batch_begun");
   auto b = std::make_shared<WriteBack>();
   b->import = imp;
-  b->token = imp->token.presented_id.load(std::memory_order_acquire);
+  b->token = imp->token.taken();
   b->done.begin();
   Guard g(mu_);
   b->seq = next_++;

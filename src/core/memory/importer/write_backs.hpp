@@ -14,6 +14,7 @@
 
 #include "core/base/lock.hpp"
 #include "core/memory/importer/import.hpp"
+#include "core/memory/importer/lock_order.hpp"
 #include "fabric/link.hpp"
 
 namespace cmi::memory {
@@ -46,7 +47,8 @@ class WriteBacks {
   }
 
  private:
-  Mutex mu_;
+  Mutex mu_ CMI_ACQUIRED_AFTER(lock_order::after_answers)
+      CMI_ACQUIRED_BEFORE(lock_order::after_write_backs);
   uint64_t next_ CMI_GUARDED_BY(mu_) = 1;
   std::deque<WriteBackPtr> open_ CMI_GUARDED_BY(mu_);
   std::atomic<size_t> count_{0};

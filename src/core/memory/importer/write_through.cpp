@@ -112,7 +112,7 @@ Exception WriteThrough::ask(const std::shared_ptr<Import>& owner, RequestType ty
     fabric::RemoteKey key;
     // The home takes accesses only of importers that have presented a token.
     if (session != nullptr && session_key(core_, imp, *session, &key, deadline)) {
-      const uint64_t token = imp.token.presented_id.load(std::memory_order_acquire);
+      const uint64_t token = imp.token.taken();
       auto request = take_pending(owner, type, payload, pending);
       if (request == nullptr) {
         request = imp.link->start(static_cast<uint16_t>(type), payload);

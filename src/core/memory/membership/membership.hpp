@@ -24,6 +24,7 @@
 #include "core/base/lock.hpp"
 #include "core/liveness/detector.hpp"
 #include "core/liveness/peer_watch.hpp"
+#include "core/memory/home/lock_order.hpp"
 #include "core/memory/page/observer.hpp"
 #include "core/node/node.hpp"
 #include "fabric/lifeline.hpp"
@@ -163,7 +164,7 @@ class Membership final : public liveness::PeerWatch, private fabric::LifelineOwn
   Nanos due_ = 0, polled_ = 0;
   Nanos probes_left_ = 0;  // of the round's time for probing listeners
 
-  Mutex mu_;
+  Mutex mu_ CMI_ACQUIRED_AFTER(lock_order::after_rounds);
   std::map<ContextId, Expected> expected_ CMI_GUARDED_BY(mu_);
   std::vector<WatchedHome> to_watch_ CMI_GUARDED_BY(mu_);
   std::set<ContextId> watched_ CMI_GUARDED_BY(mu_);  // whose line was up once

@@ -1,4 +1,4 @@
-// Claims, grants, and which importers hold what.
+// Claims, grants, and which importers share what.
 #include "core/memory/page/directory.hpp"
 
 #include <algorithm>
@@ -43,27 +43,27 @@ void append_region(std::vector<PageRange>* out, uint32_t region, uint32_t pages)
 }
 }  // namespace
 
-std::vector<PageRange> Directory::hold(SharedRegions& holder, uint32_t first, uint32_t count,
-                                       uint32_t epoch, uint32_t pages, uint64_t next) {
+std::vector<PageRange> Directory::acquire(SharedRegions& sharer, uint32_t first, uint32_t count,
+                                          uint32_t epoch, uint32_t pages, uint64_t next) {
   std::vector<PageRange> fresh;
   for (uint32_t r = first; r < first + count; ++r) {
-    if (!holder.hold(r, epoch, next)) continue;
-    if (++holders_[r] == 1) append_region(&fresh, r, pages);
+    if (!sharer.acquire(r, epoch, next)) continue;
+    if (++sharers_[r] == 1) append_region(&fresh, r, pages);
   }
   return fresh;
 }
 
 void Directory::release(uint32_t region) {
-  auto it = holders_.find(region);
-  if (--it->second == 0) holders_.erase(it);
+  auto it = sharers_.find(region);
+  if (--it->second == 0) sharers_.erase(it);
 }
 
-void Directory::drop(SharedRegions& holder, uint32_t region, uint32_t epoch) {
-  if (holder.drop(region, epoch)) release(region);
+void Directory::drop(SharedRegions& sharer, uint32_t region, uint32_t epoch) {
+  if (sharer.drop(region, epoch)) release(region);
 }
 
-void Directory::drop_all(SharedRegions& holder) {
-  holder.clear([this](uint32_t region) { release(region); });
+void Directory::drop_all(SharedRegions& sharer) {
+  sharer.clear([this](uint32_t region) { release(region); });
 }
 
 std::vector<PageRange> Directory::shared(uint32_t pages) const {
@@ -74,13 +74,13 @@ std::vector<PageRange> Directory::shared(uint32_t pages) const {
 std::vector<PageRange> Directory::shared(uint32_t pages, uint32_t from, uint32_t most,
                                          uint32_t* next) const {
   std::vector<PageRange> out;
-  auto it = holders_.lower_bound(region_of(from));
-  for (uint32_t left = std::max(most / kRegionPages, 1U); left > 0 && it != holders_.end();
+  auto it = sharers_.lower_bound(region_of(from));
+  for (uint32_t left = std::max(most / kRegionPages, 1U); left > 0 && it != sharers_.end();
        --left) {
     append_region(&out, it->first, pages);
     ++it;
   }
-  *next = it == holders_.end() ? kNoPage : it->first * kRegionPages;
+  *next = it == sharers_.end() ? kNoPage : it->first * kRegionPages;
   return out;
 }
 

@@ -1,9 +1,9 @@
 // The directory by region (protocol rule 10), both halves. A region is 2 MiB of a segment. Before
 // an importer fetches the first page of one, its home notes that it holds the region, under an
 // epoch of the importer's choosing; from then on it is notified of invalidation rounds there. A
-// notification that finds nothing of the region cached is the last one: the importer lets go and
-// says so, with the epoch, in its acknowledgement. An acknowledgement that arrives after the
-// importer has come back names an older epoch and changes nothing. Pure: no system calls, no
+// notification that finds nothing of the region cached is the last one: the importer releases the
+// region and says so, with the epoch, in its acknowledgement. An acknowledgement that arrives after
+// the importer has come back names an older epoch and changes nothing. Pure: no system calls, no
 // network.
 #pragma once
 
@@ -18,7 +18,7 @@
 namespace cmi::memory {
 
 // Of one import, in the importer. Each region is one atomic word, so that a fetch that enters it
-// and a notification that wants to let go of it have an order. Any thread, the fault handler too.
+// and a notification that would release it have an order. Any thread, the fault handler too.
 class ImportRegions {
  public:
   ImportRegions() = default;
@@ -28,7 +28,7 @@ class ImportRegions {
   void enter(uint32_t region) { word(region).fetch_add(1, std::memory_order_seq_cst); }
   void leave(uint32_t region) { word(region).fetch_sub(1, std::memory_order_seq_cst); }
 
-  // Whether the home tells us. Asked after enter(): it stays so until leave().
+  // Whether the home notifies us. Asked after enter(): it stays so until leave().
   bool shared(uint32_t region) const {
     return (word(region).load(std::memory_order_seq_cst) & kHeld) != 0;
   }
@@ -57,13 +57,13 @@ inline constexpr uint32_t kMaxEpoch = INT32_MAX;
 // Of one segment, at its home. Size and time go with what is held. The owner's lock guards it.
 class Directory {
  public:
-  // Returns the pages of those regions that nobody held before. `next`: the number of the next
+  // Returns the pages of those regions that nobody shared before. `next`: the number of the next
   // notification.
-  std::vector<PageRange> hold(SharedRegions& holder, uint32_t first, uint32_t count, uint32_t epoch,
-                              uint32_t pages, uint64_t next);
-  // The sharer has let go of what it held under this epoch.
-  void drop(SharedRegions& holder, uint32_t region, uint32_t epoch);
-  void drop_all(SharedRegions& holder);
+  std::vector<PageRange> acquire(SharedRegions& sharer, uint32_t first, uint32_t count,
+                                 uint32_t epoch, uint32_t pages, uint64_t next);
+  // The sharer has released what it held under this epoch.
+  void drop(SharedRegions& sharer, uint32_t region, uint32_t epoch);
+  void drop_all(SharedRegions& sharer);
   // The pages that anybody may have, ascending, none beyond `pages`.
   std::vector<PageRange> shared(uint32_t pages) const;
   // A part of them: of whole regions from the one of page `from` on, at least one of them, and no
@@ -72,7 +72,7 @@ class Directory {
 
  private:
   void release(uint32_t region);
-  std::map<uint32_t, uint32_t> holders_;  // region, number of sharers (never 0)
+  std::map<uint32_t, uint32_t> sharers_;  // region, number of sharers (never 0)
 };
 
 }  // namespace cmi::memory

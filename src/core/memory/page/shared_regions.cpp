@@ -7,7 +7,7 @@
 
 namespace cmi::memory {
 
-bool SharedRegions::hold(uint32_t region, uint32_t epoch, uint64_t next) {
+bool SharedRegions::acquire(uint32_t region, uint32_t epoch, uint64_t next) {
   const auto [it, fresh] = regions_.try_emplace(region);
   Held& held = it->second;
   if (held.refined != nullptr) --refined_;

@@ -32,7 +32,7 @@ class SharedRegions {
   size_t refined() const { return refined_; }  // regions of which some page was released
   // The region is held under this epoch, with all of its pages. `next`: the number of the next
   // notification. False: it was held before.
-  bool hold(uint32_t region, uint32_t epoch, uint64_t next);
+  bool acquire(uint32_t region, uint32_t epoch, uint64_t next);
   // False: it is not held under this epoch.
   bool drop(uint32_t region, uint32_t epoch);
   template <class Each>

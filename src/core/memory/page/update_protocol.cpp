@@ -34,18 +34,17 @@ uint32_t SubscribedPages::fetched(uint32_t page, uint32_t generation) {
   return s.epoch;
 }
 
-SubscribedPages::Verdict SubscribedPages::told(uint32_t page, uint32_t epoch, uint32_t number,
-                                               uint32_t generation) {
+UpdateMatch SubscribedPages::match(uint32_t page, uint32_t epoch, uint32_t number,
+                                   uint32_t generation) {
   Guard g(mu_);
-  Slot& s = slot(page);
-  if (s.page != page || s.epoch == 0 || s.epoch != epoch) return Verdict::kDrop;
+  const Slot& s = slot(page);
+  if (s.page != page || s.epoch == 0 || s.epoch != epoch) return UpdateMatch::kUnknown;
   if (s.generation != generation && !mutated("mutate_update_any_generation")) {
-    s = {page, kStoredHere, 0, 0, 0};
-    return Verdict::kDrop;
+    return UpdateMatch::kChanged;
   }
-  if (mutated("mutate_update_any_number")) return Verdict::kApply;
-  if (number < s.next) return Verdict::kAgain;
-  return number == s.next ? Verdict::kApply : Verdict::kDrop;
+  if (mutated("mutate_update_any_number")) return UpdateMatch::kNext;
+  if (number < s.next) return UpdateMatch::kRepeated;
+  return number == s.next ? UpdateMatch::kNext : UpdateMatch::kUnknown;
 }
 
 void SubscribedPages::applied(uint32_t page, uint32_t generation) {

@@ -1,10 +1,10 @@
 // Pages that are kept up to date where they are cached, instead of dropped (protocol rule 25), both
-// halves. A page that an importer loads again whenever it is dropped it follows: it has the home
-// send along with the notification what was stored. It asks for that under an epoch of its
-// choosing, once it has fetched the page; the home numbers what it sends under it. So the importer
-// can tell what it may take in: the next of the epoch, to a page that is still the one that was
-// fetched and has taken in the others. Everything else drops the page, as a notification always
-// may.
+// halves. An importer subscribes to a page that it loads again whenever it is dropped: the home
+// sends along with the notification what was stored. The importer asks for that under an epoch of
+// its choosing, once it has fetched the page; the home numbers what it sends under it. So the
+// importer can tell what it may take in: the next of the epoch, to a page that is still the one
+// that was fetched and has taken in the others. Everything else drops the page, as a notification
+// always may.
 //
 // Both sides keep as many pages as there are slots, each in the slot of its number: where two
 // meet, one is dropped and fetched as ever. Pure: no system calls, no network.
@@ -19,7 +19,7 @@
 #include "core/base/codec.hpp"
 #include "core/base/ids.hpp"
 #include "core/base/lock.hpp"
-#include "core/memory/page/page.hpp"
+#include "core/memory/page/update_decision.hpp"
 
 namespace cmi::memory {
 
@@ -34,21 +34,17 @@ inline constexpr uint32_t kSubscribeFor = 64;
 // too.
 class SubscribedPages {
  public:
-  // A notice has dropped the page, which was clean. True: it is known to be fetched again whenever
-  // it is dropped.
+  // A notification has dropped the page, which was clean. True: it is known to be fetched again
+  // whenever it is dropped.
   bool dropped(uint32_t page);
   // It has been fetched and is clean, and of this generation. Not 0: the epoch to ask for it under.
   uint32_t fetched(uint32_t page, uint32_t generation);
   // Whether fetched() may have anything to say; without a lock.
   bool any() const { return any_.load(std::memory_order_relaxed); }
 
-  enum class Verdict {
-    kApply,  // then tell applied()
-    kAgain,  // a copy of what has been taken in already
-    kDrop,
-  };
-  // An update has come to the page, which is clean and of this generation.
-  Verdict told(uint32_t page, uint32_t epoch, uint32_t number, uint32_t generation);
+  // What an update is to the subscription of the page, which is of this generation.
+  UpdateMatch match(uint32_t page, uint32_t epoch, uint32_t number, uint32_t generation);
+  // The next update was applied; the page is of this generation now.
   void applied(uint32_t page, uint32_t generation);
   // What this node does there itself, such as to store to it, is in the way.
   void stored_to(uint32_t page);
@@ -59,7 +55,7 @@ class SubscribedPages {
   struct Slot {
     uint32_t page = kNoPage;
     int again = 0;       // how often it was fetched again
-    uint32_t epoch = 0;  // 0: it is not followed
+    uint32_t epoch = 0;  // 0: there is no subscription
     uint32_t next = 0;   // number of the update to come
     uint32_t generation = 0;
   };
@@ -78,11 +74,11 @@ class SharerSubscriptions {
     uint32_t page = kNoPage, epoch = 0, number = 0;
   };
   void subscribe(uint32_t page, uint32_t epoch);
-  // Null: the sharer does not follow it, or has for long enough.
+  // Null: the sharer is not subscribed to it, or has been for long enough.
   Slot* find(uint32_t page);
   bool has(uint32_t page) { return find(page) != nullptr; }
-  // Whether it may follow the page: true for longer than has(). It reads what subscribe() writes
-  // and nothing else, so numbering may go on meanwhile.
+  // Whether it may be subscribed to the page: true for longer than has(). It reads what subscribe()
+  // writes and nothing else, so numbering may go on meanwhile.
   bool may_have(uint32_t page) const {
     return !slots_.empty() && slots_[page % kSubscriptionSlots].page == page;
   }

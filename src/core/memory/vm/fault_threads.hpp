@@ -71,9 +71,9 @@ class FaultThreads {
 
   ImportFaults& importer_;
   FaultTarget& target_;
-  Fd stop_;   // an eventfd, readable for good once they are to end
-  Fd due_;    // a timer, readable when a page has been poisoned for long enough
-  Mutex mu_;  // before a page's lock
+  Fd stop_;  // an eventfd, readable for good once they are to end
+  Fd due_;   // a timer, readable when a page has been poisoned for long enough
+  Mutex mu_ CMI_ACQUIRED_BEFORE(threads_mu_);           // before a page's lock
   std::vector<Poisoned> poisoned_ CMI_GUARDED_BY(mu_);  // the oldest first
   std::vector<Served*> served_ CMI_GUARDED_BY(mu_);
   std::atomic<bool> any_poisoned_{false};

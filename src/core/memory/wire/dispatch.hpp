@@ -12,18 +12,25 @@ namespace cmi::memory {
 
 enum class Dispatched : uint8_t { kHandled, kUnknown, kMalformed };
 
+// Of messages that have one type. `handler`: a member function of the target, or a function whose
+// first argument is the target.
+template <class Message, auto handler, class Target, class... Origin>
+Dispatched dispatch_as(Reader in, Target& target, const Origin&... origin) {
+  Message message;
+  if (!decode(in, &message)) return Dispatched::kMalformed;
+  std::invoke(handler, target, origin..., message);
+  return Dispatched::kHandled;
+}
+
 // Types below kTypes. Target: the handlers' object; Origin: what they get beside the message.
 template <size_t kTypes, class Target, class... Origin>
 class DispatchTable {
  public:
-  // `handler`: a member function of the target, or a function whose first argument is the target.
+  // `handler`: as of dispatch_as().
   template <class Message, auto handler, class Type>
   constexpr DispatchTable& on(Type type) {
     takers_[static_cast<size_t>(type)] = [](Target& target, Origin... origin, Reader in) {
-      Message message;
-      if (!decode(in, &message)) return Dispatched::kMalformed;
-      std::invoke(handler, target, origin..., message);
-      return Dispatched::kHandled;
+      return dispatch_as<Message, handler>(in, target, origin...);
     };
     return *this;
   }

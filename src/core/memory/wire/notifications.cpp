@@ -5,9 +5,10 @@ namespace cmi::memory {
 
 bool InvalidateNotification::check() const {
   if (count > kMaxRanges || body.size() < size_t{count} * PageRangeList::kItem) return false;
-  Reader in = updates();
-  while (in.ok() && in.left() > 0) (void)take_update(in);
-  return in.ok();
+  PageUpdates updates(*this);
+  for (Update u; updates.next(&u);) {
+  }
+  return updates.end();
 }
 
 }  // namespace cmi::memory

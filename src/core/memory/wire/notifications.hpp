@@ -7,10 +7,10 @@
 
 namespace cmi::memory {
 
-struct NotificationHead {
+struct HomeNotification {  // kGoodbye, kAlive
   static constexpr bool kOpenEnded = true;
-  uint64_t uid = 0;
-  uint32_t instance = 0;  // 0, like the uid: about the home
+  uint64_t uid = 0;  // both 0: no import is meant
+  uint32_t instance = 0;
   static auto fields(auto& m) { return std::tie(m.uid, m.instance); }
 };
 
@@ -29,25 +29,33 @@ struct InvalidateNotification {
   PageRangeList ranges() const {
     return PageRangeList(body.first(size_t{count} * PageRangeList::kItem));
   }
-  template <class Each>
-  void each_update(Each&& each) const {
-    for (Reader in = updates(); in.left() > 0;) each(take_update(in));
-  }
-  Reader updates() const { return Reader(body.subspan(size_t{count} * PageRangeList::kItem)); }
-  static Update take_update(Reader& in) {
-    Update u;
-    u.page = in.get<uint32_t>();
-    u.epoch = in.get<uint32_t>();
-    u.number = in.get<uint32_t>();
-    u.diff = in.blob();
-    return u;
-  }
   static void put(Writer& out, const Update& u) {
     out.put(u.page);
     out.put(u.epoch);
     out.put(u.number);
     out.blob(u.diff);
   }
+};
+
+// Takes the updates of an InvalidateNotification apart, in its order.
+class PageUpdates {
+ public:
+  // Of a message with all its ranges.
+  explicit PageUpdates(const InvalidateNotification& m)
+      : in_(m.body.subspan(size_t{m.count} * PageRangeList::kItem)) {}
+  // False: there is no more.
+  [[nodiscard]] bool next(InvalidateNotification::Update* u) {
+    if (!in_.ok() || in_.left() == 0) return false;
+    u->page = in_.get<uint32_t>();
+    u->epoch = in_.get<uint32_t>();
+    u->number = in_.get<uint32_t>();
+    u->diff = in_.blob();
+    return in_.ok();
+  }
+  [[nodiscard]] bool end() const { return in_.done(); }  // behind the last; false: malformed
+
+ private:
+  Reader in_;
 };
 
 struct InFluxNotification {  // kInFlux

@@ -148,13 +148,13 @@ struct PageRange {
   uint32_t first = 0, count = 0;
 };
 
-// A page's mark in the map of pages in flux, and which one (IntentState).
+// The dirty intent of a page, and which one (IntentState).
 struct DirtyIntent {
   uint32_t page = 0;
   uint8_t epoch = 0;
 };
 inline constexpr size_t kDirtyIntentSize = sizeof(uint32_t) + sizeof(uint8_t);  // on the wire
-// Of notices about the home: uid and instance 0.
+// Of notifications about the home: uid and instance 0.
 inline constexpr std::array<std::byte, 12> kAboutHome{};
 
 inline constexpr size_t kMaxWriteThrough = kPageSize;  // bytes of one load or store at home

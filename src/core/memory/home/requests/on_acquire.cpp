@@ -14,7 +14,7 @@ void hold_regions(HomeCore& home, Segment& s, Sharer& h, const AcquireRequest& m
   {
     Guard g(home.mu);
     const uint64_t next = home.rounds.table().next_number();
-    fresh = s.directory.hold(h.regions, m.first, m.count, m.epoch, s.pages(), next);
+    fresh = s.directory.acquire(h.regions, m.first, m.count, m.epoch, s.pages(), next);
   }
   if (fresh.empty()) return;
   s.views_mu.lock();

@@ -37,20 +37,20 @@ void on_dirty_intent(HomeCore& home, const fabric::ClientInfo& client, uint64_t 
     Guard g(home.mu);
     const DirtyIntentList all = m.intents();
     for (size_t i = 0; status == WireStatus::kOk && i < all.size(); ++i) {
-      const DirtyIntent mark = all[i];
-      if (mark.epoch == 0) {
+      const DirtyIntent intent = all[i];
+      if (intent.epoch == 0) {
         status = WireStatus::kMalformed;
       } else if (set) {
-        status = may_intend(*s, *h, mark.page);
-      } else if (mark.page >= s->size / kPageSize) {
+        status = may_intend(*s, *h, intent.page);
+      } else if (intent.page >= s->size / kPageSize) {
         status = WireStatus::kRange;
       }
-      intents.push_back(mark);
+      intents.push_back(intent);
     }
     if (status != WireStatus::kOk) {
       // None of them.
     } else if (set) {
-      for (const DirtyIntent& mark : intents) (void)h->intents.set(mark.page, mark.epoch);
+      for (const DirtyIntent& intent : intents) (void)h->intents.set(intent.page, intent.epoch);
     } else {
       home.rounds.clear_intents(*s, *h, intents);
     }

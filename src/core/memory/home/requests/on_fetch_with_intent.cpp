@@ -33,7 +33,7 @@ void take_back(HomeCore& home, Sharer& h, const DirtyIntent& intent, uint8_t bef
 // request and the answer.
 void on_fetch_with_intent(HomeCore& home, const fabric::ClientInfo& client, uint64_t number,
                           const FetchWithIntentRequest& m) {
-  const DirtyIntent mark = m.intent;
+  const DirtyIntent intent = m.intent;
   std::byte answer[1 + kPageSize];
   WireStatus status = WireStatus::kMalformed;
   {
@@ -41,12 +41,12 @@ void on_fetch_with_intent(HomeCore& home, const fabric::ClientInfo& client, uint
     Sharer* h = nullptr;
     uint8_t before = 0;
     status = check(home, s.get(), client.id, m.instance, fabric::kRead | fabric::kWrite, &h);
-    if (status == WireStatus::kOk) status = enter_with_intent(home, *s, *h, mark, &before);
+    if (status == WireStatus::kOk) status = enter_with_intent(home, *s, *h, intent, &before);
     if (status == WireStatus::kOk) {
-      const std::byte* const at = s->service.data() + size_t{mark.page} * kPageSize;
+      const std::byte* const at = s->service.data() + size_t{intent.page} * kPageSize;
       const auto copy = [&] { std::memcpy(answer + 1, at, kPageSize); };
       if (!unless_broken(at, kPageSize, copy)) {
-        take_back(home, *h, mark, before);
+        take_back(home, *h, intent, before);
         status = WireStatus::kBroken;
       }
     }

@@ -53,8 +53,8 @@ void enter(HomeCore& home, Segment& s, Sharer& h, const access::TokenInfo& token
 
 // A sharer of this segment, as it was or new.
 WireStatus sharer_for(HomeCore& home, Segment& s, const fabric::ClientInfo& client,
-                      uint32_t instance, bool write_through, Sharer** sharer, bool* break_unheard)
-    CMI_EXCLUDES(home.mu) {
+                      uint32_t instance, bool write_through, Sharer** sharer,
+                      bool* break_unacknowledged) CMI_EXCLUDES(home.mu) {
   Guard g(home.mu);
   Sharer* h = s.sharers.find(client.id, instance);
   // One that has been forgotten comes back as what it was.
@@ -64,7 +64,7 @@ WireStatus sharer_for(HomeCore& home, Segment& s, const fabric::ClientInfo& clie
   if (h == nullptr) h = add_sharer(home, s, client, instance, write_through);
   if (h == nullptr) return WireStatus::kNoMem;
   h->session.reset();
-  *break_unheard = !write_through && low_of(s, *h) < s.brk.bytes;
+  *break_unacknowledged = !write_through && low_of(s, *h) < s.brk.bytes;
   *sharer = h;
   return WireStatus::kOk;
 }
@@ -108,10 +108,10 @@ WireStatus grant(HomeCore& home, const fabric::ClientInfo& client, uint64_t numb
   WireStatus status = find_token(home, client, m, s, &t);
   if (status != WireStatus::kOk) return status;
   Sharer* h = nullptr;
-  bool break_unheard = false;
-  status = sharer_for(home, *s, client, m.instance, write_through, &h, &break_unheard);
+  bool break_unacknowledged = false;
+  status = sharer_for(home, *s, client, m.instance, write_through, &h, &break_unacknowledged);
   if (status != WireStatus::kOk) return status;
-  if (break_unheard) {
+  if (break_unacknowledged) {
     enter(home, *s, *h, t->info);  // its token is good, and only the key has to wait
     return WireStatus::kBreakUnacknowledged;
   }
