@@ -37,6 +37,9 @@ foreach(section 3 7 8)
   file(GLOB pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/doc/man/*.${section})
   install(FILES ${pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${section})
 endforeach()
+# What is lost by libraries under this one, for programs that are run with LeakSanitizer.
+install(FILES ${PROJECT_SOURCE_DIR}/test/support/lsan.supp
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/cmi)
 
 # What debuggers read lies beside what programs load: a fifteenth of the size is left.
 if(CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo" AND CMAKE_OBJCOPY)

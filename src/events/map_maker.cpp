@@ -3,8 +3,6 @@
 
 #include <pthread.h>
 
-#include <system_error>
-
 #include "core/base/library_thread.hpp"
 #include "core/memory/engine/probe_all.hpp"
 
@@ -19,11 +17,9 @@ Status MapMaker::request(uint64_t id) {
   asked_.push_back(id);
   if (running_) return Status::kOk;
   if (thread_.joinable()) thread_.join();  // its last act was to say that it does not run
-  try {
-    thread_ = std::thread(&MapMaker::run, this);
-  } catch (const std::system_error&) {
+  if (Status s = start_thread(&thread_, &MapMaker::run, this); !ok(s)) {
     asked_.pop_back();
-    return Status::kNoMem;
+    return s;
   }
   running_ = true;
   return Status::kOk;

@@ -87,7 +87,7 @@ STATEMENT(S_5b887c_si_errno_names_the_cause) {
   EXPECT(CALL(seg_ctl, l.home, CMI_SEG_RM, NULL) == 0);
   EXPECT(fault_of_load(l.far).cause == CMI_ERROR_TOKEN);
 }
-STATEMENT(S_c65f4a_swaps_and_flushes_raise_as_loads_do) {
+STATEMENT(S_c65f4a_swaps_raise_as_loads_and_stores_do) {
   struct shared s;
   uint64_t was;
   begin();

@@ -43,6 +43,19 @@ STATEMENT(S_36134e_write_through_stores_go_home_at_once) { home_at_once(); }
 STATEMENT(S_bf1280_an_attribute_changes_how_importers_access_it) { home_at_once(); }
 STATEMENT(S_ee111f_an_export_has_attributes) { home_at_once(); }
 
+STATEMENT(S_c65f4a_stores_to_write_through_segments_raise_as_loads_do) {
+  struct through t = share_through();
+  cmi_token* token = new_token(t.home, ALL_RIGHTS);
+  struct flat key = copy(token, attribute(t.home, CMI_ATTR_TOKEN_SIZE));
+  NEED(peer_set_token(t.peer, t.import, &key) == 0);
+  peer_store(t.peer, t.far, 1);
+  EXPECT(is(peer_fault(t.peer), 0));
+  EXPECT(CALL(tok_del, token) == 0);
+  peer_store(t.peer, t.far, 2);
+  EXPECT(is(peer_fault(t.peer), CMI_ERROR_TOKEN));
+  EXPECT(load_word(t.near) == 1);
+}
+
 static void one_way_at_a_time(void) {
   struct through t = share_through();
   struct peer* other = peer_start("other");

@@ -2,11 +2,17 @@
 // goes on, and all works again once there is room.
 #include <dirent.h>
 #include <doctest/doctest.h>
+#include <linux/capability.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
+#include <cstring>
 #include <fstream>
+#include <iterator>
+#include <string>
 
 #include "fault/patience.hpp"
 #include "support/skip.hpp"
@@ -45,7 +51,51 @@ void give_descriptors_back(Process& process) {
   REQUIRE(process.run([] { return limit_descriptors(1024); }));
 }
 
+// From now on limits of threads count for the process, as they do for every ordinary user; files
+// are root's as before. False: that cannot be.
+bool count_threads_as_of_a_user() {
+  constexpr uid_t kSomebody = 65534;
+  if (::geteuid() != 0) return true;
+  __user_cap_header_struct head{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct caps[2] = {};
+  if (::setreuid(kSomebody, 0) != 0 || ::syscall(SYS_capget, &head, caps) != 0) return false;
+  caps[0].effective &= ~(1u << CAP_SYS_RESOURCE | 1u << CAP_SYS_ADMIN);
+  return ::syscall(SYS_capset, &head, caps) == 0;
+}
+
+bool limit_threads(rlim_t most) {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NPROC, &limit);
+  limit.rlim_cur = std::min(most, limit.rlim_max);
+  return ::setrlimit(RLIMIT_NPROC, &limit) == 0;
+}
+
 TEST_SUITE("limits") {
+  TEST_CASE("cmi_ini_where_no_thread_can_be_made_is_nomem_says_so_and_works_where_one_can") {
+    for (const char* fault : {"signal", "thread"}) {
+      if (*fault == 't' && !fault_threads_possible()) continue;
+      CAPTURE(fault);
+      Cluster cluster;
+      const std::string trace = cluster.scratch() + "/trace";
+      Process& process = cluster.spawn_bare(
+          "node", {{"CMI_FAULT", fault}, {"CMI_TRACE", "all:error"}, {"CMI_TRACE_FILE", trace}});
+      REQUIRE(process.run([] { return count_threads_as_of_a_user() && limit_threads(0); }));
+      const Answer none = ini(process);
+      CHECK_MESSAGE(none.failed(CMI_ERR_NOMEM), none);
+      CHECK(process.run([] {
+        return std::strstr(cmi_ofi_error_text(nullptr), "no thread can be made") != nullptr;
+      }));
+      std::ifstream file(trace);
+      const std::string said((std::istreambuf_iterator<char>(file)), {});
+      CHECK(said.find("no thread can be made") != std::string::npos);
+      REQUIRE(process.run([] { return limit_threads(RLIM_INFINITY); }));
+      const Answer enough = ini(process);
+      CHECK_MESSAGE(enough.ok(), enough);
+      const Export exported = export_segment(process);
+      CHECK(load(process, exported.at).cause() == Fault::kNone);
+    }
+  }
+
   TEST_CASE("cmi_ini_without_descriptors_fails_with_nomem_leaks_none_and_works_with_enough") {
     Cluster cluster;
     Process& process = cluster.spawn_bare("node");

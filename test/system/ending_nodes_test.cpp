@@ -176,6 +176,45 @@ TEST_SUITE("ending") {
     }
   }
 
+  // Of stores that are at home nothing is in flux, however many threads the process had.
+  TEST_CASE("exit_beside_a_registered_thread_leaves_no_page_in_flux") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn_bare("peer");
+    const Export exported = export_segment(home, 4 * kPage);
+    const int status = peer.run(
+        [](Flat handle, Flat token) {
+          return in_child(handle, token, [](volatile uint64_t* view) {
+            static std::atomic<bool> registered{false};
+            std::thread([] {
+              if (CMIFN(ctxt(), 10, ini_th)(ctxt()) != 0) ::_exit(104);
+              registered = true;
+              for (;;) ::pause();
+            }).detach();
+            while (!registered) ::usleep(100);
+            // Pages that are stored to again and again stay writable, and announced at home.
+            for (uint64_t round = 1; round <= 30; ++round) {
+              for (uint64_t page = 0; page < 4; ++page) view[page * 512] = round;
+              if (CMIFN(ctxt(), 10, wmb_fn)(ctxt()) != 0) return 105;
+            }
+            for (uint64_t page = 0; page < 4; ++page) view[page * 512] = 70 + page;
+            return 0;
+          });
+        },
+        exported.handle, exported.token);
+    CHECK(describe_status(status) == "exit status 0");
+    // What was in flux is marked by the time that the home tells of the end.
+    const Deadline deadline = Deadline::in(20 * kSecond);
+    int told = 0;
+    while ((told = next_event(home)) == 0 && !deadline.passed()) ::usleep(1000);
+    CHECK(told == CMI_EVENT_RCTXT_DOWN);
+    for (uint64_t page = 0; page < 4; ++page) {
+      const Access got = load(home, exported.at + page * kPage);
+      CHECK(got.cause() == Fault::kNone);
+      CHECK(got.value == 70 + page);
+    }
+  }
+
   // One of the libraries below puts back what was there when it was loaded, when it ends.
   TEST_CASE("the_handler_of_sigbus_is_there_to_the_end_of_the_process") {
     Cluster cluster;

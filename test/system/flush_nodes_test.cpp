@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/clock.hpp"
 #include "system/calls.hpp"
 
 namespace cmi::test {
@@ -151,6 +152,53 @@ TEST_SUITE("enable") {
     CHECK(load(peer, import.at).cause() == CMI_ERROR_ENABLE);
     CHECK(cmi_enb(peer, 1).ok());
     CHECK(load(peer, import.at).cause() == Fault::kNone);
+  }
+
+  // As servers start their workers: with all signals blocked.
+  TEST_CASE("a_thread_that_has_all_signals_blocked_takes_faults_and_exceptions_all_the_same") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    const Export exported = export_segment(home, 16 * kPage, CMI_ACC_READ);
+    REQUIRE(store(home, exported.at + 3 * kPage, 5).cause() == Fault::kNone);
+    Process& peer = cluster.spawn("peer");
+    const Import import = import_segment(peer, exported);
+    struct Seen {
+      uint64_t loaded;
+      int early, stored, others_let_in;
+    };
+    const Seen seen = peer.run(
+        [](uint64_t at) {
+          Seen s{};
+          std::thread([&s, at] {
+            sigset_t all, now_blocked;
+            ::sigfillset(&all);
+            ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
+            CMIFN(ctxt(), 10, ini_th)(ctxt());
+            ::pthread_sigmask(SIG_BLOCK, nullptr, &now_blocked);
+            s.others_let_in = ::sigismember(&now_blocked, SIGTERM) == 0;
+            s.early = load64(at).cause();  // an exception: not enabled yet
+            ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
+            CMIFN(ctxt(), 10, cmi_enb)(ctxt(), 1);
+            s.loaded = load64(at + 3 * kPage).value;
+            s.stored = store64(at, 1).cause();
+            CMIFN(ctxt(), 10, fini)(ctxt());
+          }).join();
+          return s;
+        },
+        import.at);
+    CHECK(seen.early == CMI_ERROR_ENABLE);
+    CHECK(seen.loaded == 5);
+    CHECK(seen.stored == CMI_ERROR_ACCESS);
+    CHECK(seen.others_let_in == 0);
+    // The thread that makes the context.
+    Process& third = cluster.spawn_bare("third");
+    third.run([] {
+      sigset_t all;
+      ::sigfillset(&all);
+      ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
+    });
+    REQUIRE(ini(third).ok());
+    CHECK(load(third, import_segment(third, exported).at + 3 * kPage).value == 5);
   }
 
   TEST_CASE("cmi_enb_governs_atm_cas") {
@@ -347,6 +395,45 @@ TEST_SUITE("epochs") {
     CHECK(seen.cause == Fault::kNone);
     CHECK(seen.result == 0);
     CHECK(load(home, exported.at).value == 5);
+  }
+
+  TEST_CASE("cflush_raises_sinval_where_the_home_dies_while_it_waits") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer", {{"CMI_FAULT_POINT", "no_aging=fail"}});
+    const Import import = import_segment(peer, export_segment(home));
+    REQUIRE(store(peer, import.at, 5).cause() == Fault::kNone);
+    home.stop();
+    struct Seen {
+      int cause, result;
+      cmi_error error;
+    };
+    const Seen seen = peer.run(
+        [](uint64_t at, pid_t of_home) {
+          const uint64_t sent = stats().pages_written_back;
+          std::thread killer([sent, of_home] {
+            CMIFN(ctxt(), 10, ini_th)(ctxt());
+            const Deadline deadline = Deadline::in(10 * kSecond);
+            while (stats().pages_written_back == sent && !deadline.passed()) ::usleep(1000);
+            ::kill(of_home, SIGKILL);
+            CMIFN(ctxt(), 10, fini)(ctxt());
+          });
+          void* line = reinterpret_cast<void*>(at);
+          // Left by the handler's jump, or what the call has returned.
+          Seen s{0, 0, CMI_ERR_NONE};
+          auto flush = [&] {
+            s.result = CMIFN(ctxt(), 10, cflush)(ctxt(), &line, 1);
+            s.error = cmi_get_error(ctxt());
+          };
+          s.cause = guarded(flush).cause();
+          killer.join();
+          return s;
+        },
+        import.at, home.pid());
+    CHECK(died_by(home.wait_end(), SIGKILL));
+    CHECK(seen.cause == CMI_ERROR_SINVAL);
+    CHECK(seen.result == 0);
+    CHECK(seen.error == CMI_ERR_NONE);
   }
 
   TEST_CASE("cflush_works_with_and_without_an_epoch") {

@@ -51,8 +51,9 @@ size_t descriptors(const Process& process) {
   return n;
 }
 
-// Ports of the process that listen at 127.0.0.1.
-std::vector<uint16_t> listening_ports(const Process& process) {
+// Ports at 127.0.0.1 of the process's sockets in this state, as /proc numbers them.
+constexpr unsigned kListen = 10;
+std::vector<uint16_t> ports_of(const Process& process, unsigned wanted) {
   std::set<unsigned long> sockets;
   const std::filesystem::path folder = "/proc/" + std::to_string(process.pid()) + "/fd";
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
@@ -67,7 +68,7 @@ std::vector<uint16_t> listening_ports(const Process& process) {
     unsigned long inode = 0;
     if (std::sscanf(line.c_str(), " %*d: %x:%x %*x:%*x %x %*s %*s %*s %*s %*s %lu", &address, &port,
                     &state, &inode) == 4 &&
-        state == 10 && sockets.contains(inode)) {
+        state == wanted && sockets.contains(inode)) {
       ports.push_back(static_cast<uint16_t>(port));
     }
   }
@@ -303,6 +304,21 @@ TEST_SUITE("waiting") {
     CHECK_FALSE(said(cluster, "loopback"));
   }
 
+  TEST_CASE("an_import_that_the_home_has_no_room_for_says_so") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home", {{"CMI_FAULT_POINT", "sharers_full#1=fail"}});
+    Process& peer = cluster.spawn("peer", tracing(cluster, {}));
+    const Export exported = export_segment(home);
+    CHECK(seg_imp(peer, exported.handle).failed(CMI_ERR_NOMEM));
+    CHECK(said(cluster, "the home takes no more imports of this segment"));
+    CHECK_FALSE(said(cluster, "no longer has the segment"));
+    CHECK(seg_imp(peer, exported.handle).ok());
+    const Export removed = export_segment(home);
+    REQUIRE(seg_rm(home, removed.seg).ok());
+    CHECK(seg_imp(peer, removed.handle).failed(CMI_ERR_INVAL));
+    CHECK(said(cluster, "the home no longer has the segment"));
+  }
+
   // Whatever is free at the home: who is there goes on, and a newcomer comes in whole or not at
   // all.
   TEST_CASE("a_newcomer_to_a_home_short_of_descriptors_harms_nobody_who_is_there") {
@@ -333,6 +349,7 @@ TEST_SUITE("waiting") {
       }
       CHECK_FALSE(importing.get().ok());
       CHECK(said(cluster, "an importer is refused"));
+      CHECK(said(cluster, "seg_imp: the home has no descriptors left"));
       limit_descriptors(home, 1024);
       CHECK(load(late, import_segment(late, exported).at).value == 200);
     }
@@ -347,7 +364,7 @@ TEST_SUITE("waiting") {
     REQUIRE(load(peer, import.at).cause() == Fault::kNone);
     REQUIRE(publish(home, exported.at, 1));
     const size_t before = descriptors(home);
-    const std::vector<uint16_t> ports = listening_ports(home);
+    const std::vector<uint16_t> ports = ports_of(home, kListen);
     if (ports.empty()) return skip("the provider does not listen at 127.0.0.1");
     std::vector<Fd> open;
     for (const uint16_t port : ports) {

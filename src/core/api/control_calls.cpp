@@ -171,13 +171,15 @@ int fini(cmi_ctxt* ctxt) {
 
 int ini_th(cmi_ctxt* ctxt) {
   if (enter(ctxt, kFacIni, "ini_th", false) == nullptr) return -1;
-  return finish(
+  const int rc = finish(
       kFacIni,
       [&] {
         SignalsBlocked quiet;
         return Context::join(ctxt);
       },
       "ini_th()");
+  if (rc == 0) let_faults_in();
+  return rc;
 }
 
 }  // namespace cmi::api

@@ -7,6 +7,8 @@
 #pragma once
 
 #include <cmi.h>
+#include <pthread.h>
+#include <signal.h>
 
 #include <new>
 #include <type_traits>
@@ -118,6 +120,17 @@ void trace_call(Facility facility, Status status, Value value,
   } else {
     trace(facility, level, "{}: {}", line, value);
   }
+}
+
+// A thread that uses views must be able to take the faults of its accesses, and exceptions: with
+// these signals blocked, as servers block all in their workers, the kernel ends the process at the
+// first one.
+inline void let_faults_in() {
+  sigset_t faults;
+  sigemptyset(&faults);
+  sigaddset(&faults, SIGBUS);
+  sigaddset(&faults, SIGSEGV);
+  pthread_sigmask(SIG_UNBLOCK, &faults, nullptr);
 }
 
 // Runs `body`, which returns a Status; -1 and the error on failure. Allocation failures end here.

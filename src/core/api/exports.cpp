@@ -40,6 +40,7 @@ extern "C" cmi_ctxt* cmi_ini(uint16_t verno, cmi_cbs* callback) {
   } catch (const std::bad_alloc&) {
   }
   cmi_ctxt* handle = ok(s) ? c->handle() : nullptr;
+  if (ok(s)) api::let_faults_in();
   api::trace_call(kFacIni, s, handle, "cmi_ini(version {})", verno);
   context::t_error = api::translate(s);
   return handle;

@@ -144,6 +144,7 @@ int cmi_enb(cmi_ctxt* ctxt, int enable) {
   Context* c = enter(ctxt, kFacMem, "cmi_enb");
   if (c == nullptr) return -1;
   const bool enabled = enable != 0;
+  if (enabled) let_faults_in();
   return finish(
       kFacMem,
       [&] {

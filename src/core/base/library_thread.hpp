@@ -6,7 +6,28 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <exception>
+#include <thread>
+#include <utility>
+
+#include "core/base/cause.hpp"
+
 namespace cmi {
+
+inline constexpr const char* kNoThread =
+    "no thread can be made: see ulimit -u, and pids.max of the control group";
+
+// Starts *thread, which must not be joinable, to call what std::thread would. kNoMem, with the
+// cause: the kernel or the C library makes none.
+template <class... What>
+Status start_thread(std::thread* thread, What&&... what) {
+  try {
+    *thread = std::thread(std::forward<What>(what)...);
+  } catch (const std::exception&) {
+    return because(Status::kNoMem, kNoThread);
+  }
+  return Status::kOk;
+}
 
 // A thread of the library's own, which runs nothing of the client's.
 inline constinit thread_local bool t_library_thread = false;

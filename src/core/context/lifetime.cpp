@@ -35,9 +35,7 @@ Context* Context::current() { return process::context.load(std::memory_order_acq
 Context* Context::find(const cmi_ctxt* ctxt, bool* forked) {
   *forked = ctxt != nullptr && ctxt == g_parents_handle.load(std::memory_order_acquire);
   if (ctxt == nullptr) return nullptr;
-  if (ctxt == g_handle_at_end.load(std::memory_order_acquire) && memory::process_ends_elsewhere()) {
-    memory::wait_for_end_of_process();
-  }
+  if (ctxt == g_handle_at_end.load(std::memory_order_acquire)) memory::wait_if_process_ends();
   return ctxt == process::handle.load(std::memory_order_acquire) ? current() : nullptr;
 }
 
@@ -79,9 +77,9 @@ void Context::child_after_fork() {
 }
 
 // exit(), or a return from main, with a context still open; all handlers and static destructors of
-// the client have run. What was stored is published. The service thread must not run into the
-// destructors of the libraries under us, and the node should not wait for the next reaper. The rest
-// ends with the process.
+// the client have run. What was stored is published, and the homes learn that the context ends.
+// The service thread must not run into the destructors of the libraries under us, and the node
+// should not wait for the next reaper. The rest ends with the process.
 void Context::process_exits() {
   SignalsBlocked quiet;
   while (!g_lifetime.try_lock()) {
@@ -93,13 +91,16 @@ void Context::process_exits() {
     // Of the registered threads only the calling one: others may be in a view or in a call.
     const bool registered = t_thread != nullptr && t_thread->context == c;
     const bool alone = c->threads_.count() == (registered ? 1 : 0);
-    memory::LossMark ignored = c->engine_->importer().publishing().losses();
-    (void)c->engine_->importer().publishing().barrier(ignored, kRevokeTimeout);
-    if (alone) c->leave_imports(c->parts_->imports.all());
+    // From here on the others wait where they fault or call the library. They keep their pages:
+    // what they store to those after the barrier ends with the process.
+    g_handle_at_end.store(c->handle_);
     memory::process_ends();
     process::handle.store(nullptr);
-    g_handle_at_end.store(c->handle_);
     c->tcp_offers_.stop();
+    memory::LossMark ignored = c->engine_->importer().publishing().losses();
+    (void)c->engine_->importer().publishing().barrier(ignored, kRevokeTimeout);
+    c->engine_->importer().leaving().say_goodbye(c->parts_->imports.all(),
+                                                 {Deadline::in(kRevokeTimeout), kRevokeTimeout});
     c->map_maker_->stop();
     c->engine_->stop();
     c->engine_->home().views().stop_watching_adopted();

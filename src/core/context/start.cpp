@@ -172,7 +172,13 @@ Status Context::start_engine() {
   auto engine = memory::Engine::start(*node_, interfaces.take(), id_,
                                       environment_.fault == Environment::FaultMode::kThread,
                                       environment_.dead_after, *events_);
-  if (!engine) return engine.status();
+  if (!engine) {
+    // The trace is closed before cmi_ini() returns.
+    if (t_cause.status == engine.status() && t_cause.words != nullptr) {
+      alert(kFacIni, "cannot start the library: {}", t_cause.words);
+    }
+    return engine.status();
+  }
   engine_ = engine.take();
   map_maker_ = std::make_unique<events::MapMaker>(*engine_, *events_);
   return Status::kOk;

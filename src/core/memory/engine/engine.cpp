@@ -85,7 +85,7 @@ Result<std::unique_ptr<Engine>> Engine::start(node::Node& node,
     if (Status s = e->fault_threads_->start(); !ok(s)) return s;
   }
   SignalsBlocked inherited_by_the_thread;
-  e->thread_ = std::thread(&Engine::serve, e.get());
+  if (Status s = start_thread(&e->thread_, &Engine::serve, e.get()); !ok(s)) return s;
   return e;
 }
 

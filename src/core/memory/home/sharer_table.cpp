@@ -1,5 +1,7 @@
 #include "core/memory/home/sharer_table.hpp"
 
+#include "core/base/fault_point.hpp"
+
 namespace cmi::memory {
 
 Sharer* SharerTable::find(const ContextId& client, uint32_t instance) {
@@ -12,7 +14,7 @@ const Sharer* SharerTable::find(const ContextId& client, uint32_t instance) cons
 }
 
 Sharer* SharerTable::add(const SharerId& id) {
-  if (sharers_.size() >= kMaxSharers) return nullptr;
+  if (sharers_.size() >= kMaxSharers || fault_point_fails("sharers_full")) return nullptr;
   index_[Key{id.client, id.instance}] = sharers_.size();
   Sharer& sharer = sharers_.emplace_back();
   static_cast<SharerId&>(sharer) = id;

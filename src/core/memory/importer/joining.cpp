@@ -170,6 +170,22 @@ void Joining::take_back(const std::shared_ptr<Import>& imp, Bytes question, bool
   link->advance();  // ends what nobody will answer
 }
 
+// The failure that an answer other than the segment's facts stands for.
+Status Joining::refused_by(WireStatus status) {
+  const char* words = "the home has answered what this version of the library does not understand";
+  if (status == WireStatus::kImportedOtherwise) {
+    words = "the segment is imported the other way now, cached or write-through";
+  } else if (status == WireStatus::kNoMem) {
+    return because(Status::kNoMem,
+                   "the home takes no more imports of this segment: it has as many as it can keep");
+  } else if (status == WireStatus::kGone || status == WireStatus::kRemoved) {
+    words = "the home no longer has the segment";
+  } else if (status == WireStatus::kEnding) {
+    words = "the home is ending";
+  }
+  return because(Status::kInval, words);
+}
+
 Result<Joining::Opened> Joining::take_answer(const std::shared_ptr<Import>& imp, Bytes answer) {
   const auto reply = split_reply(answer);
   const WireStatus status = reply ? reply->status : WireStatus::kMalformed;
@@ -182,10 +198,7 @@ Result<Joining::Opened> Joining::take_answer(const std::shared_ptr<Import>& imp,
     return opened;
   }
   forget(core_, imp);
-  return because(Status::kInval,
-                 status == WireStatus::kImportedOtherwise
-                     ? "the segment is imported the other way now, cached or write-through"
-                     : "the home no longer has the segment");
+  return refused_by(status);
 }
 
 // The home is watched, and the break is known to the node.
@@ -195,7 +208,9 @@ Status Joining::watch(const std::shared_ptr<Import>& imp, const Opened& opened,
   const Deadline line{std::max({time.reach.at, time.answer.at, now() + kLineWait})};
   if (!core_.parts.watch.watch_home(imp->rseg, *imp->link, opened.reply.lifeline_port,
                                     opened.reply.lifeline_secret, line)) {
-    return because(Status::kInval, "the home has gone, or its lifelines cannot be reached");
+    return because(Status::kInval, imp->link->condemned()
+                                       ? "the home ended just after it had answered"
+                                       : "the port of the home's lifelines cannot be reached");
   }
   if (!imp->extensible) return Status::kOk;
   if (imp->ours && core_.parts.node.has_room(opened.brk.bytes) == Status::kNoMem) {

@@ -16,8 +16,8 @@ class Joining {
 
   // Asks the home for the segment. kInval: nobody listens there any more, or it no longer has it.
   // kReconfig: it does not answer, for longer than first contacts should take. kNoMem: no endpoint
-  // can be had here. `ours`: this process imports it for its node, so its client is notified of
-  // what happens to it.
+  // can be had here, or the home keeps no more imports. `ours`: this process imports it for its
+  // node, so its client is notified of what happens to it.
   Result<std::shared_ptr<Import>> import(const access::RsegInfo& rseg, int32_t id, bool ours,
                                          const JoinTime& time);
 
@@ -38,7 +38,8 @@ class Joining {
   static NoAnswer look_for_home(fabric::Link& link, int refusals, const JoinTime& time);
   static void say_no_answer(const access::RsegInfo& rseg, const fabric::Link& link, NoAnswer why);
   static const char* cause_of(NoAnswer why);
-  // The home's answer. kInval: the import is forgotten.
+  static Status refused_by(WireStatus status);
+  // The home's answer. A failure: the import is forgotten.
   Result<Opened> take_answer(const std::shared_ptr<Import>& imp, Bytes answer);
   Status watch(const std::shared_ptr<Import>& imp, const Opened& opened, const JoinTime& time);
   void take_back(const std::shared_ptr<Import>& imp, Bytes question, bool refused);

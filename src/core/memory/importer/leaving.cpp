@@ -43,8 +43,8 @@ void Leaving::leave(const std::shared_ptr<Import>& imp, const Patience& patience
   forget(core_, imp);
 }
 
-void Leaving::leave_all(const std::vector<std::shared_ptr<Import>>& imports,
-                        const Patience& patience) {
+void Leaving::say_goodbye(const std::vector<std::shared_ptr<Import>>& imports,
+                          const Patience& patience) {
   // One goodbye for each home, if all that was imported from it is over: it is then told that a
   // context has ended, where single leaves would look like segments that are no longer wanted.
   std::map<std::shared_ptr<fabric::Link>, bool> under_way;
@@ -56,6 +56,11 @@ void Leaving::leave_all(const std::vector<std::shared_ptr<Import>>& imports,
     if (something || link->condemned()) continue;
     (void)link->call(static_cast<uint16_t>(RequestType::kGoodbye), {}, last_words(patience));
   }
+}
+
+void Leaving::leave_all(const std::vector<std::shared_ptr<Import>>& imports,
+                        const Patience& patience) {
+  say_goodbye(imports, patience);
   for (auto& imp : imports) forget(core_, imp);
 }
 

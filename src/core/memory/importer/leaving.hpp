@@ -14,7 +14,10 @@ class Leaving {
 
   // Writes back and notifies the home; for the end of an import. Views must be gone.
   void leave(const std::shared_ptr<Import>& imp, const Patience& patience);
-  // The same for all imports of a context that ends.
+  // Writes back and notifies the homes that the context ends, where a home may forget all that was
+  // imported from it. The imports stay, and threads that run keep the pages that they have.
+  void say_goodbye(const std::vector<std::shared_ptr<Import>>& imports, const Patience& patience);
+  // The same, and forgets the imports. Views must be gone.
   void leave_all(const std::vector<std::shared_ptr<Import>>& imports, const Patience& patience);
 
  private:

@@ -118,6 +118,15 @@ bool Publishing::flush_pages(const Named& named, const Patience& patience) {
   return good;
 }
 
+// What the access itself would raise after a flush that failed: the home died or the token went
+// meanwhile, or the page was refused because the memory is broken there.
+Exception Publishing::why_not_home(const View& view, uint32_t page, Deadline deadline) {
+  Import& imp = *view.import;
+  const Exception e = usable(imp, false, page);
+  if (e == Exception::kSinval || e == Exception::kToken) return e;
+  return imp.flux.contains(page) ? ask_in_flux(core_, imp, page, deadline) : Exception::kNone;
+}
+
 Status Publishing::flush(const Addresses& where, LossMark& mark, const Patience& patience,
                          Exception* failed, size_t* failed_at) {
   SignalsBlocked quiet;
@@ -134,12 +143,9 @@ Status Publishing::flush(const Addresses& where, LossMark& mark, const Patience&
     if (!view->write_through) named[view->import].push_back(page);  // else it is home already
   }
   const bool good = flush_pages(named, patience);
-  // What was refused because the memory is broken there.
   for (size_t i = 0; i < where.size() && !good && *failed == Exception::kNone; ++i) {
     auto& [view, addr] = where[i];
-    const uint32_t page = page_of(*view, addr);
-    if (!view->import->flux.contains(page)) continue;
-    *failed = ask_in_flux(core_, *view->import, page, patience.deadline);
+    *failed = why_not_home(*view, page_of(*view, addr), patience.deadline);
     *failed_at = i;
   }
   return verdict(core_, mark, good);

@@ -41,6 +41,7 @@ class Publishing {
   bool collect(BusyPages* busy, bool again, const Patience& patience);
   Exception may_flush(const View& view, uint32_t page, Deadline deadline);
   bool flush_pages(const Named& named, const Patience& patience);
+  Exception why_not_home(const View& view, uint32_t page, Deadline deadline);
 
   ImporterCore& core_;
 };

@@ -43,9 +43,9 @@ Status FaultThreads::start() {
   held_up_.reset(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   if (!stop_ || !due_ || !held_up_) return Status::kNoMem;
   for (int i = 0; i < kFree; ++i) {
-    if (!start_thread(Part::kFree)) return Status::kNoMem;
+    if (!add_thread(Part::kFree)) return because(Status::kNoMem, kNoThread);
   }
-  return start_thread(Part::kSpare) ? Status::kOk : Status::kNoMem;
+  return add_thread(Part::kSpare) ? Status::kOk : because(Status::kNoMem, kNoThread);
 }
 
 FaultThreads::~FaultThreads() {
@@ -62,7 +62,7 @@ FaultThreads::~FaultThreads() {
   }
 }
 
-bool FaultThreads::start_thread(Part part) {
+bool FaultThreads::add_thread(Part part) {
   const SignalsBlocked inherited_by_the_thread;
   Guard g(threads_mu_);
   if (threads_.size() == kMost) return false;
@@ -117,7 +117,7 @@ FaultThreads::Part FaultThreads::wait_for_need() {
   if (free_.load() > 0) return Part::kSpare;
   free_.fetch_add(1);
   // Without another one all may be held up once more, as they are where there are kMost.
-  if (spare_.fetch_sub(1) == 1) (void)start_thread(Part::kSpare);
+  if (spare_.fetch_sub(1) == 1) (void)add_thread(Part::kSpare);
   return Part::kFree;
 }
 

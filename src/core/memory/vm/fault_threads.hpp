@@ -61,7 +61,7 @@ class FaultThreads {
   void run(Part part);
   Part wait_for_fault();
   Part wait_for_need();
-  bool start_thread(Part part) CMI_EXCLUDES(threads_mu_);
+  bool add_thread(Part part) CMI_EXCLUDES(threads_mu_);
   // Reads the next one. False: there is none. Under one lock, so that of two of a thread the later
   // one is known to be that: the verdict on the last one is never left out.
   bool next_fault(Served* served) CMI_EXCLUDES(mu_);

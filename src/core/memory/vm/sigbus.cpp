@@ -23,8 +23,8 @@ namespace cmi::memory {
 thread_local bool t_access_enabled = false;
 
 namespace {
-std::atomic<pid_t> g_ending{0};  // the thread that ends the process
-constexpr Nanos kLongestEnd = 5 * kSecond;
+std::atomic<pid_t> g_ending{0};              // the thread that ends the process
+constexpr Nanos kLongestEnd = 20 * kSecond;  // all that process_exits() may wait for, and more
 
 std::atomic<FaultTarget*> g_target{nullptr};
 struct sigaction g_previous;  // written before g_target is first set
@@ -209,11 +209,11 @@ void give_up_alternate_stack(const ucontext_t& uc) {
 // work is done on a stack of the library's own.
 [[gnu::hot]] void on_sigbus(int sig, siginfo_t* si, void* context) {
   const int saved_errno = errno;
-  if (process_ends_elsewhere() && si->si_code > 0) [[unlikely]]
-    wait_for_end_of_process();
   auto* uc = static_cast<ucontext_t*>(context);
+  // These copy for the library, also for the thread that ends the process.
   if (si->si_code > 0 && end_careful_copy(uc)) return;
   if (si->si_code > 0) leave_guarded_copy(si->si_addr, uc->uc_sigmask);
+  if (si->si_code > 0) wait_if_process_ends();
   if (si->si_code <= 0 && (t_library_thread || t_signals_blocked > 0)) return put_off(si, uc);
   Fault f{g_target.load(std::memory_order_acquire),
           si,
@@ -235,6 +235,7 @@ void give_up_alternate_stack(const ucontext_t& uc) {
     return;
   }
   if (f.e != Exception::kNone) {
+    wait_if_process_ends();  // it may have left its imports meanwhile
     die_if_blocked(*uc, SIGSEGV);
     if (!has_handler(SIGSEGV)) write_fatal_line(f.e, f.addr, f.view->segment);
     queue_segv(f.e, f.addr, f.view->segment,
@@ -251,12 +252,10 @@ void give_up_alternate_stack(const ucontext_t& uc) {
 
 void process_ends() { g_ending.store(::gettid(), std::memory_order_release); }
 
-bool process_ends_elsewhere() {
+[[gnu::hot]] void wait_if_process_ends() {
   const pid_t ending = g_ending.load(std::memory_order_acquire);
-  return ending != 0 && ending != ::gettid();
-}
-
-void wait_for_end_of_process() {
+  if (ending == 0 || ending == ::gettid()) [[likely]]
+    return;
   constexpr timespec kStep{0, 50 * kMilli};
   for (const Deadline end = Deadline::in(kLongestEnd); !end.passed();) {
     ::nanosleep(&kStep, nullptr);
@@ -288,6 +287,7 @@ void set_fault_target(FaultTarget* target) {
 }
 
 void raise_in_call(Exception e, const void* addr, int32_t segment, const void* pc) {
+  wait_if_process_ends();
   sigset_t mask;
   pthread_sigmask(SIG_BLOCK, nullptr, &mask);
   if (must_die(mask, SIGSEGV)) {

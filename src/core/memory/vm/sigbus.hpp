@@ -43,8 +43,7 @@ void set_fault_target(FaultTarget* target);
 // fault, or call the library, have nobody to serve them any more and wait for the end, which they
 // have no time to miss; but not for ever, should the end wait for one of them.
 void process_ends();
-bool process_ends_elsewhere();  // another thread is at it
-void wait_for_end_of_process();
+void wait_if_process_ends();  // by another thread
 
 // Raises an exception in the calling thread, outside of a fault: atm_cas and cflush. Returns when
 // the client's handler does. Nothing with a destructor may be alive in the callers up to the C
