@@ -84,9 +84,9 @@ TEST_SUITE("regions") {
   TEST_CASE("the_directory_is_gone_through_in_parts") {
     Directory directory;
     SharedRegions a;
-    directory.hold(a, 1, 3, 1, 5000, 1);
-    directory.hold(a, 7, 1, 1, 5000, 1);
-    directory.hold(a, 9, 1, 1, 5000, 1);
+    directory.acquire(a, 1, 3, 1, 5000, 1);
+    directory.acquire(a, 7, 1, 1, 5000, 1);
+    directory.acquire(a, 9, 1, 1, 5000, 1);
     uint32_t next = 0;
     CHECK(pairs(directory.shared(5000, 0, 1024, &next)) == Pairs{{512, 1024}});
     REQUIRE(next == 1536);

@@ -32,7 +32,7 @@ TYPE = re.compile(r"^(?:typedef )?(?:struct|union|enum) (cmi_\w+) \{|^\} (cmi_\w
 INTERNAL = {"CMI_H", "CMI_EXPORT", "CMI_FNS_", "CMIFN", "CMI_OFI_CMI_IMPL_H"}
 INTERNAL_TYPES = {"cmi_cfg_op", "cmi_ds_op", "cmi_event_info", "cmi_flush_epoch"}
 # Pages of the system that ours may refer to.
-FOREIGN = {("fork", "2"), ("poll", "2"), ("sigaction", "2"), ("siglongjmp", "3")}
+FOREIGN = {("getrlimit", "2"), ("read", "2"), ("write", "2"), ("fork", "2"), ("poll", "2"), ("sigaction", "2"), ("siglongjmp", "3")}
 MACROS = {"cmi_mb", "cmi_wmb", "cmi_rmb"}
 
 
