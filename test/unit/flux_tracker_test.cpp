@@ -185,26 +185,28 @@ TEST_SUITE("page_covers") {
 TEST_SUITE("flux_tracker") {
   TEST_CASE("the_dirty_intents_of_a_dead_importer_are_in_flux_and_the_others_are_notified") {
     Scene s;
-    s.sharer(kDead, 1).intents = {{3, 1}, {4, 1}};
-    s.sharer(kDead, 2).intents = {{9, 1}};
-    s.sharer(kOther, 1).intents = {{12, 1}};
+    Sharer& dead = s.sharer(kDead, 1);
+    (void)dead.intents.set(3, 1);
+    (void)dead.intents.set(4, 1);
+    (void)s.sharer(kDead, 2).intents.set(9, 1);
+    (void)s.sharer(kOther, 1).intents.set(12, 1);
     s.flux->lose_intents(*s.segment, kDead, 0, begin_round());
     CHECK(s.memory.covered() == Pages{3, 4, 9});
     CHECK(s.segment->flux.pages.contains(4));
     CHECK_FALSE(s.segment->flux.pages.contains(12));
     CHECK(s.segment->sharers.find(kDead, 1)->intents.empty());
-    CHECK(s.segment->sharers.find(kOther, 1)->intents.size() == 1);
+    CHECK(s.segment->sharers.find(kOther, 1)->intents.epoch(12) == 1);
     CHECK(s.lists_to(kOther, 1) == 1);
     CHECK(s.lists_to(kDead, 1) == 0);
   }
 
   TEST_CASE("of_a_client_that_lives_on_one_import_is_cut_off_and_its_others_are_notified") {
     Scene s;
-    s.sharer(kDead, 1).intents = {{3, 1}};
-    s.sharer(kDead, 2).intents = {{9, 1}};
+    (void)s.sharer(kDead, 1).intents.set(3, 1);
+    (void)s.sharer(kDead, 2).intents.set(9, 1);
     s.flux->lose_intents(*s.segment, kDead, 1, begin_round());
     CHECK(s.memory.covered() == Pages{3});
-    CHECK(s.segment->sharers.find(kDead, 2)->intents.size() == 1);
+    CHECK(s.segment->sharers.find(kDead, 2)->intents.epoch(9) == 1);
     CHECK(s.lists_to(kDead, 2) == 1);
   }
 
