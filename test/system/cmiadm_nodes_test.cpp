@@ -2,14 +2,19 @@
 // with damaged registries.
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <pty.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <sstream>
 
 #include "system/calls.hpp"
 #include "system/cmiadm.hpp"
@@ -61,6 +66,47 @@ constexpr off_t kContexts = 128, kSegments = 8320, kAttachments = 532608, kReser
 void poke(const std::string& file, off_t at, uint64_t word) {
   const Fd fd(::open(file.c_str(), O_WRONLY | O_CLOEXEC));
   REQUIRE(::pwrite(fd.get(), &word, sizeof word, at) == sizeof word);
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) {
+    std::erase(line, '\r');
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+// What cmiadm prints on a terminal of this size, without what clears it.
+std::string on_terminal(const Cluster& cluster, std::vector<std::string> arguments, uint16_t rows,
+                        uint16_t columns) {
+  winsize size{rows, columns, 0, 0};
+  int terminal = -1;
+  const pid_t child = ::forkpty(&terminal, nullptr, nullptr, &size);
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    ::setenv("CMI_RUNTIME_DIR", cluster.runtime_folder().c_str(), 1);
+    std::string program = CMI_CMIADM_PROGRAM;
+    std::vector<char*> argv{program.data()};
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    ::execv(argv[0], argv.data());
+    ::_exit(127);
+  }
+  const Fd fd(terminal);
+  std::string text;
+  char part[4096];
+  // Ends with EIO when the program has.
+  for (ssize_t n = 0; (n = ::read(terminal, part, sizeof part)) > 0;) {
+    text.append(part, static_cast<size_t>(n));
+  }
+  int status = -1;
+  CHECK(::waitpid(child, &status, 0) == child);
+  CHECK(describe_status(status) == "exit status 0");
+  const std::string clear = "\033[H\033[2J";
+  if (text.starts_with(clear)) text.erase(0, clear.size());
+  return text;
 }
 
 TEST_SUITE("cmiadm") {
@@ -122,6 +168,52 @@ TEST_SUITE("cmiadm") {
     CHECK_FALSE(one.says(std::to_string(home.pid())));
     const Ran ids = cmiadm(cluster, {"list", "--ids", "--node", "peer"});
     CHECK(ids.out == std::to_string(import.seg) + "\n");
+  }
+
+  TEST_CASE("cmiadm_names_nodes_as_their_processes_do_in_the_order_of_these_names") {
+    Cluster cluster;
+    Process& writer = cluster.spawn("writer");
+    Process& home = cluster.spawn("home");
+    const std::string far(60, 'z');
+    Process& last = cluster.spawn(far);
+    const Import import = import_segment(writer, export_segment(home, 8 * kPage));
+    REQUIRE(store(writer, import.at, 1).cause() == Fault::kNone);
+    const Value all = list(cluster);
+    REQUIRE(all["nodes"].items.size() == 3);
+    CHECK(all["nodes"].items[0]["name"].text == "home");
+    CHECK(all["nodes"].items[1]["name"].text == "writer");
+    CHECK(all["nodes"].items[2]["name"].text == far.substr(0, 48) + "...");
+    CHECK(node_of(all, last.pid()) == &all["nodes"].items[2]);
+    const std::string digits = (*node_of(all, home.pid()))["node"].text;
+    const Ran table = cmiadm(cluster, {"list"});
+    CHECK(table.says("node home (" + digits + ")"));
+    CHECK(table.out.find("node home") < table.out.find("node writer"));
+    // The busiest comes first.
+    const Ran top = cmiadm(cluster, {"top", "--wait", "20"});
+    CHECK(top.says("NODE"));
+    CHECK(top.out.find("\nwriter ") < top.out.find("\nhome "));
+    CHECK(top.says("home " + std::to_string(home.pid())));  // of the link to it
+  }
+
+  TEST_CASE("cmiadm_on_a_terminal_prints_no_more_than_it_shows") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    (void)import_segment(peer, export_segment(home, 8 * kPage));
+    const std::string top = on_terminal(cluster, {"top", "--count", "1", "--wait", "20"}, 10, 60);
+    const std::vector<std::string> shown = lines_of(top);
+    CHECK(shown.size() <= 10);
+    CHECK(shown.back().find("lines are left out") != std::string::npos);
+    const std::vector<std::string> listed = lines_of(on_terminal(cluster, {"list"}, 10, 60));
+    CHECK(listed.size() > 10);
+    bool cut = false;
+    for (const auto& lines : {shown, listed}) {
+      for (const std::string& line : lines) {
+        CHECK_MESSAGE(line.size() <= 60, line);
+        cut = cut || line.back() == '>';
+      }
+    }
+    CHECK(cut);
   }
 
   TEST_CASE("cmiadm_list_of_an_empty_runtime_folder_is_no_error") {

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <filesystem>
@@ -51,9 +52,7 @@ size_t descriptors(const Process& process) {
   return n;
 }
 
-// Ports at 127.0.0.1 of the process's sockets in this state, as /proc numbers them.
-constexpr unsigned kListen = 10;
-std::vector<uint16_t> ports_of(const Process& process, unsigned wanted) {
+std::set<unsigned long> sockets_of(const Process& process) {
   std::set<unsigned long> sockets;
   const std::filesystem::path folder = "/proc/" + std::to_string(process.pid()) + "/fd";
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
@@ -61,6 +60,27 @@ std::vector<uint16_t> ports_of(const Process& process, unsigned wanted) {
     const std::string to = std::filesystem::read_symlink(entry.path(), error).string();
     if (to.starts_with("socket:[")) sockets.insert(std::stoul(to.substr(8)));
   }
+  return sockets;
+}
+
+// Sockets of which the kernel has no connection, nor anything else, any more.
+size_t sockets_that_are_over(const Process& process) {
+  std::set<unsigned long> sockets = sockets_of(process);
+  for (const char* table : {"tcp", "tcp6", "udp", "udp6", "unix", "netlink"}) {
+    std::ifstream lines("/proc/" + std::to_string(process.pid()) + "/net/" + table);
+    for (std::string word; lines >> word;) {
+      if (word.find_first_not_of("0123456789") == word.npos) sockets.erase(std::stoul(word));
+    }
+  }
+  return sockets.size();
+}
+
+// The process's sockets at 127.0.0.1, and connections to them that are not accepted yet, in this
+// state, as /proc numbers them: their ports.
+constexpr unsigned kCloseWait = 8, kListen = 10;
+std::vector<uint16_t> ports_of(const Process& process, unsigned wanted) {
+  std::set<unsigned long> sockets = sockets_of(process);
+  sockets.insert(0);
   std::vector<uint16_t> ports;
   std::ifstream table("/proc/" + std::to_string(process.pid()) + "/net/tcp");
   for (std::string line; std::getline(table, line);) {
@@ -378,6 +398,42 @@ TEST_SUITE("waiting") {
     CHECK(descriptors(home) <= before);
     CHECK(publish(peer, import.at, 2));
     CHECK(load(home, exported.at).value == 2);
+  }
+
+  TEST_CASE("who_connects_says_anything_and_closes_leaves_nothing_at_a_home") {
+    with_each_provider([](Cluster& cluster, Process& home, const Env& env) {
+      Process& peer = cluster.spawn("peer", env);
+      const Export exported = export_segment(home);
+      const Import import = import_segment(peer, exported);
+      REQUIRE(load(peer, import.at).cause() == Fault::kNone);
+      REQUIRE(publish(home, exported.at, 1));
+      const size_t before = sockets_that_are_over(home);
+      const std::vector<uint16_t> ports = ports_of(home, kListen);
+      for (const uint16_t port : ports) {
+        for (const size_t bytes : {size_t{0}, size_t{1}, size_t{2}, size_t{16}, size_t{100}}) {
+          const Fd fd = connect_to(port);
+          REQUIRE(fd);
+          const std::string words(bytes, 'x');
+          CHECK(::send(fd.get(), words.data(), bytes, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes));
+        }
+      }
+      const Deadline deadline = Deadline::in(40 * kSecond);
+      const auto left = [&] {
+        const std::vector<uint16_t> at = ports_of(home, kCloseWait);
+        return std::count_if(at.begin(), at.end(), [&](uint16_t port) {
+          return std::find(ports.begin(), ports.end(), port) != ports.end();
+        });
+      };
+      // The sockets provider keeps the number of a connection that is over, until its endpoint
+      // ends.
+      const bool keeps = env[0].second == "sockets";
+      const auto kept = [&] { return !keeps && sockets_that_are_over(home) > before; };
+      while ((left() != 0 || kept()) && !deadline.passed()) ::usleep(100'000);
+      CHECK(left() == 0);
+      CHECK_FALSE(kept());
+      CHECK(publish(peer, import.at, 2));
+      CHECK(load(home, exported.at).value == 2);
+    });
   }
 }
 

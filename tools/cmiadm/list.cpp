@@ -16,6 +16,18 @@ const char* kind_name(const SegmentRow& s) {
 
 std::string pid_text(pid_t pid) { return pid > 0 ? std::to_string(pid) : "?"; }
 
+std::string program_text(const ContextRow& c) {
+  if (!c.program.empty()) return c.program;
+  if (c.pid == 0 && c.own_pid != 0) return fmt::format("{} of another pid namespace", c.own_pid);
+  return "-";
+}
+
+// For people: the digits beside the name.
+std::string title(const NodeRow& node) {
+  return node.cmi_node.empty() ? node.name
+                               : fmt::format("{} ({})", printable(node.cmi_node), node.name);
+}
+
 // Which contexts have it attached, as "PID" or "PIDxVIEWS".
 std::string attached_by(const NodeRow& node, const SegmentRow& s) {
   std::string out;
@@ -58,16 +70,15 @@ void print_reservations(const NodeRow& node) {
 }
 
 void print_node(const NodeRow& node, const Reports& reports) {
-  fmt::print("node {}\n", node.name);
+  fmt::print("node {}\n", title(node));
   if (!node.trouble.empty()) {
     fmt::print("  nothing is known: {}\n", node.trouble);
     return;
   }
   Table contexts({"CONTEXT", "PID", "STATE", "PROGRAM", "SEGMENTS", "IMPORTS", "VIEWS"});
   for (const ContextRow& c : node.contexts) {
-    contexts.row({std::to_string(c.slot), pid_text(c.pid), c.state(),
-                  c.program.empty() ? "-" : c.program, std::to_string(c.segments),
-                  std::to_string(c.imports), std::to_string(c.views)});
+    contexts.row({std::to_string(c.slot), pid_text(c.pid), c.state(), program_text(c),
+                  std::to_string(c.segments), std::to_string(c.imports), std::to_string(c.views)});
   }
   if (!contexts.empty()) contexts.print(2);
   Table segments({"SEGMENT", "KIND", "SIZE", "STATE", "SHARED", "OWNER", "ATTACHED BY"});
@@ -88,7 +99,7 @@ void print_node(const NodeRow& node, const Reports& reports) {
 
 void notes(const NodeRow& node, const Reports& reports) {
   if (!node.trouble.empty()) return;
-  const std::string where = "node " + node.name;
+  const std::string where = "node " + title(node);
   for (pid_t pid : reports.silent) {
     complain("{}: process {} does not answer: its tokens are not known", where, pid);
   }
@@ -125,9 +136,9 @@ Json json_of(const ReservationRow& r) {
 }
 
 Json json_of(const ContextRow& c) {
-  return {{"slot", c.slot},       {"id", hex32(c.id)},    {"pid", c.pid},
-          {"state", c.state()},   {"program", c.program}, {"segments", c.segments},
-          {"imports", c.imports}, {"views", c.views}};
+  return {{"slot", c.slot},         {"id", hex32(c.id)},    {"pid", c.pid},
+          {"own_pid", c.own_pid},   {"state", c.state()},   {"program", c.program},
+          {"segments", c.segments}, {"imports", c.imports}, {"views", c.views}};
 }
 
 Json json_of(const node::TokenLine& t) {
@@ -168,6 +179,7 @@ Json json_of(const NodeRow& node, const SegmentRow& s, const node::HomeLine* hom
 Json json_of(const NodeRow& node, const Reports& reports) {
   const auto each = [](const auto& row) { return json_of(row); };
   return {{"node", node.name},
+          {"name", text_or_null(node.cmi_node)},
           {"trouble", text_or_null(node.trouble)},
           {"settled", node.settled},
           {"locked", node.locked},
@@ -198,7 +210,7 @@ void complain_about(const Survey& s) {
         printable(s.runtime_dir), s.trouble);
   }
   for (const NodeRow& node : s.nodes) {
-    if (!node.trouble.empty()) complain("node {}: {}", node.name, node.trouble);
+    if (!node.trouble.empty()) complain("node {}: {}", title(node), node.trouble);
   }
 }
 

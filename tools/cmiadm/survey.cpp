@@ -14,8 +14,10 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "core/node/lock_file.hpp"
+#include "processes.hpp"
 
 namespace cmi::adm {
 
@@ -39,21 +41,6 @@ void pause_ms(long ms) {
 
 bool is_folder_name(const std::string& name) {
   return name.size() == 16 && name.find_first_not_of("0123456789abcdef") == std::string::npos;
-}
-
-// The send buffer after the program's name in /proc/PID/stat, and the name. Both are for the
-// reader's eye; nothing is decided by them but the word "stopped".
-void look_at_process(ContextRow& c) {
-  if (c.pid <= 0) return;
-  Fd fd(open(("/proc/" + std::to_string(c.pid) + "/stat").c_str(), O_RDONLY | O_CLOEXEC));
-  char text[512];
-  const ssize_t n = fd ? read(fd.get(), text, sizeof text) : 0;
-  if (n <= 0) return;
-  const std::string line(text, static_cast<size_t>(n));
-  const size_t begin = line.find('('), end = line.rfind(')');
-  if (begin == line.npos || end == line.npos || end + 2 >= line.size() || end <= begin) return;
-  c.program = line.substr(begin + 1, end - begin - 1);
-  c.process = line[end + 2];
 }
 
 pid_t checked_pid(uint64_t raw) { return raw > 0 && raw <= INT_MAX ? static_cast<pid_t>(raw) : 0; }
@@ -98,9 +85,15 @@ void read_contexts(const Registry_shm& r, int fd, NodeRow& node) {
     ContextRow c;
     c.slot = slot;
     c.id = {from.id_hi.load(), from.id_lo.load()};
-    c.pid = checked_pid(from.pid.load());
+    c.own_pid = checked_pid(from.pid.load());
+    c.pid = c.own_pid;
     c.alive = node::byte_locked_elsewhere(fd, node::kLifeByte + slot);
-    if (c.alive) look_at_process(c);
+    if (c.alive) {
+      const Seen seen = process_that_maps(fd, c.own_pid);
+      c.pid = seen.pid;
+      c.process = seen.state;
+      c.program = seen.program;
+    }
     node.contexts.push_back(std::move(c));
   }
 }
@@ -129,6 +122,7 @@ void read_segments(const Registry_shm& r, NodeRow& node) {
     const ContextRow* owner = node.context(s.owner);
     s.owner_alive =
         owner != nullptr && owner->alive && owner->id == ContextId{from.owner_hi, from.owner_lo};
+    if (s.owner_alive) s.owner_pid = owner->pid;
     node.segments.push_back(std::move(s));
   }
 }
@@ -175,6 +169,14 @@ void count_for_contexts(NodeRow& node) {
       ++(s.kind == node::SegmentKind::kHome ? c.segments : c.imports);
     }
   }
+}
+
+// Of a process without CMI_NODE nothing that says anything to people was kept.
+std::string name_of(const node::Header_shm& h) {
+  const std::string name(h.name, strnlen(h.name, sizeof h.name));
+  const bool fits = name.size() < sizeof h.name;
+  const std::string by_default = node::default_node_name();
+  return name == by_default.substr(0, sizeof h.name) ? "" : fits ? name : name + "...";
 }
 
 void check_files(const node::Folder& folder, NodeRow& node) {
@@ -234,6 +236,7 @@ NodeRow read_node(const node::Folder& folder, const std::string& name) {
     return node;
   }
   node.id = {copy->header.node_hi, copy->header.node_lo};
+  node.cmi_node = name_of(copy->header);
   node.locked = true;
   for (int i = 0; node.locked && i < kLockLooks; ++i) {
     if (i > 0) pause_ms(5);
@@ -245,6 +248,8 @@ NodeRow read_node(const node::Folder& folder, const std::string& name) {
   read_reservations(*copy, node);
   count_for_contexts(node);
   check_files(folder, node);
+  std::sort(node.segments.begin(), node.segments.end(),
+            [](const SegmentRow& a, const SegmentRow& b) { return a.id < b.id; });
   return node;
 }
 
@@ -301,6 +306,8 @@ uint32_t NodeRow::dead() const {
       std::count_if(contexts.begin(), contexts.end(), [](const auto& c) { return !c.alive; }));
 }
 
+std::string NodeRow::called() const { return cmi_node.empty() ? name : cmi_node; }
+
 std::string folder_of_node(const std::string& name_or_digits) {
   if (is_folder_name(name_or_digits)) return name_or_digits;
   return node::folder_name(node::node_id_of(name_or_digits)).text;
@@ -330,7 +337,6 @@ Survey survey(const std::string& runtime_dir, const std::string& only) {
       names.emplace_back(e->d_name);
     }
   }
-  std::sort(names.begin(), names.end());
   for (const std::string& name : names) {
     Result<node::Folder> folder = open_node_folder(runtime_dir, name);
     if (folder) {
@@ -342,6 +348,9 @@ Survey survey(const std::string& runtime_dir, const std::string& only) {
       s.nodes.push_back(std::move(node));
     }
   }
+  std::sort(s.nodes.begin(), s.nodes.end(), [](const NodeRow& a, const NodeRow& b) {
+    return std::pair(a.called(), a.name) < std::pair(b.called(), b.name);
+  });
   return s;
 }
 

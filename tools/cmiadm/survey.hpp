@@ -20,7 +20,8 @@ namespace cmi::adm {
 struct ContextRow {
   uint32_t slot = 0;
   ContextId id;
-  pid_t pid = 0;        // 0: the registry has none that can be one
+  pid_t pid = 0;        // here; 0: there is none to be seen
+  pid_t own_pid = 0;    // in its own pid namespace, as the registry says; 0: none that can be one
   bool alive = false;   // its life lock is held
   char process = 0;     // state letter of /proc, 0 where there is no such process to be seen
   std::string program;  // of that process; empty: unknown
@@ -61,7 +62,8 @@ struct ReservationRow {
 };
 
 struct NodeRow {
-  std::string name;  // of the folder: 16 hexadecimal digits
+  std::string name;      // of the folder: 16 hexadecimal digits
+  std::string cmi_node;  // what its first process was told to call it; empty: not known
   NodeId id;
   std::string trouble;   // why nothing below is known; empty: it is
   bool settled = true;   // false: it changed all the time while it was read
@@ -72,6 +74,8 @@ struct NodeRow {
   std::vector<SegmentRow> segments;
   std::vector<ReservationRow> reservations;
 
+  // For people: its CMI_NODE, the digits if that is not known.
+  std::string called() const;
   const ContextRow* context(uint32_t slot) const;
   uint32_t dead() const;  // contexts
   node::Config config(const std::string& runtime_dir) const { return {runtime_dir, {}, 0, id}; }
@@ -80,7 +84,7 @@ struct NodeRow {
 struct Survey {
   std::string runtime_dir;
   std::string trouble;         // the folder itself cannot be used; empty: it can, or is not there
-  std::vector<NodeRow> nodes;  // by name
+  std::vector<NodeRow> nodes;  // by what they are called
 };
 
 // The folder of one node, or of all. `only`: a folder's name, or empty.

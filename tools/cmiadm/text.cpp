@@ -3,6 +3,8 @@
 
 #include <cmi.h>
 #include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -21,11 +23,12 @@ std::string counted(uint64_t n, std::string_view what) {
   return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
 }
 
-void Table::print(int indent) const {
+std::vector<std::string> Table::lines(int indent) const {
   std::vector<size_t> width(rows_.front().size());
   for (const auto& row : rows_) {
     for (size_t i = 0; i < row.size(); ++i) width[i] = std::max(width[i], row[i].size());
   }
+  std::vector<std::string> out;
   for (const auto& row : rows_) {
     std::string line(static_cast<size_t>(indent), ' ');
     for (size_t i = 0; i < row.size(); ++i) {
@@ -37,8 +40,28 @@ void Table::print(int indent) const {
           right ? fmt::format("{:>{}}  ", cell, width[i]) : fmt::format("{:<{}}  ", cell, width[i]);
     }
     line.erase(line.find_last_not_of(' ') + 1);
-    fmt::print("{}\n", line);
+    out.push_back(std::move(line));
   }
+  return out;
+}
+
+void Table::print(int indent) const {
+  const size_t columns = screen().columns;
+  for (const std::string& line : lines(indent)) fmt::print("{}\n", clipped(line, columns));
+}
+
+Screen screen() {
+  winsize size{};
+  if (isatty(STDOUT_FILENO) != 1 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return {};
+  return {size.ws_col, size.ws_row};
+}
+
+std::string clipped(std::string line, size_t columns) {
+  if (columns != 0 && line.size() > columns) {
+    line.resize(columns);
+    line.back() = '>';
+  }
+  return line;
 }
 
 void print_line(const Json& value) {

@@ -18,11 +18,21 @@ class Table {
   explicit Table(std::vector<std::string> head) : rows_{std::move(head)} {}
   void row(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
   bool empty() const { return rows_.size() == 1; }
+  // One for each row, and one above for the head.
+  std::vector<std::string> lines(int indent = 0) const;
   void print(int indent = 0) const;
 
  private:
   std::vector<std::vector<std::string>> rows_;
 };
+
+// The terminal that standard output is, in characters; 0: it is none, or does not say.
+struct Screen {
+  size_t columns = 0, rows = 0;
+};
+Screen screen();
+// As much of a line as goes into so many columns, and a mark where something is left out. 0: all.
+std::string clipped(std::string line, size_t columns);
 
 // Keys come out in the order in which they went in.
 using Json = nlohmann::ordered_json;

@@ -2,6 +2,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -16,6 +17,8 @@ namespace cmi::adm {
 namespace {
 
 constexpr const char* kClear = "\033[H\033[2J";
+
+std::string pid_text(const ContextRow& c) { return c.pid > 0 ? std::to_string(c.pid) : "?"; }
 
 size_t counter(std::string_view name) {
   for (size_t i = 0; i < node::kCounterNames.size(); ++i) {
@@ -34,7 +37,7 @@ using Samples = std::map<ContextId, Sample>;
 std::string whereabouts(const Survey& survey, const ContextId& id) {
   for (const NodeRow& node : survey.nodes) {
     for (const ContextRow& c : node.contexts) {
-      if (c.id == id) return "pid " + std::to_string(c.pid);
+      if (c.id == id) return printable(node.called()) + " " + pid_text(c);
     }
   }
   return hex16(id.hi);
@@ -61,8 +64,33 @@ const char* link_state(const node::LinkLine& l) {
   return l.silent == 0 ? "new" : "up";
 }
 
+// What is printed of one look: on a terminal, as much as it shows.
+class Page {
+ public:
+  void line(std::string text) { lines_.push_back(std::move(text)); }
+  void table(const Table& table) {
+    if (table.empty()) return;
+    line("");
+    for (std::string& row : table.lines()) line(std::move(row));
+  }
+  // `rows`, `columns` and what the last row says; 0: all.
+  void print(const Screen& screen, const char* last) const {
+    const bool fits = screen.rows == 0 || lines_.size() + 2 <= screen.rows;
+    const size_t shown = fits ? lines_.size() : screen.rows > 2 ? screen.rows - 2 : 1;
+    for (size_t i = 0; i < shown; ++i) fmt::print("{}\n", clipped(lines_[i], screen.columns));
+    if (*last == '\0') return;
+    const std::string rest =
+        fits ? "" : fmt::format(" ({} are left out)", counted(lines_.size() - shown, "line"));
+    fmt::print("{}\n", clipped(last + rest, screen.columns));
+  }
+
+ private:
+  std::vector<std::string> lines_;
+};
+
 struct Pair {  // what a context told now, and before; no before: since it began
-  pid_t pid;
+  const NodeRow* node;
+  const ContextRow* context;
   const Sample* now;
   const Sample* before;
 };
@@ -78,7 +106,7 @@ const Line* line_of(const std::vector<Line> node::ContextReport::*lines, const S
 }
 
 // Per segment: what each import costs, and what each home has told its importers.
-void print_segments(const std::vector<Pair>& all) {
+void add_segments(const std::vector<Pair>& all, Page* page) {
   Table imports({"PID", "IMPORT", "LOAD MISSES", "STORE MISSES", "BYTES IN", "BYTES OUT",
                  "PUBLISHED", "NOTICES", "EXCEPTIONS", "USELESS"});
   Table homes({"PID", "SEGMENT", "PUBLISHED", "NOTICES SENT", "IMPORTERS"});
@@ -86,7 +114,7 @@ void print_segments(const std::vector<Pair>& all) {
     const Nanos span = p.before != nullptr ? p.now->at - p.before->at : 0;
     for (const node::ImportLine& i : p.now->report.imports) {
       const auto* was = line_of(&node::ContextReport::imports, p.before, i.id);
-      std::vector<std::string> row{std::to_string(p.pid), std::to_string(i.id)};
+      std::vector<std::string> row{pid_text(*p.context), std::to_string(i.id)};
       for (size_t c = 0; c < i.counters.size(); ++c) {
         const bool bytes = std::string_view(node::kImportCounterNames[c]).starts_with("bytes_");
         row.push_back(
@@ -98,49 +126,51 @@ void print_segments(const std::vector<Pair>& all) {
       if (h.sharers.empty()) continue;
       const auto* was = line_of(&node::ContextReport::homes, p.before, h.id);
       homes.row(
-          {std::to_string(p.pid), std::to_string(h.id),
+          {pid_text(*p.context), std::to_string(h.id),
            rate_of(h.publications, was != nullptr ? &was->publications : nullptr, span, false),
            rate_of(h.notifications, was != nullptr ? &was->notifications : nullptr, span, false),
            std::to_string(h.sharers.size())});
     }
   }
-  for (const Table* t : {&imports, &homes}) {
-    if (t->empty()) continue;
-    fmt::print("\n");
-    t->print();
-  }
+  for (const Table* t : {&imports, &homes}) page->table(*t);
 }
 
-void print_links(const Survey& survey, const std::vector<Pair>& all) {
+void add_links(const Survey& survey, const std::vector<Pair>& all, Page* page) {
   Table listeners({"PID", "REACHED OVER"});
   Table links({"PID", "LINK TO HOME", "OVER", "STATE", "LAST ANSWER TOOK", "HEARD OF"});
   Table imports({"PID", "IMPORT", "HOME", "STATE", "CACHED", "LIMIT", "DIRTY PAGES"});
-  for (const auto& [pid, sample, before] : all) {
-    for (const std::string& listener : sample->report.listeners)
-      listeners.row({std::to_string(pid), listener});
+  for (const Pair& p : all) {
+    const Sample* sample = p.now;
+    const std::string pid = pid_text(*p.context);
+    for (const std::string& listener : sample->report.listeners) listeners.row({pid, listener});
     for (const node::ImportLine& i : sample->report.imports) {
-      imports.row({std::to_string(pid), std::to_string(i.id), whereabouts(survey, i.home),
+      imports.row({pid, std::to_string(i.id), whereabouts(survey, i.home),
                    import_state_name(i.state), human_bytes(i.cached),
                    i.limit == 0 ? "-" : human_bytes(i.limit), std::to_string(i.dirty)});
     }
     for (const node::LinkLine& l : sample->report.links) {
-      links.row({std::to_string(pid), whereabouts(survey, l.home), l.way, link_state(l),
+      links.row({pid, whereabouts(survey, l.home), l.way, link_state(l),
                  l.took == 0 ? "-" : human_time(l.took),
                  l.silent == 0 ? "never" : human_time(l.silent) + " ago"});
     }
   }
-  for (const Table* t : {&listeners, &imports, &links}) {
-    if (t->empty()) continue;
-    fmt::print("\n");
-    t->print();
-  }
+  for (const Table* t : {&listeners, &imports, &links}) page->table(*t);
 }
 
-void print_samples(const Survey& survey, const Samples& now, const Samples& before, bool rates,
-                   const std::vector<pid_t>& silent) {
-  fmt::print("{}\n", rates ? "per second" : "since each context began");
-  Table contexts({"PID", "PROGRAM", "LOAD MISSES", "STORE MISSES", "BYTES IN", "BYTES OUT",
-                  "PUBLISHED", "INVALIDATED", "USELESS", "SWAPS", "LOST", "EXCEPTIONS"});
+// What counts for who is busy: how often its threads had to wait for a page, and what it published.
+uint64_t work_of(const Pair& p) {
+  uint64_t sum = 0;
+  for (const char* name : {"load_misses", "store_misses", "publications", "cas_calls"}) {
+    const size_t i = counter(name);
+    const uint64_t was = p.before != nullptr ? p.before->report.counters[i] : 0;
+    sum += std::max(p.now->report.counters[i], was) - was;
+  }
+  return sum;
+}
+
+// The contexts that have answered; those that worked most come first.
+std::vector<Pair> pairs_of(const Survey& survey, const Samples& now, const Samples& before,
+                           bool rates) {
   std::vector<Pair> all;
   for (const NodeRow& node : survey.nodes) {
     for (const ContextRow& c : node.contexts) {
@@ -148,21 +178,37 @@ void print_samples(const Survey& survey, const Samples& now, const Samples& befo
       if (at == now.end()) continue;
       const auto was = before.find(c.id);
       if (rates && was == before.end()) continue;  // from the next time on
-      const Sample* base = rates ? &was->second : nullptr;
-      const Sample& s = at->second;
-      contexts.row({std::to_string(c.pid), c.program.empty() ? "-" : c.program,
-                    rate(s, base, "load_misses"), rate(s, base, "store_misses"),
-                    rate(s, base, "bytes_fetched", true), rate(s, base, "bytes_written_back", true),
-                    rate(s, base, "publications"), rate(s, base, "invalidations_received"),
-                    rate(s, base, "invalidations_useless"), rate(s, base, "cas_calls"),
-                    rate(s, base, "cas_lost"), rate(s, base, "exceptions")});
-      all.push_back({c.pid, &s, base});
+      all.push_back({&node, &c, &at->second, rates ? &was->second : nullptr});
     }
   }
-  contexts.print();
-  print_segments(all);
-  print_links(survey, all);
-  for (pid_t pid : silent) fmt::print("process {} does not answer\n", pid);
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Pair& a, const Pair& b) { return work_of(a) > work_of(b); });
+  return all;
+}
+
+Page page_of(const Survey& survey, const Samples& now, const Samples& before, bool rates,
+             const std::vector<pid_t>& silent) {
+  Page page;
+  page.line(rates ? "per second" : "since each context began");
+  Table contexts({"NODE", "PID", "PROGRAM", "LOAD MISSES", "STORE MISSES", "BYTES IN", "BYTES OUT",
+                  "PUBLISHED", "INVALIDATED", "USELESS", "SWAPS", "LOST", "EXCEPTIONS"});
+  const std::vector<Pair> all = pairs_of(survey, now, before, rates);
+  for (const Pair& p : all) {
+    const Sample& s = *p.now;
+    const Sample* base = p.before;
+    contexts.row({p.node->called(), pid_text(*p.context),
+                  p.context->program.empty() ? "-" : p.context->program,
+                  rate(s, base, "load_misses"), rate(s, base, "store_misses"),
+                  rate(s, base, "bytes_fetched", true), rate(s, base, "bytes_written_back", true),
+                  rate(s, base, "publications"), rate(s, base, "invalidations_received"),
+                  rate(s, base, "invalidations_useless"), rate(s, base, "cas_calls"),
+                  rate(s, base, "cas_lost"), rate(s, base, "exceptions")});
+  }
+  for (std::string& row : contexts.lines()) page.line(std::move(row));
+  add_segments(all, &page);
+  add_links(survey, all, &page);
+  for (pid_t pid : silent) page.line(fmt::format("process {} does not answer", pid));
+  return page;
 }
 
 Json json_of(const node::ImportLine& i) {
@@ -186,8 +232,8 @@ Json json_of(const node::LinkLine& l) {
           {"took_ns", l.took},     {"silent_ns", l.silent},  {"unreachable_ns", l.unreachable}};
 }
 
-Json json_of(const std::string& node, pid_t pid, const node::ContextReport& r) {
-  Json json{{"node", node}, {"pid", pid}};
+Json json_of(const NodeRow& node, const ContextRow& c, const node::ContextReport& r) {
+  Json json{{"node", node.name}, {"name", text_or_null(node.cmi_node)}, {"pid", c.pid}};
   for (size_t i = 0; i < r.counters.size(); ++i) json[node::kCounterNames[i]] = r.counters[i];
   const auto add = [&](const char* name, const auto& lines) {
     Json& list = json[name] = Json::array();
@@ -205,7 +251,7 @@ void print_json(const Survey& survey, const Samples& now, const std::vector<pid_
   for (const NodeRow& node : survey.nodes) {
     for (const ContextRow& c : node.contexts) {
       const auto at = now.find(c.id);
-      if (at != now.end()) contexts.push_back(json_of(node.name, c.pid, at->second.report));
+      if (at != now.end()) contexts.push_back(json_of(node, c, at->second.report));
     }
   }
   print_line(Json{{"contexts", std::move(contexts)}, {"silent", silent}});
@@ -251,8 +297,8 @@ int top(const Options& options) {
     } else {
       if (terminal) fmt::print("{}", kClear);
       if (round > 1 && !terminal) fmt::print("\n");
-      print_samples(survey, now, before, round > 1, silent);
-      if (terminal) fmt::print("\nq and return: quit\n");
+      page_of(survey, now, before, round > 1, silent)
+          .print(terminal ? screen() : Screen{}, terminal ? "q and return: quit" : "");
     }
     if (std::fflush(stdout) != 0) return kTrouble;
     if (round == rounds || !pause(options.every, terminal)) return kFine;

@@ -30,7 +30,9 @@ struct Header_shm {
   // No slot at or above these was ever taken. Raised before the slot is: a crash between leaves
   // them too high, which costs a longer scan and nothing else.
   Word_shm segments_high, attachments_high;
-  uint64_t spare[6];
+  // What the process that made the registry calls the node, cut to this length, NUL where it is
+  // shorter; for people alone. Empty: an older version of the library made it.
+  char name[48];
 };
 static_assert(sizeof(Header_shm) == 120);
 

@@ -40,6 +40,7 @@ Status Registry::open_locked(const Config& config, Open how, Deadline deadline,
       out = std::make_unique<Registry>();
       out->folder_ = folder.take();
       out->node_id_ = node_id_of(config);
+      out->name_ = config.name;
       out->fd_ = fd.take();
       out->lock_.fd = out->fd_.get();
       lock.emplace(out->lock_, deadline);
@@ -80,7 +81,7 @@ Status Registry::prepare_locked(Open how) {
     remove_folder(folder_);
     return s;
   }
-  fill(node_id_);
+  fill(node_id_, name_);
   return Status::kOk;
 }
 
@@ -115,7 +116,7 @@ Status Registry::map() {
   return Status::kOk;
 }
 
-void Registry::fill(NodeId id) {
+void Registry::fill(NodeId id, const std::string& name) {
   std::memset(static_cast<void*>(shm_), 0, sizeof *shm_);
   Header_shm& h = shm_->header;
   h.version = kRegistryVersion;
@@ -128,6 +129,7 @@ void Registry::fill(NodeId id) {
   h.segment_bytes = sizeof(Segment_shm);
   h.node_hi = id.hi;
   h.node_lo = id.lo;
+  std::memcpy(h.name, name.data(), std::min(name.size(), sizeof h.name));
   // An id that outlived the last registry should mean nothing in this one.
   uint32_t start = static_cast<uint32_t>(random_u64() % kMaxGeneration);
   for (Segment_shm& s : shm_->segments) s.generation = start;

@@ -46,11 +46,12 @@ class Registry {
   Status prepare_locked(Open how);
   Status renew_locked(Open how, off_t size);
   Status map();
-  void fill(NodeId id);
+  void fill(NodeId id, const std::string& name);
   bool valid(NodeId id) const;
 
   Folder folder_;
   NodeId node_id_;
+  std::string name_;
   Fd fd_;
   LockFile lock_;
   Mapping map_;

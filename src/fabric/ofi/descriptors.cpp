@@ -136,6 +136,8 @@ size_t Accepted::shut_down() {
 namespace {
 struct Heard {
   bool nothing = false;  // but, at most, the end of what may come, which counts as a byte
+  bool little = false;   // too little for a connection to have come of it
+  bool left = false;     // the other side has closed, this one has not
   bool over = false;     // on both sides
 };
 Heard heard_on(int fd) {
@@ -143,36 +145,43 @@ Heard heard_on(int fd) {
   socklen_t len = sizeof info;
   if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) != 0) return {};
   constexpr socklen_t kNeeded = offsetof(tcp_info, tcpi_bytes_received) + sizeof(uint64_t);
-  constexpr uint8_t kClosed = 7;  // TCP_CLOSE
-  return {len >= kNeeded && info.tcpi_bytes_received <= 1, info.tcpi_state == kClosed};
+  constexpr uint8_t kClosed = 7, kCloseWait = 8;  // TCP_CLOSE, TCP_CLOSE_WAIT
+  constexpr uint64_t kFirst = 256;                // of a first message, which makes a connection
+  const uint64_t bytes = len >= kNeeded ? info.tcpi_bytes_received : kFirst;
+  return {bytes <= 1, bytes < kFirst, info.tcpi_state == kCloseWait, info.tcpi_state == kClosed};
+}
+
+ino_t number_of(int fd) {
+  struct stat st;
+  return ::fstat(fd, &st) == 0 ? st.st_ino : 0;
 }
 }  // namespace
 
 size_t Strangers::end(Bytes address, bool forgetful) {
   const std::string name = name_of(address);
   if (name.empty()) return 0;
-  std::set<std::pair<int, std::string>> silent;
-  std::set<int> shut;
+  Sockets seen, shut;
   std::vector<int> forgotten;
   for_each_at(name, [&](int fd, bool listens) {
     const Heard heard = listens ? Heard{} : heard_on(fd);
-    if (!heard.nothing) return;
-    std::pair<int, std::string> one(fd, end_of(fd, getpeername));
-    if (heard.over && shut_.contains(fd)) {
+    const std::pair one(fd, number_of(fd));
+    const bool shut_here = heard.little && shut_.contains(one);
+    if (!heard.nothing && !heard.left && !shut_here) return;
+    if (heard.over && shut_here) {
       forgotten.push_back(fd);
     } else if (heard.over) {
-      shut.insert(fd);
-    } else if (silent_.contains(one)) {
+      shut.insert(one);
+    } else if (seen_.contains(one)) {
       ::shutdown(fd, SHUT_RDWR);
-      shut.insert(fd);
+      shut.insert(one);
     } else {
-      silent.insert(std::move(one));
+      seen.insert(one);
     }
   });
   if (forgetful) {
     for (const int fd : forgotten) ::close(fd);
   }
-  silent_.swap(silent);
+  seen_.swap(seen);
   shut_.swap(shut);
   return shut_.size() + forgotten.size();
 }

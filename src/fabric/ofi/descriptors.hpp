@@ -3,6 +3,8 @@
 // peers should see end. Any thread.
 #pragma once
 
+#include <sys/types.h>
+
 #include <bitset>
 #include <set>
 #include <string>
@@ -62,9 +64,10 @@ class Accepted {
   std::vector<int> listened_;
 };
 
-// Connections to an endpoint that nobody speaks on. Some providers keep those for good. One that
-// says nothing is shut down at the second look at it, so that a peer has had time to speak; the
-// provider sees that and closes it. One that the peer had closed before it said anything net (1.17
+// Connections to an endpoint that nobody speaks on, or whose other side has closed. Some providers
+// keep those for good. One that says nothing, or has been closed there, is shut down at the second
+// look at it, so that a peer has had time to speak and the provider to see the end; the provider
+// sees that and closes it. One that the peer had closed before it said anything net (1.17
 // to 2.x) has let go of by then: it stops watching it, reads the end, takes that for "nothing yet",
 // and forgets it. So what is still there at the third look, shut on both sides, is nobody's, and is
 // closed here.
@@ -75,8 +78,9 @@ class Strangers {
   size_t end(Bytes address, bool forgetful);
 
  private:
-  std::set<std::pair<int, std::string>> silent_;  // at the last look: descriptor, far end
-  std::set<int> shut_;                            // by the last look
+  using Sockets = std::set<std::pair<int, ino_t>>;  // numbers of descriptors are used again
+  Sockets seen_;  // at the last look, silent or closed by the other side
+  Sockets shut_;  // by the last look
 };
 
 }  // namespace cmi::fabric::ofi
