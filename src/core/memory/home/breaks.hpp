@@ -30,7 +30,7 @@ class Breaks {
 
  private:
   struct Move;  // of one break
-  Status move_break(Move* move);
+  Status move_break(Move* to_make);
   Status begin(Move* move);
   Status make_room(const Move& move);
   Status notify_importers(Move* move);
