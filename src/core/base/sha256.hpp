@@ -1,5 +1,5 @@
-// SHA-256 by libmd and HMAC over it (RFC 2104), for proofs that somebody knows a secret. Any thread,
-// without locks.
+// SHA-256 by libmd and HMAC over it (RFC 2104), for proofs that somebody knows a secret. Any
+// thread, without locks.
 #pragma once
 
 #include <array>
