@@ -690,7 +690,7 @@ typedef int cmi_fn_seg_dt(cmi_ctxt* ctxt, cmi_seg seg, void* addr);
  * TOKEN: the rights take effect for all processes of the node. A revoked token is accepted, and the
  * access raises CMI_ERROR_TOKEN. RECO: what is in the range counts as consistent again. BRK: when
  * it has returned 0, every node sees the new break; memory that a higher break adds is 0. RM, BRK:
- * of who may still load what, and of a process that was stopped, the same holds as for tok_del().
+ * tok_del() says who may still load what after a failure, or where a process was stopped.
  * Errors: CMI_ERR_INVAL, unknown segment or command, ds is NULL, the token is damaged or another
  * segment's, seg is not an import (TOKEN), not extensible (BRK), beyond its size (BRK), or a range
  * is misaligned, too long or not in a view (CHECK, RECO); CMI_ERR_PERM, another process's segment,
@@ -764,7 +764,7 @@ typedef cmi_token* cmi_fn_tok_new(cmi_ctxt* ctxt, cmi_seg seg, cmi_naddr* naddr,
  * Errors: CMI_ERR_INVAL, not a token, or not in force; CMI_ERR_PERM, another context's;
  * CMI_ERR_RECONFIG, it is revoked, but an importer that does not answer may still load what it has
  * cached: within CMI_CTL_RECONF_TOUT (5 s at least), where that is set, it has neither answered nor
- * been declared dead. That comes by itself; the same call once more waits for it.
+ * been declared dead. The library goes on ending it; the same call made again waits for that.
  */
 typedef int cmi_fn_tok_del(cmi_ctxt* ctxt, cmi_token* tok);
 

@@ -160,35 +160,30 @@ struct Reading {
   Nanos pulled = 0;
 };
 
+// Each call that ends something returns 0, and the page is read after that, or is not.
+void check_reading_after_the_end(bool read, const char* faults) {
+  for (const Ends what : {Ends::kToken, Ends::kSegment, Ends::kBreak}) {
+    CAPTURE(kNames[static_cast<int>(what)]);
+    Cluster cluster;
+    Network net(cluster);
+    if (!net.here()) return skip(net.reason());
+    Reading s(cluster, net, what,
+              {{"CMI_TEST_DEFAULT_TIMEOUT", "1"},
+               {"CMI_DEAD_AFTER", "6000"},
+               {"CMI_FAULT_POINT", faults}});
+    const Ended ended = start_ending(s.home, what, s.exported).get(60);
+    CHECK_MESSAGE(ended.answer.ok(), ended.answer);
+    CHECK(s.read_after(ended) == read);
+  }
+}
+
 TEST_SUITE("network") {
   TEST_CASE("what_a_call_has_ended_is_read_by_nobody_when_it_returns_0_behind_a_cut_either") {
-    for (const Ends what : {Ends::kToken, Ends::kSegment, Ends::kBreak}) {
-      CAPTURE(kNames[static_cast<int>(what)]);
-      Cluster cluster;
-      Network net(cluster);
-      if (!net.here()) return skip(net.reason());
-      Reading s(cluster, net, what,
-                {{"CMI_TEST_DEFAULT_TIMEOUT", "1"}, {"CMI_DEAD_AFTER", "6000"}});
-      const Ended ended = start_ending(s.home, what, s.exported).get(60);
-      CHECK_MESSAGE(ended.answer.ok(), ended.answer);
-      CHECK_FALSE(s.read_after(ended));
-    }
+    check_reading_after_the_end(false, "");
   }
 
   TEST_CASE("what_a_call_has_ended_is_read_on_when_it_waits_for_no_verdict") {
-    for (const Ends what : {Ends::kToken, Ends::kSegment, Ends::kBreak}) {
-      CAPTURE(kNames[static_cast<int>(what)]);
-      Cluster cluster;
-      Network net(cluster);
-      if (!net.here()) return skip(net.reason());
-      Reading s(cluster, net, what,
-                {{"CMI_TEST_DEFAULT_TIMEOUT", "1"},
-                 {"CMI_DEAD_AFTER", "6000"},
-                 {"CMI_FAULT_POINT", "mutate_end_before_verdict=fail"}});
-      const Ended ended = start_ending(s.home, what, s.exported).get(60);
-      CHECK_MESSAGE(ended.answer.ok(), ended.answer);
-      CHECK(s.read_after(ended));
-    }
+    check_reading_after_the_end(true, "mutate_end_before_verdict=fail");
   }
 
   TEST_CASE("a_call_that_ends_before_the_reading_says_so_and_once_more_waits_for_the_rest") {

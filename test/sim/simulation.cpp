@@ -5,6 +5,7 @@
 #include <ucontext.h>
 
 #include <algorithm>
+#include <cstring>
 #include <stdexcept>
 #include <utility>
 
@@ -183,7 +184,7 @@ void Simulation::pass(const char* where) {
   time_ += kStep;
   if (running_ == nullptr) return;
   // Locks are taken far more often than fault points are passed.
-  const bool lock = where[0] == 'l' && where[1] == 'o' && where[2] == 'c' && where[3] == 'k';
+  const bool lock = std::strcmp(where, "lock") == 0;
   if (!lock) idles_ = 0;
   if (random_() % (lock ? 16 : 4) != 0) return;
   if (Fiber* next = choose(running_); next != nullptr) switch_to(next);

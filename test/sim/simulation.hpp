@@ -50,7 +50,6 @@ class Simulation final : public Schedule {
 
   // The fault points of CMI_FAULT_POINT act at this node alone; -1: at all.
   void arm_faults(int node);
-  uint64_t turns() const { return turns_; }  // so far
 
   int64_t now() override { return time_ += kLook; }
   void pass(const char* where) override;

@@ -94,6 +94,19 @@ int without_first_thread(int (*body)()) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
+// A thread that is registered, and does nothing from then on.
+void start_idle_thread() {
+  static std::atomic<bool> registered{false};
+  std::thread([] {
+    if (CMIFN(ctxt(), 10, ini_th)(ctxt()) != 0) ::_exit(104);
+    registered = true;
+    for (;;) ::pause();
+  }).detach();
+  const Deadline deadline = Deadline::in(20 * kSecond);
+  while (!registered && !deadline.passed()) ::usleep(100);
+  if (!registered) ::_exit(104);
+}
+
 TEST_SUITE("ending") {
   TEST_CASE("what_was_stored_is_at_home_when_the_process_has_ended_by_exit") {
     Cluster cluster;
@@ -185,13 +198,7 @@ TEST_SUITE("ending") {
     const int status = peer.run(
         [](Flat handle, Flat token) {
           return in_child(handle, token, [](volatile uint64_t* view) {
-            static std::atomic<bool> registered{false};
-            std::thread([] {
-              if (CMIFN(ctxt(), 10, ini_th)(ctxt()) != 0) ::_exit(104);
-              registered = true;
-              for (;;) ::pause();
-            }).detach();
-            while (!registered) ::usleep(100);
+            start_idle_thread();
             // Pages that are stored to again and again stay writable, and announced at home.
             for (uint64_t round = 1; round <= 30; ++round) {
               for (uint64_t page = 0; page < 4; ++page) view[page * 512] = round;
@@ -224,14 +231,8 @@ TEST_SUITE("ending") {
     const int status = peer.run(
         [](Flat handle, Flat token) {
           return in_child(handle, token, [](volatile uint64_t* view) {
-            static std::atomic<bool> registered{false};
             view[0] = 1;
-            std::thread([] {
-              if (CMIFN(ctxt(), 10, ini_th)(ctxt()) != 0) ::_exit(104);
-              registered = true;
-              for (;;) ::pause();
-            }).detach();
-            while (!registered) ::usleep(100);
+            start_idle_thread();
             return kills_who_changes_the_handler_of_sigbus() ? 0 : 105;
           });
         },

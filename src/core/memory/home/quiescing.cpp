@@ -62,7 +62,8 @@ void Quiescing::notify_importers(Segment& s, Finished* done) {
   home_.rounds.settle(p, done);
 }
 
-// Of a round that a newer one has overtaken nothing is told, nor of a resume whose quiesce was.
+// The client hears of no round that a newer one has overtaken, and of no resume whose quiesce it
+// has not heard of.
 void Quiescing::tell_own_client(int32_t id, uint32_t round) {
   bool on = false;
   {

@@ -1,6 +1,6 @@
 // Quiescing segments of this node: their clients are asked to stop, here and wherever they are
 // imported, and seg_at refuses them until they are resumed. Rounds are numbered, so that what comes
-// late is recognized. Nothing here waits for a client. The home's own client is told of each change
+// late is recognized. Nothing here waits for a client. The home's own client hears of each change
 // when all importers have taken it in, or are dead: what it then does finds the change everywhere.
 #pragma once
 

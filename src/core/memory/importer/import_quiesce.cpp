@@ -1,5 +1,5 @@
-// A home asks for peace on a segment that is imported here: seg_at refuses it on this node, and the
-// client is told. Service thread, or the thread that imports.
+// A home quiesces a segment that is imported here: seg_at refuses it on this node, and the client
+// gets an event. Service thread, or the thread that imports.
 #include "core/base/log.hpp"
 #include "core/memory/importer/import_end.hpp"
 

@@ -25,7 +25,7 @@ bool Membership::admits(const ContextId& peer, uint64_t secret) {
   Guard g(mu_);
   auto it = expected_.find(peer);
   if (it == expected_.end() || it->second.secret != secret) return false;
-  Peer& p = peers_[peer];  // may have been let go of since it was told the secret
+  Peer& p = peers_[peer];  // forgotten, perhaps, since it got the secret
   if (!p.importer) p.importer.emplace();
   return true;
 }
