@@ -5,9 +5,9 @@
 // flushed store has arrived as well. Of each store that did not arrive its writer was told: it met
 // an exception, or its barrier failed and an event named it.
 //
-// CMI_SOAK_SECONDS says how long at least (20; CI: 90), CMI_TEST_SEED with which choices, the
-// number of nodes among them; both are printed. Timing differs from run to run, the choices do not.
-// However short it is, one partition heals before the verdict and one after it.
+// CMI_SOAK_SECONDS says how long at least (10, in a long run 90), CMI_TEST_SEED with which choices,
+// the number of nodes among them; both are printed. Timing differs from run to run, the choices do
+// not. However short it is, one partition heals before the verdict and one after it.
 #include <doctest/doctest.h>
 
 #include <csignal>
@@ -19,6 +19,7 @@
 #include "fault/left_memory.hpp"
 #include "fault/network.hpp"
 #include "fault/soak_writer.hpp"
+#include "support/long_run.hpp"
 
 namespace cmi::test {
 
@@ -295,7 +296,7 @@ class Soak {
 TEST_SUITE("soak") {
   TEST_CASE("no_flushed_store_is_lost_while_its_home_lives_whatever_happens_to_others") {
     const uint64_t seed = number_from("CMI_TEST_SEED", 1);
-    const int seconds = static_cast<int>(number_from("CMI_SOAK_SECONDS", 20));
+    const int seconds = static_cast<int>(number_from("CMI_SOAK_SECONDS", long_run() ? 90 : 10));
     CAPTURE(seed);
     CAPTURE(seconds);
     MESSAGE("CMI_TEST_SEED=", seed, " CMI_SOAK_SECONDS=", seconds);

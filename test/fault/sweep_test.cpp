@@ -3,8 +3,8 @@
 // those that live on end with the right answer or with an error that says why, nobody hangs or
 // crashes, nothing is left behind, and the nodes share memory again with the processes that come
 // after. A point that no process of the workload comes past fails the sweep: one is killed there,
-// or its count of passages says that it was made to fail (core/base/fault_count.hpp). Who comes
-// past a point that fails, and how often, is told by a play before, in which nothing fails.
+// or its count of passages says that it was made to fail (core/base/fault_count.hpp). A play
+// before, in which nothing fails, shows who comes past which point, and how often.
 //
 // The list of points is made from the library's sources when this is built
 // (cmake/fault_points.cmake), so that a new point is swept without a word here. The cases are equal
@@ -40,7 +40,7 @@ constexpr Point kPoints[] = {
 #include "fault_points.inc"
 #undef FAULT_POINT
 };
-constexpr int kShares = 6;
+constexpr int kShares = 12;
 
 constexpr uint64_t kPages = 160;  // of the segment; what follows lies in it, page by page
 constexpr uint64_t kByPeer = 1;   // stored to by the peer alone
@@ -81,19 +81,46 @@ Lack lack_of(const Point& point) {
   return {};
 }
 
+uint64_t times(const Passages& passages, std::string_view point) {
+  const auto found = passages.find(std::string(point));
+  return found == passages.end() ? 0 : found->second;
+}
+
+// What a play does beside the common workload, for the sake of its point.
+struct Circumstances {
+  bool unanswered = false;  // the one fault with which a home lives on and owes an answer for ever
+  bool pauses = false;  // passed only while the home is silent for longer than its importers' lease
+  bool floods = false;  // passed only when more is to be written back than the home answers in time
+  // Passed only by many stores in order, or the barrier behind them: beside load, or where faults
+  // are slow, they take longer than the timer waits before it takes the first of them.
+  bool in_order = false;
+
+  explicit Circumstances(std::string_view point)
+      : unanswered(point == "publication_never_over"),
+        pauses(point.starts_with("lapse") || point == "listener_out_of_reach"),
+        floods(point == "collector_never_full"),
+        in_order(point.starts_with("run_") || point.ends_with("_write_behind")) {}
+  auto operator<=>(const Circumstances&) const = default;
+};
+
 class Play {
  public:
   // The victim comes past the point for the nth time; kRoles: nobody does, all count only.
   Play(const Point& point, Role victim, uint64_t nth)
-      : point_(point), faulty_(victim), nth_(nth), victim_(victim), lack_(lack_of(point)) {
+      : point_(point),
+        has_(point.name),
+        faulty_(victim),
+        nth_(nth),
+        victim_(victim),
+        lack_(lack_of(point)) {
     for (Role role : {kHome, kSecond, kPeer, kThird}) {
       actors_[role].process = &cluster_.spawn_bare(kNodes[role], environment(role));
     }
     begin();
     share();
     work();
-    if (pauses()) pause();
-    if (floods()) flood();
+    if (has_.pauses) pause();
+    if (has_.floods) flood();
     resize();
     adopt();
     go_through();
@@ -103,8 +130,8 @@ class Play {
 
   // The fault took place: the victim was killed where it should be, or failed there.
   bool reached() const { return point_.fails ? passed(faulty_) >= nth_ : died_; }
-  // How often the process came past the point.
-  uint64_t passed(Role role) const { return passed(role, point_.name); }
+  // How often the process came past each point.
+  Passages passages(Role role) const { return read_passages(counts(role)); }
 
   // New processes come up on the same nodes at once, and share again.
   void again() {
@@ -130,11 +157,8 @@ class Play {
   std::string counts(Role role) const {
     return cluster_.scratch() + "/passages" + std::to_string(role);
   }
-  uint64_t passed(Role role, std::string_view name) const {
-    const Passages all = read_passages(counts(role));
-    const auto found = all.find(std::string(name));
-    return found == all.end() ? 0 : found->second;
-  }
+  uint64_t passed(Role role, std::string_view name) const { return times(passages(role), name); }
+  uint64_t passed(Role role) const { return passed(role, point_.name); }
 
   Env environment(Role role) const {
     Env env{{"CMI_FAULT_COUNT", counts(role)}};
@@ -146,28 +170,13 @@ class Play {
       if (point_.name == "map_before_protect") env.emplace_back("CMI_KERNEL", "6.1");
     }
     // Soon, and not before the others could be heard of.
-    if (unanswered() || (pauses() && role == kHome)) env.emplace_back("CMI_DEAD_AFTER", "2000");
+    if (has_.unanswered || (has_.pauses && role == kHome))
+      env.emplace_back("CMI_DEAD_AFTER", "2000");
     // The barrier finds everything still to be sent, to a home that is slow to answer.
-    if (floods() && role == kHome) points += ";server_before_reply=delay:5000";
-    if ((floods() || stores_in_order()) && role == kPeer) points += ";no_aging=fail";
+    if (has_.floods && role == kHome) points += ";server_before_reply=delay:5000";
+    if ((has_.floods || has_.in_order) && role == kPeer) points += ";no_aging=fail";
     env.emplace_back("CMI_FAULT_POINT", points);
     return env;
-  }
-
-  // The one fault with which a home lives on and owes an answer for ever.
-  bool unanswered() const { return point_.name == "publication_never_over"; }
-  // What is passed only while the home is silent for longer than its importers' lease.
-  bool pauses() const {
-    return point_.name.starts_with("lapse") || point_.name == "listener_out_of_reach";
-  }
-
-  // What is passed only when more is to be written back than the home answers in time.
-  bool floods() const { return point_.name == "collector_never_full"; }
-
-  // What is passed only by many stores in order, or the barrier behind them: beside load, or where
-  // faults are slow, they take longer than the timer waits before it takes the first of them.
-  bool stores_in_order() const {
-    return point_.name.starts_with("run_") || point_.name.ends_with("_write_behind");
   }
 
   static Answer reserve(Process& process, int32_t command, uint64_t size, uint64_t key) {
@@ -324,7 +333,7 @@ class Play {
       may_be.insert(value);
       if (good(store(p, views_[role] + page * kPage, value), what) && good(wmb(p), what)) {
         may_be = {value};
-      } else if (unanswered() && segments_[role] != 0) {
+      } else if (has_.unanswered && segments_[role] != 0) {
         // The home lives: its importer sets its token again and goes on.
         good(set_token(p, segments_[role], token(role)), "CMI_SEG_TOKEN again");
         if (good(store(p, views_[role] + page * kPage, value), what) && good(wmb(p), what)) {
@@ -445,7 +454,7 @@ class Play {
       if (!good(lost.answer, "CMI_SEG_CHECK") || lost.size == 0) return;
       good(seg_reco(p, exported_.seg, views_[kHome], kPages * kPage), "CMI_SEG_RECO");
     });
-    lack_.cause = unanswered() ? lack_.cause : Fault::kNone;
+    lack_.cause = has_.unanswered ? lack_.cause : Fault::kNone;
     put_and_see(kHome, kByHome, 33, "the home's stores after a recovery");
   }
 
@@ -656,6 +665,7 @@ class Play {
 
   Cluster cluster_;
   const Point point_;
+  const Circumstances has_;
   const Role faulty_;  // whose environment names the point
   const uint64_t nth_;
   Role victim_;  // who may be gone for it from now on
@@ -689,9 +699,32 @@ std::vector<Role> candidates(std::string_view name) {
   return {kPeer, kThird, kHome};
 }
 
-// Whether the point was reached: whoever is there is killed.
-bool die_at(const Point& point) {
-  for (Role role : candidates(point.name)) {
+// Who comes past which point, and how often, in a play where nothing fails: one for all points of
+// the same circumstances.
+class Pilots {
+ public:
+  uint64_t passed(const Point& point, Role role) {
+    auto known = plays_.find(Circumstances(point.name));
+    if (known == plays_.end()) {
+      const Play play(point, kRoles, 0);
+      known = plays_.emplace(Circumstances(point.name), std::map<Role, Passages>{}).first;
+      for (Role each : {kHome, kSecond, kPeer, kThird}) known->second[each] = play.passages(each);
+    }
+    return times(known->second[role], point.name);
+  }
+  // The timer, or the moment of a death, may have taken a passage away: the next one plays afresh.
+  void forget() { plays_.clear(); }
+
+ private:
+  std::map<Circumstances, std::map<Role, Passages>> plays_;
+};
+
+// Whether the point was reached: whoever is there is killed, first one that the pilot shows there.
+bool die_at(const Point& point, Pilots* pilots) {
+  std::vector<Role> roles = candidates(point.name);
+  std::stable_partition(roles.begin(), roles.end(),
+                        [&](Role role) { return pilots->passed(point, role) > 0; });
+  for (Role role : roles) {
     CAPTURE(role);
     Play play(point, role, 1);
     if (!play.reached()) continue;
@@ -703,17 +736,11 @@ bool die_at(const Point& point) {
 
 // Whether the point was reached: whoever comes past it fails there. Failing for good would be a
 // machine that is out of order: once is the fault, the second time where there is one.
-bool fail_once_at(const Point& point) {
-  std::vector<std::pair<Role, uint64_t>> who;
-  {
-    const Play pilot(point, kRoles, 0);
-    for (Role role : candidates(point.name)) {
-      if (pilot.passed(role) > 0) who.emplace_back(role, pilot.passed(role) > 1 ? 2 : 1);
-    }
-  }
-  for (const auto& [one, passage] : who) {
-    const Role role = one;  // a binding cannot be captured
-    const uint64_t nth = passage;
+bool fail_once_at(const Point& point, Pilots* pilots) {
+  for (Role role : candidates(point.name)) {
+    const uint64_t passed = pilots->passed(point, role);
+    if (passed == 0) continue;
+    const uint64_t nth = passed > 1 ? 2 : 1;
     CAPTURE(role);
     CAPTURE(nth);
     Play play(point, role, nth);
@@ -724,22 +751,24 @@ bool fail_once_at(const Point& point) {
   return false;
 }
 
-// The timer, or the moment of a death, may have taken the passage away.
-bool fail_at(const Point& point) {
+bool fail_at(const Point& point, Pilots* pilots) {
   constexpr int kTries = 4;
-  int tries = 0;
-  while (tries < kTries && !fail_once_at(point)) ++tries;
-  return tries < kTries;
+  for (int tries = 0; tries < kTries; ++tries) {
+    if (fail_once_at(point, pilots)) return true;
+    pilots->forget();
+  }
+  return false;
 }
 
 void sweep(int share) {
   const char* const only = std::getenv("CMI_SWEEP_POINT");
+  Pilots pilots;
   for (size_t i = static_cast<size_t>(share); i < std::size(kPoints); i += kShares) {
     const Point& point = kPoints[i];
     const std::string name(point.name);
     if (only != nullptr && name != only) continue;
     CAPTURE(name);
-    const bool reached = point.fails ? fail_at(point) : die_at(point);
+    const bool reached = point.fails ? fail_at(point, &pilots) : die_at(point, &pilots);
     CHECK_MESSAGE(reached, "nobody comes past ", name);
   }
 }
@@ -751,6 +780,12 @@ TEST_SUITE("sweep") {
   TEST_CASE("each_fault_point_ends_with_the_right_answer_or_error_fourth_part") { sweep(3); }
   TEST_CASE("each_fault_point_ends_with_the_right_answer_or_error_fifth_part") { sweep(4); }
   TEST_CASE("each_fault_point_ends_with_the_right_answer_or_error_sixth_part") { sweep(5); }
+  TEST_CASE("each_fault_point_ends_with_the_right_answer_or_error_seventh_part") { sweep(6); }
+  TEST_CASE("each_fault_point_ends_with_the_right_answer_or_error_eighth_part") { sweep(7); }
+  TEST_CASE("each_fault_point_ends_with_the_right_answer_or_error_ninth_part") { sweep(8); }
+  TEST_CASE("each_fault_point_ends_with_the_right_answer_or_error_tenth_part") { sweep(9); }
+  TEST_CASE("each_fault_point_ends_with_the_right_answer_or_error_eleventh_part") { sweep(10); }
+  TEST_CASE("each_fault_point_ends_with_the_right_answer_or_error_twelfth_part") { sweep(11); }
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "litmus/lab.hpp"
+#include "support/long_run.hpp"
 
 namespace cmi::test {
 
@@ -54,7 +55,8 @@ uint64_t wrong_bytes(int home, const std::string& faults = "") {
   std::vector<Pending<uint64_t>> running;
   for (uint32_t i = 0; i < kNodes; ++i) {
     running.push_back(lab.process(static_cast<int>(i))
-                          .start([](uint64_t view, uint32_t me) { return share(view, me, 150); },
+                          .start([](uint64_t view,
+                                    uint32_t me) { return share(view, me, long_run() ? 150 : 50); },
                                  lab.base(static_cast<int>(i)), i));
   }
   uint64_t wrong = 0;
@@ -94,7 +96,8 @@ uint64_t wrong_bytes_in_order(int home) {
   for (uint32_t i = 0; i < kNodes; ++i) {
     running.push_back(
         lab.process(static_cast<int>(i))
-            .start([](uint64_t view, uint32_t me) { return share_in_order(view, me, 60); },
+            .start([](uint64_t view,
+                      uint32_t me) { return share_in_order(view, me, long_run() ? 60 : 20); },
                    lab.base(static_cast<int>(i)), i));
   }
   uint64_t wrong = 0;

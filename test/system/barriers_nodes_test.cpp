@@ -208,7 +208,7 @@ TEST_SUITE("barriers") {
   TEST_CASE("a_barrier_of_a_neighbour_waits_for_what_its_swap_has_not_heard") {
     Cluster cluster;
     Process& maker = cluster.spawn("home", {{"CMI_DEAD_AFTER", "60000"}});
-    Process& neighbour = cluster.spawn("home");
+    Process& neighbour = cluster.spawn("home", {{"CMI_DEAD_AFTER", "3000"}});
     Process& peer = cluster.spawn("peer");
     const Export exported = export_segment(maker);
     const Answer view = seg_at(neighbour, exported.seg);

@@ -125,7 +125,7 @@ TEST_SUITE("cmiadm") {
     CHECK(all["nodes"].items.size() == 2);
     const Value& maker = context_of(all, home);
     CHECK(maker["state"].text == "alive");
-    CHECK(maker["program"].text == "exe");
+    CHECK(maker["program"].text == program_invocation_short_name);
     CHECK(maker["segments"].number == 2);
     CHECK(maker["imports"].number == 0);
     CHECK(maker["views"].number == 1);

@@ -1,12 +1,13 @@
-// Processes on several nodes for one test: the test starts children of its own program, each with
-// its own CMI_NODE and all with one private runtime folder, and has them run captureless lambdas:
+// Processes on several nodes for one test: the test forks children, each with its own CMI_NODE and
+// all with one private runtime folder, and has them run captureless lambdas:
 //
 //   Cluster cluster;
 //   Process& home = cluster.spawn("home");
 //   uint64_t sum = home.run([](uint64_t a, uint64_t b) { return a + b; }, 1, 2);
 //
 // Arguments and results are copied as bytes. The library is used by the children alone, so that the
-// test program itself has no thread but its first. Every wait has a deadline; a child that died is
+// test program itself has no thread but its first, and need not be started anew for each: libfabric
+// is loaded once. A child gives up what execve() would end. Every wait has a deadline; a child that died is
 // reported with its signal, as an exception. Whatever happens, no child outlives its Cluster, whose
 // end also checks that nothing was left in the runtime folder, and of what bears the children's
 // numbers in /dev/shm and of their own children nothing either.
@@ -84,7 +85,7 @@ Signature<R, std::decay_t<A>...> signature_of(R (C::*)(A...) const);
 
 }  // namespace detail
 
-// The address that all thunks are told relative to, since each child lies elsewhere.
+// Where the code of a thunk lies in the program.
 uint64_t thunk_offset(Thunk thunk);
 
 class Process;

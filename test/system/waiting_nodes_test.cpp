@@ -20,6 +20,7 @@
 
 #include "core/base/clock.hpp"
 #include "core/base/fd.hpp"
+#include "support/long_run.hpp"
 #include "support/skip.hpp"
 #include "system/calls.hpp"
 #include "system/each_provider.hpp"
@@ -227,7 +228,7 @@ void work_beside_spinning(size_t nodes, size_t spinners, uint64_t rounds) {
 
 TEST_SUITE("waiting") {
   TEST_CASE("nodes_that_import_each_other_beside_spinning_processes_meet_no_error") {
-    work_beside_spinning(3, 8, 10);
+    work_beside_spinning(3, 8, long_run() ? 10 : 4);
   }
   TEST_CASE("six_nodes_that_import_each_other_beside_spinning_processes_meet_no_error") {
     work_beside_spinning(6, 24, 5);
