@@ -63,7 +63,7 @@ class Source:
 
 def tags_of(root, folders):
     command = ["ctags", "--options=NONE", "--languages=C,C++", "--langmap=C++:.hpp.cpp.h,C:.c",
-               "--kinds-C++=+p", "--output-format=json", "--fields=+neaKZS", "--fields-C++=+{properties}",
+               "--kinds-C++=+p", "--output-format=json", "--fields=+neaKZSi", "--fields-C++=+{properties}",
                "-I", ",".join(f"{m}+" for m in MACROS), "-R", "-f", "-", *folders]
     try:
         done = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
@@ -71,6 +71,19 @@ def tags_of(root, folders):
         print(f"sizes: no Universal Ctags (universal-ctags): {e}", file=sys.stderr)
         sys.exit(2)
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"_type": "tag"')]
+
+
+def fields_of(name, classes):
+    """The public fields of a class and of those that it inherits from, which lie in its namespace or around it."""
+    tag, _, fields = classes[name]
+    for base in filter(None, tag.get("inherits", "").split(",")):
+        scope = name.split("::")[:-1]
+        while scope and "::".join((*scope, base)) not in classes:
+            scope.pop()
+        base = "::".join((*scope, base))
+        if base in classes and base != name:
+            fields = fields | fields_of(base, classes)
+    return fields
 
 
 def measures(root, folders):
@@ -109,7 +122,8 @@ def measures(root, folders):
                 scope[1].add((tag["name"], tag.get("signature")))
         elif tag["kind"] == "member" and "static" not in tag.get("properties", ""):
             scope[2].add(tag["name"])
-    for name, (tag, methods, fields) in sorted(classes.items()):
+    for name, (tag, methods, _) in sorted(classes.items()):
+        fields = fields_of(name, classes)
         name = name.split("::")[-1]
         yield tag["path"], tag["line"], f"public methods of {name}", len(methods), PUBLIC_METHODS
         yield tag["path"], tag["line"], f"public fields of {name}", len(fields), PUBLIC_FIELDS

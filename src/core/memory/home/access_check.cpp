@@ -30,7 +30,7 @@ WireStatus check(HomeCore& home, Segment* s, const ContextId& client, uint32_t i
                  uint32_t right, Sharer** sharer) {
   if (s == nullptr || !s->exported.any || s->removed) return why_gone(home, s);
   Sharer* h = s->sharers.find(client, instance);
-  if (h == nullptr || !h->presented) return WireStatus::kNotPresented;
+  if (h == nullptr || !h->ever.presented) return WireStatus::kNotPresented;
   if (h->token == 0) return WireStatus::kToken;
   if ((h->rights & right) != right) return WireStatus::kRights;
   *sharer = h;

@@ -58,10 +58,10 @@ bool Breaks::may_have_moved(const View& view, const std::byte* addr) {
 
 void Breaks::notify_break(const RoundPtr& p, Segment& s) {
   for (auto& h : s.sharers) {
-    if (s.brk.bytes < h.brk_peak) {
-      h.brk_low = std::min(h.brk_low, s.brk.bytes);
+    if (s.brk.bytes < h.brk.peak) {
+      h.brk.low = std::min(h.brk.low, s.brk.bytes);
     } else {
-      h.brk_peak = s.brk.bytes;
+      h.brk.peak = s.brk.bytes;
     }
     const BreakNotification m{s.uid, h.instance, s.brk, low_of(s, h)};
     home_.rounds.notify_break(p, s, h, m);
@@ -217,7 +217,7 @@ Status Breaks::move_break(Move* to_make) {
 void Breaks::close_sessions(Segment& s, uint64_t past) {
   Guard g(home_.mu);
   for (auto& h : s.sharers) {
-    if (h.session_end > past && !mutated("mutate_session_key_kept")) h.session.reset();
+    if (h.session.end > past && !mutated("mutate_session_key_kept")) h.session.region.reset();
   }
 }
 

@@ -151,7 +151,7 @@ void Exports::close_keys(const access::TokenInfo& token) {
   if (!s || mutated("mutate_revocation_unfenced")) return;
   Guard g(home_.mu);
   for (auto& h : s->sharers) {
-    if (h.token == 0 && !mutated("mutate_session_key_kept")) h.session.reset();
+    if (h.token == 0 && !mutated("mutate_session_key_kept")) h.session.region.reset();
   }
   s->tokens.erase(token.id);
 }
@@ -215,7 +215,7 @@ void Exports::end_segment(int32_t id) {
     const bool gone = s->views.empty() && !known;
     if (gone) quarantine_memory(home_, *s);
     Guard g(home_.mu);
-    for (auto& h : s->sharers) h.session.reset();
+    for (auto& h : s->sharers) h.session.region.reset();
     s->tokens.clear();
     if (gone) home_.segments.erase(id);
   }

@@ -65,7 +65,7 @@ void Home::on_new_session(const fabric::ClientInfo& client) {
   Guard g(core_.mu);
   core_.segments.each([&](Segment& s) {
     for (auto& h : s.sharers) {
-      if (h.client == client.id) h.session.reset();
+      if (h.client == client.id) h.session.region.reset();
     }
   });
   core_.rounds.new_session(client.id);

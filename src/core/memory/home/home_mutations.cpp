@@ -41,7 +41,7 @@ void HomeMutations::keep_keys(HomeCore& home, const ContextId& client) {
       if (h.client != client) continue;
       Token kept;
       kept.info.id = random_u64();
-      kept.region = std::move(h.session);
+      kept.region = std::move(h.session.region);
       kept.revoked = true;
       s.tokens.add(std::move(kept));
     }

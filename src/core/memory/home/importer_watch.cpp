@@ -44,7 +44,7 @@ bool ImporterWatch::say_goodbye(const ContextId& client, bool goodbye) {
   home_.rounds.table().for_each(
       [&](const Notification& n) { had_something = had_something || n.client == client; });
   home_.segments.each([&](const Segment& s) {
-    for (auto& h : s.sharers) had_something |= h.client == client && h.presented;
+    for (auto& h : s.sharers) had_something |= h.client == client && h.ever.presented;
   });
   if (!goodbye) {
     home_.parts.server.notification(client, home_.rounds.table().new_number(),

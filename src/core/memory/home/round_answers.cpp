@@ -92,8 +92,8 @@ void InvalidationRounds::on_break_heard(const Notification& n) {
   const SegmentPtr s = segments_.find_uid(n.uid);
   Sharer* h = s != nullptr ? s->sharers.find(n.client, n.instance) : nullptr;
   if (h == nullptr || n.break_round != s->brk.round) return;
-  h->brk_peak = s->brk.bytes;
-  h->brk_low = Sharer::kNoLow;
+  h->brk.peak = s->brk.bytes;
+  h->brk.low = Sharer::kNoLow;
 }
 
 void InvalidationRounds::acknowledged(const ContextId& client, uint64_t number, Finished* done) {

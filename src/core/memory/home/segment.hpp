@@ -128,7 +128,7 @@ struct Segment : SegmentFacts {
 // hear of a lower one in time. The break itself: there is nothing. Until it has acknowledged the
 // newest, it gets no key, and what it stored from there on is of before. Under HomeCore::mu.
 inline uint64_t low_of(const Segment& s, const Sharer& h) {
-  return std::min(h.brk_low, s.brk.bytes);
+  return std::min(h.brk.low, s.brk.bytes);
 }
 
 using SegmentPtr = std::shared_ptr<Segment>;

@@ -27,7 +27,10 @@ struct SharerId {
 };
 
 struct Sharer : SharerId {
-  bool presented = false;  // a token, once
+  struct {
+    bool presented = false;    // a token
+    bool could_write = false;  // with some token
+  } ever;
   struct {
     bool awaited = false;                   // its client has not said that it stopped
     uint32_t notified = 0;                  // the last round that it was notified of
@@ -42,15 +45,18 @@ struct Sharer : SharerId {
   bool covers(uint64_t first, uint64_t count) const {
     return first >= pages.first && first + count <= pages.first + uint64_t{pages.count};
   }
-  bool could_write = false;  // once, with some token
   // [rounds] Its own registration (a fence closes it), and how many bytes of the segment that
   // covers.
-  std::unique_ptr<fabric::Region> session;
-  uint64_t session_end = 0;
+  struct {
+    std::unique_ptr<fabric::Region> region;
+    uint64_t end = 0;
+  } session;
   // [rounds] Bytes. The highest break that it may have used since it acknowledged one last, and the
   // lowest that has come below that: what it has from there on is of before. kNoLow: none has.
   static constexpr uint64_t kNoLow = UINT64_MAX;
-  uint64_t brk_peak = 0, brk_low = kNoLow;
+  struct {
+    uint64_t peak = 0, low = kNoLow;
+  } brk;
   SharedRegions regions;  // [rounds]
   SharerSubscriptions subscriptions;
   // [rounds] Pages that it stores to, or whose stores are not published: the map of pages in flux,

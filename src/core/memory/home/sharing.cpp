@@ -34,7 +34,7 @@ Sharer* add_sharer(HomeCore& home, Segment& s, const fabric::ClientInfo& client,
                    bool write_through) {
   Sharer* const h = s.sharers.add({client.id, client.node, instance, write_through});
   if (h == nullptr) return nullptr;
-  h->brk_peak = s.brk.bytes;
+  h->brk.peak = s.brk.bytes;
   home.parts.watch.look();
   return h;
 }
@@ -53,7 +53,8 @@ void forget_client(HomeCore& home, const ContextId& client, Finished* done) {
 // everything (rule 18).
 void forget_content(HomeCore& home, Segment& s, const ContextId& client, uint32_t instance) {
   for (auto& h : s.sharers) {
-    if (h.client != client || (instance != 0 && h.instance != instance) || !h.could_write) continue;
+    if (h.client != client || (instance != 0 && h.instance != instance) || !h.ever.could_write)
+      continue;
     home.rounds.publish(s, client, h.instance, {{0, s.pages()}});
   }
 }

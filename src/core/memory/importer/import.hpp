@@ -92,6 +92,8 @@ struct InOrder {
   WriteBehindTurn write_behind;
 };
 
+// Size: the facts of an import, which never change, and one object for each thing that does, with
+// its own lock.
 struct Import : ImportFacts, std::enable_shared_from_this<Import> {
   explicit Import(ImportFacts facts = {}) : ImportFacts(std::move(facts)) {}
   Import(const Import&) = delete;

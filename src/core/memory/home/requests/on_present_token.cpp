@@ -37,11 +37,11 @@ void enter(HomeCore& home, Segment& s, Sharer& h, const access::TokenInfo& token
   {
     Guard g(home.mu);
     const bool was_shared = s.shared();
-    h.presented = true;
+    h.ever.presented = true;
     h.token = token.id;
     h.rights = token.rights;
     h.pages = pages_of(s, token.part);
-    h.could_write = h.could_write || (h.rights & fabric::kWrite) != 0;
+    h.ever.could_write = h.ever.could_write || (h.rights & fabric::kWrite) != 0;
     begins = !was_shared && s.shared();
     if (begins) {
       home.shared_segments.add();
@@ -63,14 +63,15 @@ WireStatus sharer_for(HomeCore& home, Segment& s, const fabric::ClientInfo& clie
   }
   if (h == nullptr) h = add_sharer(home, s, client, instance, write_through);
   if (h == nullptr) return WireStatus::kNoMem;
-  h->session.reset();
+  h->session.region.reset();
   *break_unacknowledged = !write_through && low_of(s, *h) < s.brk.bytes;
   *sharer = h;
   return WireStatus::kOk;
 }
 
 void encode_grant(const Segment& s, const Sharer& h, const access::TokenInfo& token, Writer& out) {
-  const fabric::RemoteKey key = h.session != nullptr ? h.session->key() : fabric::RemoteKey{};
+  const fabric::RemoteKey key =
+      h.session.region != nullptr ? h.session.region->key() : fabric::RemoteKey{};
   const PageRange pages = pages_of(s, token.part);
   PresentTokenReply answer;
   answer.key = key.key;
@@ -78,7 +79,7 @@ void encode_grant(const Segment& s, const Sharer& h, const access::TokenInfo& to
   answer.rights = token.rights;
   answer.first = pages.first;
   answer.count = pages.count;
-  answer.body = h.session != nullptr ? h.session->raw_key() : Bytes();
+  answer.body = h.session.region != nullptr ? h.session.region->raw_key() : Bytes();
   answer.raw_key_size = static_cast<uint16_t>(answer.body.size());
   encode(answer, out);
   if (access::extensible(s.flags)) encode(BreakPart{s.brk}, out);
@@ -120,8 +121,8 @@ WireStatus grant(HomeCore& home, const fabric::ClientInfo& client, uint64_t numb
   note_key(home, *s, client.id);
   {
     Guard g(home.mu);
-    h->session = region.take();
-    h->session_end = s->brk.bytes;
+    h->session.region = region.take();
+    h->session.end = s->brk.bytes;
     encode_grant(*s, *h, t->info, out);
   }
   enter(home, *s, *h, t->info);
