@@ -7,10 +7,10 @@
 //
 // Arguments and results are copied as bytes. The library is used by the children alone, so that the
 // test program itself has no thread but its first, and need not be started anew for each: libfabric
-// is loaded once. A child gives up what execve() would end. Every wait has a deadline; a child that died is
-// reported with its signal, as an exception. Whatever happens, no child outlives its Cluster, whose
-// end also checks that nothing was left in the runtime folder, and of what bears the children's
-// numbers in /dev/shm and of their own children nothing either.
+// is loaded once. A child gives up what execve() would end. Every wait has a deadline; a child that
+// died is reported with its signal, as an exception. Whatever happens, no child outlives its
+// Cluster, whose end also checks that nothing was left in the runtime folder, and of what bears the
+// children's numbers in /dev/shm and of their own children nothing either.
 //
 // CMI_TEST_PROVIDER, _ADDRESS, _KERNEL and _FAULT in the test's environment become CMI_PROVIDER
 // and so on in that of the children, unless the test says otherwise.
