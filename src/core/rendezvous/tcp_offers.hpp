@@ -44,7 +44,8 @@ class TcpOffers {
 
   // Any thread, with its signals blocked: the thread that is made inherits that.
   // Takes the place of an earlier offer of this name there. kInval: offer or place cannot be, or
-  // the place has another secret already; kPerm, kNoMem, kReconfig: as resolve() and listen_at(), or too many.
+  // the place has another secret already; kPerm, kNoMem, kReconfig: as resolve() and listen_at(),
+  // or too many.
   Status put(const Place& at, const std::string& name, const Offer& offer);
   // That there was none is kOk.
   Status remove(const Place& at, const std::string& name);
