@@ -9,6 +9,7 @@
 #include <cmi.h>
 #include <cmi/ofi/cmi_impl.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
