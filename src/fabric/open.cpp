@@ -1,8 +1,11 @@
 // Chooses the provider: the first candidate that opens and does what it says.
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 
 #include "core/base/fd.hpp"
 #include "core/base/log.hpp"
@@ -24,6 +27,24 @@ bool short_of_descriptors() {
   for (Fd& fd : room) {
     fd.reset(::open("/dev/null", O_RDONLY | O_CLOEXEC));
     if (!fd) return true;
+  }
+  return false;
+}
+
+// Nor that of ports, of which a fabric and its trial take some.
+bool short_of_ports(const std::string& address) {
+  sockaddr_in v4{};
+  sockaddr_in6 v6{};
+  const bool is_v4 = ::inet_pton(AF_INET, address.c_str(), &v4.sin_addr) == 1;
+  if (!is_v4 && ::inet_pton(AF_INET6, address.c_str(), &v6.sin6_addr) != 1) return false;
+  v4.sin_family = AF_INET;
+  v6.sin6_family = AF_INET6;
+  std::array<Fd, 8> room;
+  for (Fd& fd : room) {
+    fd.reset(::socket(is_v4 ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const int bound = is_v4 ? ::bind(fd.get(), reinterpret_cast<sockaddr*>(&v4), sizeof v4)
+                            : ::bind(fd.get(), reinterpret_cast<sockaddr*>(&v6), sizeof v6);
+    if (bound != 0) return errno == EADDRINUSE;
   }
   return false;
 }
@@ -64,6 +85,10 @@ Result<std::unique_ptr<Fabric>> ofi::open_first(std::vector<Info> found, const C
   }
   if (short_of_descriptors()) {
     alert(kFacIni, "no libfabric provider opens: too many open files");
+    return Status::kNoMem;
+  }
+  if (short_of_ports(address)) {
+    alert(kFacIni, "no libfabric provider opens: no free ports (net.ipv4.ip_local_port_range)");
     return Status::kNoMem;
   }
   constexpr const char* kNone = "no usable libfabric provider on {} (asked for: {})";

@@ -17,10 +17,12 @@ using Names = std::vector<std::string>;
 
 constexpr const char* kDeviceAddress = "192.0.2.1";
 Names offered;  // by the stand-in; verbs at the address of its device only
+Names asked_for;
 
 int answer(uint32_t, const char* node, const char*, uint64_t, const fi_info* hints,
            fi_info** list) {
   const std::string asked = hints->fabric_attr->prov_name;
+  asked_for.push_back(asked);
   const auto at = std::find(offered.begin(), offered.end(), asked);
   const bool device = asked.find("verbs") != asked.npos;
   if (at == offered.end() || (device && node != std::string(kDeviceAddress))) return -FI_ENODATA;
@@ -60,6 +62,20 @@ TEST_CASE("where_there_is_a_device_verbs_is_tried_before_tcp") {
     CHECK(order(*lib, "verbs;ofi_rxm", "127.0.0.1") == "");
     CHECK(order(*lib, "sockets", kDeviceAddress) == "sockets ");
   }
+}
+
+// A question takes libfabric milliseconds: it has its layered providers ask in their turn.
+TEST_CASE("a_provider_that_is_not_there_is_asked_for_once") {
+  const auto lib = stand_in({"net"});
+  if (lib == nullptr) return skip("there is no libfabric on this machine");
+  asked_for.clear();
+  CHECK(order(*lib, "", "127.0.0.1") == "net ");
+  for (const std::string absent : {"verbs;ofi_rxm", "tcp", "tcp;ofi_rxm"}) {
+    CAPTURE(absent);
+    CHECK(std::count(asked_for.begin(), asked_for.end(), absent) == 1);
+  }
+  // Once with all that it may ask of us, once with the least.
+  CHECK(std::count(asked_for.begin(), asked_for.end(), "net") == 2);
 }
 
 TEST_CASE("without_a_native_tcp_provider_rxm_is_the_first") {

@@ -12,6 +12,7 @@
 #include "support/sanitized.hpp"
 #include "support/skip.hpp"
 #include "system/calls.hpp"
+#include "system/each_provider.hpp"
 
 namespace cmi::test {
 
@@ -81,11 +82,9 @@ Taken taken_by(Process& process, uint64_t at, uint64_t pages) {
       at, pages);
 }
 
-void check_stacks(int32_t attribute, uint64_t cache) {
-  if (kSanitized) return skip("the sanitizers' own frames are counted as well");
-  Cluster cluster;
-  Process& home = cluster.spawn("home");
-  Process& peer = cluster.spawn("peer");
+void check_stacks(Cluster& cluster, Process& home, const Env& env, int32_t attribute,
+                  uint64_t cache) {
+  Process& peer = cluster.spawn("peer", env);
   Export made = export_segment(home, kPages * kPage, kAllRights, 0);
   if (attribute != 0) made.handle = seg_exp(home, made.seg, attribute);
   REQUIRE(made.handle.ok());
@@ -93,6 +92,14 @@ void check_stacks(int32_t attribute, uint64_t cache) {
   if (cache != 0) REQUIRE(set_cache(peer, import.seg, cache).ok());
   const Taken taken = taken_by(peer, import.at, kPages);
   for (const int64_t bytes : taken.bytes) CHECK(bytes <= 4096);
+}
+
+// Over each provider.
+void check_stacks(int32_t attribute, uint64_t cache) {
+  if (kSanitized) return skip("the sanitizers' own frames are counted as well");
+  with_each_provider([&](Cluster& cluster, Process& home, const Env& env) {
+    check_stacks(cluster, home, env, attribute, cache);
+  });
 }
 
 TEST_SUITE("stacks") {

@@ -401,6 +401,21 @@ TEST_SUITE("waiting") {
     CHECK(load(home, exported.at).value == 2);
   }
 
+  TEST_CASE("a_newcomer_gets_in_after_seven_hundred_connections_that_were_closed") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer", {kDefaults});
+    const Export exported = export_segment(home);
+    const std::vector<uint16_t> ports = ports_of(home, kListen);
+    if (ports.empty()) return skip("the provider does not listen at 127.0.0.1");
+    limit_descriptors(home, 1024);
+    for (size_t i = 0; i < 700; ++i) CHECK(connect_to(ports[i % ports.size()]));
+    const Import import = import_segment(peer, exported);
+    CHECK(load(peer, import.at).cause() == Fault::kNone);
+    CHECK(publish(peer, import.at, 2));
+    CHECK(load(home, exported.at).value == 2);
+  }
+
   TEST_CASE("who_connects_says_anything_and_closes_leaves_nothing_at_a_home") {
     with_each_provider([](Cluster& cluster, Process& home, const Env& env) {
       Process& peer = cluster.spawn("peer", env);

@@ -6,7 +6,9 @@
 #include <doctest/doctest.h>
 #include <sys/wait.h>
 
+#include <chrono>
 #include <filesystem>
+#include <future>
 
 #include "core/base/cause.hpp"
 #include "core/rendezvous/tcp_finder.hpp"
@@ -187,6 +189,50 @@ TEST_CASE("strangers_get_one_word_and_hold_nobody_up") {
   }
   CHECK(find(place(port), "a"));
   CHECK(read_all(silent.front().get()).empty());
+}
+
+TEST_CASE("finders_are_answered_while_the_host_of_another_offer_is_looked_up") {
+  std::promise<void> asked, answered;
+  std::shared_future<void> may_answer = answered.get_future().share();
+  TcpOffers offers([&](const std::string& host, const std::string& port) {
+    if (host == "slow") {
+      asked.set_value();
+      may_answer.wait();
+    }
+    return resolve("127.0.0.1", port);
+  });
+  const std::string port = free_port(), slow_port = free_port();
+  REQUIRE(offers.put(place(port), "a", some_offer()) == Status::kOk);
+  auto slow = std::async(std::launch::async, [&] {
+    return offers.put(place_of("slow", slow_port), "s", some_offer(5, 5));
+  });
+  REQUIRE(asked.get_future().wait_for(std::chrono::seconds(10)) == std::future_status::ready);
+  CHECK(find(place(port), "a"));
+  CHECK(offers.put(place(port), "b", some_offer(6, 6)) == Status::kOk);
+  CHECK(offers.remove(place(port), "a") == Status::kOk);
+  CHECK(find(place(port), "b"));
+  CHECK(find(place(slow_port), "s", 50 * kMilli).status() == Status::kReconfig);
+  answered.set_value();
+  CHECK(slow.get() == Status::kOk);
+  CHECK(find(place(slow_port), "s"));
+}
+
+TEST_CASE("an_offer_whose_host_is_found_after_the_end_is_refused") {
+  std::promise<void> asked, answered;
+  const size_t before = descriptors();
+  TcpOffers offers([&](const std::string&, const std::string& port) {
+    asked.set_value();
+    answered.get_future().wait();
+    return resolve("127.0.0.1", port);
+  });
+  const std::string port = free_port();
+  auto late =
+      std::async(std::launch::async, [&] { return offers.put(place(port), "a", some_offer()); });
+  REQUIRE(asked.get_future().wait_for(std::chrono::seconds(10)) == std::future_status::ready);
+  offers.stop();
+  answered.set_value();
+  CHECK(late.get() == Status::kInval);
+  CHECK(descriptors() == before);
 }
 
 TEST_CASE("who_says_nothing_is_sent_away") {

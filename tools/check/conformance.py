@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Holds doc/conformance.md against the specification and against the tests.
 
-A statement is a sentence of the two specification files with one of the words in MODAL, or a pair
-of a call and an error that the call's list of errors names. Each has an identifier that stays the
-same as long as its words do. The check fails if a statement has no row in the table, a row no
+A statement is a sentence of the two specification files, or a pair of a call and an error that the
+call's list of errors names. Without one of the words in MODAL no sentence counts that says nothing
+by itself: a call's title and parameters, what leads to a list, and what only names another page.
+Each has an identifier that stays the same as long as its words do. The check fails if a statement has no row in the table, a row no
 statement, or a row names a test that does not exist or is run by CMI_LONG=1 alone (--build), or one
 that did not run and pass (--ran).
 
@@ -29,6 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 OVERVIEW, CALLS = "cmi-5.txt", "libcmi-3.txt"
 MODAL = re.compile(
     r"\b(?:shall|must|should|can|cannot|may|will|illegal|prohibited|required)\b", re.IGNORECASE)
+REFERENCE = re.compile(r"^(?:For more \w+(?: on [\w ]+)?, ?see|See) ")
 PROTOTYPE = re.compile(
     r"^(?:cmi_\w+\s?\*?|int|void\s?\*?)\s+(\w+)\s?\((?:cmi_ctxt|uint16_t|cmi_event)\b")
 ERROR_ENTRY = re.compile(r"^(CMI_ERR_[A-Z]+) (?=[A-Z])")
@@ -73,13 +75,14 @@ def overview_blocks(lines):
         if text and len(text) < 60 and not text.endswith((".", ":", ",")):
             section = text
         elif text:
-            yield section, [(number, text)]
+            yield section, [(number, text)], "body"
 
 
 def call_blocks(lines):
-    """libcmi(3): wrapped lines; a prototype, a label, a list item or an error begins a block."""
+    """libcmi(3): wrapped lines; a prototype, a label, a list item or an error begins a block. What
+    stands between the prototype and "Returns:" are the call's title and its parameters."""
     call, block = "introduction", []
-    state = "body"  # prototype, body, or errors: inside the list of a call's errors
+    state = "body"  # prototype, title, head, body, or errors: inside the list of a call's errors
     for number, line in enumerate(lines, 1):
         text = line.strip()
         if number <= 2 or not text:
@@ -88,39 +91,49 @@ def call_blocks(lines):
         if prototype or state == "prototype":
             if prototype:
                 if block:
-                    yield call, block
+                    yield call, block, state
                 call, block, depth = prototype.group(1), [], 0
             depth += text.count("(") - text.count(")")
-            state = "prototype" if depth > 0 else "head"
+            state = "prototype" if depth > 0 else "title"
             continue
         if re.match(r"(?:Parameters|Returns|Note):$", text):
             if block:
-                yield call, block
+                yield call, block, state
             block = []
+            state = state if state == "title" and text.startswith("Param") else "head"
             continue
         new_block = bool(re.match(r"o [A-Za-z]", text))
-        if state in ("head", "errors") and ERROR_ENTRY.match(text):
-            state, new_block = "errors", True
+        if state in ("title", "head", "errors") and ERROR_ENTRY.match(text):
+            after, new_block = "errors", True
         elif state == "errors" and not text[0].islower():
-            state, new_block = "body", True
+            after, new_block = "body", True
+        else:
+            after = state
         if new_block and block:
-            yield call, block
+            yield call, block, state
             block = []
+        state = after
         block.append((number, re.sub(r"^o ", "", text)))
     if block:
-        yield call, block
+        yield call, block, state
 
 
 def error_pairs(lines):
-    for call, block in call_blocks(lines):
+    for call, block, _ in call_blocks(lines):
         entry = ERROR_ENTRY.match(block[0][1])
         if entry:
             number, text = block[0][0], " ".join(part for _, part in block)
             yield Statement(f"E-{call}-{entry.group(1)}", CALLS, call, number, text)
 
 
-def modal_sentences(file, blocks):
-    for section, block in blocks:
+def says_something(sentence, state):
+    if MODAL.search(sentence):
+        return True
+    return state != "title" and not sentence.endswith(":") and not REFERENCE.match(sentence)
+
+
+def statements_of(file, blocks):
+    for section, block, state in blocks:
         if ERROR_ENTRY.match(block[0][1]):
             continue
         text, starts = "", []
@@ -128,7 +141,7 @@ def modal_sentences(file, blocks):
             starts.append((len(text), number))
             text += part + " "
         for offset, sentence in sentences(text):
-            if MODAL.search(sentence):
+            if says_something(sentence, state):
                 number = max(line for start, line in starts if start <= offset)
                 yield Statement(identifier(sentence), file, section, number, sentence)
 
@@ -138,8 +151,8 @@ def extract(spec):
     overview = (spec / OVERVIEW).read_text(encoding="utf-8").splitlines()
     calls = (spec / CALLS).read_text(encoding="utf-8").splitlines()
     found = {}
-    for statement in (*modal_sentences(OVERVIEW, overview_blocks(overview)),
-                      *modal_sentences(CALLS, call_blocks(calls)), *error_pairs(calls)):
+    for statement in (*statements_of(OVERVIEW, overview_blocks(overview)),
+                      *statements_of(CALLS, call_blocks(calls)), *error_pairs(calls)):
         first = found.setdefault(statement.ident, statement)
         if words_of(first.text) != words_of(statement.text):
             sys.exit(f"two statements share {statement.ident}: lengthen the identifiers")

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <memory>
@@ -31,22 +32,30 @@ Maps maps(pid_t pid, const struct stat& file) {
   return !any && stat(file_of(pid, "stat").c_str(), &there) == 0 ? Maps::kUnknown : Maps::kNo;
 }
 
-// The last number of NSpid in its status is that of the innermost namespace.
-pid_t number_within(pid_t pid) {
+// What everybody may read in its status.
+struct Shown {
+  pid_t number = 0;  // the last one of NSpid: in the innermost namespace
+  uid_t user = ~0u;  // the effective one
+};
+Shown shown_of(pid_t pid) {
+  Shown shown;
   std::ifstream lines(file_of(pid, "status"));
   for (std::string line; std::getline(lines, line);) {
+    unsigned real = 0, effective = 0;
     if (line.starts_with("NSpid:")) {
-      return std::atoi(line.c_str() + line.find_last_of(" \t") + 1);
+      shown.number = std::atoi(line.c_str() + line.find_last_of(" \t") + 1);
+    } else if (std::sscanf(line.c_str(), "Uid: %u %u", &real, &effective) == 2) {
+      shown.user = effective;
     }
   }
-  return 0;
+  return shown;
 }
 
 pid_t one_of_another_namespace(const struct stat& file, pid_t own_pid) {
   std::unique_ptr<DIR, int (*)(DIR*)> dir(opendir("/proc"), closedir);
   while (dirent* e = dir != nullptr ? readdir(dir.get()) : nullptr) {
     const pid_t pid = std::atoi(e->d_name);
-    if (pid > 0 && pid != own_pid && number_within(pid) == own_pid &&
+    if (pid > 0 && pid != own_pid && shown_of(pid).number == own_pid &&
         maps(pid, file) == Maps::kYes) {
       return pid;
     }
@@ -71,7 +80,12 @@ Seen process_that_maps(int registry, pid_t own_pid) {
   Seen seen;
   struct stat file;
   if (own_pid <= 0 || fstat(registry, &file) != 0) return seen;
-  seen.pid = maps(own_pid, file) == Maps::kNo ? one_of_another_namespace(file, own_pid) : own_pid;
+  const Maps own = maps(own_pid, file);
+  seen.pid = own == Maps::kYes ? own_pid : one_of_another_namespace(file, own_pid);
+  // The first process of a container has the number of ours, which not everybody may look into.
+  const Shown shown = shown_of(own_pid);
+  const bool may_be = shown.number == own_pid && shown.user == file.st_uid;
+  if (seen.pid == 0 && own == Maps::kUnknown && may_be) seen.pid = own_pid;
   if (seen.pid != 0) look_at(&seen);
   return seen;
 }

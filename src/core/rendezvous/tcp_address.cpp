@@ -77,12 +77,10 @@ Result<std::vector<TcpAddress>> resolve(const std::string& host, const std::stri
   return all;
 }
 
-Result<std::vector<Fd>> listen_at(const std::string& host, const std::string& port) {
-  const auto addresses = resolve(host, port);
-  if (!addresses) return addresses.status();
+Result<std::vector<Fd>> listen_at(const std::vector<TcpAddress>& addresses) {
   std::vector<Fd> listening;
   int error = 0;
-  for (const TcpAddress& address : *addresses) {
+  for (const TcpAddress& address : addresses) {
     Fd fd(::socket(address.at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     const int failed = fd ? listen_on(fd, address) : errno;
     if (failed == 0) {

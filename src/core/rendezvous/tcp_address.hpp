@@ -23,10 +23,10 @@ struct TcpAddress {
 inline constexpr size_t kMaxAddresses = 4;
 Result<std::vector<TcpAddress>> resolve(const std::string& host, const std::string& port);
 
-// Sockets that listen at all of the host's addresses which this machine has, at least one; they do
-// not block. kInval: another socket is at the port, or no address is this machine's, or as above;
-// kPerm: the port is a privileged one; kNoMem: no descriptors; kReconfig as above.
-Result<std::vector<Fd>> listen_at(const std::string& host, const std::string& port);
+// Sockets that listen at all of these addresses which this machine has, at least one; they do not
+// block, and nothing here waits. kInval: another socket is at the port, or no address is this
+// machine's; kPerm: the port is a privileged one; kNoMem: no descriptors.
+Result<std::vector<Fd>> listen_at(const std::vector<TcpAddress>& addresses);
 
 // Whether an accept or a socket failed for want of descriptors or memory.
 bool short_of_descriptors(int error);

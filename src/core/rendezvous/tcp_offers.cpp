@@ -13,25 +13,35 @@
 
 namespace cmi::rendezvous {
 
+namespace {
+Status too_much() { return because(Status::kNoMem, "this process offers too much"); }
+}  // namespace
+
 Status TcpOffers::put(const Place& at, const std::string& name, const Offer& offer) {
   auto text = offer_text(offer);
   if (!text) return text.status();
+  {
+    Guard g(mu_);
+    if (stopped_) return because(Status::kInval, "the context ends");
+    const auto there = listener(at);
+    if (!there) return there.status();
+    if (*there != nullptr) return put_there(**there, name, *text);
+    if (offers() >= kMaxOffers) return too_much();
+  }
+  const auto addresses = resolver_(at.host, at.port);
+  if (!addresses) return addresses.status();
   Guard g(mu_);
+  // Another thread may have offered there meanwhile, or ended the context.
   if (Status s = start(); !ok(s)) return s;
   const auto there = listener(at);
   if (!there) return there.status();
-  Listener& l = **there;
-  if (l.offers.count(name) == 0 && offers() >= kMaxOffers) {
-    if (l.offers.empty()) listeners_.pop_back();
-    return because(Status::kNoMem, "this process offers too much");
-  }
-  if (l.sockets.empty()) {
-    if (Status s = open_sockets(l, at); !ok(s)) {
-      listeners_.pop_back();
-      return s;
-    }
-  }
-  l.offers[name] = text.take();
+  if (*there != nullptr) return put_there(**there, name, *text);
+  return new_listener(at, *addresses, name, *text);
+}
+
+Status TcpOffers::put_there(Listener& at, const std::string& name, const std::string& text) {
+  if (at.offers.count(name) == 0 && offers() >= kMaxOffers) return too_much();
+  at.offers[name] = text;
   return Status::kOk;
 }
 
@@ -57,7 +67,7 @@ size_t TcpOffers::offers() const {
   return all;
 }
 
-// The one of this place; or a new one at the end of the list, without sockets yet.
+// The one of this place; null: there is none, and room for one.
 Result<TcpOffers::Listener*> TcpOffers::listener(const Place& at) {
   for (Listener& l : listeners_) {
     if (l.host != at.host || l.port != at.port) continue;
@@ -67,19 +77,27 @@ Result<TcpOffers::Listener*> TcpOffers::listener(const Place& at) {
   if (listeners_.size() >= kMaxListeners) {
     return because(Status::kNoMem, "this process offers at too many ports");
   }
-  listeners_.push_back({at.host, at.port, at.secret, {}, {}});
-  return &listeners_.back();
+  return static_cast<Listener*>(nullptr);
 }
 
-Status TcpOffers::open_sockets(Listener& at, const Place& place) {
-  auto sockets = listen_at(place.host, place.port);
+Status TcpOffers::new_listener(const Place& at, const Addresses& addresses, const std::string& name,
+                               const std::string& text) {
+  listeners_.push_back({at.host, at.port, at.secret, {}, {}});
+  Status s = open_sockets(listeners_.back(), addresses);
+  if (ok(s)) s = put_there(listeners_.back(), name, text);
+  if (ok(s)) return s;
+  close_sockets(listeners_.back());
+  listeners_.pop_back();
+  return s;
+}
+
+Status TcpOffers::open_sockets(Listener& at, const Addresses& addresses) {
+  auto sockets = listen_at(addresses);
   if (!sockets) return sockets.status();
   at.sockets = sockets.take();
   for (const Fd& fd : at.sockets) open_.add(fd.get());
   for (const Fd& fd : at.sockets) {
-    if (resting_until_ != 0 || watch(fd.get())) continue;
-    close_sockets(at);
-    return Status::kNoMem;
+    if (resting_until_ == 0 && !watch(fd.get())) return Status::kNoMem;
   }
   return Status::kOk;
 }

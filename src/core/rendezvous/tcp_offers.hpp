@@ -7,12 +7,13 @@
 // bound of exchange.hpp.
 #pragma once
 
-#include <atomic>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/base/clock.hpp"
@@ -30,14 +31,21 @@ class TcpOffers {
   static constexpr size_t kMaxListeners = 16, kMaxOffers = 1024, kMaxConnections = 64;
   static constexpr Nanos kConversation = 5 * kSecond;
 
-  TcpOffers() = default;
+  using Addresses = std::vector<TcpAddress>;
+  using Resolver =
+      std::function<Result<Addresses>(const std::string& host, const std::string& port)>;
+
+  // What looks up hosts is called without the lock, by the thread that offers: finders are
+  // answered meanwhile, however long the resolver takes.
+  explicit TcpOffers(Resolver resolver = &resolve) : resolver_(std::move(resolver)) {}
   ~TcpOffers() { stop(); }
   TcpOffers(const TcpOffers&) = delete;
   TcpOffers& operator=(const TcpOffers&) = delete;
 
   // Any thread, with its signals blocked: the thread that is made inherits that.
   // Takes the place of an earlier offer of this name there. kInval: offer or place cannot be, or
-  // the place has another secret already; kPerm, kNoMem, kReconfig: as listen_at(), or too many.
+  // the place has another secret already; kPerm, kNoMem, kReconfig: as resolve() and listen_at(),
+  // or too many.
   Status put(const Place& at, const std::string& name, const Offer& offer);
   // That there was none is kOk.
   Status remove(const Place& at, const std::string& name);
@@ -62,8 +70,12 @@ class TcpOffers {
   };
 
   Status start() CMI_REQUIRES(mu_);
+  Status put_there(Listener& at, const std::string& name, const std::string& text)
+      CMI_REQUIRES(mu_);
   Result<Listener*> listener(const Place& at) CMI_REQUIRES(mu_);
-  Status open_sockets(Listener& at, const Place& place) CMI_REQUIRES(mu_);
+  Status new_listener(const Place& at, const Addresses& addresses, const std::string& name,
+                      const std::string& text) CMI_REQUIRES(mu_);
+  Status open_sockets(Listener& at, const Addresses& addresses) CMI_REQUIRES(mu_);
   void close_sockets(Listener& at) CMI_REQUIRES(mu_);
   size_t offers() const CMI_REQUIRES(mu_);
 
@@ -80,6 +92,7 @@ class TcpOffers {
   void rest_from_accepting(Nanos t) CMI_REQUIRES(mu_);
   void accept_again(Nanos t) CMI_REQUIRES(mu_);
 
+  const Resolver resolver_;
   Mutex mu_;
   std::list<Listener> listeners_ CMI_GUARDED_BY(mu_);
   std::list<Connection> connections_ CMI_GUARDED_BY(mu_);  // the oldest first

@@ -5,6 +5,7 @@
 #include <rdma/fi_errno.h>
 
 #include <cstdlib>
+#include <cstring>
 
 #include "core/base/log.hpp"
 #include "fabric/ofi/call_table.hpp"
@@ -21,6 +22,21 @@ template <class F>
 bool find(void* lib, const char* name, F& to) {
   to = reinterpret_cast<F>(dlsym(lib, name));
   return to != nullptr;
+}
+
+// The provider plugins, and with them the libraries that take signals, come with the first query,
+// and read their variables in it. Without a device the query is for one provider: each of the
+// others would list the network interfaces several times, and none of them can serve.
+void first_query(const Libfabric& l, bool no_device) {
+  const WithoutKernelSymbols quick(reinterpret_cast<const void*>(l.getinfo), no_device);
+  fi_info* hints = no_device ? l.dupinfo(nullptr) : nullptr;
+  if (hints != nullptr) hints->fabric_attr->prov_name = strdup("net");  // freed with the hints
+  fi_info* infos = nullptr;
+  if (l.getinfo(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), nullptr, nullptr, 0, hints,
+                &infos) == 0) {
+    l.freeinfo(infos);
+  }
+  if (hints != nullptr) l.freeinfo(hints);
 }
 
 Libfabric load() {
@@ -72,15 +88,7 @@ Libfabric load() {
     trace(kFacIni, kWarn,
           "over verbs this libfabric needs FI_OFI_RXM_USE_SRX=1 in the environment");
   }
-  // The provider plugins, and with them the libraries that take signals, come with the first query,
-  // and read their variables in it.
-  const WithoutKernelSymbols quick(reinterpret_cast<const void*>(l.getinfo),
-                                   patch && !has_rdma_device());
-  fi_info* infos = nullptr;
-  if (l.getinfo(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), nullptr, nullptr, 0, nullptr,
-                &infos) == 0) {
-    l.freeinfo(infos);
-  }
+  first_query(l, patch && !has_rdma_device());
   return l;
 }
 }  // namespace

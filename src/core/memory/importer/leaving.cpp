@@ -30,8 +30,20 @@ Leaving::Use Leaving::end_use(const std::shared_ptr<Import>& imp, const Patience
   }
   // Stores that were given up just now are the home's business like those of the dead.
   bool over = (home || state == ImportState::kUsable) && await_idle_key(*imp, last_words(patience));
-  for (auto& b : core_.write_backs.open()) over = over && b->import != imp;
-  return over ? Use::kOver : Use::kUnderWay;
+  // The timer, or another thread's barrier, may have begun a write-back since: in a process that
+  // ends beside threads at work they do so to the last moment.
+  bool under_way = being_written_back(*imp);
+  while (over && under_way && !patience.deadline.passed()) {
+    if (!await(core_, core_.write_backs.open(), patience)) break;
+    under_way = being_written_back(*imp);
+  }
+  return over && !under_way ? Use::kOver : Use::kUnderWay;
+}
+
+bool Leaving::being_written_back(const Import& imp) const {
+  const auto open = core_.write_backs.open();
+  return std::any_of(open.begin(), open.end(),
+                     [&](const auto& batch) { return batch->import.get() == &imp; });
 }
 
 void Leaving::leave(const std::shared_ptr<Import>& imp, const Patience& patience) {

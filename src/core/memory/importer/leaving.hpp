@@ -26,6 +26,7 @@ class Leaving {
   // others when it finds us dead.
   enum class Use { kOver, kHomeEnded, kUnderWay };
   Use end_use(const std::shared_ptr<Import>& imp, const Patience& patience);
+  bool being_written_back(const Import& imp) const;
 
   ImporterCore& core_;
 };

@@ -1,0 +1,139 @@
+// Generated litmus tests: what the axioms of the memory model forbid is never seen, in each
+// critical cycle; a drawn part of them by default. On processes they are long.
+#include "litmus/cycles.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "litmus/barriers.hpp"
+#include "litmus/lab.hpp"
+#include "support/long_run.hpp"
+
+namespace cmi::test {
+
+namespace {
+
+size_t threads_of(const Cycle& cycle) { return cycle.program().count; }
+
+bool forbidden(std::vector<Meeting> meetings, std::vector<Fence> fences, bool swaps = false) {
+  return Cycle{std::move(meetings), std::move(fences), swaps}.forbidden();
+}
+
+// Where each variable lies, and what the pages have been through.
+struct Scene {
+  std::string name;
+  Placement where;
+  bool one_page = false, again = false;
+  std::string faults = "";
+};
+std::vector<Scene> scenes_of(int threads) {
+  return {{"fresh pages", {threads, {0}}},
+          {"hot pages, home elsewhere", {threads + 1, {threads}}, false, true, kSlow},
+          {"one page", {threads, {threads - 1}}, true, false, kSlow},
+          {"two homes", {threads, {0, 1}}, false, false, kSlow}};
+}
+
+// So many of the cycles of that many threads that are forbidden; all in the long run. The seed
+// draws the same again.
+std::vector<Cycle> drawn(size_t threads, size_t count) {
+  std::vector<Cycle> some = all_cycles();
+  std::erase_if(some, [&](const Cycle& c) { return threads_of(c) != threads || !c.forbidden(); });
+  if (long_run()) return some;
+  const char* const seed = std::getenv("CMI_TEST_SEED");
+  std::mt19937 draw(seed == nullptr ? 42 : static_cast<uint32_t>(std::strtoul(seed, nullptr, 10)));
+  std::shuffle(some.begin(), some.end(), draw);
+  some.resize(std::min(some.size(), count));
+  return some;
+}
+
+constexpr uint32_t kRoundsOfCycle = 8;
+constexpr size_t kCyclesOfLab = 256;  // a lab has variables for so many and more
+
+void check_never(size_t threads, size_t count) {
+  const std::vector<Cycle> cycles = drawn(threads, count);
+  REQUIRE(!cycles.empty());
+  for (const Scene& scene : scenes_of(static_cast<int>(threads))) {
+    std::unique_ptr<Lab> lab;
+    for (size_t i = 0; i < cycles.size(); ++i) {
+      if (i % kCyclesOfLab == 0) {
+        lab.reset();
+        lab = std::make_unique<Lab>(scene.where, scene.faults);
+      }
+      Program p = cycles[i].program();
+      p.one_page = scene.one_page;
+      p.again = scene.again;
+      const Histogram seen = lab->run(p, kRoundsOfCycle);
+      const auto all_of_it = [&](const Outcome& o) { return cycles[i].seen(o); };
+      CHECK_MESSAGE(seen.count(all_of_it) == 0, cycles[i].name(), ", ", scene.name, ": ", seen);
+    }
+  }
+}
+
+TEST_SUITE("cycles") {
+  TEST_CASE("the_axioms_forbid_and_allow_the_classical_shapes_as_the_memory_model_says") {
+    using enum Meeting;
+    using enum Fence;
+    // Message passing, store buffering, load buffering.
+    CHECK(forbidden({kRfe, kFre}, {kNone, kWmb}));
+    CHECK_FALSE(forbidden({kRfe, kFre}, {kNone, kRmb}));
+    CHECK(forbidden({kFre, kFre}, {kMb, kMb}));
+    CHECK_FALSE(forbidden({kFre, kFre}, {kNone, kMb}));
+    CHECK(forbidden({kRfe, kRfe}, {kNone, kNone}));
+    // 2+2W, S, R.
+    CHECK(forbidden({kCoe, kCoe}, {kWmb, kWmb}));
+    CHECK_FALSE(forbidden({kCoe, kCoe}, {kWmb, kNone}));
+    CHECK(forbidden({kRfe, kCoe}, {kNone, kWmb}));
+    CHECK(forbidden({kCoe, kFre}, {kWmb, kWmb}));
+    // A chain, and two readers, of stores that race: allowed, whatever the readers do.
+    CHECK_FALSE(forbidden({kRfe, kFreRfe}, {kMb, kMb}));
+    CHECK_FALSE(forbidden({kFreRfe, kFreRfe}, {kMb, kMb}));
+    CHECK(forbidden({kRfe, kRfe, kFre}, {kNone, kNone, kWmb}));
+    // Swaps are fences, and published when they are over.
+    CHECK(forbidden({kFre, kFre}, {kNone, kNone}, true));
+    CHECK(forbidden({kRfe, kFre}, {kNone, kNone}, true));
+  }
+
+  TEST_CASE("each_cycle_is_generated_once_and_many_are_forbidden") {
+    const std::vector<Cycle> all = all_cycles();
+    std::vector<std::string> names;
+    for (const Cycle& c : all) {
+      names.push_back(c.name());
+      CHECK(threads_of(c) <= 4);
+      CHECK(threads_of(c) >= 2);
+    }
+    std::sort(names.begin(), names.end());
+    CHECK(std::adjacent_find(names.begin(), names.end()) == names.end());
+    const auto bad =
+        std::count_if(all.begin(), all.end(), [](const Cycle& c) { return c.forbidden(); });
+    CHECK(bad > 500);
+    // Four threads and six edges: two of them store once, and publish nothing that another knows.
+    CHECK(std::none_of(all.begin(), all.end(),
+                       [](const Cycle& c) { return threads_of(c) == 4 && c.forbidden(); }));
+    CHECK(all.size() - static_cast<size_t>(bad) > 500);
+  }
+
+  TEST_CASE("no_forbidden_cycle_of_two_threads_is_seen") { check_never(2, 20); }
+  TEST_CASE("no_forbidden_cycle_of_three_threads_is_seen") { check_never(3, 20); }
+
+  TEST_CASE("a_forbidden_cycle_is_seen_when_a_barrier_does_not_wait_for_its_answers") {
+    uint64_t bad = 0;
+    Lab broken({3, {2}}, "mutate_answer_not_awaited=fail");
+    for (const Fence f : {Fence::kWmb, Fence::kMb, Fence::kFlush}) {
+      const Cycle cycle{{Meeting::kFre, Meeting::kFre}, {f, f}};
+      const auto all_of_it = [&](const Outcome& o) { return cycle.seen(o); };
+      bad += broken.run(cycle.program(), 640, all_of_it).count(all_of_it);
+    }
+    CHECK(bad > 0);
+  }
+}
+
+}  // namespace
+
+}  // namespace cmi::test
