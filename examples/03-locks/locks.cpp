@@ -1,32 +1,34 @@
-// locks: threads of several nodes take turns under a spin lock and a ticket lock, then pass items
-// through a queue; the home says whether all came out exact.
+// locks: threads of several nodes take turns under a mutex and a ticket lock, then pass items
+// through a queue; the home says whether all came out exact. All of them are the library's, and
+// survive the death of their owner; this program says so where it happens, and fails.
 //
 //   locks home DIR NODES THREADS ROUNDS    the first node; offers the segment in DIR
 //   locks node DIR                         each of the others, with a CMI_NODE of its own
 //
 // DIR is how they find each other, as in 01-hello; run-locks starts them all on this machine.
-#include "locks.hpp"
-
 #include <unistd.h>
 
+#include <array>
 #include <charconv>
 #include <chrono>
+#include <cmi/cmi.hpp>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 namespace {
 
-using namespace locks;  // the program is about nothing else
 using Clock = std::chrono::steady_clock;
 
-constexpr unsigned kSeconds = 60;  // bound on the whole run
-constexpr uint64_t kMaxThreads = 64;
+constexpr unsigned kSeconds = 60;     // bound on the whole run
+constexpr uint64_t kMaxWorkers = 62;  // of all nodes: parties of a barrier, and an even number
 constexpr uint64_t kMaxItems = 1024 * 1024;
-constexpr size_t kCells = 64;
+constexpr uint32_t kCells = 64;
+constexpr size_t kPage = 4096;
 
 struct Item {
   uint64_t producer;
@@ -42,22 +44,22 @@ struct Account {
   alignas(kPage) uint64_t overdraft;  // credit + overdraft is 0, modulo 2^64
 };
 
-// All that lies in the segment.
+// All that lies in the segment. What is waited for lies on pages of its own, since a page is what
+// the others drop and fetch again.
 struct Shared {
   uint64_t nodes, threads, rounds;  // stored by the home before anybody else looks
   alignas(kPage) uint64_t joined;
-  alignas(kPage) uint64_t arrived;  // at gates
-  alignas(kPage) uint64_t wrong;    // what the threads have found to be wrong
-  SpinLockState spin;
-  Account by_spin;
-  TicketLockState ticket;
+  alignas(kPage) cmi_ofi_barrier gate;
+  alignas(kPage) uint64_t wrong;  // what the threads have found to be wrong
+  alignas(kPage) cmi_ofi_mutex mutex;
+  Account by_mutex;
+  alignas(kPage) cmi_ofi_ticket_lock ticket;
   Account by_ticket;
-  QueueState<Item, kCells> queue;
+  alignas(kPage) std::array<std::byte, cmi::queue<Item>::bytes(kCells)> queue;
   alignas(kPage) uint8_t taken[kMaxItems];  // 1: by the one consumer that stores here
 };
 constexpr size_t kSegment = (sizeof(Shared) + kPage - 1) / kPage * kPage;
 
-cmi_ctxt* context = nullptr;
 std::string self = "locks";
 
 [[noreturn]] void fail(const std::string& what) {
@@ -65,8 +67,10 @@ std::string self = "locks";
   std::fflush(nullptr);
   ::_exit(1);
 }
-void must(bool ok, const char* what) {
-  if (!ok) fail(std::string(what) + " failed: " + cmi_ofi_error_text(context));
+void must_be_done(cmi::taken result, const char* what) {
+  if (result != cmi::taken::yes) {
+    fail(std::string(what) + (result == cmi::taken::no ? ": not in time" : ": an owner has died"));
+  }
 }
 
 // An access that could not be done, say because the home has gone; and a run that does not end.
@@ -101,51 +105,47 @@ std::string left_sign(const std::string& folder, uint64_t node) {
 // What one thread of a node does.
 class Worker {
  public:
-  Worker(Shared* shared, uint64_t node, uint64_t thread)
-      : shared_(*shared),
+  Worker(const cmi::context& context, Shared& shared, uint64_t node, uint64_t thread)
+      : context_(context),
+        shared_(shared),
         node_(node),
-        number_(node * shared->threads + thread),
-        workers_(shared->nodes * shared->threads),
-        wrong_(context, &shared->wrong) {}
+        number_(node * shared.threads + thread),
+        workers_(shared.nodes * shared.threads),
+        wrong_(context, shared.wrong),
+        gate_(context, shared.gate, static_cast<uint32_t>(workers_)) {}
 
-  // All workers of all nodes leave gate n together.
-  void gate(uint64_t n) {
-    Word arrived(context, &shared_.arrived);
-    arrived.take_number();
-    arrived.wait([&](uint64_t word) { return word >= n * workers_; });
-  }
+  // All workers of all nodes go on together.
+  void gate() { must_be_done(gate_.arrive_and_wait(), "the gate"); }
 
-  void take_turns_by_spinning() {
-    SpinLock lock(context, &shared_.spin);
+  void take_turns_by_mutex() {
+    cmi::mutex mutex(context_, shared_.mutex);
     for (uint64_t round = 0; round < shared_.rounds; ++round) {
-      lock.lock();
-      turn(shared_.by_spin);
-      lock.unlock();
+      const std::lock_guard held(mutex);
+      turn(shared_.by_mutex);
     }
   }
 
   void take_turns_by_ticket() {
-    TicketLock lock(context, &shared_.ticket);
+    cmi::ticket_lock lock(context_, shared_.ticket);
     for (uint64_t round = 0; round < shared_.rounds; ++round) {
-      const uint64_t ticket = lock.lock();
-      expect(shared_.by_ticket.turns == ticket);  // first come, first served
+      const std::lock_guard held(lock);
       turn(shared_.by_ticket);
-      lock.unlock();
     }
   }
 
   // Every other worker produces, every other consumes; a single one does both in turn.
   void pass_items() {
-    Queue<Item, kCells> queue(context, &shared_.queue);
+    cmi::queue<Item> queue(context_, shared_.queue.data(), kCells);
+    const auto in_time = std::chrono::seconds(kSeconds);
     const bool produces = number_ % 2 == 0;
     std::vector<uint64_t> next(workers_, 0);  // by producer: no item below this is still to come
     for (uint64_t round = 0; round < shared_.rounds; ++round) {
       if (produces) {
-        queue.push({number_, round});
+        must_be_done(queue.try_push_for({number_, round}, in_time), "push");
         continue;
       }
       Item item{};
-      queue.pop(&item);
+      must_be_done(queue.try_pop_for(item, in_time), "pop");
       const uint64_t index = item.producer / 2 * shared_.rounds + item.number;
       if (item.producer >= workers_ || item.number >= shared_.rounds || index >= kMaxItems) {
         fail("an item that nobody has pushed");
@@ -155,7 +155,7 @@ class Worker {
       expect(shared_.taken[index] == 0);
       shared_.taken[index] = 1;
     }
-    must(cmi_wmb() == 0, "cmi_wmb");
+    cmi::publish();
   }
 
  private:
@@ -168,14 +168,16 @@ class Worker {
     account.overdraft -= number_ + 1;
   }
   void expect(bool right) {
-    if (!right) wrong_.take_number();
+    if (!right) wrong_.fetch_add(1);
   }
 
+  const cmi::context& context_;
   Shared& shared_;
   const uint64_t node_;
   const uint64_t number_;   // 0, 1, 2 ... over all nodes
   const uint64_t workers_;  // of all nodes
-  Word wrong_;
+  cmi::atomic_ref<uint64_t> wrong_;
+  cmi::barrier gate_;
 };
 
 struct Times {
@@ -183,26 +185,29 @@ struct Times {
 };
 
 // One node's part, by its own threads. What the first of them saw of time.
-Times work(Shared* shared, uint64_t node) {
+Times work(const cmi::context& context, Shared& shared, uint64_t node) {
   Times times{};
   std::vector<std::thread> threads;
-  for (uint64_t thread = 0; thread < shared->threads; ++thread) {
-    threads.emplace_back([=, &times] {
-      must(CMIFN(context, 10, ini_th)(context) == 0, "ini_th");
-      must(CMIFN(context, 10, cmi_enb)(context, 1) == 0, "cmi_enb");
-      Worker worker(shared, node, thread);
-      const auto pass_gate = [&](uint64_t n) {
-        worker.gate(n);
-        if (thread == 0) times.gate[n - 1] = Clock::now();
-      };
-      pass_gate(1);
-      worker.take_turns_by_spinning();
-      pass_gate(2);
-      worker.take_turns_by_ticket();
-      pass_gate(3);
-      worker.pass_items();
-      pass_gate(4);
-      must(CMIFN(context, 10, fini)(context) == 0, "fini of a thread");
+  for (uint64_t thread = 0; thread < shared.threads; ++thread) {
+    threads.emplace_back([=, &context, &shared, &times] {
+      try {
+        const cmi::thread_scope registered(context);
+        Worker worker(context, shared, node, thread);
+        size_t gates = 0;
+        const auto pass_gate = [&] {
+          worker.gate();
+          if (thread == 0) times.gate[gates++] = Clock::now();
+        };
+        pass_gate();
+        worker.take_turns_by_mutex();
+        pass_gate();
+        worker.take_turns_by_ticket();
+        pass_gate();
+        worker.pass_items();
+        pass_gate();
+      } catch (const std::exception& e) {
+        fail(e.what());
+      }
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -227,7 +232,7 @@ bool report(const Shared& shared, const Times& times) {
   for (uint64_t i = 0; i < items; ++i) taken += shared.taken[i];
 
   std::printf("%lu nodes with %lu threads each\n", shared.nodes, shared.threads);
-  bool exact = turns_line("spin lock", shared.by_spin, 0);
+  bool exact = turns_line("mutex", shared.by_mutex, 0);
   exact = turns_line("ticket lock", shared.by_ticket, 1) && exact;
   std::printf("%-12s %7lu of %lu items, %.1f us each\n", "queue", taken, items, each(2, items));
   exact = exact && taken == items && shared.wrong == 0;
@@ -236,49 +241,40 @@ bool report(const Shared& shared, const Times& times) {
 }
 
 int run_home(const std::string& folder, uint64_t nodes, uint64_t threads, uint64_t rounds) {
-  cmi_seg seg = CMIFN(context, 10, seg_get)(context, kSegment, 0);
-  must(seg != CMI_SEG_INVALID, "seg_get");
-  auto* shared = static_cast<Shared*>(CMIFN(context, 10, seg_at)(context, seg, nullptr, 0));
-  must(shared != nullptr, "seg_at");
+  const cmi::context context = cmi::context::open();
+  // A node that dies leaves no page in flux: the locks tell what may be half changed.
+  cmi::segment segment = context.make(kSegment, CMI_SEG_CLIENT_CONSIST);
+  const cmi::view<Shared> shared = segment.attach<Shared>();
   shared->nodes = nodes;
   shared->threads = threads;
   shared->rounds = rounds;
   shared->joined = 1;
-  must(cmi_wmb() == 0, "cmi_wmb");
-  cmi_rseg* handle = CMIFN(context, 10, seg_exp)(context, seg, 0);
-  must(handle != nullptr, "seg_exp");
-  cmi_token* token = CMIFN(context, 10, tok_new)(context, seg, CMI_NADDR_ANY,
-                                                 CMI_ACC_READ | CMI_ACC_WRITE | CMI_ACC_ATOMIC);
-  must(token != nullptr, "tok_new");
-  must(cmi_ofi_offer(context, folder.c_str(), "locks", handle, token) == 0, "cmi_ofi_offer");
+  cmi::publish();
+  const cmi::handle handle = segment.export_handle();
+  const cmi::token token = segment.grant();
+  const cmi::offer offer = context.offer(folder, "locks", handle, token);
 
-  const bool exact = report(*shared, work(shared, 0));
+  const bool exact = report(*shared, work(context, *shared, 0));
 
   for (uint64_t node = 1; node < nodes; ++node) {
     while (!std::filesystem::exists(left_sign(folder, node))) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
   }
-  must(cmi_ofi_offer(context, folder.c_str(), "locks", nullptr, nullptr) == 0, "cmi_ofi_offer");
-  must(CMIFN(context, 10, tok_del)(context, token) == 0, "tok_del");
-  must(CMIFN(context, 10, rseg_del)(context, handle) == 0, "rseg_del");
-  must(CMIFN(context, 10, seg_dt)(context, seg, shared) == 0, "seg_dt");
-  must(CMIFN(context, 10, seg_ctl)(context, seg, CMI_SEG_RM, nullptr) == 0, "CMI_SEG_RM");
   return exact ? 0 : 1;
 }
 
 int run_node(const std::string& folder) {
-  cmi_seg seg = cmi_ofi_find(context, folder.c_str(), "locks", kSeconds * 1000);
-  must(seg != CMI_SEG_INVALID, "cmi_ofi_find");
-  auto* shared = static_cast<Shared*>(CMIFN(context, 10, seg_at)(context, seg, nullptr, 0));
-  must(shared != nullptr, "seg_at");
-  must(CMIFN(context, 10, cmi_enb)(context, 1) == 0, "cmi_enb");
-
-  const uint64_t node = Word(context, &shared->joined).take_number();
-  self = "locks, node " + std::to_string(node + 1);
-  if (node >= shared->nodes) fail("more nodes than were asked for");
-  work(shared, node);
-  must(CMIFN(context, 10, seg_dt)(context, seg, shared) == 0, "seg_dt");
+  uint64_t node = 0;
+  {
+    const cmi::context context = cmi::context::open();
+    const cmi::segment segment = context.find(folder, "locks", std::chrono::seconds(kSeconds));
+    const cmi::view<Shared> shared = segment.attach<Shared>();
+    node = cmi::atomic_ref(context, shared->joined).fetch_add(1);
+    self = "locks, node " + std::to_string(node + 1);
+    if (node >= shared->nodes) fail("more nodes than were asked for");
+    work(context, *shared, node);
+  }
   std::filesystem::create_directory(left_sign(folder, node));
   return 0;
 }
@@ -300,8 +296,8 @@ int main(int argc, char** argv) {
     threads = number(given[3]);
     rounds = number(given[4]);
   }
-  const bool sensible = nodes > 0 && threads > 0 && rounds > 0 && nodes <= kMaxThreads &&
-                        threads <= kMaxThreads && nodes * threads % 2 == 0 &&
+  const bool sensible = nodes > 0 && threads > 0 && rounds > 0 && nodes <= kMaxWorkers &&
+                        threads <= kMaxWorkers / nodes && nodes * threads % 2 == 0 &&
                         rounds <= kMaxItems / (nodes * threads);
   if (home ? !sensible : given.size() != 2 || given[0] != "node") {
     std::fprintf(stderr,
@@ -310,9 +306,9 @@ int main(int argc, char** argv) {
     return 2;
   }
   install_handlers();
-  context = cmi_ini(10, nullptr);
-  must(context != nullptr, "cmi_ini");
-  const int status = home ? run_home(given[1], nodes, threads, rounds) : run_node(given[1]);
-  must(CMIFN(context, 10, fini)(context) == 0, "fini");
-  return status;
+  try {
+    return home ? run_home(given[1], nodes, threads, rounds) : run_node(given[1]);
+  } catch (const std::exception& e) {
+    fail(e.what());
+  }
 }

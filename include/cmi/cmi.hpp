@@ -1,8 +1,8 @@
 /*
  * cmi/cmi.hpp: CMI for C++20. Objects that give back what they hold, failures as exceptions or
- * error codes, typed views, atomic objects, and code that outlives the loss of the memory it works
- * on. Header-only, over <cmi.h> and <cmi/ofi/cmi_impl.h>; whatever they say of threads, memory
- * model and errors holds here. cmi_cpp(7) is the page of the manual.
+ * error codes, typed views, atomic objects, locks, and code that outlives the loss of the memory it
+ * works on. Header-only, over <cmi.h> and <cmi/ofi/cmi_impl.h>; whatever they say of threads,
+ * memory model and errors holds here. cmi_cpp(7) is the page of the manual.
  *
  * - A function that can fail exists twice: one throws cmi::error, one takes a std::error_code& last
  *   and throws nothing. The code's value is a cmi_error, its category cmi::category().
@@ -19,5 +19,6 @@
 #include <cmi/cpp/error.hpp>
 #include <cmi/cpp/guard.hpp>
 #include <cmi/cpp/segment.hpp>
+#include <cmi/cpp/sync.hpp>
 
 #endif

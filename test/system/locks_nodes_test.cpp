@@ -1,4 +1,4 @@
-// The locks and the queue of examples/03-locks between nodes: exclusion, turns for everybody,
+// The locks and the queue of simple_locks.hpp between nodes: exclusion, turns for everybody,
 // order.
 #include <doctest/doctest.h>
 
@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "03-locks/locks.hpp"
 #include "system/calls.hpp"
+#include "system/simple_locks.hpp"
 
 namespace cmi::test {
 

@@ -44,6 +44,8 @@ inline constexpr std::string_view kDirtyIntent = "080706050403020114131211070000
 inline constexpr std::string_view kAskFlux = "08070605040302011413121107000000";
 inline constexpr std::string_view kFetchWithIntent = "0807060504030201141312110700000003";
 inline constexpr std::string_view kEnterPages = "0807060504030201141312110700000002000000";
+inline constexpr std::string_view kAskHolder = "0807060504030201141312112827262524232221";
+inline constexpr std::string_view kAskHolderReply = "01";
 inline constexpr std::string_view kSubscribe = "0807060504030201141312110700000004030201";
 inline constexpr std::string_view kGoodbye = "";
 inline constexpr std::string_view kReturned = "08070605040302011413121109000000";
@@ -99,6 +101,8 @@ inline constexpr std::string_view kBusInFluxSeen =
     "08fdffffff28272625242322210c000000000000000000000000000000";
 inline constexpr std::string_view kBusFile =
     "09fdffffff282726252423222100000000000000000000000000000000";
+inline constexpr std::string_view kBusHolder =
+    "0afdffffff282726252423222188776655440000000000000000000000";
 inline constexpr std::string_view kBusQuiesce =
     "20fdffffff282726252423222101000000000000000000000000000000";
 inline constexpr std::string_view kBusLost =
@@ -225,6 +229,7 @@ TEST_CASE("the bytes of requests of one length") {
   pin(AskFluxRequest{kUid, kInstance, 7}, golden::kAskFlux);
   pin(FetchWithIntentRequest{kUid, kInstance, {7, 3}}, golden::kFetchWithIntent);
   pin(EnterPagesRequest{kUid, kInstance, 7, 2}, golden::kEnterPages);
+  pin(AskHolderRequest{kUid, kInstance, kWord}, golden::kAskHolder);
   pin(SubscribeRequest{kUid, kInstance, 7, 0x01020304}, golden::kSubscribe);
   pin(GoodbyeRequest{}, golden::kGoodbye);
   pin(ReturnedRequest{kUid, kInstance, 9}, golden::kReturned);
@@ -484,6 +489,8 @@ TEST_CASE("the bytes of replies") {
   CHECK(hex(back.behind_key()) == golden::kCauseReply);
 
   pin(CasReply{kWord}, golden::kCasReply);
+  pin(AskHolderReply{1}, golden::kAskHolderReply);
+  CHECK_FALSE(AskHolderReply{2}.check());
   pin(PublishSwapReply{static_cast<uint8_t>(WireStatus::kRange), kWord}, golden::kPublishSwapReply);
   CHECK(PublishSwapReply{64, 0}.check());
   CHECK_FALSE(PublishSwapReply{65, 0}.check());
@@ -573,6 +580,7 @@ TEST_CASE("the bytes of the node's bus") {
   pin(BusUnview{kBusUnview, kSegment, kWord, kAddress, 0x10000}, golden::kBusUnview);
   pin(BusBarrier{kBusBarrier, kSegment, kWord}, golden::kBusBarrier);
   pin(BusPublish{kBusPublish, kSegment, kWord, 6, 2}, golden::kBusPublish);
+  pin(BusHolder{kBusHolder, kSegment, kWord, 0x4455667788}, golden::kBusHolder);
   pin(BusLook{kBusLook, kSegment, kWord}, golden::kBusLook);
   pin(BusInFlux{kBusInFlux, kSegment, kWord, 12}, golden::kBusInFlux);
   pin(BusInFluxSeen{kBusInFluxSeen, kSegment, kWord, 12}, golden::kBusInFluxSeen);

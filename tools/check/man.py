@@ -29,10 +29,12 @@ CONSTANT = re.compile(r"^\s*(?:#define )?(CMI_\w+|SEGV_CMI)\b(?!\()", re.MULTILI
 TYPE = re.compile(r"^(?:typedef )?(?:struct|union|enum) (cmi_\w+) \{|^\} (cmi_\w+);"
                   r"|^typedef (?:(?!cmi_fn_)[^;(){])*?\b(cmi_\w+);", re.MULTILINE)
 # Not for clients to name: include guards, helpers of macros, unions that only hold the members.
-INTERNAL = {"CMI_H", "CMI_EXPORT", "CMI_FNS_", "CMIFN", "CMI_OFI_CMI_IMPL_H"}
+INTERNAL = {"CMI_H", "CMI_EXPORT", "CMI_FNS_", "CMIFN", "CMI_OFI_CMI_IMPL_H",
+            "CMI_OFI_CMI_SYNC_H"}
 INTERNAL_TYPES = {"cmi_cfg_op", "cmi_ds_op", "cmi_event_info", "cmi_flush_epoch"}
 # Pages of the system that ours may refer to.
 FOREIGN = {("getrlimit", "2"), ("read", "2"), ("write", "2"), ("fork", "2"), ("poll", "2"), ("sigaction", "2"), ("siglongjmp", "3")}
+HEADERS = ("cmi.h", "cmi/ofi/cmi_impl.h", "cmi/ofi/cmi_sync.h")
 MACROS = {"cmi_mb", "cmi_wmb", "cmi_rmb"}
 
 
@@ -55,7 +57,7 @@ def errors_in(comment, functions):
 
 def functions_of(root):
     functions = {}
-    for header in ("cmi.h", "cmi/ofi/cmi_impl.h"):
+    for header in HEADERS:
         text = (root / "include" / header).read_text()
         for match in FUNCTION.finditer(text):
             name = match["name"].removeprefix("cmi_fn_")
@@ -112,8 +114,8 @@ def check_functions(functions, pages, problems):
 def check_names(root, pages, problems):
     header = (root / "include/cmi.h").read_text()
     code = re.sub(r"/\*.*?\*/", "", header, flags=re.DOTALL)
-    extension = re.sub(r"/\*.*?\*/", "", (root / "include/cmi/ofi/cmi_impl.h").read_text(),
-                       flags=re.DOTALL)
+    extension = "".join(re.sub(r"/\*.*?\*/", "", (root / "include" / name).read_text(),
+                               flags=re.DOTALL) for name in HEADERS[1:])
     constants = {name for name in CONSTANT.findall(code + extension)} - INTERNAL
     types = {name for groups in TYPE.findall(code) for name in groups if name} - INTERNAL_TYPES
     manual = "\n".join(pages.values())
@@ -132,9 +134,9 @@ def check_names(root, pages, problems):
 
 
 def check_members(root, pages, problems):
-    """Members of the structures of both headers, the counters among them."""
+    """Members of the structures of all headers, the counters among them."""
     words = set(re.findall(r"\w+", "\n".join(pages.values())))
-    for header in ("cmi.h", "cmi/ofi/cmi_impl.h"):
+    for header in HEADERS:
         text = re.sub(r"/\*.*?\*/", "", (root / "include" / header).read_text(), flags=re.DOTALL)
         for name, body in re.findall(r"^(?:typedef )?struct (cmi_\w+) \{(.*?)^\}", text,
                                      re.MULTILINE | re.DOTALL):

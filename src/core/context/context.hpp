@@ -15,6 +15,7 @@
 
 #include "core/base/log.hpp"
 #include "core/context/barriers.hpp"
+#include "core/context/holders.hpp"
 #include "core/context/segments.hpp"
 #include "core/context/sharing.hpp"
 #include "core/context/threads.hpp"
@@ -48,6 +49,7 @@ class Context : private events::Host {
   Segments& segments() { return parts_->segments; }
   Sharing& sharing() { return parts_->sharing; }
   Barriers& barriers() { return parts_->barriers; }
+  Holders& holders() { return parts_->holders; }
   CacheSizes& cache_sizes() { return parts_->cache_sizes; }
   Reservation& reservation() { return parts_->reservation; }
   rendezvous::TcpOffers& tcp_offers() { return tcp_offers_; }
@@ -68,6 +70,7 @@ class Context : private events::Host {
     Segments segments{services, imports, cache_sizes, reservation};
     Sharing sharing{services, imports, cache_sizes};
     Barriers barriers{services};
+    Holders holders{services};
   };
 
   Context() = default;

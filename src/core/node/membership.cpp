@@ -123,6 +123,17 @@ std::vector<ContextSlot> Node::members() {
   return out;
 }
 
+bool Node::any_member(const std::function<bool(const ContextId&)>& is) {
+  Registry_shm& shm = *impl_->registry->shm();
+  for (uint32_t s = 0; s < kMaxContexts; ++s) {
+    const Context_shm& c = shm.contexts[s];
+    const ContextId id{c.id_hi.load(std::memory_order_acquire),
+                       c.id_lo.load(std::memory_order_acquire)};
+    if (is(id) && alive(ContextSlot{s}, id)) return true;
+  }
+  return false;
+}
+
 Result<int> Node::reap() {
   Exclusive lock(impl_->registry->lock(), Deadline::in(kLockWait));
   if (!lock) return Status::kReconfig;

@@ -193,6 +193,8 @@ class Node {
   // Living member with this context id; kInval when there is none here.
   Result<ContextSlot> find_context(ContextId id);
   std::vector<ContextSlot> members();
+  // Whether `is` holds for the id of some living member.
+  bool any_member(const std::function<bool(const ContextId&)>& is);
 
   // Cleans up after dead contexts; also done by join. Returns how many were found.
   Result<int> reap();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/memory/home/holders.hpp"
 #include "core/memory/home/segment_lock.hpp"
 #include "core/memory/home/store_publishing.hpp"
 #include "core/memory/wire/dispatch.hpp"
@@ -20,6 +21,7 @@ void BusHandlers::on_datagram(node::Node::Datagram d) {
     t.on<BusInFlux, &BusHandlers::on_in_flux>(kBusInFlux);
     t.on<BusInFluxSeen, &BusHandlers::on_in_flux_seen>(kBusInFluxSeen);
     t.on<BusFile, &BusHandlers::on_file>(kBusFile);
+    t.on<BusHolder, &BusHandlers::on_holder>(kBusHolder);
     t.on<BusLost, &BusHandlers::on_lost>(kBusLost);
     t.on<BusToken, &BusHandlers::on_token>(kBusToken);
     t.on<BusShrunk, &BusHandlers::on_shrunk>(kBusShrunk);
@@ -139,6 +141,14 @@ void BusHandlers::on_file(const BusFrom& from, const BusFile& m) {
   home_.channel.answer(from.slot(), m.segment, m.question, Status::kOk, file);
 }
 
+void BusHandlers::on_holder(const BusFrom& from, const BusHolder& m) {
+  Status status = Status::kReconfig;  // it is not ours any more
+  if (const SegmentLock s(home_, m.segment, SegmentLock::kMemory); s && s->owned) {
+    status = holder_gone(home_, *s, m.holder) ? Status::kInval : Status::kOk;
+  }
+  home_.channel.answer(from.slot(), m.segment, m.question, status);
+}
+
 void BusHandlers::on_look(const BusFrom& from, const BusLook& m) {
   const SegmentLock s(home_, m.segment, SegmentLock::kViews);
   if (!s || !s->owned || home_.flux.add_watcher(*s, from.slot())) answer_when_done(from, m);
@@ -166,7 +176,7 @@ void BusHandlers::on_in_flux_seen(const BusFrom& from, const BusInFluxSeen& m) {
 }
 
 void BusHandlers::on_answer(const BusFrom& from, const BusAnswer& m) {
-  home_.channel.questions().answer(m.question, std::move(from.datagram.fd));
+  home_.channel.questions().answer(m.question, std::move(from.datagram.fd), m.status);
 }
 
 void BusHandlers::on_quiesce(const BusFrom& from, const BusQuiesce& m) {

@@ -39,6 +39,7 @@ class BusHandlers {
   void on_barrier(const BusFrom& from, const BusBarrier& m);
   void on_publish(const BusFrom& from, const BusPublish& m);
   void on_stored(const BusFrom& from, const BusStored& m);
+  void on_holder(const BusFrom& from, const BusHolder& m);
   void on_look(const BusFrom& from, const BusLook& m);
   void on_in_flux(const BusFrom& from, const BusInFlux& m);
   void on_in_flux_seen(const BusFrom& from, const BusInFluxSeen& m);

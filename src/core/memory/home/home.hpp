@@ -23,6 +23,7 @@
 #include "core/memory/home/breaks.hpp"
 #include "core/memory/home/bus_handlers.hpp"
 #include "core/memory/home/exports.hpp"
+#include "core/memory/home/holders.hpp"
 #include "core/memory/home/home_core.hpp"
 #include "core/memory/home/home_views.hpp"
 #include "core/memory/home/importer_watch.hpp"
@@ -56,6 +57,10 @@ class Home {
   Barriers& barriers() { return barriers_; }
   Quiescing& quiescing() { return quiescing_; }
   ImporterWatch& importers() { return importers_; }
+  // Whether nobody uses a segment of this node under this name any more: holders.hpp.
+  Result<bool> holder_gone(int32_t segment, uint64_t holder, Deadline deadline) {
+    return memory::holder_gone(core_, segment, holder, deadline);
+  }
 
   // From the server's handler.
   void on_new_session(const fabric::ClientInfo& client);

@@ -2,6 +2,7 @@
 // with all signals blocked, and calls.
 #include "core/memory/importer/import_access.hpp"
 
+#include "core/base/cause.hpp"
 #include "core/base/log.hpp"
 #include "core/memory/importer/import_break.hpp"
 #include "core/memory/importer/import_end.hpp"
@@ -131,6 +132,22 @@ bool await_idle_key(Import& imp, Deadline deadline) {
   const bool good = reply && reply->status == WireStatus::kOk;
   imp.regions.end(from, to, good);
   return good;
+}
+
+Result<bool> holder_gone(Import& imp, uint64_t holder, Deadline deadline) {
+  const AskHolderRequest m{imp.rseg.uid, imp.instance, holder};
+  auto answer =
+      imp.link->call(static_cast<uint16_t>(RequestType::kAskHolder), Encoded(m), deadline);
+  const auto reply = split_reply(answer ? Bytes(*answer) : Bytes());
+  if (!reply) return because(Status::kReconfig, "the home does not answer");
+  if (reply->status == WireStatus::kMalformed) {
+    return because(Status::kNotSupp, "the home's library does not know the question");
+  }
+  AskHolderReply said;
+  if (reply->status != WireStatus::kOk || !decode(reply->body, &said)) {
+    return because(Status::kReconfig, "the home does not know the import");
+  }
+  return said.gone != 0;
 }
 
 Exception explain(ImporterCore& core, Import& imp, Deadline deadline, Break* brk) {

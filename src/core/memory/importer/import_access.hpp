@@ -22,6 +22,10 @@ bool acquire(Import& imp, uint32_t first, uint32_t n, Deadline deadline);
 // released here.
 bool enter_pages(Import& imp, PageRange pages, Deadline deadline);
 
+// Whether no user of the import's segment has this name any more (core/base/holder.hpp), as its
+// home says. kReconfig: the home does not say so in time; kNotSupp: it is of a version that cannot.
+Result<bool> holder_gone(Import& imp, uint64_t holder, Deadline deadline);
+
 // What the home says about an access that failed. kNone: nothing is wrong (any more). *brk: the
 // home's, of an extensible segment that it knows our import of; else round 0.
 Exception explain(ImporterCore& core, Import& imp, Deadline deadline, Break* brk = nullptr);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "core/base/clock.hpp"
 #include "core/memory/node_bus/questions.hpp"
@@ -22,13 +23,16 @@ class NodeChannel {
   // Asks another process of the node, mostly a segment's owner, and waits for the answer. The
   // number of the question is chosen here. True: it has answered, or has ended. `pass_fd`: a
   // descriptor that goes along, -1 for none. `file`: receives the descriptor that came back.
+  // `status`: receives what the answer says; nothing where the other process has ended.
   template <class Message>
-  bool ask(node::ContextSlot to, Message m, int pass_fd, Deadline deadline, Fd* file = nullptr) {
+  bool ask(node::ContextSlot to, Message m, int pass_fd, Deadline deadline, Fd* file = nullptr,
+           std::optional<uint64_t>* status = nullptr) {
     m.question = questions_.new_number();
     const auto question = questions_.add(m.question);
     const bool answered = send_and_await(to, m.segment, *question, Encoded(m), pass_fd, deadline);
     Fd came = questions_.close(m.question, *question);
     if (file != nullptr) *file = std::move(came);
+    if (status != nullptr) *status = question->status;
     return answered;
   }
   // Answers a question; it is lost where the receiver's queue is full, and asked again then.

@@ -18,7 +18,7 @@ std::shared_ptr<BusQuestion> BusQuestions::add(uint64_t number, std::function<vo
   return question;
 }
 
-bool BusQuestions::answer(uint64_t number, Fd file) {
+bool BusQuestions::answer(uint64_t number, Fd file, uint64_t status) {
   std::shared_ptr<BusQuestion> question;
   {
     Guard g(mu_);
@@ -26,6 +26,7 @@ bool BusQuestions::answer(uint64_t number, Fd file) {
     if (taken.empty()) return false;
     question = std::move(taken.mapped());
     question->file = std::move(file);
+    question->status = status;
   }
   if (question->answered) question->answered();
   question->done.complete(fabric::Cause::kOk);

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "core/base/fd.hpp"
 #include "core/base/ids.hpp"
@@ -18,6 +19,7 @@ namespace cmi::memory {
 struct BusQuestion {
   fabric::Op done;                 // complete when there is an answer
   Fd file;                         // that came with the answer
+  std::optional<uint64_t> status;  // of the answer; none: there was no answer
   std::function<void()> answered;  // run once, with no lock held, before `done` is complete
 };
 
@@ -27,7 +29,7 @@ class BusQuestions {
   uint64_t new_number();
   std::shared_ptr<BusQuestion> add(uint64_t number, std::function<void()> answered = {});
   // Takes the question out and completes it. False: there is none of this number (any more).
-  bool answer(uint64_t number, Fd file);
+  bool answer(uint64_t number, Fd file, uint64_t status = 0);
   // Nobody waits for the answer any more. Returns the file that came with it, if any.
   Fd close(uint64_t number, BusQuestion& question);
   size_t pending();

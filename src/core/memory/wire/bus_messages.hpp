@@ -69,6 +69,16 @@ struct BusShrunk {
   }
 };
 
+struct BusHolder {
+  uint8_t what = kBusHolder;
+  int32_t segment = 0;
+  uint64_t question = 0;
+  uint64_t holder = 0, unused_b = 0;
+  static auto fields(auto& m) {
+    return std::tie(m.what, m.segment, m.question, m.holder, m.unused_b);
+  }
+};
+
 struct BusQuiesce {
   uint8_t what = node::kBusQuiesce;
   int32_t segment = 0;
@@ -81,7 +91,7 @@ struct BusAnswer {
   uint8_t what = kBusAnswer;
   int32_t segment = 0;
   uint64_t question = 0;
-  uint64_t status = 0, unused_b = 0;  // Status of a quiesce
+  uint64_t status = 0, unused_b = 0;  // Status of a quiesce, or of a question for a holder
   static auto fields(auto& m) {
     return std::tie(m.what, m.segment, m.question, m.status, m.unused_b);
   }

@@ -52,6 +52,12 @@ struct OpenReply {
   }
 };
 
+struct AskHolderReply {
+  uint8_t gone = 0;
+  static auto fields(auto& m) { return std::tie(m.gone); }
+  bool check() const { return gone <= 1; }
+};
+
 struct PresentTokenReply {
   uint64_t key = 0, base = 0;
   uint32_t rights = 0;

@@ -179,6 +179,13 @@ struct EnterPagesRequest {  // kEnterPages -> the page, where it is one
   bool check() const { return count != 0; }
 };
 
+struct AskHolderRequest {  // kAskHolder -> AskHolderReply
+  uint64_t uid = 0;
+  uint32_t instance = 0;
+  uint64_t holder = 0;
+  static auto fields(auto& m) { return std::tie(m.uid, m.instance, m.holder); }
+};
+
 struct SubscribeRequest {  // kSubscribe
   uint64_t uid = 0;
   uint32_t instance = 0;

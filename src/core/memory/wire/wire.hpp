@@ -54,6 +54,8 @@ enum class RequestType : uint16_t {
                  // kOk: everyone has dropped the pages, and then the swap was made
   kEnterPages,   // u64 uid, u32 instance, u32 first, u32 pages -> tell us of these pages again that
                  // we have released; and the page, where it is one
+  kAskHolder,    // u64 uid, u32 instance, u64 holder -> u8 gone: is what had that name as a user of
+                 // the segment (core/base/holder.hpp) still one?
   kGoodbye = 32,  // (nothing)                      -> (nothing): this context ends, with all of
                   // its imports, and nothing of it is under way
   kReturned,      // u64 uid, u32 instance, u32 round -> (nothing): the client has quiesced
@@ -126,6 +128,7 @@ enum BusWhat : uint8_t {
   kBusInFlux = 7,      // a: version of the list whose file comes along
   kBusInFluxSeen = 8,  // a: version; pages are covered and uncovered accordingly
   kBusFile = 9,        // wants the file of the segment, which has no name; the answer has it
+  kBusHolder = 10,     // a: a holder; the answer's status says whether it is a user of the segment
   kBusLost = 33,       // a: number of page ranges that follow, whose stores are lost; b: how
   kBusToken = 36,      // its importer here has set another token for a proxy
   kBusShrunk = 37,     // a: the break that its file was cut to, bytes

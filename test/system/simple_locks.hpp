@@ -1,5 +1,6 @@
 // A spin lock, a ticket lock and a bounded queue between the threads of many nodes, over atm_cas()
-// and plain loads; copy this file into a program that needs them.
+// and plain loads, as small as they can be: they show what the memory model promises, and do not
+// outlive their owners. Programs use <cmi/ofi/cmi_sync.h>.
 //
 // What lies in the segment is plain data, named ...State, whose zeros are its beginning: a fresh
 // segment holds free locks and empty queues. A handle of class SpinLock, TicketLock or Queue is the

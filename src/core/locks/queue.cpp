@@ -1,0 +1,136 @@
+#include "core/locks/queue.hpp"
+
+#include <cstring>
+
+#include "core/locks/number.hpp"
+
+namespace cmi::locks {
+
+namespace {
+
+// Empty: neither; being filled: held; full: flag; being emptied: both. The count is the turn.
+bool parse_cell(uint64_t raw, Word* word) {
+  return Word::parse(raw, Kind::kCell, word) && word->held == (word->holder != 0);
+}
+// How often the cell was claimed by producers, or by consumers.
+uint32_t claims(const Word& word, bool put) {
+  const bool one_more = put ? word.held || word.flag : word.held && word.flag;
+  return (word.count + (one_more ? 1 : 0)) % Word::kCounts;
+}
+
+size_t cell_bytes(uint32_t item_size) { return sizeof(uint64_t) + (size_t{item_size} + 7) / 8 * 8; }
+
+uint64_t* cell_at(const QueueHandle& q, uint64_t place) {
+  std::byte* const first = q.memory + sizeof(uint64_t);
+  return reinterpret_cast<uint64_t*>(first + place % q.cells * cell_bytes(q.item_size));
+}
+
+// The first place that is not claimed; all before it are. Claims are made in order, so there is one
+// cell at most where the number of claims goes down.
+bool find_place(Words& words, const QueueHandle& q, bool put, uint64_t* place) {
+  Word word;
+  if (!parse_cell(words.load(cell_at(q, 0)), &word)) return false;
+  const uint32_t first = claims(word, put);
+  for (uint32_t i = 1; i < q.cells; ++i) {
+    if (!parse_cell(words.load(cell_at(q, i)), &word)) return false;
+    const uint32_t behind = Word::distance(claims(word, put), first);
+    if (behind == 0 || behind > Word::kCounts / 2) continue;
+    *place = uint64_t{(first - 1) % Word::kCounts} * q.cells + i;
+    return true;
+  }
+  *place = uint64_t{first} * q.cells;
+  return true;
+}
+
+// The next place that nobody of this side has claimed, from the caller's own note on.
+bool next_place(Words& words, QueueHandle* q, bool put, uint64_t* raw, Word* word) {
+  uint64_t* const note = put ? &q->put : &q->taken;
+  for (uint32_t i = 0; i <= q->cells; ++i) {
+    *raw = words.load(cell_at(*q, *note));
+    if (!parse_cell(*raw, word)) return false;
+    const auto turn = static_cast<uint32_t>(*note / q->cells % Word::kCounts);
+    const uint32_t ahead = Word::distance(turn, claims(*word, put));
+    if (ahead == 0) return true;
+    if (ahead > Word::kCounts / 2) break;  // another queue lies here by now
+    ++*note;
+  }
+  // A whole round behind, or ahead: where the others are by now is to be found.
+  if (!find_place(words, *q, put, note)) return false;
+  *raw = words.load(cell_at(*q, *note));
+  return parse_cell(*raw, word);
+}
+
+// Claims the next cell for this side. kOwnerDead: the other side's holder of it was gone, and it is
+// free now.
+Outcome claim(Words& words, QueueHandle* q, bool put, Wait& wait, uint64_t** cell, Word* mine) {
+  do {
+    uint64_t raw = 0;
+    Word word;
+    if (!next_place(words, q, put, &raw, &word)) return Outcome::kBad;
+    uint64_t* const note = put ? &q->put : &q->taken;
+    const auto turn = static_cast<uint32_t>(*note / q->cells % Word::kCounts);
+    *cell = cell_at(*q, *note);
+    if (word.held) {  // by the other side, or by this one since the last turn
+      if (!wait.gone(word.holder)) continue;
+      const Word empty{0, word.count + 1, false, false};
+      const Outcome freed = replace(words, *cell, raw, empty.raw(Kind::kCell));
+      if (freed == Outcome::kTimedOut) continue;
+      return freed == Outcome::kDone ? Outcome::kOwnerDead : freed;
+    }
+    if (word.flag == put || word.count != turn) continue;  // full, or empty
+    *mine = {words.self(), word.count, !put, true};
+    const Outcome claimed = replace(words, *cell, raw, mine->raw(Kind::kCell));
+    if (claimed == Outcome::kDone) ++*note;
+    if (claimed != Outcome::kTimedOut) return claimed;
+  } while (wait.again());
+  return Outcome::kTimedOut;
+}
+
+Outcome finish(Words& words, uint64_t* cell, const Word& mine, const Word& next) {
+  const Outcome done = replace(words, cell, mine.raw(Kind::kCell), next.raw(Kind::kCell));
+  return done == Outcome::kTimedOut ? Outcome::kNotOwner : done;
+}
+
+}  // namespace
+
+size_t queue_bytes(uint32_t cells, uint32_t item_size) {
+  if (cells == 0 || cells > kMostCells || item_size == 0 || item_size > kMostItemBytes) return 0;
+  return sizeof(uint64_t) + cells * cell_bytes(item_size);
+}
+
+Outcome open_queue(Words& words, QueueHandle* queue, void* memory, uint32_t cells,
+                   uint32_t item_size) {
+  if (queue_bytes(cells, item_size) == 0) return Outcome::kBad;
+  QueueHandle q{static_cast<std::byte*>(memory), cells, item_size, 0, 0};
+  const uint64_t sizes = uint64_t{cells} * (kMostItemBytes + 1) + item_size;
+  auto* const head = static_cast<uint64_t*>(memory);
+  const Outcome made = make_number(words, head, Kind::kQueue, sizes);
+  if (made != Outcome::kDone) return made;
+  if (!find_place(words, q, true, &q.put) || !find_place(words, q, false, &q.taken)) {
+    return Outcome::kBad;
+  }
+  *queue = q;
+  return Outcome::kDone;
+}
+
+Outcome push_item(Words& words, QueueHandle* queue, const void* item, Nanos span) {
+  Wait wait(words, span);
+  uint64_t* cell = nullptr;
+  Word mine;
+  const Outcome claimed = claim(words, queue, true, wait, &cell, &mine);
+  if (claimed != Outcome::kDone) return claimed;
+  std::memcpy(cell + 1, item, queue->item_size);
+  return finish(words, cell, mine, {0, mine.count, true, false});
+}
+
+Outcome pop_item(Words& words, QueueHandle* queue, void* item, Nanos span) {
+  Wait wait(words, span);
+  uint64_t* cell = nullptr;
+  Word mine;
+  const Outcome claimed = claim(words, queue, false, wait, &cell, &mine);
+  if (claimed != Outcome::kDone) return claimed;
+  std::memcpy(item, cell + 1, queue->item_size);
+  return finish(words, cell, mine, {0, mine.count + 1, false, false});
+}
+
+}  // namespace cmi::locks

@@ -1,0 +1,56 @@
+#include "core/locks/semaphore.hpp"
+
+#include "core/locks/number.hpp"
+
+namespace cmi::locks {
+
+Outcome make_semaphore(Words& words, SemaphoreMemory* at, uint32_t permits) {
+  if (permits == 0 || permits > kPermitWords) return Outcome::kBad;
+  return make_number(words, &at->head, Kind::kPermits, permits);
+}
+
+Outcome acquire_permit(Words& words, SemaphoreMemory* at, Nanos span) {
+  Wait wait(words, span);
+  const uint64_t self = words.self();
+  uint32_t permits = 0;
+  if (!read_number(words, &at->head, Kind::kPermits, kPermitWords, &permits)) return Outcome::kBad;
+  do {
+    const bool asking = wait.due();
+    for (uint32_t i = 0; i < permits; ++i) {
+      // Contexts begin at different places.
+      uint64_t* const permit = &at->permits[(self + i) % permits];
+      const uint64_t raw = words.load(permit);
+      Word word;
+      if (!Word::parse(raw, Kind::kPermit, &word) || word.held != (word.holder != 0)) {
+        return Outcome::kBad;
+      }
+      const bool dead = word.held && asking && words.gone(word.holder) > 0;
+      if (word.held && !dead) continue;
+      const Word mine{self, word.count + 1, false, true};
+      const Outcome swapped = replace(words, permit, raw, mine.raw(Kind::kPermit));
+      if (swapped == Outcome::kFailed) return swapped;
+      if (swapped == Outcome::kDone) return dead ? Outcome::kOwnerDead : Outcome::kDone;
+    }
+  } while (wait.again());
+  return Outcome::kTimedOut;
+}
+
+Outcome release_permit(Words& words, SemaphoreMemory* at) {
+  const uint64_t self = words.self();
+  uint32_t permits = 0;
+  if (!read_number(words, &at->head, Kind::kPermits, kPermitWords, &permits)) return Outcome::kBad;
+  for (uint32_t i = 0; i < permits; ++i) {
+    uint64_t* const permit = &at->permits[(self + i) % permits];
+    const uint64_t raw = words.load(permit);
+    Word word;
+    if (!Word::parse(raw, Kind::kPermit, &word)) return Outcome::kBad;
+    if (!word.held || word.holder != self) continue;
+    const Word free{0, word.count, false, false};
+    const Outcome swapped = replace(words, permit, raw, free.raw(Kind::kPermit));
+    // Another thread of this context may have released it: the next one then.
+    if (swapped != Outcome::kTimedOut) return swapped;
+  }
+  return Outcome::kNotOwner;
+}
+
+}  // namespace cmi::locks

@@ -1,0 +1,256 @@
+// Semaphores, barriers, latches and queues of core/locks over plain words.
+#include <doctest/doctest.h>
+
+#include <map>
+
+#include "core/locks/barrier.hpp"
+#include "core/locks/queue.hpp"
+#include "core/locks/semaphore.hpp"
+#include "unit/lock_world.hpp"
+
+using namespace cmi;
+using namespace cmi::locks;
+using namespace cmi::locks::test;
+
+namespace {
+constexpr Nanos kSpan = 10 * kSecond;
+constexpr uint64_t kSeeds = 60;
+bool taken(Outcome o) { return o == Outcome::kDone || o == Outcome::kOwnerDead; }
+}  // namespace
+
+TEST_CASE("a_semaphore_lets_so_many_in_and_takes_permits_of_the_dead_over") {
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    World world(seed);
+    world.deaths = 0.03;
+    SemaphoreMemory at{};
+    std::set<uint64_t> inside;
+    const auto process = [&](Words& w) {
+      if (make_semaphore(w, &at, 2) != Outcome::kDone) FAIL("not made");
+      for (int i = 0; i < 5; ++i) {
+        const Outcome o = acquire_permit(w, &at, kSpan);
+        REQUIRE(taken(o));
+        inside.insert(w.self());
+        size_t living = 0;
+        for (const uint64_t one : inside) living += world.dead.count(one) == 0 ? 1 : 0;
+        REQUIRE(living <= 2);
+        (void)w.load(&at.head);
+        inside.erase(w.self());
+        GIVES(release_permit(w, &at), Outcome::kDone);
+      }
+    };
+    world.run({process, process, process, process});
+  }
+}
+
+TEST_CASE("a_semaphore_that_was_not_made_or_made_otherwise_is_none") {
+  World world;
+  SemaphoreMemory at{};
+  Memory one(world, 1);
+  CHECK(acquire_permit(one, &at, kSpan) == Outcome::kBad);
+  CHECK(make_semaphore(one, &at, 0) == Outcome::kBad);
+  CHECK(make_semaphore(one, &at, kPermitWords + 1) == Outcome::kBad);
+  CHECK(make_semaphore(one, &at, 3) == Outcome::kDone);
+  CHECK(make_semaphore(one, &at, 3) == Outcome::kDone);
+  CHECK(make_semaphore(one, &at, 4) == Outcome::kBad);
+  CHECK(release_permit(one, &at) == Outcome::kNotOwner);
+}
+
+TEST_CASE("a_barrier_holds_all_back_until_the_last_comes_again_and_again") {
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    World world(seed);
+    BarrierMemory at{};
+    std::array<int, 4> rounds{};
+    const auto process = [&](Words& w) {
+      GIVES(make_barrier(w, &at, 3), Outcome::kDone);
+      Party party{};
+      for (int i = 1; i <= 5; ++i) {
+        rounds[w.self()] = i;
+        GIVES(pass_barrier(w, &at, kSpan, &party), Outcome::kDone);
+        for (size_t other = 1; other < rounds.size(); ++other) REQUIRE(rounds[other] >= i);
+      }
+    };
+    world.run({process, process, process});
+  }
+}
+
+TEST_CASE("a_party_that_dies_is_dropped_and_all_hear_of_it") {
+  for (int point = 0; point < 6; ++point) {
+    World world;
+    BarrierMemory at{};
+    Memory one(world, 1);
+    Party party{};
+    REQUIRE(make_barrier(one, &at, 2) == Outcome::kDone);
+    CHECK(pass_barrier(one, &at, 0, &party) == Outcome::kTimedOut);
+    Party other{};
+    CHECK(!world.run_alone(
+        2,
+        [&](Words& w) {
+          GIVES(pass_barrier(w, &at, 0, &other), Outcome::kDone);
+          (void)pass_barrier(w, &at, 0, &other);
+          throw Killed();
+        },
+        point / 2, point % 2 != 0));
+    // Had it not come at all, nobody would know of it.
+    if (at.parties[1] == 0) {
+      CHECK(pass_barrier(one, &at, kSpan, &party) == Outcome::kTimedOut);
+      continue;
+    }
+    CHECK(taken(pass_barrier(one, &at, kSpan, &party)));
+    CHECK(taken(pass_barrier(one, &at, kSpan, &party)));
+    CHECK(pass_barrier(one, &at, kSpan, &party) == Outcome::kOwnerDead);
+    if (other.place == 0) continue;  // it did not live to know its place
+    Memory late(world, 2);
+    CHECK(pass_barrier(late, &at, 0, &other) == Outcome::kNotOwner);
+  }
+}
+
+TEST_CASE("a_latch_opens_once_it_was_counted_down") {
+  World world;
+  uint64_t latch = 0;
+  Memory one(world, 1);
+  CHECK(await_latch(one, &latch, 0) == Outcome::kBad);
+  CHECK(make_latch(one, &latch, 3) == Outcome::kDone);
+  CHECK(count_down(one, &latch, 1, kSpan) == Outcome::kDone);
+  CHECK(make_latch(one, &latch, 3) == Outcome::kDone);
+  CHECK(await_latch(one, &latch, kSpan) == Outcome::kTimedOut);
+  CHECK(count_down(one, &latch, 3, kSpan) == Outcome::kBad);
+  CHECK(count_down(one, &latch, 2, kSpan) == Outcome::kDone);
+  CHECK(await_latch(one, &latch, 0) == Outcome::kDone);
+  latch = 0x77;
+  CHECK(await_latch(one, &latch, kSpan) == Outcome::kBad);
+  CHECK(count_down(one, &latch, 1, kSpan) == Outcome::kBad);
+}
+
+namespace {
+
+constexpr uint32_t kCells = 3;
+
+struct Item {
+  uint64_t producer, number;
+};
+
+struct QueueScene {
+  std::vector<uint64_t> memory =
+      std::vector<uint64_t>(queue_bytes(kCells, sizeof(Item)) / sizeof(uint64_t));
+  std::map<uint64_t, uint64_t> next;  // by producer: no number below this is still to come
+  std::set<std::pair<uint64_t, uint64_t>> seen;
+  bool producing = true;
+
+  void produce(Words& w, uint64_t items) {
+    QueueHandle queue{};
+    GIVES(open_queue(w, &queue, memory.data(), kCells, sizeof(Item)), Outcome::kDone);
+    for (uint64_t i = 0; i < items; ++i) {
+      const Item item{w.self(), i};
+      Outcome o = Outcome::kOwnerDead;
+      while (o == Outcome::kOwnerDead) o = push_item(w, &queue, &item, kSpan);
+      REQUIRE(o == Outcome::kDone);
+    }
+  }
+  void consume(Words& w, const std::function<bool()>& enough) {
+    QueueHandle queue{};
+    GIVES(open_queue(w, &queue, memory.data(), kCells, sizeof(Item)), Outcome::kDone);
+    while (!enough()) {
+      Item item{};
+      const Outcome o = pop_item(w, &queue, &item, 20 * kMilli);
+      if (o != Outcome::kDone) {
+        REQUIRE((o == Outcome::kOwnerDead || o == Outcome::kTimedOut));
+        continue;
+      }
+      REQUIRE(seen.insert({item.producer, item.number}).second);
+    }
+  }
+};
+
+}  // namespace
+
+TEST_CASE("each_item_of_a_queue_comes_out_once_in_any_schedule") {
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    World world(seed);
+    QueueScene scene;
+    const auto producer = [&](Words& w) { scene.produce(w, 8); };
+    const auto consumer = [&](Words& w) {
+      scene.consume(w, [&] { return scene.seen.size() >= 16; });
+    };
+    world.run({producer, producer, consumer, consumer});
+    CHECK(scene.seen.size() == 16);
+  }
+}
+
+TEST_CASE("a_queue_works_on_when_producers_and_consumers_die") {
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    World world(seed);
+    world.deaths = 0.02;
+    world.living_at_least = 2;
+    QueueScene scene;
+    int producing = 2;
+    const auto producer = [&](Words& w) {
+      struct Leaves {
+        int& producing;
+        ~Leaves() { --producing; }
+      } leaves{producing};
+      scene.produce(w, 8);
+    };
+    const auto consumer = [&](Words& w) {
+      Nanos until = 0;
+      scene.consume(w, [&] {
+        if (producing != 0) return false;
+        if (until == 0) until = w.time() + kSecond;
+        return w.time() > until;
+      });
+    };
+    world.run({producer, producer, consumer, consumer, consumer});
+    // What was lost died with somebody, one item each.
+    CHECK(scene.seen.size() + world.dead.size() * 9 >= 16);
+  }
+}
+
+TEST_CASE("items_come_in_the_order_of_their_claims_round_the_turns") {
+  World world;
+  std::vector<uint64_t> memory(queue_bytes(2, 8) / sizeof(uint64_t));
+  Memory one(world, 1);
+  QueueHandle queue{};
+  REQUIRE(open_queue(one, &queue, memory.data(), 2, 8) == Outcome::kDone);
+  for (uint64_t i = 0; i < 2 * Word::kCounts + 100; ++i) {
+    REQUIRE(push_item(one, &queue, &i, 0) == Outcome::kDone);
+    uint64_t got = 0;
+    REQUIRE(pop_item(one, &queue, &got, 0) == Outcome::kDone);
+    REQUIRE(got == i);
+    if (i % 5000 == 1) {  // a newcomer finds the place
+      QueueHandle late{};
+      REQUIRE(open_queue(one, &late, memory.data(), 2, 8) == Outcome::kDone);
+      REQUIRE(late.put % (uint64_t{Word::kCounts} * 2) ==
+              queue.put % (uint64_t{Word::kCounts} * 2));
+      queue = late;
+    }
+  }
+  CHECK(pop_item(one, &queue, &memory, 0) == Outcome::kTimedOut);
+  const int before = world.swaps;
+  uint64_t item = 5;
+  CHECK(push_item(one, &queue, &item, 0) == Outcome::kDone);
+  CHECK(world.swaps == before + 2);
+  CHECK(push_item(one, &queue, &item, 0) == Outcome::kDone);
+  CHECK(push_item(one, &queue, &item, 5 * kMilli) == Outcome::kTimedOut);
+}
+
+TEST_CASE("a_queue_of_other_sizes_or_of_rubbish_is_none") {
+  World world;
+  Memory one(world, 1);
+  std::mt19937_64 random(3);
+  std::vector<uint64_t> memory(queue_bytes(4, 16) / sizeof(uint64_t));
+  QueueHandle queue{};
+  REQUIRE(open_queue(one, &queue, memory.data(), 4, 16) == Outcome::kDone);
+  CHECK(open_queue(one, &queue, memory.data(), 4, 8) == Outcome::kBad);
+  CHECK(open_queue(one, &queue, memory.data(), 0, 8) == Outcome::kBad);
+  for (int i = 0; i < 400; ++i) {
+    for (size_t k = 1; k < memory.size(); k += 3) {
+      memory[k] = (random() & ~(uint64_t{0xff} << 56)) | uint64_t{0x10 + random() % 16} << 56;
+    }
+    uint64_t item[2] = {};
+    const Nanos start = world.clock;
+    (void)push_item(one, &queue, item, 10 * kMilli);
+    (void)pop_item(one, &queue, item, 10 * kMilli);
+    QueueHandle other{};
+    (void)open_queue(one, &other, memory.data(), 4, 16);
+    CHECK(world.clock - start <= 40 * kMilli);
+  }
+}
