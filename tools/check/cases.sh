@@ -8,6 +8,7 @@ set -uo pipefail
 here=$(cd "$(dirname "$0")/../../test/cases" && pwd -P)
 scratch=$(mktemp -d)
 shared=$(mktemp -d /dev/shm/cmi-cases.XXXXXX)
+chmod 755 "$shared" # a case may act as another user
 trap 'rm -rf "$scratch" "$shared"' EXIT
 
 die() {
