@@ -14,6 +14,7 @@
 #ifndef CMI_CMI_HPP
 #define CMI_CMI_HPP
 
+#include <cmi/cpp/arena.hpp>
 #include <cmi/cpp/atomic.hpp>
 #include <cmi/cpp/context.hpp>
 #include <cmi/cpp/error.hpp>

@@ -1,6 +1,6 @@
 // Locks between processes of three nodes whose owners are killed: the home, an owner that dies by
-// SIGKILL while it holds everything, and those that come after. What it costs to take a lock is
-// counted. Exit status 0: it all went as <cmi/ofi/cmi_sync.h> says.
+// SIGKILL while it holds everything, a neighbour of the home that does, and those that come after.
+// What it costs to take a lock is counted. Exit status 0: it all went as <cmi/ofi/cmi_sync.h> says.
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -11,10 +11,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <mutex>
 #include <shared_mutex>
-#include <string_view>
 #include <thread>
 
 namespace {
@@ -24,10 +24,11 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 std::string g_folder;  // of the whole test
+pid_t g_first = 0;     // its first process, the home
 
 [[noreturn]] void fail(int line, const char* what) {
   std::fprintf(stderr, "node %s, line %d: not %s\n", std::getenv("CMI_NODE"), line, what);
-  if (std::string_view(std::getenv("CMI_NODE")) == "home") std::filesystem::remove_all(g_folder);
+  if (::getpid() == g_first) std::filesystem::remove_all(g_folder);
   std::_Exit(EXIT_FAILURE);
 }
 
@@ -39,6 +40,7 @@ constexpr int kTurns = 40;
 // What lies in the segment, which is the client's to keep consistent.
 struct shared {
   alignas(4096) cmi_ofi_mutex mutex;
+  alignas(4096) cmi_ofi_mutex neighbours;
   alignas(4096) cmi_ofi_shared_mutex shared_mutex, read_only;
   alignas(4096) cmi_ofi_ticket_lock ticket;
   alignas(4096) cmi_ofi_semaphore semaphore;
@@ -133,8 +135,14 @@ void come_after(const cmi::context& context, shared& s) {
   EXPECT(cmi_ofi_holder_gone(context.get(), &s, s.of_home) == 0);
   EXPECT(cmi_ofi_mutex_unlock(context.get(), &s.mutex) == -1);
   EXPECT(cmi_get_error(context.get()) == CMI_ERR_PERM);
+  await("neighbour");
+  cmi::mutex neighbours(context, s.neighbours);
+  EXPECT(neighbours.try_lock_for(milliseconds(30)) == taken::no);
   leave("kill");
   EXPECT(mutex.try_lock_for(seconds(60)) == taken::owner_dead);
+  leave("owner_dead");
+  await("kill_neighbour");
+  EXPECT(neighbours.try_lock_for(seconds(60)) == taken::owner_dead);
   EXPECT(cmi_ofi_holder_gone(context.get(), &s, s.owner) == 1);
   mutex.unlock();
   try {
@@ -172,6 +180,27 @@ void come_after(const cmi::context& context, shared& s) {
   leave("done");
 }
 
+// On the home's node, with the segment itself: what it asks goes over the node's bus.
+void be_neighbour() {
+  const cmi::context context = cmi::context::open();
+  await("exported");
+  cmi_seg id = 0;
+  std::ifstream(g_folder + "/id") >> id;
+  void* const at = CMIFN(context.get(), 10, seg_at)(context.get(), id, nullptr, 0);
+  EXPECT(at != nullptr);
+  shared& s = *static_cast<shared*>(at);
+  await("held");
+  EXPECT(cmi_ofi_holder_gone(context.get(), at, s.owner) == 0);
+  EXPECT(cmi_ofi_holder_gone(context.get(), at, s.of_home) == 0);
+  cmi::mutex neighbours(context, s.neighbours);
+  neighbours.lock();
+  leave("neighbour");
+  await("owner_dead");
+  EXPECT(cmi_ofi_holder_gone(context.get(), at, s.owner) == 1);
+  leave("kill_neighbour");
+  ::pause();
+}
+
 void import(void (*body)(const cmi::context&, shared&)) {
   const cmi::context context = cmi::context::open();
   const cmi::segment segment = context.find(g_folder + "/meeting", "locks", seconds(60));
@@ -179,7 +208,7 @@ void import(void (*body)(const cmi::context&, shared&)) {
   body(context, *view);
 }
 
-void home(pid_t owner) {
+void home(pid_t owner, pid_t neighbour) {
   const cmi::context context = cmi::context::open();
   cmi::segment segment = context.make(sizeof(shared), CMI_SEG_CLIENT_CONSIST);
   const cmi::view<shared> view = segment.attach<shared>();
@@ -190,25 +219,29 @@ void home(pid_t owner) {
   view->of_home = name;
   cmi::publish();
   const cmi::offer offer = context.offer(g_folder + "/meeting", "locks", handle, token);
+  std::ofstream(g_folder + "/id") << segment.id();
+  leave("exported");
   take_turns(context, *view);
   await("held");
   EXPECT(cmi_ofi_holder_gone(context.get(), view.data(), view->owner) == 0);
   await("kill");
   ::kill(owner, SIGKILL);
+  await("kill_neighbour");
+  ::kill(neighbour, SIGKILL);
   await("done");
   EXPECT(cmi_ofi_holder_gone(context.get(), view.data(), view->owner) == 1);
   EXPECT(cmi_ofi_holder_gone(context.get(), view.data(), name) == 0);
   EXPECT(view->turns == 3 * kTurns / 2);
 }
 
-pid_t start(const char* node, void (*body)(const cmi::context&, shared&)) {
+pid_t start(const char* node, const std::function<void()>& body) {
   const pid_t child = ::fork();
   EXPECT(child >= 0);
   if (child != 0) return child;
   ::setenv("CMI_NODE", node, 1);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   try {
-    import(body);
+    body();
   } catch (const std::exception& e) {
     fail(0, e.what());
   }
@@ -222,11 +255,14 @@ int main() {
   ::setenv("CMI_NODE", "home", 1);
   EXPECT(::mkdtemp(folder.data()) != nullptr);
   g_folder = folder;
+  g_first = ::getpid();
   std::filesystem::create_directory(folder + "/meeting");
   ::setenv("CMI_RUNTIME_DIR", (folder + "/runtime").c_str(), 1);
-  const pid_t owner = start("owner", die), next = start("next", come_after);
+  const pid_t owner = start("owner", [] { import(die); });
+  const pid_t next = start("next", [] { import(come_after); });
+  const pid_t neighbour = start("home", be_neighbour);
   try {
-    home(owner);
+    home(owner, neighbour);
   } catch (const std::exception& e) {
     fail(0, e.what());
   }
@@ -234,6 +270,8 @@ int main() {
   EXPECT(::waitpid(next, &status, 0) == next);
   EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
   EXPECT(::waitpid(owner, &status, 0) == owner);
+  EXPECT(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+  EXPECT(::waitpid(neighbour, &status, 0) == neighbour);
   EXPECT(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
   std::filesystem::remove_all(folder);
   return EXIT_SUCCESS;

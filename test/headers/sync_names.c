@@ -1,8 +1,9 @@
 /*
- * sync_names.c: uses every name of <cmi/ofi/cmi_sync.h> with the type it must have, and holds the
- * layouts against what processes of other versions rely on. Also C++17.
+ * sync_names.c: uses every name of <cmi/ofi/cmi_sync.h> and cmi_arena.h with the type it must have,
+ * and holds the layouts against what processes of other versions rely on. Also C++17.
  */
 #include <assert.h>
+#include <cmi/ofi/cmi_arena.h>
 #include <cmi/ofi/cmi_sync.h>
 
 static_assert(CMI_OFI_OWNER_DEAD == 1 && CMI_OFI_TIMED_OUT == 2, "results");
@@ -40,10 +41,16 @@ int sync_names(cmi_ctxt* ctxt, void* memory) {
   int (*open)(cmi_ctxt*, cmi_ofi_queue*, void*, uint32_t, uint32_t) = cmi_ofi_queue_open;
   int (*push)(cmi_ctxt*, cmi_ofi_queue*, const void*, uint32_t) = cmi_ofi_queue_push;
   int (*pop)(cmi_ctxt*, cmi_ofi_queue*, void*, uint32_t) = cmi_ofi_queue_pop;
+  int (*make)(cmi_ctxt*, cmi_ofi_arena*, void*, size_t, size_t) = cmi_ofi_arena_open;
+  int (*take)(cmi_ctxt*, cmi_ofi_arena*, size_t, void**) = cmi_ofi_arena_allocate;
+  int (*give)(cmi_ctxt*, cmi_ofi_arena*, void*) = cmi_ofi_arena_free;
+  int (*end[])(cmi_ctxt*, cmi_ofi_arena*) = {cmi_ofi_arena_commit, cmi_ofi_arena_abort};
+  int (*sweep)(cmi_ctxt*, cmi_ofi_arena*, uint64_t*) = cmi_ofi_arena_sweep;
   cmi_ofi_queue queue = {memory, 4, sizeof(uint64_t), 0, 0};
   uint64_t name = 0;
   const int named = holder(ctxt, memory, &name) + gone(ctxt, memory, name);
   return named != 0 && lock[0] && unlock[0] && enter[0] && leave[0] && draw && done[0] &&
          permits[0] && release && parties && pass && count[0] && wait && open && push && pop &&
+         make && take && give && end[0] && sweep &&
          cmi_ofi_queue_size(queue.cells, queue.item_size) == 72;
 }

@@ -213,7 +213,7 @@ TEST_CASE("whatever_lies_in_the_words_is_an_outcome_and_no_hang") {
         *word = random();
         // Half of them of a right kind.
         if (random() % 2 == 0) {
-          *word = (*word & ~(uint64_t{0xff} << 56)) | (uint64_t{0x10} + random() % 14) << 56;
+          *word = (*word & ~(uint64_t{0xff} << 56)) | (uint64_t{0x20} + random() % 14) << 56;
         }
       }
       Memory one(world, 1);

@@ -243,7 +243,7 @@ TEST_CASE("a_queue_of_other_sizes_or_of_rubbish_is_none") {
   CHECK(open_queue(one, &queue, memory.data(), 0, 8) == Outcome::kBad);
   for (int i = 0; i < 400; ++i) {
     for (size_t k = 1; k < memory.size(); k += 3) {
-      memory[k] = (random() & ~(uint64_t{0xff} << 56)) | uint64_t{0x10 + random() % 16} << 56;
+      memory[k] = (random() & ~(uint64_t{0xff} << 56)) | uint64_t{0x20 + random() % 16} << 56;
     }
     uint64_t item[2] = {};
     const Nanos start = world.clock;

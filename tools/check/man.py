@@ -30,11 +30,11 @@ TYPE = re.compile(r"^(?:typedef )?(?:struct|union|enum) (cmi_\w+) \{|^\} (cmi_\w
                   r"|^typedef (?:(?!cmi_fn_)[^;(){])*?\b(cmi_\w+);", re.MULTILINE)
 # Not for clients to name: include guards, helpers of macros, unions that only hold the members.
 INTERNAL = {"CMI_H", "CMI_EXPORT", "CMI_FNS_", "CMIFN", "CMI_OFI_CMI_IMPL_H",
-            "CMI_OFI_CMI_SYNC_H"}
+            "CMI_OFI_CMI_SYNC_H", "CMI_OFI_CMI_ARENA_H"}
 INTERNAL_TYPES = {"cmi_cfg_op", "cmi_ds_op", "cmi_event_info", "cmi_flush_epoch"}
 # Pages of the system that ours may refer to.
 FOREIGN = {("getrlimit", "2"), ("read", "2"), ("write", "2"), ("fork", "2"), ("poll", "2"), ("sigaction", "2"), ("siglongjmp", "3")}
-HEADERS = ("cmi.h", "cmi/ofi/cmi_impl.h", "cmi/ofi/cmi_sync.h")
+HEADERS = ("cmi.h", "cmi/ofi/cmi_impl.h", "cmi/ofi/cmi_sync.h", "cmi/ofi/cmi_arena.h")
 MACROS = {"cmi_mb", "cmi_wmb", "cmi_rmb"}
 
 

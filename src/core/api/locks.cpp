@@ -1,17 +1,9 @@
 // The calls of <cmi/ofi/cmi_sync.h>: the locks of core/locks over memory of the client's views.
-//
-// Loads and swaps may raise exceptions, whose handlers may jump out of the call: nothing with a
-// destructor lives across them.
 #include <cmi/ofi/cmi_sync.h>
-#include <time.h>
 
-#include <algorithm>
 #include <cstddef>
 
-#include "core/api/calls.hpp"
-#include "core/api/entry.hpp"
-#include "core/base/clock.hpp"
-#include "core/base/spin.hpp"
+#include "core/api/view_words.hpp"
 #include "core/locks/barrier.hpp"
 #include "core/locks/mutex.hpp"
 #include "core/locks/queue.hpp"
@@ -20,7 +12,7 @@
 #include "core/locks/ticket_lock.hpp"
 
 using namespace cmi;  // the C names live outside of any namespace
-using locks::Outcome;
+using api::with_words;
 using locks::Words;
 
 static_assert(sizeof(cmi_ofi_shared_mutex) == sizeof(locks::SharedMutexMemory) &&
@@ -32,85 +24,6 @@ static_assert(sizeof(cmi_ofi_shared_mutex) == sizeof(locks::SharedMutexMemory) &
               offsetof(cmi_ofi_queue, put) == offsetof(locks::QueueHandle, put));
 
 namespace {
-
-class ViewWords final : public Words {
- public:
-  ViewWords(cmi_ctxt* ctxt, context::Context* c, const void* at) : ctxt_(ctxt), c_(c), at_(at) {}
-
-  // False, with a cause: there is no lock at this address.
-  Status find() {
-    if (reinterpret_cast<uintptr_t>(at_) % sizeof(uint64_t) != 0) {
-      return because(Status::kInval, "the address is not a multiple of 8");
-    }
-    SignalsBlocked quiet;
-    const auto self = c_->holders().own(at_);
-    if (self) self_ = *self;
-    return self.status();
-  }
-
-  int swap(uint64_t* at, uint64_t expected, uint64_t desired, uint64_t* found) override {
-    return api::atm_cas(ctxt_, at, expected, desired, found);
-  }
-  uint64_t load(const uint64_t* at) override { return __atomic_load_n(at, __ATOMIC_ACQUIRE); }
-  uint64_t self() override { return self_; }
-  int gone(uint64_t holder) override {
-    const auto gone = c_->holders().gone(at_, holder, kAnswer);
-    return gone ? static_cast<int>(*gone) : -1;
-  }
-  Nanos time() override { return now(); }
-  void pause(uint32_t n, Nanos left) override {
-    const Nanos t = now();
-    if (n == 0) spin_.begin(t);
-    if (spin_.again(t)) return;
-    const Nanos nap = std::min(left, kNap << std::min(n / kNapsOfOneLength, kLongestNap));
-    const timespec span{nap / kSecond, nap % kSecond};
-    nanosleep(&span, nullptr);
-  }
-
- private:
-  static constexpr Nanos kAnswer = kSecond;  // a home that takes longer is asked again
-  static constexpr Nanos kNap = 50 * kMicro;
-  static constexpr uint32_t kNapsOfOneLength = 64, kLongestNap = 5;  // 1.6 ms
-
-  cmi_ctxt* ctxt_;
-  context::Context* c_;
-  const void* at_;
-  uint64_t self_ = 0;
-  SpinThenSleep spin_;
-};
-
-int result(Outcome outcome, const char* call, const void* at) {
-  switch (outcome) {
-    case Outcome::kDone:
-      return 0;
-    case Outcome::kOwnerDead:
-      return CMI_OFI_OWNER_DEAD;
-    case Outcome::kTimedOut:
-      return CMI_OFI_TIMED_OUT;
-    case Outcome::kFailed:
-      return -1;
-    case Outcome::kBad:
-      api::fail(kFacMem, CMI_ERR_INVAL, "{}({}): CMI_ERR_INVAL, no such lock lies there", call,
-                fmt::ptr(at));
-      return -1;
-    case Outcome::kNotOwner:
-      api::fail(kFacMem, CMI_ERR_PERM, "{}({}): CMI_ERR_PERM, it is not the caller's, or no longer",
-                call, fmt::ptr(at));
-      return -1;
-  }
-  return -1;
-}
-
-template <class Body>
-int with_words(cmi_ctxt* ctxt, const void* at, const char* call, Body body) {
-  context::Context* const c = api::enter(ctxt, kFacMem, call);
-  if (c == nullptr) return -1;
-  ViewWords words(ctxt, c, at);
-  const int found = api::finish(
-      kFacMem, [&] { return words.find(); }, "{}({})", call, fmt::ptr(at));
-  if (found != 0) return -1;
-  return result(body(words), call, at);
-}
 
 Nanos span(uint32_t ms) { return Nanos{ms} * kMilli; }
 

@@ -40,6 +40,10 @@ enum class Kind : uint8_t {
   kLatch,
   kQueue,
   kCell,
+  kRegions,
+  kRegion,
+  kBlock,
+  kClient,
 };
 
 struct Word {
@@ -52,21 +56,21 @@ struct Word {
   bool flag = false, held = false;
 
   uint64_t raw(Kind kind) const {
-    const uint64_t tag = kVersion << 4 | static_cast<uint64_t>(kind);
-    return tag << 56 | (holder % kNumbers) << 16 | uint64_t{count % kCounts} << 2 |
+    return tag(kind) << 56 | (holder % kNumbers) << 16 | uint64_t{count % kCounts} << 2 |
            uint64_t{flag} << 1 | uint64_t{held};
   }
   // False: no word of this kind and version.
   static bool parse(uint64_t raw, Kind kind, Word* word) {
     *word = {};
     if (raw == 0) return true;
-    if (raw >> 56 != (kVersion << 4 | static_cast<uint64_t>(kind))) return false;
+    if (raw >> 56 != tag(kind)) return false;
     word->holder = raw >> 16 & (kNumbers - 1);
     word->count = static_cast<uint32_t>(raw >> 2) % kCounts;
     word->flag = (raw & 2) != 0;
     word->held = (raw & 1) != 0;
     return true;
   }
+  static uint64_t tag(Kind kind) { return kVersion << 5 | static_cast<uint64_t>(kind); }
   // How far `a` is behind `b`, where both count on and wrap.
   static uint32_t distance(uint32_t a, uint32_t b) { return (b - a) % kCounts; }
 };
