@@ -11,9 +11,16 @@ namespace {
 node::ContextReport full() {
   node::ContextReport r;
   for (size_t i = 0; i < r.counters.size(); ++i) r.counters[i] = i * i + 1;
-  r.homes = {{4097, {{1, 7, {}, false}, {2, 1, {3, 4}, true}}, {{{5, 6}, 7, 3}}, 11, 12},
-             {8194, {}, {}, 0, 0}};
-  r.imports = {{9, 2, 3, 4, {5, 6}, 7, 8, 9, {1, 2, 3, 4, 5, 6, 7}}};
+  r.times[1].sum = 17;
+  r.times[1].counts[2] = 18;
+  r.homes = {{4097, {{1, 7, {}, false}, {2, 1, {3, 4}, true}}, {{{5, 6}, 7, 3}}, 11, 12, {}},
+             {8194, {}, {}, 0, 0, {}}};
+  r.homes[1].pages = {{5, 6, 7, 8, true, {{{9, 1}, 10, {1, 2, 3, 4, 5, 6, 7, 8}}, {}}}};
+  r.imports = {{9, 2, 3, 4, {5, 6}, 44, 7, 8, 9, {1, 2, 3, 4, 5, 6, 7}, {}, {}}};
+  r.imports[0].pages = {{3, {1, 2, 3, 4, 5}}, {4, {}}};
+  r.imports[0].regions = {{512, {5, 4, 3, 2, 1}}};
+  r.maps = {node::MapLine(true, 3), node::MapLine(false, 0)};
+  r.maps[0].cells[1] = node::kMapFlux;
   r.links = {{{1, 2}, true, 3, 4, 5, "net 10.0.0.1:7"}, {{6, 7}, false, 0, 0, 8, ""}};
   r.listeners = {"tcp;ofi_rxm 127.0.0.1:9", ""};
   return r;
@@ -46,10 +53,33 @@ TEST_CASE("a report is decoded as it was encoded") {
   CHECK(i.rights == 3);
   CHECK(i.fingerprint == 4);
   CHECK(i.home == ContextId{5, 6});
+  CHECK(i.home_segment == 44);
   CHECK(i.cached == 7);
   CHECK(i.limit == 8);
   CHECK(i.dirty == 9);
   CHECK(i.counters == full().imports[0].counters);
+  REQUIRE(i.pages.size() == 2);
+  CHECK(i.pages[0].first == 3);
+  CHECK(i.pages[0].cost.first_stores == 3);
+  CHECK(i.pages[0].cost.useless == 5);
+  REQUIRE(i.regions.size() == 1);
+  CHECK(i.regions[0].first == 512);
+  CHECK(i.regions[0].cost.load_misses == 5);
+  CHECK(back->times[1].sum == 17);
+  CHECK(back->times[1].counts == full().times[1].counts);
+  REQUIRE(back->homes[1].pages.size() == 1);
+  const node::PublishedPageLine& p = back->homes[1].pages[0];
+  CHECK(p.page == 5);
+  CHECK(p.publications == 6);
+  CHECK(p.notices == 7);
+  CHECK(p.bounces == 8);
+  CHECK(p.more_writers);
+  REQUIRE(p.writers.size() == 2);
+  CHECK(p.writers[0].by == ContextId{9, 1});
+  CHECK(p.writers[0].words[7] == 8);
+  REQUIRE(back->maps.size() == 2);
+  CHECK(back->maps[0].at_home);
+  CHECK(back->maps[0].cells == std::vector<uint8_t>{0, node::kMapFlux, 0});
   REQUIRE(back->links.size() == 2);
   CHECK(back->links[0].home == ContextId{1, 2});
   CHECK(back->links[0].dead);
@@ -69,6 +99,17 @@ TEST_CASE("a report that lost or gained a byte is refused") {
   }
   bytes.push_back(std::byte{0});
   CHECK_FALSE(node::decode_report(bytes));
+}
+
+TEST_CASE("a map whose cells are not its pages is refused") {
+  node::ContextReport r;
+  r.maps = {node::MapLine(true, 5)};
+  CHECK(node::decode_report(node::encode_report(r)));
+  r.maps[0].cells.pop_back();
+  CHECK_FALSE(node::decode_report(node::encode_report(r)));
+  r.maps = {node::MapLine(true, 5)};
+  r.maps[0].per_cell = 0;
+  CHECK_FALSE(node::decode_report(node::encode_report(r)));
 }
 
 TEST_CASE("a damaged report asks for no more memory than it has bytes") {

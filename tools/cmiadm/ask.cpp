@@ -19,9 +19,12 @@ struct Asked {
 };
 
 // One step for one context; true when something came of it.
-bool advance(const node::Folder& folder, Asked& a, Reports* out) {
+bool advance(const node::Folder& folder, Asked& a, const node::MapQuestion* map, Reports* out) {
   if (!a.inquiry) {
-    auto sent = node::Inquiry::send(folder, a.context->slot);
+    node::MapQuestion question;
+    if (map != nullptr) question = *map;
+    question.at_home = a.context->id == question.home;
+    auto sent = node::Inquiry::send(folder, a.context->slot, map != nullptr ? &question : nullptr);
     if (sent) {
       a.inquiry.emplace(sent.take());
       return true;
@@ -38,7 +41,8 @@ bool advance(const node::Folder& folder, Asked& a, Reports* out) {
 
 }  // namespace
 
-Reports ask_contexts(const std::string& runtime_dir, const NodeRow& node, Nanos wait) {
+Reports ask_contexts(const std::string& runtime_dir, const NodeRow& node, Nanos wait,
+                     const node::MapQuestion* map) {
   Reports out;
   if (wait == 0) return out;
   const Result<node::Folder> folder = open_node(runtime_dir, node);
@@ -52,7 +56,7 @@ Reports ask_contexts(const std::string& runtime_dir, const NodeRow& node, Nanos 
     bool moved = false, waiting = false;
     for (Asked& a : asked) {
       if (a.over) continue;
-      moved = advance(*folder, a, &out) || moved;
+      moved = advance(*folder, a, map, &out) || moved;
       waiting = waiting || !a.over;
     }
     if (!waiting || deadline.passed()) break;

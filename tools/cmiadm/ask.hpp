@@ -13,8 +13,10 @@ struct Reports {
   std::vector<pid_t> silent;  // alive, and did not answer in time or were not waited for: stopped
 };
 
-// All at once; waits until all have answered or the time is over. 0: asks nobody.
-Reports ask_contexts(const std::string& runtime_dir, const NodeRow& node, Nanos wait);
+// All at once; waits until all have answered or the time is over. 0: asks nobody. `map`: a segment
+// that each draws a map of, or null; which of them is its home is seen here.
+Reports ask_contexts(const std::string& runtime_dir, const NodeRow& node, Nanos wait,
+                     const node::MapQuestion* map = nullptr);
 
 // What the owner of a home segment said of it, or null.
 const node::HomeLine* report_of(const Reports& reports, const SegmentRow& s);

@@ -9,7 +9,7 @@ _cmiadm() {
         scope+=("${COMP_WORDS[i]}" "${COMP_WORDS[i + 1]}")
         ((i++))
         ;;
-      --wait | --every | --count) ((i++)) ;;
+      --wait | --every | --count | --svg) ((i++)) ;;
       -*) ;;
       *) [[ -n $command ]] || command=${COMP_WORDS[i]} ;;
     esac
@@ -19,18 +19,22 @@ _cmiadm() {
       mapfile -t COMPREPLY < <(compgen -d -- "$word")
       return
       ;;
+    --svg)
+      mapfile -t COMPREPLY < <(compgen -f -- "$word")
+      return
+      ;;
     --node | --wait | --every | --count) return ;;
   esac
   if [[ $word == -* ]]; then
     mapfile -t COMPREPLY < <(compgen -W \
-      '--runtime-dir --node --json --ids --wait --every --count --help --version' -- "$word")
+      '--runtime-dir --node --json --ids --wait --every --count --svg --help --version' -- "$word")
     return
   fi
   case $command in
     '') mapfile -t COMPREPLY < <(compgen -W \
-      'list show reap doctor ping top quiesce resume reservation' -- "$word") ;;
+      'list show reap doctor ping top hot map metrics quiesce resume reservation' -- "$word") ;;
     reservation) mapfile -t COMPREPLY < <(compgen -W 'delete' -- "$word") ;;
-    show | quiesce | resume)
+    show | quiesce | resume | hot | map)
       # The program that is being completed, wherever it lies.
       mapfile -t COMPREPLY < <(compgen -W \
         "$("${COMP_WORDS[0]}" "${scope[@]}" list --ids 2>/dev/null)" -- "$word")

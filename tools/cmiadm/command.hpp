@@ -26,9 +26,11 @@ struct Options {
   Nanos wait = 2 * kSecond;  // for whatever somebody else has to answer; 0: ask nobody
   Nanos every = kSecond;     // top: between two looks
   unsigned count = 0;        // top: looks; 0: without end on a terminal, else one
-  int32_t id = 0;            // show, quiesce, resume: a segment, or to show, a process
-  std::string file;          // ping: of a handle
-  uint64_t key = 0;          // reservation delete
+  // show, quiesce, resume, hot, map: a segment, or to show, a process; hot: 0 for all
+  int32_t id = 0;
+  std::string file;  // ping: of a handle
+  std::string svg;   // map: file of a picture; empty: text
+  uint64_t key = 0;  // reservation delete
 
   Survey look() const { return survey(runtime_dir, node); }
 };
@@ -42,6 +44,9 @@ int quiesce(const Options& options);
 int resume(const Options& options);
 int reservation(const Options& options);
 int top(const Options& options);
+int hot(const Options& options);
+int map(const Options& options);
+int metrics(const Options& options);
 
 // "cmiadm: ..." on standard error.
 template <class... Args>

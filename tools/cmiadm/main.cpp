@@ -27,6 +27,9 @@ constexpr Command kCommands[] = {
     {"doctor", doctor, "what works on this machine, what does not, what mends it"},
     {"ping", ping, "ask the home of a saved remote segment handle for its segment"},
     {"top", top, "what the contexts are doing, once a second"},
+    {"hot", hot, "the pages that cost most, by whom, and what mends it"},
+    {"map", map, "a segment as a picture of its pages"},
+    {"metrics", metrics, "what contexts have counted, as OpenMetrics text"},
     {"quiesce", quiesce, "have the clients of a segment stop using it"},
     {"resume", resume, "have them go on"},
     {"reservation", reservation, "give back what a reservation holds"},
@@ -110,7 +113,7 @@ class CommandLine {
                     "this node alone: its CMI_NODE, or the 16 digits that list shows")
         ->type_name("NAME")
         ->check(kNotEmpty);
-    app_.add_flag("--json", options_.json, "for programs (list, show, doctor, top)");
+    app_.add_flag("--json", options_.json, "for programs (list, show, doctor, top, hot, map)");
     app_.add_flag("--ids", options_.ids, "segment ids and nothing else (list)");
     app_.add_option("--wait", wait_, "how long others may take to answer (2); 0: ask no context")
         ->type_name("SECONDS")
@@ -118,6 +121,9 @@ class CommandLine {
     app_.add_option("--every", every_, "between two looks (top, 1)")
         ->type_name("SECONDS")
         ->check(CLI::Range(1U, kMost, ""));
+    app_.add_option("--svg", options_.svg, "the picture goes into this file (map)")
+        ->type_name("FILE")
+        ->check(kNotEmpty);
     app_.add_option("--count", options_.count, "looks, then end (top)")
         ->type_name("N")
         ->check(CLI::Range(1U, kMost, ""));
@@ -125,7 +131,7 @@ class CommandLine {
 
   void add_operands() {
     const auto add_id = [&](const char* command, const char* name, const char* help) {
-      app_.get_subcommand(command)
+      return app_.get_subcommand(command)
           ->add_option(name, options_.id, help)
           ->required()
           ->type_name("")
@@ -134,6 +140,8 @@ class CommandLine {
     add_id("show", "ID", "a segment's id, or the number of a process");
     add_id("quiesce", "SEG", "the id of a segment that has its home here");
     add_id("resume", "SEG", "the id of a segment that has its home here");
+    add_id("hot", "SEG", "this segment alone, by its id or that of an import")->required(false);
+    add_id("map", "SEG", "the id of a segment or of an import");
     app_.get_subcommand("ping")
         ->add_option("FILE", options_.file, "holds the bytes of a handle")
         ->required()

@@ -157,6 +157,33 @@ void add_links(const Survey& survey, const std::vector<Pair>& all, Page* page) {
   for (const Table* t : {&listeners, &imports, &links}) page->table(*t);
 }
 
+// Since the look before, if there was one.
+HistogramCounts counts_of(const Pair& p, size_t kind) {
+  HistogramCounts counts = p.now->report.times[kind].counts;
+  for (size_t i = 0; p.before != nullptr && i < counts.size(); ++i)
+    counts[i] -= std::min(counts[i], p.before->report.times[kind].counts[i]);
+  return counts;
+}
+
+std::string time_text(uint64_t nanos) {
+  return nanos == UINT64_MAX ? "over 17 s" : human_time(nanos);
+}
+
+void add_times(const std::vector<Pair>& all, Page* page) {
+  Table times({"PID", "TIMES OF", "COUNTED", "HALF WITHIN", "99 % WITHIN"});
+  for (const Pair& p : all) {
+    for (size_t kind = 0; kind < node::kTimeNames.size(); ++kind) {
+      const HistogramCounts counts = counts_of(p, kind);
+      uint64_t sum = 0;
+      for (uint64_t n : counts) sum += n;
+      if (sum == 0) continue;
+      times.row({pid_text(*p.context), node::kTimeNames[kind], std::to_string(sum),
+                 time_text(quantile(counts, 0.5)), time_text(quantile(counts, 0.99))});
+    }
+  }
+  page->table(times);
+}
+
 // What counts for who is busy: how often its threads had to wait for a page, and what it published.
 uint64_t work_of(const Pair& p) {
   uint64_t sum = 0;
@@ -205,6 +232,7 @@ Page page_of(const Survey& survey, const Samples& now, const Samples& before, bo
                   rate(s, base, "cas_lost"), rate(s, base, "exceptions")});
   }
   for (std::string& row : contexts.lines()) page.line(std::move(row));
+  add_times(all, &page);
   add_segments(all, &page);
   add_links(survey, all, &page);
   for (pid_t pid : silent) page.line(fmt::format("process {} does not answer", pid));
@@ -239,6 +267,11 @@ Json json_of(const NodeRow& node, const ContextRow& c, const node::ContextReport
     Json& list = json[name] = Json::array();
     for (const auto& line : lines) list.push_back(json_of(line));
   };
+  for (size_t i = 0; i < r.times.size(); ++i) {
+    json["times"][node::kTimeNames[i]] = {{"sum_ns", r.times[i].sum},
+                                          {"p50_ns", quantile(r.times[i].counts, 0.5)},
+                                          {"p99_ns", quantile(r.times[i].counts, 0.99)}};
+  }
   add("imports", r.imports);
   add("homes", r.homes);
   add("links", r.links);

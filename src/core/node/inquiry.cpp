@@ -1,5 +1,6 @@
-// See inquiry.hpp. The file: u64 kAnswered, u64 bytes of the report, the report. The first word is
-// written last.
+// See inquiry.hpp. The file of a question: empty, or where a map is asked for, behind the head u64
+// kMapAsked, the home's context, i32 segment, u8 whether the home is asked. That of an answer: u64
+// kAnswered, u64 bytes of the report, the report. The first word is written last.
 #include "core/node/inquiry.hpp"
 
 #include <fcntl.h>
@@ -14,13 +15,25 @@ namespace cmi::node {
 
 namespace {
 constexpr uint64_t kAnswered = 0x3179656b73616d63ull;
+constexpr uint64_t kMapAsked = 0x3170616d73616d63ull;
+constexpr size_t kMapQuestion = 8 + 16 + 4 + 1;
 constexpr uint64_t kMaxReport = uint64_t{64} << 20;
 constexpr off_t kHead = 16;
 }  // namespace
 
-Result<Inquiry> Inquiry::send(const Folder& folder, uint32_t slot) {
+Result<Inquiry> Inquiry::send(const Folder& folder, uint32_t slot, const MapQuestion* map) {
   Fd file(memfd_create("cmi-inquiry", MFD_CLOEXEC));
   if (!file) return Status::kNoMem;
+  if (map != nullptr) {
+    std::byte bytes[kMapQuestion];
+    Writer out(bytes);
+    out.put(kMapAsked);
+    out.put(map->home.hi);
+    out.put(map->home.lo);
+    out.put(map->segment);
+    out.put<uint8_t>(map->at_home ? 1 : 0);
+    if (!write_all(file.get(), bytes, sizeof bytes, kHead)) return Status::kNoMem;
+  }
   if (Status s = send_question(folder, slot, file.get()); !ok(s)) return s;
   return Inquiry(std::move(file));
 }
@@ -36,6 +49,21 @@ Result<ContextReport> Inquiry::look() const {
     return Status::kInval;
   }
   return decode_report(bytes);
+}
+
+std::optional<MapQuestion> map_asked(int fd) {
+  std::byte bytes[kMapQuestion];
+  if (fcntl(fd, F_GET_SEALS) < 0 || pread(fd, bytes, sizeof bytes, kHead) != sizeof bytes) {
+    return std::nullopt;
+  }
+  Reader in{Bytes(bytes)};
+  if (in.get<uint64_t>() != kMapAsked) return std::nullopt;
+  MapQuestion q;
+  q.home.hi = in.get<uint64_t>();
+  q.home.lo = in.get<uint64_t>();
+  q.segment = in.get<int32_t>();
+  q.at_home = in.get<uint8_t>() != 0;
+  return q;
 }
 
 void answer(int fd, const ContextReport& report) {

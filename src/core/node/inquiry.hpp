@@ -4,6 +4,7 @@
 // Threads: an Inquiry belongs to one thread; answer() runs on the service thread.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "core/node/context_report.hpp"
@@ -13,8 +14,10 @@ namespace cmi::node {
 
 class Inquiry {
  public:
-  // kReconfig: the context's queue is full, try again; kInval: nobody is there.
-  static Result<Inquiry> send(const Folder& folder, uint32_t slot);
+  // kReconfig: the context's queue is full, try again; kInval: nobody is there. `map`: a segment
+  // that a map is asked of; null: none.
+  static Result<Inquiry> send(const Folder& folder, uint32_t slot,
+                              const MapQuestion* map = nullptr);
   // The answer once it is there. kReconfig: not yet; kInval: it is no report.
   Result<ContextReport> look() const;
 
@@ -23,6 +26,8 @@ class Inquiry {
   Fd file_;
 };
 
+// The map that is asked for by the file that came with a question; none: it asks for none.
+std::optional<MapQuestion> map_asked(int fd);
 // Writes the report into the file that came with a question. What is not a file of shared memory is
 // left alone: writing to it might wait.
 void answer(int fd, const ContextReport& report);

@@ -39,10 +39,17 @@ void Engine::answer(const node::Node::Datagram& question) {
                        s.pages_updated,
                        s.publications_received,
                        s.invalidations_useless};
+    const Histogram* const times[] = {&s.miss_times, &s.barrier_times, &s.swap_times};
+    for (size_t i = 0; i < report.times.size(); ++i)
+      report.times[i] = {times[i]->sum(), times[i]->counts()};
     for (const auto& listener : listeners())
       report.listeners.push_back(place(listener.provider, listener.blob));
     home_->report(&report);
     importer_->report(&report);
+    if (const auto map = node::map_asked(question.fd.get())) {
+      if (map->at_home) home_->draw(map->segment, &report.maps);
+      if (!map->at_home) importer_->draw(map->home, map->segment, &report.maps);
+    }
     node::answer(question.fd.get(), report);
   } catch (const std::bad_alloc&) {
     trace(kFacCtrl, kWarn, "no memory to answer who asked for a report");

@@ -16,6 +16,7 @@ Status Barriers::barrier(Nanos within, const Lines& named) {
   // The stores before the barrier come first, also for an importer that appears just now.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (!home_.shared_segments.any()) return Status::kOk;
+  const Timed timed(&home_.parts.stats.barrier_times);
   const Deadline deadline = Deadline::in(within);
   SignalsBlocked quiet;
   std::vector<RoundPtr> waits;

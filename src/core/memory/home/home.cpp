@@ -212,7 +212,7 @@ void Home::close(Deadline deadline) {
 // What the home's side says of itself to a process that asks over the bus, on the service thread.
 void Home::report(node::ContextReport* out) {
   Guard g(core_.mu);
-  core_.segments.each([&](const Segment& s) {
+  core_.segments.each([&](Segment& s) {
     if (!s.owned) return;
     node::HomeLine& line = out->homes.emplace_back();
     line.id = s.id;
@@ -222,6 +222,26 @@ void Home::report(node::ContextReport* out) {
       line.tokens.push_back({node::token_fingerprint(name), t.info.rights, t.info.node, t.revoked});
     }
     for (const Sharer& h : s.sharers) line.sharers.push_back({h.client, h.instance, h.rights});
+    s.writers.report(&line);
+  });
+}
+
+// The same of the pages of one segment: who may have them, and which are in flux.
+void Home::draw(int32_t id, std::vector<node::MapLine>* out) {
+  Guard g(core_.mu);
+  core_.segments.each([&](const Segment& s) {
+    if (!s.owned || s.id != id) return;
+    node::MapLine& map = out->emplace_back(true, s.pages());
+    const std::vector<PageRange> all{{0, s.pages()}};
+    for (const Sharer& h : s.sharers) {
+      node::MapLine own(true, s.pages());
+      for (const PageRange& r : h.regions.of(all)) own.mark(r.first, r.count, node::kMapHeld);
+      for (size_t i = 0; i < map.cells.size(); ++i) {
+        if (own.cells[i] == 0) continue;
+        map.cells[i] |= map.cells[i] == 0 ? node::kMapHeld : node::kMapMany;
+      }
+    }
+    for (const PageRange& r : s.flux.pages.in(all[0])) map.mark(r.first, r.count, node::kMapFlux);
   });
 }
 

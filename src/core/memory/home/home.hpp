@@ -48,6 +48,7 @@ class Home {
   // access nothing under the old one when this returns, or the deadline has passed (false).
   bool notify_token(int32_t proxy, Deadline deadline);
   void report(node::ContextReport* out);
+  void draw(int32_t id, std::vector<node::MapLine>* out);
 
   HomeViews& views() { return views_; }
   Exports& exports() { return exports_; }

@@ -186,6 +186,8 @@ RoundPtr InvalidationRounds::publish(Segment& s, const ContextId& except, uint32
   ++s.counts.publications;
   const uint64_t first_notification = table_.next_number();
   std::vector<Addressee> to = addressees(s, except, instance, ranges);
+  s.writers.count_publication(ranges, except);
+  for (const Addressee& a : to) s.writers.count_notice(a.shared);
   RoundPtr p;
   if (!to.empty() || never_over) {
     p = std::make_shared<InvalidationRound>();

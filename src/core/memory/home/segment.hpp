@@ -24,6 +24,7 @@
 #include "core/memory/home/sharer_table.hpp"
 #include "core/memory/home/token_table.hpp"
 #include "core/memory/page/directory.hpp"
+#include "core/memory/page/page_costs.hpp"
 #include "core/memory/page/page_set.hpp"
 #include "core/memory/vm/view_table.hpp"
 #include "core/node/node.hpp"
@@ -108,6 +109,7 @@ struct Segment : SegmentFacts {
   struct {
     uint64_t publications = 0, notifications = 0;  // so far: of its pages, and messages of them
   } counts;                                        // [rounds]
+  PageWriters writers;                             // has a lock of its own, a leaf
   struct {
     bool on = false;
     bool unacknowledged = false;                 // our own client has not said that it stopped

@@ -157,6 +157,7 @@ Fault::Outcome Fault::first_store(bool may_widen) {
       make_dirty(core_, view_, index_);
   if (writable) {
     count(core_.parts.stats.store_faults);
+    imp_.stats.pages.count(index_, PageCosts::Kind::kFirstStore);
     // Mapped here in most cases; where it is not, the next fault finds it dirty.
     core_.userfault.unprotect(at_, kPageSize);
     ++page_.generation;

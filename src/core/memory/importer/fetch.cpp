@@ -23,8 +23,13 @@ namespace cmi::memory {
 using fabric::Cause;
 
 [[gnu::hot]] Exception Fetch::run() {
-  count(store_ ? core_.parts.stats.store_misses : core_.parts.stats.load_misses);
+  Stats& stats = core_.parts.stats;
+  const uint64_t before = count(store_ ? stats.store_misses : stats.load_misses);
   count(store_ ? imp_.stats.store_misses : imp_.stats.load_misses);
+  imp_.stats.pages.count(wanted_,
+                         store_ ? PageCosts::Kind::kStoreMiss : PageCosts::Kind::kLoadMiss);
+  // Two looks at the clock in each miss would be more than all other counting.
+  const Timed timed(before % node::kMissesTimed == 0 ? &stats.miss_times : nullptr);
   claim_window();
   for (;;) {
     if (const Outcome done = attempt()) return *done;

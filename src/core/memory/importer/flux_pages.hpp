@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "core/base/lock.hpp"
 #include "core/memory/importer/lock_order.hpp"
@@ -35,6 +36,10 @@ class FluxPages {
     Guard g(mu_);
     for (uint32_t page : pages) pages_.add({page, 1});
     noted();
+  }
+  std::vector<PageRange> all() {
+    Guard g(mu_);
+    return pages_.all();
   }
   // How many times pages have been listed.
   uint64_t lists() {

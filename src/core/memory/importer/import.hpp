@@ -32,6 +32,7 @@
 #include "core/memory/importer/store_streams.hpp"
 #include "core/memory/importer/token_in_use.hpp"
 #include "core/memory/importer/write_behind_turn.hpp"
+#include "core/memory/page/page_costs.hpp"
 #include "core/memory/page/stats.hpp"
 #include "core/memory/page/update_protocol.hpp"
 #include "core/memory/vm/view_table.hpp"
@@ -69,6 +70,10 @@ struct ImportEvents {
   bool named() const { return made.load() && !marked.load(); }
 };
 
+struct ImportStats : SegmentStats {
+  PageCosts pages;  // those that cost most
+};
+
 struct ImportViewList {
   Mutex mu CMI_ACQUIRED_AFTER(lock_order::after_tables)
       CMI_ACQUIRED_BEFORE(lock_order::after_import_views);
@@ -97,7 +102,7 @@ struct Import : ImportFacts, std::enable_shared_from_this<Import> {
   Import(const Import&) = delete;
   Import& operator=(const Import&) = delete;
 
-  SegmentStats stats;
+  ImportStats stats;
   ImportEvents events;
   CacheFile cache;
   RegionClaims regions;

@@ -64,7 +64,9 @@ class Importer final : public LocalImports {
   // What to sleep on. Returns for how long at most: what others wait for is left to them, but they
   // may be gone any moment.
   Nanos descriptors(std::vector<int>* fds);
-  void report(node::ContextReport* out);  // importer_report.cpp
+  // importer_report.cpp
+  void report(node::ContextReport* out);
+  void draw(const ContextId& home, int32_t segment, std::vector<node::MapLine>* out);
 
  private:
   explicit Importer(Parts parts) : core_(std::move(parts)) {}

@@ -1,5 +1,8 @@
 // What the importing side says of itself to a process that asks over the bus. Runs on the service
 // thread; takes each lock for a look at a list.
+#include <algorithm>
+#include <vector>
+
 #include "core/memory/importer/importer.hpp"
 #include "fabric/reach.hpp"
 
@@ -8,6 +11,35 @@ namespace cmi::memory {
 namespace {
 std::string place(const std::string& provider, Bytes listener) {
   return provider + " " + fabric::listener_text(listener);
+}
+
+// Pages of one map that are looked at; of more, each second one, or third, and so on.
+constexpr uint32_t kMostDrawn = 1 << 16;
+
+// What one page is at present.
+uint8_t marks_of(Page& page) {
+  page.lock();
+  const PageState state = page.state;
+  page.unlock();
+  if (state == PageState::kAbsent || state == PageState::kFetching || state == PageState::kStale)
+    return 0;
+  return state == PageState::kClean ? node::kMapHeld : node::kMapHeld | node::kMapDirty;
+}
+
+// The table has memory where a region has been used, and is not looked at elsewhere.
+void draw_cached(Import& imp, node::MapLine* map) {
+  std::vector<uint32_t> regions;
+  for (uint32_t r = 0; r < regions_of(imp.pages); ++r) {
+    if (imp.regions.known.in_use(r)) regions.push_back(r);
+  }
+  const auto step =
+      static_cast<uint32_t>(1 + regions.size() * size_t{kRegionPages} / (kMostDrawn + 1));
+  for (uint32_t r : regions) {
+    const uint32_t end = std::min(imp.pages, (r + 1) * kRegionPages);
+    for (uint32_t page = r * kRegionPages; page < end; page += step) {
+      map->mark(page, 1, marks_of(imp.page(page)));
+    }
+  }
 }
 }  // namespace
 
@@ -20,6 +52,7 @@ void Importer::report(node::ContextReport* out) {
     const uint64_t token = imp->grant.token_id();
     line.fingerprint = token != 0 ? node::token_fingerprint(token) : 0;
     line.home = imp->rseg.home;
+    line.home_segment = imp->rseg.home_seg;
     line.cached = uint64_t{imp->cache.use.backed()} * kPageSize;
     line.limit = imp->cache.use.size();
     const SegmentStats& s = imp->stats;
@@ -27,6 +60,7 @@ void Importer::report(node::ContextReport* out) {
                      s.bytes_written_back, s.publications,         s.invalidations_received,
                      s.exceptions,         s.invalidations_useless};
     line.dirty = imp->dirty.listed.size();
+    imp->stats.pages.report(&line);
   }
   const Nanos t = now();
   const auto since = [&](Nanos then) { return then == 0 ? 0 : static_cast<uint64_t>(t - then); };
@@ -35,6 +69,18 @@ void Importer::report(node::ContextReport* out) {
     out->links.push_back({link->home(), link->condemned(), since(link->heard()),
                           since(link->unreachable_since()), static_cast<uint64_t>(link->took()),
                           place(route.fabric->traits().provider, route.home_listener)});
+  }
+}
+
+void Importer::draw(const ContextId& home, int32_t segment, std::vector<node::MapLine>* out) {
+  for (const auto& imp : core_.imports.all()) {
+    if (imp->rseg.home != home || imp->rseg.home_seg != segment) continue;
+    node::MapLine& map = out->emplace_back(false, imp->pages);
+    if (imp->cache.ready()) draw_cached(*imp, &map);
+    for (const PageRange& r : imp->flux.all()) {
+      if (r.first >= imp->pages) continue;
+      map.mark(r.first, std::min(r.count, imp->pages - r.first), node::kMapFlux);
+    }
   }
 }
 

@@ -2,7 +2,9 @@
 #include "core/memory/importer/notifications.hpp"
 
 #include <algorithm>
+#include <array>
 #include <functional>
+#include <span>
 
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
@@ -138,6 +140,24 @@ void Notifications::on_invalidate(const Notified& n, const InvalidateNotificatio
   }
   fault_point("invalidate_before_ack");
   acknowledge_directly(n, by.released.size() > kReleasedHead ? by.released.done() : Bytes{});
+  count_costs(*imp, m, !by.found);
+}
+
+// Behind the acknowledgement, which others wait for.
+void Notifications::count_costs(Import& imp, const InvalidateNotification& m, bool useless) {
+  constexpr size_t kMost = 32;
+  std::array<PageRange, kMost> pages;
+  size_t n = 0;
+  const PageRangeList listed = m.ranges();
+  for (; n < std::min(kMost, listed.size()); ++n) {
+    pages[n] = listed[n];
+    pages[n].count = std::min(pages[n].count, imp.pages - pages[n].first);
+  }
+  PageUpdates updates(m);
+  for (InvalidateNotification::Update u; n < kMost && updates.next(&u); ++n) {
+    pages[n] = {u.page, 1};
+  }
+  imp.stats.pages.count_notice(std::span(pages).first(n), useless);
 }
 
 void Notifications::on_revoke(const Notified& n, const RevokeNotification& m) {

@@ -39,6 +39,7 @@ class Notifications {
                    Invalidation* by);
   bool apply_updates(const std::shared_ptr<Import>& imp, const InvalidateNotification& m,
                      Invalidation* by);
+  static void count_costs(Import& imp, const InvalidateNotification& m, bool useless);
   void on_revoke(const Notified& n, const RevokeNotification& m);
   void on_removed(const Notified& n, const RemovedNotification& m);
   void on_in_flux(const Notified& n, const InFluxNotification& m);

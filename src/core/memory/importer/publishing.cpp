@@ -61,6 +61,7 @@ bool Publishing::collect(BusyPages* busy, bool again, const Patience& patience) 
 
 Status Publishing::barrier(LossMark& mark, const Patience& patience) {
   if (all_published(core_)) return verdict(core_, mark, true);
+  const Timed timed(&core_.parts.stats.barrier_times);
   SignalsBlocked quiet;
   BusyPages busy;
   bool good = collect(&busy, false, patience);

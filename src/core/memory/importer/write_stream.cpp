@@ -39,6 +39,7 @@ uint32_t dirty_ahead(ImporterCore& core, const View& view, PageRange pages, cons
   imp.in_order.stores.taken(first, first + std::max(n, 1u));
   if (n > 0) {
     count(core.parts.stats.store_faults);
+    imp.stats.pages.count(first, PageCosts::Kind::kFirstStore);
     *readahead = std::exchange(imp.page(first).marker, false);
     // Those that were fetched for stores are in no view yet, and need no second fault, by which the
     // kernel makes a page writable that was mapped protected. Where some are and others not, the

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "core/base/histogram.hpp"
+
 namespace cmi::memory {
 
 // Size: one counter for each that cmi_ofi_stats() reports.
@@ -13,6 +15,7 @@ struct Stats {
       bytes_written_back{0}, pages_written_back{0}, publications{0}, invalidations_received{0},
       cas_calls{0}, cas_lost{0}, exceptions{0}, pages_evicted{0}, most_unanswered{0}, ticks{0},
       pages_updated{0}, publications_received{0}, invalidations_useless{0};
+  Histogram miss_times, barrier_times, swap_times;
 };
 
 // The same of one imported segment.
@@ -22,7 +25,10 @@ struct SegmentStats {
       invalidations_received{0}, exceptions{0}, invalidations_useless{0};
 };
 
-inline void count(Stats::Counter& c, uint64_t n = 1) { c.fetch_add(n, std::memory_order_relaxed); }
+// Returns what was counted before.
+inline uint64_t count(Stats::Counter& c, uint64_t n = 1) {
+  return c.fetch_add(n, std::memory_order_relaxed);
+}
 
 // For the greatest of something.
 inline void note_greatest(Stats::Counter& c, uint64_t to) {

@@ -93,7 +93,8 @@ bool words_of(Reader diff, StoredWords* words) {
     const size_t at = diff.get<uint16_t>();
     const size_t length = diff.blob().size();
     if (!diff.ok() || length == 0 || at + length > kPageSize) return false;
-    for (size_t w = at / 8; w <= (at + length - 1) / 8; ++w) words->set(w);
+    const size_t first = at / 8, count = (at + length - 1) / 8 - first + 1;
+    *words |= ~StoredWords{} >> (words->size() - count) << first;
   }
   return diff.ok();
 }

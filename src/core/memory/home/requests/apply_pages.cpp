@@ -35,9 +35,12 @@ WireStatus apply_next(Segment& s, const Sharer& h, uint64_t low, PublishedPages*
   if (!gone && may_be_subscribed(s, page)) {
     (void)words_of(pages->diff(), words_in(page, &applied->of_subscribed));
   }
+  StoredWords words;
+  const bool known = words_of(pages->diff(), &words);
   const WireStatus stored = store_diff(pages->diff(), at);
   if (stored == WireStatus::kMalformed) return stored;
   if (gone) return WireStatus::kOk;
+  if (known) s.writers.count_words(page, h.client, words);
   *broken = *broken || stored == WireStatus::kBroken;
   if (intent.epoch != 0) applied->intents.push_back(intent);
   applied->add({page, 1});

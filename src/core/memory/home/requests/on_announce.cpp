@@ -50,6 +50,7 @@ void on_announce(HomeCore& home, const fabric::ClientInfo& client, uint64_t numb
       const std::byte* const at = s->service.data() + size_t{r.first} * kPageSize;
       broken = arrived(at, r.count) == WireStatus::kBroken || broken;
       applied.add(r);
+      s->writers.count_words(r.first, client.id, StoredWords{}.set());
     }
     if (status == WireStatus::kOk && !m.exact()) status = WireStatus::kMalformed;
     if (status == WireStatus::kOk && broken) status = WireStatus::kBroken;
