@@ -52,7 +52,8 @@ int main(int argc, char** argv) {
   ctxt = cmi_ini(10, NULL);
   must(ctxt != NULL, "cmi_ini");
   catch_losses();
-  struct found primary = find(argv[1], "primary");
+  static struct found primary; /* in memory, which the jump does not take back */
+  primary = find(argv[1], "primary");
   for (int tries = 0; primary.ledger->followed == 0; tries++) {
     must(tries < 15000, "waiting for the standby to follow the primary");
     usleep(1000); /* nobody could import from a primary that is dead already */

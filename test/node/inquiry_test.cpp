@@ -48,6 +48,28 @@ TEST_CASE("a question of a process that is no member is answered into its file")
   CHECK((*me)->members().size() == 1);
 }
 
+TEST_CASE("a question may ask for the map of a segment") {
+  NodeFolder folder;
+  auto me = Node::join(folder.config(), random_context_id());
+  REQUIRE(me);
+  const node::Folder at = folder_of(folder);
+  const node::MapQuestion map{{1, 2}, 4711, true};
+  const auto with = node::Inquiry::send(at, 0, &map), without = node::Inquiry::send(at, 0);
+  REQUIRE((with && without));
+  const auto first = (*me)->bus_receive(), second = (*me)->bus_receive();
+  REQUIRE((first && second));
+  const auto asked = node::map_asked(first->fd.get());
+  REQUIRE(asked);
+  CHECK(asked->home == ContextId{1, 2});
+  CHECK(asked->segment == 4711);
+  CHECK(asked->at_home);
+  CHECK_FALSE(node::map_asked(second->fd.get()));
+  CHECK_FALSE(node::map_asked(-1));
+  // The answer takes the question's place.
+  node::answer(first->fd.get(), {});
+  CHECK(with->look());
+}
+
 TEST_CASE("a question without a file is dropped and one to nobody is refused") {
   NodeFolder folder;
   auto me = Node::join(folder.config(), random_context_id());

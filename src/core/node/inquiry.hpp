@@ -16,7 +16,8 @@ class Inquiry {
  public:
   // kReconfig: the context's queue is full, try again; kInval: nobody is there. `map`: a segment
   // that a map is asked of; null: none.
-  static Result<Inquiry> send(const Folder& folder, uint32_t slot, const MapQuestion* map);
+  static Result<Inquiry> send(const Folder& folder, uint32_t slot,
+                              const MapQuestion* map = nullptr);
   // The answer once it is there. kReconfig: not yet; kInval: it is no report.
   Result<ContextReport> look() const;
 
