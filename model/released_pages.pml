@@ -4,7 +4,8 @@
    A notice that finds the page absent may release it: the importer marks the page, and the acknowledgement says
    so. The home does not tell of the page from then on. A marked page enters by a message, which the home carries
    out and reads the page in one step; it keeps the number of the next notice then, and takes no release by a
-   notice with a lower one.
+   notice with a lower one. A page that had stores when the notice came is in no view until their write-back is
+   answered; it may be released as one that is absent.
 
    The network keeps no order. What is on its way stays there: a notice or an acknowledgement may come any
    number of times, however late, also when its notice is over. An entry may never be answered, and may be
@@ -18,11 +19,13 @@
 #define RELEASED_WHILE_FETCHING 3
 #define NUMBER_IGNORED 4
 #define MARK_GOES_WITHOUT_ANSWER 5
+#define ZAPPED_UNMARKED 6
 
 #define kAbsent 0
 #define kFetching 1
 #define kStale 2
 #define kClean 3
+#define kZapped 4 /* in no view, its stores are on their way to the home */
 
 local byte mutation;
 c_code {
@@ -34,7 +37,7 @@ c_code {
 
 /* importer */
 byte state; byte data; bool marked;
-byte evictions = 1; byte given_up = 1;
+byte evictions = 1; byte given_up = 1; byte stored = 1;
 /* on the wire; a bit for each notice */
 byte notices;
 byte acks;     /* done as told */
@@ -114,11 +117,13 @@ end:
        fi;
        if
        :: state == kClean -> state = kAbsent; data = 0
+       :: stored > 0 && state == kClean -> stored--; state = kZapped; data = 0
        :: state == kFetching -> state = kStale
        :: else
        fi;
        if
        :: state == kAbsent || (MUTANT(RELEASED_WHILE_FETCHING) && state == kStale) -> marked = true; says = true
+       :: state == kZapped -> marked = marked || !MUTANT(ZAPPED_UNMARKED); says = true
        :: true /* the next one may */
        fi };
      atomic {
@@ -162,6 +167,7 @@ end:
   do
   :: on_ack(0) :: on_ack(1) :: on_ack(2)
   :: atomic { late_entry -> late_entry = false; on_enter_pages() }
+  :: atomic { state == kZapped -> state = kAbsent } /* answers the write-back */
   od
 }
 

@@ -88,6 +88,7 @@ class Context : public fabric::ServerHandler {
   bool may_sweep(const ContextId&) override { return false; }
 
   ViewTable& views() { return views_; }
+  const Stats& stats() const { return stats_; }
 
   const ContextId id = random_context_id();
   std::unique_ptr<fabric::Server> server;

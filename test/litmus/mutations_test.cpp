@@ -248,6 +248,15 @@ TEST_SUITE("mutations") {
            [](const Outcome& o) { return o[1] != 2; },
            "invalidate_before_ack=delay:3000;never_follow=fail"});
   }
+  // Node 1 has stored to the page of X when the notification of X = 1 releases it.
+  TEST_CASE("a_page_that_is_released_with_its_stores_and_read_unmarked_is_seen") {
+    check({"mutate_zapped_unmarked", 2, 0,
+           on_one_page(
+               program({{0, {wait(1), st(X, 1), wmb(), post(), wait(3), st(X, 2), wmb(), post()}},
+                        {1, {st(Y, 1), post(), wait(2), ld(X, 0), post(), wait(4), ld(X, 1)}}})),
+           [](const Outcome& o) { return o[0] != 1 || o[1] != 2; },
+           "never_hot=fail;never_follow=fail;no_aging=fail"});
+  }
 
   // ---- Invalidating -----------------------------------------------------------------------
 

@@ -43,6 +43,7 @@ class Node {
 
   memory::Home& home() { return *context_.home; }
   memory::Importer& importer() { return *context_.importer; }
+  const memory::Stats& stats() const { return context_.stats(); }
   // The id and offset of an address at home; 0: it is in no segment of this node.
   int32_t segment_at(const volatile void* address, size_t* offset);
   std::shared_ptr<const memory::View> view_at(const volatile void* address);

@@ -32,6 +32,7 @@ struct Notification {
   uint64_t uid = 0;  // of the segment, and which import of it
   uint32_t instance = 0;
   bool direct = false;       // asks for a direct ack, when it is sent first
+  NamedPages named;          // of kInvalidate
   bool repeated = false;     // or else the time of its answer is not known
   uint32_t break_round = 0;  // of kBreak: Break::round of what it says
   std::vector<std::byte> payload;

@@ -1,23 +1,51 @@
 #include "core/memory/home/outbox.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace cmi::memory {
+
+NamedPages::NamedPages(std::span<const PageRange> ranges) {
+  for (const PageRange& r : ranges) {
+    if (r.count > pages.size() - count) {
+      count = 0;
+      return;
+    }
+    for (uint32_t i = 0; i < r.count; ++i) pages[count++] = r.first + i;
+  }
+}
 
 Outbox::Waiting Outbox::take(const SharerKey& to, Sharer* from) {
   return {to, std::exchange(from->pages, {}), std::exchange(from->rounds, {})};
 }
 
-bool Outbox::must_wait(const SharerKey& to, size_t limit) const {
+bool Outbox::must_wait(const SharerKey& to, size_t limit, std::span<const PageRange> pages) const {
   const auto it = sharers_.find(to);
   if (it == sharers_.end()) return false;
+  const Sharer& sharer = it->second;
   // Nothing overtakes what waits.
-  return it->second.under_way >= limit || !it->second.rounds.empty();
+  if (sharer.under_way >= limit || !sharer.rounds.empty()) return true;
+  const auto under_way = [pages](uint32_t page) {
+    return std::any_of(pages.begin(), pages.end(), [page](const PageRange& r) {
+      return page >= r.first && page - r.first < r.count;
+    });
+  };
+  return std::any_of(sharer.named.begin(), sharer.named.end(), under_way);
 }
 
-void Outbox::sent(const SharerKey& to, bool direct) {
+void Outbox::sent(const SharerKey& to, bool direct, const NamedPages& named) {
   Sharer& sharer = sharers_[to];
   ++(direct ? sharer.direct : sharer.under_way);
+  if (direct) return;
+  const auto pages = named.all();
+  sharer.named.insert(sharer.named.end(), pages.begin(), pages.end());
+}
+
+// The limit may have sunk since something began to wait: then others that are under way end first.
+bool Outbox::may_go(const Sharer& sharer) {
+  return sharer.under_way < sharer.limit &&
+         std::none_of(sharer.named.begin(), sharer.named.end(),
+                      [&](uint32_t page) { return sharer.pages.contains(page); });
 }
 
 void Outbox::add(const SharerKey& to, size_t limit, const std::vector<PageRange>& pages,
@@ -29,14 +57,19 @@ void Outbox::add(const SharerKey& to, size_t limit, const std::vector<PageRange>
   ++round->waiting;
 }
 
-Outbox::Waiting Outbox::over(const SharerKey& to, bool direct) {
+Outbox::Waiting Outbox::over(const SharerKey& to, bool direct, const NamedPages& named) {
   const auto it = sharers_.find(to);
   if (it == sharers_.end()) return {to, {}, {}};  // gone
   Sharer& sharer = it->second;
   --(direct ? sharer.direct : sharer.under_way);
   Waiting next{to, {}, {}};
-  // The limit may have sunk since: then another one that is under way ends first.
-  if (!direct && sharer.under_way < sharer.limit) next = take(to, &sharer);
+  if (!direct) {
+    for (const uint32_t page : named.all()) {
+      const auto at = std::find(sharer.named.begin(), sharer.named.end(), page);
+      if (at != sharer.named.end()) sharer.named.erase(at);
+    }
+    if (may_go(sharer)) next = take(to, &sharer);
+  }
   if (sharer.under_way == 0 && sharer.direct == 0) sharers_.erase(it);
   return next;
 }

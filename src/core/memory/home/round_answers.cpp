@@ -36,13 +36,25 @@ void InvalidationRounds::over(uint64_t number, Finished* done) {
   if (n.type == NotificationType::kRevoke) on_revocation_heard(n);
   settle(n.round, done);
   if (n.type != NotificationType::kInvalidate) return;
-  Outbox::Waiting next = outbox_.over(n.to(), n.direct);
+  Outbox::Waiting next = outbox_.over(n.to(), n.direct, n.named);
   if (next.pages.empty()) return;
   table_.end_wait(n.client, next.rounds.size());
-  if (mutated("mutate_waiting_counts_as_told")) {
+  // What it has released since, by this answer most likely, it need not hear of.
+  keep_shared(&next);
+  if (next.pages.empty() || mutated("mutate_waiting_counts_as_told")) {
     for (auto& round : std::exchange(next.rounds, {})) settle(round, done);
   }
-  send_waiting(std::move(next));
+  if (!next.pages.empty()) send_waiting(std::move(next));
+}
+
+void InvalidationRounds::keep_shared(Outbox::Waiting* waiting) const {
+  const SegmentPtr s = segments_.find_uid(waiting->to.uid);
+  const Sharer* const h =
+      s != nullptr ? s->sharers.find(waiting->to.client, waiting->to.instance) : nullptr;
+  if (h == nullptr) return;
+  PageSet shared;
+  for (const PageRange& r : h->regions.of(waiting->pages.all())) shared.add(r);
+  waiting->pages = std::move(shared);
 }
 
 // Nothing of what waits is sent any more.

@@ -70,7 +70,7 @@ void InvalidationRounds::keep(const RoundPtr& p, Sent sent) {
   const Nanos t = now();
   for (auto& [number, n] : sent) {
     n.round = p;
-    if (n.type == NotificationType::kInvalidate) outbox_.sent(n.to(), n.direct);
+    if (n.type == NotificationType::kInvalidate) outbox_.sent(n.to(), n.direct, n.named);
     if (table_.keep(number, std::move(n), t)) watch_.look();  // its receiver does not read them
   }
 }
@@ -88,6 +88,7 @@ void InvalidationRounds::send_ranges(const SharerKey& to, NotificationType type,
     for (size_t i = at; i < at + n; ++i) PageRangeList::put(out, ranges[i]);
     out.bytes(std::exchange(updates, {}));
     send(to.client, to.uid, to.instance, type, std::move(buf), sent, direct_ack);
+    sent->back().second.named = NamedPages(std::span(ranges).subspan(at, n));
     at += n;
   }
 }
@@ -131,7 +132,7 @@ bool InvalidationRounds::let_wait(const Segment& s, std::vector<Addressee>* to, 
   std::erase_if(*to, [&](const Addressee& a) {
     const SharerKey key = key_of(s, *a.sharer);
     if (sharers > Outbox::kFewSharers && !outbox_.idle(key)) direct = false;
-    if (!outbox_.must_wait(key, limit)) return false;
+    if (!outbox_.must_wait(key, limit, a.shared)) return false;
     outbox_.add(key, limit, a.shared, p);
     if (table_.begin_wait(key.client)) watch_.look();  // its receiver does not read them
     direct = false;

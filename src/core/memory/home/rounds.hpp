@@ -104,6 +104,8 @@ class InvalidationRounds {
                                     const std::vector<PageRange>& ranges);
   bool let_wait(const Segment& s, std::vector<Addressee>* to, const RoundPtr& p);
   void send_waiting(Outbox::Waiting waiting);
+  // Takes out the pages that the sharer is known not to have by now.
+  void keep_shared(Outbox::Waiting* waiting) const;
   void end_waits(const ContextId& client, const std::vector<RoundPtr>& rounds, Finished* done);
   Bytes direct_ack_address(const ContextId& publisher, const std::vector<Addressee>& to,
                            std::span<std::byte> buf);

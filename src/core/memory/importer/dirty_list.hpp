@@ -23,6 +23,7 @@ class DirtyList {
   void add(uint32_t page) {
     Guard g(mu_);
     pages_.push_back(page);
+    ++added_;
   }
   void put_back(std::span<const uint32_t> pages) {
     Guard g(mu_);
@@ -33,6 +34,10 @@ class DirtyList {
     return pages_.size();
   }
   bool empty() { return size() == 0; }
+  uint64_t added() {  // calls of add()
+    Guard g(mu_);
+    return added_;
+  }
 
   // All pages, behind what *to holds.
   void take_all(std::vector<uint32_t>* to) {
@@ -85,6 +90,7 @@ class DirtyList {
   Mutex mu_ CMI_ACQUIRED_AFTER(lock_order::after_write_backs);
   std::deque<uint32_t> pages_ CMI_GUARDED_BY(mu_);
   size_t aged_ CMI_GUARDED_BY(mu_) = 0;
+  uint64_t added_ CMI_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace cmi::memory

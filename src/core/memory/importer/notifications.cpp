@@ -19,9 +19,6 @@ namespace cmi::memory {
 
 namespace {
 constexpr size_t kReleasedHead = kWireSize<ReleasedRegions>;
-// An invalidation of more pages than these releases none of them by itself: what stores to so many
-// at once stores to none of them often.
-constexpr uint64_t kReleaseSome = 4;
 }  // namespace
 
 // An import that was left holds nothing: its notification is acknowledged, and that is all.

@@ -32,17 +32,21 @@ PageRange lock_pages(Import& imp, uint32_t first, uint32_t n) {
   return from < to ? PageRange{first + from, to - from} : PageRange{first, 0};
 }
 
-// A page of a region that is in use otherwise, locked. What is absent by now may be released (rule
-// 28). A page that this invalidation has dropped goes with it where that takes no message more,
-// unless it is known to be fetched again each time, which then takes a read and no message.
-void release_page(Import& imp, uint32_t index, PageState was, bool loaded_again, Invalidation* by) {
+// Whether an access of this process has to fetch it: nothing shows it, and nobody is fetching it.
+bool must_be_fetched(PageState s) {
+  return s == PageState::kAbsent || s == PageState::kZappedDirty || s == PageState::kZappedWriting;
+}
+
+// A page of a region that is in use otherwise, locked. What is cached no more may be released (rule
+// 28). A page that this invalidation has dropped goes with it where that takes no message more.
+void release_page(Import& imp, uint32_t index, PageState was, Invalidation* by) {
   Page& p = imp.page(index);
   if (was != PageState::kAbsent) by->found = true;
-  if (!by->few_pages || p.state != PageState::kAbsent || loaded_again) return;
+  if (!by->few_pages || !must_be_fetched(p.state)) return;
   if (was != PageState::kAbsent && !(by->to_home && imp.regions.known.in_use(region_of(index))))
     return;
   if (by->released.room() < ReleasedRegions::kItem) return;
-  p.released = true;
+  p.released = p.state == PageState::kAbsent || !mutated("mutate_zapped_unmarked");
   ReleasedRegions::put(by->released, {index, ReleasedRegions::kPage});
 }
 
@@ -52,8 +56,10 @@ void invalidate_page(ImporterCore& core, Import& imp, uint32_t index, uint32_t t
   Page& p = imp.page(index);
   const PageState was = p.state;
   if (was != PageState::kAbsent) ++p.generation;
-  const bool loaded_again =
-      was == PageState::kClean && together <= kSubscribeSome && imp.subscribed.dropped(index);
+  if (by != nullptr && p.heat.taken_early(was == PageState::kDirty)) {
+    imp.dirty.contended.taken_away();
+  }
+  if (was == PageState::kClean && together <= kSubscribeSome) imp.subscribed.dropped(index);
   const DropDecision drop = decide_drop(p.state, p.in_flight, DropReason::kInvalidated);
   const bool left_out = (p.state == PageState::kFetching && mutated("mutate_fetching_forgotten")) ||
                         (p.state == PageState::kDirty && mutated("mutate_dirty_kept"));
@@ -66,7 +72,7 @@ void invalidate_page(ImporterCore& core, Import& imp, uint32_t index, uint32_t t
     set_state(core, imp, p, bytes != 0 ? drop.to : PageState::kAbsent);
   }
   if (mutated("mutate_refetch_before_delivery")) mutation::forget_write_back(p);
-  if (by != nullptr) release_page(imp, index, was, loaded_again, by);
+  if (by != nullptr) release_page(imp, index, was, by);
 }
 
 // One of them, locked and in no view.

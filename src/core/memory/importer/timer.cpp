@@ -61,6 +61,8 @@ void WriteBackTimer::tick() {
   }
   for (auto& imp : imports) {
     if (!imp->cache.ready()) continue;
+    DirtyPages& dirty = imp->dirty;
+    dirty.contended.tick(dirty.listed.size() + dirty.hot.size(), dirty.listed.added(), now());
     if (turn % 2 == 0) take_aged(imp);
     take_hot(imp);
     if (turn % 2 != 0) take_aged(imp);
@@ -68,40 +70,40 @@ void WriteBackTimer::tick() {
   share_.end(thread_cpu_time());
 }
 
+// Whether other nodes store to the page as well, and it is being stored to just now.
+bool WriteBackTimer::leaves(Import& imp, uint32_t index, Nanos t) {
+  Page& p = imp.page(index);
+  p.lock();
+  const bool contended = p.heat.contended() || imp.dirty.contended.all();
+  const auto content = [&] { return hash_page(imp.page_data(index)); };
+  const bool wait = contended && p.state == PageState::kDirty &&
+                    !imp.dirty.contended.due(index, p.generation, content, t);
+  if (!wait && p.state == PageState::kDirty) p.heat.timer_takes();
+  p.unlock();
+  return wait;
+}
+
 // In turns, so that each has its own where the share does not reach for all.
 void WriteBackTimer::take_hot(const std::shared_ptr<Import>& imp) {
   Collector out(core_, imp);
   std::vector<uint32_t> busy;
+  const Nanos t = now();
   for (size_t left = imp->dirty.hot.size(); left > 0;) {
     if (out.link_full() || !share_.left(thread_cpu_time())) return;
-    const std::vector<uint32_t> pages = imp->dirty.hot.some(std::min(left, kAtOnce));
+    std::vector<uint32_t> pages = imp->dirty.hot.some(std::min(left, kAtOnce));
     if (pages.empty()) return;
-    (void)send_hot(core_, *imp, pages, out, nullptr, &busy, Which::kDue);
     left -= pages.size();
+    const bool all = imp->dirty.contended.all();
+    if (all) std::erase_if(pages, [&](uint32_t index) { return leaves(*imp, index, t); });
+    (void)send_hot(core_, *imp, pages, out, nullptr, &busy, all ? Which::kAll : Which::kDue);
   }
-}
-
-// Sorts out pages that other nodes store to as well and that are being stored to just now: they
-// stay in the list.
-void WriteBackTimer::leave_contended(Import& imp, std::vector<uint32_t>& pages, Nanos t) {
-  std::vector<uint32_t> left;
-  std::erase_if(pages, [&](uint32_t index) {
-    Page& p = imp.page(index);
-    p.lock();
-    const bool wait =
-        p.heat.contended() && p.state == PageState::kDirty &&
-        !imp.dirty.contended.due(index, p.generation, hash_page(imp.page_data(index)), t);
-    p.unlock();
-    if (wait) left.push_back(index);
-    return wait;
-  });
-  if (!left.empty()) imp.dirty.listed.put_back(left);
 }
 
 // Only pages that were dirty a tick ago: a store in a tight loop with write-backs must not starve.
 void WriteBackTimer::take_aged(const std::shared_ptr<Import>& imp) {
-  size_t left = imp->dirty.listed.tick();
-  if (imp->dirty.listed.empty()) imp->dirty.contended.forget_all();
+  const size_t most = std::min(imp->dirty.listed.tick(), imp->dirty.contended.most());
+  size_t left = most;
+  if (imp->dirty.none()) imp->dirty.contended.forget_all();
   if (left == 0) return;
   // Some at a time, and none is taken that does not go: what is too much waits in the list, where a
   // barrier finds it, for the next tick.
@@ -113,9 +115,16 @@ void WriteBackTimer::take_aged(const std::shared_ptr<Import>& imp) {
     if (pages.empty()) break;
     left -= pages.size();
     std::sort(pages.begin(), pages.end());
-    leave_contended(*imp, pages, t);
+    std::vector<uint32_t> wait;
+    std::erase_if(pages, [&](uint32_t index) {
+      if (!leaves(*imp, index, t)) return false;
+      wait.push_back(index);
+      return true;
+    });
+    if (!wait.empty()) imp->dirty.listed.put_back(wait);
     write_back_sorted(core_, *imp, pages, out);
   }
+  imp->dirty.contended.took(most - left);
 }
 
 }  // namespace cmi::memory

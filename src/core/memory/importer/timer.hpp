@@ -20,7 +20,7 @@ class WriteBackTimer {
  private:
   void take_aged(const std::shared_ptr<Import>& imp);
   void take_hot(const std::shared_ptr<Import>& imp);
-  void leave_contended(Import& imp, std::vector<uint32_t>& pages, Nanos t);
+  bool leaves(Import& imp, uint32_t index, Nanos t);
 
   ImporterCore& core_;
   // Of a processor, for write-backs that no thread waits for: 5 %.

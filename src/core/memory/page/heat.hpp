@@ -22,13 +22,27 @@ class Heat {
 
   // A store finds the page clean or on its way home. True: it stays writable from here on.
   bool stored() {
-    if ((bits_ & (kHot | kCandidate)) != kCandidate) return false;
+    if ((bits_ & (kHot | kCandidate)) != kCandidate) {
+      if (!hot()) bits_ &= static_cast<uint8_t>(~kByTimer);
+      return false;
+    }
     bits_ = kHot;
     return true;
   }
   // The page is write-protected for a write-back. `changed`: it had stores.
   void written_back(bool changed) {
-    bits_ = static_cast<uint8_t>((bits_ & kContended) | (changed ? kCandidate : 0));
+    const uint8_t kept = hot() ? kContended : kContended | kByTimer;
+    bits_ = static_cast<uint8_t>((bits_ & kept) | (changed ? kCandidate : 0));
+  }
+  // It is the timer that writes the page back next.
+  void timer_takes() {
+    if (!hot()) bits_ |= kByTimer;
+  }
+  // Another node has stored to the page, which is taken away now. Whether the timer was or would
+  // have been too early: there are stores of this process (`dirty`), or it was the timer that
+  // published the last ones.
+  bool taken_early(bool dirty) const {
+    return dirty || (bits_ & (kHot | kCandidate | kByTimer)) == (kCandidate | kByTimer);
   }
   // The timer has found changes in a hot page. False: for the first time since it was sent; the
   // next tick takes it, if no barrier has by then.
@@ -55,6 +69,7 @@ class Heat {
  private:
   static constexpr uint8_t kHot = 0x80, kContended = 0x20, kQuietMask = 0x1f;
   static constexpr uint8_t kCandidate = 0x40, kAged = 0x40;  // not hot; hot
+  static constexpr uint8_t kByTimer = 0x01;                  // not hot: no comparisons are counted
   uint8_t bits_ = 0;
 };
 

@@ -53,8 +53,9 @@ struct Page {
   bool marker = false;         // clean, not mapped: an access has more pages fetched ahead
   IntentState intent;          // at the home, in client-inconsistent segments
   Heat heat;                   // kDirty and hot: stands in the list of hot pages, too (rule 27)
-  // The home may have noted that it is not cached here, so it enters by a message (rule 28). Set in
-  // kAbsent alone, under the lock; cleared by the thread for which the page is kFetching.
+  // The home may have noted that it is not cached here, so it enters by a message (rule 28). Set
+  // while it is in no view and not being fetched, under the lock; cleared by the thread for which
+  // the page is kFetching.
   bool released = false;
   uint32_t twin = 0;  // index in the twin pool; != 0 in kDirty and kZappedDirty
   uint32_t generation =

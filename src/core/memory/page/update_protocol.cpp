@@ -10,15 +10,14 @@
 
 namespace cmi::memory {
 
-bool SubscribedPages::dropped(uint32_t page) {
+void SubscribedPages::dropped(uint32_t page) {
   Guard g(mu_);
   Slot& s = slot(page);
   // Another page's: it goes when it is dropped less often than this one.
-  if (s.page != page && s.page != kNoPage && --s.again > 0) return false;
+  if (s.page != page && s.page != kNoPage && --s.again > 0) return;
   if (s.page != page) s = {page, 0, 0, 0, 0};
   s.epoch = 0;
   any_.store(true, std::memory_order_relaxed);
-  return s.again > 0;
 }
 
 uint32_t SubscribedPages::fetched(uint32_t page, uint32_t generation) {

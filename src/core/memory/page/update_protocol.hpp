@@ -34,9 +34,8 @@ inline constexpr uint32_t kSubscribeFor = 64;
 // too.
 class SubscribedPages {
  public:
-  // A notification has dropped the page, which was clean. True: it is known to be fetched again
-  // whenever it is dropped.
-  bool dropped(uint32_t page);
+  // A notification has dropped the page, which was clean.
+  void dropped(uint32_t page);
   // It has been fetched and is clean, and of this generation. Not 0: the epoch to ask for it under.
   uint32_t fetched(uint32_t page, uint32_t generation);
   // Whether fetched() may have anything to say; without a lock.

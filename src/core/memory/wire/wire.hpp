@@ -167,5 +167,8 @@ inline constexpr uint32_t kRegionPages = 512;  // 2 MiB: what the directory know
 // Of one acknowledgement, behind u64 uid, u32 instance: regions that the importer has let go of,
 // u32 region, u32 epoch each; and pages, u32 page, u32 0 each.
 inline constexpr uint32_t kMaxReleased = 1024;
+// An invalidation of more pages than these releases none of them by itself: a node that stores to
+// so many at once stores to none of them often.
+inline constexpr uint32_t kReleaseSome = 4;
 
 }  // namespace cmi::memory
