@@ -11,6 +11,11 @@
 // end also checks that nothing was left in the runtime folder, and of what bears the children's
 // numbers in /dev/shm and of their own children nothing either.
 //
+// In a test that is compiled with CMI_TEST_SIMULATED the children are simulated nodes of the test's
+// own process (sim/processes/processes.cpp): their threads take turns, and their time is the
+// simulation's. A case that needs processes is a PROCESS_CASE: there is none of it in such a
+// program.
+//
 // CMI_TEST_PROVIDER, _ADDRESS, _KERNEL and _FAULT in the test's environment become CMI_PROVIDER
 // and so on in that of the children, unless the test says otherwise.
 #pragma once
@@ -33,6 +38,7 @@
 #include <vector>
 
 #include "core/base/fd.hpp"
+#include "support/simulated.hpp"
 
 namespace cmi::test {
 
@@ -83,6 +89,9 @@ template <class R, class C, class... A>
 Signature<R, std::decay_t<A>...> signature_of(R (C::*)(A...) const);
 
 }  // namespace detail
+
+// Children of all clusters that there are.
+std::set<pid_t>& living();
 
 // The address that all thunks are told relative to, since each child lies elsewhere.
 uint64_t thunk_offset(Thunk thunk);
@@ -204,6 +213,10 @@ class Cluster {
 
  private:
   void check_no_litter() const;
+  // What there is beside the children: the simulation.
+  void open();
+  void close();
+  Env environment_of(const std::string& node, const Env& env) const;
 
   std::unique_ptr<Litter> litter_;
   std::set<pid_t> pids_;  // of all that it spawned
