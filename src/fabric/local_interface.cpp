@@ -131,6 +131,9 @@ Tried open_at_each(Opening& opening, const std::string& provider, const std::vec
 
 Result<std::vector<LocalInterface>> open_ways(const std::string& providers,
                                               const std::string& addresses) {
+#ifdef CMI_FAULT_POINTS
+  if (g_simulated_ways != nullptr) return g_simulated_ways();
+#endif
   auto at = addresses_of(addresses);
   if (!at) return at.status();
   std::vector<std::string> wanted = split(providers);

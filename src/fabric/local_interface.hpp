@@ -30,4 +30,9 @@ struct LocalInterface {
 Result<std::vector<LocalInterface>> open_ways(const std::string& providers,
                                               const std::string& addresses);
 
+#ifdef CMI_FAULT_POINTS
+// Where it is set, open_ways() returns what it returns: the network of a simulation.
+inline std::vector<LocalInterface> (*g_simulated_ways)() = nullptr;
+#endif
+
 }  // namespace cmi::fabric

@@ -8,7 +8,8 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
 
   # cmi_discover_tests(target kind): uses CMI_TEST_TIMEOUT, CMI_TEST_ENVIRONMENT,
   # CMI_TEST_VARIANTS, CMI_TEST_BRIEF_VARIANTS, CMI_TEST_BETWEEN_VARIANTS, CMI_TEST_THREADS_VARIANTS,
-  # CMI_TEST_SHORT_VARIANTS, CMI_TEST_LONG_CASES, CMI_TEST_LONG_SUITES and CMI_TEST_PROVIDERS.
+  # CMI_TEST_SHORT_VARIANTS, CMI_TEST_LONG_CASES, CMI_TEST_LONG_SUITES, CMI_TEST_SIMULATED_SYSTEM and
+  # CMI_TEST_PROVIDERS.
   function(cmi_discover_tests target kind)
     set(cases ${CMAKE_CURRENT_BINARY_DIR}/${target}_cases.cmake)
     add_custom_command(TARGET ${target} POST_BUILD
@@ -22,7 +23,7 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
         -D "THREADS_VARIANTS=${CMI_TEST_THREADS_VARIANTS}"
         -D "THREADS_SUITES=${CMI_TEST_THREADS_SUITES}"
         -D "SHORT_VARIANTS=${CMI_TEST_SHORT_VARIANTS}" -D "LONG_CASES=${CMI_TEST_LONG_CASES}"
-        -D "LONG_SUITES=${CMI_TEST_LONG_SUITES}"
+        -D "LONG_SUITES=${CMI_TEST_LONG_SUITES}" -D "SIMULATED=${CMI_TEST_SIMULATED_SYSTEM}"
         -D "PROVIDERS=${CMI_TEST_PROVIDERS}" -D "PROVIDER_CASES=${CMI_TEST_PROVIDER_CASES}"
         -D CASES=${cases} -P ${CMI_DISCOVER_SCRIPT}
       BYPRODUCTS ${cases} VERBATIM)
@@ -46,11 +47,25 @@ if(NOT result EQUAL 0)
   message(FATAL_ERROR "${PROGRAM} cannot list its cases: ${result}\n${listing}")
 endif()
 
+# Sets `result` where the case stands in a source that simulated nodes run as well, as no PROCESS_CASE.
+function(is_simulated name filename result)
+  set(${result} FALSE PARENT_SCOPE)
+  cmake_path(GET filename FILENAME source)
+  if(source IN_LIST SIMULATED)
+    file(READ "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../system/${source}" text)
+    if(NOT text MATCHES "PROCESS_CASE\\([ \n]*\"${name}\"")
+      set(${result} TRUE PARENT_SCOPE)
+    endif()
+  endif()
+endfunction()
+
 # add_case(test labels environment): of the program's cases that match `pattern`. The label long is
-# given to what LONG_CASES names, beside what has it already.
+# given to what LONG_CASES names and to what simulated nodes show in the same circumstances, beside
+# what has it already.
 macro(add_case test given environment)
   set(labels_of_test ${given})
-  if("${test}" MATCHES "${LONG_CASES}" OR "${KIND}=${suite}" IN_LIST LONG_SUITES)
+  if("${test}" MATCHES "${LONG_CASES}" OR "${KIND}=${suite}" IN_LIST LONG_SUITES
+     OR (simulated AND NOT "${environment}" MATCHES "CMI_TEST_(FAULT|PROVIDER)"))
     list(APPEND labels_of_test long)
     list(REMOVE_DUPLICATES labels_of_test)
   endif()
@@ -106,6 +121,10 @@ foreach(line IN LISTS lines)
   string(REPLACE "," "\\," pattern "${name}")
   if(KIND STREQUAL "fabric" AND name MATCHES "^(net|rxm|sockets|strict): ")
     list(APPEND labels provider)  # the contract, on a provider
+  endif()
+  set(simulated FALSE)
+  if(KIND STREQUAL "system" AND line MATCHES " filename=\"([^\"]*)\"")
+    is_simulated("${name}" "${CMAKE_MATCH_1}" simulated)
   endif()
   add_case("${KIND}/${name}" "${labels}" "${TEST_ENVIRONMENT}")
   if(name MATCHES "^(${PROVIDER_CASES})$")

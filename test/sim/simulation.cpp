@@ -9,46 +9,35 @@
 #include <stdexcept>
 #include <utility>
 
-#include "core/base/cause.hpp"
 #include "core/base/fault_point.hpp"
-#include "core/base/lock.hpp"
-#include "core/memory/vm/sigbus.hpp"
 
 namespace cmi::test {
 
 namespace {
 constexpr size_t kStack = 512 * 1024, kGuardPage = 4096;
-
-// What the library keeps for each thread, of a fiber that does not run.
-struct ThreadLocals {
-  int signals_blocked = 0;
-  bool access_enabled = false;
-  Cause cause{};
-
-  void swap_with_thread() {
-    std::swap(signals_blocked, t_signals_blocked);
-    std::swap(access_enabled, memory::t_access_enabled);
-    std::swap(cause, t_cause);
-  }
-};
 }  // namespace
 
 struct Simulation::Fiber {
   int node = 0;
-  bool service = false, begun = false, ended = false;
+  uint64_t number = 0;
+  bool service = false, begun = false, ended = false, parked = false;
   uint32_t weight = 1;
+  int64_t idle_until = 0;
   Body body;
   ucontext_t context{};  // where it begins
   jmp_buf here{};        // where it goes on
   std::byte* stack = nullptr;
-  ThreadLocals locals;
+  Variables::Values values;
 
   ~Fiber() {
     if (stack != nullptr) ::munmap(stack, kStack + kGuardPage);
   }
 };
 
-Simulation::Simulation(uint32_t seed) : random_(seed + 1) {
+Simulation::Simulation(uint32_t seed)
+    : random_(seed + 1),
+      fresh_thread_(thread_variables().get()),
+      fresh_process_(process_variables().get()) {
   if (t_schedule != nullptr) throw std::logic_error("two simulations at once");
   t_schedule = this;
   g_fault_points_armed.store(true);
@@ -73,9 +62,11 @@ void Simulation::spawn_service(int node, Service service) {
       node, [this, service = std::move(service)] { service(stop_); }, true);
 }
 
-void Simulation::add(int node, Body body, bool service) {
+Simulation::Fiber& Simulation::add(int node, Body body, bool service) {
   auto fiber = std::make_unique<Fiber>();
   fiber->node = node;
+  fiber->number = ++last_thread_;
+  fiber->values = fresh_thread_;
   fiber->service = service;
   fiber->body = std::move(body);
   void* at = ::mmap(nullptr, kStack + kGuardPage, PROT_READ | PROT_WRITE,
@@ -91,6 +82,7 @@ void Simulation::add(int node, Body body, bool service) {
   ::makecontext(&fiber->context, reinterpret_cast<void (*)()>(&Simulation::enter), 2,
                 static_cast<unsigned>(self >> 32), static_cast<unsigned>(self));
   fibers_.push_back(std::move(fiber));
+  return *fibers_.back();
 }
 
 void Simulation::enter(unsigned high, unsigned low) {
@@ -124,17 +116,90 @@ void Simulation::loop(bool services) {
                        [&](const auto& f) { return !f->ended && (services || !f->service); });
   };
   while (goes_on() && !thrown_) {
-    if (turns_ > end_of_turns_) {
-      thrown_ = std::make_exception_ptr(std::runtime_error("the simulation does not end"));
-      break;
-    }
+    if (turns_ > end_of_turns_) break;
     switch_to(choose(nullptr));
+  }
+  check_turns();
+}
+
+// What the turns so far have come to.
+void Simulation::check_turns() {
+  if (!thrown_ && turns_ > end_of_turns_) {
+    thrown_ = std::make_exception_ptr(std::runtime_error("the simulation does not end"));
   }
   if (thrown_) {
     sound_ = false;
     std::rethrow_exception(thrown_);
   }
   std::erase_if(fibers_, [](const auto& f) { return f->ended; });
+}
+
+bool Simulation::run_until(const std::function<bool()>& done, Nanos at_most) {
+  end_of_turns_ = turns_ + kMostTurns;
+  look_at_ = time_ + at_most;
+  while (!done() && time_ < look_at_ && !thrown_ && turns_ <= end_of_turns_) {
+    if (Fiber* next = choose(nullptr); next != nullptr) {
+      switch_to(next);
+    } else {
+      time_ = look_at_;  // all of them sleep
+    }
+  }
+  look_at_ = INT64_MAX;
+  check_turns();
+  return done();
+}
+
+int Simulation::add_process(Environment environment) {
+  const int number = kFirstProcess + static_cast<int>(processes_.size());
+  processes_[number] = {std::move(environment), fresh_process_};
+  return number;
+}
+
+void Simulation::hold(int process, bool held) { processes_.at(process).held = held; }
+void Simulation::end_process(int process) { processes_.at(process).ended = true; }
+
+void Simulation::within(int process, const std::function<void()>& what) {
+  const int before = present_;
+  switch_process(process);
+  what();
+  switch_process(before);
+}
+
+uint64_t Simulation::start(int process, Body body) {
+  return add(process, std::move(body), true).number;
+}
+
+bool Simulation::has_ended(uint64_t thread) const {
+  return std::none_of(fibers_.begin(), fibers_.end(),
+                      [&](const auto& f) { return f->number == thread && !f->ended; });
+}
+
+void Simulation::park() {
+  running_->parked = true;
+  switch_to(nullptr);
+}
+
+void Simulation::wake(uint64_t thread) {
+  for (const auto& f : fibers_) {
+    if (f->number == thread) f->parked = false;
+  }
+}
+
+int Simulation::process() const { return running_ != nullptr ? running_->node : -1; }
+
+uint64_t Simulation::thread() const { return running_ != nullptr ? running_->number : 0; }
+
+const char* Simulation::variable(const std::string& name) const {
+  const auto process = processes_.find(Simulation::process());
+  if (process == processes_.end()) return nullptr;
+  const auto found = process->second.environment.find(name);
+  return found != process->second.environment.end() ? found->second.c_str() : nullptr;
+}
+
+bool Simulation::can_run(const Fiber& fiber) const {
+  if (fiber.ended || fiber.parked) return false;
+  const auto process = processes_.find(fiber.node);
+  return process == processes_.end() || !(process->second.held || process->second.ended);
 }
 
 // Most of the time all are alike; at others some are hardly ever chosen.
@@ -146,20 +211,28 @@ void Simulation::weigh() {
   until_weights_ = static_cast<uint32_t>(random_()) % kTurnsOfWeights;
 }
 
+// Services of processes sleep most of the time: those that do are rarely chosen.
+uint32_t Simulation::weight_of(const Fiber& fiber) const {
+  if (!can_run(fiber)) return 0;
+  return processes_.empty() || fiber.idle_until > time_ ? fiber.weight : kAwake * fiber.weight;
+}
+
 // Null where none is left but `but`, or where it is the turn of run() to look.
 Simulation::Fiber* Simulation::choose(const Fiber* but) {
   if (until_weights_-- == 0) weigh();
-  if (thrown_ || turns_ > end_of_turns_ || (but != nullptr && but->ended && !but->service)) {
+  if (thrown_ || turns_ > end_of_turns_ || time_ >= look_at_ ||
+      (but != nullptr && but->ended && !but->service)) {
     return nullptr;
   }
   uint32_t all = 0;
-  for (const auto& f : fibers_) all += f->ended || f.get() == but ? 0 : f->weight;
+  for (const auto& f : fibers_) all += f.get() == but ? 0 : weight_of(*f);
   if (all == 0) return nullptr;
   auto at = static_cast<uint32_t>(random_()) % all;
   for (const auto& f : fibers_) {
-    if (f->ended || f.get() == but) continue;
-    if (at < f->weight) return f.get();
-    at -= f->weight;
+    if (f.get() == but) continue;
+    const uint32_t weight = weight_of(*f);
+    if (at < weight) return f.get();
+    at -= weight;
   }
   return nullptr;
 }
@@ -169,15 +242,34 @@ void Simulation::switch_to(Fiber* next) {
   Fiber* const before = running_;
   if (before == next) return;
   ++turns_;
-  if (before != nullptr) before->locals.swap_with_thread();
+  looks_ = 0;
+  thread_variables().get(before != nullptr ? &before->values : &outside_values_);
   running_ = next;
-  if (next != nullptr) next->locals.swap_with_thread();
+  thread_variables().set(next != nullptr ? next->values : outside_values_);
+  switch_process(next != nullptr && processes_.contains(next->node) ? next->node : 0);
   // Not swapcontext, which asks the kernel for the signal mask each time: none of these threads
   // cares.
   if (_setjmp(before != nullptr ? before->here : outside_) != 0) return;
   if (next == nullptr) _longjmp(outside_, 1);
   if (std::exchange(next->begun, true)) _longjmp(next->here, 1);
   ::setcontext(&next->context);
+}
+
+void Simulation::switch_process(int to) {
+  if (to == present_) return;
+  process_variables().get(&processes_[present_].values);
+  process_variables().set(processes_.at(to).values);
+  present_ = to;
+}
+
+int64_t Simulation::now() {
+  time_ += kLook;
+  if (running_ != nullptr) {
+    if (present_ != 0 && ++looks_ > kLooksInARow) pass("lock");
+  } else if (!processes_.empty() && look_at_ == INT64_MAX) {
+    (void)run_until([] { return false; }, kOutsideLook);  // the test waits for something of theirs
+  }
+  return time_;
 }
 
 void Simulation::pass(const char* where) {
@@ -193,13 +285,33 @@ void Simulation::pass(const char* where) {
 void Simulation::idle(int64_t nanos) {
   time_ += kIdle;
   if (running_ == nullptr) throw std::runtime_error("a wait outside of the simulation's threads");
+  running_->idle_until = time_ + nanos;
+  ++idles_;
   // Nobody has anything to do: time passes.
-  if (++idles_ > 4 * fibers_.size()) time_ += std::clamp<int64_t>(nanos, kIdle, kLongestIdle);
+  if (!processes_.empty()) {
+    time_ += leap();
+  } else if (idles_ > 4 * fibers_.size()) {
+    time_ += std::clamp<int64_t>(nanos, kIdle, kLongestIdle);
+  }
   switch_to(choose(running_));
 }
 
+// To where the first of those that wait has waited long enough, when they have waited in vain.
+int64_t Simulation::leap() {
+  int64_t until = INT64_MAX;
+  size_t waiting = 0;
+  for (const auto& f : fibers_) {
+    if (!can_run(*f)) continue;
+    until = std::min(until, f->idle_until);
+    ++waiting;
+  }
+  if (idles_ <= 2 * waiting) return 0;
+  idles_ = 0;
+  return std::clamp(until - time_, kShortestLeap, kLongestLeap);
+}
+
 bool Simulation::faults_here() const {
-  return faults_at_ < 0 || (running_ != nullptr && running_->node == faults_at_);
+  return present_ != 0 || faults_at_ < 0 || (running_ != nullptr && running_->node == faults_at_);
 }
 
 }  // namespace cmi::test

@@ -99,7 +99,7 @@ TEST_SUITE("cache") {
     CHECK(cache_of(home, two.seg).value == 5 << 20);
   }
 
-  TEST_CASE("a_small_cache_holds_a_large_segment_and_loses_no_store") {
+  PROCESS_CASE("a_small_cache_holds_a_large_segment_and_loses_no_store") {
     Cluster cluster;
     Process& home = cluster.spawn("home");
     Process& peer = cluster.spawn("peer");
@@ -121,7 +121,7 @@ TEST_SUITE("cache") {
   }
 
   // Each process that attaches an import has a cache of its own.
-  TEST_CASE("a_process_that_shares_an_import_evicts_from_its_own_cache_and_loses_no_store") {
+  PROCESS_CASE("a_process_that_shares_an_import_evicts_from_its_own_cache_and_loses_no_store") {
     Cluster cluster;
     Process& home = cluster.spawn("home");
     Process& importer = cluster.spawn("peer");
@@ -176,7 +176,7 @@ TEST_SUITE("cache") {
     CHECK(evicted < kLimit / 4);
   }
 
-  TEST_CASE("a_cache_that_shrinks_gives_its_memory_back") {
+  PROCESS_CASE("a_cache_that_shrinks_gives_its_memory_back") {
     Cluster cluster;
     Process& home = cluster.spawn("home");
     Process& peer = cluster.spawn("peer");

@@ -13,6 +13,8 @@ namespace cmi::test {
 namespace {
 cmi_ctxt* g_ctxt = nullptr;
 cmi_fb g_epoch = nullptr;
+CMI_OF_PROCESS(g_ctxt);
+CMI_OF_PROCESS(g_epoch);
 }  // namespace
 
 std::ostream& operator<<(std::ostream& out, const Answer& answer) {

@@ -139,7 +139,7 @@ TEST_SUITE("cas") {
 
   // A sharer is slow to drop what was stored. Meanwhile the home is stopped until the importer
   // comes back with another session: the swap, which is due after that, is made once.
-  TEST_CASE("a_swap_with_stores_is_made_once_though_the_session_is_replaced_before_it_is_due") {
+  PROCESS_CASE("a_swap_with_stores_is_made_once_though_the_session_is_replaced_before_it_is_due") {
     Cluster cluster;
     Counted home(cluster, "home"), peer(cluster, "peer");
     Counted reader(cluster, "reader", ";invalidate_before_ack=delay:2000000");
@@ -290,7 +290,7 @@ TEST_SUITE("cas") {
     CHECK(load(second, there.at + 64).value == 3 * times);
   }
 
-  TEST_CASE("four_nodes_count_to_the_same_number_with_their_stores_beside_it") {
+  PROCESS_CASE("four_nodes_count_to_the_same_number_with_their_stores_beside_it") {
     // Each round also stores to a byte of its own beside the counter, so that swaps meet dirty
     // pages.
     const uint64_t times = long_run() ? 1000 : 250;
@@ -384,7 +384,7 @@ TEST_SUITE("cas") {
 
   // The swap that is tried again has been sent. It is not denied for the sake of what is lost
   // since.
-  TEST_CASE("a_swap_that_is_tried_again_is_told_whatever_was_lost_since") {
+  PROCESS_CASE("a_swap_that_is_tried_again_is_told_whatever_was_lost_since") {
     Cluster cluster;
     Process &home = cluster.spawn("home"), &dying = cluster.spawn("dying");
     Process& peer = cluster.spawn("peer");
@@ -428,7 +428,7 @@ TEST_SUITE("cas") {
   }
 
   // The handler takes away what the swap has put there: were that made twice, it would be back.
-  TEST_CASE("a_swap_is_made_once_though_the_handler_in_between_swaps_as_well") {
+  PROCESS_CASE("a_swap_is_made_once_though_the_handler_in_between_swaps_as_well") {
     Cluster cluster;
     Process &home = cluster.spawn("home"), &peer = cluster.spawn("peer");
     const Export exported = export_segment(home);
@@ -472,7 +472,7 @@ TEST_SUITE("cas") {
 
   // The home takes so long that it is asked again, and itself takes away meanwhile what the swap
   // has put there. With no record of what it has done it puts that there once more.
-  TEST_CASE("a_swap_that_is_asked_for_again_is_made_twice_when_its_home_keeps_no_record") {
+  PROCESS_CASE("a_swap_that_is_asked_for_again_is_made_twice_when_its_home_keeps_no_record") {
     const auto made_twice = [](const std::string& mutation) {
       Cluster cluster;
       Process& home = cluster.spawn(

@@ -226,7 +226,7 @@ TEST_SUITE("extensible") {
     }
   }
 
-  TEST_CASE("what_an_importer_cached_past_the_break_gives_its_memory_back") {
+  PROCESS_CASE("what_an_importer_cached_past_the_break_gives_its_memory_back") {
     Cluster cluster;
     Process& home = cluster.spawn("home");
     Process& peer = cluster.spawn("peer");
@@ -264,7 +264,7 @@ TEST_SUITE("extensible") {
     CHECK(load(peer, import.at).cause() == Fault::kNone);
   }
 
-  TEST_CASE("sizes_may_add_up_beyond_memory_which_moves_from_one_segment_to_another") {
+  PROCESS_CASE("sizes_may_add_up_beyond_memory_which_moves_from_one_segment_to_another") {
     Cluster cluster;
     Process& process = cluster.spawn("node", {{"CMI_MEM_MAX", "1M"}});
     constexpr size_t kAll = 1 << 20;
@@ -287,7 +287,7 @@ TEST_SUITE("extensible") {
     CHECK(loads(process, at_one.at() + kAll - 8) == Fault::kNone);
   }
 
-  TEST_CASE("growth_on_a_full_file_system_is_nomem_and_never_a_fault_later") {
+  PROCESS_CASE("growth_on_a_full_file_system_is_nomem_and_never_a_fault_later") {
     Cluster cluster;
     SmallTmpfs small(cluster.scratch() + "/small", 12u << 20);
     if (!small.mounted()) return skip(small.reason());

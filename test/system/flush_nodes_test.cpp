@@ -107,7 +107,7 @@ TEST_SUITE("enable") {
     CHECK(load(home, exported.at + 2 * kPage).value == 8);
   }
 
-  TEST_CASE("pages_that_were_open_are_closed_to_all_while_no_thread_is_enabled") {
+  PROCESS_CASE("pages_that_were_open_are_closed_to_all_while_no_thread_is_enabled") {
     Cluster cluster;
     Process& home = cluster.spawn("home");
     Process& peer = cluster.spawn("peer");
@@ -155,7 +155,7 @@ TEST_SUITE("enable") {
   }
 
   // As servers start their workers: with all signals blocked.
-  TEST_CASE("a_thread_that_has_all_signals_blocked_takes_faults_and_exceptions_all_the_same") {
+  PROCESS_CASE("a_thread_that_has_all_signals_blocked_takes_faults_and_exceptions_all_the_same") {
     Cluster cluster;
     Process& home = cluster.spawn("home");
     const Export exported = export_segment(home, 16 * kPage, CMI_ACC_READ);
@@ -397,7 +397,7 @@ TEST_SUITE("epochs") {
     CHECK(load(home, exported.at).value == 5);
   }
 
-  TEST_CASE("cflush_raises_sinval_where_the_home_dies_while_it_waits") {
+  PROCESS_CASE("cflush_raises_sinval_where_the_home_dies_while_it_waits") {
     Cluster cluster;
     Process& home = cluster.spawn("home");
     Process& peer = cluster.spawn("peer", {{"CMI_FAULT_POINT", "no_aging=fail"}});

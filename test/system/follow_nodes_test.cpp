@@ -137,7 +137,7 @@ TEST_SUITE("follow") {
 
   // Its answer comes when the caller has it no more in his hands, but in those of his handler, who
   // loads what has been stored since.
-  TEST_CASE("a_swap_that_is_tried_again_does_not_come_over_what_was_stored_since") {
+  PROCESS_CASE("a_swap_that_is_tried_again_does_not_come_over_what_was_stored_since") {
     Scene s;
     s.until_followed(8);
     s.home.stop();
@@ -386,7 +386,7 @@ TEST_SUITE("follow-mutations") {
   }
 
   // The home tells everybody of a swap but who asked for it, also when nobody waits there any more.
-  TEST_CASE("the_copy_of_who_has_abandoned_a_swap_stays_old_when_it_is_kept") {
+  PROCESS_CASE("the_copy_of_who_has_abandoned_a_swap_stays_old_when_it_is_kept") {
     const auto abandon = [](const Env& env) {
       Cluster cluster;
       Process &home = cluster.spawn("home"), &swapper = cluster.spawn("swapper", env);

@@ -6,6 +6,9 @@
 #include <csetjmp>
 #include <csignal>
 
+#include "core/base/schedule.hpp"
+#include "support/simulated.hpp"
+
 #define CMI_TEST_ACCESS \
   __attribute__((noinline, section("cmi_test_access"), no_sanitize("address", "undefined")))
 
@@ -26,6 +29,8 @@ struct Guard {
 
 thread_local Guard t_guard;
 OnFault g_on_fault = nullptr;
+CMI_OF_THREAD(t_guard);
+CMI_OF_PROCESS(g_on_fault);
 
 void handle(int signal, siginfo_t* info, void* context) {
   Guard& guard = t_guard;
@@ -67,6 +72,8 @@ CMI_TEST_ACCESS void raw_store8(void* access) {
 
 Access make(void (*raw)(void*), uint64_t address, uint64_t value) {
   uint64_t pair[2] = {address, value};
+  // In a simulation the nodes take turns here as well.
+  if (Schedule* s = schedule(); s != nullptr) s->pass("access");
   Access access;
   access.fault = guarded(raw, pair);
   access.value = pair[1];

@@ -298,7 +298,7 @@ TEST_SUITE("consist") {
     third.signal(SIGCONT);
   }
 
-  TEST_CASE("an_importer_that_dies_before_its_page_is_marked_leaves_nothing_in_flux") {
+  PROCESS_CASE("an_importer_that_dies_before_its_page_is_marked_leaves_nothing_in_flux") {
     for (const bool cached : {false, true}) {
       CAPTURE(cached);
       Scene s{Env{{"CMI_FAULT_POINT", "mark_before_send=kill"}}};
@@ -310,7 +310,7 @@ TEST_SUITE("consist") {
     }
   }
 
-  TEST_CASE("the_mark_is_at_the_home_before_the_page_can_be_stored_to") {
+  PROCESS_CASE("the_mark_is_at_the_home_before_the_page_can_be_stored_to") {
     for (const bool cached : {false, true}) {
       CAPTURE(cached);
       // Before Linux 6.4 a load passes the first of these points, too.

@@ -63,7 +63,7 @@ TEST_SUITE("life") {
     CHECK_FALSE(seg_status(maker, seg.seg()).answer.ok());
   }
 
-  TEST_CASE("a_segment_counts_as_removed_when_its_maker_exits") {
+  PROCESS_CASE("a_segment_counts_as_removed_when_its_maker_exits") {
     Cluster cluster;
     Process& maker = cluster.spawn("node");
     Process& other = cluster.spawn("node");

@@ -12,6 +12,11 @@
 // Cluster, whose end also checks that nothing was left in the runtime folder, and of what bears the
 // children's numbers in /dev/shm and of their own children nothing either.
 //
+// In a test that is compiled with CMI_TEST_SIMULATED the children are simulated nodes of the test's
+// own process (sim/processes/processes.cpp): their threads take turns, and their time is the
+// simulation's. A case that needs processes is a PROCESS_CASE: there is none of it in such a
+// program.
+//
 // CMI_TEST_PROVIDER, _ADDRESS, _KERNEL and _FAULT in the test's environment become CMI_PROVIDER
 // and so on in that of the children, unless the test says otherwise.
 #pragma once
@@ -34,6 +39,7 @@
 #include <vector>
 
 #include "core/base/fd.hpp"
+#include "support/simulated.hpp"
 
 namespace cmi::test {
 
@@ -84,6 +90,9 @@ template <class R, class C, class... A>
 Signature<R, std::decay_t<A>...> signature_of(R (C::*)(A...) const);
 
 }  // namespace detail
+
+// Children of all clusters that there are.
+std::set<pid_t>& living();
 
 // Where the code of a thunk lies in the program.
 uint64_t thunk_offset(Thunk thunk);
@@ -205,6 +214,10 @@ class Cluster {
 
  private:
   void check_no_litter() const;
+  // What there is beside the children: the simulation.
+  void open();
+  void close();
+  Env environment_of(const std::string& node, const Env& env) const;
 
   std::unique_ptr<Litter> litter_;
   std::set<pid_t> pids_;  // of all that it spawned

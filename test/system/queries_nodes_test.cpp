@@ -11,7 +11,7 @@ namespace cmi::test {
 namespace {
 
 TEST_SUITE("queries") {
-  TEST_CASE("seg_status_tells_flags_attaches_and_owner") {
+  PROCESS_CASE("seg_status_tells_flags_attaches_and_owner") {
     Cluster cluster;
     Process& home = cluster.spawn("home");
     Process& second = cluster.spawn("home");

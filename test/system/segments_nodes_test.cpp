@@ -23,7 +23,7 @@ TEST_SUITE("segments") {
     CHECK(seg_get(process, kBig).ok());
   }
 
-  TEST_CASE("seg_get_on_a_full_file_system_is_nomem_and_never_a_fault_later") {
+  PROCESS_CASE("seg_get_on_a_full_file_system_is_nomem_and_never_a_fault_later") {
     Cluster cluster;
     SmallTmpfs small(cluster.scratch() + "/small", 12u << 20);
     if (!small.mounted()) return skip(small.reason());
@@ -81,7 +81,7 @@ TEST_SUITE("segments") {
     }
   }
 
-  TEST_CASE("seg_at_without_memory_for_the_proxy_is_nomem") {
+  PROCESS_CASE("seg_at_without_memory_for_the_proxy_is_nomem") {
     Cluster cluster;
     SmallTmpfs small(cluster.scratch() + "/small", 8u << 20);
     if (!small.mounted()) return skip(small.reason());

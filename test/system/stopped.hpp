@@ -9,6 +9,9 @@
 
 namespace cmi::test {
 
+#ifdef CMI_TEST_SIMULATED
+bool await_stopped(const Process& process);
+#else
 inline bool await_stopped(const Process& process) {
   for (const Deadline deadline = Deadline::in(kSeconds * kSecond); !deadline.passed();
        ::usleep(500)) {
@@ -20,5 +23,6 @@ inline bool await_stopped(const Process& process) {
   }
   return false;
 }
+#endif
 
 }  // namespace cmi::test

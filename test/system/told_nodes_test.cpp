@@ -153,7 +153,7 @@ void exit_with_context(Process& process) {
 
 TEST_SUITE("events") {
   // Also that no map comes of it: the contexts are gone, and nothing is said about the way there.
-  TEST_CASE("the_end_of_an_importer_is_told_to_its_homes_and_to_nobody_else") {
+  PROCESS_CASE("the_end_of_an_importer_is_told_to_its_homes_and_to_nobody_else") {
     Stage stage;
     Process& home = stage.spawn("home", kCut);
     Process& other_home = stage.spawn("other", kCut);
@@ -184,7 +184,7 @@ TEST_SUITE("events") {
     CHECK(stage.told(bystander) == Told{});
   }
 
-  TEST_CASE("the_end_of_a_home_is_told_to_its_importers_and_to_nobody_else") {
+  PROCESS_CASE("the_end_of_a_home_is_told_to_its_importers_and_to_nobody_else") {
     Stage stage;
     Process& home = stage.spawn("home");
     Process& kept = stage.spawn("kept", kCut);

@@ -43,7 +43,7 @@ def main():
             places.setdefault(name, set()).add(path.name)
     tests = "\n".join(text_of("test", ("*.cpp", "*.hpp", "CMakeLists.txt")).values())
     used = set(NAME.findall(tests))
-    cases = set(re.findall(r'TEST_CASE\(\s*"([^"]+)"', tests))
+    cases = set(re.findall(r'(?:TEST|PROCESS)_CASE\(\s*"([^"]+)"', tests))
     rows = {}
     for name, where, seen_by in ROW.findall(PAGE.read_text()):
         rows[name] = (set(re.findall(r"`([^`]+)`", where)),

@@ -33,12 +33,15 @@ struct Point {
   bool later_too = false;
   std::atomic<long> passed{0};
 };
-std::array<Point, 8> points;
-int count = 0;
-
-// Where passages are counted, and by which point: names are literals, compared by their addresses.
-FaultCount* counts = nullptr;
-std::array<std::atomic<const char*>, kFaultCounts> counted;
+struct Table {
+  std::array<Point, 8> points;
+  int count = 0;
+  // Where passages are counted, and by which point: names are literals, compared by their
+  // addresses.
+  FaultCount* counts = nullptr;
+  std::array<std::atomic<const char*>, kFaultCounts>* counted = nullptr;
+};
+Table table;
 
 void sleep_micros(long micros) {
   if (Schedule* s = schedule(); s != nullptr) {
@@ -51,15 +54,17 @@ void sleep_micros(long micros) {
 }
 
 void count_passage(const char* name) {
-  if (counts == nullptr) return;
+  if (table.counts == nullptr) return;
   for (size_t i = 0; i < kFaultCounts; ++i) {
-    const char* whose = counted[i].load(std::memory_order_relaxed);
-    if (whose == nullptr && counted[i].compare_exchange_strong(whose, name)) {
-      std::strncpy(counts[i].name.data(), name, counts[i].name.size() - 1);
+    auto& mine = (*table.counted)[i];
+    const char* whose = mine.load(std::memory_order_relaxed);
+    if (whose == nullptr && mine.compare_exchange_strong(whose, name)) {
+      FaultCount& count = table.counts[i];
+      std::strncpy(count.name.data(), name, count.name.size() - 1);
       whose = name;
     }
     if (whose != name) continue;
-    counts[i].passed.fetch_add(1, std::memory_order_relaxed);
+    table.counts[i].passed.fetch_add(1, std::memory_order_relaxed);
     return;
   }
 }
@@ -69,7 +74,10 @@ void map_counts(const char* path) {
   constexpr size_t kBytes = kFaultCounts * sizeof(FaultCount);
   if (file >= 0 && ::ftruncate(file, kBytes) == 0) {
     void* at = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (at != MAP_FAILED) counts = static_cast<FaultCount*>(at);
+    if (at != MAP_FAILED) {
+      table.counted = new std::array<std::atomic<const char*>, kFaultCounts>{};  // for good
+      table.counts = static_cast<FaultCount*>(at);
+    }
   }
   if (file >= 0) ::close(file);
 }
@@ -81,8 +89,8 @@ bool due(Point& p) {
 
 void parse_one(const std::string& item) {
   size_t eq = item.find('=');
-  if (eq == std::string::npos || count == static_cast<int>(points.size())) return;
-  Point& p = points[static_cast<size_t>(count)];
+  if (eq == std::string::npos || table.count == static_cast<int>(table.points.size())) return;
+  Point& p = table.points[static_cast<size_t>(table.count)];
   std::string name = item.substr(0, eq), act = item.substr(eq + 1);
   p.nth = 0;
   p.later_too = name.ends_with('+');
@@ -110,12 +118,12 @@ void parse_one(const std::string& item) {
   } else {
     return;
   }
-  ++count;
+  ++table.count;
 }
 }  // namespace
 
 void arm_fault_points() {
-  count = 0;
+  table.count = 0;
   const char* spec = secure_getenv("CMI_FAULT_POINT");
   if (spec != nullptr) {
     std::string s(spec);
@@ -126,8 +134,14 @@ void arm_fault_points() {
     }
   }
   const char* path = secure_getenv("CMI_FAULT_COUNT");
-  if (path != nullptr && counts == nullptr) map_counts(path);
-  g_fault_points_armed.store(count > 0 || counts != nullptr, std::memory_order_release);
+  if (path != nullptr && table.counts == nullptr) map_counts(path);
+  // In a simulation they are where others may go first, whether any is set or not.
+  g_fault_points_armed.store(table.count > 0 || table.counts != nullptr || schedule() != nullptr,
+                             std::memory_order_release);
+}
+
+std::span<std::byte> fault_point_table() {
+  return {reinterpret_cast<std::byte*>(&table), sizeof table};
 }
 
 void fault_point_reached(const char* name) {
@@ -136,8 +150,8 @@ void fault_point_reached(const char* name) {
     if (!s->faults_here()) return;
   }
   count_passage(name);
-  for (int i = 0; i < count; ++i) {
-    Point& p = points[static_cast<size_t>(i)];
+  for (int i = 0; i < table.count; ++i) {
+    Point& p = table.points[static_cast<size_t>(i)];
     if (std::strcmp(p.name, name) != 0 || p.act == Act::kFail || !due(p)) continue;
     switch (p.act) {
       case Act::kKill:
@@ -145,7 +159,7 @@ void fault_point_reached(const char* name) {
         break;
       case Act::kStop:
         // To this thread, which then stops before it goes on; another would stop it a little later.
-        ::syscall(SYS_tgkill, getpid(), gettid(), SIGSTOP);
+        ::tgkill(getpid(), gettid(), SIGSTOP);
         break;
       case Act::kExit:
         _exit(77);
@@ -167,8 +181,8 @@ bool fault_point_fails_slow(const char* name) {
   if (Schedule* s = schedule(); s != nullptr && !s->faults_here()) return false;
   count_passage(name);
   bool fails = false;  // each item counts the passage, whatever the others say
-  for (int i = 0; i < count; ++i) {
-    Point& p = points[static_cast<size_t>(i)];
+  for (int i = 0; i < table.count; ++i) {
+    Point& p = table.points[static_cast<size_t>(i)];
     if (std::strcmp(p.name, name) == 0 && p.act == Act::kFail && due(p)) fails = true;
   }
   return fails;

@@ -8,6 +8,8 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
+#include <span>
 
 namespace cmi {
 
@@ -19,6 +21,8 @@ extern std::atomic<bool> g_fault_points_armed;
 // True when the point is listed with "=fail": the caller then takes its error path.
 [[gnu::cold]] bool fault_point_fails_slow(const char* name);
 void arm_fault_points();  // reads the environment; called by cmi_ini and by tests
+// The points that are set, as bytes to be put aside: each process of a simulation has its own.
+std::span<std::byte> fault_point_table();
 
 inline bool fault_points_armed() { return g_fault_points_armed.load(std::memory_order_relaxed); }
 [[gnu::always_inline]] inline void fault_point(const char* name) {

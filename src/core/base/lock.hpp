@@ -75,11 +75,12 @@ inline constinit thread_local int t_signals_blocked = 0;
 // unwind it out of the middle of the library. But not SIGBUS: that tells of broken memory
 // (core/memory/vm/guarded_copy.hpp), and one that was sent by somebody is put off by its handler.
 // Cheap enough for a path with a system call in it anyway; not for the empty barrier. Inside
-// another one it costs nothing.
+// another one it costs nothing. The threads of a simulation share one mask, which stays open:
+// others fault meanwhile.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
-    if (t_signals_blocked == 0) {
+    if (t_signals_blocked == 0 && schedule() == nullptr) {
       sigset_t all;
       sigfillset(&all);
       sigdelset(&all, SIGBUS);
@@ -89,7 +90,7 @@ class SignalsBlocked {
     ++t_signals_blocked;
   }
   ~SignalsBlocked() {
-    if (--t_signals_blocked != 0) return;
+    if (--t_signals_blocked != 0 || schedule() != nullptr) return;
     pthread_setcancelstate(cancel_, nullptr);
     pthread_sigmask(SIG_SETMASK, &old_, nullptr);
   }

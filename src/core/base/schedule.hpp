@@ -5,6 +5,7 @@
 #pragma once
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <cstdint>
 
@@ -22,6 +23,8 @@ class Schedule {
   virtual void idle(int64_t nanos) = 0;
   // Whether the caller is of a node at which fault points are armed.
   virtual bool faults_here() const = 0;
+  // The number of the calling thread; never that of another one.
+  virtual uint64_t thread() const = 0;
 
  protected:
   ~Schedule() = default;
@@ -41,6 +44,12 @@ inline void yield_processor() {
   } else {
     sched_yield();
   }
+}
+
+// The kernel's number of the calling thread, or that of the schedule.
+inline uint64_t thread_number() {
+  if (Schedule* s = schedule(); s != nullptr) return s->thread();
+  return static_cast<uint64_t>(gettid());
 }
 
 // Locks a mutex of the standard library.

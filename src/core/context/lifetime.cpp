@@ -65,14 +65,20 @@ void Context::child_after_fork() {
   t_in_lifetime = t_fork_has_it = false;
   t_forks = 0;
   g_forks.store(0);
+  if (current() == nullptr) return;
+  g_parents_handle.store(process::handle.load());
+  let_go();
+  t_thread = nullptr;
+}
+
+void Context::let_go() {
   Context* c = process::context.exchange(nullptr);
   if (c == nullptr) return;
-  g_parents_handle.store(process::handle.exchange(nullptr));
+  process::handle.store(nullptr);
   memory::set_fault_target(nullptr);
   c->node_->forget_in_child();
   c->engine_->forget_in_child();
   c->tcp_offers_.forget_in_child();
-  t_thread = nullptr;
   // The rest is left as it is: its threads are gone and its descriptors are the parent's as well.
 }
 

@@ -57,7 +57,7 @@ FakeEndpoint::FakeEndpoint(std::shared_ptr<Net> net, NodeId node, Receiver& rece
       node_(node),
       id_(net_->new_id()),
       receiver_(receiver),
-      address_(Net::encode(id_)) {
+      address_(net_->encode(id_)) {
   if (net_->modes().wait_fd) event_ = Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   net_->join(*this);
 }

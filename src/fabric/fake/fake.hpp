@@ -21,6 +21,7 @@ struct FakeModes {
   bool one_sided = false;   // what is not a message runs though nobody polls the target
   bool late_writes = true;  // what a closed endpoint had sent may still arrive
   bool cheap_regions = true;
+  bool ip_addresses = false;  // of this machine, so that there are lifelines
   size_t max_message = kMaxMessage;
   size_t max_rma = size_t{64} << 20;
   size_t inject = 128;      // bytes of the longest message that is injected

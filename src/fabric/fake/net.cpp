@@ -1,6 +1,8 @@
 // Packets between fake endpoints: taking, executing, ending. The faults are in faults.cpp.
 #include "fabric/fake/net.hpp"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
@@ -30,8 +32,13 @@ __attribute__((no_sanitize("thread"), noinline)) void device_copy(void* to, cons
 }
 }  // namespace
 
-std::array<std::byte, 16> Net::encode(EndpointId id) {
+std::array<std::byte, 16> Net::encode(EndpointId id) const {
   std::array<std::byte, 16> a{};
+  if (modes_.ip_addresses) {
+    const sockaddr_in at{AF_INET, htons(static_cast<uint16_t>(id)), {htonl(INADDR_LOOPBACK)}, {}};
+    std::memcpy(a.data(), &at, sizeof at);
+    return a;
+  }
   Writer out(a);
   out.put(kMagic);
   out.put(id);
@@ -39,6 +46,11 @@ std::array<std::byte, 16> Net::encode(EndpointId id) {
 }
 
 EndpointId Net::decode(Bytes address) {
+  sockaddr_in at{};
+  if (address.size() == sizeof at) std::memcpy(&at, address.data(), sizeof at);
+  if (at.sin_family == AF_INET && at.sin_addr.s_addr == htonl(INADDR_LOOPBACK)) {
+    return ntohs(at.sin_port);
+  }
   Reader in(address);
   if (in.get<uint64_t>() != kMagic) return 0;
   const auto id = in.get<uint64_t>();

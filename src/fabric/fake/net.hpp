@@ -121,7 +121,7 @@ class Net final : public FakeNet, public std::enable_shared_from_this<Net> {
                                EndpointId through);
   void remove_region(NodeId node, uint64_t key);
 
-  static std::array<std::byte, 16> encode(EndpointId id);
+  std::array<std::byte, 16> encode(EndpointId id) const;
   static EndpointId decode(Bytes address);  // 0: not one of ours
 
  private:

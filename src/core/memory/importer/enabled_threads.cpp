@@ -1,8 +1,6 @@
 // Threads with access come and go.
 #include "core/memory/importer/enabled_threads.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <new>
 
@@ -18,7 +16,7 @@ void EnabledThreads::add() {
   {
     Guard g(mu_);
     if (fault_point_fails("enable_no_memory")) throw std::bad_alloc();
-    threads_.push_back(gettid());
+    threads_.push_back(thread_number());
   }
   if (mutated("mutate_access_meanwhile")) return;
   // Acquire pairs with the end of an ExclusiveAccess: what was sent meanwhile is protected.
@@ -27,7 +25,7 @@ void EnabledThreads::add() {
 
 bool EnabledThreads::remove() {
   Guard g(mu_);
-  std::erase(threads_, gettid());
+  std::erase(threads_, thread_number());
   return threads_.empty();
 }
 
@@ -40,7 +38,8 @@ void EnabledThreads::await_served() const {
 bool EnabledThreads::begin_serving(pid_t thread) {
   Guard g(mu_);
   serving_.fetch_add(1, std::memory_order_relaxed);
-  return std::find(threads_.begin(), threads_.end(), thread) != threads_.end();
+  return std::find(threads_.begin(), threads_.end(), static_cast<uint64_t>(thread)) !=
+         threads_.end();
 }
 
 bool EnabledThreads::begin_serving() {

@@ -35,8 +35,8 @@ class EnabledThreads {
   friend class ExclusiveAccess;
 
   Mutex mu_ CMI_ACQUIRED_AFTER(lock_order::after_write_backs);
-  std::vector<pid_t> threads_ CMI_GUARDED_BY(mu_);
-  std::atomic<bool> exclusive_{false};  // set under mu_: another thread has to wait
+  std::vector<uint64_t> threads_ CMI_GUARDED_BY(mu_);  // by thread_number()
+  std::atomic<bool> exclusive_{false};                 // set under mu_: another thread has to wait
   std::atomic<int> serving_{0};
 };
 

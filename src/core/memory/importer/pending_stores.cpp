@@ -15,6 +15,7 @@ namespace {
 
 // Of the calling thread alone, for ever: the kernel gives its own numbers again.
 uint64_t thread_serial() {
+  if (Schedule* s = schedule(); s != nullptr) return s->thread();
   static std::atomic<uint64_t> last{0};
   thread_local uint64_t mine = 0;
   if (mine == 0) mine = last.fetch_add(1, std::memory_order_relaxed) + 1;

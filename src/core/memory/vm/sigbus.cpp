@@ -21,13 +21,13 @@
 namespace cmi::memory {
 
 thread_local bool t_access_enabled = false;
+std::atomic<FaultTarget*> g_fault_target{nullptr};
 
 namespace {
 std::atomic<pid_t> g_ending{0};              // the thread that ends the process
 constexpr Nanos kLongestEnd = 20 * kSecond;  // all that process_exits() may wait for, and more
 
-std::atomic<FaultTarget*> g_target{nullptr};
-struct sigaction g_previous;  // written before g_target is first set
+struct sigaction g_previous;  // written before g_fault_target is first set
 std::atomic<bool> g_installed{false};
 
 constexpr int kSegvCmi = 0x434d;
@@ -79,8 +79,15 @@ void set_default(int signo) {
   sigaction(signo, &dfl, nullptr);
 }
 
-// In the handler: what is queued next must not be held up or dropped.
+// In the handler: what is queued next must not be held up or dropped, nor come before the end of
+// the handler, which has its signals open in a simulation.
 void die_if_blocked(ucontext_t& uc, int signo) {
+  if (schedule() != nullptr) {
+    sigset_t held;
+    sigemptyset(&held);
+    sigaddset(&held, signo);
+    pthread_sigmask(SIG_BLOCK, &held, nullptr);
+  }
   if (!must_die(uc.uc_sigmask, signo)) return;
   set_default(signo);
   sigdelset(&uc.uc_sigmask, signo);
@@ -215,7 +222,7 @@ void give_up_alternate_stack(const ucontext_t& uc) {
   if (si->si_code > 0) leave_guarded_copy(si->si_addr, uc->uc_sigmask);
   if (si->si_code > 0) wait_if_process_ends();
   if (si->si_code <= 0 && (t_library_thread || t_signals_blocked > 0)) return put_off(si, uc);
-  Fault f{g_target.load(std::memory_order_acquire),
+  Fault f{g_fault_target.load(std::memory_order_acquire),
           si,
           uc,
           nullptr,
@@ -264,8 +271,9 @@ void process_ends() { g_ending.store(::gettid(), std::memory_order_release); }
 
 void set_fault_target(FaultTarget* target) {
   if (target == nullptr) {
-    g_target.store(nullptr, std::memory_order_release);
+    g_fault_target.store(nullptr, std::memory_order_release);
     g_stacks.release();
+    if (schedule() != nullptr) return;
     struct sigaction now_set;
     sigaction(SIGBUS, nullptr, &now_set);
     if (g_installed.load() && (now_set.sa_flags & SA_SIGINFO) != 0 &&
@@ -275,15 +283,21 @@ void set_fault_target(FaultTarget* target) {
     }
     return;
   }
-  if (!g_installed.exchange(true)) {
+  const bool first = !g_installed.exchange(true);
+  if (first || schedule() != nullptr) {
     struct sigaction ours;
     std::memset(&ours, 0, sizeof ours);
     ours.sa_sigaction = on_sigbus;
     ours.sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK;
-    sigfillset(&ours.sa_mask);
-    sigaction(SIGBUS, &ours, &g_previous);
+    // Other threads of a simulation fault while this one is in the handler.
+    if (schedule() != nullptr) {
+      ours.sa_flags |= SA_NODEFER;
+    } else {
+      sigfillset(&ours.sa_mask);
+    }
+    sigaction(SIGBUS, &ours, first ? &g_previous : nullptr);
   }
-  g_target.store(target, std::memory_order_release);
+  g_fault_target.store(target, std::memory_order_release);
 }
 
 void raise_in_call(Exception e, const void* addr, int32_t segment, const void* pc) {

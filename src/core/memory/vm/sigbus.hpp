@@ -10,6 +10,8 @@
 #include <signal.h>
 #include <ucontext.h>
 
+#include <atomic>
+
 #include "core/emulate/emulate.hpp"
 #include "core/memory/page/page.hpp"
 #include "core/memory/vm/exception.hpp"
@@ -36,8 +38,10 @@ class FaultTarget {
                                const PageSeen* seen) = 0;
 };
 
-// Takes SIGBUS over for `target`, or gives it back (nullptr) if it is still ours to give.
+// Takes SIGBUS over for `target`, or gives it back (nullptr) if it is still ours to give. In a
+// simulation it stays taken: other processes there go on.
 void set_fault_target(FaultTarget* target);
+extern std::atomic<FaultTarget*> g_fault_target;  // of the process
 
 // The calling thread ends the process, and the library with it. From here on other threads that
 // fault, or call the library, have nobody to serve them any more and wait for the end, which they
