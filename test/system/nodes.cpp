@@ -322,7 +322,7 @@ Process& Cluster::spawn_bare(const std::string& node, const Env& env) {
   Fd ours(ends[0]);
   Fd theirs(ends[1]);
   Env all{{"CMI_RUNTIME_DIR", runtime_folder_}, {"CMI_NODE", node}};
-  for (const char* name : {"PROVIDER", "ADDRESS", "KERNEL", "FAULT"}) {
+  for (const char* name : {"PROVIDER", "ADDRESS", "KERNEL", "FAULT", "LOCAL"}) {
     const std::string end(name);
     if (const char* value = std::getenv(("CMI_TEST_" + end).c_str())) {
       all.emplace_back("CMI_" + end, value);

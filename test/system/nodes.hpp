@@ -11,8 +11,8 @@
 // end also checks that nothing was left in the runtime folder, and of what bears the children's
 // numbers in /dev/shm and of their own children nothing either.
 //
-// CMI_TEST_PROVIDER, _ADDRESS, _KERNEL and _FAULT in the test's environment become CMI_PROVIDER
-// and so on in that of the children, unless the test says otherwise.
+// CMI_TEST_PROVIDER, _ADDRESS, _KERNEL, _FAULT and _LOCAL in the test's environment become
+// CMI_PROVIDER and so on in that of the children, unless the test says otherwise.
 #pragma once
 
 #include <signal.h>

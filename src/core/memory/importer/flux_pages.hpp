@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "core/base/lock.hpp"
 #include "core/memory/importer/lock_order.hpp"
@@ -23,6 +24,12 @@ class FluxPages {
     if (!any_.load(std::memory_order_seq_cst)) return false;
     Guard g(mu_);
     return pages_.contains(page);
+  }
+  // What of the ranges is not listed.
+  std::vector<PageRange> missing(const std::vector<PageRange>& ranges) {
+    if (!any_.load(std::memory_order_seq_cst)) return ranges;
+    Guard g(mu_);
+    return pages_.missing(ranges);
   }
   // A list of the home.
   void add(std::span<const PageRange> ranges) {

@@ -179,6 +179,13 @@ struct EnterPagesRequest {  // kEnterPages -> the page, where it is one
   bool check() const { return count != 0; }
 };
 
+struct LocalOfferRequest {  // kLocalOffer -> LocalOfferReply
+  uint64_t uid = 0;
+  uint32_t instance = 0;
+  static auto fields(auto& m) { return std::tie(m.uid, m.instance); }
+  bool check() const { return instance != 0; }
+};
+
 struct SubscribeRequest {  // kSubscribe
   uint64_t uid = 0;
   uint32_t instance = 0;

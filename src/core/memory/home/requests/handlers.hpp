@@ -33,6 +33,8 @@ void on_enter_pages(HomeCore& home, const ClientInfo& client, uint64_t number,
                     const EnterPagesRequest& m);
 void on_ask_flux(HomeCore& home, const ClientInfo& client, uint64_t number,
                  const AskFluxRequest& m);
+void on_local_offer(HomeCore& home, const ClientInfo& client, uint64_t number,
+                    const LocalOfferRequest& m);
 void on_subscribe(HomeCore& home, const ClientInfo& client, uint64_t number,
                   const SubscribeRequest& m);
 void on_returned(HomeCore& home, const ClientInfo& client, uint64_t number,
