@@ -8,8 +8,8 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
 
   # cmi_discover_tests(target kind): uses CMI_TEST_TIMEOUT, CMI_TEST_ENVIRONMENT,
   # CMI_TEST_VARIANTS, CMI_TEST_BRIEF_VARIANTS, CMI_TEST_BETWEEN_VARIANTS, CMI_TEST_THREADS_VARIANTS,
-  # CMI_TEST_SHORT_VARIANTS, CMI_TEST_LONG_CASES, CMI_TEST_LONG_SUITES, CMI_TEST_SIMULATED_SYSTEM and
-  # CMI_TEST_PROVIDERS.
+  # CMI_TEST_SHORT_VARIANTS, CMI_TEST_LONG_CASES, CMI_TEST_LONG_SUITES, CMI_TEST_SIMULATED_SYSTEM,
+  # CMI_TEST_PROVIDERS and CMI_TEST_LOCAL_CASES.
   function(cmi_discover_tests target kind)
     set(cases ${CMAKE_CURRENT_BINARY_DIR}/${target}_cases.cmake)
     add_custom_command(TARGET ${target} POST_BUILD
@@ -25,6 +25,7 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
         -D "SHORT_VARIANTS=${CMI_TEST_SHORT_VARIANTS}" -D "LONG_CASES=${CMI_TEST_LONG_CASES}"
         -D "LONG_SUITES=${CMI_TEST_LONG_SUITES}" -D "SIMULATED=${CMI_TEST_SIMULATED_SYSTEM}"
         -D "PROVIDERS=${CMI_TEST_PROVIDERS}" -D "PROVIDER_CASES=${CMI_TEST_PROVIDER_CASES}"
+        -D "LOCAL_CASES=${CMI_TEST_LOCAL_CASES}"
         -D CASES=${cases} -P ${CMI_DISCOVER_SCRIPT}
       BYPRODUCTS ${cases} VERBATIM)
     file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${target}_include.cmake
@@ -134,6 +135,9 @@ foreach(line IN LISTS lines)
       string(REPLACE "<semicolon>" "\\;" value "${CMAKE_MATCH_2}")
       add_case("provider/${prefix}/${name}" provider "${TEST_ENVIRONMENT};${value}")
     endforeach()
+  endif()
+  if(KIND STREQUAL "system" AND name MATCHES "^(${LOCAL_CASES})$")
+    add_case("local/${name}" local "${TEST_ENVIRONMENT};CMI_TEST_LOCAL=on")
   endif()
   if(KIND MATCHES "^(sim|litmus|fault|through)$" OR line MATCHES " filename=\"[^\"]*_nodes_test\\.cpp\"")
     foreach(which VARIANT BRIEF BETWEEN THREADS)

@@ -115,7 +115,7 @@ std::vector<std::string> Cluster::files() const {
 
 Env Cluster::environment_of(const std::string& node, const Env& env) const {
   Env all{{"CMI_RUNTIME_DIR", runtime_folder_}, {"CMI_NODE", node}};
-  for (const char* name : {"PROVIDER", "ADDRESS", "KERNEL", "FAULT"}) {
+  for (const char* name : {"PROVIDER", "ADDRESS", "KERNEL", "FAULT", "LOCAL"}) {
     const std::string end(name);
     if (const char* value = std::getenv(("CMI_TEST_" + end).c_str())) {
       all.emplace_back("CMI_" + end, value);

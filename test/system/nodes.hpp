@@ -17,8 +17,8 @@
 // simulation's. A case that needs processes is a PROCESS_CASE: there is none of it in such a
 // program.
 //
-// CMI_TEST_PROVIDER, _ADDRESS, _KERNEL and _FAULT in the test's environment become CMI_PROVIDER
-// and so on in that of the children, unless the test says otherwise.
+// CMI_TEST_PROVIDER, _ADDRESS, _KERNEL, _FAULT and _LOCAL in the test's environment become
+// CMI_PROVIDER and so on in that of the children, unless the test says otherwise.
 #pragma once
 
 #include <signal.h>

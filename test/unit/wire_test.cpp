@@ -46,6 +46,7 @@ inline constexpr std::string_view kFetchWithIntent = "08070605040302011413121107
 inline constexpr std::string_view kEnterPages = "0807060504030201141312110700000002000000";
 inline constexpr std::string_view kAskHolder = "0807060504030201141312112827262524232221";
 inline constexpr std::string_view kAskHolderReply = "01";
+inline constexpr std::string_view kLocalOffer = "080706050403020114131211";
 inline constexpr std::string_view kSubscribe = "0807060504030201141312110700000004030201";
 inline constexpr std::string_view kGoodbye = "";
 inline constexpr std::string_view kReturned = "08070605040302011413121109000000";
@@ -230,6 +231,7 @@ TEST_CASE("the bytes of requests of one length") {
   pin(FetchWithIntentRequest{kUid, kInstance, {7, 3}}, golden::kFetchWithIntent);
   pin(EnterPagesRequest{kUid, kInstance, 7, 2}, golden::kEnterPages);
   pin(AskHolderRequest{kUid, kInstance, kWord}, golden::kAskHolder);
+  pin(LocalOfferRequest{kUid, kInstance}, golden::kLocalOffer);
   pin(SubscribeRequest{kUid, kInstance, 7, 0x01020304}, golden::kSubscribe);
   pin(GoodbyeRequest{}, golden::kGoodbye);
   pin(ReturnedRequest{kUid, kInstance, 9}, golden::kReturned);

@@ -111,6 +111,11 @@ Status read_faults(Environment& env) {
     return bad_value("CMI_FAULT", *v, "neither signal nor thread");
   }
 
+  if (auto v = variable("CMI_LOCAL")) {
+    if (*v != "on" && *v != "off") return bad_value("CMI_LOCAL", *v, "neither on nor off");
+    env.local = *v == "on";
+  }
+
   if (auto v = variable("CMI_KERNEL")) {
     const auto version = parse_kernel(*v);
     if (!version || *version < memory::kOldestKernel) {

@@ -27,6 +27,7 @@ struct Head_wire {  // never leaves the machine
 static_assert(sizeof(Head_wire) == 24);
 constexpr uint32_t kBusMagic = 0x73756263;
 constexpr uint32_t kQuestionMagic = 0x6b736163;  // of no member: slot and id mean nothing
+constexpr uint32_t kChannelMagic = 0x6c736163;   // the same
 constexpr int kMaxFds = 4;       // room for what a careless sender may pass; only one is taken
 constexpr int kMaxDropped = 64;  // datagrams thrown away in one receive
 
@@ -131,10 +132,23 @@ Status Node::bus_send(ContextSlot to, Bytes message, int pass_fd) {
                        {kBusMagic, impl_->slot, impl_->self.hi, impl_->self.lo}, message, pass_fd);
 }
 
-Status send_question(const Folder& folder, uint32_t slot, int pass_fd) {
+static Status send_of_no_member(uint32_t magic, const Folder& folder, uint32_t slot, int pass_fd) {
   Fd fd(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return status_of_errno(errno);
-  return send_datagram(fd.get(), folder, slot, {kQuestionMagic, 0, 0, 0}, {}, pass_fd);
+  return send_datagram(fd.get(), folder, slot, {magic, 0, 0, 0}, {}, pass_fd);
+}
+
+Status send_question(const Folder& folder, uint32_t slot, int pass_fd) {
+  return send_of_no_member(kQuestionMagic, folder, slot, pass_fd);
+}
+
+Status send_channel(const Folder& folder, uint32_t slot, int pass_fd) {
+  return send_of_no_member(kChannelMagic, folder, slot, pass_fd);
+}
+
+Node::Address Node::address() const {
+  const Folder& folder = impl_->registry->folder();
+  return {folder.runtime_dir + "/" + folder.name.text, impl_->slot};
 }
 
 Result<Node::Datagram> Node::bus_receive() {
@@ -157,9 +171,10 @@ Result<Node::Datagram> Node::bus_receive() {
     bool whole = (m.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) == 0 &&
                  n >= static_cast<ssize_t>(sizeof head) && came.fds <= 1;
     const bool question = head.magic == kQuestionMagic && came.fds == 1;
+    const bool channel = head.magic == kChannelMagic && came.fds == 1;
     const bool member = head.magic == kBusMagic &&
                         impl_->registry->member(head.slot, ContextId{head.id_hi, head.id_lo});
-    if (!came.ours || !whole || !(question || member)) {
+    if (!came.ours || !whole || !(question || channel || member)) {
       note(kFacCtrl, kWarn, "node: dropped a datagram of {} bytes", n);
       continue;
     }
@@ -169,6 +184,7 @@ Result<Node::Datagram> Node::bus_receive() {
     d.bytes.assign(bytes, bytes + (static_cast<size_t>(n) - sizeof head));
     d.fd = std::move(came.fd);
     d.question = question;
+    d.channel = channel;
     return d;
   }
   return Status::kReconfig;  // still readable: the caller's loop comes back

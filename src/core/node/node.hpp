@@ -109,6 +109,12 @@ class Node {
 
   NodeId id() const;
   ContextSlot slot() const;
+  // Where processes of other nodes of the machine find this context: for LocalChannel::ask().
+  struct Address {
+    std::string folder;  // path
+    uint32_t slot = 0;
+  };
+  Address address() const;
   const Config& config() const;
 
   // Home segments get a file of `size` bytes in the node's folder, really allocated and counted
@@ -206,10 +212,11 @@ class Node {
   Status bus_send(ContextSlot to, Bytes message, int pass_fd = -1);
   struct Datagram {
     ContextSlot from{};
-    ContextId sender;  // of no question
+    ContextId sender;  // of no question and no channel
     std::vector<std::byte> bytes;
     Fd fd;
     bool question = false;  // by a process that is no member; see inquiry.hpp
+    bool channel = false;   // the same; see local_channel.hpp
   };
   // Next datagram of a member, or a question; kReconfig when none waits. Those of other users, of
   // contexts that have left and of nobody are dropped.

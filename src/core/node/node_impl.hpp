@@ -78,5 +78,7 @@ Result<Fd> open_bus(const Folder& folder, uint32_t slot);
 // From a process that is no member, to whoever sits in the slot. kReconfig: its queue is full;
 // kInval: nobody sits there.
 Status send_question(const Folder& folder, uint32_t slot, int pass_fd);
+// The same, with an end of a LocalChannel.
+Status send_channel(const Folder& folder, uint32_t slot, int pass_fd);
 
 }  // namespace cmi::node

@@ -14,6 +14,7 @@
 #include "core/base/log.hpp"
 #include "core/base/spin.hpp"
 #include "core/memory/vm/store_log.hpp"
+#include "core/node/local_channel.hpp"
 
 namespace cmi::memory {
 
@@ -40,7 +41,7 @@ constexpr Nanos kSweepEvery = 5 * kSecond, kSweepAfter = 30 * kSecond;
 
 Result<std::unique_ptr<Engine>> Engine::start(node::Node& node,
                                               std::vector<fabric::LocalInterface> interfaces,
-                                              ContextId self, bool fault_threads, Nanos dead_after,
+                                              ContextId self, Settings settings,
                                               Observer& observer) {
   (void)kernel_entry();  // before there is a view whose handler could ask for it
   std::unique_ptr<Engine> e(new Engine(node));
@@ -53,7 +54,7 @@ Result<std::unique_ptr<Engine>> Engine::start(node::Node& node,
   auto server = fabric::Server::open(std::move(serving), self, *e);
   if (!server) return server.status();
   e->server_ = server.take();
-  auto watch = Membership::open({node, *e->server_, self, dead_after, observer});
+  auto watch = Membership::open({node, *e->server_, self, settings.dead_after, observer});
   if (!watch) return watch.status();
   e->watch_ = watch.take();
   e->wake_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -70,17 +71,17 @@ Result<std::unique_ptr<Engine>> Engine::start(node::Node& node,
   identity.id = self;
   identity.node = node.id();
   auto importer = Importer::open({node, e->interfaces_, *e->server_, identity, e->views_, e->stats_,
-                                  *e->watch_, fault_threads, observer});
+                                  *e->watch_, settings.fault_threads, observer, settings.local});
   if (!importer) return importer.status();
   e->importer_ = importer.take();
   auto home = Home::open({node, *e->server_, self, node.id(), e->views_, e->stats_, *e->watch_,
-                          observer, e->importer_.get()});
+                          observer, e->importer_.get(), settings.local});
   if (!home) return home.status();
   e->home_ = home.take();
   e->watch_->start(*e->home_, *e->importer_);
 
   set_fault_target(e.get());
-  if (fault_threads) {
+  if (settings.fault_threads) {
     e->fault_threads_ = std::make_unique<FaultThreads>(e->importer_->faults(), *e);
     if (Status s = e->fault_threads_->start(); !ok(s)) return s;
   }
@@ -152,7 +153,7 @@ Exception Engine::try_home_access(const View& view, const std::byte* addr, bool 
                                         bool broken) {
   // What is known of a page that has not been touched for long comes from memory: meanwhile the
   // rest is done that does not need it.
-  if (view.import != nullptr) {
+  if (view.import != nullptr && view.import->cache.ready()) {
     __builtin_prefetch(&view.import->page(static_cast<uint32_t>((addr - view.addr) / kPageSize)),
                        1);
   }
@@ -227,7 +228,13 @@ Nanos Engine::keep_time(Nanos t, bool woken) {
 int Engine::take_datagrams() {
   int taken = 0;
   for (auto d = node_.bus_receive(); d; d = node_.bus_receive(), ++taken) {
-    d->question ? answer(*d) : home_->on_datagram(d.take());
+    if (d->question) {
+      answer(*d);
+    } else if (d->channel) {
+      home_->on_channel(node::LocalChannel(std::move(d->fd)));
+    } else {
+      home_->on_datagram(d.take());
+    }
   }
   return taken;
 }

@@ -19,12 +19,16 @@ namespace cmi::memory {
 
 class Engine : public fabric::ServerHandler, public FaultTarget {
  public:
+  struct Settings {
+    bool fault_threads;  // else faults on imported views come as SIGBUS
+    bool local;          // homes and importers of this machine share memory
+    Nanos dead_after;    // silence after which a peer counts as dead
+  };
   // Takes over the ways by which others are reached and reach us.
   // kNotSupp: among others, fault_threads where the process may not have them.
-  // `dead_after`: silence after which a peer counts as dead.
   static Result<std::unique_ptr<Engine>> start(node::Node& node,
                                                std::vector<fabric::LocalInterface> interfaces,
-                                               ContextId self, bool fault_threads, Nanos dead_after,
+                                               ContextId self, Settings settings,
                                                Observer& observer);
   ~Engine() override;
 

@@ -20,6 +20,11 @@ void FluxTracker::lose_intents(Segment& s, const ContextId& client, uint32_t ins
       if (h.client != client || (instance != 0 && h.instance != instance)) continue;
       h.intents.each([&lost](uint32_t page, uint8_t) { lost.add({page, 1}); });
       h.intents.clear();
+      if (h.local == nullptr) continue;
+      if (!access::client_consistent(s.flags)) {
+        for (const PageRange& r : h.local->marked().all()) lost.add(r);
+      }
+      h.local.reset();
     }
   }
   // The other imports of a client that lives on are notified like any.

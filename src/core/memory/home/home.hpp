@@ -27,6 +27,7 @@
 #include "core/memory/home/home_core.hpp"
 #include "core/memory/home/home_views.hpp"
 #include "core/memory/home/importer_watch.hpp"
+#include "core/memory/home/local_grants.hpp"
 #include "core/memory/home/quiescing.hpp"
 #include "core/memory/home/recovery.hpp"
 #include "core/memory/home/timer_scans.hpp"
@@ -71,6 +72,7 @@ class Home {
 
   // Service thread.
   void on_datagram(node::Node::Datagram datagram) { bus_.on_datagram(std::move(datagram)); }
+  void on_channel(node::LocalChannel channel) { on_local_channel(core_, std::move(channel)); }
   void tick(Nanos t);
   bool busy();
 

@@ -45,6 +45,7 @@ struct HomeParts {
   Observer& observer;
   // Of this context, for what a neighbour says of an import that both use; null: has none.
   LocalImports* importer = nullptr;
+  bool local = false;  // importers of this machine may map the segments (doc/design/local.md)
 };
 
 struct HomeCore {

@@ -4,6 +4,7 @@
 
 #include "core/base/mutation.hpp"
 #include "core/memory/home/home_mutations.hpp"
+#include "core/memory/home/local_grants.hpp"
 #include "core/memory/home/sharing.hpp"
 
 namespace cmi::memory {
@@ -83,6 +84,7 @@ void ImporterWatch::forget(const ContextId& client, bool goodbye) {
     }
   }
   each_imported(home_, client, [&](Segment& s) {
+    cut_off_local(s, client, 0);
     home_.flux.lose_intents(s, client, 0, known);
     Guard g(home_.mu);
     forget_content(home_, s, client, 0);

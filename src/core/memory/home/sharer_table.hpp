@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/memory/home/local_importer.hpp"
 #include "core/memory/page/directory.hpp"
 #include "core/memory/page/intent_map.hpp"
 #include "core/memory/page/update_protocol.hpp"
@@ -62,6 +63,8 @@ struct Sharer : SharerId {
   // [rounds] Pages that it stores to, or whose stores are not published: the map of pages in flux,
   // should it die. Client-inconsistent segments only.
   IntentMap intents;
+  // Null: it does not map the segment's pages. The segment's lock `mu` guards what it points to.
+  std::unique_ptr<LocalImporter> local;
 };
 
 // In the order in which they came. References are valid until a sharer is added or erased.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/mutation.hpp"
+#include "core/memory/home/local_grants.hpp"
 #include "core/memory/home/quiescing.hpp"
 #include "core/memory/node_bus/await.hpp"
 
@@ -103,6 +104,7 @@ void cut_off_silent(HomeCore& home, const RoundPtr& p, uint64_t uid) {
       // what it stores to.
       const Sharer* h = s->sharers.find(client, instance);
       if (type == NotificationType::kRevoke && h != nullptr && h->token != 0) continue;
+      cut_off_local(*s, client, instance);
       home.flux.lose_intents(*s, client, instance, known);
       Guard g(home.mu);
       forget_content(home, *s, client, instance);

@@ -170,6 +170,10 @@ void settle_pages(Import& imp, std::vector<PageRange>* pages) {
     return !p.in_flight && (p.state == PageState::kAbsent || p.state == PageState::kFetching ||
                             p.state == PageState::kStale);
   };
+  if (!imp.cache.ready()) {
+    std::erase_if(*pages, [&imp](const PageRange& r) { return imp.views.local.settled(r); });
+    return;
+  }
   while (!pages->empty()) {
     PageRange& r = pages->back();
     for (; r.count > 0; --r.count) {

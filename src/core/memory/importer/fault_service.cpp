@@ -2,6 +2,7 @@
 #include "core/memory/importer/fault_service.hpp"
 
 #include "core/memory/importer/fault.hpp"
+#include "core/memory/importer/local_fault.hpp"
 
 namespace cmi::memory {
 
@@ -18,6 +19,11 @@ std::optional<PageSeen> FaultService::snapshot(const View& view, const std::byte
 
 [[gnu::hot]] Exception FaultService::serve(const View& view, const std::byte* addr, bool write,
                                            const PageSeen* seen, Deadline deadline) {
+  if (view.import->views.local.local()) {
+    if (const auto e = LocalFault(core_, view, page_of(view, addr), write, deadline).serve()) {
+      return *e;
+    }
+  }
   return Fault(core_, view, addr, write, seen, deadline).serve();
 }
 

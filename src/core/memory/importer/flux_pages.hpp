@@ -25,6 +25,12 @@ class FluxPages {
     Guard g(mu_);
     return pages_.contains(page);
   }
+  // What of the ranges is not listed.
+  std::vector<PageRange> missing(const std::vector<PageRange>& ranges) {
+    if (!any_.load(std::memory_order_seq_cst)) return ranges;
+    Guard g(mu_);
+    return pages_.missing(ranges);
+  }
   // A list of the home.
   void add(std::span<const PageRange> ranges) {
     Guard g(mu_);

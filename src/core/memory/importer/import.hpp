@@ -23,6 +23,7 @@
 #include "core/memory/importer/grant.hpp"
 #include "core/memory/importer/hot_pages.hpp"
 #include "core/memory/importer/known_break.hpp"
+#include "core/memory/importer/local_views.hpp"
 #include "core/memory/importer/lock_order.hpp"
 #include "core/memory/importer/quiesce_rounds.hpp"
 #include "core/memory/importer/read_streams.hpp"
@@ -78,6 +79,8 @@ struct ImportViewList {
   Mutex mu CMI_ACQUIRED_AFTER(lock_order::after_tables)
       CMI_ACQUIRED_BEFORE(lock_order::after_import_views);
   std::vector<std::shared_ptr<const View>> list CMI_GUARDED_BY(mu);
+  // Where the home is on this machine, what they map instead of a cache. It has a lock of its own.
+  LocalViews local;
 };
 
 // A page that is dirty, and no thread's to write back, is in `listed` or in `hot`.

@@ -64,6 +64,11 @@ bool on_break(ImporterCore& core, const std::shared_ptr<Import>& owner, const Br
   }
   trace(kFacSeg, kInfo, "segment {}: the break is at {}", imp.id, brk.bytes);
   store_break(core, imp);
+  if (imp.views.local.local() && past.count != 0) {
+    imp.views.local.drop_past(past.first);
+    later->unsettled.push_back(past);
+    return true;
+  }
   // Looked at when the break is set: a first attach that comes later sees it.
   if (!imp.cache.ready(std::memory_order_seq_cst) || past.count == 0) return true;
   fault_point("break_before_zap");
@@ -86,6 +91,10 @@ void grow_to(ImporterCore& core, Import& imp, const Break& brk) {
 }
 
 bool settle_past_break(Import& imp, std::vector<PageRange>* pages) {
+  if (!imp.cache.ready()) {
+    std::erase_if(*pages, [&imp](const PageRange& r) { return imp.views.local.settled(r); });
+    return pages->empty();
+  }
   while (!pages->empty()) {
     PageRange& r = pages->back();
     for (; r.count > 0; --r.count) {

@@ -5,6 +5,7 @@
 
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
+#include "core/memory/importer/local_import.hpp"
 #include "core/memory/importer/page_drops.hpp"
 #include "core/memory/importer/write_back.hpp"
 
@@ -18,6 +19,7 @@ bool end_import(ImporterCore& core, const std::shared_ptr<Import>& imp, ImportSt
   const bool ends = sweep.has_value();
   if (ends) {
     fault_point("end_before_drop");
+    if (imp->views.local.local()) end_local(core, imp, state == ImportState::kGone);
     if (imp->cache.ready()) drop_all(core, imp);
     sweep.reset();
   }
@@ -40,6 +42,7 @@ void lose_home(ImporterCore& core, const std::shared_ptr<fabric::Link>& link) {
 }
 
 void forget(ImporterCore& core, const std::shared_ptr<Import>& imp) {
+  if (imp->views.local.local()) end_local(core, imp, true);
   if (imp->cache.ready()) drop_all(core, imp);
   core.imports.remove(imp);
 }

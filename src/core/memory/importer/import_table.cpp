@@ -34,8 +34,9 @@ ImportTable::ImportPtr ImportTable::next_dirty(uint32_t after) {
   const auto first =
       std::upper_bound(imports_.begin(), imports_.end(), after,
                        [](uint32_t instance, auto& imp) { return instance < imp->instance; });
-  const auto found =
-      std::find_if(first, imports_.end(), [](auto& imp) { return !imp->dirty.none(); });
+  const auto found = std::find_if(first, imports_.end(), [](auto& imp) {
+    return imp->views.local.any_stored() || !imp->dirty.none();
+  });
   return found != imports_.end() ? *found : nullptr;
 }
 

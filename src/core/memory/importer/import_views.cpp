@@ -8,12 +8,18 @@
 #include <utility>
 
 #include "core/memory/importer/cache.hpp"
+#include "core/memory/importer/local_import.hpp"
 #include "core/segment/map_file.hpp"
 
 namespace cmi::memory {
 
 Status ImportViews::prepare(Import& imp, bool reserve) {
   if (imp.write_through) return Status::kOk;
+  if (begin_local(core_, imp)) return Status::kOk;
+  return make_cache(imp, reserve);
+}
+
+Status ImportViews::make_cache(Import& imp, bool reserve) {
   Guard g(imp.token.mu);
   if (imp.cache.ready()) return Status::kOk;
   const size_t size = size_t{imp.pages} * kPageSize;
@@ -69,9 +75,21 @@ Result<std::shared_ptr<const View>> ImportViews::attach_write_through(
   return view;
 }
 
+Result<std::shared_ptr<const View>> ImportViews::attach_local(const std::shared_ptr<Import>& imp,
+                                                              void* addr, bool read_only) {
+  std::byte* const at = imp->views.local.add(addr, read_only);
+  if (at == nullptr) return Status::kNoMem;
+  return enter(imp, at, read_only);
+}
+
 Result<std::shared_ptr<const View>> ImportViews::attach(const std::shared_ptr<Import>& imp,
                                                         void* addr, bool read_only) {
   if (imp->write_through) return attach_write_through(imp, addr, read_only);
+  {
+    // Where it ceases to be a local one, that finds the view, or has happened.
+    Guard g(imp->views.local.join_mu);
+    if (imp->views.local.local()) return attach_local(imp, addr, read_only);
+  }
   const size_t size = size_t{imp->pages} * kPageSize;
   std::byte* const at =
       segment::map_aligned(imp->cache.file(), addr, size, access::page_size_of(imp->rseg.flags));
@@ -96,6 +114,7 @@ void ImportViews::detach(const std::shared_ptr<const View>& view, Deadline deadl
   // what comes to lie at this address next.
   Backoff backoff;
   while (view.use_count() > 1 && !deadline.passed()) backoff.pause();
+  view->import->views.local.remove(view->addr);
   munmap(view->addr, view->len);
   if (!view->write_through)
     core_.userfault.wake(view->addr, view->len);  // the end of the mapping does not

@@ -9,8 +9,11 @@ class ImportViews {
  public:
   explicit ImportViews(ImporterCore& core) : core_(core) {}
 
-  // The cache file and its tables; once. kNoMem. `reserve`: memory for all of it is taken now.
+  // Before the first view; once. Where the home is on this machine its pages are asked for; else
+  // there is a cache. kNoMem. `reserve`: memory for all of the cache is taken now.
   Status prepare(Import& imp, bool reserve);
+  // The cache file and its tables; once. kNoMem.
+  Status make_cache(Import& imp, bool reserve);
   // The import is prepared. kNoMem: there is no room at `addr`, or none at all.
   Result<std::shared_ptr<const View>> attach(const std::shared_ptr<Import>& imp, void* addr,
                                              bool read_only);
@@ -25,6 +28,8 @@ class ImportViews {
   // In the process's table and in the import's list.
   std::shared_ptr<const View> enter(const std::shared_ptr<Import>& imp, std::byte* at,
                                     bool read_only);
+  Result<std::shared_ptr<const View>> attach_local(const std::shared_ptr<Import>& imp, void* addr,
+                                                   bool read_only);
   Result<std::shared_ptr<const View>> attach_write_through(const std::shared_ptr<Import>& imp,
                                                            void* addr, bool read_only);
 

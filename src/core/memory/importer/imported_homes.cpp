@@ -66,6 +66,7 @@ void ImportedHomes::lose(const ContextId& home) {
 void ImportedHomes::set_lease_expired(const ContextId& home, bool lease_expired) {
   SignalsBlocked quiet;
   for (auto& imp : core_.imports.set_lease_expired(home, lease_expired)) {
+    if (lease_expired && imp->views.local.local()) imp->views.local.zap_all();
     if (lease_expired && imp->cache.ready()) zap_all(*imp);
     imp->changes.notify();
   }

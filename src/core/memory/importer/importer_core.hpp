@@ -44,6 +44,7 @@ struct ImporterParts {
   liveness::PeerWatch& watch;
   bool fault_threads;  // the userfaultfd is read by threads; else faults come as SIGBUS
   Observer& observer;
+  bool local = false;  // homes of this machine are asked for their pages (doc/design/local.md)
 };
 
 // What is under way that nobody waits for, or that homes have not heard of.

@@ -12,6 +12,7 @@
 #include "core/memory/importer/dirty_intents.hpp"
 #include "core/memory/importer/import_break.hpp"
 #include "core/memory/importer/import_end.hpp"
+#include "core/memory/importer/local_import.hpp"
 #include "core/memory/importer/updates.hpp"
 #include "core/memory/wire/dispatch.hpp"
 
@@ -193,8 +194,14 @@ void Notifications::on_in_flux(const Notified& n, const InFluxNotification& m) {
   if (core_.answers.awaited(n.home, n.number)) return;
   PendingAnswer later{n.import, n.home, n.secret, n.number, PendingAnswer::To::kInFluxList};
   if (!take_in_flux(*n.import, m, &later.unsettled)) return;
-  if (!n.import->cache.ready()) later.unsettled.clear();
-  for (const PageRange& r : later.unsettled) invalidate(core_, n.import, r);
+  if (n.import->views.local.local()) {
+    n.import->views.local.zap(later.unsettled);
+    announce_stores(core_, n.import);
+  } else if (!n.import->cache.ready()) {
+    later.unsettled.clear();
+  } else {
+    for (const PageRange& r : later.unsettled) invalidate(core_, n.import, r);
+  }
   fault_point("in_flux_before_ack");
   core_.answers.add(std::move(later));  // the service thread's next round answers
 }

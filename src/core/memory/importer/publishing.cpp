@@ -11,6 +11,7 @@
 #include "core/memory/importer/dirty_intents.hpp"
 #include "core/memory/importer/import_access.hpp"
 #include "core/memory/importer/import_break.hpp"
+#include "core/memory/importer/local_import.hpp"
 #include "core/memory/importer/write_back.hpp"
 
 namespace cmi::memory {
@@ -36,6 +37,8 @@ bool Publishing::collect(BusyPages* busy, bool again, const Patience& patience) 
   bool good = true;
   for (auto imp = core_.imports.next_dirty(0); imp != nullptr;
        imp = core_.imports.next_dirty(imp->instance)) {
+    announce_stores(core_, imp);
+    if (imp->views.local.local()) continue;
     std::vector<uint32_t>& of_import = (*busy)[imp];
     if (again && of_import.empty() && imp->dirty.listed.empty()) continue;
     // The batch is begun before the list is taken: another barrier that finds the list empty finds
@@ -104,6 +107,8 @@ bool Publishing::flush_pages(const Named& named, const Patience& patience) {
   for (int round = 0; round < 2; ++round) {
     for (auto& [import, pages] : named) {
       const std::shared_ptr<Import>& imp = import;
+      announce_stores(core_, imp);
+      if (imp->views.local.local()) continue;
       Collector out(core_, imp, core_.write_backs.begin(imp));
       std::vector<uint32_t> busy;  // these go in the second round
       good = send_hot(core_, *imp, pages, out, &patience, &busy) && good;

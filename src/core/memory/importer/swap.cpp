@@ -39,8 +39,9 @@ Exception Swaps::cas(const View& view, const std::byte* addr, uint64_t expected,
   if (!pending->is_over(owner)) {
     if (const Exception e = may_swap(owner, index, deadline); e != Exception::kNone) return e;
   }
-  // Nothing is cached, and the home's own swap is one with the stores that it makes for others.
-  if (imp.write_through) {
+  // Nothing is cached, and the home's own swap is one with the stores that it makes for others, or
+  // that are made to its pages.
+  if (imp.write_through || imp.views.local.local()) {
     return swap_by_message(owner, offset, expected, desired, found, pending, unknown, deadline);
   }
 
@@ -188,7 +189,8 @@ Exception Swaps::take_swap(const std::shared_ptr<Import>& owner, uint64_t* found
 // copy goes when it has been made.
 void Swaps::swapped_late(const std::shared_ptr<Import>& owner,
                          const std::shared_ptr<fabric::Request>& request, uint32_t index) {
-  if (owner->write_through || mutated("mutate_late_swap_kept")) return;
+  if (owner->write_through || owner->views.local.local() || mutated("mutate_late_swap_kept"))
+    return;
   const auto drop_it = [&core = core_, owner, index] {
     const SignalsBlocked quiet;
     invalidate(core, owner, {index, 1});

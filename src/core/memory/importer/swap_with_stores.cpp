@@ -59,7 +59,9 @@ Status Swaps::barrier_before_swap(const View& view, const std::byte* addr, uint6
 // What is known here without waiting; where it is wrong the home refuses.
 bool Swaps::may_send_with_swap(const View& view, uint32_t index) {
   Import& imp = *view.import;
-  if (view.read_only || imp.write_through || swaps_by_provider(imp)) return false;
+  if (view.read_only || imp.write_through || imp.views.local.local() || swaps_by_provider(imp)) {
+    return false;
+  }
   if (core_.write_backs.count() != 0) return false;
   if (usable(imp, false, index) != Exception::kNone || !imp.grant.has(fabric::kAtomic) ||
       !imp.allows(index) || index >= imp.brk.load(std::memory_order_seq_cst) ||

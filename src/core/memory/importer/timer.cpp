@@ -8,6 +8,7 @@
 #include "core/base/mutation.hpp"
 #include "core/memory/importer/collector.hpp"
 #include "core/memory/importer/fetch.hpp"
+#include "core/memory/importer/local_import.hpp"
 #include "core/memory/importer/write_back.hpp"
 
 namespace cmi::memory {
@@ -60,6 +61,9 @@ void WriteBackTimer::tick() {
     std::rotate(imports.begin(), imports.begin() + static_cast<ptrdiff_t>(first), imports.end());
   }
   for (auto& imp : imports) {
+    // A home that does not answer is sent no more: what is stored again waits.
+    if (imp->views.local.any_stored() && !imp->views.local.any_in_flight())
+      announce_stores(core_, imp);
     if (!imp->cache.ready()) continue;
     DirtyPages& dirty = imp->dirty;
     dirty.contended.tick(dirty.listed.size() + dirty.hot.size(), dirty.listed.added(), now());

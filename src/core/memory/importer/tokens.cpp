@@ -58,6 +58,7 @@ Status Tokens::set(const std::shared_ptr<Import>& import, const access::TokenInf
     if (deadline.passed()) return because(Status::kReconfig, "the former token still ends");
   }
   // What is cached under the old token may be more than the new one allows. Nothing is lost by it.
+  if (imp.views.local.local()) imp.views.local.close();
   if (imp.cache.ready() && !first) invalidate(core_, import, {0, imp.pages});
   sweep.reset();
   // Presented now, so that a revoked token is known at the first access, cached pages or not; an
@@ -97,6 +98,7 @@ void Tokens::changed(int32_t id) {
   for (auto& imp : core_.imports.all()) {
     if (imp->id != id || imp->ours) continue;
     imp->grant.notify_of_token();
+    if (imp->views.local.local()) imp->views.local.close();
     if (imp->cache.ready()) invalidate(core_, imp, {0, imp->pages});
   }
 }

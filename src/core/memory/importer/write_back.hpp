@@ -43,6 +43,10 @@ void take_dense(ImporterCore& core, Import& imp, std::vector<uint32_t>* hot,
 // or nobody knows (no status): the home is lost, or was given up. Ends a part of the batch.
 void answered(ImporterCore& core, const WriteBackPtr& batch, std::vector<uint32_t>& pages,
               std::optional<WireStatus> status);
+// The home has refused stores to these pages, or nobody will answer: they are lost. For pages that
+// are not cached; the caller ends its part of the batch.
+void refuse_pages(ImporterCore& core, const WriteBackPtr& batch, std::vector<uint32_t>& pages,
+                  std::optional<WireStatus> status);
 
 // write_behind.cpp
 // Stores in order that are many: the calling thread takes home what is behind it.

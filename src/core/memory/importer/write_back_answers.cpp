@@ -77,21 +77,20 @@ void never_came_home(ImporterCore& core, const std::shared_ptr<Import>& imp,
 
 }  // namespace
 
-void answered(ImporterCore& core, const WriteBackPtr& batch, std::vector<uint32_t>& pages,
-              std::optional<WireStatus> status) {
-  SignalsBlocked quiet;
+// What was stored to these pages is lost, and reported when the batch has ended.
+static void lose_pages(ImporterCore& core, const WriteBackPtr& batch, std::vector<uint32_t>& pages,
+                       std::optional<WireStatus> status) {
   Import& imp = *batch->import;
-  if (status == WireStatus::kOk) {
-    came_home(core, batch->import, pages);
-  } else {
-    trace(kFacMem, kWarn, "segment {}: the home refused stores to {} pages ({})", imp.id,
-          pages.size(), status ? static_cast<int>(*status) : -1);
-    batch->failed.store(true);
-    core.losses.lose(batch->import, pages);
-    if (status == WireStatus::kBroken) imp.flux.doubt(pages);  // some of them are
-    never_came_home(core, batch->import, pages, status.has_value());
-  }
-  imp.changes.notify();
+  trace(kFacMem, kWarn, "segment {}: the home refused stores to {} pages ({})", imp.id,
+        pages.size(), status ? static_cast<int>(*status) : -1);
+  batch->failed.store(true);
+  core.losses.lose(batch->import, pages);
+  if (status == WireStatus::kBroken) imp.flux.doubt(pages);  // some of them are
+}
+
+static void end_refused(ImporterCore& core, const WriteBackPtr& batch,
+                        std::optional<WireStatus> status) {
+  Import& imp = *batch->import;
   // At the first loss all pages are closed, so that one event can name everything; but broken
   // memory is not the end of the pages beside it.
   if (status != WireStatus::kOk && status != WireStatus::kBroken &&
@@ -102,7 +101,27 @@ void answered(ImporterCore& core, const WriteBackPtr& batch, std::vector<uint32_
             status.value_or(imp.link->condemned() ? WireStatus::kEnding : WireStatus::kMalformed),
             batch->token);
   }
+}
+
+void answered(ImporterCore& core, const WriteBackPtr& batch, std::vector<uint32_t>& pages,
+              std::optional<WireStatus> status) {
+  SignalsBlocked quiet;
+  Import& imp = *batch->import;
+  if (status == WireStatus::kOk) {
+    came_home(core, batch->import, pages);
+  } else {
+    lose_pages(core, batch, pages, status);
+    never_came_home(core, batch->import, pages, status.has_value());
+  }
+  imp.changes.notify();
+  end_refused(core, batch, status);
   end_part(core, batch);
+}
+
+void refuse_pages(ImporterCore& core, const WriteBackPtr& batch, std::vector<uint32_t>& pages,
+                  std::optional<WireStatus> status) {
+  lose_pages(core, batch, pages, status);
+  end_refused(core, batch, status);
 }
 
 }  // namespace cmi::memory

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 
 #include "core/base/fault_point.hpp"
@@ -173,6 +174,18 @@ Result<Userfault> Userfault::open(Kind kind, const char** why) {
   return u;
 }
 
+// Whoever has passed something else must not have the calls made on it.
+Userfault Userfault::of(Fd passed) {
+  char path[48], target[32] = {};
+  std::snprintf(path, sizeof path, "/proc/thread-self/fd/%d", passed.get());
+  Userfault u;
+  if (readlink(path, target, sizeof target - 1) > 0 &&
+      std::strcmp(target, "anon_inode:[userfaultfd]") == 0) {
+    u.fd_ = std::move(passed);
+  }
+  return u;
+}
+
 Status Userfault::add(void* addr, size_t len) {
   uffdio_register reg{};
   reg.range = {reinterpret_cast<uint64_t>(addr), len};
@@ -276,6 +289,16 @@ static bool write_protect(int fd, void* addr, size_t len, uint64_t mode, size_t 
 
 bool Userfault::protect(void* addr, size_t len, size_t page) {
   return write_protect(fd_.get(), addr, len, UFFDIO_WRITEPROTECT_MODE_WP, page);
+}
+
+void Userfault::protect_elsewhere(uint64_t addr, size_t len) {
+  constexpr int kMostTries = 1000;  // whoever passed the descriptor must not keep us at it
+  uffdio_writeprotect wp{};
+  wp.range = {addr, len};
+  wp.mode = UFFDIO_WRITEPROTECT_MODE_WP;
+  for (int i = 0; i < kMostTries; ++i) {
+    if (ioctl(fd_.get(), UFFDIO_WRITEPROTECT, &wp) == 0 || errno != EAGAIN) return;
+  }
 }
 
 void Userfault::unprotect(void* addr, size_t len, size_t page) {

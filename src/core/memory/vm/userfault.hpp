@@ -37,6 +37,8 @@ class Userfault {
   Userfault() = default;
   // kNotSupp: the kernel or its settings do not allow it; *why (static text) says what to do.
   static Result<Userfault> open(Kind kind, const char** why);
+  // One that another process has passed, for protect() on its views. Empty: it is none.
+  static Userfault of(Fd passed);
   explicit operator bool() const { return static_cast<bool>(fd_); }
 
   Status add(void* addr, size_t len);   // starts watching a view, until it is unmapped
@@ -53,6 +55,9 @@ class Userfault {
   // Later stores fault; returns when no CPU can still store. False: not all of it is watched.
   // `page`: of what is mapped there; addr and len are multiples of it.
   bool protect(void* addr, size_t len, size_t page = kPageSize);
+  // In the process that has passed the descriptor, as much as is one range of watched mappings;
+  // does nothing where none is, or where the process has ended. It may be stopped.
+  void protect_elsewhere(uint64_t addr, size_t len);
   void unprotect(void* addr, size_t len, size_t page = kPageSize);  // and wakes whoever waits
 
   // kThreads only.

@@ -72,6 +72,18 @@ struct PresentTokenReply {
   Bytes behind_key() const { return body.subspan(raw_key_size); }
 };
 
+struct LocalOfferReply {
+  static constexpr size_t kMaxPath = 1024;
+  uint8_t refusal = 0;  // LocalRefusal
+  uint64_t ticket_hi = 0, ticket_lo = 0;
+  uint32_t slot = 0;
+  Bytes body;  // path of the home's node's folder
+  static auto fields(auto& m) { return std::tie(m.refusal, m.ticket_hi, m.ticket_lo, m.slot); }
+  bool check() const {
+    return refusal <= static_cast<uint8_t>(LocalRefusal::kLast) && body.size() <= kMaxPath;
+  }
+};
+
 struct CasReply {  // with every status
   static constexpr bool kOpenEnded = true;
   uint64_t found = 0;

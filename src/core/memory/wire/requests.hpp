@@ -186,6 +186,13 @@ struct AskHolderRequest {  // kAskHolder -> AskHolderReply
   static auto fields(auto& m) { return std::tie(m.uid, m.instance, m.holder); }
 };
 
+struct LocalOfferRequest {  // kLocalOffer -> LocalOfferReply
+  uint64_t uid = 0;
+  uint32_t instance = 0;
+  static auto fields(auto& m) { return std::tie(m.uid, m.instance); }
+  bool check() const { return instance != 0; }
+};
+
 struct SubscribeRequest {  // kSubscribe
   uint64_t uid = 0;
   uint32_t instance = 0;

@@ -56,6 +56,8 @@ enum class RequestType : uint16_t {
                  // we have released; and the page, where it is one
   kAskHolder,    // u64 uid, u32 instance, u64 holder -> u8 gone: is what had that name as a user of
                  // the segment (core/base/holder.hpp) still one?
+  kLocalOffer,   // u64 uid, u32 instance           -> u8 LocalRefusal, u64 ticket hi, u64 ticket
+                 // lo, u32 slot, path of the node's folder: there the segment's file can be had
   kGoodbye = 32,  // (nothing)                      -> (nothing): this context ends, with all of
                   // its imports, and nothing of it is under way
   kReturned,      // u64 uid, u32 instance, u32 round -> (nothing): the client has quiesced
@@ -88,6 +90,15 @@ enum class NotificationType : uint16_t {
   // import has from `low` on is of before (low_of in home/segment.hpp)
   kBreak,
   kLast = kBreak,
+};
+
+// Why an importer of the home's machine gets no file of the segment. kNone: it gets it.
+enum class LocalRefusal : uint8_t {
+  kNone = 0,
+  kOff,    // the home does not offer it
+  kPart,   // the token is for a part of the segment
+  kLarge,  // the segment has large pages
+  kLast = kLarge,
 };
 
 enum RemovedHow : uint8_t {

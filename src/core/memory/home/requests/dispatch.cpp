@@ -45,6 +45,7 @@ constexpr Table kTable = [] {
   t.on<FetchWithIntentRequest, on_fetch_with_intent>(Type::kFetchWithIntent);
   t.on<EnterPagesRequest, on_enter_pages>(Type::kEnterPages);
   t.on<AskHolderRequest, on_ask_holder>(Type::kAskHolder);
+  t.on<LocalOfferRequest, on_local_offer>(Type::kLocalOffer);
   t.on<SubscribeRequest, on_subscribe>(Type::kSubscribe);
   t.on<GoodbyeRequest, on_goodbye>(Type::kGoodbye);
   t.on<ReturnedRequest, on_returned>(Type::kReturned);

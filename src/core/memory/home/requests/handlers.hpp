@@ -35,6 +35,8 @@ void on_ask_flux(HomeCore& home, const ClientInfo& client, uint64_t number,
                  const AskFluxRequest& m);
 void on_ask_holder(HomeCore& home, const ClientInfo& client, uint64_t number,
                    const AskHolderRequest& m);
+void on_local_offer(HomeCore& home, const ClientInfo& client, uint64_t number,
+                    const LocalOfferRequest& m);
 void on_subscribe(HomeCore& home, const ClientInfo& client, uint64_t number,
                   const SubscribeRequest& m);
 void on_returned(HomeCore& home, const ClientInfo& client, uint64_t number,

@@ -37,6 +37,8 @@ void enter(HomeCore& home, Segment& s, Sharer& h, const access::TokenInfo& token
   {
     Guard g(home.mu);
     const bool was_shared = s.shared();
+    // Before it presents another token it has dropped what it had mapped under the one before.
+    if (h.token != token.id) h.local.reset();
     h.ever.presented = true;
     h.token = token.id;
     h.rights = token.rights;

@@ -1,0 +1,76 @@
+// See local_grants.hpp.
+#include "core/memory/home/local_grants.hpp"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+#include "core/base/log.hpp"
+#include "core/memory/home/segment_lock.hpp"
+
+namespace cmi::memory {
+
+namespace {
+// Another description of the same file, which nothing can be stored through.
+Fd open_for_reading(const Fd& file) {
+  char path[48];
+  std::snprintf(path, sizeof path, "/proc/thread-self/fd/%d", file.get());
+  return Fd(::open(path, O_RDONLY | O_CLOEXEC));
+}
+
+// Null: nobody in this segment was given the ticket.
+Sharer* holder_of(Segment& s, const LocalImporter::Ticket& ticket) {
+  const auto it = std::find_if(s.sharers.begin(), s.sharers.end(), [&](const Sharer& h) {
+    return h.local != nullptr && h.local->may_take(ticket);
+  });
+  return it != s.sharers.end() ? &*it : nullptr;
+}
+
+// The token may have been revoked since the offer: then nothing is passed.
+bool grant(Segment& s, Sharer& h, const LocalAsk& m, Fd watch, node::LocalChannel& channel) {
+  if (s.removed || h.token == 0 || h.pages.count != s.pages()) return false;
+  const bool writable = (h.rights & fabric::kWrite) != 0;
+  auto control = LocalControl::make(s.pages());
+  const Fd reading = writable ? Fd() : open_for_reading(s.file);
+  const int file = writable ? s.file.get() : reading.get();
+  if (!control || file < 0) return false;
+  std::vector<uint64_t> views;
+  for (Reader in(m.body); in.left() != 0;) views.push_back(in.get<uint64_t>());
+  const std::array<int, 2> fds{file, control->file()};
+  // Known before the importer can have mapped anything.
+  h.local->take(control.take(), Userfault::of(std::move(watch)), std::move(views), s.size);
+  return channel.send(Encoded(LocalGranted{static_cast<uint8_t>(writable)}), fds);
+}
+}  // namespace
+
+void on_local_channel(HomeCore& home, node::LocalChannel channel) {
+  const SignalsBlocked quiet;
+  auto message = channel.of_this_user() ? channel.receive(Deadline{}) : Status::kPerm;
+  LocalAsk m;
+  if (!message || message->fds.size() > 1 || !decode(Bytes(message->bytes), &m)) {
+    return trace(kFacTok, kWarn, "a process of this machine asks for pages, and not as it should");
+  }
+  const LocalImporter::Ticket ticket{m.ticket_hi, m.ticket_lo};
+  for (SegmentPtr s = home.segments.first(); s != nullptr; s = home.segments.after(s->id)) {
+    if (!s->owned) continue;
+    const SegmentLock locked(home, s, SegmentLock::kMemory);
+    Sharer* const h = locked ? holder_of(*locked, ticket) : nullptr;
+    if (h == nullptr) continue;
+    Fd watch = message->fds.empty() ? Fd() : std::move(message->fds[0]);
+    if (!grant(*locked, *h, m, std::move(watch), channel)) {
+      (void)channel.send(Encoded(LocalGranted{}), {});
+    }
+    return;
+  }
+}
+
+void cut_off_local(Segment& s, const ContextId& client, uint32_t instance) {
+  for (auto& h : s.sharers) {
+    if (h.client != client || (instance != 0 && h.instance != instance)) continue;
+    if (h.local != nullptr) h.local->cut_off();
+  }
+}
+
+}  // namespace cmi::memory

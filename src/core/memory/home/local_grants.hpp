@@ -1,0 +1,17 @@
+// How importers of this machine get the file of a segment, and lose the use of it.
+#pragma once
+
+#include "core/memory/home/home_core.hpp"
+#include "core/memory/wire/local_channel.hpp"
+#include "core/node/local_channel.hpp"
+
+namespace cmi::memory {
+
+// A process has sent its end of a socket, with its message in it. Service thread.
+void on_local_channel(HomeCore& home, node::LocalChannel channel) CMI_EXCLUDES(home.mu);
+
+// What the client has mapped of the segment is stored to no more; `instance`: of one import, 0: of
+// all that the client has. Under the segment's locks.
+void cut_off_local(Segment& s, const ContextId& client, uint32_t instance);
+
+}  // namespace cmi::memory

@@ -1,0 +1,237 @@
+// Mapping the home's pages in the views of a local import.
+#include "core/memory/importer/local_views.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <utility>
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22  // 5.14
+#endif
+
+namespace cmi::memory {
+
+namespace {
+// Mapped by one fault where they are there, as the kernel's own faults do; a power of two.
+constexpr uint32_t kAround = 16;
+
+size_t bytes_of(uint32_t pages) { return size_t{pages} * kPageSize; }
+}  // namespace
+
+bool LocalViews::begin(uint32_t pages, DirtyCount& dirty) {
+  const char* why = nullptr;
+  auto watch = Userfault::open(Userfault::Kind::kImport, &why);
+  Fd empty(memfd_create("cmi-not-granted", MFD_CLOEXEC));
+  if (!watch || !empty) return false;
+  Guard g(mu_);
+  watch_ = watch.take();
+  file_ = std::move(empty);
+  pages_ = pages;
+  dirty_ = &dirty;
+  local_.store(true, std::memory_order_release);
+  return true;
+}
+
+// A file that is open for reading alone is mapped privately: the kernel lets nobody watch a shared
+// mapping of it. Such a page is never unprotected, so none is ever copied, and loads see the
+// home's.
+std::byte* LocalViews::map_view(void* addr, int how) {
+  const size_t size = bytes_of(pages_);
+  const int kind = mapped_ && !writable_ ? MAP_PRIVATE | MAP_NORESERVE : MAP_SHARED;
+  void* const at = mmap(addr, size, PROT_READ | PROT_WRITE, kind | how, file_.get(), 0);
+  if (at == MAP_FAILED) return nullptr;
+  // A child that stored here would do so unseen.
+  madvise(at, size, MADV_DONTFORK);
+  const bool watched = ok(watch_.add(at, size));
+  memory::zap(at, size);  // under mlockall(MCL_FUTURE) it was mapped whole, before it was watched
+  if (watched && (addr == nullptr || at == addr)) return static_cast<std::byte*>(at);
+  if ((how & MAP_FIXED) == 0) munmap(at, size);
+  return nullptr;
+}
+
+std::byte* LocalViews::add(void* addr, bool read_only) {
+  Guard g(mu_);
+  close_locked();
+  std::byte* const at = map_view(addr, addr != nullptr ? MAP_FIXED_NOREPLACE : 0);
+  if (at != nullptr) views_.push_back({at, read_only});
+  return at;
+}
+
+bool LocalViews::maps(bool writable) {
+  Guard g(mu_);
+  return mapped_ && (writable_ || !writable);
+}
+
+bool LocalViews::map_file(Fd file, bool writable) {
+  Guard g(mu_);
+  close_locked();
+  const size_t size = bytes_of(pages_);
+  void* const behind = mmap(nullptr, size, PROT_READ, MAP_SHARED, file.get(), 0);
+  if (behind == MAP_FAILED) return false;
+  behind_ = Mapping(behind, size);
+  madvise(behind, size, MADV_DONTFORK);
+  file_ = std::move(file);
+  writable_ = writable;
+  mapped_ = true;
+  for (const Mapped& view : views_) {
+    if (map_view(view.at, MAP_FIXED) == nullptr) return false;
+  }
+  return true;
+}
+
+void LocalViews::remove(const std::byte* addr) {
+  Guard g(mu_);
+  std::erase_if(views_, [addr](const Mapped& view) { return view.at == addr; });
+}
+
+std::vector<const std::byte*> LocalViews::addresses() {
+  Guard g(mu_);
+  std::vector<const std::byte*> all;
+  for (const Mapped& view : views_) all.push_back(view.at);
+  return all;
+}
+
+bool LocalViews::open(LocalControl control, const std::vector<const std::byte*>& views) {
+  Guard g(mu_);
+  const auto same = [](const std::byte* at, const Mapped& view) { return at == view.at; };
+  if (!std::equal(views.begin(), views.end(), views_.begin(), views_.end(), same)) return false;
+  close_locked();
+  control_ = std::move(control);
+  open_ = true;
+  // The home reads this file from now on.
+  for (const PageRange& r : stored_.all()) {
+    for (uint32_t i = 0; i < r.count; ++i) control_.mark(r.first + i, true);
+  }
+  for (const auto& [page, count] : in_flight_) control_.mark(page, true);
+  return true;
+}
+
+void LocalViews::close() {
+  Guard g(mu_);
+  close_locked();
+}
+
+void LocalViews::close_locked() {
+  zap_locked({0, pages_});
+  open_ = false;  // the home goes on reading the marks
+}
+
+void LocalViews::zap(const std::vector<PageRange>& pages) {
+  Guard g(mu_);
+  for (const PageRange& r : pages) zap_locked(r);
+}
+
+// Returns when no CPU can use the pages.
+void LocalViews::zap_locked(PageRange pages) {
+  for (const Mapped& view : views_) {
+    memory::zap(view.at + bytes_of(pages.first), bytes_of(pages.count));
+  }
+}
+
+void LocalViews::drop_past(uint32_t first) {
+  Guard g(mu_);
+  const PageRange past{first, pages_ - std::min(first, pages_)};
+  zap_locked(past);
+  for (const PageRange& r : stored_.in(past)) {
+    stored_.remove(r);
+    for (uint32_t i = 0; i < r.count; ++i) {
+      dirty_->cleaned_one();
+      clear_mark(r.first + i);
+    }
+  }
+  any_stored_.store(!stored_.empty(), std::memory_order_seq_cst);
+}
+
+// Pages of which there is no memory yet cannot be mapped: it is asked for, once.
+bool LocalViews::map_locked(std::byte* view, PageRange pages, bool writable) {
+  const size_t at = bytes_of(pages.first), len = bytes_of(pages.count);
+  if (watch_.map(view + at, len, writable)) return true;
+  return madvise(behind_.data() + at, len, MADV_POPULATE_READ) == 0 &&
+         watch_.map(view + at, len, writable);
+}
+
+bool LocalViews::map_protected(PageRange pages) {
+  for (const Mapped& view : views_) {
+    if (!map_locked(view.at, pages, false)) return false;
+  }
+  return true;
+}
+
+bool LocalViews::Opened::map(FluxPages& flux, uint32_t end) {
+  const uint32_t first = index_ / kAround * kAround;
+  const PageRange around{first, std::min(first + kAround, end) - first};
+  for (const PageRange& r : flux.missing({around})) {
+    if (index_ < r.first || index_ - r.first >= r.count) continue;
+    return views_.map_protected(r) || views_.map_protected({index_, 1});
+  }
+  return true;  // listed as in flux meanwhile: the next look says so
+}
+
+bool LocalViews::Opened::map_for_stores() { return views_.let_store(index_); }
+
+// The mark comes first: whenever the page is writable the home knows it. The word is looked at
+// last: a home that cuts this process off writes it first, and protects the pages after.
+bool LocalViews::let_store(uint32_t page) {
+  if (!stored_.contains(page)) {
+    dirty_->dirtied();
+    control_.mark(page, true);
+    stored_.add({page, 1});
+    any_stored_.store(true, std::memory_order_seq_cst);
+  }
+  bool good = true;
+  for (const Mapped& view : views_) {
+    if (view.read_only) continue;
+    watch_.unprotect(view.at + bytes_of(page), kPageSize);
+    good = map_locked(view.at, {page, 1}, true) && good;
+  }
+  if (control_.is_cut_off()) close_locked();
+  return good;
+}
+
+bool LocalViews::any_in_flight() {
+  Guard g(mu_);
+  return !in_flight_.empty();
+}
+
+std::vector<PageRange> LocalViews::take() {
+  Guard g(mu_);
+  std::vector<PageRange> taken = stored_.all();
+  stored_.clear();
+  any_stored_.store(false, std::memory_order_seq_cst);
+  for (const PageRange& r : taken) {
+    for (const Mapped& view : views_) {
+      watch_.protect(view.at + bytes_of(r.first), bytes_of(r.count));
+    }
+    for (uint32_t i = 0; i < r.count; ++i) {
+      ++in_flight_[r.first + i];
+      dirty_->cleaned_one();
+    }
+  }
+  return taken;
+}
+
+void LocalViews::answered(const std::vector<PageRange>& pages) {
+  Guard g(mu_);
+  for (const PageRange& r : pages) {
+    for (uint32_t i = 0; i < r.count; ++i) {
+      const auto it = in_flight_.find(r.first + i);
+      if (it == in_flight_.end()) continue;
+      if (--it->second == 0) in_flight_.erase(it);
+      clear_mark(r.first + i);
+    }
+  }
+}
+
+void LocalViews::clear_mark(uint32_t page) {
+  if (control_ && !stored_.contains(page) && !in_flight_.contains(page)) control_.mark(page, false);
+}
+
+bool LocalViews::settled(PageRange pages) {
+  Guard g(mu_);
+  const auto next = in_flight_.lower_bound(pages.first);
+  const bool flying = next != in_flight_.end() && next->first - pages.first < pages.count;
+  return !flying && stored_.in(pages).empty();
+}
+
+}  // namespace cmi::memory

@@ -1,0 +1,158 @@
+// The views of an import whose home is on the same machine: they map the home's own pages
+// (doc/design/local.md). What this keeps is which pages were stored to and are not published yet.
+//
+// The views are watched as those of a cache are: a page that is not mapped faults, and so does the
+// first store to one that is. A page is *stored* from that store on until take() protects it again,
+// and *in flight* until the home has answered.
+//
+// Threads: any, the fault handler and the service thread too. mu_ guards everything but the mode;
+// it is held over system calls that change mappings, never over a wait for a peer.
+//
+// Invariants, under mu_:
+//  - a page that can be stored to through a view is in stored_, counts as dirty, and has its mark
+//  in
+//    the file that the home reads when this process dies;
+//  - a page that is stored or in flight has its mark in the file of the newest grant;
+//  - no page is mapped without a grant, or by a process that the home has cut off.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "core/base/lock.hpp"
+#include "core/memory/importer/dirty_count.hpp"
+#include "core/memory/importer/flux_pages.hpp"
+#include "core/memory/importer/lock_order.hpp"
+#include "core/memory/page/page.hpp"
+#include "core/memory/page/page_set.hpp"
+#include "core/memory/vm/local_control.hpp"
+#include "core/memory/vm/userfault.hpp"
+
+namespace cmi::memory {
+
+// What the home has passed.
+struct LocalGrant {
+  Fd file;                // the segment's
+  bool writable = false;  // else it is open for reading alone
+  LocalControl control;
+};
+
+class LocalViews {
+ public:
+  bool local() const { return local_.load(std::memory_order_acquire); }
+  // Held by the thread that asks the home for a grant, or gives up being local; never by the
+  // service thread.
+  Mutex join_mu CMI_ACQUIRED_BEFORE(lock_order::after_adoption);
+
+  // Before there is a view, and before the home is asked. False: no descriptors.
+  bool begin(uint32_t pages, DirtyCount& dirty);
+  // A new view, at `addr` or anywhere. Ends the grant: the home has to know of each view. Null:
+  // there is no room.
+  std::byte* add(void* addr, bool read_only);
+  void remove(const std::byte* addr);  // it is unmapped next
+  // What lets the home protect the views, and where they are.
+  int watch() const { return watch_.fd(); }
+  std::vector<const std::byte*> addresses();
+  // Whether the views map the segment's file, and may be stored through where that is `writable`.
+  bool maps(bool writable);
+  // They map this file from now on, an empty one until then. There is no grant in force, and no
+  // other thread may access them meanwhile: between mapping and watching a store would go unseen.
+  bool map_file(Fd file, bool writable);
+
+  // The grant comes into force, for the views that it was asked for. False: there are others now.
+  bool open(LocalControl control, const std::vector<const std::byte*>& views);
+  // Nothing is mapped from here on, nor will be without another grant.
+  void close();
+  // Takes pages out of the views. Where a grant is in force they may be mapped again.
+  void zap(const std::vector<PageRange>& pages);
+  void zap_all() { zap({{0, pages_}}); }
+  // The memory from this page on is going: zapped, and not stored any more.
+  void drop_past(uint32_t first);
+
+  // One look at a page for a fault on it, and what is done of that before mu_ is let go.
+  enum class Page : uint8_t { kNoGrant, kProtected, kStored };
+  class Opened {
+   public:
+    Page page() const { return page_; }
+    // Maps the page, and some around it that may be mapped, protected. False: there is no memory
+    // behind it.
+    bool map(FluxPages& flux, uint32_t end) CMI_TSA(no_thread_safety_analysis);
+    // Lets stores to it go on.
+    bool map_for_stores() CMI_TSA(no_thread_safety_analysis);
+
+   private:
+    friend LocalViews;
+    Opened(LocalViews& views, uint32_t index, Page page)
+        : views_(views), index_(index), page_(page) {}
+    LocalViews& views_;
+    const uint32_t index_;
+    const Page page_;
+  };
+  template <class Use>
+  auto look(uint32_t page, Use use) {
+    Guard g(mu_);
+    if (open_ && control_.is_cut_off()) close_locked();
+    Opened opened(*this, page,
+                  !open_                   ? Page::kNoGrant
+                  : stored_.contains(page) ? Page::kStored
+                                           : Page::kProtected);
+    return use(opened);
+  }
+
+  bool any_stored() const { return any_stored_.load(std::memory_order_seq_cst); }
+  bool any_in_flight();
+  // What was stored to since the last call. It is protected, and in flight until answered().
+  std::vector<PageRange> take();
+  void answered(const std::vector<PageRange>& pages);
+  // Nothing that was stored to these is on its way, or will be.
+  bool settled(PageRange pages);
+
+  // The views are none of these any more: `map` maps each anew. False: it has failed for one.
+  template <class Map>
+  bool end(Map map) {
+    Guard g(mu_);
+    close_locked();
+    for (const Mapped& view : views_) {
+      if (!map(view.at)) return false;
+    }
+    views_.clear();
+    local_.store(false, std::memory_order_release);
+    return true;
+  }
+
+ private:
+  struct Mapped {
+    std::byte* at;
+    bool read_only;  // nothing may be stored through it
+  };
+  void close_locked() CMI_REQUIRES(mu_);
+  void zap_locked(PageRange pages) CMI_REQUIRES(mu_);
+  std::byte* map_view(void* addr, int how) CMI_REQUIRES(mu_);
+  bool map_locked(std::byte* view, PageRange pages, bool writable) CMI_REQUIRES(mu_);
+  bool let_store(uint32_t page) CMI_REQUIRES(mu_);
+  bool map_protected(PageRange pages) CMI_REQUIRES(mu_);
+  void clear_mark(uint32_t page) CMI_REQUIRES(mu_);
+
+  std::atomic<bool> local_{false};
+  // Set by begin().
+  uint32_t pages_ = 0;
+  DirtyCount* dirty_ = nullptr;
+  Userfault watch_;
+
+  Mutex mu_ CMI_ACQUIRED_AFTER(lock_order::after_tables)
+      CMI_ACQUIRED_BEFORE(lock_order::after_import_views);
+  std::vector<Mapped> views_ CMI_GUARDED_BY(mu_);
+  Fd file_ CMI_GUARDED_BY(mu_);  // what the views map
+  bool mapped_ CMI_GUARDED_BY(mu_) = false, writable_ CMI_GUARDED_BY(mu_) = false;
+  // Of the file, never touched: the memory behind pages is asked for there.
+  Mapping behind_ CMI_GUARDED_BY(mu_);
+  bool open_ CMI_GUARDED_BY(mu_) = false;
+  LocalControl control_ CMI_GUARDED_BY(mu_);
+  PageSet stored_ CMI_GUARDED_BY(mu_);
+  std::map<uint32_t, uint32_t> in_flight_ CMI_GUARDED_BY(mu_);  // page: announcements of it
+  std::atomic<bool> any_stored_{false};                         // stored under mu_
+};
+
+}  // namespace cmi::memory

@@ -1,0 +1,401 @@
+// Imports whose home is on the same machine: they map its pages (CMI_LOCAL=on). What clients see is
+// the same as over the network, and the existing cases say it once more under the label local; here
+// stands what is about the mapping itself.
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <chrono>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <thread>
+
+#include "core/base/clock.hpp"
+#include "support/passages.hpp"
+#include "system/calls.hpp"
+#include "system/stopped.hpp"
+
+namespace cmi::test {
+
+namespace {
+const Env kLocal{{"CMI_LOCAL", "on"}};
+std::atomic<int> g_enabled{0};  // in the child
+const Env kNetwork{{"CMI_LOCAL", "off"}};
+
+Env with(Env env, const Env& more) {
+  env.insert(env.end(), more.begin(), more.end());
+  return env;
+}
+
+// A home, an importer that maps its pages, and one that has a cache.
+struct Three {
+  Cluster cluster;
+  Process& home;
+  Process& mapper;
+  Process& cacher;
+  Export exported;
+  Import mapped, cached;
+  explicit Three(const Env& of_mapper = {}, int32_t flags = 0)
+      : home(cluster.spawn("home", with(kLocal, {{"CMI_DEAD_AFTER", "2000"}}))),
+        mapper(cluster.spawn("mapper", with(kLocal, of_mapper))),
+        cacher(cluster.spawn("cacher", kNetwork)),
+        exported(export_segment(home, 16 * kPage, kAllRights, flags)),
+        mapped(import_segment(mapper, exported)),
+        cached(import_segment(cacher, exported)) {}
+};
+
+cmi_ofi_stats stats_of(Process& process) {
+  return process.run([] { return stats(); });
+}
+
+// Nothing of the segment was cached here.
+bool maps(Process& process) {
+  const cmi_ofi_stats s = stats_of(process);
+  return s.pages_fetched == 0 && s.load_misses == 0 && s.store_misses == 0;
+}
+
+std::string text_of(const std::string& file) {
+  std::ifstream in(file);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// Why the pages of an import are cached, by its own trace; an empty text: they are mapped.
+struct Reason {
+  explicit Reason(const Cluster& cluster) : file(cluster.scratch() + "/trace") {}
+  Env env() const { return with(kLocal, {{"CMI_TRACE", "seg:info"}, {"CMI_TRACE_FILE", file}}); }
+  bool says(const std::string& words) const {
+    return text_of(file).find("pages are cached from here on: " + words) != std::string::npos;
+  }
+  const std::string file;
+};
+}  // namespace
+
+TEST_SUITE("local") {
+  TEST_CASE("a_home_of_the_same_machine_is_mapped_and_nothing_is_cached") {
+    Three t;
+    REQUIRE(publish(t.home, t.exported.at, 41));
+    CHECK(load(t.mapper, t.mapped.at).value == 41);
+    CHECK(store(t.mapper, t.mapped.at + kPage, 42).cause() == Fault::kNone);
+    CHECK(load(t.home, t.exported.at + kPage).value == 42);  // no barrier comes between
+    CHECK(store(t.home, t.exported.at + kPage, 43).cause() == Fault::kNone);
+    CHECK(load(t.mapper, t.mapped.at + kPage).value == 43);
+    CHECK(maps(t.mapper));
+    CHECK(load(t.cacher, t.cached.at).value == 41);
+    CHECK_FALSE(maps(t.cacher));
+  }
+
+  TEST_CASE("a_third_node_hears_of_stores_to_mapped_pages_by_the_barrier") {
+    Three t;
+    for (uint64_t round = 1; round < 50; ++round) {
+      REQUIRE(load(t.cacher, t.cached.at).cause() == Fault::kNone);
+      REQUIRE(publish(t.mapper, t.mapped.at, round));
+      CHECK(load(t.cacher, t.cached.at).value == round);
+    }
+    CHECK(maps(t.mapper));
+  }
+
+  TEST_CASE("a_third_node_misses_stores_to_mapped_pages_that_are_not_announced") {
+    Three t(Env{{"CMI_FAULT_POINT", "mutate_mapped_stores_unannounced=fail"}});
+    REQUIRE(load(t.cacher, t.cached.at).value == 0);
+    REQUIRE(publish(t.mapper, t.mapped.at, 51));
+    CHECK(load(t.home, t.exported.at).value == 51);
+    CHECK(load(t.cacher, t.cached.at).value == 0);
+  }
+
+  TEST_CASE("a_third_node_hears_of_stores_to_mapped_pages_by_the_timer") {
+    Three t;
+    REQUIRE(load(t.cacher, t.cached.at).value == 0);
+    REQUIRE(store(t.mapper, t.mapped.at, 51).cause() == Fault::kNone);
+    CHECK(load_until(t.cacher, t.cached.at, 51) == 51);
+    // Stored to again, it is found again.
+    REQUIRE(store(t.mapper, t.mapped.at, 52).cause() == Fault::kNone);
+    CHECK(load_until(t.cacher, t.cached.at, 52) == 52);
+  }
+
+  TEST_CASE("stores_of_a_third_node_are_seen_in_mapped_pages") {
+    Three t;
+    REQUIRE(load(t.mapper, t.mapped.at).value == 0);
+    REQUIRE(publish(t.cacher, t.cached.at, 61));
+    CHECK(load(t.mapper, t.mapped.at).value == 61);
+    // Both have stored to the page: neither loses its bytes.
+    REQUIRE(store(t.mapper, t.mapped.at + 8, 62).cause() == Fault::kNone);
+    REQUIRE(publish(t.cacher, t.cached.at + 16, 63));
+    REQUIRE(wmb(t.mapper).ok());
+    for (Process* p : {&t.mapper, &t.cacher}) {
+      const uint64_t at = p == &t.mapper ? t.mapped.at : t.cached.at;
+      CHECK(load(*p, at + 8).value == 62);
+      CHECK(load(*p, at + 16).value == 63);
+    }
+  }
+
+  TEST_CASE("swaps_of_all_three_on_one_word_of_a_mapped_page_are_one_order") {
+    Three t;
+    constexpr uint64_t kRounds = 30;
+    struct One {
+      Process& process;
+      uint64_t at;
+    };
+    for (uint64_t round = 0; round < kRounds; ++round) {
+      for (const One& one :
+           {One{t.mapper, t.mapped.at}, One{t.cacher, t.cached.at}, One{t.home, t.exported.at}}) {
+        const uint64_t before = load(one.process, one.at).value;
+        CHECK(atm_cas(one.process, one.at, before, before + 1).swapped);
+      }
+    }
+    CHECK(load(t.mapper, t.mapped.at).value == 3 * kRounds);
+    CHECK(load(t.cacher, t.cached.at).value == 3 * kRounds);
+  }
+
+  TEST_CASE("a_read_token_maps_for_reading_and_raises_access_at_once") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home", kLocal);
+    Process& peer = cluster.spawn("peer", kLocal);
+    const Export exported = export_segment(home, 4 * kPage, CMI_ACC_READ);
+    REQUIRE(publish(home, exported.at, 71));
+    const Import import = import_segment(peer, exported);
+    // Before and after the page is there, with what the home stores meanwhile.
+    CHECK(store(peer, import.at, 72).cause() == CMI_ERROR_ACCESS);
+    CHECK(load(peer, import.at).value == 71);
+    CHECK(store(peer, import.at, 72).cause() == CMI_ERROR_ACCESS);
+    REQUIRE(store(home, exported.at, 73).cause() == Fault::kNone);
+    CHECK(load(peer, import.at).value == 73);
+    CHECK(load(home, exported.at).value == 73);
+    CHECK(maps(peer));
+  }
+
+  TEST_CASE("views_of_a_mapped_import_show_the_same_and_keep_their_rights") {
+    Three t;
+    REQUIRE(store(t.mapper, t.mapped.at, 81).cause() == Fault::kNone);
+    const Answer reading = seg_at(t.mapper, t.mapped.seg, 0, CMI_SEG_READ);
+    REQUIRE(reading.ok());
+    CHECK(load(t.mapper, reading.at()).value == 81);
+    CHECK(store(t.mapper, reading.at(), 82).cause() == CMI_ERROR_ACCESS);
+    CHECK(store(t.mapper, t.mapped.at, 83).cause() == Fault::kNone);
+    CHECK(load(t.mapper, reading.at()).value == 83);
+    CHECK(store(t.mapper, reading.at(), 84).cause() == CMI_ERROR_ACCESS);
+    REQUIRE(seg_dt(t.mapper, t.mapped.seg, reading.at()).ok());
+    CHECK(load(t.mapper, t.mapped.at).value == 83);
+    CHECK(maps(t.mapper));
+  }
+
+  TEST_CASE("a_revoked_token_takes_mapped_pages_and_a_new_one_brings_them_back") {
+    Three t;
+    REQUIRE(load(t.cacher, t.cached.at).value == 0);
+    REQUIRE(store(t.mapper, t.mapped.at, 91).cause() == Fault::kNone);
+    const Flat fresh = tok_new(t.home, t.exported.seg, kAllRights);
+    REQUIRE(fresh.ok());
+    REQUIRE(tok_del(t.home, t.exported.token).ok());
+    CHECK(load(t.mapper, t.mapped.at).cause() == CMI_ERROR_TOKEN);
+    CHECK(store(t.mapper, t.mapped.at, 92).cause() == CMI_ERROR_TOKEN);
+    REQUIRE(set_token(t.cacher, t.cached.seg, fresh).ok());
+    CHECK(load(t.cacher, t.cached.at).value == 91);
+    REQUIRE(set_token(t.mapper, t.mapped.seg, fresh).ok());
+    CHECK(load(t.mapper, t.mapped.at).value == 91);
+    CHECK(publish(t.mapper, t.mapped.at, 93));
+    CHECK(load(t.cacher, t.cached.at).value == 93);
+    CHECK(maps(t.mapper));
+  }
+
+  // Its pages are protected by the home while it cannot answer, and the word is in force when it
+  // can.
+  TEST_CASE("a_stopped_importer_stores_to_no_mapped_page_once_its_token_is_revoked") {
+    Three t(Env{}, CMI_SEG_CLIENT_CONSIST);
+    REQUIRE(store(t.mapper, t.mapped.at, 101).cause() == Fault::kNone);
+    REQUIRE(load(t.mapper, t.mapped.at + kPage).value == 0);
+    // It stores all the time, so that it is stopped with pages that are writable.
+    auto stores = t.mapper.start(
+        [](uint64_t at) {
+          uint64_t stored = 0;
+          Fault f{};
+          while (f.cause() == Fault::kNone) {
+            auto body = [&] { reinterpret_cast<volatile uint64_t*>(at)[1] = ++stored; };
+            f = guarded(body);
+          }
+          return f.cause();
+        },
+        t.mapped.at);
+    CHECK(load_until(t.home, t.exported.at, 101) == 101);
+    t.mapper.stop();
+    const Answer revoked = tok_del(t.home, t.exported.token);
+    const Access last = load(t.home, t.exported.at + 8);
+    REQUIRE(last.cause() == Fault::kNone);
+    REQUIRE(last.value > 0);
+    t.mapper.signal(SIGCONT);
+    const int cause = stores.get();
+    CHECK((cause == CMI_ERROR_TOKEN || cause == CMI_ERROR_SINVAL));
+    CHECK(load(t.home, t.exported.at + 8).value == last.value);
+    CHECK((revoked.ok() || revoked.failed(CMI_ERR_RECONFIG)));
+  }
+
+  TEST_CASE("what_a_killed_importer_stored_to_mapped_pages_is_in_flux") {
+    Three t(Env{{"CMI_FAULT_POINT", "no_aging=fail"}});
+    REQUIRE(publish(t.mapper, t.mapped.at, 111));
+    REQUIRE(store(t.mapper, t.mapped.at + kPage, 112).cause() == Fault::kNone);
+    REQUIRE(load(t.cacher, t.cached.at).value == 111);
+    t.mapper.kill();
+    for (const Deadline end = Deadline::in(10 * kSecond);
+         load(t.cacher, t.cached.at + kPage).cause() != CMI_ERROR_CONSIST;) {
+      REQUIRE(!end.passed());
+    }
+    CHECK(load(t.cacher, t.cached.at).value == 111);
+    CHECK(load(t.home, t.exported.at).value == 111);
+    CHECK(load(t.home, t.exported.at + kPage).cause() == CMI_ERROR_CONSIST);
+    REQUIRE(seg_reco(t.home, t.exported.seg, t.exported.at + kPage, kPage).ok());
+    CHECK(load(t.home, t.exported.at + kPage).value == 112);
+    CHECK(load(t.cacher, t.cached.at + kPage).value == 112);
+  }
+
+  TEST_CASE("a_mapped_page_in_flux_raises_consist_until_it_is_recovered") {
+    Three t;
+    Process& other = t.cluster.spawn("other", with(kLocal, {{"CMI_FAULT_POINT", "no_aging=fail"}}));
+    const Import import = import_segment(other, t.exported);
+    REQUIRE(load(t.mapper, t.mapped.at).value == 0);
+    REQUIRE(load(t.mapper, t.mapped.at + kPage).value == 0);
+    REQUIRE(store(other, import.at + kPage, 121).cause() == Fault::kNone);
+    REQUIRE(load(t.mapper, t.mapped.at + kPage).value == 121);
+    other.kill();
+    for (const Deadline end = Deadline::in(10 * kSecond);
+         load(t.mapper, t.mapped.at + kPage).cause() != CMI_ERROR_CONSIST;) {
+      REQUIRE(!end.passed());
+    }
+    CHECK(load(t.mapper, t.mapped.at).value == 0);
+    REQUIRE(seg_reco(t.home, t.exported.seg, t.exported.at + kPage, kPage).ok());
+    CHECK(load(t.mapper, t.mapped.at + kPage).value == 121);
+    CHECK(publish(t.mapper, t.mapped.at + kPage, 122));
+    CHECK(load(t.home, t.exported.at + kPage).value == 122);
+    CHECK(maps(t.mapper));
+  }
+
+  TEST_CASE("nothing_of_a_client_consistent_segment_that_is_mapped_is_in_flux") {
+    Three t(Env{{"CMI_FAULT_POINT", "no_aging=fail"}}, CMI_SEG_CLIENT_CONSIST);
+    REQUIRE(load(t.cacher, t.cached.at).value == 0);
+    REQUIRE(store(t.mapper, t.mapped.at, 131).cause() == Fault::kNone);
+    t.mapper.kill();
+    CHECK(load_until(t.cacher, t.cached.at, 131) == 131);
+    CHECK(load(t.home, t.exported.at).value == 131);
+  }
+
+  TEST_CASE("mapped_pages_end_with_their_home_when_it_is_killed") {
+    Three t;
+    REQUIRE(publish(t.mapper, t.mapped.at, 141));
+    REQUIRE(load(t.mapper, t.mapped.at).value == 141);
+    t.home.kill();
+    for (const Deadline end = Deadline::in(10 * kSecond);
+         load(t.mapper, t.mapped.at).cause() != CMI_ERROR_SINVAL;) {
+      REQUIRE(!end.passed());
+    }
+    CHECK(store(t.mapper, t.mapped.at, 1).cause() == CMI_ERROR_SINVAL);
+  }
+
+  TEST_CASE("a_removed_segment_takes_mapped_pages") {
+    Three t;
+    REQUIRE(load(t.mapper, t.mapped.at).value == 0);
+    REQUIRE(seg_rm(t.home, t.exported.seg).ok());
+    CHECK(load(t.mapper, t.mapped.at).cause() == CMI_ERROR_TOKEN);
+  }
+
+  TEST_CASE("mapped_pages_end_at_the_break_and_come_with_it") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home", kLocal);
+    Process& peer = cluster.spawn("peer", kLocal);
+    const Answer seg = seg_get(home, 8 * kPage, CMI_SEG_EXTENSIBLE);
+    REQUIRE(seg.ok());
+    REQUIRE(seg_brk(home, seg.seg(), 4 * kPage).ok());
+    const Answer at = seg_at(home, seg.seg());
+    REQUIRE(at.ok());
+    Export exported{seg.seg(), at.at(), 8 * kPage, seg_exp(home, seg.seg()),
+                    tok_new(home, seg.seg(), kAllRights)};
+    const Import import = import_segment(peer, exported);
+    REQUIRE(publish(peer, import.at + 3 * kPage, 151));
+    CHECK(load(peer, import.at + 4 * kPage).cause() == CMI_ERROR_SEG_BRK);
+    REQUIRE(seg_brk(home, seg.seg(), 6 * kPage).ok());
+    CHECK(load(peer, import.at + 5 * kPage).value == 0);
+    REQUIRE(store(peer, import.at + 5 * kPage, 152).cause() == Fault::kNone);
+    REQUIRE(seg_brk(home, seg.seg(), 2 * kPage).ok());
+    CHECK(load(peer, import.at + 3 * kPage).cause() == CMI_ERROR_SEG_BRK);
+    CHECK(store(peer, import.at + 5 * kPage, 1).cause() == CMI_ERROR_SEG_BRK);
+    CHECK(load(peer, import.at + kPage).value == 0);
+    REQUIRE(seg_brk(home, seg.seg(), 4 * kPage).ok());
+    CHECK(load(peer, import.at + 3 * kPage).value == 0);
+    CHECK(maps(peer));
+  }
+
+  TEST_CASE("pages_are_cached_and_the_trace_says_why_where_they_cannot_be_mapped") {
+    Cluster cluster;
+    const Reason reason(cluster);
+    Process& home = cluster.spawn("home", kLocal);
+    Process& silent = cluster.spawn("silent", kNetwork);
+    Process& peer = cluster.spawn("peer", reason.env());
+    SUBCASE("the home does not offer it") {
+      const Export exported = export_segment(silent);
+      const Import import = import_segment(peer, exported);
+      CHECK(publish(peer, import.at, 1));
+      CHECK(load(silent, exported.at).value == 1);
+      CHECK(reason.says("the home does not offer its pages"));
+      CHECK_FALSE(maps(peer));
+    }
+    SUBCASE("the token is for a part") {
+      Export exported = export_segment(home);
+      exported.token = tok_newva(home, exported.seg, exported.at, kPage, kAllRights);
+      const Import import = import_segment(peer, exported);
+      CHECK(publish(peer, import.at, 2));
+      CHECK(load(home, exported.at).value == 2);
+      CHECK(load(peer, import.at + kPage).cause() == CMI_ERROR_ACCESS);
+      CHECK(reason.says("the token is for a part of the segment"));
+    }
+    SUBCASE("another thread has access") {
+      const Export exported = export_segment(home);
+      const Import import = import_bare(peer, exported);
+      REQUIRE(set_token(peer, import.seg, exported.token).ok());
+      REQUIRE(cmi_enb(peer, 1).ok());
+      const bool enabled = peer.run([] {
+        static std::thread other([] {
+          if (start_context(CMI_VERNO).ok() && CMIFN(ctxt(), 10, cmi_enb)(ctxt(), 1) == 0) {
+            g_enabled.store(1);
+          } else {
+            g_enabled.store(-1);
+          }
+          while (g_enabled.load() != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          (void)finish_context();
+        });
+        other.detach();
+        while (g_enabled.load() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        return g_enabled.load() == 1;
+      });
+      REQUIRE(enabled);
+      CHECK(publish(peer, import.at, 3));
+      CHECK(load(home, exported.at).value == 3);
+      CHECK(reason.says("other threads have access"));
+      peer.run([] { g_enabled.store(0); });
+    }
+  }
+
+  TEST_CASE("a_token_that_lets_stores_be_made_maps_views_anew_that_were_for_reading") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home", kLocal);
+    Process& peer = cluster.spawn("peer", kLocal);
+    const Export exported = export_segment(home, 4 * kPage, CMI_ACC_READ);
+    REQUIRE(publish(home, exported.at, 4));
+    const Import import = import_segment(peer, exported);
+    REQUIRE(load(peer, import.at).value == 4);
+    CHECK(store(peer, import.at, 5).cause() == CMI_ERROR_ACCESS);
+    const Flat stores = tok_new(home, exported.seg, kAllRights);
+    REQUIRE(set_token(peer, import.seg, stores).ok());
+    CHECK(load(peer, import.at).value == 4);
+    CHECK(publish(peer, import.at, 5));
+    CHECK(load(home, exported.at).value == 5);
+    // And back.
+    REQUIRE(set_token(peer, import.seg, exported.token).ok());
+    CHECK(load(peer, import.at).value == 5);
+    CHECK(store(peer, import.at, 6).cause() == CMI_ERROR_ACCESS);
+    CHECK(maps(peer));
+  }
+
+  TEST_CASE("CMI_LOCAL_is_on_or_off") {
+    Cluster cluster;
+    Process& process = cluster.spawn_bare("node", {{"CMI_LOCAL", "maybe"}});
+    CHECK(ini(process).failed(CMI_ERR_INVAL));
+  }
+}
+
+}  // namespace cmi::test
