@@ -1,9 +1,10 @@
-// What differs between tests of processes and the same source on simulated nodes.
+// What differs between tests of processes and the same source on simulated nodes. A source with a
+// PROCESS_CASE includes doctest itself: on processes nothing else here needs it.
 #pragma once
 
+#ifdef CMI_TEST_SIMULATED
 #include <doctest/doctest.h>
 
-#ifdef CMI_TEST_SIMULATED
 #include "sim/variables.hpp"
 
 // A case of which there is none on simulated nodes: it needs a process, a kernel or a provider.
