@@ -3,7 +3,7 @@
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME libcmi)
 set(CPACK_PACKAGE_VENDOR "the libcmi authors")
-set(CPACK_PACKAGE_CONTACT "the libcmi authors <root@localhost.localdomain>")
+set(CPACK_PACKAGE_CONTACT "the libcmi authors <maintainers@libcmi.invalid>")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_OUTPUT_FILE_PREFIX ${PROJECT_BINARY_DIR}/packages)
 set(CPACK_COMPONENTS_ALL runtime dev tools doc)
@@ -13,8 +13,9 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 set(version "${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE}")
-set(shared "Processes on one or several nodes load from and store to the same memory, kept coherent
-in user space, over whatever fabric libfabric reaches: TCP, shared memory, RDMA devices.")
+set(shared "Processes on one or several nodes load from and store to the same
+memory, kept coherent in user space, over whatever fabric libfabric
+reaches: TCP, shared memory, RDMA devices.")
 
 # cmi_package(component name section architecture text): what is said of one package.
 function(cmi_package component name section text)
@@ -35,8 +36,8 @@ Headers for C and C++, the CMake package and the file for pkg-config.")
 cmi_package(tools cmi-tools admin "Coherent Memory Interface, tools of the administrator
 ${shared}
 .
-cmiadm shows which processes share what and what that costs, cleans up after dead ones, and finds out
-what a machine lacks.")
+cmiadm shows which processes share what and what that costs, cleans up
+after dead ones, and finds out what a machine lacks.")
 cmi_package(doc libcmi-doc doc "Coherent Memory Interface, manual and examples
 ${shared}
 .
@@ -48,9 +49,10 @@ foreach(upper RUNTIME TOOLS)
   set(CPACK_DEBIAN_${upper}_PACKAGE_DEPENDS "libfabric1 (>= 1.17)")
   set(CPACK_DEBIAN_${upper}_DEBUGINFO_PACKAGE ON)
 endforeach()
-set(CPACK_DEBIAN_RUNTIME_PACKAGE_GENERATE_SHLIBS ON)
-set(CPACK_DEBIAN_RUNTIME_PACKAGE_GENERATE_SHLIBS_POLICY ">=")
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY ">=")
+# As Debian wants it; CPack writes scripts that call ldconfig besides.
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_CONTROL_EXTRA ${PROJECT_SOURCE_DIR}/cmake/debian/triggers)
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "libcmi${CMI_SOVERSION} (= ${version})")
 set(CPACK_DEBIAN_DEV_PACKAGE_SUGGESTS libcmi-doc)
 set(CPACK_DEBIAN_DOC_PACKAGE_ARCHITECTURE all)
