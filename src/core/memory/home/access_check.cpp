@@ -32,7 +32,7 @@ WireStatus check(HomeCore& home, Segment* s, const ContextId& client, uint32_t i
   Sharer* h = s->sharers.find(client, instance);
   if (h == nullptr || !h->ever.presented) return WireStatus::kNotPresented;
   if (h->token == 0) return WireStatus::kToken;
-  if ((h->rights & right) != right) return WireStatus::kRights;
+  if ((h->granted.rights & right) != right) return WireStatus::kRights;
   *sharer = h;
   return WireStatus::kOk;
 }

@@ -101,7 +101,7 @@ Status Exports::revoke(const access::TokenInfo& token, const RoundPtr& p) {
     for (auto& h : s->sharers) {
       if (h.token != token.id) continue;
       h.token = 0;
-      h.rights = 0;
+      h.granted.rights = 0;
       ++h.unacknowledged_revocations;
       const RevokeNotification m{s->uid, h.instance, token.id};
       home_.rounds.notify(p, *s, h, NotificationType::kRevoke, Encoded(m));

@@ -221,7 +221,8 @@ void Home::report(node::ContextReport* out) {
     for (const auto& [name, t] : s.tokens) {
       line.tokens.push_back({node::token_fingerprint(name), t.info.rights, t.info.node, t.revoked});
     }
-    for (const Sharer& h : s.sharers) line.sharers.push_back({h.client, h.instance, h.rights});
+    for (const Sharer& h : s.sharers)
+      line.sharers.push_back({h.client, h.instance, h.granted.rights});
     s.writers.report(&line);
   });
 }

@@ -30,8 +30,8 @@ Sharer* holder_of(Segment& s, const LocalImporter::Ticket& ticket) {
 
 // The token may have been revoked since the offer: then nothing is passed.
 bool grant(Segment& s, Sharer& h, const LocalAsk& m, Fd watch, node::LocalChannel& channel) {
-  if (s.removed || h.token == 0 || h.pages.count != s.pages()) return false;
-  const bool writable = (h.rights & fabric::kWrite) != 0;
+  if (s.removed || h.token == 0 || h.granted.pages.count != s.pages()) return false;
+  const bool writable = (h.granted.rights & fabric::kWrite) != 0;
   auto control = LocalControl::make(s.pages());
   const Fd reading = writable ? Fd() : open_for_reading(s.file);
   const int file = writable ? s.file.get() : reading.get();

@@ -41,9 +41,12 @@ struct Sharer : SharerId {
   // Until it has heard that its token is revoked, it loads what it has cached, and is notified of
   // what is published like any other.
   bool loads() const { return token != 0 || unacknowledged_revocations != 0; }
-  uint32_t rights = 0;
-  PageRange pages;  // that its token is for
+  struct {
+    uint32_t rights = 0;
+    PageRange pages;
+  } granted;  // what its token is for
   bool covers(uint64_t first, uint64_t count) const {
+    const PageRange& pages = granted.pages;
     return first >= pages.first && first + count <= pages.first + uint64_t{pages.count};
   }
   // [rounds] Its own registration (a fence closes it), and how many bytes of the segment that

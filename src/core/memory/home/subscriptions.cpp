@@ -86,7 +86,7 @@ std::vector<std::byte> updates_for(Segment& s, Sharer& h, const std::vector<Stor
     const StoredPage& p = stored[i];
     SharerSubscriptions::Slot* const slot = h.subscriptions.find(p.page);
     // What it may read by its token, of memory that there is, and that it may access.
-    if (slot == nullptr || (h.rights & fabric::kRead) == 0 || !h.covers(p.page, 1) ||
+    if (slot == nullptr || (h.granted.rights & fabric::kRead) == 0 || !h.covers(p.page, 1) ||
         p.page >= low_of(s, h) / kPageSize || s.flux.pages.contains(p.page) ||
         !h.regions.may_have(p.page)) {
       continue;

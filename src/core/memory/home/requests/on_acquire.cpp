@@ -36,8 +36,8 @@ void on_acquire(HomeCore& home, const fabric::ClientInfo& client, uint64_t numbe
       const uint32_t all = regions_of(pages);
       if (first >= all || n == 0 || n > all - first || epoch == 0) {
         status = WireStatus::kRange;
-      } else if (first < region_of(h->pages.first) ||
-                 first + n - 1 > region_of(h->pages.first + h->pages.count - 1)) {
+      } else if (first < region_of(h->granted.pages.first) ||
+                 first + n - 1 > region_of(h->granted.pages.first + h->granted.pages.count - 1)) {
         status = WireStatus::kRights;
       } else {
         hold_regions(home, *s, *h, m);

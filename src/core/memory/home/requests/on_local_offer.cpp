@@ -10,7 +10,7 @@ namespace {
 LocalRefusal refusal_of(const HomeCore& home, const Segment& s, const Sharer& h) {
   if (!home.parts.local) return LocalRefusal::kOff;
   if (access::large_pages(s.flags)) return LocalRefusal::kLarge;
-  return h.pages.count == s.pages() ? LocalRefusal::kNone : LocalRefusal::kPart;
+  return h.granted.pages.count == s.pages() ? LocalRefusal::kNone : LocalRefusal::kPart;
 }
 }  // namespace
 

@@ -41,9 +41,9 @@ void enter(HomeCore& home, Segment& s, Sharer& h, const access::TokenInfo& token
     if (h.token != token.id) h.local.reset();
     h.ever.presented = true;
     h.token = token.id;
-    h.rights = token.rights;
-    h.pages = pages_of(s, token.part);
-    h.ever.could_write = h.ever.could_write || (h.rights & fabric::kWrite) != 0;
+    h.granted.rights = token.rights;
+    h.granted.pages = pages_of(s, token.part);
+    h.ever.could_write = h.ever.could_write || (h.granted.rights & fabric::kWrite) != 0;
     begins = !was_shared && s.shared();
     if (begins) {
       home.shared_segments.add();
