@@ -29,7 +29,7 @@ class LocalChannel {
   // Sends the message to the context in that slot of the node's folder. kReconfig: its queue is
   // full; kNoMem: there are no descriptors; kInval: the folder or the context is not there, or it
   // is not this user's.
-  static Result<LocalChannel> ask(const std::string& folder, uint32_t slot, Bytes message,
+  static Result<LocalChannel> ask(const std::string& path, uint32_t slot, Bytes message,
                                   std::span<const int> fds);
 
   // Whether the process at the other end is of this process's effective user.

@@ -14,7 +14,7 @@ bool begin_local(ImporterCore& core, Import& imp);
 
 // Of a local import without a grant in force: asks the home for one. None: it was granted, or the
 // import is a local one no more; the access tries again. Faults call it.
-std::optional<Exception> join_local(ImporterCore& core, const std::shared_ptr<Import>& imp,
+std::optional<Exception> join_local(ImporterCore& core, const std::shared_ptr<Import>& owner,
                                     Deadline deadline);
 
 // The home is told which pages were stored to, and has the others drop them: a write-back without

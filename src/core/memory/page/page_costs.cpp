@@ -54,15 +54,15 @@ void PageCosts::count(uint32_t page, Kind kind) {
 
 void PageCosts::count_notice(std::span<const PageRange> pages, bool useless) {
   if (!mu_.try_lock()) return;
-  auto& by_page = pages_;
-  auto& by_region = regions_;
+  auto* const by_page = &pages_;
+  auto* const by_region = &regions_;
   uint32_t region = UINT32_MAX;
   each_page(pages, [&](uint32_t page) {
-    node::PageCost& of_page = by_page.add(page);
+    node::PageCost& of_page = by_page->add(page);
     ++of_page.notices;
     if (useless) ++of_page.useless;
     if (std::exchange(region, region_of(page)) == region) return;
-    node::PageCost& of_region = by_region.add(region);
+    node::PageCost& of_region = by_region->add(region);
     ++of_region.notices;
     if (useless) ++of_region.useless;
   });
