@@ -13,6 +13,11 @@
 #include <vector>
 
 #include "core/locks/words.hpp"
+#include "support/sanitized.hpp"
+
+// The address sanitizer has to know which stack is in use.
+extern "C" void __sanitizer_start_switch_fiber(void** fake, const void* bottom, size_t size);
+extern "C" void __sanitizer_finish_switch_fiber(void* fake, const void** bottom, size_t* size);
 
 namespace cmi::locks::test {
 
@@ -58,12 +63,16 @@ class World {
     bool ended = false;
   };
   static void enter(unsigned high, unsigned low);
+  void resume(Fiber& fiber);
+  void leave(Fiber& fiber);
   void live(Fiber& fiber);
 
   std::mt19937_64 random_;
   std::vector<std::unique_ptr<Fiber>> fibers_;
   Fiber* running_ = nullptr;
   ucontext_t outside_{};
+  const void* outside_stack_ = nullptr;
+  size_t outside_bytes_ = 0;
   bool failed_ = false;
 };
 
@@ -103,19 +112,40 @@ class Memory final : public Words {
   const uint64_t name_;
 };
 
+inline void World::resume(Fiber& fiber) {
+  void* fake = nullptr;
+  if constexpr (cmi::test::kSanitized) {
+    __sanitizer_start_switch_fiber(&fake, fiber.stack.get(), kStack);
+  }
+  ::swapcontext(&outside_, &fiber.context);
+  if constexpr (cmi::test::kSanitized) __sanitizer_finish_switch_fiber(fake, nullptr, nullptr);
+}
+
+inline void World::leave(Fiber& fiber) {
+  void* fake = nullptr;
+  if constexpr (cmi::test::kSanitized) {
+    __sanitizer_start_switch_fiber(fiber.ended ? nullptr : &fake, outside_stack_, outside_bytes_);
+  }
+  ::swapcontext(&fiber.context, &outside_);
+  if constexpr (cmi::test::kSanitized) __sanitizer_finish_switch_fiber(fake, nullptr, nullptr);
+}
+
 inline void World::step(bool swap) {
   if (running_ == nullptr) return;
   // A death between two loads is one before the next swap.
   size_t living = 0;
   for (const auto& fiber : fibers_) living += fiber->ended ? 0 : 1;
   if (swap && living > living_at_least && chance(deaths)) throw Killed();
-  ::swapcontext(&running_->context, &outside_);
+  leave(*running_);
 }
 
 inline void World::enter(unsigned high, unsigned low) {
   auto* const world = reinterpret_cast<World*>(uintptr_t{high} << 32 | low);
+  if constexpr (cmi::test::kSanitized) {
+    __sanitizer_finish_switch_fiber(nullptr, &world->outside_stack_, &world->outside_bytes_);
+  }
   world->live(*world->running_);
-  ::swapcontext(&world->running_->context, &world->outside_);
+  world->leave(*world->running_);
 }
 
 inline void World::live(Fiber& fiber) {
@@ -150,7 +180,7 @@ inline void World::run(const std::vector<std::function<void(Words&)>>& processes
     }
     if (left.empty()) break;
     running_ = left[random_() % left.size()];
-    ::swapcontext(&outside_, &running_->context);
+    resume(*running_);
   }
   running_ = nullptr;
   fibers_.clear();
