@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../../model"
 model_dir=$PWD
-pan_seconds=120  # of one search: far more than any needs, so that nothing hangs
+pan_seconds=240  # of one search: far more than any needs, so that nothing hangs
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
