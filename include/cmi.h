@@ -692,7 +692,7 @@ typedef int cmi_fn_seg_dt(cmi_ctxt* ctxt, cmi_seg seg, void* addr);
  * TOKEN: the rights take effect for all processes of the node. A revoked token is accepted, and the
  * access raises CMI_ERROR_TOKEN. RECO: what is in the range counts as consistent again. BRK: when
  * it has returned 0, every node sees the new break; memory that a higher break adds is 0. RM, BRK:
- * tok_del() says who may still load what after a failure, or where a process was stopped.
+ * tok_del() says what may still be loaded after a failure, or where a process was stopped.
  * Errors: CMI_ERR_INVAL, unknown segment or command, ds is NULL, the token is damaged or another
  * segment's, seg is not an import (TOKEN), not extensible (BRK), beyond its size (BRK), or a range
  * is misaligned, too long or not in a view (CHECK, RECO); CMI_ERR_PERM, another process's segment,

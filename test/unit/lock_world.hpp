@@ -21,6 +21,11 @@ extern "C" void __sanitizer_finish_switch_fiber(void* fake, const void** bottom,
 
 namespace cmi::locks::test {
 
+inline constexpr Nanos kSpan = 10 * kSecond;
+inline constexpr uint64_t kSeeds = 60;
+
+inline bool taken(Outcome o) { return o == Outcome::kDone || o == Outcome::kOwnerDead; }
+
 struct Killed {};
 
 // A death in the call is none of the assertion's.

@@ -22,11 +22,6 @@ using namespace cmi::locks::test;
 
 namespace {
 
-constexpr Nanos kSpan = 10 * kSecond;
-constexpr uint64_t kSeeds = 60;
-
-bool taken(Outcome o) { return o == Outcome::kDone || o == Outcome::kOwnerDead; }
-
 // One word, or one structure, behind one interface, so that a test is made for each kind once.
 struct Lock {
   virtual ~Lock() = default;

@@ -12,12 +12,6 @@ using namespace cmi;
 using namespace cmi::locks;
 using namespace cmi::locks::test;
 
-namespace {
-constexpr Nanos kSpan = 10 * kSecond;
-constexpr uint64_t kSeeds = 60;
-bool taken(Outcome o) { return o == Outcome::kDone || o == Outcome::kOwnerDead; }
-}  // namespace
-
 TEST_CASE("a_semaphore_lets_so_many_in_and_takes_permits_of_the_dead_over") {
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     World world(seed);

@@ -34,7 +34,7 @@ extern "C" {
 /** The deadline has passed. */
 #define CMI_OFI_TIMED_OUT 2
 
-/* ---- Who is gone ---------------------------------------------------------------------------- */
+/* ---- Holders that are gone ------------------------------------------------------------------ */
 
 /**
  * A name of 40 bits, never 0, for this process as a user of the memory at addr, to be kept in words
@@ -65,11 +65,12 @@ typedef struct cmi_ofi_mutex {
 } cmi_ofi_mutex;
 
 /**
- * Takes it. OWNER_DEAD: it is taken, and until cmi_ofi_mutex_repaired() every owner is told so.
- * Errors: CMI_ERR_INVAL, not this process's context, the lock is in no view or not at a multiple of
- * 8, or what lies there is no such lock; CMI_ERR_PERM, the caller does not hold it, or was declared
- * dead while it did; CMI_ERR_INIT, the calling thread is not registered; CMI_ERR_STORE, CMI_ERR_HW
- * and CMI_ERR_NOMEM, what a swap failed with, as atm_cas() says.
+ * Takes it. OWNER_DEAD: it is taken, and the call returns so to each owner until
+ * cmi_ofi_mutex_repaired(). Errors: CMI_ERR_INVAL, not this process's context, the lock is in no
+ * view or not at a multiple of 8, or what lies there is no such lock; CMI_ERR_PERM, the caller does
+ * not hold it, or was declared dead while it did; CMI_ERR_INIT, the calling thread is not
+ * registered; CMI_ERR_STORE, CMI_ERR_HW and CMI_ERR_NOMEM, what a swap failed with, as atm_cas()
+ * says.
  */
 CMI_EXPORT int cmi_ofi_mutex_lock(cmi_ctxt* ctxt, cmi_ofi_mutex* at, uint32_t timeout_ms);
 /** Releases it. Errors: as cmi_ofi_mutex_lock(). */
@@ -106,7 +107,7 @@ CMI_EXPORT int cmi_ofi_shared_mutex_unlock_shared(cmi_ctxt* ctxt, cmi_ofi_shared
 typedef struct cmi_ofi_ticket_lock {
   uint64_t tail;       /**< the ticket that was drawn last */
   uint64_t turn;       /**< how many are done */
-  uint64_t places[64]; /**< who has drawn which */
+  uint64_t places[64]; /**< the holder of each ticket */
 } cmi_ofi_ticket_lock;
 
 /**

@@ -42,7 +42,7 @@ class PageCosts {
 // Of one segment at home.
 class PageWriters {
  public:
-  // An importer's diff of the page: these words. Known words alone are told of a writer.
+  // An importer's diff of the page: these words. A writer is shown with its known words alone.
   void count_words(uint32_t page, const ContextId& by, const StoredWords& words);
   // A publication of these pages; `by`: none for one of the home's own node.
   void count_publication(std::span<const PageRange> pages, const ContextId& by);
