@@ -4,6 +4,8 @@
 #include <new>
 #include <utility>
 
+#include "core/memory/page/shared_regions.hpp"
+
 namespace cmi::memory {
 
 namespace {
