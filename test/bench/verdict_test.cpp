@@ -14,7 +14,7 @@
 #include "bench/bars.hpp"
 #include "bench/check.hpp"
 
-namespace cmi::test {
+namespace cmi::test::verdict_test {
 
 namespace {
 
@@ -121,4 +121,4 @@ TEST_CASE("each_row_and_each_floor_is_a_line_of_json") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::verdict_test

@@ -6,7 +6,7 @@
 
 #include <initializer_list>
 
-namespace cmi::checker {
+namespace cmi::checker::check_test {
 
 namespace {
 
@@ -707,4 +707,4 @@ TEST_SUITE("counts") {
 
 }  // namespace
 
-}  // namespace cmi::checker
+}  // namespace cmi::checker::check_test

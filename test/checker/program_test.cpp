@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-namespace cmi::checker {
+namespace cmi::checker::program_test {
 
 namespace {
 
@@ -175,4 +175,4 @@ TEST_SUITE("program") {
 
 }  // namespace
 
-}  // namespace cmi::checker
+}  // namespace cmi::checker::program_test

@@ -6,7 +6,7 @@
 
 #include <initializer_list>
 
-namespace cmi::test {
+namespace cmi::test::cause_test {
 namespace {
 
 // A swap that was refused was not made. Of everything else the fate is open, and others are told.
@@ -27,4 +27,4 @@ TEST_CASE("a_denial_alone_proves_that_nothing_was_done") {
 }
 
 }  // namespace
-}  // namespace cmi::test
+}  // namespace cmi::test::cause_test

@@ -9,7 +9,7 @@
 #include "fabric/world.hpp"
 #include "support/skip.hpp"
 
-namespace cmi::test {
+namespace cmi::test::choice_test {
 namespace {
 
 namespace ofi = fabric::ofi;
@@ -116,4 +116,4 @@ TEST_CASE("a_provider_that_fails_its_trial_gives_way_to_the_next") {
 }
 
 }  // namespace
-}  // namespace cmi::test
+}  // namespace cmi::test::choice_test

@@ -10,7 +10,7 @@
 
 #include "core/base/fd.hpp"
 
-namespace cmi::fabric::ofi {
+namespace cmi::fabric::ofi::descriptors_test {
 
 namespace {
 
@@ -95,4 +95,4 @@ TEST_CASE("what_an_endpoint_has_accepted_ends_also_when_there_is_no_descriptor_l
 
 }  // namespace
 
-}  // namespace cmi::fabric::ofi
+}  // namespace cmi::fabric::ofi::descriptors_test

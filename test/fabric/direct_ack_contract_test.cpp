@@ -5,7 +5,7 @@
 #include "fabric/world.hpp"
 #include "support/party.hpp"
 
-namespace cmi::test {
+namespace cmi::test::direct_ack_contract_test {
 namespace {
 
 using fabric::DirectAck;
@@ -299,4 +299,4 @@ TEST_CASE("a_giver_knows_no_more_than_so_many_waiters_however_many_a_home_names"
 }
 
 }  // namespace
-}  // namespace cmi::test
+}  // namespace cmi::test::direct_ack_contract_test

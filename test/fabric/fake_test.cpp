@@ -3,7 +3,7 @@
 
 TEST_SUITE_BEGIN("fault");
 
-namespace cmi::test {
+namespace cmi::test::fake_test {
 namespace {
 
 using fabric::FakeModes;
@@ -125,6 +125,6 @@ TEST_CASE("a_full_queue_says_again_until_something_has_completed") {
 }
 
 }  // namespace
-}  // namespace cmi::test
+}  // namespace cmi::test::fake_test
 
 TEST_SUITE_END();

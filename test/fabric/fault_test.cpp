@@ -9,7 +9,7 @@
 
 TEST_SUITE_BEGIN("fault");
 
-namespace cmi::test {
+namespace cmi::test::fault_test {
 namespace {
 
 CMI_CONTRACT(a_stopped_peer_costs_the_deadline_and_completes_when_it_goes_on, world) {
@@ -272,6 +272,6 @@ CMI_CONTRACT(garbage_sent_to_its_socket_does_an_endpoint_no_harm, world) {
 }
 
 }  // namespace
-}  // namespace cmi::test
+}  // namespace cmi::test::fault_test
 
 TEST_SUITE_END();

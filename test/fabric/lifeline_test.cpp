@@ -17,7 +17,7 @@
 #include <set>
 #include <vector>
 
-namespace cmi::test {
+namespace cmi::test::lifeline_test {
 namespace {
 
 using fabric::Lifelines;
@@ -97,7 +97,7 @@ struct Pair {
     REQUIRE(until([&] { return !home.ups.empty() && !importer.ups.empty(); }));
   }
   bool until(const std::function<bool()>& happened) {
-    return test::until({&home, &importer}, happened);
+    return lifeline_test::until({&home, &importer}, happened);
   }
 };
 
@@ -341,4 +341,4 @@ TEST_SUITE("lifeline") {
   }
 }
 
-}  // namespace cmi::test
+}  // namespace cmi::test::lifeline_test

@@ -8,7 +8,7 @@
 #include "fabric/world.hpp"
 #include "support/party.hpp"
 
-namespace cmi::test {
+namespace cmi::test::link_test {
 namespace {
 
 using fabric::FakeModes;
@@ -613,4 +613,4 @@ TEST_CASE("a_link_condemned_while_it_connects_never_comes_up") {
 }
 
 }  // namespace
-}  // namespace cmi::test
+}  // namespace cmi::test::link_test

@@ -7,7 +7,7 @@
 #include "fabric/world.hpp"
 #include "support/skip.hpp"
 
-namespace cmi::test {
+namespace cmi::test::modes_test {
 namespace {
 
 using fabric::FakeProvider;
@@ -267,4 +267,4 @@ TEST_CASE("a_provider_whose_messages_are_too_small_is_not_used") {
 }
 
 }  // namespace
-}  // namespace cmi::test
+}  // namespace cmi::test::modes_test

@@ -4,7 +4,7 @@
 #include "fabric/world.hpp"
 #include "support/party.hpp"
 
-namespace cmi::test {
+namespace cmi::test::port_test {
 namespace {
 
 using fabric::FakeNet;
@@ -129,4 +129,4 @@ TEST_CASE("what_is_sent_last_to_a_peer_is_not_lost_when_it_is_removed") {
 }
 
 }  // namespace
-}  // namespace cmi::test
+}  // namespace cmi::test::port_test

@@ -3,7 +3,7 @@
 
 #include "fabric/world.hpp"
 
-namespace cmi::test {
+namespace cmi::test::queue_test {
 namespace {
 
 constexpr int kMessages = 8;  // fewer than an endpoint has buffers for
@@ -209,4 +209,4 @@ CMI_CONTRACT(one_with_a_queue_may_be_closed_by_who_is_handed_something_of_anothe
 }
 
 }  // namespace
-}  // namespace cmi::test
+}  // namespace cmi::test::queue_test

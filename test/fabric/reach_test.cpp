@@ -13,7 +13,7 @@
 #include "fabric/world.hpp"
 #include "support/skip.hpp"
 
-namespace cmi::test {
+namespace cmi::test::reach_test {
 namespace {
 
 std::vector<std::byte> listener(const std::string& host) {
@@ -119,4 +119,4 @@ TEST_CASE("auto_takes_the_interface_that_leads_to_other_machines") {
 }
 
 }  // namespace
-}  // namespace cmi::test
+}  // namespace cmi::test::reach_test

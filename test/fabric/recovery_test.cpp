@@ -13,7 +13,7 @@
 
 TEST_SUITE_BEGIN("fault");
 
-namespace cmi::test {
+namespace cmi::test::recovery_test {
 namespace {
 
 constexpr size_t kPeers = 50;
@@ -154,6 +154,6 @@ CMI_CONTRACT(a_peer_that_is_restarted_at_the_same_address_is_reached_and_old_key
 }
 
 }  // namespace
-}  // namespace cmi::test
+}  // namespace cmi::test::recovery_test
 
 TEST_SUITE_END();

@@ -2,7 +2,7 @@
 #include "fabric/world.hpp"
 #include "support/skip.hpp"
 
-namespace cmi::test {
+namespace cmi::test::refusal_test {
 namespace {
 
 constexpr size_t kBytes = 4 * kPageSize;
@@ -231,4 +231,4 @@ CMI_CONTRACT(an_address_that_is_none_is_not_taken, world) {
 }
 
 }  // namespace
-}  // namespace cmi::test
+}  // namespace cmi::test::refusal_test

@@ -4,7 +4,7 @@
 
 #include "fabric/world.hpp"
 
-namespace cmi::test {
+namespace cmi::test::rogue_test {
 namespace {
 
 RogueOutcome rogue(Fabric& fabric, Server& server, RemoteKey key, uint64_t offset, size_t len,
@@ -53,4 +53,4 @@ TEST_CASE("verbs: a_rogue_gets_in_with_a_good_key_only" * doctest::skip(without_
 }
 
 }  // namespace
-}  // namespace cmi::test
+}  // namespace cmi::test::rogue_test

@@ -13,7 +13,7 @@
 #include "fabric/world.hpp"
 #include "support/skip.hpp"
 
-namespace cmi::test {
+namespace cmi::test::routes_test {
 namespace {
 
 using fabric::ListenerAddress;
@@ -196,4 +196,4 @@ TEST_CASE("an_address_in_the_same_subnet_comes_before_one_that_is_routed_and_no_
 }
 
 }  // namespace
-}  // namespace cmi::test
+}  // namespace cmi::test::routes_test

@@ -7,7 +7,7 @@
 #include "fabric/world.hpp"
 #include "support/party.hpp"
 
-namespace cmi::test {
+namespace cmi::test::server_test {
 namespace {
 
 using fabric::FakeNet;
@@ -688,4 +688,4 @@ CMI_CONTRACT(a_flood_of_hellos_of_unknown_clients_does_not_stop_service, world) 
 }
 
 }  // namespace
-}  // namespace cmi::test
+}  // namespace cmi::test::server_test

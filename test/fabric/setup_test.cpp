@@ -21,7 +21,7 @@
 #include "fabric/world.hpp"
 #include "support/skip.hpp"
 
-namespace cmi::test {
+namespace cmi::test::setup_test {
 namespace {
 
 constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGILL, SIGABRT, SIGINT, SIGTERM};
@@ -345,4 +345,4 @@ CMI_CONTRACT(nothing_stays_open_when_a_fabric_is_gone, world) {
 }
 
 }  // namespace
-}  // namespace cmi::test
+}  // namespace cmi::test::setup_test

@@ -3,7 +3,7 @@
 
 #include "fabric/world.hpp"
 
-namespace cmi::test {
+namespace cmi::test::split_test {
 namespace {
 
 using fabric::FakeModes;
@@ -112,4 +112,4 @@ TEST_CASE("a_long_operation_that_a_dead_peer_leaves_open_ends_with_its_endpoint"
 }
 
 }  // namespace
-}  // namespace cmi::test
+}  // namespace cmi::test::split_test

@@ -4,7 +4,7 @@
 #include "fabric/world.hpp"
 #include "support/skip.hpp"
 
-namespace cmi::test {
+namespace cmi::test::transfer_test {
 namespace {
 
 constexpr size_t kSizes[] = {1,    7,    8,     63,    64,      65,           4095,
@@ -332,4 +332,4 @@ CMI_CONTRACT(threads_that_wait_on_one_endpoint_all_get_their_operations, world) 
 }
 
 }  // namespace
-}  // namespace cmi::test
+}  // namespace cmi::test::transfer_test

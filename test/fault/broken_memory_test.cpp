@@ -13,7 +13,7 @@
 #include "support/skip.hpp"
 #include "system/happenings.hpp"
 
-namespace cmi::test {
+namespace cmi::test::broken_memory_test {
 
 namespace {
 
@@ -292,4 +292,4 @@ TEST_SUITE("broken_memory") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::broken_memory_test

@@ -11,7 +11,7 @@
 #include "support/skip.hpp"
 #include "system/calls.hpp"
 
-namespace cmi::test {
+namespace cmi::test::choice_test {
 
 namespace {
 
@@ -105,4 +105,4 @@ TEST_SUITE("choice") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::choice_test

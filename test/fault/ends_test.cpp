@@ -11,7 +11,7 @@
 #include "support/skip.hpp"
 #include "system/happenings.hpp"
 
-namespace cmi::test {
+namespace cmi::test::ends_test {
 
 namespace {
 
@@ -200,4 +200,4 @@ TEST_SUITE("ends") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::ends_test

@@ -13,7 +13,7 @@
 #include "fault/stale_writer.hpp"
 #include "system/happenings.hpp"
 
-namespace cmi::test {
+namespace cmi::test::fence_test {
 
 namespace {
 
@@ -212,4 +212,4 @@ TEST_SUITE("fence") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::fence_test

@@ -17,7 +17,7 @@
 #include "support/slow.hpp"
 #include "system/calls.hpp"
 
-namespace cmi::test {
+namespace cmi::test::homes_test {
 
 namespace {
 
@@ -339,4 +339,4 @@ TEST_SUITE("homes") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::homes_test

@@ -10,7 +10,7 @@
 #include "support/long_run.hpp"
 #include "system/happenings.hpp"
 
-namespace cmi::test {
+namespace cmi::test::liar_test {
 
 namespace {
 
@@ -286,4 +286,4 @@ TEST_SUITE("liar") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::liar_test

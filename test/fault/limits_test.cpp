@@ -18,7 +18,7 @@
 #include "support/skip.hpp"
 #include "system/small_tmpfs.hpp"
 
-namespace cmi::test {
+namespace cmi::test::limits_test {
 
 namespace {
 
@@ -253,4 +253,4 @@ TEST_SUITE("limits") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::limits_test

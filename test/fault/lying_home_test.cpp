@@ -11,7 +11,7 @@
 #include "fault/patience.hpp"
 #include "system/happenings.hpp"
 
-namespace cmi::test {
+namespace cmi::test::lying_home_test {
 
 namespace {
 
@@ -196,4 +196,4 @@ TEST_SUITE("liar") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::lying_home_test

@@ -18,7 +18,7 @@
 #include "system/calls.hpp"
 #include "system/happenings.hpp"
 
-namespace cmi::test {
+namespace cmi::test::network_test {
 
 namespace {
 
@@ -643,4 +643,4 @@ TEST_SUITE("network") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::network_test

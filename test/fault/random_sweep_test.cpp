@@ -34,7 +34,7 @@
 #include "support/passages.hpp"
 #include "system/calls.hpp"
 
-namespace cmi::test {
+namespace cmi::test::random_sweep_test {
 
 namespace {
 
@@ -531,4 +531,4 @@ TEST_SUITE("sweep") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::random_sweep_test

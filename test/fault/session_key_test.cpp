@@ -12,7 +12,7 @@
 #include "support/rogue.hpp"
 #include "system/each_provider.hpp"
 
-namespace cmi::test {
+namespace cmi::test::session_key_test {
 
 namespace {
 
@@ -132,4 +132,4 @@ TEST_SUITE("fence") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::session_key_test

@@ -21,7 +21,7 @@
 #include "fault/soak_writer.hpp"
 #include "support/long_run.hpp"
 
-namespace cmi::test {
+namespace cmi::test::soak_test {
 
 namespace {
 
@@ -307,4 +307,4 @@ TEST_SUITE("soak") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::soak_test

@@ -10,7 +10,7 @@
 #include "fault/patience.hpp"
 #include "system/each_provider.hpp"
 
-namespace cmi::test {
+namespace cmi::test::stopped_test {
 
 namespace {
 
@@ -257,4 +257,4 @@ TEST_SUITE("stopped") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::stopped_test

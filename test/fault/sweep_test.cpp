@@ -27,7 +27,7 @@
 #include "support/passages.hpp"
 #include "system/calls.hpp"
 
-namespace cmi::test {
+namespace cmi::test::sweep_test {
 
 namespace {
 
@@ -790,4 +790,4 @@ TEST_SUITE("sweep") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::sweep_test

@@ -20,7 +20,7 @@
 #include "fault/word_count.hpp"
 #include "system/calls.hpp"
 
-namespace cmi::test {
+namespace cmi::test::word_count_sweep_test {
 
 namespace {
 
@@ -204,4 +204,4 @@ TEST_SUITE("sweep") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::word_count_sweep_test

@@ -11,7 +11,7 @@
 #include "fuzz/contexts.hpp"
 #include "node/node_support.hpp"
 
-namespace cmi::test {
+namespace cmi::test::break_test {
 
 namespace {
 
@@ -117,4 +117,4 @@ TEST_CASE("an_importer_that_missed_a_break_drops_what_is_of_before") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::break_test

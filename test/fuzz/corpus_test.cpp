@@ -9,7 +9,7 @@
 
 #include "fuzz/targets.hpp"
 
-namespace cmi::test {
+namespace cmi::test::corpus_test {
 
 namespace {
 
@@ -33,4 +33,4 @@ TEST_CASE("the_inputs_that_fuzzers_begin_with_do_no_harm") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::corpus_test

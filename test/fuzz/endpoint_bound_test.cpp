@@ -12,7 +12,7 @@
 #include "fuzz/contexts.hpp"
 #include "node/node_support.hpp"
 
-namespace cmi::test {
+namespace cmi::test::endpoint_bound_test {
 
 namespace {
 
@@ -99,4 +99,4 @@ TEST_CASE("segments_are_shared_where_a_provider_asks_for_all_there_is") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::endpoint_bound_test

@@ -9,7 +9,7 @@
 #include "fuzz/contexts.hpp"
 #include "node/node_support.hpp"
 
-namespace cmi::test {
+namespace cmi::test::listeners_test {
 
 namespace {
 
@@ -35,4 +35,4 @@ TEST_CASE("a_handle_without_a_good_listener_fails_at_once_and_another_of_the_hom
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::listeners_test

@@ -11,7 +11,7 @@
 #include "fuzz/contexts.hpp"
 #include "node/node_support.hpp"
 
-namespace cmi::test {
+namespace cmi::test::repeats_test {
 
 namespace {
 
@@ -85,4 +85,4 @@ TEST_CASE("what_a_peer_announces_thousands_of_times_over_is_told_once") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::repeats_test

@@ -8,7 +8,7 @@
 
 #include "litmus/barriers.hpp"
 
-namespace cmi::test {
+namespace cmi::test::coherence_test {
 
 namespace {
 
@@ -134,4 +134,4 @@ TEST_SUITE("contexts") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::coherence_test

@@ -16,7 +16,7 @@
 #include "litmus/lab.hpp"
 #include "support/long_run.hpp"
 
-namespace cmi::test {
+namespace cmi::test::cycles_test {
 
 namespace {
 
@@ -136,4 +136,4 @@ TEST_SUITE("cycles") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::cycles_test

@@ -9,7 +9,7 @@
 #include "litmus/lab.hpp"
 #include "support/long_run.hpp"
 
-namespace cmi::test {
+namespace cmi::test::false_sharing_test {
 
 namespace {
 
@@ -128,4 +128,4 @@ TEST_SUITE("false_sharing") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::false_sharing_test

@@ -4,7 +4,7 @@
 
 #include "litmus/lab.hpp"
 
-namespace cmi::test {
+namespace cmi::test::mutations_test {
 
 namespace {
 
@@ -396,4 +396,4 @@ TEST_SUITE("contexts") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::mutations_test

@@ -10,7 +10,7 @@
 #include "core/base/clock.hpp"
 #include "litmus/lab.hpp"
 
-namespace cmi::test {
+namespace cmi::test::scenes_test {
 
 namespace {
 
@@ -194,4 +194,4 @@ TEST_SUITE("scenes") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::scenes_test

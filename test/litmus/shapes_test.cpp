@@ -10,7 +10,7 @@
 #include "litmus/barriers.hpp"
 #include "litmus/placements.hpp"
 
-namespace cmi::test {
+namespace cmi::test::shapes_test {
 
 namespace {
 
@@ -423,4 +423,4 @@ TEST_SUITE("shapes") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::shapes_test

@@ -8,7 +8,7 @@
 
 #include "litmus/barriers.hpp"
 
-namespace cmi::test {
+namespace cmi::test::sharing_test {
 
 namespace {
 
@@ -82,4 +82,4 @@ TEST_SUITE("shapes") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::sharing_test

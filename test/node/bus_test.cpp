@@ -13,7 +13,7 @@
 #include "node_support.hpp"
 #include "support/skip.hpp"
 
-namespace cmi::test {
+namespace cmi::test::bus_test {
 namespace {
 
 using node::ContextSlot;
@@ -228,4 +228,4 @@ TEST_CASE("the bus works in a runtime folder with a very long path") {
 }
 
 }  // namespace
-}  // namespace cmi::test
+}  // namespace cmi::test::bus_test

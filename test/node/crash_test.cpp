@@ -15,7 +15,7 @@
 
 TEST_SUITE_BEGIN("fault");
 
-namespace cmi::test {
+namespace cmi::test::crash_test {
 namespace {
 
 using node::Attachment;
@@ -315,6 +315,6 @@ TEST_CASE("sixty-four processes that come, go and die at random leave a sound re
 }
 
 }  // namespace
-}  // namespace cmi::test
+}  // namespace cmi::test::crash_test
 
 TEST_SUITE_END();

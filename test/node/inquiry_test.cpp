@@ -10,7 +10,7 @@
 #include "core/node/node_impl.hpp"
 #include "node_support.hpp"
 
-namespace cmi::test {
+namespace cmi::test::inquiry_test {
 namespace {
 
 using node::Node;
@@ -120,4 +120,4 @@ TEST_CASE("a flood of questions fills the queue and blocks nobody") {
 }
 
 }  // namespace
-}  // namespace cmi::test
+}  // namespace cmi::test::inquiry_test

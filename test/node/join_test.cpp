@@ -15,7 +15,7 @@
 #include "node_support.hpp"
 #include "support/skip.hpp"
 
-namespace cmi::test {
+namespace cmi::test::join_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -368,4 +368,4 @@ TEST_CASE("a lock that a stopped process holds ends as reconfig, not as a hang")
 }
 
 }  // namespace
-}  // namespace cmi::test
+}  // namespace cmi::test::join_test

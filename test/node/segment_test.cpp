@@ -15,7 +15,7 @@
 #include "node_support.hpp"
 #include "support/skip.hpp"
 
-namespace cmi::test {
+namespace cmi::test::segment_test {
 namespace {
 
 using node::Attachment;
@@ -526,4 +526,4 @@ TEST_CASE("a full file system is out of memory and leaves no litter") {
 }
 
 }  // namespace
-}  // namespace cmi::test
+}  // namespace cmi::test::segment_test

@@ -14,7 +14,7 @@
 #include "sim/nodes.hpp"
 #include "support/long_run.hpp"
 
-namespace cmi::test {
+namespace cmi::test::random_test {
 
 namespace {
 
@@ -303,4 +303,4 @@ TEST_SUITE("random") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::random_test

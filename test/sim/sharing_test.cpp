@@ -13,7 +13,7 @@
 #include "core/memory/page/stats.hpp"
 #include "sim/nodes.hpp"
 
-namespace cmi::test {
+namespace cmi::test::sharing_test {
 
 namespace {
 
@@ -201,4 +201,4 @@ TEST_SUITE("sharing") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::sharing_test

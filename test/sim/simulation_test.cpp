@@ -9,7 +9,7 @@
 
 #include "core/base/lock.hpp"
 
-namespace cmi::test {
+namespace cmi::test::simulation_test {
 
 namespace {
 
@@ -71,4 +71,4 @@ TEST_CASE("what_a_thread_throws_ends_the_simulation") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::simulation_test

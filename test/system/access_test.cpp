@@ -6,7 +6,7 @@
 
 #include "system/one_process.hpp"
 
-using namespace cmi::one_process;
+namespace cmi::one_process::access_test {
 
 namespace {
 
@@ -202,3 +202,5 @@ TEST_CASE_FIXTURE(Process, "a_sigbus_that_is_not_ours_reaches_the_former_handler
 }
 
 TEST_SUITE_END();
+
+}  // namespace cmi::one_process::access_test

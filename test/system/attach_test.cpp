@@ -9,7 +9,7 @@
 
 #include "system/one_process.hpp"
 
-using namespace cmi::one_process;
+namespace cmi::one_process::attach_test {
 
 namespace {
 
@@ -203,3 +203,5 @@ TEST_CASE_FIXTURE(Process, "threads_attach_and_detach_concurrently") {
 }
 
 TEST_SUITE_END();
+
+}  // namespace cmi::one_process::attach_test

@@ -6,7 +6,7 @@
 
 #include "system/calls.hpp"
 
-namespace cmi::test {
+namespace cmi::test::back_pressure_nodes_test {
 
 namespace {
 
@@ -149,4 +149,4 @@ TEST_SUITE("back-pressure") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::back_pressure_nodes_test

@@ -7,7 +7,7 @@
 
 #include "system/one_process.hpp"
 
-using cmi::one_process::Process;
+namespace cmi::one_process::barrier_test {
 
 namespace {
 
@@ -76,3 +76,5 @@ TEST_CASE_FIXTURE(Process, "the_barrier_macros_keep_the_compilers_order") {
 }
 
 TEST_SUITE_END();
+
+}  // namespace cmi::one_process::barrier_test

@@ -18,7 +18,7 @@
 #include "system/calls.hpp"
 #include "system/kernel_work.hpp"
 
-namespace cmi::test {
+namespace cmi::test::barrier_work_nodes_test {
 
 namespace {
 
@@ -232,4 +232,4 @@ TEST_SUITE("work") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::barrier_work_nodes_test

@@ -6,7 +6,7 @@
 #include "support/skip.hpp"
 #include "system/calls.hpp"
 
-namespace cmi::test {
+namespace cmi::test::barriers_nodes_test {
 
 namespace {
 
@@ -230,4 +230,4 @@ TEST_SUITE("barriers") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::barriers_nodes_test

@@ -5,7 +5,7 @@
 
 #include "system/calls.hpp"
 
-namespace cmi::test {
+namespace cmi::test::cache_nodes_test {
 
 namespace {
 
@@ -206,4 +206,4 @@ TEST_SUITE("cache") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::cache_nodes_test

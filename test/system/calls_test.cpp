@@ -10,7 +10,7 @@
 #include "system/every_call.hpp"
 #include "system/one_process.hpp"
 
-using namespace cmi::one_process;
+namespace cmi::one_process::calls_test {
 
 namespace {
 
@@ -199,3 +199,5 @@ TEST_CASE_FIXTURE(Process, "capabilities_are_set_only_for_what_works") {
 }
 
 TEST_SUITE_END();
+
+}  // namespace cmi::one_process::calls_test

@@ -13,7 +13,7 @@
 #include "support/passages.hpp"
 #include "system/calls.hpp"
 
-namespace cmi::test {
+namespace cmi::test::cas_nodes_test {
 
 namespace {
 
@@ -549,4 +549,4 @@ TEST_SUITE("cas") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::cas_nodes_test

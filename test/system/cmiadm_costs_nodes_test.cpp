@@ -11,7 +11,7 @@
 #include "system/calls.hpp"
 #include "system/cmiadm.hpp"
 
-namespace cmi::test {
+namespace cmi::test::cmiadm_costs_nodes_test {
 
 namespace {
 
@@ -198,4 +198,4 @@ TEST_SUITE("cmiadm") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::cmiadm_costs_nodes_test

@@ -19,7 +19,7 @@
 #include "system/calls.hpp"
 #include "system/cmiadm.hpp"
 
-namespace cmi::test {
+namespace cmi::test::cmiadm_nodes_test {
 
 namespace {
 
@@ -758,4 +758,4 @@ TEST_SUITE("cmiadm") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::cmiadm_nodes_test

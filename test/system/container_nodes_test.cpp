@@ -9,7 +9,7 @@
 #include "system/cmiadm.hpp"
 #include "system/container.hpp"
 
-namespace cmi::test {
+namespace cmi::test::container_nodes_test {
 
 namespace {
 
@@ -93,4 +93,4 @@ TEST_SUITE("container") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::container_nodes_test

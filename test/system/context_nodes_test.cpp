@@ -20,7 +20,7 @@
 #include "support/skip.hpp"
 #include "system/calls.hpp"
 
-namespace cmi::test {
+namespace cmi::test::context_nodes_test {
 
 namespace {
 
@@ -281,4 +281,4 @@ TEST_SUITE("context") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::context_nodes_test

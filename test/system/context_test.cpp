@@ -5,11 +5,7 @@
 #include "system/counting_heap.hpp"
 #include "system/one_process.hpp"
 
-using cmi::one_process::CountingHeap;
-using cmi::one_process::Flat;
-using cmi::one_process::in_thread;
-using cmi::one_process::Process;
-using cmi::one_process::ProcessWith;
+namespace cmi::one_process::context_test {
 
 namespace {
 
@@ -188,3 +184,5 @@ TEST_CASE_FIXTURE(Process, "the_context_names_version_vendor_and_device") {
 }
 
 TEST_SUITE_END();
+
+}  // namespace cmi::one_process::context_test

@@ -18,7 +18,7 @@
 #include "support/sanitized.hpp"
 #include "system/calls.hpp"
 
-namespace cmi::test {
+namespace cmi::test::crowd_nodes_test {
 
 namespace {
 
@@ -224,4 +224,4 @@ TEST_SUITE("crowd") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::crowd_nodes_test

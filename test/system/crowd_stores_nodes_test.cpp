@@ -10,7 +10,7 @@
 #include "system/calls.hpp"
 #include "system/cmiadm.hpp"
 
-namespace cmi::test {
+namespace cmi::test::crowd_stores_nodes_test {
 
 namespace {
 
@@ -115,4 +115,4 @@ TEST_SUITE("crowd") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::crowd_stores_nodes_test

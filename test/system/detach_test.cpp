@@ -1,7 +1,7 @@
 // seg_dt: it takes exactly one view away.
 #include "system/one_process.hpp"
 
-using namespace cmi::one_process;
+namespace cmi::one_process::detach_test {
 
 TEST_SUITE_BEGIN("segment");
 
@@ -85,3 +85,5 @@ TEST_CASE_FIXTURE(Process, "seg_dt_leaves_the_other_views") {
 }
 
 TEST_SUITE_END();
+
+}  // namespace cmi::one_process::detach_test

@@ -9,7 +9,7 @@
 #include "core/base/clock.hpp"
 #include "system/calls.hpp"
 
-namespace cmi::test {
+namespace cmi::test::direct_acks_nodes_test {
 
 namespace {
 
@@ -165,4 +165,4 @@ TEST_SUITE("direct_acks") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::direct_acks_nodes_test

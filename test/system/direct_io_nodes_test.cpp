@@ -18,7 +18,7 @@
 #include "support/skip.hpp"
 #include "system/calls.hpp"
 
-namespace cmi::test {
+namespace cmi::test::direct_io_nodes_test {
 
 namespace {
 
@@ -339,4 +339,4 @@ TEST_SUITE("direct-io") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::direct_io_nodes_test

@@ -5,7 +5,7 @@
 #include "support/skip.hpp"
 #include "system/calls.hpp"
 
-namespace cmi::test {
+namespace cmi::test::directory_nodes_test {
 
 namespace {
 
@@ -205,4 +205,4 @@ TEST_SUITE("directory") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::directory_nodes_test

@@ -17,7 +17,7 @@
 #include "support/passages.hpp"
 #include "system/calls.hpp"
 
-namespace cmi::test {
+namespace cmi::test::dirty_ahead_nodes_test {
 
 namespace {
 
@@ -559,4 +559,4 @@ TEST_SUITE("stores_in_order") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::dirty_ahead_nodes_test

@@ -13,7 +13,7 @@
 #include "system/calls.hpp"
 #include "system/cmiadm.hpp"
 
-namespace cmi::test {
+namespace cmi::test::doctor_nodes_test {
 namespace {
 
 constexpr const char* kWrongAdvice[] = {"libfabric1", "boot Linux"};
@@ -139,4 +139,4 @@ TEST_SUITE("doctor") {
 }
 
 }  // namespace
-}  // namespace cmi::test
+}  // namespace cmi::test::doctor_nodes_test

@@ -23,7 +23,7 @@
 #include "support/skip.hpp"
 #include "system/calls.hpp"
 
-namespace cmi::test {
+namespace cmi::test::ending_nodes_test {
 
 namespace {
 
@@ -299,4 +299,4 @@ TEST_SUITE("ending") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::ending_nodes_test

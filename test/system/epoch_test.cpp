@@ -2,7 +2,7 @@
 #include "system/counting_heap.hpp"
 #include "system/one_process.hpp"
 
-using namespace cmi::one_process;
+namespace cmi::one_process::epoch_test {
 
 namespace {
 
@@ -123,3 +123,5 @@ TEST_CASE_FIXTURE(Process, "cflush_with_bad_arguments_is_inval") {
 }
 
 TEST_SUITE_END();
+
+}  // namespace cmi::one_process::epoch_test

@@ -11,7 +11,7 @@
 #include "system/calls.hpp"
 #include "system/happenings.hpp"
 
-namespace cmi::test {
+namespace cmi::test::events_nodes_test {
 
 namespace {
 
@@ -675,4 +675,4 @@ TEST_SUITE("events") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::events_nodes_test

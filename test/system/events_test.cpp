@@ -8,8 +8,7 @@
 
 #include "system/one_process.hpp"
 
-using cmi::one_process::in_thread;
-using cmi::one_process::Process;
+namespace cmi::one_process::events_test {
 
 namespace {
 
@@ -150,3 +149,5 @@ TEST_CASE_FIXTURE(Process, "a_bad_operand_of_the_event_commands_is_inval") {
 }
 
 TEST_SUITE_END();
+
+}  // namespace cmi::one_process::events_test

@@ -15,7 +15,7 @@
 #include "core/base/fd.hpp"
 #include "system/calls.hpp"
 
-namespace cmi::test {
+namespace cmi::test::exceptions_nodes_test {
 
 namespace {
 
@@ -421,4 +421,4 @@ TEST_SUITE("fault") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::exceptions_nodes_test

@@ -4,7 +4,7 @@
 
 #include "system/one_process.hpp"
 
-using namespace cmi::one_process;
+namespace cmi::one_process::export_test {
 
 namespace {
 
@@ -165,3 +165,5 @@ TEST_CASE_FIXTURE(Process, "handles_tokens_and_addresses_are_little_endian_bytes
 }
 
 TEST_SUITE_END();
+
+}  // namespace cmi::one_process::export_test

@@ -5,7 +5,7 @@
 
 #include "system/calls.hpp"
 
-namespace cmi::test {
+namespace cmi::test::exports_nodes_test {
 
 namespace {
 
@@ -211,4 +211,4 @@ TEST_SUITE("exports") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::exports_nodes_test

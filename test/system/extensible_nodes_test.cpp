@@ -16,7 +16,7 @@
 #include "system/small_tmpfs.hpp"
 #include "system/stopped.hpp"
 
-namespace cmi::test {
+namespace cmi::test::extensible_nodes_test {
 
 namespace {
 
@@ -619,4 +619,4 @@ TEST_SUITE("extensible") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::extensible_nodes_test

@@ -8,7 +8,7 @@
 
 #include "system/calls.hpp"
 
-namespace cmi::test {
+namespace cmi::test::failing_barriers_nodes_test {
 
 namespace {
 
@@ -165,4 +165,4 @@ TEST_SUITE("failing_barriers") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::failing_barriers_nodes_test

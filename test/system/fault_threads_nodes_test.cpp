@@ -21,7 +21,7 @@
 #include "support/skip.hpp"
 #include "system/calls.hpp"
 
-namespace cmi::test {
+namespace cmi::test::fault_threads_nodes_test {
 
 namespace {
 
@@ -497,4 +497,4 @@ TEST_SUITE("fault-threads") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::fault_threads_nodes_test

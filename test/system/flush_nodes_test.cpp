@@ -10,7 +10,7 @@
 #include "core/base/clock.hpp"
 #include "system/calls.hpp"
 
-namespace cmi::test {
+namespace cmi::test::flush_nodes_test {
 
 namespace {
 
@@ -458,4 +458,4 @@ TEST_SUITE("epochs") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::flush_nodes_test

@@ -5,7 +5,7 @@
 
 #include "system/calls.hpp"
 
-namespace cmi::test {
+namespace cmi::test::getva_nodes_test {
 
 namespace {
 
@@ -177,4 +177,4 @@ TEST_SUITE("getva") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::getva_nodes_test

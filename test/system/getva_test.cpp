@@ -15,8 +15,7 @@
 #include "support/skip.hpp"
 #include "system/one_process.hpp"
 
-using cmi::one_process::in_thread;
-using cmi::one_process::Process;
+namespace cmi::one_process::getva_test {
 
 namespace {
 
@@ -463,3 +462,5 @@ TEST_CASE_FIXTURE(Process, "a_forked_child_has_not_the_memory_of_a_segment") {
 }
 
 TEST_SUITE_END();
+
+}  // namespace cmi::one_process::getva_test

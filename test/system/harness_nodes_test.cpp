@@ -14,7 +14,7 @@
 #include "system/litter.hpp"
 #include "system/nodes.hpp"
 
-namespace cmi::test {
+namespace cmi::test::harness_nodes_test {
 
 namespace {
 
@@ -108,4 +108,4 @@ TEST_SUITE("harness") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::harness_nodes_test

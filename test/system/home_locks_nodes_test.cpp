@@ -13,7 +13,7 @@
 #include "support/passages.hpp"
 #include "system/calls.hpp"
 
-namespace cmi::test {
+namespace cmi::test::home_locks_nodes_test {
 
 namespace {
 
@@ -174,4 +174,4 @@ TEST_SUITE("home_locks") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::home_locks_nodes_test

@@ -10,7 +10,7 @@
 #include "system/calls.hpp"
 #include "system/kernel_work.hpp"
 
-namespace cmi::test {
+namespace cmi::test::home_scans_nodes_test {
 
 namespace {
 
@@ -140,4 +140,4 @@ TEST_SUITE("home_scans") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::home_scans_nodes_test

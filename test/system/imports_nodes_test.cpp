@@ -6,7 +6,7 @@
 #include "core/base/clock.hpp"
 #include "system/calls.hpp"
 
-namespace cmi::test {
+namespace cmi::test::imports_nodes_test {
 
 namespace {
 
@@ -207,4 +207,4 @@ TEST_SUITE("imports") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::imports_nodes_test

@@ -18,7 +18,7 @@
 #include "system/calls.hpp"
 #include "system/happenings.hpp"
 
-namespace cmi::test {
+namespace cmi::test::in_flux_nodes_test {
 
 namespace {
 
@@ -910,4 +910,4 @@ TEST_SUITE("consist") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::in_flux_nodes_test

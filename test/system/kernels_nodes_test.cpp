@@ -11,7 +11,7 @@
 #include "core/base/fd.hpp"
 #include "system/calls.hpp"
 
-namespace cmi::test {
+namespace cmi::test::kernels_nodes_test {
 
 namespace {
 
@@ -206,4 +206,4 @@ TEST_SUITE("kernels") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::kernels_nodes_test

@@ -18,7 +18,7 @@
 #include "system/calls.hpp"
 #include "system/cmiadm.hpp"
 
-namespace cmi::test {
+namespace cmi::test::large_pages_nodes_test {
 
 namespace {
 
@@ -640,4 +640,4 @@ TEST_SUITE("large_pages") {
 }
 
 }  // namespace
-}  // namespace cmi::test
+}  // namespace cmi::test::large_pages_nodes_test

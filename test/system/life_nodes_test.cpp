@@ -8,7 +8,7 @@
 
 #include "system/calls.hpp"
 
-namespace cmi::test {
+namespace cmi::test::life_nodes_test {
 
 namespace {
 
@@ -199,4 +199,4 @@ TEST_SUITE("life") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::life_nodes_test

@@ -13,7 +13,7 @@
 #include "system/calls.hpp"
 #include "system/happenings.hpp"
 
-namespace cmi::test {
+namespace cmi::test::liveness_nodes_test {
 
 namespace {
 
@@ -408,4 +408,4 @@ TEST_SUITE("liveness") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::liveness_nodes_test

@@ -15,7 +15,7 @@
 #include "system/calls.hpp"
 #include "system/stopped.hpp"
 
-namespace cmi::test {
+namespace cmi::test::local_nodes_test {
 
 namespace {
 const Env kLocal{{"CMI_LOCAL", "on"}};
@@ -398,4 +398,4 @@ TEST_SUITE("local") {
   }
 }
 
-}  // namespace cmi::test
+}  // namespace cmi::test::local_nodes_test

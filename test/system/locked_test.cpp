@@ -9,7 +9,7 @@
 #include "support/skip.hpp"
 #include "system/one_process.hpp"
 
-using namespace cmi::one_process;
+namespace cmi::one_process::locked_test {
 
 namespace {
 
@@ -98,3 +98,5 @@ TEST_CASE_FIXTURE(Process, "what_the_limit_forbids_to_lock_is_nomem_or_perm") {
 }
 
 TEST_SUITE_END();
+
+}  // namespace cmi::one_process::locked_test

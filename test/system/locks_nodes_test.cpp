@@ -11,7 +11,7 @@
 #include "system/calls.hpp"
 #include "system/simple_locks.hpp"
 
-namespace cmi::test {
+namespace cmi::test::locks_nodes_test {
 
 namespace {
 
@@ -273,4 +273,4 @@ TEST_SUITE("locks") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::locks_nodes_test

@@ -5,10 +5,7 @@
 #include "system/counting_heap.hpp"
 #include "system/one_process.hpp"
 
-using cmi::one_process::CountingHeap;
-using cmi::one_process::Flat;
-using cmi::one_process::in_thread;
-using cmi::one_process::Process;
+namespace cmi::one_process::memory_callbacks_test {
 
 namespace {
 
@@ -119,3 +116,5 @@ TEST_CASE("failing_each_allocation_in_turn_gives_nomem") {
 }
 
 TEST_SUITE_END();
+
+}  // namespace cmi::one_process::memory_callbacks_test

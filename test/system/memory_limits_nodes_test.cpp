@@ -7,7 +7,7 @@
 #include "system/calls.hpp"
 #include "system/small_tmpfs.hpp"
 
-namespace cmi::test {
+namespace cmi::test::memory_limits_nodes_test {
 namespace {
 
 constexpr size_t kMiB = 1u << 20;
@@ -64,4 +64,4 @@ TEST_SUITE("memory_limits") {
 }
 
 }  // namespace
-}  // namespace cmi::test
+}  // namespace cmi::test::memory_limits_nodes_test

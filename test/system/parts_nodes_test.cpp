@@ -6,7 +6,7 @@
 #include "core/access/handles.hpp"
 #include "system/calls.hpp"
 
-namespace cmi::test {
+namespace cmi::test::parts_nodes_test {
 
 namespace {
 
@@ -180,4 +180,4 @@ TEST_SUITE("tokens") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::parts_nodes_test

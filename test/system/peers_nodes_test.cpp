@@ -19,7 +19,7 @@
 #include "core/base/clock.hpp"
 #include "system/calls.hpp"
 
-namespace cmi::test {
+namespace cmi::test::peers_nodes_test {
 
 namespace {
 
@@ -240,4 +240,4 @@ TEST_SUITE("peers") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::peers_nodes_test

@@ -9,7 +9,7 @@
 #include "support/skip.hpp"
 #include "system/calls.hpp"
 
-namespace cmi::test {
+namespace cmi::test::placement_nodes_test {
 
 namespace {
 
@@ -51,4 +51,4 @@ TEST_SUITE("placement") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::placement_nodes_test

@@ -6,7 +6,7 @@
 
 #include "system/calls.hpp"
 
-namespace cmi::test {
+namespace cmi::test::queries_nodes_test {
 
 namespace {
 
@@ -173,4 +173,4 @@ TEST_SUITE("queries") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::queries_nodes_test

@@ -9,7 +9,7 @@
 #include "core/node/node.hpp"
 #include "system/one_process.hpp"
 
-using namespace cmi::one_process;
+namespace cmi::one_process::query_test {
 
 namespace {
 
@@ -303,3 +303,5 @@ TEST_CASE_FIXTURE(Process, "cmi_ini_on_a_node_full_of_contexts_is_nomem") {
 }
 
 TEST_SUITE_END();
+
+}  // namespace cmi::one_process::query_test

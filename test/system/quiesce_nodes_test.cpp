@@ -11,7 +11,7 @@
 #include "system/cmiadm.hpp"
 #include "system/happenings.hpp"
 
-namespace cmi::test {
+namespace cmi::test::quiesce_nodes_test {
 
 namespace {
 
@@ -340,4 +340,4 @@ TEST_SUITE("quiesce") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::quiesce_nodes_test

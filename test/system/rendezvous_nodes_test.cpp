@@ -3,7 +3,7 @@
 
 #include "system/rendezvous.hpp"
 
-namespace cmi::test {
+namespace cmi::test::rendezvous_nodes_test {
 
 TEST_SUITE("api") {
   TEST_CASE("a_segment_that_is_offered_in_a_folder_is_found_imported_and_read") {
@@ -87,4 +87,4 @@ TEST_SUITE("api") {
   }
 }
 
-}  // namespace cmi::test
+}  // namespace cmi::test::rendezvous_nodes_test

@@ -8,7 +8,7 @@
 
 #include "system/rendezvous.hpp"
 
-namespace cmi::test {
+namespace cmi::test::rendezvous_tcp_nodes_test {
 
 namespace {
 
@@ -187,4 +187,4 @@ TEST_SUITE("api") {
   }
 }
 
-}  // namespace cmi::test
+}  // namespace cmi::test::rendezvous_tcp_nodes_test

@@ -16,7 +16,7 @@
 #include "system/small_tmpfs.hpp"
 #include "system/stopped.hpp"
 
-namespace cmi::test {
+namespace cmi::test::reservations_nodes_test {
 
 namespace {
 
@@ -301,4 +301,4 @@ TEST_SUITE("reservations") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::reservations_nodes_test

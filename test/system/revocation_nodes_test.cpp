@@ -10,7 +10,7 @@
 #include "support/passages.hpp"
 #include "system/calls.hpp"
 
-namespace cmi::test {
+namespace cmi::test::revocation_nodes_test {
 
 namespace {
 
@@ -259,4 +259,4 @@ TEST_SUITE("tokens") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::revocation_nodes_test

@@ -10,7 +10,7 @@
 #include "system/calls.hpp"
 #include "system/each_provider.hpp"
 
-namespace cmi::test {
+namespace cmi::test::rogue_nodes_test {
 
 namespace {
 
@@ -184,4 +184,4 @@ TEST_SUITE("security") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::rogue_nodes_test

@@ -11,7 +11,7 @@
 #include "system/calls.hpp"
 #include "system/happenings.hpp"
 
-namespace cmi::test {
+namespace cmi::test::runs_nodes_test {
 
 namespace {
 
@@ -286,4 +286,4 @@ TEST_SUITE("runs") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::runs_nodes_test

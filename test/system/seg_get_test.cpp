@@ -8,7 +8,7 @@
 
 #include "system/one_process.hpp"
 
-using namespace cmi::one_process;
+namespace cmi::one_process::seg_get_test {
 
 TEST_SUITE_BEGIN("segment");
 
@@ -151,3 +151,5 @@ TEST_CASE_FIXTURE(Process, "an_extensible_segment_without_the_capability_is_nots
 }
 
 TEST_SUITE_END();
+
+}  // namespace cmi::one_process::seg_get_test

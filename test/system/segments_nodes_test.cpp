@@ -6,7 +6,7 @@
 #include "system/calls.hpp"
 #include "system/small_tmpfs.hpp"
 
-namespace cmi::test {
+namespace cmi::test::segments_nodes_test {
 
 namespace {
 
@@ -186,4 +186,4 @@ TEST_SUITE("segments") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::segments_nodes_test

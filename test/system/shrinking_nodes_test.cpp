@@ -11,7 +11,7 @@
 #include "system/happenings.hpp"
 #include "system/stopped.hpp"
 
-namespace cmi::test {
+namespace cmi::test::shrinking_nodes_test {
 
 namespace {
 
@@ -199,4 +199,4 @@ TEST_SUITE("shrinking") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::shrinking_nodes_test

@@ -14,7 +14,7 @@
 #include "system/calls.hpp"
 #include "system/each_provider.hpp"
 
-namespace cmi::test {
+namespace cmi::test::small_stacks_nodes_test {
 
 namespace {
 
@@ -144,4 +144,4 @@ TEST_SUITE("stacks") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::small_stacks_nodes_test

@@ -10,7 +10,7 @@
 #include "system/calls.hpp"
 #include "system/kernel_work.hpp"
 
-namespace cmi::test {
+namespace cmi::test::sparse_nodes_test {
 
 namespace {
 
@@ -136,4 +136,4 @@ TEST_SUITE("sparse") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::sparse_nodes_test

@@ -9,7 +9,7 @@
 
 #include "system/calls.hpp"
 
-namespace cmi::test {
+namespace cmi::test::threads_nodes_test {
 
 namespace {
 
@@ -114,4 +114,4 @@ TEST_SUITE("torture") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::threads_nodes_test

@@ -11,7 +11,7 @@
 #include "system/every_call.hpp"
 #include "system/one_process.hpp"
 
-using namespace cmi::one_process;
+namespace cmi::one_process::threads_test {
 
 namespace {
 
@@ -260,3 +260,5 @@ TEST_CASE_FIXTURE(Process, "a_thread_that_exits_without_fini_is_deregistered") {
 }
 
 TEST_SUITE_END();
+
+}  // namespace cmi::one_process::threads_test

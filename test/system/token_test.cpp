@@ -5,7 +5,7 @@
 
 #include "system/one_process.hpp"
 
-using namespace cmi::one_process;
+namespace cmi::one_process::token_test {
 
 namespace {
 
@@ -190,3 +190,5 @@ TEST_CASE_FIXTURE(Process, "cmi_enb_leaves_home_views_alone") {
 }
 
 TEST_SUITE_END();
+
+}  // namespace cmi::one_process::token_test

@@ -10,7 +10,7 @@
 #include "core/base/clock.hpp"
 #include "system/calls.hpp"
 
-namespace cmi::test {
+namespace cmi::test::tokens_nodes_test {
 
 namespace {
 
@@ -496,4 +496,4 @@ TEST_SUITE("tokens") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::tokens_nodes_test

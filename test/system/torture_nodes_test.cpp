@@ -15,7 +15,7 @@
 #include "support/long_run.hpp"
 #include "system/calls.hpp"
 
-namespace cmi::test {
+namespace cmi::test::torture_nodes_test {
 
 namespace {
 
@@ -195,4 +195,4 @@ TEST_SUITE("torture") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::torture_nodes_test

@@ -9,9 +9,7 @@
 
 #include "system/one_process.hpp"
 
-using cmi::one_process::Flat;
-using cmi::one_process::Process;
-using cmi::one_process::ProcessWith;
+namespace cmi::one_process::trace_test {
 
 namespace {
 
@@ -373,3 +371,5 @@ TEST_CASE_FIXTURE(ProcessWith<Lines>, "error_lines_go_to_alert_and_the_rest_to_l
 }
 
 TEST_SUITE_END();
+
+}  // namespace cmi::one_process::trace_test

@@ -16,7 +16,7 @@
 #include "support/skip.hpp"
 #include "system/calls.hpp"
 
-namespace cmi::test {
+namespace cmi::test::users_nodes_test {
 
 namespace {
 
@@ -194,4 +194,4 @@ TEST_SUITE("users") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::users_nodes_test

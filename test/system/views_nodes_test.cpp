@@ -10,7 +10,7 @@
 #include "core/base/clock.hpp"
 #include "system/calls.hpp"
 
-namespace cmi::test {
+namespace cmi::test::views_nodes_test {
 
 namespace {
 
@@ -96,4 +96,4 @@ TEST_SUITE("views") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::views_nodes_test

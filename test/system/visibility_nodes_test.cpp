@@ -5,7 +5,7 @@
 #include "core/base/clock.hpp"
 #include "system/calls.hpp"
 
-namespace cmi::test {
+namespace cmi::test::visibility_nodes_test {
 
 namespace {
 
@@ -119,4 +119,4 @@ TEST_SUITE("visibility") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::visibility_nodes_test

@@ -25,7 +25,7 @@
 #include "system/calls.hpp"
 #include "system/each_provider.hpp"
 
-namespace cmi::test {
+namespace cmi::test::waiting_nodes_test {
 
 namespace {
 
@@ -455,4 +455,4 @@ TEST_SUITE("waiting") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::waiting_nodes_test

@@ -7,9 +7,7 @@
 
 #include "system/one_process.hpp"
 
-using cmi::one_process::Flat;
-using cmi::one_process::in_thread;
-using cmi::one_process::Process;
+namespace cmi::one_process::words_test {
 
 namespace {
 
@@ -170,3 +168,5 @@ TEST_SUITE("api") {
     CHECK(has(text(), "damaged"));
   }
 }
+
+}  // namespace cmi::one_process::words_test

@@ -10,7 +10,7 @@
 
 #include "core/base/clock.hpp"
 
-using namespace cmi;
+namespace cmi::test::diff_test {
 using namespace cmi::memory;
 
 TEST_CASE("applying_a_diff_neither_tears_words_nor_touches_its_neighbours") {
@@ -71,3 +71,5 @@ TEST_CASE("applying_a_diff_neither_tears_words_nor_touches_its_neighbours") {
   CHECK(page[kEnd - 1] == page[kFirst]);
   CHECK(page[kEnd] == std::byte{0});
 }
+
+}  // namespace cmi::test::diff_test

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-using namespace cmi;
+namespace cmi::test::handover_mutex_test {
 
 TEST_CASE("a_handover_mutex_keeps_two_threads_out") {
   constexpr int kThreads = 4, kRounds = 5000;
@@ -75,3 +75,5 @@ TEST_CASE("an_owner_of_a_handover_mutex_has_it_again_where_nobody_waits") {
   CHECK(mutex.try_lock());
   mutex.unlock();
 }
+
+}  // namespace cmi::test::handover_mutex_test

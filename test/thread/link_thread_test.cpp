@@ -5,7 +5,7 @@
 #include "fabric/fake/fake.hpp"
 #include "support/party.hpp"
 
-namespace cmi::test {
+namespace cmi::test::link_thread_test {
 namespace {
 
 using fabric::Cause;
@@ -170,4 +170,4 @@ TEST_CASE("many_pollers_of_one_server_and_fences_in_between_get_on") {
 }
 
 }  // namespace
-}  // namespace cmi::test
+}  // namespace cmi::test::link_thread_test

@@ -9,7 +9,7 @@
 
 #include "core/memory/page/page.hpp"
 
-using namespace cmi;
+namespace cmi::test::page_lock_test {
 using namespace cmi::memory;
 
 TEST_CASE("a_page_lock_keeps_two_threads_out_of_one_page") {
@@ -83,3 +83,5 @@ TEST_CASE("threads_that_lock_ranges_of_pages_in_ascending_order_all_get_through"
   for (long c : counts) sum += c;
   CHECK(sum == long{kThreads} * kRounds * 4);
 }
+
+}  // namespace cmi::test::page_lock_test

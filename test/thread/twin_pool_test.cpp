@@ -14,7 +14,7 @@
 
 #include "core/base/clock.hpp"
 
-using namespace cmi;
+namespace cmi::test::twin_pool_test {
 using namespace cmi::memory;
 
 TEST_CASE("no_twin_is_ever_in_two_hands") {
@@ -103,3 +103,5 @@ TEST_CASE("no_twin_is_ever_in_two_hands") {
   }
   CHECK(count == 8 * TwinPool::kChunkTwins);
 }
+
+}  // namespace cmi::test::twin_pool_test

@@ -10,7 +10,7 @@
 #include "core/base/clock.hpp"
 #include "core/base/ids.hpp"
 
-using namespace cmi;
+namespace cmi::test::view_table_test {
 using namespace cmi::memory;
 
 namespace {
@@ -102,3 +102,5 @@ TEST_CASE("a_view_is_gone_once_erased_and_unused_though_readers_keep_coming") {
   for (auto& t : readers) t.join();
   CHECK(alive == 0);
 }
+
+}  // namespace cmi::test::view_table_test

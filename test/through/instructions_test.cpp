@@ -17,7 +17,7 @@
 #include "system/one_process.hpp"
 #include "through/forms.hpp"
 
-namespace cmi::test {
+namespace cmi::test::instructions_test {
 
 namespace {
 
@@ -432,4 +432,4 @@ TEST_SUITE_END();
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::instructions_test

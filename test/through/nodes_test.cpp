@@ -12,7 +12,7 @@
 #include "system/calls.hpp"
 #include "system/happenings.hpp"
 
-namespace cmi::test {
+namespace cmi::test::nodes_test {
 
 namespace {
 
@@ -564,4 +564,4 @@ TEST_SUITE("through") {
 
 }  // namespace
 
-}  // namespace cmi::test
+}  // namespace cmi::test::nodes_test

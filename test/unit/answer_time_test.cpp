@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-using namespace cmi;
+namespace cmi::test::answer_time_test {
 using namespace cmi;
 
 namespace {
@@ -72,3 +72,5 @@ TEST_CASE("notifications_that_are_repeated_together_double_the_time_once") {
   time.repeated(kStart + 40 * kMilli);
   CHECK(time.wait() == 80 * kMilli);
 }
+
+}  // namespace cmi::test::answer_time_test

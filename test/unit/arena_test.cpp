@@ -10,7 +10,7 @@
 
 #include "unit/lock_world.hpp"
 
-using namespace cmi;
+namespace cmi::test::arena_test {
 using namespace cmi::locks;
 using namespace cmi::locks::test;
 
@@ -189,3 +189,5 @@ TEST_CASE("an_arena_of_rubbish_is_an_outcome_and_no_hang") {
                                 block < scene.space->bytes.data() + 11 * 4096)));
   }
 }
+
+}  // namespace cmi::test::arena_test

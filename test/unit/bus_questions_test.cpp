@@ -5,7 +5,7 @@
 #include "core/memory/home/pending_detaches.hpp"
 #include "core/memory/node_bus/questions.hpp"
 
-using namespace cmi;
+namespace cmi::test::bus_questions_test {
 using namespace cmi::memory;
 
 TEST_CASE("a_question_is_answered_once") {
@@ -72,3 +72,5 @@ TEST_CASE("the_owner_of_a_view_that_has_ended_is_asked_ever_more_rarely_until_it
   CHECK(!detaches.take(17));
   CHECK(detaches.empty());
 }
+
+}  // namespace cmi::test::bus_questions_test

@@ -6,7 +6,7 @@
 #include "fabric/poll_order.hpp"
 #include "listener_record.hpp"
 
-using namespace cmi;
+namespace cmi::test::client_table_test {
 using namespace cmi::fabric;
 
 namespace {
@@ -196,3 +196,5 @@ TEST_CASE("the_others_have_their_turn_with_each_idle_round_and_once_in_so_many_b
   CHECK(turns == 4);
   for (size_t i = 0; i < 7; ++i) CHECK(order.next(3) == i % 3);
 }
+
+}  // namespace cmi::test::client_table_test

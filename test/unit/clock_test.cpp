@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-using namespace cmi;
+namespace cmi::test::clock_test {
 
 TEST_SUITE("clock") {
   TEST_CASE("a_deadline_that_has_passed_leaves_nothing") {
@@ -31,3 +31,5 @@ TEST_SUITE("clock") {
     CHECK(slices.next().at == whole.at);
   }
 }
+
+}  // namespace cmi::test::clock_test

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-using namespace cmi;
+namespace cmi::test::codec_test {
 
 namespace {
 using Buffer = std::vector<std::byte>;
@@ -152,3 +152,5 @@ TEST_CASE("a_checksum_in_parts_is_the_checksum_of_the_whole") {
   }
   CHECK(checksum(all) != checksum(all.first(all.size() - 1)));
 }
+
+}  // namespace cmi::test::codec_test

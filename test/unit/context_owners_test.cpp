@@ -10,7 +10,7 @@
 #include "core/context/threads.hpp"
 #include "core/memory/importer/import.hpp"
 
-using namespace cmi;
+namespace cmi::test::context_owners_test {
 using namespace cmi::context;
 
 namespace {
@@ -180,3 +180,5 @@ TEST_SUITE("thread_list") {
     CHECK(threads.remove(b));
   }
 }
+
+}  // namespace cmi::test::context_owners_test

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-using namespace cmi;
+namespace cmi::test::detector_test {
 using namespace cmi::liveness;
 
 namespace {
@@ -337,3 +337,5 @@ TEST_SUITE("detector") {
     }
   }
 }
+
+}  // namespace cmi::test::detector_test

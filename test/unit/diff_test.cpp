@@ -12,7 +12,7 @@
 #include "core/memory/page/compare.hpp"
 #include "support/long_run.hpp"
 
-using namespace cmi;
+namespace cmi::test::diff_test {
 using namespace cmi::memory;
 
 namespace {
@@ -326,3 +326,5 @@ TEST_CASE("runs_of_every_length_and_alignment_land_exactly") {
     }
   }
 }
+
+}  // namespace cmi::test::diff_test

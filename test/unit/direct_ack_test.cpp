@@ -8,7 +8,7 @@
 #include "fabric/request.hpp"
 #include "listener_record.hpp"
 
-using namespace cmi;
+namespace cmi::test::direct_ack_test {
 using namespace cmi::fabric;
 
 namespace {
@@ -140,3 +140,5 @@ TEST_CASE("a_home_is_vouched_for_by_its_secret_and_moves_with_its_new_address") 
   CHECK(ports.sent[0].index == 1);
   CHECK(ports.sent[0].peer == Peer{2});
 }
+
+}  // namespace cmi::test::direct_ack_test

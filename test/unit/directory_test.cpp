@@ -8,7 +8,7 @@
 
 #include "core/memory/page/page.hpp"
 
-namespace cmi::memory {
+namespace cmi::memory::directory_test {
 
 namespace {
 
@@ -211,4 +211,4 @@ TEST_SUITE("regions") {
 
 }  // namespace
 
-}  // namespace cmi::memory
+}  // namespace cmi::memory::directory_test

@@ -5,7 +5,7 @@
 
 #include <initializer_list>
 
-namespace cmi::memory {
+namespace cmi::memory::dirty_intent_test {
 
 TEST_CASE("a_mark_is_held_once_it_is_granted_and_until_it_is_taken") {
   IntentState mark;
@@ -82,4 +82,4 @@ TEST_CASE(
   }
 }
 
-}  // namespace cmi::memory
+}  // namespace cmi::memory::dirty_intent_test

@@ -6,6 +6,8 @@
 #include <map>
 #include <tuple>
 
+namespace cmi::test::drop_decision_test {
+
 using namespace cmi::memory;
 using A = DropAction;
 using R = DropReason;
@@ -98,3 +100,5 @@ TEST_SUITE("drop_decision") {
     });
   }
 }
+
+}  // namespace cmi::test::drop_decision_test

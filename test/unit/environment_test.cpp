@@ -14,7 +14,7 @@
 #include "core/node/node.hpp"
 #include "core/segment/placement.hpp"
 
-using namespace cmi;
+namespace cmi::test::environment_test {
 using cmi::context::Environment;
 using cmi::context::read_environment;
 
@@ -297,3 +297,5 @@ TEST_CASE("a_pipe_without_a_reader_is_refused_at_once_as_trace_file") {
   REQUIRE(mkfifo(path.c_str(), 0600) == 0);
   CHECK(clean.refuses("CMI_TRACE_FILE", path));
 }
+
+}  // namespace cmi::test::environment_test

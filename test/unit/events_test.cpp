@@ -12,7 +12,7 @@
 
 #include "core/access/handles.hpp"
 
-using namespace cmi;
+namespace cmi::test::events_test {
 using access::NaddrInfo;
 
 namespace {
@@ -280,3 +280,5 @@ TEST_CASE_FIXTURE(Client, "only_what_is_out_can_be_given_back") {
 }
 
 TEST_SUITE_END();
+
+}  // namespace cmi::test::events_test

@@ -8,7 +8,7 @@
 #include "core/base/cause.hpp"
 #include "unit/some_offer.hpp"
 
-using namespace cmi;
+namespace cmi::test::exchange_test {
 using namespace cmi::rendezvous;
 using cmi::test::some_offer;
 
@@ -170,3 +170,5 @@ TEST_CASE("garbage_breaks_neither_side") {
     REQUIRE_FALSE(asker.result());
   }
 }
+
+}  // namespace cmi::test::exchange_test

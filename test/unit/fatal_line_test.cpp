@@ -5,6 +5,8 @@
 
 #include <string>
 
+namespace cmi::test::fatal_line_test {
+
 using namespace cmi::memory;
 
 TEST_CASE("the_fatal_line_names_exception_address_and_segment") {
@@ -37,3 +39,5 @@ TEST_CASE("exceptions_have_names_of_their_own_and_unknown_ones_say_so") {
     CHECK(std::string(exception_name(unknown)) == "an unknown exception");
   }
 }
+
+}  // namespace cmi::test::fatal_line_test

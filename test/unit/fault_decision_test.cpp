@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+namespace cmi::test::fault_decision_test {
+
 using namespace cmi::memory;
 using A = FaultAction;
 using S = PageState;
@@ -182,3 +184,5 @@ TEST_SUITE("fault_decision") {
                              {Exception::kNone, false, false, false, true, true, true}) ==
                 FaultDecision{A::kFetch, true});
 }
+
+}  // namespace cmi::test::fault_decision_test

@@ -17,7 +17,7 @@
 #include "core/base/clock.hpp"
 #include "support/passages.hpp"
 
-using namespace cmi;
+namespace cmi::test::fault_point_test {
 using cmi::test::Passages;
 using cmi::test::read_passages;
 
@@ -200,3 +200,5 @@ TEST_CASE("passages_of_all_points_are_counted_in_a_file") {
   unlink(path.c_str());
   CHECK(passed == Passages{{"passed.often", 3}, {"passed.once", 1}});
 }
+
+}  // namespace cmi::test::fault_point_test

@@ -5,7 +5,7 @@
 
 #include <set>
 
-using namespace cmi;
+namespace cmi::test::fault_stacks_test {
 using namespace cmi::memory;
 
 TEST_CASE("no_stack_is_taken_twice_and_what_was_given_back_is_taken_again") {
@@ -50,3 +50,5 @@ TEST_CASE("a_function_is_called_on_the_stack_that_is_given_and_returns_to_the_ol
   stacks.give(stack);
   stacks.release();
 }
+
+}  // namespace cmi::test::fault_stacks_test

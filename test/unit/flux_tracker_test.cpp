@@ -14,7 +14,7 @@
 #include "node/node_support.hpp"
 #include "unit/deaf_home.hpp"
 
-using namespace cmi;
+namespace cmi::test::flux_tracker_test {
 using namespace cmi::memory;
 
 namespace {
@@ -245,3 +245,5 @@ TEST_SUITE("flux_tracker") {
     CHECK(s.segment->flux.version == 2);
   }
 }
+
+}  // namespace cmi::test::flux_tracker_test

@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-using namespace cmi;
+namespace cmi::test::flux_watchers_test {
 using namespace cmi::memory;
 
 namespace {
@@ -103,3 +103,5 @@ TEST_CASE("a_new_watcher_is_sent_what_is_in_flux_or_is_not_answered") {
   receivers.answer = Sent::kNo;
   CHECK(!watchers.add(kOne, pages({{1, 1}}), kStart, receivers.send()));
 }
+
+}  // namespace cmi::test::flux_watchers_test

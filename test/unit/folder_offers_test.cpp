@@ -13,7 +13,7 @@
 
 #include "unit/some_offer.hpp"
 
-using namespace cmi;
+namespace cmi::test::folder_offers_test {
 using namespace cmi::rendezvous;
 using cmi::test::some_offer;
 
@@ -160,3 +160,5 @@ TEST_CASE("names_of_offers_stay_in_their_folder") {
     CHECK_FALSE(legal_offer_name(bad));
   }
 }
+
+}  // namespace cmi::test::folder_offers_test

@@ -9,7 +9,7 @@
 
 #include "fabric/fabric.hpp"
 
-using namespace cmi;
+namespace cmi::test::frame_test {
 using namespace cmi::fabric;
 
 namespace {
@@ -138,3 +138,5 @@ TEST_CASE("garbage_is_refused") {
     CHECK(refused(b));
   }
 }
+
+}  // namespace cmi::test::frame_test

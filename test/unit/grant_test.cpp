@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-using namespace cmi;
+namespace cmi::test::grant_test {
 using namespace cmi::memory;
 
 namespace {
@@ -131,3 +131,5 @@ TEST_SUITE("grant") {
     CHECK_FALSE(grant.is_outdated());
   }
 }
+
+}  // namespace cmi::test::grant_test

@@ -11,7 +11,7 @@
 
 #include "core/base/fd.hpp"
 
-using namespace cmi;
+namespace cmi::test::handles_test {
 using namespace cmi::access;
 
 namespace {
@@ -411,3 +411,5 @@ TEST_CASE("nothing_is_read_beyond_what_an_object_claims") {
   set(greedy, kLength, uint32_t{kRsegSize + 1});
   CHECK(decode_rseg(at_the_edge(greedy, 24)).status() == Status::kInval);
 }
+
+}  // namespace cmi::test::handles_test

@@ -12,7 +12,7 @@
 #include "core/memory/importer/contended_pages.hpp"
 #include "core/memory/importer/hot_pages.hpp"
 
-using namespace cmi;
+namespace cmi::test::heat_test {
 using namespace cmi::memory;
 
 namespace {
@@ -297,3 +297,5 @@ TEST_CASE("a_share_of_a_processor_is_not_exceeded") {
   share.begin(10 * kSecond + 1100 * kMilli, used);
   CHECK(share.left(used));
 }
+
+}  // namespace cmi::test::heat_test

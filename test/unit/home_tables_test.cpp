@@ -3,7 +3,7 @@
 
 #include "core/memory/home/segment_table.hpp"
 
-using namespace cmi;
+namespace cmi::test::home_tables_test {
 using namespace cmi::memory;
 
 namespace {
@@ -145,3 +145,5 @@ TEST_CASE("a_node_has_a_token_of_its_own_beside_those_for_any_node") {
   CHECK(!table.has_for(NodeId{4, 4}));
   CHECK(!table.full());
 }
+
+}  // namespace cmi::test::home_tables_test

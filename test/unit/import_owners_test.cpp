@@ -13,7 +13,7 @@
 #include "core/memory/importer/session_key.hpp"
 #include "core/memory/importer/write_behind_turn.hpp"
 
-using namespace cmi;
+namespace cmi::test::import_owners_test {
 using namespace cmi::memory;
 
 using Pages = std::vector<uint32_t>;
@@ -249,3 +249,5 @@ TEST_SUITE("change_wait") {
     CHECK(now() - before < 30 * kSecond);
   }
 }
+
+}  // namespace cmi::test::import_owners_test

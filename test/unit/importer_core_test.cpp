@@ -14,7 +14,7 @@
 #include "core/memory/importer/write_backs.hpp"
 #include "core/memory/vm/sigbus.hpp"
 
-using namespace cmi;
+namespace cmi::test::importer_core_test {
 using namespace cmi::memory;
 
 namespace {
@@ -268,3 +268,5 @@ TEST_SUITE("stranded_fetches") {
     CHECK_FALSE(stranded.any());
   }
 }
+
+}  // namespace cmi::test::importer_core_test

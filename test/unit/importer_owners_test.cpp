@@ -11,7 +11,7 @@
 #include "core/memory/importer/pending_stores.hpp"
 #include "core/memory/importer/reads_under_way.hpp"
 
-using namespace cmi;
+namespace cmi::test::importer_owners_test {
 using namespace cmi::memory;
 
 namespace {
@@ -212,3 +212,5 @@ TEST_SUITE("reads_under_way") {
     CHECK(reads.find(10) == nullptr);
   }
 }
+
+}  // namespace cmi::test::importer_owners_test

@@ -5,6 +5,8 @@
 #include <map>
 #include <random>
 
+namespace cmi::test::intent_map_test {
+
 using namespace cmi::memory;
 
 namespace {
@@ -63,3 +65,5 @@ TEST_CASE("dirty_intents_are_kept_as_in_a_map_of_pages") {
   intents.clear();
   CHECK(intents.empty());
 }
+
+}  // namespace cmi::test::intent_map_test

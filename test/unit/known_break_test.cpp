@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-using namespace cmi;
+namespace cmi::test::known_break_test {
 using namespace cmi::memory;
 
 namespace {
@@ -99,3 +99,5 @@ TEST_SUITE("known_break") {
     CHECK(seen == 5);
   }
 }
+
+}  // namespace cmi::test::known_break_test

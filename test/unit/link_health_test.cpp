@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-using namespace cmi;
+namespace cmi::test::link_health_test {
 using namespace cmi::fabric;
 
 TEST_SUITE("link_health") {
@@ -47,3 +47,5 @@ TEST_SUITE("link_health") {
     CHECK(health.unreachable_since() == 10);
   }
 }
+
+}  // namespace cmi::test::link_health_test

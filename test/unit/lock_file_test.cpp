@@ -11,7 +11,7 @@
 
 #include "core/base/fd.hpp"
 
-using namespace cmi;
+namespace cmi::test::lock_file_test {
 using namespace cmi::node;
 
 namespace {
@@ -91,3 +91,5 @@ TEST_SUITE("lock_file") {
     CHECK(!is_blocked(SIGUSR1));
   }
 }
+
+}  // namespace cmi::test::lock_file_test

@@ -16,7 +16,7 @@
 #include "core/locks/ticket_lock.hpp"
 #include "unit/lock_world.hpp"
 
-using namespace cmi;
+namespace cmi::test::locks_test {
 using namespace cmi::locks;
 using namespace cmi::locks::test;
 
@@ -323,3 +323,5 @@ TEST_CASE("no_reader_enters_before_a_dead_writer_was_repaired") {
   CHECK(unlock_shared(reader, &at) == Outcome::kDone);
   CHECK(unlock_shared(reader, &at) == Outcome::kNotOwner);
 }
+
+}  // namespace cmi::test::locks_test

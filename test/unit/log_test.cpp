@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-using namespace cmi;
+namespace cmi::test::log_test {
 
 namespace {
 
@@ -45,13 +45,17 @@ struct Costly {
 
 }  // namespace
 
+}  // namespace cmi::test::log_test
+
 template <>
-struct fmt::formatter<Costly> : fmt::formatter<int> {
+struct fmt::formatter<cmi::test::log_test::Costly> : fmt::formatter<int> {
   template <class Context>
-  auto format(const Costly& c, Context& out) const {
+  auto format(const cmi::test::log_test::Costly& c, Context& out) const {
     return fmt::formatter<int>::format(++*c.times, out);
   }
 };
+
+namespace cmi::test::log_test {
 
 TEST_CASE("a_trace_specification_names_facilities_and_a_level") {
   struct Good {
@@ -204,3 +208,5 @@ TEST_CASE("no_callback_runs_in_a_fault_handler") {
   REQUIRE(n > 0);
   CHECK(std::string(buf, static_cast<size_t>(n)).find("from the handler\n") != std::string::npos);
 }
+
+}  // namespace cmi::test::log_test

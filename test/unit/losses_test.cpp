@@ -9,7 +9,7 @@
 #include "fabric/fake/fake.hpp"
 #include "node/node_support.hpp"
 
-using namespace cmi;
+namespace cmi::test::losses_test {
 using namespace cmi::memory;
 
 namespace {
@@ -141,3 +141,5 @@ TEST_SUITE("losses") {
     CHECK_FALSE(s.losses->neighbours_due());
   }
 }
+
+}  // namespace cmi::test::losses_test

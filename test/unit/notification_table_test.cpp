@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-using namespace cmi;
+namespace cmi::test::notification_table_test {
 using namespace cmi::memory;
 
 namespace {
@@ -249,3 +249,5 @@ TEST_CASE("what_is_known_of_an_importer_goes_when_it_has_no_imports_any_more") {
   send(table, begin_round(), kFirst, kStart + kSecond);
   CHECK(resent(table, kStart + kSecond + 21 * kMilli) == 1);
 }
+
+}  // namespace cmi::test::notification_table_test

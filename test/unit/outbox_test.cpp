@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-using namespace cmi;
+namespace cmi::test::outbox_test {
 using namespace cmi::memory;
 
 namespace {
@@ -152,3 +152,5 @@ TEST_CASE("all_that_waits_can_be_taken_at_once") {
   CHECK(outbox.take_all().empty());
   CHECK(outbox.over(kOne, false).rounds.empty());
 }
+
+}  // namespace cmi::test::outbox_test

@@ -10,7 +10,7 @@
 #include "../tools/cmiadm/diagnosis.hpp"
 #include "core/base/histogram.hpp"
 
-namespace cmi::test {
+namespace cmi::test::page_costs_test {
 namespace {
 
 using memory::PageCosts;
@@ -218,4 +218,4 @@ TEST_CASE("a_map_marks_each_cell_that_has_a_page_of_the_range") {
 }
 
 }  // namespace
-}  // namespace cmi::test
+}  // namespace cmi::test::page_costs_test

@@ -6,7 +6,7 @@
 #include <random>
 #include <set>
 
-namespace cmi::memory {
+namespace cmi::memory::page_set_test {
 
 namespace {
 std::set<uint32_t> one_by_one(const std::vector<PageRange>& ranges) {
@@ -96,4 +96,4 @@ TEST_CASE("page_set_holds_what_a_plain_set_holds") {
   }
 }
 
-}  // namespace cmi::memory
+}  // namespace cmi::memory::page_set_test

@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-using namespace cmi;
+namespace cmi::test::page_test {
 using namespace cmi::memory;
 using S = PageState;
 
@@ -118,3 +118,5 @@ TEST_CASE("a_locked_page_can_be_locked_again_after_it_is_unlocked") {
     CHECK(page.locked.load() == 0);
   }
 }
+
+}  // namespace cmi::test::page_test

@@ -7,7 +7,7 @@
 
 #include <fstream>
 
-using namespace cmi;
+namespace cmi::test::place_test {
 using namespace cmi::rendezvous;
 
 namespace {
@@ -103,3 +103,5 @@ TEST_CASE("a_file_has_the_secret_of_a_place") {
   const File longest(std::string(kMaxSecret, 'x') + "\n");
   CHECK(parse_place("tcp://host:1?secret=" + longest.path, "").status() == Status::kOk);
 }
+
+}  // namespace cmi::test::place_test

@@ -15,7 +15,7 @@
 #include "support/described_machine.hpp"
 #include "support/skip.hpp"
 
-using namespace cmi;
+namespace cmi::test::placement_test {
 
 namespace {
 
@@ -114,3 +114,5 @@ TEST_CASE("a_machine_that_is_described_and_not_said_to_be_this_one_places_nothin
   const segment::Topology machine;
   CHECK(machine.nodes_for("eth7").empty());
 }
+
+}  // namespace cmi::test::placement_test

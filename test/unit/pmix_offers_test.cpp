@@ -8,7 +8,7 @@
 #include "core/base/cause.hpp"
 #include "unit/some_offer.hpp"
 
-using namespace cmi;
+namespace cmi::test::pmix_offers_test {
 using namespace cmi::rendezvous;
 using cmi::test::some_offer;
 
@@ -27,3 +27,5 @@ TEST_CASE("without_pmix_a_call_says_what_is_missing") {
   CHECK(alone.find(0, "a", Deadline::in(kSecond)).status() == Status::kNotSupp);
   if (name != nullptr) ::setenv("PMIX_NAMESPACE", before.c_str(), 1);
 }
+
+}  // namespace cmi::test::pmix_offers_test

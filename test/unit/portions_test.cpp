@@ -3,7 +3,7 @@
 
 #include "core/node/layout.hpp"
 
-namespace cmi::node {
+namespace cmi::node::portions_test {
 
 namespace {
 
@@ -60,4 +60,4 @@ TEST_CASE("what_a_damaged_slot_says_of_portions_adds_up_to_no_more_than_it_has")
 
 }  // namespace
 
-}  // namespace cmi::node
+}  // namespace cmi::node::portions_test

@@ -5,7 +5,7 @@
 #include <doctest/doctest.h>
 #include <sys/mman.h>
 
-using namespace cmi;
+namespace cmi::test::quarantine_test {
 using namespace cmi::memory;
 
 namespace {
@@ -52,3 +52,5 @@ TEST_CASE("large_places_leave_the_quarantine_before_there_are_many") {
   CHECK(quarantine.bytes() == kPageSize);
   CHECK(!quarantine.take_excess());
 }
+
+}  // namespace cmi::test::quarantine_test

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace cmi::memory {
+namespace cmi::memory::read_streams_test {
 
 namespace {
 
@@ -91,4 +91,4 @@ TEST_SUITE("streams") {
 
 }  // namespace
 
-}  // namespace cmi::memory
+}  // namespace cmi::memory::read_streams_test

@@ -5,7 +5,7 @@
 
 #include "fabric/request_window.hpp"
 
-using namespace cmi;
+namespace cmi::test::reply_cache_test {
 using namespace cmi::fabric;
 using Verdict = ReplyCache::Verdict;
 
@@ -77,3 +77,5 @@ TEST_CASE("a_client_that_has_more_open_than_a_link_sends_is_refused") {
   CHECK(cache.none_open());
   CHECK(cache.admit(kMost + 1) == Verdict::kExecute);
 }
+
+}  // namespace cmi::test::reply_cache_test

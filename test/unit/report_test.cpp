@@ -5,7 +5,7 @@
 
 #include "core/node/context_report.hpp"
 
-namespace cmi::test {
+namespace cmi::test::report_test {
 namespace {
 
 node::ContextReport full() {
@@ -132,4 +132,4 @@ TEST_CASE("tokens have fingerprints of their own") {
 }
 
 }  // namespace
-}  // namespace cmi::test
+}  // namespace cmi::test::report_test

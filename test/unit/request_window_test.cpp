@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-using namespace cmi;
+namespace cmi::test::request_window_test {
 using namespace cmi::fabric;
 
 namespace {
@@ -138,3 +138,5 @@ TEST_CASE("what_was_begun_by_then_is_taken_and_the_rest_stays") {
   CHECK(window.find(3) != nullptr);
   CHECK(window.find(1) == nullptr);
 }
+
+}  // namespace cmi::test::request_window_test

@@ -11,7 +11,7 @@
 #include "fabric/fake/fake.hpp"
 #include "unit/deaf_home.hpp"
 
-using namespace cmi;
+namespace cmi::test::rounds_test {
 using namespace cmi::memory;
 using test::Deaf;
 using test::NoWatch;
@@ -306,3 +306,5 @@ TEST_CASE("a_sharer_for_which_too_many_rounds_wait_owes_too_many") {
   run(done);
   CHECK(s.rounds->table().empty());
 }
+
+}  // namespace cmi::test::rounds_test

@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-using namespace cmi;
+namespace cmi::test::route_picker_test {
 using namespace cmi::fabric;
 
 namespace {
@@ -91,3 +91,5 @@ TEST_CASE("swaps_go_by_the_provider_only_where_each_route_can") {
   all[1].cas = true;
   CHECK(RoutePicker(all, kDeadAfter, {}).cas());
 }
+
+}  // namespace cmi::test::route_picker_test

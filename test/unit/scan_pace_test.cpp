@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-using namespace cmi;
+namespace cmi::test::scan_pace_test {
 using namespace cmi::memory;
 
 namespace {
@@ -111,3 +111,5 @@ TEST_CASE("a_part_becomes_as_short_as_pages_cost") {
   machine.run(20 * kSecond);
   CHECK(machine.pace.part() == ScanPace::kMost);
 }
+
+}  // namespace cmi::test::scan_pace_test

@@ -3,7 +3,7 @@
 
 #include <doctest/doctest.h>
 
-using namespace cmi;
+namespace cmi::test::sha256_test {
 
 TEST_CASE("sha256_hashes_as_fips_180_says") {
   CHECK(to_hex(sha256("")) == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
@@ -34,3 +34,5 @@ TEST_CASE("texts_are_equal_in_constant_time_or_not_at_all") {
   CHECK_FALSE(equal_in_constant_time("abc", "abd"));
   CHECK_FALSE(equal_in_constant_time("abc", "ab"));
 }
+
+}  // namespace cmi::test::sha256_test

@@ -8,7 +8,7 @@
 #include "core/locks/semaphore.hpp"
 #include "unit/lock_world.hpp"
 
-using namespace cmi;
+namespace cmi::test::shared_objects_test {
 using namespace cmi::locks;
 using namespace cmi::locks::test;
 
@@ -248,3 +248,5 @@ TEST_CASE("a_queue_of_other_sizes_or_of_rubbish_is_none") {
     CHECK(world.clock - start <= 40 * kMilli);
   }
 }
+
+}  // namespace cmi::test::shared_objects_test

@@ -11,7 +11,7 @@
 #include "core/memory/importer/token_in_use.hpp"
 #include "unit/deaf_home.hpp"
 
-using namespace cmi;
+namespace cmi::test::small_owners_test {
 using namespace cmi::memory;
 
 namespace {
@@ -205,3 +205,5 @@ TEST_SUITE("chosen_sizes") {
     CHECK(sizes.of(1, 900) == 50);
   }
 }
+
+}  // namespace cmi::test::small_owners_test

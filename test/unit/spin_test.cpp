@@ -5,7 +5,7 @@
 
 #include <initializer_list>
 
-using namespace cmi;
+namespace cmi::test::spin_test {
 
 namespace {
 constexpr Nanos kLong = SpinThenSleep::Neighbours::kLong + 1,
@@ -155,3 +155,5 @@ TEST_CASE("a_wait_is_over_when_its_span_has_passed_and_at_once_where_a_thread_co
   CHECK(!spin.again(kStart + kMilli / 2));
   here = {};
 }
+
+}  // namespace cmi::test::spin_test

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace cmi::memory {
+namespace cmi::memory::store_streams_test {
 
 namespace {
 
@@ -113,4 +113,4 @@ TEST_SUITE("store_streams") {
 
 }  // namespace
 
-}  // namespace cmi::memory
+}  // namespace cmi::memory::store_streams_test

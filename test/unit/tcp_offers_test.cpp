@@ -14,7 +14,7 @@
 #include "core/rendezvous/tcp_finder.hpp"
 #include "unit/some_offer.hpp"
 
-using namespace cmi;
+namespace cmi::test::tcp_offers_test {
 using namespace cmi::rendezvous;
 using cmi::test::some_offer;
 
@@ -304,3 +304,5 @@ TEST_CASE("a_forked_child_keeps_no_port") {
   ::close(signs[0]);
   ::close(signs[1]);
 }
+
+}  // namespace cmi::test::tcp_offers_test

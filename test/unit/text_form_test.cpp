@@ -5,7 +5,7 @@
 
 #include <random>
 
-using namespace cmi;
+namespace cmi::test::text_form_test {
 using namespace cmi::access;
 
 namespace {
@@ -143,3 +143,5 @@ TEST_CASE("what_is_no_object_has_no_text") {
   const Buffer zeros(kRsegSize);
   CHECK(to_text(zeros.data()).status() == Status::kInval);
 }
+
+}  // namespace cmi::test::text_form_test

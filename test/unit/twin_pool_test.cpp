@@ -9,7 +9,7 @@
 #include <set>
 #include <vector>
 
-using namespace cmi;
+namespace cmi::test::twin_pool_test {
 using namespace cmi::memory;
 
 TEST_CASE("taken_twins_are_aligned_and_do_not_overlap") {
@@ -70,3 +70,5 @@ TEST_CASE("the_memory_of_a_twin_is_there_before_it_is_touched_and_gone_with_the_
   CHECK(mincore(memory, kPageSize, &resident) == -1);
   CHECK(errno == ENOMEM);
 }
+
+}  // namespace cmi::test::twin_pool_test

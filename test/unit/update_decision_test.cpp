@@ -6,6 +6,8 @@
 #include <map>
 #include <utility>
 
+namespace cmi::test::update_decision_test {
+
 using namespace cmi::memory;
 using A = UpdateAction;
 using M = UpdateMatch;
@@ -94,3 +96,5 @@ TEST_SUITE("update_decision") {
   // The decision is made when the program is compiled: it has no side effects.
   static_assert(decide_update(S::kClean, M::kNext) == A::kApply);
 }
+
+}  // namespace cmi::test::update_decision_test

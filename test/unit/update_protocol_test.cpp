@@ -11,7 +11,7 @@
 
 #include "core/memory/page/diff.hpp"
 
-using namespace cmi;
+namespace cmi::test::update_protocol_test {
 using namespace cmi::memory;
 
 namespace {
@@ -212,3 +212,5 @@ TEST_SUITE("follow") {
     CHECK_FALSE(words_of(Reader(Bytes()), &words));
   }
 }
+
+}  // namespace cmi::test::update_protocol_test

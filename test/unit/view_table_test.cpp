@@ -9,7 +9,7 @@
 
 #include "core/base/ids.hpp"
 
-using namespace cmi;
+namespace cmi::test::view_table_test {
 using namespace cmi::memory;
 
 namespace {
@@ -110,3 +110,5 @@ TEST_CASE("the_table_agrees_with_a_map_of_pages_under_random_changes") {
     }
   }
 }
+
+}  // namespace cmi::test::view_table_test

@@ -16,7 +16,7 @@
 #include "core/memory/wire/replies.hpp"
 #include "core/memory/wire/requests.hpp"
 
-using namespace cmi;
+namespace cmi::test::wire_test {
 using namespace cmi::memory;
 
 namespace {
@@ -629,3 +629,5 @@ TEST_CASE("a message is handled when its type is known and it is well formed, an
 }
 
 }  // namespace
+
+}  // namespace cmi::test::wire_test
