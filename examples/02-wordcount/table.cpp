@@ -1,5 +1,7 @@
 // Many words are linked with one compare-and-swap, since one costs a round trip to the home and
-// makes other nodes fetch again what they have cached.
+// makes other nodes fetch again what they have cached. It publishes the leaf that was stored before
+// it, so there is no barrier before; and it is small with that, since the counts are stored when
+// all leaves of a batch are linked.
 #include "table.hpp"
 
 #include <algorithm>
@@ -14,7 +16,7 @@ constexpr size_t kPage = 4096;
 constexpr Offset kNextChunk = 1 * kPage;
 constexpr Offset kFreeArena = 2 * kPage;
 constexpr Offset kFirstFree = 3 * kPage;
-constexpr uint64_t kBucketBits = 9;
+constexpr uint64_t kBucketBits = 6;
 constexpr size_t kBlock = 128 * 1024;
 
 static_assert(sizeof(Layout) <= kPage && sizeof(Leaf) == 16);
@@ -33,8 +35,16 @@ uint64_t hash_of(std::string_view text) {
   return hash ^ (hash >> 32);
 }
 
-size_t leaf_bytes(size_t words, size_t text_bytes, size_t nodes) {
-  return round_up(sizeof(Leaf) + words * (2 + nodes) * sizeof(uint32_t) + text_bytes, 8);
+// A word of a leaf takes more than this, so that slots of two leaves never meet.
+constexpr size_t kSlotBytes = 2 * sizeof(uint32_t);
+
+size_t leaf_bytes(size_t words, size_t text_bytes) {
+  return round_up(sizeof(Leaf) + words * 2 * sizeof(uint32_t) + text_bytes, 8);
+}
+
+// Of one node.
+uint64_t counts_bytes(uint64_t arena_bytes) {
+  return round_up(arena_bytes / kSlotBytes * sizeof(uint32_t), kPage);
 }
 
 }  // namespace
@@ -42,9 +52,12 @@ size_t leaf_bytes(size_t words, size_t text_bytes, size_t nodes) {
 size_t SharedTable::segment_size(const Plan& plan, unsigned nodes) {
   size_t list = 0;
   for (const Chunk& chunk : plan.chunks) list += encode_chunk(chunk).size() + 8;
-  // Text of the usual kind needs a quarter of its size for its different words. Where that is not
+  // Text of the usual kind needs an eighth of its size for its different words. Where that is not
   // enough, the run ends with a message.
-  return round_up(plan.bytes / 8 * 3 + list + 2 * kBlock * nodes + 4 * 1024 * 1024, 1024 * 1024);
+  const uint64_t arena = plan.bytes / 4 + 2 * kBlock * nodes + 1024 * 1024;
+  return round_up(kFirstFree + (kPage << kBucketBits) + list + arena +
+                      nodes * (counts_bytes(arena) + 2 * kPage),
+                  1024 * 1024);
 }
 
 SharedTable SharedTable::create(SharedMemory& memory, const Plan& plan, unsigned nodes) {
@@ -60,13 +73,19 @@ SharedTable SharedTable::create(SharedMemory& memory, const Plan& plan, unsigned
   layout.bucket_bits = kBucketBits;
   layout.statistics = kFirstFree;
   layout.buckets = layout.statistics + nodes * kPage;
-  layout.chunk_ends = round_up(layout.buckets + (sizeof(Offset) << kBucketBits), kPage);
+  layout.chunk_ends = layout.buckets + (kPage << kBucketBits);
   layout.chunk_text = layout.chunk_ends + ends.size() * sizeof(uint64_t);
   layout.chunks = ends.size();
   layout.input_bytes = plan.bytes;
   layout.arena = round_up(layout.chunk_text + text.size(), kPage);
   layout.end = memory.size();
-  if (layout.arena >= layout.end) fail("the segment is too small for the list of files");
+  // The rest: a half of the arena's size for the counts of each node, and what rounding takes.
+  const uint64_t before = layout.arena + nodes * kPage;
+  if (before < layout.end)
+    layout.arena_end = layout.arena + (layout.end - before) * 2 / (2 + nodes) / kPage * kPage;
+  layout.counts = layout.arena_end;
+  layout.counts_size = counts_bytes(layout.arena_end - layout.arena);
+  if (layout.arena_end <= layout.arena) fail("the segment is too small for the list of files");
   memory.write(layout.chunk_ends, ends.data(), ends.size() * sizeof(uint64_t));
   memory.write(layout.chunk_text, text.data(), text.size());
   memory.store<uint64_t>(kFreeArena, layout.arena);
@@ -106,7 +125,7 @@ Offset SharedTable::allocate(size_t bytes) {
   if (block_end_ - block_ < bytes) {
     const size_t size = round_up(bytes, kBlock);
     for (;;) {
-      if (arena_guess_ + size > layout_.end) fail("the segment is full; see --segment");
+      if (arena_guess_ + size > layout_.arena_end) fail("the segment is full; see --segment");
       const Offset begin = arena_guess_;
       if (memory_.compare_and_swap(kFreeArena, arena_guess_, begin + size)) {
         block_ = begin;
@@ -127,8 +146,7 @@ SharedTable::LeafView SharedTable::view(Offset offset) {
   const size_t words = leaf.leaf.words;
   leaf.keys = memory_.read<uint32_t>(offset + sizeof(Leaf), words);
   leaf.text_ends = offset + sizeof(Leaf) + words * sizeof(uint32_t);
-  leaf.counts = leaf.text_ends + words * sizeof(uint32_t);
-  leaf.text = leaf.counts + layout_.nodes * words * sizeof(uint32_t);
+  leaf.text = leaf.text_ends + words * sizeof(uint32_t);
   return leaf;
 }
 
@@ -142,19 +160,35 @@ std::string_view SharedTable::text_of(const LeafView& leaf, size_t index) {
   return memory_.read_text(leaf.text + begin, end - begin);
 }
 
-// Adds those words that the leaf holds, and marks them. Both are sorted by key.
-void SharedTable::add_to_leaf(Offset offset, std::span<Word> words) {
+uint64_t SharedTable::first_slot(Offset leaf) const { return (leaf - layout_.arena) / kSlotBytes; }
+
+Offset SharedTable::count_at(unsigned node, uint64_t slot) const {
+  return layout_.counts + (node - 1) * layout_.counts_size + slot * sizeof(uint32_t);
+}
+
+// Counts those words that the leaf holds, and marks them. Both are sorted by key.
+void SharedTable::count_in_leaf(Offset offset, std::span<Word> words) {
   const LeafView leaf = view(offset);
   size_t first = 0;
   for (size_t i = 0; i < leaf.keys.size(); i++) {
     while (first < words.size() && words[first].key() < leaf.keys[i]) first++;
     for (size_t w = first; w < words.size() && words[w].key() == leaf.keys[i]; w++) {
       if (words[w].merged || text_of(leaf, i) != words[w].text) continue;
-      const Offset count = leaf.counts + ((node_ - 1) * leaf.keys.size() + i) * sizeof(uint32_t);
-      memory_.store<uint32_t>(count, memory_.load<uint32_t>(count) + words[w].count);
+      counted_.push_back({first_slot(offset) + i, words[w].count});
       words[w].merged = true;
     }
   }
+}
+
+// In the order of memory, each page once.
+void SharedTable::add_counts() {
+  std::sort(counted_.begin(), counted_.end(),
+            [](const Counted& a, const Counted& b) { return a.slot < b.slot; });
+  for (const Counted& word : counted_) {
+    const Offset at = count_at(node_, word.slot);
+    memory_.store<uint32_t>(at, memory_.load<uint32_t>(at) + word.count);
+  }
+  counted_.clear();
 }
 
 // Puts the words that are not merged yet into scratch_ as a leaf; returns its size.
@@ -165,13 +199,12 @@ size_t SharedTable::build_leaf(std::span<const Word> words, Offset next) {
     leaf.words++;
     leaf.text_bytes += static_cast<uint32_t>(word.text.size());
   }
-  const size_t size = leaf_bytes(leaf.words, leaf.text_bytes, layout_.nodes);
+  const size_t size = leaf_bytes(leaf.words, leaf.text_bytes);
   scratch_.assign(size, 0);
   std::memcpy(scratch_.data(), &leaf, sizeof(leaf));
   char* key = scratch_.data() + sizeof(Leaf);
   char* text_end = key + leaf.words * sizeof(uint32_t);
-  char* count = text_end + leaf.words * node_ * sizeof(uint32_t);
-  char* const text = text_end + leaf.words * (1 + layout_.nodes) * sizeof(uint32_t);
+  char* const text = text_end + leaf.words * sizeof(uint32_t);
   uint32_t length = 0;
   const auto append = [](char*& at, uint32_t value) {
     std::memcpy(at, &value, sizeof(value));
@@ -183,7 +216,6 @@ size_t SharedTable::build_leaf(std::span<const Word> words, Offset next) {
     length += static_cast<uint32_t>(word.text.size());
     append(key, word.key());
     append(text_end, length);
-    append(count, word.count);
   }
   return size;
 }
@@ -198,7 +230,7 @@ void SharedTable::merge_bucket(Offset bucket, std::span<Word> words) {
   for (;;) {
     for (Offset leaf = head; leaf != seen; leaf = memory_.read<Offset>(leaf, 1).front()) {
       if (leaf < layout_.arena) fail("bucket {} leads out of the arena, to {}", bucket, leaf);
-      add_to_leaf(leaf, words);
+      count_in_leaf(leaf, words);
     }
     seen = head;
     const auto fresh = static_cast<uint64_t>(
@@ -207,9 +239,13 @@ void SharedTable::merge_bucket(Offset bucket, std::span<Word> words) {
     const size_t size = build_leaf(words, head);
     if (place == 0) place = allocate(size);
     memory_.write(place, scratch_.data(), size);
-    memory_.publish();  // the leaf is at the home before anything points to it
+    // The leaf is at the home before the swap is made.
     if (memory_.compare_and_swap(bucket, head, place)) {
       statistics.inserted += fresh;
+      uint64_t slot = first_slot(place);
+      for (const Word& word : words) {
+        if (!word.merged) counted_.push_back({slot++, word.count});
+      }
       return;
     }
     statistics.lost_links++;
@@ -230,24 +266,24 @@ void SharedTable::merge(const Batch& batch, const std::function<void()>& pause) 
     const uint64_t bucket = words[begin].hash >> shift;
     size_t end = begin;
     while (end < words.size() && words[end].hash >> shift == bucket) end++;
-    merge_bucket(layout_.buckets + bucket * sizeof(Offset),
-                 std::span(words).subspan(begin, end - begin));
+    merge_bucket(layout_.buckets + bucket * kPage, std::span(words).subspan(begin, end - begin));
     begin = end;
     pause();
   }
+  add_counts();
 }
 
 void SharedTable::for_each(const std::function<void(std::string_view, uint64_t)>& use) {
   const uint64_t buckets = uint64_t{1} << layout_.bucket_bits;
   for (uint64_t bucket = 0; bucket < buckets; bucket++) {
-    Offset at = memory_.load<Offset>(layout_.buckets + bucket * sizeof(Offset));
+    Offset at = memory_.load<Offset>(layout_.buckets + bucket * kPage);
     while (at != 0) {
       const LeafView leaf = view(at);
       const size_t words = leaf.keys.size();
       for (size_t i = 0; i < words; i++) {
         uint64_t count = 0;
-        for (uint64_t node = 0; node < layout_.nodes; node++) {
-          count += memory_.load<uint32_t>(leaf.counts + (node * words + i) * sizeof(uint32_t));
+        for (unsigned node = 1; node <= layout_.nodes; node++) {
+          count += memory_.load<uint32_t>(count_at(node, first_slot(at) + i));
         }
         use(text_of(leaf, i), count);
       }

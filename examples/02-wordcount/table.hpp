@@ -5,13 +5,16 @@
 //   page 1   number of the next chunk of input, moved by compare-and-swap
 //   page 2   where the free part of the arena begins, moved by compare-and-swap
 //   then     a page of statistics for each node, written by that node alone
-//   then     the buckets: offsets of their first leaf, changed by compare-and-swap
+//   then     the buckets, a page each: the offset of the first leaf, changed by compare-and-swap
 //   then     the list of chunks
 //   then     the arena: blocks that belong to one node each, filled with leaves
+//   then     the counts of each node, stored to by that node alone
 //
-// A leaf holds words of one bucket, sorted by hash: Leaf, keys[words], text_ends[words],
-// counts[nodes][words], text. Once linked, only counts change: each node adds to its own with plain
-// stores, in pages that other nodes store into as well. A word is in one leaf only.
+// A leaf holds words of one bucket, sorted by hash: Leaf, keys[words], text_ends[words], text. Once
+// it is linked nobody changes it. A word is in one leaf only. Each has a slot in the counts of each
+// node, which follows from the place of the leaf. So what many nodes read is cached by all of them,
+// what one node changes all the time lies in pages that no other node looks at before the end, and
+// only the buckets go back and forth: a swap for each bucket and batch.
 #pragma once
 
 #include <functional>
@@ -44,6 +47,9 @@ struct Layout {
   uint64_t chunks;
   uint64_t input_bytes;
   Offset arena;
+  Offset arena_end;
+  Offset counts;       // of node 1
+  Offset counts_size;  // of one node; a multiple of the page
   Offset end;
 };
 
@@ -105,13 +111,22 @@ class SharedTable {
   struct LeafView {
     Leaf leaf;
     std::span<const uint32_t> keys;
-    Offset text_ends, counts, text;
+    Offset text_ends, text;
+  };
+
+  // What this node has counted of a word, until it is added to the counts.
+  struct Counted {
+    uint64_t slot;
+    uint32_t count;
   };
 
   LeafView view(Offset leaf);
+  [[nodiscard]] uint64_t first_slot(Offset leaf) const;
+  [[nodiscard]] Offset count_at(unsigned node, uint64_t slot) const;
   std::string_view text_of(const LeafView& leaf, size_t index);
   void merge_bucket(Offset bucket, std::span<Word> words);
-  void add_to_leaf(Offset leaf, std::span<Word> words);
+  void count_in_leaf(Offset leaf, std::span<Word> words);
+  void add_counts();
   Offset allocate(size_t bytes);
   size_t build_leaf(std::span<const Word> words, Offset next);
 
@@ -122,7 +137,8 @@ class SharedTable {
   Offset arena_guess_ = 0;    // last value seen of the word on page 2
   Offset block_ = 0;          // free part of this node's current block
   Offset block_end_ = 0;
-  std::vector<char> scratch_;  // a leaf before it is stored
+  std::vector<char> scratch_;     // a leaf before it is stored
+  std::vector<Counted> counted_;  // of the batch that is being merged
 };
 
 }  // namespace wordcount

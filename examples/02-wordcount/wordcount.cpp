@@ -39,7 +39,7 @@ constexpr uint64_t kDefaultInput = 64 * kMiB;
 constexpr std::string_view kHello = "hello wordcount 1";
 // What a node keeps to itself before it merges.
 constexpr size_t kBatchWords = 64 * 1024;
-constexpr uint64_t kLargestBatch = 4 * kMiB;
+constexpr uint64_t kLargestBatch = 16 * kMiB;
 
 struct Options {
   std::string role;
@@ -125,7 +125,7 @@ void count_share(SharedMemory& memory, SharedTable& table, const std::function<v
   NodeStatistics& mine = table.statistics;
   const Layout& layout = table.layout();
   const uint64_t batch_bytes =
-      std::clamp(layout.input_bytes / (4 * layout.nodes), kMiB / 16, kLargestBatch);
+      std::clamp(layout.input_bytes / (2 * layout.nodes), kMiB / 16, kLargestBatch);
   memory.open_epoch();
 
   Batch batch;
