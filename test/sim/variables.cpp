@@ -45,6 +45,7 @@ Variables of_threads() {
 Variables of_processes() {
   Variables v;
   v.add(fault_point_table());
+  v.add(Trace::get());
   v.add(context::process::context);
   v.add(context::process::handle);
   v.add(memory::g_fault_target);

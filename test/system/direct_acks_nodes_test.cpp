@@ -105,7 +105,7 @@ TEST_SUITE("direct_acks") {
 
   // Killed with all direct acks, of which the home has not heard: what it had published is
   // published.
-  TEST_CASE("a_publisher_that_is_killed_with_its_direct_acks_leaves_nothing_in_flux") {
+  PROCESS_CASE("a_publisher_that_is_killed_with_its_direct_acks_leaves_nothing_in_flux") {
     for (const bool broken : {false, true}) {
       CAPTURE(broken);
       const Env mutated{{"CMI_FAULT_POINT", "mutate_marks_of_received_lost=fail"}};

@@ -226,7 +226,7 @@ TEST_SUITE("fault") {
     CHECK(load(home, exported.at + kPage).value == 0);
   }
 
-  TEST_CASE("without_a_handler_the_process_dies_by_sigsegv") {
+  PROCESS_CASE("without_a_handler_the_process_dies_by_sigsegv") {
     enum How { kDefault, kIgnored, kBlocked, kNewThread };
     Cluster cluster;
     Process& home = cluster.spawn("home");
@@ -258,7 +258,7 @@ TEST_SUITE("fault") {
     }
   }
 
-  TEST_CASE("a_process_that_dies_of_an_exception_says_so_in_one_line_unless_it_shall_not") {
+  PROCESS_CASE("a_process_that_dies_of_an_exception_says_so_in_one_line_unless_it_shall_not") {
     Cluster cluster;
     Process& home = cluster.spawn("home");
     const Export exported = export_segment(home);

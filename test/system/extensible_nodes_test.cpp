@@ -420,7 +420,7 @@ TEST_SUITE("extensible") {
     }
   }
 
-  TEST_CASE_FIXTURE(Scene, "what_a_silent_importer_stored_before_the_break_is_not_lost") {
+  PROCESS_CASE_FIXTURE(Scene, "what_a_silent_importer_stored_before_the_break_is_not_lost") {
     REQUIRE(seg_brk(home, exported.seg, 4 * kPage).ok());
     Process& silent = cluster.spawn("silent", {{"CMI_FAULT_POINT", "publish_before_send#1=stop"}});
     const Import third = import_segment(silent, exported);

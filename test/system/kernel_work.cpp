@@ -12,6 +12,8 @@
 #include <cstdarg>
 #include <cstddef>
 
+#include "support/simulated.hpp"
+
 namespace {
 
 constexpr uint64_t kPageBytes = 4096;
@@ -23,6 +25,11 @@ struct ScanArgument {
 constexpr unsigned long kPagemapScan = _IOWR('f', 16, ScanArgument);
 
 std::atomic<uint64_t> scans, scanned_pages, protections, protected_pages, others;
+CMI_OF_PROCESS(scans);
+CMI_OF_PROCESS(scanned_pages);
+CMI_OF_PROCESS(protections);
+CMI_OF_PROCESS(protected_pages);
+CMI_OF_PROCESS(others);
 
 void add(std::atomic<uint64_t>& counter, uint64_t n) {
   counter.fetch_add(n, std::memory_order_relaxed);

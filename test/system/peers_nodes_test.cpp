@@ -114,7 +114,7 @@ Pending<Traffic> start_traffic(Process& process, uint64_t at) {
 }
 
 TEST_SUITE("peers") {
-  TEST_CASE("a_load_from_a_killed_home_ends_with_an_exception") {
+  PROCESS_CASE("a_load_from_a_killed_home_ends_with_an_exception") {
     Cluster cluster;
     Process& home = cluster.spawn("home");
     Process& peer = cluster.spawn("peer");
@@ -210,7 +210,7 @@ TEST_SUITE("peers") {
     CHECK(load(peer, import.at).value == 20);
   }
 
-  TEST_CASE("garbage_sent_to_the_listening_ports_does_no_harm") {
+  PROCESS_CASE("garbage_sent_to_the_listening_ports_does_no_harm") {
     Cluster cluster;
     Process& home = cluster.spawn("home");
     Process& peer = cluster.spawn("peer");

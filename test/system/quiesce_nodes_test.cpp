@@ -133,7 +133,7 @@ TEST_SUITE("quiesce") {
     CHECK(types_waiting(home) == "");
   }
 
-  TEST_CASE_FIXTURE(Scene, "cmiadm_quiesces_and_resumes_a_segment") {
+  PROCESS_CASE_FIXTURE(Scene, "cmiadm_quiesces_and_resumes_a_segment") {
     const std::string id = std::to_string(exported.seg);
     // The clients return the event while cmiadm waits.
     const auto returns = [] {
@@ -313,7 +313,7 @@ TEST_SUITE("quiesce") {
     CHECK(load(peer, view.at()).cause() == CMI_ERROR_SINVAL);
   }
 
-  TEST_CASE_FIXTURE(Scene, "a_client_that_cannot_quiesce_is_aborted_and_for_no_other_event") {
+  PROCESS_CASE_FIXTURE(Scene, "a_client_that_cannot_quiesce_is_aborted_and_for_no_other_event") {
     auto asked = start_asking(tool, folder, exported.seg, true);
     CHECK(is(await_happening(home), CMI_EVENT_QUIESCE, exported.seg));
     CHECK(is(await_happening(peer), CMI_EVENT_QUIESCE, import.seg));

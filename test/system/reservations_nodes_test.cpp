@@ -61,7 +61,7 @@ void fill(const std::string& path) {
 }
 
 TEST_SUITE("reservations") {
-  TEST_CASE("seg_get_within_a_reservation_succeeds_when_everything_else_is_exhausted") {
+  PROCESS_CASE("seg_get_within_a_reservation_succeeds_when_everything_else_is_exhausted") {
     Cluster cluster;
     SmallTmpfs small(cluster.scratch() + "/small", 24u << 20);
     if (!small.mounted()) return skip(small.reason());
@@ -272,7 +272,7 @@ TEST_SUITE("reservations") {
     REQUIRE(give_up(other).ok());
   }
 
-  TEST_CASE("cmiadm_lists_reservations_and_deletes_them_also_when_nobody_is_there") {
+  PROCESS_CASE("cmiadm_lists_reservations_and_deletes_them_also_when_nobody_is_there") {
     Cluster cluster;
     Process& process = cluster.spawn("node");
     const Reserved made = reserve(process, 2 * kMiB);

@@ -227,10 +227,10 @@ void work_beside_spinning(size_t nodes, size_t spinners, uint64_t rounds) {
 }
 
 TEST_SUITE("waiting") {
-  TEST_CASE("nodes_that_import_each_other_beside_spinning_processes_meet_no_error") {
+  PROCESS_CASE("nodes_that_import_each_other_beside_spinning_processes_meet_no_error") {
     work_beside_spinning(3, 8, long_run() ? 10 : 4);
   }
-  TEST_CASE("six_nodes_that_import_each_other_beside_spinning_processes_meet_no_error") {
+  PROCESS_CASE("six_nodes_that_import_each_other_beside_spinning_processes_meet_no_error") {
     work_beside_spinning(6, 24, 5);
   }
 
@@ -292,7 +292,7 @@ TEST_SUITE("waiting") {
     home.signal(SIGCONT);
   }
 
-  TEST_CASE("by_default_an_import_waits_its_turn_at_a_busy_home") {
+  PROCESS_CASE("by_default_an_import_waits_its_turn_at_a_busy_home") {
     Cluster cluster;
     Process& home = cluster.spawn("home");
     Process& peer = cluster.spawn("peer", {kDefaults});
@@ -309,7 +309,7 @@ TEST_SUITE("waiting") {
     CHECK(importing.get().ok());
   }
 
-  TEST_CASE("an_import_that_fails_says_what_was_seen_of_the_home") {
+  PROCESS_CASE("an_import_that_fails_says_what_was_seen_of_the_home") {
     Cluster cluster;
     Process& home = cluster.spawn("home");
     const Env env = {kDefaults, {"CMI_JOIN_TIMEOUT", "1500"}, {"CMI_DEAD_AFTER", "1000"}};
@@ -342,7 +342,7 @@ TEST_SUITE("waiting") {
 
   // Whatever is free at the home: who is there goes on, and a newcomer comes in whole or not at
   // all.
-  TEST_CASE("a_newcomer_to_a_home_short_of_descriptors_harms_nobody_who_is_there") {
+  PROCESS_CASE("a_newcomer_to_a_home_short_of_descriptors_harms_nobody_who_is_there") {
     for (const size_t free : {size_t{2}, size_t{4}, size_t{6}}) {
       CAPTURE(free);
       Cluster cluster;
@@ -376,7 +376,7 @@ TEST_SUITE("waiting") {
     }
   }
 
-  TEST_CASE("who_connects_and_says_nothing_leaves_nothing_at_a_home") {
+  PROCESS_CASE("who_connects_and_says_nothing_leaves_nothing_at_a_home") {
     Cluster cluster;
     Process& home = cluster.spawn("home");
     Process& peer = cluster.spawn("peer");
@@ -401,7 +401,7 @@ TEST_SUITE("waiting") {
     CHECK(load(home, exported.at).value == 2);
   }
 
-  TEST_CASE("a_newcomer_gets_in_after_seven_hundred_connections_that_were_closed") {
+  PROCESS_CASE("a_newcomer_gets_in_after_seven_hundred_connections_that_were_closed") {
     Cluster cluster;
     Process& home = cluster.spawn("home");
     Process& peer = cluster.spawn("peer", {kDefaults});
@@ -416,7 +416,7 @@ TEST_SUITE("waiting") {
     CHECK(load(home, exported.at).value == 2);
   }
 
-  TEST_CASE("who_connects_says_anything_and_closes_leaves_nothing_at_a_home") {
+  PROCESS_CASE("who_connects_says_anything_and_closes_leaves_nothing_at_a_home") {
     with_each_provider([](Cluster& cluster, Process& home, const Env& env) {
       Process& peer = cluster.spawn("peer", env);
       const Export exported = export_segment(home);
