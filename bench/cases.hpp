@@ -133,6 +133,8 @@ void flush_scattered(Bench& b);
 void flush_dense(Bench& b);
 void flush_striped(Bench& b);
 void barriers(Bench& b);
+// cases_apps.cpp
+void ycsb(Bench& b);
 // cases_publish.cpp
 void publish_1(Bench& b);
 void publish_shared(Bench& b);

@@ -1,5 +1,5 @@
 # Installation: headers, library, CMake package, pkg-config file, cmiadm, manual. Components are what
-# packages are made of (cmake/packages.cmake): runtime, dev, tools, doc.
+# packages are made of (cmake/packages.cmake): runtime, dev, tools, doc, and python (python/CMakeLists.txt).
 # Files are copied whatever lies there: a stripped one may be as old as the one that it was made from.
 install(CODE "set(ENV{CMAKE_INSTALL_ALWAYS} 1)")
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
@@ -55,6 +55,6 @@ install(FILES ${PROJECT_SOURCE_DIR}/test/support/lsan.supp
 if(CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo" AND CMAKE_OBJCOPY)
   install(CODE "set(CMI_OBJCOPY \"${CMAKE_OBJCOPY}\")
     set(CMI_BINARIES \"${CMAKE_INSTALL_LIBDIR}/$<TARGET_FILE_NAME:cmi>\"
-      \"${CMAKE_INSTALL_BINDIR}/cmiadm\")")
+      \"${CMAKE_INSTALL_BINDIR}/cmiadm\" \"${CMI_PYTHON_MODULE}\")")
   install(SCRIPT ${PROJECT_SOURCE_DIR}/cmake/debug_symbols.cmake)
 endif()

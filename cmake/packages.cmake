@@ -1,5 +1,5 @@
-# Debian packages, made by `./run package`: libcmi0, libcmi-dev, cmi-tools, libcmi-doc, and the symbols of the
-# first and third for debuggers. The version is that of project() in CMakeLists.txt.
+# Debian packages, made by `./run package`: libcmi0, libcmi-dev, cmi-tools, libcmi-doc, with CMI_PYTHON=1
+# python3-cmi, and the symbols of those with programs for debuggers. The version is that of project() in CMakeLists.txt.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME libcmi)
 set(CPACK_PACKAGE_VENDOR "the libcmi authors")
@@ -43,6 +43,19 @@ ${shared}
 .
 The pages of the manual, what each promise rests on, the design, and examples.")
 
+if(TARGET cmi_python)
+  list(APPEND CPACK_COMPONENTS_ALL python)
+  cmi_package(python python3-cmi python "Coherent Memory Interface, package cmi of Python
+${shared}
+.
+Segments as memoryviews and arrays of NumPy, atomic words, locks, events.")
+  set(CPACK_DEBIAN_PYTHON_PACKAGE_SHLIBDEPS ON)
+  set(CPACK_DEBIAN_PYTHON_PACKAGE_DEPENDS "libcmi${CMI_SOVERSION} (= ${version}), python3 (>= 3.${CMI_PYTHON_MINOR}), \
+python3 (<< 3.${CMI_PYTHON_NEXT})")
+  set(CPACK_DEBIAN_PYTHON_PACKAGE_RECOMMENDS python3-numpy)
+  set(CPACK_DEBIAN_PYTHON_DEBUGINFO_PACKAGE ON)
+endif()
+
 # libfabric is loaded, not linked, so no list of libraries names it.
 foreach(upper RUNTIME TOOLS)
   set(CPACK_DEBIAN_${upper}_PACKAGE_SHLIBDEPS ON)
@@ -62,4 +75,7 @@ set(CPACK_PRE_BUILD_SCRIPTS ${PROJECT_SOURCE_DIR}/cmake/package_files.cmake)
 set(CPACK_CMI_SOURCE ${PROJECT_SOURCE_DIR})
 set(CPACK_CMI_VERSION ${version})
 set(CPACK_CMI_PACKAGES "runtime=libcmi${CMI_SOVERSION};dev=libcmi-dev;tools=cmi-tools;doc=libcmi-doc")
+if(TARGET cmi_python)
+  list(APPEND CPACK_CMI_PACKAGES python=python3-cmi)
+endif()
 include(CPack)

@@ -13,7 +13,7 @@ from pathlib import Path
 DRAWING = re.compile(r"^```layers\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.MULTILINE)
 SOURCES = {".hpp", ".cpp", ".h", ".c", ".inc", ".ipp"}
-PUBLIC_HEADER_USERS = ("examples", "bench", "include")
+PUBLIC_HEADER_USERS = ("examples", "bench", "include", "python")
 TOOLS = "tools/cmiadm"
 TOOL_DRAWING = re.compile(r"^```cmiadm\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

@@ -1,0 +1,105 @@
+// Programs of examples/ beside what people use today for the same: whole runs of their scripts, in
+// processes of their own.
+#include <sched.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <cstring>
+#include <sstream>
+
+#include "cases.hpp"
+
+namespace bench {
+
+namespace {
+
+constexpr int kSkipped = 77, kSeconds = 120;
+
+struct Script {
+  int status = 0;
+  std::string output;
+};
+
+// What is started meanwhile may run on every processor; the measuring process has one of its own.
+class EveryProcessor {
+ public:
+  EveryProcessor() {
+    cpu_set_t all;
+    std::memset(&all, 0xff, sizeof all);
+    sched_getaffinity(0, sizeof before_, &before_);
+    sched_setaffinity(0, sizeof all, &all);
+  }
+  EveryProcessor(const EveryProcessor&) = delete;
+  EveryProcessor& operator=(const EveryProcessor&) = delete;
+  ~EveryProcessor() { sched_setaffinity(0, sizeof before_, &before_); }
+
+ private:
+  cpu_set_t before_;
+};
+
+Script run_script(const std::string& command) {
+  const std::string bounded =
+      "timeout -k 5 " + std::to_string(kSeconds) + " " + command + " 2>&1 </dev/null";
+  const EveryProcessor more;
+  std::FILE* const pipe = popen(bounded.c_str(), "r");
+  must(pipe != nullptr, "cannot start " + command);
+  Script script;
+  for (char buffer[4096]; const size_t n = std::fread(buffer, 1, sizeof buffer, pipe);) {
+    script.output.append(buffer, n);
+  }
+  const int status = pclose(pipe);
+  script.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return script;
+}
+
+// Of lines "NAME pass I: X operations/s", all from the second pass on.
+std::vector<double> rates(const std::string& output) {
+  std::istringstream lines(output);
+  std::vector<double> all;
+  for (std::string line; std::getline(lines, line);) {
+    unsigned pass = 0;
+    double rate = 0;
+    if (std::sscanf(line.c_str(), "%*s pass %u: %lf operations/s", &pass, &rate) == 2 && pass > 1) {
+      all.push_back(rate);
+    }
+  }
+  return all;
+}
+
+void measure(Bench& b, const std::string& row, const std::string& command,
+             const std::string& against) {
+  const Script script = run_script(command);
+  if (script.status == kSkipped) {
+    b.report.failed(row, script.output);
+    return;
+  }
+  const std::vector<double> all = rates(script.output);
+  must(script.status == 0 && !all.empty(), row + ": " + script.output);
+  b.report.row({row, "op/s", spread_of(all), {}, against, 0});
+}
+
+}  // namespace
+
+void ycsb(Bench& b) {
+  const std::string folder = CMI_EXAMPLES "/05-kv/", build = " " CMI_BUILD_DIR " ";
+  for (const char mix : {'a', 'b', 'c'}) {
+    for (const int nodes : {1, 2, 4}) {
+      const std::string row = std::string("ycsb_") + mix + "_" + std::to_string(nodes);
+      // A read of ours takes a hundredth of one of a server.
+      const std::string of_what = std::string(1, mix) + " " + std::to_string(nodes) + " 10000 ";
+      const auto operations = [&](size_t full) {
+        return std::to_string(b.scaled(full, full / 10)) + " 4";
+      };
+      const size_t ours = mix == 'a' ? 20000 : mix == 'b' ? 50000 : 500000;
+      measure(b, row, folder + "run-ycsb" + build + of_what + operations(ours),
+              "clients of one store, together, from the second pass on");
+      for (const char* server : {"redis", "memcached"}) {
+        measure(b, row + "_" + server,
+                folder + "run-servers" + build + server + " " + of_what + operations(20000),
+                std::string("as many clients of ") + server + ", over TCP");
+      }
+    }
+  }
+}
+
+}  // namespace bench
