@@ -44,7 +44,7 @@ PROVIDERS = [
     ("tcp;ofi_rxm", "rxm"),
     ("sockets", "sockets"),
     ("verbs;ofi_rxm", None),
-    ("shm", None),
+    ("ofi:shm", None),
     ("udp;ofi_rxd", None),
 ]
 GUARANTEES = [
@@ -191,7 +191,8 @@ def figures(bench, provider):
 def refused(provider):
     """Whether the library never uses it."""
     source = (ROOT / "src/fabric/ofi/refused.cpp").read_text()
-    return any(f'"{part}"' in source for part in (provider, *provider.split(";")))
+    name = provider.removeprefix("ofi:")
+    return any(f'"{part}"' in source for part in (name, *name.split(";")))
 
 
 def table(options):

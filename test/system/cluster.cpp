@@ -114,7 +114,8 @@ std::vector<std::string> Cluster::files() const {
 }
 
 Env Cluster::environment_of(const std::string& node, const Env& env) const {
-  Env all{{"CMI_RUNTIME_DIR", runtime_folder_}, {"CMI_NODE", node}};
+  // The nodes of a test are on one machine, and most tests are about the network between them.
+  Env all{{"CMI_RUNTIME_DIR", runtime_folder_}, {"CMI_NODE", node}, {"CMI_LOCAL", "off"}};
   for (const char* name : {"PROVIDER", "ADDRESS", "KERNEL", "FAULT", "LOCAL"}) {
     const std::string end(name);
     if (const char* value = std::getenv(("CMI_TEST_" + end).c_str())) {

@@ -146,6 +146,85 @@ TEST_SUITE("local") {
     CHECK(load(t.cacher, t.cached.at).value == 3 * kRounds);
   }
 
+  TEST_CASE("a_third_node_hears_of_a_swap_in_a_mapped_page_before_atm_cas_returns") {
+    Three t(Env{{"CMI_FAULT_POINT", "no_aging=fail"}});
+    for (uint64_t round = 0; round < 20; ++round) {
+      REQUIRE(load(t.cacher, t.cached.at).value == round);
+      CHECK(atm_cas(t.mapper, t.mapped.at, round, round + 1).swapped);
+      CHECK(load(t.cacher, t.cached.at).value == round + 1);
+    }
+    // What is lost changes nothing, and nobody is told.
+    const auto told = stats_of(t.mapper).publications;
+    CHECK_FALSE(atm_cas(t.mapper, t.mapped.at, 7, 8).swapped);
+    CHECK(stats_of(t.mapper).publications == told);
+    CHECK(maps(t.mapper));
+  }
+
+  TEST_CASE("a_third_node_misses_a_swap_in_a_mapped_page_that_is_not_announced") {
+    Three t(Env{{"CMI_FAULT_POINT", "no_aging=fail,mutate_mapped_swap_unannounced=fail"}});
+    REQUIRE(load(t.cacher, t.cached.at).value == 0);
+    CHECK(atm_cas(t.mapper, t.mapped.at, 0, 1).swapped);
+    CHECK(load(t.home, t.exported.at).value == 1);
+    CHECK(load(t.cacher, t.cached.at).value == 0);
+  }
+
+  TEST_CASE("nobody_is_told_of_stores_and_swaps_while_all_who_use_the_segment_map_it") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home", kLocal);
+    Process& mapper = cluster.spawn("mapper", kLocal);
+    Process& other = cluster.spawn("other", kLocal);
+    const Export exported = export_segment(home, 4 * kPage);
+    const Import mapped = import_segment(mapper, exported), too = import_segment(other, exported);
+    REQUIRE(load(other, too.at).value == 0);
+    REQUIRE(load(mapper, mapped.at).value == 0);
+    const auto requests = stats_of(mapper).requests;
+    uint64_t value = 0;
+    for (uint64_t round = 0; round < 20; ++round, value += 2) {
+      REQUIRE(publish(mapper, mapped.at, value + 1));
+      CHECK(load(other, too.at).value == value + 1);
+      CHECK(atm_cas(mapper, mapped.at, value + 1, value + 2).swapped);
+      CHECK(load(other, too.at).value == value + 2);
+    }
+    CHECK(stats_of(mapper).publications == 0);
+    CHECK(stats_of(mapper).requests == requests);
+    // Somebody comes who caches pages.
+    Process& cacher = cluster.spawn("cacher", kNetwork);
+    const Import cached = import_segment(cacher, exported);
+    for (uint64_t round = 0; round < 20; ++round, value += 2) {
+      CHECK(load(cacher, cached.at).value == value);
+      REQUIRE(publish(mapper, mapped.at, value + 1));
+      CHECK(load(cacher, cached.at).value == value + 1);
+      CHECK(atm_cas(mapper, mapped.at, value + 1, value + 2).swapped);
+    }
+    CHECK(stats_of(mapper).publications >= 40);
+    // And goes.
+    REQUIRE(cacher.end() == 0);
+    const auto silent = [&] {
+      const auto told = stats_of(mapper).publications;
+      REQUIRE(publish(mapper, mapped.at, ++value));
+      return stats_of(mapper).publications == told;
+    };
+    for (const Deadline end = Deadline::in(10 * kSecond); !silent();) REQUIRE(!end.passed());
+    CHECK(load(other, too.at).value == value);
+    CHECK(maps(mapper));
+  }
+
+  TEST_CASE("who_comes_to_cache_pages_misses_stores_when_the_home_does_not_say_so") {
+    Cluster cluster;
+    const Env mutated{{"CMI_FAULT_POINT", "mutate_mapped_alone_for_ever=fail"}};
+    Process& home = cluster.spawn("home", with(kLocal, mutated));
+    Process& mapper = cluster.spawn("mapper", kLocal);
+    const Export exported = export_segment(home, 4 * kPage);
+    const Import mapped = import_segment(mapper, exported);
+    REQUIRE(publish(mapper, mapped.at, 1));
+    Process& cacher = cluster.spawn("cacher", kNetwork);
+    const Import cached = import_segment(cacher, exported);
+    REQUIRE(load(cacher, cached.at).value == 1);
+    REQUIRE(publish(mapper, mapped.at, 2));
+    CHECK(load(home, exported.at).value == 2);
+    CHECK(load(cacher, cached.at).value == 1);
+  }
+
   TEST_CASE("a_read_token_maps_for_reading_and_raises_access_at_once") {
     Cluster cluster;
     Process& home = cluster.spawn("home", kLocal);

@@ -21,9 +21,9 @@ using cmi::context::read_environment;
 namespace {
 
 const char* const kVariables[] = {
-    "CMI_PROVIDER",     "CMI_ADDRESS",    "CMI_FAULT", "CMI_KERNEL",     "CMI_NODE",
-    "CMI_RUNTIME_DIR",  "CMI_MEM_MAX",    "CMI_TRACE", "CMI_TRACE_FILE", "CMI_DEAD_AFTER",
-    "CMI_JOIN_TIMEOUT", "CMI_FATAL_LINE", "CMI_SECRET"};
+    "CMI_PROVIDER",     "CMI_ADDRESS",    "CMI_FAULT",  "CMI_KERNEL",     "CMI_NODE",
+    "CMI_RUNTIME_DIR",  "CMI_MEM_MAX",    "CMI_TRACE",  "CMI_TRACE_FILE", "CMI_DEAD_AFTER",
+    "CMI_JOIN_TIMEOUT", "CMI_FATAL_LINE", "CMI_SECRET", "CMI_LOCAL"};
 
 // None of the variables set, and alerts collected, while it lives; then all as it was.
 class Clean {
@@ -111,6 +111,33 @@ TEST_CASE("an_empty_environment_gives_the_defaults") {
   CHECK(env->trace_file.empty());
   CHECK_FALSE(env->trace_fd);
   CHECK(clean.alerts().empty());
+}
+
+TEST_CASE("pages_of_the_machine_are_mapped_unless_a_provider_is_named_or_it_is_switched_off") {
+  struct Row {
+    const char *provider, *local;  // null: not set
+    bool maps;
+    const char* over;  // the providers for messages
+  };
+  for (const Row& row :
+       {Row{nullptr, nullptr, true, ""}, Row{nullptr, "off", false, ""},
+        Row{"local", nullptr, true, ""}, Row{"shm", nullptr, true, ""}, Row{"shm", "on", true, ""},
+        Row{"tcp", nullptr, false, "tcp"}, Row{"tcp", "on", true, "tcp"},
+        Row{"local,tcp", nullptr, true, "tcp"}, Row{"verbs,shm,tcp", nullptr, true, "verbs,tcp"},
+        Row{"ofi:shm", nullptr, false, "shm"}}) {
+    Clean clean;
+    if (row.provider != nullptr) setenv("CMI_PROVIDER", row.provider, 1);
+    if (row.local != nullptr) setenv("CMI_LOCAL", row.local, 1);
+    auto env = read_environment();
+    REQUIRE(env);
+    CAPTURE(row.over);
+    CHECK(env->local == row.maps);
+    CHECK(env->provider == row.over);
+  }
+  Clean clean;
+  CHECK(clean.refuses("CMI_LOCAL", "maybe"));
+  setenv("CMI_PROVIDER", "local", 1);
+  CHECK(clean.refuses("CMI_LOCAL", "off"));
 }
 
 TEST_CASE("every_variable_arrives_where_it_belongs") {

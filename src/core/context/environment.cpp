@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
@@ -88,10 +89,35 @@ Fd open_for_appending(const std::string& path) {
                    0600));
 }
 
+// `local`, and `shm` as another name for it, say that pages of homes on this machine are mapped;
+// what else is in the list are providers, and without one the best is taken. Sets `*named` where
+// one of the two is there. libfabric's shm is `ofi:shm`, so that nobody meets it by accident.
+std::string without_local(std::string_view list, bool* named) {
+  std::string providers;
+  while (!list.empty()) {
+    const std::string_view item = list.substr(0, list.find(','));
+    list.remove_prefix(std::min(list.size(), item.size() + 1));
+    if (item == "local" || item == "shm") {
+      *named = true;
+    } else {
+      providers.append(providers.empty() ? "" : ",").append(item == "ofi:shm" ? "shm" : item);
+    }
+  }
+  return providers;
+}
+
+// A provider by name keeps to the network, unless `local` is named beside it or CMI_LOCAL says so.
 Status read_network(Environment& env) {
+  bool named = false;
   if (auto v = variable("CMI_PROVIDER")) {
     if (empty_item(*v)) return bad_value("CMI_PROVIDER", *v, "not the name of a provider");
-    env.provider = std::move(*v);
+    env.provider = without_local(*v, &named);
+    env.local = named;
+  }
+  if (auto v = variable("CMI_LOCAL")) {
+    if (*v != "on" && *v != "off") return bad_value("CMI_LOCAL", *v, "neither on nor off");
+    if (*v == "off" && named) return bad_value("CMI_LOCAL", *v, "CMI_PROVIDER names local or shm");
+    env.local = *v == "on";
   }
   if (auto v = variable("CMI_ADDRESS")) {
     if (empty_item(*v)) {
@@ -109,11 +135,6 @@ Status read_faults(Environment& env) {
     env.fault = Environment::FaultMode::kThread;
   } else {
     return bad_value("CMI_FAULT", *v, "neither signal nor thread");
-  }
-
-  if (auto v = variable("CMI_LOCAL")) {
-    if (*v != "on" && *v != "off") return bad_value("CMI_LOCAL", *v, "neither on nor off");
-    env.local = *v == "on";
   }
 
   if (auto v = variable("CMI_KERNEL")) {
