@@ -14,6 +14,16 @@ namespace {
 // then.
 constexpr size_t kMostKept = size_t{1} << 20;
 
+// Of a publisher to what it has changed itself: it would take in no further update of the epoch.
+void end_subscriptions(Sharer& h, const std::vector<PageRange>& ranges) {
+  for (const PageRange& r : ranges) {
+    for (uint32_t i = 0; i < std::min(r.count, kSubscriptionSlots); ++i) {
+      SharerSubscriptions::Slot* const slot = h.subscriptions.find(r.first + i);
+      if (slot != nullptr) slot->number = kSubscribeFor;
+    }
+  }
+}
+
 SharerKey key_of(const Segment& s, const Sharer& h) { return {h.client, s.uid, h.instance}; }
 }  // namespace
 
@@ -111,7 +121,10 @@ std::vector<InvalidationRounds::Addressee> InvalidationRounds::addressees(
   std::vector<Addressee> to;
   if (mutated("mutate_publish_nobody")) return to;
   for (auto& h : s.sharers) {
-    if (h.client == except && h.instance == instance) continue;
+    if (h.client == except && h.instance == instance) {
+      end_subscriptions(h, ranges);
+      continue;
+    }
     if (h.token == 0 && (!h.loads() || mutated("mutate_revoked_untold"))) continue;
     std::vector<PageRange> shared = h.regions.of(ranges);
     if (shared.empty()) continue;

@@ -20,6 +20,25 @@ namespace cmi::memory {
 
 namespace {
 constexpr size_t kReleasedHead = kWireSize<ReleasedRegions>;
+constexpr uint32_t kReleasedTogether = 16;
+
+// Of a notification that has found nothing: the absent pages beside this one are released with it
+// (rule 28). Who stores to a page that we do not have stores to those behind it, most likely.
+void release_beside(Import& imp, uint32_t page, Invalidation* by) {
+  if (!imp.regions.known.in_use(region_of(page))) return;  // released as a whole
+  const uint32_t first = page - page % kReleasedTogether;
+  const uint32_t end = std::min(first + kReleasedTogether, imp.pages);
+  for (uint32_t index = first; index < end; ++index) {
+    if (by->released.room() < ReleasedRegions::kItem) return;
+    Page& p = imp.page(index);
+    p.lock();
+    if (p.state == PageState::kAbsent && !p.released) {
+      p.released = true;
+      ReleasedRegions::put(by->released, {index, ReleasedRegions::kPage});
+    }
+    p.unlock();
+  }
+}
 }  // namespace
 
 // An import that was left holds nothing: its notification is acknowledged, and that is all.
@@ -135,6 +154,9 @@ void Notifications::on_invalidate(const Notified& n, const InvalidateNotificatio
   if (!by.found) {
     count(core_.parts.stats.invalidations_useless);
     count(imp->stats.invalidations_useless);
+    if (by.few_pages && m.ranges().size() == 1 && imp->cache.ready()) {
+      release_beside(*imp, m.ranges()[0].first, &by);
+    }
   }
   fault_point("invalidate_before_ack");
   acknowledge_directly(n, by.released.size() > kReleasedHead ? by.released.done() : Bytes{});

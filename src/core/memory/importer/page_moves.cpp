@@ -51,6 +51,7 @@ bool make_dirty(ImporterCore& core, const View& view, uint32_t index) {
     page.listed = true;
     imp.dirty.listed.add(index);
   }
+  if (imp.subscribed.any()) imp.subscribed.stored_to(index);  // it takes no more updates (rule 25)
   fault_point("store_before_unprotect");
   return true;
 }

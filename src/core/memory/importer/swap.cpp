@@ -276,6 +276,7 @@ void Swaps::patch(const std::shared_ptr<Import>& owner, uint64_t offset, uint64_
   Page& page = imp.page(index);
   page.lock();
   if (mutated("mutate_cas_any_generation")) generation = page.generation;
+  if (imp.subscribed.any()) imp.subscribed.stored_to(index);  // it takes no more updates (rule 25)
   const bool same = same_page && page.generation == generation && !page.in_flight;
   if (same && page.state == PageState::kClean) {
     store_word(imp.page_data(index) + in_page, word);
