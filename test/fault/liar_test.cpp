@@ -4,6 +4,7 @@
 #include "fault/liar.hpp"
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 
@@ -16,6 +17,7 @@ namespace {
 
 constexpr size_t kSize = 24 * kPage;
 constexpr uint64_t kCanary = 0x1111111111111111;
+constexpr useconds_t kRest = 100;  // between two accesses of those who work while others lie
 
 uint64_t seed_of_case(uint64_t usual) {
   const char* text = std::getenv("CMI_TEST_SEED");
@@ -86,6 +88,7 @@ struct Scene {
             ++seen.rounds;
             seen.failures += store64(at, seen.rounds).cause() != Fault::kNone;
             seen.failures += CMIFN(ctxt(), 10, wmb_fn)(ctxt()) != 0;
+            ::usleep(kRest);
           }
           return seen;
         },
@@ -99,6 +102,7 @@ struct Scene {
             const Access access = load64(at);
             seen.failures += access.cause() != Fault::kNone || access.value < last;
             last = access.value;
+            ::usleep(kRest);
           }
           return seen;
         },
@@ -248,7 +252,7 @@ TEST_SUITE("liar") {
     auto holding = holder.start(
         [](uint64_t at) {
           uint64_t failures = 0;
-          while (!called_back()) failures += load64(at).cause() != Fault::kNone;
+          for (; !called_back(); ::usleep(kRest)) failures += load64(at).cause() != Fault::kNone;
           return failures;
         },
         import_segment(holder, exported).at + 6 * kPage);

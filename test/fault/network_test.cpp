@@ -4,8 +4,10 @@
 #include "fault/network.hpp"
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <ctime>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -109,6 +111,15 @@ Pending<Ended> start_ending(Process& home, Ends what, const Export& exported) {
       what, exported.seg, exported.token);
 }
 
+// What the process has computed so far.
+Nanos processor_time(Process& process) {
+  return process.run([] {
+    timespec t{};
+    ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return t.tv_sec * kSecond + t.tv_nsec;
+  });
+}
+
 // Loads one word until that raises something; words[0]: when the last good load began.
 Pending<int> start_reading(Process& peer, const Board& board, uint64_t at) {
   return peer.start(
@@ -119,6 +130,7 @@ Pending<int> start_reading(Process& peer, const Board& board, uint64_t at) {
           const Access access = load64(address);
           if (access.cause() != Fault::kNone) return access.cause();
           last->store(static_cast<uint64_t>(begun));
+          ::usleep(100);  // it lasts for seconds
         }
         return Fault::kNone;
       },
@@ -194,6 +206,7 @@ TEST_SUITE("network") {
       if (!net.here()) return skip(net.reason());
       // The client has a timeout of its own.
       Reading s(cluster, net, what, {{"CMI_DEAD_AFTER", "8000"}});
+      const Nanos worked = processor_time(s.home);
       Ended ended = start_ending(s.home, what, s.exported).get(60);
       CHECK_MESSAGE(ended.answer.failed(CMI_ERR_RECONFIG), ended.answer);
       const Deadline deadline = Deadline::in(40 * kSecond);
@@ -202,6 +215,8 @@ TEST_SUITE("network") {
       }
       CHECK_MESSAGE(ended.answer.ok(), ended.answer);
       CHECK_FALSE(s.read_after(ended));
+      // Messages that cannot be sent keep no processor busy meanwhile.
+      CHECK(processor_time(s.home) - worked < (ended.at - s.pulled) / 5);
     }
   }
 

@@ -5,7 +5,7 @@
 // flushed store has arrived as well. Of each store that did not arrive its writer was told: it met
 // an exception, or its barrier failed and an event named it.
 //
-// CMI_SOAK_SECONDS says how long at least (10, in a long run 90), CMI_TEST_SEED with which choices,
+// CMI_SOAK_SECONDS says how long at least (5, in a long run 90), CMI_TEST_SEED with which choices,
 // the number of nodes among them; both are printed. Timing differs from run to run, the choices do
 // not. However short it is, one partition heals before the verdict and one after it.
 #include <doctest/doctest.h>
@@ -296,7 +296,7 @@ class Soak {
 TEST_SUITE("soak") {
   TEST_CASE("no_flushed_store_is_lost_while_its_home_lives_whatever_happens_to_others") {
     const uint64_t seed = number_from("CMI_TEST_SEED", 1);
-    const int seconds = static_cast<int>(number_from("CMI_SOAK_SECONDS", long_run() ? 90 : 10));
+    const int seconds = static_cast<int>(number_from("CMI_SOAK_SECONDS", long_run() ? 90 : 5));
     CAPTURE(seed);
     CAPTURE(seconds);
     MESSAGE("CMI_TEST_SEED=", seed, " CMI_SOAK_SECONDS=", seconds);

@@ -148,7 +148,7 @@ TEST_CASE("random_datagrams_of_a_process_of_the_node_do_no_harm") {
   const uint64_t seed = number_from("CMI_TEST_SEED", 5);
   CAPTURE(seed);
   Choices choices(seed);
-  play_datagrams(choices, number_from("CMI_FUZZ_COUNT", 200'000));
+  play_datagrams(choices, fuzz_count(200'000));
 }
 
 }  // namespace

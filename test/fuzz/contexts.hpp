@@ -15,6 +15,7 @@
 #include "core/memory/importer/importer.hpp"
 #include "core/memory/membership/membership.hpp"
 #include "fabric/fake/fake.hpp"
+#include "support/long_run.hpp"
 
 namespace cmi::test {
 
@@ -121,6 +122,11 @@ inline std::jthread service_threads_of(Context& home, Context& peer) {
 inline uint64_t number_from(const char* variable, uint64_t usual) {
   const char* text = std::getenv(variable);
   return text != nullptr ? std::strtoull(text, nullptr, 0) : usual;
+}
+
+// How many random inputs a test plays: a quarter of them where the run is not the long one.
+inline uint64_t fuzz_count(uint64_t all) {
+  return number_from("CMI_FUZZ_COUNT", long_run() ? all : all / 4);
 }
 
 }  // namespace cmi::test

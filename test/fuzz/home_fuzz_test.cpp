@@ -323,7 +323,7 @@ TEST_CASE("random_requests_do_nothing_that_the_token_does_not_allow") {
   CAPTURE(seed);
   Choices choices(seed);
   // The lies come as far as the memory.
-  CHECK(play_requests(choices, number_from("CMI_FUZZ_COUNT", 100'000)));
+  CHECK(play_requests(choices, fuzz_count(100'000)));
 }
 
 TEST_CASE("random_accesses_of_a_write_through_import_stay_within_its_token") {
@@ -331,21 +331,21 @@ TEST_CASE("random_accesses_of_a_write_through_import_stay_within_its_token") {
   CAPTURE(seed);
   Choices choices(seed);
   // The lies come as far as the memory.
-  CHECK(play_accesses(choices, number_from("CMI_FUZZ_COUNT", 50'000)));
+  CHECK(play_accesses(choices, fuzz_count(50'000)));
 }
 
 TEST_CASE("random_messages_to_a_listener_are_dropped") {
   const uint64_t seed = number_from("CMI_TEST_SEED", 2);
   CAPTURE(seed);
   Choices choices(seed);
-  play_messages(choices, number_from("CMI_FUZZ_COUNT", 200'000));
+  play_messages(choices, fuzz_count(200'000));
 }
 
 TEST_CASE("random_notices_for_an_import_do_no_harm") {
   const uint64_t seed = number_from("CMI_TEST_SEED", 3);
   CAPTURE(seed);
   Choices choices(seed);
-  play_notifications(choices, number_from("CMI_FUZZ_COUNT", 100'000));
+  play_notifications(choices, fuzz_count(100'000));
 }
 
 TEST_CASE("an_import_stays_cached_or_write_through_whatever_it_asks_for") {

@@ -12,6 +12,9 @@ namespace cmi::test {
 
 namespace {
 
+// What has to be seen comes soon: rounds until it is looked for.
+constexpr uint32_t kRoundsUntilSeen = 8;
+
 uint32_t seed() { return static_cast<uint32_t>(number_from("CMI_SIM_SEED", 1)); }
 
 }  // namespace
@@ -57,7 +60,8 @@ Histogram Lab::run(const Program& program, uint32_t rounds, const Predicate& eno
   Histogram histogram;
   bool seen = false;
   for (uint32_t left = rounds; left > 0 && !seen;) {
-    const uint32_t n = std::min(left, kRoundsAtOnce), first = next_round_;
+    const uint32_t n = std::min(left, enough ? kRoundsUntilSeen : kRoundsAtOnce);
+    const uint32_t first = next_round_;
     REQUIRE(first + n <= kMaxRounds);
     next_round_ += n;
     left -= n;

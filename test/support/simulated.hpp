@@ -12,20 +12,22 @@
 #define PROCESS_CASE(name) \
   template <class>         \
   [[maybe_unused]] static void DOCTEST_ANONYMOUS(cmi_of_processes_)()
-#define CMI_PROCESS_CASE_OF(fixture, type)     \
-  template <class>                             \
-  struct type : fixture {                      \
-    void test();                               \
-  };                                           \
-  template <class T>                           \
+#define CMI_PROCESS_CASE_OF(fixture, type) \
+  template <class>                         \
+  struct type : fixture {                  \
+    void test();                           \
+  };                                       \
+  template <class T>                       \
   [[maybe_unused]] void type<T>::test()
 #define PROCESS_CASE_FIXTURE(fixture, name) \
   CMI_PROCESS_CASE_OF(fixture, DOCTEST_ANONYMOUS(cmi_of_processes_))
 // A global variable of which each process, or each thread, has its own.
-#define CMI_OF_PROCESS(variable) \
-  static const bool DOCTEST_ANONYMOUS(cmi_own_) = (::cmi::test::process_variables().add(variable), true)
-#define CMI_OF_THREAD(variable) \
-  static const bool DOCTEST_ANONYMOUS(cmi_own_) = (::cmi::test::thread_variables().add(variable), true)
+#define CMI_OF_PROCESS(variable)                  \
+  static const bool DOCTEST_ANONYMOUS(cmi_own_) = \
+      (::cmi::test::process_variables().add(variable), true)
+#define CMI_OF_THREAD(variable)                   \
+  static const bool DOCTEST_ANONYMOUS(cmi_own_) = \
+      (::cmi::test::thread_variables().add(variable), true)
 #else
 #define PROCESS_CASE(name) TEST_CASE(name)
 #define PROCESS_CASE_FIXTURE(fixture, name) TEST_CASE_FIXTURE(fixture, name)

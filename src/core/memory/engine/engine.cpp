@@ -33,7 +33,7 @@ constexpr Nanos kServesFor = 20 * kMilli;
 constexpr Nanos kRetrySends = 200 * kMicro;
 constexpr unsigned kVainWakes = 64;  // in a row, before the reason is looked for
 constexpr Nanos kVainNap = 5 * kMilli;
-constexpr Nanos kBlindNap = kMilli;  // where the provider has no descriptor that could wake us
+constexpr Nanos kBlindNap = kMilli;  // where no descriptor of the provider tells when to wake
 // Recovery::uncovered() when this thread last tried an access at home once more.
 thread_local uint64_t t_uncovered = 0;
 constexpr Nanos kSweepEvery = 5 * kSecond, kSweepAfter = 30 * kSecond;
@@ -291,12 +291,20 @@ void Engine::serve() {
   }
 }
 
-// A listener that has no descriptor left cannot accept a caller, and stays readable. (Reads that
-// the provider serves by itself are no events either.)
-void Engine::nap_if_vain() {
-  if (++vain_ % kVainWakes != 0 || descriptors_left(1)) return;
-  ::usleep(kVainNap / kMicro);
+// A listener that has no descriptor left cannot accept a caller, and stays readable; so does a
+// queue of the tcp provider while a message to a peer that cannot be reached waits in it. (Reads
+// that the provider serves by itself are no events either.)
+bool Engine::nap_if_vain() {
+  if (++vain_ % kVainWakes != 0) return false;
+  if (!server_->idle()) {
+    ::usleep(kBlindNap / kMicro);
+  } else if (!descriptors_left(1)) {
+    ::usleep(kVainNap / kMicro);
+  } else {
+    return false;
+  }
   --vain_;
+  return true;
 }
 
 bool Engine::sleep(Nanos until) {
@@ -318,11 +326,11 @@ bool Engine::sleep(Nanos until) {
   }
   const Nanos left = std::max<Nanos>(until - now(), 0);
   timespec ts{left / kSecond, left % kSecond};
-  const bool woken = ppoll(polls.data(), polls.size(), &ts, nullptr) > 0;
+  bool woken = ppoll(polls.data(), polls.size(), &ts, nullptr) > 0;
   // What has come is looked at before all else: after a sleep nothing is in a cache, and each step
   // in between is microseconds that somebody waits.
   if (woken && server_->poll_listeners() == 0) {
-    nap_if_vain();
+    woken = !nap_if_vain();
   } else {
     vain_ = 0;
   }

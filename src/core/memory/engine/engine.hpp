@@ -74,7 +74,7 @@ class Engine : public fabric::ServerHandler, public FaultTarget {
   Nanos keep_time(Nanos t, bool woken);               // what is due; returns when there is more
   void answer(const node::Node::Datagram& question);  // engine_report.cpp
   bool sleep(Nanos until);                            // true: woken by a descriptor
-  void nap_if_vain();
+  bool nap_if_vain();                                 // true: for nothing, and it has napped
 
   node::Node& node_;
   Stats stats_;
