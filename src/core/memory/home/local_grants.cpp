@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "core/base/log.hpp"
+#include "core/base/mutation.hpp"
 #include "core/memory/home/segment_lock.hpp"
 
 namespace cmi::memory {
@@ -29,7 +30,8 @@ Sharer* holder_of(Segment& s, const LocalImporter::Ticket& ticket) {
 }
 
 // The token may have been revoked since the offer: then nothing is passed.
-bool grant(Segment& s, Sharer& h, const LocalAsk& m, Fd watch, node::LocalChannel& channel) {
+bool grant(HomeCore& home, Segment& s, Sharer& h, const LocalAsk& m, Fd watch,
+           node::LocalChannel& channel) CMI_EXCLUDES(home.mu) {
   if (s.removed || h.token == 0 || h.granted.pages.count != s.pages()) return false;
   const bool writable = (h.granted.rights & fabric::kWrite) != 0;
   auto control = LocalControl::make(s.pages());
@@ -41,6 +43,10 @@ bool grant(Segment& s, Sharer& h, const LocalAsk& m, Fd watch, node::LocalChanne
   const std::array<int, 2> fds{file, control->file()};
   // Known before the importer can have mapped anything.
   h.local->take(control.take(), Userfault::of(std::move(watch)), std::move(views), s.size);
+  {
+    Guard g(home.mu);
+    tell_if_alone(home, s);
+  }
   return channel.send(Encoded(LocalGranted{static_cast<uint8_t>(writable)}), fds);
 }
 }  // namespace
@@ -59,10 +65,23 @@ void on_local_channel(HomeCore& home, node::LocalChannel channel) {
     Sharer* const h = locked ? holder_of(*locked, ticket) : nullptr;
     if (h == nullptr) continue;
     Fd watch = message->fds.empty() ? Fd() : std::move(message->fds[0]);
-    if (!grant(*locked, *h, m, std::move(watch), channel)) {
+    if (!grant(home, *locked, *h, m, std::move(watch), channel)) {
       (void)channel.send(Encoded(LocalGranted{}), {});
     }
     return;
+  }
+}
+
+// Write-through imports cache nothing either.
+void tell_if_alone(HomeCore& home, Segment& s) {
+  static_cast<void>(home);
+  const auto caches = [](const Sharer& h) {
+    return h.loads() && !h.write_through && (h.local == nullptr || !h.local->maps());
+  };
+  const bool alone = std::none_of(s.sharers.begin(), s.sharers.end(), caches) ||
+                     mutated("mutate_mapped_alone_for_ever");
+  for (Sharer& h : s.sharers) {
+    if (h.local != nullptr) h.local->set_alone(alone);
   }
 }
 

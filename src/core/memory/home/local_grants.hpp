@@ -10,6 +10,11 @@ namespace cmi::memory {
 // A process has sent its end of a socket, with its message in it. Service thread.
 void on_local_channel(HomeCore& home, node::LocalChannel channel) CMI_EXCLUDES(home.mu);
 
+// Says to the importers that map the segment whether somebody caches pages of it (rule 30). After a
+// sharer has come, before it can have read anything, and after one has gone. Under the segment's
+// lock `mu`.
+void tell_if_alone(HomeCore& home, Segment& s) CMI_REQUIRES(home.mu);
+
 // What the client has mapped of the segment is stored to no more; `instance`: of one import, 0: of
 // all that the client has. Under the segment's locks.
 void cut_off_local(Segment& s, const ContextId& client, uint32_t instance);

@@ -30,6 +30,12 @@ class LocalImporter {
     views_ = std::move(views);
     size_ = size;
   }
+  // Whether it has come for its descriptors: it caches nothing then.
+  bool maps() const { return static_cast<bool>(control_); }
+  // Whether all who use the segment do.
+  void set_alone(bool alone) {
+    if (control_) control_.set_alone(alone);
+  }
   // From here on an honest importer stores nothing: it sees the word before a page of its becomes
   // writable, and after; pages that were, are protected, also while it is stopped.
   void cut_off();

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/memory/home/home_core.hpp"
+#include "core/memory/home/local_grants.hpp"
 #include "core/memory/home/segment_lock.hpp"
 
 namespace cmi::memory {
@@ -25,6 +26,7 @@ void forget_sharers(HomeCore& home, Segment& s, Predicate which) CMI_REQUIRES(ho
     if (which(h)) s.directory.drop_all(h.regions);
   }
   s.sharers.erase_if(which);
+  tell_if_alone(home, s);
   home.shared_segments.changed(was_shared, s.owned && s.shared());
 }
 // First the client is no sharer of any segment, then its answers are awaited no more: so nothing is

@@ -61,14 +61,19 @@ bool LocalFault::map(LocalViews::Opened& at, FaultAction how) {
       break;
     case FaultAction::kFirstStore:
       count(core_.parts.stats.store_faults);
-      return at.map_for_stores();
+      return let_stores(at);
     case FaultAction::kMapDirty:
-      if (store_) return at.map_for_stores();
+      if (store_) return let_stores(at);
       break;
     default:
       return true;
   }
   return at.map(imp_.flux, imp_.brk.load(std::memory_order_seq_cst));
+}
+
+bool LocalFault::let_stores(LocalViews::Opened& at) {
+  return at.map_for_stores(imp_.in_order.stores, imp_.flux,
+                           imp_.brk.load(std::memory_order_seq_cst));
 }
 
 std::optional<Exception> LocalFault::carry_out(FaultAction action) {

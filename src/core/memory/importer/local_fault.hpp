@@ -26,6 +26,7 @@ class LocalFault {
   std::optional<Exception> try_once();
   FaultDecision decide(LocalViews::Page page);
   bool map(LocalViews::Opened& at, FaultAction how);
+  bool let_stores(LocalViews::Opened& at);
   std::optional<Exception> carry_out(FaultAction action);
   std::optional<Exception> no_memory();
   std::optional<Exception> refuse();

@@ -98,6 +98,15 @@ Asked ask(ImporterCore& core, Import& imp, const std::vector<const std::byte*>& 
   return fetch_descriptors(imp, offer, views, watch, deadline);
 }
 
+// The home takes an import that has its descriptors for one that caches nothing. An offer that is
+// not taken ends that, before a page is cached. False: the home has not heard of it.
+bool give_back(Import& imp, Deadline deadline) {
+  const LocalOfferRequest m{imp.rseg.uid, imp.instance};
+  const auto answer =
+      imp.link->call(static_cast<uint16_t>(RequestType::kLocalOffer), Encoded(m), deadline);
+  return split_reply(answer ? Bytes(*answer) : Bytes()).has_value();
+}
+
 // The views of the cache take the place of the others. The cache's file is empty meanwhile: an
 // access faults, whichever mapping it meets, and is served when this is over.
 bool end_in_cache(ImporterCore& core, Import& imp, const char* why) {
@@ -168,7 +177,7 @@ std::optional<Exception> join_local(ImporterCore& core, const std::shared_ptr<Im
     }
   }
   if (asked.why_not != nullptr) {
-    if (end_in_cache(core, imp, asked.why_not)) return std::nullopt;
+    if (give_back(imp, deadline) && end_in_cache(core, imp, asked.why_not)) return std::nullopt;
   } else if (asked.grant) {
     (void)imp.views.local.open(std::move(asked.grant->control), views);
     return std::nullopt;
@@ -179,11 +188,13 @@ std::optional<Exception> join_local(ImporterCore& core, const std::shared_ptr<Im
   return std::nullopt;
 }
 
-void announce_stores(ImporterCore& core, const std::shared_ptr<Import>& imp) {
+void announce_stores(ImporterCore& core, const std::shared_ptr<Import>& imp,
+                     LocalViews::Taker taker) {
   if (!imp->views.local.any_stored()) return;
+  if (taker == LocalViews::Taker::kBarrier && imp->views.local.published()) return;
   // Begun first: a barrier that no longer finds the pages dirty finds this.
   const WriteBackPtr batch = core.write_backs.begin(imp);
-  const std::vector<PageRange> taken = imp->views.local.take();
+  const std::vector<PageRange> taken = imp->views.local.take(taker);
   if (mutated("mutate_mapped_stores_unannounced")) {
     imp->views.local.answered(taken);
     return end_part(core, batch);
@@ -212,7 +223,7 @@ void end_local(ImporterCore& core, const std::shared_ptr<Import>& imp, bool lost
   imp->views.local.close();
   if (!lost) return announce_stores(core, imp);
   const WriteBackPtr batch = core.write_backs.begin(imp);
-  const std::vector<PageRange> taken = imp->views.local.take();
+  const std::vector<PageRange> taken = imp->views.local.take(LocalViews::Taker::kOther);
   imp->views.local.answered(taken);
   std::vector<uint32_t> pages;
   for (const PageRange& r : taken) {

@@ -18,8 +18,10 @@ std::optional<Exception> join_local(ImporterCore& core, const std::shared_ptr<Im
                                     Deadline deadline);
 
 // The home is told which pages were stored to, and has the others drop them: a write-back without
-// bytes. Any thread; does not wait.
-void announce_stores(ImporterCore& core, const std::shared_ptr<Import>& imp);
+// bytes. Nothing is said where nobody caches any, and a barrier or the timer asks. Any thread; does
+// not wait.
+void announce_stores(ImporterCore& core, const std::shared_ptr<Import>& imp,
+                     LocalViews::Taker taker = LocalViews::Taker::kOther);
 
 // Nothing is accessed any more. `lost`: what was stored and is not announced was in memory that
 // nobody has any more; else it is announced. A write-back of the import is open.

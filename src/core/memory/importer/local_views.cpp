@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/memory/vm/guarded_copy.hpp"
+
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22  // 5.14
 #endif
@@ -29,6 +31,10 @@ bool LocalViews::begin(uint32_t pages, DirtyCount& dirty) {
   file_ = std::move(empty);
   pages_ = pages;
   dirty_ = &dirty;
+  std::byte* const swaps = map_view(nullptr, 0);
+  if (swaps == nullptr) return false;
+  swaps_ = Mapping(swaps, bytes_of(pages));
+  views_.push_back({swaps, false, true});
   local_.store(true, std::memory_order_release);
   return true;
 }
@@ -54,7 +60,7 @@ std::byte* LocalViews::add(void* addr, bool read_only) {
   Guard g(mu_);
   close_locked();
   std::byte* const at = map_view(addr, addr != nullptr ? MAP_FIXED_NOREPLACE : 0);
-  if (at != nullptr) views_.push_back({at, read_only});
+  if (at != nullptr) views_.push_back({at, read_only, false});
   return at;
 }
 
@@ -127,6 +133,8 @@ void LocalViews::zap_locked(PageRange pages) {
   for (const Mapped& view : views_) {
     memory::zap(view.at + bytes_of(pages.first), bytes_of(pages.count));
   }
+  shown_.remove(pages);
+  swappable_.remove(pages);
 }
 
 void LocalViews::drop_past(uint32_t first) {
@@ -153,7 +161,7 @@ bool LocalViews::map_locked(std::byte* view, PageRange pages, bool writable) {
 
 bool LocalViews::map_protected(PageRange pages) {
   for (const Mapped& view : views_) {
-    if (!map_locked(view.at, pages, false)) return false;
+    if (!view.swaps && !map_locked(view.at, pages, false)) return false;
   }
   return true;
 }
@@ -168,24 +176,51 @@ bool LocalViews::Opened::map(FluxPages& flux, uint32_t end) {
   return true;  // listed as in flux meanwhile: the next look says so
 }
 
-bool LocalViews::Opened::map_for_stores() { return views_.let_store(index_); }
+// Before a page becomes writable: whenever it is the home knows it.
+void LocalViews::note_store(uint32_t page) {
+  if (stored_.contains(page)) return;
+  dirty_->dirtied();
+  control_.mark(page, true);
+  stored_.add({page, 1});
+  if (recent_.contains(page)) hot_.add({page, 1});
+  any_stored_.store(true, std::memory_order_seq_cst);
+}
 
-// The mark comes first: whenever the page is writable the home knows it. The word is looked at
-// last: a home that cuts this process off writes it first, and protects the pages after.
+// The word is looked at last: a home that cuts this process off writes it first, and protects the
+// pages after.
 bool LocalViews::let_store(uint32_t page) {
-  if (!stored_.contains(page)) {
-    dirty_->dirtied();
-    control_.mark(page, true);
-    stored_.add({page, 1});
-    any_stored_.store(true, std::memory_order_seq_cst);
-  }
+  note_store(page);
   bool good = true;
   for (const Mapped& view : views_) {
-    if (view.read_only) continue;
+    if (view.read_only || view.swaps) continue;
     watch_.unprotect(view.at + bytes_of(page), kPageSize);
     good = map_locked(view.at, {page, 1}, true) && good;
   }
   if (control_.is_cut_off()) close_locked();
+  return good;
+}
+
+// Pages that are there, and that nobody has stored to through a view.
+void LocalViews::let_store_ahead(PageRange pages) {
+  for (uint32_t i = 0; i < pages.count; ++i) note_store(pages.first + i);
+  for (const Mapped& view : views_) {
+    if (view.read_only || view.swaps) continue;
+    std::byte* const at = view.at + bytes_of(pages.first);
+    watch_.unprotect(at, bytes_of(pages.count));
+    watch_.map(at, bytes_of(pages.count), true);  // what is not there faults
+  }
+  if (control_.is_cut_off()) close_locked();
+}
+
+bool LocalViews::Opened::map_for_stores(StoreStreams& streams, FluxPages& flux, uint32_t end) {
+  LocalViews& v = views_;
+  if (page_ == Page::kStored) return v.let_store(index_);
+  const uint32_t last = std::min(index_ + streams.store(index_), end);
+  const bool good = v.let_store(index_);
+  uint32_t next = index_ + 1;
+  while (next < last && !v.stored_.contains(next) && !flux.contains(next)) ++next;
+  streams.taken(index_, next);
+  if (good && v.open_ && next > index_ + 1) v.let_store_ahead({index_ + 1, next - index_ - 1});
   return good;
 }
 
@@ -194,21 +229,96 @@ bool LocalViews::any_in_flight() {
   return !in_flight_.empty();
 }
 
-std::vector<PageRange> LocalViews::take() {
-  Guard g(mu_);
-  std::vector<PageRange> taken = stored_.all();
-  stored_.clear();
-  any_stored_.store(false, std::memory_order_seq_cst);
+bool LocalViews::alone() { return open_ && control_.alone() && !control_.is_cut_off(); }
+
+// They are stored to no more, and not in stored_. Without `hot`: but for those that are.
+std::vector<PageRange> LocalViews::protect_stored(bool hot) {
+  std::vector<PageRange> taken = hot ? stored_.all() : hot_.missing(stored_.all());
   for (const PageRange& r : taken) {
+    stored_.remove(r);
+    swappable_.remove(r);
     for (const Mapped& view : views_) {
       watch_.protect(view.at + bytes_of(r.first), bytes_of(r.count));
     }
-    for (uint32_t i = 0; i < r.count; ++i) {
-      ++in_flight_[r.first + i];
-      dirty_->cleaned_one();
-    }
+    for (uint32_t i = 0; i < r.count; ++i) dirty_->cleaned_one();
+  }
+  any_stored_.store(!stored_.empty(), std::memory_order_seq_cst);
+  return taken;
+}
+
+// Nobody had cached a page when these had been protected, so whoever caches one later reads what
+// was stored.
+void LocalViews::forget_published(const std::vector<PageRange>& pages, Taker taker) {
+  if (taker == Taker::kTimer) recent_ = std::exchange(hot_, {});
+  for (const PageRange& r : pages) {
+    if (taker == Taker::kBarrier) recent_.add(r);
+    for (uint32_t i = 0; i < r.count; ++i) clear_mark(r.first + i);
+  }
+}
+
+// The word is read after the stores, and after the protection: the home takes it back before it
+// lets anybody read a page.
+std::vector<PageRange> LocalViews::take(Taker taker) {
+  Guard g(mu_);
+  bool silent = taker != Taker::kOther && alone();
+  std::vector<PageRange> taken = protect_stored(!silent || taker == Taker::kTimer);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (silent && alone()) {
+    forget_published(taken, taker);
+    return {};
+  }
+  const std::vector<PageRange> rest = protect_stored(true);
+  taken.insert(taken.end(), rest.begin(), rest.end());
+  hot_.clear();
+  recent_.clear();
+  for (const PageRange& r : taken) {
+    for (uint32_t i = 0; i < r.count; ++i) ++in_flight_[r.first + i];
   }
   return taken;
+}
+
+bool LocalViews::published() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  Guard g(mu_);
+  return alone() && hot_.missing(stored_.all()).empty();
+}
+
+bool LocalViews::show_for_swaps(uint32_t page, bool writable) {
+  PageSet& there = writable ? swappable_ : shown_;
+  if (there.contains(page)) return true;
+  if (writable) watch_.unprotect(swaps_.data() + bytes_of(page), kPageSize);
+  if (!map_locked(swaps_.data(), {page, 1}, writable)) return false;
+  there.add({page, 1});
+  return true;
+}
+
+// A word that is not as expected changes nothing, and needs no mark. Where the home cuts this
+// process off the page of the library's own view is protected, and the instruction is not executed.
+LocalViews::Opened::Swapped LocalViews::Opened::swap(size_t in_page, uint64_t expected,
+                                                     uint64_t desired, uint64_t* found) {
+  LocalViews& v = views_;
+  if (page_ == Page::kNoGrant || !v.writable_ || !v.show_for_swaps(index_, false)) {
+    return Swapped::kNot;
+  }
+  auto* const word = reinterpret_cast<uint64_t*>(v.swaps_.data() + bytes_of(index_) + in_page);
+  const auto* const at = reinterpret_cast<const std::byte*>(word);
+  const auto load = [&] { *found = __atomic_load_n(word, __ATOMIC_SEQ_CST); };
+  const auto exchange = [&] {
+    *found = expected;
+    __atomic_compare_exchange_n(word, found, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+  };
+  bool there = unless_broken(at, sizeof *word, load);
+  if (there && *found != expected) return Swapped::kLost;
+  if (there) {
+    v.note_store(index_);
+    there = v.show_for_swaps(index_, true) && !v.control_.is_cut_off() &&
+            unless_broken(at, sizeof *word, exchange);
+  }
+  if (!there) {
+    v.zap_locked({index_, 1});
+    return Swapped::kNot;
+  }
+  return *found == expected ? Swapped::kMade : Swapped::kLost;
 }
 
 void LocalViews::answered(const std::vector<PageRange>& pages) {

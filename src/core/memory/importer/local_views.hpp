@@ -13,7 +13,9 @@
 //  in
 //    the file that the home reads when this process dies;
 //  - a page that is stored or in flight has its mark in the file of the newest grant;
-//  - no page is mapped without a grant, or by a process that the home has cut off.
+//  - no page is mapped without a grant, or by a process that the home has cut off;
+//  - a page that leaves stored_ unannounced was protected before the home's word was read that
+//    nobody caches pages of the segment.
 #pragma once
 
 #include <atomic>
@@ -25,6 +27,7 @@
 #include "core/memory/importer/dirty_count.hpp"
 #include "core/memory/importer/flux_pages.hpp"
 #include "core/memory/importer/lock_order.hpp"
+#include "core/memory/importer/store_streams.hpp"
 #include "core/memory/page/page.hpp"
 #include "core/memory/page/page_set.hpp"
 #include "core/memory/vm/local_control.hpp"
@@ -79,8 +82,13 @@ class LocalViews {
     // Maps the page, and some around it that may be mapped, protected. False: there is no memory
     // behind it.
     bool map(FluxPages& flux, uint32_t end) CMI_TSA(no_thread_safety_analysis);
-    // Lets stores to it go on.
-    bool map_for_stores() CMI_TSA(no_thread_safety_analysis);
+    // Lets stores to it go on, and to those after it in the window of who stores in order.
+    bool map_for_stores(StoreStreams& streams, FluxPages& flux, uint32_t end)
+        CMI_TSA(no_thread_safety_analysis);
+    // Swaps a word of the page, by one instruction of this processor. kNot: it cannot be done here.
+    enum class Swapped : uint8_t { kNot, kLost, kMade };
+    Swapped swap(size_t in_page, uint64_t expected, uint64_t desired, uint64_t* found)
+        CMI_TSA(no_thread_safety_analysis);
 
    private:
     friend LocalViews;
@@ -104,7 +112,12 @@ class LocalViews {
   bool any_stored() const { return any_stored_.load(std::memory_order_seq_cst); }
   bool any_in_flight();
   // What was stored to since the last call. It is protected, and in flight until answered().
-  std::vector<PageRange> take();
+  // kBarrier, kTimer: where nobody caches pages of the segment nothing has to be announced, and
+  // this is empty. Pages that are stored to again and again stay writable until the timer comes.
+  enum class Taker : uint8_t { kBarrier, kTimer, kOther };
+  std::vector<PageRange> take(Taker taker);
+  // Whether a barrier would find nothing to protect or to announce.
+  bool published();
   void answered(const std::vector<PageRange>& pages);
   // Nothing that was stored to these is on its way, or will be.
   bool settled(PageRange pages);
@@ -115,9 +128,10 @@ class LocalViews {
     Guard g(mu_);
     close_locked();
     for (const Mapped& view : views_) {
-      if (!map(view.at)) return false;
+      if (!view.swaps && !map(view.at)) return false;
     }
     views_.clear();
+    swaps_.reset();
     local_.store(false, std::memory_order_release);
     return true;
   }
@@ -126,12 +140,19 @@ class LocalViews {
   struct Mapped {
     std::byte* at;
     bool read_only;  // nothing may be stored through it
+    bool swaps;      // the one of the library's own, through which swaps are made
   };
   void close_locked() CMI_REQUIRES(mu_);
   void zap_locked(PageRange pages) CMI_REQUIRES(mu_);
   std::byte* map_view(void* addr, int how) CMI_REQUIRES(mu_);
   bool map_locked(std::byte* view, PageRange pages, bool writable) CMI_REQUIRES(mu_);
+  void note_store(uint32_t page) CMI_REQUIRES(mu_);
   bool let_store(uint32_t page) CMI_REQUIRES(mu_);
+  void let_store_ahead(PageRange pages) CMI_REQUIRES(mu_);
+  bool show_for_swaps(uint32_t page, bool writable) CMI_REQUIRES(mu_);
+  bool alone() CMI_REQUIRES(mu_);
+  std::vector<PageRange> protect_stored(bool hot) CMI_REQUIRES(mu_);
+  void forget_published(const std::vector<PageRange>& pages, Taker taker) CMI_REQUIRES(mu_);
   bool map_protected(PageRange pages) CMI_REQUIRES(mu_);
   void clear_mark(uint32_t page) CMI_REQUIRES(mu_);
 
@@ -153,6 +174,11 @@ class LocalViews {
   PageSet stored_ CMI_GUARDED_BY(mu_);
   std::map<uint32_t, uint32_t> in_flight_ CMI_GUARDED_BY(mu_);  // page: announcements of it
   std::atomic<bool> any_stored_{false};                         // stored under mu_
+  // Published without an announcement since the timer's last look, and stored to again since.
+  PageSet recent_ CMI_GUARDED_BY(mu_), hot_ CMI_GUARDED_BY(mu_);
+  // In the view for swaps: pages that are mapped, and those of them that can be stored to.
+  Mapping swaps_ CMI_GUARDED_BY(mu_);
+  PageSet shown_ CMI_GUARDED_BY(mu_), swappable_ CMI_GUARDED_BY(mu_);
 };
 
 }  // namespace cmi::memory

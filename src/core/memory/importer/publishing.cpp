@@ -37,7 +37,7 @@ bool Publishing::collect(BusyPages* busy, bool again, const Patience& patience) 
   bool good = true;
   for (auto imp = core_.imports.next_dirty(0); imp != nullptr;
        imp = core_.imports.next_dirty(imp->instance)) {
-    announce_stores(core_, imp);
+    announce_stores(core_, imp, LocalViews::Taker::kBarrier);
     if (imp->views.local.local()) continue;
     std::vector<uint32_t>& of_import = (*busy)[imp];
     if (again && of_import.empty() && imp->dirty.listed.empty()) continue;
@@ -107,7 +107,7 @@ bool Publishing::flush_pages(const Named& named, const Patience& patience) {
   for (int round = 0; round < 2; ++round) {
     for (auto& [import, pages] : named) {
       const std::shared_ptr<Import>& imp = import;
-      announce_stores(core_, imp);
+      announce_stores(core_, imp, LocalViews::Taker::kBarrier);
       if (imp->views.local.local()) continue;
       Collector out(core_, imp, core_.write_backs.begin(imp));
       std::vector<uint32_t> busy;  // these go in the second round

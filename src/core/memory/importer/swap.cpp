@@ -10,6 +10,7 @@
 #include "core/memory/importer/dirty_intents.hpp"
 #include "core/memory/importer/import_access.hpp"
 #include "core/memory/importer/import_break.hpp"
+#include "core/memory/importer/local_swap.hpp"
 #include "core/memory/importer/page_drops.hpp"
 #include "core/memory/importer/swaps.hpp"
 #include "core/memory/importer/tokens.hpp"
@@ -38,6 +39,10 @@ Exception Swaps::cas(const View& view, const std::byte* addr, uint64_t expected,
   // What is answered has happened, whatever has become of the import since.
   if (!pending->is_over(owner)) {
     if (const Exception e = may_swap(owner, index, deadline); e != Exception::kNone) return e;
+  }
+  if (imp.views.local.local() && !pending->is_sent(owner)) {
+    const auto done = swap_in_place(core_, owner, offset, expected, desired, found, deadline);
+    if (done) return *done;
   }
   // Nothing is cached, and the home's own swap is one with the stores that it makes for others, or
   // that are made to its pages.

@@ -62,8 +62,9 @@ void WriteBackTimer::tick() {
   }
   for (auto& imp : imports) {
     // A home that does not answer is sent no more: what is stored again waits.
-    if (imp->views.local.any_stored() && !imp->views.local.any_in_flight())
-      announce_stores(core_, imp);
+    if (imp->views.local.any_stored() && !imp->views.local.any_in_flight()) {
+      announce_stores(core_, imp, LocalViews::Taker::kTimer);
+    }
     if (!imp->cache.ready()) continue;
     DirtyPages& dirty = imp->dirty;
     dirty.contended.tick(dirty.listed.size() + dirty.hot.size(), dirty.listed.added(), now());

@@ -1,6 +1,7 @@
 // What a home and one importer of its machine share besides the segment: a word by which the home
-// says that the importer is cut off, and a mark for each page that the importer stores to. The home
-// makes the file and seals its size, so neither side can take pages of it from the other.
+// says that the importer is cut off, one by which it says that nobody caches pages of the segment,
+// and a mark for each page that the importer stores to. The home makes the file and seals its size,
+// so neither side can take pages of it from the other.
 //
 // Nothing in it is believed: a mark is a byte that is zero or not, and a wrong one puts a page of
 // this importer's in flux, no more. Any thread of either process; each access is one atomic byte or
@@ -27,8 +28,14 @@ class LocalControl {
   int file() const { return file_.get(); }
 
   // The home: nothing may be stored any more. Before it protects the importer's pages.
-  void cut_off() { __atomic_store_n(word(), 1, __ATOMIC_SEQ_CST); }
-  bool is_cut_off() const { return __atomic_load_n(word(), __ATOMIC_SEQ_CST) != 0; }
+  void cut_off() { __atomic_store_n(words(), 1, __ATOMIC_SEQ_CST); }
+  bool is_cut_off() const { return __atomic_load_n(words(), __ATOMIC_SEQ_CST) != 0; }
+
+  // The home: every importer that uses the segment maps it, so a store is published when it is
+  // made. Taken back before anybody is let cache a page; what an importer has stored and then finds
+  // this still true is in the memory that such a one reads.
+  void set_alone(bool alone) { __atomic_store_n(words() + 1, alone ? 1U : 0U, __ATOMIC_SEQ_CST); }
+  bool alone() const { return __atomic_load_n(words() + 1, __ATOMIC_SEQ_CST) == 1; }
 
   // The importer: before the page becomes writable, and when what was stored is published.
   void mark(uint32_t page, bool on) {
@@ -49,7 +56,7 @@ class LocalControl {
   static size_t size_for(uint32_t pages) {
     return kHead + (size_t{pages} + kPageSize - 1) / kPageSize * kPageSize;
   }
-  uint32_t* word() const { return reinterpret_cast<uint32_t*>(map_.data()); }
+  uint32_t* words() const { return reinterpret_cast<uint32_t*>(map_.data()); }
   uint8_t* marks() const { return reinterpret_cast<uint8_t*>(map_.data()) + kHead; }
 
   Fd file_;

@@ -1,5 +1,6 @@
 // An importer of this machine asks where it can have the segment's pages.
 #include "core/memory/home/access_check.hpp"
+#include "core/memory/home/local_grants.hpp"
 #include "core/memory/home/requests/handlers.hpp"
 #include "core/memory/home/segment_lock.hpp"
 #include "core/memory/wire/replies.hpp"
@@ -25,6 +26,8 @@ void on_local_offer(HomeCore& home, const ClientInfo& client, uint64_t number,
     Sharer* h = nullptr;
     status = check(home, s.get(), client.id, m.instance, fabric::kRead, &h);
     if (status == WireStatus::kOk) {
+      // Whatever comes of it: one that gives up mapping asks as well, before it caches a page.
+      h->local.reset();
       const LocalRefusal refusal = address.folder.size() <= LocalOfferReply::kMaxPath
                                        ? refusal_of(home, *s, *h)
                                        : LocalRefusal::kOff;
@@ -37,6 +40,8 @@ void on_local_offer(HomeCore& home, const ClientInfo& client, uint64_t number,
         answer.slot = address.slot;
         answer.body = std::as_bytes(std::span(address.folder));
       }
+      Guard g(home.mu);
+      tell_if_alone(home, *s);
     }
   }
   std::byte buf[1 + kWireSize<LocalOfferReply> + LocalOfferReply::kMaxPath];

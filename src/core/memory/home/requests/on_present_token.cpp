@@ -2,6 +2,7 @@
 #include "core/base/fault_point.hpp"
 #include "core/base/mutation.hpp"
 #include "core/memory/home/access_check.hpp"
+#include "core/memory/home/local_grants.hpp"
 #include "core/memory/home/requests/handlers.hpp"
 #include "core/memory/home/segment_lock.hpp"
 #include "core/memory/home/session_keys.hpp"
@@ -44,6 +45,7 @@ void enter(HomeCore& home, Segment& s, Sharer& h, const access::TokenInfo& token
     h.granted.rights = token.rights;
     h.granted.pages = pages_of(s, token.part);
     h.ever.could_write = h.ever.could_write || (h.granted.rights & fabric::kWrite) != 0;
+    tell_if_alone(home, s);
     begins = !was_shared && s.shared();
     if (begins) {
       home.shared_segments.add();
