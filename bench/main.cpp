@@ -261,7 +261,7 @@ int supervise(const Options& o, double give_up, const sigset_t& watched, const s
   const Placement placement = place();
   const Folder runtime{"/dev/shm", "/tmp"}, scratch{"/tmp", "/var/tmp"};
   setenv("CMI_RUNTIME_DIR", runtime.path().c_str(), 1);
-  setenv("CMI_LOCAL", "off", 0);  // the rows are about the network
+  setenv("CMI_LOCAL", "off", 0);    // the rows are about the network
   setenv("CMI_MEM_MAX", "64G", 1);  // an import counts in whole, however little of it is there
   const SharedControl control;
 

@@ -5,6 +5,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -57,6 +59,26 @@ bool maps(Process& process) {
 std::string text_of(const std::string& file) {
   std::ifstream in(file);
   return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// Writes anything into the files of marks that the process shares with others of the machine.
+size_t lie_in_shared_memory(uint64_t seed) {
+  std::ifstream maps("/proc/self/maps");
+  size_t found = 0;
+  for (std::string line; std::getline(maps, line);) {
+    uint64_t from = 0, to = 0;
+    if (line.find("cmi-local") == std::string::npos ||
+        std::sscanf(line.c_str(), "%lx-%lx", &from, &to) != 2) {
+      continue;
+    }
+    ++found;
+    for (uint64_t at = from; at < to; at += sizeof(uint32_t)) {
+      seed = seed * 6364136223846793005 + 1442695040888963407;
+      __atomic_store_n(reinterpret_cast<uint32_t*>(at), static_cast<uint32_t>(seed >> 33),
+                       __ATOMIC_RELAXED);
+    }
+  }
+  return found;
 }
 
 // Why the pages of an import are cached, by its own trace; an empty text: they are mapped.
@@ -161,7 +183,7 @@ TEST_SUITE("local") {
   }
 
   TEST_CASE("a_third_node_misses_a_swap_in_a_mapped_page_that_is_not_announced") {
-    Three t(Env{{"CMI_FAULT_POINT", "no_aging=fail,mutate_mapped_swap_unannounced=fail"}});
+    Three t(Env{{"CMI_FAULT_POINT", "no_aging=fail;mutate_mapped_swap_unannounced=fail"}});
     REQUIRE(load(t.cacher, t.cached.at).value == 0);
     CHECK(atm_cas(t.mapper, t.mapped.at, 0, 1).swapped);
     CHECK(load(t.home, t.exported.at).value == 1);
@@ -177,7 +199,6 @@ TEST_SUITE("local") {
     const Import mapped = import_segment(mapper, exported), too = import_segment(other, exported);
     REQUIRE(load(other, too.at).value == 0);
     REQUIRE(load(mapper, mapped.at).value == 0);
-    const auto requests = stats_of(mapper).requests;
     uint64_t value = 0;
     for (uint64_t round = 0; round < 20; ++round, value += 2) {
       REQUIRE(publish(mapper, mapped.at, value + 1));
@@ -186,7 +207,6 @@ TEST_SUITE("local") {
       CHECK(load(other, too.at).value == value + 2);
     }
     CHECK(stats_of(mapper).publications == 0);
-    CHECK(stats_of(mapper).requests == requests);
     // Somebody comes who caches pages.
     Process& cacher = cluster.spawn("cacher", kNetwork);
     const Import cached = import_segment(cacher, exported);
@@ -470,10 +490,72 @@ TEST_SUITE("local") {
     CHECK(maps(peer));
   }
 
+  TEST_CASE("an_importer_that_lies_in_shared_memory_harms_nobody_else") {
+    Three t;
+    REQUIRE(store(t.mapper, t.mapped.at, 161).cause() == Fault::kNone);
+    for (uint64_t seed = 1; seed < 20; ++seed) {
+      CHECK(t.mapper.run([](uint64_t s) { return lie_in_shared_memory(s); }, seed) == 1);
+      (void)store(t.mapper, t.mapped.at + kPage, seed);
+      (void)wmb(t.mapper);
+      REQUIRE(publish(t.cacher, t.cached.at + 2 * kPage, seed));
+      CHECK(load(t.home, t.exported.at + 2 * kPage).value == seed);
+    }
+    // The last word: all pages are marked when it dies.
+    REQUIRE(load(t.mapper, t.mapped.at).value == 161);
+    CHECK(t.mapper.run([](uint64_t s) { return lie_in_shared_memory(s); }, uint64_t{99}) == 1);
+    t.mapper.kill();
+    // Whatever it has marked is in flux at most, and recovered.
+    for (const Deadline end = Deadline::in(10 * kSecond);
+         load(t.home, t.exported.at).cause() != CMI_ERROR_CONSIST;) {
+      REQUIRE(!end.passed());
+    }
+    REQUIRE(seg_reco(t.home, t.exported.seg, t.exported.at, 16 * kPage).ok());
+    CHECK(load(t.home, t.exported.at).value == 161);
+    CHECK(publish(t.cacher, t.cached.at, 162));
+    CHECK(load(t.home, t.exported.at).value == 162);
+  }
+
+  TEST_CASE("a_home_that_lies_in_shared_memory_crashes_no_importer") {
+    Three t;
+    REQUIRE(store(t.mapper, t.mapped.at, 171).cause() == Fault::kNone);
+    for (uint64_t seed = 1; seed < 20; ++seed) {
+      CHECK(t.home.run([](uint64_t s) { return lie_in_shared_memory(s); }, seed) == 1);
+      (void)load(t.mapper, t.mapped.at);
+      (void)store(t.mapper, t.mapped.at + kPage, seed);
+      (void)atm_cas(t.mapper, t.mapped.at, 171, 171);
+      (void)wmb(t.mapper);
+    }
+    CHECK(t.mapper.run([](int) { return 5; }, 0) == 5);
+  }
+
   TEST_CASE("CMI_LOCAL_is_on_or_off") {
     Cluster cluster;
     Process& process = cluster.spawn_bare("node", {{"CMI_LOCAL", "maybe"}});
     CHECK(ini(process).failed(CMI_ERR_INVAL));
+    // A name that says that pages are mapped, and a variable that says they are not.
+    Process& both = cluster.spawn_bare("both", {{"CMI_PROVIDER", "shm"}, {"CMI_LOCAL", "off"}});
+    CHECK(ini(both).failed(CMI_ERR_INVAL));
+  }
+
+  TEST_CASE("local_and_shm_name_the_way_and_a_provider_of_a_network_keeps_to_it") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home", kLocal);
+    const Export exported = export_segment(home);
+    REQUIRE(publish(home, exported.at, 181));
+    struct Row {
+      const char *provider, *node;
+      bool mapped;
+    };
+    for (const Row& row : {Row{"local", "a", true}, Row{"shm", "b", true},
+                           Row{"shm,tcp", "c", true}, Row{"tcp", "d", false}}) {
+      CAPTURE(row.provider);
+      Process& peer = cluster.spawn_bare(row.node, {{"CMI_PROVIDER", row.provider}});
+      peer.run([] { ::unsetenv("CMI_LOCAL"); });  // which the cluster sets for all other tests
+      REQUIRE(ini(peer).ok());
+      const Import import = import_segment(peer, exported);
+      CHECK(load(peer, import.at).value == 181);
+      CHECK(maps(peer) == row.mapped);
+    }
   }
 }
 

@@ -1,0 +1,17 @@
+// atm_cas in mapped pages: one instruction of the processor, and then third nodes hear of it
+// (protocol rule 30). Application threads; waits for the home only where some node caches pages.
+#pragma once
+
+#include <optional>
+
+#include "core/memory/importer/importer_core.hpp"
+
+namespace cmi::memory {
+
+// What the import's token and so on allow has been looked at, and is looked at again. None: it
+// cannot be made here, and the home has to make it.
+std::optional<Exception> swap_in_place(ImporterCore& core, const std::shared_ptr<Import>& owner,
+                                       uint64_t offset, uint64_t expected, uint64_t desired,
+                                       uint64_t* found, Deadline deadline);
+
+}  // namespace cmi::memory
