@@ -63,15 +63,7 @@ const std::vector<Case>& all_cases() {
         "crowd_32_messages", "crowd_64_messages", "crowd_4_at_once", "crowd_16_at_once",
         "crowd_32_at_once", "crowd_64_at_once", "crowd_4_messages_at_once",
         "crowd_16_messages_at_once", "crowd_32_messages_at_once", "crowd_64_messages_at_once"}},
-      {"ycsb",
-       ycsb,
-       {"ycsb_a_1",           "ycsb_a_1_redis",     "ycsb_a_1_memcached", "ycsb_a_2",
-        "ycsb_a_2_redis",     "ycsb_a_2_memcached", "ycsb_a_4",           "ycsb_a_4_redis",
-        "ycsb_a_4_memcached", "ycsb_b_1",           "ycsb_b_1_redis",     "ycsb_b_1_memcached",
-        "ycsb_b_2",           "ycsb_b_2_redis",     "ycsb_b_2_memcached", "ycsb_b_4",
-        "ycsb_b_4_redis",     "ycsb_b_4_memcached", "ycsb_c_1",           "ycsb_c_1_redis",
-        "ycsb_c_1_memcached", "ycsb_c_2",           "ycsb_c_2_redis",     "ycsb_c_2_memcached",
-        "ycsb_c_4",           "ycsb_c_4_redis",     "ycsb_c_4_memcached"}},
+      {"ycsb", ycsb, ycsb_rows()},
       {"peers", peers, {"peers"}},
   };
   return cases;

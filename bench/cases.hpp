@@ -135,6 +135,7 @@ void flush_striped(Bench& b);
 void barriers(Bench& b);
 // cases_apps.cpp
 void ycsb(Bench& b);
+std::vector<const char*> ycsb_rows();
 // cases_publish.cpp
 void publish_1(Bench& b);
 void publish_shared(Bench& b);

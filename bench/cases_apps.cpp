@@ -14,6 +14,12 @@ namespace bench {
 namespace {
 
 constexpr int kSkipped = 77, kSeconds = 120;
+constexpr char kMixes[] = {'a', 'b', 'c'};
+constexpr int kNodes[] = {1, 2, 4};
+
+std::string row_of(char mix, int nodes) {
+  return std::string("ycsb_") + mix + "_" + std::to_string(nodes);
+}
 
 struct Script {
   int status = 0;
@@ -80,11 +86,28 @@ void measure(Bench& b, const std::string& row, const std::string& command,
 
 }  // namespace
 
+std::vector<const char*> ycsb_rows() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const char mix : kMixes) {
+      for (const int nodes : kNodes) {
+        for (const char* server : {"", "_redis", "_memcached"}) {
+          all.push_back(row_of(mix, nodes) + server);
+        }
+      }
+    }
+    return all;
+  }();
+  std::vector<const char*> rows;
+  for (const std::string& name : names) rows.push_back(name.c_str());
+  return rows;
+}
+
 void ycsb(Bench& b) {
   const std::string folder = CMI_EXAMPLES "/05-kv/", build = " " CMI_BUILD_DIR " ";
-  for (const char mix : {'a', 'b', 'c'}) {
-    for (const int nodes : {1, 2, 4}) {
-      const std::string row = std::string("ycsb_") + mix + "_" + std::to_string(nodes);
+  for (const char mix : kMixes) {
+    for (const int nodes : kNodes) {
+      const std::string row = row_of(mix, nodes);
       // A read of ours takes a hundredth of one of a server.
       const std::string of_what = std::string(1, mix) + " " + std::to_string(nodes) + " 10000 ";
       const auto operations = [&](size_t full) {

@@ -21,6 +21,7 @@
 #define DEATH_NOT_PUBLISHED 9
 #define REVOCATION_ANSWERED_EARLY 10
 #define REVOCATION_NOT_PUBLISHED 11
+#define GONE_BEFORE_DROPPED 12
 
 #define NOTHING 0
 #define BREAK 1
@@ -58,6 +59,7 @@ byte z_state; byte z[2];
 bool notification; bool ack;
 byte requested; byte answered;
 bool y_stored; byte over;
+bool gone; /* what the home says of X to those who ask */
 
 inline fence(s) {
   key_open[s] = false;
@@ -174,15 +176,21 @@ proctype y() {
   over++
 }
 
-/* Z's two loads of both bytes. */
+inline holder_gone() { asks = gone }
+
+/* Z's three loads of both bytes. What it has loaded after it was told that X is gone changes no more, but by Y. */
 proctype z_application() {
-  byte loads;
-  bool fresh;
+  byte loads; byte had[2];
+  bool fresh; bool asks; bool knew;
   do
-  :: loads < 2 ->
-     fresh = barrier_returned;
+  :: loads < 3 ->
+     atomic { fresh = barrier_returned; holder_gone() };
      do
-     :: atomic { z_state == kClean -> assert(!fresh || (z[0] != 0 && z[1] != 0)); break }
+     :: atomic { z_state == kClean ->
+          assert(!fresh || (z[0] != 0 && z[1] != 0));
+          assert(!knew || ((z[0] == had[0] || (had[0] == 1 && z[0] == 9)) && z[1] == had[1]));
+          knew = asks; asks = false; had[0] = z[0]; had[1] = z[1];
+          break }
      :: atomic { z_state == kAbsent -> z_state = kFetching };
         z[0] = memory[0];
         z[1] = memory[1];
@@ -221,10 +229,12 @@ proctype home() {
      :: !MUTANT(NO_FENCE_ON_VERDICT) -> atomic { fence(0) }
      :: else
      fi;
+     gone = MUTANT(GONE_BEFORE_DROPPED);
      if
      :: !MUTANT(DEATH_NOT_PUBLISHED) -> publish(FOR_HOME)
      :: else
-     fi
+     fi;
+     gone = true
   :: scenario == REVOCATION ->
      revoking = true;
      if

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Compiles the snippets of README.md: each block ```c as C11 and as C++17, each block ```cpp as C++20.
+"""Compiles the snippets of README.md: each block ```c as C11 and as C++17, each block ```cpp as C++20; and
+the examples of cmi_cpp(7) as C++20.
 
   readme.py [ROOT]     ROOT is the checkout, by default the one this file lies in
 
@@ -14,11 +15,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-LEAST = {"c": 2, "cpp": 1}
+LEAST = {"c": 2, "cpp": 7}
+MANUAL = "doc/man/cmi_cpp.7"
 PRELUDE = {
     "c": ("#include <stdio.h>\n#include <string.h>\n#include <cmi.h>\n"
           "#include <cmi/ofi/cmi_impl.h>\n"),
-    "cpp": "#include <iostream>\n#include <cmi/cmi.hpp>\nusing namespace std::chrono_literals;\n",
+    "cpp": ("#include <iostream>\n#include <map>\n#include <mutex>\n#include <shared_mutex>\n"
+            "#include <cmi/cmi.hpp>\nusing namespace std::chrono_literals;\n"),
 }
 LANGUAGES = {"c": [("c", "c11", "CC"), ("c++", "c++17", "CXX")], "cpp": [("c++", "c++20", "CXX")]}
 COMPILERS = {"CC": ("gcc", "clang"), "CXX": ("g++", "clang++")}
@@ -26,9 +29,14 @@ FLAGS = ["-fsyntax-only", "-Wall", "-Wextra", "-Wno-unused", "-Werror"]
 
 
 def snippets(root):
+    """(language, file and line, code)"""
     text = (root / "README.md").read_text()
     for match in re.finditer(r"^```(c|cpp)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
-        yield match.group(1), text.count("\n", 0, match.start()) + 1, match.group(2)
+        yield match.group(1), f"README.md:{text.count(chr(10), 0, match.start()) + 1}", match.group(2)
+    text = (root / MANUAL).read_text()
+    for match in re.finditer(r"^\.Bd -literal\n(.*?)^\.Ed$", text, re.MULTILINE | re.DOTALL):
+        code = match.group(1).replace("\\e", "\\")
+        yield "cpp", f"{MANUAL}:{text.count(chr(10), 0, match.start()) + 1}", code
 
 
 def program(kind, code):
@@ -41,7 +49,7 @@ def program(kind, code):
     return PRELUDE[kind] + "\n".join(includes + [head] + body + ["}"]) + "\n"
 
 
-def compile_one(root, kind, line, code, problems):
+def compile_one(root, kind, place, code, problems):
     ways = 0
     for language, standard, tool in LANGUAGES[kind]:
         for compiler in filter(shutil.which, COMPILERS[tool]):
@@ -50,19 +58,19 @@ def compile_one(root, kind, line, code, problems):
                 [compiler, "-x", language, f"-std={standard}", *FLAGS, f"-I{root / 'include'}", "-"],
                 input=program(kind, code), text=True, capture_output=True, check=False)
             if said.returncode != 0:
-                problems.append(f"README.md:{line}: {compiler} -std={standard}:\n{said.stderr}")
+                problems.append(f"{place}: {compiler} -std={standard}:\n{said.stderr}")
     return ways
 
 
 def main():
     root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parents[2]).resolve()
     problems, ways, count = [], 0, dict.fromkeys(LEAST, 0)
-    for kind, line, code in snippets(root):
+    for kind, place, code in snippets(root):
         count[kind] += 1
-        ways += compile_one(root, kind, line, code, problems)
+        ways += compile_one(root, kind, place, code, problems)
     for kind, least in LEAST.items():
         if count[kind] < least:
-            problems.append(f"README.md has {count[kind]} blocks of {kind}, not {least} or more")
+            problems.append(f"README.md and the manual have {count[kind]} blocks of {kind}, not {least} or more")
     if ways == 0:
         problems.append("no compiler found")
     for problem in problems:

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <optional>
+#include <vector>
 
 #include "core/base/cause.hpp"
 #include "core/base/holder.hpp"
+#include "core/base/mutation.hpp"
 #include "core/memory/home/segment_lock.hpp"
 
 namespace cmi::memory {
@@ -15,11 +17,21 @@ bool lives_here(node::Node& node, uint64_t holder) {
 }
 }  // namespace
 
+// An importer that was fenced and forgotten is not gone before the others have dropped what they
+// had of before (rule 31): else the next owner of its lock could load what is old, and later what
+// the dead one left.
 bool holder_gone(HomeCore& home, const Segment& s, uint64_t holder) {
   const bool imports = std::any_of(s.sharers.begin(), s.sharers.end(), [&](const Sharer& h) {
     return holder_of(h.client, h.instance) == holder;
   });
-  return !imports && !lives_here(home.parts.node, holder);
+  if (imports || lives_here(home.parts.node, holder)) return false;
+  // Looked for after the sharers: what it left is to be dropped before it leaves them.
+  Guard g(home.mu);
+  const std::vector<RoundPtr> open = home.rounds.unanswered();
+  const bool to_be_dropped = std::any_of(open.begin(), open.end(), [&](const RoundPtr& round) {
+    return round->uid == s.uid && holder_of(round->by, round->instance) == holder;
+  });
+  return !to_be_dropped || mutated("mutate_gone_before_dropped");
 }
 
 Result<bool> holder_gone(HomeCore& home, int32_t segment, uint64_t holder, Deadline deadline) {

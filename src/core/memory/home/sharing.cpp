@@ -56,7 +56,12 @@ void forget_content(HomeCore& home, Segment& s, const ContextId& client, uint32_
   for (auto& h : s.sharers) {
     if (h.client != client || (instance != 0 && h.instance != instance) || !h.ever.could_write)
       continue;
-    home.rounds.publish(s, client, h.instance, {{0, s.pages()}});
+    const RoundPtr dropped = home.rounds.publish(s, client, h.instance, {{0, s.pages()}});
+    if (dropped == nullptr) continue;
+    // Until it is over the client is not gone for those who ask: holder_gone() looks for it.
+    dropped->uid = s.uid;
+    dropped->instance = h.instance;
+    dropped->finished = [] {};
   }
 }
 
