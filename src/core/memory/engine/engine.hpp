@@ -71,9 +71,9 @@ class Engine : public fabric::ServerHandler, public FaultTarget {
   explicit Engine(node::Node& node) : node_(node) {}
   void serve();
   int take_datagrams();
-  Nanos keep_time(Nanos t, bool woken);               // what is due; returns when there is more
-  void answer(const node::Node::Datagram& question);  // engine_report.cpp
-  bool sleep(Nanos until);                            // true: woken by a descriptor
+  Nanos keep_time(Nanos t, bool woken);              // what is due; returns when there is more
+  void answer(const node::Bus::Datagram& question);  // engine_report.cpp
+  bool sleep(Nanos until);                           // true: woken by a descriptor
   void nap_if_vain();
 
   node::Node& node_;

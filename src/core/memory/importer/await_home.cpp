@@ -29,7 +29,8 @@ bool await(ImporterCore& core, Import& imp, fabric::Op& op, const Patience& pati
   for (int spans = 1;; ++spans) {
     if (await(core, imp, op, patience.next())) return true;
     if (patience.span == 0) return false;
-    if (imp.link->heard() > now() - patience.span && spans < Patience::kMostSpans) continue;
+    if (imp.link->health().heard() > now() - patience.span && spans < Patience::kMostSpans)
+      continue;
     imp.link->give_up(now() - patience.span);
     return false;
   }
@@ -44,7 +45,8 @@ bool await(ImporterCore& core, WriteBack& batch, const Patience& patience) {
       parts = left;
       end = patience.next();
     } else if (end.passed()) {
-      if (batch.import->link->heard() > now() - patience.span && spans++ < Patience::kMostSpans) {
+      if (batch.import->link->health().heard() > now() - patience.span &&
+          spans++ < Patience::kMostSpans) {
         end = patience.next();
         continue;
       }

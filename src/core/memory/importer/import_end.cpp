@@ -35,7 +35,7 @@ void lose_home(ImporterCore& core, const std::shared_ptr<fabric::Link>& link) {
     end_import(core, imp, ImportState::kGone);
     end_quiesce(core, *imp);
   }
-  (void)core.parts.node.settle_marks(2 * kMilli);
+  (void)core.parts.node.marks().settle(2 * kMilli);
   link->advance();  // ends what was under way as lost
   core.losses.lose(link);
   core.losses.report();

@@ -50,7 +50,8 @@ std::shared_ptr<fabric::Link> ImportedHomes::link_with(const ContextId& home) {
 
 void ImportedHomes::try_link(const ContextId& home) {
   const auto link = link_with(home);
-  if (link != nullptr && link->routes() > 1 && link->heard() != 0 && !link->condemned()) {
+  if (link != nullptr && link->routes().count() > 1 && link->health().heard() != 0 &&
+      !link->condemned()) {
     link->start(static_cast<uint16_t>(RequestType::kAlive), {});
   }
 }

@@ -76,7 +76,9 @@ Exception Swaps::cas(const View& view, const std::byte* addr, uint64_t expected,
   return Exception::kNone;
 }
 
-bool swaps_by_provider(const Import& imp) { return imp.link->cas() && imp.grant.has(kOneSided); }
+bool swaps_by_provider(const Import& imp) {
+  return imp.link->routes().cas() && imp.grant.has(kOneSided);
+}
 
 // Whether token, rights, break and pages in flux let it be made, as far as it is known here.
 Exception Swaps::may_swap(const std::shared_ptr<Import>& owner, uint32_t index, Deadline deadline) {
