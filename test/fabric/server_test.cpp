@@ -555,7 +555,7 @@ TEST_CASE("a_handler_of_one_client_may_fence_another") {
   CHECK(home.handler.sessions.load() == 3);
 }
 
-CMI_CONTRACT(notices_and_their_acks_reach_those_they_are_for, world) {
+CMI_CONTRACT(notifications_and_their_acks_reach_those_they_are_for, world) {
   Party home(world.open()), client(world.open()), bystander(world.open());
   auto link = client.link_to(home), other = bystander.link_to(home);
   REQUIRE(call_works(*link, 1));
@@ -581,7 +581,7 @@ CMI_CONTRACT(notices_and_their_acks_reach_those_they_are_for, world) {
   client.server->ack(random_context_id(), 1, 1);  // to nobody
 }
 
-TEST_CASE("forged_notices_and_acks_are_dropped_and_counted") {
+TEST_CASE("forged_notifications_and_acks_are_dropped_and_counted") {
   auto net = FakeNet::make({});
   Party home(net->open()), client(net->open());
   auto link = client.link_to(home);

@@ -205,7 +205,7 @@ std::vector<LoadBuffering> playable_of(std::vector<LoadBuffering> all) {
 }
 const std::vector<LoadBuffering>& load_buffering_placements() {
   static const std::string kept =
-      "mutate_answer_before_zap=fail;invalidate_before_zap=delay:1000;never_follow=fail";
+      "mutate_answer_before_zap=fail;invalidate_before_zap=delay:1000;never_subscribe=fail";
   static const std::string left = "mutate_answer_not_awaited=fail;publish_before_page=delay:1000";
   static const std::vector<LoadBuffering> all =
       playable_of({{{4, {0}, "home on one"}, left},

@@ -213,7 +213,7 @@ TEST_SUITE("tokens") {
       return seen.cause() == Fault::kNone && seen.value == 0;
     };
     CHECK_FALSE(old_value_seen({}));
-    CHECK(old_value_seen({{"CMI_FAULT_POINT", "mutate_revoked_untold=fail"}}));
+    CHECK(old_value_seen({{"CMI_FAULT_POINT", "mutate_revoked_not_notified=fail"}}));
   }
 
   // The end of the old one takes all pages, which are told apart from what comes after.

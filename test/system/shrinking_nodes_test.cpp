@@ -89,7 +89,7 @@ TEST_SUITE("shrinking") {
   }
 
   TEST_CASE("a_shrinking_that_importers_have_heard_of_is_made_whoever_has_the_registry") {
-    Scene s(Env{{"CMI_FAULT_POINT", "break_told#2=delay:3000000"}});
+    Scene s(Env{{"CMI_FAULT_POINT", "break_notified#2=delay:3000000"}});
     REQUIRE(seg_brk(s.home, s.exported.seg, 4 * kPage).ok());
     const uint64_t left = memory_left(s.home);
     REQUIRE(publish(s.peer, s.import.at + 3 * kPage, 4));

@@ -89,7 +89,7 @@ constexpr size_t kCrowd = 12;
 
 }  // namespace
 
-TEST_CASE("publications_of_a_crowd_are_merged_behind_the_one_under_way") {
+TEST_CASE("rounds_of_a_crowd_are_merged_behind_the_one_under_way") {
   Scene s(kCrowd);
   std::vector<std::shared_ptr<bool>> over;
   for (size_t i = 1; i <= kCrowd; ++i) over.push_back(s.publish(i, static_cast<uint32_t>(i)));
@@ -127,7 +127,7 @@ TEST_CASE("a_round_that_waits_is_over_when_what_was_sent_behind_its_data_is_ackn
   for (const bool broken : {false, true}) {
     CAPTURE(broken);
     if (broken) {
-      setenv("CMI_FAULT_POINT", "mutate_waiting_counts_as_told=fail", 1);
+      setenv("CMI_FAULT_POINT", "mutate_waiting_counts_as_notified=fail", 1);
       arm_fault_points();
     }
     Scene s(kCrowd);

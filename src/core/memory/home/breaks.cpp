@@ -202,7 +202,7 @@ Status Breaks::move_break(Move* to_make) {
   if (move.to == move.from && static_cast<uint64_t>(end.st_size) == move.to) return Status::kOk;
   if (Status st = make_room(move); !ok(st)) return st;
   if (Status st = notify_importers(&move); !ok(st)) return st;
-  fault_point("break_told");
+  fault_point("break_notified");
   // From now on, however long the memory took.
   const bool heard = await(move.notified->done, home_.parts.server, Deadline::in(move.wait.fence));
   if (!move.grows()) return shrink(move, heard);

@@ -131,7 +131,7 @@ Status Exports::delete_token(const access::TokenInfo& token, const EndWait& wait
     }
     return unfinished_.find(token.id) != nullptr ? Status::kOk : st;
   }
-  fault_point("revoke_told");
+  fault_point("revoke_notified");
   const Deadline last = Deadline::in(wait.answer);
   // Then: every importer that used it has stopped, so that closing its key breaks nobody's link.
   if (!await(p->done, home_.parts.server, Deadline::in(wait.fence))) {

@@ -38,7 +38,7 @@ void quarantine_memory(HomeCore& home, Segment& s) {
     Guard g(home.mu);
     memory = std::move(s.service);
   }
-  if (!memory || !s.tokens.ever() || mutated("mutate_memory_not_buried")) return;
+  if (!memory || !s.tokens.ever() || mutated("mutate_memory_not_quarantined")) return;
   Quarantine::Sessions sessions;
   for (const ContextId& client : s.keyed) {
     const uint32_t session = home.parts.server.clients().session_of(client);

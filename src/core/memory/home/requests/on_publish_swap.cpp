@@ -68,7 +68,7 @@ void on_publish_swap(HomeCore& home, const ClientInfo& client, uint64_t number,
       RoundPtr stores = publish_applied(home, *s, *h, client, number, applied);
       if (stores != nullptr && applied.status == WireStatus::kOk) {
         stores->finished = [then] { then.make(); };
-        if (mutated("mutate_swap_before_settled")) std::exchange(stores, nullptr)->finished = {};
+        if (mutated("mutate_swap_before_complete")) std::exchange(stores, nullptr)->finished = {};
       }
       if (stores != nullptr) return;
     }

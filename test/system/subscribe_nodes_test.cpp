@@ -52,7 +52,7 @@ struct Scene {
   uint64_t value = 0;
 };
 
-TEST_SUITE("follow") {
+TEST_SUITE("subscribe") {
   TEST_CASE("a_page_that_is_loaded_after_each_store_is_updated_and_not_fetched_again") {
     Scene s;
     s.until_followed(8);
@@ -67,7 +67,7 @@ TEST_SUITE("follow") {
     CHECK(load(s.home, s.exported.at + 8).value == s.value);
   }
 
-  TEST_CASE("all_who_follow_a_page_are_updated_by_one_publication") {
+  TEST_CASE("all_subscribers_of_a_page_are_updated_by_one_round") {
     Scene s;
     Process& other = s.cluster.spawn("other");
     const Import theirs = import_segment(other, s.exported);
@@ -176,7 +176,7 @@ TEST_SUITE("follow") {
     CHECK(load(s.home, s.exported.at + 8).value == s.value);
   }
 
-  TEST_CASE("who_does_not_load_it_any_more_is_not_told_for_ever") {
+  TEST_CASE("a_sharer_that_does_not_load_any_more_is_not_notified_for_ever") {
     Scene s;
     s.until_followed(8);
     for (uint32_t i = 0; i < memory::kSubscribeFor; ++i) {
@@ -202,7 +202,7 @@ TEST_SUITE("follow") {
     CHECK(updated(s.reader) == updates + 1);
   }
 
-  TEST_CASE("a_followed_page_that_is_stored_to_here_loses_nothing") {
+  TEST_CASE("a_subscribed_page_that_is_stored_to_here_loses_nothing") {
     Scene s;
     for (uint64_t round = 1; round <= 5; ++round) {
       s.until_followed(8);
@@ -218,7 +218,7 @@ TEST_SUITE("follow") {
     }
   }
 
-  TEST_CASE("what_is_stored_to_many_words_of_a_followed_page_arrives_whole") {
+  TEST_CASE("what_is_stored_to_many_words_of_a_subscribed_page_arrives_whole") {
     Scene s;
     s.until_followed(8);
     const uint64_t misses = missed(s.reader);
@@ -236,7 +236,7 @@ TEST_SUITE("follow") {
   }
 
   // Dropped here, it is not there any more for what the home goes on to send.
-  TEST_CASE("a_followed_page_that_the_cache_has_no_room_for_is_fetched_and_followed_again") {
+  TEST_CASE("a_subscribed_page_that_the_cache_has_no_room_for_is_fetched_and_subscribed_to_again") {
     constexpr uint64_t kPages = 512, kCache = 64;
     Scene s({}, kPages);
     const auto evicted = [&] { return s.reader.run([] { return stats().pages_evicted; }); };
@@ -281,7 +281,7 @@ TEST_SUITE("follow") {
     CHECK(missed(s.reader) >= misses + kRounds);
   }
 
-  TEST_CASE("a_followed_page_goes_when_its_token_is_for_another_part") {
+  TEST_CASE("a_subscribed_page_goes_when_its_token_is_for_another_part") {
     Scene s;
     const auto part = [&](uint64_t page) {
       return tok_newva(s.home, s.exported.seg, s.exported.at + page * kPage, 2 * kPage, kAllRights);
@@ -305,7 +305,7 @@ TEST_SUITE("follow") {
     CHECK(load(s.reader, s.mine.at + 2 * kPage + 8).value == s.value);
   }
 
-  TEST_CASE("a_followed_page_goes_when_the_break_is_below_it") {
+  TEST_CASE("a_subscribed_page_goes_when_the_break_is_below_it") {
     Scene s({}, 16, CMI_SEG_EXTENSIBLE);
     const auto is_zero = [&](uint64_t at) {
       const Access got = load(s.reader, at);
@@ -326,7 +326,7 @@ TEST_SUITE("follow") {
     }
   }
 
-  TEST_CASE("a_followed_page_goes_with_its_token_and_with_its_home") {
+  TEST_CASE("a_subscribed_page_goes_with_its_token_and_with_its_home") {
     Scene s;
     s.until_followed(8);
     REQUIRE(tok_del(s.home, s.exported.token).ok());
@@ -358,7 +358,7 @@ bool two_taken_in(Scene& s) {
 }
 constexpr int kTries = 10;  // on a machine so busy that a notification comes twice
 
-TEST_SUITE("follow-mutations") {
+TEST_SUITE("subscribe-mutations") {
   // The reader's own swap comes over the other's store, whose update is still on its way.
   TEST_CASE("an_update_that_is_older_than_a_swap_of_ones_own_undoes_it_for_any_generation") {
     const auto swap = [](const std::string& mutation) {
