@@ -163,7 +163,7 @@ struct HeldUp {
     goes_on.copy(f.goes_on.data(), f.goes_on.size() - 1);
     return f;
   }
-  void let_go() const { std::ofstream(goes_on).put('x'); }
+  void go_on() const { std::ofstream(goes_on).put('x'); }
   uint64_t here(uint64_t page) const { return exported.at + page * kPage; }
   uint64_t there(uint64_t page) const { return import.at + page * kPage; }
   // The home has heard all that the peer has sent when this is over: it has answered what came
@@ -292,7 +292,7 @@ TEST_SUITE("stores_in_order") {
     auto storing = start_storing(s.peer, s.import.at, 0, kFour + 2);
     s.wait_until_held();
     REQUIRE(publish(s.home, s.here(kFour + 2) + 8, 77));
-    s.let_go();
+    s.go_on();
     REQUIRE(storing.get() == kFour + 2);
     CHECK(load(s.peer, s.there(kFour + 2) + 8).value == 77);
     s.settle();
@@ -336,7 +336,7 @@ TEST_SUITE("stores_in_order") {
     victim.kill();
     // Over when the peer has heard of it as well.
     REQUIRE(publish(s.home, s.here(kPages - 1) + 8, 1));
-    s.let_go();
+    s.go_on();
     CHECK(storing.get() == kFour + 2);
     CHECK(load(s.peer, s.there(kFour + 2)).cause() == CMI_ERROR_CONSIST);
     REQUIRE(stores_in_order(s.peer, s.import.at, kFour + 3, kPages));
@@ -356,7 +356,7 @@ TEST_SUITE("stores_in_order") {
     s.wait_until_held();
     victim.kill();
     REQUIRE(publish(s.home, s.here(kPages - 1) + 8, 1));
-    s.let_go();
+    s.go_on();
     REQUIRE(storing.get() == kFour + 1);
     s.settle();
     s.peer.kill();

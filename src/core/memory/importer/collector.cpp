@@ -145,7 +145,7 @@ size_t Collector::add(uint32_t page, const std::byte* twin, std::byte* renewed) 
   const size_t bytes = pack(page, intent.held() ? intent.epoch() : uint8_t{0},
                             import_->page_data(page), twin, &diff);
   if (bytes == 0) {
-    unmark(page);
+    clear_intent(page);
     return 0;
   }
   if (renewed != nullptr) renew(diff, page, renewed);
@@ -185,7 +185,7 @@ void Collector::renew(Bytes diff, uint32_t page, std::byte* twin) {
   (void)apply_diff(in, twin);
 }
 
-void Collector::unmark(uint32_t page) {
+void Collector::clear_intent(uint32_t page) {
   IntentState& mark = import_->page(page).intent;
   // Whether it is held here or has gone with a message that was refused: the home has it under this
   // epoch. One that is being asked for is another thread's.

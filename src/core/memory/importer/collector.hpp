@@ -55,7 +55,7 @@ class Collector {
   bool differs(uint32_t page, const std::byte* twin) const;
   // Has the home clear the dirty intent of a page that is as the home has it, or whose stores are
   // lost.
-  void unmark(uint32_t page);
+  void clear_intent(uint32_t page);
   // Sends what has been added. No page may be locked.
   void flush();
   bool empty() const { return pages_.empty(); }

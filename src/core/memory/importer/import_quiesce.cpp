@@ -17,8 +17,8 @@ void on_quiesce(ImporterCore& core, const std::shared_ptr<Import>& imp, bool on,
                 Encoded(ReturnedRequest{uid, instance, round}));
   };
   if (!imp->ours || imp->events.marked.load()) return on ? returned() : void();
-  constexpr uint32_t kDirtyIntent = node::kMarkQuiesced;
-  core.parts.node.marks().note(imp->id, on ? kDirtyIntent : 0, on ? 0 : kDirtyIntent);
+  constexpr uint32_t kQuiesced = node::kMarkQuiesced;
+  core.parts.node.marks().note(imp->id, on ? kQuiesced : 0, on ? 0 : kQuiesced);
   (void)core.parts.node.marks().settle(2 * kMilli);
   trace(kFacEvt, kInfo, "segment {}: {}", imp->id, on ? "quiesced" : "resumed");
   if (on) {

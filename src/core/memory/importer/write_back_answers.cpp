@@ -24,7 +24,7 @@ void came_home(ImporterCore& core, const std::shared_ptr<Import>& imp,
   for (uint32_t index : pages) {
     Page& p = imp->page(index);
     p.lock();
-    if (p.pinned) collector().unmark(index);  // a run's mark did not travel with it
+    if (p.pinned) collector().clear_intent(index);  // a run's mark did not travel with it
     p.in_flight = p.pinned = false;
     if (p.state == PageState::kWriting) {
       set_state(core, *imp, p, PageState::kClean);
@@ -45,7 +45,7 @@ void came_home(ImporterCore& core, const std::shared_ptr<Import>& imp,
 // so.
 void never_came_home(ImporterCore& core, const std::shared_ptr<Import>& imp,
                      const std::vector<uint32_t>& pages, bool refused) {
-  Collector unmarking(core, imp);
+  Collector clearing(core, imp);
   Guard views(imp->views.mu);
   for (uint32_t index : pages) {
     Page& p = imp->page(index);
@@ -54,7 +54,7 @@ void never_came_home(ImporterCore& core, const std::shared_ptr<Import>& imp,
     // without a word, keeps its dirty intent at home, should we die; here it counts no more, so
     // that nothing takes it back, and a new token's stores ask for their own.
     if (!p.pinned && refused) {
-      unmarking.unmark(index);
+      clearing.clear_intent(index);
     } else if (!mutated("mutate_intent_of_unknown_taken_back")) {
       p.intent.take();
     }

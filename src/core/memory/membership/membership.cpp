@@ -157,12 +157,12 @@ Nanos Membership::advance(Nanos t, bool woken) {
 // What other threads have left.
 void Membership::take_in() {
   std::vector<WatchedHome> follows;
-  std::vector<ContextId> unfollows, suspects;
+  std::vector<ContextId> unwatched, suspects;
   {
     Guard g(mu_);
     left_.store(false, std::memory_order_relaxed);
     follows.swap(to_watch_);
-    unfollows.swap(to_unwatch_);
+    unwatched.swap(to_unwatch_);
     suspects.swap(suspects_);
     for (auto& [id, e] : expected_) {
       if (e.taken) continue;
@@ -182,7 +182,7 @@ void Membership::take_in() {
     p.home->secret = f.secret;
     if (f.port != 0) p.home->retry.lose(t_);
   }
-  for (const ContextId& id : unfollows) {
+  for (const ContextId& id : unwatched) {
     Peer* p = find(id);
     // A line that was up stays, as after the last import; one that another import waits for, too.
     if (p == nullptr || !p->home || p->home->up_since != 0 || p->home->lease != 0 ||
