@@ -1,20 +1,20 @@
-/* The directory by region: who has to be told. One home, one importer, one region of two pages.
+/* The directory by region: which importers have to be notified. One home, one importer, one region of two pages.
 
    The home keeps an epoch for the importer, 0 for "not held". The importer keeps one atomic word: held, its
    epoch, and how many of the region's pages are not absent. A fetch counts its page first and looks at
-   `held` in the same step; unless held, it sends a hold request with a new epoch and waits for the reply. A
+   `held` in the same step; unless held, it sends a acquire request with a new epoch and waits for the reply. A
    notification that leaves nothing cached and nothing being fetched turns `held` off, and its acknowledgement says
    so with the epoch; the home forgets only an epoch that still stands.
 
    The network keeps no order. What is on its way stays there: a notification or an acknowledgement may come any
-   number of times, however late. A hold request takes effect once (numbers.pml). */
+   number of times, however late. A acquire request takes effect once (numbers.pml). */
 
 #define PUBLICATIONS 2
 #define EPOCHS 3 /* bound: who needs a further one stops there */
 
 /* Mutations */
-#define HOLD_NOT_AWAITED 1
-#define HOLD_AFTER_READ 2
+#define ACQUIRE_NOT_AWAITED 1
+#define ACQUIRE_AFTER_READ 2
 #define FETCHING_NOT_COUNTED 3
 #define HELD_BEFORE_COUNT 4
 #define EPOCH_IGNORED 5
@@ -41,7 +41,7 @@ Page page[2];
 bool held; byte epoch; byte count; byte last_epoch;
 byte evictions = 1;
 /* on the wire */
-byte hold;                /* requests, a bit for each epoch */
+byte acquire;                /* requests, a bit for each epoch */
 byte reply;
 byte notification[PUBLICATIONS]; /* 1 + page */
 byte ack[PUBLICATIONS];   /* what acknowledgements say is over, a bit for each epoch; bit 0: nothing */
@@ -49,7 +49,7 @@ byte ack[PUBLICATIONS];   /* what acknowledgements say is over, a bit for each e
 byte memory[2]; byte entry; byte published[2];
 byte open_notifications;
 
-inline let_go(said) {
+inline release(said) {
   if
   :: held && (count == 0 ||
        (MUTANT(FETCHING_NOT_COUNTED) && page[0].state != kClean && page[1].state != kClean)) ->
@@ -85,24 +85,24 @@ access:
         :: else
         fi;
         if
-        :: !seen_held && !MUTANT(HOLD_AFTER_READ) ->
+        :: !seen_held && !MUTANT(ACQUIRE_AFTER_READ) ->
            d_step {
              last_epoch < EPOCHS - 1;
              if
              :: !(MUTANT(EPOCH_REUSED) && last_epoch != 0) -> last_epoch++
              :: else
              fi;
-             e = last_epoch; reply = reply & ~(1 << e); hold = hold | (1 << e)
+             e = last_epoch; reply = reply & ~(1 << e); acquire = acquire | (1 << e)
            };
            atomic {
-             contains(reply, e) || MUTANT(HOLD_NOT_AWAITED) -> held = true; epoch = e; e = 0
+             contains(reply, e) || MUTANT(ACQUIRE_NOT_AWAITED) -> held = true; epoch = e; e = 0
            }
         :: else
         fi;
         page[p].data = memory[p];
         if
-        :: !seen_held && MUTANT(HOLD_AFTER_READ) ->
-           d_step { last_epoch < EPOCHS - 1; last_epoch++; e = last_epoch; hold = hold | (1 << e) };
+        :: !seen_held && MUTANT(ACQUIRE_AFTER_READ) ->
+           d_step { last_epoch < EPOCHS - 1; last_epoch++; e = last_epoch; acquire = acquire | (1 << e) };
            atomic { contains(reply, e) -> held = true; epoch = e; e = 0 }
         :: else
         fi;
@@ -138,7 +138,7 @@ end:
        :: else
        fi };
      atomic {
-       let_go(said);
+       release(said);
        if
        :: contains(open_notifications, n) -> ack[n] = ack[n] | (1 << said)
        :: else /* the home takes no acknowledgement of this one any more */
@@ -148,7 +148,7 @@ end:
 }
 
 /* The home's application stores to a page and publishes it, as often as there are publications; `published` only once all that was
-   to be told has answered. */
+   to be notified has answered. */
 active proctype home() {
   byte n, p;
   do
@@ -174,7 +174,7 @@ active proctype home() {
   od
 }
 
-#define on_hold(e) atomic { contains(hold, e) -> hold = hold & ~(1 << e); entry = e; reply = reply | (1 << e) }
+#define on_acquire(e) atomic { contains(acquire, e) -> acquire = acquire & ~(1 << e); entry = e; reply = reply | (1 << e) }
 #define on_ack(n, e) atomic { contains(open_notifications, n) && contains(ack[n], e) -> \
   open_notifications = open_notifications & ~(1 << n); ack[n] = 0; \
   if \
@@ -186,7 +186,7 @@ active proctype home() {
 active proctype server() {
 end:
   do
-  :: on_hold(1) :: on_hold(2)
+  :: on_acquire(1) :: on_acquire(2)
   :: on_acks(0) :: on_acks(1)
   od
 }

@@ -1,24 +1,24 @@
 /* The map of pages in flux of a client-inconsistent segment, with the writer's death at each point. One page
    of two bytes, which are consistent when they are equal. core/memory/importer/dirty_intents.cpp, collector.cpp, flux_tracker.cpp, rounds.cpp.
 
-   `writer` stores twice to both bytes, each time: the mark, by a message that is awaited; the bytes, one-sided; the
-   announcement, which is published; then a message that clears the mark and that nobody awaits. A message is a bit that
+   `writer` stores twice to both bytes, each time: the intent, by a message that is awaited; the bytes, one-sided; the
+   announcement, which is published; then a message that clears the intent and that nobody awaits. A message is a bit that
    the home takes once, any time later, unless the writer is fenced: it is sent again under its number when a link has
    been rebuilt (numbers.pml). What is written one-sided is a bit on the wire, taken in any order while the session key is open;
    the link breaks at most once. `forget` finds the writer dead or silent, at any time. `application` imports the
    segment at any time, and loads; `service` takes the notifications for it. */
 
 /* Mutations */
-#define MARK_NOT_AWAITED 1
+#define INTENT_NOT_AWAITED 1
 #define CLEARED_EARLY 2
 #define EPOCH_NOT_LOOKED_AT 3
-#define MARKS_READ_BEFORE_FENCE 4
+#define INTENTS_READ_BEFORE_FENCE 4
 #define NO_FENCE_ON_VERDICT 5
 #define NO_FENCE_ON_REBUILD 6
 #define EVENT_BEFORE_LIST 7
 #define FETCHING_NOT_LISTED 8
 #define ABSENT_NOT_LISTED 9
-#define NEW_IMPORTER_NOT_TOLD 10
+#define NEW_IMPORTER_NOT_NOTIFIED 10
 
 /* What is written. */
 #define BYTE_0 1
@@ -38,13 +38,13 @@ c_code {
 #define contains(set, bit) (((set) >> (bit)) & 1)
 
 /* the home */
-byte memory[2]; byte mark; /* the writer's, by epoch; 0: none */
+byte memory[2]; byte intent; /* the writer's, by epoch; 0: none */
 bool fenced; bool listed; bool event;
 /* the writer's run and its link */
 byte on_wire[2]; byte value[2]; bool key_open[2];
 byte posted; byte done; byte session; bool broken; bool break_over; bool dead;
 /* the writer's messages and their answers, sets of epochs */
-byte ask; byte granted; byte unmark;
+byte ask; byte granted; byte clear_intent;
 bool announce; bool answer;
 /* the other importer */
 byte z_state; byte z[2]; bool inconsistent; bool joined;
@@ -90,19 +90,19 @@ inline on_new_session() {
 }
 
 inline on_dirty_intent(e) {
-  atomic { contains(ask, e) && !fenced -> ask = ask & ~(1 << e); mark = e; granted = granted | (1 << e) }
+  atomic { contains(ask, e) && !fenced -> ask = ask & ~(1 << e); intent = e; granted = granted | (1 << e) }
 }
 
 inline drop_intent(e) {
-  atomic { contains(unmark, e) && !fenced ->
-    unmark = unmark & ~(1 << e);
+  atomic { contains(clear_intent, e) && !fenced ->
+    clear_intent = clear_intent & ~(1 << e);
     if
-    :: mark == e || MUTANT(EPOCH_NOT_LOOKED_AT) -> mark = 0
+    :: intent == e || MUTANT(EPOCH_NOT_LOOKED_AT) -> intent = 0
     :: else
     fi }
 }
 
-/* What the home takes in: marks, the announcement, the acknowledgement of its publication. */
+/* What the home takes in: intents, the announcement, the acknowledgement of its publication. */
 active proctype home() {
 end:
   do
@@ -120,12 +120,12 @@ proctype writer() {
     :: r <= 2 ->
        ask = ask | (1 << r);
        if
-       :: !MUTANT(MARK_NOT_AWAITED) -> contains(granted, r)
+       :: !MUTANT(INTENT_NOT_AWAITED) -> contains(granted, r)
        :: else
        fi;
        start_write();
        if
-       :: MUTANT(CLEARED_EARLY) -> unmark = unmark | (1 << r)
+       :: MUTANT(CLEARED_EARLY) -> clear_intent = clear_intent | (1 << r)
        :: else
        fi;
        do
@@ -136,7 +136,7 @@ proctype writer() {
        atomic { answer -> answer = false };
        if
        :: MUTANT(CLEARED_EARLY)
-       :: else -> unmark = unmark | (1 << r)
+       :: else -> clear_intent = clear_intent | (1 << r)
        fi;
        r++
     :: else -> break
@@ -144,7 +144,7 @@ proctype writer() {
   } unless { dead || fenced }
 }
 
-inline lose_intents() { listed = (mark != 0) }
+inline lose_intents() { listed = (intent != 0) }
 
 proctype forget() {
   if
@@ -152,7 +152,7 @@ proctype forget() {
   :: skip /* it has only been silent for too long */
   fi;
   if
-  :: MUTANT(MARKS_READ_BEFORE_FENCE) -> lose_intents()
+  :: MUTANT(INTENTS_READ_BEFORE_FENCE) -> lose_intents()
   :: else
   fi;
   if
@@ -164,10 +164,10 @@ proctype forget() {
   :: else
   fi;
   if
-  :: MUTANT(MARKS_READ_BEFORE_FENCE)
+  :: MUTANT(INTENTS_READ_BEFORE_FENCE)
   :: else -> lose_intents()
   fi;
-  /* What was delivered and not published is on the list: its mark is cleared only after that. */
+  /* What was delivered and not published is on the list: its intent is cleared only after that. */
   if
   :: MUTANT(EVENT_BEFORE_LIST) -> event = true
   :: else
@@ -211,7 +211,7 @@ proctype application() {
   bool after;
   atomic { /* import: new importers get the list */
     joined = true;
-    inconsistent = listed && !MUTANT(NEW_IMPORTER_NOT_TOLD)
+    inconsistent = listed && !MUTANT(NEW_IMPORTER_NOT_NOTIFIED)
   };
   do
   :: loads < 2 ->

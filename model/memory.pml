@@ -52,7 +52,7 @@ typedef Page {
   bool hot; bool candidate; /* Heat: stays writable over its write-backs; will be hot with the next store */
   byte data[2]; byte twin[2];
   byte same; /* threads whose swap is under way and for which the generation was not raised since */
-  /* At the importer: the epoch under which it follows the page, 0 when the generation was raised since; the
+  /* At the importer: the epoch under which it subscribes to the page, 0 when the generation was raised since; the
      epochs so far; the number of the update to come. On its way to the home, and there: the epoch, and the
      number of the next update. */
   byte epoch; byte epochs; byte next_update;
@@ -69,7 +69,7 @@ typedef Importer {
 };
 typedef Publication {
   byte pages;
-  byte told;    /* importers to whom a notification is on its way */
+  byte notified;    /* importers to whom a notification is on its way */
   byte waiting; /* importers that have not acknowledged */
   byte origin;  /* the batch to answer, + 1; 0: a thread awaits it itself */
   /* To whom updates go along, by importer and page, and under which epoch and number; locations that are
@@ -89,7 +89,7 @@ byte written_by_other;   /* the same by another process of the node: the kernel 
 bool other_died;         /* which no scan has found yet */
 bool armed;              /* the tracking is on */
 bool mu;                 /* HomeCore::mu */
-byte holders;            /* who is told of publications */
+byte sharers;            /* who is notified of publications */
 byte scans;              /* InvalidationRounds::stores_ */
 byte awaited_batches[THREADS]; byte awaited_publications[THREADS];
 byte reg[REGISTERS];
@@ -470,10 +470,10 @@ inline answered(i, p) {
 
 /* --- the home (rounds.cpp, on_publish.cpp, barriers.cpp) -------------------------------------------- */
 
-/* What goes to importer i of a page that it follows: the locations that are new, as they are by then. */
+/* What goes to importer i of a page that it subscribes to: the locations that are new, as they are by then. */
 inline updates_for(i, p, news, f) {
   if
-  :: contains(publication[f].told, i) && P(i, p).at_home != 0 && (news & (3 << (2 * (p)))) ->
+  :: contains(publication[f].notified, i) && P(i, p).at_home != 0 && (news & (3 << (2 * (p)))) ->
      publication[f].updates = publication[f].updates | (1 << (2 * (i) + p));
      publication[f].update_epoch[2 * (i) + p] = P(i, p).at_home;
      publication[f].update_number[2 * (i) + p] = P(i, p).number;
@@ -485,7 +485,7 @@ inline updates_for(i, p, news, f) {
   fi
 }
 
-/* To all holders but `except`; f is the publication, or what it takes to answer is done at once. */
+/* To all sharers but `except`; f is the publication, or what it takes to answer is done at once. */
 inline publish(what, news, except, from, f) {
   f = 0;
   do
@@ -497,8 +497,8 @@ inline publish(what, news, except, from, f) {
   :: else ->
      publication[f].pages = what;
      publication[f].origin = from;
-     publication[f].told = holders & ~(1 << (except));
-     publication[f].waiting = publication[f].told;
+     publication[f].notified = sharers & ~(1 << (except));
+     publication[f].waiting = publication[f].notified;
      updates_for(0, 0, news, f); updates_for(0, 1, news, f);
      updates_for(1, 0, news, f); updates_for(1, 1, news, f);
      updates_for(2, 0, news, f); updates_for(2, 1, news, f);
@@ -515,7 +515,7 @@ inline settle(f) {
         B((publication[f].origin - 1) / SLOTS, (publication[f].origin - 1) % SLOTS).status = kAnswered
      :: else
      fi;
-     publication[f].pages = 0; publication[f].origin = 0; publication[f].told = 0;
+     publication[f].pages = 0; publication[f].origin = 0; publication[f].notified = 0;
      publication[f].updates = 0; publication[f].changed = 0;
      publication[f].value[0] = 0; publication[f].value[1] = 0;
      publication[f].value[2] = 0; publication[f].value[3] = 0;
@@ -560,14 +560,14 @@ inline publish_stores(t, what, f) {
 }
 
 #define sent(i, b) atomic { !mu && B(i, b).status == kSent -> mu = true; B(i, b).status = kAtHome; i_ = i; b_ = b; new = B(i, b).diff }
-#define on_follow(i, p) \
+#define on_subscribe(i, p) \
   atomic { !mu && P(i, p).asked != 0 -> P(i, p).at_home = P(i, p).asked; P(i, p).asked = 0; P(i, p).number = 0 }
 #define APPLY(l) \
   d_step { contains(B(i_, b_).diff, l) && (l == 0 || (B(i_, b_).diff & ((1 << l) - 1)) == 0) -> \
     memory[l] = (MUTANT(LIVE_BYTES) -> P(i_, l / 2).data[l % 2] : B(i_, b_).value[l]); \
     B(i_, b_).value[l] = 0; B(i_, b_).diff = B(i_, b_).diff & ~(1 << l) }
 
-/* on_publish: the diffs are applied byte by byte, then the others are told. */
+/* on_publish: the diffs are applied byte by byte, then the others are notified. */
 active proctype home() {
   byte i_, b_, f, k, new;
 end:
@@ -594,8 +594,8 @@ end:
           mu = false; i_ = 0; b_ = 0; f = 0; new = 0;
           break }
      od
-  :: atomic { MUTANT(ARMED_LATE) && holders != 0 && !armed -> armed = true }
-  :: on_follow(0, 0) :: on_follow(0, 1) :: on_follow(1, 0) :: on_follow(1, 1) :: on_follow(2, 0) :: on_follow(2, 1)
+  :: atomic { MUTANT(ARMED_LATE) && sharers != 0 && !armed -> armed = true }
+  :: on_subscribe(0, 0) :: on_subscribe(0, 1) :: on_subscribe(1, 0) :: on_subscribe(1, 1) :: on_subscribe(2, 0) :: on_subscribe(2, 1)
   od
 }
 
@@ -678,8 +678,8 @@ inline update(i, p) {
   fi
 }
 
-#define told(f) atomic { contains(publication[f].told, i) -> \
-  publication[f].told = publication[f].told & ~(1 << i); pages = publication[f].pages; taken = f }
+#define notified(f) atomic { contains(publication[f].notified, i) -> \
+  publication[f].notified = publication[f].notified & ~(1 << i); pages = publication[f].pages; taken = f }
 
 /* The timer's: its batch begins with the first page that has a change, or is to be cooled. */
 inline take_hot(i, b) {
@@ -695,7 +695,7 @@ proctype service(byte i) {
 end:
   do
   :: if
-     :: told(0) :: told(1) :: told(2) :: told(3) :: told(4) :: told(5)
+     :: notified(0) :: notified(1) :: notified(2) :: notified(3) :: notified(4) :: notified(5)
      fi;
      if
      :: MUTANT(ACK_BEFORE_ZAP) -> d_step { on_ack(i, taken) }
@@ -820,7 +820,7 @@ again:
     :: op == EXPECT_ANY -> assert(reg[r] != 0 || reg[other] != 0); goto again
     :: op == EXPECT_AT_HOME -> assert(memory[at] == value); goto again
     :: op == EXPECT_AS_HOME -> assert(memory[at] == reg[r]); goto again
-    :: op == FOLLOW -> goto follow
+    :: op == SUBSCRIBE -> goto subscribe
     :: op == DIE -> written_by_other = 0; other_died = true; goto again
     :: i >= HOME && op >= LOAD && op <= CAS_BY_PROVIDER -> goto at_home
     :: i < HOME && (op == CAS || op == CAS_BY_PROVIDER) && MUTANT(CAS_WITHOUT_BARRIER) -> goto swap
@@ -832,13 +832,13 @@ again:
     fi
   };
 
-follow:
+subscribe:
   /* What has been fetched, is clean, and was not stored to here. Nobody waits until the home has heard of it. */
   if
-  :: op == FOLLOW ->
+  :: op == SUBSCRIBE ->
      atomic { !PAGE.locked ->
        if
-       :: PAGE.state == kClean || MUTANT(FOLLOWED_BEFORE_FETCHED) ->
+       :: PAGE.state == kClean || MUTANT(SUBSCRIBED_BEFORE_FETCHED) ->
           PAGE.epochs++; PAGE.epoch = PAGE.epochs; PAGE.next_update = 0; PAGE.asked = PAGE.epochs
        :: else
        fi;
@@ -871,9 +871,9 @@ access:
 fetch:
   atomic {
     if
-    :: contains(holders, i)
-    :: !contains(holders, i) && !mu -> /* on_present */
-       holders = holders | (1 << i);
+    :: contains(sharers, i)
+    :: !contains(sharers, i) && !mu -> /* on_present */
+       sharers = sharers | (1 << i);
        if
        :: !MUTANT(ARMED_LATE) -> armed = true
        :: else
@@ -912,7 +912,7 @@ fetch:
           :: op == STORE -> make_dirty(i, at / 2); PAGE.map = WRITABLE
           :: else -> PAGE.state = kClean; PAGE.map = PROTECTED
           fi;
-          PAGE.epoch = (MUTANT(FOLLOWED_BEFORE_FETCHED) -> PAGE.epochs : PAGE.epoch)
+          PAGE.epoch = (MUTANT(SUBSCRIBED_BEFORE_FETCHED) -> PAGE.epochs : PAGE.epoch)
        fi }
   fi;
   goto access;
@@ -1041,11 +1041,11 @@ at_home:
   :: op == BARRIER || op == CAS
   fi;
   if
-  :: holders == 0
-  :: holders != 0 && MUTANT(SCAN_UNLOCKED) -> /* a second barrier may come between the two */
+  :: sharers == 0
+  :: sharers != 0 && MUTANT(SCAN_UNLOCKED) -> /* a second barrier may come between the two */
      d_step { scan(pages) };
      atomic { !mu -> publish_stores(t, pages, f) }
-  :: holders != 0 && !MUTANT(SCAN_UNLOCKED) -> atomic { !mu -> scan(pages); publish_stores(t, pages, f) }
+  :: sharers != 0 && !MUTANT(SCAN_UNLOCKED) -> atomic { !mu -> scan(pages); publish_stores(t, pages, f) }
   fi;
   awaited_publications[t] == 0;
   if
@@ -1100,7 +1100,7 @@ init {
        :: node_of[0] == t || node_of[1] == t || node_of[2] == t || node_of[3] == t || node_of[4] == t ->
           run service(t);
           run poller(t);
-          holders = holders | (armed << t)
+          sharers = sharers | (armed << t)
        :: else
        fi;
        t++

@@ -1,14 +1,14 @@
-/* Pages that are released one by one: which pages of a region that it holds an importer is told of. One home,
+/* Pages that are released one by one: which pages of a region that it holds an importer is notified of. One home,
    one importer, one page. The region is held all the while (directory.pml).
 
-   A notice that finds the page absent may release it: the importer marks the page, and the acknowledgement says
-   so. The home does not tell of the page from then on. A marked page enters by a message, which the home carries
-   out and reads the page in one step; it keeps the number of the next notice then, and takes no release by a
-   notice with a lower one. A page that had stores when the notice came is in no view until their write-back is
-   answered; it may be released as one that is absent.
+   A notification that finds the page absent may release it: the importer marks the page, and the acknowledgement says
+   so. The home does not notify it of the page from then on. A marked page enters by a message, which the home carries
+   out and reads the page in one step; it keeps the number of the next notification then, and takes no release by a
+   notification with a lower one. A page that had stores when the notification came is in no view until their
+   write-back is answered; it may be released as one that is absent.
 
-   The network keeps no order. What is on its way stays there: a notice or an acknowledgement may come any
-   number of times, however late, also when its notice is over. An entry may never be answered, and may be
+   The network keeps no order. What is on its way stays there: a notification or an acknowledgement may come any
+   number of times, however late, also when its notification is over. An entry may never be answered, and may be
    carried out when nobody waits for it any more. */
 
 #define PUBLICATIONS 3
@@ -19,7 +19,7 @@
 #define RELEASED_WHILE_FETCHING 3
 #define NUMBER_IGNORED 4
 #define MARK_GOES_WITHOUT_ANSWER 5
-#define ZAPPED_UNMARKED 6
+#define ZAPPED_NOT_RELEASED 6
 
 #define kAbsent 0
 #define kFetching 1
@@ -38,18 +38,18 @@ c_code {
 /* importer */
 byte state; byte data; bool marked;
 byte evictions = 1; byte given_up = 1; byte stored = 1;
-/* on the wire; a bit for each notice */
-byte notices;
-byte acks;     /* done as told */
+/* on the wire; a bit for each notification */
+byte notifications;
+byte acks;     /* done as notified */
 byte releases; /* the same, and the page is released */
 bool late_entry;
 /* home */
 byte memory; byte published; bool released;
-byte next_notice; byte entered; byte open_notices;
+byte next_notification; byte entered; byte open_notifications;
 
 inline on_enter_pages() {
   released = false;
-  entered = next_notice
+  entered = next_notification
 }
 
 /* A marked page that is kFetching. */
@@ -111,9 +111,9 @@ end:
   do
   :: atomic {
        if
-       :: contains(notices, 0) -> n = 0
-       :: contains(notices, 1) -> n = 1
-       :: contains(notices, 2) -> n = 2
+       :: contains(notifications, 0) -> n = 0
+       :: contains(notifications, 1) -> n = 1
+       :: contains(notifications, 2) -> n = 2
        fi;
        if
        :: state == kClean -> state = kAbsent; data = 0
@@ -123,7 +123,7 @@ end:
        fi;
        if
        :: state == kAbsent || (MUTANT(RELEASED_WHILE_FETCHING) && state == kStale) -> marked = true; says = true
-       :: state == kZapped -> marked = marked || !MUTANT(ZAPPED_UNMARKED); says = true
+       :: state == kZapped -> marked = marked || !MUTANT(ZAPPED_NOT_RELEASED); says = true
        :: true /* the next one may */
        fi };
      atomic {
@@ -143,20 +143,20 @@ active proctype home() {
      memory = n + 1;
      atomic {
        if
-       :: !released -> notices = notices | (1 << n); open_notices = open_notices | (1 << n); next_notice = n + 1
+       :: !released -> notifications = notifications | (1 << n); open_notifications = open_notifications | (1 << n); next_notification = n + 1
        :: else -> assert(state != kClean) /* a page that is released is mapped nowhere */
        fi };
-     !contains(open_notices, n);
+     !contains(open_notifications, n);
      published = n + 1;
      n++
   :: else -> break
   od
 }
 
-#define on_ack(n) atomic { contains(acks, n) && contains(open_notices, n) -> open_notices = open_notices & ~(1 << n) } \
+#define on_ack(n) atomic { contains(acks, n) && contains(open_notifications, n) -> open_notifications = open_notifications & ~(1 << n) } \
   :: atomic { contains(releases, n) && \
-       (contains(open_notices, n) || (!released && (n >= entered || MUTANT(NUMBER_IGNORED)))) -> \
-     open_notices = open_notices & ~(1 << n); \
+       (contains(open_notifications, n) || (!released && (n >= entered || MUTANT(NUMBER_IGNORED)))) -> \
+     open_notifications = open_notifications & ~(1 << n); \
      if \
      :: n >= entered || MUTANT(NUMBER_IGNORED) -> released = true \
      :: else \

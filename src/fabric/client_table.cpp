@@ -148,25 +148,25 @@ void ClientTable::erase_if_closed(const ContextId& client) {
   clients_.erase(it);
 }
 
-bool ClientTable::listed(const ContextId& client) {
+bool ClientTable::listed(const ContextId& client) const {
   Guard g(mu_);
   return clients_.contains(client);
 }
 
-bool ClientTable::knows(const ContextId& client) {
+bool ClientTable::knows(const ContextId& client) const {
   Guard g(mu_);
   auto it = clients_.find(client);
   return it != clients_.end() && !it->second.fenced;
 }
 
-uint32_t ClientTable::session_of(const ContextId& client) {
+uint32_t ClientTable::session_of(const ContextId& client) const {
   Guard g(mu_);
   auto it = clients_.find(client);
   if (it == clients_.end() || (it->second.serving == nullptr && it->second.closing == 0)) return 0;
   return it->second.generation;
 }
 
-Nanos ClientTable::heard(const ContextId& client) {
+Nanos ClientTable::heard(const ContextId& client) const {
   Guard g(mu_);
   auto it = clients_.find(client);
   return it == clients_.end() ? 0 : it->second.heard;
@@ -187,7 +187,7 @@ std::optional<std::pair<size_t, std::vector<std::byte>>> ClientTable::listener_o
   return std::pair(it->second.info.listener_index, it->second.listener_address);
 }
 
-size_t ClientTable::serving_count() {
+size_t ClientTable::serving_count() const {
   Guard g(mu_);
   return servings_.size();
 }

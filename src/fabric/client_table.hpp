@@ -90,16 +90,17 @@ class ClientTable {
   // Forgets a client, unless it has a session again or is fenced.
   void erase_if_closed(const ContextId& client);
 
-  bool listed(const ContextId& client);
-  bool knows(const ContextId& client);           // and does not fence it
-  uint32_t session_of(const ContextId& client);  // its generation; 0: none is open
-  Nanos heard(const ContextId& client);          // its last hello or request; 0: unknown
-  Answered served(const ContextId& client);      // and by which listener it came
+  bool listed(const ContextId& client) const;
+  bool knows(const ContextId& client) const;           // and does not fence it
+  uint32_t session_of(const ContextId& client) const;  // its generation; 0: none is open
+  Nanos heard(const ContextId& client) const;          // its last hello or request; 0: unknown
+  Answered served(const ContextId& client);            // and by which listener it came
   // By which listener it came, and where it listens itself.
   std::optional<std::pair<size_t, std::vector<std::byte>>> listener_of(const ContextId& client);
 
   // For polling.
-  size_t serving_count();
+  size_t serving_count() const;
+  bool serves() const { return serving_count() != 0; }
   std::shared_ptr<Serving> serving_at(size_t i);  // null: there are fewer
   template <class F>
   void each_serving(F f) {
@@ -129,7 +130,7 @@ class ClientTable {
   void await_closed(const ContextId& client);
 
   ListenerPorts& ports_;
-  Mutex mu_ CMI_ACQUIRED_AFTER(lock_order::after_sessions)
+  mutable Mutex mu_ CMI_ACQUIRED_AFTER(lock_order::after_sessions)
       CMI_ACQUIRED_BEFORE(lock_order::after_tables);
   std::map<ContextId, Client> clients_ CMI_GUARDED_BY(mu_);
   std::vector<std::shared_ptr<Serving>> servings_ CMI_GUARDED_BY(mu_);

@@ -11,7 +11,6 @@
 // A Link connects its parts with the session that is current: RoutePicker (where to connect),
 // RequestWindow (what is asked), DirectAckLog (what was answered directly) and LinkHealth. mu_
 // guards the first three together, because each of their changes must see one and the same session.
-// It has more public calls than a class should: it is what all of the importer uses of a home.
 //
 // Threads: any. advance() is what moves a connection forward without blocking; the service thread
 // calls it from its loop, waiting threads from theirs. mu_ is never held across a poll.
@@ -43,8 +42,6 @@ struct Identity {
   std::vector<std::byte> listener;   // our listener's address; for a link with one route
 };
 
-// Size: it is the one face of its parts toward the layers above, which ask it for a request's end
-// and for the home's health. The data lies in RequestWindow, RoutePicker, DirectAckLog, LinkHealth.
 class Link {
  public:
   using Taking = RoutePicker::Taking;
@@ -61,10 +58,11 @@ class Link {
     return listener_of(routes_.current(next));
   }
   std::vector<ListenerAddress> home_listeners() const;  // each once
-  const Route& route() const { return routes_.current(); }
-  size_t routes() const { return routes_.count(); }
-  // Swaps may go by the provider, whichever route is taken.
-  bool cas() const { return routes_.cas(); }
+  // Which routes there are, and which one the link goes by; what needs no lock.
+  const RoutePicker& routes() const { return routes_; }
+  // When the home was last heard of, and whether it can be reached.
+  const LinkHealth& health() const { return health_; }
+  void alive_at(Nanos t) { health_.alive_at(t); }  // the home has given a sign over its lifeline
 
   // The live session, connecting if needed. Null when that was not possible by the deadline.
   std::shared_ptr<Session> session(Deadline deadline);
@@ -112,15 +110,6 @@ class Link {
   // for the link.
   bool left_to_waiters();
   bool has_detached() const { return detached_count_.load(std::memory_order_relaxed) != 0; }
-  // See LinkHealth.
-  Nanos heard() const { return health_.heard(); }
-  Nanos alive() const { return health_.alive(); }
-  void alive_at(Nanos t) { health_.alive_at(t); }
-  Nanos unreachable_since() const { return health_.unreachable_since(); }
-  Nanos took() const { return health_.took(); }
-  int refusals() const { return health_.refusals(); }
-  bool local_fault() const { return health_.local_fault(); }
-  bool without_listener() const { return routes_.without_listener(); }
   // Of requests without an answer; more are sent as these are answered.
   static constexpr size_t kMostUnderWay = RequestWindow::kMostUnderWay;
   // Silence after which a session that owes an answer is rebuilt.

@@ -11,11 +11,12 @@ namespace cmi::fabric {
 void Link::trace_next_route_locked(const Route& before) {
   trace(kFacMem, kWarn, "link: home {:016x} does not answer at {} over {}: {} over {} is tried",
         home_.hi, listener_text(before.home_listener), before.fabric->traits().provider,
-        listener_text(route().home_listener), route().fabric->traits().provider);
+        listener_text(routes_.current().home_listener),
+        routes_.current().fabric->traits().provider);
 }
 
 void Link::connect_locked() {
-  const Route& route = this->route();
+  const Route& route = routes_.current();
   connecting_since_ = now();
   if (!routes_.take()) {
     if (routes_.no_listener()) trace_next_route_locked(route);
@@ -40,7 +41,7 @@ void Link::connect_locked() {
 // The home was asked nothing: what this side lacks is not held against it.
 void Link::no_endpoint_locked(Status why) {
   trace(kFacMem, kWarn, "link: no endpoint: {}", status_name(why));
-  const Route& before = route();
+  const Route& before = routes_.current();
   const bool another = routes_.no_endpoint();
   if (routes_.all_without_endpoint()) {
     health_.not_held_against_home();
@@ -154,7 +155,7 @@ void Link::retire(const std::shared_ptr<Session>& session) {
   if (faulty) health_.not_held_against_home();
   trace(kFacMem, kInfo, "link: session {} retired", session->generation_);
   if (session->up_.load(std::memory_order_relaxed)) return;
-  const Route& before = route();
+  const Route& before = routes_.current();
   if (routes_.not_welcomed()) trace_next_route_locked(before);
 }
 

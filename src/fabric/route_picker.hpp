@@ -35,7 +35,7 @@ class RoutePicker {
 
   // Any thread, no lock: constant, or an atomic index.
   size_t count() const { return routes_.size(); }
-  bool cas() const { return cas_; }
+  bool cas() const { return cas_; }  // swaps may go by the provider, whichever route is taken
   const Route& current(size_t further_on = 0) const {
     return routes_[(index_.load(std::memory_order_relaxed) + further_on) % routes_.size()];
   }

@@ -46,8 +46,6 @@ inline constexpr Nanos kStrangersStay = kSecond;
 inline constexpr int kDescriptorsOfClient = 12;
 inline constexpr Nanos kComingIn = 2 * kSecond;
 
-// Size: it is the one face of its parts toward the engine, and each call is one step of the
-// protocol.
 class Server : private Receiver, private ServingSink, private ListenerPorts {
  public:
   static Result<std::unique_ptr<Server>> open(Fabric& fabric, ContextId self,
@@ -105,12 +103,9 @@ class Server : private Receiver, private ServingSink, private ListenerPorts {
   // Closes the serving endpoints of clients that have been silent for so long and that the handler
   // does not need. A client that comes back is welcomed anew.
   void sweep(Nanos silence);
-  bool knows(const ContextId& client) { return clients_.knows(client); }
-  // Its generation; 0: it has no open session.
-  uint32_t session_of(const ContextId& client) { return clients_.session_of(client); }
+  // What is known of clients.
+  const ClientTable& clients() const { return clients_; }
   ListenerAddress client_listener(const ContextId& client);
-  // When its last hello or request came; 0: unknown.
-  Nanos heard(const ContextId& client) { return clients_.heard(client); }
 
   // `all`: looks at each port. Before the caller sleeps for a while.
   int poll(bool all = false);
@@ -119,7 +114,6 @@ class Server : private Receiver, private ServingSink, private ListenerPorts {
   int poll_listeners();
   void descriptors(std::vector<int>* fds);  // to sleep on
   bool idle();                              // nothing waits to be posted
-  bool serves() { return clients_.serving_count() != 0; }
   size_t direct_ack_addresses() { return direct_acks_.addresses(); }
   bool may_sleep();
   uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }

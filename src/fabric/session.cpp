@@ -173,7 +173,7 @@ void Session::start_write(const void* from, size_t len, RemoteKey to, uint64_t o
   start(
       len,
       [=, this](Op& op) {
-        if (fault_point_fails("run_not_posted")) return Post::kFailed;
+        if (fault_point_fails("bulk_write_not_posted")) return Post::kFailed;
         return endpoint().write(op, home_, from, len, to, offset);
       },
       std::move(ended));

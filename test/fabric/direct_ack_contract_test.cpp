@@ -82,7 +82,7 @@ struct Scene {
   uint64_t secret = 0, notifications = 0;
 };
 
-CMI_CONTRACT(the_direct_acks_of_all_who_were_told_are_the_answer, world) {
+CMI_CONTRACT(the_direct_acks_of_all_who_were_notified_are_the_answer, world) {
   Scene s(world);
   auto r = s.ask();
   REQUIRE(s.secret != 0);

@@ -40,11 +40,11 @@ CMI_CONTRACT(a_request_is_executed_once_and_answered_once, world) {
   CHECK(two.home.handler.numbers() == 200);
   CHECK(two.home.handler.most_often() == 1);
   CHECK(two.home.handler.sessions.load() == 1);
-  CHECK(two.home.server->knows(two.client.id));
+  CHECK(two.home.server->clients().knows(two.client.id));
   CHECK(two.home.server->client_listener(two.client.id).blob == two.client.listener());
   CHECK_FALSE(two.link->has_pending());
-  CHECK(two.link->heard() != 0);
-  CHECK(two.link->unreachable_since() == 0);
+  CHECK(two.link->health().heard() != 0);
+  CHECK(two.link->health().unreachable_since() == 0);
 }
 
 CMI_CONTRACT(a_request_as_large_as_they_get_is_answered, world) {
@@ -149,10 +149,10 @@ CMI_CONTRACT(a_way_that_opens_no_endpoint_any_more_gives_way_to_the_next, world)
   auto asked = link.start(7, buffer(41));
   CHECK(link.await(asked, Deadline::in(kLong)) == Cause::kOk);
   CHECK(word(asked->reply()) == 42);
-  CHECK_FALSE(link.local_fault());
+  CHECK_FALSE(link.health().local_fault());
   Link cut_off({route(none), route(none)}, two.client.identity(), two.home.id, kLong, {});
   CHECK(cut_off.session(Deadline::in(20 * kMilli)) == nullptr);
-  CHECK(cut_off.local_fault());
+  CHECK(cut_off.health().local_fault());
 }
 
 // So many that with half a second each it would take twelve.
@@ -192,12 +192,12 @@ CMI_CONTRACT(listeners_that_are_no_addresses_are_passed_over, world) {
   Link link({route(none), route(two.home.listener())}, two.client.identity(), two.home.id, kLong,
             {});
   CHECK(link.session(Deadline::in(kLong)) != nullptr);
-  CHECK_FALSE(link.without_listener());
+  CHECK_FALSE(link.routes().without_listener());
   Link lost({route(none), route(none)}, two.client.identity(), two.home.id, kLong, {});
-  CHECK(comes_true([&] { return lost.advance(), lost.without_listener(); }));
+  CHECK(comes_true([&] { return lost.advance(), lost.routes().without_listener(); }));
   Link refused({route(two.home.listener())}, two.client.identity(), two.home.id, kLong,
                [](const fabric::Route&) { return false; });
-  CHECK(comes_true([&] { return refused.advance(), refused.without_listener(); }));
+  CHECK(comes_true([&] { return refused.advance(), refused.routes().without_listener(); }));
 }
 
 CMI_CONTRACT(an_answer_that_was_long_in_the_making_arrives_in_a_later_session, world) {
@@ -457,8 +457,8 @@ CMI_CONTRACT(a_home_that_is_not_there_gives_no_session_by_the_deadline, world) {
   CHECK(took >= kShort);
   CHECK(took < kShort + 5 * kSecond);
   CHECK(link->current() == nullptr);
-  CHECK(link->heard() == 0);
-  CHECK(link->unreachable_since() >= before);
+  CHECK(link->health().heard() == 0);
+  CHECK(link->health().unreachable_since() >= before);
 }
 
 CMI_CONTRACT(a_home_that_dies_leaves_calls_and_sessions_unanswered_by_their_deadlines, world) {
@@ -472,7 +472,7 @@ CMI_CONTRACT(a_home_that_dies_leaves_calls_and_sessions_unanswered_by_their_dead
   CHECK(r.status() == Status::kReconfig);
   CHECK_FALSE(link->has_pending());
   CHECK(link->session(Deadline::in(kShort)) == nullptr);
-  CHECK(link->unreachable_since() != 0);
+  CHECK(link->health().unreachable_since() != 0);
 }
 
 TEST_CASE("a_home_that_was_silent_and_comes_back_is_reached_again") {
@@ -480,10 +480,10 @@ TEST_CASE("a_home_that_was_silent_and_comes_back_is_reached_again") {
   Two two(*net);
   net->stop(two.home.listener());
   CHECK(two.link->session(Deadline::in(kShort)) == nullptr);
-  CHECK(two.link->unreachable_since() != 0);
+  CHECK(two.link->health().unreachable_since() != 0);
   net->resume(two.home.listener());
   CHECK(call_works(*two.link, 1));
-  CHECK(two.link->unreachable_since() == 0);
+  CHECK(two.link->health().unreachable_since() == 0);
 }
 
 TEST_CASE("what_this_side_lacks_for_an_endpoint_is_not_held_against_the_home") {
@@ -491,22 +491,22 @@ TEST_CASE("what_this_side_lacks_for_an_endpoint_is_not_held_against_the_home") {
   Two two(*net);
   net->stop(two.home.listener());
   CHECK(two.link->session(Deadline::in(kShort)) == nullptr);
-  CHECK(two.link->unreachable_since() != 0);
+  CHECK(two.link->health().unreachable_since() != 0);
   setenv("CMI_FAULT_POINT", "link_no_endpoint=fail", 1);
   arm_fault_points();
   // The hello is given up, and no other can be said.
   CHECK(two.link->session(Deadline::in(2 * kSecond)) == nullptr);
-  CHECK(two.link->local_fault());
-  CHECK(two.link->unreachable_since() == 0);
+  CHECK(two.link->health().local_fault());
+  CHECK(two.link->health().unreachable_since() == 0);
   unsetenv("CMI_FAULT_POINT");
   arm_fault_points();
   const Nanos before = now();
   CHECK(two.link->session(Deadline::in(kShort)) == nullptr);
-  CHECK(two.link->unreachable_since() >= before);
+  CHECK(two.link->health().unreachable_since() >= before);
   net->resume(two.home.listener());
   CHECK(call_works(*two.link, 1));
-  CHECK(two.link->unreachable_since() == 0);
-  CHECK_FALSE(two.link->local_fault());
+  CHECK(two.link->health().unreachable_since() == 0);
+  CHECK_FALSE(two.link->health().local_fault());
 }
 
 TEST_CASE("an_overrun_queue_is_a_fault_of_this_side_until_there_is_a_new_session") {
@@ -523,10 +523,10 @@ TEST_CASE("an_overrun_queue_is_a_fault_of_this_side_until_there_is_a_new_session
   CHECK(link->session(Deadline::in(kShort)) == nullptr);
   CHECK(first->endpoint().faulty());
   CHECK(first->broken());
-  CHECK(link->local_fault());
+  CHECK(link->health().local_fault());
   provider->net().resume(home.listener());
   CHECK(call_works(*link, 2));
-  CHECK_FALSE(link->local_fault());
+  CHECK_FALSE(link->health().local_fault());
 }
 
 CMI_CONTRACT(condemning_a_link_fails_what_is_pending_and_everything_later, world) {
@@ -600,7 +600,8 @@ TEST_CASE("a_link_condemned_while_it_connects_never_comes_up") {
       CHECK(two.link->session(Deadline::in(kLong)) == nullptr);
       ended.store(true);
     });
-    CHECK(comes_true([&] { return two.link->unreachable_since() != 0; }));  // hello is said
+    CHECK(
+        comes_true([&] { return two.link->health().unreachable_since() != 0; }));  // hello is said
     for (int i = 0; i < 10 * round; ++i) std::this_thread::yield();
     two.link->condemn();
     net->resume(two.home.listener());

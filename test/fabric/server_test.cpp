@@ -343,11 +343,11 @@ CMI_CONTRACT(a_hello_with_addresses_that_are_none_is_dropped, world) {
       const uint64_t before = v.dropped();
       REQUIRE(v.who.say(h));
       CHECK(v.drops(before, 1));
-      CHECK_FALSE(v.home.server->knows(h.id));
+      CHECK_FALSE(v.home.server->clients().knows(h.id));
     }
   }
   (void)v.who.enter();
-  CHECK(v.home.server->knows(v.who.id));
+  CHECK(v.home.server->clients().knows(v.who.id));
 }
 
 TEST_CASE("a_hello_cut_short_or_with_bytes_behind_it_is_dropped") {
@@ -391,12 +391,12 @@ CMI_CONTRACT(a_fenced_client_may_come_back_unless_it_was_for_ever, world) {
   auto link = client.link_to(home);
   REQUIRE(call_works(*link, 1));
   home.server->fence(client.id, false);
-  CHECK(home.server->knows(client.id));
+  CHECK(home.server->clients().knows(client.id));
   CHECK(call_works(*link, 2));
   CHECK(home.handler.sessions.load() == 2);
 
   home.server->fence(client.id, true);
-  CHECK_FALSE(home.server->knows(client.id));
+  CHECK_FALSE(home.server->clients().knows(client.id));
   const uint64_t before = home.server->dropped();
   CHECK_FALSE(link->call(7, buffer(3), Deadline::in(3 * kSecond)));  // the longest stall is over
   CHECK(link->session(Deadline::in(kShort)) == nullptr);
@@ -409,7 +409,7 @@ TEST_CASE("a_client_fenced_for_ever_before_it_came_is_not_welcomed") {
   auto net = FakeNet::make({});
   Visit v(*net);
   v.home.server->fence(v.who.id, true);
-  CHECK_FALSE(v.home.server->knows(v.who.id));
+  CHECK_FALSE(v.home.server->clients().knows(v.who.id));
   REQUIRE(v.who.say(v.who.hello()));
   CHECK(v.drops(0, 1));
   CHECK(v.home.handler.sessions.load() == 0);
@@ -447,13 +447,13 @@ TEST_CASE("a_swept_client_may_come_back_and_one_fenced_for_ever_may_not") {
   auto link = client.link_to(home);
   REQUIRE(call_works(*link, 1));
   home.server->sweep(kLong);  // not silent for so long
-  CHECK(home.server->knows(client.id));
+  CHECK(home.server->clients().knows(client.id));
   home.handler.sweepable.store(false);  // something is kept for it
   home.server->sweep(0);
-  CHECK(home.server->knows(client.id));
+  CHECK(home.server->clients().knows(client.id));
   home.handler.sweepable.store(true);
   home.server->sweep(0);
-  CHECK_FALSE(home.server->knows(client.id));
+  CHECK_FALSE(home.server->clients().knows(client.id));
   CHECK(call_works(*link, 2));
   CHECK(home.handler.sessions.load() == 2);
 
@@ -487,8 +487,8 @@ CMI_CONTRACT(a_stranger_that_names_anothers_listener_does_not_take_it_along_when
   is_heard();
   claim(after, 1);
   v.home.server->sweep(0);
-  CHECK_FALSE(v.home.server->knows(liar.id));
-  CHECK_FALSE(v.home.server->knows(after.id));
+  CHECK_FALSE(v.home.server->clients().knows(liar.id));
+  CHECK_FALSE(v.home.server->clients().knows(after.id));
   is_heard();
   (void)v.who.enter(2);
   v.home.server->sweep(0);
@@ -519,7 +519,7 @@ CMI_CONTRACT(a_client_that_comes_back_with_another_listener_is_heard_of_there_al
     CHECK(comes_true([&] { return v.who.notifications() == heard; }));
   }
   v.home.server->sweep(0);
-  CHECK_FALSE(v.home.server->knows(v.who.id));
+  CHECK_FALSE(v.home.server->clients().knows(v.who.id));
   CHECK(call_works(*Party(world.open()).link_to(v.home), 1));
 }
 
@@ -534,7 +534,7 @@ TEST_CASE("a_client_that_waits_for_an_answer_is_not_swept") {
     return home.handler.executions.load() == 1;
   }));
   home.server->sweep(0);
-  CHECK(home.server->knows(client.id));
+  CHECK(home.server->clients().knows(client.id));
   home.handler.release();
   CHECK(link->await(r, Deadline::in(kLong)) == Cause::kOk);
   CHECK(home.handler.sessions.load() == 1);
@@ -555,7 +555,7 @@ TEST_CASE("a_handler_of_one_client_may_fence_another") {
   CHECK(home.handler.sessions.load() == 3);
 }
 
-CMI_CONTRACT(notices_and_their_acks_reach_those_they_are_for, world) {
+CMI_CONTRACT(notifications_and_their_acks_reach_those_they_are_for, world) {
   Party home(world.open()), client(world.open()), bystander(world.open());
   auto link = client.link_to(home), other = bystander.link_to(home);
   REQUIRE(call_works(*link, 1));
@@ -581,7 +581,7 @@ CMI_CONTRACT(notices_and_their_acks_reach_those_they_are_for, world) {
   client.server->ack(random_context_id(), 1, 1);  // to nobody
 }
 
-TEST_CASE("forged_notices_and_acks_are_dropped_and_counted") {
+TEST_CASE("forged_notifications_and_acks_are_dropped_and_counted") {
   auto net = FakeNet::make({});
   Party home(net->open()), client(net->open());
   auto link = client.link_to(home);

@@ -134,7 +134,7 @@ TEST_SUITE("broken_memory") {
   }
 
   // What it is brought up to date with would be read there.
-  TEST_CASE("a_followed_page_is_dropped_when_its_memory_breaks") {
+  TEST_CASE("a_subscribed_page_is_dropped_when_its_memory_breaks") {
     if (const char* why = why_memory_cannot_break()) return skip(why);
     Scene scene;
     const auto updated = [&] { return scene.third.run([] { return stats().pages_updated; }); };

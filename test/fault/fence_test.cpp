@@ -186,8 +186,8 @@ TEST_SUITE("fence") {
   TEST_CASE("a_write_in_mid_payload_reaches_nothing_that_comes_after_its_segment") {
     end_by_removal("");
   }
-  TEST_CASE("a_write_in_mid_payload_reaches_what_comes_after_a_segment_that_is_not_buried") {
-    end_by_removal("mutate_memory_not_buried");
+  TEST_CASE("a_write_in_mid_payload_reaches_what_comes_after_a_segment_that_is_not_quarantined") {
+    end_by_removal("mutate_memory_not_quarantined");
   }
   TEST_CASE("a_write_in_mid_payload_stops_when_its_importer_is_declared_dead") {
     end_by_verdict("");

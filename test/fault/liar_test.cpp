@@ -178,7 +178,7 @@ TEST_SUITE("liar") {
     CHECK(scene.dropped() > 0);
     scene.welcome_a_newcomer();
   }
-  TEST_CASE("acknowledgements_of_what_others_were_told_do_no_harm") {
+  TEST_CASE("acknowledgements_of_others_notifications_do_no_harm") {
     Scene scene;
     scene.bear(Lie::kAcks, 8000, 9);
     CHECK(scene.dropped() > 0);

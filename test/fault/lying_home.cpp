@@ -317,7 +317,7 @@ class FalseHome final : public fabric::Receiver {
                0, bytes});
   }
 
-  // As an invalidation may carry them, of epochs that may be those of pages that are followed.
+  // As an invalidation may carry them, of epochs that may be those of pages that are subscribed to.
   void put_update(Writer& out, uint32_t pages) {
     out.put(one_of({0u, 1u, pages - 1, pages, ~0u}));
     out.put(one_of({0u, 1u, 2u, 3u, static_cast<uint32_t>(any())}));

@@ -138,7 +138,7 @@ TEST_SUITE("liar") {
     Scene scene;
     scene.bear(HomeLie::kReplies, 1);
   }
-  TEST_CASE("a_home_whose_notices_lie_does_its_importers_no_harm") {
+  TEST_CASE("a_home_whose_notifications_lie_does_its_importers_no_harm") {
     Scene scene;
     scene.bear(HomeLie::kNotifications, 2);
   }

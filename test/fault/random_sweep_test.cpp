@@ -306,7 +306,7 @@ class Scene {
   // The one fault with which a home lives on and owes the answer to a invalidation round for ever:
   // its importers are told in the end that their stores may be lost, and lose their access, or have
   // their swaps answered with TRANSIENT for as long as they try.
-  bool unanswered() const { return fault_ && fault_->point.name == "publication_never_over"; }
+  bool unanswered() const { return fault_ && fault_->point.name == "round_never_over"; }
   // Whether a barrier may say that something was lost.
   bool some_loss(const Program& program) const {
     return home_is_dead(program, 0) || home_is_dead(program, 1) || unanswered();

@@ -72,7 +72,7 @@ constexpr Lack kLacks[] = {
     // All of the segment is in flux, until it is recovered.
     {"cover_no_memory", CMI_ERR_NONE, CMI_ERROR_CONSIST},
     // Who waits for the answer is told that its stores may be lost, and needs the token anew.
-    {"publication_never_over", CMI_ERR_STORE, CMI_ERROR_TOKEN},
+    {"round_never_over", CMI_ERR_STORE, CMI_ERROR_TOKEN},
 };
 Lack lack_of(const Point& point) {
   for (const Lack& lack : kLacks) {
@@ -96,8 +96,8 @@ struct Circumstances {
   bool in_order = false;
 
   explicit Circumstances(std::string_view point)
-      : unanswered(point == "publication_never_over"),
-        pauses(point.starts_with("lapse") || point == "listener_out_of_reach"),
+      : unanswered(point == "round_never_over"),
+        pauses(point.starts_with("lease_") || point == "listener_out_of_reach"),
         floods(point == "collector_never_full"),
         in_order(point.starts_with("run_") || point.ends_with("_write_behind")) {}
   auto operator<=>(const Circumstances&) const = default;
@@ -474,7 +474,7 @@ class Play {
       const Deadline soon = Deadline::in(10 * cmi::kSecond);
       while (next_event(p) != CMI_EVENT_CMAP && !soon.passed()) ::usleep(1000);
       CHECK_FALSE(soon.passed());
-      while (passed(kPeer, "lapsed") == 0 && !soon.passed()) ::usleep(1000);
+      while (passed(kPeer, "lease_expired") == 0 && !soon.passed()) ::usleep(1000);
       CHECK_FALSE(soon.passed());
     });
     process(kHome).signal(SIGCONT);
@@ -687,10 +687,10 @@ std::vector<Role> candidates(std::string_view name) {
   if (begins("node.token.")) return {kPeer, kHome};
   if (begins("node.retire.attachment")) return {kHome, kThird, kSecond};
   if (begins("node.") || begins("home_") || begins("server_") || begins("present_") ||
-      begins("adopt") || begins("give_back_") || begins("through_") || name == "break_told" ||
-      name == "cover_no_memory" || name == "publication_never_over" ||
-      name == "break_before_shrink" || name == "publish_before_page" || name == "publish_told" ||
-      name == "revoke_told" || name == "revoke_before_close") {
+      begins("adopt") || begins("give_back_") || begins("through_") || name == "break_notified" ||
+      name == "cover_no_memory" || name == "round_never_over" || name == "break_before_shrink" ||
+      name == "publish_before_page" || name == "publish_notified" || name == "revoke_notified" ||
+      name == "revoke_before_close") {
     return {kHome, kPeer, kSecond};
   }
   if (begins("run_")) return {kPeer};

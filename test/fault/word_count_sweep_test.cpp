@@ -58,7 +58,7 @@ class Sweep {
     CAPTURE(name);
     CAPTURE(victim);
     // What is never answered is given up 5 s after a silent home would be dead.
-    const Env sooner = name == "publication_never_over" ? Env{{"CMI_DEAD_AFTER", "2000"}} : Env{};
+    const Env sooner = name == "round_never_over" ? Env{{"CMI_DEAD_AFTER", "2000"}} : Env{};
     const WordCount count(cluster_, input_, victim, name + (point.fails ? "#1=fail" : "#1=kill"),
                           sooner);
     INFO(count.all_said());
@@ -123,7 +123,7 @@ class Sweep {
   void check_ending(const WordCount& count, Role role, Role victim, const Point& point) {
     const bool died = !point.fails;
     // A home that lives and never answers is waited for as long as the run may take.
-    const bool in_vain = point.name == "publication_never_over";
+    const bool in_vain = point.name == "round_never_over";
     const WordCount::Part& part = count.part(role);
     CAPTURE(role);
     if (!part.started) {

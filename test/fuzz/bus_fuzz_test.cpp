@@ -28,7 +28,7 @@ class Datagrams {
   Datagrams(Choices& choices, int32_t segment, const void* view)
       : choices_(choices), segment_(segment), view_(reinterpret_cast<uint64_t>(view)) {}
 
-  node::Node::Datagram next() {
+  node::Bus::Datagram next() {
     constexpr uint8_t kKnown[] = {kBusView,   kBusUnview,       kBusBarrier, kBusPublish,
                                   kBusStored, kBusLook,         kBusInFlux,  kBusInFluxSeen,
                                   kBusFile,   kBusLost,         kBusToken,   kBusShrunk,
@@ -48,7 +48,7 @@ class Datagrams {
     for (uint64_t i = 0; i < 2 * ranges; ++i) out.put(static_cast<uint32_t>(word()));
     size_t size = out.size();
     if (choices_.one_in(8)) size = choices_.below(size + 1);
-    node::Node::Datagram datagram;
+    node::Bus::Datagram datagram;
     datagram.from = static_cast<node::ContextSlot>(choices_.one_in(4) ? choices_.any() : 0);
     datagram.bytes.assign(bytes, bytes + size);
     if (choices_.one_in(3)) datagram.fd = Fd(::memfd_create("bus", MFD_CLOEXEC));

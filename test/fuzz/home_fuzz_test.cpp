@@ -341,7 +341,7 @@ TEST_CASE("random_messages_to_a_listener_are_dropped") {
   play_messages(choices, fuzz_count(200'000));
 }
 
-TEST_CASE("random_notices_for_an_import_do_no_harm") {
+TEST_CASE("random_notifications_for_an_import_do_no_harm") {
   const uint64_t seed = number_from("CMI_TEST_SEED", 3);
   CAPTURE(seed);
   Choices choices(seed);

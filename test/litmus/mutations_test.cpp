@@ -125,7 +125,7 @@ TEST_SUITE("mutations") {
                     {1, {wait(1), wmb(), wmb(), wmb(), wmb()}},
                     {0, {wait(2), ld(X, 0)}}}),
            [](const Outcome& o) { return o[0] != 5; },
-           "mutate_taken_for_sole=fail;sent_before_protect=delay:200"});
+           "mutate_taken_for_exclusive=fail;sent_before_protect=delay:200"});
   }
   TEST_CASE("a_store_between_comparing_and_renewing_the_twin_is_lost_when_the_page_is_read_again") {
     check({"mutate_sent_read_again", 2, 0,
@@ -133,7 +133,7 @@ TEST_SUITE("mutations") {
                     {1, {wait(1), wmb(), wmb(), wmb(), wmb()}},
                     {0, {wait(2), ld(X, 0)}}}),
            [](const Outcome& o) { return o[0] != 5; },
-           "mutate_taken_for_sole=fail;mutation_window=delay:200"});
+           "mutate_taken_for_exclusive=fail;mutation_window=delay:200"});
   }
   // The third barrier finds a page that has stayed writable since the second store.
   TEST_CASE("a_hot_page_whose_twin_is_kept_undoes_the_stores_of_others") {
@@ -213,21 +213,21 @@ TEST_SUITE("mutations") {
   // Node 1 has no page of the region, and has let go of it: told of Y = 1 it dropped the only one,
   // told of Y = 2 it had none.
   TEST_CASE("a_page_that_is_fetched_before_its_home_knows_is_seen") {
-    check({"mutate_hold_late", 2, 0,
+    check({"mutate_acquire_late", 2, 0,
            alone(program(
                {{0, {st(Y, 1), wmb(), st(Y, 2), wmb(), post(), pause(), st(X, 1), wmb(), post()}},
                 {1, {wait(1), ld(X, 0), wait(2), ld(X, 1)}}})),
            kStillOld, "mutation_window=delay:1000"});
   }
-  TEST_CASE("a_region_that_is_let_go_of_while_a_page_of_it_is_cached_is_seen") {
-    check({"mutate_let_go_early", 2, 0,
+  TEST_CASE("a_region_that_is_released_while_a_page_of_it_is_cached_is_seen") {
+    check({"mutate_release_early", 2, 0,
            alone(program({{0, {wait(1), st(X, 1), wmb(), post()}},
                           {1, {ld(X, 0), post(), wait(2), ld(X, 1)}}})),
            kStillOld});
   }
   // Node 1 comes back to the region while the answer that lets go of it is on its way.
-  TEST_CASE("a_region_that_is_let_go_of_by_an_old_answer_is_seen") {
-    check({"mutate_let_go_any_epoch", 2, 0,
+  TEST_CASE("a_region_that_is_released_by_an_old_answer_is_seen") {
+    check({"mutate_release_any_epoch", 2, 0,
            alone(program({{0, {st(Y, 1), wmb(), post(), st(X, 1), wmb(), st(X, 2), wmb(), post()}},
                           {1, {wait(1), pause(), ld(X, 0), wait(2), ld(X, 1)}}})),
            [](const Outcome& o) { return o[1] != 2; }, "invalidate_before_ack=delay:3000"});
@@ -238,7 +238,7 @@ TEST_SUITE("mutations") {
     check({"mutate_released_read", 2, 0,
            apart(program({{0, {wait(1), st(X, 1), wmb(), post(), wait(3), st(X, 2), wmb(), post()}},
                           {1, {post(), wait(2), ld(X, 0), post(), wait(4), ld(X, 1)}}})),
-           [](const Outcome& o) { return o[0] != 1 || o[1] != 2; }, "never_follow=fail"});
+           [](const Outcome& o) { return o[0] != 1 || o[1] != 2; }, "never_subscribe=fail"});
   }
   // Node 1 fetches the page while the answer that releases it is on its way.
   TEST_CASE("a_page_that_is_released_by_an_old_answer_is_seen") {
@@ -246,16 +246,16 @@ TEST_SUITE("mutations") {
            apart(program({{0, {wait(1), st(X, 1), post(), wmb(), st(X, 2), wmb(), post()}},
                           {1, {post(), wait(2), pause(), ld(X, 0), wait(3), ld(X, 1)}}})),
            [](const Outcome& o) { return o[1] != 2; },
-           "invalidate_before_ack=delay:3000;never_follow=fail"});
+           "invalidate_before_ack=delay:3000;never_subscribe=fail"});
   }
   // Node 1 has stored to the page of X when the notification of X = 1 releases it.
   TEST_CASE("a_page_that_is_released_with_its_stores_and_read_unmarked_is_seen") {
-    check({"mutate_zapped_unmarked", 2, 0,
+    check({"mutate_zapped_not_released", 2, 0,
            on_one_page(
                program({{0, {wait(1), st(X, 1), wmb(), post(), wait(3), st(X, 2), wmb(), post()}},
                         {1, {st(Y, 1), post(), wait(2), ld(X, 0), post(), wait(4), ld(X, 1)}}})),
            [](const Outcome& o) { return o[0] != 1 || o[1] != 2; },
-           "never_hot=fail;never_follow=fail;no_aging=fail"});
+           "never_hot=fail;never_subscribe=fail;no_aging=fail"});
   }
 
   // ---- Invalidating -----------------------------------------------------------------------
@@ -322,7 +322,7 @@ TEST_SUITE("mutations") {
 
   // What is stored before a swap travels in its request.
   TEST_CASE("a_swap_that_is_made_before_the_stores_in_its_message_are_published_is_seen") {
-    check({"mutate_swap_before_settled", 3, 0,
+    check({"mutate_swap_before_complete", 3, 0,
            program({{1, {wait(1), st(X, 1), cas(Y, 0, 1)}},
                     {2, {ld(X, 2), post(), pause(), await(Y, 1, 0), ld(X, 1)}}}),
            [](const Outcome& o) { return o[0] == 1 && o[1] == 0; },

@@ -69,7 +69,7 @@ TEST_SUITE("shapes") {
       // Hardly ever seen: the data go to who reads them, the message to another home and from
       // there. See below.
       if (where.homes == std::vector{2, 1}) continue;
-      Lab lab(where, std::string(kSlow) + kUnfollowed);
+      Lab lab(where, std::string(kSlow) + kUnsubscribed);
       check_seen(lab, message_in_front(), 4000, message_before_its_data, where.name);
     }
   }
@@ -193,7 +193,7 @@ Program load_buffering(Step first, Step second) {
 bool both_new(const Outcome& o) { return o[0] == 1 && o[1] == 1; }
 
 // And how a protocol is broken that shows it there. Who caches what it loads may keep it for too
-// long, unless the page is followed and takes the 0 with its notification; who is its home is told
+// long, unless the page is subscribed to and takes the 0 with its notification; who is its home is told
 // of the 0 too late.
 struct LoadBuffering {
   Placement where;
@@ -205,7 +205,7 @@ std::vector<LoadBuffering> playable_of(std::vector<LoadBuffering> all) {
 }
 const std::vector<LoadBuffering>& load_buffering_placements() {
   static const std::string kept =
-      "mutate_answer_before_zap=fail;invalidate_before_zap=delay:1000;never_follow=fail";
+      "mutate_answer_before_zap=fail;invalidate_before_zap=delay:1000;never_subscribe=fail";
   static const std::string left = "mutate_answer_not_awaited=fail;publish_before_page=delay:1000";
   static const std::vector<LoadBuffering> all =
       playable_of({{{4, {0}, "home on one"}, left},
@@ -333,7 +333,7 @@ TEST_SUITE("shapes") {
 
   TEST_CASE("readers_disagree_on_the_order_of_what_no_barrier_has_completed") {
     for (const Placement& where : all_placements_of_four()) {
-      Lab lab(where, std::string(kSlow) + kUnfollowed);
+      Lab lab(where, std::string(kSlow) + kUnsubscribed);
       check_seen(lab, independent_writers_without_barriers(), 4000, in_different_order, where.name);
     }
   }
@@ -353,7 +353,7 @@ TEST_SUITE("shapes") {
                                         {3, {ld(X, 5), await(Y, 1, 2), rmb(), ld(X, 3)}}});
     for (const Placement& where : placements_of_four()) {
       const bool here = where.homes == std::vector{2, 3};
-      Lab lab(where, std::string(here ? kSlow : kLate) + kUnfollowed, here ? -1 : 3);
+      Lab lab(where, std::string(here ? kSlow : kLate) + kUnsubscribed, here ? -1 : 3);
       check_seen(lab, here ? at_readers : one_late, 4000, in_different_order, where.name);
     }
   }
@@ -378,7 +378,7 @@ TEST_SUITE("shapes") {
 TEST_SUITE("shapes") {
   // Allowed: to a swap other threads of its caller's process are third until it returns.
   TEST_CASE("a_swap_that_another_node_has_seen_is_missed_by_a_thread_beside_its_caller") {
-    Lab lab({3, {0}}, std::string("link_reply_before_answer=delay:2000") + kUnfollowed, 1);
+    Lab lab({3, {0}}, std::string("link_reply_before_answer=delay:2000") + kUnsubscribed, 1);
     check_seen(
         lab,
         program({{1, {wait(1), cas(X, 0, 1)}},
@@ -415,7 +415,7 @@ TEST_SUITE("shapes") {
                                     {2, {ld(X, 3), post(), pause(), ld(Y, 1), rmb(), ld(X, 2)}}});
     for (const Placement& where : placements_of_four()) {
       if (where.homes[0] == 2) continue;  // a store to X is there at once, before node 1 sees it
-      Lab lab(where, std::string(kLate) + kUnfollowed, 2);
+      Lab lab(where, std::string(kLate) + kUnsubscribed, 2);
       check_seen(lab, racing, 2000, chain_broken, where.name);
     }
   }

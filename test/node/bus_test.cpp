@@ -31,50 +31,50 @@ TEST_CASE("a datagram reaches another process with its sender, and so does the a
   Child c([&](Child&) {
     auto n = Node::join(folder.config(), random_context_id());
     CHILD_CHECK(n);
-    CHILD_CHECK(ok((*n)->bus_send(me->slot(), bytes("hello"))));
-    pollfd p{(*n)->bus_fd(), POLLIN, 0};
+    CHILD_CHECK(ok((*n)->bus().send(me->slot(), bytes("hello"))));
+    pollfd p{(*n)->bus().fd(), POLLIN, 0};
     CHILD_CHECK(poll(&p, 1, 30000) == 1);
-    auto d = (*n)->bus_receive();
+    auto d = (*n)->bus().receive();
     CHILD_CHECK(d && text(d->bytes) == "answer" && d->from == me->slot());
   });
-  pollfd p{me->bus_fd(), POLLIN, 0};
+  pollfd p{me->bus().fd(), POLLIN, 0};
   REQUIRE(poll(&p, 1, 30000) == 1);
-  auto d = me->bus_receive();
+  auto d = me->bus().receive();
   REQUIRE(d);
   CHECK(text(d->bytes) == "hello");
   CHECK_FALSE(d->fd);
-  CHECK(me->members().size() == 2);
-  CHECK(me->bus_send(d->from, bytes("answer")) == Status::kOk);
+  CHECK(me->members().living().size() == 2);
+  CHECK(me->bus().send(d->from, bytes("answer")) == Status::kOk);
   CHECK(c.succeeded());
-  CHECK(me->bus_receive().status() == Status::kReconfig);
+  CHECK(me->bus().receive().status() == Status::kReconfig);
 }
 
 TEST_CASE("a descriptor travels with a datagram and arrives close-on-exec") {
   NodeFolder folder;
   auto a = join(folder.config()), b = join(folder.config());
-  auto file = a->anonymous_file(4096, true);
+  auto file = a->segments().anonymous_file(4096, true);
   REQUIRE(file);
   REQUIRE(pwrite(file->get(), "inside", 6, 0) == 6);
-  REQUIRE(a->bus_send(b->slot(), bytes("take this"), file->get()) == Status::kOk);
-  auto d = b->bus_receive();
+  REQUIRE(a->bus().send(b->slot(), bytes("take this"), file->get()) == Status::kOk);
+  auto d = b->bus().receive();
   REQUIRE(d);
   REQUIRE(d->fd);
   char buf[6];
   REQUIRE(pread(d->fd.get(), buf, 6, 0) == 6);
   CHECK(std::string(buf, 6) == "inside");
   CHECK((fcntl(d->fd.get(), F_GETFD) & FD_CLOEXEC) != 0);
-  CHECK(a->bus_send(b->slot(), bytes("x"), 100000) == Status::kInval);  // no such descriptor
+  CHECK(a->bus().send(b->slot(), bytes("x"), 100000) == Status::kInval);  // no such descriptor
 }
 
 TEST_CASE("the longest datagram fits and a longer one is refused") {
   NodeFolder folder;
   auto a = join(folder.config()), b = join(folder.config());
-  std::string most(Node::kMaxDatagram, 'm');
-  CHECK(a->bus_send(b->slot(), bytes(most)) == Status::kOk);
-  CHECK(a->bus_send(b->slot(), {}) == Status::kOk);
-  CHECK(a->bus_send(b->slot(), bytes(most + "x")) == Status::kInval);
-  CHECK(text(b->bus_receive()->bytes) == most);
-  CHECK(b->bus_receive()->bytes.empty());
+  std::string most(node::Bus::kMaxDatagram, 'm');
+  CHECK(a->bus().send(b->slot(), bytes(most)) == Status::kOk);
+  CHECK(a->bus().send(b->slot(), {}) == Status::kOk);
+  CHECK(a->bus().send(b->slot(), bytes(most + "x")) == Status::kInval);
+  CHECK(text(b->bus().receive()->bytes) == most);
+  CHECK(b->bus().receive()->bytes.empty());
 }
 
 TEST_CASE("a full queue says try again and loses nothing") {
@@ -82,27 +82,27 @@ TEST_CASE("a full queue says try again and loses nothing") {
   auto a = join(folder.config()), b = join(folder.config());
   int sent = 0;
   Status s = Status::kOk;
-  while (sent < 100000 && ok(s = a->bus_send(b->slot(), bytes(std::to_string(sent))))) ++sent;
+  while (sent < 100000 && ok(s = a->bus().send(b->slot(), bytes(std::to_string(sent))))) ++sent;
   CHECK(s == Status::kReconfig);
   REQUIRE(sent > 0);
   for (int i = 0; i < sent; ++i) {
-    auto d = b->bus_receive();
+    auto d = b->bus().receive();
     REQUIRE(d);
     REQUIRE(text(d->bytes) == std::to_string(i));
   }
-  CHECK(b->bus_receive().status() == Status::kReconfig);
-  CHECK(a->bus_send(b->slot(), bytes("again")) == Status::kOk);
+  CHECK(b->bus().receive().status() == Status::kReconfig);
+  CHECK(a->bus().send(b->slot(), bytes("again")) == Status::kOk);
 }
 
 TEST_CASE("nobody is reached where no context is, or none any more") {
   NodeFolder folder;
   auto a = join(folder.config());
-  CHECK(a->bus_send(ContextSlot{77}, bytes("x")) == Status::kInval);
-  CHECK(a->bus_send(ContextSlot{UINT32_MAX}, bytes("x")) == Status::kInval);
+  CHECK(a->bus().send(ContextSlot{77}, bytes("x")) == Status::kInval);
+  CHECK(a->bus().send(ContextSlot{UINT32_MAX}, bytes("x")) == Status::kInval);
   auto b = join(folder.config());
   ContextSlot left = b->slot();
   b.reset();
-  CHECK(a->bus_send(left, bytes("x")) == Status::kInval);
+  CHECK(a->bus().send(left, bytes("x")) == Status::kInval);
   Child c([&](Child& self) {
     auto n = Node::join(folder.config(), random_context_id());
     CHILD_CHECK(n);
@@ -111,7 +111,7 @@ TEST_CASE("nobody is reached where no context is, or none any more") {
   });
   ContextSlot killed{static_cast<uint32_t>(c.hear())};
   c.kill();
-  CHECK(a->bus_send(killed, bytes("x")) == Status::kInval);  // not reaped yet
+  CHECK(a->bus().send(killed, bytes("x")) == Status::kInval);  // not reaped yet
 }
 
 // What a stranger's socket sends to `slot`, with whatever bytes it likes.
@@ -169,10 +169,10 @@ TEST_CASE("datagrams of strangers are dropped, with the descriptors they carry")
   good.lo = id.lo;
   auto dropped = [&](const RawHead& h, int fds = 0) {
     send_raw(folder, a->slot(), h.bytes(), fds);
-    return a->bus_receive().status() == Status::kReconfig;
+    return a->bus().receive().status() == Status::kReconfig;
   };
   send_raw(folder, a->slot(), good.bytes());
-  auto d = a->bus_receive();
+  auto d = a->bus().receive();
   REQUIRE(d);  // what the others differ from
   CHECK(text(d->bytes) == "body");
   RawHead h = good;
@@ -190,10 +190,10 @@ TEST_CASE("datagrams of strangers are dropped, with the descriptors they carry")
   CHECK(dropped(good, 2));
   CHECK(dropped(good, 16));
   send_raw(folder, a->slot(), good.bytes().first(23));
-  CHECK(a->bus_receive().status() == Status::kReconfig);
-  std::string too_long(Node::kMaxDatagram + 25, 'x');
+  CHECK(a->bus().receive().status() == Status::kReconfig);
+  std::string too_long(node::Bus::kMaxDatagram + 25, 'x');
   send_raw(folder, a->slot(), bytes(too_long));
-  CHECK(a->bus_receive().status() == Status::kReconfig);
+  CHECK(a->bus().receive().status() == Status::kReconfig);
   CHECK(open_descriptors() == before);
 }
 
@@ -208,9 +208,9 @@ TEST_CASE("a datagram of another user is dropped, even with the right head") {
   good.lo = id.lo;
   Child stranger([&](Child&) { send_raw(folder, a->slot(), good.bytes(), -1); });
   REQUIRE(stranger.succeeded());
-  pollfd p{a->bus_fd(), POLLIN, 0};
+  pollfd p{a->bus().fd(), POLLIN, 0};
   REQUIRE(poll(&p, 1, 30000) == 1);  // it did arrive
-  CHECK(a->bus_receive().status() == Status::kReconfig);
+  CHECK(a->bus().receive().status() == Status::kReconfig);
 }
 
 TEST_CASE("the bus works in a runtime folder with a very long path") {
@@ -223,8 +223,8 @@ TEST_CASE("the bus works in a runtime folder with a very long path") {
   }
   REQUIRE(chmod(c.runtime_dir.c_str(), 0700) == 0);
   auto a = join(c), b = join(c);
-  CHECK(a->bus_send(b->slot(), bytes("far down")) == Status::kOk);
-  CHECK(text(b->bus_receive()->bytes) == "far down");
+  CHECK(a->bus().send(b->slot(), bytes("far down")) == Status::kOk);
+  CHECK(text(b->bus().receive()->bytes) == "far down");
 }
 
 }  // namespace

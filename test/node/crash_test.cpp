@@ -37,35 +37,37 @@ void live_a_life(const node::Config& config) {
   auto n = Node::join(config, random_context_id());
   CHILD_CHECK(n);
   Node& node = **n;
-  auto home = node.create_home(8192, 0, true);
-  auto proxy = node.create_proxy(8192, 0, bytes("handle"));
+  auto home = node.segments().create_home(8192, 0, true);
+  auto proxy = node.segments().create_proxy(8192, 0, bytes("handle"));
   CHILD_CHECK(home && proxy);
-  auto grows = node.create_home(16384, 0, true, true);
+  auto grows = node.segments().create_home(16384, 0, true, true);
   CHILD_CHECK(grows);
-  auto file = node.open_segment_file(*grows);
-  CHILD_CHECK(file && ok(node.raise_break(*grows, file->get(), 12288, true)));
-  CHILD_CHECK(ok(node.lower_break(*grows, 4096)) && ok(node.cut(*grows, file->get(), 4096)));
-  CHILD_CHECK(ok(node.set_marks(*home, node::kMarkExported, 0)));
-  CHILD_CHECK(ok(node.store_proxy_token(*proxy, bytes("token"))));
-  CHILD_CHECK(ok(node.store_proxy_token(*proxy, bytes("another"))));
-  auto first = node.attach(*home), second = node.attach(*proxy);
+  auto file = node.segments().open_file(*grows);
+  CHILD_CHECK(file && ok(node.breaks().raise(*grows, file->get(), 12288, true)));
+  CHILD_CHECK(ok(node.breaks().lower(*grows, 4096)) &&
+              ok(node.breaks().cut(*grows, file->get(), 4096)));
+  CHILD_CHECK(ok(node.marks().set(*home, node::kMarkExported, 0)));
+  CHILD_CHECK(ok(node.proxies().store_token(*proxy, bytes("token"))));
+  CHILD_CHECK(ok(node.proxies().store_token(*proxy, bytes("another"))));
+  auto first = node.attachments().attach(*home), second = node.attachments().attach(*proxy);
   CHILD_CHECK(first && second);
-  CHILD_CHECK(ok(node.remove(*home)));
-  node.detach(*first);
-  auto last = node.create_home(4096, 0, true);
-  CHILD_CHECK(last && node.attach(*last));
-  auto key = node.reserve(16384);
-  CHILD_CHECK(key && ok(node.resize_reservation(*key, 32768)));
-  auto within = node.create_home(8192, 0, true, false, *key);
-  CHILD_CHECK(within && ok(node.remove(*within)) && ok(node.delete_reservation(*key)));
+  CHILD_CHECK(ok(node.segments().remove(*home)));
+  node.attachments().detach(*first);
+  auto last = node.segments().create_home(4096, 0, true);
+  CHILD_CHECK(last && node.attachments().attach(*last));
+  auto key = node.reservations().make(16384);
+  CHILD_CHECK(key && ok(node.reservations().resize(*key, 32768)));
+  auto within = node.segments().create_home(8192, 0, true, false, *key);
+  CHILD_CHECK(within && ok(node.segments().remove(*within)) &&
+              ok(node.reservations().remove(*key)));
 }
 
 // A death may leave its reservation, which then holds what it promises, and is deleted.
 void delete_reservations(Node& node) {
-  for (const node::ReservationInfo& r : node.reservations()) {
+  for (const node::ReservationInfo& r : node.reservations().all()) {
     CHECK(r.used == 0);
-    CHECK(node.memory_in_use() >= r.size);
-    CHECK(ok(node.delete_reservation(r.key)));
+    CHECK(node.segments().memory_in_use() >= r.size);
+    CHECK(ok(node.reservations().remove(r.key)));
   }
 }
 
@@ -87,9 +89,9 @@ TEST_CASE("a process killed at any point, alone, leaves what the next join repai
         delete_reservations(*next);
         CHECK(walk_registry(folder, true) == "");
         CHECK(folder.files() == std::vector<std::string>{"bus-0", "registry"});
-        CHECK(next->memory_in_use() == 0);
-        CHECK(next->members().size() == 1);
-        CHECK(*next->reap() == 0);
+        CHECK(next->segments().memory_in_use() == 0);
+        CHECK(next->members().living().size() == 1);
+        CHECK(*next->members().reap() == 0);
       }
       CHECK(folder.empty());
     }
@@ -101,8 +103,8 @@ TEST_CASE("a process killed at any point beside a living one leaves what that on
     CAPTURE(point);
     NodeFolder folder;
     auto me = join(folder.config());
-    auto mine = me->create_home(4096, 0, true);
-    auto at = me->attach(*mine);
+    auto mine = me->segments().create_home(4096, 0, true);
+    auto at = me->attachments().attach(*mine);
     REQUIRE(at);
     Child victim([&](Child&) {
       arm(std::string(point) + "=kill");
@@ -114,13 +116,13 @@ TEST_CASE("a process killed at any point beside a living one leaves what that on
                  std::strcmp(point, "node.join.folder_made") == 0;
     CHECK(status == (never ? 0 : -SIGKILL));
     CHECK(walk_registry(folder, false) == "");
-    CHECK(me->find(*mine)->attachments == 1);
-    REQUIRE(me->reap());
+    CHECK(me->segments().find(*mine)->attachments == 1);
+    REQUIRE(me->members().reap());
     delete_reservations(*me);
     CHECK(walk_registry(folder, true) == "");
     CHECK(folder.files() ==
           std::vector<std::string>{"bus-0", "registry", "seg-" + std::to_string(*mine)});
-    CHECK(me->memory_in_use() == 4096);
+    CHECK(me->segments().memory_in_use() == 4096);
     me.reset();
     CHECK(folder.empty());
   }
@@ -136,29 +138,30 @@ TEST_CASE("a segment that a survivor has attached outlives its maker's death at 
     Child victim([&](Child& self) {
       arm(std::string(point) + "=kill");
       auto n = Node::join(folder.config(), random_context_id());
-      auto home = (*n)->create_home(4096, 0, true), other = (*n)->create_home(4096, 0, true);
+      auto home = (*n)->segments().create_home(4096, 0, true),
+           other = (*n)->segments().create_home(4096, 0, true);
       CHILD_CHECK(home && other);
       self.say(*home);
       self.say(*other);
       self.hear();
-      CHILD_CHECK(ok((*n)->remove(*home)));
+      CHILD_CHECK(ok((*n)->segments().remove(*home)));
     });
     int32_t home = static_cast<int32_t>(victim.hear()), other = static_cast<int32_t>(victim.hear());
-    auto first = me->attach(home), second = me->attach(other);
+    auto first = me->attachments().attach(home), second = me->attachments().attach(other);
     REQUIRE(first);
     REQUIRE(second);
     victim.say(0);
     REQUIRE(victim.wait() == -SIGKILL);
     for (int32_t id : {home, other}) {
-      CHECK(me->find(id)->removed);
-      CHECK(me->attach(id).status() == Status::kInval);
-      CHECK(me->open_segment_file(id));
+      CHECK(me->segments().find(id)->removed);
+      CHECK(me->attachments().attach(id).status() == Status::kInval);
+      CHECK(me->segments().open_file(id));
     }
-    REQUIRE(me->reap());
+    REQUIRE(me->members().reap());
     CHECK(walk_registry(folder, true) == "");
-    me->detach(*first);
-    me->detach(*second);
-    CHECK(me->find(home).status() == Status::kInval);
+    me->attachments().detach(*first);
+    me->attachments().detach(*second);
+    CHECK(me->segments().find(home).status() == Status::kInval);
     CHECK(folder.files() == std::vector<std::string>{"bus-0", "registry"});
   }
 }
@@ -178,8 +181,9 @@ TEST_CASE("a reaper that is killed at any of its steps leaves its work to the ne
       for (int i = 0; i < 3; ++i) {
         dead.push_back(std::make_unique<Child>([&](Child& self) {
           auto n = Node::join(folder.config(), random_context_id());
-          auto a = (*n)->create_home(4096, 0, true), b = (*n)->create_proxy(4096, 0, bytes("h"));
-          CHILD_CHECK(a && b && (*n)->attach(*a) && (*n)->attach(*b));
+          auto a = (*n)->segments().create_home(4096, 0, true),
+               b = (*n)->segments().create_proxy(4096, 0, bytes("h"));
+          CHILD_CHECK(a && b && (*n)->attachments().attach(*a) && (*n)->attachments().attach(*b));
           self.say(0);
           self.hear();
         }));
@@ -192,7 +196,7 @@ TEST_CASE("a reaper that is killed at any of its steps leaves its work to the ne
       });
       CHECK(reaper.wait() == -SIGKILL);
       CHECK(walk_registry(folder, false) == "");
-      REQUIRE(me->reap());
+      REQUIRE(me->members().reap());
       CHECK(walk_registry(folder, true) == "");
       CHECK(folder.files() == std::vector<std::string>{"bus-0", "registry"});
     }
@@ -236,7 +240,8 @@ void wander(const node::Config& config, uint32_t seed, int32_t* board, size_t bo
       case 0: {
         const bool home = pick(2) == 0;
         auto id = patiently([&] {
-          return home ? node.create_home(4096, 0, true) : node.create_proxy(4096, 0, bytes("h"));
+          return home ? node.segments().create_home(4096, 0, true)
+                      : node.segments().create_proxy(4096, 0, bytes("h"));
         });
         CHILD_CHECK(id);
         made.push_back(*id);
@@ -246,27 +251,27 @@ void wander(const node::Config& config, uint32_t seed, int32_t* board, size_t bo
       case 1:
       case 2: {
         int32_t id = __atomic_load_n(&board[pick(board_size)], __ATOMIC_RELAXED);
-        auto at = patiently([&] { return node.attach(id); });
+        auto at = patiently([&] { return node.attachments().attach(id); });
         CHILD_CHECK(at || at.status() == Status::kInval);
         if (at) attached.emplace_back(id, *at);
         break;
       }
       case 3:
         if (!attached.empty()) {
-          node.detach(attached.back().second);
+          node.attachments().detach(attached.back().second);
           attached.pop_back();
         }
         break;
       case 4:
         if (!made.empty()) {
-          CHILD_CHECK(ok(patiently([&] { return node.remove(made.back()); })));
+          CHILD_CHECK(ok(patiently([&] { return node.segments().remove(made.back()); })));
           made.pop_back();
         }
         break;
       case 5:
         // What this process has attached is there, whoever died.
         for (auto& [id, at] : attached) {
-          auto info = patiently([&] { return node.find(id); });
+          auto info = patiently([&] { return node.segments().find(id); });
           CHILD_CHECK(info && info->attachments > 0);
         }
         break;
@@ -306,10 +311,10 @@ TEST_CASE("sixty-four processes that come, go and die at random leave a sound re
   CHECK(killed > 0);
   CHECK(killed < 64);
   CHECK(walk_registry(folder, false) == "");
-  REQUIRE(me->reap());
+  REQUIRE(me->members().reap());
   CHECK(walk_registry(folder, true) == "");
   CHECK(folder.files() == std::vector<std::string>{"bus-0", "registry"});
-  CHECK(me->memory_in_use() == 0);
+  CHECK(me->segments().memory_in_use() == 0);
   me.reset();
   CHECK(folder.empty());
 }

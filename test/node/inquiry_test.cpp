@@ -7,7 +7,7 @@
 
 #include <memory>
 
-#include "core/node/node_impl.hpp"
+#include "core/node/bus.hpp"
 #include "node_support.hpp"
 
 namespace cmi::test::inquiry_test {
@@ -36,7 +36,7 @@ TEST_CASE("a question of a process that is no member is answered into its file")
     CHILD_CHECK(report && report->counters[3] == 33);
   });
   REQUIRE(c.hear() == 1);
-  auto d = (*me)->bus_receive();
+  auto d = (*me)->bus().receive();
   REQUIRE(d);
   CHECK(d->question);
   CHECK(d->bytes.empty());
@@ -45,7 +45,7 @@ TEST_CASE("a question of a process that is no member is answered into its file")
   node::answer(d->fd.get(), report);
   c.say(2);
   CHECK(c.succeeded());
-  CHECK((*me)->members().size() == 1);
+  CHECK((*me)->members().living().size() == 1);
 }
 
 TEST_CASE("a question may ask for the map of a segment") {
@@ -56,7 +56,7 @@ TEST_CASE("a question may ask for the map of a segment") {
   const node::MapQuestion map{{1, 2}, 4711, true};
   const auto with = node::Inquiry::send(at, 0, &map), without = node::Inquiry::send(at, 0);
   REQUIRE((with && without));
-  const auto first = (*me)->bus_receive(), second = (*me)->bus_receive();
+  const auto first = (*me)->bus().receive(), second = (*me)->bus().receive();
   REQUIRE((first && second));
   const auto asked = node::map_asked(first->fd.get());
   REQUIRE(asked);
@@ -76,7 +76,7 @@ TEST_CASE("a question without a file is dropped and one to nobody is refused") {
   REQUIRE(me);
   const node::Folder at = folder_of(folder);
   CHECK(ok(node::send_question(at, 0, -1)));
-  CHECK((*me)->bus_receive().status() == Status::kReconfig);
+  CHECK((*me)->bus().receive().status() == Status::kReconfig);
   CHECK(node::send_question(at, 1, -1) == Status::kInval);
   CHECK(node::Inquiry::send(at, 255).status() == Status::kInval);
 }
@@ -111,7 +111,7 @@ TEST_CASE("a flood of questions fills the queue and blocks nobody") {
   }
   CHECK(last == Status::kReconfig);
   size_t answered = 0;
-  for (auto d = (*me)->bus_receive(); d; d = (*me)->bus_receive()) {
+  for (auto d = (*me)->bus().receive(); d; d = (*me)->bus().receive()) {
     node::answer(d->fd.get(), {});
     ++answered;
   }

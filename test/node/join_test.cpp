@@ -36,25 +36,25 @@ TEST_CASE("a joined context is found by its id, and no more after it left") {
   auto a = join(folder.config(), ia), b = join(folder.config(), ib);
   CHECK(a->id() == b->id());
   CHECK(a->slot() != b->slot());
-  REQUIRE(a->find_context(ib));
-  CHECK(*a->find_context(ib) == b->slot());
-  CHECK(a->alive(a->slot(), ia));
-  CHECK(a->alive(b->slot(), ib));
-  CHECK_FALSE(a->alive(b->slot(), ia));
-  CHECK_FALSE(a->alive(ContextSlot{node::kMaxContexts}, ia));
-  CHECK(a->members().size() == 2);
+  REQUIRE(a->members().find(ib));
+  CHECK(*a->members().find(ib) == b->slot());
+  CHECK(a->members().alive(a->slot(), ia));
+  CHECK(a->members().alive(b->slot(), ib));
+  CHECK_FALSE(a->members().alive(b->slot(), ia));
+  CHECK_FALSE(a->members().alive(ContextSlot{node::kMaxContexts}, ia));
+  CHECK(a->members().living().size() == 2);
   ContextSlot slot = b->slot();
   b.reset();
-  CHECK_FALSE(a->alive(slot, ib));
-  CHECK(a->find_context(ib).status() == Status::kInval);
-  CHECK(a->members().size() == 1);
+  CHECK_FALSE(a->members().alive(slot, ib));
+  CHECK(a->members().find(ib).status() == Status::kInval);
+  CHECK(a->members().living().size() == 1);
   CHECK(walk_registry(folder, true) == "");
 }
 
 TEST_CASE("folders and files of the node are closed to others") {
   NodeFolder folder;
   auto a = join(folder.config());
-  REQUIRE(a->create_home(4096, 0, true));
+  REQUIRE(a->segments().create_home(4096, 0, true));
   struct stat st;
   for (auto& dir : {folder.runtime_dir(), folder.node_dir()}) {
     REQUIRE(lstat(dir.c_str(), &st) == 0);
@@ -70,8 +70,8 @@ TEST_CASE("folders and files of the node are closed to others") {
 TEST_CASE("the last member takes the node's folder away") {
   NodeFolder folder;
   auto a = join(folder.config()), b = join(folder.config());
-  REQUIRE(a->create_home(4096, 0, true));
-  REQUIRE(b->create_proxy(4096, 0, bytes("handle")));
+  REQUIRE(a->segments().create_home(4096, 0, true));
+  REQUIRE(b->segments().create_proxy(4096, 0, bytes("handle")));
   a.reset();
   CHECK(walk_registry(folder, true) == "");
   b.reset();
@@ -83,10 +83,10 @@ TEST_CASE("two names on one machine are two nodes") {
   NodeFolder folder;
   auto a = join(folder.config("one")), b = join(folder.config("two"));
   CHECK(a->id() != b->id());
-  auto id = a->create_home(4096, 0, true);
+  auto id = a->segments().create_home(4096, 0, true);
   REQUIRE(id);
-  CHECK(b->find(*id).status() == Status::kInval);
-  CHECK(b->members().size() == 1);
+  CHECK(b->segments().find(*id).status() == Status::kInval);
+  CHECK(b->members().living().size() == 1);
   CHECK(node::node_id_of("one") == a->id());
   CHECK(node::node_id_of(node::default_node_name()) != a->id());
 }
@@ -105,7 +105,7 @@ TEST_CASE("sixteen processes that join at once get sixteen slots, many times ove
         CHILD_CHECK(n);
         c.say(static_cast<int64_t>((*n)->slot()));
         c.hear();
-        CHILD_CHECK((*n)->members().size() == 16);
+        CHILD_CHECK((*n)->members().living().size() == 16);
         c.say(0);
         c.hear();
       }));
@@ -134,14 +134,14 @@ TEST_CASE("a killed process is no member at once, and its slot is free after rea
     self.hear();
   });
   ContextSlot slot{static_cast<uint32_t>(c.hear())};
-  CHECK(me->alive(slot, id));
+  CHECK(me->members().alive(slot, id));
   c.kill();
-  CHECK_FALSE(me->alive(slot, id));
-  CHECK(me->members().size() == 1);
-  auto reaped = me->reap();
+  CHECK_FALSE(me->members().alive(slot, id));
+  CHECK(me->members().living().size() == 1);
+  auto reaped = me->members().reap();
   REQUIRE(reaped);
   CHECK(*reaped == 1);
-  CHECK(*me->reap() == 0);
+  CHECK(*me->members().reap() == 0);
   CHECK(walk_registry(folder, true) == "");
 }
 
@@ -149,7 +149,7 @@ TEST_CASE("reap_folder removes what the last process left when it was killed") {
   NodeFolder folder;
   Child c([&](Child& self) {
     auto n = Node::join(folder.config(), random_context_id());
-    CHILD_CHECK(n && (*n)->create_home(1 << 20, 0, true));
+    CHILD_CHECK(n && (*n)->segments().create_home(1 << 20, 0, true));
     self.say(0);
     self.hear();
   });
@@ -171,7 +171,7 @@ TEST_CASE("a forked child that forgets the node does not keep its parent alive")
   Child parent([&](Child& self) {
     auto n = Node::join(folder.config(), id);
     CHILD_CHECK(n);
-    auto seg = (*n)->create_home(4096, 0, true);
+    auto seg = (*n)->segments().create_home(4096, 0, true);
     CHILD_CHECK(seg);
     std::array<int, 2> ready;
     CHILD_CHECK(pipe(ready.data()) == 0);
@@ -190,10 +190,10 @@ TEST_CASE("a forked child that forgets the node does not keep its parent alive")
   });
   pid_t grandchild = static_cast<pid_t>(parent.hear());
   int32_t seg = static_cast<int32_t>(parent.hear());
-  ContextSlot slot = *me->find_context(id);
+  ContextSlot slot = *me->members().find(id);
   parent.kill();
-  bool alive = me->alive(slot, id);
-  auto info = me->find(seg);
+  bool alive = me->members().alive(slot, id);
+  auto info = me->segments().find(seg);
   bool grandchild_lives = ::kill(grandchild, 0) == 0;
   ::kill(grandchild, SIGKILL);
   CHECK(grandchild_lives);

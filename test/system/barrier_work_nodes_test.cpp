@@ -223,9 +223,9 @@ TEST_SUITE("work") {
       for (size_t i = 0; i < stored; ++i) {
         REQUIRE(store(peer, imports[i].at, stored).cause() == Fault::kNone);
       }
-      const uint64_t before = read_passages(passages)["batch_begun"];
+      const uint64_t before = read_passages(passages)["write_back_begun"];
       REQUIRE(peer.run([] { return cmi_wmb() == 0; }));
-      CHECK(read_passages(passages)["batch_begun"] - before == stored);
+      CHECK(read_passages(passages)["write_back_begun"] - before == stored);
     }
   }
 }

@@ -108,7 +108,7 @@ TEST_SUITE("direct_acks") {
   PROCESS_CASE("a_publisher_that_is_killed_with_its_direct_acks_leaves_nothing_in_flux") {
     for (const bool broken : {false, true}) {
       CAPTURE(broken);
-      const Env mutated{{"CMI_FAULT_POINT", "mutate_marks_of_received_lost=fail"}};
+      const Env mutated{{"CMI_FAULT_POINT", "mutate_intents_of_received_lost=fail"}};
       // The home asks the sharers when it has not heard for 20 ms: it may know by the time that it
       // finds the death.
       bool in_flux = false;

@@ -55,7 +55,7 @@ struct Shelf {
 };
 
 TEST_SUITE("directory") {
-  TEST_CASE("a_publication_is_told_to_those_who_hold_its_region_alone") {
+  TEST_CASE("a_round_notifies_the_sharers_of_its_region_alone") {
     Cluster cluster;
     Process& home = cluster.spawn("home");
     Process& writer = cluster.spawn("writer");
@@ -77,7 +77,7 @@ TEST_SUITE("directory") {
     CHECK(load(reader, his.at + 2 * kRegion).value == 2);
   }
 
-  TEST_CASE("a_notice_that_finds_nothing_cached_is_the_last_one") {
+  TEST_CASE("a_notification_that_finds_nothing_cached_is_the_last_one") {
     Cluster cluster;
     Process& home = cluster.spawn("home");
     Process& writer = cluster.spawn("writer");
@@ -123,7 +123,7 @@ TEST_SUITE("directory") {
     CHECK(load(reader, his.at + 5 * kPage).value == 77);
   }
 
-  TEST_CASE("a_page_that_a_sharer_has_not_is_told_of_a_few_times_and_no_more") {
+  TEST_CASE("a_page_that_a_sharer_has_not_is_notified_a_few_times_and_no_more") {
     for (const bool at_home : {false, true}) {
       CAPTURE(at_home);
       Shelf s;
@@ -141,7 +141,7 @@ TEST_SUITE("directory") {
     }
   }
 
-  TEST_CASE("a_released_page_that_is_stored_to_is_told_of_again") {
+  TEST_CASE("a_released_page_that_is_stored_to_is_notified_again") {
     for (const int flags : {0, CMI_SEG_CLIENT_CONSIST}) {
       CAPTURE(flags);
       Cluster cluster;
@@ -164,7 +164,7 @@ TEST_SUITE("directory") {
     }
   }
 
-  TEST_CASE("a_region_that_is_let_go_of_and_comes_back_has_its_released_pages") {
+  TEST_CASE("a_region_that_is_released_and_acquired_again_has_its_released_pages") {
     Shelf s;
     s.release(2);
     s.release(0);  // with it the region: the only page that he had

@@ -163,7 +163,7 @@ struct HeldUp {
     goes_on.copy(f.goes_on.data(), f.goes_on.size() - 1);
     return f;
   }
-  void let_go() const { std::ofstream(goes_on).put('x'); }
+  void go_on() const { std::ofstream(goes_on).put('x'); }
   uint64_t here(uint64_t page) const { return exported.at + page * kPage; }
   uint64_t there(uint64_t page) const { return import.at + page * kPage; }
   // The home has heard all that the peer has sent when this is over: it has answered what came
@@ -278,7 +278,7 @@ TEST_SUITE("stores_in_order") {
   }
 
   TEST_CASE("pages_made_writable_before_their_marks_are_set_are_missing_from_those_in_flux") {
-    Scene s(kNoTimer + ";mutate_ahead_unmarked=fail");
+    Scene s(kNoTimer + ";mutate_ahead_without_intent=fail");
     REQUIRE(load_all(s.peer, s.import.at, kPages));
     REQUIRE(stores_in_order(s.peer, s.import.at, 0, kFour));
     s.peer.kill();
@@ -288,11 +288,11 @@ TEST_SUITE("stores_in_order") {
   }
 
   TEST_CASE("a_page_that_is_dropped_before_its_turn_is_fetched_anew_and_its_mark_given_back") {
-    HeldUp s("mark_granted");
+    HeldUp s("intent_granted");
     auto storing = start_storing(s.peer, s.import.at, 0, kFour + 2);
     s.wait_until_held();
     REQUIRE(publish(s.home, s.here(kFour + 2) + 8, 77));
-    s.let_go();
+    s.go_on();
     REQUIRE(storing.get() == kFour + 2);
     CHECK(load(s.peer, s.there(kFour + 2) + 8).value == 77);
     s.settle();
@@ -301,7 +301,7 @@ TEST_SUITE("stores_in_order") {
   }
 
   TEST_CASE("a_page_that_another_thread_has_stored_to_meanwhile_keeps_its_mark") {
-    HeldUp s("mark_granted");
+    HeldUp s("intent_granted");
     const uint64_t good = s.peer.run(
         [](uint64_t at, HeldUp::Files files) {
           std::atomic<uint64_t> stored{0};
@@ -313,7 +313,7 @@ TEST_SUITE("stores_in_order") {
             }
             CMIFN(ctxt(), 10, fini)(ctxt());
           });
-          const bool held = await_passages(files.counts.data(), "mark_granted");
+          const bool held = await_passages(files.counts.data(), "intent_granted");
           stored += store64(at + (kFour + 2) * kPage + 72, 5).cause() == Fault::kNone;
           std::ofstream(files.goes_on.data()).put('x');
           in_order.join();
@@ -327,7 +327,7 @@ TEST_SUITE("stores_in_order") {
   }
 
   TEST_CASE("a_page_in_flux_refuses_its_own_stores_and_nobody_elses") {
-    HeldUp s("mark_before_send");
+    HeldUp s("intent_before_send");
     Process& victim = s.cluster.spawn("victim", {{"CMI_FAULT_POINT", kNoTimer}});
     const Import other = import_segment(victim, s.exported);
     REQUIRE(store(victim, other.at + (kFour + 2) * kPage, 5).cause() == Fault::kNone);
@@ -336,7 +336,7 @@ TEST_SUITE("stores_in_order") {
     victim.kill();
     // Over when the peer has heard of it as well.
     REQUIRE(publish(s.home, s.here(kPages - 1) + 8, 1));
-    s.let_go();
+    s.go_on();
     CHECK(storing.get() == kFour + 2);
     CHECK(load(s.peer, s.there(kFour + 2)).cause() == CMI_ERROR_CONSIST);
     REQUIRE(stores_in_order(s.peer, s.import.at, kFour + 3, kPages));
@@ -348,7 +348,7 @@ TEST_SUITE("stores_in_order") {
   }
 
   TEST_CASE("marks_that_are_refused_together_are_set_nowhere") {
-    HeldUp s("mark_before_send");
+    HeldUp s("intent_before_send");
     Process& victim = s.cluster.spawn("victim", {{"CMI_FAULT_POINT", kNoTimer}});
     const Import other = import_segment(victim, s.exported);
     REQUIRE(store(victim, other.at + (kFour + 2) * kPage, 5).cause() == Fault::kNone);
@@ -356,7 +356,7 @@ TEST_SUITE("stores_in_order") {
     s.wait_until_held();
     victim.kill();
     REQUIRE(publish(s.home, s.here(kPages - 1) + 8, 1));
-    s.let_go();
+    s.go_on();
     REQUIRE(storing.get() == kFour + 1);
     s.settle();
     s.peer.kill();
@@ -372,7 +372,7 @@ TEST_SUITE("stores_in_order") {
     Cluster cluster;
     const std::string goes_on = cluster.scratch() + "/goes-on";
     Process& home =
-        cluster.spawn("home", {{"CMI_FAULT_POINT", "mark_before_reply#9=hold:" + goes_on}});
+        cluster.spawn("home", {{"CMI_FAULT_POINT", "intent_before_reply#9=hold:" + goes_on}});
     Process& peer = cluster.spawn("peer", {{"CMI_FAULT_POINT", kNoTimer}});
     const Export exported = export_segment(home, kPages * kPage);
     const Import import = import_segment(peer, exported);

@@ -583,7 +583,7 @@ TEST_SUITE("events") {
   TEST_CASE("stores_whose_answer_never_comes_are_told_once_and_a_new_token_goes_on") {
     Cluster cluster;
     // It lives, and yet never answers what came first.
-    Process& home = cluster.spawn("home", {{"CMI_FAULT_POINT", "publication_never_over#1=fail"}});
+    Process& home = cluster.spawn("home", {{"CMI_FAULT_POINT", "round_never_over#1=fail"}});
     Process& peer = cluster.spawn("peer", {{"CMI_DEAD_AFTER", "1000"}});
     const Export exported = export_consistent(home);
     const Import import = import_segment(peer, exported);

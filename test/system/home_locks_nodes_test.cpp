@@ -31,14 +31,14 @@ void await_passages(const std::string& counts, const std::string& point, uint64_
   FAIL("not passed: ", point);
 }
 
-// A home with two segments, and what it is held up at until let_go().
+// A home with two segments, and what it is held up at until go_on().
 struct Home {
   explicit Home(const std::string& point, const std::string& more, uint64_t size)
       : process(cluster.spawn("home", {{"CMI_FAULT_POINT", point + "#1=hold:" + goes_on + more},
                                        {"CMI_FAULT_COUNT", counts}})),
         slow(export_segment(process, size)),
         quick(export_segment(process, 4 * kRegion)) {}
-  void let_go() const { std::ofstream(goes_on).put('x'); }
+  void go_on() const { std::ofstream(goes_on).put('x'); }
 
   Cluster cluster;
   const std::string goes_on = cluster.scratch() + "/goes-on";
@@ -106,7 +106,7 @@ TEST_SUITE("home_locks") {
     CHECK(load(home.process, home.quick.at + kOfOthers + 2 * kPage).value == 9);
     // All of that was before the diff.
     CHECK(load(home.process, home.slow.at).value == 0);
-    home.let_go();
+    home.go_on();
     CHECK(published.get());
     CHECK(load(home.process, home.slow.at).value == 5);
     CHECK(load(reader, cached.at).value == 7);
@@ -163,7 +163,7 @@ TEST_SUITE("home_locks") {
     await_passages(home.counts, "home_scan_between_parts", 2);
     CHECK(load(reader, import.at).value == 0);
     CHECK(load(reader, import.at + kPage).cause() == Fault::kNone);
-    home.let_go();
+    home.go_on();
     const Threads threads = both.get();
     CHECK(threads.first);
     CHECK(threads.second);

@@ -290,7 +290,7 @@ TEST_SUITE("consist") {
   }
 
   TEST_CASE("a_write_back_that_is_not_published_is_missed_when_its_mark_is_cleared_early") {
-    Scene s{kWithoutDirectAcks, Env{{"CMI_FAULT_POINT", "mutate_marks_cleared_early=fail"}}};
+    Scene s{kWithoutDirectAcks, Env{{"CMI_FAULT_POINT", "mutate_intents_cleared_early=fail"}}};
     const auto [third, other] = dies_beside_who_does_not_hear(s);
     REQUIRE(store(s.home, s.here(kKnock), 1).cause() == Fault::kNone);
     REQUIRE(await_happening(s.home).type == CMI_EVENT_RCTXT_DOWN);
@@ -298,10 +298,10 @@ TEST_SUITE("consist") {
     third.signal(SIGCONT);
   }
 
-  PROCESS_CASE("an_importer_that_dies_before_its_page_is_marked_leaves_nothing_in_flux") {
+  PROCESS_CASE("an_importer_that_dies_before_its_intent_is_known_leaves_nothing_in_flux") {
     for (const bool cached : {false, true}) {
       CAPTURE(cached);
-      Scene s{Env{{"CMI_FAULT_POINT", "mark_before_send=kill"}}};
+      Scene s{Env{{"CMI_FAULT_POINT", "intent_before_send=kill"}}};
       REQUIRE(load(s.victim, at_page(s.import.at, cached ? 2 : 8)).cause() == Fault::kNone);
       CHECK_THROWS_AS((void)store(s.victim, at_page(s.import.at, 2), 1), ChildFailed);
       s.knock();
@@ -314,7 +314,7 @@ TEST_SUITE("consist") {
     for (const bool cached : {false, true}) {
       CAPTURE(cached);
       // Before Linux 6.4 a load passes the first of these points, too.
-      const char* point = cached ? "mark_granted=kill" : "store_before_unprotect=kill";
+      const char* point = cached ? "intent_granted=kill" : "store_before_unprotect=kill";
       Scene s{Env{{"CMI_FAULT_POINT", point}}};
       const uint64_t at = at_page(s.import.at, 2);
       if (cached) REQUIRE(load(s.victim, at).cause() == Fault::kNone);
@@ -329,7 +329,7 @@ TEST_SUITE("consist") {
   TEST_CASE("a_first_store_waits_for_its_mark") {
     for (const bool broken : {false, true}) {
       CAPTURE(broken);
-      Scene s{broken ? Env{{"CMI_FAULT_POINT", "mutate_mark_not_awaited=fail"}} : Env{}};
+      Scene s{broken ? Env{{"CMI_FAULT_POINT", "mutate_intent_not_awaited=fail"}} : Env{}};
       REQUIRE(load(s.victim, at_page(s.import.at, 2)).cause() == Fault::kNone);
       s.home.stop();
       const int cause = store(s.victim, at_page(s.import.at, 2), 1).cause();
@@ -340,11 +340,11 @@ TEST_SUITE("consist") {
     }
   }
 
-  TEST_CASE("a_page_is_marked_anew_after_its_write_back") {
+  TEST_CASE("a_page_has_a_new_intent_after_its_write_back") {
     for (const bool broken : {false, true}) {
       CAPTURE(broken);
       std::string points = "publish_before_send#2=delay:60000000";
-      if (broken) points += ";mutate_mark_kept_by_write_back=fail";
+      if (broken) points += ";mutate_intent_kept_by_write_back=fail";
       Scene s{Env{{"CMI_FAULT_POINT", points}}};
       s.victim_stores(2, 1);
       REQUIRE(load_until(s.home, s.here(2), 1) == 1);
@@ -357,11 +357,11 @@ TEST_SUITE("consist") {
 
   // Who alone has access sends first and protects then. Who has not protects first, so that a store
   // of another thread asks for a dirty intent of its own; else the message would take it along.
-  TEST_CASE("a_store_beside_a_barrier_of_another_thread_is_marked_anew") {
+  TEST_CASE("a_store_beside_a_barrier_of_another_thread_has_a_new_intent") {
     for (const bool broken : {false, true}) {
       CAPTURE(broken);
       std::string points = "sent_before_protect=delay:60000000";
-      if (broken) points += ";mutate_taken_for_sole=fail";
+      if (broken) points += ";mutate_taken_for_exclusive=fail";
       Scene s{Env{{"CMI_FAULT_POINT", points}}};
       const uint64_t at = at_page(s.import.at, 2);
       s.victim.run(
@@ -444,8 +444,8 @@ TEST_SUITE("consist") {
     CHECK(load(s.home, s.here(2)).value == 3);
   }
 
-  TEST_CASE("an_importer_that_is_not_told_reads_a_page_in_flux") {
-    Scene s{kWritesNothingBack, Env{{"CMI_FAULT_POINT", "mutate_new_importer_not_told=fail"}}};
+  TEST_CASE("an_importer_that_is_not_notified_reads_a_page_in_flux") {
+    Scene s{kWritesNothingBack, Env{{"CMI_FAULT_POINT", "mutate_new_importer_not_notified=fail"}}};
     s.victim_stores(5);
     s.dies();
     Process& late = s.cluster.spawn("late");
@@ -739,7 +739,7 @@ TEST_SUITE("consist") {
   TEST_CASE("nothing_of_a_client_consistent_segment_is_ever_in_flux") {
     // An importer that were to mark a page would be killed.
     Env env = kWritesNothingBack;
-    env[0].second += ";mark_before_send=kill";
+    env[0].second += ";intent_before_send=kill";
     Scene s{env, {}, CMI_SEG_CLIENT_CONSIST};
     Process& third = s.cluster.spawn("third");
     const Import other = import_segment(third, s.exported);

@@ -243,7 +243,7 @@ TEST_SUITE("large_pages") {
 
   // The kernel notes what the home stores by large pages: more than is sent along with a
   // notification.
-  TEST_CASE("a_followed_page_of_a_large_page_is_updated_by_importers_and_dropped_by_the_home") {
+  TEST_CASE("a_subscribed_page_of_a_large_page_is_updated_by_importers_and_dropped_by_the_home") {
     const LargePages pages(1);
     if (!pages.enough()) return skip(pages.reason());
     Scene s(1);

@@ -257,7 +257,8 @@ TEST_SUITE("liveness") {
       const Import import = import_segment(peer, export_segment(home));
       REQUIRE(load(peer, import.at).cause() == Fault::kNone);
       home.stop();
-      for (const Deadline end = Deadline::in(20 * kSecond); read_passages(counts)["lapsed"] == 0;) {
+      for (const Deadline end = Deadline::in(20 * kSecond);
+           read_passages(counts)["lease_expired"] == 0;) {
         REQUIRE(!end.passed());
         ::usleep(2000);
       }
@@ -266,7 +267,7 @@ TEST_SUITE("liveness") {
       return cause;
     };
     CHECK(load_in_silence("") == CMI_ERROR_TRANSIENT);
-    CHECK(load_in_silence("mutate_lapse_kept=fail") == Fault::kNone);
+    CHECK(load_in_silence("mutate_kept_without_lease=fail") == Fault::kNone);
   }
 
   TEST_CASE("an_importer_that_is_stopped_for_less_than_the_verdict_loses_nothing") {

@@ -41,7 +41,7 @@ struct HeldUp {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }
-  void let_go() const { std::ofstream(goes_on).put('x'); }
+  void go_on() const { std::ofstream(goes_on).put('x'); }
 
   Cluster cluster;
   Process& home;
@@ -205,15 +205,15 @@ TEST_SUITE("tokens") {
       for (const Deadline end = Deadline::in(20 * kSecond); load(third, its.at).value != 1;) {
         REQUIRE(!end.passed());
       }
-      if (env.empty()) s.let_go();
+      if (env.empty()) s.go_on();
       CHECK(published.get());
       const Access seen = load(s.peer, s.import.at);
-      s.let_go();
+      s.go_on();
       CHECK(revoked.get() == 0);
       return seen.cause() == Fault::kNone && seen.value == 0;
     };
     CHECK_FALSE(old_value_seen({}));
-    CHECK(old_value_seen({{"CMI_FAULT_POINT", "mutate_revoked_untold=fail"}}));
+    CHECK(old_value_seen({{"CMI_FAULT_POINT", "mutate_revoked_not_notified=fail"}}));
   }
 
   // The end of the old one takes all pages, which are told apart from what comes after.
@@ -229,10 +229,10 @@ TEST_SUITE("tokens") {
             return CMIFN(ctxt(), 10, seg_ctl)(ctxt(), seg, CMI_SEG_TOKEN, &ds);
           },
           s.import.seg, s.fresh);
-      if (mutation.empty()) s.let_go();
+      if (mutation.empty()) s.go_on();
       REQUIRE(set.get() == 0);
       REQUIRE(store(s.peer, s.import.at, 5).cause() == Fault::kNone);
-      s.let_go();
+      s.go_on();
       CHECK(revoked.get() == 0);
       return wmb(s.peer).ok() && load(s.home, s.exported.at).value == 5;
     };
@@ -247,7 +247,7 @@ TEST_SUITE("tokens") {
       s.wait_until_held();
       REQUIRE(set_token(s.peer, s.import.seg, s.fresh).ok());
       REQUIRE(store(s.peer, s.import.at, 6).cause() == Fault::kNone);
-      s.let_go();
+      s.go_on();
       CHECK(revoked.get() == 0);
       return wmb(s.peer).ok() && load(s.peer, s.import.at).cause() == Fault::kNone &&
              load(s.home, s.exported.at).value == 6;

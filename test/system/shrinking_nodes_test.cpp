@@ -52,7 +52,7 @@ struct Scene {
     REQUIRE(await_stopped(beside));
     return making;
   }
-  void let_go(Pending<cmi_seg>& making) {
+  void go_on(Pending<cmi_seg>& making) {
     beside.signal(SIGCONT);
     CHECK(making.get() > 0);
   }
@@ -79,7 +79,7 @@ TEST_SUITE("shrinking") {
     CHECK(shrinking.get().failed(CMI_ERR_RECONFIG));
     CHECK(asking.get().failed(CMI_ERR_RECONFIG));
     CHECK(seg_rm(s.home, s.exported.seg).failed(CMI_ERR_RECONFIG));
-    s.let_go(making);
+    s.go_on(making);
     CHECK(s.home.run(error_of_break, s.exported.seg).ok());
     CHECK(third.run(error_of_info, s.exported.seg).ok());
     // Nothing was done of the removal that failed, so all of it is left to do.
@@ -89,7 +89,7 @@ TEST_SUITE("shrinking") {
   }
 
   TEST_CASE("a_shrinking_that_importers_have_heard_of_is_made_whoever_has_the_registry") {
-    Scene s(Env{{"CMI_FAULT_POINT", "break_told#2=delay:3000000"}});
+    Scene s(Env{{"CMI_FAULT_POINT", "break_notified#2=delay:3000000"}});
     REQUIRE(seg_brk(s.home, s.exported.seg, 4 * kPage).ok());
     const uint64_t left = memory_left(s.home);
     REQUIRE(publish(s.peer, s.import.at + 3 * kPage, 4));
@@ -109,7 +109,7 @@ TEST_SUITE("shrinking") {
     CHECK(shrinking.get() == 0);
     CHECK(memory_of(s.cluster, s.exported.seg) == kPage);
     CHECK(load(s.peer, s.import.at + 3 * kPage).cause() == CMI_ERROR_SEG_BRK);
-    s.let_go(making);
+    s.go_on(making);
     // What it gave up counts no more, once the registry can be had; a page is the other's.
     CHECK(s.home.run(
         [](uint64_t bytes) {

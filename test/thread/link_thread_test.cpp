@@ -131,12 +131,12 @@ TEST_CASE("a_client_fenced_for_ever_while_it_says_hello_has_no_session_in_the_en
     });
     CHECK(who.say(h));
     fencer.join();
-    CHECK_FALSE(home.server->knows(who.id));
+    CHECK_FALSE(home.server->clients().knows(who.id));
     const uint64_t before = home.server->dropped();
     h.generation = 3;
     CHECK(who.say(h));
     CHECK(comes_true([&] { return home.server->dropped() > before; }));
-    CHECK_FALSE(home.server->knows(who.id));
+    CHECK_FALSE(home.server->clients().knows(who.id));
   }
 }
 

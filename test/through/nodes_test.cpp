@@ -39,7 +39,7 @@ struct Scene {
 };
 
 // The home stops once a store is in its memory, before it says so.
-const Env kStopsBeforeReply = {{"CMI_FAULT_POINT", "through_before_reply#1=stop"}};
+const Env kStopsBeforeReply = {{"CMI_FAULT_POINT", "write_through_before_reply#1=stop"}};
 
 pid_t g_home = 0;  // in the child that lets it go on, or ends it
 int g_signal = 0;
@@ -516,7 +516,7 @@ TEST_SUITE("through") {
     s.home.kill();
   }
 
-  TEST_CASE("a_store_that_was_left_owed_does_not_stand_for_a_later_one") {
+  TEST_CASE("a_store_that_was_left_pending_does_not_stand_for_a_later_one") {
     Scene s;
     if (!s.usable) return;
     const Export exported = export_through(s.home);

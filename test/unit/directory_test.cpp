@@ -34,7 +34,7 @@ TEST_SUITE("regions") {
     CHECK(regions.shared(2));
   }
 
-  TEST_CASE("a_region_with_a_page_is_not_let_go_of") {
+  TEST_CASE("a_region_with_a_page_is_not_released") {
     ImportRegions regions(1);
     regions.enter(0);
     regions.enter(0);
@@ -115,7 +115,7 @@ TEST_SUITE("regions") {
     CHECK(directory.shared(5000).empty());
   }
 
-  TEST_CASE("a_holder_is_told_of_its_own_regions_alone") {
+  TEST_CASE("a_sharer_is_notified_of_its_own_regions_alone") {
     Directory directory;
     SharedRegions a;
     directory.acquire(a, 0, 1, 1, 5000, 1);
@@ -127,7 +127,7 @@ TEST_SUITE("regions") {
     CHECK(pairs(a.of({{2000, 100}, {5, 1}})) == Pairs{{2000, 48}, {5, 1}});
   }
 
-  TEST_CASE("a_released_page_is_not_told_until_it_enters_again") {
+  TEST_CASE("a_released_page_is_not_notified_until_it_enters_again") {
     SharedRegions a;
     a.acquire(1, 1, 10);
     a.release(600, 10);

@@ -21,7 +21,7 @@ uint64_t send(NotificationTable& table, const RoundPtr& round, const ContextId& 
   table.keep(number, std::move(n), t);
   return number;
 }
-std::map<ContextId, Nanos> owed(const NotificationTable& table) {
+std::map<ContextId, Nanos> pending(const NotificationTable& table) {
   std::map<ContextId, Nanos> since;
   table.unacknowledged_since(&since, kDead);
   return since;
@@ -44,11 +44,11 @@ TEST_CASE("a_round_waits_for_each_notification_and_the_table_counts_their_bytes"
   CHECK(table.find(a) == nullptr);
   CHECK(table.kept_bytes() == 10);
   CHECK(!table.empty());
-  CHECK(owed(table) == std::map<ContextId, Nanos>{{kSecondOne, kStart}});
+  CHECK(pending(table) == std::map<ContextId, Nanos>{{kSecondOne, kStart}});
   table.take(b);
   CHECK(table.empty());
   CHECK(table.kept_bytes() == 0);
-  CHECK(owed(table).empty());
+  CHECK(pending(table).empty());
 }
 
 TEST_CASE("an_importer_owes_since_its_oldest_notification_until_its_deadlines_are_extended") {
@@ -56,11 +56,11 @@ TEST_CASE("an_importer_owes_since_its_oldest_notification_until_its_deadlines_ar
   const RoundPtr round = begin_round();
   const uint64_t oldest = send(table, round, kFirst, kStart);
   send(table, round, kFirst, kStart + kSecond);
-  CHECK(owed(table)[kFirst] == kStart);
+  CHECK(pending(table)[kFirst] == kStart);
   table.take(oldest);
-  CHECK(owed(table)[kFirst] == kStart + kSecond);
+  CHECK(pending(table)[kFirst] == kStart + kSecond);
   table.extend_deadlines(kStart + 5 * kSecond);
-  CHECK(owed(table)[kFirst] == kStart + 5 * kSecond);
+  CHECK(pending(table)[kFirst] == kStart + 5 * kSecond);
 }
 
 TEST_CASE("an_importer_that_owes_too_many_is_not_waited_for") {
@@ -72,15 +72,15 @@ TEST_CASE("an_importer_that_owes_too_many_is_not_waited_for") {
     n.round = round;
     REQUIRE(!table.keep(table.new_number(), std::move(n), kStart));
   }
-  CHECK(owed(table)[kFirst] == kStart);
+  CHECK(pending(table)[kFirst] == kStart);
   Notification last;
   last.client = kFirst;
   last.round = round;
   const uint64_t number = table.new_number();
   CHECK(table.keep(number, std::move(last), kStart));
-  CHECK(owed(table)[kFirst] == NotificationTable::kOwesTooMany);
+  CHECK(pending(table)[kFirst] == NotificationTable::kOwesTooMany);
   table.take(number);
-  CHECK(owed(table)[kFirst] == kStart);
+  CHECK(pending(table)[kFirst] == kStart);
 }
 
 TEST_CASE("what_is_overdue_is_sent_again_ever_more_rarely") {
@@ -112,14 +112,14 @@ TEST_CASE("a_list_is_not_owed_while_a_round_of_its_receiver_keeps_it_from_answer
   its_round->born = kStart + kSecond;
   send(table, list_round, kFirst, kStart, NotificationType::kInFlux);
   CHECK(table.has_lists());
-  CHECK(owed(table)[kFirst] == kStart);
+  CHECK(pending(table)[kFirst] == kStart);
   const uint64_t waits = send(table, its_round, kSecondOne, kStart + kSecond);
-  CHECK(owed(table).count(kFirst) == 0);
-  CHECK(owed(table)[kSecondOne] == kStart + kSecond);
+  CHECK(pending(table).count(kFirst) == 0);
+  CHECK(pending(table)[kSecondOne] == kStart + kSecond);
   // The end of the round begins the receiver's time to answer anew.
   table.take(waits);
   table.round_over(kFirst, its_round->born, kStart + 3 * kSecond, kDead);
-  CHECK(owed(table)[kFirst] == kStart + 3 * kSecond);
+  CHECK(pending(table)[kFirst] == kStart + 3 * kSecond);
 }
 
 TEST_CASE("rounds_begun_without_progress_on_a_list_do_not_extend_its_deadline_for_ever") {
@@ -127,13 +127,13 @@ TEST_CASE("rounds_begun_without_progress_on_a_list_do_not_extend_its_deadline_fo
   send(table, begin_round(), kFirst, kStart, NotificationType::kInFlux);
   const Nanos in_time = kStart + NotificationTable::kDeadlineExtension * kDead - 1;
   table.round_over(kFirst, in_time, in_time + kSecond, kDead);
-  CHECK(owed(table)[kFirst] == in_time + kSecond);
+  CHECK(pending(table)[kFirst] == in_time + kSecond);
   table.round_over(kFirst, in_time + 1, in_time + 5 * kSecond, kDead);
-  CHECK(owed(table)[kFirst] == in_time + kSecond);
+  CHECK(pending(table)[kFirst] == in_time + kSecond);
   table.made_progress(kFirst, in_time + 6 * kSecond);
-  CHECK(owed(table)[kFirst] == in_time + 6 * kSecond);
+  CHECK(pending(table)[kFirst] == in_time + 6 * kSecond);
   table.round_over(kFirst, in_time + 7 * kSecond, in_time + 8 * kSecond, kDead);
-  CHECK(owed(table)[kFirst] == in_time + 8 * kSecond);
+  CHECK(pending(table)[kFirst] == in_time + 8 * kSecond);
 }
 
 TEST_CASE("an_importer_that_has_acknowledged_something_owes_since_then_within_bounds") {
@@ -144,12 +144,12 @@ TEST_CASE("an_importer_that_has_acknowledged_something_owes_since_then_within_bo
     const uint64_t next = send(table, begin_round(), kFirst, t - kMilli);
     table.answered(next, t);
     table.take(next);
-    CHECK(owed(table)[kFirst] == std::min(t, last));
+    CHECK(pending(table)[kFirst] == std::min(t, last));
   }
   // What is sent after the last answer is owed since it was sent.
   table.take(old);
   send(table, begin_round(), kFirst, last + 6 * kSecond);
-  CHECK(owed(table)[kFirst] == last + 6 * kSecond);
+  CHECK(pending(table)[kFirst] == last + 6 * kSecond);
 }
 
 TEST_CASE("the_answers_of_one_importer_do_not_count_for_another") {
@@ -158,7 +158,7 @@ TEST_CASE("the_answers_of_one_importer_do_not_count_for_another") {
   const uint64_t others = send(table, begin_round(), kSecondOne, kStart);
   table.answered(others, kStart + kSecond);
   table.take(others);
-  CHECK(owed(table)[kFirst] == kStart);
+  CHECK(pending(table)[kFirst] == kStart);
 }
 
 namespace {

@@ -94,7 +94,7 @@ TEST_CASE("costs_of_an_import_are_kept_by_page_and_by_region") {
   CHECK(line.regions[1].cost.notices == 1);
 }
 
-TEST_CASE("a_notice_of_very_many_pages_counts_at_the_first_ones") {
+TEST_CASE("a_notification_of_very_many_pages_counts_at_the_first_ones") {
   PageCosts costs;
   const PageRange all{0, 1u << 30};
   costs.count_notice({&all, 1}, false);
@@ -134,7 +134,7 @@ TEST_CASE("two_writers_of_one_word_write_after_each_other") {
   CHECK(std::string(adm::diagnose(told(writers).pages.at(0)).name) == "write after write");
 }
 
-TEST_CASE("one_writer_is_told_by_whether_others_have_the_page") {
+TEST_CASE("one_writer_is_known_by_whether_others_have_the_page") {
   PageWriters writers;
   const PageRange page{3, 1};
   publish(writers, 3, kOne, words({7}));

@@ -48,8 +48,8 @@ Diff diff_of(std::mt19937_64& rng, size_t bytes) {
 
 }  // namespace
 
-TEST_SUITE("follow") {
-  TEST_CASE("a_page_is_followed_when_it_was_dropped_and_fetched_again_twice") {
+TEST_SUITE("subscribe") {
+  TEST_CASE("a_page_is_subscribed_to_when_it_was_dropped_and_fetched_again_twice") {
     SubscribedPages pages;
     CHECK_FALSE(pages.any());
     CHECK(pages.fetched(7, 1) == 0);
@@ -87,7 +87,7 @@ TEST_SUITE("follow") {
     CHECK(pages.match(7, next, 0, 20) == Match::kUnknown);
   }
 
-  TEST_CASE("a_page_that_is_stored_to_here_is_not_followed_for_a_while") {
+  TEST_CASE("a_page_that_is_stored_to_here_is_not_subscribed_to_for_a_while") {
     SubscribedPages pages;
     const uint32_t epoch = subscribe(pages, 7, 10);
     pages.stored_to(7);
@@ -99,7 +99,7 @@ TEST_SUITE("follow") {
     CHECK(subscribe(pages, 7, 10) != 0);
   }
 
-  TEST_CASE("of_two_pages_of_a_slot_the_one_that_is_dropped_more_often_is_followed") {
+  TEST_CASE("of_two_pages_of_a_slot_the_one_that_is_dropped_more_often_is_subscribed_to") {
     SubscribedPages pages;
     const uint32_t other = 7 + kSubscriptionSlots;
     REQUIRE(subscribe(pages, 7, 10) != 0);

@@ -16,7 +16,7 @@ constexpr const char* kQuiesced = "the segment is quiesced";
 // view, so that the last seg_dt of another thread does not end it.
 Result<std::shared_ptr<memory::Import>> Segments::import_of(int32_t seg) {
   if (auto import = imports_.begin_view(seg); import != nullptr) return import;
-  auto blob = services_.node.proxy_blob(seg);
+  auto blob = services_.node.proxies().blob(seg);
   if (!blob) return blob.status();
   if (blob->size() < access::kRsegSize) return Status::kInval;
   auto rseg = access::decode_rseg(blob->data());
@@ -25,7 +25,7 @@ Result<std::shared_ptr<memory::Import>> Segments::import_of(int32_t seg) {
       services_.engine.importer().joining().import(*rseg, seg, false, services_.join_time());
   if (!import) return import.status();
   uint64_t version = 0;
-  auto token = services_.node.proxy_token(seg, &version);
+  auto token = services_.node.proxies().token(seg, &version);
   if (token && token->size() >= access::kTokenSize) {
     if (auto t = access::decode_token(token->data()); t) {
       (void)services_.engine.importer().tokens().set(*import, *t,
@@ -56,7 +56,7 @@ Result<void*> Segments::attach(int32_t seg, void* addr, int32_t flags) {
     return because(Status::kReconfig, kQuiesced);
   }
   const bool read_only = (flags & CMI_SEG_READ) != 0;
-  auto attachment = services_.node.attach(seg);
+  auto attachment = services_.node.attachments().attach(seg);
   if (!attachment) return attachment.status();
   AttachedView entry{seg, *attachment, nullptr};
   // Unless something below knows better.
@@ -66,7 +66,7 @@ Result<void*> Segments::attach(int32_t seg, void* addr, int32_t flags) {
                             ? attach_home(*info, &at, read_only)
                             : attach_import(*info, &at, read_only, &entry);
   if (!ok(status)) {
-    services_.node.detach(*attachment);
+    services_.node.attachments().detach(*attachment);
     leave_import_if_unused(seg);
     return status;
   }
@@ -128,9 +128,9 @@ Status Segments::detach(int32_t seg, void* addr) {
       return status;
     }
   }
-  services_.node.detach(entry.attachment);
+  services_.node.attachments().detach(entry.attachment);
   leave_import_if_unused(seg);
-  services_.node.refill_reservations();
+  services_.node.reservations().refill();
   return status;
 }
 
@@ -149,7 +149,7 @@ void Segments::detach_all(Deadline deadline) {
       (void)services_.engine.home().views().detach(view.segment, addr, deadline, true);
     }
     view.imported.reset();
-    services_.node.detach(view.attachment);
+    services_.node.attachments().detach(view.attachment);
   }
 }
 

@@ -19,7 +19,7 @@ uint64_t free_bytes(const std::string& folder) {
 }  // namespace
 
 void Context::info(cmi_ctl_cfg* cfg) {
-  const uint64_t in_use = node_->memory_in_use();
+  const uint64_t in_use = node_->segments().memory_in_use();
   const uint64_t most = environment_.mem_max;
   // The file system may be smaller than the limit, and others may take of it, such as further
   // nodes.

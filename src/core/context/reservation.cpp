@@ -7,18 +7,18 @@ Status Reservation::reserve(cmi_cfg_mreq* request) {
   uint64_t key = key_.load();
   Status status = Status::kOk;
   if (key == 0) {
-    auto made = node_.reserve(request->mem_reserve);
+    auto made = node_.reservations().make(request->mem_reserve);
     status = made.status();
     if (made) {
       key = request->rsv_key = *made;
       key_.store(key);
     }
   } else {
-    status = node_.resize_reservation(key, request->mem_reserve);
+    status = node_.reservations().resize(key, request->mem_reserve);
   }
   request->mem_allocd = 0;
   if (key != 0) {
-    if (auto now = node_.find_reservation(key); now) request->mem_allocd = now->used;
+    if (auto now = node_.reservations().find(key); now) request->mem_allocd = now->used;
   }
   return status;
 }
@@ -26,7 +26,7 @@ Status Reservation::reserve(cmi_cfg_mreq* request) {
 Status Reservation::use(uint64_t key) {
   Guard g(mu_);
   if (key != 0) {
-    if (auto found = node_.find_reservation(key); !found) return found.status();
+    if (auto found = node_.reservations().find(key); !found) return found.status();
   }
   key_.store(key);
   return Status::kOk;
@@ -36,7 +36,7 @@ Status Reservation::remove() {
   Guard g(mu_);
   const uint64_t key = key_.load();
   if (key == 0) return Status::kInval;
-  if (Status s = node_.delete_reservation(key); !ok(s)) return s;
+  if (Status s = node_.reservations().remove(key); !ok(s)) return s;
   key_.store(0);
   return Status::kOk;
 }

@@ -23,11 +23,11 @@ Result<int32_t> Segments::make_in_place(void* va, size_t size, int32_t flags) {
   if ((flags & kNotInPlace) != 0) return Status::kNotSupp;
   auto seg = make(size, flags);
   if (!seg) return seg.status();
-  auto attachment = services_.node.attach(*seg);
+  auto attachment = services_.node.attachments().attach(*seg);
   Status status = attachment.status();
   if (attachment) status = services_.engine.home().views().adopt(*seg, va);
   if (!ok(status)) {
-    if (attachment) services_.node.detach(*attachment);
+    if (attachment) services_.node.attachments().detach(*attachment);
     (void)remove(*seg);
     return status;
   }
@@ -59,17 +59,17 @@ Status Segments::remove(int32_t seg) {
   const auto info = services_.known(seg);
   // Gone: the node knows whether it was ours, and a second time is fine.
   if (info.status() == Status::kInval) {
-    const Status again = services_.node.remove(seg);
+    const Status again = services_.node.segments().remove(seg);
     return ok(again) ? services_.engine.home().exports().removed(seg, services_.end_wait()) : again;
   }
   if (!info) return info.status();
-  if (Status s = services_.node.remove(seg); !ok(s)) {
+  if (Status s = services_.node.segments().remove(seg); !ok(s)) {
     return because(s, s == Status::kPerm ? "another process made it" : kRegistryHeld);
   }
   services_.events.forget(seg);
   if (info->kind == node::SegmentKind::kHome) {
     const Status ended = services_.engine.home().exports().removed(seg, services_.end_wait());
-    services_.node.refill_reservations();
+    services_.node.reservations().refill();
     cache_sizes_.forget(seg);
     return ended;
   }

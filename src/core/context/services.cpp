@@ -7,7 +7,7 @@
 namespace cmi::context {
 
 Result<node::SegmentInfo> Services::known(int32_t seg) const {
-  auto info = node.find(seg);
+  auto info = node.segments().find(seg);
   if (info) return info;
   return because(info.status(),
                  info.status() == Status::kInval ? "no such segment on this node" : kRegistryHeld);

@@ -53,13 +53,13 @@ Result<int32_t> Sharing::import_segment(const cmi_rseg* rseg) {
   // Copied field by field above; the registry keeps the checked bytes for the other processes.
   std::byte blob[access::kRsegSize] = {};
   if (Status s = access::encode_rseg(*info, blob); !ok(s)) return s;
-  auto id =
-      services_.node.create_proxy(info->size, info->flags, blob, access::extensible(info->flags));
+  auto id = services_.node.segments().create_proxy(info->size, info->flags, blob,
+                                                   access::extensible(info->flags));
   if (!id) return id.status();
   auto import =
       services_.engine.importer().joining().import(*info, *id, true, services_.join_time());
   if (!import) {
-    (void)services_.node.remove(*id);
+    (void)services_.node.segments().remove(*id);
     return import.status();
   }
   imports_.add_ours(*id, *import);
@@ -87,19 +87,20 @@ Status Sharing::set_token(int32_t seg, const cmi_token* token) {
     return s;
   }
   std::byte bytes[access::kTokenSize] = {};
-  if (ok(access::encode_token(*info, bytes))) (void)services_.node.store_proxy_token(seg, bytes);
+  if (ok(access::encode_token(*info, bytes)))
+    (void)services_.node.proxies().store_token(seg, bytes);
   uint64_t version = 0;
-  if (services_.node.proxy_token(seg, &version)) memory::Tokens::took(*import, version);
+  if (services_.node.proxies().token(seg, &version)) memory::Tokens::took(*import, version);
   // A process that attaches from now on finds the new one.
   const int views = imports_.views(seg);
-  auto all = services_.node.find(seg);
+  auto all = services_.node.segments().find(seg);
   if (all && all->attachments > static_cast<uint32_t>(views) &&
       !services_.engine.home().notify_token(seg, Deadline::in(services_.call_timeout()))) {
     trace(kFacTok, kWarn, "CMI_SEG_TOKEN: a process of this node does not answer");
   }
   // The token is in force: where the registry is locked for long, the dirty intent comes later.
-  services_.node.note_marks(seg, node::kMarkTokenSet, 0);
-  (void)services_.node.settle_marks(node::Node::kUsualWait);
+  services_.node.marks().note(seg, node::kMarkTokenSet, 0);
+  (void)services_.node.marks().settle(node::kUsualWait);
   return Status::kOk;
 }
 

@@ -1,10 +1,10 @@
-// Attachments: one word each, taken by attach, cleared by detach or by whoever retires the context.
-// Threads: any.
+#include "core/node/attachments.hpp"
+
 #include <algorithm>
 
 #include "core/base/fault_point.hpp"
-#include "core/node/node_impl.hpp"
 #include "core/node/reaper.hpp"
+#include "core/node/reservation_slots.hpp"
 
 namespace cmi::node {
 
@@ -17,13 +17,13 @@ std::optional<uint32_t> free_entry_locked(Registry& r) {
 }
 }  // namespace
 
-Result<Attachment> Node::attach(int32_t id) {
-  Registry& r = *impl_->registry;
+Result<Attachment> Attachments::attach(int32_t id) {
+  Registry& r = *seat_.registry;
   Exclusive lock(r.lock(), Deadline::in(kLockWait));
   if (!lock) return Status::kReconfig;
-  auto found = impl_->find_locked(lock, id);
+  auto found = find_locked(r, lock, id);
   Living living(r);
-  if (!found || found->word.state != SegmentState::kLive || !impl_->owner_alive(*found, living)) {
+  if (!found || found->word.state != SegmentState::kLive || !owner_alive(r, *found, living)) {
     return Status::kInval;
   }
   auto index = free_entry_locked(r);
@@ -40,46 +40,42 @@ Result<Attachment> Node::attach(int32_t id) {
   }
   fault_point("node.attach.before_store");
   // Dies after: an attachment of a dead context, which does not count and which a reaper clears.
-  r.shm()->attachments[*index].store(AttachmentWord{id, impl_->slot}.pack(),
+  r.shm()->attachments[*index].store(AttachmentWord{id, seat_.slot}.pack(),
                                      std::memory_order_release);
   fault_point("node.attach.stored");
   return Attachment{*index};
 }
 
-void Node::detach(Attachment a) {
-  Registry& r = *impl_->registry;
+void Attachments::detach(Attachment a) {
+  Registry& r = *seat_.registry;
   uint32_t index = static_cast<uint32_t>(a);
   if (index >= kMaxAttachments) return;
   Word_shm& entry = r.shm()->attachments[index];
   Exclusive lock(r.lock(), Deadline::in(kLockWait));
   auto word = AttachmentWord::unpack(entry.load(std::memory_order_acquire));
-  if (!word || word->context != impl_->slot) return;
+  if (!word || word->context != seat_.slot) return;
   fault_point("node.detach.before_store");
   // Without the lock too: nobody else writes this word while we live. What is then left over goes
   // with the next reaper.
   entry.store(0, std::memory_order_release);
   fault_point("node.detach.cleared");
   if (!lock) return;
-  auto found = impl_->find_locked(lock, word->id);
+  auto found = find_locked(r, lock, word->id);
   if (!found) return;
   Living living(r);
-  if (!impl_->owner_alive(*found, living) && found->word.state == SegmentState::kLive) {
-    reap_locked(
-        r, lock);  // the owner died: this dirty intents its segments, and deletes ours if it can
+  if (!owner_alive(r, *found, living) && found->word.state == SegmentState::kLive) {
+    reap_locked(r, lock);  // the owner died: its segments are removed, this one is deleted
     return;
   }
   if (found->word.state != SegmentState::kRemoved) return;
-  for (uint32_t i = 0; i < r.attachments_end(); ++i) {
-    auto other = AttachmentWord::unpack(r.shm()->attachments[i].load(std::memory_order_acquire));
-    if (other && other->id == word->id && living(other->context)) return;
-  }
+  if (count_attachments(r, word->id, living) != 0) return;
   delete_segment_locked(r, lock, found->word);
   settle_reservations_locked(r, lock);
 }
 
-std::vector<ContextSlot> Node::attached(int32_t id) {
+std::vector<ContextSlot> Attachments::of(int32_t id) {
   std::vector<ContextSlot> out;
-  Registry& r = *impl_->registry;
+  Registry& r = *seat_.registry;
   // Without the lock too: each word is whole.
   Exclusive lock(r.lock(), Deadline::in(kLockWait));
   for (uint32_t i = 0; i < r.attachments_end(); ++i) {

@@ -1,8 +1,10 @@
-// The bus: one datagram socket per context in the node's folder. Addresses go through the folder's
+// Addresses of sockets go through the folder's
 // descriptor in /proc, so that they fit whatever the runtime folder's path is: that of the calling
 // thread, since /proc/self shows nothing once the first thread has ended.
 // A datagram's head names its sender. The name is believed when the kernel says that the user is
-// ours and the registry has this context in that slot. Threads: any; nothing here takes the lock.
+// ours and the registry has this context in that slot.
+#include "core/node/bus.hpp"
+
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -14,7 +16,6 @@
 #include <cstring>
 
 #include "core/base/cause.hpp"
-#include "core/node/node_impl.hpp"
 
 namespace cmi::node {
 
@@ -66,7 +67,9 @@ struct Ancillary {
 };
 }  // namespace
 
-Result<Fd> open_bus(const Folder& folder, uint32_t slot) {
+Status Bus::open() {
+  const Folder& folder = seat_.registry->folder();
+  const uint32_t slot = seat_.slot;
   Fd fd(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return status_of_errno(errno);
   if (access("/proc/thread-self/fd", F_OK) != 0) {
@@ -83,10 +86,9 @@ Result<Fd> open_bus(const Folder& folder, uint32_t slot) {
     note(kFacIni, kError, "node: no bus socket for slot {}: errno {}", slot, err);
     return status_of_errno(err);
   }
-  return fd;
+  socket_ = std::move(fd);
+  return Status::kOk;
 }
-
-int Node::bus_fd() const { return impl_->bus.get(); }
 
 namespace {
 Status send_datagram(int socket, const Folder& folder, uint32_t slot, Head_wire head, Bytes message,
@@ -125,11 +127,11 @@ Status send_datagram(int socket, const Folder& folder, uint32_t slot, Head_wire 
 }
 }  // namespace
 
-Status Node::bus_send(ContextSlot to, Bytes message, int pass_fd) {
+Status Bus::send(ContextSlot to, Bytes message, int pass_fd) {
   uint32_t slot = static_cast<uint32_t>(to);
-  if (message.size() > kMaxDatagram || !impl_->registry->member(slot)) return Status::kInval;
-  return send_datagram(impl_->bus.get(), impl_->registry->folder(), slot,
-                       {kBusMagic, impl_->slot, impl_->self.hi, impl_->self.lo}, message, pass_fd);
+  if (message.size() > kMaxDatagram || !seat_.registry->member(slot)) return Status::kInval;
+  return send_datagram(socket_.get(), seat_.registry->folder(), slot,
+                       {kBusMagic, seat_.slot, seat_.self.hi, seat_.self.lo}, message, pass_fd);
 }
 
 static Status send_of_no_member(uint32_t magic, const Folder& folder, uint32_t slot, int pass_fd) {
@@ -146,12 +148,12 @@ Status send_channel(const Folder& folder, uint32_t slot, int pass_fd) {
   return send_of_no_member(kChannelMagic, folder, slot, pass_fd);
 }
 
-Node::Address Node::address() const {
-  const Folder& folder = impl_->registry->folder();
-  return {folder.runtime_dir + "/" + folder.name.text, impl_->slot};
+Bus::Address Bus::address() const {
+  const Folder& folder = seat_.registry->folder();
+  return {folder.runtime_dir + "/" + folder.name.text, seat_.slot};
 }
 
-Result<Node::Datagram> Node::bus_receive() {
+Result<Bus::Datagram> Bus::receive() {
   for (int dropped = 0; dropped < kMaxDropped; ++dropped) {
     Head_wire head{};
     std::byte bytes[kMaxDatagram];
@@ -162,7 +164,7 @@ Result<Node::Datagram> Node::bus_receive() {
     m.msg_iovlen = 2;
     m.msg_control = control;
     m.msg_controllen = sizeof control;
-    ssize_t n = recvmsg(impl_->bus.get(), &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    ssize_t n = recvmsg(socket_.get(), &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (n < 0) {
       if (errno == EINTR) continue;
       return errno == EAGAIN ? Status::kReconfig : Status::kInval;
@@ -173,7 +175,7 @@ Result<Node::Datagram> Node::bus_receive() {
     const bool question = head.magic == kQuestionMagic && came.fds == 1;
     const bool channel = head.magic == kChannelMagic && came.fds == 1;
     const bool member = head.magic == kBusMagic &&
-                        impl_->registry->member(head.slot, ContextId{head.id_hi, head.id_lo});
+                        seat_.registry->member(head.slot, ContextId{head.id_hi, head.id_lo});
     if (!came.ours || !whole || !(question || channel || member)) {
       note(kFacCtrl, kWarn, "node: dropped a datagram of {} bytes", n);
       continue;

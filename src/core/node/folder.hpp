@@ -7,7 +7,8 @@
 
 #include "core/base/clock.hpp"
 #include "core/base/fd.hpp"
-#include "core/node/node.hpp"
+#include "core/base/status.hpp"
+#include "core/node/node_types.hpp"
 
 namespace cmi::node {
 

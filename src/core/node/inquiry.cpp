@@ -9,7 +9,7 @@
 
 #include <cstring>
 
-#include "core/node/node_impl.hpp"
+#include "core/node/bus.hpp"
 
 namespace cmi::node {
 

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "core/node/node.hpp"
+#include "core/node/node_types.hpp"
 
 namespace cmi::node {
 
@@ -202,7 +202,7 @@ struct Proxy_shm {
   uint64_t version;  // number of tokens stored so far; token[version & 1] is the valid one
   struct Part {
     uint32_t size;
-    std::byte bytes[Node::kMaxBlob];
+    std::byte bytes[kMaxBlob];
   } blob, token[2];
 };
 inline constexpr uint64_t kProxyMagic = 0x3179786f72706dffull;

@@ -11,7 +11,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "core/node/node_impl.hpp"
+#include "core/node/bus.hpp"
 
 namespace cmi::node {
 

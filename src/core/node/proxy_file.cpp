@@ -1,5 +1,3 @@
-// Proxy files. Made by their owner before anybody sees them; tokens are exchanged under the
-// exclusive lock of the node. Threads: any.
 #include "core/node/proxy_file.hpp"
 
 #include <fcntl.h>
@@ -9,14 +7,13 @@
 #include <cstring>
 
 #include "core/base/fault_point.hpp"
-#include "core/node/node_impl.hpp"
 
 namespace cmi::node {
 
 namespace {
 bool read_proxy(int fd, Proxy_shm& p) {
   return pread(fd, &p, sizeof p, 0) == static_cast<ssize_t>(sizeof p) && p.magic == kProxyMagic &&
-         p.blob.size <= Node::kMaxBlob && p.token[p.version & 1].size <= Node::kMaxBlob;
+         p.blob.size <= kMaxBlob && p.token[p.version & 1].size <= kMaxBlob;
 }
 
 std::vector<std::byte> content(const Proxy_shm::Part& part) {
@@ -61,47 +58,6 @@ Status write_proxy_token(int fd, Bytes token) {
   }
   fault_point("node.token.published");
   return Status::kOk;
-}
-
-namespace {
-Result<Fd> open_proxy(const Folder& folder, SegmentKind kind, int32_t id) {
-  if (kind != SegmentKind::kProxy) return Status::kInval;
-  Result<Fd> fd = open_file(folder, segment_file_name(id).text, O_RDWR);
-  if (!fd && fd.status() == Status::kReconfig) return Status::kInval;
-  return fd;
-}
-}  // namespace
-
-Result<std::vector<std::byte>> Node::proxy_blob(int32_t id) {
-  Exclusive lock(impl_->registry->lock(), Deadline::in(kLockWait));
-  if (!lock) return Status::kReconfig;
-  auto found = impl_->find_locked(lock, id);
-  if (!found) return Status::kInval;
-  Result<Fd> fd = open_proxy(impl_->registry->folder(), found->word.kind, id);
-  if (!fd) return fd.status();
-  return read_proxy_blob(fd->get());
-}
-
-Result<std::vector<std::byte>> Node::proxy_token(int32_t id, uint64_t* version) {
-  Exclusive lock(impl_->registry->lock(), Deadline::in(kLockWait));
-  if (!lock) return Status::kReconfig;
-  auto found = impl_->find_locked(lock, id);
-  if (!found) return Status::kInval;
-  Result<Fd> fd = open_proxy(impl_->registry->folder(), found->word.kind, id);
-  if (!fd) return fd.status();
-  return read_proxy_token(fd->get(), version);
-}
-
-Status Node::store_proxy_token(int32_t id, Bytes token) {
-  if (token.size() > kMaxBlob) return Status::kInval;
-  Exclusive lock(impl_->registry->lock(), Deadline::in(kLockWait));
-  if (!lock) return Status::kReconfig;
-  auto found = impl_->find_locked(lock, id);
-  if (!found) return Status::kInval;
-  if (!impl_->owned_by_self(*found)) return Status::kPerm;
-  Result<Fd> fd = open_proxy(impl_->registry->folder(), found->word.kind, id);
-  if (!fd) return fd.status();
-  return write_proxy_token(fd->get(), token);
 }
 
 }  // namespace cmi::node

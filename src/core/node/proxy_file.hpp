@@ -1,5 +1,6 @@
 // The small file behind an imported segment: the handle, and the token that was set for it, kept
-// for the other processes of the node.
+// for the other processes of the node. Made by its owner before anybody sees it; tokens are
+// exchanged under the exclusive lock of the node. Threads: any.
 #pragma once
 
 #include <vector>

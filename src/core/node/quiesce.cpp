@@ -8,7 +8,7 @@
 namespace cmi::node {
 
 Status ask_quiesce(Node& node, int32_t segment, bool on, Deadline deadline) {
-  const auto info = node.find(segment);
+  const auto info = node.segments().find(segment);
   if (!info) return info.status();
   if (info->removed || info->kind != SegmentKind::kHome) return Status::kInval;
   const uint64_t question = random_u64();
@@ -22,11 +22,11 @@ Status ask_quiesce(Node& node, int32_t segment, bool on, Deadline deadline) {
   bool sent = false;
   while (!deadline.passed()) {
     if (!sent) {
-      const Status s = node.bus_send(info->owner, out.done());
+      const Status s = node.bus().send(info->owner, out.done());
       if (s == Status::kInval) return s;
       sent = ok(s);  // else its queue is full: again
     }
-    for (auto d = node.bus_receive(); d; d = node.bus_receive()) {
+    for (auto d = node.bus().receive(); d; d = node.bus().receive()) {
       Reader in(d->bytes);
       in.get<uint8_t>();
       in.get<int32_t>();
@@ -37,7 +37,7 @@ Status ask_quiesce(Node& node, int32_t segment, bool on, Deadline deadline) {
       return status <= static_cast<uint64_t>(Status::kReconfig) ? static_cast<Status>(status)
                                                                 : Status::kInval;
     }
-    pollfd p{node.bus_fd(), POLLIN, 0};
+    pollfd p{node.bus().fd(), POLLIN, 0};
     (void)::poll(&p, 1, sent ? static_cast<int>(std::min(deadline.left(), kSecond) / kMilli) : 1);
   }
   return Status::kReconfig;

@@ -7,7 +7,8 @@
 #include <bitset>
 
 #include "core/base/fault_point.hpp"
-#include "core/node/node_impl.hpp"
+#include "core/node/node.hpp"
+#include "core/node/reservation_slots.hpp"
 
 namespace cmi::node {
 

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 
+#include "core/base/status.hpp"
 #include "core/node/folder.hpp"
 #include "core/node/layout.hpp"
 #include "core/node/lock_file.hpp"

@@ -17,14 +17,14 @@ namespace {
 // Each between two steps of the protocol that another node may come between.
 constexpr std::array kPoints = {"store_before_unprotect", "fetch_before_read",
                                 "fetch_before_deliver",   "publish_before_send",
-                                "sent_before_protect",    "publish_told",
+                                "sent_before_protect",    "publish_notified",
                                 "invalidate_before_ack",  "home_scanned_before_publish",
                                 "cas_before_send",        "present_before_reply",
                                 "server_before_reply",    "link_reply_before_answer",
-                                "follow_before_send",     "update_before_apply",
+                                "subscribe_before_send",  "update_before_apply",
                                 "cas_before_patch",       "invalidate_before_zap",
-                                "publish_before_page",    "batch_begun",
-                                "mark_before_send",       "mark_granted",
+                                "publish_before_page",    "write_back_begun",
+                                "intent_before_send",     "intent_granted",
                                 "mutation_behind_taken"};
 constexpr std::array kMicros = {50, 200, 1000, 3000};
 

@@ -60,7 +60,7 @@ Result<std::unique_ptr<Engine>> Engine::start(node::Node& node,
   e->wake_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   e->wake_set_.reset(epoll_create1(EPOLL_CLOEXEC));
   if (!e->wake_ || !e->wake_set_) return Status::kNoMem;
-  for (int fd : {e->wake_.get(), node.bus_fd(), e->watch_->descriptor()}) {
+  for (int fd : {e->wake_.get(), node.bus().fd(), e->watch_->descriptor()}) {
     epoll_event event{EPOLLIN, {}};
     if (fd >= 0 && epoll_ctl(e->wake_set_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
       return Status::kNoMem;
@@ -215,7 +215,7 @@ Nanos Engine::keep_time(Nanos t, bool woken) {
       home_->tick(t);
     }
   }
-  if (t >= times_.marks_due) times_.marks_due = node_.settle_marks(0) ? 0 : t + kTick;
+  if (t >= times_.marks_due) times_.marks_due = node_.marks().settle(0) ? 0 : t + kTick;
   if (t - times_.sweep > kSweepEvery) {
     times_.sweep = t;
     server_->sweep(kSweepAfter);
@@ -227,7 +227,7 @@ Nanos Engine::keep_time(Nanos t, bool woken) {
 // What processes of the node have sent; how many.
 int Engine::take_datagrams() {
   int taken = 0;
-  for (auto d = node_.bus_receive(); d; d = node_.bus_receive(), ++taken) {
+  for (auto d = node_.bus().receive(); d; d = node_.bus().receive(), ++taken) {
     if (d->question) {
       answer(*d);
     } else if (d->channel) {
@@ -251,7 +251,7 @@ void Engine::serve() {
   const SignalsBlockedAlready for_good;
   SpinThenSleep spin;
   const auto look = [&](Nanos t) {
-    spin.begin(t, 0, server_->serves() ? spin.span() / kCrowdedPart : 0);
+    spin.begin(t, 0, server_->clients().serves() ? spin.span() / kCrowdedPart : 0);
   };
   look(now());
   unsigned round = 0;
@@ -261,7 +261,7 @@ void Engine::serve() {
     const Nanos before = now();
     events += server_->poll();
     Nanos t = now();
-    const bool served = spin.served(t - before) && t < renewed_until && server_->serves();
+    const bool served = spin.served(t - before) && t < renewed_until && server_->clients().serves();
     const bool now_and_then = round++ % kNowAndThen == 0;
     if (now_and_then) {
       const int others = take_datagrams();

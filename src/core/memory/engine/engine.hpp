@@ -72,7 +72,7 @@ class Engine : public fabric::ServerHandler, public FaultTarget {
   void serve();
   int take_datagrams();
   Nanos keep_time(Nanos t, bool woken);               // what is due; returns when there is more
-  void answer(const node::Node::Datagram& question);  // engine_report.cpp
+  void answer(const node::Bus::Datagram& question);  // engine_report.cpp
   bool sleep(Nanos until);                            // true: woken by a descriptor
   bool nap_if_vain();                                 // true: for nothing, and it has napped
 

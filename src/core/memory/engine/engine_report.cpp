@@ -15,7 +15,7 @@ std::string place(const std::string& provider, Bytes listener) {
 }
 }  // namespace
 
-void Engine::answer(const node::Node::Datagram& question) {
+void Engine::answer(const node::Bus::Datagram& question) {
   SignalsBlocked quiet;
   try {
     node::ContextReport report;

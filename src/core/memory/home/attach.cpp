@@ -46,7 +46,7 @@ Status map_service(Segment& s) {
 Result<Fd> HomeViews::file_of(int32_t id, const Result<node::SegmentInfo>& info,
                               Deadline deadline) {
   if (!info || !access::large_pages(info->flags)) {
-    return home_.parts.node.open_segment_file(id);
+    return home_.parts.node.segments().open_file(id);
   }
   {
     // It may be gone again before the caller looks: so it gets a descriptor of its own here too.
@@ -182,7 +182,7 @@ Result<void*> HomeViews::attach(int32_t id, uint64_t size, void* addr, bool read
   bool entered = false, covered = true;
   SegmentFacts facts;
   while (!entered) {
-    const auto info = home_.parts.node.find(id);  // these may wait
+    const auto info = home_.parts.node.segments().find(id);  // these may wait
     auto segment = segment_for(id, size, info, file_of(id, info, deadline));
     if (!segment) return segment.status();
     const SegmentLock s(home_, *segment, SegmentLock::kViews);

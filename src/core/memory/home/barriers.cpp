@@ -115,7 +115,7 @@ Status Barriers::swap_at_home(Swap* swap, const Deadline& deadline) {
     };
     if (s->owned || !access::extensible(s->flags)) {
       try_swap(s->size);
-    } else if (!ok(home_.parts.node.while_steady(swap->id, try_swap))) {
+    } else if (!ok(home_.parts.node.breaks().while_steady(swap->id, try_swap))) {
       // Another process has the node's lock, perhaps a stopped one: not waited for under ours.
       if (!deadline.passed()) continue;
       return Status::kNoMem;

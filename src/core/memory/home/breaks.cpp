@@ -127,9 +127,9 @@ Status Breaks::begin(Move* move) {
 // notified, because importers drop what they have stored behind a lower break.
 Status Breaks::make_room(const Move& move) {
   node::Node& node = home_.parts.node;
-  Status st = move.grows() ? node.raise_break(move.id, move.file.get(), move.to, move.reserve,
-                                              move.reservation)
-                           : node.lower_break(move.id, move.to);
+  Status st = move.grows() ? node.breaks().raise(move.id, move.file.get(), move.to, move.reserve,
+                                                 move.reservation)
+                           : node.breaks().lower(move.id, move.to);
   if (!ok(st)) return st == Status::kReconfig ? Status::kNoMem : st;
   if (!move.grows()) return Status::kOk;
   {
@@ -139,8 +139,8 @@ Status Breaks::make_room(const Move& move) {
     }
   }
   if (ok(st)) return st;
-  if (ok(node.lower_break(move.id, move.from))) {
-    (void)node.cut(move.id, move.file.get(), move.from);
+  if (ok(node.breaks().lower(move.id, move.from))) {
+    (void)node.breaks().cut(move.id, move.file.get(), move.from);
   }
   return Status::kNoMem;
 }
@@ -202,7 +202,7 @@ Status Breaks::move_break(Move* to_make) {
   if (move.to == move.from && static_cast<uint64_t>(end.st_size) == move.to) return Status::kOk;
   if (Status st = make_room(move); !ok(st)) return st;
   if (Status st = notify_importers(&move); !ok(st)) return st;
-  fault_point("break_told");
+  fault_point("break_notified");
   // From now on, however long the memory took.
   const bool heard = await(move.notified->done, home_.parts.server, Deadline::in(move.wait.fence));
   if (!move.grows()) return shrink(move, heard);
@@ -236,7 +236,8 @@ Status Breaks::shrink(const Move& move, bool heard) {
   }
   fault_point("break_before_shrink");
   // A file of ours is always cut. Were it not, it would be the next time.
-  if (Status st = home_.parts.node.cut(move.id, move.file.get(), move.to); !ok(st)) return st;
+  if (Status st = home_.parts.node.breaks().cut(move.id, move.file.get(), move.to); !ok(st))
+    return st;
   const RoundPtr known = begin_round();
   Finished done;
   bool uncovered = false;
@@ -261,7 +262,7 @@ void Breaks::watch_again_everywhere(const Move& move) {
     if (s) home_.tracker.watch_again(*s, move.to);
   }
   const Deadline deadline = Deadline::in(move.wait.fence);
-  for (node::ContextSlot slot : home_.parts.node.attached(move.id)) {
+  for (node::ContextSlot slot : home_.parts.node.attachments().of(move.id)) {
     if (slot == home_.parts.node.slot()) continue;
     if (!home_.channel.ask(slot, BusShrunk{kBusShrunk, move.id, 0, move.to}, -1, deadline)) {
       trace(kFacSeg, kWarn, "CMI_SEG_BRK: a process of this node has not heard of it yet");

@@ -9,7 +9,7 @@
 
 namespace cmi::memory {
 
-void BusHandlers::on_datagram(node::Node::Datagram d) {
+void BusHandlers::on_datagram(node::Bus::Datagram d) {
   static constexpr auto kTable = [] {
     DispatchTable<size_t{UINT8_MAX} + 1, BusHandlers, const BusFrom&> t;
     t.on<BusView, &BusHandlers::on_view>(kBusView);
@@ -211,7 +211,7 @@ void BusHandlers::on_lost(const BusFrom& from, const BusLost& m) {
     // And what others had begun to tell of it when they were killed.
     std::erase_if(lost_beside_, [&](auto& part) {
       const auto& [who, of] = part.first;
-      if (of != segment || (who != sender && home_.parts.node.find_context(who))) return false;
+      if (of != segment || (who != sender && home_.parts.node.members().find(who))) return false;
       all.insert(all.end(), part.second.begin(), part.second.end());
       return true;
     });

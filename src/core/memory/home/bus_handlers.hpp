@@ -13,7 +13,7 @@ namespace cmi::memory {
 
 // A datagram as it came, and what is to be run once the home's lock is free.
 struct BusFrom {
-  node::Node::Datagram& datagram;
+  node::Bus::Datagram& datagram;
   Finished& done;
   node::ContextSlot slot() const { return datagram.from; }
 };
@@ -23,7 +23,7 @@ class BusHandlers {
  public:
   BusHandlers(HomeCore& home, Quiescing& quiescing) : home_(home), quiescing_(quiescing) {}
   // What is malformed, or of no known kind, is dropped.
-  void on_datagram(node::Node::Datagram datagram);
+  void on_datagram(node::Bus::Datagram datagram);
 
  private:
   template <class Message>

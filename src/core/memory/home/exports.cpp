@@ -36,13 +36,13 @@ Result<access::RsegInfo> Exports::export_segment(int32_t id, int32_t flags, int3
         return because(Status::kNoMem, "as many segments are exported as can be");
       }
       s->exported.any = true;
-      home_.parts.node.note_marks(id, node::kMarkExported, 0);
+      home_.parts.node.marks().note(id, node::kMarkExported, 0);
     }
     ((attrib & access::kWriteThrough) != 0 ? s->exported.write_through : s->exported.cached) = true;
     r.uid = s->uid;
     r.size = s->size;
   }
-  (void)home_.parts.node.settle_marks(node::Node::kUsualWait);
+  (void)home_.parts.node.marks().settle(node::kUsualWait);
   r.home_seg = id;
   r.flags = flags;
   r.attrib = attrib;
@@ -131,7 +131,7 @@ Status Exports::delete_token(const access::TokenInfo& token, const EndWait& wait
     }
     return unfinished_.find(token.id) != nullptr ? Status::kOk : st;
   }
-  fault_point("revoke_told");
+  fault_point("revoke_notified");
   const Deadline last = Deadline::in(wait.answer);
   // Then: every importer that used it has stopped, so that closing its key breaks nobody's link.
   if (!await(p->done, home_.parts.server, Deadline::in(wait.fence))) {
@@ -190,7 +190,7 @@ bool Exports::notify_removed(int32_t id, bool gone, uint64_t* uid, const RoundPt
 Status Exports::removed(int32_t id, const EndWait& wait) {
   const RoundPtr p = begin_round();
   uint64_t uid = 0;
-  const auto info = home_.parts.node.find(id);  // may wait
+  const auto info = home_.parts.node.segments().find(id);  // may wait
   if (!notify_removed(id, !info || info->attachments == 0, &uid, p)) {
     return await_rest(static_cast<uint32_t>(id), wait);
   }
@@ -207,7 +207,7 @@ Status Exports::removed(int32_t id, const EndWait& wait) {
 }
 
 void Exports::end_segment(int32_t id) {
-  const bool known = home_.parts.node.find(id).status() != Status::kInval;
+  const bool known = home_.parts.node.segments().find(id).status() != Status::kInval;
   {
     const SegmentLock s(home_, id, SegmentLock::kBoth);
     if (!s) return;

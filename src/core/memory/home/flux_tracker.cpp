@@ -46,7 +46,7 @@ void FluxTracker::put_in_flux(Segment& s, const ContextId& except, std::vector<P
   }
   Guard g(mu_);
   for (const PageRange& r : pages) s.flux.pages.add(r);
-  fault_point("in_flux_before_told");
+  fault_point("in_flux_before_notified");
   for (auto& h : s.sharers) {
     if (!h.loads() || h.client == except) continue;
     rounds_.notify_ranges(p, s, h, NotificationType::kInFlux, pages);

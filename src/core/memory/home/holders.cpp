@@ -13,7 +13,7 @@ namespace cmi::memory {
 
 namespace {
 bool lives_here(node::Node& node, uint64_t holder) {
-  return node.any_member([&](const ContextId& id) { return holder_of(id, 0) == holder; });
+  return node.members().any([&](const ContextId& id) { return holder_of(id, 0) == holder; });
 }
 }  // namespace
 

@@ -26,14 +26,15 @@ bool Home::owns(int32_t id) { return core_.segments.find_owned(id) != nullptr; }
 Result<int32_t> Home::create(uint64_t size, int32_t flags, uint64_t reservation) {
   node::Node& node = core_.parts.node;
   Fd large;
-  auto id = node.create_home(size, flags, access::reserved(flags), access::extensible(flags),
-                             reservation, access::large_pages(flags) ? &large : nullptr);
+  auto id =
+      node.segments().create_home(size, flags, access::reserved(flags), access::extensible(flags),
+                                  reservation, access::large_pages(flags) ? &large : nullptr);
   if (!id) return id.status();
-  auto file = large ? Result<Fd>(std::move(large)) : node.open_segment_file(*id);
+  auto file = large ? Result<Fd>(std::move(large)) : node.segments().open_file(*id);
   Status made = file.status();
   if (file) made = begin_segment(*id, size, flags, file.take());
   if (ok(made)) return *id;
-  (void)node.remove(*id);  // where the registry is held, it goes with the process
+  (void)node.segments().remove(*id);  // where the registry is held, it goes with the process
   return made;
 }
 
@@ -161,7 +162,7 @@ bool Home::busy() {
 bool Home::notify_token(int32_t proxy, Deadline deadline) {
   bool good = true;
   node::Node& node = core_.parts.node;
-  for (node::ContextSlot slot : node.members()) {
+  for (node::ContextSlot slot : node.members().living()) {
     if (slot == node.slot()) continue;
     good = core_.channel.ask(slot, BusToken{kBusToken, proxy}, -1, deadline) && good;
   }

@@ -71,7 +71,7 @@ class Home {
   void on_acked_below(const ContextId& client, uint64_t below, std::span<const uint64_t> behind);
 
   // Service thread.
-  void on_datagram(node::Node::Datagram datagram) { bus_.on_datagram(std::move(datagram)); }
+  void on_datagram(node::Bus::Datagram datagram) { bus_.on_datagram(std::move(datagram)); }
   void on_channel(node::LocalChannel channel) { on_local_channel(core_, std::move(channel)); }
   void tick(Nanos t);
   bool busy();

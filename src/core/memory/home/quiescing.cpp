@@ -44,12 +44,12 @@ Status Quiescing::quiesce(int32_t id, std::function<void()> settled) {
     if (begins) {
       s->quiesce.on = s->quiesce.unacknowledged = true;
       ++s->quiesce.round;
-      home_.parts.node.note_marks(id, node::kMarkQuiesced, 0);
+      home_.parts.node.marks().note(id, node::kMarkQuiesced, 0);
       notify_importers(*s, &done);
     }
     complete_quiesce(*s, &done);
   }
-  (void)home_.parts.node.settle_marks(2 * kMilli);
+  (void)home_.parts.node.marks().settle(2 * kMilli);
   if (begins) trace(kFacEvt, kInfo, "segment {}: quiesced", id);
   run(done);
   return Status::kOk;
@@ -74,7 +74,7 @@ void Quiescing::tell_own_client(int32_t id, uint32_t round) {
     if (!on && !s->quiesce.told) return;
     s->quiesce.told = on;
   }
-  (void)home_.parts.node.settle_marks(2 * kMilli);  // where the registry was not to be had before
+  (void)home_.parts.node.marks().settle(2 * kMilli);  // where the registry was not to be had before
   if (on) {
     home_.parts.observer.quiesced(id, [this, id, round] { own_client_returned(id, round); });
   } else {
@@ -93,12 +93,12 @@ Status Quiescing::resume(int32_t id) {
     if (!s->quiesce.on) return Status::kOk;
     s->quiesce.on = s->quiesce.unacknowledged = false;
     ++s->quiesce.round;
-    home_.parts.node.note_marks(id, 0, node::kMarkQuiesced);
+    home_.parts.node.marks().note(id, 0, node::kMarkQuiesced);
     // Quiesce notifications that were not taken in yet are void: their round is over.
     notify_importers(*s, &done);
     complete_quiesce(*s, &done);
   }
-  (void)home_.parts.node.settle_marks(2 * kMilli);
+  (void)home_.parts.node.marks().settle(2 * kMilli);
   trace(kFacEvt, kInfo, "segment {}: resumed", id);
   run(done);
   return Status::kOk;

@@ -41,7 +41,7 @@ void InvalidationRounds::over(uint64_t number, Finished* done) {
   table_.end_wait(n.client, next.rounds.size());
   // What it has released since, by this answer most likely, it need not hear of.
   keep_shared(&next);
-  if (next.pages.empty() || mutated("mutate_waiting_counts_as_told")) {
+  if (next.pages.empty() || mutated("mutate_waiting_counts_as_notified")) {
     for (auto& round : std::exchange(next.rounds, {})) settle(round, done);
   }
   if (!next.pages.empty()) send_waiting(std::move(next));
@@ -146,7 +146,7 @@ void InvalidationRounds::close_received(const Segment& s, const ContextId& clien
   for (auto& round : received_) {
     if (round->by != client || round->uid != s.uid) continue;
     if (instance != 0 && round->instance != instance) continue;
-    if (!mutated("mutate_marks_of_received_lost")) clear_intents(*round);
+    if (!mutated("mutate_intents_of_received_lost")) clear_intents(*round);
     round->then.push_back(p);
     ++p->waiting;
   }

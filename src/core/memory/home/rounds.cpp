@@ -125,7 +125,7 @@ std::vector<InvalidationRounds::Addressee> InvalidationRounds::addressees(
       end_subscriptions(h, ranges);
       continue;
     }
-    if (h.token == 0 && (!h.loads() || mutated("mutate_revoked_untold"))) continue;
+    if (h.token == 0 && (!h.loads() || mutated("mutate_revoked_not_notified"))) continue;
     std::vector<PageRange> shared = h.regions.of(ranges);
     if (shared.empty()) continue;
     if (to.empty()) to.reserve(s.sharers.size());
@@ -196,7 +196,7 @@ RoundPtr InvalidationRounds::publish(Segment& s, const ContextId& except, uint32
                                      const std::vector<PageRange>& ranges,
                                      const std::vector<StoredPage>& stored, const Asked& asked) {
   const bool timed = table_.has_lists();
-  const bool never_over = fault_point_fails("publication_never_over");
+  const bool never_over = fault_point_fails("round_never_over");
   ++s.counts.publications;
   const uint64_t first_notification = table_.next_number();
   std::vector<Addressee> to = addressees(s, except, instance, ranges);
@@ -225,7 +225,7 @@ RoundPtr InvalidationRounds::publish(Segment& s, const ContextId& except, uint32
     received_.push_back(p);
   }
   s.counts.notifications += table_.next_number() - first_notification;
-  fault_point("publish_told");
+  fault_point("publish_notified");
   if (never_over) ++p->waiting;
   if (p == nullptr && timed) {
     const Nanos t = now();

@@ -25,8 +25,9 @@ Result<std::unique_ptr<fabric::Region>> register_for(HomeCore& home, Segment& s,
 void note_key(HomeCore& home, Segment& s, const ContextId& client) {
   if (std::find(s.keyed.begin(), s.keyed.end(), client) != s.keyed.end()) return;
   if (s.keyed.size() >= 2 * fabric::kMaxClients) {
-    std::erase_if(s.keyed,
-                  [&](const ContextId& c) { return home.parts.server.session_of(c) == 0; });
+    std::erase_if(s.keyed, [&](const ContextId& c) {
+      return home.parts.server.clients().session_of(c) == 0;
+    });
   }
   s.keyed.push_back(client);
 }
@@ -37,10 +38,10 @@ void quarantine_memory(HomeCore& home, Segment& s) {
     Guard g(home.mu);
     memory = std::move(s.service);
   }
-  if (!memory || !s.tokens.ever() || mutated("mutate_memory_not_buried")) return;
+  if (!memory || !s.tokens.ever() || mutated("mutate_memory_not_quarantined")) return;
   Quarantine::Sessions sessions;
   for (const ContextId& client : s.keyed) {
-    const uint32_t session = home.parts.server.session_of(client);
+    const uint32_t session = home.parts.server.clients().session_of(client);
     if (session != 0) sessions.emplace_back(client, session);
   }
   if (!home.quarantine.add(std::move(memory), std::move(sessions))) {
@@ -51,7 +52,8 @@ void quarantine_memory(HomeCore& home, Segment& s) {
 void trim_quarantine(HomeCore& home) {
   while (const auto oldest = home.quarantine.take_excess()) {
     for (auto& [client, session] : oldest->sessions) {
-      if (home.parts.server.session_of(client) == session) home.parts.server.fence(client, false);
+      if (home.parts.server.clients().session_of(client) == session)
+        home.parts.server.fence(client, false);
     }
   }
 }

@@ -142,8 +142,9 @@ bool arm_foreign(HomeCore& home, Segment& s, const ForeignView& v) {
 
 void drop_dead_views(HomeCore& home, Segment& s) {
   const size_t before = s.foreign.size();
-  std::erase_if(s.foreign,
-                [&](const ForeignView& v) { return !home.parts.node.alive(v.slot, v.process); });
+  std::erase_if(s.foreign, [&](const ForeignView& v) {
+    return !home.parts.node.members().alive(v.slot, v.process);
+  });
   if (s.foreign.size() == before) return;
   Guard g(home.mu);
   // With them is gone what the kernel knew of their stores (rule 17).

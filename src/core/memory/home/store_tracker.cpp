@@ -160,7 +160,8 @@ bool StoreTracker::scan_with_holes(Segment& s, const ForeignView& v, std::vector
     const PageRange r = left.back();
     left.pop_back();
     if (scan_view(foreign, {r}, written)) continue;
-    if (!has_pages(v.pagemap.get(), v.addr) || !node_.alive(v.slot, v.process)) return false;
+    if (!has_pages(v.pagemap.get(), v.addr) || !node_.members().alive(v.slot, v.process))
+      return false;
     if (r.count <= least) {
       holes.add(r);
     } else {
@@ -200,7 +201,7 @@ StoreTracker::Found StoreTracker::scan(Segment& s, const std::vector<PageRange>&
   for (auto it = s.foreign.begin(); it != s.foreign.end();) {
     // Without tracking, they tell their stores themselves, as long as they live. A process may live
     // on when its context has ended; what lies at the address then is not the segment.
-    if (node_.member(it->slot, it->process) &&
+    if (node_.members().member(it->slot, it->process) &&
         (tracked_ ? scan_foreign(s, *it, ranges, &written)
                   : has_pages(it->pagemap.get(), it->addr))) {
       ++it;
@@ -234,7 +235,7 @@ void StoreTracker::forget(Segment& s, const std::vector<PageRange>& ranges) {
     if (v.armed) forget_own(s, v, open);
   }
   for (auto& f : s.foreign) {
-    if (!node_.member(f.slot, f.process)) continue;
+    if (!node_.members().member(f.slot, f.process)) continue;
     const auto left = not_covered(s, f, ranges);
     if (by_region(s)) {
       protect(f, left);

@@ -29,35 +29,39 @@ bool await(ImporterCore& core, Import& imp, fabric::Op& op, const Patience& pati
   for (int spans = 1;; ++spans) {
     if (await(core, imp, op, patience.next())) return true;
     if (patience.span == 0) return false;
-    if (imp.link->heard() > now() - patience.span && spans < Patience::kMostSpans) continue;
+    if (imp.link->health().heard() > now() - patience.span && spans < Patience::kMostSpans)
+      continue;
     imp.link->give_up(now() - patience.span);
     return false;
   }
 }
 
-bool await(ImporterCore& core, WriteBack& batch, const Patience& patience) {
+bool await(ImporterCore& core, WriteBack& write_back, const Patience& patience) {
   constexpr Nanos kLook = 100 * kMilli;
-  int parts = batch.parts.load(), spans = 1;
+  int parts = write_back.parts.load(), spans = 1;
   for (Deadline end = patience.next();;) {
-    if (await(core, *batch.import, batch.done, Deadline{std::min(end.at, now() + kLook)})) break;
-    if (const int left = batch.parts.load(); left != parts && patience.span != 0) {
+    if (await(core, *write_back.import, write_back.done, Deadline{std::min(end.at, now() + kLook)}))
+      break;
+    if (const int left = write_back.parts.load(); left != parts && patience.span != 0) {
       parts = left;
       end = patience.next();
     } else if (end.passed()) {
-      if (batch.import->link->heard() > now() - patience.span && spans++ < Patience::kMostSpans) {
+      if (write_back.import->link->health().heard() > now() - patience.span &&
+          spans++ < Patience::kMostSpans) {
         end = patience.next();
         continue;
       }
-      if (patience.span != 0) batch.import->link->give_up(now() - patience.span);
+      if (patience.span != 0) write_back.import->link->give_up(now() - patience.span);
       return false;
     }
   }
-  return batch.done.cause() == fabric::Cause::kOk;
+  return write_back.done.cause() == fabric::Cause::kOk;
 }
 
-bool await(ImporterCore& core, const std::vector<WriteBackPtr>& batches, const Patience& patience) {
+bool await(ImporterCore& core, const std::vector<WriteBackPtr>& write_backs,
+           const Patience& patience) {
   bool good = true;
-  for (auto& b : batches) good = await(core, *b, patience) && good;
+  for (auto& b : write_backs) good = await(core, *b, patience) && good;
   return good;
 }
 

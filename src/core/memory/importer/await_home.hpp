@@ -14,7 +14,8 @@ bool await(ImporterCore& core, Import& imp, fabric::Op& op, Deadline deadline);
 // without end: what it owes is given up.
 bool await(ImporterCore& core, Import& imp, fabric::Op& op, const Patience& patience);
 // False: not in time, or something of it was lost.
-bool await(ImporterCore& core, WriteBack& batch, const Patience& patience);
-bool await(ImporterCore& core, const std::vector<WriteBackPtr>& batches, const Patience& patience);
+bool await(ImporterCore& core, WriteBack& write_back, const Patience& patience);
+bool await(ImporterCore& core, const std::vector<WriteBackPtr>& write_backs,
+           const Patience& patience);
 
 }  // namespace cmi::memory

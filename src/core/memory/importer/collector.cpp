@@ -22,29 +22,29 @@ constexpr uint32_t kRepairPages =
 // Pages of runs, 16 MiB: twice of what a session posts at once.
 constexpr size_t kMostRunPages = 4096;
 
-// Sends a message about pages of the batch; answered() runs with the home's verdict.
-std::shared_ptr<fabric::Request> start_message(ImporterCore& core, const WriteBackPtr& batch,
+// Sends a message about pages of the write-back; answered() runs with the home's verdict.
+std::shared_ptr<fabric::Request> start_message(ImporterCore& core, const WriteBackPtr& write_back,
                                                RequestType type, Bytes payload,
                                                std::vector<uint32_t> pages,
                                                fabric::Request::Callback on_answer = {}) {
-  batch->parts.fetch_add(1, std::memory_order_relaxed);
+  write_back->parts.fetch_add(1, std::memory_order_relaxed);
   count(core.parts.stats.publications);
-  count(batch->import->stats.publications);
+  count(write_back->import->stats.publications);
   note_greatest(core.parts.stats.most_unanswered,
                 core.traffic.unanswered.fetch_add(1, std::memory_order_relaxed) + 1);
-  return batch->import->link->start(
+  return write_back->import->link->start(
       static_cast<uint16_t>(type), payload,
-      [&core, batch, pages = std::move(pages),
+      [&core, write_back, pages = std::move(pages),
        on_answer = std::move(on_answer)](Bytes reply) mutable {
         core.traffic.unanswered.fetch_sub(1, std::memory_order_relaxed);
         if (fabric::is_direct_acks(reply)) {
           count(core.parts.stats.publications_received);
           core.traffic.acked_below_unreported.store(
-              true);  // before the batch ends, of which busy() tells
+              true);  // before the write-back ends, of which busy() tells
         }
         if (on_answer) on_answer(reply);
         const auto answer = split_reply(reply);
-        answered(core, batch, pages, answer ? std::optional(answer->status) : std::nullopt);
+        answered(core, write_back, pages, answer ? std::optional(answer->status) : std::nullopt);
       },
       type == RequestType::kPublish ? fabric::Link::DirectAcks::kTaken
                                     : fabric::Link::DirectAcks::kNone);
@@ -54,8 +54,8 @@ std::shared_ptr<fabric::Request> start_message(ImporterCore& core, const WriteBa
 // until the answer: they still hold what was, or should have been, written.
 void written(ImporterCore& core, const std::shared_ptr<BulkWrite>& run, bool arrived) {
   SignalsBlocked quiet;
-  Import& imp = *run->batch->import;
-  fault_point("run_before_announce");
+  Import& imp = *run->write_back->import;
+  fault_point("bulk_write_before_announce");
   const auto n = static_cast<uint32_t>(run->twins.size());
   const uint32_t step = arrived ? n : kRepairPages;
   std::vector<std::byte> buf(fabric::kMaxPayload);
@@ -76,21 +76,21 @@ void written(ImporterCore& core, const std::shared_ptr<BulkWrite>& run, bool arr
                                {core.twins.at(run->twins[at + i]), kPageSize},
                                {imp.page_data(pages[i]), kPageSize}});
     }
-    start_message(core, run->batch, arrived ? RequestType::kAnnounce : RequestType::kRepair,
+    start_message(core, run->write_back, arrived ? RequestType::kAnnounce : RequestType::kRepair,
                   out.done(), std::move(pages));
   }
   for (uint32_t twin : run->twins) core.twins.give(twin);
-  end_part(core, run->batch);
+  end_part(core, run->write_back);
 }
 }  // namespace
 
-Collector::Collector(ImporterCore& core, std::shared_ptr<Import> imp, WriteBackPtr batch)
-    : core_(core), import_(std::move(imp)), batch_(std::move(batch)) {}
+Collector::Collector(ImporterCore& core, std::shared_ptr<Import> imp, WriteBackPtr write_back)
+    : core_(core), import_(std::move(imp)), write_back_(std::move(write_back)) {}
 
 Collector::~Collector() {
   flush();
   if (!unmarked_.empty()) give_back_intents(*import_, unmarked_);
-  if (batch_ != nullptr) end_part(core_, batch_);
+  if (write_back_ != nullptr) end_part(core_, write_back_);
 }
 
 std::span<std::byte> Collector::buffer() {
@@ -124,7 +124,7 @@ size_t Collector::pack(uint32_t page, uint8_t epoch, const std::byte* data, cons
       *out_ = trial;
       *diff = trial.done().subspan(diff_at);
       // Registered before the caller lets go of the page's lock (see WriteBacks).
-      if (batch_ == nullptr) batch_ = core_.write_backs.begin(import_);
+      if (write_back_ == nullptr) write_back_ = core_.write_backs.begin(import_);
       pages_.push_back(page);
       count(core_.parts.stats.pages_written_back);
       count(core_.parts.stats.bytes_written_back, bytes);
@@ -145,11 +145,11 @@ size_t Collector::add(uint32_t page, const std::byte* twin, std::byte* renewed) 
   const size_t bytes = pack(page, intent.held() ? intent.epoch() : uint8_t{0},
                             import_->page_data(page), twin, &diff);
   if (bytes == 0) {
-    unmark(page);
+    clear_intent(page);
     return 0;
   }
   if (renewed != nullptr) renew(diff, page, renewed);
-  if (!mutated("mutate_mark_kept_by_write_back")) intent.take();
+  if (!mutated("mutate_intent_kept_by_write_back")) intent.take();
   return bytes;
 }
 
@@ -185,7 +185,7 @@ void Collector::renew(Bytes diff, uint32_t page, std::byte* twin) {
   (void)apply_diff(in, twin);
 }
 
-void Collector::unmark(uint32_t page) {
+void Collector::clear_intent(uint32_t page) {
   IntentState& mark = import_->page(page).intent;
   // Whether it is held here or has gone with a message that was refused: the home has it under this
   // epoch. One that is being asked for is another thread's.
@@ -204,7 +204,7 @@ void Collector::flush() {
     mutation::read_again(*import_, out_->done().subspan(kWireSize<PublishRequest>));
   }
   sent_.push_back(
-      start_message(core_, batch_, RequestType::kPublish, out_->done(), std::move(pages_)));
+      start_message(core_, write_back_, RequestType::kPublish, out_->done(), std::move(pages_)));
   pages_.clear();
   out_.reset();
 }
@@ -226,8 +226,8 @@ std::shared_ptr<fabric::Request> Collector::flush_with(const CasRequest& swap, O
                             {}},
          head);
   fault_point("cas_before_send");
-  auto request = start_message(core_, batch_, RequestType::kPublishSwap, whole, std::move(pages_),
-                               std::move(on_answer));
+  auto request = start_message(core_, write_back_, RequestType::kPublishSwap, whole,
+                               std::move(pages_), std::move(on_answer));
   pages_.clear();
   out_.reset();
   return request;
@@ -238,7 +238,7 @@ bool Collector::full() {
     while (!sent_.empty() && sent_.front()->answered()) sent_.pop_front();
   }
   if (run_pages_ >= kMostRunPages) {
-    while (!runs_out_.empty() && runs_out_.front()->batch->done.done()) release_bulk_write();
+    while (!runs_out_.empty() && runs_out_.front()->write_back->done.done()) release_bulk_write();
   }
   return (sent_.size() >= kMostUnanswered || run_pages_ >= kMostRunPages) &&
          !fault_point_fails("collector_never_full");
@@ -262,7 +262,7 @@ bool Collector::await_room(const Patience& patience) {
     sent_.pop_front();
   }
   while (run_pages_ > kMostRunPages / 2) {
-    if (!await(core_, *import_, runs_out_.front()->batch->done, patience)) return false;
+    if (!await(core_, *import_, runs_out_.front()->write_back->done, patience)) return false;
     release_bulk_write();
   }
   if (runs) allow_runs();
@@ -298,7 +298,7 @@ uint32_t Collector::run_at(uint32_t page, uint32_t end) {
 void Collector::add_run(uint32_t first, uint32_t n) {
   auto run = std::make_shared<BulkWrite>();
   // Registered before the caller lets go of the pages' locks (see WriteBacks).
-  run->batch = core_.write_backs.begin(import_);
+  run->write_back = core_.write_backs.begin(import_);
   run->first = first;
   run->twins.reserve(n);
   for (uint32_t i = 0; i < n; ++i) {
@@ -324,11 +324,11 @@ void Collector::start_runs() {
       written(core_, run, false);
       continue;
     }
-    fault_point("run_before_write");
+    fault_point("bulk_write_before_write");
     session_->start_write(import_->page_data(run->first), run->twins.size() * kPageSize, key_,
                           uint64_t{run->first} * kPageSize,
                           [&core = core_, run](fabric::Cause cause) {
-                            run->batch->import->key.end_use();
+                            run->write_back->import->key.end_use();
                             written(core, run, cause == fabric::Cause::kOk);
                           });
   }

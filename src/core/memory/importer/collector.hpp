@@ -1,5 +1,5 @@
-// Takes the changes of pages into one batch: diffs are packed into publish messages; runs of pages
-// that changed in every byte, too long for one message, are written one-sided from the pages
+// Takes the changes of pages into one write-back: diffs are packed into publish messages; runs of
+// pages that changed in every byte, too long for one message, are written one-sided from the pages
 // themselves. One thread; signals blocked; the pages added are locked by
 // the caller.
 #pragma once
@@ -18,10 +18,10 @@
 
 namespace cmi::memory {
 
-// Pages that changed whole and are written one-sided, a batch of their own. Their twins are kept
-// until the write's fate is known: with them the home can tell whether it arrived.
+// Pages that changed whole and are written one-sided, a write-back of their own. Their twins are
+// kept until the write's fate is known: with them the home can tell whether it arrived.
 struct BulkWrite {
-  WriteBackPtr batch;
+  WriteBackPtr write_back;
   uint32_t first = 0;
   std::vector<uint32_t> twins;  // of the pages from `first` on
 };
@@ -37,9 +37,9 @@ class Collector {
   static constexpr size_t kMostBytes = fabric::kMaxPayload - sizeof(uint64_t);  // and a secret
   // Kept free in front of a message, for what a request with a swap has more at its beginning.
   static constexpr size_t kFront = kWireSize<PublishSwapRequest> - kWireSize<PublishRequest>;
-  // Without a batch, one is begun with the first page.
-  Collector(ImporterCore& core, std::shared_ptr<Import> imp, WriteBackPtr batch = {});
-  ~Collector();  // sends the rest and ends the collector's part of the batch
+  // Without a write-back, one is begun with the first page.
+  Collector(ImporterCore& core, std::shared_ptr<Import> imp, WriteBackPtr write_back = {});
+  ~Collector();  // sends the rest and ends the collector's part of the write-back
   Collector(const Collector&) = delete;
   Collector& operator=(const Collector&) = delete;
 
@@ -55,7 +55,7 @@ class Collector {
   bool differs(uint32_t page, const std::byte* twin) const;
   // Has the home clear the dirty intent of a page that is as the home has it, or whose stores are
   // lost.
-  void unmark(uint32_t page);
+  void clear_intent(uint32_t page);
   // Sends what has been added. No page may be locked.
   void flush();
   bool empty() const { return pages_.empty(); }
@@ -98,7 +98,7 @@ class Collector {
 
   ImporterCore& core_;
   std::shared_ptr<Import> import_;
-  WriteBackPtr batch_;
+  WriteBackPtr write_back_;
   std::array<std::byte, kFront + 512> little_;  // for the message, while it is short
   std::unique_ptr<std::byte[]> large_;          // for kFront + kMostBytes
   std::optional<Writer> out_;

@@ -60,11 +60,11 @@ void IntentRequest::start(RequestType type) {
   std::byte buf[16 + StoreStreams::kMaxWindow * kDirtyIntentSize];
   Writer out(buf);
   encode(DirtyIntentRequest{imp_.rseg.uid, imp_.instance, {}}, out);
-  const uint32_t told = mutated("mutate_ahead_unmarked") ? 1 : count_;
+  const uint32_t told = mutated("mutate_ahead_without_intent") ? 1 : count_;
   for (uint32_t i = 0; i < told; ++i) DirtyIntentList::put(out, {page_ + i, epochs_[i]});
-  fault_point("mark_before_send");
+  fault_point("intent_before_send");
   request_ = imp_.link->start(static_cast<uint16_t>(type), out.done());
-  if (mutated("mutate_mark_not_awaited")) end(true);
+  if (mutated("mutate_intent_not_awaited")) end(true);
 }
 
 Exception IntentRequest::await(Deadline deadline) {
@@ -91,7 +91,7 @@ Exception IntentRequest::take_answer(std::byte* content, Deadline deadline) {
       if (content != nullptr) std::memcpy(content, page.data(), kPageSize);
       request_.reset();
       end(true);
-      fault_point("mark_granted");
+      fault_point("intent_granted");
       return Exception::kNone;
     }
     request_.reset();

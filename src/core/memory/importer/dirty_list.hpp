@@ -1,8 +1,9 @@
 // Dirty pages of one import that are protected when they are written back, in the order of their
 // first stores. Any thread; the lock is a leaf inside the page locks.
 //
-// Invariant: the first `aged` pages were in the list a tick ago. A batch is begun before pages are
-// taken from here, and what does not go with it is put back before the batch ends (rule 8).
+// Invariant: the first `aged` pages were in the list a tick ago. A write-back is begun before pages
+// are taken from here, and what does not go with it is put back before the write-back ends (rule
+// 8).
 #pragma once
 
 #include <algorithm>

@@ -54,7 +54,7 @@ bool EnabledThreads::begin_serving() {
 ExclusiveAccess::ExclusiveAccess(EnabledThreads& enabled) : enabled_(enabled) {
   Guard g(enabled.mu_);
   mine_ = (enabled.threads_.size() == 1 && t_access_enabled && !t_library_thread) ||
-          mutated("mutate_taken_for_sole");
+          mutated("mutate_taken_for_exclusive");
   if (mine_) enabled.exclusive_.store(true, std::memory_order_relaxed);
 }
 

@@ -75,7 +75,7 @@ using fabric::Cause;
 // The key, the home's knowledge of the region and of several pages, and memory.
 [[gnu::hot]] bool Fetch::prepare(fabric::Session& session, fabric::RemoteKey* key) {
   return session_key(core_, imp_, session, key, deadline_) &&
-         (mutated("mutate_hold_late") || acquire(imp_, wanted_, n_, deadline_)) &&
+         (mutated("mutate_acquire_late") || acquire(imp_, wanted_, n_, deadline_)) &&
          (n_ == 1 || enter_pages(imp_, {wanted_, n_}, deadline_)) &&
          back_pages(imp_, {wanted_, n_});
 }
@@ -107,7 +107,7 @@ Fetch::Outcome Fetch::fetch_with_intent() {
                           uint64_t{wanted_} * kPageSize, deadline_, std::ref(meanwhile));
     imp_.key.end_use();
   }
-  if (mutated_late("mutate_hold_late")) (void)acquire(imp_, wanted_, n_, deadline_);
+  if (mutated_late("mutate_acquire_late")) (void)acquire(imp_, wanted_, n_, deadline_);
   if (cause == Cause::kOk) return arrived();
   if (posted) {
     // Whatever the reason, the provider may hold on to the pages until the session is closed.
@@ -125,7 +125,7 @@ Fetch::Outcome Fetch::fetch_with_intent() {
   const Exception unmarked = intent_ == nullptr ? Exception::kNone : intent_->await(deadline_);
   deliver(core_, imp_, &view_, {wanted_, n_}, wanted_,
           store_ && (intent_ == nullptr || intent_->granted()));
-  if (!store_ && imp_.subscribed.any() && !fault_point_fails("never_follow")) {
+  if (!store_ && imp_.subscribed.any() && !fault_point_fails("never_subscribe")) {
     subscribe(imp_, wanted_);
   }
   if (n_ >= Streams::kAheadFrom) read_ahead(core_, view_, wanted_, store_, deadline_);

@@ -14,7 +14,7 @@ namespace cmi::memory {
 bool end_import(ImporterCore& core, const std::shared_ptr<Import>& imp, ImportState state,
                 uint64_t token) {
   // Begun before anybody can see the new state, so that a report of what is lost waits for us.
-  auto batch = core.write_backs.begin(imp);
+  auto write_back = core.write_backs.begin(imp);
   std::optional<Grant::Sweep> sweep = imp->grant.end(state, token);
   const bool ends = sweep.has_value();
   if (ends) {
@@ -23,7 +23,7 @@ bool end_import(ImporterCore& core, const std::shared_ptr<Import>& imp, ImportSt
     if (imp->cache.ready()) drop_all(core, imp);
     sweep.reset();
   }
-  end_part(core, batch);
+  end_part(core, write_back);
   return ends;
 }
 
@@ -35,7 +35,7 @@ void lose_home(ImporterCore& core, const std::shared_ptr<fabric::Link>& link) {
     end_import(core, imp, ImportState::kGone);
     end_quiesce(core, *imp);
   }
-  (void)core.parts.node.settle_marks(2 * kMilli);
+  (void)core.parts.node.marks().settle(2 * kMilli);
   link->advance();  // ends what was under way as lost
   core.losses.lose(link);
   core.losses.report();

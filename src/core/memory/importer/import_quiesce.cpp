@@ -17,9 +17,9 @@ void on_quiesce(ImporterCore& core, const std::shared_ptr<Import>& imp, bool on,
                 Encoded(ReturnedRequest{uid, instance, round}));
   };
   if (!imp->ours || imp->events.marked.load()) return on ? returned() : void();
-  constexpr uint32_t kDirtyIntent = node::kMarkQuiesced;
-  core.parts.node.note_marks(imp->id, on ? kDirtyIntent : 0, on ? 0 : kDirtyIntent);
-  (void)core.parts.node.settle_marks(2 * kMilli);
+  constexpr uint32_t kQuiesced = node::kMarkQuiesced;
+  core.parts.node.marks().note(imp->id, on ? kQuiesced : 0, on ? 0 : kQuiesced);
+  (void)core.parts.node.marks().settle(2 * kMilli);
   trace(kFacEvt, kInfo, "segment {}: {}", imp->id, on ? "quiesced" : "resumed");
   if (on) {
     core.parts.observer.quiesced(imp->id, returned);
@@ -30,7 +30,7 @@ void on_quiesce(ImporterCore& core, const std::shared_ptr<Import>& imp, bool on,
 
 void end_quiesce(ImporterCore& core, Import& imp) {
   if (!imp.events.quiesce.end() || !imp.ours) return;
-  core.parts.node.note_marks(imp.id, 0, node::kMarkQuiesced);
+  core.parts.node.marks().note(imp.id, 0, node::kMarkQuiesced);
 }
 
 }  // namespace cmi::memory

@@ -27,7 +27,7 @@ class ImportTable {
   // Null: there is none; one that was left holds nothing.
   ImportPtr find(const ContextId& home, uint64_t uid, uint32_t instance);
   // The first after the one of this instance with dirty pages in its lists; null: none. What
-  // another thread has taken from such a list is in a batch of its own, which is begun before.
+  // another thread has taken from such a list is in a write-back of its own, which is begun before.
   ImportPtr next_dirty(uint32_t after);
   template <class Predicate>
   bool any(Predicate wanted) {

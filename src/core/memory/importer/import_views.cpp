@@ -25,7 +25,7 @@ Status ImportViews::make_cache(Import& imp, bool reserve) {
   const size_t size = size_t{imp.pages} * kPageSize;
   // A cache with a limit, or of a segment that grows, takes memory as it goes (see back_pages).
   const bool limited = imp.extensible || imp.cache.use.limit() < imp.pages;
-  auto file = core_.parts.node.anonymous_file(size, reserve && !limited);
+  auto file = core_.parts.node.segments().anonymous_file(size, reserve && !limited);
   if (!file) return file.status();
   void* service = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file->get(), 0);
   if (service == MAP_FAILED) return Status::kNoMem;

@@ -29,7 +29,7 @@ void zap_all(Import& imp) {
     }
     // Under the locks: an access that was served before has been mapped, one that comes now sees
     // `lease_expired`.
-    if (any && !mutated("mutate_lapse_kept")) zap_everywhere(imp, first, n);
+    if (any && !mutated("mutate_kept_without_lease")) zap_everywhere(imp, first, n);
     for (uint32_t k = 0; k < n; ++k) imp.page(first + k).unlock();
   }
 }
@@ -50,7 +50,8 @@ std::shared_ptr<fabric::Link> ImportedHomes::link_with(const ContextId& home) {
 
 void ImportedHomes::try_link(const ContextId& home) {
   const auto link = link_with(home);
-  if (link != nullptr && link->routes() > 1 && link->heard() != 0 && !link->condemned()) {
+  if (link != nullptr && link->routes().count() > 1 && link->health().heard() != 0 &&
+      !link->condemned()) {
     link->start(static_cast<uint16_t>(RequestType::kAlive), {});
   }
 }
@@ -71,9 +72,9 @@ void ImportedHomes::set_lease_expired(const ContextId& home, bool lease_expired)
     imp->changes.notify();
   }
   if (lease_expired) {
-    fault_point("lapsed");
+    fault_point("lease_expired");
   } else {
-    fault_point("lapse_over");
+    fault_point("lease_renewed");
   }
 }
 

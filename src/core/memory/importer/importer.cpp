@@ -37,8 +37,9 @@ Importer::~Importer() {
 
 bool Importer::waits_on(const Import& imp) const {
   const fabric::Link& link = *imp.link;
-  return !core_.reconf_timeout.is_set() && !link.condemned() && !link.local_fault() &&
-         now() - std::max(link.alive(), link.heard()) < core_.parts.watch.dead_after() / 2;
+  return !core_.reconf_timeout.is_set() && !link.condemned() && !link.health().local_fault() &&
+         now() - std::max(link.health().alive(), link.health().heard()) <
+             core_.parts.watch.dead_after() / 2;
 }
 
 void Importer::thread_enabled(bool enabled) {

@@ -65,9 +65,10 @@ void Importer::report(node::ContextReport* out) {
   const Nanos t = now();
   const auto since = [&](Nanos then) { return then == 0 ? 0 : static_cast<uint64_t>(t - then); };
   for (const auto& link : core_.links.those_that([](fabric::Link&) { return true; })) {
-    const fabric::Route& route = link->route();
-    out->links.push_back({link->home(), link->condemned(), since(link->heard()),
-                          since(link->unreachable_since()), static_cast<uint64_t>(link->took()),
+    const fabric::Route& route = link->routes().current();
+    out->links.push_back({link->home(), link->condemned(), since(link->health().heard()),
+                          since(link->health().unreachable_since()),
+                          static_cast<uint64_t>(link->health().took()),
                           place(route.fabric->traits().provider, route.home_listener)});
   }
 }

@@ -79,13 +79,13 @@ std::shared_ptr<fabric::Link> Joining::link_to(const access::RsegInfo& rseg) {
 Result<std::vector<std::byte>> Joining::open(fabric::Link& link, bool write_through, Bytes question,
                                              NoAnswer* why, const JoinTime& time) {
   // Of several routes, the later rounds take longer: see Link::patience_locked.
-  const Nanos rounds = link.routes() > 1 ? 4 * kSecond : 0;
+  const Nanos rounds = link.routes().count() > 1 ? 4 * kSecond : 0;
   const Deadline last{std::max(time.reach.at, time.answer.at + rounds)};
   const auto type = write_through ? RequestType::kOpenWriteThrough : RequestType::kOpen;
   auto request = link.start(static_cast<uint16_t>(type), question);
   auto cause = fabric::Cause::kTimeout;
   *why = NoAnswer::kBusy;
-  const int refusals = link.refusals();
+  const int refusals = link.health().refusals();
   for (Nanos look = kLookAtListener; !last.passed(); look = kSecond) {
     cause = link.await(request, Deadline{std::min(last.at, now() + look)});
     if (cause != fabric::Cause::kTimeout) break;
@@ -102,10 +102,10 @@ Result<std::vector<std::byte>> Joining::open(fabric::Link& link, bool write_thro
 
 Joining::NoAnswer Joining::look_for_home(fabric::Link& link, int refusals, const JoinTime& time) {
   const bool over = time.reach.passed();
-  if (link.local_fault() && over) return NoAnswer::kLocal;
-  if (link.refusals() >= refusals + kRefusals) return NoAnswer::kRefused;
+  if (link.health().local_fault() && over) return NoAnswer::kLocal;
+  if (link.health().refusals() >= refusals + kRefusals) return NoAnswer::kRefused;
   const std::vector<fabric::ListenerAddress> listeners = link.home_listeners();
-  const bool no_listener = link.without_listener() && link.heard() == 0;
+  const bool no_listener = link.routes().without_listener() && link.health().heard() == 0;
   const auto reach = no_listener ? fabric::Reach::kRefused
                                  : fabric::probe_any(listeners, over ? kLastLook : kMilli);
   if (reach == fabric::Reach::kRefused) return NoAnswer::kEnded;
@@ -159,7 +159,8 @@ void Joining::take_back(const std::shared_ptr<Import>& imp, Bytes question, bool
   const auto& link = imp->link;
   if (!refused) {
     // Who has never welcomed us was never asked anything.
-    if (link->heard() != 0) link->start(static_cast<uint16_t>(RequestType::kLeave), question);
+    if (link->health().heard() != 0)
+      link->start(static_cast<uint16_t>(RequestType::kLeave), question);
     return;
   }
   // A context whose listener is gone never comes back. Where it has imports here, the watch finds
@@ -213,7 +214,7 @@ Status Joining::watch(const std::shared_ptr<Import>& imp, const Opened& opened,
                                        : "the port of the home's lifelines cannot be reached");
   }
   if (!imp->extensible) return Status::kOk;
-  if (imp->ours && core_.parts.node.has_room(opened.brk.bytes) == Status::kNoMem) {
+  if (imp->ours && core_.parts.node.breaks().has_room(opened.brk.bytes) == Status::kNoMem) {
     return because(Status::kNoMem, "the node's memory is used up");
   }
   (void)take_break(*imp, opened.brk);
@@ -252,7 +253,7 @@ Result<std::shared_ptr<Import>> Joining::import(const access::RsegInfo& rseg, in
   }
   if (opened->quiesce.on != 0) on_quiesce(core_, imp, true, opened->quiesce.round);
   // By the notification, too, which may be the faster one: no seg_at comes before it is known.
-  if (ours) (void)core_.parts.node.settle_marks(node::Node::kUsualWait);
+  if (ours) (void)core_.parts.node.marks().settle(node::kUsualWait);
   return imp;
 }
 

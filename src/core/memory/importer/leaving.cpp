@@ -43,7 +43,7 @@ Leaving::Use Leaving::end_use(const std::shared_ptr<Import>& imp, const Patience
 bool Leaving::being_written_back(const Import& imp) const {
   const auto open = core_.write_backs.open();
   return std::any_of(open.begin(), open.end(),
-                     [&](const auto& batch) { return batch->import.get() == &imp; });
+                     [&](const auto& write_back) { return write_back->import.get() == &imp; });
 }
 
 void Leaving::leave(const std::shared_ptr<Import>& imp, const Patience& patience) {

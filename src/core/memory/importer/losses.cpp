@@ -10,7 +10,7 @@
 namespace cmi::memory {
 
 void Losses::lose(const std::shared_ptr<Import>& imp, const std::vector<uint32_t>& pages) {
-  const bool local = imp->link->local_fault();
+  const bool local = imp->link->health().local_fault();
   write_backs_.with_next([&](uint64_t next) { losses_.add(imp, pages, local, next); });
 }
 
@@ -81,7 +81,7 @@ void Losses::notify_importing_processes() {
 
 bool Losses::notify_importing_process(Loss& l) {
   constexpr size_t kAtOnce = 512;  // ranges of one datagram
-  const auto info = node_.find(l.import->id, 0);
+  const auto info = node_.segments().find(l.import->id, 0);
   if (!info && info.status() == Status::kReconfig) return false;
   if (!info || info->removed) return true;
   std::sort(l.pages.begin(), l.pages.end());
@@ -108,7 +108,7 @@ bool Losses::notify_importing_process(Loss& l) {
         (l.local ? kLostLocal : uint64_t{0}) | (taken == l.pages.size() ? kLostLast : uint64_t{0});
     encode(m, out);
     for (const PageRange& r : ranges) PageRangeList::put(out, r);
-    if (node_.bus_send(info->owner, out.done()) == Status::kReconfig) return false;
+    if (node_.bus().send(info->owner, out.done()) == Status::kReconfig) return false;
     l.pages.erase(l.pages.begin(), l.pages.begin() + static_cast<ptrdiff_t>(taken));
   }
   return true;

@@ -1,9 +1,9 @@
 // What the observer is notified of failures: stores that were lost, and homes that were. The
-// observer is notified when everything is known: once no batch is open that began before the loss,
-// so that one call names all the pages of a segment, and the causes come before the end of the
-// home.
-// Threads: any, the fault handler included. The lock is held while the observer is notified; the
-// locks of the table of imports, of the write-backs and of the LossReporter are taken inside.
+// observer is notified when everything is known: once no write-back is open that began before the
+// loss, so that one call names all the pages of a segment, and the causes come before the end of
+// the home. Threads: any, the fault handler included. The lock is held while the observer is
+// notified; the locks of the table of imports, of the write-backs and of the LossReporter are taken
+// inside.
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,7 @@ class Losses {
   Losses(node::Node& node, Observer& observer, ImportTable& imports, WriteBacks& write_backs)
       : node_(node), observer_(observer), imports_(imports), write_backs_(write_backs) {}
 
-  // Stores to these pages never reached the home. A batch of the import is open.
+  // Stores to these pages never reached the home. A write-back of the import is open.
   void lose(const std::shared_ptr<Import>& imp, const std::vector<uint32_t>& pages);
   // The home has ended or is dead; report() is to be called next.
   void lose(const std::shared_ptr<fabric::Link>& home);

@@ -201,7 +201,7 @@ void Notifications::on_removed(const Notified& n, const RemovedNotification& m) 
   if ((m.how & kRemovedEnding) == 0) imp->events.marked.store(true);
   end_import(core_, imp, (m.how & kRemovedGone) != 0 ? ImportState::kGone : ImportState::kRemoved);
   end_quiesce(core_, *imp);
-  (void)core_.parts.node.settle_marks(2 * kMilli);
+  (void)core_.parts.node.marks().settle(2 * kMilli);
   answer_when_key_idle(n);
 }
 

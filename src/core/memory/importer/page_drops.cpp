@@ -46,7 +46,7 @@ void release_page(Import& imp, uint32_t index, PageState was, Invalidation* by) 
   if (was != PageState::kAbsent && !(by->to_home && imp.regions.known.in_use(region_of(index))))
     return;
   if (by->released.room() < ReleasedRegions::kItem) return;
-  p.released = p.state == PageState::kAbsent || !mutated("mutate_zapped_unmarked");
+  p.released = p.state == PageState::kAbsent || !mutated("mutate_zapped_not_released");
   ReleasedRegions::put(by->released, {index, ReleasedRegions::kPage});
 }
 
@@ -146,23 +146,23 @@ void drop_pages(ImporterCore& core, Import& imp, PageRange range, std::vector<ui
   }
 }
 
-// What was not home yet is lost. A batch stands for it meanwhile, so that a barrier that no longer
-// finds the pages dirty waits for the loss to be known (rule 8).
+// What was not home yet is lost. A write-back stands for it meanwhile, so that a barrier that no
+// longer finds the pages dirty waits for the loss to be known (rule 8).
 void drop_all(ImporterCore& core, const std::shared_ptr<Import>& owner) {
   Import& imp = *owner;
-  auto batch = core.write_backs.begin(owner);
+  auto write_back = core.write_backs.begin(owner);
   std::vector<uint32_t> lost;
   std::vector<DirtyIntent> intents;
   drop_pages(core, imp, {0, imp.pages}, &lost, &intents);
   if (!lost.empty()) {
-    batch->failed.store(true);
+    write_back->failed.store(true);
     core.losses.lose(owner, lost);
   }
   // A home that has given us up, or is gone, has none of them any more.
   if (!intents.empty() && imp.grant.state() != ImportState::kGone)
     give_back_intents(*owner, intents);
   imp.changes.notify();
-  end_part(core, batch);
+  end_part(core, write_back);
 }
 
 }  // namespace cmi::memory

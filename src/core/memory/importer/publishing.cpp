@@ -41,8 +41,8 @@ bool Publishing::collect(BusyPages* busy, bool again, const Patience& patience) 
     if (imp->views.local.local()) continue;
     std::vector<uint32_t>& of_import = (*busy)[imp];
     if (again && of_import.empty() && imp->dirty.listed.empty()) continue;
-    // The batch is begun before the list is taken: another barrier that finds the list empty finds
-    // it.
+    // The write-back is begun before the list is taken: another barrier that finds the list empty
+    // finds it.
     Collector out(core_, imp, core_.write_backs.begin(imp));
     std::vector<uint32_t> pages;
     std::vector<uint32_t> hot = again ? std::exchange(of_import, {}) : imp->dirty.hot.all();
@@ -55,7 +55,7 @@ bool Publishing::collect(BusyPages* busy, bool again, const Patience& patience) 
     if (pages.size() >= Collector::kMinRun) out.allow_runs();
     const size_t done = write_back(core_, *imp, pages, out, patience);
     if (done == pages.size()) continue;
-    // Before the batch ends, so that another barrier that waits for it finds them.
+    // Before the write-back ends, so that another barrier that waits for it finds them.
     good = false;
     imp->dirty.listed.put_back(std::span(pages).subspan(done));
   }
@@ -77,10 +77,10 @@ Status Publishing::barrier(LossMark& mark, const Patience& patience) {
   if (core_.dirty.any()) {
     good = collect(&busy, true, patience) && good;
   }
-  // Pages that were invalidated while dirty go out from answers: those batches began before the
-  // ones we waited for ended. So did the batch of a notification that took a page which another
-  // barrier had taken from the list and not come to yet; that one may begin after the first look
-  // here, and before the other barrier's own batch ends: hence a second look.
+  // Pages that were invalidated while dirty go out from answers: those write-backs began before the
+  // ones we waited for ended. So did the write-back of a notification that took a page which
+  // another barrier had taken from the list and not come to yet; that one may begin after the first
+  // look here, and before the other barrier's own write-back ends: hence a second look.
   for (int look = 0; look < 2 && core_.write_backs.count() != 0; ++look) {
     good = await(core_, core_.write_backs.open(), patience) && good;
   }

@@ -81,7 +81,9 @@ Exception Swaps::cas(const View& view, const std::byte* addr, uint64_t expected,
   return Exception::kNone;
 }
 
-bool swaps_by_provider(const Import& imp) { return imp.link->cas() && imp.grant.has(kOneSided); }
+bool swaps_by_provider(const Import& imp) {
+  return imp.link->routes().cas() && imp.grant.has(kOneSided);
+}
 
 // Whether token, rights, break and pages in flux let it be made, as far as it is known here.
 Exception Swaps::may_swap(const std::shared_ptr<Import>& owner, uint32_t index, Deadline deadline) {
@@ -203,17 +205,17 @@ void Swaps::swapped_late(const std::shared_ptr<Import>& owner,
   if (!owner->link->when_late(request, drop_it)) drop_it();
 }
 
-// A batch of its own, so that, should the home not answer in time, every later barrier waits for
-// it.
+// A write-back of its own, so that, should the home not answer in time, every later barrier waits
+// for it.
 WriteBackPtr Swaps::announce_swap(const std::shared_ptr<Import>& owner, uint64_t offset) {
   std::byte buf[kWireSize<AnnounceRequest> + PageRangeList::kItem];
   Writer out(buf);
   encode(AnnounceRequest{owner->rseg.uid, owner->instance, 1, {}}, out);
   PageRangeList::put(out, {static_cast<uint32_t>(offset / kPageSize), 1});
-  auto batch = core_.write_backs.begin(owner);
+  auto write_back = core_.write_backs.begin(owner);
   owner->link->start(static_cast<uint16_t>(RequestType::kAnnounce), out.done(),
-                     [&core = core_, batch](Bytes) { end_part(core, batch); });
-  return batch;
+                     [&core = core_, write_back](Bytes) { end_part(core, write_back); });
+  return write_back;
 }
 
 // kNone: *session may be used with *key, which counts as in use.

@@ -79,7 +79,7 @@ bool Swaps::may_send_with_swap(const View& view, uint32_t index) {
 Swaps::Sent Swaps::send_with_swap(const std::shared_ptr<Import>& owner, const CasRequest& swap,
                                   PendingSwap* pending, const LossMark& mark) {
   Import& imp = *owner;
-  // As in a barrier: the batch is begun before the lists are taken.
+  // As in a barrier: the write-back is begun before the lists are taken.
   Collector out(core_, owner, core_.write_backs.begin(owner));
   std::vector<uint32_t> pages, busy, hot = imp.dirty.hot.all();
   if (hot.size() >= Collector::kMinRun) {
@@ -109,10 +109,10 @@ Swaps::Sent Swaps::send_with_swap(const std::shared_ptr<Import>& owner, const Ca
   return Sent::kWithSwap;
 }
 
-// Whether all that was dirty when the caller began its batch is in it, or home. A page that is not
-// in a list is in another thread's batch, which is open until the page is home or in a list again
-// (rule 8). So with no other batch open before and after, and nothing in the lists between, it is
-// nowhere else.
+// Whether all that was dirty when the caller began its write-back is in it, or home. A page that is
+// not in a list is in another thread's write-back, which is open until the page is home or in a
+// list again (rule 8). So with no other write-back open before and after, and nothing in the lists
+// between, it is nowhere else.
 bool Swaps::nothing_else_to_publish(const Import& imp) {
   const auto one_batch = [this] { return core_.write_backs.count() == 1; };
   const auto listed = [&imp](const std::shared_ptr<Import>& other) {

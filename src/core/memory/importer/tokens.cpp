@@ -79,7 +79,7 @@ bool Tokens::adopt(const std::shared_ptr<Import>& imp, Deadline deadline) {
   }
   Guard g(imp->token.adopt_mu);
   uint64_t version = 0;
-  auto bytes = core_.parts.node.proxy_token(imp->id, &version);
+  auto bytes = core_.parts.node.proxies().token(imp->id, &version);
   if (!bytes || bytes->size() < access::kTokenSize) return false;
   if (!imp->token.has_adopted(version)) {
     auto token = access::decode_token(bytes->data());

@@ -19,7 +19,7 @@ void subscribe(Import& imp, uint32_t index) {
   page.unlock();
   if (epoch == 0) return;
   const SubscribeRequest m{imp.rseg.uid, imp.instance, index, epoch};
-  fault_point("follow_before_send");
+  fault_point("subscribe_before_send");
   imp.link->start(static_cast<uint16_t>(RequestType::kSubscribe), Encoded(m));
 }
 

@@ -1,4 +1,4 @@
-// Collecting dirty pages into batches of publish messages.
+// Collecting dirty pages into write-backs of publish messages.
 #include "core/memory/importer/write_back.hpp"
 
 #include <algorithm>
@@ -127,10 +127,11 @@ uint32_t write_back_run(ImporterCore& core, Import& imp, std::span<const uint32_
 
 }  // namespace
 
-void end_part(ImporterCore& core, const WriteBackPtr& batch) {
-  if (!core.write_backs.end_part(batch)) return;
-  core.losses.report();  // first, so that a thread that waited for the batch finds the event
-  batch->done.complete(batch->failed.load() ? fabric::Cause::kPeerLost : fabric::Cause::kOk);
+void end_part(ImporterCore& core, const WriteBackPtr& write_back) {
+  if (!core.write_backs.end_part(write_back)) return;
+  core.losses.report();  // first, so that a thread that waited for the write-back finds the event
+  write_back->done.complete(write_back->failed.load() ? fabric::Cause::kPeerLost
+                                                      : fabric::Cause::kOk);
 }
 
 size_t write_back(ImporterCore& core, Import& imp, std::vector<uint32_t>& pages, Collector& out,

@@ -14,8 +14,8 @@ namespace cmi::memory {
 
 class Collector;
 
-// The last part reports what the batch has lost, and completes it.
-void end_part(ImporterCore& core, const WriteBackPtr& batch);
+// The last part reports what the write-back has lost, and completes it.
+void end_part(ImporterCore& core, const WriteBackPtr& write_back);
 
 // Writes back the dirty ones of `pages`, which are sorted here, and waits for answers in between
 // where the collector is full. Those with an earlier write-back still under way stay in the dirty
@@ -40,12 +40,12 @@ void take_dense(ImporterCore& core, Import& imp, std::vector<uint32_t>* hot,
 
 // write_back_answers.cpp
 // The home has applied the diffs of these pages and everyone else has dropped them, or it refused,
-// or nobody knows (no status): the home is lost, or was given up. Ends a part of the batch.
-void answered(ImporterCore& core, const WriteBackPtr& batch, std::vector<uint32_t>& pages,
+// or nobody knows (no status): the home is lost, or was given up. Ends a part of the write-back.
+void answered(ImporterCore& core, const WriteBackPtr& write_back, std::vector<uint32_t>& pages,
               std::optional<WireStatus> status);
 // The home has refused stores to these pages, or nobody will answer: they are lost. For pages that
-// are not cached; the caller ends its part of the batch.
-void refuse_pages(ImporterCore& core, const WriteBackPtr& batch, std::vector<uint32_t>& pages,
+// are not cached; the caller ends its part of the write-back.
+void refuse_pages(ImporterCore& core, const WriteBackPtr& write_back, std::vector<uint32_t>& pages,
                   std::optional<WireStatus> status);
 
 // write_behind.cpp

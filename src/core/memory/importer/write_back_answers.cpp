@@ -17,14 +17,14 @@ namespace {
 
 void came_home(ImporterCore& core, const std::shared_ptr<Import>& imp,
                const std::vector<uint32_t>& pages) {
-  // Sends what became free to go, if anything did; begun before the batch of these ends, so that a
-  // barrier that waits for that one finds the next.
+  // Sends what became free to go, if anything did; begun before the write-back of these ends, so
+  // that a barrier that waits for that one finds the next.
   std::optional<Collector> next;
   const auto collector = [&]() -> Collector& { return next ? *next : next.emplace(core, imp); };
   for (uint32_t index : pages) {
     Page& p = imp->page(index);
     p.lock();
-    if (p.pinned) collector().unmark(index);  // a run's mark did not travel with it
+    if (p.pinned) collector().clear_intent(index);  // a run's mark did not travel with it
     p.in_flight = p.pinned = false;
     if (p.state == PageState::kWriting) {
       set_state(core, *imp, p, PageState::kClean);
@@ -45,7 +45,7 @@ void came_home(ImporterCore& core, const std::shared_ptr<Import>& imp,
 // so.
 void never_came_home(ImporterCore& core, const std::shared_ptr<Import>& imp,
                      const std::vector<uint32_t>& pages, bool refused) {
-  Collector unmarking(core, imp);
+  Collector clearing(core, imp);
   Guard views(imp->views.mu);
   for (uint32_t index : pages) {
     Page& p = imp->page(index);
@@ -54,8 +54,8 @@ void never_came_home(ImporterCore& core, const std::shared_ptr<Import>& imp,
     // without a word, keeps its dirty intent at home, should we die; here it counts no more, so
     // that nothing takes it back, and a new token's stores ask for their own.
     if (!p.pinned && refused) {
-      unmarking.unmark(index);
-    } else if (!mutated("mutate_mark_of_unknown_taken_back")) {
+      clearing.clear_intent(index);
+    } else if (!mutated("mutate_intent_of_unknown_taken_back")) {
       p.intent.take();
     }
     p.in_flight = p.pinned = false;
@@ -77,20 +77,20 @@ void never_came_home(ImporterCore& core, const std::shared_ptr<Import>& imp,
 
 }  // namespace
 
-// What was stored to these pages is lost, and reported when the batch has ended.
-static void lose_pages(ImporterCore& core, const WriteBackPtr& batch, std::vector<uint32_t>& pages,
-                       std::optional<WireStatus> status) {
-  Import& imp = *batch->import;
+// What was stored to these pages is lost, and reported when the write-back has ended.
+static void lose_pages(ImporterCore& core, const WriteBackPtr& write_back,
+                       std::vector<uint32_t>& pages, std::optional<WireStatus> status) {
+  Import& imp = *write_back->import;
   trace(kFacMem, kWarn, "segment {}: the home refused stores to {} pages ({})", imp.id,
         pages.size(), status ? static_cast<int>(*status) : -1);
-  batch->failed.store(true);
-  core.losses.lose(batch->import, pages);
+  write_back->failed.store(true);
+  core.losses.lose(write_back->import, pages);
   if (status == WireStatus::kBroken) imp.flux.doubt(pages);  // some of them are
 }
 
-static void end_refused(ImporterCore& core, const WriteBackPtr& batch,
+static void end_refused(ImporterCore& core, const WriteBackPtr& write_back,
                         std::optional<WireStatus> status) {
-  Import& imp = *batch->import;
+  Import& imp = *write_back->import;
   // At the first loss all pages are closed, so that one event can name everything; but broken
   // memory is not the end of the pages beside it.
   if (status != WireStatus::kOk && status != WireStatus::kBroken &&
@@ -99,29 +99,29 @@ static void end_refused(ImporterCore& core, const WriteBackPtr& batch,
     // whoever gave it up has closed its imports.
     refused(core, imp,
             status.value_or(imp.link->condemned() ? WireStatus::kEnding : WireStatus::kMalformed),
-            batch->token);
+            write_back->token);
   }
 }
 
-void answered(ImporterCore& core, const WriteBackPtr& batch, std::vector<uint32_t>& pages,
+void answered(ImporterCore& core, const WriteBackPtr& write_back, std::vector<uint32_t>& pages,
               std::optional<WireStatus> status) {
   SignalsBlocked quiet;
-  Import& imp = *batch->import;
+  Import& imp = *write_back->import;
   if (status == WireStatus::kOk) {
-    came_home(core, batch->import, pages);
+    came_home(core, write_back->import, pages);
   } else {
-    lose_pages(core, batch, pages, status);
-    never_came_home(core, batch->import, pages, status.has_value());
+    lose_pages(core, write_back, pages, status);
+    never_came_home(core, write_back->import, pages, status.has_value());
   }
   imp.changes.notify();
-  end_refused(core, batch, status);
-  end_part(core, batch);
+  end_refused(core, write_back, status);
+  end_part(core, write_back);
 }
 
-void refuse_pages(ImporterCore& core, const WriteBackPtr& batch, std::vector<uint32_t>& pages,
+void refuse_pages(ImporterCore& core, const WriteBackPtr& write_back, std::vector<uint32_t>& pages,
                   std::optional<WireStatus> status) {
-  lose_pages(core, batch, pages, status);
-  end_refused(core, batch, status);
+  lose_pages(core, write_back, pages, status);
+  end_refused(core, write_back, status);
 }
 
 }  // namespace cmi::memory

@@ -8,7 +8,7 @@
 namespace cmi::memory {
 
 WriteBackPtr WriteBacks::begin(const std::shared_ptr<Import>& imp) {
-  fault_point("batch_begun");
+  fault_point("write_back_begun");
   auto b = std::make_shared<WriteBack>();
   b->import = imp;
   b->token = imp->token.taken();
@@ -20,10 +20,10 @@ WriteBackPtr WriteBacks::begin(const std::shared_ptr<Import>& imp) {
   return b;
 }
 
-bool WriteBacks::end_part(const WriteBackPtr& batch) {
-  if (batch->parts.fetch_sub(1, std::memory_order_acq_rel) != 1) return false;
+bool WriteBacks::end_part(const WriteBackPtr& write_back) {
+  if (write_back->parts.fetch_sub(1, std::memory_order_acq_rel) != 1) return false;
   Guard g(mu_);
-  open_.erase(std::find(open_.begin(), open_.end(), batch));
+  open_.erase(std::find(open_.begin(), open_.end(), write_back));
   count_.fetch_sub(1, std::memory_order_seq_cst);
   return true;
 }

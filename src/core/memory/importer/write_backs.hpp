@@ -2,7 +2,7 @@
 // LossReporter is taken inside with_next().
 //
 // Invariant: a write-back is in the list from before any of its pages leaves kDirty until all its
-// messages are answered, so that a barrier that no longer finds a page dirty finds the batch
+// messages are answered, so that a barrier that no longer finds a page dirty finds the write-back
 // (rule 8).
 #pragma once
 
@@ -36,7 +36,7 @@ class WriteBacks {
   WriteBackPtr begin(const std::shared_ptr<Import>& imp);
   // True: it was the last part, and the write-back is not in the list any more. Its `done` is left
   // to the caller.
-  bool end_part(const WriteBackPtr& batch);
+  bool end_part(const WriteBackPtr& write_back);
   std::vector<WriteBackPtr> open();
   size_t count() const { return count_.load(std::memory_order_seq_cst); }
   // With the number that the next write-back will have, which is not given meanwhile.

@@ -22,7 +22,7 @@ constexpr Nanos kWaitForRoom = 100 * kMilli;
 // left to the next barrier, do not grow with it: stores are faster than the timer, and may be
 // faster than the wire, which is waited for, but not in vain again and again. One thread at a time;
 // what it has taken from the list goes, since a barrier that no longer finds it there waits for its
-// batch alone (rule 8).
+// write-back alone (rule 8).
 void write_behind(ImporterCore& core, const std::shared_ptr<Import>& imp) {
   if (fault_point_fails("no_write_behind")) return;
   const bool soon = fault_point_fails("write_behind_soon");
@@ -34,7 +34,7 @@ void write_behind(ImporterCore& core, const std::shared_ptr<Import>& imp) {
   if (!turn.mine()) return;
   for (const Deadline deadline = Deadline::in(kWaitForRoom);;) {
     auto open = core.write_backs.open();
-    std::erase_if(open, [&](auto& batch) { return batch->import != imp; });
+    std::erase_if(open, [&](auto& write_back) { return write_back->import != imp; });
     if (open.empty() ||
         (open.size() < kMostBatches && imp->link->pending() < Collector::kMostUnanswered)) {
       break;
@@ -44,7 +44,7 @@ void write_behind(ImporterCore& core, const std::shared_ptr<Import>& imp) {
     turns.no_room_before(now() + kSecond);
     return;
   }
-  // The batch is begun before pages leave the list, as in Publishing::collect().
+  // The write-back is begun before pages leave the list, as in Publishing::collect().
   Collector out(core, imp, core.write_backs.begin(imp));
   std::vector<uint32_t> pages;
   if (!imp->dirty.listed.take_oldest(behind, most, &pages)) return;  // others have been here

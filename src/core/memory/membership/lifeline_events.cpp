@@ -60,7 +60,7 @@ void Membership::on_up(const ContextId& id, Side side, uint16_t listener_port, u
     i.retry = {};
     if (!i.greeted) {
       i.greeted = true;
-      if (auto slot = parts_.node.find_context(id); slot) i.slot = *slot;
+      if (auto slot = parts_.node.members().find(id); slot) i.slot = *slot;
     }
     look_again_at(t_);
   }
@@ -71,7 +71,7 @@ void Membership::on_sign(const ContextId& id, Side side, Sign sign, uint64_t val
   Peer* p = find(id);
   if (p == nullptr) return;
   // Somebody at an address where the home was never met says that we are none of his.
-  if (side == Side::kOurs && sign == Sign::kOver && in_doubt(*p)) return;
+  if (side == Side::kOurs && sign == Sign::kOver && p->in_doubt()) return;
   const PeerId peer{id, role_of(side)};
   detector_.heard(peer, t_);
   if (side == Side::kOurs && p->home) {
@@ -135,7 +135,7 @@ void Membership::on_lost(const ContextId& id, Side side) {
 
 void Membership::on_refused(const ContextId& id, Side side) {
   const Peer* p = find(id);
-  if (p == nullptr || (side == Side::kOurs && in_doubt(*p))) return;
+  if (p == nullptr || (side == Side::kOurs && p->in_doubt())) return;
   prove_end({id, role_of(side)}, Reason::kEnded);
 }
 

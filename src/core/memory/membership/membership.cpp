@@ -24,7 +24,6 @@ using liveness::Verdict;
 
 namespace {
 constexpr Nanos kPollEvery = kMilli;  // while the service thread is busy with other things
-constexpr Nanos kFirstPause = 5 * kMilli, kLastPause = kSecond;
 // An importer need not ask its home while the home asks it.
 constexpr Nanos kHomesBeat = 400 * kMilli;
 constexpr Nanos kNothingDue = 3600 * kSecond;
@@ -34,16 +33,6 @@ constexpr Nanos kProbeListenerAfter = 250 * kMilli, kProbeListenerEvery = kSecon
 // When a verdict has fallen; all those of one round together, since nothing else is done meanwhile.
 constexpr Nanos kLastProbes = 50 * kMilli;
 }  // namespace
-
-void Membership::Retry::lose(Nanos t) {
-  if (!lost) at = t;
-  lost = true;
-}
-
-void Membership::Retry::next(Nanos t) {
-  pause = std::clamp(2 * pause, kFirstPause, kLastPause);
-  at = t + pause;
-}
 
 Membership::Membership(const Parts& parts)
     : parts_(parts), detector_(liveness::Limits{.dead = parts_.dead_after}) {}
@@ -86,7 +75,7 @@ uint64_t Membership::expect(const ContextId& importer) {
     Guard g(mu_);
     // Those that asked and never came are forgotten when there are very many.
     if (expected_.size() >= kMaxExpected && expected_.count(importer) == 0) {
-      std::erase_if(expected_, [&](auto& e) { return !parts_.server.knows(e.first); });
+      std::erase_if(expected_, [&](auto& e) { return !parts_.server.clients().knows(e.first); });
     }
     Expected& e = expected_[importer];
     if (e.secret != 0) return e.secret;
@@ -168,12 +157,12 @@ Nanos Membership::advance(Nanos t, bool woken) {
 // What other threads have left.
 void Membership::take_in() {
   std::vector<WatchedHome> follows;
-  std::vector<ContextId> unfollows, suspects;
+  std::vector<ContextId> unwatched, suspects;
   {
     Guard g(mu_);
     left_.store(false, std::memory_order_relaxed);
     follows.swap(to_watch_);
-    unfollows.swap(to_unwatch_);
+    unwatched.swap(to_unwatch_);
     suspects.swap(suspects_);
     for (auto& [id, e] : expected_) {
       if (e.taken) continue;
@@ -193,7 +182,7 @@ void Membership::take_in() {
     p.home->secret = f.secret;
     if (f.port != 0) p.home->retry.lose(t_);
   }
-  for (const ContextId& id : unfollows) {
+  for (const ContextId& id : unwatched) {
     Peer* p = find(id);
     // A line that was up stays, as after the last import; one that another import waits for, too.
     if (p == nullptr || !p->home || p->home->up_since != 0 || p->home->lease != 0 ||
@@ -243,7 +232,7 @@ void Membership::gather(Nanos t) {
   }
   // Those that left before they had a lifeline.
   std::erase_if(peers_, [&](auto& e) {
-    return !e.second.home && !e.second.importer->greeted && !parts_.server.knows(e.first);
+    return !e.second.home && !e.second.importer->greeted && !parts_.server.clients().knows(e.first);
   });
 }
 
@@ -272,9 +261,9 @@ void Membership::gather(const ContextId& id, AsHome& home, Nanos t) {
   Nanos unlinked = 0;
   if (auto link = importer_->homes().link_with(id); link != nullptr) {
     // A link that could not be had is tried again even when nobody asks for it at the moment.
-    if (link->unreachable_since() != 0 || link->local_fault()) link->advance();
-    detector_.heard(peer, link->heard());
-    unlinked = link->unreachable_since();
+    if (link->health().unreachable_since() != 0 || link->health().local_fault()) link->advance();
+    detector_.heard(peer, link->health().heard());
+    unlinked = link->health().unreachable_since();
   }
   detector_.unlinked(peer, unlinked, home.up_since != 0);
   // A link tells nobody that it cannot be had; where there is a lifeline, that tells.
@@ -289,7 +278,7 @@ void Membership::gather(const ContextId& id, AsImporter& importer, Nanos unackno
   } else {
     detector_.part(peer);
   }
-  detector_.heard(peer, parts_.server.heard(id));
+  detector_.heard(peer, parts_.server.clients().heard(id));
   detector_.owes(peer, unacknowledged);
   if (unacknowledged == 0) return;
   look_again_at(t + detector_.limits().beat);  // to see it grow old
@@ -367,7 +356,7 @@ void Membership::look_for(const ContextId& id, AsImporter& importer) {
   if (!importer.retry.lost) return;
   if (t_ >= importer.retry.at) {
     importer.retry.next(t_);
-    if (importer.slot && !parts_.node.alive(*importer.slot, id)) {
+    if (importer.slot && !parts_.node.members().alive(*importer.slot, id)) {
       return prove_end({id, Role::kImporter}, Reason::kEnded);
     }
     lines_->probe(id, parts_.server.client_listener(id).blob, importer.listener_port, t_);

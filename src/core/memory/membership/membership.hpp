@@ -25,6 +25,7 @@
 #include "core/liveness/detector.hpp"
 #include "core/liveness/peer_watch.hpp"
 #include "core/memory/home/lock_order.hpp"
+#include "core/memory/membership/peer_record.hpp"
 #include "core/memory/page/observer.hpp"
 #include "core/node/node.hpp"
 #include "fabric/lifeline.hpp"
@@ -36,8 +37,6 @@ namespace cmi::memory {
 class Home;
 class Importer;
 
-// Size: it judges each peer from what all of its parts say, by one thread; lines, the detector and
-// the roll are classes of their own.
 class Membership final : public liveness::PeerWatch, private fabric::LifelineOwner {
  public:
   struct Parts {
@@ -73,42 +72,10 @@ class Membership final : public liveness::PeerWatch, private fabric::LifelineOwn
   void forget_in_child();
 
  private:
-  // Those with a constructor of their own: clang takes what has only initialised members for
-  // something that std::optional cannot make before the class is complete.
-  struct Retry {  // of a line that was lost: first at once, then ever more rarely
-    Nanos at = 0, pause = 0;
-    bool lost = false;
-    void lose(Nanos t);
-    void next(Nanos t);
-  };
-  struct AsHome {  // we import from it
-    AsHome() {}    // NOLINT(modernize-use-equals-default): see above
-    NodeId node;
-    fabric::ListenerAddress listener;      // the one that its line goes to, or tries
-    size_t tries = 0;                      // for a line since there was one
-    std::set<std::vector<std::byte>> met;  // listeners where it has answered, or its line was up
-    Nanos try_link_from = 0;               // not before: the link is asked for a sign
-    uint16_t port = 0;
-    uint64_t secret = 0;
-    Nanos up_since = 0, heard = 0;  // of the line; 0: it is not up
-    Nanos lease = 0;                // 0: it has never vouched for us
-    Nanos asked = 0, vouched = 0;   // the last heartbeat, and the last one that was vouched for
-    bool lease_expired = false;
-    Retry retry;
-  };
-  struct AsImporter {  // it imports from us
-    AsImporter() {}    // NOLINT(modernize-use-equals-default): see above
-    bool greeted = false;
-    uint16_t listener_port = 0;
-    std::optional<node::ContextSlot> slot;  // it is of our node
-    Nanos listener_probed = 0;
-    Retry retry;
-  };
-  struct Peer {  // at least one of the two
-    std::optional<AsHome> home;
-    std::optional<AsImporter> importer;
-    bool notified_unreachable = false;
-  };
+  using Peer = PeerRecord;
+  using AsHome = PeerRecord::AsHome;
+  using AsImporter = PeerRecord::AsImporter;
+
   struct WatchedHome {
     ContextId home;
     NodeId node;
@@ -134,10 +101,6 @@ class Membership final : public liveness::PeerWatch, private fabric::LifelineOwn
   void on_refused(const ContextId& id, fabric::Side side) override;
 
   Peer* find(const ContextId& id);
-  // A line is tried at an address where the home was never met: who is there may be another.
-  static bool in_doubt(const Peer& p) {
-    return p.home && p.home->retry.lost && !p.home->met.contains(p.home->listener.blob);
-  }
   void take_in();
   void gather(Nanos t);
   void short_of_descriptors(std::map<ContextId, Nanos>* unacknowledged, Nanos t);

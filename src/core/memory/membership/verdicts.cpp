@@ -19,7 +19,7 @@ using liveness::Verdict;
 // Of one that is silent: a context that is only stopped still has a node that lets us in.
 bool Membership::out_of_reach(const PeerId& peer) {
   const auto link = peer.role == Role::kHome ? importer_->homes().link_with(peer.context) : nullptr;
-  if (link != nullptr && link->local_fault()) return false;
+  if (link != nullptr && link->health().local_fault()) return false;
   const std::vector<fabric::ListenerAddress> listeners =
       link != nullptr ? link->home_listeners()
                       : std::vector{parts_.server.client_listener(peer.context)};

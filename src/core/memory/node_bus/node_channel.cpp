@@ -24,7 +24,7 @@ bool NodeChannel::await_in_slices(node::ContextSlot to, int32_t segment, BusQues
     const Deadline slice{std::min(deadline.at, now() + 100 * kMilli)};
     if (await(question.done, server_, slice)) return true;
     // A registry that cannot be had says nothing: a stopped process may hold its lock.
-    const auto info = node_.find(segment, 2 * kMilli);
+    const auto info = node_.segments().find(segment, 2 * kMilli);
     if (info ? info->owner == to && !info->owner_alive : info.status() == Status::kInval) {
       return true;
     }

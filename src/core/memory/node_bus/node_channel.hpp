@@ -40,7 +40,7 @@ class NodeChannel {
               int file = -1);
   // One datagram. kReconfig: the receiver's queue is full. kInval: the receiver has ended.
   Status send(node::ContextSlot to, Bytes datagram, int pass_fd = -1) {
-    return node_.bus_send(to, datagram, pass_fd);
+    return node_.bus().send(to, datagram, pass_fd);
   }
   // Sends the owner of a segment the pages that were stored to, without waiting: the owner takes
   // them in before whatever is sent next. False: not all fitted into its queue; the rest stays.

@@ -22,7 +22,7 @@ void ImportRegions::granted(uint32_t region) {
 bool ImportRegions::release(uint32_t region, uint32_t* epoch) {
   uint64_t was = word(region).load(std::memory_order_seq_cst);
   do {
-    if ((was & kEntries) != 0 && !mutated("mutate_let_go_early")) return false;
+    if ((was & kEntries) != 0 && !mutated("mutate_release_early")) return false;
   } while (!word(region).compare_exchange_weak(was, was & ~kHeld, std::memory_order_seq_cst));
   *epoch = static_cast<uint32_t>((was & ~kHeld) >> kEpochShift);
   return true;

@@ -18,7 +18,7 @@ bool SharedRegions::acquire(uint32_t region, uint32_t epoch, uint64_t next) {
 bool SharedRegions::drop(uint32_t region, uint32_t epoch) {
   const auto it = regions_.find(region);
   if (it == regions_.end()) return false;
-  if (it->second.epoch != epoch && !mutated("mutate_let_go_any_epoch")) return false;
+  if (it->second.epoch != epoch && !mutated("mutate_release_any_epoch")) return false;
   if (it->second.refined != nullptr) --refined_;
   regions_.erase(it);
   return true;

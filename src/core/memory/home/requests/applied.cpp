@@ -16,7 +16,7 @@ RoundPtr publish_applied(HomeCore& home, Segment& s, Sharer& h, const fabric::Cl
                          uint64_t number, Applied& applied) {
   // Applied stores are published even when a later page of the message was malformed.
   if (applied.ranges.empty() || mutated("mutate_diffs_unpublished")) return nullptr;
-  if (mutated("mutate_marks_cleared_early")) h.intents.clear();
+  if (mutated("mutate_intents_cleared_early")) h.intents.clear();
   applied.ranges = each_once(std::move(applied.ranges));
   const WireStatus status = applied.status;
   if (status != WireStatus::kOk) applied.asked.secret = 0;  // that it has to hear from us

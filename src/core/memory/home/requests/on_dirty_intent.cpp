@@ -55,7 +55,7 @@ void on_dirty_intent(HomeCore& home, const fabric::ClientInfo& client, uint64_t 
       home.rounds.clear_intents(*s, *h, intents);
     }
   }
-  fault_point("mark_before_reply");
+  fault_point("intent_before_reply");
   reply(home.parts.server, client.id, number, status);
 }
 

@@ -51,7 +51,7 @@ void on_fetch_with_intent(HomeCore& home, const fabric::ClientInfo& client, uint
       }
     }
   }
-  fault_point("mark_before_reply");
+  fault_point("intent_before_reply");
   answer[0] = static_cast<std::byte>(status);
   const size_t content = status == WireStatus::kOk ? kPageSize : 0;
   home.parts.server.reply(client.id, number, {answer, 1 + content});

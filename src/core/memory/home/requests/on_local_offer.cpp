@@ -18,7 +18,7 @@ LocalRefusal refusal_of(const HomeCore& home, const Segment& s, const Sharer& h)
 // Each offer ends the one before: the importer has dropped what it had by that.
 void on_local_offer(HomeCore& home, const ClientInfo& client, uint64_t number,
                     const LocalOfferRequest& m) {
-  const node::Node::Address address = home.parts.node.address();
+  const node::Bus::Address address = home.parts.node.bus().address();
   LocalOfferReply answer;
   WireStatus status = WireStatus::kOk;
   {

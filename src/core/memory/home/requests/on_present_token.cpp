@@ -98,7 +98,7 @@ void grant_when_listed(HomeCore& home, Segment& s, Sharer& h, uint64_t number, B
                       copy = std::vector(granted.begin(), granted.end())] {
     reply(*server, id, number, WireStatus::kOk, copy);
   };
-  if (!mutated("mutate_new_importer_not_told")) {
+  if (!mutated("mutate_new_importer_not_notified")) {
     home.rounds.notify_ranges(listed, s, h, NotificationType::kInFlux, s.flux.pages.all());
   }
   home.rounds.settle(listed, done);

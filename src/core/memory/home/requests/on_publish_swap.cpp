@@ -36,7 +36,7 @@ struct SwapToMake {
       const SegmentLock s(home, Uid{swap.uid}, SegmentLock::kMemory);
       Guard g(home.mu);
       bool publish = false;
-      if (home.parts.server.session_of(client) == session) {
+      if (home.parts.server.clients().session_of(client) == session) {
         made = make_swap(home, s.get(), client, swap, &found, &publish);
       }
       if (const RoundPtr published = publish ? publish_swap(home, *s, client, swap) : nullptr) {
@@ -54,7 +54,7 @@ void on_publish_swap(HomeCore& home, const ClientInfo& client, uint64_t number,
   const SwapToMake then{home,
                         client.id,
                         number,
-                        home.parts.server.session_of(client.id),
+                        home.parts.server.clients().session_of(client.id),
                         {m.uid, m.instance, m.offset, m.expected, m.desired}};
   Applied applied;
   applied.asked = {number, 0};
@@ -68,7 +68,7 @@ void on_publish_swap(HomeCore& home, const ClientInfo& client, uint64_t number,
       RoundPtr stores = publish_applied(home, *s, *h, client, number, applied);
       if (stores != nullptr && applied.status == WireStatus::kOk) {
         stores->finished = [then] { then.make(); };
-        if (mutated("mutate_swap_before_settled")) std::exchange(stores, nullptr)->finished = {};
+        if (mutated("mutate_swap_before_complete")) std::exchange(stores, nullptr)->finished = {};
       }
       if (stores != nullptr) return;
     }

@@ -28,7 +28,7 @@ void on_store(HomeCore& home, const fabric::ClientInfo& client, uint64_t number,
     }
   }
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  fault_point("through_before_reply");
+  fault_point("write_through_before_reply");
   reply(home.parts.server, client.id, number, status);
 }
 

@@ -31,7 +31,7 @@ void on_swap(HomeCore& home, const fabric::ClientInfo& client, uint64_t number,
       }
     }
   }
-  fault_point("through_before_reply");
+  fault_point("write_through_before_reply");
   reply(home.parts.server, client.id, number, status,
         status == WireStatus::kOk ? Bytes(found, size) : Bytes());
 }

@@ -258,7 +258,7 @@ TEST_SUITE("events") {
 
   TEST_CASE("stores_that_a_living_home_lost_are_told_to_who_stored_and_to_nobody_else") {
     Stage stage;
-    Process& home = stage.spawn("home", {{"CMI_FAULT_POINT", "publication_never_over#1=fail"}});
+    Process& home = stage.spawn("home", {{"CMI_FAULT_POINT", "round_never_over#1=fail"}});
     Process& peer = stage.spawn("peer", {{"CMI_DEAD_AFTER", "2000"}});
     Process& reader = stage.spawn("reader");
     Process& bystander = stage.spawn("bystander");

@@ -36,7 +36,7 @@ struct Scene {
         his(import_segment(writer, exported)),
         mine(import_segment(reader, exported)) {}
   // Publishes value after value and loads each, until a page has been updated, `at` bytes in.
-  void until_followed(uint64_t at) {
+  void until_subscribed(uint64_t at) {
     int rounds = 0;
     for (const uint64_t before = updated(reader); updated(reader) == before;) {
       REQUIRE(++rounds < 100);
@@ -52,10 +52,10 @@ struct Scene {
   uint64_t value = 0;
 };
 
-TEST_SUITE("follow") {
+TEST_SUITE("subscribe") {
   TEST_CASE("a_page_that_is_loaded_after_each_store_is_updated_and_not_fetched_again") {
     Scene s;
-    s.until_followed(8);
+    s.until_subscribed(8);
     CHECK(s.value < 10);
     const uint64_t misses = missed(s.reader), updates = updated(s.reader);
     for (int i = 0; i < 40; ++i) {
@@ -67,12 +67,12 @@ TEST_SUITE("follow") {
     CHECK(load(s.home, s.exported.at + 8).value == s.value);
   }
 
-  TEST_CASE("all_who_follow_a_page_are_updated_by_one_publication") {
+  TEST_CASE("all_subscribers_of_a_page_are_updated_by_one_round") {
     Scene s;
     Process& other = s.cluster.spawn("other");
     const Import theirs = import_segment(other, s.exported);
-    s.until_followed(kPage + 8);
-    s.until_followed(8);
+    s.until_subscribed(kPage + 8);
+    s.until_subscribed(8);
     // The other one follows it later, and nothing before: epochs and numbers of the two differ.
     uint64_t rounds = 0;
     for (const uint64_t before = updated(other); updated(other) == before;) {
@@ -97,7 +97,7 @@ TEST_SUITE("follow") {
 
   TEST_CASE("stores_at_home_and_swaps_update_it_as_well") {
     Scene s;
-    s.until_followed(8);
+    s.until_subscribed(8);
     const uint64_t misses = missed(s.reader);
     for (int i = 0; i < 10; ++i) {
       REQUIRE(publish(s.home, s.exported.at + 8, ++s.value));
@@ -113,10 +113,10 @@ TEST_SUITE("follow") {
   TEST_CASE(
       "three_pages_that_the_home_stores_to_beside_others_are_updated_and_a_fourth_is_dropped") {
     Scene s;
-    constexpr uint64_t kFollowed = 4;
-    for (uint64_t page = 0; page < kFollowed; ++page) s.until_followed(page * kPage + 8);
+    constexpr uint64_t kSubscribed = 4;
+    for (uint64_t page = 0; page < kSubscribed; ++page) s.until_subscribed(page * kPage + 8);
     const uint64_t misses = missed(s.reader), updates = updated(s.reader);
-    for (const uint64_t pages : {uint64_t{3}, kFollowed}) {
+    for (const uint64_t pages : {uint64_t{3}, kSubscribed}) {
       ++s.value;
       REQUIRE(s.home.run(
           [](uint64_t at, uint64_t n, uint64_t value) {
@@ -139,7 +139,7 @@ TEST_SUITE("follow") {
   // loads what has been stored since.
   PROCESS_CASE("a_swap_that_is_tried_again_does_not_come_over_what_was_stored_since") {
     Scene s;
-    s.until_followed(8);
+    s.until_subscribed(8);
     s.home.stop();
     auto swap = s.reader.start(
         [](uint64_t at, uint64_t from, int home) {
@@ -176,9 +176,9 @@ TEST_SUITE("follow") {
     CHECK(load(s.home, s.exported.at + 8).value == s.value);
   }
 
-  TEST_CASE("who_does_not_load_it_any_more_is_not_told_for_ever") {
+  TEST_CASE("a_sharer_that_does_not_load_any_more_is_not_notified_for_ever") {
     Scene s;
-    s.until_followed(8);
+    s.until_subscribed(8);
     for (uint32_t i = 0; i < memory::kSubscribeFor; ++i) {
       REQUIRE(publish(s.writer, s.his.at + 8, ++s.value));
     }
@@ -202,10 +202,10 @@ TEST_SUITE("follow") {
     CHECK(updated(s.reader) == updates + 1);
   }
 
-  TEST_CASE("a_followed_page_that_is_stored_to_here_loses_nothing") {
+  TEST_CASE("a_subscribed_page_that_is_stored_to_here_loses_nothing") {
     Scene s;
     for (uint64_t round = 1; round <= 5; ++round) {
-      s.until_followed(8);
+      s.until_subscribed(8);
       // Its own store is under way or not, when the other's comes.
       REQUIRE(store(s.reader, s.mine.at + 16, round).cause() == Fault::kNone);
       if (round % 2 == 0) REQUIRE(wmb(s.reader).ok());
@@ -218,9 +218,9 @@ TEST_SUITE("follow") {
     }
   }
 
-  TEST_CASE("what_is_stored_to_many_words_of_a_followed_page_arrives_whole") {
+  TEST_CASE("what_is_stored_to_many_words_of_a_subscribed_page_arrives_whole") {
     Scene s;
-    s.until_followed(8);
+    s.until_subscribed(8);
     const uint64_t misses = missed(s.reader);
     for (uint64_t step : {8, 16, 64, 4088}) {
       ++s.value;
@@ -236,13 +236,13 @@ TEST_SUITE("follow") {
   }
 
   // Dropped here, it is not there any more for what the home goes on to send.
-  TEST_CASE("a_followed_page_that_the_cache_has_no_room_for_is_fetched_and_followed_again") {
+  TEST_CASE("a_subscribed_page_that_the_cache_has_no_room_for_is_fetched_and_subscribed_to_again") {
     constexpr uint64_t kPages = 512, kCache = 64;
     Scene s({}, kPages);
     const auto evicted = [&] { return s.reader.run([] { return stats().pages_evicted; }); };
     REQUIRE(set_cache(s.reader, s.mine.seg, kCache * kPage).ok());
     for (uint64_t round = 1; round <= 3; ++round) {
-      s.until_followed(8);
+      s.until_subscribed(8);
       // What it has stored there goes home before the page does.
       REQUIRE(store(s.reader, s.mine.at + 16, round).cause() == Fault::kNone);
       const uint64_t before = evicted();
@@ -268,7 +268,7 @@ TEST_SUITE("follow") {
   TEST_CASE("two_pages_that_have_one_slot_are_never_older_than_what_was_published") {
     Scene s({}, 2 * memory::kSubscriptionSlots);
     const uint64_t pages[] = {8, 8 + memory::kSubscriptionSlots * kPage};
-    for (const uint64_t at : pages) s.until_followed(at);
+    for (const uint64_t at : pages) s.until_subscribed(at);
     const uint64_t updates = updated(s.reader), misses = missed(s.reader);
     constexpr uint64_t kRounds = 60;
     for (uint64_t i = 0; i < kRounds; ++i) {
@@ -281,13 +281,13 @@ TEST_SUITE("follow") {
     CHECK(missed(s.reader) >= misses + kRounds);
   }
 
-  TEST_CASE("a_followed_page_goes_when_its_token_is_for_another_part") {
+  TEST_CASE("a_subscribed_page_goes_when_its_token_is_for_another_part") {
     Scene s;
     const auto part = [&](uint64_t page) {
       return tok_newva(s.home, s.exported.seg, s.exported.at + page * kPage, 2 * kPage, kAllRights);
     };
     REQUIRE(set_token(s.reader, s.mine.seg, part(2)).ok());
-    s.until_followed(2 * kPage + 8);
+    s.until_subscribed(2 * kPage + 8);
     REQUIRE(publish(s.writer, s.his.at + 2 * kPage + 8, ++s.value));
     CHECK(load(s.reader, s.mine.at + 2 * kPage + 8).value == s.value);
     const uint64_t updates = updated(s.reader);
@@ -296,7 +296,7 @@ TEST_SUITE("follow") {
     REQUIRE(publish(s.writer, s.his.at + 2 * kPage + 8, published));
     CHECK(load(s.reader, s.mine.at + 2 * kPage + 8).cause() == CMI_ERROR_ACCESS);
     CHECK(updated(s.reader) == updates);
-    s.until_followed(6 * kPage + 8);
+    s.until_subscribed(6 * kPage + 8);
     REQUIRE(set_token(s.reader, s.mine.seg, s.exported.token).ok());
     const Access back = load(s.reader, s.mine.at + 2 * kPage + 8);
     CHECK(back.cause() == Fault::kNone);
@@ -305,7 +305,7 @@ TEST_SUITE("follow") {
     CHECK(load(s.reader, s.mine.at + 2 * kPage + 8).value == s.value);
   }
 
-  TEST_CASE("a_followed_page_goes_when_the_break_is_below_it") {
+  TEST_CASE("a_subscribed_page_goes_when_the_break_is_below_it") {
     Scene s({}, 16, CMI_SEG_EXTENSIBLE);
     const auto is_zero = [&](uint64_t at) {
       const Access got = load(s.reader, at);
@@ -314,7 +314,7 @@ TEST_SUITE("follow") {
     for (int round = 0; round < 3; ++round) {
       REQUIRE(seg_brk(s.home, s.exported.seg, 8 * kPage).ok());
       CHECK(is_zero(s.mine.at + 3 * kPage + 8));
-      s.until_followed(3 * kPage + 8);
+      s.until_subscribed(3 * kPage + 8);
       REQUIRE(seg_brk(s.home, s.exported.seg, 2 * kPage).ok());
       CHECK(load(s.reader, s.mine.at + 3 * kPage + 8).cause() == CMI_ERROR_SEG_BRK);
       REQUIRE(seg_brk(s.home, s.exported.seg, 8 * kPage).ok());
@@ -326,9 +326,9 @@ TEST_SUITE("follow") {
     }
   }
 
-  TEST_CASE("a_followed_page_goes_with_its_token_and_with_its_home") {
+  TEST_CASE("a_subscribed_page_goes_with_its_token_and_with_its_home") {
     Scene s;
-    s.until_followed(8);
+    s.until_subscribed(8);
     REQUIRE(tok_del(s.home, s.exported.token).ok());
     CHECK(load(s.reader, s.mine.at + 8).cause() == CMI_ERROR_TOKEN);
     const Flat token = tok_new(s.home, s.exported.seg, kAllRights);
@@ -336,7 +336,7 @@ TEST_SUITE("follow") {
     REQUIRE(set_token(s.reader, s.mine.seg, token).ok());
     REQUIRE(set_token(s.writer, s.his.seg, token).ok());
     CHECK(load(s.reader, s.mine.at + 8).value == s.value);
-    s.until_followed(8);
+    s.until_subscribed(8);
     s.home.kill();
     for (const Deadline end = Deadline::in(20 * kSecond); !end.passed();) {
       if (load(s.reader, s.mine.at + 8).cause() == CMI_ERROR_SINVAL) break;
@@ -351,14 +351,14 @@ Env third_held_up(const std::string& more) {
 }
 // Two updates have been taken in, and a third one comes next: no notification came twice.
 bool two_taken_in(Scene& s) {
-  s.until_followed(8);
+  s.until_subscribed(8);
   REQUIRE(publish(s.writer, s.his.at + 8, ++s.value));
   REQUIRE(load(s.reader, s.mine.at + 8).value == s.value);
   return updated(s.reader) == 2;
 }
 constexpr int kTries = 10;  // on a machine so busy that a notification comes twice
 
-TEST_SUITE("follow-mutations") {
+TEST_SUITE("subscribe-mutations") {
   // The reader's own swap comes over the other's store, whose update is still on its way.
   TEST_CASE("an_update_that_is_older_than_a_swap_of_ones_own_undoes_it_for_any_generation") {
     const auto swap = [](const std::string& mutation) {

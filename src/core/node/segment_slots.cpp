@@ -1,4 +1,5 @@
-// Segments of the node: slots, ids, files, marks, removal. Threads: any.
+#include "core/node/segment_slots.hpp"
+
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,10 +9,11 @@
 
 #include "core/base/cause.hpp"
 #include "core/base/fault_point.hpp"
+#include "core/node/charges.hpp"
 #include "core/node/large_pages.hpp"
-#include "core/node/node_impl.hpp"
 #include "core/node/proxy_file.hpp"
 #include "core/node/reaper.hpp"
+#include "core/node/reservation_slots.hpp"
 
 namespace cmi::node {
 
@@ -24,16 +26,17 @@ std::optional<uint32_t> free_slot_locked(Registry& r) {
 }
 }  // namespace
 
-Result<SegmentWord> Node::Impl::claim_locked(const Exclusive& lock, SegmentKind kind, uint64_t size,
-                                             uint64_t charged, int32_t flags, bool extensible,
-                                             uint64_t reservation) {
-  Registry& r = *registry;
+Result<SegmentWord> SegmentSlots::claim_locked(const Exclusive& lock, const Claim& claim) {
+  Registry& r = *seat_.registry;
+  const auto fits = [&] {
+    return fits_locked(r, claim.charged, seat_.config.mem_max, claim.reservation);
+  };
   auto index = free_slot_locked(r);
-  if (!index || !fits_locked(r, charged, config.mem_max, reservation)) {
+  if (!index || !fits()) {
     reap_locked(r, lock);
     index = free_slot_locked(r);
-    if (!index || !fits_locked(r, charged, config.mem_max, reservation)) {
-      note(kFacSeg, kWarn, "node: no room for a segment of {} bytes: {}", size,
+    if (!index || !fits()) {
+      note(kFacSeg, kWarn, "node: no room for a segment of {} bytes: {}", claim.size,
            index ? "the limit is reached" : "all slots are taken");
       return because(Status::kNoMem, index ? "the node's memory is used up"
                                            : "the node has as many segments as it can");
@@ -44,15 +47,16 @@ Result<SegmentWord> Node::Impl::claim_locked(const Exclusive& lock, SegmentKind 
   Segment_shm& s = r.shm()->segments[*index];
   // First, so that an id never comes again, whatever happens to this one.
   s.generation = next_generation(s.generation);
-  s.flags = flags;
-  s.size = size;
+  s.flags = claim.flags;
+  s.size = claim.size;
   charge(s, 0, 0);  // nothing of the slot's last segment
-  charge(s, charged, reservation);
-  s.brk = extensible ? 0 : kNoBreak;
-  s.owner_hi = self.hi;
-  s.owner_lo = self.lo;
+  charge(s, claim.charged, claim.reservation);
+  s.brk = claim.extensible ? 0 : kNoBreak;
+  s.owner_hi = seat_.self.hi;
+  s.owner_lo = seat_.self.lo;
   s.owner_pid = getpid();
-  SegmentWord word{segment_id(*index, s.generation), kind, SegmentState::kMaking, 0, slot};
+  SegmentWord word{segment_id(*index, s.generation), claim.kind, SegmentState::kMaking, 0,
+                   seat_.slot};
   fault_point("node.create.slot_filled");
   // Dies before: a free slot. After: a slot that nobody sees and that a reaper frees, with its
   // file.
@@ -61,15 +65,15 @@ Result<SegmentWord> Node::Impl::claim_locked(const Exclusive& lock, SegmentKind 
   return word;
 }
 
-Result<int32_t> Node::Impl::settle(SegmentWord word, Status made) {
-  Word_shm& state = registry->shm()->segments[index_of(word.id)].state;
+Result<int32_t> SegmentSlots::settle(SegmentWord word, Status made) {
+  Word_shm& state = seat_.registry->shm()->segments[index_of(word.id)].state;
   fault_point("node.create.ready");
-  Exclusive lock(registry->lock(), Deadline::in(kLockWait));
+  Exclusive lock(seat_.registry->lock(), Deadline::in(kLockWait));
   if (!lock && ok(made)) made = Status::kReconfig;
   if (!ok(made)) {
     // Also without the lock: a slot in the making has no other writer while its owner lives.
-    delete_segment_locked(*registry, lock, word);
-    if (lock) settle_reservations_locked(*registry, lock);
+    delete_segment_locked(*seat_.registry, lock, word);
+    if (lock) settle_reservations_locked(*seat_.registry, lock);
     return made;
   }
   word.state = SegmentState::kLive;
@@ -79,70 +83,58 @@ Result<int32_t> Node::Impl::settle(SegmentWord word, Status made) {
   return word.id;
 }
 
-Result<int32_t> Node::create_home(uint64_t size, int32_t flags, bool reserve, bool extensible,
-                                  uint64_t reservation, Fd* large) {
+Result<int32_t> SegmentSlots::create_home(uint64_t size, int32_t flags, bool reserve,
+                                          bool extensible, uint64_t reservation, Fd* large) {
   if (size == 0) return Status::kInval;
   if (size > static_cast<uint64_t>(INT64_MAX)) return Status::kNoMem;
   const uint64_t now = extensible ? 0 : large != nullptr ? whole_large_pages(size) : size;
   if (large != nullptr) reservation = 0;
   Result<SegmentWord> word = Status::kReconfig;
-  if (Exclusive lock(impl_->registry->lock(), Deadline::in(kLockWait)); lock) {
-    Registry& r = *impl_->registry;
+  if (Exclusive lock(seat_.registry->lock(), Deadline::in(kLockWait)); lock) {
+    Registry& r = *seat_.registry;
     if (reservation_locked(r, reservation) == nullptr) reservation = 0;
     if (reservation != 0) reap_locked(r, lock);  // what the dead have used is used no more
-    word = impl_->claim_locked(lock, SegmentKind::kHome, size, reserve ? now : 0, flags, extensible,
-                               reservation);
+    word = claim_locked(
+        lock, {SegmentKind::kHome, size, reserve ? now : 0, flags, extensible, reservation});
   }
   if (!word) return word.status();
   Result<Fd> fd = large != nullptr
                       ? make_large_file()
-                      : open_file(impl_->registry->folder(), segment_file_name(word->id).text,
-                                  O_RDWR | O_CREAT | O_EXCL);
+                      : node::open_file(seat_.registry->folder(), segment_file_name(word->id).text,
+                                        O_RDWR | O_CREAT | O_EXCL);
   Status made = fd.status();
   fault_point("node.create.file_made");
-  if (fd && reserve) made = impl_->allocate(fd->get(), 0, now, reservation);
+  if (fd && reserve) made = allocate(*seat_.registry, fd->get(), 0, now, reservation);
   if (ok(made) && ftruncate(fd->get(), static_cast<off_t>(now)) != 0) made = Status::kNoMem;
   fault_point("node.create.file_filled");
-  auto id = impl_->settle(*word, made);
+  auto id = settle(*word, made);
   if (id && large != nullptr) *large = fd.take();
   return id;
 }
 
-Result<int32_t> Node::create_proxy(uint64_t size, int32_t flags, Bytes blob, bool extensible) {
+Result<int32_t> SegmentSlots::create_proxy(uint64_t size, int32_t flags, Bytes blob,
+                                           bool extensible) {
   if (size == 0 || blob.size() > kMaxBlob) return Status::kInval;
   Result<SegmentWord> word = Status::kReconfig;
-  if (Exclusive lock(impl_->registry->lock(), Deadline::in(kLockWait)); lock) {
+  if (Exclusive lock(seat_.registry->lock(), Deadline::in(kLockWait)); lock) {
     // That of an extensible one counts from when its break is known.
-    word = impl_->claim_locked(lock, SegmentKind::kProxy, size, extensible ? 0 : size, flags,
-                               extensible);
+    word = claim_locked(lock,
+                        {SegmentKind::kProxy, size, extensible ? 0 : size, flags, extensible, 0});
   }
   if (!word) return word.status();
-  Result<Fd> fd = open_file(impl_->registry->folder(), segment_file_name(word->id).text,
-                            O_RDWR | O_CREAT | O_EXCL);
+  Result<Fd> fd = node::open_file(seat_.registry->folder(), segment_file_name(word->id).text,
+                                  O_RDWR | O_CREAT | O_EXCL);
   fault_point("node.create.file_made");
   Status made = fd ? write_proxy_file(fd->get(), blob) : fd.status();
   fault_point("node.create.file_filled");
-  return impl_->settle(*word, made);
+  return settle(*word, made);
 }
 
-std::optional<Node::Impl::Found> Node::Impl::find_locked(const Exclusive&, int32_t id) {
-  if (id <= 0) return std::nullopt;
-  Segment_shm& s = registry->shm()->segments[index_of(id)];
-  auto word = SegmentWord::unpack(s.state.load(std::memory_order_acquire), index_of(id));
-  if (!word || word->id != id || word->state == SegmentState::kMaking) return std::nullopt;
-  return Found{&s, *word};
-}
-
-bool Node::Impl::owner_alive(const Found& f, Living& living) const {
-  return registry->member(f.word.owner, ContextId{f.shm->owner_hi, f.shm->owner_lo}) &&
-         living(f.word.owner);
-}
-
-Result<SegmentInfo> Node::find(int32_t id, Nanos wait) {
-  Registry& r = *impl_->registry;
+Result<SegmentInfo> SegmentSlots::find(int32_t id, Nanos wait) {
+  Registry& r = *seat_.registry;
   Exclusive lock(r.lock(), wait != 0 ? Deadline::in(wait) : Deadline{});
   if (!lock) return Status::kReconfig;
-  auto found = impl_->find_locked(lock, id);
+  auto found = find_locked(*seat_.registry, lock, id);
   if (!found) return Status::kInval;
   Living living(r);
   SegmentInfo info;
@@ -153,22 +145,19 @@ Result<SegmentInfo> Node::find(int32_t id, Nanos wait) {
   info.flags = found->shm->flags;
   info.marks = found->word.marks;
   info.owner = ContextSlot{found->word.owner};
-  info.owner_alive = impl_->owner_alive(*found, living);
+  info.owner_alive = owner_alive(r, *found, living);
   info.owner_pid = static_cast<pid_t>(found->shm->owner_pid);
   info.removed = found->word.state == SegmentState::kRemoved || !info.owner_alive;
-  for (uint32_t i = 0; i < r.attachments_end(); ++i) {
-    auto a = AttachmentWord::unpack(r.shm()->attachments[i].load(std::memory_order_acquire));
-    if (a && a->id == id && living(a->context)) ++info.attachments;
-  }
+  info.attachments = count_attachments(r, id, living);
   return info;
 }
 
-Result<Fd> Node::open_segment_file(int32_t id) {
-  Exclusive lock(impl_->registry->lock(), Deadline::in(kLockWait));
+Result<Fd> SegmentSlots::open_file(int32_t id) {
+  Exclusive lock(seat_.registry->lock(), Deadline::in(kLockWait));
   if (!lock) return Status::kReconfig;
-  auto found = impl_->find_locked(lock, id);
+  auto found = find_locked(*seat_.registry, lock, id);
   if (!found || found->word.kind != SegmentKind::kHome) return Status::kInval;
-  Result<Fd> fd = open_file(impl_->registry->folder(), segment_file_name(id).text, O_RDWR);
+  Result<Fd> fd = node::open_file(seat_.registry->folder(), segment_file_name(id).text, O_RDWR);
   if (!fd) return fd.status() == Status::kReconfig ? Status::kInval : fd.status();
   struct stat st;
   const bool extensible = found->shm->brk != kNoBreak;
@@ -180,68 +169,20 @@ Result<Fd> Node::open_segment_file(int32_t id) {
   return fd;
 }
 
-Status Node::set_marks(int32_t id, uint32_t set, uint32_t clear) {
-  Exclusive lock(impl_->registry->lock(), Deadline::in(kLockWait));
-  return lock ? impl_->set_marks_locked(lock, id, set, clear) : Status::kReconfig;
-}
-
-void Node::note_marks(int32_t id, uint32_t set, uint32_t clear) {
-  Guard g(impl_->later_mu);
-  impl_->later_marks.push_back({id, set, clear, std::nullopt});
-  impl_->marks_left.store(true, std::memory_order_release);
-}
-
-bool Node::settle_marks(Nanos wait) {
-  if (!impl_->marks_left.load(std::memory_order_acquire)) return true;
-  Exclusive lock(impl_->registry->lock(), wait != 0 ? Deadline::in(wait) : Deadline{});
-  if (!lock) return false;
-  impl_->settle_marks_locked(lock);
-  return true;
-}
-
-void Node::Impl::settle_marks_locked(const Exclusive& lock) {
-  std::vector<LaterMarks> marks;
-  {
-    Guard g(later_mu);
-    marks.swap(later_marks);
-    marks_left.store(false, std::memory_order_relaxed);
-  }
-  // One that fails is of a segment that has gone meanwhile.
-  for (const auto& m : marks) {
-    if (m.brk) {
-      store_break_locked(lock, m.id, *m.brk);
-    } else {
-      (void)set_marks_locked(lock, m.id, m.set, m.clear);
-    }
-  }
-}
-
-Status Node::Impl::set_marks_locked(const Exclusive& lock, int32_t id, uint32_t set,
-                                    uint32_t clear) {
-  if (((set | clear) & ~SegmentWord::kMarkBits) != 0) return Status::kInval;
-  auto found = find_locked(lock, id);
-  if (!found) return Status::kInval;
-  found->word.marks = (found->word.marks & ~clear) | set;
-  fault_point("node.marks.before_store");
-  found->shm->state.store(found->word.pack(), std::memory_order_release);
-  fault_point("node.marks.stored");
-  return Status::kOk;
-}
-
-Status Node::remove(int32_t id) {
-  Registry& r = *impl_->registry;
+Status SegmentSlots::remove(int32_t id) {
+  Registry& r = *seat_.registry;
   Exclusive lock(r.lock(), Deadline::in(kLockWait));
   if (!lock) return Status::kReconfig;
-  auto found = impl_->find_locked(lock, id);
+  auto found = find_locked(*seat_.registry, lock, id);
   if (!found) {
     // Ours and gone already: the slot remembers the last one.
     if (id <= 0) return Status::kInval;
     const Segment_shm& s = r.shm()->segments[index_of(id)];
     bool last = s.state.load(std::memory_order_acquire) == 0 && s.generation == generation_of(id) &&
-                s.owner_hi == impl_->self.hi && s.owner_lo == impl_->self.lo;
+                s.owner_hi == seat_.self.hi && s.owner_lo == seat_.self.lo;
     return last ? Status::kOk : Status::kInval;
   }
-  if (!impl_->owned_by_self(*found)) return Status::kPerm;
+  if (!seat_.owns(*found)) return Status::kPerm;
   if (found->word.state == SegmentState::kRemoved) return Status::kOk;
   found->word.state = SegmentState::kRemoved;
   fault_point("node.remove.before_store");
@@ -249,23 +190,20 @@ Status Node::remove(int32_t id) {
   found->shm->state.store(found->word.pack(), std::memory_order_release);
   fault_point("node.remove.marked");
   Living living(r);
-  for (uint32_t i = 0; i < r.attachments_end(); ++i) {
-    auto a = AttachmentWord::unpack(r.shm()->attachments[i].load(std::memory_order_acquire));
-    if (a && a->id == id && living(a->context)) return Status::kOk;
-  }
+  if (count_attachments(r, id, living) != 0) return Status::kOk;
   delete_segment_locked(r, lock, found->word);
   settle_reservations_locked(r, lock);
   return Status::kOk;
 }
 
-Result<Fd> Node::anonymous_file(uint64_t size, bool reserve) {
+Result<Fd> SegmentSlots::anonymous_file(uint64_t size, bool reserve) {
   if (size > static_cast<uint64_t>(INT64_MAX)) return Status::kNoMem;
-  const Folder& folder = impl_->registry->folder();
+  const Folder& folder = seat_.registry->folder();
   Fd fd(openat(folder.dir.get(), ".", O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, 0600));
   if (!fd) {  // a file system without O_TMPFILE; a sweep takes what a crash leaves here
     char name[32];
     std::snprintf(name, sizeof name, "tmp-%016llx", static_cast<unsigned long long>(random_u64()));
-    Result<Fd> named = open_file(folder, name, O_RDWR | O_CREAT | O_EXCL);
+    Result<Fd> named = node::open_file(folder, name, O_RDWR | O_CREAT | O_EXCL);
     if (!named) return named.status();
     unlinkat(folder.dir.get(), name, 0);
     fd = named.take();
@@ -275,6 +213,13 @@ Result<Fd> Node::anonymous_file(uint64_t size, bool reserve) {
   }
   if (ftruncate(fd.get(), static_cast<off_t>(size)) != 0) return Status::kNoMem;
   return fd;
+}
+
+uint64_t SegmentSlots::memory_in_use() {
+  Exclusive lock(seat_.registry->lock(), Deadline::in(kLockWait));
+  if (lock) reap_locked(*seat_.registry, lock);  // what the dead have used is used no more
+  // Without the lock the sum may mix old and new: still the best answer there is.
+  return charged_locked(*seat_.registry);
 }
 
 }  // namespace cmi::node

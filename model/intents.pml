@@ -1,11 +1,11 @@
-/* The mark of one page in the home's map of pages in flux, by epoch, while its importer stores to it again and
+/* The dirty intent of one page in the home's map of pages in flux, by epoch, while its importer stores to it again and
    again. core/memory/importer/dirty_intents.cpp, collector.cpp, on_dirty_intent.cpp.
 
    `x` is a thread that stores up to three times; `timer` writes the page back, one write-back at a time. A store
-   may change nothing: then the mark goes by a message that nobody waits for. Messages arrive in any order, once.
+   may change nothing: then the intent goes by a message that nobody waits for. Messages arrive in any order, once.
    The importer may have its answer in direct acks, of which the home hears with the next write-back, or by itself.
    A page that is stored to after a write-back with changes may become hot: then a write-back leaves it dirty, and its
-   mark at the home, until it cools. X dies at any time: what it had stored and nobody had published by then must be
+   intent at the home, until it cools. X dies at any time: what it had stored and nobody had published by then must be
    marked, and what had been published must not be, once the home has found it dead, but for a hot page. At rest, when
    all has cooled, nothing is. */
 
@@ -15,8 +15,8 @@
 #define EPOCH_NOT_LOOKED_AT 3
 #define EPOCH_REUSED 4
 #define KEPT_BY_WRITE_BACK 5
-#define NOT_UNMARKED 6
-#define MARKS_OF_RECEIVED_LOST 7
+#define NOT_CLEARED 6
+#define INTENTS_OF_RECEIVED_LOST 7
 #define HOT_INTENT_CLEARED 8
 
 #define STORES 3
@@ -33,10 +33,10 @@ bool dirty; bool changed; bool held; bool asks; byte epoch;
 bool candidate; bool hot;
 bool in_flight; byte carried; /* a write-back, and the epoch that it clears */
 /* on the wire, sets of epochs */
-byte set; byte granted; byte unmark;
+byte set; byte granted; byte clear_intent;
 bool publish; bool answer;
-/* the home; `owed`: the epoch that it clears when it hears that the others have dropped the page */
-byte mark; bool applied; byte owed; bool received; bool dead;
+/* the home; `pending`: the epoch that it clears when it hears that the others have dropped the page */
+byte intent; bool applied; byte pending; bool received; bool dead;
 
 active proctype x() {
   byte stores;
@@ -65,7 +65,7 @@ active proctype x() {
      :: held
      fi;
      atomic {
-       if /* a write-back may have taken the mark since */
+       if /* a write-back may have taken the intent since */
        :: held ->
           hot = hot || (!dirty && candidate && room);
           candidate = false; dirty = true;
@@ -93,8 +93,8 @@ end:
        :: changed -> changed = false; candidate = true; in_flight = true; publish = true
        :: else ->
           if
-          :: MUTANT(NOT_UNMARKED)
-          :: else -> unmark = unmark | (1 << carried)
+          :: MUTANT(NOT_CLEARED)
+          :: else -> clear_intent = clear_intent | (1 << carried)
           fi;
           carried = 0
        fi }
@@ -108,21 +108,21 @@ end:
 
 inline drop_intent(e) {
   if
-  :: mark == e || MUTANT(EPOCH_NOT_LOOKED_AT) -> mark = 0
+  :: intent == e || MUTANT(EPOCH_NOT_LOOKED_AT) -> intent = 0
   :: else
   fi
 }
 
 inline on_dirty_intent(e) {
-  atomic { contains(set, e) -> set = set & ~(1 << e); mark = e; granted = granted | (1 << e) }
+  atomic { contains(set, e) -> set = set & ~(1 << e); intent = e; granted = granted | (1 << e) }
 }
-inline on_unmark(e) {
-  atomic { contains(unmark, e) -> unmark = unmark & ~(1 << e); drop_intent(e) }
+inline on_clear_intent(e) {
+  atomic { contains(clear_intent, e) -> clear_intent = clear_intent & ~(1 << e); drop_intent(e) }
 }
 
 inline on_acked_below() {
   if
-  :: received -> received = false; drop_intent(owed); owed = 0
+  :: received -> received = false; drop_intent(pending); pending = 0
   :: else
   fi
 }
@@ -132,17 +132,17 @@ active proctype home() {
 end:
     do
     :: on_dirty_intent(1) :: on_dirty_intent(2) :: on_dirty_intent(3)
-    :: on_unmark(1) :: on_unmark(2) :: on_unmark(3)
+    :: on_clear_intent(1) :: on_clear_intent(2) :: on_clear_intent(3)
     :: atomic { publish ->
          publish = false;
          on_acked_below(); /* it comes along */
-         applied = true; owed = carried;
+         applied = true; pending = carried;
          if
          :: MUTANT(CLEARED_BEFORE_PUBLISHED) -> drop_intent(carried)
          :: else
          fi }
     /* The others have dropped it, and say so here, or to the importer. */
-    :: atomic { applied -> applied = false; drop_intent(owed); owed = 0; answer = true }
+    :: atomic { applied -> applied = false; drop_intent(pending); pending = 0; answer = true }
     :: atomic { applied -> applied = false; received = true; answer = true }
     :: atomic { received -> on_acked_below() }
     od
@@ -154,16 +154,16 @@ active proctype death() {
   :: atomic {
        dead = true;
        if /* lose_intents() */
-       :: !MUTANT(MARKS_OF_RECEIVED_LOST) -> on_acked_below()
+       :: !MUTANT(INTENTS_OF_RECEIVED_LOST) -> on_acked_below()
        :: else
        fi;
-       assert(!((dirty && changed) || (in_flight && !answer)) || mark != 0);
-       assert(mark == 0 || dirty || held || asks || (in_flight && !answer) || unmark != 0)
+       assert(!((dirty && changed) || (in_flight && !answer)) || intent != 0);
+       assert(intent == 0 || dirty || held || asks || (in_flight && !answer) || clear_intent != 0)
      }
   :: skip
   fi
 }
 
-active proctype rest() { timeout -> assert(dead || mark == 0) }
+active proctype rest() { timeout -> assert(dead || intent == 0) }
 
 init { c_code { now.mutation = chosen_mutation(); } }

@@ -61,7 +61,7 @@ bool newer_store_stays(const Env& home_env) {
   // messages.
   Process& peer =
       cluster.spawn("peer", {{"CMI_FAULT_POINT",
-                              "completion_lost#1=fail;run_before_announce#1=delay:500000;"
+                              "completion_lost#1=fail;bulk_write_before_announce#1=delay:500000;"
                               "no_aging=fail"}});
   Process& third = cluster.spawn("third");
   const Export exported = export_segment(home, kSize);
@@ -91,7 +91,7 @@ bool newer_store_stays(const Env& home_env) {
   return stays;
 }
 
-TEST_SUITE("runs") {
+TEST_SUITE("bulk_writes") {
   TEST_CASE("a_long_run_of_rewritten_pages_takes_an_announcement_and_no_other_message") {
     Cluster cluster;
     Process& home = cluster.spawn("home");
@@ -114,7 +114,8 @@ TEST_SUITE("runs") {
   TEST_CASE("a_run_is_stored_to_while_it_travels") {
     Cluster cluster;
     Process& home = cluster.spawn("home");
-    Process& peer = cluster.spawn("peer", {{"CMI_FAULT_POINT", "run_before_announce=delay:20000"}});
+    Process& peer =
+        cluster.spawn("peer", {{"CMI_FAULT_POINT", "bulk_write_before_announce=delay:20000"}});
     const Export exported = export_segment(home, kSize);
     const Import import = import_segment(peer, exported);
     REQUIRE(peer.run(
@@ -158,7 +159,7 @@ TEST_SUITE("runs") {
   TEST_CASE("a_run_that_never_arrived_is_sent_again") {
     Cluster cluster;
     Process& home = cluster.spawn("home");
-    Process& peer = cluster.spawn("peer", {{"CMI_FAULT_POINT", "run_not_posted#1=fail"}});
+    Process& peer = cluster.spawn("peer", {{"CMI_FAULT_POINT", "bulk_write_not_posted#1=fail"}});
     Process& third = cluster.spawn("third");
     const Export exported = export_segment(home, kSize);
     const Import import = import_segment(peer, exported);
@@ -204,13 +205,14 @@ TEST_SUITE("runs") {
           exported.at));
       return sent;
     };
-    const Sent bounded = most_sent("no_aging=fail;no_write_behind=fail;run_not_posted#1=fail",
-                                   "server_before_reply=delay:500");
+    const Sent bounded =
+        most_sent("no_aging=fail;no_write_behind=fail;bulk_write_not_posted#1=fail",
+                  "server_before_reply=delay:500");
     CHECK(bounded.good);
     CHECK(bounded.most_unanswered <= kMost);
     // Slower, so that on a busy machine as well the answers come behind the messages.
     const Sent flood = most_sent(
-        "no_aging=fail;no_write_behind=fail;run_not_posted#1=fail;collector_never_full=fail",
+        "no_aging=fail;no_write_behind=fail;bulk_write_not_posted#1=fail;collector_never_full=fail",
         "server_before_reply=delay:3000");
     CHECK(flood.good);
     CHECK(flood.most_unanswered > kMost);
@@ -223,8 +225,8 @@ TEST_SUITE("runs") {
       Process& home = cluster.spawn("home");
       // The run's connection breaks, and its token is revoked before it is sent again.
       std::string points =
-          "no_aging=fail;run_not_posted#1=fail;run_before_announce#1=delay:2000000";
-      if (broken) points += ";mutate_mark_of_unknown_taken_back=fail";
+          "no_aging=fail;bulk_write_not_posted#1=fail;bulk_write_before_announce#1=delay:2000000";
+      if (broken) points += ";mutate_intent_of_unknown_taken_back=fail";
       Process& peer = cluster.spawn("peer", {{"CMI_FAULT_POINT", points}});
       Export exported = export_segment(home, kSize);
       const Import import = import_segment(peer, exported);
@@ -268,8 +270,8 @@ TEST_SUITE("runs") {
   TEST_CASE("a_writer_killed_between_a_run_and_its_announcement_leaves_nobody_with_old_pages") {
     Cluster cluster;
     Process& home = cluster.spawn("home");
-    Process& peer =
-        cluster.spawn("peer", {{"CMI_FAULT_POINT", "no_aging=fail;run_before_announce#1=kill"}});
+    Process& peer = cluster.spawn(
+        "peer", {{"CMI_FAULT_POINT", "no_aging=fail;bulk_write_before_announce#1=kill"}});
     Process& third = cluster.spawn("third");
     // In an inconsistent one these pages would be in flux.
     const Export exported = export_segment(home, kSize, kAllRights, CMI_SEG_CLIENT_CONSIST);
