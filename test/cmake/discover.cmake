@@ -66,7 +66,7 @@ endfunction()
 macro(add_case test given environment)
   set(labels_of_test ${given})
   if("${test}" MATCHES "${LONG_CASES}" OR "${KIND}=${suite}" IN_LIST LONG_SUITES
-     OR (simulated AND NOT "${environment}" MATCHES "CMI_TEST_(FAULT|PROVIDER)"))
+     OR (simulated AND NOT "${environment}" MATCHES "CMI_TEST_(FAULT|LOCAL|PROVIDER)"))
     list(APPEND labels_of_test long)
     list(REMOVE_DUPLICATES labels_of_test)
   endif()

@@ -314,6 +314,10 @@ TEST_SUITE("local") {
         },
         t.mapped.at);
     CHECK(load_until(t.home, t.exported.at, 101) == 101);
+    for (const Deadline end = Deadline::in(20 * kSecond);
+         load(t.home, t.exported.at + 8).value == 0;) {
+      REQUIRE(!end.passed());
+    }
     t.mapper.stop();
     const Answer revoked = tok_del(t.home, t.exported.token);
     const Access last = load(t.home, t.exported.at + 8);
