@@ -2,6 +2,7 @@
  * barriers and Recovery; libcmi(3), mb_fn to close_fb, cflush, atm_cas, cmi_enb] */
 #include <cmi/ofi/cmi_impl.h>
 #include <pthread.h>
+#include <stdlib.h>
 
 #include "conform.h"
 
@@ -216,9 +217,10 @@ STATEMENT(E_open_fb_CMI_ERR_NOMEM_no_memory_for_the_epoch) {
 }
 
 /* Stores that their revoked token keeps from getting home. One that was home in time tells nothing,
- * and another is made. True: the flush has failed. */
+ * and another is made; where the home's pages are mapped each is. True: the flush has failed. */
 static bool lose_stores(struct shared* s) {
   int round;
+  setenv("CMI_LOCAL", "off", 1);
   begin();
   *s = share(ALL_RIGHTS);
   NEED(peer_open_fb(s->peer) == 0);

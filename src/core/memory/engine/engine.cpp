@@ -158,14 +158,21 @@ Exception Engine::try_home_access(const View& view, const std::byte* addr, bool 
                        1);
   }
   // An access to broken memory of its own node is fatal, as it would be without the library. On a
-  // view of an import, broken memory may be how fault threads report that an access has failed.
-  if (broken && (view.import == nullptr || fault_threads_ == nullptr)) return Exception::kNotOurs;
+  // view of an import, broken memory may be how fault threads report that an access has failed, or
+  // the home's own page.
+  const bool mapped = view.import != nullptr && view.import->views.local.local();
+  if (broken && !mapped && (view.import == nullptr || fault_threads_ == nullptr)) {
+    return Exception::kNotOurs;
+  }
   // With fault threads this is a page that one of them has poisoned.
   const bool poisoned = fault_threads_ != nullptr && view.import != nullptr;
   if (poisoned) importer_->faults().unpoison(view, addr);
-  const Exception e = poisoned && t_access_enabled && fault_threads_->waited_in_vain(addr, write)
-                          ? Exception::kTransient
-                          : try_access(view, addr, write, nullptr);
+  Exception e = Exception::kUe;
+  if (!broken || !mapped) {
+    e = poisoned && t_access_enabled && fault_threads_->waited_in_vain(addr, write)
+            ? Exception::kTransient
+            : try_access(view, addr, write, nullptr);
+  }
   if (e != Exception::kNone && e != Exception::kNotOurs) {
     count(stats_.exceptions);
     if (view.import != nullptr) count(view.import->stats.exceptions);

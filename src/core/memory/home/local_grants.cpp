@@ -73,8 +73,7 @@ void on_local_channel(HomeCore& home, node::LocalChannel channel) {
 }
 
 // Write-through imports cache nothing either.
-void tell_if_alone(HomeCore& home, Segment& s) {
-  static_cast<void>(home);
+void tell_if_alone(HomeCore& /*home*/, Segment& s) {
   const auto caches = [](const Sharer& h) {
     return h.loads() && !h.write_through && (h.local == nullptr || !h.local->maps());
   };
