@@ -155,6 +155,8 @@ TEST_SUITE("queries") {
     Process& peer = cluster.spawn("peer");
     const uint32_t exports = ctl_info(home).info.cur_exp_segs;
     const uint32_t imports = ctl_info(peer).info.cur_imp_segs;
+    CHECK(exports == 0);
+    CHECK(imports == 0);
     const Export exported = export_segment(home);
     CHECK(ctl_info(home).info.cur_exp_segs == exports + 1);
     const Import first = import_segment(peer, exported);

@@ -103,6 +103,19 @@ TEST_CASE_FIXTURE(Process, "attr_get_gives_the_size_of_handle_token_and_address"
       CHECK(answer[1] == 0x5a5a);
     }
   }
+  // An object says itself how long it is; what is told is neither less nor more.
+  const auto length_of = [](const void* object) {
+    uint32_t length = 0;
+    std::memcpy(&length, static_cast<const char*>(object) + 12, sizeof length);
+    return size_t{length};
+  };
+  const cmi_rseg* const handle = CALL(seg_exp, home, 0);
+  const cmi_token* const token = CALL(tok_new, home, CMI_NADDR_ANY, CMI_ACC_READ);
+  REQUIRE(handle != nullptr);
+  REQUIRE(token != nullptr);
+  CHECK(size_of(home, CMI_ATTR_RSEG_SIZE) == length_of(handle));
+  CHECK(size_of(home, CMI_ATTR_TOKEN_SIZE) == length_of(token));
+  CHECK(size_of(home, CMI_ATTR_NODEADDR_SIZE) == length_of(ctxt->naddr));
   size_t naddr = 0;
   for (const cmi_seg seg : kUnknown) {  // not looked at
     CHECK(size_of(seg, CMI_ATTR_NODEADDR_SIZE) >= sizeof(cmi_base));

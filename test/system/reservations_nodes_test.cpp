@@ -260,6 +260,7 @@ TEST_SUITE("reservations") {
     REQUIRE(store(other, view.at(), 5).cause() == Fault::kNone);
     REQUIRE(give_up(process).ok());
     CHECK(load(other, view.at()).value == 5);
+    CHECK(load(process, seg_at(process, seg.seg()).at()).value == 5);
     CHECK(use(process, made.key).failed(CMI_ERR_INVAL));
     CHECK(reserve(other, kMiB).answer.failed(CMI_ERR_INVAL));
     CHECK(give_up(other).failed(CMI_ERR_INVAL));

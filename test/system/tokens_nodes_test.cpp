@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <span>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "core/access/handles.hpp"
 #include "core/base/clock.hpp"
 #include "system/calls.hpp"
 
@@ -138,6 +140,31 @@ TEST_SUITE("tokens") {
         import.seg);
     CHECK(null.failed(CMI_ERR_INVAL));
     CHECK(set_token(peer, import.seg, exported.token).ok());
+  }
+
+  // Well made, and with the name of a token that is in force, or its secret: known is neither
+  // enough.
+  TEST_CASE("a_token_that_was_guessed_opens_nothing") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer");
+    const Export exported = export_segment(home);
+    Flat forged = exported.token;
+    const access::TokenInfo given = access::decode_token(forged.as<cmi_token>()).take();
+    access::TokenInfo guesses[] = {given, given};
+    guesses[0].secret ^= 1;
+    guesses[1].id ^= 1;
+    for (const access::TokenInfo& guess : guesses) {
+      const auto bytes = std::as_writable_bytes(std::span(forged.bytes)).first(forged.size);
+      REQUIRE(ok(access::encode_token(guess, bytes, CMI_VERNO)));
+      const Import import = import_bare(peer, exported);
+      REQUIRE(set_token(peer, import.seg, forged).ok());
+      REQUIRE(cmi_enb(peer, 1).ok());
+      CHECK(load(peer, import.at).cause() == CMI_ERROR_TOKEN);
+      CHECK(store(peer, import.at, 7).cause() == CMI_ERROR_TOKEN);
+      REQUIRE(set_token(peer, import.seg, exported.token).ok());
+      CHECK(load(peer, import.at).cause() == Fault::kNone);
+    }
   }
 
   TEST_CASE("a_token_for_another_node_is_perm") {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/fault_point.hpp"
 #include "core/base/mutation.hpp"
 #include "core/memory/home/home_mutations.hpp"
 #include "core/memory/home/local_grants.hpp"
@@ -83,6 +84,7 @@ void ImporterWatch::forget(const ContextId& client, bool goodbye) {
       if (s->owned && !has_import(*s, client)) home_.rounds.close_received(*s, client, 0, known);
     }
   }
+  fault_point("forget_before_in_flux");
   each_imported(home_, client, [&](Segment& s) {
     cut_off_local(s, client, 0);
     home_.flux.lose_intents(s, client, 0, known);
