@@ -64,6 +64,7 @@ const std::vector<Case>& all_cases() {
         "crowd_32_at_once", "crowd_64_at_once", "crowd_4_messages_at_once",
         "crowd_16_messages_at_once", "crowd_32_messages_at_once", "crowd_64_messages_at_once"}},
       {"ycsb", ycsb, ycsb_rows()},
+      {"graph", graph, graph_rows()},
       {"peers", peers, {"peers"}},
   };
   return cases;

@@ -136,6 +136,8 @@ void barriers(Bench& b);
 // cases_apps.cpp
 void ycsb(Bench& b);
 std::vector<const char*> ycsb_rows();
+void graph(Bench& b);
+std::vector<const char*> graph_rows();
 // cases_publish.cpp
 void publish_1(Bench& b);
 void publish_shared(Bench& b);

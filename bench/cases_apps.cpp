@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <sstream>
 
 #include "cases.hpp"
@@ -84,6 +85,29 @@ void measure(Bench& b, const std::string& row, const std::string& command,
   b.report.row({row, "op/s", spread_of(all), {}, against, 0});
 }
 
+// Of the line "NAME: X ms", so often; the script is run for each.
+void measure_times(Bench& b, const std::string& suffix, const std::string& command,
+                   const std::string& against) {
+  std::map<std::string, std::vector<double>> times;
+  for (size_t i = 0; i < b.scaled(5, 1); ++i) {
+    const Script script = run_script(command);
+    if (script.status == kSkipped) return b.report.failed("graph" + suffix, script.output);
+    must(script.status == 0, command + ": " + script.output);
+    std::istringstream lines(script.output);
+    for (std::string line; std::getline(lines, line);) {
+      char name[40];
+      double ms = 0;
+      if (std::sscanf(line.c_str(), "%39[a-z_0-9]: %lf ms", name, &ms) == 2) {
+        times[name].push_back(ms);
+      }
+    }
+  }
+  must(times.size() == 3, command + ": rows are missing");
+  for (const auto& [name, all] : times) {
+    b.report.row({name + suffix, "ms", spread_of(all), {}, against, 0});
+  }
+}
+
 }  // namespace
 
 std::vector<const char*> ycsb_rows() {
@@ -121,6 +145,35 @@ void ycsb(Bench& b) {
                 folder + "run-servers" + build + server + " " + of_what + operations(20000),
                 std::string("as many clients of ") + server + ", over TCP");
       }
+    }
+  }
+}
+
+std::vector<const char*> graph_rows() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const char* algorithm : {"pagerank", "bfs", "components"}) {
+      for (const int nodes : kNodes) {
+        const std::string row = std::string("graph_") + algorithm + "_" + std::to_string(nodes);
+        all.push_back(row);
+        if (nodes > 1) all.push_back(row + "_mpi");
+      }
+    }
+    return all;
+  }();
+  std::vector<const char*> rows;
+  for (const std::string& name : names) rows.push_back(name.c_str());
+  return rows;
+}
+
+void graph(Bench& b) {
+  const std::string folder = CMI_EXAMPLES "/06-graph/", build = " " CMI_BUILD_DIR " ";
+  const std::string scale = " " + std::to_string(b.scaled(18, 12));
+  for (const int nodes : kNodes) {
+    const std::string arguments = build + std::to_string(nodes) + scale;
+    measure_times(b, "", folder + "run-graph" + arguments, "the second of two runs of all nodes");
+    if (nodes > 1) {
+      measure_times(b, "_mpi", folder + "run-mpi" + arguments, "Open MPI, one-sided, over tcp");
     }
   }
 }
