@@ -35,8 +35,8 @@ inline std::vector<Barrier> barriers_or_none(Variable stored, Variable swapped) 
 // one barrier come home one by one, and are dropped one by one.
 inline constexpr const char* kSlow =
     "invalidate_before_zap=delay:300;update_before_apply=delay:300;publish_before_page=delay:100";
-// Where it is to be seen that a page was fetched: those that are subscribed to come by themselves, from
-// one home in one order.
+// Where it is to be seen that a page was fetched: those that are subscribed to come by themselves,
+// from one home in one order.
 inline constexpr const char* kUnsubscribed = ";never_subscribe=fail";
 
 }  // namespace cmi::test

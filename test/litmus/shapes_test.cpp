@@ -193,8 +193,8 @@ Program load_buffering(Step first, Step second) {
 bool both_new(const Outcome& o) { return o[0] == 1 && o[1] == 1; }
 
 // And how a protocol is broken that shows it there. Who caches what it loads may keep it for too
-// long, unless the page is subscribed to and takes the 0 with its notification; who is its home is told
-// of the 0 too late.
+// long, unless the page is subscribed to and takes the 0 with its notification; who is its home is
+// told of the 0 too late.
 struct LoadBuffering {
   Placement where;
   std::string broken;

@@ -11,7 +11,7 @@
 #include "system/calls.hpp"
 #include "system/happenings.hpp"
 
-namespace cmi::test::runs_nodes_test {
+namespace cmi::test::bulk_writes_nodes_test {
 
 namespace {
 
@@ -288,4 +288,4 @@ TEST_SUITE("bulk_writes") {
 
 }  // namespace
 
-}  // namespace cmi::test::runs_nodes_test
+}  // namespace cmi::test::bulk_writes_nodes_test

@@ -15,7 +15,7 @@
 #include "system/calls.hpp"
 #include "system/happenings.hpp"
 
-namespace cmi::test::told_nodes_test {
+namespace cmi::test::event_receivers_nodes_test {
 
 namespace {
 
@@ -460,4 +460,4 @@ TEST_SUITE("events") {
 
 }  // namespace
 
-}  // namespace cmi::test::told_nodes_test
+}  // namespace cmi::test::event_receivers_nodes_test

@@ -10,7 +10,7 @@
 #include "support/passages.hpp"
 #include "system/calls.hpp"
 
-namespace cmi::test {
+namespace cmi::test::gone_nodes_test {
 
 namespace {
 
@@ -80,4 +80,4 @@ TEST_SUITE("gone") {
   }
 }
 
-}  // namespace cmi::test
+}  // namespace cmi::test::gone_nodes_test

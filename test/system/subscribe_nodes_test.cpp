@@ -13,7 +13,7 @@
 #include "support/passages.hpp"
 #include "system/calls.hpp"
 
-namespace cmi::test::follow_nodes_test {
+namespace cmi::test::subscribe_nodes_test {
 
 namespace {
 
@@ -443,4 +443,4 @@ TEST_SUITE("subscribe-mutations") {
 
 }  // namespace
 
-}  // namespace cmi::test::follow_nodes_test
+}  // namespace cmi::test::subscribe_nodes_test

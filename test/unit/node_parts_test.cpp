@@ -16,7 +16,7 @@
 #include "core/node/segment_slots.hpp"
 #include "node/node_support.hpp"
 
-namespace cmi::test {
+namespace cmi::test::node_parts_test {
 namespace {
 
 using node::ContextSlot;
@@ -252,4 +252,4 @@ TEST_CASE("Reservations: what is held counts, and a segment made within it takes
   CHECK(a.segments.memory_in_use() == 8192);
 }
 
-}  // namespace cmi::test
+}  // namespace cmi::test::node_parts_test

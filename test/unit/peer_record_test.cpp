@@ -3,7 +3,8 @@
 
 #include <doctest/doctest.h>
 
-using namespace cmi;
+namespace cmi::test::peer_record_test {
+
 using namespace cmi::memory;
 
 TEST_CASE("a_lost_line_is_tried_at_once_and_then_ever_more_rarely") {
@@ -35,3 +36,5 @@ TEST_CASE("a_home_is_in_doubt_where_its_line_is_tried_at_an_address_that_never_a
   peer.home->met.insert(peer.home->listener.blob);
   CHECK_FALSE(peer.in_doubt());
 }
+
+}  // namespace cmi::test::peer_record_test

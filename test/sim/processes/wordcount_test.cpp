@@ -47,7 +47,7 @@ void SharedMemory::publish() {
 
 }  // namespace wordcount
 
-namespace cmi::test {
+namespace cmi::test::wordcount_test {
 
 namespace {
 
@@ -171,4 +171,4 @@ TEST_SUITE("wordcount") {
   }
 }
 
-}  // namespace cmi::test
+}  // namespace cmi::test::wordcount_test

@@ -71,10 +71,10 @@ class Engine : public fabric::ServerHandler, public FaultTarget {
   explicit Engine(node::Node& node) : node_(node) {}
   void serve();
   int take_datagrams();
-  Nanos keep_time(Nanos t, bool woken);               // what is due; returns when there is more
+  Nanos keep_time(Nanos t, bool woken);              // what is due; returns when there is more
   void answer(const node::Bus::Datagram& question);  // engine_report.cpp
-  bool sleep(Nanos until);                            // true: woken by a descriptor
-  bool nap_if_vain();                                 // true: for nothing, and it has napped
+  bool sleep(Nanos until);                           // true: woken by a descriptor
+  bool nap_if_vain();                                // true: for nothing, and it has napped
 
   node::Node& node_;
   Stats stats_;
