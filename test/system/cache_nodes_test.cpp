@@ -81,6 +81,10 @@ TEST_SUITE("cache") {
     CHECK(cache_of(home, exported.seg).value == kSize);
     REQUIRE(set_cache(home, exported.seg, 2 << 20).ok());
     CHECK(cache_of(home, exported.seg).value == 2 << 20);
+    Process& beside = cluster.spawn("home");
+    CHECK(set_cache(beside, exported.seg, 1 << 20).failed(CMI_ERR_PERM));
+    CHECK(cache_of(beside, exported.seg).failed(CMI_ERR_PERM));
+    CHECK(cache_of(home, exported.seg).value == 2 << 20);
   }
 
   TEST_CASE("all_segments_get_the_size_and_so_do_later_ones") {
