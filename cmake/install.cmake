@@ -55,6 +55,9 @@ install(FILES ${PROJECT_SOURCE_DIR}/test/support/lsan.supp
 if(CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo" AND CMAKE_OBJCOPY)
   install(CODE "set(CMI_OBJCOPY \"${CMAKE_OBJCOPY}\")
     set(CMI_BINARIES \"${CMAKE_INSTALL_LIBDIR}/$<TARGET_FILE_NAME:cmi>\"
-      \"${CMAKE_INSTALL_BINDIR}/cmiadm\" \"${CMI_PYTHON_MODULE}\")")
+      \"${CMAKE_INSTALL_BINDIR}/cmiadm\")")
+  if(TARGET cmi_python)
+    install(CODE "list(APPEND CMI_BINARIES \"${CMI_PYTHON_MODULE}\")")
+  endif()
   install(SCRIPT ${PROJECT_SOURCE_DIR}/cmake/debug_symbols.cmake)
 endif()

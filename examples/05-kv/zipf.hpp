@@ -39,14 +39,20 @@ class Zipf {
 };
 
 inline std::string key_of(uint64_t record) { return "user" + std::to_string(record); }
-// What each value begins with, so that a reader knows a wrong one: its key.
+// Its key, its writer and a number, again and again: a reader knows a value of another key, and one
+// that is of two.
 inline std::string value_of(uint64_t record, uint64_t writer, uint64_t number, size_t size) {
-  std::string value = key_of(record) + ":" + std::to_string(writer) + ":" + std::to_string(number);
-  value.resize(size, '.');
+  const std::string unit =
+      key_of(record) + ":" + std::to_string(writer) + ":" + std::to_string(number) + ";";
+  std::string value;
+  while (value.size() < size) value += unit;
+  value.resize(size);
   return value;
 }
 inline bool belongs(uint64_t record, const std::string& value) {
-  return value.starts_with(key_of(record) + ":");
+  const size_t unit = value.find(';') + 1;
+  if (unit == 0 || !value.starts_with(key_of(record) + ":")) return false;
+  return value.compare(unit, std::string::npos, value, 0, value.size() - unit) == 0;
 }
 
 }  // namespace kv

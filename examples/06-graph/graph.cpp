@@ -114,14 +114,15 @@ double seconds_since(Clock::time_point begin) {
 struct Times {
   double page_rank = 0, search = 0, components = 0;
 };
-Times work(const graph::Graph& g, Arrays& arrays, graph::Part part, const graph::Sync& sync) {
+Times work(const graph::Graph& g, uint64_t root, Arrays& arrays, graph::Part part,
+           const graph::Sync& sync) {
   Times times;
   sync(0);
   auto begin = Clock::now();
   graph::page_rank(g, arrays.give, part, sync);
   times.page_rank = seconds_since(begin);
   begin = Clock::now();
-  graph::search(g, 1, arrays.level, part, sync);
+  graph::search(g, root, arrays.level, part, sync);
   times.search = seconds_since(begin);
   begin = Clock::now();
   graph::components(g, arrays.label, part, sync);
@@ -135,6 +136,7 @@ Times take_part(const cmi::context& context, Head& head, std::byte* data, uint64
   Arrays arrays(data, vertices, head.edges);
   const graph::Graph g = {vertices, arrays.first, arrays.to};
   cmi::barrier gate(context, head.gate, static_cast<uint32_t>(head.nodes));
+  const uint64_t root = kronecker_root(static_cast<unsigned>(head.scale));
   int turn = 0;
   const graph::Sync sync = [&](double mine) {
     head.sums[node].of_turn[turn] = mine;
@@ -146,7 +148,7 @@ Times take_part(const cmi::context& context, Head& head, std::byte* data, uint64
   };
   Times times;
   for (int pass = 0; pass < kPasses; ++pass) {
-    times = work(g, arrays, part_of(g, node, head.nodes), sync);
+    times = work(g, root, arrays, part_of(g, node, head.nodes), sync);
   }
   return times;
 }
@@ -203,7 +205,8 @@ int home(const std::string& folder, uint64_t nodes, uint64_t scale) {
   std::vector<uint64_t> memory(bytes / sizeof(uint64_t));
   Arrays alone(reinterpret_cast<std::byte*>(memory.data()), vertices, edges);
   const graph::Graph g = {vertices, made.first.data(), made.to.data()};
-  const Times one = work(g, alone, {0, vertices}, [](double mine) { return mine; });
+  const Times one = work(g, kronecker_root(static_cast<unsigned>(scale)), alone, {0, vertices},
+                         [](double mine) { return mine; });
   const auto line = [&](const char* name, double ours, double single) {
     std::printf("graph_%s_%lu: %.3f ms; one process: %.3f ms\n", name, nodes, ours * 1e3,
                 single * 1e3);

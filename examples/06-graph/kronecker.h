@@ -37,4 +37,12 @@ static inline struct edge kronecker_edge(uint64_t number, unsigned scale) {
   return e;
 }
 
+/* Where searches begin: a vertex that has a neighbour. */
+static inline uint64_t kronecker_root(unsigned scale) {
+  uint64_t number = 0;
+  struct edge e = kronecker_edge(number, scale);
+  while (e.from == e.to) e = kronecker_edge(++number, scale);
+  return e.from;
+}
+
 #endif

@@ -115,7 +115,8 @@ static void page_rank(struct array give[2], const uint64_t* degree) {
 
 static void search(struct array* level) {
   unsigned char* of = (unsigned char*)level->all;
-  for (uint64_t v = begin; v < end; ++v) of[v] = v == 1 ? 0 : kUnreached;
+  const uint64_t root = kronecker_root(scale);
+  for (uint64_t v = begin; v < end; ++v) of[v] = v == root ? 0 : kUnreached;
   get_others(level);
   for (int last = 0; last + 1 < kUnreached; ++last) {
     double reached = 0;
