@@ -368,7 +368,7 @@ TEST_CASE("threads of one process share a node, beside another member of the pro
       for (int i = 0; i < 100; ++i) {
         auto id = n.segments().create_home(4096, t, true);
         auto mine = id ? n.attachments().attach(*id) : Status::kInval;
-        auto theirs = id ? other.attach(*id) : Status::kInval;
+        auto theirs = id ? other.attachments().attach(*id) : Status::kInval;
         if (!mine || !theirs || !ok(n.segments().remove(*id))) {
           ++wrong;
           continue;
@@ -376,7 +376,7 @@ TEST_CASE("threads of one process share a node, beside another member of the pro
         n.attachments().detach(*mine);
         auto info = n.segments().find(*id);
         if (!info || info->attachments != 1 || info->flags != t) ++wrong;
-        other.detach(*theirs);
+        other.attachments().detach(*theirs);
         if (n.segments().find(*id)) ++wrong;
         if (!n.members().alive(other.slot(), ContextId{}) && n.members().living().size() != 2)
           ++wrong;

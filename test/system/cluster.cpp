@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 
 #include "system/calls.hpp"
@@ -119,7 +120,9 @@ Env Cluster::environment_of(const std::string& node, const Env& env) const {
   for (const char* name : {"PROVIDER", "ADDRESS", "KERNEL", "FAULT", "LOCAL"}) {
     const std::string end(name);
     if (const char* value = std::getenv(("CMI_TEST_" + end).c_str())) {
-      all.emplace_back("CMI_" + end, value);
+      // CMI_TEST_LOCAL alone has a third value: every second node maps pages, and the others cache.
+      const bool mixed = std::strcmp(value, "mixed") == 0;
+      all.emplace_back("CMI_" + end, !mixed ? value : node.back() % 2 == 0 ? "on" : "off");
     }
   }
   const auto place = places_.find(node);

@@ -18,7 +18,8 @@
 // program.
 //
 // CMI_TEST_PROVIDER, _ADDRESS, _KERNEL, _FAULT and _LOCAL in the test's environment become
-// CMI_PROVIDER and so on in that of the children, unless the test says otherwise.
+// CMI_PROVIDER and so on in that of the children, unless the test says otherwise. Without _LOCAL
+// they keep to the network; with _LOCAL=mixed every second node maps pages.
 #pragma once
 
 #include <signal.h>
