@@ -170,6 +170,27 @@ Counts table(uint32_t seed, size_t members) {
   return crew.counts() - before;
 }
 
+// Member 0 has one page and hears of another one beside it; whether it then hears of its own.
+bool hears_of_its_page(const std::string& faults) {
+  Crew crew(first_seed(), 2, 16, faults);
+  uint64_t seen = 0;
+  const auto look = [&](size_t member, uint64_t* view, NodeCalls&) {
+    if (member == 0) seen = *const_cast<volatile uint64_t*>(view);
+  };
+  crew.all(look);
+  for (const size_t page : {5, 0}) {
+    crew.all([&crew, page](size_t member, uint64_t* view, NodeCalls& calls) {
+      if (member == 0) return;
+      const_cast<volatile uint64_t*>(view)[page * kWordsOfPage] = 1;
+      REQUIRE(calls.wmb() == 0);
+      // The home hears of what is released behind the direct ack.
+      for (const Nanos until = now() + 50 * kMilli; now() < until;) crew.simulation().idle(kMilli);
+    });
+  }
+  crew.all(look);
+  return seen == 1;
+}
+
 TEST_SUITE("sharing") {
   TEST_CASE("stores_scattered_by_several_nodes_cost_little_more_than_without_the_timer") {
     for (const size_t members : {2, 4}) {
@@ -220,6 +241,11 @@ TEST_SUITE("sharing") {
         CHECK(const_cast<volatile uint64_t*>(view)[page * kWordsOfPage] == page);
       }
     });
+  }
+
+  TEST_CASE("a_page_that_is_released_beside_another_though_it_is_cached_is_seen") {
+    CHECK(hears_of_its_page(""));
+    CHECK_FALSE(hears_of_its_page("mutate_beside_any_state=fail"));
   }
 }
 

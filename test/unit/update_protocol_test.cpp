@@ -99,6 +99,15 @@ TEST_SUITE("subscribe") {
     CHECK(subscribe(pages, 7, 10) != 0);
   }
 
+  TEST_CASE("a_store_to_a_page_that_is_not_subscribed_to_yet_is_not_in_the_way") {
+    SubscribedPages pages;
+    pages.dropped(7);
+    CHECK(pages.fetched(7, 1) == 0);
+    pages.stored_to(7);
+    pages.dropped(7);
+    CHECK(pages.fetched(7, 2) != 0);
+  }
+
   TEST_CASE("of_two_pages_of_a_slot_the_one_that_is_dropped_more_often_is_subscribed_to") {
     SubscribedPages pages;
     const uint32_t other = 7 + kSubscriptionSlots;

@@ -32,7 +32,8 @@ void release_beside(Import& imp, uint32_t page, Invalidation* by) {
     if (by->released.room() < ReleasedRegions::kItem) return;
     Page& p = imp.page(index);
     p.lock();
-    if (p.state == PageState::kAbsent && !p.released) {
+    const bool absent = p.state == PageState::kAbsent || mutated("mutate_beside_any_state");
+    if (absent && !p.released) {
       p.released = true;
       ReleasedRegions::put(by->released, {index, ReleasedRegions::kPage});
     }

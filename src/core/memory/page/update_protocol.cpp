@@ -56,7 +56,9 @@ void SubscribedPages::applied(uint32_t page, uint32_t generation) {
 void SubscribedPages::stored_to(uint32_t page) {
   Guard g(mu_);
   Slot& s = slot(page);
-  if (s.page == page) s = {page, kStoredHere, 0, 0, 0};
+  if (mutated("mutate_update_any_generation")) return;
+  // Where there was none yet, a node that swaps and then waits for others is to have one soon.
+  if (s.page == page && s.epoch != 0) s = {page, kStoredHere, 0, 0, 0};
 }
 
 void SharerSubscriptions::subscribe(uint32_t page, uint32_t epoch) {
