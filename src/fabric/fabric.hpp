@@ -154,7 +154,7 @@ class Endpoint {
   // Waits till the op is done: polls for a short while, then sleeps on the descriptor, always
   // checking the deadline. kTimeout leaves the op in flight. Any number of threads at once.
   Cause wait(Op& op, Deadline deadline);
-  bool awaited() const { return waiting_.load(std::memory_order_relaxed) != 0; }  // somebody waits
+  bool awaited() const { return waiting_.load(std::memory_order_relaxed) != 0; }  // a thread waits
 
  protected:
   Endpoint();

@@ -16,7 +16,7 @@ enum class FrameKind : uint8_t {
   kReply = 4,
   kNotification = 5,  // listener -> listener, home to importer; answered by an ack or a direct ack
   kAck = 6,
-  kDirectAck = 7,   // listener -> initiator: a notification of what its request did was followed
+  kDirectAck = 7,   // listener -> initiator: a notification that its request caused is carried out
   kAckedBelow = 8,  // initiator -> serving endpoint: what needs no answer any more
   kRefusal = 9,     // listener -> initiator: no session, the home is short of descriptors
 };
@@ -28,7 +28,7 @@ struct Frame {
   uint64_t secret = 0;  // proves that the sender has it from the receiver
   uint64_t number = 0;  // of the request or notification, counted by its sender from 1
   // The sender has the answers of all its numbers below this one. Of a notification: the number of
-  // the request whose sender is to have a direct ack; 0: nobody is.
+  // the request whose sender is to have a direct ack; 0: none.
   uint64_t acked_below = 0;
   Bytes payload;
   Bytes more = {};  // of a frame to be sent: goes behind the payload, as part of it

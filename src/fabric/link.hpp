@@ -67,13 +67,13 @@ class Link {
   // The live session, connecting if needed. Null when that was not possible by the deadline.
   std::shared_ptr<Session> session(Deadline deadline);
   std::shared_ptr<Session> current();  // null when there is none right now; never connects
-  // The session is of no use any more. Its users see broken() and let go.
+  // The session is of no use any more. Its users see broken() and release it.
   void retire(const std::shared_ptr<Session>& session);
 
-  // Queues a request; it is sent now or as soon as there is a session. DirectAcks::kTaken: behind
-  // the payload goes a secret, u64, or 0. Where the home splits it into tokens for the receivers of
-  // its notifications, and all tokens come back from them, that is the answer: kReceived; the
-  // home's own is not waited for.
+  // Queues a request; it is sent now or as soon as there is a session. DirectAcks::kTaken: a secret
+  // (u64, or 0) goes behind the payload. The home may split it into ack tokens, one for each
+  // receiver of its notifications. When all tokens have come back, the request is answered
+  // (kReceived) and the home's own answer is not waited for.
   enum class DirectAcks : uint8_t { kNone, kTaken };
   std::shared_ptr<Request> start(uint16_t type, Bytes payload, Request::Callback on_answer = {},
                                  DirectAcks direct_acks = DirectAcks::kNone);
@@ -84,9 +84,8 @@ class Link {
   // For a request that may have no waiter any more: `late` runs once, with no lock held, when it is
   // answered or ends without an answer, before it counts as over. False: it is over.
   bool when_late(const std::shared_ptr<Request>& request, std::function<void()> late);
-  // Ends as lost the requests that were begun by then and have no answer, and the session with
-  // them: those that have not taken effect by the time the home welcomes the next session never
-  // will.
+  // Ends as lost all requests that were begun by then and have no answer, and ends the session. A
+  // request that has not taken effect when the home welcomes the next session never will.
   void give_up(Nanos asked_before);
   // start + await, forgotten on failure.
   Result<std::vector<std::byte>> call(uint16_t type, Bytes payload, Deadline deadline);

@@ -27,19 +27,20 @@ class Port {
   // The same peer for the same address, which stays until each add() has had its remove().
   Result<Peer> add(Bytes address);
   void remove(Peer peer);
-  // Copies. What cannot be sent within kSendLife is dropped: the protocol's own deadlines notice.
-  // So is what is for a peer that has been removed.
-  // From a port with a limited backlog what is short goes without a send buffer, once one has
-  // reached the peer: nothing says when it has gone, nor that it was lost with a connection. So at
-  // most kMostInjected before the next send buffer: once that has gone they have, as a peer's go in
-  // order. What is lost is asked for again, as by the home for the answer to a notification. A
-  // request's end is news: a failed one tells its link that the connection is broken. `last`: the
-  // peer is going to be removed, which a send buffer puts off until it has gone. Returns whether
-  // something had gone to this peer before, and nothing waits to.
+  // Copies the frame. A frame that cannot be sent within kSendLife is dropped, and so is one for a
+  // peer that has been removed: the deadlines of the protocol see that it is missing.
+  // A port with a limited backlog sends short frames without a send buffer (it injects them) once
+  // one buffer has reached the peer. Nothing says when an injected frame has gone, or that it was
+  // lost with a connection. So at most kMostInjected are sent before the next send buffer. A peer's
+  // frames go in order: once that buffer has gone, they have. A lost one is asked for again, as the
+  // home does for the answer to a notification. Requests are never injected: one that fails shows
+  // its link that the connection is broken. `last`: the peer is removed next; a send buffer puts
+  // that off until it has gone. Returns whether something has gone to this peer before and nothing
+  // waits.
   bool send(Peer peer, const Frame& frame, bool last = false);
-  // From here on what is for a peer that does not read is dropped as well: what such a peer asks
-  // for again and again would be copied as often. Not for a port of requests: their number is
-  // bounded by the link's window, and what is dropped would be asked again one by one.
+  // From now on frames for a peer that does not read are dropped beyond kMostBuffers and
+  // kMostBytes: such a peer asks for the same answer again and again, and each would be copied. Not
+  // for a port of requests: the link's window bounds their number.
   void limit_backlog() { backlog_limited_ = true; }
   // Retries what the provider answered with "again". Cheap when there is nothing. Returns send
   // buffers accepted.
@@ -55,7 +56,7 @@ class Port {
   static constexpr size_t kMostBuffers = 32768, kMostBytes = size_t{64} << 20;
   static constexpr size_t kSpare = 1024;  // send buffers that keep their memory
   static constexpr size_t kShort = 128;   // bytes
-  // Without a send buffer, until one tells that they have gone: a provider's queue may have no end.
+  // Injected frames between two send buffers: a provider's queue may have no bound.
   static constexpr uint64_t kMostInjected = 64;
   struct SendBuffer {
     explicit SendBuffer(Port& p) : op(&SendBuffer::sent, this), port(p) {}

@@ -16,9 +16,9 @@
 namespace cmi::fabric {
 
 // The secret of a request, which the home splits into one token for each receiver of its
-// notifications: the tokens' exclusive or is the secret. Whoever has them all knows that all
-// receivers have followed.
-// Guarded by Link::mu_ while the request is pending.
+// notifications: the exclusive or of all tokens is the secret. A client that has them all knows
+// that all receivers have done what the notification asks for. Guarded by Link::mu_ while the
+// request is pending.
 class AckTokens {
  public:
   void expect(uint64_t secret) { secret_ = missing_ = secret; }

@@ -19,7 +19,7 @@ struct ClientInfo {
 
 // A direct acknowledgement that the receiver of a notification owes to the client whose request
 // caused it, beside the one for the home. The client has split a secret of its own into tokens, one
-// for each receiver. A client that has all tokens knows that every receiver has followed the
+// for each receiver. A client that has all tokens knows that every receiver has carried out the
 // notification. No receiver knows the token of another.
 struct DirectAck {
   uint64_t number = 0;  // of the client's request; 0: no direct acknowledgement is wanted

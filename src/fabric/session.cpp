@@ -53,7 +53,7 @@ Cause Session::run(Slot& slot, Deadline deadline, PostFn post,
   }
   // Where others wait here as well, the time is theirs.
   if (meanwhile && !endpoint().awaited()) meanwhile();
-  // In slices, so that a session retired by another thread is let go of soon.
+  // In slices, so that a session that another thread has retired is released soon.
   WaitSlices slices(deadline);
   while (!slot.op.done()) {
     if (deadline.passed()) return Cause::kTimeout;

@@ -1,8 +1,7 @@
 // One life of a Link's connection: its initiating endpoint, one-sided operations, and what arrives.
 //
-// Users hold a Session by shared_ptr. The endpoint is closed when the last one lets go, so a buffer
-// whose operation was given up is free once life() has expired.
-// Threads: any.
+// Users hold a Session by shared_ptr; the endpoint is closed with the last of them. So the buffer
+// of an operation that was given up is free once life() has expired. Threads: any.
 #pragma once
 
 #include <atomic>
@@ -88,7 +87,7 @@ class Session : public Receiver, public std::enable_shared_from_this<Session> {
   const uint64_t nonce_ =
       random_u64();                  // sent in the hello; only the home's listener can welcome us
   std::atomic<bool> up_{false};      // release: home_ and secret_ are set
-  std::atomic<bool> broken_{false};  // no new operation; users let go
+  std::atomic<bool> broken_{false};  // no new operation; users release it
   std::atomic<Nanos> heard_{0};      // last sign of life
   std::atomic<int> swaps_{0};        // compare-and-swaps whose result is waited for
   Peer listener_{}, home_{};

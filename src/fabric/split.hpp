@@ -1,7 +1,6 @@
-// For providers whose single operation is small: reads and writes of any length up to kWholeRma,
-// each made of as many operations of the provider as it takes. One that is refused because its end
-// is out of bounds may have had effect in front of that, where the key opens the memory. Any
-// thread.
+// For providers with a small limit on one operation: reads and writes of any length up to
+// kWholeRma, each made of several operations of the provider. A write that is refused because its
+// end is out of bounds may have stored the part that lies within them. Any thread.
 #pragma once
 
 #include <memory>

@@ -68,8 +68,9 @@ void Breaks::notify_break(const RoundPtr& p, Segment& s) {
   }
 }
 
-// Pages in flux behind the break are no more: there is nothing to recover. When the file has ended,
-// for until then it has them. Whether there were any; *p is settled when everybody knows.
+// Pages in flux behind the break end: there is nothing to recover. To be called when the file has
+// been cut, since until then it has these pages. Returns whether there were any; *p is over when
+// all importers know.
 bool Breaks::uncover_past_break(Segment& s, const RoundPtr& p) {
   const auto first = static_cast<uint32_t>(s.brk.bytes / kPageSize);
   std::vector<PageRange> over = s.flux.pages.in({first, s.pages() - first});

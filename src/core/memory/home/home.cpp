@@ -181,9 +181,8 @@ void Home::close(Deadline deadline) {
     });
   }
   (void)barriers_.barrier(deadline.left());
-  // Importers whose stores and swaps are being published are answered before they are notified of
-  // the end: what has happened must not look as if it had not. Nobody waits for anything else that
-  // somebody may owe.
+  // Importers are answered for stores and swaps that are being published before they are notified
+  // of the end: a store that has happened must not look lost. No other answer is waited for.
   std::vector<RoundPtr> answered;
   {
     Guard g(core_.mu);
@@ -228,7 +227,7 @@ void Home::report(node::ContextReport* out) {
   });
 }
 
-// The same of the pages of one segment: who may have them, and which are in flux.
+// The same of the pages of one segment: which importers may have them, and which are in flux.
 void Home::draw(int32_t id, std::vector<node::MapLine>* out) {
   Guard g(core_.mu);
   core_.segments.each([&](const Segment& s) {

@@ -14,7 +14,7 @@ class ImporterWatch {
  public:
   explicit ImporterWatch(HomeCore& home) : home_(home) {}
   bool knows(const ContextId& client);  // some import of it is known here
-  // Whether its end would be reported; *who: its name.
+  // Whether the end of this client would be reported; *who becomes its name.
   bool imported(const ContextId& client, access::NaddrInfo* who);
   // Since when importers owe acknowledgements; 0: this one owes none. An importer that cannot
   // answer before others have answered it owes nothing meanwhile.

@@ -1,5 +1,5 @@
-// One invalidation round: importers that were notified, of whose answers something waits. A round
-// is over when nothing in it waits any more; what finishes then runs with no lock held.
+// One invalidation round: a barrier, a request or another event waits until all importers that the
+// round has notified have answered. Then `finished` runs, with no lock held.
 #pragma once
 
 #include <functional>

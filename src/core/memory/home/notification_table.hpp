@@ -94,8 +94,8 @@ class NotificationTable {
   static constexpr Nanos kOwesTooMany = INT64_MIN / 4;
   // All answers are due from now on: this side could not ask before.
   void extend_deadlines(Nanos t);
-  // Sends those again whose answers are overdue by what is known of their receiver (AnswerTime):
-  // send(number, notification).
+  // Sends notifications again: send(number, notification). Those that their receiver, by its
+  // AnswerTime, should have answered by now.
   template <class Send>
   void resend(Nanos t, Send send) {
     std::vector<Importer*> late;

@@ -42,7 +42,7 @@ class PendingDetaches {
     if (taken.empty()) return std::nullopt;
     return std::move(taken.mapped());
   }
-  // Those whose owners are to be asked again: ask(question, detach).
+  // Calls ask(question, detach) for each detach about which the owner is to be asked again.
   template <class Ask>
   void each_due(Nanos t, Ask ask) {
     for (auto& [question, detach] : detaches_) {

@@ -62,8 +62,8 @@ void Quiescing::notify_importers(Segment& s, Finished* done) {
   home_.rounds.settle(p, done);
 }
 
-// The client hears of no round that a newer one has overtaken, and of no resume whose quiesce it
-// has not heard of.
+// The client is not notified of a round that a newer one has overtaken, nor of a resume if it was
+// not notified of the quiesce before.
 void Quiescing::tell_own_client(int32_t id, uint32_t round) {
   bool on = false;
   {

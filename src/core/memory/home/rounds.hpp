@@ -83,10 +83,10 @@ class InvalidationRounds {
   // waits for it.
   void forget(const ContextId& client, Finished* done);
   void forget(const SharerKey& gone, Finished* done);
-  // What the client has given up counts as settled from now on, and nobody has said that it was
-  // followed.
+  // The client begins a new session. From now on its report that direct acks have answered a
+  // request of the old one is not believed: it may have given that request up.
   void new_session(const ContextId& client);
-  // Those that wait for an answer and whose end somebody else waits for.
+  // Rounds that wait for an answer, and for whose end a request or a call waits.
   std::vector<RoundPtr> unanswered() const;
   void resend(Nanos t);  // what is overdue
 
@@ -132,7 +132,8 @@ class InvalidationRounds {
   NotificationTable table_;
   Outbox outbox_;
   std::vector<RoundPtr> stores_;
-  // Of requests whose senders take direct acks: over when they say so, or all is acknowledged.
+  // Rounds of requests that direct acks answer. Each is over when the publisher reports that it has
+  // all direct acks, or when all sharers have acknowledged here.
   std::vector<RoundPtr> received_;
   Secrets secrets_;
 };

@@ -68,8 +68,10 @@ struct SegmentFacts {
   size_t page_size() const { return access::page_size_of(flags); }  // of its memory
 };
 
-// Size: what is known of a segment is divided by the lock that guards it, and most of it is used
-// together; the parts with an invariant of their own are classes.
+// Size: handlers hold one of three locks and use most fields together, so the fields are marked
+// with the locks that guard them. What has an invariant of its own is a class: the tables, PageSet,
+// FluxWatchers, Directory, PageWriters. Structs by lock would part what one handler changes at
+// once.
 struct Segment : SegmentFacts {
   // Held over what importers ask for, with the application of their diffs.
   Mutex mu CMI_ACQUIRED_BEFORE(lock_order::after_memory);
@@ -92,7 +94,7 @@ struct Segment : SegmentFacts {
   TokenTable tokens;             // [memory] and [rounds]: either is enough to read it
   SharerTable sharers;           // [memory] and [rounds], but for what Sharer says
   std::vector<ContextId> keyed;  // [memory] clients that have had a session key
-  // [memory] and [rounds]: slots of pages that some importer follows, or has
+  // [memory] and [rounds]: slots of pages that some importer subscribes to, or has
   uint64_t subscribed = 0;
   Directory directory;               // [rounds]
   std::vector<HomeView> views;       // [views]
@@ -113,9 +115,9 @@ struct Segment : SegmentFacts {
   struct {
     bool on = false;
     bool unacknowledged = false;                 // our own client has not said that it stopped
-    bool told = false;                           // our own client, and of no resume since
+    bool told = false;                           // our own client was, and of no resume since
     uint32_t round = 0;                          // raised by each change
-    std::vector<std::function<void()>> settled;  // to run when nobody owes anything
+    std::vector<std::function<void()>> settled;  // to run when no answer is missing
   } quiesce;                                     // [rounds]
 
   // Somebody may have cached pages of it. Under HomeCore::mu.
@@ -126,9 +128,10 @@ struct Segment : SegmentFacts {
   uint32_t pages() const { return static_cast<uint32_t>(size / kPageSize); }
 };
 
-// From where on this import has to drop what it has, though it lies before the break: it did not
-// hear of a lower one in time. The break itself: there is nothing. Until it has acknowledged the
-// newest, it gets no key, and what it stored from there on is of before. Under HomeCore::mu.
+// The import must drop what it has from this byte on, although that may lie before the break: it
+// did not acknowledge a lower break in time. The break itself: nothing is to be dropped. Until the
+// import has acknowledged the newest break it gets no key, and its stores from here on are old ones
+// and are dropped. Under HomeCore::mu.
 inline uint64_t low_of(const Segment& s, const Sharer& h) {
   return std::min(h.brk.low, s.brk.bytes);
 }

@@ -45,7 +45,7 @@ void each_imported(HomeCore& home, const ContextId& client, Visit visit) CMI_EXC
 // everything (rule 18). `instance`: of one import, 0: of all that the client has.
 void forget_content(HomeCore& home, Segment& s, const ContextId& client, uint32_t instance)
     CMI_REQUIRES(home.mu);
-// The segments that its end is reported for; *who: its name.
+// The segments for which the end of this client is reported; *who becomes its name.
 std::vector<int32_t> imported_by(HomeCore& home, const ContextId& client, access::NaddrInfo* who)
     CMI_REQUIRES(home.mu);
 // Importers that have not acknowledged what the round sent: they are fenced, and others notified

@@ -1,5 +1,5 @@
-// Pages that importers follow (protocol rule 25): what goes to them along with the notification.
-// Under HomeCore::mu, like the notification: what has a higher number was read later.
+// Pages that importers subscribe to (protocol rule 25): what goes to them along with the
+// notification. Under HomeCore::mu, like the notification: what has a higher number was read later.
 #pragma once
 
 #include <optional>
@@ -14,7 +14,7 @@ namespace cmi::memory {
 bool subscribed(Segment& s, uint32_t page);
 // Whether any may: true for longer. Under the segment's lock `mu`, or HomeCore::mu.
 bool may_be_subscribed(const Segment& s, uint32_t page);
-// What is new when this word is, or these whole pages may be; of those that are followed.
+// What is new when this word is, or these whole pages may be; of those that are subscribed to.
 std::vector<StoredPage> word_of(Segment& s, uint64_t offset);
 std::vector<StoredPage> whole_pages(Segment& s, const std::vector<PageRange>& ranges);
 // Of what is new, that which goes to this sharer; the pages leave *ranges, which it is to drop.

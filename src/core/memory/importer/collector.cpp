@@ -254,7 +254,7 @@ bool Collector::link_full() const {
 }
 
 bool Collector::await_room(const Patience& patience) {
-  // A session that breaks meanwhile must not be held open by who waits.
+  // The wait must not keep a session open that breaks meanwhile.
   const bool runs = session_ != nullptr;
   session_.reset();
   while (sent_.size() > kMostUnanswered / 2) {

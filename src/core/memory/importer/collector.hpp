@@ -43,8 +43,8 @@ class Collector {
   Collector(const Collector&) = delete;
   Collector& operator=(const Collector&) = delete;
 
-  // Packs what differs from the twin; returns the bytes, 0 when nothing does. The page's mark at
-  // the home goes with it.
+  // Packs what differs from the twin; returns the bytes, 0 when nothing does. The message
+  // clears the page's dirty intent at the home.
   size_t add(uint32_t page, const std::byte* twin) { return add(page, twin, nullptr); }
   // The same of a page that may still be stored to: the twin becomes what is sent.
   size_t add_and_renew(uint32_t page, std::byte* twin) { return add(page, twin, twin); }
@@ -53,8 +53,7 @@ class Collector {
   size_t add_hot(uint32_t page, std::byte* twin);
   // Whether it has changed since it was sent last.
   bool differs(uint32_t page, const std::byte* twin) const;
-  // Has the home clear the dirty intent of a page that is as the home has it, or whose stores are
-  // lost.
+  // Has the home clear the dirty intent of a page: it equals the home's, or its stores are lost.
   void clear_intent(uint32_t page);
   // Sends what has been added. No page may be locked.
   void flush();
@@ -66,14 +65,15 @@ class Collector {
   using OnAnswer = std::function<void(Bytes)>;
   std::shared_ptr<fabric::Request> flush_with(const CasRequest& swap, OnAnswer on_answer);
 
-  // Whether so many of its messages, or pages of its runs, are unanswered that no more pages should
-  // be added for now: what is under way then fits the queues of the provider, and what waits in
-  // memory is bounded, also when a connection breaks and each page of a run becomes a message.
+  // Whether too many messages, or pages of bulk writes, are unanswered for more pages to be added
+  // now. The bound keeps what is under way within the provider's queues. It also bounds the memory
+  // that waits when a connection breaks and each page of a bulk write becomes a message.
   bool full();
-  // The same for who does not wait but begins a new collector soon: whoever's messages they are.
+  // The same over all messages of the link, for a caller that does not wait: it begins a new
+  // collector later.
   bool link_full() const;
   // Waits until half of them are answered; false when they are not in time. No page may be locked,
-  // nor ImportViewList::mu. Runs that were added must have been started.
+  // nor ImportViewList::mu. Bulk writes that were added must have been started.
   bool await_room(const Patience& patience);
 
   // Lets runs go one-sided: with the session key, where it is at hand. Waits for nothing.

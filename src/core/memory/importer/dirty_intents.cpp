@@ -19,8 +19,8 @@ IntentRequest::~IntentRequest() {
   if (request_ != nullptr) imp_.link->forget(request_);
 }
 
-// Nobody waits for those behind the first: where they are not granted, or may have been and nobody
-// knows, they are given back, as is what was granted to a page that has been dropped meanwhile.
+// No thread waits for the pages behind the first. Their intents are given back if they were not
+// granted or if that is unknown, and so are intents of pages that were dropped meanwhile.
 void IntentRequest::end(bool granted) {
   std::vector<DirtyIntent> unused;
   for (uint32_t i = 0; i < count_; ++i) {
@@ -96,7 +96,7 @@ Exception IntentRequest::take_answer(std::byte* content, Deadline deadline) {
     }
     request_.reset();
   }
-  // Before others may ask, who would be told the same.
+  // The wait comes before end(): until then no other thread asks for what would be refused as well.
   if (status == WireStatus::kBreakUnacknowledged) imp_.changes.wait(seen, kBreakNap);
   end(false);
   // Of several pages nobody knows which one it is: the first is asked for alone.

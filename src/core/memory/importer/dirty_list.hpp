@@ -61,8 +61,8 @@ class DirtyList {
     return true;
   }
 
-  // Of the timer, once each tick: how many pages were here at the last tick already. Where none
-  // were, those that are here now have been at the next.
+  // Called by the timer once each tick. Returns how many pages were in the list at the last tick
+  // already; if none were, the pages that are in it now count at the next.
   size_t tick() {
     Guard g(mu_);
     const size_t aged = aged_;

@@ -48,9 +48,9 @@ bool EnabledThreads::begin_serving() {
   return !threads_.empty();
 }
 
-// Under the lock: a thread that is being added is counted here, or finds exclusive_ set. A thread
-// of ours that serves a fault has access in the name of the thread that waits for it, whose signal
-// handlers may store meanwhile.
+// Under the lock: a thread that is being added is counted here, or finds exclusive_ set. A fault
+// thread has access in the name of the thread that faulted. That thread's signal handlers may store
+// while it waits.
 ExclusiveAccess::ExclusiveAccess(EnabledThreads& enabled) : enabled_(enabled) {
   Guard g(enabled.mu_);
   mine_ = (enabled.threads_.size() == 1 && t_access_enabled && !t_library_thread) ||

@@ -205,7 +205,7 @@ bool Fault::map_and_compare() {
   return mapped;
 }
 
-// Makes the page and those behind it writable, whose dirty intents are held.
+// Makes the page and those behind it writable. Their dirty intents are in force.
 Fault::Outcome Fault::open_window(uint32_t window) {
   // First, since it may take some time: what is writable may be taken back meanwhile.
   if (window == StoreStreams::kMaxWindow || fault_point_fails("write_behind_soon")) {
@@ -241,8 +241,8 @@ Fault::Outcome Fault::await_lease() {
   return std::nullopt;
 }
 
-// The thread that fetches or the answer to a write-back will change the page. Answers are taken in
-// by whoever polls the link, so it is polled here.
+// Another thread's fetch, or the answer to a write-back, will change the page. Answers arrive only
+// when some thread polls the link, so this one does.
 Fault::Outcome Fault::await_change() {
   if (deadline_.passed()) return Exception::kTransient;
   if (await_ahead(imp_, index_, deadline_)) return std::nullopt;

@@ -133,8 +133,9 @@ Fetch::Outcome Fetch::fetch_with_intent() {
   return unmarked;
 }
 
-// Others let go of a retired session within milliseconds; until then the provider may still write
-// to these pages. True: somebody has not by the deadline, and the pages are left to the tick.
+// All users release a retired session within milliseconds. Until then the provider may still write
+// to these pages. True: the session was not released by the deadline; the pages are left to the
+// tick.
 bool Fetch::strand() {
   for (Backoff backoff; !session_life_.expired() && !deadline_.passed();) backoff.pause();
   if (session_life_.expired()) return false;
@@ -154,8 +155,7 @@ Fetch::Outcome Fetch::recover() {
     if (n_ == 0) return e;  // tried again, it is one behind the break
   }
   if (e == Exception::kNone && failed_ && n_ > 1) {
-    // One page whose memory is broken fails the read of all: those beside it are for who wants
-    // them.
+    // One page of broken memory fails the read of all pages. So the wanted page is read alone next.
     give_up(wanted_ + 1, n_ - 1);
     n_ = 1;
   } else if (e == Exception::kNone && failed_) {
@@ -223,8 +223,8 @@ class Delivery {
   }
 }
 
-// The page that is stored to next, where its dirty intent, if it needs one, is still held: one that
-// was held when the page was claimed may have been given back since.
+// Makes the page writable that the faulting thread stores to next. Its dirty intent, if it needs
+// one, must still be in force: it may have been given back since the page was claimed.
 [[gnu::hot]] bool Delivery::make_writable(uint32_t i) {
   Page& p = page(i);
   if (pages_.first + i != wanted_ || !store_ || (imp_.intents && !p.intent.held())) return false;

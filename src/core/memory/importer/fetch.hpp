@@ -64,8 +64,8 @@ class Fetch {
   IntentRequest* const intent_;
   const Deadline deadline_;
   uint32_t n_ = 1;  // pages that are kFetching by this thread, from the wanted one on
-  // Of the last attempt: a read was posted and failed, and the life of its session, until whose end
-  // the provider may store to the pages.
+  // Of the last attempt: a read was posted and failed. The provider may store to the pages for as
+  // long as that read's session lives.
   bool failed_ = false;
   std::weak_ptr<void> session_life_;
 };

@@ -74,7 +74,7 @@ class Grant {
   // that one is in force here, nothing may be accessed.
   void notify_of_token() { notified_.fetch_add(1, std::memory_order_acq_rel); }
   uint32_t notified() const { return notified_.load(std::memory_order_acquire); }
-  // The token in force is the one that the first so many notifications were about.
+  // The token in force is the one of this many notifications: of none that came later.
   void took(uint32_t notified) {
     if (taken_.load() != notified) taken_.store(notified, std::memory_order_release);
   }
@@ -99,8 +99,9 @@ class Grant {
     }
     return Sweep(*this);
   }
-  // The import ends; `token`: whose end it is, for kRevoked. Only upwards: a removed segment is not
-  // merely revoked, a gone one stays gone. None: the token is not in force any more.
+  // The import ends. `token`: for kRevoked, the token that ends. A state is never replaced by a
+  // lower one: a removed segment does not become a revoked one. None: the token is not in force any
+  // more.
   std::optional<Sweep> end(ImportState state, uint64_t token) {
     Guard g(mu_);
     if (state == ImportState::kRevoked && token != token_id_.load() &&

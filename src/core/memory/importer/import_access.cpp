@@ -12,7 +12,8 @@ namespace cmi::memory {
 namespace {
 constexpr uint32_t kRegionsAhead = 8;
 
-// What an access ends with whose refusal has left the import so. kNone: it may be tried again.
+// How a refused access ends, by the state that the refusal has left the import in. kNone: the
+// access may be tried again.
 Exception cause_of(ImportState now) {
   if (now == ImportState::kUsable) return Exception::kNone;
   return now == ImportState::kGone ? Exception::kSinval : Exception::kToken;

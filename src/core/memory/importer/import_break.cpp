@@ -16,8 +16,8 @@ namespace {
 constexpr uint32_t kBreakSweep = 64;      // pages given back at once
 constexpr int kNapsOfANotification = 20;  // of 1 ms, before the home is asked again
 
-// The key ends at the former break; the next use asks for another. After the break itself: who
-// finds the key in force is waited for, or has seen the new break.
+// The key ends at the former break; the next use asks for another one. The key is closed after the
+// break has changed: a user that began before is waited for, and a later one sees the new break.
 auto closing_key_of(Import& imp) {
   return [&imp] { imp.key.close(); };
 }
@@ -72,7 +72,7 @@ bool on_break(ImporterCore& core, const std::shared_ptr<Import>& owner, const Br
   // Looked at when the break is set: a first attach that comes later sees it.
   if (!imp.cache.ready(std::memory_order_seq_cst) || past.count == 0) return true;
   fault_point("break_before_zap");
-  // What was stored there goes with the memory, and with it the home's marks.
+  // Stores there go with the memory, and so do their dirty intents at the home.
   std::vector<uint32_t> lost;
   std::vector<DirtyIntent> intents;
   drop_pages(core, imp, past, &lost, &intents);
@@ -109,8 +109,8 @@ bool settle_past_break(Import& imp, std::vector<PageRange>* pages) {
   return true;
 }
 
-// Growth does not wait for ever for those who are slow to hear of it: so before an access is
-// refused, the home is asked. It repeats what it has told, and that is waited for.
+// Growth does not wait for ever for importers that are slow to take it in. So the home is asked
+// before an access is refused. It sends its last notification again, which is waited for here.
 Exception past_break(ImporterCore& core, Import& imp, uint32_t page, Deadline deadline) {
   for (;;) {
     Break brk;

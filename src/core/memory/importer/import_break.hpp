@@ -1,6 +1,6 @@
-// The break of an imported extensible segment, as its home tells it (rule 24): pages behind it are
-// in no view, no cache and no message of ours when the home hears that we know. Service thread, but
-// for what the answers to our own requests say of it.
+// The break of an imported extensible segment, as its home notifies it (rule 24). Before the break
+// is acknowledged, pages behind it are in no view, no cache and no message of this process. Service
+// thread, but for breaks in the answers to requests of other threads.
 #pragma once
 
 #include <vector>
@@ -20,11 +20,11 @@ void store_break(ImporterCore& core, Import& imp);
 // A notification. False: there is nothing to be waited for.
 bool on_break(ImporterCore& core, const std::shared_ptr<Import>& owner, const BreakNotification& m,
               PendingAnswer* later);
-// Nothing of before is left or under way: up to the break that was waiting for that, unless there
-// is a newer one.
+// The pages that are left from before the last break are gone, also those on their way: the import
+// grows to `brk`, which has waited for that, unless there is a newer one.
 void grow_to(ImporterCore& core, Import& imp, const Break& brk);
-// Whether nothing that was stored to these pages is under way any more; takes those that are done
-// from the range's end. They lie behind the break until then.
+// Whether no store to these pages is under way any more. Takes pages that are done from the end of
+// the ranges. All of them lie behind the break.
 bool settle_past_break(Import& imp, std::vector<PageRange>* pages);
 // An access behind the break that is known here. kSegBrk: the home says so, too; kNone: it does
 // not, and the break has moved here by now.

@@ -6,7 +6,7 @@
 
 namespace cmi::memory {
 
-// `token`: whose end it is, for kRevoked. False: it is not the import's token any more.
+// `token`: for kRevoked, the token that ends. False: the import has another token by now.
 bool end_import(ImporterCore& core, const std::shared_ptr<Import>& imp, ImportState state,
                 uint64_t token = 0);
 // The home is dead or has ended: its link is condemned, its segments are gone.
@@ -16,8 +16,8 @@ void forget(ImporterCore& core, const std::shared_ptr<Import>& imp);
 
 // Service thread.
 void on_quiesce(ImporterCore& core, const std::shared_ptr<Import>& imp, bool on, uint32_t round);
-// No resume will come. The segment raises exceptions from now on, whoever attaches it. Settling the
-// marks is left to the caller.
+// No resume will come. The segment raises exceptions from now on, also in views attached later. The
+// caller settles the marks.
 void end_quiesce(ImporterCore& core, Import& imp);
 
 }  // namespace cmi::memory

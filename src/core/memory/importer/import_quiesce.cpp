@@ -7,8 +7,8 @@ namespace cmi::memory {
 
 void on_quiesce(ImporterCore& core, const std::shared_ptr<Import>& imp, bool on, uint32_t round) {
   if (!imp->events.quiesce.take(round, on)) return;
-  // Other processes of the node that have it attached are told by their own imports; the dirty
-  // intent and the client are the importing process's business.
+  // Other processes of the node that have the segment attached hear of it by their own imports.
+  // Only the importing process sets the mark in the registry and notifies its client.
   const auto returned = [to = std::weak_ptr(imp->link), uid = imp->rseg.uid,
                          instance = imp->instance, round] {
     const auto link = to.lock();  // the client may keep the event longer than we keep links

@@ -14,8 +14,8 @@ class ImportedHomes {
   explicit ImportedHomes(ImporterCore& core) : core_(core) {}
 
   bool imports_from(const ContextId& home);
-  // Whether events of this context may name the home: it imported from it what is not marked for
-  // deletion. What a neighbour imported is the neighbour's to hear of.
+  // Whether events of this context may name the home: this context has imported a segment of it
+  // that is not marked for deletion. An import of a neighbour is reported by the neighbour.
   bool concerned_with(const ContextId& home);
   std::shared_ptr<fabric::Link> link_with(const ContextId& home);  // null: there is none
   // Has a link with several routes find out whether the one that it takes still leads there.

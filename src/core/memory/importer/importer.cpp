@@ -55,14 +55,15 @@ void Importer::thread_enabled(bool enabled) {
 
 int Importer::advance() {
   int events = 0;
-  // What was started for later is taken in by those who come to need it, and by the tick.
+  // Operations without a waiter (Link::has_detached) are taken in by a thread that comes to need
+  // their result, and by the tick.
   const bool later = core_.stranded.any() || core_.answers.any();
   Nanos t = 0;
   for (auto& link : core_.links.those_that([later](const fabric::Link& l) {
          return l.has_pending() || (later && l.has_detached());
        })) {
-    // Who waits for an answer takes it in himself: with two of us at it, the one that he gives his
-    // processor to is the other, and we find work without end.
+    // A thread that waits for an answer takes it in itself. If the service thread polled as well,
+    // the waiting thread would yield to it, and the service thread would find work without end.
     if (link->left_to_waiters()) {
       if (t == 0) {
         t = now();
@@ -84,7 +85,7 @@ bool Importer::busy() const {
 
 Nanos Importer::descriptors(std::vector<int>* fds) {
   Nanos at_most = kSecond;
-  // Without the lock: the last one to let go of a session runs what waited for its end.
+  // Without the lock: the last reference to a session runs what has waited for the session's end.
   for (auto& link : core_.links.those_that([](const fabric::Link& l) { return l.has_pending(); })) {
     if (link->left_to_waiters()) {
       at_most = kLeftToOthers;

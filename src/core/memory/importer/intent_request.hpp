@@ -13,7 +13,7 @@ namespace cmi::memory {
 
 class IntentRequest {
  public:
-  // The page's mark has just been asked for, under its lock.
+  // The page has just been noted as waiting for its dirty intent, under its lock.
   IntentRequest(ImporterCore& core, Import& imp, uint32_t page, uint8_t epoch)
       : core_(core), imp_(imp), page_(page), epochs_{epoch} {}
   ~IntentRequest();  // the dirty intent is not being asked for any more
@@ -22,7 +22,7 @@ class IntentRequest {
 
   // Before start(): for up to so many pages from the first on, as many as a store would find clean.
   void widen(uint32_t count);
-  void start();  // once; await() does it where nobody did
+  void start();  // once; await() calls it if it was not called before
   // Instead: asks for what the page holds, too, which is put at `content` when the dirty intent is
   // granted. `meanwhile` runs when it has been asked.
   Exception fetch(std::byte* content, Deadline deadline, const std::function<void()>& meanwhile);

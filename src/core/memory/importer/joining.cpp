@@ -158,13 +158,13 @@ void Joining::take_back(const std::shared_ptr<Import>& imp, Bytes question, bool
   core_.parts.watch.unwatch_home(imp->rseg.home);
   const auto& link = imp->link;
   if (!refused) {
-    // Who has never welcomed us was never asked anything.
+    // A home that has never welcomed us knows of no import: there is nothing to leave.
     if (link->health().heard() != 0)
       link->start(static_cast<uint16_t>(RequestType::kLeave), question);
     return;
   }
-  // A context whose listener is gone never comes back. Where it has imports here, the watch finds
-  // out.
+  // A context without its listener never comes back. Where we have other imports from it,
+  // Membership finds out.
   if (ImportedHomes(core_).imports_from(imp->rseg.home)) return;
   core_.links.erase(imp->rseg.home, link);
   link->condemn();

@@ -57,8 +57,8 @@ void Leaving::leave(const std::shared_ptr<Import>& imp, const Patience& patience
 
 void Leaving::say_goodbye(const std::vector<std::shared_ptr<Import>>& imports,
                           const Patience& patience) {
-  // One goodbye for each home, if all that was imported from it is over: it is then told that a
-  // context has ended, where single leaves would look like segments that are no longer wanted.
+  // One goodbye for each home, if all imports from it are over: so the home reports the end of a
+  // context. Single leave messages would look like segments that are no longer wanted.
   std::map<std::shared_ptr<fabric::Link>, bool> under_way;
   for (auto& imp : imports) {
     const bool this_one = end_use(imp, patience) == Use::kUnderWay;

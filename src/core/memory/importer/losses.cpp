@@ -28,7 +28,7 @@ bool Losses::confirm(Import& imp) {
 void Losses::report() {
   if (!losses_.due()) return;
   SignalsBlocked quiet;
-  // Outside the lock: what these let go of may end a session, and that comes here again.
+  // Destroyed outside the lock: the last reference may end a session, whose end calls report().
   std::vector<WriteBackPtr> open;
   std::vector<std::shared_ptr<Import>> imports;
   LossReporter::Reports reports;

@@ -47,7 +47,7 @@ class Losses {
   void report_stores(std::vector<Loss>& stores) CMI_REQUIRES(mu_);
   void report_homes(const std::vector<LostHome>& homes,
                     const std::vector<std::shared_ptr<Import>>& imports) CMI_REQUIRES(mu_);
-  // Returns whether all of it has been sent, or nobody wants it any more.
+  // Whether all of it has been sent, or the receiver has gone.
   bool notify_importing_process(Loss& loss);
 
   node::Node& node_;

@@ -187,11 +187,11 @@ void Notifications::on_revoke(const Notified& n, const RevokeNotification& m) {
   if (end_import(core_, imp, ImportState::kRevoked, m.token)) {
     trace(kFacTok, kInfo, "segment {}: token revoked", imp->id);
   } else {
-    // A late copy of a notification for a token that has been replaced since. Its answer says that
-    // nobody loads any more what was cached under that; until that is so, it is dropped, and the
-    // home repeats it.
+    // A late copy of a notification about a token that has been replaced since. The answer would
+    // say that no page cached under that token can be loaded any more. Until that is true the copy
+    // is dropped, and the home repeats it.
     if (imp->grant.is_swept()) return;
-    // Its key is idle once another one has been asked for.
+    // The key of that token is idle once another key has been asked for.
     if (imp->token.taken() == imp->grant.token_id()) return acknowledge(n);
   }
   answer_when_key_idle(n);

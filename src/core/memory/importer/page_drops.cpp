@@ -17,7 +17,7 @@ namespace cmi::memory {
 
 namespace {
 constexpr uint32_t kDropRun = 512;      // pages locked at once
-constexpr uint32_t kSubscribeSome = 4;  // who changes more pages at once changes none of them often
+constexpr uint32_t kSubscribeSome = 4;  // a round of more pages changes none of them often
 
 // Locks pages. Those that may be in a view lie in the range that is returned.
 PageRange lock_pages(Import& imp, uint32_t first, uint32_t n) {

@@ -37,8 +37,8 @@ class PendingAnswers {
  public:
   static constexpr ptrdiff_t kMost = 1024;  // of one home
 
-  // More than kMost at once come from no honest home, which repeats what was not taken in: they are
-  // dropped.
+  // Beyond kMost answers of one home are dropped: no honest home has so many notifications open. It
+  // would repeat those.
   void add(PendingAnswer answer) {
     Guard g(mu_);
     const auto waiting = std::count_if(answers_.begin(), answers_.end(),

@@ -1,4 +1,4 @@
-// Threads that have left a store, and those that have ended since.
+// Stores that threads have left without an answer, and what becomes of them when the thread ends.
 #include "core/memory/importer/pending_stores.hpp"
 
 #include <sys/syscall.h>

@@ -26,8 +26,8 @@ struct SwapWithStores {
   bool made() const { return swap != WireStatus::kNotPresented; }  // or refused, for good
 };
 
-// Kept while its caller tries again, so that it is never started twice. It does not keep the
-// import: who has left the call by a jump never comes back for it.
+// Kept while its caller tries again, so that the swap is never started twice. It does not keep the
+// import alive: a caller that has left the call by a jump never takes its swap back.
 struct PendingSwap {
   const void* call = nullptr;
   std::weak_ptr<Import> import;
@@ -43,12 +43,12 @@ struct PendingSwap {
   }
 };
 
-// A handler may swap as well between two tries of the call that it has interrupted, so there may be
-// several, told apart by the frames of their calls.
+// A signal handler may swap between two tries of the call that it has interrupted. So there may be
+// several pending swaps of a thread; the addresses of their calls' frames distinguish them.
 class PendingSwaps {
  public:
-  // That of the call with this frame. At its first try nothing has been sent: what is left there is
-  // of a call that has been over for long.
+  // The pending swap of the call with this frame. `again` is false in the first try of a call: then
+  // nothing was sent, and what is found is left over from an earlier call with the same frame.
   PendingSwap& of(const void* call, bool again) {
     const auto it = std::find_if(swaps_.begin(), swaps_.end(),
                                  [&](const PendingSwap& p) { return p.call == call; });
@@ -62,7 +62,7 @@ class PendingSwaps {
     return swaps_.back();
   }
 
-  // The thread leaves: nobody comes back for any of them.
+  // The thread ends: none of its calls is tried again.
   template <typename Forget>
   void end(Forget forget) {
     for (const PendingSwap& p : swaps_) {

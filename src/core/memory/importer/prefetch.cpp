@@ -123,7 +123,7 @@ bool await_ahead(Import& imp, uint32_t page, Deadline deadline) {
     if (!ahead->done.done()) imp.link->advance();  // sees it stall
     return true;
   }
-  // It is over when everybody has let go of the session.
+  // The read ends with its session, when the last user has released that.
   session.reset();
   imp.link->advance();
   if (!ahead->done.done()) ahead->done.nap(kMilli);

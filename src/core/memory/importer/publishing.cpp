@@ -70,9 +70,9 @@ Status Publishing::barrier(LossMark& mark, const Patience& patience) {
   bool good = collect(&busy, false, patience);
   if (mutated("mutate_answer_not_awaited")) return verdict(core_, mark, true);
   good = await(core_, core_.write_backs.open(), patience) && good;
-  // A page with an earlier write-back under way went back into the list, whoever had taken it; a
-  // hot one is in `busy`. That write-back is over now. If another has begun since, it carries what
-  // was dirty when we came.
+  // A page with an earlier write-back under way went back into the list; a hot one is in `busy`.
+  // That write-back is over now. If another one has begun since, it carries what was dirty when
+  // this call began.
   if (mutated("mutate_hot_earlier_trusted")) busy.clear();
   if (core_.dirty.any()) {
     good = collect(&busy, true, patience) && good;

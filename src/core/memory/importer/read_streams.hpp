@@ -1,7 +1,6 @@
-// Who reads in order: misses that follow each other widen what is fetched at once, and once a
-// reader goes far enough it is fetched for ahead, so that the next pages travel while these are
-// read. A few readers of one segment at a time. Pure but for the lock, which is a leaf; the fault
-// handler too.
+// Loads in order: misses at neighbouring pages widen what one read fetches. From some width on, the
+// next pages are asked for ahead, so that they travel while a reader loads these. A few readers of
+// one segment at a time. Pure but for the lock, which is a leaf; the fault handler too.
 #pragma once
 
 #include <array>
@@ -21,9 +20,10 @@ class Streams {
 
   // A miss: how many pages to fetch from there on.
   uint32_t miss(uint32_t page);
-  // The fetch for the miss at `page` took those before `end`: to be told if that is more than it.
+  // The fetch for the miss at `page` reached to `end`. To be called if it took more than that page.
   void taken(uint32_t page, uint32_t end);
-  // A reader has come to `page`: what to ask for now, none for nothing. To be called until then.
+  // A reader has come to `page`. Returns what to ask for now. To be called until it returns
+  // nothing.
   PageRange ahead(uint32_t page, uint32_t pages);
 
  private:

@@ -1,5 +1,5 @@
-// Reads of one import that nobody waited for when they were started (prefetch.cpp). Any thread; the
-// lock is a leaf.
+// Reads of one import that were started ahead, with no thread that waits (prefetch.cpp). Any
+// thread; the lock is a leaf.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
-// Who stores in order: first stores to pages that follow each other, from some length on, have the
-// pages behind them made writable before they are stored to. A few such streams of one segment at a
-// time. Pure but for the lock, which is a leaf; the fault handler too.
+// Stores in order: when first stores have come to several neighbouring pages one after the other,
+// the pages behind are made writable ahead. A few such streams of one segment at a time. Pure but
+// for the lock, which is a leaf; the fault handler too.
 #pragma once
 
 #include <array>
@@ -13,15 +13,16 @@ namespace cmi::memory {
 
 class StoreStreams {
  public:
-  // From this page of a stream on others are made writable with it. Of who stores to fewer in order
-  // no others are ever in flux.
+  // From this page of a stream on, pages behind it are made writable with it. A thread that stores
+  // to fewer pages in order puts no page in flux that it has not stored to.
   static constexpr uint32_t kFrom = 8;
   static constexpr uint32_t kMaxWindow = 32;  // pages made writable at once
 
   // A first store: how many pages to make writable, from this one on. At most twice as many as the
   // last time, and never more than the stream had before.
   uint32_t store(uint32_t page);
-  // The window of the store to `page` took those before `end`: to be told if it took fewer.
+  // The window of the store to `page` reached to `end`. To be called if it took fewer pages than
+  // store() has said.
   void taken(uint32_t page, uint32_t end);
 
  private:

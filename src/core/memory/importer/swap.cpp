@@ -70,7 +70,8 @@ Exception Swaps::cas(const View& view, const std::byte* addr, uint64_t expected,
           ? swap_by_provider(owner, offset, expected, desired, found, unknown, deadline)
           : swap_by_message(owner, offset, expected, desired, found, pending, unknown, deadline);
   if (e != Exception::kNone) {
-    // It may have been made, and whoever made it is told by nobody.
+    // The swap may have been made. Nobody will say so: the page is dropped, so that the next load
+    // fetches the truth.
     if (*unknown) invalidate(core_, owner, {index, 1});
     return e;
   }
@@ -131,8 +132,8 @@ Exception Swaps::swap_by_message(const std::shared_ptr<Import>& owner, uint64_t 
                 imp.link->start(static_cast<uint16_t>(RequestType::kCas), Encoded(m)), offset,
                 nullptr};
   }
-  // Its number makes it happen once, however often the link is rebuilt. One that is not answered in
-  // time stays pending: the caller who tries again waits for it, and does not repeat it.
+  // The request's number makes the swap happen once, however often the link is rebuilt. A swap that
+  // is not answered in time stays pending: a caller that tries again waits for it.
   (void)imp.link->await(pending->request, deadline);
   const bool over = pending->request->answered();
   if (!over) swapped_late(owner, pending->request, static_cast<uint32_t>(offset / kPageSize));
@@ -192,8 +193,8 @@ Exception Swaps::take_swap(const std::shared_ptr<Import>& owner, uint64_t* found
   }
 }
 
-// The caller need not come back for the answer, and the home tells all but him of the swap: his own
-// copy goes when it has been made.
+// The caller may never come back for the answer. The home notifies all sharers but the one that
+// swaps, so this importer drops its own copy once the swap has been made.
 void Swaps::swapped_late(const std::shared_ptr<Import>& owner,
                          const std::shared_ptr<fabric::Request>& request, uint32_t index) {
   if (owner->write_through || owner->views.local.local() || mutated("mutate_late_swap_kept"))
@@ -256,7 +257,7 @@ Exception Swaps::swap_by_provider(const std::shared_ptr<Import>& owner, uint64_t
     *unknown = cause != fabric::Cause::kRefused;
     if (imp.grant.state() == ImportState::kUsable) imp.link->retire(session);
     session.reset();
-    // It may have happened, and nobody else would ever hear of it.
+    // The swap may have happened, and the home does not know: other sharers must be notified.
     if (*unknown) (void)announce_swap(owner, offset);
     const Exception e = explain(core_, imp, deadline);
     return e == Exception::kNone ? Exception::kTransient : e;

@@ -89,7 +89,7 @@ bool Tokens::adopt(const std::shared_ptr<Import>& imp, Deadline deadline) {
     imp->token.set_adopted(version);
     if (!ok(status)) return false;
   }
-  // Not before: until here nobody accesses anything under the old one.
+  // Last: until here accesses wait, so that none is made under the old token.
   imp->grant.took(notified);
   return imp->grant.state() == ImportState::kUsable;
 }

@@ -8,8 +8,8 @@
 
 namespace cmi::memory {
 
-// The page has been fetched. Nobody waits for the answer: until the home has heard of it,
-// notifications drop the page.
+// Subscribes to a page that has been fetched. No thread waits for the answer: until the home has
+// the subscription, notifications drop the page.
 void subscribe(Import& imp, uint32_t index);
 // False: the page is to be dropped.
 bool update(ImporterCore& core, Import& imp, const InvalidateNotification::Update& u);

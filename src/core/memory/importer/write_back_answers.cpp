@@ -17,14 +17,14 @@ namespace {
 
 void came_home(ImporterCore& core, const std::shared_ptr<Import>& imp,
                const std::vector<uint32_t>& pages) {
-  // Sends what became free to go, if anything did; begun before the write-back of these ends, so
-  // that a barrier that waits for that one finds the next.
+  // Sends pages that have waited for this answer. Their write-back begins before this one ends, so
+  // that a barrier that waits for this one finds the next.
   std::optional<Collector> next;
   const auto collector = [&]() -> Collector& { return next ? *next : next.emplace(core, imp); };
   for (uint32_t index : pages) {
     Page& p = imp->page(index);
     p.lock();
-    if (p.pinned) collector().clear_intent(index);  // a run's mark did not travel with it
+    if (p.pinned) collector().clear_intent(index);  // a bulk write does not carry its dirty intent
     p.in_flight = p.pinned = false;
     if (p.state == PageState::kWriting) {
       set_state(core, *imp, p, PageState::kClean);
@@ -41,8 +41,8 @@ void came_home(ImporterCore& core, const std::shared_ptr<Import>& imp,
   }
 }
 
-// What was stored to these never reached the home: nobody may go on reading it. `refused`: it said
-// so.
+// Stores to these pages never reached the home, so no thread may go on reading them. `refused`: the
+// home said so.
 void never_came_home(ImporterCore& core, const std::shared_ptr<Import>& imp,
                      const std::vector<uint32_t>& pages, bool refused) {
   Collector clearing(core, imp);
@@ -50,9 +50,9 @@ void never_came_home(ImporterCore& core, const std::shared_ptr<Import>& imp,
   for (uint32_t index : pages) {
     Page& p = imp->page(index);
     p.lock();
-    // A refused message's mark has not been cleared by it. What may have arrived, in part or
-    // without a word, keeps its dirty intent at home, should we die; here it counts no more, so
-    // that nothing takes it back, and a new token's stores ask for their own.
+    // A refused message has not cleared its dirty intent at home. Stores that may have arrived keep
+    // theirs at home, in case this process dies. Here that intent counts no more: nothing takes it
+    // back, and stores under a new token ask for their own.
     if (!p.pinned && refused) {
       clearing.clear_intent(index);
     } else if (!mutated("mutate_intent_of_unknown_taken_back")) {
@@ -95,8 +95,8 @@ static void end_refused(ImporterCore& core, const WriteBackPtr& write_back,
   // memory is not the end of the pages beside it.
   if (status != WireStatus::kOk && status != WireStatus::kBroken &&
       imp.grant.state() == ImportState::kUsable) {
-    // What ends unanswered because the home has been given up ends with it: we may be here before
-    // whoever gave it up has closed its imports.
+    // A request may end without an answer because its home was given up. Then this thread may be
+    // here before the thread that gave the home up has closed the home's imports.
     refused(core, imp,
             status.value_or(imp.link->condemned() ? WireStatus::kEnding : WireStatus::kMalformed),
             write_back->token);

@@ -1,5 +1,5 @@
-// Stores in order that are many: the thread that makes them takes home what is behind it. Runs in
-// the SIGBUS handler or in a fault thread, all signals blocked, no page locked.
+// A thread that stores to many pages in order writes back the oldest of them itself. Runs in the
+// SIGBUS handler or in a fault thread, all signals blocked, no page locked.
 #include <algorithm>
 #include <span>
 #include <vector>
@@ -18,11 +18,10 @@ constexpr size_t kMostBatches = 8;  // that are not over: those of runs have a m
 constexpr Nanos kWaitForRoom = 100 * kMilli;
 }  // namespace
 
-// A thread that stores a lot takes home what is behind it, so that the twins in use, and what is
-// left to the next barrier, do not grow with it: stores are faster than the timer, and may be
-// faster than the wire, which is waited for, but not in vain again and again. One thread at a time;
-// what it has taken from the list goes, since a barrier that no longer finds it there waits for its
-// write-back alone (rule 8).
+// Write-behind bounds the twins in use and the work of the next barrier, since stores are faster
+// than the timer. They may be faster than the network too: then the thread waits, but not again and
+// again without success. One thread at a time. The pages that it has taken from the list must be
+// sent: a barrier that does not find them there waits for their write-back alone (rule 8).
 void write_behind(ImporterCore& core, const std::shared_ptr<Import>& imp) {
   if (fault_point_fails("no_write_behind")) return;
   const bool soon = fault_point_fails("write_behind_soon");

@@ -6,10 +6,11 @@
 
 namespace cmi::memory {
 
-// The pages at the front of a range whose turn it is are made writable: their dirty intents are
-// held (rule 21), and nothing is in the way of a store to them. Returns how many, 0 where the first
-// is another one by now. The dirty intents of the others are given back, but for the first page's,
-// whose store is tried again. `seen`: see FaultService::serve(). *readahead: see Page::marker.
+// Makes pages at the front of a range writable, up to the first page that is not ready for a store.
+// The dirty intents of all pages of the range must be in force (rule 21). Returns how many pages;
+// 0: the first page has changed since it was looked at. The dirty intents of the other pages are
+// given back. The first page keeps its own, since its store is tried again. `seen`: see
+// FaultService::serve(). *readahead: see Page::marker.
 uint32_t dirty_ahead(ImporterCore& core, const View& view, PageRange pages, const PageSeen* seen,
                      bool* readahead);
 

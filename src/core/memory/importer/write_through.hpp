@@ -15,8 +15,8 @@ class WriteThrough {
  public:
   explicit WriteThrough(ImporterCore& core) : core_(core) {}
 
-  // Accesses, made at home. kNone: done. A store whose answer has not come is left in *pending, and
-  // what is there already, if it is the same, is awaited instead of started.
+  // Accesses, made at home. kNone: done. A store without an answer is left in *pending. If *pending
+  // holds the same store already, that one is awaited and none is started.
   Exception load(const View& view, uint64_t offset, std::byte* to, size_t len, Deadline deadline);
   // `written`: a byte for each, zero where nothing is stored; null: all are.
   Exception store(const View& view, uint64_t offset, const std::byte* from, size_t len,
