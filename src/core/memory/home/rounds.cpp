@@ -110,6 +110,9 @@ std::vector<InvalidationRounds::Addressee> InvalidationRounds::addressees(
     Segment& s, const ContextId& except, uint32_t instance, const std::vector<PageRange>& ranges) {
   std::vector<Addressee> to;
   if (mutated("mutate_publish_nobody")) return to;
+  // Most publications concern nobody: then not each sharer is looked at.
+  const Sharer* const publisher = s.sharers.find(except, instance);
+  if (!s.directory.any_but(publisher == nullptr ? nullptr : &publisher->regions, ranges)) return to;
   for (auto& h : s.sharers) {
     if (h.client == except && h.instance == instance) continue;
     if (h.token == 0 && (!h.loads() || mutated("mutate_revoked_untold"))) continue;
