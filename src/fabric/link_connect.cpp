@@ -3,6 +3,7 @@
 
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
+#include "core/base/usdt.hpp"
 #include "fabric/link.hpp"
 #include "fabric/reach.hpp"
 
@@ -88,6 +89,7 @@ void Link::welcomed(Session& s, const Frame& f) {
   connecting_since_ = t;
   routes_.welcomed();
   s.up_.store(true, std::memory_order_release);
+  CMI_PROBE2(link_up, home_.hi, s.generation_);
   trace(kFacMem, kInfo, "link: home {:016x} is reached over {} at {}", home_.hi,
         s.route_.fabric->traits().provider, listener_text(s.route_.home_listener));
   window_.restart();
@@ -153,6 +155,7 @@ void Link::retire(const std::shared_ptr<Session>& session) {
   if (current_ != session) return;
   last.swap(current_);
   if (faulty) health_.not_held_against_home();
+  CMI_PROBE2(link_down, home_.hi, session->generation_);
   trace(kFacMem, kInfo, "link: session {} retired", session->generation_);
   if (session->up_.load(std::memory_order_relaxed)) return;
   const Route& before = routes_.current();

@@ -91,28 +91,35 @@ std::shared_ptr<fabric::FakeNet> make_net() {
   return fabric::FakeNet::make(modes);
 }
 
-Node::Node(Simulation& simulation, fabric::FakeNet& net, const NodeFolder& folder, int number)
+Node::Node(Simulation& simulation, fabric::FakeNet& net, const NodeFolder& folder, int number,
+           Service service)
     : simulation_(simulation),
       context_(net, folder.config("node" + std::to_string(number)), kernel()) {
   take_faults();
   g_nodes.push_back(this);
+  if (service == Service::kNone) return;
   simulation_.spawn_service(number, [this](const bool& stop) { serve(stop); });
 }
 
 Node::~Node() { std::erase(g_nodes, this); }
 
 // What the engine's thread does, without its naps.
+int Node::serve_once() {
+  const int events = context_.server->poll() + importer().advance();
+  const Nanos t = now();
+  if (ticked_ == 0) ticked_ = t;
+  if (t - ticked_ >= kTick) {
+    ticked_ = t;
+    importer().timer().report_acked_below();
+    importer().timer().tick();
+    home().tick(t);
+  }
+  return events;
+}
+
 void Node::serve(const bool& stop) {
-  for (Nanos ticked = now(); !stop;) {
-    const int events = context_.server->poll() + importer().advance();
-    const Nanos t = now();
-    if (t - ticked >= kTick) {
-      ticked = t;
-      importer().timer().report_acked_below();
-      importer().timer().tick();
-      home().tick(t);
-    }
-    events > 0 ? simulation_.pass("served") : simulation_.idle(kNap);
+  while (!stop) {
+    serve_once() > 0 ? simulation_.pass("served") : simulation_.idle(kNap);
   }
 }
 

@@ -27,8 +27,10 @@ std::shared_ptr<fabric::FakeNet> make_net();
 
 class Node {
  public:
-  // Its service thread begins with the simulation.
-  Node(Simulation& simulation, fabric::FakeNet& net, const NodeFolder& folder, int number);
+  // Its service thread begins with the simulation; kNone: somebody calls serve_once() instead.
+  enum class Service : uint8_t { kOwn, kNone };
+  Node(Simulation& simulation, fabric::FakeNet& net, const NodeFolder& folder, int number,
+       Service service = Service::kOwn);
   ~Node();
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
@@ -41,8 +43,12 @@ class Node {
   void enable();
   void disable();
 
+  // One round of the service thread. How much there was to do.
+  int serve_once();
+
   memory::Home& home() { return *context_.home; }
   memory::Importer& importer() { return *context_.importer; }
+  const ContextId& id() const { return context_.id; }
   const memory::Stats& stats() const { return context_.stats(); }
   // The id and offset of an address at home; 0: it is in no segment of this node.
   int32_t segment_at(const volatile void* address, size_t* offset);
@@ -54,6 +60,7 @@ class Node {
   Simulation& simulation_;
   Context context_;
   int32_t imports_ = 0;
+  Nanos ticked_ = 0;
 };
 
 // The calls of one thread on a node.

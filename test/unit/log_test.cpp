@@ -4,8 +4,11 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <regex>
 #include <string>
 #include <vector>
+
+#include "core/base/trace_node.hpp"
 
 namespace cmi::test::log_test {
 
@@ -134,6 +137,22 @@ TEST_CASE("only_lines_of_the_chosen_facilities_and_levels_are_on") {
   REQUIRE(lines.logs.size() == 1);
   CHECK(lines.logs[0].find("mem info: page 7") != std::string::npos);
   CHECK(lines.alerts.empty());
+}
+
+TEST_CASE("a_line_says_when_and_in_which_thread_of_which_node_it_was_written") {
+  Quiet quiet;
+  Lines lines;
+  Trace::get().configure(kFacMem, kInfo, lines.sink());
+  trace(kFacMem, kInfo, "one");
+  set_trace_node(0xabc);
+  trace(kFacMem, kInfo, "two");
+  set_trace_node(0);
+  REQUIRE(lines.logs.size() == 2);
+  const std::string origin = "cmi\\[" + std::to_string(getpid()) +
+                             "\\] [0-2]\\d:[0-5]\\d:[0-5]\\d\\.\\d{6} thread " +
+                             std::to_string(gettid()) + " node ";
+  CHECK(std::regex_match(lines.logs[0], std::regex(origin + "- mem info: one")));
+  CHECK(std::regex_match(lines.logs[1], std::regex(origin + "0000000000000abc mem info: two")));
 }
 
 TEST_CASE("a_line_that_is_off_is_not_even_made") {

@@ -3,6 +3,7 @@
 
 #include "core/api/calls.hpp"
 #include "core/api/entry.hpp"
+#include "core/base/usdt.hpp"
 
 namespace cmi::api {
 
@@ -36,6 +37,7 @@ int atm_cas(cmi_ctxt* ctxt, uint64_t* addr, uint64_t cmpval, uint64_t swpval, ui
       return 0;
     }
     memory::count(c->engine().stats().exceptions);
+    CMI_PROBE3(exception, raised.segment, raised.addr, static_cast<int>(raised.exception));
     // Returning from the client's handler tries again; siglongjmp leaves for good.
     memory::raise_in_call(raised.exception, raised.addr, raised.segment,
                           __builtin_return_address(0));
@@ -82,6 +84,7 @@ int cflush(cmi_ctxt* ctxt, void* vaddr[], int32_t addrcnt) {
   if (raised.exception != memory::Exception::kNone) {
     const cmi_error error = context::t_error;
     memory::count(c->engine().stats().exceptions);
+    CMI_PROBE3(exception, raised.segment, raised.addr, static_cast<int>(raised.exception));
     memory::raise_in_call(raised.exception, raised.addr, raised.segment,
                           __builtin_return_address(0));
     context::t_error = error;

@@ -6,8 +6,35 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <ctime>
+
+#include "core/base/schedule.hpp"
+#include "core/base/trace_node.hpp"
 
 namespace cmi {
+
+namespace {
+
+constinit std::atomic<uint64_t> g_trace_node{0};
+
+// Time of the day (UTC), thread and node, so that lines of several processes can be put in order.
+// In signal handlers, too.
+char* put_origin(char* to, size_t room) {
+  timespec t{};
+  ::clock_gettime(CLOCK_REALTIME, &t);
+  const auto second = t.tv_sec % (24 * 3600);
+  auto r = fmt::format_to_n(to, room, "cmi[{}] {:02}:{:02}:{:02}.{:06} thread {} node ", getpid(),
+                            second / 3600, second / 60 % 60, second % 60, t.tv_nsec / 1000,
+                            thread_number());
+  const uint64_t node = g_trace_node.load(std::memory_order_relaxed);
+  const size_t left = room - static_cast<size_t>(r.out - to);
+  return node == 0 ? fmt::format_to_n(r.out, left, "- ").out
+                   : fmt::format_to_n(r.out, left, "{:016x} ", node).out;
+}
+
+}  // namespace
+
+void set_trace_node(uint64_t node) { g_trace_node.store(node, std::memory_order_relaxed); }
 
 constinit thread_local bool t_in_fault_handler = false;
 
@@ -43,8 +70,9 @@ static const char* facility_name(Facility f) {
 void Trace::line(Facility f, Level l, const char* text) {
   static const char* const kLevels[] = {"none", "error", "warn", "info", "debug", "highest"};
   char buf[640];
-  auto r = fmt::format_to_n(buf, sizeof buf - 2, "cmi[{}] {} {}: {}", getpid(), facility_name(f),
-                            kLevels[l <= kHighest ? l : kHighest], text);
+  char* const at = put_origin(buf, sizeof buf - 2);
+  auto r = fmt::format_to_n(at, sizeof buf - 2 - static_cast<size_t>(at - buf), "{} {}: {}",
+                            facility_name(f), kLevels[l <= kHighest ? l : kHighest], text);
   *r.out = '\0';
   auto sink = l == kError ? sink_.alert : sink_.log;
   if (sink != nullptr && !t_in_fault_handler) {

@@ -3,6 +3,7 @@
 
 #include "core/base/cause.hpp"
 #include "core/base/mutation.hpp"
+#include "core/base/usdt.hpp"
 #include "core/context/barriers.hpp"
 
 namespace cmi::context {
@@ -65,6 +66,7 @@ Status Barriers::swap_imported(const memory::View& view, const SwapCall& swap, u
   }
   memory::Importer& importer = services_.engine.importer();
   memory::count(services_.engine.stats().cas_calls);
+  CMI_PROBE2(swap, view.segment, swap.addr);
   const Timed timed(&services_.engine.stats().swap_times);
   bool unknown = false;
   memory::Exception e;
@@ -88,6 +90,7 @@ Status Barriers::swap_at_home(int32_t seg, size_t offset, const SwapCall& swap, 
   if (Status s = barrier_before_swap(); !ok(s)) return s;
   memory::Stats& stats = services_.engine.stats();
   memory::count(stats.cas_calls);
+  CMI_PROBE2(swap, seg, swap.addr);
   const Timed timed(&stats.swap_times);
   Result<uint64_t> was = Status::kHw;  // where there is no memory: it may have been made
   try {

@@ -10,6 +10,7 @@
 #include "core/base/cause.hpp"
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
+#include "core/base/trace_node.hpp"
 #include "core/context/context.hpp"
 #include "core/context/lifetime.hpp"
 #include "core/context/start_stage.hpp"
@@ -186,6 +187,7 @@ Status Context::start_engine() {
 }
 
 void Context::trace_start() const {
+  set_trace_node(node_->id().hi);
   const auto listeners = engine_->listeners();
   trace(kFacIni, kInfo, "cmi_ini: version {}, node {:016x}, provider {}", version(), node_->id().hi,
         listeners[0].provider);

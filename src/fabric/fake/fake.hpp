@@ -29,6 +29,12 @@ struct FakeModes {
   size_t queue = 256;       // operations in flight of one endpoint; more get kAgain
 };
 
+// What has gone over a net since it was made.
+struct FakeTraffic {
+  uint64_t messages = 0, one_sided = 0;  // one-sided: reads, writes and atomics
+  uint64_t bytes = 0;                    // of all of them
+};
+
 class FakeNet {
  public:
   static std::shared_ptr<FakeNet> make(const FakeModes& modes);
@@ -48,6 +54,8 @@ class FakeNet {
   // operations work.
   virtual void reset(Bytes one, Bytes other) = 0;
   virtual void lose_messages(Bytes to, int count) = 0;  // the next ones complete and never arrive
+
+  virtual FakeTraffic traffic() = 0;
 };
 
 }  // namespace cmi::fabric

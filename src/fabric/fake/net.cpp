@@ -136,6 +136,9 @@ Post Net::post(FakeEndpoint& from, Packet packet) {
     return Post::kAgain;
   ++from.in_flight_;
   packet.from = from.id_;
+  const bool message = packet.kind == Packet::Kind::kMessage;
+  ++(message ? traffic_.messages : traffic_.one_sided);
+  traffic_.bytes += message ? packet.bytes.size() : packet.len;
   if (modes_.one_sided && packet.kind != Packet::Kind::kMessage && !to->stopped_ &&
       !to->vanished_ && passes(from.id_, to->id_)) {
     if (!execute(*to, std::move(packet), nullptr)) end_between(from.id_, to->id_);
@@ -144,6 +147,11 @@ Post Net::post(FakeEndpoint& from, Packet packet) {
   to->inbox_.push_back(std::move(packet));
   wake(*to);
   return Post::kPosted;
+}
+
+FakeTraffic Net::traffic() {
+  Guard g(mu_);
+  return traffic_;
 }
 
 std::byte* Net::locate(const FakeEndpoint& target, const Packet& p, uint32_t rights) {

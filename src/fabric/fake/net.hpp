@@ -106,6 +106,7 @@ class Net final : public FakeNet, public std::enable_shared_from_this<Net> {
   void heal(Bytes one, Bytes other) override;
   void reset(Bytes one, Bytes other) override;
   void lose_messages(Bytes to, int count) override;
+  FakeTraffic traffic() override;
 
   uint64_t new_id();  // of a node or an endpoint
   void join(FakeEndpoint& ep);
@@ -147,6 +148,7 @@ class Net final : public FakeNet, public std::enable_shared_from_this<Net> {
   const FakeModes modes_;
   Mutex mu_;  // leaf: nothing of the client is called under it
   uint64_t last_id_ CMI_GUARDED_BY(mu_) = 0;
+  FakeTraffic traffic_ CMI_GUARDED_BY(mu_);
   std::map<EndpointId, FakeEndpoint*> endpoints_ CMI_GUARDED_BY(mu_);
   std::map<std::pair<NodeId, uint64_t>, Memory> regions_ CMI_GUARDED_BY(mu_);
   std::set<Pair> cut_ CMI_GUARDED_BY(mu_);

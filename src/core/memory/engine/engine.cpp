@@ -13,6 +13,7 @@
 #include "core/base/library_thread.hpp"
 #include "core/base/log.hpp"
 #include "core/base/spin.hpp"
+#include "core/base/usdt.hpp"
 #include "core/memory/vm/store_log.hpp"
 #include "core/node/local_channel.hpp"
 
@@ -176,6 +177,7 @@ Exception Engine::try_home_access(const View& view, const std::byte* addr, bool 
   if (e != Exception::kNone && e != Exception::kNotOurs) {
     count(stats_.exceptions);
     if (view.import != nullptr) count(view.import->stats.exceptions);
+    CMI_PROBE3(exception, view.segment, static_cast<const void*>(addr), static_cast<int>(e));
     trace(kFacMem, kDebug, "exception {} at {} segment {}", static_cast<int>(e),
           static_cast<const void*>(addr), view.segment);
   }

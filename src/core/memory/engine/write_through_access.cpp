@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/base/log.hpp"
+#include "core/base/usdt.hpp"
 #include "core/memory/engine/engine.hpp"
 
 namespace cmi::memory {
@@ -248,6 +249,7 @@ Stop Engine::on_write_through(const View& view, const std::byte* addr, ucontext_
   if (s.why == Stop::Why::kException) {
     count(stats_.exceptions);
     if (view.import != nullptr) count(view.import->stats.exceptions);
+    CMI_PROBE3(exception, view.segment, static_cast<const void*>(addr), s.code);
     trace(kFacMem, kDebug, "exception {} at {} segment {}", s.code, static_cast<const void*>(addr),
           view.segment);
   }

@@ -13,6 +13,11 @@ const Sharer* SharerTable::find(const ContextId& client, uint32_t instance) cons
   return it == index_.end() ? nullptr : &sharers_[it->second];
 }
 
+const Sharer* SharerTable::any_of(const ContextId& client) const {
+  const auto it = index_.lower_bound(Key{client, 0});
+  return it == index_.end() || it->first.first != client ? nullptr : &sharers_[it->second];
+}
+
 Sharer* SharerTable::add(const SharerId& id) {
   if (sharers_.size() >= kMaxSharers || fault_point_fails("sharers_full")) return nullptr;
   index_[Key{id.client, id.instance}] = sharers_.size();

@@ -76,6 +76,8 @@ class SharerTable {
   // Null: there is none.
   Sharer* find(const ContextId& client, uint32_t instance);
   const Sharer* find(const ContextId& client, uint32_t instance) const;
+  // One of the client's imports; null: it has none. The watch asks for each of its peers.
+  const Sharer* any_of(const ContextId& client) const;
   // A new one, of which there is none yet. Null: there are kMaxSharers.
   Sharer* add(const SharerId& id);
   template <class Predicate>

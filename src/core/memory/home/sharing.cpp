@@ -10,8 +10,7 @@
 namespace cmi::memory {
 
 bool has_import(const Segment& s, const ContextId& client) {
-  return std::any_of(s.sharers.begin(), s.sharers.end(),
-                     [&](const Sharer& h) { return h.client == client; });
+  return s.sharers.any_of(client) != nullptr;
 }
 
 bool imports(HomeCore& home, const Segment& s, const ContextId& client) {
@@ -27,8 +26,8 @@ bool imports_any(HomeCore& home, const ContextId& client) {
 
 bool may_import(const Segment& s, bool write_through) {
   if (!(write_through ? s.exported.write_through : s.exported.cached)) return false;
-  return std::all_of(s.sharers.begin(), s.sharers.end(),
-                     [&](const Sharer& h) { return h.write_through == write_through; });
+  // Since each was asked this, all agree.
+  return s.sharers.size() == 0 || s.sharers.begin()->write_through == write_through;
 }
 
 Sharer* add_sharer(HomeCore& home, Segment& s, const fabric::ClientInfo& client, uint32_t instance,
@@ -69,9 +68,8 @@ std::vector<int32_t> imported_by(HomeCore& home, const ContextId& client, access
   std::vector<int32_t> ids;
   home.segments.each([&](const Segment& s) {
     if (!s.owned || s.removed) return;
-    auto h = std::find_if(s.sharers.begin(), s.sharers.end(),
-                          [&](const Sharer& sharer) { return sharer.client == client; });
-    if (h == s.sharers.end()) return;
+    const Sharer* const h = s.sharers.any_of(client);
+    if (h == nullptr) return;
     *who = {h->node, client};
     ids.push_back(s.id);
   });

@@ -6,6 +6,7 @@
 
 #include "core/base/fault_point.hpp"
 #include "core/base/mutation.hpp"
+#include "core/base/usdt.hpp"
 #include "core/memory/importer/await_home.hpp"
 #include "core/memory/importer/dirty_intents.hpp"
 #include "core/memory/importer/importer_mutations.hpp"
@@ -30,6 +31,7 @@ std::shared_ptr<fabric::Request> start_message(ImporterCore& core, const WriteBa
   write_back->parts.fetch_add(1, std::memory_order_relaxed);
   count(core.parts.stats.publications);
   count(write_back->import->stats.publications);
+  CMI_PROBE3(publish, write_back->import->id, pages.size(), payload.size());
   note_greatest(core.parts.stats.most_unanswered,
                 core.traffic.unanswered.fetch_add(1, std::memory_order_relaxed) + 1);
   return write_back->import->link->start(

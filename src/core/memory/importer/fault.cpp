@@ -7,6 +7,7 @@
 #include "core/base/fault_point.hpp"
 #include "core/base/mutation.hpp"
 #include "core/base/prefetch.hpp"
+#include "core/base/usdt.hpp"
 #include "core/memory/importer/dirty_intents.hpp"
 #include "core/memory/importer/fetch.hpp"
 #include "core/memory/importer/import_access.hpp"
@@ -158,6 +159,7 @@ Fault::Outcome Fault::first_store(bool may_widen) {
   if (writable) {
     count(core_.parts.stats.store_faults);
     imp_.stats.pages.count(index_, PageCosts::Kind::kFirstStore);
+    CMI_PROBE3(store, imp_.id, index_, 1);
     // Mapped here in most cases; where it is not, the next fault finds it dirty.
     core_.userfault.unprotect(at_, kPageSize);
     ++page_.generation;

@@ -8,6 +8,7 @@
 #include "core/base/log.hpp"
 #include "core/base/mutation.hpp"
 #include "core/base/prefetch.hpp"
+#include "core/base/usdt.hpp"
 #include "core/memory/importer/cache.hpp"
 #include "core/memory/importer/dirty_intents.hpp"
 #include "core/memory/importer/import_access.hpp"
@@ -28,6 +29,9 @@ using fabric::Cause;
   count(store_ ? imp_.stats.store_misses : imp_.stats.load_misses);
   imp_.stats.pages.count(wanted_,
                          store_ ? PageCosts::Kind::kStoreMiss : PageCosts::Kind::kLoadMiss);
+  CMI_PROBE3(miss, imp_.id, wanted_, store_);
+  trace(kFacMem, kDebug, "miss: segment {} page {}, {}", imp_.id, wanted_,
+        store_ ? "store" : "load");
   // Two looks at the clock in each miss would be more than all other counting.
   const Timed timed(before % node::kMissesTimed == 0 ? &stats.miss_times : nullptr);
   claim_window();

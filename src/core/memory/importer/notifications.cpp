@@ -9,6 +9,7 @@
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
 #include "core/base/mutation.hpp"
+#include "core/base/usdt.hpp"
 #include "core/memory/importer/dirty_intents.hpp"
 #include "core/memory/importer/import_break.hpp"
 #include "core/memory/importer/import_end.hpp"
@@ -147,6 +148,8 @@ void Notifications::on_invalidate(const Notified& n, const InvalidateNotificatio
   const std::shared_ptr<Import>& imp = n.import;
   count(core_.parts.stats.invalidations_received);
   count(imp->stats.invalidations_received);
+  CMI_PROBE3(notice, imp->id, n.number, m.count);
+  trace(kFacMem, kDebug, "notice {}: segment {}, ranges: {}", n.number, imp->id, m.count);
   std::byte buf[kReleasedHead + kMaxReleased * ReleasedRegions::kItem];
   Invalidation by{Writer(buf), n.direct_ack.number == 0};
   encode(ReleasedRegions{m.uid, m.instance, {}}, by.released);

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/usdt.hpp"
 #include "core/memory/importer/dirty_intents.hpp"
 #include "core/memory/importer/import_access.hpp"
 #include "core/memory/importer/page_moves.hpp"
@@ -40,6 +41,7 @@ uint32_t dirty_ahead(ImporterCore& core, const View& view, PageRange pages, cons
   if (n > 0) {
     count(core.parts.stats.store_faults);
     imp.stats.pages.count(first, PageCosts::Kind::kFirstStore);
+    CMI_PROBE3(store, imp.id, first, n);
     *readahead = std::exchange(imp.page(first).marker, false);
     // Those that were fetched for stores are in no view yet, and need no second fault, by which the
     // kernel makes a page writable that was mapped protected. Where some are and others not, the

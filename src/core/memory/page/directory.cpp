@@ -66,6 +66,17 @@ void Directory::drop_all(SharedRegions& sharer) {
   sharer.clear([this](uint32_t region) { release(region); });
 }
 
+bool Directory::any_but(const SharedRegions* one, const std::vector<PageRange>& ranges) const {
+  for (const PageRange& r : ranges) {
+    const uint64_t end = uint64_t{r.first} + r.count;
+    for (auto it = sharers_.lower_bound(region_of(r.first));
+         it != sharers_.end() && uint64_t{it->first} * kRegionPages < end; ++it) {
+      if (it->second > (one != nullptr && one->holds(it->first) ? 1U : 0U)) return true;
+    }
+  }
+  return false;
+}
+
 std::vector<PageRange> Directory::shared(uint32_t pages) const {
   uint32_t next;
   return shared(pages, 0, UINT32_MAX, &next);

@@ -64,6 +64,8 @@ class Directory {
   // The sharer has released what it held under this epoch.
   void drop(SharedRegions& sharer, uint32_t region, uint32_t epoch);
   void drop_all(SharedRegions& sharer);
+  // Whether a sharer other than `one` holds a region of these pages. Null: whether any does.
+  bool any_but(const SharedRegions* one, const std::vector<PageRange>& ranges) const;
   // The pages that anybody may have, ascending, none beyond `pages`.
   std::vector<PageRange> shared(uint32_t pages) const;
   // A part of them: of whole regions from the one of page `from` on, at least one of them, and no

@@ -47,6 +47,7 @@ class SharedRegions {
   // The sharer has not had the page when it took in the notification of this number.
   void release(uint32_t page, uint64_t number);
   bool may_have(uint32_t page) const;
+  bool holds(uint32_t region) const { return regions_.contains(region); }
   // Those of the ranges that the sharer may have. Of each range and region one at most, from the
   // first page to the last one that is not released.
   std::vector<PageRange> of(const std::vector<PageRange>& ranges) const;
