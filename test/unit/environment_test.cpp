@@ -113,18 +113,18 @@ TEST_CASE("an_empty_environment_gives_the_defaults") {
   CHECK(clean.alerts().empty());
 }
 
-TEST_CASE("pages_of_the_machine_are_mapped_unless_a_provider_is_named_or_it_is_switched_off") {
+TEST_CASE("pages_of_the_machine_are_mapped_where_local_or_shm_is_named_or_it_is_switched_on") {
   struct Row {
     const char *provider, *local;  // null: not set
     bool maps;
     const char* over;  // the providers for messages
   };
   for (const Row& row :
-       {Row{nullptr, nullptr, true, ""}, Row{nullptr, "off", false, ""},
+       {Row{nullptr, nullptr, false, ""}, Row{nullptr, "on", true, ""},
         Row{"local", nullptr, true, ""}, Row{"shm", nullptr, true, ""}, Row{"shm", "on", true, ""},
-        Row{"tcp", nullptr, false, "tcp"}, Row{"tcp", "on", true, "tcp"},
-        Row{"local,tcp", nullptr, true, "tcp"}, Row{"verbs,shm,tcp", nullptr, true, "verbs,tcp"},
-        Row{"ofi:shm", nullptr, false, "shm"}}) {
+        Row{nullptr, "off", false, ""}, Row{"tcp", nullptr, false, "tcp"},
+        Row{"tcp", "on", true, "tcp"}, Row{"local,tcp", nullptr, true, "tcp"},
+        Row{"verbs,shm,tcp", nullptr, true, "verbs,tcp"}, Row{"ofi:shm", nullptr, false, "shm"}}) {
     Clean clean;
     if (row.provider != nullptr) setenv("CMI_PROVIDER", row.provider, 1);
     if (row.local != nullptr) setenv("CMI_LOCAL", row.local, 1);
