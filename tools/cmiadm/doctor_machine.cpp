@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "cluster_limits.hpp"
 #include "core/memory/vm/userfault.hpp"
 #include "doctor.hpp"
 #include "text.hpp"
@@ -177,7 +178,7 @@ void examine_memory(Report& report, const context::Environment& env) {
 }
 
 void examine_limits(Report& report) {
-  // A context keeps about 40 descriptors, and some for each peer and each segment.
+  // A context keeps kDescriptorsOfContext, and some for each peer and each segment.
   constexpr rlim_t kFewFiles = 1024;
   rlimit files{}, space{}, largest{};
   getrlimit(RLIMIT_NOFILE, &files);
@@ -186,6 +187,15 @@ void examine_limits(Report& report) {
   const bool few = files.rlim_cur < kFewFiles;
   report.push_back({few ? Health::kLimited : Health::kGood, "open files",
                     fmt::format("{} for each process", files.rlim_cur), few ? kMoreFiles : ""});
+  const uint64_t importers = importers_for_files(files.rlim_cur);
+  const uint64_t most = fabric::kMaxClients;
+  report.push_back(
+      {Health::kGood, "importers",
+       importers == most
+           ? fmt::format("{} of one process at once; have more import from other processes", most)
+           : fmt::format("{} of one process at once, for its open files; {} with ulimit -n {}",
+                         importers, most, files_for_importers(most)),
+       ""});
   const bool bound = space.rlim_cur != RLIM_INFINITY || largest.rlim_cur != RLIM_INFINITY;
   report.push_back(
       {bound ? Health::kLimited : Health::kGood, "address space",
