@@ -434,12 +434,14 @@ TEST_SUITE("waiting") {
         }
       }
       const Deadline deadline = Deadline::in(40 * kSecond);
-      const auto left = [&] {
+      const auto found = [&] {
         const std::vector<uint16_t> at = ports_of(home, kCloseWait);
         return std::count_if(at.begin(), at.end(), [&](uint16_t port) {
           return std::find(ports.begin(), ports.end(), port) != ports.end();
         });
       };
+      // The kernel's table leaves out lines while sockets of other tests come and go.
+      const auto left = [&] { return std::max({found(), found(), found()}); };
       // The sockets provider keeps the number of a connection that is over, until its endpoint
       // ends.
       const bool keeps = env[0].second == "sockets";
