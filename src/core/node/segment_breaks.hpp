@@ -1,5 +1,6 @@
 // The breaks of extensible segments, and the memory that they take.
-// Invariant: what lies below a break is allocated, and counts against mem_max or its reservation.
+// Invariant: what lies below the break of a segment that reserves memory is allocated, and counts
+// against mem_max or its reservation.
 // Threads: any; calls take the exclusive lock. Nobody else moves the break of the same segment
 // meanwhile.
 #pragma once

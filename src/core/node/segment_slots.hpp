@@ -1,6 +1,7 @@
 // The segments of the node: their slots, ids and files, from making to removal.
 // Invariant: a slot is live only when all of its segment's file is there, and free only when the
-// file has gone. Threads: any; each call takes the exclusive lock.
+// file has gone. Threads: any; each call but anonymous_file() takes the
+// exclusive lock.
 #pragma once
 
 #include "core/base/codec.hpp"

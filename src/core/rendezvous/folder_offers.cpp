@@ -66,9 +66,10 @@ Result<std::string> read_bounded(int fd, size_t most) {
   return text;
 }
 
-// Gives a nameless file its name. 0, or an errno.
+// Gives a nameless file its name. 0, or an errno. By way of the thread: /proc/self has no
+// descriptors once the first thread of the process has ended.
 int name_file(int fd, const std::string& path) {
-  const std::string nameless = fmt::format("/proc/self/fd/{}", fd);
+  const std::string nameless = fmt::format("/proc/thread-self/fd/{}", fd);
   return ::linkat(AT_FDCWD, nameless.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) == 0
              ? 0
              : errno;

@@ -278,7 +278,10 @@ void Engine::serve() {
       if (others > 0) t = now();
     }
     if (now_and_then || t >= due) due = keep_time(t, round == 1);
-    if (events > 0) renewed_until = t + kServesFor;
+    if (events > 0) {
+      renewed_until = t + kServesFor;
+      vain_ = 0;
+    }
     if (events > 0 || served) {
       look(t);
       give_way(t);

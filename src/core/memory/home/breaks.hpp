@@ -44,7 +44,7 @@ class Breaks {
   void watch_again_everywhere(const Move& move);
 
   HomeCore& home_;
-  Mutex resize_mu_;
+  Mutex resize_mu_ CMI_ACQUIRED_BEFORE(lock_order::after_breaks);
   UnfinishedEnds unfinished_;
 };
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <vector>
 
 #include "core/base/cause.hpp"
 #include "core/base/holder.hpp"
@@ -18,8 +17,8 @@ bool lives_here(node::Node& node, uint64_t holder) {
 }  // namespace
 
 // An importer that was fenced and forgotten is not gone before the others have dropped what they
-// had of before (rule 31): else the next owner of its lock could load what is old, and later what
-// the dead one left.
+// had of before, and know what is in flux (rule 31): else the next owner of its lock could load
+// what is old, and later what the dead one left, or a page that the dead one has half written.
 bool holder_gone(HomeCore& home, const Segment& s, uint64_t holder) {
   const bool imports = std::any_of(s.sharers.begin(), s.sharers.end(), [&](const Sharer& h) {
     return holder_of(h.client, h.instance) == holder;
@@ -27,11 +26,7 @@ bool holder_gone(HomeCore& home, const Segment& s, uint64_t holder) {
   if (imports || lives_here(home.parts.node, holder)) return false;
   // Looked for after the sharers: what it left is to be dropped before it leaves them.
   Guard g(home.mu);
-  const std::vector<RoundPtr> open = home.rounds.unanswered();
-  const bool to_be_dropped = std::any_of(open.begin(), open.end(), [&](const RoundPtr& round) {
-    return round->uid == s.uid && holder_of(round->by, round->instance) == holder;
-  });
-  return !to_be_dropped || mutated("mutate_gone_before_dropped");
+  return !home.rounds.keeps_from_gone(s.uid, holder) || mutated("mutate_gone_before_dropped");
 }
 
 Result<bool> holder_gone(HomeCore& home, int32_t segment, uint64_t holder, Deadline deadline) {

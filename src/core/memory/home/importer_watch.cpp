@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/fault_point.hpp"
+#include "core/base/holder.hpp"
 #include "core/base/mutation.hpp"
 #include "core/memory/home/home_mutations.hpp"
 #include "core/memory/home/local_grants.hpp"
@@ -89,6 +90,9 @@ void ImporterWatch::forget(const ContextId& client, bool goodbye) {
     cut_off_local(s, client, 0);
     home_.flux.lose_intents(s, client, 0, known);
     Guard g(home_.mu);
+    for (auto& h : s.sharers) {
+      if (h.client == client) known->gone.push_back(holder_of(client, h.instance));
+    }
     forget_content(home_, s, client, 0);
   });
   forget_client(home_, client, &done);

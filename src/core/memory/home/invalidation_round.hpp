@@ -26,6 +26,7 @@ struct InvalidationRound {
   uint64_t uid = 0;  // what it has published came from this import of that segment,
   uint32_t instance = 0;
   std::vector<DirtyIntent> intents;  // and these are to be cleared when it is over
+  std::vector<uint64_t> gone;        // users (holder_of) that are gone for others when it is over
   std::function<void()> finished;    // run once, with no lock held
   // Rounds that wait for this one as well. Not in `finished`, one around the other: there may be
   // thousands. A round that carries what has waited at the home (Outbox) has those that have

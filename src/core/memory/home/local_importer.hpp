@@ -20,6 +20,14 @@ class LocalImporter {
     bool operator==(const Ticket&) const = default;
   };
   explicit LocalImporter(Ticket ticket) : ticket_(ticket) {}
+  // Its token or its views have changed. The importer may be about to use what it got here, and
+  // asks anew when it sees the word.
+  ~LocalImporter() {
+    set_alone(false);
+    if (control_) control_.cut_off();
+  }
+  LocalImporter(const LocalImporter&) = delete;
+  LocalImporter& operator=(const LocalImporter&) = delete;
 
   // Whether this is the ticket that its offer was made with, and it has not been used.
   bool may_take(const Ticket& ticket) const { return !control_ && ticket == ticket_; }

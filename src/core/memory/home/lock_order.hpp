@@ -3,6 +3,7 @@
 // that takes two of them the wrong way round. The levels are never locked and have no definition.
 // What each lock guards: doc/design/locking.md.
 //
+//   breaks    Breaks::resize_mu_
 //   memory    Segment::mu
 //   views     Segment::views_mu
 //   rounds    HomeCore::mu
@@ -13,7 +14,8 @@
 
 namespace cmi::memory::lock_order {
 
-extern Mutex after_memory;
+extern Mutex after_breaks;
+extern Mutex after_memory CMI_ACQUIRED_AFTER(after_breaks);
 extern Mutex after_views CMI_ACQUIRED_AFTER(after_memory);
 extern Mutex after_rounds CMI_ACQUIRED_AFTER(after_views);
 

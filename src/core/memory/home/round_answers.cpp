@@ -3,6 +3,7 @@
 #include <iterator>
 #include <utility>
 
+#include "core/base/holder.hpp"
 #include "core/base/mutation.hpp"
 #include "core/memory/home/rounds.hpp"
 
@@ -75,17 +76,30 @@ void InvalidationRounds::forget(const SharerKey& gone, Finished* done) {
   over_if([&](const Notification& n) { return n.to() == gone; }, done);
 }
 
+template <class Visit>
+void InvalidationRounds::each_open(Visit visit) const {
+  table_.for_each([&](const Notification& n) {
+    visit(n.round);
+    for (const RoundPtr& next : n.round->then) visit(next);
+  });
+  outbox_.for_each_round(visit);
+}
+
 std::vector<RoundPtr> InvalidationRounds::unanswered() const {
   std::vector<RoundPtr> rounds;
-  const auto add = [&](const RoundPtr& round) {
+  each_open([&](const RoundPtr& round) {
     if (round->finished) rounds.push_back(round);
-  };
-  table_.for_each([&](const Notification& n) {
-    add(n.round);
-    for (const RoundPtr& next : n.round->then) add(next);
   });
-  outbox_.for_each_round(add);
   return rounds;
+}
+
+bool InvalidationRounds::keeps_from_gone(uint64_t uid, uint64_t holder) const {
+  bool found = false;
+  each_open([&](const RoundPtr& round) {
+    found = found || (round->uid == uid && holder_of(round->by, round->instance) == holder) ||
+            std::find(round->gone.begin(), round->gone.end(), holder) != round->gone.end();
+  });
+  return found;
 }
 
 // The importer has taken all that it had cached out of use.

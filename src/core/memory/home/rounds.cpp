@@ -120,14 +120,12 @@ std::vector<InvalidationRounds::Addressee> InvalidationRounds::addressees(
     Segment& s, const ContextId& except, uint32_t instance, const std::vector<PageRange>& ranges) {
   std::vector<Addressee> to;
   if (mutated("mutate_publish_nobody")) return to;
+  Sharer* const publisher = s.sharers.find(except, instance);
+  if (publisher != nullptr) end_subscriptions(*publisher, ranges);
   // Most publications concern nobody: then not each sharer is looked at.
-  const Sharer* const publisher = s.sharers.find(except, instance);
   if (!s.directory.any_but(publisher == nullptr ? nullptr : &publisher->regions, ranges)) return to;
   for (auto& h : s.sharers) {
-    if (h.client == except && h.instance == instance) {
-      end_subscriptions(h, ranges);
-      continue;
-    }
+    if (&h == publisher) continue;
     if (h.token == 0 && (!h.loads() || mutated("mutate_revoked_not_notified"))) continue;
     std::vector<PageRange> shared = h.regions.of(ranges);
     if (shared.empty()) continue;

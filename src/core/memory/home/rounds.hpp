@@ -33,7 +33,7 @@ class InvalidationRounds {
   // Notifies all sharers but `except` that may have pages of these ranges, some of them once they
   // have answered what was sent to them before (Outbox). Null: none may, and it is over. Else the
   // caller may set `finished` before it releases the lock. `stored`: of pages that somebody
-  // follows, what of them is new.
+  // subscribes to, what of them is new.
   RoundPtr publish(Segment& s, const ContextId& except, uint32_t instance,
                    const std::vector<PageRange>& ranges, const std::vector<StoredPage>& stored = {},
                    const Asked& asked = {});
@@ -88,6 +88,9 @@ class InvalidationRounds {
   void new_session(const ContextId& client);
   // Rounds that wait for an answer, and for whose end a request or a call waits.
   std::vector<RoundPtr> unanswered() const;
+  // Whether a round is not over that makes this user of the segment known as gone, or that
+  // publishes what it has stored (rule 31).
+  bool keeps_from_gone(uint64_t uid, uint64_t holder) const;
   void resend(Nanos t);  // what is overdue
 
   NotificationTable& table() { return table_; }
@@ -117,6 +120,8 @@ class InvalidationRounds {
                    Bytes updates, Sent* sent, const fabric::DirectAck& direct_ack = {});
   void keep(const RoundPtr& p, Sent sent);
   void over(uint64_t number, Finished* done);
+  template <class Visit>
+  void each_open(Visit visit) const;  // the same one several times
   template <class Predicate>
   void over_if(Predicate which, Finished* done) {
     for (uint64_t number : table_.matching(which)) over(number, done);

@@ -74,7 +74,8 @@ struct SegmentFacts {
 // once.
 struct Segment : SegmentFacts {
   // Held over what importers ask for, with the application of their diffs.
-  Mutex mu CMI_ACQUIRED_BEFORE(lock_order::after_memory);
+  Mutex mu CMI_ACQUIRED_AFTER(lock_order::after_breaks)
+      CMI_ACQUIRED_BEFORE(lock_order::after_memory);
   // Held over scans, faults on views at home, covering of pages.
   HandoverMutex views_mu CMI_ACQUIRED_AFTER(lock_order::after_memory)
       CMI_ACQUIRED_BEFORE(lock_order::after_views);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/base/holder.hpp"
 #include "core/base/mutation.hpp"
 #include "core/memory/home/local_grants.hpp"
 #include "core/memory/home/quiescing.hpp"
@@ -57,10 +58,7 @@ void forget_content(HomeCore& home, Segment& s, const ContextId& client, uint32_
       continue;
     const RoundPtr dropped = home.rounds.publish(s, client, h.instance, {{0, s.pages()}});
     if (dropped == nullptr) continue;
-    // Until it is over the client is not gone for those who ask: holder_gone() looks for it.
-    dropped->uid = s.uid;
-    dropped->instance = h.instance;
-    dropped->finished = [] {};
+    dropped->gone.push_back(holder_of(h.client, h.instance));
   }
 }
 

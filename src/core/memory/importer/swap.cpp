@@ -1,6 +1,6 @@
 // atm_cas on an imported segment: executed at the home, never on cached values; then the caller's
-// own cached copy takes the result (protocol rule 12). By a device's own atomic where that is
-// coherent with CPUs, else by a message that the home executes.
+// own cached copy takes the result (protocol rule 12). In mapped pages by the processor, else by a
+// device's own atomic where that is coherent with CPUs, else by a message that the home executes.
 #include <cstring>
 
 #include "core/base/fault_point.hpp"

@@ -3,9 +3,9 @@
 // and a mark for each page that the importer stores to. The home makes the file and seals its size,
 // so neither side can take pages of it from the other.
 //
-// Nothing in it is believed: a mark is a byte that is zero or not, and a wrong one puts a page of
-// this importer's in flux, no more. Any thread of either process; each access is one atomic byte or
-// word.
+// A wrong mark puts a page of this importer's in flux, no more; a wrong word of the home's costs
+// this importer its pages, or has its stores go unannounced. Neither crashes the other side. Any
+// thread of either process; each access is one atomic byte or word.
 #pragma once
 
 #include <cstdint>

@@ -78,7 +78,7 @@ class Encoded {
     Writer out(buf_);
     encode(m, out);
   }
-  operator Bytes() const { return buf_; }  // NOLINT(google-explicit-constructor)
+  operator Bytes() const { return buf_; }
   Bytes bytes() const { return buf_; }
 
  private:

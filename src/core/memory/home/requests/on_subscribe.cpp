@@ -1,4 +1,4 @@
-// An importer follows a page (rule 25).
+// An importer subscribes to a page (rule 25).
 #include "core/memory/home/access_check.hpp"
 #include "core/memory/home/requests/handlers.hpp"
 #include "core/memory/home/segment_lock.hpp"
