@@ -265,6 +265,23 @@ TEST_SUITE("ending") {
     }) == 0);
   }
 
+  TEST_CASE("a_process_whose_first_thread_has_ended_offers_a_segment_in_a_folder") {
+    Cluster cluster;
+    Process& process = cluster.spawn_bare("node", {{"TEST_MEETING", cluster.scratch()}});
+    CHECK(process.run([] {
+      return without_first_thread([] {
+        cmi_ctxt* const c = cmi_ini(CMI_VERNO, nullptr);
+        if (c == nullptr) return 1;
+        const cmi_seg seg = CMIFN(c, 10, seg_get)(c, kPage, 0);
+        const cmi_rseg* const handle = CMIFN(c, 10, seg_exp)(c, seg, 0);
+        const cmi_token* const token = CMIFN(c, 10, tok_new)(c, seg, CMI_NADDR_ANY, CMI_ACC_READ);
+        if (handle == nullptr || token == nullptr) return 2;
+        if (cmi_ofi_offer(c, std::getenv("TEST_MEETING"), "table", handle, token) != 0) return 3;
+        return CMIFN(c, 10, fini)(c) == 0 ? 0 : 4;
+      });
+    }) == 0);
+  }
+
   // A segment's file comes from its maker over the node's bus.
   TEST_CASE("segments_of_a_process_whose_first_thread_has_ended_are_attached_by_others") {
     Cluster cluster;
