@@ -132,7 +132,7 @@ void ycsb(Bench& b) {
   for (const char mix : kMixes) {
     for (const int nodes : kNodes) {
       const std::string row = row_of(mix, nodes);
-      // A read of ours takes a hundredth of one of a server.
+      // A read from the cache takes a hundredth of a read from a server.
       const std::string of_what = std::string(1, mix) + " " + std::to_string(nodes) + " 10000 ";
       const auto operations = [&](size_t full) {
         return std::to_string(b.scaled(full, full / 10)) + " 4";

@@ -1,6 +1,6 @@
 // smallest home DIR | put DIR KEY VALUE | get DIR KEY: a key-value store that survives kill -9 of
 // any client. A writer fills in the value that nobody reads, then makes it current by a swap of the
-// version, which publishes what was stored before: whoever dies leaves the old one or the new one.
+// version, which publishes what was stored before: a dead writer leaves the old one or the new one.
 #include <cmi/cmi.hpp>
 #include <cstring>
 #include <iostream>

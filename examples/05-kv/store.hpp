@@ -98,7 +98,7 @@ class Store {
   static constexpr uint64_t kMagic = 0x31766b2d696d63;  // "cmi-kv1"
   static constexpr uint32_t kPresent = 1, kAbsent = 2;
   static constexpr int kTries = 100;
-  static constexpr size_t kLockStride = 256;  // apart: who waits for one drops no other's page
+  static constexpr size_t kLockStride = 256;  // bytes from one lock to the next
   static constexpr std::chrono::seconds kPatience{60};
 
   struct Head {

@@ -1,5 +1,5 @@
-// Attachments: who has views of which segment. One word each, taken by attach(), cleared by
-// detach() or by whoever retires the context.
+// Attachments: which contexts have views of which segment. One word each, taken by attach(),
+// cleared by detach() or when the context is retired.
 // Invariant: a removed segment is deleted with the last attachment that a living context has of it.
 // Threads: any; each call takes the exclusive lock.
 #pragma once

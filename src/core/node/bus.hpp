@@ -52,7 +52,7 @@ class Bus {
   Fd socket_;
 };
 
-// From a process that is no member, to whoever sits in the slot. kReconfig: its queue is full;
+// From a process that is no member, to the context in the slot. kReconfig: its queue is full;
 // kInval: nobody sits there.
 Status send_question(const Folder& folder, uint32_t slot, int pass_fd);
 // The same, with an end of a LocalChannel.

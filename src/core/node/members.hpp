@@ -1,4 +1,4 @@
-// The contexts of the node: how this one becomes a member and ceases to be one, and who else is.
+// The contexts of the node: how this one becomes a member and ceases to be one, and the others.
 // Owns the life descriptor, whose lock says that this context lives. Invariant: the slot's state is
 // `member` only while the life lock of that slot is held, or until a reaper finds it free.
 // Threads: any; taking and leaving a slot is join()'s and ~Node()'s alone.

@@ -1,5 +1,5 @@
-// What the parts of a Node share: who the context is, and the registry that it has open. And the
-// look at one segment's slot that most of them begin with.
+// What the parts of a Node share: the name of the context, its open registry, and the look at one
+// segment's slot that most of them begin with.
 // Threads: any. After join() nothing of a Seat changes, but for the registry's contents.
 #pragma once
 

@@ -246,8 +246,8 @@ std::vector<PageRange> LocalViews::protect_stored(bool hot) {
   return taken;
 }
 
-// Nobody had cached a page when these had been protected, so whoever caches one later reads what
-// was stored.
+// Nobody had cached a page when these had been protected, so an import that caches one later reads
+// what was stored.
 void LocalViews::forget_published(const std::vector<PageRange>& pages, Taker taker) {
   if (taker == Taker::kTimer) recent_ = std::exchange(hot_, {});
   for (const PageRange& r : pages) {

@@ -82,7 +82,7 @@ class LocalViews {
     // Maps the page, and some around it that may be mapped, protected. False: there is no memory
     // behind it.
     bool map(FluxPages& flux, uint32_t end) CMI_TSA(no_thread_safety_analysis);
-    // Lets stores to it go on, and to those after it in the window of who stores in order.
+    // Lets stores go on to the page, and to those after it in the window of stores in order.
     bool map_for_stores(StoreStreams& streams, FluxPages& flux, uint32_t end)
         CMI_TSA(no_thread_safety_analysis);
     // Swaps a word of the page, by one instruction of this processor. kNot: it cannot be done here.

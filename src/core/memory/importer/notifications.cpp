@@ -24,7 +24,7 @@ constexpr size_t kReleasedHead = kWireSize<ReleasedRegions>;
 constexpr uint32_t kReleasedTogether = 16;
 
 // Of a notification that has found nothing: the absent pages beside this one are released with it
-// (rule 28). Who stores to a page that we do not have stores to those behind it, most likely.
+// (rule 28). A writer of a page that is absent here stores to those behind it next, most likely.
 void release_beside(Import& imp, uint32_t page, Invalidation* by) {
   if (!imp.regions.known.in_use(region_of(page))) return;  // released as a whole
   const uint32_t first = page - page % kReleasedTogether;
