@@ -35,10 +35,10 @@ void Port::remove(Peer peer) {
   auto it = known_.find(peer);
   if (it == known_.end() || it->second.uses == 0 || --it->second.uses > 0) return;
   drop_locked(peer);
-  let_go(peer);
+  forget_unused(peer);
 }
 
-void Port::let_go(Peer peer) {
+void Port::forget_unused(Peer peer) {
   auto it = known_.find(peer);
   if (it == known_.end() || it->second.uses > 0 || it->second.under_way > 0) return;
   known_.erase(it);
@@ -49,7 +49,7 @@ void Port::let_go(Peer peer) {
 // A send buffer to it is with the provider no more.
 void Port::ended(Peer peer) {
   auto it = known_.find(peer);
-  if (it != known_.end() && --it->second.under_way == 0) let_go(peer);
+  if (it != known_.end() && --it->second.under_way == 0) forget_unused(peer);
 }
 
 void Port::SendBuffer::sent(Op& op) {

@@ -84,7 +84,7 @@ class Port {
 
   explicit Port() = default;
   void ended(Peer peer) CMI_REQUIRES(mu_);
-  void let_go(Peer peer) CMI_REQUIRES(mu_);
+  void forget_unused(Peer peer) CMI_REQUIRES(mu_);
   void drop_locked(Peer peer) CMI_REQUIRES(mu_);
   SendBuffer* take_buffer() CMI_REQUIRES(mu_);
   void put_buffer(SendBuffer* buffer) CMI_REQUIRES(mu_);

@@ -285,7 +285,7 @@ TEST_SUITE("lifeline") {
     CHECK(importer.ups.empty());
   }
 
-  TEST_CASE("strangers_are_let_go_of_and_disturb_nobody") {
+  TEST_CASE("strangers_are_dropped_and_disturb_nobody") {
     Pair pair;
     std::vector<Fd> silent;
     for (int i = 0; i < 200; ++i) silent.push_back(stranger(pair.home));

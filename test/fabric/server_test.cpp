@@ -126,7 +126,7 @@ TEST_CASE("a_number_that_its_client_has_settled_is_never_executed") {
 }
 
 // Who settles nothing does not fill the home's memory; what it repeats is not executed again.
-TEST_CASE("of_a_client_that_settles_nothing_the_oldest_answers_are_let_go_of") {
+TEST_CASE("of_a_client_that_settles_nothing_the_oldest_answers_are_dropped") {
   constexpr uint64_t kMany = 20000;
   auto net = FakeNet::make({});
   Visit v(*net);

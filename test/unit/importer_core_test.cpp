@@ -125,15 +125,15 @@ TEST_SUITE("write_backs") {
   TEST_CASE("a_write_back_is_open_until_its_last_part_ends") {
     WriteBacks table;
     const auto imp = import_of(kHome, 1);
-    const auto batch = table.begin(imp);
-    batch->parts.fetch_add(1);  // a message
+    const auto write_back = table.begin(imp);
+    write_back->parts.fetch_add(1);  // a message
     CHECK(table.count() == 1);
-    CHECK_FALSE(table.end_part(batch));
-    CHECK(table.open() == std::vector<WriteBackPtr>{batch});
-    CHECK(table.end_part(batch));
+    CHECK_FALSE(table.end_part(write_back));
+    CHECK(table.open() == std::vector<WriteBackPtr>{write_back});
+    CHECK(table.end_part(write_back));
     CHECK(table.open().empty());
     CHECK(table.count() == 0);
-    CHECK_FALSE(batch->done.done());  // whoever ended it completes it
+    CHECK_FALSE(write_back->done.done());  // whoever ended it completes it
   }
   TEST_CASE("they_are_numbered_as_they_begin_and_end_in_any_order") {
     WriteBacks table;
@@ -152,10 +152,10 @@ TEST_SUITE("write_backs") {
     WriteBacks table;
     const auto imp = import_of(kHome, 1);
     imp->token.set_taken(5);
-    const auto batch = table.begin(imp);
+    const auto write_back = table.begin(imp);
     imp->token.set_taken(6);
-    CHECK(batch->token == 5);
-    CHECK(table.end_part(batch));
+    CHECK(write_back->token == 5);
+    CHECK(table.end_part(write_back));
   }
 }
 

@@ -37,9 +37,9 @@ class Context : private events::Host {
   static Context* current();
   // Where the process ends, last of all.
   static void process_exits();
-  // Lets go of what would make the context look alive, and forgets it: in a forked child, where it
+  // Closes what would make the context look alive, and forgets it: in a forked child, where it
   // is the parent's, and of a process of a simulation that was killed.
-  static void let_go();
+  static void forget_in_child();
 
   // ini_th: finds the context and joins it in one step, beside a last fini.
   static Status join(const cmi_ctxt* ctxt);

@@ -67,11 +67,11 @@ void Context::child_after_fork() {
   g_forks.store(0);
   if (current() == nullptr) return;
   g_parents_handle.store(process::handle.load());
-  let_go();
+  forget_in_child();
   t_thread = nullptr;
 }
 
-void Context::let_go() {
+void Context::forget_in_child() {
   Context* c = process::context.exchange(nullptr);
   if (c == nullptr) return;
   process::handle.store(nullptr);

@@ -13,7 +13,7 @@
 #include "core/base/lock.hpp"
 #include "fabric/lock_order.hpp"
 #include "fabric/ofi/domain.hpp"
-#include "fabric/ofi/queue.hpp"
+#include "fabric/ofi/completion_queue.hpp"
 
 namespace cmi::fabric::ofi {
 

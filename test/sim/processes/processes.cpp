@@ -114,7 +114,7 @@ class World {
     child.status = SIGKILL;
     simulation_.end_process(child.process);
     for (const auto& endpoint : child.endpoints) net_->kill(endpoint);
-    simulation_.within(child.process, [] { context::Context::let_go(); });
+    simulation_.within(child.process, [] { context::Context::forget_in_child(); });
   }
 
  private:

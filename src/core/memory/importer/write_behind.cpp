@@ -14,7 +14,7 @@ namespace cmi::memory {
 namespace {
 // Of dirty pages, in the list of one import: from so many on the oldest go home, some at a time.
 constexpr size_t kMostDirty = 2048, kBehind = 512;
-constexpr size_t kMostBatches = 8;  // that are not over: those of runs have a message each
+constexpr size_t kMostOpen = 8;  // that are not over: those of runs have a message each
 constexpr Nanos kWaitForRoom = 100 * kMilli;
 }  // namespace
 
@@ -35,7 +35,7 @@ void write_behind(ImporterCore& core, const std::shared_ptr<Import>& imp) {
     auto open = core.write_backs.open();
     std::erase_if(open, [&](auto& write_back) { return write_back->import != imp; });
     if (open.empty() ||
-        (open.size() < kMostBatches && imp->link->pending() < Collector::kMostUnanswered)) {
+        (open.size() < kMostOpen && imp->link->pending() < Collector::kMostUnanswered)) {
       break;
     }
     (void)await(core, *open.front(), {deadline});

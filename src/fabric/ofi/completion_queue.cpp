@@ -1,5 +1,5 @@
 // See queue.hpp.
-#include "fabric/ofi/queue.hpp"
+#include "fabric/ofi/completion_queue.hpp"
 
 #include <algorithm>
 #include <cstring>
