@@ -4,7 +4,7 @@
 #include "core/base/cause.hpp"
 #include "core/base/mutation.hpp"
 #include "core/base/usdt.hpp"
-#include "core/context/barriers.hpp"
+#include "core/context/thread_barriers.hpp"
 
 namespace cmi::context {
 

@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "core/base/log.hpp"
-#include "core/context/barriers.hpp"
-#include "core/context/holders.hpp"
+#include "core/context/exporting.hpp"
+#include "core/context/holder_names.hpp"
 #include "core/context/segments.hpp"
-#include "core/context/sharing.hpp"
+#include "core/context/thread_barriers.hpp"
 #include "core/context/threads.hpp"
 #include "core/rendezvous/pmix_offers.hpp"
 #include "core/rendezvous/tcp_offers.hpp"

@@ -12,8 +12,8 @@
 #include "core/base/fd.hpp"
 #include "core/base/lock.hpp"
 #include "fabric/lock_order.hpp"
-#include "fabric/ofi/domain.hpp"
 #include "fabric/ofi/completion_queue.hpp"
+#include "fabric/ofi/domain.hpp"
 
 namespace cmi::fabric::ofi {
 

@@ -19,11 +19,11 @@
 #include <span>
 #include <vector>
 
-#include "core/memory/home/barriers.hpp"
 #include "core/memory/home/breaks.hpp"
 #include "core/memory/home/bus_handlers.hpp"
 #include "core/memory/home/exports.hpp"
 #include "core/memory/home/holders.hpp"
+#include "core/memory/home/home_barriers.hpp"
 #include "core/memory/home/home_core.hpp"
 #include "core/memory/home/home_views.hpp"
 #include "core/memory/home/importer_watch.hpp"

@@ -6,7 +6,7 @@
 
 #include "core/base/fault_point.hpp"
 #include "core/base/mutation.hpp"
-#include "core/base/prefetch.hpp"
+#include "core/base/prefetch_page.hpp"
 #include "core/base/usdt.hpp"
 #include "core/memory/importer/dirty_intents.hpp"
 #include "core/memory/importer/fetch.hpp"

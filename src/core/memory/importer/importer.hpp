@@ -18,7 +18,7 @@
 #include "core/memory/importer/importer_core.hpp"
 #include "core/memory/importer/joining.hpp"
 #include "core/memory/importer/leaving.hpp"
-#include "core/memory/importer/notifications.hpp"
+#include "core/memory/importer/notification_handler.hpp"
 #include "core/memory/importer/publishing.hpp"
 #include "core/memory/importer/swaps.hpp"
 #include "core/memory/importer/timer.hpp"

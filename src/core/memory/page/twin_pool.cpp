@@ -8,7 +8,7 @@
 #include <cstring>
 #include <new>
 
-#include "core/base/prefetch.hpp"
+#include "core/base/prefetch_page.hpp"
 
 namespace cmi::memory {
 

@@ -1,4 +1,4 @@
-#include "core/memory/home/barriers.hpp"
+#include "core/memory/home/home_barriers.hpp"
 
 #include <algorithm>
 #include <atomic>

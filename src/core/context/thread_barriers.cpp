@@ -1,4 +1,4 @@
-#include "core/context/barriers.hpp"
+#include "core/context/thread_barriers.hpp"
 
 #include <new>
 #include <utility>

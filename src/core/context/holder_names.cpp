@@ -1,4 +1,4 @@
-#include "core/context/holders.hpp"
+#include "core/context/holder_names.hpp"
 
 #include "core/base/cause.hpp"
 #include "core/base/holder.hpp"

@@ -1,5 +1,5 @@
 // What is done with each notification, and when it is acknowledged.
-#include "core/memory/importer/notifications.hpp"
+#include "core/memory/importer/notification_handler.hpp"
 
 #include <algorithm>
 #include <array>

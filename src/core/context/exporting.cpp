@@ -1,4 +1,4 @@
-#include "core/context/sharing.hpp"
+#include "core/context/exporting.hpp"
 
 #include "core/base/cause.hpp"
 #include "core/base/lock.hpp"
