@@ -178,7 +178,9 @@ class Scene {
       if (!result.ok()) throw Again{};
       return;
     }
-    const bool says_why = is_victim(n) && fault_->point.fails && result.error == CMI_ERR_NOMEM;
+    // Where a home has no room for an importer, the importer is told.
+    const bool lacks = is_victim(n) || fault_->point.name == "sharers_full";
+    const bool says_why = lacks && fault_->point.fails && result.error == CMI_ERR_NOMEM;
     REQUIRE_MESSAGE(says_why, what, " on ", name(n), ": error ", result.error);
     throw Again{};
   }
