@@ -16,7 +16,7 @@
 
 #include "conform.h"
 
-enum { kSeconds = 60, kMostPeers = 16 };
+enum { kSeconds = 60, kMostPeers = 64 };
 
 enum order_kind {
   kSegGet = 1,
