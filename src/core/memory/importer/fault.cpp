@@ -195,13 +195,14 @@ Fault::Outcome Fault::first_store(bool may_widen) {
 bool Fault::map_and_compare() {
   const PageState before = page_.state;
   const Heat heat = page_.heat;  // a load heats nothing
-  if (!make_dirty(core_, view_, index_)) return false;
+  if (!add_twin(core_, view_, index_)) return false;
   const bool mapped = core_.userfault.map(at_, kPageSize, false);
   if (std::memcmp(imp_.page_data(index_), core_.twins.at(page_.twin), kPageSize) == 0) {
     drop_twin(core_, page_);
     page_.heat = heat;
     set_state(core_, imp_, page_, before);
   } else {
+    imp_.subscribed.stored_to(index_);
     ++page_.generation;
   }
   return mapped;

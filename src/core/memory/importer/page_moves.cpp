@@ -34,7 +34,7 @@ void drop_twin(ImporterCore& core, Page& page) {
   page.twin = 0;
 }
 
-bool make_dirty(ImporterCore& core, const View& view, uint32_t index) {
+bool add_twin(ImporterCore& core, const View& view, uint32_t index) {
   // Under the page's lock; the page is write-protected or in no view, so its content is stable
   // while the twin is copied (rule 4).
   Import& imp = *view.import;
@@ -51,8 +51,14 @@ bool make_dirty(ImporterCore& core, const View& view, uint32_t index) {
     page.listed = true;
     imp.dirty.listed.add(index);
   }
-  if (imp.subscribed.any()) imp.subscribed.stored_to(index);  // it takes no more updates (rule 25)
   fault_point("store_before_unprotect");
+  return true;
+}
+
+bool make_dirty(ImporterCore& core, const View& view, uint32_t index) {
+  if (!add_twin(core, view, index)) return false;
+  Import& imp = *view.import;
+  if (imp.subscribed.any()) imp.subscribed.stored_to(index);  // it takes no more updates (rule 25)
   return true;
 }
 

@@ -10,7 +10,9 @@ namespace cmi::memory {
 // take memory.
 void set_state(ImporterCore& core, Import& imp, Page& page, PageState to);
 void drop_twin(ImporterCore& core, Page& page);
-// False: there is no memory for a twin.
+// Takes a twin of the page, which is dirty from then on. False: there is no memory for a twin.
+bool add_twin(ImporterCore& core, const View& view, uint32_t index);
+// The same, for a store: a subscription to the page ends.
 bool make_dirty(ImporterCore& core, const View& view, uint32_t index);
 
 // In all views of the import; the pages are locked.
