@@ -196,6 +196,9 @@ def pictures(rows):
             ("threads.svg", "Cost by the number of threads", "threads of one importer", by_threads(rows)),
             ("size.svg", "Cost by the size of the segment", "bytes", by_size(rows)),
             ("dirty.svg", "Cost of a barrier by what was stored to", "bytes stored to", by_dirty(rows))):
+        # One point is no curve.
+        panels = {unit: series for unit, series in panels.items()
+                  if len({x for points in series.values() for x, _ in points}) > 1}
         if panels:
             yield curves(name, title, xlabel, panels)
 

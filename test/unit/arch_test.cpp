@@ -59,7 +59,7 @@ void note_fault(int, siginfo_t*, void* context) {
 }
 
 void leave(int, siginfo_t*, void* context) {
-  ++g_faults;
+  g_faults = g_faults + 1;
   g_left = static_cast<int>(arch::leave_copy(*static_cast<ucontext_t*>(context)));
   if (g_left == static_cast<int>(arch::Left::kNoCopy)) siglongjmp(g_back, 1);
 }
