@@ -99,6 +99,26 @@ void Trap::restore() {
   g_installed = nullptr;
 }
 
+namespace {
+// What the kernel says of the access: of the page fault's error code, or of the syndrome that lies
+// among the records behind the registers.
+bool was_store(const ucontext_t& uc) {
+#if defined(__x86_64__)
+  return (uc.uc_mcontext.gregs[REG_ERR] & 2) != 0;
+#elif defined(__aarch64__)
+  for (const unsigned char* at = uc.uc_mcontext.__reserved;;) {
+    uint32_t head[2];
+    std::memcpy(head, at, sizeof head);
+    if (head[0] == 0 || head[1] < sizeof head) return false;
+    uint64_t syndrome;
+    std::memcpy(&syndrome, at + sizeof head, sizeof syndrome);
+    if (head[0] == 0x45535201) return (syndrome & 0x140) == 0x40;
+    at += head[1];
+  }
+#endif
+}
+}  // namespace
+
 void Trap::on_sigbus(int, siginfo_t* info, void* context) {
   const int saved = errno;
   const auto* uc = static_cast<const ucontext_t*>(context);
@@ -109,8 +129,7 @@ void Trap::on_sigbus(int, siginfo_t* info, void* context) {
     return;
   }
   try {
-    trap->serve(static_cast<size_t>(at - trap->view_) / kPage,
-                (uc->uc_mcontext.gregs[REG_ERR] & 2) != 0);
+    trap->serve(static_cast<size_t>(at - trap->view_) / kPage, was_store(*uc));
   } catch (const std::exception& e) {  // no way back to who faulted
     std::fprintf(stderr, "cmi_bench: in the handler of a fault: %s\n", e.what());
     _exit(1);

@@ -32,8 +32,8 @@ class Libcmi(ConanFile):
             copy(self, what, self._sources, self.export_sources_folder)
 
     def validate(self):
-        if self.settings.os != "Linux" or self.settings.arch != "x86_64":
-            raise ConanInvalidConfiguration("libcmi runs on Linux on x86-64 alone")
+        if self.settings.os != "Linux" or self.settings.arch not in ("x86_64", "armv8"):
+            raise ConanInvalidConfiguration("libcmi runs on Linux on x86-64 and aarch64")
 
     def requirements(self):
         # libfabric, libmd and zydis come from the system, where they are no packages of Conan.

@@ -25,7 +25,7 @@ class Libcmi(CMakePackage):
     depends_on("cli11@2.1:", type="build", when="+tools")
     depends_on("nlohmann-json@3.11:", type="build", when="+tools")
 
-    requires("target=x86_64:", msg="libcmi runs on x86-64 alone")
+    requires("target=x86_64:", "target=aarch64:", policy="one_of", msg="libcmi runs on x86-64 and aarch64")
     requires("platform=linux", msg="libcmi needs userfaultfd, which is Linux's")
 
     def cmake_args(self):

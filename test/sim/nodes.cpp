@@ -10,6 +10,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "core/base/arch/arch.hpp"
 #include "core/memory/vm/sigbus.hpp"
 
 namespace cmi::test {
@@ -39,8 +40,7 @@ bool serve_import(Node& node, const memory::View& view, const std::byte* addr, b
 
 // Runs on the stack of the simulation's thread that faulted; others go on while it waits.
 void on_fault(int /*number*/, siginfo_t* info, void* context) {
-  const auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
-  const bool write = (registers[REG_ERR] & 2) != 0;
+  const bool write = arch::was_store(*static_cast<const ucontext_t*>(context));
   const auto* const addr = static_cast<const std::byte*>(info->si_addr);
   for (Node* node : g_nodes) {
     const auto view = node->view_at(addr);

@@ -703,6 +703,14 @@ TEST_SUITE("cmiadm") {
       CHECK_MESSAGE((*finding)["health"].text == "ok", what, ": ", (*finding)["found"].text);
     }
     CHECK(report["findings"].find("what", std::string("large pages")) != nullptr);
+    // Limits that a cluster meets, each with what to do then.
+    const Value* importers = report["findings"].find("what", std::string("importers"));
+    REQUIRE(importers != nullptr);
+    CHECK((*importers)["found"].text.find("1024") != std::string::npos);
+    const Value* imports = report["findings"].find("what", std::string("imports"));
+    REQUIRE(imports != nullptr);
+    CHECK((*imports)["found"].text.find("4096 of one segment") != std::string::npos);
+    CHECK((*imports)["found"].text.find("have fewer processes import it") != std::string::npos);
     const Value* address = report["findings"].find("what", std::string("address"));
     REQUIRE(address != nullptr);
     CHECK((*address)["health"].text == "limited");
@@ -726,6 +734,8 @@ TEST_SUITE("cmiadm") {
     broken({{"CMI_MEM_MAX", "plenty"}}, "environment", "CMI_MEM_MAX=plenty");
     broken({{"CMI_ADDRESS", "192.0.2.1"}}, "address", "192.0.2.1 is not an address");
     broken({{"CMI_PROVIDER", "nothing-of-the-kind"}}, "provider", "no usable libfabric provider");
+    broken({{"CMI_FAULT_POINT", "kernel_has_larger_pages=fail"}}, "cmi_ini",
+           "needs a kernel with pages of 4096");
     ::chmod(cluster.runtime_folder().c_str(), 0755);
     broken({}, "runtime folder", "open to other users");
     ::chmod(cluster.runtime_folder().c_str(), 0700);

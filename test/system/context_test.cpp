@@ -1,5 +1,7 @@
 // cmi_ini: versions, the context that it gives, its callbacks for memory.
+#include <cstdlib>
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include "system/counting_heap.hpp"
@@ -35,6 +37,23 @@ TEST_CASE_FIXTURE(Process, "cmi_ini_of_another_major_version_is_notsupp") {
     CAPTURE(verno);
     CHECK_FAILS(cmi_ini(verno, nullptr), nullptr, CMI_ERR_NOTSUPP);
   }
+  ini();
+}
+
+// As with a kernel of arm64 that has pages of 16 or 64 KiB.
+TEST_CASE_FIXTURE(Process, "cmi_ini_where_the_kernel_has_larger_pages_is_notsupp_and_says_so") {
+  std::string said;
+  cmi_cbs cbs{};
+  cbs.arg = &said;
+  cbs.trace_facilities = CMI_TRACE_FAC_INI;
+  cbs.trace_level = CMI_TRACE_LVL_ERROR;
+  cbs.log = [](void* /*arg*/, const char* /*line*/) {};
+  cbs.alert = [](void* arg, const char* line) { *static_cast<std::string*>(arg) += line; };
+  ::setenv("CMI_FAULT_POINT", "kernel_has_larger_pages=fail", 1);
+  CHECK_FAILS(cmi_ini(CMI_VERNO, &cbs), nullptr, CMI_ERR_NOTSUPP);
+  ::unsetenv("CMI_FAULT_POINT");
+  CHECK(said.find("needs a kernel with pages of 4096") != std::string::npos);
+  CHECK(std::string(cmi_ofi_error_text(nullptr)).find("pages are larger") != std::string::npos);
   ini();
 }
 

@@ -45,8 +45,12 @@ void handle(int signal, siginfo_t* info, void* context) {
   fault.id = info->si_code == SEGV_CMI ? info->si_id : 0;
   fault.address = reinterpret_cast<uint64_t>(info->si_addr);
   fault.pc = info->si_code == SEGV_CMI ? reinterpret_cast<uint64_t>(info->si_pc) : 0;
-  fault.context_pc =
-      static_cast<uint64_t>(static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_RIP]);
+  const auto& frame = static_cast<const ucontext_t*>(context)->uc_mcontext;
+#if defined(__x86_64__)
+  fault.context_pc = static_cast<uint64_t>(frame.gregs[REG_RIP]);
+#else
+  fault.context_pc = frame.pc;
+#endif
   ++fault.times;
   if (g_on_fault != nullptr && g_on_fault(fault)) return;
   guard.armed = false;

@@ -5,6 +5,8 @@
 
 #include <set>
 
+#include "core/base/arch/arch.hpp"
+
 namespace cmi::test::fault_stacks_test {
 using namespace cmi::memory;
 
@@ -34,7 +36,7 @@ TEST_CASE("a_function_is_called_on_the_stack_that_is_given_and_returns_to_the_ol
     int sum = 0;
   } call;
   int here = 5;
-  call_on_stack(
+  arch::call_on_stack(
       stack + FaultStacks::kSize,
       [](void* argument) {
         auto& c = *static_cast<Call*>(argument);

@@ -23,6 +23,18 @@ const auto kAllowed = [] { return true; };
 }  // namespace
 
 TEST_SUITE("session_key") {
+  // As it may be read while another key is set, and then be asked for in the same generation.
+  TEST_CASE("a_key_with_the_number_of_one_and_the_base_of_another_is_not_used") {
+    SessionKey key;
+    key.set({.key = 2, .base = 0x2000});
+    key.open(5);
+    CHECK(key.begin_use(5, {.key = 2, .base = 0x2000}, kAllowed));
+    key.end_use();
+    CHECK_FALSE(key.begin_use(5, {.key = 2, .base = 0x1000}, kAllowed));
+    CHECK_FALSE(key.begin_use(5, {.key = 1, .base = 0x2000}, kAllowed));
+    CHECK_FALSE(key.begin_use(4, {.key = 2, .base = 0x2000}, kAllowed));
+    CHECK_FALSE(key.in_use());
+  }
   TEST_CASE("what_is_refused_is_not_counted_as_a_use") {
     SessionKey key;
     const fabric::RemoteKey granted{5, 100}, former{4, 100};

@@ -37,6 +37,9 @@ void examine_start(Report& report, const context::Environment& env);
 
 // What mends a want of descriptors.
 inline constexpr const char* kMoreFiles = "ulimit -n 65536";
+inline constexpr const char* kMendPages =
+    "boot a kernel with pages of 4096 bytes (of arm64 the one whose name does not end in 16k or "
+    "64k)";
 
 // Lines of the library's trace while the object lives: what it says about a failure.
 class Overheard {

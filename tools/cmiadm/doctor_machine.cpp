@@ -14,6 +14,7 @@
 
 #include "cluster_limits.hpp"
 #include "core/memory/vm/userfault.hpp"
+#include "core/memory/wire/limits.hpp"
 #include "doctor.hpp"
 #include "text.hpp"
 
@@ -44,6 +45,12 @@ void examine_kernel(Report& report, uint32_t newest) {
                     fmt::format("{} {}", name.sysname, name.release),
                     old ? "boot Linux 5.19 or later" : ""});
 
+  if (!Userfault::pages_fit()) {
+    report.push_back(
+        {Health::kBroken, "pages",
+         fmt::format("the kernel's have {} bytes, the protocol's 4096", ::sysconf(_SC_PAGESIZE)),
+         kMendPages});
+  }
   Userfault::probe(newest);
   const memory::KernelFeatures& has = Userfault::features();
   const char* why = "";
@@ -196,6 +203,11 @@ void examine_limits(Report& report) {
            : fmt::format("{} of one process at once, for its open files; {} with ulimit -n {}",
                          importers, most, files_for_importers(most)),
        ""});
+  report.push_back({Health::kGood, "imports",
+                    fmt::format("{} of one segment at once, of all nodes together; have fewer "
+                                "processes import it, or share several segments in its place",
+                                memory::kMaxSharers),
+                    ""});
   const bool bound = space.rlim_cur != RLIM_INFINITY || largest.rlim_cur != RLIM_INFINITY;
   report.push_back(
       {bound ? Health::kLimited : Health::kGood, "address space",

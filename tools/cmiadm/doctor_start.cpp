@@ -19,6 +19,8 @@ const char* name_of(Stage stage) {
       return "reading its arguments";
     case Stage::kEnvironment:
       return "reading the environment";
+    case Stage::kMachine:
+      return "looking at the machine";
     case Stage::kNode:
       return "joining the node";
     case Stage::kNetwork:
@@ -34,6 +36,8 @@ const char* mend_of(Stage stage, const std::string& said) {
   switch (stage) {
     case Stage::kEnvironment:
       return "unset the variable, or set it as cmi(7) says";
+    case Stage::kMachine:
+      return kMendPages;
     case Stage::kNode:
       return "what \"runtime folder\" and \"/proc\" say above; cmiadm reap";
     case Stage::kNetwork:

@@ -15,8 +15,10 @@
 #include <utility>
 #include <vector>
 
+namespace std {
 template <>
-struct std::is_error_code_enum<cmi_error> : std::true_type {};
+struct is_error_code_enum<cmi_error> : true_type {};
+}  // namespace std
 
 namespace cmi {
 

@@ -1,7 +1,7 @@
 // A copy that gives up where the memory is broken, for code that is not ours: it calls this
 // for memcpy, goes on with bytes that were not copied, and gets no error. The code that is
-// responsible for it asks here afterwards. Costs what `rep movsb` does. Any thread whose SIGBUS is
-// not blocked.
+// responsible for it asks here afterwards. Costs what the processor's plainest copy does. Any
+// thread whose SIGBUS is not blocked.
 #pragma once
 
 #include <ucontext.h>

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <mutex>
 
+#include "core/base/arch/arch.hpp"
 #include "core/base/mutation.hpp"
 #include "core/base/schedule.hpp"
 
@@ -49,15 +50,13 @@ class CMI_TSA(scoped_lockable) Guard {
   Mutex& m_;
 };
 
-inline void cpu_pause() { __builtin_ia32_pause(); }
-
 // Spins a little, then yields the processor: on a machine with few cores the sharer may be the one
 // that is not running.
 class Backoff {
  public:
   void pause() {
     if (++n_ < 32 && schedule() == nullptr) {
-      cpu_pause();
+      arch::spin_hint();
     } else {
       yield_processor();
     }

@@ -2,6 +2,7 @@
 #include <linux/magic.h>
 #include <pthread.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -16,6 +17,7 @@
 #include "core/context/start_stage.hpp"
 #include "core/emulate/emulate.hpp"
 #include "core/memory/vm/fatal_line.hpp"
+#include "core/memory/vm/userfault.hpp"
 #include "fabric/reach.hpp"
 
 namespace cmi::context {
@@ -49,6 +51,14 @@ Status check_arguments(uint16_t verno, const cmi_cbs* callbacks) {
   return Status::kOk;
 }
 
+Status check_machine() {
+  t_stage = Stage::kMachine;
+  if (memory::Userfault::pages_fit()) return Status::kOk;
+  alert(kFacIni, "the kernel's pages have {} bytes: the library needs a kernel with pages of {}",
+        ::sysconf(_SC_PAGESIZE), kPageSize);
+  return because(Status::kNotSupp, "the kernel's pages are larger than 4096 bytes");
+}
+
 // As the client's callbacks want it, until the environment has been read.
 TraceSink trace_by_callbacks(const cmi_cbs* callbacks) {
   TraceSink sink;
@@ -74,6 +84,7 @@ Result<Context*> Context::start(uint16_t verno, const cmi_cbs* callbacks,
   const TraceSink sink = trace_by_callbacks(callbacks);
   t_stage = Stage::kEnvironment;
   auto environment = read_environment();
+  if (Status s = environment ? check_machine() : Status::kOk; !ok(s)) environment = s;
   if (!environment) {
     Trace::get().configure(0, 0, {});  // the callbacks are good for this call only
     return environment.status();

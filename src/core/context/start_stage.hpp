@@ -7,6 +7,7 @@ namespace cmi::context {
 enum class Stage {
   kArguments,
   kEnvironment,
+  kMachine,  // its pages
   kNode,     // and events
   kNetwork,  // and what the kernel offers
   kMemory,   // faults, the service thread, and the calling thread's registration

@@ -104,7 +104,12 @@ class Benches {
   std::array<Slot, kMost> slots_;
 };
 
-// Executes the instruction at uc's RIP.
+// How the thread stands at its instruction: its registers, the instruction's address, and the flags
+// that instructions compute. A fault sets others.
+using ThreadState = std::array<uint64_t, 18>;
+ThreadState thread_state(const ucontext_t& uc);
+
+// Executes the instruction that was interrupted.
 Stop step(ucontext_t& uc, Memory& memory, Bench& bench);
 
 }  // namespace cmi::emulate

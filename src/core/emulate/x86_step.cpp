@@ -70,6 +70,15 @@ bool supported() {
   return executable && !fault_point_fails("emulate_not_executable");
 }
 
+ThreadState thread_state(const ucontext_t& uc) {
+  constexpr uint64_t kComputed = 0xcd5;  // of the flags: those, and the direction
+  ThreadState state{};
+  static_assert(REG_R8 == 0 && REG_RIP == 16 && REG_EFL == 17);
+  std::copy_n(uc.uc_mcontext.gregs, state.size(), state.begin());
+  state[REG_EFL] &= kComputed;
+  return state;
+}
+
 Stop step(ucontext_t& uc, Memory& memory, Bench& bench) {
   return Machine(uc, memory, bench).step();
 }

@@ -13,6 +13,16 @@ namespace cmi::fabric::ofi {
 
 namespace {
 
+// Of the kinds of relocation and of the addresses that the loader leaves in a table, what has been
+// tried. Elsewhere no table is changed, and calls go where they always went.
+#if defined(__x86_64__) && defined(__GLIBC__)
+constexpr bool kPatched = true;
+constexpr uint32_t kJumpSlot = R_X86_64_JUMP_SLOT, kGlobalData = R_X86_64_GLOB_DAT;
+#else
+constexpr bool kPatched = false;
+constexpr uint32_t kJumpSlot = 0, kGlobalData = 0;
+#endif
+
 struct Module {
   const void* inside;
   uintptr_t base = 0;
@@ -53,10 +63,7 @@ CallTable::CallTable(const void* function) {
   if (::dl_iterate_phdr(is_it, &module) == 0) return;
   base_ = module.base;
   relro_ = module.relro;
-#if defined(__x86_64__) && \
-    defined(__GLIBC__)  // its relocations, and their addresses as it leaves them
-  if (module.dynamic != nullptr) read(module.dynamic);
-#endif
+  if (kPatched && module.dynamic != nullptr) read(module.dynamic);
 }
 
 void CallTable::read(const ElfW(Dyn) * dynamic) {
@@ -94,7 +101,7 @@ int CallTable::replace(const char* name, void* replacement) {
     for (size_t i = 0; all.first != nullptr && i < all.count; ++i) {
       const ElfW(Rela)& r = all.first[i];
       const auto type = ELF64_R_TYPE(r.r_info);
-      if (type != R_X86_64_JUMP_SLOT && type != R_X86_64_GLOB_DAT) continue;
+      if (type != kJumpSlot && type != kGlobalData) continue;
       if (std::strcmp(names_ + symbols_[ELF64_R_SYM(r.r_info)].st_name, name) != 0) continue;
       replaced += write(base_ + r.r_offset, replacement);
     }

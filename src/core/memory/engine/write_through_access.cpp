@@ -6,11 +6,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
+#include "core/base/arch/arch.hpp"
 #include "core/base/log.hpp"
 #include "core/base/usdt.hpp"
 #include "core/memory/engine/engine.hpp"
@@ -23,16 +23,13 @@ using emulate::Stop;
 
 class WriteThroughMemory final : public emulate::Memory {
  public:
-  WriteThroughMemory(Importer& importer, FaultTarget& target, const mcontext_t& at,
+  WriteThroughMemory(Importer& importer, FaultTarget& target, const ucontext_t& at,
                      Deadline deadline)
       : importer_(importer),
         target_(target),
         deadline_(deadline),
         pending_(importer.write_through().pending_stores().take()) {
-    std::array<uint64_t, 18> thread{};
-    static_assert(REG_R8 == 0 && REG_RIP == 16 && REG_EFL == 17);
-    std::copy_n(at.gregs, thread.size(), thread.begin());
-    thread[REG_EFL] &= kComputed;
+    const emulate::ThreadState thread = emulate::thread_state(at);
     if (pending_.thread != thread || is_stale(pending_)) PendingStores::drop(pending_);
     pending_.thread = thread;
     again_ = std::move(pending_.read);
@@ -103,8 +100,6 @@ class WriteThroughMemory final : public emulate::Memory {
   }
 
  private:
-  // Of the flags: those that instructions compute, and the direction. A fault sets others.
-  static constexpr uint64_t kComputed = 0xcd5;
   // A thread that has left the instruction by a jump may come to it again with the same registers,
   // and mean another store. A plain one that has arrived is made again after this: at worst twice.
   // What has computed on what it read is not.
@@ -220,8 +215,8 @@ Stop Engine::step_write_through(const std::byte* addr, ucontext_t& uc, Deadline 
   const auto at = reinterpret_cast<uint64_t>(addr);
   emulate::Bench* const bench = benches_.take(deadline);
   if (bench == nullptr) return Stop::exception(static_cast<int>(Exception::kTransient), at);
-  const auto instruction = static_cast<uint64_t>(uc.uc_mcontext.gregs[REG_RIP]);
-  WriteThroughMemory memory(*importer_, *this, uc.uc_mcontext, deadline);
+  const uint64_t instruction = arch::program_counter(uc);
+  WriteThroughMemory memory(*importer_, *this, uc, deadline);
   const Stop s = emulate::step(uc, memory, *bench);
   benches_.give(bench);
   if (s.why != Stop::Why::kCannot) return s;

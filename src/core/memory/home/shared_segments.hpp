@@ -9,7 +9,12 @@ namespace cmi::memory {
 
 class SharedSegments {
  public:
-  void add() { count_.fetch_add(1); }
+  // Fence: either a barrier that comes meanwhile sees the segment, or what was stored before that
+  // barrier is seen by whoever reads the segment from here on. It pairs with the barrier's own.
+  void add() {
+    count_.fetch_add(1, std::memory_order_seq_cst);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
   void remove() { count_.fetch_sub(1); }
   // Of a segment that this process owns: whether it was shared before a change, and is after it.
   void changed(bool was, bool is) {

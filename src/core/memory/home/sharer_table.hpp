@@ -14,11 +14,10 @@
 #include "core/memory/page/directory.hpp"
 #include "core/memory/page/intent_map.hpp"
 #include "core/memory/page/update_protocol.hpp"
+#include "core/memory/wire/limits.hpp"
 #include "fabric/server.hpp"
 
 namespace cmi::memory {
-
-inline constexpr size_t kMaxSharers = 4096;  // imports of one segment
 
 struct SharerId {
   ContextId client;

@@ -5,7 +5,6 @@
 
 #include <sys/types.h>
 
-#include <array>
 #include <atomic>
 #include <map>
 #include <memory>
@@ -13,6 +12,7 @@
 
 #include "core/base/clock.hpp"
 #include "core/base/lock.hpp"
+#include "core/emulate/emulate.hpp"
 #include "core/memory/importer/lock_order.hpp"
 #include "core/memory/wire/wire.hpp"
 #include "fabric/link.hpp"
@@ -28,8 +28,7 @@ struct PendingStore {
   std::shared_ptr<fabric::Request> request;  // null: only what follows is owed
   RequestType type{};
   std::vector<std::byte> payload;
-  // How the thread stood at the instruction: R8 to RIP as a signal frame has them, and the flags.
-  std::array<uint64_t, 18> thread{};
+  emulate::ThreadState thread{};  // as it stood at the instruction
   // The operand as it was read. What is there by now may be what the instruction has stored itself.
   uint64_t read_at = 0;
   std::vector<std::byte> read;

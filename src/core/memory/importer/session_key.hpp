@@ -38,8 +38,7 @@ class SessionKey {
   template <class Allowed>
   bool begin_use(uint32_t generation, const fabric::RemoteKey& key, Allowed allowed) {
     in_use_.fetch_add(1, std::memory_order_seq_cst);
-    if (generation_.load(std::memory_order_seq_cst) == generation &&
-        key_.load(std::memory_order_relaxed) == key.key && allowed()) {
+    if (generation_.load(std::memory_order_seq_cst) == generation && holds(key) && allowed()) {
       return true;
     }
     end_use();
@@ -49,6 +48,14 @@ class SessionKey {
   bool in_use() const { return in_use_.load(std::memory_order_seq_cst) != 0; }
 
  private:
+  // Both: a key that was read while another one was set may have the number of one and the base of
+  // the other, and that one may be open in the same generation by now. The acquire of the
+  // generation shows both as they were before it was opened.
+  bool holds(const fabric::RemoteKey& key) const {
+    return key_.load(std::memory_order_relaxed) == key.key &&
+           base_.load(std::memory_order_relaxed) == key.base;
+  }
+
   std::atomic<uint32_t> generation_{0};
   std::atomic<uint64_t> key_{0}, base_{0};
   std::atomic<int> in_use_{0};

@@ -15,33 +15,6 @@ namespace {
 
 constexpr size_t kRunHead = 2 * sizeof(uint16_t);
 
-struct Totals {
-  size_t changed = 0;  // bytes
-  size_t runs = 0;
-};
-
-// `changed`: the words of `bits` that are not 0, few where a page was stored to here and there.
-// Inlined into functions for different processors.
-[[gnu::always_inline]] inline Totals count(const ChangedBits& bits, uint64_t changed) {
-  Totals total;
-  for (; changed != 0; changed &= changed - 1) {
-    const auto b = static_cast<size_t>(__builtin_ctzll(changed));
-    const uint64_t word = bits[b];
-    const uint64_t before = b == 0 ? 0 : bits[b - 1] >> 63;  // the byte in front differs
-    total.changed += static_cast<size_t>(__builtin_popcountll(word));
-    total.runs += static_cast<size_t>(__builtin_popcountll(word & ~(word << 1 | before)));
-  }
-  return total;
-}
-
-[[gnu::target("popcnt")]] Totals count_popcnt(const ChangedBits& bits, uint64_t changed) {
-  return count(bits, changed);
-}
-
-Totals totals(const ChangedBits& bits, uint64_t changed) {
-  return __builtin_cpu_supports("popcnt") ? count_popcnt(bits, changed) : count(bits, changed);
-}
-
 std::byte* put(std::byte* to, size_t value) {
   const auto v = static_cast<uint16_t>(value);
   std::memcpy(to, &v, sizeof v);
@@ -124,10 +97,10 @@ size_t encode_diff(const std::byte* page, const std::byte* twin, Writer& out) {
   const uint64_t changed = compare(page, twin, bits);
   if (changed == 0) return 0;
   if (mutated("mutate_gaps_merged")) mutation::widen(bits);
-  const Totals total = totals(bits, changed);
+  const ChangeCount total = count_changes(bits, changed);
   const bool bitmap = total.runs > kMaxRuns;
   const size_t size =
-      sizeof(uint16_t) + (bitmap ? sizeof bits : total.runs * kRunHead) + total.changed;
+      sizeof(uint16_t) + (bitmap ? sizeof bits : total.runs * kRunHead) + total.bytes;
   if (!out.ok() || out.room() < size) return kDiffNoRoom;
 
   std::byte* to = out.reserve(size);
@@ -135,7 +108,7 @@ size_t encode_diff(const std::byte* page, const std::byte* twin, Writer& out) {
     to = put(to, kBitmap);
     std::memcpy(to, bits, sizeof bits);
     pack(page, bits, to + sizeof bits);
-    return total.changed;
+    return total.bytes;
   }
   to = put(to, total.runs);
   size_t end = 0;
@@ -147,7 +120,7 @@ size_t encode_diff(const std::byte* page, const std::byte* twin, Writer& out) {
     std::memcpy(to, page + start, end - start);
     to += end - start;
   }
-  return total.changed;
+  return total.bytes;
 }
 
 namespace {

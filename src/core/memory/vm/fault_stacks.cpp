@@ -1,4 +1,4 @@
-// The stacks of the fault handler, and the way onto one.
+// The stacks of the fault handler.
 #include "core/memory/vm/fault_stacks.hpp"
 
 #include <sys/mman.h>
@@ -47,24 +47,6 @@ void FaultStacks::release() {
     std::byte* stack = slot.exchange(nullptr, std::memory_order_acquire);
     if (stack != nullptr) munmap(stack - kPageSize, kPageSize + kSize);
   }
-}
-
-#if !defined(__x86_64__)
-#error "call_on_stack() is written for x86-64"
-#endif
-[[gnu::noinline]] void call_on_stack(std::byte* top, void (*function)(void*), void* argument) {
-  // The frame keeps a frame pointer, by which debuggers find their way back from the other stack.
-  (void)*static_cast<void* volatile*>(__builtin_frame_address(0));
-  asm volatile(
-      "movq %%rsp, %%rbx\n\t"
-      "movq %[top], %%rsp\n\t"
-      "callq *%[function]\n\t"
-      "movq %%rbx, %%rsp"
-      : "+D"(argument), [top] "+r"(top), [function] "+r"(function)
-      :
-      : "rax", "rbx", "rcx", "rdx", "rsi", "r8", "r9", "r10", "r11", "xmm0", "xmm1", "xmm2", "xmm3",
-        "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14",
-        "xmm15", "memory", "cc");
 }
 
 }  // namespace cmi::memory

@@ -27,8 +27,4 @@ class FaultStacks {
   std::array<std::atomic<std::byte*>, kKept> free_{};
 };
 
-// Calls function(argument) with its frames below `top`, 16 byte aligned. Nothing may be thrown
-// through it.
-void call_on_stack(std::byte* top, void (*function)(void*), void* argument);
-
 }  // namespace cmi::memory

@@ -34,7 +34,11 @@ class LocalControl {
   // The home: every importer that uses the segment maps it, so a store is published when it is
   // made. Taken back before anybody is let cache a page; what an importer has stored and then finds
   // this still true is in the memory that such a one reads.
-  void set_alone(bool alone) { __atomic_store_n(words() + 1, alone ? 1U : 0U, __ATOMIC_SEQ_CST); }
+  // Fence, which pairs with the importer's between its stores and alone().
+  void set_alone(bool alone) {
+    __atomic_store_n(words() + 1, alone ? 1U : 0U, __ATOMIC_SEQ_CST);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  }
   bool alone() const { return __atomic_load_n(words() + 1, __ATOMIC_SEQ_CST) == 1; }
 
   // The importer: before the page becomes writable, and when what was stored is published.

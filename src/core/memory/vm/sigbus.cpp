@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "core/base/arch/arch.hpp"
 #include "core/base/careful_copy.hpp"
 #include "core/base/library_thread.hpp"
 #include "core/base/log.hpp"
@@ -155,7 +156,7 @@ struct Fault {
   Fault& f = *static_cast<Fault*>(fault);
   SignalsBlockedAlready quiet;
   if (!f.view->write_through) {
-    const bool write = (f.uc->uc_mcontext.gregs[REG_ERR] & 2) != 0;
+    const bool write = arch::was_store(*f.uc);
     f.e = f.target->on_fault(*f.view, f.addr, write,
                              f.si->si_code == BUS_MCEERR_AR || f.si->si_code == BUS_MCEERR_AO);
     return;
@@ -200,7 +201,7 @@ void give_up_alternate_stack(const ucontext_t& uc) {
 [[gnu::hot]] void serve_on_own_stack(Fault& f) {
   std::byte* const stack = kOwnStack ? g_stacks.take() : nullptr;
   if (stack == nullptr) return serve(&f);
-  call_on_stack(
+  arch::call_on_stack(
       stack + FaultStacks::kSize,
       [](void* fault) {
         give_up_alternate_stack(*static_cast<Fault*>(fault)->uc);
@@ -246,7 +247,7 @@ void give_up_alternate_stack(const ucontext_t& uc) {
     die_if_blocked(*uc, SIGSEGV);
     if (!has_handler(SIGSEGV)) write_fatal_line(f.e, f.addr, f.view->segment);
     queue_segv(f.e, f.addr, f.view->segment,
-               reinterpret_cast<const void*>(uc->uc_mcontext.gregs[REG_RIP]));
+               reinterpret_cast<const void*>(arch::program_counter(*uc)));
   } else if (f.stop.why == emulate::Stop::Why::kSignal) {
     die_if_blocked(*uc, f.stop.signo);
     queue_fault(f.stop);

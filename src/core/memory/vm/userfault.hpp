@@ -73,6 +73,8 @@ class Userfault {
   // is zapped; wakes, once. Pages that are mapped stay as they are.
   void poison(void* addr, size_t len);
 
+  // Whether the kernel's pages are those of the protocol, which is what a page is protected by.
+  static bool pages_fit();
   static const KernelFeatures& features();
   // Finds out what the kernel has, and forgets what came after Linux `newest`. Once for each
   // context, before anything above.
