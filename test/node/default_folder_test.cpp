@@ -39,7 +39,9 @@ struct Machine {
     std::error_code ignored;
     fs::remove_all(top, ignored);
   }
-  DefaultFolder folder() const { return DefaultFolder({shared, own, geteuid()}); }
+  DefaultFolder folder(Nanos patience = kSecond) const {
+    return DefaultFolder({shared, own, geteuid(), patience});
+  }
   std::string usual() const { return shared + "/cmi-" + std::to_string(geteuid()); }
   std::string make() const {
     auto made = folder().make();
@@ -137,22 +139,39 @@ TEST_CASE("a small tmpfs of the users own is not the default: segments would not
   CHECK(c.succeeded());
 }
 
+// Whether the process has the folder open: it waits for its lock.
+bool waits_at(pid_t process, const std::string& folder) {
+  std::error_code error;
+  for (const auto& fd : fs::directory_iterator("/proc/" + std::to_string(process) + "/fd", error)) {
+    if (fs::read_symlink(fd.path(), error) == folder) return true;
+  }
+  return false;
+}
+
+// All of them have seen that there is none before the first may make one.
 TEST_CASE("processes that start at once make one folder") {
   if (geteuid() != 0) return skip("only root can give a folder away");
   const Machine machine;
   machine.take(machine.usual());
+  Fd lock(open(machine.shared.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  REQUIRE(flock(lock.get(), LOCK_EX | LOCK_NB) == 0);
   std::vector<std::unique_ptr<Child>> children;
   for (int i = 0; i < 8; ++i) {
     children.push_back(std::make_unique<Child>([&](Child& self) {
-      self.hear();
-      auto made = machine.folder().make();
+      close(lock.release());  // the parent's, which goes with its last descriptor
+      self.say(0);
+      auto made = machine.folder(60 * kSecond).make();
       CHILD_CHECK(made);
       const std::string number = made->substr(machine.usual().size() + 1);
       self.say(std::stoll(number));
       self.hear();
     }));
   }
-  for (auto& c : children) c->say(0);
+  for (auto& c : children) {
+    c->hear();
+    CHECK(eventually([&] { return waits_at(c->pid(), machine.shared); }));
+  }
+  lock.reset();
   std::set<int64_t> numbers;
   for (auto& c : children) numbers.insert(c->hear());
   CHECK(numbers.size() == 1);

@@ -15,7 +15,6 @@
 #include <string_view>
 
 #include "core/base/cause.hpp"
-#include "core/base/clock.hpp"
 #include "core/base/ids.hpp"
 #include "core/node/folder.hpp"
 #include "core/node/lock_file.hpp"
@@ -24,7 +23,6 @@ namespace cmi::node {
 
 namespace {
 constexpr int kTries = 100;
-constexpr Nanos kLockPatience = 200 * kMilli;
 constexpr uint32_t kLargestNumber = 999'999'999;
 
 using Dir = std::unique_ptr<DIR, int (*)(DIR*)>;
@@ -67,9 +65,9 @@ uint64_t bytes_of(const struct statfs& fs) {
 // two processes that start at once apart, and is nothing that safety rests on.
 class MakingLock {
  public:
-  explicit MakingLock(const std::string& folder)
+  MakingLock(const std::string& folder, Nanos patience)
       : fd_(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-    const Deadline deadline = Deadline::in(kLockPatience);
+    const Deadline deadline = Deadline::in(patience);
     while (fd_ && flock(fd_.get(), LOCK_EX | LOCK_NB) != 0 && !deadline.passed()) {
       const timespec pause{0, kMilli};
       nanosleep(&pause, nullptr);
@@ -84,7 +82,7 @@ class MakingLock {
 DefaultFolder::Places DefaultFolder::places() {
   // By its usual name, not by XDG_RUNTIME_DIR: a process without the variable (cron, sudo, a
   // service) has to find the same folder.
-  return {"/dev/shm", "/run/user/" + std::to_string(geteuid()), geteuid()};
+  return {"/dev/shm", "/run/user/" + std::to_string(geteuid()), geteuid(), kSecond};
 }
 
 // Segments lie in it: the usual size of such a tmpfs, a tenth of the RAM, is not enough.
@@ -138,7 +136,7 @@ std::string DefaultFolder::with_a_number() const {
 
 Result<std::string> DefaultFolder::make() const {
   if (std::string there = existing(); !there.empty()) return there;
-  const MakingLock lock(where_.shared);
+  const MakingLock lock(where_.shared, where_.patience);
   if (std::string there = existing(); !there.empty()) return there;
   if (own_has_room() && mkdir(in_own().c_str(), 0700) == 0) return in_own();
   std::string name = where_.shared + "/" + stem();

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/clock.hpp"
 #include "core/base/status.hpp"
 
 namespace cmi::node {
@@ -27,6 +28,7 @@ class DefaultFolder {
     std::string shared;  // everybody's tmpfs, with the sticky bit
     std::string own;     // the user's own tmpfs; need not exist
     uid_t user;
+    Nanos patience = kSecond;  // with whoever holds the lock
   };
   static Places places();  // /dev/shm and /run/user/UID
 
