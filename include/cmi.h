@@ -40,8 +40,9 @@
  *   CMI_RUNTIME_DIR  where the node keeps its shared state, on a tmpfs (else CMI_ERR_NOTSUPP): a
  *                    folder of the effective user's with mode 0700 (else CMI_ERR_PERM), or one that
  *                    is not there yet, and is made, in a folder that is (else CMI_ERR_INVAL);
- *                    default: /dev/shm/cmi-UID, or -1 to -99 behind it where others took that
- *   CMI_MEM_MAX      memory that segments may take on this node; default: half of the RAM
+ *                    default: /dev/shm/cmi-UID, with a number behind it where others took that
+ *   CMI_MEM_MAX      memory that segments may take on this node, as far as the machine has it free;
+ *                    default: half of the RAM
  *   CMI_DEAD_AFTER   milliseconds of silence until a peer counts as dead, 1000 to 3600000; 10000
  *   CMI_JOIN_TIMEOUT the same that seg_imp() waits for a home that listens; default: 30000
  *   CMI_LOCAL        "on" or "off": imports whose home is on the same machine map its pages, if it

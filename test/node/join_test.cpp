@@ -269,35 +269,6 @@ TEST_CASE("a registry that is no plain file of ours alone is refused") {
   CHECK(join_status(folder.config()) == Status::kPerm);
 }
 
-// In a child that is a user without a folder of its own so far.
-TEST_CASE("a default folder that another user has taken gives way to the next name") {
-  constexpr uid_t kUser = 61987;
-  const std::string first = "/dev/shm/cmi-" + std::to_string(kUser);
-  if (geteuid() != 0) return skip("only root can be another user");
-  for (const char* end : {"", "-1", "-2"}) {
-    if (fs::exists(first + end)) return skip("somebody has that user's folder");
-  }
-  const auto seen_by_user = [&](const std::string& wanted) {
-    Child user([&](Child&) {
-      CHILD_CHECK(setuid(kUser) == 0 && node::default_runtime_dir() == wanted &&
-                  node::is_default_runtime_dir(wanted));
-    });
-    return user.succeeded();
-  };
-  CHECK(seen_by_user(first));
-  REQUIRE(mkdir(first.c_str(), 0700) == 0);
-  CHECK(seen_by_user(first + "-1"));
-  REQUIRE(mkdir((first + "-1").c_str(), 0700) == 0);
-  CHECK(seen_by_user(first + "-2"));
-  // One that is the user's comes before one that is free again.
-  REQUIRE(chown((first + "-1").c_str(), kUser, kUser) == 0);
-  REQUIRE(rmdir(first.c_str()) == 0);
-  CHECK(seen_by_user(first + "-1"));
-  CHECK(rmdir((first + "-1").c_str()) == 0);
-  CHECK_FALSE(node::is_default_runtime_dir("/dev/shm/cmi-" + std::to_string(geteuid()) + "-x"));
-  CHECK_FALSE(node::is_default_runtime_dir("/dev/shm/cmi"));
-}
-
 TEST_CASE("a folder of another user is refused") {
   if (geteuid() != 0) return skip("only root can give a folder away");
   NodeFolder folder;
@@ -336,12 +307,15 @@ TEST_CASE("the default runtime folder goes when it is empty") {
   std::string dir = node::default_runtime_dir();
   if (fs::exists(dir)) return skip("the default runtime folder is in use");
   node::Config c;
-  c.runtime_dir = dir;
+  c.default_dir = true;
   c.name = "a test of the default folder " + std::to_string(getpid());
   {
     auto a = join(c);
+    CHECK(a->config().runtime_dir == dir);
     CHECK(fs::exists(dir));
   }
+  c.default_dir = false;
+  c.runtime_dir = dir;
   CHECK_FALSE(fs::exists(dir));
   REQUIRE(mkdir(dir.c_str(), 0700) == 0);
   REQUIRE(node::reap_folder(c));

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <pty.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -16,6 +17,8 @@
 #include <random>
 #include <sstream>
 
+#include "core/base/fd.hpp"
+#include "support/skip.hpp"
 #include "system/calls.hpp"
 #include "system/cmiadm.hpp"
 
@@ -195,6 +198,26 @@ TEST_SUITE("cmiadm") {
     CHECK(top.says("home " + std::to_string(home.pid())));  // of the link to it
   }
 
+  TEST_CASE("cmiadm_shows_a_process_of_another_pid_namespace_by_the_number_that_it_has_here") {
+    if (geteuid() != 0) return skip("a pid namespace takes root");
+    const Fd ours(open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC));
+    REQUIRE(ours);
+    Cluster cluster;
+    Process& outside = cluster.spawn("out");
+    if (unshare(CLONE_NEWPID) != 0) return skip("no pid namespace of our own here");
+    Process& first = cluster.spawn("box");  // the first process of the new one
+    REQUIRE(setns(ours.get(), CLONE_NEWPID) == 0);
+    REQUIRE(first.run([] { return getpid(); }) == 1);
+    REQUIRE(first.pid() != 1);
+    const Value all = list(cluster);
+    CHECK(context_of(all, first)["state"].text == "alive");
+    CHECK(context_of(all, outside)["state"].text == "alive");
+    const Ran plain = cmiadm(cluster, {"list"});
+    CHECK_MESSAGE(plain.says(std::to_string(first.pid())), plain.out);
+    first.kill();
+    CHECK(cmiadm(cluster, {"list"}).complains("1 dead context"));
+  }
+
   TEST_CASE("cmiadm_on_a_terminal_prints_no_more_than_it_shows") {
     Cluster cluster;
     Process& home = cluster.spawn("home");
@@ -308,7 +331,7 @@ TEST_SUITE("cmiadm") {
     Process& killed = cluster.spawn("node");
     Process& alive = cluster.spawn("node");
     const Answer attached = seg_get(killed, kPage);
-    const Answer alone = seg_get(killed, kPage);
+    const Answer alone = seg_get(killed, 3 << 20);
     const Answer view = seg_at(alive, attached.seg());
     REQUIRE(view.ok());
     REQUIRE(seg_at(killed, attached.seg()).ok());
@@ -329,6 +352,9 @@ TEST_SUITE("cmiadm") {
     const Ran doctor = cmiadm(cluster, {"doctor"});
     CHECK(doctor.status == 0);
     CHECK(doctor.says("mend: cmiadm reap"));
+    // The segment that is attached is in use still.
+    CHECK_MESSAGE(doctor.says("1 dead context, with 3M of memory in 1 segment that nobody uses"),
+                  doctor.out);
 
     const Ran reaped = cmiadm(cluster, {"reap"});
     CHECK(reaped.status == 0);

@@ -61,6 +61,59 @@ TEST_SUITE("memory_limits") {
     dies.kill();
     CHECK(ctl_info(stays).info.max_mem_avail == 8 * kMiB);
   }
+
+  TEST_CASE("an_import_counts_what_its_cache_may_take") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer", {{"CMI_MEM_MAX", "8M"}});
+    const Export exported = export_segment(home, 16 * kMiB);
+    CHECK(seg_imp(peer, exported.handle).failed(CMI_ERR_NOMEM));
+    REQUIRE(set_cache(peer, CMI_SEG_ALL, 4 * kMiB).ok());
+    const Import import = import_segment(peer, exported);
+    CHECK(ctl_info(peer).info.max_mem_avail == 4 * kMiB);
+    CHECK(set_cache(peer, import.seg, 16 * kMiB).failed(CMI_ERR_NOMEM));
+    CHECK(ctl_info(peer).info.max_mem_avail == 4 * kMiB);
+    REQUIRE(set_cache(peer, import.seg, 6 * kMiB).ok());
+    CHECK(ctl_info(peer).info.max_mem_avail == 2 * kMiB);
+    REQUIRE(set_cache(peer, import.seg, 2 * kMiB).ok());
+    CHECK(ctl_info(peer).info.max_mem_avail == 6 * kMiB);
+    CHECK(load(peer, import.at + 15 * kMiB).value == 0);
+  }
+
+  TEST_CASE("nodes_of_one_machine_do_not_promise_its_memory_twice") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& one = cluster.spawn("one");
+    Process& two = cluster.spawn("two");
+    // Of a segment without memory of its own each import may cache nearly half of the machine.
+    const size_t size = ctl_info(one).info.max_mem_cfg * 9 / 10 / kPage * kPage;
+    if (ctl_info(one).info.max_mem_avail < size) return skip("the machine's memory is in use");
+    const Export exported = export_segment(home, size, kAllRights, CMI_SEG_NORESERVE);
+    REQUIRE(seg_imp(one, exported.handle).ok());
+    CHECK(ctl_info(two).info.max_mem_avail < size);
+    CHECK(seg_imp(two, exported.handle).failed(CMI_ERR_NOMEM));
+  }
+
+  TEST_CASE("an_access_that_finds_no_memory_for_its_page_gets_that_of_the_dead") {
+    Cluster cluster;
+    SmallTmpfs small(cluster.scratch() + "/small", 16 * kMiB);
+    if (!small.mounted()) return skip(small.reason());
+    const Env env{{"CMI_RUNTIME_DIR", small.folder()}};
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer", env);
+    Process& dies = cluster.spawn("other", env);
+    const Export exported = export_segment(home, 4 * kMiB);
+    REQUIRE(set_cache(peer, CMI_SEG_ALL, 2 * kMiB).ok());  // which is taken as it is needed
+    const Import import = import_segment(peer, exported);
+    REQUIRE(store(home, exported.at, 7).cause() == Fault::kNone);
+    REQUIRE(wmb(home).ok());
+    REQUIRE(seg_get(dies, ctl_info(dies).info.max_mem_avail).ok());
+    REQUIRE(ctl_info(peer).info.max_mem_avail == 0);
+    dies.kill();
+    const Access access = load(peer, import.at);
+    CHECK(access.cause() == Fault::kNone);
+    CHECK(access.value == 7);
+  }
 }
 
 }  // namespace

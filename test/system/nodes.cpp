@@ -274,7 +274,8 @@ Process& Cluster::spawn_bare(const std::string& node, const Env& env) {
   if (pid < 0) throw ChildFailed("fork failed");
   if (pid == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() != parent) ::_exit(126);
+    // 0: the parent is outside of the pid namespace that this process is the first of.
+    if (const pid_t of = ::getppid(); of != parent && of != 0) ::_exit(126);
     if (network >= 0 && ::setns(network, CLONE_NEWNET) != 0) ::_exit(125);
     g_channel = theirs.get();
     forget_parent(g_channel, all);

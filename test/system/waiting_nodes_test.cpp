@@ -111,6 +111,43 @@ void limit_descriptors(const Process& process, size_t most) {
   REQUIRE(::prlimit(process.pid(), RLIMIT_NOFILE, &limit, nullptr) == 0);
 }
 
+Pending<Answer> start_import(Process& process, const Export& exported) {
+  return process.start(
+      [](Flat handle) {
+        const cmi_seg seg = CMIFN(ctxt(), 10, seg_imp)(ctxt(), handle.as<cmi_rseg>());
+        return answer(seg, seg == CMI_SEG_INVALID);
+      },
+      exported.handle);
+}
+
+// What a process has done so far: how often its threads have gone to sleep, which is how often they
+// were woken, and processor time.
+struct Work {
+  uint64_t wakes = 0, cpu_ms = 0;
+};
+Work work_of(const Process& process) {
+  Work work;
+  const std::string own = "/proc/" + std::to_string(process.pid());
+  for (const auto& task : std::filesystem::directory_iterator(own + "/task")) {
+    std::ifstream status(task.path() / "status");
+    for (std::string word; status >> word;) {
+      uint64_t n = 0;
+      if (word == "voluntary_ctxt_switches:" && status >> n) work.wakes += n;
+    }
+  }
+  std::ifstream stat(own + "/stat");
+  std::string line;
+  std::getline(stat, line);
+  unsigned long user = 0, system = 0;
+  const std::string rest = line.substr(line.rfind(')') + 2);
+  REQUIRE(std::sscanf(rest.c_str(), "%*c %*d %*d %*d %*d %*d %*d %*d %*d %*d %*d %lu %lu", &user,
+                      &system) == 2);
+  work.cpu_ms = (user + system) * 1000 / static_cast<unsigned long>(::sysconf(_SC_CLK_TCK));
+  return work;
+}
+// For three newcomers in two seconds. A home that spins takes all of the two seconds.
+constexpr uint64_t kMostWakes = 2000, kMostCpuMs = 500;
+
 // Nodes that import each other's segments, and what each of them met while it worked.
 constexpr size_t kMostNodes = 6;
 struct Neighbours {
@@ -355,12 +392,7 @@ TEST_SUITE("waiting") {
       REQUIRE(publish(home, exported.at, 3));
       REQUIRE(publish(peer, import.at, 4));
       limit_descriptors(home, descriptors(home) + free);
-      auto importing = late.start(
-          [](Flat handle) {
-            const cmi_seg seg = CMIFN(ctxt(), 10, seg_imp)(ctxt(), handle.as<cmi_rseg>());
-            return answer(seg, seg == CMI_SEG_INVALID);
-          },
-          exported.handle);
+      auto importing = start_import(late, exported);
       for (uint64_t round = 1; round <= 100; ++round) {
         CHECK(publish(peer, import.at, round));
         CHECK(load(home, exported.at).value == round);
@@ -374,6 +406,58 @@ TEST_SUITE("waiting") {
       limit_descriptors(home, 1024);
       CHECK(load(late, import_segment(late, exported).at).value == 200);
     }
+  }
+
+  // They try for two seconds, each again and again: what the home does for them is bounded.
+  PROCESS_CASE("newcomers_that_are_refused_do_not_keep_a_home_busy") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    const Env env = tracing(cluster, {kDefaults, {"CMI_JOIN_TIMEOUT", "2000"}});
+    std::vector<Process*> newcomers;
+    for (const char* name : {"one", "two", "three"}) newcomers.push_back(&cluster.spawn(name, env));
+    const Export exported = export_segment(home);
+    limit_descriptors(home, descriptors(home) + 2);
+    const Work before = work_of(home);
+    std::vector<Pending<Answer>> importing;
+    for (Process* newcomer : newcomers) importing.push_back(start_import(*newcomer, exported));
+    for (auto& answer : importing) CHECK_FALSE(answer.get().ok());
+    CHECK(said(cluster, "seg_imp: the home has no descriptors left"));
+    const Work work = work_of(home);
+    CHECK(work.wakes - before.wakes < kMostWakes);
+    CHECK(work.cpu_ms - before.cpu_ms < kMostCpuMs);
+  }
+
+  // Each import is that of a context of its own, which ends in good order.
+  PROCESS_CASE("imports_in_a_row_leave_no_socket_at_a_home") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& stays = cluster.spawn("stays");
+    Process& comes = cluster.spawn_bare("comes");
+    const Export exported = export_segment(home);
+    const Import import = import_segment(stays, exported);
+    REQUIRE(load(stays, import.at).cause() == Fault::kNone);
+    const auto come = [&](uint64_t times) {
+      for (uint64_t i = 0; i < times; ++i) {
+        REQUIRE(ini(comes).ok());
+        const Import own = import_segment(comes, exported);
+        CHECK(load(comes, own.at).cause() == Fault::kNone);
+        REQUIRE(fini(comes).ok());
+      }
+    };
+    const auto settles_at = [&](size_t most) {
+      const Deadline deadline = Deadline::in(30 * kSecond);
+      while (sockets_of(home).size() > most && !deadline.passed()) ::usleep(50'000);
+      return sockets_of(home).size();
+    };
+    const size_t before = sockets_of(home).size();
+    come(long_run() ? 6000 : 60);
+    CHECK(settles_at(before) <= before);
+    const std::vector<uint16_t> listeners = ports_of(home, kListen);
+    for (const uint16_t port : ports_of(home, kCloseWait)) {
+      CHECK(std::find(listeners.begin(), listeners.end(), port) == listeners.end());
+    }
+    CHECK(publish(stays, import.at, 2));
+    CHECK(load(home, exported.at).value == 2);
   }
 
   PROCESS_CASE("who_connects_and_says_nothing_leaves_nothing_at_a_home") {

@@ -108,7 +108,6 @@ TEST_CASE("an_empty_environment_gives_the_defaults") {
   CHECK(env->fault == Environment::FaultMode::kSignal);
   CHECK(env->kernel == UINT32_MAX);
   CHECK_FALSE(env->trace.has_value());
-  CHECK(env->trace_file.empty());
   CHECK_FALSE(env->trace_fd);
   CHECK(clean.alerts().empty());
 }
@@ -297,7 +296,6 @@ TEST_CASE("the_trace_file_is_appended_to_and_not_inherited") {
   for (int round = 0; round < 2; ++round) {
     auto env = read_environment();
     REQUIRE(env);
-    CHECK(env->trace_file == path);
     REQUIRE(env->trace_fd);
     CHECK((fcntl(env->trace_fd.get(), F_GETFD) & FD_CLOEXEC) != 0);
     CHECK(write(env->trace_fd.get(), "line\n", 5) == 5);

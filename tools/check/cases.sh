@@ -4,6 +4,13 @@
 #   cases.sh PREFIX [program ...]
 #   cases.sh --build BUILD_DIR CMAKE [program ...]   installs that build into a scratch folder first
 # CC and CFLAGS act as ever; CMI_PROVIDER and the like are passed on.
+#
+# Programs that outsiders wrote and that have no program of the same name here:
+#   kv             a hash table with a lock in each bucket, nodes that die: examples/05-kv, which
+#                  run-kill and run-ycsb run, and test/api/kv_store.cpp
+#   hot, hot-home  rewritten_import; how long a store to an import takes is a matter of the bench
+#   rep2           calls_at_a_silent_home
+#   ulimit-v, -w   refused_newcomers and few_descriptors
 set -uo pipefail
 here=$(cd "$(dirname "$0")/../../test/cases" && pwd -P)
 scratch=$(mktemp -d)

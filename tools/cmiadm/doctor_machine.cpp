@@ -137,7 +137,9 @@ void examine_memory(Report& report, const context::Environment& env) {
   if (there == dir) {
     lstat(dir.c_str(), &st);
     if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid()) {
-      report.push_back({Health::kBroken, "runtime folder", dir + " is not a folder of this user's",
+      const std::string owner =
+          st.st_uid == geteuid() ? " is no folder" : fmt::format(" belongs to user {}", st.st_uid);
+      report.push_back({Health::kBroken, "runtime folder", dir + owner,
                         "name another with CMI_RUNTIME_DIR, or remove it"});
     } else if ((st.st_mode & 077) != 0) {
       report.push_back(
@@ -240,7 +242,10 @@ void examine_nodes(Report& report, const Survey& survey) {
     } else if (node.dead() > 0 || node.damaged > 0) {
       report.push_back(
           {Health::kLimited, what,
-           counted(node.dead(), "dead context") + ", " + counted(node.damaged, "damaged slot"),
+           fmt::format("{}, with {} of memory in {} that nobody uses; {}",
+                       counted(node.dead(), "dead context"), human_bytes(node.held_by_dead()),
+                       counted(node.left_by_dead(), "segment"),
+                       counted(node.damaged, "damaged slot")),
            "cmiadm reap"});
     } else {
       report.push_back({Health::kGood, what,

@@ -184,9 +184,11 @@ void check_files(const node::Folder& folder, NodeRow& node) {
     if (s.state == SegmentState::kMaking) continue;
     // Of large pages: its file has no name.
     if (s.kind == node::SegmentKind::kHome && (s.flags & CMI_SEG_LARGE_PAGES) != 0) continue;
-    struct stat st;
-    if (fstatat(folder.dir.get(), node::segment_file_name(s.id).text, &st, AT_SYMLINK_NOFOLLOW) !=
-        0) {
+    struct stat st {};
+    const node::FileName file = node::segment_file_name(s.id);
+    const bool there = fstatat(folder.dir.get(), file.text, &st, AT_SYMLINK_NOFOLLOW) == 0;
+    s.held = static_cast<uint64_t>(st.st_blocks) * 512;  // stat's unit, whatever the file system
+    if (!there) {
       s.trouble = "its file is missing";
     } else if (!S_ISREG(st.st_mode)) {
       s.trouble = "its file is no plain file";
@@ -304,6 +306,17 @@ const ContextRow* NodeRow::context(uint32_t slot) const {
 uint32_t NodeRow::dead() const {
   return static_cast<uint32_t>(
       std::count_if(contexts.begin(), contexts.end(), [](const auto& c) { return !c.alive; }));
+}
+
+uint64_t NodeRow::held_by_dead() const {
+  uint64_t sum = 0;
+  for (const SegmentRow& s : segments) sum += s.left() ? s.held : 0;
+  return sum;
+}
+
+uint32_t NodeRow::left_by_dead() const {
+  return static_cast<uint32_t>(
+      std::count_if(segments.begin(), segments.end(), [](const auto& s) { return s.left(); }));
 }
 
 std::string NodeRow::called() const { return cmi_node.empty() ? name : cmi_node; }

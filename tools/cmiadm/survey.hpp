@@ -40,6 +40,7 @@ struct SegmentRow {
   uint64_t size = 0;     // bytes
   uint64_t brk = 0;      // bytes; size unless it is extensible
   uint64_t charged = 0;  // bytes that count against CMI_MEM_MAX
+  uint64_t held = 0;     // bytes of memory that its file really takes
   int32_t flags = 0;
   uint32_t owner = 0;  // context slot
   pid_t owner_pid = 0;
@@ -50,6 +51,7 @@ struct SegmentRow {
 
   // "making", "live" or "removed": what a call on the node would find
   const char* state_name() const;
+  bool left() const { return !owner_alive && views == 0; }  // by a dead context, and not used
   bool exported() const { return (marks & node::kMarkExported) != 0; }
   bool token_set() const { return (marks & node::kMarkTokenSet) != 0; }
 };
@@ -78,6 +80,9 @@ struct NodeRow {
   std::string called() const;
   const ContextRow* context(uint32_t slot) const;
   uint32_t dead() const;  // contexts
+  // Bytes of memory that a reaper would free: of segments that no living context has.
+  uint64_t held_by_dead() const;
+  uint32_t left_by_dead() const;  // the segments themselves
   node::Config config(const std::string& runtime_dir) const { return {runtime_dir, {}, 0, id}; }
 };
 

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "core/base/cause.hpp"
+#include "core/memory/importer/cache.hpp"
 #include "core/memory/importer/import.hpp"
 
 namespace cmi::context {
@@ -10,7 +11,26 @@ namespace cmi::context {
 void CacheSizes::start(const std::shared_ptr<memory::Import>& import) {
   Guard g(mu_);
   const size_t bytes = chosen_.of_new();
-  if (bytes != 0) services_.engine.importer().views().set_cache_size(import, bytes);
+  // As it was begun, but for what was said since; the last word counts, whether there is room.
+  if (bytes != 0 && bytes != import->cache.use.size()) (void)apply(import, bytes);
+}
+
+size_t CacheSizes::of_new() {
+  Guard g(mu_);
+  return chosen_.of_new();
+}
+
+// What a cache may take is counted before it takes more, and after it takes less.
+Status CacheSizes::apply(const std::shared_ptr<memory::Import>& import, size_t bytes) {
+  const uint64_t most = memory::cache_bytes(bytes);
+  auto& breaks = services_.node.breaks();
+  const bool grows = most > import->cache.use.most_bytes();
+  if (grows) {
+    if (Status s = breaks.charge_cache(import->id, most); s == Status::kNoMem) return s;
+  }
+  services_.engine.importer().views().set_cache_size(import, bytes);
+  if (!grows) (void)breaks.charge_cache(import->id, most);
+  return Status::kOk;
 }
 
 void CacheSizes::forget(int32_t seg) {
@@ -41,8 +61,11 @@ Status CacheSizes::set(int32_t seg, size_t bytes) {
       return because(Status::kPerm, "another process made or imported it");
     }
   }
-  for (auto& i : imports) services_.engine.importer().views().set_cache_size(i, bytes);
-  return Status::kOk;
+  Status all = Status::kOk;
+  for (auto& i : imports) {
+    if (Status s = apply(i, bytes); !ok(s)) all = s;
+  }
+  return all;
 }
 
 Result<size_t> CacheSizes::get(int32_t seg) {

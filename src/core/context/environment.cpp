@@ -162,6 +162,7 @@ Status read_node(Environment& env) {
     env.runtime_dir = std::move(*v);
   } else {
     env.runtime_dir = node::default_runtime_dir();
+    env.default_dir = true;
   }
 
   if (auto v = variable("CMI_MEM_MAX")) {
@@ -227,7 +228,6 @@ Status read_trace(Environment& env) {
       const int cause = errno;
       return bad_value("CMI_TRACE_FILE", *v, std::strerror(cause));
     }
-    env.trace_file = std::move(*v);
   }
   return Status::kOk;
 }

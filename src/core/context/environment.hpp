@@ -23,6 +23,7 @@ struct Environment {
   std::string address;                // CMI_ADDRESS, a list; empty: loopback
   std::string node_name;              // CMI_NODE; never empty
   std::string runtime_dir;            // CMI_RUNTIME_DIR; absolute, need not exist
+  bool default_dir = false;           // it was not named, and may be another one when it is made
   uint64_t mem_max = 0;               // CMI_MEM_MAX, bytes; never 0
   Nanos dead_after = 10 * kSecond;    // CMI_DEAD_AFTER; of silence, then a peer counts as dead
   Nanos join_timeout = 30 * kSecond;  // CMI_JOIN_TIMEOUT; seg_imp, while the home answers at all
@@ -32,8 +33,7 @@ struct Environment {
   std::optional<TraceWish> trace;  // CMI_TRACE
   std::string secret;              // CMI_SECRET, of offers over tcp; empty: none
   bool fatal_line = true;          // CMI_FATAL_LINE; see memory::write_fatal_line()
-  std::string trace_file;          // CMI_TRACE_FILE; empty: none
-  Fd trace_fd;                     // open for appending where there is a trace_file
+  Fd trace_fd;                     // CMI_TRACE_FILE, open for appending; none: there is none
 };
 
 // kInval after one alert line that names the variable, if a value cannot be parsed. Variables that

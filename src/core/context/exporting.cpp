@@ -4,6 +4,7 @@
 #include "core/base/lock.hpp"
 #include "core/base/log.hpp"
 #include "core/emulate/emulate.hpp"
+#include "core/memory/importer/cache.hpp"
 
 namespace cmi::context {
 
@@ -53,11 +54,13 @@ Result<int32_t> Sharing::import_segment(const cmi_rseg* rseg) {
   // Copied field by field above; the registry keeps the checked bytes for the other processes.
   std::byte blob[access::kRsegSize] = {};
   if (Status s = access::encode_rseg(*info, blob); !ok(s)) return s;
-  auto id = services_.node.segments().create_proxy(info->size, info->flags, blob,
-                                                   access::extensible(info->flags));
+  const size_t cache = cache_sizes_.of_new();
+  auto id = services_.node.segments().create_proxy(
+      info->size, info->flags, blob, access::extensible(info->flags),
+      cache != 0 ? memory::cache_bytes(cache) : UINT64_MAX);
   if (!id) return id.status();
   auto import =
-      services_.engine.importer().joining().import(*info, *id, true, services_.join_time());
+      services_.engine.importer().joining().import(*info, *id, true, services_.join_time(), cache);
   if (!import) {
     (void)services_.node.segments().remove(*id);
     return import.status();

@@ -21,10 +21,11 @@ uint64_t free_bytes(const std::string& folder) {
 void Context::info(cmi_ctl_cfg* cfg) {
   const uint64_t in_use = node_->segments().memory_in_use();
   const uint64_t most = environment_.mem_max;
-  // The file system may be smaller than the limit, and others may take of it, such as further
-  // nodes.
+  // The file system may be smaller than the limit, and others may take of it and of the machine's
+  // memory, such as further nodes.
   const uint64_t free = free_bytes(environment_.runtime_dir);
-  const uint64_t left = std::min(most > in_use ? most - in_use : 0, free);
+  const uint64_t left =
+      std::min({most > in_use ? most - in_use : 0, free, node_->segments().room_on_machine()});
   const uint64_t room = free > UINT64_MAX - in_use ? UINT64_MAX : free + in_use;
   cmi_ctl_cfg c{};
   c.info.max_mem_cfg = most;

@@ -1,6 +1,7 @@
 // The start of a context, in the stages of start_stage.hpp.
 #include <linux/magic.h>
 #include <pthread.h>
+#include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -18,6 +19,7 @@
 #include "core/emulate/emulate.hpp"
 #include "core/memory/vm/fatal_line.hpp"
 #include "core/memory/vm/userfault.hpp"
+#include "core/node/machine_memory.hpp"
 #include "fabric/reach.hpp"
 
 namespace cmi::context {
@@ -34,6 +36,13 @@ struct Handle {  // what the client's pointer points to
 bool on_another_file_system(const std::string& folder) {
   struct statfs info;
   return statfs(folder.c_str(), &info) == 0 && info.f_type != TMPFS_MAGIC;
+}
+
+// The owner, where that is not the caller.
+std::string of_whom(const std::string& folder) {
+  struct stat st {};
+  const bool others = stat(folder.c_str(), &st) == 0 && st.st_uid != geteuid();
+  return others ? ", of user " + std::to_string(st.st_uid) : std::string();
 }
 
 Status check_arguments(uint16_t verno, const cmi_cbs* callbacks) {
@@ -152,8 +161,14 @@ Status Context::make_handle(uint16_t version, const struct cmi_fns_10* table10,
 
 Status Context::join_node() {
   id_ = random_context_id();
-  auto node = node::Node::join(
-      {environment_.runtime_dir, environment_.node_name, environment_.mem_max}, id_);
+  node::Config config;
+  config.runtime_dir = environment_.runtime_dir;
+  config.name = environment_.node_name;
+  config.mem_max = environment_.mem_max;
+  config.default_dir = environment_.default_dir;
+  config.machine = &node::machine_memory;
+  auto node = node::Node::join(config, id_);
+  if (node) environment_.runtime_dir = (*node)->config().runtime_dir;
   // Asked when the folder is there, and first: such a file system may have failed the join, too.
   if (on_another_file_system(environment_.runtime_dir)) {
     alert(kFacIni,
@@ -164,8 +179,8 @@ Status Context::join_node() {
   }
   if (!node) {
     const bool known = t_cause.status == node.status() && t_cause.words != nullptr;
-    alert(kFacIni, "cannot join the node in {}: {}", environment_.runtime_dir,
-          known ? t_cause.words : status_name(node.status()));
+    alert(kFacIni, "cannot join the node in {}{}: {}", environment_.runtime_dir,
+          of_whom(environment_.runtime_dir), known ? t_cause.words : status_name(node.status()));
     return node.status();
   }
   node_ = node.take();

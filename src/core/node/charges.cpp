@@ -3,34 +3,66 @@
 #include <algorithm>
 
 #include "core/base/fault_point.hpp"
+#include "core/node/machine_memory.hpp"
+#include "core/node/other_nodes.hpp"
 #include "core/node/reservation_slots.hpp"
 
 namespace cmi::node {
 
-uint64_t charged_locked(Registry& r) {
+namespace {
+bool in_use(const Segment_shm& s, const Segment_shm* first) {
+  const auto index = static_cast<uint32_t>(&s - first);
+  return SegmentWord::unpack(s.state.load(std::memory_order_acquire), index).has_value();
+}
+}  // namespace
+
+uint64_t charged_by(std::span<const Segment_shm> segments,
+                    std::span<const Reservation_shm> reservations) {
   uint64_t sum = 0;
-  for (uint32_t i = 0; i < r.segments_end(); ++i) {
-    const Segment_shm& s = r.shm()->segments[i];
-    if (!SegmentWord::unpack(s.state.load(std::memory_order_acquire), i)) continue;
-    if (__builtin_add_overflow(sum, s.charged, &sum)) return UINT64_MAX;
+  const auto add = [&sum](uint64_t bytes) {
+    if (__builtin_add_overflow(sum, bytes, &sum)) sum = UINT64_MAX;
+  };
+  for (const Segment_shm& s : segments) {
+    if (in_use(s, segments.data())) add(s.charged);
   }
-  for (Reservation_shm& rsv : r.shm()->reservations) {
+  for (const Reservation_shm& rsv : reservations) {
     const uint64_t key = rsv.key.load(std::memory_order_acquire);
-    const uint64_t used = key != 0 ? used_locked(r, key) : 0;
-    if (key == 0 || used >= rsv.size) continue;
-    if (__builtin_add_overflow(sum, rsv.size - used, &sum)) return UINT64_MAX;
+    if (key == 0) continue;
+    uint64_t used = 0;
+    for (const Segment_shm& s : segments) {
+      if (in_use(s, segments.data())) used += std::min(charged_to(s, key), UINT64_MAX - used);
+    }
+    add(promised_rest(rsv.size, used));
   }
   return sum;
 }
 
-bool fits_locked(Registry& r, uint64_t charged, uint64_t max, uint64_t reservation) {
+uint64_t charged_locked(Registry& r) {
+  return charged_by({r.shm()->segments, r.segments_end()}, r.shm()->reservations);
+}
+
+uint64_t room_on_machine(Registry& r, const Config& config) {
+  if (config.machine == nullptr) return UINT64_MAX;
+  const MachineMemory memory = config.machine();
+  const uint64_t most = most_of_all_nodes(memory);
+  const uint64_t all = charged_locked(r), others = charged_of_others(r.folder());
+  const uint64_t left = most - std::min(most, all) - std::min(most - std::min(most, all), others);
+  return std::min(left, usable_of_free(memory));
+}
+
+const char* lacks_room_locked(Registry& r, const Config& config, uint64_t bytes,
+                              uint64_t reservation, bool of_machine) {
   if (Reservation_shm* rsv = reservation_locked(r, reservation); rsv != nullptr) {
     const uint64_t used = used_locked(r, reservation);
-    charged -= std::min(charged, rsv->size - std::min(rsv->size, used));
-    if (charged == 0) return true;
+    bytes -= std::min(bytes, rsv->size - std::min(rsv->size, used));
+    if (bytes == 0) return nullptr;
   }
-  const uint64_t in_use = charged_locked(r);
-  return in_use <= max && charged <= max - in_use;
+  const uint64_t in_use = charged_locked(r), max = config.mem_max;
+  if (in_use > max || bytes > max - in_use) return "the node's memory is used up";
+  if (of_machine && bytes != 0 && bytes > room_on_machine(r, config)) {
+    return "the machine has not so much memory left";
+  }
+  return nullptr;
 }
 
 // Step by step under the lock, so that no other member of the node takes what a reservation lets go

@@ -2,6 +2,8 @@
 // Threads: any; what is called _locked under the exclusive lock.
 #pragma once
 
+#include <span>
+
 #include "core/base/status.hpp"
 #include "core/node/registry.hpp"
 
@@ -9,8 +11,15 @@ namespace cmi::node {
 
 // Bytes that count against mem_max.
 uint64_t charged_locked(Registry& r);
-// Whether so many more may count, as far as the reservation does not have them.
-bool fits_locked(Registry& r, uint64_t charged, uint64_t max, uint64_t reservation = 0);
+uint64_t charged_by(std::span<const Segment_shm> segments,
+                    std::span<const Reservation_shm> reservations);
+// Whether so many more bytes may count, as far as the reservation does not have them: against
+// mem_max, and against what the machine and the user's other nodes leave. Null: they may; else the
+// reason.
+const char* lacks_room_locked(Registry& r, const Config& config, uint64_t bytes,
+                              uint64_t reservation = 0, bool of_machine = true);
+// Bytes that the machine and the user's other nodes leave for more segments.
+uint64_t room_on_machine(Registry& r, const Config& config);
 // Memory for a segment's file, out of its reservation as far as that holds any. Takes the lock.
 Status allocate(Registry& r, int fd, uint64_t from, uint64_t to, uint64_t reservation);
 

@@ -18,6 +18,7 @@
 #include "core/base/cause.hpp"
 #include "core/base/fault_point.hpp"
 #include "core/base/lock.hpp"
+#include "core/node/default_folder.hpp"
 #include "core/node/lock_file.hpp"
 
 namespace cmi::node {
@@ -105,8 +106,9 @@ Status make_dir(int at, const char* path) {
 }
 
 // One try. False: the last member of the node took the folder away under our hands.
-Result<bool> try_open(bool create, Folder* f) {
-  if (create) {
+// `chosen`: the runtime folder was there a moment ago, and is made by nobody but DefaultFolder.
+Result<bool> try_open(bool create, bool chosen, Folder* f) {
+  if (create && !chosen) {
     if (Status s = make_dir(AT_FDCWD, f->runtime_dir.c_str()); !ok(s)) return s;
   }
   Result<Fd> parent = open_dir(AT_FDCWD, f->runtime_dir.c_str());
@@ -130,15 +132,21 @@ Result<bool> try_open(bool create, Folder* f) {
 
 Result<Folder> open_folder(const Config& config, bool create, Deadline deadline) {
   Folder f;
+  f.name = folder_name(node_id_of(config));
+  const bool chosen = create && config.default_dir;
   f.runtime_dir = config.runtime_dir;
   while (f.runtime_dir.size() > 1 && f.runtime_dir.back() == '/') f.runtime_dir.pop_back();
-  if (f.runtime_dir.empty() || f.runtime_dir.find('\0') != std::string::npos) {
+  if (!chosen && (f.runtime_dir.empty() || f.runtime_dir.find('\0') != std::string::npos)) {
     return Status::kInval;
   }
-  f.default_dir = is_default_runtime_dir(f.runtime_dir);
-  f.name = folder_name(node_id_of(config));
   for (;;) {
-    const Result<bool> opened = try_open(create, &f);
+    if (chosen) {
+      Result<std::string> dir = DefaultFolder().make();
+      if (!dir) return dir.status();
+      f.runtime_dir = dir.take();
+    }
+    f.default_dir = is_default_runtime_dir(f.runtime_dir);
+    const Result<bool> opened = try_open(create, chosen, &f);
     if (!opened) return opened.status();
     if (*opened) return f;
     if (deadline.passed()) return Status::kReconfig;

@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <string_view>
 
 #include "core/base/fd.hpp"
@@ -66,37 +65,6 @@ uint64_t machine_id() {
   if (boot.empty() || ns == 0) return 0;
   const uint64_t id = mix(checksum(bytes_of(boot), mix(ns)));
   return id != 0 ? id : 1;
-}
-
-namespace {
-constexpr int kMostDefaults = 100;
-
-std::string default_stem() { return "/dev/shm/cmi-" + std::to_string(geteuid()); }
-std::string nth_default(int n) {
-  return n == 0 ? default_stem() : default_stem() + "-" + std::to_string(n);
-}
-}  // namespace
-
-std::string default_runtime_dir() {
-  int unused = -1;
-  for (int n = 0; n < kMostDefaults; ++n) {
-    std::string dir = nth_default(n);
-    struct stat st;
-    if (lstat(dir.c_str(), &st) == 0) {
-      if (st.st_uid == geteuid()) return dir;
-    } else if (unused < 0) {
-      unused = n;
-    }
-  }
-  return nth_default(std::max(unused, 0));
-}
-
-bool is_default_runtime_dir(const std::string& dir) {
-  const std::string stem = default_stem();
-  if (!dir.starts_with(stem)) return false;
-  const std::string_view rest = std::string_view(dir).substr(stem.size());
-  return rest.empty() || (rest.size() > 1 && rest[0] == '-' &&
-                          rest.find_first_not_of("0123456789", 1) == std::string_view::npos);
 }
 
 }  // namespace cmi::node

@@ -5,17 +5,28 @@
 #include <optional>
 
 #include "core/base/fault_point.hpp"
+#include "core/node/other_nodes.hpp"
 #include "core/node/reaper.hpp"
 #include "core/node/reservation_slots.hpp"
 
 namespace cmi::node {
 
 Result<std::unique_ptr<Node>> Node::join(const Config& config, ContextId self) {
+  auto node = try_join(config, self);
+  if (node.status() != Status::kNoMem) return node;
+  // The dead of other nodes may have what is missing.
+  const std::string dir = config.default_dir ? default_runtime_dir() : config.runtime_dir;
+  return reap_nodes(dir, nullptr) ? try_join(config, self) : std::move(node);
+}
+
+Result<std::unique_ptr<Node>> Node::try_join(const Config& config, ContextId self) {
   auto node = std::unique_ptr<Node>(new Node(config, self));
   std::optional<Exclusive> lock;  // behind `node`: released before the registry is closed
   Status s = Registry::open_locked(config, Registry::Open::kCreate, Deadline::in(kLockWait),
                                    node->seat_.registry, lock);
   if (!ok(s)) return s;
+  node->seat_.config.runtime_dir = node->seat_.registry->folder().runtime_dir;
+  node->seat_.config.default_dir = false;
   reap_locked(*node->seat_.registry, *lock);
   sweep_locked(*node->seat_.registry, *lock);
   s = node->take_slot_locked(*lock);

@@ -58,6 +58,7 @@ class Node {
 
  private:
   Node(const Config& config, ContextId self) : seat_{config, self, kMaxContexts, nullptr} {}
+  static Result<std::unique_ptr<Node>> try_join(const Config& config, ContextId self);
   Status take_slot_locked(const Exclusive& lock);
 
   Seat seat_;
@@ -72,8 +73,8 @@ class Node {
 };
 
 // For cmiadm and tests: reaps the node's folder without joining it; removes the folder when nobody
-// is left. Returns how many dead contexts were found.
-Result<int> reap_folder(const Config& config);
+// is left. Returns how many dead contexts were found. kReconfig: its lock was not had in time.
+Result<int> reap_folder(const Config& config, Nanos wait = kUsualWait);
 
 // The same without joining it; the folder goes when nothing else is in it.
 Status delete_reservation(const Config& config, uint64_t key);

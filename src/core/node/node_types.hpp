@@ -13,11 +13,20 @@
 
 namespace cmi::node {
 
+struct MachineMemory {  // bytes; UINT64_MAX: not known
+  uint64_t total = UINT64_MAX;
+  uint64_t free = UINT64_MAX;  // without hurting what runs
+};
+
 struct Config {
   std::string runtime_dir;  // exists or can be made; 0700; never created world-readable
   std::string name;         // CMI_NODE or the default name; any bytes
   uint64_t mem_max = 0;     // bytes all segments of the node may take; 0 is none
   NodeId id = {};           // where a folder was found and no name is known; none: name says
+  bool default_dir =
+      false;  // a join looks for the default folder, or makes it; runtime_dir is none
+  // What the machine has; null: it is not asked, and mem_max is the only limit.
+  MachineMemory (*machine)() = nullptr;
 };
 
 // The machine's identity: CMI_NODE's default, and part of every node id. One per network namespace.
@@ -28,9 +37,7 @@ uint64_t machine_id();
 // Hash of machine and name: the same for all contexts of a node, different for two names.
 NodeId node_id_of(const std::string& name);
 inline NodeId node_id_of(const Config& c) { return c.id ? c.id : node_id_of(c.name); }
-// "/dev/shm/cmi-UID"; where another user has taken that name, the first of "/dev/shm/cmi-UID-1" to
-// -99 that is ours or free. The user's processes find each other: one that is ours comes before one
-// that is free.
+// Where the user's nodes are if nothing is said, or would be: default_folder.hpp has the rule.
 std::string default_runtime_dir();
 bool is_default_runtime_dir(const std::string& dir);
 

@@ -133,11 +133,11 @@ void remove_folder_locked(Registry& r, const Exclusive&) {
   remove_folder(r.folder());
 }
 
-Result<int> reap_folder(const Config& config) {
+Result<int> reap_folder(const Config& config, Nanos wait) {
   std::unique_ptr<Registry> registry;
   std::optional<Exclusive> lock;
-  Status s = Registry::open_locked(config, Registry::Open::kExisting, Deadline::in(kLockWait),
-                                   registry, lock);
+  Status s =
+      Registry::open_locked(config, Registry::Open::kExisting, Deadline::in(wait), registry, lock);
   if (!ok(s)) return s;
   if (!registry) {
     // A process that died between the two removals left the empty runtime folder.

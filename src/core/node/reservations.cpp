@@ -5,14 +5,24 @@
 
 #include <algorithm>
 
+#include "core/base/cause.hpp"
 #include "core/base/fault_point.hpp"
 #include "core/node/charges.hpp"
+#include "core/node/other_nodes.hpp"
 #include "core/node/reaper.hpp"
 #include "core/node/reservation_slots.hpp"
 
 namespace cmi::node {
 
 Result<uint64_t> Reservations::make(uint64_t asked) {
+  return after_the_dead(seat_, [&] { return try_make(asked); });
+}
+
+Status Reservations::resize(uint64_t key, uint64_t asked) {
+  return after_the_dead(seat_, [&] { return try_resize(key, asked); });
+}
+
+Result<uint64_t> Reservations::try_make(uint64_t asked) {
   const auto size = whole_pages(asked);
   if (asked == 0) return Status::kInval;
   if (!size) return Status::kNoMem;
@@ -24,11 +34,14 @@ Result<uint64_t> Reservations::make(uint64_t asked) {
   for (Reservation_shm& rsv : r.shm()->reservations) {
     if (free == nullptr && rsv.key.load(std::memory_order_acquire) == 0) free = &rsv;
   }
-  if (free != nullptr && !fits_locked(r, *size, seat_.config.mem_max)) reap_locked(r, lock);
-  if (free == nullptr || !fits_locked(r, *size, seat_.config.mem_max)) {
-    note(kFacCtrl, kWarn, "node: no room for a reservation of {} bytes: {}", *size,
-         free != nullptr ? "the limit is reached" : "all slots are taken");
-    return Status::kNoMem;
+  const auto lacks = [&]() -> const char* {
+    if (free == nullptr) return "the node has as many reservations as it can";
+    return lacks_room_locked(r, seat_.config, *size);
+  };
+  if (free != nullptr && lacks() != nullptr) reap_locked(r, lock);
+  if (const char* why = lacks(); why != nullptr) {
+    note(kFacCtrl, kWarn, "node: no room for a reservation of {} bytes: {}", *size, why);
+    return because(Status::kNoMem, why);
   }
   auto fd = open_hold(r, free, O_RDWR | O_CREAT);
   if (!fd) return fd.status();
@@ -50,7 +63,7 @@ Result<uint64_t> Reservations::make(uint64_t asked) {
   return key;
 }
 
-Status Reservations::resize(uint64_t key, uint64_t asked) {
+Status Reservations::try_resize(uint64_t key, uint64_t asked) {
   const auto size = whole_pages(asked);
   Registry& r = *seat_.registry;
   if (!of_this_user(r)) return Status::kPerm;
@@ -68,7 +81,9 @@ Status Reservations::resize(uint64_t key, uint64_t asked) {
   // What it holds beyond `now` is on its way into a segment.
   const uint64_t has = held_by(fd->get());
   if (want > now) {
-    if (!fits_locked(r, want - now, seat_.config.mem_max)) return Status::kNoMem;
+    if (const char* why = lacks_room_locked(r, seat_.config, want - now); why != nullptr) {
+      return because(Status::kNoMem, why);
+    }
     if (Status s = hold(fd->get(), std::max(want, has + (want - now))); !ok(s)) {
       (void)hold(fd->get(), has);
       return s;

@@ -28,6 +28,9 @@ class Reservations {
   void refill();
 
  private:
+  Result<uint64_t> try_make(uint64_t size);
+  Status try_resize(uint64_t key, uint64_t size);
+
   const Seat& seat_;
 };
 

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 
+#include "core/base/cause.hpp"
 #include "core/base/fault_point.hpp"
 #include "core/node/charges.hpp"
+#include "core/node/other_nodes.hpp"
 #include "core/node/reaper.hpp"
 #include "core/node/reservation_slots.hpp"
 
@@ -32,6 +34,11 @@ Status SegmentBreaks::change(int32_t id, uint64_t to, Change change) {
 }
 
 Status SegmentBreaks::raise(int32_t id, int fd, uint64_t to, bool reserve, uint64_t reservation) {
+  return after_the_dead(seat_, [&] { return try_raise(id, fd, to, reserve, reservation); });
+}
+
+Status SegmentBreaks::try_raise(int32_t id, int fd, uint64_t to, bool reserve,
+                                uint64_t reservation) {
   Registry& r = *seat_.registry;
   uint64_t from = 0;
   const auto locked = [&](auto&& what) { return change(id, to, what); };
@@ -53,12 +60,14 @@ Status SegmentBreaks::raise(int32_t id, int fd, uint64_t to, bool reserve, uint6
     reservation = reservation_locked(r, key) != nullptr ? key : 0;
     // More than `from` is charged where a growth failed, and could not say so.
     const uint64_t more = to - std::min(to, std::max(from, s.charged));
-    if (!fits_locked(r, more, seat_.config.mem_max, reservation)) {
+    const char* why = lacks_room_locked(r, seat_.config, more, reservation);
+    if (why != nullptr) {
       reap_locked(r, lock);
-      if (!fits_locked(r, more, seat_.config.mem_max, reservation)) {
-        note(kFacSeg, kWarn, "node: no room for a break of {} bytes: the limit is reached", to);
-        return Status::kNoMem;
-      }
+      why = lacks_room_locked(r, seat_.config, more, reservation);
+    }
+    if (why != nullptr) {
+      note(kFacSeg, kWarn, "node: no room for a break of {} bytes: {}", to, why);
+      return because(Status::kNoMem, why);
     }
     charge(s, to, key);
     fault_point("node.break.charged");
@@ -102,17 +111,44 @@ Status SegmentBreaks::cut(int32_t id, int fd, uint64_t to) {
   return Status::kOk;
 }
 
-Status SegmentBreaks::store(int32_t id, uint64_t to) {
-  marks_.note_break(id, to);
+Status SegmentBreaks::store(int32_t id, uint64_t to, uint64_t cache) {
+  marks_.note_break(id, to, cache);
   return marks_.settle(kShortly) ? Status::kOk : Status::kReconfig;
 }
 
 Status SegmentBreaks::has_room(uint64_t bytes) {
+  return after_the_dead(seat_, [&] {
+    Registry& r = *seat_.registry;
+    Exclusive lock(r.lock(), Deadline::in(kLockWait));
+    if (!lock) return Status::kReconfig;
+    return has_room_locked(lock, bytes);
+  });
+}
+
+Status SegmentBreaks::has_room_locked(const Exclusive& lock, uint64_t bytes) {
   Registry& r = *seat_.registry;
-  Exclusive lock(r.lock(), Deadline::in(kLockWait));
-  if (!lock) return Status::kReconfig;
-  if (!fits_locked(r, bytes, seat_.config.mem_max)) reap_locked(r, lock);
-  return fits_locked(r, bytes, seat_.config.mem_max) ? Status::kOk : Status::kNoMem;
+  if (lacks_room_locked(r, seat_.config, bytes) == nullptr) return Status::kOk;
+  reap_locked(r, lock);
+  const char* why = lacks_room_locked(r, seat_.config, bytes);
+  return why == nullptr ? Status::kOk : because(Status::kNoMem, why);
+}
+
+Status SegmentBreaks::charge_cache(int32_t id, uint64_t cache) {
+  return after_the_dead(seat_, [&] {
+    Exclusive lock(seat_.registry->lock(), Deadline::in(kLockWait));
+    if (!lock) return Status::kReconfig;
+    marks_.settle_locked(lock);  // the break that is known by now
+    auto found = find_locked(*seat_.registry, lock, id);
+    if (!found || found->word.kind != SegmentKind::kProxy) return Status::kInval;
+    if (!seat_.owns(*found)) return Status::kPerm;
+    Segment_shm& s = *found->shm;
+    const uint64_t bytes = std::min({s.size, s.brk, cache});
+    if (bytes > s.charged) {
+      if (Status room = has_room_locked(lock, bytes - s.charged); !ok(room)) return room;
+    }
+    charge(s, bytes, 0);
+    return Status::kOk;
+  });
 }
 
 Status SegmentBreaks::while_steady(int32_t id, const std::function<void(uint64_t)>& use) {

@@ -26,8 +26,11 @@ class SegmentBreaks {
   // lock can be had.
   Status lower(int32_t id, uint64_t to);
   Status cut(int32_t id, int fd, uint64_t to);
-  // The break of a proxy, as its home sent it; it counts as much.
-  Status store(int32_t id, uint64_t to);
+  // The break of a proxy, as its home sent it; it counts as much, or as its cache may take.
+  Status store(int32_t id, uint64_t to, uint64_t cache = UINT64_MAX);
+  // From now on the cache of this proxy may take so many bytes, and counts no more than that.
+  // Owner only (kPerm). kNoMem: they do not fit, and nothing has changed.
+  Status charge_cache(int32_t id, uint64_t cache);
   // Whether so much more may count against mem_max: kNoMem.
   Status has_room(uint64_t bytes);
   // Runs `use` with the segment's break, or more where it has none, while none of the node is
@@ -35,6 +38,8 @@ class SegmentBreaks {
   Status while_steady(int32_t id, const std::function<void(uint64_t brk)>& use);
 
  private:
+  Status try_raise(int32_t id, int fd, uint64_t to, bool reserve, uint64_t reservation);
+  Status has_room_locked(const Exclusive& lock, uint64_t bytes);
   // Of an extensible segment of ours.
   template <class Change>
   Status change(int32_t id, uint64_t to, Change change);

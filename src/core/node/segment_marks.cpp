@@ -12,10 +12,12 @@ Status SegmentMarks::set(int32_t id, uint32_t set, uint32_t clear) {
 }
 
 void SegmentMarks::note(int32_t id, uint32_t set, uint32_t clear) {
-  note({id, set, clear, std::nullopt});
+  note({id, set, clear, std::nullopt, 0});
 }
 
-void SegmentMarks::note_break(int32_t id, uint64_t to) { note({id, 0, 0, to}); }
+void SegmentMarks::note_break(int32_t id, uint64_t to, uint64_t cache) {
+  note({id, 0, 0, to, cache});
+}
 
 void SegmentMarks::note(const Change& change) {
   Guard g(mu_);
@@ -41,7 +43,7 @@ void SegmentMarks::settle_locked(const Exclusive& lock) {
   // One that fails is of a segment that has gone meanwhile.
   for (const Change& c : changes) {
     if (c.brk) {
-      store_break_locked(lock, c.id, *c.brk);
+      store_break_locked(lock, c);
     } else {
       (void)set_locked(lock, c.id, c.set, c.clear);
     }
@@ -59,8 +61,9 @@ Status SegmentMarks::set_locked(const Exclusive& lock, int32_t id, uint32_t set,
   return Status::kOk;
 }
 
-void SegmentMarks::store_break_locked(const Exclusive& lock, int32_t id, uint64_t to) {
-  auto found = find_locked(*seat_.registry, lock, id);
+void SegmentMarks::store_break_locked(const Exclusive& lock, const Change& change) {
+  auto found = find_locked(*seat_.registry, lock, change.id);
+  const uint64_t to = *change.brk;
   if (!found || found->shm->brk == kNoBreak || !seat_.owns(*found)) return;
   if (found->word.kind == SegmentKind::kHome) {
     charge(*found->shm, std::min(found->shm->charged, to), 0);  // the memory is free
@@ -69,7 +72,7 @@ void SegmentMarks::store_break_locked(const Exclusive& lock, int32_t id, uint64_
   }
   found->shm->brk = to;
   // What its cache may take. More than fits counts, too: it is the home that decides.
-  charge(*found->shm, to, 0);
+  charge(*found->shm, std::min(to, change.cache), 0);
 }
 
 }  // namespace cmi::node

@@ -22,7 +22,8 @@ class SegmentMarks {
   Status set(int32_t id, uint32_t set, uint32_t clear);
   void note(int32_t id, uint32_t set, uint32_t clear);
   // Of an import the break; of a segment of our own the memory that a cut has freed.
-  void note_break(int32_t id, uint64_t to);
+  // `cache`: bytes that the import may keep at most.
+  void note_break(int32_t id, uint64_t to, uint64_t cache = UINT64_MAX);
   // Makes what was noted. False: the lock was not had in time, and some are left.
   bool settle(Nanos wait);
   void settle_locked(const Exclusive& lock);
@@ -32,10 +33,11 @@ class SegmentMarks {
     int32_t id;
     uint32_t set, clear;
     std::optional<uint64_t> brk;  // instead of marks
+    uint64_t cache = UINT64_MAX;  // with brk
   };
   void note(const Change& change);
   Status set_locked(const Exclusive& lock, int32_t id, uint32_t set, uint32_t clear);
-  void store_break_locked(const Exclusive& lock, int32_t id, uint64_t to);
+  void store_break_locked(const Exclusive& lock, const Change& change);
 
   const Seat& seat_;
   Mutex mu_;  // leaf; inside the exclusive lock

@@ -11,6 +11,7 @@
 #include "core/base/fault_point.hpp"
 #include "core/node/charges.hpp"
 #include "core/node/large_pages.hpp"
+#include "core/node/other_nodes.hpp"
 #include "core/node/proxy_file.hpp"
 #include "core/node/reaper.hpp"
 #include "core/node/reservation_slots.hpp"
@@ -28,19 +29,20 @@ std::optional<uint32_t> free_slot_locked(Registry& r) {
 
 Result<SegmentWord> SegmentSlots::claim_locked(const Exclusive& lock, const Claim& claim) {
   Registry& r = *seat_.registry;
-  const auto fits = [&] {
-    return fits_locked(r, claim.charged, seat_.config.mem_max, claim.reservation);
-  };
-  auto index = free_slot_locked(r);
-  if (!index || !fits()) {
-    reap_locked(r, lock);
+  std::optional<uint32_t> index;
+  const auto lacks = [&]() -> const char* {
     index = free_slot_locked(r);
-    if (!index || !fits()) {
-      note(kFacSeg, kWarn, "node: no room for a segment of {} bytes: {}", claim.size,
-           index ? "the limit is reached" : "all slots are taken");
-      return because(Status::kNoMem, index ? "the node's memory is used up"
-                                           : "the node has as many segments as it can");
-    }
+    if (!index) return "the node has as many segments as it can";
+    return lacks_room_locked(r, seat_.config, claim.charged, claim.reservation, claim.of_machine);
+  };
+  const char* why = lacks();
+  if (why != nullptr) {
+    reap_locked(r, lock);
+    why = lacks();
+  }
+  if (why != nullptr) {
+    note(kFacSeg, kWarn, "node: no room for a segment of {} bytes: {}", claim.size, why);
+    return because(Status::kNoMem, why);
   }
   Header_shm& h = r.shm()->header;
   if (*index >= r.segments_end()) h.segments_high.store(*index + 1, std::memory_order_release);
@@ -85,6 +87,12 @@ Result<int32_t> SegmentSlots::settle(SegmentWord word, Status made) {
 
 Result<int32_t> SegmentSlots::create_home(uint64_t size, int32_t flags, bool reserve,
                                           bool extensible, uint64_t reservation, Fd* large) {
+  return after_the_dead(
+      seat_, [&] { return try_create_home(size, flags, reserve, extensible, reservation, large); });
+}
+
+Result<int32_t> SegmentSlots::try_create_home(uint64_t size, int32_t flags, bool reserve,
+                                              bool extensible, uint64_t reservation, Fd* large) {
   if (size == 0) return Status::kInval;
   if (size > static_cast<uint64_t>(INT64_MAX)) return Status::kNoMem;
   const uint64_t now = extensible ? 0 : large != nullptr ? whole_large_pages(size) : size;
@@ -94,8 +102,8 @@ Result<int32_t> SegmentSlots::create_home(uint64_t size, int32_t flags, bool res
     Registry& r = *seat_.registry;
     if (reservation_locked(r, reservation) == nullptr) reservation = 0;
     if (reservation != 0) reap_locked(r, lock);  // what the dead have used is used no more
-    word = claim_locked(
-        lock, {SegmentKind::kHome, size, reserve ? now : 0, flags, extensible, reservation});
+    word = claim_locked(lock, {SegmentKind::kHome, size, reserve ? now : 0, flags, extensible,
+                               reservation, large == nullptr});
   }
   if (!word) return word.status();
   Result<Fd> fd = large != nullptr
@@ -113,13 +121,19 @@ Result<int32_t> SegmentSlots::create_home(uint64_t size, int32_t flags, bool res
 }
 
 Result<int32_t> SegmentSlots::create_proxy(uint64_t size, int32_t flags, Bytes blob,
-                                           bool extensible) {
+                                           bool extensible, uint64_t cache) {
+  return after_the_dead(seat_,
+                        [&] { return try_create_proxy(size, flags, blob, extensible, cache); });
+}
+
+Result<int32_t> SegmentSlots::try_create_proxy(uint64_t size, int32_t flags, Bytes blob,
+                                               bool extensible, uint64_t cache) {
   if (size == 0 || blob.size() > kMaxBlob) return Status::kInval;
   Result<SegmentWord> word = Status::kReconfig;
   if (Exclusive lock(seat_.registry->lock(), Deadline::in(kLockWait)); lock) {
     // That of an extensible one counts from when its break is known.
-    word = claim_locked(lock,
-                        {SegmentKind::kProxy, size, extensible ? 0 : size, flags, extensible, 0});
+    word = claim_locked(lock, {SegmentKind::kProxy, size, extensible ? 0 : std::min(size, cache),
+                               flags, extensible, 0, true});
   }
   if (!word) return word.status();
   Result<Fd> fd = node::open_file(seat_.registry->folder(), segment_file_name(word->id).text,
@@ -197,6 +211,10 @@ Status SegmentSlots::remove(int32_t id) {
 }
 
 Result<Fd> SegmentSlots::anonymous_file(uint64_t size, bool reserve) {
+  return after_the_dead(seat_, [&] { return try_anonymous_file(size, reserve); });
+}
+
+Result<Fd> SegmentSlots::try_anonymous_file(uint64_t size, bool reserve) {
   if (size > static_cast<uint64_t>(INT64_MAX)) return Status::kNoMem;
   const Folder& folder = seat_.registry->folder();
   Fd fd(openat(folder.dir.get(), ".", O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, 0600));
@@ -220,6 +238,21 @@ uint64_t SegmentSlots::memory_in_use() {
   if (lock) reap_locked(*seat_.registry, lock);  // what the dead have used is used no more
   // Without the lock the sum may mix old and new: still the best answer there is.
   return charged_locked(*seat_.registry);
+}
+
+uint64_t SegmentSlots::room_on_machine() {
+  if (seat_.config.machine == nullptr) return UINT64_MAX;
+  reap_nodes(seat_.registry->folder().runtime_dir, &seat_.registry->folder().name);
+  return node::room_on_machine(*seat_.registry, seat_.config);
+}
+
+void SegmentSlots::want_memory() { wanted_.store(true, std::memory_order_relaxed); }
+
+void SegmentSlots::reap_if_wanted() {
+  if (!wanted_.load(std::memory_order_relaxed)) return;
+  wanted_.store(false, std::memory_order_relaxed);
+  if (Exclusive lock(seat_.registry->lock(), Deadline{}); lock) reap_locked(*seat_.registry, lock);
+  reap_nodes(seat_.registry->folder().runtime_dir, &seat_.registry->folder().name);
 }
 
 }  // namespace cmi::node

@@ -4,6 +4,8 @@
 // exclusive lock.
 #pragma once
 
+#include <atomic>
+
 #include "core/base/codec.hpp"
 #include "core/base/fd.hpp"
 #include "core/base/status.hpp"
@@ -24,9 +26,11 @@ class SegmentSlots {
   // large pages are taken and counted, from no reservation: those hold memory of the other kind.
   Result<int32_t> create_home(uint64_t size, int32_t flags, bool reserve, bool extensible = false,
                               uint64_t reservation = 0, Fd* large = nullptr);
-  // A proxy counts its size; its cache is an anonymous_file; `blob` (at most kMaxBlob bytes: the
-  // handle) is kept for other processes of the node.
-  Result<int32_t> create_proxy(uint64_t size, int32_t flags, Bytes blob, bool extensible = false);
+  // A proxy counts its size, or that of its cache where that is less; the cache is an
+  // anonymous_file; `blob` (at most kMaxBlob bytes: the handle) is kept for other processes of the
+  // node.
+  Result<int32_t> create_proxy(uint64_t size, int32_t flags, Bytes blob, bool extensible = false,
+                               uint64_t cache = UINT64_MAX);
   Result<Fd> open_file(int32_t id);  // kInval: unknown id or a proxy
   // kInval: unknown id. A removed one is found while it exists. kReconfig: the registry's lock was
   // not had for so long.
@@ -41,6 +45,13 @@ class SegmentSlots {
   Result<Fd> anonymous_file(uint64_t size, bool reserve);
 
   uint64_t memory_in_use();  // bytes of all segments and reservations of the node
+  // Bytes that the machine and the user's other nodes leave for more; UINT64_MAX: nobody asks.
+  uint64_t room_on_machine();
+
+  // Memory was missing where nobody may wait for a lock: from the fault handler, too.
+  void want_memory();
+  // Cleans up after the dead of all nodes if memory was missing. On the service thread.
+  void reap_if_wanted();
 
  private:
   struct Claim {
@@ -49,13 +60,20 @@ class SegmentSlots {
     int32_t flags;
     bool extensible;
     uint64_t reservation;
+    bool of_machine;  // else of memory that lies apart, as large pages do
   };
+  Result<int32_t> try_create_home(uint64_t size, int32_t flags, bool reserve, bool extensible,
+                                  uint64_t reservation, Fd* large);
+  Result<int32_t> try_create_proxy(uint64_t size, int32_t flags, Bytes blob, bool extensible,
+                                   uint64_t cache);
+  Result<Fd> try_anonymous_file(uint64_t size, bool reserve);
   // Claims a slot in state making. kNoMem: none is free, or mem_max would be passed.
   Result<SegmentWord> claim_locked(const Exclusive& lock, const Claim& claim);
   // From making to live, or away with it when `made` is an error.
   Result<int32_t> settle(SegmentWord word, Status made);
 
   const Seat& seat_;
+  std::atomic<bool> wanted_{false};  // one word, ordered with nothing: a wish that is seen later
 };
 
 }  // namespace cmi::node

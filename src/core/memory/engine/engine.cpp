@@ -37,6 +37,7 @@ constexpr Nanos kVainNap = 5 * kMilli;
 constexpr Nanos kBlindNap = kMilli;  // where no descriptor of the provider tells when to wake
 // Recovery::uncovered() when this thread last tried an access at home once more.
 thread_local uint64_t t_uncovered = 0;
+constexpr Nanos kReapEvery = 100 * kMilli;  // where memory is missing
 constexpr Nanos kSweepEvery = 5 * kSecond, kSweepAfter = 30 * kSecond;
 }  // namespace
 
@@ -225,6 +226,10 @@ Nanos Engine::keep_time(Nanos t, bool woken) {
     }
   }
   if (t >= times_.marks_due) times_.marks_due = node_.marks().settle(0) ? 0 : t + kTick;
+  if (t - times_.reap > kReapEvery) {
+    times_.reap = t;
+    node_.segments().reap_if_wanted();
+  }
   if (t - times_.sweep > kSweepEvery) {
     times_.sweep = t;
     server_->sweep(kSweepAfter);

@@ -26,8 +26,12 @@ bool can_go(const Page& p) {
 }
 }  // namespace
 
+size_t cache_bytes(size_t size) {
+  return std::max<size_t>(size / kPageSize, kMinCache) * kPageSize;
+}
+
 void set_cache_size(ImporterCore& core, const std::shared_ptr<Import>& imp, size_t bytes) {
-  const size_t pages = std::max<size_t>(bytes / kPageSize, kMinCache);
+  const size_t pages = cache_bytes(bytes) / kPageSize;
   imp->cache.use.set_size(bytes, pages);
   if (pages >= imp->pages || !imp->cache.ready()) return;
   SignalsBlocked quiet;

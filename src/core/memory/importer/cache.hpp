@@ -9,6 +9,8 @@
 namespace cmi::memory {
 
 // Bytes that cached pages of the import may take. What is more goes before this returns.
+// Bytes that a cache of this size may take: some pages at least.
+size_t cache_bytes(size_t size);
 void set_cache_size(ImporterCore& core, const std::shared_ptr<Import>& imp, size_t bytes);
 // Before `pages` more pages are taken. Gives up at the deadline: a little too many is better than
 // none.

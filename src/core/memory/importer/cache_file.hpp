@@ -29,6 +29,10 @@ class CacheUse {
   }
   size_t size() const { return bytes_.load(std::memory_order_relaxed); }
   uint32_t limit() const { return limit_.load(std::memory_order_acquire); }
+  // Bytes that may take memory; UINT64_MAX: as many as there are.
+  uint64_t most_bytes() const {
+    return limit() == kNoLimit ? UINT64_MAX : uint64_t{limit()} * kPageSize;
+  }
   uint32_t backed() const { return backed_.load(std::memory_order_relaxed); }
   bool has_room(uint32_t more) const { return uint64_t{backed()} + more <= limit(); }
   void back_one() { backed_.fetch_add(1, std::memory_order_relaxed); }

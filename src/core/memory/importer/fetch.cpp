@@ -80,8 +80,16 @@ using fabric::Cause;
 [[gnu::hot]] bool Fetch::prepare(fabric::Session& session, fabric::RemoteKey* key) {
   return session_key(core_, imp_, session, key, deadline_) &&
          (mutated("mutate_acquire_late") || acquire(imp_, wanted_, n_, deadline_)) &&
-         (n_ == 1 || enter_pages(imp_, {wanted_, n_}, deadline_)) &&
-         back_pages(imp_, {wanted_, n_});
+         (n_ == 1 || enter_pages(imp_, {wanted_, n_}, deadline_)) && back();
+}
+
+// Where there is no memory it is tried again: meanwhile the service thread looks whether the dead
+// of this user's nodes have some.
+[[gnu::hot]] bool Fetch::back() {
+  if (back_pages(imp_, {wanted_, n_})) return true;
+  core_.parts.node.segments().want_memory();
+  core_.parts.watch.look();
+  return false;
 }
 
 // One request, whose answer brings the dirty intent and the page.

@@ -46,6 +46,7 @@ class Fetch {
   void overlap();
   Outcome attempt();
   bool prepare(fabric::Session& session, fabric::RemoteKey* key);
+  bool back();  // with memory
   Outcome fetch_with_intent();
   Outcome fetch_released();
   Outcome not_entered(WireStatus status, uint32_t seen);

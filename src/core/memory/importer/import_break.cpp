@@ -46,7 +46,8 @@ bool key_is_for(Import& imp, const Break& brk, uint32_t generation) {
 void store_break(ImporterCore& core, Import& imp) {
   if (!imp.ours) return;
   imp.brk.with_pages([&](uint32_t pages) {
-    (void)core.parts.node.breaks().store(imp.id, size_t{pages} * kPageSize);
+    (void)core.parts.node.breaks().store(imp.id, size_t{pages} * kPageSize,
+                                         imp.cache.use.most_bytes());
   });
 }
 

@@ -7,6 +7,7 @@
 #include "core/base/cause.hpp"
 #include "core/base/log.hpp"
 #include "core/emulate/emulate.hpp"
+#include "core/memory/importer/cache.hpp"
 #include "core/memory/importer/import_break.hpp"
 #include "core/memory/importer/import_end.hpp"
 #include "core/memory/importer/imported_homes.hpp"
@@ -214,8 +215,10 @@ Status Joining::watch(const std::shared_ptr<Import>& imp, const Opened& opened,
                                        : "the port of the home's lifelines cannot be reached");
   }
   if (!imp->extensible) return Status::kOk;
-  if (imp->ours && core_.parts.node.breaks().has_room(opened.brk.bytes) == Status::kNoMem) {
-    return because(Status::kNoMem, "the node's memory is used up");
+  if (imp->ours) {
+    const uint64_t bytes = std::min<uint64_t>(opened.brk.bytes, imp->cache.use.most_bytes());
+    const Status room = core_.parts.node.breaks().has_room(bytes);
+    if (room == Status::kNoMem) return room;
   }
   (void)take_break(*imp, opened.brk);
   store_break(core_, *imp);
@@ -223,7 +226,7 @@ Status Joining::watch(const std::shared_ptr<Import>& imp, const Opened& opened,
 }
 
 Result<std::shared_ptr<Import>> Joining::import(const access::RsegInfo& rseg, int32_t id, bool ours,
-                                                const JoinTime& time) {
+                                                const JoinTime& time, size_t cache) {
   auto link = link_to(rseg);
   if (link == nullptr) return because(Status::kInval, "there is no way to the home");
   const std::shared_ptr<Import> imp = new_import(rseg, id, ours, link);
@@ -231,6 +234,7 @@ Result<std::shared_ptr<Import>> Joining::import(const access::RsegInfo& rseg, in
     trace(kFacSeg, kError, "seg_imp: this build or this CPU cannot use write-through segments");
     return Status::kInval;
   }
+  if (cache != 0) set_cache_size(core_, imp, cache);
   core_.imports.add(imp);  // before the home knows of it, so that its notifications find it
   const Encoded question(OpenRequest{rseg.uid, imp->instance});
   auto no_answer = NoAnswer::kBusy;

@@ -17,9 +17,10 @@ class Joining {
   // Asks the home for the segment. kInval: nobody listens there any more, or it no longer has it.
   // kReconfig: it does not answer, for longer than first contacts should take. kNoMem: no endpoint
   // can be had here, or the home keeps no more imports. `ours`: this process imports it for its
-  // node, so its client is notified of what happens to it.
+  // node, so its client is notified of what happens to it. `cache`: bytes that it may keep, as
+  // set_cache_size() takes them; 0: no limit.
   Result<std::shared_ptr<Import>> import(const access::RsegInfo& rseg, int32_t id, bool ours,
-                                         const JoinTime& time);
+                                         const JoinTime& time, size_t cache = 0);
 
  private:
   // Why there is no answer to the first question.
