@@ -693,7 +693,8 @@ typedef int cmi_fn_seg_dt(cmi_ctxt* ctxt, cmi_seg seg, void* addr);
  * TOKEN: the rights take effect for all processes of the node. A revoked token is accepted, and the
  * access raises CMI_ERROR_TOKEN. RECO: what is in the range counts as consistent again. BRK: when
  * it has returned 0, every node sees the new break; memory that a higher break adds is 0. RM, BRK:
- * tok_del() says what may still be loaded after a failure, or where a process was stopped.
+ * tok_del() says what may still be loaded after a failure, or where a process was stopped and
+ * blocks SIGBUS.
  * Errors: CMI_ERR_INVAL, unknown segment or command, ds is NULL, the token is damaged or another
  * segment's, seg is not an import (TOKEN), not extensible (BRK), beyond its size (BRK), or a range
  * is misaligned, too long or not in a view (CHECK, RECO); CMI_ERR_PERM, another process's segment,
@@ -760,9 +761,11 @@ typedef cmi_token* cmi_fn_tok_new(cmi_ctxt* ctxt, cmi_seg seg, cmi_naddr* naddr,
 /**
  * Revokes a token, found by its content, and frees the library's copy. When it has returned 0,
  * every access with it raises CMI_ERROR_TOKEN, on every node: each importer has answered, or its
- * lease is over, or it is dead. A process that was stopped as a whole may, for the moment between
- * its waking and its service thread's, load what it had cached. Stores not yet written back are not
- * applied: the importer's flush says CMI_ERR_STORE. Other tokens of the segment are not affected.
+ * lease is over, or it is dead. So too in a process that was stopped as a whole and is woken, but
+ * for threads that block SIGBUS, have closed their access or could have no timer
+ * (RLIMIT_SIGPENDING): these may load what was cached until the service thread runs, 7 to 50 ms as
+ * far as was seen. Stores not yet written back are not applied: the importer's flush says
+ * CMI_ERR_STORE. Other tokens of the segment are not affected.
  * [libcmi(3), tok_del]
  * Errors: CMI_ERR_INVAL, not a token, or not in force; CMI_ERR_PERM, another context's;
  * CMI_ERR_RECONFIG, it is revoked, but an importer that does not answer may still load what it has

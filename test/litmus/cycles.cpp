@@ -225,8 +225,8 @@ bool Cycle::forbidden() const {
     if (in_one_thread(at)) {
       // A processor may load before an earlier store of its own.
       if (!a.store || b.store || is_published(at)) before.add(at, next);
-    } else if (a.store && !b.store) {
-      before.add(at, next);  // b reads a
+    } else if (a.store && (!b.store || swaps)) {
+      before.add(at, next);  // b reads a: a load, or a swap that found what a stored
     } else if (is_published(next)) {
       // a is older than the store b, or misses it: so it was made before b was published.
       before.add(at, (next + 1) % n);

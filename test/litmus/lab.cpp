@@ -112,12 +112,12 @@ Lab::Lab(const Placement& where, const std::string& faults, int at) {
     }
   }
   for (auto& pending : starting) REQUIRE(pending.get().ok());
-  bases_.resize(processes_.size());
+  bases_.resize(processes_.size(), Bases{.segments = static_cast<uint32_t>(homes.size())});
   for (size_t s = 0; s < homes.size(); ++s) {
     const Export e = export_segment(process(homes[s]), kLabBytes);
     cmi_seg of_the_first = 0;  // the import of process 0
     for (int i = 0; i < where.processes; ++i) {
-      uint64_t& base = bases_[static_cast<size_t>(i)][s];
+      uint64_t& base = bases_[static_cast<size_t>(i)].at[s];
       if (i == homes[s]) {
         base = e.at;
       } else if (i == where.beside && s == 0) {
@@ -135,9 +135,6 @@ Lab::Lab(const Placement& where, const std::string& faults, int at) {
         base = import.at;
       }
     }
-  }
-  if (homes.size() == 1) {
-    for (auto& base : bases_) base[1] = base[0];
   }
 
   const std::string file = cluster_.scratch() + "/control";

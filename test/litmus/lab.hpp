@@ -13,7 +13,6 @@
 #include "sim/lab.hpp"
 #else
 
-#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -42,13 +41,13 @@ class Lab {
   Process& process(int i) { return *processes_[static_cast<size_t>(i)]; }
   // Where segment `s` lies in process i.
   uint64_t base(int i, int s = 0) const {
-    return bases_[static_cast<size_t>(i)][static_cast<size_t>(s)];
+    return bases_[static_cast<size_t>(i)].at[static_cast<size_t>(s)];
   }
 
  private:
   Cluster cluster_;
   std::vector<Process*> processes_;
-  std::vector<std::array<uint64_t, 2>> bases_;
+  std::vector<Bases> bases_;
   Control* control_ = nullptr;
   uint32_t next_round_ = 0;
 };

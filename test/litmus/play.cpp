@@ -111,7 +111,7 @@ class Runner {
   }
 
   void gather() { over_ = over_ || !meet_all(control_, program_.count); }
-  uint64_t base(uint32_t variable) const { return bases_[variable % 2]; }
+  uint64_t base(uint32_t variable) const { return bases_.of(variable); }
   volatile uint64_t* word(uint32_t v) const {
     return reinterpret_cast<volatile uint64_t*>(base(v) + place_of(program_, round_, v).word);
   }

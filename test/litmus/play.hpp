@@ -47,8 +47,13 @@ class Calls {
 // Returns when so many threads are here; false when one of them never came.
 bool meet_all(Control& control, uint32_t threads);
 
-// Where the two segments of a lab lie at a node.
-using Bases = std::array<uint64_t, 2>;
+inline constexpr uint32_t kMostSegments = 3;
+// Where the segments of a lab lie at a node. The variables take turns: X is in the first of them.
+struct Bases {
+  std::array<uint64_t, kMostSegments> at{};
+  uint32_t segments = 1;
+  uint64_t of(uint32_t variable) const { return at[variable % segments]; }
+};
 
 // Plays thread `me` of the program for `count` rounds. The number of calls that failed, and one
 // more where somebody waited in vain.

@@ -123,11 +123,11 @@ uint32_t share_of(uint32_t rounds);
 
 // ---- Where ----------------------------------------------------------------------------------
 
-// Processes 0 to processes-1, on a node each. The variables X, Z and V lie in the first segment, Y
-// and U in the last.
+// Processes 0 to processes-1, on a node each. The variables take turns among the segments: of two,
+// X, Z and V lie in the first and Y and U in the last; of three, X, Y and Z have one each.
 struct Placement {
   int processes = 2;
-  std::vector<int> homes{0};  // of one segment or two
+  std::vector<int> homes{0};  // of one segment, two or three
   std::string name = "";
   int beside = -1;   // this process is on the node of the first home
   int sharing = -1;  // this process is on the node of process 0, and shares its imports

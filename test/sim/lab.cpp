@@ -28,7 +28,7 @@ Lab::Lab(const Placement& where, const std::string& faults, int at)
   for (int i = 0; i < where.processes; ++i) {
     nodes_.push_back(std::make_unique<Node>(simulation_, *net_, folder_, i));
   }
-  bases_.resize(nodes_.size());
+  bases_.resize(nodes_.size(), Bases{.segments = static_cast<uint32_t>(where.homes.size())});
   simulation_.spawn(-1, [&] { share(where); });
   simulation_.run();
 }
@@ -49,11 +49,9 @@ void Lab::share(const Placement& where) {
     for (size_t i = 0; i < nodes_.size(); ++i) {
       std::byte* const base =
           static_cast<int>(i) == where.homes[s] ? e.at : nodes_[i]->import_segment(e);
-      bases_[i][s] = reinterpret_cast<uint64_t>(base);
+      bases_[i].at[s] = reinterpret_cast<uint64_t>(base);
     }
   }
-  if (where.homes.size() > 1) return;
-  for (auto& base : bases_) base[1] = base[0];
 }
 
 Histogram Lab::run(const Program& program, uint32_t rounds, const Predicate& enough) {

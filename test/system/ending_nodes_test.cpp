@@ -161,13 +161,14 @@ TEST_SUITE("ending") {
     Process& home = cluster.spawn("home");
     Process& peer = cluster.spawn_bare("peer");
     const Export exported = export_segment(home, 16 * kPage);
-    for (int round = 0; round < 8; ++round) {
+    for (int round = 0; round < 9; ++round) {
       CAPTURE(round);
       const int status = peer.run(
           [](Flat handle, Flat token, int r) {
-            // With the first thread registered, and after its fini.
-            static bool leaves;
-            leaves = r % 2 == 0;
+            // With the first thread registered, after its fini, and by a thread that was never
+            // registered.
+            static int how;
+            how = r % 3;
             return in_child(handle, token, [](volatile uint64_t* view) {
               static std::atomic<int> working{0};
               std::thread([view] {
@@ -180,7 +181,11 @@ TEST_SUITE("ending") {
                 }
               }).detach();
               while (working == 0) ::usleep(100);
-              if (leaves && CMIFN(ctxt(), 10, fini)(ctxt()) != 0) return 105;
+              if (how == 1 && CMIFN(ctxt(), 10, fini)(ctxt()) != 0) return 105;
+              if (how == 2) {
+                std::thread([] { std::exit(0); }).detach();
+                for (;;) ::pause();
+              }
               return 0;
             });
           },

@@ -3,10 +3,14 @@
 // death was found out.
 #include <doctest/doctest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <fstream>
 #include <string>
+#include <thread>
 
 #include "core/base/clock.hpp"
 #include "support/passages.hpp"
@@ -71,6 +75,63 @@ Access patient_load(Process& process, uint64_t at) {
         return result;
       },
       at);
+}
+
+// In the child: two threads load a word each of one page, until that raises something. When the
+// last good load of them began.
+Pending<Nanos> start_loading(Process& peer, uint64_t at) {
+  return peer.start(
+      [](uint64_t page) {
+        constexpr size_t kThreads = 2;
+        std::array<Nanos, kThreads> last{};
+        const auto load_on = [&](size_t me) {
+          for (const Deadline deadline = Deadline::in(60 * kSecond); !deadline.passed();) {
+            const Nanos begun = now();
+            if (load64(page + 8 * me).cause() != Fault::kNone) return;
+            last[me] = begun;
+          }
+        };
+        std::thread second([&] {
+          if (CMIFN(ctxt(), 10, ini_th)(ctxt()) != 0) return;
+          CMIFN(ctxt(), 10, cmi_enb)(ctxt(), 1);
+          load_on(1);
+          CMIFN(ctxt(), 10, fini)(ctxt());
+        });
+        load_on(0);
+        second.join();
+        return *std::min_element(last.begin(), last.end()) == 0
+                   ? Nanos{0}
+                   : *std::max_element(last.begin(), last.end());
+      },
+      at);
+}
+
+// An importer that loads a page all the time is stopped as a whole, its token is revoked, and it is
+// woken. For how long it goes on loading.
+Nanos loads_on_for(const Env& env, bool timers) {
+  Cluster cluster;
+  Process& home = cluster.spawn("home", env);
+  Process& peer = cluster.spawn_bare("peer", env);
+  if (!timers) {
+    REQUIRE(peer.run([] {
+      const rlimit none{0, 0};
+      return ::setrlimit(RLIMIT_SIGPENDING, &none) == 0;
+    }));
+  }
+  REQUIRE(ini(peer).ok());
+  const Export exported = export_segment(home);
+  const Import import = import_segment(peer, exported);
+  REQUIRE(load(peer, import.at).cause() == Fault::kNone);
+  auto loading = start_loading(peer, import.at);
+  ::usleep(200'000);  // both threads load meanwhile, or the answer is 0
+  peer.stop();
+  const Answer revoked = tok_del(home, exported.token);
+  CHECK_MESSAGE(revoked.ok(), revoked);
+  const Nanos woken = now();
+  peer.signal(SIGCONT);
+  const Nanos last = loading.get(60);
+  REQUIRE(last != 0);
+  return std::max<Nanos>(last - woken, 0);
 }
 
 struct Pair {
@@ -268,6 +329,23 @@ TEST_SUITE("liveness") {
     };
     CHECK(load_in_silence("") == CMI_ERROR_TRANSIENT);
     CHECK(load_in_silence("mutate_kept_without_lease=fail") == Fault::kNone);
+  }
+
+  // The kernel tells each of its threads before its next load that the lease is over, however long
+  // the service thread takes to run.
+  PROCESS_CASE("an_importer_that_is_stopped_and_woken_loads_nothing_of_what_a_call_has_ended") {
+    const Env late = {{"CMI_TEST_DEFAULT_TIMEOUT", "1"},
+                      {"CMI_DEAD_AFTER", "2000"},
+                      {"CMI_FAULT_POINT", "mutation_lease_ends=delay:300000"}};
+    CHECK(loads_on_for(late, true) == 0);
+    CHECK(loads_on_for(late, false) > 200 * kMilli);  // without timers
+  }
+
+  PROCESS_CASE("an_importer_without_timers_that_is_woken_stops_loading_what_a_call_has_ended") {
+    const Nanos on =
+        loads_on_for({{"CMI_TEST_DEFAULT_TIMEOUT", "1"}, {"CMI_DEAD_AFTER", "2000"}}, false);
+    MESSAGE("it loads on for so many microseconds: ", on / kMicro);
+    CHECK(on < 10 * kSecond);
   }
 
   TEST_CASE("an_importer_that_is_stopped_for_less_than_the_verdict_loses_nothing") {

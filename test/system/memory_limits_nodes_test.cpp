@@ -51,6 +51,26 @@ TEST_SUITE("memory_limits") {
     two.end();
   }
 
+  TEST_CASE("a_segment_that_reserves_nothing_counts_against_no_limit") {
+    Cluster cluster;
+    Process& process = cluster.spawn("node", {{"CMI_MEM_MAX", "4M"}});
+    REQUIRE(seg_get(process, 2 * kMiB).ok());
+    const Answer seg = seg_get(process, 4 * kMiB, CMI_SEG_NORESERVE);
+    REQUIRE(seg.ok());
+    const Answer view = seg_at(process, seg.seg());
+    REQUIRE(view.ok());
+    CHECK(process.run(
+              [](uint64_t at) {
+                size_t failed = 0;
+                for (uint64_t i = 0; i < 4 * kMiB; i += kPage)
+                  failed += store64(at + i, i).cause() != Fault::kNone;
+                return failed;
+              },
+              view.at()) == 0);
+    CHECK(ctl_info(process).info.max_mem_avail == 2 * kMiB);
+    CHECK(seg_get(process, 3 * kMiB).failed(CMI_ERR_NOMEM));
+  }
+
   TEST_CASE("the_memory_of_a_killed_process_is_available_without_another_join") {
     Cluster cluster;
     const Env env{{"CMI_MEM_MAX", "8M"}};

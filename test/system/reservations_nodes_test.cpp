@@ -262,7 +262,10 @@ TEST_SUITE("reservations") {
     CHECK(load(other, view.at()).value == 5);
     CHECK(load(process, seg_at(process, seg.seg()).at()).value == 5);
     CHECK(use(process, made.key).failed(CMI_ERR_INVAL));
-    CHECK(reserve(other, kMiB).answer.failed(CMI_ERR_INVAL));
+    // Its segment lives, and yet nothing is in use of what is no more.
+    const Reserved refused = reserve(other, kMiB);
+    CHECK(refused.answer.failed(CMI_ERR_INVAL));
+    CHECK(refused.used == 0);
     CHECK(give_up(other).failed(CMI_ERR_INVAL));
     CHECK(seg_get(other, kMiB).ok());  // from what is free
     REQUIRE(use(other, 0).ok());

@@ -95,20 +95,38 @@ TEST_SUITE("import_table") {
     CHECK(table.set_lease_expired(kHome, true).size() == 1);
     const auto after = import_of(kHome, 2);
     table.add(after);
-    CHECK(before->lease_expired.load());
-    CHECK(after->lease_expired.load());
-    CHECK_FALSE(other->lease_expired.load());
+    CHECK(before->lease.is_over());
+    CHECK(after->lease.is_over());
+    CHECK_FALSE(other->lease.is_over());
     CHECK(table.set_lease_expired(kHome, false).size() == 2);
-    CHECK_FALSE(before->lease_expired.load());
-    CHECK_FALSE(after->lease_expired.load());
+    CHECK_FALSE(before->lease.is_over());
+    CHECK_FALSE(after->lease.is_over());
+  }
+  TEST_CASE("the_next_end_of_a_lease_is_the_first_that_has_not_passed") {
+    ImportTable table;
+    const auto of_home = import_of(kHome, 1), of_other = import_of(kOther, 1);
+    table.add(of_home);
+    table.add(of_other);
+    const Nanos soon = now() + 1000 * kSecond, later = soon + kSecond;
+    CHECK(table.set_lease_end(kHome, later) == later);
+    CHECK(table.set_lease_end(kOther, soon) == soon);
+    CHECK_FALSE(of_other->lease.is_over());
+    CHECK(table.set_lease_end(kOther, now() - kSecond) == later);
+    CHECK(of_other->lease.is_over());
+    CHECK_FALSE(of_home->lease.is_over());
+    const auto after = import_of(kOther, 2);
+    table.add(after);
+    CHECK(after->lease.is_over());
+    CHECK(table.set_lease_end(kHome, now() - kSecond) == 0);
   }
   TEST_CASE("a_home_that_is_lost_has_no_lease_to_wait_for") {
     ImportTable table;
     (void)table.set_lease_expired(kHome, true);
+    (void)table.set_lease_end(kHome, now() - kSecond);
     table.forget_lease(kHome);
     const auto imp = import_of(kHome, 1);
     table.add(imp);
-    CHECK_FALSE(imp->lease_expired.load());
+    CHECK_FALSE(imp->lease.is_over());
   }
   TEST_CASE("what_is_marked_for_deletion_has_no_pages_of_ours") {
     ImportTable table;

@@ -12,6 +12,7 @@
 #include "core/base/descriptors_left.hpp"
 #include "core/base/library_thread.hpp"
 #include "core/base/log.hpp"
+#include "core/base/mutation.hpp"
 #include "core/base/spin.hpp"
 #include "core/base/usdt.hpp"
 #include "core/memory/vm/store_log.hpp"
@@ -96,9 +97,11 @@ void Engine::stop() {
   stop_.store(true);
   wake();
   if (thread_.joinable()) thread_.join();
+  if (importer_ != nullptr) importer_->lease_alarm().stop();
 }
 
 Engine::~Engine() {
+  if (importer_ != nullptr) importer_->lease_alarm().stop();
   set_fault_target(nullptr);
   fault_threads_.reset();
   stop();
@@ -109,6 +112,15 @@ Engine::~Engine() {
   server_.reset();
   home_.reset();
   interfaces_.clear();
+}
+
+// The service thread does the same under the locks of the pages, when it comes to it. What a fault
+// maps from here on is mapped after it has looked at the lease.
+void Engine::on_lease_alarm() {
+  if (mutated("mutate_kept_without_lease")) return;
+  views_.each([](const View& view) {
+    if (view.import != nullptr && view.import->lease.is_over()) zap(view.addr, view.len);
+  });
 }
 
 void Engine::wake() {

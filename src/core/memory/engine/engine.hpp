@@ -51,6 +51,7 @@ class Engine : public fabric::ServerHandler, public FaultTarget {
   Exception on_fault(const View& view, const std::byte* addr, bool write, bool broken) override;
   Exception try_access(const View& view, const std::byte* addr, bool write,
                        const PageSeen* seen) override;
+  void on_lease_alarm() override;
   emulate::Stop on_write_through(const View& view, const std::byte* addr,
                                  ucontext_t& uc) override;  // write_through_access.cpp
 

@@ -55,7 +55,7 @@ constexpr Nanos kNap = kMilli;
   const PageSnapshot page{page_.state, page_.pinned, page_.intent.held(), page_.intent.asked()};
   const ImportSnapshot import{refusal_,
                               index_ >= brk_,
-                              imp_.lease_expired.load(std::memory_order_seq_cst),
+                              imp_.lease.is_over(),
                               imp_.flux.contains(index_),
                               imp_.intents,
                               imp_.grant.has(fabric::kWrite),

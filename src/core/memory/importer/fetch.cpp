@@ -196,7 +196,7 @@ class Delivery {
   std::byte* at(uint32_t i) const { return view_->addr + size_t{pages_.first + i} * kPageSize; }
   bool usable_now() const {
     return imp_.grant.state() == ImportState::kUsable && !imp_.grant.is_outdated() &&
-           !imp_.lease_expired.load(std::memory_order_seq_cst);
+           !imp_.lease.is_over();
   }
   bool make_writable(uint32_t i);
   uint32_t length_of_run(uint32_t from, bool marked);

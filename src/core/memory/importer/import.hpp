@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/access/handles.hpp"
+#include "core/base/clock.hpp"
 #include "core/base/ids.hpp"
 #include "core/base/lock.hpp"
 #include "core/memory/importer/cache_file.hpp"
@@ -100,6 +101,23 @@ struct InOrder {
   WriteBehindTurn write_behind;
 };
 
+// Once it is over the home may have declared us dead: nothing may be mapped. Looked at under a
+// page's lock; noted first, and the mappings taken after.
+class Lease {
+ public:
+  // By the clock, or noted by the service thread. Fault handler safe.
+  bool is_over() const {
+    return expired_.load(std::memory_order_seq_cst) ||
+           now_or_a_tick_ago() >= ends_.load(std::memory_order_relaxed);
+  }
+  void set_expired(bool expired) { expired_.store(expired, std::memory_order_seq_cst); }
+  void set_end(Nanos at) { ends_.store(at, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<bool> expired_{false};
+  std::atomic<Nanos> ends_{INT64_MAX};  // by now(); never: there is no lifeline
+};
+
 // Size: the facts of an import, which never change, and one object for each thing that does, with
 // its own lock.
 struct Import : ImportFacts, std::enable_shared_from_this<Import> {
@@ -113,9 +131,7 @@ struct Import : ImportFacts, std::enable_shared_from_this<Import> {
   RegionClaims regions;
   SubscribedPages subscribed;
   Grant grant;
-  // The home may have declared us dead: nothing may be mapped. Looked at under a page's lock; set
-  // first, and the mappings taken after.
-  std::atomic<bool> lease_expired{false};
+  Lease lease;
   TokenInUse token;
   SessionKey key;
   KnownBreak brk;  // pages before the break: all, unless the segment is extensible

@@ -6,7 +6,9 @@ namespace cmi::memory {
 void ImportTable::add(const ImportPtr& imp) {
   Guard g(mu_);
   imp->instance = next_instance_++;
-  imp->lease_expired.store(leases_expired_.count(imp->rseg.home) != 0, std::memory_order_relaxed);
+  imp->lease.set_expired(leases_expired_.count(imp->rseg.home) != 0);
+  if (const auto end = lease_ends_.find(imp->rseg.home); end != lease_ends_.end())
+    imp->lease.set_end(end->second);
   imports_.push_back(imp);
 }
 
@@ -59,14 +61,29 @@ std::vector<ImportTable::ImportPtr> ImportTable::set_lease_expired(const Context
   }
   for (auto& imp : imports_) {
     if (imp->rseg.home != home) continue;
-    imp->lease_expired.store(lease_expired, std::memory_order_seq_cst);
+    imp->lease.set_expired(lease_expired);
     imports.push_back(imp);
   }
   return imports;
 }
 
+Nanos ImportTable::set_lease_end(const ContextId& home, Nanos at) {
+  Guard g(mu_);
+  lease_ends_[home] = at;
+  for (auto& imp : imports_) {
+    if (imp->rseg.home == home) imp->lease.set_end(at);
+  }
+  const Nanos t = now();
+  Nanos next = 0;
+  for (const auto& [id, end] : lease_ends_) {
+    if (end > t && (next == 0 || end < next)) next = end;
+  }
+  return next;
+}
+
 void ImportTable::forget_lease(const ContextId& home) {
   Guard g(mu_);
+  lease_ends_.erase(home);
   leases_expired_.erase(home);
 }
 

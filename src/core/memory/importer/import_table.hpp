@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <set>
 #include <vector>
@@ -40,6 +41,9 @@ class ImportTable {
 
   // Notes it of the home and of all imports from it, which are returned.
   std::vector<ImportPtr> set_lease_expired(const ContextId& home, bool lease_expired);
+  // The lease of the home is over then. When the next one of all leases is over; 0: none. Throws
+  // bad_alloc.
+  Nanos set_lease_end(const ContextId& home, Nanos at);
   // The home is lost: its lease is no matter any more.
   void forget_lease(const ContextId& home);
 
@@ -49,6 +53,7 @@ class ImportTable {
   std::vector<ImportPtr> imports_ CMI_GUARDED_BY(mu_);  // ascending by instance
   uint32_t next_instance_ CMI_GUARDED_BY(mu_) = 1;
   std::set<ContextId> leases_expired_ CMI_GUARDED_BY(mu_);
+  std::map<ContextId, Nanos> lease_ends_ CMI_GUARDED_BY(mu_);
 };
 
 }  // namespace cmi::memory

@@ -28,7 +28,7 @@ void zap_all(Import& imp) {
       any = any || may_be_mapped(page.state);
     }
     // Under the locks: an access that was served before has been mapped, one that comes now sees
-    // `lease_expired`.
+    // that the lease is over.
     if (any && !mutated("mutate_kept_without_lease")) zap_everywhere(imp, first, n);
     for (uint32_t k = 0; k < n; ++k) imp.page(first + k).unlock();
   }
@@ -66,6 +66,7 @@ void ImportedHomes::lose(const ContextId& home) {
 // asking the home, which holds up all invalidation rounds until we are heard of or declared dead.
 void ImportedHomes::set_lease_expired(const ContextId& home, bool lease_expired) {
   SignalsBlocked quiet;
+  if (lease_expired) fault_point("mutation_lease_ends");
   for (auto& imp : core_.imports.set_lease_expired(home, lease_expired)) {
     if (lease_expired && imp->views.local.local()) imp->views.local.zap_all();
     if (lease_expired && imp->cache.ready()) zap_all(*imp);
@@ -76,6 +77,11 @@ void ImportedHomes::set_lease_expired(const ContextId& home, bool lease_expired)
   } else {
     fault_point("lease_renewed");
   }
+}
+
+void ImportedHomes::set_lease_end(const ContextId& home, Nanos at) {
+  SignalsBlocked quiet;
+  core_.lease_alarm.set(core_.imports.set_lease_end(home, at));
 }
 
 std::vector<ImportedHomes::Asked> ImportedHomes::ask() {

@@ -25,6 +25,8 @@ class ImportedHomes {
   // Whether what is cached of the home's segments may be used. While it may not, nothing of it is
   // mapped and accesses wait; pages, dirty ones too, stay what they are.
   void set_lease_expired(const ContextId& home, bool lease_expired);
+  // Until then the home vouches for us.
+  void set_lease_end(const ContextId& home, Nanos at);
 
   // Each home with a question on its way; see engine/probe_all.hpp.
   struct Asked {

@@ -44,7 +44,11 @@ bool Importer::waits_on(const Import& imp) const {
 
 void Importer::thread_enabled(bool enabled) {
   SignalsBlocked quiet;
-  if (enabled) return core_.enabled.add();
+  if (enabled) {
+    core_.enabled.add();
+    return core_.lease_alarm.add();
+  }
+  core_.lease_alarm.remove();
   const bool last = core_.enabled.remove();
   PendingStore pending = core_.pending_stores.take();
   PendingStores::drop(pending);

@@ -47,6 +47,7 @@ class Importer final : public LocalImports {
   Notifications& notifications() { return notifications_; }
   ImportedHomes& homes() { return homes_; }
   WriteBackTimer& timer() { return timer_; }
+  LeaseAlarm& lease_alarm() { return core_.lease_alarm; }
   ReconfTimeout& reconf_timeout() { return core_.reconf_timeout; }
 
   // cmi_enb of the calling thread changed. Views are closed while no thread is enabled. Throws

@@ -25,6 +25,7 @@
 #include "core/memory/page/stats.hpp"
 #include "core/memory/page/twin_pool.hpp"
 #include "core/memory/vm/exception.hpp"
+#include "core/memory/vm/lease_alarm.hpp"
 #include "core/memory/vm/userfault.hpp"
 #include "core/memory/vm/view_table.hpp"
 #include "core/node/node.hpp"
@@ -68,6 +69,7 @@ struct ImporterCore {
   Losses losses{parts.node, parts.observer, imports, write_backs};
   DirtyCount dirty{parts.fault_threads};
   EnabledThreads enabled;
+  LeaseAlarm lease_alarm;
   PendingAnswers answers;
   PendingStores pending_stores;
   StrandedFetches stranded;

@@ -46,7 +46,7 @@ FaultDecision LocalFault::decide(LocalViews::Page page) {
                           false, true, false};
   const ImportSnapshot import{refusal_,
                               index_ >= imp_.brk.load(std::memory_order_seq_cst),
-                              imp_.lease_expired.load(std::memory_order_seq_cst),
+                              imp_.lease.is_over(),
                               imp_.flux.contains(index_),
                               false,  // the mark is set with the store
                               imp_.grant.has(fabric::kWrite),

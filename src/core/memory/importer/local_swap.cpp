@@ -17,8 +17,8 @@ using Swapped = LocalViews::Opened::Swapped;
 bool may_swap_here(Import& imp, uint32_t page) {
   return usable(imp, false, page) == Exception::kNone &&
          imp.grant.has(fabric::kAtomic | fabric::kWrite) && imp.allows(page) &&
-         page < imp.brk.load(std::memory_order_seq_cst) &&
-         !imp.lease_expired.load(std::memory_order_seq_cst) && !imp.flux.contains(page);
+         page < imp.brk.load(std::memory_order_seq_cst) && !imp.lease.is_over() &&
+         !imp.flux.contains(page);
 }
 
 // The page is marked until all who cache it have dropped it. Where none does, nobody is told.

@@ -27,8 +27,8 @@ uint32_t dirty_ahead(ImporterCore& core, const View& view, PageRange pages, cons
     const bool clean = p.state == PageState::kClean && (i == first || !p.marker);
     return (clean || (i == first && p.state == PageState::kWriting)) && !p.pinned &&
            (!imp.intents || p.intent.held()) && usable(imp, true, i) == Exception::kNone &&
-           i < imp.brk.load(std::memory_order_seq_cst) &&
-           !imp.lease_expired.load(std::memory_order_seq_cst) && !imp.flux.contains(i);
+           i < imp.brk.load(std::memory_order_seq_cst) && !imp.lease.is_over() &&
+           !imp.flux.contains(i);
   };
   uint32_t n = 0;
   if (seen != nullptr && imp.page(first).may_have_been_dirty_since(*seen)) pages.count = 0;

@@ -50,6 +50,7 @@ void Membership::on_up(const ContextId& id, Side side, uint16_t listener_port, u
     const auto dead = static_cast<Nanos>(std::min<uint64_t>(value, 3600 * kSecond));
     h.lease = std::max<Nanos>(liveness::lease_of(dead), 1);
     if (h.vouched == 0) h.vouched = h.asked;
+    importer_->homes().set_lease_end(id, h.vouched + h.lease);
     Guard g(mu_);
     watched_.insert(id);
     look_again_at(t_);
@@ -94,6 +95,7 @@ void Membership::on_sign(const ContextId& id, Side side, Sign sign, uint64_t val
         const Nanos asked =
             std::min(static_cast<Nanos>(std::min<uint64_t>(value, INT64_MAX)), h.asked);
         h.vouched = std::max(h.vouched, asked);
+        importer_->homes().set_lease_end(id, h.vouched + h.lease);
         if (h.lease_expired && t_ < h.vouched + h.lease) {
           h.lease_expired = false;
           importer_->homes().set_lease_expired(id, false);

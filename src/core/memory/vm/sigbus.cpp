@@ -18,6 +18,7 @@
 #include "core/memory/vm/fatal_line.hpp"
 #include "core/memory/vm/fault_stacks.hpp"
 #include "core/memory/vm/guarded_copy.hpp"
+#include "core/memory/vm/lease_alarm.hpp"
 
 namespace cmi::memory {
 
@@ -213,11 +214,22 @@ void give_up_alternate_stack(const ucontext_t& uc) {
   if (has_alternate_stack(*f.uc)) sigaltstack(&f.uc->uc_stack, nullptr);
 }
 
+void take_lease_alarm() {
+  const pid_t ending = g_ending.load(std::memory_order_acquire);
+  FaultTarget* const target = g_fault_target.load(std::memory_order_acquire);
+  if (ending == 0 && target != nullptr) target->on_lease_alarm();
+}
+
 // The faulting thread may have little stack: this takes less than 4 KiB of it, and the rest of the
 // work is done on a stack of the library's own.
 [[gnu::hot]] void on_sigbus(int sig, siginfo_t* si, void* context) {
   const int saved_errno = errno;
   auto* uc = static_cast<ucontext_t*>(context);
+  if (LeaseAlarm::sent(*si)) {
+    take_lease_alarm();
+    errno = saved_errno;
+    return;
+  }
   // These copy for the library, also for the thread that ends the process.
   if (si->si_code > 0 && end_careful_copy(uc)) return;
   if (si->si_code > 0) leave_guarded_copy(si->si_addr, uc->uc_sigmask);

@@ -29,6 +29,9 @@ class FaultTarget {
   // What a SIGBUS of the calling thread at addr comes to; kNone: tried again; kNotOurs: it is
   // passed on. `broken`: the kernel says that the memory is.
   virtual Exception on_fault(const View& view, const std::byte* addr, bool write, bool broken) = 0;
+  // A lease is over by the kernel's clock: takes the pages of its imports out of the views. In the
+  // handler, whatever the thread was at: takes no lock, and allocates nothing.
+  virtual void on_lease_alarm() = 0;
   // Executes the instruction of the calling thread that touched addr of a write-through view.
   virtual emulate::Stop on_write_through(const View& view, const std::byte* addr,
                                          ucontext_t& uc) = 0;

@@ -36,6 +36,13 @@ class ViewTable {
 
   // The view that holds addr, kept alive by the caller's copy. Fault handler safe.
   std::shared_ptr<const View> find(const void* addr);
+  // Calls visit(view) for each. Fault handler safe where visit() is.
+  template <class Visit>
+  void each(Visit visit) {
+    readers_.fetch_add(1, std::memory_order_seq_cst);
+    for (const auto& view : *current_.load(std::memory_order_seq_cst)) visit(*view);
+    readers_.fetch_sub(1, std::memory_order_release);
+  }
   // What others have there goes: they are mapped there no longer.
   void insert(std::shared_ptr<const View> view);
   // The views that have some of this range.
