@@ -27,11 +27,7 @@ struct Part {
 };
 struct Team {
   std::function<double(double)> sync;
-  std::function<void(const void* array, size_t item_bytes)> all;
-  template <class T>
-  void all_of(const T* array) const {
-    all(array, sizeof(T));
-  }
+  std::function<void(const void* array)> all_of;
 };
 
 inline constexpr uint8_t kUnreached = 255;

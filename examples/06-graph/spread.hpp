@@ -55,6 +55,10 @@ class Spread {
     }
   }
   T* all() const { return all_; }
+  // What others have stored is about to be loaded.
+  void fetch() const {
+    for (const auto& view : views_) view.prefetch();
+  }
 
  private:
   static constexpr std::chrono::seconds kPatience{60};
