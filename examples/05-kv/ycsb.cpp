@@ -24,7 +24,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr size_t kValueSize = 100;
-constexpr uint64_t kMaxNodes = 32, kMaxPasses = 8;
+constexpr uint64_t kMaxNodes = 8, kMaxPasses = 8;
 constexpr auto kPatience = std::chrono::seconds(60);
 
 // In a segment of its own, beside the store's.
@@ -39,11 +39,12 @@ struct Run {
 
 double updates_of(uint64_t mix) { return mix == 'a' ? 0.5 : mix == 'b' ? 0.05 : 0; }
 
-kv::Shape shape_for(uint64_t records) {
+// Half full.
+kv::Shape shape_for(uint64_t records, uint64_t writers) {
   kv::Shape shape;
   shape.cell_bytes = 136;
-  // Half full: 11 slots to a page.
-  shape.groups = std::max<uint64_t>(1, records * 2 / (11 * shape.pages));
+  shape.writers = writers;
+  shape.groups = std::max<uint64_t>(1, records * 2 / (shape.slots() * shape.pages));
   return shape;
 }
 
@@ -79,15 +80,38 @@ uint64_t pass(kv::Store& store, const Run& run, kv::Zipf& zipf, uint64_t node, u
   return wrong;
 }
 
+// What an operation of the last pass cost this node, in messages to the home and what they are for.
+void report_costs(const Run& run, uint64_t node, const cmi_ofi_stats& from,
+                  const cmi_ofi_stats& to) {
+  const auto each = [&](uint64_t cmi_ofi_stats::*field) {
+    return static_cast<double>(to.*field - from.*field) / static_cast<double>(run.operations);
+  };
+  std::printf(
+      "node %lu, of each operation: %.3f load misses, %.3f store misses, %.3f first stores, "
+      "%.3f swaps, %.3f of them lost, %.3f publications, %.3f notifications\n",
+      node + 1, each(&cmi_ofi_stats::load_misses), each(&cmi_ofi_stats::store_misses),
+      each(&cmi_ofi_stats::store_faults), each(&cmi_ofi_stats::cas_calls),
+      each(&cmi_ofi_stats::cas_lost), each(&cmi_ofi_stats::publications),
+      each(&cmi_ofi_stats::invalidations_received));
+}
+cmi_ofi_stats costs(const cmi::context& context) {
+  cmi_ofi_stats stats = {};
+  stats.size = sizeof stats;
+  cmi_ofi_get_stats(context.get(), &stats);
+  return stats;
+}
+
 void take_part(const cmi::context& context, kv::Store& store, Run& run, uint64_t node) {
   cmi::barrier gate(context, run.gate, static_cast<uint32_t>(run.nodes));
   kv::Zipf zipf(run.records, node + 1);
   uint64_t wrong = 0, number = 0;
   for (uint64_t i = 0; i < run.passes; ++i) {
     gate.arrive_and_wait();
+    const cmi_ofi_stats before = costs(context);
     const auto begin = Clock::now();
     wrong += pass(store, run, zipf, node, number);
     run.seconds[node][i] = std::chrono::duration<double>(Clock::now() - begin).count();
+    if (i + 1 == run.passes) report_costs(run, node, before, costs(context));
   }
   cmi::publish();
   if (wrong != 0) cmi::atomic_ref(context, run.wrong).fetch_add(wrong);
@@ -119,7 +143,7 @@ void await_ends(const cmi::context& context, Run& run) {
 
 int home(const std::string& folder, const Run& wanted) {
   const auto context = cmi::context::open();
-  const kv::Shape shape = shape_for(wanted.records);
+  const kv::Shape shape = shape_for(wanted.records, wanted.nodes);
   const auto run_segment = context.make(sizeof(Run), CMI_SEG_CLIENT_CONSIST);
   const auto run = run_segment.attach<Run>();
   const auto segment = context.make(kv::Store::bytes(shape), CMI_SEG_CLIENT_CONSIST);

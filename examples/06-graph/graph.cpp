@@ -1,6 +1,6 @@
 // graph: PageRank, breadth-first search and connected components on a Kronecker graph in one
 // segment, by several nodes, each with a part of the vertices; the home compares with what it gets
-// alone.
+// alone. What is stored for a vertex lies in memory of the node that stores it (spread.hpp).
 //
 //   graph home DIR NODES SCALE    makes a graph of 2^SCALE vertices and takes part
 //   graph node DIR                each of the others
@@ -18,11 +18,12 @@
 #include <vector>
 
 #include "algorithms.hpp"
+#include "spread.hpp"
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr uint64_t kMaxNodes = 16, kPage = 4096;
+constexpr uint64_t kMaxNodes = 16;
 constexpr int kPasses = 2;  // the first one fetches what the second one has
 constexpr auto kPatience = std::chrono::seconds(60);
 
@@ -30,44 +31,29 @@ struct Head {
   uint64_t nodes, scale, edges;  // directed ones: two for each of the graph
   alignas(kPage) uint64_t joined;
   alignas(kPage) uint64_t left;
+  // Who comes to the gate brings along what it stored before: its sum is on the page that all the
+  // others look at meanwhile.
   alignas(kPage) cmi_ofi_barrier gate;
-  struct alignas(kPage) {
-    double of_turn[2];
-  } sums[kMaxNodes];
+  double sums[2][kMaxNodes];
 };
 
-uint64_t in_pages(uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
-
-// Where everything lies behind the head, in arrays that begin at pages.
-class Arrays {
- public:
-  Arrays(std::byte* at, uint64_t vertices, uint64_t edges) : next_(at) {
-    first = take<uint64_t>(vertices + 1);
-    to = take<uint32_t>(edges);
-    give[0] = take<double>(vertices);
-    give[1] = take<double>(vertices);
-    level = take<uint8_t>(vertices);
-    label = take<uint32_t>(vertices);
-  }
+// The graph, behind the head, in arrays that begin at pages.
+struct Rows {
+  Rows(std::byte* at, uint64_t vertices)
+      : first(reinterpret_cast<uint64_t*>(at)),
+        to(reinterpret_cast<uint32_t*>(at + in_pages((vertices + 1) * sizeof *first))) {}
   static uint64_t bytes(uint64_t vertices, uint64_t edges) {
-    return in_pages((vertices + 1) * 8) + in_pages(edges * 4) + 2 * in_pages(vertices * 8) +
-           in_pages(vertices) + in_pages(vertices * 4);
+    return in_pages((vertices + 1) * sizeof(uint64_t)) + in_pages(edges * sizeof(uint32_t));
   }
-
   uint64_t* first;
   uint32_t* to;
+};
+
+// Results for each vertex, by everybody or by one process alone.
+struct Arrays {
   double* give[2];
   uint8_t* level;
   uint32_t* label;
-
- private:
-  template <class T>
-  T* take(uint64_t count) {
-    auto* const taken = reinterpret_cast<T*>(next_);
-    next_ += in_pages(count * sizeof(T));
-    return taken;
-  }
-  std::byte* next_;
 };
 
 struct Edges {
@@ -95,16 +81,17 @@ Edges make_graph(unsigned scale) {
   return made;
 }
 
-// So that each node has as many edges; at borders of pages where there are enough vertices.
-graph::Part part_of(const graph::Graph& g, uint64_t node, uint64_t nodes) {
-  const uint64_t step = g.vertices >= kPage * 4 * nodes ? kPage : 64;
-  const auto border = [&](uint64_t k) {
-    if (k == nodes) return g.vertices;
+// So that each node has as many edges, as near as borders of pages allow.
+std::vector<graph::Part> parts_of(const graph::Graph& g, uint64_t nodes) {
+  std::vector<graph::Part> parts(nodes);
+  for (uint64_t k = 1; k < nodes; ++k) {
     const uint64_t edges = g.first[g.vertices] / nodes * k;
     const auto* const v = std::lower_bound(g.first, g.first + g.vertices, edges);
-    return static_cast<uint64_t>(v - g.first) / step * step;
-  };
-  return {border(node), border(node + 1)};
+    const uint64_t border = (static_cast<uint64_t>(v - g.first) + kPage / 2) / kPage * kPage;
+    parts[k - 1].end = parts[k].begin = std::min(border, g.vertices);
+  }
+  parts[nodes - 1].end = g.vertices;
+  return parts;
 }
 
 double seconds_since(Clock::time_point begin) {
@@ -114,44 +101,117 @@ double seconds_since(Clock::time_point begin) {
 struct Times {
   double page_rank = 0, search = 0, components = 0;
 };
-Times work(const graph::Graph& g, uint64_t root, Arrays& arrays, graph::Part part,
-           const graph::Sync& sync) {
+Times work(const graph::Graph& g, uint64_t root, const Arrays& arrays, graph::Part part,
+           const graph::Team& team) {
   Times times;
-  sync(0);
+  team.sync(0);
   auto begin = Clock::now();
-  graph::page_rank(g, arrays.give, part, sync);
+  graph::page_rank(g, arrays.give, part, team);
   times.page_rank = seconds_since(begin);
   begin = Clock::now();
-  graph::search(g, root, arrays.level, part, sync);
+  graph::search(g, root, arrays.level, part, team);
   times.search = seconds_since(begin);
   begin = Clock::now();
-  graph::components(g, arrays.label, part, sync);
+  graph::components(g, arrays.label, part, team);
   times.components = seconds_since(begin);
   return times;
 }
 
-// A node's part of all passes. What the last one took.
-Times take_part(const cmi::context& context, Head& head, std::byte* data, uint64_t node) {
-  const uint64_t vertices = uint64_t{1} << head.scale;
-  Arrays arrays(data, vertices, head.edges);
-  const graph::Graph g = {vertices, arrays.first, arrays.to};
-  cmi::barrier gate(context, head.gate, static_cast<uint32_t>(head.nodes));
-  const uint64_t root = kronecker_root(static_cast<unsigned>(head.scale));
-  int turn = 0;
-  const graph::Sync sync = [&](double mine) {
-    head.sums[node].of_turn[turn] = mine;
-    if (gate.arrive_and_wait() != cmi::taken::yes) throw std::runtime_error("a node has died");
-    double sum = 0;
-    for (uint64_t i = 0; i < head.nodes; ++i) sum += head.sums[i].of_turn[turn];
-    turn = 1 - turn;
-    return sum;
-  };
-  Times times;
-  for (int pass = 0; pass < kPasses; ++pass) {
-    times = work(g, root, arrays, part_of(g, node, head.nodes), sync);
+// One of the nodes that work on it.
+class Member {
+ public:
+  Member(const cmi::context& context, const std::string& folder, Head& head, uint64_t node)
+      : context_(context),
+        head_(head),
+        node_(node),
+        rows_(reinterpret_cast<std::byte*>(&head + 1), vertices()),
+        g_{vertices(), rows_.first, rows_.to},
+        spot_{context, folder, parts_of(g_, head.nodes), node},
+        gate_(context, head.gate, static_cast<uint32_t>(head.nodes)) {}
+
+  // All passes. What the last one took.
+  Times take_part() {
+    const graph::Team team = {[this](double mine) { return sync(mine); },
+                              [this](const void* array) { fetch(array); }};
+    const uint64_t root = kronecker_root(static_cast<unsigned>(head_.scale));
+    Times times;
+    for (int pass = 0; pass < kPasses; ++pass) {
+      const cmi_ofi_stats before = costs();
+      times = work(g_, root, arrays(), spot_.parts[node_], team);
+      if (pass + 1 == kPasses) report_costs(before, costs());
+    }
+    return times;
   }
-  return times;
-}
+  // Nobody leaves before everybody has what it wants of the others.
+  void wait_for_all() { sync(0); }
+  Arrays arrays() const { return {{give_[0].all(), give_[1].all()}, level_.all(), label_.all()}; }
+  uint64_t vertices() const { return uint64_t{1} << head_.scale; }
+
+ private:
+  double sync(double mine) {
+    head_.sums[turn_][node_] = mine;
+    if (gate_.arrive_and_wait() != cmi::taken::yes) throw std::runtime_error("a node has died");
+    double sum = 0;
+    for (uint64_t i = 0; i < head_.nodes; ++i) sum += head_.sums[turn_][i];
+    turn_ = 1 - turn_;
+    return sum;
+  }
+  // Else each page that a load comes to is a miss, one after the other.
+  void fetch(const void* array) const {
+    for (const auto& give : give_) {
+      if (give.all() == array) give.fetch();
+    }
+    if (level_.all() == array) level_.fetch();
+    if (label_.all() == array) label_.fetch();
+  }
+  cmi_ofi_stats costs() const {
+    cmi_ofi_stats stats = {};
+    stats.size = sizeof stats;
+    cmi_ofi_get_stats(context_.get(), &stats);
+    return stats;
+  }
+  void report_costs(const cmi_ofi_stats& from, const cmi_ofi_stats& to) const {
+    std::printf(
+        "node %lu, of the last pass: %lu misses, %lu pages fetched, %lu first stores, %lu "
+        "swaps, %lu publications, %lu notifications\n",
+        node_ + 1, to.load_misses + to.store_misses - from.load_misses - from.store_misses,
+        to.pages_fetched - from.pages_fetched, to.store_faults - from.store_faults,
+        to.cas_calls - from.cas_calls, to.publications - from.publications,
+        to.invalidations_received - from.invalidations_received);
+  }
+
+  const cmi::context& context_;
+  Head& head_;
+  const uint64_t node_;
+  Rows rows_;
+  graph::Graph g_;
+  Spot spot_;
+  cmi::barrier gate_;
+  int turn_ = 0;
+  Spread<double> give_[2] = {{spot_, "give0"}, {spot_, "give1"}};
+  Spread<uint8_t> level_{spot_, "level"};
+  Spread<uint32_t> label_{spot_, "label"};
+};
+
+// In ordinary memory.
+class Alone {
+ public:
+  explicit Alone(uint64_t vertices)
+      : give_{std::vector<double>(vertices), std::vector<double>(vertices)},
+        level_(vertices),
+        label_(vertices) {}
+  Arrays arrays() { return {{give_[0].data(), give_[1].data()}, level_.data(), label_.data()}; }
+  void copy(const Arrays& from) {
+    for (int i : {0, 1}) std::copy_n(from.give[i], give_[i].size(), give_[i].begin());
+    std::copy_n(from.level, level_.size(), level_.begin());
+    std::copy_n(from.label, label_.size(), label_.begin());
+  }
+
+ private:
+  std::vector<double> give_[2];
+  std::vector<uint8_t> level_;
+  std::vector<uint32_t> label_;
+};
 
 bool same(const Arrays& shared, const Arrays& alone, uint64_t vertices) {
   const double* const a = shared.give[kIterations % 2];
@@ -178,35 +238,42 @@ void print_check(const Arrays& arrays, uint64_t vertices) {
 int home(const std::string& folder, uint64_t nodes, uint64_t scale) {
   const Edges made = make_graph(static_cast<unsigned>(scale));
   const uint64_t vertices = uint64_t{1} << scale, edges = made.to.size();
-  const uint64_t bytes = Arrays::bytes(vertices, edges);
   const auto context = cmi::context::open();
-  const auto segment = context.make(sizeof(Head) + bytes, CMI_SEG_CLIENT_CONSIST);
+  const auto segment =
+      context.make(sizeof(Head) + Rows::bytes(vertices, edges), CMI_SEG_CLIENT_CONSIST);
   const auto view = segment.attach();
   Head& head = *reinterpret_cast<Head*>(view.data());
-  std::byte* const data = view.data() + sizeof(Head);
-  Arrays shared(data, vertices, edges);
+  const Rows rows(view.data() + sizeof(Head), vertices);
   head.nodes = nodes;
   head.scale = scale;
   head.edges = edges;
   head.joined = 1;
-  std::copy(made.first.begin(), made.first.end(), shared.first);
-  std::copy(made.to.begin(), made.to.end(), shared.to);
+  std::copy(made.first.begin(), made.first.end(), rows.first);
+  std::copy(made.to.begin(), made.to.end(), rows.to);
   cmi::publish();
   const auto handle = segment.export_handle();
   const auto token = segment.grant();
   const auto offer = context.offer(folder, "graph", handle, token);
-  const Times together = take_part(context, head, data, 0);
+  Alone shared(vertices), alone(vertices);
+  Times together;
+  {
+    Member self(context, folder, head, 0);
+    together = self.take_part();
+    shared.copy(self.arrays());
+    self.wait_for_all();
+  }
   const cmi::atomic_ref left(context, head.left);
   const auto end = Clock::now() + kPatience;
   while (left.load() + 1 < nodes && Clock::now() < end) {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
 
-  std::vector<uint64_t> memory(bytes / sizeof(uint64_t));
-  Arrays alone(reinterpret_cast<std::byte*>(memory.data()), vertices, edges);
   const graph::Graph g = {vertices, made.first.data(), made.to.data()};
-  const Times one = work(g, kronecker_root(static_cast<unsigned>(scale)), alone, {0, vertices},
-                         [](double mine) { return mine; });
+  Times one;
+  for (int pass = 0; pass < kPasses; ++pass) {
+    one = work(g, kronecker_root(static_cast<unsigned>(scale)), alone.arrays(), {0, vertices},
+               {[](double mine) { return mine; }, [](const void*) {}});
+  }
   const auto line = [&](const char* name, double ours, double single) {
     std::printf("graph_%s_%lu: %.3f ms; one process: %.3f ms\n", name, nodes, ours * 1e3,
                 single * 1e3);
@@ -215,8 +282,8 @@ int home(const std::string& folder, uint64_t nodes, uint64_t scale) {
   line("pagerank", together.page_rank, one.page_rank);
   line("bfs", together.search, one.search);
   line("components", together.components, one.components);
-  const bool right = same(shared, alone, vertices);
-  print_check(alone, vertices);
+  const bool right = same(shared.arrays(), alone.arrays(), vertices);
+  print_check(alone.arrays(), vertices);
   std::printf("identical: %s\n", right ? "yes" : "no");
   return right ? 0 : 1;
 }
@@ -228,7 +295,11 @@ int node(const std::string& folder) {
   Head& head = *reinterpret_cast<Head*>(view.data());
   const uint64_t number = cmi::atomic_ref(context, head.joined).fetch_add(1);
   if (number >= head.nodes) throw std::runtime_error("more nodes than were asked for");
-  take_part(context, head, view.data() + sizeof(Head), number);
+  {
+    Member self(context, folder, head, number);
+    self.take_part();
+    self.wait_for_all();
+  }
   cmi::atomic_ref(context, head.left).fetch_add(1);
   return 0;
 }

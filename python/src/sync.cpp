@@ -221,7 +221,7 @@ class Queue {
  private:
   static bool done(int result) {
     if (result == CMI_OFI_OWNER_DEAD) {
-      raise_owner_dead("an item was lost with the process that worked at it; call again");
+      raise_owner_dead("a process died in a push of its own; call again");
     }
     return result == 0;
   }

@@ -10,8 +10,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <string>
 #include <string_view>
+#include <system_error>
 #include <thread>
+#include <utility>
 
 namespace {
 
@@ -89,9 +92,77 @@ void failures(const cmi::context& context) {
   EXPECT(event.fd >= 0 && ::poll(&event, 1, 0) == 0);
 }
 
+// What can fail does not throw where it is given a code: calls on memory that is in no view.
+void failures_without_exceptions(const cmi::context& context) {
+  struct {
+    cmi_ofi_mutex mutex;
+    cmi_ofi_shared_mutex shared;
+    cmi_ofi_ticket_lock ticket;
+    cmi_ofi_semaphore semaphore;
+    cmi_ofi_barrier barrier;
+    cmi_ofi_latch latch;
+    alignas(8) uint64_t word;
+    uint64_t queue[16];
+  } nowhere = {};
+  std::error_code code;
+  const auto refused = [&] { return std::exchange(code, {}) == CMI_ERR_INVAL; };
+  const std::chrono::milliseconds soon(1);
+  cmi::mutex mutex(context, nowhere.mutex);
+  EXPECT(mutex.try_lock_for(soon, code) == cmi::taken::no && refused());
+  EXPECT((mutex.unlock(code), refused()) && (mutex.repaired(code), refused()));
+  cmi::shared_mutex shared(context, nowhere.shared);
+  EXPECT(shared.try_lock_for(soon, code) == cmi::taken::no && refused());
+  EXPECT(shared.try_lock_shared_for(soon, code) == cmi::taken::no && refused());
+  EXPECT((shared.unlock(code), refused()) && (shared.unlock_shared(code), refused()));
+  cmi::ticket_lock ticket(context, nowhere.ticket);
+  EXPECT(ticket.try_lock_for(soon, code) == cmi::taken::no && refused());
+  EXPECT((ticket.unlock(code), refused()) && (ticket.repaired(code), refused()));
+  cmi::semaphore semaphore(context, nowhere.semaphore, 1, code);
+  EXPECT(refused());
+  EXPECT(semaphore.try_acquire_for(soon, code) == cmi::taken::no && refused());
+  EXPECT((semaphore.release(code), refused()));
+  cmi::barrier barrier(context, nowhere.barrier, 1, code);
+  EXPECT(refused());
+  EXPECT(barrier.arrive_and_wait_for(soon, code) == cmi::taken::no && refused());
+  cmi::latch latch(context, nowhere.latch, 1, code);
+  EXPECT(refused());
+  EXPECT((latch.count_down(1, code), refused()) && !latch.wait_for(soon, code) && refused());
+  cmi::queue<uint64_t> queue(context, nowhere.queue, 4, code);
+  EXPECT(refused());
+  EXPECT(queue.try_push_for(1, soon, code) == cmi::taken::no && refused());
+  EXPECT(queue.try_pop_for(nowhere.word, soon, code) == cmi::taken::no && refused());
+  const cmi::atomic_ref word(context, nowhere.word);
+  uint64_t expected = 0;
+  EXPECT(!word.compare_exchange(expected, 1, code) && refused());
+  EXPECT((word.store(1, code), refused()) &&
+         (static_cast<void>(word.fetch_add(1, code)), refused()));
+  EXPECT((static_cast<void>(word.exchange(1, code)), refused()) && nowhere.word == 0);
+  EXPECT((static_cast<void>(word.fetch_sub(1, code)), refused()));
+  cmi::arena arena(context, nowhere.queue, 4096, 4096, code);
+  EXPECT(refused());
+  EXPECT((arena.commit(code), refused()) && (arena.abort(code), refused()));
+  EXPECT(arena.sweep(code) == 0 && refused());
+  EXPECT(!cmi::attach_alike(context, cmi::segment(context.get(), 12345), code) && refused());
+  EXPECT(cmi::handle().text(code).empty() && refused());
+  EXPECT(cmi::token().text(code).empty() && refused());
+  cmi::offer offer = context.offer("/nowhere", "name", cmi::handle(), cmi::token(), code);
+  EXPECT(code && (code.clear(), true));
+  EXPECT(!context.next_event(code) && !code);
+  EXPECT(context.event_descriptor(code) >= 0 && !code);
+  const cmi::epoch epoch(context, code);
+  EXPECT(!code);
+  const cmi::epoch second(context, code);  // one is open
+  EXPECT(code == CMI_ERR_BOUND && (code.clear(), true));
+  cmi::view<uint64_t>(context.get(), 12345, &nowhere.word, 8).prefetch(0, 1, code);
+  EXPECT(refused());
+  cmi::publish(code);
+  EXPECT(!code);
+}
+
 void home(const std::string& folder) {
   const cmi::context context = cmi::context::open();
   failures(context);
+  failures_without_exceptions(context);
   cmi::segment segment = context.make(2 * 4096);
   EXPECT(segment.id() > 0 && segment.size() == 2 * 4096);
   const cmi::view<table> view = segment.attach<table>();

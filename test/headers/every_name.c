@@ -415,6 +415,7 @@ int every_extension(cmi_ctxt* ctxt, struct cmi_ofi_stats* stats) {
   IS(cmi_ofi_error_text, const char*, (cmi_ctxt*));
   IS(cmi_ofi_format, int, (const void*, char*, size_t*));
   IS(cmi_ofi_parse, int, (const char*, void*, size_t*));
+  IS(cmi_ofi_prefetch, int, (cmi_ctxt*, const void*, size_t));
   IS(cmi_ofi_offer, int, (cmi_ctxt*, const char*, const char*, const cmi_rseg*, const cmi_token*));
   IS(cmi_ofi_find, cmi_seg, (cmi_ctxt*, const char*, const char*, uint32_t));
   static_assert(CMI_OFI_TEXT_SIZE == 1056, "buffers of clients have it");

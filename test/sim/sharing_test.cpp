@@ -89,6 +89,13 @@ class Crew {
     }
     return sum;
   }
+  // Pages, by member 0.
+  uint64_t fetched() const { return nodes_[1]->stats().pages_fetched; }
+  void prefetch(size_t member, memory::PageRange pages) {
+    Node& node = *nodes_[member + 1];
+    SignalsBlocked quiet;
+    node.importer().views().prefetch(*node.view_at(views_[member]), pages, Deadline::in(kSecond));
+  }
   Simulation& simulation() { return simulation_; }
   const uint64_t* home() const { return home_; }
 
@@ -241,6 +248,48 @@ TEST_SUITE("sharing") {
         CHECK(const_cast<volatile uint64_t*>(view)[page * kWordsOfPage] == page);
       }
     });
+  }
+
+  TEST_CASE("pages_that_are_asked_for_come_in_large_reads_whatever_the_order_of_the_loads") {
+    constexpr size_t kPages = 512;
+    Crew crew(first_seed(), 2, kPages);
+    const auto load_all = [&](uint64_t round, bool asks) {
+      const Counts before = crew.counts();
+      const uint64_t fetched = crew.fetched();
+      uint64_t wrong = 0;
+      crew.all([&](size_t member, uint64_t* view, NodeCalls&) {
+        if (member != 0) return;
+        if (asks) crew.prefetch(member, {0, kPages});
+        for (size_t i = 0; i < kPages; ++i) {  // no two neighbours one after the other
+          wrong += const_cast<volatile uint64_t*>(view)[i * 37 % kPages * kWordsOfPage] != round;
+        }
+      });
+      CHECK(wrong == 0);
+      CHECK(crew.fetched() - fetched == kPages);
+      return crew.counts() - before;
+    };
+    const auto store_all = [&](uint64_t round) {
+      crew.all([&](size_t member, uint64_t* view, NodeCalls& calls) {
+        for (size_t page = 0; member == 1 && page < kPages; ++page) {
+          const_cast<volatile uint64_t*>(view)[page * kWordsOfPage] = round;
+        }
+        REQUIRE(calls.wmb() == 0);
+      });
+    };
+    CHECK(load_all(0, true).misses == 0);
+    // Again after each barrier of another node: what was dropped is asked for as what never came.
+    store_all(1);
+    const uint64_t fetched = crew.fetched();
+    CHECK(fetched >= kPages);
+    CHECK(load_all(1, true).misses == 0);
+    store_all(2);
+    CHECK(load_all(2, false).misses > kPages / 2);
+    // What is cached is not asked for again, nor what lies behind the end.
+    const uint64_t all = crew.fetched();
+    crew.all([&](size_t member, uint64_t*, NodeCalls&) {
+      if (member == 0) crew.prefetch(member, {kPages / 2, kPages});
+    });
+    CHECK(crew.fetched() == all);
   }
 
   TEST_CASE("a_page_that_is_released_beside_another_though_it_is_cached_is_seen") {

@@ -20,6 +20,11 @@ pedantic() {
 compilers=0 failures=0
 mapfile -t headers < <(cd "$include" && find . -name '*.h' -printf '%P\n' | sort)
 mapfile -t cpp_headers < <(cd "$include" && find . -name '*.hpp' -printf '%P\n' | sort)
+# One of them is for those that have Boost.
+boost=
+for place in /usr/include /usr/local/include; do
+  [[ ! -e $place/boost/interprocess/managed_external_buffer.hpp ]] || boost=there
+done
 [[ ${#headers[@]} -gt 0 ]] || { echo "no headers in $include"; exit 1; }
 for pair in gcc:g++ clang:clang++; do
   command -v "${pair%:*}" >/dev/null && command -v "${pair#*:}" >/dev/null || continue
@@ -31,9 +36,11 @@ for pair in gcc:g++ clang:clang++; do
     pedantic c++ c++17 "${pair#*:}" "$header" || failures=$((failures + 1))
   done
   for header in "${cpp_headers[@]}"; do
+    [[ $header != cmi/interprocess.hpp || -n $boost ]] || continue
     pedantic c++ c++20 "${pair#*:}" "$header" || failures=$((failures + 1))
   done
 done
 [[ $compilers -gt 0 ]] || { echo "no compiler found"; exit 1; }
 [[ $failures -eq 0 ]] || exit 1
+[[ -n $boost ]] || echo "headers: cmi/interprocess.hpp was left out, there is no Boost (libboost-dev)"
 echo "headers: $((${#headers[@]} + ${#cpp_headers[@]})) compile alone with $compilers compiler(s)"

@@ -31,27 +31,41 @@ namespace cmi {
  * which are this function's. Throws CMI_ERR_NOMEM where the address is taken in this process, and
  * CMI_ERR_INVAL where the first bytes are something else.
  */
-inline view<std::byte> attach_alike(const context& of, const segment& shared) {
+inline view<std::byte> attach_alike(const context& of, const segment& shared,
+                                    std::error_code& code) {
   constexpr uint64_t first = uint64_t{1} << 44, last = uint64_t{5} << 44, step = uint64_t{1} << 30;
-  const size_t size = shared.size();
+  const size_t size = shared.size(code);
+  if (code) return {};
   uint64_t address = 0;
   {
-    const view<uint64_t> anywhere = shared.attach<uint64_t>();
+    const view<uint64_t> anywhere = shared.attach<uint64_t>(0, code);
+    if (code) return {};
     const atomic_ref<uint64_t> word(of, anywhere[0]);
     address = word.load();
     if (address == 0) {
       std::random_device random;
       const uint64_t chosen = first + random() % ((last - first) / step) * step;
-      if (word.compare_exchange(address, chosen)) address = chosen;
+      if (word.compare_exchange(address, chosen, code)) address = chosen;
+      if (code) return {};
     }
   }
   if (address < first || address >= last || address % step != 0) {
-    throw error(CMI_ERR_INVAL, "attach_alike: the segment does not begin with its address");
+    code = CMI_ERR_INVAL;
+    return {};
   }
   void* const at =
       CMIFN(of.get(), 10, seg_at)(of.get(), shared.id(), reinterpret_cast<void*>(address), 0);
-  if (at == nullptr) detail::throw_if(detail::last_error());
-  return view<std::byte>(of.get(), shared.id(), at, size);
+  detail::set(code, at != nullptr);
+  return code ? view<std::byte>() : view<std::byte>(of.get(), shared.id(), at, size);
+}
+inline view<std::byte> attach_alike(const context& of, const segment& shared) {
+  std::error_code code;
+  view<std::byte> made = attach_alike(of, shared, code);
+  if (code == CMI_ERR_INVAL) {
+    throw error(code, "attach_alike: it may not be attached, or does not begin with its address");
+  }
+  detail::throw_if(code);
+  return made;
 }
 
 /* ---- The arena ------------------------------------------------------------------------------ */
@@ -66,9 +80,15 @@ inline view<std::byte> attach_alike(const context& of, const segment& shared) {
 class arena final : public std::pmr::memory_resource {
  public:
   /** memory: a multiple of 4096; region_size: a power of two, the largest block. */
+  arena(const context& of, void* memory, size_t size, size_t region_size, std::error_code& code)
+      : ctxt_(of.get()) {
+    detail::set(code, cmi_ofi_arena_open(ctxt_, &arena_, memory, size, region_size) == 0);
+  }
   arena(const context& of, void* memory, size_t size, size_t region_size = 64 * 1024)
       : ctxt_(of.get()) {
-    check(cmi_ofi_arena_open(ctxt_, &arena_, memory, size, region_size));
+    if (cmi_ofi_arena_open(ctxt_, &arena_, memory, size, region_size) != 0) {
+      detail::throw_if(detail::last_error());
+    }
   }
   /** All behind the first page of what attach_alike() has attached. */
   arena(const context& of, const view<std::byte>& shared, size_t region_size = 64 * 1024)
@@ -80,14 +100,27 @@ class arena final : public std::pmr::memory_resource {
   }
 
   /** Keeps what was allocated, frees what was deallocated: all or nothing. */
-  void commit() { check(cmi_ofi_arena_commit(ctxt_, &arena_)); }
+  void commit(std::error_code& code) noexcept {
+    detail::set(code, cmi_ofi_arena_commit(ctxt_, &arena_) == 0);
+  }
+  void commit() {
+    detail::throwing([&](std::error_code& code) { commit(code); });
+  }
   /** Undoes both. */
-  void abort() { check(cmi_ofi_arena_abort(ctxt_, &arena_)); }
+  void abort(std::error_code& code) noexcept {
+    detail::set(code, cmi_ofi_arena_abort(ctxt_, &arena_) == 0);
+  }
+  void abort() {
+    detail::throwing([&](std::error_code& code) { abort(code); });
+  }
   /** Ends what clients that are gone have begun: how many blocks. */
-  uint64_t sweep() {
+  uint64_t sweep(std::error_code& code) noexcept {
     uint64_t blocks = 0;
-    check(cmi_ofi_arena_sweep(ctxt_, &arena_, &blocks));
+    detail::set(code, cmi_ofi_arena_sweep(ctxt_, &arena_, &blocks) == 0);
     return blocks;
+  }
+  uint64_t sweep() {
+    return detail::throwing([&](std::error_code& code) { return sweep(code); });
   }
   /** What arena_allocator uses in this thread from now on. */
   void use() noexcept { current() = this; }
@@ -99,9 +132,6 @@ class arena final : public std::pmr::memory_resource {
  private:
   static constexpr size_t page = 4096;
 
-  static void check(int result) {
-    if (result != 0) detail::throw_if(detail::last_error());
-  }
   void* do_allocate(size_t bytes, size_t alignment) override {
     void* block = nullptr;
     if (alignment > page) throw std::bad_alloc();

@@ -43,14 +43,13 @@ class atomic_ref {
     return value;
   }
   /** Whether it was `expected`, and is `desired` now; if not, `expected` is what it is. */
-  bool compare_exchange(T& expected, T desired) const {
+  bool compare_exchange(T& expected, T desired, std::error_code& code) const noexcept {
     for (uint64_t seen = cached();;) {
       uint64_t found = 0;
       const uint64_t wanted = with(seen, expected);
-      std::error_code code;
       detail::set(code, CMIFN(ctxt_, 10, atm_cas)(ctxt_, word(), wanted, with(wanted, desired),
                                                   &found) == 0);
-      detail::throw_if(code);
+      if (code) return false;
       if (found == wanted) return true;
       const T there = part(found);
       if (std::memcmp(&there, &expected, sizeof(T)) != 0) {
@@ -60,25 +59,41 @@ class atomic_ref {
       seen = found; /* a neighbour in the word has changed */
     }
   }
-  T exchange(T desired) const {
+  bool compare_exchange(T& expected, T desired) const {
+    return detail::throwing(
+        [&](std::error_code& code) { return compare_exchange(expected, desired, code); });
+  }
+  T exchange(T desired, std::error_code& code) const noexcept {
     T expected = load();
-    while (!compare_exchange(expected, desired)) {
+    while (!compare_exchange(expected, desired, code) && !code) {
     }
     return expected;
   }
+  T exchange(T desired) const {
+    return detail::throwing([&](std::error_code& code) { return exchange(desired, code); });
+  }
+  void store(T desired, std::error_code& code) const noexcept {
+    static_cast<void>(exchange(desired, code));
+  }
   void store(T desired) const { static_cast<void>(exchange(desired)); }
   /** The value before. */
-  T fetch_add(T more) const requires std::is_arithmetic_v<T> {
+  T fetch_add(T more, std::error_code& code) const noexcept requires std::is_arithmetic_v<T> {
     T expected = load();
-    while (!compare_exchange(expected, static_cast<T>(expected + more))) {
+    while (!compare_exchange(expected, static_cast<T>(expected + more), code) && !code) {
+    }
+    return expected;
+  }
+  T fetch_add(T more) const requires std::is_arithmetic_v<T> {
+    return detail::throwing([&](std::error_code& code) { return fetch_add(more, code); });
+  }
+  T fetch_sub(T less, std::error_code& code) const noexcept requires std::is_arithmetic_v<T> {
+    T expected = load();
+    while (!compare_exchange(expected, static_cast<T>(expected - less), code) && !code) {
     }
     return expected;
   }
   T fetch_sub(T less) const requires std::is_arithmetic_v<T> {
-    T expected = load();
-    while (!compare_exchange(expected, static_cast<T>(expected - less))) {
-    }
-    return expected;
+    return detail::throwing([&](std::error_code& code) { return fetch_sub(less, code); });
   }
 
  private:

@@ -92,11 +92,13 @@ class context {
 
   /** Leaves handle and token at a place under a name, for find(); see cmi_ofi_offer(). */
   cmi::offer offer(const std::string& where, const std::string& name, const handle& rseg,
+                   const token& tok, std::error_code& code) const {
+    return cmi::offer(get(), where, name, rseg, tok, code);
+  }
+  cmi::offer offer(const std::string& where, const std::string& name, const handle& rseg,
                    const token& tok) const {
-    std::error_code code;
-    cmi::offer made(get(), where, name, rseg, tok, code);
-    detail::throw_if(code);
-    return made;
+    return detail::throwing(
+        [&](std::error_code& code) { return offer(where, name, rseg, tok, code); });
   }
   /** Waits for such an offer and imports it; see cmi_ofi_find(). */
   segment find(const std::string& where, const std::string& name, std::chrono::milliseconds timeout,
@@ -134,17 +136,23 @@ class context {
   }
 
   /** The next event, if there is one. */
-  std::optional<event> next_event() const {
+  std::optional<event> next_event(std::error_code& code) const noexcept {
     cmi_event* const what = CMIFN(get(), 10, evt_get)(get());
+    code = what != nullptr ? std::error_code() : detail::last_error();
     if (what != nullptr) return event(get(), what);
-    detail::throw_if(detail::last_error());
     return std::nullopt;
   }
+  std::optional<event> next_event() const {
+    return detail::throwing([&](std::error_code& code) { return next_event(code); });
+  }
   /** Polls readable while there is an event; see cmi_ofi_evt_fd(). */
-  int event_descriptor() const {
+  int event_descriptor(std::error_code& code) const noexcept {
     const int fd = cmi_ofi_evt_fd(get());
-    if (fd < 0) detail::throw_if(detail::last_error());
+    detail::set(code, fd >= 0);
     return fd;
+  }
+  int event_descriptor() const {
+    return detail::throwing([&](std::error_code& code) { return event_descriptor(code); });
   }
 
   void reset() noexcept {
@@ -165,11 +173,23 @@ class context {
  */
 class thread_scope {
  public:
-  explicit thread_scope(const context& of) : ctxt_(of.get()) {
+  /** Empty where it fails. */
+  thread_scope(const context& of, std::error_code& code) noexcept {
+    detail::set(code, CMIFN(of.get(), 10, ini_th)(of.get()) == 0);
+    if (code) return;
+    detail::set(code, CMIFN(of.get(), 10, cmi_enb)(of.get(), 1) == 0);
+    if (code) {
+      CMIFN(of.get(), 10, fini)(of.get());
+    } else {
+      ctxt_ = of.get();
+    }
+  }
+  explicit thread_scope(const context& of) {
     std::error_code code;
-    detail::set(code, CMIFN(ctxt_, 10, ini_th)(ctxt_) == 0);
+    detail::set(code, CMIFN(of.get(), 10, ini_th)(of.get()) == 0);
     detail::throw_if(code);
-    detail::set(code, CMIFN(ctxt_, 10, cmi_enb)(ctxt_, 1) == 0);
+    detail::set(code, CMIFN(of.get(), 10, cmi_enb)(of.get(), 1) == 0);
+    ctxt_ = of.get();
     if (!code) return;
     const error failure(code, cmi_ofi_error_text(nullptr));
     CMIFN(ctxt_, 10, fini)(ctxt_);
@@ -177,21 +197,30 @@ class thread_scope {
   }
   thread_scope(const thread_scope&) = delete;
   thread_scope& operator=(const thread_scope&) = delete;
-  ~thread_scope() { CMIFN(ctxt_, 10, fini)(ctxt_); }
+  ~thread_scope() {
+    if (ctxt_ != nullptr) CMIFN(ctxt_, 10, fini)(ctxt_);
+  }
 
  private:
-  cmi_ctxt* ctxt_;
+  cmi_ctxt* ctxt_ = nullptr;
 };
 
 /** A flush epoch of the calling thread, closed by the destructor; see open_fb(). */
 class epoch {
  public:
+  /** Empty where it fails. */
+  epoch(const context& of, std::error_code& code) noexcept
+      : ctxt_(of.get()), epoch_(CMIFN(ctxt_, 10, open_fb)(ctxt_)) {
+    detail::set(code, epoch_ != nullptr);
+  }
   explicit epoch(const context& of) : ctxt_(of.get()), epoch_(CMIFN(ctxt_, 10, open_fb)(ctxt_)) {
     if (epoch_ == nullptr) detail::throw_if(detail::last_error());
   }
   epoch(const epoch&) = delete;
   epoch& operator=(const epoch&) = delete;
-  ~epoch() { CMIFN(ctxt_, 10, close_fb)(ctxt_, epoch_); }
+  ~epoch() {
+    if (epoch_ != nullptr) CMIFN(ctxt_, 10, close_fb)(ctxt_, epoch_);
+  }
   /** What was stored since it was opened, or flushed last, is at its home when this returns. */
   void flush(std::error_code& code) noexcept {
     detail::set(code, CMIFN(ctxt_, 10, flush_fb)(ctxt_, epoch_) == 0);

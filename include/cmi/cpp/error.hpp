@@ -55,6 +55,20 @@ inline void throw_if(const std::error_code& code) {
   if (code) throw error(code, cmi_ofi_error_text(nullptr));
 }
 
+/* What f(code) gives; throws where it has failed. */
+template <class F>
+auto throwing(F&& f) {
+  std::error_code code;
+  if constexpr (std::is_void_v<std::invoke_result_t<F&, std::error_code&>>) {
+    f(code);
+    throw_if(code);
+  } else {
+    auto made = f(code);
+    throw_if(code);
+    return made;
+  }
+}
+
 /* An owned value, T{} when there is none. */
 template <class T>
 class slot {

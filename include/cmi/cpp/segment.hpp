@@ -7,6 +7,7 @@
 #include <cmi.h>
 #include <cmi/ofi/cmi_impl.h>
 
+#include <algorithm>
 #include <cmi/cpp/error.hpp>
 #include <cstddef>
 #include <cstdint>
@@ -55,6 +56,17 @@ class view {
   std::span<T> span() const noexcept { return {data(), size_}; }
   explicit operator bool() const noexcept { return static_cast<bool>(at_); }
 
+  /** So many of T from one on are about to be loaded, or all; see cmi_ofi_prefetch(). */
+  void prefetch(size_t first, size_t count, std::error_code& code) const noexcept {
+    code.clear();
+    if (first >= size_) return;
+    const size_t bytes = std::min(count, size_ - first) * sizeof(T);
+    detail::set(code, cmi_ofi_prefetch(ctxt_, data() + first, bytes) == 0);
+  }
+  void prefetch(size_t first = 0, size_t count = SIZE_MAX) const {
+    detail::throwing([&](std::error_code& code) { prefetch(first, count, code); });
+  }
+
   /** Detaches now. */
   void reset() noexcept {
     if (at_) CMIFN(ctxt_, 10, seg_dt)(ctxt_, segment_, at_.get());
@@ -87,11 +99,9 @@ class handle {
   ~handle() { reset(); }
   cmi_rseg* get() const noexcept { return rseg_.get(); }
   /** One printable word; see cmi_ofi_format(). */
+  std::string text(std::error_code& code) const { return detail::text_of(get(), code); }
   std::string text() const {
-    std::error_code code;
-    std::string word = detail::text_of(get(), code);
-    detail::throw_if(code);
-    return word;
+    return detail::throwing([&](std::error_code& code) { return text(code); });
   }
   void reset() noexcept {
     if (rseg_) CMIFN(ctxt_, 10, rseg_del)(ctxt_, rseg_.get());
@@ -120,11 +130,9 @@ class token {
   ~token() { reset(); }
   cmi_token* get() const noexcept { return token_.get(); }
   /** One printable word. It grants what the token grants. See cmi_ofi_format(). */
+  std::string text(std::error_code& code) const { return detail::text_of(get(), code); }
   std::string text() const {
-    std::error_code code;
-    std::string word = detail::text_of(get(), code);
-    detail::throw_if(code);
-    return word;
+    return detail::throwing([&](std::error_code& code) { return text(code); });
   }
   /** Revokes it: accesses with it raise CMI_ERROR_TOKEN from then on. */
   void revoke(std::error_code& code) noexcept {

@@ -4,7 +4,8 @@
  *
  * An object here is a context and an address; each process makes its own, and its threads may share
  * it, but those of barrier and queue, which are of one thread. What lies in the segment are the
- * structures of C. Failures throw cmi::error.
+ * structures of C. Failures throw cmi::error; where a std::error_code is given, it says so instead,
+ * and what is returned is no. lock() and its like, for the guards of the standard, throw alone.
  */
 #ifndef CMI_CPP_SYNC_HPP
 #define CMI_CPP_SYNC_HPP
@@ -38,6 +39,11 @@ inline constexpr std::chrono::milliseconds longest_wait = std::chrono::minutes(5
 inline uint32_t in_ms(std::chrono::milliseconds span) noexcept {
   const auto count = std::clamp<std::chrono::milliseconds::rep>(span.count(), 0, UINT32_MAX);
   return static_cast<uint32_t>(count);
+}
+/* no: the deadline has passed, or the call has failed. */
+inline taken checked(int result, std::error_code& code) noexcept {
+  set(code, result >= 0);
+  return result < 0 ? taken::no : static_cast<taken>(result);
 }
 inline taken checked(int result) {
   if (result < 0) throw_if(last_error());
@@ -80,8 +86,17 @@ class mutex : public detail::lockable<mutex> {
   [[nodiscard]] taken try_lock_for(std::chrono::milliseconds span) {
     return detail::checked(cmi_ofi_mutex_lock(ctxt_, at_, detail::in_ms(span)));
   }
+  [[nodiscard]] taken try_lock_for(std::chrono::milliseconds span, std::error_code& code) noexcept {
+    return detail::checked(cmi_ofi_mutex_lock(ctxt_, at_, detail::in_ms(span)), code);
+  }
   void unlock() { detail::checked(cmi_ofi_mutex_unlock(ctxt_, at_)); }
+  void unlock(std::error_code& code) noexcept {
+    detail::checked(cmi_ofi_mutex_unlock(ctxt_, at_), code);
+  }
   void repaired() { detail::checked(cmi_ofi_mutex_repaired(ctxt_, at_)); }
+  void repaired(std::error_code& code) noexcept {
+    detail::checked(cmi_ofi_mutex_repaired(ctxt_, at_), code);
+  }
 
  private:
   cmi_ctxt* ctxt_;
@@ -95,11 +110,24 @@ class shared_mutex : public detail::lockable<shared_mutex> {
   [[nodiscard]] taken try_lock_for(std::chrono::milliseconds span) {
     return detail::checked(cmi_ofi_shared_mutex_lock(ctxt_, at_, detail::in_ms(span)));
   }
+  [[nodiscard]] taken try_lock_for(std::chrono::milliseconds span, std::error_code& code) noexcept {
+    return detail::checked(cmi_ofi_shared_mutex_lock(ctxt_, at_, detail::in_ms(span)), code);
+  }
   void unlock() { detail::checked(cmi_ofi_shared_mutex_unlock(ctxt_, at_)); }
+  void unlock(std::error_code& code) noexcept {
+    detail::checked(cmi_ofi_shared_mutex_unlock(ctxt_, at_), code);
+  }
   void repaired() { detail::checked(cmi_ofi_shared_mutex_repaired(ctxt_, at_)); }
+  void repaired(std::error_code& code) noexcept {
+    detail::checked(cmi_ofi_shared_mutex_repaired(ctxt_, at_), code);
+  }
   /** owner_dead: not taken; a writer has to repair first. */
   [[nodiscard]] taken try_lock_shared_for(std::chrono::milliseconds span) {
     return detail::checked(cmi_ofi_shared_mutex_lock_shared(ctxt_, at_, detail::in_ms(span)));
+  }
+  [[nodiscard]] taken try_lock_shared_for(std::chrono::milliseconds span,
+                                          std::error_code& code) noexcept {
+    return detail::checked(cmi_ofi_shared_mutex_lock_shared(ctxt_, at_, detail::in_ms(span)), code);
   }
   /** For std::shared_lock. Throws as lock(). */
   void lock_shared() {
@@ -110,6 +138,9 @@ class shared_mutex : public detail::lockable<shared_mutex> {
     }
   }
   void unlock_shared() { detail::checked(cmi_ofi_shared_mutex_unlock_shared(ctxt_, at_)); }
+  void unlock_shared(std::error_code& code) noexcept {
+    detail::checked(cmi_ofi_shared_mutex_unlock_shared(ctxt_, at_), code);
+  }
 
  private:
   cmi_ctxt* ctxt_;
@@ -123,8 +154,18 @@ class ticket_lock : public detail::lockable<ticket_lock> {
   [[nodiscard]] taken try_lock_for(std::chrono::milliseconds span) {
     return detail::checked(cmi_ofi_ticket_lock_lock(ctxt_, at_, detail::in_ms(span), &ticket_));
   }
+  [[nodiscard]] taken try_lock_for(std::chrono::milliseconds span, std::error_code& code) noexcept {
+    return detail::checked(cmi_ofi_ticket_lock_lock(ctxt_, at_, detail::in_ms(span), &ticket_),
+                           code);
+  }
   void unlock() { detail::checked(cmi_ofi_ticket_lock_unlock(ctxt_, at_, ticket_)); }
+  void unlock(std::error_code& code) noexcept {
+    detail::checked(cmi_ofi_ticket_lock_unlock(ctxt_, at_, ticket_), code);
+  }
   void repaired() { detail::checked(cmi_ofi_ticket_lock_repaired(ctxt_, at_, ticket_)); }
+  void repaired(std::error_code& code) noexcept {
+    detail::checked(cmi_ofi_ticket_lock_repaired(ctxt_, at_, ticket_), code);
+  }
 
  private:
   cmi_ctxt* ctxt_;
@@ -139,9 +180,18 @@ class semaphore {
       : ctxt_(of.get()), at_(&at) {
     detail::checked(cmi_ofi_semaphore_init(ctxt_, at_, permits));
   }
+  semaphore(const context& of, cmi_ofi_semaphore& at, uint32_t permits,
+            std::error_code& code) noexcept
+      : ctxt_(of.get()), at_(&at) {
+    detail::checked(cmi_ofi_semaphore_init(ctxt_, at_, permits), code);
+  }
   /** owner_dead: taken over from a context that is gone. */
   [[nodiscard]] taken try_acquire_for(std::chrono::milliseconds span) {
     return detail::checked(cmi_ofi_semaphore_acquire(ctxt_, at_, detail::in_ms(span)));
+  }
+  [[nodiscard]] taken try_acquire_for(std::chrono::milliseconds span,
+                                      std::error_code& code) noexcept {
+    return detail::checked(cmi_ofi_semaphore_acquire(ctxt_, at_, detail::in_ms(span)), code);
   }
   taken acquire() {
     const taken result = try_acquire_for(detail::longest_wait);
@@ -149,6 +199,9 @@ class semaphore {
     return result;
   }
   void release() { detail::checked(cmi_ofi_semaphore_release(ctxt_, at_)); }
+  void release(std::error_code& code) noexcept {
+    detail::checked(cmi_ofi_semaphore_release(ctxt_, at_), code);
+  }
 
  private:
   cmi_ctxt* ctxt_;
@@ -161,11 +214,19 @@ class barrier {
   barrier(const context& of, cmi_ofi_barrier& at, uint32_t parties) : ctxt_(of.get()), at_(&at) {
     detail::checked(cmi_ofi_barrier_init(ctxt_, at_, parties));
   }
+  barrier(const context& of, cmi_ofi_barrier& at, uint32_t parties, std::error_code& code) noexcept
+      : ctxt_(of.get()), at_(&at) {
+    detail::checked(cmi_ofi_barrier_init(ctxt_, at_, parties), code);
+  }
   barrier(const barrier&) = delete;
   barrier& operator=(const barrier&) = delete;
   /** Arrives and waits; no: it has arrived, and waits on with the next call. */
   [[nodiscard]] taken arrive_and_wait_for(std::chrono::milliseconds span) {
     return detail::checked(cmi_ofi_barrier_wait(ctxt_, at_, &party_, detail::in_ms(span)));
+  }
+  [[nodiscard]] taken arrive_and_wait_for(std::chrono::milliseconds span,
+                                          std::error_code& code) noexcept {
+    return detail::checked(cmi_ofi_barrier_wait(ctxt_, at_, &party_, detail::in_ms(span)), code);
   }
   /** owner_dead: passed, and some party has died. */
   taken arrive_and_wait() {
@@ -186,9 +247,19 @@ class latch {
   latch(const context& of, cmi_ofi_latch& at, uint64_t count) : ctxt_(of.get()), at_(&at) {
     detail::checked(cmi_ofi_latch_init(ctxt_, at_, count));
   }
+  latch(const context& of, cmi_ofi_latch& at, uint64_t count, std::error_code& code) noexcept
+      : ctxt_(of.get()), at_(&at) {
+    detail::checked(cmi_ofi_latch_init(ctxt_, at_, count), code);
+  }
   void count_down(uint64_t by = 1) { detail::checked(cmi_ofi_latch_count_down(ctxt_, at_, by)); }
+  void count_down(uint64_t by, std::error_code& code) noexcept {
+    detail::checked(cmi_ofi_latch_count_down(ctxt_, at_, by), code);
+  }
   [[nodiscard]] bool wait_for(std::chrono::milliseconds span) {
     return detail::checked(cmi_ofi_latch_wait(ctxt_, at_, detail::in_ms(span))) == taken::yes;
+  }
+  [[nodiscard]] bool wait_for(std::chrono::milliseconds span, std::error_code& code) noexcept {
+    return detail::checked(cmi_ofi_latch_wait(ctxt_, at_, detail::in_ms(span)), code) == taken::yes;
   }
 
  private:
@@ -208,13 +279,25 @@ class queue {
   queue(const context& of, void* at, uint32_t cells) : ctxt_(of.get()) {
     detail::checked(cmi_ofi_queue_open(ctxt_, &queue_, at, cells, sizeof(T)));
   }
-  /** no: it was full. owner_dead: not pushed, an item was lost with a process; call again. */
+  queue(const context& of, void* at, uint32_t cells, std::error_code& code) noexcept
+      : ctxt_(of.get()) {
+    detail::checked(cmi_ofi_queue_open(ctxt_, &queue_, at, cells, sizeof(T)), code);
+  }
+  /** no: it was full. owner_dead: not pushed, a process died in a push of its own; call again. */
   [[nodiscard]] taken try_push_for(const T& item, std::chrono::milliseconds span) {
     return detail::checked(cmi_ofi_queue_push(ctxt_, &queue_, &item, detail::in_ms(span)));
   }
-  /** no: it was empty. owner_dead: nothing popped, an item was lost with a process; call again. */
+  [[nodiscard]] taken try_push_for(const T& item, std::chrono::milliseconds span,
+                                   std::error_code& code) noexcept {
+    return detail::checked(cmi_ofi_queue_push(ctxt_, &queue_, &item, detail::in_ms(span)), code);
+  }
+  /** no: it was empty. owner_dead: nothing popped, a process died in a push; call again. */
   [[nodiscard]] taken try_pop_for(T& item, std::chrono::milliseconds span) {
     return detail::checked(cmi_ofi_queue_pop(ctxt_, &queue_, &item, detail::in_ms(span)));
+  }
+  [[nodiscard]] taken try_pop_for(T& item, std::chrono::milliseconds span,
+                                  std::error_code& code) noexcept {
+    return detail::checked(cmi_ofi_queue_pop(ctxt_, &queue_, &item, detail::in_ms(span)), code);
   }
 
  private:

@@ -172,6 +172,23 @@ CMI_EXPORT int cmi_ofi_offer(cmi_ctxt* ctxt, const char* where, const char* name
 CMI_EXPORT cmi_seg cmi_ofi_find(cmi_ctxt* ctxt, const char* where, const char* name,
                                 uint32_t timeout_ms);
 
+/* ---- Fetching ahead ------------------------------------------------------------------------- */
+
+/**
+ * Says that a range of an imported segment is about to be loaded, in whatever order: what of it is
+ * not cached comes from its home in reads of up to 1 MiB, where each page would be a miss. The call
+ * does not wait for them; a load that comes to a page that is under way does. At most 16 MiB of a
+ * range are asked for, and half of the import's cache; at home, and where pages are mapped or
+ * nothing is cached, the call does nothing.
+ *   addr  in a view
+ *   len   bytes; what goes beyond the view is left out
+ * It is a hint. What cannot be asked for is left to the load, and so are exceptions.
+ * Returns: 0, or -1 with cmi_get_error().
+ * Errors: CMI_ERR_INVAL, not this process's context, or addr is in no view; CMI_ERR_INIT, the
+ * calling thread is not registered.
+ */
+CMI_EXPORT int cmi_ofi_prefetch(cmi_ctxt* ctxt, const void* addr, size_t len);
+
 /* ---- Counters ------------------------------------------------------------------------------- */
 
 /**

@@ -210,14 +210,15 @@ static inline size_t cmi_ofi_queue_size(uint32_t cells, uint32_t item_size) {
 CMI_EXPORT int cmi_ofi_queue_open(cmi_ctxt* ctxt, cmi_ofi_queue* queue, void* memory,
                                   uint32_t cells, uint32_t item_size);
 /**
- * Puts an item in. OWNER_DEAD: nothing was put in; a process died while it held the next cell, and
- * its item is lost with it. The cell is free: call again. TIMED_OUT: it is full.
+ * Puts an item in. OWNER_DEAD: nothing was put in; a process died while it filled the next cell,
+ * and its item was never in the queue. The cell is free: call again. TIMED_OUT: it is full.
  * Errors: as cmi_ofi_mutex_lock().
  */
 CMI_EXPORT int cmi_ofi_queue_push(cmi_ctxt* ctxt, cmi_ofi_queue* queue, const void* item,
                                   uint32_t timeout_ms);
 /**
- * Takes the first item out. As cmi_ofi_queue_push(); TIMED_OUT: it is empty.
+ * Takes the first item out. As cmi_ofi_queue_push(); TIMED_OUT: it is empty. An item that a process
+ * died over before its call had returned goes to a caller that waits, or comes again behind others.
  * Errors: as cmi_ofi_mutex_lock().
  */
 CMI_EXPORT int cmi_ofi_queue_pop(cmi_ctxt* ctxt, cmi_ofi_queue* queue, void* item,

@@ -104,6 +104,18 @@ extern "C" int cmi_ofi_get_stats(cmi_ctxt* ctxt, cmi_ofi_stats* out) {
   return 0;
 }
 
+extern "C" int cmi_ofi_prefetch(cmi_ctxt* ctxt, const void* addr, size_t len) {
+  context::Context* c = api::enter(ctxt, kFacMem, "cmi_ofi_prefetch");
+  if (c == nullptr) return -1;
+  return api::finish(
+      kFacMem,
+      [&] {
+        SignalsBlocked quiet;
+        return c->barriers().prefetch(addr, len);
+      },
+      "cmi_ofi_prefetch({}, {} bytes)", addr, len);
+}
+
 // The symbol of clients in C, and of those that were built when C++ had the function as well. It is
 // declared by its label: a function of this name would hide the structure.
 extern "C" CMI_EXPORT int cmi_ofi_stats_of_c(cmi_ctxt* ctxt,

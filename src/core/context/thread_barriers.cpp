@@ -1,5 +1,6 @@
 #include "core/context/thread_barriers.hpp"
 
+#include <algorithm>
 #include <new>
 #include <utility>
 #include <vector>
@@ -100,6 +101,25 @@ Status Barriers::cflush(void* const* addrs, int32_t n, Raised* raised) {
     if (!ok(s)) status = s;
   }
   return status;
+}
+
+Status Barriers::prefetch(const void* addr, size_t len) {
+  const auto* const at = static_cast<const std::byte*>(addr);
+  const auto view = services_.engine.views().find(at);
+  size_t offset = 0;
+  bool read_only = false;
+  if (view == nullptr || view->import == nullptr) {  // at home all of it is there
+    return services_.engine.home().views().segment_at(at, &offset, &read_only) != 0
+               ? Status::kOk
+               : because(Status::kInval, "the address is in no view");
+  }
+  if (len == 0) return Status::kOk;
+  const uint32_t first = memory::page_of(*view, at);
+  const size_t rest = view->len - static_cast<size_t>(at - view->addr);
+  const uint32_t last = memory::page_of(*view, at + std::min(len, rest) - 1);
+  services_.engine.importer().views().prefetch(
+      *view, {first, last - first + 1}, Deadline::in(std::min(services_.longest_wait(), kSecond)));
+  return Status::kOk;
 }
 
 }  // namespace cmi::context

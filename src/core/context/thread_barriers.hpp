@@ -1,5 +1,5 @@
-// Barriers, flush epochs, cflush and atm_cas of the calling thread, which must be registered
-// (t_thread): each spans both sides of the protocol.
+// Barriers, flush epochs, cflush, prefetches and atm_cas of the calling thread, which must be
+// registered (t_thread): each spans both sides of the protocol.
 #pragma once
 
 #include <cmi.h>
@@ -34,6 +34,8 @@ class Barriers {
   Status flush_epoch(cmi_fb epoch);
   Status close_epoch(cmi_fb epoch);
   Status cflush(void* const* addrs, int32_t n, Raised* raised);
+  // What will be loaded; the rest of a range that goes beyond its view is left out.
+  Status prefetch(const void* addr, size_t len);
   // kHw: the swap may have been made.
   Status cas(const SwapCall& swap, uint64_t* found, Raised* raised);
 

@@ -1,6 +1,7 @@
 #include "core/locks/queue.hpp"
 
 #include <cstring>
+#include <utility>
 
 #include "core/locks/number.hpp"
 
@@ -60,28 +61,54 @@ bool next_place(Words& words, QueueHandle* q, bool put, uint64_t* raw, Word* wor
   return parse_cell(*raw, word);
 }
 
-// Claims the next cell for this side. kOwnerDead: the other side's holder of it was gone, and it is
-// free now.
+// What a consumer was emptying that is gone is emptied by this one. kTimedOut: there is none.
+Outcome take_over(Words& words, const QueueHandle& q, uint64_t** cell, Word* mine) {
+  for (uint32_t i = 0; i < q.cells; ++i) {
+    *cell = cell_at(q, i);
+    const uint64_t raw = words.load(*cell);
+    Word word;
+    if (!parse_cell(raw, &word)) return Outcome::kBad;
+    if (!word.held || !word.flag || words.gone(word.holder) <= 0) continue;
+    *mine = {words.self(), word.count, true, true};
+    const Outcome taken = replace(words, *cell, raw, mine->raw(Kind::kCell));
+    if (taken != Outcome::kTimedOut) return taken;
+  }
+  return Outcome::kTimedOut;
+}
+
+// Claims the next cell for this side. kOwnerDead: a producer that was filling it was gone, and it
+// is free now.
 Outcome claim(Words& words, QueueHandle* q, bool put, Wait& wait, uint64_t** cell, Word* mine) {
+  bool first = true;
   do {
+    const bool waited = !std::exchange(first, false);
     uint64_t raw = 0;
     Word word;
     if (!next_place(words, q, put, &raw, &word)) return Outcome::kBad;
     uint64_t* const note = put ? &q->put : &q->taken;
     const auto turn = static_cast<uint32_t>(*note / q->cells % Word::kCounts);
     *cell = cell_at(*q, *note);
-    if (word.held) {  // by the other side, or by this one since the last turn
-      if (!wait.gone(word.holder)) continue;
-      const Word empty{0, word.count + 1, false, false};
-      const Outcome freed = replace(words, *cell, raw, empty.raw(Kind::kCell));
-      if (freed == Outcome::kTimedOut) continue;
-      return freed == Outcome::kDone ? Outcome::kOwnerDead : freed;
+    if (!word.held && word.flag != put && word.count == turn) {  // empty, or full
+      *mine = {words.self(), word.count, !put, true};
+      const Outcome claimed = replace(words, *cell, raw, mine->raw(Kind::kCell));
+      if (claimed == Outcome::kDone) ++*note;
+      if (claimed != Outcome::kTimedOut) return claimed;
+      continue;
     }
-    if (word.flag == put || word.count != turn) continue;  // full, or empty
-    *mine = {words.self(), word.count, !put, true};
-    const Outcome claimed = replace(words, *cell, raw, mine->raw(Kind::kCell));
-    if (claimed == Outcome::kDone) ++*note;
-    if (claimed != Outcome::kTimedOut) return claimed;
+    if (!wait.due()) continue;
+    if (!put && waited) {
+      const Outcome taken = take_over(words, *q, cell, mine);
+      if (taken != Outcome::kTimedOut) return taken;
+    }
+    // Held by the other side, or by this one since the last turn.
+    if (!word.held || words.gone(word.holder) <= 0) continue;
+    // What a consumer left is full in the next turn, as if this producer had put it in; where the
+    // consumer of the last turn has left it, it is to be taken over.
+    if (word.flag && !put) continue;
+    const Word next{0, word.count + 1, word.flag, false};
+    const Outcome freed = replace(words, cell_at(*q, *note), raw, next.raw(Kind::kCell));
+    if (freed == Outcome::kTimedOut || (freed == Outcome::kDone && word.flag)) continue;
+    return freed == Outcome::kDone ? Outcome::kOwnerDead : freed;
   } while (wait.again());
   return Outcome::kTimedOut;
 }

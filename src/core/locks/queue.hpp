@@ -3,7 +3,9 @@
 // empty of the next turn. Who fills or empties is its holder. Each claims the first cell that is
 // not claimed, which the words alone say, so that there is no counter that a death leaves behind.
 //
-// Where a holder is gone, its item is lost with it, and the cell is free for the next turn.
+// Where a producer is gone that was filling a cell, its item was never put in, and the cell is free
+// for the next turn. Where a consumer is gone that was emptying one, the item is still there: who
+// waits for items takes it over, or the producer that comes to the cell leaves it as the next one.
 #pragma once
 
 #include <cstddef>
@@ -26,8 +28,8 @@ size_t queue_bytes(uint32_t cells, uint32_t item_size);
 // The first to come makes it. kBad: it was made with other sizes.
 Outcome open_queue(Words& words, QueueHandle* queue, void* memory, uint32_t cells,
                    uint32_t item_size);
-// kDone; kOwnerDead: nothing was done, a holder of the next cell is gone, and its item; call again.
-// kTimedOut: the queue was full, or empty, all the time.
+// kDone; kOwnerDead: nothing was done, a producer that was filling the next cell is gone; call
+// again. kTimedOut: the queue was full, or empty, all the time.
 Outcome push_item(Words& words, QueueHandle* queue, const void* item, Nanos span);
 Outcome pop_item(Words& words, QueueHandle* queue, void* item, Nanos span);
 

@@ -12,9 +12,12 @@ namespace cmi::memory {
 
 class IntentRequest;
 
+inline constexpr uint32_t kNobodysPage = kNoPage - 1;  // behind the last of any segment
+
 // Pages that arrived leave kFetching. `view`: where to map them, null for nowhere. `wanted`: the
 // one that faulted; kNoPage: none did, and the first is left unmapped, so that the reader that
-// comes to it asks for more (Page::marker). `write`: the wanted one is stored to next.
+// comes to it asks for more (Page::marker); kNobodysPage: none did, and all are mapped. `write`:
+// the wanted one is stored to next.
 void deliver(ImporterCore& core, Import& imp, const View* view, PageRange pages, uint32_t wanted,
              bool write);
 void give_up_fetch(ImporterCore& core, const std::shared_ptr<Import>& imp, uint32_t first,

@@ -9,6 +9,7 @@
 
 #include "core/memory/importer/cache.hpp"
 #include "core/memory/importer/local_import.hpp"
+#include "core/memory/importer/prefetch.hpp"
 #include "core/segment/map_file.hpp"
 
 namespace cmi::memory {
@@ -129,6 +130,10 @@ void ImportViews::close_all() {
     Guard views(imp->views.mu);
     for (auto& v : imp->views.list) zap(v->addr, v->len);
   }
+}
+
+void ImportViews::prefetch(const View& view, PageRange pages, Deadline deadline) {
+  if (!view.import->write_through) fetch_asked(core_, view, pages, deadline);
 }
 
 }  // namespace cmi::memory

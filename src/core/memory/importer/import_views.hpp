@@ -20,6 +20,9 @@ class ImportViews {
   void detach(const std::shared_ptr<const View>& view, Deadline deadline);
   // Bytes that cached pages of the import may take. What is more goes before this returns.
   void set_cache_size(const std::shared_ptr<Import>& imp, size_t bytes);
+  // Pages of the view that will be loaded: those that are not cached are asked for, and nobody
+  // waits until they are here. A hint: what cannot be had in time is left to the load.
+  void prefetch(const View& view, PageRange pages, Deadline deadline);
   // No thread may access anything: the next access of each page faults again. Only the mappings go,
   // pages keep their states and come back without asking the home.
   void close_all();

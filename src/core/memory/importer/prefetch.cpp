@@ -1,7 +1,7 @@
 // Fetching ahead. A read is taken in by whatever thread polls its session, mostly the reader when
 // it comes to pages that are still under way. The first page of each is left unmapped: the fault
-// there is what asks for more. Ahead of stores all pages are left unmapped: they are mapped
-// writable when their turn comes (write_stream.cpp).
+// there is what asks for more. Of what a client asked for all pages are mapped. Ahead of stores all
+// pages are left unmapped: they are mapped writable when their turn comes (write_stream.cpp).
 #include "core/memory/importer/prefetch.hpp"
 
 #include <algorithm>
@@ -16,7 +16,9 @@ namespace cmi::memory {
 
 namespace {
 
-bool start_ahead(ImporterCore& core, const View& view, PageRange pages, bool write,
+enum class Ahead : uint8_t { kOfLoads, kOfStores, kAsked };
+
+bool start_ahead(ImporterCore& core, const View& view, PageRange pages, Ahead what,
                  Deadline deadline) {
   const std::shared_ptr<Import>& imp = view.import;
   auto session = imp->link->current();
@@ -36,7 +38,9 @@ bool start_ahead(ImporterCore& core, const View& view, PageRange pages, bool wri
   imp->in_order.reads.add(ahead);
   core.traffic.reads_ahead.fetch_add(1);
   // Pages to be stored to are mapped when they are: they would have to be made writable then.
-  const auto over = [&core, imp, ahead, to = write ? nullptr : &view](fabric::Cause cause) {
+  const View* const to = what == Ahead::kOfStores ? nullptr : &view;
+  const uint32_t wanted = what == Ahead::kAsked ? kNobodysPage : kNoPage;
+  const auto over = [&core, imp, ahead, to, wanted](fabric::Cause cause) {
     SignalsBlocked quiet;
     imp->key.end_use();
     const PageRange r = ahead->pages;
@@ -48,7 +52,7 @@ bool start_ahead(ImporterCore& core, const View& view, PageRange pages, bool wri
         Guard views(imp->views.mu);
         const bool attached = std::any_of(imp->views.list.begin(), imp->views.list.end(),
                                           [&](auto& v) { return v.get() == to; });
-        deliver(core, *imp, enabled && attached ? to : nullptr, r, kNoPage, false);
+        deliver(core, *imp, enabled && attached ? to : nullptr, r, wanted, false);
       }
       core.enabled.end_serving();
     } else {
@@ -103,12 +107,35 @@ void read_ahead(ImporterCore& core, const View& view, uint32_t page, bool write,
     const uint32_t end = todo.first + todo.count;
     while (todo.first < end) {
       const PageRange r = claim(core, imp, {todo.first, end - todo.first}, true);
-      if (r.count != 0 && !start_ahead(core, view, r, write, deadline)) {
+      if (r.count != 0 &&
+          !start_ahead(core, view, r, write ? Ahead::kOfStores : Ahead::kOfLoads, deadline)) {
         // The reader will miss these pages and hear why.
         return give_up_fetch(core, view.import, r.first, r.count);
       }
       todo.first = r.first + r.count;
     }
+  }
+}
+
+void fetch_asked(ImporterCore& core, const View& view, PageRange range, Deadline deadline) {
+  Import& imp = *view.import;
+  // It is no access: what forbids one is heard of by the load that comes.
+  if (imp.views.local.local() || imp.lease_expired.load(std::memory_order_seq_cst) ||
+      range.count == 0 || usable(imp, false, range.first) != Exception::kNone) {
+    return;
+  }
+  const uint32_t known = std::min(imp.grant.end_page(), imp.brk.load(std::memory_order_relaxed));
+  const uint32_t most = std::min({range.count, kMostAsked, imp.cache.use.limit() / 2});
+  const uint32_t end = std::min(known, range.first + most);
+  if (range.first >= end) return;
+  make_room(core, view.import, end - range.first, deadline);
+  while (range.first < end) {
+    const uint32_t window = std::min(Streams::kMaxWindow, end - range.first);
+    const PageRange r = claim(core, imp, {range.first, window}, true);
+    if (r.count != 0 && !start_ahead(core, view, r, Ahead::kAsked, deadline)) {
+      return give_up_fetch(core, view.import, r.first, r.count);
+    }
+    range.first = r.first + r.count;
   }
 }
 
