@@ -47,7 +47,7 @@ void await_step(Control& control, uint32_t step) {
 // Messages that were waited for: pages, dirty intents, stores, swaps. A swap that took stores along
 // is one message, and counts as two in the library's statistics: the work leaves it out.
 uint64_t requests(const Stats& s) {
-  return s.load_misses + s.store_misses + s.store_faults + s.publications + s.cas_calls;
+  return s.load_misses + s.store_misses + s.intents_asked + s.publications + s.cas_calls;
 }
 
 void serve(Control& control, const std::string& provider, const Mailbox& m, size_t self) {

@@ -4,6 +4,8 @@
    `x` is a thread that stores up to three times; `timer` writes the page back, one write-back at a time. A store
    may change nothing: then the intent goes by a message that nobody waits for. Messages arrive in any order, once.
    The importer may have its answer in direct acks, of which the home hears with the next write-back, or by itself.
+   `swapper` asks for the intent once with a swap, which the home answers late; it may have given that up by then, and
+   the intent goes back. One that no store has used goes back, too (give_back_unused).
    A page that is stored to after a write-back with changes may become hot: then a write-back leaves it dirty, and its
    intent at the home, until it cools. X dies at any time: what it had stored and nobody had published by then must be
    marked, and what had been published must not be, once the home has found it dead, but for a hot page. At rest, when
@@ -18,8 +20,10 @@
 #define NOT_CLEARED 6
 #define INTENTS_OF_RECEIVED_LOST 7
 #define HOT_INTENT_CLEARED 8
+#define SWAP_TAKES_OVER 9
 
 #define STORES 3
+#define kRefused 7
 
 local byte mutation;
 c_code {
@@ -32,6 +36,9 @@ c_code {
 bool dirty; bool changed; bool held; bool asks; byte epoch;
 bool candidate; bool hot;
 bool in_flight; byte carried; /* a write-back, and the epoch that it clears */
+bool unused; bool late; /* brought by a swap, and no store has come; a swap is not waited for any more */
+/* on the wire: the epoch that a swap asks for; the home's answer: that epoch, or kRefused */
+byte swap_fetch; byte swap_answer;
 /* on the wire, sets of epochs */
 byte set; byte granted; byte clear_intent;
 bool publish; bool answer;
@@ -49,8 +56,7 @@ active proctype x() {
   do
   :: stores < STORES ->
      if
-     :: !held ->
-        atomic {
+     :: atomic { !held && !asks ->
           if
           :: MUTANT(EPOCH_REUSED) -> epoch = 1
           :: else -> epoch++
@@ -68,7 +74,7 @@ active proctype x() {
        if /* a write-back may have taken the intent since */
        :: held ->
           hot = hot || (!dirty && candidate && room);
-          candidate = false; dirty = true;
+          candidate = false; dirty = true; unused = false;
           if
           :: changed = true
           :: skip
@@ -82,9 +88,34 @@ active proctype x() {
   } unless { dead }
 }
 
+active proctype swapper() {
+  byte mine;
+end:
+  {
+    atomic { !held && !asks && !dirty && !in_flight -> /* begin */
+      epoch++; mine = epoch; asks = true; swap_fetch = epoch };
+    if
+    :: atomic { swap_answer != 0 -> /* take */
+         asks = false; held = swap_answer == mine; unused = held;
+         epoch = (held -> epoch : epoch - 1);
+         swap_answer = 0; mine = 0 }
+    :: atomic { true -> asks = false; late = true }; /* give_up */
+endlate:
+       atomic { swap_answer != 0 ->
+         if
+         :: swap_answer == mine -> clear_intent = clear_intent | (1 << mine)
+         :: else
+         fi;
+         late = false; swap_answer = 0; mine = 0 }
+    fi
+  } unless { dead }
+}
+
 active proctype timer() {
 end:
   do
+  :: atomic { unused && held && !dirty && !in_flight -> /* give_back_unused */
+       unused = false; held = false; clear_intent = clear_intent | (1 << epoch) }
   :: atomic { dirty && !in_flight ->
        dirty = false; hot = false;
        carried = (held -> epoch : 0);
@@ -116,6 +147,15 @@ inline drop_intent(e) {
 inline on_dirty_intent(e) {
   atomic { contains(set, e) -> set = set & ~(1 << e); intent = e; granted = granted | (1 << e) }
 }
+/* One that it has stays. */
+inline on_swap_fetch() {
+  atomic { swap_fetch != 0 ->
+    if
+    :: intent == 0 || MUTANT(SWAP_TAKES_OVER) -> intent = swap_fetch; swap_answer = swap_fetch
+    :: else -> swap_answer = kRefused
+    fi;
+    swap_fetch = 0 }
+}
 inline on_clear_intent(e) {
   atomic { contains(clear_intent, e) -> clear_intent = clear_intent & ~(1 << e); drop_intent(e) }
 }
@@ -131,8 +171,8 @@ active proctype home() {
   {
 end:
     do
-    :: on_dirty_intent(1) :: on_dirty_intent(2) :: on_dirty_intent(3)
-    :: on_clear_intent(1) :: on_clear_intent(2) :: on_clear_intent(3)
+    :: on_dirty_intent(1) :: on_dirty_intent(2) :: on_dirty_intent(3) :: on_dirty_intent(4) :: on_swap_fetch()
+    :: on_clear_intent(1) :: on_clear_intent(2) :: on_clear_intent(3) :: on_clear_intent(4)
     :: atomic { publish ->
          publish = false;
          on_acked_below(); /* it comes along */
@@ -158,7 +198,7 @@ active proctype death() {
        :: else
        fi;
        assert(!((dirty && changed) || (in_flight && !answer)) || intent != 0);
-       assert(intent == 0 || dirty || held || asks || (in_flight && !answer) || clear_intent != 0)
+       assert(intent == 0 || dirty || held || asks || (in_flight && !answer) || clear_intent != 0 || late)
      }
   :: skip
   fi

@@ -112,6 +112,7 @@ c_code {
 #define is_open(i, b) (B(i, b).status != kFree && B(i, b).status != kEnded)
 #define open_batches(i) (is_open(i, 0) | (is_open(i, 1) << 1) | (is_open(i, 2) << 2) | \
                          (is_open(i, 3) << 3) | (is_open(i, 4) << 4))
+#define is_swap(op) (op == CAS || op == CAS_FETCH || op == CAS_BY_PROVIDER)
 #define mapped(i, p) (P(i, p).state == kClean || P(i, p).state == kDirty || P(i, p).state == kWriting)
 
 /* --- batches (write_back.cpp) ------------------------------------------------------------------- */
@@ -785,7 +786,7 @@ inline publish_swap(t, except) {
 
 proctype application(byte t) {
   byte i, pc, op, at, value, other, r, pages, b, next, d, f, k, hot, busy, cooled, seen;
-  bool some_left, quiet, second;
+  bool some_left, quiet, second, fetches;
   i = node_of[t];
 
 again:
@@ -823,8 +824,8 @@ again:
     :: op == SUBSCRIBE -> goto subscribe
     :: op == DIE -> written_by_other = 0; other_died = true; goto again
     :: i >= HOME && op >= LOAD && op <= CAS_BY_PROVIDER -> goto at_home
-    :: i < HOME && (op == CAS || op == CAS_BY_PROVIDER) && MUTANT(CAS_WITHOUT_BARRIER) -> goto swap
-    :: i < HOME && (op == BARRIER || op == BARRIER_ALONE || ((op == CAS || op == CAS_BY_PROVIDER) && !MUTANT(CAS_WITHOUT_BARRIER))) ->
+    :: i < HOME && is_swap(op) && MUTANT(CAS_WITHOUT_BARRIER) -> goto swap
+    :: i < HOME && (op == BARRIER || op == BARRIER_ALONE || (is_swap(op) && !MUTANT(CAS_WITHOUT_BARRIER))) ->
        goto barrier
     :: i < HOME && op == CFLUSH && MUTANT(CFLUSH_SENDS_NOTHING) -> goto again
     :: i < HOME && op == CFLUSH && !MUTANT(CFLUSH_SENDS_NOTHING) -> goto collect
@@ -969,14 +970,28 @@ collect:
   fi;
 barrier_over:
   if
-  :: op == CAS || op == CAS_BY_PROVIDER -> goto swap
+  :: is_swap(op) -> goto swap
   :: else -> goto again
   fi;
 
 swap:
   atomic { !PAGE.locked ->
     quiet = (PAGE.state == kClean || PAGE.state == kDirty) && !PAGE.in_flight;
-    PAGE.same = PAGE.same | (1 << t) };
+    PAGE.same = PAGE.same | (1 << t);
+    if /* the answer is to bring the page: begin */
+    :: op == CAS_FETCH && PAGE.state == kAbsent && contains(sharers, i) ->
+       fetches = true;
+       if
+       :: !MUTANT(SWAPPED_PAGE_UNCLAIMED) -> PAGE.state = kFetching; raise_generation(i, at / 2)
+       :: else
+       fi
+    :: else
+    fi };
+  if
+  :: fetches && MUTANT(SWAPPED_PAGE_READ_EARLY) ->
+     PAGE.data[0] = memory[at - at % 2]; PAGE.data[1] = memory[at - at % 2 + 1]
+  :: else
+  fi;
   /* on_cas, or the provider's atomic, which asks nobody and tells nobody */
   atomic { !mu || op == CAS_BY_PROVIDER ->
     reg[r] = memory[at];
@@ -986,7 +1001,7 @@ swap:
     fi;
     d = memory[at]; /* which the caller's copy takes */
     if
-    :: op == CAS && pages != 0 -> publish_swap(t, i)
+    :: op != CAS_BY_PROVIDER && pages != 0 -> publish_swap(t, i)
     :: else
     fi };
   if
@@ -994,6 +1009,23 @@ swap:
   :: else
   fi;
   awaited_publications[t] == 0;
+  /* answer_with_page, take */
+  if
+  :: fetches ->
+     if
+     :: !MUTANT(SWAPPED_PAGE_READ_EARLY) ->
+        PAGE.data[0] = memory[at - at % 2]; PAGE.data[1] = memory[at - at % 2 + 1]
+     :: else
+     fi;
+     atomic { !PAGE.locked ->
+       if
+       :: PAGE.state == kStale -> make_absent(i, at / 2)
+       :: else -> PAGE.state = kClean; PAGE.map = PROTECTED; raise_generation(i, at / 2)
+       fi;
+       PAGE.same = PAGE.same & ~(1 << t); d = 0; pages = 0; quiet = false; fetches = false;
+       goto again }
+  :: else
+  fi;
   /* patch */
   atomic { !PAGE.locked ->
     if

@@ -17,6 +17,7 @@ namespace cmi::test::sharing_test {
 
 namespace {
 
+constexpr size_t kNobody = SIZE_MAX;
 constexpr size_t kPage = 4096, kWordsOfPage = kPage / 8;
 
 uint32_t first_seed() {
@@ -25,10 +26,10 @@ uint32_t first_seed() {
 }
 
 struct Counts {
-  uint64_t misses = 0, requests = 0, notifications = 0, useless = 0;
+  uint64_t misses = 0, requests = 0, notifications = 0, useless = 0, brought = 0;
   Counts operator-(const Counts& o) const {
     return {misses - o.misses, requests - o.requests, notifications - o.notifications,
-            useless - o.useless};
+            useless - o.useless, brought - o.brought};
   }
   uint64_t messages() const { return requests + notifications; }
 };
@@ -36,12 +37,16 @@ struct Counts {
 // A home, and so many importers of a segment of its own.
 class Crew {
  public:
-  Crew(uint32_t seed, size_t members, size_t pages, const std::string& faults = "")
+  // `deaf`: a member that takes in no notification but in its serve_once().
+  Crew(uint32_t seed, size_t members, size_t pages, const std::string& faults = "",
+       size_t deaf = kNobody)
       : simulation_(seed) {
     ::setenv("CMI_FAULT_POINT", faults.c_str(), 1);
     simulation_.arm_faults(-1);
     for (size_t n = 0; n <= members; ++n) {
-      nodes_.push_back(std::make_unique<Node>(simulation_, *net_, folder_, static_cast<int>(n)));
+      nodes_.push_back(std::make_unique<Node>(
+          simulation_, *net_, folder_, static_cast<int>(n),
+          deaf != kNobody && n == deaf + 1 ? Node::Service::kNone : Node::Service::kOwn));
     }
     simulation_.spawn(-1, [this, pages] {
       const Exported exported = nodes_[0]->export_segment(pages * kPage);
@@ -66,16 +71,25 @@ class Crew {
   // work(member, its view, its calls), on all members at once.
   template <class Work>
   void all(Work work) {
-    for (size_t m = 0; m < views_.size(); ++m) {
-      simulation_.spawn(static_cast<int>(m) + 1, [this, m, work] {
-        Node& node = *nodes_[m + 1];
-        node.enable();
-        NodeCalls calls(node);
-        work(m, views_[m], calls);
-        node.disable();
-      });
-    }
+    for (size_t m = 0; m < views_.size(); ++m) spawn(m, work);
     simulation_.run();
+  }
+  // On one of them.
+  template <class Work>
+  void one(size_t member, Work work) {
+    spawn(member, work);
+    simulation_.run();
+  }
+  // Runs with the next all() or one().
+  template <class Work>
+  void spawn(size_t m, Work work) {
+    simulation_.spawn(static_cast<int>(m) + 1, [this, m, work] {
+      Node& node = *nodes_[m + 1];
+      node.enable();
+      NodeCalls calls(node);
+      work(m, views_[m], calls);
+      node.disable();
+    });
   }
   Counts counts() const {
     Counts sum;
@@ -83,19 +97,21 @@ class Crew {
       const memory::Stats& s = nodes_[n]->stats();
       const uint64_t misses = s.load_misses + s.store_misses;
       sum.misses += misses;
-      sum.requests += misses + s.store_faults + s.publications;
+      sum.requests += misses + s.intents_asked + s.publications;
       sum.notifications += s.invalidations_received;
       sum.useless += s.invalidations_useless;
+      sum.brought += s.swaps_with_page;
     }
     return sum;
   }
   // Pages, by member 0.
   uint64_t fetched() const { return nodes_[1]->stats().pages_fetched; }
   void prefetch(size_t member, memory::PageRange pages) {
-    Node& node = *nodes_[member + 1];
+    Node& node = this->node(member);
     SignalsBlocked quiet;
     node.importer().views().prefetch(*node.view_at(views_[member]), pages, Deadline::in(kSecond));
   }
+  Node& node(size_t member) { return *nodes_[member + 1]; }
   Simulation& simulation() { return simulation_; }
   const uint64_t* home() const { return home_; }
 
@@ -141,10 +157,13 @@ Counts scatter(uint32_t seed, size_t members, const std::string& faults = "") {
   return counts;
 }
 
+constexpr size_t kOperations = 400;  // of each member, counted
+
 // A table with a lock in each bucket, which is a cache line: what bench/crew_work.cpp does.
-Counts table(uint32_t seed, size_t members) {
+Counts table(uint32_t seed, size_t members, const std::string& faults = "") {
   constexpr size_t kPages = 16, kBuckets = kPages * kPage / 64;
-  Crew crew(seed, members, kPages + members);
+  Crew crew(seed, members, kPages + members, faults);
+  uint64_t alone = 0;  // swaps that took no stores along
   std::vector<uint64_t> done(members);
   uint64_t halves = 0;
   const auto operations = [&](size_t times, unsigned salt) {
@@ -153,8 +172,14 @@ Counts table(uint32_t seed, size_t members) {
       for (size_t i = 0; i < times; ++i) {
         volatile uint64_t* const at = view + random() % kBuckets * 8;
         const bool put = random() % 2 == 0;
-        uint64_t found = 1;
-        while (found != 0) REQUIRE(calls.cas(at, 0, member + 1, &found) == 0);
+        const auto swap = [&](uint64_t expected, uint64_t desired) {
+          uint64_t found = 0;
+          const uint64_t before = crew.node(member).stats().publications;
+          REQUIRE(calls.cas(at, expected, desired, &found) == 0);
+          alone += before == crew.node(member).stats().publications ? 1 : 0;
+          return found;
+        };
+        while (swap(0, member + 1) != 0) continue;
         if (put) {
           at[1] = member << 48 | i;
           at[2] = ~at[1];
@@ -162,19 +187,69 @@ Counts table(uint32_t seed, size_t members) {
           halves += at[1] + at[2] + 1 == 0 || (at[1] == 0 && at[2] == 0) ? 0 : 1;
         }
         const_cast<volatile uint64_t*>(view)[(kPages + member) * kWordsOfPage] = ++done[member];
-        REQUIRE(calls.cas(at, member + 1, 0, &found) == 0);
-        REQUIRE(found == member + 1);
+        REQUIRE(swap(member + 1, 0) == member + 1);
       }
     });
   };
   operations(100, 0);  // each comes to have had most pages
   const Counts before = crew.counts();
-  operations(400, 100);
+  alone = 0;
+  operations(kOperations, 100);
   CHECK(halves == 0);
   for (size_t m = 0; m < members; ++m) {
     CHECK(crew.home()[(kPages + m) * kWordsOfPage] == done[m]);
   }
-  return crew.counts() - before;
+  Counts counts = crew.counts() - before;
+  counts.requests += alone;
+  return counts;
+}
+
+// Member 0 swaps a word of a page that it has lost, which brings the page; member 1 stores to it
+// then. Whether member 0 sees that.
+bool sees_behind_a_swap(const std::string& faults, uint64_t* brought) {
+  constexpr size_t kWord = 16;
+  Crew crew(first_seed(), 2, 16, faults);
+  uint64_t last = 0;
+  const auto store = [&](int times) {
+    for (int i = 0; i < times; ++i) {
+      crew.one(1, [&](size_t, uint64_t* view, NodeCalls& calls) {
+        const_cast<volatile uint64_t*>(view)[kWord] = ++last;
+        REQUIRE(calls.wmb() == 0);
+        // What is released behind a direct ack is heard of.
+        for (const Nanos until = now() + 50 * kMilli; now() < until;)
+          crew.simulation().idle(kMilli);
+      });
+    }
+  };
+  uint64_t seen = 0;
+  const auto look = [&](size_t, uint64_t* view, NodeCalls&) {
+    seen = const_cast<volatile uint64_t*>(view)[kWord];
+  };
+  const auto swap = [&](uint64_t expected) {
+    crew.one(0, [&](size_t, uint64_t* view, NodeCalls& calls) {
+      uint64_t found = 1;
+      REQUIRE(calls.cas(view, expected, expected + 1, &found) == 0);
+      CHECK(found == expected);
+    });
+  };
+  crew.one(0, [](size_t, uint64_t* view, NodeCalls&) {
+    (void)const_cast<volatile uint64_t*>(view)[kWordsOfPage];  // so the region stays in use
+  });
+  crew.one(0, look);
+  store(2);  // the first takes the page away, and the second finds that
+  swap(0);
+  crew.one(0, look);  // missed: the next swap asks for the page
+  store(2);
+  const uint64_t before = crew.counts().brought;
+  swap(1);
+  *brought = crew.counts().brought - before;
+  const uint64_t misses = crew.counts().misses;
+  crew.one(0, look);
+  CHECK(crew.counts().misses == misses);
+  CHECK(seen == last);
+  store(1);
+  crew.one(0, look);
+  return seen == last;
 }
 
 // Member 0 has one page and hears of another one beside it; whether it then hears of its own.
@@ -223,6 +298,92 @@ TEST_SUITE("sharing") {
     }
     REQUIRE(sum.notifications > 1000);
     CHECK(sum.useless * 100 < sum.notifications);
+  }
+
+  TEST_CASE("a_lock_an_update_beside_it_and_an_unlock_take_two_messages_and_few_more") {
+    constexpr double kMost[] = {2.05, 2.15, 2.3};
+    for (const size_t members : {1, 2, 3}) {
+      CAPTURE(members);
+      const Counts counts = table(first_seed(), members);
+      const auto operations = static_cast<double>(kOperations * members);
+      CHECK(static_cast<double>(counts.requests) / operations <= kMost[members - 1]);
+      CHECK((counts.brought > 0) == (members > 1));
+    }
+    const Counts without = table(first_seed(), 3, "no_swap_fetch=fail");
+    CHECK(static_cast<double>(without.requests) / (3 * kOperations) > 2.6);
+    CHECK(without.brought == 0);
+  }
+
+  TEST_CASE("a_word_that_is_only_counted_brings_no_page") {
+    constexpr uint64_t kTimes = 100;
+    Crew crew(first_seed(), 2, 16);
+    crew.all([](size_t, uint64_t* view, NodeCalls& calls) {
+      (void)const_cast<volatile uint64_t*>(view)[kWordsOfPage];  // so the region is held
+      for (uint64_t seen = 0, n = 0; n < kTimes;) {
+        uint64_t found = 0;
+        REQUIRE(calls.cas(view, seen, seen + 1, &found) == 0);
+        n += found == seen ? 1 : 0;
+        seen = found == seen ? seen + 1 : found;
+      }
+    });
+    CHECK(crew.home()[0] == 2 * kTimes);
+    CHECK(crew.counts().brought == 0);
+    CHECK(crew.counts().misses == 2);
+  }
+
+  TEST_CASE("a_page_that_a_swap_has_brought_is_told_of_stores_by_others") {
+    uint64_t brought = 0;
+    CHECK(sees_behind_a_swap("", &brought));
+    CHECK(brought == 1);
+    CHECK_FALSE(sees_behind_a_swap("mutate_swapped_page_not_entered=fail", &brought));
+    CHECK(brought == 1);
+  }
+
+  // A sharer that does not answer keeps a swap waiting; it keeps no thread from the page.
+  TEST_CASE("a_page_that_a_swap_is_to_bring_can_be_loaded_while_the_swap_waits") {
+    Crew crew(first_seed(), 3, 16, "", 2);
+    uint64_t found = 1;
+    const auto look = [&](size_t, uint64_t* view, NodeCalls&) {
+      (void)const_cast<volatile uint64_t*>(view)[8];
+    };
+    const auto store = [](size_t, uint64_t* view, NodeCalls& calls) {
+      const_cast<volatile uint64_t*>(view)[16] += 1;
+      REQUIRE(calls.wmb() == 0);
+    };
+    const auto swap = [&](size_t, uint64_t* view, NodeCalls& calls) {
+      const uint64_t expected = found == 0 ? 1 : 0;
+      REQUIRE(calls.cas(view, expected, expected + 1, &found) == 0);
+    };
+    crew.one(0, look);
+    crew.one(1, store);
+    crew.one(0, swap);
+    crew.one(0, look);
+    crew.one(1, store);
+    crew.one(2, look);
+    bool swapped = false, loaded = false;
+    const uint64_t misses = crew.counts().misses;
+    crew.spawn(0, [&](size_t m, uint64_t* view, NodeCalls& calls) {
+      swap(m, view, calls);
+      swapped = true;
+    });
+    crew.spawn(0, [&](size_t, uint64_t* view, NodeCalls&) {
+      crew.simulation().idle(kMilli);  // behind the swap
+      CHECK(const_cast<volatile uint64_t*>(view)[16] == 2);
+      CHECK_FALSE(swapped);
+      loaded = true;
+    });
+    crew.one(2, [&](size_t, uint64_t*, NodeCalls&) {
+      while (!loaded) crew.simulation().idle(kMilli);
+      while (!swapped) crew.node(2).serve_once(), crew.simulation().idle(kMilli);
+    });
+    CHECK(found == 1);
+    CHECK(crew.counts().brought == 0);
+    CHECK(crew.counts().misses == misses + 1);
+    uint64_t word = 0;
+    crew.one(0, [&](size_t, uint64_t* view, NodeCalls&) {
+      word = *const_cast<volatile uint64_t*>(view);
+    });
+    CHECK(word == 2);
   }
 
   TEST_CASE("who_has_one_page_of_a_region_is_told_of_few_others_that_are_stored_to_in_order") {

@@ -51,7 +51,8 @@ class World {
   std::set<uint64_t> cut_off;  // declared dead, and alive
   double deaths = 0;           // per step, of processes that run() runs
   size_t living_at_least = 1;
-  int swaps = 0, questions = 0;
+  bool loads_are_free = true;
+  int swaps = 0, loads = 0, questions = 0;
   Nanos clock = kSecond;
 
   bool chance(double p) { return std::uniform_real_distribution<>(0, 1)(random_) < p; }
@@ -96,8 +97,10 @@ class Memory final : public Words {
   }
   uint64_t load(const uint64_t* at) override {
     world_.step(false);
+    ++world_.loads;
     return *at;
   }
+  bool at_hand(const uint64_t*) override { return world_.loads_are_free; }
   uint64_t self() override { return name_; }
   int gone(uint64_t holder) override {
     ++world_.questions;

@@ -38,6 +38,11 @@ inline constexpr std::string_view kPublishSwap =
     "0807060504030201141312110810000000000000282726252423222138373635343332310200000007000000030100"
     "10"
     "000400aabbccdd0900000000010010000400aabbccdd";
+inline constexpr std::string_view kSwapFetch =
+    "0807060504030201141312110810000000000000282726252423222138373635343332310105020000000700000003"
+    "0100"
+    "10"
+    "000400aabbccdd0900000000010010000400aabbccdd";
 inline constexpr std::string_view kCause = "080706050403020114131211";
 inline constexpr std::string_view kAcquire = "080706050403020114131211030000000200000005000000";
 inline constexpr std::string_view kDirtyIntent = "08070605040302011413121107000000030800000004";
@@ -70,6 +75,8 @@ inline constexpr std::string_view kPresentReplyExtensible =
     "282726252423222138373635343332310700000003000000040000000200feed008000000000000003000000";
 inline constexpr std::string_view kCasReply = "2827262524232221";
 inline constexpr std::string_view kPublishSwapReply = "062827262524232221";
+inline constexpr std::string_view kSwapFetchReply = "06282726252423222101";
+inline constexpr std::string_view kFeatures = "01000000";
 inline constexpr std::string_view kCauseReply = "008000000000000003000000";
 inline constexpr std::string_view kInvalidate =
     "08070605040302011413121102000100000002000000090000000100000007000000050000000600"
@@ -274,6 +281,11 @@ TEST_CASE("the bytes of a swap with the stores before it") {
   });
   const PublishSwapRequest m{kUid, kInstance, 0x1008, kWord, kOther, 2, pages};
   pin_open_body(m, golden::kPublishSwap);
+  SwapFetchRequest fetch{kUid, kInstance, 0x1008, kWord, kOther, 1, 5, 2, pages};
+  pin_open_body(fetch, golden::kSwapFetch);
+  CHECK(fetch.check());
+  fetch.page = 2;
+  CHECK_FALSE(fetch.check());
 
   PublishedPages in(m.body);
   DirtyIntent page;
@@ -458,6 +470,19 @@ TEST_CASE("the answer to an open says whether the segment is quiesced, if anythi
           (extensible ? golden::kOpenReplyExtensibleQuiesced : golden::kOpenReplyQuiesced));
     BreakPart brk;
     CHECK(decode(reply.break_part(), &brk) == extensible);
+    FeaturesPart features;
+    CHECK_FALSE(decode(reply.features_part(extensible), &features));
+    const auto newest = body([&](Writer& out) {
+      if (extensible) encode(BreakPart{{0x8000, 3}}, out);
+      encode(part, out);
+      encode(FeaturesPart{FeaturesPart::kSwapFetch}, out);
+      out.put<uint8_t>(1);  // of a home that says more
+    });
+    said.body = newest;
+    REQUIRE(decode(said.features_part(extensible), &features));
+    CHECK(features.bits == FeaturesPart::kSwapFetch);
+    REQUIRE(decode(said.quiesce_part(extensible), &part));
+    CHECK(part.round == 9);
     const auto before = unhex(extensible ? golden::kOpenReplyExtensible : golden::kOpenReply);
     REQUIRE(decode(Bytes(before), &reply));
     CHECK_FALSE(decode(reply.quiesce_part(extensible), &part));
@@ -494,8 +519,16 @@ TEST_CASE("the bytes of replies") {
   pin(AskHolderReply{1}, golden::kAskHolderReply);
   CHECK_FALSE(AskHolderReply{2}.check());
   pin(PublishSwapReply{static_cast<uint8_t>(WireStatus::kRange), kWord}, golden::kPublishSwapReply);
+  const std::vector<std::byte> page(kPageSize), less(kPageSize - 1);
+  pin_open_body(SwapFetchReply{static_cast<uint8_t>(WireStatus::kRange), kWord, 1, {}},
+                golden::kSwapFetchReply);
+  CHECK(SwapFetchReply{64, 0, 1, page}.check());
+  CHECK_FALSE(SwapFetchReply{65, 0, 1, page}.check());
+  CHECK_FALSE(SwapFetchReply{0, 0, 2, page}.check());
+  CHECK_FALSE(SwapFetchReply{0, 0, 1, less}.check());
   CHECK(PublishSwapReply{64, 0}.check());
   CHECK_FALSE(PublishSwapReply{65, 0}.check());
+  pin(FeaturesPart{FeaturesPart::kSwapFetch}, golden::kFeatures);
   pin(BreakPart{{0x8000, 3}}, golden::kCauseReply);
   CHECK_FALSE(BreakPart{{0x8000, 0}}.check());
   CHECK_FALSE(BreakPart{{0x8001, 3}}.check());

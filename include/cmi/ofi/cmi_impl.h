@@ -232,7 +232,11 @@ struct cmi_ofi_stats {
   /** those of `invalidations_received` whose pages were neither cached nor being fetched here */
   uint64_t invalidations_useless;
 
-  uint64_t reserved[2]; /**< set to 0 */
+  /** questions to a home before a store to a cached page, of which it had to know first */
+  uint64_t intents_asked;
+
+  /** those of `cas_calls` whose answer brought the page of the word, which was not cached */
+  uint64_t swaps_with_page;
 };
 
 /**

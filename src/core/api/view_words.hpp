@@ -15,6 +15,7 @@
 #include "core/base/clock.hpp"
 #include "core/base/spin.hpp"
 #include "core/locks/words.hpp"
+#include "core/memory/importer/import_access.hpp"
 
 namespace cmi::api {
 
@@ -37,6 +38,12 @@ class ViewWords final : public locks::Words {
     return atm_cas(ctxt_, at, expected, desired, found);
   }
   uint64_t load(const uint64_t* at) override { return __atomic_load_n(at, __ATOMIC_ACQUIRE); }
+  bool at_hand(const uint64_t* at) override {
+    SignalsBlocked quiet;
+    const auto view = c_->engine().views().find(at);
+    return view == nullptr || view->import == nullptr ||
+           memory::is_at_hand(*view, reinterpret_cast<const std::byte*>(at));
+  }
   uint64_t self() override { return self_; }
   int gone(uint64_t holder) override {
     const auto gone = c_->holders().gone(at_, holder, kAnswer);

@@ -1,5 +1,8 @@
 #include "core/locks/mutex.hpp"
 
+#include <atomic>
+#include <utility>
+
 namespace cmi::locks {
 
 namespace {
@@ -18,6 +21,7 @@ Outcome change_own(Words& words, uint64_t* at, Kind kind, bool release) {
   if (release) {
     word.held = false;
     word.holder = 0;
+    word.count = 0;  // as every free one: who locks it next need not look first
   } else {
     word.flag = false;
   }
@@ -25,25 +29,38 @@ Outcome change_own(Words& words, uint64_t* at, Kind kind, bool release) {
   return swapped == Outcome::kTimedOut ? Outcome::kNotOwner : swapped;
 }
 
+// Another one for each taking of this process, until they come round.
+uint32_t new_count() {
+  static std::atomic<uint32_t> taken{0};
+  return taken.fetch_add(1, std::memory_order_relaxed) % Word::kCounts;
+}
+
 }  // namespace
 
 Outcome lock_mutex(Words& words, uint64_t* at, Nanos span, Kind kind) {
   Wait wait(words, span);
   const uint64_t self = words.self();
-  do {
-    const uint64_t raw = words.load(at);
+  // Where a load costs as much as a swap, the swap says what stands there.
+  bool guessed = !words.at_hand(at);
+  uint64_t raw = guessed ? Word{}.raw(kind) : words.load(at);
+  for (;;) {
     Word word;
     if (!parse_mutex(raw, kind, &word)) return Outcome::kBad;
-    if (word.held) {
-      if (!wait.gone(word.holder)) continue;
+    if (word.held && wait.gone(word.holder)) {
+      word.held = false;
       word.flag = true;
     }
-    const Word mine{self, word.count + 1, word.flag, true};
-    const Outcome swapped = replace(words, at, raw, mine.raw(kind));
-    if (swapped == Outcome::kFailed) return swapped;
-    if (swapped == Outcome::kDone) return word.flag ? Outcome::kOwnerDead : Outcome::kDone;
-  } while (wait.again());
-  return Outcome::kTimedOut;
+    if (!word.held) {
+      uint64_t found = 0;
+      const Word mine{self, new_count(), word.flag, true};
+      if (words.swap(at, raw, mine.raw(kind), &found) != 0) return Outcome::kFailed;
+      if (found == raw) return word.flag ? Outcome::kOwnerDead : Outcome::kDone;
+      raw = found;
+      if (std::exchange(guessed, false)) continue;
+    }
+    if (!wait.again()) return Outcome::kTimedOut;
+    raw = words.load(at);
+  }
 }
 
 Outcome unlock_mutex(Words& words, uint64_t* at, Kind kind) {

@@ -1,6 +1,7 @@
 // A mutex in one word. Held: holder, `held`. `flag`: an owner has died, and nobody has repaired
-// since. Each taking raises the count, so that an owner that was declared dead and lives on cannot
-// release what a later taking of its own process holds.
+// since. Each taking of a process has another count, so that an owner that was declared dead and
+// lives on cannot release what a later taking of its own process holds. A free word has none, so
+// that it can be taken by one swap that looks at nothing before.
 #pragma once
 
 #include "core/locks/words.hpp"

@@ -82,6 +82,8 @@ class Words {
   // error is set.
   virtual int swap(uint64_t* at, uint64_t expected, uint64_t desired, uint64_t* found) = 0;
   virtual uint64_t load(const uint64_t* at) = 0;
+  // Whether a load asks nobody: where it does, a swap costs no more.
+  virtual bool at_hand(const uint64_t* /*at*/) { return true; }
   // The caller's name, and whether the one of this name is gone: 1 it is, 0 it is not, -1 not
   // known.
   virtual uint64_t self() = 0;

@@ -35,6 +35,8 @@ inline constexpr std::array kCounterNames{
     "pages_updated",
     "publications_received",
     "invalidations_useless",
+    "intents_asked",
+    "swaps_with_page",
 };
 
 // In the order of ImportLine::counters.

@@ -216,23 +216,32 @@ bool Collector::fits_swap() const {
          (!out_ || kFront + out_->size() <= fabric::kMaxPayload);
 }
 
-std::shared_ptr<fabric::Request> Collector::flush_with(const CasRequest& swap, OnAnswer on_answer) {
-  const Bytes whole = buffer().first(kFront + out_->size());
-  Writer head(buffer());
-  encode(PublishSwapRequest{swap.uid,
-                            swap.instance,
-                            swap.offset,
-                            swap.expected,
-                            swap.desired,
-                            static_cast<uint32_t>(pages_.size()),
-                            {}},
-         head);
+// `m` takes the place of the head of a publish request, and of what is free in front of it.
+template <class Message>
+std::shared_ptr<fabric::Request> Collector::send_with(RequestType type, const Message& m,
+                                                      OnAnswer on_answer) {
+  constexpr size_t kUnused = kFront + kWireSize<PublishRequest> - kWireSize<Message>;
+  const auto whole = buffer().subspan(kUnused, kFront - kUnused + out_->size());
+  Writer head(whole);
+  encode(m, head);
   fault_point("cas_before_send");
-  auto request = start_message(core_, write_back_, RequestType::kPublishSwap, whole,
-                               std::move(pages_), std::move(on_answer));
+  auto request =
+      start_message(core_, write_back_, type, whole, std::move(pages_), std::move(on_answer));
   pages_.clear();
   out_.reset();
   return request;
+}
+
+std::shared_ptr<fabric::Request> Collector::flush_with(const CasRequest& swap, OnAnswer on_answer) {
+  const auto pages = static_cast<uint32_t>(pages_.size());
+  const PublishSwapRequest m{swap.uid,     swap.instance, swap.offset, swap.expected,
+                             swap.desired, pages,         {}};
+  return send_with(RequestType::kPublishSwap, m, std::move(on_answer));
+}
+
+std::shared_ptr<fabric::Request> Collector::flush_with(SwapFetchRequest swap, OnAnswer on_answer) {
+  swap.pages = static_cast<uint32_t>(pages_.size());
+  return send_with(RequestType::kSwapFetch, swap, std::move(on_answer));
 }
 
 bool Collector::full() {

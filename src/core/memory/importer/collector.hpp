@@ -36,7 +36,7 @@ class Collector {
   static constexpr size_t kMostUnanswered = 64;
   static constexpr size_t kMostBytes = fabric::kMaxPayload - sizeof(uint64_t);  // and a secret
   // Kept free in front of a message, for what a request with a swap has more at its beginning.
-  static constexpr size_t kFront = kWireSize<PublishSwapRequest> - kWireSize<PublishRequest>;
+  static constexpr size_t kFront = kWireSize<SwapFetchRequest> - kWireSize<PublishRequest>;
   // Without a write-back, one is begun with the first page.
   Collector(ImporterCore& core, std::shared_ptr<Import> imp, WriteBackPtr write_back = {});
   ~Collector();  // sends the rest and ends the collector's part of the write-back
@@ -64,6 +64,8 @@ class Collector {
   // the home has answered, with nothing where it never will.
   using OnAnswer = std::function<void(Bytes)>;
   std::shared_ptr<fabric::Request> flush_with(const CasRequest& swap, OnAnswer on_answer);
+  // The same of a swap whose answer brings more. Its number of pages is filled in.
+  std::shared_ptr<fabric::Request> flush_with(SwapFetchRequest swap, OnAnswer on_answer);
 
   // Whether too many messages, or pages of bulk writes, are unanswered for more pages to be added
   // now. The bound keeps what is under way within the provider's queues. It also bounds the memory
@@ -92,6 +94,9 @@ class Collector {
               Bytes* diff);
   void renew(Bytes diff, uint32_t page, std::byte* twin);
   std::span<std::byte> buffer();  // kFront and the message
+  template <class Message>
+  std::shared_ptr<fabric::Request> send_with(RequestType type, const Message& m,
+                                             OnAnswer on_answer);
   void open();
   void grow();
   void release_bulk_write();

@@ -126,7 +126,9 @@ uint32_t Fault::store_window(bool may_widen) {
 Fault::Outcome Fault::ask_intent(bool may_widen) {
   const uint32_t wanted = store_window(may_widen);
   const uint8_t epoch = page_.intent.ask();
+  page_.swaps.asked_intent();
   page_.unlock();
+  count(core_.parts.stats.intents_asked);
   seen_ = nullptr;
   IntentRequest request(core_, imp_, index_, epoch);
   request.widen(wanted);

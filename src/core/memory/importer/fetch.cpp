@@ -34,11 +34,21 @@ using fabric::Cause;
         store_ ? "store" : "load");
   // Two looks at the clock in each miss would be more than all other counting.
   const Timed timed(before % node::kMissesTimed == 0 ? &stats.miss_times : nullptr);
+  note_miss();
   claim_window();
   for (;;) {
     if (const Outcome done = attempt()) return *done;
     if (const Outcome done = recover()) return *done;
   }
+}
+
+// A swap before it might have brought the page (rule 12).
+[[gnu::hot]] void Fetch::note_miss() {
+  Page& page = imp_.page(wanted_);
+  page.lock();
+  page.swaps.missed();
+  if (intent_ != nullptr) page.swaps.asked_intent();
+  page.unlock();
 }
 
 // As many absent pages behind the wanted one as the window allows.

@@ -45,6 +45,7 @@ class Fetch {
  private:
   using Outcome = std::optional<Exception>;  // none: not yet
 
+  void note_miss();
   void claim_window();
   void overlap();
   Outcome attempt();

@@ -33,6 +33,7 @@
 #include "core/memory/importer/session_key.hpp"
 #include "core/memory/importer/store_streams.hpp"
 #include "core/memory/importer/token_in_use.hpp"
+#include "core/memory/importer/unused_intents.hpp"
 #include "core/memory/importer/write_behind_turn.hpp"
 #include "core/memory/page/page_costs.hpp"
 #include "core/memory/page/stats.hpp"
@@ -89,6 +90,7 @@ struct DirtyPages {
   DirtyList listed;  // protected when they are written back
   HotPages hot;
   ContendedPages contended;  // service thread alone
+  UnusedIntents unused_intents;
 
   bool none() { return hot.empty() && listed.empty(); }
 };
@@ -134,6 +136,8 @@ struct Import : ImportFacts, std::enable_shared_from_this<Import> {
   Lease lease;
   TokenInUse token;
   SessionKey key;
+  // The home brings a page with a swap's answer (rule 12).
+  std::atomic<bool> swaps_fetch{false};
   KnownBreak brk;  // pages before the break: all, unless the segment is extensible
   ImportViewList views;
   DirtyPages dirty;

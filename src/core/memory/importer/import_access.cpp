@@ -93,6 +93,17 @@ bool present_token(ImporterCore& core, Import& imp, fabric::Session& session, De
   return allowed ? Exception::kNone : Exception::kAccess;
 }
 
+bool is_at_hand(const View& view, const std::byte* addr) {
+  Import& imp = *view.import;
+  if (imp.views.local.local()) return true;
+  if (imp.write_through || !imp.cache.ready()) return false;
+  Page& page = imp.page(page_of(view, addr));
+  page.lock();
+  const bool mapped = may_be_mapped(page.state);
+  page.unlock();
+  return mapped;
+}
+
 [[gnu::hot]] bool session_key(ImporterCore& core, Import& imp, fabric::Session& session,
                               fabric::RemoteKey* key, Deadline deadline) {
   // Fast path: the key was presented in this generation.

@@ -8,6 +8,8 @@ namespace cmi::memory {
 
 // kNone, or why not, as far as it is known here.
 Exception usable(Import& imp, bool write, uint32_t page);
+// Whether a load from there asks nobody, most likely: the page may come or go at once.
+bool is_at_hand(const View& view, const std::byte* addr);
 // The key that is valid in this session; the token is presented for one. False: there is none in
 // time, or no more.
 bool session_key(ImporterCore& core, Import& imp, fabric::Session& session, fabric::RemoteKey* key,

@@ -197,6 +197,10 @@ Result<Joining::Opened> Joining::take_answer(const std::shared_ptr<Import>& imp,
       opened.reply.size == imp->rseg.size && opened.reply.size % kPageSize == 0 &&
       opened.reply.size / kPageSize <= UINT32_MAX) {
     (void)decode(opened.reply.quiesce_part(imp->extensible), &opened.quiesce);
+    FeaturesPart features;
+    if (decode(opened.reply.features_part(imp->extensible), &features)) {
+      imp->swaps_fetch.store((features.bits & FeaturesPart::kSwapFetch) != 0);
+    }
     return opened;
   }
   forget(core_, imp);

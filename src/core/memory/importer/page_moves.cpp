@@ -45,6 +45,7 @@ bool add_twin(ImporterCore& core, const View& view, uint32_t index) {
   std::memcpy(core.twins.at(twin), imp.page_data(index), kPageSize);
   page.twin = twin;
   set_state(core, imp, page, PageState::kDirty);
+  page.swaps.used();
   if (imp.dirty.hot.has_room() && !fault_point_fails("never_hot") && page.heat.stored()) {
     imp.dirty.hot.add(index);
   } else if (!page.listed) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -13,15 +14,23 @@
 
 namespace cmi::memory {
 
-// A swap that what its caller had stored travels with. The answer is filled in before the request
-// counts as answered.
-struct SwapWithStores {
+// A swap that what its caller had stored travels with, or whose answer brings the word's page. The
+// answer is filled in before the request counts as answered.
+struct SentSwap {
   std::optional<WireStatus> stores;  // what the home says of them; none: it has said nothing
   WireStatus swap = WireStatus::kNotPresented;
   uint64_t found = 0;
   // The caller's copy of the word's page when it was sent (rule 12).
   bool cached = false;
   uint32_t generation = 0;
+  // What the answer is to bring, and what it has brought.
+  enum class Fate : uint8_t { kOpen, kAnswered, kGivenUp };
+  std::atomic<Fate> fate{Fate::kOpen};  // of that; who is second sees what the first has done
+  bool fetches = false, intent = false;
+  uint8_t epoch = 0;
+  uint32_t page = 0;
+  std::vector<std::byte> content;  // of the page
+  bool brought = false;            // and it is cached
 
   bool made() const { return swap != WireStatus::kNotPresented; }  // or refused, for good
 };
@@ -33,7 +42,7 @@ struct PendingSwap {
   std::weak_ptr<Import> import;
   std::shared_ptr<fabric::Request> request;  // null: not sent
   uint64_t offset = 0;
-  std::shared_ptr<SwapWithStores> with_stores;  // null: it was sent alone
+  std::shared_ptr<SentSwap> sent;  // null: it was sent alone, and brings nothing
 
   bool is_sent(const std::shared_ptr<Import>& to) const {
     return request != nullptr && import.lock() == to;

@@ -12,6 +12,7 @@
 #include "core/memory/importer/import_break.hpp"
 #include "core/memory/importer/local_swap.hpp"
 #include "core/memory/importer/page_drops.hpp"
+#include "core/memory/importer/swap_fetch.hpp"
 #include "core/memory/importer/swaps.hpp"
 #include "core/memory/importer/tokens.hpp"
 #include "core/memory/importer/write_back.hpp"
@@ -46,13 +47,14 @@ Exception Swaps::cas(const View& view, const std::byte* addr, uint64_t expected,
   }
   // Nothing is cached, and the home's own swap is one with the stores that it makes for others, or
   // that are made to its pages.
+  const Word word{offset, expected, desired};
   if (imp.write_through || imp.views.local.local()) {
-    return swap_by_message(owner, offset, expected, desired, found, pending, unknown, deadline);
+    return swap_by_message(view, word, found, pending, unknown, deadline);
   }
 
   // One that an earlier try has sent may have been made before what the page holds by now.
   const bool sent_before = pending->is_sent(owner);
-  const auto with_stores = sent_before ? pending->with_stores : nullptr;
+  const auto sent = sent_before ? pending->sent : nullptr;
   Page& page = imp.page(index);
   page.lock();
   bool quiet_page = !sent_before &&
@@ -60,15 +62,13 @@ Exception Swaps::cas(const View& view, const std::byte* addr, uint64_t expected,
                     !page.in_flight;
   uint32_t generation = page.generation;
   page.unlock();
-  if (with_stores != nullptr) {
-    quiet_page = with_stores->cached;
-    generation = with_stores->generation;
+  if (sent != nullptr) {
+    quiet_page = sent->cached;
+    generation = sent->generation;
   }
 
-  const Exception e =
-      !sent_before && swaps_by_provider(imp)
-          ? swap_by_provider(owner, offset, expected, desired, found, unknown, deadline)
-          : swap_by_message(owner, offset, expected, desired, found, pending, unknown, deadline);
+  bool brought = false;
+  const Exception e = make(view, word, found, &brought, pending, unknown, deadline);
   if (e != Exception::kNone) {
     // The swap may have been made. Nobody will say so: the page is dropped, so that the next load
     // fetches the truth.
@@ -78,8 +78,31 @@ Exception Swaps::cas(const View& view, const std::byte* addr, uint64_t expected,
   if (*found != expected) count(core_.parts.stats.cas_lost);
   fault_point("cas_before_patch");
   if (mutated("mutate_cas_unpatched")) return Exception::kNone;
-  patch(owner, offset, *found == expected ? desired : *found, quiet_page, generation);
+  if (!brought) patch(owner, offset, *found == expected ? desired : *found, quiet_page, generation);
+  note_over(imp, index);
   return Exception::kNone;
+}
+
+// *brought: the word's page is here as it was after the swap, and with all that came since.
+Exception Swaps::make(const View& view, const Word& word, uint64_t* found, bool* brought,
+                      PendingSwap* pending, bool* unknown, Deadline deadline) {
+  if (!pending->is_sent(view.import) && swaps_by_provider(*view.import)) {
+    return swap_by_provider(view, word, found, brought, unknown, deadline);
+  }
+  const Exception e = swap_by_message(view, word, found, pending, unknown, deadline);
+  if (pending->request == nullptr) {
+    const auto sent = std::exchange(pending->sent, nullptr);
+    *brought = sent != nullptr && sent->brought;
+  }
+  return e;
+}
+
+// What an access to the page lacks now, the next swap may bring.
+void Swaps::note_over(Import& imp, uint32_t index) {
+  Page& page = imp.page(index);
+  page.lock();
+  page.swaps.swapped(!may_be_mapped(page.state), imp.intents && !page.intent.held());
+  page.unlock();
 }
 
 bool swaps_by_provider(const Import& imp) {
@@ -117,26 +140,53 @@ Exception Swaps::await_presented(Import& imp, Deadline deadline) {
   }
 }
 
-Exception Swaps::swap_by_message(const std::shared_ptr<Import>& owner, uint64_t offset,
-                                 uint64_t expected, uint64_t desired, uint64_t* found,
-                                 PendingSwap* pending, bool* unknown, Deadline deadline) {
+// Sends it, unless an earlier try has.
+Exception Swaps::send_swap(const View& view, const Word& word, SwapFetch* fetch,
+                           PendingSwap* pending, Deadline deadline) {
+  const std::shared_ptr<Import>& owner = view.import;
   Import& imp = *owner;
-  if (!pending->is_sent(owner) || pending->offset != offset) {
-    pending->request = nullptr;
-    if (const Exception e = await_presented(imp, deadline); e != Exception::kNone) return e;
-    const auto page = static_cast<uint32_t>(offset / kPageSize);
-    if (!imp.grant.has(fabric::kAtomic) || !imp.allows(page)) return Exception::kAccess;
-    const CasRequest m{imp.rseg.uid, imp.instance, offset, expected, desired};
-    fault_point("cas_before_send");
+  if (pending->is_sent(owner) && pending->offset == word.offset) return Exception::kNone;
+  pending->request = nullptr;
+  if (const Exception e = await_presented(imp, deadline); e != Exception::kNone) return e;
+  if (!imp.grant.has(fabric::kAtomic) || !imp.allows(word.page())) return Exception::kAccess;
+  const CasRequest m{imp.rseg.uid, imp.instance, word.offset, word.expected, word.desired};
+  fault_point("cas_before_send");
+  if (!imp.write_through && !imp.views.local.local()) fetch->begin();
+  if (!fetch->any()) {
     *pending = {pending->call, owner,
-                imp.link->start(static_cast<uint16_t>(RequestType::kCas), Encoded(m)), offset,
+                imp.link->start(static_cast<uint16_t>(RequestType::kCas), Encoded(m)), word.offset,
                 nullptr};
+    return Exception::kNone;
+  }
+  auto sent = std::make_shared<SentSwap>();
+  std::byte buf[kWireSize<SwapFetchRequest>];
+  Writer out(buf);
+  encode(fetch->request(m, 0, sent), out);
+  auto take = [owner, sent](Bytes answer) { take_swap_answer(owner, *sent, answer); };
+  *pending = {
+      pending->call, owner,
+      imp.link->start(static_cast<uint16_t>(RequestType::kSwapFetch), out.done(), std::move(take)),
+      word.offset, sent};
+  return Exception::kNone;
+}
+
+Exception Swaps::swap_by_message(const View& view, const Word& word, uint64_t* found,
+                                 PendingSwap* pending, bool* unknown, Deadline deadline) {
+  const std::shared_ptr<Import>& owner = view.import;
+  Import& imp = *owner;
+  SwapFetch fetch(core_, view, word.page());
+  const Exception sent = send_swap(view, word, &fetch, pending, deadline);
+  if (sent != Exception::kNone) return sent;
+  if (fetch.any()) {
+    const Deadline soon = Deadline::in(SwapFetch::kPatience);
+    (void)imp.link->await(pending->request, soon.at < deadline.at ? soon : deadline);
+    if (!pending->request->answered()) fetch.give_up();
   }
   // The request's number makes the swap happen once, however often the link is rebuilt. A swap that
   // is not answered in time stays pending: a caller that tries again waits for it.
   (void)imp.link->await(pending->request, deadline);
   const bool over = pending->request->answered();
-  if (!over) swapped_late(owner, pending->request, static_cast<uint32_t>(offset / kPageSize));
+  if (!over) swapped_late(owner, pending->request, word.page());
   if (!over || pending->request->op().cause() != fabric::Cause::kOk) {
     if (over) {
       // Given up with its link: no answer will come, and whether it was made nobody knows.
@@ -146,12 +196,13 @@ Exception Swaps::swap_by_message(const std::shared_ptr<Import>& owner, uint64_t 
     const Exception e = explain(core_, imp, Deadline::in(50 * kMilli));
     return e == Exception::kNone ? Exception::kTransient : e;
   }
-  if (pending->with_stores != nullptr && !pending->with_stores->made()) {
+  if (fetch.any()) pending->sent->brought = fetch.take(*pending->sent);
+  if (pending->sent != nullptr && !pending->sent->made()) {
     // The home has published the stores. The swap came over a session that has been replaced since,
     // and was not made: it is asked for anew, alone.
     pending->request = nullptr;
-    pending->with_stores = nullptr;
-    return swap_by_message(owner, offset, expected, desired, found, pending, unknown, deadline);
+    pending->sent = nullptr;
+    return swap_by_message(view, word, found, pending, unknown, deadline);
   }
   return take_swap(owner, found, pending, deadline);
 }
@@ -160,11 +211,11 @@ Exception Swaps::swap_by_message(const std::shared_ptr<Import>& owner, uint64_t 
 Exception Swaps::take_swap(const std::shared_ptr<Import>& owner, uint64_t* found,
                            PendingSwap* pending, Deadline deadline) {
   const std::shared_ptr<fabric::Request> request = std::move(pending->request);
-  const auto with_stores = std::move(pending->with_stores);
+  const auto sent = pending->sent;
   WireStatus status = WireStatus::kOk;
-  if (with_stores != nullptr) {
-    status = with_stores->swap;
-    if (status == WireStatus::kOk) *found = with_stores->found;
+  if (sent != nullptr) {
+    status = sent->swap;
+    if (status == WireStatus::kOk) *found = sent->found;
   } else {
     const auto reply = split_reply(request->reply());
     CasReply answer;
@@ -242,15 +293,17 @@ Exception Swaps::begin_use_of_word(Import& imp, uint64_t offset,
   }
 }
 
-Exception Swaps::swap_by_provider(const std::shared_ptr<Import>& owner, uint64_t offset,
-                                  uint64_t expected, uint64_t desired, uint64_t* found,
-                                  bool* unknown, Deadline deadline) {
+Exception Swaps::swap_by_provider(const View& view, const Word& word, uint64_t* found,
+                                  bool* fetched, bool* unknown, Deadline deadline) {
+  const std::shared_ptr<Import>& owner = view.import;
+  const uint64_t offset = word.offset;
   Import& imp = *owner;
   std::shared_ptr<fabric::Session> session;
   fabric::RemoteKey key;
   const Exception begun = begin_use_of_word(imp, offset, &session, &key, deadline);
   if (begun != Exception::kNone) return begun;
-  const fabric::Cause cause = session->cas(found, expected, desired, key, offset, deadline);
+  const fabric::Cause cause =
+      session->cas(found, word.expected, word.desired, key, offset, deadline);
   imp.key.end_use();
   if (cause != fabric::Cause::kOk) {
     // A target that refused did not swap; of everything else the fate is open.
@@ -262,10 +315,12 @@ Exception Swaps::swap_by_provider(const std::shared_ptr<Import>& owner, uint64_t
     const Exception e = explain(core_, imp, deadline);
     return e == Exception::kNone ? Exception::kTransient : e;
   }
-  if (*found != expected) return Exception::kNone;  // nothing changed, nobody needs to know
+  if (*found != word.expected) return Exception::kNone;  // nothing changed, nobody needs to know
   if (mutated("mutate_cas_unpublished")) return Exception::kNone;
   // The swap has happened; others must drop their copies before the call returns.
-  if (!await(core_, {announce_swap(owner, offset)}, {deadline})) {
+  const WriteBackPtr announced = announce_swap(owner, offset);
+  *fetched = SwapFetch(core_, view, word.page()).fetch(deadline);
+  if (!await(core_, {announced}, {deadline})) {
     trace(kFacMem, kWarn, "atm_cas: the home did not confirm the publication in time");
   }
   return Exception::kNone;

@@ -9,23 +9,11 @@
 #include "core/memory/importer/collector.hpp"
 #include "core/memory/importer/import_access.hpp"
 #include "core/memory/importer/publishing.hpp"
+#include "core/memory/importer/swap_fetch.hpp"
 #include "core/memory/importer/swaps.hpp"
 #include "core/memory/importer/write_back.hpp"
-#include "core/memory/wire/replies.hpp"
 
 namespace cmi::memory {
-
-namespace {
-void take_answer(SwapWithStores& to, Bytes answer) {
-  const auto reply = split_reply(answer);
-  if (!reply) return;
-  to.stores = reply->status;
-  PublishSwapReply m;
-  if (reply->status != WireStatus::kOk || !decode(reply->body, &m)) return;
-  to.swap = static_cast<WireStatus>(m.swap);
-  to.found = m.found;
-}
-}  // namespace
 
 Status Swaps::barrier_before_swap(const View& view, const std::byte* addr, uint64_t expected,
                                   uint64_t desired, PendingSwap* pending, LossMark& mark,
@@ -39,7 +27,8 @@ Status Swaps::barrier_before_swap(const View& view, const std::byte* addr, uint6
     return Publishing(core_).barrier(mark, patience);
   }
   const CasRequest swap{imp.rseg.uid, imp.instance, offset, expected, desired};
-  switch (send_with_swap(view.import, swap, pending, mark)) {
+  SwapFetch fetch(core_, view, static_cast<uint32_t>(offset / kPageSize));
+  switch (send_with_swap(view.import, swap, &fetch, pending, mark)) {
     case Sent::kNotAll:
       return Publishing(core_).barrier(mark, patience);
     case Sent::kNothing:
@@ -47,12 +36,15 @@ Status Swaps::barrier_before_swap(const View& view, const std::byte* addr, uint6
     case Sent::kWithSwap:
       break;
   }
+  if (fetch.any() && !await(core_, imp, pending->request->op(), Deadline::in(SwapFetch::kPatience)))
+    fetch.give_up();
   (void)await(core_, imp, pending->request->op(), patience);
-  const auto& stores = pending->with_stores->stores;
+  if (pending->request->answered()) pending->sent->brought = fetch.take(*pending->sent);
+  const auto& stores = pending->sent->stores;
   if (!pending->request->answered() || !stores || *stores == WireStatus::kOk) return Status::kOk;
   // Refused, and lost. The home has made no swap.
   pending->request = nullptr;
-  pending->with_stores = nullptr;
+  pending->sent = nullptr;
   return verdict(core_, mark, false);
 }
 
@@ -77,7 +69,7 @@ bool Swaps::may_send_with_swap(const View& view, uint32_t index) {
 }
 
 Swaps::Sent Swaps::send_with_swap(const std::shared_ptr<Import>& owner, const CasRequest& swap,
-                                  PendingSwap* pending, const LossMark& mark) {
+                                  SwapFetch* fetch, PendingSwap* pending, const LossMark& mark) {
   Import& imp = *owner;
   // As in a barrier: the write-back is begun before the lists are taken.
   Collector out(core_, owner, core_.write_backs.begin(owner));
@@ -92,20 +84,22 @@ Swaps::Sent Swaps::send_with_swap(const std::shared_ptr<Import>& owner, const Ca
   std::sort(pages.begin(), pages.end());
   write_back_sorted(core_, imp, pages, out);
   if (!busy.empty() || !out.fits_swap()) return Sent::kNotAll;
-  auto with_stores = std::make_shared<SwapWithStores>();
+  auto sent = std::make_shared<SentSwap>();
   // What is stored to the page, or takes it away, from here on raises its generation.
   Page& page = imp.page(static_cast<uint32_t>(swap.offset / kPageSize));
   page.lock();
-  with_stores->cached = may_be_mapped(page.state);
-  with_stores->generation = page.generation;
+  sent->cached = may_be_mapped(page.state);
+  sent->generation = page.generation;
   page.unlock();
   if (!nothing_else_to_publish(imp)) return Sent::kNotAll;
   const LossMark lost = core_.losses.mark();
   if (lost.seen != mark.seen || lost.seen_local != mark.seen_local) return Sent::kNotAll;
   if (out.empty()) return Sent::kNothing;
-  *pending = {pending->call, owner,
-              out.flush_with(swap, [with_stores](Bytes r) { take_answer(*with_stores, r); }),
-              swap.offset, with_stores};
+  fetch->begin();
+  auto take = [owner, sent](Bytes answer) { take_swap_answer(owner, *sent, answer); };
+  auto request = fetch->any() ? out.flush_with(fetch->request(swap, 0, sent), std::move(take))
+                              : out.flush_with(swap, std::move(take));
+  *pending = {pending->call, owner, std::move(request), swap.offset, sent};
   return Sent::kWithSwap;
 }
 

@@ -8,6 +8,8 @@
 
 namespace cmi::memory {
 
+class SwapFetch;
+
 class Swaps {
  public:
   explicit Swaps(ImporterCore& core) : core_(core) {}
@@ -26,32 +28,40 @@ class Swaps {
 
  private:
   using ImportPtr = std::shared_ptr<Import>;
+  struct Word {
+    uint64_t offset, expected, desired;
+    uint32_t page() const { return static_cast<uint32_t>(offset / kPageSize); }
+  };
 
   // swap.cpp
+  Exception make(const View& view, const Word& word, uint64_t* found, bool* brought,
+                 PendingSwap* pending, bool* unknown, Deadline deadline);
   Exception may_swap(const ImportPtr& owner, uint32_t index, Deadline deadline);
   Exception take_swap(const ImportPtr& owner, uint64_t* found, PendingSwap* pending,
                       Deadline deadline);
   // kNone: the home takes swaps of this import.
   Exception await_presented(Import& imp, Deadline deadline);
-  Exception swap_by_message(const ImportPtr& owner, uint64_t offset, uint64_t expected,
-                            uint64_t desired, uint64_t* found, PendingSwap* pending, bool* unknown,
-                            Deadline deadline);
+  Exception swap_by_message(const View& view, const Word& word, uint64_t* found,
+                            PendingSwap* pending, bool* unknown, Deadline deadline);
+  Exception send_swap(const View& view, const Word& word, SwapFetch* fetch, PendingSwap* pending,
+                      Deadline deadline);
   void swapped_late(const ImportPtr& owner, const std::shared_ptr<fabric::Request>& request,
                     uint32_t index);
   WriteBackPtr announce_swap(const ImportPtr& owner, uint64_t offset);
   Exception begin_use_of_word(Import& imp, uint64_t offset,
                               std::shared_ptr<fabric::Session>* session, fabric::RemoteKey* key,
                               Deadline deadline);
-  Exception swap_by_provider(const ImportPtr& owner, uint64_t offset, uint64_t expected,
-                             uint64_t desired, uint64_t* found, bool* unknown, Deadline deadline);
+  Exception swap_by_provider(const View& view, const Word& word, uint64_t* found, bool* fetched,
+                             bool* unknown, Deadline deadline);
   void patch(const ImportPtr& owner, uint64_t offset, uint64_t word, bool same_page,
              uint32_t generation);
+  void note_over(Import& imp, uint32_t index);
 
   // swap_with_stores.cpp
   enum class Sent : uint8_t { kNothing, kWithSwap, kNotAll };
   bool may_send_with_swap(const View& view, uint32_t index);
-  Sent send_with_swap(const ImportPtr& owner, const CasRequest& swap, PendingSwap* pending,
-                      const LossMark& mark);
+  Sent send_with_swap(const ImportPtr& owner, const CasRequest& swap, SwapFetch* fetch,
+                      PendingSwap* pending, const LossMark& mark);
   bool nothing_else_to_publish(const Import& imp);
 
   ImporterCore& core_;

@@ -9,6 +9,7 @@
 #include "core/memory/importer/collector.hpp"
 #include "core/memory/importer/fetch.hpp"
 #include "core/memory/importer/local_import.hpp"
+#include "core/memory/importer/swap_fetch.hpp"
 #include "core/memory/importer/write_back.hpp"
 
 namespace cmi::memory {
@@ -50,6 +51,7 @@ void WriteBackTimer::tick() {
   }
   if (core_.losses.neighbours_due()) core_.losses.notify_importing_processes();
   if (fault_point_fails("no_aging") || mutated("mutate_timer_takes_nothing")) return;
+  for (auto& imp : core_.imports.all()) give_back_unused(*imp);
   if (!core_.dirty.any()) return;
   share_.begin(now(), thread_cpu_time());
   // The order changes with each tick, so that no import and neither kind of page takes the

@@ -12,6 +12,7 @@
 #include "core/base/lock.hpp"
 #include "core/memory/page/dirty_intent.hpp"
 #include "core/memory/page/heat.hpp"
+#include "core/memory/page/swap_habit.hpp"
 
 namespace cmi::memory {
 
@@ -57,6 +58,7 @@ struct Page {
   // while it is in no view and not being fetched, under the lock; cleared by the thread for which
   // the page is kFetching.
   bool released = false;
+  SwapHabit swaps;    // of words on it
   uint32_t twin = 0;  // index in the twin pool; != 0 in kDirty and kZappedDirty
   uint32_t generation =
       0;  // raised whenever the page may be another one than before (rules 12 and 25)

@@ -35,20 +35,33 @@ struct QuiescePart {
   bool check() const { return on <= 1; }
 };
 
+// What the home can do beyond the first version of this protocol, behind that.
+struct FeaturesPart {
+  static constexpr uint32_t kSwapFetch = 1;  // it takes RequestType::kSwapFetch
+  uint32_t bits = 0;
+  static auto fields(auto& m) { return std::tie(m.bits); }
+};
+
 struct OpenReply {
   uint64_t size = 0;
   int32_t flags = 0, attrib = 0;
   uint16_t lifeline_port = 0;
   uint64_t lifeline_secret = 0;
-  Bytes body;  // BreakPart of an extensible segment, QuiescePart
+  Bytes body;  // BreakPart of an extensible segment, QuiescePart, FeaturesPart
   static auto fields(auto& m) {
     return std::tie(m.size, m.flags, m.attrib, m.lifeline_port, m.lifeline_secret);
   }
   Bytes break_part() const { return body.first(std::min(body.size(), kWireSize<BreakPart>)); }
-  // What stands behind that is ignored. Homes of before say nothing here.
+  // Homes of before say nothing here.
   Bytes quiesce_part(bool extensible) const {
     const Bytes rest = body.subspan(extensible ? break_part().size() : 0);
     return rest.first(std::min(rest.size(), kWireSize<QuiescePart>));
+  }
+  // The same. What stands behind that is ignored.
+  Bytes features_part(bool extensible) const {
+    const Bytes rest = body.subspan(extensible ? break_part().size() : 0);
+    const Bytes features = rest.subspan(std::min(rest.size(), kWireSize<QuiescePart>));
+    return features.first(std::min(features.size(), kWireSize<FeaturesPart>));
   }
 };
 
@@ -96,6 +109,19 @@ struct PublishSwapReply {
   uint64_t found = 0;
   static auto fields(auto& m) { return std::tie(m.swap, m.found); }
   bool check() const { return swap <= static_cast<uint8_t>(WireStatus::kImportedOtherwise); }
+};
+
+// The same, with what was asked for.
+struct SwapFetchReply {
+  uint8_t swap = 0;
+  uint64_t found = 0;
+  uint8_t intent = 0;  // 1: it is set
+  Bytes body;          // the page, where it is brought
+  static auto fields(auto& m) { return std::tie(m.swap, m.found, m.intent); }
+  bool check() const {
+    return swap <= static_cast<uint8_t>(WireStatus::kImportedOtherwise) && intent <= 1 &&
+           (body.empty() || body.size() == kPageSize);
+  }
 };
 
 }  // namespace cmi::memory

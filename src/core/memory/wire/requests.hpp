@@ -134,6 +134,22 @@ struct PublishSwapRequest {  // kPublishSwap -> PublishSwapReply
   }
 };
 
+// kSwapFetch -> SwapFetchReply. A swap, alone or behind what its caller has to publish, whose
+// answer brings what an access to the word's page needs next.
+struct SwapFetchRequest {
+  uint64_t uid = 0;
+  uint32_t instance = 0;
+  uint64_t offset = 0, expected = 0, desired = 0;
+  uint8_t page = 0;   // 1: it is wanted
+  uint8_t epoch = 0;  // of its dirty intent; 0: none is wanted
+  uint32_t pages = 0;
+  Bytes body;  // PublishedPages, without a secret
+  static auto fields(auto& m) {
+    return std::tie(m.uid, m.instance, m.offset, m.expected, m.desired, m.page, m.epoch, m.pages);
+  }
+  bool check() const { return page <= 1; }
+};
+
 struct CauseRequest {  // kCause -> status, CauseReply where extensible
   uint64_t uid = 0;
   uint32_t instance = 0;

@@ -37,6 +37,7 @@ constexpr Table kTable = [] {
   t.on<RepairRequest, on_repair>(Type::kRepair);
   t.on<CasRequest, on_cas>(Type::kCas);
   t.on<PublishSwapRequest, on_publish_swap>(Type::kPublishSwap);
+  t.on<SwapFetchRequest, on_swap_fetch>(Type::kSwapFetch);
   t.on<CauseRequest, on_cause>(Type::kCause);
   t.on<AcquireRequest, on_acquire>(Type::kAcquire);
   t.on<DirtyIntentRequest, with<DirtyIntentRequest, on_dirty_intent, true>>(Type::kDirtyIntent);

@@ -23,6 +23,8 @@ void on_repair(HomeCore& home, const ClientInfo& client, uint64_t number, const 
 void on_cas(HomeCore& home, const ClientInfo& client, uint64_t number, const CasRequest& m);
 void on_publish_swap(HomeCore& home, const ClientInfo& client, uint64_t number,
                      const PublishSwapRequest& m);
+void on_swap_fetch(HomeCore& home, const ClientInfo& client, uint64_t number,
+                   const SwapFetchRequest& m);
 void on_cause(HomeCore& home, const ClientInfo& client, uint64_t number, const CauseRequest& m);
 void on_acquire(HomeCore& home, const ClientInfo& client, uint64_t number, const AcquireRequest& m);
 void on_dirty_intent(HomeCore& home, const ClientInfo& client, uint64_t number,

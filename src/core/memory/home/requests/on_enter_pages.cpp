@@ -3,6 +3,7 @@
 #include "core/base/fault_point.hpp"
 #include "core/memory/home/access_check.hpp"
 #include "core/memory/home/requests/handlers.hpp"
+#include "core/memory/home/requests/may_intend.hpp"
 #include "core/memory/home/segment_lock.hpp"
 #include "core/memory/vm/guarded_copy.hpp"
 
@@ -11,16 +12,15 @@ namespace cmi::memory {
 namespace {
 // Of one request: as many as a reader in order has under way. It bounds the time under the locks.
 constexpr uint32_t kMostEntered = 2 * kRegionPages;
+}  // namespace
 
-// Where a one-sided read of these pages would be let through.
-WireStatus may_enter(const Segment& s, const Sharer& h, uint32_t first, uint32_t count) {
-  if (count > kMostEntered) return WireStatus::kMalformed;
-  const uint64_t end = uint64_t{first} + count;
+WireStatus may_enter(const Segment& s, const Sharer& h, PageRange pages) {
+  if (pages.count > kMostEntered) return WireStatus::kMalformed;
+  const uint64_t end = uint64_t{pages.first} + pages.count;
   if (end > s.brk.bytes / kPageSize) return WireStatus::kRange;
   if (end > low_of(s, h) / kPageSize) return WireStatus::kBreakUnacknowledged;
-  return h.covers(first, count) ? WireStatus::kOk : WireStatus::kRights;
+  return h.covers(pages.first, pages.count) ? WireStatus::kOk : WireStatus::kRights;
 }
-}  // namespace
 
 // Pages that the importer has released are noted again before it reads them (rule 28). A single one
 // comes with the answer.
@@ -35,7 +35,7 @@ void on_enter_pages(HomeCore& home, const fabric::ClientInfo& client, uint64_t n
     status = check(home, s.get(), client.id, m.instance, fabric::kRead, &h);
     if (status == WireStatus::kOk) {
       Guard g(home.mu);
-      status = may_enter(*s, *h, m.first, m.count);
+      status = may_enter(*s, *h, {m.first, m.count});
       // First: what is published after the page was read goes to this sharer.
       if (status == WireStatus::kOk) {
         h->regions.enter({m.first, m.count}, home.rounds.table().next_number());

@@ -32,13 +32,15 @@ WireStatus open(HomeCore& home, Segment& s, const fabric::ClientInfo& client, ui
   if (access::extensible(s.flags)) encode(BreakPart{s.brk}, out);
   // The notification may come later than the importer's first seg_at.
   encode(QuiescePart{s.quiesce.round, static_cast<uint8_t>(s.quiesce.on)}, out);
+  encode(FeaturesPart{FeaturesPart::kSwapFetch}, out);
   return WireStatus::kOk;
 }
 }  // namespace
 
 void on_open(HomeCore& home, const fabric::ClientInfo& client, uint64_t number,
              const OpenRequest& m, bool write_through) {
-  std::byte buf[kWireSize<OpenReply> + kWireSize<BreakPart> + kWireSize<QuiescePart>];
+  std::byte buf[kWireSize<OpenReply> + kWireSize<BreakPart> + kWireSize<QuiescePart> +
+                kWireSize<FeaturesPart>];
   Writer out(buf);
   WireStatus status = WireStatus::kOk;
   Finished done;

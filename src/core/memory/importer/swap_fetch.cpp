@@ -1,0 +1,178 @@
+// The page that comes with a swap's answer. Application threads, all signals blocked; answers come
+// in any thread.
+#include "core/memory/importer/swap_fetch.hpp"
+
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "core/base/fault_point.hpp"
+#include "core/base/mutation.hpp"
+#include "core/memory/importer/cache.hpp"
+#include "core/memory/importer/dirty_intents.hpp"
+#include "core/memory/importer/fetch.hpp"
+#include "core/memory/importer/import_access.hpp"
+#include "core/memory/importer/intent_request.hpp"
+#include "core/memory/importer/page_moves.hpp"
+#include "core/memory/wire/replies.hpp"
+
+namespace cmi::memory {
+
+namespace {
+// One of so many pages is not asked for, to find out whether it would be missed.
+constexpr uint32_t kTried = 64;
+}  // namespace
+
+void SwapFetch::begin() {
+  if (!imp_.swaps_fetch.load(std::memory_order_relaxed)) return;
+  if (fault_point_fails("no_swap_fetch")) return;
+  Page& page = imp_.page(index_);
+  page.lock();
+  const bool absent = page.state == PageState::kAbsent;
+  // Where it takes a wait to have memory for it, or a message that the home notes the region, the
+  // next access does that.
+  page_ = absent && page.swaps.wants_page() && imp_.grant.has(fabric::kRead) &&
+          !(imp_.cache.use.limit() < imp_.pages && !imp_.cache.use.has_room(1));
+  if (page_ && core_.traffic.swap_fetches.fetch_add(1) % kTried == kTried - 1) {
+    page.swaps.try_without();
+    page_ = false;
+  }
+  if (page_) {
+    page.marker = false;
+    ++page.generation;
+    set_state(core_, imp_, page, PageState::kFetching);
+    if (!imp_.regions.known.shared(region_of(index_)) || !back_pages(imp_, {index_, 1})) {
+      set_state(core_, imp_, page, PageState::kAbsent);
+      page_ = false;
+    }
+  }
+  const bool may_store = imp_.intents && imp_.grant.has(fabric::kWrite) && !view_.read_only &&
+                         !page.intent.held() && !page.intent.asked();
+  if (may_store && page.swaps.wants_intent() && imp_.dirty.unused_intents.has_room() &&
+      (page_ || page.state == PageState::kClean) && !page.pinned) {
+    epoch_ = page.intent.ask();
+  }
+  page.unlock();
+}
+
+SwapFetchRequest SwapFetch::request(const CasRequest& swap, uint32_t pages,
+                                    std::shared_ptr<SentSwap> to) {
+  sent_ = std::move(to);
+  sent_->fetches = true;
+  sent_->page = index_;
+  sent_->epoch = epoch_;
+  return {swap.uid, swap.instance, swap.offset, swap.expected, swap.desired, uint8_t{page_},
+          epoch_,   pages,         {}};
+}
+
+void take_swap_answer(const std::shared_ptr<Import>& imp, SentSwap& to, Bytes answer) {
+  const auto reply = split_reply(answer);
+  if (!reply) return;
+  to.stores = reply->status;
+  if (reply->status != WireStatus::kOk) return;
+  if (to.fetches) {
+    SwapFetchReply m;
+    if (!decode(reply->body, &m)) return;
+    to.swap = static_cast<WireStatus>(m.swap);
+    to.found = m.found;
+    to.intent = m.intent != 0;
+    to.content.assign(m.body.begin(), m.body.end());
+    if (to.fate.exchange(SentSwap::Fate::kAnswered) == SentSwap::Fate::kGivenUp && to.intent) {
+      give_back_intents(*imp, {{to.page, to.epoch}});
+    }
+    return;
+  }
+  PublishSwapReply m;
+  if (!decode(reply->body, &m)) return;
+  to.swap = static_cast<WireStatus>(m.swap);
+  to.found = m.found;
+}
+
+// As IntentRequest does with that of a single page.
+void SwapFetch::end_intent(bool granted) {
+  if (epoch_ == 0) return;
+  Page& page = imp_.page(index_);
+  page.lock();
+  const bool held = page.intent.answered(granted);
+  if (held && page.swaps.brought_intent()) imp_.dirty.unused_intents.add(index_, now());
+  page.unlock();
+  const uint8_t epoch = std::exchange(epoch_, uint8_t{0});
+  if (granted && !held) give_back_intents(imp_, {{index_, epoch}});
+}
+
+bool SwapFetch::take(const SentSwap& answer) {
+  end_intent(answer.intent);
+  if (!std::exchange(page_, false)) {
+    imp_.changes.notify();
+    return false;
+  }
+  if (answer.content.size() != kPageSize) {
+    give_up_fetch(core_, view_.import, index_, 1);
+    return false;
+  }
+  // Until it is delivered nobody else touches it, also where it has become stale meanwhile.
+  std::memcpy(imp_.page_data(index_), answer.content.data(), kPageSize);
+  imp_.page(index_).released = false;  // entered before it was read (rule 28)
+  count_fetched(core_, imp_, 1);
+  count(core_.parts.stats.swaps_with_page);
+  deliver(core_, imp_, &view_, {index_, 1}, index_, false);
+  return true;
+}
+
+void SwapFetch::give_up() {
+  if (std::exchange(page_, false)) give_up_fetch(core_, view_.import, index_, 1);
+  if (epoch_ == 0) return;
+  Page& page = imp_.page(index_);
+  page.lock();
+  // The home may set it late, where it has no other one by then. The next one has another epoch.
+  const uint8_t epoch = page.intent.give_back();
+  page.unlock();
+  epoch_ = 0;
+  imp_.changes.notify();
+  if (sent_ != nullptr &&
+      sent_->fate.exchange(SentSwap::Fate::kGivenUp) == SentSwap::Fate::kAnswered &&
+      sent_->intent) {
+    give_back_intents(imp_, {{index_, epoch}});
+  }
+}
+
+bool SwapFetch::fetch(Deadline deadline) {
+  begin();
+  const bool fetches = std::exchange(page_, false);
+  if (!fetches) {
+    give_up();
+    return false;
+  }
+  if (epoch_ == 0) {
+    return Fetch(core_, view_, index_, false, nullptr, deadline).run() == Exception::kNone;
+  }
+  IntentRequest request(core_, imp_, index_, std::exchange(epoch_, uint8_t{0}));
+  const Exception e = Fetch(core_, view_, index_, false, &request, deadline).run();
+  if (request.granted()) {
+    Page& page = imp_.page(index_);
+    page.lock();
+    if (page.swaps.brought_intent()) imp_.dirty.unused_intents.add(index_, now());
+    page.unlock();
+  }
+  return e == Exception::kNone;
+}
+
+void give_back_unused(Import& imp) {
+  if (imp.dirty.unused_intents.empty() || !imp.cache.ready()) return;
+  std::vector<DirtyIntent> unused;
+  for (const uint32_t index : imp.dirty.unused_intents.take(now())) {
+    Page& page = imp.page(index);
+    page.lock();
+    const bool idle = page.state == PageState::kClean || page.state == PageState::kAbsent;
+    if (page.swaps.unused() && idle) {
+      if (const uint8_t epoch = page.intent.take(); epoch != 0) unused.push_back({index, epoch});
+      page.swaps.not_used();
+    } else {
+      page.swaps.used();  // it goes with the stores, or with what is being fetched for them
+    }
+    page.unlock();
+  }
+  if (!unused.empty()) give_back_intents(imp, unused);
+}
+
+}  // namespace cmi::memory
