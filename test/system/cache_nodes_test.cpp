@@ -12,17 +12,6 @@ namespace {
 constexpr uint64_t kPages = 2048;
 constexpr size_t kSize = kPages * kPage;
 
-Answer cache_of(Process& process, cmi_seg seg) {
-  return process.run(
-      [](cmi_seg s) {
-        cmi_ctl_cfg cfg{};
-        cfg.cache.seg_hndl = s;
-        const int failed = CMIFN(ctxt(), 10, cmi_ctl)(ctxt(), CMI_CTL_CACHE_RSEG_GET, &cfg);
-        return answer(static_cast<int64_t>(cfg.cache.mpool_sz), failed != 0);
-      },
-      seg);
-}
-
 // Memory that views of shared files take in the process, in bytes.
 uint64_t shared_memory(Process& process) {
   return process.run([] {

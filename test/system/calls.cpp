@@ -144,6 +144,17 @@ Answer seg_brk(Process& process, cmi_seg seg, uint64_t size) {
       seg, size);
 }
 
+Answer cache_of(Process& process, cmi_seg seg) {
+  return process.run(
+      [](cmi_seg s) {
+        cmi_ctl_cfg cfg{};
+        cfg.cache.seg_hndl = s;
+        const int failed = CMIFN(ctxt(), 10, cmi_ctl)(ctxt(), CMI_CTL_CACHE_RSEG_GET, &cfg);
+        return answer(static_cast<int64_t>(cfg.cache.mpool_sz), failed != 0);
+      },
+      seg);
+}
+
 Answer set_cache(Process& process, cmi_seg seg, size_t bytes) {
   return process.run(
       [](cmi_seg s, size_t n) {

@@ -68,6 +68,7 @@ Answer seg_rm(Process& process, cmi_seg seg);
 Answer set_token(Process& process, cmi_seg seg, const Flat& token);
 Answer seg_brk(Process& process, cmi_seg seg, uint64_t size);
 Answer set_cache(Process& process, cmi_seg seg, size_t bytes);
+Answer cache_of(Process& process, cmi_seg seg);  // bytes
 Answer rseg_del(Process& process, const Flat& handle);
 Answer seg_imp(Process& process, const Flat& handle);
 Answer tok_del(Process& process, const Flat& token);

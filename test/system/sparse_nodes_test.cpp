@@ -2,6 +2,7 @@
 // segment, and page tables grow with what is held. Counted, not timed.
 #include <cmi/ofi/cmi_impl.h>
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <string>
@@ -63,6 +64,19 @@ struct Scene {
 };
 
 TEST_SUITE("sparse") {
+  TEST_CASE("of_an_import_that_is_larger_than_the_machine_a_part_is_cached") {
+    Scene s(kLarge);
+    const uint64_t memory = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * kPage;
+    const Answer cached = cache_of(s.reader, s.import.seg);
+    REQUIRE(cached.ok());
+    CHECK((cached.value < kLarge) == (memory < kLarge));
+    CHECK(cached.value >= kMiB);
+    (void)s.load_of(kLarge - kPage, 0);
+    // What the client says counts.
+    REQUIRE(set_cache(s.reader, s.import.seg, 32 * kMiB).ok());
+    CHECK(cache_of(s.reader, s.import.seg).value == 32 * kMiB);
+  }
+
   TEST_CASE("a_miss_in_a_segment_of_64_GiB_is_the_work_of_one_in_a_segment_of_1_MiB") {
     Scene small(kMiB), large(kLarge);
     uint64_t value = 0;

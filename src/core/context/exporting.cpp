@@ -1,5 +1,7 @@
 #include "core/context/exporting.hpp"
 
+#include <algorithm>
+
 #include "core/base/cause.hpp"
 #include "core/base/lock.hpp"
 #include "core/base/log.hpp"
@@ -46,6 +48,18 @@ Status Sharing::delete_handle(const cmi_rseg* rseg) {
              : because(Status::kInval, "the handle was deleted already");
 }
 
+// Bytes; 0: no limit. What the machine has no memory for as a whole is cached in half of what is
+// left, unless the client has said how much.
+size_t Sharing::cache_for(size_t segment) {
+  if (const size_t chosen = cache_sizes_.of_new(); chosen != 0) return chosen;
+  const uint64_t room = services_.node.segments().room_on_machine();
+  if (segment <= room) return 0;
+  const auto limit = static_cast<size_t>(std::max<uint64_t>(room / 2, 1));
+  trace(kFacSeg, kInfo, "the machine has room for {} of {} bytes: {} of them are cached", room,
+        segment, memory::cache_bytes(limit));
+  return limit;
+}
+
 Result<int32_t> Sharing::import_segment(const cmi_rseg* rseg) {
   if (rseg == nullptr) return because(Status::kInval, "the handle is null");
   auto info = access::decode_rseg(rseg);
@@ -54,7 +68,7 @@ Result<int32_t> Sharing::import_segment(const cmi_rseg* rseg) {
   // Copied field by field above; the registry keeps the checked bytes for the other processes.
   std::byte blob[access::kRsegSize] = {};
   if (Status s = access::encode_rseg(*info, blob); !ok(s)) return s;
-  const size_t cache = cache_sizes_.of_new();
+  const size_t cache = cache_for(info->size);
   auto id = services_.node.segments().create_proxy(
       info->size, info->flags, blob, access::extensible(info->flags),
       cache != 0 ? memory::cache_bytes(cache) : UINT64_MAX);

@@ -36,6 +36,7 @@ class Sharing {
   // `part`: null for the whole segment.
   Result<cmi_token*> make_token(int32_t seg, const access::TokenPart* part, const cmi_naddr* naddr,
                                 uint32_t rights);
+  size_t cache_for(size_t segment);
 
   const Services& services_;
   ImportedSegments& imports_;

@@ -120,8 +120,8 @@ void read_ahead(ImporterCore& core, const View& view, uint32_t page, bool write,
 void fetch_asked(ImporterCore& core, const View& view, PageRange range, Deadline deadline) {
   Import& imp = *view.import;
   // It is no access: what forbids one is heard of by the load that comes.
-  if (imp.views.local.local() || imp.lease_expired.load(std::memory_order_seq_cst) ||
-      range.count == 0 || usable(imp, false, range.first) != Exception::kNone) {
+  if (imp.views.local.local() || imp.lease.is_over() || range.count == 0 ||
+      usable(imp, false, range.first) != Exception::kNone) {
     return;
   }
   const uint32_t known = std::min(imp.grant.end_page(), imp.brk.load(std::memory_order_relaxed));
