@@ -15,6 +15,8 @@ namespace bench {
 namespace {
 
 constexpr int kSkipped = 77, kSeconds = 120;
+// As nodes of one machine may do.
+constexpr char kMapped[] = "env CMI_LOCAL=on ";
 constexpr char kMixes[] = {'a', 'b', 'c'};
 constexpr int kNodes[] = {1, 2, 4};
 
@@ -115,8 +117,10 @@ std::vector<const char*> ycsb_rows() {
     std::vector<std::string> all;
     for (const char mix : kMixes) {
       for (const int nodes : kNodes) {
-        for (const char* server : {"", "_redis", "_memcached"}) {
-          all.push_back(row_of(mix, nodes) + server);
+        for (const char* beside : {"", "_local", "_redis", "_memcached"}) {
+          if (nodes > 1 || std::string(beside) != "_local") {
+            all.push_back(row_of(mix, nodes) + beside);
+          }
         }
       }
     }
@@ -140,6 +144,11 @@ void ycsb(Bench& b) {
       const size_t ours = mix == 'a' ? 20000 : mix == 'b' ? 50000 : 500000;
       measure(b, row, folder + "run-ycsb" + build + of_what + operations(ours),
               "clients of one store, together, from the second pass on");
+      if (nodes > 1) {
+        measure(b, row + "_local",
+                kMapped + (folder + "run-ycsb") + build + of_what + operations(ours),
+                "the same, pages of the home mapped");
+      }
       for (const char* server : {"redis", "memcached"}) {
         measure(b, row + "_" + server,
                 folder + "run-servers" + build + server + " " + of_what + operations(20000),
@@ -156,7 +165,10 @@ std::vector<const char*> graph_rows() {
       for (const int nodes : kNodes) {
         const std::string row = std::string("graph_") + algorithm + "_" + std::to_string(nodes);
         all.push_back(row);
-        if (nodes > 1) all.push_back(row + "_mpi");
+        if (nodes > 1) {
+          all.push_back(row + "_local");
+          all.push_back(row + "_mpi");
+        }
       }
     }
     return all;
@@ -168,11 +180,13 @@ std::vector<const char*> graph_rows() {
 
 void graph(Bench& b) {
   const std::string folder = CMI_EXAMPLES "/06-graph/", build = " " CMI_BUILD_DIR " ";
-  const std::string scale = " " + std::to_string(b.scaled(18, 12));
+  const std::string scale = " " + std::to_string(b.scaled(18, 14));
   for (const int nodes : kNodes) {
     const std::string arguments = build + std::to_string(nodes) + scale;
     measure_times(b, "", folder + "run-graph" + arguments, "the second of two runs of all nodes");
     if (nodes > 1) {
+      measure_times(b, "_local", kMapped + (folder + "run-graph") + arguments,
+                    "the same, pages of other nodes mapped");
       measure_times(b, "_mpi", folder + "run-mpi" + arguments, "Open MPI, one-sided, over tcp");
     }
   }

@@ -145,8 +145,8 @@ void failures_without_exceptions(const cmi::context& context) {
   EXPECT(!cmi::attach_alike(context, cmi::segment(context.get(), 12345), code) && refused());
   EXPECT(cmi::handle().text(code).empty() && refused());
   EXPECT(cmi::token().text(code).empty() && refused());
-  cmi::offer offer = context.offer("/nowhere", "name", cmi::handle(), cmi::token(), code);
-  EXPECT(code && (code.clear(), true));
+  cmi::offer offer = context.offer("/nowhere", "no/name", cmi::handle(), cmi::token(), code);
+  EXPECT(refused());
   EXPECT(!context.next_event(code) && !code);
   EXPECT(context.event_descriptor(code) >= 0 && !code);
   const cmi::epoch epoch(context, code);

@@ -122,8 +122,14 @@ TEST_CASE("a_text_of_another_kind_or_version_is_refused") {
   text.replace(0, 11, "cmi1-rseg-");
   CHECK(from_text(text).status() == Status::kInval);
   text = text_of(some_token());
+  CHECK_FALSE(is_of_other_version(text));
   text[3] = '2';
   CHECK(from_text(text).status() == Status::kInval);
+  CHECK(is_of_other_version(text));
+  CHECK(is_of_other_version("cmi12-rseg-AAAA"));
+  for (const char* word : {"", "cmi", "cmi-", "cmi2", "cmix-rseg-", "other"}) {
+    CHECK_FALSE(is_of_other_version(word));
+  }
 }
 
 TEST_CASE("arbitrary_texts_are_refused") {

@@ -64,6 +64,14 @@ Result<std::string> to_text(const void* object) {
   return text;
 }
 
+bool is_of_other_version(std::string_view text) {
+  const std::string_view name = kVersion.substr(0, kVersion.find('1'));
+  if (!text.starts_with(name)) return false;
+  const size_t end = text.find_first_not_of("0123456789", name.size());
+  return end != std::string_view::npos && end > name.size() && text[end] == '-' &&
+         !text.starts_with(kVersion);
+}
+
 Result<ObjectBytes> from_text(std::string_view text) {
   if (text.size() > kMaxText || !text.starts_with(kVersion)) return Status::kInval;
   text.remove_prefix(kVersion.size());

@@ -19,5 +19,7 @@ inline constexpr size_t kMaxText = sizeof "cmi1-token-" - 1 + kRsegSize / 3 * 4;
 Result<std::string> to_text(const void* object);
 // The object that a word stands for. kInval: it is no such word, or a damaged one.
 Result<ObjectBytes> from_text(std::string_view text);
+// Whether it begins as a word of a form to come does.
+bool is_of_other_version(std::string_view text);
 
 }  // namespace cmi::access

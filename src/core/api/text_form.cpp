@@ -42,7 +42,11 @@ extern "C" int cmi_ofi_parse(const char* text, void* object, size_t* len) {
       [&] {
         if (text == nullptr || len == nullptr) return because(Status::kInval, "a pointer is null");
         const auto found = access::from_text({text, ::strnlen(text, CMI_OFI_TEXT_SIZE)});
-        if (!found) return because(found.status(), "not the text of an object, or a damaged one");
+        if (!found) {
+          return because(found.status(), access::is_of_other_version(text)
+                                             ? "the text of an object, of a version not known here"
+                                             : "not the text of an object, or a damaged one");
+        }
         return copy_out(found->bytes.data(), found->bytes.size(), object, len);
       },
       "cmi_ofi_parse({} characters)", text == nullptr ? 0 : ::strnlen(text, CMI_OFI_TEXT_SIZE));
