@@ -2,12 +2,14 @@
 // CMI_DEAD_AFTER makes silence count as death soon, or never, so that each test knows by what a
 // death was found out.
 #include <doctest/doctest.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -106,9 +108,30 @@ Pending<Nanos> start_loading(Process& peer, uint64_t at) {
       at);
 }
 
+// All of the process has one processor, and its service thread that alone which the others leave.
+void starve_service_thread(const Process& process) {
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(0, &one);
+  bool found = false;
+  for (const auto& entry :
+       std::filesystem::directory_iterator("/proc/" + std::to_string(process.pid()) + "/task")) {
+    const auto thread = static_cast<pid_t>(std::stol(entry.path().filename().string()));
+    std::string name;
+    std::getline(std::ifstream(entry.path() / "comm"), name);
+    REQUIRE(::sched_setaffinity(thread, sizeof one, &one) == 0);
+    const sched_param none{};
+    if (name != "cmi-service") continue;
+    found = true;
+    REQUIRE(::sched_setscheduler(thread, SCHED_IDLE, &none) == 0);
+  }
+  REQUIRE(found);
+}
+
 // An importer that loads a page all the time is stopped as a whole, its token is revoked, and it is
 // woken. For how long it goes on loading.
-Nanos loads_on_for(const Env& env, bool timers) {
+Nanos loads_on_for(bool timers) {
+  const Env env = {{"CMI_TEST_DEFAULT_TIMEOUT", "1"}, {"CMI_DEAD_AFTER", "2000"}};
   Cluster cluster;
   Process& home = cluster.spawn("home", env);
   Process& peer = cluster.spawn_bare("peer", env);
@@ -125,6 +148,7 @@ Nanos loads_on_for(const Env& env, bool timers) {
   auto loading = start_loading(peer, import.at);
   ::usleep(200'000);  // both threads load meanwhile, or the answer is 0
   peer.stop();
+  starve_service_thread(peer);
   const Answer revoked = tok_del(home, exported.token);
   CHECK_MESSAGE(revoked.ok(), revoked);
   const Nanos woken = now();
@@ -334,18 +358,19 @@ TEST_SUITE("liveness") {
   // The kernel tells each of its threads before its next load that the lease is over, however long
   // the service thread takes to run.
   PROCESS_CASE("an_importer_that_is_stopped_and_woken_loads_nothing_of_what_a_call_has_ended") {
-    const Env late = {{"CMI_TEST_DEFAULT_TIMEOUT", "1"},
-                      {"CMI_DEAD_AFTER", "2000"},
-                      {"CMI_FAULT_POINT", "mutation_lease_ends=delay:300000"}};
-    CHECK(loads_on_for(late, true) == 0);
-    CHECK(loads_on_for(late, false) > 200 * kMilli);  // without timers
+    CHECK(loads_on_for(true) == 0);
   }
 
-  PROCESS_CASE("an_importer_without_timers_that_is_woken_stops_loading_what_a_call_has_ended") {
-    const Nanos on =
-        loads_on_for({{"CMI_TEST_DEFAULT_TIMEOUT", "1"}, {"CMI_DEAD_AFTER", "2000"}}, false);
-    MESSAGE("it loads on for so many microseconds: ", on / kMicro);
-    CHECK(on < 10 * kSecond);
+  // It goes on until the service thread has the processor, unless that was the first to have it.
+  PROCESS_CASE("an_importer_without_timers_that_is_woken_loads_on_for_a_while") {
+    Nanos longest = 0;
+    for (int i = 0; i < 8 && longest < kMilli; ++i) {
+      const Nanos on = loads_on_for(false);
+      MESSAGE("it loads on for so many microseconds: ", on / kMicro);
+      CHECK(on < 10 * kSecond);
+      longest = std::max(longest, on);
+    }
+    CHECK(longest >= kMilli);
   }
 
   TEST_CASE("an_importer_that_is_stopped_for_less_than_the_verdict_loses_nothing") {

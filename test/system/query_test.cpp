@@ -198,16 +198,15 @@ TEST_CASE_FIXTURE(Process, "ctl_info_tells_limits_and_units") {
   CHECK(i.seg_lrgpg_alignment % i.seg_alignment == 0);
 }
 
-// No smaller unit is there, and a larger one would be more than a segment takes.
-TEST_CASE_FIXTURE(Process,
-                  "the_smallest_segment_takes_one_allocation_unit_and_two_units_take_two") {
+// A smaller unit would be no segment, and a larger one more than a segment takes.
+TEST_CASE_FIXTURE(Process, "segments_take_whole_allocation_units_and_no_more") {
   ini();
   const size_t alloc = info().seg_alloc_units;
-  for (const size_t units : {1, 2}) {
+  for (const size_t size : {unit(), alloc, 2 * alloc}) {
     const size_t before = info().max_mem_avail;
-    const cmi_seg seg = CALL(seg_get, units * alloc, 0);
+    const cmi_seg seg = CALL(seg_get, size, 0);
     REQUIRE(seg > 0);
-    CHECK(before - info().max_mem_avail == units * alloc);
+    CHECK(before - info().max_mem_avail == (size + alloc - 1) / alloc * alloc);
     CHECK(CALL(seg_ctl, seg, CMI_SEG_RM, nullptr) == 0);
   }
 }

@@ -66,7 +66,6 @@ void ImportedHomes::lose(const ContextId& home) {
 // asking the home, which holds up all invalidation rounds until we are heard of or declared dead.
 void ImportedHomes::set_lease_expired(const ContextId& home, bool lease_expired) {
   SignalsBlocked quiet;
-  if (lease_expired) fault_point("mutation_lease_ends");
   for (auto& imp : core_.imports.set_lease_expired(home, lease_expired)) {
     if (lease_expired && imp->views.local.local()) imp->views.local.zap_all();
     if (lease_expired && imp->cache.ready()) zap_all(*imp);

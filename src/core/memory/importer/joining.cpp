@@ -148,9 +148,12 @@ const char* Joining::cause_of(NoAnswer why) {
       return "the home is busy";
     case NoAnswer::kRefused:
       return "the home is full";
-    default:
-      return "the home cannot be reached";
+    case NoAnswer::kLocal:
+      return "this process has no descriptors or no memory left for it";
+    case NoAnswer::kOutOfReach:
+      break;
   }
+  return "the home cannot be reached";
 }
 
 // An import that came to nothing, of which the home may have heard all the same.
