@@ -1,5 +1,6 @@
 // Memory that the nodes of a user share: their sum, what the machine has free, and what the dead of
 // one node hold when another needs it.
+#include <cmi.h>
 #include <fcntl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -56,9 +57,18 @@ TEST_CASE("all nodes of a user together leave an eighth of the machine") {
   CHECK(std::string(t_cause.words).find("machine") != std::string::npos);
   CHECK(import(*two, 8 * kMiB + 4096).status() == Status::kNoMem);
   CHECK(two->reservations().make(8 * kMiB + 4096).status() == Status::kNoMem);
-  CHECK(two->breaks().has_room(8 * kMiB + 4096) == Status::kNoMem);
+  CHECK(two->breaks().has_room(8 * kMiB + 4096, 0) == Status::kNoMem);
   REQUIRE(make(*two, 8 * kMiB));
   CHECK(make(*one, 4096).status() == Status::kNoMem);
+}
+
+TEST_CASE("what is found or not when it is touched is no promise of the machines memory") {
+  NodeFolder folder;
+  auto one = join(on_machine(folder, "one", {32 * kMiB, 4 * kMiB}));
+  CHECK(one->segments().create_proxy(48 * kMiB, CMI_SEG_NORESERVE, bytes("handle")));
+  CHECK(one->breaks().has_room(8 * kMiB, CMI_SEG_NORESERVE) == Status::kOk);
+  CHECK(one->segments().room_on_machine() == 3 * kMiB);
+  CHECK(make(*one, 4 * kMiB).status() == Status::kNoMem);
 }
 
 TEST_CASE("a segment that would use up what the machine has free is refused") {
@@ -104,7 +114,7 @@ TEST_CASE("who runs out reaps the dead of the users other nodes") {
     return id && ok(two->segments().remove(*id));
   });
   gets([&] { return two->segments().room_on_machine() == 56 * kMiB; });
-  gets([&] { return ok(two->breaks().has_room(20 * kMiB)); });
+  gets([&] { return ok(two->breaks().has_room(20 * kMiB, 0)); });
   gets([&] {
     two->segments().want_memory();
     two->segments().reap_if_wanted();

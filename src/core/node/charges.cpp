@@ -1,6 +1,9 @@
 #include "core/node/charges.hpp"
 
+#include <cmi.h>
+
 #include <algorithm>
+#include <optional>
 
 #include "core/base/fault_point.hpp"
 #include "core/node/machine_memory.hpp"
@@ -10,27 +13,33 @@
 namespace cmi::node {
 
 namespace {
-bool in_use(const Segment_shm& s, const Segment_shm* first) {
+std::optional<SegmentWord> word_of(const Segment_shm& s, const Segment_shm* first) {
   const auto index = static_cast<uint32_t>(&s - first);
-  return SegmentWord::unpack(s.state.load(std::memory_order_acquire), index).has_value();
+  return SegmentWord::unpack(s.state.load(std::memory_order_acquire), index);
 }
 }  // namespace
 
+bool of_machine(SegmentKind kind, int32_t flags) {
+  const bool large = kind == SegmentKind::kHome && (flags & CMI_SEG_LARGE_PAGES) != 0;
+  return !large && (flags & CMI_SEG_NORESERVE) == 0;
+}
+
 uint64_t charged_by(std::span<const Segment_shm> segments,
-                    std::span<const Reservation_shm> reservations) {
+                    std::span<const Reservation_shm> reservations, bool machine_alone) {
   uint64_t sum = 0;
   const auto add = [&sum](uint64_t bytes) {
     if (__builtin_add_overflow(sum, bytes, &sum)) sum = UINT64_MAX;
   };
   for (const Segment_shm& s : segments) {
-    if (in_use(s, segments.data())) add(s.charged);
+    const auto word = word_of(s, segments.data());
+    if (word && (!machine_alone || of_machine(word->kind, s.flags))) add(s.charged);
   }
   for (const Reservation_shm& rsv : reservations) {
     const uint64_t key = rsv.key.load(std::memory_order_acquire);
     if (key == 0) continue;
     uint64_t used = 0;
     for (const Segment_shm& s : segments) {
-      if (in_use(s, segments.data())) used += std::min(charged_to(s, key), UINT64_MAX - used);
+      if (word_of(s, segments.data())) used += std::min(charged_to(s, key), UINT64_MAX - used);
     }
     add(promised_rest(rsv.size, used));
   }
@@ -38,20 +47,22 @@ uint64_t charged_by(std::span<const Segment_shm> segments,
 }
 
 uint64_t charged_locked(Registry& r) {
-  return charged_by({r.shm()->segments, r.segments_end()}, r.shm()->reservations);
+  return charged_by({r.shm()->segments, r.segments_end()}, r.shm()->reservations, false);
 }
 
 uint64_t room_on_machine(Registry& r, const Config& config) {
   if (config.machine == nullptr) return UINT64_MAX;
   const MachineMemory memory = config.machine();
   const uint64_t most = most_of_all_nodes(memory);
-  const uint64_t all = charged_locked(r), others = charged_of_others(r.folder());
+  const uint64_t all =
+      charged_by({r.shm()->segments, r.segments_end()}, r.shm()->reservations, true);
+  const uint64_t others = charged_of_others(r.folder());
   const uint64_t left = most - std::min(most, all) - std::min(most - std::min(most, all), others);
   return std::min(left, usable_of_free(memory));
 }
 
 const char* lacks_room_locked(Registry& r, const Config& config, uint64_t bytes,
-                              uint64_t reservation, bool of_machine) {
+                              uint64_t reservation, bool machine_too) {
   if (Reservation_shm* rsv = reservation_locked(r, reservation); rsv != nullptr) {
     const uint64_t used = used_locked(r, reservation);
     bytes -= std::min(bytes, rsv->size - std::min(rsv->size, used));
@@ -59,7 +70,7 @@ const char* lacks_room_locked(Registry& r, const Config& config, uint64_t bytes,
   }
   const uint64_t in_use = charged_locked(r), max = config.mem_max;
   if (in_use > max || bytes > max - in_use) return "the node's memory is used up";
-  if (of_machine && bytes != 0 && bytes > room_on_machine(r, config)) {
+  if (machine_too && bytes != 0 && bytes > room_on_machine(r, config)) {
     return "the machine has not so much memory left";
   }
   return nullptr;

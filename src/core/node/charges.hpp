@@ -11,13 +11,17 @@ namespace cmi::node {
 
 // Bytes that count against mem_max.
 uint64_t charged_locked(Registry& r);
+// The same of any registry, or (`machine_alone`) what of it is the machine's ordinary memory, and
+// taken or promised: neither large pages, which lie apart, nor what is found or not when it is
+// touched.
 uint64_t charged_by(std::span<const Segment_shm> segments,
-                    std::span<const Reservation_shm> reservations);
+                    std::span<const Reservation_shm> reservations, bool machine_alone);
+bool of_machine(SegmentKind kind, int32_t flags);
 // Whether so many more bytes may count, as far as the reservation does not have them: against
-// mem_max, and against what the machine and the user's other nodes leave. Null: they may; else the
-// reason.
+// mem_max, and where that is asked against what that and the user's other nodes leave.
+// Null: they may; else the reason.
 const char* lacks_room_locked(Registry& r, const Config& config, uint64_t bytes,
-                              uint64_t reservation = 0, bool of_machine = true);
+                              uint64_t reservation = 0, bool machine_too = true);
 // Bytes that the machine and the user's other nodes leave for more segments.
 uint64_t room_on_machine(Registry& r, const Config& config);
 // Memory for a segment's file, out of its reservation as far as that holds any. Takes the lock.

@@ -16,8 +16,6 @@
 namespace cmi::node {
 
 namespace {
-constexpr Nanos kMoment = 50 * kMilli;
-
 bool is_folder_name(std::string_view name) {
   return name.size() == 16 && name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
@@ -58,7 +56,7 @@ uint64_t charged_in(int registry, const Header_shm& header) {
       !get(reservations, offsetof(Registry_shm, reservations))) {
     return 0;  // it goes away
   }
-  return charged_by(segments, reservations);
+  return charged_by(segments, reservations, true);
 }
 }  // namespace
 
@@ -72,7 +70,7 @@ uint64_t charged_of_others(const Folder& own) {
   return sum;
 }
 
-bool reap_nodes(const std::string& runtime_dir, const FileName* own) {
+bool reap_nodes(const std::string& runtime_dir, const FileName* own, Nanos wait) {
   const Fd dir(open(runtime_dir.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!dir) return false;
   bool any = false;
@@ -82,7 +80,7 @@ bool reap_nodes(const std::string& runtime_dir, const FileName* own) {
     Config config;
     config.runtime_dir = runtime_dir;
     config.id = {header.node_hi, header.node_lo};
-    const Result<int> dead = reap_folder(config, kMoment);
+    const Result<int> dead = reap_folder(config, wait);
     any |= dead && *dead > 0;
   });
   return any;

@@ -23,8 +23,9 @@ Status status_of(const Result<T>& r) {
 uint64_t charged_of_others(const Folder& own);
 
 // Cleans up after the dead of all nodes in the folder but `own` (null: of all). A node whose
-// registry is locked for longer than a moment is left out. True: there were dead ones.
-bool reap_nodes(const std::string& runtime_dir, const FileName* own);
+// registry stays locked for so long is left out. True: there were dead ones.
+inline constexpr Nanos kMoment = 50 * kMilli;
+bool reap_nodes(const std::string& runtime_dir, const FileName* own, Nanos wait = kMoment);
 
 // What `attempt` gives; where that is kNoMem, and the dead of other nodes have been cleaned up
 // after, what it gives then.

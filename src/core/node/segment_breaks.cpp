@@ -116,20 +116,20 @@ Status SegmentBreaks::store(int32_t id, uint64_t to, uint64_t cache) {
   return marks_.settle(kShortly) ? Status::kOk : Status::kReconfig;
 }
 
-Status SegmentBreaks::has_room(uint64_t bytes) {
+Status SegmentBreaks::has_room(uint64_t bytes, int32_t flags) {
   return after_the_dead(seat_, [&] {
     Registry& r = *seat_.registry;
     Exclusive lock(r.lock(), Deadline::in(kLockWait));
     if (!lock) return Status::kReconfig;
-    return has_room_locked(lock, bytes);
+    return has_room_locked(lock, bytes, of_machine(SegmentKind::kProxy, flags));
   });
 }
 
-Status SegmentBreaks::has_room_locked(const Exclusive& lock, uint64_t bytes) {
+Status SegmentBreaks::has_room_locked(const Exclusive& lock, uint64_t bytes, bool machine_too) {
   Registry& r = *seat_.registry;
-  if (lacks_room_locked(r, seat_.config, bytes) == nullptr) return Status::kOk;
+  if (lacks_room_locked(r, seat_.config, bytes, 0, machine_too) == nullptr) return Status::kOk;
   reap_locked(r, lock);
-  const char* why = lacks_room_locked(r, seat_.config, bytes);
+  const char* why = lacks_room_locked(r, seat_.config, bytes, 0, machine_too);
   return why == nullptr ? Status::kOk : because(Status::kNoMem, why);
 }
 
@@ -144,7 +144,9 @@ Status SegmentBreaks::charge_cache(int32_t id, uint64_t cache) {
     Segment_shm& s = *found->shm;
     const uint64_t bytes = std::min({s.size, s.brk, cache});
     if (bytes > s.charged) {
-      if (Status room = has_room_locked(lock, bytes - s.charged); !ok(room)) return room;
+      const bool machine_too = of_machine(found->word.kind, s.flags);
+      const Status room = has_room_locked(lock, bytes - s.charged, machine_too);
+      if (!ok(room)) return room;
     }
     charge(s, bytes, 0);
     return Status::kOk;

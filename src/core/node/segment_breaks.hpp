@@ -31,15 +31,15 @@ class SegmentBreaks {
   // From now on the cache of this proxy may take so many bytes, and counts no more than that.
   // Owner only (kPerm). kNoMem: they do not fit, and nothing has changed.
   Status charge_cache(int32_t id, uint64_t cache);
-  // Whether so much more may count against mem_max: kNoMem.
-  Status has_room(uint64_t bytes);
+  // Whether so much more may count for a proxy with these flags of its exporter's: kNoMem.
+  Status has_room(uint64_t bytes, int32_t flags = 0);
   // Runs `use` with the segment's break, or more where it has none, while none of the node is
   // lowered. kReconfig: it did not run.
   Status while_steady(int32_t id, const std::function<void(uint64_t brk)>& use);
 
  private:
   Status try_raise(int32_t id, int fd, uint64_t to, bool reserve, uint64_t reservation);
-  Status has_room_locked(const Exclusive& lock, uint64_t bytes);
+  Status has_room_locked(const Exclusive& lock, uint64_t bytes, bool machine_too);
   // Of an extensible segment of ours.
   template <class Change>
   Status change(int32_t id, uint64_t to, Change change);

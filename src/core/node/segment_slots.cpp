@@ -33,7 +33,8 @@ Result<SegmentWord> SegmentSlots::claim_locked(const Exclusive& lock, const Clai
   const auto lacks = [&]() -> const char* {
     index = free_slot_locked(r);
     if (!index) return "the node has as many segments as it can";
-    return lacks_room_locked(r, seat_.config, claim.charged, claim.reservation, claim.of_machine);
+    return lacks_room_locked(r, seat_.config, claim.charged, claim.reservation,
+                             of_machine(claim.kind, claim.flags));
   };
   const char* why = lacks();
   if (why != nullptr) {
@@ -102,8 +103,8 @@ Result<int32_t> SegmentSlots::try_create_home(uint64_t size, int32_t flags, bool
     Registry& r = *seat_.registry;
     if (reservation_locked(r, reservation) == nullptr) reservation = 0;
     if (reservation != 0) reap_locked(r, lock);  // what the dead have used is used no more
-    word = claim_locked(lock, {SegmentKind::kHome, size, reserve ? now : 0, flags, extensible,
-                               reservation, large == nullptr});
+    word = claim_locked(
+        lock, {SegmentKind::kHome, size, reserve ? now : 0, flags, extensible, reservation});
   }
   if (!word) return word.status();
   Result<Fd> fd = large != nullptr
@@ -133,7 +134,7 @@ Result<int32_t> SegmentSlots::try_create_proxy(uint64_t size, int32_t flags, Byt
   if (Exclusive lock(seat_.registry->lock(), Deadline::in(kLockWait)); lock) {
     // That of an extensible one counts from when its break is known.
     word = claim_locked(lock, {SegmentKind::kProxy, size, extensible ? 0 : std::min(size, cache),
-                               flags, extensible, 0, true});
+                               flags, extensible, 0});
   }
   if (!word) return word.status();
   Result<Fd> fd = node::open_file(seat_.registry->folder(), segment_file_name(word->id).text,
@@ -252,7 +253,7 @@ void SegmentSlots::reap_if_wanted() {
   if (!wanted_.load(std::memory_order_relaxed)) return;
   wanted_.store(false, std::memory_order_relaxed);
   if (Exclusive lock(seat_.registry->lock(), Deadline{}); lock) reap_locked(*seat_.registry, lock);
-  reap_nodes(seat_.registry->folder().runtime_dir, &seat_.registry->folder().name);
+  reap_nodes(seat_.registry->folder().runtime_dir, &seat_.registry->folder().name, 0);
 }
 
 }  // namespace cmi::node

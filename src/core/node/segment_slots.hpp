@@ -60,7 +60,6 @@ class SegmentSlots {
     int32_t flags;
     bool extensible;
     uint64_t reservation;
-    bool of_machine;  // else of memory that lies apart, as large pages do
   };
   Result<int32_t> try_create_home(uint64_t size, int32_t flags, bool reserve, bool extensible,
                                   uint64_t reservation, Fd* large);

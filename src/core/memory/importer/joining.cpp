@@ -224,7 +224,7 @@ Status Joining::watch(const std::shared_ptr<Import>& imp, const Opened& opened,
   if (!imp->extensible) return Status::kOk;
   if (imp->ours) {
     const uint64_t bytes = std::min<uint64_t>(opened.brk.bytes, imp->cache.use.most_bytes());
-    const Status room = core_.parts.node.breaks().has_room(bytes);
+    const Status room = core_.parts.node.breaks().has_room(bytes, imp->rseg.flags);
     if (room == Status::kNoMem) return room;
   }
   (void)take_break(*imp, opened.brk);
