@@ -39,14 +39,14 @@ class Crew {
  public:
   // `deaf`: a member that takes in no notification but in its serve_once().
   Crew(uint32_t seed, size_t members, size_t pages, const std::string& faults = "",
-       size_t deaf = kNobody)
+       size_t deaf = kNobody, Node::Swaps swaps = Node::Swaps::kByHome)
       : simulation_(seed) {
     ::setenv("CMI_FAULT_POINT", faults.c_str(), 1);
     simulation_.arm_faults(-1);
     for (size_t n = 0; n <= members; ++n) {
       nodes_.push_back(std::make_unique<Node>(
           simulation_, *net_, folder_, static_cast<int>(n),
-          deaf != kNobody && n == deaf + 1 ? Node::Service::kNone : Node::Service::kOwn));
+          deaf != kNobody && n == deaf + 1 ? Node::Service::kNone : Node::Service::kOwn, swaps));
     }
     simulation_.spawn(-1, [this, pages] {
       const Exported exported = nodes_[0]->export_segment(pages * kPage);
@@ -153,9 +153,10 @@ Counts scatter(uint32_t seed, size_t members, const std::string& faults = "") {
 constexpr size_t kOperations = 400;  // of each member, counted
 
 // A table with a lock in each bucket, which is a cache line: what bench/crew_work.cpp does.
-Counts table(uint32_t seed, size_t members, const std::string& faults = "") {
+Counts table(uint32_t seed, size_t members, const std::string& faults = "",
+             Node::Swaps swaps = Node::Swaps::kByHome) {
   constexpr size_t kPages = 16, kBuckets = kPages * kPage / 64;
-  Crew crew(seed, members, kPages + members, faults);
+  Crew crew(seed, members, kPages + members, faults, kNobody, swaps);
   uint64_t alone = 0;  // swaps that took no stores along
   std::vector<uint64_t> done(members);
   uint64_t halves = 0;
@@ -325,6 +326,17 @@ TEST_SUITE("sharing") {
     const Counts without = table(first_seed(), 3, "no_swap_fetch=fail");
     CHECK(static_cast<double>(without.requests) / (3 * kOperations) > 2.6);
     CHECK(without.brought == 0);
+  }
+
+  // The swap and its announcement; the page and its intent come beside the announcement.
+  TEST_CASE("where_the_network_swaps_the_page_is_fetched_while_the_swap_is_announced") {
+    const auto table_of = [](const std::string& faults) {
+      return table(first_seed(), 3, faults, Node::Swaps::kByNetwork);
+    };
+    const Counts with = table_of(""), without = table_of("no_swap_fetch=fail");
+    CHECK(with.brought > 0);
+    CHECK(without.brought == 0);
+    CHECK((with.misses - with.brought) * 3 < without.misses);
   }
 
   TEST_CASE("a_word_that_is_only_counted_brings_no_page") {

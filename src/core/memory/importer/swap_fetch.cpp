@@ -150,6 +150,7 @@ bool SwapFetch::fetch(Deadline deadline) {
     give_up();
     return false;
   }
+  count(core_.parts.stats.swaps_with_page);
   if (epoch_ == 0) {
     return Fetch(core_, view_, index_, false, nullptr, deadline).run() == Exception::kNone;
   }
