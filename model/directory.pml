@@ -2,7 +2,8 @@
 
    The home keeps an epoch for the importer, 0 for "not held". The importer keeps one atomic word: held, its
    epoch, and how many of the region's pages are not absent. A fetch counts its page first and looks at
-   `held` in the same step; unless held, it sends a acquire request with a new epoch and waits for the reply. A
+   `held` in the same step; unless held, it sends a acquire request with a new epoch and waits for the reply. The
+   reply may bring the page, which the home has read when it had noted the region (hold_and_fetch). A
    notification that leaves nothing cached and nothing being fetched turns `held` off, and its acknowledgement says
    so with the epoch; the home forgets only an epoch that still stands.
 
@@ -20,6 +21,7 @@
 #define EPOCH_IGNORED 5
 #define EPOCH_REUSED 6
 #define LOOKED_UP_BEFORE_DATA 7
+#define READ_BEFORE_HELD 8
 
 #define kAbsent 0
 #define kFetching 1
@@ -43,6 +45,8 @@ byte evictions = 1;
 /* on the wire */
 byte acquire;                /* requests, a bit for each epoch */
 byte reply;
+byte asked[EPOCHS]; byte content[EPOCHS]; /* by epoch: the page that is asked for, and what it holds */
+byte read;                   /* epochs of which it was read too early */
 byte notification[PUBLICATIONS]; /* 1 + page */
 byte ack[PUBLICATIONS];   /* what acknowledgements say is over, a bit for each epoch; bit 0: nothing */
 /* home */
@@ -92,14 +96,18 @@ access:
              :: !(MUTANT(EPOCH_REUSED) && last_epoch != 0) -> last_epoch++
              :: else
              fi;
-             e = last_epoch; reply = reply & ~(1 << e); acquire = acquire | (1 << e)
+             e = last_epoch; reply = reply & ~(1 << e); asked[e] = p; acquire = acquire | (1 << e)
            };
            atomic {
-             contains(reply, e) || MUTANT(ACQUIRE_NOT_AWAITED) -> held = true; epoch = e; e = 0
+             contains(reply, e) || MUTANT(ACQUIRE_NOT_AWAITED) -> held = true; epoch = e
            }
         :: else
         fi;
-        page[p].data = memory[p];
+        if
+        :: page[p].data = memory[p]
+        :: atomic { e != 0 && contains(reply, e) -> page[p].data = content[e] }
+        fi;
+        d_step { asked[e] = 0; content[e] = 0; e = 0 };
         if
         :: !seen_held && MUTANT(ACQUIRE_AFTER_READ) ->
            d_step { last_epoch < EPOCHS - 1; last_epoch++; e = last_epoch; acquire = acquire | (1 << e) };
@@ -174,7 +182,14 @@ active proctype home() {
   od
 }
 
-#define on_acquire(e) atomic { contains(acquire, e) -> acquire = acquire & ~(1 << e); entry = e; reply = reply | (1 << e) }
+#define on_acquire(e) atomic { contains(acquire, e) && (!MUTANT(READ_BEFORE_HELD) || contains(read, e)) -> \
+  acquire = acquire & ~(1 << e); entry = e; reply = reply | (1 << e); \
+  if \
+  :: !MUTANT(READ_BEFORE_HELD) -> content[e] = memory[asked[e]] \
+  :: else \
+  fi } \
+  :: atomic { contains(acquire, e) && MUTANT(READ_BEFORE_HELD) && !contains(read, e) -> \
+  content[e] = memory[asked[e]]; read = read | (1 << e) }
 #define on_ack(n, e) atomic { contains(open_notifications, n) && contains(ack[n], e) -> \
   open_notifications = open_notifications & ~(1 << n); ack[n] = 0; \
   if \

@@ -92,9 +92,10 @@ std::shared_ptr<fabric::FakeNet> make_net() {
 }
 
 Node::Node(Simulation& simulation, fabric::FakeNet& net, const NodeFolder& folder, int number,
-           Service service)
+           Service service, Swaps swaps)
     : simulation_(simulation),
-      context_(net, folder.config("node" + std::to_string(number)), kernel()) {
+      context_(fabric::LocalInterface{net.open(), net.open(), swaps == Swaps::kByNetwork},
+               folder.config("node" + std::to_string(number)), kernel()) {
   take_faults();
   g_nodes.push_back(this);
   if (service == Service::kNone) return;

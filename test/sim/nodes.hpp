@@ -29,8 +29,10 @@ class Node {
  public:
   // Its service thread begins with the simulation; kNone: somebody calls serve_once() instead.
   enum class Service : uint8_t { kOwn, kNone };
+  // By whom its swaps on imports are made: by the home, or by the network, as devices do.
+  enum class Swaps : uint8_t { kByHome, kByNetwork };
   Node(Simulation& simulation, fabric::FakeNet& net, const NodeFolder& folder, int number,
-       Service service = Service::kOwn);
+       Service service = Service::kOwn, Swaps swaps = Swaps::kByHome);
   ~Node();
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;

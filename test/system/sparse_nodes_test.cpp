@@ -6,7 +6,9 @@
 
 #include <fstream>
 #include <string>
+#include <utility>
 
+#include "support/passages.hpp"
 #include "support/sanitized.hpp"
 #include "system/calls.hpp"
 #include "system/kernel_work.hpp"
@@ -100,6 +102,32 @@ TEST_SUITE("sparse") {
     if (!kernel_notes_stores()) return;
     // A region's page table in each of two views, and what leads there.
     if (!kSanitized) CHECK(large.grown() <= small.grown() + 128);
+  }
+
+  TEST_CASE("the_first_store_to_each_region_of_a_segment_of_64_GiB_takes_one_message") {
+    constexpr uint64_t kStores = 8;
+    for (const auto& [faults, messages] :
+         {std::pair{std::string(kNoTimer), kStores},
+          {kNoTimer + std::string(";no_hold_fetch=fail"), 2 * kStores}}) {
+      CAPTURE(faults);
+      Scene s(kLarge, faults);
+      const std::string passages = s.cluster.scratch() + "/passages";
+      Env env = s.env;
+      env.emplace_back("CMI_FAULT_COUNT", passages);
+      Process& writer = s.cluster.spawn("writer", env);
+      const Import import = import_segment(writer, s.exported);
+      const auto answers = [&] { return read_passages(passages)["link_reply_before_answer"]; };
+      REQUIRE(store(writer, import.at, 1).cause() == Fault::kNone);  // presents the token
+      const uint64_t before = answers();
+      for (uint64_t i = 1; i <= kStores; ++i) {
+        REQUIRE(store(writer, import.at + i * kLarge / 16, i).cause() == Fault::kNone);
+      }
+      CHECK(answers() - before == messages);
+      REQUIRE(wmb(writer).ok());
+      for (uint64_t i = 1; i <= kStores; ++i) {
+        CHECK(load(s.home, s.exported.at + i * kLarge / 16).value == i);
+      }
+    }
   }
 
   TEST_CASE("in_a_segment_of_64_GiB_what_is_stored_at_home_is_published_and_nothing_else") {

@@ -43,6 +43,7 @@ inline constexpr std::string_view kSwapFetch =
     "0100"
     "10"
     "000400aabbccdd0900000000010010000400aabbccdd";
+inline constexpr std::string_view kHoldFetch = "080706050403020114131211070000000305000000";
 inline constexpr std::string_view kCause = "080706050403020114131211";
 inline constexpr std::string_view kAcquire = "080706050403020114131211030000000200000005000000";
 inline constexpr std::string_view kDirtyIntent = "08070605040302011413121107000000030800000004";
@@ -76,7 +77,7 @@ inline constexpr std::string_view kPresentReplyExtensible =
 inline constexpr std::string_view kCasReply = "2827262524232221";
 inline constexpr std::string_view kPublishSwapReply = "062827262524232221";
 inline constexpr std::string_view kSwapFetchReply = "06282726252423222101";
-inline constexpr std::string_view kFeatures = "01000000";
+inline constexpr std::string_view kFeatures = "03000000";
 inline constexpr std::string_view kCauseReply = "008000000000000003000000";
 inline constexpr std::string_view kInvalidate =
     "08070605040302011413121102000100000002000000090000000100000007000000050000000600"
@@ -236,6 +237,7 @@ TEST_CASE("the bytes of requests of one length") {
   pin(AcquireRequest{kUid, kInstance, 3, 2, 5}, golden::kAcquire);
   pin(AskFluxRequest{kUid, kInstance, 7}, golden::kAskFlux);
   pin(FetchWithIntentRequest{kUid, kInstance, {7, 3}}, golden::kFetchWithIntent);
+  pin(HoldFetchRequest{kUid, kInstance, {7, 3}, 5}, golden::kHoldFetch);
   pin(EnterPagesRequest{kUid, kInstance, 7, 2}, golden::kEnterPages);
   pin(AskHolderRequest{kUid, kInstance, kWord}, golden::kAskHolder);
   pin(LocalOfferRequest{kUid, kInstance}, golden::kLocalOffer);
@@ -446,6 +448,8 @@ TEST_CASE("requests with values that no importer sends are refused") {
   CHECK_FALSE(OpenRequest{kUid, 0}.check());
   CHECK_FALSE(FetchWithIntentRequest{kUid, kInstance, {7, 0}}.check());
   CHECK_FALSE(SubscribeRequest{kUid, kInstance, 7, 0}.check());
+  CHECK_FALSE(HoldFetchRequest{kUid, kInstance, {7, 3}, 0}.check());
+  CHECK(HoldFetchRequest{kUid, kInstance, {7, 0}, 5}.check());
   CHECK_FALSE(LoadRequest{kUid, kInstance, 0, kMaxWriteThrough + 1}.check());
 }
 
@@ -475,12 +479,12 @@ TEST_CASE("the answer to an open says whether the segment is quiesced, if anythi
     const auto newest = body([&](Writer& out) {
       if (extensible) encode(BreakPart{{0x8000, 3}}, out);
       encode(part, out);
-      encode(FeaturesPart{FeaturesPart::kSwapFetch}, out);
+      encode(FeaturesPart{FeaturesPart::kSwapFetch | FeaturesPart::kHoldFetch}, out);
       out.put<uint8_t>(1);  // of a home that says more
     });
     said.body = newest;
     REQUIRE(decode(said.features_part(extensible), &features));
-    CHECK(features.bits == FeaturesPart::kSwapFetch);
+    CHECK(features.bits == (FeaturesPart::kSwapFetch | FeaturesPart::kHoldFetch));
     REQUIRE(decode(said.quiesce_part(extensible), &part));
     CHECK(part.round == 9);
     const auto before = unhex(extensible ? golden::kOpenReplyExtensible : golden::kOpenReply);
@@ -528,7 +532,7 @@ TEST_CASE("the bytes of replies") {
   CHECK_FALSE(SwapFetchReply{0, 0, 1, less}.check());
   CHECK(PublishSwapReply{64, 0}.check());
   CHECK_FALSE(PublishSwapReply{65, 0}.check());
-  pin(FeaturesPart{FeaturesPart::kSwapFetch}, golden::kFeatures);
+  pin(FeaturesPart{FeaturesPart::kSwapFetch | FeaturesPart::kHoldFetch}, golden::kFeatures);
   pin(BreakPart{{0x8000, 3}}, golden::kCauseReply);
   CHECK_FALSE(BreakPart{{0x8000, 0}}.check());
   CHECK_FALSE(BreakPart{{0x8001, 3}}.check());

@@ -72,10 +72,16 @@ Exception IntentRequest::await(Deadline deadline) {
   return ended_ ? Exception::kNone : take_answer(nullptr, deadline);
 }
 
-Exception IntentRequest::fetch(std::byte* content, Deadline deadline,
+Exception IntentRequest::fetch(std::byte* content, uint32_t region_epoch, Deadline deadline,
                                const std::function<void()>& meanwhile) {
   if (request_ != nullptr) imp_.link->forget(request_);  // of a read of several pages that failed
-  start(RequestType::kFetchWithIntent);
+  if (region_epoch == 0) {
+    start(RequestType::kFetchWithIntent);
+  } else {
+    const HoldFetchRequest m{imp_.rseg.uid, imp_.instance, {page_, epochs_[0]}, region_epoch};
+    fault_point("intent_before_send");
+    request_ = imp_.link->start(static_cast<uint16_t>(RequestType::kHoldFetch), Encoded(m));
+  }
   meanwhile();
   return take_answer(content, deadline);
 }

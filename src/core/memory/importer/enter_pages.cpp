@@ -1,13 +1,19 @@
 // Pages that were released one by one (rule 28), on their way back: the home notes them again
-// before they are read. One comes with the home's answer; several are read one-sided after it. Runs
-// in the SIGBUS handler, all signals blocked.
+// before they are read. One comes with the home's answer; several are read one-sided after it. And
+// the first page of a region, which comes with the answer as well. Runs in the SIGBUS handler, all
+// signals blocked.
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <utility>
 
 #include "core/base/fault_point.hpp"
 #include "core/base/mutation.hpp"
+#include "core/memory/importer/cache.hpp"
 #include "core/memory/importer/fetch.hpp"
 #include "core/memory/importer/import_access.hpp"
+#include "core/memory/importer/intent_request.hpp"
+#include "core/memory/wire/replies.hpp"
 
 namespace cmi::memory {
 
@@ -41,7 +47,64 @@ Fetch::Outcome Fetch::fetch_released() {
   if (!reply || reply->status != WireStatus::kOk || reply->body.size() != kPageSize) {
     return not_entered(reply ? reply->status : WireStatus::kMalformed, seen);
   }
-  std::memcpy(imp_.page_data(wanted_), reply->body.data(), kPageSize);
+  return entered(reply->body);
+}
+
+// The first page of a region that the home is to note: one message, where asking for the region and
+// reading the page are two.
+bool Fetch::may_hold() const {
+  return n_ == 1 && !imp_.regions.known.shared(region_of(wanted_)) &&
+         imp_.home_takes(FeaturesPart::kHoldFetch) && imp_.allows(wanted_) &&
+         !mutated("mutate_acquire_late") && !fault_point_fails("no_hold_fetch");
+}
+
+// *asked: it was asked for. Not where another thread has claimed the region meanwhile.
+Fetch::Outcome Fetch::hold_and_fetch(bool* asked) {
+  const uint32_t region = region_of(wanted_), seen = imp_.changes.seen();
+  Exception e = Exception::kNone;
+  std::shared_ptr<fabric::Request> request;  // with the answer
+  {
+    Guard g(imp_.regions.mu);
+    if (imp_.regions.all_shared(region, region) || !back_pages(imp_, {wanted_, 1})) {
+      return std::nullopt;
+    }
+    *asked = true;
+    fault_point("fetch_before_read");
+    const uint32_t epoch = imp_.regions.begin(region, region);
+    const bool held =
+        intent_ != nullptr ? ask_intent_and_hold(epoch, &e) : ask_hold(epoch, &request);
+    imp_.regions.end(region, region, held);
+  }
+  if (intent_ != nullptr) return with_intent(e);
+  if (request == nullptr) return std::nullopt;
+  const auto reply = split_reply(request->reply());
+  const WireStatus status = reply ? reply->status : WireStatus::kMalformed;
+  const bool good = status == WireStatus::kOk && reply->body.size() == kPageSize;
+  return good ? entered(reply->body) : not_entered(status, seen);
+}
+
+bool Fetch::ask_intent_and_hold(uint32_t epoch, Exception* e) {
+  const auto meanwhile = [this] { overlap(); };
+  *e = intent_->fetch(imp_.page_data(wanted_), epoch, deadline_, std::ref(meanwhile));
+  return intent_->granted();
+}
+
+// Whether the home has noted the region. *request: set if there is an answer.
+bool Fetch::ask_hold(uint32_t epoch, std::shared_ptr<fabric::Request>* request) {
+  const HoldFetchRequest m{imp_.rseg.uid, imp_.instance, {wanted_, 0}, epoch};
+  auto asked = imp_.link->start(static_cast<uint16_t>(RequestType::kHoldFetch), Encoded(m));
+  overlap();
+  if (imp_.link->await(asked, deadline_) != fabric::Cause::kOk) {
+    imp_.link->forget(asked);
+    return false;
+  }
+  const auto reply = split_reply(asked->reply());
+  *request = std::move(asked);
+  return reply && reply->status == WireStatus::kOk;
+}
+
+Fetch::Outcome Fetch::entered(Bytes content) {
+  std::memcpy(imp_.page_data(wanted_), content.data(), kPageSize);
   imp_.page(wanted_).released = false;
   return arrived();
 }

@@ -74,7 +74,15 @@ using fabric::Cause;
   session_life_.reset();
   const auto session = imp_.link->session(deadline_);
   fabric::RemoteKey key;
-  if (session == nullptr || !prepare(*session, &key)) return std::nullopt;
+  if (session == nullptr || !session_key(core_, imp_, *session, &key, deadline_)) {
+    return std::nullopt;
+  }
+  if (may_hold()) {
+    bool asked = false;
+    const Outcome done = hold_and_fetch(&asked);
+    if (asked) return done;
+  }
+  if (!prepare()) return std::nullopt;
   if (!imp_.allows(wanted_) || !imp_.allows(wanted_ + n_ - 1)) {  // under another token by now
     give_up(wanted_, n_);
     return Exception::kNone;
@@ -86,10 +94,9 @@ using fabric::Cause;
   return read(session, key);
 }
 
-// The key, the home's knowledge of the region and of several pages, and memory.
-[[gnu::hot]] bool Fetch::prepare(fabric::Session& session, fabric::RemoteKey* key) {
-  return session_key(core_, imp_, session, key, deadline_) &&
-         (mutated("mutate_acquire_late") || acquire(imp_, wanted_, n_, deadline_)) &&
+// The home's knowledge of the region and of several pages, and memory.
+[[gnu::hot]] bool Fetch::prepare() {
+  return (mutated("mutate_acquire_late") || acquire(imp_, wanted_, n_, deadline_)) &&
          (n_ == 1 || enter_pages(imp_, {wanted_, n_}, deadline_)) && back();
 }
 
@@ -106,7 +113,11 @@ using fabric::Cause;
 Fetch::Outcome Fetch::fetch_with_intent() {
   fault_point("fetch_before_read");
   const auto meanwhile = [this] { overlap(); };
-  const Exception e = intent_->fetch(imp_.page_data(wanted_), deadline_, std::ref(meanwhile));
+  const Exception e = intent_->fetch(imp_.page_data(wanted_), 0, deadline_, std::ref(meanwhile));
+  return with_intent(e);
+}
+
+Fetch::Outcome Fetch::with_intent(Exception e) {
   if (!intent_->granted()) {
     give_up(wanted_, 1);
     return e;

@@ -49,9 +49,15 @@ class Fetch {
   void claim_window();
   void overlap();
   Outcome attempt();
-  bool prepare(fabric::Session& session, fabric::RemoteKey* key);
+  bool may_hold() const;
+  Outcome hold_and_fetch(bool* asked);
+  bool ask_intent_and_hold(uint32_t epoch, Exception* e);
+  bool ask_hold(uint32_t epoch, std::shared_ptr<fabric::Request>* request);
+  Outcome entered(Bytes content);
+  bool prepare();
   bool back();  // with memory
   Outcome fetch_with_intent();
+  Outcome with_intent(Exception e);
   Outcome fetch_released();
   Outcome not_entered(WireStatus status, uint32_t seen);
   Outcome read(const std::shared_ptr<fabric::Session>& session, const fabric::RemoteKey& key);

@@ -136,8 +136,8 @@ struct Import : ImportFacts, std::enable_shared_from_this<Import> {
   Lease lease;
   TokenInUse token;
   SessionKey key;
-  // The home brings a page with a swap's answer (rule 12).
-  std::atomic<bool> swaps_fetch{false};
+  // FeaturesPart of the home.
+  std::atomic<uint32_t> features{0};
   KnownBreak brk;  // pages before the break: all, unless the segment is extensible
   ImportViewList views;
   DirtyPages dirty;
@@ -145,6 +145,9 @@ struct Import : ImportFacts, std::enable_shared_from_this<Import> {
   InOrder in_order;
   ChangeWait changes;
 
+  bool home_takes(uint32_t feature) const {
+    return (features.load(std::memory_order_relaxed) & feature) != 0;
+  }
   bool allows(uint32_t page) const { return grant.allows(page); }
   Page& page(uint32_t index) const { return cache.page(index); }
   std::byte* page_data(uint32_t page) const { return cache.data(page); }

@@ -84,7 +84,8 @@ int Importer::advance() {
 bool Importer::busy() const {
   return core_.dirty.any() || core_.write_backs.count() != 0 ||
          core_.traffic.reads_ahead.load() != 0 || core_.stranded.any() || core_.answers.any() ||
-         core_.losses.neighbours_due() || core_.traffic.acked_below_unreported.load();
+         core_.losses.neighbours_due() || core_.traffic.acked_below_unreported.load() ||
+         core_.traffic.intents_unused.load();
 }
 
 Nanos Importer::descriptors(std::vector<int>* fds) {

@@ -53,6 +53,7 @@ struct Traffic {
   std::atomic<uint64_t> reads_ahead{0};
   std::atomic<uint64_t> unanswered{0};  // messages of write-backs
   std::atomic<uint32_t> swap_fetches{0};
+  std::atomic<bool> intents_unused{false};  // some import may have unused ones
   // Homes may not have heard of what is over with direct acks.
   std::atomic<bool> acked_below_unreported{false};
 };

@@ -24,8 +24,10 @@ class IntentRequest {
   void widen(uint32_t count);
   void start();  // once; await() calls it if it was not called before
   // Instead: asks for what the page holds, too, which is put at `content` when the dirty intent is
-  // granted. `meanwhile` runs when it has been asked.
-  Exception fetch(std::byte* content, Deadline deadline, const std::function<void()>& meanwhile);
+  // granted. `meanwhile` runs when it has been asked. `region_epoch`: its region is to be held
+  // under this epoch from then on; 0: it is.
+  Exception fetch(std::byte* content, uint32_t region_epoch, Deadline deadline,
+                  const std::function<void()>& meanwhile);
   // kNone: what the access needs has been done, or it is to be tried again.
   Exception await(Deadline deadline);
   bool granted() const { return granted_; }

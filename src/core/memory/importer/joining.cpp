@@ -202,7 +202,7 @@ Result<Joining::Opened> Joining::take_answer(const std::shared_ptr<Import>& imp,
     (void)decode(opened.reply.quiesce_part(imp->extensible), &opened.quiesce);
     FeaturesPart features;
     if (decode(opened.reply.features_part(imp->extensible), &features)) {
-      imp->swaps_fetch.store((features.bits & FeaturesPart::kSwapFetch) != 0);
+      imp->features.store(features.bits);
     }
     return opened;
   }

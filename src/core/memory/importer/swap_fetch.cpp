@@ -24,7 +24,7 @@ constexpr uint32_t kTried = 64;
 }  // namespace
 
 void SwapFetch::begin() {
-  if (!imp_.swaps_fetch.load(std::memory_order_relaxed)) return;
+  if (!imp_.home_takes(FeaturesPart::kSwapFetch)) return;
   if (fault_point_fails("no_swap_fetch")) return;
   Page& page = imp_.page(index_);
   page.lock();
@@ -88,13 +88,20 @@ void take_swap_answer(const std::shared_ptr<Import>& imp, SentSwap& to, Bytes an
   to.found = m.found;
 }
 
+// The intent is here, and no store has used it yet. Under the page's lock.
+void SwapFetch::note_unused(Page& page) {
+  if (!page.swaps.brought_intent()) return;
+  imp_.dirty.unused_intents.add(index_, now());
+  core_.traffic.intents_unused.store(true);
+}
+
 // As IntentRequest does with that of a single page.
 void SwapFetch::end_intent(bool granted) {
   if (epoch_ == 0) return;
   Page& page = imp_.page(index_);
   page.lock();
   const bool held = page.intent.answered(granted);
-  if (held && page.swaps.brought_intent()) imp_.dirty.unused_intents.add(index_, now());
+  if (held) note_unused(page);
   page.unlock();
   const uint8_t epoch = std::exchange(epoch_, uint8_t{0});
   if (granted && !held) give_back_intents(imp_, {{index_, epoch}});
@@ -143,6 +150,7 @@ bool SwapFetch::fetch(Deadline deadline) {
     give_up();
     return false;
   }
+  count(core_.parts.stats.swaps_with_page);
   if (epoch_ == 0) {
     return Fetch(core_, view_, index_, false, nullptr, deadline).run() == Exception::kNone;
   }
@@ -151,16 +159,16 @@ bool SwapFetch::fetch(Deadline deadline) {
   if (request.granted()) {
     Page& page = imp_.page(index_);
     page.lock();
-    if (page.swaps.brought_intent()) imp_.dirty.unused_intents.add(index_, now());
+    note_unused(page);
     page.unlock();
   }
   return e == Exception::kNone;
 }
 
-void give_back_unused(Import& imp) {
-  if (imp.dirty.unused_intents.empty() || !imp.cache.ready()) return;
+namespace {
+void give_back_due(Import& imp, Nanos t) {
   std::vector<DirtyIntent> unused;
-  for (const uint32_t index : imp.dirty.unused_intents.take(now())) {
+  for (const uint32_t index : imp.dirty.unused_intents.take(t)) {
     Page& page = imp.page(index);
     page.lock();
     const bool idle = page.state == PageState::kClean || page.state == PageState::kAbsent;
@@ -173,6 +181,17 @@ void give_back_unused(Import& imp) {
     page.unlock();
   }
   if (!unused.empty()) give_back_intents(imp, unused);
+}
+}  // namespace
+
+void give_back_unused(ImporterCore& core) {
+  if (!core.traffic.intents_unused.exchange(false)) return;
+  const Nanos t = now();
+  for (const auto& imp : core.imports.all()) {
+    if (imp->dirty.unused_intents.empty()) continue;
+    give_back_due(*imp, t);
+    if (!imp->dirty.unused_intents.empty()) core.traffic.intents_unused.store(true);
+  }
 }
 
 }  // namespace cmi::memory

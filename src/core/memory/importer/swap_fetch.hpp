@@ -40,6 +40,7 @@ class SwapFetch {
 
  private:
   void end_intent(bool granted);
+  void note_unused(Page& page);
 
   ImporterCore& core_;
   const View& view_;
@@ -53,6 +54,6 @@ class SwapFetch {
 // The swap's answer, in whatever thread takes it in: kept until the swap's thread looks.
 void take_swap_answer(const std::shared_ptr<Import>& imp, SentSwap& to, Bytes answer);
 // The timer's: intents that swaps have brought and nobody has used go back.
-void give_back_unused(Import& imp);
+void give_back_unused(ImporterCore& core);
 
 }  // namespace cmi::memory

@@ -51,7 +51,7 @@ void WriteBackTimer::tick() {
   }
   if (core_.losses.neighbours_due()) core_.losses.notify_importing_processes();
   if (fault_point_fails("no_aging") || mutated("mutate_timer_takes_nothing")) return;
-  for (auto& imp : core_.imports.all()) give_back_unused(*imp);
+  give_back_unused(core_);
   if (!core_.dirty.any()) return;
   share_.begin(now(), thread_cpu_time());
   // The order changes with each tick, so that no import and neither kind of page takes the

@@ -38,6 +38,7 @@ struct QuiescePart {
 // What the home can do beyond the first version of this protocol, behind that.
 struct FeaturesPart {
   static constexpr uint32_t kSwapFetch = 1;  // it takes RequestType::kSwapFetch
+  static constexpr uint32_t kHoldFetch = 2;  // it takes RequestType::kHoldFetch
   uint32_t bits = 0;
   static auto fields(auto& m) { return std::tie(m.bits); }
 };

@@ -187,6 +187,17 @@ struct FetchWithIntentRequest {  // kFetchWithIntent -> the page
   bool check() const { return intent.epoch != 0; }
 };
 
+struct HoldFetchRequest {  // kHoldFetch -> the page
+  uint64_t uid = 0;
+  uint32_t instance = 0;
+  DirtyIntent intent;  // epoch 0: none is wanted
+  uint32_t region_epoch = 0;
+  static auto fields(auto& m) {
+    return std::tie(m.uid, m.instance, m.intent.page, m.intent.epoch, m.region_epoch);
+  }
+  bool check() const { return region_epoch != 0; }
+};
+
 struct EnterPagesRequest {  // kEnterPages -> the page, where it is one
   uint64_t uid = 0;
   uint32_t instance = 0;

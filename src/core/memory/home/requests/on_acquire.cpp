@@ -1,6 +1,7 @@
 // Before an importer fetches the first page of a region it is noted in the directory (rule 10).
 #include "core/memory/home/access_check.hpp"
 #include "core/memory/home/requests/handlers.hpp"
+#include "core/memory/home/requests/hold_regions.hpp"
 #include "core/memory/home/segment_lock.hpp"
 
 namespace cmi::memory {
@@ -9,7 +10,7 @@ namespace {
 // What was stored there while nobody held it needs no invalidation round: the importer fetches
 // after this. Another one that acquires it meanwhile waits for the segment's lock: once it has
 // fetched, nothing is to be forgotten any more.
-void hold_regions(HomeCore& home, Segment& s, Sharer& h, const AcquireRequest& m) {
+void note(HomeCore& home, Segment& s, Sharer& h, const AcquireRequest& m) {
   std::vector<PageRange> fresh;
   {
     Guard g(home.mu);
@@ -23,26 +24,27 @@ void hold_regions(HomeCore& home, Segment& s, Sharer& h, const AcquireRequest& m
 }
 }  // namespace
 
+WireStatus hold_regions(HomeCore& home, Segment& s, Sharer& h, const AcquireRequest& m) {
+  const uint32_t first = m.first, n = m.count;
+  const uint32_t all = regions_of(s.pages());
+  if (first >= all || n == 0 || n > all - first || m.epoch == 0) return WireStatus::kRange;
+  const PageRange granted = h.granted.pages;
+  if (first < region_of(granted.first) ||
+      first + n - 1 > region_of(granted.first + granted.count - 1)) {
+    return WireStatus::kRights;
+  }
+  note(home, s, h, m);
+  return WireStatus::kOk;
+}
+
 void on_acquire(HomeCore& home, const fabric::ClientInfo& client, uint64_t number,
                 const AcquireRequest& m) {
-  const uint32_t first = m.first, n = m.count, epoch = m.epoch;
   WireStatus status = WireStatus::kMalformed;
   {
     const SegmentLock s(home, Uid{m.uid}, SegmentLock::kMemory);
     Sharer* h = nullptr;
     status = check(home, s.get(), client.id, m.instance, 0, &h);
-    if (status == WireStatus::kOk) {
-      const auto pages = s->pages();
-      const uint32_t all = regions_of(pages);
-      if (first >= all || n == 0 || n > all - first || epoch == 0) {
-        status = WireStatus::kRange;
-      } else if (first < region_of(h->granted.pages.first) ||
-                 first + n - 1 > region_of(h->granted.pages.first + h->granted.pages.count - 1)) {
-        status = WireStatus::kRights;
-      } else {
-        hold_regions(home, *s, *h, m);
-      }
-    }
+    if (status == WireStatus::kOk) status = hold_regions(home, *s, *h, m);
   }
   reply(home.parts.server, client.id, number, status);
 }

@@ -1,8 +1,10 @@
 #include <cstring>
 
 #include "core/base/fault_point.hpp"
+#include "core/base/mutation.hpp"
 #include "core/memory/home/access_check.hpp"
 #include "core/memory/home/requests/handlers.hpp"
+#include "core/memory/home/requests/hold_regions.hpp"
 #include "core/memory/home/requests/may_intend.hpp"
 #include "core/memory/home/segment_lock.hpp"
 #include "core/memory/vm/guarded_copy.hpp"
@@ -10,15 +12,17 @@
 namespace cmi::memory {
 
 namespace {
-// The page is entered, and the dirty intent set, before it is read (rule 28). *before: the intent
-// that the page had; 0: none.
-WireStatus enter_with_intent(HomeCore& home, Segment& s, Sharer& h, const DirtyIntent& intent,
-                             uint8_t* before) CMI_EXCLUDES(home.mu) {
+// The page is entered, and the dirty intent set, if it is wanted, before it is read (rule 28).
+// *before: the intent that the page had; 0: none.
+WireStatus enter(HomeCore& home, Segment& s, Sharer& h, const DirtyIntent& intent, uint8_t* before)
+    CMI_EXCLUDES(home.mu) {
   Guard g(home.mu);
-  const WireStatus status = may_intend(s, h, intent.page);
+  const PageRange page{intent.page, 1};
+  const WireStatus status =
+      intent.epoch != 0 ? may_intend(s, h, intent.page) : may_enter(s, h, page);
   if (status != WireStatus::kOk) return status;
-  h.regions.enter({intent.page, 1}, home.rounds.table().next_number());
-  *before = h.intents.set(intent.page, intent.epoch);
+  h.regions.enter(page, home.rounds.table().next_number());
+  if (intent.epoch != 0) *before = h.intents.set(intent.page, intent.epoch);
   return status;
 }
 
@@ -27,34 +31,50 @@ void take_back(HomeCore& home, Sharer& h, const DirtyIntent& intent, uint8_t bef
   Guard g(home.mu);
   if (h.intents.epoch(intent.page) == intent.epoch) (void)h.intents.set(intent.page, before);
 }
-}  // namespace
 
-// A store miss in one exchange. What is read here is what a one-sided read would find between the
-// request and the answer.
-void on_fetch_with_intent(HomeCore& home, const fabric::ClientInfo& client, uint64_t number,
-                          const FetchWithIntentRequest& m) {
-  const DirtyIntent intent = m.intent;
+// What is read here is what a one-sided read would find between the request and the answer. `held`:
+// what the importer holds from now on; null: it holds the page's region already.
+void fetch_page(HomeCore& home, const fabric::ClientInfo& client, uint64_t number, uint64_t uid,
+                uint32_t instance, const DirtyIntent& intent, const AcquireRequest* held) {
   std::byte answer[1 + kPageSize];
   WireStatus status = WireStatus::kMalformed;
   {
-    const SegmentLock s(home, Uid{m.uid}, SegmentLock::kMemory);
+    const SegmentLock s(home, Uid{uid}, SegmentLock::kMemory);
     Sharer* h = nullptr;
     uint8_t before = 0;
-    status = check(home, s.get(), client.id, m.instance, fabric::kRead | fabric::kWrite, &h);
-    if (status == WireStatus::kOk) status = enter_with_intent(home, *s, *h, intent, &before);
+    const uint32_t rights = intent.epoch != 0 ? fabric::kRead | fabric::kWrite : fabric::kRead;
+    status = check(home, s.get(), client.id, instance, rights, &h);
+    if (status == WireStatus::kOk && held != nullptr && !mutated("mutate_region_not_held")) {
+      status = hold_regions(home, *s, *h, *held);
+    }
+    if (status == WireStatus::kOk) status = enter(home, *s, *h, intent, &before);
     if (status == WireStatus::kOk) {
       const std::byte* const at = s->service.data() + size_t{intent.page} * kPageSize;
       const auto copy = [&] { std::memcpy(answer + 1, at, kPageSize); };
       if (!unless_broken(at, kPageSize, copy)) {
-        take_back(home, *h, intent, before);
+        if (intent.epoch != 0) take_back(home, *h, intent, before);
         status = WireStatus::kBroken;
       }
     }
   }
-  fault_point("intent_before_reply");
+  fault_point(intent.epoch != 0 ? "intent_before_reply" : "hold_before_reply");
   answer[0] = static_cast<std::byte>(status);
   const size_t content = status == WireStatus::kOk ? kPageSize : 0;
   home.parts.server.reply(client.id, number, {answer, 1 + content});
+}
+}  // namespace
+
+// A store miss in one exchange.
+void on_fetch_with_intent(HomeCore& home, const fabric::ClientInfo& client, uint64_t number,
+                          const FetchWithIntentRequest& m) {
+  fetch_page(home, client, number, m.uid, m.instance, m.intent, nullptr);
+}
+
+// The first miss in a region in one exchange.
+void on_hold_fetch(HomeCore& home, const fabric::ClientInfo& client, uint64_t number,
+                   const HoldFetchRequest& m) {
+  const AcquireRequest region{m.uid, m.instance, region_of(m.intent.page), 1, m.region_epoch};
+  fetch_page(home, client, number, m.uid, m.instance, m.intent, &region);
 }
 
 }  // namespace cmi::memory
