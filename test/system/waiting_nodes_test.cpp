@@ -145,8 +145,8 @@ Work work_of(const Process& process) {
   work.cpu_ms = (user + system) * 1000 / static_cast<unsigned long>(::sysconf(_SC_CLK_TCK));
   return work;
 }
-// For three newcomers in two seconds. A home that spins takes all of the two seconds.
-constexpr uint64_t kMostWakes = 2500, kMostCpuMs = 300;
+// For three newcomers, which try for seconds. A home that spins takes most of that time.
+constexpr uint64_t kMostWakes = 10000, kMostCpuMs = 1000;
 
 // Nodes that import each other's segments, and what each of them met while it worked.
 constexpr size_t kMostNodes = 6;
