@@ -10,8 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/memory/page/stats.hpp"
-#include "sim/nodes.hpp"
+#include "sim/crew.hpp"
 
 namespace cmi::test::sharing_test {
 
@@ -24,85 +23,8 @@ uint32_t first_seed() {
   return text == nullptr ? 1 : static_cast<uint32_t>(std::strtoul(text, nullptr, 10));
 }
 
-struct Counts {
-  uint64_t misses = 0, requests = 0, notifications = 0, useless = 0;
-  Counts operator-(const Counts& o) const {
-    return {misses - o.misses, requests - o.requests, notifications - o.notifications,
-            useless - o.useless};
-  }
-  uint64_t messages() const { return requests + notifications; }
-};
-
-// A home, and so many importers of a segment of its own.
-class Crew {
- public:
-  Crew(uint32_t seed, size_t members, size_t pages, const std::string& faults = "")
-      : simulation_(seed) {
-    ::setenv("CMI_FAULT_POINT", faults.c_str(), 1);
-    simulation_.arm_faults(-1);
-    for (size_t n = 0; n <= members; ++n) {
-      nodes_.push_back(std::make_unique<Node>(simulation_, *net_, folder_, static_cast<int>(n)));
-    }
-    simulation_.spawn(-1, [this, pages] {
-      const Exported exported = nodes_[0]->export_segment(pages * kPage);
-      home_ = reinterpret_cast<uint64_t*>(exported.at);
-      for (size_t n = 1; n < nodes_.size(); ++n) {
-        views_.push_back(reinterpret_cast<uint64_t*>(nodes_[n]->import_segment(exported)));
-      }
-    });
-    simulation_.run();
-  }
-  ~Crew() {
-    if (simulation_.sound()) {
-      simulation_.stop();
-    } else {
-      for (auto& node : nodes_) (void)node.release();
-    }
-    ::unsetenv("CMI_FAULT_POINT");
-  }
-  Crew(const Crew&) = delete;
-  Crew& operator=(const Crew&) = delete;
-
-  // work(member, its view, its calls), on all members at once.
-  template <class Work>
-  void all(Work work) {
-    for (size_t m = 0; m < views_.size(); ++m) {
-      simulation_.spawn(static_cast<int>(m) + 1, [this, m, work] {
-        Node& node = *nodes_[m + 1];
-        node.enable();
-        NodeCalls calls(node);
-        work(m, views_[m], calls);
-        node.disable();
-      });
-    }
-    simulation_.run();
-  }
-  Counts counts() const {
-    Counts sum;
-    for (size_t n = 1; n < nodes_.size(); ++n) {
-      const memory::Stats& s = nodes_[n]->stats();
-      const uint64_t misses = s.load_misses + s.store_misses;
-      sum.misses += misses;
-      sum.requests += misses + s.store_faults + s.publications;
-      sum.notifications += s.invalidations_received;
-      sum.useless += s.invalidations_useless;
-    }
-    return sum;
-  }
-  Simulation& simulation() { return simulation_; }
-  const uint64_t* home() const { return home_; }
-
- private:
-  NodeFolder folder_;
-  Simulation simulation_;
-  std::shared_ptr<fabric::FakeNet> net_ = make_net();
-  std::vector<std::unique_ptr<Node>> nodes_;
-  std::vector<uint64_t*> views_;
-  uint64_t* home_ = nullptr;
-};
-
 // Each member stores some of its words of all pages, in random order, and calls a barrier.
-Counts scatter(uint32_t seed, size_t members, const std::string& faults = "") {
+CrewCounts scatter(uint32_t seed, size_t members, const std::string& faults = "") {
   constexpr size_t kPages = 256, kOfPage = 8;
   constexpr Nanos kBetween = 200 * kMicro;  // a tick of the timer sees 50 stores of a member
   Crew crew(seed, members, kPages, faults);
@@ -121,7 +43,7 @@ Counts scatter(uint32_t seed, size_t members, const std::string& faults = "") {
       }
     }
   });
-  const Counts counts = crew.counts();
+  const CrewCounts counts = crew.counts();
   crew.all([](size_t, uint64_t*, NodeCalls& calls) { REQUIRE(calls.wmb() == 0); });
   size_t wrong = 0;
   for (size_t page = 0; page < kPages; ++page) {
@@ -135,7 +57,7 @@ Counts scatter(uint32_t seed, size_t members, const std::string& faults = "") {
 }
 
 // A table with a lock in each bucket, which is a cache line: what bench/crew_work.cpp does.
-Counts table(uint32_t seed, size_t members) {
+CrewCounts table(uint32_t seed, size_t members) {
   constexpr size_t kPages = 16, kBuckets = kPages * kPage / 64;
   Crew crew(seed, members, kPages + members);
   std::vector<uint64_t> done(members);
@@ -161,7 +83,7 @@ Counts table(uint32_t seed, size_t members) {
     });
   };
   operations(100, 0);  // each comes to have had most pages
-  const Counts before = crew.counts();
+  const CrewCounts before = crew.counts();
   operations(400, 100);
   CHECK(halves == 0);
   for (size_t m = 0; m < members; ++m) {
@@ -197,8 +119,8 @@ TEST_SUITE("sharing") {
       for (uint32_t seed = first_seed(); seed < first_seed() + 2; ++seed) {
         CAPTURE(members);
         CAPTURE(seed);
-        const Counts without = scatter(seed, members, "no_aging=fail");
-        const Counts with = scatter(seed, members);
+        const CrewCounts without = scatter(seed, members, "no_aging=fail");
+        const CrewCounts with = scatter(seed, members);
         CHECK(without.misses == members * 256);
         CHECK(with.misses * 10 <= without.misses * 12);
         // Of so few pages those by which the timer learns are a larger part than in the bench.
@@ -207,10 +129,35 @@ TEST_SUITE("sharing") {
     }
   }
 
+  TEST_CASE("the_timer_takes_a_twentieth_of_a_processor_however_much_is_dirty") {
+    constexpr Nanos kSpan = 3 * kSecond, kOfPage = 100 * kMicro;  // with the fault point
+    constexpr size_t kPages = 1024;
+    const auto pages_sent = [](const std::string& faults) {
+      Crew crew(first_seed(), 1, kPages, "timer_pages_are_dear=fail;" + faults);
+      crew.all([&](size_t, uint64_t* view, NodeCalls&) {
+        uint64_t value = 0;
+        for (const Nanos until = now() + kSpan; now() < until;) {
+          ++value;
+          for (size_t page = 0; page < kPages; ++page) {
+            const_cast<volatile uint64_t*>(view)[page * kWordsOfPage] = value;
+          }
+          for (const Nanos next = now() + 50 * kMilli; now() < next;)
+            crew.simulation().idle(kMilli);
+        }
+      });
+      return crew.counts().pages_written_back;
+    };
+    const uint64_t paced = pages_sent("");
+    // And 128 that are taken at once, and what is saved up.
+    CHECK(paced <= kSpan / 20 / kOfPage + 128 + 20);
+    CHECK(paced >= kSpan / 20 / kOfPage / 4);
+    CHECK(pages_sent("mutate_timer_unpaced=fail") > 2 * kSpan / 20 / kOfPage);
+  }
+
   TEST_CASE("notifications_of_a_table_that_several_nodes_work_on_find_their_pages") {
-    Counts sum;
+    CrewCounts sum;
     for (uint32_t seed = first_seed(); seed < first_seed() + 3; ++seed) {
-      const Counts counts = table(seed, 3);
+      const CrewCounts counts = table(seed, 3);
       sum.notifications += counts.notifications;
       sum.useless += counts.useless;
     }
@@ -232,7 +179,7 @@ TEST_SUITE("sharing") {
         REQUIRE(calls.wmb() == 0);
       }
     });
-    const Counts counts = crew.counts();
+    const CrewCounts counts = crew.counts();
     CHECK(counts.notifications >= kPages / 16);
     CHECK(counts.notifications <= kPages / 16 + 4);
     // What was released comes as it is at home.

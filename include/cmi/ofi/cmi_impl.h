@@ -215,7 +215,11 @@ struct cmi_ofi_stats {
   /** those of `invalidations_received` whose pages were neither cached nor being fetched here */
   uint64_t invalidations_useless;
 
-  uint64_t reserved[2]; /**< set to 0 */
+  /** requests that waited here because their home had more to do than it takes in */
+  uint64_t requests_held_back;
+
+  /** first stores that waited because all copies of pages, a share of CMI_MEM_MAX, were in use */
+  uint64_t twins_short;
 };
 
 /**

@@ -35,6 +35,8 @@ inline constexpr std::array kCounterNames{
     "pages_updated",
     "publications_received",
     "invalidations_useless",
+    "requests_held_back",
+    "twins_short",
 };
 
 // In the order of ImportLine::counters.
