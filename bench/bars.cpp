@@ -63,6 +63,10 @@ constexpr Bar kBars[] = {
     {"crowd_32_messages", Bar::kValueAtMost, 8},
     {"crowd_64_messages", Bar::kValueAtMost, 8},
     {"crowd_64", Bar::kValueAtMost, 5, "crowd_16"},
+    {"crowd_4_slowest_at_once", Bar::kValueAtMost, 3},
+    {"crowd_16_slowest_at_once", Bar::kValueAtMost, 3},
+    {"crowd_32_slowest_at_once", Bar::kValueAtMost, 3},
+    {"crowd_64_slowest_at_once", Bar::kValueAtMost, 3},
 };
 }  // namespace
 

@@ -158,6 +158,7 @@ void floors(Bench& b);
 void kv(Bench& b);
 void scatter(Bench& b);
 void crowd(Bench& b);
+std::vector<const char*> crowd_rows();
 // cases_peers.cpp
 void peers(Bench& b);
 

@@ -11,10 +11,13 @@ namespace bench {
 
 namespace {
 
+constexpr size_t kCrowds[] = {4, 16, 32, 64};
+
 // What the members did together.
 struct Sum {
   double operations = 0, nanos = 0, misses = 0, requests = 0, publications = 0, notifications = 0,
          useless = 0, segments = 0;
+  std::vector<double> means;  // of each member, ns an operation
   double messages() const { return requests + notifications; }
 };
 
@@ -48,6 +51,7 @@ Sum crew_works(Bench& b, CrewJob job, size_t members, size_t pages, uint64_t amo
     sum.notifications += static_cast<double>(m.notifications);
     sum.useless += static_cast<double>(m.useless);
     sum.segments += static_cast<double>(m.segments);
+    if (m.operations > 0) sum.means.push_back(m.nanos / static_cast<double>(m.operations));
     if (job != CrewJob::kTable) continue;
     const Answer a = call(b.control, kHome, Command::kPeek, kTablePages + i);
     must(a.first == m.last, "a progress word did not come home");
@@ -142,7 +146,8 @@ void scatter(Bench& b) {
 }
 
 namespace {
-void crowd_rows(Bench& b, CrewJob job, size_t members, const std::string& suffix, uint64_t millis) {
+void report_crowd(Bench& b, CrewJob job, size_t members, const std::string& suffix,
+                  uint64_t millis) {
   const Sum s = crew_works(b, job, members, 8, millis);
   must(s.operations > static_cast<double>(members) / 2, "most importers never had their turn");
   const std::string name = "crowd_" + std::to_string(members);
@@ -163,15 +168,43 @@ void crowd_rows(Bench& b, CrewJob job, size_t members, const std::string& suffix
                     per(s.misses, s.operations, "of them misses; ") +
                     per(s.segments, s.operations, "TCP segments sent by importers"),
                 0});
+  if (job != CrewJob::kCrowd) return;
+  must(s.means.size() == members, "an importer was never answered");
+  std::vector<double> means = s.means;
+  std::sort(means.begin(), means.end());
+  b.report.row({name + "_slowest" + suffix,
+                "x",
+                spread_of({means.back() / means[members / 2]}),
+                {},
+                "mean wait of the slowest importer to the median's",
+                0});
 }
 }  // namespace
 
+std::vector<const char*> crowd_rows() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const size_t n : kCrowds) {
+      const std::string name = "crowd_" + std::to_string(n);
+      for (const char* row :
+           {"", "_messages", "_at_once", "_messages_at_once", "_slowest_at_once"}) {
+        all.push_back(name + row);
+      }
+    }
+    return all;
+  }();
+  std::vector<const char*> rows;
+  rows.reserve(names.size());
+  for (const auto& name : names) rows.push_back(name.c_str());
+  return rows;
+}
+
 void crowd(Bench& b) {
-  for (size_t n : {4, 16, 32, 64}) {
+  for (const size_t n : kCrowds) {
     // A peer that falls silent counts as dead after 10 s: of the largest crowd, 60 s show that
     // none does.
-    crowd_rows(b, CrewJob::kTurns, n, "", n == 64 && b.longest ? 60000 : b.scaled(4000, 1500));
-    crowd_rows(b, CrewJob::kCrowd, n, "_at_once", b.scaled(4000, 1500));
+    report_crowd(b, CrewJob::kTurns, n, "", n == 64 && b.longest ? 60000 : b.scaled(4000, 1500));
+    report_crowd(b, CrewJob::kCrowd, n, "_at_once", b.scaled(4000, 1500));
   }
 }
 

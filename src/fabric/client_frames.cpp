@@ -24,12 +24,18 @@ std::optional<AdmittedRequest> ClientTable::admit(Serving& from, const Frame& re
   admitted.acked_below = std::min(request.acked_below, request.number);
   admitted.newly_acked = c->requests.acknowledge(admitted.acked_below);
   admitted.verdict = c->requests.admit(request.number);
+  if (admitted.verdict == ReplyCache::Verdict::kExecute) {
+    intake_.took(c->intake, c->heard);
+    has_taken_.store(true, std::memory_order_relaxed);
+  }
+  count_open(*c);
+  const uint64_t credit = intake_.credit(c->heard);
   if (admitted.verdict == ReplyCache::Verdict::kUnderWay) {
     // A sign of life: no request has number 0.
-    from.send({FrameKind::kReply, 0, c->secret, 0, 0, {}});
+    from.send({FrameKind::kReply, 0, c->secret, 0, credit, {}});
   } else if (admitted.verdict == ReplyCache::Verdict::kAnswered) {
-    from.send(
-        {FrameKind::kReply, 0, c->secret, request.number, 0, c->requests.answer(request.number)});
+    from.send({FrameKind::kReply, 0, c->secret, request.number, credit,
+               c->requests.answer(request.number)});
   }
   return admitted;
 }
@@ -44,7 +50,9 @@ std::optional<bool> ClientTable::acknowledge(const Serving& from, const Frame& f
   for (uint64_t number : behind) {
     if (c->requests.finish(number)) c->requests.keep(number, {});
   }
-  return c->requests.acknowledge(f.acked_below) || !behind.empty();
+  const bool news = c->requests.acknowledge(f.acked_below) || !behind.empty();
+  count_open(*c);
+  return news;
 }
 
 ClientTable::Answered ClientTable::reply(const ContextId& client, uint64_t number, Bytes payload,
@@ -53,10 +61,11 @@ ClientTable::Answered ClientTable::reply(const ContextId& client, uint64_t numbe
   auto it = clients_.find(client);
   if (it == clients_.end() || !it->second.requests.finish(number)) return {};
   Client& c = it->second;
+  count_open(c);
   // Sent first, then kept: the client waits.
   if (c.serving != nullptr) {
-    c.serving->send(
-        {FrameKind::kReply, static_cast<uint16_t>(tokens), c.secret, number, 0, payload});
+    c.serving->send({FrameKind::kReply, static_cast<uint16_t>(tokens), c.secret, number,
+                     intake_.credit(now_or_a_tick_ago()), payload});
   }
   c.requests.keep(number, payload);
   return {c.serving, c.info.listener_index};

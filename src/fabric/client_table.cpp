@@ -13,6 +13,7 @@ void ClientTable::clear() {
   std::vector<std::shared_ptr<Serving>> servings;
   Guard g(mu_);
   clients_.clear();
+  intake_ = {};
   servings.swap(servings_);
 }
 
@@ -112,6 +113,7 @@ void ClientTable::fence(const ContextId& client, bool forever) {
         not_needed = {c.info.listener_index, c.at_listener};
       }
       c.requests.clear();
+      count_open(c);
     }
   }
   if (serving != nullptr) close(std::move(serving));
@@ -145,6 +147,7 @@ void ClientTable::erase_if_closed(const ContextId& client) {
   const Client& c = it->second;
   if (c.serving != nullptr || c.closing != 0 || c.fenced) return;
   ports_.remove_peer(c.info.listener_index, c.at_listener);
+  intake_.now_open(it->second.intake, 0);
   clients_.erase(it);
 }
 
@@ -185,6 +188,13 @@ std::optional<std::pair<size_t, std::vector<std::byte>>> ClientTable::listener_o
   auto it = clients_.find(client);
   if (it == clients_.end()) return std::nullopt;
   return std::pair(it->second.info.listener_index, it->second.listener_address);
+}
+
+void ClientTable::found_nothing() {
+  if (!has_taken_.load(std::memory_order_relaxed)) return;
+  Guard g(mu_);
+  intake_.found_nothing();
+  has_taken_.store(false, std::memory_order_relaxed);
 }
 
 size_t ClientTable::serving_count() const {

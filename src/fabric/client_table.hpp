@@ -13,6 +13,7 @@
 // or closed.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <optional>
@@ -21,6 +22,7 @@
 
 #include "core/base/ids.hpp"
 #include "core/base/lock.hpp"
+#include "fabric/intake.hpp"
 #include "fabric/listener_ports.hpp"
 #include "fabric/lock_order.hpp"
 #include "fabric/reply_cache.hpp"
@@ -98,6 +100,10 @@ class ClientTable {
   // By which listener it came, and where it listens itself.
   std::optional<std::pair<size_t, std::vector<std::byte>>> listener_of(const ContextId& client);
 
+  // The thread that looks for requests has found none. So what is to be done is done, and clients
+  // need not be bounded.
+  void found_nothing();
+
   // For polling.
   size_t serving_count() const;
   bool serves() const { return serving_count() != 0; }
@@ -120,12 +126,15 @@ class ClientTable {
     Peer at_listener{};  // of our listener info.listener_index
     std::shared_ptr<Serving> serving;
     ReplyCache requests;
+    Intake::OfClient intake;
     int closing = 0;      // serving endpoints that are being closed
     bool fenced = false;  // for ever
   };
   // Null: this is not its present session, or the secret is wrong.
   Client* present(const Serving& from, uint64_t secret) CMI_REQUIRES(mu_);
   std::shared_ptr<Serving> take_serving(Client& c) CMI_REQUIRES(mu_);
+  // Its requests have changed.
+  void count_open(Client& c) CMI_REQUIRES(mu_) { intake_.now_open(c.intake, c.requests.open()); }
   void close(std::shared_ptr<Serving> serving);
   void await_closed(const ContextId& client);
 
@@ -133,6 +142,8 @@ class ClientTable {
   mutable Mutex mu_ CMI_ACQUIRED_AFTER(lock_order::after_sessions)
       CMI_ACQUIRED_BEFORE(lock_order::after_tables);
   std::map<ContextId, Client> clients_ CMI_GUARDED_BY(mu_);
+  Intake intake_ CMI_GUARDED_BY(mu_);
+  std::atomic<bool> has_taken_{false};  // what intake_ says, for who has no lock
   std::vector<std::shared_ptr<Serving>> servings_ CMI_GUARDED_BY(mu_);
 };
 

@@ -28,7 +28,9 @@ struct Frame {
   uint64_t secret = 0;  // proves that the sender has it from the receiver
   uint64_t number = 0;  // of the request or notification, counted by its sender from 1
   // The sender has the answers of all its numbers below this one. Of a notification: the number of
-  // the request whose sender is to have a direct ack; 0: none.
+  // the request whose sender is to have a direct ack; 0: none. Of a reply: how many requests
+  // without an answer the client may have from now on, its credit (Intake); 0: as many as a link
+  // ever has.
   uint64_t acked_below = 0;
   Bytes payload;
   Bytes more = {};  // of a frame to be sent: goes behind the payload, as part of it

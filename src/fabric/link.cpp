@@ -11,10 +11,11 @@
 namespace cmi::fabric {
 
 Link::Link(std::vector<Route> routes, Identity self, ContextId home, Nanos dead_after,
-           Taking taking)
+           Taking taking, std::atomic<uint64_t>* held_back)
     : self_(std::move(self)),
       home_(home),
-      routes_(std::move(routes), dead_after, std::move(taking)) {}
+      routes_(std::move(routes), dead_after, std::move(taking)),
+      held_back_(held_back) {}
 
 Link::Link(Fabric& fabric, Identity self, ContextId home, std::vector<std::byte> home_listener,
            Nanos dead_after)
@@ -65,6 +66,10 @@ void Link::send_locked(Session& s, Request& r) {
 
 void Link::send_more_locked(Session& s, Nanos t) {
   while (Request* r = window_.next_to_send(t)) send_locked(s, *r);
+  const uint64_t held_back = window_.take_held_back();
+  if (held_back != 0 && held_back_ != nullptr) {
+    held_back_->fetch_add(held_back, std::memory_order_relaxed);
+  }
 }
 
 // `r` has been taken out of the window.
@@ -83,8 +88,13 @@ void Link::replied(Session& s, const Frame& f) {
   std::shared_ptr<Request> r;
   {
     Guard g(mu_);
+    const bool present = current_.get() == &s;
+    if (present) window_.allow(f.acked_below);
     r = window_.take(f.number);
-    if (r == nullptr) return;
+    if (r == nullptr) {
+      if (present && window_.has_unsent()) send_more_locked(s, t);
+      return;
+    }
     if (f.type == static_cast<uint16_t>(TokensSent::kYes) && r->tokens_.expected()) {
       direct_acks_.answered_by_home(r->begun_at_, t);
     }

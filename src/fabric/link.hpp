@@ -46,7 +46,9 @@ class Link {
  public:
   using Taking = RoutePicker::Taking;
   // For routes, `dead_after` and `taking` see RoutePicker. `taking` runs with the link's lock held.
-  Link(std::vector<Route> routes, Identity self, ContextId home, Nanos dead_after, Taking taking);
+  // Counts in `held_back` the requests that wait because the home takes no more.
+  Link(std::vector<Route> routes, Identity self, ContextId home, Nanos dead_after, Taking taking,
+       std::atomic<uint64_t>* held_back = nullptr);
   Link(Fabric& fabric, Identity self, ContextId home, std::vector<std::byte> home_listener,
        Nanos dead_after = 10 * kSecond);
   ~Link();  // no user may be left
@@ -104,6 +106,8 @@ class Link {
   int advance();
   void pump(Session& s) { s.pump(); }
   size_t pending() const { return window_.pending(); }  // requests
+  // Of these, how many the home takes at once at the moment.
+  size_t allowed() const { return window_.allowed(); }
   bool has_pending() const { return pending() != 0; }
   // A thread waits on this link and takes in all that comes, and there is nothing else to be done
   // for the link.
@@ -148,8 +152,9 @@ class Link {
   const ContextId home_;
   Mutex mu_ CMI_ACQUIRED_AFTER(lock_order::after_hello)
       CMI_ACQUIRED_BEFORE(lock_order::after_sessions);
-  RoutePicker routes_;    // changed under mu_
-  RequestWindow window_;  // mu_, but for pending()
+  RoutePicker routes_;                      // changed under mu_
+  RequestWindow window_;                    // mu_, but for pending() and allowed()
+  std::atomic<uint64_t>* const held_back_;  // null: nowhere
   DirectAckLog direct_acks_ CMI_GUARDED_BY(mu_);
   Secrets secrets_ CMI_GUARDED_BY(mu_);
   std::shared_ptr<Session> current_ CMI_GUARDED_BY(mu_);  // up or connecting

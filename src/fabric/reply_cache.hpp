@@ -41,6 +41,7 @@ class ReplyCache {
   uint64_t acked_below() const { return acked_below_; }
 
   bool none_open() const { return open_.empty(); }
+  size_t open() const { return open_.size(); }
   void clear();  // forgets all but acked_below()
 
  private:

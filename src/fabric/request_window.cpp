@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "core/base/mutation.hpp"
+
 namespace cmi::fabric {
 
 namespace {
@@ -63,7 +65,15 @@ std::vector<std::shared_ptr<Request>> RequestWindow::take_begun_by(Nanos t) {
   return taken;
 }
 
-void RequestWindow::restart() { sent_to_ = 0; }
+void RequestWindow::restart() {
+  sent_to_ = 0;
+  allow(0);
+}
+
+void RequestWindow::allow(uint64_t credit) {
+  const bool bound = credit != 0 && credit < kMostUnderWay && !mutated("mutate_credit_ignored");
+  allowed_.store(bound ? credit : kMostUnderWay, std::memory_order_relaxed);
+}
 
 Request* RequestWindow::next_to_send(Nanos t) {
   if (requests_.empty()) return nullptr;
@@ -71,7 +81,13 @@ Request* RequestWindow::next_to_send(Nanos t) {
   const auto next =
       requests_.back()->number_ == sent_to_ + 1 ? std::prev(requests_.end()) : behind(sent_to_);
   const auto under_way = static_cast<size_t>(next - requests_.begin());
-  if (next == requests_.end() || under_way >= kMostUnderWay) return nullptr;
+  if (next == requests_.end()) return nullptr;
+  if (const size_t most = allowed(); under_way >= most) {
+    const auto fresh = std::max(next, behind(held_to_));
+    if (most < kMostUnderWay) held_back_ += static_cast<uint64_t>(requests_.end() - fresh);
+    held_to_ = requests_.back()->number_;
+    return nullptr;
+  }
   sent_to_ = (*next)->number_;
   (*next)->sent_at_ = t;
   return next->get();

@@ -4,15 +4,17 @@
 // Invariants:
 //  1. Requests are in the order of their numbers, and each number is given once.
 //  2. Those up to the last sent one have been sent on the present session; all behind have not.
-//  3. At most kMostUnderWay are sent and have no answer.
+//  3. Nothing is sent for the first time while allowed() or more are sent and have no answer.
 //
 // It sends nothing itself: it says what is to be sent, in order. Pure. Link::mu_ guards it, because
-// the session and what has been sent on it change together; pending() alone is for any thread.
+// the session and what has been sent on it change together; pending() and allowed() alone are for
+// any thread.
 #pragma once
 
 #include <atomic>
 #include <deque>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "core/base/answer_time.hpp"
@@ -34,11 +36,16 @@ class RequestWindow {
   std::deque<std::shared_ptr<Request>> take_all();
   std::vector<std::shared_ptr<Request>> take_begun_by(Nanos t);  // by then, `t` included
 
-  // Nothing has been sent on the present session.
+  // Nothing has been sent on the present session, whose home has said nothing of a credit.
   void restart();
-  // The next request to be sent for the first time on this session; null: none, or the window is
-  // full. It counts as sent at `t`.
+  // The home has told the credit: how many may be under way; 0: no bound of its own.
+  void allow(uint64_t credit);
+  size_t allowed() const { return allowed_.load(std::memory_order_relaxed); }
+  // The next request to be sent for the first time on this session; null: none, or as many are
+  // under way as may be. It counts as sent at `t`.
   Request* next_to_send(Nanos t);
+  // How many requests have come to wait for the home's credit since the last call.
+  uint64_t take_held_back() { return std::exchange(held_back_, 0); }
   // The requests to be asked for again: the oldest, and some of those behind it, in turn, since
   // replies to these may be lost as well. None before answer_wait() has passed since `since`, since
   // the oldest was sent, and since the last time. They count as sent at `t`, and repeated.
@@ -73,6 +80,9 @@ class RequestWindow {
 
   Requests requests_;
   uint64_t next_number_ = 1;
+  std::atomic<size_t> allowed_{kMostUnderWay};
+  uint64_t held_to_ = 0;  // the last number that has waited for credit
+  uint64_t held_back_ = 0;
   uint64_t sent_to_ = 0;   // the last number that was sent on this session
   uint64_t asked_to_ = 0;  // the last number behind the oldest that was considered for a repeat
   Nanos asked_at_ = 0;     // when the oldest was last asked for again

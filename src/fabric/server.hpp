@@ -150,6 +150,7 @@ class Server : private Receiver, private ServingSink, private ListenerPorts {
 
   size_t index_of(const Endpoint& ep) const;  // of a listener
   size_t close_silent(Nanos silence, size_t most, const ContextId& but = {});
+  int poll_some(bool all);
   int poll_one(size_t i);  // of the listeners, then of the serving endpoints
   size_t hot_port(size_t ports);
 

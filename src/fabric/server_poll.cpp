@@ -39,6 +39,12 @@ size_t Server::hot_port(size_t ports) {
 }
 
 int Server::poll(bool all) {
+  const int events = poll_some(all);
+  if (events == 0) clients_.found_nothing();
+  return events;
+}
+
+int Server::poll_some(bool all) {
   const size_t ports = ports_.size() + clients_.serving_count();
   const size_t hot = all ? SIZE_MAX : hot_port(ports);
   int events = 0;

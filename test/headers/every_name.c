@@ -444,6 +444,8 @@ int every_extension(cmi_ctxt* ctxt, struct cmi_ofi_stats* stats) {
   HAS(stats->invalidations_useless, uint64_t);
   HAS(stats->intents_asked, uint64_t);
   HAS(stats->swaps_with_page, uint64_t);
+  HAS(stats->requests_held_back, uint64_t);
+  HAS(stats->twins_short, uint64_t);
 
   static_assert(sizeof(cmi_mb()) == sizeof(int), "an int value");
   static_assert(sizeof(cmi_wmb()) == sizeof(int), "an int value");

@@ -10,14 +10,13 @@
 #include <string>
 #include <vector>
 
-#include "core/memory/page/stats.hpp"
-#include "sim/nodes.hpp"
+#include "sim/crew.hpp"
 
 namespace cmi::test::sharing_test {
 
 namespace {
 
-constexpr size_t kNobody = SIZE_MAX;
+constexpr size_t kNobody = Crew::kNobody;
 constexpr size_t kPage = 4096, kWordsOfPage = kPage / 8;
 
 uint32_t first_seed() {
@@ -25,107 +24,8 @@ uint32_t first_seed() {
   return text == nullptr ? 1 : static_cast<uint32_t>(std::strtoul(text, nullptr, 10));
 }
 
-struct Counts {
-  uint64_t misses = 0, requests = 0, notifications = 0, useless = 0, brought = 0;
-  Counts operator-(const Counts& o) const {
-    return {misses - o.misses, requests - o.requests, notifications - o.notifications,
-            useless - o.useless, brought - o.brought};
-  }
-  uint64_t messages() const { return requests + notifications; }
-};
-
-// A home, and so many importers of a segment of its own.
-class Crew {
- public:
-  // `deaf`: a member that takes in no notification but in its serve_once().
-  Crew(uint32_t seed, size_t members, size_t pages, const std::string& faults = "",
-       size_t deaf = kNobody, Node::Swaps swaps = Node::Swaps::kByHome)
-      : simulation_(seed) {
-    ::setenv("CMI_FAULT_POINT", faults.c_str(), 1);
-    simulation_.arm_faults(-1);
-    for (size_t n = 0; n <= members; ++n) {
-      nodes_.push_back(std::make_unique<Node>(
-          simulation_, *net_, folder_, static_cast<int>(n),
-          deaf != kNobody && n == deaf + 1 ? Node::Service::kNone : Node::Service::kOwn, swaps));
-    }
-    simulation_.spawn(-1, [this, pages] {
-      const Exported exported = nodes_[0]->export_segment(pages * kPage);
-      home_ = reinterpret_cast<uint64_t*>(exported.at);
-      for (size_t n = 1; n < nodes_.size(); ++n) {
-        views_.push_back(reinterpret_cast<uint64_t*>(nodes_[n]->import_segment(exported)));
-      }
-    });
-    simulation_.run();
-  }
-  ~Crew() {
-    if (simulation_.sound()) {
-      simulation_.stop();
-    } else {
-      for (auto& node : nodes_) (void)node.release();
-    }
-    ::unsetenv("CMI_FAULT_POINT");
-  }
-  Crew(const Crew&) = delete;
-  Crew& operator=(const Crew&) = delete;
-
-  // work(member, its view, its calls), on all members at once.
-  template <class Work>
-  void all(Work work) {
-    for (size_t m = 0; m < views_.size(); ++m) spawn(m, work);
-    simulation_.run();
-  }
-  // On one of them.
-  template <class Work>
-  void one(size_t member, Work work) {
-    spawn(member, work);
-    simulation_.run();
-  }
-  // Runs with the next all() or one().
-  template <class Work>
-  void spawn(size_t m, Work work) {
-    simulation_.spawn(static_cast<int>(m) + 1, [this, m, work] {
-      Node& node = *nodes_[m + 1];
-      node.enable();
-      NodeCalls calls(node);
-      work(m, views_[m], calls);
-      node.disable();
-    });
-  }
-  Counts counts() const {
-    Counts sum;
-    for (size_t n = 1; n < nodes_.size(); ++n) {
-      const memory::Stats& s = nodes_[n]->stats();
-      const uint64_t misses = s.load_misses + s.store_misses;
-      sum.misses += misses;
-      sum.requests += misses + s.intents_asked + s.publications;
-      sum.notifications += s.invalidations_received;
-      sum.useless += s.invalidations_useless;
-      sum.brought += s.swaps_with_page;
-    }
-    return sum;
-  }
-  // Pages, by member 0.
-  uint64_t fetched() const { return nodes_[1]->stats().pages_fetched; }
-  void prefetch(size_t member, memory::PageRange pages) {
-    Node& node = this->node(member);
-    SignalsBlocked quiet;
-    node.importer().views().prefetch(*node.view_at(views_[member]), pages, Deadline::in(kSecond));
-  }
-  Node& node(size_t member) { return *nodes_[member + 1]; }
-  Simulation& simulation() { return simulation_; }
-  const uint64_t* home() const { return home_; }
-
- private:
-  NodeFolder folder_;
-  Simulation simulation_;
-  std::shared_ptr<fabric::FakeNet> net_ = make_net();
-  std::vector<std::unique_ptr<Node>> nodes_;
-  std::vector<uint64_t*> views_;
-  uint64_t* home_ = nullptr;
-};
-
 // Each member stores some of its words of all pages, in random order, and calls a barrier.
-Counts scatter(uint32_t seed, size_t members, const std::string& faults = "") {
+CrewCounts scatter(uint32_t seed, size_t members, const std::string& faults = "") {
   constexpr size_t kPages = 256, kOfPage = 8;
   constexpr Nanos kBetween = 200 * kMicro;  // a tick of the timer sees 50 stores of a member
   Crew crew(seed, members, kPages, faults);
@@ -144,7 +44,7 @@ Counts scatter(uint32_t seed, size_t members, const std::string& faults = "") {
       }
     }
   });
-  const Counts counts = crew.counts();
+  const CrewCounts counts = crew.counts();
   crew.all([](size_t, uint64_t*, NodeCalls& calls) { REQUIRE(calls.wmb() == 0); });
   size_t wrong = 0;
   for (size_t page = 0; page < kPages; ++page) {
@@ -160,8 +60,8 @@ Counts scatter(uint32_t seed, size_t members, const std::string& faults = "") {
 constexpr size_t kOperations = 400;  // of each member, counted
 
 // A table with a lock in each bucket, which is a cache line: what bench/crew_work.cpp does.
-Counts table(uint32_t seed, size_t members, const std::string& faults = "",
-             Node::Swaps swaps = Node::Swaps::kByHome) {
+CrewCounts table(uint32_t seed, size_t members, const std::string& faults = "",
+                 Node::Swaps swaps = Node::Swaps::kByHome) {
   constexpr size_t kPages = 16, kBuckets = kPages * kPage / 64;
   Crew crew(seed, members, kPages + members, faults, kNobody, swaps);
   uint64_t alone = 0;  // swaps that took no stores along
@@ -193,14 +93,14 @@ Counts table(uint32_t seed, size_t members, const std::string& faults = "",
     });
   };
   operations(100, 0);  // each comes to have had most pages
-  const Counts before = crew.counts();
+  const CrewCounts before = crew.counts();
   alone = 0;
   operations(kOperations, 100);
   CHECK(halves == 0);
   for (size_t m = 0; m < members; ++m) {
     CHECK(crew.home()[(kPages + m) * kWordsOfPage] == done[m]);
   }
-  Counts counts = crew.counts() - before;
+  CrewCounts counts = crew.counts() - before;
   counts.requests += alone;
   return counts;
 }
@@ -298,8 +198,8 @@ TEST_SUITE("sharing") {
       uint64_t messages = 0, least = 0;
       for (uint32_t seed = first_seed(); seed < first_seed() + 2; ++seed) {
         CAPTURE(seed);
-        const Counts without = scatter(seed, members, "no_aging=fail");
-        const Counts with = scatter(seed, members);
+        const CrewCounts without = scatter(seed, members, "no_aging=fail");
+        const CrewCounts with = scatter(seed, members);
         CHECK(without.misses == members * 256);
         CHECK(with.misses * 10 <= without.misses * 12);
         messages += with.messages();
@@ -310,10 +210,35 @@ TEST_SUITE("sharing") {
     }
   }
 
+  TEST_CASE("the_timer_takes_a_twentieth_of_a_processor_however_much_is_dirty") {
+    constexpr Nanos kSpan = 3 * kSecond, kOfPage = 100 * kMicro;  // with the fault point
+    constexpr size_t kPages = 1024;
+    const auto pages_sent = [](const std::string& faults) {
+      Crew crew(first_seed(), 1, kPages, "timer_pages_are_dear=fail;" + faults);
+      crew.all([&](size_t, uint64_t* view, NodeCalls&) {
+        uint64_t value = 0;
+        for (const Nanos until = now() + kSpan; now() < until;) {
+          ++value;
+          for (size_t page = 0; page < kPages; ++page) {
+            const_cast<volatile uint64_t*>(view)[page * kWordsOfPage] = value;
+          }
+          for (const Nanos next = now() + 50 * kMilli; now() < next;)
+            crew.simulation().idle(kMilli);
+        }
+      });
+      return crew.counts().pages_written_back;
+    };
+    const uint64_t paced = pages_sent("");
+    // And 128 that are taken at once, and what is saved up.
+    CHECK(paced <= kSpan / 20 / kOfPage + 128 + 20);
+    CHECK(paced >= kSpan / 20 / kOfPage / 4);
+    CHECK(pages_sent("mutate_timer_unpaced=fail") > 2 * kSpan / 20 / kOfPage);
+  }
+
   TEST_CASE("notifications_of_a_table_that_several_nodes_work_on_find_their_pages") {
-    Counts sum;
+    CrewCounts sum;
     for (uint32_t seed = first_seed(); seed < first_seed() + 3; ++seed) {
-      const Counts counts = table(seed, 3);
+      const CrewCounts counts = table(seed, 3);
       sum.notifications += counts.notifications;
       sum.useless += counts.useless;
     }
@@ -325,12 +250,12 @@ TEST_SUITE("sharing") {
     constexpr double kMost[] = {2.05, 2.15, 2.3};
     for (const size_t members : {1, 2, 3}) {
       CAPTURE(members);
-      const Counts counts = table(first_seed(), members);
+      const CrewCounts counts = table(first_seed(), members);
       const auto operations = static_cast<double>(kOperations * members);
       CHECK(static_cast<double>(counts.requests) / operations <= kMost[members - 1]);
       CHECK((counts.brought > 0) == (members > 1));
     }
-    const Counts without = table(first_seed(), 3, "no_swap_fetch=fail");
+    const CrewCounts without = table(first_seed(), 3, "no_swap_fetch=fail");
     CHECK(static_cast<double>(without.requests) / (3 * kOperations) > 2.6);
     CHECK(without.brought == 0);
   }
@@ -340,7 +265,7 @@ TEST_SUITE("sharing") {
     const auto table_of = [](const std::string& faults) {
       return table(first_seed(), 3, faults, Node::Swaps::kByNetwork);
     };
-    const Counts with = table_of(""), without = table_of("no_swap_fetch=fail");
+    const CrewCounts with = table_of(""), without = table_of("no_swap_fetch=fail");
     CHECK(with.brought > 0);
     CHECK(without.brought == 0);
     CHECK((with.misses - with.brought) * 3 < without.misses);
@@ -437,7 +362,7 @@ TEST_SUITE("sharing") {
         REQUIRE(calls.wmb() == 0);
       }
     });
-    const Counts counts = crew.counts();
+    const CrewCounts counts = crew.counts();
     CHECK(counts.notifications >= kPages / 16);
     CHECK(counts.notifications <= kPages / 16 + 4);
     // What was released comes as it is at home.
@@ -452,7 +377,7 @@ TEST_SUITE("sharing") {
     constexpr size_t kPages = 512;
     Crew crew(first_seed(), 2, kPages);
     const auto load_all = [&](uint64_t round, bool asks) {
-      const Counts before = crew.counts();
+      const CrewCounts before = crew.counts();
       const uint64_t fetched = crew.fetched();
       uint64_t wrong = 0;
       crew.all([&](size_t member, uint64_t* view, NodeCalls&) {

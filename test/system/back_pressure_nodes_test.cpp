@@ -108,6 +108,58 @@ TEST_SUITE("back-pressure") {
     CHECK(count_wrong(home, exported.at, 1) == 0);
   }
 
+  TEST_CASE("first_stores_for_which_there_is_no_memory_publish_others_before_them") {
+    constexpr uint64_t kUsed = 3072, kTwins = 1024;  // a quarter of CMI_MEM_MAX
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    // Nothing else publishes: neither the timer, nor threads that store in order.
+    Process& importer = cluster.spawn(
+        "importer",
+        {{"CMI_MEM_MAX", "16M"}, {"CMI_FAULT_POINT", "no_aging=fail;no_write_behind=fail"}});
+    for (const int32_t flags : {0, CMI_SEG_CLIENT_CONSIST}) {
+      CAPTURE(flags);
+      const Export exported = export_segment(home, kUsed * kPage, kAllRights, flags);
+      const Import import = import_segment(importer, exported);
+      const auto store_all = [&](uint64_t pages, uint64_t times, bool barriers) {
+        return importer
+            .start(
+                [](uint64_t at, uint64_t to, uint64_t rounds, bool publishes) {
+                  const uint64_t before = stats().twins_short;
+                  uint64_t failed = 0;
+                  for (uint64_t round = 0; round < rounds; ++round) {
+                    for (uint64_t p = to; p-- > 0;) {
+                      failed += store64(at + p * kPage, p + 1 + round).cause() != Fault::kNone;
+                    }
+                    if (publishes) failed += ::cmi_wmb() != 0;
+                  }
+                  return Counts{failed == 0, 0, stats().twins_short - before};
+                },
+                import.at, pages, times, barriers)
+            .get(60);
+      };
+      const Counts many = store_all(kUsed, 1, false);
+      CHECK(many.good);
+      CHECK(many.most_unanswered >= 2);
+      CHECK(many.most_unanswered <= 2 * (kUsed - kTwins) / 256);
+      // Those of a working set that is stored to again after each barrier are all in use.
+      const Counts hot = store_all(kTwins, 3, true);
+      CHECK(hot.good);
+      const Counts beside = store_all(kUsed, 1, true);
+      CHECK(beside.good);
+      CHECK(beside.most_unanswered >= 2);
+      const uint64_t wrong = home.run(
+          [](uint64_t at) {
+            uint64_t count = 0;
+            for (uint64_t p = 0; p < kUsed; ++p) count += load64(at + p * kPage).value != p + 1;
+            return count;
+          },
+          exported.at);
+      CHECK(wrong == 0);
+      REQUIRE(seg_dt(importer, import.seg, import.at).ok());
+      REQUIRE(seg_rm(importer, import.seg).ok());
+    }
+  }
+
   TEST_CASE("cflush_of_many_pages_packs_them") {
     constexpr uint64_t kNamed = 512;
     Cluster cluster;

@@ -192,6 +192,29 @@ TEST_SUITE("liveness") {
     CHECK(publish(pair.home, pair.exported.at, 2));
   }
 
+  TEST_CASE("a_home_that_is_far_behind_gives_signs_of_life_before_all_else") {
+    constexpr uint64_t kPages = 2048;
+    Cluster cluster;
+    // Requests that lie before a sign of life take ten times as long as the importer is patient.
+    Process& home = cluster.spawn("home", {{"CMI_FAULT_POINT", "server_before_reply=delay:20000"}});
+    Process& idle = cluster.spawn("idle", {{"CMI_DEAD_AFTER", "1000"}});
+    Process& busy = cluster.spawn("busy", {{"CMI_FAULT_POINT", "no_aging=fail"}});
+    const Export exported =
+        export_segment(home, kPages * kPage, kAllRights, CMI_SEG_CLIENT_CONSIST);
+    const Import cached = import_segment(idle, exported), stored = import_segment(busy, exported);
+    REQUIRE(load(idle, cached.at).cause() == Fault::kNone);
+    auto flood = busy.start(
+        [](uint64_t at) {
+          auto* words = reinterpret_cast<volatile uint64_t*>(at);
+          for (uint64_t i = kPage / 8; i < kPages * kPage / 8; i += 2) words[i] = i;
+          return ::cmi_wmb() == 0;
+        },
+        stored.at);
+    CHECK(flood.get(60));
+    CHECK(load(idle, cached.at).cause() == Fault::kNone);
+    CHECK(load(idle, cached.at + kPage).value == kPage / 8);
+  }
+
   TEST_CASE("a_context_that_ends_in_good_order_says_goodbye") {
     Pair pair(kNever, kNever);
     REQUIRE(fini(pair.peer).ok());

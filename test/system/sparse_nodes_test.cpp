@@ -17,21 +17,24 @@ namespace cmi::test::sparse_nodes_test {
 
 namespace {
 
-constexpr uint64_t kMiB = uint64_t{1} << 20, kLarge = kMiB << 16;
+constexpr uint64_t kMiB = uint64_t{1} << 20, kLarge = kMiB << 20;
 constexpr uint64_t kRegionPages = 512;
 constexpr char kNoTimer[] = "mutate_timer_takes_nothing=fail";
 
-// KiB, of the process's.
-uint64_t page_tables_here() {
+// KiB, of the process's: its page tables (VmPTE) or its memory (VmRSS).
+uint64_t status_here(const std::string& field) {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
-    if (line.starts_with("VmPTE:")) return std::stoull(line.substr(6));
+    if (line.starts_with(field)) return std::stoull(line.substr(field.size()));
   }
   return 0;
 }
 
 uint64_t page_tables(Process& process) {
-  return process.run([] { return page_tables_here(); });
+  return process.run([] { return status_here("VmPTE:"); });
+}
+uint64_t memory_of(Process& process) {
+  return process.run([] { return status_here("VmRSS:"); });
 }
 KernelWork work_of(Process& process) {
   return process.run([] { return kernel_work(); });
@@ -79,7 +82,7 @@ TEST_SUITE("sparse") {
     CHECK(cache_of(s.reader, s.import.seg).value == 32 * kMiB);
   }
 
-  TEST_CASE("a_miss_in_a_segment_of_64_GiB_is_the_work_of_one_in_a_segment_of_1_MiB") {
+  TEST_CASE("a_miss_in_a_segment_of_1_TiB_is_the_work_of_one_in_a_segment_of_1_MiB") {
     Scene small(kMiB), large(kLarge);
     uint64_t value = 0;
     // Of a page that is absent, in a region that is not held yet, and in one that is.
@@ -104,7 +107,7 @@ TEST_SUITE("sparse") {
     if (!kSanitized) CHECK(large.grown() <= small.grown() + 128);
   }
 
-  TEST_CASE("the_first_store_to_each_region_of_a_segment_of_64_GiB_takes_one_message") {
+  TEST_CASE("the_first_store_to_each_region_of_a_segment_of_1_TiB_takes_one_message") {
     constexpr uint64_t kStores = 8;
     for (const auto& [faults, messages] :
          {std::pair{std::string(kNoTimer), kStores},
@@ -130,7 +133,7 @@ TEST_SUITE("sparse") {
     }
   }
 
-  TEST_CASE("in_a_segment_of_64_GiB_what_is_stored_at_home_is_published_and_nothing_else") {
+  TEST_CASE("in_a_segment_of_1_TiB_what_is_stored_at_home_is_published_and_nothing_else") {
     Scene s(kLarge, "");
     constexpr uint64_t kApart = 100 * kMiB;  // of other regions
     constexpr uint64_t kPages = 8;
@@ -155,7 +158,36 @@ TEST_SUITE("sparse") {
     CHECK(misses() == before + 2);
   }
 
-  TEST_CASE("a_process_that_attaches_a_segment_of_64_GiB_late_has_its_stores_published") {
+  TEST_CASE("what_takes_all_pages_of_an_import_of_1_TiB_out_of_use_touches_what_was_used") {
+    for (const bool by_end : {false, true}) {
+      CAPTURE(by_end);
+      Scene s(kLarge);
+      for (const uint64_t at : {kLarge / 3, kLarge / 2, kLarge - kPage}) {
+        REQUIRE(store(s.home, s.exported.at + at / kPage * kPage, at).cause() == Fault::kNone);
+        REQUIRE(load(s.reader, s.import.at + at / kPage * kPage).value == at);
+      }
+      const uint64_t before = memory_of(s.reader);
+      if (by_end) {
+        REQUIRE(seg_dt(s.reader, s.import.seg, s.import.at).ok());
+        REQUIRE(seg_rm(s.reader, s.import.seg).ok());
+      } else {
+        REQUIRE(tok_del(s.home, s.exported.token).ok());
+        CHECK(load(s.reader, s.import.at).cause() == CMI_ERROR_TOKEN);
+      }
+      CHECK(memory_of(s.reader) <= before + 64 * 1024);
+    }
+  }
+
+  TEST_CASE("what_takes_pages_out_of_use_one_by_one_touches_the_whole_table") {
+    Scene s(kLarge / 16, std::string(kNoTimer) + ";all_touched=fail");
+    REQUIRE(load(s.reader, s.import.at).value == 0);
+    const uint64_t before = memory_of(s.reader);
+    REQUIRE(tok_del(s.home, s.exported.token).ok());
+    CHECK(load(s.reader, s.import.at).cause() == CMI_ERROR_TOKEN);
+    CHECK(memory_of(s.reader) > before + 64 * 1024);
+  }
+
+  TEST_CASE("a_process_that_attaches_a_segment_of_1_TiB_late_has_its_stores_published") {
     Scene s(kLarge, "");
     constexpr uint64_t kAt = kLarge / 3 / kMiB * kMiB;
     REQUIRE(load(s.reader, s.import.at + kAt).value == 0);

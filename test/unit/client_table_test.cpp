@@ -18,8 +18,12 @@ struct NoSink : ServingSink {
 struct ServingRecord : Serving {
   ServingRecord(ServingSink& sink, ContextId client, std::vector<uint64_t>& replies)
       : Serving(sink, client), sent(replies) {}
-  void send(const Frame& f) override { sent.push_back(f.number); }
+  void send(const Frame& f) override {
+    sent.push_back(f.number);
+    credit = f.acked_below;
+  }
   std::vector<uint64_t>& sent;
+  uint64_t credit = 0;
 };
 
 struct Fixture {
@@ -67,6 +71,20 @@ TEST_CASE("a_new_generation_closes_the_old_endpoint_and_keeps_numbers_and_answer
   CHECK(f.replies == std::vector<uint64_t>{1, 1});
   CHECK(f.ports.peers.size() == 1);
   CHECK(f.ports.wrong_removals == 0);
+}
+
+TEST_CASE("answers_say_how_much_a_home_that_is_behind_takes") {
+  Fixture f;
+  const auto serving = f.enter(kOne, 1);
+  const auto credit = [&] { return static_cast<ServingRecord&>(*serving.lock()).credit; };
+  REQUIRE(f.ask(serving, 1)->verdict == Verdict::kExecute);
+  f.table.reply(kOne, 1, {}, TokensSent::kNo);
+  CHECK(credit() == 0);
+  for (uint64_t n = 2; n < 2 + Intake::kBehind; ++n) (void)f.ask(serving, n);
+  f.table.reply(kOne, 2, {}, TokensSent::kNo);
+  CHECK(credit() == Intake::kTogether);
+  CHECK(f.ask(serving, 3)->verdict == Verdict::kUnderWay);
+  CHECK(credit() == Intake::kTogether);
 }
 
 TEST_CASE("an_old_hello_or_one_with_another_secret_ends_no_session") {

@@ -50,6 +50,38 @@ TEST_CASE("only_so_many_are_under_way_and_each_answer_lets_one_more_go") {
   CHECK(window.pending() == kMost + 1);
 }
 
+TEST_CASE("what_the_home_has_no_room_for_is_held_back_and_counted_once") {
+  RequestWindow window;
+  window.allow(2);
+  add(window, 5);
+  CHECK(send_all(window) == 2);
+  CHECK(send_all(window) == 0);
+  CHECK(window.take_held_back() == 3);
+  CHECK(window.take_held_back() == 0);
+  REQUIRE(window.take(1) != nullptr);
+  CHECK(window.next_to_send(kStart)->number() == 3);
+  CHECK(window.next_to_send(kStart) == nullptr);
+  CHECK(window.take_held_back() == 0);
+  // Less room: nothing more goes before as many are answered.
+  window.allow(1);
+  REQUIRE(window.take(2) != nullptr);
+  CHECK(window.next_to_send(kStart) == nullptr);
+  REQUIRE(window.take(3) != nullptr);
+  CHECK(window.next_to_send(kStart)->number() == 4);
+  add(window, 1);
+  CHECK(window.next_to_send(kStart) == nullptr);
+  CHECK(window.take_held_back() == 1);
+  // All the room that there is: the home says nothing, or it is another session.
+  window.allow(0);
+  CHECK(send_all(window) == 2);
+  window.allow(1);
+  window.restart();
+  CHECK(send_all(window) == 3);
+  CHECK(window.allowed() == RequestWindow::kMostUnderWay);
+  window.allow(UINT64_MAX);
+  CHECK(window.allowed() == RequestWindow::kMostUnderWay);
+}
+
 TEST_CASE("what_is_answered_below_stops_at_the_oldest_without_an_answer") {
   RequestWindow window;
   CHECK(window.answered_below() == 1);

@@ -44,6 +44,13 @@ TEST_CASE("twins_that_were_given_back_are_taken_again_before_the_pool_grows") {
   CHECK(pool.take() == 0);
 }
 
+TEST_CASE("twins_have_a_share_of_what_segments_may_take_and_some_in_any_case") {
+  constexpr uint64_t kMiB = uint64_t{1} << 20;
+  CHECK(TwinPool::chunks_of(4096 * kMiB) * TwinPool::kChunkSize == 1024 * kMiB);
+  CHECK(TwinPool::chunks_of(1) == TwinPool::kLeastChunks);
+  CHECK(TwinPool::chunks_of(UINT64_MAX) == TwinPool::kMaxChunks);
+}
+
 TEST_CASE("no_twin_is_no_address_and_may_be_given_back") {
   TwinPool pool;
   CHECK(pool.at(0) == nullptr);

@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "cluster_limits.hpp"
+#include "core/memory/page/twin_pool.hpp"
 #include "core/memory/vm/userfault.hpp"
 #include "core/memory/wire/limits.hpp"
 #include "doctor.hpp"
@@ -164,9 +165,12 @@ void examine_memory(Report& report, const context::Environment& env) {
   }
   const auto block = static_cast<uint64_t>(fs.f_bsize);
   const uint64_t size = fs.f_blocks * block, free = fs.f_bavail * block;
-  const std::string found =
-      fmt::format("{}: {} free of {}; CMI_MEM_MAX is {}", there, human_bytes(free),
-                  human_bytes(size), human_bytes(env.mem_max));
+  const std::string found = fmt::format(
+      "{}: {} free of {}; CMI_MEM_MAX is {}, and a process has {} for copies of pages "
+      "with stores",
+      there, human_bytes(free), human_bytes(size), human_bytes(env.mem_max),
+      human_bytes(memory::TwinPool::chunks_of(env.mem_max) *
+                  uint64_t{memory::TwinPool::kChunkSize}));
   if (fs.f_type != TMPFS_MAGIC) {
     report.push_back({Health::kBroken, "shared memory",
                       found + "; it is no tmpfs, whose pages alone can be shared",

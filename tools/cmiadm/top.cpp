@@ -218,7 +218,8 @@ Page page_of(const Survey& survey, const Samples& now, const Samples& before, bo
   Page page;
   page.line(rates ? "per second" : "since each context began");
   Table contexts({"NODE", "PID", "PROGRAM", "LOAD MISSES", "STORE MISSES", "BYTES IN", "BYTES OUT",
-                  "PUBLISHED", "INVALIDATED", "USELESS", "SWAPS", "LOST", "EXCEPTIONS"});
+                  "PUBLISHED", "INVALIDATED", "USELESS", "SWAPS", "LOST", "HELD BACK", "NO TWIN",
+                  "EXCEPTIONS"});
   const std::vector<Pair> all = pairs_of(survey, now, before, rates);
   for (const Pair& p : all) {
     const Sample& s = *p.now;
@@ -229,7 +230,8 @@ Page page_of(const Survey& survey, const Samples& now, const Samples& before, bo
                   rate(s, base, "bytes_fetched", true), rate(s, base, "bytes_written_back", true),
                   rate(s, base, "publications"), rate(s, base, "invalidations_received"),
                   rate(s, base, "invalidations_useless"), rate(s, base, "cas_calls"),
-                  rate(s, base, "cas_lost"), rate(s, base, "exceptions")});
+                  rate(s, base, "cas_lost"), rate(s, base, "requests_held_back"),
+                  rate(s, base, "twins_short"), rate(s, base, "exceptions")});
   }
   for (std::string& row : contexts.lines()) page.line(std::move(row));
   add_times(all, &page);

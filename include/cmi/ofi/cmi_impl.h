@@ -237,6 +237,11 @@ struct cmi_ofi_stats {
 
   /** those of `cas_calls` whose answer brought the page of the word, which was not cached */
   uint64_t swaps_with_page;
+  /** requests that waited here because their home had more to do than it takes in */
+  uint64_t requests_held_back;
+
+  /** first stores that waited because all copies of pages, a share of CMI_MEM_MAX, were in use */
+  uint64_t twins_short;
 };
 
 /**

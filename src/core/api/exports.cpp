@@ -96,6 +96,8 @@ extern "C" int cmi_ofi_get_stats(cmi_ctxt* ctxt, cmi_ofi_stats* out) {
   s.invalidations_useless = in.invalidations_useless;
   s.intents_asked = in.intents_asked;
   s.swaps_with_page = in.swaps_with_page;
+  s.requests_held_back = in.requests_held_back;
+  s.twins_short = in.twins_short;
   s.publications = in.publications;
   s.invalidations_received = in.invalidations_received;
   s.cas_calls = in.cas_calls;

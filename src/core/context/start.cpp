@@ -196,10 +196,11 @@ Status Context::start_engine() {
   auto interfaces = fabric::open_ways(environment_.provider, environment_.address);
   if (!interfaces) return interfaces.status();
   t_stage = Stage::kMemory;
-  auto engine = memory::Engine::start(*node_, interfaces.take(), id_,
-                                      {environment_.fault == Environment::FaultMode::kThread,
-                                       environment_.local, environment_.dead_after},
-                                      *events_);
+  auto engine =
+      memory::Engine::start(*node_, interfaces.take(), id_,
+                            {environment_.fault == Environment::FaultMode::kThread,
+                             environment_.local, environment_.dead_after, environment_.mem_max},
+                            *events_);
   if (!engine) {
     // The trace is closed before cmi_ini() returns.
     if (t_cause.status == engine.status() && t_cause.words != nullptr) {

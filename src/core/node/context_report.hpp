@@ -37,6 +37,8 @@ inline constexpr std::array kCounterNames{
     "invalidations_useless",
     "intents_asked",
     "swaps_with_page",
+    "requests_held_back",
+    "twins_short",
 };
 
 // In the order of ImportLine::counters.

@@ -73,8 +73,9 @@ Result<std::unique_ptr<Engine>> Engine::start(node::Node& node,
   fabric::Identity identity;
   identity.id = self;
   identity.node = node.id();
-  auto importer = Importer::open({node, e->interfaces_, *e->server_, identity, e->views_, e->stats_,
-                                  *e->watch_, settings.fault_threads, observer, settings.local});
+  auto importer =
+      Importer::open({node, e->interfaces_, *e->server_, identity, e->views_, e->stats_, *e->watch_,
+                      settings.fault_threads, observer, settings.local, settings.mem_max});
   if (!importer) return importer.status();
   e->importer_ = importer.take();
   auto home = Home::open({node, *e->server_, self, node.id(), e->views_, e->stats_, *e->watch_,

@@ -23,6 +23,7 @@ class Engine : public fabric::ServerHandler, public FaultTarget {
     bool fault_threads;  // else faults on imported views come as SIGBUS
     bool local;          // homes and importers of this machine share memory
     Nanos dead_after;    // silence after which a peer counts as dead
+    uint64_t mem_max;    // bytes that segments of the node may take
   };
   // Takes over the ways by which others are reached and reach us.
   // kNotSupp: among others, fault_threads where the process may not have them.

@@ -40,7 +40,9 @@ void Engine::answer(const node::Bus::Datagram& question) {
                        s.publications_received,
                        s.invalidations_useless,
                        s.intents_asked,
-                       s.swaps_with_page};
+                       s.swaps_with_page,
+                       s.requests_held_back,
+                       s.twins_short};
     const Histogram* const times[] = {&s.miss_times, &s.barrier_times, &s.swap_times};
     for (size_t i = 0; i < report.times.size(); ++i)
       report.times[i] = {times[i]->sum(), times[i]->counts()};

@@ -48,10 +48,16 @@ void set_cache_size(ImporterCore& core, const std::shared_ptr<Import>& imp, size
   // Dirty pages are written back on the first round and clean on the second.
   for (int round = 0; round < 3 && too_many() && !deadline.passed(); ++round) {
     std::vector<uint32_t> dirty;
-    for (uint32_t seen = 0; seen < imp.pages && too_many(); seen += kCacheSweep) {
+    for (uint64_t seen = 0; seen < imp.pages && too_many(); seen += kCacheSweep) {
       const uint32_t first =
           imp.cache.use.sweep(kCacheSweep) % imp.pages / kCacheSweep * kCacheSweep;
-      evict(core, imp, first, std::min(kCacheSweep, imp.pages - first), &dirty);
+      const uint32_t empty = (next_touched(imp, first, imp.pages) - first) / kCacheSweep;
+      if (empty == 0) {
+        evict(core, imp, first, std::min(kCacheSweep, imp.pages - first), &dirty);
+      } else {
+        imp.cache.use.sweep((empty - 1) * kCacheSweep);
+        seen += uint64_t{empty - 1} * kCacheSweep;
+      }
     }
     if (dirty.empty()) continue;
     {

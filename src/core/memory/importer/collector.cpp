@@ -245,13 +245,14 @@ std::shared_ptr<fabric::Request> Collector::flush_with(SwapFetchRequest swap, On
 }
 
 bool Collector::full() {
-  if (sent_.size() >= kMostUnanswered) {
+  const size_t most = most_unanswered(*import_->link);
+  if (sent_.size() >= most) {
     while (!sent_.empty() && sent_.front()->answered()) sent_.pop_front();
   }
   if (run_pages_ >= kMostRunPages) {
     while (!runs_out_.empty() && runs_out_.front()->write_back->done.done()) release_bulk_write();
   }
-  return (sent_.size() >= kMostUnanswered || run_pages_ >= kMostRunPages) &&
+  return (sent_.size() >= most || run_pages_ >= kMostRunPages) &&
          !fault_point_fails("collector_never_full");
 }
 
@@ -261,14 +262,15 @@ void Collector::release_bulk_write() {
 }
 
 bool Collector::link_full() const {
-  return import_->link->pending() >= kMostUnanswered && !fault_point_fails("collector_never_full");
+  return import_->link->pending() >= most_unanswered(*import_->link) &&
+         !fault_point_fails("collector_never_full");
 }
 
 bool Collector::await_room(const Patience& patience) {
   // The wait must not keep a session open that breaks meanwhile.
   const bool runs = session_ != nullptr;
   session_.reset();
-  while (sent_.size() > kMostUnanswered / 2) {
+  while (sent_.size() > most_unanswered(*import_->link) / 2) {
     if (!await(core_, *import_, sent_.front()->op(), patience)) return false;
     sent_.pop_front();
   }

@@ -34,6 +34,10 @@ class Collector {
   // Messages without an answer, 2 MiB: enough to keep a wire busy. Who adds pages looks after each
   // run of them, so there may be those of a run more.
   static constexpr size_t kMostUnanswered = 64;
+  // The same for a home that takes less at the moment.
+  static size_t most_unanswered(const fabric::Link& link) {
+    return std::min(kMostUnanswered, link.allowed());
+  }
   static constexpr size_t kMostBytes = fabric::kMaxPayload - sizeof(uint64_t);  // and a secret
   // Kept free in front of a message, for what a request with a swap has more at its beginning.
   static constexpr size_t kFront = kWireSize<SwapFetchRequest> - kWireSize<PublishRequest>;

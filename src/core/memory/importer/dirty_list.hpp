@@ -61,6 +61,14 @@ class DirtyList {
     return true;
   }
 
+  // At most `n` of the oldest.
+  void take_some(size_t n, std::vector<uint32_t>* to) {
+    Guard g(mu_);
+    n = std::min(n, pages_.size());
+    take_front(n, to);
+    aged_ -= std::min(aged_, n);
+  }
+
   // Called by the timer once each tick. Returns how many pages were in the list at the last tick
   // already; if none were, the pages that are in it now count at the next.
   size_t tick() {

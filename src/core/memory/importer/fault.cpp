@@ -154,20 +154,22 @@ Fault::Outcome Fault::first_store(bool may_widen) {
     page_.unlock();
     return open_window(window);
   }
-  const bool readahead = std::exchange(page_.marker, false);
   const bool writable =
       (page_.state == PageState::kWriting && mutated("mutate_writing_stored_to")) ||
       make_dirty(core_, view_, index_);
-  if (writable) {
-    count(core_.parts.stats.store_faults);
-    imp_.stats.pages.count(index_, PageCosts::Kind::kFirstStore);
-    CMI_PROBE3(store, imp_.id, index_, 1);
-    // Mapped here in most cases; where it is not, the next fault finds it dirty.
-    core_.userfault.unprotect(at_, kPageSize);
-    ++page_.generation;
+  if (!writable) {
+    page_.unlock();
+    return find_twin();
   }
+  const bool readahead = std::exchange(page_.marker, false);
+  count(core_.parts.stats.store_faults);
+  imp_.stats.pages.count(index_, PageCosts::Kind::kFirstStore);
+  CMI_PROBE3(store, imp_.id, index_, 1);
+  // Mapped here in most cases; where it is not, the next fault finds it dirty.
+  core_.userfault.unprotect(at_, kPageSize);
+  ++page_.generation;
   page_.unlock();
-  return mapped(writable, readahead);
+  return mapped(true, readahead);
 }
 
 [[gnu::hot]] Fault::Outcome Fault::map(FaultAction how) {
@@ -182,13 +184,20 @@ Fault::Outcome Fault::first_store(bool may_widen) {
     good = core_.userfault.map(at_, kPageSize, !view_.read_only);
   }
   page_.unlock();
+  if (std::exchange(no_twin_, false)) return find_twin();
   return mapped(good, readahead);
 }
 
 [[gnu::hot]] Fault::Outcome Fault::mapped(bool mapped, bool readahead) {
-  if (!mapped) return Exception::kTransient;  // no memory, or no twin
+  if (!mapped) return Exception::kTransient;  // no memory
   if (readahead) read_ahead(core_, view_, index_, store_, deadline_);
   return Exception::kNone;
+}
+
+// All twins that there may be are in use: others' stores go home now, or are waited for.
+Fault::Outcome Fault::find_twin() {
+  if (deadline_.passed() || !free_twins(core_, deadline_)) return Exception::kTransient;
+  return std::nullopt;
 }
 
 // For a load before Linux 6.4, where a page is first mapped and then protected: a store between the
@@ -197,7 +206,8 @@ Fault::Outcome Fault::first_store(bool may_widen) {
 bool Fault::map_and_compare() {
   const PageState before = page_.state;
   const Heat heat = page_.heat;  // a load heats nothing
-  if (!add_twin(core_, view_, index_)) return false;
+  no_twin_ = !add_twin(core_, view_, index_);
+  if (no_twin_) return false;
   const bool mapped = core_.userfault.map(at_, kPageSize, false);
   if (std::memcmp(imp_.page_data(index_), core_.twins.at(page_.twin), kPageSize) == 0) {
     drop_twin(core_, page_);

@@ -51,6 +51,7 @@ class Fault {
   Outcome await_change();
   Outcome open_window(uint32_t window);
   Outcome mapped(bool mapped, bool readahead);
+  Outcome find_twin();
 
   uint32_t store_window(bool may_widen);
   bool map_and_compare();
@@ -66,7 +67,8 @@ class Fault {
   // in the name of this fault, which has to be seen through.
   const PageSeen* seen_;
   const Deadline deadline_;
-  bool alone_ = false;  // the pages behind this one have had their try with it
+  bool alone_ = false;    // the pages behind this one have had their try with it
+  bool no_twin_ = false;  // could be had at the last try
   // As they were at the last snapshot.
   uint32_t changes_ = 0, brk_ = 0;
   Exception refusal_ = Exception::kNone;

@@ -33,8 +33,9 @@ Status ImportViews::make_cache(Import& imp, bool reserve) {
   Mapping service_map(service, size);
   madvise(service, size, MADV_DONTFORK);
   const size_t table_size = sizeof(Page) * imp.pages;
-  void* table =
-      mmap(nullptr, table_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  // Of what is never cached nothing is touched.
+  void* table = mmap(nullptr, table_size, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (table == MAP_FAILED) return Status::kNoMem;
   if (limited) imp.cache.use.end_reservation();
   imp.regions.known = ImportRegions(regions_of(imp.pages));

@@ -19,8 +19,8 @@ constexpr Nanos kLeaseNap = kMilli;
 
 void zap_all(Import& imp) {
   Guard views(imp.views.mu);
-  for (uint32_t first = 0; first < imp.pages; first += kLeaseRun) {
-    const uint32_t n = std::min(kLeaseRun, imp.pages - first);
+  for (uint32_t first = 0, n = 0; (first = next_touched(imp, first + n, imp.pages)) < imp.pages;) {
+    n = std::min(kLeaseRun, imp.pages - first);
     bool any = false;
     for (uint32_t k = 0; k < n; ++k) {
       Page& page = imp.page(first + k);

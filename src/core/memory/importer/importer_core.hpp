@@ -46,6 +46,7 @@ struct ImporterParts {
   bool fault_threads;  // the userfaultfd is read by threads; else faults come as SIGBUS
   Observer& observer;
   bool local = false;  // homes of this machine are asked for their pages (doc/design/local.md)
+  uint64_t mem_max = UINT64_MAX;  // bytes that segments of the node may take
 };
 
 // What is under way that nobody waits for, or that homes have not heard of.
@@ -56,6 +57,7 @@ struct Traffic {
   std::atomic<bool> intents_unused{false};  // some import may have unused ones
   // Homes may not have heard of what is over with direct acks.
   std::atomic<bool> acked_below_unreported{false};
+  std::atomic<Nanos> no_twin_told_at{0};  // in the trace; 0: never
 };
 
 struct ImporterCore {
@@ -63,7 +65,7 @@ struct ImporterCore {
 
   const ImporterParts parts;
   Userfault userfault;
-  TwinPool twins;
+  TwinPool twins{TwinPool::chunks_of(parts.mem_max)};
   ReconfTimeout reconf_timeout{parts.watch};
   Links links;
   ImportTable imports;

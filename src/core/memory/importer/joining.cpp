@@ -72,7 +72,8 @@ std::shared_ptr<fabric::Link> Joining::link_to(const access::RsegInfo& rseg) {
       return ok(server.add_home(home, r.home_listener, secret, r.listener_index));
     };
     return std::make_shared<fabric::Link>(std::move(routes), self, rseg.home,
-                                          core_.parts.watch.dead_after(), taking);
+                                          core_.parts.watch.dead_after(), taking,
+                                          &core_.parts.stats.requests_held_back);
   });
 }
 

@@ -117,9 +117,9 @@ void invalidate(ImporterCore& core, const std::shared_ptr<Import>& owner, PageRa
   Import& imp = *owner;
   Collector out(core, owner);
   Guard views(imp.views.mu);
-  for (uint32_t done = 0; done < range.count; done += kDropRun) {
-    const uint32_t first = range.first + done;
-    const uint32_t n = std::min(kDropRun, range.count - done);
+  const uint32_t end = range.first + range.count;
+  for (uint32_t first = range.first, n = 0; (first = next_touched(imp, first + n, end)) < end;) {
+    n = std::min(kDropRun, end - first);
     const PageRange mapped = lock_pages(imp, first, n);
     // Zapped before anything else is decided: from here on the pages are stable (rule 9).
     if (mapped.count > 0 && !mutated("mutate_keep_on_invalidate")) {
@@ -135,8 +135,8 @@ void drop_pages(ImporterCore& core, Import& imp, PageRange range, std::vector<ui
                 std::vector<DirtyIntent>* intents) {
   Guard views(imp.views.mu);
   const uint32_t end = range.first + range.count;
-  for (uint32_t first = range.first; first < end; first += kDropRun) {
-    const uint32_t n = std::min(kDropRun, end - first);
+  for (uint32_t first = range.first, n = 0; (first = next_touched(imp, first + n, end)) < end;) {
+    n = std::min(kDropRun, end - first);
     const PageRange mapped = lock_pages(imp, first, n);
     if (mapped.count > 0) zap_everywhere(imp, mapped.first, mapped.count);
     for (uint32_t k = 0; k < n; ++k) {

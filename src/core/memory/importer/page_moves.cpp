@@ -1,6 +1,7 @@
 // What faults, write-backs and notifications do to single pages, under their locks.
 #include "core/memory/importer/page_moves.hpp"
 
+#include <algorithm>
 #include <cassert>
 #include <cstring>
 
@@ -72,6 +73,15 @@ void protect_everywhere(ImporterCore& core, Import& imp, uint32_t first, uint32_
 
 void zap_everywhere(Import& imp, uint32_t first, uint32_t n) {
   for (auto& v : imp.views.list) zap(v->addr + size_t{first} * kPageSize, size_t{n} * kPageSize);
+}
+
+uint32_t next_touched(const Import& imp, uint32_t first, uint32_t end) {
+  if (fault_point_fails("all_touched")) return first;
+  while (first < end && imp.regions.known.untouched(region_of(first))) {
+    const uint64_t next = (uint64_t{region_of(first)} + 1) * kRegionPages;
+    first = static_cast<uint32_t>(std::min<uint64_t>(next, end));
+  }
+  return first;
 }
 
 [[gnu::hot]] void count_fetched(ImporterCore& core, Import& imp, uint32_t pages) {

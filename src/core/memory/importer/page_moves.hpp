@@ -22,4 +22,8 @@ void zap_everywhere(Import& imp, uint32_t first, uint32_t n) CMI_REQUIRES(imp.vi
 
 void count_fetched(ImporterCore& core, Import& imp, uint32_t pages);
 
+// From this page on, the first one of a region that was ever touched; `end`: there is none before.
+// Pages of other regions are absent, and their part of the table takes no memory.
+uint32_t next_touched(const Import& imp, uint32_t first, uint32_t end);
+
 }  // namespace cmi::memory

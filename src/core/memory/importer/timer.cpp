@@ -53,7 +53,7 @@ void WriteBackTimer::tick() {
   if (fault_point_fails("no_aging") || mutated("mutate_timer_takes_nothing")) return;
   give_back_unused(core_);
   if (!core_.dirty.any()) return;
-  share_.begin(now(), thread_cpu_time());
+  share_.begin(now(), used());
   // The order changes with each tick, so that no import and neither kind of page takes the
   // whole share for ever.
   const size_t turn = turn_++;
@@ -74,8 +74,16 @@ void WriteBackTimer::tick() {
     take_hot(imp);
     if (turn % 2 != 0) take_aged(imp);
   }
-  share_.end(thread_cpu_time());
+  share_.end(used());
 }
+
+// Processor time, or with the fault point what a test takes for it: pages that are dear.
+Nanos WriteBackTimer::used() const {
+  return fault_point_fails("timer_pages_are_dear") ? static_cast<Nanos>(looked_at_) * 100 * kMicro
+                                                   : thread_cpu_time();
+}
+
+bool WriteBackTimer::left() const { return share_.left(used()) || mutated("mutate_timer_unpaced"); }
 
 // Whether other nodes store to the page as well, and it is being stored to just now.
 bool WriteBackTimer::leaves(Import& imp, uint32_t index, Nanos t) {
@@ -95,11 +103,12 @@ void WriteBackTimer::take_hot(const std::shared_ptr<Import>& imp) {
   Collector out(core_, imp);
   std::vector<uint32_t> busy;
   const Nanos t = now();
-  for (size_t left = imp->dirty.hot.size(); left > 0;) {
-    if (out.link_full() || !share_.left(thread_cpu_time())) return;
-    std::vector<uint32_t> pages = imp->dirty.hot.some(std::min(left, kAtOnce));
+  for (size_t rest = imp->dirty.hot.size(); rest > 0;) {
+    if (out.link_full() || !left()) return;
+    std::vector<uint32_t> pages = imp->dirty.hot.some(std::min(rest, kAtOnce));
     if (pages.empty()) return;
-    left -= pages.size();
+    rest -= pages.size();
+    looked_at_ += pages.size();
     const bool all = imp->dirty.contended.all();
     if (all) std::erase_if(pages, [&](uint32_t index) { return leaves(*imp, index, t); });
     (void)send_hot(core_, *imp, pages, out, nullptr, &busy, all ? Which::kAll : Which::kDue);
@@ -109,18 +118,19 @@ void WriteBackTimer::take_hot(const std::shared_ptr<Import>& imp) {
 // Only pages that were dirty a tick ago: a store in a tight loop with write-backs must not starve.
 void WriteBackTimer::take_aged(const std::shared_ptr<Import>& imp) {
   const size_t most = std::min(imp->dirty.listed.tick(), imp->dirty.contended.most());
-  size_t left = most;
+  size_t rest = most;
   if (imp->dirty.none()) imp->dirty.contended.forget_all();
-  if (left == 0) return;
+  if (rest == 0) return;
   // Some at a time, and none is taken that does not go: what is too much waits in the list, where a
   // barrier finds it, for the next tick.
   Collector out(core_, imp, core_.write_backs.begin(imp));
   const Nanos t = now();
-  while (left > 0 && !out.link_full() && share_.left(thread_cpu_time())) {
+  while (rest > 0 && !out.link_full() && left()) {
     std::vector<uint32_t> pages;
-    imp->dirty.listed.take_aged(std::min(left, kAtOnce), &pages);
+    imp->dirty.listed.take_aged(std::min(rest, kAtOnce), &pages);
     if (pages.empty()) break;
-    left -= pages.size();
+    rest -= pages.size();
+    looked_at_ += pages.size();
     std::sort(pages.begin(), pages.end());
     std::vector<uint32_t> wait;
     std::erase_if(pages, [&](uint32_t index) {
@@ -131,7 +141,7 @@ void WriteBackTimer::take_aged(const std::shared_ptr<Import>& imp) {
     if (!wait.empty()) imp->dirty.listed.put_back(wait);
     write_back_sorted(core_, *imp, pages, out);
   }
-  imp->dirty.contended.took(most - left);
+  imp->dirty.contended.took(most - rest);
 }
 
 }  // namespace cmi::memory

@@ -21,11 +21,14 @@ class WriteBackTimer {
   void take_aged(const std::shared_ptr<Import>& imp);
   void take_hot(const std::shared_ptr<Import>& imp);
   bool leaves(Import& imp, uint32_t index, Nanos t);
+  Nanos used() const;
+  bool left() const;
 
   ImporterCore& core_;
   // Of a processor, for write-backs that no thread waits for: 5 %.
   CpuShare share_{20, 2 * kMilli};
   size_t turn_ = 0;
+  uint64_t looked_at_ = 0;  // pages
 };
 
 }  // namespace cmi::memory

@@ -51,5 +51,12 @@ void refuse_pages(ImporterCore& core, const WriteBackPtr& write_back, std::vecto
 // write_behind.cpp
 // Stores in order that are many: the calling thread takes home what is behind it.
 void write_behind(ImporterCore& core, const std::shared_ptr<Import>& imp);
+// Waits until few write-backs of the import are under way. False: not in time.
+bool await_room_behind(ImporterCore& core, const std::shared_ptr<Import>& imp, Deadline deadline);
+
+// free_twins.cpp
+// No twin can be had: some of the oldest dirty pages of each import go home, and where those are
+// all hot, some of them. False: nothing is dirty, or no twin is free in time.
+bool free_twins(ImporterCore& core, Deadline deadline);
 
 }  // namespace cmi::memory

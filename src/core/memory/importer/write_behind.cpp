@@ -18,6 +18,19 @@ constexpr size_t kMostOpen = 8;  // that are not over: those of runs have a mess
 constexpr Nanos kWaitForRoom = 100 * kMilli;
 }  // namespace
 
+bool await_room_behind(ImporterCore& core, const std::shared_ptr<Import>& imp, Deadline deadline) {
+  for (;;) {
+    auto open = core.write_backs.open();
+    std::erase_if(open, [&](auto& write_back) { return write_back->import != imp; });
+    if (open.empty() || (open.size() < kMostOpen &&
+                         imp->link->pending() < Collector::most_unanswered(*imp->link))) {
+      return true;
+    }
+    (void)await(core, *open.front(), {deadline});
+    if (!open.front()->done.done()) return false;
+  }
+}
+
 // Write-behind bounds the twins in use and the work of the next barrier, since stores are faster
 // than the timer. They may be faster than the network too: then the thread waits, but not again and
 // again without success. One thread at a time. The pages that it has taken from the list must be
@@ -31,15 +44,7 @@ void write_behind(ImporterCore& core, const std::shared_ptr<Import>& imp) {
   if (!turns.may_try(now())) return;
   const WriteBehindTurn::Taken turn(turns);
   if (!turn.mine()) return;
-  for (const Deadline deadline = Deadline::in(kWaitForRoom);;) {
-    auto open = core.write_backs.open();
-    std::erase_if(open, [&](auto& write_back) { return write_back->import != imp; });
-    if (open.empty() ||
-        (open.size() < kMostOpen && imp->link->pending() < Collector::kMostUnanswered)) {
-      break;
-    }
-    (void)await(core, *open.front(), {deadline});
-    if (open.front()->done.done()) continue;
+  if (!await_room_behind(core, imp, Deadline::in(kWaitForRoom))) {
     turns.no_room_before(now() + kSecond);
     return;
   }

@@ -36,6 +36,12 @@ class ImportRegions {
   bool in_use(uint32_t region) const {
     return (word(region).load(std::memory_order_relaxed) & kEntries) != 0;
   }
+  // Whether none of its pages was ever entered that the home was asked about. Who notes first that
+  // pages are of no use any more, and then finds this, need not look for them: a thread that enters
+  // one later sees the note before it maps the page.
+  bool untouched(uint32_t region) const {
+    return word(region).load(std::memory_order_seq_cst) == 0;
+  }
   // What will be asked for, then that it was granted. Inside enter() and leave().
   void claim(uint32_t region, uint32_t epoch);
   void granted(uint32_t region);

@@ -15,7 +15,7 @@ struct Stats {
       bytes_written_back{0}, pages_written_back{0}, publications{0}, invalidations_received{0},
       cas_calls{0}, cas_lost{0}, exceptions{0}, pages_evicted{0}, most_unanswered{0}, ticks{0},
       pages_updated{0}, publications_received{0}, invalidations_useless{0}, intents_asked{0},
-      swaps_with_page{0};
+      swaps_with_page{0}, requests_held_back{0}, twins_short{0};
   Histogram miss_times, barrier_times, swap_times;
 };
 

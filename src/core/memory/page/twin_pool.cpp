@@ -8,6 +8,7 @@
 #include <cstring>
 #include <new>
 
+#include "core/base/fault_point.hpp"
 #include "core/base/prefetch_page.hpp"
 
 namespace cmi::memory {
@@ -62,6 +63,13 @@ uint32_t TwinPool::take() {
   return grow();
 }
 
+bool TwinPool::any_free() {
+  return std::any_of(lists_.begin(), lists_.end(), [](FreeList& list) {
+    Guard g(list.lock);
+    return list.first != 0;
+  });
+}
+
 void TwinPool::prefetch() {
   FreeList& own = list(0);
   uint32_t next;
@@ -104,6 +112,7 @@ uint32_t TwinPool::pop() {
 // Maps one chunk; its first twin is the caller's, the others go to the thread's list.
 uint32_t TwinPool::grow() {
   if (chunks_ == nullptr || made_ == max_chunks_) return 0;
+  if (made_ == 1 && fault_point_fails("few_twins")) return 0;
   const int saved_errno = errno;  // the interrupted client's
   std::byte* chunk = map(kChunkSize, MAP_POPULATE);
   errno = saved_errno;

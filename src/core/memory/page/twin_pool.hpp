@@ -4,6 +4,7 @@
 // handler too: no malloc. The holder of an index owns its 4 KiB alone.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -19,6 +20,14 @@ class TwinPool {
   static constexpr size_t kChunkSize = size_t{1} << 20;
   static constexpr uint32_t kChunkTwins = kChunkSize / kPageSize;
   static constexpr uint32_t kMaxChunks = 65536;  // 64 GiB of twins
+  static constexpr uint32_t kLeastChunks = 2;    // fewer would publish what is just being stored
+
+  // Twins of one process may take this part of what segments of the node may (CMI_MEM_MAX).
+  static constexpr uint64_t kShare = 4;
+  static uint32_t chunks_of(uint64_t mem_max) {
+    return static_cast<uint32_t>(
+        std::clamp<uint64_t>(mem_max / kShare / kChunkSize, kLeastChunks, kMaxChunks));
+  }
 
   // `max_chunks` bounds the memory, at most kMaxChunks.
   explicit TwinPool(uint32_t max_chunks = kMaxChunks);
@@ -29,6 +38,8 @@ class TwinPool {
 
   // A twin of unspecified content, or 0 when memory or max_chunks is exhausted.
   uint32_t take();
+  // Whether take() would find one that was given back.
+  bool any_free();
   // Brings to the processor's caches what the calling thread is to take next.
   void prefetch();
   // Gives back what take() returned; its bytes belong to the pool from here on. 0 is ignored.
