@@ -63,6 +63,16 @@ constexpr Bar kBars[] = {
     {"crowd_32_messages", Bar::kValueAtMost, 8},
     {"crowd_64_messages", Bar::kValueAtMost, 8},
     {"crowd_64", Bar::kValueAtMost, 5, "crowd_16"},
+    // Mapped pages.
+    {"local_load_first", Bar::kRatioAtMost, 1.2},
+    {"local_store_first", Bar::kRatioAtMost, 1.2},
+    {"local_hit", Bar::kRatioAtMost, 1.05},
+    {"local_cas", Bar::kValueAtMost, 1},
+    {"local_wmb_empty", Bar::kValueAtMost, 100},
+    {"local_publish", Bar::kValueAtMost, 1},
+    {"local_copy", Bar::kRatioAtLeast, 0.9},
+    {"local_import", Bar::kValueAtMost, 2},
+    {"local_kv_3", Bar::kValueAtMost, 5},
 };
 }  // namespace
 
