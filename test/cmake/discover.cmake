@@ -147,7 +147,7 @@ foreach(line IN LISTS lines)
           AND NOT name MATCHES "^(${NETWORK_CASES})$")
          OR (KIND STREQUAL "litmus" AND name MATCHES
              "^(of_two_that|one_location_never|readers_(agree|that)|swaps_of|what_happened)_"
-             AND NOT name MATCHES "_without_a_barrier_"))
+             AND NOT name MATCHES "_without_a_barrier_|_is_broken$"))
     add_case("local/${name}" "local;long" "${TEST_ENVIRONMENT};CMI_TEST_LOCAL=on")
   endif()
   if(KIND MATCHES "^(sim|litmus|fault|through)$" OR line MATCHES " filename=\"[^\"]*_nodes_test\\.cpp\"")
