@@ -67,6 +67,16 @@ constexpr Bar kBars[] = {
     {"crowd_16_slowest_at_once", Bar::kValueAtMost, 3},
     {"crowd_32_slowest_at_once", Bar::kValueAtMost, 3},
     {"crowd_64_slowest_at_once", Bar::kValueAtMost, 3},
+    // Mapped pages.
+    {"local_load_first", Bar::kRatioAtMost, 1.2},
+    {"local_store_first", Bar::kRatioAtMost, 1.2},
+    {"local_hit", Bar::kRatioAtMost, 1.05},
+    {"local_cas", Bar::kValueAtMost, 1},
+    {"local_wmb_empty", Bar::kValueAtMost, 100},
+    {"local_publish", Bar::kValueAtMost, 1},
+    {"local_copy", Bar::kRatioAtLeast, 0.9},
+    {"local_import", Bar::kValueAtMost, 2},
+    {"local_kv_3", Bar::kValueAtMost, 5},
 };
 }  // namespace
 

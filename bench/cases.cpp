@@ -4,13 +4,15 @@
 #include <algorithm>
 #include <numeric>
 #include <random>
+#include <utility>
 
 #include "pattern.hpp"
 
 namespace bench {
 
-const std::vector<Case>& all_cases() {
-  static const std::vector<Case> cases{
+namespace {
+std::vector<Case> network_cases() {
+  return {
       {"load_hit", load_hit, {"load_hit"}},
       {"store_hit", store_hit, {"store_hit"}},
       {"load_miss_4k", load_miss, {"load_miss_4k", "load_miss_16G"}},
@@ -62,6 +64,29 @@ const std::vector<Case>& all_cases() {
       {"graph", graph, graph_rows()},
       {"peers", peers, {"peers"}},
   };
+}
+
+std::vector<Case> mapped_cases() {
+  return {
+      {"local_load_first", local_load_first, {"local_load_first"}, true},
+      {"local_store_first", local_store_first, {"local_store_first"}, true},
+      {"local_hit", local_hit, {"local_hit"}, true},
+      {"local_cas", local_cas, {"local_cas"}, true},
+      {"local_wmb_empty", local_wmb_empty, {"local_wmb_empty"}, true},
+      {"local_publish", local_publish, {"local_publish"}, true},
+      {"local_copy", local_copy, {"local_copy"}, true},
+      {"local_import", local_import, {"local_import"}, true},
+      {"local_kv", local_kv, {"local_kv_1", "local_kv_2", "local_kv_3"}, true},
+  };
+}
+}  // namespace
+
+const std::vector<Case>& all_cases() {
+  static const std::vector<Case> cases = [] {
+    std::vector<Case> all = network_cases();
+    for (Case& c : mapped_cases()) all.push_back(std::move(c));
+    return all;
+  }();
   return cases;
 }
 

@@ -34,6 +34,7 @@ struct Case {
   const char* name;
   void (*run)(Bench&);
   std::vector<const char*> rows;
+  bool mapped = false;  // in processes that map the pages of homes on their machine
 };
 const std::vector<Case>& all_cases();
 inline constexpr size_t kReadSeqBytes = size_t{256} << 20, kReadSeqBytesQuick = size_t{32} << 20;
@@ -159,6 +160,16 @@ void kv(Bench& b);
 void scatter(Bench& b);
 void crowd(Bench& b);
 std::vector<const char*> crowd_rows();
+void local_kv(Bench& b);
+// cases_local.cpp
+void local_load_first(Bench& b);
+void local_store_first(Bench& b);
+void local_hit(Bench& b);
+void local_cas(Bench& b);
+void local_wmb_empty(Bench& b);
+void local_publish(Bench& b);
+void local_copy(Bench& b);
+void local_import(Bench& b);
 // cases_peers.cpp
 void peers(Bench& b);
 

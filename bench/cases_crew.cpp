@@ -71,6 +71,24 @@ std::string per(double count, double operations, const char* what) {
 
 }  // namespace
 
+// The same work on mapped pages.
+void local_kv(Bench& b) {
+  for (size_t n = 1; n <= 3; ++n) {
+    std::vector<double> times;
+    for (size_t i = 0; i < b.scaled(3, 1); ++i) {
+      const Sum s = crew_works(b, CrewJob::kTable, n, kTablePages + 3, b.scaled(3000, 500));
+      must(s.misses == 0, "pages were cached, not mapped");
+      times.push_back(s.nanos / s.operations / kMicro);
+    }
+    b.report.row({"local_kv_" + std::to_string(n),
+                  "us",
+                  spread_of(times),
+                  {},
+                  "an operation of kv on mapped pages",
+                  0});
+  }
+}
+
 // Round trips of an operation on a table: a lock, a load or a store, and the unlock that takes the
 // store and the member's progress word along.
 void kv(Bench& b) {

@@ -261,7 +261,7 @@ int supervise(const Options& o, double give_up, const sigset_t& watched, const s
   const Placement placement = place();
   const Folder runtime{"/dev/shm", "/tmp"}, scratch{"/tmp", "/var/tmp"};
   setenv("CMI_RUNTIME_DIR", runtime.path().c_str(), 1);
-  setenv("CMI_LOCAL", "off", 0);    // the rows are about the network
+  setenv("CMI_LOCAL", o.mapped ? "on" : "off", 1);
   setenv("CMI_MEM_MAX", "64G", 1);  // an import counts in whole, however little of it is there
   const SharedControl control;
 
@@ -281,7 +281,8 @@ int supervise(const Options& o, double give_up, const sigset_t& watched, const s
         start(before, [&] { return run_process(role, *control, o, placement, machine); });
   }
   const int status = watch(children, watched, o, give_up);
-  *outcomes = outcomes_of(*control);
+  const auto measured = outcomes_of(*control);
+  outcomes->insert(outcomes->end(), measured.begin(), measured.end());
   return status;
 }
 
@@ -295,8 +296,15 @@ int run(const Options& o) {
   for (auto& outcomes : sittings) {
     Options sitting = o;
     sitting.longest = !o.quick && &outcomes == &sittings.front();
-    if (const int status = supervise(sitting, give_up, watched, before, &outcomes); status != 0)
-      return status;
+    for (const bool mapped : {false, true}) {
+      sitting.mapped = mapped;
+      if (std::none_of(all_cases().begin(), all_cases().end(),
+                       [&](const Case& c) { return wanted(sitting, c); })) {
+        continue;
+      }
+      if (const int status = supervise(sitting, give_up, watched, before, &outcomes); status != 0)
+        return status;
+    }
   }
   if (o.check && !o.json.empty()) write_json(o.json, sittings);
   if (!o.check) return 0;

@@ -83,6 +83,7 @@ std::optional<int> parse(int argc, char** argv, Options* options) {
 }
 
 bool wanted(const Options& o, const Case& c) {
+  if (c.mapped != o.mapped) return false;
   if (o.only.empty()) {
     return !o.check || std::any_of(c.rows.begin(), c.rows.end(),
                                    [](const char* row) { return bar_of(row) != nullptr; });

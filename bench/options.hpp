@@ -15,6 +15,7 @@ struct Options {
   std::vector<std::string> only;  // of cases or rows; empty: all
   int seconds = 0;                // for the whole run
   bool longest = false;           // as Bench has it; of the first sitting
+  bool mapped = false;            // a sitting of the cases that are
 };
 
 // The status to end with where there is nothing to measure: after --help and --list, and 2 where

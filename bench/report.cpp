@@ -45,7 +45,7 @@ Spread spread_of(std::vector<double> samples) {
 Report::Report(Control& control, std::string provider, const std::string& json)
     : control_(control), provider_(std::move(provider)) {
   if (json.empty()) return;
-  json_ = std::fopen(json.c_str(), "we");
+  json_ = std::fopen(json.c_str(), "ae");
   must(json_ != nullptr, json + ": " + std::strerror(errno));
 }
 

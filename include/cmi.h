@@ -46,7 +46,7 @@
  *   CMI_DEAD_AFTER   milliseconds of silence until a peer counts as dead, 1000 to 3600000; 10000
  *   CMI_JOIN_TIMEOUT the same that seg_imp() waits for a home that listens; default: 30000
  *   CMI_LOCAL        "on" or "off": imports whose home is on the same machine map its pages, if it
- *                    has it on too; default: off, but on where CMI_PROVIDER names "local" or "shm"
+ *                    has it on too; default: on, but off where CMI_PROVIDER names providers alone
  *   CMI_FATAL_LINE   "on" (default) or "off": one line on standard error where a process dies of a
  *                    CMI exception that it has no handler for
  *   CMI_SECRET       what offerer and finder of cmi_ofi_offer() know where they meet over tcp, 1 to

@@ -68,7 +68,7 @@ Result<std::unique_ptr<Fabric>> ofi::open_first(std::vector<Info> found, const C
   const char* wanted = config.provider.empty() ? "any" : config.provider.c_str();
   for (ofi::Info& info : found) {
     const std::string name = info->fabric_attr->prov_name;
-    if (const char* why = ofi::why_refused(name)) {
+    if (const char* why = ofi::why_refused(name, ofi::libfabric()->version())) {
       alert(kFacIni, "provider {} is not used: {}", name, why);
       if (!config.provider.empty()) return Status::kNotSupp;
       continue;

@@ -9,7 +9,7 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
   # cmi_discover_tests(target kind): uses CMI_TEST_TIMEOUT, CMI_TEST_ENVIRONMENT,
   # CMI_TEST_VARIANTS, CMI_TEST_BRIEF_VARIANTS, CMI_TEST_BETWEEN_VARIANTS, CMI_TEST_THREADS_VARIANTS,
   # CMI_TEST_SHORT_VARIANTS, CMI_TEST_LONG_CASES, CMI_TEST_LONG_SUITES, CMI_TEST_SIMULATED_SYSTEM,
-  # CMI_TEST_PROVIDERS and CMI_TEST_LOCAL_CASES.
+  # CMI_TEST_PROVIDERS, CMI_TEST_LOCAL_CASES and CMI_TEST_NETWORK_CASES.
   function(cmi_discover_tests target kind)
     if(CMAKE_CROSSCOMPILING)
       return()  # it does not run here: test/arm64/run runs the programs themselves
@@ -28,7 +28,7 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
         -D "SHORT_VARIANTS=${CMI_TEST_SHORT_VARIANTS}" -D "LONG_CASES=${CMI_TEST_LONG_CASES}"
         -D "LONG_SUITES=${CMI_TEST_LONG_SUITES}" -D "SIMULATED=${CMI_TEST_SIMULATED_SYSTEM}"
         -D "PROVIDERS=${CMI_TEST_PROVIDERS}" -D "PROVIDER_CASES=${CMI_TEST_PROVIDER_CASES}"
-        -D "LOCAL_CASES=${CMI_TEST_LOCAL_CASES}"
+        -D "LOCAL_CASES=${CMI_TEST_LOCAL_CASES}" -D "NETWORK_CASES=${CMI_TEST_NETWORK_CASES}"
         -D CASES=${cases} -P ${CMI_DISCOVER_SCRIPT}
       BYPRODUCTS ${cases} VERBATIM)
     file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${target}_include.cmake
@@ -69,7 +69,7 @@ endfunction()
 macro(add_case test given environment)
   set(labels_of_test ${given})
   if("${test}" MATCHES "${LONG_CASES}" OR "${KIND}=${suite}" IN_LIST LONG_SUITES
-     OR (simulated AND NOT "${environment}" MATCHES "CMI_TEST_(FAULT|LOCAL|PROVIDER)"))
+     OR (simulated AND NOT "${environment}" MATCHES "CMI_TEST_(FAULT|PROVIDER)"))
     list(APPEND labels_of_test long)
     list(REMOVE_DUPLICATES labels_of_test)
   endif()
@@ -139,8 +139,19 @@ foreach(line IN LISTS lines)
       add_case("provider/${prefix}/${name}" provider "${TEST_ENVIRONMENT};${value}")
     endforeach()
   endif()
+  if(KIND STREQUAL "sim" AND line MATCHES " filename=\"[^\"]*system/[^\"]*_nodes_test\\.cpp\""
+     AND NOT name MATCHES "^(${NETWORK_CASES})$")
+    add_case("sim-local/${name}" "local" "${TEST_ENVIRONMENT};CMI_TEST_LOCAL=on")
+  endif()
+  list(APPEND names "${name}")
   if(KIND STREQUAL "system" AND name MATCHES "^(${LOCAL_CASES})$")
     add_case("local/${name}" local "${TEST_ENVIRONMENT};CMI_TEST_LOCAL=on")
+  elseif((KIND STREQUAL "system" AND line MATCHES "_nodes_test" AND NOT suite STREQUAL "local"
+          AND NOT name MATCHES "^(${NETWORK_CASES})$")
+         OR (KIND STREQUAL "litmus" AND name MATCHES
+             "^(of_two_that|one_location_never|readers_(agree|that)|swaps_of|what_happened)_"
+             AND NOT name MATCHES "_without_a_barrier_|_is_broken$"))
+    add_case("local/${name}" "local;long" "${TEST_ENVIRONMENT};CMI_TEST_LOCAL=on")
   endif()
   if(KIND MATCHES "^(sim|litmus|fault|through)$" OR line MATCHES " filename=\"[^\"]*_nodes_test\\.cpp\"")
     foreach(which VARIANT BRIEF BETWEEN THREADS)
@@ -166,4 +177,12 @@ foreach(line IN LISTS lines)
     endforeach()
   endif()
 endforeach()
+if(KIND STREQUAL "system")
+  string(REPLACE "|" ";" network_cases "${NETWORK_CASES}")
+  foreach(name IN LISTS network_cases)
+    if(NOT name IN_LIST names)
+      message(FATAL_ERROR "test/cmake/network_cases.txt names ${name}, and no case has that name")
+    endif()
+  endforeach()
+endif()
 file(WRITE ${CASES} "${script}")

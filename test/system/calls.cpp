@@ -1,6 +1,7 @@
 // One lambda for each call of the library, run in the child that the test names.
 #include "system/calls.hpp"
 
+#include <cmi/ofi/cmi_sync.h>
 #include <doctest/doctest.h>
 
 #include <cstdlib>
@@ -444,6 +445,28 @@ Import import_segment(Process& peer, const Export& exported) {
   REQUIRE_MESSAGE(token.ok(), "CMI_SEG_TOKEN on ", peer.name(), ": ", token);
   REQUIRE(cmi_enb(peer, 1).ok());
   return import;
+}
+
+uint64_t name_of(Process& process, uint64_t at) {
+  return process.run(
+      [](uint64_t view) {
+        uint64_t name = 0;
+        cmi_ofi_holder(ctxt(), reinterpret_cast<void*>(view), &name);
+        return name;
+      },
+      at);
+}
+
+void await_gone(Process& home, uint64_t at, uint64_t name) {
+  if (!mapped()) return;
+  const auto gone = [&] {
+    return home.run(
+        [](uint64_t view, uint64_t holder) {
+          return cmi_ofi_holder_gone(ctxt(), reinterpret_cast<void*>(view), holder);
+        },
+        at, name);
+  };
+  for (const Deadline end = Deadline::in(10 * kSecond); gone() != 1;) REQUIRE(!end.passed());
 }
 
 }  // namespace cmi::test

@@ -150,4 +150,10 @@ Import import_segment(Process& peer, const Export& exported);
 // The same without a token and without enabling.
 Import import_bare(Process& peer, const Export& exported, int32_t flags = 0);
 
+// What the importer is called as a user of the memory there; 0: it has none.
+uint64_t name_of(Process& process, uint64_t at);
+// Where pages are mapped a barrier of the home's may wait for nobody, so a death that it would have
+// found is waited for here: until the home says that the user is gone.
+void await_gone(Process& home, uint64_t at, uint64_t name);
+
 }  // namespace cmi::test

@@ -82,8 +82,10 @@ struct Scene {
   void settle() { REQUIRE(atm_cas(peer, there(kPages - 1), 0, 0).answer.ok()); }
   // How many pages the peer's death leaves in flux: from the first on, and none behind.
   uint64_t left_in_flux() {
+    const uint64_t name = name_of(peer, import.at);
     peer.kill();
     REQUIRE(publish(home, here(kPages - 1) + 128, 1));  // over when the home knows of it
+    await_gone(home, exported.at, name);
     const Recovery found = seg_check(home, exported.seg, exported.at, kPages * kPage);
     REQUIRE(found.answer.ok());
     if (found.size == 0) return 0;

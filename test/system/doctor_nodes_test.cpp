@@ -104,6 +104,21 @@ TEST_SUITE("doctor") {
     CHECK_MESSAGE(said.empty(), said);
   }
 
+  TEST_CASE("the_doctor_says_whether_pages_of_homes_on_this_machine_are_mapped") {
+    Cluster cluster;
+    const auto found = [&](const Env& env) {
+      const Ran ran = cmiadm(cluster, {"doctor", "--json"}, env);
+      const Value report = parse_json(ran.out);
+      const Value* const finding =
+          report["findings"].find("what", std::string("homes of this machine"));
+      REQUIRE_MESSAGE(finding != nullptr, ran.out);
+      return (*finding)["found"].text;
+    };
+    CHECK(found({{"CMI_LOCAL", "on"}}) == "their pages are mapped");
+    CHECK(found({{"CMI_LOCAL", "off"}}).find("CMI_LOCAL") != std::string::npos);
+    CHECK(found({{"CMI_LOCAL", "on"}, {"CMI_KERNEL", "6.1"}}).find("6.4") != std::string::npos);
+  }
+
   TEST_CASE("the_doctor_names_the_limit_where_descriptors_are_out") {
     Cluster cluster;
     rlimit files{};

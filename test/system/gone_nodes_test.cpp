@@ -14,17 +14,6 @@ namespace cmi::test::gone_nodes_test {
 
 namespace {
 
-// As a user of the memory there; 0: it has none.
-uint64_t name_of(Process& process, uint64_t at) {
-  return process.run(
-      [](uint64_t view) {
-        uint64_t name = 0;
-        cmi_ofi_holder(ctxt(), reinterpret_cast<void*>(view), &name);
-        return name;
-      },
-      at);
-}
-
 int is_gone(Process& process, uint64_t at, uint64_t name) {
   return process.run(
       [](uint64_t view, uint64_t holder) {

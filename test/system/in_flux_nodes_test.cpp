@@ -29,8 +29,9 @@ constexpr uint64_t kKnock =
 // Its invalidation rounds are answered by the home.
 const Env kWithoutDirectAcks{{"CMI_FAULT_POINT", "direct_acks_not_asked_for=fail"}};
 // Whatever it stores stays in its cache: the timer's first write-back never gets anywhere, and with
-// it the thread that would answer notices.
-const Env kWritesNothingBack{{"CMI_FAULT_POINT", "publish_before_send=delay:60000000"}};
+// it the thread that would answer notices. Stores to mapped pages are not announced by the timer.
+const Env kWritesNothingBack{
+    {"CMI_FAULT_POINT", mapped() ? "no_aging=fail" : "publish_before_send=delay:60000000"}};
 
 uint64_t at_page(uint64_t view, uint64_t page) { return view + page * kPage; }
 
@@ -41,18 +42,21 @@ struct Scene {
   Process& victim;
   Export exported;
   Import import;
+  uint64_t name;  // of the victim
   explicit Scene(const Env& victim_env = kWritesNothingBack, const Env& home_env = {},
                  int32_t flags = 0)
       : home(cluster.spawn("home", home_env)),
         victim(cluster.spawn("victim", victim_env)),
         exported(export_segment(home, kPages * kPage, kAllRights, flags)),
-        import(import_segment(victim, exported)) {}
+        import(import_segment(victim, exported)),
+        name(name_of(victim, import.at)) {}
 
   uint64_t here(uint64_t page) const { return at_page(exported.at, page); }
   // Returns when the home knows of the death.
   void dies() {
     victim.kill();
     knock();
+    await_gone(home, exported.at, name);
   }
   void knock() {
     REQUIRE(store(home, here(kKnock), 1).cause() == Fault::kNone);
@@ -599,9 +603,10 @@ TEST_SUITE("consist") {
     const Import other = import_segment(second, s.exported);
     s.victim_stores(2);
     REQUIRE(store(second, at_page(other.at, 3), 1).cause() == Fault::kNone);
-    s.victim.kill();
+    const uint64_t name = name_of(second, other.at);
     second.kill();
-    s.knock();
+    s.dies();
+    await_gone(s.home, s.exported.at, name);
     CHECK(s.check().at == s.here(2));
     CHECK(s.check().size == 2 * kPage);
     REQUIRE(s.recover().ok());

@@ -126,8 +126,9 @@ TEST_SUITE("kernels") {
     Env old = kOld;
     old.push_back({"CMI_FAULT_POINT", "protect_one_mapping=fail"});
     Process& home = cluster.spawn("home", old);
-    Process& victim =
-        cluster.spawn("victim", {{"CMI_FAULT_POINT", "publish_before_send=delay:60000000"}});
+    Process& victim = cluster.spawn(
+        "victim", {{"CMI_FAULT_POINT", mapped() ? "mutate_timer_takes_nothing=fail"
+                                                : "publish_before_send=delay:60000000"}});
     const Export exported = export_segment(home, kPages * kPage);
     const Import import = import_segment(victim, exported);
     REQUIRE(store(victim, import.at + kPage, 1).cause() == Fault::kNone);

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -179,6 +180,46 @@ TEST_SUITE("local") {
     const auto told = stats_of(t.mapper).publications;
     CHECK_FALSE(atm_cas(t.mapper, t.mapped.at, 7, 8).swapped);
     CHECK(stats_of(t.mapper).publications == told);
+    CHECK(maps(t.mapper));
+  }
+
+  // As over the network: the swap goes on when the handler returns. Made twice, it would find what
+  // the handler has put there.
+  TEST_CASE("a_swap_in_a_mapped_page_is_over_when_a_third_node_has_heard_of_it_and_made_once") {
+    Three t(Env{{"CMI_FAULT_POINT", "no_aging=fail"}});
+    REQUIRE(load(t.cacher, t.cached.at).value == 0);
+    REQUIRE(load(t.mapper, t.mapped.at).value == 0);
+    t.home.stop();
+    auto swap = t.mapper.start(
+        [](uint64_t at, int stopped) {
+          static uint64_t word;
+          static int pid;
+          word = at;
+          pid = stopped;
+          set_on_fault([](const Fault& fault) {
+            if (fault.error != CMI_ERROR_TRANSIENT) return false;
+            ::kill(pid, SIGCONT);
+            const Deadline end = Deadline::in(10 * kSecond);
+            for (uint64_t found = 0; found != 1 && !end.passed();) {
+              (void)CMIFN(ctxt(), 10, atm_cas)(ctxt(), reinterpret_cast<uint64_t*>(word), 1, 0,
+                                               &found);
+            }
+            return true;
+          });
+          uint64_t found = 7;
+          int result = -1;
+          auto body = [&] {
+            result =
+                CMIFN(ctxt(), 10, atm_cas)(ctxt(), reinterpret_cast<uint64_t*>(at), 0, 1, &found);
+          };
+          const Fault fault = guarded(body);
+          set_on_fault(nullptr);
+          return fault.cause() == CMI_ERROR_TRANSIENT && result == 0 && found == 0;
+        },
+        t.mapped.at, static_cast<int>(t.home.pid()));
+    CHECK(swap.finish());
+    CHECK(load(t.home, t.exported.at).value == 0);
+    CHECK(load(t.cacher, t.cached.at).value == 0);
     CHECK(maps(t.mapper));
   }
 
@@ -437,6 +478,32 @@ TEST_SUITE("local") {
       CHECK(reason.says("the home does not offer its pages"));
       CHECK_FALSE(maps(peer));
     }
+    SUBCASE("the home is short of what it takes") {
+      Process& poor =
+          cluster.spawn("poor", with(kLocal, {{"CMI_FAULT_POINT", "local_grant_lacks=fail"}}));
+      const Export exported = export_segment(poor);
+      const Import import = import_segment(peer, exported);
+      CHECK(publish(peer, import.at, 1));
+      CHECK(load(poor, exported.at).value == 1);
+      CHECK(reason.says("the home is short of memory or descriptors"));
+      CHECK_FALSE(maps(peer));
+    }
+    SUBCASE("the home's runtime folder is not to be used from here") {
+      const Export exported = export_segment(home);
+      const Import import = import_segment(peer, exported);
+      namespace fs = std::filesystem;
+      const auto open_to_others = [&](fs::perm_options how) {
+        for (const std::string& file : cluster.files()) {
+          if (fs::is_directory(file)) fs::permissions(file, fs::perms::others_read, how);
+        }
+      };
+      open_to_others(fs::perm_options::add);
+      CHECK(publish(peer, import.at, 1));
+      open_to_others(fs::perm_options::remove);
+      CHECK(load(home, exported.at).value == 1);
+      CHECK(reason.says("the home's runtime folder is not the user's here, or not to be seen"));
+      CHECK_FALSE(maps(peer));
+    }
     SUBCASE("the token is for a part") {
       Export exported = export_segment(home);
       exported.token = tok_newva(home, exported.seg, exported.at, kPage, kAllRights);
@@ -494,6 +561,24 @@ TEST_SUITE("local") {
     CHECK(maps(peer));
   }
 
+  // Such pages stay writable over barriers while nobody caches the segment. What was stored there
+  // is home, and no later barrier of the process may say that it is lost.
+  TEST_CASE("who_leaves_a_mapped_segment_that_was_stored_to_again_and_again_has_lost_nothing") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home", kLocal);
+    Process& peer = cluster.spawn("peer", with(kLocal, {{"CMI_FAULT_POINT", "no_aging=fail"}}));
+    const Export exported = export_segment(home);
+    const Import import = import_segment(peer, exported);
+    const Import other = import_segment(peer, export_segment(home));
+    for (uint64_t round = 1; round < 5; ++round) REQUIRE(publish(peer, import.at, round));
+    REQUIRE(store(peer, import.at, 5).cause() == Fault::kNone);
+    REQUIRE(seg_rm(peer, import.seg).ok());
+    REQUIRE(seg_dt(peer, import.seg, import.at).ok());
+    CHECK(publish(peer, other.at, 1));
+    CHECK(load(home, exported.at).value == 5);
+    CHECK(maps(peer));
+  }
+
   TEST_CASE("an_importer_that_lies_in_shared_memory_harms_nobody_else") {
     Three t;
     REQUIRE(store(t.mapper, t.mapped.at, 161).cause() == Fault::kNone);
@@ -541,20 +626,24 @@ TEST_SUITE("local") {
     CHECK(ini(both).failed(CMI_ERR_INVAL));
   }
 
-  TEST_CASE("local_and_shm_name_the_way_and_a_provider_of_a_network_keeps_to_it") {
+  TEST_CASE("pages_are_mapped_unless_a_provider_of_a_network_is_named_alone") {
     Cluster cluster;
     Process& home = cluster.spawn("home", kLocal);
     const Export exported = export_segment(home);
     REQUIRE(publish(home, exported.at, 181));
     struct Row {
-      const char *provider, *node;
+      const char *provider, *node;  // empty: not set
       bool mapped;
     };
-    for (const Row& row : {Row{"local", "a", true}, Row{"shm", "b", true},
+    for (const Row& row : {Row{"", "e", true}, Row{"local", "a", true}, Row{"shm", "b", true},
                            Row{"shm,tcp", "c", true}, Row{"tcp", "d", false}}) {
       CAPTURE(row.provider);
       Process& peer = cluster.spawn_bare(row.node, {{"CMI_PROVIDER", row.provider}});
-      peer.run([] { ::unsetenv("CMI_LOCAL"); });  // which the cluster sets for all other tests
+      peer.run([] {
+        ::unsetenv("CMI_LOCAL");  // which the cluster sets for all other tests
+        const char* const provider = std::getenv("CMI_PROVIDER");
+        if (provider != nullptr && *provider == 0) ::unsetenv("CMI_PROVIDER");
+      });
       REQUIRE(ini(peer).ok());
       const Import import = import_segment(peer, exported);
       CHECK(load(peer, import.at).value == 181);

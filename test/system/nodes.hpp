@@ -28,6 +28,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -50,6 +51,12 @@ bool fault_threads_possible();
 bool kernel_notes_stores();
 
 using Env = std::vector<std::pair<std::string, std::string>>;  // added to the environment
+
+// Whether imports of this run map the pages of homes on their machine (CMI_TEST_LOCAL=on).
+inline bool mapped() {
+  const char* const how = std::getenv("CMI_TEST_LOCAL");
+  return how != nullptr && std::strcmp(how, "on") == 0;
+}
 
 inline constexpr int kSeconds = 30;           // the usual deadline of one command
 inline constexpr size_t kMaxMessage = 60000;  // bytes of arguments or of a result

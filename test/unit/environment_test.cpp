@@ -106,20 +106,21 @@ TEST_CASE("an_empty_environment_gives_the_defaults") {
   CHECK(env->mem_max == segment::machine().ram_bytes / 2);
   CHECK(env->dead_after == 10 * kSecond);
   CHECK(env->fault == Environment::FaultMode::kSignal);
+  CHECK(env->local);
   CHECK(env->kernel == UINT32_MAX);
   CHECK_FALSE(env->trace.has_value());
   CHECK_FALSE(env->trace_fd);
   CHECK(clean.alerts().empty());
 }
 
-TEST_CASE("pages_of_the_machine_are_mapped_where_local_or_shm_is_named_or_it_is_switched_on") {
+TEST_CASE("pages_of_the_machine_are_mapped_unless_a_network_is_named_or_it_is_switched_off") {
   struct Row {
     const char *provider, *local;  // null: not set
     bool maps;
     const char* over;  // the providers for messages
   };
   for (const Row& row :
-       {Row{nullptr, nullptr, false, ""}, Row{nullptr, "on", true, ""},
+       {Row{nullptr, nullptr, true, ""}, Row{nullptr, "on", true, ""},
         Row{"local", nullptr, true, ""}, Row{"shm", nullptr, true, ""}, Row{"shm", "on", true, ""},
         Row{nullptr, "off", false, ""}, Row{"tcp", nullptr, false, "tcp"},
         Row{"tcp", "on", true, "tcp"}, Row{"local,tcp", nullptr, true, "tcp"},

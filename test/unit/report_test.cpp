@@ -16,7 +16,8 @@ node::ContextReport full() {
   r.homes = {{4097, {{1, 7, {}, false}, {2, 1, {3, 4}, true}}, {{{5, 6}, 7, 3}}, 11, 12, {}},
              {8194, {}, {}, 0, 0, {}}};
   r.homes[1].pages = {{5, 6, 7, 8, true, {{{9, 1}, 10, {1, 2, 3, 4, 5, 6, 7, 8}}, {}}}};
-  r.imports = {{9, 2, 3, 4, {5, 6}, 44, 7, 8, 9, {1, 2, 3, 4, 5, 6, 7}, {}, {}}};
+  r.imports = {{9, 2, 3, 4, {5, 6}, 44, 7, 8, 9, {1, 2, 3, 4, 5, 6, 7}, {}, {}, {}}};
+  r.imports[0].way = "cached: why";
   r.imports[0].pages = {{3, {1, 2, 3, 4, 5}}, {4, {}}};
   r.imports[0].regions = {{512, {5, 4, 3, 2, 1}}};
   r.maps = {node::MapLine(true, 3), node::MapLine(false, 0)};
@@ -58,6 +59,7 @@ TEST_CASE("a report is decoded as it was encoded") {
   CHECK(i.limit == 8);
   CHECK(i.dirty == 9);
   CHECK(i.counters == full().imports[0].counters);
+  CHECK(i.way == "cached: why");
   REQUIRE(i.pages.size() == 2);
   CHECK(i.pages[0].first == 3);
   CHECK(i.pages[0].cost.first_stores == 3);

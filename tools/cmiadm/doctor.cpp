@@ -74,6 +74,7 @@ int doctor(const Options& options) {
     examine_proc(report);
     examine_kernel(report, env->kernel);
     examine_memory(report, *env);
+    examine_local(report, *env);
     examine_limits(report);
     examine_fabric(report, *env);
     examine_nodes(report, options.look());

@@ -28,6 +28,7 @@ using Report = std::vector<Finding>;
 void examine_proc(Report& report);
 void examine_kernel(Report& report, uint32_t newest);
 void examine_memory(Report& report, const context::Environment& env);
+void examine_local(Report& report, const context::Environment& env);  // after the kernel
 void examine_limits(Report& report);
 void examine_fabric(Report& report, const context::Environment& env);
 void examine_nodes(Report& report, const Survey& survey);

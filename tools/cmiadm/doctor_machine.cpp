@@ -16,6 +16,7 @@
 #include "core/memory/page/twin_pool.hpp"
 #include "core/memory/vm/userfault.hpp"
 #include "core/memory/wire/limits.hpp"
+#include "core/node/node_types.hpp"
 #include "doctor.hpp"
 #include "text.hpp"
 
@@ -129,6 +130,26 @@ void examine_large_pages(Report& report) {
 }
 
 }  // namespace
+
+// Whether imports of homes on this machine would map their pages.
+void examine_local(Report& report, const context::Environment& env) {
+  const char* const what = "homes of this machine";
+  if (!env.local) {
+    report.push_back(
+        {Health::kGood, what, "their pages are cached: CMI_LOCAL or CMI_PROVIDER says so", ""});
+  } else if (env.fault == context::Environment::FaultMode::kThread) {
+    report.push_back({Health::kGood, what, "their pages are cached: CMI_FAULT=thread", ""});
+  } else if (!Userfault::features().continue_protected) {
+    report.push_back({Health::kLimited, what, "their pages are cached (Linux before 6.4)",
+                      "boot Linux 6.4 or later"});
+  } else if (node::machine_id() == 0) {
+    report.push_back({Health::kLimited, what,
+                      "their pages are cached: /proc/sys/kernel/random/boot_id is not to be read",
+                      kMountProc});
+  } else {
+    report.push_back({Health::kGood, what, "their pages are mapped", ""});
+  }
+}
 
 void examine_memory(Report& report, const context::Environment& env) {
   const std::string& dir = env.runtime_dir;

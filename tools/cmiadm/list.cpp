@@ -59,6 +59,28 @@ void print_tokens(const NodeRow& node, const Reports& reports) {
   tokens.print(2);
 }
 
+// Calls `with` for each context's own line of an import.
+template <class With>
+void each_import(const NodeRow& node, const Reports& reports, With with) {
+  for (const ContextRow& c : node.contexts) {
+    const auto at = reports.by_slot.find(c.slot);
+    if (at == reports.by_slot.end()) continue;
+    for (const node::ImportLine& i : at->second.imports) {
+      if (!i.way.empty()) with(c, i);
+    }
+  }
+}
+
+void print_ways(const NodeRow& node, const Reports& reports) {
+  Table ways({"IMPORT", "PID", "PAGES"});
+  each_import(node, reports, [&](const ContextRow& c, const node::ImportLine& i) {
+    ways.row({std::to_string(i.id), pid_text(c.pid), i.way});
+  });
+  if (ways.empty()) return;
+  fmt::print("\n");
+  ways.print(2);
+}
+
 void print_reservations(const NodeRow& node) {
   Table table({"RESERVATION", "SIZE", "IN USE", "MADE BY"});
   for (const ReservationRow& r : node.reservations) {
@@ -94,6 +116,7 @@ void print_node(const NodeRow& node, const Reports& reports) {
     segments.print(2);
   }
   print_tokens(node, reports);
+  print_ways(node, reports);
   print_reservations(node);
 }
 
@@ -152,13 +175,18 @@ Json json_of(const node::SharerLine& h) {
   return {{"context", hex32(h.client)}, {"rights", rights_text(h.rights)}};
 }
 
-Json json_of(const NodeRow& node, const SegmentRow& s, const node::HomeLine* home) {
+Json json_of(const NodeRow& node, const SegmentRow& s, const Reports& reports) {
+  const node::HomeLine* const home = report_of(reports, s);
   const auto each = [](const auto& row) { return json_of(row); };
   Json views = Json::array();
   for (const ContextRow& c : node.contexts) {
     const uint32_t n = s.views_of[c.slot];
     if (n != 0) views.push_back({{"pid", c.pid}, {"views", n}});
   }
+  Json ways = Json::array();
+  each_import(node, reports, [&](const ContextRow& c, const node::ImportLine& i) {
+    if (i.id == s.id) ways.push_back({{"pid", c.pid}, {"way", i.way}});
+  });
   return {{"id", s.id},
           {"kind", kind_name(s)},
           {"size", s.size},
@@ -171,6 +199,7 @@ Json json_of(const NodeRow& node, const SegmentRow& s, const node::HomeLine* hom
           {"owner", s.owner_pid},
           {"owner_alive", s.owner_alive},
           {"views", std::move(views)},
+          {"ways", std::move(ways)},
           {"tokens", home != nullptr ? list_of(home->tokens, each) : Json()},
           {"importers", home != nullptr ? list_of(home->sharers, each) : Json()},
           {"trouble", text_or_null(s.trouble)}};
@@ -187,9 +216,8 @@ Json json_of(const NodeRow& node, const Reports& reports) {
           {"stale_views", node.stale},
           {"reservations", list_of(node.reservations, each)},
           {"contexts", list_of(node.contexts, each)},
-          {"segments", list_of(node.segments, [&](const SegmentRow& s) {
-             return json_of(node, s, report_of(reports, s));
-           })}};
+          {"segments",
+           list_of(node.segments, [&](const SegmentRow& s) { return json_of(node, s, reports); })}};
 }
 
 void print_json(const Survey& survey, const std::vector<Reports>& reports) {

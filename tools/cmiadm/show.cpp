@@ -117,7 +117,8 @@ void add_export(Facts& facts, const Reports& reports, const SegmentRow& s) {
   }
 }
 
-// How the contexts that have an import in use see it; each has a cache of its own.
+// How the contexts that have an import in use see it; each has a cache of its own, or maps the
+// home's pages.
 void add_caches(Facts& facts, const NodeRow& node, const Reports& reports, const SegmentRow& s) {
   for (const ContextRow& c : node.contexts) {
     const auto at = reports.by_slot.find(c.slot);
@@ -127,6 +128,7 @@ void add_caches(Facts& facts, const NodeRow& node, const Reports& reports, const
       facts.add_item("cache",
                      fmt::format("pid {}: {}, {} cached, {} pages with stores not home yet", c.pid,
                                  import_state_name(i.state), human_bytes(i.cached), i.dirty));
+      if (!i.way.empty()) facts.add_item("pages", fmt::format("pid {}: {}", c.pid, i.way));
     }
   }
 }

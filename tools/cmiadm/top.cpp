@@ -243,7 +243,8 @@ Page page_of(const Survey& survey, const Samples& now, const Samples& before, bo
 
 Json json_of(const node::ImportLine& i) {
   Json json{{"id", i.id},         {"home", hex32(i.home)}, {"state", import_state_name(i.state)},
-            {"cached", i.cached}, {"limit", i.limit},      {"dirty_pages", i.dirty}};
+            {"cached", i.cached}, {"limit", i.limit},      {"dirty_pages", i.dirty},
+            {"way", i.way}};
   for (size_t k = 0; k < i.counters.size(); ++k) {
     json[node::kImportCounterNames[k]] = i.counters[k];
   }

@@ -28,7 +28,7 @@ struct Environment {
   Nanos dead_after = 10 * kSecond;    // CMI_DEAD_AFTER; of silence, then a peer counts as dead
   Nanos join_timeout = 30 * kSecond;  // CMI_JOIN_TIMEOUT; seg_imp, while the home answers at all
   FaultMode fault = FaultMode::kSignal;
-  bool local = false;              // CMI_LOCAL; homes and importers of one machine share memory
+  bool local = true;               // CMI_LOCAL; homes and importers of one machine share memory
   uint32_t kernel = UINT32_MAX;    // CMI_KERNEL, as kernel_version(); the newest to make use of
   std::optional<TraceWish> trace;  // CMI_TRACE
   std::string secret;              // CMI_SECRET, of offers over tcp; empty: none

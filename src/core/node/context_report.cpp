@@ -6,7 +6,7 @@ namespace cmi::node {
 
 namespace {
 
-constexpr uint32_t kReportVersion = 5;
+constexpr uint32_t kReportVersion = 6;
 
 class Growing {
  public:
@@ -190,6 +190,7 @@ void put_import(Growing& out, const ImportLine& i) {
   put_all(out, i.counters);
   put_list(out, i.pages, put_cost);
   put_list(out, i.regions, put_cost);
+  out.put(i.way);
 }
 
 ImportLine get_import(Reader& in) {
@@ -206,6 +207,7 @@ ImportLine get_import(Reader& in) {
   get_all(in, &i.counters);
   get_list(in, kPageCostBytes, &i.pages, get_cost);
   get_list(in, kPageCostBytes, &i.regions, get_cost);
+  i.way = get_text(in);
   return i;
 }
 

@@ -112,6 +112,7 @@ struct ImportLine {
   uint64_t dirty = 0;   // pages with stores that are not home yet
   std::array<uint64_t, kImportCounterNames.size()> counters{};
   std::vector<PageCostLine> pages, regions;  // that cost most, the first one most of all
+  std::string way;  // "mapped", or "cached" and why it is not mapped; empty: it has had no view
 };
 
 struct LinkLine {

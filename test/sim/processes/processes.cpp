@@ -94,7 +94,9 @@ class World {
 
   pid_t add(const Env& env) {
     Child& child = *children_.emplace_back(std::make_unique<Child>());
-    child.process = simulation_.add_process({env.begin(), env.end()});
+    std::map<std::string, std::string> environment;
+    for (const auto& [name, value] : env) environment.insert_or_assign(name, value);  // as setenv
+    child.process = simulation_.add_process(std::move(environment));
     child.main = simulation_.start(child.process, [this, &child] { serve(child); });
     return kFirstPid + static_cast<pid_t>(children_.size()) - 1;
   }

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdio>
 
+#include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
 #include "core/base/mutation.hpp"
 #include "core/memory/home/segment_lock.hpp"
@@ -30,14 +31,20 @@ Sharer* holder_of(Segment& s, const LocalImporter::Ticket& ticket) {
 }
 
 // The token may have been revoked since the offer: then nothing is passed.
-bool grant(HomeCore& home, Segment& s, Sharer& h, const LocalAsk& m, Fd watch,
+void grant(HomeCore& home, Segment& s, Sharer& h, const LocalAsk& m, Fd watch,
            node::LocalChannel& channel) CMI_EXCLUDES(home.mu) {
-  if (s.removed || h.token == 0 || h.granted.pages.count != s.pages()) return false;
+  if (s.removed || h.token == 0 || h.granted.pages.count != s.pages()) {
+    (void)channel.send(Encoded(LocalGranted{0, 0}), {});
+    return;
+  }
   const bool writable = (h.granted.rights & fabric::kWrite) != 0;
   auto control = LocalControl::make(s.pages());
   const Fd reading = writable ? Fd() : open_for_reading(s.file);
   const int file = writable ? s.file.get() : reading.get();
-  if (!control || file < 0) return false;
+  if (!control || file < 0 || fault_point_fails("local_grant_lacks")) {
+    (void)channel.send(Encoded(LocalGranted{0, 1}), {});
+    return;
+  }
   std::vector<uint64_t> views;
   for (Reader in(m.body); in.left() != 0;) views.push_back(in.get<uint64_t>());
   const std::array<int, 2> fds{file, control->file()};
@@ -47,7 +54,7 @@ bool grant(HomeCore& home, Segment& s, Sharer& h, const LocalAsk& m, Fd watch,
     Guard g(home.mu);
     tell_if_alone(home, s);
   }
-  return channel.send(Encoded(LocalGranted{static_cast<uint8_t>(writable)}), fds);
+  (void)channel.send(Encoded(LocalGranted{static_cast<uint8_t>(writable), 0}), fds);
 }
 }  // namespace
 
@@ -65,10 +72,7 @@ void on_local_channel(HomeCore& home, node::LocalChannel channel) {
     Sharer* const h = locked ? holder_of(*locked, ticket) : nullptr;
     if (h == nullptr) continue;
     Fd watch = message->fds.empty() ? Fd() : std::move(message->fds[0]);
-    if (!grant(home, *locked, *h, m, std::move(watch), channel)) {
-      (void)channel.send(Encoded(LocalGranted{}), {});
-    }
-    return;
+    return grant(home, *locked, *h, m, std::move(watch), channel);
   }
 }
 

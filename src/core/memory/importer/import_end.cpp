@@ -42,7 +42,12 @@ void lose_home(ImporterCore& core, const std::shared_ptr<fabric::Link>& link) {
 }
 
 void forget(ImporterCore& core, const std::shared_ptr<Import>& imp) {
-  if (imp->views.local.local()) end_local(core, imp, true);
+  // What was stored there is home. Pages of which nobody has heard stay marked: a home that has not
+  // heard of this end takes them for in flux.
+  if (imp->views.local.local()) {
+    imp->views.local.close();
+    (void)imp->views.local.take(LocalViews::Taker::kOther);
+  }
   if (imp->cache.ready()) drop_all(core, imp);
   core.imports.remove(imp);
 }

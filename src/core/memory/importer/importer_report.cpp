@@ -13,6 +13,14 @@ std::string place(const std::string& provider, Bytes listener) {
   return provider + " " + fabric::listener_text(listener);
 }
 
+std::string way_of(Import& imp) {
+  if (imp.write_through) return "write-through";
+  if (imp.views.local.local()) return "mapped";
+  if (!imp.cache.ready()) return {};
+  const char* const why = imp.views.local.why_cached();
+  return why != nullptr ? std::string("cached: ") + why : "cached";
+}
+
 // Pages of one map that are looked at; of more, each second one, or third, and so on.
 constexpr uint32_t kMostDrawn = 1 << 16;
 
@@ -61,6 +69,7 @@ void Importer::report(node::ContextReport* out) {
                      s.exceptions,         s.invalidations_useless};
     line.dirty = imp->dirty.listed.size();
     imp->stats.pages.report(&line);
+    line.way = way_of(*imp);
   }
   const Nanos t = now();
   const auto since = [&](Nanos then) { return then == 0 ? 0 : static_cast<uint64_t>(t - then); };

@@ -8,6 +8,7 @@
 #include "core/memory/importer/await_home.hpp"
 #include "core/memory/importer/import_access.hpp"
 #include "core/memory/importer/import_end.hpp"
+#include "core/memory/importer/local_import.hpp"
 #include "core/memory/importer/publishing.hpp"
 
 namespace cmi::memory {
@@ -28,6 +29,8 @@ Leaving::Use Leaving::end_use(const std::shared_ptr<Import>& imp, const Patience
       (state == ImportState::kRemoved && home_has_ended(core_, *imp))) {
     return Use::kHomeEnded;
   }
+  // Mapped pages that are stored to again and again are announced as well.
+  announce_stores(core_, imp);
   // Stores that were given up just now are the home's business like those of the dead.
   bool over = (home || state == ImportState::kUsable) && await_idle_key(*imp, last_words(patience));
   // The timer, or another thread's barrier, may have begun a write-back since: in a process that

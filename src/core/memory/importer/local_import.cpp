@@ -48,7 +48,8 @@ const char* words_of(LocalRefusal refusal) {
 // What is known here. Null: the home may be asked.
 const char* unfit(const ImporterCore& core, const Import& imp) {
   const uint64_t machine = node::machine_id();
-  if (machine == 0 || machine != imp.rseg.machine) return "the home is on another machine";
+  if (imp.rseg.machine == 0) return "the handle does not say on which machine its home is";
+  if (machine != imp.rseg.machine) return "the home is on another machine";
   if (core.parts.fault_threads) return "CMI_FAULT=thread serves cached pages alone";
   if (!Userfault::features().continue_protected) return "it needs Linux 6.4";
   if (access::large_pages(imp.rseg.flags)) return words_of(LocalRefusal::kLarge);
@@ -67,12 +68,16 @@ Asked fetch_descriptors(Import& imp, const LocalOfferReply& offer,
   for (const std::byte* view : views) out.put(reinterpret_cast<uint64_t>(view));
   const std::string folder(reinterpret_cast<const char*>(offer.body.data()), offer.body.size());
   auto channel = node::LocalChannel::ask(folder, offer.slot, out.done(), passed);
-  if (channel.status() == Status::kReconfig || channel.status() == Status::kNoMem) return {};
+  if (channel.status() == Status::kReconfig) return {};
+  if (channel.status() == Status::kNoMem) return {{}, "there are no descriptors to ask with"};
   if (!channel) return {{}, "the home's runtime folder is not the user's here, or not to be seen"};
   auto answer = channel->receive({std::min(deadline.at, now() + kAnswerWait)});
   LocalGranted granted;
   if (!answer || !decode(Bytes(answer->bytes), &granted)) return {};
-  if (answer->fds.empty()) return {};  // the token was revoked meanwhile, or the home is short
+  if (answer->fds.empty() && granted.lacking != 0) {
+    return {{}, "the home is short of memory or descriptors"};
+  }
+  if (answer->fds.empty()) return {};  // the token was revoked meanwhile
   if (answer->fds.size() != 2) return {{}, "the home has passed what it must not"};
   auto control = LocalControl::open(std::move(answer->fds[1]), imp.pages);
   if (!control) return {{}, "the home's file of marks is not what it must be"};
@@ -111,6 +116,7 @@ bool give_back(Import& imp, Deadline deadline) {
 // access faults, whichever mapping it meets, and is served when this is over.
 bool end_in_cache(ImporterCore& core, Import& imp, const char* why) {
   trace(kFacSeg, kInfo, "segment {}: its pages are cached from here on: {}", imp.id, why);
+  imp.views.local.say_cached(why);
   if (!ok(ImportViews(core).make_cache(imp, false))) return false;
   const size_t size = size_t{imp.pages} * kPageSize;
   const int file = imp.cache.file();
@@ -143,14 +149,19 @@ void told(ImporterCore& core, const WriteBackPtr& batch, const std::vector<PageR
 }  // namespace
 
 bool begin_local(ImporterCore& core, Import& imp) {
-  if (!core.parts.local || imp.write_through) return false;
+  if (imp.write_through) return false;
+  if (!core.parts.local) {
+    imp.views.local.say_cached("CMI_LOCAL is off here");
+    return false;
+  }
   Guard g(imp.views.local.join_mu);
   if (imp.views.local.local()) return true;
   if (imp.cache.ready()) return false;
   const char* why = unfit(core, imp);
   if (why == nullptr && imp.views.local.begin(imp.pages, core.dirty)) return true;
-  trace(kFacSeg, kInfo, "segment {}: its pages are cached, not mapped: {}", imp.id,
-        why != nullptr ? why : "no descriptors");
+  if (why == nullptr) why = "no descriptors";
+  imp.views.local.say_cached(why);
+  trace(kFacSeg, kInfo, "segment {}: its pages are cached, not mapped: {}", imp.id, why);
   return false;
 }
 

@@ -45,6 +45,9 @@ struct LocalGrant {
 class LocalViews {
  public:
   bool local() const { return local_.load(std::memory_order_acquire); }
+  // Words for people, of the library's own text: why the pages are cached. Null: nobody has asked.
+  const char* why_cached() const { return why_cached_.load(std::memory_order_acquire); }
+  void say_cached(const char* why) { why_cached_.store(why, std::memory_order_release); }
   // Held by the thread that asks the home for a grant, or gives up being local; never by the
   // service thread.
   Mutex join_mu CMI_ACQUIRED_BEFORE(lock_order::after_adoption);
@@ -157,6 +160,7 @@ class LocalViews {
   void clear_mark(uint32_t page) CMI_REQUIRES(mu_);
 
   std::atomic<bool> local_{false};
+  std::atomic<const char*> why_cached_{nullptr};
   // Set by begin().
   uint32_t pages_ = 0;
   DirtyCount* dirty_ = nullptr;

@@ -43,12 +43,18 @@ struct PendingSwap {
   std::shared_ptr<fabric::Request> request;  // null: not sent
   uint64_t offset = 0;
   std::shared_ptr<SentSwap> sent;  // null: it was sent alone, and brings nothing
+  // What a swap in a mapped page has found. It has been made, and somebody has yet to hear of it.
+  std::optional<uint64_t> made = std::nullopt;
 
   bool is_sent(const std::shared_ptr<Import>& to) const {
-    return request != nullptr && import.lock() == to;
+    return (request != nullptr || made) && import.lock() == to;
   }
   bool is_over(const std::shared_ptr<Import>& to) const {
-    return is_sent(to) && request->answered();
+    return is_sent(to) && (made || request->answered());
+  }
+  void forget() {
+    request = nullptr;
+    made.reset();
   }
 };
 
@@ -62,10 +68,10 @@ class PendingSwaps {
     const auto it = std::find_if(swaps_.begin(), swaps_.end(),
                                  [&](const PendingSwap& p) { return p.call == call; });
     if (it != swaps_.end()) {
-      if (!again) it->request = nullptr;
+      if (!again) it->forget();
       return *it;
     }
-    std::erase_if(swaps_, [](const PendingSwap& p) { return p.request == nullptr; });
+    std::erase_if(swaps_, [](const PendingSwap& p) { return p.request == nullptr && !p.made; });
     if (swaps_.size() == kMost) make_room(call);
     swaps_.emplace_back().call = call;
     return swaps_.back();

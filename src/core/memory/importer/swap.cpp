@@ -41,8 +41,12 @@ Exception Swaps::cas(const View& view, const std::byte* addr, uint64_t expected,
   if (!pending->is_over(owner)) {
     if (const Exception e = may_swap(owner, index, deadline); e != Exception::kNone) return e;
   }
+  if (pending->made && pending->is_sent(owner)) {
+    return await_heard(core_, owner, found, pending, deadline);
+  }
   if (imp.views.local.local() && !pending->is_sent(owner)) {
-    const auto done = swap_in_place(core_, owner, offset, expected, desired, found, deadline);
+    const auto done =
+        swap_in_place(core_, owner, offset, expected, desired, found, pending, deadline);
     if (done) return *done;
   }
   // Nothing is cached, and the home's own swap is one with the stores that it makes for others, or

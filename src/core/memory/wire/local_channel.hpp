@@ -22,8 +22,9 @@ struct LocalAsk {
 // these: nothing is granted.
 struct LocalGranted {
   uint8_t writable = 0;  // the segment's file is open for reading and writing
-  static auto fields(auto& m) { return std::tie(m.writable); }
-  bool check() const { return writable <= 1; }
+  uint8_t lacking = 0;   // of nothing: the home has no memory or descriptors for it
+  static auto fields(auto& m) { return std::tie(m.writable, m.lacking); }
+  bool check() const { return writable <= 1 && lacking <= 1; }
 };
 
 }  // namespace cmi::memory
