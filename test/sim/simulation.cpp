@@ -21,6 +21,7 @@ struct Simulation::Fiber {
   int node = 0;
   uint64_t number = 0;
   bool service = false, begun = false, ended = false, parked = false;
+  bool ends_its_process = false;  // it goes on, until it parks
   uint32_t weight = 1;
   int64_t idle_until = 0;
   Body body;
@@ -156,7 +157,10 @@ int Simulation::add_process(Environment environment) {
 }
 
 void Simulation::hold(int process, bool held) { processes_.at(process).held = held; }
-void Simulation::end_process(int process) { processes_.at(process).ended = true; }
+void Simulation::end_process(int process) {
+  processes_.at(process).ended = true;
+  if (running_ != nullptr && running_->node == process) running_->ends_its_process = true;
+}
 
 void Simulation::within(int process, const std::function<void()>& what) {
   const int before = present_;
@@ -199,7 +203,8 @@ const char* Simulation::variable(const std::string& name) const {
 bool Simulation::can_run(const Fiber& fiber) const {
   if (fiber.ended || fiber.parked) return false;
   const auto process = processes_.find(fiber.node);
-  return process == processes_.end() || !(process->second.held || process->second.ended);
+  if (process == processes_.end()) return true;
+  return !process->second.held && (!process->second.ended || fiber.ends_its_process);
 }
 
 // Most of the time all are alike; at others some are hardly ever chosen.

@@ -225,7 +225,7 @@ TEST_SUITE("bulk_writes") {
       Process& home = cluster.spawn("home");
       // The run's connection breaks, and its token is revoked before it is sent again.
       std::string points =
-          "no_aging=fail;bulk_write_not_posted#1=fail;bulk_write_before_announce#1=delay:2000000";
+          "no_aging=fail;bulk_write_not_posted#1=fail;bulk_write_before_announce#1=delay:1000000";
       if (broken) points += ";mutate_intent_of_unknown_taken_back=fail";
       Process& peer = cluster.spawn("peer", {{"CMI_FAULT_POINT", points}});
       Export exported = export_segment(home, kSize);
