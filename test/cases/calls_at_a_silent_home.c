@@ -55,7 +55,7 @@ static void one_way(void* argument) {
   batch = CALL(open_fb)(ctxt);
   EXPECT(store(view, 77) == 0);
   stopped = home.pid;
-  EXPECT(kill(stopped, SIGSTOP) == 0);
+  stop_home(&home);
   EXPECT(load(view + 48 * PAGE, NULL) == CMI_ERROR_TRANSIENT);
   EXPECT(pthread_create(&waker, NULL, wake, NULL) == 0);
   began = now_ms();

@@ -91,6 +91,12 @@ long command(struct home* home, char letter) {
   return reply_of(home);
 }
 
+void stop_home(const struct home* home) {
+  int status = 0;
+  EXPECT(kill(home->pid, SIGSTOP) == 0);
+  EXPECT(waitpid(home->pid, &status, WUNTRACED) == home->pid && WIFSTOPPED(status));
+}
+
 void finish_home(struct home* home) {
   int status = -1;
   EXPECT(write(home->socket, ".", 1) == 1);

@@ -49,6 +49,7 @@ struct home {
 typedef long (*answer)(cmi_seg seg, char* view, char letter);
 struct home start_home(const char* name, int pages, int flags, answer commands);
 long command(struct home* home, char letter);
+void stop_home(const struct home* home); /* until SIGCONT; it has stopped on return */
 void finish_home(struct home* home);
 
 /* Imports what that home offers, with access for this thread. */

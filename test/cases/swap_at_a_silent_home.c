@@ -32,7 +32,7 @@ int main(void) {
   wait.ctl_cfg_rcfg_tout = 5000;
   EXPECT(CALL(cmi_ctl)(ctxt, CMI_CTL_RECONF_TOUT, &wait) == 0);
   stopped = home.pid;
-  EXPECT(kill(home.pid, SIGSTOP) == 0);
+  stop_home(&home);
   EXPECT(pthread_create(&waker, NULL, wake, NULL) == 0);
   EXPECT(swap(view, 0, 1, &before) == 0 && before == 0);
   EXPECT(command(&home, 'w') == 1);
