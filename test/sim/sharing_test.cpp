@@ -191,6 +191,27 @@ bool sees_behind_a_claim(const std::string& faults) {
   return seen == 1;
 }
 
+// How often a store asks for its intent that comes so long after a swap which has brought it.
+uint64_t intents_asked_after(Nanos wait) {
+  Crew crew(first_seed(), 1, 16);
+  uint64_t asked = 0;
+  crew.one(0, [&](size_t, uint64_t* view, NodeCalls& calls) {
+    volatile uint64_t* const beside = view + 8;
+    uint64_t found = 1;
+    REQUIRE(calls.cas(view, 0, 1, &found) == 0);
+    *beside = 1;  // from which the next swap learns
+    REQUIRE(calls.wmb() == 0);
+    REQUIRE(calls.cas(view, 1, 2, &found) == 0);
+    for (const Nanos until = now() + wait; now() < until;) crew.simulation().idle(kMilli);
+    const uint64_t before = crew.node(0).stats().intents_asked;
+    *beside = 2;
+    asked = crew.node(0).stats().intents_asked - before;
+    REQUIRE(calls.wmb() == 0);
+  });
+  CHECK(crew.home()[8] == 2);
+  return asked;
+}
+
 TEST_SUITE("sharing") {
   TEST_CASE("stores_scattered_by_several_nodes_cost_little_more_than_without_the_timer") {
     for (const size_t members : {2, 4}) {
@@ -269,6 +290,11 @@ TEST_SUITE("sharing") {
     CHECK(with.brought > 0);
     CHECK(without.brought == 0);
     CHECK((with.misses - with.brought) * 3 < without.misses);
+  }
+
+  TEST_CASE("an_intent_that_a_swap_has_brought_goes_back_when_no_store_uses_it") {
+    CHECK(intents_asked_after(50 * kMilli) == 0);
+    CHECK(intents_asked_after(400 * kMilli) == 1);
   }
 
   TEST_CASE("a_word_that_is_only_counted_brings_no_page") {

@@ -49,17 +49,25 @@ TEST_CASE("a_store_behind_a_swap_teaches_the_next_one_to_bring_the_intent_until_
   habit.asked_intent();
   CHECK(habit.wants_page());
   CHECK(habit.wants_intent());
+  using Due = SwapHabit::Due;
   CHECK(habit.brought_intent());
-  CHECK(!habit.brought_intent());
+  CHECK(!habit.brought_intent());  // it is listed
   CHECK(habit.unused());
   habit.used();
   CHECK(!habit.unused());
   CHECK(habit.wants_intent());
+  CHECK(!habit.brought_intent());        // still
+  CHECK(habit.due(true) == Due::kKeep);  // it came since the last turn
+  habit.used();
+  CHECK(habit.due(true) == Due::kForget);
   CHECK(habit.brought_intent());
-  habit.not_used();
+  CHECK(habit.due(true) == Due::kKeep);
+  CHECK(habit.due(false) == Due::kKeep);
+  CHECK(habit.due(true) == Due::kGiveBack);
   CHECK(!habit.unused());
   CHECK(!habit.wants_intent());
   CHECK(habit.wants_page());
+  CHECK(habit.brought_intent());
 }
 
 TEST_CASE("intents_that_swaps_have_brought_are_due_in_their_order_after_a_while") {

@@ -172,11 +172,10 @@ void give_back_due(Import& imp, Nanos t) {
     Page& page = imp.page(index);
     page.lock();
     const bool idle = page.state == PageState::kClean || page.state == PageState::kAbsent;
-    if (page.swaps.unused() && idle) {
+    const SwapHabit::Due due = page.swaps.due(idle);
+    if (due == SwapHabit::Due::kKeep) imp.dirty.unused_intents.add(index, t);
+    if (due == SwapHabit::Due::kGiveBack) {
       if (const uint8_t epoch = page.intent.take(); epoch != 0) unused.push_back({index, epoch});
-      page.swaps.not_used();
-    } else {
-      page.swaps.used();  // it goes with the stores, or with what is being fetched for them
     }
     page.unlock();
   }

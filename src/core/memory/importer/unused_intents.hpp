@@ -1,6 +1,7 @@
-// Pages whose dirty intent a swap has brought and no store has used yet (rule 21), in the order in
-// which they came. The timer gives them back: a page with an intent at its home is in flux if this
-// process dies. Any thread; the lock is a leaf inside the page locks.
+// Pages whose dirty intent a swap has brought and perhaps no store has used yet (rule 21), each
+// once, in the order of their turns. The timer gives intents back that were not used from one turn
+// to the next: a page with an intent at its home is in flux if this process dies. Any thread; the
+// lock is a leaf inside the page locks.
 #pragma once
 
 #include <atomic>

@@ -37,20 +37,33 @@ class SwapHabit {
   // Where it would be brought, it is not, to find out whether it would be missed.
   void try_without() { bits_ &= static_cast<uint8_t>(~kWantsPage); }
 
-  // A swap has brought the intent. False: it has brought one before that was not used yet.
+  // A swap has brought the intent. True: the page is to be entered into the list of those whose
+  // intent may be unused (UnusedIntents).
   bool brought_intent() {
-    const bool first = !unused();
-    bits_ |= kUnused;
-    return first;
+    const bool listed = (bits_ & kListed) != 0;
+    bits_ |= kUnused | kLately | kListed;
+    return !listed;
   }
   bool unused() const { return (bits_ & kUnused) != 0; }
-  void used() { bits_ &= static_cast<uint8_t>(~kUnused); }
-  // It was given back.
-  void not_used() { bits_ &= static_cast<uint8_t>(~(kUnused | kWantsIntent)); }
+  void used() { bits_ &= static_cast<uint8_t>(~(kUnused | kLately)); }
+  // The page's turn in that list has come: it goes out of it, is entered again, or goes out and the
+  // intent is given back. `idle`: no store is on its way.
+  enum class Due : uint8_t { kForget, kKeep, kGiveBack };
+  Due due(bool idle) {
+    if (!unused()) {
+      bits_ &= static_cast<uint8_t>(~kListed);
+      return Due::kForget;
+    }
+    const bool keep = !idle || (bits_ & kLately) != 0;
+    const int gone = keep ? kLately : kUnused | kListed | kWantsIntent;
+    bits_ &= static_cast<uint8_t>(~gone);
+    return keep ? Due::kKeep : Due::kGiveBack;
+  }
 
  private:
-  static constexpr uint8_t kLacksPage = 1, kLacksIntent = 2, kWantsPage = 4, kWantsIntent = 8,
-                           kUnused = 16;
+  static constexpr uint8_t kLacksPage = 1, kLacksIntent = 2, kWantsPage = 4, kWantsIntent = 8;
+  // Of an intent that a swap has brought: no store has used it; it came since the page's last turn.
+  static constexpr uint8_t kUnused = 16, kLately = 32, kListed = 64;
   uint8_t bits_ = 0;
 };
 
