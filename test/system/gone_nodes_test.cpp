@@ -32,9 +32,10 @@ Death death(const Env& home_env) {
   Process& home = cluster.spawn("home", home_env);
   Process& writer = cluster.spawn("writer");
   const std::string passages = cluster.scratch() + "/reader";
-  Process& reader = cluster.spawn(
-      "reader",
-      {{"CMI_FAULT_COUNT", passages}, {"CMI_FAULT_POINT", "invalidate_before_ack=delay:60000000"}});
+  Process& reader =
+      cluster.spawn("reader", {{"CMI_FAULT_COUNT", passages},
+                               {"CMI_FAULT_POINT", "invalidate_before_ack=delay:60000000"},
+                               {"CMI_LOCAL", "off"}});  // mapped pages need not be dropped
   const Export exported = export_segment(home, 16 * kPage, kAllRights, CMI_SEG_CLIENT_CONSIST);
   const Import import = import_segment(writer, exported);
   const Import there = import_segment(reader, exported);

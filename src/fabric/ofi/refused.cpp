@@ -10,8 +10,9 @@ const char* why_refused(std::string_view provider, uint32_t version) {
     return provider.find(part) != std::string_view::npos;
   };
   if (names("shm") && FI_MAJOR(version) >= 2) {
-    return "nothing tells of a peer that was killed, a refused operation is completed as if it had "
-           "been done, and with virtual addresses no key is checked at all";
+    return "nothing tells of a peer that was killed, an operation that has to be refused never "
+           "ends (after 2.6 it is completed as if it had been done), and with virtual addresses "
+           "no key is checked at all";
   }
   if (names("shm")) {
     return "a peer that ends crashes the processes that talk to it, one that refuses an operation "
