@@ -57,7 +57,11 @@ void fetch_page(HomeCore& home, const fabric::ClientInfo& client, uint64_t numbe
       }
     }
   }
-  fault_point(intent.epoch != 0 ? "intent_before_reply" : "hold_before_reply");
+  if (intent.epoch != 0) {
+    fault_point("intent_before_reply");
+  } else {
+    fault_point("hold_before_reply");
+  }
   answer[0] = static_cast<std::byte>(status);
   const size_t content = status == WireStatus::kOk ? kPageSize : 0;
   home.parts.server.reply(client.id, number, {answer, 1 + content});
