@@ -102,28 +102,57 @@ TEST_SUITE("import_table") {
     CHECK_FALSE(before->lease.is_over());
     CHECK_FALSE(after->lease.is_over());
   }
-  TEST_CASE("the_next_end_of_a_lease_is_the_first_that_has_not_passed") {
+  TEST_CASE("the_next_end_of_a_lease_is_the_first_that_is_not_noted_to_have_passed") {
     ImportTable table;
     const auto of_home = import_of(kHome, 1), of_other = import_of(kOther, 1);
     table.add(of_home);
     table.add(of_other);
     const Nanos soon = now() + 1000 * kSecond, later = soon + kSecond;
-    CHECK(table.set_lease_end(kHome, later) == later);
-    CHECK(table.set_lease_end(kOther, soon) == soon);
+    table.set_lease_end(kHome, later);
+    CHECK(table.next_lease_end() == later);
+    table.set_lease_end(kOther, soon);
+    CHECK(table.next_lease_end() == soon);
     CHECK_FALSE(of_other->lease.is_over());
-    CHECK(table.set_lease_end(kOther, now() - kSecond) == later);
+    CHECK_FALSE(of_other->lease.is_over_at(soon - 1));
+    CHECK(of_other->lease.is_over_at(soon));
+    // What another home says takes no alarm back that has not been taken yet.
+    const Nanos passed = now() - kSecond;
+    table.set_lease_end(kOther, passed);
+    table.set_lease_end(kHome, later + 1);
+    CHECK(table.next_lease_end() == passed);
     CHECK(of_other->lease.is_over());
     CHECK_FALSE(of_home->lease.is_over());
+    (void)table.set_lease_expired(kOther, true);
+    CHECK(table.next_lease_end() == later + 1);
+    // It is to be in force again.
+    table.set_lease_end(kOther, soon);
+    CHECK(table.next_lease_end() == soon);
+    (void)table.set_lease_expired(kOther, false);
+    table.set_lease_end(kOther, passed);
     const auto after = import_of(kOther, 2);
     table.add(after);
     CHECK(after->lease.is_over());
-    CHECK(table.set_lease_end(kHome, now() - kSecond) == 0);
+    (void)table.set_lease_expired(kOther, true);
+    (void)table.set_lease_expired(kHome, true);
+    table.set_lease_end(kHome, passed);
+    CHECK(table.next_lease_end() == 0);
+  }
+  TEST_CASE("a_lease_that_has_passed_alarms_nobody_where_nothing_is_imported") {
+    ImportTable table;
+    table.set_lease_end(kOther, now() - kSecond);
+    CHECK(table.next_lease_end() == 0);
+    const auto imp = import_of(kOther, 1);
+    table.add(imp);
+    CHECK(table.next_lease_end() != 0);
+    table.remove(imp);
+    CHECK(table.next_lease_end() == 0);
   }
   TEST_CASE("a_home_that_is_lost_has_no_lease_to_wait_for") {
     ImportTable table;
     (void)table.set_lease_expired(kHome, true);
-    (void)table.set_lease_end(kHome, now() - kSecond);
+    table.set_lease_end(kHome, now() - kSecond);
     table.forget_lease(kHome);
+    CHECK(table.next_lease_end() == 0);
     const auto imp = import_of(kHome, 1);
     table.add(imp);
     CHECK_FALSE(imp->lease.is_over());

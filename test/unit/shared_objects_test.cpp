@@ -230,6 +230,37 @@ TEST_CASE("what_a_consumer_died_over_goes_to_one_that_waits") {
   CHECK(pop_item(one, &queue, &got, 100 * kMilli) == Outcome::kTimedOut);
 }
 
+TEST_CASE("a_look_at_a_queue_asks_about_one_consumer_and_all_have_their_turn") {
+  constexpr uint32_t kMany = 7;
+  World world;
+  std::vector<uint64_t> memory(queue_bytes(kMany, 8) / sizeof(uint64_t));
+  Memory one(world, 1);
+  QueueHandle queue{};
+  REQUIRE(open_queue(one, &queue, memory.data(), kMany, 8) == Outcome::kDone);
+  for (uint64_t item = 0; item < kMany; ++item) {
+    REQUIRE(push_item(one, &queue, &item, 0) == Outcome::kDone);
+  }
+  for (uint64_t visitor = 2; visitor < 2 + kMany; ++visitor) {
+    REQUIRE_FALSE(world.run_alone(
+        visitor,
+        [&](Words& w) {
+          QueueHandle own{};
+          uint64_t got = 0;
+          GIVES(open_queue(w, &own, memory.data(), kMany, 8), Outcome::kDone);
+          (void)pop_item(w, &own, &got, 0);
+        },
+        1));
+  }
+  world.dead.clear();
+  world.questions = 0;
+  uint64_t got = 0;
+  CHECK(pop_item(one, &queue, &got, kMilli) == Outcome::kTimedOut);
+  CHECK(world.questions <= 2);  // and about the one that holds the next cell
+  world.dead.insert(5);
+  CHECK(pop_item(one, &queue, &got, 10 * kSecond) == Outcome::kDone);
+  CHECK(got == 3);
+}
+
 TEST_CASE("what_a_consumer_died_over_comes_again_where_a_producer_finds_it") {
   World world;
   std::vector<uint64_t> memory(queue_bytes(2, 8) / sizeof(uint64_t));

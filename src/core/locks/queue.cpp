@@ -61,17 +61,20 @@ bool next_place(Words& words, QueueHandle* q, bool put, uint64_t* raw, Word* wor
   return parse_cell(*raw, word);
 }
 
-// What a consumer was emptying that is gone is emptied by this one. kTimedOut: there is none.
-Outcome take_over(Words& words, const QueueHandle& q, uint64_t** cell, Word* mine) {
+// What a consumer was emptying that is gone is emptied by this one. A look asks about one consumer,
+// since each question may be a message: about the first one from *from on, behind which the next
+// look begins. kTimedOut: that one is there, or there is none.
+Outcome take_over(Words& words, const QueueHandle& q, uint64_t* from, uint64_t** cell, Word* mine) {
   for (uint32_t i = 0; i < q.cells; ++i) {
-    *cell = cell_at(q, i);
+    *cell = cell_at(q, *from + i);
     const uint64_t raw = words.load(*cell);
     Word word;
     if (!parse_cell(raw, &word)) return Outcome::kBad;
-    if (!word.held || !word.flag || words.gone(word.holder) <= 0) continue;
+    if (!word.held || !word.flag) continue;
+    *from += i + 1;
+    if (words.gone(word.holder) <= 0) return Outcome::kTimedOut;
     *mine = {words.self(), word.count, true, true};
-    const Outcome taken = replace(words, *cell, raw, mine->raw(Kind::kCell));
-    if (taken != Outcome::kTimedOut) return taken;
+    return replace(words, *cell, raw, mine->raw(Kind::kCell));
   }
   return Outcome::kTimedOut;
 }
@@ -80,6 +83,8 @@ Outcome take_over(Words& words, const QueueHandle& q, uint64_t** cell, Word* min
 // is free now.
 Outcome claim(Words& words, QueueHandle* q, bool put, Wait& wait, uint64_t** cell, Word* mine) {
   bool first = true;
+  // Anywhere, so that short calls come to each consumer as well.
+  uint64_t ask_from = static_cast<uint64_t>(words.time() / kMicro) % q->cells;
   do {
     const bool waited = !std::exchange(first, false);
     uint64_t raw = 0;
@@ -97,7 +102,7 @@ Outcome claim(Words& words, QueueHandle* q, bool put, Wait& wait, uint64_t** cel
     }
     if (!wait.due()) continue;
     if (!put && waited) {
-      const Outcome taken = take_over(words, *q, cell, mine);
+      const Outcome taken = take_over(words, *q, &ask_from, cell, mine);
       if (taken != Outcome::kTimedOut) return taken;
     }
     // Held by the other side, or by this one since the last turn.

@@ -119,8 +119,9 @@ Engine::~Engine() {
 // maps from here on is mapped after it has looked at the lease.
 void Engine::on_lease_alarm() {
   if (mutated("mutate_kept_without_lease")) return;
-  views_.each([](const View& view) {
-    if (view.import != nullptr && view.import->lease.is_over()) zap(view.addr, view.len);
+  const Nanos t = now();  // there may be no other alarm
+  views_.each([t](const View& view) {
+    if (view.import != nullptr && view.import->lease.is_over_at(t)) zap(view.addr, view.len);
   });
 }
 

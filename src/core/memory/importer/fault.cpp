@@ -167,6 +167,7 @@ Fault::Outcome Fault::first_store(bool may_widen) {
   CMI_PROBE3(store, imp_.id, index_, 1);
   // Mapped here in most cases; where it is not, the next fault finds it dirty.
   core_.userfault.unprotect(at_, kPageSize);
+  zap_if_over(imp_, view_, {index_, 1});
   ++page_.generation;
   page_.unlock();
   return mapped(true, readahead);
@@ -183,6 +184,7 @@ Fault::Outcome Fault::first_store(bool may_widen) {
     if (store_) core_.userfault.unprotect(at_, kPageSize);
     good = core_.userfault.map(at_, kPageSize, !view_.read_only);
   }
+  zap_if_over(imp_, view_, {index_, 1});
   page_.unlock();
   if (std::exchange(no_twin_, false)) return find_twin();
   return mapped(good, readahead);

@@ -302,6 +302,7 @@ class Delivery {
   if (view != nullptr && mutated("mutate_stale_checked_late"))
     mutation::show_unchecked(core.userfault, *view, pages);
   Delivery(core, imp, view, pages, wanted, write).run();
+  if (view != nullptr) zap_if_over(imp, *view, pages);
   for (uint32_t i = 0; i < n; ++i) imp.page(first + i).unlock();
   if (view != nullptr && mutated_late("mutate_map_outside_lock"))
     core.userfault.map(view->addr + size_t{first} * kPageSize, size_t{n} * kPageSize, false);

@@ -108,9 +108,9 @@ struct InOrder {
 class Lease {
  public:
   // By the clock, or noted by the service thread. Fault handler safe.
-  bool is_over() const {
-    return expired_.load(std::memory_order_seq_cst) ||
-           now_or_a_tick_ago() >= ends_.load(std::memory_order_relaxed);
+  bool is_over() const { return is_over_at(now_or_a_tick_ago()); }
+  bool is_over_at(Nanos t) const {
+    return expired_.load(std::memory_order_seq_cst) || t >= ends_.load(std::memory_order_relaxed);
   }
   void set_expired(bool expired) { expired_.store(expired, std::memory_order_seq_cst); }
   void set_end(Nanos at) { ends_.store(at, std::memory_order_relaxed); }

@@ -67,16 +67,28 @@ std::vector<ImportTable::ImportPtr> ImportTable::set_lease_expired(const Context
   return imports;
 }
 
-Nanos ImportTable::set_lease_end(const ContextId& home, Nanos at) {
+void ImportTable::set_lease_end(const ContextId& home, Nanos at) {
   Guard g(mu_);
   lease_ends_[home] = at;
   for (auto& imp : imports_) {
     if (imp->rseg.home == home) imp->lease.set_end(at);
   }
+}
+
+// One that has passed counts until it is noted: its alarm may be on its way to threads that have
+// not run since, and a timer that is set anew takes that back. (Where nothing is imported it is
+// never noted.) One that is noted, but was set anew, is about to be in force.
+Nanos ImportTable::next_lease_end() {
+  Guard g(mu_);
   const Nanos t = now();
   Nanos next = 0;
   for (const auto& [id, end] : lease_ends_) {
-    if (end > t && (next == 0 || end < next)) next = end;
+    const auto from_home = [&home = id](const auto& imp) { return imp->rseg.home == home; };
+    if (end <= t && (leases_expired_.count(id) != 0 ||
+                     std::none_of(imports_.begin(), imports_.end(), from_home))) {
+      continue;
+    }
+    if (next == 0 || end < next) next = end;
   }
   return next;
 }

@@ -41,9 +41,11 @@ class ImportTable {
 
   // Notes it of the home and of all imports from it, which are returned.
   std::vector<ImportPtr> set_lease_expired(const ContextId& home, bool lease_expired);
-  // The lease of the home is over then. When the next one of all leases is over; 0: none. Throws
-  // bad_alloc.
-  Nanos set_lease_end(const ContextId& home, Nanos at);
+  // The lease of the home is over then. Throws bad_alloc.
+  void set_lease_end(const ContextId& home, Nanos at);
+  // When the next one of all leases is over; in the past where one is that has not been noted. 0:
+  // none.
+  Nanos next_lease_end();
   // The home is lost: its lease is no matter any more.
   void forget_lease(const ContextId& home);
 

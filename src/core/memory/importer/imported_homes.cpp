@@ -16,6 +16,10 @@ namespace {
 constexpr uint32_t kLeaseRun = 512;        // pages locked at once
 constexpr Nanos kLeaseLook = 50 * kMilli;  // for the watch to find proof of a home's end
 constexpr Nanos kLeaseNap = kMilli;
+// The clock that a lease is looked at by (now_or_a_tick_ago) has come to its end when the alarm
+// does: what the alarm has taken is not mapped again. A tenth of CMI_DEAD_AFTER, 100 ms at least,
+// is left for it.
+constexpr Nanos kTick = 10 * kMilli;
 
 void zap_all(Import& imp) {
   Guard views(imp.views.mu);
@@ -60,6 +64,7 @@ void ImportedHomes::lose(const ContextId& home) {
   SignalsBlocked quiet;
   if (auto link = link_with(home); link != nullptr) lose_home(core_, link);
   core_.imports.forget_lease(home);
+  set_alarm();
 }
 
 // Only the mappings go: pages keep their states, their bytes and their twins, and come back without
@@ -71,6 +76,7 @@ void ImportedHomes::set_lease_expired(const ContextId& home, bool lease_expired)
     if (lease_expired && imp->cache.ready()) zap_all(*imp);
     imp->changes.notify();
   }
+  set_alarm();  // for the next one: nothing of this one is mapped any more
   if (lease_expired) {
     fault_point("lease_expired");
   } else {
@@ -80,7 +86,13 @@ void ImportedHomes::set_lease_expired(const ContextId& home, bool lease_expired)
 
 void ImportedHomes::set_lease_end(const ContextId& home, Nanos at) {
   SignalsBlocked quiet;
-  core_.lease_alarm.set(core_.imports.set_lease_end(home, at));
+  core_.imports.set_lease_end(home, at);
+  set_alarm();
+}
+
+void ImportedHomes::set_alarm() {
+  const Nanos next = core_.imports.next_lease_end();
+  core_.lease_alarm.set(next == 0 ? 0 : next + kTick);
 }
 
 std::vector<ImportedHomes::Asked> ImportedHomes::ask() {

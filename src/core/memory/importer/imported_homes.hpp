@@ -38,6 +38,8 @@ class ImportedHomes {
   std::vector<Asked> ask();
 
  private:
+  void set_alarm();
+
   ImporterCore& core_;
 };
 

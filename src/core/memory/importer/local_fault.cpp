@@ -32,6 +32,8 @@ std::optional<Exception> LocalFault::try_once() {
     good = map(at, how);
     return how;
   });
+  // As zap_if_over(): looked at before the page was mapped.
+  if (action != FaultAction::kAwaitLease && imp_.lease.is_over()) imp_.views.local.zap_all();
   return good ? carry_out(action) : no_memory();
 }
 

@@ -75,6 +75,12 @@ void zap_everywhere(Import& imp, uint32_t first, uint32_t n) {
   for (auto& v : imp.views.list) zap(v->addr + size_t{first} * kPageSize, size_t{n} * kPageSize);
 }
 
+[[gnu::hot]] void zap_if_over(const Import& imp, const View& view, PageRange pages) {
+  if (!imp.lease.is_over()) [[likely]]
+    return;
+  zap(view.addr + size_t{pages.first} * kPageSize, size_t{pages.count} * kPageSize);
+}
+
 uint32_t next_touched(const Import& imp, uint32_t first, uint32_t end) {
   if (fault_point_fails("all_touched")) return first;
   while (first < end && imp.regions.known.untouched(region_of(first))) {

@@ -20,6 +20,10 @@ void protect_everywhere(ImporterCore& core, Import& imp, uint32_t first, uint32_
     CMI_REQUIRES(imp.views.mu);
 void zap_everywhere(Import& imp, uint32_t first, uint32_t n) CMI_REQUIRES(imp.views.mu);
 
+// After pages were mapped in a view, still under their locks: a thread that was stopped between its
+// look at the lease and that has had its alarm (vm/lease_alarm.hpp) before they were.
+void zap_if_over(const Import& imp, const View& view, PageRange pages);
+
 void count_fetched(ImporterCore& core, Import& imp, uint32_t pages);
 
 // From this page on, the first one of a region that was ever touched; `end`: there is none before.

@@ -49,6 +49,7 @@ uint32_t dirty_ahead(ImporterCore& core, const View& view, PageRange pages, cons
     const size_t mapped = core.userfault.map_absent(at, size_t{n} * kPageSize);
     const size_t left = size_t{n} * kPageSize - mapped;
     if (left > 0) core.userfault.unprotect(at + mapped, left);
+    zap_if_over(imp, view, {first, n});
   }
   std::vector<DirtyIntent> unused;
   for (uint32_t i = first + std::max(n, 1u); i < last && imp.intents; ++i) {

@@ -1,6 +1,9 @@
 // Timers of threads: made, set, deleted.
 #include "core/memory/vm/lease_alarm.hpp"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <new>
@@ -19,6 +22,27 @@ void set_timer(timer_t id, Nanos at) {
   when.it_value.tv_sec = at / kSecond;
   when.it_value.tv_nsec = at % kSecond;
   timer_settime(id, TIMER_ABSTIME, &when, nullptr);  // one that has passed comes at once
+}
+
+// Where the calling thread blocks SIGBUS, the last alarm waits for it, and before Linux 6.13
+// outlives its timer, and the library's handler: a thread that opens SIGBUS then would die of it.
+// One of another sender waits on.
+void take_blocked() {
+  sigset_t mask, bus;
+  pthread_sigmask(SIG_BLOCK, nullptr, &mask);
+  if (sigismember(&mask, SIGBUS) != 1) return;
+  sigemptyset(&bus);
+  sigaddset(&bus, SIGBUS);
+  siginfo_t si;
+  const timespec at_once{};
+  // Without the C library, which does not tell a signal to the thread from one to the process.
+  if (syscall(SYS_rt_sigtimedwait, &bus, &si, &at_once, _NSIG / 8) != SIGBUS) return;
+  if (LeaseAlarm::sent(si)) return;
+  if (si.si_code > 0 || si.si_code == SI_TKILL) {
+    syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), SIGBUS, &si);
+  } else if (syscall(SYS_rt_sigqueueinfo, getpid(), SIGBUS, &si) != 0) {
+    kill(getpid(), SIGBUS);  // what it said only the main thread may say again
+  }
 }
 }  // namespace
 
@@ -53,6 +77,7 @@ void LeaseAlarm::remove() {
   if (mine == timers_.end()) return;
   timer_delete(mine->id);  // what it has sent is taken before this returns
   timers_.erase(mine);
+  take_blocked();
 }
 
 void LeaseAlarm::set(Nanos at) {
@@ -65,6 +90,7 @@ void LeaseAlarm::stop() {
   Guard g(mu_);
   stopped_ = true;
   for (const Timer& t : timers_) timer_delete(t.id);
+  if (!timers_.empty()) take_blocked();
   timers_.clear();
 }
 
