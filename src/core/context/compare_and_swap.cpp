@@ -79,6 +79,7 @@ Status Barriers::swap_imported(const memory::View& view, const SwapCall& swap, u
   } catch (const std::bad_alloc&) {
     return Status::kHw;  // it may have been made
   }
+  services_.engine.start_ticks();  // an intent that it has brought goes back if it is not used
   // Nothing but the connection has failed, and another try would not find out.
   if (unknown && e == memory::Exception::kTransient) return Status::kHw;
   if (e != memory::Exception::kNone) *raised = {e, unknown, swap.addr, view.segment};

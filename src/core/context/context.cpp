@@ -69,8 +69,6 @@ Status Context::join_thread() {
 
 Status Context::leave_thread() {
   Thread* t = t_thread;
-  t->pending_swaps.end(
-      [](memory::Import& import, const auto& request) { import.link->forget(request); });
   if (t->epoch != nullptr) (void)barriers().close_epoch(reinterpret_cast<cmi_fb>(t->epoch));
   Lifetime one;
   const bool last = threads_.remove(*t);

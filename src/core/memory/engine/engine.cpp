@@ -125,6 +125,11 @@ void Engine::on_lease_alarm() {
   });
 }
 
+// seq_cst, as for a store in try_access().
+void Engine::start_ticks() {
+  if (!ticking_.load(std::memory_order_seq_cst) && importer_->busy()) wake();
+}
+
 void Engine::wake() {
   const uint64_t one = 1;
   [[maybe_unused]] ssize_t n = ::write(wake_.get(), &one, sizeof one);

@@ -41,7 +41,8 @@ class Engine : public fabric::ServerHandler, public FaultTarget {
   Stats& stats() { return stats_; }
   std::vector<fabric::ListenerAddress> listeners() const { return server_->listeners(); }
   uint64_t messages_dropped() const { return server_->dropped(); }
-  void wake();  // makes the service thread look at its timers
+  void wake();         // makes the service thread look at its timers
+  void start_ticks();  // after a call that may have left something to the importer's timer
   // Ends the service thread. What this context owes to others is then left to its links' ends.
   void stop();
   // In a forked child, where nothing else of this is touched any more: lets go of what would make

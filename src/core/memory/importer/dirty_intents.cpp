@@ -68,12 +68,15 @@ void IntentRequest::start(RequestType type) {
 }
 
 Exception IntentRequest::await(Deadline deadline) {
-  start();
-  return ended_ ? Exception::kNone : take_answer(nullptr, deadline);
+  if (!awaited_) {
+    start();
+    if (!ended_) take_answer(nullptr, deadline);
+  }
+  return ended_ ? Exception::kNone : refused(deadline);
 }
 
-Exception IntentRequest::fetch(std::byte* content, uint32_t region_epoch, Deadline deadline,
-                               const std::function<void()>& meanwhile) {
+void IntentRequest::fetch(std::byte* content, uint32_t region_epoch, Deadline deadline,
+                          const std::function<void()>& meanwhile) {
   if (request_ != nullptr) imp_.link->forget(request_);  // of a read of several pages that failed
   if (region_epoch == 0) {
     start(RequestType::kFetchWithIntent);
@@ -83,27 +86,30 @@ Exception IntentRequest::fetch(std::byte* content, uint32_t region_epoch, Deadli
     request_ = imp_.link->start(static_cast<uint16_t>(RequestType::kHoldFetch), Encoded(m));
   }
   meanwhile();
-  return take_answer(content, deadline);
+  take_answer(content, deadline);
 }
 
-Exception IntentRequest::take_answer(std::byte* content, Deadline deadline) {
-  auto status = WireStatus::kMalformed;
-  const uint32_t seen = imp_.changes.seen();
-  if (imp_.link->await(request_, deadline) == fabric::Cause::kOk) {
-    const auto reply = split_reply(request_->reply());
-    const Bytes page = reply ? reply->body : Bytes();
-    status = reply ? reply->status : WireStatus::kOk;
-    if (reply && status == WireStatus::kOk && page.size() == (content != nullptr ? kPageSize : 0)) {
-      if (content != nullptr) std::memcpy(content, page.data(), kPageSize);
-      request_.reset();
-      end(true);
-      fault_point("intent_granted");
-      return Exception::kNone;
-    }
-    request_.reset();
-  }
+// Where it is granted that is all; else refused() is to be called.
+void IntentRequest::take_answer(std::byte* content, Deadline deadline) {
+  awaited_ = true;
+  seen_ = imp_.changes.seen();
+  if (imp_.link->await(request_, deadline) != fabric::Cause::kOk) return;
+  const auto reply = split_reply(request_->reply());
+  const Bytes page = reply ? reply->body : Bytes();
+  status_ = reply ? reply->status : WireStatus::kOk;
+  const bool good =
+      reply && status_ == WireStatus::kOk && page.size() == (content != nullptr ? kPageSize : 0);
+  if (good && content != nullptr) std::memcpy(content, page.data(), kPageSize);
+  request_.reset();
+  if (!good) return;
+  end(true);
+  fault_point("intent_granted");
+}
+
+Exception IntentRequest::refused(Deadline deadline) {
+  const WireStatus status = status_;
   // The wait comes before end(): until then no other thread asks for what would be refused as well.
-  if (status == WireStatus::kBreakUnacknowledged) imp_.changes.wait(seen, kBreakNap);
+  if (status == WireStatus::kBreakUnacknowledged) imp_.changes.wait(seen_, kBreakNap);
   end(false);
   // Of several pages nobody knows which one it is: the first is asked for alone.
   const bool refused = status == WireStatus::kInFlux || status == WireStatus::kRange;

@@ -61,7 +61,6 @@ bool Fetch::may_hold() const {
 // *asked: it was asked for. Not where another thread has claimed the region meanwhile.
 Fetch::Outcome Fetch::hold_and_fetch(bool* asked) {
   const uint32_t region = region_of(wanted_), seen = imp_.changes.seen();
-  Exception e = Exception::kNone;
   std::shared_ptr<fabric::Request> request;  // with the answer
   {
     Guard g(imp_.regions.mu);
@@ -71,11 +70,12 @@ Fetch::Outcome Fetch::hold_and_fetch(bool* asked) {
     *asked = true;
     fault_point("fetch_before_read");
     const uint32_t epoch = imp_.regions.begin(region, region);
-    const bool held =
-        intent_ != nullptr ? ask_intent_and_hold(epoch, &e) : ask_hold(epoch, &request);
+    const bool held = intent_ != nullptr ? ask_intent_and_hold(epoch) : ask_hold(epoch, &request);
     imp_.regions.end(region, region, held);
   }
-  if (intent_ != nullptr) return with_intent(e);
+  // A refusal is looked into without the lock of all regions: that takes messages and time, and may
+  // end the import.
+  if (intent_ != nullptr) return with_intent();
   if (request == nullptr) return std::nullopt;
   const auto reply = split_reply(request->reply());
   const WireStatus status = reply ? reply->status : WireStatus::kMalformed;
@@ -83,9 +83,9 @@ Fetch::Outcome Fetch::hold_and_fetch(bool* asked) {
   return good ? entered(reply->body) : not_entered(status, seen);
 }
 
-bool Fetch::ask_intent_and_hold(uint32_t epoch, Exception* e) {
+bool Fetch::ask_intent_and_hold(uint32_t epoch) {
   const auto meanwhile = [this] { overlap(); };
-  *e = intent_->fetch(imp_.page_data(wanted_), epoch, deadline_, std::ref(meanwhile));
+  intent_->fetch(imp_.page_data(wanted_), epoch, deadline_, std::ref(meanwhile));
   return intent_->granted();
 }
 

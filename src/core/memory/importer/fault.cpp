@@ -216,6 +216,7 @@ bool Fault::map_and_compare() {
     page_.heat = heat;
     set_state(core_, imp_, page_, before);
   } else {
+    page_.swaps.used();
     imp_.subscribed.stored_to(index_);
     ++page_.generation;
   }

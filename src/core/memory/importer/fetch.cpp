@@ -113,11 +113,13 @@ using fabric::Cause;
 Fetch::Outcome Fetch::fetch_with_intent() {
   fault_point("fetch_before_read");
   const auto meanwhile = [this] { overlap(); };
-  const Exception e = intent_->fetch(imp_.page_data(wanted_), 0, deadline_, std::ref(meanwhile));
-  return with_intent(e);
+  intent_->fetch(imp_.page_data(wanted_), 0, deadline_, std::ref(meanwhile));
+  return with_intent();
 }
 
-Fetch::Outcome Fetch::with_intent(Exception e) {
+// It has been asked for.
+Fetch::Outcome Fetch::with_intent() {
+  const Exception e = intent_->await(deadline_);
   if (!intent_->granted()) {
     give_up(wanted_, 1);
     return e;
@@ -137,7 +139,7 @@ Fetch::Outcome Fetch::with_intent(Exception e) {
     fault_point("fetch_before_read");
     const auto meanwhile = [this] { overlap(); };
     cause = session->read(imp_.page_data(wanted_), size_t{n_} * kPageSize, key,
-                          uint64_t{wanted_} * kPageSize, deadline_, std::ref(meanwhile));
+                          uint64_t{wanted_} * kPageSize, read_deadline_, std::ref(meanwhile));
     imp_.key.end_use();
   }
   if (mutated_late("mutate_acquire_late")) (void)acquire(imp_, wanted_, n_, deadline_);
@@ -170,7 +172,7 @@ Fetch::Outcome Fetch::with_intent(Exception e) {
 // to these pages. True: the session was not released by the deadline; the pages are left to the
 // tick.
 bool Fetch::strand() {
-  for (Backoff backoff; !session_life_.expired() && !deadline_.passed();) backoff.pause();
+  for (Backoff backoff; !session_life_.expired() && !read_deadline_.passed();) backoff.pause();
   if (session_life_.expired()) return false;
   core_.stranded.add({session_life_, view_.import, {wanted_, n_}});
   return true;

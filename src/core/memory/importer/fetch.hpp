@@ -25,17 +25,25 @@ void give_up_fetch(ImporterCore& core, const std::shared_ptr<Import>& imp, uint3
 
 class Fetch {
  public:
+  // A read that is not over in time ends the session, with all that is under way in it. So whoever
+  // can do without the page gives up early what it needs messages for, and not the read.
+  struct Until {
+    Deadline messages, read;
+    Until(Deadline both) : messages(both), read(both) {}  // NOLINT(google-explicit-constructor)
+    Until(Deadline messages, Deadline read) : messages(messages), read(read) {}
+  };
   // `wanted` is kFetching, by this thread. `intent`: for a store that needs the page's dirty
   // intent, which is asked for beside the read; null: none is needed.
   Fetch(ImporterCore& core, const View& view, uint32_t wanted, bool store, IntentRequest* intent,
-        Deadline deadline)
+        Until until)
       : core_(core),
         view_(view),
         imp_(*view.import),
         wanted_(wanted),
         store_(store),
         intent_(intent),
-        deadline_(deadline) {}
+        deadline_(until.messages),
+        read_deadline_(until.read) {}
   Fetch(const Fetch&) = delete;
   Fetch& operator=(const Fetch&) = delete;
 
@@ -51,13 +59,13 @@ class Fetch {
   Outcome attempt();
   bool may_hold() const;
   Outcome hold_and_fetch(bool* asked);
-  bool ask_intent_and_hold(uint32_t epoch, Exception* e);
+  bool ask_intent_and_hold(uint32_t epoch);
   bool ask_hold(uint32_t epoch, std::shared_ptr<fabric::Request>* request);
   Outcome entered(Bytes content);
   bool prepare();
   bool back();  // with memory
   Outcome fetch_with_intent();
-  Outcome with_intent(Exception e);
+  Outcome with_intent();
   Outcome fetch_released();
   Outcome not_entered(WireStatus status, uint32_t seen);
   Outcome read(const std::shared_ptr<fabric::Session>& session, const fabric::RemoteKey& key);
@@ -73,7 +81,7 @@ class Fetch {
   const uint32_t wanted_;
   const bool store_;
   IntentRequest* const intent_;
-  const Deadline deadline_;
+  const Deadline deadline_, read_deadline_;
   uint32_t n_ = 1;  // pages that are kFetching by this thread, from the wanted one on
   // Of the last attempt: a read was posted and failed. The provider may store to the pages for as
   // long as that read's session lives.

@@ -25,17 +25,19 @@ class IntentRequest {
   void start();  // once; await() calls it if it was not called before
   // Instead: asks for what the page holds, too, which is put at `content` when the dirty intent is
   // granted. `meanwhile` runs when it has been asked. `region_epoch`: its region is to be held
-  // under this epoch from then on; 0: it is.
-  Exception fetch(std::byte* content, uint32_t region_epoch, Deadline deadline,
-                  const std::function<void()>& meanwhile);
-  // kNone: what the access needs has been done, or it is to be tried again.
+  // under this epoch from then on; 0: it is. The answer is here then, or the time is over.
+  void fetch(std::byte* content, uint32_t region_epoch, Deadline deadline,
+             const std::function<void()>& meanwhile);
+  // kNone: what the access needs has been done, or it is to be tried again. May end the import:
+  // after fetch(), not under the lock that its caller held for that.
   Exception await(Deadline deadline);
   bool granted() const { return granted_; }
   PageRange pages() const { return {page_, count_}; }
 
  private:
   void start(RequestType type);
-  Exception take_answer(std::byte* content, Deadline deadline);
+  void take_answer(std::byte* content, Deadline deadline);
+  Exception refused(Deadline deadline);
   void end(bool granted);
 
   ImporterCore& core_;
@@ -44,6 +46,9 @@ class IntentRequest {
   uint32_t count_ = 1;
   std::array<uint8_t, StoreStreams::kMaxWindow> epochs_;  // of the pages asked for
   std::shared_ptr<fabric::Request> request_;
+  WireStatus status_ = WireStatus::kMalformed;  // of the answer
+  uint32_t seen_ = 0;                           // ChangeWait::seen() before it was awaited
+  bool awaited_ = false;
   bool ended_ = false, granted_ = false;
 };
 

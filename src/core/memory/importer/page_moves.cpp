@@ -46,7 +46,6 @@ bool add_twin(ImporterCore& core, const View& view, uint32_t index) {
   std::memcpy(core.twins.at(twin), imp.page_data(index), kPageSize);
   page.twin = twin;
   set_state(core, imp, page, PageState::kDirty);
-  page.swaps.used();
   if (imp.dirty.hot.has_room() && !fault_point_fails("never_hot") && page.heat.stored()) {
     imp.dirty.hot.add(index);
   } else if (!page.listed) {
@@ -60,6 +59,7 @@ bool add_twin(ImporterCore& core, const View& view, uint32_t index) {
 bool make_dirty(ImporterCore& core, const View& view, uint32_t index) {
   if (!add_twin(core, view, index)) return false;
   Import& imp = *view.import;
+  imp.page(index).swaps.used();
   if (imp.subscribed.any()) imp.subscribed.stored_to(index);  // it takes no more updates (rule 25)
   return true;
 }

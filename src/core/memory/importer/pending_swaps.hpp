@@ -18,7 +18,7 @@ namespace cmi::memory {
 // answer is filled in before the request counts as answered.
 struct SentSwap {
   std::optional<WireStatus> stores;  // what the home says of them; none: it has said nothing
-  WireStatus swap = WireStatus::kNotPresented;
+  std::optional<WireStatus> swap;    // and of the swap; none: nothing that can be decoded
   uint64_t found = 0;
   // The caller's copy of the word's page when it was sent (rule 12).
   bool cached = false;
@@ -29,14 +29,22 @@ struct SentSwap {
   bool fetches = false, intent = false;
   uint8_t epoch = 0;
   uint32_t page = 0;
-  std::vector<std::byte> content;  // of the page
+  std::vector<std::byte> content;  // room for the page, where it is asked for
+  bool has_content = false;        // and it is there
   bool brought = false;            // and it is cached
 
-  bool made() const { return swap != WireStatus::kNotPresented; }  // or refused, for good
+  // Where the stores are refused the home makes no swap.
+  std::optional<WireStatus> answer() const {
+    return stores && *stores != WireStatus::kOk ? stores : swap;
+  }
+  // Or refused, for good, or nobody knows: it is not asked for anew.
+  bool made() const { return stores != WireStatus::kOk || swap != WireStatus::kNotPresented; }
 };
 
 // Kept while its caller tries again, so that the swap is never started twice. It does not keep the
-// import alive: a caller that has left the call by a jump never takes its swap back.
+// import alive: a caller that has left the call by a jump never takes its swap back. Its request
+// stays in the link until it is answered, also where the thread has ended: the answer ends the
+// write-back that it is, gives back the intent that it brings and drops the copy of the page.
 struct PendingSwap {
   const void* call = nullptr;
   std::weak_ptr<Import> import;
@@ -75,16 +83,6 @@ class PendingSwaps {
     if (swaps_.size() == kMost) make_room(call);
     swaps_.emplace_back().call = call;
     return swaps_.back();
-  }
-
-  // The thread ends: none of its calls is tried again.
-  template <typename Forget>
-  void end(Forget forget) {
-    for (const PendingSwap& p : swaps_) {
-      const auto import = p.import.lock();
-      if (import != nullptr && p.request != nullptr) forget(*import, p.request);
-    }
-    swaps_.clear();
   }
 
  private:

@@ -144,7 +144,7 @@ Exception Swaps::await_presented(Import& imp, Deadline deadline) {
   }
 }
 
-// Sends it, unless an earlier try has.
+// Sends it, unless an earlier try has. `fetch`: null where its answer is to bring nothing.
 Exception Swaps::send_swap(const View& view, const Word& word, SwapFetch* fetch,
                            PendingSwap* pending, Deadline deadline) {
   const std::shared_ptr<Import>& owner = view.import;
@@ -155,8 +155,8 @@ Exception Swaps::send_swap(const View& view, const Word& word, SwapFetch* fetch,
   if (!imp.grant.has(fabric::kAtomic) || !imp.allows(word.page())) return Exception::kAccess;
   const CasRequest m{imp.rseg.uid, imp.instance, word.offset, word.expected, word.desired};
   fault_point("cas_before_send");
-  if (!imp.write_through && !imp.views.local.local()) fetch->begin();
-  if (!fetch->any()) {
+  if (fetch != nullptr && !imp.write_through && !imp.views.local.local()) fetch->begin();
+  if (fetch == nullptr || !fetch->any()) {
     *pending = {pending->call, owner,
                 imp.link->start(static_cast<uint16_t>(RequestType::kCas), Encoded(m)), word.offset,
                 nullptr};
@@ -176,15 +176,30 @@ Exception Swaps::send_swap(const View& view, const Word& word, SwapFetch* fetch,
 
 Exception Swaps::swap_by_message(const View& view, const Word& word, uint64_t* found,
                                  PendingSwap* pending, bool* unknown, Deadline deadline) {
+  SwapFetch fetch(core_, view, word.page());
+  Exception e = send_swap(view, word, &fetch, pending, deadline);
+  if (e == Exception::kNone) e = await_swap(view, word, &fetch, pending, unknown, deadline);
+  if (e == Exception::kNone && pending->sent != nullptr && !pending->sent->made()) {
+    // The home has published the stores. The swap came over a session that has been replaced since,
+    // and was not made: it is asked for anew, alone. What is said of that one is the last word.
+    pending->request = nullptr;
+    pending->sent = nullptr;
+    e = send_swap(view, word, nullptr, pending, deadline);
+    if (e == Exception::kNone) e = await_swap(view, word, nullptr, pending, unknown, deadline);
+  }
+  return e == Exception::kNone ? take_swap(view.import, found, pending, deadline) : e;
+}
+
+// kNone: the answer is here. `fetch`: null where it brings nothing.
+Exception Swaps::await_swap(const View& view, const Word& word, SwapFetch* fetch,
+                            PendingSwap* pending, bool* unknown, Deadline deadline) {
   const std::shared_ptr<Import>& owner = view.import;
   Import& imp = *owner;
-  SwapFetch fetch(core_, view, word.page());
-  const Exception sent = send_swap(view, word, &fetch, pending, deadline);
-  if (sent != Exception::kNone) return sent;
-  if (fetch.any()) {
+  const bool fetches = fetch != nullptr && fetch->any();
+  if (fetches) {
     const Deadline soon = Deadline::in(SwapFetch::kPatience);
     (void)imp.link->await(pending->request, soon.at < deadline.at ? soon : deadline);
-    if (!pending->request->answered()) fetch.give_up();
+    if (!pending->request->answered()) fetch->give_up();
   }
   // The request's number makes the swap happen once, however often the link is rebuilt. A swap that
   // is not answered in time stays pending: a caller that tries again waits for it.
@@ -200,15 +215,8 @@ Exception Swaps::swap_by_message(const View& view, const Word& word, uint64_t* f
     const Exception e = explain(core_, imp, Deadline::in(50 * kMilli));
     return e == Exception::kNone ? Exception::kTransient : e;
   }
-  if (fetch.any()) pending->sent->brought = fetch.take(*pending->sent);
-  if (pending->sent != nullptr && !pending->sent->made()) {
-    // The home has published the stores. The swap came over a session that has been replaced since,
-    // and was not made: it is asked for anew, alone.
-    pending->request = nullptr;
-    pending->sent = nullptr;
-    return swap_by_message(view, word, found, pending, unknown, deadline);
-  }
-  return take_swap(owner, found, pending, deadline);
+  if (fetches && fetch->any()) pending->sent->brought = fetch->take(*pending->sent);
+  return Exception::kNone;
 }
 
 // The answer is here.
@@ -218,7 +226,8 @@ Exception Swaps::take_swap(const std::shared_ptr<Import>& owner, uint64_t* found
   const auto sent = pending->sent;
   WireStatus status = WireStatus::kOk;
   if (sent != nullptr) {
-    status = sent->swap;
+    if (!sent->answer()) return Exception::kTransient;
+    status = *sent->answer();
     if (status == WireStatus::kOk) *found = sent->found;
   } else {
     const auto reply = split_reply(request->reply());

@@ -41,7 +41,7 @@ void SwapFetch::begin() {
     page.marker = false;
     ++page.generation;
     set_state(core_, imp_, page, PageState::kFetching);
-    if (!imp_.regions.known.shared(region_of(index_)) || !back_pages(imp_, {index_, 1})) {
+    if (!imp_.regions.known.shared(region_of(index_))) {
       set_state(core_, imp_, page, PageState::kAbsent);
       page_ = false;
     }
@@ -53,6 +53,7 @@ void SwapFetch::begin() {
     epoch_ = page.intent.ask();
   }
   page.unlock();
+  if (page_ && !back_pages(imp_, {index_, 1})) give_up();  // a system call: without the lock
 }
 
 SwapFetchRequest SwapFetch::request(const CasRequest& swap, uint32_t pages,
@@ -61,6 +62,7 @@ SwapFetchRequest SwapFetch::request(const CasRequest& swap, uint32_t pages,
   sent_->fetches = true;
   sent_->page = index_;
   sent_->epoch = epoch_;
+  if (page_) sent_->content.resize(kPageSize);
   return {swap.uid, swap.instance, swap.offset, swap.expected, swap.desired, uint8_t{page_},
           epoch_,   pages,         {}};
 }
@@ -76,7 +78,8 @@ void take_swap_answer(const std::shared_ptr<Import>& imp, SentSwap& to, Bytes an
     to.swap = static_cast<WireStatus>(m.swap);
     to.found = m.found;
     to.intent = m.intent != 0;
-    to.content.assign(m.body.begin(), m.body.end());
+    to.has_content = !m.body.empty() && m.body.size() == to.content.size();
+    if (to.has_content) std::memcpy(to.content.data(), m.body.data(), kPageSize);
     if (to.fate.exchange(SentSwap::Fate::kAnswered) == SentSwap::Fate::kGivenUp && to.intent) {
       give_back_intents(*imp, {{to.page, to.epoch}});
     }
@@ -113,7 +116,7 @@ bool SwapFetch::take(const SentSwap& answer) {
     imp_.changes.notify();
     return false;
   }
-  if (answer.content.size() != kPageSize) {
+  if (!answer.has_content) {
     give_up_fetch(core_, view_.import, index_, 1);
     return false;
   }
@@ -151,11 +154,13 @@ bool SwapFetch::fetch(Deadline deadline) {
     return false;
   }
   count(core_.parts.stats.swaps_with_page);
+  const Deadline soon = Deadline::in(kPatience);
+  const Fetch::Until until{soon.at < deadline.at ? soon : deadline, deadline};
   if (epoch_ == 0) {
-    return Fetch(core_, view_, index_, false, nullptr, deadline).run() == Exception::kNone;
+    return Fetch(core_, view_, index_, false, nullptr, until).run() == Exception::kNone;
   }
   IntentRequest request(core_, imp_, index_, std::exchange(epoch_, uint8_t{0}));
-  const Exception e = Fetch(core_, view_, index_, false, &request, deadline).run();
+  const Exception e = Fetch(core_, view_, index_, false, &request, until).run();
   if (request.granted()) {
     Page& page = imp_.page(index_);
     page.lock();

@@ -45,6 +45,8 @@ class Swaps {
                             PendingSwap* pending, bool* unknown, Deadline deadline);
   Exception send_swap(const View& view, const Word& word, SwapFetch* fetch, PendingSwap* pending,
                       Deadline deadline);
+  Exception await_swap(const View& view, const Word& word, SwapFetch* fetch, PendingSwap* pending,
+                       bool* unknown, Deadline deadline);
   void swapped_late(const ImportPtr& owner, const std::shared_ptr<fabric::Request>& request,
                     uint32_t index);
   WriteBackPtr announce_swap(const ImportPtr& owner, uint64_t offset);
