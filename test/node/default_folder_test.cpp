@@ -6,11 +6,16 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <csignal>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <set>
 
+#include "core/base/fault_point.hpp"
 #include "core/base/fd.hpp"
 #include "node/node_support.hpp"
 #include "support/skip.hpp"
@@ -176,6 +181,71 @@ TEST_CASE("processes that start at once make one folder") {
   for (auto& c : children) numbers.insert(c->hear());
   CHECK(numbers.size() == 1);
   for (auto& c : children) c->say(0);
+}
+
+bool is_stopped(pid_t process) {
+  std::ifstream stat("/proc/" + std::to_string(process) + "/stat");
+  std::string number, name, state;
+  stat >> number >> name >> state;
+  return state == "T";
+}
+
+// Makes the default folder without waiting for the lock, and is stopped before its Nth mkdir; says
+// then whether what it got is this folder.
+struct StoppedMaker {
+  Child child;
+  StoppedMaker(const Machine& machine, int nth, const std::string& expected)
+      : child([&, nth](Child& self) {
+          const std::string where = "node.folder.making#" + std::to_string(nth) + "=stop";
+          setenv("CMI_FAULT_POINT", where.c_str(), 1);
+          arm_fault_points();
+          auto made = machine.folder(0).make();
+          CHILD_CHECK(made);
+          self.say(*made == expected);
+        }) {
+    CHECK(eventually([&] { return is_stopped(child.pid()); }));
+  }
+  void go_on() const { ::kill(child.pid(), SIGCONT); }
+};
+
+TEST_CASE("who has not got the lock takes the folder that was made meanwhile") {
+  const Machine machine;
+  StoppedMaker late(machine, 1, machine.usual());
+  REQUIRE(machine.folder(0).make());
+  late.go_on();
+  CHECK(late.child.hear() == 1);
+  CHECK(late.child.succeeded());
+}
+
+TEST_CASE("two that make a folder with a number in one moment keep one") {
+  if (geteuid() != 0) return skip("only root can give a folder away");
+  const Machine machine;
+  machine.take(machine.usual());
+  StoppedMaker one(machine, 2, ""), two(machine, 2, "");  // both have seen that there is none
+  one.go_on();
+  two.go_on();
+  CHECK(one.child.succeeded());
+  CHECK(two.child.succeeded());
+  size_t folders = 0;
+  for (const auto& entry : fs::directory_iterator(machine.shared)) {
+    folders += entry.path() != machine.usual();
+  }
+  CHECK(folders == 1);
+}
+
+TEST_CASE("what no node can be in is not the default folder, whoever put it there") {
+  const Machine machine;
+  REQUIRE(std::ofstream(machine.usual()).put('x').good());
+  REQUIRE(std::ofstream(machine.usual() + "-1").put('x').good());
+  REQUIRE(mkdir((machine.usual() + "-2").c_str(), 0700) == 0);
+  REQUIRE(chmod((machine.usual() + "-2").c_str(), 0755) == 0);
+  const std::string made = machine.make();
+  CHECK(fs::is_directory(made));
+  CHECK(made != machine.usual() + "-2");
+  CHECK(machine.folder().find() == made);
+  CHECK(machine.make() == made);
+  REQUIRE(fs::remove(machine.usual()));
+  CHECK(machine.make() == made);
 }
 
 TEST_CASE("somebody who keeps the lock of the shared folder keeps nobody out") {

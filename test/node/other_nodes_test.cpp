@@ -9,6 +9,8 @@
 #include <fstream>
 
 #include "core/base/cause.hpp"
+#include "core/base/fault_point.hpp"
+#include "core/node/lock_file.hpp"
 #include "core/node/machine_memory.hpp"
 #include "node/node_support.hpp"
 #include "support/skip.hpp"
@@ -49,10 +51,10 @@ TEST_CASE("all nodes of a user together leave an eighth of the machine") {
   const MachineMemory memory{32 * kMiB, UINT64_MAX};
   auto one = join(on_machine(folder, "one", memory));
   auto two = join(on_machine(folder, "two", memory));
-  CHECK(two->segments().room_on_machine() == 28 * kMiB);
+  CHECK(two->segments().room_on_machine(0) == 28 * kMiB);
   REQUIRE(make(*one, 12 * kMiB));
   REQUIRE(import(*one, 8 * kMiB));
-  CHECK(two->segments().room_on_machine() == 8 * kMiB);
+  CHECK(two->segments().room_on_machine(0) == 8 * kMiB);
   CHECK(make(*two, 8 * kMiB + 4096).status() == Status::kNoMem);
   CHECK(std::string(t_cause.words).find("machine") != std::string::npos);
   CHECK(import(*two, 8 * kMiB + 4096).status() == Status::kNoMem);
@@ -67,14 +69,14 @@ TEST_CASE("what is found or not when it is touched is no promise of the machines
   auto one = join(on_machine(folder, "one", {32 * kMiB, 4 * kMiB}));
   CHECK(one->segments().create_proxy(48 * kMiB, CMI_SEG_NORESERVE, bytes("handle")));
   CHECK(one->breaks().has_room(8 * kMiB, CMI_SEG_NORESERVE) == Status::kOk);
-  CHECK(one->segments().room_on_machine() == 3 * kMiB);
+  CHECK(one->segments().room_on_machine(0) == 3 * kMiB);
   CHECK(make(*one, 4 * kMiB).status() == Status::kNoMem);
 }
 
 TEST_CASE("a segment that would use up what the machine has free is refused") {
   NodeFolder folder;
   auto one = join(on_machine(folder, "one", {64 * kMiB, 10 * kMiB}));
-  CHECK(one->segments().room_on_machine() == 8 * kMiB);  // a part of it is left to others
+  CHECK(one->segments().room_on_machine(0) == 8 * kMiB);  // a part of it is left to others
   CHECK(make(*one, 8 * kMiB + 4096).status() == Status::kNoMem);
   CHECK(make(*one, 8 * kMiB));
   g_machine.free = kMiB;
@@ -113,11 +115,17 @@ TEST_CASE("who runs out reaps the dead of the users other nodes") {
     auto id = import(*two, 20 * kMiB);
     return id && ok(two->segments().remove(*id));
   });
-  gets([&] { return two->segments().room_on_machine() == 56 * kMiB; });
+  gets([&] {
+    // Who has enough looks no further.
+    CHECK(two->segments().room_on_machine(16 * kMiB) == 16 * kMiB);
+    CHECK(fs::exists(folder.node_dir("one")));
+    return two->segments().room_on_machine(17 * kMiB) == 56 * kMiB;
+  });
   gets([&] { return ok(two->breaks().has_room(20 * kMiB, 0)); });
   gets([&] {
-    two->segments().want_memory();
-    two->segments().reap_if_wanted();
+    two->late_reaper().want();
+    two->late_reaper().begin_if_wanted();
+    two->late_reaper().stop();
     return true;
   });
   gets([&] {
@@ -125,6 +133,67 @@ TEST_CASE("who runs out reaps the dead of the users other nodes") {
     return key && ok(two->reservations().resize(*key, 24 * kMiB)) &&
            ok(two->reservations().remove(*key));
   });
+}
+
+// The kernel frees the memory of a file inside unlink: seconds, where a node has left much.
+TEST_CASE("the service thread does not wait while the dead of other nodes are cleaned up after") {
+  NodeFolder folder;
+  const std::string go_on = folder.runtime_dir() + "-go-on";
+  const node::Config dead = folder.config("one");
+  Child c([&](Child& self) {
+    auto two = Node::join(folder.config("two"), random_context_id());
+    CHILD_CHECK(two);
+    self.hear();
+    setenv("CMI_FAULT_POINT", ("node.delete.before_unlink=hold:" + go_on).c_str(), 1);
+    arm_fault_points();
+    (*two)->late_reaper().want();
+    (*two)->late_reaper().begin_if_wanted();
+    self.say(0);
+    (*two)->late_reaper().stop();
+  });
+  leave(dead, kMiB);
+  c.say(0);
+  c.hear();
+  CHECK(fs::exists(folder.node_dir("one")));
+  REQUIRE(std::ofstream(go_on).put('x').good());
+  CHECK(c.succeeded());
+  CHECK_FALSE(fs::exists(folder.node_dir("one")));
+}
+
+std::string g_registry;         // of the node that asks
+int g_asked = 0, g_locked = 0;  // how often, and how often under its lock
+
+TEST_CASE("the machine and other nodes are looked at before the nodes lock is taken") {
+  NodeFolder folder;
+  node::Config config = folder.config();
+  g_registry = folder.registry_path();
+  config.machine = [] {
+    const Fd fd(open(g_registry.c_str(), O_RDONLY | O_CLOEXEC));
+    REQUIRE(fd);
+    ++g_asked;
+    g_locked += node::byte_locked_elsewhere(fd.get(), node::kExclusiveByte);
+    return MachineMemory{64 * kMiB, UINT64_MAX};
+  };
+  auto node = join(config);
+  const auto asks = [&](const std::function<bool()>& what) {
+    g_asked = 0;
+    CHECK(what());
+    CHECK(g_asked == 1);
+  };
+  asks([&] { return static_cast<bool>(make(*node, kMiB)); });
+  const auto proxy = import(*node, 2 * kMiB, kMiB);
+  REQUIRE(proxy);
+  asks([&] { return ok(node->breaks().charge_cache(*proxy, 2 * kMiB)); });
+  asks([&] { return ok(node->breaks().has_room(kMiB, 0)); });
+  const auto grows = node->segments().create_home(2 * kMiB, 0, true, true);
+  REQUIRE(grows);
+  auto file = node->segments().open_file(*grows);
+  REQUIRE(file);
+  asks([&] { return ok(node->breaks().raise(*grows, file->get(), kMiB, true)); });
+  const auto key = node->reservations().make(kMiB);
+  REQUIRE(key);
+  asks([&] { return ok(node->reservations().resize(*key, 2 * kMiB)); });
+  CHECK(g_locked == 0);
 }
 
 TEST_CASE("nothing of the living is reaped for one who runs out") {

@@ -52,7 +52,7 @@ Status Sharing::delete_handle(const cmi_rseg* rseg) {
 // left, unless the client has said how much.
 size_t Sharing::cache_for(size_t segment) {
   if (const size_t chosen = cache_sizes_.of_new(); chosen != 0) return chosen;
-  const uint64_t room = services_.node.segments().room_on_machine();
+  const uint64_t room = services_.node.segments().room_on_machine(segment);
   if (segment <= room) return 0;
   const auto limit = static_cast<size_t>(std::max<uint64_t>(room / 2, 1));
   trace(kFacSeg, kInfo, "the machine has room for {} of {} bytes: {} of them are cached", room,

@@ -24,8 +24,8 @@ void Context::info(cmi_ctl_cfg* cfg) {
   // The file system may be smaller than the limit, and others may take of it and of the machine's
   // memory, such as further nodes.
   const uint64_t free = free_bytes(environment_.runtime_dir);
-  const uint64_t left =
-      std::min({most > in_use ? most - in_use : 0, free, node_->segments().room_on_machine()});
+  const uint64_t own = std::min(most > in_use ? most - in_use : 0, free);
+  const uint64_t left = std::min(own, node_->segments().room_on_machine(own));
   const uint64_t room = free > UINT64_MAX - in_use ? UINT64_MAX : free + in_use;
   cmi_ctl_cfg c{};
   c.info.max_mem_cfg = most;

@@ -50,19 +50,28 @@ uint64_t charged_locked(Registry& r) {
   return charged_by({r.shm()->segments, r.segments_end()}, r.shm()->reservations, false);
 }
 
-uint64_t room_on_machine(Registry& r, const Config& config) {
-  if (config.machine == nullptr) return UINT64_MAX;
-  const MachineMemory memory = config.machine();
-  const uint64_t most = most_of_all_nodes(memory);
-  const uint64_t all =
-      charged_by({r.shm()->segments, r.segments_end()}, r.shm()->reservations, true);
-  const uint64_t others = charged_of_others(r.folder());
-  const uint64_t left = most - std::min(most, all) - std::min(most - std::min(most, all), others);
-  return std::min(left, usable_of_free(memory));
+Outside look_outside(const Registry& r, const Config& config) {
+  if (config.machine == nullptr) return {};
+  return {config.machine(), charged_of_others(r.folder())};
 }
 
-const char* lacks_room_locked(Registry& r, const Config& config, uint64_t bytes,
-                              uint64_t reservation, bool machine_too) {
+void look_again(const Config& config, Outside* outside) {
+  if (outside->machine.total == UINT64_MAX && outside->machine.free == UINT64_MAX) return;
+  outside->machine = config.machine();
+}
+
+uint64_t room_beside(Registry& r, const Outside& outside) {
+  const MachineMemory& machine = outside.machine;
+  if (machine.total == UINT64_MAX && machine.free == UINT64_MAX) return UINT64_MAX;
+  const uint64_t most = most_of_all_nodes(machine);
+  const uint64_t all =
+      charged_by({r.shm()->segments, r.segments_end()}, r.shm()->reservations, true);
+  const uint64_t rest = most - std::min(most, all);
+  return std::min(rest - std::min(rest, outside.others), usable_of_free(machine));
+}
+
+const char* lacks_room_locked(Registry& r, const Config& config, const Outside& outside,
+                              uint64_t bytes, uint64_t reservation) {
   if (Reservation_shm* rsv = reservation_locked(r, reservation); rsv != nullptr) {
     const uint64_t used = used_locked(r, reservation);
     bytes -= std::min(bytes, rsv->size - std::min(rsv->size, used));
@@ -70,7 +79,7 @@ const char* lacks_room_locked(Registry& r, const Config& config, uint64_t bytes,
   }
   const uint64_t in_use = charged_locked(r), max = config.mem_max;
   if (in_use > max || bytes > max - in_use) return "the node's memory is used up";
-  if (machine_too && bytes != 0 && bytes > room_on_machine(r, config)) {
+  if (bytes != 0 && bytes > room_beside(r, outside)) {
     return "the machine has not so much memory left";
   }
   return nullptr;

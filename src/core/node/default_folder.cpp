@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "core/base/cause.hpp"
+#include "core/base/fault_point.hpp"
 #include "core/base/ids.hpp"
 #include "core/node/folder.hpp"
 #include "core/node/lock_file.hpp"
@@ -38,9 +39,17 @@ std::optional<uint32_t> number_of(std::string_view rest) {
   return number;
 }
 
-bool of_user(const std::string& path, uid_t user) {
+bool folder_of(const std::string& path, uid_t user) {
   struct stat st {};
-  return lstat(path.c_str(), &st) == 0 && st.st_uid == user;
+  return lstat(path.c_str(), &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == user;
+}
+
+// Others may put names of the user's into /dev/shm (a hard link to a file of his), and he himself
+// by accident: what no node can be in is none of the folders.
+bool usable_by(const std::string& path, uid_t user) {
+  struct stat st {};
+  return lstat(path.c_str(), &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == user &&
+         (st.st_mode & 077) == 0;
 }
 
 // A context of any node in it holds its life lock.
@@ -59,6 +68,12 @@ uint64_t bytes_of(const struct statfs& fs) {
   // A tmpfs without a size has no blocks.
   return fs.f_blocks == 0 ? UINT64_MAX
                           : static_cast<uint64_t>(fs.f_blocks) * static_cast<uint64_t>(fs.f_bsize);
+}
+
+// Of several processes that do the same, one is the first next time.
+void pause_shortly() {
+  const timespec pause{0, static_cast<long>(random_u64() % (4 * kMilli))};
+  nanosleep(&pause, nullptr);
 }
 
 // Everybody may take this lock, and keep it: who does not get it in time goes on without. It keeps
@@ -98,14 +113,16 @@ bool DefaultFolder::own_has_room() const {
 
 std::vector<std::string> DefaultFolder::all_of_ours() const {
   std::vector<std::string> all;
-  if (of_user(where_.own, where_.user) && of_user(in_own(), where_.user)) all.push_back(in_own());
+  if (folder_of(where_.own, where_.user) && usable_by(in_own(), where_.user))
+    all.push_back(in_own());
   std::vector<uint32_t> numbers;
   const Dir dir = open_dir(where_.shared);
   while (const dirent* e = dir ? readdir(dir.get()) : nullptr) {
     const std::string_view name = e->d_name;
     if (!name.starts_with(stem())) continue;
     const auto number = number_of(name.substr(stem().size()));
-    if (number && of_user(where_.shared + "/" + e->d_name, where_.user)) numbers.push_back(*number);
+    if (number && usable_by(where_.shared + "/" + e->d_name, where_.user))
+      numbers.push_back(*number);
   }
   std::sort(numbers.begin(), numbers.end());
   for (const uint32_t n : numbers) {
@@ -138,19 +155,31 @@ Result<std::string> DefaultFolder::make() const {
   if (std::string there = existing(); !there.empty()) return there;
   const MakingLock lock(where_.shared, where_.patience);
   if (std::string there = existing(); !there.empty()) return there;
-  if (own_has_room() && mkdir(in_own().c_str(), 0700) == 0) return in_own();
-  std::string name = where_.shared + "/" + stem();
+  const std::string usual = where_.shared + "/" + stem();
+  std::string name = own_has_room() ? in_own() : usual;
   int why = 0;
   for (int i = 0; i < kTries; ++i) {
-    if (mkdir(name.c_str(), 0700) == 0) return name;
-    why = errno;
-    if (why != EEXIST) break;
-    name = with_a_number();
+    fault_point("node.folder.making");
+    if (mkdir(name.c_str(), 0700) == 0) {
+      if (all_of_ours().size() == 1) return name;
+      // Another process has made one in the same moment, without the lock. Each makes its own and
+      // looks then, so that not both can keep theirs.
+      rmdir(name.c_str());
+      pause_shortly();
+    } else if (why = errno; why != EEXIST && name != in_own()) {
+      break;
+    }
+    if (std::string there = existing(); !there.empty()) return there;
+    name = name == in_own() ? usual : with_a_number();
   }
   trace(kFacIni, kError, "node: cannot make folder {}: errno {}", name, why);
   if (why == ENOENT) {
     return because(Status::kInval,
                    "there is no /dev/shm: name a folder on a tmpfs, CMI_RUNTIME_DIR");
+  }
+  if (folder_of(usual, where_.user)) {
+    return because(status_of_errno(why),
+                   "cmi-UID in /dev/shm is this user's and not closed to others: chmod 0700");
   }
   return status_of_errno(why);
 }

@@ -47,9 +47,13 @@ Status Node::take_slot_locked(const Exclusive& lock) {
   return Status::kOk;
 }
 
-Node::~Node() { members_.leave(); }
+Node::~Node() {
+  late_reaper_.stop();
+  members_.leave();
+}
 
 void Node::forget_in_child() {
+  late_reaper_.forget_in_child();
   members_.forget_in_child();
   bus_.forget_in_child();
   seat_.registry->forget_in_child();

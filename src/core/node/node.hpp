@@ -16,6 +16,7 @@
 #include "core/base/status.hpp"
 #include "core/node/attachments.hpp"
 #include "core/node/bus.hpp"
+#include "core/node/late_reaper.hpp"
 #include "core/node/members.hpp"
 #include "core/node/node_types.hpp"
 #include "core/node/proxies.hpp"
@@ -50,6 +51,7 @@ class Node {
   Members& members() { return members_; }
   Bus& bus() { return bus_; }
   SegmentSlots& segments() { return segments_; }
+  LateReaper& late_reaper() { return late_reaper_; }
   Attachments& attachments() { return attachments_; }
   Proxies& proxies() { return proxies_; }
   SegmentMarks& marks() { return marks_; }
@@ -65,6 +67,7 @@ class Node {
   Members members_{seat_};
   Bus bus_{seat_};
   SegmentSlots segments_{seat_};
+  LateReaper late_reaper_{seat_};
   Attachments attachments_{seat_};
   Proxies proxies_{seat_};
   SegmentMarks marks_{seat_};

@@ -28,6 +28,7 @@ Result<uint64_t> Reservations::try_make(uint64_t asked) {
   if (!size) return Status::kNoMem;
   Registry& r = *seat_.registry;
   if (!of_this_user(r)) return Status::kPerm;
+  Outside outside = look_outside(r, seat_.config);
   Exclusive lock(r.lock(), Deadline::in(kLockWait));
   if (!lock) return Status::kReconfig;
   Reservation_shm* free = nullptr;
@@ -36,9 +37,12 @@ Result<uint64_t> Reservations::try_make(uint64_t asked) {
   }
   const auto lacks = [&]() -> const char* {
     if (free == nullptr) return "the node has as many reservations as it can";
-    return lacks_room_locked(r, seat_.config, *size);
+    return lacks_room_locked(r, seat_.config, outside, *size);
   };
-  if (free != nullptr && lacks() != nullptr) reap_locked(r, lock);
+  if (free != nullptr && lacks() != nullptr) {
+    reap_locked(r, lock);
+    look_again(seat_.config, &outside);
+  }
   if (const char* why = lacks(); why != nullptr) {
     note(kFacCtrl, kWarn, "node: no room for a reservation of {} bytes: {}", *size, why);
     return because(Status::kNoMem, why);
@@ -67,9 +71,10 @@ Status Reservations::try_resize(uint64_t key, uint64_t asked) {
   const auto size = whole_pages(asked);
   Registry& r = *seat_.registry;
   if (!of_this_user(r)) return Status::kPerm;
+  Outside outside = look_outside(r, seat_.config);
   Exclusive lock(r.lock(), Deadline::in(kLockWait));
   if (!lock) return Status::kReconfig;
-  reap_locked(r, lock);
+  if (reap_locked(r, lock) > 0) look_again(seat_.config, &outside);
   Reservation_shm* rsv = reservation_locked(r, key);
   if (rsv == nullptr) return Status::kInval;
   if (!size) return Status::kNoMem;
@@ -81,7 +86,8 @@ Status Reservations::try_resize(uint64_t key, uint64_t asked) {
   // What it holds beyond `now` is on its way into a segment.
   const uint64_t has = held_by(fd->get());
   if (want > now) {
-    if (const char* why = lacks_room_locked(r, seat_.config, want - now); why != nullptr) {
+    const char* why = lacks_room_locked(r, seat_.config, outside, want - now);
+    if (why != nullptr) {
       return because(Status::kNoMem, why);
     }
     if (Status s = hold(fd->get(), std::max(want, has + (want - now))); !ok(s)) {

@@ -40,6 +40,8 @@ Status SegmentBreaks::raise(int32_t id, int fd, uint64_t to, bool reserve, uint6
 Status SegmentBreaks::try_raise(int32_t id, int fd, uint64_t to, bool reserve,
                                 uint64_t reservation) {
   Registry& r = *seat_.registry;
+  Outside outside;
+  if (reserve) outside = look_outside(r, seat_.config);
   uint64_t from = 0;
   const auto locked = [&](auto&& what) { return change(id, to, what); };
   const auto move = [&](const Exclusive& lock, Segment_shm& s) {
@@ -60,10 +62,14 @@ Status SegmentBreaks::try_raise(int32_t id, int fd, uint64_t to, bool reserve,
     reservation = reservation_locked(r, key) != nullptr ? key : 0;
     // More than `from` is charged where a growth failed, and could not say so.
     const uint64_t more = to - std::min(to, std::max(from, s.charged));
-    const char* why = lacks_room_locked(r, seat_.config, more, reservation);
+    const auto lacks = [&] {
+      return lacks_room_locked(r, seat_.config, outside, more, reservation);
+    };
+    const char* why = lacks();
     if (why != nullptr) {
       reap_locked(r, lock);
-      why = lacks_room_locked(r, seat_.config, more, reservation);
+      look_again(seat_.config, &outside);
+      why = lacks();
     }
     if (why != nullptr) {
       note(kFacSeg, kWarn, "node: no room for a break of {} bytes: {}", to, why);
@@ -119,22 +125,26 @@ Status SegmentBreaks::store(int32_t id, uint64_t to, uint64_t cache) {
 Status SegmentBreaks::has_room(uint64_t bytes, int32_t flags) {
   return after_the_dead(seat_, [&] {
     Registry& r = *seat_.registry;
+    Outside outside;
+    if (of_machine(SegmentKind::kProxy, flags)) outside = look_outside(r, seat_.config);
     Exclusive lock(r.lock(), Deadline::in(kLockWait));
     if (!lock) return Status::kReconfig;
-    return has_room_locked(lock, bytes, of_machine(SegmentKind::kProxy, flags));
+    return has_room_locked(lock, bytes, outside);
   });
 }
 
-Status SegmentBreaks::has_room_locked(const Exclusive& lock, uint64_t bytes, bool machine_too) {
+Status SegmentBreaks::has_room_locked(const Exclusive& lock, uint64_t bytes, Outside outside) {
   Registry& r = *seat_.registry;
-  if (lacks_room_locked(r, seat_.config, bytes, 0, machine_too) == nullptr) return Status::kOk;
+  if (lacks_room_locked(r, seat_.config, outside, bytes) == nullptr) return Status::kOk;
   reap_locked(r, lock);
-  const char* why = lacks_room_locked(r, seat_.config, bytes, 0, machine_too);
+  look_again(seat_.config, &outside);
+  const char* why = lacks_room_locked(r, seat_.config, outside, bytes);
   return why == nullptr ? Status::kOk : because(Status::kNoMem, why);
 }
 
 Status SegmentBreaks::charge_cache(int32_t id, uint64_t cache) {
   return after_the_dead(seat_, [&] {
+    const Outside outside = look_outside(*seat_.registry, seat_.config);
     Exclusive lock(seat_.registry->lock(), Deadline::in(kLockWait));
     if (!lock) return Status::kReconfig;
     marks_.settle_locked(lock);  // the break that is known by now
@@ -145,7 +155,8 @@ Status SegmentBreaks::charge_cache(int32_t id, uint64_t cache) {
     const uint64_t bytes = std::min({s.size, s.brk, cache});
     if (bytes > s.charged) {
       const bool machine_too = of_machine(found->word.kind, s.flags);
-      const Status room = has_room_locked(lock, bytes - s.charged, machine_too);
+      const Status room =
+          has_room_locked(lock, bytes - s.charged, machine_too ? outside : Outside{});
       if (!ok(room)) return room;
     }
     charge(s, bytes, 0);

@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "core/base/status.hpp"
+#include "core/node/charges.hpp"
 #include "core/node/seat.hpp"
 #include "core/node/segment_marks.hpp"
 
@@ -39,7 +40,7 @@ class SegmentBreaks {
 
  private:
   Status try_raise(int32_t id, int fd, uint64_t to, bool reserve, uint64_t reservation);
-  Status has_room_locked(const Exclusive& lock, uint64_t bytes, bool machine_too);
+  Status has_room_locked(const Exclusive& lock, uint64_t bytes, Outside outside);
   // Of an extensible segment of ours.
   template <class Change>
   Status change(int32_t id, uint64_t to, Change change);

@@ -27,18 +27,19 @@ std::optional<uint32_t> free_slot_locked(Registry& r) {
 }
 }  // namespace
 
-Result<SegmentWord> SegmentSlots::claim_locked(const Exclusive& lock, const Claim& claim) {
+Result<SegmentWord> SegmentSlots::claim_locked(const Exclusive& lock, const Claim& claim,
+                                               Outside outside) {
   Registry& r = *seat_.registry;
   std::optional<uint32_t> index;
   const auto lacks = [&]() -> const char* {
     index = free_slot_locked(r);
     if (!index) return "the node has as many segments as it can";
-    return lacks_room_locked(r, seat_.config, claim.charged, claim.reservation,
-                             of_machine(claim.kind, claim.flags));
+    return lacks_room_locked(r, seat_.config, outside, claim.charged, claim.reservation);
   };
   const char* why = lacks();
   if (why != nullptr) {
     reap_locked(r, lock);
+    look_again(seat_.config, &outside);
     why = lacks();
   }
   if (why != nullptr) {
@@ -98,13 +99,18 @@ Result<int32_t> SegmentSlots::try_create_home(uint64_t size, int32_t flags, bool
   if (size > static_cast<uint64_t>(INT64_MAX)) return Status::kNoMem;
   const uint64_t now = extensible ? 0 : large != nullptr ? whole_large_pages(size) : size;
   if (large != nullptr) reservation = 0;
+  Outside outside;
+  if (reserve && of_machine(SegmentKind::kHome, flags)) {
+    outside = look_outside(*seat_.registry, seat_.config);
+  }
   Result<SegmentWord> word = Status::kReconfig;
   if (Exclusive lock(seat_.registry->lock(), Deadline::in(kLockWait)); lock) {
     Registry& r = *seat_.registry;
     if (reservation_locked(r, reservation) == nullptr) reservation = 0;
     if (reservation != 0) reap_locked(r, lock);  // what the dead have used is used no more
     word = claim_locked(
-        lock, {SegmentKind::kHome, size, reserve ? now : 0, flags, extensible, reservation});
+        lock, {SegmentKind::kHome, size, reserve ? now : 0, flags, extensible, reservation},
+        outside);
   }
   if (!word) return word.status();
   Result<Fd> fd = large != nullptr
@@ -130,11 +136,17 @@ Result<int32_t> SegmentSlots::create_proxy(uint64_t size, int32_t flags, Bytes b
 Result<int32_t> SegmentSlots::try_create_proxy(uint64_t size, int32_t flags, Bytes blob,
                                                bool extensible, uint64_t cache) {
   if (size == 0 || blob.size() > kMaxBlob) return Status::kInval;
+  Outside outside;
+  if (of_machine(SegmentKind::kProxy, flags)) {
+    outside = look_outside(*seat_.registry, seat_.config);
+  }
   Result<SegmentWord> word = Status::kReconfig;
   if (Exclusive lock(seat_.registry->lock(), Deadline::in(kLockWait)); lock) {
     // That of an extensible one counts from when its break is known.
-    word = claim_locked(lock, {SegmentKind::kProxy, size, extensible ? 0 : std::min(size, cache),
-                               flags, extensible, 0});
+    word = claim_locked(
+        lock,
+        {SegmentKind::kProxy, size, extensible ? 0 : std::min(size, cache), flags, extensible, 0},
+        outside);
   }
   if (!word) return word.status();
   Result<Fd> fd = node::open_file(seat_.registry->folder(), segment_file_name(word->id).text,
@@ -241,19 +253,12 @@ uint64_t SegmentSlots::memory_in_use() {
   return charged_locked(*seat_.registry);
 }
 
-uint64_t SegmentSlots::room_on_machine() {
-  if (seat_.config.machine == nullptr) return UINT64_MAX;
-  reap_nodes(seat_.registry->folder().runtime_dir, &seat_.registry->folder().name);
-  return node::room_on_machine(*seat_.registry, seat_.config);
-}
-
-void SegmentSlots::want_memory() { wanted_.store(true, std::memory_order_relaxed); }
-
-void SegmentSlots::reap_if_wanted() {
-  if (!wanted_.load(std::memory_order_relaxed)) return;
-  wanted_.store(false, std::memory_order_relaxed);
-  if (Exclusive lock(seat_.registry->lock(), Deadline{}); lock) reap_locked(*seat_.registry, lock);
-  reap_nodes(seat_.registry->folder().runtime_dir, &seat_.registry->folder().name, 0);
+uint64_t SegmentSlots::room_on_machine(uint64_t wanted) {
+  Registry& r = *seat_.registry;
+  const auto room = [&] { return room_beside(r, look_outside(r, seat_.config)); };
+  const uint64_t there = room();
+  if (there >= wanted) return there;
+  return reap_nodes(r.folder().runtime_dir, &r.folder().name) ? room() : there;
 }
 
 }  // namespace cmi::node

@@ -4,11 +4,10 @@
 // exclusive lock.
 #pragma once
 
-#include <atomic>
-
 #include "core/base/codec.hpp"
 #include "core/base/fd.hpp"
 #include "core/base/status.hpp"
+#include "core/node/charges.hpp"
 #include "core/node/seat.hpp"
 
 namespace cmi::node {
@@ -46,12 +45,8 @@ class SegmentSlots {
 
   uint64_t memory_in_use();  // bytes of all segments and reservations of the node
   // Bytes that the machine and the user's other nodes leave for more; UINT64_MAX: nobody asks.
-  uint64_t room_on_machine();
-
-  // Memory was missing where nobody may wait for a lock: from the fault handler, too.
-  void want_memory();
-  // Cleans up after the dead of all nodes if memory was missing. On the service thread.
-  void reap_if_wanted();
+  // Where that is less than is wanted, the dead of other nodes are cleaned up after first.
+  uint64_t room_on_machine(uint64_t wanted);
 
  private:
   struct Claim {
@@ -67,12 +62,11 @@ class SegmentSlots {
                                    uint64_t cache);
   Result<Fd> try_anonymous_file(uint64_t size, bool reserve);
   // Claims a slot in state making. kNoMem: none is free, or mem_max would be passed.
-  Result<SegmentWord> claim_locked(const Exclusive& lock, const Claim& claim);
+  Result<SegmentWord> claim_locked(const Exclusive& lock, const Claim& claim, Outside outside);
   // From making to live, or away with it when `made` is an error.
   Result<int32_t> settle(SegmentWord word, Status made);
 
   const Seat& seat_;
-  std::atomic<bool> wanted_{false};  // one word, ordered with nothing: a wish that is seen later
 };
 
 }  // namespace cmi::node

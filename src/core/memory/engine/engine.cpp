@@ -98,6 +98,7 @@ void Engine::stop() {
   stop_.store(true);
   wake();
   if (thread_.joinable()) thread_.join();
+  node_.late_reaper().stop();  // which that thread began
   if (importer_ != nullptr) importer_->lease_alarm().stop();
 }
 
@@ -247,7 +248,7 @@ Nanos Engine::keep_time(Nanos t, bool woken) {
   if (t >= times_.marks_due) times_.marks_due = node_.marks().settle(0) ? 0 : t + kTick;
   if (t - times_.reap > kReapEvery) {
     times_.reap = t;
-    node_.segments().reap_if_wanted();
+    node_.late_reaper().begin_if_wanted();
   }
   if (t - times_.sweep > kSweepEvery) {
     times_.sweep = t;
