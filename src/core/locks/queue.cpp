@@ -1,6 +1,7 @@
 #include "core/locks/queue.hpp"
 
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "core/locks/number.hpp"
@@ -79,6 +80,20 @@ Outcome take_over(Words& words, const QueueHandle& q, uint64_t* from, uint64_t**
   return Outcome::kTimedOut;
 }
 
+// A cell whose holder is gone goes on without it. Nothing: this one has to look again.
+std::optional<Outcome> go_on_without(Words& words, uint64_t* cell, uint64_t raw, const Word& word,
+                                     bool put) {
+  // Held by the other side, or by this one since the last turn.
+  if (!word.held || words.gone(word.holder) <= 0) return std::nullopt;
+  // What a consumer left is full in the next turn, as if this producer had put it in; where the
+  // consumer of the last turn has left it, it is to be taken over.
+  if (word.flag && !put) return std::nullopt;
+  const Word next{0, word.count + 1, word.flag, false};
+  const Outcome freed = replace(words, cell, raw, next.raw(Kind::kCell));
+  if (freed == Outcome::kTimedOut || (freed == Outcome::kDone && word.flag)) return std::nullopt;
+  return freed == Outcome::kDone ? Outcome::kOwnerDead : freed;
+}
+
 // Claims the next cell for this side. kOwnerDead: a producer that was filling it was gone, and it
 // is free now.
 Outcome claim(Words& words, QueueHandle* q, bool put, Wait& wait, uint64_t** cell, Word* mine) {
@@ -105,15 +120,7 @@ Outcome claim(Words& words, QueueHandle* q, bool put, Wait& wait, uint64_t** cel
       const Outcome taken = take_over(words, *q, &ask_from, cell, mine);
       if (taken != Outcome::kTimedOut) return taken;
     }
-    // Held by the other side, or by this one since the last turn.
-    if (!word.held || words.gone(word.holder) <= 0) continue;
-    // What a consumer left is full in the next turn, as if this producer had put it in; where the
-    // consumer of the last turn has left it, it is to be taken over.
-    if (word.flag && !put) continue;
-    const Word next{0, word.count + 1, word.flag, false};
-    const Outcome freed = replace(words, cell_at(*q, *note), raw, next.raw(Kind::kCell));
-    if (freed == Outcome::kTimedOut || (freed == Outcome::kDone && word.flag)) continue;
-    return freed == Outcome::kDone ? Outcome::kOwnerDead : freed;
+    if (const auto out = go_on_without(words, cell_at(*q, *note), raw, word, put)) return *out;
   } while (wait.again());
   return Outcome::kTimedOut;
 }

@@ -1,6 +1,7 @@
 #include "core/node/machine_memory.hpp"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -44,7 +45,7 @@ void look_at_groups(const std::string& root, MachineMemory* m) {
   if (!groups.starts_with(mine)) return;
   std::string path = groups.substr(mine.size(), groups.find('\n') - mine.size());
   for (;;) {
-    const std::string folder = root + "/sys/fs/cgroup" + path + "/memory.";
+    const std::string folder = fmt::format("{}/sys/fs/cgroup{}/memory.", root, path);
     const auto most = number_at(content_of(folder + "max"));
     const auto used = number_at(content_of(folder + "current"));
     if (most && used) {

@@ -28,8 +28,8 @@ class Reservations {
   void refill();
 
  private:
-  Result<uint64_t> try_make(uint64_t size);
-  Status try_resize(uint64_t key, uint64_t size);
+  Result<uint64_t> try_make(uint64_t asked);
+  Status try_resize(uint64_t key, uint64_t asked);
 
   const Seat& seat_;
 };
