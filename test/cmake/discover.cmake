@@ -9,12 +9,16 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
   # cmi_discover_tests(target kind): uses CMI_TEST_TIMEOUT, CMI_TEST_ENVIRONMENT,
   # CMI_TEST_VARIANTS, CMI_TEST_BRIEF_VARIANTS, CMI_TEST_BETWEEN_VARIANTS, CMI_TEST_THREADS_VARIANTS,
   # CMI_TEST_SHORT_VARIANTS, CMI_TEST_LONG_CASES, CMI_TEST_LONG_SUITES, CMI_TEST_SIMULATED_SYSTEM,
-  # CMI_TEST_PROVIDERS, CMI_TEST_LOCAL_CASES and CMI_TEST_NETWORK_CASES.
+  # CMI_TEST_PROVIDERS, CMI_TEST_LOCAL_CASES, CMI_TEST_NETWORK_CASES and CMI_TEST_FAULT_NETWORK_CASES.
   function(cmi_discover_tests target kind)
     if(CMAKE_CROSSCOMPILING)
       return()  # it does not run here: test/arm64/run runs the programs themselves
     endif()
     set(cases ${CMAKE_CURRENT_BINARY_DIR}/${target}_cases.cmake)
+    set(network_cases "${CMI_TEST_NETWORK_CASES}")
+    if(kind STREQUAL "fault")
+      set(network_cases "${CMI_TEST_FAULT_NETWORK_CASES}")
+    endif()
     add_custom_command(TARGET ${target} POST_BUILD
       COMMAND ${CMAKE_COMMAND} -D PROGRAM=$<TARGET_FILE:${target}> -D KIND=${kind}
         -D "TEST_TIMEOUT=${CMI_TEST_TIMEOUT}" -D "TEST_ENVIRONMENT=${CMI_TEST_ENVIRONMENT}"
@@ -28,7 +32,7 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
         -D "SHORT_VARIANTS=${CMI_TEST_SHORT_VARIANTS}" -D "LONG_CASES=${CMI_TEST_LONG_CASES}"
         -D "LONG_SUITES=${CMI_TEST_LONG_SUITES}" -D "SIMULATED=${CMI_TEST_SIMULATED_SYSTEM}"
         -D "PROVIDERS=${CMI_TEST_PROVIDERS}" -D "PROVIDER_CASES=${CMI_TEST_PROVIDER_CASES}"
-        -D "LOCAL_CASES=${CMI_TEST_LOCAL_CASES}" -D "NETWORK_CASES=${CMI_TEST_NETWORK_CASES}"
+        -D "LOCAL_CASES=${CMI_TEST_LOCAL_CASES}" -D "NETWORK_CASES=${network_cases}"
         -D CASES=${cases} -P ${CMI_DISCOVER_SCRIPT}
       BYPRODUCTS ${cases} VERBATIM)
     file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${target}_include.cmake
@@ -150,7 +154,8 @@ foreach(line IN LISTS lines)
           AND NOT name MATCHES "^(${NETWORK_CASES})$")
          OR (KIND STREQUAL "litmus" AND name MATCHES
              "^(of_two_that|one_location_never|readers_(agree|that)|swaps_of|what_happened)_"
-             AND NOT name MATCHES "_without_a_barrier_|_is_broken$"))
+             AND NOT name MATCHES "_without_a_barrier_|_is_broken$")
+         OR (KIND STREQUAL "fault" AND NOT suite STREQUAL "sweep" AND NOT name MATCHES "^(${NETWORK_CASES})$"))
     add_case("local/${name}" "local;long" "${TEST_ENVIRONMENT};CMI_TEST_LOCAL=on")
   endif()
   if(KIND MATCHES "^(sim|litmus|fault|through)$" OR line MATCHES " filename=\"[^\"]*_nodes_test\\.cpp\"")
@@ -177,11 +182,11 @@ foreach(line IN LISTS lines)
     endforeach()
   endif()
 endforeach()
-if(KIND STREQUAL "system")
+if(KIND MATCHES "^(system|fault)$")
   string(REPLACE "|" ";" network_cases "${NETWORK_CASES}")
   foreach(name IN LISTS network_cases)
     if(NOT name IN_LIST names)
-      message(FATAL_ERROR "test/cmake/network_cases.txt names ${name}, and no case has that name")
+      message(FATAL_ERROR "The list of ${KIND} cases that are not run mapped names ${name}: no case has that name")
     endif()
   endforeach()
 endif()

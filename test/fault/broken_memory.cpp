@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -49,6 +50,20 @@ int open_poisoner() {
   if (fd >= 0 && ioctl(fd, UFFDIO_API, &api) == 0) return fd;
   if (fd >= 0) close(fd);
   return -1;
+}
+
+// In the page tables of this process.
+bool poison_at(uint64_t page) {
+  // Stays open: it holds what it has poisoned.
+  static const int poisoner = open_poisoner();
+  uffdio_register reg{};
+  reg.range = {page, kPageSize};
+  reg.mode = UFFDIO_REGISTER_MODE_WP;
+  PoisonArg poison{};
+  poison.range = reg.range;
+  return ioctl(poisoner, UFFDIO_REGISTER, &reg) == 0 &&
+         madvise(reinterpret_cast<void*>(page), kPageSize, MADV_DONTNEED) == 0 &&
+         ioctl(poisoner, kPoison, &poison) == 0;
 }
 
 struct Mapped {
@@ -100,22 +115,17 @@ const char* why_memory_cannot_break() {
 bool break_page(uint64_t view, uint64_t page) {
   const uint64_t at = view + page * kPageSize;
   if (by_the_kernel()) return madvise(pointer(at), kPageSize, MADV_HWPOISON) == 0;
-  // Stays open: it holds what it has poisoned.
-  static const int poisoner = open_poisoner();
   const std::vector<uint64_t> library = mapped_too(at);
-  for (uint64_t there : library) {
-    uffdio_register reg{};
-    reg.range = {there, kPageSize};
-    reg.mode = UFFDIO_REGISTER_MODE_WP;
-    PoisonArg poison{};
-    poison.range = reg.range;
-    if (ioctl(poisoner, UFFDIO_REGISTER, &reg) != 0 ||
-        madvise(pointer(there), kPageSize, MADV_DONTNEED) != 0 ||
-        ioctl(poisoner, kPoison, &poison) != 0) {
-      return false;
-    }
-  }
-  return !library.empty();
+  return !library.empty() && std::all_of(library.begin(), library.end(), poison_at);
+}
+
+// The views are watched by the library; beside them it has a mapping that it asks for memory by.
+bool break_mapped_page(uint64_t view, uint64_t page) {
+  if (by_the_kernel()) return true;
+  const uint64_t at = view + page * kPageSize;
+  if (madvise(pointer(at), kPageSize, MADV_REMOVE) != 0) return false;
+  const std::vector<uint64_t> library = mapped_too(at);
+  return std::count_if(library.begin(), library.end(), poison_at) == 1;
 }
 
 bool break_view(uint64_t view, uint64_t page) {

@@ -17,6 +17,9 @@ const char* why_memory_cannot_break();
 // In the child. `view`: where the segment is attached. False: it did not work. Played, the page
 // breaks for the library of the process that made the segment.
 bool break_page(uint64_t view, uint64_t page);
+// In the child, of an importer that maps the home's pages at `view`: as if a page were broken that
+// it has not touched yet: the kernel gives no memory for it, and says why. False: it did not work.
+bool break_mapped_page(uint64_t view, uint64_t page);
 // Then in a view as well, of this or of another process of the node: for who touches it there. The
 // page of the view is good for nothing else.
 bool break_view(uint64_t view, uint64_t page);

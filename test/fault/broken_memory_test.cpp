@@ -74,6 +74,29 @@ TEST_SUITE("broken_memory") {
     scene.check_the_rest();
   }
 
+  TEST_CASE("a_mapped_page_that_is_broken_before_it_is_touched_raises_ue_and_no_other_does") {
+    if (const char* why = why_memory_cannot_break()) return skip(why);
+    Cluster cluster;
+    Process& home = cluster.spawn("home", {{"CMI_LOCAL", "on"}});
+    Process& peer = cluster.spawn("peer", {{"CMI_LOCAL", "on"}});
+    const Export exported = export_segment(home, kPages * kPage);
+    const Import import = import_segment(peer, exported);
+    REQUIRE(load(peer, import.at).cause() == Fault::kNone);
+    REQUIRE(break_at(home, exported, kBroken));
+    REQUIRE(peer.run([](uint64_t at) { return break_mapped_page(at, kBroken); }, import.at));
+    for (int again = 0; again < 2; ++again) {
+      const Access access = load(peer, at_broken(import));
+      CHECK(access.cause() == CMI_ERROR_UE);
+      CHECK(access.fault.address == at_broken(import));
+      CHECK(store(peer, at_broken(import), 1).cause() == CMI_ERROR_UE);
+    }
+    for (uint64_t page : {kBroken - 1, kBroken + 1, kPages - 1}) {
+      CAPTURE(page);
+      CHECK(publish(peer, import.at + page * kPage, 7000 + page));
+      CHECK(load(home, exported.at + page * kPage).value == 7000 + page);
+    }
+  }
+
   TEST_CASE("who_reads_in_order_past_broken_memory_reads_all_the_rest") {
     if (const char* why = why_memory_cannot_break()) return skip(why);
     Scene scene;

@@ -48,7 +48,7 @@ class Soak {
         network_(cluster_),
         board_(cluster_) {
     for (uint32_t n = 0; n < nodes_; ++n) {
-      if (network_.here()) network_.join(name(n));
+      if (partable_) network_.join(name(n));
     }
     for (uint32_t n = 0; n < nodes_; ++n) start(n);
     for (uint32_t n = 0; n < nodes_; ++n) import_all(n);
@@ -58,7 +58,7 @@ class Soak {
     const Deadline end = Deadline::in(seconds_ * kSecond);
     const auto first = static_cast<int>(random_() % 4);
     const auto all_seen = [&] {
-      return !network_.here() || (partings_ > outlasted_ && outlasted_ > 0);
+      return !partable_ || (partings_ > outlasted_ && outlasted_ > 0);
     };
     for (int round = 0; !end.passed() || !all_seen(); ++round) {
       CAPTURE(round);
@@ -140,7 +140,7 @@ class Soak {
         ++kills_;
         break;
       case Trouble::kPart:
-        if (!network_.here()) break;
+        if (!partable_) break;
         if (random_() % 2 == 0) {
           network_.drop(name(one), name(other));
         } else {
@@ -153,7 +153,7 @@ class Soak {
       case Trouble::kOutlast:
         // Goes on writing to both sides' memory all the time; what the others have declared dead
         // starts anew in the end.
-        if (!network_.here()) break;
+        if (!partable_) break;
         for (uint32_t n = 0; n < nodes_; ++n) {
           if (n != one) network_.part({name(one)}, {name(n)});
         }
@@ -283,6 +283,8 @@ class Soak {
   const int seconds_;
   Cluster cluster_;
   Network network_;
+  // Nodes on networks of their own map nothing of each other's.
+  const bool partable_ = network_.here() && !mapped();
   Board board_;
   Process* processes_[kMost] = {};
   Export exports_[kMost];

@@ -9,6 +9,7 @@
 
 #include "fault/patience.hpp"
 #include "system/each_provider.hpp"
+#include "system/happenings.hpp"
 
 namespace cmi::test::stopped_test {
 
@@ -215,8 +216,10 @@ TEST_SUITE("stopped") {
     Process& stopped = cluster.spawn("stopped");
     Process& other = cluster.spawn("other");
     const Export exported = export_consistent(home, kPages * kPage);
+    Export of_other = exported;
+    of_other.token = tok_new(home, exported.seg, kAllRights);
     const Import held = import_segment(stopped, exported);
-    const Import import = import_segment(other, exported);
+    const Import import = import_segment(other, of_other);
     Board board(cluster);
     // Runs one after the other, until the library says that it is over.
     auto writing = stopped.start(
@@ -235,6 +238,12 @@ TEST_SUITE("stopped") {
         board.name(), held.at);
     CHECK(board.reaches(0, 3));
     stopped.stop();
+    // No barrier waits for who maps the home's pages; what ends its token does.
+    if (mapped()) {
+      const Answer revoked = tok_del(home, exported.token);
+      CHECK_MESSAGE((revoked.ok() || revoked.failed(CMI_ERR_RECONFIG)), revoked);
+      CHECK(await_happening(home).type == CMI_EVENT_RCTXT_DOWN);
+    }
     // Waits for the stopped one until it is declared dead.
     Board ignored(cluster);
     REQUIRE(fill(other, import.at, 7) == 0);

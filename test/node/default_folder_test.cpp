@@ -1,22 +1,17 @@
 // The default runtime folder: nobody keeps a user out, and all processes of the user find the same.
 // Other users are played by folders that are given away, which takes root.
-#include "core/node/default_folder.hpp"
-
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include <csignal>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <set>
 
-#include "core/base/fault_point.hpp"
 #include "core/base/fd.hpp"
+#include "node/folder_machine.hpp"
 #include "node/node_support.hpp"
 #include "support/skip.hpp"
 #include "system/small_tmpfs.hpp"
@@ -25,39 +20,7 @@ namespace cmi::test::default_folder_test {
 namespace {
 
 namespace fs = std::filesystem;
-using node::DefaultFolder;
-
-constexpr uid_t kAnother = 65534;
-
-// In the place of /dev/shm, and of the user's own tmpfs.
-struct Machine {
-  std::string top, shared, own;
-  Machine() {
-    char name[] = "/dev/shm/cmi-default-XXXXXX";
-    REQUIRE(mkdtemp(name) != nullptr);
-    top = name;
-    shared = top + "/shm";
-    own = top + "/own";
-    REQUIRE(mkdir(shared.c_str(), 01777) == 0);
-  }
-  ~Machine() {
-    std::error_code ignored;
-    fs::remove_all(top, ignored);
-  }
-  DefaultFolder folder(Nanos patience = kSecond) const {
-    return DefaultFolder({shared, own, geteuid(), patience});
-  }
-  std::string usual() const { return shared + "/cmi-" + std::to_string(geteuid()); }
-  std::string make() const {
-    auto made = folder().make();
-    REQUIRE(made);
-    return *made;
-  }
-  static void take(const std::string& name) {
-    REQUIRE(mkdir(name.c_str(), 0700) == 0);
-    REQUIRE(chown(name.c_str(), kAnother, kAnother) == 0);
-  }
-};
+using Machine = FolderMachine;
 
 TEST_CASE("the usual name is the default where nobody has taken it") {
   const Machine machine;
@@ -181,56 +144,6 @@ TEST_CASE("processes that start at once make one folder") {
   for (auto& c : children) numbers.insert(c->hear());
   CHECK(numbers.size() == 1);
   for (auto& c : children) c->say(0);
-}
-
-bool is_stopped(pid_t process) {
-  std::ifstream stat("/proc/" + std::to_string(process) + "/stat");
-  std::string number, name, state;
-  stat >> number >> name >> state;
-  return state == "T";
-}
-
-// Makes the default folder without waiting for the lock, and is stopped before its Nth mkdir; says
-// then whether what it got is this folder.
-struct StoppedMaker {
-  Child child;
-  StoppedMaker(const Machine& machine, int nth, const std::string& expected)
-      : child([&, nth](Child& self) {
-          const std::string where = "node.folder.making#" + std::to_string(nth) + "=stop";
-          setenv("CMI_FAULT_POINT", where.c_str(), 1);
-          arm_fault_points();
-          auto made = machine.folder(0).make();
-          CHILD_CHECK(made);
-          self.say(*made == expected);
-        }) {
-    CHECK(eventually([&] { return is_stopped(child.pid()); }));
-  }
-  void go_on() const { ::kill(child.pid(), SIGCONT); }
-};
-
-TEST_CASE("who has not got the lock takes the folder that was made meanwhile") {
-  const Machine machine;
-  StoppedMaker late(machine, 1, machine.usual());
-  REQUIRE(machine.folder(0).make());
-  late.go_on();
-  CHECK(late.child.hear() == 1);
-  CHECK(late.child.succeeded());
-}
-
-TEST_CASE("two that make a folder with a number in one moment keep one") {
-  if (geteuid() != 0) return skip("only root can give a folder away");
-  const Machine machine;
-  machine.take(machine.usual());
-  StoppedMaker one(machine, 2, ""), two(machine, 2, "");  // both have seen that there is none
-  one.go_on();
-  two.go_on();
-  CHECK(one.child.succeeded());
-  CHECK(two.child.succeeded());
-  size_t folders = 0;
-  for (const auto& entry : fs::directory_iterator(machine.shared)) {
-    folders += entry.path() != machine.usual();
-  }
-  CHECK(folders == 1);
 }
 
 TEST_CASE("what no node can be in is not the default folder, whoever put it there") {

@@ -9,7 +9,6 @@
 #include <fstream>
 
 #include "core/base/cause.hpp"
-#include "core/base/fault_point.hpp"
 #include "core/node/lock_file.hpp"
 #include "core/node/machine_memory.hpp"
 #include "node/node_support.hpp"
@@ -133,31 +132,6 @@ TEST_CASE("who runs out reaps the dead of the users other nodes") {
     return key && ok(two->reservations().resize(*key, 24 * kMiB)) &&
            ok(two->reservations().remove(*key));
   });
-}
-
-// The kernel frees the memory of a file inside unlink: seconds, where a node has left much.
-TEST_CASE("the service thread does not wait while the dead of other nodes are cleaned up after") {
-  NodeFolder folder;
-  const std::string go_on = folder.runtime_dir() + "-go-on";
-  const node::Config dead = folder.config("one");
-  Child c([&](Child& self) {
-    auto two = Node::join(folder.config("two"), random_context_id());
-    CHILD_CHECK(two);
-    self.hear();
-    setenv("CMI_FAULT_POINT", ("node.delete.before_unlink=hold:" + go_on).c_str(), 1);
-    arm_fault_points();
-    (*two)->late_reaper().want();
-    (*two)->late_reaper().begin_if_wanted();
-    self.say(0);
-    (*two)->late_reaper().stop();
-  });
-  leave(dead, kMiB);
-  c.say(0);
-  c.hear();
-  CHECK(fs::exists(folder.node_dir("one")));
-  REQUIRE(std::ofstream(go_on).put('x').good());
-  CHECK(c.succeeded());
-  CHECK_FALSE(fs::exists(folder.node_dir("one")));
 }
 
 std::string g_registry;         // of the node that asks

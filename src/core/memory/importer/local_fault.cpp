@@ -56,7 +56,7 @@ FaultDecision LocalFault::decide(LocalViews::Page page) {
   return decide_fault(seen, access, import);
 }
 
-// False: there is no memory behind the page.
+// False: there is no memory behind the page, or it is broken.
 bool LocalFault::map(LocalViews::Opened& at, FaultAction how) {
   switch (how) {
     case FaultAction::kMapProtected:
@@ -97,8 +97,10 @@ std::optional<Exception> LocalFault::carry_out(FaultAction action) {
   }
 }
 
-// The home may have cut its file, and not been heard of it; else its memory is used up.
+// The page may be broken, or the home have cut its file and not been heard of it; else its memory
+// is used up.
 std::optional<Exception> LocalFault::no_memory() {
+  if (imp_.views.local.broken(index_)) return Exception::kUe;
   if (!imp_.extensible) return Exception::kTransient;
   const Exception e = past_break(core_, imp_, index_, deadline_);
   if (e != Exception::kNone) return e;

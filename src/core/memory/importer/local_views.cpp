@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 #include "core/memory/vm/guarded_copy.hpp"
@@ -157,6 +158,12 @@ bool LocalViews::map_locked(std::byte* view, PageRange pages, bool writable) {
   if (watch_.map(view + at, len, writable)) return true;
   return madvise(behind_.data() + at, len, MADV_POPULATE_READ) == 0 &&
          watch_.map(view + at, len, writable);
+}
+
+bool LocalViews::broken(uint32_t page) {
+  Guard g(mu_);
+  return madvise(behind_.data() + bytes_of(page), kPageSize, MADV_POPULATE_READ) != 0 &&
+         errno == EHWPOISON;
 }
 
 bool LocalViews::map_protected(PageRange pages) {

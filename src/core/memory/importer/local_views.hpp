@@ -112,6 +112,9 @@ class LocalViews {
     return use(opened);
   }
 
+  // Whether there is no memory behind the page because the home's is broken.
+  bool broken(uint32_t page);
+
   bool any_stored() const { return any_stored_.load(std::memory_order_seq_cst); }
   bool any_in_flight();
   // What was stored to since the last call. It is protected, and in flight until answered().
