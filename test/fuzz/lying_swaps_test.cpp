@@ -116,7 +116,7 @@ class Shared {
   std::shared_ptr<Import> imp;
 
  private:
-  std::shared_ptr<View> view_;
+  std::shared_ptr<const View> view_;
   std::jthread serving_;
 };
 
