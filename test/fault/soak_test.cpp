@@ -57,9 +57,7 @@ class Soak {
   void run() {
     const Deadline end = Deadline::in(seconds_ * kSecond);
     const auto first = static_cast<int>(random_() % 4);
-    const auto all_seen = [&] {
-      return !partable_ || (partings_ > outlasted_ && outlasted_ > 0);
-    };
+    const auto all_seen = [&] { return !partable_ || (partings_ > outlasted_ && outlasted_ > 0); };
     for (int round = 0; !end.passed() || !all_seen(); ++round) {
       CAPTURE(round);
       // Each kind of trouble in turn; one partition in a while outlasts the verdict.
@@ -83,7 +81,7 @@ class Soak {
     processes_[n] = &cluster_.spawn(name(n), {{"CMI_DEAD_AFTER", std::to_string(kVerdict * 1000)}});
     exports_[n] = export_segment(*processes_[n], kSize);
     memory_[n] = LeftMemory(processes_[n]->pid(), exports_[n].at);
-    views_[n] = {nodes_, {}, {}};
+    views_[n] = {nodes_, {}, {}, mapped()};
     views_[n].seg[n] = exports_[n].seg;
     views_[n].at[n] = exports_[n].at;
     imports_[n] = {};

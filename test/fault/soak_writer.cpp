@@ -86,6 +86,12 @@ class Writer {
     }
     return named;
   }
+  // Of mapped pages that are stored to again and again the loss of their home names also those that
+  // a barrier has covered.
+  bool may_be_named(uint32_t segment, uint64_t at) const {
+    return views_.mapped && at % kPage == 0 && at / kPage < kSlots &&
+           load64(views_.at[segment]).cause() == CMI_ERROR_SINVAL;
+  }
   void take_losses(const cmi_einfo_serr& losses, std::vector<Place>* named) {
     uint32_t segment = 0;
     while (segment < views_.nodes && views_.seg[segment] != losses.einfo_seg) ++segment;
@@ -97,8 +103,7 @@ class Writer {
           word(kBegun, place).load() > word(kFlushed, place).load()) {
         named->push_back(place);
         ++work_.told;
-      } else if (!mapped() || at % kPage != 0 || at / kPage >= kSlots) {
-        // Of a mapped page that is stored to again and again the barriers may not be known.
+      } else if (!may_be_named(segment, at)) {
         note_wrong(kNamed, at + 1);
       }
     }

@@ -41,6 +41,7 @@ struct Views {
   uint32_t nodes;
   cmi_seg seg[kMost];
   uint64_t at[kMost];  // 0: not attached
+  bool mapped;         // the homes' pages, not cached ones
 };
 struct Work {
   uint64_t rounds = 0, flushes = 0, exceptions = 0, losses = 0, told = 0;
