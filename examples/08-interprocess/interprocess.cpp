@@ -4,17 +4,17 @@
 #include <thread>
 using namespace cmi::interprocess;
 using names = map<int, string>;
-int main(int argc, char** argv) try {
+int main(int argc, char** argv) {
   if (argc != 3) return std::cerr << "usage: interprocess home|node DIR\n", 2;
   const bool home = std::string(argv[1]) == "home";
   const auto context = cmi::context::open();
   auto shared = home ? memory::make(context, argv[2], "names", 1 << 20)
                      : memory::find(context, argv[2], "names", std::chrono::seconds(30));
   shared.with<names>("names", [&](names& all) { all[home] = argv[1]; });
-  while (home && shared.with<names>("names", &names::size) < 2) std::this_thread::yield();
-  shared.with<names>("names", [](names& all) {
+  while (shared.with<names>("names", &names::size) < 2) std::this_thread::yield();
+  shared.with<names>("names", [&](names& all) {
     for (const auto& [key, name] : all) std::cout << key << ": " << name << '\n';
+    if (!home) all[2] = "done";  // the home's end is that of the segment
   });
-} catch (const std::exception& e) {
-  return std::cerr << "interprocess: " << e.what() << '\n', 1;
+  while (home && shared.with<names>("names", &names::size) < 3) std::this_thread::yield();
 }
