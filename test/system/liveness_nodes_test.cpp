@@ -435,6 +435,8 @@ TEST_SUITE("liveness") {
     REQUIRE(load_until(third, other.at + 2 * kPage, 0) == 0);
     pair.peer.stop();
     CHECK(traced(pair.cluster, "gone: silent"));
+    // It is fenced when the client hears of it.
+    CHECK(await_happening(pair.home).type == CMI_EVENT_RCTXT_DOWN);
     // Nobody waits for it any more, and what the others store now is newer than all it has.
     CHECK(publish(third, other.at + kPage, 42));
     CHECK(load(pair.home, pair.exported.at + kPage).value == 42);
