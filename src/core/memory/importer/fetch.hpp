@@ -30,7 +30,7 @@ class Fetch {
   struct Until {
     Deadline messages, read;
     Until(Deadline both) : messages(both), read(both) {}  // NOLINT(google-explicit-constructor)
-    Until(Deadline messages, Deadline read) : messages(messages), read(read) {}
+    Until(Deadline of_messages, Deadline of_read) : messages(of_messages), read(of_read) {}
   };
   // `wanted` is kFetching, by this thread. `intent`: for a store that needs the page's dirty
   // intent, which is asked for beside the read; null: none is needed.
