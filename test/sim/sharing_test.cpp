@@ -335,7 +335,8 @@ TEST_SUITE("sharing") {
       (void)const_cast<volatile uint64_t*>(view)[8];
     };
     const auto store = [](size_t, uint64_t* view, NodeCalls& calls) {
-      const_cast<volatile uint64_t*>(view)[16] += 1;
+      volatile uint64_t* const word = view + 16;
+      *word = *word + 1;
       REQUIRE(calls.wmb() == 0);
     };
     const auto swap = [&](size_t, uint64_t* view, NodeCalls& calls) {
