@@ -74,12 +74,12 @@ TEST_SUITE("sparse") {
     const uint64_t memory = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * kPage;
     const Answer cached = cache_of(s.reader, s.import.seg);
     REQUIRE(cached.ok());
-    CHECK((cached.value < kLarge) == (memory < kLarge));
-    CHECK(cached.value >= kMiB);
+    CHECK((cached.at() < kLarge) == (memory < kLarge));
+    CHECK(cached.at() >= kMiB);
     (void)s.load_of(kLarge - kPage, 0);
     // What the client says counts.
     REQUIRE(set_cache(s.reader, s.import.seg, 32 * kMiB).ok());
-    CHECK(cache_of(s.reader, s.import.seg).value == 32 * kMiB);
+    CHECK(cache_of(s.reader, s.import.seg).at() == 32 * kMiB);
   }
 
   TEST_CASE("a_miss_in_a_segment_of_1_TiB_is_the_work_of_one_in_a_segment_of_1_MiB") {
