@@ -540,6 +540,7 @@ TEST_SUITE("waiting") {
       while ((left() != 0 || kept()) && !deadline.passed()) ::usleep(100'000);
       CHECK(left() == 0);
       CHECK_FALSE(kept());
+      if (keeps) return;  // nobody reaches its endpoint for the first time any more (providers.md)
       CHECK(publish(peer, import.at, 2));
       CHECK(load(home, exported.at).value == 2);
     });
