@@ -115,6 +115,9 @@ foreach(line IN LISTS lines)
     set(cost 1000)
   elseif(suite STREQUAL "sweep")
     set(cost 100)
+  elseif(suite STREQUAL "cycles")
+    set(timeout 1050)  # all rounds of all cycles of three threads
+    set(cost 500)
   endif()
   # The kernel's pool of large pages is one test's at a time.
   set(alone "")
