@@ -28,12 +28,12 @@
 enum { SIZE = 4096, PATIENCE = 5 };
 
 struct side {
-  struct fi_info *info;
-  struct fid_fabric *fabric;
-  struct fid_domain *domain;
-  struct fid_av *av;
-  struct fid_cq *cq;
-  struct fid_ep *ep;
+  struct fi_info* info;
+  struct fid_fabric* fabric;
+  struct fid_domain* domain;
+  struct fid_av* av;
+  struct fid_cq* cq;
+  struct fid_ep* ep;
 };
 
 struct offer { /* from the target to the initiator */
@@ -42,7 +42,7 @@ struct offer { /* from the target to the initiator */
   uint64_t address, key;
 };
 
-static void must(const char *what, int64_t result) {
+static void must(const char* what, int64_t result) {
   if (result >= 0) return;
   printf("%s: %s", what, fi_strerror((int)-result));
   fflush(stdout);
@@ -55,8 +55,8 @@ static double seconds(void) {
   return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static void open_side(struct side *s, int virtual_addresses) {
-  struct fi_info *hints = fi_allocinfo();
+static void open_side(struct side* s, int virtual_addresses) {
+  struct fi_info* hints = fi_allocinfo();
   hints->ep_attr->type = FI_EP_RDM;
   hints->caps = FI_MSG | FI_RMA;
   hints->mode = FI_CONTEXT;
@@ -75,12 +75,12 @@ static void open_side(struct side *s, int virtual_addresses) {
   must("fi_enable", fi_enable(s->ep));
 }
 
-static void target(const char *which, int virtual_addresses, int to, int from) {
+static void target(const char* which, int virtual_addresses, int to, int from) {
   static char memory[SIZE];
   memset(memory, 'T', sizeof memory);
   struct side s = {0};
   open_side(&s, virtual_addresses);
-  struct fid_mr *mr;
+  struct fid_mr* mr;
   const uint64_t rights =
       strcmp(which, "readonly_write") == 0 ? FI_REMOTE_READ : FI_REMOTE_READ | FI_REMOTE_WRITE;
   must("fi_mr_reg", fi_mr_reg(s.domain, memory, sizeof memory, rights, 0, 77, 0, &mr, NULL));
@@ -102,7 +102,7 @@ static void target(const char *which, int virtual_addresses, int to, int from) {
   }
 }
 
-static void initiator(const char *which, int virtual_addresses, int to, int from, pid_t peer) {
+static void initiator(const char* which, int virtual_addresses, int to, int from, pid_t peer) {
   static char memory[SIZE];
   memset(memory, 'I', sizeof memory);
   struct offer o;
@@ -121,7 +121,7 @@ static void initiator(const char *which, int virtual_addresses, int to, int from
       char state = 0; /* a zombie is dead enough */
       char path[64];
       snprintf(path, sizeof path, "/proc/%d/stat", (int)peer);
-      FILE *f = fopen(path, "r");
+      FILE* f = fopen(path, "r");
       if (f == NULL || fscanf(f, "%*d %*s %c", &state) != 1) state = 'Z';
       if (f != NULL) fclose(f);
       if (state == 'Z') break;
@@ -131,8 +131,12 @@ static void initiator(const char *which, int virtual_addresses, int to, int from
   struct iovec local = {memory, sizeof memory};
   const int beyond = strcmp(which, "bounds_read") == 0;
   struct fi_rma_iov remote = {o.address + (beyond ? (1 << 20) : 0), sizeof memory, o.key};
-  struct fi_msg_rma m = {.msg_iov = &local, .iov_count = 1, .addr = addr, .rma_iov = &remote,
-                         .rma_iov_count = 1, .context = &context};
+  struct fi_msg_rma m = {.msg_iov = &local,
+                         .iov_count = 1,
+                         .addr = addr,
+                         .rma_iov = &remote,
+                         .rma_iov_count = 1,
+                         .context = &context};
   struct fi_msg send = {.msg_iov = &local, .iov_count = 1, .addr = addr, .context = &context};
   local.iov_len = strcmp(which, "killed_send") == 0 ? 64 : sizeof memory;
   const double end = seconds() + PATIENCE - 1;
@@ -171,7 +175,7 @@ static void initiator(const char *which, int virtual_addresses, int to, int from
   _exit(0);
 }
 
-static void run(const char *mode, const char *which, const char *right) {
+static void run(const char* mode, const char* which, const char* right) {
   const int virtual_addresses = strcmp(mode, "virtual") == 0;
   int forth[2], back[2];
   if (pipe(forth) != 0 || pipe(back) != 0) exit(1);
@@ -204,18 +208,19 @@ static void run(const char *mode, const char *which, const char *right) {
   printf("   (right: %s)\n", right);
 }
 
-int main(int argc, char **argv) {
-  static const char *const cases[][2] = {
+int main(int argc, char** argv) {
+  static const char* const cases[][2] = {
       {"good_read", "success, data moved"}, {"good_write", "success, data moved"},
       {"closed_read", "an error"},          {"closed_write", "an error"},
       {"readonly_write", "an error"},       {"bounds_read", "an error"},
       {"killed_send", "an error"},          {"killed_read", "an error"}};
   const uint32_t v = fi_version();
   printf("libfabric %u.%u\n", FI_MAJOR(v), FI_MINOR(v));
-  static const char *const modes[] = {"offset", "virtual"};
+  static const char* const modes[] = {"offset", "virtual"};
   for (size_t m = 0; m < 2; ++m) {
     for (size_t c = 0; c < sizeof cases / sizeof *cases; ++c) {
-      if (argc == 3 && (strcmp(argv[1], modes[m]) != 0 || strcmp(argv[2], cases[c][0]) != 0)) continue;
+      if (argc == 3 && (strcmp(argv[1], modes[m]) != 0 || strcmp(argv[2], cases[c][0]) != 0))
+        continue;
       run(modes[m], cases[c][0], cases[c][1]);
     }
   }

@@ -31,8 +31,8 @@ struct Head {
   uint64_t nodes, scale, edges;  // directed ones: two for each of the graph
   alignas(kPage) uint64_t joined;
   alignas(kPage) uint64_t left;
-  // Who comes to the gate brings along what it stored before: its sum is on the page that all the
-  // others look at meanwhile.
+  // A node's swap at the gate publishes what the node stored before. Its sum lies on the page of
+  // the gate, which the other nodes load while they wait.
   alignas(kPage) cmi_ofi_barrier gate;
   double sums[2][kMaxNodes];
 };

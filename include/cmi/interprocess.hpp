@@ -4,8 +4,8 @@
  * behind a lock of <cmi/ofi/cmi_sync.h>. Optional: it needs Boost's headers (libboost-dev) and
  * C++20, and is no part of <cmi/cmi.hpp>. cmi_cpp(7) has an example.
  *
- * Boost's memory does not survive a client that dies while it changes it: whoever comes next is
- * told (std::errc::owner_dead). Where that must not be, there is class arena.
+ * Boost's memory does not survive a client that dies while it changes it: the next caller gets
+ * std::errc::owner_dead. The memory of class arena survives such a death.
  */
 #ifndef CMI_INTERPROCESS_HPP
 #define CMI_INTERPROCESS_HPP
@@ -109,7 +109,7 @@ class memory {
     ~holding() {
       try {
         if (held_) mutex_.unlock();
-      } catch (const std::exception&) { /* f has thrown: that is what is told */
+      } catch (const std::exception&) { /* the caller gets what f has thrown */
       }
     }
     void release() {
