@@ -107,6 +107,21 @@ TEST_SUITE("cmiadm") {
     CHECK(cmiadm(s.cluster, {"hot", "4711", "--wait", "20"}).status == 1);
   }
 
+  TEST_CASE("cmiadm_hot_says_that_mapped_imports_are_not_counted") {
+    const Env local{{"CMI_LOCAL", "on"}};
+    Cluster cluster;
+    Process& home = cluster.spawn("home", local);
+    Process& mapper = cluster.spawn("mapper", local);
+    const Export exported = export_segment(home, kPage);
+    const Import mapped = import_segment(mapper, exported);
+    const char* const said = "imports that map the pages of their home are not counted";
+    const std::vector<std::string> command{"hot", std::to_string(exported.seg), "--wait", "20"};
+    CHECK(cmiadm(cluster, command).out.find(said) == std::string::npos);
+    REQUIRE(publish(mapper, mapped.at, 1));
+    const Ran people = cmiadm(cluster, command);
+    CHECK_MESSAGE(people.out.find(said) != std::string::npos, people.out, people.err);
+  }
+
   TEST_CASE("cmiadm_map_draws_what_each_context_has") {
     Sharing s;
     REQUIRE(load(s.one, s.first.at + 2 * kPage).cause() == Fault::kNone);

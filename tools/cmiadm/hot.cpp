@@ -118,6 +118,14 @@ Json json_of(const std::vector<node::PageCostLine>& lines) {
   return list;
 }
 
+bool some_mapped(const Hot& hot) {
+  return std::ranges::any_of(hot.places.all(), [&](const Place& place) {
+    return std::ranges::any_of(place.report.imports, [&](const node::ImportLine& i) {
+      return hot.wants(i.home, i.home_segment) && i.way.starts_with("mapped");
+    });
+  });
+}
+
 void print_json(const Hot& hot) {
   Json homes = Json::array(), imports = Json::array();
   for (const Place& place : hot.places.all()) {
@@ -161,6 +169,8 @@ int hot(const Options& options) {
   }
   print_imports(hot, &any);
   if (!any) fmt::print("no page has cost anything\n");
+  if (some_mapped(hot))
+    fmt::print("imports that map the pages of their home are not counted: they cost no messages\n");
   return kFine;
 }
 
