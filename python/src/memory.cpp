@@ -80,6 +80,16 @@ void write(View& view, size_t offset, const py::buffer& source) {
   copy(view.at(offset, from.size()), from.data(), from.size());
 }
 
+// So many bytes are about to be loaded; none: all that follow.
+void prefetch(View& view, size_t offset, std::optional<size_t> bytes) {
+  const Hold hold(view);
+  static_cast<void>(view.at(offset, bytes.value_or(0)));
+  const size_t count = bytes.value_or(view.size() - offset);
+  std::error_code code;
+  plain_call([&] { view.get().prefetch(offset, count, code); });
+  if (code) raise_last_error();
+}
+
 py::object array(const py::object& self, const py::object& dtype, const py::object& shape,
                  size_t offset) {
   const py::module_ numpy = py::module_::import("numpy");
@@ -146,6 +156,7 @@ void define_views(py::module_& module) {
       .def("read", &read, py::arg("offset"), py::arg("size"))
       .def("readinto", &read_into, py::arg("offset"), py::arg("buffer"))
       .def("write", &write, py::arg("offset"), py::arg("data"))
+      .def("prefetch", &prefetch, py::arg("offset") = 0, py::arg("size") = py::none())
       .def("array", &array, py::arg("dtype") = "uint8", py::arg("shape") = py::none(),
            py::arg("offset") = 0)
       .def("close", &View::close);

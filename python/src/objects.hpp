@@ -113,6 +113,7 @@ class View final : public Closable {
   const std::shared_ptr<Context>& context() const { return context_; }
   bool read_only() const { return read_only_; }
   size_t size() const { return view_.size(); }
+  const cmi::view<std::byte>& get() const { return view_; }
   /** The address of so many bytes in it. Raises IndexError where they are not all in it. */
   std::byte* at(size_t offset, size_t bytes) const;
 

@@ -121,7 +121,13 @@ class BetweenNodes(unittest.TestCase):
             peer.does("offer")
             theirs = self.context.find(MEETING, "theirs", 60)
             view = theirs.attach()
+            view.prefetch()
+            view.prefetch(4096, len(target))
+            with self.assertRaises(IndexError):
+                view.prefetch(len(view) + 1)
+            misses = self.context.stats()["load_misses"]
             view.readinto(4096, target)
+            self.assertEqual(self.context.stats()["load_misses"], misses)
             self.assertEqual(target, b"of the peer")
             reader = theirs.attach(readonly=True)
             self.assertTrue(reader.readonly and memoryview(reader).readonly)
