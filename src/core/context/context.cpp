@@ -11,8 +11,8 @@
 
 namespace cmi::context {
 
-thread_local Thread* t_thread = nullptr;
-thread_local cmi_error t_error = CMI_ERR_NONE;
+constinit thread_local Thread* t_thread = nullptr;
+constinit thread_local cmi_error t_error = CMI_ERR_NONE;
 
 namespace {
 pthread_key_t g_thread_key;

@@ -26,8 +26,8 @@ struct Epoch {
   memory::LossMark loss;  // of its own: a barrier in between does not swallow what it has to report
 };
 
-extern thread_local Thread* t_thread;  // of this thread, or null
-extern thread_local cmi_error t_error;
+extern constinit thread_local Thread* t_thread;  // of this thread, or null
+extern constinit thread_local cmi_error t_error;
 
 // Any thread. Its lock is a leaf.
 class ThreadList {

@@ -22,7 +22,7 @@
 
 namespace cmi::memory {
 
-thread_local bool t_access_enabled = false;
+constinit thread_local bool t_access_enabled = false;
 std::atomic<FaultTarget*> g_fault_target{nullptr};
 
 namespace {

@@ -20,7 +20,7 @@
 namespace cmi::memory {
 
 // cmi_enb of this thread. Initial-exec, because the handler reads it.
-extern thread_local bool t_access_enabled;
+extern constinit thread_local bool t_access_enabled;
 
 class FaultTarget {
  public:
