@@ -88,9 +88,8 @@ class Sweep {
         std::count_if(std::begin(kPoints), std::end(kPoints), [&](auto& p) { return passed(p); }));
   }
   bool passed(const Point& point) const {
-    return std::any_of(std::begin(kAll), std::end(kAll), [&](Role role) {
-      return passed_[role].contains(std::string(point.name));
-    });
+    return std::any_of(std::begin(kAll), std::end(kAll),
+                       [&](Role role) { return passed_[role].contains(std::string(point.name)); });
   }
 
   // The same nodes count once more.
