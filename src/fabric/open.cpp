@@ -64,10 +64,14 @@ Result<std::unique_ptr<Fabric>> open_fabric(const Config& config) {
 }
 
 // What a trial shows of messages, without the one-sided operations that it is refused for.
-static std::string of_messages_alone(const fi_info& info, ofi::OfiFabric::Opener opener) {
-  const char* const fails = ofi::what_fails_at_peers_ends([&info, opener] {
-    return ofi::OfiFabric::open(ofi::Info(ofi::libfabric()->dupinfo(&info)), true, opener);
-  });
+static std::string of_messages_alone(const std::string& provider, ofi::OfiFabric::Opener opener) {
+  using Opened = Result<std::unique_ptr<Fabric>>;
+  const auto open = [&provider, opener](const std::string& own) -> Opened {
+    auto found = ofi::candidates(provider, own, *ofi::libfabric());
+    if (found.empty()) return Status::kNotSupp;
+    return ofi::OfiFabric::open(std::move(found[0]), true, opener);
+  };
+  const char* const fails = ofi::what_fails_at_peers_ends(open);
   return fails != nullptr
              ? std::string("; with messages alone: ") + fails
              : "; messages alone pass a trial, but pages are read by one-sided operations alone";
@@ -80,7 +84,7 @@ Result<std::unique_ptr<Fabric>> ofi::open_first(std::vector<Info> found, const C
   for (ofi::Info& info : found) {
     const std::string name = info->fabric_attr->prov_name;
     if (const char* why = ofi::why_refused(name, ofi::libfabric()->version())) {
-      const std::string alone = name == "shm" ? of_messages_alone(*info, opener) : "";
+      const std::string alone = name == "shm" ? of_messages_alone(name, opener) : "";
       alert(kFacIni, "provider {} is not used: {}{}", name, why, alone);
       if (!config.provider.empty()) return Status::kNotSupp;
       continue;

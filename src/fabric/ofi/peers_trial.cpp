@@ -40,26 +40,35 @@ constexpr const char* kFailures[] = {
 constexpr uint8_t kAllDone = std::size(kFailures);
 constexpr Nanos kTrialPatience = 8 * kSecond;  // for all of it
 constexpr Nanos kEchoPatience = 2 * kSecond;   // for one message there and back
-constexpr Nanos kSendingOn = 200 * kMilli;     // to a peer that is not there
+constexpr Nanos kSendingOn = 100 * kMilli;     // to a peer that is not there
 constexpr Nanos kPause = 20 * kMicro;
+constexpr int kKills = 6;                   // at whatever a peer does while it sends
+constexpr int kFlooded = 200;               // messages of a peer that has to go
+constexpr char kFlood = 'f', kClose = 'c';  // what peers are told
 
 struct TrialNews {
   uint8_t step = kNoProcess;  // what is tried from now on
   pid_t process = 0;          // one that has been started
 };
 
-// Each message is the answer to one of the same size, or what has to be answered.
+std::string trial_name(pid_t process) { return "cmi-trial-" + std::to_string(process); }
+
+constexpr size_t kTalkSize = 64,
+                 kFloodSize = 4096;  // bytes of a message that is answered, and of others
+
 class CountMessages final : public Receiver {
  public:
-  int count = 0;
+  int words = 0, bulk = 0;
 
  private:
-  void on_message(Endpoint& /*ep*/, Bytes /*message*/) override { ++count; }
+  void on_message(Endpoint& /*ep*/, Bytes message) override {
+    ++(message.size() == kTalkSize ? words : bulk);
+  }
 };
 
-bool send_once(Endpoint& ep, Peer to, Op& op) {
-  static const std::array<std::byte, 64> kWord{};
-  return !op.in_flight() && ep.send(op, to, kWord.data(), kWord.size()) == Post::kPosted;
+bool send_once(Endpoint& ep, Peer to, Op& op, size_t size) {
+  static const std::array<std::byte, kFloodSize> kMessage{};
+  return !op.in_flight() && ep.send(op, to, kMessage.data(), size) == Post::kPosted;
 }
 
 bool write_all(const Fd& to, const void* from, size_t size) {
@@ -69,8 +78,8 @@ bool read_all(const Fd& from, void* to, size_t size) {
   auto* at = static_cast<std::byte*>(to);
   while (size > 0) {
     const ssize_t n = ::read(from.get(), at, size);
-    if (n <= 0 && errno != EINTR) return false;
-    if (n <= 0) continue;
+    if (n == 0 || (n < 0 && errno != EINTR)) return false;
+    if (n < 0) continue;
     at += n;
     size -= static_cast<size_t>(n);
   }
@@ -95,25 +104,31 @@ Result<Peer> take_address(const Fd& from, Endpoint& ep) {
   return ep.add_peer(Bytes(a.bytes, a.length));
 }
 
-// Answers each message, until it is told to close its endpoint, which it confirms, or is killed.
+// Answers each word until it is told otherwise, or killed. F: it sends as much as it can. C: it
+// closes its endpoint, and says so.
 [[noreturn]] void be_trial_peer(const OpenForTrial& open, const Fd& to, const Fd& from) {
   CountMessages received;
-  Op op;
-  auto fabric = open();
+  std::array<Op, 16> ops;
+  auto fabric = open(trial_name(::getpid()));
   if (!fabric) ::_exit(1);
   auto ep = (*fabric)->open_endpoint(received);
   if (!ep || !send_address(to, **ep)) ::_exit(1);
   const auto peer = take_address(from, **ep);
   if (!peer) ::_exit(1);
-  for (int answered = 0;;) {
+  char told = 0;
+  for (int answered = 0; told != kClose;) {
     (void)(*ep)->poll();
-    if (answered < received.count && send_once(**ep, *peer, op)) ++answered;
-    pollfd told{from.get(), POLLIN, 0};
-    const timespec pause{0, kPause};
-    if (::ppoll(&told, 1, &pause, nullptr) > 0) break;
+    if (told == kFlood) {
+      for (Op& op : ops) (void)send_once(**ep, *peer, op, kFloodSize);
+    } else if (answered < received.words && send_once(**ep, *peer, ops[0], kTalkSize)) {
+      ++answered;
+    }
+    pollfd more{from.get(), POLLIN, 0};
+    const timespec pause{0, told == kFlood ? 0 : kPause};
+    if (::ppoll(&more, 1, &pause, nullptr) > 0 && !read_all(from, &told, 1)) ::_exit(1);
   }
   ep->reset();
-  (void)write_all(to, "c", 1);
+  (void)write_all(to, &told, 1);
   for (;;) ::pause();
 }
 
@@ -142,37 +157,58 @@ class Survivor {
   void say(TrialNews news) { (void)write_all(news_, &news, sizeof news); }
 
   bool all_goes_well() {
-    Partner killed, closed, stopped, witness;
-    for (Partner* p : {&killed, &closed, &stopped, &witness}) {
-      if (!start(*p)) return false;
-    }
+    std::array<Partner, kKills> killed;
+    Partner closed, stopped;
+    std::vector<Partner*> all{&closed, &stopped, &witness_};
+    for (Partner& p : killed) all.push_back(&p);
+    if (!std::all_of(all.begin(), all.end(), [this](Partner* p) { return start(*p); }))
+      return false;
     say({kOpening});
-    auto fabric = open_();
+    auto fabric = open_(trial_name(::getpid()));
     if (!fabric) return false;
     auto ep = (*fabric)->open_endpoint(received_);
     if (!ep) return false;
     ep_ = ep->get();
     say({kTalking});
-    for (Partner* p : {&killed, &closed, &stopped, &witness}) {
-      if (!meet(*p)) return false;
-    }
+    if (!std::all_of(all.begin(), all.end(), [this](Partner* p) { return meet(*p); })) return false;
     say({kKilling});
-    ::kill(killed.pid, SIGKILL);
-    ::waitpid(killed.pid, nullptr, 0);
-    if (!send_on(killed) || !echoed(witness)) return false;
+    for (const Partner& p : killed) {
+      if (!outlives_killed(p)) return false;
+    }
     say({kClosing});
-    char word = 'c';
-    if (!write_all(closed.to, &word, 1) || !read_all(closed.from, &word, 1)) return false;
-    if (!send_on(closed) || !echoed(witness)) return false;
+    if (!outlives_closed(closed)) return false;
     say({kStopping});
-    ::kill(stopped.pid, SIGSTOP);
-    ::waitpid(stopped.pid, nullptr, WUNTRACED);
-    if (!send_on(stopped) || !echoed(witness)) return false;
-    ::kill(stopped.pid, SIGCONT);
-    if (!echoed(witness)) return false;
+    if (!outlives_stopped(stopped)) return false;
     say({kEnding});
     ep->reset();
     return true;
+  }
+
+  bool outlives_killed(const Partner& p) {
+    if (!flooded_by(p)) return false;
+    ::kill(p.pid, SIGKILL);
+    ::waitpid(p.pid, nullptr, 0);
+    send_on(p);
+    return echoed(witness_);
+  }
+
+  bool outlives_closed(const Partner& p) {
+    char word = kClose;
+    if (!flooded_by(p) || !write_all(p.to, &word, 1)) return false;
+    send_on(p);
+    if (!read_all(p.from, &word, 1)) return false;
+    send_on(p);
+    return echoed(witness_);
+  }
+
+  bool outlives_stopped(const Partner& p) {
+    if (!flooded_by(p)) return false;
+    ::kill(p.pid, SIGSTOP);
+    ::waitpid(p.pid, nullptr, WUNTRACED);
+    send_on(p);
+    if (!echoed(witness_)) return false;
+    ::kill(p.pid, SIGCONT);
+    return flooded() && echoed(witness_);
   }
 
   bool start(Partner& p) {
@@ -203,29 +239,46 @@ class Survivor {
   // Operations that do not end stay where they are.
   Op& fresh_op() { return *ops_.emplace_back(std::make_unique<Op>()); }
 
-  bool echoed(const Partner& p) {
-    const int before = received_.count;
-    Op& op = fresh_op();
-    bool sent = false;
-    for (const Deadline end = Deadline::in(kEchoPatience); received_.count == before;) {
+  template <class Done>
+  bool until(Nanos patience, Done done) {
+    for (const Deadline end = Deadline::in(patience); !done(); poll_or_rest()) {
       if (end.passed()) return false;
-      sent = sent || send_once(*ep_, p.peer, op);
-      if (ep_->poll() == 0) ::usleep(kPause / kMicro);
     }
     return true;
   }
+  void poll_or_rest() {
+    if (ep_->poll() == 0) ::usleep(kPause / kMicro);
+  }
+
+  bool echoed(const Partner& p) {
+    const int before = received_.words;
+    Op& op = fresh_op();
+    bool sent = false;
+    return until(kEchoPatience, [&] {
+      sent = sent || send_once(*ep_, p.peer, op, kTalkSize);
+      return received_.words != before;
+    });
+  }
+
+  bool flooded_by(const Partner& p) { return write_all(p.to, &kFlood, 1) && flooded(); }
+  bool flooded() {
+    const int before = received_.bulk;
+    return until(kEchoPatience, [&] { return received_.bulk >= before + kFlooded; });
+  }
 
   // What comes of it is the provider's business, as long as it returns.
-  bool send_on(const Partner& p) {
-    for (const Deadline end = Deadline::in(kSendingOn); !end.passed();) {
-      if (ops_.size() < 256) (void)send_once(*ep_, p.peer, fresh_op());
-      if (ep_->poll() == 0) ::usleep(kPause / kMicro);
-    }
-    return true;
+  void send_on(const Partner& p) {
+    (void)until(kSendingOn, [&] {
+      for (const size_t size : {kTalkSize, kFloodSize}) {
+        if (ops_.size() < 4096) (void)send_once(*ep_, p.peer, fresh_op(), size);
+      }
+      return false;
+    });
   }
 
   const OpenForTrial& open_;
   const Fd& news_;
+  Partner witness_;  // nothing happens to it
   CountMessages received_;
   std::vector<std::unique_ptr<Op>> ops_;
   Endpoint* ep_ = nullptr;
@@ -239,13 +292,13 @@ void await_ends_of(const std::vector<pid_t>& processes) {
   }
 }
 
-// The shm provider names its files after processes, and does not remove those of the killed.
+// Who is killed leaves its files to others.
 void remove_files_of(const std::vector<pid_t>& processes) {
   DIR* const folder = ::opendir("/dev/shm");
   if (folder == nullptr) return;
   while (const dirent* const entry = ::readdir(folder)) {
     const bool theirs = std::any_of(processes.begin(), processes.end(), [&](pid_t pid) {
-      return std::string_view(entry->d_name).starts_with(std::to_string(pid) + ":");
+      return std::string_view(entry->d_name).starts_with(trial_name(pid));
     });
     if (theirs) ::unlinkat(::dirfd(folder), entry->d_name, 0);
   }

@@ -5,13 +5,15 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "fabric/fabric.hpp"
 
 namespace cmi::fabric::ofi {
 
-// In the processes of the trial.
-using OpenForTrial = std::function<Result<std::unique_ptr<Fabric>>()>;
+// In the processes of the trial. Where endpoints are files, they are named after this: an address
+// that each process has for itself.
+using OpenForTrial = std::function<Result<std::unique_ptr<Fabric>>(const std::string& own)>;
 
 // What failed first, for a trace line; null: nothing. Messages alone are tried: between two
 // processes, and with a third while a peer is killed, closes its endpoint, or is stopped.
