@@ -77,6 +77,7 @@ constexpr Bar kBars[] = {
     {"local_copy", Bar::kRatioAtLeast, 0.9},
     {"local_import", Bar::kValueAtMost, 2},
     {"local_kv_3", Bar::kValueAtMost, 5},
+    {"local_wordcount", Bar::kRatioAtMost, 1.2},
 };
 }  // namespace
 

@@ -77,6 +77,8 @@ std::vector<Case> mapped_cases() {
       {"local_copy", local_copy, {"local_copy"}, true},
       {"local_import", local_import, {"local_import"}, true},
       {"local_kv", local_kv, {"local_kv_1", "local_kv_2", "local_kv_3"}, true},
+      {"local_wordcount", local_wordcount, {"local_wordcount"}, true},
+      {"local_windows", windows, window_rows(), true},
   };
 }
 }  // namespace

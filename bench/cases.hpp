@@ -170,6 +170,10 @@ void local_wmb_empty(Bench& b);
 void local_publish(Bench& b);
 void local_copy(Bench& b);
 void local_import(Bench& b);
+// cases_windows.cpp
+void windows(Bench& b);
+std::vector<const char*> window_rows();
+void local_wordcount(Bench& b);
 // cases_peers.cpp
 void peers(Bench& b);
 

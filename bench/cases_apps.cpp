@@ -1,20 +1,17 @@
 // Programs of examples/ beside what people use today for the same: whole runs of their scripts, in
 // processes of their own.
-#include <sched.h>
-#include <sys/wait.h>
-
 #include <cstdio>
-#include <cstring>
 #include <map>
 #include <sstream>
 
 #include "cases.hpp"
+#include "scripts.hpp"
 
 namespace bench {
 
 namespace {
 
-constexpr int kSkipped = 77, kSeconds = 120;
+constexpr int kSkipped = 77;
 // As nodes of one machine may do.
 constexpr char kMapped[] = "env CMI_LOCAL=on ";
 constexpr char kMixes[] = {'a', 'b', 'c'};
@@ -22,43 +19,6 @@ constexpr int kNodes[] = {1, 2, 4};
 
 std::string row_of(char mix, int nodes) {
   return std::string("ycsb_") + mix + "_" + std::to_string(nodes);
-}
-
-struct Script {
-  int status = 0;
-  std::string output;
-};
-
-// What is started meanwhile may run on every processor; the measuring process has one of its own.
-class EveryProcessor {
- public:
-  EveryProcessor() {
-    cpu_set_t all;
-    std::memset(&all, 0xff, sizeof all);
-    sched_getaffinity(0, sizeof before_, &before_);
-    sched_setaffinity(0, sizeof all, &all);
-  }
-  EveryProcessor(const EveryProcessor&) = delete;
-  EveryProcessor& operator=(const EveryProcessor&) = delete;
-  ~EveryProcessor() { sched_setaffinity(0, sizeof before_, &before_); }
-
- private:
-  cpu_set_t before_;
-};
-
-Script run_script(const std::string& command) {
-  const std::string bounded =
-      "timeout -k 5 " + std::to_string(kSeconds) + " " + command + " 2>&1 </dev/null";
-  const EveryProcessor more;
-  std::FILE* const pipe = popen(bounded.c_str(), "r");
-  must(pipe != nullptr, "cannot start " + command);
-  Script script;
-  for (char buffer[4096]; const size_t n = std::fread(buffer, 1, sizeof buffer, pipe);) {
-    script.output.append(buffer, n);
-  }
-  const int status = pclose(pipe);
-  script.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return script;
 }
 
 // Of lines "NAME pass I: X operations/s", all from the second pass on.

@@ -13,6 +13,7 @@
 #include "fabric/ofi/address.hpp"
 #include "fabric/ofi/domain.hpp"
 #include "fabric/ofi/first.hpp"
+#include "fabric/ofi/peers_trial.hpp"
 #include "fabric/ofi/refused.hpp"
 #include "fabric/split.hpp"
 
@@ -62,6 +63,20 @@ Result<std::unique_ptr<Fabric>> open_fabric(const Config& config) {
                          *address, ofi::libfabric()->fabric);
 }
 
+// What a trial shows of messages, without the one-sided operations that it is refused for.
+static std::string of_messages_alone(const std::string& provider, ofi::OfiFabric::Opener opener) {
+  using Opened = Result<std::unique_ptr<Fabric>>;
+  const auto open = [&provider, opener](const std::string& own) -> Opened {
+    auto found = ofi::candidates(provider, own, *ofi::libfabric());
+    if (found.empty()) return Status::kNotSupp;
+    return ofi::OfiFabric::open(std::move(found[0]), true, opener);
+  };
+  const char* const fails = ofi::what_fails_at_peers_ends(open);
+  return fails != nullptr
+             ? std::string("; with messages alone: ") + fails
+             : "; messages alone pass a trial, but pages are read by one-sided operations alone";
+}
+
 Result<std::unique_ptr<Fabric>> ofi::open_first(std::vector<Info> found, const Config& config,
                                                 const std::string& address,
                                                 OfiFabric::Opener opener) {
@@ -69,7 +84,8 @@ Result<std::unique_ptr<Fabric>> ofi::open_first(std::vector<Info> found, const C
   for (ofi::Info& info : found) {
     const std::string name = info->fabric_attr->prov_name;
     if (const char* why = ofi::why_refused(name, ofi::libfabric()->version())) {
-      alert(kFacIni, "provider {} is not used: {}", name, why);
+      const std::string alone = name == "shm" ? of_messages_alone(name, opener) : "";
+      alert(kFacIni, "provider {} is not used: {}{}", name, why, alone);
       if (!config.provider.empty()) return Status::kNotSupp;
       continue;
     }

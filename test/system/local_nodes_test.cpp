@@ -2,14 +2,19 @@
 // the same as over the network, and the existing cases say it once more under the label local; here
 // stands what is about the mapping itself.
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <string>
 #include <thread>
 
@@ -90,6 +95,85 @@ struct Reason {
     return text_of(file).find("pages are cached from here on: " + words) != std::string::npos;
   }
   const std::string file;
+};
+// A second mapping of the same file, as a process that means harm would keep one: nobody watches
+// it.
+uint64_t keep_mapping(Process& process, uint64_t at, uint64_t size) {
+  // The import maps its pages with its first access.
+  REQUIRE(load(process, at).cause() == Fault::kNone);
+  const uint64_t kept = process.run(
+      [](uint64_t from, uint64_t bytes) {
+        void* const again = ::mremap(reinterpret_cast<void*>(from), 0, bytes, MREMAP_MAYMOVE);
+        return again != MAP_FAILED ? reinterpret_cast<uint64_t>(again) : 0;
+      },
+      at, size);
+  REQUIRE(kept != 0);
+  return kept;
+}
+
+// What the kernel finds at an address, without a fault of the process.
+struct Peeked {
+  int error = 0;
+  uint64_t value = 0;
+};
+Peeked peek(Process& process, uint64_t at) {
+  return process.run(
+      [](uint64_t from) {
+        int ends[2];
+        Peeked found;
+        if (::pipe2(ends, O_CLOEXEC) != 0) return Peeked{errno};
+        const bool there = ::write(ends[1], reinterpret_cast<const void*>(from),
+                                   sizeof found.value) == static_cast<ssize_t>(sizeof found.value);
+        found.error = there ? 0 : errno;
+        if (there && ::read(ends[0], &found.value, sizeof found.value) < 0) found.error = errno;
+        ::close(ends[0]);
+        ::close(ends[1]);
+        return found;
+      },
+      at);
+}
+
+// Pages of the file that is mapped at that address which any mapping of the process has.
+uint64_t resident(const Process& process, uint64_t at) {
+  std::ifstream maps("/proc/" + std::to_string(process.pid()) + "/smaps");
+  std::map<std::string, uint64_t> pages;  // by device and inode
+  std::string file, of_address;
+  for (std::string line; std::getline(maps, line);) {
+    uint64_t from = 0, to = 0, kib = 0;
+    char rights[8], device[16];
+    unsigned long long offset = 0, inode = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx %7s %llx %15s %llu", &from, &to, rights, &offset, device,
+                    &inode) == 6) {
+      file = device + (" " + std::to_string(inode));
+      if (at >= from && at < to) of_address = file;
+    } else if (std::sscanf(line.c_str(), "Rss: %lu kB", &kib) == 1) {
+      pages[file] += kib * 1024 / kPage;
+    }
+  }
+  REQUIRE(!of_address.empty());
+  return pages[of_address];
+}
+
+// In the child: loads one word until an access is refused. Begun, it says so in the word behind.
+struct Loads {
+  int cause = Fault::kNone;
+  uint64_t others = 0;   // loads that brought another value than the first
+  Nanos last_begun = 0;  // of those that were not refused
+};
+constexpr uint64_t kBegun = 77;
+constexpr auto load_until_refused = [](uint64_t at) {
+  Loads done;
+  const uint64_t first = load64(at).value;
+  done.cause = store64(at + 8, kBegun).cause();
+  while (done.cause == Fault::kNone) {
+    const Nanos begun = now();
+    const Access one = load64(at);
+    done.cause = one.cause();
+    if (one.cause() != Fault::kNone) break;
+    if (one.value != first) ++done.others;
+    done.last_begun = begun;
+  }
+  return done;
 };
 }  // namespace
 
@@ -436,6 +520,95 @@ TEST_SUITE("local") {
     REQUIRE(load(t.mapper, t.mapped.at).value == 0);
     REQUIRE(seg_rm(t.home, t.exported.seg).ok());
     CHECK(load(t.mapper, t.mapped.at).cause() == CMI_ERROR_TOKEN);
+  }
+
+  // Whoever keeps a mapping of its own has nothing of it either: the file is empty.
+  TEST_CASE("of_a_removed_segment_nothing_is_left_to_who_has_mapped_it_and_is_stopped") {
+    bool detached_first = false;
+    SUBCASE("it is removed while the home has it attached") {}
+    SUBCASE("it is removed when nobody at home has it attached") { detached_first = true; }
+    Cluster cluster;
+    Process& home = cluster.spawn("home", with(kLocal, {{"CMI_DEAD_AFTER", "1000"}}));
+    Process& peer = cluster.spawn("peer", kLocal);
+    const Export exported = export_segment(home, 4 * kPage);
+    const Import import = import_segment(peer, exported);
+    REQUIRE(publish(home, exported.at, 201));
+    const uint64_t kept = keep_mapping(peer, import.at, 4 * kPage);
+    REQUIRE(load(peer, import.at).value == 201);
+    REQUIRE(peek(peer, kept).value == 201);
+    auto loads = peer.start(load_until_refused, import.at);
+    REQUIRE(load_until(home, exported.at + 8, kBegun) == kBegun);
+    peer.stop();
+    REQUIRE(resident(peer, import.at) > 0);
+    const auto detach = [&] { CHECK(seg_dt(home, exported.seg, exported.at).ok()); };
+    if (detached_first) detach();
+    (void)seg_rm(home, exported.seg);  // RECONFIG: it did not answer
+    if (!detached_first) detach();
+    const Nanos over = now();
+    // The next segment's memory is none that the peer can read.
+    const Export next = export_segment(home, 4 * kPage);
+    REQUIRE(publish(home, next.at, 202));
+    CHECK(resident(peer, import.at) == 0);
+    peer.signal(SIGCONT);
+    const Loads loaded = loads.get();
+    CHECK((loaded.cause == CMI_ERROR_SINVAL || loaded.cause == CMI_ERROR_TOKEN));
+    CHECK(loaded.others == 0);
+    CHECK(loaded.last_begun < over);
+    CHECK(peek(peer, kept).error == EFAULT);
+  }
+
+  TEST_CASE("a_removed_segment_is_read_on_when_its_file_is_not_emptied") {
+    Cluster cluster;
+    Process& home = cluster.spawn(
+        "home", with(kLocal, {{"CMI_FAULT_POINT", "mutate_removed_memory_stays_mapped=fail"}}));
+    Process& peer = cluster.spawn("peer", kLocal);
+    const Export exported = export_segment(home, 4 * kPage);
+    const Import import = import_segment(peer, exported);
+    REQUIRE(publish(home, exported.at, 201));
+    const uint64_t kept = keep_mapping(peer, import.at, 4 * kPage);
+    REQUIRE(load(peer, import.at).value == 201);
+    REQUIRE(seg_rm(home, exported.seg).ok());
+    REQUIRE(seg_dt(home, exported.seg, exported.at).ok());
+    CHECK(peek(peer, kept).value == 201);
+  }
+
+  TEST_CASE("past_a_break_that_comes_down_nothing_is_left_to_who_has_mapped_it_and_is_stopped") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home", with(kLocal, {{"CMI_DEAD_AFTER", "1000"}}));
+    Process& peer = cluster.spawn("peer", kLocal);
+    const Answer seg = seg_get(home, 64 * kPage, CMI_SEG_EXTENSIBLE);
+    REQUIRE(seg.ok());
+    REQUIRE(seg_brk(home, seg.seg(), 64 * kPage).ok());
+    const Answer at = seg_at(home, seg.seg());
+    REQUIRE(at.ok());
+    const Export exported{seg.seg(), at.at(), 64 * kPage, seg_exp(home, seg.seg()),
+                          tok_new(home, seg.seg(), kAllRights)};
+    const Import import = import_segment(peer, exported);
+    const uint64_t kept = keep_mapping(peer, import.at, 64 * kPage);
+    for (uint64_t p = 0; p < 64; ++p) {
+      REQUIRE(publish(home, exported.at + p * kPage, 211));
+      REQUIRE(load(peer, import.at + p * kPage).value == 211);
+      REQUIRE(peek(peer, kept + p * kPage).value == 211);
+    }
+    auto loads = peer.start(load_until_refused, import.at + 50 * kPage);
+    REQUIRE(load_until(home, exported.at + 50 * kPage + 8, kBegun) == kBegun);
+    peer.stop();
+    REQUIRE(resident(peer, import.at) >= 2 * 64);
+    const Answer moved = seg_brk(home, exported.seg, kPage);
+    const Nanos over = now();
+    CHECK((moved.ok() || moved.failed(CMI_ERR_RECONFIG)));
+    // Of each of its mappings one page at most.
+    CHECK(resident(peer, import.at) <= 4);
+    peer.signal(SIGCONT);
+    const Loads loaded = loads.get();
+    CHECK((loaded.cause == CMI_ERROR_SEG_BRK || loaded.cause == CMI_ERROR_TOKEN ||
+           loaded.cause == CMI_ERROR_SINVAL));
+    CHECK(loaded.others == 0);
+    CHECK(loaded.last_begun < over);
+    CHECK(peek(peer, kept + 50 * kPage).error == EFAULT);
+    // What comes there later is new.
+    REQUIRE(seg_brk(home, exported.seg, 64 * kPage).ok());
+    CHECK(peek(peer, kept + 50 * kPage).value == 0);
   }
 
   TEST_CASE("mapped_pages_end_at_the_break_and_come_with_it") {

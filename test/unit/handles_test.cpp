@@ -33,6 +33,7 @@ RsegInfo some_rseg() {
   i.home_node = {1, 2};
   i.home = {3, 4};
   i.machine = 0x55aa;
+  i.boot = 0x66bb;
   i.listeners = {{"tcp;ofi_rxm", bytes_of("sixteen bytes...")}, {"shm", bytes_of("fi_shm://4711")}};
   return i;
 }
@@ -171,6 +172,21 @@ TEST_CASE("a_handle_comes_out_as_it_went_in") {
   auto bare_out = decode_rseg(encoded(bare).data());
   REQUIRE(bare_out);
   CHECK(*bare_out == bare);
+}
+
+// Such a library wrote no more than the listeners.
+TEST_CASE("a_handle_of_an_older_library_is_read_and_tells_no_boot") {
+  RsegInfo rseg = some_rseg();
+  Buffer old = encoded(rseg);
+  size_t end = old.size();
+  while (old[end - 1] == std::byte{0xc3}) --end;
+  std::fill(old.begin() + static_cast<ptrdiff_t>(end - sizeof rseg.boot), old.end(),
+            std::byte{0xc3});
+  seal(old);
+  const auto out = decode_rseg(old.data());
+  REQUIRE(out);
+  rseg.boot = 0;
+  CHECK(*out == rseg);
 }
 
 TEST_CASE("a_token_comes_out_as_it_went_in") {

@@ -165,10 +165,20 @@ struct Copy {
   }
 };
 
+bool is_filler(Bytes rest) {
+  return std::all_of(rest.begin(), rest.end(), [](std::byte b) { return b == kFiller; });
+}
+
 // After the last field: all was there, and nothing but filler follows.
 bool only_filler_left(Reader& in) {
   const Bytes rest = in.rest();
-  return in.ok() && std::all_of(rest.begin(), rest.end(), [](std::byte b) { return b == kFiller; });
+  return in.ok() && is_filler(rest);
+}
+
+// A field behind what older libraries write. 0: such a one made the object.
+uint64_t take_later_word(Reader& in) {
+  Reader peek = in;
+  return is_filler(peek.bytes(std::min(peek.left(), sizeof(uint64_t)))) ? 0 : in.get<uint64_t>();
 }
 
 }  // namespace
@@ -244,6 +254,7 @@ Status encode_rseg(const RsegInfo& info, std::span<std::byte> out, uint16_t vern
     put(w, listener.provider);
     w.blob(listener.blob);
   }
+  w.put(info.boot);
   return close_frame(w, out);
 }
 
@@ -269,6 +280,7 @@ Result<RsegInfo> decode_rseg(const void* rseg) {
     listener.blob.assign(blob.begin(), blob.end());
     info.listeners.push_back(std::move(listener));
   }
+  info.boot = take_later_word(in);
   if (!only_filler_left(in) || !legal(info)) return Status::kInval;
   return info;
 }

@@ -42,6 +42,7 @@ struct RsegInfo {
   ContextId home;
   uint64_t machine = 0;                  // of the home; see node::machine_id()
   std::vector<FabricAddress> listeners;  // at most kMaxListeners
+  uint64_t boot = 0;                     // the same; see node::boot_id(). 0: an older library's
   bool operator==(const RsegInfo&) const = default;
 };
 

@@ -67,4 +67,11 @@ uint64_t machine_id() {
   return id != 0 ? id : 1;
 }
 
+uint64_t boot_id() {
+  const std::string boot = first_line("/proc/sys/kernel/random/boot_id");
+  if (boot.empty()) return 0;
+  const uint64_t id = mix(checksum(bytes_of(boot)));
+  return id != 0 ? id : 1;
+}
+
 }  // namespace cmi::node

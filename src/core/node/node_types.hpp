@@ -34,6 +34,8 @@ std::string default_node_name();
 // The same wherever 127.0.0.1 is the same: one boot of one machine, and one network namespace. 0:
 // not known.
 uint64_t machine_id();
+// The same on one boot of one machine, whatever the namespaces. 0: not known.
+uint64_t boot_id();
 // Hash of machine and name: the same for all contexts of a node, different for two names.
 NodeId node_id_of(const std::string& name);
 inline NodeId node_id_of(const Config& c) { return c.id ? c.id : node_id_of(c.name); }

@@ -8,6 +8,7 @@
 #include "core/base/cause.hpp"
 #include "core/base/mutation.hpp"
 #include "core/memory/home/home_views.hpp"
+#include "core/memory/home/local_grants.hpp"
 #include "core/memory/home/segment_lock.hpp"
 #include "core/memory/home/session_keys.hpp"
 #include "core/memory/home/store_publishing.hpp"
@@ -270,6 +271,7 @@ Status HomeViews::detach(int32_t id, void* addr, Deadline deadline, bool ending)
 
 // What goes with the last view of a segment.
 void HomeViews::view_gone(int32_t id) {
+  Fd passed;
   {
     const SegmentLock s(home_, id, SegmentLock::kBoth);
     if (!s || !s->views.empty()) return;
@@ -281,10 +283,12 @@ void HomeViews::view_gone(int32_t id) {
       // Importers get TOKEN while any process of the node has it attached, and SINVAL after:
       // the entry stays for asking the registry, its memory goes.
       s->sharers.clear();
+      passed = take_passed_file(home_, *s);
       s->tokens.clear();
       s->file.reset();
     }
   }
+  empty_passed_file(home_, id, std::move(passed), 1);  // the view that goes
   trim_quarantine(home_);
 }
 

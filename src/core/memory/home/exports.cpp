@@ -6,6 +6,7 @@
 #include "core/base/fault_point.hpp"
 #include "core/base/log.hpp"
 #include "core/base/mutation.hpp"
+#include "core/memory/home/local_grants.hpp"
 #include "core/memory/home/quiescing.hpp"
 #include "core/memory/home/segment_lock.hpp"
 #include "core/memory/home/session_keys.hpp"
@@ -49,6 +50,7 @@ Result<access::RsegInfo> Exports::export_segment(int32_t id, int32_t flags, int3
   r.home_node = home_.parts.node_id;
   r.home = home_.parts.self;
   r.machine = node::machine_id();
+  r.boot = node::boot_id();
   r.listeners = home_.parts.server.listeners();
   return r;
 }
@@ -208,17 +210,20 @@ Status Exports::removed(int32_t id, const EndWait& wait) {
 
 void Exports::end_segment(int32_t id) {
   const bool known = home_.parts.node.segments().find(id).status() != Status::kInval;
+  Fd passed;
   {
     const SegmentLock s(home_, id, SegmentLock::kBoth);
     if (!s) return;
     // While anyone of this node has it attached, importers get TOKEN, not SINVAL: it stays known.
     const bool gone = s->views.empty() && !known;
     if (gone) quarantine_memory(home_, *s);
+    if (gone) passed = take_passed_file(home_, *s);
     Guard g(home_.mu);
     for (auto& h : s->sharers) h.session.region.reset();
     s->tokens.clear();
     if (gone) home_.segments.erase(id);
   }
+  empty_passed_file(home_, id, std::move(passed), 0);
   trim_quarantine(home_);
 }
 

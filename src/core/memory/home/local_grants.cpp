@@ -2,6 +2,7 @@
 #include "core/memory/home/local_grants.hpp"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -34,7 +35,7 @@ Sharer* holder_of(Segment& s, const LocalImporter::Ticket& ticket) {
 void grant(HomeCore& home, Segment& s, Sharer& h, const LocalAsk& m, Fd watch,
            node::LocalChannel& channel) CMI_EXCLUDES(home.mu) {
   if (s.removed || h.token == 0 || h.granted.pages.count != s.pages()) {
-    (void)channel.send(Encoded(LocalGranted{0, 0}), {});
+    (void)channel.send(Encoded(LocalGranted{}), {});
     return;
   }
   const bool writable = (h.granted.rights & fabric::kWrite) != 0;
@@ -42,7 +43,7 @@ void grant(HomeCore& home, Segment& s, Sharer& h, const LocalAsk& m, Fd watch,
   const Fd reading = writable ? Fd() : open_for_reading(s.file);
   const int file = writable ? s.file.get() : reading.get();
   if (!control || file < 0 || fault_point_fails("local_grant_lacks")) {
-    (void)channel.send(Encoded(LocalGranted{0, 1}), {});
+    (void)channel.send(Encoded(LocalGranted{0, LocalGranted::kLacking}), {});
     return;
   }
   std::vector<uint64_t> views;
@@ -54,7 +55,8 @@ void grant(HomeCore& home, Segment& s, Sharer& h, const LocalAsk& m, Fd watch,
     Guard g(home.mu);
     tell_if_alone(home, s);
   }
-  (void)channel.send(Encoded(LocalGranted{static_cast<uint8_t>(writable), 0}), fds);
+  (void)channel.send(Encoded(LocalGranted{static_cast<uint8_t>(writable), LocalGranted::kNothing}),
+                     fds);
 }
 }  // namespace
 
@@ -74,6 +76,7 @@ void on_local_channel(HomeCore& home, node::LocalChannel channel) {
     Fd watch = message->fds.empty() ? Fd() : std::move(message->fds[0]);
     return grant(home, *locked, *h, m, std::move(watch), channel);
   }
+  (void)channel.send(Encoded(LocalGranted{0, LocalGranted::kStranger}), {});
 }
 
 // Write-through imports cache nothing either.
@@ -93,6 +96,18 @@ void cut_off_local(Segment& s, const ContextId& client, uint32_t instance) {
     if (h.client != client || (instance != 0 && h.instance != instance)) continue;
     if (h.local != nullptr) h.local->cut_off();
   }
+}
+
+Fd take_passed_file(const HomeCore& home, Segment& s) {
+  if (!home.parts.local || !s.tokens.ever() || access::large_pages(s.flags)) return {};
+  return std::move(s.file);
+}
+
+void empty_passed_file(const HomeCore& home, int32_t id, Fd file, uint32_t own) {
+  if (!file || mutated("mutate_removed_memory_stays_mapped")) return;
+  const auto info = home.parts.node.segments().find(id);
+  if (info ? info->attachments > own : info.status() != Status::kInval) return;
+  if (::ftruncate(file.get(), 0) != 0) alert(kFacSeg, "segment {}: its file cannot be emptied", id);
 }
 
 }  // namespace cmi::memory

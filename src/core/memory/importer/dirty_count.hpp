@@ -19,7 +19,8 @@ class DirtyCount {
     dirty_.fetch_sub(1, std::memory_order_seq_cst);
     if (for_threads_) cleaned_.fetch_add(1, std::memory_order_release);
   }
-  bool any() const { return dirty_.load(std::memory_order_seq_cst) != 0; }
+  bool any() const { return count() != 0; }
+  uint64_t count() const { return dirty_.load(std::memory_order_seq_cst); }
   // How many times a page has been dirty no more.
   uint64_t cleaned() const { return cleaned_.load(std::memory_order_acquire); }
 

@@ -97,11 +97,14 @@ std::optional<Exception> LocalFault::carry_out(FaultAction action) {
   }
 }
 
-// The page may be broken, or the home have cut its file and not been heard of it; else its memory
-// is used up.
+// The page may be broken, or the home have cut its file, for a break or because the segment is
+// gone, and not been heard of it; else its memory is used up.
 std::optional<Exception> LocalFault::no_memory() {
   if (imp_.views.local.broken(index_)) return Exception::kUe;
-  if (!imp_.extensible) return Exception::kTransient;
+  if (!imp_.extensible) {
+    const Exception e = explain(core_, imp_, deadline_);
+    return e != Exception::kNone ? e : Exception::kTransient;
+  }
   const Exception e = past_break(core_, imp_, index_, deadline_);
   if (e != Exception::kNone) return e;
   return deadline_.passed() ? std::optional(Exception::kTransient) : std::nullopt;

@@ -29,6 +29,7 @@ constexpr size_t kMostRanges =
 struct Asked {
   std::optional<LocalGrant> grant;
   const char* why_not = nullptr;
+  bool stranger = false;  // it was not the home that answered, or the home has ended its offer
 };
 
 const char* words_of(LocalRefusal refusal) {
@@ -45,11 +46,18 @@ const char* words_of(LocalRefusal refusal) {
   return nullptr;
 }
 
+// In whatever namespaces; whether its runtime folder is seen here shows when it is asked. An older
+// library's handle tells only of a home in this network namespace.
+bool on_this_machine(const access::RsegInfo& rseg) {
+  return rseg.boot != 0 ? rseg.boot == node::boot_id() : rseg.machine == node::machine_id();
+}
+
 // What is known here. Null: the home may be asked.
 const char* unfit(const ImporterCore& core, const Import& imp) {
-  const uint64_t machine = node::machine_id();
-  if (imp.rseg.machine == 0) return "the handle does not say on which machine its home is";
-  if (machine != imp.rseg.machine) return "the home is on another machine";
+  if (imp.rseg.boot == 0 && imp.rseg.machine == 0) {
+    return "the handle does not say on which machine its home is";
+  }
+  if (!on_this_machine(imp.rseg)) return "the home is on another machine";
   if (core.parts.fault_threads) return "CMI_FAULT=thread serves cached pages alone";
   if (!Userfault::features().continue_protected) return "it needs Linux 6.4";
   if (access::large_pages(imp.rseg.flags)) return words_of(LocalRefusal::kLarge);
@@ -74,8 +82,11 @@ Asked fetch_descriptors(Import& imp, const LocalOfferReply& offer,
   auto answer = channel->receive({std::min(deadline.at, now() + kAnswerWait)});
   LocalGranted granted;
   if (!answer || !decode(Bytes(answer->bytes), &granted)) return {};
-  if (answer->fds.empty() && granted.lacking != 0) {
+  if (answer->fds.empty() && granted.why_not == LocalGranted::kLacking) {
     return {{}, "the home is short of memory or descriptors"};
+  }
+  if (answer->fds.empty() && granted.why_not == LocalGranted::kStranger) {
+    return {{}, "another context is in the place of the home, below the same path here", true};
   }
   if (answer->fds.empty()) return {};  // the token was revoked meanwhile
   if (answer->fds.size() != 2) return {{}, "the home has passed what it must not"};
@@ -100,7 +111,9 @@ Asked ask(ImporterCore& core, Import& imp, const std::vector<const std::byte*>& 
   LocalOfferReply offer;
   if (reply->status != WireStatus::kOk || !decode(reply->body, &offer)) return {};
   if (const char* why = words_of(LocalRefusal{offer.refusal})) return {{}, why};
-  return fetch_descriptors(imp, offer, views, watch, deadline);
+  Asked asked = fetch_descriptors(imp, offer, views, watch, deadline);
+  if (asked.stranger && explain(core, imp, deadline) != Exception::kNone) return {};
+  return asked;
 }
 
 // The home takes an import that has its descriptors for one that caches nothing. An offer that is

@@ -143,11 +143,8 @@ void LocalViews::drop_past(uint32_t first) {
   const PageRange past{first, pages_ - std::min(first, pages_)};
   zap_locked(past);
   for (const PageRange& r : stored_.in(past)) {
-    stored_.remove(r);
-    for (uint32_t i = 0; i < r.count; ++i) {
-      dirty_->cleaned_one();
-      clear_mark(r.first + i);
-    }
+    forget_stores(r);
+    for (uint32_t i = 0; i < r.count; ++i) clear_mark(r.first + i);
   }
   any_stored_.store(!stored_.empty(), std::memory_order_seq_cst);
 }
@@ -189,8 +186,18 @@ void LocalViews::note_store(uint32_t page) {
   dirty_->dirtied();
   control_.mark(page, true);
   stored_.add({page, 1});
+  ++stored_count_;
   if (recent_.contains(page)) hot_.add({page, 1});
+  if (!hot_.contains(page)) ++cold_count_;
   any_stored_.store(true, std::memory_order_seq_cst);
+}
+
+// All of them are in stored_.
+void LocalViews::forget_stores(PageRange pages) {
+  stored_.remove(pages);
+  stored_count_ -= pages.count;
+  for (const PageRange& cold : hot_.missing({pages})) cold_count_ -= cold.count;
+  for (uint32_t i = 0; i < pages.count; ++i) dirty_->cleaned_one();
 }
 
 // The word is looked at last: a home that cuts this process off writes it first, and protects the
@@ -242,12 +249,11 @@ bool LocalViews::alone() { return open_ && control_.alone() && !control_.is_cut_
 std::vector<PageRange> LocalViews::protect_stored(bool hot) {
   std::vector<PageRange> taken = hot ? stored_.all() : hot_.missing(stored_.all());
   for (const PageRange& r : taken) {
-    stored_.remove(r);
     swappable_.remove(r);
     for (const Mapped& view : views_) {
       watch_.protect(view.at + bytes_of(r.first), bytes_of(r.count));
     }
-    for (uint32_t i = 0; i < r.count; ++i) dirty_->cleaned_one();
+    forget_stores(r);
   }
   any_stored_.store(!stored_.empty(), std::memory_order_seq_cst);
   return taken;
@@ -287,7 +293,14 @@ std::vector<PageRange> LocalViews::take(Taker taker) {
 bool LocalViews::published() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   Guard g(mu_);
-  return alone() && hot_.missing(stored_.all()).empty();
+  return alone() && cold_count_ == 0;
+}
+
+// What is stored here cannot change meanwhile, so all else that is dirty is in other imports.
+bool LocalViews::all_published() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  Guard g(mu_);
+  return alone() && cold_count_ == 0 && dirty_->count() == stored_count_;
 }
 
 bool LocalViews::show_for_swaps(uint32_t page, bool writable) {

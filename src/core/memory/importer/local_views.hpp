@@ -122,8 +122,9 @@ class LocalViews {
   // this is empty. Pages that are stored to again and again stay writable until the timer comes.
   enum class Taker : uint8_t { kBarrier, kTimer, kOther };
   std::vector<PageRange> take(Taker taker);
-  // Whether a barrier would find nothing to protect or to announce.
+  // Whether a barrier would find nothing to protect or to announce: here, or in any import.
   bool published();
+  bool all_published();
   void answered(const std::vector<PageRange>& pages);
   // Nothing that was stored to these is on its way, or will be.
   bool settled(PageRange pages);
@@ -153,6 +154,7 @@ class LocalViews {
   std::byte* map_view(void* addr, int how) CMI_REQUIRES(mu_);
   bool map_locked(std::byte* view, PageRange pages, bool writable) CMI_REQUIRES(mu_);
   void note_store(uint32_t page) CMI_REQUIRES(mu_);
+  void forget_stores(PageRange pages) CMI_REQUIRES(mu_);
   bool let_store(uint32_t page) CMI_REQUIRES(mu_);
   void let_store_ahead(PageRange pages) CMI_REQUIRES(mu_);
   bool show_for_swaps(uint32_t page, bool writable) CMI_REQUIRES(mu_);
@@ -183,6 +185,8 @@ class LocalViews {
   std::atomic<bool> any_stored_{false};                         // stored under mu_
   // Published without an announcement since the timer's last look, and stored to again since.
   PageSet recent_ CMI_GUARDED_BY(mu_), hot_ CMI_GUARDED_BY(mu_);
+  // Pages of stored_, and those of them that are not in hot_.
+  uint64_t stored_count_ CMI_GUARDED_BY(mu_) = 0, cold_count_ CMI_GUARDED_BY(mu_) = 0;
   // In the view for swaps: pages that are mapped, and those of them that can be stored to.
   Mapping swaps_ CMI_GUARDED_BY(mu_);
   PageSet shown_ CMI_GUARDED_BY(mu_), swappable_ CMI_GUARDED_BY(mu_);

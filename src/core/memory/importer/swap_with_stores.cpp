@@ -19,6 +19,12 @@ Status Swaps::barrier_before_swap(const View& view, const std::byte* addr, uint6
                                   uint64_t desired, PendingSwap* pending, LossMark& mark,
                                   Nanos span) {
   if (all_published(core_)) return verdict(core_, mark, true);
+  // Swaps in a mapped page, one after another, leave it stored to until the timer comes. What is
+  // dirty is looked at first: a page that has left it meanwhile is in a write-back.
+  LocalViews& local = view.import->views.local;
+  if (local.local() && local.all_published() && core_.write_backs.count() == 0) {
+    return verdict(core_, mark, true);
+  }
   const SignalsBlocked quiet;
   const Patience patience{{}, span};
   Import& imp = *view.import;

@@ -21,10 +21,15 @@ struct LocalAsk {
 // The home's. Beside it the segment's file and that of the marks (local_control.hpp). Without
 // these: nothing is granted.
 struct LocalGranted {
+  enum : uint8_t {
+    kNothing = 0,   // granted, or the token was revoked meanwhile
+    kLacking = 1,   // the home has no memory or descriptors for it
+    kStranger = 2,  // nobody here has given the ticket: another context than the one that was asked
+  };
   uint8_t writable = 0;  // the segment's file is open for reading and writing
-  uint8_t lacking = 0;   // of nothing: the home has no memory or descriptors for it
-  static auto fields(auto& m) { return std::tie(m.writable, m.lacking); }
-  bool check() const { return writable <= 1 && lacking <= 1; }
+  uint8_t why_not = kNothing;
+  static auto fields(auto& m) { return std::tie(m.writable, m.why_not); }
+  bool check() const { return writable <= 1 && why_not <= kStranger; }
 };
 
 }  // namespace cmi::memory
