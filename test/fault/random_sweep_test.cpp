@@ -192,12 +192,13 @@ class Scene {
     }
     for (uint32_t n = 0; n < kNodes; ++n) {
       bool refused = false;
-      if (!let(n, [&](Process&) {
-            const Answer started = starting[n].get();
-            refused = is_victim(n) && fault_->point.name == "kernel_has_larger_pages" &&
-                      started.failed(CMI_ERR_NOTSUPP);
-            REQUIRE_MESSAGE((started.ok() || refused), "cmi_ini on ", name(n), ": ", started);
-          }) ||
+      if (!let(n,
+               [&](Process&) {
+                 const Answer started = starting[n].get();
+                 refused = is_victim(n) && fault_->point.name == "kernel_has_larger_pages" &&
+                           started.failed(CMI_ERR_NOTSUPP);
+                 REQUIRE_MESSAGE((started.ok() || refused), "cmi_ini on ", name(n), ": ", started);
+               }) ||
           refused) {
         replace();
       }
