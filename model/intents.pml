@@ -5,7 +5,8 @@
    may change nothing: then the intent goes by a message that nobody waits for. Messages arrive in any order, once.
    The importer may have its answer in direct acks, of which the home hears with the next write-back, or by itself.
    `swapper` asks for the intent once with a swap, which the home answers late; it may have given that up by then, and
-   the intent goes back. One that no store has used goes back, too (give_back_unused).
+   the intent goes back. One that no store has used goes back, too (give_back_unused). Epochs come back after 63 in
+   the code, but for that of a given-up swap: here none does.
    A page that is stored to after a write-back with changes may become hot: then a write-back leaves it dirty, and its
    intent at the home, until it cools. X dies at any time: what it had stored and nobody had published by then must be
    marked, and what had been published must not be, once the home has found it dead, but for a hot page. At rest, when
@@ -21,6 +22,7 @@
 #define INTENTS_OF_RECEIVED_LOST 7
 #define HOT_INTENT_CLEARED 8
 #define SWAP_TAKES_OVER 9
+#define LATE_EPOCH_REUSED 10
 
 #define STORES 3
 #define kRefused 7
@@ -37,6 +39,7 @@ bool dirty; bool changed; bool held; bool asks; byte epoch;
 bool candidate; bool hot;
 bool in_flight; byte carried; /* a write-back, and the epoch that it clears */
 bool unused; bool late; /* brought by a swap, and no store has come; a swap is not waited for any more */
+byte mine; /* the epoch that the swap has asked for */
 /* on the wire: the epoch that a swap asks for; the home's answer: that epoch, or kRefused */
 byte swap_fetch; byte swap_answer;
 /* on the wire, sets of epochs */
@@ -59,7 +62,8 @@ active proctype x() {
      :: atomic { !held && !asks ->
           if
           :: MUTANT(EPOCH_REUSED) -> epoch = 1
-          :: else -> epoch++
+          :: MUTANT(LATE_EPOCH_REUSED) && late -> epoch = mine
+          :: !MUTANT(EPOCH_REUSED) -> epoch++
           fi;
           asks = true; set = set | (1 << epoch); granted = granted & ~(1 << epoch)
         };
@@ -89,7 +93,6 @@ active proctype x() {
 }
 
 active proctype swapper() {
-  byte mine;
 end:
   {
     atomic { !held && !asks && !dirty && !in_flight -> /* begin */

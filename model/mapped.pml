@@ -8,7 +8,7 @@
 #define WORD_READ_BEFORE_PROTECTED 1
 #define NO_FENCE 2
 #define TAKEN_BACK_LATE 3
-#define BATCH_BEGUN_LATE 4
+#define WRITE_BACK_BEGUN_LATE 4
 
 #define ROUNDS 2
 
@@ -22,7 +22,7 @@ byte home[2], buffer[2]; /* a buffer of 0 holds nothing */
 byte published[2];       /* what a barrier that has returned says that everybody sees */
 bool alone = true;       /* the home's word */
 bool has; byte cached[2]; /* of the third node */
-bool locked, writable, stored; byte batches;
+bool locked, writable, stored; byte write_backs;
 
 #define drain(t) home[t] = (buffer[t] != 0 -> buffer[t] : home[t]); buffer[t] = 0
 
@@ -72,29 +72,29 @@ proctype application(bit me) {
     :: atomic { !writable && !locked } let_store()
     od;
     if
-    :: !stored && !MUTANT(BATCH_BEGUN_LATE) /* another thread has taken it: its batch is awaited */
-    :: !stored && MUTANT(BATCH_BEGUN_LATE)
+    :: !stored && !MUTANT(WRITE_BACK_BEGUN_LATE) /* another thread has taken it: its write-back is awaited */
+    :: !stored && MUTANT(WRITE_BACK_BEGUN_LATE)
     :: else ->
        if
        :: !MUTANT(NO_FENCE) -> buffer[me] == 0
        :: else
        fi;
        if
-       :: !MUTANT(BATCH_BEGUN_LATE) -> batches++
+       :: !MUTANT(WRITE_BACK_BEGUN_LATE) -> write_backs++
        :: else
        fi;
        take();
        if
-       :: MUTANT(BATCH_BEGUN_LATE) -> batches++
+       :: MUTANT(WRITE_BACK_BEGUN_LATE) -> write_backs++
        :: else
        fi;
        if
        :: !silent -> has = false /* announced, and answered */
        :: else
        fi;
-       batches--
+       write_backs--
     fi;
-    atomic { batches == 0 -> published[me] = round }
+    atomic { write_backs == 0 -> published[me] = round }
   }
 }
 

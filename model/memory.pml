@@ -36,15 +36,15 @@
 #define PROTECTED 1
 #define WRITABLE 2
 
-/* A batch: free; begun; its message is on its way; at the home; its answer is on its way. */
+/* A write-back: free; begun; its message is on its way; at the home; its answer is on its way. */
 #define kFree 0
 #define kOpen 1
 #define kSent 2
 #define kAtHome 3
 #define kAnswered 4
-#define kEnded 5 /* by mistake, see BATCH_ENDED_EARLY */
+#define kEnded 5 /* by mistake, see WRITE_BACK_ENDED_EARLY */
 
-#define kNotBegun SLOTS /* instead of a batch: of a collector that has nothing to send yet */
+#define kNotBegun SLOTS /* instead of a write-back: of a collector that has nothing to send yet */
 
 typedef Page {
   byte state; byte map;
@@ -58,10 +58,10 @@ typedef Page {
   byte epoch; byte epochs; byte next_update;
   byte asked; byte at_home; byte number
 };
-typedef Batch { byte status; byte pages; byte diff; byte value[4] };
+typedef WriteBack { byte status; byte pages; byte diff; byte value[4] };
 typedef Importer {
   Page page[2];
-  Batch batch[SLOTS];
+  WriteBack write_backs[SLOTS];
   byte dirty; /* the dirty list, a bit for each page */
   byte hot;   /* the list of hot pages: HotPages::pages_ */
   bool order; /* HotPages::order_mu_ */
@@ -71,7 +71,7 @@ typedef Publication {
   byte pages;
   byte notified;    /* importers to whom a notification is on its way */
   byte waiting; /* importers that have not acknowledged */
-  byte origin;  /* the batch to answer, + 1; 0: a thread awaits it itself */
+  byte origin;  /* the write-back to answer, + 1; 0: a thread awaits it itself */
   /* To whom updates go along, by importer and page, and under which epoch and number; locations that are
      new, and what they hold. */
   byte updates; byte update_epoch[6]; byte update_number[6];
@@ -91,7 +91,7 @@ bool armed;              /* the tracking is on */
 bool mu;                 /* HomeCore::mu */
 byte sharers;            /* who is notified of publications */
 byte scans;              /* InvalidationRounds::stores_ */
-byte awaited_batches[THREADS]; byte awaited_publications[THREADS];
+byte awaited_write_backs[THREADS]; byte awaited_publications[THREADS];
 byte reg[REGISTERS];
 byte marks;              /* what threads tell each other past the memory */
 byte running;
@@ -105,17 +105,17 @@ c_code {
 
 #define MUTANT(m) (mutation == m)
 #define P(i, p) imp[i].page[p]
-#define B(i, b) imp[i].batch[b]
+#define B(i, b) imp[i].write_backs[b]
 #define contains(set, bit) (((set) >> (bit)) & 1)
 #define raise_generation(i, p) P(i, p).same = 0; P(i, p).epoch = (MUTANT(UPDATE_ANY_GENERATION) -> P(i, p).epoch : 0)
 #define dirty_pages(i) (P(i, 0).state == kDirty || P(i, 1).state == kDirty)
 #define is_open(i, b) (B(i, b).status != kFree && B(i, b).status != kEnded)
-#define open_batches(i) (is_open(i, 0) | (is_open(i, 1) << 1) | (is_open(i, 2) << 2) | \
+#define open_write_backs(i) (is_open(i, 0) | (is_open(i, 1) << 1) | (is_open(i, 2) << 2) | \
                          (is_open(i, 3) << 3) | (is_open(i, 4) << 4))
 #define is_swap(op) (op == CAS || op == CAS_FETCH || op == CAS_BY_PROVIDER)
 #define mapped(i, p) (P(i, p).state == kClean || P(i, p).state == kDirty || P(i, p).state == kWriting)
 
-/* --- batches (write_back.cpp) ------------------------------------------------------------------- */
+/* --- write-backs (write_back.cpp) --------------------------------------------------------------- */
 
 inline begin_write_back(i, b) {
   b = 0;
@@ -124,7 +124,7 @@ inline begin_write_back(i, b) {
   :: else -> break
   od;
   if
-  :: b == SLOTS -> c_code { OUT_OF("batches"); }
+  :: b == SLOTS -> c_code { OUT_OF("write-backs"); }
   :: else -> B(i, b).status = kOpen
   fi
 }
@@ -134,13 +134,13 @@ inline end_part(i, b) {
   wake(i, b)
 }
 
-/* Who awaits the batch goes on. */
+/* Who awaits the write-back goes on. */
 inline wake(i, b) {
   k = 0;
   do
   :: k < THREADS ->
      if
-     :: node_of[k] == i -> awaited_batches[k] = awaited_batches[k] & ~(1 << b)
+     :: node_of[k] == i -> awaited_write_backs[k] = awaited_write_backs[k] & ~(1 << b)
      :: else
      fi;
      k++
@@ -149,7 +149,7 @@ inline wake(i, b) {
   k = 0
 }
 
-/* The bytes that differ, `d`, with their values, into the batch's message. */
+/* The bytes that differ, `d`, with their values, into the write-back's message. */
 inline pack(i, p, b, first, second) {
   if
   :: d != 0 ->
@@ -211,7 +211,7 @@ inline make_absent(i, p) {
   taken_away(i, p)
 }
 
-/* Sends what the batch holds, or ends it. */
+/* Sends what the write-back holds, or ends it. */
 inline flush(i, b) {
   if
   :: b == kNotBegun
@@ -267,7 +267,7 @@ inline write_back_page(i, p, b) {
   fi
 }
 
-/* Of what was dirty when `pages` was taken, into batch b, which is sent if it is `complete` then. */
+/* Of what was dirty when `pages` was taken, into write-back b, which is sent if it is `complete` then. */
 inline write_back(i, b, complete) {
   if
   :: MUTANT(LOCKED_DESCENDING) && pages == 3 -> atomic { lock(i, 1) }
@@ -363,15 +363,15 @@ inline cool(i, b) {
   forget(i)
 }
 
-/* The dirty list, and the batch for it if none is begun. */
+/* The dirty list, and the write-back for it if none is begun. */
 inline take_listed(i, b, begun) {
   if
-  :: MUTANT(LIST_BEFORE_BATCH) ->
+  :: MUTANT(LIST_BEFORE_WRITE_BACK) ->
      d_step { pages = imp[i].dirty; imp[i].dirty = 0 };
      d_step { begin_write_back(i, b) }
-  :: !MUTANT(LIST_BEFORE_BATCH) && !(begun) ->
+  :: !MUTANT(LIST_BEFORE_WRITE_BACK) && !(begun) ->
      d_step { begin_write_back(i, b); pages = imp[i].dirty; imp[i].dirty = 0 }
-  :: !MUTANT(LIST_BEFORE_BATCH) && begun -> d_step { pages = imp[i].dirty; imp[i].dirty = 0 }
+  :: !MUTANT(LIST_BEFORE_WRITE_BACK) && begun -> d_step { pages = imp[i].dirty; imp[i].dirty = 0 }
   fi
 }
 
@@ -682,7 +682,7 @@ inline update(i, p) {
 #define notified(f) atomic { contains(publication[f].notified, i) -> \
   publication[f].notified = publication[f].notified & ~(1 << i); pages = publication[f].pages; taken = f }
 
-/* The timer's: its batch begins with the first page that has a change, or is to be cooled. */
+/* The timer's: its write-back begins with the first page that has a change, or is to be cooled. */
 inline take_hot(i, b) {
   atomic { imp[i].ticks > 0 && imp[i].hot != 0 && all_hot(i) ->
     imp[i].ticks--; hot = imp[i].hot; b = kNotBegun };
@@ -738,7 +738,7 @@ end:
        :: answer(0) :: answer(1) :: answer(2) :: answer(3) :: answer(4)
        fi;
        if
-       :: MUTANT(BATCH_ENDED_EARLY) -> B(i, b).status = kEnded; wake(i, b)
+       :: MUTANT(WRITE_BACK_ENDED_EARLY) -> B(i, b).status = kEnded; wake(i, b)
        :: else
        fi;
        answered(i, 0);
@@ -774,8 +774,8 @@ inline make_dirty(i, p) {
 #define BYTE PAGE.data[at % 2]
 #define BYTE_OF_TWIN PAGE.twin[at % 2]
 
-inline await_open_batches() {
-  atomic { awaited_batches[t] = open_batches(i); awaited_batches[t] == 0 }
+inline await_open_write_backs() {
+  atomic { awaited_write_backs[t] = open_write_backs(i); awaited_write_backs[t] == 0 }
 }
 
 inline publish_swap(t, except) {
@@ -924,8 +924,8 @@ barrier:
   :: dirty_pages(i)
   :: !dirty_pages(i) ->
      if
-     :: open_batches(i) != 0
-     :: open_batches(i) == 0 -> goto barrier_over
+     :: open_write_backs(i) != 0
+     :: open_write_backs(i) == 0 -> goto barrier_over
      fi
   fi;
 collect:
@@ -951,8 +951,8 @@ collect:
   :: else -> take_listed(i, b, has_room); write_back(i, b, true)
   fi;
   if
-  :: MUTANT(OTHERS_BATCHES_FORGOTTEN) -> goto barrier_over
-  :: else -> await_open_batches()
+  :: MUTANT(OTHERS_WRITE_BACKS_FORGOTTEN) -> goto barrier_over
+  :: else -> await_open_write_backs()
   fi;
   /* What was in flight before is over now. A barrier takes two looks then, one after the other. */
   if
@@ -962,11 +962,11 @@ collect:
        goto collect }
   :: atomic { second -> second = false; busy = 0 }
   :: atomic { !second && op != CFLUSH && (!dirty_pages(i) || MUTANT(ONE_ROUND)) -> busy = 0 };
-     await_open_batches()
+     await_open_write_backs()
   fi;
   if
   :: MUTANT(LAST_AWAIT_LEFT_OUT)
-  :: else -> await_open_batches()
+  :: else -> await_open_write_backs()
   fi;
 barrier_over:
   if

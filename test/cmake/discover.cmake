@@ -116,7 +116,7 @@ foreach(line IN LISTS lines)
   elseif(suite STREQUAL "sweep")
     set(cost 100)
   elseif(suite STREQUAL "cycles")
-    set(timeout 1050)  # all rounds of all cycles of three threads
+    set(timeout 900)  # all cycles of three threads: two minutes alone
     set(cost 500)
   endif()
   # The kernel's pool of large pages is one test's at a time.

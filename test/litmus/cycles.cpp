@@ -193,6 +193,8 @@ Program Cycle::program() const {
   take(all.size() - 1);  // the first thread begins with the last access of the list
   for (size_t at = 0; at + 1 < all.size(); ++at) take(at);
   p.finals = std::any_of(meetings.begin(), meetings.end(), has_two_stores);
+  p.as_told = true;
+  p.variables = static_cast<uint8_t>(meetings.size());
   return p;
 }
 

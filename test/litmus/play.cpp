@@ -17,6 +17,7 @@ constexpr uint32_t kSpareWord = kGroup * kVariables;  // from here on: a word of
 static_assert((kSpareWord + kMaxThreads) * sizeof(uint64_t) <= kPage);
 constexpr Nanos kPatience = 20 * kSecond, kAwaitFor = 40 * kMilli, kWatchFor = kMilli;
 constexpr uint8_t kUnset = 254;
+constexpr uint32_t kLeftToTimer = 4;  // in one of so many rounds no barrier follows the last step
 
 // False when it never came to be.
 template <class Condition>
@@ -72,7 +73,7 @@ class Runner {
       failed_ += calls_.mb();  // so that what the last thread caches is what there is
       gather();
       if (me_ + 1u == program_.count) {
-        for (uint32_t v = 0; v < kVariables; ++v) *word(v) = 0;
+        for (uint32_t v = 0; v < program_.variables; ++v) *word(v) = 0;
         failed_ += calls_.mb();
       }
       gather();
@@ -80,16 +81,18 @@ class Runner {
     if (!program_.calm) stir();
     gather();
     const Thread& thread = program_.threads[me_];
-    for (uint32_t i = 0; i < thread.count && !over_; ++i) {
+    for (uint32_t i = 0; i < thread.count && !over_ && !lost(); ++i) {
       if (!program_.calm && random_() % 2 == 0) pause_for(random_() % (64 * kMicro));
       between_accesses();
       step(thread.steps[i]);
     }
+    if (program_.as_told) end_steps();
     if (!program_.finals) return;
     gather();
+    if (lost()) return;  // for all threads or none: all have done their steps
     failed_ += calls_.mb();
     gather();
-    for (uint32_t v = 0; v < kVariables; ++v) {
+    for (uint32_t v = 0; v < program_.variables; ++v) {
       const auto value = static_cast<uint8_t>(*word(v));
       auto& cell = control_.outcomes[round_][kRegisters + v];
       uint8_t unset = kUnset;
@@ -100,7 +103,7 @@ class Runner {
 
   // Some pages are cached, and some of them dirty, when the round begins.
   void stir() {
-    for (uint32_t v = 0; v < kVariables; ++v) {
+    for (uint32_t v = 0; v < program_.variables; ++v) {
       const uint32_t what = static_cast<uint32_t>(random_()) % 4;
       if (what < 2) (void)*word(v);
       if (what == 0) {
@@ -119,29 +122,58 @@ class Runner {
     if (reg < kRegisters) control_.outcomes[round_][reg] = static_cast<uint8_t>(value);
   }
 
+  // Others may await what no barrier of the program publishes.
+  void end_steps() {
+    if (!lost() && round_ % kLeftToTimer != 0) failed_ += calls_.wmb();
+    prospect().end(me_);
+  }
+
+  Prospect& prospect() const { return control_.prospects[round_]; }
+  bool lost() const { return program_.as_told && prospect().lost(); }
+  void saw(uint64_t value, uint64_t told) {
+    if (program_.as_told && value != told) prospect().see_other();
+  }
+  bool in_vain() const {
+    return program_.as_told && (prospect().lost() || prospect().stuck(program_.count));
+  }
+
+  void await(const Step& s) {
+    volatile uint64_t* const at = word(s.variable);
+    if (program_.as_told) prospect().await(me_, s.variable, s.value);
+    uint64_t seen = *at;
+    for (const Deadline end = Deadline::in(kAwaitFor);
+         seen != s.value && !end.passed() && !in_vain();) {
+      yield_processor();
+      seen = *at;
+    }
+    if (program_.as_told) prospect().go_on(me_);
+    saw(seen, s.value);
+    record(s.reg, seen);
+  }
+
   void step(const Step& s) {
     volatile uint64_t* const at = word(s.variable);
     switch (s.act) {
       case Act::kNothing:
         break;
       case Act::kStore:
+        if (program_.as_told) prospect().begin_store(s.variable, s.value);
         *at = s.value;
         break;
-      case Act::kLoad:
-        record(s.reg, *at);
-        break;
-      case Act::kAwait: {
-        uint64_t seen = *at;
-        for (const Deadline end = Deadline::in(kAwaitFor); seen != s.value && !end.passed();) {
-          yield_processor();
-          seen = *at;
-        }
+      case Act::kLoad: {
+        const uint64_t seen = *at;
+        saw(seen, s.value);
         record(s.reg, seen);
         break;
       }
+      case Act::kAwait:
+        await(s);
+        break;
       case Act::kCas: {
         uint64_t old = 0;
+        if (program_.as_told) prospect().begin_store(s.variable, s.value);
         failed_ += calls_.cas(at, s.expected, s.value, &old);
+        saw(old, s.expected);
         record(s.reg, old);
         break;
       }
@@ -212,6 +244,22 @@ class Runner {
 }  // namespace
 
 const size_t kLabBytes = kPages * kPage;
+
+uint32_t Prospect::bit(uint32_t variable, uint32_t value) {
+  constexpr uint32_t kFirst = 1, kValues = 4;  // behind kEnded
+  static_assert(kFirst + kVariables * kValues <= 32);
+  return uint32_t{1} << (kFirst + variable * kValues + value % kValues);
+}
+
+bool Prospect::stuck(uint32_t threads) const {
+  uint32_t awaited = 0;
+  for (uint32_t t = 0; t < threads; ++t) {
+    const uint32_t what = awaited_[t].load();
+    if (what == kRuns) return false;
+    awaited |= what;
+  }
+  return (awaited & begun_.load()) == 0;
+}
 
 void Control::clear(const Program& program, uint32_t round) {
   for (size_t i = 0; i < kRegisters + kVariables; ++i) {

@@ -18,11 +18,39 @@ inline constexpr uint32_t kRoundsAtOnce = 64;  // between two looks at the outco
 // Bytes of each segment.
 extern const size_t kLabBytes;
 
+// Whether a round of a program that has to go as told (Program::as_told) still can. It cannot any
+// more when a thread has seen something else, or when each thread has ended or awaits a store that
+// has not begun. Lies in memory that all threads map; all zero is a round that has not begun.
+class Prospect {
+ public:
+  void see_other() { lost_.store(true); }
+  bool lost() const { return lost_.load(); }
+  // Before the store, or the swap.
+  void begin_store(uint32_t variable, uint32_t value) { begun_.fetch_or(bit(variable, value)); }
+  void await(uint32_t me, uint32_t variable, uint32_t value) {
+    awaited_[me].store(bit(variable, value));
+  }
+  void go_on(uint32_t me) { awaited_[me].store(kRuns); }
+  void end(uint32_t me) { awaited_[me].store(kEnded); }
+  // A thread asks that awaits something. Threads are looked at before stores: one that is seen to
+  // await a store that has not begun by the end awaited it all the time.
+  bool stuck(uint32_t threads) const;
+
+ private:
+  static constexpr uint32_t kRuns = 0, kEnded = 1;
+  static uint32_t bit(uint32_t variable, uint32_t value);
+
+  std::atomic<bool> lost_;
+  std::atomic<uint32_t> begun_;
+  std::atomic<uint32_t> awaited_[kMaxThreads];  // the bit of a store, kRuns or kEnded
+};
+
 // What the threads of a program share. Lies in memory that all of them map.
 struct Control {
   std::atomic<uint32_t> arrived, phase;
   std::atomic<bool> over;  // somebody waited in vain: all go home
   std::atomic<uint8_t> posts[kMaxRounds];
+  Prospect prospects[kMaxRounds];
   std::atomic<uint8_t> outcomes[kMaxRounds][kRegisters + kVariables];
 
   void clear(const Program& program, uint32_t round);

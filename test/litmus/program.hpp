@@ -89,6 +89,11 @@ struct Program {
   bool again = false;     // all rounds have the same variables; the last thread sets them to 0
   bool finals = false;    // after each round everybody publishes, and all variables are loaded
   bool calm = false;      // no loads, stores and pauses of the lab's own
+  // Of interest is only whether each load and await sees its `value`, and each swap its `expected`:
+  // a round in which one has seen something else ends early. Each value of a variable is stored by
+  // one step.
+  bool as_told = false;
+  uint8_t variables = kVariables;  // the first of them, which the lab's own loads and stores are of
 };
 Program program(std::initializer_list<Thread> threads);
 

@@ -62,6 +62,22 @@ TEST_CASE("each_mark_has_another_epoch_than_the_one_before_and_never_none") {
   }
 }
 
+TEST_CASE("a_mark_never_gets_the_epoch_that_a_late_answer_may_name") {
+  for (int late = 1; late <= 63; ++late) {
+    IntentState mark;
+    uint8_t before = 0;
+    for (int i = 0; i < 200; ++i) {
+      const uint8_t epoch = mark.ask(static_cast<uint8_t>(late));
+      CHECK(epoch != 0);
+      CHECK(epoch != late);
+      const bool refused = i % 3 == 0;
+      if (!refused) CHECK(epoch != before);
+      mark.answered(!refused);
+      if (mark.take() != 0) before = epoch;
+    }
+  }
+}
+
 TEST_CASE(
     "a_mark_that_is_refused_again_and_again_never_gets_the_epoch_of_a_write_back_that_is_out") {
   for (int first = 1; first < 70; ++first) {

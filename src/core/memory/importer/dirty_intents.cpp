@@ -46,7 +46,7 @@ void IntentRequest::widen(uint32_t count) {
     page.lock();
     const bool asks = page.state == PageState::kClean && !page.pinned && !page.marker &&
                       !page.intent.held() && !page.intent.asked() && !imp_.flux.contains(index);
-    if (asks) epochs_[count_] = page.intent.ask();
+    if (asks) epochs_[count_] = ask_intent_of(imp_, index);
     page.unlock();
     if (!asks) return;
   }
@@ -129,6 +129,12 @@ Exception IntentRequest::refused(Deadline deadline) {
   }
   const Exception e = explain(core_, imp_, deadline);
   return e == Exception::kNone && deadline.passed() ? Exception::kTransient : e;
+}
+
+uint8_t ask_intent_of(Import& imp, uint32_t page) {
+  const uint8_t late =
+      mutated("mutate_late_epoch_reused") ? uint8_t{0} : imp.dirty.late_intents.epoch(page);
+  return imp.page(page).intent.ask(late);
 }
 
 void give_back_intents(const Import& imp, const std::vector<DirtyIntent>& intents) {

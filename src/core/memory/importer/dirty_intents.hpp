@@ -10,6 +10,8 @@
 
 namespace cmi::memory {
 
+// Notes that the intent of a page is being asked for, under the page's lock. The epoch.
+uint8_t ask_intent_of(Import& imp, uint32_t page);
 // Nobody waits for it: the next dirty intent of the same page has another epoch.
 void give_back_intents(const Import& imp, const std::vector<DirtyIntent>& intents);
 // Whether a page that was listed still is, or is broken. kNone: it is not, or the access is to be

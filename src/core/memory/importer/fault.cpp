@@ -104,7 +104,7 @@ constexpr Nanos kNap = kMilli;
   page_.marker = false;
   ++page_.generation;
   set_state(core_, imp_, page_, PageState::kFetching);
-  const uint8_t epoch = asks_intent ? page_.intent.ask() : 0;
+  const uint8_t epoch = asks_intent ? ask_intent_of(imp_, index_) : 0;
   page_.unlock();
   seen_ = nullptr;
   if (!asks_intent) return Fetch(core_, view_, index_, store_, nullptr, deadline_).run();
@@ -125,7 +125,7 @@ uint32_t Fault::store_window(bool may_widen) {
 
 Fault::Outcome Fault::ask_intent(bool may_widen) {
   const uint32_t wanted = store_window(may_widen);
-  const uint8_t epoch = page_.intent.ask();
+  const uint8_t epoch = ask_intent_of(imp_, index_);
   page_.swaps.asked_intent();
   page_.unlock();
   count(core_.parts.stats.intents_asked);

@@ -51,9 +51,7 @@ class Grant {
     Grant* grant_;
   };
 
-  ImportState state(std::memory_order order = std::memory_order_seq_cst) const {
-    return state_.load(order);
-  }
+  ImportState state() const { return state_.load(std::memory_order_seq_cst); }
   uint32_t rights() const { return rights_.load(std::memory_order_acquire); }
   bool has(uint32_t rights) const { return (this->rights() & rights) == rights; }
   // The pages that the token is for end before this one.
@@ -72,7 +70,7 @@ class Grant {
 
   // The process that imported the segment for its node has said that it set another token; until
   // that one is in force here, nothing may be accessed.
-  void notify_of_token() { notified_.fetch_add(1, std::memory_order_acq_rel); }
+  void notify_of_token() { notified_.fetch_add(1, std::memory_order_seq_cst); }
   uint32_t notified() const { return notified_.load(std::memory_order_acquire); }
   // The token in force is the one of this many notifications: of none that came later.
   void took(uint32_t notified) {

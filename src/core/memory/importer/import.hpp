@@ -24,6 +24,7 @@
 #include "core/memory/importer/grant.hpp"
 #include "core/memory/importer/hot_pages.hpp"
 #include "core/memory/importer/known_break.hpp"
+#include "core/memory/importer/late_intents.hpp"
 #include "core/memory/importer/local_views.hpp"
 #include "core/memory/importer/lock_order.hpp"
 #include "core/memory/importer/quiesce_rounds.hpp"
@@ -91,6 +92,7 @@ struct DirtyPages {
   HotPages hot;
   ContendedPages contended;  // service thread alone
   UnusedIntents unused_intents;
+  LateIntents late_intents;
 
   bool none() { return hot.empty() && listed.empty(); }
 };

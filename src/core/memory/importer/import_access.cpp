@@ -75,7 +75,7 @@ bool present_token(ImporterCore& core, Import& imp, fabric::Session& session, De
 }  // namespace
 
 [[gnu::hot]] Exception usable(Import& imp, bool write, uint32_t page) {
-  switch (imp.grant.state(std::memory_order_acquire)) {
+  switch (imp.grant.state()) {
     case ImportState::kNoToken:
     case ImportState::kRevoked:
     case ImportState::kRemoved:

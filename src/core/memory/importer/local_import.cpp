@@ -143,10 +143,10 @@ bool end_in_cache(ImporterCore& core, Import& imp, const char* why) {
 }
 
 // The home's verdict on stores that it was told of.
-void told(ImporterCore& core, const WriteBackPtr& batch, const std::vector<PageRange>& ranges,
+void told(ImporterCore& core, const WriteBackPtr& write_back, const std::vector<PageRange>& ranges,
           Bytes answer) {
   const SignalsBlocked quiet;
-  const std::shared_ptr<Import>& imp = batch->import;
+  const std::shared_ptr<Import>& imp = write_back->import;
   imp->views.local.answered(ranges);
   const auto reply = split_reply(answer);
   if (!reply || reply->status != WireStatus::kOk) {
@@ -154,10 +154,10 @@ void told(ImporterCore& core, const WriteBackPtr& batch, const std::vector<PageR
     for (const PageRange& r : ranges) {
       for (uint32_t i = 0; i < r.count; ++i) pages.push_back(r.first + i);
     }
-    refuse_pages(core, batch, pages, reply ? std::optional(reply->status) : std::nullopt);
+    refuse_pages(core, write_back, pages, reply ? std::optional(reply->status) : std::nullopt);
   }
   imp->changes.notify();
-  end_part(core, batch);
+  end_part(core, write_back);
 }
 }  // namespace
 
@@ -217,11 +217,11 @@ void announce_stores(ImporterCore& core, const std::shared_ptr<Import>& imp,
   if (!imp->views.local.any_stored()) return;
   if (taker == LocalViews::Taker::kBarrier && imp->views.local.published()) return;
   // Begun first: a barrier that no longer finds the pages dirty finds this.
-  const WriteBackPtr batch = core.write_backs.begin(imp);
+  const WriteBackPtr write_back = core.write_backs.begin(imp);
   const std::vector<PageRange> taken = imp->views.local.take(taker);
   if (mutated("mutate_mapped_stores_unannounced")) {
     imp->views.local.answered(taken);
-    return end_part(core, batch);
+    return end_part(core, write_back);
   }
   std::vector<std::byte> buf(kWireSize<AnnounceRequest> +
                              std::min(kMostRanges, taken.size()) * PageRangeList::kItem);
@@ -232,21 +232,21 @@ void announce_stores(ImporterCore& core, const std::shared_ptr<Import>& imp,
     Writer out(buf);
     encode(AnnounceRequest{imp->rseg.uid, imp->instance, static_cast<uint32_t>(n), {}}, out);
     for (const PageRange& r : ranges) PageRangeList::put(out, r);
-    batch->parts.fetch_add(1, std::memory_order_relaxed);
+    write_back->parts.fetch_add(1, std::memory_order_relaxed);
     count(core.parts.stats.publications);
     count(imp->stats.publications);
     imp->link->start(static_cast<uint16_t>(RequestType::kAnnounce), out.done(),
-                     [&core, batch, ranges = std::move(ranges)](Bytes answer) {
-                       told(core, batch, ranges, answer);
+                     [&core, write_back, ranges = std::move(ranges)](Bytes answer) {
+                       told(core, write_back, ranges, answer);
                      });
   }
-  end_part(core, batch);
+  end_part(core, write_back);
 }
 
 void end_local(ImporterCore& core, const std::shared_ptr<Import>& imp, bool lost) {
   imp->views.local.close();
   if (!lost) return announce_stores(core, imp);
-  const WriteBackPtr batch = core.write_backs.begin(imp);
+  const WriteBackPtr write_back = core.write_backs.begin(imp);
   const std::vector<PageRange> taken = imp->views.local.take(LocalViews::Taker::kOther);
   imp->views.local.answered(taken);
   std::vector<uint32_t> pages;
@@ -254,10 +254,10 @@ void end_local(ImporterCore& core, const std::shared_ptr<Import>& imp, bool lost
     for (uint32_t i = 0; i < r.count; ++i) pages.push_back(r.first + i);
   }
   if (!pages.empty()) {
-    batch->failed.store(true);
+    write_back->failed.store(true);
     core.losses.lose(imp, pages);
   }
-  end_part(core, batch);
+  end_part(core, write_back);
 }
 
 }  // namespace cmi::memory

@@ -2,6 +2,7 @@
 #include "core/memory/importer/publishing.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <span>
 #include <utility>
 
@@ -16,8 +17,6 @@
 
 namespace cmi::memory {
 
-namespace {}  // namespace
-
 Status verdict(ImporterCore& core, LossMark& mark, bool good) {
   const LossMark before = std::exchange(mark, core.losses.mark());
   // Who reads here of a loss finds its event, also while another thread is telling it.
@@ -26,7 +25,10 @@ Status verdict(ImporterCore& core, LossMark& mark, bool good) {
   return good && mark.seen == before.seen ? Status::kOk : Status::kStore;
 }
 
+// The stores that the caller has made or seen come first. Another thread may have made their page
+// dirty: it has counted it before it made the page writable, so with the fence it is found here.
 bool all_published(const ImporterCore& core) {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
   return !core.dirty.any() &&
          (core.write_backs.count() == 0 || mutated("mutate_write_back_not_awaited"));
 }
@@ -135,6 +137,8 @@ Exception Publishing::why_not_home(const View& view, uint32_t page, Deadline dea
 
 Status Publishing::flush(const Addresses& where, LossMark& mark, const Patience& patience,
                          Exception* failed, size_t* failed_at) {
+  // As in all_published(), before the pages are looked at.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
   SignalsBlocked quiet;
   *failed = Exception::kNone;
   Named named;

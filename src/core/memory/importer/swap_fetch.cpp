@@ -49,8 +49,9 @@ void SwapFetch::begin() {
   const bool may_store = imp_.intents && imp_.grant.has(fabric::kWrite) && !view_.read_only &&
                          !page.intent.held() && !page.intent.asked();
   if (may_store && page.swaps.wants_intent() && imp_.dirty.unused_intents.has_room() &&
-      (page_ || page.state == PageState::kClean) && !page.pinned) {
-    epoch_ = page.intent.ask();
+      (page_ || page.state == PageState::kClean) && !page.pinned &&
+      imp_.dirty.late_intents.epoch(index_) == 0) {
+    epoch_ = ask_intent_of(imp_, index_);
   }
   page.unlock();
   if (page_ && !back_pages(imp_, {index_, 1})) give_up();  // a system call: without the lock
@@ -67,7 +68,16 @@ SwapFetchRequest SwapFetch::request(const CasRequest& swap, uint32_t pages,
           epoch_,   pages,         {}};
 }
 
-void take_swap_answer(const std::shared_ptr<Import>& imp, SentSwap& to, Bytes answer) {
+namespace {
+// What the answer brings is given back, or it brings nothing.
+void end_late_intent(Import& imp, const SentSwap& swap) {
+  if (swap.epoch == 0) return;
+  if (swap.intent) give_back_intents(imp, {{swap.page, swap.epoch}});
+  imp.dirty.late_intents.remove(swap.page);  // behind the message, which goes before any later one
+}
+
+// Of a request that was answered, or will never be.
+void read_swap_answer(SentSwap& to, Bytes answer) {
   const auto reply = split_reply(answer);
   if (!reply) return;
   to.stores = reply->status;
@@ -80,15 +90,20 @@ void take_swap_answer(const std::shared_ptr<Import>& imp, SentSwap& to, Bytes an
     to.intent = m.intent != 0;
     to.has_content = !m.body.empty() && m.body.size() == to.content.size();
     if (to.has_content) std::memcpy(to.content.data(), m.body.data(), kPageSize);
-    if (to.fate.exchange(SentSwap::Fate::kAnswered) == SentSwap::Fate::kGivenUp && to.intent) {
-      give_back_intents(*imp, {{to.page, to.epoch}});
-    }
     return;
   }
   PublishSwapReply m;
   if (!decode(reply->body, &m)) return;
   to.swap = static_cast<WireStatus>(m.swap);
   to.found = m.found;
+}
+}  // namespace
+
+void take_swap_answer(const std::shared_ptr<Import>& imp, SentSwap& to, Bytes answer) {
+  read_swap_answer(to, answer);
+  if (to.fate.exchange(SentSwap::Fate::kAnswered) == SentSwap::Fate::kGivenUp) {
+    end_late_intent(*imp, to);
+  }
 }
 
 // The intent is here, and no store has used it yet. Under the page's lock.
@@ -136,13 +151,13 @@ void SwapFetch::give_up() {
   page.lock();
   // The home may set it late, where it has no other one by then. The next one has another epoch.
   const uint8_t epoch = page.intent.give_back();
+  if (sent_ != nullptr) imp_.dirty.late_intents.add(index_, epoch);
   page.unlock();
   epoch_ = 0;
   imp_.changes.notify();
   if (sent_ != nullptr &&
-      sent_->fate.exchange(SentSwap::Fate::kGivenUp) == SentSwap::Fate::kAnswered &&
-      sent_->intent) {
-    give_back_intents(imp_, {{index_, epoch}});
+      sent_->fate.exchange(SentSwap::Fate::kGivenUp) == SentSwap::Fate::kAnswered) {
+    end_late_intent(imp_, *sent_);
   }
 }
 

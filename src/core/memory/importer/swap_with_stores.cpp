@@ -114,13 +114,13 @@ Swaps::Sent Swaps::send_with_swap(const std::shared_ptr<Import>& owner, const Ca
 // list again (rule 8). So with no other write-back open before and after, and nothing in the lists
 // between, it is nowhere else.
 bool Swaps::nothing_else_to_publish(const Import& imp) {
-  const auto one_batch = [this] { return core_.write_backs.count() == 1; };
+  const auto only_this = [this] { return core_.write_backs.count() == 1; };
   const auto listed = [&imp](const std::shared_ptr<Import>& other) {
     if (other.get() != &imp && !other->dirty.hot.empty()) return true;
     return !other->dirty.listed.empty();
   };
-  if (!one_batch()) return false;
-  return !core_.imports.any(listed) && one_batch();
+  if (!only_this()) return false;
+  return !core_.imports.any(listed) && only_this();
 }
 
 }  // namespace cmi::memory

@@ -16,9 +16,12 @@ class IntentState {
   bool asked() const { return (bits_ & kAsked) != 0; }  // some thread waits for the home's answer
   uint8_t epoch() const { return bits_ & kEpoch; }      // of the last one asked for; 0: none ever
 
-  // Another epoch than that of the write-back that may still be out, of which there is one at most.
-  uint8_t ask() {
-    bits_ = static_cast<uint8_t>(kAsked | (epoch() % kEpoch + 1));
+  // Another epoch than that of the write-back that may still be out, of which there is one at most,
+  // and than `late`, which a message of an earlier request may still name (LateIntents); 0: none.
+  uint8_t ask(uint8_t late = 0) {
+    int next = epoch() % kEpoch + 1;
+    if (next == late) next = next % kEpoch + 1;
+    bits_ = static_cast<uint8_t>(kAsked | next);
     return epoch();
   }
   // Refused, or without an answer: the next one is asked for under the same epoch, which nothing

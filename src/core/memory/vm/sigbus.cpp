@@ -29,7 +29,7 @@ namespace {
 std::atomic<pid_t> g_ending{0};              // the thread that ends the process
 constexpr Nanos kLongestEnd = 20 * kSecond;  // all that process_exits() may wait for, and more
 
-struct sigaction g_previous;  // written before g_fault_target is first set
+struct sigaction g_previous;  // written before on_sigbus is first installed
 std::atomic<bool> g_installed{false};
 
 constexpr int kSegvCmi = 0x434d;
@@ -135,11 +135,11 @@ void put_off(siginfo_t* si, ucontext_t* uc) {
     return;
   }
   sigaddset(&uc->uc_sigmask, SIGBUS);
-  if (si->si_code == SI_TKILL) {
-    syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), SIGBUS, si);
-  } else {
-    syscall(SYS_rt_sigqueueinfo, getpid(), SIGBUS, si);
-  }
+  const bool for_any = si->si_code != SI_TKILL;
+  if (for_any && syscall(SYS_rt_sigqueueinfo, getpid(), SIGBUS, si) == 0) return;
+  // Sent to this thread, or by kill(): the kernel lets the first thread alone repeat that to the
+  // process, but each thread to itself.
+  queue(*si);
 }
 
 // One fault on a view, and what became of it.
@@ -308,7 +308,9 @@ void set_fault_target(FaultTarget* target) {
     } else {
       sigfillset(&ours.sa_mask);
     }
-    sigaction(SIGBUS, &ours, first ? &g_previous : nullptr);
+    // Read first: a SIGBUS of another thread may come before the call that installs ours returns.
+    if (first) sigaction(SIGBUS, nullptr, &g_previous);
+    sigaction(SIGBUS, &ours, nullptr);
   }
   g_fault_target.store(target, std::memory_order_release);
 }
