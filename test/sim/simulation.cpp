@@ -25,13 +25,14 @@ struct Simulation::Fiber {
   uint32_t weight = 1;
   int64_t idle_until = 0;
   Body body;
-  ucontext_t context{};  // where it begins
-  jmp_buf here{};        // where it goes on
-  std::byte* stack = nullptr;
+  ucontext_t context{};         // where it begins
+  jmp_buf here{};               // where it goes on
+  std::byte* memory = nullptr;  // a guard page and the stack
+  StackInUse stack;
   Variables::Values values;
 
   ~Fiber() {
-    if (stack != nullptr) ::munmap(stack, kStack + kGuardPage);
+    if (memory != nullptr) ::munmap(memory, kStack + kGuardPage);
   }
 };
 
@@ -73,10 +74,12 @@ Simulation::Fiber& Simulation::add(int node, Body body, bool service) {
   void* at = ::mmap(nullptr, kStack + kGuardPage, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (at == MAP_FAILED) throw std::bad_alloc();
-  fiber->stack = static_cast<std::byte*>(at);
-  ::mprotect(fiber->stack, kGuardPage, PROT_NONE);
+  fiber->memory = static_cast<std::byte*>(at);
+  ::mprotect(fiber->memory, kGuardPage, PROT_NONE);
+  fiber->stack = {fiber->memory + kGuardPage, kStack};
+  fresh_stack(fiber->stack);
   ::getcontext(&fiber->context);
-  fiber->context.uc_stack.ss_sp = fiber->stack + kGuardPage;
+  fiber->context.uc_stack.ss_sp = fiber->memory + kGuardPage;
   fiber->context.uc_stack.ss_size = kStack;
   fiber->context.uc_link = nullptr;
   const auto self = reinterpret_cast<uint64_t>(this);
@@ -88,6 +91,7 @@ Simulation::Fiber& Simulation::add(int node, Body body, bool service) {
 
 void Simulation::enter(unsigned high, unsigned low) {
   auto* const self = reinterpret_cast<Simulation*>(uint64_t{high} << 32 | low);
+  self->arrive();
   try {
     self->running_->body();
   } catch (...) {
@@ -254,10 +258,16 @@ void Simulation::switch_to(Fiber* next) {
   switch_process(next != nullptr && processes_.contains(next->node) ? next->node : 0);
   // Not swapcontext, which asks the kernel for the signal mask each time: none of these threads
   // cares.
-  if (_setjmp(before != nullptr ? before->here : outside_) != 0) return;
+  if (_setjmp(before != nullptr ? before->here : outside_) != 0) return arrive();
+  left_ = before != nullptr ? &before->stack : &outside_stack_;
+  leave_stack(left_, next != nullptr ? next->stack : outside_stack_);
   if (next == nullptr) _longjmp(outside_, 1);
   if (std::exchange(next->begun, true)) _longjmp(next->here, 1);
   ::setcontext(&next->context);
+}
+
+void Simulation::arrive() {
+  take_stack(running_ != nullptr ? &running_->stack : &outside_stack_, left_);
 }
 
 void Simulation::switch_process(int to) {

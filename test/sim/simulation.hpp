@@ -30,6 +30,7 @@
 
 #include "core/base/clock.hpp"
 #include "core/base/schedule.hpp"
+#include "sim/stack_in_use.hpp"
 #include "sim/variables.hpp"
 
 namespace cmi::test {
@@ -119,12 +120,15 @@ class Simulation final : public Schedule {
   void weigh();
   Fiber* choose(const Fiber* but);
   void switch_to(Fiber* next);
+  void arrive();
   void leave();
 
   std::minstd_rand random_;
   std::vector<std::unique_ptr<Fiber>> fibers_;
   Fiber* running_ = nullptr;
   jmp_buf outside_{};
+  StackInUse outside_stack_;    // of the test's own thread
+  StackInUse* left_ = nullptr;  // before the one that runs
   int64_t time_ = kSecond;
   uint64_t turns_ = 0, end_of_turns_ = 0;
   uint32_t idles_ = 0;          // in a row
