@@ -4,15 +4,19 @@
 #include <doctest/doctest.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <new>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "core/base/clock.hpp"
 #include "support/passages.hpp"
@@ -79,18 +83,45 @@ Access patient_load(Process& process, uint64_t at) {
       at);
 }
 
-// In the child: two threads load a word each of one page, until that raises something. When the
-// last good load of them began.
-Pending<Nanos> start_loading(Process& peer, uint64_t at) {
+// How many threads of a child have loaded. In memory that the test and its children share: made
+// before they are.
+class Loaders {
+ public:
+  Loaders() {
+    void* const at =
+        ::mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(at != MAP_FAILED);
+    count_ = new (at) std::atomic<uint32_t>(0);
+  }
+  ~Loaders() { ::munmap(count_, kPage); }
+  Loaders(const Loaders&) = delete;
+  Loaders& operator=(const Loaders&) = delete;
+
+  std::atomic<uint32_t>* count() { return count_; }
+  bool await(uint32_t threads) const {
+    for (const Deadline end = Deadline::in(20 * kSecond); !end.passed(); ::usleep(200)) {
+      if (*count_ == threads) return true;
+    }
+    return false;
+  }
+
+ private:
+  std::atomic<uint32_t>* count_ = nullptr;
+};
+
+constexpr uint32_t kLoaders = 2;
+
+// In the child: threads load a word each of one page, until that raises something. When the last
+// good load of them began; 0 where one of them had none.
+Pending<Nanos> start_loading(Process& peer, uint64_t at, Loaders& loaders) {
   return peer.start(
-      [](uint64_t page) {
-        constexpr size_t kThreads = 2;
-        std::array<Nanos, kThreads> last{};
+      [](uint64_t page, std::atomic<uint32_t>* loaded) {
+        std::array<Nanos, kLoaders> last{};
         const auto load_on = [&](size_t me) {
           for (const Deadline deadline = Deadline::in(60 * kSecond); !deadline.passed();) {
             const Nanos begun = now();
             if (load64(page + 8 * me).cause() != Fault::kNone) return;
-            last[me] = begun;
+            if (std::exchange(last[me], begun) == 0) ++*loaded;
           }
         };
         std::thread second([&] {
@@ -105,7 +136,7 @@ Pending<Nanos> start_loading(Process& peer, uint64_t at) {
                    ? Nanos{0}
                    : *std::max_element(last.begin(), last.end());
       },
-      at);
+      at, loaders.count());
 }
 
 // All of the process has one processor, and its service thread that alone which the others leave.
@@ -132,6 +163,7 @@ void starve_service_thread(const Process& process) {
 // woken. For how long it goes on loading.
 Nanos loads_on_for(bool timers) {
   const Env env = {{"CMI_TEST_DEFAULT_TIMEOUT", "1"}, {"CMI_DEAD_AFTER", "2000"}};
+  Loaders loaders;
   Cluster cluster;
   Process& home = cluster.spawn("home", env);
   Process& peer = cluster.spawn_bare("peer", env);
@@ -145,8 +177,8 @@ Nanos loads_on_for(bool timers) {
   const Export exported = export_segment(home);
   const Import import = import_segment(peer, exported);
   REQUIRE(load(peer, import.at).cause() == Fault::kNone);
-  auto loading = start_loading(peer, import.at);
-  ::usleep(200'000);  // both threads load meanwhile, or the answer is 0
+  auto loading = start_loading(peer, import.at, loaders);
+  REQUIRE(loaders.await(kLoaders));
   peer.stop();
   starve_service_thread(peer);
   const Answer revoked = tok_del(home, exported.token);
