@@ -267,6 +267,25 @@ TEST_SUITE("local") {
     CHECK(maps(t.mapper));
   }
 
+  // The page of the swaps stays writable, so the barrier before them looks at counts.
+  TEST_CASE("swaps_in_a_page_that_nobody_caches_publish_what_was_stored_elsewhere_before_them") {
+    Three t(Env{{"CMI_FAULT_POINT", "no_aging=fail"}});
+    Process& other = t.cluster.spawn("other", kLocal);
+    const Export locks = export_segment(other, 4 * kPage);
+    const Import lock = import_segment(t.mapper, locks);
+    for (uint64_t round = 0; round < 20; ++round) {
+      REQUIRE(load(t.cacher, t.cached.at).value == round);
+      for (uint64_t k = 0; k < 3; ++k) {
+        CHECK(atm_cas(t.mapper, lock.at, 4 * round + k, 4 * round + k + 1).swapped);
+      }
+      REQUIRE(store(t.mapper, t.mapped.at, round + 1).cause() == Fault::kNone);
+      CHECK(atm_cas(t.mapper, lock.at, 4 * round + 3, 4 * round + 4).swapped);
+      CHECK(load(t.cacher, t.cached.at).value == round + 1);
+    }
+    CHECK(load(other, locks.at).value == 80);
+    CHECK(maps(t.mapper));
+  }
+
   // As over the network: the swap goes on when the handler returns. Made twice, it would find what
   // the handler has put there.
   TEST_CASE("a_swap_in_a_mapped_page_is_over_when_a_third_node_has_heard_of_it_and_made_once") {

@@ -80,13 +80,17 @@ Asked fetch_descriptors(Import& imp, const LocalOfferReply& offer,
   if (channel.status() == Status::kNoMem) return {{}, "there are no descriptors to ask with"};
   if (!channel) return {{}, "the home's runtime folder is not the user's here, or not to be seen"};
   auto answer = channel->receive({std::min(deadline.at, now() + kAnswerWait)});
+  const auto stranger = [] {
+    return Asked{{}, "another context is in the place of the home, below the same path here", true};
+  };
+  if (answer.status() == Status::kInval) return stranger();  // the home answers what it is asked
   LocalGranted granted;
   if (!answer || !decode(Bytes(answer->bytes), &granted)) return {};
   if (answer->fds.empty() && granted.why_not == LocalGranted::kLacking) {
     return {{}, "the home is short of memory or descriptors"};
   }
   if (answer->fds.empty() && granted.why_not == LocalGranted::kStranger) {
-    return {{}, "another context is in the place of the home, below the same path here", true};
+    return stranger();
   }
   if (answer->fds.empty()) return {};  // the token was revoked meanwhile
   if (answer->fds.size() != 2) return {{}, "the home has passed what it must not"};
