@@ -732,6 +732,27 @@ TEST_SUITE("local") {
     }
   }
 
+  // The file of such a cache has no memory set aside. A page without any is not filled: the copy
+  // would raise SIGBUS where the library serves one, and end the process.
+  TEST_CASE("an_access_is_transient_where_there_is_no_memory_for_a_cache_that_was_not_set_aside") {
+    Cluster cluster;
+    const Env poor{{"CMI_FAULT_POINT", "cache_no_memory=fail"}};
+    Process& home = cluster.spawn("home", kLocal);
+    SUBCASE("pages that turn out not to be mapped") {
+      Process& peer = cluster.spawn("peer", with(kLocal, poor));
+      Export exported = export_segment(home);
+      exported.token = tok_newva(home, exported.seg, exported.at, kPage, kAllRights);
+      const Import import = import_segment(peer, exported);
+      CHECK(load(peer, import.at).cause() == CMI_ERROR_TRANSIENT);
+    }
+    SUBCASE("a segment that takes memory when it is touched") {
+      Process& peer = cluster.spawn("peer", with(kNetwork, poor));
+      const Export exported = export_segment(home, kPage, kAllRights, CMI_SEG_NORESERVE);
+      const Import import = import_segment(peer, exported);
+      CHECK(store(peer, import.at, 1).cause() == CMI_ERROR_TRANSIENT);
+    }
+  }
+
   TEST_CASE("a_token_that_lets_stores_be_made_maps_views_anew_that_were_for_reading") {
     Cluster cluster;
     Process& home = cluster.spawn("home", kLocal);

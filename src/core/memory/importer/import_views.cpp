@@ -24,9 +24,11 @@ Status ImportViews::make_cache(Import& imp, bool reserve) {
   Guard g(imp.token.mu);
   if (imp.cache.ready()) return Status::kOk;
   const size_t size = size_t{imp.pages} * kPageSize;
-  // A cache with a limit, or of a segment that grows, takes memory as it goes (see back_pages).
-  const bool limited = imp.extensible || imp.cache.use.limit() < imp.pages;
-  auto file = core_.parts.node.segments().anonymous_file(size, reserve && !limited);
+  // A cache with a limit, of a segment that grows, or of one made with CMI_SEG_NORESERVE takes
+  // memory as it goes. A page without any must not be filled: the copy would raise SIGBUS in the
+  // handler of that signal, and the kernel would end the process (see back_pages).
+  const bool reserved = reserve && !imp.extensible && imp.cache.use.limit() >= imp.pages;
+  auto file = core_.parts.node.segments().anonymous_file(size, reserved);
   if (!file) return file.status();
   void* service = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file->get(), 0);
   if (service == MAP_FAILED) return Status::kNoMem;
@@ -37,7 +39,7 @@ Status ImportViews::make_cache(Import& imp, bool reserve) {
   void* table = mmap(nullptr, table_size, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (table == MAP_FAILED) return Status::kNoMem;
-  if (limited) imp.cache.use.end_reservation();
+  if (!reserved) imp.cache.use.end_reservation();
   imp.regions.known = ImportRegions(regions_of(imp.pages));
   imp.cache.fill(file.take(), std::move(service_map), Mapping(table, table_size));
   return Status::kOk;
