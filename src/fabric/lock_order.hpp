@@ -6,11 +6,12 @@
 //   hello      Server::hello_mu_
 //   sessions   Link::mu_
 //   tables     ClientTable::mu_, KnownHomes::mu_, DirectAckSender::mu_, Session::detached_mu_
-//   ports      Port::mu_
+//   ports      Port::mu_, ring::Channel::send_mu_
 //   queues     ofi::Queue::look_lock_, OfiEndpoint::book_lock_, locks of the splitting endpoint
 //   providers  OfiFabric::gate_
 //   bound      ofi::OfiEndpoint::bound_mu_
-//   leaves     ofi::Registration::mu_, everything that is held for a few instructions only
+//   leaves     ofi::Registration::mu_, ring::Channel::receive_mu_, everything that is held for a few
+//              instructions only
 #pragma once
 
 #include "core/base/lock.hpp"

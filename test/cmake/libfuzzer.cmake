@@ -1,7 +1,8 @@
 # A libFuzzer program fuzz_<target> for each folder of fuzz/corpus, and fuzz_programs for all of them.
 # tools/check/fuzz.sh runs them.
 add_library(fuzz_targets OBJECT
-  fuzz/bus_fuzz_test.cpp fuzz/home_fuzz_test.cpp node/node_support.cpp)
+  fuzz/bus_fuzz_test.cpp fuzz/home_fuzz_test.cpp fuzz/ring_fuzz_test.cpp
+  node/node_support.cpp)
 target_include_directories(fuzz_targets PRIVATE
   ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(fuzz_targets PRIVATE cmi_objects doctest::doctest cmi_warnings)

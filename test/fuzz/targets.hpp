@@ -19,6 +19,8 @@ void play_messages(Choices& choices, uint64_t most);
 void play_notifications(Choices& choices, uint64_t most);
 // What processes of one node tell each other.
 void play_datagrams(Choices& choices, uint64_t most);
+// What a process of the machine writes into the memory of a ring. Returns how many rings ended.
+uint64_t play_rings(Choices& choices, uint64_t most);
 
 struct FuzzTarget {
   const char* name;  // of its folder in corpus/
@@ -31,6 +33,7 @@ inline constexpr FuzzTarget kFuzzTargets[] = {
     {"messages", play_messages},
     {"notifications", play_notifications},
     {"datagrams", play_datagrams},
+    {"rings", [](Choices& choices, uint64_t most) { play_rings(choices, most); }},
 };
 
 // More than an input of libFuzzer's usual length can ask for.

@@ -1,0 +1,235 @@
+// See channel.hpp.
+#include "fabric/ring/channel.hpp"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#include <array>
+#include <cerrno>
+
+#include "core/base/fault_point.hpp"
+#include "core/base/log.hpp"
+#include "fabric/fabric.hpp"
+
+namespace cmi::fabric::ring {
+
+namespace {
+constexpr size_t kHead = 4096;  // the words of both rings
+constexpr size_t kSize = kHead + 2 * kRingBytes;
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+// Of a socket, at each look: who sends more of them costs itself as much as us.
+constexpr int kMostWakeUps = 16;
+static_assert(2 * sizeof(RingWords) <= kHead);
+
+RingWords& words_of(const Mapping& map, int ring) {
+  return reinterpret_cast<RingWords*>(map.data())[ring];
+}
+std::byte* bytes_of(const Mapping& map, int ring) {
+  return map.data() + kHead + static_cast<size_t>(ring) * kRingBytes;
+}
+}  // namespace
+
+// The maker writes to the first ring.
+Channel::Channel(Mapping map, Fd socket, Side side)
+    : map_(std::move(map)),
+      socket_(std::move(socket)),
+      writer_(words_of(map_, side == Side::kMaker ? 0 : 1),
+              bytes_of(map_, side == Side::kMaker ? 0 : 1)),
+      reader_(words_of(map_, side == Side::kMaker ? 1 : 0),
+              bytes_of(map_, side == Side::kMaker ? 1 : 0)) {}
+
+Result<Mapping> Channel::map(const Fd& memory) {
+  void* const at =
+      mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, memory.get(), 0);
+  if (at == MAP_FAILED) return Status::kNoMem;
+  madvise(at, kSize, MADV_DONTFORK);
+  return Mapping(at, kSize);
+}
+
+Result<Channel::Made> Channel::make() {
+  Fd memory(memfd_create("cmi-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  int ends[2];
+  if (!memory || ftruncate(memory.get(), kSize) != 0 ||
+      posix_fallocate(memory.get(), 0, kSize) != 0 ||
+      fcntl(memory.get(), F_ADD_SEALS, kSeals) != 0 ||
+      ::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
+    return Status::kNoMem;
+  }
+  Fd ours(ends[0]), theirs(ends[1]);
+  auto mapped = map(memory);
+  if (!mapped) return mapped.status();
+  Made made;
+  made.channel.reset(new Channel(mapped.take(), std::move(ours), Side::kMaker));
+  made.passed = {std::move(memory), std::move(theirs)};
+  return made;
+}
+
+// Pages of a file of such a kind, seals and size are there, whatever the other side does to it; and
+// a send to such a socket neither waits nor does anything else than wake whom it belongs to.
+Result<std::unique_ptr<Channel>> Channel::take(Passed passed) {
+  struct stat st {};
+  struct statfs fs {};
+  int domain = 0, type = 0;
+  socklen_t size = sizeof domain;
+  const int seals = passed.memory ? fcntl(passed.memory.get(), F_GET_SEALS) : -1;
+  if (seals < 0 || (seals & kSeals) != kSeals || (seals & F_SEAL_WRITE) != 0 ||
+      fstat(passed.memory.get(), &st) != 0 || st.st_size != static_cast<off_t>(kSize) ||
+      fstatfs(passed.memory.get(), &fs) != 0 || fs.f_type != TMPFS_MAGIC ||
+      getsockopt(passed.socket.get(), SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0 ||
+      getsockopt(passed.socket.get(), SOL_SOCKET, SO_TYPE, &type, &size) != 0 ||
+      domain != AF_UNIX || type != SOCK_SEQPACKET) {
+    return Status::kInval;
+  }
+  auto mapped = map(passed.memory);
+  if (!mapped) return mapped.status();
+  return std::unique_ptr<Channel>(
+      new Channel(mapped.take(), std::move(passed.socket), Side::kTaker));
+}
+
+void Channel::end(const char* why) {
+  if (ended_.exchange(true, std::memory_order_acq_rel)) return;
+  trace(kFacMem, kInfo, "ring: messages of this machine go over the network: {}", why);
+  ::shutdown(socket_.get(), SHUT_RDWR);
+}
+
+RingWriter::Put Channel::put(std::span<const Bytes> parts) {
+  const RingWriter::Put done = writer_.put(parts);
+  if (done == RingWriter::Put::kCorrupt) found_lie();
+  return done;
+}
+
+void Channel::found_lie() {
+  lied_.store(true, std::memory_order_relaxed);
+  end("the other side has written what cannot be");
+}
+
+void Channel::wake() {
+  constexpr char kByte = 0;
+  ssize_t n;
+  do {
+    n = ::send(socket_.get(), &kByte, sizeof kByte, MSG_DONTWAIT | MSG_NOSIGNAL);
+  } while (n < 0 && errno == EINTR);
+  // Full: the other side has more wake-ups than it has taken.
+  if (n < 0 && errno != EAGAIN && errno != ENOBUFS && errno != ENOMEM)
+    end("the other side is gone");
+}
+
+bool Channel::keep(const Frame& frame) {
+  const size_t size = frame_size(frame);
+  if (waiting_.size() >= kMostWaiting || bytes_waiting_ + size > kMostBytesWaiting) return false;
+  Waiting w{std::vector<std::byte>(size), now() + kSendLife};
+  Writer out(w.bytes);
+  encode_frame(frame, out);
+  waiting_.push_back(std::move(w));
+  bytes_waiting_ += size;
+  waiting_count_.store(waiting_.size(), std::memory_order_relaxed);
+  return true;
+}
+
+bool Channel::send(const Frame& frame) {
+  fault_point("ring_before_send");
+  std::array<std::byte, kFrameHeader> header;
+  Writer out(header);
+  encode_frame_header(frame, out);
+  const std::array<Bytes, 3> parts{out.done(), frame.payload, frame.more};
+  bool sent = false, wakes = false;
+  {
+    Guard g(send_mu_);
+    if (!idle()) pump_locked();
+    // Behind what waits already.
+    const auto done = ended()   ? RingWriter::Put::kCorrupt
+                      : !idle() ? RingWriter::Put::kFull
+                                : put(parts);
+    sent = done == RingWriter::Put::kDone || (done == RingWriter::Put::kFull && keep(frame));
+    wakes = !ended() && writer_.wakes_reader();
+  }
+  if (wakes) wake();
+  return sent;
+}
+
+int Channel::pump_locked() {
+  const Nanos t = now();
+  int sent = 0;
+  while (!waiting_.empty()) {
+    Waiting& first = waiting_.front();
+    if (!ended() && first.expires >= t) {
+      const std::array<Bytes, 1> parts{Bytes(first.bytes)};
+      const auto done = put(parts);
+      if (done == RingWriter::Put::kFull) break;
+      if (done == RingWriter::Put::kDone) ++sent;
+    }
+    bytes_waiting_ -= first.bytes.size();
+    waiting_.pop_front();
+  }
+  waiting_count_.store(waiting_.size(), std::memory_order_relaxed);
+  return sent;
+}
+
+int Channel::pump() {
+  if (idle()) return 0;
+  bool wakes = false;
+  int sent = 0;
+  {
+    Guard g(send_mu_);
+    sent = pump_locked();
+    wakes = sent > 0 && writer_.wakes_reader();
+  }
+  if (wakes) wake();
+  return sent;
+}
+
+int Channel::poll(ChannelSink& sink) {
+  int taken = 0;
+  while (taken < kMostAtOnce && !ended()) {
+    std::array<std::byte, kLittle> little;
+    std::unique_ptr<std::byte[]> large;
+    Bytes message;
+    if (!receive_mu_.try_lock()) break;
+    const RingReader::Next next = reader_.next();
+    if (next == RingReader::Next::kMessage) {
+      const size_t size = reader_.size();
+      if (size > little.size()) large = std::make_unique_for_overwrite<std::byte[]>(size);
+      std::byte* const to = large != nullptr ? large.get() : little.data();
+      reader_.take(to);
+      message = {to, size};
+    }
+    receive_mu_.unlock();
+    if (next == RingReader::Next::kCorrupt) found_lie();
+    if (next != RingReader::Next::kMessage) break;
+    ++taken;
+    sink.on_ring_message(*this, message);
+  }
+  return taken;
+}
+
+// Taken before the reader counts as asleep: what comes after that wakes it. What has been written
+// before the other side has gone is read first.
+void Channel::take_wake_ups() {
+  for (int i = 0; i < kMostWakeUps; ++i) {
+    char byte;
+    const ssize_t n = ::recv(socket_.get(), &byte, sizeof byte, MSG_DONTWAIT);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+    if (n <= 0) return end("the other side is gone");
+  }
+}
+
+bool Channel::may_sleep() {
+  if (ended()) return true;
+  if (!receive_mu_.try_lock()) return false;
+  const bool come = reader_.next() != RingReader::Next::kNothing;
+  receive_mu_.unlock();
+  if (come) return false;
+  take_wake_ups();
+  if (ended()) return false;  // to be noticed now
+  if (!receive_mu_.try_lock()) return false;
+  const bool may = reader_.may_sleep();
+  receive_mu_.unlock();
+  return may;
+}
+
+}  // namespace cmi::fabric::ring

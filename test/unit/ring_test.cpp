@@ -1,0 +1,217 @@
+// Rings in shared memory: what is sent comes, whole and in order; what cannot be ends the channel.
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <deque>
+#include <thread>
+#include <vector>
+
+#include "fabric/fabric.hpp"
+#include "fabric/ring/channel.hpp"
+
+namespace cmi::test::ring_test {
+using namespace cmi::fabric;
+using ring::Channel;
+
+namespace {
+struct Inbox : ring::ChannelSink {
+  struct Message {
+    uint64_t number = 0;
+    std::vector<std::byte> payload;
+  };
+  std::deque<Message> messages;
+  void on_ring_message(Channel&, Bytes bytes) override {
+    Frame f;
+    REQUIRE(decode_frame(bytes, &f));
+    messages.push_back({f.number, {f.payload.begin(), f.payload.end()}});
+  }
+};
+
+struct Pair {
+  std::unique_ptr<Channel> maker, taker;
+  Pair() {
+    auto made = Channel::make();
+    REQUIRE(made);
+    maker = std::move(made->channel);
+    auto taken = Channel::take(std::move(made->passed));
+    REQUIRE(taken);
+    taker = taken.take();
+  }
+};
+
+std::vector<std::byte> some_bytes(size_t n, uint64_t seed) {
+  std::vector<std::byte> bytes(n);
+  for (size_t i = 0; i < n; ++i) bytes[i] = static_cast<std::byte>(i * 31 + seed);
+  return bytes;
+}
+
+Frame frame(uint64_t number, Bytes payload = {}) {
+  return {FrameKind::kRequest, 3, 4, number, 5, payload};
+}
+
+bool readable(int fd) {
+  pollfd p{fd, POLLIN, 0};
+  return ::poll(&p, 1, 0) == 1;
+}
+}  // namespace
+
+TEST_CASE("messages_of_all_lengths_come_through_a_ring_whole_and_in_order") {
+  Pair pair;
+  Inbox at_maker, at_taker;
+  uint64_t number = 0;
+  for (size_t size : {size_t{0}, size_t{1}, size_t{7}, size_t{8}, size_t{4096}, kMaxPayload,
+                      size_t{333}, kMaxPayload - 1, size_t{5}}) {
+    for (int i = 0; i < 5; ++i) {
+      const auto bytes = some_bytes(size, ++number);
+      // In two parts, as notifications are sent.
+      Frame f = frame(number, Bytes(bytes).first(size / 3));
+      f.more = Bytes(bytes).subspan(size / 3);
+      REQUIRE(pair.maker->send(f));
+      REQUIRE(pair.taker->send(frame(number, bytes)));
+      CHECK(pair.taker->poll(at_taker) == 1);
+      CHECK(pair.maker->poll(at_maker) == 1);
+      for (Inbox* in : {&at_maker, &at_taker}) {
+        REQUIRE(in->messages.size() == 1);
+        CHECK(in->messages[0].number == number);
+        CHECK(in->messages[0].payload == bytes);
+        in->messages.clear();
+      }
+    }
+  }
+}
+
+TEST_CASE("what_a_full_ring_does_not_take_waits_and_comes_in_order") {
+  Pair pair;
+  Inbox in;
+  const auto bytes = some_bytes(20'000, 1);
+  for (uint64_t number = 1; number <= 10; ++number) {
+    REQUIRE(pair.maker->send(frame(number, bytes)));
+  }
+  CHECK_FALSE(pair.maker->idle());
+  CHECK(pair.maker->pump() == 0);
+  for (int round = 0; round < 20 && in.messages.size() < 10; ++round) {
+    pair.taker->poll(in);
+    pair.maker->pump();
+  }
+  CHECK(pair.maker->idle());
+  REQUIRE(in.messages.size() == 10);
+  for (uint64_t i = 0; i < 10; ++i) {
+    CHECK(in.messages[i].number == i + 1);
+    CHECK(in.messages[i].payload == bytes);
+  }
+}
+
+TEST_CASE("a_message_too_long_for_a_ring_is_refused") {
+  Pair pair;
+  const auto bytes = some_bytes(kMaxMessage, 1);
+  CHECK_FALSE(pair.maker->send(frame(1, bytes)));
+}
+
+TEST_CASE("who_sleeps_at_a_ring_is_woken_once_and_nobody_else") {
+  Pair pair;
+  Inbox in;
+  REQUIRE(pair.maker->send(frame(1)));
+  CHECK_FALSE(readable(pair.taker->wait_fd()));  // it looks by itself
+  CHECK_FALSE(pair.taker->may_sleep());
+  CHECK(pair.taker->poll(in) == 1);
+  REQUIRE(pair.taker->may_sleep());
+  CHECK_FALSE(readable(pair.taker->wait_fd()));
+  REQUIRE(pair.maker->send(frame(2)));
+  CHECK(readable(pair.taker->wait_fd()));
+  REQUIRE(pair.maker->send(frame(3)));
+  CHECK(pair.taker->poll(in) == 2);
+  // One wake-up for both, which is gone when it sleeps again.
+  REQUIRE(pair.taker->may_sleep());
+  CHECK_FALSE(readable(pair.taker->wait_fd()));
+}
+
+TEST_CASE("a_ring_ends_with_the_other_side_and_says_so_to_who_sleeps") {
+  Pair pair;
+  Inbox in;
+  REQUIRE(pair.taker->may_sleep());
+  REQUIRE(pair.maker->send(frame(1)));
+  pair.maker.reset();
+  CHECK(readable(pair.taker->wait_fd()));
+  CHECK(pair.taker->poll(in) == 1);  // what was sent before
+  CHECK_FALSE(pair.taker->ended());
+  CHECK_FALSE(pair.taker->may_sleep());
+  CHECK(pair.taker->ended());
+  CHECK(pair.taker->wait_fd() == -1);
+  CHECK_FALSE(pair.taker->send(frame(2)));
+}
+
+TEST_CASE("a_ring_that_one_side_ends_is_over_for_both") {
+  Pair pair;
+  pair.maker->end("a test");
+  CHECK(pair.maker->ended());
+  CHECK(readable(pair.taker->wait_fd()));
+  CHECK_FALSE(pair.taker->may_sleep());
+  CHECK(pair.taker->ended());
+}
+
+TEST_CASE("memory_that_may_vanish_or_is_no_ring_is_not_taken") {
+  const auto refused = [](Fd memory) {
+    auto made = Channel::make();
+    REQUIRE(made);
+    return Channel::take({std::move(memory), std::move(made->passed.socket)}).status() ==
+           Status::kInval;
+  };
+  auto made = Channel::make();
+  REQUIRE(made);
+  const auto size = ::lseek(made->passed.memory.get(), 0, SEEK_END);
+  Fd unsealed(::memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  REQUIRE(::ftruncate(unsealed.get(), size) == 0);
+  CHECK(refused(std::move(unsealed)));
+  Fd small(::memfd_create("small", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  REQUIRE(::ftruncate(small.get(), size / 2) == 0);
+  REQUIRE(::fcntl(small.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0);
+  CHECK(refused(std::move(small)));
+  CHECK(refused(Fd(::open("/dev/zero", O_RDWR | O_CLOEXEC))));
+  CHECK(refused(Fd()));
+  // Neither side can take pages of the other's.
+  CHECK(::ftruncate(made->passed.memory.get(), 0) != 0);
+
+  int ends[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+  const Fd other(ends[1]);
+  CHECK(Channel::take({std::move(made->passed.memory), Fd(ends[0])}).status() == Status::kInval);
+}
+
+// Both sides send at once, sleep and wake each other; each numbers its messages.
+TEST_CASE("two_threads_that_sleep_at_a_ring_lose_no_message") {
+  Pair pair;
+  constexpr uint64_t kMessages = 5000;
+  const auto play = [](Channel& mine) {
+    Inbox in;
+    uint64_t sent = 0, seen = 0;
+    bool in_order = true;
+    while (seen < kMessages || sent < kMessages) {
+      // As a game of ball, now and then with several balls.
+      while (sent < kMessages && sent <= seen + seen % 7) {
+        const auto bytes = some_bytes(sent % 200, sent);
+        REQUIRE(mine.send(frame(++sent, bytes)));
+      }
+      mine.pump();
+      if (mine.poll(in) == 0 && seen < kMessages && mine.may_sleep()) {
+        pollfd p{mine.wait_fd(), POLLIN, 0};
+        if (::poll(&p, 1, 10'000) == 0) return false;  // nobody woke it
+      }
+      for (; !in.messages.empty(); in.messages.pop_front()) {
+        ++seen;
+        in_order = in_order && in.messages.front().number == seen;
+      }
+    }
+    return in_order && sent == kMessages;
+  };
+  bool other = false;
+  std::thread t([&] { other = play(*pair.taker); });
+  CHECK(play(*pair.maker));
+  t.join();
+  CHECK(other);
+}
+
+}  // namespace cmi::test::ring_test
