@@ -18,6 +18,8 @@
 //     refused with kAgain or fails; it is not half delivered.
 //  5. Operations make progress only while somebody polls the initiating Endpoint, and at the target
 //     while somebody polls the targeted Endpoint.
+//  6. A poll hands out for kStretch, and what it is at then. The rest is handed out by later polls,
+//     in its order. So who polls comes to look at other things as well.
 #pragma once
 
 #include <atomic>
@@ -112,6 +114,8 @@ class Receiver {
 
 class Endpoint {
  public:
+  static constexpr Nanos kStretch = 100 * kMicro;  // of one poll
+
   virtual ~Endpoint() = default;  // closes; see contract rule 1
 
   virtual Bytes address() const = 0;  // flat bytes a peer of the same provider can add_peer

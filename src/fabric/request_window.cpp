@@ -15,6 +15,7 @@ constexpr size_t kMostAskedAgain = 16, kMostBytesAskedAgain = size_t{64} << 10;
 void RequestWindow::add(std::shared_ptr<Request> request, Nanos t) {
   request->number_ = next_number_++;
   request->begun_at_ = t;
+  if (requests_.empty() && t - answered_at_ > kIdle) begin_anew();
   requests_.push_back(std::move(request));
   counted();
   if (requests_.size() == 1) unacknowledged_since_ = t;
@@ -67,10 +68,19 @@ std::vector<std::shared_ptr<Request>> RequestWindow::take_begun_by(Nanos t) {
 
 void RequestWindow::restart() {
   sent_to_ = 0;
-  allow(0);
+  allowed_.store(kMostUnderWay, std::memory_order_relaxed);
+  begin_anew();
+}
+
+// Less room than that, told before, stays.
+void RequestWindow::begin_anew() {
+  if (mutated("mutate_first_burst_unbounded")) return;
+  at_first_ = true;
+  if (allowed() > kAtFirst) allowed_.store(kAtFirst, std::memory_order_relaxed);
 }
 
 void RequestWindow::allow(uint64_t credit) {
+  at_first_ = false;
   const bool bound = credit != 0 && credit < kMostUnderWay && !mutated("mutate_credit_ignored");
   allowed_.store(bound ? credit : kMostUnderWay, std::memory_order_relaxed);
 }
@@ -83,8 +93,9 @@ Request* RequestWindow::next_to_send(Nanos t) {
   const auto under_way = static_cast<size_t>(next - requests_.begin());
   if (next == requests_.end()) return nullptr;
   if (const size_t most = allowed(); under_way >= most) {
+    if (most == kMostUnderWay || at_first_) return nullptr;  // not for want of credit
     const auto fresh = std::max(next, behind(held_to_));
-    if (most < kMostUnderWay) held_back_ += static_cast<uint64_t>(requests_.end() - fresh);
+    held_back_ += static_cast<uint64_t>(requests_.end() - fresh);
     held_to_ = requests_.back()->number_;
     return nullptr;
   }

@@ -5,6 +5,8 @@
 //  1. Requests are in the order of their numbers, and each number is given once.
 //  2. Those up to the last sent one have been sent on the present session; all behind have not.
 //  3. Nothing is sent for the first time while allowed() or more are sent and have no answer.
+//  4. Before the home's first answer on a session, or after the link was idle, kAtFirst at most are
+//     under way: what an answer says of the home's room holds while there is something to answer.
 //
 // It sends nothing itself: it says what is to be sent, in order. Pure. Link::mu_ guards it, because
 // the session and what has been sent on it change together; pending() and allowed() alone are for
@@ -28,6 +30,12 @@ class RequestWindow {
  public:
   // Half of what a server takes.
   static constexpr size_t kMostUnderWay = 8192;
+  // Before the first answer: many links may begin at the same time, and no answer has told any of
+  // them yet that the home is behind.
+  static constexpr size_t kAtFirst = 16;
+  // Without requests for so long, a link begins like this again. A home that is behind stays so for
+  // as long (Intake::kStays).
+  static constexpr Nanos kIdle = 100 * kMilli;
   static constexpr Nanos kAskAgain = 50 * kMilli;
 
   void add(std::shared_ptr<Request> request, Nanos t);   // begun at `t`; gives it its number
@@ -51,8 +59,10 @@ class RequestWindow {
   // the oldest was sent, and since the last time. They count as sent at `t`, and repeated.
   std::vector<Request*> to_ask_again(Nanos since, Nanos t);
 
-  // The answer to `r`, which has been taken out, came at `t`.
+  // The answer to `r`, which has been taken out, came at `t`: the home's, or all its direct acks.
   void answered(const Request& r, Nanos t) {
+    if (at_first_) allow(0);  // no credit came with it
+    answered_at_ = t;
     if (!r.repeated_) answer_time_.sample(t - r.sent_at_);
   }
   // How long an answer is awaited before it is asked for again; kAskAgain at least.
@@ -77,11 +87,14 @@ class RequestWindow {
   Requests::iterator behind(uint64_t number);  // the first one with a higher number
   Requests::const_iterator at(uint64_t number) const;
   void counted() { count_.store(requests_.size(), std::memory_order_relaxed); }
+  void begin_anew();
 
   Requests requests_;
   uint64_t next_number_ = 1;
-  std::atomic<size_t> allowed_{kMostUnderWay};
-  uint64_t held_to_ = 0;  // the last number that has waited for credit
+  std::atomic<size_t> allowed_{kAtFirst};
+  bool at_first_ = true;   // no answer has come since the session, or the link, began anew
+  Nanos answered_at_ = 0;  // the last one
+  uint64_t held_to_ = 0;   // the last number that has waited for credit
   uint64_t held_back_ = 0;
   uint64_t sent_to_ = 0;   // the last number that was sent on this session
   uint64_t asked_to_ = 0;  // the last number behind the oldest that was considered for a repeat

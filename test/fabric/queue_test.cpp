@@ -73,6 +73,59 @@ void send_unseen(Client& from, std::vector<std::unique_ptr<Op>>& ops) {
   for (int look = 0; look < 50; ++look) from.endpoint->poll();
 }
 
+// One that takes longer over a message than a poll has for all of them.
+class Slow : public fabric::Receiver {
+ public:
+  void on_message(Endpoint&, Bytes message) override {
+    const Nanos until = now() + 2 * Endpoint::kStretch;
+    while (now() < until) {
+    }
+    uint64_t word = 0;
+    std::memcpy(&word, message.data(), sizeof word);
+    words += word;
+    count.fetch_add(1);
+  }
+  std::atomic<int> count{0};
+  std::atomic<uint64_t> words{0};  // the sum of what has come
+};
+
+// So whoever polls comes to look at something else, such as at heartbeats, between any two of them.
+CMI_CONTRACT(a_poll_hands_out_no_more_when_what_it_has_handed_out_took_long, world) {
+  auto here = world.open(), there = world.open();
+  Slow slow;
+  auto target = open(*here, slow);
+  Client from(*there, target->address());
+  meet(from, *target, slow.count);
+  slow.count = 0;
+  std::vector<uint64_t> words(kMessages);
+  std::vector<std::unique_ptr<Op>> ops;
+  const Deadline deadline = Deadline::in(kPatience);
+  for (uint64_t i = 0; i < words.size(); ++i) {
+    words[i] = i;
+    Op& op = *ops.emplace_back(std::make_unique<Op>());
+    while (from.endpoint->send(op, from.peer, &words[i], sizeof words[i]) != Post::kPosted) {
+      REQUIRE(!deadline.passed());
+      from.endpoint->poll();
+    }
+  }
+  for (int look = 0; look < 50; ++look) from.endpoint->poll();
+  while (slow.count < kMessages) {
+    REQUIRE(!deadline.passed());
+    const int before = slow.count;
+    target->poll();
+    CHECK(slow.count <= before + 1);
+    from.endpoint->poll();
+  }
+  CHECK(slow.words == kMessages * (kMessages - 1) / 2);
+  for (auto& op : ops) {
+    while (!op->done()) {
+      REQUIRE(!deadline.passed());
+      from.endpoint->poll();
+      target->poll();
+    }
+  }
+}
+
 CMI_CONTRACT(who_polls_one_of_two_with_a_queue_hands_out_what_has_come_for_either, world) {
   auto here = world.open(), there = world.open();
   Inbox first_inbox, second_inbox;

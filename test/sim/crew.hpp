@@ -115,6 +115,8 @@ class Crew {
     its.importer().views().prefetch(*its.view_at(views_[member]), pages, Deadline::in(kSecond));
   }
   Node& node(size_t member) { return *nodes_[member + 1]; }
+  Node& home_node() { return *nodes_[0]; }
+  fabric::FakeNet& net() { return *net_; }
   Simulation& simulation() { return simulation_; }
   const uint64_t* home() const { return home_; }
   size_t members() const { return views_.size(); }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "fabric/intake.hpp"
+#include "fabric/request_window.hpp"
 #include "sim/crew.hpp"
 
 namespace cmi::test::crowd_test {
@@ -123,6 +124,44 @@ Flood flood(uint32_t seed, size_t members, const std::string& faults) {
   return seen;
 }
 
+// All members have been idle, then call barriers at once that take many messages. How many of these
+// go before the home has answered any.
+uint64_t first_burst(size_t members, const std::string& faults) {
+  constexpr size_t kOfMember = 320;
+  constexpr uint64_t kAllBytes = 0x0101010101010101;  // of a word change, so twelve pages a message
+  Crew crew(first_seed(), members, members * kOfMember, faults);
+  const auto idle = [&](Nanos span) {
+    for (const Nanos until = now() + span; now() < until;) crew.simulation().idle(kMilli);
+  };
+  crew.all([&](size_t member, uint64_t* view, NodeCalls&) {
+    volatile uint64_t* const own = view + member * kOfMember * kWordsOfPage;
+    for (size_t word = 0; word < kOfMember * kWordsOfPage; word += 2) {
+      own[word] = (word % 250 + 1) * kAllBytes;
+    }
+    idle(2 * fabric::RequestWindow::kIdle);
+  });
+  crew.simulation().spawn(-1, [&] {
+    crew.home_node().hold(true);
+    idle(10 * kMilli);  // until it has done what it is at
+  });
+  crew.simulation().run();
+  uint64_t burst = 0;
+  const uint64_t before = crew.net().traffic().messages;
+  crew.simulation().spawn(-1, [&] {
+    idle(fabric::RequestWindow::kAskAgain / 10);  // nothing is sent again so soon
+    burst = crew.net().traffic().messages - before;
+    crew.home_node().hold(false);
+  });
+  crew.all([&](size_t, uint64_t*, NodeCalls& calls) { REQUIRE(calls.wmb() == 0); });
+  size_t wrong = 0;
+  for (size_t word = 0; word < members * kOfMember * kWordsOfPage; word += 2) {
+    const size_t of_member = word % (kOfMember * kWordsOfPage);
+    wrong += crew.home()[word] == (of_member % 250 + 1) * kAllBytes ? 0 : 1;
+  }
+  CHECK(wrong == 0);
+  return burst;
+}
+
 TEST_SUITE("crowds") {
   TEST_CASE("a_barrier_costs_as_few_messages_with_64_importers_of_its_pages_as_with_4") {
     constexpr size_t kRounds = 1;
@@ -164,6 +203,16 @@ TEST_SUITE("crowds") {
         flood(first_seed(), 4, std::string(kSoon) + ";mutate_credit_ignored=fail");
     CHECK(ignored.wrong == 0);
     CHECK(ignored.held_back == 0);
+  }
+
+  TEST_CASE("before_a_homes_first_answer_each_of_a_crowd_sends_it_few_requests") {
+    constexpr size_t kMembers = 8;
+    const std::string kept = "no_aging=fail";
+    const uint64_t burst = first_burst(kMembers, kept);
+    CHECK(burst >= kMembers * fabric::RequestWindow::kAtFirst / 2);
+    CHECK(burst <= kMembers * fabric::RequestWindow::kAtFirst);
+    CHECK(first_burst(kMembers, kept + ";mutate_first_burst_unbounded=fail") >
+          kMembers * fabric::RequestWindow::kAtFirst);
   }
 }
 

@@ -120,7 +120,7 @@ int Node::serve_once() {
 
 void Node::serve(const bool& stop) {
   while (!stop) {
-    serve_once() > 0 ? simulation_.pass("served") : simulation_.idle(kNap);
+    !held_&& serve_once() > 0 ? simulation_.pass("served") : simulation_.idle(kNap);
   }
 }
 

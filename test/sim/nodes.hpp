@@ -47,6 +47,8 @@ class Node {
 
   // One round of the service thread. How much there was to do.
   int serve_once();
+  // Its service thread does nothing meanwhile, as if it had no processor.
+  void hold(bool held) { held_ = held; }
 
   memory::Home& home() { return *context_.home; }
   memory::Importer& importer() { return *context_.importer; }
@@ -63,6 +65,7 @@ class Node {
   Context context_;
   int32_t imports_ = 0;
   Nanos ticked_ = 0;
+  bool held_ = false;
 };
 
 // The calls of one thread on a node.

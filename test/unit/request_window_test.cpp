@@ -12,6 +12,8 @@ constexpr Nanos kStart = kSecond, kLater = kStart + RequestWindow::kAskAgain + 1
 void add(RequestWindow& window, int n, Nanos t = kStart) {
   for (int i = 0; i < n; ++i) window.add(std::make_shared<Request>(), t);
 }
+// A window whose home has answered before, and has room.
+void open(RequestWindow& window) { window.allow(0); }
 int send_all(RequestWindow& window, Nanos t = kStart) {
   int sent = 0;
   while (window.next_to_send(t) != nullptr) ++sent;
@@ -42,6 +44,7 @@ TEST_CASE("only_so_many_are_under_way_and_each_answer_lets_one_more_go") {
   RequestWindow window;
   constexpr int kMost = static_cast<int>(RequestWindow::kMostUnderWay);
   add(window, kMost + 2);
+  open(window);
   CHECK(send_all(window) == kMost);
   CHECK(window.has_unsent());
   CHECK(window.take(17)->number() == 17);
@@ -52,8 +55,8 @@ TEST_CASE("only_so_many_are_under_way_and_each_answer_lets_one_more_go") {
 
 TEST_CASE("what_the_home_has_no_room_for_is_held_back_and_counted_once") {
   RequestWindow window;
-  window.allow(2);
   add(window, 5);
+  window.allow(2);
   CHECK(send_all(window) == 2);
   CHECK(send_all(window) == 0);
   CHECK(window.take_held_back() == 3);
@@ -77,9 +80,56 @@ TEST_CASE("what_the_home_has_no_room_for_is_held_back_and_counted_once") {
   window.allow(1);
   window.restart();
   CHECK(send_all(window) == 3);
-  CHECK(window.allowed() == RequestWindow::kMostUnderWay);
   window.allow(UINT64_MAX);
   CHECK(window.allowed() == RequestWindow::kMostUnderWay);
+}
+
+TEST_CASE("before_the_first_answer_of_a_session_few_are_under_way") {
+  constexpr int kFew = static_cast<int>(RequestWindow::kAtFirst);
+  RequestWindow window;
+  add(window, 2 * kFew);
+  CHECK(window.allowed() == RequestWindow::kAtFirst);
+  CHECK(send_all(window) == kFew);
+  CHECK(window.take_held_back() == 0);  // the home has not said that it is behind
+  SUBCASE("the_homes_credit_opens_it") { window.allow(0); }
+  SUBCASE("so_does_an_answer_without_one") { window.answered(*window.find(1), kStart); }
+  CHECK(send_all(window) == kFew);
+  window.restart();
+  CHECK(send_all(window) == kFew);
+  // Room that is less than that is told as ever.
+  window.allow(2);
+  CHECK(send_all(window) == 0);
+  CHECK(window.take_held_back() == static_cast<uint64_t>(kFew));
+}
+
+TEST_CASE("a_link_that_was_idle_begins_again_as_at_first") {
+  constexpr int kFew = static_cast<int>(RequestWindow::kAtFirst);
+  constexpr Nanos kThen = kStart + RequestWindow::kIdle + kSecond;
+  constexpr Nanos kAgain = kThen + RequestWindow::kIdle;
+  for (const Nanos late : {0, 1}) {
+    CAPTURE(late);
+    RequestWindow window;
+    add(window, 2);
+    CHECK(send_all(window) == 2);
+    window.allow(0);
+    window.answered(*window.take(1), kStart);
+    // While there is a request nothing is forgotten, however long its answer takes.
+    add(window, 2 * kFew, kThen);
+    CHECK(send_all(window, kThen) == 2 * kFew);
+    for (const auto& r : window.take_all()) window.answered(*r, kThen);
+    add(window, 2 * kFew, kAgain + late);
+    CHECK(send_all(window, kAgain + late) == (late == 0 ? 2 * kFew : kFew));
+  }
+}
+
+TEST_CASE("a_link_that_was_idle_keeps_less_room_that_it_was_told") {
+  RequestWindow window;
+  add(window, 1);
+  CHECK(send_all(window) == 1);
+  window.allow(3);
+  window.answered(*window.take(1), kStart);
+  add(window, 5, kStart + RequestWindow::kIdle + 1);
+  CHECK(send_all(window) == 3);
 }
 
 TEST_CASE("what_is_answered_below_stops_at_the_oldest_without_an_answer") {
@@ -120,6 +170,7 @@ TEST_CASE("nothing_is_asked_for_again_before_its_time") {
 TEST_CASE("the_oldest_is_asked_for_each_time_and_those_behind_it_in_turn") {
   RequestWindow window;
   add(window, 40);
+  open(window);
   for (int i = 0; i < 36; ++i) REQUIRE(window.next_to_send(kStart) != nullptr);
   std::vector<uint64_t> asked;
   Nanos t = kStart;

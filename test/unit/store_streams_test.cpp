@@ -24,10 +24,18 @@ TEST_SUITE("store_streams") {
     StoreStreams streams;
     uint32_t at = 100;
     for (uint32_t i = 1; i < StoreStreams::kFrom; ++i) CHECK(streams.store(at++) == 1);
-    for (uint32_t want = 2; want <= StoreStreams::kMaxWindow; want *= 2) {
+    for (uint32_t want = 2; want <= StoreStreams::kLongWindow; want *= 2) {
       CHECK(streams.store(at) == want);
       at += want;
     }
+    // Of a long stream it is a part.
+    for (uint32_t window = 0; window < StoreStreams::kMaxWindow; at += window) {
+      const uint32_t length = at - 100, before = window;
+      window = streams.store(at);
+      CHECK(window >= std::max(StoreStreams::kLongWindow, before));
+      CHECK(window <= std::max(StoreStreams::kLongWindow, length / StoreStreams::kPartOfStream));
+    }
+    CHECK(at - 100 <= 2 * StoreStreams::kPartOfStream * StoreStreams::kMaxWindow);
     CHECK(streams.store(at) == StoreStreams::kMaxWindow);
   }
 
@@ -73,7 +81,7 @@ TEST_SUITE("store_streams") {
   TEST_CASE("what_could_not_be_taken_is_where_the_stream_goes_on") {
     StoreStreams streams;
     uint32_t at = 0;
-    while (at < 100) at += streams.store(at);
+    while (at < 2000) at += streams.store(at);
     const uint32_t window = streams.store(at);
     REQUIRE(window == StoreStreams::kMaxWindow);
     streams.taken(at, at + 3);

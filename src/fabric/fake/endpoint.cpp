@@ -2,6 +2,8 @@
 #include <sys/eventfd.h>
 
 #include <cassert>
+#include <iterator>
+#include <utility>
 
 #include "fabric/fake/net.hpp"
 
@@ -147,23 +149,35 @@ void FakeEndpoint::remove_peer(Peer peer) { net_->drop_injected(*this, id_of(pee
 int FakeEndpoint::poll() {
   if (!poll_lock_.try_lock()) return 0;
   dispatching_.fetch_add(1, std::memory_order_acq_rel);
-  const std::vector<Packet> events = net_->turn(*this);
+  std::vector<Packet> events = std::exchange(left_, {});
+  if (events.empty()) events = net_->turn(*this);
   poll_lock_.unlock();
-  for (const Packet& p : events) {
+  const Nanos begun = events.size() > 1 ? now() : 0;
+  size_t n = 0;
+  while (n < events.size()) {
+    const Packet& p = events[n++];
     if (p.op != nullptr) {
       p.op->complete(p.cause);
     } else {
       receiver_.on_message(*this, p.bytes);
     }
+    if (n < events.size() && now() - begun > kStretch) break;
+  }
+  if (n < events.size()) {
+    Guard g(poll_lock_);
+    left_.insert(left_.begin(), std::make_move_iterator(events.begin() + static_cast<ptrdiff_t>(n)),
+                 std::make_move_iterator(events.end()));
   }
   dispatching_.fetch_sub(1, std::memory_order_acq_rel);
-  if (!events.empty()) wake_sleeper();
-  return static_cast<int>(events.size());
+  if (n > 0) wake_sleeper();
+  return static_cast<int>(n);
 }
 
 bool FakeEndpoint::may_sleep() {
   if (!event_) return false;
-  return net_->idle(*this) && dispatching_.load(std::memory_order_acquire) == 0;
+  if (!net_->idle(*this) || dispatching_.load(std::memory_order_acquire) != 0) return false;
+  Guard g(poll_lock_);
+  return left_.empty();
 }
 
 }  // namespace fake

@@ -70,6 +70,8 @@ class FakeEndpoint final : public Endpoint {
   std::atomic<bool> broken_{false};
   std::atomic<int> dispatching_{0};  // threads handing out; nobody falls asleep meanwhile
   Mutex poll_lock_;                  // one poller takes packets at a time
+  // What an earlier poll had no time to hand out.
+  std::vector<Packet> left_ CMI_GUARDED_BY(poll_lock_);
 
   // Under the net's lock.
   std::deque<Packet> inbox_;    // for us as a target

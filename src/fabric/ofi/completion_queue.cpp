@@ -171,11 +171,13 @@ Queue::Event Queue::error_event() {
   }
   look_lock_.unlock();
   if (mine == 0) return 0;
+  const Nanos begun = mine > 1 ? now() : 0;
   size_t n = 0;
-  for (Event e; n < mine && take(&e); ++n) {
+  for (Event e; n < mine && take(&e);) {
     e.op != nullptr ? e.endpoint->over(*e.op, e.cause)
                     : e.endpoint->arrived(*e.slot, e.len, e.cause);
     e.endpoint->handed_out();
+    if (++n < mine && now() - begun > Endpoint::kStretch) break;
   }
   dispatching_.fetch_sub(1, std::memory_order_acq_rel);
   fabric_.connections().mark_now_and_then();

@@ -29,6 +29,9 @@ constexpr Nanos kIdleSleep = kSecond;  // nothing is due: woken by traffic or wa
 constexpr Nanos kCrowdedPart = 5;
 // What is a system call, or takes the lock of another thread, is done once in so many rounds.
 constexpr unsigned kNowAndThen = 16;
+// And not later than this where a round takes long: a heartbeat waits for no more requests than are
+// handed out at a stretch (Endpoint::kStretch).
+constexpr Nanos kNotLater = 200 * kMicro;
 // For so long after an event or a wake-up the length of a look counts as news of a read: whatever
 // else makes looks longer must not keep the thread awake for ever.
 constexpr Nanos kServesFor = 20 * kMilli;
@@ -227,6 +230,7 @@ void Engine::on_ack(const ContextId& client, uint64_t number, Reader payload) {
 }
 
 Nanos Engine::keep_time(Nanos t, bool woken) {
+  times_.kept = t;
   const Nanos watch_due = watch_->advance(t, woken);
   // Ticks go on for a while after the last need, so that a rare store need not wake this thread.
   const bool busy = importer_->busy() || home_->busy();
@@ -296,7 +300,7 @@ void Engine::serve() {
     events += server_->poll();
     Nanos t = now();
     const bool served = spin.served(t - before) && t < renewed_until && server_->clients().serves();
-    const bool now_and_then = round++ % kNowAndThen == 0;
+    const bool now_and_then = round++ % kNowAndThen == 0 || t - times_.kept > kNotLater;
     if (now_and_then) {
       const int others = take_datagrams();
       events += others;

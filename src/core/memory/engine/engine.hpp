@@ -99,7 +99,7 @@ class Engine : public fabric::ServerHandler, public FaultTarget {
   std::atomic<bool> ticking_{false};  // the service thread looks at what is dirty every 10 ms
   std::atomic<bool> stop_{false};
   struct Times {
-    Nanos tick = 0, tick_until = 0, sweep = now(), reap = 0,
+    Nanos tick = 0, tick_until = 0, sweep = now(), reap = 0, kept = 0,
           marks_due = 0;  // but for dues: the last one
   } times_;               // of the service thread alone
   std::thread thread_;

@@ -226,7 +226,7 @@ bool Fault::map_and_compare() {
 // Makes the page and those behind it writable. Their dirty intents are in force.
 Fault::Outcome Fault::open_window(uint32_t window) {
   // First, since it may take some time: what is writable may be taken back meanwhile.
-  if (window == StoreStreams::kMaxWindow || fault_point_fails("write_behind_soon")) {
+  if (window >= StoreStreams::kLongWindow || fault_point_fails("write_behind_soon")) {
     write_behind(core_, view_.import);
   }
   bool readahead = false;

@@ -5,13 +5,22 @@
 
 namespace cmi::memory {
 
+namespace {
+// Of a stream of so many pages.
+uint32_t widest(uint32_t length) {
+  constexpr uint32_t kLong = StoreStreams::kLongWindow;
+  const uint32_t part = std::max(kLong, length / StoreStreams::kPartOfStream);
+  return std::min({length, part, StoreStreams::kMaxWindow});
+}
+}  // namespace
+
 uint32_t StoreStreams::store(uint32_t page) {
   Guard g(mu_);
   for (Stream& s : streams_) {
     if (s.end != page) continue;
     const uint32_t last = s.end - s.at;
     s.length += last;
-    const uint32_t window = s.length + 1 < kFrom ? 1 : std::min({2 * last, kMaxWindow, s.length});
+    const uint32_t window = s.length + 1 < kFrom ? 1 : std::min(2 * last, widest(s.length));
     s.at = page;
     s.end = page + window;
     return window;

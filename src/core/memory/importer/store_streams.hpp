@@ -16,10 +16,14 @@ class StoreStreams {
   // From this page of a stream on, pages behind it are made writable with it. A thread that stores
   // to fewer pages in order puts no page in flux that it has not stored to.
   static constexpr uint32_t kFrom = 8;
-  static constexpr uint32_t kMaxWindow = 32;  // pages made writable at once
+  // Pages made writable at once: as many as one read ahead brings.
+  static constexpr uint32_t kMaxWindow = 256;
+  // From that many on a window is no more than a part of what its stream was long, kPartOfStream:
+  // so of a long stream few pages are compared, and may be in flux, in vain.
+  static constexpr uint32_t kLongWindow = 32, kPartOfStream = 4;
 
   // A first store: how many pages to make writable, from this one on. At most twice as many as the
-  // last time, and never more than the stream had before.
+  // last time, and never more than the stream had before, or a part of that where it is long.
   uint32_t store(uint32_t page);
   // The window of the store to `page` reached to `end`. To be called if it took fewer pages than
   // store() has said.

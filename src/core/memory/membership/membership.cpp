@@ -23,7 +23,8 @@ using liveness::Role;
 using liveness::Verdict;
 
 namespace {
-constexpr Nanos kPollEvery = kMilli;  // while the service thread is busy with other things
+// While the service thread is busy with other things.
+constexpr Nanos kPollEvery = 200 * kMicro;
 // An importer need not ask its home while the home asks it.
 constexpr Nanos kHomesBeat = 400 * kMilli;
 constexpr Nanos kNothingDue = 3600 * kSecond;
