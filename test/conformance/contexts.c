@@ -272,7 +272,7 @@ STATEMENT(S_b71764_threads_leave_at_the_same_time) { four_come_and_go(); }
 /* ---- Callbacks ---- */
 
 STATEMENT(S_687a3c_objects_come_from_the_clients_heap) {
-  struct heap heap = {0};
+  static struct heap heap; /* also when the context ends after the statement */
   cmi_cbs callbacks = callbacks_of(&heap);
   cmi_seg seg;
   size_t before;
@@ -288,14 +288,14 @@ STATEMENT(S_687a3c_objects_come_from_the_clients_heap) {
 }
 
 STATEMENT(S_f9ad15_clients_may_bring_allocation_callbacks) {
-  struct heap heap = {0};
+  static struct heap heap; /* also when the context ends after the statement */
   cmi_cbs callbacks = callbacks_of(&heap);
   begin_with(&callbacks);
   EXPECT(heap.asked > 0);
 }
 
 STATEMENT(S_943941_handles_and_tokens_are_of_the_clients_heap) {
-  struct heap heap = {0};
+  static struct heap heap; /* also when the context ends after the statement */
   cmi_cbs callbacks = callbacks_of(&heap);
   cmi_rseg* handle;
   cmi_token* token;
@@ -314,7 +314,7 @@ STATEMENT(S_943941_handles_and_tokens_are_of_the_clients_heap) {
 }
 
 STATEMENT(S_b8034c_a_revoked_token_is_freed) {
-  struct heap heap = {0};
+  static struct heap heap; /* also when the context ends after the statement */
   cmi_cbs callbacks = callbacks_of(&heap);
   cmi_token* token;
   size_t before;
@@ -337,20 +337,20 @@ static void register_and_leave(void* arg) {
   EXPECT(heap->blocks == before);
 }
 STATEMENT(S_7e410b_fini_frees_what_the_thread_used) {
-  struct heap heap = {0};
+  static struct heap heap; /* also when the context ends after the statement */
   cmi_cbs callbacks = callbacks_of(&heap);
   begin_with(&callbacks);
   in_thread(register_and_leave, &heap);
 }
 STATEMENT(S_ca632a_each_threads_fini_frees_its_resources) {
-  struct heap heap = {0};
+  static struct heap heap; /* also when the context ends after the statement */
   cmi_cbs callbacks = callbacks_of(&heap);
   begin_with(&callbacks);
   in_thread(register_and_leave, &heap);
   in_thread(register_and_leave, &heap);
 }
 STATEMENT(S_b520c3_fini_of_a_thread_takes_its_memory_back) {
-  struct heap heap = {0};
+  static struct heap heap; /* also when the context ends after the statement */
   cmi_cbs callbacks = callbacks_of(&heap);
   begin_with(&callbacks);
   in_thread(register_and_leave, &heap);
@@ -366,11 +366,11 @@ static void live_and_end(struct heap* heap) {
   EXPECT(heap->foreign == 0);
 }
 STATEMENT(S_23bd45_after_the_last_fini_all_is_freed) {
-  struct heap heap = {0};
+  static struct heap heap; /* also when the context ends after the statement */
   live_and_end(&heap);
 }
 STATEMENT(S_bdba56_the_last_fini_frees_the_context) {
-  struct heap heap = {0};
+  static struct heap heap; /* also when the context ends after the statement */
   live_and_end(&heap);
   begin(); /* a fresh one */
   EXPECT(new_segment(1) > 0);
@@ -382,7 +382,7 @@ STATEMENT(S_eff9b4_without_callbacks_any_allocator_serves) {
 }
 
 STATEMENT(S_2bdabd_a_failing_callback_is_nomem) {
-  struct heap heap = {0};
+  static struct heap heap; /* also when the context ends after the statement */
   cmi_cbs callbacks = callbacks_of(&heap);
   cmi_seg seg;
   begin_with(&callbacks);
@@ -394,7 +394,7 @@ STATEMENT(S_2bdabd_a_failing_callback_is_nomem) {
 }
 
 STATEMENT(S_2fcf55_the_callbacks_are_copied) {
-  struct heap heap = {0};
+  static struct heap heap; /* also when the context ends after the statement */
   cmi_cbs callbacks = callbacks_of(&heap);
   size_t before;
   begin_with(&callbacks);
@@ -453,7 +453,7 @@ STATEMENT(S_741b06_facilities_and_levels_choose_what_is_traced) {
 /* ---- Errors ---- */
 
 STATEMENT(E_cmi_ini_CMI_ERR_NOMEM_no_memory_for_the_context) {
-  struct heap heap = {.empty = true};
+  static struct heap heap = {.empty = true};
   cmi_cbs callbacks = callbacks_of(&heap);
   FAILS(cmi_ini(CMI_VERNO, &callbacks), NULL, CMI_ERR_NOMEM);
   heap.empty = false;
@@ -475,7 +475,7 @@ static void register_without_memory(void* arg) {
   EXPECT(CALL0(fini) == 0);
 }
 STATEMENT(E_ini_th_CMI_ERR_NOMEM_no_memory_for_the_thread) {
-  struct heap heap = {0};
+  static struct heap heap; /* also when the context ends after the statement */
   cmi_cbs callbacks = callbacks_of(&heap);
   begin_with(&callbacks);
   in_thread(register_without_memory, &heap);

@@ -296,7 +296,7 @@ STATEMENT(S_f481c8_an_event_is_the_clients_until_it_returns_it) {
   give_back(event);
 }
 STATEMENT(S_75acce_a_returned_event_is_freed) {
-  struct heap heap = {0};
+  static struct heap heap; /* also when the context ends after the statement */
   cmi_cbs callbacks = callbacks_of(&heap);
   struct peer* peer;
   struct flat handle;

@@ -209,7 +209,7 @@ STATEMENT(S_8ee653_an_epoch_at_home_succeeds) {
   EXPECT(CALL(close_fb, epoch) == 0);
 }
 STATEMENT(E_open_fb_CMI_ERR_NOMEM_no_memory_for_the_epoch) {
-  struct heap heap = {0};
+  static struct heap heap; /* also when the context ends after the statement */
   cmi_cbs callbacks = callbacks_of(&heap);
   begin_with(&callbacks);
   heap.empty = true;

@@ -142,7 +142,7 @@ STATEMENT(E_seg_exp_CMI_ERR_NOTSUPP_an_unknown_attribute) {
   FAILS(CALL(seg_exp, new_segment(1), CMI_SEG_READ), NULL, CMI_ERR_NOTSUPP);
 }
 STATEMENT(E_seg_exp_CMI_ERR_NOMEM_no_memory_for_the_handle) {
-  struct heap heap = {0};
+  static struct heap heap; /* also when the context ends after the statement */
   cmi_cbs callbacks = callbacks_of(&heap);
   cmi_seg seg;
   begin_with(&callbacks);
@@ -579,7 +579,7 @@ STATEMENT(S_bbca2f_tokens_for_every_node_are_never_bound) {
 }
 
 STATEMENT(E_tok_new_CMI_ERR_NOMEM_no_memory_for_the_token) {
-  struct heap heap = {0};
+  static struct heap heap; /* also when the context ends after the statement */
   cmi_cbs callbacks = callbacks_of(&heap);
   cmi_seg seg;
   begin_with(&callbacks);
