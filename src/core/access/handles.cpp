@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 
 #include "core/base/codec.hpp"
 #include "core/node/large_pages.hpp"
@@ -175,10 +176,13 @@ bool only_filler_left(Reader& in) {
   return in.ok() && is_filler(rest);
 }
 
-// A field behind what older libraries write. 0: such a one made the object.
-uint64_t take_later_word(Reader& in) {
+// A field behind what older libraries write; where it is 0 it is not written either. Nothing: no
+// library has written this.
+std::optional<uint64_t> take_later_word(Reader& in) {
   Reader peek = in;
-  return is_filler(peek.bytes(std::min(peek.left(), sizeof(uint64_t)))) ? 0 : in.get<uint64_t>();
+  if (is_filler(peek.bytes(std::min(peek.left(), sizeof(uint64_t))))) return 0;
+  const auto word = in.get<uint64_t>();
+  return word != 0 ? std::optional(word) : std::nullopt;
 }
 
 }  // namespace
@@ -254,7 +258,7 @@ Status encode_rseg(const RsegInfo& info, std::span<std::byte> out, uint16_t vern
     put(w, listener.provider);
     w.blob(listener.blob);
   }
-  w.put(info.boot);
+  if (info.boot != 0) w.put(info.boot);
   return close_frame(w, out);
 }
 
@@ -280,8 +284,9 @@ Result<RsegInfo> decode_rseg(const void* rseg) {
     listener.blob.assign(blob.begin(), blob.end());
     info.listeners.push_back(std::move(listener));
   }
-  info.boot = take_later_word(in);
-  if (!only_filler_left(in) || !legal(info)) return Status::kInval;
+  const auto boot = take_later_word(in);
+  if (!boot || !only_filler_left(in) || !legal(info)) return Status::kInval;
+  info.boot = *boot;
   return info;
 }
 
