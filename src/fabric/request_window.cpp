@@ -70,6 +70,13 @@ void RequestWindow::restart() {
   allow(0);
 }
 
+void RequestWindow::send_again() {
+  for (auto r = requests_.begin(); r != requests_.end() && (*r)->number_ <= sent_to_; ++r) {
+    (*r)->repeated_ = true;
+  }
+  sent_to_ = 0;
+}
+
 void RequestWindow::allow(uint64_t credit) {
   const bool bound = credit != 0 && credit < kMostUnderWay && !mutated("mutate_credit_ignored");
   allowed_.store(bound ? credit : kMostUnderWay, std::memory_order_relaxed);
