@@ -11,8 +11,7 @@
 //   providers  OfiFabric::gate_
 //   bound      ofi::OfiEndpoint::bound_mu_
 //   leaves     ofi::Registration::mu_, ring::Channel::receive_mu_, everything that is held for a
-//   few
-//              instructions only
+//              few instructions only
 #pragma once
 
 #include "core/base/lock.hpp"
