@@ -71,8 +71,23 @@ ClientTable::Answered ClientTable::reply(const ContextId& client, uint64_t numbe
   return {c.serving, c.info.listener_index};
 }
 
-std::optional<size_t> ClientTable::notify(const ContextId& client, Frame frame,
-                                          std::span<std::byte> head, bool last) {
+// A first sign of life by the ring tells the client that it has been taken.
+bool ClientTable::take_rings(const ring::Proof& proof, std::unique_ptr<ring::Channel> requests,
+                             std::unique_ptr<ring::Channel> notifications) {
+  Guard g(mu_);
+  auto it = clients_.find(proof.client);
+  if (it == clients_.end()) return false;
+  Client& c = it->second;
+  if (c.fenced || c.serving == nullptr || c.serving->has_rings() || c.secret != proof.secret) {
+    return false;
+  }
+  c.serving->take_rings(std::move(requests), std::move(notifications));
+  c.serving->send({FrameKind::kReply, 0, c.secret, 0, intake_.credit(now()), {}});
+  return true;
+}
+
+std::optional<ClientTable::Notified> ClientTable::notify(const ContextId& client, Frame frame,
+                                                         std::span<std::byte> head, bool last) {
   Guard g(mu_);
   auto it = clients_.find(client);
   if (it == clients_.end() || it->second.fenced) return std::nullopt;
@@ -81,8 +96,12 @@ std::optional<size_t> ClientTable::notify(const ContextId& client, Frame frame,
   frame.secret = c.notification_secret;
   frame.more = frame.payload;
   frame.payload = head;
+  // The last one has to have gone when the rings are closed, which a port sees to.
+  if (!last && c.serving != nullptr && c.serving->notify(frame)) {
+    return Notified{c.info.listener_index, c.serving->port()};
+  }
   ports_.send(c.info.listener_index, c.at_listener, frame, last);
-  return c.info.listener_index;
+  return Notified{c.info.listener_index};
 }
 
 bool ClientTable::may_acknowledge(const ContextId& client, uint64_t secret) {

@@ -26,6 +26,7 @@
 #include "fabric/listener_ports.hpp"
 #include "fabric/lock_order.hpp"
 #include "fabric/reply_cache.hpp"
+#include "fabric/ring/dialer.hpp"
 #include "fabric/server_handler.hpp"
 #include "fabric/serving.hpp"
 
@@ -73,12 +74,19 @@ class ClientTable {
     size_t index = 0;
   };
   Answered reply(const ContextId& client, uint64_t number, Bytes payload, TokensSent tokens);
+  // The client is of this machine. False: this is not its present session, or it has rings.
+  bool take_rings(const ring::Proof& proof, std::unique_ptr<ring::Channel> requests,
+                  std::unique_ptr<ring::Channel> notifications);
   // `frame` but for its secret and what stands in front of its payload (`head`, from byte
-  // kAckSecretAt of which the secret of acknowledgements goes). Nothing: no such client. Else the
-  // listener that it has been sent from.
+  // kAckSecretAt of which the secret of acknowledgements goes). Nothing: no such client. Else where
+  // the acknowledgement is to come.
   static constexpr size_t kAckSecretAt = 2 * sizeof(uint64_t);
-  std::optional<size_t> notify(const ContextId& client, Frame frame, std::span<std::byte> head,
-                               bool last);
+  struct Notified {
+    size_t index = 0;               // of our listeners
+    const Port* by_ring = nullptr;  // of the client's serving endpoint
+  };
+  std::optional<Notified> notify(const ContextId& client, Frame frame, std::span<std::byte> head,
+                                 bool last);
   bool may_acknowledge(const ContextId& client, uint64_t secret);  // a notification
   // Where direct acknowledgements to the client go, if all of `senders` came by the listener that
   // it came by. Empty: they cannot be sent.

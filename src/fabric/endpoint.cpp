@@ -26,6 +26,8 @@ constexpr Nanos kLongestSpin = SpinThenSleep::kLongest;
 // A round trip to one that polls, but for entering the kernel, and how often it does.
 constexpr Nanos kPolledTrip = 6 * kMicro;
 constexpr int kEntriesOfTrip = 8;
+// Where the other way is waited for: this one is looked at once in so many rounds.
+constexpr unsigned kSeldom = 16;
 constexpr int kTurns = 2;  // shorter waits after which a longer one is forgotten
 // Bounds of one sleep, should a provider's descriptor fail us; on it, and beside a thread that
 // sleeps on it and may leave. In between a sleep is as long as the wait has been so far, and an
@@ -101,10 +103,16 @@ Endpoint::Endpoint() : span_(kSpin), waker_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOC
 }
 
 void Endpoint::sleep_on_descriptor(const Op& op, Nanos span) {
-  if (!may_sleep() || op.state_.load(std::memory_order_seq_cst) == Op::kDone) return;
-  pollfd p[] = {{wait_fd(), POLLIN, 0}, {waker_.get(), POLLIN, 0}};
+  OtherWay* const other = other_.load(std::memory_order_acquire);
+  if (!may_sleep() || (other != nullptr && !other->may_sleep()) ||
+      op.state_.load(std::memory_order_seq_cst) == Op::kDone) {
+    return;
+  }
+  pollfd p[] = {{wait_fd(), POLLIN, 0},
+                {waker_.get(), POLLIN, 0},
+                {other != nullptr ? other->wait_fd() : -1, POLLIN, 0}};
   timespec ts{span / kSecond, span % kSecond};
-  if (ppoll(p, 2, &ts, nullptr) > 0 && p[1].revents != 0) {
+  if (ppoll(p, 3, &ts, nullptr) > 0 && p[1].revents != 0) {
     eventfd_t ignored;
     eventfd_read(waker_.get(), &ignored);
   }
@@ -116,7 +124,23 @@ void Op::nap(Nanos at_most) {
   futex_wait(state_, kAwaited, at_most);
 }
 
-[[gnu::hot]] Cause Endpoint::wait(Op& op, Deadline deadline) {
+int Endpoint::look_other() {
+  OtherWay* const other = other_.load(std::memory_order_acquire);
+  if (other == nullptr) return 0;
+  const int events = other->look();
+  if (events > 0) wake_sleeper();
+  return events;
+}
+
+int Endpoint::poll_both() { return look_other() + poll(); }
+
+[[gnu::hot]] int Endpoint::poll_by(Way way, unsigned round) {
+  const int events = look_other();
+  if (events > 0 || (way == Way::kOther && round % kSeldom != kSeldom - 1)) return events;
+  return poll();
+}
+
+[[gnu::hot]] Cause Endpoint::wait(Op& op, Deadline deadline, Way way) {
   Waiting self(waiting_);
   const Nanos span = span_.load(std::memory_order_relaxed);
   const Nanos start = now(), polled_trip = kPolledTrip + kEntriesOfTrip * kernel_entry();
@@ -133,11 +157,12 @@ void Op::nap(Nanos at_most) {
   if (self.others() > 0 && !op.done() && start >= here.alone_until()) {
     here.give_way(start, self.others());
   }
-  while (!op.done()) {
-    if (poll() > 0) continue;
+  for (unsigned round = 0; !op.done();) {
+    if (poll_by(way, round++) > 0) continue;
     if (op.done()) break;
     t = now();
-    if (t >= deadline.at) {
+    OtherWay* const other = other_.load(std::memory_order_acquire);
+    if (t >= deadline.at || (other != nullptr && other->has_ended())) {
       turns_.store(kTurns, std::memory_order_relaxed);
       return Cause::kTimeout;
     }
@@ -148,7 +173,7 @@ void Op::nap(Nanos at_most) {
       if (wait_fd() >= 0 && !sleeping_.exchange(true, std::memory_order_seq_cst)) {
         sleep_on_descriptor(op, std::min(left, std::clamp(waited, kShortestNap, kLongestNap)));
         sleeping_.store(false, std::memory_order_release);
-      } else {
+      } else if (wait_fd() >= 0 || other == nullptr || other->may_sleep()) {
         op.nap(std::min(left, std::clamp(waited / 8, kShortestNapBeside, kLongestNapBeside)));
       }
     });

@@ -112,6 +112,17 @@ class Receiver {
   virtual void on_message(Endpoint& ep, Bytes message) = 0;
 };
 
+// Another way by which what a thread waits for at an Endpoint may come. A look is cheap: it enters
+// the kernel only where a sleeper has been woken.
+class OtherWay {
+ public:
+  virtual ~OtherWay() = default;
+  virtual int look() = 0;  // as Endpoint::poll
+  virtual bool may_sleep() = 0;
+  virtual int wait_fd() const = 0;     // as that of an Endpoint
+  virtual bool has_ended() const = 0;  // who waits has to find out what became of it
+};
+
 class Endpoint {
  public:
   static constexpr Nanos kStretch = 100 * kMicro;  // of one poll
@@ -156,8 +167,18 @@ class Endpoint {
   virtual bool faulty() const { return false; }
 
   // Waits till the op is done: polls for a short while, then sleeps on the descriptor, always
-  // checking the deadline. kTimeout leaves the op in flight. Any number of threads at once.
-  Cause wait(Op& op, Deadline deadline);
+  // checking the deadline. kTimeout leaves the op in flight; it may come early where the other way
+  // has ended. Any number of threads at once. kOther: the op will end by the other way, if there is
+  // one, and this one is looked at now and then.
+  enum class Way : uint8_t { kThis, kOther };
+  Cause wait(Op& op, Deadline deadline, Way way = Way::kThis);
+  // From now on; it must stay until the endpoint is destroyed.
+  void go_also(OtherWay& other) {
+    other_.store(&other, std::memory_order_release);
+    wake_sleeper();
+  }
+  // poll(), and a look at the other way.
+  int poll_both();
   bool awaited() const { return waiting_.load(std::memory_order_relaxed) != 0; }  // a thread waits
 
  protected:
@@ -168,7 +189,10 @@ class Endpoint {
 
  private:
   void sleep_on_descriptor(const Op& op, Nanos span);
+  int look_other();
+  int poll_by(Way way, unsigned round);
 
+  std::atomic<OtherWay*> other_{nullptr};
   std::atomic<int> waiting_{0};  // threads in wait()
   std::atomic<Nanos> span_;      // how long the next one looks before it sleeps
   std::atomic<int> turns_{0};    // not 0: it lasted long lately

@@ -60,8 +60,8 @@ void Link::send_locked(Session& s, Request& r) {
   const uint64_t acked_below = direct_acks_.acked_below(window_.answered_below());
   const uint64_t tokens_secret = r.tokens_.secret();
   const auto secret = std::as_bytes(std::span(&tokens_secret, 1));
-  s.port_->send(s.home_, {FrameKind::kRequest, r.type_, s.secret_, r.number_, acked_below,
-                          r.payload_, r.takes_direct_acks_ ? Bytes(secret) : Bytes()});
+  s.send({FrameKind::kRequest, r.type_, s.secret_, r.number_, acked_below, r.payload_,
+          r.takes_direct_acks_ ? Bytes(secret) : Bytes()});
 }
 
 void Link::send_more_locked(Session& s, Nanos t) {
@@ -130,8 +130,8 @@ bool Link::report_acked_below() {
   if (!direct_acks_.has_unreported() || !up_locked()) return false;
   Session& s = *current_;
   const uint64_t acked_below = direct_acks_.acked_below(window_.answered_below());
-  s.port_->send(s.home_, {FrameKind::kAckedBelow, 0, s.secret_, 0, acked_below,
-                          std::as_bytes(direct_acks_.unreported())});
+  s.send({FrameKind::kAckedBelow, 0, s.secret_, 0, acked_below,
+          std::as_bytes(direct_acks_.unreported())});
   direct_acks_.reported();
   return true;
 }
@@ -173,7 +173,7 @@ Cause Link::await(const std::shared_ptr<Request>& request, Deadline deadline) {
     if (s == nullptr) continue;
     if (request->answered()) break;
     s->pump();
-    s->endpoint().wait(request->op_, slices.next());
+    s->wait(request->op_, slices.next());
     if (!request->answered()) advance();
   }
   return request->op_.cause();

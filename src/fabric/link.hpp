@@ -29,6 +29,7 @@
 #include "fabric/lock_order.hpp"
 #include "fabric/request.hpp"
 #include "fabric/request_window.hpp"
+#include "fabric/ring/dialer.hpp"
 #include "fabric/route_picker.hpp"
 #include "fabric/session.hpp"
 
@@ -42,6 +43,7 @@ struct Identity {
   std::vector<std::byte> listener;   // our listener's address; for a link with one route
 };
 
+// Size: requests, sessions and rings are one state under one lock.
 class Link {
  public:
   using Taking = RoutePicker::Taking;
@@ -92,6 +94,10 @@ class Link {
   // start + await, forgotten on failure.
   Result<std::vector<std::byte>> call(uint16_t type, Bytes payload, Deadline deadline);
 
+  // The home is on this machine: requests go by rings from the next time on that there is a
+  // session, and by now if there is one. Nothing where the link has a dialer.
+  void go_by_rings(std::unique_ptr<ring::Dialer> dialer);
+
   // The home is dead for good: pending requests fail, nothing is started or connected any more.
   // False: it was condemned before.
   bool condemn();
@@ -132,12 +138,14 @@ class Link {
   void say_hello_locked(const std::shared_ptr<Session>& s) CMI_REQUIRES(mu_);
   void trace_next_route_locked(const Route& before) CMI_REQUIRES(mu_);
   bool stalled_locked() CMI_REQUIRES(mu_);
+  void dial_locked(Session& s) CMI_REQUIRES(mu_);
   bool up_locked() const CMI_REQUIRES(mu_) {
     return current_ != nullptr && current_->up_.load(std::memory_order_acquire);
   }
   // What arrives on a session.
   void welcomed(Session& s, const Frame& f);
   void refused(const Session& s, const Frame& f);
+  void has_ring(Session& s);
   void replied(Session& s, const Frame& f);
   void received(Session& s, const Frame& f);
   // Requests: link.cpp.
@@ -157,6 +165,8 @@ class Link {
   std::atomic<uint64_t>* const held_back_;  // null: nowhere
   DirectAckLog direct_acks_ CMI_GUARDED_BY(mu_);
   Secrets secrets_ CMI_GUARDED_BY(mu_);
+  std::unique_ptr<ring::Dialer> dialer_ CMI_GUARDED_BY(mu_);
+  bool ring_refused_ CMI_GUARDED_BY(mu_) = false;         // the home has lied in one
   std::shared_ptr<Session> current_ CMI_GUARDED_BY(mu_);  // up or connecting
   Nanos connecting_since_ CMI_GUARDED_BY(mu_) = 0;        // once it is up: since when it is
   uint32_t generation_ CMI_GUARDED_BY(mu_) = 0;

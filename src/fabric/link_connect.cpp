@@ -98,6 +98,38 @@ void Link::welcomed(Session& s, const Frame& f) {
   window_.each([](Request& r) { r.tokens_.expect_none(); });
   direct_acks_.restart();
   send_more_locked(s, t);
+  dial_locked(s);
+}
+
+void Link::go_by_rings(std::unique_ptr<ring::Dialer> dialer) {
+  Guard g(mu_);
+  if (dialer_ != nullptr) return;
+  dialer_ = std::move(dialer);
+  if (up_locked()) dial_locked(*current_);
+}
+
+// The other side of the channels is passed to the home, which says by the first of them that it has
+// them.
+void Link::dial_locked(Session& s) {
+  if (dialer_ == nullptr || ring_refused_ || s.ring_ != nullptr) return;
+  auto requests = ring::Channel::make(dialer_->sockets());
+  auto notifications = ring::Channel::make(dialer_->sockets());
+  if (!requests || !notifications ||
+      !dialer_->dial({self_.id, s.secret_}, std::move(requests->passed), notifications.take())) {
+    return trace(kFacMem, kInfo, "link: no ring to home {:016x}", home_.hi);
+  }
+  s.open_ring(std::move(requests->channel));
+}
+
+// What has no answer yet is sent by the ring once more, before what is sent for the first time: so
+// the home finds all requests in their order, and executes each as it comes first.
+void Link::has_ring(Session& s) {
+  Guard g(mu_);
+  if (current_.get() != &s || s.by_ring()) return;
+  s.by_ring_.store(true, std::memory_order_release);
+  trace(kFacMem, kInfo, "link: home {:016x} is reached by a ring", home_.hi);
+  window_.send_again();
+  send_more_locked(s, now());
 }
 
 // The session goes on waiting as if nothing had come: the next hello comes no sooner than that.
@@ -152,6 +184,7 @@ void Link::retire(const std::shared_ptr<Session>& session) {
   if (faulty) health_.this_side_failed();
   std::shared_ptr<Session> last;  // closed without the lock
   Guard g(mu_);
+  if (session->was_lied_to()) ring_refused_ = true;
   if (current_ != session) return;
   last.swap(current_);
   if (faulty) health_.not_held_against_home();
@@ -175,7 +208,7 @@ bool Link::condemn() {
 bool Link::left_to_waiters() {
   Guard g(mu_);
   return up_locked() && current_->endpoint().awaited() && !current_->broken() &&
-         !current_->endpoint().broken() && current_->port_->idle() &&
+         !current_->endpoint().broken() && current_->idle() &&
          current_->detached_count_.load(std::memory_order_relaxed) == 0;
 }
 
@@ -225,7 +258,7 @@ int Link::advance() {
     s = current_;
   }
   if (s == nullptr) return 0;
-  int events = s->pump() + s->endpoint().poll();
+  int events = s->pump() + s->endpoint().poll_both();
   if (events == 0 && stall) retire(s);
   return events;
 }

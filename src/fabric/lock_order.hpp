@@ -10,8 +10,8 @@
 //   queues     ofi::Queue::look_lock_, OfiEndpoint::book_lock_, locks of the splitting endpoint
 //   providers  OfiFabric::gate_
 //   bound      ofi::OfiEndpoint::bound_mu_
-//   leaves     ofi::Registration::mu_, ring::Channel::receive_mu_, everything that is held for a few
-//              instructions only
+//   leaves     ofi::Registration::mu_, ring::Channel::receive_mu_, everything that is held for a
+//              few instructions only
 #pragma once
 
 #include "core/base/lock.hpp"

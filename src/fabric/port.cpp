@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "core/base/fault_point.hpp"
+
 namespace cmi::fabric {
 
 Result<std::unique_ptr<Port>> Port::open(Fabric& fabric, Receiver& receiver, Port* beside) {
@@ -116,6 +118,7 @@ Post Port::try_post(SendBuffer& buffer) {
 }
 
 bool Port::send(Peer peer, const Frame& frame, bool last) {
+  fault_point("port_before_send");
   SendBuffer* buffer;
   bool must_wait, reached;
   {

@@ -79,6 +79,13 @@ void RequestWindow::begin_anew() {
   if (allowed() > kAtFirst) allowed_.store(kAtFirst, std::memory_order_relaxed);
 }
 
+void RequestWindow::send_again() {
+  for (auto r = requests_.begin(); r != requests_.end() && (*r)->number_ <= sent_to_; ++r) {
+    (*r)->repeated_ = true;
+  }
+  sent_to_ = 0;
+}
+
 void RequestWindow::allow(uint64_t credit) {
   at_first_ = false;
   const bool bound = credit != 0 && credit < kMostUnderWay && !mutated("mutate_credit_ignored");

@@ -46,6 +46,8 @@ class RequestWindow {
 
   // Nothing has been sent on the present session, whose home has said nothing of a credit.
   void restart();
+  // What was sent on this session may not have arrived, and is to be sent before all else.
+  void send_again();
   // The home has told the credit: how many may be under way; 0: no bound of its own.
   void allow(uint64_t credit);
   size_t allowed() const { return allowed_.load(std::memory_order_relaxed); }

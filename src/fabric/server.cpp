@@ -201,6 +201,33 @@ void Server::on_client_frame(Serving& from, const Frame& f) {
   drop();
 }
 
+void Server::on_client_ack(const Serving& from, const Frame& f) {
+  Reader in(f.payload);
+  const ContextId client = read_context(in);
+  if (f.kind != FrameKind::kAck || !in.ok() || client != from.client() ||
+      !clients_.may_acknowledge(client, f.secret)) {
+    return drop();
+  }
+  handler_.on_ack(client, f.number, in);
+}
+
+void Server::on_home_frame(const ContextId& home, const Frame& f) {
+  Reader in(f.payload);
+  const ContextId from = read_context(in);
+  if (f.kind != FrameKind::kNotification || !in.ok() || from != home) return drop();
+  on_notification(from, f, in);
+}
+
+bool Server::take_rings(const ring::Proof& proof, ring::Channel::Passed requests,
+                        ring::Channel::Passed notifications) {
+  auto first = ring::Channel::take(std::move(requests), &ring_sockets_);
+  auto second = ring::Channel::take(std::move(notifications), &ring_sockets_);
+  const bool taken = first && second && clients_.take_rings(proof, first.take(), second.take());
+  trace(kFacMem, taken ? kInfo : kWarn, "server: rings of {:016x} are {}", proof.client.hi,
+        taken ? "taken" : "not taken");
+  return taken;
+}
+
 void Server::on_request(Serving& from, const Frame& f) {
   using Verdict = ReplyCache::Verdict;
   const auto admitted = clients_.admit(from, f);
@@ -232,7 +259,8 @@ void Server::reply(const ContextId& client, uint64_t number, Bytes payload, Toke
   const auto answered = clients_.reply(client, number, payload, tokens);
   if (answered.serving == nullptr) return;
   Port* const port = answered.serving->port();
-  order_.expect(port->endpoint().shares_queue() ? ports_[answered.index].get() : port);
+  const bool by_listener = port->endpoint().shares_queue() && !answered.serving->has_rings();
+  order_.expect(by_listener ? ports_[answered.index].get() : port);
 }
 
 bool Server::notification(const ContextId& client, uint64_t number, uint16_t type, Bytes payload,
@@ -247,10 +275,12 @@ bool Server::notification(const ContextId& client, uint64_t number, uint16_t typ
     out.blob(direct_ack.to);
   }
   const Frame frame{FrameKind::kNotification, type, 0, number, direct_ack.number, payload};
-  const auto index = clients_.notify(client, frame, std::span(head).first(out.done().size()), last);
-  if (!index) return false;
+  const auto sent = clients_.notify(client, frame, std::span(head).first(out.done().size()), last);
+  if (!sent) return false;
   // Where direct acknowledgements go elsewhere, the next message does not come to the listener.
-  if (direct_ack.number == 0) order_.expect(ports_[*index].get());
+  if (direct_ack.number == 0) {
+    order_.expect(sent->by_ring != nullptr ? sent->by_ring : ports_[sent->index].get());
+  }
   return true;
 }
 

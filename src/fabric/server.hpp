@@ -46,7 +46,8 @@ inline constexpr Nanos kStrangersStay = kSecond;
 inline constexpr int kDescriptorsOfClient = 12;
 inline constexpr Nanos kComingIn = 2 * kSecond;
 
-class Server : private Receiver, private ServingSink, private ListenerPorts {
+// Size: one call for each kind of message, and rings beside what has gone over the network before.
+class Server : private Receiver, private ServingSink, private HomeSink, private ListenerPorts {
  public:
   static Result<std::unique_ptr<Server>> open(Fabric& fabric, ContextId self,
                                               ServerHandler& handler) {
@@ -97,6 +98,18 @@ class Server : private Receiver, private ServingSink, private ListenerPorts {
   }
   void ack(const ContextId& home, uint64_t secret, uint64_t number, Bytes payload = {});
 
+  // Rings to processes of this machine (fabric/ring). Of a client: what it has passed, and whether
+  // it is taken. Of a home that add_home named: by which its notifications come as well.
+  bool take_rings(const ring::Proof& proof, ring::Channel::Passed requests,
+                  ring::Channel::Passed notifications);
+  void hear_by_ring(const ContextId& home, std::unique_ptr<ring::Channel> notifications) {
+    homes_.take_ring(home, std::make_shared<HomeRing>(static_cast<HomeSink&>(*this), home,
+                                                      std::move(notifications)));
+  }
+  ring::Sockets& ring_sockets() { return ring_sockets_; }
+  // After fork: closes the sockets of rings, touches nothing else.
+  void forget_in_child() { ring_sockets_.close_in_child(); }
+
   // Cuts a client off: its serving endpoint is closed when this returns, its messages are dropped
   // from now on. `forever`: it is not welcomed again. Not from a handler of that client's request.
   void fence(const ContextId& client, bool forever) { clients_.fence(client, forever); }
@@ -127,6 +140,8 @@ class Server : private Receiver, private ServingSink, private ListenerPorts {
 
   // What arrives at serving endpoints.
   void on_client_frame(Serving& from, const Frame& f) override;
+  void on_client_ack(const Serving& from, const Frame& f) override;
+  void on_home_frame(const ContextId& home, const Frame& f) override;
   void on_no_frame() override { drop(); }
   void on_hello(size_t index, const Frame& f);
   void on_notification(const ContextId& from, const Frame& f, Reader in);
@@ -151,7 +166,8 @@ class Server : private Receiver, private ServingSink, private ListenerPorts {
   size_t index_of(const Endpoint& ep) const;  // of a listener
   size_t close_silent(Nanos silence, size_t most, const ContextId& but = {});
   int poll_some(bool all);
-  int poll_one(size_t i);  // of the listeners, then of the serving endpoints
+  int poll_one(size_t i);  // of the listeners, the serving endpoints, the rings of homes
+  int poll_rings();
   size_t hot_port(size_t ports);
 
   const std::vector<Fabric*> fabrics_;
@@ -160,6 +176,7 @@ class Server : private Receiver, private ServingSink, private ListenerPorts {
   std::vector<std::unique_ptr<Port>> ports_;  // the listeners'; constant once open
   Mutex hello_mu_ CMI_ACQUIRED_BEFORE(
       lock_order::after_hello);  // one hello at a time; before the tables' locks
+  ring::Sockets ring_sockets_;
   ClientTable clients_{*this};
   KnownHomes homes_{*this};
   DirectAckSender direct_acks_{*this};

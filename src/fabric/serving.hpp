@@ -1,4 +1,5 @@
-// The endpoint that serves one client in one generation. The client's entry in the table holds it,
+// The endpoint that serves one client in one generation, and the rings by which a client of this
+// machine is served. The client's entry in the table holds it,
 // and each thread that polls it for the length of one poll.
 // Threads: any.
 #pragma once
@@ -7,6 +8,7 @@
 
 #include "core/base/ids.hpp"
 #include "fabric/port.hpp"
+#include "fabric/ring/channel.hpp"
 
 namespace cmi::fabric {
 
@@ -17,10 +19,12 @@ class ServingSink {
  public:
   virtual ~ServingSink() = default;
   virtual void on_client_frame(Serving& from, const Frame& f) = 0;
+  // By the ring of its notifications.
+  virtual void on_client_ack(const Serving& from, const Frame& f) = 0;
   virtual void on_no_frame() = 0;  // a message that is no frame
 };
 
-class Serving : public Receiver {
+class Serving : public Receiver, private ring::ChannelSink {
  public:
   Serving(ServingSink& sink, ContextId client) : sink_(sink), client_(client) {}
   ~Serving() override { port_.reset(); }
@@ -40,7 +44,34 @@ class Serving : public Receiver {
     return Status::kOk;
   }
   // To the client. Posts only; tests without a network override it.
-  virtual void send(const Frame& frame) { port_->send(initiator_, frame); }
+  virtual void send(const Frame& frame) {
+    if (!has_rings() || !requests_->send(frame)) port_->send(initiator_, frame);
+  }
+
+  // Once. Under the table's lock, as are send() and notify().
+  void take_rings(std::unique_ptr<ring::Channel> requests,
+                  std::unique_ptr<ring::Channel> notifications) {
+    requests_ = std::move(requests);
+    notifications_ = std::move(notifications);
+    has_rings_.store(true, std::memory_order_release);
+  }
+  bool has_rings() const { return has_rings_.load(std::memory_order_acquire); }
+  // To the client's own listener, in its place. False: there is no ring any more.
+  bool notify(const Frame& frame) { return has_rings() && notifications_->send(frame); }
+  int poll_rings() {
+    if (!has_rings()) return 0;
+    int events = 0;
+    for (ring::Channel* ring : {requests_.get(), notifications_.get()}) {
+      events += ring->pump() + ring->poll(*this);
+    }
+    return events;
+  }
+  template <class F>
+  void each_ring(F f) {
+    if (!has_rings()) return;
+    f(*requests_);
+    f(*notifications_);
+  }
 
   const ContextId& client() const { return client_; }
   Port* port() const { return port_.get(); }
@@ -53,9 +84,18 @@ class Serving : public Receiver {
   }
 
  private:
+  void on_ring_message(ring::Channel& from, Bytes message) override {
+    Frame f;
+    if (!decode_frame(message, &f)) return sink_.on_no_frame();
+    if (&from == requests_.get()) return sink_.on_client_frame(*this, f);
+    sink_.on_client_ack(*this, f);
+  }
+
   ServingSink& sink_;
   const ContextId client_;
   Peer initiator_{};  // the client's initiating endpoint
+  std::unique_ptr<ring::Channel> requests_, notifications_;
+  std::atomic<bool> has_rings_{false};  // release: both are set
   std::unique_ptr<Port> port_;
 };
 

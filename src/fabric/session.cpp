@@ -143,7 +143,7 @@ void Session::start(size_t len, std::function<Post(Op&)> post, Ended ended) {
 }
 
 int Session::pump() {
-  int posted = port_->pump();
+  int posted = port_->pump() + (by_ring() ? ring_->pump() : 0);
   if (detached_count_.load(std::memory_order_relaxed) == 0) return posted;
   Guard g(detached_mu_);
   while (!unposted_.empty() && !broken()) {
@@ -177,6 +177,35 @@ void Session::start_write(const void* from, size_t len, RemoteKey to, uint64_t o
         return endpoint().write(op, home_, from, len, to, offset);
       },
       std::move(ended));
+}
+
+void Session::open_ring(std::unique_ptr<ring::Channel> ring) {
+  ring_ = std::move(ring);
+  endpoint().go_also(*this);
+}
+
+void Session::send(const Frame& frame) {
+  if (by_ring()) {
+    ring_->send(frame);
+  } else {
+    port_->send(home_, frame);
+  }
+}
+
+bool Session::descriptors(std::vector<int>* fds) {
+  if (endpoint().may_sleep()) fds->push_back(endpoint().wait_fd());
+  if (!by_ring()) return true;
+  const bool may = ring_->may_sleep();
+  fds->push_back(ring_->wait_fd());
+  return may;
+}
+
+// The first message that comes by it says that the home has the ring.
+void Session::on_ring_message(ring::Channel&, Bytes message) {
+  Frame f;
+  if (!decode_frame(message, &f) || f.kind != FrameKind::kReply || f.secret != secret_) return;
+  if (!by_ring()) link_.has_ring(*this);
+  link_.replied(*this, f);
 }
 
 void Session::on_message(Endpoint&, Bytes message) {

@@ -1,5 +1,9 @@
 // One life of a Link's connection: its initiating endpoint, one-sided operations, and what arrives.
 //
+// Where the home is on the same machine its requests and their answers go by a ring (ring_), once
+// the home has sent something by it; all else goes by the endpoint. A ring that has been in use and
+// ends is the end of the session, as a lost connection is.
+//
 // Users hold a Session by shared_ptr; the endpoint is closed with the last of them. So the buffer
 // of an operation that was given up is free once life() has expired. Threads: any.
 #pragma once
@@ -16,17 +20,21 @@
 #include "fabric/fabric.hpp"
 #include "fabric/lock_order.hpp"
 #include "fabric/port.hpp"
+#include "fabric/ring/channel.hpp"
 #include "fabric/route_picker.hpp"
 
 namespace cmi::fabric {
 
 class Link;
 
-class Session : public Receiver, public std::enable_shared_from_this<Session> {
+class Session : public Receiver,
+                private ring::ChannelSink,
+                private OtherWay,
+                public std::enable_shared_from_this<Session> {
  public:
   ~Session() override;
   uint32_t generation() const { return generation_; }
-  bool broken() const { return broken_.load(std::memory_order_acquire); }
+  bool broken() const { return broken_.load(std::memory_order_acquire) || has_ended(); }
   Endpoint& endpoint() { return port_->endpoint(); }
   Fabric& fabric() { return *route_.fabric; }
 
@@ -48,10 +56,31 @@ class Session : public Receiver, public std::enable_shared_from_this<Session> {
   // Expires when the endpoint is closed: nothing touches what operations were given any more.
   std::weak_ptr<void> life() const { return life_; }
 
+  // Waits for the answer to a request, as Endpoint::wait does.
+  Cause wait(Op& op, Deadline deadline) {
+    return endpoint().wait(op, deadline, by_ring() ? Endpoint::Way::kOther : Endpoint::Way::kThis);
+  }
+  // To sleep on. False: something has come by the ring meanwhile.
+  bool descriptors(std::vector<int>* fds);
+
   void on_message(Endpoint& ep, Bytes message) override;
 
  private:
   friend class Link;
+  // Whether requests go by the ring.
+  bool by_ring() const { return by_ring_.load(std::memory_order_acquire); }
+  // Under the link's lock, once.
+  void open_ring(std::unique_ptr<ring::Channel> ring);
+  void send(const Frame& frame);  // to the home
+  bool idle() const { return port_->idle() && (!by_ring() || ring_->idle()); }
+  bool was_lied_to() const { return by_ring() && ring_->lied(); }
+
+  void on_ring_message(ring::Channel& from, Bytes message) override;
+  int look() override { return ring_->poll(*this); }
+  bool may_sleep() override { return ring_->may_sleep(); }
+  int wait_fd() const override { return ring_->wait_fd(); }
+  bool has_ended() const override { return by_ring() && ring_->ended(); }
+
   struct Slot {  // an op and the words an atomic works on
     Op op;
     uint64_t found = 0, expected = 0, desired = 0;
@@ -104,6 +133,8 @@ class Session : public Receiver, public std::enable_shared_from_this<Session> {
   size_t detached_bytes_ CMI_GUARDED_BY(detached_mu_) = 0;  // posted
   std::atomic<size_t> detached_count_{0};
   std::atomic<Nanos> detached_since_{0};  // when the first after none was started
+  std::unique_ptr<ring::Channel> ring_;   // set once
+  std::atomic<bool> by_ring_{false};      // release: ring_ is set
   std::unique_ptr<Port> port_;            // last: closed first
 };
 

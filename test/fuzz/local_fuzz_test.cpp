@@ -89,6 +89,8 @@ TEST_CASE("what_comes_over_the_socket_is_a_message_or_nothing") {
     }
     LocalGranted granted;
     if (decode(Bytes(bytes), &granted)) CHECK(granted.writable <= 1);
+    RingAsk rings;
+    CHECK(decode(Bytes(bytes), &rings) == (bytes.size() == kWireSize<RingAsk>));
   }
   CHECK(taken > 0);
 }

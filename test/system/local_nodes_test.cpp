@@ -67,13 +67,14 @@ std::string text_of(const std::string& file) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// Writes anything into the files of marks that the process shares with others of the machine.
-size_t lie_in_shared_memory(uint64_t seed) {
+// Writes anything into the files of that name that the process shares with others of the machine:
+// those of marks, or the rings.
+size_t lie_in_shared_memory(uint64_t seed, const char* name = "cmi-local") {
   std::ifstream maps("/proc/self/maps");
   size_t found = 0;
   for (std::string line; std::getline(maps, line);) {
     uint64_t from = 0, to = 0;
-    if (line.find("cmi-local") == std::string::npos ||
+    if (line.find(name) == std::string::npos ||
         std::sscanf(line.c_str(), "%lx-%lx", &from, &to) != 2) {
       continue;
     }
@@ -828,6 +829,74 @@ TEST_SUITE("local") {
       (void)wmb(t.mapper);
     }
     CHECK(t.mapper.run([](int) { return 5; }, 0) == 5);
+  }
+
+  TEST_CASE("messages_of_a_mapped_import_go_by_memory_and_none_by_the_network") {
+    Cluster cluster;
+    const auto counting = [&](const char* name) {
+      return with(kLocal, {{"CMI_FAULT_COUNT", cluster.scratch() + "/" + name}});
+    };
+    Process& home = cluster.spawn("home", counting("of_home"));
+    Process& mapper = cluster.spawn("mapper", counting("of_mapper"));
+    Process& cacher = cluster.spawn("cacher", kNetwork);
+    const Export exported = export_segment(home, 4 * kPage);
+    const Import mapped = import_segment(mapper, exported);
+    const Import cached = import_segment(cacher, exported);
+    const auto by_network = [&](const char* name) {
+      return read_passages(cluster.scratch() + "/" + name)["port_before_send"];
+    };
+    const auto by_ring = [&](const char* name) {
+      return read_passages(cluster.scratch() + "/" + name)["ring_before_send"];
+    };
+    uint64_t value = 0;
+    const Deadline end = Deadline::in(10 * kSecond);
+    while ((by_ring("of_mapper") == 0 || by_ring("of_home") == 0) && !end.passed()) {
+      REQUIRE(load(cacher, cached.at).cause() == Fault::kNone);
+      REQUIRE(publish(mapper, mapped.at, ++value));
+    }
+    const uint64_t network = by_network("of_mapper"), ring = by_ring("of_mapper"),
+                   answers = by_ring("of_home");
+    REQUIRE(ring > 0);
+    constexpr uint64_t kRounds = 40;
+    for (uint64_t round = 0; round < kRounds; ++round) {
+      REQUIRE(load(cacher, cached.at).value == value);
+      REQUIRE(publish(mapper, mapped.at, ++value));
+      REQUIRE(load(cacher, cached.at).value == value);
+      CHECK(atm_cas(mapper, mapped.at, value, value + 1).swapped);
+      ++value;
+    }
+    CHECK(by_network("of_mapper") == network);
+    CHECK(by_ring("of_mapper") >= ring + 2 * kRounds);
+    CHECK(by_ring("of_home") >= answers + 2 * kRounds);
+    CHECK(maps(mapper));
+  }
+
+  TEST_CASE("an_importer_that_lies_in_a_ring_does_its_home_and_others_no_harm") {
+    Three t;
+    uint64_t lied_in = 0;
+    for (uint64_t seed = 1; seed < 20; ++seed) {
+      (void)store(t.mapper, t.mapped.at + kPage, seed);
+      (void)wmb(t.mapper);
+      lied_in += t.mapper.run([](uint64_t s) { return lie_in_shared_memory(s, "cmi-ring"); }, seed);
+      REQUIRE(publish(t.cacher, t.cached.at + 2 * kPage, seed));
+      CHECK(load(t.home, t.exported.at + 2 * kPage).value == seed);
+    }
+    CHECK(lied_in >= 2);
+  }
+
+  TEST_CASE("an_importer_goes_on_by_the_network_where_its_home_lies_in_a_ring") {
+    Three t;
+    REQUIRE(load(t.cacher, t.cached.at).value == 0);
+    REQUIRE(publish(t.mapper, t.mapped.at, 1));
+    uint64_t lied_in = 0;
+    for (uint64_t seed = 1; seed < 10; ++seed) {
+      lied_in += t.home.run([](uint64_t s) { return lie_in_shared_memory(s, "cmi-ring"); }, seed);
+      REQUIRE(load(t.cacher, t.cached.at).cause() == Fault::kNone);
+      REQUIRE(publish(t.mapper, t.mapped.at, 10 + seed));
+      CHECK(load(t.cacher, t.cached.at).value == 10 + seed);
+    }
+    CHECK(lied_in >= 2);
+    CHECK(maps(t.mapper));
   }
 
   TEST_CASE("CMI_LOCAL_is_on_or_off") {

@@ -12,6 +12,7 @@ using namespace cmi::fabric;
 namespace {
 struct NoSink : ServingSink {
   void on_client_frame(Serving&, const Frame&) override {}
+  void on_client_ack(const Serving&, const Frame&) override {}
   void on_no_frame() override {}
 };
 
@@ -159,7 +160,10 @@ TEST_CASE("a_notification_carries_the_clients_secret_and_tells_the_one_of_its_ac
   f.enter(kOne, 1, 7, 1);
   std::byte head[ClientTable::kAckSecretAt + 8]{};
   const Frame frame{FrameKind::kNotification, 0, 0, 5, 0, {}};
-  CHECK(f.table.notify(kOne, frame, head, true) == 1);
+  const auto sent = f.table.notify(kOne, frame, head, true);
+  REQUIRE(sent);
+  CHECK(sent->index == 1);
+  CHECK(sent->by_ring == nullptr);
   REQUIRE(f.ports.sent.size() == 1);
   CHECK(f.ports.sent[0].index == 1);
   CHECK(f.ports.sent[0].secret == 7);

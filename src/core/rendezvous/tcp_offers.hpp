@@ -20,7 +20,7 @@
 #include "core/base/fd.hpp"
 #include "core/base/lock.hpp"
 #include "core/rendezvous/exchange.hpp"
-#include "core/rendezvous/open_sockets.hpp"
+#include "core/base/open_sockets.hpp"
 #include "core/rendezvous/place.hpp"
 #include "core/rendezvous/tcp_address.hpp"
 

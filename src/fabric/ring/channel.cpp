@@ -34,13 +34,20 @@ std::byte* bytes_of(const Mapping& map, int ring) {
 }  // namespace
 
 // The maker writes to the first ring.
-Channel::Channel(Mapping map, Fd socket, Side side)
+Channel::Channel(Mapping map, Fd socket, Side side, Sockets* sockets)
     : map_(std::move(map)),
       socket_(std::move(socket)),
+      sockets_(sockets),
       writer_(words_of(map_, side == Side::kMaker ? 0 : 1),
               bytes_of(map_, side == Side::kMaker ? 0 : 1)),
       reader_(words_of(map_, side == Side::kMaker ? 1 : 0),
-              bytes_of(map_, side == Side::kMaker ? 1 : 0)) {}
+              bytes_of(map_, side == Side::kMaker ? 1 : 0)) {
+  if (sockets_ != nullptr) sockets_->add(socket_.get());
+}
+
+Channel::~Channel() {
+  if (sockets_ != nullptr) sockets_->remove(socket_.get());
+}
 
 Result<Mapping> Channel::map(const Fd& memory) {
   void* const at =
@@ -50,7 +57,7 @@ Result<Mapping> Channel::map(const Fd& memory) {
   return Mapping(at, kSize);
 }
 
-Result<Channel::Made> Channel::make() {
+Result<Channel::Made> Channel::make(Sockets* sockets) {
   Fd memory(memfd_create("cmi-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   int ends[2];
   if (!memory || ftruncate(memory.get(), kSize) != 0 ||
@@ -63,14 +70,14 @@ Result<Channel::Made> Channel::make() {
   auto mapped = map(memory);
   if (!mapped) return mapped.status();
   Made made;
-  made.channel.reset(new Channel(mapped.take(), std::move(ours), Side::kMaker));
+  made.channel.reset(new Channel(mapped.take(), std::move(ours), Side::kMaker, sockets));
   made.passed = {std::move(memory), std::move(theirs)};
   return made;
 }
 
 // Pages of a file of such a kind, seals and size are there, whatever the other side does to it; and
 // a send to such a socket neither waits nor does anything else than wake whom it belongs to.
-Result<std::unique_ptr<Channel>> Channel::take(Passed passed) {
+Result<std::unique_ptr<Channel>> Channel::take(Passed passed, Sockets* sockets) {
   struct stat st {};
   struct statfs fs {};
   int domain = 0, type = 0;
@@ -87,7 +94,7 @@ Result<std::unique_ptr<Channel>> Channel::take(Passed passed) {
   auto mapped = map(passed.memory);
   if (!mapped) return mapped.status();
   return std::unique_ptr<Channel>(
-      new Channel(mapped.take(), std::move(passed.socket), Side::kTaker));
+      new Channel(mapped.take(), std::move(passed.socket), Side::kTaker, sockets));
 }
 
 void Channel::end(const char* why) {

@@ -23,6 +23,7 @@
 #include "core/base/clock.hpp"
 #include "core/base/fd.hpp"
 #include "core/base/lock.hpp"
+#include "core/base/open_sockets.hpp"
 #include "core/base/status.hpp"
 #include "fabric/frame.hpp"
 #include "fabric/lock_order.hpp"
@@ -40,6 +41,9 @@ class ChannelSink {
   virtual void on_ring_message(Channel& from, Bytes message) = 0;
 };
 
+// Those of a context: a forked child would keep them open when its parent dies.
+using Sockets = OpenSockets<4096>;
+
 class Channel {
  public:
   // What the other side is given.
@@ -51,10 +55,11 @@ class Channel {
     Passed passed;
   };
   // kNoMem: there is no memory, or there are no descriptors.
-  static Result<Made> make();
+  // `sockets`: where ours is listed, and which outlives the channel; null: nowhere.
+  static Result<Made> make(Sockets* sockets = nullptr);
   // kInval: it is not what make() makes. kNoMem: there is no memory.
-  static Result<std::unique_ptr<Channel>> take(Passed passed);
-  ~Channel() = default;
+  static Result<std::unique_ptr<Channel>> take(Passed passed, Sockets* sockets = nullptr);
+  ~Channel();
 
   // Copies the frame. Where the ring is full it waits in this process, in order and for so long as
   // a frame of a Port may. False: it is lost, since the channel has ended or far too much waits.
@@ -82,7 +87,7 @@ class Channel {
   static constexpr size_t kLittle = 1024;  // messages of so many bytes are copied to the stack
 
   enum class Side : uint8_t { kMaker, kTaker };
-  Channel(Mapping map, Fd socket, Side side);
+  Channel(Mapping map, Fd socket, Side side, Sockets* sockets);
   static Result<Mapping> map(const Fd& memory);
   RingWriter::Put put(std::span<const Bytes> parts) CMI_REQUIRES(send_mu_);
   bool keep(const Frame& frame) CMI_REQUIRES(send_mu_);
@@ -93,6 +98,7 @@ class Channel {
 
   const Mapping map_;
   const Fd socket_;
+  Sockets* const sockets_;
   Mutex send_mu_ CMI_ACQUIRED_AFTER(lock_order::after_tables)
       CMI_ACQUIRED_BEFORE(lock_order::after_ports);
   RingWriter writer_ CMI_GUARDED_BY(send_mu_);

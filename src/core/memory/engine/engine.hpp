@@ -47,7 +47,10 @@ class Engine : public fabric::ServerHandler, public FaultTarget {
   void stop();
   // In a forked child, where nothing else of this is touched any more: lets go of what would make
   // the parent look alive after its death.
-  void forget_in_child() { watch_->forget_in_child(); }
+  void forget_in_child() {
+    watch_->forget_in_child();
+    server_->forget_in_child();
+  }
 
   std::shared_ptr<const View> view_at(const void* addr) override { return views_.find(addr); }
   Exception on_fault(const View& view, const std::byte* addr, bool write, bool broken) override;

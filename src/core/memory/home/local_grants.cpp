@@ -58,11 +58,22 @@ void grant(HomeCore& home, Segment& s, Sharer& h, const LocalAsk& m, Fd watch,
   (void)channel.send(Encoded(LocalGranted{static_cast<uint8_t>(writable), LocalGranted::kNothing}),
                      fds);
 }
+
+// Who sends it has the secret of a session that this home serves.
+void take_rings(HomeCore& home, node::LocalChannel::Message& message) {
+  RingAsk m;
+  if (!home.parts.local || !decode(Bytes(message.bytes), &m)) return;
+  auto& fds = message.fds;
+  (void)home.parts.server.take_rings({{m.client_hi, m.client_lo}, m.secret},
+                                     {std::move(fds[0]), std::move(fds[1])},
+                                     {std::move(fds[2]), std::move(fds[3])});
+}
 }  // namespace
 
 void on_local_channel(HomeCore& home, node::LocalChannel channel) {
   const SignalsBlocked quiet;
   auto message = channel.of_this_user() ? channel.receive(Deadline{}) : Status::kPerm;
+  if (message && message->fds.size() == RingAsk::kFds) return take_rings(home, *message);
   LocalAsk m;
   if (!message || message->fds.size() > 1 || !decode(Bytes(message->bytes), &m)) {
     return trace(kFacTok, kWarn, "a process of this machine asks for pages, and not as it should");

@@ -19,7 +19,7 @@ bool await(ImporterCore& core, Import& imp, fabric::Op& op, Deadline deadline) {
     }
     if (op.done()) break;
     link.pump(*session);
-    session->endpoint().wait(op, slice);
+    session->wait(op, slice);
     if (!op.done()) link.advance();
   }
   return op.done();

@@ -96,9 +96,7 @@ Nanos Importer::descriptors(std::vector<int>* fds) {
       at_most = kLeftToOthers;
       continue;
     }
-    if (auto s = link->current(); s != nullptr && s->endpoint().may_sleep()) {
-      fds->push_back(s->endpoint().wait_fd());
-    }
+    if (auto s = link->current(); s != nullptr && !s->descriptors(fds)) at_most = 0;
   }
   return at_most;
 }

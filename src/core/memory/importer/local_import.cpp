@@ -5,12 +5,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <memory>
+#include <string>
 #include <utility>
 
 #include "core/base/log.hpp"
 #include "core/base/mutation.hpp"
 #include "core/memory/importer/import_access.hpp"
 #include "core/memory/importer/import_views.hpp"
+#include "core/memory/importer/local_rings.hpp"
 #include "core/memory/importer/write_back.hpp"
 #include "core/memory/wire/local_channel.hpp"
 #include "core/memory/wire/replies.hpp"
@@ -66,7 +69,7 @@ const char* unfit(const ImporterCore& core, const Import& imp) {
 
 // Proves to the home, by the ticket that it has given over the link, which import this is, and
 // takes its descriptors.
-Asked fetch_descriptors(Import& imp, const LocalOfferReply& offer,
+Asked fetch_descriptors(Import& imp, const LocalOfferReply& offer, const std::string& folder,
                         const std::vector<const std::byte*>& views, int watch, Deadline deadline) {
   const std::span<const int> passed(&watch, watch >= 0 ? 1 : 0);
   if (views.size() > LocalAsk::kMostViews) return {{}, "the import has too many views"};
@@ -74,7 +77,6 @@ Asked fetch_descriptors(Import& imp, const LocalOfferReply& offer,
   Writer out(bytes);
   encode(LocalAsk{offer.ticket_hi, offer.ticket_lo, {}}, out);
   for (const std::byte* view : views) out.put(reinterpret_cast<uint64_t>(view));
-  const std::string folder(reinterpret_cast<const char*>(offer.body.data()), offer.body.size());
   auto channel = node::LocalChannel::ask(folder, offer.slot, out.done(), passed);
   if (channel.status() == Status::kReconfig) return {};
   if (channel.status() == Status::kNoMem) return {{}, "there are no descriptors to ask with"};
@@ -115,8 +117,13 @@ Asked ask(ImporterCore& core, Import& imp, const std::vector<const std::byte*>& 
   LocalOfferReply offer;
   if (reply->status != WireStatus::kOk || !decode(reply->body, &offer)) return {};
   if (const char* why = words_of(LocalRefusal{offer.refusal})) return {{}, why};
-  Asked asked = fetch_descriptors(imp, offer, views, watch, deadline);
+  const std::string folder(reinterpret_cast<const char*>(offer.body.data()), offer.body.size());
+  Asked asked = fetch_descriptors(imp, offer, folder, views, watch, deadline);
   if (asked.stranger && explain(core, imp, deadline) != Exception::kNone) return {};
+  if (asked.grant) {
+    imp.link->go_by_rings(
+        std::make_unique<LocalRings>(core.parts.server, imp.rseg.home, folder, offer.slot));
+  }
   return asked;
 }
 

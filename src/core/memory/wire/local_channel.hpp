@@ -1,5 +1,5 @@
 // What an importer and a home of one machine say over the socket that passes descriptors: one
-// message each way. doc/design/local.md has the whole exchange.
+// message each way, or one alone. doc/design/local.md has the whole exchange.
 #pragma once
 
 #include "core/memory/wire/message.hpp"
@@ -30,6 +30,15 @@ struct LocalGranted {
   uint8_t why_not = kNothing;
   static auto fields(auto& m) { return std::tie(m.writable, m.why_not); }
   bool check() const { return writable <= 1 && why_not <= kStranger; }
+};
+
+// The importer's, for a link: rings by which requests and notifications go from now on. Beside it
+// memory and socket of the first, then of the second. The answer comes by the ring.
+struct RingAsk {
+  static constexpr size_t kFds = 4;
+  uint64_t client_hi = 0, client_lo = 0;
+  uint64_t secret = 0;  // of the client's session, as its requests carry it
+  static auto fields(auto& m) { return std::tie(m.client_hi, m.client_lo, m.secret); }
 };
 
 }  // namespace cmi::memory

@@ -9,17 +9,16 @@
 #include <atomic>
 #include <cstddef>
 
-namespace cmi::rendezvous {
+namespace cmi {
 
 template <size_t kMost>
 class OpenSockets {
  public:
-  // One thread at a time. False: there are too many.
+  // Any thread. False: there are too many.
   bool add(int fd) {
     for (auto& slot : slots_) {
-      if (slot.load(std::memory_order_relaxed) != 0) continue;
-      slot.store(fd + 1, std::memory_order_relaxed);
-      return true;
+      int free = 0;
+      if (slot.compare_exchange_strong(free, fd + 1, std::memory_order_relaxed)) return true;
     }
     return false;
   }
@@ -40,4 +39,4 @@ class OpenSockets {
   std::array<std::atomic<int>, kMost> slots_{};  // descriptor + 1
 };
 
-}  // namespace cmi::rendezvous
+}  // namespace cmi

@@ -1,0 +1,25 @@
+// See local_rings.hpp.
+#include "core/memory/importer/local_rings.hpp"
+
+#include <array>
+
+#include "core/base/fault_point.hpp"
+#include "core/memory/wire/local_channel.hpp"
+#include "core/node/local_channel.hpp"
+
+namespace cmi::memory {
+
+bool LocalRings::dial(const fabric::ring::Proof& proof, fabric::ring::Channel::Passed requests,
+                      fabric::ring::Channel::Made notifications) {
+  if (fault_point_fails("local_rings_not_asked_for")) return false;
+  const auto& notes = notifications.passed;
+  const std::array<int, RingAsk::kFds> fds{requests.memory.get(), requests.socket.get(),
+                                           notes.memory.get(), notes.socket.get()};
+  const RingAsk m{proof.client.hi, proof.client.lo, proof.secret};
+  // The end that is left here is of no use: the answer comes by the ring.
+  if (!node::LocalChannel::ask(folder_, slot_, Encoded(m), fds)) return false;
+  server_.hear_by_ring(home_, std::move(notifications.channel));
+  return true;
+}
+
+}  // namespace cmi::memory
