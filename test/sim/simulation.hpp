@@ -30,7 +30,7 @@
 
 #include "core/base/clock.hpp"
 #include "core/base/schedule.hpp"
-#include "sim/stack_in_use.hpp"
+#include "support/stack_in_use.hpp"
 #include "sim/variables.hpp"
 
 namespace cmi::test {

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "fabric/own_network.hpp"
+#include "support/sanitized.hpp"
 #include "support/skip.hpp"
 #include "system/calls.hpp"
 #include "system/cmiadm.hpp"
@@ -120,6 +121,7 @@ TEST_SUITE("doctor") {
   }
 
   TEST_CASE("the_doctor_names_the_limit_where_descriptors_are_out") {
+    if (kSanitized) return skip("a sanitizer needs descriptors of its own");
     Cluster cluster;
     rlimit files{};
     REQUIRE(getrlimit(RLIMIT_NOFILE, &files) == 0);
@@ -131,6 +133,7 @@ TEST_SUITE("doctor") {
   }
 
   TEST_CASE("the_doctor_says_where_proc_is_not_mounted") {
+    if (kSanitized) return skip("a sanitizer needs /proc");
     Cluster cluster;
     Process& process = cluster.spawn_bare("node");  // which is started by way of /proc
     if (const char* why = hide_folder("/proc")) return skip(why);
