@@ -391,7 +391,7 @@ TEST_SUITE("sharing") {
     });
     const CrewCounts counts = crew.counts();
     CHECK(counts.notifications >= kPages / 16);
-    CHECK(counts.notifications <= kPages / 16 + 4);
+    CHECK(counts.notifications <= kPages / 16 + 8);
     // What was released comes as it is at home.
     crew.all([](size_t member, uint64_t* view, NodeCalls&) {
       for (size_t page = 1; member == 0 && page < kPages; ++page) {
