@@ -737,7 +737,11 @@ TEST_SUITE("local") {
   // would raise SIGBUS where the library serves one, and end the process.
   TEST_CASE("an_access_is_transient_where_there_is_no_memory_for_a_cache_that_was_not_set_aside") {
     Cluster cluster;
-    const Env poor{{"CMI_FAULT_POINT", "cache_no_memory=fail"}};
+    // Without a timeout of its own an access waits as long as its home gives signs of life; but the
+    // home has no part in this.
+    const Env poor{{"CMI_FAULT_POINT", "cache_no_memory=fail"},
+                   {"CMI_TEST_DEFAULT_TIMEOUT", "1"},
+                   {"CMI_DEAD_AFTER", "1000"}};
     Process& home = cluster.spawn("home", kLocal);
     SUBCASE("pages that turn out not to be mapped") {
       Process& peer = cluster.spawn("peer", with(kLocal, poor));

@@ -167,7 +167,8 @@ Exception Engine::try_home_access(const View& view, const std::byte* addr, bool 
   do {
     deadline = Deadline::in(importer_->reconf_timeout().get());
     e = importer_->faults().serve(view, addr, write, seen, deadline);
-  } while (e == Exception::kTransient && deadline.passed() && importer_->waits_on(*view.import));
+  } while (e == Exception::kTransient && deadline.passed() &&
+           !view.import->cache.use.lacks_memory() && importer_->waits_on(*view.import));
   // The timer that publishes what no barrier does starts with the first dirty page. seq_cst, as in
   // keep_time(): either it is seen to have stopped here, or it sees the page.
   if (write && !ticking_.load(std::memory_order_seq_cst)) wake();

@@ -98,8 +98,8 @@ void evict(ImporterCore& core, Import& imp, uint32_t first, uint32_t n,
   imp.changes.notify();
 }
 
-[[gnu::hot]] bool back_pages(Import& imp, PageRange pages) {
-  if (!imp.cache.use.unreserved()) return true;
+namespace {
+[[gnu::hot]] bool allocate_pages(const Import& imp, PageRange pages) {
   if (fault_point_fails("cache_no_memory")) return false;
   while (fallocate(imp.cache.file(), FALLOC_FL_KEEP_SIZE,
                    static_cast<off_t>(size_t{pages.first} * kPageSize),
@@ -107,6 +107,14 @@ void evict(ImporterCore& core, Import& imp, uint32_t first, uint32_t n,
     if (errno != EINTR) return false;
   }
   return true;
+}
+}  // namespace
+
+[[gnu::hot]] bool back_pages(Import& imp, PageRange pages) {
+  if (!imp.cache.use.unreserved()) return true;
+  const bool there = allocate_pages(imp, pages);
+  imp.cache.use.note_memory(there);
+  return there;
 }
 
 }  // namespace cmi::memory

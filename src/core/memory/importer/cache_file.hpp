@@ -43,11 +43,17 @@ class CacheUse {
   // Memory is asked for page by page from now on: the file's reservation is gone.
   void end_reservation() { unreserved_.store(true, std::memory_order_release); }
   bool unreserved() const { return unreserved_.load(std::memory_order_acquire); }
+  // Whether the last pages that were asked for got their memory. An access that waits for some has
+  // no home to wait for.
+  void note_memory(bool there) {
+    if (there == lacks_memory()) lacks_memory_.store(!there, std::memory_order_relaxed);
+  }
+  bool lacks_memory() const { return lacks_memory_.load(std::memory_order_relaxed); }
 
  private:
   std::atomic<size_t> bytes_{0};
   std::atomic<uint32_t> limit_{kNoLimit}, backed_{0}, hand_{0};
-  std::atomic<bool> unreserved_{false};
+  std::atomic<bool> unreserved_{false}, lacks_memory_{false};
 };
 
 class CacheFile {
