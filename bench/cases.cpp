@@ -127,7 +127,7 @@ void Shared::check_home(size_t count, int pattern, uint64_t stored_version, size
 void Spinner::start() {
   bench_.control.stop_spinning.store(0);
   bench_.control.seen_value.store(UINT64_MAX);
-  ask(bench_.control, kOther1, Command::kSpin, 0);
+  ask(bench_.control, role_, Command::kSpin, 0);
   runs_ = true;
 }
 
@@ -135,7 +135,7 @@ void Spinner::stop() {
   if (!runs_) return;
   runs_ = false;
   bench_.control.stop_spinning.store(1);
-  await(bench_.control, kOther1);
+  await(bench_.control, role_);
 }
 
 Spinner::~Spinner() {

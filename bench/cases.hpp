@@ -71,7 +71,7 @@ class Shared {
 // region stay cached there.
 class Spinner {
  public:
-  explicit Spinner(Bench& bench) : bench_(bench) {}
+  explicit Spinner(Bench& bench, int role = kOther1) : bench_(bench), role_(role) {}
   ~Spinner();
   Spinner(const Spinner&) = delete;
   Spinner& operator=(const Spinner&) = delete;
@@ -81,6 +81,7 @@ class Spinner {
 
  private:
   Bench& bench_;
+  const int role_;  // which importer looks
   bool runs_ = false;
 };
 
