@@ -758,6 +758,23 @@ TEST_SUITE("local") {
     }
   }
 
+  TEST_CASE("an_access_is_transient_where_the_home_has_no_memory_for_a_mapped_page") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home", kLocal);
+    Process& peer = cluster.spawn("peer", with(kLocal, {{"CMI_FAULT_POINT", "local_no_memory=fail"},
+                                                        {"CMI_TEST_DEFAULT_TIMEOUT", "1"},
+                                                        {"CMI_DEAD_AFTER", "1000"}}));
+    for (const int32_t flags : {0, CMI_SEG_EXTENSIBLE}) {
+      const Export exported =
+          export_segment(home, 2 * kPage, kAllRights, flags | CMI_SEG_NORESERVE);
+      if (flags != 0) REQUIRE(seg_brk(home, exported.seg, 2 * kPage).ok());
+      const Import import = import_segment(peer, exported);
+      CHECK(load(peer, import.at).cause() == CMI_ERROR_TRANSIENT);
+      CHECK(store(peer, import.at + kPage, 1).cause() == CMI_ERROR_TRANSIENT);
+    }
+    CHECK(maps(peer));
+  }
+
   TEST_CASE("a_token_that_lets_stores_be_made_maps_views_anew_that_were_for_reading") {
     Cluster cluster;
     Process& home = cluster.spawn("home", kLocal);

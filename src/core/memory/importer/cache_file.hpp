@@ -43,8 +43,8 @@ class CacheUse {
   // Memory is asked for page by page from now on: the file's reservation is gone.
   void end_reservation() { unreserved_.store(true, std::memory_order_release); }
   bool unreserved() const { return unreserved_.load(std::memory_order_acquire); }
-  // Whether the last pages that were asked for got their memory. An access that waits for some has
-  // no home to wait for.
+  // Whether the last pages that were asked for got their memory, mapped ones from their home's. An
+  // access that waits for some has no home to wait for.
   void note_memory(bool there) {
     if (there == lacks_memory()) lacks_memory_.store(!there, std::memory_order_relaxed);
   }

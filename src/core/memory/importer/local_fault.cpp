@@ -1,6 +1,9 @@
 // See local_fault.hpp.
 #include "core/memory/importer/local_fault.hpp"
 
+#include <utility>
+
+#include "core/base/fault_point.hpp"
 #include "core/memory/importer/dirty_intents.hpp"
 #include "core/memory/importer/import_access.hpp"
 #include "core/memory/importer/import_break.hpp"
@@ -10,7 +13,7 @@
 namespace cmi::memory {
 
 namespace {
-constexpr Nanos kLeaseWait = kMilli;
+constexpr Nanos kWait = kMilli;
 
 std::optional<Exception> unless_none(Exception e) {
   return e == Exception::kNone ? std::nullopt : std::optional(e);
@@ -34,7 +37,9 @@ std::optional<Exception> LocalFault::try_once() {
   });
   // As zap_if_over(): looked at before the page was mapped.
   if (action != FaultAction::kAwaitLease && imp_.lease.is_over()) imp_.views.local.zap_all();
-  return good ? carry_out(action) : no_memory();
+  if (!good) return no_memory();
+  imp_.cache.use.note_memory(true);
+  return carry_out(action);
 }
 
 // Looked at under the lock of the local views: a revocation, a break, a lease that is over and a
@@ -58,6 +63,7 @@ FaultDecision LocalFault::decide(LocalViews::Page page) {
 
 // False: there is no memory behind the page, or it is broken.
 bool LocalFault::map(LocalViews::Opened& at, FaultAction how) {
+  if (fault_point_fails("local_no_memory")) return false;
   switch (how) {
     case FaultAction::kMapProtected:
       break;
@@ -107,7 +113,12 @@ std::optional<Exception> LocalFault::no_memory() {
   }
   const Exception e = past_break(core_, imp_, index_, deadline_);
   if (e != Exception::kNone) return e;
-  return deadline_.passed() ? std::optional(Exception::kTransient) : std::nullopt;
+  if (!deadline_.passed()) {
+    if (std::exchange(asked_break_, true)) imp_.changes.wait(changes_, kWait);
+    return std::nullopt;
+  }
+  imp_.cache.use.note_memory(false);
+  return Exception::kTransient;
 }
 
 std::optional<Exception> LocalFault::refuse() {
@@ -120,7 +131,7 @@ std::optional<Exception> LocalFault::refuse() {
 
 std::optional<Exception> LocalFault::await_lease() {
   if (deadline_.passed()) return Exception::kTransient;
-  imp_.changes.wait(changes_, kLeaseWait);
+  imp_.changes.wait(changes_, kWait);
   return std::nullopt;
 }
 

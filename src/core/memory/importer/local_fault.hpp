@@ -40,6 +40,7 @@ class LocalFault {
   const Deadline deadline_;
   Exception refusal_ = Exception::kNone;
   uint32_t changes_ = 0;
+  bool asked_break_ = false;
 };
 
 }  // namespace cmi::memory
