@@ -103,7 +103,10 @@ constexpr std::string_view kPassedAtHome[] = {"node.",
                                               "publish_before_page",
                                               "publish_notified",
                                               "revoke_notified",
-                                              "revoke_before_close"};
+                                              "revoke_before_close",
+                                              "local_grant_"};
+// Passed only where importers map the pages of a home on their machine.
+constexpr std::string_view kOfMapped[] = {"local_", "ring_"};
 constexpr std::string_view kOfTokens = "node.token.", kOfAttachments = "node.retire.attachment",
                            kOfBulkWrites = "bulk_write_", kOfFlux = "in_flux_";
 
@@ -115,12 +118,15 @@ struct Circumstances {
   // Passed only by many stores in order, or the barrier behind them: beside load, or where faults
   // are slow, they take longer than the timer waits before it takes the first of them.
   bool in_order = false;
+  bool maps = false;  // passed only where pages are mapped
 
   explicit Circumstances(std::string_view point)
       : unanswered(point == "round_never_over"),
         pauses(point.starts_with("lease_") || point == "listener_out_of_reach"),
         floods(point == "collector_never_full"),
-        in_order(point.starts_with(kOfBulkWrites) || point.ends_with("_write_behind")) {}
+        in_order(point.starts_with(kOfBulkWrites) || point.ends_with("_write_behind")),
+        maps(std::any_of(std::begin(kOfMapped), std::end(kOfMapped),
+                         [&](std::string_view begin) { return point.starts_with(begin); })) {}
   auto operator<=>(const Circumstances&) const = default;
 };
 
@@ -190,6 +196,7 @@ class Play {
       // Only kernels before 6.4 need what this one stands in.
       if (point_.name == "map_before_protect") env.emplace_back("CMI_KERNEL", "6.1");
     }
+    if (has_.maps) env.emplace_back("CMI_LOCAL", "on");
     // Soon, and not before the others could be heard of.
     if (has_.unanswered || (has_.pauses && role == kHome))
       env.emplace_back("CMI_DEAD_AFTER", "2000");
@@ -794,6 +801,7 @@ TEST_SUITE("sweep") {
   // A point that is renamed would be played without what its play needs.
   TEST_CASE("each_name_in_the_tables_of_the_sweep_begins_that_of_a_fault_point") {
     std::vector<std::string_view> names(std::begin(kPassedAtHome), std::end(kPassedAtHome));
+    names.insert(names.end(), std::begin(kOfMapped), std::end(kOfMapped));
     names.insert(names.end(), {kOfTokens, kOfAttachments, kOfBulkWrites, kOfFlux});
     for (const Lack& lack : kLacks) names.push_back(lack.points);
     for (const std::string_view name : names) {
