@@ -185,6 +185,46 @@ TEST_CASE("memory_that_may_vanish_or_is_no_ring_is_not_taken") {
   CHECK(Channel::take({std::move(made->passed.memory), Fd(ends[0])}).status() == Status::kInval);
 }
 
+TEST_CASE("an_index_of_the_other_side_that_cannot_be_ends_a_ring_at_once") {
+  struct Counting : ring::ChannelSink {
+    void on_ring_message(Channel&, Bytes) override {}
+  } sink;
+  const auto bytes = some_bytes(20'000, 1);
+  constexpr size_t kMost = 2 * ring::kRingBytes;
+  // The first ring is the maker's to write to. Each row: what the other side says it has written
+  // there, in steps, or read here.
+  struct Row {
+    std::vector<uint64_t> written, read;
+  };
+  const std::vector<Row> rows{{{ring::kRingBytes + 8}, {}},
+                              {{4}, {}},
+                              {{0 - uint64_t{8}}, {}},
+                              {{16, 8}, {}},
+                              {{}, {kMost}},
+                              {{}, {4}},
+                              {{}, {0 - uint64_t{8}}}};
+  for (const Row& row : rows) {
+    auto made = Channel::make();
+    REQUIRE(made);
+    Channel& honest = *made->channel;
+    const Mapping map(
+        ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, made->passed.memory.get(), 0),
+        4096);
+    auto* const words = reinterpret_cast<ring::RingWords*>(map.data());
+    for (const uint64_t written : row.written) {
+      CHECK_FALSE(honest.ended());
+      words[1].written.store(written);
+      honest.poll(sink);
+    }
+    for (const uint64_t read : row.read) {
+      words[0].read.store(read);
+      for (int i = 0; i < 4; ++i) (void)honest.send(frame(1, bytes));
+    }
+    CHECK(honest.ended());
+    CHECK(honest.lied());
+  }
+}
+
 // Both sides send at once, sleep and wake each other; each numbers its messages.
 TEST_CASE("two_threads_that_sleep_at_a_ring_lose_no_message") {
   Pair pair;
