@@ -173,7 +173,12 @@ Cause Link::await(const std::shared_ptr<Request>& request, Deadline deadline) {
     if (s == nullptr) continue;
     if (request->answered()) break;
     s->pump();
-    s->wait(request->op_, slices.next());
+    // Direct acks come over the network. Set before anybody has the request.
+    if (request->takes_direct_acks_) {
+      s->endpoint().wait(request->op_, slices.next());
+    } else {
+      s->wait(request->op_, slices.next());
+    }
     if (!request->answered()) advance();
   }
   return request->op_.cause();

@@ -40,6 +40,23 @@ TEST_CASE("requests_are_sent_once_in_order_and_anew_on_a_new_session") {
   CHECK(window.next_to_send(kStart) == nullptr);
 }
 
+TEST_CASE("requests_that_may_be_lost_are_sent_again_in_order_before_others_and_within_the_credit") {
+  RequestWindow window;
+  window.allow(4);
+  add(window, 3);
+  REQUIRE(send_all(window) == 3);
+  REQUIRE(window.take(2) != nullptr);
+  add(window, 2);
+  window.send_again();
+  for (const uint64_t number : {1U, 3U, 4U, 5U}) {
+    Request* const r = window.next_to_send(kStart);
+    REQUIRE(r != nullptr);
+    CHECK(r->number() == number);
+  }
+  CHECK(window.next_to_send(kStart) == nullptr);
+  CHECK(window.allowed() == 4);
+}
+
 TEST_CASE("only_so_many_are_under_way_and_each_answer_lets_one_more_go") {
   RequestWindow window;
   constexpr int kMost = static_cast<int>(RequestWindow::kMostUnderWay);

@@ -87,8 +87,12 @@ TEST_CASE("messages_of_all_lengths_come_through_a_ring_whole_and_in_order") {
 TEST_CASE("what_a_full_ring_does_not_take_waits_and_comes_in_order") {
   Pair pair;
   Inbox in;
-  const auto bytes = some_bytes(20'000, 1);
+  // A short one would fit where a long one before it does not.
+  const auto bytes_of = [](uint64_t number) {
+    return some_bytes(number % 2 != 0 ? 20'000 : 10, number);
+  };
   for (uint64_t number = 1; number <= 10; ++number) {
+    const auto bytes = bytes_of(number);
     REQUIRE(pair.maker->send(frame(number, bytes)));
   }
   CHECK_FALSE(pair.maker->idle());
@@ -101,7 +105,7 @@ TEST_CASE("what_a_full_ring_does_not_take_waits_and_comes_in_order") {
   REQUIRE(in.messages.size() == 10);
   for (uint64_t i = 0; i < 10; ++i) {
     CHECK(in.messages[i].number == i + 1);
-    CHECK(in.messages[i].payload == bytes);
+    CHECK(in.messages[i].payload == bytes_of(i + 1));
   }
 }
 
@@ -179,6 +183,46 @@ TEST_CASE("memory_that_may_vanish_or_is_no_ring_is_not_taken") {
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
   const Fd other(ends[1]);
   CHECK(Channel::take({std::move(made->passed.memory), Fd(ends[0])}).status() == Status::kInval);
+}
+
+TEST_CASE("an_index_of_the_other_side_that_cannot_be_ends_a_ring_at_once") {
+  struct Counting : ring::ChannelSink {
+    void on_ring_message(Channel&, Bytes) override {}
+  } sink;
+  const auto bytes = some_bytes(20'000, 1);
+  constexpr size_t kMost = 2 * ring::kRingBytes;
+  // The first ring is the maker's to write to. Each row: what the other side says it has written
+  // there, in steps, or read here.
+  struct Row {
+    std::vector<uint64_t> written, read;
+  };
+  const std::vector<Row> rows{{{ring::kRingBytes + 8}, {}},
+                              {{4}, {}},
+                              {{0 - uint64_t{8}}, {}},
+                              {{16, 8}, {}},
+                              {{}, {kMost}},
+                              {{}, {4}},
+                              {{}, {0 - uint64_t{8}}}};
+  for (const Row& row : rows) {
+    auto made = Channel::make();
+    REQUIRE(made);
+    Channel& honest = *made->channel;
+    const Mapping map(
+        ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, made->passed.memory.get(), 0),
+        4096);
+    auto* const words = reinterpret_cast<ring::RingWords*>(map.data());
+    for (const uint64_t written : row.written) {
+      CHECK_FALSE(honest.ended());
+      words[1].written.store(written);
+      honest.poll(sink);
+    }
+    for (const uint64_t read : row.read) {
+      words[0].read.store(read);
+      for (int i = 0; i < 4; ++i) (void)honest.send(frame(1, bytes));
+    }
+    CHECK(honest.ended());
+    CHECK(honest.lied());
+  }
 }
 
 // Both sides send at once, sleep and wake each other; each numbers its messages.

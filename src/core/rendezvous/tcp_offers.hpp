@@ -19,8 +19,8 @@
 #include "core/base/clock.hpp"
 #include "core/base/fd.hpp"
 #include "core/base/lock.hpp"
-#include "core/rendezvous/exchange.hpp"
 #include "core/base/open_sockets.hpp"
+#include "core/rendezvous/exchange.hpp"
 #include "core/rendezvous/place.hpp"
 #include "core/rendezvous/tcp_address.hpp"
 

@@ -3,7 +3,6 @@
 
 #include <array>
 
-#include "core/base/fault_point.hpp"
 #include "core/memory/wire/local_channel.hpp"
 #include "core/node/local_channel.hpp"
 
@@ -11,7 +10,6 @@ namespace cmi::memory {
 
 bool LocalRings::dial(const fabric::ring::Proof& proof, fabric::ring::Channel::Passed requests,
                       fabric::ring::Channel::Made notifications) {
-  if (fault_point_fails("local_rings_not_asked_for")) return false;
   const auto& notes = notifications.passed;
   const std::array<int, RingAsk::kFds> fds{requests.memory.get(), requests.socket.get(),
                                            notes.memory.get(), notes.socket.get()};
