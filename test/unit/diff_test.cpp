@@ -109,6 +109,26 @@ Buffer diff_of(std::initializer_list<Run> runs, size_t missing = 0) {
 
 }  // namespace
 
+TEST_CASE("all_of_a_page_differs_when_each_byte_of_it_does_whatever_is_compared_next") {
+  std::mt19937_64 rng(1);
+  const Page twin = random_page(rng), next = random_page(rng);
+  Page page = twin;
+  for (auto& b : page) b = ~b;
+  const auto differs = [&](const Page& p) {
+    const bool all = all_differ(p.data(), twin.data());
+    CHECK(all_differ(p.data(), twin.data(), next.data(), p.data()) == all);
+    CHECK(all_differ(p.data(), twin.data(), p.data(), twin.data()) == all);
+    return all;
+  };
+  CHECK(differs(page));
+  CHECK(!differs(twin));
+  for (size_t at = 0; at < kPageSize; ++at) {
+    Page one_equal = page;
+    one_equal[at] = twin[at];
+    CHECK(!differs(one_equal));
+  }
+}
+
 TEST_CASE("a_diff_is_what_the_definition_says_and_reproduces_the_page") {
   const int rounds = cmi::test::long_run() ? 4000 : 400;
   std::mt19937_64 rng(1);

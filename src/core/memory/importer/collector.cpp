@@ -297,8 +297,12 @@ uint32_t Collector::run_at(uint32_t page, uint32_t end) {
   uint32_t n = 0;
   while (page + n < end && n < most) {
     const Page& p = import_->page(page + n);
-    if (p.state != PageState::kDirty || p.in_flight ||
-        !all_differ(import_->page_data(page + n), core_.twins.at(p.twin))) {
+    if (p.state != PageState::kDirty || p.in_flight) break;
+    const uint32_t next = std::min(page + n + 1, end - 1);
+    const std::byte* const twin = core_.twins.at(p.twin);
+    const std::byte* const next_twin = core_.twins.at(import_->page(next).twin);
+    if (!all_differ(import_->page_data(page + n), twin, import_->page_data(next),
+                    next_twin != nullptr ? next_twin : twin)) {
       break;
     }
     ++n;

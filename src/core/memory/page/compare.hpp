@@ -20,6 +20,9 @@ uint64_t compare(const std::byte* page, const std::byte* twin, ChangedBits& bits
 
 // Whether every byte differs. Mostly decided by the first few.
 bool all_differ(const std::byte* page, const std::byte* twin);
+// The same. `next_page` and `next_twin` are compared next: their lines are asked for meanwhile.
+bool all_differ(const std::byte* page, const std::byte* twin, const std::byte* next_page,
+                const std::byte* next_twin);
 
 // Copies a page that others may be storing to: each aligned word of 8 bytes is read once, whole.
 void read_words(const std::byte* page, std::byte* to);

@@ -38,9 +38,23 @@ constexpr CompareWay kWays[] = {{"neon", [] { return true; }, compare_neon}};
 
 std::span<const CompareWay> compare_ways() { return kWays; }
 
-bool all_differ(const std::byte* page, const std::byte* twin) {
-  for (size_t at = 0; at < kPageSize; at += sizeof(uint8x16_t)) {
+static bool all_differ(const std::byte* page, const std::byte* twin, size_t len) {
+  for (size_t at = 0; at < len; at += sizeof(uint8x16_t)) {
     if (vmaxvq_u8(equal(page + at, twin + at)) != 0) return false;
+  }
+  return true;
+}
+
+bool all_differ(const std::byte* page, const std::byte* twin) {
+  return all_differ(page, twin, kPageSize);
+}
+
+bool all_differ(const std::byte* page, const std::byte* twin, const std::byte* next_page,
+                const std::byte* next_twin) {
+  for (size_t at = 0; at < kPageSize; at += kCompareBlock) {
+    __builtin_prefetch(next_page + at);
+    __builtin_prefetch(next_twin + at);
+    if (!all_differ(page + at, twin + at, kCompareBlock)) return false;
   }
   return true;
 }

@@ -75,11 +75,25 @@ constexpr CompareWay kWays[] = {
 
 std::span<const CompareWay> compare_ways() { return kWays; }
 
-bool all_differ(const std::byte* page, const std::byte* twin) {
-  for (size_t at = 0; at < kPageSize; at += sizeof(__m128i)) {
+static bool all_differ(const std::byte* page, const std::byte* twin, size_t len) {
+  for (size_t at = 0; at < len; at += sizeof(__m128i)) {
     const __m128i p = _mm_loadu_si128(reinterpret_cast<const __m128i*>(page + at));
     const __m128i t = _mm_loadu_si128(reinterpret_cast<const __m128i*>(twin + at));
     if (_mm_movemask_epi8(_mm_cmpeq_epi8(p, t)) != 0) return false;
+  }
+  return true;
+}
+
+bool all_differ(const std::byte* page, const std::byte* twin) {
+  return all_differ(page, twin, kPageSize);
+}
+
+bool all_differ(const std::byte* page, const std::byte* twin, const std::byte* next_page,
+                const std::byte* next_twin) {
+  for (size_t at = 0; at < kPageSize; at += kCompareBlock) {
+    __builtin_prefetch(next_page + at);
+    __builtin_prefetch(next_twin + at);
+    if (!all_differ(page + at, twin + at, kCompareBlock)) return false;
   }
   return true;
 }
