@@ -38,4 +38,12 @@ inline void take_stack([[maybe_unused]] StackInUse* now, [[maybe_unused]] StackI
 #endif
 }
 
+// After a jump out of deeper frames of a stack that it was not told of: they are no more.
+inline void forget_deeper_frames([[maybe_unused]] std::byte* of_this_frame) {
+#ifdef __SANITIZE_ADDRESS__
+  constexpr size_t kDeepest = 512 * 1024;
+  __asan_unpoison_memory_region(of_this_frame - kDeepest, kDeepest);
+#endif
+}
+
 }  // namespace cmi::test

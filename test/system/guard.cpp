@@ -8,6 +8,7 @@
 
 #include "core/base/schedule.hpp"
 #include "support/simulated.hpp"
+#include "support/stack_in_use.hpp"
 
 #define CMI_TEST_ACCESS \
   __attribute__((noinline, section("cmi_test_access"), no_sanitize("address", "undefined")))
@@ -99,7 +100,10 @@ void set_on_fault(OnFault hook) { g_on_fault = hook; }
 Fault guarded(void (*body)(void*), void* argument) {
   t_guard.fault = {};
   t_guard.armed = true;
-  if (sigsetjmp(t_guard.back, 1) == 0) body(argument);
+  if (sigsetjmp(t_guard.back, 1) == 0)
+    body(argument);
+  else
+    forget_deeper_frames(static_cast<std::byte*>(__builtin_frame_address(0)));
   t_guard.armed = false;
   return t_guard.fault;
 }

@@ -21,7 +21,6 @@
 
 #include "core/base/clock.hpp"
 #include "support/skip.hpp"
-#include "support/stack_in_use.hpp"
 #include "system/calls.hpp"
 #include "system/guard.hpp"
 
@@ -43,11 +42,8 @@ struct Header {
 size_t anchor(const std::byte*, std::byte*) { return 0; }
 
 int g_channel = -1;  // in a child: its end of the socket pair
-StackInUse g_stack;  // in a child: its own
 
 [[noreturn]] void serve() {
-  StackInUse of_test;
-  take_stack(&g_stack, &of_test);
   install_guard();
   std::vector<std::byte> in(sizeof(Header) + kMaxMessage);
   std::vector<std::byte> out(kMaxMessage);
@@ -143,11 +139,7 @@ void shift_mappings() {
   if (stack == MAP_FAILED || ::getcontext(&bottom) != 0) ::_exit(124);
   ::mprotect(stack, static_cast<size_t>(::sysconf(_SC_PAGESIZE)), PROT_NONE);
   bottom.uc_stack = {stack, 0, kStack};
-  g_stack = {stack, kStack};
-  fresh_stack(g_stack);
   ::makecontext(&bottom, &serve, 0);
-  StackInUse of_test;
-  leave_stack(&of_test, g_stack);
   ::setcontext(&bottom);
   ::_exit(124);
 }
