@@ -167,6 +167,7 @@ int FakeEndpoint::poll() {
     Guard g(poll_lock_);
     left_.insert(left_.begin(), std::make_move_iterator(events.begin() + static_cast<ptrdiff_t>(n)),
                  std::make_move_iterator(events.end()));
+    if (event_) eventfd_write(event_.get(), 1);  // a sleeper would not wake up for them
   }
   dispatching_.fetch_sub(1, std::memory_order_acq_rel);
   if (n > 0) wake_sleeper();

@@ -51,7 +51,7 @@ struct TrialNews {
   pid_t process = 0;          // one that has been started
 };
 
-std::string trial_name(pid_t process) { return "cmi-trial-" + std::to_string(process); }
+std::string trial_name(pid_t process) { return "cmi-trial-" + std::to_string(process) + "."; }
 
 constexpr size_t kTalkSize = 64,
                  kFloodSize = 4096;  // bytes of a message that is answered, and of others

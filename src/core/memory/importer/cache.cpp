@@ -113,7 +113,7 @@ namespace {
 [[gnu::hot]] bool back_pages(Import& imp, PageRange pages) {
   if (!imp.cache.use.unreserved()) return true;
   const bool there = allocate_pages(imp, pages);
-  imp.cache.use.note_memory(there);
+  if (there) imp.cache.use.note_memory(true);
   return there;
 }
 

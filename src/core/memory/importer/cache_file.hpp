@@ -43,8 +43,9 @@ class CacheUse {
   // Memory is asked for page by page from now on: the file's reservation is gone.
   void end_reservation() { unreserved_.store(true, std::memory_order_release); }
   bool unreserved() const { return unreserved_.load(std::memory_order_acquire); }
-  // Whether the last pages that were asked for got their memory, mapped ones from their home's. An
-  // access that waits for some has no home to wait for.
+  // Whether the pages that an access waited for last got their memory, mapped ones from their
+  // home's. An access that waits for some has no home to wait for. What is fetched ahead says only
+  // that there is some again.
   void note_memory(bool there) {
     if (there == lacks_memory()) lacks_memory_.store(!there, std::memory_order_relaxed);
   }

@@ -104,6 +104,7 @@ using fabric::Cause;
 // of this user's nodes have some.
 [[gnu::hot]] bool Fetch::back() {
   if (back_pages(imp_, {wanted_, n_})) return true;
+  imp_.cache.use.note_memory(false);
   core_.parts.node.late_reaper().want();
   core_.parts.watch.look();
   return false;

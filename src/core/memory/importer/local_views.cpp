@@ -229,7 +229,9 @@ void LocalViews::let_store_ahead(PageRange pages) {
 bool LocalViews::Opened::map_for_stores(StoreStreams& streams, FluxPages& flux, uint32_t end) {
   LocalViews& v = views_;
   if (page_ == Page::kStored) return v.let_store(index_);
-  const uint32_t last = std::min(index_ + streams.store(index_), end);
+  // Nothing here tells a page that was stored to from one that may be: others drop all of them.
+  const uint32_t window = std::min(streams.store(index_), StoreStreams::kLongWindow);
+  const uint32_t last = std::min(index_ + window, end);
   const bool good = v.let_store(index_);
   uint32_t next = index_ + 1;
   while (next < last && !v.stored_.contains(next) && !flux.contains(next)) ++next;
