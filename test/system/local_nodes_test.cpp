@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -680,6 +681,26 @@ TEST_SUITE("local") {
       CHECK(load(poor, exported.at).value == 1);
       CHECK(reason.says("the home is short of memory or descriptors"));
       CHECK_FALSE(maps(peer));
+    }
+    SUBCASE("the home has few descriptors left") {
+      const Export exported = export_segment(home);
+      const Import first = import_segment(peer, exported);
+      CHECK(publish(peer, first.at, 1));
+      CHECK(maps(peer));
+      REQUIRE(home.run([] {
+        namespace fs = std::filesystem;
+        const auto open = std::distance(fs::directory_iterator("/proc/self/fd"), {});
+        const rlimit few{static_cast<rlim_t>(open) + 24, static_cast<rlim_t>(open) + 24};
+        return setrlimit(RLIMIT_NOFILE, &few) == 0;
+      }));
+      for (uint64_t i = 2; i < 20; ++i) {
+        const Import more = import_segment(peer, exported);
+        REQUIRE(publish(peer, more.at, i));
+      }
+      CHECK(reason.says("the home is short of memory or descriptors"));
+      // And others still come in.
+      Process& late = cluster.spawn("late", kNetwork);
+      CHECK(load(late, import_segment(late, exported).at).value == 19);
     }
     SUBCASE("the home's runtime folder is not to be used from here") {
       const Export exported = export_segment(home);

@@ -43,6 +43,8 @@ const char* words_of(LocalRefusal refusal) {
       return "the token is for a part of the segment";
     case LocalRefusal::kLarge:
       return "the segment has large pages";
+    case LocalRefusal::kShort:
+      return "the home is short of memory or descriptors";
     case LocalRefusal::kNone:
       break;
   }

@@ -105,7 +105,8 @@ enum class LocalRefusal : uint8_t {
   kOff,    // the home does not offer it
   kPart,   // the token is for a part of the segment
   kLarge,  // the segment has large pages
-  kLast = kLarge,
+  kShort,  // the home has no descriptors to spare
+  kLast = kShort,
 };
 
 enum RemovedHow : uint8_t {

@@ -1,4 +1,5 @@
 // An importer of this machine asks where it can have the segment's pages.
+#include "core/base/descriptors_left.hpp"
 #include "core/memory/home/access_check.hpp"
 #include "core/memory/home/local_grants.hpp"
 #include "core/memory/home/requests/handlers.hpp"
@@ -8,10 +9,15 @@
 namespace cmi::memory {
 
 namespace {
+// Each import that maps pages has two of the home's descriptors. So many are kept for importers
+// that come, and for the channel by which pages are asked for: without one it is never heard.
+constexpr int kKept = 32;
+
 LocalRefusal refusal_of(const HomeCore& home, const Segment& s, const Sharer& h) {
   if (!home.parts.local) return LocalRefusal::kOff;
   if (access::large_pages(s.flags)) return LocalRefusal::kLarge;
-  return h.granted.pages.count == s.pages() ? LocalRefusal::kNone : LocalRefusal::kPart;
+  if (h.granted.pages.count != s.pages()) return LocalRefusal::kPart;
+  return descriptors_left(kKept) ? LocalRefusal::kNone : LocalRefusal::kShort;
 }
 }  // namespace
 
