@@ -44,7 +44,8 @@ foreach(section 3 7 8)
 endforeach()
 # In packages alone.
 set(CMI_DOC_DIR ${CMAKE_INSTALL_DATADIR}/doc/libcmi-doc)
-install(FILES README.md CHANGELOG.md SECURITY.md DESTINATION ${CMI_DOC_DIR} COMPONENT doc EXCLUDE_FROM_ALL)
+install(FILES README.md SECURITY.md DESTINATION ${CMI_DOC_DIR} COMPONENT doc EXCLUDE_FROM_ALL)
+install(FILES CHANGELOG.md DESTINATION ${CMI_DOC_DIR} RENAME changelog COMPONENT doc EXCLUDE_FROM_ALL)  # Debian's name
 install(DIRECTORY doc examples DESTINATION ${CMI_DOC_DIR} COMPONENT doc EXCLUDE_FROM_ALL
   PATTERN "man" EXCLUDE PATTERN "CMakeLists.txt" EXCLUDE)
 # What is lost by libraries under this one, for programs that are run with LeakSanitizer.

@@ -16,7 +16,7 @@ execute_process(COMMAND date --utc --reference=${CPACK_CMI_SOURCE}/CHANGELOG.md 
   OUTPUT_VARIABLE day OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 set(changelog "libcmi (${CPACK_CMI_VERSION}) unstable; urgency=medium
 
-  * What has changed is in CHANGELOG.md, which libcmi-doc has.
+  * What has changed is in the changelog that libcmi-doc has.
 
  -- ${CPACK_PACKAGE_CONTACT}  ${day}
 ")
@@ -27,7 +27,8 @@ foreach(pair IN LISTS CPACK_CMI_PACKAGES)
   file(WRITE "${folder}/copyright" "${copyright}")
   file(WRITE "${folder}/changelog.Debian" "${changelog}")
   file(GLOB pages "${top}/share/man/man*/*.[0-9]")
-  execute_process(COMMAND gzip -9nf "${folder}/changelog.Debian" ${pages} COMMAND_ERROR_IS_FATAL ANY)
+  file(GLOB upstream "${folder}/changelog")
+  execute_process(COMMAND gzip -9nf "${folder}/changelog.Debian" ${upstream} ${pages} COMMAND_ERROR_IS_FATAL ANY)
   file(GLOB pages "${top}/share/man/man*/*.gz")
   file(CHMOD "${folder}/copyright" "${folder}/changelog.Debian.gz" ${pages}
     PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ)
