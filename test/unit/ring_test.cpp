@@ -198,7 +198,7 @@ TEST_CASE("an_index_of_the_other_side_that_cannot_be_ends_a_ring_at_once") {
   };
   const std::vector<Row> rows{{{ring::kRingBytes + 8}, {}},
                               {{4}, {}},
-                              {{0 - uint64_t{8}}, {}},
+                              {{0 - uint64_t{16}}, {}},
                               {{16, 8}, {}},
                               {{}, {kMost}},
                               {{}, {4}},
