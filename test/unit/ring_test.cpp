@@ -154,7 +154,10 @@ TEST_CASE("a_ring_that_one_side_ends_is_over_for_both") {
   CHECK(pair.maker->ended());
   CHECK(readable(pair.taker->wait_fd()));
   CHECK_FALSE(pair.taker->may_sleep());
+  Inbox in;
+  CHECK(pair.taker->poll(in) == 0);
   CHECK(pair.taker->ended());
+  CHECK_FALSE(pair.taker->lied());
 }
 
 TEST_CASE("memory_that_may_vanish_or_is_no_ring_is_not_taken") {
