@@ -108,6 +108,10 @@ void ClientTable::fence(const ContextId& client, bool forever) {
       serving = std::move(taken);
     }
     c.secret = random_u64();
+    // Who goes on after a verdict acts on nothing that was sent before it.
+    if (serving != nullptr) {
+      serving->each_ring([](ring::Channel& r) { r.end("the client is fenced"); });
+    }
     if (forever) {
       if (!std::exchange(c.fenced, true) && c.generation != 0) {
         not_needed = {c.info.listener_index, c.at_listener};

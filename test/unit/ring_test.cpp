@@ -154,7 +154,10 @@ TEST_CASE("a_ring_that_one_side_ends_is_over_for_both") {
   CHECK(pair.maker->ended());
   CHECK(readable(pair.taker->wait_fd()));
   CHECK_FALSE(pair.taker->may_sleep());
+  Inbox in;
+  CHECK(pair.taker->poll(in) == 0);
   CHECK(pair.taker->ended());
+  CHECK_FALSE(pair.taker->lied());
 }
 
 TEST_CASE("memory_that_may_vanish_or_is_no_ring_is_not_taken") {
@@ -198,7 +201,7 @@ TEST_CASE("an_index_of_the_other_side_that_cannot_be_ends_a_ring_at_once") {
   };
   const std::vector<Row> rows{{{ring::kRingBytes + 8}, {}},
                               {{4}, {}},
-                              {{0 - uint64_t{8}}, {}},
+                              {{0 - uint64_t{16}}, {}},
                               {{16, 8}, {}},
                               {{}, {kMost}},
                               {{}, {4}},

@@ -24,6 +24,8 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 // Of a socket, at each look: who sends more of them costs itself as much as us.
 constexpr int kMostWakeUps = 16;
 static_assert(2 * sizeof(RingWords) <= kHead);
+// What a side that ends a channel says it has written: more than can be.
+constexpr uint64_t kClosed = 0 - uint64_t{8};
 
 RingWords& words_of(const Mapping& map, int ring) {
   return reinterpret_cast<RingWords*>(map.data())[ring];
@@ -100,6 +102,8 @@ Result<std::unique_ptr<Channel>> Channel::take(Passed passed, Sockets* sockets) 
 void Channel::end(const char* why) {
   if (ended_.exchange(true, std::memory_order_acq_rel)) return;
   trace(kFacMem, kInfo, "ring: messages of this machine go over the network: {}", why);
+  // What the other side has not read is taken back, as a connection that is reset does.
+  for (int ring : {0, 1}) words_of(map_, ring).written.store(kClosed);
   ::shutdown(socket_.get(), SHUT_RDWR);
 }
 
@@ -110,6 +114,9 @@ RingWriter::Put Channel::put(std::span<const Bytes> parts) {
 }
 
 void Channel::found_lie() {
+  if (words_of(map_, 0).written.load() == kClosed || words_of(map_, 1).written.load() == kClosed) {
+    return end("the other side has ended it");
+  }
   lied_.store(true, std::memory_order_relaxed);
   end("the other side has written what cannot be");
 }
