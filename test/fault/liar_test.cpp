@@ -242,7 +242,8 @@ TEST_SUITE("liar") {
   TEST_CASE("who_never_hears_of_pages_in_flux_does_not_keep_the_home_from_going_on") {
     Cluster cluster;
     Process& home = cluster.spawn("home", {{"CMI_DEAD_AFTER", "2000"}});
-    Process& victim = cluster.spawn("victim");
+    // Its store is not published before it is killed.
+    Process& victim = cluster.spawn("victim", {{"CMI_FAULT_POINT", "no_aging=fail"}});
     // Hears of all that the liar announces, and takes so long that one is always under way.
     Process& holder =
         cluster.spawn("holder", {{"CMI_FAULT_POINT", "invalidate_before_ack=delay:10000"}});
