@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <deque>
 #include <thread>
 #include <vector>
@@ -146,6 +147,53 @@ TEST_CASE("a_ring_ends_with_the_other_side_and_says_so_to_who_sleeps") {
   CHECK(pair.taker->ended());
   CHECK(pair.taker->wait_fd() == -1);
   CHECK_FALSE(pair.taker->send(frame(2)));
+}
+
+// It looks before the other side sends, and finds out by sending itself that it is gone.
+TEST_CASE("what_was_sent_before_the_other_side_went_comes_though_a_send_finds_it_gone") {
+  Pair pair;
+  Inbox in;
+  REQUIRE(pair.maker->may_sleep());  // so that the send wakes it
+  REQUIRE(pair.maker->send(frame(1)));
+  REQUIRE(pair.maker->send(frame(2)));
+  REQUIRE(pair.taker->may_sleep() == false);
+  CHECK(pair.taker->poll(in) == 2);
+  REQUIRE(pair.taker->may_sleep());
+  REQUIRE(pair.taker->send(frame(3)));
+  REQUIRE(pair.taker->send(frame(4)));
+  pair.taker.reset();
+  (void)pair.maker->send(frame(5));  // wakes nobody
+  CHECK_FALSE(pair.maker->ended());
+  CHECK_FALSE(pair.maker->send(frame(6)));
+  CHECK_FALSE(pair.maker->may_sleep());
+  in.messages.clear();
+  CHECK(pair.maker->poll(in) == 2);
+  CHECK(pair.maker->ended());
+  REQUIRE(in.messages.size() == 2);
+  CHECK(in.messages[0].number == 3);
+  CHECK(in.messages[1].number == 4);
+}
+
+// Here the other side writes and goes between the reader's look into the ring and that at the
+// socket.
+TEST_CASE("what_comes_with_the_end_of_the_other_side_is_handed_out_before_it") {
+  for (int i = 0; i < 300; ++i) {
+    Pair pair;
+    std::atomic<bool> begin{false};
+    std::thread answers([&] {
+      while (!begin.load()) {
+      }
+      (void)pair.taker->send(frame(7));
+      pair.taker.reset();
+    });
+    Inbox in;
+    begin.store(true);
+    while (!pair.maker->ended()) {
+      if (!pair.maker->may_sleep()) pair.maker->poll(in);
+    }
+    answers.join();
+    REQUIRE(in.messages.size() == 1);
+  }
 }
 
 TEST_CASE("a_ring_that_one_side_ends_is_over_for_both") {

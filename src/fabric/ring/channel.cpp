@@ -23,6 +23,7 @@ constexpr size_t kSize = kHead + 2 * kRingBytes;
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 // Of a socket, at each look: who sends more of them costs itself as much as us.
 constexpr int kMostWakeUps = 16;
+constexpr const char* kIsGone = "the other side is gone";
 static_assert(2 * sizeof(RingWords) <= kHead);
 
 RingWords& words_of(const Mapping& map, int ring) {
@@ -98,7 +99,7 @@ Result<std::unique_ptr<Channel>> Channel::take(Passed passed, Sockets* sockets) 
 }
 
 void Channel::end(const char* why) {
-  if (ended_.exchange(true, std::memory_order_acq_rel)) return;
+  if (state_.exchange(State::kEnded, std::memory_order_acq_rel) == State::kEnded) return;
   trace(kFacMem, kInfo, "ring: messages of this machine go over the network: {}", why);
   ::shutdown(socket_.get(), SHUT_RDWR);
 }
@@ -114,6 +115,12 @@ void Channel::found_lie() {
   end("the other side has written what cannot be");
 }
 
+// What it has written before is in the ring, and is seen by each look from now on.
+void Channel::found_gone() {
+  State open = State::kOpen;
+  state_.compare_exchange_strong(open, State::kGone, std::memory_order_acq_rel);
+}
+
 void Channel::wake() {
   constexpr char kByte = 0;
   ssize_t n;
@@ -121,8 +128,7 @@ void Channel::wake() {
     n = ::send(socket_.get(), &kByte, sizeof kByte, MSG_DONTWAIT | MSG_NOSIGNAL);
   } while (n < 0 && errno == EINTR);
   // Full: the other side has more wake-ups than it has taken.
-  if (n < 0 && errno != EAGAIN && errno != ENOBUFS && errno != ENOMEM)
-    end("the other side is gone");
+  if (n < 0 && errno != EAGAIN && errno != ENOBUFS && errno != ENOMEM) found_gone();
 }
 
 bool Channel::keep(const Frame& frame) {
@@ -148,11 +154,11 @@ bool Channel::send(const Frame& frame) {
     Guard g(send_mu_);
     if (!idle()) pump_locked();
     // Behind what waits already.
-    const auto done = ended()   ? RingWriter::Put::kCorrupt
+    const auto done = !open()   ? RingWriter::Put::kCorrupt
                       : !idle() ? RingWriter::Put::kFull
                                 : put(parts);
     sent = done == RingWriter::Put::kDone || (done == RingWriter::Put::kFull && keep(frame));
-    wakes = !ended() && writer_.wakes_reader();
+    wakes = open() && writer_.wakes_reader();
   }
   if (wakes) wake();
   return sent;
@@ -163,7 +169,7 @@ int Channel::pump_locked() {
   int sent = 0;
   while (!waiting_.empty()) {
     Waiting& first = waiting_.front();
-    if (!ended() && first.expires >= t) {
+    if (open() && first.expires >= t) {
       const std::array<Bytes, 1> parts{Bytes(first.bytes)};
       const auto done = put(parts);
       if (done == RingWriter::Put::kFull) break;
@@ -195,6 +201,7 @@ int Channel::poll(ChannelSink& sink) {
     std::array<std::byte, kLittle> little;
     std::unique_ptr<std::byte[]> large;
     Bytes message;
+    const bool was_gone = gone();  // before the look, so that the look sees all that it has sent
     if (!receive_mu_.try_lock()) break;
     const RingReader::Next next = reader_.next();
     if (next == RingReader::Next::kMessage) {
@@ -206,6 +213,7 @@ int Channel::poll(ChannelSink& sink) {
     }
     receive_mu_.unlock();
     if (next == RingReader::Next::kCorrupt) found_lie();
+    if (next == RingReader::Next::kNothing && was_gone) end(kIsGone);
     if (next != RingReader::Next::kMessage) break;
     ++taken;
     sink.on_ring_message(*this, message);
@@ -213,15 +221,14 @@ int Channel::poll(ChannelSink& sink) {
   return taken;
 }
 
-// Taken before the reader counts as asleep: what comes after that wakes it. What has been written
-// before the other side has gone is read first.
+// Taken before the reader counts as asleep: what comes after that wakes it.
 void Channel::take_wake_ups() {
   for (int i = 0; i < kMostWakeUps; ++i) {
     char byte;
     const ssize_t n = ::recv(socket_.get(), &byte, sizeof byte, MSG_DONTWAIT);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    if (n <= 0) return end("the other side is gone");
+    if (n <= 0) return found_gone();
   }
 }
 
@@ -232,11 +239,13 @@ bool Channel::may_sleep() {
   receive_mu_.unlock();
   if (come) return false;
   take_wake_ups();
-  if (ended()) return false;  // to be noticed now
+  const bool was_gone = gone();
   if (!receive_mu_.try_lock()) return false;
   const bool may = reader_.may_sleep();
   receive_mu_.unlock();
-  return may;
+  // The end is to be noticed now, but behind what was sent before it.
+  if (may && was_gone) end(kIsGone);
+  return may && open();
 }
 
 }  // namespace cmi::fabric::ring

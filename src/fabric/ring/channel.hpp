@@ -10,7 +10,8 @@
 // A channel ends when the other side does, or when something impossible is found in the memory. It
 // says so in the trace, and to the other side by the socket. Nothing is sent or received any more,
 // and the callers go on by another way: as with a connection that is lost, they do not know what
-// has arrived.
+// has arrived. What the other side had sent when it went is handed out before: until then the
+// channel is not over, though nothing is sent any more.
 //
 // Threads: any. Nothing here waits for the other side.
 #pragma once
@@ -66,7 +67,7 @@ class Channel {
   bool send(const Frame& frame);
   // Sends what has waited. Cheap when there is nothing. Returns frames that were sent.
   int pump();
-  bool idle() const { return waiting_count_.load(std::memory_order_relaxed) == 0 || ended(); }
+  bool idle() const { return waiting_count_.load(std::memory_order_relaxed) == 0 || !open(); }
 
   // Hands out what has come, up to a bound, and returns how many messages. Returns at once where
   // another thread takes one.
@@ -75,7 +76,7 @@ class Channel {
   // be trusted between may_sleep() == true and the next poll().
   int wait_fd() const { return ended() ? -1 : socket_.get(); }
   bool may_sleep();
-  bool ended() const { return ended_.load(std::memory_order_acquire); }
+  bool ended() const { return state_.load(std::memory_order_acquire) == State::kEnded; }
   void end(const char* why);
   // It has ended, and the other side is to blame: no other one should be made with it.
   bool lied() const { return lied_.load(std::memory_order_relaxed); }
@@ -87,11 +88,16 @@ class Channel {
   static constexpr size_t kLittle = 1024;  // messages of so many bytes are copied to the stack
 
   enum class Side : uint8_t { kMaker, kTaker };
+  // kGone: the other side is, and what it has sent may still be in the ring.
+  enum class State : uint8_t { kOpen, kGone, kEnded };
   Channel(Mapping map, Fd socket, Side side, Sockets* sockets);
   static Result<Mapping> map(const Fd& memory);
   RingWriter::Put put(std::span<const Bytes> parts) CMI_REQUIRES(send_mu_);
   bool keep(const Frame& frame) CMI_REQUIRES(send_mu_);
   int pump_locked() CMI_REQUIRES(send_mu_);
+  bool open() const { return state_.load(std::memory_order_acquire) == State::kOpen; }
+  bool gone() const { return state_.load(std::memory_order_acquire) == State::kGone; }
+  void found_gone();
   void take_wake_ups();
   void wake();
   void found_lie();
@@ -111,7 +117,8 @@ class Channel {
   std::atomic<size_t> waiting_count_{0};
   Mutex receive_mu_ CMI_ACQUIRED_AFTER(lock_order::after_bound);  // tried, never waited for
   RingReader reader_ CMI_GUARDED_BY(receive_mu_);
-  std::atomic<bool> ended_{false}, lied_{false};
+  std::atomic<State> state_{State::kOpen};  // only ever grows
+  std::atomic<bool> lied_{false};
 };
 
 }  // namespace cmi::fabric::ring
