@@ -123,12 +123,24 @@ void Channel::found_gone() {
 
 void Channel::wake() {
   constexpr char kByte = 0;
-  ssize_t n;
+  const auto send_byte = [&]() -> int {
+    if (fault_point_fails("ring_wake_up_lost")) return ENOBUFS;
+    return ::send(socket_.get(), &kByte, sizeof kByte, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? errno : 0;
+  };
+  int error;
   do {
-    n = ::send(socket_.get(), &kByte, sizeof kByte, MSG_DONTWAIT | MSG_NOSIGNAL);
-  } while (n < 0 && errno == EINTR);
-  // Full: the other side has more wake-ups than it has taken.
-  if (n < 0 && errno != EAGAIN && errno != ENOBUFS && errno != ENOMEM) found_gone();
+    error = send_byte();
+  } while (error == EINTR);
+  // Full (EAGAIN): the other side has more wake-ups than it has taken.
+  if (error == 0 || error == EAGAIN) return;
+  if (error != ENOBUFS && error != ENOMEM) return found_gone();
+  // The ring does not say any more that the reader sleeps, so this side has to remember it.
+  wake_lost_.store(true, std::memory_order_relaxed);
+}
+
+bool Channel::owes_wake_up() {
+  const bool lost = wake_lost_.exchange(false, std::memory_order_relaxed);
+  return writer_.wakes_reader() || lost;
 }
 
 bool Channel::keep(const Frame& frame) {
@@ -152,13 +164,13 @@ bool Channel::send(const Frame& frame) {
   bool sent = false, wakes = false;
   {
     Guard g(send_mu_);
-    if (!idle()) pump_locked();
+    if (!nothing_waits()) pump_locked();
     // Behind what waits already.
-    const auto done = !open()   ? RingWriter::Put::kCorrupt
-                      : !idle() ? RingWriter::Put::kFull
-                                : put(parts);
+    const auto done = !open()            ? RingWriter::Put::kCorrupt
+                      : !nothing_waits() ? RingWriter::Put::kFull
+                                         : put(parts);
     sent = done == RingWriter::Put::kDone || (done == RingWriter::Put::kFull && keep(frame));
-    wakes = open() && writer_.wakes_reader();
+    wakes = open() && owes_wake_up();
   }
   if (wakes) wake();
   return sent;
@@ -189,7 +201,7 @@ int Channel::pump() {
   {
     Guard g(send_mu_);
     sent = pump_locked();
-    wakes = sent > 0 && writer_.wakes_reader();
+    wakes = open() && (sent > 0 || wake_lost_.load(std::memory_order_relaxed)) && owes_wake_up();
   }
   if (wakes) wake();
   return sent;

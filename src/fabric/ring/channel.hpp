@@ -65,9 +65,12 @@ class Channel {
   // Copies the frame. Where the ring is full it waits in this process, in order and for so long as
   // a frame of a Port may. False: it is lost, since the channel has ended or far too much waits.
   bool send(const Frame& frame);
-  // Sends what has waited. Cheap when there is nothing. Returns frames that were sent.
+  // Sends what has waited, and a wake-up that the kernel had no memory for. Cheap when there is
+  // nothing. Returns frames that were sent.
   int pump();
-  bool idle() const { return waiting_count_.load(std::memory_order_relaxed) == 0 || !open(); }
+  bool idle() const {
+    return (nothing_waits() && !wake_lost_.load(std::memory_order_relaxed)) || !open();
+  }
 
   // Hands out what has come, up to a bound, and returns how many messages. Returns at once where
   // another thread takes one.
@@ -98,6 +101,8 @@ class Channel {
   bool open() const { return state_.load(std::memory_order_acquire) == State::kOpen; }
   bool gone() const { return state_.load(std::memory_order_acquire) == State::kGone; }
   void found_gone();
+  bool nothing_waits() const { return waiting_count_.load(std::memory_order_relaxed) == 0; }
+  bool owes_wake_up() CMI_REQUIRES(send_mu_);
   void take_wake_ups();
   void wake();
   void found_lie();
@@ -115,6 +120,7 @@ class Channel {
   std::deque<Waiting> waiting_ CMI_GUARDED_BY(send_mu_);
   size_t bytes_waiting_ CMI_GUARDED_BY(send_mu_) = 0;
   std::atomic<size_t> waiting_count_{0};
+  std::atomic<bool> wake_lost_{false};
   Mutex receive_mu_ CMI_ACQUIRED_AFTER(lock_order::after_bound);  // tried, never waited for
   RingReader reader_ CMI_GUARDED_BY(receive_mu_);
   std::atomic<State> state_{State::kOpen};  // only ever grows
