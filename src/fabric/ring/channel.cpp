@@ -139,7 +139,8 @@ void Channel::wake() {
 }
 
 bool Channel::owes_wake_up() {
-  const bool lost = wake_lost_.exchange(false, std::memory_order_relaxed);
+  const bool lost = wake_lost_.load(std::memory_order_relaxed);
+  if (lost) wake_lost_.store(false, std::memory_order_relaxed);
   return writer_.wakes_reader() || lost;
 }
 
@@ -209,6 +210,7 @@ int Channel::pump() {
 
 int Channel::poll(ChannelSink& sink) {
   int taken = 0;
+  Nanos begun = 0;
   while (taken < kMostAtOnce && !ended()) {
     std::array<std::byte, kLittle> little;
     std::unique_ptr<std::byte[]> large;
@@ -227,8 +229,9 @@ int Channel::poll(ChannelSink& sink) {
     if (next == RingReader::Next::kCorrupt) found_lie();
     if (next == RingReader::Next::kNothing && was_gone) end(kIsGone);
     if (next != RingReader::Next::kMessage) break;
-    ++taken;
+    if (taken++ == 0) begun = now();  // a look that finds nothing asks for no time
     sink.on_ring_message(*this, message);
+    if (now() - begun > Endpoint::kStretch) break;
   }
   return taken;
 }

@@ -72,8 +72,9 @@ class Channel {
     return (nothing_waits() && !wake_lost_.load(std::memory_order_relaxed)) || !open();
   }
 
-  // Hands out what has come, up to a bound, and returns how many messages. Returns at once where
-  // another thread takes one.
+  // Hands out what has come, for Endpoint::kStretch and up to a number, and returns how many
+  // messages. The rest is handed out by later polls, and nobody may sleep until then. Returns at
+  // once where another thread takes one.
   int poll(ChannelSink& sink);
   // The descriptor polls readable when there is something to do; -1: the channel has ended. Only to
   // be trusted between may_sleep() == true and the next poll().
