@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -258,6 +259,26 @@ TEST_CASE("memory_that_may_vanish_or_is_no_ring_is_not_taken") {
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
   const Fd other(ends[1]);
   CHECK(Channel::take({std::move(made->passed.memory), Fd(ends[0])}).status() == Status::kInval);
+}
+
+TEST_CASE("memory_that_the_other_side_leaves_out_is_got_when_a_ring_is_taken_and_after_a_hole") {
+  auto made = Channel::make();
+  REQUIRE(made);
+  const auto size = ::lseek(made->passed.memory.get(), 0, SEEK_END);
+  Fd sparse(::memfd_create("sparse", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  REQUIRE(::ftruncate(sparse.get(), size) == 0);
+  REQUIRE(::fcntl(sparse.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0);
+  const Fd theirs(::dup(sparse.get()));
+  const auto taken = Channel::take({std::move(sparse), std::move(made->passed.socket)});
+  REQUIRE(taken);
+  struct stat st {};
+  REQUIRE(::fstat(theirs.get(), &st) == 0);
+  CHECK(st.st_blocks * 512 == size);
+  Inbox in;
+  REQUIRE((*taken)->send(frame(1)));
+  REQUIRE(::fallocate(theirs.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, size) == 0);
+  CHECK((*taken)->send(frame(2)));
+  CHECK((*taken)->poll(in) == 0);
 }
 
 TEST_CASE("an_index_of_the_other_side_that_cannot_be_ends_a_ring_at_once") {

@@ -15,6 +15,10 @@
 #include "core/base/log.hpp"
 #include "fabric/fabric.hpp"
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23  // 5.14
+#endif
+
 namespace cmi::fabric::ring {
 
 namespace {
@@ -51,11 +55,14 @@ Channel::~Channel() {
 }
 
 Result<Mapping> Channel::map(const Fd& memory) {
-  void* const at =
-      mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, memory.get(), 0);
+  void* const at = mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
   if (at == MAP_FAILED) return Status::kNoMem;
+  Mapping mapping(at, kSize);
   madvise(at, kSize, MADV_DONTFORK);
-  return Mapping(at, kSize);
+  // Unlike MAP_POPULATE it says when a page cannot be had. Unlike fallocate() it takes no lock of
+  // the file's: a write of the other side's can hold that for as long as it likes.
+  if (madvise(at, kSize, MADV_POPULATE_WRITE) != 0) return Status::kNoMem;
+  return mapping;
 }
 
 Result<Channel::Made> Channel::make(Sockets* sockets) {
@@ -76,8 +83,11 @@ Result<Channel::Made> Channel::make(Sockets* sockets) {
   return made;
 }
 
-// Pages of a file of such a kind, seals and size are there, whatever the other side does to it; and
-// a send to such a socket neither waits nor does anything else than wake whom it belongs to.
+// A file of such a kind and seals keeps its size, whatever the other side does to it. Its pages are
+// there from the beginning, since map() gets those that the other side has left out. It can still
+// punch a hole: the kernel then gets new pages for who touches them, and raises SIGBUS only where
+// it has none (doc/design/security.md). A send to such a socket does not wait, and does nothing
+// else than wake whom it belongs to.
 Result<std::unique_ptr<Channel>> Channel::take(Passed passed, Sockets* sockets) {
   struct stat st {};
   struct statfs fs {};
