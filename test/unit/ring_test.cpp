@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstring>
 #include <deque>
 #include <thread>
 #include <vector>
@@ -279,6 +280,40 @@ TEST_CASE("memory_that_the_other_side_leaves_out_is_got_when_a_ring_is_taken_and
   REQUIRE(::fallocate(theirs.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, size) == 0);
   CHECK((*taken)->send(frame(2)));
   CHECK((*taken)->poll(in) == 0);
+}
+
+// Each message carries the test's own end of a pipe, of which nothing is left when it is received.
+TEST_CASE("descriptors_that_come_with_a_wake_up_are_refused_or_dropped") {
+  constexpr int kPassRights = 83;  // SO_PASSRIGHTS
+  auto made = Channel::make();
+  REQUIRE(made);
+  int ends[2];
+  REQUIRE(::pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0);
+  const Fd out(ends[0]);
+  Fd in(ends[1]);
+  const int passed = in.get();
+  char byte = 0;
+  iovec iov{&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof passed)] = {};
+  msghdr m{};
+  m.msg_iov = &iov;
+  m.msg_iovlen = 1;
+  m.msg_control = control;
+  m.msg_controllen = sizeof control;
+  cmsghdr* const head = CMSG_FIRSTHDR(&m);
+  head->cmsg_level = SOL_SOCKET;
+  head->cmsg_type = SCM_RIGHTS;
+  head->cmsg_len = CMSG_LEN(sizeof passed);
+  std::memcpy(CMSG_DATA(head), &passed, sizeof passed);
+  int value = 0;
+  socklen_t size = sizeof value;
+  const int theirs = made->passed.socket.get();
+  const bool kernel_refuses = ::getsockopt(theirs, SOL_SOCKET, kPassRights, &value, &size) == 0;
+  const ssize_t sent = ::sendmsg(theirs, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+  CHECK(sent == (kernel_refuses ? -1 : 1));
+  in.reset();
+  CHECK(made->channel->may_sleep());
+  CHECK(::read(out.get(), &byte, 1) == 0);  // nobody has the other end any more
 }
 
 TEST_CASE("an_index_of_the_other_side_that_cannot_be_ends_a_ring_at_once") {

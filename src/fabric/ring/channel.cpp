@@ -15,6 +15,9 @@
 #include "core/base/log.hpp"
 #include "fabric/fabric.hpp"
 
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83  // 6.16
+#endif
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23  // 5.14
 #endif
@@ -36,6 +39,14 @@ RingWords& words_of(const Mapping& map, int ring) {
 std::byte* bytes_of(const Mapping& map, int ring) {
   return map.data() + kHead + static_cast<size_t>(ring) * kRingBytes;
 }
+
+// Descriptors that come with a wake-up are closed by who receives it, and to close one may wait
+// (SO_LINGER). Where the kernel can (Linux 6.16) it takes none for this socket. Who has a duplicate
+// can undo that; of the maker's end nobody has one.
+void refuse_descriptors(const Fd& socket) {
+  const int no = 0;
+  (void)::setsockopt(socket.get(), SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof no);
+}
 }  // namespace
 
 // The maker writes to the first ring.
@@ -47,6 +58,7 @@ Channel::Channel(Mapping map, Fd socket, Side side, Sockets* sockets)
               bytes_of(map_, side == Side::kMaker ? 0 : 1)),
       reader_(words_of(map_, side == Side::kMaker ? 1 : 0),
               bytes_of(map_, side == Side::kMaker ? 1 : 0)) {
+  refuse_descriptors(socket_);
   if (sockets_ != nullptr) sockets_->add(socket_.get());
 }
 
@@ -246,7 +258,8 @@ int Channel::poll(ChannelSink& sink) {
   return taken;
 }
 
-// Taken before the reader counts as asleep: what comes after that wakes it.
+// Taken before the reader counts as asleep: what comes after that wakes it. Descriptors that come
+// along are dropped, since there is no room for them.
 void Channel::take_wake_ups() {
   for (int i = 0; i < kMostWakeUps; ++i) {
     char byte;

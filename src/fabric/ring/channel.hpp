@@ -13,7 +13,10 @@
 // has arrived. What the other side had sent when it went is handed out before: until then the
 // channel is not over, though nothing is sent any more.
 //
-// Threads: any. Nothing here waits for the other side.
+// Threads: any. Nothing here waits for what the other side does or leaves undone. One that means
+// harm can have this side wait in two places all the same: it can hold the lock of the taker's
+// socket, of which it may have kept a duplicate, and it can send descriptors that are slow to close
+// (doc/design/security.md).
 #pragma once
 
 #include <atomic>
