@@ -4,8 +4,11 @@
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cstring>
 #include <deque>
 #include <thread>
 #include <vector>
@@ -51,6 +54,13 @@ std::vector<std::byte> some_bytes(size_t n, uint64_t seed) {
 
 Frame frame(uint64_t number, Bytes payload = {}) {
   return {FrameKind::kRequest, 3, 4, number, 5, payload};
+}
+
+// A poll may end early where this thread has to wait for a processor.
+int poll_all(Channel& channel, ring::ChannelSink& in) {
+  int messages = 0;
+  while (const int some = channel.poll(in)) messages += some;
+  return messages;
 }
 
 bool readable(int fd) {
@@ -127,10 +137,30 @@ TEST_CASE("who_sleeps_at_a_ring_is_woken_once_and_nobody_else") {
   REQUIRE(pair.maker->send(frame(2)));
   CHECK(readable(pair.taker->wait_fd()));
   REQUIRE(pair.maker->send(frame(3)));
-  CHECK(pair.taker->poll(in) == 2);
+  CHECK(poll_all(*pair.taker, in) == 2);
   // One wake-up for both, which is gone when it sleeps again.
   REQUIRE(pair.taker->may_sleep());
   CHECK_FALSE(readable(pair.taker->wait_fd()));
+}
+
+TEST_CASE("a_poll_of_a_ring_ends_after_a_stretch_and_leaves_the_rest_to_the_next") {
+  struct Slow : ring::ChannelSink {
+    int messages = 0;
+    void on_ring_message(Channel&, Bytes) override {
+      ++messages;
+      const Nanos begun = now();
+      while (now() - begun <= 2 * Endpoint::kStretch) {
+      }
+    }
+  } in;
+  Pair pair;
+  for (uint64_t number = 1; number <= 3; ++number) REQUIRE(pair.maker->send(frame(number)));
+  for (int i = 1; i <= 3; ++i) {
+    CHECK_FALSE(pair.taker->may_sleep());
+    CHECK(pair.taker->poll(in) == 1);
+    CHECK(in.messages == i);
+  }
+  CHECK(pair.taker->may_sleep());
 }
 
 TEST_CASE("a_ring_ends_with_the_other_side_and_says_so_to_who_sleeps") {
@@ -146,6 +176,53 @@ TEST_CASE("a_ring_ends_with_the_other_side_and_says_so_to_who_sleeps") {
   CHECK(pair.taker->ended());
   CHECK(pair.taker->wait_fd() == -1);
   CHECK_FALSE(pair.taker->send(frame(2)));
+}
+
+// It looks before the other side sends, and finds out by sending itself that it is gone.
+TEST_CASE("what_was_sent_before_the_other_side_went_comes_though_a_send_finds_it_gone") {
+  Pair pair;
+  Inbox in;
+  REQUIRE(pair.maker->may_sleep());  // so that the send wakes it
+  REQUIRE(pair.maker->send(frame(1)));
+  REQUIRE(pair.maker->send(frame(2)));
+  REQUIRE(pair.taker->may_sleep() == false);
+  CHECK(poll_all(*pair.taker, in) == 2);
+  REQUIRE(pair.taker->may_sleep());
+  REQUIRE(pair.taker->send(frame(3)));
+  REQUIRE(pair.taker->send(frame(4)));
+  pair.taker.reset();
+  (void)pair.maker->send(frame(5));  // wakes nobody
+  CHECK_FALSE(pair.maker->ended());
+  CHECK_FALSE(pair.maker->send(frame(6)));
+  CHECK_FALSE(pair.maker->may_sleep());
+  in.messages.clear();
+  CHECK(poll_all(*pair.maker, in) == 2);
+  CHECK(pair.maker->ended());
+  REQUIRE(in.messages.size() == 2);
+  CHECK(in.messages[0].number == 3);
+  CHECK(in.messages[1].number == 4);
+}
+
+// Here the other side writes and goes between the reader's look into the ring and that at the
+// socket.
+TEST_CASE("what_comes_with_the_end_of_the_other_side_is_handed_out_before_it") {
+  for (int i = 0; i < 300; ++i) {
+    Pair pair;
+    std::atomic<bool> begin{false};
+    std::thread answers([&] {
+      while (!begin.load()) {
+      }
+      (void)pair.taker->send(frame(7));
+      pair.taker.reset();
+    });
+    Inbox in;
+    begin.store(true);
+    while (!pair.maker->ended()) {
+      if (!pair.maker->may_sleep()) pair.maker->poll(in);
+    }
+    answers.join();
+    REQUIRE(in.messages.size() == 1);
+  }
 }
 
 TEST_CASE("a_ring_that_one_side_ends_is_over_for_both") {
@@ -186,6 +263,60 @@ TEST_CASE("memory_that_may_vanish_or_is_no_ring_is_not_taken") {
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
   const Fd other(ends[1]);
   CHECK(Channel::take({std::move(made->passed.memory), Fd(ends[0])}).status() == Status::kInval);
+}
+
+TEST_CASE("memory_that_the_other_side_leaves_out_is_got_when_a_ring_is_taken_and_after_a_hole") {
+  auto made = Channel::make();
+  REQUIRE(made);
+  const auto size = ::lseek(made->passed.memory.get(), 0, SEEK_END);
+  Fd sparse(::memfd_create("sparse", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  REQUIRE(::ftruncate(sparse.get(), size) == 0);
+  REQUIRE(::fcntl(sparse.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0);
+  const Fd theirs(::dup(sparse.get()));
+  const auto taken = Channel::take({std::move(sparse), std::move(made->passed.socket)});
+  REQUIRE(taken);
+  struct stat st {};
+  REQUIRE(::fstat(theirs.get(), &st) == 0);
+  CHECK(st.st_blocks * 512 == size);
+  Inbox in;
+  REQUIRE((*taken)->send(frame(1)));
+  REQUIRE(::fallocate(theirs.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, size) == 0);
+  CHECK((*taken)->send(frame(2)));
+  CHECK((*taken)->poll(in) == 0);
+}
+
+// Each message carries the test's own end of a pipe, of which nothing is left when it is received.
+TEST_CASE("descriptors_that_come_with_a_wake_up_are_refused_or_dropped") {
+  constexpr int kPassRights = 83;  // SO_PASSRIGHTS
+  auto made = Channel::make();
+  REQUIRE(made);
+  int ends[2];
+  REQUIRE(::pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0);
+  const Fd out(ends[0]);
+  Fd in(ends[1]);
+  const int passed = in.get();
+  char byte = 0;
+  iovec iov{&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof passed)] = {};
+  msghdr m{};
+  m.msg_iov = &iov;
+  m.msg_iovlen = 1;
+  m.msg_control = control;
+  m.msg_controllen = sizeof control;
+  cmsghdr* const head = CMSG_FIRSTHDR(&m);
+  head->cmsg_level = SOL_SOCKET;
+  head->cmsg_type = SCM_RIGHTS;
+  head->cmsg_len = CMSG_LEN(sizeof passed);
+  std::memcpy(CMSG_DATA(head), &passed, sizeof passed);
+  int value = 0;
+  socklen_t size = sizeof value;
+  const int theirs = made->passed.socket.get();
+  const bool kernel_refuses = ::getsockopt(theirs, SOL_SOCKET, kPassRights, &value, &size) == 0;
+  const ssize_t sent = ::sendmsg(theirs, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+  CHECK(sent == (kernel_refuses ? -1 : 1));
+  in.reset();
+  CHECK(made->channel->may_sleep());
+  CHECK(::read(out.get(), &byte, 1) == 0);  // nobody has the other end any more
 }
 
 TEST_CASE("an_index_of_the_other_side_that_cannot_be_ends_a_ring_at_once") {

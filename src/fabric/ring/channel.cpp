@@ -15,6 +15,13 @@
 #include "core/base/log.hpp"
 #include "fabric/fabric.hpp"
 
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83  // 6.16
+#endif
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23  // 5.14
+#endif
+
 namespace cmi::fabric::ring {
 
 namespace {
@@ -23,6 +30,7 @@ constexpr size_t kSize = kHead + 2 * kRingBytes;
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 // Of a socket, at each look: who sends more of them costs itself as much as us.
 constexpr int kMostWakeUps = 16;
+constexpr const char* kIsGone = "the other side is gone";
 static_assert(2 * sizeof(RingWords) <= kHead);
 // What a side that ends a channel says it has written: more than can be.
 constexpr uint64_t kClosed = 0 - uint64_t{8};
@@ -32,6 +40,14 @@ RingWords& words_of(const Mapping& map, int ring) {
 }
 std::byte* bytes_of(const Mapping& map, int ring) {
   return map.data() + kHead + static_cast<size_t>(ring) * kRingBytes;
+}
+
+// Descriptors that come with a wake-up are closed by who receives it, and to close one may wait
+// (SO_LINGER). Where the kernel can (Linux 6.16) it takes none for this socket. Who has a duplicate
+// can undo that; of the maker's end nobody has one.
+void refuse_descriptors(const Fd& socket) {
+  const int no = 0;
+  (void)::setsockopt(socket.get(), SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof no);
 }
 }  // namespace
 
@@ -44,6 +60,7 @@ Channel::Channel(Mapping map, Fd socket, Side side, Sockets* sockets)
               bytes_of(map_, side == Side::kMaker ? 0 : 1)),
       reader_(words_of(map_, side == Side::kMaker ? 1 : 0),
               bytes_of(map_, side == Side::kMaker ? 1 : 0)) {
+  refuse_descriptors(socket_);
   if (sockets_ != nullptr) sockets_->add(socket_.get());
 }
 
@@ -52,11 +69,14 @@ Channel::~Channel() {
 }
 
 Result<Mapping> Channel::map(const Fd& memory) {
-  void* const at =
-      mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, memory.get(), 0);
+  void* const at = mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0);
   if (at == MAP_FAILED) return Status::kNoMem;
+  Mapping mapping(at, kSize);
   madvise(at, kSize, MADV_DONTFORK);
-  return Mapping(at, kSize);
+  // Unlike MAP_POPULATE it says when a page cannot be had. Unlike fallocate() it takes no lock of
+  // the file's: a write of the other side's can hold that for as long as it likes.
+  if (madvise(at, kSize, MADV_POPULATE_WRITE) != 0) return Status::kNoMem;
+  return mapping;
 }
 
 Result<Channel::Made> Channel::make(Sockets* sockets) {
@@ -77,8 +97,11 @@ Result<Channel::Made> Channel::make(Sockets* sockets) {
   return made;
 }
 
-// Pages of a file of such a kind, seals and size are there, whatever the other side does to it; and
-// a send to such a socket neither waits nor does anything else than wake whom it belongs to.
+// A file of such a kind and seals keeps its size, whatever the other side does to it. Its pages are
+// there from the beginning, since map() gets those that the other side has left out. It can still
+// punch a hole: the kernel then gets new pages for who touches them, and raises SIGBUS only where
+// it has none (doc/design/security.md). A send to such a socket does not wait, and does nothing
+// else than wake whom it belongs to.
 Result<std::unique_ptr<Channel>> Channel::take(Passed passed, Sockets* sockets) {
   struct stat st {};
   struct statfs fs {};
@@ -100,7 +123,7 @@ Result<std::unique_ptr<Channel>> Channel::take(Passed passed, Sockets* sockets) 
 }
 
 void Channel::end(const char* why) {
-  if (ended_.exchange(true, std::memory_order_acq_rel)) return;
+  if (state_.exchange(State::kEnded, std::memory_order_acq_rel) == State::kEnded) return;
   trace(kFacMem, kInfo, "ring: messages of this machine go over the network: {}", why);
   // What the other side has not read is taken back, as a connection that is reset does.
   for (int ring : {0, 1}) words_of(map_, ring).written.store(kClosed);
@@ -121,15 +144,33 @@ void Channel::found_lie() {
   end("the other side has written what cannot be");
 }
 
+// What it has written before is in the ring, and is seen by each look from now on.
+void Channel::found_gone() {
+  State open = State::kOpen;
+  state_.compare_exchange_strong(open, State::kGone, std::memory_order_acq_rel);
+}
+
 void Channel::wake() {
   constexpr char kByte = 0;
-  ssize_t n;
+  const auto send_byte = [&]() -> int {
+    if (fault_point_fails("ring_wake_up_lost")) return ENOBUFS;
+    return ::send(socket_.get(), &kByte, sizeof kByte, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? errno : 0;
+  };
+  int error;
   do {
-    n = ::send(socket_.get(), &kByte, sizeof kByte, MSG_DONTWAIT | MSG_NOSIGNAL);
-  } while (n < 0 && errno == EINTR);
-  // Full: the other side has more wake-ups than it has taken.
-  if (n < 0 && errno != EAGAIN && errno != ENOBUFS && errno != ENOMEM)
-    end("the other side is gone");
+    error = send_byte();
+  } while (error == EINTR);
+  // Full (EAGAIN): the other side has more wake-ups than it has taken.
+  if (error == 0 || error == EAGAIN) return;
+  if (error != ENOBUFS && error != ENOMEM) return found_gone();
+  // The ring does not say any more that the reader sleeps, so this side has to remember it.
+  wake_lost_.store(true, std::memory_order_relaxed);
+}
+
+bool Channel::owes_wake_up() {
+  const bool lost = wake_lost_.load(std::memory_order_relaxed);
+  if (lost) wake_lost_.store(false, std::memory_order_relaxed);
+  return writer_.wakes_reader() || lost;
 }
 
 bool Channel::keep(const Frame& frame) {
@@ -153,13 +194,13 @@ bool Channel::send(const Frame& frame) {
   bool sent = false, wakes = false;
   {
     Guard g(send_mu_);
-    if (!idle()) pump_locked();
+    if (!nothing_waits()) pump_locked();
     // Behind what waits already.
-    const auto done = ended()   ? RingWriter::Put::kCorrupt
-                      : !idle() ? RingWriter::Put::kFull
-                                : put(parts);
+    const auto done = !open()            ? RingWriter::Put::kCorrupt
+                      : !nothing_waits() ? RingWriter::Put::kFull
+                                         : put(parts);
     sent = done == RingWriter::Put::kDone || (done == RingWriter::Put::kFull && keep(frame));
-    wakes = !ended() && writer_.wakes_reader();
+    wakes = open() && owes_wake_up();
   }
   if (wakes) wake();
   return sent;
@@ -170,7 +211,7 @@ int Channel::pump_locked() {
   int sent = 0;
   while (!waiting_.empty()) {
     Waiting& first = waiting_.front();
-    if (!ended() && first.expires >= t) {
+    if (open() && first.expires >= t) {
       const std::array<Bytes, 1> parts{Bytes(first.bytes)};
       const auto done = put(parts);
       if (done == RingWriter::Put::kFull) break;
@@ -190,7 +231,7 @@ int Channel::pump() {
   {
     Guard g(send_mu_);
     sent = pump_locked();
-    wakes = sent > 0 && writer_.wakes_reader();
+    wakes = open() && (sent > 0 || wake_lost_.load(std::memory_order_relaxed)) && owes_wake_up();
   }
   if (wakes) wake();
   return sent;
@@ -198,10 +239,12 @@ int Channel::pump() {
 
 int Channel::poll(ChannelSink& sink) {
   int taken = 0;
+  Nanos begun = 0;
   while (taken < kMostAtOnce && !ended()) {
     std::array<std::byte, kLittle> little;
     std::unique_ptr<std::byte[]> large;
     Bytes message;
+    const bool was_gone = gone();  // before the look, so that the look sees all that it has sent
     if (!receive_mu_.try_lock()) break;
     const RingReader::Next next = reader_.next();
     if (next == RingReader::Next::kMessage) {
@@ -213,22 +256,24 @@ int Channel::poll(ChannelSink& sink) {
     }
     receive_mu_.unlock();
     if (next == RingReader::Next::kCorrupt) found_lie();
+    if (next == RingReader::Next::kNothing && was_gone) end(kIsGone);
     if (next != RingReader::Next::kMessage) break;
-    ++taken;
+    if (taken++ == 0) begun = now();  // a look that finds nothing asks for no time
     sink.on_ring_message(*this, message);
+    if (now() - begun > Endpoint::kStretch) break;
   }
   return taken;
 }
 
-// Taken before the reader counts as asleep: what comes after that wakes it. What has been written
-// before the other side has gone is read first.
+// Taken before the reader counts as asleep: what comes after that wakes it. Descriptors that come
+// along are dropped, since there is no room for them.
 void Channel::take_wake_ups() {
   for (int i = 0; i < kMostWakeUps; ++i) {
     char byte;
     const ssize_t n = ::recv(socket_.get(), &byte, sizeof byte, MSG_DONTWAIT);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
-    if (n <= 0) return end("the other side is gone");
+    if (n <= 0) return found_gone();
   }
 }
 
@@ -239,11 +284,13 @@ bool Channel::may_sleep() {
   receive_mu_.unlock();
   if (come) return false;
   take_wake_ups();
-  if (ended()) return false;  // to be noticed now
+  const bool was_gone = gone();
   if (!receive_mu_.try_lock()) return false;
   const bool may = reader_.may_sleep();
   receive_mu_.unlock();
-  return may;
+  // The end is to be noticed now, but behind what was sent before it.
+  if (may && was_gone) end(kIsGone);
+  return may && open();
 }
 
 }  // namespace cmi::fabric::ring

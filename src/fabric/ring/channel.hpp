@@ -10,9 +10,13 @@
 // A channel ends when the other side does, or when something impossible is found in the memory. It
 // says so in the trace, and to the other side by the socket. Nothing is sent or received any more,
 // and the callers go on by another way: as with a connection that is lost, they do not know what
-// has arrived.
+// has arrived. What the other side had sent when it went is handed out before: until then the
+// channel is not over, though nothing is sent any more.
 //
-// Threads: any. Nothing here waits for the other side.
+// Threads: any. Nothing here waits for what the other side does or leaves undone. One that means
+// harm can have this side wait in two places all the same: it can hold the lock of the taker's
+// socket, of which it may have kept a duplicate, and it can send descriptors that are slow to close
+// (doc/design/security.md).
 #pragma once
 
 #include <atomic>
@@ -64,18 +68,22 @@ class Channel {
   // Copies the frame. Where the ring is full it waits in this process, in order and for so long as
   // a frame of a Port may. False: it is lost, since the channel has ended or far too much waits.
   bool send(const Frame& frame);
-  // Sends what has waited. Cheap when there is nothing. Returns frames that were sent.
+  // Sends what has waited, and a wake-up that the kernel had no memory for. Cheap when there is
+  // nothing. Returns frames that were sent.
   int pump();
-  bool idle() const { return waiting_count_.load(std::memory_order_relaxed) == 0 || ended(); }
+  bool idle() const {
+    return (nothing_waits() && !wake_lost_.load(std::memory_order_relaxed)) || !open();
+  }
 
-  // Hands out what has come, up to a bound, and returns how many messages. Returns at once where
-  // another thread takes one.
+  // Hands out what has come, for Endpoint::kStretch and up to a number, and returns how many
+  // messages. The rest is handed out by later polls, and nobody may sleep until then. Returns at
+  // once where another thread takes one.
   int poll(ChannelSink& sink);
   // The descriptor polls readable when there is something to do; -1: the channel has ended. Only to
   // be trusted between may_sleep() == true and the next poll().
   int wait_fd() const { return ended() ? -1 : socket_.get(); }
   bool may_sleep();
-  bool ended() const { return ended_.load(std::memory_order_acquire); }
+  bool ended() const { return state_.load(std::memory_order_acquire) == State::kEnded; }
   void end(const char* why);
   // It has ended, and the other side is to blame: no other one should be made with it.
   bool lied() const { return lied_.load(std::memory_order_relaxed); }
@@ -87,11 +95,18 @@ class Channel {
   static constexpr size_t kLittle = 1024;  // messages of so many bytes are copied to the stack
 
   enum class Side : uint8_t { kMaker, kTaker };
+  // kGone: the other side is, and what it has sent may still be in the ring.
+  enum class State : uint8_t { kOpen, kGone, kEnded };
   Channel(Mapping map, Fd socket, Side side, Sockets* sockets);
   static Result<Mapping> map(const Fd& memory);
   RingWriter::Put put(std::span<const Bytes> parts) CMI_REQUIRES(send_mu_);
   bool keep(const Frame& frame) CMI_REQUIRES(send_mu_);
   int pump_locked() CMI_REQUIRES(send_mu_);
+  bool open() const { return state_.load(std::memory_order_acquire) == State::kOpen; }
+  bool gone() const { return state_.load(std::memory_order_acquire) == State::kGone; }
+  void found_gone();
+  bool nothing_waits() const { return waiting_count_.load(std::memory_order_relaxed) == 0; }
+  bool owes_wake_up() CMI_REQUIRES(send_mu_);
   void take_wake_ups();
   void wake();
   void found_lie();
@@ -109,9 +124,11 @@ class Channel {
   std::deque<Waiting> waiting_ CMI_GUARDED_BY(send_mu_);
   size_t bytes_waiting_ CMI_GUARDED_BY(send_mu_) = 0;
   std::atomic<size_t> waiting_count_{0};
+  std::atomic<bool> wake_lost_{false};
   Mutex receive_mu_ CMI_ACQUIRED_AFTER(lock_order::after_bound);  // tried, never waited for
   RingReader reader_ CMI_GUARDED_BY(receive_mu_);
-  std::atomic<bool> ended_{false}, lied_{false};
+  std::atomic<State> state_{State::kOpen};  // only ever grows
+  std::atomic<bool> lied_{false};
 };
 
 }  // namespace cmi::fabric::ring
