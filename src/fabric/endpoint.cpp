@@ -179,15 +179,20 @@ int Endpoint::poll_both() { return look_other() + poll(); }
     });
   }
   // The last yield may have been most of it.
-  const Nanos took = t == start ? 0 : now() - start;
+  learn_from(t == start ? 0 : now() - start, polled_trip, slept);
+  return op.cause();
+}
+
+// How long a wait took, for the next one.
+void Endpoint::learn_from(Nanos took, Nanos polled_trip, bool slept) {
+  const int turns = turns_.load(std::memory_order_relaxed);
   if (const int next = took < polled_trip ? std::max(turns - 1, 0) : kTurns; next != turns) {
     turns_.store(next, std::memory_order_relaxed);
   }
-  if (slept) {
-    span_.store(took < kLongestSpin ? std::min(2 * span, kLongestSpin) : kSpin,
-                std::memory_order_relaxed);
-  }
-  return op.cause();
+  if (!slept) return;
+  const Nanos span = span_.load(std::memory_order_relaxed);
+  span_.store(took < kLongestSpin ? std::min(2 * span, kLongestSpin) : kSpin,
+              std::memory_order_relaxed);
 }
 
 }  // namespace cmi::fabric

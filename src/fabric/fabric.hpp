@@ -189,6 +189,7 @@ class Endpoint {
 
  private:
   void sleep_on_descriptor(const Op& op, Nanos span);
+  void learn_from(Nanos took, Nanos polled_trip, bool slept);
   int look_other();
   int poll_by(Way way, unsigned round);
 
