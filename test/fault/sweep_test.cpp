@@ -307,11 +307,12 @@ class Play {
     }
     for (auto& [role, pending] : starting) {
       bool refused = false;
-      if (let(role, [&, &answer = pending](Process& p) {
-            const Answer started = answer.get();
-            refused = lack_.error != CMI_ERR_NONE && started.failed(lack_.error);
-            CHECK_MESSAGE((started.ok() || refused), "cmi_ini on ", p.name(), ": ", started);
-          }) &&
+      if (let(role,
+              [&, &answer = pending](Process& p) {
+                const Answer started = answer.get();
+                refused = lack_.error != CMI_ERR_NONE && started.failed(lack_.error);
+                CHECK_MESSAGE((started.ok() || refused), "cmi_ini on ", p.name(), ": ", started);
+              }) &&
           !refused) {
         continue;
       }
@@ -451,7 +452,8 @@ class Play {
     for (Role role : {kPeer, kThird, kPeer, kThird}) {
       if (views_[role] == 0) continue;
       Access seen;
-      if (!let(role, [&](Process& p) { seen = load(p, views_[role] + kSwapped * kPage); })) continue;
+      if (!let(role, [&](Process& p) { seen = load(p, views_[role] + kSwapped * kPage); }))
+        continue;
       if (good(seen, "the counter")) swap(role, seen.value);
     }
     // The page has gone since the last swap there, after which it was missed: the answer brings it.

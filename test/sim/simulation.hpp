@@ -30,8 +30,8 @@
 
 #include "core/base/clock.hpp"
 #include "core/base/schedule.hpp"
-#include "support/stack_in_use.hpp"
 #include "sim/variables.hpp"
+#include "support/stack_in_use.hpp"
 
 namespace cmi::test {
 
