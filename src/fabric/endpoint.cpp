@@ -125,7 +125,7 @@ void Op::nap(Nanos at_most) {
 }
 
 int Endpoint::look_other() {
-  OtherWay* const other = other_.load(std::memory_order_acquire);
+  OtherWay* const other = other_way();
   if (other == nullptr) return 0;
   const int events = other->look();
   if (events > 0) wake_sleeper();
@@ -161,7 +161,7 @@ int Endpoint::poll_both() { return look_other() + poll(); }
     if (poll_by(way, round++) > 0) continue;
     if (op.done()) break;
     t = now();
-    OtherWay* const other = other_.load(std::memory_order_acquire);
+    OtherWay* const other = other_way();
     if (t >= deadline.at || (other != nullptr && other->has_ended())) {
       turns_.store(kTurns, std::memory_order_relaxed);
       return Cause::kTimeout;
