@@ -174,9 +174,10 @@ class Endpoint {
   Cause wait(Op& op, Deadline deadline, Way way = Way::kThis);
   // From now on; it must stay until the endpoint is destroyed.
   void go_also(OtherWay& other) {
-    other_.store(&other, std::memory_order_release);
+    other_.store(&other, std::memory_order_seq_cst);
     wake_sleeper();
   }
+  OtherWay* other_way() const { return other_.load(std::memory_order_acquire); }  // null: none
   // poll(), and a look at the other way.
   int poll_both();
   bool awaited() const { return waiting_.load(std::memory_order_relaxed) != 0; }  // a thread waits

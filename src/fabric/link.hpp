@@ -97,6 +97,12 @@ class Link {
   // The home is on this machine: requests go by rings from the next time on that there is a
   // session, and by now if there is one. Nothing where the link has a dialer.
   void go_by_rings(std::unique_ptr<ring::Dialer> dialer);
+  // Rings could not be passed, and it is time to try once more: dial_again().
+  bool dial_due() const {
+    const Nanos due = dial_due_.load(std::memory_order_relaxed);
+    return due != 0 && now() >= due;
+  }
+  void dial_again();
 
   // The home is dead for good: pending requests fail, nothing is started or connected any more.
   // False: it was condemned before.
@@ -127,6 +133,8 @@ class Link {
   static constexpr Nanos kSwapStall = 5 * kSecond;
 
  private:
+  // Between two attempts to pass rings: each pause is twice as long as the one before.
+  static constexpr Nanos kShortestDialPause = 10 * kMilli, kLongestDialPause = 10 * kSecond;
   friend class Session;
   static ListenerAddress listener_of(const Route& r) {
     return {r.fabric->traits().provider, r.home_listener};
@@ -166,7 +174,9 @@ class Link {
   DirectAckLog direct_acks_ CMI_GUARDED_BY(mu_);
   Secrets secrets_ CMI_GUARDED_BY(mu_);
   std::unique_ptr<ring::Dialer> dialer_ CMI_GUARDED_BY(mu_);
-  bool ring_refused_ CMI_GUARDED_BY(mu_) = false;         // the home has lied in one
+  bool ring_refused_ CMI_GUARDED_BY(mu_) = false;  // the home has lied in one
+  Nanos dial_pause_ CMI_GUARDED_BY(mu_) = kShortestDialPause;
+  std::atomic<Nanos> dial_due_{0};                        // 0: no attempt has failed
   std::shared_ptr<Session> current_ CMI_GUARDED_BY(mu_);  // up or connecting
   Nanos connecting_since_ CMI_GUARDED_BY(mu_) = 0;        // once it is up: since when it is
   uint32_t generation_ CMI_GUARDED_BY(mu_) = 0;

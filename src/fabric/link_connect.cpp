@@ -108,6 +108,13 @@ void Link::go_by_rings(std::unique_ptr<ring::Dialer> dialer) {
   if (up_locked()) dial_locked(*current_);
 }
 
+// Without a session there is nothing to try: the next one begins with it.
+void Link::dial_again() {
+  Guard g(mu_);
+  dial_due_.store(0, std::memory_order_relaxed);
+  if (up_locked()) dial_locked(*current_);
+}
+
 // The other side of the channels is passed to the home, which says by the first of them that it has
 // them.
 void Link::dial_locked(Session& s) {
@@ -116,8 +123,12 @@ void Link::dial_locked(Session& s) {
   auto notifications = ring::Channel::make(dialer_->sockets());
   if (!requests || !notifications ||
       !dialer_->dial({self_.id, s.secret_}, std::move(requests->passed), notifications.take())) {
+    dial_due_.store(now() + dial_pause_, std::memory_order_relaxed);
+    dial_pause_ = std::min(2 * dial_pause_, kLongestDialPause);
     return trace(kFacMem, kInfo, "link: no ring to home {:016x}", home_.hi);
   }
+  dial_due_.store(0, std::memory_order_relaxed);
+  dial_pause_ = kShortestDialPause;
   s.open_ring(std::move(requests->channel));
 }
 

@@ -259,7 +259,7 @@ void Server::reply(const ContextId& client, uint64_t number, Bytes payload, Toke
   const auto answered = clients_.reply(client, number, payload, tokens);
   if (answered.serving == nullptr) return;
   Port* const port = answered.serving->port();
-  const bool by_listener = port->endpoint().shares_queue() && !answered.serving->has_rings();
+  const bool by_listener = port->endpoint().shares_queue() && !answered.serving->asked_by_ring();
   order_.expect(by_listener ? ports_[answered.index].get() : port);
 }
 

@@ -56,6 +56,8 @@ class Serving : public Receiver, private ring::ChannelSink {
     has_rings_.store(true, std::memory_order_release);
   }
   bool has_rings() const { return has_rings_.load(std::memory_order_acquire); }
+  // By which way the client's next request is likely to come.
+  bool asked_by_ring() const { return has_rings() && !requests_->ended(); }
   // To the client's own listener, in its place. False: there is no ring any more.
   bool notify(const Frame& frame) { return has_rings() && notifications_->send(frame); }
   int poll_rings() {

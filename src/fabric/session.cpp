@@ -194,9 +194,11 @@ void Session::send(const Frame& frame) {
 
 bool Session::descriptors(std::vector<int>* fds) {
   if (endpoint().may_sleep()) fds->push_back(endpoint().wait_fd());
-  if (!by_ring()) return true;
-  const bool may = ring_->may_sleep();
-  fds->push_back(ring_->wait_fd());
+  // Also before requests go by it: the home answers by the ring as soon as it has that.
+  OtherWay* const ring = endpoint().other_way();
+  if (ring == nullptr) return true;
+  const bool may = ring->may_sleep();
+  fds->push_back(ring->wait_fd());
   return may;
 }
 

@@ -73,7 +73,8 @@ class Session : public Receiver,
   void open_ring(std::unique_ptr<ring::Channel> ring);
   void send(const Frame& frame);  // to the home
   bool idle() const { return port_->idle() && (!by_ring() || ring_->idle()); }
-  bool was_lied_to() const { return by_ring() && ring_->lied(); }
+  // Under the link's lock. Also by a home that has sent nothing good by it.
+  bool was_lied_to() const { return ring_ != nullptr && ring_->lied(); }
 
   void on_ring_message(ring::Channel& from, Bytes message) override;
   int look() override { return ring_->poll(*this); }

@@ -1,9 +1,11 @@
 // Links and servers of one machine, whose messages go by rings in shared memory: what is sent goes
 // by them and is executed once, whatever becomes of a ring.
+#include <poll.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "fabric/ring/channel.hpp"
+#include "fabric/serving.hpp"
 #include "fabric/world.hpp"
 #include "support/party.hpp"
 
@@ -30,8 +32,10 @@ struct Memory {
 struct Dialed {
   std::atomic<int> dials{0};
   std::atomic<bool> refuses{false};
+  std::atomic<bool> keeps{false};  // the home does not get it
   std::mutex mu;
   std::vector<Memory> memories;  // of the rings of requests
+  ring::Channel::Passed kept;
 };
 
 class ToParty final : public ring::Dialer {
@@ -48,6 +52,10 @@ class ToParty final : public ring::Dialer {
       dialed_.memories.push_back({Mapping(
           ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, requests.memory.get(), 0),
           size)});
+      if (dialed_.keeps.load()) {
+        dialed_.kept = std::move(requests);
+        return true;
+      }
     }
     const ring::Proof wrong{proof.client, proof.secret + 1};
     CHECK_FALSE(home_.server->take_rings(wrong, {}, {}));
@@ -83,6 +91,16 @@ struct OneMachine {
       const uint64_t before = net->traffic().messages;
       return call() && net->traffic().messages == before;
     });
+  }
+  void spoil() {
+    std::lock_guard g(dialed.mu);
+    for (Memory& memory : dialed.memories) memory.spoil();
+  }
+  // When it is time for that.
+  bool dials_again() {
+    if (!comes_true([&] { return call() && link->dial_due(); })) return false;
+    link->dial_again();
+    return true;
   }
   bool once() { return home.handler.most_often() == 1; }
 };
@@ -149,10 +167,7 @@ TEST_CASE("a_link_goes_on_by_the_network_when_a_liar_spoils_its_ring") {
   m.dial();
   REQUIRE(m.call());
   REQUIRE(m.goes_by_ring());
-  {
-    std::lock_guard g(m.dialed.mu);
-    for (Memory& memory : m.dialed.memories) memory.spoil();
-  }
+  m.spoil();
   for (int i = 0; i < 20; ++i) REQUIRE(m.call());
   CHECK(m.once());
   CHECK(m.home.handler.sessions.load() >= 2);
@@ -177,11 +192,86 @@ TEST_CASE("a_session_that_its_home_ends_goes_on_in_the_next_with_a_ring_of_its_o
 
 TEST_CASE("a_link_whose_rings_are_not_taken_stays_with_the_network") {
   OneMachine m;
-  m.dialed.refuses.store(true);
+  m.dialed.keeps.store(true);
   m.dial();
   for (int i = 0; i < 20; ++i) REQUIRE(m.call());
+  CHECK_FALSE(m.link->dial_due());
   CHECK(m.dialed.dials.load() == 1);
   CHECK(m.home.handler.sessions.load() == 1);
+}
+
+TEST_CASE("rings_that_cannot_be_passed_at_once_are_passed_later_in_the_same_session") {
+  OneMachine m;
+  REQUIRE(m.call());
+  m.dialed.refuses.store(true);
+  m.dial();
+  for (int dials = 2; dials <= 3; ++dials) {
+    REQUIRE(m.dials_again());
+    CHECK(m.dialed.dials.load() == dials);
+  }
+  m.dialed.refuses.store(false);
+  REQUIRE(m.dials_again());
+  REQUIRE(m.goes_by_ring());
+  CHECK_FALSE(m.link->dial_due());
+  CHECK(m.dialed.dials.load() == 4);
+  CHECK(m.home.handler.sessions.load() == 1);
+  CHECK(m.once());
+}
+
+TEST_CASE("a_home_that_lies_before_its_first_answer_gets_no_ring_in_the_next_session") {
+  OneMachine m;
+  m.dialed.keeps.store(true);
+  m.dial();
+  for (int session = 1; session <= 3; ++session) {
+    REQUIRE(m.call());
+    m.spoil();
+    REQUIRE(m.call());
+    CHECK(m.dialed.dials.load() == 1);
+    m.home.server->fence(m.client.id, false);
+  }
+  REQUIRE(m.call());
+  CHECK(m.home.handler.sessions.load() == 4);
+  CHECK(m.once());
+}
+
+// Who sleeps for the link sleeps at the ring as well, from its making on.
+TEST_CASE("the_first_answer_by_a_ring_is_not_slept_over") {
+  OneMachine m;
+  m.dialed.keeps.store(true);
+  m.dial();
+  REQUIRE(m.call());
+  const auto session = m.link->current();
+  REQUIRE(session != nullptr);
+  REQUIRE(m.dialed.kept.memory);
+  auto at_home = ring::Channel::take(std::move(m.dialed.kept));
+  REQUIRE(at_home);
+  std::vector<int> before, after;
+  CHECK(session->descriptors(&before));
+  REQUIRE((*at_home)->send({fabric::FrameKind::kReply, 0, 1, 0, 0, {}}));
+  REQUIRE_FALSE(before.empty());
+  pollfd at_ring{before.back(), POLLIN, 0};
+  CHECK(::poll(&at_ring, 1, 0) == 1);
+  CHECK_FALSE(session->descriptors(&after));
+}
+
+struct NoFrames final : fabric::ServingSink {
+  void on_client_frame(fabric::Serving&, const fabric::Frame&) override {}
+  void on_client_ack(const fabric::Serving&, const fabric::Frame&) override {}
+  void on_no_frame() override {}
+};
+
+TEST_CASE("of_a_client_whose_ring_has_ended_nothing_is_expected_there") {
+  NoFrames sink;
+  fabric::Serving serving(sink, ContextId{1, 2});
+  CHECK_FALSE(serving.asked_by_ring());
+  auto requests = ring::Channel::make(), notifications = ring::Channel::make();
+  REQUIRE(requests);
+  REQUIRE(notifications);
+  ring::Channel& first = *requests->channel;
+  serving.take_rings(std::move(requests->channel), std::move(notifications->channel));
+  CHECK(serving.asked_by_ring());
+  first.end("it was spoiled");
+  CHECK_FALSE(serving.asked_by_ring());
 }
 
 // The one who waits is asleep, at a descriptor of the ring.

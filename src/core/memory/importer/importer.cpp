@@ -64,8 +64,12 @@ int Importer::advance() {
   const bool later = core_.stranded.any() || core_.answers.any();
   Nanos t = 0;
   for (auto& link : core_.links.those_that([later](const fabric::Link& l) {
-         return l.has_pending() || (later && l.has_detached());
+         return l.has_pending() || (later && l.has_detached()) || l.dial_due();
        })) {
+    if (link->dial_due()) {
+      link->dial_again();
+      continue;
+    }
     // A thread that waits for an answer takes it in itself. If the service thread polled as well,
     // the waiting thread would yield to it, and the service thread would find work without end.
     if (link->left_to_waiters()) {
