@@ -207,6 +207,32 @@ TEST_SUITE("limits") {
     CHECK(load(peer, import_segment(peer, more).at).value == 8);
   }
 
+  TEST_CASE("an_import_for_which_the_importer_has_no_descriptors_is_nomem_and_says_so") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home");
+    Process& peer = cluster.spawn("peer", {{"CMI_JOIN_TIMEOUT", "5000"}});
+    const Export exported = export_segment(home);
+    // One more each time, so that what an import needs runs out at each step of it once.
+    bool imported = false;
+    for (rlim_t more = 0; more < 24 && !imported; ++more) {
+      CAPTURE(more);
+      REQUIRE(peer.run(
+          [](rlim_t few) {
+            limit_descriptors(1024);
+            const int lowest = ::dup(0);
+            return ::close(lowest) == 0 && limit_descriptors(static_cast<rlim_t>(lowest) + few);
+          },
+          more));
+      const Answer answer = seg_imp(peer, exported.handle);
+      imported = answer.ok();
+      CHECK_MESSAGE((imported || answer.error == CMI_ERR_NOMEM), answer);
+      CHECK((imported || peer.run([] {
+        return std::strstr(cmi_ofi_error_text(ctxt()), "descriptors") != nullptr;
+      })));
+    }
+    CHECK(imported);
+  }
+
   TEST_CASE("a_link_that_breaks_while_there_are_no_descriptors_is_rebuilt_once_there_are_some") {
     Cluster cluster;
     Process& home = cluster.spawn("home");

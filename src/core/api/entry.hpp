@@ -112,9 +112,8 @@ void trace_call(Facility facility, Status status, Value value,
   char line[256];
   *fmt::format_to_n(line, sizeof line - 1, call, args...).out = '\0';
   if (!ok(status)) {
-    const char* cause = take_cause(status);
     fail(facility, translate(status), "{}: {}, {}", line, error_name(translate(status)),
-         cause != nullptr ? cause : status_name(status));
+         words_of_failure(status));
   } else if constexpr (std::is_pointer_v<Value> && !std::is_same_v<Value, const char*>) {
     trace(facility, level, "{}: {}", line, fmt::ptr(value));
   } else {

@@ -6,6 +6,8 @@
 
 #include <cstddef>
 
+#include "core/base/status.hpp"
+
 namespace cmi::api {
 
 inline constexpr size_t kErrorTextSize = 512;  // bytes, the NUL included
@@ -15,6 +17,8 @@ inline constexpr size_t kErrorTextSize = 512;  // bytes, the NUL included
 char* error_text_buffer();
 // The sentence; never null.
 const char* error_text();
+// Why a call failed: what was found out, or else what the process lacks, or the status. Never null.
+const char* words_of_failure(Status status);
 
 // Replaces the sentence; what does not fit is cut.
 template <class... Args>

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/cause.hpp"
+#include "core/base/descriptors_left.hpp"
 #include "core/base/log.hpp"
 #include "core/emulate/emulate.hpp"
 #include "core/memory/importer/cache.hpp"
@@ -18,6 +19,7 @@ namespace cmi::memory {
 
 namespace {
 constexpr Nanos kLineWait = 5 * kSecond;
+constexpr int kOfLifeline = 2;  // descriptors: its connection, and one beside it
 // Whether anybody listens at its listener is looked at after so long, and then every second: it
 // leaves a connection behind there (see membership.cpp).
 constexpr Nanos kLookAtListener = 100 * kMilli;
@@ -215,6 +217,9 @@ Result<Joining::Opened> Joining::take_answer(const std::shared_ptr<Import>& imp,
 Status Joining::watch(const std::shared_ptr<Import>& imp, const Opened& opened,
                       const JoinTime& time) {
   // It has just answered.
+  if (!descriptors_left(kOfLifeline)) {
+    return because(Status::kNoMem, "this process has no descriptors left for the home's lifeline");
+  }
   const Deadline line{std::max({time.reach.at, time.answer.at, now() + kLineWait})};
   if (!core_.parts.watch.watch_home(imp->rseg, *imp->link, opened.reply.lifeline_port,
                                     opened.reply.lifeline_secret, line)) {
