@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "core/base/descriptors_left.hpp"
 #include "core/base/fd.hpp"
 #include "core/base/ids.hpp"
 #include "core/base/log.hpp"
@@ -14,6 +15,7 @@ namespace {
 // must have been so many looks, too.
 constexpr Nanos kFirstContact = 10 * kSecond, kPatience = 2 * kSecond;
 constexpr int kLooks = 200;
+constexpr int kOfConnection = 3;          // descriptors, both sides
 constexpr Nanos kNothing = 100 * kMilli;  // with what must not: some never say that it did not
 constexpr uint64_t kWord = 0x0123456789abcdef;
 
@@ -65,6 +67,8 @@ Result<Findings> try_out(Fabric& fabric, bool may_cas) {
   if (!key) return key.status();
   const Result<Peer> peer = from.add_peer(at.address());
   if (!peer) return unfit(fabric, "it does not take its own address");
+  // Else it would be waited for, and the provider be blamed.
+  if (!descriptors_left(kOfConnection)) return Status::kNoMem;
 
   if (!done_well(from, at, w.read, kFirstContact,
                  [&] { return from.read(w.read, *peer, &w.found, 8, *key, 0); }) ||
