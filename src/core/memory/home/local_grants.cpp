@@ -59,7 +59,7 @@ void grant(HomeCore& home, Segment& s, Sharer& h, const LocalAsk& m, Fd watch,
                      fds);
 }
 
-// Who sends it has the secret of a session that this home serves.
+// The message proves its sender by the secret of a session that this home serves.
 void take_rings(HomeCore& home, node::LocalChannel::Message& message) {
   RingAsk m;
   if (!home.parts.local || !decode(Bytes(message.bytes), &m)) return;

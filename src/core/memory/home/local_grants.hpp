@@ -22,9 +22,9 @@ void cut_off_local(Segment& s, const ContextId& client, uint32_t instance);
 // Of a segment that was removed: its file, where importers of the machine may have it mapped and
 // the removal is to leave them nothing. Under the segment's locks; the segment has no file then.
 Fd take_passed_file(const HomeCore& home, Segment& s);
-// When nobody of the node has the segment any more, but for `own` attachments that are ending:
-// whoever still maps that file, also a process that is stopped or means harm, meets its end with
-// the next load. Without locks.
+// Cuts that file to nothing when no process of the node has the segment attached any more, but for
+// `own` attachments that are ending. A process that still maps it gets SIGBUS with its next load,
+// also one that was stopped or means harm. Without locks.
 void empty_passed_file(const HomeCore& home, int32_t id, Fd file, uint32_t own);
 
 }  // namespace cmi::memory

@@ -25,8 +25,8 @@ void give_up_fetch(ImporterCore& core, const std::shared_ptr<Import>& imp, uint3
 
 class Fetch {
  public:
-  // A read that is not over in time ends the session, with all that is under way in it. So whoever
-  // can do without the page gives up early what it needs messages for, and not the read.
+  // A read that is not over in time ends the session, with all that is under way in it. So a
+  // caller that can do without the page gives up early what needs messages, and not the read.
   struct Until {
     Deadline messages, read;
     Until(Deadline both) : messages(both), read(both) {}  // NOLINT(google-explicit-constructor)

@@ -14,7 +14,7 @@ bool LocalRings::dial(const fabric::ring::Proof& proof, fabric::ring::Channel::P
   const std::array<int, RingAsk::kFds> fds{requests.memory.get(), requests.socket.get(),
                                            notes.memory.get(), notes.socket.get()};
   const RingAsk m{proof.client.hi, proof.client.lo, proof.secret};
-  // The end that is left here is of no use: the answer comes by the ring.
+  // The home answers by the ring. So this side's end of the channel is closed at once.
   if (!node::LocalChannel::ask(folder_, slot_, Encoded(m), fds)) return false;
   server_.hear_by_ring(home_, std::move(notifications.channel));
   return true;

@@ -18,8 +18,8 @@ class StoreStreams {
   static constexpr uint32_t kFrom = 8;
   // Pages made writable at once: as many as one read ahead brings.
   static constexpr uint32_t kMaxWindow = 256;
-  // From that many on a window is no more than a part of what its stream was long, kPartOfStream:
-  // so of a long stream few pages are compared, and may be in flux, in vain.
+  // A window of kLongWindow pages or more is at most one kPartOfStream-th of its stream. That
+  // bounds the pages that are compared, or are in flux after a death, though nobody stored to them.
   static constexpr uint32_t kLongWindow = 32, kPartOfStream = 4;
 
   // A first store: how many pages to make writable, from this one on. At most twice as many as the

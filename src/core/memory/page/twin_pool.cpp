@@ -104,7 +104,7 @@ uint32_t TwinPool::pop() {
     const uint32_t twin = from.first;
     if (twin == 0) continue;
     from.first = next_of(at(twin));
-    // Whoever stores in order comes for that one next, and has to read where it leads to.
+    // A thread that stores in order pops this twin next, and reads the link that is in it.
     if (from.first != 0) __builtin_prefetch(at(from.first), 1);
     return twin;
   }
