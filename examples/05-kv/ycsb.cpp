@@ -3,7 +3,8 @@
 // its key, and in the end the home looks at all. The first pass fetches what the others measure.
 //
 //   ycsb home DIR NODES MIX RECORDS OPERATIONS PASSES    makes the store, fills it, takes part
-//   ycsb node DIR                                        each of the others
+//   ycsb node DIR [endless]                              each of the others; endless: it never
+//                                                        comes to the end of its first pass
 //   ycsb check DIR RECORDS                               one line: whether all records are right
 //
 // DIR is how they find each other, as in 01-hello; run-ycsb starts them all on this machine.
@@ -65,11 +66,12 @@ uint64_t wrong_records(const kv::Store& store, uint64_t records) {
 }
 
 // One node's operations of one pass; how many went wrong.
-uint64_t pass(kv::Store& store, const Run& run, kv::Zipf& zipf, uint64_t node, uint64_t& number) {
+uint64_t pass(kv::Store& store, const Run& run, uint64_t operations, kv::Zipf& zipf, uint64_t node,
+              uint64_t& number) {
   const double updates = updates_of(run.mix);
   uint64_t wrong = 0;
   std::string value;
-  for (uint64_t i = 0; i < run.operations; ++i) {
+  for (uint64_t i = 0; i < operations; ++i) {
     const uint64_t record = zipf.next();
     if (updates > 0 && zipf.chance() < updates) {
       store.put(kv::key_of(record), kv::value_of(record, node, ++number, kValueSize));
@@ -101,7 +103,8 @@ cmi_ofi_stats costs(const cmi::context& context) {
   return stats;
 }
 
-void take_part(const cmi::context& context, kv::Store& store, Run& run, uint64_t node) {
+void take_part(const cmi::context& context, kv::Store& store, Run& run, uint64_t node,
+               uint64_t operations) {
   cmi::barrier gate(context, run.gate, static_cast<uint32_t>(run.nodes));
   kv::Zipf zipf(run.records, node + 1);
   uint64_t wrong = 0, number = 0;
@@ -109,7 +112,7 @@ void take_part(const cmi::context& context, kv::Store& store, Run& run, uint64_t
     gate.arrive_and_wait();
     const cmi_ofi_stats before = costs(context);
     const auto begin = Clock::now();
-    wrong += pass(store, run, zipf, node, number);
+    wrong += pass(store, run, operations, zipf, node, number);
     run.seconds[node][i] = std::chrono::duration<double>(Clock::now() - begin).count();
     if (i + 1 == run.passes) report_costs(run, node, before, costs(context));
   }
@@ -158,7 +161,7 @@ int home(const std::string& folder, const Run& wanted) {
   const auto offer = context.offer(folder, "store", handle, token);
   const auto run_offer = context.offer(folder, "run", run_handle, run_token);
 
-  take_part(context, store, *run, 0);
+  take_part(context, store, *run, 0, wanted.operations);
   await_ends(context, *run);
   report(*run);
   const uint64_t wrong = run->wrong + wrong_records(store, wanted.records);
@@ -166,7 +169,7 @@ int home(const std::string& folder, const Run& wanted) {
   return wrong == 0 ? 0 : 1;
 }
 
-int node(const std::string& folder) {
+int node(const std::string& folder, bool endless) {
   const auto context = cmi::context::open();
   const auto run_segment = context.find(folder, "run", kPatience);
   const auto run = run_segment.attach<Run>();
@@ -177,7 +180,7 @@ int node(const std::string& folder) {
   if (number >= run->nodes) throw std::runtime_error("more nodes than were asked for");
   std::printf("node %lu begins\n", number + 1);
   std::fflush(stdout);
-  take_part(context, store, *run, number);
+  take_part(context, store, *run, number, endless ? UINT64_MAX : run->operations);
   cmi::atomic_ref(context, run->left).fetch_add(1);
   return 0;
 }
@@ -199,7 +202,8 @@ uint64_t number(const std::string& text) {
 }
 
 int run(const std::vector<std::string>& given) {
-  if (given.size() == 2 && given[0] == "node") return node(given[1]);
+  if (given.size() == 2 && given[0] == "node") return node(given[1], false);
+  if (given.size() == 3 && given[0] == "node" && given[2] == "endless") return node(given[1], true);
   if (given.size() == 3 && given[0] == "check") return check(given[1], number(given[2]));
   if (given.size() == 7 && given[0] == "home" && given[3].size() == 1) {
     Run wanted = {};
@@ -216,7 +220,7 @@ int run(const std::vector<std::string>& given) {
   }
   std::fprintf(stderr,
                "usage: ycsb home DIR NODES a|b|c RECORDS OPERATIONS PASSES\n"
-               "       ycsb node DIR\n"
+               "       ycsb node DIR [endless]\n"
                "       ycsb check DIR RECORDS\n");
   return 2;
 }

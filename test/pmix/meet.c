@@ -13,6 +13,7 @@
 struct page {
   uint64_t word;
   uint64_t seen;
+  uint64_t done;
 };
 
 static cmi_ctxt* ctxt;
@@ -40,6 +41,20 @@ static volatile struct page* offer(const char* where, cmi_rseg** handle, cmi_tok
 static void fails(int failed, cmi_error error, const char* says, const char* what) {
   must(failed && cmi_get_error(ctxt) == error && strstr(cmi_ofi_error_text(ctxt), says) != NULL,
        what);
+}
+
+static void await_end_of_the_other(void) {
+  int ended = 0;
+  for (int tries = 0; !ended; tries++) {
+    must(tries < 30000, "the other has ended");
+    cmi_event* event = CMIFN(ctxt, 10, evt_get)(ctxt);
+    if (event == NULL) {
+      usleep(1000);
+      continue;
+    }
+    ended = event->type == CMI_EVENT_RCTXT_DOWN;
+    CMIFN(ctxt, 10, evt_ret)(event, CMI_EVENT_RET_DONE);
+  }
 }
 
 int main(void) {
@@ -73,6 +88,18 @@ int main(void) {
   for (int tries = 0; mine->seen == 0; tries++) {
     must(tries < 30000, "the other has seen mine");
     usleep(1000);
+  }
+  /* A segment ends with its context. Rank 0 says when it is done with rank 1's, and ends after
+   * rank 1 has: so neither's barrier is cut short. */
+  if (number == 0) {
+    mine->done = 1;
+    must(cmi_wmb() == 0, "cmi_wmb");
+    await_end_of_the_other();
+  } else {
+    for (int tries = 0; page->done == 0; tries++) {
+      must(tries < 30000, "the other is done");
+      usleep(1000);
+    }
   }
   must(CMIFN(ctxt, 10, fini)(ctxt) == 0, "fini");
   printf("rank %d: met\n", number);
