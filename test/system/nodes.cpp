@@ -21,6 +21,7 @@
 
 #include "core/base/clock.hpp"
 #include "support/skip.hpp"
+#include "support/stack_in_use.hpp"
 #include "system/calls.hpp"
 #include "system/guard.hpp"
 
@@ -43,7 +44,11 @@ size_t anchor(const std::byte*, std::byte*) { return 0; }
 
 int g_channel = -1;  // in a child: its end of the socket pair
 
+// The stack of a child's first thread, and the one of the test that it has left for good.
+StackInUse g_child_stack, g_left_stack;
+
 [[noreturn]] void serve() {
+  take_stack(&g_child_stack, &g_left_stack);
   install_guard();
   std::vector<std::byte> in(sizeof(Header) + kMaxMessage);
   std::vector<std::byte> out(kMaxMessage);
@@ -140,6 +145,8 @@ void shift_mappings() {
   ::mprotect(stack, static_cast<size_t>(::sysconf(_SC_PAGESIZE)), PROT_NONE);
   bottom.uc_stack = {stack, 0, kStack};
   ::makecontext(&bottom, &serve, 0);
+  g_child_stack = {stack, kStack};
+  leave_stack(&g_left_stack, g_child_stack);
   ::setcontext(&bottom);
   ::_exit(124);
 }
