@@ -57,10 +57,10 @@ class Fetch {
   void claim_window();
   void overlap();
   Outcome attempt();
-  bool may_hold() const;
-  Outcome hold_and_fetch(bool* asked);
-  bool ask_intent_and_hold(uint32_t epoch);
-  bool ask_hold(uint32_t epoch, std::shared_ptr<fabric::Request>* request);
+  bool may_acquire() const;
+  Outcome acquire_and_fetch(bool* asked);
+  bool ask_intent_and_region(uint32_t epoch);
+  bool ask_region(uint32_t epoch, std::shared_ptr<fabric::Request>* request);
   Outcome entered(Bytes content);
   bool prepare();
   bool back();  // with memory
