@@ -12,7 +12,7 @@
 
 #include "core/memory/wire/bus_messages.hpp"
 #include "core/memory/wire/dispatch.hpp"
-#include "core/memory/wire/local_channel.hpp"
+#include "core/memory/wire/local_messages.hpp"
 #include "core/memory/wire/notifications.hpp"
 #include "core/memory/wire/replies.hpp"
 #include "core/memory/wire/requests.hpp"

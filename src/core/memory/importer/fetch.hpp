@@ -29,7 +29,7 @@ class Fetch {
   // caller that can do without the page gives up early what needs messages, and not the read.
   struct Until {
     Deadline messages, read;
-    Until(Deadline both) : messages(both), read(both) {}  // NOLINT(google-explicit-constructor)
+    Until(Deadline both) : messages(both), read(both) {}
     Until(Deadline of_messages, Deadline of_read) : messages(of_messages), read(of_read) {}
   };
   // `wanted` is kFetching, by this thread. `intent`: for a store that needs the page's dirty
