@@ -3,7 +3,7 @@
    The home keeps an epoch for the importer, 0 for "not held". The importer keeps one atomic word: held, its
    epoch, and how many of the region's pages are not absent. A fetch counts its page first and looks at
    `held` in the same step; unless held, it sends a acquire request with a new epoch and waits for the reply. The
-   reply may bring the page, which the home has read when it had noted the region (hold_and_fetch). A
+   reply may bring the page, which the home has read when it had noted the region (acquire_and_fetch). A
    notification that leaves nothing cached and nothing being fetched turns `held` off, and its acknowledgement says
    so with the epoch; the home forgets only an epoch that still stands.
 

@@ -108,7 +108,7 @@ void ClientTable::fence(const ContextId& client, bool forever) {
       serving = std::move(taken);
     }
     c.secret = random_u64();
-    // Who goes on after a verdict acts on nothing that was sent before it.
+    // A thread that goes on after a verdict acts on nothing that was sent before it.
     if (serving != nullptr) {
       serving->each_ring([](ring::Channel& r) { r.end("the client is fenced"); });
     }

@@ -19,7 +19,7 @@
 //  5. Operations make progress only while somebody polls the initiating Endpoint, and at the target
 //     while somebody polls the targeted Endpoint.
 //  6. A poll hands out for kStretch, and what it is at then. The rest is handed out by later polls,
-//     in its order. So who polls comes to look at other things as well.
+//     in its order. So a thread that polls comes to look at other things as well.
 #pragma once
 
 #include <atomic>
@@ -120,7 +120,7 @@ class OtherWay {
   virtual int look() = 0;  // as Endpoint::poll
   virtual bool may_sleep() = 0;
   virtual int wait_fd() const = 0;     // as that of an Endpoint
-  virtual bool has_ended() const = 0;  // who waits has to find out what became of it
+  virtual bool has_ended() const = 0;  // a waiter has to find out what became of it
 };
 
 class Endpoint {

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <functional>
 #include <set>
+#include <string>
 #include <vector>
 
 namespace cmi::test::lifeline_test {
@@ -300,6 +301,32 @@ TEST_SUITE("lifeline") {
     CHECK(pair.home.lost.empty());
     REQUIRE(pair.importer.lines->send(pair.home.id, Side::kOurs, Sign::kAsk, 5));
     CHECK(pair.until([&] { return pair.home.signs.size() == 1; }));
+  }
+
+  TEST_CASE("the_bytes_of_signs") {
+    End home({1, 1}, 0x0102030405060708);
+    Fd fd = stranger(home);
+    std::byte greeting[64] = {};
+    Writer out(greeting);
+    out.put<uint64_t>(0x3145'4649'4c49'4d43);
+    for (uint64_t word : {2, 2, 1, 1}) out.put(word);
+    out.put(kSecret);
+    out.put<uint16_t>(1);
+    REQUIRE(::send(fd.get(), greeting, sizeof greeting, MSG_NOSIGNAL) == sizeof greeting);
+    REQUIRE(until({&home}, [&] { return !home.ups.empty(); }));
+    const auto next = [&] {
+      std::string sign(16, 0);
+      CHECK(::recv(fd.get(), sign.data(), sign.size(), MSG_WAITALL) == 16);
+      return sign;
+    };
+    CHECK(next() == std::string("CMLS\1\0\0\0\x08\x07\x06\x05\x04\x03\x02\x01", 16));
+    constexpr Sign kSigns[] = {Sign::kAsk, Sign::kVouch, Sign::kAnswer, Sign::kGoodbye,
+                               Sign::kOver};
+    char code = 2;
+    for (const Sign sign : kSigns) {
+      REQUIRE(home.lines->send({2, 2}, Side::kTheirs, sign, 9));
+      CHECK(next() == std::string("CMLS") + code++ + std::string("\0\0\0\x09\0\0\0\0\0\0\0", 11));
+    }
   }
 
   TEST_CASE("a_line_on_which_something_else_than_signs_comes_is_lost") {

@@ -8,6 +8,7 @@
 #include "fabric/serving.hpp"
 #include "fabric/world.hpp"
 #include "support/party.hpp"
+#include "support/sleeps.hpp"
 
 namespace cmi::test::ring_link_test {
 namespace {
@@ -282,10 +283,9 @@ TEST_CASE("an_answer_that_takes_its_time_wakes_who_waits_for_it_by_a_ring") {
   REQUIRE(m.goes_by_ring());
   m.home.handler.holding.store(true);
   auto request = m.link->start(7, buffer(41));
-  std::thread answers([&] {
-    REQUIRE(
-        comes_true([&] { return m.home.handler.executed(m.client.id, request->number()) == 1; }));
-    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  std::thread answers([&, waiter = ::gettid()] {
+    CHECK(comes_true([&] { return m.home.handler.executed(m.client.id, request->number()) == 1; }));
+    CHECK(comes_true([&] { return sleeps(waiter); }));
     m.home.handler.release();
   });
   CHECK(m.link->await(request, Deadline::in(kLong)) == Cause::kOk);

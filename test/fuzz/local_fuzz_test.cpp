@@ -10,7 +10,7 @@
 
 #include "core/memory/home/local_importer.hpp"
 #include "core/memory/vm/local_control.hpp"
-#include "core/memory/wire/local_channel.hpp"
+#include "core/memory/wire/local_messages.hpp"
 #include "fuzz/choices.hpp"
 #include "fuzz/contexts.hpp"
 

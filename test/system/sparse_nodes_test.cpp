@@ -111,7 +111,7 @@ TEST_SUITE("sparse") {
     constexpr uint64_t kStores = 8;
     for (const auto& [faults, messages] :
          {std::pair{std::string(kNoTimer), kStores},
-          {kNoTimer + std::string(";no_hold_fetch=fail"), 2 * kStores}}) {
+          {kNoTimer + std::string(";no_acquire_fetch=fail"), 2 * kStores}}) {
       CAPTURE(faults);
       Scene s(kLarge, faults);
       const std::string passages = s.cluster.scratch() + "/passages";

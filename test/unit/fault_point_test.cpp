@@ -16,6 +16,7 @@
 
 #include "core/base/clock.hpp"
 #include "support/passages.hpp"
+#include "support/sleeps.hpp"
 
 namespace cmi::test::fault_point_test {
 using cmi::test::Passages;
@@ -66,15 +67,6 @@ int end_of_child(const char* name, int times) {
   }
   REQUIRE(ended == pid);
   return status;
-}
-
-// Whether a thread of this process sleeps.
-bool sleeps(pid_t thread) {
-  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
-  std::string stat;
-  std::getline(file, stat);
-  const size_t name_ends = stat.rfind(')');  // then a blank and the state
-  return name_ends != std::string::npos && stat.compare(name_ends, 3, ") S") == 0;
 }
 
 }  // namespace

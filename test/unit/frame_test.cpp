@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <cstring>
+#include <iterator>
 #include <random>
 #include <vector>
 
@@ -38,11 +39,28 @@ Buffer some_bytes(size_t n, unsigned seed) {
 }
 
 constexpr FrameKind kKinds[] = {
-    FrameKind::kHello,        FrameKind::kWelcome, FrameKind::kRequest,   FrameKind::kReply,
-    FrameKind::kNotification, FrameKind::kAck,     FrameKind::kDirectAck, FrameKind::kAckedBelow};
+    FrameKind::kHello,     FrameKind::kWelcome,      FrameKind::kRequest,
+    FrameKind::kReply,     FrameKind::kNotification, FrameKind::kAck,
+    FrameKind::kDirectAck, FrameKind::kAckedBelow,   FrameKind::kRefusal};
 constexpr size_t kKindAt = 4, kZeroAt = 5, kLengthAt = 32;
 
 }  // namespace
+
+// As doc/design/wire.md has them; written down without this library.
+TEST_CASE("the_bytes_of_a_frame") {
+  constexpr uint8_t kWire[] = {0x43, 0x4d, 0x49, 0x31, 3,    0,    0x06, 0x05, 0x18, 0x17,
+                               0x16, 0x15, 0x14, 0x13, 0x12, 0x11, 0x28, 0x27, 0x26, 0x25,
+                               0x24, 0x23, 0x22, 0x21, 0x38, 0x37, 0x36, 0x35, 0x34, 0x33,
+                               0x32, 0x31, 3,    0,    0,    0,    0xaa, 0xbb, 0xcc};
+  const Buffer payload{std::byte{0xaa}, std::byte{0xbb}, std::byte{0xcc}};
+  Buffer wire = encoded({FrameKind::kRequest, 0x0506, 0x1112131415161718, 0x2122232425262728,
+                         0x3132333435363738, payload});
+  REQUIRE(wire.size() == sizeof kWire);
+  CHECK(std::memcmp(wire.data(), kWire, sizeof kWire) == 0);
+  for (uint8_t kind = 1; kind <= std::size(kKinds); ++kind) {
+    CHECK(encoded({kKinds[kind - 1], 0, 0, 0, 0, {}})[kKindAt] == std::byte{kind});
+  }
+}
 
 TEST_CASE("what_is_sent_in_two_pieces_arrives_as_one") {
   const Buffer whole = some_bytes(300, 2);

@@ -1,7 +1,9 @@
-// The tables of a home: segments by id and uid, sharers of a segment, and its tokens.
+// The tables of a home: segments by id and uid, sharers of a segment, its tokens, and ends that
+// wait for importers.
 #include <doctest/doctest.h>
 
 #include "core/memory/home/segment_table.hpp"
+#include "core/memory/home/unfinished_ends.hpp"
 
 namespace cmi::test::home_tables_test {
 using namespace cmi::memory;
@@ -144,6 +146,21 @@ TEST_CASE("a_node_has_a_token_of_its_own_beside_those_for_any_node") {
   CHECK(table.has_for(node));
   CHECK(!table.has_for(NodeId{4, 4}));
   CHECK(!table.full());
+}
+
+TEST_CASE("an_end_is_waited_for_once_more_until_its_round_is_over") {
+  UnfinishedEnds ends;
+  const RoundPtr first = begin_round(), second = begin_round();
+  ends.add(1, first);
+  ends.add(2, second);
+  CHECK(ends.find(1) == first);
+  CHECK(ends.find(2) == second);
+  CHECK(ends.find(3) == nullptr);
+  first->done.complete(fabric::Cause::kOk);
+  ends.add(3, begin_round());  // what is over makes room
+  CHECK(ends.find(1) == nullptr);
+  CHECK(ends.find(2) == second);
+  CHECK(ends.find(3) != nullptr);
 }
 
 }  // namespace cmi::test::home_tables_test

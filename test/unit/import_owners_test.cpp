@@ -1,6 +1,8 @@
 // The owners of one import's data: the session key, the list of dirty pages, pages in flux, the use
-// of the cache, the rounds of quiescence, the turn to write behind, waiting for changes.
+// of the cache, the rounds of quiescence, the turn to write behind, waiting for changes, intents of
+// swaps that were given up, the file of the cache, the lease.
 #include <doctest/doctest.h>
+#include <sys/mman.h>
 
 #include <thread>
 #include <vector>
@@ -9,6 +11,8 @@
 #include "core/memory/importer/change_wait.hpp"
 #include "core/memory/importer/dirty_list.hpp"
 #include "core/memory/importer/flux_pages.hpp"
+#include "core/memory/importer/import.hpp"
+#include "core/memory/importer/late_intents.hpp"
 #include "core/memory/importer/quiesce_rounds.hpp"
 #include "core/memory/importer/session_key.hpp"
 #include "core/memory/importer/write_behind_turn.hpp"
@@ -259,6 +263,59 @@ TEST_SUITE("change_wait") {
     for (auto& waiter : waiters) waiter.join();
     CHECK(awake.load() == 3);
     CHECK(now() - before < 30 * kSecond);
+  }
+}
+
+TEST_SUITE("late_intents") {
+  TEST_CASE("a_page_has_the_epoch_of_the_swap_that_was_given_up_last_until_it_is_given_back") {
+    LateIntents late;
+    CHECK(late.epoch(3) == 0);
+    late.add(3, 7);
+    late.add(4, 9);
+    CHECK(late.epoch(3) == 7);
+    CHECK(late.epoch(5) == 0);
+    late.add(3, 8);
+    CHECK(late.epoch(3) == 8);
+    late.remove(3);
+    late.remove(3);
+    CHECK(late.epoch(3) == 0);
+    CHECK(late.epoch(4) == 9);
+  }
+}
+
+TEST_SUITE("cache_file") {
+  TEST_CASE("pages_have_their_place_in_the_table_and_in_the_file") {
+    constexpr size_t kPages = 3;
+    const auto memory = [](size_t bytes) {
+      void* const at =
+          ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      REQUIRE(at != MAP_FAILED);
+      return Mapping(at, bytes);
+    };
+    CacheFile cache;
+    CHECK_FALSE(cache.ready());
+    cache.fill(Fd(), memory(kPages * kPageSize), memory(kPages * sizeof(Page)));
+    CHECK(cache.ready());
+    for (uint32_t i = 0; i < kPages; ++i) {
+      CHECK(cache.page(i).state == PageState::kAbsent);
+      CHECK(cache.index_of(cache.page(i)) == i);
+      CHECK(cache.data(i) == cache.data(0) + i * kPageSize);
+    }
+  }
+}
+
+TEST_SUITE("lease") {
+  TEST_CASE("a_lease_is_over_by_the_clock_or_once_it_is_noted") {
+    Lease lease;
+    CHECK_FALSE(lease.is_over());  // there is no lifeline
+    lease.set_end(100);
+    CHECK_FALSE(lease.is_over_at(99));
+    CHECK(lease.is_over_at(100));
+    lease.set_end(200);
+    lease.set_expired(true);
+    CHECK(lease.is_over_at(0));
+    lease.set_expired(false);
+    CHECK_FALSE(lease.is_over_at(199));
   }
 }
 

@@ -7,7 +7,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstring>
 #include <deque>
 #include <thread>
@@ -68,6 +70,52 @@ bool readable(int fd) {
   return ::poll(&p, 1, 0) == 1;
 }
 }  // namespace
+
+// What processes of two versions of the library have to agree on (doc/design/local.md).
+TEST_CASE("the_bytes_of_a_ring") {
+  using ring::RingReader, ring::RingWords, ring::RingWriter;
+  static_assert(offsetof(RingWords, read) == 64 && offsetof(RingWords, asleep) == 72 &&
+                sizeof(RingWords) == 128 && ring::kRingBytes == 65536);
+  RingWords words{};
+  std::vector<std::byte> bytes(ring::kRingBytes);
+  RingWriter writer(words, bytes.data());
+  const auto first = some_bytes(3, 1), second = some_bytes(2, 2), other = some_bytes(16, 3);
+  const Bytes two[] = {first, second}, one[] = {other};
+  REQUIRE(writer.put(two) == RingWriter::Put::kDone);
+  REQUIRE(writer.put(one) == RingWriter::Put::kDone);
+  std::vector<std::byte> expected(8 + 8 + 8 + 16);
+  expected[0] = std::byte{5};  // a word with the length, the bytes, and padding up to a word
+  std::memcpy(expected.data() + 8, first.data(), 3);
+  std::memcpy(expected.data() + 11, second.data(), 2);
+  expected[16] = std::byte{16};
+  std::memcpy(expected.data() + 24, other.data(), 16);
+  CHECK(std::equal(expected.begin(), expected.end(), bytes.begin()));
+  CHECK(words.written.load() == expected.size());
+  RingReader reader(words, bytes.data());
+  REQUIRE(reader.next() == RingReader::Next::kMessage);
+  CHECK(reader.size() == 5);
+  std::byte taken[5];
+  reader.take(taken);
+  CHECK(words.read.load() == 16);
+  // The memory of a channel: the words of both directions, then the bytes of both.
+  auto made = Channel::make();
+  REQUIRE(made);
+  auto taker =
+      Channel::take({Fd(::dup(made->passed.memory.get())), std::move(made->passed.socket)});
+  REQUIRE(taker);
+  REQUIRE(made->channel->send(frame(1)));
+  REQUIRE((*taker)->send(frame(2)));
+  uint64_t word = 0;
+  const auto word_at = [&](off_t at) {
+    REQUIRE(::pread(made->passed.memory.get(), &word, sizeof word, at) == sizeof word);
+    return word;
+  };
+  CHECK(word_at(0) == 8 + 40);    // 36 bytes and padding
+  CHECK(word_at(128) == 8 + 40);  // of the other direction
+  CHECK(word_at(4096) == kFrameHeader);
+  CHECK(word_at(4096 + 65536) == kFrameHeader);
+  CHECK(::lseek(made->passed.memory.get(), 0, SEEK_END) == 4096 + 2 * 65536);
+}
 
 TEST_CASE("messages_of_all_lengths_come_through_a_ring_whole_and_in_order") {
   Pair pair;

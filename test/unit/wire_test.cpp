@@ -12,6 +12,7 @@
 
 #include "core/memory/wire/bus_messages.hpp"
 #include "core/memory/wire/dispatch.hpp"
+#include "core/memory/wire/local_messages.hpp"
 #include "core/memory/wire/notifications.hpp"
 #include "core/memory/wire/replies.hpp"
 #include "core/memory/wire/requests.hpp"
@@ -43,7 +44,7 @@ inline constexpr std::string_view kSwapFetch =
     "0100"
     "10"
     "000400aabbccdd0900000000010010000400aabbccdd";
-inline constexpr std::string_view kHoldFetch = "080706050403020114131211070000000305000000";
+inline constexpr std::string_view kAcquireFetch = "080706050403020114131211070000000305000000";
 inline constexpr std::string_view kCause = "080706050403020114131211";
 inline constexpr std::string_view kAcquire = "080706050403020114131211030000000200000005000000";
 inline constexpr std::string_view kDirtyIntent = "08070605040302011413121107000000030800000004";
@@ -53,6 +54,14 @@ inline constexpr std::string_view kEnterPages = "0807060504030201141312110700000
 inline constexpr std::string_view kAskHolder = "0807060504030201141312112827262524232221";
 inline constexpr std::string_view kAskHolderReply = "01";
 inline constexpr std::string_view kLocalOffer = "080706050403020114131211";
+inline constexpr std::string_view kLocalOfferReply =
+    "0028272625242322213837363534333231050000002f72756e";
+inline constexpr std::string_view kLocalOfferRefused = "030000000000000000000000000000000000000000";
+inline constexpr std::string_view kLocalAsk =
+    "2827262524232221383736353433323100100000007f00000020000000000000";
+inline constexpr std::string_view kLocalGranted = "0100";
+inline constexpr std::string_view kLocalNothing = "0002";
+inline constexpr std::string_view kRingAsk = "282726252423222138373635343332314847464544434241";
 inline constexpr std::string_view kSubscribe = "0807060504030201141312110700000004030201";
 inline constexpr std::string_view kGoodbye = "";
 inline constexpr std::string_view kReturned = "08070605040302011413121109000000";
@@ -237,7 +246,7 @@ TEST_CASE("the bytes of requests of one length") {
   pin(AcquireRequest{kUid, kInstance, 3, 2, 5}, golden::kAcquire);
   pin(AskFluxRequest{kUid, kInstance, 7}, golden::kAskFlux);
   pin(FetchWithIntentRequest{kUid, kInstance, {7, 3}}, golden::kFetchWithIntent);
-  pin(HoldFetchRequest{kUid, kInstance, {7, 3}, 5}, golden::kHoldFetch);
+  pin(AcquireFetchRequest{kUid, kInstance, {7, 3}, 5}, golden::kAcquireFetch);
   pin(EnterPagesRequest{kUid, kInstance, 7, 2}, golden::kEnterPages);
   pin(AskHolderRequest{kUid, kInstance, kWord}, golden::kAskHolder);
   pin(LocalOfferRequest{kUid, kInstance}, golden::kLocalOffer);
@@ -448,8 +457,8 @@ TEST_CASE("requests with values that no importer sends are refused") {
   CHECK_FALSE(OpenRequest{kUid, 0}.check());
   CHECK_FALSE(FetchWithIntentRequest{kUid, kInstance, {7, 0}}.check());
   CHECK_FALSE(SubscribeRequest{kUid, kInstance, 7, 0}.check());
-  CHECK_FALSE(HoldFetchRequest{kUid, kInstance, {7, 3}, 0}.check());
-  CHECK(HoldFetchRequest{kUid, kInstance, {7, 0}, 5}.check());
+  CHECK_FALSE(AcquireFetchRequest{kUid, kInstance, {7, 3}, 0}.check());
+  CHECK(AcquireFetchRequest{kUid, kInstance, {7, 0}, 5}.check());
   CHECK_FALSE(LoadRequest{kUid, kInstance, 0, kMaxWriteThrough + 1}.check());
 }
 
@@ -479,12 +488,12 @@ TEST_CASE("the answer to an open says whether the segment is quiesced, if anythi
     const auto newest = body([&](Writer& out) {
       if (extensible) encode(BreakPart{{0x8000, 3}}, out);
       encode(part, out);
-      encode(FeaturesPart{FeaturesPart::kSwapFetch | FeaturesPart::kHoldFetch}, out);
+      encode(FeaturesPart{FeaturesPart::kSwapFetch | FeaturesPart::kAcquireFetch}, out);
       out.put<uint8_t>(1);  // of a home that says more
     });
     said.body = newest;
     REQUIRE(decode(said.features_part(extensible), &features));
-    CHECK(features.bits == (FeaturesPart::kSwapFetch | FeaturesPart::kHoldFetch));
+    CHECK(features.bits == (FeaturesPart::kSwapFetch | FeaturesPart::kAcquireFetch));
     REQUIRE(decode(said.quiesce_part(extensible), &part));
     CHECK(part.round == 9);
     const auto before = unhex(extensible ? golden::kOpenReplyExtensible : golden::kOpenReply);
@@ -532,10 +541,37 @@ TEST_CASE("the bytes of replies") {
   CHECK_FALSE(SwapFetchReply{0, 0, 1, less}.check());
   CHECK(PublishSwapReply{64, 0}.check());
   CHECK_FALSE(PublishSwapReply{65, 0}.check());
-  pin(FeaturesPart{FeaturesPart::kSwapFetch | FeaturesPart::kHoldFetch}, golden::kFeatures);
+  pin(FeaturesPart{FeaturesPart::kSwapFetch | FeaturesPart::kAcquireFetch}, golden::kFeatures);
   pin(BreakPart{{0x8000, 3}}, golden::kCauseReply);
   CHECK_FALSE(BreakPart{{0x8000, 0}}.check());
   CHECK_FALSE(BreakPart{{0x8001, 3}}.check());
+}
+
+TEST_CASE("the bytes by which pages and rings of one machine are passed") {
+  const auto folder = unhex("2f72756e");
+  pin_open_body(LocalOfferReply{0, kWord, kOther, 5, folder}, golden::kLocalOfferReply);
+  pin_open_body(LocalOfferReply{3, 0, 0, 0, {}}, golden::kLocalOfferRefused);
+  auto refusals = unhex(golden::kLocalOfferRefused);
+  refusals[0] = static_cast<std::byte>(static_cast<int>(LocalRefusal::kLast) + 1);
+  CHECK_FALSE(decodes<LocalOfferReply>(refusals));
+
+  const auto views = unhex("00100000007f00000020000000000000");
+  const LocalAsk ask{kWord, kOther, views};
+  CHECK(encoded(ask) == golden::kLocalAsk);
+  const auto wire = unhex(golden::kLocalAsk);
+  for (size_t cut = 0; cut <= wire.size(); ++cut) {
+    CAPTURE(cut);
+    CHECK(decodes<LocalAsk>(Bytes(wire).first(cut)) == (cut >= 16 && cut % sizeof(uint64_t) == 0));
+  }
+  const std::vector<std::byte> too_many(16 + 8 * (LocalAsk::kMostViews + 1));
+  CHECK(decodes<LocalAsk>(Bytes(too_many).first(too_many.size() - 8)));
+  CHECK_FALSE(decodes<LocalAsk>(too_many));
+
+  pin(LocalGranted{1, LocalGranted::kNothing}, golden::kLocalGranted);
+  pin(LocalGranted{0, LocalGranted::kStranger}, golden::kLocalNothing);
+  CHECK_FALSE(decodes<LocalGranted>(unhex("0200")));
+  CHECK_FALSE(decodes<LocalGranted>(unhex("0003")));
+  pin(RingAsk{kWord, kOther, 0x4142434445464748}, golden::kRingAsk);
 }
 
 TEST_CASE("a reply is a status and what follows it") {

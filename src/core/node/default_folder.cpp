@@ -76,8 +76,8 @@ void pause_shortly() {
   nanosleep(&pause, nullptr);
 }
 
-// Everybody may take this lock, and keep it: who does not get it in time goes on without. It keeps
-// two processes that start at once apart, and is nothing that safety rests on.
+// Everybody may take this lock, and keep it: a process that does not get it in time goes on
+// without. It keeps two processes that start at once apart, and is nothing that safety rests on.
 class MakingLock {
  public:
   MakingLock(const std::string& folder, Nanos patience)

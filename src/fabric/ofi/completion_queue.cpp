@@ -180,7 +180,7 @@ Queue::Event Queue::error_event() {
     if (++n < mine && now() - begun > Endpoint::kStretch) break;
   }
   dispatching_.fetch_sub(1, std::memory_order_acq_rel);
-  // Who sleeps on the descriptor would not wake up for what is left, and this thread may leave.
+  // A sleeper on the descriptor would not wake up for what is left, and this thread may leave.
   if (n < mine && due_count_.load(std::memory_order_relaxed) != 0) fi_cq_signal(queue_.get());
   fabric_.connections().mark_now_and_then();
   return static_cast<int>(n);

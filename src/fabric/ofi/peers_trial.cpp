@@ -141,7 +141,7 @@ class Survivor {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     const rlimit no_core{0, 0};
     ::setrlimit(RLIMIT_CORE, &no_core);
-    // The default: who crashes dies of it, whatever handlers the client has.
+    // The default: a child that crashes dies of it, whatever handlers the client has.
     for (const int signal : {SIGSEGV, SIGBUS, SIGILL, SIGABRT, SIGFPE}) ::signal(signal, SIG_DFL);
     if (all_goes_well()) say({kAllDone});
     ::_exit(0);
@@ -292,7 +292,7 @@ void await_ends_of(const std::vector<pid_t>& processes) {
   }
 }
 
-// Who is killed leaves its files to others.
+// A process that is killed leaves its files to others.
 void remove_files_of(const std::vector<pid_t>& processes) {
   DIR* const folder = ::opendir("/dev/shm");
   if (folder == nullptr) return;

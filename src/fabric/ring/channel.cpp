@@ -28,7 +28,7 @@ namespace {
 constexpr size_t kHead = 4096;  // the words of both rings
 constexpr size_t kSize = kHead + 2 * kRingBytes;
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-// Of a socket, at each look: who sends more of them costs itself as much as us.
+// Of a socket, at each look: a peer that sends more of them costs itself as much as us.
 constexpr int kMostWakeUps = 16;
 constexpr const char* kIsGone = "the other side is gone";
 static_assert(2 * sizeof(RingWords) <= kHead);
@@ -42,9 +42,9 @@ std::byte* bytes_of(const Mapping& map, int ring) {
   return map.data() + kHead + static_cast<size_t>(ring) * kRingBytes;
 }
 
-// Descriptors that come with a wake-up are closed by who receives it, and to close one may wait
-// (SO_LINGER). Where the kernel can (Linux 6.16) it takes none for this socket. Who has a duplicate
-// can undo that; of the maker's end nobody has one.
+// Descriptors that come with a wake-up are closed by the receiver, and to close one may wait
+// (SO_LINGER). Where the kernel can (Linux 6.16) it takes none for this socket. A process
+// that has a duplicate can undo that; of the maker's end nobody has one.
 void refuse_descriptors(const Fd& socket) {
   const int no = 0;
   (void)::setsockopt(socket.get(), SOL_SOCKET, SO_PASSRIGHTS, &no, sizeof no);
@@ -99,9 +99,9 @@ Result<Channel::Made> Channel::make(Sockets* sockets) {
 
 // A file of such a kind and seals keeps its size, whatever the other side does to it. Its pages are
 // there from the beginning, since map() gets those that the other side has left out. It can still
-// punch a hole: the kernel then gets new pages for who touches them, and raises SIGBUS only where
+// punch a hole: the kernel then gets new pages when they are touched, and raises SIGBUS only where
 // it has none (doc/design/security.md). A send to such a socket does not wait, and does nothing
-// else than wake whom it belongs to.
+// else than wake its owner.
 Result<std::unique_ptr<Channel>> Channel::take(Passed passed, Sockets* sockets) {
   struct stat st {};
   struct statfs fs {};

@@ -14,7 +14,7 @@ void reply(fabric::Server& server, const ContextId& client, uint64_t number, Wir
 WireStatus why_gone(HomeCore& home, const Segment* s) {
   if (home.ending.load()) return WireStatus::kEnding;
   if (s == nullptr || !s->removed) return WireStatus::kGone;
-  // Who asks while the registry is locked asks again.
+  // An importer that asks while the registry is locked asks again.
   auto info = home.parts.node.segments().find(s->id, 2 * kMilli);
   const bool there = info ? info->attachments > 0 : info.status() == Status::kReconfig;
   return there ? WireStatus::kRemoved : WireStatus::kGone;

@@ -18,10 +18,10 @@ struct InvalidationRound {
   Nanos born = 0;  // 0: while no list of pages in flux waited for an answer
   int waiting = 0;
   // Number of the request for which the notified importers give direct acks; 0: none do.
-  // kNotSettled: the publisher has a new session, and what it says of older numbers is not
+  // kEarlierSession: the publisher has a new session, and what it says of older numbers is not
   // believed.
   uint64_t direct_acks = 0;
-  static constexpr uint64_t kNotSettled = UINT64_MAX;
+  static constexpr uint64_t kEarlierSession = UINT64_MAX;
   uint64_t first_notification = 0, last_notification = 0;  // those that ask for direct acks
   uint64_t uid = 0;  // what it has published came from this import of that segment,
   uint32_t instance = 0;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/memory/home/home_core.hpp"
-#include "core/memory/wire/local_channel.hpp"
+#include "core/memory/wire/local_messages.hpp"
 #include "core/node/local_channel.hpp"
 
 namespace cmi::memory {

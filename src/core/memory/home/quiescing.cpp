@@ -25,11 +25,11 @@ void complete_quiesce(Segment& s, Finished* done) {
                    [](const Sharer& h) { return h.quiesce.awaited; }))) {
     return;
   }
-  for (auto& f : s.quiesce.settled) done->push_back(std::move(f));
-  s.quiesce.settled.clear();
+  for (auto& f : s.quiesce.quiescent) done->push_back(std::move(f));
+  s.quiesce.quiescent.clear();
 }
 
-Status Quiescing::quiesce(int32_t id, std::function<void()> settled) {
+Status Quiescing::quiesce(int32_t id, std::function<void()> quiescent) {
   SignalsBlocked quiet;
   Finished done;
   bool begins = false;
@@ -38,8 +38,8 @@ Status Quiescing::quiesce(int32_t id, std::function<void()> settled) {
     const SegmentPtr s = home_.segments.find(id);
     if (s == nullptr || s->removed) return Status::kInval;
     if (!s->owned) return Status::kPerm;
-    if (s->quiesce.settled.size() >= kMaxAskers) return Status::kNoMem;
-    s->quiesce.settled.push_back(std::move(settled));
+    if (s->quiesce.quiescent.size() >= kMaxAskers) return Status::kNoMem;
+    s->quiesce.quiescent.push_back(std::move(quiescent));
     begins = !s->quiesce.on;
     if (begins) {
       s->quiesce.on = s->quiesce.unacknowledged = true;
@@ -57,22 +57,22 @@ Status Quiescing::quiesce(int32_t id, std::function<void()> settled) {
 
 void Quiescing::notify_importers(Segment& s, Finished* done) {
   const RoundPtr p = begin_round();
-  p->finished = [this, id = s.id, round = s.quiesce.round] { tell_own_client(id, round); };
+  p->finished = [this, id = s.id, round = s.quiesce.round] { notify_own_client(id, round); };
   for (auto& h : s.sharers) notify_quiesce(home_, s, h, p);
   home_.rounds.settle(p, done);
 }
 
 // The client is not notified of a round that a newer one has overtaken, nor of a resume if it was
 // not notified of the quiesce before.
-void Quiescing::tell_own_client(int32_t id, uint32_t round) {
+void Quiescing::notify_own_client(int32_t id, uint32_t round) {
   bool on = false;
   {
     Guard g(home_.mu);
     const SegmentPtr s = home_.segments.find(id);
     if (s == nullptr || s->removed || s->quiesce.round != round) return;
     on = s->quiesce.on;
-    if (!on && !s->quiesce.told) return;
-    s->quiesce.told = on;
+    if (!on && !s->quiesce.notified) return;
+    s->quiesce.notified = on;
   }
   (void)home_.parts.node.marks().settle(2 * kMilli);  // where the registry was not to be had before
   if (on) {

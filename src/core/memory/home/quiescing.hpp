@@ -19,15 +19,15 @@ class Quiescing {
  public:
   explicit Quiescing(HomeCore& home) : home_(home) {}
   // Has the clients of a segment made here stop using it, here and wherever it is imported, and has
-  // seg_at refuse it meanwhile; `settled` runs when all have returned the event, or no longer need
-  // to. Once more: the same again. kInval, kPerm, kNoMem: it will not run.
-  Status quiesce(int32_t id, std::function<void()> settled);
+  // seg_at refuse it meanwhile; `quiescent` runs when all have returned the event, or no longer
+  // need to. Once more: the same again. kInval, kPerm, kNoMem: it will not run.
+  Status quiesce(int32_t id, std::function<void()> quiescent);
   // Has them go on. Of a segment that is not quiesced: nothing.
   Status resume(int32_t id);
 
  private:
   void notify_importers(Segment& s, Finished* done) CMI_REQUIRES(home_.mu);
-  void tell_own_client(int32_t id, uint32_t round);
+  void notify_own_client(int32_t id, uint32_t round);
   void own_client_returned(int32_t id, uint32_t round);
 
   HomeCore& home_;

@@ -133,13 +133,13 @@ void InvalidationRounds::acknowledged(const ContextId& client, uint64_t number, 
 
 void InvalidationRounds::acked_below(const ContextId& client, uint64_t below,
                                      std::span<const uint64_t> behind, Finished* done) {
-  std::vector<RoundPtr> settled;
-  std::copy_if(received_.begin(), received_.end(), std::back_inserter(settled), [&](auto& p) {
-    return p->by == client && p->direct_acks != InvalidationRound::kNotSettled &&
+  std::vector<RoundPtr> acked;
+  std::copy_if(received_.begin(), received_.end(), std::back_inserter(acked), [&](auto& p) {
+    return p->by == client && p->direct_acks != InvalidationRound::kEarlierSession &&
            (p->direct_acks < below ||
             std::binary_search(behind.begin(), behind.end(), p->direct_acks));
   });
-  for (auto& p : settled) {
+  for (auto& p : acked) {
     p->finished = {};
     for (uint64_t n = table_.first_from(p->first_notification); n != 0 && n <= p->last_notification;
          n = table_.first_from(n + 1)) {
@@ -151,7 +151,7 @@ void InvalidationRounds::acked_below(const ContextId& client, uint64_t below,
 void InvalidationRounds::new_session(const ContextId& client) {
   table_.new_session(client);
   for (auto& p : received_) {
-    if (p->by == client) p->direct_acks = InvalidationRound::kNotSettled;
+    if (p->by == client) p->direct_acks = InvalidationRound::kEarlierSession;
   }
 }
 

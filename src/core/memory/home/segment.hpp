@@ -115,11 +115,11 @@ struct Segment : SegmentFacts {
   PageWriters writers;                             // has a lock of its own, a leaf
   struct {
     bool on = false;
-    bool unacknowledged = false;                 // our own client has not said that it stopped
-    bool told = false;                           // our own client was, and of no resume since
-    uint32_t round = 0;                          // raised by each change
-    std::vector<std::function<void()>> settled;  // to run when no answer is missing
-  } quiesce;                                     // [rounds]
+    bool unacknowledged = false;                   // our own client has not said that it stopped
+    bool notified = false;                         // our own client was, and of no resume since
+    uint32_t round = 0;                            // raised by each change
+    std::vector<std::function<void()>> quiescent;  // to run when no answer is missing
+  } quiesce;                                       // [rounds]
 
   // Somebody may have cached pages of it. Under HomeCore::mu.
   bool shared() const {

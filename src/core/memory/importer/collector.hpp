@@ -31,8 +31,8 @@ class Collector {
   // Fewer fit into one message, which the home publishes as it takes them: one round trip, where a
   // write and its announcement are two.
   static constexpr uint32_t kMinRun = fabric::kMaxPayload / kPageSize + 1;
-  // Messages without an answer, 2 MiB: enough to keep a wire busy. Who adds pages looks after each
-  // run of them, so there may be those of a run more.
+  // Messages without an answer, 2 MiB: enough to keep a wire busy. A thread that adds pages looks
+  // after each run of them, so there may be those of a run more.
   static constexpr size_t kMostUnanswered = 64;
   // The same for a home that takes less at the moment.
   static size_t most_unanswered(const fabric::Link& link) {

@@ -81,9 +81,9 @@ void IntentRequest::fetch(std::byte* content, uint32_t region_epoch, Deadline de
   if (region_epoch == 0) {
     start(RequestType::kFetchWithIntent);
   } else {
-    const HoldFetchRequest m{imp_.rseg.uid, imp_.instance, {page_, epochs_[0]}, region_epoch};
+    const AcquireFetchRequest m{imp_.rseg.uid, imp_.instance, {page_, epochs_[0]}, region_epoch};
     fault_point("intent_before_send");
-    request_ = imp_.link->start(static_cast<uint16_t>(RequestType::kHoldFetch), Encoded(m));
+    request_ = imp_.link->start(static_cast<uint16_t>(RequestType::kAcquireFetch), Encoded(m));
   }
   meanwhile();
   take_answer(content, deadline);

@@ -52,14 +52,14 @@ Fetch::Outcome Fetch::fetch_released() {
 
 // The first page of a region that the home is to note: one message, where asking for the region and
 // reading the page are two.
-bool Fetch::may_hold() const {
+bool Fetch::may_acquire() const {
   return n_ == 1 && !imp_.regions.known.shared(region_of(wanted_)) &&
-         imp_.home_takes(FeaturesPart::kHoldFetch) && imp_.allows(wanted_) &&
-         !mutated("mutate_acquire_late") && !fault_point_fails("no_hold_fetch");
+         imp_.home_takes(FeaturesPart::kAcquireFetch) && imp_.allows(wanted_) &&
+         !mutated("mutate_acquire_late") && !fault_point_fails("no_acquire_fetch");
 }
 
 // *asked: it was asked for. Not where another thread has claimed the region meanwhile.
-Fetch::Outcome Fetch::hold_and_fetch(bool* asked) {
+Fetch::Outcome Fetch::acquire_and_fetch(bool* asked) {
   const uint32_t region = region_of(wanted_), seen = imp_.changes.seen();
   std::shared_ptr<fabric::Request> request;  // with the answer
   {
@@ -70,7 +70,8 @@ Fetch::Outcome Fetch::hold_and_fetch(bool* asked) {
     *asked = true;
     fault_point("fetch_before_read");
     const uint32_t epoch = imp_.regions.begin(region, region);
-    const bool held = intent_ != nullptr ? ask_intent_and_hold(epoch) : ask_hold(epoch, &request);
+    const bool held =
+        intent_ != nullptr ? ask_intent_and_region(epoch) : ask_region(epoch, &request);
     imp_.regions.end(region, region, held);
   }
   // A refusal is looked into without the lock of all regions: that takes messages and time, and may
@@ -83,16 +84,16 @@ Fetch::Outcome Fetch::hold_and_fetch(bool* asked) {
   return good ? entered(reply->body) : not_entered(status, seen);
 }
 
-bool Fetch::ask_intent_and_hold(uint32_t epoch) {
+bool Fetch::ask_intent_and_region(uint32_t epoch) {
   const auto meanwhile = [this] { overlap(); };
   intent_->fetch(imp_.page_data(wanted_), epoch, deadline_, std::ref(meanwhile));
   return intent_->granted();
 }
 
 // Whether the home has noted the region. *request: set if there is an answer.
-bool Fetch::ask_hold(uint32_t epoch, std::shared_ptr<fabric::Request>* request) {
-  const HoldFetchRequest m{imp_.rseg.uid, imp_.instance, {wanted_, 0}, epoch};
-  auto asked = imp_.link->start(static_cast<uint16_t>(RequestType::kHoldFetch), Encoded(m));
+bool Fetch::ask_region(uint32_t epoch, std::shared_ptr<fabric::Request>* request) {
+  const AcquireFetchRequest m{imp_.rseg.uid, imp_.instance, {wanted_, 0}, epoch};
+  auto asked = imp_.link->start(static_cast<uint16_t>(RequestType::kAcquireFetch), Encoded(m));
   overlap();
   if (imp_.link->await(asked, deadline_) != fabric::Cause::kOk) {
     imp_.link->forget(asked);

@@ -77,9 +77,9 @@ using fabric::Cause;
   if (session == nullptr || !session_key(core_, imp_, *session, &key, deadline_)) {
     return std::nullopt;
   }
-  if (may_hold()) {
+  if (may_acquire()) {
     bool asked = false;
-    const Outcome done = hold_and_fetch(&asked);
+    const Outcome done = acquire_and_fetch(&asked);
     if (asked) return done;
   }
   if (!prepare()) return std::nullopt;

@@ -29,7 +29,7 @@ class Fetch {
   // caller that can do without the page gives up early what needs messages, and not the read.
   struct Until {
     Deadline messages, read;
-    Until(Deadline both) : messages(both), read(both) {}  // NOLINT(google-explicit-constructor)
+    Until(Deadline both) : messages(both), read(both) {}
     Until(Deadline of_messages, Deadline of_read) : messages(of_messages), read(of_read) {}
   };
   // `wanted` is kFetching, by this thread. `intent`: for a store that needs the page's dirty
@@ -57,10 +57,10 @@ class Fetch {
   void claim_window();
   void overlap();
   Outcome attempt();
-  bool may_hold() const;
-  Outcome hold_and_fetch(bool* asked);
-  bool ask_intent_and_hold(uint32_t epoch);
-  bool ask_hold(uint32_t epoch, std::shared_ptr<fabric::Request>* request);
+  bool may_acquire() const;
+  Outcome acquire_and_fetch(bool* asked);
+  bool ask_intent_and_region(uint32_t epoch);
+  bool ask_region(uint32_t epoch, std::shared_ptr<fabric::Request>* request);
   Outcome entered(Bytes content);
   bool prepare();
   bool back();  // with memory

@@ -134,7 +134,7 @@ bool await_idle_key(Import& imp, Deadline deadline) {
   if (imp.regions.all_shared(from, to)) return true;
   Guard g(imp.regions.mu);
   if (imp.regions.all_shared(from, to)) return true;
-  // Who reads in order wants the next ones soon.
+  // A thread that reads in order wants the next ones soon.
   if (n >= Streams::kAheadFrom)
     to = std::min(to + kRegionsAhead, region_of(std::max(imp.grant.end_page(), first + n) - 1));
   const uint32_t epoch = imp.regions.begin(from, to);

@@ -15,7 +15,7 @@
 #include "core/memory/importer/import_views.hpp"
 #include "core/memory/importer/local_rings.hpp"
 #include "core/memory/importer/write_back.hpp"
-#include "core/memory/wire/local_channel.hpp"
+#include "core/memory/wire/local_messages.hpp"
 #include "core/memory/wire/replies.hpp"
 #include "core/memory/wire/requests.hpp"
 #include "core/node/local_channel.hpp"

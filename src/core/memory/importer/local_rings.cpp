@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "core/memory/wire/local_channel.hpp"
+#include "core/memory/wire/local_messages.hpp"
 #include "core/node/local_channel.hpp"
 
 namespace cmi::memory {

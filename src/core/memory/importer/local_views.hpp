@@ -10,8 +10,7 @@
 //
 // Invariants, under mu_:
 //  - a page that can be stored to through a view is in stored_, counts as dirty, and has its mark
-//  in
-//    the file that the home reads when this process dies;
+//    in the file that the home reads when this process dies;
 //  - a page that is stored or in flight has its mark in the file of the newest grant;
 //  - no page is mapped without a grant, or by a process that the home has cut off;
 //  - a page that leaves stored_ unannounced was protected before the home's word was read that

@@ -3,11 +3,11 @@
 // that takes two of them the wrong way round. The levels are never locked and have no definition.
 // What each lock guards: doc/design/locking.md.
 //
-//   adoption     TokenInUse::adopt_mu
+//   adoption     LocalViews::join_mu, TokenInUse::adopt_mu
 //   requests     TokenInUse::mu, RegionClaims::mu
 //   reports      Losses::mu_
 //   tables       ImportTable::mu_, Links::mu_
-//   views        HotPages::order_mu_, ImportViewList::mu
+//   views        HotPages::order_mu_, LocalViews::mu_, ImportViewList::mu
 //   answers      PendingAnswers::mu_; then the locks of pages, which clang does not know
 //   write-backs  WriteBacks::mu_, Grant::mu_, KnownBreak::mu_
 //   leaves       LossReporter::mu_, and everything that is held for a few instructions only

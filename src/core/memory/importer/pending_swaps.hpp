@@ -25,7 +25,7 @@ struct SentSwap {
   uint32_t generation = 0;
   // What the answer is to bring, and what it has brought.
   enum class Fate : uint8_t { kOpen, kAnswered, kGivenUp };
-  std::atomic<Fate> fate{Fate::kOpen};  // of that; who is second sees what the first has done
+  std::atomic<Fate> fate{Fate::kOpen};  // of that; the second thread sees what the first has done
   bool fetches = false, intent = false;
   uint8_t epoch = 0;
   uint32_t page = 0;

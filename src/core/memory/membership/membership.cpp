@@ -237,8 +237,9 @@ void Membership::gather(Nanos t) {
   });
 }
 
-// What we have to say may never have left: our own need is nobody's fault. But who came when it
-// began and has no lifeline yet has not come in, has nothing of ours, and holds up nobody.
+// What we have to say may never have left: our own need is nobody's fault. But an
+// importer that came when it began and has no lifeline yet has not come in, has nothing of ours,
+// and holds up nobody.
 void Membership::short_of_descriptors(std::map<ContextId, Nanos>* unacknowledged, Nanos t) {
   home_->importers().extend_deadlines();
   for (auto& [id, since] : *unacknowledged) {
@@ -297,7 +298,7 @@ void Membership::ask(const PeerId& peer) {
   Peer* p = find(peer.context);
   if (p == nullptr) return;
   const auto value = static_cast<uint64_t>(t_);
-  // What fits into no buffer is not said: who does not read is silent anyhow.
+  // What fits into no buffer is not said: a peer that does not read is silent anyhow.
   if (peer.role == Role::kImporter) {
     if (p->importer && p->importer->greeted) {
       lines_->send(peer.context, Side::kTheirs, Sign::kAsk, value);

@@ -36,9 +36,9 @@ class ImportRegions {
   bool in_use(uint32_t region) const {
     return (word(region).load(std::memory_order_relaxed) & kEntries) != 0;
   }
-  // Whether none of its pages was ever entered that the home was asked about. Who notes first that
-  // pages are of no use any more, and then finds this, need not look for them: a thread that enters
-  // one later sees the note before it maps the page.
+  // Whether none of its pages was ever entered that the home was asked about. A thread that
+  // first notes that pages are of no use any more, and then finds this, need not look for them: one
+  // that enters a page later sees the note before it maps the page.
   bool untouched(uint32_t region) const {
     return word(region).load(std::memory_order_seq_cst) == 0;
   }

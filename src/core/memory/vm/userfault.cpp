@@ -234,8 +234,8 @@ void Userfault::wake(void* addr, size_t len) {
   ioctl(fd_.get(), UFFDIO_WAKE, &r);
 }
 
-// Who finds the page mapped has to find its content: before 2024 the kernel put nothing between the
-// stores that filled the page and the entry that shows it. On x86 this costs nothing.
+// A thread that finds the page mapped has to find its content: before 2024 the kernel put nothing
+// between the stores that filled the page and the entry that shows it. On x86 this costs nothing.
 static void fill_before_mapping() { std::atomic_thread_fence(std::memory_order_release); }
 
 [[gnu::hot]] bool Userfault::map(void* addr, size_t len, bool writable) {

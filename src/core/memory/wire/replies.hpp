@@ -37,8 +37,8 @@ struct QuiescePart {
 
 // What the home can do beyond the first version of this protocol, behind that.
 struct FeaturesPart {
-  static constexpr uint32_t kSwapFetch = 1;  // it takes RequestType::kSwapFetch
-  static constexpr uint32_t kHoldFetch = 2;  // it takes RequestType::kHoldFetch
+  static constexpr uint32_t kSwapFetch = 1;     // it takes RequestType::kSwapFetch
+  static constexpr uint32_t kAcquireFetch = 2;  // it takes RequestType::kAcquireFetch
   uint32_t bits = 0;
   static auto fields(auto& m) { return std::tie(m.bits); }
 };

@@ -187,7 +187,7 @@ struct FetchWithIntentRequest {  // kFetchWithIntent -> the page
   bool check() const { return intent.epoch != 0; }
 };
 
-struct HoldFetchRequest {  // kHoldFetch -> the page
+struct AcquireFetchRequest {  // kAcquireFetch -> the page
   uint64_t uid = 0;
   uint32_t instance = 0;
   DirtyIntent intent;  // epoch 0: none is wanted

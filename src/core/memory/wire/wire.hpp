@@ -62,9 +62,9 @@ enum class RequestType : uint16_t {
                  // word's page is wanted, u8 epoch of its dirty intent (0: it is not wanted), u32
                  // pages, then pages as in kPublishSwap -> as kPublishSwap; then u8 whether the
                  // intent is set, and the page, where it is one
-  kHoldFetch,    // u64 uid, u32 instance, u32 page, u8 epoch of its dirty intent (0: it is not
-                 // wanted), u32 epoch of its region -> as kFetchWithIntent, or as kEnterPages of
-                 // one page, by who does not hold its region yet: as kAcquire, first
+  kAcquireFetch,  // u64 uid, u32 instance, u32 page, u8 epoch of its dirty intent (0: it is not
+                  // wanted), u32 epoch of its region -> as kFetchWithIntent, or as kEnterPages of
+                  // one page, by an import that does not share its region yet: as kAcquire, first
   kGoodbye = 32,  // (nothing)                      -> (nothing): this context ends, with all of
                   // its imports, and nothing of it is under way
   kReturned,      // u64 uid, u32 instance, u32 round -> (nothing): the client has quiesced

@@ -44,7 +44,7 @@ constexpr Table kTable = [] {
   t.on<DirtyIntentRequest, with<DirtyIntentRequest, on_dirty_intent, false>>(Type::kDropIntent);
   t.on<AskFluxRequest, on_ask_flux>(Type::kAskFlux);
   t.on<FetchWithIntentRequest, on_fetch_with_intent>(Type::kFetchWithIntent);
-  t.on<HoldFetchRequest, on_hold_fetch>(Type::kHoldFetch);
+  t.on<AcquireFetchRequest, on_acquire_fetch>(Type::kAcquireFetch);
   t.on<EnterPagesRequest, on_enter_pages>(Type::kEnterPages);
   t.on<AskHolderRequest, on_ask_holder>(Type::kAskHolder);
   t.on<LocalOfferRequest, on_local_offer>(Type::kLocalOffer);

@@ -31,8 +31,8 @@ void on_dirty_intent(HomeCore& home, const ClientInfo& client, uint64_t number,
                      const DirtyIntentRequest& m, bool set);
 void on_fetch_with_intent(HomeCore& home, const ClientInfo& client, uint64_t number,
                           const FetchWithIntentRequest& m);
-void on_hold_fetch(HomeCore& home, const ClientInfo& client, uint64_t number,
-                   const HoldFetchRequest& m);
+void on_acquire_fetch(HomeCore& home, const ClientInfo& client, uint64_t number,
+                      const AcquireFetchRequest& m);
 void on_enter_pages(HomeCore& home, const ClientInfo& client, uint64_t number,
                     const EnterPagesRequest& m);
 void on_ask_flux(HomeCore& home, const ClientInfo& client, uint64_t number,

@@ -1,7 +1,7 @@
 // Before an importer fetches the first page of a region it is noted in the directory (rule 10).
 #include "core/memory/home/access_check.hpp"
+#include "core/memory/home/requests/acquire_regions.hpp"
 #include "core/memory/home/requests/handlers.hpp"
-#include "core/memory/home/requests/hold_regions.hpp"
 #include "core/memory/home/segment_lock.hpp"
 
 namespace cmi::memory {
@@ -24,7 +24,7 @@ void note(HomeCore& home, Segment& s, Sharer& h, const AcquireRequest& m) {
 }
 }  // namespace
 
-WireStatus hold_regions(HomeCore& home, Segment& s, Sharer& h, const AcquireRequest& m) {
+WireStatus acquire_regions(HomeCore& home, Segment& s, Sharer& h, const AcquireRequest& m) {
   const uint32_t first = m.first, n = m.count;
   const uint32_t all = regions_of(s.pages());
   if (first >= all || n == 0 || n > all - first || m.epoch == 0) return WireStatus::kRange;
@@ -44,7 +44,7 @@ void on_acquire(HomeCore& home, const fabric::ClientInfo& client, uint64_t numbe
     const SegmentLock s(home, Uid{m.uid}, SegmentLock::kMemory);
     Sharer* h = nullptr;
     status = check(home, s.get(), client.id, m.instance, 0, &h);
-    if (status == WireStatus::kOk) status = hold_regions(home, *s, *h, m);
+    if (status == WireStatus::kOk) status = acquire_regions(home, *s, *h, m);
   }
   reply(home.parts.server, client.id, number, status);
 }

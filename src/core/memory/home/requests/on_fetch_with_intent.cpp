@@ -3,8 +3,8 @@
 #include "core/base/fault_point.hpp"
 #include "core/base/mutation.hpp"
 #include "core/memory/home/access_check.hpp"
+#include "core/memory/home/requests/acquire_regions.hpp"
 #include "core/memory/home/requests/handlers.hpp"
-#include "core/memory/home/requests/hold_regions.hpp"
 #include "core/memory/home/requests/may_intend.hpp"
 #include "core/memory/home/segment_lock.hpp"
 #include "core/memory/vm/guarded_copy.hpp"
@@ -45,7 +45,7 @@ void fetch_page(HomeCore& home, const fabric::ClientInfo& client, uint64_t numbe
     const uint32_t rights = intent.epoch != 0 ? fabric::kRead | fabric::kWrite : fabric::kRead;
     status = check(home, s.get(), client.id, instance, rights, &h);
     if (status == WireStatus::kOk && held != nullptr && !mutated("mutate_region_not_held")) {
-      status = hold_regions(home, *s, *h, *held);
+      status = acquire_regions(home, *s, *h, *held);
     }
     if (status == WireStatus::kOk) status = enter(home, *s, *h, intent, &before);
     if (status == WireStatus::kOk) {
@@ -75,8 +75,8 @@ void on_fetch_with_intent(HomeCore& home, const fabric::ClientInfo& client, uint
 }
 
 // The first miss in a region in one exchange.
-void on_hold_fetch(HomeCore& home, const fabric::ClientInfo& client, uint64_t number,
-                   const HoldFetchRequest& m) {
+void on_acquire_fetch(HomeCore& home, const fabric::ClientInfo& client, uint64_t number,
+                      const AcquireFetchRequest& m) {
   const AcquireRequest region{m.uid, m.instance, region_of(m.intent.page), 1, m.region_epoch};
   fetch_page(home, client, number, m.uid, m.instance, m.intent, &region);
 }

@@ -32,7 +32,7 @@ WireStatus open(HomeCore& home, Segment& s, const fabric::ClientInfo& client, ui
   if (access::extensible(s.flags)) encode(BreakPart{s.brk}, out);
   // The notification may come later than the importer's first seg_at.
   encode(QuiescePart{s.quiesce.round, static_cast<uint8_t>(s.quiesce.on)}, out);
-  encode(FeaturesPart{FeaturesPart::kSwapFetch | FeaturesPart::kHoldFetch}, out);
+  encode(FeaturesPart{FeaturesPart::kSwapFetch | FeaturesPart::kAcquireFetch}, out);
   return WireStatus::kOk;
 }
 }  // namespace

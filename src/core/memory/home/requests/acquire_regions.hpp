@@ -7,7 +7,7 @@
 
 namespace cmi::memory {
 
-WireStatus hold_regions(HomeCore& home, Segment& s, Sharer& h, const AcquireRequest& m)
+WireStatus acquire_regions(HomeCore& home, Segment& s, Sharer& h, const AcquireRequest& m)
     CMI_EXCLUDES(home.mu);
 
 }  // namespace cmi::memory
