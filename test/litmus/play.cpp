@@ -2,6 +2,7 @@
 #include "litmus/play.hpp"
 
 #include <random>
+#include <utility>
 
 #include "core/base/schedule.hpp"
 
@@ -15,7 +16,8 @@ constexpr uint32_t kSpread = 4;
 constexpr uint32_t kPages = 2 * (kMaxRounds / kGroup + 1) * kSpread * kVariables;
 constexpr uint32_t kSpareWord = kGroup * kVariables;  // from here on: a word of each thread
 static_assert((kSpareWord + kMaxThreads) * sizeof(uint64_t) <= kPage);
-constexpr Nanos kPatience = 20 * kSecond, kAwaitFor = 40 * kMilli, kWatchFor = kMilli;
+constexpr Nanos kPatience = 20 * kSecond, kAwaitFor = 40 * kMilli, kWatchFor = kMilli,
+                kLingerFor = 5 * kMilli;
 constexpr uint8_t kUnset = 254;
 constexpr uint32_t kLeftToTimer = 4;  // in one of so many rounds no barrier follows the last step
 
@@ -69,15 +71,8 @@ class Runner {
   void one_round(uint32_t round) {
     round_ = round;
     random_.seed(round * kMaxThreads + me_);
-    if (program_.again) {
-      failed_ += calls_.mb();  // so that what the last thread caches is what there is
-      gather();
-      if (me_ + 1u == program_.count) {
-        for (uint32_t v = 0; v < program_.variables; ++v) *word(v) = 0;
-        failed_ += calls_.mb();
-      }
-      gather();
-    }
+    locals_.fill(0);
+    if (program_.again || program_.initial != decltype(program_.initial){}) set_variables();
     if (!program_.calm) stir();
     gather();
     const Thread& thread = program_.threads[me_];
@@ -85,9 +80,24 @@ class Runner {
       if (!program_.calm && random_() % 2 == 0) pause_for(random_() % (64 * kMicro));
       between_accesses();
       step(thread.steps[i]);
+      i += std::exchange(skipped_, 0);
     }
     if (program_.as_told) end_steps();
-    if (!program_.finals) return;
+    if (program_.finals) load_finals();
+  }
+
+  // By the last thread.
+  void set_variables() {
+    failed_ += calls_.mb();  // so that what the last thread caches is what there is
+    gather();
+    if (me_ + 1u == program_.count) {
+      for (uint32_t v = 0; v < program_.variables; ++v) *word(v) = program_.initial[v];
+      failed_ += calls_.mb();
+    }
+    gather();
+  }
+
+  void load_finals() {
     gather();
     if (lost()) return;  // for all threads or none: all have done their steps
     failed_ += calls_.mb();
@@ -152,6 +162,8 @@ class Runner {
   }
 
   void step(const Step& s) {
+    if (compute(s)) return;
+    if (has_locals(s)) return access(s);
     volatile uint64_t* const at = word(s.variable);
     switch (s.act) {
       case Act::kNothing:
@@ -227,7 +239,106 @@ class Runner {
         over_ = over_ ||
                 !wait_until(control_, [&] { return control_.posts[round_].load() >= s.value; });
         break;
+      default:
+        break;
     }
+  }
+
+  // ---- Steps with locals ----------------------------------------------------------------------
+
+  uint64_t local_or(uint8_t local, uint8_t number) const {
+    return local < kLocals ? locals_[local] : number;
+  }
+  void give(const Step& s, uint64_t result) {
+    if (s.to < kLocals) locals_[s.to] = result;
+    record(s.reg, result);
+  }
+
+  // Of steps that access no variable. False: it is another one.
+  bool compute(const Step& s) {
+    switch (s.act) {
+      case Act::kCompute:
+        give(s, result_of(s.op, local_or(s.first, s.expected), local_or(s.second, s.value)));
+        return true;
+      case Act::kSkip:
+        if (local_or(s.first, s.expected) == 0) skipped_ = s.value;
+        return true;
+      case Act::kTell:
+        record(s.reg, local_or(s.first, s.expected));
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  // Of steps whose operands or results are locals, and of those that only such programs have.
+  void access(const Step& s) {
+    const std::optional<uint8_t> variable = variable_of(s, locals_);
+    if (!variable) return give(s, 0);
+    volatile uint64_t* const at = word(*variable);
+    const uint64_t number = local_or(s.second, s.value);
+    switch (s.act) {
+      case Act::kStore:
+        *at = number;
+        break;
+      case Act::kLoad:
+        give(s, *at);
+        break;
+      case Act::kLinger:
+        linger(s, at);
+        break;
+      case Act::kCas: {
+        uint64_t old = 0;
+        failed_ += calls_.cas(at, local_or(s.first, s.expected), number, &old);
+        give(s, old);
+        break;
+      }
+      case Act::kTake:
+        take(at, s.expected, s.value);
+        break;
+      case Act::kUpdate:
+        update(s, at, number);
+        break;
+      default:
+        break;
+    }
+  }
+
+  void linger(const Step& s, volatile uint64_t* at) {
+    uint64_t seen = *at;
+    if (random_() % 2 == 0) {
+      for (const Deadline end = Deadline::in(kLingerFor); seen != s.value && !end.passed();) {
+        yield_processor();
+        seen = *at;
+      }
+    }
+    give(s, seen);
+  }
+
+  void take(volatile uint64_t* at, uint64_t expected, uint64_t desired) {
+    over_ = over_ || !wait_until(control_, [&] {
+              uint64_t old = 0;
+              failed_ += calls_.cas(at, expected, desired, &old);
+              return old == expected;
+            });
+  }
+
+  // A loop of swaps. It begins with what is there: a swap of 0 for 0 tells.
+  void update(const Step& s, volatile uint64_t* at, uint64_t number) {
+    uint64_t old = 0;
+    failed_ += calls_.cas(at, 0, result_on(s, 0, number), &old);
+    for (uint64_t expected = 0; old != expected && !over_;) {
+      if (s.op == Op::kPlusUnless && old == s.expected) break;
+      expected = old;
+      failed_ += calls_.cas(at, expected, result_on(s, expected, number), &old);
+      over_ = over_ || control_.over.load();
+    }
+    give(s, old);
+  }
+  // What an update puts in place of `old`.
+  static uint64_t result_on(const Step& s, uint64_t old, uint64_t number) {
+    if (s.op == Op::kPlusUnless && old == s.expected) return old;
+    return result_of(s.op, old, number);
   }
 
   const Program& program_;
@@ -237,6 +348,8 @@ class Runner {
   Calls& calls_;
   std::minstd_rand random_;
   uint32_t round_ = 0;
+  Locals locals_{};
+  uint32_t skipped_ = 0;  // steps, by the one before them
   uint64_t failed_ = 0;
   bool over_ = false;
 };
@@ -263,7 +376,8 @@ bool Prospect::stuck(uint32_t threads) const {
 
 void Control::clear(const Program& program, uint32_t round) {
   for (size_t i = 0; i < kRegisters + kVariables; ++i) {
-    outcomes[round][i] = i < kRegisters || !program.finals ? 0 : kUnset;
+    const bool unset = program.finals && i >= kRegisters && i - kRegisters < program.variables;
+    outcomes[round][i] = unset ? kUnset : 0;
   }
 }
 

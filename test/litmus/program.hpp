@@ -15,6 +15,7 @@
 #include <functional>
 #include <initializer_list>
 #include <map>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -24,7 +25,8 @@ namespace cmi::test {
 // ---- Programs -------------------------------------------------------------------------------
 
 enum Variable : uint8_t { X, Y, Z, U, V };
-inline constexpr int kVariables = 5, kRegisters = 8, kMaxSteps = 10, kMaxThreads = 6;
+inline constexpr int kVariables = 5, kRegisters = 8, kMaxSteps = 24, kMaxThreads = 6;
+inline constexpr uint8_t kLocals = 24;  // a thread's own registers, which outcomes do not have
 
 enum class Act : uint8_t {
   kNothing,  // the barrier that is left out
@@ -43,13 +45,68 @@ enum class Act : uint8_t {
   kPause,   // for some time, a millisecond at most
   kPost,    // tells other threads, outside the library
   kWait,    // until so many of this round have told
+  // What programs of other people have (kernel.hpp):
+  kLinger,   // a load, repeated for a while in half of the rounds until the value is seen
+  kUpdate,   // what is there is swapped for what `op` makes of it; the result is what was there
+  kTake,     // a swap that is tried until it succeeds: a lock
+  kCompute,  // `op` of two locals or numbers
+  kSkip,     // so many steps, where the first operand is 0
+  kTell,     // the first operand goes to the register
 };
+enum class Op : uint8_t {
+  kPlus,
+  kMinus,
+  kAnd,
+  kOr,
+  kXor,
+  kEqual,
+  kUnequal,
+  kLess,
+  kLessOrEqual,
+  kSecond,
+  kPlusUnless,  // of kUpdate: nothing is swapped where `expected` is there
+};
+constexpr uint64_t result_of(Op op, uint64_t a, uint64_t b) {
+  switch (op) {
+    case Op::kPlus:
+    case Op::kPlusUnless:
+      return a + b;
+    case Op::kMinus:
+      return a - b;
+    case Op::kAnd:
+      return a & b;
+    case Op::kOr:
+      return a | b;
+    case Op::kXor:
+      return a ^ b;
+    case Op::kEqual:
+      return a == b ? 1 : 0;
+    case Op::kUnequal:
+      return a != b ? 1 : 0;
+    case Op::kLess:
+      return a < b ? 1 : 0;
+    case Op::kLessOrEqual:
+      return a <= b ? 1 : 0;
+    case Op::kSecond:
+      return b;
+  }
+  return 0;
+}
+// The value that stands for the address of a variable.
+inline constexpr uint8_t kAddress = 128;
+
 struct Step {
   Act act = Act::kNothing;
   uint8_t variable = 0;
   uint8_t value = 0;         // stored, awaited, or swapped in
   uint8_t expected = 0;      // of a swap
   uint8_t reg = kRegisters;  // where what was loaded goes; kRegisters: nowhere
+  // Locals of the thread, where they are not kLocals:
+  uint8_t at = kLocals;      // has the address, in place of `variable`; none: nothing is done
+  uint8_t first = kLocals;   // in place of `expected`
+  uint8_t second = kLocals;  // in place of `value`
+  uint8_t to = kLocals;      // takes the result
+  Op op = Op::kPlus;
 };
 constexpr Step nothing() { return {}; }
 constexpr Step st(Variable v, uint8_t value) { return {Act::kStore, v, value}; }
@@ -74,6 +131,21 @@ constexpr Step pause() { return {Act::kPause}; }
 constexpr Step post() { return {Act::kPost}; }
 constexpr Step wait(uint8_t posts) { return {Act::kWait, 0, posts}; }
 
+using Locals = std::array<uint64_t, kLocals>;
+// The variable that the step accesses; none where a local that is to have an address has another
+// value.
+constexpr std::optional<uint8_t> variable_of(const Step& s, const Locals& locals) {
+  if (s.at == kLocals) return s.variable;
+  const uint64_t address = locals[s.at];
+  if (address < kAddress || address >= kAddress + kVariables) return std::nullopt;
+  return static_cast<uint8_t>(address - kAddress);
+}
+// Whether the step is one that programs of other people have alone.
+constexpr bool has_locals(const Step& s) {
+  return s.at != kLocals || s.first != kLocals || s.second != kLocals || s.to != kLocals ||
+         s.act == Act::kLinger || s.act == Act::kUpdate || s.act == Act::kTake;
+}
+
 struct Thread {
   uint8_t process = 0;
   uint8_t count = 0;
@@ -94,6 +166,7 @@ struct Program {
   // one step.
   bool as_told = false;
   uint8_t variables = kVariables;  // the first of them, which the lab's own loads and stores are of
+  std::array<uint8_t, kVariables> initial{};  // what the last thread stores before each round
 };
 Program program(std::initializer_list<Thread> threads);
 
