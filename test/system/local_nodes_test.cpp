@@ -15,12 +15,12 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <map>
 #include <string>
 #include <thread>
 
 #include "core/base/clock.hpp"
 #include "support/passages.hpp"
+#include "support/resident.hpp"
 #include "system/calls.hpp"
 #include "system/stopped.hpp"
 
@@ -135,27 +135,6 @@ Peeked peek(Process& process, uint64_t at) {
         return found;
       },
       at);
-}
-
-// Pages of the file that is mapped at that address which any mapping of the process has.
-uint64_t resident(const Process& process, uint64_t at) {
-  std::ifstream maps("/proc/" + std::to_string(process.pid()) + "/smaps");
-  std::map<std::string, uint64_t> pages;  // by device and inode
-  std::string file, of_address;
-  for (std::string line; std::getline(maps, line);) {
-    uint64_t from = 0, to = 0, kib = 0;
-    char rights[8], device[16];
-    unsigned long long offset = 0, inode = 0;
-    if (std::sscanf(line.c_str(), "%lx-%lx %7s %llx %15s %llu", &from, &to, rights, &offset, device,
-                    &inode) == 6) {
-      file = device + (" " + std::to_string(inode));
-      if (at >= from && at < to) of_address = file;
-    } else if (std::sscanf(line.c_str(), "Rss: %lu kB", &kib) == 1) {
-      pages[file] += kib * 1024 / kPage;
-    }
-  }
-  REQUIRE(!of_address.empty());
-  return pages[of_address];
 }
 
 // In the child: loads one word until an access is refused. Begun, it says so in the word behind.
@@ -562,7 +541,7 @@ TEST_SUITE("local") {
     auto loads = peer.start(load_until_refused, import.at);
     REQUIRE(load_until(home, exported.at + 8, kBegun) == kBegun);
     peer.stop();
-    REQUIRE(resident(peer, import.at) > 0);
+    REQUIRE(resident(peer.pid(), import.at) > 0);
     const auto detach = [&] { CHECK(seg_dt(home, exported.seg, exported.at).ok()); };
     if (detached_first) detach();
     (void)seg_rm(home, exported.seg);  // RECONFIG: it did not answer
@@ -571,7 +550,7 @@ TEST_SUITE("local") {
     // The next segment's memory is none that the peer can read.
     const Export next = export_segment(home, 4 * kPage);
     REQUIRE(publish(home, next.at, 202));
-    CHECK(resident(peer, import.at) == 0);
+    CHECK(resident(peer.pid(), import.at) == 0);
     peer.signal(SIGCONT);
     const Loads loaded = loads.get();
     CHECK((loaded.cause == CMI_ERROR_SINVAL || loaded.cause == CMI_ERROR_TOKEN));
@@ -616,12 +595,12 @@ TEST_SUITE("local") {
     auto loads = peer.start(load_until_refused, import.at + 50 * kPage);
     REQUIRE(load_until(home, exported.at + 50 * kPage + 8, kBegun) == kBegun);
     peer.stop();
-    REQUIRE(resident(peer, import.at) >= 2 * 64);
+    REQUIRE(resident(peer.pid(), import.at) >= 2 * 64);
     const Answer moved = seg_brk(home, exported.seg, kPage);
     const Nanos over = now();
     CHECK((moved.ok() || moved.failed(CMI_ERR_RECONFIG)));
     // Of each of its mappings one page at most.
-    CHECK(resident(peer, import.at) <= 4);
+    CHECK(resident(peer.pid(), import.at) <= 4);
     peer.signal(SIGCONT);
     const Loads loaded = loads.get();
     CHECK((loaded.cause == CMI_ERROR_SEG_BRK || loaded.cause == CMI_ERROR_TOKEN ||
