@@ -139,7 +139,7 @@ TEST_SUITE("sparse") {
   }
 
   // Its first page in each region, and another one: both come by a message.
-  TEST_CASE("a_page_that_nobody_has_stored_to_takes_no_memory_at_home_when_it_is_missed") {
+  PROCESS_CASE("a_page_that_nobody_has_stored_to_takes_no_memory_at_home_when_it_is_missed") {
     constexpr uint64_t kRegions = 8, kBeside = 37 * kPage;
     Scene s(kLarge);
     const auto at = [](uint64_t i) { return (i + 1) * (kLarge / 16); };
@@ -162,7 +162,7 @@ TEST_SUITE("sparse") {
     }
   }
 
-  TEST_CASE("the_memory_of_a_missed_page_is_mapped_while_its_home_is_asked") {
+  PROCESS_CASE("the_memory_of_a_missed_page_is_mapped_while_its_home_is_asked") {
     Scene s(kLarge);
     REQUIRE(store(s.reader, s.import.at, 1).cause() == Fault::kNone);  // presents the token
     // By the message that claims the region, and by one in a region that is held.
