@@ -4,11 +4,15 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <utility>
 
+#include "core/base/clock.hpp"
 #include "support/passages.hpp"
+#include "support/resident.hpp"
 #include "support/sanitized.hpp"
 #include "system/calls.hpp"
 #include "system/kernel_work.hpp"
@@ -96,9 +100,10 @@ TEST_SUITE("sparse") {
       };
       const Work in_small = missed(small), in_large = missed(large);
       CHECK(in_large.reader == in_small.reader);
-      CHECK(in_large.home.scans == in_small.home.scans);
-      CHECK(in_large.home.scanned_pages <= kRegionPages);
-      CHECK(in_large.home.protections == in_small.home.protections);
+      // The large one is protected region by region, where the small one is looked at again.
+      CHECK(in_large.home.scans == 0);
+      CHECK(in_large.home.protections == in_small.home.scans + in_small.home.protections);
+      CHECK(in_large.home.protected_pages <= kRegionPages);
       CHECK(in_large.home.others == in_small.home.others);
       if (value > 1) CHECK(in_large.home == KernelWork{});
     }
@@ -130,6 +135,50 @@ TEST_SUITE("sparse") {
       for (uint64_t i = 1; i <= kStores; ++i) {
         CHECK(load(s.home, s.exported.at + i * kLarge / 16).value == i);
       }
+    }
+  }
+
+  // Its first page in each region, and another one: both come by a message.
+  PROCESS_CASE("a_page_that_nobody_has_stored_to_takes_no_memory_at_home_when_it_is_missed") {
+    constexpr uint64_t kRegions = 8, kBeside = 37 * kPage;
+    Scene s(kLarge);
+    const auto at = [](uint64_t i) { return (i + 1) * (kLarge / 16); };
+    const auto taken = [&] { return resident(s.home.pid(), s.exported.at); };
+    const uint64_t before = taken();
+    for (uint64_t i = 0; i < kRegions; ++i) {
+      REQUIRE(store(s.reader, s.import.at + at(i), i + 1).cause() == Fault::kNone);
+      REQUIRE(store(s.reader, s.import.at + at(i) + kBeside, i + 2).cause() == Fault::kNone);
+    }
+    CHECK(taken() == before);
+    REQUIRE(wmb(s.reader).ok());
+    CHECK(taken() == before + 2 * kRegions);
+    // Where one of the region has been stored to by then, the others are read as they are.
+    Process& other = s.cluster.spawn("other", s.env);
+    const Import import = import_segment(other, s.exported);
+    for (uint64_t i = 0; i < kRegions; ++i) {
+      CHECK(load(other, import.at + at(i)).value == i + 1);
+      CHECK(load(other, import.at + at(i) + kBeside).value == i + 2);
+      CHECK(load(s.home, s.exported.at + at(i) + kBeside).value == i + 2);
+    }
+  }
+
+  PROCESS_CASE("the_memory_of_a_missed_page_is_mapped_while_its_home_is_asked") {
+    Scene s(kLarge);
+    REQUIRE(store(s.reader, s.import.at, 1).cause() == Fault::kNone);  // presents the token
+    // By the message that claims the region, and by one in a region that is held.
+    for (const uint64_t at : {kLarge / 2, kLarge / 2 + 37 * kPage}) {
+      CAPTURE(at);
+      const auto taken = [&] { return resident(s.reader.pid(), s.import.at); };
+      const uint64_t before = taken();
+      s.home.stop();
+      auto stored = s.reader.start(
+          [](uint64_t page) { return store64(page, 2).cause() == Fault::kNone; }, s.import.at + at);
+      for (const Deadline end = Deadline::in(5 * kSecond); taken() == before && !end.passed();) {
+        std::this_thread::yield();
+      }
+      CHECK(taken() == before + 1);
+      s.home.signal(SIGCONT);
+      CHECK(stored.get(20));
     }
   }
 

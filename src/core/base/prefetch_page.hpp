@@ -13,4 +13,10 @@ inline void prefetch_page(const std::byte* page) {
   for (size_t at = 0; at < kPageSize; at += kLine) __builtin_prefetch(page + at, 1);
 }
 
+// Has the kernel map the page in this process, if it is not mapped yet, and looks at no byte of it:
+// who fills it may be at it already. Its memory must be there, or be sure to be had.
+__attribute__((no_sanitize("thread"))) inline void touch_page(const std::byte* page) {
+  (void)*static_cast<const volatile std::byte*>(page);
+}
+
 }  // namespace cmi

@@ -220,8 +220,10 @@ StoreTracker::Found StoreTracker::scan(Segment& s, const std::vector<PageRange>&
 
 void StoreTracker::forget_own(Segment& s, HomeView& v, const std::vector<PageRange>& ranges) {
   if (by_region(s) && !v.adopted) {
-    protect_view({files_.pagemap.get(), reinterpret_cast<uint64_t>(v.addr), s.size, v.page},
-                 ranges);
+    // A quarter less than a scan that protects, where no page table is there yet.
+    for (const PageRange& r : ranges) {
+      tracked_.protect(v.addr + size_t{r.first} * kPageSize, size_t{r.count} * kPageSize);
+    }
     return;
   }
   std::vector<PageRange> ignored;

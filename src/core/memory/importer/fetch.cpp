@@ -65,6 +65,8 @@ using fabric::Cause;
 // While the bytes travel.
 [[gnu::hot]] void Fetch::overlap() {
   if (n_ != 1) return;
+  // The kernel's first fault on a page of the cache, which would come behind the answer otherwise.
+  touch_page(imp_.page_data(wanted_));
   prefetch_page(imp_.page_data(wanted_));
   if (store_) core_.twins.prefetch();
 }

@@ -11,7 +11,7 @@ bool SharedRegions::acquire(uint32_t region, uint32_t epoch, uint64_t next) {
   const auto [it, fresh] = regions_.try_emplace(region);
   Held& held = it->second;
   if (held.refined != nullptr) --refined_;
-  held = {epoch, next, nullptr};
+  held = {epoch, next, nullptr, true};
   return fresh;
 }
 
@@ -51,6 +51,16 @@ void SharedRegions::release(uint32_t page, uint64_t number) {
     ++refined_;
   }
   held.refined->released.set(page % kRegionPages);
+}
+
+bool SharedRegions::sparse(uint32_t region) const {
+  const auto it = regions_.find(region);
+  return it != regions_.end() && it->second.sparse;
+}
+
+void SharedRegions::not_sparse(uint32_t region) {
+  const auto it = regions_.find(region);
+  if (it != regions_.end()) it->second.sparse = false;
 }
 
 bool SharedRegions::may_have(uint32_t page) const {

@@ -47,6 +47,10 @@ class SharedRegions {
   // The sharer has not had the page when it took in the notification of this number.
   void release(uint32_t page, uint64_t number);
   bool may_have(uint32_t page) const;
+  // Whether pages of the region are asked for that may have no memory at home yet: no one that had
+  // some was asked for by a message since it is held.
+  bool sparse(uint32_t region) const;
+  void not_sparse(uint32_t region);
   bool holds(uint32_t region) const { return regions_.contains(region); }
   // Those of the ranges that the sharer may have. Of each range and region one at most, from the
   // first page to the last one that is not released.
@@ -63,6 +67,7 @@ class SharedRegions {
     uint32_t epoch = 0;
     uint64_t entered = 0;  // the same of all pages
     std::unique_ptr<Refined> refined;
+    bool sparse = true;
   };
   static PageRange trim(const Held& held, PageRange pages);
 

@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <cstring>
 
 #include "core/base/fault_point.hpp"
@@ -32,6 +34,34 @@ void take_back(HomeCore& home, Sharer& h, const DirtyIntent& intent, uint8_t bef
   if (h.intents.epoch(intent.page) == intent.epoch) (void)h.intents.set(intent.page, before);
 }
 
+// Whether nobody has ever stored to the page. It has no memory then, and to read it would take
+// some, by a fault of the kernel's that the importer would wait for. Looked at only while all pages
+// of the region that the importer has asked for were such ones.
+bool is_hole(HomeCore& home, const Segment& s, Sharer& h, uint32_t page) CMI_EXCLUDES(home.mu) {
+  if (access::reserved(s.flags)) return false;
+  const uint32_t region = region_of(page);
+  {
+    Guard g(home.mu);
+    if (!h.regions.sparse(region)) return false;
+  }
+  const auto at = static_cast<off_t>(size_t{page} * kPageSize);
+  if (::lseek(s.file.get(), at, SEEK_HOLE) == at) return true;
+  Guard g(home.mu);
+  h.regions.not_sparse(region);
+  return false;
+}
+
+// False: the memory is broken.
+bool read_page(HomeCore& home, const Segment& s, Sharer& h, uint32_t page, std::byte* to)
+    CMI_EXCLUDES(home.mu) {
+  if (is_hole(home, s, h, page)) {
+    std::memset(to, 0, kPageSize);
+    return true;
+  }
+  const std::byte* const at = s.service.data() + size_t{page} * kPageSize;
+  return unless_broken(at, kPageSize, [&] { std::memcpy(to, at, kPageSize); });
+}
+
 // What is read here is what a one-sided read would find between the request and the answer. `held`:
 // what the importer holds from now on; null: it holds the page's region already.
 void fetch_page(HomeCore& home, const fabric::ClientInfo& client, uint64_t number, uint64_t uid,
@@ -48,13 +78,9 @@ void fetch_page(HomeCore& home, const fabric::ClientInfo& client, uint64_t numbe
       status = acquire_regions(home, *s, *h, *held);
     }
     if (status == WireStatus::kOk) status = enter(home, *s, *h, intent, &before);
-    if (status == WireStatus::kOk) {
-      const std::byte* const at = s->service.data() + size_t{intent.page} * kPageSize;
-      const auto copy = [&] { std::memcpy(answer + 1, at, kPageSize); };
-      if (!unless_broken(at, kPageSize, copy)) {
-        if (intent.epoch != 0) take_back(home, *h, intent, before);
-        status = WireStatus::kBroken;
-      }
+    if (status == WireStatus::kOk && !read_page(home, *s, *h, intent.page, answer + 1)) {
+      if (intent.epoch != 0) take_back(home, *h, intent, before);
+      status = WireStatus::kBroken;
     }
   }
   if (intent.epoch != 0) {
