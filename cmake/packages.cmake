@@ -53,6 +53,10 @@ Segments as memoryviews and arrays of NumPy, atomic words, locks, events.")
   set(CPACK_DEBIAN_PYTHON_PACKAGE_DEPENDS "libcmi${CMI_SOVERSION} (= ${version}), python3 (>= 3.${CMI_PYTHON_MINOR}), \
 python3 (<< 3.${CMI_PYTHON_NEXT})")
   set(CPACK_DEBIAN_PYTHON_PACKAGE_RECOMMENDS python3-numpy)
+  set(CPACK_DEBIAN_PYTHON_PACKAGE_CONTROL_EXTRA
+    ${PROJECT_SOURCE_DIR}/cmake/debian/python/postinst ${PROJECT_SOURCE_DIR}/cmake/debian/python/prerm)
+  # The module is linked with the library, which is in no package that is installed where packages are made.
+  set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR})
   set(CPACK_DEBIAN_PYTHON_DEBUGINFO_PACKAGE ON)
 endif()
 
