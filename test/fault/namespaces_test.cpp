@@ -147,7 +147,7 @@ TEST_SUITE("local") {
     if (::unshare(CLONE_NEWPID) != 0) return skip("no pid namespace can be made");
     Process& peer = cluster.spawn("peer", trace.env());
     // What this process starts later is in its own again.
-    REQUIRE(::setns(own, CLONE_NEWPID) == 0);
+    REQUIRE(::setns(own.get(), CLONE_NEWPID) == 0);
     CHECK(peer.run([] { return ::getpid(); }) == 1);
     share(home, peer, trace, kMapped);
   }
