@@ -24,6 +24,11 @@ void skip(const char* why) {
 
 static void say_fault(int number, siginfo_t* info, void* context);
 
+int may_map(void) {
+  const char* const local = getenv("CMI_LOCAL");
+  return local == NULL || strcmp(local, "off") != 0;
+}
+
 void begin(const char* node) {
   struct sigaction handler;
   setenv("CMI_NODE", node, 1);

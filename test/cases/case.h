@@ -33,6 +33,9 @@ void expect(int ok, const char* what, const char* file, int line);
 /* Ends the process as one that cannot show its case here. */
 void skip(const char* why);
 
+/* Whether homes on this machine may have their pages mapped (CMI_LOCAL). */
+int may_map(void);
+
 extern cmi_ctxt* ctxt; /* of this process, once it has begun */
 
 /* cmi_ini on a node of this name. */

@@ -1,5 +1,6 @@
 /* The home dies while cflush waits for it: an exception says so, or an error of cflush, and the
- * event follows; nothing hangs. */
+ * event follows; nothing hangs. Where the home's pages are mapped, the store is in its memory
+ * already and cflush does not wait; the accesses after the death raise the exception. */
 #include "case.h"
 
 static pid_t stopped;
@@ -40,7 +41,10 @@ int main(void) {
   if (sigsetjmp(out, 1) == 0) {
     void* lines[1];
     lines[0] = view;
-    EXPECT(CALL(cflush)(ctxt, lines, 1) == -1);
+    if (CALL(cflush)(ctxt, lines, 1) == 0) {
+      EXPECT(may_map());
+      while (now_ms() - began < 9000) (void)*(volatile char*)view;
+    }
   }
   EXPECT(raised == CMI_ERROR_SINVAL);
   EXPECT(now_ms() - began < 9000);

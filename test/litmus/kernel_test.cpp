@@ -108,13 +108,7 @@ std::string with_body(const std::string& body) {
   return "C T\n{ }\nP0(int *x) { " + body + " }\nexists (x=1)\n";
 }
 
-uint32_t rounds_of_scene() {
-#ifdef CMI_TEST_SIMULATED
-  return 16;
-#else
-  return 32;
-#endif
-}
+constexpr uint32_t kRounds = 16;  // of a test in each scene
 
 struct Played {
   std::string file;
@@ -161,7 +155,7 @@ void play_in(const Scene& scene, const std::vector<Played>& all, std::vector<boo
              Counts* counts) {
   std::unique_ptr<Lab> lab;
   for (size_t i = 0; i < all.size(); ++i) {
-    if (i % (kMaxRounds / rounds_of_scene()) == 0) {
+    if (i % (kMaxRounds / kRounds) == 0) {
       lab.reset();
       lab = std::make_unique<Lab>(scene.where, scene.faults);
     }
@@ -169,7 +163,7 @@ void play_in(const Scene& scene, const std::vector<Played>& all, std::vector<boo
     Program program = p.test.program;
     program.one_page = scene.one_page;
     program.again = scene.again;
-    const Histogram found = lab->run(program, rounds_of_scene());
+    const Histogram found = lab->run(program, kRounds);
     counts->rounds += found.rounds();
     const uint64_t bad =
         found.count([&](const Outcome& o) { return !p.outcomes.allowed.contains(o); });
@@ -215,7 +209,7 @@ TEST_SUITE("kernel_litmus") {
     Counts counts;
     std::vector<bool> seen(all.size());
     for (const Scene& scene : scenes_of(2)) play_in(scene, all, &seen, &counts);
-    CHECK(counts.rounds == all.size() * 4 * rounds_of_scene());
+    CHECK(counts.rounds == all.size() * 4 * kRounds);
     CHECK(seen[1]);
   }
 

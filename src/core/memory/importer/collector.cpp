@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "core/base/fault_point.hpp"
 #include "core/base/mutation.hpp"
@@ -104,12 +105,14 @@ void Collector::open() {
   encode(PublishRequest{import_->rseg.uid, import_->instance, 0, {}}, *out_);
 }
 
-// The message goes on in a buffer of the full length.
-void Collector::grow() {
+// The message goes on in a buffer of the full length. False: there is no memory for one.
+bool Collector::grow() {
   const Bytes begun = out_->done();
-  large_ = std::make_unique_for_overwrite<std::byte[]>(kFront + kMostBytes);
+  large_.reset(new (std::nothrow) std::byte[kFront + kMostBytes]);
+  if (large_ == nullptr) return false;
   out_.emplace(buffer().subspan(kFront));
   out_->bytes(begun);
+  return true;
 }
 
 // Puts what differs into the message, and another message if that is full. *diff: where it stands.
@@ -133,11 +136,9 @@ size_t Collector::pack(uint32_t page, uint8_t epoch, const std::byte* data, cons
       count(import_->stats.bytes_written_back, bytes);
       return bytes;
     }
-    if (large_ == nullptr) {
-      grow();
-    } else {
-      flush();  // an empty message has room for any page's diff
-    }
+    if (large_ == nullptr && grow()) continue;
+    if (large_ == nullptr && pages_.empty()) throw std::bad_alloc();  // it takes the large one
+    flush();  // an empty message has room for any page's diff, a small one for a few bytes
   }
 }
 

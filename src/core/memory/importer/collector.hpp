@@ -102,7 +102,7 @@ class Collector {
   std::shared_ptr<fabric::Request> send_with(RequestType type, const Message& m,
                                              OnAnswer on_answer);
   void open();
-  void grow();
+  bool grow();
   void release_bulk_write();
 
   ImporterCore& core_;

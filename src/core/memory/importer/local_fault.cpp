@@ -13,7 +13,7 @@
 namespace cmi::memory {
 
 namespace {
-constexpr Nanos kWait = kMilli;
+constexpr Nanos kWait = kMilli, kLackWait = 20 * kMilli;
 
 std::optional<Exception> unless_none(Exception e) {
   return e == Exception::kNone ? std::nullopt : std::optional(e);
@@ -87,7 +87,7 @@ bool LocalFault::let_stores(LocalViews::Opened& at) {
 std::optional<Exception> LocalFault::carry_out(FaultAction action) {
   switch (action) {
     case FaultAction::kFetch:  // no page without a grant
-      return join_local(core_, view_.import, deadline_);
+      return join();
     case FaultAction::kForbid:
       return Exception::kAccess;
     case FaultAction::kRefuse:
@@ -101,6 +101,15 @@ std::optional<Exception> LocalFault::carry_out(FaultAction action) {
     default:
       return Exception::kNone;
   }
+}
+
+// Where neither mapping nor caching has what it takes here, the home is asked now and then.
+std::optional<Exception> LocalFault::join() {
+  const auto done = join_local(core_, view_.import, deadline_);
+  if (!done && imp_.views.local.local() && imp_.cache.use.lacks_memory()) {
+    imp_.changes.wait(changes_, kLackWait);
+  }
+  return done;
 }
 
 // The page may be broken, or the home have cut its file, for a break or because the segment is

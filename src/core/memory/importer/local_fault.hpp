@@ -28,6 +28,7 @@ class LocalFault {
   bool map(LocalViews::Opened& at, FaultAction how);
   bool let_stores(LocalViews::Opened& at);
   std::optional<Exception> carry_out(FaultAction action);
+  std::optional<Exception> join();
   std::optional<Exception> no_memory();
   std::optional<Exception> refuse();
   std::optional<Exception> await_lease();

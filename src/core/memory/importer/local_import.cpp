@@ -214,7 +214,11 @@ std::optional<Exception> join_local(ImporterCore& core, const std::shared_ptr<Im
     }
   }
   if (asked.why_not != nullptr) {
-    if (give_back(imp, deadline) && end_in_cache(core, imp, asked.why_not)) return std::nullopt;
+    if (give_back(imp, deadline)) {
+      if (end_in_cache(core, imp, asked.why_not)) return std::nullopt;
+      // This process lacks what a cache takes, too: there is no home to wait for.
+      imp.cache.use.note_memory(false);
+    }
   } else if (asked.grant) {
     (void)imp.views.local.open(std::move(asked.grant->control), views);
     return std::nullopt;

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <utility>
 
@@ -18,6 +19,8 @@ namespace cmi::memory {
 namespace {
 // Mapped by one fault where they are there, as the kernel's own faults do; a power of two.
 constexpr uint32_t kAround = 16;
+// So many mappings a new view leaves to the process (vm.max_map_count).
+constexpr size_t kMappingsLeft = 2;
 
 size_t bytes_of(uint32_t pages) { return size_t{pages} * kPageSize; }
 }  // namespace
@@ -57,12 +60,29 @@ std::byte* LocalViews::map_view(void* addr, int how) {
   return nullptr;
 }
 
+// The grant is closed last: where there is no view, it goes on.
 std::byte* LocalViews::add(void* addr, bool read_only) {
   Guard g(mu_);
-  close_locked();
   std::byte* const at = map_view(addr, addr != nullptr ? MAP_FIXED_NOREPLACE : 0);
-  if (at != nullptr) views_.push_back({at, read_only, false});
+  if (at == nullptr) return nullptr;
+  if (!has_mappings_left()) {
+    munmap(at, bytes_of(pages_));
+    return nullptr;
+  }
+  close_locked();
+  views_.push_back({at, read_only, false});
   return at;
+}
+
+// The next grant's file of marks is mapped beside that of the one before.
+bool LocalViews::has_mappings_left() {
+  std::array<Mapping, kMappingsLeft> some;
+  for (Mapping& one : some) {
+    void* const at = mmap(nullptr, kPageSize, PROT_NONE, MAP_SHARED, file_.get(), 0);
+    if (at == MAP_FAILED) return false;
+    one = Mapping(at, kPageSize);
+  }
+  return true;
 }
 
 bool LocalViews::maps(bool writable) {

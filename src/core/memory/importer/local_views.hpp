@@ -151,6 +151,7 @@ class LocalViews {
   void close_locked() CMI_REQUIRES(mu_);
   void zap_locked(PageRange pages) CMI_REQUIRES(mu_);
   std::byte* map_view(void* addr, int how) CMI_REQUIRES(mu_);
+  bool has_mappings_left() CMI_REQUIRES(mu_);
   bool map_locked(std::byte* view, PageRange pages, bool writable) CMI_REQUIRES(mu_);
   void note_store(uint32_t page) CMI_REQUIRES(mu_);
   void forget_stores(PageRange pages) CMI_REQUIRES(mu_);
