@@ -131,8 +131,10 @@ struct PmixOffers::Joined {};
 PmixOffers::PmixOffers(std::string library) : library_(std::move(library)) {}
 PmixOffers::~PmixOffers() = default;
 Result<PmixOffers::Joined*> PmixOffers::join() { return not_built(); }
-Status PmixOffers::put(std::optional<uint32_t>, const std::string&, const Offer&) {
-  return not_built();
+Status PmixOffers::put(std::optional<uint32_t>, const std::string&, const Offer& offer) {
+  // What is wrong with an offer is the same with and without PMIx.
+  const auto text = offer_text(offer);
+  return text ? not_built() : text.status();
 }
 Result<Offer> PmixOffers::find(uint32_t, const std::string&, Deadline) { return not_built(); }
 
