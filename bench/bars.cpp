@@ -74,6 +74,7 @@ constexpr Bar kBars[] = {
     {"local_cas", Bar::kValueAtMost, 1},
     {"local_wmb_empty", Bar::kValueAtMost, 100},
     {"local_publish", Bar::kValueAtMost, 1},
+    {"local_wakeup", Bar::kRatioAtMost, 1.5},
     {"local_copy", Bar::kRatioAtLeast, 0.9},
     {"local_import", Bar::kValueAtMost, 2},
     {"local_kv_3", Bar::kValueAtMost, 5},

@@ -74,6 +74,7 @@ std::vector<Case> mapped_cases() {
       {"local_cas", local_cas, {"local_cas"}, true},
       {"local_wmb_empty", local_wmb_empty, {"local_wmb_empty"}, true},
       {"local_publish", local_publish, {"local_publish"}, true},
+      {"local_wakeup", local_wakeup, {"local_wakeup"}, true},
       {"local_copy", local_copy, {"local_copy"}, true},
       {"local_import", local_import, {"local_import"}, true},
       {"local_kv", local_kv, {"local_kv_1", "local_kv_2", "local_kv_3"}, true},

@@ -169,6 +169,7 @@ void local_hit(Bench& b);
 void local_cas(Bench& b);
 void local_wmb_empty(Bench& b);
 void local_publish(Bench& b);
+void local_wakeup(Bench& b);
 void local_copy(Bench& b);
 void local_import(Bench& b);
 // cases_windows.cpp

@@ -58,6 +58,9 @@ class Watched {
   std::byte* at_ = nullptr;
 };
 
+// As many pages as the library maps at once for a reader in order.
+constexpr size_t kWindow = 256;
+
 void must_map(Bench& b) {
   const Stats s = b.node.stats();
   must(s.pages_fetched == 0 && s.load_misses == 0, "pages were cached, not mapped");
@@ -216,7 +219,10 @@ void local_copy(Bench& b) {
   const PlainMemory from(size), to(size);
   std::memset(from.at, 1, size);
   std::memset(to.at, 1, size);
-  std::vector<double> ours, theirs;
+  const auto trap = make_trap(size / kPage, kWindow, false);
+  must(trap != nullptr, "no handler of faults to compare with here");
+  for (size_t p = 0; p < trap->pages(); ++p) word(trap->content(p), 0) = 1;
+  std::vector<double> ours, theirs, bare;
   const auto copy = [&](const std::byte* source) {
     const double begun = now();
     std::memcpy(to.at, source, size);
@@ -226,23 +232,81 @@ void local_copy(Bench& b) {
     const Shared shared(b, size / kPage);
     theirs.push_back(copy(from.at));
     ours.push_back(copy(shared.page(0)));
+    trap->install();
+    bare.push_back(copy(trap->page(0)));
+    trap->restore();
+    trap->zap(0, trap->pages());
   }
   must_map(b);
   b.report.row({"local_copy", "MB/s", spread_of(ours), spread_of(theirs),
-                "memcpy from memory that is there; ours from a fresh import", 0});
+                "memcpy from memory that is mapped; ours from a fresh import", 0, spread_of(bare)});
+}
+
+// Both are asleep when the word is changed: the one that waits, and the processor it waits on.
+void local_wakeup(Bench& b) {
+  constexpr uint64_t kBlock = 20, kWarm = 2;
+  const uint64_t blocks = b.scaled(kLatches / kBlock, 3);
+  const Shared shared(b, kLatchPages, 2);
+  cmi_ctxt* const ctxt = b.node.ctxt();
+  for (uint64_t i = 0; i < kLatches; ++i) {
+    must(cmi_ofi_latch_init(ctxt, latch(shared.page(0), i), 1) == 0, "no latch");
+  }
+  const int role = sysconf(_SC_NPROCESSORS_ONLN) <= 2 ? kOther2 : kOther1;
+  std::vector<double> ours, theirs;
+  const auto block = [&](uint64_t first, bool bare, std::vector<double>* samples) {
+    b.control.awaited.store(static_cast<uint32_t>(first));
+    ask(b.control, role, Command::kAwait, first, kBlock, bare ? 1 : 0);
+    for (uint64_t i = first; i < first + kBlock; ++i) {
+      sleep_for(3 * kMilli);
+      const double begun = now();
+      if (bare) {
+        b.control.awaited.store(static_cast<uint32_t>(i + 1));
+        futex_wake(b.control.awaited);
+      } else {
+        must(cmi_ofi_latch_count_down(ctxt, latch(shared.page(0), i), 1) == 0, "no latch");
+      }
+      for (const double give_up = now() + 10 * kSecond; b.control.seen_value.load() != i + 1;) {
+        must(now() < give_up, "who waits is not woken");
+      }
+      if (i >= first + kWarm) samples->push_back((b.control.seen_at.load() - begun) / kMicro);
+    }
+    await(b.control, role);
+  };
+  for (uint64_t n = 0; n < blocks; ++n) {
+    b.control.seen_value.store(UINT64_MAX);
+    block(n * kBlock, true, &theirs);
+    b.control.seen_value.store(UINT64_MAX);
+    block(n * kBlock, false, &ours);
+  }
+  must_map(b);
+  b.report.row({"local_wakeup", "us", spread_of(ours), spread_of(theirs),
+                "a futex in shared memory; ours: a latch, the one that waits has slept", 0});
 }
 
 void local_import(Bench& b) {
   const Shared shared(b, 16);
-  std::vector<double> took;
+  // The home is asked three times: with the token, for the offer, and for the descriptors.
+  constexpr int kAsked = 3;
+  std::vector<double> took, bare;
   for (size_t i = 0; i < b.scaled(50, 5); ++i) {
-    const double begun = now();
-    const Imported import(b.node, b.control);
-    touch(import.page(0));
-    took.push_back((now() - begun) / kMilli);
+    double begun = now();
+    {
+      const Imported import(b.node, b.control);
+      touch(import.page(0));
+      took.push_back((now() - begun) / kMilli);
+    }
+    begun = now();
+    for (int n = 0; n < kAsked; ++n) call(b.control, kHome, Command::kPeek, 0);
+    bare.push_back((now() - begun) / kMilli);
   }
   must_map(b);
-  b.report.row({"local_import", "ms", spread_of(took), {}, "until the first byte is there", 0});
+  b.report.row({"local_import",
+                "ms",
+                spread_of(took),
+                {},
+                "until the first byte is there; floor: the home woken by a futex three times",
+                0,
+                spread_of(bare)});
 }
 
 }  // namespace bench

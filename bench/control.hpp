@@ -38,6 +38,8 @@ enum class Command : uint32_t {
   kSpin,       // page: publishes each new value of word 1 in Control::seen until stop_spinning
   kSample,     // pages: loads word 1 of one of them each ms until stop_spinning -> loads, and how
                // many of them found a later value than the one before of that page
+  kAwait,      // first, count, bare: waits for so many latches of latch() from the first one on, or
+               // at Control::awaited for as many values, and says of each in seen_value when
   kOpenRelay,  // its address goes to Control
   kRelay,      // whether a thread spins: answers relayed messages until stop_relay (relay.hpp)
   // For the crew.
@@ -117,6 +119,7 @@ struct Control {
   std::atomic<uint64_t> seen_value{0};
   std::atomic<double> seen_at{0};
   std::atomic<uint32_t> stop_spinning{0};
+  std::atomic<uint32_t> awaited{0};  // a futex
 
   Blob relay_address[kOthers];
   std::atomic<uint32_t> relays_ready{0}, stop_relay{0};

@@ -4,6 +4,7 @@
 
 #include <cmi.h>
 #include <cmi/ofi/cmi_impl.h>
+#include <cmi/ofi/cmi_sync.h>
 
 #include <atomic>
 #include <string>
@@ -85,6 +86,15 @@ class Imported {
 inline volatile uint64_t& word(std::byte* page, size_t index) {
   return reinterpret_cast<volatile uint64_t*>(page)[index];
 }
+
+// The latches of local_wakeup, in the first pages of a segment, beside the words that are stamped;
+// each is used once.
+inline constexpr uint64_t kLatchPages = 16, kLatchBytes = 64,
+                          kLatches = kLatchPages * kPage / kLatchBytes;
+inline cmi_ofi_latch* latch(std::byte* first_page, uint64_t index) {
+  return reinterpret_cast<cmi_ofi_latch*>(first_page + index * kLatchBytes + kLatchBytes / 2);
+}
+
 inline void touch(std::byte* page) { [[maybe_unused]] const uint64_t loaded = word(page, 0); }
 
 }  // namespace bench

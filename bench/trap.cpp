@@ -141,7 +141,8 @@ void Trap::serve(size_t index, bool store) {
   const uint64_t at = reinterpret_cast<uint64_t>(page(index));
   const bool absent = !mapped_[index];
   must(!store || !twins_.empty(), "a store to a view whose pages have no twins");
-  const size_t count = std::min(window_, pages_ - index);
+  size_t count = 1;  // memcpy() loads the last page first
+  while (count < std::min(window_, pages_ - index) && !mapped_[index + count]) ++count;
   const auto map = [&] {
     uffdio_continue arg{};
     arg.range = {at, count * kPage};

@@ -213,6 +213,24 @@ void spin(Control& control, std::byte* page, bool yield) {
   }
 }
 
+void await_each(Control& control, const Node& node, const Imported& import, const Mailbox& m) {
+  constexpr uint32_t kLongestMs = 10000;
+  for (uint64_t i = m.args[0]; i < m.args[0] + m.args[1]; ++i) {
+    if (m.args[2] == 0) {
+      must(cmi_ofi_latch_wait(node.ctxt(), latch(import.page(0), i), kLongestMs) == 0,
+           "a latch does not open");
+    } else {
+      const double give_up = now() + kLongestMs * kMilli;
+      while (control.awaited.load(std::memory_order_acquire) == i) {
+        must(now() < give_up, "a futex does not wake");
+        futex_wait(control.awaited, static_cast<uint32_t>(i), kSecond);
+      }
+    }
+    control.seen_at.store(now(), std::memory_order_relaxed);
+    control.seen_value.store(i + 1, std::memory_order_release);
+  }
+}
+
 }  // namespace
 
 void command_loop(Control& control, int role, const std::function<void(Mailbox&)>& execute) {
@@ -328,6 +346,9 @@ void run_other(Control& control, int role, const std::string& provider, bool sha
         break;
       case Command::kSpin:
         spin(control, import->page(m.args[0]), shares_cpu);
+        break;
+      case Command::kAwait:
+        await_each(control, *node, *import, m);
         break;
       case Command::kSample:
         sample(control, *import, m);

@@ -2,12 +2,15 @@
 // the same as over the network, and the existing cases say it once more under the label local; here
 // stands what is about the mapping itself. Swaps, ends, refusals and liars have files of their own
 // (local_*_nodes_test.cpp).
+#include <cmi/ofi/cmi_sync.h>
 #include <doctest/doctest.h>
+#include <sched.h>
 
 #include <string>
 
 #include "core/base/clock.hpp"
 #include "support/passages.hpp"
+#include "support/resident.hpp"
 #include "system/local_imports.hpp"
 
 namespace cmi::test::local_nodes_test {
@@ -235,6 +238,113 @@ TEST_SUITE("local") {
     CHECK(by_ring("of_mapper") >= ring + 2 * kRounds);
     CHECK(by_ring("of_home") >= answers + 2 * kRounds);
     CHECK(maps(mapper));
+  }
+
+  TEST_CASE("loads_in_order_map_more_and_more_pages_with_one_fault") {
+    constexpr uint64_t kPages = 4096;
+    Cluster cluster;
+    Process& home = cluster.spawn("home", kLocal);
+    const std::string counts = cluster.scratch() + "/counts";
+    Process& mapper = cluster.spawn("mapper", with(kLocal, {{"CMI_FAULT_COUNT", counts}}));
+    const Export exported = export_segment(home, kPages * kPage);
+    for (uint64_t page = 0; page < kPages; page += 512) {
+      REQUIRE(store(home, exported.at + page * kPage, page).cause() == Fault::kNone);
+    }
+    const Import mapped = import_segment(mapper, exported);
+    const auto faults_of = [&](uint64_t step) {
+      const uint64_t before = read_passages(counts)["local_no_memory"];  // one look for each fault
+      mapper.run(
+          [](uint64_t at, uint64_t every) {
+            for (uint64_t page = 0; page < kPages; page += every) {
+              (void)__atomic_load_n(reinterpret_cast<const uint64_t*>(at + page * kPage),
+                                    __ATOMIC_RELAXED);
+            }
+          },
+          mapped.at, step);
+      return read_passages(counts)["local_no_memory"] - before;
+    };
+    CHECK(load(mapper, mapped.at + 512 * kPage).value == 512);
+    const uint64_t faults = faults_of(1);
+    CHECK(faults >= kPages / 256);
+    CHECK(faults <= kPages / 256 + 8);
+    CHECK(faults_of(1) == 0);
+    CHECK(maps(mapper));
+    // Who jumps about maps the pages around alone.
+    const Import other = import_segment(mapper, exported);
+    REQUIRE(load(mapper, other.at).cause() == Fault::kNone);
+    const uint64_t there = resident(mapper.pid(), other.at);
+    REQUIRE(load(mapper, other.at + 2048 * kPage).value == 2048);
+    CHECK(resident(mapper.pid(), other.at) <= there + 16);
+  }
+
+  TEST_CASE("a_first_store_to_a_mapped_page_maps_nothing") {
+    Cluster cluster;
+    Process& home = cluster.spawn("home", kLocal);
+    const std::string counts = cluster.scratch() + "/counts";
+    Process& mapper = cluster.spawn("mapper", with(kLocal, {{"CMI_FAULT_COUNT", counts}}));
+    const Export exported = export_segment(home, 32 * kPage);
+    const Import mapped = import_segment(mapper, exported);
+    const auto times_mapped = [&] { return read_passages(counts)["local_before_map"]; };
+    REQUIRE(load(mapper, mapped.at).cause() == Fault::kNone);
+    const uint64_t before = times_mapped();
+    CHECK(before > 0);
+    for (const uint64_t page : {3, 9, 5, 14}) {
+      CHECK(store(mapper, mapped.at + page * kPage, page).cause() == Fault::kNone);
+      CHECK(load(home, exported.at + page * kPage).value == page);
+    }
+    CHECK(times_mapped() == before);
+    // One that is not there is mapped with the fault that lets the store go on.
+    CHECK(store(mapper, mapped.at + 20 * kPage, 1).cause() == Fault::kNone);
+    CHECK(times_mapped() == before + 1);
+    CHECK(stats_of(mapper).store_faults == 5);
+  }
+
+  TEST_CASE("who_sleeps_at_a_lock_is_woken_by_whoever_changes_it_on_this_machine") {
+    Cluster cluster;
+    const auto sleeper = [&](const char* name) -> Process& {
+      // Nothing but a wake-up ends its sleep in time.
+      return cluster.spawn(name,
+                           with(kLocal, {{"CMI_FAULT_POINT", "lock_naps_are_long=fail"},
+                                         {"CMI_FAULT_COUNT", cluster.scratch() + "/" + name}}));
+    };
+    Process& home = sleeper("home");
+    Process& first = sleeper("first");
+    Process& second = sleeper("second");
+    const Export exported = export_segment(home, kPage);
+    const uint64_t at_first = import_segment(first, exported).at;
+    const uint64_t at_second = import_segment(second, exported).at;
+    const auto naps = [&](const char* name) {
+      return read_passages(cluster.scratch() + "/" + name)["lock_naps_are_long"];
+    };
+    const auto wakes = [&](Process& waiter, const char* name, uint64_t at, Process& waker,
+                           uint64_t there) {
+      const uint64_t before = naps(name);
+      const auto latch_is_made = [](uint64_t latch) {
+        return cmi_ofi_latch_init(ctxt(), reinterpret_cast<cmi_ofi_latch*>(latch), 1);
+      };
+      REQUIRE(waker.run(latch_is_made, there) == 0);
+      auto waiting = waiter.start(
+          [](uint64_t latch) {
+            return cmi_ofi_latch_wait(ctxt(), reinterpret_cast<cmi_ofi_latch*>(latch), 20000);
+          },
+          at);
+      const Deadline end = Deadline::in(10 * kSecond);
+      const auto slept = [&] { return naps(name) != before; };
+      while (!slept() && !end.passed()) sched_yield();
+      CHECK(slept());
+      const auto open = [](uint64_t latch) {
+        return cmi_ofi_latch_count_down(ctxt(), reinterpret_cast<cmi_ofi_latch*>(latch), 1);
+      };
+      CHECK(waker.run(open, there) == 0);
+      CHECK(waiting.get() == 0);
+    };
+    wakes(first, "first", at_first, home, exported.at);
+    wakes(second, "second", at_second + 64, first, at_first + 64);
+    wakes(home, "home", exported.at + 128, first, at_first + 128);
+    // The home makes the swap of one that caches.
+    Process& cacher = cluster.spawn("cacher", kNetwork);
+    const uint64_t at_cacher = import_segment(cacher, exported).at;
+    wakes(first, "first", at_first + 192, cacher, at_cacher + 192);
   }
 }
 

@@ -10,6 +10,7 @@
 #include <memory>
 #include <random>
 #include <set>
+#include <stdexcept>
 #include <vector>
 
 #include "core/locks/words.hpp"
@@ -52,7 +53,8 @@ class World {
   double deaths = 0;           // per step, of processes that run() runs
   size_t living_at_least = 1;
   bool loads_are_free = true;
-  int swaps = 0, loads = 0, questions = 0;
+  bool sleeps_end_by_time = true;  // else: by wake() alone, where one word is awaited
+  int swaps = 0, loads = 0, questions = 0, sleeps = 0;
   Nanos clock = kSecond;
 
   bool chance(double p) { return std::uniform_real_distribution<>(0, 1)(random_) < p; }
@@ -60,6 +62,12 @@ class World {
  private:
   friend class Memory;
   void step(bool swap);
+  struct Sleeper {
+    const uint64_t* at;
+    bool woken = false;
+  };
+  void sleep(const uint64_t* at);
+  void wake(const uint64_t* at, Woken who);
   static constexpr size_t kStack = 256 * 1024;
   struct Fiber {
     uint64_t name = 0;
@@ -74,6 +82,7 @@ class World {
   void live(Fiber& fiber);
 
   std::mt19937_64 random_;
+  std::vector<std::shared_ptr<Sleeper>> sleepers_;
   std::vector<std::unique_ptr<Fiber>> fibers_;
   Fiber* running_ = nullptr;
   ucontext_t outside_{};
@@ -107,10 +116,12 @@ class Memory final : public Words {
     return world_.dead.count(holder) != 0 ? 1 : 0;
   }
   Nanos time() override { return world_.clock; }
-  void pause(uint32_t, Nanos) override {
+  void pause(uint32_t, Nanos, const Awaited& awaited) override {
     world_.clock += kMilli;
-    world_.step(false);
+    if (world_.sleeps_end_by_time || awaited.at == nullptr) return world_.step(false);
+    if (*awaited.at == awaited.seen) world_.sleep(awaited.at);
   }
+  void wake(const uint64_t* at, Woken who) override { world_.wake(at, who); }
 
   int kill_at = -1;
   bool kill_after = false;
@@ -145,6 +156,28 @@ inline void World::step(bool swap) {
   for (const auto& fiber : fibers_) living += fiber->ended ? 0 : 1;
   if (swap && living > living_at_least && chance(deaths)) throw Killed();
   leave(*running_);
+}
+
+inline void World::sleep(const uint64_t* at) {
+  const auto sleeper = std::make_shared<Sleeper>(Sleeper{at});
+  sleepers_.push_back(sleeper);
+  ++sleeps;
+  for (int i = 0; !sleeper->woken; ++i) {
+    if (i > 20000) throw std::runtime_error("nobody wakes a sleeper");
+    step(false);
+  }
+}
+
+inline void World::wake(const uint64_t* at, Woken who) {
+  for (auto it = sleepers_.begin(); it != sleepers_.end();) {
+    if ((*it)->at != at) {
+      ++it;
+      continue;
+    }
+    (*it)->woken = true;
+    it = sleepers_.erase(it);
+    if (who == Woken::kOne) return;
+  }
 }
 
 inline void World::enter(unsigned high, unsigned low) {

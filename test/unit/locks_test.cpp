@@ -144,6 +144,49 @@ TEST_CASE("one_process_is_inside_whatever_the_schedule") {
   });
 }
 
+TEST_CASE("who_sleeps_at_a_lock_is_woken_by_its_release") {
+  each_lock([](auto make) {
+    int slept = 0;
+    for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+      World world(seed);
+      world.sleeps_end_by_time = false;
+      const auto lock = make();
+      int inside = 0, done = 0;
+      const auto process = [&](Words& w) { take_turns(*lock, w, 4, &inside, &done); };
+      world.run({process, process, process});
+      CHECK(done == 12);
+      slept += world.sleeps;
+    }
+    CHECK(slept > 0);
+  });
+}
+
+TEST_CASE("a_writer_is_woken_by_the_last_reader_and_readers_by_the_writer") {
+  int slept = 0;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    World world(seed);
+    world.sleeps_end_by_time = false;
+    SharedMutexMemory at{};
+    const auto reader = [&](Words& w) {
+      for (int i = 0; i < 4; ++i) {
+        GIVES(lock_shared(w, &at, kSpan), Outcome::kDone);
+        (void)w.load(&at.exclusive);
+        GIVES(unlock_shared(w, &at), Outcome::kDone);
+      }
+    };
+    const auto writer = [&](Words& w) {
+      for (int i = 0; i < 4; ++i) {
+        GIVES(lock_exclusive(w, &at, kSpan), Outcome::kDone);
+        (void)w.load(&at.exclusive);
+        GIVES(unlock_exclusive(w, &at), Outcome::kDone);
+      }
+    };
+    world.run({reader, writer, reader});
+    slept += world.sleeps;
+  }
+  CHECK(slept > 0);
+}
+
 TEST_CASE("processes_that_die_anywhere_leave_the_lock_to_the_others") {
   each_lock([](auto make) {
     for (uint64_t seed = 1; seed <= kSeeds; ++seed) {

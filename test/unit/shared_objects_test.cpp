@@ -115,6 +115,34 @@ TEST_CASE("a_latch_opens_once_it_was_counted_down") {
   CHECK(count_down(one, &latch, 1, kSpan) == Outcome::kBad);
 }
 
+TEST_CASE("who_sleeps_at_a_semaphore_a_barrier_or_a_latch_is_woken") {
+  int slept = 0;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    World world(seed);
+    world.sleeps_end_by_time = false;
+    SemaphoreMemory semaphore{};
+    BarrierMemory barrier{};
+    uint64_t latch = 0;
+    const auto process = [&](Words& w) {
+      GIVES(make_semaphore(w, &semaphore, 1), Outcome::kDone);
+      GIVES(make_barrier(w, &barrier, 3), Outcome::kDone);
+      GIVES(make_latch(w, &latch, 3), Outcome::kDone);
+      Party party{};
+      for (int i = 0; i < 3; ++i) {
+        GIVES(acquire_permit(w, &semaphore, kSpan), Outcome::kDone);
+        (void)w.load(&latch);
+        GIVES(release_permit(w, &semaphore), Outcome::kDone);
+        GIVES(pass_barrier(w, &barrier, kSpan, &party), Outcome::kDone);
+      }
+      GIVES(count_down(w, &latch, 1, kSpan), Outcome::kDone);
+      GIVES(await_latch(w, &latch, kSpan), Outcome::kDone);
+    };
+    world.run({process, process, process});
+    slept += world.sleeps;
+  }
+  CHECK(slept > 0);
+}
+
 namespace {
 
 constexpr uint32_t kCells = 3;
@@ -169,6 +197,27 @@ TEST_CASE("each_item_of_a_queue_comes_out_once_in_any_schedule") {
     world.run({producer, producer, consumer, consumer});
     CHECK(scene.seen.size() == 16);
   }
+}
+
+TEST_CASE("who_sleeps_at_a_queue_is_woken_by_the_other_side") {
+  int slept = 0;
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    World world(seed);
+    world.sleeps_end_by_time = false;
+    QueueScene scene;
+    const auto producer = [&](Words& w) { scene.produce(w, 8); };
+    const auto consumer = [&](Words& w) {
+      QueueHandle queue{};
+      GIVES(open_queue(w, &queue, scene.memory.data(), kCells, sizeof(Item)), Outcome::kDone);
+      for (int i = 0; i < 8; ++i) {
+        Item item{};
+        GIVES(pop_item(w, &queue, &item, kSpan), Outcome::kDone);
+      }
+    };
+    world.run({producer, producer, consumer, consumer});
+    slept += world.sleeps;
+  }
+  CHECK(slept > 0);
 }
 
 TEST_CASE("a_queue_works_on_when_producers_and_consumers_die") {

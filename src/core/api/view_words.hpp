@@ -13,7 +13,9 @@
 #include "core/api/calls.hpp"
 #include "core/api/entry.hpp"
 #include "core/base/clock.hpp"
+#include "core/base/fault_point.hpp"
 #include "core/base/spin.hpp"
+#include "core/base/word_sleep.hpp"
 #include "core/locks/words.hpp"
 #include "core/memory/importer/import_access.hpp"
 
@@ -31,6 +33,9 @@ class ViewWords final : public locks::Words {
     SignalsBlocked quiet;
     const auto self = c_->holders().own(at_);
     if (self) self_ = *self;
+    const auto view = c_->engine().views().find(at_);
+    at_home_ = view != nullptr && view->import == nullptr;
+    mapped_ = view != nullptr && view->import != nullptr && view->import->views.local.local();
     return self.status();
   }
 
@@ -50,16 +55,32 @@ class ViewWords final : public locks::Words {
     return gone ? static_cast<int>(*gone) : -1;
   }
   Nanos time() override { return now(); }
-  void pause(uint32_t n, Nanos left) override {
+  void pause(uint32_t n, Nanos left, const locks::Awaited& awaited) override {
     const Nanos t = now();
     if (n == 0) spin_.begin(t);
     if (spin_.again(t)) return;
-    const Nanos nap = std::min(left, kNap << std::min(n / kNapsOfOneLength, kLongestNap));
+    Nanos nap = std::min(left, kNap << std::min(n / kNapsOfOneLength, kLongestNap));
+    const uint64_t* const word = sleeping_place(awaited.at);
+    if (word != nullptr && fault_point_fails("lock_naps_are_long")) nap = left;
+    if (word != nullptr && sleep_at_word(word, awaited.seen, nap)) return;
     const timespec span{nap / kSecond, nap % kSecond};
     nanosleep(&span, nullptr);
   }
+  // At home each swap wakes; what is awaited over the network is found by looking.
+  void wake(const uint64_t* at, locks::Woken who) override {
+    if (mapped_) wake_at_word(at, who == locks::Woken::kAll);
+  }
 
  private:
+  // Null: nobody wakes there. At home it is the library's own view: of the client's the kernel
+  // would note that the page was stored to.
+  const uint64_t* sleeping_place(const uint64_t* at) {
+    if (at == nullptr || mapped_) return at;
+    if (!at_home_) return nullptr;
+    SignalsBlocked quiet;
+    return c_->engine().home().views().library_word(at);
+  }
+
   static constexpr Nanos kAnswer = kSecond;  // a home that takes longer is asked again
   static constexpr Nanos kNap = 50 * kMicro;
   static constexpr uint32_t kNapsOfOneLength = 64, kLongestNap = 5;  // 1.6 ms
@@ -68,6 +89,7 @@ class ViewWords final : public locks::Words {
   context::Context* c_;
   const void* at_;
   uint64_t self_ = 0;
+  bool at_home_ = false, mapped_ = false;  // the view: of a home, of an import that maps pages
   SpinThenSleep spin_;
 };
 

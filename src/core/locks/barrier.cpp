@@ -18,7 +18,7 @@ Outcome join(Words& words, BarrierMemory* at, uint32_t parties, Party* party) {
   const Word mine{words.self(), 1, false, true};
   for (uint32_t i = 0; i < parties; ++i) {
     if (words.load(&at->parties[i]) != 0) continue;
-    const Outcome joined = replace(words, &at->parties[i], 0, mine.raw(Kind::kParty));
+    const Outcome joined = replace_and_wake(words, &at->parties[i], 0, mine.raw(Kind::kParty));
     if (joined == Outcome::kTimedOut) continue;
     if (joined == Outcome::kDone) *party = {i + 1, 1};
     return joined;
@@ -42,7 +42,7 @@ Outcome arrive(Words& words, BarrierMemory* at, uint32_t parties, Party* party, 
   if (party->arrived != 0) return Outcome::kDone;
   *phase = (word.count + 1) % Word::kCounts;
   const Word next{word.holder, *phase, false, true};
-  const Outcome swapped = replace(words, own, raw, next.raw(Kind::kParty));
+  const Outcome swapped = replace_and_wake(words, own, raw, next.raw(Kind::kParty));
   if (swapped == Outcome::kDone) party->arrived = 1;
   return swapped == Outcome::kTimedOut ? Outcome::kNotOwner : swapped;
 }
@@ -59,6 +59,7 @@ Outcome pass_barrier(Words& words, BarrierMemory* at, Nanos span, Party* party) 
   uint32_t parties = 0, phase = 0;
   if (!read_number(words, &at->head, Kind::kParties, kPartyWords, &parties)) return Outcome::kBad;
   if (const Outcome o = arrive(words, at, parties, party, &phase); o != Outcome::kDone) return o;
+  Awaited missing;  // the first of them
   do {
     const bool asking = wait.due();
     bool all = true, dropped = false;
@@ -69,18 +70,19 @@ Outcome pass_barrier(Words& words, BarrierMemory* at, Nanos span, Party* party) 
       const bool here = word.held && Word::distance(phase, word.count) < Word::kCounts / 2;
       if (!here && !word.flag && word.held && asking && words.gone(word.holder) > 0) {
         word.flag = true;
-        const Outcome o = replace(words, &at->parties[i], raw, word.raw(Kind::kParty));
+        const Outcome o = replace_and_wake(words, &at->parties[i], raw, word.raw(Kind::kParty));
         if (o == Outcome::kFailed) return o;
         word.flag = o == Outcome::kDone;
       }
       dropped = dropped || word.flag;
+      if (all && !here && !word.flag) missing = {&at->parties[i], raw};
       all = all && (here || word.flag);
     }
     if (all) {
       party->arrived = 0;
       return dropped ? Outcome::kOwnerDead : Outcome::kDone;
     }
-  } while (wait.again());
+  } while (wait.again(missing));
   return Outcome::kTimedOut;
 }
 
@@ -102,6 +104,7 @@ Outcome count_down(Words& words, uint64_t* at, uint64_t by, Nanos span) {
     }
     word.holder -= by;
     const Outcome swapped = replace(words, at, raw, word.raw(Kind::kLatch));
+    if (swapped == Outcome::kDone && word.holder == 1) words.wake(at, Woken::kAll);
     if (swapped != Outcome::kTimedOut) return swapped;
   } while (wait.again());
   return Outcome::kTimedOut;
@@ -109,13 +112,15 @@ Outcome count_down(Words& words, uint64_t* at, uint64_t by, Nanos span) {
 
 Outcome await_latch(Words& words, uint64_t* at, Nanos span) {
   Wait wait(words, span);
+  Awaited latch{at, 0};
   do {
+    latch.seen = words.load(at);
     Word word;
-    if (!Word::parse(words.load(at), Kind::kLatch, &word) || !word.held || word.holder == 0) {
+    if (!Word::parse(latch.seen, Kind::kLatch, &word) || !word.held || word.holder == 0) {
       return Outcome::kBad;
     }
     if (word.holder == 1) return Outcome::kDone;
-  } while (wait.again());
+  } while (wait.again(latch));
   return Outcome::kTimedOut;
 }
 

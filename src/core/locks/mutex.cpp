@@ -12,6 +12,9 @@ bool parse_mutex(uint64_t raw, Kind kind, Word* word) {
   return Word::parse(raw, kind, word) && word->held == (word->holder != 0);
 }
 
+// Readers wait for a writer's word as well, and all of them may go on.
+Woken woken_by(Kind kind) { return kind == Kind::kMutex ? Woken::kOne : Woken::kAll; }
+
 // The owner's own change of the word.
 Outcome change_own(Words& words, uint64_t* at, Kind kind, bool release) {
   const uint64_t raw = words.load(at);
@@ -25,7 +28,8 @@ Outcome change_own(Words& words, uint64_t* at, Kind kind, bool release) {
   } else {
     word.flag = false;
   }
-  const Outcome swapped = replace(words, at, raw, word.raw(kind));
+  const Outcome swapped = release ? replace_and_wake(words, at, raw, word.raw(kind), woken_by(kind))
+                                  : replace(words, at, raw, word.raw(kind));
   return swapped == Outcome::kTimedOut ? Outcome::kNotOwner : swapped;
 }
 
@@ -58,7 +62,7 @@ Outcome lock_mutex(Words& words, uint64_t* at, Nanos span, Kind kind) {
       raw = found;
       if (std::exchange(guessed, false)) continue;
     }
-    if (!wait.again()) return Outcome::kTimedOut;
+    if (!wait.again({at, raw})) return Outcome::kTimedOut;
     raw = words.load(at);
   }
 }

@@ -98,6 +98,7 @@ std::optional<Outcome> go_on_without(Words& words, uint64_t* cell, uint64_t raw,
 // is free now.
 Outcome claim(Words& words, QueueHandle* q, bool put, Wait& wait, uint64_t** cell, Word* mine) {
   bool first = true;
+  Awaited next;
   // Anywhere, so that short calls come to each consumer as well.
   uint64_t ask_from = static_cast<uint64_t>(words.time() / kMicro) % q->cells;
   do {
@@ -108,6 +109,7 @@ Outcome claim(Words& words, QueueHandle* q, bool put, Wait& wait, uint64_t** cel
     uint64_t* const note = put ? &q->put : &q->taken;
     const auto turn = static_cast<uint32_t>(*note / q->cells % Word::kCounts);
     *cell = cell_at(*q, *note);
+    next = {*cell, raw};
     if (!word.held && word.flag != put && word.count == turn) {  // empty, or full
       *mine = {words.self(), word.count, !put, true};
       const Outcome claimed = replace(words, *cell, raw, mine->raw(Kind::kCell));
@@ -121,12 +123,12 @@ Outcome claim(Words& words, QueueHandle* q, bool put, Wait& wait, uint64_t** cel
       if (taken != Outcome::kTimedOut) return taken;
     }
     if (const auto out = go_on_without(words, cell_at(*q, *note), raw, word, put)) return *out;
-  } while (wait.again());
+  } while (wait.again(next));
   return Outcome::kTimedOut;
 }
 
 Outcome finish(Words& words, uint64_t* cell, const Word& mine, const Word& next) {
-  const Outcome done = replace(words, cell, mine.raw(Kind::kCell), next.raw(Kind::kCell));
+  const Outcome done = replace_and_wake(words, cell, mine.raw(Kind::kCell), next.raw(Kind::kCell));
   return done == Outcome::kTimedOut ? Outcome::kNotOwner : done;
 }
 

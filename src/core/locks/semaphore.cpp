@@ -14,8 +14,10 @@ Outcome acquire_permit(Words& words, SemaphoreMemory* at, Nanos span) {
   const uint64_t self = words.self();
   uint32_t permits = 0;
   if (!read_number(words, &at->head, Kind::kPermits, kPermitWords, &permits)) return Outcome::kBad;
+  Awaited held;  // the one that this context would take first
   do {
     const bool asking = wait.due();
+    held = {};
     for (uint32_t i = 0; i < permits; ++i) {
       // Contexts begin at different places.
       uint64_t* const permit = &at->permits[(self + i) % permits];
@@ -25,13 +27,14 @@ Outcome acquire_permit(Words& words, SemaphoreMemory* at, Nanos span) {
         return Outcome::kBad;
       }
       const bool dead = word.held && asking && words.gone(word.holder) > 0;
+      if (held.at == nullptr) held = {permit, raw};
       if (word.held && !dead) continue;
       const Word mine{self, word.count + 1, false, true};
       const Outcome swapped = replace(words, permit, raw, mine.raw(Kind::kPermit));
       if (swapped == Outcome::kFailed) return swapped;
       if (swapped == Outcome::kDone) return dead ? Outcome::kOwnerDead : Outcome::kDone;
     }
-  } while (wait.again());
+  } while (wait.again(held));
   return Outcome::kTimedOut;
 }
 
@@ -46,7 +49,7 @@ Outcome release_permit(Words& words, SemaphoreMemory* at) {
     if (!Word::parse(raw, Kind::kPermit, &word)) return Outcome::kBad;
     if (!word.held || word.holder != self) continue;
     const Word free{0, word.count, false, false};
-    const Outcome swapped = replace(words, permit, raw, free.raw(Kind::kPermit));
+    const Outcome swapped = replace_and_wake(words, permit, raw, free.raw(Kind::kPermit));
     // Another thread of this context may have released it: the next one then.
     if (swapped != Outcome::kTimedOut) return swapped;
   }

@@ -43,9 +43,9 @@ Outcome enter(Words& words, SharedMutexMemory* at, uint64_t self) {
   return Outcome::kTimedOut;
 }
 
-// *none: no reader is left. Those that are gone are taken out, when it is time to ask.
-Outcome look_for_readers(Words& words, SharedMutexMemory* at, Wait& wait, bool* none) {
-  *none = true;
+// *left: a reader, if there is one. Those that are gone are taken out, when it is time to ask.
+Outcome look_for_readers(Words& words, SharedMutexMemory* at, Wait& wait, Awaited* left) {
+  *left = {};
   bool asking = false, asked = false;
   for (uint64_t& reader : at->readers) {
     const uint64_t raw = words.load(&reader);
@@ -59,7 +59,7 @@ Outcome look_for_readers(Words& words, SharedMutexMemory* at, Wait& wait, bool* 
       if (swapped == Outcome::kFailed) return swapped;
       if (swapped == Outcome::kDone) continue;
     }
-    *none = false;
+    *left = {&reader, raw};
   }
   return Outcome::kDone;
 }
@@ -72,15 +72,15 @@ Outcome lock_exclusive(Words& words, SharedMutexMemory* at, Nanos span) {
   if (taken != Outcome::kDone && taken != Outcome::kOwnerDead) return taken;
   Wait wait(words, end - words.time());
   Outcome why = Outcome::kTimedOut;
+  Awaited reader;
   do {
-    bool none = false;
-    const Outcome looked = look_for_readers(words, at, wait, &none);
+    const Outcome looked = look_for_readers(words, at, wait, &reader);
     if (looked != Outcome::kDone) {
       why = looked;
       break;
     }
-    if (none) return taken;
-  } while (wait.again());
+    if (reader.at == nullptr) return taken;
+  } while (wait.again(reader));
   const Outcome left = unlock_exclusive(words, at);
   return left == Outcome::kFailed ? left : why;
 }
@@ -96,10 +96,14 @@ Outcome repaired_exclusive(Words& words, SharedMutexMemory* at) {
 Outcome lock_shared(Words& words, SharedMutexMemory* at, Nanos span) {
   Wait wait(words, span);
   const uint64_t self = words.self();
+  Awaited held;
   do {
     Word writer;
-    if (!Word::parse(words.load(&at->exclusive), Kind::kExclusive, &writer)) return Outcome::kBad;
+    const uint64_t raw = words.load(&at->exclusive);
+    held = {};
+    if (!Word::parse(raw, Kind::kExclusive, &writer)) return Outcome::kBad;
     if (writer.held) {
+      held = {&at->exclusive, raw};
       if (wait.gone(writer.holder)) return Outcome::kOwnerDead;
       continue;
     }
@@ -111,7 +115,7 @@ Outcome lock_shared(Words& words, SharedMutexMemory* at, Nanos span) {
     if (!writer.held && !writer.flag) return Outcome::kDone;
     const Outcome left = unlock_shared(words, at);  // a writer was quicker
     if (left != Outcome::kDone) return left;
-  } while (wait.again());
+  } while (wait.again(held));
   return Outcome::kTimedOut;
 }
 
@@ -130,7 +134,8 @@ Outcome unlock_shared(Words& words, SharedMutexMemory* at) {
       }
     }
     if (place == nullptr) return Outcome::kNotOwner;
-    const Outcome swapped = replace(words, place, raw, readers(self, word.count - 1));
+    const uint64_t fewer = readers(self, word.count - 1);
+    const Outcome swapped = replace_and_wake(words, place, raw, fewer);
     if (swapped != Outcome::kTimedOut) return swapped;
   }
   return Outcome::kBad;  // nobody changes one word so often

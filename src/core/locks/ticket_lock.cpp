@@ -81,7 +81,7 @@ bool drawn_by(Words& words, TicketLockMemory* at, const Seen& seen, uint32_t tic
 
 Outcome next_turn(Words& words, TicketLockMemory* at, const Seen& seen, bool flag) {
   const Word next{0, seen.turn.count + 1, flag, false};
-  return replace(words, &at->turn, seen.raw_turn, next.raw(Kind::kTurn));
+  return replace_and_wake(words, &at->turn, seen.raw_turn, next.raw(Kind::kTurn));
 }
 
 // Passes over the ticket whose turn it is, where it was given up or its drawer is gone. kDone: it
@@ -150,15 +150,15 @@ Outcome lock_ticket(Words& words, TicketLockMemory* at, Nanos span, uint32_t* ti
   Wait wait(words, span);
   const Outcome drawn = draw(words, at, wait, ticket);
   if (drawn != Outcome::kDone) return drawn;
+  Seen seen;
   do {
-    Seen seen;
     if (const Outcome o = look(words, at, &seen); o != Outcome::kDone) return o;
     if (seen.first() == *ticket) return seen.turn.flag ? Outcome::kOwnerDead : Outcome::kDone;
     // Passed over: the library has declared this process dead.
     if (Word::distance(*ticket, seen.first()) < Word::kCounts / 2) return Outcome::kNotOwner;
     const Outcome passed = pass_over(words, at, seen, wait.due());
     if (passed == Outcome::kFailed || passed == Outcome::kBad) return passed;
-  } while (wait.again());
+  } while (wait.again({&at->turn, seen.raw_turn}));
   const Outcome given_up = give_up(words, at, *ticket);
   return given_up == Outcome::kDone ? Outcome::kTimedOut : given_up;
 }

@@ -75,6 +75,13 @@ struct Word {
   static uint32_t distance(uint32_t a, uint32_t b) { return (b - a) % kCounts; }
 };
 
+// The word that a wait is for, and what stood there.
+struct Awaited {
+  const uint64_t* at = nullptr;  // null: several words, or none
+  uint64_t seen = 0;
+};
+enum class Woken : uint8_t { kOne, kAll };
+
 // The memory of the words. Tests have one of their own.
 class Words {
  public:
@@ -89,8 +96,11 @@ class Words {
   virtual uint64_t self() = 0;
   virtual int gone(uint64_t holder) = 0;
   virtual Nanos time() = 0;
-  // The n-th look of a wait, from 0 on, found nothing. `left`: until its deadline.
-  virtual void pause(uint32_t n, Nanos left) = 0;
+  // The n-th look of a wait, from 0 on, found nothing. `left`: until its deadline. It may end
+  // sooner than by its own length where the word that is awaited was changed and wake() called.
+  virtual void pause(uint32_t n, Nanos left, const Awaited& awaited) = 0;
+  // The word was changed as others may have awaited it. What a pause takes does not rest on it.
+  virtual void wake(const uint64_t* at, Woken who) = 0;
 
  protected:
   ~Words() = default;
@@ -108,10 +118,10 @@ class Wait {
   }
   bool over() { return words_.time() >= deadline_; }
   // False: the deadline has passed.
-  bool again() {
+  bool again(const Awaited& awaited = {}) {
     const Nanos t = words_.time();
     if (t >= deadline_) return false;
-    words_.pause(looks_++, deadline_ - t);
+    words_.pause(looks_++, deadline_ - t, awaited);
     return true;
   }
   // Whether it is time to ask if those that are waited for are gone: now and then, and once more at
@@ -137,6 +147,13 @@ inline Outcome replace(Words& words, uint64_t* at, uint64_t expected, uint64_t d
   uint64_t found = 0;
   if (words.swap(at, expected, desired, &found) != 0) return Outcome::kFailed;
   return found == expected ? Outcome::kDone : Outcome::kTimedOut;
+}
+// The same, where others wait for that.
+inline Outcome replace_and_wake(Words& words, uint64_t* at, uint64_t expected, uint64_t desired,
+                                Woken who = Woken::kAll) {
+  const Outcome done = replace(words, at, expected, desired);
+  if (done == Outcome::kDone) words.wake(at, who);
+  return done;
 }
 
 }  // namespace cmi::locks

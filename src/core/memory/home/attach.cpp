@@ -321,4 +321,13 @@ int32_t HomeViews::segment_at(const void* addr, size_t* offset, bool* read_only)
   return 0;
 }
 
+const uint64_t* HomeViews::library_word(const uint64_t* addr) {
+  size_t offset = 0;
+  bool read_only = false;
+  const int32_t id = segment_at(addr, &offset, &read_only);
+  const SegmentLock s(home_, id, SegmentLock::kViews);
+  if (id == 0 || !s || !s->service) return nullptr;
+  return reinterpret_cast<const uint64_t*>(s->service.data() + offset);
+}
+
 }  // namespace cmi::memory

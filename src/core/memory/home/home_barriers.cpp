@@ -5,6 +5,7 @@
 
 #include "core/base/log.hpp"
 #include "core/base/mutation.hpp"
+#include "core/base/word_sleep.hpp"
 #include "core/memory/home/breaks.hpp"
 #include "core/memory/home/segment_lock.hpp"
 #include "core/memory/home/store_publishing.hpp"
@@ -112,6 +113,8 @@ Status Barriers::swap_at_home(Swap* swap, const Deadline& deadline) {
       auto* word = reinterpret_cast<uint64_t*>(s->service.data() + offset);
       swap->swapped = __atomic_compare_exchange_n(word, &swap->expected, swap->desired, false,
                                                   __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+      // Whoever sleeps there is on this machine, and has the page mapped.
+      if (swap->swapped && home_.parts.local) wake_at_word(word, true);
     };
     if (s->owned || !access::extensible(s->flags)) {
       try_swap(s->size);

@@ -35,6 +35,9 @@ class HomeViews {
   void stop_watching_adopted();
   // The home view that `addr` lies in: its segment, or 0.
   int32_t segment_at(const void* addr, size_t* offset, bool* read_only);
+  // The same word where the library has it mapped for itself, for calls that bear that it has gone
+  // meanwhile. Null: it has not.
+  const uint64_t* library_word(const uint64_t* addr);
 
  private:
   using Overlaid = std::vector<std::shared_ptr<const View>>;  // views that another is mapped over

@@ -76,7 +76,7 @@ bool LocalFault::map(LocalViews::Opened& at, FaultAction how) {
     default:
       return true;
   }
-  return at.map(imp_.flux, imp_.brk.load(std::memory_order_seq_cst));
+  return at.map(imp_.in_order.loads, imp_.flux, imp_.brk.load(std::memory_order_seq_cst));
 }
 
 bool LocalFault::let_stores(LocalViews::Opened& at) {

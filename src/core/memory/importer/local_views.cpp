@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "core/base/fault_point.hpp"
 #include "core/memory/vm/guarded_copy.hpp"
 
 #ifndef MADV_POPULATE_READ
@@ -154,6 +155,7 @@ void LocalViews::zap_locked(PageRange pages) {
   for (const Mapped& view : views_) {
     memory::zap(view.at + bytes_of(pages.first), bytes_of(pages.count));
   }
+  there_.remove(pages);
   shown_.remove(pages);
   swappable_.remove(pages);
 }
@@ -172,6 +174,7 @@ void LocalViews::drop_past(uint32_t first) {
 // Pages of which there is no memory yet cannot be mapped: it is asked for, once.
 bool LocalViews::map_locked(std::byte* view, PageRange pages, bool writable) {
   const size_t at = bytes_of(pages.first), len = bytes_of(pages.count);
+  fault_point("local_before_map");
   if (watch_.map(view + at, len, writable)) return true;
   return madvise(behind_.data() + at, len, MADV_POPULATE_READ) == 0 &&
          watch_.map(view + at, len, writable);
@@ -187,15 +190,30 @@ bool LocalViews::map_protected(PageRange pages) {
   for (const Mapped& view : views_) {
     if (!view.swaps && !map_locked(view.at, pages, false)) return false;
   }
+  there_.add(pages);
   return true;
 }
 
-bool LocalViews::Opened::map(FluxPages& flux, uint32_t end) {
+// Pages ahead of a reader are mapped where they are there: no memory is asked for on their account.
+bool LocalViews::map_ahead(PageRange pages) {
+  for (const Mapped& view : views_) {
+    const size_t at = bytes_of(pages.first);
+    if (!view.swaps && !watch_.map(view.at + at, bytes_of(pages.count), false)) return false;
+  }
+  there_.add(pages);
+  return true;
+}
+
+bool LocalViews::Opened::map(Streams& loads, FluxPages& flux, uint32_t end) {
   const uint32_t first = index_ / kAround * kAround;
-  const PageRange around{first, std::min(first + kAround, end) - first};
+  const uint32_t window = std::min(loads.miss(index_) * kAround, Streams::kMaxWindow);
+  const PageRange around{first, std::min(std::max(first + kAround, index_ + window), end) - first};
   for (const PageRange& r : flux.missing({around})) {
     if (index_ < r.first || index_ - r.first >= r.count) continue;
-    return views_.map_protected(r) || views_.map_protected({index_, 1});
+    const bool ahead = r.count > kAround && views_.map_ahead(r);
+    const PageRange near{r.first, ahead ? r.count : std::min(r.count, first + kAround - r.first)};
+    loads.taken(index_, near.first + near.count);
+    return ahead || views_.map_protected(near) || views_.map_protected({index_, 1});
   }
   return true;  // listed as in flux meanwhile: the next look says so
 }
@@ -222,13 +240,13 @@ void LocalViews::forget_stores(PageRange pages) {
 
 // The word is looked at last: a home that cuts this process off writes it first, and protects the
 // pages after.
-bool LocalViews::let_store(uint32_t page) {
+bool LocalViews::let_store(uint32_t page, bool mapped) {
   note_store(page);
   bool good = true;
   for (const Mapped& view : views_) {
     if (view.read_only || view.swaps) continue;
     watch_.unprotect(view.at + bytes_of(page), kPageSize);
-    good = map_locked(view.at, {page, 1}, true) && good;
+    good = (mapped || map_locked(view.at, {page, 1}, true)) && good;
   }
   if (control_.is_cut_off()) close_locked();
   return good;
@@ -248,11 +266,12 @@ void LocalViews::let_store_ahead(PageRange pages) {
 
 bool LocalViews::Opened::map_for_stores(StoreStreams& streams, FluxPages& flux, uint32_t end) {
   LocalViews& v = views_;
-  if (page_ == Page::kStored) return v.let_store(index_);
+  // A second fault: the page is not in the view, whatever was known of it.
+  if (page_ == Page::kStored) return v.let_store(index_, false);
   // Nothing here tells a page that was stored to from one that may be: others drop all of them.
   const uint32_t window = std::min(streams.store(index_), StoreStreams::kLongWindow);
   const uint32_t last = std::min(index_ + window, end);
-  const bool good = v.let_store(index_);
+  const bool good = v.let_store(index_, v.there_.contains(index_));
   uint32_t next = index_ + 1;
   while (next < last && !v.stored_.contains(next) && !flux.contains(next)) ++next;
   streams.taken(index_, next);

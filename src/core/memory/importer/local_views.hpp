@@ -26,6 +26,7 @@
 #include "core/memory/importer/dirty_count.hpp"
 #include "core/memory/importer/flux_pages.hpp"
 #include "core/memory/importer/lock_order.hpp"
+#include "core/memory/importer/read_streams.hpp"
 #include "core/memory/importer/store_streams.hpp"
 #include "core/memory/page/page.hpp"
 #include "core/memory/page/page_set.hpp"
@@ -81,9 +82,9 @@ class LocalViews {
   class Opened {
    public:
     Page page() const { return page_; }
-    // Maps the page, and some around it that may be mapped, protected. False: there is no memory
-    // behind it.
-    bool map(FluxPages& flux, uint32_t end) CMI_TSA(no_thread_safety_analysis);
+    // Maps the page, and some around it that may be mapped, protected: those behind it where loads
+    // come in order. False: there is no memory behind it.
+    bool map(Streams& loads, FluxPages& flux, uint32_t end) CMI_TSA(no_thread_safety_analysis);
     // Lets stores go on to the page, and to those after it in the window of stores in order.
     bool map_for_stores(StoreStreams& streams, FluxPages& flux, uint32_t end)
         CMI_TSA(no_thread_safety_analysis);
@@ -155,13 +156,14 @@ class LocalViews {
   bool map_locked(std::byte* view, PageRange pages, bool writable) CMI_REQUIRES(mu_);
   void note_store(uint32_t page) CMI_REQUIRES(mu_);
   void forget_stores(PageRange pages) CMI_REQUIRES(mu_);
-  bool let_store(uint32_t page) CMI_REQUIRES(mu_);
+  bool let_store(uint32_t page, bool mapped) CMI_REQUIRES(mu_);
   void let_store_ahead(PageRange pages) CMI_REQUIRES(mu_);
   bool show_for_swaps(uint32_t page, bool writable) CMI_REQUIRES(mu_);
   bool alone() CMI_REQUIRES(mu_);
   std::vector<PageRange> protect_stored(bool hot) CMI_REQUIRES(mu_);
   void forget_published(const std::vector<PageRange>& pages, Taker taker) CMI_REQUIRES(mu_);
   bool map_protected(PageRange pages) CMI_REQUIRES(mu_);
+  bool map_ahead(PageRange pages) CMI_REQUIRES(mu_);
   void clear_mark(uint32_t page) CMI_REQUIRES(mu_);
 
   std::atomic<bool> local_{false};
@@ -180,6 +182,8 @@ class LocalViews {
   Mapping behind_ CMI_GUARDED_BY(mu_);
   bool open_ CMI_GUARDED_BY(mu_) = false;
   LocalControl control_ CMI_GUARDED_BY(mu_);
+  // Mapped in all views when they were last looked at: the kernel may have taken them out since.
+  PageSet there_ CMI_GUARDED_BY(mu_);
   PageSet stored_ CMI_GUARDED_BY(mu_);
   std::map<uint32_t, uint32_t> in_flight_ CMI_GUARDED_BY(mu_);  // page: announcements of it
   std::atomic<bool> any_stored_{false};                         // stored under mu_

@@ -1,6 +1,7 @@
 #include "core/memory/home/requests/swap_word.hpp"
 
 #include "core/base/mutation.hpp"
+#include "core/base/word_sleep.hpp"
 #include "core/memory/home/access_check.hpp"
 #include "core/memory/vm/guarded_copy.hpp"
 
@@ -25,6 +26,7 @@ WireStatus make_swap(HomeCore& home, Segment* s, const ContextId& client, const 
                                           __ATOMIC_SEQ_CST);
   };
   if (!unless_broken(s->service.data() + offset, sizeof *word, swap)) return WireStatus::kBroken;
+  if (swapped && home.parts.local) wake_at_word(word, true);
   *found = expected;  // in both cases
   *publish = swapped && !mutated("mutate_cas_unpublished");
   return WireStatus::kOk;
