@@ -7,6 +7,7 @@
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
+#include <sanitizer/lsan_interface.h>
 #endif
 
 namespace cmi::test {
@@ -35,6 +36,13 @@ inline void leave_stack([[maybe_unused]] StackInUse* from, [[maybe_unused]] cons
 inline void take_stack([[maybe_unused]] StackInUse* now, [[maybe_unused]] StackInUse* from) {
 #ifdef __SANITIZE_ADDRESS__
   __sanitizer_finish_switch_fiber(now->frames, &from->bottom, &from->size);
+#endif
+}
+
+// What a stack that was left for good refers to is not lost.
+inline void keep_stack([[maybe_unused]] const StackInUse& left) {
+#ifdef __SANITIZE_ADDRESS__
+  __lsan_register_root_region(left.bottom, left.size);
 #endif
 }
 

@@ -49,6 +49,7 @@ StackInUse g_child_stack, g_left_stack;
 
 [[noreturn]] void serve() {
   take_stack(&g_child_stack, &g_left_stack);
+  keep_stack(g_left_stack);
   install_guard();
   std::vector<std::byte> in(sizeof(Header) + kMaxMessage);
   std::vector<std::byte> out(kMaxMessage);

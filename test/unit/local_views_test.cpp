@@ -39,7 +39,7 @@ uint32_t count(const std::vector<PageRange>& ranges) {
 struct Machine {
   DirtyCount dirty{false};
   FluxPages flux;
-  Streams loads;
+  Streams reads;
   StoreStreams streams;
   Fd segment{::memfd_create("segment", MFD_CLOEXEC)};
   Fd in, out;
@@ -88,7 +88,7 @@ struct Machine {
   // As a fault does: what there is to be seen of the page, and the page in the view.
   Page load_faults(uint32_t page) {
     return views.look(page, [&](LocalViews::Opened& opened) {
-      if (opened.page() != Page::kNoGrant) CHECK(opened.map(loads, flux, kPages));
+      if (opened.page() != Page::kNoGrant) CHECK(opened.map(reads, flux, kPages));
       return opened.page();
     });
   }
