@@ -19,7 +19,8 @@
 inline constexpr uint64_t kPage = 4096;
 inline uint64_t in_pages(uint64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-// Where neither programs nor libraries lie, nor AddressSanitizer's notes, and nothing is mapped unasked.
+// Where neither programs nor libraries lie, nor AddressSanitizer's notes, and nothing is mapped
+// unasked.
 inline void* free_address() {
   static uint64_t next = uint64_t{1} << 45;
   return reinterpret_cast<void*>(std::exchange(next, next + (uint64_t{1} << 32)));

@@ -17,8 +17,8 @@ namespace cmi::test {
 namespace {
 constexpr size_t kStack = 512 * 1024, kGuardPage = 4096;
 
-// doctest gives the thread an alternate stack for signals. Fibers that fault at once would share it,
-// where the library serves faults on the stack that the signal came to (a sanitizer's build).
+// doctest gives the thread an alternate stack for signals. Fibers that fault at once would share
+// it, where the library serves faults on the stack that the signal came to (a sanitizer's build).
 void give_up_alternate_stack() {
   stack_t none = {};
   none.ss_flags = SS_DISABLE;

@@ -1,6 +1,6 @@
 // Whether the run is the long one (CMI_LONG=1, doc/design/testing.md): what repeats for the sake of
-// probability, or has more than one circumstance that shows the same, does all of it there. Not in a
-// build with a sanitizer, which is five to twenty times slower and looks at each access anyway.
+// probability, or has more than one circumstance that shows the same, does all of it there. Not in
+// a build with a sanitizer, which is five to twenty times slower and looks at each access anyway.
 #pragma once
 
 #include <cstdlib>
