@@ -125,6 +125,7 @@ TEST_SUITE("local") {
     REQUIRE(last.value > 0);
     t.mapper.signal(SIGCONT);
     const int cause = stores.get();
+    CAPTURE(cause);
     CHECK((cause == CMI_ERROR_TOKEN || cause == CMI_ERROR_SINVAL));
     CHECK(load(t.home, t.exported.at + 8).value == last.value);
     CHECK((revoked.ok() || revoked.failed(CMI_ERR_RECONFIG)));
