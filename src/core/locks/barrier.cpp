@@ -47,6 +47,16 @@ Outcome arrive(Words& words, BarrierMemory* at, uint32_t parties, Party* party, 
   return swapped == Outcome::kTimedOut ? Outcome::kNotOwner : swapped;
 }
 
+// A party that is not here and gone is marked: the others go on without it. kFailed: nobody could
+// be asked, or told.
+Outcome drop_if_gone(Words& words, uint64_t* at, uint64_t raw, Word* word) {
+  if (word->flag || !word->held || words.gone(word->holder) <= 0) return Outcome::kDone;
+  word->flag = true;
+  const Outcome o = replace_and_wake(words, at, raw, word->raw(Kind::kParty));
+  word->flag = o == Outcome::kDone;
+  return o == Outcome::kFailed ? o : Outcome::kDone;
+}
+
 }  // namespace
 
 Outcome make_barrier(Words& words, BarrierMemory* at, uint32_t parties) {
@@ -68,11 +78,8 @@ Outcome pass_barrier(Words& words, BarrierMemory* at, Nanos span, Party* party) 
       Word word;
       if (!parse_party(raw, &word)) return Outcome::kBad;
       const bool here = word.held && Word::distance(phase, word.count) < Word::kCounts / 2;
-      if (!here && !word.flag && word.held && asking && words.gone(word.holder) > 0) {
-        word.flag = true;
-        const Outcome o = replace_and_wake(words, &at->parties[i], raw, word.raw(Kind::kParty));
-        if (o == Outcome::kFailed) return o;
-        word.flag = o == Outcome::kDone;
+      if (!here && asking && drop_if_gone(words, &at->parties[i], raw, &word) != Outcome::kDone) {
+        return Outcome::kFailed;
       }
       dropped = dropped || word.flag;
       if (all && !here && !word.flag) missing = {&at->parties[i], raw};

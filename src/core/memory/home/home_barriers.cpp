@@ -126,17 +126,21 @@ Status Barriers::swap_at_home(Swap* swap, const Deadline& deadline) {
     if (past) return Status::kBound;
     swap->owned = s->owned;
     swap->owner = s->owner;
-    if (mutated("mutate_home_cas_unpublished")) {
-      swap->swapped = false;
-    } else if (swap->swapped && s->owned) {
-      // The tracking does not see stores through the service view (rule 16).
-      const PageRange page{static_cast<uint32_t>(offset / kPageSize), 1};
-      Guard g(home_.mu);
-      if (s->shared()) {
-        swap->published = home_.rounds.publish_stores(*s, {page}, word_of(*s, offset));
-      }
-    }
+    publish_swapped(*s, swap);
     return Status::kOk;
+  }
+}
+
+void Barriers::publish_swapped(Segment& s, Swap* swap) {
+  if (mutated("mutate_home_cas_unpublished")) {
+    swap->swapped = false;
+  } else if (swap->swapped && s.owned) {
+    // The tracking does not see stores through the service view (rule 16).
+    const PageRange page{static_cast<uint32_t>(swap->offset / kPageSize), 1};
+    Guard g(home_.mu);
+    if (s.shared()) {
+      swap->published = home_.rounds.publish_stores(s, {page}, word_of(s, swap->offset));
+    }
   }
 }
 

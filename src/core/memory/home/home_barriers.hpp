@@ -27,6 +27,7 @@ class Barriers {
  private:
   struct Swap;
   Status swap_at_home(Swap* swap, const Deadline& deadline);
+  void publish_swapped(Segment& s, Swap* swap) CMI_EXCLUDES(home_.mu);
   using Owners = std::vector<std::pair<node::ContextSlot, int32_t>>;  // and the segment
   void scan(const SegmentPtr& segment, const Lines& named, Owners* owners, Finished* done)
       CMI_EXCLUDES(home_.mu);

@@ -5,10 +5,6 @@
 
 namespace cmi::memory {
 
-namespace {
-size_t bytes_of(uint32_t pages) { return size_t{pages} * kPageSize; }
-}  // namespace
-
 bool LocalViews::any_in_flight() {
   Guard g(mu_);
   return !in_flight_.empty();
@@ -22,7 +18,7 @@ std::vector<PageRange> LocalViews::protect_stored(bool hot) {
   for (const PageRange& r : taken) {
     swappable_.remove(r);
     for (const Mapped& view : views_) {
-      watch_.protect(view.at + bytes_of(r.first), bytes_of(r.count));
+      watch_.protect(view.at + size_t{r.first} * kPageSize, size_t{r.count} * kPageSize);
     }
     forget_stores(r);
   }
