@@ -324,10 +324,23 @@ TEST_SUITE("local_views") {
     Machine m;
     m.map();
     std::vector<std::byte*> ended;
-    CHECK(m.views.end([&](std::byte* at) {
-      ended.push_back(at);
-      return true;
-    }));
+    bool good = false;
+    const auto end = [&] {
+      return m.views.end(
+          [&](std::byte* at) {
+            ended.push_back(at);
+            return good;
+          },
+          [&] {
+            CHECK(m.views.local());  // nobody takes an access for one to the new views yet
+            return good;
+          });
+    };
+    CHECK_FALSE(end());
+    CHECK(m.views.local());
+    ended.clear();
+    good = true;
+    CHECK(end());
     CHECK(ended == std::vector<std::byte*>{m.view});
     CHECK_FALSE(m.views.local());
     CHECK(m.views.addresses().empty());

@@ -62,7 +62,11 @@ class ViewWords final : public locks::Words {
     Nanos nap = std::min(left, kNap << std::min(n / kNapsOfOneLength, kLongestNap));
     const uint64_t* const word = sleeping_place(awaited.at);
     if (word != nullptr && fault_point_fails("lock_naps_are_long")) nap = left;
-    if (word != nullptr && sleep_at_word(word, awaited.seen, nap)) return;
+    if (word != nullptr && early_ < kEarlyInARow && sleep_at_word(word, awaited.seen, nap)) {
+      early_ = now() - t < nap ? early_ + 1 : 0;
+      return;
+    }
+    early_ = 0;  // a word that others change all the time, or one who lies, keeps nobody running
     const timespec span{nap / kSecond, nap % kSecond};
     nanosleep(&span, nullptr);
   }
@@ -83,12 +87,14 @@ class ViewWords final : public locks::Words {
 
   static constexpr Nanos kAnswer = kSecond;  // a home that takes longer is asked again
   static constexpr Nanos kNap = 50 * kMicro;
+  static constexpr uint32_t kEarlyInARow = 8;
   static constexpr uint32_t kNapsOfOneLength = 64, kLongestNap = 5;  // 1.6 ms
 
   cmi_ctxt* ctxt_;
   context::Context* c_;
   const void* at_;
   uint64_t self_ = 0;
+  uint32_t early_ = 0;                     // naps in a row that ended before their time
   bool at_home_ = false, mapped_ = false;  // the view: of a home, of an import that maps pages
   SpinThenSleep spin_;
 };

@@ -16,11 +16,13 @@
 namespace cmi::memory {
 
 namespace {
-// Another description of the same file, which nothing can be stored through.
-Fd open_for_reading(const Fd& file) {
+// Another description of the same file: without `writable` nothing can be stored through it. What
+// an importer does to its description (a read that never ends holds its position's lock) is no
+// matter for the home's.
+Fd open_again(const Fd& file, bool writable) {
   char path[48];
   std::snprintf(path, sizeof path, "/proc/thread-self/fd/%d", file.get());
-  return Fd(::open(path, O_RDONLY | O_CLOEXEC));
+  return Fd(::open(path, (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC));
 }
 
 // Null: nobody in this segment was given the ticket.
@@ -40,15 +42,14 @@ void grant(HomeCore& home, Segment& s, Sharer& h, const LocalAsk& m, Fd watch,
   }
   const bool writable = (h.granted.rights & fabric::kWrite) != 0;
   auto control = LocalControl::make(s.pages());
-  const Fd reading = writable ? Fd() : open_for_reading(s.file);
-  const int file = writable ? s.file.get() : reading.get();
-  if (!control || file < 0 || fault_point_fails("local_grant_lacks")) {
+  const Fd file = open_again(s.file, writable);
+  if (!control || !file || fault_point_fails("local_grant_lacks")) {
     (void)channel.send(Encoded(LocalGranted{0, LocalGranted::kLacking}), {});
     return;
   }
   std::vector<uint64_t> views;
   for (Reader in(m.body); in.left() != 0;) views.push_back(in.get<uint64_t>());
-  const std::array<int, 2> fds{file, control->file()};
+  const std::array<int, 2> fds{file.get(), control->file()};
   // Known before the importer can have mapped anything.
   h.local->take(control.take(), Userfault::of(std::move(watch)), std::move(views), s.size);
   {

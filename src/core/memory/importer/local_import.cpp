@@ -138,8 +138,9 @@ bool give_back(Import& imp, Deadline deadline) {
   return split_reply(answer ? Bytes(*answer) : Bytes()).has_value();
 }
 
-// The views of the cache take the place of the others. The cache's file is empty meanwhile: an
-// access faults, whichever mapping it meets, and is served when this is over.
+// The views of the cache take the place of the others. The cache's file is empty until all of them
+// are there: an access faults, whichever mapping it meets, and is served when this is over. Where
+// one cannot be had it stays empty: what nobody watches is not to be read.
 bool end_in_cache(ImporterCore& core, Import& imp, const char* why) {
   trace(kFacSeg, kInfo, "segment {}: its pages are cached from here on: {}", imp.id, why);
   imp.views.local.say_cached(why);
@@ -147,12 +148,13 @@ bool end_in_cache(ImporterCore& core, Import& imp, const char* why) {
   const size_t size = size_t{imp.pages} * kPageSize;
   const int file = imp.cache.file();
   if (ftruncate(file, 0) != 0) return false;
-  const bool ended = imp.views.local.end([&](std::byte* view) {
-    if (!segment::map_home_over(file, view, size, 0, kPageSize)) return false;
-    madvise(view, size, MADV_DONTFORK);
-    return ok(core.userfault.add(view, size));
-  });
-  return ftruncate(file, static_cast<off_t>(size)) == 0 && ended;
+  return imp.views.local.end(
+      [&](std::byte* view) {
+        if (!segment::map_home_over(file, view, size, 0, kPageSize)) return false;
+        madvise(view, size, MADV_DONTFORK);
+        return ok(core.userfault.add(view, size));
+      },
+      [&] { return ftruncate(file, static_cast<off_t>(size)) == 0; });
 }
 
 // The home's verdict on stores that it was told of.

@@ -129,14 +129,16 @@ class LocalViews {
   // Nothing that was stored to these is on its way, or will be.
   bool settled(PageRange pages);
 
-  // The views are none of these any more: `map` maps each anew. False: it has failed for one.
-  template <class Map>
-  bool end(Map map) {
+  // The views are none of these any more: `map` maps each anew, then `fill` gives them something to
+  // show, before an access is served as one to the new ones. False: one of them has failed.
+  template <class Map, class Fill>
+  bool end(Map map, Fill fill) {
     Guard g(mu_);
     close_locked();
     for (const Mapped& view : views_) {
       if (!view.swaps && !map(view.at)) return false;
     }
+    if (!fill()) return false;
     views_.clear();
     swaps_.reset();
     local_.store(false, std::memory_order_release);
