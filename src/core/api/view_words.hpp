@@ -66,7 +66,7 @@ class ViewWords final : public locks::Words {
       early_ = now() - t < nap ? early_ + 1 : 0;
       return;
     }
-    early_ = 0;  // a word that others change all the time, or one who lies, keeps nobody running
+    early_ = 0;  // a word that changes all the time, or a peer that lies, keeps no waiter running
     const timespec span{nap / kSecond, nap % kSecond};
     nanosleep(&span, nullptr);
   }

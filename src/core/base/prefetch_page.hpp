@@ -13,8 +13,9 @@ inline void prefetch_page(const std::byte* page) {
   for (size_t at = 0; at < kPageSize; at += kLine) __builtin_prefetch(page + at, 1);
 }
 
-// Has the kernel map the page in this process, if it is not mapped yet, and looks at no byte of it:
-// who fills it may be at it already. Its memory must be there, or be sure to be had.
+// Has the kernel map the page in this process, if it is not mapped yet. The byte that is read is
+// not used: the provider may be filling the page already. The page must have memory, or a place for
+// it.
 __attribute__((no_sanitize("thread"))) inline void touch_page(const std::byte* page) {
   (void)*static_cast<const volatile std::byte*>(page);
 }

@@ -113,7 +113,7 @@ Status Barriers::swap_at_home(Swap* swap, const Deadline& deadline) {
       auto* word = reinterpret_cast<uint64_t*>(s->service.data() + offset);
       swap->swapped = __atomic_compare_exchange_n(word, &swap->expected, swap->desired, false,
                                                   __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
-      // Whoever sleeps there is on this machine, and has the page mapped.
+      // The sleepers are processes of this machine that have the page mapped.
       if (swap->swapped && home_.parts.local) wake_at_word(word, true);
     };
     if (s->owned || !access::extensible(s->flags)) {

@@ -19,7 +19,7 @@ namespace cmi::memory {
 
 Status verdict(ImporterCore& core, LossMark& mark, bool good) {
   const LossMark before = std::exchange(mark, core.losses.mark());
-  // A caller that is told of a loss finds its event, also while another thread is reporting it.
+  // The event of a loss is there before its call returns, also while another thread reports it.
   if (mark.seen != before.seen || mark.seen_local != before.seen_local) core.losses.report();
   if (mark.seen_local != before.seen_local) return Status::kHw;
   return good && mark.seen == before.seen ? Status::kOk : Status::kStore;

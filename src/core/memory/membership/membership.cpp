@@ -237,9 +237,8 @@ void Membership::gather(Nanos t) {
   });
 }
 
-// What we have to say may never have left: our own need is nobody's fault. But an
-// importer that came when it began and has no lifeline yet has not come in, has nothing of ours,
-// and holds up nobody.
+// Our messages may never have left: no importer is at fault for our own need. But an importer that
+// has had no lifeline for so long was never let in: it has nothing of ours, and is not waited for.
 void Membership::short_of_descriptors(std::map<ContextId, Nanos>* unacknowledged, Nanos t) {
   home_->importers().extend_deadlines();
   for (auto& [id, since] : *unacknowledged) {
